@@ -1,0 +1,17 @@
+// Internal invariants. Pure. A broken one is our bug, never the caller's input.
+
+/** Throws an Error naming the broken invariant. Bad input gets a Fault instead. */
+export function assert(condition: unknown, invariant: string): asserts condition {
+  if (!condition) throw new Error(`invariant broken: ${invariant}`)
+}
+
+/** For values that the type system already excludes. */
+export function unreachable(value: never): never {
+  throw new Error(`invariant broken: unreachable value ${JSON.stringify(value)}`)
+}
+
+/** The value, or an invariant error when it is null or undefined. */
+export function present<T>(value: T | null | undefined, invariant: string): T {
+  assert(value !== null && value !== undefined, invariant)
+  return value
+}

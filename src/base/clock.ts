@@ -1,0 +1,37 @@
+// Time as a dependency. Wall clock for records and retention (it may jump), monotonic for durations.
+
+export type Clock = {
+  /** Milliseconds since the Unix epoch; may jump either way. */
+  readonly nowMs: () => number
+  /** Milliseconds that only ever grow; origin unspecified. */
+  readonly monotonicMs: () => number
+  /** Resolves after `ms` milliseconds, or rejects with the signal's reason. */
+  readonly sleep: (ms: number, signal?: AbortSignal) => Promise<void>
+}
+
+export const systemClock: Clock = {
+  nowMs: () => Date.now(),
+  monotonicMs: () => performance.now(),
+  sleep: (ms, signal) =>
+    new Promise((resolve, reject) => {
+      if (signal?.aborted) return reject(signal.reason)
+      const stop = () => {
+        clearTimeout(timer)
+        reject(signal?.reason)
+      }
+      const timer = setTimeout(() => {
+        signal?.removeEventListener('abort', stop)
+        resolve()
+      }, ms)
+      signal?.addEventListener('abort', stop, { once: true })
+    }),
+}
+
+/** ISO 8601 UTC with milliseconds, or null. */
+export function isoOrNull(ms: number | null): string | null {
+  return ms === null ? null : iso(ms)
+}
+
+export function iso(ms: number): string {
+  return new Date(ms).toISOString()
+}

@@ -1,0 +1,88 @@
+// Typed failures. Pure. One table gives status, wire code and remedy to HTTP, CLI and OpenAPI alike (contract section 7).
+
+/** The six error codes a client of service A can meet, with their HTTP status (contract 7.1). */
+export const WIRE_CODES = {
+  invalid_request: 400,
+  unauthenticated: 401,
+  forbidden: 403,
+  not_found: 404,
+  conflict: 409,
+  internal_error: 500,
+} as const satisfies Record<string, number>
+
+export type WireCode = keyof typeof WIRE_CODES
+
+type FaultRow = { readonly wire: WireCode; readonly status?: number; readonly remedy: string }
+
+/** Every way we fail, and what the reader should do about it. `status` is given where HTTP is finer than the wire code. */
+export const FAULTS = {
+  invalid_request: { wire: 'invalid_request', remedy: 'correct the named field' },
+  body_too_large: { wire: 'invalid_request', status: 413, remedy: 'send a smaller body' },
+  body_timeout: { wire: 'invalid_request', status: 408, remedy: 'send the whole body sooner' },
+  method_not_allowed: { wire: 'invalid_request', status: 405, remedy: 'use a method that the Allow header names' },
+  unauthenticated: { wire: 'unauthenticated', remedy: 'send a valid key as a Bearer token' },
+  forbidden: { wire: 'forbidden', remedy: 'use a key that is allowed to do this' },
+  not_found: { wire: 'not_found', remedy: 'check the name' },
+  conflict: { wire: 'conflict', remedy: 'read the current state and decide again' },
+  internal: { wire: 'internal_error', remedy: 'retry; if it persists give the operator the request id' },
+  'config.invalid': { wire: 'invalid_request', remedy: 'correct the named field of the configuration file' },
+  'store.newer': { wire: 'internal_error', remedy: 'run the newer executable that wrote this database' },
+  'store.corrupt': { wire: 'internal_error', remedy: 'restore the database from a backup' },
+  'host.command_failed': { wire: 'internal_error', remedy: 'read the command and its output in the log' },
+  'host.command_timeout': { wire: 'internal_error', remedy: 'look for a wedged kernel or disk' },
+  'host.unsupported': { wire: 'internal_error', remedy: 'see `strongroom doctor` for what this host lacks' },
+  'qmp.timeout': { wire: 'internal_error', remedy: 'the VM may be wedged; delete it' },
+  'qmp.closed': { wire: 'internal_error', remedy: 'the VM has gone; see its log' },
+  'qmp.refused': { wire: 'internal_error', remedy: 'read the QMP error in the log' },
+  'channel.timeout': { wire: 'internal_error', remedy: 'the agent does not answer; see the console' },
+  'channel.closed': { wire: 'internal_error', remedy: 'the agent channel has gone; see the console' },
+  'channel.refused': { wire: 'internal_error', remedy: 'read the agent error in the log' },
+  'ssh.unreachable': { wire: 'internal_error', remedy: 'check routes and firewall between host and VM' },
+  'ssh.wrong_host_key': { wire: 'internal_error', remedy: 'something answers in place of the VM; check addresses' },
+  'image.invalid': { wire: 'internal_error', remedy: 'rebuild the image and check `image.dir`' },
+  'capacity.exhausted': { wire: 'internal_error', remedy: 'delete instances or add capacity' },
+  'admin.unreachable': { wire: 'internal_error', remedy: 'start `strongroom serve`, or check --state-dir' },
+} as const satisfies Record<string, FaultRow>
+
+export type FaultCode = keyof typeof FAULTS
+
+export type FaultOptions = {
+  /** The one request or configuration field at fault, where there is exactly one. */
+  readonly param?: string
+  readonly cause?: unknown
+}
+
+/** A failure with a code of FAULTS. `message` is safe to show to end users only when the row's wire code is not `internal_error`. */
+export class Fault extends Error {
+  readonly code: FaultCode
+  readonly param: string | undefined
+
+  constructor(code: FaultCode, message: string, options: FaultOptions = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause })
+    this.name = 'Fault'
+    this.code = code
+    this.param = options.param
+  }
+
+  /** HTTP status of this failure. */
+  get status(): number {
+    return statusOf(this.code)
+  }
+}
+
+/** HTTP status for a fault code: the row's own, else that of its wire code. */
+export function statusOf(code: FaultCode): number {
+  const row: FaultRow = FAULTS[code]
+  return row.status ?? WIRE_CODES[row.wire]
+}
+
+/** Adds what was being done to a failure: `open disk x: no space left`. Keeps code and cause. */
+export function wrapFault(error: unknown, doing: string, fallback: FaultCode = 'internal'): Fault {
+  const code = error instanceof Fault ? error.code : fallback
+  return new Fault(code, `${doing}: ${messageOf(error)}`, { cause: error })
+}
+
+/** The message of anything thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}

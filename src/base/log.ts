@@ -1,0 +1,56 @@
+// Structured logging: one JSON object a line. Keys, tokens and prompts never go in; known secrets are struck out all the same.
+
+export type LogLevel = 'debug' | 'info' | 'warn' | 'error'
+export type LogFields = { readonly [key: string]: unknown }
+
+export type Logger = {
+  readonly debug: (message: string, fields?: LogFields) => void
+  readonly info: (message: string, fields?: LogFields) => void
+  readonly warn: (message: string, fields?: LogFields) => void
+  readonly error: (message: string, fields?: LogFields) => void
+  /** A logger for one unit: every line carries `unit`. */
+  readonly unit: (name: string) => Logger
+}
+
+export type LogSink = (line: string) => void
+
+const RANK: Record<LogLevel, number> = { debug: 0, info: 1, warn: 2, error: 3 }
+const lineCharsMax = 16_384
+
+/** A bearer key of any of our kinds: the prefix stays, for support; the secret goes. */
+const SECRET = /\b((?:ca|gw)_[a-z0-9]{8}_)[a-z0-9]{18,32}\b/g
+
+/** Strikes out the secret part of every key in a text. */
+export function redact(text: string): string {
+  return text.replace(SECRET, '$1[redacted]')
+}
+
+export type LoggerOptions = {
+  readonly level: LogLevel
+  readonly sink: LogSink
+  readonly nowMs: () => number
+  readonly name?: string
+}
+
+export function createLogger(options: LoggerOptions): Logger {
+  const write = (level: LogLevel, message: string, fields: LogFields = {}) => {
+    if (RANK[level] < RANK[options.level]) return
+    const record = { time: new Date(options.nowMs()).toISOString(), level, unit: options.name, message, ...fields }
+    options.sink(redact(JSON.stringify(record, plainErrors)).slice(0, lineCharsMax))
+  }
+  return {
+    debug: (message, fields) => write('debug', message, fields),
+    info: (message, fields) => write('info', message, fields),
+    warn: (message, fields) => write('warn', message, fields),
+    error: (message, fields) => write('error', message, fields),
+    unit: name => createLogger({ ...options, name }),
+  }
+}
+
+/** A logger that says nothing, for tests and tools that report in another way. */
+export const silentLogger: Logger = createLogger({ level: 'error', sink: () => {}, nowMs: () => 0 })
+
+function plainErrors(_key: string, value: unknown): unknown {
+  if (!(value instanceof Error)) return value
+  return { name: value.name, message: value.message, code: Reflect.get(value, 'code'), cause: value.cause }
+}

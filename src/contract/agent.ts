@@ -1,0 +1,114 @@
+// Wire between host and guest agent, over virtio-serial port `strongroom.agent.0`. Pure.
+//
+// One JSON object a line, LF-terminated, at most `agentLineBytesMax` bytes. The host asks, the guest answers with the same id.
+// Ids begin with a prefix that the host draws per connection, so an answer to an earlier connection is recognized and dropped.
+// A host begins each connection with an empty line, which ends whatever half line an earlier one left behind.
+
+import { type Static, Type } from '@sinclair/typebox'
+
+export const agentProtocol = 1
+export const agentLineBytesMax = 65_536
+export const agentPortName = 'strongroom.agent.0'
+
+const closed = { additionalProperties: false } as const
+const Base64Key = Type.String({ pattern: '^[A-Za-z0-9+/]{43}=$', description: '32 bytes, standard base64' })
+const Ipv4 = Type.String({ pattern: '^[0-9.]{7,15}$' })
+
+/** Who is there. The keys are made at boot inside the VM and live only in its memory. */
+export const Hello = Type.Object(
+  {
+    protocol: Type.Literal(agentProtocol),
+    version: Type.String({ maxLength: 64 }),
+    /** Random per boot: a changed value means that the guest restarted. */
+    bootId: Type.String({ pattern: '^[0-9a-f-]{36}$' }),
+    /** X25519 public key that claims are sealed to (nacl box). */
+    boxKey: Base64Key,
+    /** SSH host key as `ssh-ed25519 AAAA…`, no comment. */
+    sshHostKey: Type.String({ maxLength: 512 }),
+    /** Id of the claim in force, null before the first. */
+    claimId: Type.Union([Type.String({ maxLength: 64 }), Type.Null()]),
+  },
+  closed,
+)
+export type Hello = Static<typeof Hello>
+
+/** Addresses of the one network interface: a routed /32 behind an on-link gateway. */
+export const Network = Type.Object(
+  {
+    address: Ipv4,
+    gateway: Ipv4,
+    mtuBytes: Type.Integer({ minimum: 576, maximum: 9000 }),
+    resolvers: Type.Array(Ipv4, { maxItems: 3 }),
+  },
+  closed,
+)
+export type Network = Static<typeof Network>
+
+/** What a claimed VM becomes. Travels only sealed. */
+export const Claim = Type.Object(
+  {
+    claimId: Type.String({ minLength: 1, maxLength: 64 }),
+    organization: Type.String({ maxLength: 63 }),
+    name: Type.String({ pattern: '^[a-z0-9]{8}$' }),
+    hostname: Type.String({ maxLength: 253 }),
+    /** Normalized OpenSSH public key line of the customer. */
+    publicKey: Type.String({ maxLength: 16_384 }),
+    inference: Type.Object(
+      {
+        baseUrl: Type.String({ maxLength: 512 }),
+        model: Type.String({ maxLength: 256 }),
+        /** Per-instance gateway key; null while no gateway is configured. */
+        key: Type.Union([Type.String({ maxLength: 128 }), Type.Null()]),
+      },
+      closed,
+    ),
+  },
+  closed,
+)
+export type Claim = Static<typeof Claim>
+
+/** nacl box (X25519, XSalsa20-Poly1305) of a Claim's UTF-8 JSON from a one-time host key to the guest's boxKey. */
+export const SealedClaim = Type.Object(
+  {
+    ephemeralKey: Base64Key,
+    nonce: Type.String({ pattern: '^[A-Za-z0-9+/]{32}$', description: '24 bytes, standard base64' }),
+    box: Type.String({ maxLength: 49_152, description: 'standard base64' }),
+  },
+  closed,
+)
+export type SealedClaim = Static<typeof SealedClaim>
+
+/** A claim in force: sshd listens and presents `sshHostKey`. */
+export const Claimed = Type.Object(
+  { claimId: Type.String({ maxLength: 64 }), sshHostKey: Type.String({ maxLength: 512 }) },
+  closed,
+)
+export type Claimed = Static<typeof Claimed>
+
+const id = Type.String({ minLength: 1, maxLength: 64 })
+
+export const AgentRequest = Type.Union([
+  Type.Object({ id, op: Type.Literal('hello') }, closed),
+  Type.Object({ id, op: Type.Literal('network'), network: Network }, closed),
+  Type.Object({ id, op: Type.Literal('claim'), sealed: SealedClaim }, closed),
+  Type.Object({ id, op: Type.Literal('shutdown') }, closed),
+])
+export type AgentRequest = Static<typeof AgentRequest>
+export type AgentOp = AgentRequest['op']
+
+/** Why a guest refuses: bad_request (not of this wire), bad_claim (does not open), claimed (by another claim), failed (set-up broke). */
+export const AgentErrorCode = Type.Union([
+  Type.Literal('bad_request'),
+  Type.Literal('bad_claim'),
+  Type.Literal('claimed'),
+  Type.Literal('failed'),
+])
+export type AgentErrorCode = Static<typeof AgentErrorCode>
+
+export const AgentResponse = Type.Union([
+  Type.Object({ id, ok: Type.Literal(true), hello: Hello }, closed),
+  Type.Object({ id, ok: Type.Literal(true), claimed: Claimed }, closed),
+  Type.Object({ id, ok: Type.Literal(true) }, closed),
+  Type.Object({ id, ok: Type.Literal(false), code: AgentErrorCode, message: Type.String({ maxLength: 1024 }) }, closed),
+])
+export type AgentResponse = Static<typeof AgentResponse>

@@ -1,0 +1,183 @@
+// Operator configuration: one TOML file, every field with a documented default, so that an empty file works. Pure.
+// Names here are the TOML keys. Units last.
+
+import { type Static, Type } from '@sinclair/typebox'
+
+const closed = { additionalProperties: false } as const
+const AddressPort = (fallback: string, description: string) =>
+  Type.String({ default: fallback, pattern: '^[0-9a-fA-F.:\\[\\]]+:[0-9]{1,5}$', description })
+const Count = (fallback: number, minimum: number, maximum: number, description: string) =>
+  Type.Integer({ default: fallback, minimum, maximum, description })
+const Path = (fallback: string, description: string) => Type.String({ default: fallback, maxLength: 4096, description })
+const Usd = (fallback: string, description: string) =>
+  Type.String({ default: fallback, pattern: '^(0|[1-9][0-9]{0,11})(\\.[0-9]{1,6})?$', description })
+const Ipv4 = '^(?:(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])(?:\\.(?!$|/)|(?=$|/))){4}'
+
+export const ListenConfig = Type.Object(
+  {
+    instances: AddressPort('0.0.0.0:8441', 'Service A, HTTPS.'),
+    dns: Type.String({
+      default: '0.0.0.0:53',
+      pattern: '^$|^[0-9a-fA-F.:\\[\\]]+:[0-9]{1,5}$',
+      description: 'Authoritative DNS for `domain`, UDP and TCP; "" switches it off.',
+    }),
+  },
+  { ...closed, default: {} },
+)
+
+export const TlsConfig = Type.Object(
+  {
+    certificate_file: Path('', 'PEM chain that replaces the local CA; needs `key_file`. Reloaded when it changes.'),
+    key_file: Path('', 'PEM private key of `certificate_file`.'),
+    names: Type.Array(Type.String({ minLength: 1, maxLength: 253 }), {
+      default: [],
+      maxItems: 64,
+      description: 'Further DNS names and IP addresses in the local certificate, besides the defaults.',
+    }),
+    validity_days: Count(90, 1, 397, 'Life of a certificate from the local CA.'),
+    renew_before_days: Count(30, 0, 396, 'Renew when fewer days than this are left.'),
+  },
+  { ...closed, default: {} },
+)
+
+export const HttpConfig = Type.Object(
+  {
+    body_bytes_max: Count(65_536, 1024, 16_777_216, 'Largest request body of service A.'),
+    body_timeout_ms: Count(15_000, 100, 600_000, 'A request body must have arrived within this time.'),
+    json_depth_max: Count(16, 2, 128, 'Deepest nesting of a JSON body.'),
+    idle_timeout_s: Count(30, 1, 255, 'Idle connections are closed after this time.'),
+  },
+  { ...closed, default: {} },
+)
+
+export const NetworkConfig = Type.Object(
+  {
+    pool_v4: Type.String({
+      default: '10.88.0.0/24',
+      pattern: `${Ipv4}/(1[6-9]|2[0-9]|30)$`,
+      description: 'Instance addresses, routed to this host, one /32 each; prefix length 16 to 30.',
+    }),
+    gateway_v4: Type.String({
+      default: '169.254.88.1',
+      pattern: `${Ipv4}$`,
+      description: 'Link-local gateway address that every tap carries.',
+    }),
+    resolvers: Type.Array(Type.String({ pattern: `${Ipv4}$` }), {
+      default: ['9.9.9.9', '149.112.112.112'],
+      maxItems: 3,
+      description: 'DNS resolvers that instances use.',
+    }),
+    mtu_bytes: Count(1500, 576, 9000, 'MTU of taps and guests.'),
+    table: Type.String({
+      default: 'strongroom',
+      pattern: '^[a-z][a-z0-9_]{0,30}$',
+      description: 'nftables table (family inet) owned by this appliance; nothing else may use it.',
+    }),
+    tap_prefix: Type.String({
+      default: 'sr',
+      pattern: '^[a-z]{1,4}$',
+      description: 'Tap names begin with this; 10 characters of the VM id follow.',
+    }),
+    sample_interval_ms: Count(5_000, 100, 600_000, 'Egress counters are read this often.'),
+  },
+  { ...closed, default: {} },
+)
+
+export const VmConfig = Type.Object(
+  {
+    image_dir: Path('/var/lib/strongroom/images/instance', 'Directory of the `instance` image and its manifest.json.'),
+    qemu: Path('/usr/bin/qemu-system-x86_64', 'QEMU executable.'),
+    user: Type.String({
+      default: 'strongroom-vm',
+      pattern: '^[a-z_][a-z0-9_-]{0,30}$',
+      description: 'Unprivileged user that QEMU runs as.',
+    }),
+    vcpus: Count(2, 1, 255, 'vCPUs of an instance; measured on snp.'),
+    memory_mib: Count(2048, 512, 1_048_576, 'Memory of an instance.'),
+    vcpu_type: Type.String({
+      default: 'EPYC-v4',
+      pattern: '^EPYC(-[A-Za-z0-9]+)*$',
+      description: 'CPU model on snp; measured.',
+    }),
+    snp_boot: Type.Union([Type.Literal('bios'), Type.Literal('igvm')], {
+      default: 'bios',
+      description: 'snp: firmware with kernel-hashes, or an IGVM file (QEMU 10.1 or later built with it).',
+    }),
+    firmware: Path('/usr/share/ovmf/OVMF.amdsev.fd', 'snp, bios: firmware that checks kernel hashes.'),
+    igvm: Path('', 'snp, igvm: the IGVM file.'),
+    boot_timeout_ms: Count(180_000, 1000, 3_600_000, 'From start of QEMU to the agent being there.'),
+    claim_timeout_ms: Count(60_000, 1000, 600_000, 'Answer to one claim.'),
+    ssh_timeout_ms: Count(60_000, 1000, 600_000, 'From the claim to a completed SSH handshake.'),
+    stop_grace_ms: Count(5_000, 0, 600_000, 'From power-down to force.'),
+    console_bytes_max: Count(1_048_576, 4096, 67_108_864, 'Serial console kept per VM.'),
+    start_concurrency_max: Count(2, 1, 64, 'VMs that boot at the same time.'),
+  },
+  { ...closed, default: {} },
+)
+
+export const CapacityConfig = Type.Object(
+  {
+    memory_mib: Count(0, 0, 67_108_864, 'Memory for VMs; 0: 80 % of the host.'),
+    vcpus: Count(0, 0, 65_536, 'vCPUs for VMs; 0: four per host CPU.'),
+    asids: Count(0, 0, 65_536, 'snp: SEV-SNP ASIDs; 0: as many as the CPU reports.'),
+    wait_ms: Count(0, 0, 86_400_000, 'A new instance waits this long for room before it fails.'),
+    instances_per_organization_max: Count(100, 1, 100_000, 'Living instances of one organization.'),
+  },
+  { ...closed, default: {} },
+)
+
+export const InstancesConfig = Type.Object(
+  {
+    retention_days: Count(30, 30, 3650, 'Terminated records and their names are kept this long.'),
+    inference_models: Type.Array(Type.String({ minLength: 1, maxLength: 256 }), {
+      default: ['strongroom-tiny'],
+      minItems: 1,
+      maxItems: 64,
+      description: 'Models an instance may ask for; the first is the default.',
+    }),
+    inference_base_url: Type.String({
+      default: '',
+      maxLength: 512,
+      description: 'Inference gateway as instances reach it; "": https://{gateway_v4}:8442/v1.',
+    }),
+  },
+  { ...closed, default: {} },
+)
+
+export const BillingConfig = Type.Object(
+  {
+    subscription_cost_usd: Usd('0.00', 'Base cost per period.'),
+    instance_hours_included: Count(0, 0, 1_000_000, 'Instance-hours within the base cost.'),
+    overage_per_hour_usd: Usd('0.00', 'Cost of a further instance-hour.'),
+  },
+  { ...closed, default: {} },
+)
+
+export const Config = Type.Object(
+  {
+    domain: Type.String({
+      default: 'agents.internal',
+      pattern: '^(?=.{1,180}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$',
+      description: 'Parent domain of instance host names.',
+    }),
+    platform: Type.Union([Type.Literal('auto'), Type.Literal('snp'), Type.Literal('kvm'), Type.Literal('tcg')], {
+      default: 'auto',
+      description: 'auto detects; another value pins it, and start fails where the host lacks it.',
+    }),
+    log_level: Type.Union([Type.Literal('debug'), Type.Literal('info'), Type.Literal('warn'), Type.Literal('error')], {
+      default: 'info',
+      description: 'Least level that is logged.',
+    }),
+    listen: ListenConfig,
+    tls: TlsConfig,
+    http: HttpConfig,
+    network: NetworkConfig,
+    vm: VmConfig,
+    capacity: CapacityConfig,
+    instances: InstancesConfig,
+    billing: BillingConfig,
+  },
+  closed,
+)
+export type Config = Static<typeof Config>
+export type Platform = 'snp' | 'kvm' | 'tcg'

@@ -1,0 +1,13 @@
+// Organizations: who owns instances and keys. Slugs are assigned by the operator (contract 2.2).
+
+import { integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
+
+export const organizations = sqliteTable('organizations', {
+  id: text('id').primaryKey(),
+  slug: text('slug').notNull().unique(),
+  status: text('status', { enum: ['active', 'suspended'] }).notNull(),
+  /** Signup: the anchor of billing periods. */
+  createdAtMs: integer('created_at_ms').notNull(),
+})
+
+export type Organization = typeof organizations.$inferSelect

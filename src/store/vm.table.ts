@@ -1,0 +1,62 @@
+// VMs, and the ledger of everything on the host that was made for one (architecture: state, desired and observed).
+
+import { index, integer, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqlite-core'
+
+export const vms = sqliteTable(
+  'vms',
+  {
+    /** UUID; also QEMU's `-uuid`. */
+    id: text('id').primaryKey(),
+    hostId: text('host_id').notNull(),
+    image: text('image').notNull(),
+    desired: text('desired', { enum: ['running', 'gone'] }).notNull(),
+    state: text('state', {
+      enum: ['waiting', 'launching', 'booting', 'running', 'stopping', 'failed', 'gone'],
+    }).notNull(),
+    vcpus: integer('vcpus').notNull(),
+    memoryMib: integer('memory_mib').notNull(),
+    address: text('address'),
+    failureCode: text('failure_code'),
+    failureMessage: text('failure_message'),
+    createdAtMs: integer('created_at_ms').notNull(),
+    changedAtMs: integer('changed_at_ms').notNull(),
+  },
+  table => [index('vms_state').on(table.state)],
+)
+
+export type Vm = typeof vms.$inferSelect
+export type VmState = Vm['state']
+
+/** Written before the thing itself is made; removed after it is gone. Released in reverse order of `seq`. */
+export const resources = sqliteTable(
+  'resources',
+  {
+    seq: integer('seq').primaryKey({ autoIncrement: true }),
+    vmId: text('vm_id')
+      .notNull()
+      .references(() => vms.id),
+    kind: text('kind', { enum: ['address', 'directory', 'tap', 'nft', 'qemu'] }).notNull(),
+    /** What the host calls it: address, path, interface name, object suffix, process identity. */
+    name: text('name').notNull(),
+    createdAtMs: integer('created_at_ms').notNull(),
+  },
+  table => [
+    uniqueIndex('resources_kind_name').on(table.kind, table.name),
+    uniqueIndex('resources_vm_kind').on(table.vmId, table.kind),
+  ],
+)
+
+export type Resource = typeof resources.$inferSelect
+export type ResourceKind = Resource['kind']
+
+/** Last known monotonic egress of a VM: what the kernel's quota had used, from which a vanished table is restored. */
+export const egress = sqliteTable('egress', {
+  vmId: text('vm_id')
+    .primaryKey()
+    .references(() => vms.id, { onDelete: 'cascade' }),
+  usedBytes: integer('used_bytes').notNull(),
+  observedAtMs: integer('observed_at_ms').notNull(),
+  blockedAtMs: integer('blocked_at_ms'),
+})
+
+export type Egress = typeof egress.$inferSelect
