@@ -1,0 +1,73 @@
+// Everything that follows from a VM's id: names, paths, addresses. Pure; so a restarted daemon finds what an earlier one made.
+
+import { assert } from '../base/assert.ts'
+
+export type VmPaths = {
+  readonly directory: string
+  readonly qmp: string
+  /** Second monitor: a socket serves one client, and a wedged one must not lock the operator out. */
+  readonly qmpRescue: string
+  readonly channel: string
+  readonly console: string
+  readonly qemuLog: string
+}
+
+/** Files of one VM under the state directory. */
+export function vmPaths(stateDir: string, vmId: string): VmPaths {
+  const directory = `${stateDir}/vms/${vmId}`
+  return {
+    directory,
+    qmp: `${directory}/qmp.sock`,
+    qmpRescue: `${directory}/rescue.sock`,
+    channel: `${directory}/agent.sock`,
+    console: `${directory}/console.sock`,
+    qemuLog: `${directory}/qemu.log`,
+  }
+}
+
+/** Interface name: the configured prefix and 10 hexadecimal digits of the VM id (IFNAMSIZ allows 15 characters). */
+export function tapName(prefix: string, vmId: string): string {
+  const name = prefix + hexOf(vmId).slice(0, 10)
+  assert(name.length <= 15, 'an interface name has at most 15 characters')
+  return name
+}
+
+/** Locally administered unicast MAC, from the VM id. */
+export function macAddress(vmId: string): string {
+  const hex = hexOf(vmId)
+  return ['02', ...[0, 2, 4, 6, 8].map(at => hex.slice(at, at + 2))].join(':')
+}
+
+/** Usable addresses of an IPv4 pool: every one but the network's first and last. */
+export function poolSize(pool: string): number {
+  return 2 ** (32 - prefixOf(pool)) - 2
+}
+
+/** The lowest address of the pool that is not taken, or null. */
+export function freeAddress(pool: string, taken: ReadonlySet<string>): string | null {
+  const base = toNumber(pool.slice(0, pool.indexOf('/')))
+  const first = base - (base % 2 ** (32 - prefixOf(pool)))
+  for (let offset = 1; offset <= poolSize(pool); offset += 1) {
+    const address = toDotted(first + offset)
+    if (!taken.has(address)) return address
+  }
+  return null
+}
+
+function prefixOf(pool: string): number {
+  return Number(pool.slice(pool.indexOf('/') + 1))
+}
+
+function toNumber(dotted: string): number {
+  return dotted.split('.').reduce((sum, part) => sum * 256 + Number(part), 0)
+}
+
+function toDotted(value: number): string {
+  return [24, 16, 8, 0].map(shift => Math.floor(value / 2 ** shift) % 256).join('.')
+}
+
+function hexOf(vmId: string): string {
+  const hex = vmId.replaceAll('-', '')
+  assert(/^[0-9a-f]{32}$/.test(hex), 'a VM id is a UUID')
+  return hex
+}

@@ -1,0 +1,117 @@
+// Our connections to one running QEMU: monitor, agent channel, console. Effects: three UNIX sockets.
+//
+// Events sent while nobody was connected are lost, so attaching asks for the status; a VM that waits for its first `cont` gets it.
+
+import { type RandomBytes, randomName } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import type { Hello } from '../contract/agent.ts'
+import { type Channel, connectChannel } from '../host/channel.ts'
+import { connectConsole } from '../host/console.ts'
+import { connectQmp, type Qmp, qmpTimeoutMs } from '../host/qmp.ts'
+import type { VmPaths } from './launch.plan.ts'
+
+export type VmLink = {
+  readonly qmp: Qmp
+  readonly channel: Channel
+  readonly observe: () => LinkObservation
+  /** Asks the guest who it is, unless that question is already open. The answer comes as a change. */
+  readonly greet: (timeoutMs: number) => void
+  /** Drops what the guest said: its agent has restarted and has other keys. */
+  readonly forget: () => void
+  readonly close: () => void
+}
+
+export type LinkObservation = {
+  /** A connection has ended: QEMU is gone, or goes. */
+  readonly closed: boolean
+  /** The guest has powered off or panicked; QEMU holds it paused. */
+  readonly stopped: boolean
+  readonly hello: Hello | null
+}
+
+export type LinkDeps = {
+  readonly paths: VmPaths
+  readonly consoleBytesMax: number
+  readonly timeoutMs: number
+  readonly random: RandomBytes
+  readonly log: Logger
+  /** Called whenever an observation may have changed. */
+  readonly onChange: () => void
+}
+
+const STOPPED = new Set(['shutdown', 'guest-panicked', 'internal-error', 'io-error'])
+const WAITING_FOR_CONT = new Set(['prelaunch', 'inmigrate'])
+
+/** Connects everything, then lets a paused VM run. Faults: qmp.*, channel.*. */
+export async function attachLink(deps: LinkDeps): Promise<VmLink> {
+  let closed = false
+  let stopped = false
+  let hello: Hello | null = null
+  let greeting = false
+  const opened: { close: () => unknown }[] = []
+  const close = () => {
+    for (const connection of opened.splice(0)) connection.close()
+  }
+  const onClose = () => {
+    closed = true
+    deps.onChange()
+  }
+  try {
+    const qmp = await connectQmp(deps.paths.qmp, {
+      timeoutMs: deps.timeoutMs,
+      log: deps.log,
+      onClose,
+      onEvent: event => {
+        if (event.event !== 'SHUTDOWN' && event.event !== 'GUEST_PANICKED') return
+        stopped = true
+        deps.onChange()
+      },
+    })
+    opened.push(qmp)
+    const recorder = await connectConsole(deps.paths.console, {
+      dir: deps.paths.directory,
+      bytesMax: deps.consoleBytesMax,
+      timeoutMs: deps.timeoutMs,
+      onClose: () => {},
+      log: deps.log,
+    })
+    opened.push(recorder)
+    const idPrefix = randomName(12, deps.random)
+    const channel = await connectChannel(deps.paths.channel, {
+      idPrefix,
+      timeoutMs: deps.timeoutMs,
+      onClose,
+      log: deps.log,
+    })
+    opened.push(channel)
+    const { status } = await qmp.command('query-status', qmpTimeoutMs.blocking)
+    if (WAITING_FOR_CONT.has(status)) await qmp.command('cont', qmpTimeoutMs.blocking)
+    stopped ||= STOPPED.has(status)
+    return {
+      qmp,
+      channel,
+      close,
+      observe: () => ({ closed, stopped, hello }),
+      forget: () => {
+        hello = null
+      },
+      greet: timeoutMs => {
+        if (greeting || hello !== null) return
+        greeting = true
+        channel
+          .hello(timeoutMs)
+          .then(answer => {
+            hello = answer
+          })
+          .catch(error => deps.log.warn('the agent has not said hello', { error }))
+          .finally(() => {
+            greeting = false
+            deps.onChange()
+          })
+      },
+    }
+  } catch (error) {
+    close()
+    throw error
+  }
+}

@@ -1,0 +1,157 @@
+// QEMU's command line for each platform. Pure: the same plan always gives the same argv (golden texts in test/golden).
+// Long options and id= everywhere; nothing of QEMU's defaults or of the user's configuration.
+
+import { unreachable } from '../base/assert.ts'
+import type { VmPaths } from './launch.plan.ts'
+
+export type QemuImage = {
+  readonly root: string
+  readonly kernel: string
+  readonly initrd: string
+  /** Kernel command line, with the dm-verity root hash. */
+  readonly cmdline: string
+}
+
+/** How the launch is made confidential, or that it is not. */
+export type QemuPlatform =
+  | { readonly kind: 'tcg' }
+  | { readonly kind: 'kvm' }
+  | { readonly kind: 'snp'; readonly boot: SnpBoot; readonly launch: SnpLaunch }
+
+export type SnpBoot =
+  | { readonly kind: 'bios'; readonly firmware: string }
+  | { readonly kind: 'igvm'; readonly file: string }
+
+export type SnpLaunch = {
+  readonly cpuModel: string
+  /** From CPUID 8000001F EBX: position of the encryption bit, and how far it shrinks physical addresses. */
+  readonly cbitPosition: number
+  readonly reducedPhysBits: number
+  /** Guest policy (AMD 56860, section 4.3). */
+  readonly policy: bigint
+  /** 32 bytes, standard base64. */
+  readonly hostData: string
+  readonly idBlock: { readonly block: string; readonly auth: string } | null
+}
+
+export type QemuPlan = {
+  readonly qemu: string
+  readonly vmId: string
+  readonly vcpus: number
+  readonly memoryMib: number
+  readonly mac: string
+  /** Descriptor number under which the child inherits the tap. */
+  readonly tapFd: number
+  readonly paths: VmPaths
+  readonly image: QemuImage
+  readonly platform: QemuPlatform
+}
+
+/** Full argv, QEMU's path first. The VM is started paused: `cont` comes once every socket is connected. */
+export function qemuArgv(plan: QemuPlan): string[] {
+  return [
+    plan.qemu,
+    ...['-nodefaults', '-no-user-config', '-nographic', '-S'],
+    ...['-name', `strongroom-${plan.vmId}`, '-uuid', plan.vmId],
+    ...['-sandbox', 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny'],
+    ...['-action', 'reboot=shutdown,shutdown=pause,panic=pause'],
+    ...['-smp', `${plan.vcpus}`, '-m', `${plan.memoryMib}M`],
+    ...platformArgs(plan),
+    ...monitorArgs('qmp', plan.paths.qmp),
+    ...monitorArgs('rescue', plan.paths.qmpRescue),
+    ...[
+      '-chardev',
+      `socket,id=console,path=${escaped(plan.paths.console)},server=on,wait=off`,
+      '-serial',
+      'chardev:console',
+    ],
+    ...['-device', device(plan, 'virtio-serial-pci', 'id=serial')],
+    ...['-chardev', `socket,id=agent,path=${escaped(plan.paths.channel)},server=on,wait=off`],
+    ...['-device', 'virtserialport,bus=serial.0,chardev=agent,name=strongroom.agent.0'],
+    ...['-object', 'rng-random,id=rng,filename=/dev/urandom', '-device', device(plan, 'virtio-rng-pci', 'rng=rng')],
+    ...['-blockdev', `driver=file,node-name=root-file,filename=${escaped(plan.image.root)},read-only=on`],
+    ...['-blockdev', 'driver=raw,node-name=root,file=root-file,read-only=on'],
+    ...['-device', device(plan, 'virtio-blk-pci', 'drive=root,serial=root')],
+    ...['-netdev', `tap,id=net,fd=${plan.tapFd}`],
+    // Segmentation offload would undercount egress: one big frame is counted with one header.
+    ...[
+      '-device',
+      device(plan, 'virtio-net-pci', `netdev=net,mac=${plan.mac},host_tso4=off,host_tso6=off,host_ufo=off,romfile=`),
+    ],
+  ]
+}
+
+/** Runs argv as an unprivileged user that can never gain privileges again. */
+export function unprivilegedArgv(user: string, argv: readonly string[]): string[] {
+  return [
+    'setpriv',
+    `--reuid=${user}`,
+    `--regid=${user}`,
+    '--init-groups',
+    '--no-new-privs',
+    '--inh-caps=-all',
+    '--bounding-set=-all',
+    '--',
+    ...argv,
+  ]
+}
+
+function monitorArgs(id: string, path: string): string[] {
+  return ['-chardev', `socket,id=${id},path=${escaped(path)},server=on,wait=off`, '-mon', `chardev=${id},mode=control`]
+}
+
+/** Virtio devices of a confidential guest must use the DMA API: its memory is encrypted, and shared only where bounced. */
+function device(plan: QemuPlan, driver: string, properties: string): string {
+  const confidential = plan.platform.kind === 'snp' ? ',iommu_platform=on,disable-legacy=on' : ''
+  return `${driver},${properties}${confidential}`
+}
+
+function platformArgs(plan: QemuPlan): string[] {
+  switch (plan.platform.kind) {
+    case 'tcg':
+      return [
+        ...['-machine', 'q35,vmport=off,hpet=off', '-accel', 'tcg,thread=multi,tb-size=512', '-cpu', 'max'],
+        ...directBoot(plan.image),
+      ]
+    case 'kvm':
+      return [...['-machine', 'q35,vmport=off,hpet=off', '-accel', 'kvm', '-cpu', 'host'], ...directBoot(plan.image)]
+    case 'snp':
+      return snpArgs(plan, plan.platform.boot, plan.platform.launch)
+    default:
+      return unreachable(plan.platform)
+  }
+}
+
+function snpArgs(plan: QemuPlan, boot: SnpBoot, launch: SnpLaunch): string[] {
+  const igvm = boot.kind === 'igvm' ? ',igvm-cfg=igvm0' : ''
+  const machine = `q35,accel=kvm,kernel_irqchip=split,confidential-guest-support=sev0,memory-backend=ram0,vmport=off,hpet=off${igvm}`
+  const idBlock =
+    launch.idBlock === null
+      ? ''
+      : `,id-block=${launch.idBlock.block},id-auth=${launch.idBlock.auth},author-key-enabled=on`
+  const sev = [
+    'sev-snp-guest,id=sev0',
+    `cbitpos=${launch.cbitPosition},reduced-phys-bits=${launch.reducedPhysBits}`,
+    `policy=0x${launch.policy.toString(16)}`,
+    // An IGVM file carries its own kernel hashes.
+    `kernel-hashes=${boot.kind === 'bios' ? 'on' : 'off'}`,
+    `host-data=${launch.hostData}${idBlock}`,
+  ].join(',')
+  return [
+    ...['-machine', machine, '-cpu', launch.cpuModel],
+    ...['-object', `memory-backend-memfd,id=ram0,size=${plan.memoryMib}M,share=true,prealloc=false`],
+    ...['-object', sev],
+    ...(boot.kind === 'bios'
+      ? ['-bios', boot.firmware, ...directBoot(plan.image)]
+      : ['-object', `igvm-cfg,id=igvm0,file=${escaped(boot.file)}`, ...directBoot(plan.image)]),
+  ]
+}
+
+/** In QEMU's option lists a comma in a value is written twice. */
+function escaped(value: string): string {
+  return value.replaceAll(',', ',,')
+}
+
+function directBoot(image: QemuImage): string[] {
+  return ['-kernel', image.kernel, '-initrd', image.initrd, '-append', image.cmdline]
+}
