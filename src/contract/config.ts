@@ -1,16 +1,27 @@
 // Operator configuration: one TOML file, every field with a documented default, so that an empty file works. Pure.
-// Names here are the TOML keys. Units last.
+// Names here are the TOML keys. Units last. `allowed` says in words what a pattern allows; messages and the reference show it.
 
 import { type Static, Type } from '@sinclair/typebox'
 
 const closed = { additionalProperties: false } as const
 const AddressPort = (fallback: string, description: string) =>
-  Type.String({ default: fallback, pattern: '^[0-9a-fA-F.:\\[\\]]+:[0-9]{1,5}$', description })
+  Type.String({
+    default: fallback,
+    pattern: '^[0-9a-fA-F.:\\[\\]]+:[0-9]{1,5}$',
+    allowed: 'ADDRESS:PORT, an IPv6 address in brackets',
+    description,
+  })
 const Count = (fallback: number, minimum: number, maximum: number, description: string) =>
   Type.Integer({ default: fallback, minimum, maximum, description })
-const Path = (fallback: string, description: string) => Type.String({ default: fallback, maxLength: 4096, description })
+const Path = (fallback: string, description: string) =>
+  Type.String({ default: fallback, maxLength: 4096, allowed: 'an absolute path', description })
 const Usd = (fallback: string, description: string) =>
-  Type.String({ default: fallback, pattern: '^(0|[1-9][0-9]{0,11})(\\.[0-9]{1,6})?$', description })
+  Type.String({
+    default: fallback,
+    pattern: '^(0|[1-9][0-9]{0,11})(\\.[0-9]{1,6})?$',
+    allowed: 'US dollars as text, such as "12.50"; at most six decimals',
+    description,
+  })
 const Ipv4 = '^(?:(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])(?:\\.(?!$|/)|(?=$|/))){4}'
 
 export const ListenConfig = Type.Object(
@@ -19,6 +30,7 @@ export const ListenConfig = Type.Object(
     dns: Type.String({
       default: '0.0.0.0:53',
       pattern: '^$|^[0-9a-fA-F.:\\[\\]]+:[0-9]{1,5}$',
+      allowed: '"" or ADDRESS:PORT, an IPv6 address in brackets',
       description: 'Authoritative DNS for `domain`, UDP and TCP; "" switches it off.',
     }),
   },
@@ -27,7 +39,10 @@ export const ListenConfig = Type.Object(
 
 export const TlsConfig = Type.Object(
   {
-    certificate_file: Path('', 'PEM chain that replaces the local CA; needs `key_file`. Reloaded when it changes.'),
+    certificate_file: Path(
+      '',
+      'PEM chain that replaces the local CA; needs `key_file`; "" for none. Reloaded when it changes.',
+    ),
     key_file: Path('', 'PEM private key of `certificate_file`.'),
     names: Type.Array(Type.String({ minLength: 1, maxLength: 253 }), {
       default: [],
@@ -55,14 +70,16 @@ export const NetworkConfig = Type.Object(
     pool_v4: Type.String({
       default: '10.88.0.0/24',
       pattern: `${Ipv4}/(1[6-9]|2[0-9]|30)$`,
+      allowed: 'an IPv4 network A.B.C.D/N, N from 16 to 30',
       description: 'Instance addresses, routed to this host, one /32 each; prefix length 16 to 30.',
     }),
     gateway_v4: Type.String({
       default: '169.254.88.1',
       pattern: `${Ipv4}$`,
+      allowed: 'an IPv4 address',
       description: 'Link-local gateway address that every tap carries.',
     }),
-    resolvers: Type.Array(Type.String({ pattern: `${Ipv4}$` }), {
+    resolvers: Type.Array(Type.String({ pattern: `${Ipv4}$`, allowed: 'an IPv4 address' }), {
       default: ['9.9.9.9', '149.112.112.112'],
       maxItems: 3,
       description: 'DNS resolvers that instances use.',
@@ -71,11 +88,13 @@ export const NetworkConfig = Type.Object(
     table: Type.String({
       default: 'strongroom',
       pattern: '^[a-z][a-z0-9_]{0,30}$',
+      allowed: '1 to 31 lowercase letters, digits and underscores, a letter first',
       description: 'nftables table (family inet) owned by this appliance; nothing else may use it.',
     }),
     tap_prefix: Type.String({
       default: 'sr',
       pattern: '^[a-z]{1,4}$',
+      allowed: '1 to 4 lowercase letters',
       description: 'Tap names begin with this; 10 characters of the VM id follow.',
     }),
     sample_interval_ms: Count(5_000, 100, 600_000, 'Egress counters are read this often.'),
@@ -90,6 +109,7 @@ export const VmConfig = Type.Object(
     user: Type.String({
       default: 'strongroom-vm',
       pattern: '^[a-z_][a-z0-9_-]{0,30}$',
+      allowed: 'the name of a user',
       description: 'Unprivileged user that QEMU runs as.',
     }),
     vcpus: Count(2, 1, 255, 'vCPUs of an instance; measured on snp.'),
@@ -97,6 +117,7 @@ export const VmConfig = Type.Object(
     vcpu_type: Type.String({
       default: 'EPYC-v4',
       pattern: '^EPYC(-[A-Za-z0-9]+)*$',
+      allowed: 'an EPYC model of QEMU, such as "EPYC-v4"',
       description: 'CPU model on snp; measured.',
     }),
     snp_boot: Type.Union([Type.Literal('bios'), Type.Literal('igvm')], {
@@ -158,6 +179,7 @@ export const Config = Type.Object(
     domain: Type.String({
       default: 'agents.internal',
       pattern: '^(?=.{1,180}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$',
+      allowed: 'a DNS name in lowercase, at most 180 characters',
       description: 'Parent domain of instance host names.',
     }),
     platform: Type.Union([Type.Literal('auto'), Type.Literal('snp'), Type.Literal('kvm'), Type.Literal('tcg')], {

@@ -1,0 +1,3 @@
+// The version of both executables, from package.json.
+
+export { version } from '../../package.json'

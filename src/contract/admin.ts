@@ -1,0 +1,192 @@
+// The admin interface: JSON over HTTP on the UNIX socket `admin.sock` of the state directory. Pure.
+// The daemon answers with these shapes, the command line checks the answers against them and prints them with --json.
+
+import { type Static, Type } from '@sinclair/typebox'
+
+export const adminSocketName = 'admin.sock'
+
+const closed = { additionalProperties: false } as const
+const Nullable = <T extends ReturnType<typeof Type.String> | ReturnType<typeof Type.Integer>>(schema: T) =>
+  Type.Union([schema, Type.Null()])
+const Time = Type.String({ description: 'ISO 8601 UTC' })
+const TimeOrNull = Nullable(Time)
+const CountBy = Type.Record(Type.String(), Type.Integer({ minimum: 0 }))
+
+export const slugCharsMax = 32
+export const Slug = Type.String({ maxLength: 63, description: 'Organization slug: a DNS label' })
+
+/** Labels right under the domain that name the appliance itself, or that people would take for it. */
+export const RESERVED_SLUGS: ReadonlySet<string> = new Set(
+  'admin api builds dns gateway host inference instances localhost mail ns ns1 ns2 root status strongroom www'.split(
+    ' ',
+  ),
+)
+
+/** What is wrong with a slug for a new organization, or null. It becomes a DNS label (RFC 1123 2.1) of every host name. */
+export function slugProblem(slug: string): string | null {
+  if (slug.length === 0 || slug.length > slugCharsMax) return `must have 1 to ${slugCharsMax} characters`
+  if (!/^[a-z0-9-]+$/.test(slug)) return 'may hold lowercase letters a-z, digits and hyphens only'
+  if (slug.startsWith('-') || slug.endsWith('-')) return 'may not begin or end with a hyphen'
+  // RFC 5891 4.2.3.1: these positions mark encoded international names.
+  if (slug.slice(2, 4) === '--') return 'may not have hyphens as its third and fourth characters'
+  if (RESERVED_SLUGS.has(slug)) return 'is reserved for the appliance itself'
+  return null
+}
+
+/** Body of every answer that is not a success. */
+export const AdminProblem = Type.Object(
+  {
+    error: Type.Object(
+      {
+        code: Type.String({ description: 'A fault code' }),
+        message: Type.String(),
+        param: Type.Optional(Type.String()),
+      },
+      closed,
+    ),
+  },
+  closed,
+)
+export type AdminProblem = Static<typeof AdminProblem>
+
+export const AdminOrganization = Type.Object(
+  {
+    slug: Slug,
+    status: Type.Union([Type.Literal('active'), Type.Literal('suspended')]),
+    created_at: Time,
+    instances_living: Type.Integer({ minimum: 0 }),
+    keys_active: Type.Integer({ minimum: 0 }),
+  },
+  closed,
+)
+export type AdminOrganization = Static<typeof AdminOrganization>
+export const AdminOrganizationList = Type.Object({ organizations: Type.Array(AdminOrganization) }, closed)
+export const AdminOrganizationCreate = Type.Object({ slug: Slug }, closed)
+
+export const AdminKeyScope = Type.Union([Type.Literal('write'), Type.Literal('read')])
+export const AdminKey = Type.Object(
+  {
+    prefix: Type.String(),
+    organization: Slug,
+    scope: AdminKeyScope,
+    created_at: Time,
+    last_used_at: TimeOrNull,
+    revoked_at: TimeOrNull,
+  },
+  closed,
+)
+export type AdminKey = Static<typeof AdminKey>
+export const AdminKeyList = Type.Object({ keys: Type.Array(AdminKey) }, closed)
+export const AdminKeyCreate = Type.Object({ scope: AdminKeyScope }, closed)
+/** The only answer that ever holds the whole key. */
+export const AdminKeyCreated = Type.Object(
+  {
+    key: Type.String({ pattern: '^ca_[a-z0-9]{8}_[a-z0-9]{18}$' }),
+    prefix: Type.String(),
+    organization: Slug,
+    scope: AdminKeyScope,
+    created_at: Time,
+  },
+  closed,
+)
+export type AdminKeyCreated = Static<typeof AdminKeyCreated>
+
+export const AdminVm = Type.Object(
+  { id: Type.String(), state: Type.String(), address: Nullable(Type.String()) },
+  closed,
+)
+export const AdminInstance = Type.Object(
+  {
+    id: Type.String(),
+    organization: Slug,
+    name: Type.String(),
+    hostname: Type.String(),
+    status: Type.String(),
+    agent: Type.String(),
+    public_key: Type.String(),
+    inference_mode: Type.String(),
+    inference_model: Type.String(),
+    failure_code: Nullable(Type.String()),
+    failure_message: Nullable(Type.String()),
+    terminated_reason: Nullable(Type.String()),
+    egress_bytes: Type.Integer({ minimum: 0 }),
+    egress_observed_at: TimeOrNull,
+    egress_block_applied_at: TimeOrNull,
+    created_at: Time,
+    ready_at: TimeOrNull,
+    terminated_at: TimeOrNull,
+    /** Null while it waits for room, and after its VM is gone. */
+    vm: Type.Union([AdminVm, Type.Null()]),
+  },
+  closed,
+)
+export type AdminInstance = Static<typeof AdminInstance>
+export const AdminInstanceList = Type.Object({ instances: Type.Array(AdminInstance) }, closed)
+
+export const AdminEvent = Type.Object(
+  {
+    id: Type.Integer(),
+    at: Time,
+    kind: Type.String(),
+    subject: Type.String(),
+    detail: Type.Record(Type.String(), Type.Unknown()),
+  },
+  closed,
+)
+export type AdminEvent = Static<typeof AdminEvent>
+/** Oldest first. */
+export const AdminEventList = Type.Object({ events: Type.Array(AdminEvent) }, closed)
+export const eventCountMax = 1000
+
+export const AdminStatus = Type.Object(
+  {
+    version: Type.String(),
+    pid: Type.Integer({ minimum: 1 }),
+    host_id: Type.String(),
+    platform: Type.Union([Type.Literal('snp'), Type.Literal('kvm'), Type.Literal('tcg')]),
+    /** True on every platform but snp: evidence comes from the simulator. */
+    evidence_simulated: Type.Boolean(),
+    domain: Type.String(),
+    started_at: Time,
+    listen: Type.Object({ instances: Type.String(), dns: Nullable(Type.String()) }, closed),
+    tls: Type.Object(
+      {
+        source: Type.Union([Type.Literal('local'), Type.Literal('operator')]),
+        expires_at: Time,
+        /** What clients must trust; null when the operator's own certificate is served. */
+        ca_file: Nullable(Type.String()),
+      },
+      closed,
+    ),
+    organizations: Type.Integer({ minimum: 0 }),
+    instances: CountBy,
+    vms: CountBy,
+    capacity: Type.Object(
+      {
+        memory_mib_used: Type.Integer({ minimum: 0 }),
+        memory_mib_total: Type.Integer({ minimum: 0 }),
+        vcpus_used: Type.Integer({ minimum: 0 }),
+        vcpus_total: Type.Integer({ minimum: 0 }),
+        addresses_used: Type.Integer({ minimum: 0 }),
+        addresses_total: Type.Integer({ minimum: 0 }),
+      },
+      closed,
+    ),
+  },
+  closed,
+)
+export type AdminStatus = Static<typeof AdminStatus>
+
+/** Things on the host that no ledger row owns, or rows whose thing is missing. */
+export const AdminLeaks = Type.Object(
+  {
+    leaks: Type.Array(Type.Object({ kind: Type.String(), name: Type.String(), detail: Type.String() }, closed)),
+  },
+  closed,
+)
+export type AdminLeaks = Static<typeof AdminLeaks>
+export type AdminLeak = AdminLeaks['leaks'][number]
+
+/** An instance as people write it: its id, its name where that is unambiguous, or `slug/name`. */
+export const InstanceReference = Type.String({ minLength: 1, maxLength: 128 })
+export const consoleTailBytesMax = 67_108_864

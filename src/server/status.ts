@@ -1,0 +1,53 @@
+// What `strongroom status` says. Effects: reads the store.
+
+import type { Clock } from '../base/clock.ts'
+import { iso } from '../base/clock.ts'
+import { version } from '../base/version.ts'
+import type { AdminStatus } from '../contract/admin.ts'
+import type { Config } from '../contract/config.ts'
+import type { Store } from '../store/db.ts'
+import { listOrganizations } from '../store/organization.query.ts'
+import { countInstances, countVms } from '../store/status.query.ts'
+import { reservedBy } from '../store/vm.query.ts'
+import type { Engine } from './engine.ts'
+import type { Tls } from './tls.ts'
+
+export type StatusDeps = {
+  readonly config: Config
+  readonly store: Store
+  readonly engine: Pick<Engine, 'platform' | 'capacity'>
+  readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
+  readonly clock: Pick<Clock, 'nowMs'>
+  readonly instancesUrl: string
+  readonly dnsPort: number | null
+}
+
+export function createStatus(deps: StatusDeps): () => AdminStatus {
+  const { config, store, engine, tls } = deps
+  const startedAt = iso(deps.clock.nowMs())
+  return () => {
+    const reserved = reservedBy(store.db, store.hostId)
+    return {
+      version,
+      pid: process.pid,
+      host_id: store.hostId,
+      platform: engine.platform,
+      evidence_simulated: engine.platform !== 'snp',
+      domain: config.domain,
+      started_at: startedAt,
+      listen: { instances: deps.instancesUrl, dns: deps.dnsPort === null ? null : config.listen.dns },
+      tls: { source: tls.source, expires_at: iso(tls.current().notAfterMs), ca_file: tls.caFile },
+      organizations: listOrganizations(store.db).length,
+      instances: countInstances(store.db),
+      vms: countVms(store.db),
+      capacity: {
+        memory_mib_used: reserved.memoryMib,
+        memory_mib_total: engine.capacity.memoryMib,
+        vcpus_used: reserved.vcpus,
+        vcpus_total: engine.capacity.vcpus,
+        addresses_used: reserved.vms,
+        addresses_total: engine.capacity.addresses,
+      },
+    }
+  }
+}

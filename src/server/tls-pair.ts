@@ -1,0 +1,80 @@
+// A certificate chain with its private key, as PEM. Pure: reads text, no files.
+
+import { createPrivateKey, X509Certificate } from 'node:crypto'
+import { isIPv6 } from 'node:net'
+import { messageOf } from '../base/fault.ts'
+
+export type TlsPair = {
+  /** PEM, leaf first. */
+  readonly cert: string
+  /** PEM. */
+  readonly key: string
+  readonly notBeforeMs: number
+  readonly notAfterMs: number
+  /** SHA-256 of the leaf, colon-separated hex, as openssl prints it. */
+  readonly fingerprint: string
+  /** Of the leaf, as node prints it: `DNS:a, IP Address:1.2.3.4`. */
+  readonly names: string
+}
+
+export type PairVerdict =
+  | { readonly ok: true; readonly pair: TlsPair }
+  | { readonly ok: false; readonly reason: string }
+
+/** Whether these belong together and can be served. Dates are the caller's concern. */
+export function readPair(cert: string, key: string): PairVerdict {
+  let leaf: X509Certificate
+  try {
+    const blocks = cert.match(PEM_CERTIFICATE) ?? []
+    if (blocks.length === 0) return { ok: false, reason: 'the certificate file holds no PEM certificate' }
+    const [first = ''] = blocks
+    leaf = new X509Certificate(first)
+    for (const block of blocks.slice(1)) new X509Certificate(block)
+  } catch (error) {
+    return { ok: false, reason: `the certificate cannot be read: ${messageOf(error)}` }
+  }
+  try {
+    if (!leaf.checkPrivateKey(createPrivateKey(key))) {
+      return { ok: false, reason: 'the private key does not belong to the certificate' }
+    }
+  } catch {
+    // The library's message could quote the text; a key is never logged.
+    return { ok: false, reason: 'the private key cannot be read; it must be PEM without a passphrase' }
+  }
+  if (leaf.ca) return { ok: false, reason: 'the first certificate of the file is a CA, not a server certificate' }
+  return {
+    ok: true,
+    pair: {
+      cert,
+      key,
+      notBeforeMs: Date.parse(leaf.validFrom),
+      notAfterMs: Date.parse(leaf.validTo),
+      fingerprint: leaf.fingerprint256,
+      names: leaf.subjectAltName ?? '',
+    },
+  }
+}
+
+const PEM_CERTIFICATE = /-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----/g
+
+/** Whether this authority's key signed the leaf. */
+export function isIssuedBy(pair: TlsPair, authority: { readonly caPem: string }): boolean {
+  const ca = new X509Certificate(authority.caPem)
+  const leaf = new X509Certificate(pair.cert)
+  return leaf.checkIssued(ca) && leaf.verify(ca.publicKey)
+}
+
+/** Whether a certificate's names are exactly these, in whatever order. */
+export function sameNames(subjectAltName: string, names: readonly string[]): boolean {
+  const found = subjectAltName.split(', ').map(entry => entry.slice(entry.indexOf(':') + 1))
+  return canonical(found) === canonical(names)
+}
+
+function canonical(names: readonly string[]): string {
+  return [...new Set(names.map(canonicalName))].sort().join(' ')
+}
+
+/** IPv6 addresses have many spellings; the URL parser knows one. */
+function canonicalName(name: string): string {
+  return isIPv6(name) ? new URL(`http://[${name}]`).hostname : name
+}

@@ -1,0 +1,175 @@
+// A whole appliance for end-to-end tests: the compiled executable with its own state, in the caller's network namespace.
+// Effects: processes, files in a temporary directory, everything that `strongroom serve` does. Use inside `inOwnNetns`.
+
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { Resolver } from 'node:dns/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { until } from '../host/until.ts'
+
+const root = join(import.meta.dir, '../..')
+export const executable = join(root, 'dist/strongroom')
+
+export type Answer<T = unknown> = { status: number; headers: Headers; body: T }
+
+export type CliResult = { exitCode: number; stdout: string; stderr: string }
+
+export type Appliance = {
+  readonly stateDir: string
+  readonly directory: string
+  readonly url: string
+  readonly pid: () => number
+  /** Starts the daemon and waits until it answers. Returns milliseconds until then. */
+  readonly start: () => Promise<number>
+  /** SIGTERM and wait. VMs run on. */
+  readonly stop: () => Promise<number>
+  readonly kill: () => Promise<void>
+  readonly cli: (...argv: string[]) => Promise<CliResult>
+  /** CLI with --json; throws when it fails. */
+  readonly admin: <T = unknown>(...argv: string[]) => Promise<T>
+  readonly http: <T = unknown>(
+    method: string,
+    path: string,
+    options?: { key?: string; body?: unknown; headers?: Record<string, string> },
+  ) => Promise<Answer<T>>
+  /** Address by the appliance's own DNS, or null when there is no such name. */
+  readonly resolve: (hostname: string) => Promise<string | null>
+  readonly ssh: (hostname: string, command: readonly string[]) => Promise<CliResult>
+  /** A client key pair of this appliance's tests. */
+  readonly publicKey: string
+  readonly log: () => string
+  readonly [Symbol.asyncDispose]: () => Promise<void>
+}
+
+/** `settings` is further TOML, appended to the tests' own. */
+export async function createAppliance(settings = ''): Promise<Appliance> {
+  if (!existsSync(executable)) throw new Error('dist/strongroom is missing: run scripts/test, or scripts/build-appliance.ts')
+  const directory = mkdtempSync(join(tmpdir(), 'srt-'))
+  chmodSync(directory, 0o711)
+  const stateDir = join(directory, 'state')
+  const config = join(directory, 'strongroom.toml')
+  const logFile = join(directory, 'daemon.log')
+  writeFileSync(config, `${defaults(await imageDir())}\n${settings}`)
+  const keyFile = join(directory, 'client')
+  await exec(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', 'client', '-f', keyFile])
+  const publicKey = readFileSync(`${keyFile}.pub`, 'utf8').trim()
+  const env = { ...process.env, STRONGROOM_CONFIG: config, STRONGROOM_STATE_DIR: stateDir }
+  const resolver = new Resolver({ timeout: 2000, tries: 2 })
+  resolver.setServers(['127.0.0.1:53'])
+  let daemon: Bun.Subprocess | null = null
+
+  const cli = (...argv: string[]) => exec([executable, ...argv], { env, check: false })
+  const end = async (signal: 'SIGTERM' | 'SIGKILL'): Promise<number> => {
+    const ending = daemon
+    daemon = null
+    ending?.kill(signal)
+    return (await ending?.exited) ?? 0
+  }
+  const resolve = async (hostname: string): Promise<string | null> => {
+    const addresses = await resolver.resolve4(hostname).catch(() => [])
+    return addresses[0] ?? null
+  }
+  const self: Appliance = {
+    stateDir,
+    directory,
+    url,
+    publicKey,
+    pid: () => daemon?.pid ?? 0,
+    start: async () => {
+      const startedMs = performance.now()
+      daemon = Bun.spawn([executable, 'serve'], { env, stdin: 'ignore', stdout: Bun.file(logFile), stderr: Bun.file(logFile) })
+      const running = daemon
+      await until('the daemon answers', 20_000, async () => {
+        if (running.exitCode !== null) throw new Error(`the daemon ended: ${readFileSync(logFile, 'utf8')}`)
+        if (!existsSync(join(stateDir, 'ca/ca.pem'))) return false
+        return fetch(`${url}/openapi.json`, { tls: { ca: readFileSync(join(stateDir, 'ca/ca.pem'), 'utf8') } }).then(
+          answer => answer.ok,
+          () => false,
+        )
+      })
+      return performance.now() - startedMs
+    },
+    stop: () => end('SIGTERM'),
+    kill: async () => {
+      await end('SIGKILL')
+    },
+    cli,
+    admin: async <T>(...argv: string[]) => {
+      const { exitCode, stdout, stderr } = await cli(...argv, '--json')
+      if (exitCode !== 0) throw new Error(`strongroom ${argv.join(' ')}: ${exitCode}: ${stdout}${stderr}`)
+      return JSON.parse(stdout) as T
+    },
+    http: async <T>(
+      method: string,
+      path: string,
+      { key, body, headers }: { key?: string; body?: unknown; headers?: Record<string, string> } = {},
+    ) => {
+      const answer = await fetch(url + path, {
+        method,
+        tls: { ca: readFileSync(join(stateDir, 'ca/ca.pem'), 'utf8') },
+        headers: {
+          ...(key === undefined ? {} : { Authorization: `Bearer ${key}` }),
+          ...(body === undefined ? {} : { 'Content-Type': 'application/json' }),
+          ...headers,
+        },
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      })
+      return { status: answer.status, headers: answer.headers, body: (await answer.json()) as T }
+    },
+    resolve,
+    ssh: async (hostname, command) => {
+      const address = await resolve(hostname)
+      if (address === null) throw new Error(`${hostname} does not resolve`)
+      return exec(
+        [
+          ...['ssh', '-i', keyFile, '-o', 'BatchMode=yes', '-o', 'ConnectTimeout=20', '-o', `HostKeyAlias=${hostname}`],
+          ...['-o', `UserKnownHostsFile=${join(directory, 'known_hosts')}`, '-o', 'StrictHostKeyChecking=accept-new'],
+          ...['-o', 'IdentitiesOnly=yes', `agent@${address}`, '--', ...command],
+        ],
+        { check: false },
+      )
+    },
+    log: () => (existsSync(logFile) ? readFileSync(logFile, 'utf8') : ''),
+    [Symbol.asyncDispose]: async () => {
+      await end('SIGKILL')
+      // What a failed test left: VMs outlive the daemon, but not the namespace, which kills all that runs inside when it is closed.
+      rmSync(directory, { recursive: true, force: true })
+    },
+  }
+  return self
+}
+
+const url = 'https://127.0.0.1:8441'
+
+function defaults(image: string): string {
+  return `domain = "agents.test"
+log_level = "debug"
+platform = "tcg"
+[listen]
+instances = "127.0.0.1:8441"
+dns = "127.0.0.1:53"
+[vm]
+image_dir = ${JSON.stringify(image)}
+[network]
+sample_interval_ms = 500
+`
+}
+
+/** Where the guest image is; built when it is not cached. */
+export async function imageDir(): Promise<string> {
+  const given = process.env.STRONGROOM_IMAGE_DIR
+  if (given) return given
+  const { stdout } = await exec([process.execPath, join(root, 'scripts/build-image.ts'), 'instance'], { timeoutMs: 900_000 })
+  return stdout.trim().split('\n').at(-1) ?? ''
+}
+
+async function exec(
+  argv: readonly string[],
+  options: { env?: Record<string, string | undefined>; check?: boolean; timeoutMs?: number } = {},
+): Promise<CliResult> {
+  const { env = process.env, check = true, timeoutMs = 120_000 } = options
+  const child = Bun.spawn([...argv], { env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', timeout: timeoutMs })
+  const [stdout, stderr, exitCode] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+  if (check && exitCode !== 0) throw new Error(`${argv.join(' ')}: ${exitCode}: ${stderr}`)
+  return { exitCode, stdout, stderr }
+}
