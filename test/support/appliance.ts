@@ -1,16 +1,24 @@
 // A whole appliance for end-to-end tests: the compiled executable with its own state, in the caller's network namespace.
 // Effects: processes, files in a temporary directory, everything that `strongroom serve` does. Use inside `inOwnNetns`.
 
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { Resolver } from 'node:dns/promises'
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { until } from '../host/until.ts'
+import { until } from './until.ts'
 
 const root = join(import.meta.dir, '../..')
 export const executable = join(root, 'dist/strongroom')
 
 export type Answer<T = unknown> = { status: number; headers: Headers; body: T }
+
+/** A running SSH command that can be typed to. */
+export type Session = {
+  readonly type: (text: string) => void
+  /** Resolves once the output contains `text`. */
+  readonly printed: (text: string) => Promise<void>
+  readonly exited: Promise<number>
+}
 
 export type CliResult = { exitCode: number; stdout: string; stderr: string }
 
@@ -35,21 +43,25 @@ export type Appliance = {
   /** Address by the appliance's own DNS, or null when there is no such name. */
   readonly resolve: (hostname: string) => Promise<string | null>
   readonly ssh: (hostname: string, command: readonly string[]) => Promise<CliResult>
+  /** With further options before ours: OpenSSH keeps the first value that it meets. */
+  readonly sshWith: (options: readonly string[], hostname: string, command: readonly string[]) => Promise<CliResult>
+  readonly sshSession: (hostname: string, command: string) => Session
   /** A client key pair of this appliance's tests. */
   readonly publicKey: string
   readonly log: () => string
   readonly [Symbol.asyncDispose]: () => Promise<void>
 }
 
-/** `settings` is further TOML, appended to the tests' own. */
-export async function createAppliance(settings = ''): Promise<Appliance> {
-  if (!existsSync(executable)) throw new Error('dist/strongroom is missing: run scripts/test, or scripts/build-appliance.ts')
+/** `settings` are further lines of the TOML table `table`. */
+export async function createAppliance(settings = '', table = 'vm', image?: string): Promise<Appliance> {
+  if (!existsSync(executable))
+    throw new Error('dist/strongroom is missing: run scripts/test, or scripts/build-appliance.ts')
   const directory = mkdtempSync(join(tmpdir(), 'srt-'))
   chmodSync(directory, 0o711)
   const stateDir = join(directory, 'state')
   const config = join(directory, 'strongroom.toml')
   const logFile = join(directory, 'daemon.log')
-  writeFileSync(config, `${defaults(await imageDir())}\n${settings}`)
+  writeFileSync(config, configText(image ?? (await imageDir()), table, settings))
   const keyFile = join(directory, 'client')
   await exec(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', 'client', '-f', keyFile])
   const publicKey = readFileSync(`${keyFile}.pub`, 'utf8').trim()
@@ -69,6 +81,15 @@ export async function createAppliance(settings = ''): Promise<Appliance> {
     const addresses = await resolver.resolve4(hostname).catch(() => [])
     return addresses[0] ?? null
   }
+  const sshArgv = async (options: readonly string[], hostname: string): Promise<string[]> => {
+    const address = await resolve(hostname)
+    if (address === null) throw new Error(`${hostname} does not resolve`)
+    return [
+      ...['ssh', ...options, '-l', 'agent', '-i', keyFile, '-o', 'BatchMode=yes', '-o', 'ConnectTimeout=20'],
+      ...['-o', `HostKeyAlias=${hostname}`, '-o', `UserKnownHostsFile=${join(directory, 'known_hosts')}`],
+      ...['-o', 'StrictHostKeyChecking=accept-new', '-o', 'IdentitiesOnly=yes', address, '--'],
+    ]
+  }
   const self: Appliance = {
     stateDir,
     directory,
@@ -77,7 +98,12 @@ export async function createAppliance(settings = ''): Promise<Appliance> {
     pid: () => daemon?.pid ?? 0,
     start: async () => {
       const startedMs = performance.now()
-      daemon = Bun.spawn([executable, 'serve'], { env, stdin: 'ignore', stdout: Bun.file(logFile), stderr: Bun.file(logFile) })
+      daemon = Bun.spawn([executable, 'serve'], {
+        env,
+        stdin: 'ignore',
+        stdout: Bun.file(logFile),
+        stderr: Bun.file(logFile),
+      })
       const running = daemon
       await until('the daemon answers', 20_000, async () => {
         if (running.exitCode !== null) throw new Error(`the daemon ended: ${readFileSync(logFile, 'utf8')}`)
@@ -117,18 +143,10 @@ export async function createAppliance(settings = ''): Promise<Appliance> {
       return { status: answer.status, headers: answer.headers, body: (await answer.json()) as T }
     },
     resolve,
-    ssh: async (hostname, command) => {
-      const address = await resolve(hostname)
-      if (address === null) throw new Error(`${hostname} does not resolve`)
-      return exec(
-        [
-          ...['ssh', '-i', keyFile, '-o', 'BatchMode=yes', '-o', 'ConnectTimeout=20', '-o', `HostKeyAlias=${hostname}`],
-          ...['-o', `UserKnownHostsFile=${join(directory, 'known_hosts')}`, '-o', 'StrictHostKeyChecking=accept-new'],
-          ...['-o', 'IdentitiesOnly=yes', `agent@${address}`, '--', ...command],
-        ],
-        { check: false },
-      )
-    },
+    ssh: (hostname, command) => self.sshWith([], hostname, command),
+    sshWith: async (options, hostname, command) =>
+      exec([...(await sshArgv(options, hostname)), ...command], { check: false }),
+    sshSession: (hostname, command) => openSession(sshArgv([], hostname), command),
     log: () => (existsSync(logFile) ? readFileSync(logFile, 'utf8') : ''),
     [Symbol.asyncDispose]: async () => {
       await end('SIGKILL')
@@ -141,26 +159,51 @@ export async function createAppliance(settings = ''): Promise<Appliance> {
 
 const url = 'https://127.0.0.1:8441'
 
-function defaults(image: string): string {
-  return `domain = "agents.test"
-log_level = "debug"
-platform = "tcg"
-[listen]
-instances = "127.0.0.1:8441"
-dns = "127.0.0.1:53"
-[vm]
-image_dir = ${JSON.stringify(image)}
-[network]
-sample_interval_ms = 500
-`
+function configText(image: string, table: string, settings: string): string {
+  const tables: Record<string, string> = {
+    listen: 'instances = "127.0.0.1:8441"\ndns = "127.0.0.1:53"',
+    vm: `image_dir = ${JSON.stringify(image)}`,
+    network: 'sample_interval_ms = 500',
+  }
+  tables[table] = `${tables[table] ?? ''}\n${settings}`
+  const top = 'domain = "agents.test"\nlog_level = "debug"\nplatform = "tcg"\n'
+  return (
+    top +
+    Object.entries(tables)
+      .map(([name, lines]) => `[${name}]\n${lines}\n`)
+      .join('')
+  )
 }
 
 /** Where the guest image is; built when it is not cached. */
 export async function imageDir(): Promise<string> {
   const given = process.env.STRONGROOM_IMAGE_DIR
   if (given) return given
-  const { stdout } = await exec([process.execPath, join(root, 'scripts/build-image.ts'), 'instance'], { timeoutMs: 900_000 })
+  const { stdout } = await exec([process.execPath, join(root, 'scripts/build-image.ts'), 'instance'], {
+    timeoutMs: 900_000,
+  })
   return stdout.trim().split('\n').at(-1) ?? ''
+}
+
+function openSession(argv: Promise<string[]>, command: string): Session {
+  let output = ''
+  const started = argv.then(words => {
+    const child = Bun.spawn([...words, command], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' })
+    void (async () => {
+      for await (const chunk of child.stdout) output += Buffer.from(chunk).toString()
+    })()
+    return child
+  })
+  return {
+    type: text => {
+      void started.then(async child => {
+        child.stdin.write(text)
+        await child.stdin.flush()
+      })
+    },
+    printed: text => until(`the session prints ${JSON.stringify(text)}`, 60_000, () => output.includes(text)),
+    exited: started.then(child => child.exited),
+  }
 }
 
 async function exec(

@@ -1,0 +1,69 @@
+#!/usr/bin/env bun
+// Builds a measured guest image from its recipe. The last line printed is the image's directory.
+
+import { join, resolve } from 'node:path'
+import { parseArgs } from 'node:util'
+import { buildImage, relock } from './image/build.ts'
+import { ImageFault } from './image/image-fault.ts'
+import { recipeNames } from './image/recipe.ts'
+
+const usage = `usage: bun scripts/build-image.ts RECIPE [--relock] [--guest FILE] [--out DIR] [--json]
+
+  --relock      choose package versions anew from this machine's mirror; measurements change
+  --guest FILE  compiled guest executable (default: dist/strongroom-guest)
+  --out DIR     put the finished image below DIR instead of the cache
+  --json        print {"manifest": PATH} instead of the directory
+
+Cache: STRONGROOM_CACHE, or /var/cache/strongroom. For versions that the mirror has dropped:
+STRONGROOM_SNAPSHOT_MIRROR, an address with {archive} in the place of debian or debian-security.
+`
+
+const repo = resolve(import.meta.dir, '..')
+
+async function main(argv: string[]): Promise<void> {
+  const { values, positionals } = parseArgs({
+    args: argv,
+    allowPositionals: true,
+    options: {
+      relock: { type: 'boolean', default: false },
+      guest: { type: 'string' },
+      out: { type: 'string' },
+      json: { type: 'boolean', default: false },
+      help: { type: 'boolean', default: false },
+    },
+  })
+  if (values.help) {
+    process.stdout.write(usage)
+    return
+  }
+  const [name, ...rest] = positionals
+  const known = await recipeNames(repo)
+  if (name === undefined || rest.length > 0 || !known.includes(name)) {
+    throw new ImageFault('usage', `name one recipe of: ${known.join(', ')}`)
+  }
+  const report = (line: string) => process.stderr.write(`image ${name}: ${line}\n`)
+  if (values.relock) {
+    const changes = await relock(repo, name)
+    for (const change of changes) report(change)
+    report(
+      changes.length === 0 ? 'lock unchanged' : `*** ${changes.length} PACKAGES CHANGED: MEASUREMENTS CHANGE TOO ***`,
+    )
+  }
+  const dir = await buildImage({
+    repo,
+    name,
+    guest: resolve(values.guest ?? join(repo, 'dist', 'strongroom-guest')),
+    imagesDir: values.out === undefined ? null : resolve(values.out),
+    report,
+  })
+  process.stdout.write(values.json ? `${JSON.stringify({ manifest: join(dir, 'manifest.json') })}\n` : `${dir}\n`)
+}
+
+try {
+  await main(process.argv.slice(2))
+} catch (error) {
+  const message = error instanceof Error ? error.message : String(error)
+  const remedy = error instanceof ImageFault ? `${error.code}: ${error.remedy}` : 'unexpected'
+  process.stderr.write(`build-image: ${message}\n  ${remedy}\n`)
+  process.exitCode = 1
+}

@@ -1,0 +1,200 @@
+// Shows the appliance at work, step by step, each with its time: an organization, a key, an instance, SSH, usage, delete.
+// Everything runs in a network namespace of its own with the appliance's DNS as resolver, and is removed at the end, also after Ctrl-C.
+
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { runCommand } from './lib/command.ts'
+import { runSteps, type Steps } from './lib/steps.ts'
+
+const root = resolve(import.meta.dir, '..')
+const executable = join(root, 'dist/strongroom')
+const domain = 'agents.demo'
+const commandTimeoutMs = 120_000
+const buildTimeoutMs = 1_500_000
+const readyTimeoutMs = 180_000
+
+type Record_ = { name: string; status: string; hostname: string; failure_code: string | null }
+
+process.exit(await runSteps(demo))
+
+async function demo({ step, note, defer }: Steps): Promise<void> {
+  await step('guest executable', () => bun('scripts/build-guest.ts').then(() => ''))
+  const image = await step('guest image', async () => (await buildImage(note)).trim().split('\n').at(-1) ?? '')
+  await step('appliance executable', () => bun('scripts/build-appliance.ts').then(() => ''))
+
+  const directory = mkdtempSync(join(tmpdir(), 'strongroom-demo-'))
+  defer('temporary files', () => rmSync(directory, { recursive: true, force: true }))
+  await run(['chmod', '0711', directory])
+  const inside = await step('a network namespace as this host', () => createNamespace(defer))
+  const config = join(directory, 'strongroom.toml')
+  writeFileSync(config, configText(image))
+  const env = { STRONGROOM_CONFIG: config, STRONGROOM_STATE_DIR: join(directory, 'state') }
+  const strongroom = (...argv: string[]) => run([executable, ...argv], env)
+
+  await step('strongroom serve', () => startDaemon(inside, env, defer))
+  note((await strongroom('status')).replaceAll('\n', '\n          '))
+  await step('strongroom org create acme', () => strongroom('org', 'create', 'acme').then(firstLine))
+  const { key } = await step('strongroom key create acme', async () =>
+    JSON.parse(await strongroom('key', 'create', 'acme', '--json')),
+  )
+  note(`the key begins ${key.slice(0, 12)}; it is shown once`)
+
+  const client = join(directory, 'client')
+  await run(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', 'demo', '-f', client])
+  const api = async (method: string, path: string, ...rest: string[]) => {
+    const ca = join(env.STRONGROOM_STATE_DIR, 'ca/ca.pem')
+    const url = `https://instances.${domain}:8441${path}`
+    const argv = [
+      'curl',
+      '--silent',
+      '--show-error',
+      '--cacert',
+      ca,
+      '--request',
+      method,
+      '--header',
+      `Authorization: Bearer ${key}`,
+    ]
+    return JSON.parse(await run([...inside, ...argv, ...rest, url])).data
+  }
+  const publicKey = (await Bun.file(`${client}.pub`).text()).trim()
+  const body = [
+    '--header',
+    'Content-Type: application/json',
+    '--header',
+    'Idempotency-Key: demo',
+    '--data',
+    JSON.stringify({ public_key: publicKey }),
+  ]
+  const startedMs = performance.now()
+  const { name, hostname }: Record_ = await step('POST /v1/instances', () => api('POST', '/v1/instances', ...body))
+  note(`${name}, to be reached at ${hostname}`)
+  await step('provisioning → ready', () => reached(api, name, 'ready'))
+  const ssh = (command: string) =>
+    run([
+      ...[...inside, 'ssh', '-i', client, '-o', 'BatchMode=yes', '-o', 'StrictHostKeyChecking=accept-new'],
+      ...['-o', `UserKnownHostsFile=${join(directory, 'known_hosts')}`, `agent@${hostname}`, command],
+    ])
+  await step(`ssh agent@${hostname} uname -r`, () => ssh('uname -r').then(firstLine))
+  note(`${((performance.now() - startedMs) / 1000).toFixed(1)} s from the POST to the first SSH answer`)
+  await step(`ssh agent@${hostname} opencode --version`, () => ssh('opencode --version').then(firstLine))
+  const { usage } = await step('GET /v1/usage', () => api('GET', '/v1/usage'))
+  note(
+    `${usage.instance_hours_used} instance-hours, ${usage.egress_bytes} of ${usage.egress_limit_bytes} bytes of egress`,
+  )
+  await step(`DELETE /v1/instances/${name}`, () => api('DELETE', `/v1/instances/${name}`).then(record => record.status))
+  await step('terminating → terminated', () => reached(api, name, 'terminated'))
+  await step('strongroom doctor --leaks', () => strongroom('doctor', '--leaks').then(firstLine))
+}
+
+async function createNamespace(defer: Steps['defer']): Promise<string[]> {
+  const name = `strongroom-demo-${process.pid}`
+  const files = `/etc/netns/${name}`
+  defer('network namespace, and all that runs in it', async () => {
+    const pids = await run(['ip', 'netns', 'pids', name])
+    for (const pid of pids.split('\n').filter(Boolean)) process.kill(Number(pid), 'SIGKILL')
+    await run(['ip', 'netns', 'delete', name])
+    rmSync(files, { recursive: true, force: true })
+  })
+  // `ip netns exec` puts these files over those of /etc: inside, names resolve at the appliance.
+  mkdirSync(files, { recursive: true })
+  writeFileSync(`${files}/resolv.conf`, 'nameserver 127.0.0.1\n')
+  await run(['ip', 'netns', 'add', name])
+  await run(['ip', '-netns', name, 'link', 'set', 'dev', 'lo', 'up'])
+  return ['ip', 'netns', 'exec', name]
+}
+
+async function startDaemon(
+  inside: readonly string[],
+  env: Record<string, string>,
+  defer: Steps['defer'],
+): Promise<string> {
+  const log = `${env.STRONGROOM_STATE_DIR}.log`
+  const daemon = Bun.spawn([...inside, executable, 'serve', '--json'], {
+    env: { ...process.env, ...env },
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: Bun.file(log),
+  })
+  defer('strongroom serve', async () => {
+    daemon.kill('SIGTERM')
+    await daemon.exited
+  })
+  let text = ''
+  for await (const chunk of daemon.stdout) {
+    text += Buffer.from(chunk).toString()
+    if (text.includes('\n}') || text.trimEnd().endsWith('}')) return JSON.parse(text).instances_url
+  }
+  throw new Error(`the daemon ended with ${await daemon.exited}:\n${await Bun.file(log).text()}`)
+}
+
+type Api = (method: string, path: string) => Promise<Record_>
+
+async function reached(api: Api, name: string, status: string): Promise<string> {
+  const deadlineMs = performance.now() + readyTimeoutMs
+  while (performance.now() < deadlineMs) {
+    const record = await api('GET', `/v1/instances/${name}`)
+    if (record.status === status) return ''
+    if (record.status === 'failed') throw new Error(`the instance failed: ${record.failure_code}`)
+    await Bun.sleep(200)
+  }
+  throw new Error(`not ${status} within ${readyTimeoutMs} ms`)
+}
+
+/** The image named by the lock; where the mirror has moved on, one by a new lock, which changes measurements and is said. */
+async function buildImage(note: Steps['note']): Promise<string> {
+  const locked = await runCommand([process.execPath, 'scripts/build-image.ts', 'instance'], {
+    cwd: root,
+    timeoutMs: buildTimeoutMs,
+  })
+  if (locked.exitCode === 0) return locked.output
+  if (!locked.output.includes('--relock')) throw new Error(locked.output)
+  note('the mirror no longer has every locked package: locking anew, so measurements differ from the committed lock')
+  await bun('scripts/build-image.ts', 'instance', '--relock')
+  return bun('scripts/build-image.ts', 'instance')
+}
+
+function bun(...argv: string[]): Promise<string> {
+  return run([process.execPath, ...argv], {}, buildTimeoutMs)
+}
+
+/** Standard output; throws with everything printed when the command fails. */
+async function run(
+  argv: readonly string[],
+  env: Record<string, string> = {},
+  timeoutMs = commandTimeoutMs,
+): Promise<string> {
+  const child = Bun.spawn([...argv], {
+    cwd: root,
+    env: { ...process.env, ...env },
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'pipe',
+    timeout: timeoutMs,
+  })
+  const [stdout, stderr, exitCode] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+  if (exitCode !== 0) throw new Error(`${argv.join(' ')}: exit ${exitCode}\n${stderr}${stdout}`)
+  return stdout
+}
+
+function firstLine(text: string): string {
+  return text.trim().split('\n')[0] ?? ''
+}
+
+function configText(image: string): string {
+  return `domain = "${domain}"
+# Software emulation runs everywhere and needs nothing of the host.
+platform = "tcg"
+
+[listen]
+instances = "127.0.0.1:8441"
+dns = "127.0.0.1:53"
+
+[vm]
+image_dir = ${JSON.stringify(image)}
+
+[network]
+sample_interval_ms = 500
+`
+}

@@ -1,0 +1,34 @@
+// Why an image was not built, and what the builder should do about it. Pure.
+
+/** Every way an image build fails, with its remedy. */
+export const IMAGE_FAULTS = {
+  usage: 'see --help',
+  recipe_invalid: 'correct the recipe or the lock file',
+  tool_missing: 'install the named tool (scripts/setup does)',
+  tool_failed: 'read the tool output above',
+  tool_timeout: 'look for a wedged disk or network',
+  mirror_unknown: 'configure a Debian mirror in the apt sources of this machine, or set STRONGROOM_SNAPSHOT_MIRROR',
+  package_gone:
+    'set STRONGROOM_SNAPSHOT_MIRROR to a mirror that keeps old versions, or accept new measurements with --relock',
+  digest_mismatch: 'delete the named file and build again; if it persists the mirror serves something else',
+  guest_missing: 'build the guest executable first, or name one with --guest',
+  module_missing: 'correct common/modules.json for this kernel',
+  busy: 'another build holds the image cache; wait for it',
+} as const satisfies Record<string, string>
+
+export type ImageFaultCode = keyof typeof IMAGE_FAULTS
+
+/** A failed image build. `code` is a row of IMAGE_FAULTS. */
+export class ImageFault extends Error {
+  readonly code: ImageFaultCode
+
+  constructor(code: ImageFaultCode, message: string, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause })
+    this.name = 'ImageFault'
+    this.code = code
+  }
+
+  get remedy(): string {
+    return IMAGE_FAULTS[this.code]
+  }
+}

@@ -1,0 +1,69 @@
+// manifest.json: what an image is, by digest. Anyone can build again and compare. Pure but for reading the parts.
+
+import { stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { type Static, Type } from '@sinclair/typebox'
+import { sha256File } from './digest.ts'
+
+const closed = { additionalProperties: false } as const
+const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
+
+const ImageFile = Type.Object(
+  {
+    /** Relative to the manifest. */
+    path: Type.String(),
+    sha256: Sha256,
+    sizeBytes: Type.Integer({ minimum: 1 }),
+  },
+  closed,
+)
+
+/** The parts of an image, in the order in which a machine takes them. */
+export const imageParts = ['kernel', 'initrd', 'cmdline', 'root'] as const
+
+export const partNames = { kernel: 'kernel', initrd: 'initrd', cmdline: 'cmdline', root: 'root.img' } as const
+
+export const Manifest = Type.Object(
+  {
+    schemaVersion: Type.Literal(1),
+    name: Type.String(),
+    inputsSha256: Sha256,
+    rootHash: Sha256,
+    verity: Type.Object(
+      {
+        salt: Sha256,
+        uuid: Type.String(),
+        dataBlocks: Type.Integer({ minimum: 1 }),
+        /** Bytes. */
+        hashOffset: Type.Integer({ minimum: 4096 }),
+        hashStartBlock: Type.Integer({ minimum: 2 }),
+      },
+      closed,
+    ),
+    files: Type.Object({ root: ImageFile, kernel: ImageFile, initrd: ImageFile, cmdline: ImageFile }, closed),
+    agent: Type.Object({ name: Type.String(), version: Type.String() }, closed),
+    guestSha256: Sha256,
+    kernelVersion: Type.String(),
+    sourceDateEpoch: Type.Integer(),
+    packagesLockSha256: Sha256,
+    tools: Type.Record(Type.String(), Type.String()),
+    /** Launch digests per platform profile, vCPU type and count, as far as they have been computed. */
+    launchDigests: Type.Record(Type.String(), Type.String()),
+  },
+  closed,
+)
+export type Manifest = Static<typeof Manifest>
+
+/** Digests and sizes of the parts in `dir`. */
+export async function measureFiles(dir: string): Promise<Manifest['files']> {
+  const measure = async (part: keyof typeof partNames) => {
+    const path = join(dir, partNames[part])
+    return { path: partNames[part], sha256: await sha256File(path), sizeBytes: (await stat(path)).size }
+  }
+  return {
+    root: await measure('root'),
+    kernel: await measure('kernel'),
+    initrd: await measure('initrd'),
+    cmdline: await measure('cmdline'),
+  }
+}

@@ -1,0 +1,58 @@
+// The package lock: the exact Debian packages of an image. Addresses are relative to a mirror; the mirror is this machine's own.
+
+import { type Static, Type } from '@sinclair/typebox'
+import { readChecked } from './checked-json.ts'
+import { ImageFault } from './image-fault.ts'
+
+const closed = { additionalProperties: false } as const
+
+export const LockedPackage = Type.Object(
+  {
+    name: Type.String({ pattern: '^[a-z0-9][a-z0-9+.-]+$' }),
+    version: Type.String({ pattern: '^[A-Za-z0-9.+:~-]+$', maxLength: 128 }),
+    /** `root` is installed; of the `kernel` package only the kernel and the listed modules are taken. */
+    role: Type.Union([Type.Literal('root'), Type.Literal('kernel')]),
+    archive: Type.Union([Type.Literal('debian'), Type.Literal('debian-security')]),
+    /** Path below the archive's root. */
+    file: Type.String({ pattern: '^pool/[A-Za-z0-9/.+~_%-]+\\.deb$', maxLength: 512 }),
+    sizeBytes: Type.Integer({ minimum: 1 }),
+    sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }),
+  },
+  closed,
+)
+export type LockedPackage = Static<typeof LockedPackage>
+
+export const PackagesLock = Type.Object(
+  {
+    schemaVersion: Type.Literal(1),
+    suite: Type.String(),
+    architecture: Type.Literal('amd64'),
+    packages: Type.Array(LockedPackage, { minItems: 2, maxItems: 2048 }),
+  },
+  closed,
+)
+export type PackagesLock = Static<typeof PackagesLock>
+
+/** Throws recipe_invalid: not of the schema, unsorted, a name twice, or not exactly one kernel. */
+export async function readPackagesLock(path: string): Promise<PackagesLock> {
+  const lock = await readChecked(PackagesLock, path)
+  const wrong = lockProblem(lock)
+  if (wrong !== null) throw new ImageFault('recipe_invalid', `${path}: ${wrong}`)
+  return lock
+}
+
+/** What the schema cannot say, or null. */
+export function lockProblem(lock: PackagesLock): string | null {
+  const names = lock.packages.map(entry => entry.name)
+  if (new Set(names).size !== names.length) return 'a package is listed twice'
+  if (names.some((name, index) => index > 0 && name < (names[index - 1] ?? ''))) return 'packages are not sorted'
+  if (lock.packages.some(entry => entry.file.includes('..'))) return 'a file leaves the archive'
+  if (lock.packages.filter(entry => entry.role === 'kernel').length !== 1) return 'there must be exactly one kernel'
+  return null
+}
+
+export function kernelPackage(lock: PackagesLock): LockedPackage {
+  const kernel = lock.packages.find(entry => entry.role === 'kernel')
+  if (kernel === undefined) throw new ImageFault('recipe_invalid', 'the lock has no kernel')
+  return kernel
+}

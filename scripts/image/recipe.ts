@@ -1,0 +1,87 @@
+// A recipe: what goes into one image, as JSON under guest-image/recipes/<name>/. Reads only.
+
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { type Static, Type } from '@sinclair/typebox'
+import { readChecked } from './checked-json.ts'
+
+const closed = { additionalProperties: false } as const
+const PackageName = Type.String({ pattern: '^[a-z0-9][a-z0-9+.-]+$' })
+
+export const Recipe = Type.Object(
+  {
+    schemaVersion: Type.Literal(1),
+    name: Type.String({ pattern: '^[a-z][a-z0-9-]{0,31}$' }),
+    suite: Type.String({ pattern: '^[a-z]+$' }),
+    architecture: Type.Literal('amd64'),
+    /** Seconds; every timestamp in the image. */
+    sourceDateEpoch: Type.Integer({ minimum: 1 }),
+    /** Names, and what apt may resolve further; used by --relock only. */
+    packages: Type.Array(PackageName, { minItems: 1, maxItems: 256 }),
+    /** Metapackage that names the kernel; used by --relock only. */
+    kernelMetapackage: PackageName,
+    /** Kernel command line before the verity parameters. */
+    kernelArguments: Type.Array(Type.String({ pattern: '^[!-~]+$' }), { maxItems: 64 }),
+    /** Path globs, relative to the root, that are left out. */
+    exclude: Type.Array(Type.String(), { maxItems: 256 }),
+    user: Type.Object(
+      { name: Type.String({ pattern: '^[a-z]+$' }), uid: Type.Integer({ minimum: 1000, maximum: 59_999 }) },
+      closed,
+    ),
+  },
+  closed,
+)
+export type Recipe = Static<typeof Recipe>
+
+export const ModuleList = Type.Object(
+  {
+    schemaVersion: Type.Literal(1),
+    /** Loaded by the initrd before the root is mounted. */
+    initrd: Type.Array(Type.String(), { minItems: 1, maxItems: 64 }),
+    /** In the root; loaded by init. */
+    boot: Type.Array(Type.String(), { maxItems: 64 }),
+    /** In the root; loaded on demand. */
+    demand: Type.Array(Type.String(), { maxItems: 256 }),
+  },
+  closed,
+)
+export type ModuleList = Static<typeof ModuleList>
+
+/** Where the files of one recipe are. */
+export type RecipePaths = {
+  readonly repo: string
+  readonly recipeDir: string
+  readonly commonDir: string
+  readonly recipe: string
+  readonly modules: string
+  readonly packagesLock: string
+  readonly agentLock: string
+}
+
+export function recipePaths(repo: string, name: string): RecipePaths {
+  const recipeDir = join(repo, 'guest-image', 'recipes', name)
+  const commonDir = join(repo, 'guest-image', 'common')
+  return {
+    repo,
+    recipeDir,
+    commonDir,
+    recipe: join(recipeDir, 'recipe.json'),
+    modules: join(commonDir, 'modules.json'),
+    packagesLock: join(recipeDir, 'packages.lock.json'),
+    agentLock: join(recipeDir, 'agent.lock.json'),
+  }
+}
+
+export async function recipeNames(repo: string): Promise<string[]> {
+  return (await readdir(join(repo, 'guest-image', 'recipes'))).sort()
+}
+
+/** Throws recipe_invalid. */
+export function readRecipe(paths: RecipePaths): Promise<Recipe> {
+  return readChecked(Recipe, paths.recipe)
+}
+
+/** Throws recipe_invalid. */
+export function readModuleList(paths: RecipePaths): Promise<ModuleList> {
+  return readChecked(ModuleList, paths.modules)
+}

@@ -1,0 +1,90 @@
+// The root file system: the Debian tree, our files, the guest executable, the packaged agent and modules; then one read-only image. Effects.
+
+import { appendFile, chmod, cp, mkdir, stat, symlink, writeFile } from 'node:fs/promises'
+import { basename, dirname, join, relative } from 'node:path'
+import { filesBelow } from './digest.ts'
+import { loadingOrder } from './initrd.ts'
+import { installBuiltinLists, installModules, type Kernel, type KernelModule } from './kernel.ts'
+import type { Recipe } from './recipe.ts'
+import { runTool } from './tool.ts'
+import { uuidOf } from './verity.ts'
+
+export type RootTreeOptions = {
+  readonly recipe: Recipe
+  readonly tree: string
+  /** Tarball of the Debian part. */
+  readonly base: string
+  /** Directory whose files are laid over the tree. */
+  readonly overlayDir: string
+  readonly guest: string
+  readonly kernel: Kernel
+  readonly modules: { readonly boot: readonly KernelModule[]; readonly all: readonly KernelModule[] }
+}
+
+/** Unpacks and completes the tree, but for the packaged agent. No program in it is setuid or setgid: nothing in a guest needs to become root. */
+export async function layTree(options: RootTreeOptions): Promise<void> {
+  const { recipe, tree } = options
+  await mkdir(tree, { recursive: true, mode: 0o755 })
+  const excludes = recipe.exclude.map(pattern => `--exclude=./${pattern}`)
+  await runTool(
+    ['tar', '--extract', '--file', options.base, '--directory', tree, '--numeric-owner', '--anchored', ...excludes],
+    { timeoutMs: 300_000 },
+  )
+  await layOver(options.overlayDir, tree)
+  await runTool(['cp', '--reflink=auto', options.guest, join(tree, 'usr/bin/strongroom-guest')], { timeoutMs: 60_000 })
+  await chmod(join(tree, 'usr/bin/strongroom-guest'), 0o755)
+  await addUser(recipe, tree)
+  await addModules(options)
+  for (const name of busyboxNames) await symlink('../bin/busybox', join(tree, 'usr/sbin', name))
+  await runTool(['find', tree, '-type', 'f', '-perm', '/6000', '-exec', 'chmod', 'u-s,g-s', '{}', '+'], {
+    timeoutMs: 30_000,
+  })
+}
+
+// Tools of root's that Debian has in packages which would bring setuid programs or more.
+const busyboxNames = ['insmod', 'lsmod', 'modprobe', 'mount', 'poweroff', 'reboot', 'rmmod', 'umount'] as const
+
+/** One erofs image of the tree, uncompressed: reading it costs hashing alone, and a corrupt block is found by its own digest. */
+export async function packTree(tree: string, inputsSha256: string, recipe: Recipe, target: string): Promise<void> {
+  const uuid = uuidOf(inputsSha256)
+  const argv = ['mkfs.erofs', '--quiet', '-x-1', `-T${recipe.sourceDateEpoch}`, `-U${uuid}`, target, tree] as const
+  await runTool(argv, { timeoutMs: 300_000, env: { SOURCE_DATE_EPOCH: String(recipe.sourceDateEpoch) } })
+}
+
+// A checkout's modes hang on its umask; only the executable bit is the file's own.
+async function layOver(overlayDir: string, tree: string): Promise<void> {
+  for (const source of await filesBelow(overlayDir)) {
+    const target = join(tree, relative(overlayDir, source))
+    await mkdir(dirname(target), { recursive: true, mode: 0o755 })
+    const executable = ((await stat(source)).mode & 0o100) !== 0
+    await writeFile(target, await Bun.file(source).bytes())
+    await chmod(target, executable ? 0o755 : 0o644)
+  }
+}
+
+async function addUser(recipe: Recipe, tree: string): Promise<void> {
+  const { name, uid } = recipe.user
+  const day = Math.floor(recipe.sourceDateEpoch / 86_400)
+  const home = join(tree, 'home', name)
+  await appendFile(join(tree, 'etc/passwd'), `${name}:x:${uid}:${uid}::/home/${name}:/bin/bash\n`)
+  await appendFile(join(tree, 'etc/group'), `${name}:x:${uid}:\n`)
+  // `*` is no password and, unlike `!`, does not lock the account for sshd.
+  await appendFile(join(tree, 'etc/shadow'), `${name}:*:${day}:0:99999:7:::\n`)
+  await appendFile(join(tree, 'etc/gshadow'), `${name}:!::\n`)
+  await cp(join(tree, 'etc/skel'), home, { recursive: true })
+  await chmod(home, 0o750)
+  await runTool(['chown', '--recursive', `${uid}:${uid}`, home], { timeoutMs: 10_000 })
+}
+
+async function addModules(options: RootTreeOptions): Promise<void> {
+  const { tree, kernel, modules } = options
+  const dir = join(tree, 'usr/lib/modules', kernel.version)
+  await installBuiltinLists(kernel, dir)
+  await installModules(modules.all, dir)
+  const bootDir = join(tree, 'usr/lib/modules/boot')
+  await mkdir(bootDir, { recursive: true })
+  for (const module of modules.boot) {
+    await symlink(join('..', kernel.version, module.path), join(bootDir, basename(module.path)))
+  }
+  await writeFile(join(bootDir, 'order'), loadingOrder(modules.boot))
+}

@@ -1,0 +1,111 @@
+// Reads the JUnit report of `bun test`. Pure. Only what Bun 1.4.5 writes: nested testsuite, testcase, failure, skipped.
+//
+// The report alone proves nothing: a file that does not load has no suite in it and only the exit status tells, and a run
+// that calls process.exit() writes no report at all. `judge` therefore compares it with the files that were asked for.
+
+export type TestCase = {
+  readonly file: string
+  readonly name: string
+  readonly outcome: 'passed' | 'failed' | 'skipped'
+  readonly durationMs: number
+}
+
+export type Tally = {
+  readonly passed: number
+  readonly failed: number
+  readonly skipped: number
+  /** Why something counts as failed beyond the tests themselves. */
+  readonly problems: readonly string[]
+}
+
+export type Run = {
+  /** Test files that were asked for, as paths from the repository's root. */
+  readonly files: readonly string[]
+  /** Text of the report; null when there is none. */
+  readonly report: string | null
+  readonly exitCode: number | null
+  readonly timedOut: boolean
+  readonly timeoutMs: number
+  readonly output: string
+}
+
+const tag = /<(\/?)(testsuites|testsuite|testcase|failure|error|skipped)\b((?:[^>"]|"[^"]*")*?)(\/?)>/g
+
+/** Every test of a report, in its order. */
+export function testCasesOf(report: string): TestCase[] {
+  const cases: TestCase[] = []
+  let open: { file: string; name: string; outcome: TestCase['outcome']; durationMs: number } | null = null
+  for (const [, closing, element, attributes = '', empty] of report.matchAll(tag)) {
+    if (element === 'testcase') {
+      if (closing === '') {
+        open = {
+          file: attribute(attributes, 'file'),
+          name: [attribute(attributes, 'classname'), attribute(attributes, 'name')].filter(Boolean).join(' > '),
+          outcome: 'passed',
+          durationMs: Number(attribute(attributes, 'time')) * 1000,
+        }
+      }
+      if (open !== null && (closing === '/' || empty === '/')) {
+        cases.push(open)
+        open = null
+      }
+    } else if (open !== null && closing === '') {
+      open.outcome = element === 'skipped' ? 'skipped' : 'failed'
+    }
+  }
+  return cases
+}
+
+/** What a run of `bun test` amounts to. Anything that could hide a failure counts as one. */
+export function judge(run: Run): Tally {
+  const cases = run.report === null ? [] : testCasesOf(run.report)
+  const count = (outcome: TestCase['outcome']) => cases.filter(one => one.outcome === outcome).length
+  const problems: string[] = []
+  if (run.timedOut) problems.push(`not done after ${Math.round(run.timeoutMs / 1000)} s: stopped`)
+  if (run.report === null) {
+    if (!run.timedOut) problems.push(`ended without a report, exit status ${run.exitCode}`)
+  } else {
+    const reported = new Set(cases.map(one => one.file))
+    for (const file of run.files) if (!reported.has(file)) problems.push(`${file}: no test ran; did it load?`)
+    const explained = count('failed') > 0 || problems.length > 0
+    if (run.exitCode !== 0 && !explained) problems.push(`every test passed, but exit status ${run.exitCode}`)
+  }
+  const skippedFiles = new Set(cases.filter(one => one.outcome === 'skipped').map(one => one.file))
+  const reasons = skipReasonsOf(run.output)
+  if (reasons.length < skippedFiles.size) {
+    problems.push(`skipped without printing \`not run: REASON\`: ${[...skippedFiles].join(', ')}`)
+  }
+  return { passed: count('passed'), failed: count('failed') + problems.length, skipped: count('skipped'), problems }
+}
+
+/** Reasons that tests printed for not running, as `not run: REASON` on a line of its own. */
+export function skipReasonsOf(output: string): string[] {
+  return [...output.matchAll(/^not run: (\S.*)$/gm)].map(match => match[1] ?? '')
+}
+
+export function sumTallies(tallies: readonly Tally[]): Tally {
+  const sum = (pick: (tally: Tally) => number) => tallies.reduce((total, tally) => total + pick(tally), 0)
+  return {
+    passed: sum(tally => tally.passed),
+    failed: sum(tally => tally.failed),
+    skipped: sum(tally => tally.skipped),
+    problems: tallies.flatMap(tally => tally.problems),
+  }
+}
+
+/** The closing line of a test run. */
+export function summaryLine(tally: Tally): string {
+  const skipped = tally.skipped === 0 ? '' : `, ${tally.skipped} skipped`
+  return `${tally.passed} passed, ${tally.failed} failed${skipped}`
+}
+
+function attribute(attributes: string, name: string): string {
+  const value = new RegExp(`(?:^|\\s)${name}="([^"]*)"`).exec(attributes)?.[1] ?? ''
+  return value
+    .replace(/&lt;/g, '<')
+    .replace(/&gt;/g, '>')
+    .replace(/&quot;/g, '"')
+    .replace(/&apos;/g, "'")
+    .replace(/&#(\d+);/g, (_all, code) => String.fromCodePoint(Number(code)))
+    .replace(/&amp;/g, '&')
+}

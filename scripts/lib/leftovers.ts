@@ -1,0 +1,126 @@
+// Finds and removes what a test run left in the kernel: processes, network namespaces, links and nftables tables.
+//
+// Everything that tests make is named `srt-<pid>-*` after the process that made it, and every process they start inherits
+// STRONGROOM_TEST_RUN. Other test runs may be under way on the same machine, so only two things are removed: processes
+// with this run's mark, and what is named after a process that has ended. Any other `srt-*` is reported and left alone.
+
+import { readdirSync, readFileSync } from 'node:fs'
+import { runCommand } from './command.ts'
+
+export const runMarkVariable = 'STRONGROOM_TEST_RUN'
+const namePrefix = 'srt-'
+const toolTimeoutMs = 10_000
+
+export type Thing =
+  | { readonly kind: 'process'; readonly name: string; readonly pid: number }
+  | { readonly kind: 'namespace' | 'link'; readonly name: string }
+  | { readonly kind: 'table'; readonly name: string; readonly family: string }
+
+export type Leftover = { readonly thing: Thing; readonly removed: boolean; readonly why: string }
+
+type Process = { readonly pid: number; readonly argv: readonly string[]; readonly mark: string | null }
+
+/** Removes what nobody uses any more. Returns that, and what it left alone and why. */
+export async function clearLeftovers(mark: string): Promise<Leftover[]> {
+  const leftovers: Leftover[] = []
+  for (const { pid, argv } of markedProcesses(mark)) {
+    const thing: Thing = { kind: 'process', pid, name: argv.join(' ').slice(0, 120) }
+    leftovers.push({ thing, removed: kill(pid), why: 'started by this run' })
+  }
+  const alive = new Set(readProcesses().map(one => one.pid))
+  for (const thing of [...(await listNamespaces()), ...(await listLinks()), ...(await listTables())]) {
+    const why = reasonToKeep(thing.name, alive)
+    if (why !== null) leftovers.push({ thing, removed: false, why })
+    else leftovers.push({ thing, removed: await remove(thing), why: 'its process has ended' })
+  }
+  return leftovers
+}
+
+/** Why something of this name must stay; null when it may go. `alive` holds the pid of every process. */
+export function reasonToKeep(name: string, alive: ReadonlySet<number>): string | null {
+  const owner = /^srt[-_](\d+)[-_]/.exec(name)?.[1]
+  if (owner === undefined) return 'not named after a process'
+  return alive.has(Number(owner)) ? `process ${owner} may be using it` : null
+}
+
+/** Kills every process that carries the mark, but for this one. */
+export function killMarked(mark: string): void {
+  for (const { pid } of markedProcesses(mark)) kill(pid)
+}
+
+function markedProcesses(mark: string): Process[] {
+  return readProcesses().filter(one => one.mark === mark && one.pid !== process.pid)
+}
+
+function readProcesses(): Process[] {
+  const found: Process[] = []
+  for (const entry of readdirSync('/proc')) {
+    if (!/^\d+$/.test(entry)) continue
+    const argv = readFields(`/proc/${entry}/cmdline`).filter(Boolean)
+    const mark = readFields(`/proc/${entry}/environ`).find(line => line.startsWith(`${runMarkVariable}=`))
+    found.push({ pid: Number(entry), argv, mark: mark?.slice(runMarkVariable.length + 1) ?? null })
+  }
+  return found
+}
+
+/** Empty for a process that has ended meanwhile or belongs to another user. */
+function readFields(path: string): string[] {
+  try {
+    return readFileSync(path, 'utf8').split('\0')
+  } catch {
+    return []
+  }
+}
+
+async function listNamespaces(): Promise<Thing[]> {
+  const names = await namesOf(['ip', '-json', 'netns', 'list'], row => (row as { name?: string }).name)
+  return names.map(name => ({ kind: 'namespace', name }))
+}
+
+async function listLinks(): Promise<Thing[]> {
+  const names = await namesOf(['ip', '-json', 'link', 'show'], row => (row as { ifname?: string }).ifname)
+  return names.map(name => ({ kind: 'link', name }))
+}
+
+async function listTables(): Promise<Thing[]> {
+  const { exitCode, output } = await runTool(['nft', 'list', 'tables'])
+  if (exitCode !== 0) return []
+  return [...output.matchAll(/^table (\S+) (srt[-_]\S*)$/gm)].map(([, family = '', name = '']) => ({
+    kind: 'table',
+    family,
+    name,
+  }))
+}
+
+async function namesOf(argv: readonly string[], pick: (row: unknown) => string | undefined): Promise<string[]> {
+  const { exitCode, output } = await runTool(argv)
+  if (exitCode !== 0 || output.trim() === '') return []
+  const rows: unknown[] = JSON.parse(output)
+  return rows.map(pick).filter(name => name?.startsWith(namePrefix)) as string[]
+}
+
+async function remove(thing: Thing): Promise<boolean> {
+  switch (thing.kind) {
+    case 'process':
+      return kill(thing.pid)
+    case 'namespace':
+      return (await runTool(['ip', 'netns', 'delete', thing.name])).exitCode === 0
+    case 'link':
+      return (await runTool(['ip', 'link', 'delete', 'dev', thing.name])).exitCode === 0
+    case 'table':
+      return (await runTool(['nft', 'delete', 'table', thing.family, thing.name])).exitCode === 0
+  }
+}
+
+async function runTool(argv: readonly string[]): Promise<{ exitCode: number | null; output: string }> {
+  if (Bun.which(argv[0] ?? '') === null) return { exitCode: 127, output: '' }
+  return runCommand(argv, { timeoutMs: toolTimeoutMs })
+}
+
+function kill(pid: number): boolean {
+  try {
+    return process.kill(pid, 'SIGKILL')
+  } catch {
+    return false
+  }
+}

@@ -1,0 +1,187 @@
+// Runs the tests phase by phase and ends with one line: `N passed, N failed`. Started by scripts/test, which sets up first.
+//
+// Each phase has a bound on its time, and the whole run has one. A phase that ends without a report, or a file of which
+// no test ran, counts as a failure; so does a run without any test.
+
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { availableParallelism, tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { parseArgs } from 'node:util'
+import { type CommandResult, runCommand } from './lib/command.ts'
+import { judge, skipReasonsOf, summaryLine, sumTallies, type Tally } from './lib/junit.ts'
+import { clearLeftovers, killMarked, runMarkVariable } from './lib/leftovers.ts'
+import { PHASE_NAMES, PHASES, type PhaseName, phaseOf, testFiles } from './lib/phases.ts'
+import { print, seconds } from './lib/terminal.ts'
+
+const root = resolve(import.meta.dir, '..')
+const runTimeoutMs = 80 * 60_000
+const checkTimeoutMs = 300_000
+const builds = [
+  { name: 'build strongroom-guest', argv: ['scripts/build-guest.ts'], timeoutMs: 300_000 },
+  { name: 'build the instance image', argv: ['scripts/build-image.ts', 'instance'], timeoutMs: 1_500_000 },
+  { name: 'build strongroom', argv: ['scripts/build-appliance.ts'], timeoutMs: 300_000 },
+] as const
+
+type Context = { readonly mark: string; readonly reportsDir: string; readonly endMs: number }
+
+const { values: flags, positionals: patterns } = parseArgs({
+  allowPositionals: true,
+  options: {
+    'with-check': { type: 'boolean', default: false },
+    list: { type: 'boolean', default: false },
+  },
+})
+
+const files = testFiles(root, patterns)
+if (flags.list) {
+  for (const file of files) print(`${phaseOf(file)}  ${file}`)
+  process.exit(0)
+}
+process.exit(await main())
+
+async function main(): Promise<number> {
+  const mark = crypto.randomUUID()
+  const reportsDir = mkdtempSync(join(tmpdir(), 'srt-reports-'))
+  const context = { mark, reportsDir, endMs: performance.now() + runTimeoutMs }
+  const stop = () => {
+    killMarked(mark)
+    print('interrupted')
+    print('0 passed, 1 failed')
+    process.exit(130)
+  }
+  process.on('SIGINT', stop)
+  process.on('SIGTERM', stop)
+  const tallies: Tally[] = []
+  try {
+    tallies.push(...(await runAll(context)))
+  } catch (error) {
+    print(error instanceof Error ? (error.stack ?? error.message) : String(error))
+    tallies.push(failure('the test runner itself failed'))
+  }
+  for (const { thing, removed, why } of await clearLeftovers(mark)) {
+    print(`left over: ${thing.kind} ${thing.name}: ${removed ? 'removed' : 'not removed'} (${why})`)
+  }
+  rmSync(reportsDir, { recursive: true, force: true })
+  const sum = sumTallies(tallies)
+  const total = sum.passed + sum.failed === 0 ? { ...sum, failed: 1, problems: ['no test ran'] } : sum
+  print('')
+  for (const problem of total.problems) print(`problem: ${problem}`)
+  print(summaryLine(total))
+  return total.failed === 0 ? 0 : 1
+}
+
+async function runAll(context: Context): Promise<Tally[]> {
+  const tallies: Tally[] = []
+  if (flags['with-check'])
+    tallies.push(await runStep('check', ['scripts/check.ts', '--no-unit'], checkTimeoutMs, context))
+  let built: boolean | null = null
+  for (const name of PHASE_NAMES) {
+    const chosen = files.filter(file => phaseOf(file) === name)
+    if (chosen.length === 0) continue
+    if (PHASES[name].needsBuild && built === null) {
+      const results = await runBuilds(context)
+      built = results.every(result => result.failed === 0)
+      tallies.push(...results)
+    }
+    if (PHASES[name].needsBuild && !built) {
+      tallies.push(failure(`${name}: ${chosen.length} files not run, the build failed`))
+    } else {
+      tallies.push(await runPhase(name, chosen, context))
+    }
+  }
+  return tallies
+}
+
+async function runBuilds(context: Context): Promise<Tally[]> {
+  const tallies: Tally[] = []
+  for (const { name, argv, timeoutMs } of builds) {
+    const tally = await runStep(name, argv, timeoutMs, context)
+    tallies.push(tally)
+    if (tally.failed > 0) break
+  }
+  return tallies
+}
+
+/** A script that must succeed and holds no tests of its own: nothing to count unless it fails. */
+async function runStep(name: string, argv: readonly string[], timeoutMs: number, context: Context): Promise<Tally> {
+  print(`── ${name}`)
+  const result = await run([process.execPath, ...argv], timeoutMs, context)
+  print(`${seconds(result.durationMs)}  ${name}${result.exitCode === 0 ? '' : ': FAILED'}`)
+  if (result.exitCode === 0) return sumTallies([])
+  return failure(
+    `${name}: ${result.timedOut ? `not done after ${timeoutMs / 1000} s` : `exit status ${result.exitCode}`}`,
+  )
+}
+
+async function runPhase(name: PhaseName, chosen: readonly string[], context: Context): Promise<Tally> {
+  const startedMs = performance.now()
+  const phase = PHASES[name]
+  print(`── ${name}: ${chosen.length} files`)
+  const groups = phase.serial ? chosen.map(file => [file]) : [chosen]
+  const tallies: Tally[] = []
+  for (const group of groups) {
+    const leftMs = phase.timeoutMs - (performance.now() - startedMs)
+    tallies.push(
+      leftMs > 0
+        ? await runFiles(name, group, leftMs, context)
+        : failure(`${group.join(', ')}: not run, the ${name} phase has used its ${phase.timeoutMs / 1000} s`),
+    )
+  }
+  const tally = sumTallies(tallies)
+  print(`${seconds(performance.now() - startedMs)}  ${name}: ${summaryLine(tally)}`)
+  return tally
+}
+
+async function runFiles(
+  name: PhaseName,
+  group: readonly string[],
+  timeoutMs: number,
+  context: Context,
+): Promise<Tally> {
+  const phase = PHASES[name]
+  const reportPath = join(context.reportsDir, `${crypto.randomUUID()}.xml`)
+  const workers = phase.serial ? [] : [`--parallel=${Math.max(1, availableParallelism())}`]
+  const argv = [
+    process.execPath,
+    'test',
+    ...workers,
+    `--timeout=${phase.testTimeoutMs}`,
+    '--only-failures',
+    '--reporter=junit',
+    `--reporter-outfile=${reportPath}`,
+    ...group.map(file => `./${file}`),
+  ]
+  const result = await run(argv, timeoutMs, context)
+  const report = readReport(reportPath)
+  const tally = judge({ files: group, report, timeoutMs, ...result })
+  for (const problem of tally.problems) print(`problem: ${problem}`)
+  if (phase.serial) print(`${seconds(result.durationMs)}  ${group.join(', ')}: ${summaryLine(tally)}`)
+  // The runner hides what passing tests print, so say again why some did not run.
+  if (tally.skipped > 0) for (const reason of new Set(skipReasonsOf(result.output))) print(`not run: ${reason}`)
+  return tally
+}
+
+/** A child of this run, bounded by its own time and by the whole run's; after a timeout nothing of it stays alive. */
+async function run(argv: readonly string[], timeoutMs: number, context: Context): Promise<CommandResult> {
+  const leftMs = Math.max(1, context.endMs - performance.now())
+  const result = await runCommand(argv, {
+    cwd: root,
+    timeoutMs: Math.min(timeoutMs, leftMs),
+    env: { [runMarkVariable]: context.mark },
+    onLine: print,
+  })
+  if (result.timedOut) killMarked(context.mark)
+  return result
+}
+
+function readReport(path: string): string | null {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    return null
+  }
+}
+
+function failure(problem: string): Tally {
+  return { passed: 0, failed: 1, skipped: 0, problems: [problem] }
+}

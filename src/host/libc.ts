@@ -1,0 +1,81 @@
+// Linux system calls that neither Bun nor its node: modules offer. Effects: each function is one call into glibc.
+// Numbers: x86-64 and aarch64 share those of pidfd (include/uapi/asm-generic/unistd.h). ioctl, fcntl and syscall are variadic in C;
+// integer and pointer arguments travel in the same registers either way on both (System V x86-64 psABI 3.2.3, AAPCS64 6.4).
+
+import { dlopen, FFIType, ptr, read } from 'bun:ffi'
+import { constants } from 'node:os'
+import { Fault, messageOf } from '../base/fault.ts'
+
+/** `errno` is the number of errno(3); compare with `os.constants.errno`. */
+export type SystemResult =
+  | { readonly ok: true; readonly value: number }
+  | { readonly ok: false; readonly errno: number }
+
+/** pidfd_open(2): a descriptor that means this process and never a later one of the same number. Fails with ESRCH when there is none. */
+export function pidfdOpen(pid: number): SystemResult {
+  return syscall(SYSCALL.pidfdOpen, pid, 0, 0, 0)
+}
+
+/** pidfd_send_signal(2). Fails with ESRCH when the process is gone, recycled number or not. */
+export function pidfdSendSignal(pidfd: number, signal: number): SystemResult {
+  return syscall(SYSCALL.pidfdSendSignal, pidfd, signal, 0, 0)
+}
+
+/** ioctl(2) on a buffer that the kernel reads and writes. */
+export function ioctl(fd: number, request: number, argument: Uint8Array): SystemResult {
+  return result(libc().ioctl(fd, request, ptr(argument)))
+}
+
+/** flock(2). Fails with EWOULDBLOCK when another open file holds the lock. */
+export function flock(fd: number, operation: number): SystemResult {
+  return result(libc().flock(fd, operation))
+}
+
+/** A close-on-exec copy of `fd`, numbered `fdMin` or above. */
+export function duplicateFd(fd: number, fdMin: number): SystemResult {
+  return result(libc().fcntl(fd, FCNTL.duplicateCloseOnExec, fdMin))
+}
+
+/** `ESRCH`, `EBUSY`, …; the number when it has no name here. */
+export function errnoName(errno: number): string {
+  return Object.entries(constants.errno).find(([, value]) => value === errno)?.[0] ?? `errno ${errno}`
+}
+
+export const LOCK = { exclusive: 2, nonBlocking: 4, unlock: 8 } as const satisfies Record<string, number>
+
+const SYSCALL = { pidfdSendSignal: 424, pidfdOpen: 434 } as const satisfies Record<string, number>
+const FCNTL = { duplicateCloseOnExec: 1030 } as const satisfies Record<string, number>
+
+type Libc = ReturnType<typeof open>
+let loaded: Libc | undefined
+
+function libc(): Libc {
+  loaded ??= open()
+  return loaded
+}
+
+function open() {
+  const { i32, i64, u64, ptr: pointer } = FFIType
+  try {
+    return dlopen('libc.so.6', {
+      ioctl: { args: [i32, u64, pointer], returns: i32 },
+      flock: { args: [i32, i32], returns: i32 },
+      fcntl: { args: [i32, i32, i32], returns: i32 },
+      syscall: { args: [i64, i64, i64, i64, i64], returns: i64 },
+      __errno_location: { args: [], returns: pointer },
+    }).symbols
+  } catch (error) {
+    throw new Fault('host.unsupported', `load libc.so.6: ${messageOf(error)}`, { cause: error })
+  }
+}
+
+function syscall(number: number, a: number, b: number, c: number, d: number): SystemResult {
+  return result(Number(libc().syscall(number, a, b, c, d)))
+}
+
+/** errno is per thread and read at once: nothing of ours runs on this thread in between. */
+function result(value: number): SystemResult {
+  if (value !== -1) return { ok: true, value }
+  const location = libc().__errno_location()
+  return { ok: false, errno: typeof location === 'number' ? read.i32(location, 0) : 0 }
+}

@@ -1,0 +1,292 @@
+// Commands and processes of this machine. Effects: starts, identifies and signals processes; reads /proc (proc_pid_stat(5)).
+//
+// A process is known by pid + start time + a UUID in its command line. A pid alone may be recycled.
+
+import { closeSync, existsSync, constants as fsConstants, openSync, readdirSync, readFileSync } from 'node:fs'
+import { constants } from 'node:os'
+import type { ReadableStreamDefaultReader } from 'node:stream/web'
+import { type Clock, systemClock } from '../base/clock.ts'
+import { Fault, messageOf } from '../base/fault.ts'
+import { duplicateFd, errnoName, pidfdOpen, pidfdSendSignal } from './libc.ts'
+
+export type Command = {
+  readonly stdin?: string | Uint8Array
+  readonly timeoutMs: number
+  /** Of stdout and of stderr, each. */
+  readonly outputBytesMax: number
+  /** The whole environment; a short one with a plain PATH and the C locale unless given. */
+  readonly env?: Record<string, string>
+}
+
+export type CommandOutput = { readonly stdout: string; readonly stderr: string }
+
+/** Runs a command to its end. Faults: host.command_failed (cannot start, exit code not 0, too much output), host.command_timeout (killed, group and all). */
+export async function run(argv: readonly string[], command: Command): Promise<CommandOutput> {
+  const name = argv[0] ?? ''
+  const child = start(argv, command)
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const expiry = new Promise<never>((_, reject) => {
+    timer = setTimeout(
+      () => reject(new Fault('host.command_timeout', `${name}: not done within ${command.timeoutMs} ms`)),
+      command.timeoutMs,
+    )
+  })
+  const readers = [child.stdout.getReader(), child.stderr.getReader()] as const
+  try {
+    const whole = Promise.all([
+      collect(readers[0], name, command.outputBytesMax),
+      collect(readers[1], name, command.outputBytesMax),
+      child.exited,
+    ])
+    const [stdout, stderr, exitCode] = await Promise.race([whole, expiry])
+    if (exitCode !== 0) {
+      const why = child.signalCode ?? `exit code ${exitCode}`
+      throw new Fault('host.command_failed', `${name}: ${why}: ${(stderr || stdout).trim().slice(0, stderrCharsMax)}`)
+    }
+    return { stdout, stderr }
+  } finally {
+    clearTimeout(timer)
+    // The command leads its own group (`detached`), so that what it started goes with it.
+    if (child.exitCode === null && child.signalCode === null) killGroup(child.pid)
+    for (const reader of readers) void reader.cancel().catch(() => {})
+  }
+}
+
+const stderrCharsMax = 2_000
+const plainEnv = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C' }
+
+function start(argv: readonly string[], command: Command) {
+  try {
+    return Bun.spawn([...argv], {
+      stdin: command.stdin === undefined ? 'ignore' : Buffer.from(command.stdin),
+      stdout: 'pipe',
+      stderr: 'pipe',
+      env: command.env ?? plainEnv,
+      detached: true,
+    })
+  } catch (error) {
+    throw new Fault('host.command_failed', `${argv[0]}: ${messageOf(error)}`, { cause: error })
+  }
+}
+
+async function collect(
+  reader: ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>>,
+  name: string,
+  bytesMax: number,
+): Promise<string> {
+  const chunks: Uint8Array[] = []
+  let sizeBytes = 0
+  for (;;) {
+    const { done, value } = await reader.read()
+    if (done) return Buffer.concat(chunks).toString('utf8')
+    sizeBytes += value.length
+    if (sizeBytes > bytesMax) throw new Fault('host.command_failed', `${name}: wrote more than ${bytesMax} bytes`)
+    chunks.push(value)
+  }
+}
+
+function killGroup(pid: number): void {
+  try {
+    process.kill(-pid, 'SIGKILL')
+  } catch {
+    // Gone in the meantime.
+  }
+}
+
+export type RunningProcess = {
+  readonly pid: number
+  /** Clock ticks from boot to its start, field 22 of /proc/PID/stat. */
+  readonly startTicks: number
+  readonly argv: readonly string[]
+}
+
+/** The living process of this number, or null. A zombie does not live. */
+export function identifyProcess(pid: number): RunningProcess | null {
+  for (let attempt = 1; ; attempt += 1) {
+    const before = readStat(pid)
+    if (before === null) return null
+    const argv = readArgv(pid)
+    const after = readStat(pid)
+    // Read on both sides, so that the argv is not that of a successor.
+    if (argv === null || after === null || after.startTicks !== before.startTicks) return null
+    // In the middle of execve(2) a command line is empty for a moment; also between exit and zombie.
+    if (argv.length > 0 || after.kernelThread || attempt >= execAttemptCountMax) {
+      return { pid, startTicks: before.startTicks, argv }
+    }
+    Bun.sleepSync(1)
+  }
+}
+
+const execAttemptCountMax = 50
+
+export type ProcessIdentity = { readonly pid: number; readonly startTicks: number; readonly uuid: string }
+
+/** True only for the very process: same pid, same start time, and the UUID in its command line. */
+export function isAlive(identity: ProcessIdentity): boolean {
+  const found = identifyProcess(identity.pid)
+  return (
+    found !== null &&
+    found.startTicks === identity.startTicks &&
+    identity.uuid.length > 0 &&
+    found.argv.some(argument => argument.includes(identity.uuid))
+  )
+}
+
+export type SignalName = 'SIGTERM' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT' | 'SIGINT'
+
+/** Signals the very process; false when it is gone. A successor with its number is never signalled. Fault: host.unsupported (no pidfd). */
+export function signalProcess(identity: ProcessIdentity, signal: SignalName): boolean {
+  const opened = pidfdOpen(identity.pid)
+  if (!opened.ok) return goneOrFault(opened.errno, 'pidfd_open')
+  try {
+    // After the pidfd, not before: what is verified now is what the pidfd means for good.
+    if (!isAlive(identity)) return false
+    const sent = pidfdSendSignal(opened.value, constants.signals[signal])
+    return sent.ok || goneOrFault(sent.errno, 'pidfd_send_signal')
+  } finally {
+    closeSync(opened.value)
+  }
+}
+
+function goneOrFault(errno: number, call: string): false {
+  if (errno === constants.errno.ESRCH) return false
+  throw new Fault('host.unsupported', `${call}: ${errnoName(errno)}`)
+}
+
+const gonePollMs = 20
+
+/** True as soon as the process is gone, false when it still lives after `timeoutMs`. */
+export async function waitGone(
+  identity: ProcessIdentity,
+  timeoutMs: number,
+  clock: Clock = systemClock,
+): Promise<boolean> {
+  const deadlineMs = clock.monotonicMs() + timeoutMs
+  while (isAlive(identity)) {
+    if (clock.monotonicMs() >= deadlineMs) return false
+    await clock.sleep(gonePollMs)
+  }
+  return true
+}
+
+export type Detached = {
+  /** Must stand in argv. */
+  readonly uuid: string
+  /** stdout and stderr are appended here; mode 0600. */
+  readonly stdoutFile: string
+  /** Descriptors that the child sees as 3, 4, …; the caller closes its own afterwards. */
+  readonly extraFds?: readonly number[]
+  readonly env?: Record<string, string>
+  /** Name of the systemd scope, without `.scope`; where systemd does not run it is not used. */
+  readonly scope: string
+  /** Whether systemd runs this machine; looked up unless given. */
+  readonly systemd?: boolean
+}
+
+export type DetachedProcess = {
+  readonly identity: ProcessIdentity
+  /** Exit code, 128 + signal number when killed. Only the daemon that started it can see this. */
+  readonly exited: Promise<number>
+}
+
+/**
+ * Starts a process that outlives us: own session, no terminal, no pipe to us, its own systemd scope where systemd runs.
+ * Fault host.command_failed when it cannot start or is gone at once.
+ */
+export function spawnDetached(argv: readonly string[], detached: Detached): DetachedProcess {
+  if (!argv.some(argument => argument.includes(detached.uuid))) {
+    throw new Fault('host.command_failed', `${argv[0]}: its arguments do not hold UUID ${detached.uuid}`)
+  }
+  const systemd = detached.systemd ?? existsSync('/run/systemd/system')
+  const whole = systemd ? scopeArgv(argv, detached.scope) : [...argv]
+  const flags = fsConstants.O_WRONLY | fsConstants.O_CREAT | fsConstants.O_APPEND | fsConstants.O_NOFOLLOW
+  const opened: number[] = []
+  try {
+    const output = openSync(detached.stdoutFile, flags, 0o600)
+    opened.push(output)
+    const extra = (detached.extraFds ?? []).map(fd => {
+      // Copies far above 3, 4, …, so that no dup2 in the child overwrites one that is still to be placed.
+      const copy = duplicateFd(fd, inheritedFdMin)
+      if (!copy.ok) throw new Fault('host.command_failed', `pass descriptor ${fd}: ${errnoName(copy.errno)}`)
+      opened.push(copy.value)
+      return copy.value
+    })
+    const child = Bun.spawn(whole, {
+      stdio: ['ignore', output, output, ...extra],
+      env: detached.env ?? plainEnv,
+      cwd: '/',
+      detached: true,
+    })
+    child.unref()
+    const found = identifyProcess(child.pid)
+    if (found === null) throw new Fault('host.command_failed', `gone at once; see ${detached.stdoutFile}`)
+    return {
+      identity: { pid: child.pid, startTicks: found.startTicks, uuid: detached.uuid },
+      exited: child.exited,
+    }
+  } catch (error) {
+    throw new Fault('host.command_failed', `${argv[0]}: ${messageOf(error)}`, { cause: error })
+  } finally {
+    for (const fd of opened) closeSync(fd)
+  }
+}
+
+const inheritedFdMin = 64
+
+/** systemd-run in scope mode execs the command in its own place: same pid, same descriptors (systemd-run(1), --scope). */
+export function scopeArgv(argv: readonly string[], scope: string): string[] {
+  return ['systemd-run', '--scope', '--quiet', '--collect', `--unit=${scope}`, '--', ...argv]
+}
+
+/** The living process that was started with `-uuid <uuid>`, as QEMU is, or null: finds one that was spawned just before a crash. */
+export function findByUuid(uuid: string): ProcessIdentity | null {
+  return listWithUuid().find(identity => identity.uuid === uuid) ?? null
+}
+
+/** Every living process that was started with `-uuid <uuid>`: to compare with the records. */
+export function listWithUuid(): ProcessIdentity[] {
+  const identities: ProcessIdentity[] = []
+  for (const name of readdirSync('/proc')) {
+    const pid = Number(name)
+    if (!Number.isInteger(pid) || pid === process.pid) continue
+    const found = identifyProcess(pid)
+    const uuid = found?.argv[found.argv.indexOf('-uuid') + 1]
+    if (found?.argv.includes('-uuid') && uuid !== undefined && UUID.test(uuid)) {
+      identities.push({ pid, startTicks: found.startTicks, uuid })
+    }
+  }
+  return identities
+}
+
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+
+function readStat(pid: number): { startTicks: number; kernelThread: boolean } | null {
+  const text = readProc(pid, 'stat')
+  if (text === null) return null
+  // The command name is in parentheses and may itself hold parentheses and blanks: count fields from the last one.
+  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
+  const field = (number: number) => fields[number - STAT.state] ?? ''
+  const startTicks = Number(field(STAT.startTicks))
+  if ('ZXx'.includes(field(STAT.state)) || !Number.isSafeInteger(startTicks)) return null
+  return { startTicks, kernelThread: (Number(field(STAT.flags)) & PF_KTHREAD) !== 0 }
+}
+
+/** Field numbers of /proc/PID/stat. */
+const STAT = { state: 3, flags: 9, startTicks: 22 } as const
+const PF_KTHREAD = 0x0020_0000 // include/linux/sched.h
+
+function readArgv(pid: number): string[] | null {
+  const text = readProc(pid, 'cmdline')
+  if (text === null) return null
+  const argv = text.split('\0')
+  if (argv.at(-1) === '') argv.pop()
+  return argv
+}
+
+function readProc(pid: number, file: string): string | null {
+  try {
+    return readFileSync(`/proc/${pid}/${file}`, 'utf8')
+  } catch {
+    return null
+  }
+}

@@ -1,0 +1,137 @@
+import { expect, test } from 'bun:test'
+import { cpSync, mkdtempSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createAppliance, imageDir } from '../support/appliance.ts'
+import { createCustomer } from '../support/client.ts'
+import { holdings, NOTHING, qemuProcesses } from '../support/leftovers.ts'
+import { inOwnNetns } from '../support/netns.ts'
+import { until } from '../support/until.ts'
+
+const timeoutMs = 120_000
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    test(
+      'a VM that never says hello becomes failed and is cleaned',
+      async () => {
+        // Goal: boot_timeout, with everything but the console released, and the message safe to show.
+        await using appliance = await createAppliance('boot_timeout_ms = 1500', 'vm')
+        await appliance.start()
+        const acme = await createCustomer(appliance, 'acme')
+        const { name } = (await acme.create()).body.data
+        const failed = await acme.reached(name, 'failed', 30_000)
+        expect(failed.failure_code).toBe('boot_timeout')
+        expect(failed.failure_message).not.toMatch(/\/|qmp|qemu|ms/i)
+        await until('QEMU is gone', 15_000, () => qemuProcesses(appliance.stateDir).length === 0)
+        await until('the tap is gone', 5_000, () => holdings(appliance.stateDir).taps.length === 0)
+        expect(holdings(appliance.stateDir)).toMatchObject({
+          nftObjects: [],
+          routes: [],
+          directories: [expect.any(String)],
+        })
+        await acme.remove(name)
+        await acme.reached(name, 'terminated', 30_000)
+        expect(holdings(appliance.stateDir)).toEqual(NOTHING)
+      },
+      timeoutMs,
+    )
+
+    test(
+      'an image that does not boot gives boot_failed',
+      async () => {
+        // Goal: QEMU that refuses to start (a kernel that is no kernel) fails the instance, not the daemon.
+        const broken = mkdtempSync(join(tmpdir(), 'srt-image-'))
+        const sound = await imageDir()
+        const manifest = JSON.parse(readFileSync(join(sound, 'manifest.json'), 'utf8'))
+        writeFileSync(join(broken, 'kernel'), Buffer.alloc(4096, 1))
+        manifest.files.kernel.sizeBytes = 4096
+        writeFileSync(join(broken, 'manifest.json'), JSON.stringify(manifest))
+        for (const file of ['initrd', 'cmdline']) cpSync(join(sound, file), join(broken, file))
+        symlinkSync(join(sound, 'root.img'), join(broken, 'root.img'))
+        Bun.spawnSync(['chmod', '-R', 'go+rX', broken])
+        await using appliance = await createAppliance('', 'vm', broken)
+        await appliance.start()
+        const acme = await createCustomer(appliance, 'acme')
+        const { name } = (await acme.create()).body.data
+        expect((await acme.reached(name, 'failed', 30_000)).failure_code).toBe('boot_failed')
+      },
+      timeoutMs,
+    )
+
+    test(
+      'beyond capacity an instance fails with capacity_exhausted, or waits its configured time for room',
+      async () => {
+        // Goal: admission refuses what does not fit, frees what is released, and a waiting instance gets the freed room.
+        await using appliance = await createAppliance('memory_mib = 2048\nwait_ms = 60000', 'capacity')
+        await appliance.start()
+        const acme = await createCustomer(appliance, 'acme')
+        const first = (await acme.create()).body.data.name
+        await until('the first has a VM', 20_000, () => qemuProcesses(appliance.stateDir).length === 1)
+        const second = (await acme.create()).body.data.name
+        expect((await acme.retrieve(second)).status).toBe('provisioning')
+        expect(qemuProcesses(appliance.stateDir).length).toBe(1)
+        await acme.remove(first)
+        await acme.reached(first, 'terminated', 30_000)
+        await until('the second has the room', 20_000, () => qemuProcesses(appliance.stateDir).length === 1)
+        await acme.remove(second)
+        await acme.reached(second, 'terminated', 30_000)
+
+        await using strict = await createAppliance('memory_mib = 1024', 'capacity')
+        await appliance.stop()
+        await strict.start()
+        const strictCustomer = await createCustomer(strict, 'acme')
+        const refused = (await strictCustomer.create()).body.data.name
+        expect((await strictCustomer.reached(refused, 'failed', 10_000)).failure_code).toBe('capacity_exhausted')
+        expect(holdings(strict.stateDir)).toEqual(NOTHING)
+      },
+      timeoutMs,
+    )
+
+    test(
+      'a hundred creates with one Idempotency-Key make one VM, and a kill -9 makes no second one',
+      async () => {
+        // Goal: identical answers, one record, one QEMU; the same after a crash and restart.
+        await using appliance = await createAppliance()
+        await appliance.start()
+        const acme = await createCustomer(appliance, 'acme')
+        const answers = await Promise.all(Array.from({ length: 100 }, () => acme.create('one')))
+        expect(new Set(answers.map(answer => answer.status))).toEqual(new Set([202]))
+        expect(new Set(answers.map(answer => JSON.stringify(answer.body.data))).size).toBe(1)
+        expect(new Set(answers.map(answer => answer.body.request_id)).size).toBe(100)
+        await appliance.kill()
+        await appliance.start()
+        expect(JSON.stringify((await acme.create('one')).body.data)).toBe(JSON.stringify(answers[0]?.body.data))
+        expect((await acme.list()).length).toBe(1)
+        await until('the one VM runs', 20_000, () => qemuProcesses(appliance.stateDir).length === 1)
+        const name = answers[0]?.body.data.name ?? ''
+        await acme.remove(name)
+        await acme.reached(name, 'terminated', 30_000)
+        expect(holdings(appliance.stateDir)).toEqual(NOTHING)
+      },
+      timeoutMs,
+    )
+
+    test(
+      'a QEMU that is stopped in its tracks slows nobody down, and can be deleted',
+      async () => {
+        // Goal: SIGSTOP of one QEMU: listing stays fast, the delete completes by force.
+        await using appliance = await createAppliance()
+        await appliance.start()
+        const acme = await createCustomer(appliance, 'acme')
+        const { name } = (await acme.create()).body.data
+        await until('QEMU is spawned', 20_000, () => qemuProcesses(appliance.stateDir).length === 1)
+        for (const pid of qemuProcesses(appliance.stateDir)) process.kill(pid, 'SIGSTOP')
+        const startedMs = performance.now()
+        for (let i = 0; i < 20; i += 1) await acme.list()
+        expect(performance.now() - startedMs).toBeLessThan(5_000)
+        await acme.remove(name)
+        await acme.reached(name, 'terminated', 60_000)
+        expect(holdings(appliance.stateDir)).toEqual(NOTHING)
+      },
+      timeoutMs,
+    )
+  },
+  { timeoutMs },
+)

@@ -1,0 +1,192 @@
+// The rules of src/README.md over a tree of sources. Pure: each rule returns what breaks it, one line each.
+
+import { codeOf, type Import, importsOf } from './source.ts'
+import type { Tree } from './tree.ts'
+
+/** Imports point from a higher layer to a lower one. Folders of one layer are siblings and never import each other. */
+export const LAYERS = {
+  'src/base': 0,
+  'src/contract': 1,
+  'src/attest': 1,
+  'src/host': 2,
+  'src/store': 2,
+  'src/vm': 3,
+  'src/services/instances': 4,
+  'src/services/inference': 4,
+  'src/services/builds': 4,
+  'src/server': 5,
+  'src/cli': 6,
+  'src/main.ts': 7,
+} as const satisfies Record<string, number>
+
+/** Entry points of their own, beside the layers: they see these folders and themselves. */
+export const APART = {
+  'src/guest': ['src/base', 'src/contract', 'src/attest'],
+  'src/verifier': ['src/base', 'src/contract', 'src/attest'],
+} as const satisfies Record<string, readonly string[]>
+
+type Edge = Import & { readonly from: string; readonly to: string }
+
+/** Imports that point up, sideways, out of src, or into an entry point. */
+export function layerFaults(tree: Tree): string[] {
+  const faults: string[] = []
+  for (const path of tree.keys()) if (unitOf(path) === null) faults.push(`${path}: belongs to no layer`)
+  for (const edge of edgesOf(tree)) {
+    const where = `${edge.from}:${edge.line}: `
+    const from = unitOf(edge.from)
+    const to = unitOf(edge.to)
+    if (edge.to === 'package.json') continue
+    if (to === null) faults.push(`${where}${edge.to} is outside the layers`)
+    else if (from !== null && from !== to && !mayImport(from, to)) faults.push(`${where}${from} must not import ${to}`)
+  }
+  return faults
+}
+
+/** Chains of imports, type-only ones included, that come back to where they began. One line for each knot. */
+export function cycleFaults(tree: Tree): string[] {
+  const edges = Map.groupBy(edgesOf(tree), edge => edge.from)
+  const state = new Map<string, 'open' | 'done'>()
+  const faults: string[] = []
+  const visit = (path: string, trail: readonly string[]) => {
+    if (state.get(path) === 'done') return
+    if (state.get(path) === 'open') {
+      faults.push([...trail.slice(trail.indexOf(path)), path].join(' -> '))
+      return
+    }
+    state.set(path, 'open')
+    for (const { to } of edges.get(path) ?? []) if (tree.has(to)) visit(to, [...trail, path])
+    state.set(path, 'done')
+  }
+  for (const path of tree.keys()) visit(path, [])
+  return faults
+}
+
+/** Dependencies where there may be none, and imports that cannot be checked. */
+export function dependencyFaults(tree: Tree): string[] {
+  const faults: string[] = []
+  for (const [path, text] of tree) {
+    for (const { specifier, line } of importsOf(text)) {
+      const where = `${path}:${line}: `
+      const isOwn = specifier.startsWith('.')
+      if (specifier === '') faults.push(`${where}a dynamic import of a computed name`)
+      else if (isOwn && !/\.[a-z0-9]+$/.test(specifier)) faults.push(`${where}${specifier} has no file extension`)
+      else if (!isOwn && path.startsWith('src/base/')) faults.push(`${where}base has no dependencies: ${specifier}`)
+      else if (path.startsWith('src/attest/') && isBuiltin(specifier))
+        faults.push(`${where}attest is pure: ${specifier}`)
+    }
+    if (path.startsWith('src/attest/')) {
+      for (const { line, what } of effectsIn(text)) faults.push(`${path}:${line}: attest is pure: ${what}`)
+    }
+  }
+  return faults
+}
+
+const pureSuffix = /\.(?:schema|machine|plan|codec|verify)\.ts$/
+const effectSuffix = /\.(?:driver|query|routes|service)\.ts$/
+/** Built-in modules that only compute. */
+const pureBuiltins = new Set(['node:path', 'node:path/posix', 'node:buffer', 'node:util', 'node:crypto', 'node:assert'])
+
+/** Files whose suffix says pure but that touch the world: themselves, or through anything they load. */
+export function suffixFaults(tree: Tree): string[] {
+  const valueEdges = Map.groupBy(
+    edgesOf(tree).filter(edge => !edge.isTypeOnly),
+    edge => edge.from,
+  )
+  const faults: string[] = []
+  for (const [path, text] of tree) {
+    if (!pureSuffix.test(path)) continue
+    for (const { line, what } of effectsIn(text)) faults.push(`${path}:${line}: ${what} in a pure file`)
+    const seen = new Set([path])
+    const queue = [path]
+    for (let next = queue.pop(); next !== undefined; next = queue.pop()) {
+      const impure = impureBuiltinsOf(tree.get(next) ?? '')
+      if (impure.length > 0) faults.push(`${path}: pure, but loads ${next}, which imports ${impure.join(', ')}`)
+      if (effectSuffix.test(next) || next.startsWith('src/host/')) faults.push(`${path}: pure, but loads ${next}`)
+      for (const { to } of valueEdges.get(next) ?? []) {
+        if (seen.has(to)) continue
+        seen.add(to)
+        queue.push(to)
+      }
+    }
+  }
+  return faults
+}
+
+/** Header comments, names and exports. */
+export function formFaults(tree: Tree): string[] {
+  const faults: string[] = []
+  for (const [path, text] of tree) {
+    const body = text.startsWith('#!') ? text.slice(text.indexOf('\n') + 1) : text
+    if (!/^\/[/*]/.test(body)) faults.push(`${path}: no header comment`)
+    if (/(?:^|\/)(?:utils?|helpers?|commons?|misc)\.(?:test\.)?ts$/.test(path))
+      faults.push(`${path}: says nothing by its name`)
+    if (/(?<![.\w$])export\s+default\b|\bas\s+default\b/.test(codeOf(text))) faults.push(`${path}: default export`)
+  }
+  return faults
+}
+
+const effects: readonly (readonly [RegExp, string])[] = [
+  [/\bDate\.now\b/g, 'Date.now'],
+  [/\bnew\s+Date\s*(?:\(\s*\)|(?![\s(]))/g, 'the current date'],
+  [/\bperformance\.now\b/g, 'performance.now'],
+  [/\bMath\.random\b/g, 'Math.random'],
+  [/\b(?:getRandomValues|randomUUID|randomBytes|randomInt|generateKeyPair(?:Sync)?|generateKey)\b/g, 'randomness'],
+  [/(?<![.\w$])fetch\s*\(/g, 'fetch'],
+  [/(?<![.\w$])(?:setTimeout|setInterval|setImmediate)\s*\(/g, 'a timer'],
+  [/(?<![.\w$])process\./g, 'process'],
+  [/(?<![.\w$])Bun\b(?!\s*:)/g, 'Bun'],
+  [/(?<![.\w$])console\./g, 'console'],
+]
+
+function effectsIn(text: string): { line: number; what: string }[] {
+  const code = codeOf(text)
+  return effects.flatMap(([pattern, what]) =>
+    [...code.matchAll(pattern)].map(match => ({ line: code.slice(0, match.index).split('\n').length, what })),
+  )
+}
+
+/** Reading an address is no I/O, although it lives in node:net. */
+const addressImport = /^import \{ (?:(?:isIP|isIPv4|isIPv6|BlockList)(?:, )?)+ \} from 'node:net'$/gm
+
+function impureBuiltinsOf(text: string): string[] {
+  return importsOf(text.replace(addressImport, ''))
+    .filter(one => !one.isTypeOnly && isBuiltin(one.specifier) && !pureBuiltins.has(one.specifier))
+    .map(one => one.specifier)
+}
+
+function isBuiltin(specifier: string): boolean {
+  return /^(?:node|bun):/.test(specifier) || specifier === 'bun'
+}
+
+/** Relative imports of the tree's files, resolved to paths. */
+function edgesOf(tree: Tree): Edge[] {
+  return [...tree].flatMap(([from, text]) =>
+    importsOf(text)
+      .filter(one => one.specifier.startsWith('.'))
+      .map(one => ({ ...one, from, to: resolvePath(from, one.specifier) })),
+  )
+}
+
+function resolvePath(from: string, specifier: string): string {
+  const parts = from.split('/').slice(0, -1)
+  for (const part of specifier.split('/')) {
+    if (part === '..') parts.pop()
+    else if (part !== '.') parts.push(part)
+  }
+  return parts.join('/')
+}
+
+function unitOf(path: string): string | null {
+  const units = [...Object.keys(LAYERS), ...Object.keys(APART)]
+  return units.find(unit => path === unit || path.startsWith(`${unit}/`)) ?? null
+}
+
+function mayImport(from: string, to: string): boolean {
+  const apart: Record<string, readonly string[]> = APART
+  const layers: Record<string, number> = LAYERS
+  const allowed = apart[from]
+  if (allowed !== undefined) return allowed.includes(to)
+  const fromLayer = layers[from]
+  const toLayer = layers[to]
+  return fromLayer !== undefined && toLayer !== undefined && toLayer < fromLayer
+}

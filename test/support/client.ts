@@ -1,0 +1,61 @@
+// A customer of service A in end-to-end tests: one organization, one key, the five endpoints.
+
+import type { InstanceRecord, UsageSummary } from '../../src/contract/instance.ts'
+import type { Answer, Appliance } from './appliance.ts'
+import { until } from './until.ts'
+
+export type Envelope<T> = {
+  request_id: string
+  correlation_id: string | null
+  data: T
+  error?: { code: string; message: string; param?: string }
+}
+
+export type Customer = {
+  readonly slug: string
+  readonly key: string
+  readonly create: (idempotencyKey?: string) => Promise<Answer<Envelope<InstanceRecord>>>
+  readonly retrieve: (name: string) => Promise<InstanceRecord>
+  readonly list: () => Promise<InstanceRecord[]>
+  readonly remove: (name: string) => Promise<Answer<Envelope<InstanceRecord>>>
+  readonly usage: () => Promise<UsageSummary>
+  /** Polls until the instance has this status; throws when it becomes `failed` instead, or in time does not. */
+  readonly reached: (name: string, status: InstanceRecord['status'], timeoutMs: number) => Promise<InstanceRecord>
+}
+
+/** Makes the organization and a key through the operator's command line. */
+export async function createCustomer(appliance: Appliance, slug: string): Promise<Customer> {
+  await appliance.admin('org', 'create', slug)
+  const { key } = await appliance.admin<{ key: string }>('key', 'create', slug)
+  const retrieve = async (name: string) =>
+    (await appliance.http<Envelope<InstanceRecord>>('GET', `/v1/instances/${name}`, { key })).body.data
+  return {
+    slug,
+    key,
+    create: idempotencyKey =>
+      appliance.http('POST', '/v1/instances', {
+        key,
+        body: { public_key: appliance.publicKey },
+        ...(idempotencyKey === undefined ? {} : { headers: { 'Idempotency-Key': idempotencyKey } }),
+      }),
+    retrieve,
+    list: async () =>
+      (await appliance.http<Envelope<{ instances: InstanceRecord[] }>>('GET', '/v1/instances', { key })).body.data
+        .instances,
+    remove: name => appliance.http('DELETE', `/v1/instances/${name}`, { key }),
+    usage: async () => (await appliance.http<Envelope<UsageSummary>>('GET', '/v1/usage', { key })).body.data,
+    reached: async (name, status, timeoutMs) => {
+      let record = await retrieve(name)
+      await until(`${name} is ${status}`, timeoutMs, async () => {
+        record = await retrieve(name)
+        if (record.status === 'failed' && status !== 'failed') {
+          throw new Error(
+            `${name} failed: ${record.failure_code}\n${appliance.log().split('\n').slice(-30).join('\n')}`,
+          )
+        }
+        return record.status === status
+      })
+      return record
+    },
+  }
+}
