@@ -100,13 +100,14 @@ async function loggedIn(appliance: Appliance, hostname: string): Promise<void> {
   if (exitCode !== 0) throw new Error(`ssh: ${exitCode}: ${stderr}`)
 }
 
-/** Requests against records that no VM backs: nothing fits into the configured capacity. */
+/** Requests against records that no VM backs: one instance fills the configured capacity, idle, and the others wait. */
 async function measureRequests(say: Say): Promise<{ post: number[]; list1Ms: number; list1000Ms: number }> {
-  const settings = 'memory_mib = 1\nwait_ms = 86400000\ninstances_per_organization_max = 100000'
+  const settings = 'memory_mib = 2048\nwait_ms = 86400000\ninstances_per_organization_max = 100000'
   await using appliance = await createAppliance(settings, 'capacity')
   await appliance.start()
   const customer = await createCustomer(appliance, 'bench')
   const first = (await customer.create()).body.data
+  await customer.reached(first.name, 'ready', readyTimeoutMs)
   const list1Ms = await listMs(customer, 1)
   const post: number[] = []
   for (let i = 0; i < postCount; i += 1) {

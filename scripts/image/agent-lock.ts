@@ -1,6 +1,6 @@
 // The packaged coding agent: an npm platform package pinned by version and integrity, fetched with the npm client. Effects.
 
-import { chmod, mkdir, mkdtemp, rename, rm, stat } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, rename, rm, stat, utimes } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type Static, Type } from '@sinclair/typebox'
 import { readChecked } from './checked-json.ts'
@@ -38,7 +38,11 @@ export async function fetchAgent(downloadsDir: string, lock: AgentLock): Promise
       () => false,
     )
   ) {
-    if ((await integrityOf(path)) === lock.integrity) return path
+    if ((await integrityOf(path)) === lock.integrity) {
+      const now = new Date()
+      await utimes(path, now, now)
+      return path
+    }
     await rm(path)
   }
   const workDir = await mkdtemp(join(downloadsDir, 'npm-'))

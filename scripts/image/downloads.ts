@@ -1,6 +1,6 @@
 // Fetched files, kept by SHA-256 so that a name can never stand for other bytes. Effects.
 
-import { link, mkdir, rename, rm, stat } from 'node:fs/promises'
+import { link, mkdir, rename, rm, stat, utimes } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { sha256File } from './digest.ts'
 import { ImageFault } from './image-fault.ts'
@@ -59,7 +59,11 @@ async function isIntact(downloadsDir: string, entry: LockedPackage): Promise<boo
     () => null,
   )
   if (size === null) return false
-  if (size === entry.sizeBytes && (await sha256File(path)) === entry.sha256) return true
+  if (size === entry.sizeBytes && (await sha256File(path)) === entry.sha256) {
+    const now = new Date()
+    await utimes(path, now, now)
+    return true
+  }
   await rm(path)
   return false
 }

@@ -15,6 +15,7 @@ export type CacheDirs = {
 const lockTimeoutSeconds = 1_800
 const imagesKeptPerRecipe = 4
 const basesKept = 3
+const downloadIdleMsMax = 90 * 24 * 3_600_000
 
 /** Below STRONGROOM_CACHE, or /var/cache/strongroom. `imagesDir` replaces the place of finished images. */
 export async function openCacheDirs(imagesDir: string | null): Promise<CacheDirs> {
@@ -72,11 +73,15 @@ export async function touch(path: string, now: Date): Promise<void> {
   await utimes(path, now, now)
 }
 
-/** Removes all but the most recently used images of a recipe and Debian trees. An image that a VM has open stays readable to it. */
+/** Removes all but the most recently used images of a recipe and Debian trees, and downloads long unused. An image that a VM has open stays readable to it. */
 export async function prune(dirs: CacheDirs, recipe: string): Promise<void> {
   const imageName = new RegExp(`^${recipe}-[0-9a-f]{16}$`)
   await keepNewest(dirs.images, imageName, imagesKeptPerRecipe)
   await keepNewest(dirs.bases, /^[0-9a-f]{16}\.tar$/, basesKept)
+  for (const name of await readdir(dirs.downloads)) {
+    const path = join(dirs.downloads, name)
+    if ((await stat(path)).mtimeMs < Date.now() - downloadIdleMsMax) await rm(path, { recursive: true, force: true })
+  }
 }
 
 async function keepNewest(dir: string, pattern: RegExp, count: number): Promise<void> {

@@ -40,7 +40,6 @@ export const FAULTS = {
   'ssh.unreachable': { wire: 'internal_error', remedy: 'check routes and firewall between host and VM' },
   'ssh.wrong_host_key': { wire: 'internal_error', remedy: 'something answers in place of the VM; check addresses' },
   'image.invalid': { wire: 'internal_error', remedy: 'rebuild the image and check `image.dir`' },
-  'capacity.exhausted': { wire: 'internal_error', remedy: 'delete instances or add capacity' },
   'admin.unreachable': { wire: 'internal_error', remedy: 'start `strongroom serve`, or check --state-dir' },
 } as const satisfies Record<string, FaultRow>
 

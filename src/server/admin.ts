@@ -2,7 +2,7 @@
 // Only root reaches the socket, so there is no further authentication here. Every change appends an event.
 
 import { Type } from '@sinclair/typebox'
-import { Elysia, ValidationError } from 'elysia'
+import { Elysia, t, ValidationError } from 'elysia'
 import { present } from '../base/assert.ts'
 import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
@@ -133,7 +133,7 @@ export function createAdmin(deps: AdminDeps): AdminHandler {
     .get('/instance/events', ({ query }) => ({ events: view.events(found(query.ref), query.limit) }), {
       query: Type.Object({
         ref: InstanceReference,
-        limit: Type.Integer({ default: eventCountMax, minimum: 1, maximum: eventCountMax }),
+        limit: t.Integer({ default: eventCountMax, minimum: 1, maximum: eventCountMax }),
       }),
       response: AdminEventList,
     })
@@ -149,8 +149,8 @@ export function createAdmin(deps: AdminDeps): AdminHandler {
       {
         query: Type.Object({
           ref: InstanceReference,
-          tail: Type.Integer({ minimum: 0, maximum: consoleTailBytesMax }),
-          follow: Type.Boolean({ default: false }),
+          tail: t.Integer({ minimum: 0, maximum: consoleTailBytesMax }),
+          follow: t.Boolean({ default: false }),
         }),
       },
     )

@@ -37,7 +37,7 @@ export type AuthorityDeps = {
 export async function openAuthority(deps: AuthorityDeps): Promise<Authority> {
   const dir = join(deps.stateDir, 'ca')
   const keyFile = join(dir, 'ca.key')
-  const caFile = join(dir, 'ca.crt')
+  const caFile = join(dir, 'ca.pem')
   ensureDir(dir, { mode: 0o755 })
   if (!existsSync(keyFile)) {
     if (existsSync(caFile)) {

@@ -93,8 +93,16 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const dns = await composeDns({ config, store, engine, clock, log })
   if (dns !== null) undo.defer(() => dns.close())
 
-  const instancesUrl = `https://${listen.hostname === '0.0.0.0' ? '127.0.0.1' : listen.hostname}:${server.port}`
-  const status = createStatus({ config, store, engine, tls, clock, instancesUrl, dnsPort: dns?.port ?? null })
+  const instancesUrl = `https://${urlHost(listen.hostname)}:${server.port}`
+  const status = createStatus({
+    config,
+    store,
+    engine,
+    tls,
+    clock,
+    instancesUrl,
+    dnsAddress: dns === null ? null : `${listenAddress(config.listen.dns).hostname}:${dns.port}`,
+  })
   const admin = await listenAdmin(
     `${stateDir}/${adminSocketName}`,
     createAdmin({
@@ -223,6 +231,12 @@ async function composeDns({ config, store, engine, clock, log }: Omit<Parts, 'ra
     nowMs: clock.nowMs,
     log: log.unit('dns'),
   })
+}
+
+/** A host that a URL on this machine can name. */
+function urlHost(hostname: string): string {
+  if (hostname === '0.0.0.0' || hostname === '::') return '127.0.0.1'
+  return hostname.includes(':') ? `[${hostname}]` : hostname
 }
 
 function listenAddress(text: string): { hostname: string; port: number } {

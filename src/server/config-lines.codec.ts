@@ -9,10 +9,8 @@ export function scanLines(text: string): Lines {
   const scanner: Scanner = { text, at: 0, line: 1, lines: new Map(), arrayLengths: new Map() }
   let table: readonly string[] = []
   for (skipBlank(scanner); scanner.at < text.length; skipBlank(scanner)) {
-    const before = scanner.at
     if (text[scanner.at] === '[') table = readHeader(scanner)
     else readPair(scanner, table)
-    if (scanner.at === before) scanner.at += 1 // never stuck, whatever the text
   }
   return scanner.lines
 }
@@ -75,7 +73,10 @@ function readValue(scanner: Scanner, path: readonly string[]): void {
     scanner.at += 1
     while (toNextElement(scanner, '}')) readPair(scanner, path)
   } else {
+    const before = scanner.at
     skipWhile(scanner, char => !',]}#\n'.includes(char))
+    // Text that is no TOML may have no value here; the walk must end on that too.
+    if (scanner.at === before) advance(scanner)
   }
 }
 

@@ -1,4 +1,4 @@
-// Service A over HTTP: one Elysia app between a request and its envelope. Effects: listening, the access log.
+// Service A over HTTP: one Elysia app between a request and its envelope. Effects: the access log.
 // Routes return data or throw Faults; everything on the wire around that is decided here.
 
 import { type AnyElysia, Elysia, NotFoundError } from 'elysia'
@@ -108,54 +108,6 @@ export function createHttp(deps: HttpDeps): Http {
       })
       return stamp(exchange, response)
     },
-  }
-}
-
-export type ListenOptions = {
-  readonly hostname: string
-  /** 0: any free one. */
-  readonly port: number
-  readonly idleTimeoutS: number
-  readonly tls?: Bun.TLSOptions
-}
-
-export type Listener = {
-  readonly port: number
-  /** Takes no more connections, waits for answers under way, and after `graceMs` cuts them off. */
-  readonly stop: (graceMs: number) => Promise<void>
-}
-
-/** Faults: host.unsupported when the address cannot be bound. */
-export function listen(http: Pick<Http, 'fetch'>, options: ListenOptions, clock: Pick<Clock, 'sleep'>): Listener {
-  const server = bind(http, options)
-  return {
-    port: server.port ?? options.port,
-    stop: async graceMs => {
-      const done = new AbortController()
-      const drained = server.stop(false)
-      await Promise.race([drained, clock.sleep(graceMs, done.signal).catch(() => {})])
-      done.abort()
-      await server.stop(true)
-    },
-  }
-}
-
-function bind(http: Pick<Http, 'fetch'>, options: ListenOptions) {
-  try {
-    return Bun.serve({
-      hostname: options.hostname,
-      port: options.port,
-      idleTimeout: options.idleTimeoutS,
-      // Our own limit answers with an envelope; Bun's would answer without one.
-      maxRequestBodySize: Number.MAX_SAFE_INTEGER,
-      // Otherwise an error page shows source and paths.
-      development: false,
-      error: () => new Response(null, { status: 500 }),
-      fetch: http.fetch,
-      ...(options.tls === undefined ? {} : { tls: options.tls }),
-    })
-  } catch (error) {
-    throw new Fault('host.unsupported', `listen on ${options.hostname}:${options.port}`, { cause: error })
   }
 }
 

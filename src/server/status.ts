@@ -19,7 +19,8 @@ export type StatusDeps = {
   readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
   readonly clock: Pick<Clock, 'nowMs'>
   readonly instancesUrl: string
-  readonly dnsPort: number | null
+  /** Null when DNS is off. */
+  readonly dnsAddress: string | null
 }
 
 export function createStatus(deps: StatusDeps): () => AdminStatus {
@@ -35,7 +36,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       evidence_simulated: engine.platform !== 'snp',
       domain: config.domain,
       started_at: startedAt,
-      listen: { instances: deps.instancesUrl, dns: deps.dnsPort === null ? null : config.listen.dns },
+      listen: { instances: deps.instancesUrl, dns: deps.dnsAddress },
       tls: { source: tls.source, expires_at: iso(tls.current().notAfterMs), ca_file: tls.caFile },
       organizations: listOrganizations(store.db).length,
       instances: countInstances(store.db),

@@ -33,6 +33,8 @@ export type LinkDeps = {
   readonly paths: VmPaths
   readonly consoleBytesMax: number
   readonly timeoutMs: number
+  /** Stops waiting for connections. */
+  readonly signal: AbortSignal
   readonly random: RandomBytes
   readonly log: Logger
   /** Called whenever an observation may have changed. */
@@ -59,6 +61,7 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
   try {
     const qmp = await connectQmp(deps.paths.qmp, {
       timeoutMs: deps.timeoutMs,
+      signal: deps.signal,
       log: deps.log,
       onClose,
       onEvent: event => {
@@ -72,6 +75,7 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
       dir: deps.paths.directory,
       bytesMax: deps.consoleBytesMax,
       timeoutMs: deps.timeoutMs,
+      signal: deps.signal,
       onClose: () => {},
       log: deps.log,
     })
@@ -80,6 +84,7 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
     const channel = await connectChannel(deps.paths.channel, {
       idPrefix,
       timeoutMs: deps.timeoutMs,
+      signal: deps.signal,
       onClose,
       log: deps.log,
     })

@@ -68,6 +68,17 @@ export function createVmDriver(deps: VmDriverDeps): VmDriver {
     return row === null ? null : (parseIdentity(row.name, vm.id) ?? findByUuid(vm.id))
   }
 
+  const alive = (vm: Vm): boolean => {
+    const identity = processOf(vm)
+    return identity !== null && isAlive(identity)
+  }
+
+  /** QEMU that dies at once, of a bad image for example, is not waited for. */
+  const abortWhenGone = async (vm: Vm, waiting: AbortController) => {
+    while (!waiting.signal.aborted && alive(vm)) await deps.clock.sleep(alivePollMs, waiting.signal).catch(() => {})
+    waiting.abort()
+  }
+
   const build = async (vm: Vm) => {
     const running = findByUuid(vm.id)
     if (running !== null) {
@@ -143,19 +154,24 @@ export function createVmDriver(deps: VmDriverDeps): VmDriver {
 
   return {
     build,
-    isAlive: vm => {
-      const identity = processOf(vm)
-      return identity !== null && isAlive(identity)
+    isAlive: alive,
+    attach: async (vm, onChange) => {
+      const waiting = new AbortController()
+      void abortWhenGone(vm, waiting)
+      try {
+        return await attachLink({
+          paths: vmPaths(deps.stateDir, vm.id),
+          consoleBytesMax: deps.consoleBytesMax,
+          timeoutMs: attachTimeoutMs,
+          signal: waiting.signal,
+          random: deps.random,
+          log: deps.log,
+          onChange,
+        })
+      } finally {
+        waiting.abort()
+      }
     },
-    attach: (vm, onChange) =>
-      attachLink({
-        paths: vmPaths(deps.stateDir, vm.id),
-        consoleBytesMax: deps.consoleBytesMax,
-        timeoutMs: attachTimeoutMs,
-        random: deps.random,
-        log: deps.log,
-        onChange,
-      }),
     powerDown: async (vm, link) => {
       const identity = processOf(vm)
       if (link === null || identity === null || !isAlive(identity)) return
@@ -189,6 +205,7 @@ export function createVmDriver(deps: VmDriverDeps): VmDriver {
 }
 
 const stopPollMs = 20
+const alivePollMs = 50
 
 /** Ledger name of a running QEMU. One that is about to be spawned stands as `unspawned:` and is found by its UUID. */
 function identityName(identity: ProcessIdentity): string {

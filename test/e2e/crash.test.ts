@@ -91,7 +91,11 @@ inOwnNetns(
         await appliance.start()
         const failed = await acme.reached(name, 'failed', 30_000)
         expect(failed.failure_code).toBe('boot_failed')
-        await until('all but the console is released', 10_000, () => holdings(appliance.stateDir).taps.length === 0)
+        await until(
+          'all but the console is released',
+          10_000,
+          () => holdings(appliance.stateDir).nftObjects.length === 0,
+        )
         expect(holdings(appliance.stateDir)).toMatchObject({ ...NOTHING, directories: [expect.any(String)] })
         await acme.remove(name)
         await acme.reached(name, 'terminated', 30_000)

@@ -25,12 +25,8 @@ inOwnNetns(
         expect(failed.failure_code).toBe('boot_timeout')
         expect(failed.failure_message).not.toMatch(/\/|qmp|qemu|ms/i)
         await until('QEMU is gone', 15_000, () => qemuProcesses(appliance.stateDir).length === 0)
-        await until('the tap is gone', 5_000, () => holdings(appliance.stateDir).taps.length === 0)
-        expect(holdings(appliance.stateDir)).toMatchObject({
-          nftObjects: [],
-          routes: [],
-          directories: [expect.any(String)],
-        })
+        await until('its ledger is released', 10_000, () => holdings(appliance.stateDir).nftObjects.length === 0)
+        expect(holdings(appliance.stateDir)).toEqual({ ...NOTHING, directories: [expect.any(String)] })
         await acme.remove(name)
         await acme.reached(name, 'terminated', 30_000)
         expect(holdings(appliance.stateDir)).toEqual(NOTHING)
@@ -78,12 +74,17 @@ inOwnNetns(
         await acme.remove(second)
         await acme.reached(second, 'terminated', 30_000)
 
-        await using strict = await createAppliance('memory_mib = 1024', 'capacity')
         await appliance.stop()
+
+        await using strict = await createAppliance('memory_mib = 2048', 'capacity')
         await strict.start()
         const strictCustomer = await createCustomer(strict, 'acme')
+        const fits = (await strictCustomer.create()).body.data.name
+        await until('the one that fits has a VM', 20_000, () => qemuProcesses(strict.stateDir).length === 1)
         const refused = (await strictCustomer.create()).body.data.name
         expect((await strictCustomer.reached(refused, 'failed', 10_000)).failure_code).toBe('capacity_exhausted')
+        await strictCustomer.remove(fits)
+        await strictCustomer.reached(fits, 'terminated', 30_000)
         expect(holdings(strict.stateDir)).toEqual(NOTHING)
       },
       timeoutMs,

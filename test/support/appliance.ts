@@ -5,6 +5,7 @@ import { Resolver } from 'node:dns/promises'
 import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { qemuProcesses } from './leftovers.ts'
 import { until } from './until.ts'
 
 const root = join(import.meta.dir, '../..')
@@ -66,8 +67,6 @@ export async function createAppliance(settings = '', table = 'vm', image?: strin
   await exec(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', 'client', '-f', keyFile])
   const publicKey = readFileSync(`${keyFile}.pub`, 'utf8').trim()
   const env = { ...process.env, STRONGROOM_CONFIG: config, STRONGROOM_STATE_DIR: stateDir }
-  const resolver = new Resolver({ timeout: 2000, tries: 2 })
-  resolver.setServers(['127.0.0.1:53'])
   let daemon: Bun.Subprocess | null = null
 
   const cli = (...argv: string[]) => exec([executable, ...argv], { env, check: false })
@@ -78,6 +77,9 @@ export async function createAppliance(settings = '', table = 'vm', image?: strin
     return (await ending?.exited) ?? 0
   }
   const resolve = async (hostname: string): Promise<string | null> => {
+    // A new one each time: a resolver remembers answers for their time to live.
+    const resolver = new Resolver({ timeout: 2000, tries: 2 })
+    resolver.setServers(['127.0.0.1:53'])
     const addresses = await resolver.resolve4(hostname).catch(() => [])
     return addresses[0] ?? null
   }
@@ -150,7 +152,8 @@ export async function createAppliance(settings = '', table = 'vm', image?: strin
     log: () => (existsSync(logFile) ? readFileSync(logFile, 'utf8') : ''),
     [Symbol.asyncDispose]: async () => {
       await end('SIGKILL')
-      // What a failed test left: VMs outlive the daemon, but not the namespace, which kills all that runs inside when it is closed.
+      // What a failed test left: VMs outlive the daemon.
+      for (const pid of qemuProcesses(stateDir)) process.kill(pid, 'SIGKILL')
       rmSync(directory, { recursive: true, force: true })
     },
   }

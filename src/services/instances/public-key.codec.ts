@@ -22,7 +22,7 @@ export function parsePublicKey(text: string): string {
   const read = BLOBS[type as KeyType] as BlobReader | undefined
   if (!Object.hasOwn(BLOBS, type) || read === undefined) refuseType(type)
   const blob = fromBase64(base64)
-  if (blob === null) refuse('is not canonical base64 after the key type')
+  if (blob === null || blob.length === 0) refuse('is not canonical base64 after the key type')
   const reader = createReader(blob)
   if (reader.text() !== type) refuse('names one type and holds another')
   read(reader)

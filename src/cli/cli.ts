@@ -1,0 +1,77 @@
+// What all commands share: global options, where results go, and the daemon. Effects: prints through Io.
+
+import { join } from 'node:path'
+import { type Command, Option } from 'commander'
+import { adminSocketName } from '../contract/admin.ts'
+import { type LoadedConfig, loadConfig, resolveStateDir } from '../server/config.ts'
+import { type AdminClient, createClient } from './client.ts'
+import { EXIT_HELP, type ExitCode } from './exit.ts'
+import type { Io } from './io.ts'
+import { json, type Paint, paintFor, wantsColour } from './render.ts'
+
+type Globals = { json?: boolean; config?: string; stateDir?: string }
+
+/** What one run of one command works with. */
+export type Run = {
+  readonly io: Io
+  readonly json: boolean
+  /** For stdout. */
+  readonly paint: Paint
+  readonly stateDir: string
+  readonly client: () => AdminClient
+  /** Faults: config.invalid. */
+  readonly config: () => LoadedConfig
+  /** The one result of the command: a document with --json, else text for people. */
+  readonly result: (document: unknown, text: string) => Promise<void>
+  /** A remark for people; stays off stdout, and away altogether with --json. */
+  readonly hint: (text: string) => Promise<void>
+  /** For a result that is no failure of the command but no success either: a check that did not pass. */
+  readonly exitWith: (code: ExitCode) => void
+}
+
+export type Cli = { readonly io: Io; readonly exitWith: (code: ExitCode) => void }
+
+/** On the program; commander takes them before and after the command. */
+export function globalOptions(): Option[] {
+  return [
+    new Option('--json', 'print one JSON document on stdout, errors included'),
+    new Option(
+      '--config <file>',
+      'configuration file (env STRONGROOM_CONFIG; default /etc/strongroom/strongroom.toml)',
+    ),
+    new Option('--state-dir <dir>', 'state directory (env STRONGROOM_STATE_DIR; default /var/lib/strongroom)'),
+  ]
+}
+
+/** What `command` was called with, and everything to carry it out. */
+export function runOf(cli: Cli, command: Command): Run {
+  const options = command.optsWithGlobals<Globals>()
+  const { io } = cli
+  const asJson = options.json === true
+  const stateDir = resolveStateDir({ path: options.stateDir, env: io.env })
+  return {
+    io,
+    json: asJson,
+    paint: paintFor(wantsColour({ isTerminal: io.stdoutIsTerminal, env: io.env })),
+    stateDir,
+    client: () => createClient(join(stateDir, adminSocketName)),
+    config: () => loadConfig({ path: options.config, env: io.env }),
+    result: (document, text) => io.stdout(asJson ? json(document) : text),
+    hint: async text => {
+      if (!asJson) await io.stderr(`${text}\n`)
+    },
+    exitWith: cli.exitWith,
+  }
+}
+
+/** Examples and exit codes under a command's help. */
+export function helpText(...examples: string[]): string {
+  return `\nExamples:\n${examples.map(example => `  ${example}\n`).join('')}\n${EXIT_HELP}`
+}
+
+/** A path of the admin interface; interpolated parts are encoded. */
+export function path(texts: TemplateStringsArray, ...parts: string[]): string {
+  return texts
+    .map((text, index) => text + (index < parts.length ? encodeURIComponent(parts[index] ?? '') : ''))
+    .join('')
+}

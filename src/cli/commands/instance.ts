@@ -1,0 +1,142 @@
+// strongroom instance: the instances of all organizations, as the operator sees them.
+
+import { type Command, InvalidArgumentError } from 'commander'
+import { Fault } from '../../base/fault.ts'
+import {
+  type AdminEvent,
+  AdminEventList,
+  AdminInstance,
+  AdminInstanceList,
+  consoleTailBytesMax,
+} from '../../contract/admin.ts'
+import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import { bytesText, dash, fields, harmless, type Paint, table, timeText } from '../render.ts'
+
+const tailBytesDefault = 65_536
+
+export function addInstance(program: Command, cli: Cli): void {
+  const instance = program
+    .command('instance')
+    .description('instances: list, show, delete, console, logs')
+    .addHelpText('after', helpText('strongroom instance list', 'strongroom instance show acme/k3v9x2ab'))
+
+  instance
+    .command('list')
+    .description('list instances, terminated ones included while they are kept')
+    .option('--org <slug>', 'of this organization only')
+    .addHelpText('after', helpText('strongroom instance list', 'strongroom instance list --org acme --json'))
+    .action(async (options: { org?: string }, command: Command) => {
+      const run = runOf(cli, command)
+      const query = { organization: options.org }
+      const answer = await run.client().ask({ path: '/instances', query, answer: AdminInstanceList })
+      await run.result(answer, listText(answer.instances, run.paint))
+    })
+
+  onOne(instance, 'show', 'show one instance')
+    .addHelpText('after', helpText('strongroom instance show k3v9x2ab', 'strongroom instance show acme/k3v9x2ab'))
+    .action(async (ref: string, _options: unknown, command: Command) => {
+      const run = runOf(cli, command)
+      const answer = await run.client().ask({ path: '/instance', query: { ref }, answer: AdminInstance })
+      await run.result(answer, instanceText(answer, run.paint))
+    })
+
+  onOne(instance, 'delete', 'delete an instance; its data is gone for good, its record is kept for a while')
+    .addHelpText('after', helpText('strongroom instance delete acme/k3v9x2ab'))
+    .action(async (ref: string, _options: unknown, command: Command) => {
+      const run = runOf(cli, command)
+      const answer = await run
+        .client()
+        .ask({ method: 'DELETE', path: '/instance', query: { ref }, answer: AdminInstance })
+      await run.result(answer, instanceText(answer, run.paint))
+    })
+
+  onOne(instance, 'console', 'print the serial console; control characters are shown as text on a terminal')
+    .option('--follow', 'go on as it grows, until interrupted')
+    .option('--tail <bytes>', 'begin this many bytes back', byteCount, tailBytesDefault)
+    .addHelpText('after', helpText('strongroom instance console k3v9x2ab --tail 4096 --follow'))
+    .action(async (ref: string, options: { follow?: boolean; tail: number }, command: Command) => {
+      await printConsole(runOf(cli, command), { ref, tail: options.tail, follow: options.follow === true })
+    })
+
+  onOne(instance, 'logs', 'print what happened to an instance and its VM, oldest first')
+    .addHelpText('after', helpText('strongroom instance logs k3v9x2ab', 'strongroom instance logs k3v9x2ab --json'))
+    .action(async (ref: string, _options: unknown, command: Command) => {
+      const run = runOf(cli, command)
+      const answer = await run.client().ask({ path: '/instance/events', query: { ref }, answer: AdminEventList })
+      await run.result(answer, eventsText(answer.events, run.paint))
+    })
+}
+
+function onOne(parent: Command, name: string, description: string): Command {
+  return parent
+    .command(name)
+    .description(description)
+    .argument('<instance>', 'id, name, or organization/name where several have that name')
+}
+
+function byteCount(text: string): number {
+  const bytes = /^[0-9]{1,9}$/.test(text) ? Number(text) : Number.NaN
+  if (bytes >= 0 && bytes <= consoleTailBytesMax) return bytes
+  throw new InvalidArgumentError(`It must be a number of bytes from 0 to ${consoleTailBytesMax}.`)
+}
+
+async function printConsole(run: Run, { ref, tail, follow }: { ref: string; tail: number; follow: boolean }) {
+  if (follow && run.json) {
+    throw new Fault('invalid_request', '--follow has no end, so --json cannot print it as one document', {
+      param: 'follow',
+    })
+  }
+  const decoder = new TextDecoder()
+  let text = ''
+  for await (const chunk of run.client().stream({ path: '/instance/console', query: { ref, tail, follow } })) {
+    if (run.json) text += decoder.decode(chunk, { stream: true })
+    else if (run.io.stdoutIsTerminal) await run.io.stdout(harmless(decoder.decode(chunk, { stream: true })))
+    else await run.io.stdout(chunk)
+  }
+  if (run.json) await run.result({ console: text + decoder.decode() }, '')
+}
+
+function listText(instances: readonly AdminInstance[], paint: Paint): string {
+  const rows = instances.map(row => [
+    row.organization,
+    row.name,
+    paint.word(row.status),
+    dash(row.vm?.address),
+    bytesText(row.egress_bytes),
+    timeText(row.created_at),
+    dash(row.failure_code),
+  ])
+  return table(['ORGANIZATION', 'NAME', 'STATUS', 'ADDRESS', 'EGRESS', 'CREATED', 'FAILURE'], rows, paint)
+}
+
+function instanceText(row: AdminInstance, paint: Paint): string {
+  const blocked = row.egress_block_applied_at === null ? '' : `, blocked since ${row.egress_block_applied_at}`
+  return fields(
+    [
+      ['id', row.id],
+      ['organization', row.organization],
+      ['name', row.name],
+      ['hostname', row.hostname],
+      ['status', paint.word(row.status)],
+      ['failure', row.failure_code === null ? '-' : `${row.failure_code}: ${dash(row.failure_message)}`],
+      ['VM', row.vm === null ? '-' : `${row.vm.id} ${row.vm.state}`],
+      ['address', dash(row.vm?.address)],
+      ['agent', row.agent],
+      ['model', `${row.inference_model} (${row.inference_mode})`],
+      ['public key', row.public_key],
+      ['egress', `${row.egress_bytes} bytes${blocked}`],
+      ['created', row.created_at],
+      ['ready', dash(row.ready_at)],
+      ['terminated', row.terminated_at === null ? '-' : `${row.terminated_at} (${dash(row.terminated_reason)})`],
+    ],
+    paint,
+  )
+}
+
+function eventsText(events: readonly AdminEvent[], paint: Paint): string {
+  const rows = events.map(event => {
+    const detail = Object.keys(event.detail).length === 0 ? '' : harmless(JSON.stringify(event.detail))
+    return [event.at, event.kind, detail]
+  })
+  return table(['TIME', 'EVENT', 'DETAIL'], rows, paint)
+}

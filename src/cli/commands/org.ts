@@ -1,0 +1,96 @@
+// strongroom org: who may have instances.
+
+import type { Static } from '@sinclair/typebox'
+import type { Command } from 'commander'
+import { Fault } from '../../base/fault.ts'
+import { AdminOrganization, AdminOrganizationList, slugProblem } from '../../contract/admin.ts'
+import { type Cli, helpText, path, type Run, runOf } from '../cli.ts'
+import { fields, type Paint, table, timeText } from '../render.ts'
+
+export function addOrg(program: Command, cli: Cli): void {
+  const org = program
+    .command('org')
+    .description('organizations: create, list, show, suspend, resume')
+    .addHelpText('after', helpText('strongroom org create acme', 'strongroom org list'))
+
+  org
+    .command('create')
+    .description('create an organization; its slug becomes part of every host name')
+    .argument('<slug>', 'lowercase letters, digits and hyphens; at most 32 characters')
+    .addHelpText('after', helpText('strongroom org create acme'))
+    .action(async (slug: string, _options: unknown, command: Command) => {
+      const run = runOf(cli, command)
+      const wrong = slugProblem(slug)
+      if (wrong !== null) throw new Fault('invalid_request', `slug ${JSON.stringify(slug)} ${wrong}`, { param: 'slug' })
+      const created = await run.client().ask({
+        method: 'POST',
+        path: '/organizations',
+        body: { slug },
+        answer: AdminOrganization,
+      })
+      await run.result(created, organizationText(created, run.paint))
+      await run.hint(`Give it a key with: strongroom key create ${slug}`)
+    })
+
+  org
+    .command('list')
+    .description('list organizations')
+    .addHelpText('after', helpText('strongroom org list', 'strongroom org list --json'))
+    .action(async (_options: unknown, command: Command) => {
+      const run = runOf(cli, command)
+      const answer = await run.client().ask({ path: '/organizations', answer: AdminOrganizationList })
+      await run.result(answer, listText(answer, run.paint))
+    })
+
+  for (const { name, method, suffix, description } of ONE) {
+    org
+      .command(name)
+      .description(description)
+      .argument('<slug>', 'organization')
+      .addHelpText('after', helpText(`strongroom org ${name} acme`))
+      .action(async (slug: string, _options: unknown, command: Command) => {
+        await one(runOf(cli, command), { method, path: `${path`/organizations/${slug}`}${suffix}` })
+      })
+  }
+}
+
+/** Commands on one organization; suspending and resuming twice is fine. */
+const ONE = [
+  { name: 'show', method: 'GET', suffix: '', description: 'show one organization' },
+  {
+    name: 'suspend',
+    method: 'POST',
+    suffix: '/suspend',
+    description: 'refuse its keys from now on; its instances keep running',
+  },
+  { name: 'resume', method: 'POST', suffix: '/resume', description: 'accept its keys again' },
+] as const
+
+async function one(run: Run, request: { method: 'GET' | 'POST'; path: string }): Promise<void> {
+  const answer = await run.client().ask({ ...request, answer: AdminOrganization })
+  await run.result(answer, organizationText(answer, run.paint))
+}
+
+function organizationText(organization: AdminOrganization, paint: Paint): string {
+  return fields(
+    [
+      ['slug', organization.slug],
+      ['status', paint.word(organization.status)],
+      ['created', organization.created_at],
+      ['instances', String(organization.instances_living)],
+      ['keys', String(organization.keys_active)],
+    ],
+    paint,
+  )
+}
+
+function listText({ organizations }: Static<typeof AdminOrganizationList>, paint: Paint): string {
+  const rows = organizations.map(row => [
+    row.slug,
+    paint.word(row.status),
+    String(row.instances_living),
+    String(row.keys_active),
+    timeText(row.created_at),
+  ])
+  return table(['SLUG', 'STATUS', 'INSTANCES', 'KEYS', 'CREATED'], rows, paint)
+}

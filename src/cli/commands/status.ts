@@ -1,0 +1,49 @@
+// strongroom status: what the daemon is doing.
+
+import type { Command } from 'commander'
+import { AdminStatus } from '../../contract/admin.ts'
+import { type Cli, helpText, runOf } from '../cli.ts'
+import { dash, fields, type Paint } from '../render.ts'
+
+export function addStatus(program: Command, cli: Cli): void {
+  program
+    .command('status')
+    .description('show what the daemon serves and how full it is')
+    .addHelpText('after', helpText('strongroom status', 'strongroom status --json'))
+    .action(async (_options: unknown, command: Command) => {
+      const run = runOf(cli, command)
+      const status = await run.client().ask({ path: '/status', answer: AdminStatus })
+      await run.result(status, statusText(status, run.paint))
+    })
+}
+
+function statusText(status: AdminStatus, paint: Paint): string {
+  const { capacity } = status
+  const simulated = status.evidence_simulated ? ` (evidence is ${paint.bad('SIMULATED')})` : ''
+  return fields(
+    [
+      ['version', status.version],
+      ['pid', String(status.pid)],
+      ['host', status.host_id],
+      ['started', status.started_at],
+      ['platform', `${status.platform}${simulated}`],
+      ['domain', status.domain],
+      ['instances API', status.listen.instances],
+      ['DNS', dash(status.listen.dns)],
+      ['certificate', `${status.tls.source}, until ${status.tls.expires_at}`],
+      ['authority', dash(status.tls.ca_file)],
+      ['organizations', String(status.organizations)],
+      ['instances', countsText(status.instances)],
+      ['VMs', countsText(status.vms)],
+      ['memory', `${capacity.memory_mib_used} of ${capacity.memory_mib_total} MiB`],
+      ['vCPUs', `${capacity.vcpus_used} of ${capacity.vcpus_total}`],
+      ['addresses', `${capacity.addresses_used} of ${capacity.addresses_total}`],
+    ],
+    paint,
+  )
+}
+
+function countsText(counts: { readonly [name: string]: number }): string {
+  const parts = Object.entries(counts).filter(([, count]) => count > 0)
+  return parts.length === 0 ? 'none' : parts.map(([name, count]) => `${count} ${name}`).join(', ')
+}

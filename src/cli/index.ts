@@ -1,0 +1,95 @@
+// The command line: arguments in, exit code out. Effects: what the commands do; prints through Io only.
+
+import { Command, CommanderError } from 'commander'
+import { FAULTS, Fault, messageOf } from '../base/fault.ts'
+import { version } from '../base/version.ts'
+import { type Cli, globalOptions, helpText } from './cli.ts'
+import { addConfig } from './commands/config.ts'
+import { addDoctor } from './commands/doctor.ts'
+import { addInstance } from './commands/instance.ts'
+import { addKey } from './commands/key.ts'
+import { addOrg } from './commands/org.ts'
+import { addServe } from './commands/serve.ts'
+import { addStatus } from './commands/status.ts'
+import { addVersion } from './commands/version.ts'
+import { EXIT, type ExitCode, exitCodeOf } from './exit.ts'
+import type { Io } from './io.ts'
+import { json, paintFor, wantsColour } from './render.ts'
+
+/** Runs one command line (without executable and script). Never rejects. */
+export async function runCli(argv: readonly string[], io: Io): Promise<ExitCode> {
+  let exitCode: ExitCode = EXIT.ok
+  const asJson = asksForJson(argv)
+  const written: string[] = []
+  const exitWith = (code: ExitCode) => {
+    exitCode = code
+  }
+  const program = createProgram({ io, exitWith }, { asJson, written })
+  try {
+    await program.parseAsync([...argv], { from: 'user' })
+    return exitCode
+  } catch (error) {
+    if (error instanceof CommanderError && error.exitCode === 0) return EXIT.ok
+    await report(error, { io, asJson })
+    return error instanceof CommanderError ? EXIT.usage : exitCodeOf(error)
+  } finally {
+    for (const text of written) await io.stdout(text)
+  }
+}
+
+/** The whole tree of commands; `written` gathers what commander itself prints on stdout, which is help. */
+export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; written: string[] }): Command {
+  const program = new Command('strongroom')
+    .description('One executable that turns an AMD SEV-SNP server into a confidential-compute appliance.')
+    .version(version, '--version', 'print the version, alone')
+    .exitOverride()
+    .configureHelp({ showGlobalOptions: true, helpWidth: 100 })
+    .configureOutput({
+      writeOut: text => written.push(text),
+      // Help instead of a command is an error; it must not mix with the JSON that reports it.
+      writeErr: text => void (asJson ? undefined : cli.io.stderr(text)),
+      // Reported once, by `report`.
+      outputError: () => {},
+    })
+    .showSuggestionAfterError(true)
+    .addHelpText('after', helpText('strongroom serve', 'strongroom org create acme', 'strongroom key create acme'))
+  for (const option of globalOptions()) program.addOption(option)
+  const adders = [addServe, addStatus, addOrg, addKey, addInstance, addDoctor, addConfig, addVersion]
+  for (const add of adders) add(program, cli)
+  return program
+}
+
+/** Before the command line is understood, and also when it never is. */
+function asksForJson(argv: readonly string[]): boolean {
+  const end = argv.indexOf('--')
+  return argv.slice(0, end === -1 ? argv.length : end).includes('--json')
+}
+
+async function report(error: unknown, { io, asJson }: { io: Io; asJson: boolean }): Promise<void> {
+  const { code, message, param, remedy } = explain(error)
+  if (asJson) {
+    await io.stdout(json({ error: { code, message, ...(param === undefined ? {} : { param }) } }))
+    return
+  }
+  if (message === '') return
+  const paint = paintFor(wantsColour({ isTerminal: io.stderrIsTerminal, env: io.env }))
+  await io.stderr(`${paint.bad('strongroom:')} ${message}\n${paint.weak(`remedy: ${remedy}`)}\n`)
+}
+
+function explain(error: unknown): { code: string; message: string; param: string | undefined; remedy: string } {
+  if (error instanceof Fault) {
+    return { code: error.code, message: error.message, param: error.param, remedy: FAULTS[error.code].remedy }
+  }
+  if (error instanceof CommanderError) {
+    const isHelp = error.code === 'commander.help'
+    // Its help is on stderr already.
+    const message = isHelp ? 'a command is missing' : error.message.replace(/^error: /, '')
+    return {
+      code: 'invalid_request',
+      message,
+      param: undefined,
+      remedy: 'see `strongroom --help`, or --help of the command',
+    }
+  }
+  return { code: 'internal', message: messageOf(error), param: undefined, remedy: FAULTS.internal.remedy }
+}

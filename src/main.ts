@@ -1,0 +1,50 @@
+// Entry point of `strongroom`: arguments to the command line, and whatever nobody caught. Effects: the process.
+
+import { redact } from './base/log.ts'
+import { runCli } from './cli/index.ts'
+import type { Io } from './cli/io.ts'
+
+const failedExitCode = 1
+
+/** One line in the shape of the log, whatever was thrown; then the end: nobody knows what state we are in. */
+function die(kind: string, error: unknown): never {
+  const detail =
+    error instanceof Error ? { name: error.name, message: error.message, stack: error.stack } : String(error)
+  const line = JSON.stringify({ time: new Date().toISOString(), level: 'error', message: kind, error: detail })
+  process.stderr.write(`${redact(line)}\n`)
+  process.exit(failedExitCode)
+}
+
+/** The reader of a pipe may go before we have said everything (`strongroom … | head`): that ends us, without a word. */
+function onStreamError(error: unknown): void {
+  if (Reflect.get(Object(error), 'code') === 'EPIPE') process.exit(0)
+  die('output failed', error)
+}
+
+function writer(stream: NodeJS.WriteStream): (text: string | Uint8Array) => Promise<void> {
+  return text =>
+    new Promise(resolve => {
+      stream.write(text, error => {
+        if (error) onStreamError(error)
+        resolve()
+      })
+    })
+}
+
+process.on('unhandledRejection', error => die('unhandled rejection', error))
+process.on('uncaughtException', error => die('uncaught exception', error))
+process.stdout.on('error', onStreamError)
+process.stderr.on('error', onStreamError)
+
+const io: Io = {
+  stdout: writer(process.stdout),
+  stderr: writer(process.stderr),
+  stdoutIsTerminal: process.stdout.isTTY === true,
+  stderrIsTerminal: process.stderr.isTTY === true,
+  env: process.env,
+  onSignal: (signal, listener) => {
+    process.on(signal, listener)
+  },
+}
+
+process.exit(await runCli(process.argv.slice(2), io))
