@@ -85,8 +85,8 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     ...listen,
     tls,
     idleTimeoutSeconds: config.http.idle_timeout_s,
-    // Beyond our own limit, so that it is our answer that says so.
-    requestBodyBytesMax: config.http.body_bytes_max * 4,
+    // The limit is ours, read as the body comes, so that the refusal is ours too.
+    requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
     log: log.unit('http'),
   })
   undo.defer(() => server.stop(true))

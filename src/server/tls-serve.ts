@@ -37,6 +37,8 @@ export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsSe
       reusePort,
       idleTimeout: options.idleTimeoutSeconds,
       maxRequestBodySize: options.requestBodyBytesMax,
+      // Bun's own error page shows source and paths.
+      development: false,
       tls: { cert: pair.cert, key: pair.key },
       fetch: handler,
     })

@@ -89,6 +89,8 @@ describe('a planted violation is found:', () => {
     ["// Goal: a.\ntest('a', () => {})", 0],
     ["// Goal: a long\n// one.\ntest('a', () => {})", 0],
     ["test('a', () => {\n  // Goal: a.\n})", 0],
+    ["test(\n  'a',\n  () => {\n    // Goal: a.\n  },\n)", 0],
+    ["test(\n  'a',\n  () => {\n    run()\n    // Goal: a.\n  },\n)", 1],
     ["test('goal: a', () => {})", 0],
     ["test('the goal: a', () => {})", 1],
     ["// Goal: a.\ndescribe('b', () => {\n  test('a', () => {})\n\n  test('c', () => {})\n})", 0],

@@ -9,7 +9,8 @@ const silenced = new RegExp(`@ts-(?:${['ig' + 'nore', 'no' + 'check', 'expect-' 
 /** Hosts that serve packages, by how such hosts are called. Reserved example names are nobody's host. */
 const packageHost =
   /\b(?:registry|packages?|mirrors?|deb|ftp|pypi|crates|snapshot|archive|security|proxy|files|static)\.(?!example\b|invalid\b|test\b|localhost\b)[a-z0-9-]+\.(?:org|com|io|net|dev)\b/i
-const home = /(?:^|[\s'"`(=])\/(?:home|Users)\/[a-z]/
+/** The login user's home inside a guest is no path of a machine. */
+const home = /(?:^|[\s'"`(=])\/(?:home|Users)\/(?!agent\b)[a-z]/
 
 /** Lines that name a package host or a path of one machine, or that say the work is not finished. */
 export function textFaults(tree: Tree, ownPaths: readonly string[]): string[] {
@@ -68,8 +69,17 @@ export function goalFaults(tree: Tree): string[] {
 
 function hasGoal(lines: readonly string[], at: number): boolean {
   const isInTitle = /^\s*(?:test|it)[^'"`]*['"`][Gg]oal: \S/.test(lines[at] ?? '')
-  return isInTitle || hasGoalAbove(lines, at) || isGoal(lines[at + 1])
+  return isInTitle || hasGoalAbove(lines, at) || isGoal(lines[bodyOf(lines, at)])
 }
+
+/** First line of a test's body: the next one, or where the arguments stand on lines of their own, the one after the arrow. */
+function bodyOf(lines: readonly string[], at: number): number {
+  if (!/\($/.test(lines[at] ?? '')) return at + 1
+  const arrow = lines.slice(at, at + argumentLinesMax).findIndex(line => /=> \{$/.test(line))
+  return arrow < 0 ? at + 1 : at + arrow + 1
+}
+
+const argumentLinesMax = 5
 
 /** The first line of the comment right above says a goal. */
 function hasGoalAbove(lines: readonly string[], at: number): boolean {

@@ -141,6 +141,25 @@ describe('paths and methods', () => {
     )
     expect(posted).toStartWith('HTTP/1.1 202 ')
   })
+
+  // Goal: rare methods and targets that Bun lets through are answered in the envelope too.
+  test('rare methods and targets', async () => {
+    await using appliance = await startAppliance()
+    const ODD = {
+      'TRACE /v1/usage HTTP/1.1\r\nHost: x': 401,
+      'M-SEARCH /v1/usage HTTP/1.1\r\nHost: a.example': 401,
+      'CONNECT a.example:443 HTTP/1.1\r\nHost: x': 404,
+      'GET /v1/usage HTTP/1.1\r\nHost: a/b?c#d': 401,
+      'GET /v1/usage HTTP/1.1\r\nHost: ': 401,
+      'GET //a.example/v1/usage HTTP/1.0': 404,
+      'GET /?x HTTP/1.0': 404,
+    }
+    for (const [head, status] of Object.entries(ODD)) {
+      const received = await appliance.raw([`${head}\r\n\r\n`], text => text.endsWith('}}'))
+      expect([head, received.slice(0, 12)]).toEqual([head, `HTTP/1.1 ${status}`])
+      expect(received).toContain('"request_id":"req_')
+    }
+  })
 })
 
 describe('request and correlation ids', () => {

@@ -1,0 +1,61 @@
+// Builds images for tests, with a cache of their own that shares only what is addressed by digest. Effects.
+
+import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+
+export const repo = resolve(import.meta.dir, '..', '..')
+
+/** What the guest program of tests prints when init has started it. */
+export const agentStarted = 'test agent started'
+
+export type ImageBench = AsyncDisposable & { readonly dir: string; readonly guest: string }
+
+/** A directory with a small guest executable in it; removed with its owner. */
+export async function imageBench(): Promise<ImageBench> {
+  const dir = await mkdtemp(join(tmpdir(), 'guest-image-bench-'))
+  const source = join(dir, 'guest.ts')
+  const guest = join(dir, 'guest')
+  await writeFile(source, `process.stdout.write('${agentStarted}\\n')\nsetInterval(() => {}, 60_000)\n`)
+  await run(['bun', 'build', '--compile', source, '--outfile', guest], {})
+  return {
+    dir,
+    guest,
+    async [Symbol.asyncDispose]() {
+      await rm(dir, { recursive: true, force: true })
+    },
+  }
+}
+
+export type TestBuild = {
+  readonly cacheDir: string
+  readonly guest: string
+  readonly shared: readonly ('downloads' | 'bases')[]
+  readonly umask: string
+  readonly env: Readonly<Record<string, string>>
+}
+
+/** Runs the build script and gives the image's directory. */
+export async function buildTestImage(build: TestBuild): Promise<string> {
+  const sharedRoot = process.env.STRONGROOM_CACHE ?? '/var/cache/strongroom'
+  await mkdir(build.cacheDir, { recursive: true })
+  for (const name of build.shared) {
+    await mkdir(join(sharedRoot, name), { recursive: true })
+    await symlink(join(sharedRoot, name), join(build.cacheDir, name))
+  }
+  const argv = ['bun', join(repo, 'scripts', 'build-image.ts'), 'instance', '--guest', build.guest]
+  // A umask can only be given to a child through a shell.
+  const printed = await run(['sh', '-c', `umask ${build.umask}; exec "$@"`, 'sh', ...argv], {
+    ...build.env,
+    STRONGROOM_CACHE: build.cacheDir,
+  })
+  return printed.trimEnd().split('\n').at(-1) ?? ''
+}
+
+/** Standard output of a command that must succeed. */
+export async function run(argv: string[], env: Record<string, string>): Promise<string> {
+  const child = Bun.spawn(argv, { env: { ...process.env, ...env }, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
+  const [stdout, stderr, status] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+  if (status !== 0) throw new Error(`${argv.join(' ')}: status ${status}\n${stderr}`)
+  return stdout
+}
