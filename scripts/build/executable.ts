@@ -68,6 +68,9 @@ export function compileArguments(
     '--minify-syntax',
     '--env=disable',
     '--define=process.env.NODE_ENV="production"',
+    // The bundler would put in where a package lay when it was built.
+    '--define=__dirname="/"',
+    '--define=__filename="/"',
     '--no-compile-autoload-dotenv',
     '--no-compile-autoload-bunfig',
     '--no-compile-autoload-tsconfig',

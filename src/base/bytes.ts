@@ -1,7 +1,7 @@
-// Bytes and their text forms. Pure.
+// Bytes and their text forms. Pure, and portable: no method that only the newest engines have.
 
 const encoder = new TextEncoder()
-const decoder = new TextDecoder('utf-8', { fatal: true })
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 export function utf8(text: string): Uint8Array {
   return encoder.encode(text)
@@ -12,28 +12,67 @@ export function fromUtf8(bytes: Uint8Array): string {
   return decoder.decode(bytes)
 }
 
+const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'))
+
 export function toHex(bytes: Uint8Array): string {
-  return bytes.toHex()
+  let text = ''
+  for (const byte of bytes) text += HEX[byte]
+  return text
 }
 
-export function fromHex(text: string): Uint8Array {
-  return Uint8Array.fromHex(text)
+/** Hexadecimal in either case, whole bytes. Null when the text is anything else. */
+export function fromHex(text: string): Uint8Array | null {
+  if (text.length % 2 !== 0 || !/^[0-9a-fA-F]*$/.test(text)) return null
+  return Uint8Array.from({ length: text.length / 2 }, (_, at) => Number.parseInt(text.slice(at * 2, at * 2 + 2), 16))
 }
+
+const chunkBytes = 0x2000
 
 /** Standard base64 with padding. */
 export function toBase64(bytes: Uint8Array): string {
-  return bytes.toBase64()
+  let binary = ''
+  for (let at = 0; at < bytes.length; at += chunkBytes)
+    binary += String.fromCharCode(...bytes.subarray(at, at + chunkBytes))
+  return btoa(binary)
 }
 
 /** Strict standard base64: canonical, padded. Null when the text is anything else. */
 export function fromBase64(text: string): Uint8Array | null {
-  let bytes: Uint8Array
+  if (!/^[A-Za-z0-9+/]*={0,2}$/.test(text)) return null
+  let binary: string
   try {
-    bytes = Uint8Array.fromBase64(text, { lastChunkHandling: 'strict' })
+    binary = atob(text)
   } catch {
     return null
   }
-  return bytes.toBase64() === text ? bytes : null
+  const bytes = Uint8Array.from(binary, char => char.charCodeAt(0))
+  return toBase64(bytes) === text ? bytes : null
+}
+
+/** base64url without padding (RFC 4648 section 5). */
+export function toBase64Url(bytes: Uint8Array): string {
+  return toBase64(bytes).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '')
+}
+
+/** Strict base64url without padding. Null when the text is anything else. */
+export function fromBase64Url(text: string): Uint8Array | null {
+  if (!/^[A-Za-z0-9_-]*$/.test(text) || text.length % 4 === 1) return null
+  return fromBase64(
+    text
+      .replaceAll('-', '+')
+      .replaceAll('_', '/')
+      .padEnd(Math.ceil(text.length / 4) * 4, '='),
+  )
+}
+
+export function concat(...parts: readonly Uint8Array[]): Uint8Array {
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0))
+  let at = 0
+  for (const part of parts) {
+    whole.set(part, at)
+    at += part.length
+  }
+  return whole
 }
 
 /** Equal contents, in time that depends on the lengths only. */

@@ -1,0 +1,17 @@
+// SHA-2 in two forms. Pure. Synchronous (JavaScript, for short inputs and chains) and through WebCrypto (native, for long ones).
+
+import { sha256 as nobleSha256, sha384 as nobleSha384, sha512 as nobleSha512 } from '@noble/hashes/sha2.js'
+
+/** A synchronous hash function. A host may put a native one in the place of ours where speed matters. */
+export type Hash = (bytes: Uint8Array) => Uint8Array
+
+export const sha256: Hash = nobleSha256
+export const sha384: Hash = nobleSha384
+export const sha512: Hash = nobleSha512
+
+export type HashName = 'SHA-1' | 'SHA-256' | 'SHA-384' | 'SHA-512'
+
+/** Native where the platform has it: for long inputs, and for many at once. */
+export async function digest(name: HashName, bytes: Uint8Array): Promise<Uint8Array> {
+  return new Uint8Array(await crypto.subtle.digest(name, bytes as Uint8Array<ArrayBuffer>))
+}

@@ -1,0 +1,42 @@
+// A verdict is a value: named checks, each with an outcome and a reason. Pure.
+
+export type Outcome = 'pass' | 'fail' | 'not-checked'
+
+export type Check = {
+  /** Stable, kebab-case; what machines match on. */
+  readonly name: string
+  readonly outcome: Outcome
+  /** For people: what was compared with what. Never empty for `fail` and `not-checked`. */
+  readonly reason: string
+  /** A verdict is good only if every required check passed. */
+  readonly required: boolean
+}
+
+export type Verdict = {
+  readonly ok: boolean
+  readonly checks: readonly Check[]
+}
+
+export function pass(name: string, reason = ''): Check {
+  return { name, outcome: 'pass', reason, required: true }
+}
+
+export function fail(name: string, reason: string): Check {
+  return { name, outcome: 'fail', reason, required: true }
+}
+
+/** Something that a caller has chosen to skip ('any'), or that this evidence does not carry. It is required unless it was skipped by choice. */
+export function notChecked(name: string, reason: string, required: boolean): Check {
+  return { name, outcome: 'not-checked', reason, required }
+}
+
+/** `pass` when `holds`, else `fail` with the reason. */
+export function check(name: string, holds: boolean, failure: string, success = ''): Check {
+  return holds ? pass(name, success) : fail(name, failure)
+}
+
+/** Good only if there is at least one check and every required one passed. A check that fails makes it bad, required or not. */
+export function verdict(checks: readonly Check[]): Verdict {
+  const bad = checks.some(one => one.outcome === 'fail' || (one.required && one.outcome !== 'pass'))
+  return { ok: checks.length > 0 && !bad, checks }
+}

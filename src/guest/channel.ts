@@ -1,0 +1,183 @@
+// The guest's end of virtio-serial port `strongroom.agent.0`. Effects: one character device.
+//
+// The driver (Linux drivers/char/virtio_console.c) takes one opener at a time, so one descriptor both reads and writes.
+// Non-blocking: a blocking write would spin in the kernel until the host reads. While the host is not connected,
+// read(2) gives 0 at once and poll(2) reports readable, so that state is looked at from time to time; while it is connected, epoll wakes us.
+
+import * as fs from 'node:fs'
+import type { Clock } from '../base/clock.ts'
+import { Fault, wrapFault } from '../base/fault.ts'
+import { agentPortName } from '../contract/agent.ts'
+import type { GuestPaths } from './paths.ts'
+import { LineReader, type ReceivedLine } from './wire.codec.ts'
+
+export type Channel = {
+  /** Reads until `signal` ends it. Fault internal when the device fails. */
+  readonly receive: (onLine: (line: ReceivedLine) => void, signal: AbortSignal) => Promise<void>
+  /** One line with its LF. Dropped when the host has gone, or reads nothing for long. Resolves when written or dropped. */
+  readonly send: (line: Uint8Array) => Promise<'sent' | 'dropped'>
+}
+
+export type ChannelDeps = {
+  readonly readFd: number
+  readonly writeFd: number
+  readonly clock: Clock
+}
+
+/** The port may appear late, while drivers load. Fault host.unsupported after `waitMs`. */
+export async function openPort(
+  paths: Pick<GuestPaths, 'virtioPorts' | 'devices'>,
+  { clock, waitMs }: { clock: Clock; waitMs: number },
+): Promise<number> {
+  const untilMs = clock.monotonicMs() + waitMs
+  for (;;) {
+    const device = findPort(paths)
+    if (device !== null) return openDevice(device)
+    if (clock.monotonicMs() >= untilMs) throw new Fault('host.unsupported', `port ${agentPortName}: not there`)
+    await clock.sleep(portPollMs)
+  }
+}
+
+const portPollMs = 20
+/** Of a host that is away: often at first, as a restarting daemon comes back soon. */
+const awayPollMs = 20
+const awayPollSlowMs = 100
+const awayQuickMs = 10_000
+const readBytesMax = 65_536
+const writePollMs = 10
+/** A host that reads nothing for this long has lost interest in the answer. */
+const writeStallMs = 10_000
+/** Answers that wait to be written. */
+const waitingMax = 64
+
+export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel {
+  const lines = new LineReader()
+  const buffer = new Uint8Array(readBytesMax)
+  let hostAway = true
+  let waiting = 0
+  let last: Promise<unknown> = Promise.resolve()
+  /** A line was given up in the middle: the next one begins with an LF. */
+  let torn = false
+
+  const awaitHost = async (deliver: (bytes: Uint8Array) => void, signal: AbortSignal): Promise<void> => {
+    const sinceMs = clock.monotonicMs()
+    while (!signal.aborted) {
+      const got = readNow(readFd, buffer)
+      hostAway = got === 'away'
+      if (got === 'nothing_yet') return
+      if (got !== 'away') deliver(buffer.subarray(0, got))
+      else await clock.sleep(clock.monotonicMs() - sinceMs < awayQuickMs ? awayPollMs : awayPollSlowMs, signal)
+    }
+  }
+
+  const write = async (line: Uint8Array): Promise<'sent' | 'dropped'> => {
+    const bytes = torn ? Uint8Array.of(0x0a, ...line) : line
+    let at = 0
+    let movedMs = clock.monotonicMs()
+    while (at < bytes.length) {
+      const written = writeNow(writeFd, bytes.subarray(at))
+      at += written
+      if (written > 0) {
+        movedMs = clock.monotonicMs()
+        continue
+      }
+      if (hostAway || clock.monotonicMs() - movedMs >= writeStallMs) {
+        torn ||= at > 0
+        return 'dropped'
+      }
+      await clock.sleep(writePollMs)
+    }
+    torn = false
+    return 'sent'
+  }
+
+  return {
+    receive: async (onLine, signal) => {
+      const deliver = (bytes: Uint8Array) => {
+        for (const line of lines.push(bytes)) onLine(line)
+      }
+      try {
+        while (!signal.aborted) {
+          await awaitHost(deliver, signal)
+          if (signal.aborted) return
+          await readWhileConnected(readFd, deliver, signal)
+          // Never a hot loop, whatever the driver makes of a host that comes and goes.
+          await clock.sleep(awayPollMs, signal)
+        }
+      } catch (error) {
+        if (!signal.aborted) throw wrapFault(error, 'read the agent port')
+      }
+    },
+    send: line => {
+      if (waiting >= waitingMax) return Promise.resolve('dropped')
+      waiting += 1
+      const turn = last
+        .then(() => write(line))
+        .finally(() => {
+          waiting -= 1
+        })
+      last = turn.catch(() => {})
+      return turn
+    },
+  }
+}
+
+/** Bun's stream waits in epoll and ends at the first read of 0 bytes: the host has gone. It leaves the descriptor open. */
+async function readWhileConnected(
+  fd: number,
+  deliver: (bytes: Uint8Array) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  const reader = Bun.file(fd).stream().getReader()
+  const stop = () => void reader.cancel()
+  signal.addEventListener('abort', stop, { once: true })
+  try {
+    for (;;) {
+      const { done, value } = await reader.read()
+      if (done) return
+      deliver(value)
+    }
+  } finally {
+    signal.removeEventListener('abort', stop)
+    reader.releaseLock()
+  }
+}
+
+function readNow(fd: number, buffer: Uint8Array): number | 'nothing_yet' | 'away' {
+  try {
+    return fs.readSync(fd, buffer) || 'away'
+  } catch (error) {
+    if (Reflect.get(Object(error), 'code') === 'EAGAIN') return 'nothing_yet'
+    throw error
+  }
+}
+
+function writeNow(fd: number, bytes: Uint8Array): number {
+  try {
+    return fs.writeSync(fd, bytes)
+  } catch (error) {
+    if (Reflect.get(Object(error), 'code') === 'EAGAIN') return 0
+    throw wrapFault(error, 'write the agent port')
+  }
+}
+
+/** The device of our port. Looked up in sysfs: links below /dev/virtio-ports need udev. */
+function findPort(paths: Pick<GuestPaths, 'virtioPorts' | 'devices'>): string | null {
+  try {
+    for (const port of fs.readdirSync(paths.virtioPorts)) {
+      const name = fs.readFileSync(`${paths.virtioPorts}/${port}/name`, 'utf8').trim()
+      if (name === agentPortName && fs.existsSync(`${paths.devices}/${port}`)) return `${paths.devices}/${port}`
+    }
+  } catch {
+    // The class, or a port's name, is not there yet.
+  }
+  return null
+}
+
+function openDevice(path: string): number {
+  try {
+    return fs.openSync(path, fs.constants.O_RDWR | fs.constants.O_NONBLOCK)
+  } catch (error) {
+    throw wrapFault(error, `open ${path}`)
+  }
+}

@@ -1,0 +1,119 @@
+// What a claim makes of the guest, as files and names. Pure.
+
+import { fromBase64 } from '../base/bytes.ts'
+import type { Claim } from '../contract/agent.ts'
+import type { GuestPaths } from './paths.ts'
+import { sshKeyType } from './ssh-host-key.codec.ts'
+
+export type PlannedFile = {
+  readonly path: string
+  readonly content: string
+  readonly mode: number
+  readonly owner: 'system' | 'login'
+}
+
+export type ClaimPlan = {
+  /** Kernel host name: the instance's short name, as Linux allows 64 characters only. */
+  readonly hostname: string
+  /** Of the login user, each one's parent before it. */
+  readonly directories: readonly string[]
+  readonly files: readonly PlannedFile[]
+}
+
+type ClaimPaths = Pick<GuestPaths, 'authorizedKeys' | 'hosts' | 'hostname' | 'loginHome'>
+
+/** What the schema cannot say: the first wrong field, never its value, or null. */
+export function claimProblem(claim: Claim): string | null {
+  const { baseUrl, key, model } = claim.inference
+  if (!HOST_NAME.test(claim.hostname)) return 'claim.hostname: not a host name'
+  if (!isPublicKeyLine(claim.publicKey)) return 'claim.publicKey: not one OpenSSH public key'
+  if (baseUrl === '') return key === null ? null : 'claim.inference.key: without a baseUrl'
+  if (!isHttpUrl(baseUrl)) return 'claim.inference.baseUrl: not an http or https address'
+  if (!VISIBLE_ASCII.test(model)) return 'claim.inference.model: not a model name'
+  if (key !== null && !VISIBLE_ASCII.test(key)) return 'claim.inference.key: not a key'
+  return null
+}
+
+/** For a claim without problem. */
+export function planClaim(claim: Claim, paths: ClaimPaths): ClaimPlan {
+  const configDir = `${paths.loginHome}/.config`
+  const opencodeDir = `${configDir}/opencode`
+  const files: PlannedFile[] = [
+    { path: paths.hostname, content: `${claim.name}\n`, mode: 0o644, owner: 'system' },
+    { path: paths.hosts, content: hosts(claim), mode: 0o644, owner: 'system' },
+    { path: `${opencodeDir}/opencode.json`, content: opencodeConfig(claim), mode: 0o600, owner: 'login' },
+    // sshd(8) reads it as the login user, so that user must be able to; StrictModes wants it writable by root alone.
+    { path: paths.authorizedKeys, content: `${claim.publicKey}\n`, mode: 0o644, owner: 'system' },
+  ]
+  const { key } = claim.inference
+  if (key !== null)
+    files.unshift({ path: `${opencodeDir}/${keyFile}`, content: `${key}\n`, mode: 0o600, owner: 'login' })
+  return { hostname: claim.name, directories: [configDir, opencodeDir], files }
+}
+
+/** Files that a claim may have made, for the undo of one whose agent died half-way. */
+export function claimLeftovers(paths: ClaimPaths): string[] {
+  const opencodeDir = `${paths.loginHome}/.config/opencode`
+  return [paths.authorizedKeys, `${opencodeDir}/opencode.json`, `${opencodeDir}/${keyFile}`]
+}
+
+const keyFile = 'inference.key'
+
+/** RFC 1123 2.1. */
+const HOST_NAME = /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/i
+const VISIBLE_ASCII = /^[\x21-\x7e]+$/
+
+/** sshd(8), AUTHORIZED_KEYS FILE FORMAT, without options: an option would be a command of the host's choice. */
+const PUBLIC_KEY_LINE =
+  /^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)|sk-ssh-ed25519@openssh\.com|sk-ecdsa-sha2-nistp256@openssh\.com) ([A-Za-z0-9+/]+={0,2})(?: [^\p{Cc}]*)?$/u
+
+function isPublicKeyLine(line: string): boolean {
+  const [, type, base64] = line.match(PUBLIC_KEY_LINE) ?? []
+  const blob = base64 === undefined ? null : fromBase64(base64)
+  return blob !== null && sshKeyType(blob) === type
+}
+
+function isHttpUrl(text: string): boolean {
+  const url = VISIBLE_ASCII.test(text) ? URL.parse(text) : null
+  return (
+    url !== null &&
+    (url.protocol === 'http:' || url.protocol === 'https:') &&
+    url.username === '' &&
+    url.password === ''
+  )
+}
+
+/** hosts(5). The own name is there without the network, as Debian does it. */
+function hosts({ hostname, name }: Claim): string {
+  const names = hostname === name ? name : `${hostname} ${name}`
+  return `127.0.0.1 localhost\n127.0.1.1 ${names}\n::1 localhost\n`
+}
+
+/** https://opencode.ai/config.json. Without a gateway (empty baseUrl) the customer names a provider. */
+function opencodeConfig({ inference }: Claim): string {
+  const config = {
+    $schema: 'https://opencode.ai/config.json',
+    autoupdate: false,
+    share: 'disabled',
+    ...(inference.baseUrl === '' ? {} : opencodeProvider(inference)),
+  }
+  return `${JSON.stringify(config, null, 2)}\n`
+}
+
+/** `{file:…}` is relative to the configuration file. */
+function opencodeProvider({ baseUrl, model, key }: Claim['inference']) {
+  const options = { baseURL: baseUrl, ...(key === null ? {} : { apiKey: `{file:./${keyFile}}` }) }
+  return {
+    enabled_providers: ['strongroom'],
+    model: `strongroom/${model}`,
+    small_model: `strongroom/${model}`,
+    provider: {
+      strongroom: {
+        npm: '@ai-sdk/openai-compatible',
+        name: 'Strongroom',
+        options,
+        models: { [model]: { name: model } },
+      },
+    },
+  }
+}

@@ -1,0 +1,187 @@
+// The claim: turns a waiting VM into its customer's. Effects: files, host name, sshd. All of it or, on any failure, nothing.
+
+import { createHash } from 'node:crypto'
+import * as fs from 'node:fs'
+import { type Static, Type } from '@sinclair/typebox'
+import { Check } from '@sinclair/typebox/value'
+import { fromUtf8 } from '../base/bytes.ts'
+import { messageOf, wrapFault } from '../base/fault.ts'
+import type { Logger } from '../base/log.ts'
+import { Claim, type SealedClaim } from '../contract/agent.ts'
+import { type ClaimPlan, claimLeftovers, claimProblem, type PlannedFile, planClaim } from './claim.plan.ts'
+import { ensureDirectory, type Owner, readOrNull, writeWhole } from './files.ts'
+import type { Identity } from './identity.ts'
+import type { GuestPaths } from './paths.ts'
+import { type Refusal, refuse } from './refusal.ts'
+import type { Sshd } from './sshd.ts'
+import { parseJson } from './wire.codec.ts'
+
+export type Claiming = {
+  /** Id of the claim in force, or null. */
+  readonly claimId: () => string | null
+  /** The same claim again is answered the same; another one is refused. Not to be called while a call is under way. */
+  readonly claim: (
+    sealed: SealedClaim,
+    identity: Pick<Identity, 'openBox'>,
+  ) => Promise<{ ok: true; claimId: string } | Refusal>
+  /** Once, before everything else: takes up the claim of an agent that died, or removes what it left half done. */
+  readonly restore: () => Promise<void>
+}
+
+export type ClaimDeps = {
+  readonly paths: GuestPaths
+  readonly system: Owner
+  readonly login: Owner
+  readonly sshd: Sshd
+  readonly log: Logger
+}
+
+/** Written last, so its presence says that all the rest is in place. The digest tells the same claim from another one under its id. */
+const ClaimRecord = Type.Object(
+  { claimId: Type.String({ minLength: 1, maxLength: 64 }), sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }) },
+  { additionalProperties: false },
+)
+type ClaimRecord = Static<typeof ClaimRecord>
+
+export function createClaiming(deps: ClaimDeps): Claiming {
+  const { paths, sshd, log } = deps
+  let record = readRecord(paths)
+
+  return {
+    claimId: () => record?.claimId ?? null,
+    claim: async (sealed, identity) => {
+      const opened = openClaim(await identity.openBox(sealed))
+      if (!opened.ok) return opened
+      const { claim, sha256 } = opened
+      const { claimId } = claim
+      if (record !== null) {
+        const same = record.claimId === claimId && record.sha256 === sha256
+        return same ? { ok: true, claimId } : refuse('claimed', 'claim: another one is in force')
+      }
+      const failure = await applyAll(steps(deps, planClaim(claim, paths), { claimId, sha256 }), log)
+      if (failure !== null) return refuse('failed', failure)
+      record = { claimId, sha256 }
+      return { ok: true, claimId }
+    },
+    restore: async () => {
+      if (record !== null) return sshd.start()
+      await sshd.stop()
+      for (const path of claimLeftovers(paths)) fs.rmSync(path, { force: true })
+    },
+  }
+}
+
+/** One change and how to take it back. `undo` runs also when `apply` failed half-way. */
+type Step = {
+  readonly name: string
+  readonly apply: () => void | Promise<void>
+  readonly undo: () => void | Promise<void>
+}
+
+function steps({ paths, system, login, sshd }: ClaimDeps, plan: ClaimPlan, record: ClaimRecord): Step[] {
+  const owners = { system, login }
+  return [
+    ...plan.directories.map(path => directoryStep(path, login)),
+    ...plan.files.map(file => fileStep(file, owners[file.owner])),
+    hostnameStep(paths.kernelHostname, plan.hostname),
+    { name: 'sshd', apply: () => sshd.start(), undo: () => sshd.stop() },
+    fileStep({ path: paths.claimRecord, content: JSON.stringify(record), mode: 0o600, owner: 'system' }, system),
+  ]
+}
+
+function directoryStep(path: string, owner: Owner): Step {
+  let made = false
+  return {
+    name: path,
+    apply: () => {
+      made = ensureDirectory(path, { mode: 0o700, owner })
+    },
+    undo: () => {
+      if (made) fs.rmdirSync(path)
+    },
+  }
+}
+
+function fileStep({ path, content, mode }: PlannedFile, owner: Owner): Step {
+  let before: string | null = null
+  let wrote = false
+  return {
+    name: path,
+    apply: () => {
+      before = readOrNull(path)
+      writeWhole(path, content, { mode, owner })
+      wrote = true
+    },
+    undo: () => {
+      if (!wrote) return
+      if (before === null) fs.rmSync(path, { force: true })
+      else writeWhole(path, before, { mode, owner })
+    },
+  }
+}
+
+/** Of the kernel, through /proc: not a file that could be replaced by another. */
+function hostnameStep(path: string, hostname: string): Step {
+  let before: string | null = null
+  return {
+    name: 'host name',
+    apply: () => {
+      before = readOrNull(path)
+      fs.writeFileSync(path, hostname)
+    },
+    undo: () => {
+      if (before !== null) fs.writeFileSync(path, before.trim())
+    },
+  }
+}
+
+/** Null when every step is done; else what failed, and every step is undone, the last first. */
+async function applyAll(all: readonly Step[], log: Logger): Promise<string | null> {
+  const begun: Step[] = []
+  try {
+    for (const step of all) {
+      begun.unshift(step)
+      await step.apply()
+    }
+    return null
+  } catch (error) {
+    const failure = wrapFault(error, `claim: ${begun[0]?.name}`).message
+    log.error('claim failed', { failure })
+    for (const step of begun) {
+      try {
+        await step.undo()
+      } catch (undoError) {
+        log.error('claim not undone', { step: step.name, reason: messageOf(undoError) })
+      }
+    }
+    return failure
+  }
+}
+
+function openClaim(bytes: Uint8Array | null): { ok: true; claim: Claim; sha256: string } | Refusal {
+  if (bytes === null) return refuse('bad_claim', 'claim: does not open with the key of this guest')
+  const claim = parseJson(textOf(bytes) ?? '')
+  if (!Check(Claim, claim)) return refuse('bad_claim', 'claim: opened, but not a claim of this wire')
+  const problem = claimProblem(claim)
+  if (problem !== null) return refuse('bad_claim', problem)
+  return { ok: true, claim, sha256: createHash('sha256').update(canonical(claim)).digest('hex') }
+}
+
+/** The same text for the same claim, whatever order its fields came in. */
+function canonical({ claimId, organization, name, hostname, publicKey, inference }: Claim): string {
+  const { baseUrl, model, key } = inference
+  return JSON.stringify([claimId, organization, name, hostname, publicKey, baseUrl, model, key])
+}
+
+function textOf(bytes: Uint8Array): string | null {
+  try {
+    return fromUtf8(bytes)
+  } catch {
+    return null
+  }
+}
+
+function readRecord(paths: Pick<GuestPaths, 'claimRecord'>): ClaimRecord | null {
+  const record = parseJson(readOrNull(paths.claimRecord) ?? 'null')
+  return Check(ClaimRecord, record) ? record : null
+}

@@ -1,0 +1,86 @@
+// The keys of this boot. Effects: reads (or makes) the SSH host key below /run, nothing else touches a file.
+// The X25519 key exists in this process alone: a restarted agent has another one.
+
+import { generateKeyPairSync } from 'node:crypto'
+import * as fs from 'node:fs'
+import { fromBase64 } from '../base/bytes.ts'
+import type { Clock } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import type { SealedClaim } from '../contract/agent.ts'
+import { runCommand } from './command.ts'
+import { readOrNull } from './files.ts'
+import type { GuestPaths } from './paths.ts'
+import { sshPublicKeyOf } from './ssh-host-key.codec.ts'
+
+export type Identity = {
+  readonly bootId: string
+  /** X25519 public key, standard base64. */
+  readonly boxKey: string
+  /** `ssh-ed25519 AAAA…`. */
+  readonly sshHostKey: string
+  /** The plain bytes, or null when the box was not sealed to this key or was changed on the way. */
+  readonly openBox: (sealed: SealedClaim) => Promise<Uint8Array | null>
+}
+
+export type IdentityDeps = {
+  readonly paths: Pick<GuestPaths, 'sshHostKey' | 'bootId'>
+  readonly clock: Clock
+  /** How long init may take to make the SSH host key before we make it ourselves. */
+  readonly hostKeyWaitMs: number
+}
+
+/** Faults: internal (no boot id, unreadable key), host.command_failed, host.command_timeout (ssh-keygen). */
+export async function createIdentity({ paths, clock, hostKeyWaitMs }: IdentityDeps): Promise<Identity> {
+  const box = createBoxKey()
+  const bootId = readOrNull(paths.bootId)?.trim()
+  if (bootId === undefined) throw new Fault('internal', `read ${paths.bootId}: not there`)
+  return { bootId, ...box, sshHostKey: await hostKey({ paths, clock, hostKeyWaitMs }) }
+}
+
+/** A new X25519 key pair. node:crypto makes it natively: tweetnacl costs 0.15 s for it under software emulation. */
+function createBoxKey(): Pick<Identity, 'boxKey' | 'openBox'> {
+  const { privateKey } = generateKeyPairSync('x25519')
+  const { d, x } = privateKey.export({ format: 'jwk' })
+  const secretKey = Uint8Array.fromBase64(d ?? '', { alphabet: 'base64url' })
+  const boxKey = Uint8Array.fromBase64(x ?? '', { alphabet: 'base64url' }).toBase64()
+  return {
+    boxKey,
+    openBox: async sealed => {
+      const ephemeralKey = fromBase64(sealed.ephemeralKey)
+      const nonce = fromBase64(sealed.nonce)
+      const ciphertext = fromBase64(sealed.box)
+      if (ephemeralKey?.length !== 32 || nonce?.length !== 24 || ciphertext === null) return null
+      const { default: nacl } = await import('tweetnacl')
+      return nacl.box.open(ciphertext, nonce, ephemeralKey, secretKey)
+    },
+  }
+}
+
+const pollMs = 20
+const keygenTimeoutMs = 30_000
+
+async function hostKey({ paths, clock, hostKeyWaitMs }: IdentityDeps): Promise<string> {
+  const untilMs = clock.monotonicMs() + hostKeyWaitMs
+  while (readOrNull(paths.sshHostKey) === null && clock.monotonicMs() < untilMs) await clock.sleep(pollMs)
+  if (readOrNull(paths.sshHostKey) === null) await makeHostKey(paths.sshHostKey)
+  const publicKey = sshPublicKeyOf(readOrNull(paths.sshHostKey) ?? '')
+  if (publicKey === null) throw new Fault('internal', `read ${paths.sshHostKey}: not an ed25519 private key`)
+  return publicKey
+}
+
+async function makeHostKey(path: string): Promise<void> {
+  const beside = `${path}.agent`
+  for (const leftover of [beside, `${beside}.pub`]) fs.rmSync(leftover, { force: true })
+  const argv = ['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', '', '-f', beside]
+  await runCommand(argv, { timeoutMs: keygenTimeoutMs })
+  fs.chmodSync(beside, 0o600)
+  fs.rmSync(`${beside}.pub`)
+  try {
+    // link(2) does not replace: when init was late but not dead, its key stays the only one.
+    fs.linkSync(beside, path)
+  } catch (error) {
+    if (Reflect.get(Object(error), 'code') !== 'EEXIST') throw error
+  } finally {
+    fs.rmSync(beside)
+  }
+}

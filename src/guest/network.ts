@@ -1,0 +1,72 @@
+// Gives the interface its addresses. Effects: `ip`, resolv.conf, a record below /run for an agent that restarts.
+
+import * as fs from 'node:fs'
+import { Check } from '@sinclair/typebox/value'
+import type { Clock } from '../base/clock.ts'
+import { Fault, wrapFault } from '../base/fault.ts'
+import { Network } from '../contract/agent.ts'
+import { type Owner, readOrNull, writeWhole } from './files.ts'
+import { networkProblem, planNetwork, resolvConf, sameNetwork } from './network.plan.ts'
+import type { GuestPaths } from './paths.ts'
+import { ok, type Refusal, refuse } from './refusal.ts'
+import { parseJson } from './wire.codec.ts'
+
+export type Networking = {
+  /** Sets the addresses. The same ones again: ok. Others once claimed: refused. Faults: internal, host.command_failed, host.command_timeout. */
+  readonly apply: (network: Network, state: { claimed: boolean }) => Promise<{ ok: true } | Refusal>
+}
+
+export type NetworkDeps = {
+  readonly paths: Pick<GuestPaths, 'interfaces' | 'networkRecord' | 'resolvConf'>
+  readonly owner: Owner
+  readonly clock: Clock
+  readonly run: (argv: readonly string[], limits: { timeoutMs: number }) => Promise<string>
+  /** The driver may still be loading when the host asks. */
+  readonly interfaceWaitMs: number
+}
+
+export function createNetworking({ paths, owner, clock, run, interfaceWaitMs }: NetworkDeps): Networking {
+  const recorded = (): Network | null => {
+    const record = parseJson(readOrNull(paths.networkRecord) ?? 'null')
+    return Check(Network, record) ? record : null
+  }
+  return {
+    apply: async (network, { claimed }) => {
+      const problem = networkProblem(network)
+      if (problem !== null) return refuse('bad_request', problem)
+      const current = recorded()
+      if (current !== null && sameNetwork(current, network)) return ok
+      if (claimed) return refuse('claimed', 'network: the addresses of a claimed guest do not change')
+      fs.rmSync(paths.networkRecord, { force: true }) // until all commands have run, nothing is in force
+      const device = await findInterface({ paths, clock, interfaceWaitMs })
+      for (const argv of planNetwork(network, device)) await run(argv, { timeoutMs: ipTimeoutMs })
+      writeWhole(paths.resolvConf, resolvConf(network), { mode: 0o644, owner })
+      writeWhole(paths.networkRecord, JSON.stringify(network), { mode: 0o600, owner })
+      return ok
+    },
+  }
+}
+
+const ipTimeoutMs = 10_000
+const pollMs = 20
+
+/** The one interface with a device behind it. Fault host.unsupported when there is none in time, or more than one. */
+async function findInterface(deps: Pick<NetworkDeps, 'paths' | 'clock' | 'interfaceWaitMs'>): Promise<string> {
+  const untilMs = deps.clock.monotonicMs() + deps.interfaceWaitMs
+  for (;;) {
+    const names = listInterfaces(deps.paths.interfaces)
+    const [name] = names
+    if (name !== undefined && names.length === 1) return name
+    if (names.length > 1) throw new Fault('host.unsupported', `network: more than one interface: ${names.join(', ')}`)
+    if (deps.clock.monotonicMs() >= untilMs) throw new Fault('host.unsupported', 'network: no interface')
+    await deps.clock.sleep(pollMs)
+  }
+}
+
+function listInterfaces(dir: string): string[] {
+  try {
+    return fs.readdirSync(dir).filter(name => fs.existsSync(`${dir}/${name}/device`))
+  } catch (error) {
+    throw wrapFault(error, 'list network interfaces')
+  }
+}

@@ -1,0 +1,46 @@
+// Every place of the guest's file system that the agent reads or writes, below a root that tests may choose. Pure.
+
+export type GuestPaths = {
+  /** tmpfs, made by init: nothing in it outlives the boot. */
+  readonly runDir: string
+  readonly sshHostKey: string
+  readonly authorizedKeys: string
+  readonly claimRecord: string
+  readonly networkRecord: string
+  readonly sshdRecord: string
+  /** Privilege separation directory of sshd. */
+  readonly sshdRunDir: string
+  readonly hosts: string
+  readonly hostname: string
+  readonly kernelHostname: string
+  readonly resolvConf: string
+  readonly loginHome: string
+  /** Random per boot, unchanged when the agent alone restarts: Documentation/admin-guide/sysctl/kernel.rst, `random`. */
+  readonly bootId: string
+  readonly interfaces: string
+  readonly virtioPorts: string
+  readonly devices: string
+}
+
+/** Paths below `root`, which is '' in the guest. */
+export function guestPaths(root: string): GuestPaths {
+  const runDir = `${root}/run/strongroom`
+  return {
+    runDir,
+    sshHostKey: `${runDir}/ssh_host_ed25519_key`,
+    authorizedKeys: `${runDir}/authorized_keys`,
+    claimRecord: `${runDir}/claim.json`,
+    networkRecord: `${runDir}/network.json`,
+    sshdRecord: `${runDir}/sshd.json`,
+    sshdRunDir: `${root}/run/sshd`,
+    hosts: `${root}/etc/hosts`,
+    hostname: `${root}/etc/hostname`,
+    kernelHostname: `${root}/proc/sys/kernel/hostname`,
+    resolvConf: `${root}/etc/resolv.conf`,
+    loginHome: `${root}/home/agent`,
+    bootId: `${root}/proc/sys/kernel/random/boot_id`,
+    interfaces: `${root}/sys/class/net`,
+    virtioPorts: `${root}/sys/class/virtio-ports`,
+    devices: `${root}/dev`,
+  }
+}

@@ -1,0 +1,25 @@
+// The end of this VM. Effects: asks init, then the kernel.
+
+import type { Clock } from '../base/clock.ts'
+import { messageOf } from '../base/fault.ts'
+import type { Logger } from '../base/log.ts'
+import { runCommand } from './command.ts'
+
+/** init as busybox has it: SIGUSR2 powers off. It ends every process first, and this one within moments. */
+const initPid = 1
+const initSignal = 'SIGUSR2'
+const initTimeoutMs = 15_000
+const commandTimeoutMs = 10_000
+
+/** Does not return while init or the kernel does its work. Nothing is left to lose: all state is in memory. */
+export async function powerOff({ clock, log }: { clock: Clock; log: Logger }): Promise<void> {
+  log.info('powering off')
+  try {
+    process.kill(initPid, initSignal)
+    await clock.sleep(initTimeoutMs)
+    log.warn('init does not power off')
+  } catch (error) {
+    log.warn('init cannot be asked', { reason: messageOf(error) })
+  }
+  await runCommand(['busybox', 'poweroff', '-f'], { timeoutMs: commandTimeoutMs })
+}

@@ -1,0 +1,69 @@
+// Who a process is, beyond a number that the kernel gives out again. Effects: reads /proc.
+
+import * as fs from 'node:fs'
+
+export type ProcessIdentity = { readonly pid: number; readonly startTicks: number }
+
+/** The living process of this number, or null. */
+export function identifyProcess(pid: number): ProcessIdentity | null {
+  const startTicks = readStartTicks(pid)
+  return startTicks === null ? null : { pid, startTicks }
+}
+
+export function isAlive({ pid, startTicks }: ProcessIdentity): boolean {
+  return readStartTicks(pid) === startTicks
+}
+
+/** True when the signal was sent. There is no second process in this VM that could take over the number within these two lines. */
+export function signalProcess(identity: ProcessIdentity, signal: NodeJS.Signals): boolean {
+  if (!isAlive(identity)) return false
+  try {
+    return process.kill(identity.pid, signal)
+  } catch {
+    return false
+  }
+}
+
+/** Whether the process itself holds the socket that listens on this TCP port. */
+export function isListening({ pid }: ProcessIdentity, port: number): boolean {
+  const inodes = new Set([...listeners('/proc/net/tcp', port), ...listeners('/proc/net/tcp6', port)])
+  if (inodes.size === 0) return false
+  try {
+    return fs.readdirSync(`/proc/${pid}/fd`).some(fd => inodes.has(socketInode(`/proc/${pid}/fd/${fd}`)))
+  } catch {
+    return false
+  }
+}
+
+/** proc(5), /proc/pid/stat: fields 3 (state) and 22 (start time). The second field is a name that may hold spaces and brackets. A zombie is dead. */
+function readStartTicks(pid: number): number | null {
+  let stat: string
+  try {
+    stat = fs.readFileSync(`/proc/${pid}/stat`, 'utf8')
+  } catch {
+    return null
+  }
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  return fields[0] === 'Z' || fields[0] === 'X' ? null : Number(fields[22 - 3])
+}
+
+/** proc(5), /proc/net/tcp: local address, state (0A listens) and inode are the columns 1, 3 and 9. */
+function listeners(table: string, port: number): string[] {
+  let text: string
+  try {
+    text = fs.readFileSync(table, 'utf8')
+  } catch {
+    return [] // no IPv6
+  }
+  const suffix = `:${port.toString(16).toUpperCase().padStart(4, '0')}`
+  const rows = text.split('\n').map(row => row.trim().split(/\s+/))
+  return rows.filter(row => row[1]?.endsWith(suffix) && row[3] === '0A').map(row => row[9] ?? '')
+}
+
+function socketInode(link: string): string {
+  try {
+    return fs.readlinkSync(link).match(/^socket:\[(\d+)\]$/)?.[1] ?? 'none'
+  } catch {
+    return 'none'
+  }
+}

@@ -1,0 +1,93 @@
+// The guest's end of the agent wire (contract/agent.ts): lines out of bytes, requests out of lines, lines out of answers. Pure.
+
+import { Check } from '@sinclair/typebox/value'
+import { fromUtf8, utf8 } from '../base/bytes.ts'
+import { AgentRequest, type AgentResponse, agentLineBytesMax } from '../contract/agent.ts'
+
+export type ReceivedLine = { kind: 'line'; text: string } | { kind: 'dropped'; reason: 'overlong' | 'not_utf8' }
+
+/** Cuts a byte stream at LF. Holds at most one line of `lineBytesMax`; a longer one is dropped up to its LF. Empty lines are skipped. */
+export class LineReader {
+  readonly #line: Uint8Array
+  #lengthBytes = 0
+  #overlong = false
+
+  constructor(lineBytesMax: number = agentLineBytesMax) {
+    this.#line = new Uint8Array(lineBytesMax)
+  }
+
+  push(chunk: Uint8Array): ReceivedLine[] {
+    const lines: ReceivedLine[] = []
+    let start = 0
+    while (start < chunk.length) {
+      const at = chunk.indexOf(lineFeed, start)
+      const end = at === -1 ? chunk.length : at
+      this.#append(chunk.subarray(start, end))
+      if (at !== -1) {
+        const line = this.#finish()
+        if (line !== null) lines.push(line)
+      }
+      start = end + 1
+    }
+    return lines
+  }
+
+  #append(piece: Uint8Array): void {
+    if (this.#overlong || this.#lengthBytes + piece.length > this.#line.length) {
+      this.#overlong = true
+      return
+    }
+    this.#line.set(piece, this.#lengthBytes)
+    this.#lengthBytes += piece.length
+  }
+
+  #finish(): ReceivedLine | null {
+    const bytes = this.#line.subarray(0, this.#lengthBytes)
+    const overlong = this.#overlong
+    this.#lengthBytes = 0
+    this.#overlong = false
+    if (overlong) return { kind: 'dropped', reason: 'overlong' }
+    if (bytes.length === 0) return null
+    try {
+      return { kind: 'line', text: fromUtf8(bytes) }
+    } catch {
+      return { kind: 'dropped', reason: 'not_utf8' }
+    }
+  }
+}
+
+const lineFeed = 0x0a
+
+/** A request; or the id to refuse under; or null when there is no id to answer to. */
+export type ParsedRequest =
+  | { kind: 'request'; request: AgentRequest }
+  | { kind: 'refused'; id: string; message: string }
+  | null
+
+/** Takes exactly what the schema says: unknown ops and unknown fields are refused. */
+export function parseRequest(text: string): ParsedRequest {
+  const value = parseJson(text)
+  if (Check(AgentRequest, value)) return { kind: 'request', request: value }
+  const id = answerableId(value)
+  return id === null ? null : { kind: 'refused', id, message: 'not a request of this wire' }
+}
+
+/** JSON, or undefined. */
+export function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+function answerableId(value: unknown): string | null {
+  if (typeof value !== 'object' || value === null) return null
+  const id: unknown = Reflect.get(value, 'id')
+  return typeof id === 'string' && id.length >= 1 && id.length <= 64 ? id : null
+}
+
+/** One answer as bytes with its LF. */
+export function encodeResponse(response: AgentResponse): Uint8Array {
+  return utf8(`${JSON.stringify(response)}\n`)
+}

@@ -1,0 +1,227 @@
+import { describe, expect, test } from 'bun:test'
+import * as fs from 'node:fs'
+import { dirname } from 'node:path'
+import type { SshdDeps } from '../../src/guest/sshd.ts'
+import { until } from '../support/until.ts'
+import {
+  listTree,
+  makeClaim,
+  makeCustomerKey,
+  makeParts,
+  makeSandbox,
+  type Sandbox,
+  seal,
+  sshArgv,
+  succeed,
+} from './sandbox.ts'
+
+const waitMs = 4_000
+
+describe('a claim', () => {
+  // Goal: after a claim the customer logs in over real SSH against the announced host key, and nobody else does.
+  test('lets its customer in', async () => {
+    await using sandbox = await makeSandbox()
+    const customer = makeCustomerKey(sandbox)
+    const { claiming, identity } = await makeParts(sandbox)
+    const sealed = seal(makeClaim(customer.publicKey), identity.boxKey)
+    expect(await claiming.claim(sealed, identity)).toEqual({ ok: true, claimId: 'claim-1' })
+    expect(claiming.claimId()).toBe('claim-1')
+
+    const login = { keyPath: customer.path, hostKey: identity.sshHostKey, command: 'echo in' }
+    expect(succeed(sshArgv(sandbox, login))).toBe('in\n')
+    const stranger = `${sandbox.root}/stranger`
+    succeed(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-f', stranger])
+    expect(Bun.spawnSync(sshArgv(sandbox, { ...login, keyPath: stranger })).stderr.toString()).toContain(
+      'Permission denied',
+    )
+    expect(fs.statSync(sandbox.paths.sshHostKey).mode & 0o777).toBe(0o600)
+    expect(fs.readFileSync(sandbox.paths.kernelHostname, 'utf8')).toBe('abcd1234')
+  })
+
+  // Goal: the same claim again, freshly sealed, is answered the same and changes nothing; another one is refused.
+  test('is made once', async () => {
+    await using sandbox = await makeSandbox()
+    const { publicKey } = makeCustomerKey(sandbox)
+    const { claiming, identity } = await makeParts(sandbox)
+    const claim = makeClaim(publicKey)
+    const first = await claiming.claim(seal(claim, identity.boxKey), identity)
+    const tree = listTree(sandbox.root)
+    expect(await claiming.claim(seal(claim, identity.boxKey), identity)).toEqual(first)
+    for (const other of [{ claimId: 'claim-2' }, { name: 'zzzz9999' }, { organization: 'other' }]) {
+      const sealed = seal({ ...claim, ...other }, identity.boxKey)
+      expect(await claiming.claim(sealed, identity)).toMatchObject({ ok: false, code: 'claimed' })
+    }
+    expect(listTree(sandbox.root)).toEqual(tree)
+  })
+
+  // Goal: what was not sealed to this guest, or changed on the way, or is no claim, is refused and touches nothing.
+  test('opens only when whole and ours', async () => {
+    await using sandbox = await makeSandbox()
+    const { publicKey } = makeCustomerKey(sandbox)
+    const { claiming, identity } = await makeParts(sandbox)
+    const other = await makeParts(sandbox)
+    const claim = makeClaim(publicKey)
+    const sealed = seal(claim, identity.boxKey)
+    const flipped = Uint8Array.fromBase64(sealed.box)
+    flipped[20] = (flipped[20] ?? 0) ^ 1
+    const tree = listTree(sandbox.root)
+    for (const bad of [
+      seal(claim, other.identity.boxKey),
+      { ...sealed, box: flipped.toBase64() },
+      { ...sealed, box: sealed.box.slice(0, -4) },
+      { ...sealed, box: '' },
+      { ...sealed, box: '****' },
+      { ...sealed, nonce: 'A'.repeat(32) },
+      { ...sealed, ephemeralKey: identity.boxKey },
+      { ...sealed, ephemeralKey: `${'A'.repeat(43)}=` },
+      seal('text', identity.boxKey),
+      seal(Uint8Array.of(0xff), identity.boxKey),
+      seal({ ...claim, more: 1 }, identity.boxKey),
+      seal({ ...claim, name: 'UPPERCASE' }, identity.boxKey),
+      seal({ ...claim, publicKey: `command="id" ${publicKey}` }, identity.boxKey),
+    ]) {
+      expect(await claiming.claim(bad, identity)).toMatchObject({ ok: false, code: 'bad_claim' })
+    }
+    expect(listTree(sandbox.root)).toEqual(tree)
+    expect(claiming.claimId()).toBeNull()
+  })
+})
+
+describe('a claim that fails', () => {
+  const obstacles: [string, (sandbox: Sandbox) => string, Partial<SshdDeps>][] = [
+    ['the home directory', ({ paths }) => block(paths.loginHome, 'file'), {}],
+    ['the host name file', ({ paths }) => block(paths.hostname), {}],
+    ['the hosts file', ({ paths }) => block(paths.hosts), {}],
+    ['the keys of sshd', ({ paths }) => block(paths.authorizedKeys), {}],
+    ['the kernel', ({ paths }) => block(paths.kernelHostname), {}],
+    ['the claim record', ({ paths }) => block(paths.claimRecord), {}],
+    ['a missing sshd', () => '', { sshdArgv: ['/nonexistent/sshd'] }],
+    ['an sshd that ends', () => '', { sshdArgv: ['/bin/false'] }],
+    ['an sshd that never listens', () => '', { sshdArgv: ['/bin/sleep', '600'], listenTimeoutMs: 100 }],
+  ]
+
+  // Goal: at whichever step it fails, everything is as it was, the answer holds nothing of the claim, and a second try can succeed.
+  test.each(obstacles)('at %s', async (_at, plant, overrides) => {
+    await using sandbox = await makeSandbox()
+    const customer = makeCustomerKey(sandbox)
+    const { claiming, identity } = await makeParts(sandbox, overrides)
+    fs.mkdirSync(sandbox.paths.sshdRunDir)
+    const whole = listTree(sandbox.root)
+    const planted = plant(sandbox)
+    const before = listTree(sandbox.root)
+    const claim = makeClaim(customer.publicKey)
+    const answer = await claiming.claim(seal(claim, identity.boxKey), identity)
+    expect(answer).toMatchObject({ ok: false, code: 'failed' })
+    for (const secret of [claim.inference.key ?? '', customer.publicKey, claim.organization]) {
+      expect(JSON.stringify(answer)).not.toContain(secret)
+    }
+    expect(listTree(sandbox.root).filter(notSshdLog)).toEqual(before.filter(notSshdLog))
+    expect(claiming.claimId()).toBeNull()
+
+    unblock(planted)
+    expect(listTree(sandbox.root).filter(notSshdLog)).toEqual(whole.filter(notSshdLog))
+    const again = await makeParts(sandbox)
+    expect(await again.claiming.claim(seal(claim, again.identity.boxKey), again.identity)).toMatchObject({ ok: true })
+    const login = { keyPath: customer.path, hostKey: again.identity.sshHostKey, command: 'echo in' }
+    expect(succeed(sshArgv(sandbox, login))).toBe('in\n')
+  })
+})
+
+describe('sshd', () => {
+  // Goal: a dead sshd comes back by itself, and the customer gets in again.
+  test('is restarted', async () => {
+    await using sandbox = await makeSandbox()
+    const customer = makeCustomerKey(sandbox)
+    const { claiming, identity, sshd } = await makeParts(sandbox)
+    await claiming.claim(seal(makeClaim(customer.publicKey), identity.boxKey), identity)
+    const pid = sshdPid(sandbox)
+    process.kill(pid, 'SIGKILL')
+    const login = { keyPath: customer.path, hostKey: identity.sshHostKey, command: 'echo in' }
+    await until(
+      'in again',
+      waitMs,
+      () => sshdPid(sandbox) !== pid && Bun.spawnSync(sshArgv(sandbox, login)).exitCode === 0,
+    )
+    await sshd.stop()
+    expect(Bun.spawnSync(sshArgv(sandbox, login)).exitCode).toBe(255)
+  })
+})
+
+describe('a successor of a dead agent', () => {
+  // Goal: it takes over the same sshd, knows the claim under its new box key, and refuses another one.
+  test('finds the claim in force', async () => {
+    await using sandbox = await makeSandbox()
+    const customer = makeCustomerKey(sandbox)
+    const claim = makeClaim(customer.publicKey)
+    const first = await makeParts(sandbox)
+    await first.claiming.claim(seal(claim, first.identity.boxKey), first.identity)
+    const pid = sshdPid(sandbox)
+
+    const second = await makeParts(sandbox)
+    await second.claiming.restore()
+    expect(sshdPid(sandbox)).toBe(pid)
+    expect(second.claiming.claimId()).toBe('claim-1')
+    expect(second.identity.boxKey).not.toBe(first.identity.boxKey)
+    expect(second.identity.sshHostKey).toBe(first.identity.sshHostKey)
+    expect(second.identity.bootId).toBe(first.identity.bootId)
+    expect(await second.claiming.claim(seal(claim, second.identity.boxKey), second.identity)).toMatchObject({
+      ok: true,
+    })
+    const other = seal({ ...claim, claimId: 'claim-2' }, second.identity.boxKey)
+    expect(await second.claiming.claim(other, second.identity)).toMatchObject({ ok: false, code: 'claimed' })
+  })
+
+  // Goal: with sshd dead too, it starts a new one.
+  test('starts sshd where it is missing', async () => {
+    await using sandbox = await makeSandbox()
+    const customer = makeCustomerKey(sandbox)
+    const first = await makeParts(sandbox)
+    await first.claiming.claim(seal(makeClaim(customer.publicKey), first.identity.boxKey), first.identity)
+    await first.sshd.stop()
+    const second = await makeParts(sandbox)
+    await second.claiming.restore()
+    const login = { keyPath: customer.path, hostKey: second.identity.sshHostKey, command: 'echo in' }
+    expect(succeed(sshArgv(sandbox, login))).toBe('in\n')
+  })
+
+  // Goal: of a claim that its agent did not live to finish nothing stays, neither key nor sshd; a new claim succeeds.
+  test('clears what was left half done', async () => {
+    await using sandbox = await makeSandbox()
+    const customer = makeCustomerKey(sandbox)
+    const first = await makeParts(sandbox)
+    await first.claiming.claim(seal(makeClaim(customer.publicKey), first.identity.boxKey), first.identity)
+    const pid = sshdPid(sandbox)
+    fs.rmSync(sandbox.paths.claimRecord)
+
+    const second = await makeParts(sandbox)
+    await second.claiming.restore()
+    expect(second.claiming.claimId()).toBeNull()
+    expect(fs.existsSync(`/proc/${pid}/exe`)).toBe(false)
+    expect(listTree(sandbox.root).join()).not.toContain('gw_00000000_secret')
+    expect(fs.existsSync(sandbox.paths.authorizedKeys)).toBe(false)
+    const other = seal(makeClaim(customer.publicKey, { claimId: 'claim-2' }), second.identity.boxKey)
+    expect(await second.claiming.claim(other, second.identity)).toEqual({ ok: true, claimId: 'claim-2' })
+  })
+})
+
+/** Puts something in the way at `path`; what was there goes aside. */
+function block(path: string, kind: 'file' | 'directory' = 'directory'): string {
+  if (fs.existsSync(path)) fs.renameSync(path, `${path}.aside`)
+  if (kind === 'file') fs.writeFileSync(path, '')
+  else fs.mkdirSync(`${path}/in-the-way`, { recursive: true })
+  return path
+}
+
+function unblock(path: string): void {
+  if (path === '') return
+  fs.rmSync(path, { recursive: true })
+  if (fs.readdirSync(dirname(path)).some(name => `${dirname(path)}/${name}` === `${path}.aside`)) {
+    fs.renameSync(`${path}.aside`, path)
+  }
+}
+
+const notSshdLog = (line: string) => !line.startsWith('sshd.log')
+
+function sshdPid(sandbox: Sandbox): number {
+  return JSON.parse(fs.readFileSync(sandbox.paths.sshdRecord, 'utf8')).pid
+}
