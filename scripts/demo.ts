@@ -34,7 +34,7 @@ async function demo({ step, note, defer }: Steps): Promise<void> {
 
   await step('strongroom serve', () => startDaemon(inside, env, defer))
   note((await strongroom('status')).replaceAll('\n', '\n          '))
-  await step('strongroom org create acme', () => strongroom('org', 'create', 'acme').then(firstLine))
+  await step('strongroom org create acme', () => strongroom('org', 'create', 'acme').then(() => ''))
   const { key } = await step('strongroom key create acme', async () =>
     JSON.parse(await strongroom('key', 'create', 'acme', '--json')),
   )
