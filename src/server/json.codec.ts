@@ -22,7 +22,8 @@ export function parseJson(bytes: Uint8Array, limits: { readonly depthMax: number
 
 function decode(bytes: Uint8Array): string {
   try {
-    return fromUtf8(bytes)
+    // One byte order mark is let pass, as RFC 8259 section 8.1 allows.
+    return fromUtf8(bytes).replace(/^\uFEFF/, '')
   } catch {
     throw new Fault('invalid_request', 'The body is not valid UTF-8.')
   }

@@ -69,6 +69,6 @@ describe('the box key', () => {
     const sealed = seal('hello', first.boxKey)
     expect(new TextDecoder().decode((await first.openBox(sealed)) ?? undefined)).toBe('"hello"')
     expect(await second.openBox(sealed)).toBeNull()
-    expect(succeed(['find', root, '-newer', paths.bootId, '-type', 'f']).trim()).toBe(paths.sshHostKey)
+    expect(succeed(['find', `${root}/run`, '-newer', paths.bootId, '-type', 'f']).trim()).toBe(paths.sshHostKey)
   })
 })
