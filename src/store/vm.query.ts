@@ -34,7 +34,7 @@ export function listVms(db: Db, hostId: string): Vm[] {
     .select()
     .from(vms)
     .where(and(eq(vms.hostId, hostId), ne(vms.state, 'gone')))
-    .orderBy(asc(vms.createdAtMs), asc(vms.id))
+    .orderBy(asc(vms.createdAtMs), sql`rowid`)
     .all()
 }
 

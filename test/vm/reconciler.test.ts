@@ -1,0 +1,221 @@
+// The engine's decisions with a driver that does what each test says: real SQLite, manual clock, no QEMU.
+
+import { expect, test } from 'bun:test'
+import { Fault } from '../../src/base/fault.ts'
+import { systemRandom } from '../../src/base/ids.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import type { Hello } from '../../src/contract/agent.ts'
+import { openStore } from '../../src/store/db.ts'
+import { listResources, recordResource, strikeResource } from '../../src/store/resource.query.ts'
+import { moveVm, vmById } from '../../src/store/vm.query.ts'
+import type { VmState } from '../../src/store/vm.table.ts'
+import type { Capacity } from '../../src/vm/admission.plan.ts'
+import type { LinkObservation, VmLink } from '../../src/vm/link.driver.ts'
+import { createReconciler } from '../../src/vm/reconciler.ts'
+import type { VmDriver } from '../../src/vm/vm.driver.ts'
+import { createManualClock } from '../support/clock.ts'
+
+const bootTimeoutMs = 30_000
+const roomy: Capacity = { memoryMib: 8192, vcpus: 16, addresses: 14, asids: null, bootingMax: 2 }
+const hello: Hello = { protocol: 1, version: '1', bootId: 'b', boxKey: 'k', sshHostKey: 'ssh-ed25519 A', claimId: null }
+
+function bench(
+  options: { capacity?: Capacity; capacityWaitMs?: number; hostRestarted?: boolean; driver?: Partial<VmDriver> } = {},
+) {
+  const store = openStore(':memory:')
+  const clock = createManualClock()
+  const alive = new Set<string>()
+  const seen = new Map<string, LinkObservation>()
+  const changed = new Map<string, () => void>()
+  const networks: string[] = []
+  const releases: string[] = []
+  const linkTo = (vmId: string): VmLink => ({
+    qmp: { command: async () => ({}) as never, close: () => {} },
+    channel: {
+      network: async (network: { address: string }) => networks.push(network.address),
+      close: () => {},
+    } as never,
+    observe: () => seen.get(vmId) ?? { closed: false, stopped: false, hello: null },
+    greet: () => {},
+    forget: () => {},
+    close: () => {},
+  })
+  const driver: VmDriver = {
+    build: async vm => {
+      recordResource(store.db, { vmId: vm.id, kind: 'qemu', name: `q-${vm.id}`, nowMs: clock.nowMs() })
+      alive.add(vm.id)
+    },
+    isAlive: vm => alive.has(vm.id),
+    attach: async (vm, onChange) => {
+      changed.set(vm.id, onChange)
+      return linkTo(vm.id)
+    },
+    powerDown: async () => {},
+    release: async (vm, { keepDirectory }) => {
+      releases.push(`${vm.id} ${keepDirectory}`)
+      alive.delete(vm.id)
+      for (const kind of ['qemu', 'address'] as const) strikeResource(store.db, { vmId: vm.id, kind })
+    },
+    ...options.driver,
+  }
+  const engine = createReconciler({
+    ...{
+      store,
+      driver,
+      clock,
+      random: systemRandom,
+      log: silentLogger,
+      capacity: options.capacity ?? roomy,
+      bootTimeoutMs,
+    },
+    ...{
+      pool: '10.88.0.0/28',
+      capacityWaitMs: options.capacityWaitMs ?? 0,
+      hostRestarted: options.hostRestarted ?? false,
+    },
+    guestNetwork: { gateway: '169.254.88.1', mtuBytes: 1500, resolvers: [] },
+  })
+  const define = (): string => {
+    const id = store.transact(tx => engine.define(tx, { image: 'instance', vcpus: 2, memoryMib: 2048 }))
+    engine.wake(id)
+    return id
+  }
+  const observe = async (id: string, observation: Partial<LinkObservation>) => {
+    seen.set(id, { closed: false, stopped: false, hello: null, ...observation })
+    changed.get(id)?.()
+    await clock.elapse(0)
+  }
+  const dismiss = async (id: string) => {
+    store.transact(tx => engine.dismiss(tx, id))
+    engine.wake(id)
+    await clock.elapse(0)
+  }
+  const state = (id: string): VmState | undefined => vmById(store.db, id)?.state
+  const failure = (id: string) => vmById(store.db, id)?.failureCode
+  return { store, clock, engine, define, observe, dismiss, state, failure, alive, networks, releases }
+}
+
+test('a VM goes from waiting to running, gets its address from the pool, and gives it back', async () => {
+  // Goal: the plain path, and that a gone VM holds nothing.
+  const { clock, define, observe, dismiss, state, networks, engine, store, alive } = bench()
+  const id = define()
+  expect(state(id)).toBe('waiting')
+  await clock.elapse(0)
+  expect(state(id)).toBe('booting')
+  expect(engine.view(id)?.guest).toBeNull()
+  await observe(id, { hello })
+  expect(state(id)).toBe('running')
+  expect(networks).toEqual(['10.88.0.1'])
+  expect(engine.view(id)?.guest).toEqual(hello)
+  await dismiss(id)
+  expect(state(id)).toBe('gone')
+  expect(engine.view(id)?.address).toBeNull()
+  expect(listResources(store.db, 'address')).toEqual([])
+  expect(alive.size).toBe(0)
+})
+
+test('no more VMs boot at a time than configured, and the next has its turn when one is up', async () => {
+  // Goal: waiting for a turn is no failure; turns are handed on by running, failing and going alike.
+  const { clock, define, observe, dismiss, state } = bench({ capacity: { ...roomy, bootingMax: 1 } })
+  const [first, second, third] = [define(), define(), define()]
+  await clock.elapse(10_000)
+  expect([first, second, third].map(state)).toEqual(['booting', 'waiting', 'waiting'])
+  await observe(first, { hello })
+  expect([first, second, third].map(state)).toEqual(['running', 'booting', 'waiting'])
+  await dismiss(second)
+  expect([first, second, third].map(state)).toEqual(['running', 'gone', 'booting'])
+})
+
+test('without room a VM fails at once, or after its wait, or gets room that comes free', async () => {
+  // Goal: capacity_exhausted exactly when the configured wait is over.
+  const capacity = { ...roomy, memoryMib: 2048 }
+  const strict = bench({ capacity })
+  strict.define()
+  const refused = strict.define()
+  await strict.clock.elapse(0)
+  expect([strict.state(refused), strict.failure(refused)]).toEqual(['failed', 'capacity_exhausted'])
+
+  const patient = bench({ capacity, capacityWaitMs: 60_000 })
+  const [holder, served] = [patient.define(), patient.define()]
+  await patient.clock.elapse(20_000)
+  await patient.observe(holder, { hello })
+  expect(patient.state(served)).toBe('waiting')
+  await patient.dismiss(holder)
+  expect(patient.state(served)).toBe('booting')
+  await patient.observe(served, { hello })
+  const late = patient.define()
+  await patient.clock.elapse(59_000)
+  expect(patient.state(late)).toBe('waiting')
+  await patient.clock.elapse(2_000)
+  expect([patient.state(late), patient.failure(late)]).toEqual(['failed', 'capacity_exhausted'])
+})
+
+test('each way of failing has its code, releases everything but the directory, and keeps nothing reserved', async () => {
+  // Goal: deadline, death, power-off and a refused start end alike, and a delete then finishes them.
+  const cases = [
+    { end: async (b: ReturnType<typeof bench>) => b.clock.elapse(bootTimeoutMs), code: 'boot_timeout' },
+    {
+      end: async (b: ReturnType<typeof bench>, id: string) => {
+        b.alive.delete(id)
+        await b.observe(id, { closed: true })
+      },
+      code: 'boot_failed',
+    },
+    { end: async (b: ReturnType<typeof bench>, id: string) => b.observe(id, { stopped: true }), code: 'boot_failed' },
+    {
+      end: async (b: ReturnType<typeof bench>, id: string) => {
+        await b.observe(id, { hello })
+        await b.observe(id, { hello, stopped: true })
+      },
+      code: 'agent_unreachable',
+    },
+  ]
+  for (const { end, code } of cases) {
+    const b = bench()
+    const id = b.define()
+    await b.clock.elapse(0)
+    await end(b, id)
+    expect([b.state(id), b.failure(id)]).toEqual(['failed', code])
+    expect(b.releases).toContain(`${id} true`)
+    expect(b.alive.size).toBe(0)
+    await b.dismiss(id)
+    expect(b.state(id)).toBe('gone')
+    expect(b.releases.at(-1)).toBe(`${id} false`)
+  }
+})
+
+test('after a reboot of the host, VMs that had booted are failed with host_restarted and new ones are not', async () => {
+  // Goal: the reboot is named as the cause for exactly those that it took.
+  const { store, clock, engine, define, state, failure } = bench({ hostRestarted: true })
+  const lost = store.transact(tx => engine.define(tx, { image: 'instance', vcpus: 1, memoryMib: 512 }))
+  moveVm(store.db, { id: lost, from: 'waiting', to: 'launching', nowMs: 0 })
+  moveVm(store.db, { id: lost, from: 'launching', to: 'booting', nowMs: 0 })
+  moveVm(store.db, { id: lost, from: 'booting', to: 'running', nowMs: 0 })
+  engine.start()
+  await clock.elapse(0)
+  expect([state(lost), failure(lost)]).toEqual(['failed', 'host_restarted'])
+  const fresh = define()
+  await clock.elapse(bootTimeoutMs + 1_000)
+  expect(failure(fresh)).toBe('boot_timeout')
+  await engine.stop()
+})
+
+test('a release that fails is tried again until it succeeds, and only then is the VM gone', async () => {
+  // Goal: nothing is struck off as gone that may still be there.
+  let broken = true
+  const b = bench({
+    driver: {
+      release: async () => {
+        if (broken) throw new Fault('host.command_failed', 'ip: no')
+      },
+    },
+  })
+  const id = b.define()
+  await b.clock.elapse(0)
+  await b.dismiss(id)
+  await b.clock.elapse(30_000)
+  expect(b.state(id)).toBe('stopping')
+  broken = false
+  await b.clock.elapse(11_000)
+  expect(b.state(id)).toBe('gone')
+})
