@@ -44,10 +44,20 @@ export async function layTree(options: RootTreeOptions): Promise<void> {
 // Tools of root's that Debian has in packages which would bring setuid programs or more.
 const busyboxNames = ['insmod', 'lsmod', 'modprobe', 'mount', 'poweroff', 'reboot', 'rmmod', 'umount'] as const
 
-/** One erofs image of the tree, uncompressed: reading it costs hashing alone, and a corrupt block is found by its own digest. */
+/** One erofs image of the tree. lz4 halves it, and boots no slower: half as many bytes are hashed by dm-verity. */
 export async function packTree(tree: string, inputsSha256: string, recipe: Recipe, target: string): Promise<void> {
   const uuid = uuidOf(inputsSha256)
-  const argv = ['mkfs.erofs', '--quiet', '-x-1', `-T${recipe.sourceDateEpoch}`, `-U${uuid}`, target, tree] as const
+  const argv = [
+    'mkfs.erofs',
+    '--quiet',
+    '-x-1',
+    '-zlz4hc,9',
+    '-C65536',
+    `-T${recipe.sourceDateEpoch}`,
+    `-U${uuid}`,
+    target,
+    tree,
+  ] as const
   await runTool(argv, { timeoutMs: 300_000, env: { SOURCE_DATE_EPOCH: String(recipe.sourceDateEpoch) } })
 }
 
