@@ -7,6 +7,7 @@ import { buildBaseTree } from './base-tree.ts'
 import { writeJson } from './checked-json.ts'
 import { sha256File } from './digest.ts'
 import { downloadPath, fetchPackages } from './downloads.ts'
+import { launchDigests, unpackFirmware } from './firmware.ts'
 import { type CacheDirs, lockCache, openCacheDirs, prune, publish, scratchDir, touch } from './image-cache.ts'
 import { ImageFault } from './image-fault.ts'
 import { buildInitrd } from './initrd.ts'
@@ -14,7 +15,7 @@ import { gatherInputs, type InputSets, inputsDigest, toolVersions } from './inpu
 import { moduleClosure, unpackKernel } from './kernel.ts'
 import { type Manifest, measureFiles, partNames } from './manifest.ts'
 import { machineMirrors } from './mirror.ts'
-import { kernelPackage, type PackagesLock, readPackagesLock } from './packages-lock.ts'
+import { type PackagesLock, packageOf, readPackagesLock } from './packages-lock.ts'
 import { type Recipe, type RecipePaths, readModuleList, readRecipe, recipePaths } from './recipe.ts'
 import { lockChanges, resolveLock } from './relock.ts'
 import { layTree, packTree } from './root-tree.ts'
@@ -106,7 +107,7 @@ async function assemble({ options, paths, recipe, lock, dirs, inputs, base, targ
   options.report('root: laying the tree')
   const agentLock = await readAgentLock(paths.agentLock)
   const agentTarball = await fetchAgent(dirs.downloads, agentLock)
-  const kernelEntry = kernelPackage(lock)
+  const kernelEntry = packageOf(lock, 'kernel')
   const kernel = await unpackKernel(downloadPath(dirs.downloads, kernelEntry.sha256), join(work.path, 'kernel'))
   const listed = await readModuleList(paths)
   const early = await moduleClosure(kernel, listed.initrd)
@@ -129,6 +130,14 @@ async function assemble({ options, paths, recipe, lock, dirs, inputs, base, targ
   await buildInitrd({ sourceDir, tree, modules: early, mtimeSeconds: recipe.sourceDateEpoch, target: part('initrd') })
   await writeFile(part('cmdline'), [...recipe.kernelArguments, ...verityArguments(verity)].join(' '))
 
+  const firmwareEntry = packageOf(lock, 'firmware')
+  await unpackFirmware(
+    downloadPath(dirs.downloads, firmwareEntry.sha256),
+    recipe.firmware.file,
+    work.path,
+    part('firmware'),
+  )
+
   const { rootHash, ...parameters } = verity
   const manifest: Manifest = {
     schemaVersion: 1,
@@ -143,7 +152,8 @@ async function assemble({ options, paths, recipe, lock, dirs, inputs, base, targ
     sourceDateEpoch: recipe.sourceDateEpoch,
     packagesLockSha256: await sha256File(paths.packagesLock),
     tools: inputs.tools,
-    launchDigests: {},
+    firmwareVersion: firmwareEntry.version,
+    launchDigests: await launchDigests(recipe, part),
   }
   await writeJson(join(image, 'manifest.json'), manifest)
   await publish(image, target)

@@ -37,6 +37,8 @@ export async function gatherInputs(paths: RecipePaths, guest: string, tools: Too
   const image: Record<string, string> = {
     ...base,
     ...scripts,
+    // Launch digests in the manifest are of its making.
+    ...(await sha256Tree(join(paths.repo, 'src', 'attest'), paths.repo)),
     ...(await sha256Tree(paths.recipeDir, paths.repo)),
     ...(await sha256Tree(paths.commonDir, paths.repo)),
     guest: await sha256File(guest),

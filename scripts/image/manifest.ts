@@ -18,10 +18,14 @@ const ImageFile = Type.Object(
   closed,
 )
 
-/** The parts of an image, in the order in which a machine takes them. */
-export const imageParts = ['kernel', 'initrd', 'cmdline', 'root'] as const
-
-export const partNames = { kernel: 'kernel', initrd: 'initrd', cmdline: 'cmdline', root: 'root.img' } as const
+/** The parts of an image and their names, in the order in which a machine takes them. */
+export const partNames = {
+  firmware: 'firmware.fd',
+  kernel: 'kernel',
+  initrd: 'initrd',
+  cmdline: 'cmdline',
+  root: 'root.img',
+} as const
 
 export const Manifest = Type.Object(
   {
@@ -40,14 +44,18 @@ export const Manifest = Type.Object(
       },
       closed,
     ),
-    files: Type.Object({ root: ImageFile, kernel: ImageFile, initrd: ImageFile, cmdline: ImageFile }, closed),
+    files: Type.Object(
+      { firmware: ImageFile, root: ImageFile, kernel: ImageFile, initrd: ImageFile, cmdline: ImageFile },
+      closed,
+    ),
     agent: Type.Object({ name: Type.String(), version: Type.String() }, closed),
     guestSha256: Sha256,
     kernelVersion: Type.String(),
     sourceDateEpoch: Type.Integer(),
     packagesLockSha256: Sha256,
     tools: Type.Record(Type.String(), Type.String()),
-    /** Launch digests per platform profile, vCPU type and count, as far as they have been computed. */
+    firmwareVersion: Type.String(),
+    /** Launch digests on SEV-SNP, hexadecimal, by `<profile>/<vehicle>/<vCPU type>/<vCPUs>`. */
     launchDigests: Type.Record(Type.String(), Type.String()),
   },
   closed,
@@ -61,6 +69,7 @@ export async function measureFiles(dir: string): Promise<Manifest['files']> {
     return { path: partNames[part], sha256: await sha256File(path), sizeBytes: (await stat(path)).size }
   }
   return {
+    firmware: await measure('firmware'),
     root: await measure('root'),
     kernel: await measure('kernel'),
     initrd: await measure('initrd'),

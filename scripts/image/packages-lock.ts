@@ -10,8 +10,8 @@ export const LockedPackage = Type.Object(
   {
     name: Type.String({ pattern: '^[a-z0-9][a-z0-9+.-]+$' }),
     version: Type.String({ pattern: '^[A-Za-z0-9.+:~-]+$', maxLength: 128 }),
-    /** `root` is installed; of the `kernel` package only the kernel and the listed modules are taken. */
-    role: Type.Union([Type.Literal('root'), Type.Literal('kernel')]),
+    /** `root` is installed; of `kernel` only the kernel and the listed modules are taken, of `firmware` the one file that the recipe names. */
+    role: Type.Union([Type.Literal('root'), Type.Literal('kernel'), Type.Literal('firmware')]),
     archive: Type.Union([Type.Literal('debian'), Type.Literal('debian-security')]),
     /** Path below the archive's root. */
     file: Type.String({ pattern: '^pool/[A-Za-z0-9/.+~_%-]+\\.deb$', maxLength: 512 }),
@@ -33,7 +33,7 @@ export const PackagesLock = Type.Object(
 )
 export type PackagesLock = Static<typeof PackagesLock>
 
-/** Throws recipe_invalid: not of the schema, unsorted, a name twice, or not exactly one kernel. */
+/** Throws recipe_invalid: not of the schema, unsorted, a name twice, or not exactly one kernel and one firmware. */
 export async function readPackagesLock(path: string): Promise<PackagesLock> {
   const lock = await readChecked(PackagesLock, path)
   const wrong = lockProblem(lock)
@@ -47,12 +47,15 @@ export function lockProblem(lock: PackagesLock): string | null {
   if (new Set(names).size !== names.length) return 'a package is listed twice'
   if (names.some((name, index) => index > 0 && name < (names[index - 1] ?? ''))) return 'packages are not sorted'
   if (lock.packages.some(entry => entry.file.includes('..'))) return 'a file leaves the archive'
-  if (lock.packages.filter(entry => entry.role === 'kernel').length !== 1) return 'there must be exactly one kernel'
+  for (const role of ['kernel', 'firmware'] as const) {
+    if (lock.packages.filter(entry => entry.role === role).length !== 1) return `there must be exactly one ${role}`
+  }
   return null
 }
 
-export function kernelPackage(lock: PackagesLock): LockedPackage {
-  const kernel = lock.packages.find(entry => entry.role === 'kernel')
-  if (kernel === undefined) throw new ImageFault('recipe_invalid', 'the lock has no kernel')
-  return kernel
+/** The one package of a role. */
+export function packageOf(lock: PackagesLock, role: 'kernel' | 'firmware'): LockedPackage {
+  const found = lock.packages.find(entry => entry.role === role)
+  if (found === undefined) throw new ImageFault('recipe_invalid', `the lock has no ${role}`)
+  return found
 }

@@ -20,6 +20,23 @@ export const Recipe = Type.Object(
     packages: Type.Array(PackageName, { minItems: 1, maxItems: 256 }),
     /** Metapackage that names the kernel; used by --relock only. */
     kernelMetapackage: PackageName,
+    /** Firmware that checks kernel hashes: package, the suite that has it, and the file in it. Package and suite are used by --relock only. */
+    firmware: Type.Object(
+      {
+        package: PackageName,
+        suite: Type.String({ pattern: '^[a-z]+$' }),
+        file: Type.String({ pattern: '^usr/[A-Za-z0-9/._-]+$' }),
+      },
+      closed,
+    ),
+    /** vCPU types and counts whose launch digests the manifest gives. */
+    launch: Type.Object(
+      {
+        vcpuTypes: Type.Array(Type.String(), { minItems: 1, maxItems: 16 }),
+        vcpus: Type.Array(Type.Integer({ minimum: 1, maximum: 255 }), { minItems: 1, maxItems: 16 }),
+      },
+      closed,
+    ),
     /** Kernel command line before the verity parameters. */
     kernelArguments: Type.Array(Type.String({ pattern: '^[!-~]+$' }), { maxItems: 64 }),
     /** Path globs, relative to the root, that are left out. */

@@ -12,7 +12,7 @@ const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg'
 
 /** Resolves the recipe's packages against its suite as the mirror has it now. `workDir` must be empty. */
 export async function resolveLock(recipe: Recipe, mirrors: Mirrors, workDir: string): Promise<PackagesLock> {
-  const apt = await privateApt(recipe, mirrors, workDir)
+  const apt = await privateApt(recipe, suiteSources(recipe.suite, mirrors), join(workDir, 'root'))
   await apt('apt-get', ['update'])
   // mmdebstrap brings what is essential; apt counts itself as such, but nothing in a guest installs packages.
   const essential = '?and(?essential,?not(?exact-name(apt)))'
@@ -33,8 +33,29 @@ export async function resolveLock(recipe: Recipe, mirrors: Mirrors, workDir: str
     shown.split(/\n\n+/).map(text => [`${field(text, 'Package')}=${field(text, 'Version')}`, text]),
   )
   const packages = entries.map(entry => describe(entry, paragraphs.get(`${entry.name}=${entry.version}`) ?? ''))
+  packages.push(await resolveFirmware(recipe, mirrors, join(workDir, 'firmware')))
   packages.sort((a, b) => (a.name < b.name ? -1 : 1))
   return { schemaVersion: 1, suite: recipe.suite, architecture: recipe.architecture, packages }
+}
+
+/** Out of a suite of its own, so that nothing else is taken from there. */
+async function resolveFirmware(recipe: Recipe, mirrors: Mirrors, workDir: string): Promise<LockedPackage> {
+  const { package: name, suite } = recipe.firmware
+  // Testing's index on a mirror may be past its time; what is taken is pinned by digest from here on.
+  const apt = await privateApt(recipe, [source(mirrors.debian, suite, 'check-valid-until=no')], workDir)
+  await apt('apt-get', ['update'])
+  const shown = await apt('apt-cache', ['show', '--no-all-versions', name])
+  return describe({ name, version: field(shown, 'Version'), role: 'firmware' }, shown)
+}
+
+function suiteSources(suite: string, mirrors: Mirrors): string[] {
+  const { debian, 'debian-security': security } = mirrors
+  return [source(debian, suite), source(debian, `${suite}-updates`), source(security, `${suite}-security`)]
+}
+
+function source(mirror: string | null, suite: string, option = ''): string {
+  if (mirror === null) throw new ImageFault('mirror_unknown', 'no apt source has Debian')
+  return `deb [signed-by=${keyring}${option && ` ${option}`}] ${mirror} ${suite} main`
 }
 
 /** Lines that say what a new lock changes, for people. */
@@ -49,17 +70,10 @@ export function lockChanges(before: PackagesLock | null, after: PackagesLock): s
 
 type Apt = (command: 'apt-get' | 'apt-cache', args: readonly string[]) => Promise<string>
 
-async function privateApt(recipe: Recipe, mirrors: Mirrors, workDir: string): Promise<Apt> {
-  const { debian, 'debian-security': security } = mirrors
-  if (debian === null || security === null) throw new ImageFault('mirror_unknown', 'no apt source has Debian')
-  const lines = [
-    `deb [signed-by=${keyring}] ${debian} ${recipe.suite} main`,
-    `deb [signed-by=${keyring}] ${debian} ${recipe.suite}-updates main`,
-    `deb [signed-by=${keyring}] ${security} ${recipe.suite}-security main`,
-  ]
+async function privateApt(recipe: Recipe, sources: readonly string[], workDir: string): Promise<Apt> {
   await mkdir(join(workDir, 'lists', 'partial'), { recursive: true })
   await mkdir(join(workDir, 'cache', 'archives', 'partial'), { recursive: true })
-  await writeFile(join(workDir, 'sources.list'), `${lines.join('\n')}\n`)
+  await writeFile(join(workDir, 'sources.list'), `${sources.join('\n')}\n`)
   await writeFile(join(workDir, 'status'), '')
   const settings = {
     'Dir::Etc::sourcelist': join(workDir, 'sources.list'),

@@ -9,7 +9,7 @@ import { run } from '../host/process.ts'
 import type { LoadedConfig } from '../server/config.ts'
 import { loadImage } from '../vm/image.driver.ts'
 import type { AdminClient } from './client.ts'
-import type { HostFacts, Outcome } from './doctor.plan.ts'
+import { firmwareFile, type HostFacts, type Outcome } from './doctor.plan.ts'
 
 const commandTimeoutMs = 10_000
 const outputBytesMax = 262_144
@@ -54,7 +54,7 @@ export async function lookAtHost(deps: {
       const { manifest } = loadImage(vm.image_dir)
       return `${vm.image_dir}: ${manifest.name}, kernel ${manifest.kernelVersion}, root hash ${manifest.rootHash.slice(0, 16)}…`
     }),
-    firmwarePresent: existsSync(vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware),
+    firmwarePresent: existsSync(firmwareFile(vm)),
     stateDir,
     stateDirFreeBytes: existsSync(stateDir) ? diskSpace(stateDir).freeBytes : null,
     stateDirWritable: isWritable(stateDir),

@@ -125,9 +125,14 @@ export function parseQemuVersion(text: string): readonly [major: number, minor: 
   return match === null ? null : [Number(match[1]), Number(match[2])]
 }
 
+/** What snp boots through: the configured file, or the image's own firmware. */
+export function firmwareFile(vm: HostFacts['config']['vm']): string {
+  return vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware || `${vm.image_dir}/firmware.fd`
+}
+
 function firmwareCheck({ config, firmwarePresent }: HostFacts, platform: Platform): Check {
   if (platform !== 'snp') return notChecked('firmware', 'only snp boots through firmware')
-  const file = config.vm.snp_boot === 'igvm' ? config.vm.igvm : config.vm.firmware
+  const file = firmwareFile(config.vm)
   return firmwarePresent
     ? pass('firmware', file)
     : fail('firmware', `${file} is absent`, 'install the firmware, or correct vm.firmware or vm.igvm')

@@ -124,7 +124,7 @@ export const VmConfig = Type.Object(
       default: 'bios',
       description: 'snp: firmware with kernel-hashes, or an IGVM file (QEMU 10.1 or later built with it).',
     }),
-    firmware: Path('/usr/share/ovmf/OVMF.amdsev.fd', 'snp, bios: firmware that checks kernel hashes.'),
+    firmware: Path('', 'snp, bios: firmware that checks kernel hashes; "" for the one of the image.'),
     igvm: Path('', 'snp, igvm: the IGVM file.'),
     boot_timeout_ms: Count(180_000, 1000, 3_600_000, 'From start of QEMU to the agent being there.'),
     claim_timeout_ms: Count(60_000, 1000, 600_000, 'Answer to one claim.'),

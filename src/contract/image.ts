@@ -15,7 +15,13 @@ export const ImageManifest = Type.Object({
   name: Type.String({ pattern: '^[a-z][a-z0-9-]{0,31}$' }),
   inputsSha256: Sha256,
   rootHash: Type.String({ pattern: '^[0-9a-f]{64}$', description: 'dm-verity root hash, SHA-256.' }),
-  files: Type.Object({ root: ImageFile, kernel: ImageFile, initrd: ImageFile, cmdline: ImageFile }),
+  files: Type.Object({
+    firmware: ImageFile,
+    root: ImageFile,
+    kernel: ImageFile,
+    initrd: ImageFile,
+    cmdline: ImageFile,
+  }),
   agent: Type.Object({ name: Type.String(), version: Type.String() }),
   kernelVersion: Type.String(),
 })

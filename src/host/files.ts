@@ -14,6 +14,8 @@ import {
   renameSync,
   rmSync,
   statfsSync,
+  statSync,
+  truncateSync,
   unlinkSync,
   writeSync,
 } from 'node:fs'
@@ -137,5 +139,15 @@ export function removeFile(path: string): void {
     unlinkSync(path)
   } catch (error) {
     if (Reflect.get(Object(error), 'code') !== 'ENOENT') throw wrapFault(error, `remove ${path}`)
+  }
+}
+
+/** Empties a file that has grown above `bytesMax`; none there is fine. Fault internal. */
+export function truncateAbove(path: string, bytesMax: number): void {
+  try {
+    const size = statSync(path, { throwIfNoEntry: false })?.size ?? 0
+    if (size > bytesMax) truncateSync(path, 0)
+  } catch (error) {
+    throw wrapFault(error, `truncate ${path}`)
   }
 }

@@ -6,10 +6,12 @@ import { existsSync, readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { join } from 'node:path'
 import type { Extension, X509Certificate } from '@peculiar/x509'
+import { loadX509 } from '../attest/x509-runtime.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import { ensureDir, writeFileAtomic } from '../host/files.ts'
-import { x509 } from './authority-x509.ts'
+
+const x509 = await loadX509()
 
 const dayMs = 86_400_000
 const authorityYears = 10

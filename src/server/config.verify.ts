@@ -75,11 +75,6 @@ const CHECKS: readonly Check[] = [
       field: 'vm.snp_boot',
       message: '"igvm" needs igvm, the path of the IGVM file',
     }),
-  ({ vm }) =>
-    when(vm.snp_boot === 'bios' && vm.firmware === '', {
-      field: 'vm.snp_boot',
-      message: '"bios" needs firmware, the path of a firmware that checks kernel hashes',
-    }),
   ({ vm, capacity }) =>
     when(capacity.memory_mib !== 0 && capacity.memory_mib < vm.memory_mib, {
       field: 'capacity.memory_mib',

@@ -31,6 +31,7 @@ export function loadImage(directory: string): Image {
   return {
     manifest,
     cmdline,
+    firmware: `${directory}/${manifest.files.firmware.path}`,
     root: `${directory}/${manifest.files.root.path}`,
     kernel: `${directory}/${manifest.files.kernel.path}`,
     initrd: `${directory}/${manifest.files.initrd.path}`,

@@ -1,11 +1,11 @@
 // How QEMU is to run on this host, from detection and configuration. Effects: reads /proc, /dev, the firmware file.
 
 import { readFileSync } from 'node:fs'
+import { hasKernelHashTable } from '../attest/ovmf.codec.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { Config, Platform } from '../contract/config.ts'
 import { detectPlatform, hostCapacity, snpFacts } from '../host/platform.ts'
 import type { Capacity } from './admission.plan.ts'
-import { hasKernelHashTable } from './firmware.codec.ts'
 import { poolSize } from './launch.plan.ts'
 import type { QemuPlatform, SnpBoot } from './qemu.plan.ts'
 
@@ -43,6 +43,7 @@ export function qemuPlatform(platform: Platform, vm: Config['vm']): QemuPlatform
 
 function snpBoot(vm: Config['vm']): SnpBoot {
   if (vm.snp_boot === 'igvm') return { kind: 'igvm', file: vm.igvm }
+  if (vm.firmware === '') return { kind: 'bios', firmware: null }
   let firmware: Uint8Array
   try {
     firmware = readFileSync(vm.firmware)

@@ -5,6 +5,8 @@ import { unreachable } from '../base/assert.ts'
 import type { VmPaths } from './launch.plan.ts'
 
 export type QemuImage = {
+  /** Firmware that checks kernel hashes; used on snp. */
+  readonly firmware: string
   readonly root: string
   readonly kernel: string
   readonly initrd: string
@@ -19,8 +21,8 @@ export type QemuPlatform =
   | { readonly kind: 'snp'; readonly boot: SnpBoot; readonly launch: SnpLaunch }
 
 export type SnpBoot =
-  | { readonly kind: 'bios'; readonly firmware: string }
-  | { readonly kind: 'igvm'; readonly file: string }
+  /** The image's own firmware unless another is named. */
+  { readonly kind: 'bios'; readonly firmware: string | null } | { readonly kind: 'igvm'; readonly file: string }
 
 export type SnpLaunch = {
   readonly cpuModel: string
@@ -142,7 +144,7 @@ function snpArgs(plan: QemuPlan, boot: SnpBoot, launch: SnpLaunch): string[] {
     ...['-object', `memory-backend-memfd,id=ram0,size=${plan.memoryMib}M,share=true,prealloc=false`],
     ...['-object', sev],
     ...(boot.kind === 'bios'
-      ? ['-bios', boot.firmware, ...directBoot(plan.image)]
+      ? ['-bios', boot.firmware ?? plan.image.firmware, ...directBoot(plan.image)]
       : ['-object', `igvm-cfg,id=igvm0,file=${escaped(boot.file)}`, ...directBoot(plan.image)]),
   ]
 }

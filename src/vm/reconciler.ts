@@ -208,6 +208,7 @@ export function createReconciler(deps: ReconcilerDeps): Reconciler {
   }
 
   const watch = async (vm: Vm, entry: Entry): Promise<VmEvent | null> => {
+    driver.trim(vm)
     const link = await linked(vm, entry)
     if (typeof link === 'string') return link
     const { stopped, hello } = link.observe()

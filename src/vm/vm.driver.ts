@@ -8,7 +8,7 @@ import type { Clock } from '../base/clock.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
-import { ensureDir, type Owner, removeFile, removeTree } from '../host/files.ts'
+import { ensureDir, type Owner, removeFile, removeTree, truncateAbove } from '../host/files.ts'
 import { findByUuid, isAlive, type ProcessIdentity, signalProcess, spawnDetached, waitGone } from '../host/process.ts'
 import { qmpTimeoutMs } from '../host/qmp.ts'
 import { configureTap, openTap, removeTap } from '../host/tap.ts'
@@ -47,6 +47,8 @@ export type VmDriver = {
   readonly isAlive: (vm: Vm) => boolean
   /** Faults: qmp.*, channel.*. */
   readonly attach: (vm: Vm, onChange: () => void) => Promise<VmLink>
+  /** Bounds what QEMU has written to its log since the last time. Never throws. */
+  readonly trim: (vm: Vm) => void
   /** Asks guest and QEMU to end; returns when they have, or when the grace period is over. Never throws. */
   readonly powerDown: (vm: Vm, link: VmLink | null) => Promise<void>
   /** Undoes the ledger, newest first. `keepDirectory` leaves the directory with the console's text for the operator. Faults: host.*. */
@@ -172,6 +174,13 @@ export function createVmDriver(deps: VmDriverDeps): VmDriver {
         waiting.abort()
       }
     },
+    trim: vm => {
+      try {
+        truncateAbove(vmPaths(deps.stateDir, vm.id).qemuLog, qemuLogBytesMax)
+      } catch (error) {
+        deps.log.warn('the log of QEMU could not be bounded', { vm: vm.id, error })
+      }
+    },
     powerDown: async (vm, link) => {
       const identity = processOf(vm)
       if (link === null || identity === null || !isAlive(identity)) return
@@ -204,6 +213,8 @@ export function createVmDriver(deps: VmDriverDeps): VmDriver {
   }
 }
 
+/** A guest can make QEMU complain as often as it likes. QEMU appends, so an emptied file stays small. */
+const qemuLogBytesMax = 1_048_576
 const stopPollMs = 20
 const alivePollMs = 50
 

@@ -44,7 +44,7 @@ inOwnNetns(
         writeFileSync(join(broken, 'kernel'), Buffer.alloc(4096, 1))
         manifest.files.kernel.sizeBytes = 4096
         writeFileSync(join(broken, 'manifest.json'), JSON.stringify(manifest))
-        for (const file of ['initrd', 'cmdline']) cpSync(join(sound, file), join(broken, file))
+        for (const file of ['firmware.fd', 'initrd', 'cmdline']) cpSync(join(sound, file), join(broken, file))
         symlinkSync(join(sound, 'root.img'), join(broken, 'root.img'))
         Bun.spawnSync(['chmod', '-R', 'go+rX', broken])
         await using appliance = await createAppliance('', 'vm', broken)

@@ -13,7 +13,15 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { diskSpace, ensureDir, lockFile, removeFile, removeTree, writeFileAtomic } from '../../src/host/files.ts'
+import {
+  diskSpace,
+  ensureDir,
+  lockFile,
+  removeFile,
+  removeTree,
+  truncateAbove,
+  writeFileAtomic,
+} from '../../src/host/files.ts'
 import { checkSocketPath, socketPathBytesMax } from '../../src/host/socket-path.ts'
 
 setDefaultTimeout(20_000)
@@ -111,4 +119,15 @@ test('goal: a socket path over the limit of sun_path is a Fault that says the li
   expect(() => checkSocketPath(`${path}x`)).toThrow('108 bytes, the limit is 107')
   expect(() => checkSocketPath(`/${'é'.repeat(54)}`)).toThrow('109 bytes')
   for (const wrong of ['relative', '/a\0b']) expect(() => checkSocketPath(wrong)).toThrow('not absolute')
+})
+
+test('goal: what others append to cannot fill the disk: emptied above its bound, left alone below it, and absent is fine', () => {
+  const path = join(dir, 'log')
+  truncateAbove(path, 4)
+  writeFileSync(path, '1234')
+  truncateAbove(path, 4)
+  expect(readFileSync(path, 'utf8')).toBe('1234')
+  writeFileSync(path, '12345')
+  truncateAbove(path, 4)
+  expect(readFileSync(path, 'utf8')).toBe('')
 })

@@ -16,14 +16,16 @@ test('every file, the guest and every tool count', async () => {
   const copy = await mkdtemp(join(tmpdir(), 'guest-image-inputs-'))
   try {
     await cp(join(repo, 'guest-image'), join(copy, 'guest-image'), { recursive: true })
-    await cp(join(repo, 'scripts', 'image'), join(copy, 'scripts', 'image'), { recursive: true })
+    for (const sources of [join('scripts', 'image'), join('src', 'attest')]) {
+      await cp(join(repo, sources), join(copy, sources), { recursive: true })
+    }
     const guest = join(copy, 'guest')
     await writeFile(guest, 'guest')
     const paths = recipePaths(copy, 'instance')
     const digest = async (versions = tools) => inputsDigest((await gatherInputs(paths, guest, versions)).image)
     const seen = new Set([await digest()])
 
-    const counted = [paths.recipeDir, paths.commonDir, join(copy, 'scripts', 'image')]
+    const counted = [paths.recipeDir, paths.commonDir, join(copy, 'scripts', 'image'), join(copy, 'src', 'attest')]
     const files = (await Promise.all(counted.map(filesBelow))).flat()
     for (const file of [...files, guest]) {
       await appendFile(file, ' ')
@@ -44,7 +46,6 @@ test('every file, the guest and every tool count', async () => {
   }
 })
 
-// Goal: a new guest executable does not cost a new Debian tree.
 // Goal: a new guest executable does not lay the Debian tree again; a new lock does.
 test('the Debian part hangs on the lock, not on the guest', async () => {
   const paths = recipePaths(repo, 'instance')

@@ -5,10 +5,10 @@ import { readAgentLock } from '../../scripts/image/agent-lock.ts'
 import { ImageFault } from '../../scripts/image/image-fault.ts'
 import { mirrorsOf, packageAddresses } from '../../scripts/image/mirror.ts'
 import {
-  kernelPackage,
   type LockedPackage,
   lockProblem,
   type PackagesLock,
+  packageOf,
   readPackagesLock,
 } from '../../scripts/image/packages-lock.ts'
 import { readModuleList, readRecipe, recipeNames, recipePaths } from '../../scripts/image/recipe.ts'
@@ -27,6 +27,7 @@ const entry = (name: string, fields: Partial<LockedPackage> = {}): LockedPackage
   ...fields,
 })
 const kernel = entry('linux-image-1', { role: 'kernel', archive: 'debian-security' })
+const firmware = entry('ovmf-1', { role: 'firmware' })
 const lockOf = (...packages: LockedPackage[]): PackagesLock => ({
   schemaVersion: 1,
   suite: 'trixie',
@@ -50,10 +51,11 @@ for (const name of await recipeNames(repo)) {
 
     // Goal: the closure is complete and brings neither systemd nor a way to become root.
     test('the lock holds every package that the recipe names, one kernel and no other init', async () => {
-      const lock = await readPackagesLock(paths.packagesLock)
+      const [recipe, lock] = [await readRecipe(paths), await readPackagesLock(paths.packagesLock)]
       const names = new Set(lock.packages.map(locked => locked.name))
-      for (const wanted of (await readRecipe(paths)).packages) expect(names).toContain(wanted)
-      expect(kernelPackage(lock).name).toStartWith('linux-image-')
+      for (const wanted of recipe.packages) expect(names).toContain(wanted)
+      expect(packageOf(lock, 'kernel').name).toStartWith('linux-image-')
+      expect(packageOf(lock, 'firmware').name).toBe(recipe.firmware.package)
       for (const unwanted of ['systemd', 'systemd-sysv', 'udev', 'sudo', 'apt']) expect(names).not.toContain(unwanted)
     })
 
@@ -68,7 +70,8 @@ for (const name of await recipeNames(repo)) {
 
 // Goal: a damaged lock stops the build instead of changing the image.
 test('locks that cannot be meant are refused', () => {
-  expect(lockProblem(lockOf(entry('bash'), kernel))).toBeNull()
+  expect(lockProblem(lockOf(entry('bash'), kernel, firmware))).toBeNull()
+  expect(lockProblem(lockOf(entry('bash'), kernel))).toBe('there must be exactly one firmware')
   expect(lockProblem(lockOf(entry('bash'), entry('bash'), kernel))).toBe('a package is listed twice')
   expect(lockProblem(lockOf(kernel, entry('bash')))).toBe('packages are not sorted')
   expect(lockProblem(lockOf(entry('a'), entry('bash')))).toBe('there must be exactly one kernel')

@@ -15,7 +15,7 @@ const launch = {
 const PLATFORMS = {
   tcg: { kind: 'tcg' },
   kvm: { kind: 'kvm' },
-  'snp-bios': { kind: 'snp', boot: { kind: 'bios', firmware: '/usr/share/ovmf/OVMF.amdsev.fd' }, launch },
+  'snp-bios': { kind: 'snp', boot: { kind: 'bios', firmware: null }, launch },
   'snp-igvm': { kind: 'snp', boot: { kind: 'igvm', file: '/srv/image/instance.igvm' }, launch },
   'snp-id-block': {
     kind: 'snp',
@@ -33,6 +33,7 @@ const planFor = (platform: QemuPlatform): QemuPlan => ({
   tapFd: 3,
   paths: vmPaths('/var/lib/strongroom', vmId),
   image: {
+    firmware: '/srv/image/firmware.fd',
     root: '/srv/image/root.img',
     kernel: '/srv/image/kernel',
     initrd: '/srv/image/initrd',

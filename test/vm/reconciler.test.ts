@@ -50,6 +50,7 @@ function bench(
       changed.set(vm.id, onChange)
       return linkTo(vm.id)
     },
+    trim: () => {},
     powerDown: async () => {},
     release: async (vm, { keepDirectory }) => {
       releases.push(`${vm.id} ${keepDirectory}`)

@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
-import { hasKernelHashTable } from '../../src/vm/firmware.codec.ts'
+import { hasKernelHashTable } from '../../src/attest/ovmf.codec.ts'
 
 const vector = (name: string) => new Uint8Array(readFileSync(`${import.meta.dir}/../vectors/ovmf/${name}`))
 

@@ -1,0 +1,53 @@
+#!/usr/bin/env bun
+// Bundles the attestation library for browsers: dist/strongroom-verify.js, one ES module without imports.
+// Usage: bun scripts/build-verifier.ts [--out DIR]
+
+import { mkdirSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { parseArgs } from 'node:util'
+
+const repo = resolve(import.meta.dir, '..')
+
+export const verifierEntry = join(repo, 'src/attest/index.ts')
+export const verifierName = 'strongroom-verify.js'
+
+export type BrowserBundle = {
+  readonly text: string
+  /** Path of every source file from the repository, with what it adds to the bundle in bytes. */
+  readonly inputs: ReadonlyMap<string, number>
+}
+
+/** One minified ES module. Throws when it would not be one file. */
+export async function browserBundle(entry: string): Promise<BrowserBundle> {
+  const { outputs, metafile } = await Bun.build({
+    entrypoints: [entry],
+    root: repo,
+    target: 'browser',
+    format: 'esm',
+    minify: true,
+    metafile: true,
+  })
+  const [output, ...more] = outputs
+  const [described] = Object.values(metafile?.outputs ?? {})
+  if (output === undefined || described === undefined || more.length > 0) throw new Error(`${entry}: not one bundle`)
+  const inputs = Object.entries(described.inputs).map(([path, { bytesInOutput }]) => [path, bytesInOutput] as const)
+  return { text: await output.text(), inputs: new Map(inputs) }
+}
+
+/** What a browser loads, in bytes. */
+export function gzipBytes(text: string): number {
+  return Bun.gzipSync(Buffer.from(text), { level: 9 }).length
+}
+
+async function main(): Promise<void> {
+  const { values } = parseArgs({ options: { out: { type: 'string' } } })
+  const outDir = resolve(values.out ?? join(repo, 'dist'))
+  const { text } = await browserBundle(verifierEntry)
+  mkdirSync(outDir, { recursive: true })
+  const path = join(outDir, verifierName)
+  await Bun.write(path, text)
+  const sha256 = new Bun.CryptoHasher('sha256').update(text).digest('hex')
+  process.stdout.write(`${path}  ${text.length} bytes  gzip ${gzipBytes(text)} bytes  sha256 ${sha256}\n`)
+}
+
+if (import.meta.main) await main()

@@ -1,0 +1,58 @@
+// Issues receipts inside a VM. Pure: evidence, time and randomness come from the caller.
+
+import { equalConstantTime } from '../base/bytes.ts'
+import { keysDigest } from './hybrid.codec.ts'
+import { type HybridKeys, type Random, signHybrid, statementContext } from './hybrid.ts'
+import { wellFormed } from './malformed.ts'
+import { encodeReceipt, type Platform, type Receipt, type ReceiptEvidence } from './receipt.codec.ts'
+import { decodeReport } from './snp-report.codec.ts'
+import {
+  encodeStatement,
+  reportDataOf,
+  STATEMENT_FIELDS,
+  type Statement,
+  type StatementKind,
+  type StatementOf,
+  statementFormat,
+} from './statement.codec.ts'
+
+/** Fields that issuing fills in. */
+type Settled = 'format' | 'scope' | 'issuedAt' | 'keysDigest'
+
+/** What the caller states. `image.measurement` and `operatorKey` are those of the VM's own report. */
+export type StatementFields = { [Kind in StatementKind]: Omit<StatementOf<Kind>, Settled> }[StatementKind]
+
+/** A fresh report over these 64 bytes, and what proves it. */
+export type EvidenceSource = (reportData: Uint8Array) => Promise<ReceiptEvidence>
+
+/**
+ * Throws Malformed when a field is not what its table says, or when the source's report is not over this statement
+ * or not of this VM: such a receipt would verify nowhere. Passes on what the source throws.
+ */
+export async function issueReceipt(issue: {
+  readonly fields: StatementFields
+  readonly keys: HybridKeys
+  readonly evidenceSource: EvidenceSource
+  readonly platform: Platform
+  readonly nowMs: number
+  readonly random: Random
+}): Promise<Receipt> {
+  const { fields, keys } = issue
+  const filled = {
+    ...fields,
+    format: statementFormat,
+    scope: STATEMENT_FIELDS[fields.kind].scope.text,
+    issuedAt: issue.nowMs,
+    keysDigest: keysDigest(keys.publicKeys),
+  }
+  // The union's members differ in the pairing of kind and scope, which the line above keeps.
+  const statement = encodeStatement(filled as Statement)
+  const reportData = reportDataOf(statement)
+  const evidence = await issue.evidenceSource(reportData)
+  const report = decodeReport(evidence.report)
+  wellFormed(equalConstantTime(report.reportData, reportData), 'evidence source: a report over other data')
+  wellFormed(equalConstantTime(report.measurement, fields.image.measurement), 'evidence source: another measurement')
+  wellFormed(equalConstantTime(report.idKeyDigest, fields.operatorKey), 'evidence source: another operator key')
+  const signatures = signHybrid(keys.secretKeys, statement, { context: statementContext, random: issue.random })
+  return encodeReceipt({ platform: issue.platform, statement, keys: keys.publicKeys, signatures, evidence })
+}

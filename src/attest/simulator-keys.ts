@@ -1,0 +1,57 @@
+// Keys of the simulated platform: how callers have to make them, and how they keep them. Pure: no key is made here.
+//
+// AMD's authorities have RSA keys of 4096 bits. Making one takes seconds, so the appliance makes its own once and keeps them;
+// tests use 2048 bits, which the verifier accepts as well. What certificates say does not depend on it.
+
+/** For WebCrypto: `subtle`'s key maker, extractable, for ['sign', 'verify']. */
+export const SIMULATED_AUTHORITY_ALGORITHM = {
+  name: 'RSA-PSS',
+  hash: 'SHA-384',
+  modulusLength: 4096,
+  publicExponent: new Uint8Array([1, 0, 1]),
+} as const
+
+export const SIMULATED_VEK_ALGORITHM = { name: 'ECDSA', namedCurve: 'P-384' } as const
+
+/** Who signs: three authorities, and a key each for VCEK and VLEK. */
+export const SIMULATED_KEY_NAMES = ['ark', 'ask', 'asvk', 'vcek', 'vlek'] as const
+
+export type SimulatedKeyName = (typeof SIMULATED_KEY_NAMES)[number]
+export type SimulatedKeys = Readonly<Record<SimulatedKeyName, CryptoKeyPair>>
+
+/** PKCS #8 and SubjectPublicKeyInfo, DER. Secret, although nothing of value hangs on a simulated key. */
+export type StoredSimulatedKeys = Readonly<
+  Record<SimulatedKeyName, { readonly pkcs8: Uint8Array; readonly spki: Uint8Array }>
+>
+
+/** Throws what WebCrypto throws for keys that were made not to leave it. */
+export async function exportSimulatedKeys(keys: SimulatedKeys): Promise<StoredSimulatedKeys> {
+  return await forEachKey(async name => ({
+    pkcs8: new Uint8Array(await crypto.subtle.exportKey('pkcs8', keys[name].privateKey)),
+    spki: new Uint8Array(await crypto.subtle.exportKey('spki', keys[name].publicKey)),
+  }))
+}
+
+/** Throws what WebCrypto throws for bytes that are no such keys. */
+export async function importSimulatedKeys(stored: StoredSimulatedKeys): Promise<SimulatedKeys> {
+  return await forEachKey(async name => {
+    const algorithm =
+      name === 'vcek' || name === 'vlek' ? SIMULATED_VEK_ALGORITHM : { name: 'RSA-PSS', hash: 'SHA-384' }
+    const { pkcs8, spki } = stored[name]
+    return {
+      privateKey: await crypto.subtle.importKey('pkcs8', new Uint8Array(pkcs8), algorithm, true, ['sign']),
+      publicKey: await crypto.subtle.importKey('spki', new Uint8Array(spki), algorithm, true, ['verify']),
+    }
+  })
+}
+
+async function forEachKey<T>(make: (name: SimulatedKeyName) => Promise<T>): Promise<Record<SimulatedKeyName, T>> {
+  const [ark, ask, asvk, vcek, vlek] = await Promise.all([
+    make('ark'),
+    make('ask'),
+    make('asvk'),
+    make('vcek'),
+    make('vlek'),
+  ])
+  return { ark, ask, asvk, vcek, vlek }
+}

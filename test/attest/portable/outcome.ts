@@ -1,0 +1,29 @@
+// Verdicts and refusals as the suite tells them. Pure.
+
+import { Malformed, type Verdict } from '../../../src/attest/index.ts'
+
+export type Told = {
+  readonly ok: boolean
+  /** Names of the checks that failed. */
+  readonly failed: readonly string[]
+  /** Every check: outcome, name, whether it is required, and the reason. */
+  readonly checks: readonly string[]
+}
+
+export function told({ ok, checks }: Pick<Verdict, 'ok' | 'checks'>): Told {
+  return {
+    ok,
+    failed: checks.filter(one => one.outcome === 'fail').map(one => one.name),
+    checks: checks.map(one => `${one.outcome} ${one.name}${one.required ? '' : ' (not required)'}: ${one.reason}`),
+  }
+}
+
+/** The value, or what was malformed. Anything else thrown is a fault of the library, and goes on. */
+export async function orRefused<T>(read: () => T | Promise<T>): Promise<T | { readonly refused: string }> {
+  try {
+    return await read()
+  } catch (error) {
+    if (error instanceof Malformed) return { refused: error.message }
+    throw error
+  }
+}

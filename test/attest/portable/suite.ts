@@ -1,0 +1,19 @@
+// Everything that the library does with the vectors, as one function from text to text: bundled once, run in every runtime. Pure.
+
+import { canonicalJson } from './canonical.ts'
+import { Vectors } from './input.ts'
+import { launchSuite } from './launch-suite.ts'
+import { reportSuite } from './report-suite.ts'
+import { simulatedSuite } from './simulated-suite.ts'
+import { tpmSuite } from './tpm-suite.ts'
+
+/** Takes a SuiteInput as JSON, gives the results as canonical JSON. */
+export async function runSuite(input: string): Promise<string> {
+  const vectors = new Vectors(input)
+  return canonicalJson({
+    reports: await reportSuite(vectors),
+    launches: await launchSuite(vectors),
+    tpm: await tpmSuite(vectors),
+    simulated: await simulatedSuite(vectors),
+  })
+}
