@@ -26,9 +26,9 @@ export const hclSizeBytesMin = 0x4d4
 export const hclSizeBytesMax = 65_536
 
 /** `HCLA`, little-endian. */
-const hclMagic = 0x414c_4348
+export const hclMagic = 0x414c_4348
 /** SNP_VM_REPORT. TDX_VM_REPORT is 4. */
-const hclReportTypeSnp = 2
+export const hclReportTypeSnp = 2
 
 export type FoundReport = {
   readonly form: 'plain' | 'azure-hcl'

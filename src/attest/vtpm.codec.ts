@@ -3,6 +3,7 @@
 
 import { fromUtf8 } from '../base/bytes.ts'
 import { Malformed, wellFormed } from './malformed.ts'
+import { HCL_FIELDS, hclMagic, hclReportTypeSnp, hclSizeBytesMax, hclSizeBytesMin } from './report-form.codec.ts'
 import { decodeJwk, type TpmKey } from './tpm-key.codec.ts'
 import { reader } from './tpm-reader.ts'
 
@@ -13,44 +14,25 @@ export type HclReport = {
   readonly runtimeData: Uint8Array
 }
 
-/** [offset, size] in bytes. */
-export const HCL_FIELDS = {
-  signature: [0x000, 4],
-  version: [0x004, 4],
-  reportSize: [0x008, 4],
-  requestType: [0x00c, 4],
-  status: [0x010, 4],
-  reserved: [0x014, 12],
-  report: [0x020, 1184],
-  dataSize: [0x4c0, 4],
-  dataVersion: [0x4c4, 4],
-  reportType: [0x4c8, 4],
-  hashType: [0x4cc, 4],
-  runtimeDataSize: [0x4d0, 4],
-} as const satisfies Record<string, readonly [offset: number, sizeBytes: number]>
-
-const hclSignature = 0x414c4348 // 'HCLA'
-const snpReportType = 2
 const sha256HashType = 1
 /** Where the runtime data begins, and how far the request data's own header goes. */
-const runtimeDataOffset = 0x4d4
+const runtimeDataOffset = hclSizeBytesMin
 const dataHeaderBytes = 20
-const hclBytesMax = 64 * 1024
 const runtimeDataBytesMax = 16 * 1024
 
 /** Throws Malformed on anything but an SNP report with SHA-256 over its runtime data; after that only zeros may follow. */
 export function decodeHclReport(bytes: Uint8Array): HclReport {
-  wellFormed(bytes.length >= runtimeDataOffset && bytes.length <= hclBytesMax, 'hcl report: length')
+  wellFormed(bytes.length >= runtimeDataOffset && bytes.length <= hclSizeBytesMax, 'hcl report: length')
   const field = (name: keyof typeof HCL_FIELDS): Uint8Array => {
     const [offset, size] = HCL_FIELDS[name]
     return bytes.slice(offset, offset + size)
   }
   const u32 = (name: keyof typeof HCL_FIELDS): number => reader(field(name), 'hcl report', 'little').u32()
-  wellFormed(u32('signature') === hclSignature, 'hcl report: signature')
+  wellFormed(u32('magic') === hclMagic, 'hcl report: signature')
   wellFormed(u32('version') === 1 && u32('dataVersion') === 1, 'hcl report: version')
-  wellFormed(u32('reportType') === snpReportType, 'hcl report: no SNP report')
+  wellFormed(u32('reportType') === hclReportTypeSnp, 'hcl report: no SNP report')
   wellFormed(u32('hashType') === sha256HashType, 'hcl report: runtime data is not hashed with SHA-256')
-  const size = u32('runtimeDataSize')
+  const size = u32('claimsSize')
   const end = runtimeDataOffset + size
   wellFormed(size > 0 && size <= runtimeDataBytesMax && end <= bytes.length, 'hcl report: runtime data size')
   wellFormed(u32('dataSize') === size + dataHeaderBytes, 'hcl report: request data size')

@@ -45,7 +45,8 @@ export function fromBase64(text: string): Uint8Array | null {
   } catch {
     return null
   }
-  const bytes = Uint8Array.from(binary, char => char.charCodeAt(0))
+  const bytes = new Uint8Array(binary.length)
+  for (let at = 0; at < binary.length; at += 1) bytes[at] = binary.charCodeAt(at)
   return toBase64(bytes) === text ? bytes : null
 }
 

@@ -6,11 +6,15 @@ import { version } from '../base/version.ts'
 import { type Cli, globalOptions, helpText } from './cli.ts'
 import { addConfig } from './commands/config.ts'
 import { addDoctor } from './commands/doctor.ts'
+import { addIgvm } from './commands/igvm.ts'
 import { addInstance } from './commands/instance.ts'
 import { addKey } from './commands/key.ts'
+import { addMeasure } from './commands/measure.ts'
 import { addOrg } from './commands/org.ts'
 import { addServe } from './commands/serve.ts'
 import { addStatus } from './commands/status.ts'
+import { addVerify } from './commands/verify.ts'
+import { addVerity } from './commands/verity.ts'
 import { addVersion } from './commands/version.ts'
 import { EXIT, type ExitCode, exitCodeOf } from './exit.ts'
 import type { Io } from './io.ts'
@@ -54,8 +58,9 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     .showSuggestionAfterError(true)
     .addHelpText('after', helpText('strongroom serve', 'strongroom org create acme', 'strongroom key create acme'))
   for (const option of globalOptions()) program.addOption(option)
-  const adders = [addServe, addStatus, addOrg, addKey, addInstance, addDoctor, addConfig, addVersion]
-  for (const add of adders) add(program, cli)
+  const operator = [addServe, addStatus, addOrg, addKey, addInstance, addDoctor, addConfig]
+  const anyone = [addVerify, addMeasure, addIgvm, addVerity, addVersion]
+  for (const add of [...operator, ...anyone]) add(program, cli)
   return program
 }
 

@@ -6,10 +6,11 @@ import { readFileSync } from 'node:fs'
 import { builtinModules } from 'node:module'
 import { resolve } from 'node:path'
 import { type BrowserBundle, browserBundle, gzipBytes, verifierEntry } from '../../scripts/build-verifier.ts'
+import { skipUnless } from '../meta/skip.ts'
 import { codeOf, importsOf } from '../meta/source.ts'
 import { expectResults } from './portable/expectations.ts'
 import { suiteInput } from './portable/prepare.ts'
-import { bundledSuite, runScript } from './portable/runtimes.ts'
+import { bundledSuite, nodeMajor, runScript, type ScriptRuntime } from './portable/runtimes.ts'
 import { runSuite } from './portable/suite.ts'
 
 const repo = resolve(import.meta.dir, '../..')
@@ -29,12 +30,22 @@ describe('one suite', () => {
     await expectResults(here)
   })
 
-  // Goal: every field, digest, verdict and reason is the same in Bun, in Node, and with no global object but the web's.
-  test.each(['bun', 'node', 'node-bare'] as const)('%s', async runtime => {
+  const sameIn = (runtime: ScriptRuntime) => async () => {
     const results = await runScript(runtime, suite?.text ?? '', input)
     expect(JSON.parse(results)).toEqual(JSON.parse(here))
     expect(results === here).toBe(true)
-  })
+  }
+
+  // Goal: every field, digest, verdict and reason is the same in the bundle as in the sources.
+  test('Bun', sameIn('bun'))
+
+  const noNode = skipUnless(nodeMajor() >= 20, 'needs Node 20 or later')
+
+  // Goal: and in Node.
+  test.skipIf(noNode)('Node', sameIn('node'))
+
+  // Goal: and with no global object but what web.d.ts names, without eval and WebAssembly.
+  test.skipIf(noNode)('bare Node', sameIn('node-bare'))
 
   // Goal: the comparison can fail: one byte of one vector changes the results.
   test('another input', async () => {

@@ -1,6 +1,6 @@
 // Goal: the program itself, started as users start it, prints what scripts and people rely on and exits with documented codes.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -16,6 +16,9 @@ import { insertInstance } from '../../src/store/instance.query.ts'
 import { instances } from '../../src/store/instance.table.ts'
 import { findOrganization } from '../../src/store/organization.query.ts'
 import { insertVm } from '../../src/store/vm.query.ts'
+
+/** Tests here start dozens of processes at once. */
+setDefaultTimeout(30_000)
 
 const main = join(import.meta.dir, '../../src/main.ts')
 let dir: string
@@ -132,6 +135,19 @@ const COMMANDS = [
   'config check',
   'config show',
   'config reference',
+  'verify',
+  'verify report',
+  'verify id-block',
+  'verify policy-schema',
+  'verify policy-example',
+  'measure',
+  'measure ovmf',
+  'measure igvm',
+  'igvm',
+  'igvm build',
+  'igvm show',
+  'verity',
+  'verity root',
   'version',
 ]
 

@@ -22,6 +22,13 @@ export function bundledSuite(): Promise<BrowserBundle> {
   return browserBundle(suiteEntry)
 }
 
+/** 0 where there is no Node. Debian 12's own is 18, which has no WebCrypto among its globals. */
+export function nodeMajor(): number {
+  if (Bun.which('node') === null) return 0
+  const { stdout } = Bun.spawnSync(['node', '--version'], { timeout: runTimeoutMs })
+  return Number(/^v(\d+)\./.exec(stdout.toString())?.[1] ?? 0)
+}
+
 /** Results of one bundle over one input. */
 export async function runScript(runtime: ScriptRuntime, bundle: string, input: string): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), 'srt-portable-'))

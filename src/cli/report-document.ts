@@ -1,0 +1,67 @@
+// What an SNP report says, for --json: bytes in hexadecimal, bit fields both as a number and by name. Pure. Says nothing of trust.
+
+import { Malformed } from '../attest/malformed.ts'
+import type { Product } from '../attest/product.codec.ts'
+import { platformNames, policyNames } from '../attest/snp-bits.codec.ts'
+import type { SnpReport } from '../attest/snp-report.codec.ts'
+import { decodeTcb, type RawTcb } from '../attest/tcb.codec.ts'
+import { toHex } from '../base/bytes.ts'
+
+/** TCBs stay raw numbers while the product is unknown, on which their layout depends. */
+export function reportDocument(report: SnpReport, product: Product | null) {
+  const policy = policyNames(report.policy)
+  const platform = platformNames(report.platformInfo)
+  return {
+    version: report.version,
+    signer: report.signer,
+    vmpl: report.vmpl,
+    measurement: toHex(report.measurement),
+    report_data: toHex(report.reportData),
+    host_data: toHex(report.hostData),
+    guest_svn: report.guestSvn,
+    policy: {
+      value: hexNumber(report.policy),
+      abi: `${policy.abi.major}.${policy.abi.minor}`,
+      set: policy.names,
+      unknown: policy.unknown,
+    },
+    platform_info: { value: hexNumber(report.platformInfo), set: platform.names, unknown: platform.unknown },
+    tcb: Object.fromEntries(
+      Object.entries(report.rawTcb).map(([name, raw]) => [
+        name,
+        { value: hexNumber(raw), ...components(raw, product) },
+      ]),
+    ),
+    firmware: { current: versionText(report.current), committed: versionText(report.committed) },
+    cpuid: report.cpuid,
+    chip_id: toHex(report.chipId),
+    family_id: toHex(report.familyId),
+    image_id: toHex(report.imageId),
+    id_key_digest: toHex(report.idKeyDigest),
+    author_key_digest: toHex(report.authorKeyDigest),
+    report_id: toHex(report.reportId),
+    report_id_ma: toHex(report.reportIdMa),
+    mitigation:
+      report.mitigation === null
+        ? null
+        : { launch: hexNumber(report.mitigation.launch), current: hexNumber(report.mitigation.current) },
+  }
+}
+
+function components(raw: RawTcb, product: Product | null): object {
+  if (product === null) return {}
+  try {
+    return decodeTcb(raw, product)
+  } catch (error) {
+    if (error instanceof Malformed) return {}
+    throw error
+  }
+}
+
+function versionText({ major, minor, build }: SnpReport['current']): string {
+  return `${major}.${minor}.${build}`
+}
+
+export function hexNumber(value: bigint): string {
+  return `0x${value.toString(16)}`
+}

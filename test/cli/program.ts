@@ -1,0 +1,69 @@
+// Runs the program for the commands that need no daemon, as a process without a terminal.
+
+import { expect } from 'bun:test'
+import { join } from 'node:path'
+import { runCli } from '../../src/cli/index.ts'
+
+export const main = join(import.meta.dir, '../../src/main.ts')
+export const vectors = join(import.meta.dir, '../vectors')
+
+export type Result = { readonly code: number; readonly stdout: string; readonly stderr: string }
+
+/** The state directory and the configuration are not there: a command that looks at either fails. */
+const env = {
+  PATH: process.env.PATH ?? '',
+  STRONGROOM_STATE_DIR: '/nonexistent/state',
+  STRONGROOM_CONFIG: '/nonexistent/strongroom.toml',
+}
+
+export async function run(...argv: string[]): Promise<Result> {
+  const child = Bun.spawn([process.execPath, main, ...argv], { env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
+  const [stdout, stderr, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+  return { code, stdout, stderr }
+}
+
+/** One document on stdout, nothing on stderr. */
+export async function runJson(...argv: string[]): Promise<{ code: number; document: Record<string, unknown> }> {
+  const { code, stdout, stderr } = await run(...argv, '--json')
+  expect([argv, stderr]).toEqual([argv, ''])
+  return { code, document: JSON.parse(stdout) }
+}
+
+/**
+ * Exit code 2, nothing on stdout, the message on stderr; and the same as a document. In this process: there are many ways
+ * to be wrong, and the start of one process takes as long as many of them.
+ */
+export async function expectUsageError(argv: readonly string[], message: string): Promise<void> {
+  const people = await runHere(argv)
+  expect([argv, people.code, people.stdout]).toEqual([argv, 2, ''])
+  expect([argv, people.stderr]).toEqual([argv, expect.stringContaining(message)])
+  expect(people.stderr).toContain('strongroom: ')
+  const programs = await runHere([...argv, '--json'])
+  expect([argv, programs.code, programs.stderr]).toEqual([argv, 2, ''])
+  const { error } = JSON.parse(programs.stdout)
+  expect([argv, error]).toMatchObject([argv, { code: 'invalid_request', message: expect.stringContaining(message) }])
+}
+
+/** The command line without a process around it. */
+export async function runHere(argv: readonly string[], { isTerminal = false } = {}): Promise<Result> {
+  const written = { stdout: '', stderr: '' }
+  const code = await runCli(argv, {
+    stdout: async text => {
+      written.stdout += text
+    },
+    stderr: async text => {
+      written.stderr += text
+    },
+    stdoutIsTerminal: isTerminal,
+    stderrIsTerminal: isTerminal,
+    env,
+    onSignal: () => {},
+  })
+  return { code, ...written }
+}
+
+/** Names of the checks with this result, out of a --json document. */
+export function checksOf(document: Record<string, unknown>, result: 'PASS' | 'FAIL' | 'NOT CHECKED'): string[] {
+  const checks = document.checks as { name: string; result: string }[]
+  return checks.filter(check => check.result === result).map(check => check.name)
+}
