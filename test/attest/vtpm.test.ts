@@ -5,12 +5,13 @@ import { type EvidenceVerdict, verifyEvidence } from '../../src/attest/evidence.
 import { sha512 } from '../../src/attest/hash.ts'
 import { Malformed } from '../../src/attest/malformed.ts'
 import { strictPolicy } from '../../src/attest/policy.ts'
+import { HCL_FIELDS } from '../../src/attest/report-form.codec.ts'
 import { AMD_ROOTS } from '../../src/attest/roots/amd.ts'
 import { decodeSpki } from '../../src/attest/tpm-key.codec.ts'
 import { decodePublicArea } from '../../src/attest/tpm-public.codec.ts'
 import { QUOTE_CHECKS } from '../../src/attest/tpm-quote.verify.ts'
 import type { Verdict } from '../../src/attest/verdict.ts'
-import { decodeHclReport, HCL_FIELDS, runtimeAttestationKey } from '../../src/attest/vtpm.codec.ts'
+import { decodeHclReport, runtimeAttestationKey } from '../../src/attest/vtpm.codec.ts'
 import {
   type ParavisorInput,
   type SvsmInput,
@@ -188,15 +189,7 @@ describe('vtpm:paravisor-bound', () => {
       next = offset + size
     }
     expect(hcl.report).toHaveLength(1184)
-    for (const name of [
-      'signature',
-      'version',
-      'dataSize',
-      'dataVersion',
-      'reportType',
-      'hashType',
-      'runtimeDataSize',
-    ] as const)
+    for (const name of ['magic', 'version', 'dataSize', 'dataVersion', 'reportType', 'hashType', 'claimsSize'] as const)
       expect(() => decodeHclReport(flipped(hclBytes, HCL_FIELDS[name][0]))).toThrow(Malformed)
     expect(() => decodeHclReport(hclBytes.slice(0, 2000))).toThrow(Malformed)
     expect(() => decodeHclReport(hclBytes.slice(0, 100))).toThrow(Malformed)
