@@ -1,24 +1,26 @@
-// Keeps test/golden/openapi.json in step with the schemas: `--write` renews it, `--check` fails when it has drifted.
+// Keeps the OpenAPI documents under test/golden in step with the schemas: `--write` renews them, `--check` fails when one has drifted.
 
+import { inferenceOpenapiDocument } from '../src/server/inference-openapi.ts'
 import { openapiDocument } from '../src/server/openapi.ts'
 
-const goldenPath = new URL('../test/golden/openapi.json', import.meta.url)
-
-/** The committed form of the document. */
-function goldenText(): string {
-  return `${JSON.stringify(openapiDocument(), null, 2)}\n`
-}
+const DOCUMENTS = {
+  'openapi.json': openapiDocument,
+  'openapi-inference.json': inferenceOpenapiDocument,
+} as const
 
 const [mode, ...rest] = process.argv.slice(2)
 if (rest.length > 0 || (mode !== '--check' && mode !== '--write')) {
   process.stderr.write('usage: bun scripts/openapi.ts --check | --write\n')
   process.exitCode = 2
-} else if (mode === '--write') {
-  await Bun.write(goldenPath, goldenText())
 } else {
-  const golden = Bun.file(goldenPath)
-  if (!(await golden.exists()) || (await golden.text()) !== goldenText()) {
-    process.stderr.write('test/golden/openapi.json has drifted; run `bun run openapi` and read the difference\n')
-    process.exitCode = 1
+  for (const [name, toDocument] of Object.entries(DOCUMENTS)) {
+    const text = `${JSON.stringify(toDocument(), null, 2)}\n`
+    const golden = Bun.file(new URL(`../test/golden/${name}`, import.meta.url))
+    if (mode === '--write') {
+      await Bun.write(golden, text)
+    } else if (!(await golden.exists()) || (await golden.text()) !== text) {
+      process.stderr.write(`test/golden/${name} has drifted; run \`bun run openapi\` and read the difference\n`)
+      process.exitCode = 1
+    }
   }
 }

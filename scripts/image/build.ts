@@ -16,9 +16,18 @@ import { moduleClosure, unpackKernel } from './kernel.ts'
 import { type Manifest, measureFiles, partNames } from './manifest.ts'
 import { machineMirrors } from './mirror.ts'
 import { type PackagesLock, packageOf, readPackagesLock } from './packages-lock.ts'
-import { type Recipe, type RecipePaths, readModuleList, readRecipe, recipePaths } from './recipe.ts'
-import { lockChanges, resolveLock } from './relock.ts'
+import {
+  type Recipe,
+  type RecipePaths,
+  readModuleList,
+  readRecipe,
+  readRecipeKind,
+  readTreeRecipe,
+  recipePaths,
+} from './recipe.ts'
+import { lockChanges, resolveLock, resolveTreeLock } from './relock.ts'
 import { layTree, packTree } from './root-tree.ts'
+import { buildTree } from './tree-build.ts'
 import { appendVerity, verityArguments } from './verity.ts'
 
 export type BuildOptions = {
@@ -36,6 +45,7 @@ export async function buildImage(options: BuildOptions): Promise<string> {
   // Modes of what is made below must not hang on the caller's umask.
   process.umask(0o022)
   const paths = recipePaths(options.repo, options.name)
+  if ((await readRecipeKind(paths)) === 'tree') return buildTree({ paths, ...options })
   const recipe = await readRecipe(paths)
   if (!(await isFile(options.guest))) throw new ImageFault('guest_missing', `no guest executable at ${options.guest}`)
   const lock = await readPackagesLock(paths.packagesLock)
@@ -55,11 +65,15 @@ export async function buildImage(options: BuildOptions): Promise<string> {
 /** Writes a new package lock and gives what changed, empty when nothing did. */
 export async function relock(repo: string, name: string): Promise<string[]> {
   const paths = recipePaths(repo, name)
-  const recipe = await readRecipe(paths)
+  const kind = await readRecipeKind(paths)
   const dirs = await openCacheDirs(null)
   await using work = await scratchDir(dirs.work)
-  const before = (await isFile(paths.packagesLock)) ? await readPackagesLock(paths.packagesLock) : null
-  const after = await resolveLock(recipe, await machineMirrors(), work.path)
+  const before = (await isFile(paths.packagesLock)) ? await readPackagesLock(paths.packagesLock, kind) : null
+  const mirrors = await machineMirrors()
+  const after =
+    kind === 'tree'
+      ? await resolveTreeLock(await readTreeRecipe(paths), mirrors, work.path)
+      : await resolveLock(await readRecipe(paths), mirrors, work.path)
   const changes = lockChanges(before, after)
   if (changes.length > 0) await writeJson(paths.packagesLock, after)
   return changes

@@ -12,6 +12,7 @@ export const IMAGE_FAULTS = {
     'set STRONGROOM_SNAPSHOT_MIRROR to a mirror that keeps old versions, or accept new measurements with --relock',
   digest_mismatch: 'delete the named file and build again; if it persists the mirror serves something else',
   guest_missing: 'build the guest executable first, or name one with --guest',
+  library_missing: 'add the package that has it to the recipe, and relock',
   module_missing: 'correct common/modules.json for this kernel',
   busy: 'another build holds the image cache; wait for it',
 } as const satisfies Record<string, string>

@@ -47,6 +47,16 @@ export async function gatherInputs(paths: RecipePaths, guest: string, tools: Too
   return { base, image, tools }
 }
 
+/** Of a tree: no guest executable, no common files, no launch digests. */
+export async function gatherTreeInputs(paths: RecipePaths, tools: ToolVersions): Promise<Inputs> {
+  const image: Record<string, string> = {
+    ...(await sha256Tree(join(paths.repo, 'scripts', 'image'), paths.repo)),
+    ...(await sha256Tree(paths.recipeDir, paths.repo)),
+  }
+  for (const [name, version] of Object.entries(tools)) image[`tool ${name}`] = version
+  return image
+}
+
 const versionCommands = {
   'dpkg-deb': ['dpkg-deb', '--version'],
   mmdebstrap: ['mmdebstrap', '--version'],

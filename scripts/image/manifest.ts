@@ -62,12 +62,27 @@ export const Manifest = Type.Object(
 )
 export type Manifest = Static<typeof Manifest>
 
+/** Of a tree: a root that a sandbox takes as it is. */
+export const TreeManifest = Type.Object(
+  {
+    schemaVersion: Type.Literal(1),
+    name: Type.String(),
+    inputsSha256: Sha256,
+    rootHash: Sha256,
+    verity: Manifest.properties.verity,
+    files: Type.Object({ root: ImageFile }, closed),
+    program: Type.Object({ package: Type.String(), version: Type.String() }, closed),
+    sourceDateEpoch: Type.Integer(),
+    packagesLockSha256: Sha256,
+    tools: Type.Record(Type.String(), Type.String()),
+  },
+  closed,
+)
+export type TreeManifest = Static<typeof TreeManifest>
+
 /** Digests and sizes of the parts in `dir`. */
 export async function measureFiles(dir: string): Promise<Manifest['files']> {
-  const measure = async (part: keyof typeof partNames) => {
-    const path = join(dir, partNames[part])
-    return { path: partNames[part], sha256: await sha256File(path), sizeBytes: (await stat(path)).size }
-  }
+  const measure = (part: keyof typeof partNames) => measurePart(dir, part)
   return {
     firmware: await measure('firmware'),
     root: await measure('root'),
@@ -75,4 +90,10 @@ export async function measureFiles(dir: string): Promise<Manifest['files']> {
     initrd: await measure('initrd'),
     cmdline: await measure('cmdline'),
   }
+}
+
+/** Digest and size of one part in `dir`. */
+export async function measurePart(dir: string, part: keyof typeof partNames): Promise<Static<typeof ImageFile>> {
+  const path = join(dir, partNames[part])
+  return { path: partNames[part], sha256: await sha256File(path), sizeBytes: (await stat(path)).size }
 }

@@ -33,22 +33,25 @@ export const PackagesLock = Type.Object(
 )
 export type PackagesLock = Static<typeof PackagesLock>
 
-/** Throws recipe_invalid: not of the schema, unsorted, a name twice, or not exactly one kernel and one firmware. */
-export async function readPackagesLock(path: string): Promise<PackagesLock> {
+/** Throws recipe_invalid: not of the schema, unsorted, a name twice, or, for a machine, not exactly one kernel and one firmware. */
+export async function readPackagesLock(path: string, kind: 'machine' | 'tree' = 'machine'): Promise<PackagesLock> {
   const lock = await readChecked(PackagesLock, path)
-  const wrong = lockProblem(lock)
+  const wrong = lockProblem(lock, kind)
   if (wrong !== null) throw new ImageFault('recipe_invalid', `${path}: ${wrong}`)
   return lock
 }
 
 /** What the schema cannot say, or null. */
-export function lockProblem(lock: PackagesLock): string | null {
+export function lockProblem(lock: PackagesLock, kind: 'machine' | 'tree' = 'machine'): string | null {
   const names = lock.packages.map(entry => entry.name)
   if (new Set(names).size !== names.length) return 'a package is listed twice'
   if (names.some((name, index) => index > 0 && name < (names[index - 1] ?? ''))) return 'packages are not sorted'
   if (lock.packages.some(entry => entry.file.includes('..'))) return 'a file leaves the archive'
+  const count = kind === 'machine' ? 1 : 0
   for (const role of ['kernel', 'firmware'] as const) {
-    if (lock.packages.filter(entry => entry.role === role).length !== 1) return `there must be exactly one ${role}`
+    if (lock.packages.filter(entry => entry.role === role).length !== count) {
+      return `there must be ${count === 1 ? 'exactly one' : 'no'} ${role}`
+    }
   }
   return null
 }

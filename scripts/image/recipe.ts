@@ -8,9 +8,11 @@ import { readChecked } from './checked-json.ts'
 const closed = { additionalProperties: false } as const
 const PackageName = Type.String({ pattern: '^[a-z0-9][a-z0-9+.-]+$' })
 
+/** An image that a machine boots. */
 export const Recipe = Type.Object(
   {
     schemaVersion: Type.Literal(1),
+    kind: Type.Literal('machine'),
     name: Type.String({ pattern: '^[a-z][a-z0-9-]{0,31}$' }),
     suite: Type.String({ pattern: '^[a-z]+$' }),
     architecture: Type.Literal('amd64'),
@@ -49,6 +51,29 @@ export const Recipe = Type.Object(
   closed,
 )
 export type Recipe = Static<typeof Recipe>
+
+/** A root without kernel and init: packages are unpacked, not installed, so that nothing but the listed ones comes in. */
+export const TreeRecipe = Type.Object(
+  {
+    schemaVersion: Type.Literal(1),
+    kind: Type.Literal('tree'),
+    name: Type.String({ pattern: '^[a-z][a-z0-9-]{0,31}$' }),
+    suite: Type.String({ pattern: '^[a-z]+$' }),
+    architecture: Type.Literal('amd64'),
+    /** Seconds; every timestamp in the image. */
+    sourceDateEpoch: Type.Integer({ minimum: 1 }),
+    /** All of them: dependencies are not followed. The build fails when a library is missing. */
+    packages: Type.Array(PackageName, { minItems: 1, maxItems: 256 }),
+    /** The package whose version the manifest gives. */
+    program: PackageName,
+    /** Path globs, relative to the root, that are left out. */
+    exclude: Type.Array(Type.String({ pattern: '^[a-z][A-Za-z0-9/._*+-]*$' }), { maxItems: 256 }),
+  },
+  closed,
+)
+export type TreeRecipe = Static<typeof TreeRecipe>
+
+const AnyRecipe = Type.Object({ kind: Type.Union([Type.Literal('machine'), Type.Literal('tree')]) })
 
 export const ModuleList = Type.Object(
   {
@@ -91,6 +116,16 @@ export function recipePaths(repo: string, name: string): RecipePaths {
 
 export async function recipeNames(repo: string): Promise<string[]> {
   return (await readdir(join(repo, 'guest-image', 'recipes'))).sort()
+}
+
+/** What kind of image a recipe makes. Throws recipe_invalid. */
+export async function readRecipeKind(paths: RecipePaths): Promise<'machine' | 'tree'> {
+  return (await readChecked(AnyRecipe, paths.recipe)).kind
+}
+
+/** Throws recipe_invalid. */
+export function readTreeRecipe(paths: RecipePaths): Promise<TreeRecipe> {
+  return readChecked(TreeRecipe, paths.recipe)
 }
 
 /** Throws recipe_invalid. */

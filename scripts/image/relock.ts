@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { ImageFault } from './image-fault.ts'
 import type { Mirrors } from './mirror.ts'
 import type { LockedPackage, PackagesLock } from './packages-lock.ts'
-import type { Recipe } from './recipe.ts'
+import type { Recipe, TreeRecipe } from './recipe.ts'
 import { runTool } from './tool.ts'
 
 const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg'
@@ -36,6 +36,24 @@ export async function resolveLock(recipe: Recipe, mirrors: Mirrors, workDir: str
   packages.push(await resolveFirmware(recipe, mirrors, join(workDir, 'firmware')))
   packages.sort((a, b) => (a.name < b.name ? -1 : 1))
   return { schemaVersion: 1, suite: recipe.suite, architecture: recipe.architecture, packages }
+}
+
+/** The listed packages of a tree, each in the suite's newest version; nothing further is resolved. `workDir` must be empty. */
+export async function resolveTreeLock(recipe: TreeRecipe, mirrors: Mirrors, workDir: string): Promise<PackagesLock> {
+  const sources = treeSources(recipe.suite, mirrors)
+  const apt = await privateApt(recipe, sources, join(workDir, 'root'))
+  await apt('apt-get', ['update'])
+  const packages: LockedPackage[] = []
+  for (const name of recipe.packages.toSorted()) {
+    const shown = await apt('apt-cache', ['show', '--no-all-versions', name])
+    packages.push(describe({ name, version: field(shown, 'Version'), role: 'root' }, shown))
+  }
+  return { schemaVersion: 1, suite: recipe.suite, architecture: recipe.architecture, packages }
+}
+
+// Testing has no updates suite of its own, and its index on a mirror may be past its time; what is taken is pinned by digest from here on.
+function treeSources(suite: string, mirrors: Mirrors): string[] {
+  return suite === 'testing' ? [source(mirrors.debian, suite, 'check-valid-until=no')] : suiteSources(suite, mirrors)
 }
 
 /** Out of a suite of its own, so that nothing else is taken from there. */
@@ -70,7 +88,11 @@ export function lockChanges(before: PackagesLock | null, after: PackagesLock): s
 
 type Apt = (command: 'apt-get' | 'apt-cache', args: readonly string[]) => Promise<string>
 
-async function privateApt(recipe: Recipe, sources: readonly string[], workDir: string): Promise<Apt> {
+async function privateApt(
+  recipe: Pick<Recipe, 'architecture'>,
+  sources: readonly string[],
+  workDir: string,
+): Promise<Apt> {
   await mkdir(join(workDir, 'lists', 'partial'), { recursive: true })
   await mkdir(join(workDir, 'cache', 'archives', 'partial'), { recursive: true })
   await writeFile(join(workDir, 'sources.list'), `${sources.join('\n')}\n`)

@@ -45,7 +45,12 @@ export async function layTree(options: RootTreeOptions): Promise<void> {
 const busyboxNames = ['insmod', 'lsmod', 'modprobe', 'mount', 'poweroff', 'reboot', 'rmmod', 'umount'] as const
 
 /** One erofs image of the tree. lz4 halves it, and boots no slower: half as many bytes are hashed by dm-verity. */
-export async function packTree(tree: string, inputsSha256: string, recipe: Recipe, target: string): Promise<void> {
+export async function packTree(
+  tree: string,
+  inputsSha256: string,
+  recipe: Pick<Recipe, 'sourceDateEpoch'>,
+  target: string,
+): Promise<void> {
   const uuid = uuidOf(inputsSha256)
   const argv = [
     'mkfs.erofs',

@@ -1,7 +1,7 @@
 // Issues receipts inside a VM. Pure: evidence, time and randomness come from the caller.
 
 import { equalConstantTime } from '../base/bytes.ts'
-import { keysDigest } from './hybrid.codec.ts'
+import { type HybridSignature, keysDigest } from './hybrid.codec.ts'
 import { type HybridKeys, type Random, signHybrid, statementContext } from './hybrid.ts'
 import { wellFormed } from './malformed.ts'
 import { encodeReceipt, type Platform, type Receipt, type ReceiptEvidence } from './receipt.codec.ts'
@@ -25,6 +25,9 @@ export type StatementFields = { [Kind in StatementKind]: Omit<StatementOf<Kind>,
 /** A fresh report over these 64 bytes, and what proves it. */
 export type EvidenceSource = (reportData: Uint8Array) => Promise<ReceiptEvidence>
 
+/** Both halves over a statement's bytes. */
+export type SignStatement = (statement: Uint8Array) => HybridSignature | Promise<HybridSignature>
+
 /**
  * Throws Malformed when a field is not what its table says, or when the source's report is not over this statement
  * or not of this VM: such a receipt would verify nowhere. Passes on what the source throws.
@@ -36,6 +39,8 @@ export async function issueReceipt(issue: {
   readonly platform: Platform
   readonly nowMs: number
   readonly random: Random
+  /** In the place of the portable signer, where the platform signs by itself: under `statementContext`, by the same keys. */
+  readonly sign?: SignStatement | undefined
 }): Promise<Receipt> {
   const { fields, keys } = issue
   const filled = {
@@ -53,6 +58,8 @@ export async function issueReceipt(issue: {
   wellFormed(equalConstantTime(report.reportData, reportData), 'evidence source: a report over other data')
   wellFormed(equalConstantTime(report.measurement, fields.image.measurement), 'evidence source: another measurement')
   wellFormed(equalConstantTime(report.idKeyDigest, fields.operatorKey), 'evidence source: another operator key')
-  const signatures = signHybrid(keys.secretKeys, statement, { context: statementContext, random: issue.random })
+  const portable: SignStatement = bytes =>
+    signHybrid(keys.secretKeys, bytes, { context: statementContext, random: issue.random })
+  const signatures = await (issue.sign ?? portable)(statement)
   return encodeReceipt({ platform: issue.platform, statement, keys: keys.publicKeys, signatures, evidence })
 }

@@ -6,6 +6,7 @@ import { version } from '../base/version.ts'
 import { type Cli, globalOptions, helpText } from './cli.ts'
 import { addConfig } from './commands/config.ts'
 import { addDoctor } from './commands/doctor.ts'
+import { addGateway, addMetrics } from './commands/gateway.ts'
 import { addIgvm } from './commands/igvm.ts'
 import { addInstance } from './commands/instance.ts'
 import { addKey } from './commands/key.ts'
@@ -58,7 +59,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     .showSuggestionAfterError(true)
     .addHelpText('after', helpText('strongroom serve', 'strongroom org create acme', 'strongroom key create acme'))
   for (const option of globalOptions()) program.addOption(option)
-  const operator = [addServe, addStatus, addOrg, addKey, addInstance, addDoctor, addConfig]
+  const operator = [addServe, addStatus, addOrg, addKey, addGateway, addInstance, addMetrics, addDoctor, addConfig]
   const anyone = [addVerify, addMeasure, addIgvm, addVerity, addVersion]
   for (const add of [...operator, ...anyone]) add(program, cli)
   return program

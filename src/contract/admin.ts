@@ -91,6 +91,47 @@ export const AdminKeyCreated = Type.Object(
 )
 export type AdminKeyCreated = Static<typeof AdminKeyCreated>
 
+const LimitOrNull = (maximum: number) => Type.Union([Type.Integer({ minimum: 1, maximum }), Type.Null()])
+/** Null everywhere: the configured default, or no end. */
+const gatewayKeyTerms = {
+  requests_per_minute: LimitOrNull(1_000_000),
+  tokens_per_minute: LimitOrNull(1_000_000_000),
+  concurrency_max: LimitOrNull(65_536),
+  expires_at: TimeOrNull,
+}
+
+/** A key of the inference gateway. */
+export const AdminGatewayKey = Type.Object(
+  {
+    prefix: Type.String(),
+    organization: Slug,
+    /** Id of the instance that it was minted for; null for an organization's own. */
+    instance: Nullable(Type.String()),
+    state: Type.Union([Type.Literal('active'), Type.Literal('expired'), Type.Literal('revoked')]),
+    ...gatewayKeyTerms,
+    created_at: Time,
+    last_used_at: TimeOrNull,
+    revoked_at: TimeOrNull,
+  },
+  closed,
+)
+export type AdminGatewayKey = Static<typeof AdminGatewayKey>
+export const AdminGatewayKeyList = Type.Object({ keys: Type.Array(AdminGatewayKey) }, closed)
+export const AdminGatewayKeyCreate = Type.Object(gatewayKeyTerms, closed)
+export type AdminGatewayKeyCreate = Static<typeof AdminGatewayKeyCreate>
+/** The only answer that ever holds the whole key. */
+export const AdminGatewayKeyCreated = Type.Object(
+  {
+    key: Type.String({ pattern: '^gw_[a-z0-9]{8}_[a-z0-9]{32}$' }),
+    prefix: Type.String(),
+    organization: Slug,
+    ...gatewayKeyTerms,
+    created_at: Time,
+  },
+  closed,
+)
+export type AdminGatewayKeyCreated = Static<typeof AdminGatewayKeyCreated>
+
 export const AdminVm = Type.Object(
   { id: Type.String(), state: Type.String(), address: Nullable(Type.String()) },
   closed,
@@ -148,7 +189,10 @@ export const AdminStatus = Type.Object(
     evidence_simulated: Type.Boolean(),
     domain: Type.String(),
     started_at: Time,
-    listen: Type.Object({ instances: Type.String(), dns: Nullable(Type.String()) }, closed),
+    listen: Type.Object(
+      { instances: Type.String(), inference: Nullable(Type.String()), dns: Nullable(Type.String()) },
+      closed,
+    ),
     tls: Type.Object(
       {
         source: Type.Union([Type.Literal('local'), Type.Literal('operator')]),

@@ -57,6 +57,8 @@ export const Claim = Type.Object(
       {
         baseUrl: Type.String({ maxLength: 512 }),
         model: Type.String({ maxLength: 256 }),
+        /** PEM certificates of the authority behind baseUrl; null when it is publicly trusted. */
+        ca: Type.Union([Type.String({ maxLength: 16_384 }), Type.Null()]),
         /** Per-instance gateway key; null while no gateway is configured. */
         key: Type.Union([Type.String({ maxLength: 128 }), Type.Null()]),
       },

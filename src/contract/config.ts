@@ -27,6 +27,12 @@ const Ipv4 = '^(?:(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])(?:\\.(?!$|/)|(?=$|/))){4
 export const ListenConfig = Type.Object(
   {
     instances: AddressPort('0.0.0.0:8441', 'Service A, HTTPS.'),
+    inference: Type.String({
+      default: '0.0.0.0:8442',
+      pattern: '^$|^[0-9a-fA-F.:\\[\\]]+:[0-9]{1,5}$',
+      allowed: '"" or ADDRESS:PORT, an IPv6 address in brackets',
+      description: 'Service B, the inference gateway, HTTPS; "" switches it off.',
+    }),
     dns: Type.String({
       default: '0.0.0.0:53',
       pattern: '^$|^[0-9a-fA-F.:\\[\\]]+:[0-9]{1,5}$',
@@ -165,6 +171,99 @@ export const InstancesConfig = Type.Object(
   { ...closed, default: {} },
 )
 
+const Name = (description: string) =>
+  Type.String({ pattern: '^[a-z0-9][a-z0-9-]{0,62}$', allowed: 'lowercase letters, digits and hyphens', description })
+const ModelId = Type.String({ minLength: 1, maxLength: 256 })
+
+export const UpstreamConfig = Type.Object(
+  {
+    name: Name('What logs and metrics call it; clients never see it.'),
+    url: Type.String({
+      pattern: '^https?://[^/?#@\\s]+(/[^?#\\s]*)?$',
+      maxLength: 512,
+      allowed: 'an http or https URL up to and including /v1, without credentials',
+      description: 'Base address of an OpenAI-compatible server.',
+    }),
+    key_file: Path('', 'File with the key that is sent to this upstream; "" for none.'),
+    models: Type.Array(ModelId, { minItems: 1, maxItems: 64, description: 'Models that it serves.' }),
+    weight: Count(1, 1, 1000, 'Share of the load among upstreams of a model.'),
+    concurrency_max: Count(64, 1, 65_536, 'Requests under way at it.'),
+    ca_file: Path('', 'PEM certificates that its certificate must come from; "" for those of the system.'),
+    spki_sha256: Type.String({
+      default: '',
+      pattern: '^$|^[0-9a-f]{64}$',
+      allowed: '"" or 64 lowercase hexadecimal digits',
+      description: 'SHA-256 of the public key (SPKI) that its certificate must hold; "" for any.',
+    }),
+  },
+  closed,
+)
+export type UpstreamConfig = Static<typeof UpstreamConfig>
+
+export const PriceConfig = Type.Object(
+  {
+    model: ModelId,
+    prompt_usd_per_million: Usd('0.00', 'Per million prompt tokens.'),
+    completion_usd_per_million: Usd('0.00', 'Per million completion tokens.'),
+  },
+  closed,
+)
+
+export const WorkerConfig = Type.Object(
+  {
+    model_file: Path('', 'GGUF file that the built-in worker serves; "" for no built-in worker.'),
+    model: Type.String({
+      default: 'strongroom-tiny',
+      minLength: 1,
+      maxLength: 256,
+      description: 'Its id for clients.',
+    }),
+    image_dir: Path('/var/lib/strongroom/images/inference', 'Directory of the `inference` image.'),
+    user: Type.String({
+      default: 'strongroom-vm',
+      pattern: '^[a-z_][a-z0-9_-]{0,30}$',
+      description: 'Unprivileged user that the worker runs as.',
+    }),
+    context_tokens: Count(2048, 128, 1_048_576, 'Context of one request.'),
+    parallel: Count(4, 1, 256, 'Requests that the worker serves at the same time.'),
+    threads: Count(2, 1, 1024, 'CPU threads.'),
+    start_timeout_ms: Count(60_000, 1000, 3_600_000, 'From its start to being healthy.'),
+  },
+  { ...closed, default: {} },
+)
+
+export const InferenceConfig = Type.Object(
+  {
+    upstreams: Type.Array(UpstreamConfig, { default: [], maxItems: 64, description: 'OpenAI-compatible servers.' }),
+    prices: Type.Array(PriceConfig, { default: [], maxItems: 256, description: 'Prices by model; others are free.' }),
+    owned_by: Type.String({ default: 'strongroom', minLength: 1, maxLength: 64, description: '`owned_by` of models.' }),
+    worker: WorkerConfig,
+    body_bytes_max: Count(4_194_304, 1024, 268_435_456, 'Largest request body.'),
+    body_timeout_ms: Count(30_000, 100, 600_000, 'A request body must have arrived within this time.'),
+    connect_timeout_ms: Count(5_000, 50, 120_000, 'Connecting to an upstream.'),
+    first_byte_timeout_ms: Count(120_000, 50, 3_600_000, 'From the request to the first byte of an answer.'),
+    idle_timeout_ms: Count(60_000, 50, 3_600_000, 'Between two events of a stream.'),
+    event_bytes_max: Count(4_194_304, 1024, 67_108_864, 'Largest event of a stream.'),
+    answer_bytes_max: Count(33_554_432, 1024, 536_870_912, 'Largest answer that is no stream.'),
+    queue_max: Count(256, 0, 65_536, 'Requests that wait for an upstream of their model.'),
+    queue_timeout_ms: Count(10_000, 1, 600_000, 'Longest wait for an upstream.'),
+    eject_failures: Count(3, 1, 1000, 'Failures in a row after which an upstream is left alone.'),
+    eject_ms: Count(10_000, 100, 3_600_000, 'Then it is probed this often, and comes back when it is well.'),
+    key_requests_per_minute: Count(600, 1, 1_000_000, 'Per key, unless the key says otherwise.'),
+    key_tokens_per_minute: Count(1_000_000, 1, 1_000_000_000, 'Per key, unless the key says otherwise.'),
+    key_concurrency_max: Count(32, 1, 65_536, 'Per key, unless the key says otherwise.'),
+    public_requests_per_minute: Count(60, 1, 1_000_000, 'Per address on /health and /attestation.'),
+    nonce_retention_hours: Count(24, 1, 8760, 'A used attestation nonce is refused for this long.'),
+    nonces_max: Count(1_000_000, 1000, 100_000_000, 'Used nonces kept; beyond it /attestation answers 503.'),
+    response_receipts: Type.Union([Type.Literal('on-request'), Type.Literal('always')], {
+      default: 'on-request',
+      description: 'Sign every answer, or those that ask for it by `X-Strongroom-Receipt: 1`.',
+    }),
+  },
+  { ...closed, default: {} },
+)
+export type InferenceConfig = Static<typeof InferenceConfig>
+
 export const BillingConfig = Type.Object(
   {
     subscription_cost_usd: Usd('0.00', 'Base cost per period.'),
@@ -197,6 +296,7 @@ export const Config = Type.Object(
     vm: VmConfig,
     capacity: CapacityConfig,
     instances: InstancesConfig,
+    inference: InferenceConfig,
     billing: BillingConfig,
   },
   closed,

@@ -20,16 +20,17 @@ export type ClaimPlan = {
   readonly files: readonly PlannedFile[]
 }
 
-type ClaimPaths = Pick<GuestPaths, 'authorizedKeys' | 'hosts' | 'hostname' | 'loginHome'>
+type ClaimPaths = Pick<GuestPaths, 'authorizedKeys' | 'gatewayCa' | 'hosts' | 'hostname' | 'loginHome'>
 
 /** What the schema cannot say: the first wrong field, never its value, or null. */
 export function claimProblem(claim: Claim): string | null {
-  const { baseUrl, key, model } = claim.inference
+  const { baseUrl, ca, key, model } = claim.inference
   if (!HOST_NAME.test(claim.hostname)) return 'claim.hostname: not a host name'
   if (!isPublicKeyLine(claim.publicKey)) return 'claim.publicKey: not one OpenSSH public key'
   if (baseUrl === '') return key === null ? null : 'claim.inference.key: without a baseUrl'
   if (!isHttpUrl(baseUrl)) return 'claim.inference.baseUrl: not an http or https address'
   if (!VISIBLE_ASCII.test(model)) return 'claim.inference.model: not a model name'
+  if (ca !== null && !PEM_CERTIFICATES.test(ca)) return 'claim.inference.ca: not PEM certificates'
   if (key !== null && !VISIBLE_ASCII.test(key)) return 'claim.inference.key: not a key'
   return null
 }
@@ -45,7 +46,9 @@ export function planClaim(claim: Claim, paths: ClaimPaths): ClaimPlan {
     // sshd(8) reads it as the login user, so that user must be able to; StrictModes wants it writable by root alone.
     { path: paths.authorizedKeys, content: `${claim.publicKey}\n`, mode: 0o644, owner: 'system' },
   ]
-  const { key } = claim.inference
+  const { key, ca } = claim.inference
+  // Public, and for every program of the user: sshd points NODE_EXTRA_CA_CERTS at it.
+  if (ca !== null) files.unshift({ path: paths.gatewayCa, content: ca, mode: 0o644, owner: 'system' })
   if (key !== null)
     files.unshift({ path: `${opencodeDir}/${keyFile}`, content: `${key}\n`, mode: 0o600, owner: 'login' })
   return { hostname: claim.name, directories: [configDir, opencodeDir], files }
@@ -54,13 +57,14 @@ export function planClaim(claim: Claim, paths: ClaimPaths): ClaimPlan {
 /** Files that a claim may have made, for the undo of one whose agent died half-way. */
 export function claimLeftovers(paths: ClaimPaths): string[] {
   const opencodeDir = `${paths.loginHome}/.config/opencode`
-  return [paths.authorizedKeys, `${opencodeDir}/opencode.json`, `${opencodeDir}/${keyFile}`]
+  return [paths.authorizedKeys, paths.gatewayCa, `${opencodeDir}/opencode.json`, `${opencodeDir}/${keyFile}`]
 }
 
 const keyFile = 'inference.key'
 
 /** RFC 1123 2.1. */
 const HOST_NAME = /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/i
+const PEM_CERTIFICATES = /^(-----BEGIN CERTIFICATE-----\n[A-Za-z0-9+/=\n]+-----END CERTIFICATE-----\n?)+$/
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/
 
 /** sshd(8), AUTHORIZED_KEYS FILE FORMAT, without options: an option would be a command of the host's choice. */

@@ -5,6 +5,7 @@ export type GuestPaths = {
   readonly runDir: string
   readonly sshHostKey: string
   readonly authorizedKeys: string
+  readonly gatewayCa: string
   readonly claimRecord: string
   readonly networkRecord: string
   readonly sshdRecord: string
@@ -29,6 +30,7 @@ export function guestPaths(root: string): GuestPaths {
     runDir,
     sshHostKey: `${runDir}/ssh_host_ed25519_key`,
     authorizedKeys: `${runDir}/authorized_keys`,
+    gatewayCa: `${runDir}/gateway-ca.pem`,
     claimRecord: `${runDir}/claim.json`,
     networkRecord: `${runDir}/network.json`,
     sshdRecord: `${runDir}/sshd.json`,

@@ -2,10 +2,10 @@
 // Only root reaches the socket, so there is no further authentication here. Every change appends an event.
 
 import { Type } from '@sinclair/typebox'
-import { Elysia, t, ValidationError } from 'elysia'
+import { Elysia, t } from 'elysia'
 import { present } from '../base/assert.ts'
 import type { Clock } from '../base/clock.ts'
-import { Fault, messageOf } from '../base/fault.ts'
+import { Fault } from '../base/fault.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import {
@@ -21,7 +21,6 @@ import {
   AdminOrganization,
   AdminOrganizationCreate,
   AdminOrganizationList,
-  type AdminProblem,
   AdminStatus,
   consoleTailBytesMax,
   eventCountMax,
@@ -37,6 +36,7 @@ import { findKey, insertKey, listKeys, revokeKey } from '../store/key.query.ts'
 import type { KeyScope } from '../store/key.table.ts'
 import { insertOrganization, listOrganizations, setOrganizationStatus } from '../store/organization.query.ts'
 import type { Organization } from '../store/organization.table.ts'
+import { adminFault, adminProblem } from './admin-problem.ts'
 import { createAdminView, instanceByReference, organizationBySlug, type VmSummary } from './admin-view.ts'
 
 export type AdminDeps = {
@@ -67,10 +67,10 @@ export function createAdmin(deps: AdminDeps): AdminHandler {
 
   const app = new Elysia({ normalize: false })
     .onError(({ error, set }) => {
-      const fault = faultOf(error)
+      const fault = adminFault(error)
       if (fault.status >= 500) log.error('admin request failed', { error })
       set.status = fault.status
-      return problem(fault)
+      return adminProblem(fault)
     })
     .get('/status', () => deps.status(), { response: AdminStatus })
     .get('/leaks', async () => ({ leaks: [...(await deps.leaks())] }), { response: AdminLeaks })
@@ -236,28 +236,4 @@ function stream(dir: string, from: { tailBytes: number; signal: AbortSignal }): 
     },
     cancel: () => cancelled.abort(),
   })
-}
-
-function faultOf(error: unknown): Fault {
-  if (error instanceof Fault) return error
-  if (error instanceof ValidationError) {
-    const [first] = error.all
-    const path = first !== undefined && 'path' in first ? String(first.path).slice(1) : ''
-    // What we answer with is checked too; that it is wrong is our fault, not the caller's.
-    if (error.type === 'response') return new Fault('internal', `answer does not fit its schema at ${path || '/'}`)
-    return new Fault('invalid_request', `${error.type} does not fit its schema at ${path || '/'}`, {
-      ...(path === '' ? {} : { param: path }),
-    })
-  }
-  const code = Reflect.get(Object(error), 'code')
-  if (code === 'NOT_FOUND')
-    return new Fault('not_found', 'there is no such route; the daemon may be of another version')
-  if (code === 'PARSE') return new Fault('invalid_request', 'the body is not JSON')
-  return new Fault('internal', messageOf(error), { cause: error })
-}
-
-function problem(fault: Fault): AdminProblem {
-  // Operators see the whole message, internal ones too: nobody else reaches this socket.
-  const param = fault.param === undefined ? {} : { param: fault.param }
-  return { error: { code: fault.code, message: fault.message, ...param } }
 }

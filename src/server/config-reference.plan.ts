@@ -7,17 +7,42 @@ import { allowedText } from './config.codec.ts'
 
 /** Every field with its description, what it allows and its default. As it is, it configures nothing but the defaults. */
 export function configReference(): string {
-  const top = Object.entries(Config.properties).filter(([, schema]) => schema[Kind] !== 'Object')
-  const tables = Object.entries(Config.properties).filter(([, schema]) => schema[Kind] === 'Object')
-  const parts = [
-    '# Configuration of strongroom. Every field may be left out; the values here are the defaults.',
-    ...top.map(([name, schema]) => fieldText(name, schema)),
-    ...tables.map(([name, schema]) => {
-      const fields = Object.entries<TSchema>(schema.properties).map(([key, field]) => fieldText(key, field))
-      return [`[${name}]`, ...fields].join('\n\n')
-    }),
+  const title = '# Configuration of strongroom. Every field may be left out; the values here are the defaults.'
+  return `${[title, ...tableTexts([], Config.properties)].join('\n\n')}\n`
+}
+
+/** A table's own fields first, since in TOML they would else belong to the table before; then the tables in it. */
+function tableTexts(path: readonly string[], properties: Readonly<Record<string, TSchema>>): string[] {
+  const entries = Object.entries(properties)
+  const fields = entries
+    .filter(([, schema]) => schema[Kind] !== 'Object')
+    .map(([name, schema]) => fieldText(name, schema))
+  const heading = path.length === 0 ? [] : [`[${path.join('.')}]`]
+  return [
+    ...heading,
+    ...fields,
+    ...entries.flatMap(([name, schema]) => (isTableList(schema) ? [exampleText([...path, name], schema.items)] : [])),
+    ...entries.flatMap(([name, schema]) =>
+      schema[Kind] === 'Object' ? tableTexts([...path, name], schema.properties) : [],
+    ),
   ]
-  return `${parts.join('\n\n')}\n`
+}
+
+function isTableList(schema: TSchema): schema is TSchema & { items: TSchema } {
+  return schema[Kind] === 'Array' && schema.items[Kind] === 'Object'
+}
+
+/** An entry of a list of tables, commented out: there is none by default. */
+function exampleText(path: readonly string[], schema: TSchema): string {
+  const fields = Object.entries<TSchema>(schema.properties).map(([name, field]) => fieldText(name, field))
+  const lines = [`# Instead of the empty list above, once per entry:`, `# [[${path.join('.')}]]`]
+  return [
+    ...lines,
+    ...fields
+      .join('\n')
+      .split('\n')
+      .map(line => (line.startsWith('#') ? `#${line}` : `# ${line}`)),
+  ].join('\n')
 }
 
 /** A whole configuration as TOML text. */
@@ -28,7 +53,8 @@ export function configToml(config: Config): string {
 function fieldText(name: string, schema: TSchema): string {
   const description = typeof schema.description === 'string' ? wrap(schema.description) : []
   const allowed = wrap(`Allowed: ${allowedText(schema)}.`)
-  return [...description, ...allowed, `${name} = ${tomlValue(schema.default)}`].join('\n')
+  const value = schema.default === undefined ? '…' : tomlValue(schema.default)
+  return [...description, ...allowed, `${name} = ${value}`].join('\n')
 }
 
 function tomlValue(value: unknown): string {

@@ -18,9 +18,8 @@ export type StatusDeps = {
   readonly engine: Pick<Engine, 'platform' | 'capacity'>
   readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
   readonly clock: Pick<Clock, 'nowMs'>
-  readonly instancesUrl: string
-  /** Null when DNS is off. */
-  readonly dnsAddress: string | null
+  /** What is bound; null for what is switched off. */
+  readonly listening: AdminStatus['listen']
 }
 
 export function createStatus(deps: StatusDeps): () => AdminStatus {
@@ -36,7 +35,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       evidence_simulated: engine.platform !== 'snp',
       domain: config.domain,
       started_at: startedAt,
-      listen: { instances: deps.instancesUrl, dns: deps.dnsAddress },
+      listen: deps.listening,
       tls: { source: tls.source, expires_at: iso(tls.current().notAfterMs), ca_file: tls.caFile },
       organizations: listOrganizations(store.db).length,
       instances: countInstances(store.db),

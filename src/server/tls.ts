@@ -34,7 +34,7 @@ export type Tls = {
 }
 
 export type TlsDeps = {
-  readonly config: Pick<Config, 'tls' | 'domain' | 'listen'>
+  readonly config: NamingConfig
   readonly stateDir: string
   readonly clock: Clock
   readonly random: RandomBytes
@@ -107,11 +107,22 @@ export async function createTls(deps: TlsDeps): Promise<Tls> {
   }
 }
 
-/** DNS names and addresses in a local certificate. */
-export function certificateNames({ tls, domain, listen }: Pick<Config, 'tls' | 'domain' | 'listen'>): string[] {
+type NamingConfig = Pick<Config, 'tls' | 'domain' | 'listen' | 'network'>
+
+/** DNS names and addresses in a local certificate. Guests know the appliance by the gateway address. */
+export function certificateNames({ tls, domain, listen, network }: NamingConfig): string[] {
   const address = parseListen(listen.instances)?.hostname ?? ''
   const specific = isIP(address) !== 0 && !['0.0.0.0', '::'].includes(address) ? [address] : []
-  return [...new Set([domain, `instances.${domain}`, 'localhost', '127.0.0.1', '::1', ...specific, ...tls.names])]
+  const own = [
+    domain,
+    `instances.${domain}`,
+    `inference.${domain}`,
+    'localhost',
+    '127.0.0.1',
+    '::1',
+    network.gateway_v4,
+  ]
+  return [...new Set([...own, ...specific, ...tls.names])]
 }
 
 type Source = {

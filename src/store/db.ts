@@ -6,12 +6,13 @@ import type { BaseSQLiteDatabase } from 'drizzle-orm/sqlite-core'
 import { Fault, wrapFault } from '../base/fault.ts'
 import { newUuid } from '../base/ids.ts'
 import { initial } from './migrations/0001-initial.ts'
+import { inference } from './migrations/0002-inference.ts'
 
 /** A database or a transaction in it. Every query takes one first. */
 export type Db = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
 /** In order; the position (from 1) is the schema version that `PRAGMA user_version` holds. */
-export const MIGRATIONS: readonly string[] = [initial]
+export const MIGRATIONS: readonly string[] = [initial, inference]
 
 const busyTimeoutMs = 5_000
 

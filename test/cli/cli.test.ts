@@ -47,7 +47,7 @@ beforeAll(async () => {
       evidence_simulated: true,
       domain: 'agents.test',
       started_at: '2026-11-20T00:00:00.000Z',
-      listen: { instances: 'https://127.0.0.1:1', dns: null },
+      listen: { instances: 'https://127.0.0.1:1', inference: null, dns: null },
       tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem' },
       organizations: 0,
       instances: { ready: 1, failed: 0 },
@@ -149,6 +149,12 @@ const COMMANDS = [
   'verity',
   'verity root',
   'version',
+  'gateway',
+  'gateway key',
+  'gateway key create',
+  'gateway key list',
+  'gateway key revoke',
+  'metrics',
 ]
 
 test('goal: every command has help with its usage, examples, the global options and the exit codes', async () => {

@@ -1,7 +1,7 @@
 import { expect, test } from 'bun:test'
 import { claimLeftovers, claimProblem, planClaim } from '../../src/guest/claim.plan.ts'
 import { guestPaths } from '../../src/guest/paths.ts'
-import { makeClaim } from './sandbox.ts'
+import { gatewayCa, makeClaim } from './sandbox.ts'
 
 const publicKey = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJyYRtEcQ//c1azaVPtc4hxiZIPziSkIu26dzwyWS+B+'
 const paths = guestPaths('')
@@ -13,6 +13,7 @@ test('the plan of a claim with a gateway', () => {
   expect(plan.directories).toEqual(['/home/agent/.config', '/home/agent/.config/opencode'])
   expect(plan.files.map(({ path, mode, owner }) => `${path} ${mode.toString(8)} ${owner}`)).toEqual([
     '/home/agent/.config/opencode/inference.key 600 login',
+    '/run/strongroom/gateway-ca.pem 644 system',
     '/etc/hostname 644 system',
     '/etc/hosts 644 system',
     '/home/agent/.config/opencode/opencode.json 600 login',
@@ -20,6 +21,7 @@ test('the plan of a claim with a gateway', () => {
   ])
   expect(plan.files.map(file => file.content)).toEqual([
     'gw_00000000_secret\n',
+    gatewayCa,
     'abcd1234\n',
     '127.0.0.1 localhost\n127.0.1.1 abcd1234.acme.example.test abcd1234\n::1 localhost\n',
     `{
@@ -55,12 +57,12 @@ test('the plan of a claim with a gateway', () => {
 // Goal: without a key no key file is named or written; without a gateway no provider is.
 test('the plan of a claim without key or gateway', () => {
   const keyless = planClaim(
-    makeClaim(publicKey, { inference: { baseUrl: 'http://192.0.2.1/v1', model: 'm', key: null } }),
+    makeClaim(publicKey, { inference: { baseUrl: 'http://192.0.2.1/v1', model: 'm', ca: null, key: null } }),
     paths,
   )
   expect(keyless.files.map(file => file.path)).not.toContain('/home/agent/.config/opencode/inference.key')
   expect(keyless.files.some(file => file.content.includes('apiKey'))).toBe(false)
-  const bare = planClaim(makeClaim(publicKey, { inference: { baseUrl: '', model: '', key: null } }), paths)
+  const bare = planClaim(makeClaim(publicKey, { inference: { baseUrl: '', model: '', ca: null, key: null } }), paths)
   expect(bare.files.find(file => file.path.endsWith('opencode.json'))?.content).toBe(`{
   "$schema": "https://opencode.ai/config.json",
   "autoupdate": false,
@@ -113,21 +115,25 @@ test.each([
   [{ hostname: '-a' }, 'claim.hostname: not a host name'],
   [{ hostname: 'a..b' }, 'claim.hostname: not a host name'],
   [
-    { inference: { baseUrl: 'file:///etc/shadow', model: 'm', key: null } },
+    { inference: { baseUrl: 'file:///etc/shadow', model: 'm', ca: null, key: null } },
     'claim.inference.baseUrl: not an http or https address',
   ],
   [
-    { inference: { baseUrl: 'http://u:p@h/', model: 'm', key: null } },
+    { inference: { baseUrl: 'http://u:p@h/', model: 'm', ca: null, key: null } },
     'claim.inference.baseUrl: not an http or https address',
   ],
   [
-    { inference: { baseUrl: 'http://h/\n', model: 'm', key: null } },
+    { inference: { baseUrl: 'http://h/\n', model: 'm', ca: null, key: null } },
     'claim.inference.baseUrl: not an http or https address',
   ],
-  [{ inference: { baseUrl: 'http://h/', model: '', key: null } }, 'claim.inference.model: not a model name'],
-  [{ inference: { baseUrl: 'http://h/', model: 'm', key: 'a\nb' } }, 'claim.inference.key: not a key'],
-  [{ inference: { baseUrl: 'http://h/', model: 'm', key: '' } }, 'claim.inference.key: not a key'],
-  [{ inference: { baseUrl: '', model: '', key: 'k' } }, 'claim.inference.key: without a baseUrl'],
+  [{ inference: { baseUrl: 'http://h/', model: '', ca: null, key: null } }, 'claim.inference.model: not a model name'],
+  [{ inference: { baseUrl: 'http://h/', model: 'm', ca: null, key: 'a\nb' } }, 'claim.inference.key: not a key'],
+  [{ inference: { baseUrl: 'http://h/', model: 'm', ca: null, key: '' } }, 'claim.inference.key: not a key'],
+  [{ inference: { baseUrl: '', model: '', ca: null, key: 'k' } }, 'claim.inference.key: without a baseUrl'],
+  [
+    { inference: { baseUrl: 'http://h/', model: 'm', ca: 'not PEM', key: null } },
+    'claim.inference.ca: not PEM certificates',
+  ],
 ])('refuses %j', (change, problem) => {
   expect(claimProblem(makeClaim(publicKey, change))).toBe(problem)
 })

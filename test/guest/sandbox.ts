@@ -67,6 +67,9 @@ export async function makeParts(sandbox: Sandbox, overrides: Partial<SshdDeps> =
 
 export type Parts = { readonly sshd: Sshd; readonly identity: Identity; readonly claiming: Claiming }
 
+/** As an authority's file looks; nobody reads the certificate in it here. */
+export const gatewayCa = '-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n'
+
 /** A claim as the host makes it. */
 export function makeClaim(publicKey: string, overrides: Partial<Claim> = {}): Claim {
   return {
@@ -75,7 +78,12 @@ export function makeClaim(publicKey: string, overrides: Partial<Claim> = {}): Cl
     name: 'abcd1234',
     hostname: 'abcd1234.acme.example.test',
     publicKey,
-    inference: { baseUrl: 'http://192.0.2.1:8442/v1', model: 'vendor/model-1', key: 'gw_00000000_secret' },
+    inference: {
+      baseUrl: 'http://192.0.2.1:8442/v1',
+      model: 'vendor/model-1',
+      ca: gatewayCa,
+      key: 'gw_00000000_secret',
+    },
     ...overrides,
   }
 }

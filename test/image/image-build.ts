@@ -28,6 +28,7 @@ export async function imageBench(): Promise<ImageBench> {
 }
 
 export type TestBuild = {
+  readonly recipe: string
   readonly cacheDir: string
   readonly guest: string
   readonly shared: readonly ('downloads' | 'bases')[]
@@ -43,13 +44,18 @@ export async function buildTestImage(build: TestBuild): Promise<string> {
     await mkdir(join(sharedRoot, name), { recursive: true })
     await symlink(join(sharedRoot, name), join(build.cacheDir, name))
   }
-  const argv = ['bun', join(repo, 'scripts', 'build-image.ts'), 'instance', '--guest', build.guest]
+  const argv = ['bun', join(repo, 'scripts', 'build-image.ts'), build.recipe, '--guest', build.guest]
   // A umask can only be given to a child through a shell.
   const printed = await run(['sh', '-c', `umask ${build.umask}; exec "$@"`, 'sh', ...argv], {
     ...build.env,
     STRONGROOM_CACHE: build.cacheDir,
   })
   return printed.trimEnd().split('\n').at(-1) ?? ''
+}
+
+/** Directory of a tree's image, from this machine's own cache where it is there. */
+export async function buildTreeImage(recipe: string): Promise<string> {
+  return (await run(['bun', join(repo, 'scripts', 'build-image.ts'), recipe], {})).trimEnd().split('\n').at(-1) ?? ''
 }
 
 /** Standard output of a command that must succeed. */

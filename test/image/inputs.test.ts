@@ -44,7 +44,7 @@ test('every file, the guest and every tool count', async () => {
   } finally {
     await rm(copy, { recursive: true, force: true })
   }
-})
+}, 60_000)
 
 // Goal: a new guest executable does not lay the Debian tree again; a new lock does.
 test('the Debian part hangs on the lock, not on the guest', async () => {

@@ -11,8 +11,16 @@ import {
   packageOf,
   readPackagesLock,
 } from '../../scripts/image/packages-lock.ts'
-import { readModuleList, readRecipe, recipeNames, recipePaths } from '../../scripts/image/recipe.ts'
+import {
+  readModuleList,
+  readRecipe,
+  readRecipeKind,
+  readTreeRecipe,
+  recipeNames,
+  recipePaths,
+} from '../../scripts/image/recipe.ts'
 import { lockChanges } from '../../scripts/image/relock.ts'
+import { treeLockProblem } from '../../scripts/image/tree-build.ts'
 import { uuidOf } from '../../scripts/image/verity.ts'
 import { repo } from './image-build.ts'
 
@@ -35,10 +43,42 @@ const lockOf = (...packages: LockedPackage[]): PackagesLock => ({
   packages,
 })
 
-for (const name of await recipeNames(repo)) {
-  describe(name, () => {
+const recipes = await Promise.all(
+  (await recipeNames(repo)).map(async name => {
     const paths = recipePaths(repo, name)
+    return { name, paths, kind: await readRecipeKind(paths) }
+  }),
+)
 
+// Goal: both kinds are there, so that neither half of this file passes for want of recipes.
+test('the recipes', () => {
+  expect(recipes.map(({ name, kind }) => `${name} ${kind}`)).toEqual(['inference tree', 'instance machine'])
+})
+
+for (const { name, paths } of recipes.filter(({ kind }) => kind === 'tree')) {
+  describe(name, () => {
+    // Goal: what is committed can be built from, and nothing comes in that the recipe does not name.
+    test('the lock holds the packages of the recipe and no other', async () => {
+      const recipe = await readTreeRecipe(paths)
+      const lock = await readPackagesLock(paths.packagesLock, 'tree')
+      expect(recipe.name).toBe(name)
+      expect(recipe.packages).toContain(recipe.program)
+      expect(treeLockProblem(recipe, lock)).toBeNull()
+      expect(treeLockProblem({ ...recipe, suite: 'trixie' }, lock)).toContain('of suite testing')
+      expect(treeLockProblem({ ...recipe, packages: recipe.packages.slice(1) }, lock)).toContain('not the recipe')
+    })
+
+    // Goal: mirrors come from the machine that builds.
+    test('no file of the recipe names a host', async () => {
+      for (const path of [paths.recipe, paths.packagesLock]) {
+        expect(await Bun.file(path).text()).not.toMatch(/https?:|\.(org|com|net)\b/)
+      }
+    })
+  })
+}
+
+for (const { name, paths } of recipes.filter(({ kind }) => kind === 'machine')) {
+  describe(name, () => {
     // Goal: what is committed can be built from.
     test('recipe, module list and locks are of their schemas', async () => {
       const recipe = await readRecipe(paths)
@@ -75,6 +115,8 @@ test('locks that cannot be meant are refused', () => {
   expect(lockProblem(lockOf(entry('bash'), entry('bash'), kernel))).toBe('a package is listed twice')
   expect(lockProblem(lockOf(kernel, entry('bash')))).toBe('packages are not sorted')
   expect(lockProblem(lockOf(entry('a'), entry('bash')))).toBe('there must be exactly one kernel')
+  expect(lockProblem(lockOf(entry('bash'), kernel), 'tree')).toBe('there must be no kernel')
+  expect(lockProblem(lockOf(entry('bash'), entry('curl')), 'tree')).toBeNull()
   expect(lockProblem(lockOf(entry('bash', { file: 'pool/../x.deb' }), kernel))).toBe('a file leaves the archive')
 })
 

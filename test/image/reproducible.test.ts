@@ -12,6 +12,7 @@ test('two builds under differing conditions have equal digests throughout', asyn
   const elsewhere = await mkdtemp('/dev/shm/guest-image-bench-')
   try {
     const first = await buildTestImage({
+      recipe: 'instance',
       cacheDir: join(bench.dir, 'first'),
       guest: bench.guest,
       shared: ['downloads'],
@@ -19,6 +20,7 @@ test('two builds under differing conditions have equal digests throughout', asyn
       env: { TZ: 'Pacific/Auckland', LC_ALL: 'C.UTF-8', LANG: 'C.UTF-8' },
     })
     const second = await buildTestImage({
+      recipe: 'instance',
       cacheDir: join(elsewhere, 'a-rather-longer-name-for-the-second'),
       guest: bench.guest,
       shared: ['downloads'],

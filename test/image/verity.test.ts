@@ -15,7 +15,14 @@ test('dm-verity admits the built root and refuses a changed one', async () => {
   await using bench = await imageBench()
   const cacheDir = join(bench.dir, 'cache')
   const shared = ['downloads', 'bases'] as const
-  const image = await buildTestImage({ cacheDir, guest: bench.guest, shared, umask: '022', env: {} })
+  const image = await buildTestImage({
+    recipe: 'instance',
+    cacheDir,
+    guest: bench.guest,
+    shared,
+    umask: '022',
+    env: {},
+  })
   const manifest = Value.Decode(Manifest, await Bun.file(join(image, 'manifest.json')).json())
   const root = join(image, manifest.files.root.path)
   const verify = (path: string) =>

@@ -41,7 +41,7 @@ const STATUS: AdminStatus = {
   evidence_simulated: true,
   domain: 'agents.test',
   started_at: '2026-11-20T00:00:00.000Z',
-  listen: { instances: 'https://127.0.0.1:1', dns: null },
+  listen: { instances: 'https://127.0.0.1:1', inference: null, dns: null },
   tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem' },
   organizations: 0,
   instances: { ready: 1 },

@@ -29,7 +29,7 @@ const MISTAKES: [string, string[]][] = [
   ['\n\n[tls]\n# c\nvalidty_days = 3', ['f:5: tls.validty_days: unknown field; did you mean validity_days?']],
   ['validity_days = 3', ['f:1: validity_days: unknown field; it belongs in [tls]']],
   ['[tls]\ndomain = "x"', ['f:2: tls.domain: unknown field; it belongs at the top of the file, before any [table]']],
-  ['[listen]\nzzz = 1', ['f:2: listen.zzz: unknown field; allowed: instances, dns']],
+  ['[listen]\nzzz = 1', ['f:2: listen.zzz: unknown field; allowed: instances, inference, dns']],
   ['[lisen]\ndns = ""', ['f:1: lisen: unknown field; did you mean listen?']],
   ['vm = 3', ['f:1: vm: 3 is not allowed; allowed: a table']],
   ['[vm]\nvcpus = "2"', ['f:2: vm.vcpus: "2" is not allowed; allowed: an integer from 1 to 255']],
@@ -196,9 +196,11 @@ test('goal: no text makes parser or scanner throw or hang', () => {
 test('goal: the reference is a file that means the defaults, and shows every field', () => {
   const verdict = parseConfig(configReference(), 'f')
   expect(verdict).toEqual({ ok: true, config: defaultConfig() })
-  const names = Object.entries(defaultConfig()).flatMap(([name, value]) =>
-    typeof value === 'object' ? Object.keys(value) : [name],
-  )
+  const namesIn = (table: object): string[] =>
+    Object.entries(table).flatMap(([name, value]) =>
+      typeof value === 'object' && !Array.isArray(value) ? namesIn(value) : [name],
+    )
+  const names = namesIn(defaultConfig())
   for (const name of names) expect(configReference()).toMatch(new RegExp(`^# .+\\n${name} = `, 'm'))
 })
 

@@ -357,7 +357,8 @@ test('goal: a port that somebody else has is refused, though listeners of ours s
 test('goal: the names of a local certificate are those that clients use', () => {
   const config = defaultConfig()
   const names = (instances: string) => certificateNames({ ...config, listen: { ...config.listen, instances } })
-  const always = ['agents.internal', 'instances.agents.internal', 'localhost', '127.0.0.1', '::1']
+  const hosts = ['agents.internal', 'instances.agents.internal', 'inference.agents.internal']
+  const always = [...hosts, 'localhost', '127.0.0.1', '::1', '169.254.88.1']
   expect(names('0.0.0.0:8441')).toEqual(always)
   expect(names('192.0.2.7:8441')).toEqual([...always, '192.0.2.7'])
   expect(names('[2001:db8::1]:8441')).toEqual([...always, '2001:db8::1'])

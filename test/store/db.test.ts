@@ -9,14 +9,20 @@ import { getTableConfig, type SQLiteTable } from 'drizzle-orm/sqlite-core'
 import { Fault } from '../../src/base/fault.ts'
 import { MIGRATIONS, openStore } from '../../src/store/db.ts'
 import { events } from '../../src/store/event.table.ts'
+import { gatewayKeys } from '../../src/store/gateway-key.table.ts'
 import { idempotency } from '../../src/store/idempotency.table.ts'
 import { instanceChanges, instances } from '../../src/store/instance.table.ts'
 import { keys } from '../../src/store/key.table.ts'
+import { nonces } from '../../src/store/nonce.table.ts'
 import { insertOrganization, listOrganizations } from '../../src/store/organization.query.ts'
 import { organizations } from '../../src/store/organization.table.ts'
+import { usage } from '../../src/store/usage.table.ts'
 import { egress, resources, vms } from '../../src/store/vm.table.ts'
 
 const TABLES: readonly SQLiteTable[] = [
+  gatewayKeys,
+  usage,
+  nonces,
   organizations,
   keys,
   vms,

@@ -5,6 +5,7 @@ import { messageOf } from '../../base/fault.ts'
 import { createLogger } from '../../base/log.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
+import { ensureMaxHttpRequests } from '../max-http-requests.ts'
 import { dash, fields } from '../render.ts'
 
 export function addServe(program: Command, cli: Cli): void {
@@ -18,6 +19,7 @@ export function addServe(program: Command, cli: Cli): void {
 }
 
 async function serveUntilSignal(run: Run): Promise<void> {
+  ensureMaxHttpRequests()
   const { io, stateDir } = run
   const { config, file } = run.config()
   const log = createLogger({ level: config.log_level, sink: line => void io.stderr(`${line}\n`), nowMs: Date.now })
@@ -43,6 +45,7 @@ async function serveUntilSignal(run: Run): Promise<void> {
   reload = serving.reload
   const ready = {
     instances_url: serving.instancesUrl,
+    inference_url: serving.inferenceUrl,
     dns_port: serving.dnsPort,
     admin_socket: serving.adminSocket,
     ca_file: serving.caFile,
@@ -52,6 +55,7 @@ async function serveUntilSignal(run: Run): Promise<void> {
     fields(
       [
         ['instances API', ready.instances_url],
+        ['inference API', dash(ready.inference_url)],
         ['DNS port', dash(ready.dns_port)],
         ['admin socket', ready.admin_socket],
         ['authority', dash(ready.ca_file)],

@@ -29,6 +29,7 @@ function statusText(status: AdminStatus, paint: Paint): string {
       ['platform', `${status.platform}${simulated}`],
       ['domain', status.domain],
       ['instances API', status.listen.instances],
+      ['inference API', dash(status.listen.inference)],
       ['DNS', dash(status.listen.dns)],
       ['certificate', `${status.tls.source}, until ${status.tls.expires_at}`],
       ['authority', dash(status.tls.ca_file)],

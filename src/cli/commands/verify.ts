@@ -1,4 +1,4 @@
-// strongroom verify: evidence against AMD's roots and a policy. Needs no daemon, no configuration, no network and no root.
+// strongroom verify: evidence against AMD's roots and a policy. Needs no daemon, no configuration and no root; only `gateway` uses the network.
 
 import { type Command, Option } from 'commander'
 import { BUNDLE_LIMITS } from '../../attest/certificate-pem.codec.ts'
@@ -7,34 +7,35 @@ import { idAuthBytes, idBlockBytes } from '../../attest/id-block.codec.ts'
 import { verifyIdBlock } from '../../attest/id-block.verify.ts'
 import { Malformed } from '../../attest/malformed.ts'
 import { policySchema } from '../../attest/policy.schema.ts'
-import { encodePolicy, type Policy, parsePolicy, strictPolicy } from '../../attest/policy.ts'
+import { encodePolicy, strictPolicy } from '../../attest/policy.ts'
 import { PRODUCTS, type Product } from '../../attest/product.codec.ts'
 import { findReport, hclSizeBytesMax } from '../../attest/report-form.codec.ts'
-import { AMD_ROOTS } from '../../attest/roots/amd.ts'
-import type { TrustedRoot } from '../../attest/roots/trusted-root.ts'
 import { FIELDS } from '../../attest/snp-report.codec.ts'
 import { type Check, fail, pass, verdict } from '../../attest/verdict.ts'
 import { toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
-import { hexOption, MIB, readInput, readingInput, readJsonInput, readOptionalInput, timeOption } from '../input-file.ts'
+import { hexOption, readInput, readOptionalInput, timeOption } from '../input-file.ts'
 import { json } from '../render.ts'
 import { reportDocument } from '../report-document.ts'
-import { readSimulatedRoot } from '../simulated-root.ts'
+import { readPolicy, readRoots } from '../trust-inputs.ts'
 import { verdictDocument, verdictText } from '../verdict-render.ts'
+import { addVerifyGateway } from './verify-gateway.ts'
+import { addVerifyResponse } from './verify-response.ts'
 
 const certificateBytesMax = BUNDLE_LIMITS.bytesMax
-const policyBytesMax = MIB
 
 export function addVerify(program: Command, cli: Cli): void {
   const verify = program
     .command('verify')
-    .description('evidence: report, id-block, policy-schema, policy-example; offline, without daemon')
+    .description('evidence: report, id-block, gateway, response, policy-schema, policy-example; without daemon')
     .addHelpText('after', helpText('strongroom verify report --report report.bin --vek vcek.pem --policy policy.json'))
 
   addReport(verify, cli)
   addIdBlock(verify, cli)
+  addVerifyGateway(verify, cli)
+  addVerifyResponse(verify, cli)
 
   verify
     .command('policy-schema')
@@ -158,19 +159,6 @@ function readReport(path: string): { form: Check; bytes: Uint8Array } {
     if (error instanceof Malformed) return { form: fail(name, error.message), bytes: whole }
     throw error
   }
-}
-
-async function readRoots(path: string | undefined): Promise<readonly TrustedRoot[]> {
-  if (path === undefined) return AMD_ROOTS
-  const pem = readInput({ path, param: 'trust-simulated-root', bytesMax: certificateBytesMax })
-  return [...AMD_ROOTS, await readingInput(`--trust-simulated-root ${path}`, () => readSimulatedRoot(pem))]
-}
-
-/** Without a file only what nobody wants is refused: who has no policy does not know at which VMPL the evidence was made. */
-async function readPolicy(path: string | undefined): Promise<Policy> {
-  if (path === undefined) return { ...strictPolicy(), vmpls: 'any' }
-  const document = readJsonInput({ path, param: 'policy', bytesMax: policyBytesMax })
-  return await readingInput(`--policy ${path}`, () => parsePolicy(document))
 }
 
 type IdBlockOptions = { idBlock: string; idAuth: string; requireAuthor?: boolean }

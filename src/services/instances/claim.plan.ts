@@ -10,18 +10,18 @@ import type { Instance } from '../../store/instance.table.ts'
 export type ClaimInputs = {
   readonly instance: Instance
   readonly organization: string
-  readonly inferenceBaseUrl: string
+  readonly inference: Omit<Claim['inference'], 'model'>
 }
 
 /** The claim's id is the instance's, so that repeating it is harmless. */
-export function claimOf({ instance, organization, inferenceBaseUrl }: ClaimInputs): Claim {
+export function claimOf({ instance, organization, inference }: ClaimInputs): Claim {
   return {
     claimId: instance.id,
     organization,
     name: instance.name,
     hostname: instance.hostname,
     publicKey: instance.publicKey,
-    inference: { baseUrl: inferenceBaseUrl, model: instance.inferenceModel, key: null },
+    inference: { ...inference, model: instance.inferenceModel },
   }
 }
 

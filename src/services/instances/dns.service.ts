@@ -25,7 +25,7 @@ export type DnsServer = { readonly port: number; readonly close: () => void }
 /** Fault host.unsupported when the address or port cannot be had. */
 export async function startDns(deps: DnsDeps): Promise<DnsServer> {
   const { address, port, domain, resolve, log } = deps
-  const hosts = new Map([nameServerLabel, apiLabel].map(label => [label, deps.hostAddress]))
+  const hosts = new Map([nameServerLabel, ...apiLabels].map(label => [label, deps.hostAddress]))
   return await listenDns({
     address,
     port,
@@ -38,8 +38,8 @@ export async function startDns(deps: DnsDeps): Promise<DnsServer> {
   })
 }
 
-/** Host name of service A under the domain; also in the local certificate. */
-const apiLabel = 'instances'
+/** Host names of services A and B under the domain; also in the local certificate. */
+const apiLabels = ['instances', 'inference'] as const
 
 /** A name exists from the moment that its instance has an address until its deletion is accepted. */
 export function createAddressResolver(deps: {

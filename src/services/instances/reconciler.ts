@@ -25,6 +25,10 @@ export type InstanceReconcilerDeps = {
   readonly random: RandomBytes
   readonly log: Logger
   readonly inferenceBaseUrl: string
+  /** PEM of the authority behind inferenceBaseUrl; null for a publicly trusted one. */
+  readonly inferenceCa: string | null
+  /** The instance's own gateway key, the same at every call; null without a gateway. */
+  readonly inferenceKey: (instanceId: string) => string | null
   readonly claimTimeoutMs: number
   readonly sshTimeoutMs: number
 }
@@ -81,11 +85,13 @@ export function createInstanceReconciler(deps: InstanceReconcilerDeps): Instance
   const claim = async (instance: Instance, vmId: string): Promise<string | null> => {
     const organization = organizationById(store.db, instance.organizationId)
     if (organization === null) throw new Fault('internal', `instance ${instance.id} has no organization`)
-    const inputs = { instance, organization: organization.slug, inferenceBaseUrl: deps.inferenceBaseUrl }
+    const { inferenceBaseUrl: baseUrl, inferenceCa: ca } = deps
     for (let attempt = 1; stillWanted(instance); attempt += 1) {
       try {
         const guest = await greeted(vmId)
-        const sealed = sealClaim(claimOf(inputs), guest.boxKey, deps.random)
+        const inference = { baseUrl, ca, key: deps.inferenceKey(instance.id) }
+        const wanted = claimOf({ instance, organization: organization.slug, inference })
+        const sealed = sealClaim(wanted, guest.boxKey, deps.random)
         return (await engine.claim(vmId, sealed, deps.claimTimeoutMs)).sshHostKey
       } catch (error) {
         if (stopping.signal.aborted) return null

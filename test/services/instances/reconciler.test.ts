@@ -90,6 +90,7 @@ function bench(behaviour: Partial<Guest> = {}) {
   }
   const reconciler = createInstanceReconciler({
     ...{ store, engine, clock, random: systemRandom, log: silentLogger, inferenceBaseUrl: 'https://gateway/v1' },
+    ...{ inferenceCa: 'PEM', inferenceKey: (id: string) => `gw_of_${id}` },
     ...{ claimTimeoutMs, sshTimeoutMs },
     probe: async probe => {
       probes.push(probe)
@@ -122,7 +123,7 @@ test('a running VM is claimed, probed with the reported host key as the only one
     {
       ...{ claimId: 'instance', organization: 'acme', name: 'abcd1234', hostname: 'abcd1234.acme.agents.test' },
       publicKey: 'ssh-ed25519 AAAA me',
-      inference: { baseUrl: 'https://gateway/v1', model: 'tiny', key: null },
+      inference: { baseUrl: 'https://gateway/v1', ca: 'PEM', model: 'tiny', key: 'gw_of_instance' },
     },
   ])
   expect(probes).toMatchObject([{ address: '10.88.0.1', port: 22, hostKey }])

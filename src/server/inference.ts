@@ -1,0 +1,261 @@
+// Puts the inference gateway together from configuration. Effects: reads files; everything else begins with `start`.
+
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fromHex } from '../base/bytes.ts'
+import type { Clock } from '../base/clock.ts'
+import { Fault, messageOf } from '../base/fault.ts'
+import type { RandomBytes } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import type { Config, Platform } from '../contract/config.ts'
+import { startSandboxed } from '../host/sandbox.ts'
+import { lookupUser } from '../host/user.ts'
+import { createAttestationEndpoint } from '../services/inference/attestation.ts'
+import { spkiDigestOf } from '../services/inference/attestation-spki.ts'
+import { createAttester, type EvidenceOrigin, noEvidenceOnHost } from '../services/inference/attester.ts'
+import { makeReceiptKeys } from '../services/inference/attester-keys.ts'
+import { createGateway } from '../services/inference/gateway.ts'
+import { createGatewayAuthenticate } from '../services/inference/keys.ts'
+import { createLimiter } from '../services/inference/limits.ts'
+import { createPublicLimiter } from '../services/inference/limits-public.ts'
+import type { Metering } from '../services/inference/metering.ts'
+import { createMetrics } from '../services/inference/metrics.ts'
+import { createClusterMetrics } from '../services/inference/metrics-cluster.ts'
+import { gatewayFamilies } from '../services/inference/metrics-gateway.ts'
+import type { Collector } from '../services/inference/metrics-text.codec.ts'
+import { createNonceLedger } from '../services/inference/nonce.ts'
+import { createResponseSealer } from '../services/inference/seal.ts'
+import { loadUpstream, type UpstreamTarget } from '../services/inference/upstream.ts'
+import { workerCommand } from '../services/inference/worker.plan.ts'
+import { createWorker, type Worker, workerTiming } from '../services/inference/worker.ts'
+import { createWorkerRoot, readWorkerImage } from '../services/inference/worker-root.ts'
+import { createWorkloads, type Workloads } from '../services/inference/workloads.ts'
+import type { Store } from '../store/db.ts'
+import type { Capacity } from '../vm/admission.plan.ts'
+import { inferenceOpenapiDocument } from './inference-openapi.ts'
+import { listenAddress } from './listen.ts'
+import { openSimulatedHost } from './simulated-host.ts'
+import type { Tls } from './tls.ts'
+import { serveTls, type TlsServer } from './tls-serve.ts'
+
+export type InferenceDeps = {
+  readonly config: Config
+  readonly stateDir: string
+  readonly store: Store
+  readonly tls: Pick<Tls, 'current' | 'onChange'>
+  readonly platform: Platform
+  readonly capacity: Capacity
+  readonly metering: Metering
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+}
+
+export type Inference = {
+  readonly fetch: (request: Request, address: string) => Promise<Response>
+  readonly collectors: readonly Collector[]
+  readonly start: () => void
+  readonly stop: () => Promise<void>
+}
+
+/** Longest that Bun lets a connection be quiet: streams may pause for as long as the gateway's own time limits allow. */
+const streamIdleSeconds = 255
+const attestationCallersMax = 64
+const attestationTimeoutMs = 30_000
+const unpackTimeoutMs = 60_000
+const hourMs = 3_600_000
+
+/** Faults: config.invalid (key, certificate or allowlist files), host.unsupported. A worker that cannot run is no fault: its model answers 502. */
+export async function composeInference(deps: InferenceDeps): Promise<Inference> {
+  const { config, store, clock, random, metering } = deps
+  const settings = config.inference
+  const log = deps.log.unit('inference')
+  const workloads = await composeWorkloads(deps, log)
+  const worker = composeWorker(deps, workloads, log)
+  const upstreams = [...settings.upstreams.map(loadUpstream), ...(worker === null ? [] : [targetOf(worker)])]
+  const keys = makeReceiptKeys(random)
+  const limiter = createLimiter(clock)
+  const { admitPublic } = createPublicLimiter({ clock, requestsPerMinute: settings.public_requests_per_minute })
+  const metrics = createMetrics({
+    models: upstreams.flatMap(upstream => upstream.models),
+    upstreams: upstreams.map(upstream => upstream.name),
+    more: () =>
+      gatewayFamilies({
+        metering: metering.counts,
+        running: limiter.running,
+        queued: () => gateway.view().waiting,
+        upstreams: () =>
+          gateway.view().targets.map(({ name, active, ejected }) => ({ name, outstanding: active, healthy: !ejected })),
+      }),
+  })
+  const gateway = createGateway({
+    authenticate: createGatewayAuthenticate({
+      db: store.db,
+      clock,
+      log,
+      defaults: {
+        requestsPerMinute: settings.key_requests_per_minute,
+        tokensPerMinute: settings.key_tokens_per_minute,
+        concurrencyMax: settings.key_concurrency_max,
+      },
+    }),
+    admit: limiter.admit,
+    admitPublic,
+    recordUsage: metering.record,
+    observe: metrics.observe,
+    sealer: createResponseSealer({ keys, clock }),
+    responseReceipts: settings.response_receipts,
+    attestation: attestationOf(deps, { workloads, keys, log }),
+    openapi: JSON.stringify(inferenceOpenapiDocument()),
+    upstreams,
+    ownedBy: settings.owned_by,
+    clock,
+    random,
+    log,
+    limits: limitsOf(config),
+  })
+  return {
+    fetch: gateway.fetch,
+    collectors: [metrics, createClusterMetrics({ db: store.db, hostId: store.hostId, capacity: deps.capacity })],
+    start: () => worker?.start(),
+    stop: async () => {
+      gateway.close()
+      await worker?.stop()
+    },
+  }
+}
+
+/** The gateway over HTTPS. Fault host.unsupported when the address cannot be had. */
+export function serveInference(
+  { fetch }: Inference,
+  { config, tls, log }: Pick<InferenceDeps, 'config' | 'tls' | 'log'>,
+): TlsServer {
+  return serveTls((request, socket) => fetch(request, socket.requestIP(request)?.address ?? ''), {
+    ...listenAddress(config.listen.inference),
+    tls,
+    idleTimeoutSeconds: streamIdleSeconds,
+    // As with service A, the limit and the refusal are ours.
+    requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
+    log: log.unit('inference'),
+  })
+}
+
+function limitsOf({ inference }: Config): Parameters<typeof createGateway>[0]['limits'] {
+  return {
+    bodyBytesMax: inference.body_bytes_max,
+    bodyTimeoutMs: inference.body_timeout_ms,
+    connectTimeoutMs: inference.connect_timeout_ms,
+    firstByteTimeoutMs: inference.first_byte_timeout_ms,
+    idleTimeoutMs: inference.idle_timeout_ms,
+    eventBytesMax: inference.event_bytes_max,
+    answerBytesMax: inference.answer_bytes_max,
+    queueMax: inference.queue_max,
+    queueTimeoutMs: inference.queue_timeout_ms,
+    ejectFailures: inference.eject_failures,
+    ejectMs: inference.eject_ms,
+  }
+}
+
+function composeWorkloads({ config, stateDir }: InferenceDeps, log: Logger): Promise<Workloads> {
+  return createWorkloads({
+    executable: '/proc/self/exe',
+    // What the kernel has: the runtime's own argv names paths inside the executable.
+    command: readFileSync('/proc/self/cmdline', 'utf8').split('\0').slice(0, -1),
+    worker: workerCandidate(config, log),
+    allowlistFile: join(stateDir, 'allowlist.json'),
+    log,
+  })
+}
+
+/** What the configuration says will run; null without a worker, or when its image cannot be read: the worker itself says so at its start. */
+function workerCandidate({ inference: { worker } }: Config, log: Logger) {
+  if (worker.model_file === '') return null
+  try {
+    const imageDigest = fromHex(readWorkerImage(worker.image_dir).rootHash)
+    return imageDigest === null ? null : { imageDigest, command: workerCommand(worker) }
+  } catch (error) {
+    log.warn('the inference image cannot be read', { error: messageOf(error) })
+    return null
+  }
+}
+
+function composeWorker({ config, stateDir, clock }: InferenceDeps, workloads: Workloads, log: Logger): Worker | null {
+  const settings = config.inference.worker
+  if (settings.model_file === '') return null
+  const target = join(stateDir, 'worker-root', 'root')
+  return createWorker({
+    settings,
+    stateDir,
+    root: createWorkerRoot({ imageDir: settings.image_dir, target, timeoutMs: unpackTimeoutMs }),
+    user: () => lookupUser(settings.user),
+    startSandboxed,
+    admit: workloads.admit,
+    clock,
+    log,
+    timing: workerTiming,
+  })
+}
+
+function targetOf({ upstream }: Worker): UpstreamTarget {
+  const { name, models, weight, concurrencyMax, baseUrl, unix } = upstream
+  return { name, models, weight, concurrencyMax, url: baseUrl, unixSocket: unix, key: null, ca: null, spkiSha256: null }
+}
+
+type Attesting = {
+  readonly workloads: Workloads
+  readonly keys: ReturnType<typeof makeReceiptKeys>
+  readonly log: Logger
+}
+
+/** The endpoint. The simulator's keys take seconds to make, once: until they are there evidence is not to be had. */
+function attestationOf(
+  deps: InferenceDeps,
+  { workloads, keys, log }: Attesting,
+): (request: Request) => Promise<Response> {
+  const { config, store, tls, clock, random } = deps
+  const nonces = createNonceLedger({
+    store,
+    clock,
+    retentionMs: config.inference.nonce_retention_hours * hourMs,
+    countMax: config.inference.nonces_max,
+  })
+  const endpointOf = (origin: EvidenceOrigin) => {
+    const attester = createAttester({
+      origin,
+      describeWorkloads: workloads.describe,
+      keys,
+      tlsSpkiDigest: () => spkiDigestOf(tls.current().cert),
+      clock,
+      random,
+      callersMax: attestationCallersMax,
+      timeoutMs: attestationTimeoutMs,
+    })
+    return createAttestationEndpoint({ nonces, attester, log })
+  }
+  let endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source is being prepared' })
+  evidenceOrigin(deps, workloads).then(
+    origin => {
+      endpoint = endpointOf(origin)
+    },
+    error => log.error('the evidence source cannot be prepared', { error }),
+  )
+  return request => endpoint(request)
+}
+
+async function evidenceOrigin(deps: InferenceDeps, workloads: Workloads): Promise<EvidenceOrigin> {
+  if (deps.platform === 'snp') return noEvidenceOnHost
+  const { stateDir, clock, random } = deps
+  const host = await openSimulatedHost({ stateDir, nowMs: clock.nowMs, random })
+  deps.log.warn('attestation is SIMULATED: no hardware vouches for anything', { trustRoot: host.rootFile })
+  const gateway = workloads.allowlist.workloads.find(({ workload }) => workload === 'gateway')
+  const imageDigest = fromHex(gateway?.imageDigests[0] ?? '')
+  if (imageDigest === null) throw new Fault('internal', 'the allowlist names no gateway')
+  const measurement = host.measurementOf(imageDigest)
+  return {
+    kind: 'available',
+    platform: 'simulated',
+    image: { name: 'strongroom', measurement },
+    operatorKey: host.operatorKey,
+    evidence: (reportData, hostData) => host.evidence({ measurement, reportData, hostData }),
+  }
+}

@@ -1,0 +1,29 @@
+// The caller's nonce out of a request for attestation (contract 4.2). Pure.
+
+import { fromBase64Url } from '../../base/bytes.ts'
+import { Fault } from '../../base/fault.ts'
+import { nonceLength } from '../../contract/attestation.ts'
+
+export const nonceBytes = 32
+
+/** From `?nonce=` or X-Attestation-Nonce. Fault invalid_request: none, both, one of them twice, or not 32 bytes of base64url without padding. */
+export function readNonce(request: Pick<Request, 'url' | 'headers'>): Uint8Array {
+  // Not by URL: a request without a Host has one that URL does not take.
+  const [, query = ''] = /\?([^#]*)/.exec(request.url) ?? []
+  const inQuery = new URLSearchParams(query).getAll('nonce')
+  const inHeader = request.headers.get('x-attestation-nonce')
+  const given = inHeader === null ? inQuery : [...inQuery, inHeader]
+  const [text] = given
+  if (text === undefined) throw refusal('There is no nonce; send one as ?nonce= or as X-Attestation-Nonce.')
+  if (given.length > 1) throw refusal('Send one nonce: as ?nonce= or as X-Attestation-Nonce, once.')
+  // A header sent twice arrives joined by a comma, which is not base64url.
+  const bytes = text.length === nonceLength ? fromBase64Url(text) : null
+  if (bytes?.length !== nonceBytes) {
+    throw refusal(`The nonce must be ${nonceBytes} bytes as ${nonceLength} characters of base64url without padding.`)
+  }
+  return bytes
+}
+
+function refusal(message: string): Fault {
+  return new Fault('invalid_request', message, { param: 'nonce' })
+}

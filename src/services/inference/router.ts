@@ -1,0 +1,194 @@
+// Which upstream takes a request: the least busy by weight, within its cap; a bounded queue before them; ejection and return. Effects: timers.
+
+import type { Clock } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
+import { UpstreamFault } from './upstream-fault.ts'
+
+export type RouterTarget = {
+  readonly name: string
+  readonly models: readonly string[]
+  readonly weight: number
+  readonly concurrencyMax: number
+}
+
+export type RouterDeps<T extends RouterTarget> = {
+  readonly targets: readonly T[]
+  /** Whether an ejected target is well again. */
+  readonly probe: (target: T, signal: AbortSignal) => Promise<boolean>
+  readonly clock: Clock
+  readonly log: Logger
+  readonly queueMax: number
+  readonly queueTimeoutMs: number
+  readonly ejectFailures: number
+  readonly ejectMs: number
+}
+
+/** `neutral` says nothing about its health: the client went, or asked for what cannot be. */
+export type LeaseEnd = 'well' | 'unwell' | 'neutral'
+
+export type Lease<T> = {
+  readonly target: T
+  /** Frees the place, once; further calls do nothing. */
+  readonly release: (end: LeaseEnd) => void
+}
+
+export type RouterTargetView = {
+  readonly name: string
+  readonly active: number
+  readonly ejected: boolean
+}
+
+export type Router<T> = {
+  /** UpstreamFault none_well; Fault rate_limited when too many wait or it takes too long; the signal's reason when it aborts. */
+  readonly acquire: (model: string, options: { except: ReadonlySet<T>; signal: AbortSignal }) => Promise<Lease<T>>
+  /** Requests that wait, and targets, for metrics. */
+  readonly view: () => { readonly waiting: number; readonly targets: readonly RouterTargetView[] }
+  readonly close: () => void
+}
+
+type Slot<T> = { readonly target: T; active: number; served: number; failures: number; ejected: boolean }
+type Waiter<T> = {
+  readonly model: string
+  readonly except: ReadonlySet<T>
+  readonly give: (lease: Lease<T>) => void
+  readonly refuse: (error: unknown) => void
+}
+
+export function createRouter<T extends RouterTarget>(deps: RouterDeps<T>): Router<T> {
+  const slots = deps.targets.map((target): Slot<T> => ({ target, active: 0, served: 0, failures: 0, ejected: false }))
+  const byModel = new Map<string, Slot<T>[]>()
+  for (const slot of slots) {
+    for (const model of new Set(slot.target.models)) byModel.set(model, [...(byModel.get(model) ?? []), slot])
+  }
+  const waiting = new Map<string, Set<Waiter<T>>>()
+  const closing = new AbortController()
+
+  const candidates = (model: string, except: ReadonlySet<T>) =>
+    (byModel.get(model) ?? []).filter(slot => !slot.ejected && !except.has(slot.target))
+
+  const lease = (slot: Slot<T>): Lease<T> => {
+    slot.active += 1
+    slot.served += 1
+    let isOpen = true
+    return {
+      target: slot.target,
+      release: end => {
+        if (!isOpen) return
+        isOpen = false
+        slot.active -= 1
+        if (end === 'well') slot.failures = 0
+        else if (end === 'unwell') noteFailure(slot)
+        serveWaiters(slot)
+      },
+    }
+  }
+
+  const noteFailure = (slot: Slot<T>) => {
+    slot.failures += 1
+    if (slot.ejected || slot.failures < deps.ejectFailures) return
+    slot.ejected = true
+    deps.log.warn('upstream ejected', { upstream: slot.target.name, failures: slot.failures })
+    void probeBack(slot)
+    // Who waits for nothing any more is told at once.
+    for (const model of slot.target.models) {
+      for (const waiter of waiting.get(model) ?? []) {
+        if (candidates(model, waiter.except).length === 0) waiter.refuse(new UpstreamFault('none_well'))
+      }
+    }
+  }
+
+  const probeBack = async (slot: Slot<T>) => {
+    while (!closing.signal.aborted) {
+      try {
+        await deps.clock.sleep(deps.ejectMs, closing.signal)
+        if (!(await deps.probe(slot.target, closing.signal))) continue
+      } catch {
+        continue
+      }
+      slot.ejected = false
+      slot.failures = 0
+      deps.log.info('upstream is back', { upstream: slot.target.name })
+      serveWaiters(slot)
+      return
+    }
+  }
+
+  const serveWaiters = (slot: Slot<T>) => {
+    for (const model of slot.target.models) {
+      for (const waiter of waiting.get(model) ?? []) {
+        if (slot.ejected || slot.active >= slot.target.concurrencyMax) return
+        if (!waiter.except.has(slot.target)) waiter.give(lease(slot))
+      }
+    }
+  }
+
+  const wait = (model: string, except: ReadonlySet<T>, signal: AbortSignal): Promise<Lease<T>> => {
+    const queue = waiting.get(model) ?? new Set()
+    waiting.set(model, queue)
+    if (queue.size >= deps.queueMax) throw new Fault('rate_limited', 'Too many requests wait for this model.')
+    return new Promise((resolve, reject) => {
+      const ended = new AbortController()
+      const leave = () => {
+        queue.delete(waiter)
+        ended.abort()
+        signal.removeEventListener('abort', onAbort)
+      }
+      const refuse = (error: unknown) => {
+        leave()
+        reject(error)
+      }
+      const onAbort = () => refuse(signal.reason)
+      const waiter: Waiter<T> = {
+        model,
+        except,
+        give: given => {
+          leave()
+          resolve(given)
+        },
+        refuse,
+      }
+      queue.add(waiter)
+      signal.addEventListener('abort', onAbort, { once: true })
+      deps.clock.sleep(deps.queueTimeoutMs, ended.signal).then(
+        () => refuse(new Fault('rate_limited', `No upstream was free within ${deps.queueTimeoutMs} ms.`)),
+        () => {},
+      )
+    })
+  }
+
+  return {
+    acquire: async (model, { except, signal }) => {
+      signal.throwIfAborted()
+      const able = candidates(model, except)
+      if (able.length === 0) throw new UpstreamFault('none_well')
+      const best = leastBusy(able)
+      // A free place is nobody else's: whoever waits and could have it was given it when it became free.
+      return best === null ? await wait(model, except, signal) : lease(best)
+    },
+    view: () => ({
+      waiting: [...waiting.values()].reduce((sum, queue) => sum + queue.size, 0),
+      targets: slots.map(({ target, active, ejected }) => ({ name: target.name, active, ejected })),
+    }),
+    close: () => {
+      closing.abort(new Error('the router is closed'))
+      for (const queue of waiting.values()) {
+        for (const waiter of queue) waiter.refuse(new UpstreamFault('none_well'))
+      }
+    },
+  }
+}
+
+/** The one with the least load for its weight; of equals the one that has served less. Null: all are full. */
+function leastBusy<T extends RouterTarget>(slots: readonly Slot<T>[]): Slot<T> | null {
+  let best: Slot<T> | null = null
+  for (const slot of slots) {
+    if (slot.active < slot.target.concurrencyMax && (best === null || compareLoad(slot, best) < 0)) best = slot
+  }
+  return best
+}
+
+function compareLoad(a: Slot<RouterTarget>, b: Slot<RouterTarget>): number {
+  const byActive = (a.active + 1) / a.target.weight - (b.active + 1) / b.target.weight
+  return byActive === 0 ? a.served / a.target.weight - b.served / b.target.weight : byActive
+}

@@ -1,0 +1,220 @@
+// A streamed answer on its way: upstream's bytes in, checked events out, as fast as the client reads. Effects: reads one response.
+
+import { utf8 } from '../../base/bytes.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { GatewayError } from '../../contract/inference.ts'
+import type { AnswerPlan, Usage } from './answer.codec.ts'
+import { createSseParser, sseEvent } from './sse.codec.ts'
+import { createStreamAnswer } from './stream-answer.codec.ts'
+import { UpstreamFault } from './upstream-fault.ts'
+
+export type StreamLimits = {
+  /** Between two events; comments and half events do not count. */
+  readonly idleTimeoutMs: number
+  /** Until the first event, from when this begins to read. */
+  readonly firstByteTimeoutMs: number
+  readonly eventBytesMax: number
+  readonly answerBytesMax: number
+}
+
+/** How a stream ended, told once. `error` is null unless the upstream failed. */
+export type StreamEnd = {
+  readonly outcome: 'completed' | 'aborted' | 'failed'
+  readonly error: unknown
+  readonly usage: Usage | null
+  readonly deliveredCount: number
+}
+
+export type StreamDeps = {
+  readonly clock: Clock
+  readonly limits: StreamLimits
+  readonly plan: AnswerPlan
+  /** For an answer whose upstream did not count. */
+  readonly estimate: (deliveredCount: number) => Usage
+  /** Sees every byte that goes to the client. */
+  readonly seal: (bytes: Uint8Array) => void
+  /** The receipt's text once all bytes are sealed; null for none. */
+  readonly receipt: (usage: Usage) => string | null
+  /** The client has it all, is gone, or got an error. Before [DONE] goes out, so that the books are right when the client has it. */
+  readonly onEnd: (end: StreamEnd) => void
+  /** Aborts when the client goes. */
+  readonly signal: AbortSignal
+  /** Ends the upstream's side at once. */
+  readonly abort: () => void
+}
+
+const DONE = utf8(sseEvent('[DONE]'))
+const drainTimeoutMs = 1_000
+
+type Batch = { readonly text: string; readonly isEnd: boolean }
+
+/** Reads up to the first event, so that what is wrong by then can still be a status. UpstreamFault; afterwards errors are events. */
+export async function openStream(upstream: Response, deps: StreamDeps): Promise<ReadableStream<Uint8Array>> {
+  const { clock, limits } = deps
+  if (upstream.body === null) throw new UpstreamFault('cut')
+  const reader = upstream.body.getReader()
+  const parser = createSseParser(limits.eventBytesMax)
+  const answer = createStreamAnswer(deps.plan, limits.answerBytesMax)
+  let isLate = false
+  const watch = createWatch(clock, () => {
+    isLate = true
+    deps.abort()
+  })
+  let isBegun = false
+  let isEnded = false
+
+  const end = (outcome: StreamEnd['outcome'], error: unknown) => {
+    if (isEnded) return
+    isEnded = true
+    watch.stop()
+    deps.onEnd({ outcome, error, usage: answer.usage(), deliveredCount: answer.deliveredCount() })
+  }
+
+  /** The next events that say something to the client. */
+  const next = async (): Promise<Batch> => {
+    watch.start(isBegun ? limits.idleTimeoutMs : limits.firstByteTimeoutMs)
+    try {
+      while (true) {
+        const read = await reader.read().catch(() => null)
+        if (isLate) throw new UpstreamFault(isBegun ? 'idle_timeout' : 'first_byte_timeout')
+        if (read === null) throw new UpstreamFault('cut')
+        if (read.done) throw new UpstreamFault(parser.isClean() ? 'unfinished' : 'cut')
+        const events = parser.push(read.value)
+        if (isBegun && events.length > 0) watch.start(limits.idleTimeoutMs)
+        const batch = take(events)
+        if (batch.text === '' && !batch.isEnd) continue
+        isBegun = true
+        return batch
+      }
+    } finally {
+      watch.pause()
+    }
+  }
+
+  const take = (events: readonly string[]): Batch => {
+    let text = ''
+    for (const data of events) {
+      const chunk = answer.take(data)
+      if (chunk === 'end') return { text, isEnd: true }
+      if (chunk !== null) text += sseEvent(chunk)
+    }
+    return { text, isEnd: false }
+  }
+
+  const finish = (controller: ReadableStreamDefaultController<Uint8Array>) => {
+    const usage = answer.usage() ?? deps.estimate(answer.deliveredCount())
+    if (deps.plan.request.includeUsage) deliver(controller, sseEvent(answer.usageChunk(usage)))
+    deps.seal(DONE)
+    const receipt = deps.receipt(usage)
+    end('completed', null)
+    controller.enqueue(receipt === null ? DONE : utf8(`: strongroom-receipt ${receipt}\n\n${sseEvent('[DONE]')}`))
+    controller.close()
+    void drain(reader, clock, deps.abort)
+  }
+
+  const deliver = (controller: ReadableStreamDefaultController<Uint8Array>, text: string) => {
+    const bytes = utf8(text)
+    deps.seal(bytes)
+    controller.enqueue(bytes)
+  }
+
+  const fail = (controller: ReadableStreamDefaultController<Uint8Array>, error: unknown) => {
+    deps.abort()
+    end('failed', error)
+    controller.enqueue(utf8(sseEvent(JSON.stringify(errorEvent(error)))))
+    controller.close()
+  }
+
+  const first = await next().catch(error => {
+    watch.stop()
+    void reader.cancel().catch(() => {})
+    throw error
+  })
+  const leave = () => {
+    deps.abort()
+    end('aborted', null)
+  }
+  // Besides `cancel`, which comes only once somebody has begun to read.
+  deps.signal.addEventListener('abort', leave, { once: true })
+  let ready: Batch | null = first
+  return new ReadableStream<Uint8Array>(
+    {
+      pull: async controller => {
+        try {
+          const batch = ready ?? (await next())
+          ready = null
+          if (isEnded) return
+          if (batch.text !== '') deliver(controller, batch.text)
+          if (batch.isEnd) finish(controller)
+        } catch (error) {
+          if (!isEnded) fail(controller, error)
+        }
+      },
+      cancel: leave,
+    },
+    { highWaterMark: 0 },
+  )
+}
+
+/** What a stream that has begun says in place of a status. */
+function errorEvent(error: unknown): GatewayError {
+  return error instanceof UpstreamFault
+    ? { error: { code: 'upstream_failed', message: error.message } }
+    : { error: { code: 'internal', message: 'An unexpected error occurred.' } }
+}
+
+/** What comes after [DONE] should be nothing; read so that the connection can be used again. */
+async function drain(
+  reader: Pick<ReadableStreamDefaultReader<Uint8Array>, 'read'>,
+  clock: Clock,
+  abort: () => void,
+): Promise<void> {
+  const over = new AbortController()
+  const late = clock.sleep(drainTimeoutMs, over.signal).then(
+    () => null,
+    () => null,
+  )
+  const read = await Promise.race([reader.read().catch(() => null), late])
+  over.abort()
+  if (read === null || !read.done) abort()
+}
+
+type Watch = {
+  readonly start: (timeoutMs: number) => void
+  readonly pause: () => void
+  readonly stop: () => void
+}
+
+/** One timer for a whole stream: when it rings it looks at the deadline and sleeps on, instead of one timer for each event. */
+function createWatch(clock: Clock, onLate: () => void): Watch {
+  let deadlineMs = Number.POSITIVE_INFINITY
+  let wakeMs = Number.POSITIVE_INFINITY
+  let sleeping = new AbortController()
+  const run = async (signal: AbortSignal) => {
+    while (deadlineMs !== Number.POSITIVE_INFINITY) {
+      wakeMs = deadlineMs
+      const leftMs = deadlineMs - clock.monotonicMs()
+      if (leftMs <= 0) return onLate()
+      await clock.sleep(leftMs, signal)
+    }
+    wakeMs = Number.POSITIVE_INFINITY
+  }
+  return {
+    start: ms => {
+      deadlineMs = clock.monotonicMs() + ms
+      // The timer under way rings before the new deadline, and will then sleep on.
+      if (wakeMs <= deadlineMs) return
+      sleeping.abort()
+      sleeping = new AbortController()
+      run(sleeping.signal).catch(() => {})
+    },
+    // A client that does not read is no silence of the upstream.
+    pause: () => {
+      deadlineMs = Number.POSITIVE_INFINITY
+    },
+    stop: () => {
+      deadlineMs = Number.POSITIVE_INFINITY
+      sleeping.abort()
+    },
+  }
+}

@@ -1,0 +1,154 @@
+// The five attested workloads: what each of them is, and whether the allowlist admits it. Effects: reads the executable and the allowlist.
+
+import { createReadStream, readFileSync } from 'node:fs'
+import { Value } from '@sinclair/typebox/value'
+import { toHex } from '../../base/bytes.ts'
+import { Fault, wrapFault } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
+import { Allowlist, encodeAllowlist } from '../../contract/allowlist.ts'
+import { ATTESTED_WORKLOADS, type AttestedWorkload } from '../../contract/attestation.ts'
+import type { AdmittedWorkload, AdmittedWorkloads } from './attester.ts'
+
+/** A workload as it is about to run, or runs. */
+export type WorkloadCandidate = {
+  readonly workload: AttestedWorkload
+  /** SHA-256. */
+  readonly imageDigest: Uint8Array
+  /** The effective argv. */
+  readonly command: readonly string[]
+}
+
+export type Admission = { readonly ok: true } | { readonly ok: false; readonly fault: Fault }
+
+/** Refused (image.invalid) unless the allowlist has the workload with this very image digest and this very command. Pure. */
+export function admitWorkload(allowlist: Allowlist, { workload, imageDigest, command }: WorkloadCandidate): Admission {
+  const allowed = allowlist.workloads.filter(row => row.workload === workload)
+  if (allowed.length !== 1) return refused(`${workload}: the allowlist has ${allowed.length || 'no'} entries for it`)
+  const digest = toHex(imageDigest)
+  if (!allowed.some(row => row.imageDigests.includes(digest))) {
+    return refused(`${workload}: image ${digest} is not on the allowlist`)
+  }
+  if (!allowed.some(row => row.commands.some(argv => isSameArgv(argv, command)))) {
+    return refused(`${workload}: this command is not on the allowlist: ${JSON.stringify(command)}`)
+  }
+  return { ok: true }
+}
+
+function refused(message: string): Admission {
+  return { ok: false, fault: new Fault('image.invalid', message) }
+}
+
+function isSameArgv(a: readonly string[], b: readonly string[]): boolean {
+  return a.length === b.length && a.every((argument, at) => argument === b[at])
+}
+
+/** An allowlist that admits exactly these. Pure. */
+export function allowlistOf(candidates: readonly WorkloadCandidate[]): Allowlist {
+  return {
+    schemaVersion: 1,
+    workloads: candidates.map(({ workload, imageDigest, command }) => ({
+      workload,
+      imageDigests: [toHex(imageDigest)],
+      commands: [[...command]],
+    })),
+  }
+}
+
+export type WorkloadsDeps = {
+  /** The running executable: gateway, router and the two metrics workloads are parts of it. */
+  readonly executable: string
+  /** The process's own argv. */
+  readonly command: readonly string[]
+  /** The worker as the image's manifest and the configuration have it; null without one. */
+  readonly worker: Omit<WorkloadCandidate, 'workload'> | null
+  /** Written by the operator. When it is not there, what the configuration says is what is allowed. */
+  readonly allowlistFile: string
+  readonly log: Logger
+}
+
+export type Workloads = {
+  readonly allowlist: Allowlist
+  /** SHA-256 of the allowlist's bytes. */
+  readonly allowlistDigest: Uint8Array
+  /** Decides, and keeps the latest admission of each workload for `describe`. */
+  readonly admit: (candidate: WorkloadCandidate) => Admission
+  /** All five in the contract's order. Fault attestation_unavailable: one of them was not admitted. */
+  readonly describe: () => AdmittedWorkloads
+}
+
+/** Reads or derives the allowlist and admits what is part of this process. Fault config.invalid for an allowlist that is none. */
+export async function createWorkloads(deps: WorkloadsDeps): Promise<Workloads> {
+  const imageDigest = await sha256File(deps.executable)
+  const own = ATTESTED_WORKLOADS.filter(workload => workload !== 'inference-worker').map(
+    (workload): WorkloadCandidate => ({ workload, imageDigest, command: deps.command }),
+  )
+  const worker = deps.worker === null ? [] : [{ workload: 'inference-worker' as const, ...deps.worker }]
+  const file = readAllowlistFile(deps.allowlistFile)
+  const text = file ?? encodeAllowlist(allowlistOf(inOrder([...own, ...worker])))
+  const allowlist = parseAllowlist(text, deps.allowlistFile)
+  const allowlistDigest = new Uint8Array(Bun.CryptoHasher.hash('sha256', text))
+  const source = file === null ? 'configuration' : deps.allowlistFile
+  deps.log.info('allowlist in force', { sha256: toHex(allowlistDigest), source })
+
+  const admissions = new Map<AttestedWorkload, { candidate: WorkloadCandidate; admission: Admission }>()
+  const admit = (candidate: WorkloadCandidate) => {
+    const admission = admitWorkload(allowlist, candidate)
+    admissions.set(candidate.workload, { candidate, admission })
+    if (!admission.ok) deps.log.error('workload refused', { workload: candidate.workload, error: admission.fault })
+    return admission
+  }
+  for (const candidate of own) admit(candidate)
+  const admitted = (workload: AttestedWorkload): AdmittedWorkload => {
+    const found = admissions.get(workload)
+    if (found === undefined) throw new Fault('attestation_unavailable', `${workload} has not been admitted yet`)
+    if (!found.admission.ok) throw wrapUnavailable(found.admission.fault)
+    const { imageDigest: digest, command } = found.candidate
+    return { target: workload, workload, imageDigest: digest, command }
+  }
+  return {
+    allowlist,
+    allowlistDigest,
+    admit,
+    describe: () => ({ workloads: ATTESTED_WORKLOADS.map(admitted), allowlistDigest }),
+  }
+}
+
+function wrapUnavailable(fault: Fault): Fault {
+  return new Fault('attestation_unavailable', fault.message, { cause: fault })
+}
+
+function inOrder(candidates: readonly WorkloadCandidate[]): WorkloadCandidate[] {
+  const place = ({ workload }: WorkloadCandidate) => ATTESTED_WORKLOADS.indexOf(workload)
+  return candidates.toSorted((a, b) => place(a) - place(b))
+}
+
+const allowlistBytesMax = 1_048_576
+
+function readAllowlistFile(path: string): string | null {
+  try {
+    const bytes = readFileSync(path)
+    if (bytes.length > allowlistBytesMax) throw new Fault('config.invalid', `more than ${allowlistBytesMax} bytes`)
+    return bytes.toString('utf8')
+  } catch (error) {
+    if (Reflect.get(Object(error), 'code') === 'ENOENT') return null
+    throw wrapFault(error, `read the allowlist ${path}`, 'config.invalid')
+  }
+}
+
+function parseAllowlist(text: string, path: string): Allowlist {
+  let parsed: unknown
+  try {
+    parsed = JSON.parse(text)
+  } catch (error) {
+    throw wrapFault(error, `read the allowlist ${path}`, 'config.invalid')
+  }
+  if (Value.Check(Allowlist, parsed)) return parsed
+  const problem = Value.Errors(Allowlist, parsed).First()
+  throw new Fault('config.invalid', `the allowlist ${path}: ${problem?.path ?? ''}: ${problem?.message ?? 'invalid'}`)
+}
+
+async function sha256File(path: string): Promise<Uint8Array> {
+  const hasher = new Bun.CryptoHasher('sha256')
+  for await (const chunk of createReadStream(path, { highWaterMark: 1 << 20 })) hasher.update(chunk)
+  return new Uint8Array(hasher.digest())
+}

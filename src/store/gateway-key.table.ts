@@ -1,0 +1,32 @@
+// Keys of the inference gateway `gw_<prefix8>_<secret32>`: issued to organizations, or minted for one instance at its claim.
+
+import { blob, index, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
+import { instances } from './instance.table.ts'
+import { organizations } from './organization.table.ts'
+
+export const gatewayKeys = sqliteTable(
+  'gateway_keys',
+  {
+    prefix: text('prefix').primaryKey(),
+    organizationId: text('organization_id')
+      .notNull()
+      .references(() => organizations.id),
+    /** The instance that it was minted for; null for an organization's own. */
+    instanceId: text('instance_id').references(() => instances.id, { onDelete: 'set null' }),
+    secretSha256: blob('secret_sha256', { mode: 'buffer' }).notNull(),
+    /** Null: the configured default. */
+    requestsPerMinute: integer('requests_per_minute'),
+    tokensPerMinute: integer('tokens_per_minute'),
+    concurrencyMax: integer('concurrency_max'),
+    createdAtMs: integer('created_at_ms').notNull(),
+    expiresAtMs: integer('expires_at_ms'),
+    revokedAtMs: integer('revoked_at_ms'),
+    lastUsedAtMs: integer('last_used_at_ms'),
+  },
+  table => [
+    index('gateway_keys_organization').on(table.organizationId),
+    index('gateway_keys_instance').on(table.instanceId),
+  ],
+)
+
+export type GatewayKey = typeof gatewayKeys.$inferSelect
