@@ -16,11 +16,10 @@ const readyTimeoutMs = 180_000
 
 type Record_ = { name: string; status: string; hostname: string; failure_code: string | null }
 
-process.exit(await runSteps(demo))
-
 async function demo({ step, note, defer }: Steps): Promise<void> {
   await step('guest executable', () => bun('scripts/build-guest.ts').then(() => ''))
-  const image = await step('guest image', async () => (await buildImage(note)).trim().split('\n').at(-1) ?? '')
+  const image = await step('guest image', () => buildImage('instance', note))
+  const workerImage = await step('inference image', () => buildImage('inference', note))
   await step('appliance executable', () => bun('scripts/build-appliance.ts').then(() => ''))
 
   const directory = mkdtempSync(join(tmpdir(), 'strongroom-demo-'))
@@ -28,7 +27,10 @@ async function demo({ step, note, defer }: Steps): Promise<void> {
   await run(['chmod', '0711', directory])
   const inside = await step('a network namespace as this host', () => createNamespace(defer))
   const config = join(directory, 'strongroom.toml')
-  writeFileSync(config, configText(image))
+  const model = join(directory, 'tiny.gguf')
+  await step('a tiny model with random weights', () => bun('scripts/build-model.ts', '--out', model).then(() => ''))
+  await run(['chmod', '0644', model])
+  writeFileSync(config, configText({ image, workerImage, model }))
   const env = { STRONGROOM_CONFIG: config, STRONGROOM_STATE_DIR: join(directory, 'state') }
   const strongroom = (...argv: string[]) => run([executable, ...argv], env)
 
@@ -79,6 +81,8 @@ async function demo({ step, note, defer }: Steps): Promise<void> {
   await step(`ssh agent@${hostname} uname -r`, () => ssh('uname -r').then(firstLine))
   note(`${((performance.now() - startedMs) / 1000).toFixed(1)} s from the POST to the first SSH answer`)
   await step(`ssh agent@${hostname} opencode --version`, () => ssh('opencode --version').then(firstLine))
+  await step('inside it, curl the inference gateway with the key of the instance', () => ssh(insideQuestion))
+  await gatewaySteps(step, { inside, strongroom, env, directory })
   const { usage } = await step('GET /v1/usage', () => api('GET', '/v1/usage'))
   note(
     `${usage.instance_hours_used} instance-hours, ${usage.egress_bytes} of ${usage.egress_limit_bytes} bytes of egress`,
@@ -86,6 +90,62 @@ async function demo({ step, note, defer }: Steps): Promise<void> {
   await step(`DELETE /v1/instances/${name}`, () => api('DELETE', `/v1/instances/${name}`).then(record => record.status))
   await step('terminating → terminated', () => reached(api, name, 'terminated'))
   await step('strongroom doctor --leaks', () => strongroom('doctor', '--leaks').then(firstLine))
+}
+
+const question = JSON.stringify({
+  model: 'strongroom-tiny',
+  messages: [{ role: 'user', content: 'hello' }],
+  max_tokens: 8,
+})
+/** The tiny model answers noise: what is shown is that the answer comes, and from where. */
+const insideQuestion = `curl --silent --fail --cacert /run/strongroom/gateway-ca.pem \
+  --header "Authorization: Bearer $(cat ~/.config/opencode/inference.key)" --header 'Content-Type: application/json' \
+  --data '${question}' https://169.254.88.1:8442/v1/chat/completions >/dev/null`
+
+type Host = {
+  readonly inside: readonly string[]
+  readonly strongroom: (...argv: string[]) => Promise<string>
+  readonly env: { readonly STRONGROOM_STATE_DIR: string }
+  readonly directory: string
+}
+
+async function gatewaySteps(step: Steps['step'], host: Host): Promise<void> {
+  const { inside, strongroom, env, directory } = host
+  const ca = join(env.STRONGROOM_STATE_DIR, 'ca/ca.pem')
+  const url = `https://inference.${domain}:8442`
+  const { key } = await step('strongroom gateway key create acme', async () =>
+    JSON.parse(await strongroom('gateway', 'key', 'create', 'acme', '--json')),
+  )
+  const body = join(directory, 'question.json')
+  writeFileSync(body, question)
+  const curl = [...inside, 'curl', '--silent', '--show-error', '--fail', '--cacert', ca]
+  const ask = [
+    '--header',
+    `Authorization: Bearer ${key}`,
+    '--header',
+    'Content-Type: application/json',
+    '--data',
+    `@${body}`,
+  ]
+  await step('POST /v1/chat/completions', async () => {
+    const answer = JSON.parse(await run([...curl, ...ask, `${url}/v1/chat/completions`]))
+    return `${answer.usage.prompt_tokens} + ${answer.usage.completion_tokens} tokens, ${JSON.stringify(answer.choices[0].message.content)}`
+  })
+  const simulated = join(env.STRONGROOM_STATE_DIR, 'simulator/root.pem')
+  await step('strongroom verify gateway', async () => {
+    const lines = await run([
+      ...inside,
+      executable,
+      'verify',
+      'gateway',
+      url,
+      '--ca',
+      ca,
+      '--trust-simulated-root',
+      simulated,
+    ])
+    return lines.trim().split('\n').at(-1) ?? ''
+  })
 }
 
 async function createNamespace(defer: Steps['defer']): Promise<string[]> {
@@ -143,16 +203,19 @@ async function reached(api: Api, name: string, status: string): Promise<string> 
 }
 
 /** The image named by the lock; where the mirror has moved on, one by a new lock, which changes measurements and is said. */
-async function buildImage(note: Steps['note']): Promise<string> {
-  const locked = await runCommand([process.execPath, 'scripts/build-image.ts', 'instance'], {
-    cwd: root,
-    timeoutMs: buildTimeoutMs,
-  })
-  if (locked.exitCode === 0) return locked.output
-  if (!locked.output.includes('--relock')) throw new Error(locked.output)
-  note('the mirror no longer has every locked package: locking anew, so measurements differ from the committed lock')
-  await bun('scripts/build-image.ts', 'instance', '--relock')
-  return bun('scripts/build-image.ts', 'instance')
+async function buildImage(recipe: string, note: Steps['note']): Promise<string> {
+  const build = () =>
+    runCommand([process.execPath, 'scripts/build-image.ts', recipe], { cwd: root, timeoutMs: buildTimeoutMs })
+  let built = await build()
+  if (built.exitCode !== 0 && built.output.includes('--relock')) {
+    note(
+      `the mirror no longer has every locked package of ${recipe}: locking anew, so measurements differ from the committed lock`,
+    )
+    await bun('scripts/build-image.ts', recipe, '--relock')
+    built = await build()
+  }
+  if (built.exitCode !== 0) throw new Error(built.output)
+  return built.output.trim().split('\n').at(-1) ?? ''
 }
 
 function bun(...argv: string[]): Promise<string> {
@@ -182,13 +245,14 @@ function firstLine(text: string): string {
   return text.trim().split('\n')[0] ?? ''
 }
 
-function configText(image: string): string {
+function configText({ image, workerImage, model }: { image: string; workerImage: string; model: string }): string {
   return `domain = "${domain}"
 # Software emulation runs everywhere and needs nothing of the host.
 platform = "tcg"
 
 [listen]
 instances = "127.0.0.1:8441"
+inference = "0.0.0.0:8442"
 dns = "127.0.0.1:53"
 
 [vm]
@@ -196,5 +260,16 @@ image_dir = ${JSON.stringify(image)}
 
 [network]
 sample_interval_ms = 500
+
+[inference.worker]
+model_file = ${JSON.stringify(model)}
+image_dir = ${JSON.stringify(workerImage)}
+
+[[inference.prices]]
+model = "strongroom-tiny"
+prompt_usd_per_million = "1.00"
+completion_usd_per_million = "2.00"
 `
 }
+
+process.exit(await runSteps(demo))

@@ -88,6 +88,7 @@ export async function composeInference(deps: InferenceDeps): Promise<Inference> 
           gateway.view().targets.map(({ name, active, ejected }) => ({ name, outstanding: active, healthy: !ejected })),
       }),
   })
+  const attestation = composeAttestation(deps, { workloads, keys, log })
   const gateway = createGateway({
     authenticate: createGatewayAuthenticate({
       db: store.db,
@@ -105,7 +106,7 @@ export async function composeInference(deps: InferenceDeps): Promise<Inference> 
     observe: metrics.observe,
     sealer: createResponseSealer({ keys, clock }),
     responseReceipts: settings.response_receipts,
-    attestation: attestationOf(deps, { workloads, keys, log }),
+    attestation: attestation.answer,
     openapi: JSON.stringify(inferenceOpenapiDocument()),
     upstreams,
     ownedBy: settings.owned_by,
@@ -117,7 +118,10 @@ export async function composeInference(deps: InferenceDeps): Promise<Inference> 
   return {
     fetch: gateway.fetch,
     collectors: [metrics, createClusterMetrics({ db: store.db, hostId: store.hostId, capacity: deps.capacity })],
-    start: () => worker?.start(),
+    start: () => {
+      worker?.start()
+      void attestation.prepare()
+    },
     stop: async () => {
       gateway.close()
       await worker?.stop()
@@ -207,11 +211,13 @@ type Attesting = {
   readonly log: Logger
 }
 
-/** The endpoint. The simulator's keys take seconds to make, once: until they are there evidence is not to be had. */
-function attestationOf(
-  deps: InferenceDeps,
-  { workloads, keys, log }: Attesting,
-): (request: Request) => Promise<Response> {
+type Attestation = {
+  readonly answer: (request: Request) => Promise<Response>
+  /** Opens the evidence source. Making the simulator's keys takes seconds, once; until it is done evidence is not to be had. Never rejects. */
+  readonly prepare: () => Promise<void>
+}
+
+function composeAttestation(deps: InferenceDeps, { workloads, keys, log }: Attesting): Attestation {
   const { config, store, tls, clock, random } = deps
   const nonces = createNonceLedger({
     store,
@@ -233,13 +239,16 @@ function attestationOf(
     return createAttestationEndpoint({ nonces, attester, log })
   }
   let endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source is being prepared' })
-  evidenceOrigin(deps, workloads).then(
-    origin => {
-      endpoint = endpointOf(origin)
+  return {
+    answer: request => endpoint(request),
+    prepare: async () => {
+      try {
+        endpoint = endpointOf(await evidenceOrigin(deps, workloads))
+      } catch (error) {
+        log.error('the evidence source cannot be prepared', { error })
+      }
     },
-    error => log.error('the evidence source cannot be prepared', { error }),
-  )
-  return request => endpoint(request)
+  }
 }
 
 async function evidenceOrigin(deps: InferenceDeps, workloads: Workloads): Promise<EvidenceOrigin> {

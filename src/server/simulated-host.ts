@@ -1,8 +1,10 @@
 // The simulated platform of a host without SEV-SNP: an authority, a chip and an operator key of its own, made once and kept.
 // Effects: <stateDir>/simulator (keys.json, mode 0600; root.pem for --trust-simulated-root). No hardware vouches for anything of it.
 
+import { generateKeyPair } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { toPem } from '../attest/certificate-pem.codec.ts'
 import { sha384 } from '../attest/hash.ts'
 import { publicIdKey } from '../attest/id-block.ts'
@@ -144,7 +146,7 @@ type Kept = {
 
 async function makeKept({ nowMs, random, modulusBits = 4096 }: SimulatedHostDeps): Promise<Kept> {
   const algorithm = { ...SIMULATED_AUTHORITY_ALGORITHM, modulusLength: modulusBits }
-  const authorityKey = () => crypto.subtle.generateKey(algorithm, true, ['sign', 'verify'])
+  const authorityKey = () => makeAuthorityKey(algorithm)
   const [ark, ask, asvk] = await Promise.all([authorityKey(), authorityKey(), authorityKey()])
   const [vcek, vlek, idKey] = await Promise.all([p384Key(), p384Key(), p384Key()])
   const keys: SimulatedKeys = { ark, ask, asvk, vcek, vlek }
@@ -221,4 +223,20 @@ function memberOf(value: unknown, path: readonly (string | number)[]): unknown {
 /** X.509 times have no fractions. */
 function wholeSecond(ms: number): Date {
   return new Date(Math.floor(ms / 1000) * 1000)
+}
+
+/** By node:crypto, off the event loop: Bun's WebCrypto makes RSA keys on it, half a second each (tried on 1.4.5). */
+async function makeAuthorityKey(
+  algorithm: Omit<typeof SIMULATED_AUTHORITY_ALGORITHM, 'modulusLength'> & { readonly modulusLength: number },
+): Promise<CryptoKeyPair> {
+  const pair = await promisify(generateKeyPair)('rsa', {
+    modulusLength: algorithm.modulusLength,
+    publicKeyEncoding: { type: 'spki', format: 'der' },
+    privateKeyEncoding: { type: 'pkcs8', format: 'der' },
+  })
+  const [publicKey, privateKey] = await Promise.all([
+    crypto.subtle.importKey('spki', new Uint8Array(pair.publicKey), algorithm, true, ['verify']),
+    crypto.subtle.importKey('pkcs8', new Uint8Array(pair.privateKey), algorithm, true, ['sign']),
+  ])
+  return { publicKey, privateKey }
 }

@@ -2,7 +2,7 @@
 // Effects: processes, files in a temporary directory, everything that `strongroom serve` does. Use inside `inOwnNetns`.
 
 import { Resolver } from 'node:dns/promises'
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { qemuProcesses } from './leftovers.ts'
@@ -53,8 +53,8 @@ export type Appliance = {
   readonly [Symbol.asyncDispose]: () => Promise<void>
 }
 
-/** `settings` are further lines of the TOML table `table`. */
-export async function createAppliance(settings = '', table = 'vm', image?: string): Promise<Appliance> {
+/** `settings` are further lines of the TOML table `table`; `tables` are whole tables behind all others. */
+export async function createAppliance(settings = '', table = 'vm', image?: string, tables = ''): Promise<Appliance> {
   if (!existsSync(executable))
     throw new Error('dist/strongroom is missing: run scripts/test, or scripts/build-appliance.ts')
   const directory = mkdtempSync(join(tmpdir(), 'srt-'))
@@ -62,7 +62,7 @@ export async function createAppliance(settings = '', table = 'vm', image?: strin
   const stateDir = join(directory, 'state')
   const config = join(directory, 'strongroom.toml')
   const logFile = join(directory, 'daemon.log')
-  writeFileSync(config, configText(image ?? (await imageDir()), table, settings))
+  writeFileSync(config, configText(image ?? (await imageDir()), table, settings) + tables)
   const keyFile = join(directory, 'client')
   await exec(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', 'client', '-f', keyFile])
   const publicKey = readFileSync(`${keyFile}.pub`, 'utf8').trim()
@@ -100,18 +100,21 @@ export async function createAppliance(settings = '', table = 'vm', image?: strin
     pid: () => daemon?.pid ?? 0,
     start: async () => {
       const startedMs = performance.now()
+      // At its end, as two descriptors of one file would write over each other; and what was logged before stays.
+      const output = openSync(logFile, 'a')
       daemon = Bun.spawn([executable, 'serve'], {
         env,
         stdin: 'ignore',
-        stdout: Bun.file(logFile),
-        stderr: Bun.file(logFile),
+        stdout: output,
+        stderr: output,
       })
+      closeSync(output)
       const running = daemon
       await until('the daemon answers', 20_000, async () => {
         if (running.exitCode !== null) throw new Error(`the daemon ended: ${readFileSync(logFile, 'utf8')}`)
         if (!existsSync(join(stateDir, 'ca/ca.pem'))) return false
         return fetch(`${url}/openapi.json`, { tls: { ca: readFileSync(join(stateDir, 'ca/ca.pem'), 'utf8') } }).then(
-          answer => answer.ok,
+          answer => answer.ok && operatorAnswers(join(stateDir, 'admin.sock')),
           () => false,
         )
       })
@@ -161,6 +164,14 @@ export async function createAppliance(settings = '', table = 'vm', image?: strin
 }
 
 const url = 'https://127.0.0.1:8441'
+
+/** The operator's socket comes last, after all services. One that a killed daemon left answers nobody. */
+function operatorAnswers(socket: string): Promise<boolean> {
+  return fetch('http://operator/', { unix: socket }).then(
+    () => true,
+    () => false,
+  )
+}
 
 function configText(image: string, table: string, settings: string): string {
   const tables: Record<string, string> = {

@@ -6,12 +6,12 @@ import { readFileSync } from 'node:fs'
 import { builtinModules } from 'node:module'
 import { resolve } from 'node:path'
 import { type BrowserBundle, browserBundle, gzipBytes, verifierEntry } from '../../scripts/build-verifier.ts'
+import { expectResults } from '../attest/portable/expectations.ts'
+import { suiteInput } from '../attest/portable/prepare.ts'
+import { bundledSuite, nodeMajor, runScript, type ScriptRuntime } from '../attest/portable/runtimes.ts'
+import { runSuite } from '../attest/portable/suite.ts'
 import { skipUnless } from '../meta/skip.ts'
 import { codeOf, importsOf } from '../meta/source.ts'
-import { expectResults } from './portable/expectations.ts'
-import { suiteInput } from './portable/prepare.ts'
-import { bundledSuite, nodeMajor, runScript, type ScriptRuntime } from './portable/runtimes.ts'
-import { runSuite } from './portable/suite.ts'
 
 const repo = resolve(import.meta.dir, '../..')
 

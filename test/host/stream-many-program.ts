@@ -1,9 +1,9 @@
 // A gateway with 400 streams at once, in a process of its own: says how many its upstream had at the same time. Run by stream-many.test.ts.
 
-import { ensureMaxHttpRequests } from '../../../src/cli/max-http-requests.ts'
-import { until } from '../../support/until.ts'
-import { startGateway, target } from './gateway-server.ts'
-import { delta, openSse, sse, startUpstream } from './upstream-server.ts'
+import { ensureMaxHttpRequests } from '../../src/cli/max-http-requests.ts'
+import { startGateway, target } from '../services/inference/gateway-server.ts'
+import { delta, openSse, sse, startUpstream } from '../services/inference/upstream-server.ts'
+import { until } from '../support/until.ts'
 
 if (process.argv[2] === 'raised') ensureMaxHttpRequests()
 
@@ -19,7 +19,7 @@ const slow = { firstByteTimeoutMs: 20_000, idleTimeoutMs: 20_000, queueTimeoutMs
 await using gateway = startGateway([target(upstream.url)], { limits: slow })
 // The clients are in this process too, and share its fetch: half of what is open is theirs, so they go by sockets.
 const { connect } = await import('node:net')
-const { KEY, chatBody } = await import('./gateway-server.ts')
+const { KEY, chatBody } = await import('../services/inference/gateway-server.ts')
 const body = JSON.stringify(chatBody({ stream: true }))
 const head = `POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${KEY}\r\nContent-Length: ${body.length}\r\n\r\n`
 let done = 0

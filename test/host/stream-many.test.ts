@@ -1,7 +1,7 @@
 // More streams than Bun's fetch runs by itself, and the new beginning that lifts its limit.
 
 import { expect, test } from 'bun:test'
-import { restartFor } from '../../../src/cli/max-http-requests.ts'
+import { restartFor } from '../../src/cli/max-http-requests.ts'
 
 const program = new URL('./stream-many-program.ts', import.meta.url).pathname
 
