@@ -3,10 +3,12 @@
 import { accessSync, constants, existsSync } from 'node:fs'
 import { messageOf } from '../base/fault.ts'
 import { AdminStatus } from '../contract/admin.ts'
+import type { Config } from '../contract/config.ts'
 import { diskSpace } from '../host/files.ts'
 import { detectPlatform, snpFacts } from '../host/platform.ts'
 import { run } from '../host/process.ts'
 import type { LoadedConfig } from '../server/config.ts'
+import { readWorkerImage } from '../services/inference/worker-root.ts'
 import { loadImage } from '../vm/image.driver.ts'
 import type { AdminClient } from './client.ts'
 import { firmwareFile, type HostFacts, type Outcome } from './doctor.plan.ts'
@@ -55,6 +57,7 @@ export async function lookAtHost(deps: {
       return `${vm.image_dir}: ${manifest.name}, kernel ${manifest.kernelVersion}, root hash ${manifest.rootHash.slice(0, 16)}…`
     }),
     firmwarePresent: existsSync(firmwareFile(vm)),
+    worker: await workerOutcome(loaded.config.inference.worker),
     stateDir,
     stateDirFreeBytes: existsSync(stateDir) ? diskSpace(stateDir).freeBytes : null,
     stateDirWritable: isWritable(stateDir),
@@ -95,4 +98,18 @@ function isWritable(path: string): boolean {
   } catch {
     return false
   }
+}
+
+const workerTools = ['bwrap', 'setpriv', 'fsck.erofs'] as const
+const toolPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
+
+async function workerOutcome(worker: Config['inference']['worker']): Promise<Outcome | null> {
+  if (worker.model_file === '') return null
+  const lacking = workerTools.filter(tool => Bun.which(tool, { PATH: toolPath }) === null)
+  if (lacking.length > 0) return { ok: false, text: `not installed: ${lacking.join(', ')}` }
+  if (!existsSync(worker.model_file)) return { ok: false, text: `${worker.model_file} is absent` }
+  return await attempt(async () => {
+    const manifest = readWorkerImage(worker.image_dir)
+    return `${worker.model} by ${worker.image_dir}, root hash ${manifest.rootHash.slice(0, 16)}…`
+  })
 }

@@ -32,6 +32,8 @@ export type HostFacts = {
   readonly image: Outcome
   /** Of vm.firmware or vm.igvm, whichever the platform boots from. */
   readonly firmwarePresent: boolean
+  /** Of the built-in inference worker: image, model and tools; null where none is configured. */
+  readonly worker: Outcome | null
   readonly stateDir: string
   /** Free bytes, or null when it is not there yet. */
   readonly stateDirFreeBytes: number | null
@@ -57,6 +59,9 @@ export function judge(facts: HostFacts): Check[] {
       : fail('tun', '/dev/net/tun is absent', 'load the tun module: modprobe tun'),
     fromOutcome('user', facts.user, `create the user that QEMU runs as: useradd --system ${facts.config.vm.user}`),
     fromOutcome('image', facts.image, 'build the guest image, or correct vm.image_dir'),
+    facts.worker === null
+      ? notChecked('worker', 'no built-in inference worker is configured')
+      : fromOutcome('worker', facts.worker, WORKER_REMEDY),
     stateDirCheck(facts),
     facts.systemd
       ? pass('systemd', 'VMs run in scopes of their own')
@@ -67,6 +72,7 @@ export function judge(facts: HostFacts): Check[] {
 
 export const qemuMinimum = [7, 2] as const
 export const qemuMinimumSnp = [9, 1] as const
+const WORKER_REMEDY = 'install bubblewrap and erofs-utils; build the inference image; correct inference.worker'
 const stateFreeBytesMin = 1_073_741_824
 
 function platformCheck({ config, detected }: HostFacts, platform: Platform): Check {
