@@ -9,9 +9,9 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { openAuthority } from '../../src/server/authority.ts'
 import { spkiDigestOf } from '../../src/services/inference/attestation-spki.ts'
 import type { EvidenceOrigin } from '../../src/services/inference/attester.ts'
-import { allowlistText, dir, imageDigest, openRig, simulatedHost } from '../services/inference/attestation-rig.ts'
+import { allowlistText, imageDigest, openRig, rigDir, simulatedHost } from '../services/inference/attestation-rig.ts'
 
-const authority = await openAuthority({ stateDir: dir, nowMs: systemClock.nowMs, random: systemRandom })
+const authority = await openAuthority({ stateDir: rigDir(), nowMs: systemClock.nowMs, random: systemRandom })
 
 export type GatewayServer = Disposable & { readonly url: string }
 
@@ -48,7 +48,7 @@ function serve(pair: { cert: string; key: string }, answer: (request: Request) =
 }
 
 export function file(name: string, content: string | Uint8Array): string {
-  const path = join(dir, name)
+  const path = join(rigDir(), name)
   writeFileSync(path, content)
   return path
 }

@@ -179,7 +179,8 @@ function headersFor(target: UpstreamTarget, init: { body: string | null; accept:
 
 /** Bun's own options of fetch. A pin is checked besides chain and name, and before a byte of the request goes out (tried on 1.4.5). */
 function transportOf(target: UpstreamTarget): Record<string, unknown> {
-  if (target.unixSocket !== null) return { unix: target.unixSocket, decompress: false }
+  // llama-server promises to keep a connection after a stream and closes it: the next request on it would be reset.
+  if (target.unixSocket !== null) return { unix: target.unixSocket, keepalive: false, decompress: false }
   if (!target.url.startsWith('https:')) return { decompress: false }
   const pin = target.spkiSha256
   return {

@@ -136,6 +136,8 @@ async function supervise(deps: Supervision): Promise<void> {
       const onReady = () => {
         readyAtMs = clock.monotonicMs()
       }
+      // Before the root is unpacked: a mistake in the configuration is told at once.
+      checkModel(deps.settings.model_file)
       await runOnce(deps, await deps.root(), onReady)
     } catch (error) {
       if (signal.aborted) return
@@ -153,7 +155,6 @@ class Refused extends Error {}
 /** One life of the process: returns only when told to stop, else throws with the reason. */
 async function runOnce(deps: Supervision, root: WorkerRoot, onReady: () => void): Promise<void> {
   const { settings, signal, socketDir, become } = deps
-  checkModel(settings.model_file)
   const user = deps.user()
   const command = workerCommand(settings)
   const admission = deps.admit({ workload: 'inference-worker', imageDigest: root.digest, command })

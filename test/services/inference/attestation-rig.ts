@@ -1,6 +1,7 @@
 // A gateway's attestation for tests: real store, simulated platform with small keys made once per process, real HTTP on a free port.
 
-import { mkdtempSync, rmSync } from 'node:fs'
+import { afterAll } from 'bun:test'
+import { mkdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
@@ -36,14 +37,21 @@ export const workloads: AdmittedWorkloads = {
   allowlistDigest: new Uint8Array(Bun.CryptoHasher.hash('sha256', allowlistText)),
 }
 
-export const dir = mkdtempSync(join(tmpdir(), 'srt-attestation-'))
-process.on('exit', () => rmSync(dir, { recursive: true, force: true }))
+const path = join(tmpdir(), `srt-attestation-${process.pid}`)
+
+/** Of this process. Made whenever it is asked for: test files that share a process share this module, and each clears up after itself. */
+export function rigDir(): string {
+  mkdirSync(path, { recursive: true })
+  return path
+}
+
+afterAll(() => rmSync(path, { recursive: true, force: true }))
 
 let host: Promise<SimulatedHost> | null = null
 let keys: ReceiptKeys | null = null
 
 export function simulatedHost(): Promise<SimulatedHost> {
-  host ??= openSimulatedHost({ stateDir: dir, nowMs: systemClock.nowMs, random: systemRandom, modulusBits: 2048 })
+  host ??= openSimulatedHost({ stateDir: rigDir(), nowMs: systemClock.nowMs, random: systemRandom, modulusBits: 2048 })
   return host
 }
 

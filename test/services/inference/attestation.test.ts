@@ -20,10 +20,10 @@ import { until } from '../../support/until.ts'
 import {
   type Available,
   allowlistText,
-  dir,
   imageDigest,
   newNonce,
   openRig,
+  rigDir,
   simulatedHost,
   simulatedOrigin,
   tlsSpkiDigest,
@@ -204,7 +204,7 @@ describe('one answer per nonce', () => {
 
   test('a restart remembers', async () => {
     // Goal: the same database under a new process refuses what the old one answered.
-    const database = join(dir, 'endpoint.db')
+    const database = join(rigDir(), 'endpoint.db')
     const own = newNonce()
     for (const expected of [200, 409]) {
       using rig = await openRig({ database })
@@ -218,7 +218,7 @@ describe('503, never partial', () => {
 
   test('a host without evidence says so and leaves nonces alone', async () => {
     // Goal: outside of a VM on SEV-SNP nothing is answered, and nothing of the reason reaches the client.
-    const database = join(dir, 'unavailable.db')
+    const database = join(rigDir(), 'unavailable.db')
     const own = newNonce()
     {
       const logged: string[] = []

@@ -8,7 +8,7 @@ import { createNonceLedger } from '../../../src/services/inference/nonce.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { countNonces } from '../../../src/store/nonce.query.ts'
 import { createManualClock } from '../../support/clock.ts'
-import { dir } from './attestation-rig.ts'
+import { rigDir } from './attestation-rig.ts'
 
 const good = 'AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8'
 const goodBytes = Uint8Array.from({ length: 32 }, (_, at) => at)
@@ -77,7 +77,7 @@ describe('the ledger', () => {
 
   test('a nonce is used once, across restarts', () => {
     // Goal: what was used stays used when the process ends and the next one opens the same database.
-    const file = join(dir, 'restart.db')
+    const file = join(rigDir(), 'restart.db')
     const clock = createManualClock()
     const answers: string[] = []
     for (let run = 0; run < 2; run += 1) {
@@ -106,7 +106,7 @@ describe('the ledger', () => {
 
   test('a full ledger takes no more and forgets nothing', () => {
     // Goal: at the limit new nonces get 503, used ones still 409, also after a restart; room comes back with time alone.
-    const file = join(dir, 'full.db')
+    const file = join(rigDir(), 'full.db')
     const clock = createManualClock()
     const first = openStore(file)
     const ledger = createNonceLedger({ store: first, clock, retentionMs: 1000, countMax: 2 })
