@@ -7,7 +7,7 @@ qemu_packages=(qemu-system-x86 qemu-utils qemu-system-data seabios)
 base_packages=(
   nftables iproute2 mmdebstrap squashfs-tools erofs-utils cryptsetup-bin openssh-client openssh-server openssl
   curl ca-certificates git xz-utils cpio kmod zstd apt-utils util-linux bind9-dnsutils bubblewrap
-  chromium
+  chromium nginx-light
 )
 
 policy=/usr/sbin/policy-rc.d
@@ -105,10 +105,20 @@ install_qemu() {
   apt_get install --target-release "$codename-backports" "${qemu_packages[@]}"
 }
 
+# The benchmarks start nginx themselves, with a configuration of theirs.
+disable_nginx() {
+  if command -v systemctl > /dev/null; then
+    systemctl disable nginx.service
+  else
+    rm -f /etc/systemd/system/multi-user.target.wants/nginx.service
+  fi
+  if [[ -e /etc/init.d/nginx ]] && command -v update-rc.d > /dev/null; then update-rc.d nginx disable; fi
+}
+
 # Everything that Debian gives. Does nothing, in milliseconds, when nothing is missing.
 install_debian_packages() {
   local -a missing
-  local need_qemu='' had_ssh_server=1
+  local need_qemu='' had_ssh_server=1 had_nginx=1
   mapfile -t missing < <(missing_packages "${base_packages[@]}")
   if ! command -v npm > /dev/null; then missing+=(npm); fi
   if [[ -n $(missing_packages "${qemu_packages[@]}") ]] || ! qemu_is_recent; then need_qemu=1; fi
@@ -116,11 +126,13 @@ install_debian_packages() {
   if [[ $(id -u) -ne 0 ]]; then fail "run as root: missing ${missing[*]} ${need_qemu:+QEMU $qemu_version_min}"; fi
 
   if [[ -n $(missing_packages openssh-server) ]]; then had_ssh_server=''; fi
+  if [[ -n $(missing_packages nginx-common) ]]; then had_nginx=''; fi
   trap unguard_services EXIT
   guard_services
   run 'package lists' apt_get update
   if [[ ${#missing[@]} -gt 0 ]]; then run "packages: ${missing[*]}" apt_get install "${missing[@]}"; fi
   if [[ -z $had_ssh_server ]]; then run 'SSH server stays off' disable_ssh_server; fi
+  if [[ -z $had_nginx ]]; then run 'nginx stays off' disable_nginx; fi
   if [[ -n $need_qemu ]]; then run "QEMU $qemu_version_min or later" install_qemu; fi
   unguard_services
   trap - EXIT

@@ -62,7 +62,7 @@ export function jsonAnswer(body: unknown, status: number, headers: AnswerHeaders
   return textAnswer(JSON.stringify(body), status, headers)
 }
 
-export function textAnswer(json: string | Uint8Array<ArrayBuffer>, status: number, headers: AnswerHeaders): Response {
+export function textAnswer(json: string, status: number, headers: AnswerHeaders): Response {
   return new Response(json, { status, headers: { ...headers, 'content-type': 'application/json' } })
 }
 

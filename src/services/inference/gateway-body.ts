@@ -22,7 +22,6 @@ export function checkBodyHeaders(headers: Headers, bytesMax: number): void {
 
 /** The request's body. Faults: body_too_large at one byte more than the limit, body_timeout, invalid_request when it is cut or empty. */
 export async function readRequestBody(request: Request, limits: BodyLimits, deadlines: Deadlines): Promise<Uint8Array> {
-  if (request.body === null) throw new Fault('invalid_request', 'The body is empty; a JSON object is expected.')
   const read = await readBounded(request, limits, deadlines)
   if (read.kind === 'too_large') throw tooLarge(limits.bytesMax)
   if (read.kind === 'late') {
@@ -36,7 +35,6 @@ export async function readRequestBody(request: Request, limits: BodyLimits, dead
 /** An upstream's whole answer as text. UpstreamFault too_large, idle_timeout, cut, malformed. */
 export async function readUpstreamBody(response: Response, limits: BodyLimits, deadlines: Deadlines): Promise<string> {
   if (Number(response.headers.get('content-length') ?? 0) > limits.bytesMax) throw new UpstreamFault('too_large')
-  if (response.body === null) throw new UpstreamFault('malformed')
   const read = await readBounded(response, limits, deadlines)
   if (read.kind === 'too_large') throw new UpstreamFault('too_large')
   if (read.kind === 'late') throw new UpstreamFault('idle_timeout')
@@ -52,7 +50,7 @@ const decoder = new TextDecoder('utf-8', { fatal: true })
 
 type Read = { kind: 'whole'; bytes: Uint8Array } | { kind: 'too_large' } | { kind: 'late' } | { kind: 'cut' }
 
-/** What declares its length is read in one go, which is several times faster than piece by piece. */
+/** What declares its length is read in one go, several times faster than piece by piece: then not even `body` may be looked at, as that makes a stream. */
 async function readBounded(message: Request | Response, limits: BodyLimits, deadlines: Deadlines): Promise<Read> {
   const late = Promise.withResolvers<Read>()
   const reader = message.headers.has('content-length') ? null : (message.body?.getReader() ?? null)

@@ -207,31 +207,34 @@ async function answerWhole(deps: CompletionDeps, job: Job, asked: Asked, respons
   const answer = parseAnswer(text, job.plan)
   job.signal.throwIfAborted()
   const usage = answer.tokens ?? { prompt: job.promptEstimate, completion: Math.ceil(answer.textChars / 4) }
-  const body = utf8(JSON.stringify(answer.body))
-  job.seal?.update(body)
+  const body = JSON.stringify(answer.body)
+  job.seal?.update(utf8(body))
   const receipt = job.seal?.finish(usage)
   asked.lease.release('well')
   job.books.noteFirstChunk()
   job.books.close({ outcome: 'completed', tokens: usage, status: 200, errorCode: null })
   const headers = receipt === undefined ? job.headers : { ...job.headers, 'x-strongroom-receipt': receipt }
-  return textAnswer(new Uint8Array(body), 200, headers)
+  return textAnswer(body, 200, headers)
 }
 
 async function answerStream(deps: CompletionDeps, job: Job, asked: Asked, response: Response): Promise<Response> {
   const { limits, clock } = deps
   const { lease, attempt } = asked
+  // What a stream keeps, which may be for minutes: not the prompt.
+  const { id, promptEstimate, seal, books, signal } = job
+  const plan = { ...job.plan, request: { ...job.plan.request, upstreamBody: '' } }
   const estimate = (deliveredCount: number): Usage => ({
-    prompt_tokens: job.promptEstimate,
+    prompt_tokens: promptEstimate,
     completion_tokens: deliveredCount,
-    total_tokens: job.promptEstimate + deliveredCount,
+    total_tokens: promptEstimate + deliveredCount,
   })
   const onEnd = (end: StreamEnd) => {
     lease.release(end.outcome === 'completed' ? 'well' : end.outcome === 'aborted' ? 'neutral' : leaseEndOf(end.error))
     if (end.outcome === 'failed') {
       const reason = end.error instanceof UpstreamFault ? end.error.reason : 'internal'
-      deps.log.warn('stream failed', { request: job.id, upstream: lease.target.name, reason })
+      deps.log.warn('stream failed', { request: id, upstream: lease.target.name, reason })
     }
-    job.books.close({
+    books.close({
       outcome: end.outcome,
       tokens: tokensOf(end.usage ?? estimate(end.deliveredCount)) ?? NO_TOKENS,
       status: end.outcome === 'aborted' ? clientGoneStatus : 200,
@@ -240,17 +243,18 @@ async function answerStream(deps: CompletionDeps, job: Job, asked: Asked, respon
   }
   const body = await openStream(response, {
     clock,
+    deadlines: deps.deadlines,
     limits,
-    plan: job.plan,
+    plan,
     estimate,
-    seal: bytes => job.seal?.update(bytes),
-    receipt: usage => job.seal?.finish({ prompt: usage.prompt_tokens, completion: usage.completion_tokens }) ?? null,
+    seal: bytes => seal?.update(bytes),
+    receipt: usage => seal?.finish({ prompt: usage.prompt_tokens, completion: usage.completion_tokens }) ?? null,
     onEnd,
-    signal: job.signal,
+    signal,
     abort: attempt.abort,
   })
-  job.signal.throwIfAborted()
-  job.books.noteFirstChunk()
+  signal.throwIfAborted()
+  books.noteFirstChunk()
   const headers = { ...job.headers, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' }
   return new Response(body, { status: 200, headers })
 }

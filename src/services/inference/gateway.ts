@@ -1,7 +1,7 @@
 // Service B's request path (contract 4.2): a plain dispatch on the path, because every microsecond here is added to every request.
 
 import { Fault } from '../../base/fault.ts'
-import { newUuid } from '../../base/ids.ts'
+import type { RandomBytes } from '../../base/ids.ts'
 import { createCatalog } from './catalog.ts'
 import { commonHeaders, failureAnswer, isOurs, jsonAnswer, refusalAnswer, textAnswer } from './gateway-answer.ts'
 import { type CompletionDeps, createCompletions } from './gateway-completion.ts'
@@ -131,7 +131,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
 
   return {
     fetch: async (request, address) => {
-      const id = newUuid(deps.random)
+      const id = requestId(deps.random, clock.nowMs())
       try {
         return await dispatch(request, address, id)
       } catch (error) {
@@ -149,4 +149,14 @@ function pathOf(url: string): string {
   const start = url.indexOf('/', url.indexOf('//') + 2)
   const query = url.indexOf('?', start)
   return start < 0 ? '/' : url.slice(start, query < 0 ? undefined : query)
+}
+
+/** A version 7 UUID (RFC 9562 5.7): ids that grow with time cost the ledger half of what random ones do, as its index grows at one end. */
+function requestId(random: RandomBytes, nowMs: number): string {
+  const time = Math.max(0, Math.floor(nowMs)).toString(16).padStart(12, '0')
+  const bytes = random(10)
+  bytes[0] = ((bytes[0] ?? 0) & 0x0f) | 0x70
+  bytes[2] = ((bytes[2] ?? 0) & 0x3f) | 0x80
+  const hex = bytes.toHex()
+  return `${time.slice(0, 8)}-${time.slice(8)}-${hex.slice(0, 4)}-${hex.slice(4, 8)}-${hex.slice(8)}`
 }

@@ -63,16 +63,25 @@ export function createCounter(named: Named): Counter {
 
 function createSeries<T>(make: (labels: Labels) => T) {
   const series = new Map<string, T>()
+  /** By the very object: callers that keep their labels spare the joining. */
+  const seen = new WeakMap<Labels, T>()
+  const find = (labels: Labels): T | null => {
+    const key = Object.values(labels).join('\u0000')
+    const known = series.get(key)
+    if (known !== undefined) return known
+    if (series.size >= seriesMax) return null
+    const made = make(labels)
+    series.set(key, made)
+    return made
+  }
   return {
     /** Null: there are too many already. */
     of: (labels: Labels): T | null => {
-      const key = Object.values(labels).join('\u0000')
-      const known = series.get(key)
+      const known = seen.get(labels)
       if (known !== undefined) return known
-      if (series.size >= seriesMax) return null
-      const made = make(labels)
-      series.set(key, made)
-      return made
+      const found = find(labels)
+      if (found !== null) seen.set(labels, found)
+      return found
     },
     all: (): T[] => [...series.values()],
   }

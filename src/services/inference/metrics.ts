@@ -3,8 +3,8 @@
 // Labels come from short lists: no key, organization, address or prompt is ever among them.
 
 import { GatewayErrorCode } from '../../contract/inference.ts'
-import { createCounter, createHistogram } from './metrics-histogram.ts'
-import { type Collector, type Family, metricsText } from './metrics-text.codec.ts'
+import { createCounter, createHistogram, seriesMax } from './metrics-histogram.ts'
+import { type Collector, type Family, type Labels, metricsText } from './metrics-text.codec.ts'
 import type { Observe, RequestObservation } from './ports.ts'
 
 export type MetricsDeps = {
@@ -56,27 +56,18 @@ export function createMetrics(deps: MetricsDeps): Metrics {
     help: 'Requests by upstream and status.',
   })
 
+  const labelsOf = createLabels(models, upstreams)
   const observe = (seen: RequestObservation) => {
-    const base = {
-      gen_ai_operation_name: seen.operation,
-      gen_ai_provider_name: 'strongroom',
-      gen_ai_request_model: models.has(seen.model) ? seen.model : 'other',
-    }
-    const labels = { ...base, error_type: errorType(seen) }
-    duration.observe(labels, seen.durationMs / 1_000)
-    for (const [type, count] of tokensOf(seen)) tokens.observe({ ...base, gen_ai_token_type: type }, count)
-    if (seen.firstChunkMs !== null) firstToken.observe(base, seen.firstChunkMs / 1_000)
+    const labels = labelsOf(seen)
+    duration.observe(labels.duration, seen.durationMs / 1_000)
+    // Only where there were any: a refused request used none, which is not the same as zero.
+    if (seen.tokens.prompt > 0) tokens.observe(labels.input, seen.tokens.prompt)
+    if (seen.tokens.completion > 0) tokens.observe(labels.output, seen.tokens.completion)
+    if (seen.firstChunkMs !== null) firstToken.observe(labels.base, seen.firstChunkMs / 1_000)
     const perTokenMs = msPerToken(seen)
-    if (perTokenMs !== null) perToken.observe(base, perTokenMs / 1_000)
-    if (seen.upstream !== null) queue.observe(base, seen.queueMs / 1_000)
-    requests.add(
-      {
-        ...base,
-        upstream: seen.upstream === null ? '' : upstreams.has(seen.upstream) ? seen.upstream : 'other',
-        http_response_status_code: STATUSES.has(seen.status) ? String(seen.status) : 'other',
-      },
-      1,
-    )
+    if (perTokenMs !== null) perToken.observe(labels.base, perTokenMs / 1_000)
+    if (seen.upstream !== null) queue.observe(labels.base, seen.queueMs / 1_000)
+    requests.add(labels.request, 1)
   }
   const families = () => [duration, firstToken, perToken, tokens, queue, requests].map(metric => metric.family())
   return {
@@ -92,13 +83,41 @@ function errorType({ errorCode, status }: RequestObservation): string {
   return status < 400 ? '' : 'other'
 }
 
-/** Only where there were any: a refused request used none, which is not the same as zero. */
-function tokensOf({ tokens }: RequestObservation): [type: string, count: number][] {
-  const counted: [string, number][] = [
-    ['input', tokens.prompt],
-    ['output', tokens.completion],
-  ]
-  return counted.filter(([, count]) => count > 0)
+type LabelSets = {
+  readonly base: Labels
+  readonly duration: Labels
+  readonly input: Labels
+  readonly output: Labels
+  readonly request: Labels
+}
+
+/** Labels of a request, made once for requests that are alike: most are. */
+function createLabels(models: ReadonlySet<string>, upstreams: ReadonlySet<string>) {
+  const made = new Map<string, LabelSets>()
+  return (seen: RequestObservation): LabelSets => {
+    const model = models.has(seen.model) ? seen.model : 'other'
+    const upstream = seen.upstream === null ? '' : upstreams.has(seen.upstream) ? seen.upstream : 'other'
+    const status = STATUSES.has(seen.status) ? String(seen.status) : 'other'
+    const error = errorType(seen)
+    const key = `${seen.operation}\u0000${model}\u0000${upstream}\u0000${status}\u0000${error}`
+    const known = made.get(key)
+    if (known !== undefined) return known
+    const base = {
+      gen_ai_operation_name: seen.operation,
+      gen_ai_provider_name: 'strongroom',
+      gen_ai_request_model: model,
+    }
+    const sets = {
+      base,
+      duration: { ...base, error_type: error },
+      input: { ...base, gen_ai_token_type: 'input' },
+      output: { ...base, gen_ai_token_type: 'output' },
+      request: { ...base, upstream, http_response_status_code: status },
+    }
+    // Each part comes from a short list; should they multiply all the same, the rest is made anew each time.
+    if (made.size < seriesMax) made.set(key, sets)
+    return sets
+  }
 }
 
 function msPerToken({ errorCode, firstChunkMs, durationMs, tokens }: RequestObservation): number | null {

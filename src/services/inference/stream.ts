@@ -4,6 +4,7 @@ import { utf8 } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { GatewayError } from '../../contract/inference.ts'
 import type { AnswerPlan, Usage } from './answer.codec.ts'
+import type { Deadlines } from './gateway-deadlines.ts'
 import { createSseParser, sseEvent } from './sse.codec.ts'
 import { createStreamAnswer } from './stream-answer.codec.ts'
 import { UpstreamFault } from './upstream-fault.ts'
@@ -27,6 +28,7 @@ export type StreamEnd = {
 
 export type StreamDeps = {
   readonly clock: Clock
+  readonly deadlines: Deadlines
   readonly limits: StreamLimits
   readonly plan: AnswerPlan
   /** For an answer whose upstream did not count. */
@@ -56,7 +58,7 @@ export async function openStream(upstream: Response, deps: StreamDeps): Promise<
   const parser = createSseParser(limits.eventBytesMax)
   const answer = createStreamAnswer(deps.plan, limits.answerBytesMax)
   let isLate = false
-  const watch = createWatch(clock, () => {
+  const watch = createWatch(deps.deadlines, () => {
     isLate = true
     deps.abort()
   })
@@ -66,7 +68,7 @@ export async function openStream(upstream: Response, deps: StreamDeps): Promise<
   const end = (outcome: StreamEnd['outcome'], error: unknown) => {
     if (isEnded) return
     isEnded = true
-    watch.stop()
+    watch.pause()
     deps.onEnd({ outcome, error, usage: answer.usage(), deliveredCount: answer.deliveredCount() })
   }
 
@@ -126,7 +128,7 @@ export async function openStream(upstream: Response, deps: StreamDeps): Promise<
   }
 
   const first = await next().catch(error => {
-    watch.stop()
+    watch.pause()
     void reader.cancel().catch(() => {})
     throw error
   })
@@ -182,39 +184,21 @@ async function drain(
 type Watch = {
   readonly start: (timeoutMs: number) => void
   readonly pause: () => void
-  readonly stop: () => void
 }
 
-/** One timer for a whole stream: when it rings it looks at the deadline and sleeps on, instead of one timer for each event. */
-function createWatch(clock: Clock, onLate: () => void): Watch {
-  let deadlineMs = Number.POSITIVE_INFINITY
-  let wakeMs = Number.POSITIVE_INFINITY
-  let sleeping = new AbortController()
-  const run = async (signal: AbortSignal) => {
-    while (deadlineMs !== Number.POSITIVE_INFINITY) {
-      wakeMs = deadlineMs
-      const leftMs = deadlineMs - clock.monotonicMs()
-      if (leftMs <= 0) return onLate()
-      await clock.sleep(leftMs, signal)
-    }
-    wakeMs = Number.POSITIVE_INFINITY
+/** The one deadline of a stream, which moves with its events. */
+function createWatch(deadlines: Deadlines, onLate: () => void): Watch {
+  let forget: (() => void) | null = null
+  // A client that does not read is no silence of the upstream.
+  const pause = () => {
+    forget?.()
+    forget = null
   }
   return {
     start: ms => {
-      deadlineMs = clock.monotonicMs() + ms
-      // The timer under way rings before the new deadline, and will then sleep on.
-      if (wakeMs <= deadlineMs) return
-      sleeping.abort()
-      sleeping = new AbortController()
-      run(sleeping.signal).catch(() => {})
+      pause()
+      forget = deadlines.after(ms, onLate)
     },
-    // A client that does not read is no silence of the upstream.
-    pause: () => {
-      deadlineMs = Number.POSITIVE_INFINITY
-    },
-    stop: () => {
-      deadlineMs = Number.POSITIVE_INFINITY
-      sleeping.abort()
-    },
+    pause,
   }
 }

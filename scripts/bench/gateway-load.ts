@@ -1,0 +1,199 @@
+// The client of the gateway's benchmark, the same for every target: bare sockets that keep their connection. Run by gateway.bench.ts, over IPC.
+
+import type { Socket } from 'bun'
+import { assert } from '../../src/base/assert.ts'
+import {
+  type Ask,
+  frameOf,
+  type Mode,
+  requestBytes,
+  type Target,
+  type Task,
+  type Told,
+  wallMs,
+} from './gateway-wire.ts'
+
+type Reply = { readonly firstDataMs: number; readonly endMs: number }
+
+type Client = {
+  /** One request to the end of its answer. Rejects unless the answer has status 200 and is whole. */
+  readonly ask: (request: Buffer) => Promise<Reply>
+  /** Until the first event of the answer is there. */
+  readonly begin: (request: Buffer) => Promise<void>
+  readonly leave: () => void
+}
+
+const leaveWaitMs = 3_000
+const openAtOnce = 50
+
+const held: Client[] = []
+
+process.on('message', (message: Ask) => {
+  run(message.target, message.task).then(
+    values => tell({ id: message.id, values }),
+    error => tell({ id: message.id, error: String(error) }),
+  )
+})
+
+function tell(told: Told): void {
+  process.send?.(told)
+}
+
+async function run(target: Target, task: Task): Promise<number[]> {
+  switch (task.kind) {
+    case 'rate':
+      return await measureRate(target, task)
+    case 'firstChunk':
+      return await measureFirstChunks(target, task)
+    case 'hold':
+      return await hold(target, task.count)
+    case 'release':
+      for (const client of held.splice(0)) client.leave()
+      return []
+    case 'leave':
+      return await measureLeaving(target, task)
+  }
+}
+
+async function measureRate(target: Target, { connections, ms }: { connections: number; ms: number }) {
+  const request = requestBytes(target, 'plain')
+  const clients = await connectAll(target, connections)
+  const times: number[] = []
+  const startedMs = performance.now()
+  const endMs = startedMs + ms
+  await Promise.all(
+    clients.map(async client => {
+      for (let sentMs = performance.now(); sentMs < endMs; ) {
+        const reply = await client.ask(request)
+        if (reply.endMs <= endMs) times.push(reply.endMs - sentMs)
+        sentMs = reply.endMs
+      }
+    }),
+  )
+  for (const client of clients) client.leave()
+  times.sort((a, b) => a - b)
+  const at = (share: number) => times[Math.floor(share * (times.length - 1))] ?? Number.NaN
+  return [(times.length * 1000) / ms, at(0.5), at(0.99)]
+}
+
+async function measureFirstChunks(target: Target, task: { mode: Mode; connections: number; repeats: number }) {
+  const request = requestBytes(target, task.mode)
+  const clients = await connectAll(target, task.connections)
+  const times: number[] = []
+  await Promise.all(
+    clients.map(async (client, index) => {
+      // Streams begin all over the time that one takes, not at once.
+      await Bun.sleep((200 * index) / task.connections)
+      for (let i = 0; i < task.repeats; i += 1) {
+        const sentMs = performance.now()
+        const { firstDataMs } = await client.ask(request)
+        times.push(firstDataMs - sentMs)
+      }
+    }),
+  )
+  for (const client of clients) client.leave()
+  return times
+}
+
+async function hold(target: Target, count: number): Promise<number[]> {
+  const request = requestBytes(target, 'idle')
+  while (held.length < count) {
+    const clients = await connectAll(target, Math.min(openAtOnce, count - held.length))
+    await Promise.all(clients.map(client => client.begin(request)))
+    held.push(...clients)
+  }
+  return []
+}
+
+type Leaving = { readonly mode: Mode; readonly count: number; readonly stubPort: number }
+
+async function measureLeaving(target: Target, { mode, count, stubPort }: Leaving): Promise<number[]> {
+  const times: number[] = []
+  for (let i = 0; i < count; i += 1) {
+    const before = (await stubView(stubPort)).leftAtMs.length
+    const [client] = await connectAll(target, 1)
+    assert(client !== undefined, 'a connection was made')
+    void client.begin(requestBytes(target, mode)).catch(() => {})
+    await untilStub(stubPort, view => view.running === 1)
+    await Bun.sleep(10)
+    const goneMs = wallMs()
+    client.leave()
+    const { leftAtMs } = await untilStub(stubPort, view => view.leftAtMs.length > before)
+    times.push((leftAtMs.at(-1) ?? Number.NaN) - goneMs)
+  }
+  return times
+}
+
+type StubView = { readonly leftAtMs: readonly number[]; readonly running: number }
+
+async function stubView(port: number): Promise<StubView> {
+  return (await (await fetch(`http://127.0.0.1:${port}/left`)).json()) as StubView
+}
+
+async function untilStub(port: number, isSo: (view: StubView) => boolean): Promise<StubView> {
+  const endMs = performance.now() + leaveWaitMs
+  while (performance.now() < endMs) {
+    const view = await stubView(port)
+    if (isSo(view)) return view
+    await Bun.sleep(2)
+  }
+  throw new Error('the stub did not see in time what it should')
+}
+
+function connectAll(target: Target, count: number): Promise<Client[]> {
+  return Promise.all(Array.from({ length: count }, () => connect(target.port)))
+}
+
+type Waiting = {
+  readonly onData: () => void
+  readonly onEnd: (reply: Reply) => void
+  readonly onError: (error: Error) => void
+}
+
+async function connect(port: number): Promise<Client> {
+  let kept: Buffer | null = null
+  let firstDataMs = 0
+  let waiting: Waiting | null = null
+  const take = (chunk: Buffer) => {
+    const bytes = kept === null ? chunk : Buffer.concat([kept, chunk])
+    const frame = frameOf(bytes)
+    kept = bytes
+    if (frame === null || waiting === null) return
+    if (!frame.head.startsWith('HTTP/1.1 200')) return waiting.onError(new Error(`not answered: ${bytes.toString()}`))
+    if (firstDataMs === 0 && bytes.length > frame.bodyStart) {
+      firstDataMs = performance.now()
+      waiting.onData()
+    }
+    if (frame.end < 0) return
+    kept = null
+    const reply = { firstDataMs, endMs: performance.now() }
+    firstDataMs = 0
+    waiting.onEnd(reply)
+  }
+  const socket: Socket = await Bun.connect({
+    hostname: '127.0.0.1',
+    port,
+    socket: {
+      // What arrives is only borrowed; an answer in several parts has to be kept.
+      data: (_socket, chunk) => take(Buffer.from(chunk)),
+      close: () => waiting?.onError(new Error('the connection was closed')),
+      error: (_socket, error) => waiting?.onError(error),
+    },
+  })
+  return {
+    ask: request =>
+      new Promise((onEnd, onError) => {
+        waiting = { onData: () => {}, onEnd, onError }
+        assert(socket.write(request) === request.length, 'a request fits into the socket')
+      }),
+    begin: request =>
+      new Promise((onData, onError) => {
+        waiting = { onData, onEnd: () => {}, onError }
+        assert(socket.write(request) === request.length, 'a request fits into the socket')
+      }),
+    leave: () => {
+      waiting = null
+      socket.end()
+    },
+  }
+}

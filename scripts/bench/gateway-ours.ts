@@ -1,0 +1,84 @@
+// The whole gateway as the appliance puts it together, over plain HTTP: accounts in a real SQLite, limits, validation, ledger and metrics on.
+// Run by gateway.bench.ts with a directory and the stub's port; writes its port and a key.
+
+import { join } from 'node:path'
+import { assert } from '../../src/base/assert.ts'
+import { systemClock } from '../../src/base/clock.ts'
+import { systemRandom } from '../../src/base/ids.ts'
+import { createLogger } from '../../src/base/log.ts'
+import { parseConfig } from '../../src/server/config.codec.ts'
+import { composeInference } from '../../src/server/inference.ts'
+import { mintGatewayKey } from '../../src/services/inference/keys.ts'
+import { createMetering } from '../../src/services/inference/metering.ts'
+import { createCost } from '../../src/services/inference/price.ts'
+import { openStore } from '../../src/store/db.ts'
+import { insertGatewayKey } from '../../src/store/gateway-key.query.ts'
+import { insertOrganization } from '../../src/store/organization.query.ts'
+import { benchModel } from './gateway-wire.ts'
+
+const NO_PAIR = { cert: '', key: '', notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }
+const [stateDir = '', stubPort = ''] = process.argv.slice(2)
+
+/** Limits as high as they go, so that they are kept and never met; the rest as by default. */
+const verdict = parseConfig(
+  `
+[inference]
+key_requests_per_minute = 1000000
+key_tokens_per_minute = 1000000000
+key_concurrency_max = 65536
+[[inference.upstreams]]
+name = "stub"
+url = "http://127.0.0.1:${stubPort}/v1"
+models = ["${benchModel}"]
+concurrency_max = 65536
+[[inference.prices]]
+model = "${benchModel}"
+prompt_usd_per_million = "0.15"
+completion_usd_per_million = "0.60"
+`,
+  'bench.toml',
+)
+assert(verdict.ok, 'the configuration of the benchmark is valid')
+const { config } = verdict
+const clock = systemClock
+const log = createLogger({ level: 'warn', sink: line => process.stderr.write(`${line}\n`), nowMs: clock.nowMs })
+const store = openStore(join(stateDir, 'strongroom.db'))
+insertOrganization(store.db, { id: 'bench', slug: 'bench', nowMs: clock.nowMs() })
+const { key, prefix, secretSha256 } = mintGatewayKey(systemRandom)
+const own = { requestsPerMinute: null, tokensPerMinute: null, concurrencyMax: null, expiresAtMs: null }
+insertGatewayKey(store.db, {
+  ...own,
+  prefix,
+  secretSha256,
+  organizationId: 'bench',
+  instanceId: null,
+  nowMs: clock.nowMs(),
+})
+const metering = createMetering({ store, clock, log, cost: createCost(config.inference.prices) })
+const inference = await composeInference({
+  config,
+  stateDir,
+  store,
+  // Evidence is not asked for here, and a host that cannot have any prepares none.
+  tls: { current: () => NO_PAIR, onChange: () => {} },
+  platform: 'snp',
+  capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
+  metering,
+  clock,
+  random: systemRandom,
+  log,
+})
+inference.start()
+const server = Bun.serve({
+  hostname: '127.0.0.1',
+  port: 0,
+  idleTimeout: 255,
+  development: false,
+  fetch: (request, socket) => inference.fetch(request, socket.requestIP(request)?.address ?? ''),
+})
+process.stdout.write(`${server.port} ${key}\n`)
+process.on('SIGTERM', () => {
+  metering.stop()
+  store.close()
+  process.exit(0)
+})

@@ -1,0 +1,206 @@
+// Service B: what the gateway adds to a request and to a stream, beside the same without it, through nginx, and through Portkey's gateway.
+// Runs in a network namespace of its own, loopback only. Every process shares the machine's cores with the others. Plain HTTP on both sides,
+// because nginx proxies plain HTTP too; authentication, limits, validation, ledger and metrics are on.
+
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createNetns } from '../../test/support/netns.ts'
+import type { Figure, Figures } from './bench-report.ts'
+import {
+  installPortkey,
+  type Load,
+  type Running,
+  residentBytes,
+  startLoad,
+  startNginx,
+  startOurs,
+  startPortkey,
+  startStub,
+} from './gateway-processes.ts'
+import type { Mode } from './gateway-wire.ts'
+import type { BenchContext } from './main.ts'
+
+const rateRounds = 5
+const rateMs = 2_000
+const portkeyRounds = 3
+const warmMs = 2_000
+const streamRounds = 3
+const aloneRepeats = 100
+const manyRepeats = 5
+const connections = 64
+const heldStreams = 1_000
+const settleMs = 5_000
+/** As long as streams may well be silent: the garbage of their beginning is collected meanwhile. */
+const heldMs = 15_000
+const leaveCount = 20
+const insideTimeoutMs = 300_000
+
+export async function run({ repoRoot, note, signal }: BenchContext): Promise<Figures> {
+  await installPortkey(note)
+  using netns = createNetns()
+  const folder = mkdtempSync(join(tmpdir(), 'srt-bench-'))
+  const results = join(folder, 'figures.json')
+  try {
+    const child = Bun.spawn(netns.argv([process.execPath, import.meta.path, folder, results]), {
+      cwd: repoRoot,
+      stdin: 'ignore',
+      stdout: 'pipe',
+      stderr: 'inherit',
+      timeout: insideTimeoutMs,
+      signal,
+    })
+    for await (const chunk of child.stdout) note(Buffer.from(chunk).toString().trimEnd())
+    if ((await child.exited) !== 0) throw new Error(`the measuring process ended with ${await child.exited}`)
+    return (await Bun.file(results).json()) as Figures
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+if (import.meta.main) {
+  const [folder = '', results = ''] = process.argv.slice(2)
+  await Bun.write(results, JSON.stringify(await measure(folder)))
+  process.exit(0)
+}
+
+type Say = (line: string) => void
+type Named<T> = { readonly direct: T; readonly nginx: T; readonly portkey: T | null; readonly ours: T }
+type Rig = { readonly load: Load; readonly targets: Named<Running>; readonly say: Say }
+
+async function measure(folder: string): Promise<Figures> {
+  const say: Say = line => process.stdout.write(`${line}\n`)
+  await using direct = await startStub()
+  await using nginx = await startNginx(folder, direct)
+  await using portkey = await startPortkey(direct)
+  await using load = startLoad()
+  if (portkey === null) say("Portkey's gateway is not there: its figures are left out")
+  const weight = await measureWeight(folder, { load, stub: direct, nginx, say })
+  await using ours = await startOurs(folder, direct)
+  const rig = { load, targets: { direct, nginx, portkey, ours }, say }
+  const rates = await measureRates(rig)
+  const streams = await measureStreams(rig)
+  const leaving = await measureLeaving(rig)
+  return { ...rates, ...streams, ...weight, ...leaving }
+}
+
+/** Requests per second with 64 connections, in turns. Ratios are of medians over all rounds. */
+async function measureRates({ load, targets, say }: Rig): Promise<Figures> {
+  const all = entries(targets)
+  for (const [, { target }] of all) await load.run(target, { kind: 'rate', connections, ms: warmMs })
+  const seen = new Map<string, number[][]>(all.map(([name]) => [name, []]))
+  for (let round = 0; round < rateRounds; round += 1) {
+    for (const [name, { target }] of all) {
+      if (name === 'portkey' && round >= portkeyRounds) continue
+      seen.get(name)?.push(await load.run(target, { kind: 'rate', connections, ms: rateMs }))
+    }
+    say(`requests/s: ${all.map(([name]) => `${name} ${Math.round(seen.get(name)?.at(-1)?.[0] ?? 0)}`).join(', ')}`)
+  }
+  const of = (name: string, at: number) => median((seen.get(name) ?? []).map(values => values[at] ?? Number.NaN))
+  const figures: Record<string, Figure> = {
+    rpsRatioNginxC64: { value: round(of('ours', 0) / of('nginx', 0)), unit: '', aim: { atLeast: 1 } },
+  }
+  if (targets.portkey !== null) {
+    figures.rpsRatioPortkeyC64 = { value: round(of('ours', 0) / of('portkey', 0)), unit: '', aim: { atLeast: 8 } }
+  }
+  for (const [name] of all) {
+    figures[`${name}RpsC64`] = { value: Math.round(of(name, 0)), unit: '/s', aim: null }
+    figures[`${name}MsP99C64`] = { value: round(of(name, 2)), unit: 'ms', aim: null }
+  }
+  return figures
+}
+
+/** From the request to the first event: one stream after the other, and 64 that talk at a model's pace. */
+async function measureStreams({ load, targets, say }: Rig): Promise<Figures> {
+  // Not Portkey's gateway: on Node 20 it answers streams of a custom host with 500 (tried with 1.15.2).
+  const all = entries({ ...targets, portkey: null })
+  const measureAll = async (mode: Mode, count: number, repeats: number) => {
+    const seen = new Map<string, number[]>(all.map(([name]) => [name, []]))
+    // The first round warms up.
+    for (let round = 0; round <= streamRounds; round += 1) {
+      for (const [name, { target }] of all) {
+        const times = await load.run(target, { kind: 'firstChunk', mode, connections: count, repeats })
+        if (round > 0) seen.get(name)?.push(...times)
+      }
+    }
+    const p50 = (name: string) => median(seen.get(name) ?? [])
+    say(`first chunk, ${count} at a time: ${all.map(([name]) => `${name} ${p50(name)} ms`).join(', ')}`)
+    return p50
+  }
+  const alone = await measureAll('short', 1, aloneRepeats)
+  const many = await measureAll('paced', connections, manyRepeats)
+  const added = (of: (name: string) => number, name: string) => round(of(name) - of('direct'))
+  return {
+    addedFirstChunkMsC1: {
+      value: added(alone, 'ours'),
+      unit: 'ms',
+      aim: { atMost: 0.5 },
+      baseline: 'nginxAddedFirstChunkMsC1',
+    },
+    addedFirstChunkMsC64: {
+      value: added(many, 'ours'),
+      unit: 'ms',
+      aim: { atMost: 1 },
+      baseline: 'nginxAddedFirstChunkMsC64',
+    },
+    directFirstChunkMsC1: { value: alone('direct'), unit: 'ms', aim: null },
+    directFirstChunkMsC64: { value: many('direct'), unit: 'ms', aim: null },
+    nginxAddedFirstChunkMsC1: { value: added(alone, 'nginx'), unit: 'ms', aim: null },
+    nginxAddedFirstChunkMsC64: { value: added(many, 'nginx'), unit: 'ms', aim: null },
+  }
+}
+
+type Weighing = { readonly load: Load; readonly stub: Running; readonly nginx: Running; readonly say: Say }
+
+/** What the resident memory of a young process grows by, for each stream that is open and says nothing. */
+async function measureWeight(folder: string, { load, stub, nginx, say }: Weighing): Promise<Figures> {
+  await using ours = await startOurs(folder, stub)
+  const bytesOf = async ({ target, pid }: Running) => {
+    await load.run(target, { kind: 'firstChunk', mode: 'short', connections, repeats: 10 })
+    await Bun.sleep(settleMs)
+    const before = residentBytes(pid)
+    await load.run(target, { kind: 'hold', count: heldStreams })
+    await Bun.sleep(heldMs)
+    const bytes = (residentBytes(pid) - before) / heldStreams
+    await load.run(target, { kind: 'release' })
+    return Math.round(bytes)
+  }
+  const own = await bytesOf(ours)
+  const theirs = await bytesOf(nginx)
+  say(`${heldStreams} idle streams: ${own} bytes each, nginx ${theirs}`)
+  return {
+    bytesPerStream: { value: own, unit: 'B', aim: { atMost: 20_480 }, baseline: 'nginxBytesPerStream' },
+    nginxBytesPerStream: { value: theirs, unit: 'B', aim: null },
+  }
+}
+
+/** From the client's leaving to the upstream's seeing it; the slowest of all. */
+async function measureLeaving({ load, targets, say }: Rig): Promise<Figures> {
+  const stubPort = targets.direct.target.port
+  const leave = (of: Running, mode: Mode) => load.run(of.target, { kind: 'leave', mode, count: leaveCount, stubPort })
+  const modes = ['idle', 'silentStream', 'silentPlain'] as const
+  const own: number[] = []
+  const base: number[] = []
+  for (const mode of modes) {
+    own.push(...(await leave(targets.ours, mode)))
+    base.push(...(await leave(targets.direct, mode)))
+  }
+  say(`upstream free after ${round(median(own))} ms, at most ${round(Math.max(...own))} ms`)
+  return {
+    upstreamFreeMs: { value: round(Math.max(...own)), unit: 'ms', aim: { atMost: 100 }, baseline: 'directFreeMs' },
+    directFreeMs: { value: round(Math.max(...base)), unit: 'ms', aim: null },
+  }
+}
+
+function entries(targets: Named<Running>): [name: string, running: Running][] {
+  return Object.entries(targets).filter((entry): entry is [string, Running] => entry[1] !== null)
+}
+
+function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b)
+  return round(sorted[Math.floor((sorted.length - 1) / 2)] ?? Number.NaN)
+}
+
+function round(value: number): number {
+  return Math.round(value * 1000) / 1000
+}
