@@ -326,6 +326,7 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
     'tun',
     'user',
     'image',
+    'worker',
     'state directory',
     'systemd',
     'daemon',
