@@ -71,7 +71,7 @@ export async function composeInference(deps: InferenceDeps): Promise<Inference> 
   const settings = config.inference
   const log = deps.log.unit('inference')
   const workloads = await composeWorkloads(deps, log)
-  const worker = composeWorker(deps, workloads, log)
+  const worker = composeWorker(deps, workloads, { log, onReady: name => gateway.hint(name) })
   const upstreams = [...settings.upstreams.map(loadUpstream), ...(worker === null ? [] : [targetOf(worker)])]
   const keys = makeReceiptKeys(random)
   const limiter = createLimiter(clock)
@@ -183,11 +183,17 @@ function workerCandidate({ inference: { worker } }: Config, log: Logger) {
   }
 }
 
-function composeWorker({ config, stateDir, clock }: InferenceDeps, workloads: Workloads, log: Logger): Worker | null {
+type WorkerSide = { readonly log: Logger; readonly onReady: (upstream: string) => void }
+
+function composeWorker(
+  { config, stateDir, clock }: InferenceDeps,
+  workloads: Workloads,
+  { log, onReady }: WorkerSide,
+): Worker | null {
   const settings = config.inference.worker
   if (settings.model_file === '') return null
   const target = join(stateDir, 'worker-root', 'root')
-  return createWorker({
+  const worker = createWorker({
     settings,
     stateDir,
     root: createWorkerRoot({ imageDir: settings.image_dir, target, timeoutMs: unpackTimeoutMs }),
@@ -197,7 +203,9 @@ function composeWorker({ config, stateDir, clock }: InferenceDeps, workloads: Wo
     clock,
     log,
     timing: workerTiming,
+    onReady: () => onReady(worker.upstream.name),
   })
+  return worker
 }
 
 function targetOf({ upstream }: Worker): UpstreamTarget {

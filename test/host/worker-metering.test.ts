@@ -99,6 +99,7 @@ async function openBench() {
     clock: systemClock,
     log: silentLogger,
     timing: workerTiming,
+    onReady: () => {},
   })
   undo.defer(worker.stop)
   worker.start()

@@ -81,6 +81,7 @@ async function bench(
     clock: systemClock,
     log: silentLogger,
     timing: workerTiming,
+    onReady: () => {},
   })
   return { worker, workloads, stateDir, [Symbol.asyncDispose]: () => worker.stop() }
 }

@@ -35,6 +35,8 @@ export type Gateway = {
   /** Never rejects. `address` is the client's, for limits of the public endpoints. */
   readonly fetch: (request: Request, address: string) => Promise<Response>
   readonly view: () => { readonly waiting: number; readonly targets: readonly RouterTargetView[] }
+  /** An upstream is known to be well: if it is ejected it is probed now. */
+  readonly hint: (upstream: string) => void
   /** Ends waiting and probing; what is under way goes on. */
   readonly close: () => void
 }
@@ -140,6 +142,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
       }
     },
     view: router.view,
+    hint: router.hint,
     close: router.close,
   }
 }

@@ -44,10 +44,20 @@ export type Router<T> = {
   readonly acquire: (model: string, options: { except: ReadonlySet<T>; signal: AbortSignal }) => Promise<Lease<T>>
   /** Requests that wait, and targets, for metrics. */
   readonly view: () => { readonly waiting: number; readonly targets: readonly RouterTargetView[] }
+  /** Whoever runs a target says that it is well: an ejected one is probed now, not when its time comes. */
+  readonly hint: (name: string) => void
   readonly close: () => void
 }
 
-type Slot<T> = { readonly target: T; active: number; served: number; failures: number; ejected: boolean }
+type Slot<T> = {
+  readonly target: T
+  active: number
+  served: number
+  failures: number
+  ejected: boolean
+  /** Ends the pause before the next probe. */
+  hurry: AbortController
+}
 type Waiter<T> = {
   readonly model: string
   readonly except: ReadonlySet<T>
@@ -56,7 +66,12 @@ type Waiter<T> = {
 }
 
 export function createRouter<T extends RouterTarget>(deps: RouterDeps<T>): Router<T> {
-  const slots = deps.targets.map((target): Slot<T> => ({ target, active: 0, served: 0, failures: 0, ejected: false }))
+  const slots = deps.targets.map(
+    (target): Slot<T> => ({
+      ...{ target, active: 0, served: 0, failures: 0, ejected: false },
+      hurry: new AbortController(),
+    }),
+  )
   const byModel = new Map<string, Slot<T>[]>()
   for (const slot of slots) {
     for (const model of new Set(slot.target.models)) byModel.set(model, [...(byModel.get(model) ?? []), slot])
@@ -100,12 +115,10 @@ export function createRouter<T extends RouterTarget>(deps: RouterDeps<T>): Route
 
   const probeBack = async (slot: Slot<T>) => {
     while (!closing.signal.aborted) {
-      try {
-        await deps.clock.sleep(deps.ejectMs, closing.signal)
-        if (!(await deps.probe(slot.target, closing.signal))) continue
-      } catch {
-        continue
-      }
+      slot.hurry = new AbortController()
+      await deps.clock.sleep(deps.ejectMs, AbortSignal.any([closing.signal, slot.hurry.signal])).catch(() => {})
+      if (closing.signal.aborted) return
+      if (!(await deps.probe(slot.target, closing.signal).catch(() => false))) continue
       slot.ejected = false
       slot.failures = 0
       deps.log.info('upstream is back', { upstream: slot.target.name })
@@ -170,6 +183,9 @@ export function createRouter<T extends RouterTarget>(deps: RouterDeps<T>): Route
       waiting: [...waiting.values()].reduce((sum, queue) => sum + queue.size, 0),
       targets: slots.map(({ target, active, ejected }) => ({ name: target.name, active, ejected })),
     }),
+    hint: name => {
+      for (const slot of slots) if (slot.target.name === name && slot.ejected) slot.hurry.abort()
+    },
     close: () => {
       closing.abort(new Error('the router is closed'))
       for (const queue of waiting.values()) {

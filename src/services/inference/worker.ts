@@ -61,6 +61,8 @@ export type WorkerDeps = {
   readonly startSandboxed: StartSandboxed
   /** Asked before each start, with the digest of the bytes that will run. */
   readonly admit: (candidate: WorkloadCandidate) => Admission
+  /** Each time it has become healthy. */
+  readonly onReady: () => void
   readonly clock: Clock
   readonly log: Logger
   readonly timing: WorkerTiming
@@ -89,6 +91,7 @@ export function createWorker(deps: WorkerDeps): Worker {
   const become = (next: WorkerState) => {
     state = next
     if (next.kind !== 'starting') settled.resolve(next)
+    if (next.kind === 'ready') deps.onReady()
     if (next.kind === 'ready') log.info('worker ready', { model: settings.model, pid: next.pid })
     if (next.kind === 'refused' || next.kind === 'failed') {
       log.error('the built-in worker does not run; its model answers 502', {

@@ -124,6 +124,22 @@ describe('health', () => {
     expect((await acquire()).target.name).toBe('a')
   })
 
+  // Goal: a hint makes the probe come now; it brings nothing back by itself, and means nothing for one that is not ejected.
+  test('hints', async () => {
+    const answers = [false, true]
+    const { clock, router } = setUp([one('a'), one('b')], async () => answers.shift() ?? true)
+    const isEjected = () => router.view().targets.map(target => target.ejected)
+    router.hint('a')
+    await failTimes(router, 6)
+    expect(isEjected()).toEqual([true, true])
+    router.hint('a')
+    await clock.elapse(0)
+    expect([answers.length, isEjected()]).toEqual([1, [true, true]])
+    router.hint('a')
+    await clock.elapse(0)
+    expect([answers.length, isEjected()]).toEqual([0, [false, true]])
+  })
+
   // Goal: who waits for an upstream that is ejected is told at once; closing ends every wait and every probe.
   test('waiters of the ejected, and close', async () => {
     const { clock, router, acquire } = setUp([one('a', { concurrencyMax: 1 })])

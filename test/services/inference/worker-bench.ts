@@ -130,6 +130,7 @@ export function workerBench(stand: StandIn, deps: Partial<WorkerDeps> = {}): Ben
     admit: () => ({ ok: true }),
     clock,
     log: createLogger({ level: 'debug', sink: line => logged.push(line), nowMs: () => 0 }),
+    onReady: () => {},
     timing: { pollMs: 5, healthIntervalMs: 10, healthTimeoutMs: 50, healthFailuresMax: 2, stableMs: 60_000 },
     ...deps,
   })
