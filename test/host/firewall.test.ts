@@ -1,19 +1,9 @@
 // The firewall as the kernel runs it, between namespaces. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
-import { type NftPlan, rulesetText } from '../../src/vm/nft.plan.ts'
+import { rulesetText } from '../../src/vm/nft.plan.ts'
 import { createNetns, type Netns, needsRoot } from '../support/netns.ts'
-
-const gateway = '169.254.88.1'
-const guest = (n: number) => ({ tap: `srtest00000${n}`, mac: `02:00:00:00:00:0${n}`, address: `10.88.0.${n}` })
-const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
-  table: 'strongroom',
-  gateway,
-  gatewayPorts: [8442],
-  vms: [1, 2].map(n => ({ ...guest(n), limitBytes: 100_000, usedBytes: 0 })),
-  removed: [],
-  ...change,
-})
+import { gateway, guest, plan } from '../support/nft.ts'
 
 // A host with two guests and an uplink: four namespaces joined by veth pairs that are named as taps would be.
 describe.if(needsRoot('the firewall test'))('the firewall in a network of namespaces', () => {

@@ -1,17 +1,7 @@
 import { expect, test } from 'bun:test'
-import { type NftPlan, rulesetText } from '../../src/vm/nft.plan.ts'
+import { rulesetText } from '../../src/vm/nft.plan.ts'
 import { expectGolden } from '../support/golden.ts'
-
-const gateway = '169.254.88.1'
-const guest = (n: number) => ({ tap: `srtest00000${n}`, mac: `02:00:00:00:00:0${n}`, address: `10.88.0.${n}` })
-const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
-  table: 'strongroom',
-  gateway,
-  gatewayPorts: [8442],
-  vms: [1, 2].map(n => ({ ...guest(n), limitBytes: 100_000, usedBytes: 0 })),
-  removed: [],
-  ...change,
-})
+import { guest, plan } from '../support/nft.ts'
 
 test('the ruleset of two VMs, with a third one going', () => {
   // Goal: the whole text is deliberate; a change shows up as a change of the golden text.

@@ -1,0 +1,14 @@
+// Two guests as the firewall's plan names them: golden text and namespaces speak of the same ones. Pure.
+
+import type { NftPlan } from '../../src/vm/nft.plan.ts'
+
+export const gateway = '169.254.88.1'
+export const guest = (n: number) => ({ tap: `srtest00000${n}`, mac: `02:00:00:00:00:0${n}`, address: `10.88.0.${n}` })
+export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
+  table: 'strongroom',
+  gateway,
+  gatewayPorts: [8442],
+  vms: [1, 2].map(n => ({ ...guest(n), limitBytes: 100_000, usedBytes: 0 })),
+  removed: [],
+  ...change,
+})
