@@ -127,7 +127,10 @@ describe.if(needsRoot('the firewall test'))('the firewall in a network of namesp
     await host.run(['ip', 'address', 'add', 'fd00::1/64', 'dev', guest(1).tap, 'nodad'])
     await guests[0].run(['ip', 'address', 'add', 'fd00::2/64', 'dev', 'eth0', 'nodad'])
     expect(await reach(host, 'fd00::1', 8443)).toBe('fd00::1')
+    // Dropped by the guard and not only further on: what it drops is not counted.
+    const counted = (await quotas())[guest(1).tap]
     expect(await reach(guests[0], 'fd00::1', 8443)).toBeNull()
+    expect((await quotas())[guest(1).tap]).toBe(counted)
   })
 
   test('applying again keeps what was counted; the cap cuts off one guest alone; a new table resumes from the sample', async () => {
