@@ -1,5 +1,5 @@
 import { expect, test } from 'bun:test'
-import { cpSync, mkdtempSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createAppliance, imageDir } from '../support/appliance.ts'
@@ -47,6 +47,7 @@ inOwnNetns(
         for (const file of ['firmware.fd', 'initrd', 'cmdline']) cpSync(join(sound, file), join(broken, file))
         symlinkSync(join(sound, 'root.img'), join(broken, 'root.img'))
         Bun.spawnSync(['chmod', '-R', 'go+rX', broken])
+        using _cleared = { [Symbol.dispose]: () => rmSync(broken, { recursive: true, force: true }) }
         await using appliance = await createAppliance('', 'vm', broken)
         await appliance.start()
         const acme = await createCustomer(appliance, 'acme')
