@@ -22,7 +22,6 @@ export async function startStub(): Promise<Running> {
   return { ...ended, target: { port: Number(port), headers: NO_KEY } }
 }
 
-/** Bun's fetch runs 256 requests at a time unless it is told otherwise when it starts, as `strongroom serve` does for itself. */
 export async function startOurs(folder: string, stub: Running): Promise<Running> {
   const stateDir = join(folder, 'strongroom')
   rmSync(stateDir, { recursive: true, force: true })
@@ -37,7 +36,6 @@ async function startProgram(file: string, argv: readonly string[]): Promise<[lin
     stdin: 'ignore',
     stdout: 'pipe',
     stderr: 'inherit',
-    env: { ...process.env, BUN_CONFIG_MAX_HTTP_REQUESTS: '65336' },
   })
   const reader = child.stdout.getReader()
   const { value } = await reader.read()

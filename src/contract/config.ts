@@ -227,6 +227,7 @@ export const WorkerConfig = Type.Object(
     context_tokens: Count(2048, 128, 1_048_576, 'Context of one request.'),
     parallel: Count(4, 1, 256, 'Requests that the worker serves at the same time.'),
     threads: Count(2, 1, 1024, 'CPU threads.'),
+    memory_mib_max: Count(8192, 0, 16_777_216, 'Memory of the worker; 0 for no bound. A large model needs more.'),
     start_timeout_ms: Count(60_000, 1000, 3_600_000, 'From its start to being healthy.'),
   },
   { ...closed, default: {} },
@@ -243,6 +244,12 @@ export const InferenceConfig = Type.Object(
     connect_timeout_ms: Count(5_000, 50, 120_000, 'Connecting to an upstream.'),
     first_byte_timeout_ms: Count(120_000, 50, 3_600_000, 'From the request to the first byte of an answer.'),
     idle_timeout_ms: Count(60_000, 50, 3_600_000, 'Between two events of a stream.'),
+    client_stall_timeout_ms: Count(
+      60_000,
+      100,
+      600_000,
+      'A client that takes nothing of its stream for this long loses it.',
+    ),
     event_bytes_max: Count(4_194_304, 1024, 67_108_864, 'Largest event of a stream.'),
     answer_bytes_max: Count(33_554_432, 1024, 536_870_912, 'Largest answer that is no stream.'),
     queue_max: Count(256, 0, 65_536, 'Requests that wait for an upstream of their model.'),
@@ -255,6 +262,13 @@ export const InferenceConfig = Type.Object(
     public_requests_per_minute: Count(60, 1, 1_000_000, 'Per address on /health and /attestation.'),
     nonce_retention_hours: Count(24, 1, 8760, 'A used attestation nonce is refused for this long.'),
     nonces_max: Count(1_000_000, 1000, 100_000_000, 'Used nonces kept; beyond it /attestation answers 503.'),
+    // At least two of the longest billing periods: the present one and the one before it are always whole.
+    usage_retention_days: Count(
+      400,
+      62,
+      3650,
+      'Usage is kept this long, and gateway keys from their revocation or expiry on.',
+    ),
     response_receipts: Type.Union([Type.Literal('on-request'), Type.Literal('always')], {
       default: 'on-request',
       description: 'Sign every answer, or those that ask for it by `X-Strongroom-Receipt: 1`.',

@@ -4,6 +4,7 @@ import {
   chmodSync,
   chownSync,
   closeSync,
+  existsSync,
   constants as fsConstants,
   fsyncSync,
   ftruncateSync,
@@ -21,6 +22,7 @@ import {
 } from 'node:fs'
 import { constants } from 'node:os'
 import { dirname } from 'node:path'
+import type { Clock } from '../base/clock.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import { errnoName, flock, LOCK } from './libc.ts'
 
@@ -131,6 +133,33 @@ export function lockFile(path: string): FileLock {
     closeSync(fd)
   }
   return { release, [Symbol.dispose]: release }
+}
+
+const lockRetryMs = 20
+
+/**
+ * Like `lockFile`, but waits for a holder that is dead: a child that it was just starting has its copy of the lock until execve(2).
+ * Fault conflict at once when the holder lives, else after `timeoutMs`.
+ */
+export async function lockFileOfDead(
+  path: string,
+  { timeoutMs, clock }: { timeoutMs: number; clock: Pick<Clock, 'monotonicMs' | 'sleep'> },
+): Promise<FileLock> {
+  const endMs = clock.monotonicMs() + timeoutMs
+  while (true) {
+    try {
+      return lockFile(path)
+    } catch (error) {
+      const isConflict = error instanceof Fault && error.code === 'conflict'
+      if (!isConflict || clock.monotonicMs() >= endMs || isHolderAlive(path)) throw error
+    }
+    await clock.sleep(lockRetryMs)
+  }
+}
+
+function isHolderAlive(path: string): boolean {
+  const pid = readFileSync(path, 'utf8').trim()
+  return pid !== '' && existsSync(`/proc/${pid}`)
 }
 
 /** Removes a socket or file that may be there. Fault internal. */

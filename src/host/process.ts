@@ -197,7 +197,7 @@ export function spawnDetached(argv: readonly string[], detached: Detached): Deta
   if (!argv.some(argument => argument.includes(detached.uuid))) {
     throw new Fault('host.command_failed', `${argv[0]}: its arguments do not hold UUID ${detached.uuid}`)
   }
-  const systemd = detached.systemd ?? existsSync('/run/systemd/system')
+  const systemd = detached.systemd ?? isUnderSystemd()
   const whole = systemd ? scopeArgv(argv, detached.scope) : [...argv]
   const flags = fsConstants.O_WRONLY | fsConstants.O_CREAT | fsConstants.O_APPEND | fsConstants.O_NOFOLLOW
   const opened: number[] = []
@@ -233,9 +233,22 @@ export function spawnDetached(argv: readonly string[], detached: Detached): Deta
 
 const inheritedFdMin = 64
 
-/** systemd-run in scope mode execs the command in its own place: same pid, same descriptors (systemd-run(1), --scope). */
-export function scopeArgv(argv: readonly string[], scope: string): string[] {
-  return ['systemd-run', '--scope', '--quiet', '--collect', `--unit=${scope}`, '--', ...argv]
+/** Whether systemd runs this machine (sd_booted(3)). */
+export function isUnderSystemd(): boolean {
+  return existsSync('/run/systemd/system')
+}
+
+/**
+ * systemd-run in scope mode execs the command in its own place: same pid, same descriptors (systemd-run(1), --scope).
+ * Without a name systemd makes one. Properties are those of systemd.resource-control(5).
+ */
+export function scopeArgv(argv: readonly string[], name: string | null, properties: readonly string[] = []): string[] {
+  return [
+    ...['systemd-run', '--scope', '--quiet', '--collect'],
+    ...(name === null ? [] : [`--unit=${name}`]),
+    ...properties.map(property => `--property=${property}`),
+    ...['--', ...argv],
+  ]
 }
 
 /** The living process that was started with `-uuid <uuid>`, as QEMU is, or null: finds one that was spawned just before a crash. */

@@ -2,10 +2,14 @@
 //
 // It sees a read-only root and what is mounted over it, no network but what a mounted socket gives, no process but its own, no capability,
 // no way to new privileges or to further user namespaces. It ends with us, however we end (PR_SET_PDEATHSIG).
+//
+// Memory is bounded by a scope of systemd's where systemd runs: all of its processes together, whatever they use it for. Elsewhere by
+// RLIMIT_DATA (getrlimit(2)): each process for itself, private memory only, so that a program that means harm can still get more.
 
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Owner } from './files.ts'
 import { createLineSplitter } from './line-splitter.ts'
+import { isUnderSystemd, scopeArgv } from './process.ts'
 
 export type SandboxMount =
   | { readonly kind: 'bind'; readonly source: string; readonly target: string; readonly writable: boolean }
@@ -20,6 +24,14 @@ export type Sandbox = {
   readonly mounts: readonly SandboxMount[]
   readonly user: Owner
   readonly env: Readonly<Record<string, string>>
+  readonly limits: SandboxLimits
+}
+
+export type SandboxLimits = {
+  /** 'any': no bound. */
+  readonly memoryMiBMax: number | 'any'
+  /** Threads of all processes together; in a scope only. */
+  readonly tasksMax: number
 }
 
 export type SandboxOutput = {
@@ -38,12 +50,12 @@ export type SandboxProcess = {
 
 export type StartSandboxed = (sandbox: Sandbox, command: readonly string[], output: SandboxOutput) => SandboxProcess
 
-/** Starts the command. Fault host.unsupported without setpriv(1) or bwrap(1), host.command_failed when it cannot be started. */
+/** Starts the command. Fault host.unsupported without util-linux or bwrap(1), host.command_failed when it cannot be started. */
 export const startSandboxed: StartSandboxed = (sandbox, command, output) => {
-  const argv = sandboxArgv(sandbox, command)
-  for (const tool of ['setpriv', 'bwrap']) {
+  const argv = sandboxArgv(sandbox, command, { systemd: isUnderSystemd() })
+  for (const [tool, package_] of Object.entries(packageOf)) {
     if (Bun.which(tool, { PATH: toolPath }) === null) {
-      throw new Fault('host.unsupported', `${tool} is not installed; Debian has it in ${packageOf[tool]}`)
+      throw new Fault('host.unsupported', `${tool} is not installed; Debian has it in ${package_}`)
     }
   }
   const child = spawn(argv)
@@ -60,23 +72,45 @@ export const startSandboxed: StartSandboxed = (sandbox, command, output) => {
   }
 }
 
-const packageOf: Readonly<Record<string, string>> = { setpriv: 'util-linux', bwrap: 'bubblewrap' }
+const packageOf = { choom: 'util-linux', prlimit: 'util-linux', setpriv: 'util-linux', bwrap: 'bubblewrap' }
 
 const toolPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
 /** User and group within; outside they are the sandbox's user. */
 const innerId = '65534'
 
-/** The whole command line: first become the user, then build the sandbox, so that not even bwrap runs as root. */
-export function sandboxArgv(sandbox: Sandbox, command: readonly string[]): string[] {
+/** When memory runs out the kernel is to take this before the daemon and its VMs (proc_pid_oom_score_adj(5)). */
+const oomScoreAdjust = '900'
+
+/** The whole command line: limits, then become the user, then build the sandbox, so that not even bwrap runs as root. */
+export function sandboxArgv(
+  sandbox: Sandbox,
+  command: readonly string[],
+  { systemd }: { readonly systemd: boolean },
+): string[] {
+  const { memoryMiBMax, tasksMax } = sandbox.limits
+  const inner = ['choom', '--adjust', oomScoreAdjust, '--', ...isolatedArgv(sandbox, command)]
+  if (systemd) {
+    const memory = memoryMiBMax === 'any' ? [] : [`MemoryMax=${memoryMiBMax}M`, 'MemorySwapMax=0']
+    return scopeArgv(inner, null, [...memory, `TasksMax=${tasksMax}`])
+  }
+  return memoryMiBMax === 'any' ? inner : ['prlimit', `--data=${memoryMiBMax * bytesPerMiB}`, '--', ...inner]
+}
+
+const bytesPerMiB = 1_048_576
+
+function isolatedArgv(sandbox: Sandbox, command: readonly string[]): string[] {
   return [
     ...['setpriv', `--reuid=${sandbox.user.uid}`, `--regid=${sandbox.user.gid}`, '--clear-groups', '--no-new-privs'],
     ...['--', 'bwrap'],
     ...['--unshare-user', '--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-net', '--unshare-cgroup'],
     ...['--disable-userns', '--die-with-parent', '--new-session', '--cap-drop', 'ALL'],
-    ...['--uid', innerId, '--gid', innerId, '--hostname', 'worker', '--clearenv'],
+    // No name of its own: sethostname(2) fails under ProtectHostname= of systemd.exec(5).
+    ...['--uid', innerId, '--gid', innerId, '--clearenv'],
     ...Object.entries(sandbox.env).flatMap(([name, value]) => ['--setenv', name, value]),
     ...['--ro-bind', sandbox.root, '/', '--proc', '/proc', '--dev', '/dev'],
+    // A tmpfs of no set size.
+    ...['--remount-ro', '/dev'],
     ...sandbox.mounts.flatMap(mountArguments),
     ...['--chdir', '/', '--', ...command],
   ]

@@ -5,7 +5,7 @@ import { systemClock } from '../base/clock.ts'
 import { systemRandom } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Config } from '../contract/config.ts'
-import { ensureDir, lockFile } from '../host/files.ts'
+import { ensureDir, lockFileOfDead } from '../host/files.ts'
 import { createInstanceKeys, loadKeySecret } from '../services/inference/keys-instance.ts'
 import { createMetering } from '../services/inference/metering.ts'
 import { createCost } from '../services/inference/price.ts'
@@ -36,6 +36,8 @@ export type Serving = {
   readonly stop: () => Promise<void>
 }
 
+const lockTimeoutMs = 2_000
+
 /** Starts the appliance. Faults: conflict (the state directory is in use), store.*, host.unsupported, config.invalid, image.invalid. */
 export async function serve(config: Config, { stateDir, log }: ServeOptions): Promise<Serving> {
   const clock = systemClock
@@ -44,7 +46,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   // Keys, tokens and the database are nobody else's; only the way through to the VMs' own directories is.
   process.umask(0o077)
   ensureDir(stateDir, { mode: 0o711 })
-  undo.use(lockFile(`${stateDir}/lock`))
+  undo.use(await lockFileOfDead(`${stateDir}/lock`, { timeoutMs: lockTimeoutMs, clock }))
   const store = openStore(`${stateDir}/strongroom.db`)
   undo.defer(() => store.close())
   const onEvent = (kind: string, detail: Record<string, unknown>) =>

@@ -2,12 +2,11 @@
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { fromHex } from '../base/bytes.ts'
 import type { Clock } from '../base/clock.ts'
-import { Fault, messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Config, Platform } from '../contract/config.ts'
+import { isUnderSystemd } from '../host/process.ts'
 import { startSandboxed } from '../host/sandbox.ts'
 import { lookupUser } from '../host/user.ts'
 import { createAttestationEndpoint } from '../services/inference/attestation.ts'
@@ -24,11 +23,11 @@ import { createClusterMetrics } from '../services/inference/metrics-cluster.ts'
 import { gatewayFamilies } from '../services/inference/metrics-gateway.ts'
 import type { Collector } from '../services/inference/metrics-text.codec.ts'
 import { createNonceLedger } from '../services/inference/nonce.ts'
+import { runLedgerRetention } from '../services/inference/retention.ts'
 import { createResponseSealer } from '../services/inference/seal.ts'
-import { loadUpstream, type UpstreamTarget } from '../services/inference/upstream.ts'
-import { workerCommand } from '../services/inference/worker.plan.ts'
+import { loadUpstream, type UpstreamTarget } from '../services/inference/upstream-target.ts'
 import { createWorker, type Worker, workerTiming } from '../services/inference/worker.ts'
-import { createWorkerRoot, readWorkerImage } from '../services/inference/worker-root.ts'
+import { createWorkerRoot } from '../services/inference/worker-root.ts'
 import { createWorkloads, type Workloads } from '../services/inference/workloads.ts'
 import type { Store } from '../store/db.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
@@ -115,16 +114,23 @@ export async function composeInference(deps: InferenceDeps): Promise<Inference> 
     log,
     limits: limitsOf(config),
   })
+  const stopping = new AbortController()
+  let retention: Promise<void> = Promise.resolve()
   return {
     fetch: gateway.fetch,
     collectors: [metrics, createClusterMetrics({ db: store.db, hostId: store.hostId, capacity: deps.capacity })],
     start: () => {
       worker?.start()
       void attestation.prepare()
+      retention = runLedgerRetention(
+        { store, clock, log, retentionDays: settings.usage_retention_days },
+        stopping.signal,
+      )
     },
     stop: async () => {
+      stopping.abort()
       gateway.close()
-      await worker?.stop()
+      await Promise.all([worker?.stop(), retention])
     },
   }
 }
@@ -151,6 +157,7 @@ function limitsOf({ inference }: Config): Parameters<typeof createGateway>[0]['l
     connectTimeoutMs: inference.connect_timeout_ms,
     firstByteTimeoutMs: inference.first_byte_timeout_ms,
     idleTimeoutMs: inference.idle_timeout_ms,
+    stallTimeoutMs: inference.client_stall_timeout_ms,
     eventBytesMax: inference.event_bytes_max,
     answerBytesMax: inference.answer_bytes_max,
     queueMax: inference.queue_max,
@@ -165,22 +172,10 @@ function composeWorkloads({ config, stateDir }: InferenceDeps, log: Logger): Pro
     executable: '/proc/self/exe',
     // What the kernel has: the runtime's own argv names paths inside the executable.
     command: readFileSync('/proc/self/cmdline', 'utf8').split('\0').slice(0, -1),
-    worker: workerCandidate(config, log),
+    hasWorker: config.inference.worker.model_file !== '',
     allowlistFile: join(stateDir, 'allowlist.json'),
     log,
   })
-}
-
-/** What the configuration says will run; null without a worker, or when its image cannot be read: the worker itself says so at its start. */
-function workerCandidate({ inference: { worker } }: Config, log: Logger) {
-  if (worker.model_file === '') return null
-  try {
-    const imageDigest = fromHex(readWorkerImage(worker.image_dir).rootHash)
-    return imageDigest === null ? null : { imageDigest, command: workerCommand(worker) }
-  } catch (error) {
-    log.warn('the inference image cannot be read', { error: messageOf(error) })
-    return null
-  }
 }
 
 type WorkerSide = { readonly log: Logger; readonly onReady: (upstream: string) => void }
@@ -192,6 +187,10 @@ function composeWorker(
 ): Worker | null {
   const settings = config.inference.worker
   if (settings.model_file === '') return null
+  if (settings.memory_mib_max === 0) log.warn('the worker may use all memory: inference.worker.memory_mib_max is 0')
+  else if (!isUnderSystemd()) {
+    log.warn('no systemd, no scope: memory_mib_max bounds private memory of each process of the worker only')
+  }
   const target = join(stateDir, 'worker-root', 'root')
   const worker = createWorker({
     settings,
@@ -203,7 +202,10 @@ function composeWorker(
     clock,
     log,
     timing: workerTiming,
-    onReady: () => onReady(worker.upstream.name),
+    onReady: () => {
+      workloads.bind()
+      onReady(worker.upstream.name)
+    },
   })
   return worker
 }
@@ -264,10 +266,7 @@ async function evidenceOrigin(deps: InferenceDeps, workloads: Workloads): Promis
   const { stateDir, clock, random } = deps
   const host = await openSimulatedHost({ stateDir, nowMs: clock.nowMs, random })
   deps.log.warn('attestation is SIMULATED: no hardware vouches for anything', { trustRoot: host.rootFile })
-  const gateway = workloads.allowlist.workloads.find(({ workload }) => workload === 'gateway')
-  const imageDigest = fromHex(gateway?.imageDigests[0] ?? '')
-  if (imageDigest === null) throw new Fault('internal', 'the allowlist names no gateway')
-  const measurement = host.measurementOf(imageDigest)
+  const measurement = host.measurementOf(workloads.executableDigest)
   return {
     kind: 'available',
     platform: 'simulated',

@@ -1,8 +1,9 @@
 // SQLite in WAL mode: opening, pragmas, numbered migrations. Effects: one database file.
 
-import { Database } from 'bun:sqlite'
+import { Database, type SQLQueryBindings, type Statement } from 'bun:sqlite'
 import { drizzle } from 'drizzle-orm/bun-sqlite'
 import type { BaseSQLiteDatabase } from 'drizzle-orm/sqlite-core'
+import { assert } from '../base/assert.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import { newUuid } from '../base/ids.ts'
 import { initial } from './migrations/0001-initial.ts'
@@ -54,6 +55,16 @@ export function openStore(path: string, migrations: readonly string[] = MIGRATIO
     sqlite.close()
     throw error instanceof Fault ? error : wrapFault(error, `open database ${path}`, 'store.corrupt')
   }
+}
+
+/**
+ * A statement past drizzle, on the same connection: for the few that every request of the gateway pays for, where drizzle costs as much
+ * as SQLite itself. `db` is the store's own; within its transactions the statement is part of them.
+ */
+export function prepareRaw<Row>(db: Db, sql: string): Statement<Row, SQLQueryBindings[]> {
+  const sqlite: unknown = Reflect.get(db, '$client')
+  assert(sqlite instanceof Database, 'a raw statement is prepared on the store itself, not within a transaction')
+  return sqlite.prepare<Row, SQLQueryBindings[]>(sql)
 }
 
 function migrate(sqlite: Database, path: string, migrations: readonly string[]): void {

@@ -1,39 +1,61 @@
-// The usage ledger: appended once per id, summed per organization and time. Effects: SQL.
+// The usage ledger: appended once per id, summed per organization and time, purged by age. Effects: SQL.
 
-import { and, count, eq, gte, lt, sql } from 'drizzle-orm'
+import { and, count, eq, getTableName, gte, inArray, lt, sql } from 'drizzle-orm'
 import { assert } from '../base/assert.ts'
-import type { Db } from './db.ts'
+import { type Db, prepareRaw } from './db.ts'
+import { organizations } from './organization.table.ts'
 import { type Usage, usage } from './usage.table.ts'
 
+/** What is left over is written row by row. Wider statements gain nothing more. */
+const rowsPerStatement = 25
+
 /**
- * Appends rows; false: a row of this id is there already, and stays as it is. Prepared once: there is one row per request.
- * Within a transaction of the same store it is part of it, as both use one connection.
+ * Appends rows and says how many were new: a row whose id is there already stays as it is. Several statements: all or nothing only within a
+ * transaction of the same store. Prepared once, and raw: there is one row per request.
  */
-export function prepareUsageAppend(db: Db): (row: Usage) => boolean {
-  const { placeholder } = sql
-  const insert = db
-    .insert(usage)
-    .values({
-      id: placeholder('id'),
-      atMs: placeholder('atMs'),
-      organizationId: placeholder('organizationId'),
-      keyPrefix: placeholder('keyPrefix'),
-      instanceId: placeholder('instanceId'),
-      model: placeholder('model'),
-      upstream: placeholder('upstream'),
-      promptTokens: placeholder('promptTokens'),
-      completionTokens: placeholder('completionTokens'),
-      costNanoUsd: placeholder('costNanoUsd'),
-      outcome: placeholder('outcome'),
-    })
-    .onConflictDoNothing({ target: usage.id })
-    .returning({ id: usage.id })
-    .prepare()
-  return row => {
-    for (const amount of [row.promptTokens, row.completionTokens, row.costNanoUsd]) {
-      assert(Number.isSafeInteger(amount) && amount >= 0, 'the ledger holds whole amounts, none of them negative')
+export function prepareUsageAppend(db: Db): (rows: readonly Usage[]) => number {
+  const insert = (rows: number) => prepareRaw<never>(db, insertText(rows))
+  const [one, many] = [insert(1), insert(rowsPerStatement)]
+  return rows => {
+    rows.forEach(assertAmounts)
+    let added = 0
+    let next = 0
+    for (; next + rowsPerStatement <= rows.length; next += rowsPerStatement) {
+      added += many.run(...rows.slice(next, next + rowsPerStatement).flatMap(valuesOf)).changes
     }
-    return insert.all(row).length === 1
+    for (const row of rows.slice(next)) added += one.run(...valuesOf(row)).changes
+    return added
+  }
+}
+
+/** Every column, in the order in which a row is bound. */
+const FIELDS = [
+  'id',
+  'atMs',
+  'organizationId',
+  'keyPrefix',
+  'instanceId',
+  'model',
+  'upstream',
+  'promptTokens',
+  'completionTokens',
+  'costNanoUsd',
+  'outcome',
+] as const satisfies readonly (keyof Usage)[]
+
+function valuesOf(row: Usage): Usage[keyof Usage][] {
+  return FIELDS.map(field => row[field])
+}
+
+function insertText(rows: number): string {
+  const names = FIELDS.map(field => usage[field].name).join(', ')
+  const values = Array(rows).fill(`(${FIELDS.map(() => '?').join(', ')})`)
+  return `INSERT INTO ${getTableName(usage)} (${names}) VALUES ${values.join(', ')} ON CONFLICT (${usage.id.name}) DO NOTHING`
+}
+
+function assertAmounts({ promptTokens, completionTokens, costNanoUsd }: Usage): void {
+  for (const amount of [promptTokens, completionTokens, costNanoUsd]) {
+    assert(Number.isSafeInteger(amount) && amount >= 0, 'the ledger holds whole amounts, none of them negative')
   }
 }
 
@@ -69,4 +91,23 @@ export function sumUsage(db: Db, of: { organizationId: string; startMs: number; 
 
 export function findUsage(db: Db, id: string): Usage | null {
   return db.select().from(usage).where(eq(usage.id, id)).get() ?? null
+}
+
+/**
+ * Deletes at most `limit` rows from before a time. Returns how many. Found organization by organization, so that the index of the sums
+ * serves here too: one of its own by time would make every append dearer.
+ */
+export function purgeUsage(db: Db, purge: { beforeMs: number; limit: number }): number {
+  const old = oldUsage(db, purge)
+  return db.delete(usage).where(inArray(usage.id, old)).returning({ id: usage.id }).all().length
+}
+
+/** Exported for the test that asks SQLite how it goes about it. CROSS JOIN is SQLite's word for "in this order". */
+export function oldUsage(db: Db, { beforeMs, limit }: { beforeMs: number; limit: number }) {
+  return db
+    .select({ id: usage.id })
+    .from(organizations)
+    .crossJoin(usage)
+    .where(and(eq(usage.organizationId, organizations.id), lt(usage.atMs, beforeMs)))
+    .limit(limit)
 }

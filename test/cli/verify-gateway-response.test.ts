@@ -7,9 +7,11 @@ import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { makeReceiptKeys } from '../../src/services/inference/attester-keys.ts'
 import { createResponseSealer } from '../../src/services/inference/seal.ts'
-import { newNonce, openRig, receiptKeys } from '../services/inference/attestation-rig.ts'
+import { clearRig, newNonce, openRig, receiptKeys } from '../services/inference/attestation-rig.ts'
 import { everything, file } from './gateway-servers.ts'
 import { checksOf, expectUsageError, runHere } from './program.ts'
+
+afterAll(clearRig)
 
 const rig = await openRig()
 afterAll(() => rig[Symbol.dispose]())

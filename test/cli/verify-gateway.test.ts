@@ -5,9 +5,11 @@ import { toPem } from '../../src/attest/certificate-pem.codec.ts'
 import { issueSimulatedCrl } from '../../src/attest/simulator-certificates.ts'
 import { noEvidenceOnHost } from '../../src/services/inference/attester.ts'
 import { simulatedPlatform } from '../attest/simulator-platform.ts'
-import { allowlistText } from '../services/inference/attestation-rig.ts'
+import { allowlistText, clearRig } from '../services/inference/attestation-rig.ts'
 import { caFile, everything, file, startGateway, startMiddle, startOther } from './gateway-servers.ts'
 import { checksOf, expectUsageError, run, runHere } from './program.ts'
+
+afterAll(clearRig)
 
 const gateway = await startGateway()
 afterAll(() => gateway[Symbol.dispose]())

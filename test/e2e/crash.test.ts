@@ -1,6 +1,5 @@
 import { expect, test } from 'bun:test'
-import { createAppliance } from '../support/appliance.ts'
-import { createCustomer } from '../support/client.ts'
+import { qemuSpawned, startWithCustomer } from '../support/client.ts'
 import { holdings, NOTHING, qemuProcesses } from '../support/leftovers.ts'
 import { inOwnNetns } from '../support/netns.ts'
 import { until } from '../support/until.ts'
@@ -14,13 +13,12 @@ inOwnNetns(
       'killed while provisioning, while ready and while terminating, the daemon takes up where it was',
       async () => {
         // Goal: one VM survives four kills; an open SSH session does not notice; the end leaves nothing.
-        await using appliance = await createAppliance()
-        await appliance.start()
-        const acme = await createCustomer(appliance, 'acme')
+        await using started = await startWithCustomer()
+        const { appliance, acme } = started
         const { name, hostname } = (await acme.create()).body.data
 
         // While QEMU is being started.
-        await until('QEMU is spawned', 20_000, () => qemuProcesses(appliance.stateDir).length === 1)
+        await qemuSpawned(appliance)
         await appliance.kill()
         const [pid] = qemuProcesses(appliance.stateDir)
         await appliance.start()
@@ -61,16 +59,14 @@ inOwnNetns(
       'killed at any moment of a launch, then deleted: nothing is left',
       async () => {
         // Goal: over kills spread across the launch, restart converges and a delete releases everything.
-        await using appliance = await createAppliance()
-        await appliance.start()
-        const acme = await createCustomer(appliance, 'acme')
+        await using started = await startWithCustomer()
+        const { appliance, acme } = started
         for (const delayMs of [0, 10, 30, 60, 90, 120, 160, 220, 300]) {
           const { name } = (await acme.create()).body.data
           await Bun.sleep(delayMs)
           await appliance.kill()
           await appliance.start()
-          await acme.remove(name)
-          await acme.reached(name, 'terminated', 30_000)
+          await acme.end(name)
           expect({ delayMs, ...holdings(appliance.stateDir) }).toEqual({ delayMs, ...NOTHING })
         }
       },
@@ -81,11 +77,10 @@ inOwnNetns(
       'a VM that dies while nobody watches is found dead',
       async () => {
         // Goal: after kill -9 of daemon and QEMU, the record says failed, with a documented code, and holds nothing but its console.
-        await using appliance = await createAppliance()
-        await appliance.start()
-        const acme = await createCustomer(appliance, 'acme')
+        await using started = await startWithCustomer()
+        const { appliance, acme } = started
         const { name } = (await acme.create()).body.data
-        await until('QEMU is spawned', 20_000, () => qemuProcesses(appliance.stateDir).length === 1)
+        await qemuSpawned(appliance)
         await appliance.kill()
         for (const pid of qemuProcesses(appliance.stateDir)) process.kill(pid, 'SIGKILL')
         await appliance.start()
@@ -97,8 +92,7 @@ inOwnNetns(
           () => holdings(appliance.stateDir).nftObjects.length === 0,
         )
         expect(holdings(appliance.stateDir)).toMatchObject({ ...NOTHING, directories: [expect.any(String)] })
-        await acme.remove(name)
-        await acme.reached(name, 'terminated', 30_000)
+        await acme.end(name)
         expect(holdings(appliance.stateDir)).toEqual(NOTHING)
       },
       timeoutMs,

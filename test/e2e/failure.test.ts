@@ -2,8 +2,8 @@ import { expect, test } from 'bun:test'
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createAppliance, imageDir } from '../support/appliance.ts'
-import { createCustomer } from '../support/client.ts'
+import { imageDir } from '../support/appliance.ts'
+import { qemuSpawned, startWithCustomer } from '../support/client.ts'
 import { holdings, NOTHING, qemuProcesses } from '../support/leftovers.ts'
 import { inOwnNetns } from '../support/netns.ts'
 import { until } from '../support/until.ts'
@@ -17,9 +17,8 @@ inOwnNetns(
       'a VM that never says hello becomes failed and is cleaned',
       async () => {
         // Goal: boot_timeout, with everything but the console released, and the message safe to show.
-        await using appliance = await createAppliance('boot_timeout_ms = 1500', 'vm')
-        await appliance.start()
-        const acme = await createCustomer(appliance, 'acme')
+        await using started = await startWithCustomer('boot_timeout_ms = 1500', 'vm')
+        const { appliance, acme } = started
         const { name } = (await acme.create()).body.data
         const failed = await acme.reached(name, 'failed', 30_000)
         expect(failed.failure_code).toBe('boot_timeout')
@@ -27,8 +26,7 @@ inOwnNetns(
         await until('QEMU is gone', 15_000, () => qemuProcesses(appliance.stateDir).length === 0)
         await until('its ledger is released', 10_000, () => holdings(appliance.stateDir).nftObjects.length === 0)
         expect(holdings(appliance.stateDir)).toEqual({ ...NOTHING, directories: [expect.any(String)] })
-        await acme.remove(name)
-        await acme.reached(name, 'terminated', 30_000)
+        await acme.end(name)
         expect(holdings(appliance.stateDir)).toEqual(NOTHING)
       },
       timeoutMs,
@@ -48,9 +46,8 @@ inOwnNetns(
         symlinkSync(join(sound, 'root.img'), join(broken, 'root.img'))
         Bun.spawnSync(['chmod', '-R', 'go+rX', broken])
         using _cleared = { [Symbol.dispose]: () => rmSync(broken, { recursive: true, force: true }) }
-        await using appliance = await createAppliance('', 'vm', broken)
-        await appliance.start()
-        const acme = await createCustomer(appliance, 'acme')
+        await using started = await startWithCustomer('', 'vm', broken)
+        const { acme } = started
         const { name } = (await acme.create()).body.data
         expect((await acme.reached(name, 'failed', 30_000)).failure_code).toBe('boot_failed')
       },
@@ -61,32 +58,26 @@ inOwnNetns(
       'beyond capacity an instance fails with capacity_exhausted, or waits its configured time for room',
       async () => {
         // Goal: admission refuses what does not fit, frees what is released, and a waiting instance gets the freed room.
-        await using appliance = await createAppliance('memory_mib = 2048\nwait_ms = 60000', 'capacity')
-        await appliance.start()
-        const acme = await createCustomer(appliance, 'acme')
+        await using started = await startWithCustomer('memory_mib = 2048\nwait_ms = 60000', 'capacity')
+        const { appliance, acme } = started
         const first = (await acme.create()).body.data.name
-        await until('the first has a VM', 20_000, () => qemuProcesses(appliance.stateDir).length === 1)
+        await qemuSpawned(appliance)
         const second = (await acme.create()).body.data.name
         expect((await acme.retrieve(second)).status).toBe('provisioning')
         expect(qemuProcesses(appliance.stateDir).length).toBe(1)
-        await acme.remove(first)
-        await acme.reached(first, 'terminated', 30_000)
-        await until('the second has the room', 20_000, () => qemuProcesses(appliance.stateDir).length === 1)
-        await acme.remove(second)
-        await acme.reached(second, 'terminated', 30_000)
+        await acme.end(first)
+        await qemuSpawned(appliance)
+        await acme.end(second)
 
         await appliance.stop()
 
-        await using strict = await createAppliance('memory_mib = 2048', 'capacity')
-        await strict.start()
-        const strictCustomer = await createCustomer(strict, 'acme')
-        const fits = (await strictCustomer.create()).body.data.name
-        await until('the one that fits has a VM', 20_000, () => qemuProcesses(strict.stateDir).length === 1)
-        const refused = (await strictCustomer.create()).body.data.name
-        expect((await strictCustomer.reached(refused, 'failed', 10_000)).failure_code).toBe('capacity_exhausted')
-        await strictCustomer.remove(fits)
-        await strictCustomer.reached(fits, 'terminated', 30_000)
-        expect(holdings(strict.stateDir)).toEqual(NOTHING)
+        await using strict = await startWithCustomer('memory_mib = 2048', 'capacity')
+        const fits = (await strict.acme.create()).body.data.name
+        await qemuSpawned(strict.appliance)
+        const refused = (await strict.acme.create()).body.data.name
+        expect((await strict.acme.reached(refused, 'failed', 10_000)).failure_code).toBe('capacity_exhausted')
+        await strict.acme.end(fits)
+        expect(holdings(strict.appliance.stateDir)).toEqual(NOTHING)
       },
       timeoutMs,
     )
@@ -95,9 +86,8 @@ inOwnNetns(
       'a hundred creates with one Idempotency-Key make one VM, and a kill -9 makes no second one',
       async () => {
         // Goal: identical answers, one record, one QEMU; the same after a crash and restart.
-        await using appliance = await createAppliance()
-        await appliance.start()
-        const acme = await createCustomer(appliance, 'acme')
+        await using started = await startWithCustomer()
+        const { appliance, acme } = started
         const answers = await Promise.all(Array.from({ length: 100 }, () => acme.create('one')))
         expect(new Set(answers.map(answer => answer.status))).toEqual(new Set([202]))
         expect(new Set(answers.map(answer => JSON.stringify(answer.body.data))).size).toBe(1)
@@ -106,10 +96,9 @@ inOwnNetns(
         await appliance.start()
         expect(JSON.stringify((await acme.create('one')).body.data)).toBe(JSON.stringify(answers[0]?.body.data))
         expect((await acme.list()).length).toBe(1)
-        await until('the one VM runs', 20_000, () => qemuProcesses(appliance.stateDir).length === 1)
+        await qemuSpawned(appliance)
         const name = answers[0]?.body.data.name ?? ''
-        await acme.remove(name)
-        await acme.reached(name, 'terminated', 30_000)
+        await acme.end(name)
         expect(holdings(appliance.stateDir)).toEqual(NOTHING)
       },
       timeoutMs,
@@ -119,17 +108,15 @@ inOwnNetns(
       'a QEMU that is stopped in its tracks slows nobody down, and can be deleted',
       async () => {
         // Goal: SIGSTOP of one QEMU: listing stays fast, the delete completes by force.
-        await using appliance = await createAppliance()
-        await appliance.start()
-        const acme = await createCustomer(appliance, 'acme')
+        await using started = await startWithCustomer()
+        const { appliance, acme } = started
         const { name } = (await acme.create()).body.data
-        await until('QEMU is spawned', 20_000, () => qemuProcesses(appliance.stateDir).length === 1)
+        await qemuSpawned(appliance)
         for (const pid of qemuProcesses(appliance.stateDir)) process.kill(pid, 'SIGSTOP')
         const startedMs = performance.now()
         for (let i = 0; i < 20; i += 1) await acme.list()
         expect(performance.now() - startedMs).toBeLessThan(5_000)
-        await acme.remove(name)
-        await acme.reached(name, 'terminated', 60_000)
+        await acme.end(name, 60_000)
         expect(holdings(appliance.stateDir)).toEqual(NOTHING)
       },
       timeoutMs,

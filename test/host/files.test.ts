@@ -13,10 +13,12 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { systemClock } from '../../src/base/clock.ts'
 import {
   diskSpace,
   ensureDir,
   lockFile,
+  lockFileOfDead,
   removeFile,
   removeTree,
   truncateAbove,
@@ -112,6 +114,48 @@ setInterval(() => {}, 1000)
   using mine = lockFile(path)
   expect(mine).toBeDefined()
 })
+
+test('goal: a lock that a dead holder has left with its child is waited for, that of a living one is not', async () => {
+  const path = join(dir, 'lock-of-dead')
+  const script = join(dir, 'parent.ts')
+  const files = join(import.meta.dir, '../../src/host/files.ts')
+  // The child gets a copy of the lock as its standard input, as one between fork and execve has it.
+  writeFileSync(
+    script,
+    `import { readdirSync, readlinkSync } from 'node:fs'
+import { lockFile } from ${JSON.stringify(files)}
+globalThis.held = lockFile(${JSON.stringify(path)})
+const isLock = fd => { try { return readlinkSync('/proc/self/fd/' + fd) === ${JSON.stringify(path)} } catch { return false } }
+const child = Bun.spawn(['sleep', '60'], { stdin: Number(readdirSync('/proc/self/fd').find(isLock)), detached: true })
+process.stdout.write(String(child.pid))
+setInterval(() => {}, 1000)
+`,
+  )
+  const parent = Bun.spawn([process.execPath, script], { stdout: 'pipe' })
+  const { value } = await parent.stdout.getReader().read()
+  const child = Number(new TextDecoder().decode(value))
+  const clock = systemClock
+  try {
+    // Longer than the test may take: it does not wait.
+    await expect(lockFileOfDead(path, { timeoutMs: 600_000, clock })).rejects.toThrow(`pid ${parent.pid}`)
+    parent.kill('SIGKILL')
+    await parent.exited
+    await expect(lockFileOfDead(path, { timeoutMs: 50, clock })).rejects.toThrow(`pid ${parent.pid}`)
+    const taken = lockFileOfDead(path, { timeoutMs: 600_000, clock })
+    process.kill(child, 'SIGKILL')
+    using mine = await taken
+    expect(mine).toBeDefined()
+  } finally {
+    parent.kill('SIGKILL')
+    killIfThere(child)
+  }
+})
+
+function killIfThere(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL')
+  } catch {}
+}
 
 test('goal: a socket path over the limit of sun_path is a Fault that says the limit', () => {
   const path = `/${'x'.repeat(socketPathBytesMax - 1)}`

@@ -1,9 +1,15 @@
-// The four programs of gateway-load.test.ts, each a process of its own: `upstream`, `gateway URL`, `clients URL KEY`, `stalled URL KEY`.
+// The four programs of gateway-load.test.ts, each a process of its own: `upstream`, `gateway URL http|https`, `clients URL KEY CA`,
+// `stalled URL KEY CA`. CA is "" for http.
 // Each prints JSON lines: what it is ready with first, what it has seen last.
 
 import { connect } from 'node:net'
+import { connect as connectTls } from 'node:tls'
+import { silentLogger } from '../../src/base/log.ts'
+import { readPair } from '../../src/server/tls-pair.ts'
+import { serveTls } from '../../src/server/tls-serve.ts'
 import { chatBody, target } from '../services/inference/gateway-server.ts'
-import { startRealGateway } from '../services/inference/real-gateway.ts'
+import { type RealGateway, startRealGateway } from '../services/inference/real-gateway.ts'
+import { selfSigned } from '../services/inference/upstream-raw.ts'
 import { until } from '../support/until.ts'
 import { EVENTS, INTERVAL_MS, STALLED_BYTES, STREAMS } from './gateway-load-plan.ts'
 
@@ -11,7 +17,7 @@ const say = (line: unknown) => process.stdout.write(`${JSON.stringify(line)}\n`)
 const event = (content: string) =>
   `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content }, finish_reason: null }] })}\n\n`
 const end = `data: ${JSON.stringify({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] })}\n\ndata: [DONE]\n\n`
-const [mode, url = '', key = ''] = process.argv.slice(2)
+const [mode, url = '', key = '', ca = ''] = process.argv.slice(2)
 
 if (mode === 'upstream') upstream()
 if (mode === 'gateway') await gateway()
@@ -76,7 +82,8 @@ function streamOf(pieces: AsyncGenerator<Uint8Array>): ReadableStream {
 async function gateway(): Promise<void> {
   const slow = { firstByteTimeoutMs: 60_000, idleTimeoutMs: 60_000, queueTimeoutMs: 60_000, connectTimeoutMs: 20_000 }
   await using one = startRealGateway([target(url, { concurrencyMax: STREAMS + 1 })], slow)
-  say({ url: one.url, key: one.addKey() })
+  const front = key === 'https' ? await secured(one) : { url: one.url, ca: '' }
+  say({ ...front, key: one.addKey() })
   await new Response(Bun.stdin.stream()).text()
   await until('all have ended', 10_000, () => one.limiter.running() === 0).catch(() => {})
   const { requests, completionTokens } = one.usage()
@@ -86,6 +93,23 @@ async function gateway(): Promise<void> {
     running: one.limiter.running(),
     log: one.log.slice(0, 5),
   })
+}
+
+/** In front of the same gateway, as the appliance serves it. */
+async function secured({ gateway }: RealGateway): Promise<{ url: string; ca: string }> {
+  const { cert, key: privateKey } = await selfSigned('127.0.0.1')
+  const verdict = readPair(cert, privateKey)
+  if (!verdict.ok) throw new Error(verdict.reason)
+  const { pair } = verdict
+  const server = serveTls((request, bun) => gateway.fetch(request, bun.requestIP(request)?.address ?? ''), {
+    hostname: '127.0.0.1',
+    port: 0,
+    tls: { current: () => pair, onChange: () => {} },
+    idleTimeoutSeconds: 120,
+    requestBodyBytesMax: 1_048_576,
+    log: silentLogger,
+  })
+  return { url: `https://127.0.0.1:${server.port}`, ca: cert }
 }
 
 function rawRequest(user: string): string {
@@ -111,7 +135,8 @@ async function clients(): Promise<void> {
   for (let index = 0; index < STREAMS; index += 1) {
     let tail = ''
     let isDone = false
-    const socket = connect(port, '127.0.0.1', () => socket.write(rawRequest(String(index))))
+    const begin = () => void socket.write(rawRequest(String(index)))
+    const socket = ca === '' ? connect(port, '127.0.0.1', begin) : connectTls({ port, host: '127.0.0.1', ca }, begin)
     socket.setEncoding('latin1')
     socket.on('data', (text: string) => {
       const lines = (tail + text).split('\n')
@@ -148,6 +173,7 @@ async function stalled(): Promise<void> {
     method: 'POST',
     headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
     body: JSON.stringify(chatBody({ stream: true, user: 'stalled' })),
+    ...(ca === '' ? {} : { tls: { ca } }),
   })
   await response.body?.getReader().read()
   say({ status: response.status })

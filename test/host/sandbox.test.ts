@@ -23,7 +23,7 @@ beforeAll(() => {
 })
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
 
-const sandbox = (): Sandbox => ({
+const sandbox = (memoryMiBMax: number | 'any' = 'any'): Sandbox => ({
   root: '/',
   user: nobody,
   env: { PATH: '/usr/bin:/bin', GREETING: 'hello' },
@@ -33,11 +33,15 @@ const sandbox = (): Sandbox => ({
     { kind: 'bind', source: join(dir, 'given'), target: '/tmp/given', writable: false },
     { kind: 'seal', target: '/tmp' },
   ],
+  limits: { memoryMiBMax, tasksMax: 64 },
 })
 
-async function shell(script: string): Promise<{ exitCode: number; lines: string[] }> {
+async function shell(
+  script: string,
+  memoryMiBMax: number | 'any' = 'any',
+): Promise<{ exitCode: number; lines: string[] }> {
   const lines: string[] = []
-  const started = startSandboxed(sandbox(), ['/bin/sh', '-c', script], {
+  const started = startSandboxed(sandbox(memoryMiBMax), ['/bin/sh', '-c', script], {
     onLine: line => lines.push(line),
     lineBytesMax: 200,
   })
@@ -45,29 +49,45 @@ async function shell(script: string): Promise<{ exitCode: number; lines: string[
 }
 
 // Goal: nothing is lost from the command line by accident.
-test('the whole command line', () => {
-  expect(
-    sandboxArgv(
-      {
-        root: '/r',
-        user: { uid: 7, gid: 8 },
-        env: { A: 'b c' },
-        mounts: [
-          { kind: 'tmpfs', target: '/t', sizeBytes: 9 },
-          { kind: 'bind', source: '/s', target: '/t/s', writable: true },
-          { kind: 'bind', source: '/m', target: '/t/m', writable: false },
-          { kind: 'seal', target: '/t' },
-        ],
-      },
-      ['/bin/x', '--y'],
-    ).join(' '),
-  ).toBe(
-    'setpriv --reuid=7 --regid=8 --clear-groups --no-new-privs -- bwrap ' +
-      '--unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-net --unshare-cgroup ' +
-      '--disable-userns --die-with-parent --new-session --cap-drop ALL --uid 65534 --gid 65534 --hostname worker --clearenv ' +
-      '--setenv A b c --ro-bind /r / --proc /proc --dev /dev ' +
-      '--size 9 --tmpfs /t --bind /s /t/s --ro-bind /m /t/m --remount-ro /t --chdir / -- /bin/x --y',
-  )
+describe('the whole command line', () => {
+  const isolated =
+    'choom --adjust 900 -- setpriv --reuid=7 --regid=8 --clear-groups --no-new-privs -- bwrap ' +
+    '--unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-net --unshare-cgroup ' +
+    '--disable-userns --die-with-parent --new-session --cap-drop ALL --uid 65534 --gid 65534 --clearenv ' +
+    '--setenv A b c --ro-bind /r / --proc /proc --dev /dev --remount-ro /dev ' +
+    '--size 9 --tmpfs /t --bind /s /t/s --ro-bind /m /t/m --remount-ro /t --chdir / -- /bin/x --y'
+  const scope = 'systemd-run --scope --quiet --collect'
+  for (const [name, memoryMiBMax, systemd, before] of [
+    ['with a bound', 3, false, 'prlimit --data=3145728 -- '],
+    ['without a bound', 'any', false, ''],
+    [
+      'with a bound, under systemd',
+      3,
+      true,
+      `${scope} --property=MemoryMax=3M --property=MemorySwapMax=0 --property=TasksMax=10 -- `,
+    ],
+    ['without a bound, under systemd', 'any', true, `${scope} --property=TasksMax=10 -- `],
+  ] as const) {
+    test(name, () => {
+      const argv = sandboxArgv(
+        {
+          root: '/r',
+          user: { uid: 7, gid: 8 },
+          env: { A: 'b c' },
+          mounts: [
+            { kind: 'tmpfs', target: '/t', sizeBytes: 9 },
+            { kind: 'bind', source: '/s', target: '/t/s', writable: true },
+            { kind: 'bind', source: '/m', target: '/t/m', writable: false },
+            { kind: 'seal', target: '/t' },
+          ],
+          limits: { memoryMiBMax, tasksMax: 10 },
+        },
+        ['/bin/x', '--y'],
+        { systemd },
+      )
+      expect(argv.join(' ')).toBe(before + isolated)
+    })
+  }
 })
 
 describe('a real sandbox', () => {
@@ -76,6 +96,7 @@ describe('a real sandbox', () => {
     const { exitCode, lines } = await shell(`
       echo "id=$(id -u):$(id -g)"
       grep -E '^(CapEff|CapBnd|NoNewPrivs):' /proc/self/status
+      echo "oom=$(cat /proc/self/oom_score_adj)"
       echo "interfaces=$(tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | tr '\\n' ' ')"
       echo "routes=$(tail -n +2 /proc/net/route | wc -l)"
       echo "processes=$(ls /proc | grep -c '^[0-9]')"
@@ -90,6 +111,7 @@ describe('a real sandbox', () => {
       'CapEff:\t0000000000000000',
       'CapBnd:\t0000000000000000',
       'NoNewPrivs:\t1',
+      'oom=900',
       'interfaces=lo ',
       'routes=0',
       'environment=GREETING=hello PATH=/usr/bin:/bin ',
@@ -99,7 +121,7 @@ describe('a real sandbox', () => {
   // Goal: it writes where it is told it may, and nowhere else.
   test.skipIf(missing)('writes only to what is mounted writable', async () => {
     const { lines } = await shell(`
-      for path in /x /usr/x /tmp/x /tmp/given /etc/passwd; do
+      for path in /x /usr/x /tmp/x /tmp/given /etc/passwd /dev/x /dev/shm/x; do
         (echo changed >> $path) 2>/dev/null && echo "wrote $path"
       done
       cat /tmp/given
@@ -107,6 +129,18 @@ describe('a real sandbox', () => {
       echo out > /tmp/shared/made`)
     expect(lines).toEqual(['given'])
     expect(readFileSync(join(dir, 'shared', 'made'), 'utf8')).toBe('out\n')
+  })
+
+  // Goal: a program that takes more memory than it may does not get it, and one that stays below is not disturbed.
+  test.skipIf(missing)('has no more memory than its bound', async () => {
+    // tail(1) keeps a line without an end in memory.
+    const keep = (mebibytes: number) => `head -c ${mebibytes * 1_048_576} /dev/zero | tail -n 1 | wc -c`
+    const below = await shell(keep(16), 64)
+    expect(below.lines).toEqual([String(16 * 1_048_576)])
+    const above = await shell(keep(256), 64)
+    expect(above.lines).not.toContain(String(256 * 1_048_576))
+    const unbounded = await shell(keep(256))
+    expect(unbounded.lines).toEqual([String(256 * 1_048_576)])
   })
 
   // Goal: output is bounded by line.

@@ -89,7 +89,7 @@ async function openBench() {
   const worker = createWorker({
     settings: {
       ...{ model_file: modelFile, model, image_dir: imageDir, user: 'nobody', context_tokens: 2048, parallel },
-      ...{ threads: 1, start_timeout_ms: 60_000 },
+      ...{ threads: 1, memory_mib_max: 1024, start_timeout_ms: 60_000 },
     },
     stateDir,
     root: createWorkerRoot({ imageDir, target: join(stateDir, 'worker-root/root'), timeoutMs: 60_000 }),

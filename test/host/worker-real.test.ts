@@ -14,18 +14,17 @@ import {
 } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { tinyModel } from '../../scripts/model/tiny-model.ts'
-import { present } from '../../src/base/assert.ts'
-import { fromHex, toHex } from '../../src/base/bytes.ts'
+import { toHex } from '../../src/base/bytes.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { startSandboxed } from '../../src/host/sandbox.ts'
-import { workerCommand } from '../../src/services/inference/worker.plan.ts'
 import { createWorker, type Worker, workerTiming } from '../../src/services/inference/worker.ts'
 import { createWorkerRoot, readWorkerImage } from '../../src/services/inference/worker-root.ts'
 import { createWorkloads, type Workloads } from '../../src/services/inference/workloads.ts'
 import { buildTreeImage } from '../image/image-build.ts'
 import { skipUnless } from '../meta/skip.ts'
 import { settings as plainSettings, until } from '../services/inference/worker-bench.ts'
+import { descendants } from '../support/gateway.ts'
 
 const missing =
   skipUnless(process.getuid?.() === 0, 'needs root to build an image and to become another user') ||
@@ -46,11 +45,17 @@ beforeAll(async () => {
 }, imageTimeoutMs)
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
 
-type Bench = AsyncDisposable & { readonly worker: Worker; readonly workloads: Workloads; readonly stateDir: string }
+type Bench = AsyncDisposable & {
+  readonly worker: Worker
+  readonly workloads: Workloads
+  readonly stateDir: string
+  /** Pauses before restarts. */
+  readonly pausesMs: number[]
+}
 
 let states = 0
 async function bench(
-  options: { model?: string; image?: string; prepare?: (stateDir: string) => void } = {},
+  options: { model?: string; memoryMiBMax?: number; image?: string; prepare?: (stateDir: string) => void } = {},
 ): Promise<Bench> {
   states += 1
   const stateDir = join(dir, `state-${states}`)
@@ -61,16 +66,17 @@ async function bench(
     ...plainSettings(dir),
     model_file: options.model ?? join(dir, 'model.gguf'),
     image_dir: imageDir,
+    memory_mib_max: options.memoryMiBMax ?? 1024,
     start_timeout_ms: 60_000,
   }
-  const digest = present(fromHex(readWorkerImage(imageDir).rootHash), 'a root hash is hexadecimal')
   const workloads = await createWorkloads({
     executable: '/proc/self/exe',
     command: ['strongroom', 'serve'],
-    worker: { imageDigest: digest, command: workerCommand(settings) },
+    hasWorker: true,
     allowlistFile: join(stateDir, 'none.json'),
     log: silentLogger,
   })
+  const pausesMs: number[] = []
   const worker = createWorker({
     settings,
     stateDir,
@@ -78,18 +84,29 @@ async function bench(
     user: () => nobody,
     startSandboxed,
     admit: workloads.admit,
-    clock: systemClock,
+    clock: {
+      ...systemClock,
+      sleep: (ms, signal) => {
+        if (ms !== workerTiming.pollMs && ms !== workerTiming.healthIntervalMs) pausesMs.push(ms)
+        return systemClock.sleep(ms, signal)
+      },
+    },
     log: silentLogger,
     timing: workerTiming,
     onReady: () => {},
   })
-  return { worker, workloads, stateDir, [Symbol.asyncDispose]: () => worker.stop() }
+  return { worker, workloads, stateDir, pausesMs, [Symbol.asyncDispose]: () => worker.stop() }
 }
 
 async function ask({ worker }: Bench, path: string, body: Record<string, unknown>) {
   const { baseUrl, unix } = worker.upstream
   const response = await fetch(`${baseUrl}${path}`, { unix, method: 'POST', body: JSON.stringify(body) })
   return { status: response.status, text: await response.text() }
+}
+
+/** Command lines of all processes below this one. */
+function commandsBelow(pid: number): string[][] {
+  return descendants(pid).map(one => readFileSync(`/proc/${one.pid}/cmdline`, 'utf8').split('\0').slice(0, -1))
 }
 
 describe('llama-server', () => {
@@ -111,6 +128,10 @@ describe('llama-server', () => {
 
       const described = one.workloads.describe().workloads.find(row => row.workload === 'inference-worker')
       expect(toHex(described?.imageDigest ?? new Uint8Array())).toBe(readWorkerImage(image).rootHash)
+      const modelDigest = Bun.CryptoHasher.hash('sha256', readFileSync(join(dir, 'model.gguf')), 'hex')
+      expect(described?.command).toContain(`/model/sha256-${modelDigest}.gguf`)
+      // What runs is what is described.
+      expect(commandsBelow(state.kind === 'ready' ? state.pid : 0)).toContainEqual([...(described?.command ?? [])])
 
       const pid = state.kind === 'ready' ? state.pid : 0
       const status = readFileSync(`/proc/${pid}/status`, 'utf8')
@@ -146,6 +167,22 @@ describe('llama-server', () => {
       expect(message).toStartWith(`model ${model}: the worker ended with exit code 1`)
       expect(message).toContain('failed to load model')
       await expect(ask(one, '/completions', { prompt: 'a' })).rejects.toThrow()
+    },
+    60_000,
+  )
+
+  test.skipIf(missing)(
+    'ends when it wants more memory than it may have, and is tried again later and later',
+    async () => {
+      // Goal: a model that takes too much costs the worker, not the host, and the operator reads which bound it was.
+      await using one = await bench({ memoryMiBMax: 4 })
+      one.worker.start()
+      const state = await one.worker.settled
+      const message = state.kind === 'failed' ? state.message : ''
+      expect(message).toMatch(/ended with exit code \d+ \(its memory is bounded to 4 MiB by memory_mib_max\)/)
+      await until(() => one.pausesMs.length >= 2, 'a second failure')
+      expect(one.pausesMs.slice(0, 2)).toEqual([500, 1000])
+      expect(one.worker.state().kind).not.toBe('ready')
     },
     60_000,
   )

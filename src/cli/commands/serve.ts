@@ -5,7 +5,6 @@ import { messageOf } from '../../base/fault.ts'
 import { createLogger } from '../../base/log.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
-import { ensureMaxHttpRequests } from '../max-http-requests.ts'
 import { dash, fields } from '../render.ts'
 
 export function addServe(program: Command, cli: Cli): void {
@@ -19,7 +18,6 @@ export function addServe(program: Command, cli: Cli): void {
 }
 
 async function serveUntilSignal(run: Run): Promise<void> {
-  ensureMaxHttpRequests()
   const { io, stateDir } = run
   const { config, file } = run.config()
   const log = createLogger({ level: config.log_level, sink: line => void io.stderr(`${line}\n`), nowMs: Date.now })

@@ -15,7 +15,12 @@ export type AnswerPlan = {
   readonly schema: SchemaCheck | null
 }
 
-export type Answer = { readonly body: JsonObject; readonly tokens: Tokens | null; readonly textChars: number }
+export type Answer = {
+  readonly body: JsonObject
+  readonly tokens: Tokens | null
+  /** For an estimate where there are no tokens; 0 where there are. */
+  readonly textChars: number
+}
 
 /** A whole answer. UpstreamFault. */
 export function parseAnswer(text: string, plan: AnswerPlan): Answer {
@@ -23,14 +28,12 @@ export function parseAnswer(text: string, plan: AnswerPlan): Answer {
   const { request } = plan
   if (!isObject(value) || !Array.isArray(value.choices)) throw malformed()
   if (value.choices.length !== request.choiceCount) throw malformed()
-  let textChars = 0
   const choices = value.choices.map((choice, at) => {
     if (!isObject(choice)) throw malformed()
     const index = choice.index ?? at
     if (index !== at) throw malformed()
     if (request.operation === 'text_completion') {
       if (typeof choice.text !== 'string') throw malformed()
-      textChars += choice.text.length
       return {
         index,
         text: choice.text,
@@ -43,7 +46,6 @@ export function parseAnswer(text: string, plan: AnswerPlan): Answer {
     const calls = message.tool_calls?.length ?? 0
     checkTools(plan, { calls, reason })
     checkFormat(plan, { content: message.content ?? '', calls, reason, refused: message.refusal !== null })
-    textChars += JSON.stringify(message).length
     return { index, message, logprobs: chatLogprobs(choice.logprobs), finish_reason: namedFinish(reason, calls) }
   })
   const usage = usageOf(value.usage)
@@ -55,7 +57,14 @@ export function parseAnswer(text: string, plan: AnswerPlan): Answer {
     choices,
     ...(usage === null ? {} : { usage }),
   }
-  return { body, tokens: tokensOf(usage), textChars }
+  return { body, tokens: tokensOf(usage), textChars: usage === null ? charsOf(choices) : 0 }
+}
+
+function charsOf(choices: readonly ({ readonly text: string } | { readonly message: Message })[]): number {
+  return choices.reduce(
+    (sum, choice) => sum + ('text' in choice ? choice.text : JSON.stringify(choice.message)).length,
+    0,
+  )
 }
 
 export type Usage = { prompt_tokens: number; completion_tokens: number; total_tokens: number } & JsonObject

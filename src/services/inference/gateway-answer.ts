@@ -3,6 +3,7 @@
 import { FAULTS, Fault, type FaultCode, statusOf } from '../../base/fault.ts'
 import type { GatewayError, GatewayErrorCode } from '../../contract/inference.ts'
 import type { Refusal } from './ports.ts'
+import { BusyFault } from './router.ts'
 import { UpstreamFault } from './upstream-fault.ts'
 
 export type AnswerHeaders = Record<string, string>
@@ -44,7 +45,7 @@ export function failureAnswer(error: unknown, headers: AnswerHeaders): Response 
   const { status, code, message } = toldOf(error)
   const all: AnswerHeaders = { ...headers, 'x-should-retry': String(shouldRetry(error)) }
   if (status === 401) all['www-authenticate'] = 'Bearer'
-  if (status === 429) all['retry-after'] ??= '1'
+  if (error instanceof BusyFault) all['retry-after'] = String(error.retryAfterSeconds)
   // The rest of a body that was given up on is not worth reading.
   if (status === 413 || status === 408) all.connection = 'close'
   return jsonAnswer({ error: { code, message } } satisfies GatewayError, status, all)

@@ -1,7 +1,8 @@
-// Bodies of known bounds: a request's within bytes and time, an upstream's answer likewise. Effects: reads one stream.
+// Bodies of known bounds: a request's within bytes and time, an upstream's answer likewise. Effects: reads one of them.
 
 import { Fault } from '../../base/fault.ts'
 import type { Deadlines } from './gateway-deadlines.ts'
+import type { UpstreamAnswer } from './upstream-connection.ts'
 import { UpstreamFault } from './upstream-fault.ts'
 
 export type BodyLimits = { readonly bytesMax: number; readonly timeoutMs: number }
@@ -33,14 +34,33 @@ export async function readRequestBody(request: Request, limits: BodyLimits, dead
 }
 
 /** An upstream's whole answer as text. UpstreamFault too_large, idle_timeout, cut, malformed. */
-export async function readUpstreamBody(response: Response, limits: BodyLimits, deadlines: Deadlines): Promise<string> {
-  if (Number(response.headers.get('content-length') ?? 0) > limits.bytesMax) throw new UpstreamFault('too_large')
-  const read = await readBounded(response, limits, deadlines)
-  if (read.kind === 'too_large') throw new UpstreamFault('too_large')
-  if (read.kind === 'late') throw new UpstreamFault('idle_timeout')
-  if (read.kind === 'cut') throw new UpstreamFault('cut')
+export async function readUpstreamBody(
+  answer: UpstreamAnswer,
+  limits: BodyLimits,
+  deadlines: Deadlines,
+): Promise<string> {
+  if ((answer.head.contentLength ?? 0) > limits.bytesMax) throw new UpstreamFault('too_large')
+  let isLate = false
+  const stop = deadlines.after(limits.timeoutMs, () => {
+    isLate = true
+    answer.abort()
+  })
+  const chunks: Uint8Array[] = []
+  let lengthBytes = 0
   try {
-    return decoder.decode(read.bytes)
+    for (let bytes = await answer.read(); bytes !== null; bytes = await answer.read()) {
+      lengthBytes += bytes.length
+      if (lengthBytes > limits.bytesMax) throw new UpstreamFault('too_large')
+      chunks.push(bytes)
+    }
+  } catch (error) {
+    throw isLate ? new UpstreamFault('idle_timeout') : error
+  } finally {
+    stop()
+  }
+  try {
+    const [first] = chunks
+    return decoder.decode(chunks.length === 1 ? first : Buffer.concat(chunks))
   } catch {
     throw new UpstreamFault('malformed')
   }
@@ -51,14 +71,14 @@ const decoder = new TextDecoder('utf-8', { fatal: true })
 type Read = { kind: 'whole'; bytes: Uint8Array } | { kind: 'too_large' } | { kind: 'late' } | { kind: 'cut' }
 
 /** What declares its length is read in one go, several times faster than piece by piece: then not even `body` may be looked at, as that makes a stream. */
-async function readBounded(message: Request | Response, limits: BodyLimits, deadlines: Deadlines): Promise<Read> {
+async function readBounded(request: Request, limits: BodyLimits, deadlines: Deadlines): Promise<Read> {
   const late = Promise.withResolvers<Read>()
-  const reader = message.headers.has('content-length') ? null : (message.body?.getReader() ?? null)
+  const reader = request.headers.has('content-length') ? null : (request.body?.getReader() ?? null)
   const stop = deadlines.after(limits.timeoutMs, () => {
     late.resolve({ kind: 'late' })
     void reader?.cancel().catch(() => {})
   })
-  const read: Promise<Read> = reader === null ? readDeclared(message, limits) : readPieces(reader, limits)
+  const read: Promise<Read> = reader === null ? readDeclared(request, limits) : readPieces(reader, limits)
   try {
     return await Promise.race([read.catch((): Read => ({ kind: 'cut' })), late.promise])
   } finally {
@@ -66,8 +86,8 @@ async function readBounded(message: Request | Response, limits: BodyLimits, dead
   }
 }
 
-async function readDeclared(message: Request | Response, limits: BodyLimits): Promise<Read> {
-  const bytes = new Uint8Array(await message.arrayBuffer())
+async function readDeclared(request: Request, limits: BodyLimits): Promise<Read> {
+  const bytes = new Uint8Array(await request.arrayBuffer())
   return bytes.length > limits.bytesMax ? { kind: 'too_large' } : { kind: 'whole', bytes }
 }
 

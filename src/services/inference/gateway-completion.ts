@@ -24,8 +24,10 @@ import { type Operation, parseRequest } from './request.codec.ts'
 import type { Lease, LeaseEnd, Router } from './router.ts'
 import type { SchemaChecks } from './schema-check.ts'
 import { openStream, type StreamEnd } from './stream.ts'
-import type { Attempt, UpstreamClient, UpstreamTarget } from './upstream.ts'
+import { type Attempt, openAttempt, type UpstreamClient } from './upstream.ts'
+import type { UpstreamAnswer } from './upstream-connection.ts'
 import { UpstreamFault } from './upstream-fault.ts'
+import type { UpstreamTarget } from './upstream-target.ts'
 
 export type CompletionDeps = {
   readonly authenticate: Authenticate
@@ -49,6 +51,7 @@ export type CompletionDeps = {
     readonly idleTimeoutMs: number
     readonly eventBytesMax: number
     readonly answerBytesMax: number
+    readonly stallTimeoutMs: number
   }
 }
 
@@ -146,7 +149,8 @@ async function runJob(deps: CompletionDeps, job: Job): Promise<Response> {
     const queuedMs = deps.clock.monotonicMs()
     let lease: Lease<UpstreamTarget>
     try {
-      lease = await deps.router.acquire(job.plan.request.model, { except: tried, signal: job.signal })
+      const given = deps.router.acquire(job.plan.request.model, { except: tried, signal: job.signal })
+      lease = given instanceof Promise ? await given : given
     } catch (error) {
       job.signal.throwIfAborted()
       throw last ?? error
@@ -154,7 +158,8 @@ async function runJob(deps: CompletionDeps, job: Job): Promise<Response> {
     job.books.queueMs += deps.clock.monotonicMs() - queuedMs
     job.books.upstream = lease.target.name
     tried.add(lease.target)
-    const attempt = openAttempt(job.signal)
+    const attempt = openAttempt()
+    job.signal.addEventListener('abort', attempt.abort, { once: true })
     try {
       return await tryUpstream(deps, job, { lease, attempt })
     } catch (error) {
@@ -171,14 +176,6 @@ async function runJob(deps: CompletionDeps, job: Job): Promise<Response> {
   throw last ?? new UpstreamFault('none_well')
 }
 
-/** Ends with the client, or on its own. */
-function openAttempt(client: AbortSignal): Attempt {
-  const controller = new AbortController()
-  const abort = () => controller.abort()
-  client.addEventListener('abort', abort, { once: true })
-  return { signal: controller.signal, abort }
-}
-
 function leaseEndOf(error: unknown): LeaseEnd {
   if (error instanceof UpstreamFault) return error.row.unwell ? 'unwell' : 'well'
   return 'neutral'
@@ -188,19 +185,19 @@ type Asked = { readonly lease: Lease<UpstreamTarget>; readonly attempt: Attempt 
 
 async function tryUpstream(deps: CompletionDeps, job: Job, asked: Asked): Promise<Response> {
   const { request } = job.plan
-  const response = await deps.upstream.send(asked.lease.target, {
+  const answer = await deps.upstream.send(asked.lease.target, {
     path: request.operation === 'chat' ? '/chat/completions' : '/completions',
     body: request.upstreamBody,
     stream: request.stream,
     attempt: asked.attempt,
   })
-  return request.stream ? answerStream(deps, job, asked, response) : answerWhole(deps, job, asked, response)
+  return request.stream ? answerStream(deps, job, asked, answer) : answerWhole(deps, job, asked, answer)
 }
 
-async function answerWhole(deps: CompletionDeps, job: Job, asked: Asked, response: Response): Promise<Response> {
+async function answerWhole(deps: CompletionDeps, job: Job, asked: Asked, got: UpstreamAnswer): Promise<Response> {
   const { limits } = deps
   const text = await readUpstreamBody(
-    response,
+    got,
     { bytesMax: limits.answerBytesMax, timeoutMs: limits.idleTimeoutMs },
     deps.deadlines,
   )
@@ -217,9 +214,8 @@ async function answerWhole(deps: CompletionDeps, job: Job, asked: Asked, respons
   return textAnswer(body, 200, headers)
 }
 
-async function answerStream(deps: CompletionDeps, job: Job, asked: Asked, response: Response): Promise<Response> {
-  const { limits, clock } = deps
-  const { lease, attempt } = asked
+async function answerStream(deps: CompletionDeps, job: Job, { lease }: Asked, got: UpstreamAnswer): Promise<Response> {
+  const { limits } = deps
   // What a stream keeps, which may be for minutes: not the prompt.
   const { id, promptEstimate, seal, books, signal } = job
   const plan = { ...job.plan, request: { ...job.plan.request, upstreamBody: '' } }
@@ -241,8 +237,7 @@ async function answerStream(deps: CompletionDeps, job: Job, asked: Asked, respon
       errorCode: end.outcome === 'failed' ? toldOf(end.error).code : null,
     })
   }
-  const body = await openStream(response, {
-    clock,
+  const body = await openStream(got, {
     deadlines: deps.deadlines,
     limits,
     plan,
@@ -251,7 +246,6 @@ async function answerStream(deps: CompletionDeps, job: Job, asked: Asked, respon
     receipt: usage => seal?.finish({ prompt: usage.prompt_tokens, completion: usage.completion_tokens }) ?? null,
     onEnd,
     signal,
-    abort: attempt.abort,
   })
   signal.throwIfAborted()
   books.noteFirstChunk()

@@ -9,7 +9,8 @@ import { createDeadlines } from './gateway-deadlines.ts'
 import type { AdmitPublic } from './ports.ts'
 import { createRouter, type RouterTargetView } from './router.ts'
 import { createSchemaChecks } from './schema-check.ts'
-import { createUpstreamClient, type UpstreamTarget } from './upstream.ts'
+import { createUpstreamClient } from './upstream.ts'
+import type { UpstreamTarget } from './upstream-target.ts'
 
 export type GatewayDeps = Omit<
   CompletionDeps,
@@ -53,7 +54,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
   const catalog = createCatalog(deps.upstreams, deps.ownedBy)
   const timeouts = { connectMs: limits.connectTimeoutMs, firstByteMs: limits.firstByteTimeoutMs }
   const deadlines = createDeadlines(clock)
-  const upstream = createUpstreamClient({ clock, deadlines, timeouts })
+  const upstream = createUpstreamClient({ deadlines, timeouts })
   const { queueMax, queueTimeoutMs, ejectFailures, ejectMs } = limits
   const router = createRouter<UpstreamTarget>({
     targets: deps.upstreams,
@@ -143,7 +144,10 @@ export function createGateway(deps: GatewayDeps): Gateway {
     },
     view: router.view,
     hint: router.hint,
-    close: router.close,
+    close: () => {
+      router.close()
+      upstream.close()
+    },
   }
 }
 

@@ -1,4 +1,5 @@
-// Strict JSON from untrusted text, for bodies of megabytes: bounded depth and no name twice, found with native string search. Pure.
+// Strict JSON from untrusted text, for bodies of megabytes: bounded depth and no name twice, found with native string search; and its parts
+// as text, so that a body can be changed without its numbers going through doubles. Pure.
 
 import { Fault } from '../../base/fault.ts'
 
@@ -46,14 +47,57 @@ function stringEnd(text: string, start: number): number {
 
 /** Recursion is bounded by the depth that was checked before. */
 function countNames(value: unknown): number {
-  if (typeof value !== 'object' || value === null) return 0
+  if (!isNested(value)) return 0
+  let sum = 0
   if (Array.isArray(value)) {
-    let sum = 0
-    for (const item of value) sum += countNames(item)
+    for (const item of value) if (isNested(item)) sum += countNames(item)
     return sum
   }
-  const fields = Object.values(value)
-  let sum = fields.length
-  for (const field of fields) sum += countNames(field)
+  // What JSON.parse makes inherits no names, and `for in` makes no list of them: a quarter of the time.
+  for (const name in value) {
+    sum += 1
+    const field = value[name]
+    if (isNested(field)) sum += countNames(field)
+  }
   return sum
+}
+
+function isNested(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null
+}
+
+/** One member of an object: its name, its value's text, and the text of both as it is written. */
+export type Member = { readonly name: string; readonly value: string; readonly text: string }
+
+/** The members of an object's checked text, as they are written: digits, spelling and all. */
+export function membersOf(text: string): Member[] {
+  return partsOf(text).map(part => {
+    const start = part.indexOf('"')
+    const end = stringEnd(part, start) + 1
+    const quoted = part.slice(start, end)
+    const name: string = quoted.includes('\\') ? JSON.parse(quoted) : quoted.slice(1, -1)
+    return { name, value: part.slice(part.indexOf(':', end) + 1), text: part }
+  })
+}
+
+/** What the outermost brackets of a checked text hold, between its commas; nothing for empty ones. */
+export function partsOf(text: string): string[] {
+  const parts: string[] = []
+  let depth = 0
+  let start = 0
+  for (let at = 0; at < text.length; at += 1) {
+    const code = text.charCodeAt(at)
+    if (code === 0x22) at = stringEnd(text, at)
+    else if (code === 0x7b || code === 0x5b) {
+      depth += 1
+      if (depth === 1) start = at + 1
+    } else if (code === 0x7d || code === 0x5d) {
+      depth -= 1
+      if (depth === 0) parts.push(text.slice(start, at))
+    } else if (code === 0x2c && depth === 1) {
+      parts.push(text.slice(start, at))
+      start = at + 1
+    }
+  }
+  return parts.filter(part => part.trim() !== '')
 }

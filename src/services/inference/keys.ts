@@ -1,7 +1,7 @@
 // Gateway keys `gw_<prefix8>_<secret32>`: who sends a request. Effects: reads the store, notes the key's use.
 // Only the SHA-256 of a secret is stored. It has 165 bits from a strong source, so a plain hash is enough: there is no dictionary to try.
 
-import { equalConstantTime, utf8 } from '../../base/bytes.ts'
+import { equalConstantTime } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { type RandomBytes, randomName } from '../../base/ids.ts'
@@ -95,14 +95,20 @@ function isActive({ key, organizationStatus, instanceDesired }: KnownGatewayKey,
 }
 
 /** The scheme in any case and one or more spaces (RFC 9110 11.4); the key exactly. A header sent twice arrives joined and fails. */
+const BEARER = /^[Bb][Ee][Aa][Rr][Ee][Rr] +gw_([a-z0-9]{8})_([a-z0-9]{32})$/
+
 function parseBearer(header: string | null): { prefix: string; secret: string } {
-  const [, prefix, secret] = /^[Bb][Ee][Aa][Rr][Ee][Rr] +gw_([a-z0-9]{8})_([a-z0-9]{32})$/.exec(header ?? '') ?? []
+  const match = BEARER.exec(header ?? '')
+  const prefix = match?.[1]
+  const secret = match?.[2]
   if (prefix === undefined || secret === undefined) throw unauthenticated()
   return { prefix, secret }
 }
 
 function sha256(secret: string): Uint8Array {
-  return new Bun.CryptoHasher('sha256').update(utf8(secret)).digest()
+  const digest = new Uint8Array(32)
+  Bun.SHA256.hash(secret, digest)
+  return digest
 }
 
 function unauthenticated(): Fault {

@@ -31,6 +31,7 @@ export function createWindow(): Window {
   /** Brings the window up to the present; a clock that stands still or runs back moves nothing. */
   const move = (nowMs: number) => {
     const second = Math.floor(nowMs / secondMs)
+    if (second <= newest) return
     if (second - newest >= seconds) {
       amounts.fill(0)
       sum = 0

@@ -43,7 +43,9 @@ export function createLimiter(clock: Pick<Clock, 'monotonicMs'>): Limiter {
     }
   }
   const stateOf = (prefix: string): State => {
-    const state = states.get(prefix) ?? newState()
+    const known = states.get(prefix)
+    if (known !== undefined) return known
+    const state = newState()
     states.set(prefix, state)
     return state
   }
@@ -111,26 +113,18 @@ type Attempt = { readonly caller: Caller; readonly tokens: number; readonly nowM
 
 /** Null: there is room for all of it. Otherwise nothing is taken. */
 function refusalOf(state: State, { caller, tokens, nowMs }: Attempt): Refusal | null {
-  const waits = [
-    {
-      waitMs: state.requests.waitMs(nowMs, 1, caller.requestsPerMinute),
-      message: `Limit of ${caller.requestsPerMinute} requests per minute reached.`,
-    },
-    {
-      waitMs: state.tokens.waitMs(nowMs, tokens, caller.tokensPerMinute),
-      message: `Limit of ${caller.tokensPerMinute} tokens per minute reached.`,
-    },
-    {
-      waitMs: state.running < caller.concurrencyMax ? 0 : slotWaitMs(state),
-      message: `Limit of ${caller.concurrencyMax} concurrent requests reached.`,
-    },
-  ]
-  const longest = waits.reduce((a, b) => (b.waitMs > a.waitMs ? b : a))
-  if (longest.waitMs === 0) return null
+  const requestsMs = state.requests.waitMs(nowMs, 1, caller.requestsPerMinute)
+  const tokensMs = state.tokens.waitMs(nowMs, tokens, caller.tokensPerMinute)
+  const slotMs = state.running < caller.concurrencyMax ? 0 : slotWaitMs(state)
+  const waitMs = Math.max(requestsMs, tokensMs, slotMs)
+  if (waitMs === 0) return null
+  let limit = `${caller.concurrencyMax} concurrent requests`
+  if (waitMs === requestsMs) limit = `${caller.requestsPerMinute} requests per minute`
+  else if (waitMs === tokensMs) limit = `${caller.tokensPerMinute} tokens per minute`
   return {
-    retryAfterSeconds: wholeSeconds(longest.waitMs),
+    retryAfterSeconds: wholeSeconds(waitMs),
     headers: headersOf(state, caller, nowMs),
-    message: longest.message,
+    message: `Limit of ${limit} reached.`,
   }
 }
 
@@ -141,15 +135,18 @@ function slotWaitMs(state: State): number {
 
 /** As OpenAI names and spells them. A reset is when the minute is empty again. */
 function headersOf(state: State, caller: Caller, nowMs: number): Record<string, string> {
-  const remaining = (window: Window, limit: number) => String(Math.max(0, limit - window.total(nowMs)))
   return {
     'x-ratelimit-limit-requests': String(caller.requestsPerMinute),
-    'x-ratelimit-remaining-requests': remaining(state.requests, caller.requestsPerMinute),
+    'x-ratelimit-remaining-requests': remainingText(state.requests.total(nowMs), caller.requestsPerMinute),
     'x-ratelimit-reset-requests': resetText(state.requests.emptyInMs(nowMs)),
     'x-ratelimit-limit-tokens': String(caller.tokensPerMinute),
-    'x-ratelimit-remaining-tokens': remaining(state.tokens, caller.tokensPerMinute),
+    'x-ratelimit-remaining-tokens': remainingText(state.tokens.total(nowMs), caller.tokensPerMinute),
     'x-ratelimit-reset-tokens': resetText(state.tokens.emptyInMs(nowMs)),
   }
+}
+
+function remainingText(taken: number, limit: number): string {
+  return String(Math.max(0, limit - taken))
 }
 
 /** `250ms`, `12s`, `1m1s`: rounded up. */

@@ -51,7 +51,7 @@ export function createMetering(deps: MeteringDeps): Metering {
   const { store, log } = deps
   const append = prepareUsageAppend(store.db)
   const stopping = new AbortController()
-  let waiting: Usage[] = []
+  const waiting: Usage[] = []
   let isTimed = false
   let written = 0
   let lost = 0
@@ -67,7 +67,7 @@ export function createMetering(deps: MeteringDeps): Metering {
     const outcome = writeBatch({ store, append }, batch)
     for (const { row, error } of outcome.refused) lose(row, error)
     written += outcome.written
-    waiting = [...outcome.left, ...waiting.slice(batch.length)]
+    waiting.splice(0, batch.length - outcome.left.length)
     if (outcome.left.length === 0) return true
     log.error('usage records could not be written and wait', { waiting: waiting.length, error: outcome.error })
     return false
@@ -139,13 +139,13 @@ function rowOf({ id, atMs, caller, model, upstream, tokens, outcome }: UsageReco
   }
 }
 
-type Ledger = { readonly store: Pick<Store, 'transact'>; readonly append: (row: Usage) => boolean }
+type Ledger = { readonly store: Pick<Store, 'transact'>; readonly append: (rows: readonly Usage[]) => number }
 
 type Outcome = {
   readonly written: number
   /** The ledger will never take them. */
   readonly refused: readonly { readonly row: Usage; readonly error: unknown }[]
-  /** To be tried again. */
+  /** To be tried again: the end of the batch, or all of it. */
   readonly left: readonly Usage[]
   readonly error: unknown
 }
@@ -153,7 +153,7 @@ type Outcome = {
 /** All rows in one transaction; where that fails one by one, so that a bad row costs only itself. */
 function writeBatch({ store, append }: Ledger, batch: readonly Usage[]): Outcome {
   try {
-    const written = store.transact(() => batch.filter(append).length)
+    const written = store.transact(() => append(batch))
     return { written, refused: [], left: [], error: null }
   } catch (error) {
     if (!isConstraint(error)) return { written: 0, refused: [], left: batch, error }
@@ -162,7 +162,7 @@ function writeBatch({ store, append }: Ledger, batch: readonly Usage[]): Outcome
   const refused: { row: Usage; error: unknown }[] = []
   for (const [index, row] of batch.entries()) {
     try {
-      written += append(row) ? 1 : 0
+      written += append([row])
     } catch (error) {
       if (!isConstraint(error)) return { written, refused, left: batch.slice(index), error }
       refused.push({ row, error })

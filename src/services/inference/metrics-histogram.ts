@@ -35,8 +35,9 @@ export function createHistogram(named: Named, bounds: readonly number[]): Histog
       if (one === null) return
       one.sum += value
       one.count += 1
-      const at = bounds.findIndex(bound => value <= bound)
-      if (at >= 0) one.counts[at] = (one.counts[at] ?? 0) + 1
+      let at = 0
+      while (at < bounds.length && value > (bounds[at] ?? 0)) at += 1
+      if (at < bounds.length) one.counts[at] = (one.counts[at] ?? 0) + 1
     },
     family: () => ({
       ...named,

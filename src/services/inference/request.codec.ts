@@ -1,9 +1,10 @@
 // What a client asks for: chat and text completions, checked as far as we answer for them, and the body that goes upstream. Pure.
 // Fields that we do not know are forwarded as they are.
 
+import { present } from '../../base/assert.ts'
 import { fromUtf8 } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
-import { checkJsonText } from './json-text.codec.ts'
+import { checkJsonText, type Member, membersOf, partsOf } from './json-text.codec.ts'
 
 export type Operation = 'chat' | 'text_completion'
 
@@ -42,11 +43,12 @@ const choicesMax = 128
 
 /** Fault invalid_request. The caller bounds the length. */
 export function parseRequest(operation: Operation, bytes: Uint8Array): GatewayRequest {
-  const body = parseBody(bytes)
+  const text = textOf(bytes)
+  const body = parseBody(text)
   const model = body.model
   if (typeof model !== 'string' || model === '') throw invalid('model must be the id of a model.')
   const stream = flag(body, 'stream')
-  const usage = parseStreamOptions(body, stream)
+  const includeUsage = parseStreamOptions(body, stream)
   if (operation === 'chat') checkMessages(body.messages)
   if (body.functions !== undefined || body.function_call !== undefined) {
     throw invalid('functions and function_call are not supported; use tools and tool_choice.')
@@ -58,28 +60,21 @@ export function parseRequest(operation: Operation, bytes: Uint8Array): GatewayRe
   const choiceCount = prompts * parseCount(body.n)
   if (choiceCount > choicesMax) throw invalid(`More than ${choicesMax} choices are asked for.`)
   const allowed = allowedTools(tools, toolChoice)
-  const upstreamBody = JSON.stringify(toUpstream(body, { stream, toolChoice }))
-  return {
-    operation,
-    model,
-    stream,
-    includeUsage: usage,
-    tools: allowed,
-    toolChoice,
-    format,
-    choiceCount,
-    upstreamBody,
-  }
+  const upstreamBody = toUpstream(text, body, { asksUsage: stream && !includeUsage, toolChoice })
+  return { operation, model, stream, includeUsage, tools: allowed, toolChoice, format, choiceCount, upstreamBody }
 }
 
-function parseBody(bytes: Uint8Array): JsonObject {
+function textOf(bytes: Uint8Array): string {
   let text: string
   try {
     text = fromUtf8(bytes)
   } catch {
     throw invalid('The body is not valid UTF-8.')
   }
-  if (text.startsWith('\uFEFF')) text = text.slice(1)
+  return text.startsWith('\uFEFF') ? text.slice(1) : text
+}
+
+function parseBody(text: string): JsonObject {
   const value = checkJsonText(text, depthMax)
   if (!isObject(value)) throw invalid('The body must be a JSON object.')
   return value
@@ -225,24 +220,53 @@ function parseCount(n: unknown): number {
   return n
 }
 
-/** A named choice becomes the one tool and "required": engines that ignore names keep to it as well. */
-function toUpstream(body: JsonObject, plan: { stream: boolean; toolChoice: ToolChoice }): JsonObject {
-  const out: Record<string, unknown> = { ...body }
-  if (plan.stream) {
-    const options = isObject(body.stream_options) ? body.stream_options : {}
-    out.stream_options = { ...options, include_usage: true }
+const TOOL_FIELDS = ['tools', 'tool_choice', 'parallel_tool_calls']
+
+/** `asksUsage`: usage is asked for though the client did not. */
+type UpstreamPlan = { readonly asksUsage: boolean; readonly toolChoice: ToolChoice }
+
+/**
+ * The text that was checked, as the client wrote it but for the members that must change: an integer beyond 2^53 (a seed may be one)
+ * would not survive JSON.parse and JSON.stringify.
+ */
+function toUpstream(text: string, body: JsonObject, { asksUsage, toolChoice }: UpstreamPlan): string {
+  const dropsTools = toolChoice.kind === 'none' && TOOL_FIELDS.some(name => body[name] !== undefined)
+  const changesTools = dropsTools || toolChoice.kind === 'named'
+  if (!changesTools && !asksUsage) return text
+  if (!changesTools && body.stream_options === undefined) {
+    // The body has its model at least, so there is something after the comma.
+    return `{${usageOption([])},${text.slice(text.indexOf('{') + 1)}`
   }
-  const choice = plan.toolChoice
-  if (choice.kind === 'none') {
-    delete out.tools
-    delete out.tool_choice
-    delete out.parallel_tool_calls
-  } else if (choice.kind === 'named') {
-    const tools = Array.isArray(body.tools) ? body.tools : []
-    out.tools = tools.filter(tool => tool?.function?.name === choice.name)
-    out.tool_choice = 'required'
+  const members = membersOf(text)
+  const textOfValue = (name: string) => members.find(member => member.name === name)?.value ?? ''
+  const changed = new Set<string>()
+  const added: string[] = []
+  if (asksUsage) {
+    changed.add('stream_options')
+    added.push(usageOption(membersOf(textOfValue('stream_options'))))
   }
-  return out
+  if (dropsTools) for (const name of TOOL_FIELDS) changed.add(name)
+  if (toolChoice.kind === 'named') {
+    // The one tool and "required": engines that ignore names keep to it as well.
+    changed.add('tools').add('tool_choice')
+    added.push(
+      `"tools":[${toolNamed(toolChoice.name, body.tools, partsOf(textOfValue('tools')))}]`,
+      '"tool_choice":"required"',
+    )
+  }
+  const kept = members.filter(member => !changed.has(member.name)).map(member => member.text)
+  return `{${[...kept, ...added].join(',')}}`
+}
+
+/** `given`: the client's stream_options, which may be none or null. */
+function usageOption(given: readonly Member[]): string {
+  const others = given.filter(member => member.name !== 'include_usage').map(member => member.text)
+  return `"stream_options":{${[...others, '"include_usage":true'].join(',')}}`
+}
+
+function toolNamed(name: string, tools: unknown, texts: readonly string[]): string {
+  const at = Array.isArray(tools) ? tools.findIndex(tool => tool?.function?.name === name) : -1
+  return present(texts[at], 'a named tool is among the tools')
 }
 
 export function isObject(value: unknown): value is JsonObject {

@@ -3,6 +3,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
+import { wholeSeconds } from './limits.ts'
 import { UpstreamFault } from './upstream-fault.ts'
 
 export type RouterTarget = {
@@ -40,8 +41,14 @@ export type RouterTargetView = {
 }
 
 export type Router<T> = {
-  /** UpstreamFault none_well; Fault rate_limited when too many wait or it takes too long; the signal's reason when it aborts. */
-  readonly acquire: (model: string, options: { except: ReadonlySet<T>; signal: AbortSignal }) => Promise<Lease<T>>
+  /**
+   * A lease at once where a place is free, else a promise of one. Throws, or rejects after waiting: UpstreamFault none_well; BusyFault when
+   * too many wait or it takes too long; the signal's reason when it aborts.
+   */
+  readonly acquire: (
+    model: string,
+    options: { except: ReadonlySet<T>; signal: AbortSignal },
+  ) => Lease<T> | Promise<Lease<T>>
   /** Requests that wait, and targets, for metrics. */
   readonly view: () => { readonly waiting: number; readonly targets: readonly RouterTargetView[] }
   /** Whoever runs a target says that it is well: an ejected one is probed now, not when its time comes. */
@@ -49,10 +56,25 @@ export type Router<T> = {
   readonly close: () => void
 }
 
+/** Fault rate_limited: every place is taken, for about so long. */
+export class BusyFault extends Fault {
+  /** Whole, 1 to 60. */
+  readonly retryAfterSeconds: number
+
+  constructor(message: string, retryAfterSeconds: number) {
+    super('rate_limited', message)
+    this.retryAfterSeconds = retryAfterSeconds
+  }
+}
+
 type Slot<T> = {
   readonly target: T
   active: number
   served: number
+  /** When its newest lease began. */
+  leasedAtMs: number
+  /** Moving average of how long leases last. */
+  leaseMs: number
   failures: number
   ejected: boolean
   /** Ends the pause before the next probe. */
@@ -65,10 +87,15 @@ type Waiter<T> = {
   readonly refuse: (error: unknown) => void
 }
 
+const leaseGuessMs = 1_000
+/** Weight of the newest lease in the average. */
+const newestShare = 0.2
+const retryAfterSecondsMax = 60
+
 export function createRouter<T extends RouterTarget>(deps: RouterDeps<T>): Router<T> {
   const slots = deps.targets.map(
     (target): Slot<T> => ({
-      ...{ target, active: 0, served: 0, failures: 0, ejected: false },
+      ...{ target, active: 0, served: 0, leasedAtMs: 0, leaseMs: leaseGuessMs, failures: 0, ejected: false },
       hurry: new AbortController(),
     }),
   )
@@ -79,12 +106,14 @@ export function createRouter<T extends RouterTarget>(deps: RouterDeps<T>): Route
   const waiting = new Map<string, Set<Waiter<T>>>()
   const closing = new AbortController()
 
-  const candidates = (model: string, except: ReadonlySet<T>) =>
-    (byModel.get(model) ?? []).filter(slot => !slot.ejected && !except.has(slot.target))
+  const slotsOf = (model: string): readonly Slot<T>[] => byModel.get(model) ?? []
+  const isAble = (slot: Slot<T>, except: ReadonlySet<T>) => !slot.ejected && !except.has(slot.target)
 
   const lease = (slot: Slot<T>): Lease<T> => {
+    const startedMs = deps.clock.monotonicMs()
     slot.active += 1
     slot.served += 1
+    slot.leasedAtMs = startedMs
     let isOpen = true
     return {
       target: slot.target,
@@ -92,11 +121,30 @@ export function createRouter<T extends RouterTarget>(deps: RouterDeps<T>): Route
         if (!isOpen) return
         isOpen = false
         slot.active -= 1
+        slot.leaseMs += newestShare * (deps.clock.monotonicMs() - startedMs - slot.leaseMs)
         if (end === 'well') slot.failures = 0
         else if (end === 'unwell') noteFailure(slot)
         serveWaiters(slot)
       },
     }
+  }
+
+  /**
+   * An estimate of when a newcomer would get a place: leases last as long as they lately did and end evenly spread, at least as far apart as
+   * none has ended by now; whoever waits for one of these targets goes first, and nobody leaves or is ejected.
+   */
+  const busy = (model: string, except: ReadonlySet<T>, message: string): BusyFault => {
+    const nowMs = deps.clock.monotonicMs()
+    const ahead = new Set<string>()
+    let freedPerMs = 0
+    for (const slot of slotsOf(model)) {
+      if (!isAble(slot, except)) continue
+      for (const served of slot.target.models) ahead.add(served)
+      // All are full, so none of these has freed a place since its newest lease.
+      freedPerMs += 1 / Math.max(slot.leaseMs / slot.active, nowMs - slot.leasedAtMs)
+    }
+    const waiters = [...ahead].reduce((sum, served) => sum + (waiting.get(served)?.size ?? 0), 0)
+    return new BusyFault(message, Math.min(retryAfterSecondsMax, wholeSeconds((waiters + 1) / freedPerMs)))
   }
 
   const noteFailure = (slot: Slot<T>) => {
@@ -108,7 +156,7 @@ export function createRouter<T extends RouterTarget>(deps: RouterDeps<T>): Route
     // Who waits for nothing any more is told at once.
     for (const model of slot.target.models) {
       for (const waiter of waiting.get(model) ?? []) {
-        if (candidates(model, waiter.except).length === 0) waiter.refuse(new UpstreamFault('none_well'))
+        if (!slotsOf(model).some(other => isAble(other, waiter.except))) waiter.refuse(new UpstreamFault('none_well'))
       }
     }
   }
@@ -139,7 +187,7 @@ export function createRouter<T extends RouterTarget>(deps: RouterDeps<T>): Route
   const wait = (model: string, except: ReadonlySet<T>, signal: AbortSignal): Promise<Lease<T>> => {
     const queue = waiting.get(model) ?? new Set()
     waiting.set(model, queue)
-    if (queue.size >= deps.queueMax) throw new Fault('rate_limited', 'Too many requests wait for this model.')
+    if (queue.size >= deps.queueMax) throw busy(model, except, 'Too many requests wait for this model.')
     return new Promise((resolve, reject) => {
       const ended = new AbortController()
       const leave = () => {
@@ -150,6 +198,10 @@ export function createRouter<T extends RouterTarget>(deps: RouterDeps<T>): Route
       const refuse = (error: unknown) => {
         leave()
         reject(error)
+      }
+      const onLate = () => {
+        leave()
+        reject(busy(model, except, `No upstream was free within ${deps.queueTimeoutMs} ms.`))
       }
       const onAbort = () => refuse(signal.reason)
       const waiter: Waiter<T> = {
@@ -163,21 +215,23 @@ export function createRouter<T extends RouterTarget>(deps: RouterDeps<T>): Route
       }
       queue.add(waiter)
       signal.addEventListener('abort', onAbort, { once: true })
-      deps.clock.sleep(deps.queueTimeoutMs, ended.signal).then(
-        () => refuse(new Fault('rate_limited', `No upstream was free within ${deps.queueTimeoutMs} ms.`)),
-        () => {},
-      )
+      deps.clock.sleep(deps.queueTimeoutMs, ended.signal).then(onLate, () => {})
     })
   }
 
   return {
-    acquire: async (model, { except, signal }) => {
+    acquire: (model, { except, signal }) => {
       signal.throwIfAborted()
-      const able = candidates(model, except)
-      if (able.length === 0) throw new UpstreamFault('none_well')
-      const best = leastBusy(able)
+      let isAnyAble = false
+      let best: Slot<T> | null = null
+      for (const slot of slotsOf(model)) {
+        if (!isAble(slot, except)) continue
+        isAnyAble = true
+        if (slot.active < slot.target.concurrencyMax && (best === null || compareLoad(slot, best) < 0)) best = slot
+      }
+      if (!isAnyAble) throw new UpstreamFault('none_well')
       // A free place is nobody else's: whoever waits and could have it was given it when it became free.
-      return best === null ? await wait(model, except, signal) : lease(best)
+      return best === null ? wait(model, except, signal) : lease(best)
     },
     view: () => ({
       waiting: [...waiting.values()].reduce((sum, queue) => sum + queue.size, 0),
@@ -195,15 +249,7 @@ export function createRouter<T extends RouterTarget>(deps: RouterDeps<T>): Route
   }
 }
 
-/** The one with the least load for its weight; of equals the one that has served less. Null: all are full. */
-function leastBusy<T extends RouterTarget>(slots: readonly Slot<T>[]): Slot<T> | null {
-  let best: Slot<T> | null = null
-  for (const slot of slots) {
-    if (slot.active < slot.target.concurrencyMax && (best === null || compareLoad(slot, best) < 0)) best = slot
-  }
-  return best
-}
-
+/** Negative: `a` has the less load for its weight; of equals the one that has served less. */
 function compareLoad(a: Slot<RouterTarget>, b: Slot<RouterTarget>): number {
   const byActive = (a.active + 1) / a.target.weight - (b.active + 1) / b.target.weight
   return byActive === 0 ? a.served / a.target.weight - b.served / b.target.weight : byActive

@@ -39,6 +39,9 @@ export function createStreamAnswer(plan: AnswerPlan, textCharsMax: number): Stre
     created: plan.createdS,
     model: request.model,
   }
+  /** Every chunk is this, its choices, and how it closes: only the choices are made anew. */
+  const opening = `${JSON.stringify(head).slice(0, -1)},"choices":`
+  const closing = request.includeUsage ? ',"usage":null}' : '}'
   const keepsText = request.format.kind !== 'text'
   const states = new Map<number, Choice>()
   let usage: Usage | null = null
@@ -59,16 +62,18 @@ export function createStreamAnswer(plan: AnswerPlan, textCharsMax: number): Stre
       if (keptChars > textCharsMax) throw new UpstreamFault('too_large')
       state.content += content
     }
-    const first = state.started ? {} : { role: 'assistant', content: content ?? (calls.length > 0 ? null : '') }
+    const passed: Record<string, unknown> = {}
+    if (!state.started) {
+      passed.role = 'assistant'
+      passed.content = calls.length > 0 ? null : ''
+    }
     state.started = true
+    if (content !== null) passed.content = content
+    if (refusal !== null) passed.refusal = refusal
+    if (calls.length > 0) passed.tool_calls = calls
     return {
       index,
-      delta: {
-        ...first,
-        ...(content === null ? {} : { content }),
-        ...(refusal === null ? {} : { refusal }),
-        ...(calls.length === 0 ? {} : { tool_calls: calls }),
-      },
+      delta: passed,
       logprobs: chatLogprobs(choice.logprobs),
       finish_reason: ending(choice.finish_reason, state),
     }
@@ -128,7 +133,7 @@ export function createStreamAnswer(plan: AnswerPlan, textCharsMax: number): Stre
         const state = stateOf(index)
         return isChat ? chatChoice(choice, Number(index), state) : textChoice(choice, Number(index), state)
       })
-      return JSON.stringify(request.includeUsage ? { ...head, choices, usage: null } : { ...head, choices })
+      return opening + JSON.stringify(choices) + closing
     },
     usageChunk: final => JSON.stringify({ ...head, choices: [], usage: final }),
     usage: () => usage,

@@ -1,12 +1,13 @@
-// A streamed answer on its way: upstream's bytes in, checked events out, as fast as the client reads. Effects: reads one response.
+// A streamed answer on its way: upstream's bytes in, checked events out, as fast as the client reads. Effects: reads one answer.
 
+import { receiptComment } from '../../attest/response-receipt.codec.ts'
 import { utf8 } from '../../base/bytes.ts'
-import type { Clock } from '../../base/clock.ts'
 import type { GatewayError } from '../../contract/inference.ts'
 import type { AnswerPlan, Usage } from './answer.codec.ts'
 import type { Deadlines } from './gateway-deadlines.ts'
 import { createSseParser, sseEvent } from './sse.codec.ts'
 import { createStreamAnswer } from './stream-answer.codec.ts'
+import type { UpstreamAnswer } from './upstream-connection.ts'
 import { UpstreamFault } from './upstream-fault.ts'
 
 export type StreamLimits = {
@@ -16,6 +17,8 @@ export type StreamLimits = {
   readonly firstByteTimeoutMs: number
   readonly eventBytesMax: number
   readonly answerBytesMax: number
+  /** For so long a client may take nothing of what is there. */
+  readonly stallTimeoutMs: number
 }
 
 /** How a stream ended, told once. `error` is null unless the upstream failed. */
@@ -27,7 +30,6 @@ export type StreamEnd = {
 }
 
 export type StreamDeps = {
-  readonly clock: Clock
   readonly deadlines: Deadlines
   readonly limits: StreamLimits
   readonly plan: AnswerPlan
@@ -41,8 +43,6 @@ export type StreamDeps = {
   readonly onEnd: (end: StreamEnd) => void
   /** Aborts when the client goes. */
   readonly signal: AbortSignal
-  /** Ends the upstream's side at once. */
-  readonly abort: () => void
 }
 
 const DONE = utf8(sseEvent('[DONE]'))
@@ -51,16 +51,14 @@ const drainTimeoutMs = 1_000
 type Batch = { readonly text: string; readonly isEnd: boolean }
 
 /** Reads up to the first event, so that what is wrong by then can still be a status. UpstreamFault; afterwards errors are events. */
-export async function openStream(upstream: Response, deps: StreamDeps): Promise<ReadableStream<Uint8Array>> {
-  const { clock, limits } = deps
-  if (upstream.body === null) throw new UpstreamFault('cut')
-  const reader = upstream.body.getReader()
+export async function openStream(upstream: UpstreamAnswer, deps: StreamDeps): Promise<ReadableStream<Uint8Array>> {
+  const { limits } = deps
   const parser = createSseParser(limits.eventBytesMax)
   const answer = createStreamAnswer(deps.plan, limits.answerBytesMax)
   let isLate = false
   const watch = createWatch(deps.deadlines, () => {
     isLate = true
-    deps.abort()
+    upstream.abort()
   })
   let isBegun = false
   let isEnded = false
@@ -71,23 +69,27 @@ export async function openStream(upstream: Response, deps: StreamDeps): Promise<
     watch.pause()
     deps.onEnd({ outcome, error, usage: answer.usage(), deliveredCount: answer.deliveredCount() })
   }
+  const leave = () => {
+    upstream.abort()
+    end('aborted', null)
+  }
 
   /** The next events that say something to the client. */
   const next = async (): Promise<Batch> => {
     watch.start(isBegun ? limits.idleTimeoutMs : limits.firstByteTimeoutMs)
     try {
       while (true) {
-        const read = await reader.read().catch(() => null)
-        if (isLate) throw new UpstreamFault(isBegun ? 'idle_timeout' : 'first_byte_timeout')
-        if (read === null) throw new UpstreamFault('cut')
-        if (read.done) throw new UpstreamFault(parser.isClean() ? 'unfinished' : 'cut')
-        const events = parser.push(read.value)
+        const bytes = await upstream.read()
+        if (bytes === null) throw new UpstreamFault(parser.isClean() ? 'unfinished' : 'cut')
+        const events = parser.push(bytes)
         if (isBegun && events.length > 0) watch.start(limits.idleTimeoutMs)
         const batch = take(events)
         if (batch.text === '' && !batch.isEnd) continue
         isBegun = true
         return batch
       }
+    } catch (error) {
+      throw isLate ? new UpstreamFault(isBegun ? 'idle_timeout' : 'first_byte_timeout') : error
     } finally {
       watch.pause()
     }
@@ -103,51 +105,55 @@ export async function openStream(upstream: Response, deps: StreamDeps): Promise<
     return { text, isEnd: false }
   }
 
-  const finish = (controller: ReadableStreamDefaultController<Uint8Array>) => {
+  const finish = (controller: Controller) => {
     const usage = answer.usage() ?? deps.estimate(answer.deliveredCount())
     if (deps.plan.request.includeUsage) deliver(controller, sseEvent(answer.usageChunk(usage)))
     deps.seal(DONE)
     const receipt = deps.receipt(usage)
     end('completed', null)
-    controller.enqueue(receipt === null ? DONE : utf8(`: strongroom-receipt ${receipt}\n\n${sseEvent('[DONE]')}`))
+    controller.enqueue(receipt === null ? DONE : utf8(receiptComment(receipt) + sseEvent('[DONE]')))
     controller.close()
-    void drain(reader, clock, deps.abort)
+    void drain(upstream, deps.deadlines)
   }
 
-  const deliver = (controller: ReadableStreamDefaultController<Uint8Array>, text: string) => {
+  const deliver = (controller: Controller, text: string) => {
     const bytes = utf8(text)
     deps.seal(bytes)
     controller.enqueue(bytes)
   }
 
-  const fail = (controller: ReadableStreamDefaultController<Uint8Array>, error: unknown) => {
-    deps.abort()
+  const fail = (controller: Controller, error: unknown) => {
+    upstream.abort()
     end('failed', error)
     controller.enqueue(utf8(sseEvent(JSON.stringify(errorEvent(error)))))
     controller.close()
   }
 
-  const first = await next().catch(error => {
-    watch.pause()
-    void reader.cancel().catch(() => {})
-    throw error
+  /** Nobody asks for more: the client does not read, and holds its place all the while. */
+  const stalled = createWatch(deps.deadlines, () => {
+    leave()
+    controllerNow?.error(new Error('the client does not read'))
   })
-  const leave = () => {
-    deps.abort()
-    end('aborted', null)
-  }
+  let controllerNow: Controller | null = null
+
+  let ready: Batch | null = await next()
   // Besides `cancel`, which comes only once somebody has begun to read.
   deps.signal.addEventListener('abort', leave, { once: true })
-  let ready: Batch | null = first
   return new ReadableStream<Uint8Array>(
     {
+      start: controller => {
+        controllerNow = controller
+        stalled.start(limits.stallTimeoutMs)
+      },
       pull: async controller => {
+        stalled.pause()
         try {
           const batch = ready ?? (await next())
           ready = null
           if (isEnded) return
           if (batch.text !== '') deliver(controller, batch.text)
           if (batch.isEnd) finish(controller)
+          else stalled.start(limits.stallTimeoutMs)
         } catch (error) {
           if (!isEnded) fail(controller, error)
         }
@@ -158,6 +164,8 @@ export async function openStream(upstream: Response, deps: StreamDeps): Promise<
   )
 }
 
+type Controller = ReadableStreamDefaultController<Uint8Array>
+
 /** What a stream that has begun says in place of a status. */
 function errorEvent(error: unknown): GatewayError {
   return error instanceof UpstreamFault
@@ -166,19 +174,11 @@ function errorEvent(error: unknown): GatewayError {
 }
 
 /** What comes after [DONE] should be nothing; read so that the connection can be used again. */
-async function drain(
-  reader: Pick<ReadableStreamDefaultReader<Uint8Array>, 'read'>,
-  clock: Clock,
-  abort: () => void,
-): Promise<void> {
-  const over = new AbortController()
-  const late = clock.sleep(drainTimeoutMs, over.signal).then(
-    () => null,
-    () => null,
-  )
-  const read = await Promise.race([reader.read().catch(() => null), late])
-  over.abort()
-  if (read === null || !read.done) abort()
+async function drain(upstream: UpstreamAnswer, deadlines: Deadlines): Promise<void> {
+  const stop = deadlines.after(drainTimeoutMs, upstream.abort)
+  const rest = await upstream.read().catch(() => null)
+  stop()
+  if (rest !== null) upstream.abort()
 }
 
 type Watch = {
@@ -186,7 +186,7 @@ type Watch = {
   readonly pause: () => void
 }
 
-/** The one deadline of a stream, which moves with its events. */
+/** One deadline that moves. */
 function createWatch(deadlines: Deadlines, onLate: () => void): Watch {
   let forget: (() => void) | null = null
   // A client that does not read is no silence of the upstream.

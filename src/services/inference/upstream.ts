@@ -1,275 +1,199 @@
-// An OpenAI-compatible server behind the gateway: reached over HTTP or HTTPS by fetch, its certificate pinned. Effects: network, files.
+// Asks OpenAI-compatible servers behind the gateway, over connections that are kept for the next request. Effects: network.
 //
-// Nothing of the client's headers goes up, and nothing of what fetch says of a failure comes down: its messages name addresses.
+// Nothing of the client's headers goes up, and no word of an upstream's failure comes down.
 
-import { X509Certificate } from 'node:crypto'
-import { readFileSync } from 'node:fs'
-import { checkServerIdentity, type PeerCertificate } from 'node:tls'
-import { toHex } from '../../base/bytes.ts'
-import type { Clock } from '../../base/clock.ts'
-import { Fault, messageOf } from '../../base/fault.ts'
-import type { UpstreamConfig } from '../../contract/config.ts'
+import { Fault } from '../../base/fault.ts'
 import type { Deadlines } from './gateway-deadlines.ts'
+import { type Connection, connect, type Dial, type UpstreamAnswer } from './upstream-connection.ts'
 import { UpstreamFault } from './upstream-fault.ts'
-
-export type UpstreamTarget = {
-  readonly name: string
-  /** Up to and including `/v1`, no slash at the end. */
-  readonly url: string
-  /** Path of a Unix socket that it listens on instead of the address in `url`; null for none. */
-  readonly unixSocket: string | null
-  readonly key: string | null
-  readonly models: readonly string[]
-  readonly weight: number
-  readonly concurrencyMax: number
-  readonly ca: string | null
-  readonly spkiSha256: string | null
-}
+import { type Endpoint, endpointOf, type UpstreamTarget } from './upstream-target.ts'
 
 export type UpstreamTimeouts = { readonly connectMs: number; readonly firstByteMs: number }
 
-/** One try at one upstream. */
-export type Attempt = { readonly signal: AbortSignal; readonly abort: () => void }
+/** One try at one upstream. Ends with the client, by a deadline or by itself. */
+export type Attempt = {
+  readonly isOver: () => boolean
+  readonly abort: () => void
+  /** Who is to hear of its end, instead of whoever was before; at once when it is over. */
+  readonly onAbort: (listener: () => void) => void
+}
+
+export type UpstreamRequest = {
+  /** Below the target's base address. */
+  readonly path: string
+  /** JSON. */
+  readonly body: string
+  readonly stream: boolean
+  readonly attempt: Attempt
+}
 
 export type UpstreamClient = {
-  /** The headers of an answer with status 200. UpstreamFault; Fault invalid_request when it refuses the request; the signal's reason. */
-  readonly send: (
-    target: UpstreamTarget,
-    request: { readonly path: string; readonly body: string; readonly stream: boolean; readonly attempt: Attempt },
-  ) => Promise<Response>
-  /** Whether it answers at all and lists models. */
+  /** An answer with status 200 and the right type. UpstreamFault; Fault invalid_request when it refuses the request. */
+  readonly send: (target: UpstreamTarget, request: UpstreamRequest) => Promise<UpstreamAnswer>
+  /** Whether it can be reached and lists models. */
   readonly probe: (target: UpstreamTarget, signal: AbortSignal) => Promise<boolean>
+  /** Closes what is idle. */
+  readonly close: () => void
 }
 
-/** Reads key and certificate files. Fault config.invalid. */
-export function loadUpstream(config: UpstreamConfig): UpstreamTarget {
-  const where = `inference.upstreams "${config.name}"`
-  const isTls = config.url.startsWith('https:')
-  if (!isTls && (config.ca_file !== '' || config.spki_sha256 !== '')) {
-    throw new Fault('config.invalid', `${where}: ca_file and spki_sha256 need an https url`)
-  }
-  const key = config.key_file === '' ? null : readText(config.key_file, `${where}: key_file`).trim()
-  if (key !== null && !/^[\x21-\x7e]{1,4096}$/.test(key)) {
-    throw new Fault('config.invalid', `${where}: key_file must hold one line of printable ASCII`)
-  }
-  return {
-    name: config.name,
-    url: config.url.replace(/\/+$/, ''),
-    unixSocket: null,
-    key,
-    models: config.models,
-    weight: config.weight,
-    concurrencyMax: config.concurrency_max,
-    ca: config.ca_file === '' ? null : readText(config.ca_file, `${where}: ca_file`),
-    spkiSha256: config.spki_sha256 === '' ? null : config.spki_sha256,
-  }
-}
-
-function readText(path: string, what: string): string {
-  try {
-    return readFileSync(path, 'utf8')
-  } catch (error) {
-    throw new Fault('config.invalid', `${what}: ${messageOf(error)}`, { cause: error })
-  }
-}
-
-/** An answer within this time shows that the way to an upstream is open, so that no connection is tried first. */
-const reachedForMs = 5_000
 const probeTimeoutMs = 5_000
+/** Connections that are kept for one target when nobody needs them. */
+const idleMax = 256
 
-export function createUpstreamClient(deps: {
-  clock: Clock
-  deadlines: Deadlines
-  timeouts: UpstreamTimeouts
-}): UpstreamClient {
-  const { clock, deadlines, timeouts } = deps
-  const reachedAtMs = new WeakMap<UpstreamTarget, number>()
-  const reaching = new WeakMap<UpstreamTarget, Promise<void>>()
-  const options = new WeakMap<UpstreamTarget, Record<string, unknown>>()
-
-  /** fetch has no limit for connecting alone, so a connection is tried before a target that has been silent for a while. */
-  const reach = (target: UpstreamTarget): Promise<void> | null => {
-    const sinceMs = clock.monotonicMs() - (reachedAtMs.get(target) ?? Number.NEGATIVE_INFINITY)
-    if (sinceMs < reachedForMs) return null
-    const running = reaching.get(target)
-    if (running !== undefined) return running
-    const attempt = connectOnce(target, clock, timeouts.connectMs).finally(() => reaching.delete(target))
-    reaching.set(target, attempt)
-    return attempt
+export function openAttempt(): Attempt {
+  let isOver = false
+  let listener: (() => void) | null = null
+  return {
+    isOver: () => isOver,
+    abort: () => {
+      if (isOver) return
+      isOver = true
+      listener?.()
+    },
+    onAbort: next => {
+      listener = next
+      if (isOver) next()
+    },
   }
+}
 
-  const transport = (target: UpstreamTarget): Record<string, unknown> => {
-    const known = options.get(target)
+/** What is known of a target besides its configuration. */
+type Line = { readonly endpoint: Endpoint; readonly idle: Connection[]; readonly heads: Map<string, string> }
+
+export function createUpstreamClient(deps: { deadlines: Deadlines; timeouts: UpstreamTimeouts }): UpstreamClient {
+  const { deadlines, timeouts } = deps
+  const lines = new Map<UpstreamTarget, Line>()
+  let isClosed = false
+
+  const lineOf = (target: UpstreamTarget): Line => {
+    const known = lines.get(target)
     if (known !== undefined) return known
-    const fresh = transportOf(target)
-    options.set(target, fresh)
-    return fresh
+    const line = { endpoint: endpointOf(target), idle: [], heads: new Map() }
+    lines.set(target, line)
+    return line
   }
+  const dial = ({ endpoint, idle }: Line) =>
+    connect(endpoint, {
+      deadlines,
+      connectTimeoutMs: timeouts.connectMs,
+      onIdle: connection => {
+        if (isClosed || idle.length >= idleMax) connection.close()
+        else idle.push(connection)
+      },
+      onClose: connection => {
+        const at = idle.lastIndexOf(connection)
+        if (at >= 0) idle.splice(at, 1)
+      },
+    })
 
   const ask = async (
-    target: UpstreamTarget,
-    init: { path: string; body: string | null; accept: string; timeoutMs: number; attempt: Attempt },
-  ): Promise<Response> => {
-    const { signal, abort } = init.attempt
-    signal.throwIfAborted()
+    connection: Connection,
+    bytes: Buffer,
+    { attempt, timeoutMs }: Waiting,
+  ): Promise<UpstreamAnswer> => {
     let isLate = false
-    const answered = deadlines.after(init.timeoutMs, () => {
+    attempt.onAbort(connection.close)
+    const answered = deadlines.after(timeoutMs, () => {
       isLate = true
-      abort()
+      attempt.abort()
     })
     try {
-      const response = await fetch(target.url + init.path, {
-        method: init.body === null ? 'GET' : 'POST',
-        headers: headersFor(target, init),
-        body: init.body,
-        redirect: 'manual',
-        signal,
-        ...transport(target),
-      })
-      reachedAtMs.set(target, clock.monotonicMs())
-      return response
-    } catch {
-      throw new UpstreamFault(isLate ? 'first_byte_timeout' : 'unreachable')
+      const answer = await connection.ask(bytes)
+      attempt.onAbort(answer.abort)
+      return answer
+    } catch (error) {
+      throw isLate ? new UpstreamFault('first_byte_timeout') : error
     } finally {
       answered()
     }
   }
 
+  /** On a kept connection if there is one. If that turns out to be closed, no byte of an answer having come, on a new one: the upstream cannot have begun. */
+  const askKept = async (line: Line, bytes: Buffer, waiting: Waiting): Promise<UpstreamAnswer> => {
+    const kept = line.idle.pop()
+    if (kept !== undefined) {
+      try {
+        return await ask(kept, bytes, waiting)
+      } catch (error) {
+        const isStale = error instanceof UpstreamFault && error.reason === 'unreachable'
+        if (!isStale || waiting.attempt.isOver()) throw error
+      }
+    }
+    return await ask(await orAborted(dial(line), waiting.attempt), bytes, waiting)
+  }
+
   return {
     send: async (target, { path, body, stream, attempt }) => {
-      const way = reach(target)
-      if (way !== null) await orAborted(way, attempt.signal)
+      const line = lineOf(target)
       const accept = stream ? 'text/event-stream' : 'application/json'
-      const response = await ask(target, { path, body, accept, timeoutMs: timeouts.firstByteMs, attempt })
-      checkResponse(response, accept)
-      return response
+      const key = `${accept} ${path}`
+      const head = line.heads.get(key) ?? headOf(target, line.endpoint, { path, accept })
+      line.heads.set(key, head)
+      const bytes = Buffer.from(`${head}${Buffer.byteLength(body)}\r\n\r\n${body}`)
+      const answer = await askKept(line, bytes, { attempt, timeoutMs: timeouts.firstByteMs })
+      checkHead(answer, accept)
+      return answer
     },
     probe: async (target, signal) => {
-      await connectOnce(target, clock, timeouts.connectMs)
-      const controller = new AbortController()
-      const abort = () => controller.abort()
-      signal.addEventListener('abort', abort, { once: true })
+      const line = lineOf(target)
+      const attempt = openAttempt()
+      signal.addEventListener('abort', attempt.abort, { once: true })
       try {
-        const response = await ask(target, {
-          path: '/models',
-          body: null,
-          accept: 'application/json',
-          timeoutMs: probeTimeoutMs,
-          attempt: { signal: controller.signal, abort },
-        })
-        await response.body?.cancel().catch(() => {})
-        return response.status === 200
+        const bytes = Buffer.from(`${lead(target, line.endpoint, 'GET', '/models')}accept: application/json\r\n\r\n`)
+        const connection = await orAborted(dial(line), attempt)
+        const answer = await ask(connection, bytes, { attempt, timeoutMs: probeTimeoutMs })
+        connection.close()
+        return answer.head.status === 200
       } finally {
-        signal.removeEventListener('abort', abort)
+        signal.removeEventListener('abort', attempt.abort)
       }
     },
-  }
-}
-
-function headersFor(target: UpstreamTarget, init: { body: string | null; accept: string }): Record<string, string> {
-  return {
-    accept: init.accept,
-    // A compressed answer would be expanded by fetch, past every limit of ours.
-    'accept-encoding': 'identity',
-    'user-agent': 'strongroom',
-    ...(init.body === null ? {} : { 'content-type': 'application/json' }),
-    ...(target.key === null ? {} : { authorization: `Bearer ${target.key}` }),
-  }
-}
-
-/** Bun's own options of fetch. A pin is checked besides chain and name, and before a byte of the request goes out (tried on 1.4.5). */
-function transportOf(target: UpstreamTarget): Record<string, unknown> {
-  // llama-server promises to keep a connection after a stream and closes it: the next request on it would be reset.
-  if (target.unixSocket !== null) return { unix: target.unixSocket, keepalive: false, decompress: false }
-  if (!target.url.startsWith('https:')) return { decompress: false }
-  const pin = target.spkiSha256
-  return {
-    decompress: false,
-    tls: {
-      rejectUnauthorized: true,
-      ...(target.ca === null ? {} : { ca: target.ca }),
-      checkServerIdentity: (host: string, certificate: PeerCertificate) =>
-        checkServerIdentity(host, certificate) ??
-        (pin === null || spkiSha256(certificate) === pin ? undefined : new Error('another public key')),
+    close: () => {
+      isClosed = true
+      for (const { idle } of lines.values()) for (const connection of [...idle]) connection.close()
     },
   }
 }
 
-/** SHA-256 over SubjectPublicKeyInfo (RFC 5280 4.1) of a certificate; "" when it cannot be read, which no pin is equal to. */
-function spkiSha256(certificate: PeerCertificate): string {
-  const raw: unknown = certificate.raw
-  if (!(raw instanceof Uint8Array)) return ''
-  try {
-    const spki = spkiOf(raw)
-    return toHex(new Bun.CryptoHasher('sha256').update(spki).digest())
-  } catch {
-    return ''
-  }
+type Waiting = { readonly attempt: Attempt; readonly timeoutMs: number }
+
+/** A POST's head up to the length of its body. */
+function headOf(
+  target: UpstreamTarget,
+  endpoint: Endpoint,
+  { path, accept }: { path: string; accept: string },
+): string {
+  return `${lead(target, endpoint, 'POST', path)}accept: ${accept}\r\ncontent-type: application/json\r\ncontent-length: `
 }
 
-function spkiOf(der: Uint8Array): Uint8Array {
-  return new X509Certificate(der).publicKey.export({ type: 'spki', format: 'der' })
+function lead(target: UpstreamTarget, { host, basePath }: Endpoint, method: string, path: string): string {
+  const lines = [
+    `${method} ${basePath}${path} HTTP/1.1`,
+    `host: ${host}`,
+    // Compressed answers would have to be expanded, within limits of their own.
+    'accept-encoding: identity',
+    'user-agent: strongroom',
+    ...(target.key === null ? [] : [`authorization: Bearer ${target.key}`]),
+  ]
+  return `${lines.join('\r\n')}\r\n`
 }
 
-function checkResponse(response: Response, accept: string): void {
+function checkHead({ head, abort }: UpstreamAnswer, accept: string): void {
   const give = (error: Error): never => {
-    void response.body?.cancel().catch(() => {})
+    abort()
     throw error
   }
-  const { status } = response
+  const { status } = head
   if (status === 400 || status === 413 || status === 422) {
     give(new Fault('invalid_request', 'The model does not take this request: it may be too long for it.'))
   }
   if (status !== 200) give(new UpstreamFault('status'))
-  const type = (response.headers.get('content-type') ?? '').split(';')[0]?.trim().toLowerCase()
-  if (type !== accept) give(new UpstreamFault('content_type'))
-  if (!['', 'identity'].includes(response.headers.get('content-encoding') ?? '')) {
-    give(new UpstreamFault('content_type'))
-  }
+  if (head.contentType !== accept) give(new UpstreamFault('content_type'))
+  if (head.contentEncoding !== '' && head.contentEncoding !== 'identity') give(new UpstreamFault('content_type'))
 }
 
-/** The promise, unless the signal comes first; the promise then goes on unheard. */
-function orAborted(promise: Promise<void>, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    signal.addEventListener('abort', () => reject(signal.reason), { once: true })
-    promise.then(resolve, reject)
-  })
-}
-
-async function connectOnce(target: UpstreamTarget, clock: Clock, timeoutMs: number): Promise<void> {
-  const connected = Promise.withResolvers<void>()
-  const over = new AbortController()
-  let isOver = false
-  const socket = {
-    open: (opened: Bun.Socket) => {
-      connected.resolve()
-      opened.end()
-    },
-    connectError: () => connected.reject(new UpstreamFault('unreachable')),
-    data: () => {},
-    error: () => {},
-  }
-  const url = new URL(target.url)
-  const port = Number(url.port || (url.protocol === 'https:' ? 443 : 80))
-  const hostname = url.hostname.replace(/^\[|\]$/g, '')
-  const dialled =
-    target.unixSocket === null
-      ? Bun.connect({ hostname, port, socket })
-      : Bun.connect({ unix: target.unixSocket, socket })
-  dialled.then(
-    opened => {
-      if (isOver) opened.terminate()
-    },
-    () => connected.reject(new UpstreamFault('unreachable')),
-  )
-  clock.sleep(timeoutMs, over.signal).then(
-    () => connected.reject(new UpstreamFault('unreachable')),
-    () => {},
-  )
-  try {
-    await connected.promise
-  } finally {
-    isOver = true
-    over.abort()
-  }
+/** The connection, unless the attempt ends first. */
+function orAborted({ opened, stop }: Dial, attempt: Attempt): Promise<Connection> {
+  attempt.onAbort(stop)
+  return opened
 }

@@ -1,14 +1,15 @@
 // What the built-in worker is: its command, its sandbox, its pauses between restarts. Pure.
 
 import type { Static } from '@sinclair/typebox'
+import { toHex } from '../../base/bytes.ts'
 import type { WorkerConfig } from '../../contract/config.ts'
 import type { Owner } from '../../host/files.ts'
 import type { Sandbox } from '../../host/sandbox.ts'
 
 export type WorkerSettings = Static<typeof WorkerConfig>
 
-/** Within the sandbox. */
-const modelPath = '/model/model.gguf'
+/** Within the sandbox. It names the digest, so that the command that is admitted and attested pins the model, too. */
+const modelPath = (digest: Uint8Array) => `/model/sha256-${toHex(digest)}.gguf`
 const socketDir = '/run/worker'
 export const workerSocketName = 'worker.sock'
 
@@ -19,10 +20,10 @@ const spareThreads = 4
  * The effective command that is admitted and attested. Log level 1: errors. No cache of prompts: one caller's
  * answers must not come sooner for what another has asked.
  */
-export function workerCommand(settings: WorkerSettings): string[] {
+export function workerCommand(settings: WorkerSettings, modelDigest: Uint8Array): string[] {
   return [
     '/usr/bin/llama-server',
-    ...['--model', modelPath],
+    ...['--model', modelPath(modelDigest)],
     ...['--alias', settings.model],
     ...['--host', `${socketDir}/${workerSocketName}`],
     ...['--ctx-size', String(settings.context_tokens * settings.parallel)],
@@ -41,6 +42,7 @@ export function workerCommand(settings: WorkerSettings): string[] {
 
 const tmpBytesMax = 64 * 1024 * 1024
 const mountPointBytesMax = 64 * 1024
+const tasksMin = 256
 
 export type WorkerPlaces = {
   /** The unpacked root of the image. */
@@ -48,6 +50,8 @@ export type WorkerPlaces = {
   /** Of the host; the worker makes its socket here. */
   readonly socketDir: string
   readonly user: Owner
+  /** SHA-256 of the model file. */
+  readonly modelDigest: Uint8Array
 }
 
 /** The model and the socket's directory are all that it sees of this host. */
@@ -55,6 +59,11 @@ export function workerSandbox(settings: WorkerSettings, places: WorkerPlaces): S
   return {
     root: places.root,
     user: places.user,
+    limits: {
+      memoryMiBMax: settings.memory_mib_max === 0 ? 'any' : settings.memory_mib_max,
+      // Those that compute, for each batch size, and those that serve HTTP, with as many to spare.
+      tasksMax: tasksMin + 4 * (settings.threads + settings.parallel),
+    },
     env: { PATH: '/usr/bin', LC_ALL: 'C.UTF-8', HOME: '/tmp' },
     mounts: [
       { kind: 'tmpfs', target: '/tmp', sizeBytes: tmpBytesMax },
@@ -62,7 +71,7 @@ export function workerSandbox(settings: WorkerSettings, places: WorkerPlaces): S
       { kind: 'bind', source: places.socketDir, target: socketDir, writable: true },
       { kind: 'seal', target: '/run' },
       { kind: 'tmpfs', target: '/model', sizeBytes: mountPointBytesMax },
-      { kind: 'bind', source: settings.model_file, target: modelPath, writable: false },
+      { kind: 'bind', source: settings.model_file, target: modelPath(places.modelDigest), writable: false },
       { kind: 'seal', target: '/model' },
     ],
   }

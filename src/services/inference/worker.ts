@@ -2,7 +2,7 @@
 //
 // Nothing here throws into the appliance's start: without a worker the gateway answers 502 for its model, and the log says why.
 
-import { lstatSync, statSync } from 'node:fs'
+import { lstatSync } from 'node:fs'
 import type { Clock } from '../../base/clock.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
@@ -10,10 +10,11 @@ import { ensureDir, type Owner, removeTree } from '../../host/files.ts'
 import type { StartSandboxed } from '../../host/sandbox.ts'
 import { checkSocketPath } from '../../host/socket-path.ts'
 import { restartDelayMs, type WorkerSettings, workerCommand, workerSandbox, workerSocketName } from './worker.plan.ts'
+import { checkModelFile, createModelReader, type Model, type ReadModel } from './worker-model.ts'
 import type { WorkerRoot } from './worker-root.ts'
 import type { Admission, WorkloadCandidate } from './workloads.ts'
 
-/** How the router reaches it: `fetch(baseUrl + path, { unix })`. */
+/** How the router reaches it. */
 export type WorkerUpstream = {
   readonly name: 'built-in'
   readonly models: readonly string[]
@@ -84,6 +85,7 @@ export function createWorker(deps: WorkerDeps): Worker {
   const { settings, log } = deps
   const socketDir = `${deps.stateDir}/worker`
   const socket = checkSocketPath(`${socketDir}/${workerSocketName}`)
+  const readModel = createModelReader(settings.model_file)
   const stopping = new AbortController()
   const settled = Promise.withResolvers<WorkerState>()
   let state: WorkerState = { kind: 'starting' }
@@ -117,7 +119,7 @@ export function createWorker(deps: WorkerDeps): Worker {
     state: () => state,
     start: () => {
       if (!stopping.signal.aborted)
-        running ??= supervise({ ...deps, socketDir, socket, signal: stopping.signal, become })
+        running ??= supervise({ ...deps, readModel, socketDir, socket, signal: stopping.signal, become })
     },
     settled: settled.promise,
     stop,
@@ -125,6 +127,7 @@ export function createWorker(deps: WorkerDeps): Worker {
 }
 
 type Supervision = WorkerDeps & {
+  readonly readModel: ReadModel
   readonly socketDir: string
   readonly socket: string
   readonly signal: AbortSignal
@@ -140,7 +143,7 @@ async function supervise(deps: Supervision): Promise<void> {
         readyAtMs = clock.monotonicMs()
       }
       // Before the root is unpacked: a mistake in the configuration is told at once.
-      checkModel(deps.settings.model_file)
+      checkModelFile(deps.settings.model_file)
       await runOnce(deps, await deps.root(), onReady)
     } catch (error) {
       if (signal.aborted) return
@@ -159,7 +162,8 @@ class Refused extends Error {}
 async function runOnce(deps: Supervision, root: WorkerRoot, onReady: () => void): Promise<void> {
   const { settings, signal, socketDir, become } = deps
   const user = deps.user()
-  const command = workerCommand(settings)
+  const model = await deps.readModel(signal)
+  const command = workerCommand(settings, model.digest)
   const admission = deps.admit({ workload: 'inference-worker', imageDigest: root.digest, command })
   if (!admission.ok) throw new Refused(admission.fault.message)
   // A socket of an earlier life would stop the new one from listening.
@@ -170,24 +174,26 @@ async function runOnce(deps: Supervision, root: WorkerRoot, onReady: () => void)
   const ending = new AbortController()
   const life = { ...deps, signal: AbortSignal.any([signal, ending.signal]) }
   const tail = createTail()
-  const sandbox = workerSandbox(settings, { root: root.path, socketDir, user })
+  const sandbox = workerSandbox(settings, { root: root.path, socketDir, user, modelDigest: model.digest })
   const child = deps.startSandboxed(sandbox, command, { onLine: tail.add, lineBytesMax: outputLineBytesMax })
   try {
     const ended = child.exited.then(exitCode => {
       throw new Fault(
         'host.command_failed',
-        `model ${settings.model_file}: the worker ended with exit code ${exitCode}${tail.text()}`,
+        `model ${settings.model_file}: the worker ended with exit code ${exitCode}${boundOf(settings)}${tail.text()}`,
       )
     })
     ended.catch(() => {})
     await Promise.race([ended, becomeHealthy(life, tail)])
     if (signal.aborted) return
+    // It is mounted and open by now: what was read is what it serves.
+    model.checkUnchanged()
     takeSocket(deps)
     // From here on its output may quote requests.
     tail.close()
     onReady()
     become({ kind: 'ready', pid: child.pid })
-    await Promise.race([ended, watch(life)])
+    await Promise.race([ended, watch(life, model)])
   } finally {
     ending.abort()
     await child.kill()
@@ -201,11 +207,9 @@ function takeSocket({ socket, socketDir }: Supervision): void {
   if (!lstatSync(socket).isSocket()) throw new Fault('host.command_failed', `${socket} is no socket`)
 }
 
-function checkModel(path: string): void {
-  const status = statSync(path, { throwIfNoEntry: false })
-  if (status?.isFile()) return
-  const found = status === undefined ? 'no such file' : 'not a file'
-  throw new Fault('config.invalid', `model ${path}: ${found}`, { param: 'inference.worker.model_file' })
+/** The kernel says nothing to us when it refuses memory or kills for it. */
+function boundOf({ memory_mib_max: memoryMiBMax }: WorkerSettings): string {
+  return memoryMiBMax === 0 ? '' : ` (its memory is bounded to ${memoryMiBMax} MiB by memory_mib_max)`
 }
 
 /** Returns when it is healthy or the signal says stop. Fault host.command_timeout. */
@@ -224,12 +228,13 @@ async function becomeHealthy(deps: Supervision, tail: Tail): Promise<void> {
   }
 }
 
-/** Returns when the signal says stop. Fault host.command_timeout when the worker does not answer any more. */
-async function watch(deps: Supervision): Promise<void> {
+/** Returns when the signal says stop. Faults: host.command_timeout when the worker does not answer any more, host.command_failed when its model changes. */
+async function watch(deps: Supervision, model: Model): Promise<void> {
   const { clock, signal, timing } = deps
   let failures = 0
   while (!signal.aborted) {
     await clock.sleep(timing.healthIntervalMs, signal).catch(() => {})
+    if (!signal.aborted) model.checkUnchanged()
     failures = (await isHealthy(deps)) ? 0 : failures + 1
     if (failures >= timing.healthFailuresMax && !signal.aborted) {
       throw new Fault('host.command_timeout', `the worker failed ${failures} health checks in a row`)

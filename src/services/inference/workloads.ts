@@ -59,57 +59,83 @@ export type WorkloadsDeps = {
   readonly executable: string
   /** The process's own argv. */
   readonly command: readonly string[]
-  /** The worker as the image's manifest and the configuration have it; null without one. */
-  readonly worker: Omit<WorkloadCandidate, 'workload'> | null
-  /** Written by the operator. When it is not there, what the configuration says is what is allowed. */
+  /** Whether the configuration has a built-in worker. */
+  readonly hasWorker: boolean
+  /**
+   * Written by the operator. When it is not there, what the configuration says is what is allowed. Of the worker that is known when it asks,
+   * its model read. Once it has served or has been described, that alone is allowed: the keys of this process vouch for no other.
+   */
   readonly allowlistFile: string
   readonly log: Logger
 }
 
 export type Workloads = {
-  readonly allowlist: Allowlist
-  /** SHA-256 of the allowlist's bytes. */
-  readonly allowlistDigest: Uint8Array
+  /** SHA-256 of the executable that runs. */
+  readonly executableDigest: Uint8Array
+  /** The worker is not in it yet when it comes from the configuration and the worker has not asked. */
+  readonly inForce: () => AllowlistInForce
+  /** The worker serves: what is in force stays so. Idempotent. */
+  readonly bind: () => void
   /** Decides, and keeps the latest admission of each workload for `describe`. */
   readonly admit: (candidate: WorkloadCandidate) => Admission
   /** All five in the contract's order. Fault attestation_unavailable: one of them was not admitted. */
   readonly describe: () => AdmittedWorkloads
 }
 
+export type AllowlistInForce = {
+  readonly allowlist: Allowlist
+  /** SHA-256 of the allowlist's bytes. */
+  readonly digest: Uint8Array
+}
+
 /** Reads or derives the allowlist and admits what is part of this process. Fault config.invalid for an allowlist that is none. */
 export async function createWorkloads(deps: WorkloadsDeps): Promise<Workloads> {
-  const imageDigest = await sha256File(deps.executable)
+  const executableDigest = await sha256File(deps.executable)
   const own = ATTESTED_WORKLOADS.filter(workload => workload !== 'inference-worker').map(
-    (workload): WorkloadCandidate => ({ workload, imageDigest, command: deps.command }),
+    (workload): WorkloadCandidate => ({ workload, imageDigest: executableDigest, command: deps.command }),
   )
-  const worker = deps.worker === null ? [] : [{ workload: 'inference-worker' as const, ...deps.worker }]
   const file = readAllowlistFile(deps.allowlistFile)
-  const text = file ?? encodeAllowlist(allowlistOf(inOrder([...own, ...worker])))
-  const allowlist = parseAllowlist(text, deps.allowlistFile)
-  const allowlistDigest = new Uint8Array(Bun.CryptoHasher.hash('sha256', text))
-  const source = file === null ? 'configuration' : deps.allowlistFile
-  deps.log.info('allowlist in force', { sha256: toHex(allowlistDigest), source })
+  const derive = (candidates: readonly WorkloadCandidate[]) => encodeAllowlist(allowlistOf(inOrder(candidates)))
+  let inForce = readAllowlist(file ?? derive(own), deps.allowlistFile)
+  let isOpen = file === null && deps.hasWorker
+  const tell = () => {
+    const source = file === null ? 'configuration' : deps.allowlistFile
+    deps.log.info('allowlist in force', { sha256: toHex(inForce.digest), source })
+  }
+  if (!isOpen) tell()
 
   const admissions = new Map<AttestedWorkload, { candidate: WorkloadCandidate; admission: Admission }>()
   const admit = (candidate: WorkloadCandidate) => {
-    const admission = admitWorkload(allowlist, candidate)
+    if (isOpen && candidate.workload === 'inference-worker') {
+      inForce = readAllowlist(derive([...own, candidate]), deps.allowlistFile)
+      tell()
+    }
+    const admission = admitWorkload(inForce.allowlist, candidate)
     admissions.set(candidate.workload, { candidate, admission })
     if (!admission.ok) deps.log.error('workload refused', { workload: candidate.workload, error: admission.fault })
     return admission
   }
   for (const candidate of own) admit(candidate)
+  const bind = () => {
+    isOpen = false
+  }
   const admitted = (workload: AttestedWorkload): AdmittedWorkload => {
     const found = admissions.get(workload)
     if (found === undefined) throw new Fault('attestation_unavailable', `${workload} has not been admitted yet`)
     if (!found.admission.ok) throw wrapUnavailable(found.admission.fault)
-    const { imageDigest: digest, command } = found.candidate
-    return { target: workload, workload, imageDigest: digest, command }
+    const { imageDigest, command } = found.candidate
+    return { target: workload, workload, imageDigest, command }
   }
   return {
-    allowlist,
-    allowlistDigest,
+    executableDigest,
+    inForce: () => inForce,
+    bind,
     admit,
-    describe: () => ({ workloads: ATTESTED_WORKLOADS.map(admitted), allowlistDigest }),
+    describe: () => {
+      const workloads = ATTESTED_WORKLOADS.map(admitted)
+      bind()
+      return { workloads, allowlistDigest: inForce.digest }
+    },
   }
 }
 
@@ -132,6 +158,13 @@ function readAllowlistFile(path: string): string | null {
   } catch (error) {
     if (Reflect.get(Object(error), 'code') === 'ENOENT') return null
     throw wrapFault(error, `read the allowlist ${path}`, 'config.invalid')
+  }
+}
+
+function readAllowlist(text: string, path: string): AllowlistInForce {
+  return {
+    allowlist: parseAllowlist(text, path),
+    digest: new Uint8Array(Bun.CryptoHasher.hash('sha256', text)),
   }
 }
 

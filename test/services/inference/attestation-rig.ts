@@ -1,6 +1,5 @@
 // A gateway's attestation for tests: real store, simulated platform with small keys made once per process, real HTTP on a free port.
 
-import { afterAll } from 'bun:test'
 import { mkdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -39,13 +38,16 @@ export const workloads: AdmittedWorkloads = {
 
 const path = join(tmpdir(), `srt-attestation-${process.pid}`)
 
-/** Of this process. Made whenever it is asked for: test files that share a process share this module, and each clears up after itself. */
+/** Of this process. Made whenever it is asked for: test files that share a process share this module, and each calls `clearRig` at its end. */
 export function rigDir(): string {
   mkdirSync(path, { recursive: true })
   return path
 }
 
-afterAll(() => rmSync(path, { recursive: true, force: true }))
+export function clearRig(): void {
+  host = null
+  rmSync(path, { recursive: true, force: true })
+}
 
 let host: Promise<SimulatedHost> | null = null
 let keys: ReceiptKeys | null = null

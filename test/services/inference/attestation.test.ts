@@ -20,6 +20,7 @@ import { until } from '../../support/until.ts'
 import {
   type Available,
   allowlistText,
+  clearRig,
   imageDigest,
   newNonce,
   openRig,
@@ -29,6 +30,8 @@ import {
   tlsSpkiDigest,
   workloads,
 } from './attestation-rig.ts'
+
+afterAll(clearRig)
 
 async function question(nonce: string, changes: Partial<AttestationQuestion> = {}): Promise<AttestationQuestion> {
   const { rootFile, operatorKey, measurementOf } = await simulatedHost()

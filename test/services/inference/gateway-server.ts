@@ -6,7 +6,7 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import { createGateway, type Gateway, type GatewayDeps } from '../../../src/services/inference/gateway.ts'
 import type { Caller, RequestObservation, Tokens, UsageRecord } from '../../../src/services/inference/ports.ts'
-import type { UpstreamTarget } from '../../../src/services/inference/upstream.ts'
+import type { UpstreamTarget } from '../../../src/services/inference/upstream-target.ts'
 
 export const MODEL = 'tiny'
 export const KEY = 'gw_abcdefgh_0123456789abcdefghijklmnopqrstuv'
@@ -25,6 +25,7 @@ export const LIMITS: GatewayDeps['limits'] = {
   connectTimeoutMs: 500,
   firstByteTimeoutMs: 400,
   idleTimeoutMs: 300,
+  stallTimeoutMs: 5_000,
   eventBytesMax: 262_144,
   answerBytesMax: 524_288,
   queueMax: 100,

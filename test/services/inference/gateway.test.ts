@@ -179,7 +179,6 @@ describe('what goes up and what comes down', () => {
       'accept',
       'accept-encoding',
       'authorization',
-      'connection',
       'content-length',
       'content-type',
       'host',

@@ -1,6 +1,7 @@
 // Gateway keys: which are let in, when they stop being let in, and what their use leaves behind.
 
 import { describe, expect, test } from 'bun:test'
+import { createHash } from 'node:crypto'
 import { statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { eq } from 'drizzle-orm'
@@ -114,6 +115,11 @@ describe('a key that worked a moment ago', () => {
       revokeGatewayKey(other.db, { prefix: prefixOf(key), nowMs: clock.nowMs() })
       other.close()
     },
+    'suspended with its organization by another process': ({ dir }) => {
+      const other = openStore(join(dir, 'strongroom.db'))
+      setOrganizationStatus(other.db, { slug: 'acme', status: 'suspended' })
+      other.close()
+    },
     'of an organization that is suspended': ({ store }) =>
       void setOrganizationStatus(store.db, { slug: 'acme', status: 'suspended' }),
     'of an instance that is deleted': ({ store }, _key, instanceId) =>
@@ -150,6 +156,21 @@ describe('a key that worked a moment ago', () => {
     expect(outcome(bearer(key))).toBe(refused)
   })
 
+  test('endings by others between requests of one turn', () => {
+    // Goal: without a moment of waiting in between, each request meets what the other connection has committed just before, back and forth.
+    using ledger = openLedger()
+    const key = ledger.addKey()
+    const { outcome } = authenticator(ledger)
+    const other = openStore(join(ledger.dir, 'strongroom.db'))
+    for (let i = 0; i < 20; i += 1) {
+      setOrganizationStatus(other.db, { slug: 'acme', status: 'suspended' })
+      expect(outcome(bearer(key))).toBe(refused)
+      setOrganizationStatus(other.db, { slug: 'acme', status: 'active' })
+      expect(outcome(bearer(key))).toBe(prefixOf(key))
+    }
+    other.close()
+  })
+
   test('a prefix that was unknown', () => {
     // Goal: that a key was absent is not remembered beyond the moment that it is made.
     using ledger = openLedger()
@@ -167,6 +188,21 @@ describe('a key that worked a moment ago', () => {
       .run()
     expect(outcome(bearer(minted.key))).toBe(minted.prefix)
   })
+})
+
+test('what is stored is the SHA-256 of the secret', () => {
+  // Goal: a key whose hash another implementation made is let in, and minting stores that same hash.
+  using ledger = openLedger()
+  const [prefix, secret] = ['k0000000', 'abcdefghijklmnopqrstuvwxyz012345']
+  const digest = createHash('sha256').update(secret).digest()
+  ledger.store.db
+    .insert(gatewayKeys)
+    .values({ prefix, organizationId: 'o1', secretSha256: digest, createdAtMs: 1 })
+    .run()
+  expect(authenticator(ledger).outcome(bearer(`gw_${prefix}_${secret}`))).toBe(prefix)
+  const minted = mintGatewayKey(systemRandom)
+  const expected = createHash('sha256').update(secretOf(minted.key)).digest()
+  expect(Buffer.from(minted.secretSha256).equals(expected)).toBe(true)
 })
 
 test('last use', () => {

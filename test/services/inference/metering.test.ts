@@ -168,6 +168,52 @@ describe('writing', () => {
     for (const { id } of bad) expect(ledger.logged.filter(line => line.includes(`"request":"${id}"`))).toHaveLength(1)
   })
 
+  test('bad records in batches of many', () => {
+    // Goal: wherever in a batch they are, and repeated records among them, every other record is written once.
+    using bed = bench()
+    const { ledger, metering } = bed
+    const badAt = [0, 24, 25, 130, 249, 250, 599]
+    for (let i = 0; i < 600; i += 1) {
+      const record = recordOf(`r${i}`, badAt.includes(i) ? { caller: callerOf({ organizationId: 'nobody' }) } : {})
+      metering.record(record)
+      if (i % 10 === 1) metering.record({ ...record, tokens: { prompt: 1, completion: 1 } })
+    }
+    metering.flush()
+    expect(metering.counts()).toEqual({ written: 600 - badAt.length, lost: badAt.length, waiting: 0 })
+    expect(metering.usage('o1', always)).toMatchObject({
+      requests: 600 - badAt.length,
+      promptTokens: BigInt(10 * (600 - badAt.length)),
+    })
+    for (const i of badAt) expect(ledger.logged.filter(line => line.includes(`"request":"r${i}"`))).toHaveLength(1)
+  })
+
+  test('a disk that fails in the middle', () => {
+    // Goal: what was written before it counts once, in its order, and the rest waits for it.
+    using bed = bench()
+    const { ledger, deps } = bed
+    let writes = 0
+    const metering = createMetering({
+      ...deps,
+      store: {
+        db: ledger.store.db,
+        transact: work => {
+          writes += 1
+          if (writes === 2) throw Object.assign(new Error('disk I/O error'), { code: 'SQLITE_IOERR' })
+          return ledger.store.transact(work)
+        },
+      },
+    })
+    for (let i = 0; i < 600; i += 1) metering.record(recordOf(`r${i}`))
+    metering.flush()
+    expect(metering.counts()).toEqual({ written: 250, lost: 0, waiting: 350 })
+    expect([findUsage(ledger.store.db, 'r249')?.id, findUsage(ledger.store.db, 'r250')]).toEqual(['r249', null])
+    metering.record(recordOf('r600'))
+    metering.flush()
+    expect(metering.counts()).toEqual({ written: 601, lost: 0, waiting: 0 })
+    expect(metering.usage('o1', always).requests).toBe(601)
+    metering.stop()
+  })
+
   test('a disk that fails for a while', async () => {
     // Goal: records wait and are written once, when the store works again; meanwhile nothing throws.
     using bed = bench()

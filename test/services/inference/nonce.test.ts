@@ -1,6 +1,6 @@
 // Attestation nonces: what is one, and that each is used once.
 
-import { describe, expect, test } from 'bun:test'
+import { afterAll, describe, expect, test } from 'bun:test'
 import { join } from 'node:path'
 import { Fault } from '../../../src/base/fault.ts'
 import { readNonce } from '../../../src/services/inference/nonce.codec.ts'
@@ -8,7 +8,9 @@ import { createNonceLedger } from '../../../src/services/inference/nonce.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { countNonces } from '../../../src/store/nonce.query.ts'
 import { createManualClock } from '../../support/clock.ts'
-import { rigDir } from './attestation-rig.ts'
+import { clearRig, rigDir } from './attestation-rig.ts'
+
+afterAll(clearRig)
 
 const good = 'AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8'
 const goodBytes = Uint8Array.from({ length: 32 }, (_, at) => at)

@@ -3,10 +3,12 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
+import { Fault } from '../../../src/base/fault.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import type { Sandbox, StartSandboxed } from '../../../src/host/sandbox.ts'
 import type { WorkerSettings } from '../../../src/services/inference/worker.plan.ts'
 import { createWorker, type Worker, type WorkerDeps } from '../../../src/services/inference/worker.ts'
+import type { Admission } from '../../../src/services/inference/workloads.ts'
 
 /** What one life of the process does. */
 export type Life =
@@ -94,6 +96,9 @@ export type Bench = AsyncDisposable & {
   readonly pausesMs: number[]
 }
 
+const modelText = 'model'
+export const sha256 = (text: string) => new Uint8Array(Bun.CryptoHasher.hash('sha256', text))
+
 export const settings = (dir: string): WorkerSettings => ({
   model_file: join(dir, 'model.gguf'),
   model: 'tiny',
@@ -102,8 +107,12 @@ export const settings = (dir: string): WorkerSettings => ({
   context_tokens: 2048,
   parallel: 4,
   threads: 2,
+  memory_mib_max: 0,
   start_timeout_ms: 2000,
 })
+
+/** SHA-256 of the bench's model file. */
+export const modelDigest = sha256(modelText)
 
 const self = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }
 const restartMinMs = 500
@@ -111,7 +120,7 @@ const restartMinMs = 500
 /** A worker over a stand-in with a model file, an own state directory and short times. */
 export function workerBench(stand: StandIn, deps: Partial<WorkerDeps> = {}): Bench {
   const dir = mkdtempSync('/tmp/worker-test-')
-  writeFileSync(join(dir, 'model.gguf'), 'model')
+  writeFileSync(join(dir, 'model.gguf'), modelText)
   const logged: string[] = []
   const pausesMs: number[] = []
   const clock: Clock = {
@@ -143,6 +152,15 @@ export function workerBench(stand: StandIn, deps: Partial<WorkerDeps> = {}): Ben
       await worker.stop()
       rmSync(dir, { recursive: true, force: true })
     },
+  }
+}
+
+/** Later ones are refused, so that a worker that ends stays so. */
+export function admitOnce(): () => Admission {
+  let admissions = 0
+  return () => {
+    admissions += 1
+    return admissions === 1 ? { ok: true } : { ok: false, fault: new Fault('image.invalid', 'once only') }
   }
 }
 

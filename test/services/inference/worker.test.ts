@@ -6,15 +6,17 @@ import { join } from 'node:path'
 import { Fault } from '../../../src/base/fault.ts'
 import { restartDelayMs, workerCommand, workerSandbox } from '../../../src/services/inference/worker.plan.ts'
 import type { WorkloadCandidate } from '../../../src/services/inference/workloads.ts'
-import { settings, standIn, until, workerBench } from './worker-bench.ts'
+import { admitOnce, modelDigest, settings, sha256, standIn, until, workerBench } from './worker-bench.ts'
 
 const post = (unix: string) => fetch('http://built-in/v1/completions', { unix, method: 'POST', body: '{}' })
 
 describe('plan', () => {
   // Goal: what is admitted and attested cannot change by accident.
   test('the effective command', () => {
-    expect(workerCommand({ ...settings('/x'), model: 'a b' })).toEqual([
-      ...['/usr/bin/llama-server', '--model', '/model/model.gguf', '--alias', 'a b'],
+    // SHA-256 of "abc", FIPS 180-2, appendix B.1.
+    const abc = 'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad'
+    expect(workerCommand({ ...settings('/x'), model: 'a b' }, sha256('abc'))).toEqual([
+      ...['/usr/bin/llama-server', '--model', `/model/sha256-${abc}.gguf`, '--alias', 'a b'],
       ...['--host', '/run/worker/worker.sock', '--ctx-size', '8192', '--parallel', '4', '--threads', '2'],
       ...['--threads-http', '8', '--cache-ram', '0', '--log-verbosity', '1'],
       ...['--no-cache-prompt', '--no-kv-unified', '--no-slots', '--no-ui', '--offline'],
@@ -23,7 +25,7 @@ describe('plan', () => {
 
   // Goal: the sandbox shows the model and the socket's directory, and only the latter can be written.
   test('what it sees of the host', () => {
-    const places = { root: '/state/root', socketDir: '/state/worker', user: { uid: 1, gid: 2 } }
+    const places = { root: '/state/root', socketDir: '/state/worker', user: { uid: 1, gid: 2 }, modelDigest }
     const { mounts, root, user } = workerSandbox(settings('/x'), places)
     expect({ root, user }).toEqual({ root: '/state/root', user: places.user })
     const bound = mounts.flatMap(mount => (mount.kind === 'bind' ? [[mount.source, mount.writable]] : []))
@@ -31,6 +33,25 @@ describe('plan', () => {
       ['/state/worker', true],
       ['/x/model.gguf', false],
     ])
+  })
+
+  // Goal: the path that the command names is where the model is, or the attested digest says nothing about what is served.
+  test('the model lies where the command says', () => {
+    const places = { root: '/state/root', socketDir: '/state/worker', user: { uid: 1, gid: 2 }, modelDigest }
+    const command = workerCommand(settings('/x'), modelDigest)
+    const mount = workerSandbox(settings('/x'), places).mounts.find(
+      one => one.kind === 'bind' && one.source === '/x/model.gguf',
+    )
+    expect(mount?.target).toBe(command[command.indexOf('--model') + 1] ?? '')
+  })
+
+  // Goal: the bound of the configuration is the sandbox's, and 0 is none.
+  test('memory', () => {
+    const places = { root: '/state/root', socketDir: '/state/worker', user: { uid: 1, gid: 2 }, modelDigest }
+    const limitsOf = (memory_mib_max: number) => workerSandbox({ ...settings('/x'), memory_mib_max }, places).limits
+    expect([0, 1, 8192].map(bound => limitsOf(bound).memoryMiBMax)).toEqual(['any', 1, 8192])
+    // Each request and each CPU thread has room.
+    expect(limitsOf(0).tasksMax).toBe(280)
   })
 
   // Goal: restarts get rarer and stay bounded.
@@ -51,7 +72,7 @@ describe('start', () => {
     expect(upstream).toMatchObject({ name: 'built-in', models: ['tiny'], concurrencyMax: 4 })
     expect(upstream.baseUrl).toEndWith('/v1')
     expect((await post(upstream.unix)).status).toBe(200)
-    expect(stand.started[0]?.command).toEqual(workerCommand(settings(bench.dir)))
+    expect(stand.started[0]?.command).toEqual(workerCommand(settings(bench.dir), modelDigest))
   })
 
   // Goal: a worker that loads is waited for, not restarted.
@@ -94,6 +115,22 @@ describe('start', () => {
     expect(await refusal(bench.worker.upstream.unix)).toBe('refused')
     writeFileSync(path, 'model')
     await until(() => bench.worker.state().kind === 'ready', 'the worker with its model')
+  })
+
+  // Goal: whoever reads of a killed worker finds the bound that may have killed it.
+  test('the end of a bounded worker names its bound', async () => {
+    const stand = standIn([{ kind: 'healthy' }])
+    await using bench = workerBench(stand, {
+      settings: { ...settings('/'), model_file: '/etc/passwd', memory_mib_max: 77 },
+      admit: admitOnce(),
+    })
+    bench.worker.start()
+    await bench.worker.settled
+    stand.exit(137)
+    await until(() => bench.worker.state().kind === 'refused', 'the end')
+    expect(bench.logged.join('\n')).toContain(
+      'ended with exit code 137 (its memory is bounded to 77 MiB by memory_mib_max)',
+    )
   })
 
   // Goal: what the process itself says about its end is in the message, bounded.
@@ -142,7 +179,7 @@ describe('admission', () => {
       {
         workload: 'inference-worker',
         imageDigest: new Uint8Array(32).fill(1),
-        command: workerCommand(settings(bench.dir)),
+        command: workerCommand(settings(bench.dir), modelDigest),
       },
     ])
     await bench.worker.stop()

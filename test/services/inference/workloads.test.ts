@@ -14,6 +14,7 @@ import {
   allowlistOf,
   createWorkloads,
   type WorkloadCandidate,
+  type Workloads,
 } from '../../../src/services/inference/workloads.ts'
 
 let dir = ''
@@ -30,14 +31,21 @@ const digestOfAbc = 'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20
 const command = ['strongroom', 'serve']
 const worker = { imageDigest: new Uint8Array(32).fill(7), command: ['/usr/bin/llama-server', '--threads', '2'] }
 const candidate: WorkloadCandidate = { workload: 'inference-worker', ...worker }
-const create = (options: { worker?: typeof worker | null; allowlistFile?: string } = {}) =>
+const create = (options: { hasWorker?: boolean; allowlistFile?: string } = {}) =>
   createWorkloads({
     executable,
     command,
-    worker: options.worker === undefined ? worker : options.worker,
+    hasWorker: options.hasWorker ?? true,
     allowlistFile: options.allowlistFile ?? join(dir, 'none.json'),
     log: silentLogger,
   })
+
+/** The configuration's, once the worker has asked. */
+async function derivedWith(first: WorkloadCandidate) {
+  const workloads = await create()
+  expect(workloads.admit(first).ok).toBe(true)
+  return workloads
+}
 
 describe('admission', () => {
   const allowlist = allowlistOf([candidate])
@@ -92,24 +100,60 @@ describe('description', () => {
       expect(toHex(one.imageDigest)).toBe(isWorker ? toHex(worker.imageDigest) : digestOfAbc)
       expect(one.command).toEqual(isWorker ? worker.command : command)
     }
-    expect(described.allowlistDigest).toEqual(workloads.allowlistDigest)
+    expect(described.allowlistDigest).toEqual(workloads.inForce().digest)
   })
 
   // Goal: a refusal after an admission takes the receipt away again; there is no partial description.
   test('a worker that is refused later is attested no more', async () => {
     const workloads = await create()
     workloads.admit(candidate)
+    workloads.bind()
     expect(workloads.admit({ ...candidate, command: ['/bin/sh'] }).ok).toBe(false)
     const failure = caught(() => workloads.describe())
     expect(failure.code).toBe('attestation_unavailable')
     expect(failure.message).toContain('inference-worker')
   })
 
+  // Without an allowlist of the operator's, keys that have vouched for one model vouch for no other.
+  for (const [name, binds] of [
+    ['serves', workloads => workloads.bind()],
+    ['is described', workloads => void workloads.describe()],
+  ] as [string, (workloads: Workloads) => void][]) {
+    test(`goal: a worker that ${name} binds those after it`, async () => {
+      const workloads = await derivedWith({ ...candidate, command: ['a file half copied'] })
+      expect(workloads.admit(candidate).ok).toBe(true)
+      binds(workloads)
+      const { digest } = workloads.inForce()
+      expect(workloads.admit({ ...candidate, command: ['another model'] }).ok).toBe(false)
+      expect(workloads.admit({ ...candidate, imageDigest: new Uint8Array(32).fill(8) }).ok).toBe(false)
+      expect(workloads.admit(candidate).ok).toBe(true)
+      expect(workloads.inForce().digest).toEqual(digest)
+    })
+  }
+
+  // Goal: only the worker is waited for; nothing else gets in with it.
+  test('another workload never comes into the allowlist', async () => {
+    const workloads = await create()
+    expect(workloads.admit({ ...candidate, workload: 'gateway' }).ok).toBe(false)
+  })
+
+  // Goal: what is measured is the file that runs, also where the operator has approved several.
+  test('the digest of the executable is not taken from the allowlist', async () => {
+    const path = join(dir, 'several.json')
+    const { allowlist } = (await derivedWith(candidate)).inForce()
+    const others = allowlist.workloads.map(row => ({ ...row, imageDigests: ['00'.repeat(32), ...row.imageDigests] }))
+    writeFileSync(path, encodeAllowlist({ schemaVersion: 1, workloads: others }))
+    const workloads = await create({ allowlistFile: path })
+    expect(workloads.admit(candidate).ok).toBe(true)
+    expect(toHex(workloads.executableDigest)).toBe(digestOfAbc)
+    expect(workloads.describe().workloads.map(one => toHex(one.imageDigest))).toContain(digestOfAbc)
+  })
+
   // Goal: without a built-in worker there is nothing to attest, and nothing else becomes one.
   test('no worker, no description', async () => {
-    const workloads = await create({ worker: null })
-    expect(workloads.allowlist.workloads.map(row => row.workload)).not.toContain('inference-worker')
+    const workloads = await create({ hasWorker: false })
     expect(workloads.admit(candidate).ok).toBe(false)
+    expect(workloads.inForce().allowlist.workloads.map(row => row.workload)).not.toContain('inference-worker')
     expect(caught(() => workloads.describe()).code).toBe('attestation_unavailable')
   })
 })
@@ -118,25 +162,23 @@ describe('the file', () => {
   // Goal: anyone can compute the digest with sha256sum.
   test("the digest is that of the file's bytes, whitespace included", async () => {
     const path = join(dir, 'allowlist.json')
-    const derived = await create()
+    const derived = (await derivedWith(candidate)).inForce()
     writeFileSync(path, encodeAllowlist(derived.allowlist))
-    const read = await create({ allowlistFile: path })
-    expect(toHex(read.allowlistDigest)).toBe(toHex(derived.allowlistDigest))
-    expect(toHex(read.allowlistDigest)).toBe(
-      new Bun.CryptoHasher('sha256').update(await Bun.file(path).bytes()).digest('hex'),
-    )
+    const read = (await create({ allowlistFile: path })).inForce()
+    expect(toHex(read.digest)).toBe(toHex(derived.digest))
+    expect(toHex(read.digest)).toBe(new Bun.CryptoHasher('sha256').update(await Bun.file(path).bytes()).digest('hex'))
     writeFileSync(path, `${encodeAllowlist(derived.allowlist)}\n`)
-    expect((await create({ allowlistFile: path })).allowlistDigest).not.toEqual(derived.allowlistDigest)
+    expect((await create({ allowlistFile: path })).inForce().digest).not.toEqual(derived.digest)
   })
 
   // Goal: what the operator wrote binds, whatever the configuration says.
   test('the file overrules the configuration', async () => {
     const path = join(dir, 'strict.json')
-    const approved = { ...worker, command: ['/usr/bin/llama-server', '--threads', '1'] }
-    writeFileSync(path, encodeAllowlist((await create({ worker: approved })).allowlist))
+    const approved = { ...candidate, command: ['/usr/bin/llama-server', '--threads', '1'] }
+    writeFileSync(path, encodeAllowlist((await derivedWith(approved)).inForce().allowlist))
     const workloads = await create({ allowlistFile: path })
     expect(workloads.admit(candidate).ok).toBe(false)
-    expect(workloads.admit({ workload: 'inference-worker', ...approved }).ok).toBe(true)
+    expect(workloads.admit(approved).ok).toBe(true)
     writeFileSync(path, encodeAllowlist({ schemaVersion: 1, workloads: [] }))
     expect(caught((await create({ allowlistFile: path })).describe).message).toContain('gateway')
   })

@@ -1,0 +1,77 @@
+// The model file of the built-in worker and the SHA-256 of its bytes. Effects: reads the file, in pieces, between other work.
+//
+// The digest stands for what is at the path as long as that has the identity of the file that was read: device, inode, size and the times of
+// its last write and last change. Not seen: what leaves no such trace, such as writes to the block device below, or one of the same size within
+// the same tick of the file system's clock (milliseconds).
+
+import { type BigIntStats, statSync } from 'node:fs'
+import { open } from 'node:fs/promises'
+import { Fault } from '../../base/fault.ts'
+
+export type Model = {
+  /** SHA-256. */
+  readonly digest: Uint8Array
+  /** Fault host.command_failed unless the file at the path is still the one that was read. */
+  readonly checkUnchanged: () => void
+}
+
+export type ReadModel = (signal: AbortSignal) => Promise<Model>
+
+/**
+ * Reads the whole file, again only when it is another one than last time. Rejects when the signal says stop.
+ * Faults: config.invalid (no such file, not a file), host.command_failed (it changed while it was read).
+ */
+export function createModelReader(path: string): ReadModel {
+  let last: { readonly identity: string; readonly digest: Uint8Array } | null = null
+  return async signal => {
+    checkModelFile(path)
+    await using file = await open(path, 'r')
+    const status = await file.stat({ bigint: true })
+    const identity = identityOf(status)
+    const checkUnchanged = () => {
+      // A link is followed, as the mount follows it.
+      const now = statSync(path, { bigint: true, throwIfNoEntry: false })
+      if (now === undefined || identityOf(now) !== identity) throw changed(path)
+    }
+    const digest = last?.identity === identity ? last.digest : await sha256(file, status.size, signal)
+    if (digest === null) throw changed(path)
+    checkUnchanged()
+    last = { identity, digest }
+    return { digest, checkUnchanged }
+  }
+}
+
+/** Fault config.invalid. */
+export function checkModelFile(path: string): void {
+  const status = statSync(path, { throwIfNoEntry: false })
+  if (status?.isFile()) return
+  const found = status === undefined ? 'no such file' : 'not a file'
+  throw new Fault('config.invalid', `model ${path}: ${found}`, { param: 'inference.worker.model_file' })
+}
+
+function identityOf({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
+  return [dev, ino, size, mtimeNs, ctimeNs].join(' ')
+}
+
+function changed(path: string): Fault {
+  return new Fault('host.command_failed', `model ${path}: the file has changed`)
+}
+
+/** Each piece holds up the other work of this thread for a fraction of a millisecond. */
+const pieceBytes = 262_144
+
+type Readable = Pick<Awaited<ReturnType<typeof open>>, 'read'>
+
+/** Null when there are more bytes than `sizeBytes`: whoever appends without end does not keep us here. */
+async function sha256(file: Readable, sizeBytes: bigint, signal: AbortSignal): Promise<Uint8Array | null> {
+  const hasher = new Bun.CryptoHasher('sha256')
+  const piece = Buffer.alloc(pieceBytes)
+  for (let at = 0; at <= sizeBytes; ) {
+    signal.throwIfAborted()
+    const { bytesRead } = await file.read(piece, 0, pieceBytes, at)
+    if (bytesRead === 0) return new Uint8Array(hasher.digest())
+    hasher.update(piece.subarray(0, bytesRead))
+    at += bytesRead
+  }
+  return null
+}
