@@ -50,10 +50,9 @@ function profileFlags(file: string): string[] {
   return dir === '' || file !== 'gateway-ours.ts' ? [] : ['--cpu-prof', `--cpu-prof-dir=${dir}`]
 }
 
-/** Debian's nginx: a plain proxy_pass that keeps its connections, one worker for each core. */
+/** Debian's nginx at its best here: a plain proxy_pass that keeps its connections, one worker for each core, no log. */
 export async function startNginx(folder: string, stub: Running): Promise<Running> {
   const prefix = join(folder, 'nginx')
-  mkdirSync(prefix)
   const port = await freePort()
   const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
     name => `${name}_temp_path ${prefix}/${name};`,
@@ -77,11 +76,38 @@ http {
   }
 }
 `
+  return await startNginxWith(config, { prefix, port })
+}
+
+/** Debian's nginx as it is installed: its own nginx.conf, whose server is one proxy_pass; only paths and user are changed. */
+export async function startStockNginx(folder: string, stub: Running): Promise<Running> {
+  const prefix = join(folder, 'nginx-stock')
+  const port = await freePort()
+  const server = `server { listen 127.0.0.1:${port}; location / { proxy_pass http://127.0.0.1:${stub.target.port}; } }`
+  const config = readFileSync('/etc/nginx/nginx.conf', 'utf8')
+    .replace(/^user .*$/m, process.getuid?.() === 0 ? 'user root;' : '')
+    .replace(/^pid .*$/m, `pid ${prefix}/nginx.pid;\ndaemon off;`)
+    .replace(/^include .*modules-enabled.*$/m, '')
+    .replace(/^\s*include .*conf\.d.*$/m, '')
+    .replace(/^\s*include .*sites-enabled.*$/m, server)
+    .replaceAll('/var/log/nginx', prefix)
+  assert(config.includes(server), "Debian's nginx.conf includes its sites")
+  return await startNginxWith(config, { prefix, port })
+}
+
+async function startNginxWith(config: string, { prefix, port }: { prefix: string; port: number }): Promise<Running> {
+  mkdirSync(prefix)
   const path = join(prefix, 'nginx.conf')
   writeFileSync(path, config)
   const child = Bun.spawn(['nginx', '-p', prefix, '-c', path, '-e', 'stderr'], { stdin: 'ignore', stderr: 'inherit' })
   await untilListens(port)
   return { pid: child.pid, target: { port, headers: NO_KEY }, [Symbol.asyncDispose]: () => end(child) }
+}
+
+/** Bun.serve and the upstream client, with nothing between them. */
+export async function startRelay(stub: Running): Promise<Running> {
+  const [port, ended] = await startProgram('gateway-relay.ts', [String(stub.target.port)])
+  return { ...ended, target: { port: Number(port), headers: NO_KEY } }
 }
 
 /** Portkey's gateway from npm; null when it cannot be had. It listens on every address, so only in a network namespace of its own. */

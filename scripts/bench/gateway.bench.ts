@@ -1,4 +1,5 @@
-// Service B: what the gateway adds to a request and to a stream, beside the same without it, through nginx, and through Portkey's gateway.
+// Service B: what the gateway adds to a request and to a stream, beside the same without it, through nginx, and through Portkey's gateway;
+// and beside a relay of the same parts that does nothing, which shows what the runtime costs by itself.
 // Runs in a network namespace of its own, loopback only. Every process shares the machine's cores with the others. Plain HTTP on both sides,
 // because nginx proxies plain HTTP too; authentication, limits, validation, ledger and metrics are on.
 
@@ -16,6 +17,8 @@ import {
   startNginx,
   startOurs,
   startPortkey,
+  startRelay,
+  startStockNginx,
   startStub,
 } from './gateway-processes.ts'
 import type { Mode } from './gateway-wire.ts'
@@ -65,8 +68,11 @@ if (import.meta.main) {
 }
 
 type Say = (line: string) => void
-type Named<T> = { readonly direct: T; readonly nginx: T; readonly portkey: T | null; readonly ours: T }
+type Named<T> = { readonly direct: T; readonly nginx: T; readonly ours: T }
 type Rig = { readonly load: Load; readonly targets: Named<Running>; readonly say: Say }
+type RateRig = Rig & {
+  readonly others: { readonly stockNginx: Running; readonly relay: Running; readonly portkey: Running | null }
+}
 
 async function measure(folder: string): Promise<Figures> {
   const say: Say = line => process.stdout.write(`${line}\n`)
@@ -77,16 +83,19 @@ async function measure(folder: string): Promise<Figures> {
   if (portkey === null) say("Portkey's gateway is not there: its figures are left out")
   const weight = await measureWeight(folder, { load, stub: direct, nginx, say })
   await using ours = await startOurs(folder, direct)
-  const rig = { load, targets: { direct, nginx, portkey, ours }, say }
-  const rates = await measureRates(rig)
+  await using stockNginx = await startStockNginx(folder, direct)
+  await using relay = await startRelay(direct)
+  const rig = { load, targets: { direct, nginx, ours }, say }
+  const rates = await measureRates({ ...rig, others: { stockNginx, relay, portkey } })
   const streams = await measureStreams(rig)
   const leaving = await measureLeaving(rig)
   return { ...rates, ...streams, ...weight, ...leaving }
 }
 
 /** Requests per second with 64 connections, in turns. Ratios are of medians over all rounds. */
-async function measureRates({ load, targets, say }: Rig): Promise<Figures> {
-  const all = entries(targets)
+async function measureRates({ load, targets, others, say }: RateRig): Promise<Figures> {
+  const { portkey, ...alwaysThere } = others
+  const all = Object.entries({ ...targets, ...alwaysThere, ...(portkey === null ? {} : { portkey }) })
   for (const [, { target }] of all) await load.run(target, { kind: 'rate', connections, ms: warmMs })
   const seen = new Map<string, number[][]>(all.map(([name]) => [name, []]))
   for (let round = 0; round < rateRounds; round += 1) {
@@ -99,8 +108,10 @@ async function measureRates({ load, targets, say }: Rig): Promise<Figures> {
   const of = (name: string, at: number) => median((seen.get(name) ?? []).map(values => values[at] ?? Number.NaN))
   const figures: Record<string, Figure> = {
     rpsRatioNginxC64: { value: round(of('ours', 0) / of('nginx', 0)), unit: '', aim: { atLeast: 1 } },
+    rpsRatioStockNginxC64: { value: round(of('ours', 0) / of('stockNginx', 0)), unit: '', aim: null },
+    relayRpsRatioNginxC64: { value: round(of('relay', 0) / of('nginx', 0)), unit: '', aim: null },
   }
-  if (targets.portkey !== null) {
+  if (portkey !== null) {
     figures.rpsRatioPortkeyC64 = { value: round(of('ours', 0) / of('portkey', 0)), unit: '', aim: { atLeast: 8 } }
   }
   for (const [name] of all) {
@@ -113,7 +124,7 @@ async function measureRates({ load, targets, say }: Rig): Promise<Figures> {
 /** From the request to the first event: one stream after the other, and 64 that talk at a model's pace. */
 async function measureStreams({ load, targets, say }: Rig): Promise<Figures> {
   // Not Portkey's gateway: on Node 20 it answers streams of a custom host with 500 (tried with 1.15.2).
-  const all = entries({ ...targets, portkey: null })
+  const all = Object.entries(targets)
   const measureAll = async (mode: Mode, count: number, repeats: number) => {
     const seen = new Map<string, number[]>(all.map(([name]) => [name, []]))
     // The first round warms up.
@@ -190,10 +201,6 @@ async function measureLeaving({ load, targets, say }: Rig): Promise<Figures> {
     upstreamFreeMs: { value: round(Math.max(...own)), unit: 'ms', aim: { atMost: 100 }, baseline: 'directFreeMs' },
     directFreeMs: { value: round(Math.max(...base)), unit: 'ms', aim: null },
   }
-}
-
-function entries(targets: Named<Running>): [name: string, running: Running][] {
-  return Object.entries(targets).filter((entry): entry is [string, Running] => entry[1] !== null)
 }
 
 function median(values: readonly number[]): number {

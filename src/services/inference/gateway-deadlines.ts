@@ -7,40 +7,61 @@ export type Deadlines = {
   readonly after: (ms: number, onLate: () => void) => () => void
 }
 
-type Entry = { readonly dueMs: number; readonly onLate: () => void }
+/** A list linked both ways: nearly all are taken out again at once, from anywhere. */
+type Entry = {
+  readonly dueMs: number
+  readonly onLate: () => void
+  before: Entry | null
+  next: Entry | null
+}
+
+type Queue = { readonly ms: number; first: Entry | null; last: Entry | null; isAsleep: boolean }
 
 /** For lengths that come from configuration: there is one queue for each, for good. */
 export function createDeadlines(clock: Clock): Deadlines {
-  const queues = new Map<number, Set<Entry>>()
-  const asleep = new Set<number>()
-  const run = async (ms: number, queue: Set<Entry>) => {
-    for (let head = firstOf(queue); head !== null; head = firstOf(queue)) {
+  const queues = new Map<number, Queue>()
+  const queueOf = (ms: number): Queue => {
+    const known = queues.get(ms)
+    if (known !== undefined) return known
+    const queue = { ms, first: null, last: null, isAsleep: false }
+    queues.set(ms, queue)
+    return queue
+  }
+  const run = async (queue: Queue) => {
+    for (let head = queue.first; head !== null; head = queue.first) {
       const leftMs = head.dueMs - clock.monotonicMs()
       if (leftMs > 0) {
         await clock.sleep(leftMs)
         continue
       }
-      queue.delete(head)
+      remove(queue, head)
       head.onLate()
     }
-    asleep.delete(ms)
+    queue.isAsleep = false
   }
   return {
     after: (ms, onLate) => {
-      const queue = queues.get(ms) ?? new Set<Entry>()
-      if (queue.size === 0) queues.set(ms, queue)
-      const entry = { dueMs: clock.monotonicMs() + ms, onLate }
-      queue.add(entry)
-      if (!asleep.has(ms)) {
-        asleep.add(ms)
-        void run(ms, queue)
+      const queue = queueOf(ms)
+      const entry: Entry = { dueMs: clock.monotonicMs() + ms, onLate, before: queue.last, next: null }
+      if (queue.last === null) queue.first = entry
+      else queue.last.next = entry
+      queue.last = entry
+      if (!queue.isAsleep) {
+        queue.isAsleep = true
+        void run(queue)
       }
-      return () => void queue.delete(entry)
+      return () => remove(queue, entry)
     },
   }
 }
 
-function firstOf(queue: Set<Entry>): Entry | null {
-  const first = queue.values().next()
-  return first.done === true ? null : first.value
+/** Of one that is not in it any more: nothing. */
+function remove(queue: Queue, entry: Entry): void {
+  if (entry.before === null && queue.first !== entry) return
+  if (entry.before === null) queue.first = entry.next
+  else entry.before.next = entry.next
+  if (entry.next === null) queue.last = entry.before
+  else entry.next.before = entry.before
+  entry.before = null
+  entry.next = null
 }

@@ -135,7 +135,9 @@ function createWire(socket: Socket<undefined>, deps: ConnectionDeps): Wire {
   const close = () => fail(new UpstreamFault('cut'))
   const send = (bytes: Buffer) => {
     const sent = socket.write(bytes)
-    unsent = sent >= 0 && sent < bytes.length ? bytes.subarray(sent) : null
+    // Closed already, though nobody has told us yet.
+    if (sent < 0) return fail(new UpstreamFault('unreachable'))
+    unsent = sent < bytes.length ? bytes.subarray(sent) : null
   }
 
   const connection: Connection = {

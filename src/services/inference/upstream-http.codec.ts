@@ -132,7 +132,7 @@ export function createResponseParser(sink: ResponseSink): ResponseParser {
         trailerBytes += line.length
         if (trailerBytes > headBytesMax) throw malformed()
         if (line === '') end()
-        else checkField(line, nameOf(line))
+        else if (!TRAILER.test(line)) throw malformed()
         return at + line.length + 2
       }
       case 'nothing':
@@ -159,46 +159,45 @@ export function createResponseParser(sink: ResponseSink): ResponseParser {
 
 type ParsedHead = ResponseHead & { readonly isChunked: boolean; readonly isReusable: boolean }
 
-const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n\0]*)?$/
-/** Nothing but the name stands before the colon (RFC 9112 5.1), so that no line is the continuation of another. */
-const FIELD_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
-/** A line ends with both, and no line has a NUL. */
-const STRAY = /[\r\n\0]/
+/**
+ * A status line and fields (RFC 9112 4, 5). Nothing but its name stands before a field's colon, so that no line is the continuation of another;
+ * lines end with both bytes, and there is no NUL.
+ */
+const HEAD = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n\0]*)?(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*)*$/
+/** The fields that matter here; all others are passed over. */
+const FIELDS = /\r\n(content-type|content-encoding|content-length|connection|transfer-encoding):([^\r\n]*)/gi
 const LENGTH = /^[0-9]{1,15}$/
 
 function parseHead(text: string): ParsedHead {
-  const lines = text.split('\r\n')
-  const status = STATUS_LINE.exec(lines[0] ?? '')
+  const status = HEAD.exec(text)
   if (status === null) throw malformed()
   const isOld = status[1] === '0'
-  let type = ''
+  let type: string | null = null
   let encoding = ''
   let length: string | null = null
   let connection = ''
   let isChunked = false
-  for (let at = 1; at < lines.length; at += 1) {
-    const line = lines[at] ?? ''
-    const name = nameOf(line)
-    checkField(line, name)
-    const value = () => withoutBlanks(line, name.length + 1)
+  FIELDS.lastIndex = 0
+  for (let field = FIELDS.exec(text); field !== null; field = FIELDS.exec(text)) {
+    const name = (field[1] ?? '').toLowerCase()
+    const value = withoutBlanks(field[2] ?? '').toLowerCase()
     if (name === 'content-type') {
-      if (type !== '') throw malformed()
-      type = value()
-    }
-    if (name === 'content-encoding') encoding = joined(encoding, value())
-    else if (name === 'connection') connection = joined(connection, value())
+      if (type !== null) throw malformed()
+      type = value
+    } else if (name === 'content-encoding') encoding = joined(encoding, value)
+    else if (name === 'connection') connection = joined(connection, value)
     else if (name === 'content-length') {
-      if (!LENGTH.test(value()) || (length !== null && length !== value())) throw malformed()
-      length = value()
-    } else if (name === 'transfer-encoding') {
-      if (isChunked || isOld || value() !== 'chunked') throw malformed()
+      if (!LENGTH.test(value) || (length !== null && length !== value)) throw malformed()
+      length = value
+    } else {
+      if (isChunked || isOld || value !== 'chunked') throw malformed()
       isChunked = true
     }
   }
   if (isChunked && length !== null) throw malformed()
   return {
     status: Number(status[2]),
-    contentType: (type.split(';')[0] ?? '').trim(),
+    contentType: (type?.split(';')[0] ?? '').trim(),
     contentEncoding: encoding,
     contentLength: length === null ? null : Number(length),
     isChunked,
@@ -206,21 +205,15 @@ function parseHead(text: string): ParsedHead {
   }
 }
 
-/** What stands before the colon, in lower case; "" for nothing. */
-function nameOf(line: string): string {
-  return line.slice(0, Math.max(0, line.indexOf(':'))).toLowerCase()
-}
+/** As strict as the fields of a head. */
+const TRAILER = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*$/
 
-function checkField(line: string, name: string): void {
-  if (!FIELD_NAME.test(name) || STRAY.test(line)) throw malformed()
-}
-
-/** The rest of a line in lower case, without spaces and tabs around it. */
-function withoutBlanks(line: string, from: number): string {
-  let [start, end] = [from, line.length]
-  while (start < end && isBlank(line.charCodeAt(start))) start += 1
-  while (end > start && isBlank(line.charCodeAt(end - 1))) end -= 1
-  return line.slice(start, end).toLowerCase()
+/** Without spaces and tabs around it. */
+function withoutBlanks(text: string): string {
+  let [start, end] = [0, text.length]
+  while (start < end && isBlank(text.charCodeAt(start))) start += 1
+  while (end > start && isBlank(text.charCodeAt(end - 1))) end -= 1
+  return text.slice(start, end)
 }
 
 function isBlank(code: number): boolean {

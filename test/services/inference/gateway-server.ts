@@ -23,7 +23,7 @@ export const LIMITS: GatewayDeps['limits'] = {
   bodyBytesMax: 65_536,
   bodyTimeoutMs: 300,
   connectTimeoutMs: 500,
-  firstByteTimeoutMs: 400,
+  firstByteTimeoutMs: 800,
   idleTimeoutMs: 300,
   stallTimeoutMs: 5_000,
   eventBytesMax: 262_144,

@@ -301,6 +301,43 @@ describe('over HTTP', () => {
     await upstream.stop()
   })
 
+  // Goal: who finds the queue full is told when to come again, by what waits and how long requests lately took; it is no fixed second.
+  test('a full queue', async () => {
+    const upstream = await startUpstream()
+    const clock = createManualClock()
+    const release = Promise.withResolvers<void>()
+    const patient = {
+      bodyTimeoutMs: 60_000,
+      connectTimeoutMs: 60_000,
+      firstByteTimeoutMs: 60_000,
+      idleTimeoutMs: 60_000,
+    }
+    await using gateway = startGateway([target(upstream.url, { concurrencyMax: 1 })], {
+      clock,
+      limits: { ...patient, queueMax: 1 },
+    })
+    upstream.behave = (response, seen, gone) => {
+      clock.advance(6_000)
+      return wellBehaved(response, seen, gone)
+    }
+    for (let count = 0; count < 20; count += 1) await (await gateway.chat()).text()
+    upstream.behave = async (response, seen, gone) => {
+      await release.promise
+      await wellBehaved(response, seen, gone)
+    }
+    const first = gateway.chat()
+    await until('it is there', 2_000, () => upstream.active() === 1)
+    const second = gateway.chat()
+    await until('one waits', 2_000, () => gateway.gateway.view().waiting === 1)
+    const refused = await gateway.chat()
+    expect([refused.status, refused.headers.get('x-should-retry')]).toEqual([429, 'true'])
+    // Two leases of six seconds each: that of the one under way, and that of the one that waits.
+    expect(refused.headers.get('retry-after')).toBe('12')
+    release.resolve()
+    for (const answer of [await first, await second]) expect(answer.status).toBe(200)
+    await upstream.stop()
+  })
+
   // Goal: before the first byte another upstream is asked, each once; the client sees one answer and the books one row.
   test('failover', async () => {
     const [bad, good] = [await startUpstream(), await startUpstream()]
