@@ -1,4 +1,5 @@
 import { expect, test } from 'bun:test'
+import type { Appliance } from '../support/appliance.ts'
 import { qemuSpawned, startWithCustomer } from '../support/client.ts'
 import { holdings, NOTHING, qemuProcesses } from '../support/leftovers.ts'
 import { inOwnNetns } from '../support/netns.ts'
@@ -23,7 +24,9 @@ inOwnNetns(
         const [pid] = qemuProcesses(appliance.stateDir)
         await appliance.start()
         // While the guest boots, some seconds in.
-        await until('the guest kernel speaks', 60_000, async () => (await console_(name)).includes('agent started'))
+        await until('the guest kernel speaks', 60_000, async () =>
+          (await consoleOf(appliance, name)).includes('agent started'),
+        )
         await appliance.kill()
         await appliance.start()
         await acme.reached(name, 'ready', 120_000)
@@ -47,10 +50,6 @@ inOwnNetns(
         await appliance.start()
         await acme.reached(name, 'terminated', 30_000)
         expect(holdings(appliance.stateDir)).toEqual(NOTHING)
-
-        async function console_(instance: string): Promise<string> {
-          return (await appliance.cli('instance', 'console', `acme/${instance}`)).stdout
-        }
       },
       timeoutMs,
     )
@@ -80,7 +79,8 @@ inOwnNetns(
         await using started = await startWithCustomer()
         const { appliance, acme } = started
         const { name } = (await acme.create()).body.data
-        await qemuSpawned(appliance)
+        // Killed before its start is on record it would be started anew.
+        await until('the guest kernel speaks', 60_000, async () => (await consoleOf(appliance, name)) !== '')
         await appliance.kill()
         for (const pid of qemuProcesses(appliance.stateDir)) process.kill(pid, 'SIGKILL')
         await appliance.start()
@@ -100,3 +100,7 @@ inOwnNetns(
   },
   { timeoutMs },
 )
+
+async function consoleOf(appliance: Appliance, name: string): Promise<string> {
+  return (await appliance.cli('instance', 'console', `acme/${name}`)).stdout
+}

@@ -60,6 +60,12 @@ export async function openStream(upstream: UpstreamAnswer, deps: StreamDeps): Pr
     isLate = true
     upstream.abort()
   })
+  /** Nobody asks for more: the client does not read, and holds its place all the while. */
+  const stalled = createWatch(deps.deadlines, () => {
+    leave()
+    controllerNow?.error(new Error('the client does not read'))
+  })
+  let controllerNow: Controller | null = null
   let isBegun = false
   let isEnded = false
 
@@ -67,6 +73,7 @@ export async function openStream(upstream: UpstreamAnswer, deps: StreamDeps): Pr
     if (isEnded) return
     isEnded = true
     watch.pause()
+    stalled.pause()
     deps.onEnd({ outcome, error, usage: answer.usage(), deliveredCount: answer.deliveredCount() })
   }
   const leave = () => {
@@ -128,13 +135,6 @@ export async function openStream(upstream: UpstreamAnswer, deps: StreamDeps): Pr
     controller.enqueue(utf8(sseEvent(JSON.stringify(errorEvent(error)))))
     controller.close()
   }
-
-  /** Nobody asks for more: the client does not read, and holds its place all the while. */
-  const stalled = createWatch(deps.deadlines, () => {
-    leave()
-    controllerNow?.error(new Error('the client does not read'))
-  })
-  let controllerNow: Controller | null = null
 
   let ready: Batch | null = await next()
   // Besides `cancel`, which comes only once somebody has begun to read.

@@ -108,7 +108,10 @@ export function createUpstreamClient(deps: { deadlines: Deadlines; timeouts: Ups
     }
   }
 
-  /** On a kept connection if there is one. If that turns out to be closed, no byte of an answer having come, on a new one: the upstream cannot have begun. */
+  /**
+   * On a kept connection if there is one. If that turns out to be closed, no byte of an answer having come, on a new one: most likely it was
+   * closed before the request came, and a completion that is asked for twice costs no more than its work.
+   */
   const askKept = async (line: Line, bytes: Buffer, waiting: Waiting): Promise<UpstreamAnswer> => {
     const kept = line.idle.pop()
     if (kept !== undefined) {

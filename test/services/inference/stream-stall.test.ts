@@ -2,16 +2,22 @@
 
 import { expect, test } from 'bun:test'
 import type { Socket } from 'bun'
+import { utf8 } from '../../../src/base/bytes.ts'
+import { parseRequest } from '../../../src/services/inference/request.codec.ts'
+import { openStream } from '../../../src/services/inference/stream.ts'
+import type { UpstreamAnswer } from '../../../src/services/inference/upstream-connection.ts'
+import { UpstreamFault } from '../../../src/services/inference/upstream-fault.ts'
 import { usage } from '../../../src/store/usage.table.ts'
 import { until } from '../../support/until.ts'
 import { chatBody, KEY, startGateway, target } from './gateway-server.ts'
 import { eventsOf } from './openai-schema.ts'
 import { startRealGateway } from './real-gateway.ts'
+import { countedDeadlines } from './upstream-raw.ts'
 import { type Behaviour, delta, openSse, sse, startUpstream } from './upstream-server.ts'
 
 const MIB = 1024 * 1024
 const stallTimeoutMs = 400
-const LIMITS = { answerBytesMax: 1_000 * MIB, eventBytesMax: 2 * MIB, stallTimeoutMs }
+const LIMITS = { answerBytesMax: 1_000 * MIB, eventBytesMax: 2 * MIB, firstByteTimeoutMs: 10_000, stallTimeoutMs }
 
 /** As fast as it is taken; `count` events of a size, or so many that no buffer has room for them. */
 function flood(bytes: number, count: number): Behaviour {
@@ -145,7 +151,10 @@ test('the largest events', async () => {
     }
     response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
   })
-  await using gateway = startGateway([target(upstream.url)], { limits: { ...LIMITS, eventBytesMax: 2 * MIB } })
+  const patient = { firstByteTimeoutMs: 15_000, idleTimeoutMs: 15_000, stallTimeoutMs: 15_000 }
+  await using gateway = startGateway([target(upstream.url)], {
+    limits: { ...LIMITS, ...patient, eventBytesMax: 2 * MIB },
+  })
   const contentOf = (event: string) => JSON.parse(event).choices[0].delta.content ?? ''
   const whole = eventsOf(await (await gateway.chat({ stream: true })).text())
   expect(whole.at(-1)).toBe('[DONE]')
@@ -157,3 +166,39 @@ test('the largest events', async () => {
   expect(gateway.records.map(({ outcome }) => outcome)).toEqual(['completed', 'failed'])
   await upstream.stop()
 }, 20_000)
+
+// Goal: however a stream ends, no deadline of it stays behind to keep it in memory; while it runs there is one.
+test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is %s', async how => {
+  const deadlines = countedDeadlines()
+  const client = new AbortController()
+  const more = Promise.withResolvers<Uint8Array | null>()
+  more.promise.catch(() => {})
+  const pieces = [Promise.resolve(utf8(sse(delta({ content: 'Hi' })))), more.promise]
+  const upstream: UpstreamAnswer = {
+    head: { status: 200, contentType: 'text/event-stream', contentEncoding: '', contentLength: null },
+    read: () => pieces.shift() ?? Promise.resolve(null),
+    abort: () => more.reject(new UpstreamFault('cut')),
+  }
+  const request = parseRequest('chat', utf8(JSON.stringify(chatBody({ stream: true }))))
+  const ended = Promise.withResolvers<string>()
+  const body = await openStream(upstream, {
+    deadlines,
+    limits: { ...LIMITS, idleTimeoutMs: 60_000, firstByteTimeoutMs: 60_000, stallTimeoutMs: 60_000 },
+    plan: { request, id: 'chatcmpl-1', createdS: 7, schema: null },
+    estimate: () => ({ prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 }),
+    seal: () => {},
+    receipt: () => null,
+    onEnd: ({ outcome }) => ended.resolve(outcome),
+    signal: client.signal,
+  })
+  expect(deadlines.pending()).toBe(1)
+  const reader = body.getReader()
+  await reader.read()
+  expect(deadlines.pending()).toBe(1)
+  if (how === 'aborted') client.abort()
+  else if (how === 'failed') more.resolve(null)
+  else more.resolve(utf8(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`))
+  while (how !== 'aborted' && !(await reader.read()).done);
+  expect(await ended.promise).toBe(how)
+  await until('none is left', 2_000, () => deadlines.pending() === 0)
+})
