@@ -74,7 +74,7 @@ const server = Bun.serve({
   port: 0,
   idleTimeout: 255,
   development: false,
-  fetch: (request, socket) => inference.fetch(request, socket.requestIP(request)?.address ?? ''),
+  fetch: (request, socket) => inference.fetch(request, () => socket.requestIP(request)?.address ?? ''),
 })
 process.stdout.write(`${server.port} ${key}\n`)
 process.on('SIGTERM', () => {

@@ -13,7 +13,7 @@ import { createAttestationEndpoint } from '../services/inference/attestation.ts'
 import { spkiDigestOf } from '../services/inference/attestation-spki.ts'
 import { createAttester, type EvidenceOrigin, noEvidenceOnHost } from '../services/inference/attester.ts'
 import { makeReceiptKeys } from '../services/inference/attester-keys.ts'
-import { createGateway } from '../services/inference/gateway.ts'
+import { createGateway, type Gateway } from '../services/inference/gateway.ts'
 import { createGatewayAuthenticate } from '../services/inference/keys.ts'
 import { createLimiter } from '../services/inference/limits.ts'
 import { createPublicLimiter } from '../services/inference/limits-public.ts'
@@ -51,7 +51,7 @@ export type InferenceDeps = {
 }
 
 export type Inference = {
-  readonly fetch: (request: Request, address: string) => Promise<Response>
+  readonly fetch: Gateway['fetch']
   readonly collectors: readonly Collector[]
   readonly start: () => void
   readonly stop: () => Promise<void>
@@ -140,7 +140,7 @@ export function serveInference(
   { fetch }: Inference,
   { config, tls, log }: Pick<InferenceDeps, 'config' | 'tls' | 'log'>,
 ): TlsServer {
-  return serveTls((request, socket) => fetch(request, socket.requestIP(request)?.address ?? ''), {
+  return serveTls((request, socket) => fetch(request, () => socket.requestIP(request)?.address ?? ''), {
     ...listenAddress(config.listen.inference),
     tls,
     idleTimeoutSeconds: streamIdleSeconds,

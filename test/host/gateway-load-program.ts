@@ -101,7 +101,7 @@ async function secured({ gateway }: RealGateway): Promise<{ url: string; ca: str
   const verdict = readPair(cert, privateKey)
   if (!verdict.ok) throw new Error(verdict.reason)
   const { pair } = verdict
-  const server = serveTls((request, bun) => gateway.fetch(request, bun.requestIP(request)?.address ?? ''), {
+  const server = serveTls((request, bun) => gateway.fetch(request, () => bun.requestIP(request)?.address ?? ''), {
     hostname: '127.0.0.1',
     port: 0,
     tls: { current: () => pair, onChange: () => {} },

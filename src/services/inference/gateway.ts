@@ -33,8 +33,8 @@ export type GatewayDeps = Omit<
 }
 
 export type Gateway = {
-  /** Never rejects. `address` is the client's, for limits of the public endpoints. */
-  readonly fetch: (request: Request, address: string) => Promise<Response>
+  /** Never rejects. `address` gives the client's, for limits of the public endpoints; to ask for it is a system call. */
+  readonly fetch: (request: Request, address: () => string) => Promise<Response>
   readonly view: () => { readonly waiting: number; readonly targets: readonly RouterTargetView[] }
   /** An upstream is known to be well: if it is ejected it is probed now. */
   readonly hint: (upstream: string) => void
@@ -116,11 +116,11 @@ export function createGateway(deps: GatewayDeps): Gateway {
   }
   const routes = new Map(Object.entries(ROUTES))
 
-  const dispatch = (request: Request, address: string, id: string): Response | Promise<Response> => {
+  const dispatch = (request: Request, address: () => string, id: string): Response | Promise<Response> => {
     const path = pathOf(request.url)
     const route = routes.get(path)
     if (route?.isPublic ?? !path.startsWith('/v1/')) {
-      const refusal = deps.admitPublic(address)
+      const refusal = deps.admitPublic(address())
       if (refusal !== null) return refusalAnswer(refusal, commonHeaders(id))
     } else if (!route?.methods.includes(request.method)) {
       // Without a key nothing under /v1/ is told, not even what there is.

@@ -3,9 +3,15 @@
 
 import { Fault } from '../../base/fault.ts'
 
+export type JsonLimits = {
+  readonly depthMax: number
+  /** Fields of all objects together: JSON.parse takes far longer for one than for as many bytes of text. */
+  readonly namesMax: number
+}
+
 /** The value. Fault invalid_request. */
-export function checkJsonText(text: string, depthMax: number): unknown {
-  const nameCount = scan(text, depthMax)
+export function checkJsonText(text: string, limits: JsonLimits): unknown {
+  const nameCount = scan(text, limits)
   let value: unknown
   try {
     value = JSON.parse(text)
@@ -17,8 +23,8 @@ export function checkJsonText(text: string, depthMax: number): unknown {
   return value
 }
 
-/** Number of names in a text. Depth is bounded before JSON.parse, which recurses. Any text comes out without harm. */
-function scan(text: string, depthMax: number): number {
+/** Number of names in a text. Bounded before JSON.parse, which recurses. Any text comes out without harm. */
+function scan(text: string, { depthMax, namesMax }: JsonLimits): number {
   let depth = 0
   let names = 0
   for (let at = 0; at < text.length; at += 1) {
@@ -32,6 +38,7 @@ function scan(text: string, depthMax: number): number {
       }
     } else if (code === 0x7d || code === 0x5d) depth -= 1
   }
+  if (names > namesMax) throw new Fault('invalid_request', `The body has more than ${namesMax} fields.`)
   return names
 }
 

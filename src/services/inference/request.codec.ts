@@ -37,7 +37,7 @@ export type GatewayRequest = {
   readonly upstreamBody: string
 }
 
-const depthMax = 128
+const bodyLimits = { depthMax: 128, namesMax: 65_536 }
 const toolsMax = 128
 const choicesMax = 128
 
@@ -75,7 +75,7 @@ function textOf(bytes: Uint8Array): string {
 }
 
 function parseBody(text: string): JsonObject {
-  const value = checkJsonText(text, depthMax)
+  const value = checkJsonText(text, bodyLimits)
   if (!isObject(value)) throw invalid('The body must be a JSON object.')
   return value
 }

@@ -102,7 +102,7 @@ export function startGateway(upstreams: readonly UpstreamTarget[], options: Opti
     port: 0,
     idleTimeout: 60,
     development: false,
-    fetch: (request, bun) => gateway.fetch(request, bun.requestIP(request)?.address ?? ''),
+    fetch: (request, bun) => gateway.fetch(request, () => bun.requestIP(request)?.address ?? ''),
   })
   const url = `http://127.0.0.1:${server.port}`
   const post = (path: string, body: unknown, init: RequestInit = {}) =>

@@ -85,7 +85,7 @@ export function startRealGateway(
     port: 0,
     idleTimeout: 120,
     development: false,
-    fetch: (request, bun) => gateway.fetch(request, bun.requestIP(request)?.address ?? ''),
+    fetch: (request, bun) => gateway.fetch(request, () => bun.requestIP(request)?.address ?? ''),
   })
   const url = `http://127.0.0.1:${server.port}`
   return {

@@ -9,6 +9,7 @@ import { type Operation, parseRequest } from '../../../src/services/inference/re
 
 const user = { role: 'user', content: 'Hi' }
 const base = { model: 'm', messages: [user] }
+const limits = { depthMax: 50, namesMax: 1000 }
 const tool = { type: 'function', function: { name: 'f' } }
 const call = { id: 'c', type: 'function', function: { name: 'f', arguments: '{}' } }
 
@@ -112,7 +113,7 @@ test('strict JSON lets every value through', () => {
   fc.assert(
     fc.property(fc.jsonValue({ maxDepth: 5 }), fc.constantFrom(undefined, 1, '\t'), (value, space) => {
       const text = JSON.stringify(value, null, space)
-      expect(checkJsonText(text, 50)).toEqual(JSON.parse(text))
+      expect(checkJsonText(text, limits)).toEqual(JSON.parse(text))
     }),
     { numRuns: 300 },
   )
@@ -127,9 +128,20 @@ test('names twice', () => {
     '{"a\\"":1,"a\\"":2}',
     '{"__proto__":1,"__proto__":2}',
   ]) {
-    expect(() => checkJsonText(text, 50)).toThrow('twice')
+    expect(() => checkJsonText(text, limits)).toThrow('twice')
   }
   for (const text of ['{"a":{"a":1},"b":{"a":1}}', '{"a":":\\\\","b":"\\":"}', '{"__proto__":{"a":1}}']) {
-    expect(checkJsonText(text, 50)).toEqual(JSON.parse(text))
+    expect(checkJsonText(text, limits)).toEqual(JSON.parse(text))
   }
+})
+
+// Goal: so many fields are read and one more is refused, however they are spread; colons in texts are none.
+test('fields', () => {
+  const names = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, at) => [`n${at}`, ':"{']))
+  const spread = { ...names(400), inner: [names(300), { deep: names(298) }] }
+  expect(checkJsonText(JSON.stringify(spread), limits)).toEqual(spread)
+  expect(() => checkJsonText(JSON.stringify({ ...spread, one: 1 }), limits)).toThrow('more than 1000 fields')
+  // Five more stand in the body itself.
+  expect(verdict('chat', { ...base, metadata: names(65_531) })).toBe('ok')
+  expect(verdict('chat', { ...base, metadata: names(65_532) })).toBe('invalid_request')
 })
