@@ -55,7 +55,8 @@ export type Place =
   | { readonly kind: 'unix' }
   | { readonly kind: 'tls'; readonly own: SelfSigned }
 
-export async function startRaw(place: Place, behaviour: Behaviour): Promise<RawUpstream> {
+/** `hostname` is where it listens, but for a Unix socket. */
+export async function startRaw(place: Place, behaviour: Behaviour, hostname = '127.0.0.1'): Promise<RawUpstream> {
   const peers: Peer[] = []
   const wires = new Map<Socket<undefined>, Wire>()
   let open = 0
@@ -79,7 +80,7 @@ export async function startRaw(place: Place, behaviour: Behaviour): Promise<RawU
   }
   const directory = mkdtempSync(join(tmpdir(), 'strongroom-raw-'))
   const unix = join(directory, 'upstream.sock')
-  const tcp = { hostname: '127.0.0.1', port: 0, socket }
+  const tcp = { hostname, port: 0, socket }
   const server =
     place.kind === 'unix'
       ? Bun.listen({ unix, socket })
@@ -176,13 +177,17 @@ function createPeer(socket: Socket<undefined>, { onBytes, onRequest }: Behaviour
 export type SelfSigned = { readonly cert: string; readonly key: string; readonly spkiSha256: string }
 
 /** A certificate for these names and addresses, valid for an hour. */
-export async function selfSigned(...names: string[]): Promise<SelfSigned> {
+export function selfSigned(...names: string[]): Promise<SelfSigned> {
+  return selfSignedUntil(Date.now() + 3_600_000, names)
+}
+
+export async function selfSignedUntil(endMs: number, names: readonly string[]): Promise<SelfSigned> {
   const algorithm = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' }
   const keys = await crypto.subtle.generateKey(algorithm, true, ['sign', 'verify'])
   const certificate = await x509.X509CertificateGenerator.createSelfSigned({
     name: 'CN=upstream',
-    notBefore: new Date(Date.now() - 60_000),
-    notAfter: new Date(Date.now() + 3_600_000),
+    notBefore: new Date(endMs - 7_200_000),
+    notAfter: new Date(endMs),
     keys,
     signingAlgorithm: algorithm,
     extensions: [
