@@ -78,14 +78,7 @@ export async function composeInference(deps: InferenceDeps): Promise<Inference> 
   const metrics = createMetrics({
     models: upstreams.flatMap(upstream => upstream.models),
     upstreams: upstreams.map(upstream => upstream.name),
-    more: () =>
-      gatewayFamilies({
-        metering: metering.counts,
-        running: limiter.running,
-        queued: () => gateway.view().waiting,
-        upstreams: () =>
-          gateway.view().targets.map(({ name, active, ejected }) => ({ name, outstanding: active, healthy: !ejected })),
-      }),
+    more: () => gatewayFamilies({ metering: metering.counts(), running: limiter.running(), ...gateway.view() }),
   })
   const attestation = composeAttestation(deps, { workloads, keys, log })
   const gateway = createGateway({

@@ -2,44 +2,40 @@
 
 import type { MeteringCounts } from './metering.ts'
 import type { Family } from './metrics-text.codec.ts'
+import type { RouterTargetView } from './router.ts'
 
 export type GatewayGauges = {
-  readonly metering: () => MeteringCounts
+  readonly metering: MeteringCounts
   /** Requests under way. */
-  readonly running: () => number
+  readonly running: number
   /** Requests that wait for an upstream. */
-  readonly queued: () => number
-  readonly upstreams: () => readonly UpstreamGauges[]
+  readonly waiting: number
+  readonly targets: readonly RouterTargetView[]
 }
 
-export type UpstreamGauges = {
-  /** As configured. */
-  readonly name: string
-  readonly outstanding: number
-  readonly healthy: boolean
-}
-
-export function gatewayFamilies(gauges: GatewayGauges): Family[] {
-  const { written, lost, waiting } = gauges.metering()
-  const upstreams = gauges.upstreams()
+export function gatewayFamilies({ metering, running, waiting, targets }: GatewayGauges): Family[] {
   return [
-    gauge('strongroom_gateway_requests_running', 'Requests under way.', gauges.running()),
-    gauge('strongroom_gateway_requests_queued', 'Requests that wait for an upstream.', gauges.queued()),
+    gauge('strongroom_gateway_requests_running', 'Requests under way.', running),
+    gauge('strongroom_gateway_requests_queued', 'Requests that wait for an upstream.', waiting),
     {
       name: 'strongroom_upstream_requests_running',
       help: 'Requests under way at an upstream.',
       type: 'gauge',
-      samples: upstreams.map(({ name, outstanding }) => ({ labels: { upstream: name }, value: outstanding })),
+      samples: targets.map(({ name, active }) => ({ labels: { upstream: name }, value: active })),
     },
     {
       name: 'strongroom_upstream_healthy',
       help: '0 while an upstream is ejected.',
       type: 'gauge',
-      samples: upstreams.map(({ name, healthy }) => ({ labels: { upstream: name }, value: healthy ? 1 : 0 })),
+      samples: targets.map(({ name, ejected }) => ({ labels: { upstream: name }, value: ejected ? 0 : 1 })),
     },
-    counter('strongroom_usage_records_total', 'Usage records in the ledger since the start.', written),
-    counter('strongroom_usage_records_lost_total', 'Usage records that the ledger refused or had no room for.', lost),
-    gauge('strongroom_usage_records_waiting', 'Usage records on their way into the ledger.', waiting),
+    counter('strongroom_usage_records_total', 'Usage records in the ledger since the start.', metering.written),
+    counter(
+      'strongroom_usage_records_lost_total',
+      'Usage records that the ledger refused or had no room for.',
+      metering.lost,
+    ),
+    gauge('strongroom_usage_records_waiting', 'Usage records on their way into the ledger.', metering.waiting),
   ]
 }
 

@@ -122,7 +122,7 @@ export function createUpstreamClient(deps: { deadlines: Deadlines; timeouts: Ups
         if (!isStale || waiting.attempt.isOver()) throw error
       }
     }
-    return await ask(await orAborted(dial(line), waiting.attempt), bytes, waiting)
+    return await ask(await opened(dial(line), waiting.attempt), bytes, waiting)
   }
 
   return {
@@ -143,7 +143,7 @@ export function createUpstreamClient(deps: { deadlines: Deadlines; timeouts: Ups
       signal.addEventListener('abort', attempt.abort, { once: true })
       try {
         const bytes = Buffer.from(`${lead(target, line.endpoint, 'GET', '/models')}accept: application/json\r\n\r\n`)
-        const connection = await orAborted(dial(line), attempt)
+        const connection = await opened(dial(line), attempt)
         const answer = await ask(connection, bytes, { attempt, timeoutMs: probeTimeoutMs })
         connection.close()
         return answer.head.status === 200
@@ -195,8 +195,8 @@ function checkHead({ head, abort }: UpstreamAnswer, accept: string): void {
   if (head.contentEncoding !== '' && head.contentEncoding !== 'identity') give(new UpstreamFault('content_type'))
 }
 
-/** The connection, unless the attempt ends first. */
-function orAborted({ opened, stop }: Dial, attempt: Attempt): Promise<Connection> {
-  attempt.onAbort(stop)
-  return opened
+/** The connection. Who ends the attempt ends the dialling. */
+function opened(dial: Dial, attempt: Attempt): Promise<Connection> {
+  attempt.onAbort(dial.stop)
+  return dial.opened
 }

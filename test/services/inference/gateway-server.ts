@@ -1,5 +1,6 @@
 // A whole gateway for tests: real HTTP on a free port, narrow fakes for keys, limits and books at its edge.
 
+import { afterEach, beforeEach } from 'bun:test'
 import { systemClock } from '../../../src/base/clock.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
@@ -7,6 +8,7 @@ import { createLogger } from '../../../src/base/log.ts'
 import { createGateway, type Gateway, type GatewayDeps } from '../../../src/services/inference/gateway.ts'
 import type { Caller, RequestObservation, Tokens, UsageRecord } from '../../../src/services/inference/ports.ts'
 import type { UpstreamTarget } from '../../../src/services/inference/upstream-target.ts'
+import { startUpstream, type TestUpstream } from './upstream-server.ts'
 
 export const MODEL = 'tiny'
 export const KEY = 'gw_abcdefgh_0123456789abcdefghijklmnopqrstuv'
@@ -127,6 +129,18 @@ export function startGateway(upstreams: readonly UpstreamTarget[], options: Opti
       await server.stop(true)
     },
   }
+}
+
+/** Before each test of a file an upstream that behaves well, and a gateway before it; both end with the test. */
+export function eachWithGateway(take: (upstream: TestUpstream, gateway: TestGateway) => void): void {
+  let undo = new AsyncDisposableStack()
+  beforeEach(async () => {
+    undo = new AsyncDisposableStack()
+    const upstream = await startUpstream()
+    undo.defer(upstream.stop)
+    take(upstream, undo.use(startGateway([target(upstream.url)])))
+  })
+  afterEach(() => undo.disposeAsync())
 }
 
 export function chatBody(more: Record<string, unknown> = {}): Record<string, unknown> {

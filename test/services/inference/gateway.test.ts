@@ -1,34 +1,28 @@
 // The gateway's wire: every status of the contract, what goes up and what comes down, receipts.
 
-import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
+import { describe, expect, test } from 'bun:test'
 import { connect } from 'node:net'
 import { Value } from '@sinclair/typebox/value'
 import { Fault } from '../../../src/base/fault.ts'
 import { GatewayError, GatewayHealth, GatewayModelList } from '../../../src/contract/inference.ts'
-import { chatBody, KEY, LIMITS, MODEL, startGateway, type TestGateway, target } from './gateway-server.ts'
-import { eventsOf, openAiFaults } from './openai-schema.ts'
 import {
-  delta,
-  openSse,
-  sendJson,
-  sse,
-  startUpstream,
-  type TestUpstream,
-  USAGE,
-  wellBehaved,
-} from './upstream-server.ts'
+  chatBody,
+  eachWithGateway,
+  KEY,
+  LIMITS,
+  MODEL,
+  startGateway,
+  type TestGateway,
+  target,
+} from './gateway-server.ts'
+import { eventsOf, openAiFaults } from './openai-schema.ts'
+import { delta, openSse, sendJson, sse, type TestUpstream, USAGE, wellBehaved } from './upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway
-
-beforeEach(async () => {
-  upstream = await startUpstream()
-  gateway = startGateway([target(upstream.url)])
-})
-
-afterEach(async () => {
-  await gateway[Symbol.asyncDispose]()
-  await upstream.stop()
+eachWithGateway((freshUpstream, freshGateway) => {
+  upstream = freshUpstream
+  gateway = freshGateway
 })
 
 const CHAT = '/v1/chat/completions'

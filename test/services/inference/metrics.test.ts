@@ -152,12 +152,12 @@ test('limits, router and ledger', () => {
     upstreams: [],
     more: () =>
       gatewayFamilies({
-        metering: () => ({ written: 7, lost: 1, waiting: 2 }),
-        running: () => 3,
-        queued: () => 4,
-        upstreams: () => [
-          { name: 'local', outstanding: 3, healthy: true },
-          { name: 'far', outstanding: 0, healthy: false },
+        metering: { written: 7, lost: 1, waiting: 2 },
+        running: 3,
+        waiting: 4,
+        targets: [
+          { name: 'local', active: 3, ejected: false },
+          { name: 'far', active: 0, ejected: true },
         ],
       }),
   })

@@ -53,14 +53,7 @@ export function startRealGateway(
   const metrics = createMetrics({
     models: upstreams.flatMap(upstream => upstream.models),
     upstreams: upstreams.map(upstream => upstream.name),
-    more: () =>
-      gatewayFamilies({
-        metering: metering.counts,
-        running: limiter.running,
-        queued: () => gateway.view().waiting,
-        upstreams: () =>
-          gateway.view().targets.map(({ name, active, ejected }) => ({ name, outstanding: active, healthy: !ejected })),
-      }),
+    more: () => gatewayFamilies({ metering: metering.counts(), running: limiter.running(), ...gateway.view() }),
   })
   const defaults = { requestsPerMinute: 1_000_000, tokensPerMinute: 1_000_000_000, concurrencyMax: 65_536 }
   const gateway = createGateway({

@@ -1,8 +1,8 @@
 // Misbehaving upstreams, each with its documented end; splits, giants and receipts; clients that leave.
 
-import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
+import { describe, expect, test } from 'bun:test'
 import { until } from '../../support/until.ts'
-import { chatBody, startGateway, type TestGateway, target } from './gateway-server.ts'
+import { chatBody, eachWithGateway, startGateway, type TestGateway, target } from './gateway-server.ts'
 import { eventsOf, openAiFaults } from './openai-schema.ts'
 import {
   type Behaviour,
@@ -11,7 +11,6 @@ import {
   openSse,
   sendJson,
   sse,
-  startUpstream,
   type TestUpstream,
   USAGE,
   wellBehaved,
@@ -19,15 +18,9 @@ import {
 
 let upstream: TestUpstream
 let gateway: TestGateway
-
-beforeEach(async () => {
-  upstream = await startUpstream()
-  gateway = startGateway([target(upstream.url)])
-})
-
-afterEach(async () => {
-  await gateway[Symbol.asyncDispose]()
-  await upstream.stop()
+eachWithGateway((freshUpstream, freshGateway) => {
+  upstream = freshUpstream
+  gateway = freshGateway
 })
 
 const SECRETS = ['upstream-key-canary', 'engine', '127.0.0.1', 'leaky']
@@ -207,6 +200,28 @@ async function expectAllClosed(): Promise<void> {
   expect(gateway.records.length).toBe(gateway.admitted())
   expect(gateway.observations.length).toBe(gateway.admitted())
 }
+
+// Goal: the client has its whole answer at [DONE], and an upstream that goes on or lingers after it is let go, soon and once.
+test.each(['lingers', 'goes on'])('an upstream that %s after [DONE]', async how => {
+  upstream.behave = async (response, _seen, gone) => {
+    openSse(response)
+    response.write(`${sse(delta({ content: 'Hi' }))}${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
+    if (how === 'lingers') return
+    let isGone = false
+    void gone.then(() => {
+      isGone = true
+    })
+    while (!isGone) {
+      response.write(': still here\n\n')
+      await Bun.sleep(20)
+    }
+  }
+  const answer = await gateway.chat({ stream: true })
+  expect(eventsOf(await answer.text()).at(-1)).toBe('[DONE]')
+  expect(gateway.records.map(({ outcome }) => outcome)).toEqual(['completed'])
+  await until('the upstream is free', 5_000, () => upstream.active() === 0)
+  await expectAllClosed()
+})
 
 describe('event streams as they come', () => {
   // Goal: the same answer whichever way the bytes are cut, with CRLF, CR, comments, other fields and a byte order mark.
