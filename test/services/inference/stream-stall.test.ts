@@ -80,12 +80,16 @@ test('a client that stalls', async () => {
   const upstream = await startUpstream(flood(65_536, 4_000))
   await using gateway = startRealGateway([target(upstream.url)], LIMITS)
   const key = gateway.addKey({ concurrencyMax: 1 })
-  await using client = await openClient(gateway.url, key, socket => void socket.pause())
+  let isReading = false
+  await using client = await openClient(gateway.url, key, socket => {
+    if (!isReading) socket.pause()
+  })
   await until('its stream has begun', 2_000, () => client.bytes() > 0 && upstream.active() === 1)
   expect(gateway.limiter.running()).toBe(1)
   await until('the slot is free', 10_000, () => gateway.limiter.running() === 0)
   await until('the upstream is free', 1_000, () => upstream.active() === 0)
   expect(gateway.gateway.view()).toMatchObject({ waiting: 0, targets: [{ active: 0, ejected: false }] })
+  isReading = true
   client.socket.resume()
   await client.closed
   expect(client.tail()).not.toContain('[DONE]')
