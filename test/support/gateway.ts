@@ -1,7 +1,7 @@
 // Service B of a whole appliance for end-to-end tests: its built-in worker's configuration, and a client with a key of its own.
 // Effects: files in a temporary directory, requests to the appliance.
 
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { tinyModel } from '../../scripts/model/tiny-model.ts'
@@ -96,8 +96,9 @@ export async function workerAnswers(client: GatewayClient): Promise<void> {
 /** All processes below this one, by their parents. */
 export function descendants(pid: number): { readonly pid: number; readonly name: string }[] {
   const children = new Map<number, { pid: number; name: string }[]>()
-  for (const entry of new Bun.Glob('*/stat').scanSync({ cwd: '/proc', onlyFiles: false })) {
-    const found = /^(\d+) \((.*)\) \S (\d+)/s.exec(readOrNothing(`/proc/${entry}`))
+  // Names first: a process may end while the others are read.
+  for (const entry of readdirSync('/proc').filter(name => /^\d+$/.test(name))) {
+    const found = /^(\d+) \((.*)\) \S (\d+)/s.exec(readOrNothing(`/proc/${entry}/stat`))
     if (found === null) continue
     const [, own = '', name = '', parent = ''] = found
     const siblings = children.get(Number(parent)) ?? []
