@@ -5,8 +5,6 @@ import { mkdtempSync, rmSync, statfsSync, statSync } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { decodeCertificate } from '../../src/attest/certificate.codec.ts'
-import { portableVerifiers } from '../../src/attest/hybrid.verify.ts'
 import {
   decodeReceipt,
   decodeReport,
@@ -21,15 +19,17 @@ import {
   verifyReceipt,
   verityRootOf,
 } from '../../src/attest/index.ts'
+import { portableVerifiers } from '../../src/attest/receipt/hybrid-verify.ts'
 import {
   createSimulatedAuthority,
   issueSimulatedCrl,
   issueSimulatedVcek,
   type SimulatedRoot,
-} from '../../src/attest/simulator-certificates.ts'
-import { SIMULATED_AUTHORITY_ALGORITHM } from '../../src/attest/simulator-keys.ts'
-import { simulateReport } from '../../src/attest/simulator-report.ts'
-import { veritySuperblockBytes } from '../../src/attest/verity.codec.ts'
+} from '../../src/attest/simulator/certificates.ts'
+import { SIMULATED_AUTHORITY_ALGORITHM } from '../../src/attest/simulator/keys.ts'
+import { simulateReport } from '../../src/attest/simulator/report.ts'
+import { veritySuperblockBytes } from '../../src/attest/verity/superblock.ts'
+import { decodeCertificate } from '../../src/attest/x509/certificate.ts'
 import { assert, present } from '../../src/base/assert.ts'
 import { toHex } from '../../src/base/bytes.ts'
 import { nativeSha256, nativeSha384 } from '../../src/cli/native-hash.ts'
@@ -39,14 +39,14 @@ import {
   operatorKey,
   questionOf,
   sampleReceipt,
-} from '../../test/attest/receipt-samples.ts'
+} from '../../test/rigs/receipt-samples.ts'
 import {
   authorityValidity,
   chipIdOf,
   makeVekKey,
   SIMULATED_TCBS,
   vekValidity,
-} from '../../test/attest/simulator-platform.ts'
+} from '../../test/rigs/simulated-platform.ts'
 import { browserBundle, gzipBytes, verifierEntry } from '../build-verifier.ts'
 import type { Figures } from './bench-report.ts'
 import type { BenchContext } from './main.ts'

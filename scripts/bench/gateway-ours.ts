@@ -2,18 +2,18 @@
 // Run by gateway.bench.ts with a directory and the stub's port; writes its port and a key.
 
 import { join } from 'node:path'
+import { composeInference } from '../../src/appliance/inference.ts'
 import { assert } from '../../src/base/assert.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
-import { parseConfig } from '../../src/server/config.codec.ts'
-import { composeInference } from '../../src/server/inference.ts'
-import { mintGatewayKey } from '../../src/services/inference/keys.ts'
-import { createMetering } from '../../src/services/inference/metering.ts'
-import { createCost } from '../../src/services/inference/price.ts'
+import { parseConfig } from '../../src/config/parse.ts'
+import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
+import { createMetering } from '../../src/inference/metering/ledger.ts'
+import { createCost } from '../../src/inference/metering/price.ts'
 import { openStore } from '../../src/store/db.ts'
-import { insertGatewayKey } from '../../src/store/gateway-key.query.ts'
-import { insertOrganization } from '../../src/store/organization.query.ts'
+import { insertGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
+import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { benchModel } from './gateway-wire.ts'
 
 const NO_PAIR = { cert: '', key: '', notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }

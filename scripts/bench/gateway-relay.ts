@@ -2,9 +2,9 @@
 // costs. Run by gateway.bench.ts with the stub's port; writes its own.
 
 import { systemClock } from '../../src/base/clock.ts'
-import { createDeadlines } from '../../src/services/inference/gateway-deadlines.ts'
-import { createUpstreamClient, openAttempt } from '../../src/services/inference/upstream.ts'
-import type { UpstreamTarget } from '../../src/services/inference/upstream-target.ts'
+import { createDeadlines } from '../../src/base/deadlines.ts'
+import { createUpstreamClient, openAttempt } from '../../src/inference/upstream/client.ts'
+import type { UpstreamTarget } from '../../src/inference/upstream/target.ts'
 import { benchModel } from './gateway-wire.ts'
 
 const [stubPort = ''] = process.argv.slice(2)

@@ -6,7 +6,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createNetns } from '../../test/support/netns.ts'
+import { createNetns } from '../../test/rigs/netns.ts'
 import type { Figure, Figures } from './bench-report.ts'
 import {
   installPortkey,

@@ -2,8 +2,8 @@
 
 import { cp, mkdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { launchDigest } from '../../src/attest/launch-digest.ts'
-import { hasKernelHashTable } from '../../src/attest/ovmf.codec.ts'
+import { launchDigest } from '../../src/attest/launch/digest.ts'
+import { hasKernelHashTable } from '../../src/attest/launch/ovmf.ts'
 import { toHex } from '../../src/base/bytes.ts'
 import { ImageFault } from './image-fault.ts'
 import type { partNames } from './manifest.ts'

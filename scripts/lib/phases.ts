@@ -1,18 +1,19 @@
-// Which test runs when. The folder under test/ decides, so nobody has to keep a list.
+// Which test runs when. The suffix of a test's name decides, so nobody has to keep a list: `name[.slow|.root|.image].test.ts`.
 
 export const PHASES = {
   /** Needs nothing but Bun: no root, no network namespaces, no QEMU, no built executables. Also part of `bun run check`. */
-  unit: { folders: [], serial: false, needsBuild: false, timeoutMs: 300_000, testTimeoutMs: 20_000 },
-  /** Changes the kernel's state (namespaces, nftables, loop devices): root, one file at a time. */
-  host: { folders: ['test/host/'], serial: true, needsBuild: false, timeoutMs: 600_000, testTimeoutMs: 60_000 },
-  /** Reads or builds guest images: minutes of work, the caches and the executables. */
-  image: { folders: ['test/image/'], serial: true, needsBuild: true, timeoutMs: 1_200_000, testTimeoutMs: 600_000 },
-  /** Boots VMs, without hardware support if need be: one file at a time. */
-  e2e: { folders: ['test/e2e/'], serial: true, needsBuild: true, timeoutMs: 2_700_000, testTimeoutMs: 900_000 },
+  unit: { suffix: '.test.ts', serial: false, needsBuild: false, timeoutMs: 300_000, testTimeoutMs: 20_000 },
+  /** Takes seconds, starts other runtimes, or must not share the processors: one file at a time. */
+  slow: { suffix: '.slow.test.ts', serial: true, needsBuild: false, timeoutMs: 600_000, testTimeoutMs: 60_000 },
+  /** Needs root, and may change the kernel's state (namespaces, nftables, loop devices): one file at a time. */
+  root: { suffix: '.root.test.ts', serial: true, needsBuild: false, timeoutMs: 600_000, testTimeoutMs: 60_000 },
+  /** Needs the built executables and images: reads them, builds them, or boots VMs. One file at a time. */
+  image: { suffix: '.image.test.ts', serial: true, needsBuild: true, timeoutMs: 3_600_000, testTimeoutMs: 900_000 },
 } as const satisfies Record<string, Phase>
 
 type Phase = {
-  readonly folders: readonly string[]
+  /** The end of the names of its tests. */
+  readonly suffix: string
   readonly serial: boolean
   readonly needsBuild: boolean
   /** For the whole phase. */
@@ -24,10 +25,10 @@ type Phase = {
 export type PhaseName = keyof typeof PHASES
 
 /** In the order in which they run: the quick ones tell first. */
-export const PHASE_NAMES = ['unit', 'host', 'image', 'e2e'] as const satisfies readonly PhaseName[]
+export const PHASE_NAMES = ['unit', 'slow', 'root', 'image'] as const satisfies readonly PhaseName[]
 
 export function phaseOf(file: string): PhaseName {
-  return PHASE_NAMES.find(name => PHASES[name].folders.some(folder => file.startsWith(folder))) ?? 'unit'
+  return PHASE_NAMES.find(name => name !== 'unit' && file.endsWith(PHASES[name].suffix)) ?? 'unit'
 }
 
 /** Test files of the repository whose path holds one of the patterns (all, without patterns), sorted. */

@@ -3,34 +3,16 @@
 // Modules are also imported by their own names inside this repository. The simulator is not here on purpose: the bundle for browsers
 // holds no maker of certificates, so nothing in a relying party's hands can bring evidence about.
 
-export { appraise } from './appraise.ts'
-export type { PemOrDer } from './certificate-pem.codec.ts'
-export { type ChainQuestion, verifyChain } from './chain.verify.ts'
-export { type ChainInput, type PreparedChain, prepareChain } from './chain-prepare.verify.ts'
-// Virtual TPMs.
-export { decodeEventLog, type EventLog, type LogEvent } from './event-log.codec.ts'
-export { isDataMeasured, replayEventLog, verifyEventLog } from './event-log.verify.ts'
-export { type Evidence, type EvidenceQuestion, type EvidenceVerdict, verifyEvidence } from './evidence.verify.ts'
+export { type Cpuid, PRODUCTS, type Product, productOfCpuid, productOfReport } from './amd/product.ts'
+export type { TrustedRoot } from './amd/root.ts'
+export { AMD_ROOTS } from './amd/roots.ts'
+export { decodeTcb, isTcbAtLeast, type Tcb, tcbText } from './amd/tcb.ts'
+export type { PemOrDer } from './encoding/pem.ts'
 // What a launch will measure: firmware, kernels, processors, IGVM files, and who has signed for it.
 export type { Hash } from './hash.ts'
-export { type HybridSignature, keysDigest, type PublicKeys } from './hybrid.codec.ts'
-export { type HybridKeys, makeHybridKeys, type Random, type SecretKeys, signHybrid } from './hybrid.ts'
-export {
-  defaultVerifiers,
-  type HybridVerifiers,
-  nativeVerifiers,
-  portableVerifiers,
-  type VerifySignature,
-  verifyHybrid,
-} from './hybrid.verify.ts'
-export { type IdAuth, type IdBlock, type IdKey, readIdAuth, readIdBlock } from './id-block.codec.ts'
-export { type IdKeys, publicIdKey, signIdBlock } from './id-block.ts'
-export { type IdBlockVerdict, idKeyDigest, verifyIdBlock } from './id-block.verify.ts'
-export { type IgvmFile, readIgvm } from './igvm.codec.ts'
-export { buildIgvm, type IgvmBuild } from './igvm-build.ts'
-export { IGVM_PROFILES, type IgvmDigest, type IgvmProfile, measureIgvm } from './igvm-measure.ts'
-export { type KernelHashes, readKernelHashPage } from './kernel-hashes.codec.ts'
-export { type BootFiles, kernelHashesOf } from './kernel-hashes.ts'
+export { buildIgvm, type IgvmBuild } from './igvm/build.ts'
+export { type IgvmFile, readIgvm } from './igvm/file.ts'
+export { IGVM_PROFILES, type IgvmDigest, type IgvmProfile, measureIgvm } from './igvm/measure.ts'
 export {
   firmwareLaunchDigest,
   type LaunchDigest,
@@ -41,13 +23,31 @@ export {
   launchDigest,
   type PrecomputedLaunch,
   precomputedLaunchDigest,
-} from './launch-digest.ts'
+} from './launch/digest.ts'
+export { type IdAuth, type IdBlock, type IdKey, readIdAuth, readIdBlock } from './launch/id-block.ts'
+export { type IdKeys, publicIdKey, signIdBlock } from './launch/id-block-sign.ts'
+export { type IdBlockVerdict, idKeyDigest, verifyIdBlock } from './launch/id-block-verify.ts'
+export { type KernelHashes, readKernelHashPage } from './launch/kernel-hashes.ts'
+export { type BootFiles, kernelHashesOf } from './launch/kernel-hashes-of.ts'
+export { type OvmfMetadata, type OvmfSection, readOvmf } from './launch/ovmf.ts'
+export { VCPU_SIGNATURES, type VcpuType } from './launch/vcpu-types.ts'
+export { type SevFeature, sevFeatureNames, sevFeatures } from './launch/vmsa-layout.ts'
 // Verdicts.
 export { Malformed } from './malformed.ts'
-export { type OvmfMetadata, type OvmfSection, readOvmf } from './ovmf.codec.ts'
-export { policySchema } from './policy.schema.ts'
-export { encodePolicy, type Policy, parsePolicy, strictPolicy } from './policy.ts'
-export { type Cpuid, PRODUCTS, type Product, productOfCpuid, productOfReport } from './product.codec.ts'
+export { appraise } from './policy/appraise.ts'
+export { encodePolicy, type Policy, parsePolicy, strictPolicy } from './policy/policy.ts'
+export { policySchema } from './policy/schema.ts'
+export { type HybridKeys, makeHybridKeys, type Random, type SecretKeys, signHybrid } from './receipt/hybrid-keys.ts'
+export {
+  defaultVerifiers,
+  type HybridVerifiers,
+  nativeVerifiers,
+  portableVerifiers,
+  type VerifySignature,
+  verifyHybrid,
+} from './receipt/hybrid-verify.ts'
+export { type EvidenceSource, issueReceipt, type StatementFields } from './receipt/issue.ts'
+export { type HybridSignature, keysDigest, type PublicKeys } from './receipt/public-keys.ts'
 export {
   type DecodedReceipt,
   decodeReceipt,
@@ -55,29 +55,7 @@ export {
   type Platform,
   type Receipt,
   type ReceiptEvidence,
-} from './receipt.codec.ts'
-export { type EvidenceSource, issueReceipt, type StatementFields } from './receipt.ts'
-export {
-  type Expected,
-  type ReceiptQuestion,
-  type ReceiptVerdict,
-  type VerifyTpm,
-  verifyReceipt,
-} from './receipt.verify.ts'
-export { verifyReportSignature } from './report.verify.ts'
-export { type FoundReport, findReport } from './report-form.codec.ts'
-export { AMD_ROOTS } from './roots/amd.ts'
-export type { TrustedRoot } from './roots/trusted-root.ts'
-export { keyInfoNames, platformNames, policyNames, type Signer } from './snp-bits.codec.ts'
-// SNP reports, their chains, and what a relying party wants of them.
-export {
-  decodeReport,
-  encodeReport,
-  type FirmwareVersion,
-  type ReportVersion,
-  reportSizeBytes,
-  type SnpReport,
-} from './snp-report.codec.ts'
+} from './receipt/receipt.ts'
 // Statements and receipts, `strongroom/attest-pq/v1`.
 export {
   decodeStatement,
@@ -88,19 +66,33 @@ export {
   type StatementKind,
   type StatementOf,
   statementFormat,
-} from './statement.codec.ts'
-export { decodeTcb, isTcbAtLeast, type Tcb, tcbText } from './tcb.codec.ts'
-export { decodeQuote, decodeSignature, type Quote, type TpmSignature } from './tpm.codec.ts'
-export { decodeJwk, decodePemKey, decodeSpki, encodeSpki, type TpmKey } from './tpm-key.codec.ts'
-export { decodePublicArea, decodeSizedPublic, type TpmPublic } from './tpm-public.codec.ts'
-export { type PcrValues, type QuoteInput, verifyQuote } from './tpm-quote.verify.ts'
-export { VCPU_SIGNATURES, type VcpuType } from './vcpu-types.ts'
-export type { Check, Outcome, Verdict } from './verdict.ts'
-// The hash tree of a disk.
-export { readVeritySuperblock, type VerityParameters, type VeritySuperblock } from './verity.codec.ts'
-export { type ByteSource, type VerityOptions, type VerityRoot, verityRoot, verityRootOf } from './verity.ts'
-export { type SevFeature, sevFeatureNames, sevFeatures } from './vmsa.codec.ts'
-export { decodeHclReport, type HclReport, runtimeAttestationKey } from './vtpm.codec.ts'
+} from './receipt/statement.ts'
+export {
+  type Expected,
+  type ReceiptQuestion,
+  type ReceiptVerdict,
+  type VerifyTpm,
+  verifyReceipt,
+} from './receipt/verify.ts'
+export { keyInfoNames, platformNames, policyNames, type Signer } from './report/bits.ts'
+export { type FoundReport, findReport } from './report/form.ts'
+// SNP reports, their chains, and what a relying party wants of them.
+export {
+  decodeReport,
+  encodeReport,
+  type FirmwareVersion,
+  type ReportVersion,
+  reportSizeBytes,
+  type SnpReport,
+} from './report/report.ts'
+// Virtual TPMs.
+export { decodeEventLog, type EventLog, type LogEvent } from './tpm/event-log.ts'
+export { isDataMeasured, replayEventLog, verifyEventLog } from './tpm/event-log-verify.ts'
+export { decodeHclReport, type HclReport, runtimeAttestationKey } from './tpm/hcl-report.ts'
+export { decodeJwk, decodePemKey, decodeSpki, encodeSpki, type TpmKey } from './tpm/key.ts'
+export { decodePublicArea, decodeSizedPublic, type TpmPublic } from './tpm/public-area.ts'
+export { type PcrValues, type QuoteInput, verifyQuote } from './tpm/quote.ts'
+export { decodeQuote, decodeSignature, type Quote, type TpmSignature } from './tpm/structures.ts'
 export {
   type Activation,
   type BindingEvidence,
@@ -112,4 +104,12 @@ export {
   verifyHostVtpm,
   verifyParavisorVtpm,
   verifySvsmVtpm,
-} from './vtpm.verify.ts'
+} from './tpm/vtpm.ts'
+export type { Check, Outcome, Verdict } from './verdict.ts'
+export { type ChainQuestion, verifyChain } from './verify/chain.ts'
+export { type ChainInput, type PreparedChain, prepareChain } from './verify/chain-prepare.ts'
+export { type Evidence, type EvidenceQuestion, type EvidenceVerdict, verifyEvidence } from './verify/evidence.ts'
+export { verifyReportSignature } from './verify/report-signature.ts'
+export { type ByteSource, type VerityOptions, type VerityRoot, verityRoot, verityRootOf } from './verity/root.ts'
+// The hash tree of a disk.
+export { readVeritySuperblock, type VerityParameters, type VeritySuperblock } from './verity/superblock.ts'

@@ -2,11 +2,11 @@
 
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
+import { type LoadedConfig, loadConfig, resolveStateDir } from '../config/load.ts'
 import { adminSocketName } from '../contract/admin.ts'
-import { type LoadedConfig, loadConfig, resolveStateDir } from '../server/config.ts'
-import { type AdminClient, createClient } from './client.ts'
 import { EXIT_HELP, type ExitCode } from './exit.ts'
 import type { Io } from './io.ts'
+import { type AdminClient, createClient } from './operator/client.ts'
 import { json, type Paint, paintFor, wantsColour } from './render.ts'
 
 type Globals = { json?: boolean; config?: string; stateDir?: string }

@@ -1,10 +1,10 @@
 // What an SNP report says, for --json: bytes in hexadecimal, bit fields both as a number and by name. Pure. Says nothing of trust.
 
+import type { Product } from '../attest/amd/product.ts'
+import { decodeTcb, type RawTcb } from '../attest/amd/tcb.ts'
 import { Malformed } from '../attest/malformed.ts'
-import type { Product } from '../attest/product.codec.ts'
-import { platformNames, policyNames } from '../attest/snp-bits.codec.ts'
-import type { SnpReport } from '../attest/snp-report.codec.ts'
-import { decodeTcb, type RawTcb } from '../attest/tcb.codec.ts'
+import { platformNames, policyNames } from '../attest/report/bits.ts'
+import type { SnpReport } from '../attest/report/report.ts'
 import { toHex } from '../base/bytes.ts'
 
 /** TCBs stay raw numbers while the product is unknown, on which their layout depends. */

@@ -3,7 +3,7 @@
 import { closeSync, existsSync, openSync, readFileSync, readSync } from 'node:fs'
 import { join } from 'node:path'
 import { Fault, messageOf } from '../base/fault.ts'
-import type { Platform } from '../contract/config.ts'
+import type { Platform } from '../config/schema.ts'
 
 export type HostRoot = {
   /** `/`, or a directory that stands for it in tests. */

@@ -7,9 +7,9 @@
 // RLIMIT_DATA (getrlimit(2)): each process for itself, private memory only, so that a program that means harm can still get more.
 
 import { Fault, messageOf } from '../base/fault.ts'
-import type { Owner } from './files.ts'
-import { createLineSplitter } from './line-splitter.ts'
-import { isUnderSystemd, scopeArgv } from './process.ts'
+import type { Owner } from '../linux/files.ts'
+import { createLineSplitter } from '../linux/lines.ts'
+import { isUnderSystemd, scopeArgv } from '../linux/process.ts'
 
 export type SandboxMount =
   | { readonly kind: 'bind'; readonly source: string; readonly target: string; readonly writable: boolean }

@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs'
 import { Fault } from '../base/fault.ts'
-import type { Owner } from './files.ts'
+import type { Owner } from '../linux/files.ts'
 
 /** User and primary group id by name. Fault host.unsupported when there is no such user. */
 export function lookupUser(name: string, passwdFile = '/etc/passwd'): Owner {

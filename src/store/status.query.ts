@@ -2,8 +2,8 @@
 
 import { count } from 'drizzle-orm'
 import type { Db } from './db.ts'
-import { instances } from './instance.table.ts'
-import { vms } from './vm.table.ts'
+import { instances } from './directory/instance.table.ts'
+import { vms } from './ledger/vm.table.ts'
 
 /** Instances by status; a status without any is absent. */
 export function countInstances(db: Db): Record<string, number> {

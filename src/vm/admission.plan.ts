@@ -1,6 +1,6 @@
 // Whether a new VM fits. Pure. Counts memory, vCPUs, addresses and, on snp, ASIDs; and how many may boot at the same time.
 
-import type { Reserved } from '../store/vm.query.ts'
+import type { Reserved } from '../store/ledger/vm.query.ts'
 
 export type Capacity = {
   readonly memoryMib: number

@@ -2,7 +2,7 @@
 
 import type { Claimed, SealedClaim } from '../contract/agent.ts'
 import type { Db } from '../store/db.ts'
-import type { VmState } from '../store/vm.table.ts'
+import type { VmState } from '../store/ledger/vm.table.ts'
 
 /** Why a VM failed; a subset of the documented instance failure codes. */
 export const VM_FAILURES = {

@@ -1,13 +1,13 @@
 // What is on this host and in no ledger, and the other way round. Effects: reads the kernel's and the disk's state.
 
 import { readdirSync } from 'node:fs'
-import type { Nft } from '../host/nft.ts'
-import { identifyProcess, listWithUuid } from '../host/process.ts'
-import { listTaps } from '../host/tap.ts'
+import type { Nft } from '../host/network/nft.ts'
+import { listTaps } from '../host/network/tap.ts'
+import { identifyProcess, listWithUuid } from '../linux/process.ts'
 import type { Db } from '../store/db.ts'
-import { listResources } from '../store/resource.query.ts'
-import { vmById } from '../store/vm.query.ts'
-import type { ResourceKind } from '../store/vm.table.ts'
+import { listResources } from '../store/ledger/resource.query.ts'
+import { vmById } from '../store/ledger/vm.query.ts'
+import type { ResourceKind } from '../store/ledger/vm.table.ts'
 
 export type Leak = {
   readonly kind: ResourceKind

@@ -5,9 +5,9 @@
 import { type RandomBytes, randomName } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Hello } from '../contract/agent.ts'
-import { type Channel, connectChannel } from '../host/channel.ts'
-import { connectConsole } from '../host/console.ts'
-import { connectQmp, type Qmp, qmpTimeoutMs } from '../host/qmp.ts'
+import { type Channel, connectChannel } from '../host/qemu/agent-channel.ts'
+import { connectConsole } from '../host/qemu/console.ts'
+import { connectQmp, type Qmp, qmpTimeoutMs } from '../host/qemu/qmp.ts'
 import type { VmPaths } from './launch.plan.ts'
 
 export type VmLink = {

@@ -4,12 +4,12 @@
 
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
-import type { Nft, Quota } from '../host/nft.ts'
+import type { Nft, Quota } from '../host/network/nft.ts'
 import type { Db } from '../store/db.ts'
-import { type EgressSample, listEgress, recordEgress } from '../store/egress.query.ts'
-import { appendEvent } from '../store/event.query.ts'
-import { listResources } from '../store/resource.query.ts'
-import { vmById } from '../store/vm.query.ts'
+import { type EgressSample, listEgress, recordEgress } from '../store/ledger/egress.query.ts'
+import { appendEvent } from '../store/ledger/event.query.ts'
+import { listResources } from '../store/ledger/resource.query.ts'
+import { vmById } from '../store/ledger/vm.query.ts'
 import { macAddress } from './launch.plan.ts'
 import { type NftVm, rulesetText } from './nft.plan.ts'
 

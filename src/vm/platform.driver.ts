@@ -1,9 +1,9 @@
 // How QEMU is to run on this host, from detection and configuration. Effects: reads /proc, /dev, the firmware file.
 
 import { readFileSync } from 'node:fs'
-import { hasKernelHashTable } from '../attest/ovmf.codec.ts'
+import { hasKernelHashTable } from '../attest/launch/ovmf.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
-import type { Config, Platform } from '../contract/config.ts'
+import type { Config, Platform } from '../config/schema.ts'
 import { detectPlatform, hostCapacity, snpFacts } from '../host/platform.ts'
 import type { Capacity } from './admission.plan.ts'
 import { poolSize } from './launch.plan.ts'

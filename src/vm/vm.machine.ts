@@ -3,7 +3,7 @@
 // Work belongs to states, not to transitions: after a crash only the state is known, so each state's work can be begun again
 // at any point of it, and is finished when the work itself says so.
 
-import type { VmState } from '../store/vm.table.ts'
+import type { VmState } from '../store/ledger/vm.table.ts'
 import type { VmFailureCode } from './engine.ts'
 
 export type VmEvent =

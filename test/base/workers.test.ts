@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test'
 import { createWorkers } from '../../src/base/workers.ts'
-import { createManualClock } from '../support/clock.ts'
+import { createManualClock } from '../rigs/clock.ts'
 
 function bench(work: (key: string) => Promise<void>) {
   const clock = createManualClock()

@@ -2,9 +2,9 @@ import { describe, expect, test } from 'bun:test'
 import { join } from 'node:path'
 import { Check } from '@sinclair/typebox/value'
 import { AgentResponse } from '../../src/contract/agent.ts'
-import type { AgentProcessSettings } from './agent-process.ts'
-import { type HostEnd, makeHostEnd, makePortPaths, type PortPaths } from './port.ts'
-import { makeClaim, makeCustomerKey, makeSandbox, type Sandbox, seal, sshArgv, succeed } from './sandbox.ts'
+import { type HostEnd, makeHostEnd, makePortPaths, type PortPaths } from '../rigs/agent-port.ts'
+import type { AgentProcessSettings } from '../rigs/guest-agent-process.ts'
+import { makeClaim, makeCustomerKey, makeSandbox, type Sandbox, seal, sshArgv, succeed } from '../rigs/guest-root.ts'
 
 describe('the agent', () => {
   // Goal: over the wire, in a process of its own: every op is answered as the schema says, and nonsense does not end it.

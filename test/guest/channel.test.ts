@@ -4,9 +4,9 @@ import { systemClock } from '../../src/base/clock.ts'
 import { agentLineBytesMax } from '../../src/contract/agent.ts'
 import { createChannel, openPort } from '../../src/guest/channel.ts'
 import type { ReceivedLine } from '../../src/guest/wire.codec.ts'
-import { until } from '../support/until.ts'
-import { makeHostEnd, makePort } from './port.ts'
-import { makeSandbox } from './sandbox.ts'
+import { makeHostEnd, makePort } from '../rigs/agent-port.ts'
+import { makeSandbox } from '../rigs/guest-root.ts'
+import { until } from '../rigs/until.ts'
 
 const waitMs = 4_000
 

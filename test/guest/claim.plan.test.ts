@@ -1,7 +1,7 @@
 import { expect, test } from 'bun:test'
 import { claimLeftovers, claimProblem, planClaim } from '../../src/guest/claim.plan.ts'
 import { guestPaths } from '../../src/guest/paths.ts'
-import { gatewayCa, makeClaim } from './sandbox.ts'
+import { gatewayCa, makeClaim } from '../rigs/guest-root.ts'
 
 const publicKey = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJyYRtEcQ//c1azaVPtc4hxiZIPziSkIu26dzwyWS+B+'
 const paths = guestPaths('')

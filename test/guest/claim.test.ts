@@ -2,7 +2,6 @@ import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { dirname } from 'node:path'
 import type { SshdDeps } from '../../src/guest/sshd.ts'
-import { until } from '../support/until.ts'
 import {
   listTree,
   makeClaim,
@@ -13,7 +12,8 @@ import {
   seal,
   sshArgv,
   succeed,
-} from './sandbox.ts'
+} from '../rigs/guest-root.ts'
+import { until } from '../rigs/until.ts'
 
 const waitMs = 4_000
 

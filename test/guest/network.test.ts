@@ -5,7 +5,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { networkProblem, planNetwork, resolvConf } from '../../src/guest/network.plan.ts'
 import { createNetworking } from '../../src/guest/network.ts'
-import { makeSandbox, type Sandbox } from './sandbox.ts'
+import { makeSandbox, type Sandbox } from '../rigs/guest-root.ts'
 
 const network = { address: '10.9.0.7', gateway: '10.9.0.1', mtuBytes: 1420, resolvers: ['10.9.0.1', '192.0.2.53'] }
 

@@ -1,5 +1,15 @@
 import { describe, expect, test } from 'bun:test'
-import { APART, cycleFaults, dependencyFaults, formFaults, LAYERS, layerFaults, suffixFaults } from './layers.ts'
+import {
+  APART,
+  cycleFaults,
+  dependencyFaults,
+  formFaults,
+  INNER_ORDERS,
+  innerOrderFaults,
+  LAYERS,
+  layerFaults,
+  suffixFaults,
+} from './layers.ts'
 import { readTree, type Tree } from './tree.ts'
 
 const sources = readTree('src/**/*.ts')
@@ -7,6 +17,9 @@ const sources = readTree('src/**/*.ts')
 describe('the sources', () => {
   // Goal: imports of src point downward only, type imports and dynamic imports included; siblings stay apart.
   test('layers', () => expect(layerFaults(sources)).toEqual([]))
+
+  // Goal: the floors inside a room hold as the layers do.
+  test('inner orders', () => expect(innerOrderFaults(sources)).toEqual([]))
 
   // Goal: no module reaches itself through its imports.
   test('cycles', () => expect(cycleFaults(sources)).toEqual([]))
@@ -42,22 +55,42 @@ test('the matrix of units', () => {
       })
       .map(to => `${from} -> ${to}`),
   )
-  expect(allowed).toHaveLength(67)
+  expect(allowed).toHaveLength(121)
   for (const pair of allowed) expect(allowed).not.toContain(pair.split(' -> ').reverse().join(' -> '))
-  expect(allowed.filter(pair => pair.endsWith('src/guest') || pair.endsWith('src/verifier'))).toEqual([])
-  expect(allowed.filter(pair => /^src\/services\/\w+ -> src\/services/.test(pair))).toEqual([])
+  expect(allowed.filter(pair => /src\/(?:guest|verifier|enclave)$/.test(pair))).toEqual(['src/cli -> src/verifier'])
+  const services = ['src/instances', 'src/inference', 'src/builds', 'src/operator']
+  const between = allowed.map(pair => pair.split(' -> ')).filter(pair => pair.every(unit => services.includes(unit)))
+  expect(between).toEqual([])
+})
+
+// Goal: over every pair of places in a room an import is allowed exactly from a higher floor to a lower one.
+test.each(Object.entries<readonly (readonly string[])[]>(INNER_ORDERS))('the floors of %s', (room, floors) => {
+  const fileOf = (place: string) => (place.endsWith('.ts') ? `${room}/${place}` : `${room}/${place}/x.ts`)
+  floors.forEach((upper, at) => {
+    for (const [to, below] of floors.flatMap((floor, lower) => floor.map(place => [place, lower > at] as const))) {
+      for (const from of upper.filter(place => place !== to)) {
+        const tree = treeOf({ [fileOf(from)]: `import '${relative(fileOf(from), fileOf(to))}'`, [fileOf(to)]: '' })
+        expect([from, to, innerOrderFaults(tree).length]).toEqual([from, to, below ? 0 : 1])
+      }
+    }
+  })
 })
 
 describe('a planted violation is found:', () => {
   // Goal: each rule refuses what it is there to refuse.
   test.each([
-    ['an upward import', layerFaults, { 'src/vm/a.ts': "import '../services/builds/b.ts'" }],
+    ['an upward import', layerFaults, { 'src/vm/a.ts': "import '../builds/b.ts'" }],
     ['an upward type import', layerFaults, { 'src/base/a.ts': "import type { B } from '../contract/b.ts'" }],
     ['an upward dynamic import', layerFaults, { 'src/host/a.ts': "await import('../vm/b.ts')" }],
-    ['an upward re-export', layerFaults, { 'src/store/a.ts': "export * from '../server/b.ts'" }],
+    ['an upward re-export', layerFaults, { 'src/store/a.ts': "export * from '../appliance/b.ts'" }],
     ['a sibling', layerFaults, { 'src/host/a.ts': "import '../store/b.ts'" }],
     ['contract and attest', layerFaults, { 'src/contract/a.ts': "import '../attest/b.ts'" }],
-    ['a sibling service', layerFaults, { 'src/services/builds/a.ts': "import '../instances/b.ts'" }],
+    ['a sibling service', layerFaults, { 'src/builds/a.ts': "import '../instances/b.ts'" }],
+    ['a room above', innerOrderFaults, { 'src/attest/report/a.ts': "import type { B } from '../policy/b.ts'" }],
+    ['a room beside', innerOrderFaults, { 'src/inference/keys/a.ts': "import '../limits/b.ts'" }],
+    ['a room without a floor', innerOrderFaults, { 'src/inference/misc/a.ts': '' }],
+    ['a file without a floor', innerOrderFaults, { 'src/attest/a.ts': '' }],
+    ['appliance importing the verifier', layerFaults, { 'src/appliance/a.ts': "import '../verifier/b.ts'" }],
     ['guest importing host', layerFaults, { 'src/guest/a.ts': "import '../host/b.ts'" }],
     ['host importing guest', layerFaults, { 'src/cli/a.ts': "import '../guest/b.ts'" }],
     ['verifier importing guest', layerFaults, { 'src/verifier/a.ts': "import '../guest/b.ts'" }],
@@ -99,6 +132,7 @@ describe('a planted violation is found:', () => {
   test.each([
     ['downward', layerFaults, { 'src/vm/a.ts': "import '../host/b.ts'\nimport type { C } from '../base/c.ts'" }],
     ['within a folder', layerFaults, { 'src/vm/a.ts': "import './b.ts'" }],
+    ['a room below', innerOrderFaults, { 'src/inference/gateway/a.ts': "import '../keys/b.ts'" }],
     ['the version', layerFaults, { 'src/cli/a.ts': "import manifest from '../../package.json'" }],
     ['a type of an effect', suffixFaults, { 'src/vm/a.plan.ts': "import type { B } from '../host/b.ts'" }],
     ['a hash in a codec', suffixFaults, { 'src/vm/a.codec.ts': "import { createHash } from 'node:crypto'" }],

@@ -6,14 +6,14 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import type { Hello } from '../../src/contract/agent.ts'
 import { openStore } from '../../src/store/db.ts'
-import { listResources, recordResource, strikeResource } from '../../src/store/resource.query.ts'
-import { moveVm, vmById } from '../../src/store/vm.query.ts'
-import type { VmState } from '../../src/store/vm.table.ts'
+import { listResources, recordResource, strikeResource } from '../../src/store/ledger/resource.query.ts'
+import { moveVm, vmById } from '../../src/store/ledger/vm.query.ts'
+import type { VmState } from '../../src/store/ledger/vm.table.ts'
 import type { Capacity } from '../../src/vm/admission.plan.ts'
 import type { LinkObservation, VmLink } from '../../src/vm/link.driver.ts'
 import { createReconciler } from '../../src/vm/reconciler.ts'
 import type { VmDriver } from '../../src/vm/vm.driver.ts'
-import { createManualClock } from '../support/clock.ts'
+import { createManualClock } from '../rigs/clock.ts'
 
 const bootTimeoutMs = 30_000
 const roomy: Capacity = { memoryMib: 8192, vcpus: 16, addresses: 14, asids: null, bootingMax: 2 }

@@ -1,0 +1,113 @@
+// One appliance from its configuration: the only place, with its parts beside it, that constructs things. Effects: all of them.
+
+import { readFileSync } from 'node:fs'
+import { systemClock } from '../base/clock.ts'
+import { systemRandom } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import { listenAddress, localUrl } from '../config/listen.ts'
+import type { Config } from '../config/schema.ts'
+import { createTls } from '../http/certificate.ts'
+import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-keys.ts'
+import { createMetering } from '../inference/metering/ledger.ts'
+import { createCost } from '../inference/metering/price.ts'
+import { createAddressResolver, type DnsServer, startDns } from '../instances/dns/server.ts'
+import { ensureDir, lockFileOfDead } from '../linux/files.ts'
+import { openStore } from '../store/db.ts'
+import { appendEvent } from '../store/ledger/event.query.ts'
+import { composeEngine } from './engine.ts'
+import { composeInference, serveInference } from './inference.ts'
+import { composeInstances, type InstancesParts, serveInstances } from './instances.ts'
+import { serveOperator } from './operator.ts'
+
+export type ServeOptions = { readonly stateDir: string; readonly log: Logger }
+
+export type Serving = {
+  /** Where clients reach service A. */
+  readonly instancesUrl: string
+  /** Service B; null when it is switched off. */
+  readonly inferenceUrl: string | null
+  readonly dnsPort: number | null
+  readonly adminSocket: string
+  /** The authority that clients must trust; null with the operator's own certificate. */
+  readonly caFile: string | null
+  /** Reads certificate files again, now. */
+  readonly reload: () => Promise<void>
+  /** Stops serving; VMs run on and are taken up by the next start. Idempotent. */
+  readonly stop: () => Promise<void>
+}
+
+const lockTimeoutMs = 2_000
+
+/** Starts the appliance. Faults: conflict (the state directory is in use), store.*, host.unsupported, config.invalid, image.invalid. */
+export async function serve(config: Config, { stateDir, log }: ServeOptions): Promise<Serving> {
+  const clock = systemClock
+  const random = systemRandom
+  await using undo = new AsyncDisposableStack()
+  // Keys, tokens and the database are nobody else's; only the way through to the VMs' own directories is.
+  process.umask(0o077)
+  ensureDir(stateDir, { mode: 0o711 })
+  undo.use(await lockFileOfDead(`${stateDir}/lock`, { timeoutMs: lockTimeoutMs, clock }))
+  const store = openStore(`${stateDir}/strongroom.db`)
+  undo.defer(() => store.close())
+  const onEvent = (kind: string, detail: Record<string, unknown>) =>
+    appendEvent(store.db, { nowMs: clock.nowMs(), kind, subject: '', detail })
+  const tls = await createTls({ config, stateDir, clock, random, log: log.unit('tls'), onEvent })
+  undo.defer(() => tls.stop())
+  const engine = composeEngine({ config, stateDir, store, clock, random, log })
+  const cost = createCost(config.inference.prices)
+  const metering = createMetering({ store, clock, log: log.unit('metering'), cost })
+  undo.defer(() => metering.stop())
+  const secret = loadKeySecret(`${stateDir}/gateway-key.secret`, random)
+  const keys = createInstanceKeys({ store, clock, log: log.unit('inference'), secret })
+  keys.revokeDeleted()
+  const gatewayCa = tls.caFile === null ? null : readFileSync(tls.caFile, 'utf8')
+  const parts = { config, stateDir, store, engine, tls, clock, random, log, metering, keys, gatewayCa }
+
+  const { service, background } = composeInstances(parts)
+  undo.defer(() => background.stop())
+  const instances = serveInstances(service, parts)
+  undo.defer(() => instances.stop(true))
+  const { platform, capacity } = engine
+  const inference = config.listen.inference === '' ? null : await composeInference({ ...parts, platform, capacity })
+  if (inference !== null) undo.defer(() => inference.stop())
+  const gateway = inference === null ? null : serveInference(inference, parts)
+  if (gateway !== null) undo.defer(() => gateway.stop(true))
+  const dns = await serveDns(parts)
+  if (dns !== null) undo.defer(() => dns.close())
+
+  const listening = {
+    instances: localUrl(config.listen.instances, instances.port),
+    inference: gateway === null ? null : localUrl(config.listen.inference, gateway.port),
+    dns: dns === null ? null : `${listenAddress(config.listen.dns).hostname}:${dns.port}`,
+  }
+  const admin = await serveOperator({ ...parts, service, listening, collectors: inference?.collectors ?? [] })
+  undo.defer(() => admin.stop())
+
+  // Only now: nobody sees an instance move before the interface that reports it is there.
+  background.start()
+  inference?.start()
+  const running = undo.move()
+  return {
+    instancesUrl: listening.instances,
+    inferenceUrl: listening.inference,
+    dnsPort: dns?.port ?? null,
+    adminSocket: admin.path,
+    caFile: tls.caFile,
+    reload: tls.reload,
+    stop: () => running.disposeAsync(),
+  }
+}
+
+async function serveDns({ config, store, engine, clock, log }: InstancesParts): Promise<DnsServer | null> {
+  if (config.listen.dns === '') return null
+  const { hostname, port } = listenAddress(config.listen.dns)
+  return startDns({
+    address: hostname,
+    port,
+    domain: config.domain,
+    hostAddress: hostname === '0.0.0.0' || hostname.includes(':') ? null : hostname,
+    resolve: createAddressResolver({ db: store.db, engine: engine.reconciler }),
+    nowMs: clock.nowMs,
+    log: log.unit('dns'),
+  })
+}

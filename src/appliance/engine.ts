@@ -1,0 +1,103 @@
+// Puts the VM engine together from configuration. Effects: reads host facts; everything else begins with `start`.
+
+import type { Clock } from '../base/clock.ts'
+import type { RandomBytes } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import type { Config, Platform } from '../config/schema.ts'
+import { egressLimitBytes } from '../contract/instance.ts'
+import { enableForwarding, hostBootId } from '../host/kernel.ts'
+import { createNft, type Nft } from '../host/network/nft.ts'
+import { lookupUser } from '../host/user.ts'
+import { ensureDir } from '../linux/files.ts'
+import type { Store } from '../store/db.ts'
+import { swapMeta } from '../store/ledger/meta.query.ts'
+import type { Capacity } from '../vm/admission.plan.ts'
+import { loadImage } from '../vm/image.driver.ts'
+import { createNetwork, type VmNetwork } from '../vm/network.driver.ts'
+import { capacityOf, choosePlatform, qemuPlatform } from '../vm/platform.driver.ts'
+import { createReconciler, type Reconciler } from '../vm/reconciler.ts'
+import { createVmDriver } from '../vm/vm.driver.ts'
+
+export type EngineDeps = {
+  readonly config: Config
+  readonly stateDir: string
+  readonly store: Store
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+}
+
+export type Engine = {
+  readonly reconciler: Reconciler
+  readonly network: VmNetwork
+  readonly nft: Nft
+  readonly platform: Platform
+  readonly capacity: Capacity
+}
+
+/** The inference gateway's port on the gateway address. */
+const gatewayPort = 8442
+
+/** Faults: host.unsupported, image.invalid (a firmware that would boot anything). */
+export function composeEngine({ config, stateDir, store, clock, random, log }: EngineDeps): Engine {
+  const { platform, reasons } = choosePlatform(config.platform)
+  log.info('platform chosen', { platform, reasons })
+  const capacity = capacityOf(config, platform)
+  // Others may pass through to reach a VM's own directory, but not look around.
+  ensureDir(`${stateDir}/vms`, { mode: 0o711 })
+  enableForwarding()
+  const nft = createNft({ table: config.network.table, log: log.unit('nft') })
+  const network = createNetwork({
+    db: store.db,
+    nft,
+    clock,
+    log: log.unit('network'),
+    table: config.network.table,
+    gateway: config.network.gateway_v4,
+    gatewayPorts: [gatewayPort],
+    egressLimitBytes,
+  })
+  const driver = createVmDriver({
+    db: store.db,
+    clock,
+    random,
+    log: log.unit('vm'),
+    network,
+    stateDir,
+    qemu: config.vm.qemu,
+    user: config.vm.user,
+    owner: lookupUser(config.vm.user),
+    platform: qemuPlatform(platform, config.vm),
+    image: () => loadImage(config.vm.image_dir),
+    gateway: config.network.gateway_v4,
+    mtuBytes: config.network.mtu_bytes,
+    tapPrefix: config.network.tap_prefix,
+    consoleBytesMax: config.vm.console_bytes_max,
+    stopGraceMs: config.vm.stop_grace_ms,
+  })
+  const bootId = hostBootId()
+  const bootBefore = swapMeta(store.db, 'host_boot_id', bootId)
+  const reconciler = createReconciler({
+    store,
+    driver,
+    clock,
+    random,
+    log: log.unit('vm'),
+    capacity,
+    pool: config.network.pool_v4,
+    guestNetwork: {
+      gateway: config.network.gateway_v4,
+      mtuBytes: config.network.mtu_bytes,
+      resolvers: config.network.resolvers,
+    },
+    bootTimeoutMs: config.vm.boot_timeout_ms,
+    capacityWaitMs: config.capacity.wait_ms,
+    hostRestarted: bootBefore !== null && bootBefore !== bootId,
+  })
+  return { reconciler, network, nft, platform, capacity }
+}
+
+/** Where instances reach the inference gateway. */
+export function inferenceBaseUrl(config: Config): string {
+  return config.instances.inference_base_url || `https://${config.network.gateway_v4}:${gatewayPort}/v1`
+}

@@ -1,0 +1,270 @@
+// Puts the inference gateway together from configuration. Effects: reads files; everything else begins with `start`.
+
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Clock } from '../base/clock.ts'
+import type { RandomBytes } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import type { Collector } from '../base/prometheus.ts'
+import { listenAddress } from '../config/listen.ts'
+import type { Config, Platform } from '../config/schema.ts'
+import { startSandboxed } from '../host/sandbox.ts'
+import { openSimulatedHost } from '../host/simulated-host.ts'
+import { lookupUser } from '../host/user.ts'
+import type { Tls } from '../http/certificate.ts'
+import { serveTls, type TlsServer } from '../http/serve.ts'
+import { spkiDigestOf } from '../http/spki.ts'
+import { createAttester, type EvidenceOrigin, noEvidenceOnHost } from '../inference/attestation/attester.ts'
+import { createAttestationEndpoint } from '../inference/attestation/endpoint.ts'
+import { createNonceLedger } from '../inference/attestation/nonces.ts'
+import { makeReceiptKeys } from '../inference/attestation/receipt-keys.ts'
+import { createResponseSealer } from '../inference/attestation/response-sealer.ts'
+import { createWorkloads, type Workloads } from '../inference/attestation/workloads.ts'
+import { createGateway, type Gateway } from '../inference/gateway/gateway.ts'
+import { inferenceOpenapiDocument } from '../inference/gateway/openapi.ts'
+import { createGatewayAuthenticate } from '../inference/keys/authenticate.ts'
+import { createLimiter } from '../inference/limits/limiter.ts'
+import { createPublicLimiter } from '../inference/limits/public.ts'
+import type { Metering } from '../inference/metering/ledger.ts'
+import { runLedgerRetention } from '../inference/metering/retention.ts'
+import { createClusterMetrics } from '../inference/metrics/cluster.ts'
+import { gatewayFamilies } from '../inference/metrics/gateway.ts'
+import { createMetrics } from '../inference/metrics/requests.ts'
+import { loadUpstream, type UpstreamTarget } from '../inference/upstream/target.ts'
+import { createWorkerRoot } from '../inference/worker/root.ts'
+import { createWorker, type Worker, workerTiming } from '../inference/worker/worker.ts'
+import { isUnderSystemd } from '../linux/process.ts'
+import type { Store } from '../store/db.ts'
+import type { Capacity } from '../vm/admission.plan.ts'
+
+export type InferenceDeps = {
+  readonly config: Config
+  readonly stateDir: string
+  readonly store: Store
+  readonly tls: Pick<Tls, 'current' | 'onChange'>
+  readonly platform: Platform
+  readonly capacity: Capacity
+  readonly metering: Metering
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+}
+
+export type Inference = {
+  readonly fetch: Gateway['fetch']
+  readonly collectors: readonly Collector[]
+  readonly start: () => void
+  readonly stop: () => Promise<void>
+}
+
+/** Longest that Bun lets a connection be quiet: streams may pause for as long as the gateway's own time limits allow. */
+const streamIdleSeconds = 255
+const attestationCallersMax = 64
+const attestationTimeoutMs = 30_000
+const unpackTimeoutMs = 60_000
+const hourMs = 3_600_000
+
+/** Faults: config.invalid (key, certificate or allowlist files), host.unsupported. A worker that cannot run is no fault: its model answers 502. */
+export async function composeInference(deps: InferenceDeps): Promise<Inference> {
+  const { config, store, clock, random, metering } = deps
+  const settings = config.inference
+  const log = deps.log.unit('inference')
+  const workloads = await composeWorkloads(deps, log)
+  const worker = composeWorker(deps, workloads, { log, onReady: name => gateway.hint(name) })
+  const upstreams = [...settings.upstreams.map(loadUpstream), ...(worker === null ? [] : [targetOf(worker)])]
+  const keys = makeReceiptKeys(random)
+  const limiter = createLimiter(clock)
+  const { admitPublic } = createPublicLimiter({ clock, requestsPerMinute: settings.public_requests_per_minute })
+  const metrics = createMetrics({
+    models: upstreams.flatMap(upstream => upstream.models),
+    upstreams: upstreams.map(upstream => upstream.name),
+    more: () => gatewayFamilies({ metering: metering.counts(), running: limiter.running(), ...gateway.view() }),
+  })
+  const attestation = composeAttestation(deps, { workloads, keys, log })
+  const gateway = createGateway({
+    authenticate: createGatewayAuthenticate({
+      db: store.db,
+      clock,
+      log,
+      defaults: {
+        requestsPerMinute: settings.key_requests_per_minute,
+        tokensPerMinute: settings.key_tokens_per_minute,
+        concurrencyMax: settings.key_concurrency_max,
+      },
+    }),
+    admit: limiter.admit,
+    admitPublic,
+    recordUsage: metering.record,
+    observe: metrics.observe,
+    sealer: createResponseSealer({ keys, clock }),
+    responseReceipts: settings.response_receipts,
+    attestation: attestation.answer,
+    openapi: JSON.stringify(inferenceOpenapiDocument()),
+    upstreams,
+    ownedBy: settings.owned_by,
+    clock,
+    random,
+    log,
+    limits: limitsOf(config),
+  })
+  const stopping = new AbortController()
+  let retention: Promise<void> = Promise.resolve()
+  return {
+    fetch: gateway.fetch,
+    collectors: [metrics, createClusterMetrics({ db: store.db, hostId: store.hostId, capacity: deps.capacity })],
+    start: () => {
+      worker?.start()
+      void attestation.prepare()
+      retention = runLedgerRetention(
+        { store, clock, log, retentionDays: settings.usage_retention_days },
+        stopping.signal,
+      )
+    },
+    stop: async () => {
+      stopping.abort()
+      gateway.close()
+      await Promise.all([worker?.stop(), retention])
+    },
+  }
+}
+
+/** The gateway over HTTPS. Fault host.unsupported when the address cannot be had. */
+export function serveInference(
+  { fetch }: Inference,
+  { config, tls, log }: Pick<InferenceDeps, 'config' | 'tls' | 'log'>,
+): TlsServer {
+  return serveTls((request, socket) => fetch(request, () => socket.requestIP(request)?.address ?? ''), {
+    ...listenAddress(config.listen.inference),
+    tls,
+    idleTimeoutSeconds: streamIdleSeconds,
+    // As with service A, the limit and the refusal are ours.
+    requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
+    log: log.unit('inference'),
+  })
+}
+
+function limitsOf({ inference }: Config): Parameters<typeof createGateway>[0]['limits'] {
+  return {
+    bodyBytesMax: inference.body_bytes_max,
+    bodyTimeoutMs: inference.body_timeout_ms,
+    connectTimeoutMs: inference.connect_timeout_ms,
+    firstByteTimeoutMs: inference.first_byte_timeout_ms,
+    idleTimeoutMs: inference.idle_timeout_ms,
+    stallTimeoutMs: inference.client_stall_timeout_ms,
+    eventBytesMax: inference.event_bytes_max,
+    answerBytesMax: inference.answer_bytes_max,
+    queueMax: inference.queue_max,
+    queueTimeoutMs: inference.queue_timeout_ms,
+    ejectFailures: inference.eject_failures,
+    ejectMs: inference.eject_ms,
+  }
+}
+
+function composeWorkloads({ config, stateDir }: InferenceDeps, log: Logger): Promise<Workloads> {
+  return createWorkloads({
+    executable: '/proc/self/exe',
+    // What the kernel has: the runtime's own argv names paths inside the executable.
+    command: readFileSync('/proc/self/cmdline', 'utf8').split('\0').slice(0, -1),
+    hasWorker: config.inference.worker.model_file !== '',
+    allowlistFile: join(stateDir, 'allowlist.json'),
+    log,
+  })
+}
+
+type WorkerSide = { readonly log: Logger; readonly onReady: (upstream: string) => void }
+
+function composeWorker(
+  { config, stateDir, clock }: InferenceDeps,
+  workloads: Workloads,
+  { log, onReady }: WorkerSide,
+): Worker | null {
+  const settings = config.inference.worker
+  if (settings.model_file === '') return null
+  if (settings.memory_mib_max === 0) log.warn('the worker may use all memory: inference.worker.memory_mib_max is 0')
+  else if (!isUnderSystemd()) {
+    log.warn('no systemd, no scope: memory_mib_max bounds private memory of each process of the worker only')
+  }
+  const target = join(stateDir, 'worker-root', 'root')
+  const worker = createWorker({
+    settings,
+    stateDir,
+    root: createWorkerRoot({ imageDir: settings.image_dir, target, timeoutMs: unpackTimeoutMs }),
+    user: () => lookupUser(settings.user),
+    startSandboxed,
+    admit: workloads.admit,
+    clock,
+    log,
+    timing: workerTiming,
+    onReady: () => {
+      workloads.bind()
+      onReady(worker.upstream.name)
+    },
+  })
+  return worker
+}
+
+function targetOf({ upstream }: Worker): UpstreamTarget {
+  const { name, models, weight, concurrencyMax, baseUrl, unix } = upstream
+  return { name, models, weight, concurrencyMax, url: baseUrl, unixSocket: unix, key: null, ca: null, spkiSha256: null }
+}
+
+type Attesting = {
+  readonly workloads: Workloads
+  readonly keys: ReturnType<typeof makeReceiptKeys>
+  readonly log: Logger
+}
+
+type Attestation = {
+  readonly answer: (request: Request) => Promise<Response>
+  /** Opens the evidence source. Making the simulator's keys takes seconds, once; until it is done evidence is not to be had. Never rejects. */
+  readonly prepare: () => Promise<void>
+}
+
+function composeAttestation(deps: InferenceDeps, { workloads, keys, log }: Attesting): Attestation {
+  const { config, store, tls, clock, random } = deps
+  const nonces = createNonceLedger({
+    store,
+    clock,
+    retentionMs: config.inference.nonce_retention_hours * hourMs,
+    countMax: config.inference.nonces_max,
+  })
+  const endpointOf = (origin: EvidenceOrigin) => {
+    const attester = createAttester({
+      origin,
+      describeWorkloads: workloads.describe,
+      keys,
+      tlsSpkiDigest: () => spkiDigestOf(tls.current().cert),
+      clock,
+      random,
+      callersMax: attestationCallersMax,
+      timeoutMs: attestationTimeoutMs,
+    })
+    return createAttestationEndpoint({ nonces, attester, log })
+  }
+  let endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source is being prepared' })
+  return {
+    answer: request => endpoint(request),
+    prepare: async () => {
+      try {
+        endpoint = endpointOf(await evidenceOrigin(deps, workloads))
+      } catch (error) {
+        log.error('the evidence source cannot be prepared', { error })
+      }
+    },
+  }
+}
+
+async function evidenceOrigin(deps: InferenceDeps, workloads: Workloads): Promise<EvidenceOrigin> {
+  if (deps.platform === 'snp') return noEvidenceOnHost
+  const { stateDir, clock, random } = deps
+  const host = await openSimulatedHost({ stateDir, nowMs: clock.nowMs, random })
+  deps.log.warn('attestation is SIMULATED: no hardware vouches for anything', { trustRoot: host.rootFile })
+  const measurement = host.measurementOf(workloads.executableDigest)
+  return {
+    kind: 'available',
+    platform: 'simulated',
+    image: { name: 'strongroom', measurement },
+    operatorKey: host.operatorKey,
+    evidence: (reportData, hostData) => host.evidence({ measurement, reportData, hostData }),
+  }
+}

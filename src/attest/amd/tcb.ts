@@ -1,0 +1,68 @@
+// TCB_VERSION: the security version of each firmware component, in a u64 whose layout differs by product. Pure.
+// AMD 56860 rev 1.58, section 2.2. Compare component by component; the u64 as a whole has no order.
+
+import { Malformed, wellFormed } from '../malformed.ts'
+import type { Product } from './product.ts'
+
+/** As in the report, little-endian. It says nothing before a product is known. */
+export type RawTcb = bigint
+
+/** Each 0 to 255. `fmc` is Turin's alone. */
+export type Tcb = {
+  readonly bootloader: number
+  readonly tee: number
+  readonly snp: number
+  readonly microcode: number
+  readonly fmc: number | null
+}
+
+export const TCB_COMPONENTS = ['fmc', 'bootloader', 'tee', 'snp', 'microcode'] as const
+
+export type TcbComponent = (typeof TCB_COMPONENTS)[number]
+
+/** Component of each byte, lowest first; null is reserved and zero. */
+export const TCB_LAYOUTS = {
+  milan: ['bootloader', 'tee', null, null, null, null, 'snp', 'microcode'],
+  genoa: ['bootloader', 'tee', null, null, null, null, 'snp', 'microcode'],
+  turin: ['fmc', 'bootloader', 'tee', 'snp', null, null, null, 'microcode'],
+} as const satisfies Record<Product, readonly (TcbComponent | null)[]>
+
+/** Those that the product has, in the order of its layout. */
+export function tcbComponentsOf(product: Product): TcbComponent[] {
+  return TCB_LAYOUTS[product].flatMap(component => (component === null ? [] : [component]))
+}
+
+/** Throws Malformed when a reserved byte is not zero: then the product is another one, or newer than this table. */
+export function decodeTcb(raw: RawTcb, product: Product): Tcb {
+  wellFormed(raw >= 0n && raw <= 0xffff_ffff_ffff_ffffn, 'TCB: not a u64')
+  const tcb: Record<TcbComponent, number | null> = { fmc: null, bootloader: 0, tee: 0, snp: 0, microcode: 0 }
+  TCB_LAYOUTS[product].forEach((component, at) => {
+    const byte = Number((raw >> BigInt(at * 8)) & 0xffn)
+    if (component !== null) tcb[component] = byte
+    else if (byte !== 0) throw new Malformed(`TCB: byte ${at} is reserved on ${product} but ${byte}`)
+  })
+  return tcb as Tcb
+}
+
+/** Throws Malformed for a component that is out of range, or that the product lacks or needs. */
+export function encodeTcb(tcb: Tcb, product: Product): RawTcb {
+  const layout: readonly (TcbComponent | null)[] = TCB_LAYOUTS[product]
+  wellFormed((tcb.fmc === null) === !layout.includes('fmc'), `TCB: fmc does not fit ${product}`)
+  return layout.reduce((raw, component, at) => {
+    const value = component === null ? 0 : (tcb[component] ?? 0)
+    wellFormed(Number.isInteger(value) && value >= 0 && value <= 255, `TCB: ${component} is not 0 to 255`)
+    return raw | (BigInt(value) << BigInt(at * 8))
+  }, 0n)
+}
+
+/** Every component of `tcb` is at least that of `other`; both of one product. */
+export function isTcbAtLeast(tcb: Tcb, other: Tcb): boolean {
+  return TCB_COMPONENTS.every(component => (tcb[component] ?? 0) >= (other[component] ?? 0))
+}
+
+/** `fmc 0, bootloader 1, …`, for people. */
+export function tcbText(tcb: Tcb): string {
+  return TCB_COMPONENTS.filter(component => tcb[component] !== null)
+    .map(component => `${component} ${tcb[component]}`)
+    .join(', ')
+}

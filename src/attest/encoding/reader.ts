@@ -1,0 +1,48 @@
+// Reads the TPM's structures and event logs forward, never past the end. Pure.
+// TPM structures are big-endian (TPM 2.0 Library, Part 1, section 4.2); event logs are little-endian (TCG PFP, section 10).
+
+import { wellFormed } from '../malformed.ts'
+
+export type Reader = {
+  u8(): number
+  u16(): number
+  u32(): number
+  u64(): bigint
+  /** A copy of the next bytes. */
+  bytes(count: number): Uint8Array
+  /** TPM2B: a u16 length, then as many bytes, at most `max`. */
+  sized(max: number): Uint8Array
+  left(): number
+  /** Nothing may be left. */
+  end(): void
+}
+
+/** Every call throws Malformed, naming `what`, when the bytes run out. */
+export function reader(bytes: Uint8Array, what: string, order: 'big' | 'little' = 'big'): Reader {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  const little = order === 'little'
+  let at = 0
+  const take = (count: number): number => {
+    wellFormed(count <= bytes.length - at, `${what}: truncated`)
+    at += count
+    return at - count
+  }
+  const self: Reader = {
+    u8: () => view.getUint8(take(1)),
+    u16: () => view.getUint16(take(2), little),
+    u32: () => view.getUint32(take(4), little),
+    u64: () => view.getBigUint64(take(8), little),
+    bytes: count => {
+      const start = take(count)
+      return Uint8Array.from(bytes.subarray(start, start + count))
+    },
+    sized: max => {
+      const length = self.u16()
+      wellFormed(length <= max, `${what}: a field of ${length} bytes, at most ${max}`)
+      return self.bytes(length)
+    },
+    left: () => bytes.length - at,
+    end: () => wellFormed(at === bytes.length, `${what}: trailing bytes`),
+  }
+  return self
+}

@@ -1,0 +1,115 @@
+// IGVM files of our images: firmware, its sections, the kernel-hash page, and one VMSA for each processor. Pure.
+
+import { toHex } from '../../base/bytes.ts'
+import type { Hash } from '../hash.ts'
+import { firmwareRegion, type LaunchCpus, type LaunchRegion, laterRegions } from '../launch/digest.ts'
+import { curveP384, type IdAuth, type IdBlock, writeIdKey, writeIdSignature } from '../launch/id-block.ts'
+import type { KernelHashes } from '../launch/kernel-hashes.ts'
+import { readOvmf } from '../launch/ovmf.ts'
+import type { PageType } from '../launch/page-info.ts'
+import { wellFormed } from '../malformed.ts'
+import { writeIgvm } from './file.ts'
+import { IGVM_PLATFORMS, type IgvmHeader, type PageDataType } from './headers.ts'
+import { measureIgvm } from './measure.ts'
+
+export type IgvmBuild = Pick<LaunchCpus, 'vcpus' | 'vcpuType' | 'features'> & {
+  readonly firmware: Uint8Array
+  /** Null leaves the firmware's hash page empty, for firmware without one or VMs without a kernel. */
+  readonly kernelHashes: KernelHashes | null
+  /** The guest policy (AMD 56860, table 10). */
+  readonly policy: bigint
+  /** Its measurement must be the file's digest under `qemu-kvm`, its policy the one above. */
+  readonly idBlock?: { readonly block: IdBlock; readonly auth: IdAuth }
+  readonly sha384?: Hash
+}
+
+/** The only platform of our files. */
+const snpMask = 1
+
+/** Throws Malformed when the parts do not go together. */
+export async function buildIgvm(build: IgvmBuild): Promise<Uint8Array> {
+  const metadata = readOvmf(build.firmware)
+  const regions = [firmwareRegion(build.firmware), ...laterRegions({ ...build, metadata, profile: 'qemu-kvm' })]
+  const headers: IgvmHeader[] = [
+    {
+      kind: 'supportedPlatform',
+      compatibilityMask: snpMask,
+      highestVtl: 0,
+      platform: IGVM_PLATFORMS.sevSnp,
+      platformVersion: 1,
+      sharedGpaBoundary: 0n,
+    },
+    { kind: 'guestPolicy', policy: build.policy, compatibilityMask: snpMask },
+    ...contextsNumbered(regions.flatMap(headersOf)),
+  ]
+  if (build.idBlock !== undefined) headers.push(await idBlockHeader(build, headers))
+  return writeIgvm({ headers })
+}
+
+/** How the format says each type of page; pages of the zero type are pages without data. */
+const DATA_TYPES = {
+  normal: 'normal',
+  zero: 'normal',
+  secrets: 'secrets',
+  cpuid: 'cpuid',
+} as const satisfies Partial<Record<PageType, PageDataType>>
+
+function headersOf({ name, type, gpa, pageCount, contents }: LaunchRegion): IgvmHeader[] {
+  return Array.from({ length: pageCount }, (_, index): IgvmHeader => {
+    const data = contents?.subarray(index * pageBytes, (index + 1) * pageBytes) ?? null
+    const place = { gpa: gpa + BigInt(index * pageBytes), compatibilityMask: snpMask }
+    if (type === 'vmsa') return { kind: 'vpContext', ...place, vpIndex: 0, state: data, padding: new Uint8Array(4) }
+    wellFormed(type !== 'unmeasured', `IGVM: ${name} cannot be built`)
+    return { kind: 'pageData', ...place, isUnmeasured: false, dataType: DATA_TYPES[type], data }
+  })
+}
+
+const pageBytes = 4096
+
+function contextsNumbered(headers: readonly IgvmHeader[]): IgvmHeader[] {
+  let vpIndex = 0
+  return headers.map(header => {
+    if (header.kind !== 'vpContext') return header
+    const numbered = { ...header, vpIndex }
+    vpIndex += 1
+    return numbered
+  })
+}
+
+async function idBlockHeader(build: IgvmBuild, headers: readonly IgvmHeader[]): Promise<IgvmHeader> {
+  const { block, auth } = build.idBlock ?? {}
+  wellFormed(block !== undefined && auth !== undefined, 'IGVM: no ID block')
+  const hashes = build.sha384 === undefined ? {} : { sha384: build.sha384 }
+  const { digest } = await measureIgvm({ headers }, { profile: 'qemu-kvm', ...hashes })
+  wellFormed(toHex(block.measurement) === toHex(digest), 'IGVM: the ID block names another launch digest')
+  wellFormed(block.policy === build.policy, 'IGVM: the ID block names another policy')
+  const idKey = keyFields(auth.idKey)
+  const author = auth.author === null ? noKey : keyFields(auth.author.key)
+  const { measurement, familyId, imageId, guestSvn } = block
+  return {
+    kind: 'snpIdBlock',
+    compatibilityMask: snpMask,
+    authorKeyEnabled: auth.author === null ? 0 : 1,
+    measurement,
+    familyId,
+    imageId,
+    guestSvn,
+    version: 1,
+    idKeyAlgorithm: 1,
+    authorKeyAlgorithm: auth.author === null ? 0 : 1,
+    idSignature: writeIdSignature(auth.idSignature).slice(0, pairBytes),
+    idKeyCurve: idKey.curve,
+    idKeyPoint: idKey.point,
+    authorSignature: auth.author === null ? noKey.point : writeIdSignature(auth.author.signature).slice(0, pairBytes),
+    authorKeyCurve: author.curve,
+    authorKeyPoint: author.point,
+  }
+}
+
+/** Two numbers of 72 bytes: both coordinates of a key, or both halves of a signature. */
+const pairBytes = 144
+const noKey = { curve: 0, point: new Uint8Array(pairBytes) }
+
+function keyFields(key: IdAuth['idKey']): { curve: number; point: Uint8Array } {
+  return { curve: curveP384, point: writeIdKey(key).slice(4, 4 + pairBytes) }
+}

@@ -1,0 +1,61 @@
+// Whether an IGVM file loads one firmware as it is meant to be loaded, and nothing else. Pure.
+//
+// The committed kernel hashes mean something only then: a file may carry honest firmware with honest hashes, and start its
+// processors in a page beside them.
+
+import { equalConstantTime } from '../../base/bytes.ts'
+import { firmwareRegion, type LaunchRegion, laterRegions, launchPages } from '../launch/digest.ts'
+import type { KernelHashes } from '../launch/kernel-hashes.ts'
+import type { OvmfMetadata } from '../launch/ovmf.ts'
+import { readVmsa } from '../launch/vmsa-layout.ts'
+import { Malformed, wellFormed } from '../malformed.ts'
+import { type Check, fail, pass } from '../verdict.ts'
+import type { IgvmFile } from './file.ts'
+import { igvmRegions } from './measure.ts'
+
+export type IgvmFirmware = {
+  readonly firmware: Uint8Array
+  readonly metadata: OvmfMetadata
+  readonly kernelHashes: KernelHashes | null
+}
+
+/** `igvm-layout`: passes for what `buildIgvm` makes of this firmware and these hashes, whatever the number and model of processors. */
+export function checkIgvmLayout(file: IgvmFile, loaded: IgvmFirmware | null): Check {
+  const name = 'igvm-layout'
+  if (loaded === null) return fail(name, 'no OVMF firmware that ends at 4 GiB')
+  try {
+    const regions = igvmRegions(file, 'qemu-kvm')
+    const difference = firstDifference(regions, expectedRegions(regions, loaded))
+    return difference === null ? pass(name) : fail(name, difference)
+  } catch (error) {
+    if (error instanceof Malformed) return fail(name, error.message)
+    throw error
+  }
+}
+
+/** What the firmware should be loaded with on processors like the file's. */
+function expectedRegions(regions: readonly LaunchRegion[], loaded: IgvmFirmware): LaunchRegion[] {
+  const states = regions.filter(({ type }) => type === 'vmsa')
+  const first = states[0]?.contents
+  wellFormed(first !== undefined && first !== null, 'IGVM: no VMSA')
+  const { rdx, sevFeatures } = readVmsa(first).fields
+  const cpus = { vcpus: states.length, vcpuType: Number(rdx), features: sevFeatures }
+  const launch = { ...cpus, profile: 'qemu-kvm', vehicle: 'igvm' } as const
+  return [firmwareRegion(loaded.firmware), ...laterRegions({ ...loaded, ...launch })]
+}
+
+function firstDifference(found: readonly LaunchRegion[], expected: readonly LaunchRegion[]): string | null {
+  const wanted = launchPages(expected)
+  const pages = launchPages(found)
+  for (const [index, page] of pages.entries()) {
+    const at = `page 0x${page.gpa.toString(16)} (${page.type})`
+    const other = wanted[index]
+    if (other === undefined) return `${at} beside the firmware`
+    if (other.gpa !== page.gpa || other.type !== page.type) return `${at} in the place of 0x${other.gpa.toString(16)}`
+    const isSame = equalConstantTime(page.contents ?? nothing, other.contents ?? nothing)
+    if (!isSame) return `${at} is not what the firmware is loaded with`
+  }
+  return pages.length === wanted.length ? null : `${wanted.length - pages.length} pages are missing`
+}
+
+const nothing = new Uint8Array(0)

@@ -1,0 +1,180 @@
+// IGVM v1 files: fixed header, variable headers, data (microsoft/igvm, igvm_defs). Pure. The headers are in igvm-header.codec.ts.
+
+import { layoutBytes, readRecord, writeRecord } from '../encoding/layout.ts'
+import { wellFormed } from '../malformed.ts'
+import { crc32 } from './crc32.ts'
+import { IGVM_PLATFORMS, type IgvmHeader, igvmSection, readIgvmHeader, writeIgvmHeader } from './headers.ts'
+
+export const IGVM_FIXED_HEADER = {
+  magic: [0, 4],
+  formatVersion: [4, 4],
+  headersOffset: [8, 4],
+  headersBytes: [12, 4],
+  fileBytes: [16, 4],
+  checksum: [20, 4],
+} as const
+
+const fixedBytes = layoutBytes(IGVM_FIXED_HEADER)
+const magic = 0x4d564749 // "IGVM"
+const formatVersion = 1
+/** u32 type, u32 length before each structure. */
+const variableHeaderBytes = 8
+export const igvmBytesMax = 256 * 1024 * 1024
+const headerCountMax = 1 << 17
+
+/** The headers in file order, each with its data. */
+export type IgvmFile = { readonly headers: readonly IgvmHeader[] }
+
+/** Reads a whole file. Data are views of `bytes`. Throws Malformed for anything that a loader of version 1 could not load. */
+export function readIgvm(bytes: Uint8Array): IgvmFile {
+  wellFormed(bytes.length >= fixedBytes && bytes.length <= igvmBytesMax, `IGVM: ${bytes.length} bytes`)
+  const fixed = readRecord('IGVM fixed header', bytes.subarray(0, fixedBytes), IGVM_FIXED_HEADER)
+  wellFormed(fixed.magic === magic, 'IGVM: magic')
+  wellFormed(fixed.formatVersion === formatVersion, `IGVM: format version ${fixed.formatVersion}, not 1`)
+  wellFormed(fixed.headersOffset === fixedBytes, 'IGVM: variable headers do not follow the fixed header')
+  wellFormed(fixed.fileBytes === bytes.length, `IGVM: ${bytes.length} bytes, but it says ${fixed.fileBytes}`)
+  const end = fixedBytes + fixed.headersBytes
+  wellFormed(end <= bytes.length, 'IGVM: variable headers end outside the file')
+  wellFormed(checksumOf(bytes.subarray(0, end)) === fixed.checksum, 'IGVM: checksum')
+  return { headers: readHeaders(bytes, end) }
+}
+
+/** Calculated as if its own field were zero. */
+function checksumOf(headers: Uint8Array): number {
+  const copy = headers.slice()
+  const [at, sizeBytes] = IGVM_FIXED_HEADER.checksum
+  copy.fill(0, at, at + sizeBytes)
+  return crc32(copy)
+}
+
+function readHeaders(bytes: Uint8Array, end: number): IgvmHeader[] {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  const take = (offset: number, sizeBytes: number) => {
+    if (offset === 0) return null
+    wellFormed(offset >= end && offset + sizeBytes <= bytes.length, 'IGVM: data outside the file')
+    return bytes.subarray(offset, offset + sizeBytes)
+  }
+  const references = new References()
+  const headers: IgvmHeader[] = []
+  let section = 0
+  for (let at = fixedBytes; at < end; ) {
+    wellFormed(at + variableHeaderBytes <= end, 'IGVM: a header ends early')
+    wellFormed(headers.length < headerCountMax, `IGVM: more than ${headerCountMax} headers`)
+    const type = view.getUint32(at, true)
+    const length = view.getUint32(at + 4, true)
+    const next = at + variableHeaderBytes + Math.ceil(length / 8) * 8
+    wellFormed(next <= end, 'IGVM: a header ends early')
+    const own = igvmSection(type)
+    wellFormed(own !== null && own >= section, `IGVM: header 0x${type.toString(16)} in the wrong section`)
+    section = own
+    const bodyAt = at + variableHeaderBytes
+    const padding = bytes.subarray(bodyAt + length, next)
+    const header = readIgvmHeader(type, bytes.subarray(bodyAt, bodyAt + length), padding, {
+      take,
+      isVmsa: mask => references.isVmsa(mask),
+    })
+    wellFormed(header.kind === 'vpContext' || padding.every(byte => byte === 0), 'IGVM: padding is not zero')
+    references.add(header)
+    headers.push(header)
+    at = next
+  }
+  return headers
+}
+
+/** Rules between headers: masks are declared before they are used, parameter areas are declared once and inserted once. */
+class References {
+  readonly #platforms = new Map<number, number>()
+  readonly #areas = new Map<number, { sizeBytes: number; isInserted: boolean }>()
+
+  /** True when every platform of the mask keeps its contexts as VMSAs. */
+  isVmsa(mask: number): boolean {
+    const platforms = this.#platformsOf(mask)
+    return platforms.every(platform => platform === IGVM_PLATFORMS.sevSnp || platform === IGVM_PLATFORMS.sevEs)
+  }
+
+  add(header: IgvmHeader): void {
+    if (header.kind === 'supportedPlatform') this.#addPlatform(header)
+    else if ('compatibilityMask' in header) this.#platformsOf(header.compatibilityMask)
+    if (header.kind === 'parameterArea') {
+      wellFormed(!this.#areas.has(header.index), `IGVM: parameter area ${header.index} twice`)
+      this.#areas.set(header.index, { sizeBytes: header.sizeBytes, isInserted: false })
+    }
+    if (header.kind !== 'parameter' && header.kind !== 'parameterInsert') return
+    const area = this.#areas.get(header.index)
+    wellFormed(area !== undefined && !area.isInserted, `IGVM: parameter area ${header.index} is not there`)
+    if (header.kind === 'parameterInsert') area.isInserted = true
+    else wellFormed(header.byteOffset < area.sizeBytes, `IGVM: ${header.parameter} outside its parameter area`)
+  }
+
+  #addPlatform({
+    compatibilityMask: mask,
+    platform,
+    platformVersion,
+  }: IgvmHeader & { kind: 'supportedPlatform' }): void {
+    const isOneBit = mask !== 0 && (mask & (mask - 1)) === 0
+    wellFormed(isOneBit && !this.#platforms.has(mask), `IGVM: platform mask 0x${mask.toString(16)}`)
+    wellFormed(![...this.#platforms.values()].includes(platform), `IGVM: platform ${platform} twice`)
+    const isKnown = Object.values<number>(IGVM_PLATFORMS).includes(platform)
+    wellFormed(isKnown && platformVersion === 1, `IGVM: platform ${platform} version ${platformVersion}`)
+    this.#platforms.set(mask, platform)
+  }
+
+  #platformsOf(mask: number): number[] {
+    const found = [...this.#platforms].filter(([own]) => (mask & own) !== 0)
+    const sum = found.reduce((bits, [own]) => (bits | own) >>> 0, 0)
+    wellFormed(mask !== 0 && sum === mask, `IGVM: compatibility mask 0x${mask.toString(16)} is not declared`)
+    return found.map(([, platform]) => platform)
+  }
+}
+
+/** Writes a file: data after the headers, in their order. What it writes, `readIgvm` reads. Throws Malformed when it could not. */
+export function writeIgvm(file: IgvmFile): Uint8Array {
+  // Offsets are known only once the lengths of all headers are: the first pass finds the lengths.
+  const end = fixedBytes + headerBytes(file, () => 0).length
+  const chunks: Uint8Array[] = []
+  let at = end
+  const put = (data: Uint8Array | null) => {
+    if (data === null) return 0
+    const offset = at
+    chunks.push(data)
+    at += data.length
+    wellFormed(at <= igvmBytesMax, 'IGVM: too large')
+    return offset
+  }
+  const headers = headerBytes(file, put)
+  const fixed = { magic, formatVersion, headersOffset: fixedBytes, headersBytes: headers.length, fileBytes: at }
+  const withChecksum = (checksum: number) => writeRecord('IGVM fixed header', IGVM_FIXED_HEADER, { ...fixed, checksum })
+  const checksum = crc32(join([withChecksum(0), headers]))
+  const bytes = join([withChecksum(checksum), headers, ...chunks])
+  readIgvm(bytes)
+  return bytes
+}
+
+function headerBytes(file: IgvmFile, put: (data: Uint8Array | null) => number): Uint8Array {
+  wellFormed(file.headers.length <= headerCountMax, `IGVM: more than ${headerCountMax} headers`)
+  const prefix = new Uint8Array(variableHeaderBytes)
+  const view = new DataView(prefix.buffer)
+  const parts = file.headers.flatMap(header => {
+    const { type, body } = writeIgvmHeader(header, put)
+    view.setUint32(0, type, true)
+    view.setUint32(4, body.length, true)
+    const padding = new Uint8Array(Math.ceil(body.length / 8) * 8 - body.length)
+    if (header.kind === 'vpContext') {
+      wellFormed(header.padding.length === padding.length, 'IGVM vpContext: padding')
+      padding.set(header.padding)
+    }
+    return [prefix.slice(), body, padding]
+  })
+  return join(parts)
+}
+
+/** As many parts as a file has pages: too many for a call's arguments. */
+function join(parts: readonly Uint8Array[]): Uint8Array {
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0))
+  let at = 0
+  for (const part of parts) {
+    whole.set(part, at)
+    at += part.length
+  }
+  return whole
+}

@@ -1,0 +1,171 @@
+// The launch digest of an IGVM file. Pure. Loaders differ in what they add and when, so every digest names its profile.
+
+import type { Hash } from '../hash.ts'
+import { type LaunchPart, type LaunchRegion, measureRegions } from '../launch/digest.ts'
+import type { PageType } from '../launch/page-info.ts'
+import { KVM_FORCED, kvmVmsaGpa } from '../launch/vmsa.ts'
+import { changeVmsa, checkLaunchFeatures, readVmsa } from '../launch/vmsa-layout.ts'
+import { wellFormed } from '../malformed.ts'
+import { type IgvmFile, readIgvm } from './file.ts'
+import { IGVM_PLATFORMS, type IgvmHeader, type PageDataType } from './headers.ts'
+
+/**
+ * `directive-order`: as the directives stand in the file (microsoft/igvm, igvm-tooling). `qemu-kvm`: as QEMU 10.1 and later loads it
+ * (QEMU backends/igvm.c): runs of pages are added when they end, parameter areas at once, VMSAs last and with what KVM forces.
+ */
+export const IGVM_PROFILES = ['directive-order', 'qemu-kvm'] as const
+export type IgvmProfile = (typeof IGVM_PROFILES)[number]
+
+export type IgvmDigest = {
+  readonly digest: Uint8Array
+  readonly profile: IgvmProfile
+  readonly parts: readonly LaunchPart[]
+}
+
+/** Throws Malformed when the file is not well-formed, is not for SEV-SNP, or would be refused by the profile's loader. */
+export async function measureIgvm(
+  file: Uint8Array | IgvmFile,
+  options: { readonly profile: IgvmProfile; readonly sha384?: Hash },
+): Promise<IgvmDigest> {
+  const parsed = file instanceof Uint8Array ? readIgvm(file) : file
+  const regions = igvmRegions(parsed, options.profile)
+  const measured = await measureRegions(regions, options.sha384 === undefined ? {} : { sha384: options.sha384 })
+  return { ...measured, profile: options.profile }
+}
+
+/** The headers that SEV-SNP loads. Throws Malformed when the file has no such platform. */
+export function snpHeaders(file: IgvmFile): IgvmHeader[] {
+  const platform = file.headers.find(header => header.kind === 'supportedPlatform' && isSnp(header))
+  wellFormed(platform?.kind === 'supportedPlatform', 'IGVM: not for SEV-SNP')
+  const mask = platform.compatibilityMask
+  return file.headers.filter(header => !('compatibilityMask' in header) || (header.compatibilityMask & mask) !== 0)
+}
+
+function isSnp(header: IgvmHeader): boolean {
+  return header.kind === 'supportedPlatform' && header.platform === IGVM_PLATFORMS.sevSnp
+}
+
+/** What is loaded, in the profile's order. */
+export function igvmRegions(file: IgvmFile, profile: IgvmProfile): LaunchRegion[] {
+  const regions = profile === 'qemu-kvm' ? qemuOrder(file) : directiveOrder(file)
+  const seen = new Set<bigint>()
+  for (const { name, type, gpa, pageCount } of regions) {
+    if (type === 'vmsa') continue
+    for (let page = 0; page < pageCount; page += 1) {
+      const at = gpa + BigInt(page * pageBytes)
+      // Hardware refuses a page that already belongs to the guest; a reader must never be shown one of two contents.
+      wellFormed(!seen.has(at), `IGVM: page 0x${at.toString(16)} of ${name} loaded twice`)
+      wellFormed(seen.size < pagesMax && at < 1n << 52n, `IGVM: ${name} outside memory`)
+      seen.add(at)
+    }
+  }
+  return regions
+}
+
+const pageBytes = 4096
+/** As many pages as one launch may have. */
+const pagesMax = 1 << 17
+
+type PageData = IgvmHeader & { kind: 'pageData' }
+type VpContext = IgvmHeader & { kind: 'vpContext' }
+
+function directiveOrder(file: IgvmFile): LaunchRegion[] {
+  const areas = areaSizes(file)
+  return snpHeaders(file).flatMap(header => {
+    if (header.kind === 'pageData') return [pageRegion(header)]
+    if (header.kind === 'parameterInsert') return [insertRegion(header, areas)]
+    return header.kind === 'vpContext' ? [contextRegion(header, stateOf(header))] : []
+  })
+}
+
+function qemuOrder(file: IgvmFile): LaunchRegion[] {
+  const areas = areaSizes(file)
+  const loaded = new Set(snpHeaders(file))
+  const regions: LaunchRegion[] = []
+  const contexts = new Map<number, VpContext>()
+  let run: PageData[] = []
+  let last: IgvmHeader | undefined
+  for (const header of file.headers) {
+    wellFormed(header.kind !== 'optional' && header.kind !== 'errorRange', `IGVM: QEMU knows no ${header.kind} header`)
+    if (loaded.has(header)) {
+      if (header.kind === 'pageData') {
+        // A run goes on only when the header right before this one is its last page.
+        if (run.length > 0 && !(last === run.at(-1) && continuesRun(run, header))) {
+          regions.push(...run.map(pageRegion))
+          run = []
+        }
+        run.push(header)
+      } else if (header.kind === 'parameterInsert') regions.push(insertRegion(header, areas))
+      else if (header.kind === 'vpContext') contexts.set(header.vpIndex, header)
+    }
+    last = header
+  }
+  return [...regions, ...run.map(pageRegion), ...processors(contexts)]
+}
+
+/** Attributes of pages that QEMU adds together: qigvm_page_attrs_equal. */
+function continuesRun(run: readonly PageData[], next: PageData): boolean {
+  const last = run.at(-1)
+  return (
+    last !== undefined &&
+    last.gpa + BigInt(pageBytes) === next.gpa &&
+    (last.data === null) === (next.data === null) &&
+    last.isUnmeasured === next.isUnmeasured &&
+    last.dataType === next.dataType &&
+    last.compatibilityMask === next.compatibilityMask
+  )
+}
+
+/** One VMSA for each processor, from the first on; KVM adds them last, at its own address. */
+function processors(contexts: ReadonlyMap<number, VpContext>): LaunchRegion[] {
+  return Array.from({ length: contexts.size }, (_, index) => {
+    const context = contexts.get(index)
+    wellFormed(context !== undefined, `IGVM: no context for processor ${index} of ${contexts.size}`)
+    wellFormed(context.gpa === kvmVmsaGpa, `IGVM: context at 0x${context.gpa.toString(16)}, where KVM keeps none`)
+    const state = stateOf(context)
+    const { cr4, rflags, sevFeatures } = readVmsa(state).fields
+    checkLaunchFeatures(sevFeatures)
+    const forced = { cr4: cr4 | KVM_FORCED.cr4, rflags: rflags | KVM_FORCED.rflags }
+    return contextRegion(context, changeVmsa(state, forced))
+  })
+}
+
+function areaSizes(file: IgvmFile): Map<number, number> {
+  return new Map(
+    file.headers.flatMap(header => (header.kind === 'parameterArea' ? [[header.index, header.sizeBytes]] : [])),
+  )
+}
+
+const PAGE_TYPE_OF = {
+  normal: 'normal',
+  secrets: 'secrets',
+  cpuid: 'cpuid',
+  cpuidXf: 'cpuid',
+} as const satisfies Record<PageDataType, PageType>
+
+const zeroPage = new Uint8Array(pageBytes)
+
+/** A page without data is a normal page of zeros (IGVM_VHS_PAGE_DATA), not a page of the zero type. */
+function pageRegion({ gpa, dataType, isUnmeasured, data }: PageData): LaunchRegion {
+  const plain = PAGE_TYPE_OF[dataType]
+  const type = plain === 'normal' && isUnmeasured ? 'unmeasured' : plain
+  return { name: `page ${dataType}`, type, gpa, pageCount: 1, contents: type === 'normal' ? (data ?? zeroPage) : null }
+}
+
+function insertRegion(
+  { gpa, index }: { readonly gpa: bigint; readonly index: number },
+  areas: ReadonlyMap<number, number>,
+): LaunchRegion {
+  const sizeBytes = areas.get(index)
+  wellFormed(sizeBytes !== undefined, `IGVM: parameter area ${index} is not there`)
+  return { name: `parameter area ${index}`, type: 'unmeasured', gpa, pageCount: sizeBytes / pageBytes, contents: null }
+}
+
+function contextRegion({ vpIndex, gpa }: VpContext, state: Uint8Array): LaunchRegion {
+  return { name: `vmsa ${vpIndex}`, type: 'vmsa', gpa, pageCount: 1, contents: state }
+}
+
+function stateOf(context: VpContext): Uint8Array {
+  wellFormed(context.state !== null, `IGVM: context ${context.vpIndex} is no VMSA`)
+  return context.state
+}

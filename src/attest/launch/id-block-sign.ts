@@ -1,0 +1,47 @@
+// Making ID blocks: signing with the owner's keys, which the caller holds. Pure but for the signature's randomness, which is the platform's.
+
+import { wellFormed } from '../malformed.ts'
+import {
+  coordinateBytes,
+  type IdAuth,
+  type IdBlock,
+  type IdKey,
+  type IdSignature,
+  writeIdAuth,
+  writeIdBlock,
+  writeIdKey,
+} from './id-block.ts'
+
+/** ECDSA P-384 pairs of WebCrypto. */
+export type IdKeys = { readonly idKey: CryptoKeyPair; readonly authorKey?: CryptoKeyPair }
+
+/** Both pages that a launch takes. Throws Malformed when a key is not on P-384. */
+export async function signIdBlock(
+  block: IdBlock,
+  keys: IdKeys,
+): Promise<{ idBlock: Uint8Array; idAuth: Uint8Array; auth: IdAuth }> {
+  const idBlock = writeIdBlock(block)
+  const idKey = await publicIdKey(keys.idKey.publicKey)
+  const idSignature = await sign(keys.idKey.privateKey, idBlock)
+  const author = keys.authorKey === undefined ? null : await authorOf(keys.authorKey, idKey)
+  const auth = { idKey, idSignature, author }
+  return { idBlock, idAuth: writeIdAuth(auth), auth }
+}
+
+/** The point of a public key, for its structure and digest. */
+export async function publicIdKey(key: CryptoKey): Promise<IdKey> {
+  const raw = new Uint8Array(await crypto.subtle.exportKey('raw', key))
+  wellFormed(raw.length === 1 + 2 * coordinateBytes && raw[0] === 4, 'ID key: not an uncompressed point of P-384')
+  return { x: raw.slice(1, 1 + coordinateBytes), y: raw.slice(1 + coordinateBytes) }
+}
+
+async function authorOf(pair: CryptoKeyPair, idKey: IdKey): Promise<NonNullable<IdAuth['author']>> {
+  return { key: await publicIdKey(pair.publicKey), signature: await sign(pair.privateKey, writeIdKey(idKey)) }
+}
+
+async function sign(key: CryptoKey, bytes: Uint8Array): Promise<IdSignature> {
+  const algorithm = { name: 'ECDSA', hash: 'SHA-384' }
+  const raw = new Uint8Array(await crypto.subtle.sign(algorithm, key, bytes as Uint8Array<ArrayBuffer>))
+  wellFormed(raw.length === 2 * coordinateBytes, 'ID key: not a P-384 signature')
+  return { r: raw.slice(0, coordinateBytes), s: raw.slice(coordinateBytes) }
+}

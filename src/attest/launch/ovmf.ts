@@ -1,0 +1,178 @@
+// What an OVMF firmware says of itself: its GUIDed table and its SEV metadata
+// (edk2 OvmfPkg/ResetVector/Ia16/ResetVectorVtf0.asm and X64/OvmfSevMetadata.asm; QEMU hw/i386/pc_sysfw_ovmf.c). Pure.
+//
+// The table ends 32 bytes before the end of the file and is read backwards: data, u16 size of the whole entry, GUID.
+
+import { guidSizeBytes, guidText } from '../encoding/guid.ts'
+import { Malformed, wellFormed } from '../malformed.ts'
+
+export const OVMF_GUIDS = {
+  footer: '96b582de-1fb2-45f7-baea-a366c55a082d',
+  sevMetadata: 'dc886566-984a-4798-a75e-5585a7bf67cc',
+  kernelHashes: '7255371f-3a3b-4b04-927b-1da6efa8d454',
+  resetBlock: '00f771de-1a7e-4fcb-890e-68c77e2fb44e',
+} as const
+
+/** Types of the sections of the SEV metadata. */
+export const OVMF_SECTIONS = {
+  secMemory: 1,
+  secrets: 2,
+  cpuid: 3,
+  svsmCallingArea: 4,
+  kernelHashes: 0x10,
+} as const
+
+export type OvmfSectionKind = keyof typeof OVMF_SECTIONS
+
+export type OvmfSection = { readonly kind: OvmfSectionKind; readonly gpa: number; readonly sizeBytes: number }
+
+/** The part of memory that holds the kernel hashes; `sizeBytes` is what the firmware reserves. */
+export type KernelHashArea = { readonly gpa: number; readonly sizeBytes: number }
+
+export type OvmfMetadata = {
+  /** In the table's order, which is the order of measurement. */
+  readonly sections: readonly OvmfSection[]
+  /** Null when the firmware checks no kernel hashes: no entry, or one of zeros. */
+  readonly kernelHashes: KernelHashArea | null
+  /** Where application processors start. */
+  readonly resetEip: number
+}
+
+export const pageBytes = 4096
+const footerOffsetBytes = 32
+const entryHeaderBytes = 18
+const firmwareBytesMax = 64 * 1024 * 1024
+/** All sections together: more than any firmware's low memory, little enough to measure. */
+const sectionBytesMax = 64 * 1024 * 1024
+const sectionCountMax = 64
+
+/** The SEV metadata's header, and each descriptor after it. [offset, size]; little-endian. */
+const METADATA = { signature: [0, 4], length: [4, 4], version: [8, 4], count: [12, 4] } as const
+const metadataHeaderBytes = 16
+const DESCRIPTOR = { base: [0, 4], length: [4, 4], type: [8, 4] } as const
+const descriptorBytes = 12
+const metadataSignature = 0x56455341 // "ASEV"
+
+/** Throws Malformed when this is no firmware that can be launched under SEV-SNP. */
+export function readOvmf(firmware: Uint8Array): OvmfMetadata {
+  checkFirmwareSize(firmware)
+  const entries = tableEntries(firmware)
+  wellFormed(entries !== null, 'OVMF: no GUIDed table')
+  const metadata = only(entries, 'sevMetadata', 4)
+  wellFormed(metadata !== null, 'OVMF: no SEV metadata')
+  const reset = only(entries, 'resetBlock', 4)
+  wellFormed(reset !== null, 'OVMF: no reset block')
+  return {
+    sections: readSections(firmware, viewOf(metadata).getUint32(0, true)),
+    kernelHashes: readKernelHashArea(entries),
+    resetEip: viewOf(reset).getUint32(0, true),
+  }
+}
+
+/** Whole pages, and no more than the space below 4 GiB that firmware may take. */
+export function checkFirmwareSize(firmware: Uint8Array): void {
+  const size = firmware.length
+  const isFit = size > 0 && size % pageBytes === 0 && size <= firmwareBytesMax
+  wellFormed(isFit, `firmware: ${size} bytes, not 1 to 16384 pages of 4096`)
+}
+
+/**
+ * True when the firmware reserves memory for kernel hashes. QEMU aborts on `kernel-hashes=on` without it. Firmware that does not check
+ * hashes has the entry all the same, with base and size zero. Never throws.
+ */
+export function hasKernelHashTable(firmware: Uint8Array): boolean {
+  try {
+    return readKernelHashArea(tableEntries(firmware) ?? []) !== null
+  } catch (error) {
+    if (error instanceof Malformed) return false
+    throw error
+  }
+}
+
+type Entry = { readonly guid: string; readonly data: Uint8Array }
+
+/** u32 base, u32 size. */
+function readKernelHashArea(entries: readonly Entry[]): KernelHashArea | null {
+  const data = only(entries, 'kernelHashes', 8)
+  if (data === null || data.every(byte => byte === 0)) return null
+  const gpa = viewOf(data).getUint32(0, true)
+  const sizeBytes = viewOf(data).getUint32(4, true)
+  wellFormed(gpa !== 0 && sizeBytes !== 0, 'OVMF: kernel-hash area with base or size zero')
+  wellFormed((gpa % pageBytes) + sizeBytes <= pageBytes, 'OVMF: kernel-hash area crosses a page')
+  return { gpa, sizeBytes }
+}
+
+/** The data of the one entry with this GUID. Two of them would be read differently by different readers. */
+function only(entries: readonly Entry[], name: keyof typeof OVMF_GUIDS, sizeBytes: number): Uint8Array | null {
+  const found = entries.filter(({ guid }) => guid === OVMF_GUIDS[name])
+  wellFormed(found.length <= 1, `OVMF: two ${name} entries`)
+  const data = found[0]?.data
+  if (data === undefined) return null
+  wellFormed(data.length === sizeBytes, `OVMF: ${name} entry of ${data.length} bytes, not ${sizeBytes}`)
+  return data
+}
+
+function readSections(firmware: Uint8Array, fromEnd: number): OvmfSection[] {
+  wellFormed(fromEnd >= metadataHeaderBytes && fromEnd <= firmware.length, 'OVMF: SEV metadata outside the firmware')
+  const bytes = firmware.subarray(firmware.length - fromEnd)
+  const view = viewOf(bytes)
+  wellFormed(view.getUint32(METADATA.signature[0], true) === metadataSignature, 'OVMF: SEV metadata signature')
+  wellFormed(view.getUint32(METADATA.version[0], true) === 1, 'OVMF: SEV metadata version')
+  const count = view.getUint32(METADATA.count[0], true)
+  wellFormed(count <= sectionCountMax, `OVMF: ${count} SEV sections`)
+  const length = metadataHeaderBytes + count * descriptorBytes
+  wellFormed(view.getUint32(METADATA.length[0], true) === length, 'OVMF: SEV metadata length')
+  wellFormed(length <= bytes.length, 'OVMF: SEV metadata ends early')
+  let total = 0
+  return Array.from({ length: count }, (_, index) => {
+    const section = readSection(view, metadataHeaderBytes + index * descriptorBytes)
+    total += section.sizeBytes
+    wellFormed(total <= sectionBytesMax, 'OVMF: SEV sections too large')
+    return section
+  })
+}
+
+function readSection(view: DataView, at: number): OvmfSection {
+  const gpa = view.getUint32(at + DESCRIPTOR.base[0], true)
+  const sizeBytes = view.getUint32(at + DESCRIPTOR.length[0], true)
+  const kind = sectionKind(view.getUint32(at + DESCRIPTOR.type[0], true))
+  wellFormed(gpa % pageBytes === 0 && sizeBytes % pageBytes === 0, `OVMF: ${kind} section not in whole pages`)
+  wellFormed(sizeBytes > 0 && gpa + sizeBytes <= 2 ** 32, `OVMF: ${kind} section outside memory`)
+  wellFormed(kind !== 'kernelHashes' || sizeBytes === pageBytes, 'OVMF: kernelHashes section is not one page')
+  return { kind, gpa, sizeBytes }
+}
+
+/** Throws Malformed on a type that this library does not know how to measure. */
+export function sectionKind(type: number): OvmfSectionKind {
+  for (const [kind, value] of Object.entries(OVMF_SECTIONS)) if (value === type) return kind as OvmfSectionKind
+  throw new Malformed(`OVMF: SEV section of unknown type ${type}`)
+}
+
+/** The table's entries, last first; null when there is no well-formed table. */
+function tableEntries(firmware: Uint8Array): Entry[] | null {
+  const end = firmware.length - footerOffsetBytes
+  const footer = headerBefore(firmware, end)
+  if (footer === null || footer.guid !== OVMF_GUIDS.footer) return null
+  const start = end - footer.sizeBytes
+  const entries: Entry[] = []
+  let at = end - entryHeaderBytes
+  while (at > start) {
+    const header = headerBefore(firmware, at)
+    if (header === null || at - header.sizeBytes < start) return null
+    entries.push({ guid: header.guid, data: firmware.subarray(at - header.sizeBytes, at - entryHeaderBytes) })
+    at -= header.sizeBytes
+  }
+  return entries
+}
+
+function headerBefore(firmware: Uint8Array, end: number): { guid: string; sizeBytes: number } | null {
+  if (end < entryHeaderBytes) return null
+  const at = end - guidSizeBytes
+  const sizeBytes = viewOf(firmware).getUint16(at - 2, true)
+  if (sizeBytes < entryHeaderBytes || sizeBytes > end) return null
+  return { guid: guidText(firmware, at), sizeBytes }
+}
+
+function viewOf(bytes: Uint8Array): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+}

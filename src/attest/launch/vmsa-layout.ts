@@ -1,0 +1,179 @@
+// The save area a virtual processor starts from (AMD APM volume 2, table B-4) and the SEV_FEATURES bits (15.34.10). Pure.
+
+import { Malformed, wellFormed } from '../malformed.ts'
+
+export const vmsaBytes = 4096
+
+/** Registers of the save area. [offset, size]; little-endian. What is not named here starts as zero. */
+export const VMSA_FIELDS = {
+  vmpl: [0x0ca, 1],
+  cpl: [0x0cb, 1],
+  efer: [0x0d0, 8],
+  cr4: [0x148, 8],
+  cr3: [0x150, 8],
+  cr0: [0x158, 8],
+  dr7: [0x160, 8],
+  dr6: [0x168, 8],
+  rflags: [0x170, 8],
+  rip: [0x178, 8],
+  rsp: [0x1d8, 8],
+  rax: [0x1f8, 8],
+  pat: [0x268, 8],
+  rcx: [0x308, 8],
+  rdx: [0x310, 8],
+  rbx: [0x318, 8],
+  rbp: [0x328, 8],
+  rsi: [0x330, 8],
+  rdi: [0x338, 8],
+  sevFeatures: [0x3b0, 8],
+  xcr0: [0x3e8, 8],
+  mxcsr: [0x408, 4],
+  x87Ftw: [0x40c, 2],
+  x87Fsw: [0x40e, 2],
+  x87Fcw: [0x410, 2],
+} as const satisfies Record<string, readonly [offset: number, sizeBytes: 1 | 2 | 4 | 8]>
+
+/** Segment registers, 16 bytes each: u16 selector, u16 attributes, u32 limit, u64 base. */
+export const VMSA_SEGMENTS = {
+  es: 0x000,
+  cs: 0x010,
+  ss: 0x020,
+  ds: 0x030,
+  fs: 0x040,
+  gs: 0x050,
+  gdtr: 0x060,
+  ldtr: 0x070,
+  idtr: 0x080,
+  tr: 0x090,
+} as const satisfies Record<string, number>
+
+const SEGMENT = { selector: [0, 2], attributes: [2, 2], limit: [4, 4], base: [8, 8] } as const
+
+export type VmsaField = keyof typeof VMSA_FIELDS
+export type VmsaSegmentName = keyof typeof VMSA_SEGMENTS
+export type VmsaSegment = {
+  readonly selector: number
+  readonly attributes: number
+  readonly limit: number
+  readonly base: bigint
+}
+
+export type Vmsa = {
+  readonly fields: Readonly<Record<VmsaField, bigint>>
+  readonly segments: Readonly<Record<VmsaSegmentName, VmsaSegment>>
+}
+
+/** SEV_FEATURES by name. */
+export const SEV_FEATURES = {
+  snpActive: 1n << 0n,
+  vTom: 1n << 1n,
+  reflectVc: 1n << 2n,
+  restrictedInjection: 1n << 3n,
+  alternateInjection: 1n << 4n,
+  debugSwap: 1n << 5n,
+  preventHostIbs: 1n << 6n,
+  btbIsolation: 1n << 7n,
+  vmplSupervisorShadowStack: 1n << 8n,
+  secureTsc: 1n << 9n,
+  vmgexitParameter: 1n << 10n,
+  pmcVirtualization: 1n << 11n,
+  ibsVirtualization: 1n << 12n,
+  guestInterceptControl: 1n << 13n,
+  vmsaRegisterProtection: 1n << 14n,
+  smtProtection: 1n << 15n,
+  secureAvic: 1n << 16n,
+  ibpbOnEntry: 1n << 21n,
+} as const satisfies Record<string, bigint>
+
+export type SevFeature = keyof typeof SEV_FEATURES
+
+/** What KVM starts a guest with; any other bit is a launch that this library does not know how to predict. */
+const LAUNCH_FEATURES = ['snpActive', 'debugSwap', 'secureTsc'] as const satisfies readonly SevFeature[]
+
+/** The bits of these features. */
+export function sevFeatures(...names: readonly SevFeature[]): bigint {
+  return names.reduce((bits, name) => bits | SEV_FEATURES[name], 0n)
+}
+
+/** The names of the bits. Throws Malformed on a bit without a name. */
+export function sevFeatureNames(bits: bigint): SevFeature[] {
+  const names = (Object.keys(SEV_FEATURES) as SevFeature[]).filter(name => (bits & SEV_FEATURES[name]) !== 0n)
+  wellFormed(sevFeatures(...names) === bits, `SEV_FEATURES 0x${bits.toString(16)}: a bit without a name`)
+  return names
+}
+
+/** Throws Malformed unless SNP is active and every other bit is one that KVM launches with. */
+export function checkLaunchFeatures(bits: bigint): void {
+  wellFormed((bits & SEV_FEATURES.snpActive) !== 0n, `SEV_FEATURES 0x${bits.toString(16)}: SNP is not active`)
+  const other = sevFeatureNames(bits).find(name => !(LAUNCH_FEATURES as readonly SevFeature[]).includes(name))
+  wellFormed(other === undefined, `SEV_FEATURES 0x${bits.toString(16)}: ${other} is not offered at launch`)
+}
+
+/** The page of a state; every byte that no register of the tables covers is zero. */
+export function writeVmsa(vmsa: Vmsa): Uint8Array {
+  const page = new Uint8Array(vmsaBytes)
+  const view = viewOf(page)
+  for (const [name, at] of entriesOf(VMSA_SEGMENTS)) {
+    const { selector, attributes, limit, base } = vmsa.segments[name]
+    view.setUint16(at + SEGMENT.selector[0], selector, true)
+    view.setUint16(at + SEGMENT.attributes[0], attributes, true)
+    view.setUint32(at + SEGMENT.limit[0], limit, true)
+    view.setBigUint64(at + SEGMENT.base[0], base, true)
+  }
+  for (const [name, field] of entriesOf(VMSA_FIELDS)) putField(view, field, vmsa.fields[name])
+  return page
+}
+
+/** The registers of the tables. Other registers may hold anything; `writeVmsa` would lose them. */
+export function readVmsa(page: Uint8Array): Vmsa {
+  wellFormed(page.length === vmsaBytes, `VMSA: ${page.length} bytes, not ${vmsaBytes}`)
+  const view = viewOf(page)
+  const segments = entriesOf(VMSA_SEGMENTS).map(([name, at]) => {
+    const segment: VmsaSegment = {
+      selector: view.getUint16(at + SEGMENT.selector[0], true),
+      attributes: view.getUint16(at + SEGMENT.attributes[0], true),
+      limit: view.getUint32(at + SEGMENT.limit[0], true),
+      base: view.getBigUint64(at + SEGMENT.base[0], true),
+    }
+    return [name, segment] as const
+  })
+  const fields = entriesOf(VMSA_FIELDS).map(([name, field]) => [name, takeField(view, field)] as const)
+  return { fields: recordOf(fields), segments: recordOf(segments) }
+}
+
+/** A copy of the page with these registers changed and every other byte kept. */
+export function changeVmsa(page: Uint8Array, changes: Partial<Record<VmsaField, bigint>>): Uint8Array {
+  wellFormed(page.length === vmsaBytes, `VMSA: ${page.length} bytes, not ${vmsaBytes}`)
+  const changed = page.slice()
+  for (const [name, value] of Object.entries(changes))
+    if (value !== undefined) putField(viewOf(changed), VMSA_FIELDS[name as VmsaField], value)
+  return changed
+}
+
+type Field = readonly [offset: number, sizeBytes: number]
+
+function putField(view: DataView, [at, sizeBytes]: Field, value: bigint): void {
+  if (value < 0n || value >> BigInt(sizeBytes * 8) !== 0n) throw new Malformed(`VMSA: ${value} in ${sizeBytes} bytes`)
+  if (sizeBytes === 8) view.setBigUint64(at, value, true)
+  else if (sizeBytes === 4) view.setUint32(at, Number(value), true)
+  else if (sizeBytes === 2) view.setUint16(at, Number(value), true)
+  else view.setUint8(at, Number(value))
+}
+
+function takeField(view: DataView, [at, sizeBytes]: Field): bigint {
+  if (sizeBytes === 8) return view.getBigUint64(at, true)
+  if (sizeBytes === 4) return BigInt(view.getUint32(at, true))
+  return BigInt(sizeBytes === 2 ? view.getUint16(at, true) : view.getUint8(at))
+}
+
+function entriesOf<K extends string, V>(table: Readonly<Record<K, V>>): [K, V][] {
+  return Object.entries(table) as [K, V][]
+}
+
+function recordOf<K extends string, V>(entries: readonly (readonly [K, V])[]): Record<K, V> {
+  return Object.fromEntries(entries) as Record<K, V>
+}
+
+function viewOf(bytes: Uint8Array): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+}

@@ -1,0 +1,71 @@
+// Making response receipts: the chain over an answer's events, and the signed claim about it. Pure: hashes and keys come from the caller.
+//
+// The chain is a function of the bytes alone, however they were cut on their way: events end after each `\n\n`, what follows the last one is an
+// event too. h0 = 32 zero bytes, h(n) = SHA-256( h(n-1) || SHA-256(event n) ). Whoever holds the events' hashes can show one event without the others.
+
+import { concat } from '../../base/bytes.ts'
+import type { HybridSignature } from './public-keys.ts'
+import { encodeClaim, encodeResponseReceipt, type ResponseClaim, signedBytesOf } from './response.ts'
+
+/** SHA-256 in parts. `digest` is called once, last. */
+export type Sha256Stream = { readonly update: (bytes: Uint8Array) => unknown; readonly digest: () => Uint8Array }
+
+export type AnswerChain = {
+  /** The answer's next bytes. */
+  readonly update: (bytes: Uint8Array) => void
+  /** Ends the chain. */
+  readonly finish: () => Pick<ResponseClaim, 'answerDigest' | 'eventCount' | 'sizeBytes'>
+}
+
+export function createAnswerChain(newSha256: () => Sha256Stream): AnswerChain {
+  let link: Uint8Array = new Uint8Array(32)
+  let event: Sha256Stream | null = null
+  let lastWasNewline = false
+  let eventCount = 0
+  let sizeBytes = 0
+  const take = (part: Uint8Array) => {
+    event ??= newSha256()
+    event.update(part)
+  }
+  const endEvent = () => {
+    if (event === null) return
+    const next = newSha256()
+    next.update(concat(link, event.digest()))
+    link = next.digest()
+    event = null
+    lastWasNewline = false
+    eventCount += 1
+  }
+  return {
+    update: bytes => {
+      sizeBytes += bytes.length
+      let from = 0
+      for (let at = bytes.indexOf(newline); at !== -1; at = bytes.indexOf(newline, at + 1)) {
+        // Another line break right before this one, in these bytes or in the ones before.
+        const ends = at > from ? bytes[at - 1] === newline : lastWasNewline
+        if (!ends) continue
+        take(bytes.subarray(from, at + 1))
+        endEvent()
+        from = at + 1
+      }
+      if (from === bytes.length) return
+      take(bytes.subarray(from))
+      lastWasNewline = bytes[bytes.length - 1] === newline
+    },
+    finish: () => {
+      endEvent()
+      return { answerDigest: link, eventCount, sizeBytes }
+    },
+  }
+}
+
+/** Both halves over the same bytes; ML-DSA with an empty context. */
+export type SignBoth = (message: Uint8Array) => HybridSignature
+
+/** The receipt's text. Throws Malformed for a claim that cannot be written. */
+export function sealResponse(claim: ResponseClaim, sign: SignBoth): string {
+  const claimBytes = encodeClaim(claim)
+  return encodeResponseReceipt(claimBytes, sign(signedBytesOf(claimBytes)))
+}
+
+const newline = 0x0a

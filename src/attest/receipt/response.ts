@@ -1,0 +1,181 @@
+// Response receipts `strongroom/response/v1`: what a signed answer of the gateway says, and where it stands in an answer. Pure.
+//
+// receipt   = base64url( CBOR { claim, ed25519, mldsa65 } ), deterministic as statements are
+// signed    = UTF-8 `strongroom/response/v1`, one NUL, then the claim's bytes; no statement begins so (hybrid.ts)
+// claim     = CBOR { format, requestId, model, requestDigest, answerDigest, eventCount, sizeBytes, promptTokens, completionTokens, issuedAt, keysDigest }
+//
+// An answer that is no stream carries the receipt in a header; a stream carries it in a comment line right before its end.
+
+import { concat, fromBase64Url, fromUtf8, toBase64Url, utf8 } from '../../base/bytes.ts'
+import { type CborLimits, type CborMap, type CborValue, decodeCbor, encodeCbor } from '../encoding/cbor.ts'
+import { wellFormed } from '../malformed.ts'
+import { type HybridSignature, SIGNATURE_BYTES } from './public-keys.ts'
+
+export const responseFormat = 'strongroom/response/v1'
+
+/** Asks for a receipt, with value `1`, and carries it where the answer is no stream. */
+export const receiptHeader = 'X-Strongroom-Receipt'
+
+const digestBytes = 32
+const textBytesMax = 1024
+const limits: CborLimits = { sizeBytesMax: 16 * 1024, depthMax: 1 }
+/** Characters of base64url; a receipt has about 5,000. */
+export const receiptLengthMax = Math.ceil((limits.sizeBytesMax * 4) / 3)
+
+/** Every field of a claim. Counts are safe unsigned integers. */
+const CLAIM_FIELDS = {
+  format: 'format',
+  requestId: 'text',
+  model: 'text',
+  /** SHA-256 of the request's body. */
+  requestDigest: 'digest',
+  /** The chain over the answer's events, `createAnswerChain`. */
+  answerDigest: 'digest',
+  eventCount: 'count',
+  sizeBytes: 'count',
+  promptTokens: 'count',
+  completionTokens: 'count',
+  /** Milliseconds since 1970. */
+  issuedAt: 'count',
+  /** The gateway's keys, as its attestation receipt names them. */
+  keysDigest: 'digest',
+} as const satisfies Record<string, 'format' | 'text' | 'digest' | 'count'>
+
+type ValueOf<Type> = Type extends 'digest' ? Uint8Array : Type extends 'count' ? number : string
+
+export type ResponseClaim = {
+  readonly [Name in Exclude<keyof typeof CLAIM_FIELDS, 'format'>]: ValueOf<(typeof CLAIM_FIELDS)[Name]>
+}
+
+export type DecodedResponseReceipt = {
+  readonly claim: ResponseClaim
+  /** The exact bytes of the claim. */
+  readonly claimBytes: Uint8Array
+  readonly signatures: HybridSignature
+}
+
+/** Throws Malformed on a value of the wrong type or length. */
+export function encodeClaim(claim: ResponseClaim): Uint8Array {
+  const source: Readonly<Record<string, unknown>> = { ...claim, format: responseFormat }
+  return encodeCbor(new Map(fieldNames.map(name => [name, checked(name, source[name])])))
+}
+
+/** What both halves sign. ML-DSA's context is empty: the prefix separates these messages from all others. */
+export function signedBytesOf(claimBytes: Uint8Array): Uint8Array {
+  return concat(prefix, claimBytes)
+}
+
+/** The receipt's text. Throws Malformed on signatures of the wrong length. */
+export function encodeResponseReceipt(claimBytes: Uint8Array, signatures: HybridSignature): string {
+  const { ed25519, mldsa65 } = signatures
+  const map: CborMap = new Map([
+    ['claim', claimBytes],
+    ['ed25519', sized(ed25519, SIGNATURE_BYTES.ed25519, 'ed25519')],
+    ['mldsa65', sized(mldsa65, SIGNATURE_BYTES.mldsa65, 'mldsa65')],
+  ])
+  return toBase64Url(encodeCbor(map))
+}
+
+/** Throws Malformed on anything that `encodeResponseReceipt` would not have written. */
+export function decodeResponseReceipt(text: string): DecodedResponseReceipt {
+  wellFormed(text.length <= receiptLengthMax, 'response receipt: too long')
+  const bytes = fromBase64Url(text)
+  wellFormed(bytes !== null, 'response receipt: no base64url')
+  const map = mapOf(decodeCbor(bytes, limits), ['claim', 'ed25519', 'mldsa65'], 'response receipt')
+  const claimBytes = map.get('claim')
+  wellFormed(claimBytes instanceof Uint8Array, 'response receipt: claim')
+  const fields = mapOf(decodeCbor(claimBytes, limits), fieldNames, 'response claim')
+  const entries = fieldNames.map(name => [name, checked(name, fields.get(name))] as const)
+  const { format: _, ...claim } = Object.fromEntries(entries)
+  return {
+    // The table is what both the type and this object are made of.
+    claim: claim as ResponseClaim,
+    claimBytes,
+    signatures: {
+      ed25519: sized(map.get('ed25519'), SIGNATURE_BYTES.ed25519, 'ed25519'),
+      mldsa65: sized(map.get('mldsa65'), SIGNATURE_BYTES.mldsa65, 'mldsa65'),
+    },
+  }
+}
+
+const commentStart = ': strongroom-receipt '
+
+/** The line of a stream that carries the receipt. Clients pass over comments (WHATWG HTML, section 9.2.6). */
+export function receiptComment(receipt: string): string {
+  return `${commentStart}${receipt}\n\n`
+}
+
+export type SplitAnswer = {
+  /** The bytes that the receipt is about: the body without the receipt's own line and the empty one after it. */
+  readonly sealed: Uint8Array
+  /** The receipt in the stream; null where there is none. */
+  readonly receipt: string | null
+}
+
+/** The end of a stream, which is sealed although it comes after the receipt. */
+const streamEnd = 'data: [DONE]\n\n'
+
+/** Takes a saved body apart. Throws Malformed when there are several receipts, or anything but the stream's end after one. */
+export function splitAnswer(body: Uint8Array): SplitAnswer {
+  const start = utf8(commentStart)
+  const at = lineStartsOf(body, start)
+  const [first] = at
+  if (first === undefined) return { sealed: body, receipt: null }
+  wellFormed(at.length === 1, 'answer: more than one receipt')
+  const lineEnd = body.indexOf(0x0a, first)
+  wellFormed(lineEnd !== -1, 'answer: it ends within its receipt')
+  wellFormed(asciiOf(body.subarray(lineEnd)) === `\n\n${streamEnd}`, 'answer: the receipt is not right before the end')
+  const receipt = asciiOf(body.subarray(first + start.length, lineEnd))
+  return { sealed: concat(body.subarray(0, first), body.subarray(lineEnd + 2)), receipt }
+}
+
+/** At most two are looked for. */
+function lineStartsOf(body: Uint8Array, text: Uint8Array): number[] {
+  const found: number[] = []
+  for (let at = 0; at !== -1 && found.length < 2; ) {
+    if (text.every((byte, i) => body[at + i] === byte)) found.push(at)
+    const next = body.indexOf(0x0a, at)
+    at = next === -1 ? -1 : next + 1
+  }
+  return found
+}
+
+function asciiOf(bytes: Uint8Array): string {
+  wellFormed(bytes.length <= receiptLengthMax, 'answer: too much after the receipt begins')
+  wellFormed(
+    bytes.every(byte => byte < 0x80),
+    'answer: a receipt that is no ASCII',
+  )
+  return fromUtf8(bytes)
+}
+
+const prefix = utf8(`${responseFormat}\0`)
+const fieldNames = Object.keys(CLAIM_FIELDS) as (keyof typeof CLAIM_FIELDS)[]
+
+function mapOf(value: CborValue, names: readonly string[], what: string): CborMap {
+  wellFormed(value instanceof Map && value.size === names.length, `${what}: not its fields`)
+  for (const name of names) wellFormed(value.has(name), `${what}: no ${name}`)
+  return value
+}
+
+function checked(name: keyof typeof CLAIM_FIELDS, value: unknown): CborValue {
+  const what = `response claim: ${name}`
+  switch (CLAIM_FIELDS[name]) {
+    case 'format':
+      wellFormed(value === responseFormat, what)
+      return responseFormat
+    case 'text':
+      wellFormed(typeof value === 'string' && value !== '' && utf8(value).length <= textBytesMax, what)
+      return value
+    case 'count':
+      wellFormed(typeof value === 'number' && Number.isSafeInteger(value) && value >= 0, what)
+      return value
+    case 'digest':
+      return sized(value, digestBytes, name)
+  }
+}
+
+function sized(value: unknown, sizeBytes: number, name: string): Uint8Array {
+  wellFormed(value instanceof Uint8Array && value.length === sizeBytes, `response receipt: ${name}`)
+  return value
+}

@@ -1,0 +1,203 @@
+// Statements `strongroom/attest-pq/v1`: what a receipt says, as deterministic CBOR. Pure; trust is decided by receipt.verify.ts.
+// One table gives each kind's fields; a statement has exactly those, and re-encodes to the bytes it came from.
+
+import { fromUtf8, utf8 } from '../../base/bytes.ts'
+import { type CborLimits, type CborMap, type CborValue, decodeCbor, encodeCbor } from '../encoding/cbor.ts'
+import { sha512 } from '../hash.ts'
+import { wellFormed } from '../malformed.ts'
+
+export const statementFormat = 'strongroom/attest-pq/v1'
+
+export const STATEMENT_LIMITS = { sizeBytesMax: 64 * 1024, depthMax: 3 } as const satisfies CborLimits
+
+type Field =
+  | { readonly type: 'text'; readonly sizeBytesMax: number }
+  | { readonly type: 'constant'; readonly text: string }
+  /** Sizes in bytes, both ends included. */
+  | { readonly type: 'bytes'; readonly min: number; readonly max: number }
+  | { readonly type: 'bytes-or-null'; readonly sizeBytes: number }
+  | { readonly type: 'texts'; readonly countMax: number; readonly sizeBytesMax: number }
+  /** Milliseconds since 1970. */
+  | { readonly type: 'time-ms' }
+  | { readonly type: 'image' }
+
+const sha256Digest = { type: 'bytes', min: 32, max: 32 } as const
+const sha384Digest = { type: 'bytes', min: 48, max: 48 } as const
+const name = { type: 'text', sizeBytesMax: 256 } as const
+
+const COMMON = {
+  format: { type: 'constant', text: statementFormat },
+  /** The relying party's challenge. */
+  nonce: { type: 'bytes', min: 1, max: 64 },
+  issuedAt: { type: 'time-ms' },
+  /** SHA-256 of the public key bundle, `keysDigest` of hybrid.codec.ts. */
+  keysDigest: sha256Digest,
+  /** SHA-384 of the ID key, as in the report; 48 zero bytes when the VM was launched without an ID block. */
+  operatorKey: sha384Digest,
+  image: { type: 'image' },
+} as const satisfies Record<string, Field>
+
+/** Every kind of statement and its own fields. */
+export const STATEMENT_FIELDS = {
+  workload: {
+    ...COMMON,
+    kind: { type: 'constant', text: 'workload' },
+    scope: { type: 'constant', text: 'launch-or-admission-only' },
+    nonce: { type: 'bytes', min: 32, max: 32 },
+    target: name,
+    workload: name,
+    imageDigest: sha256Digest,
+    /** The effective argv. */
+    command: { type: 'texts', countMax: 256, sizeBytesMax: 8192 },
+    allowlistDigest: sha256Digest,
+    /** SHA-256 of the SPKI of the TLS key that serves the connection; null for a workload that serves none. */
+    tlsSpkiDigest: { type: 'bytes-or-null', sizeBytes: 32 },
+  },
+  claim: {
+    ...COMMON,
+    kind: { type: 'constant', text: 'claim' },
+    scope: { type: 'constant', text: 'claim-only' },
+    nonce: { type: 'bytes', min: 32, max: 32 },
+    organization: name,
+    name,
+    hostname: name,
+    sshHostKeyDigest: sha256Digest,
+    publicKeyDigest: sha256Digest,
+  },
+  build: {
+    ...COMMON,
+    kind: { type: 'constant', text: 'build' },
+    scope: { type: 'constant', text: 'build-only' },
+    /** The client's, 1 to 16 bytes; its length is bound too. */
+    buildNonce: { type: 'bytes', min: 1, max: 16 },
+    /** SHA-256 of the exact bytes of provenance.json. */
+    provenanceDigest: sha256Digest,
+    sourceDigest: sha256Digest,
+    networkPolicy: name,
+  },
+} as const satisfies Record<string, Readonly<Record<string, Field>>>
+
+export type Image = {
+  readonly name: string
+  /** 48 bytes: the launch digest. */
+  readonly measurement: Uint8Array
+}
+
+type ValueOf<F> = F extends { type: 'text' }
+  ? string
+  : F extends { type: 'constant'; text: infer Text }
+    ? Text
+    : F extends { type: 'bytes' }
+      ? Uint8Array
+      : F extends { type: 'bytes-or-null' }
+        ? Uint8Array | null
+        : F extends { type: 'texts' }
+          ? readonly string[]
+          : F extends { type: 'time-ms' }
+            ? number
+            : F extends { type: 'image' }
+              ? Image
+              : never
+
+type Fields<Shape> = { readonly [Name in keyof Shape]: ValueOf<Shape[Name]> }
+
+export type StatementKind = keyof typeof STATEMENT_FIELDS
+export type StatementOf<Kind extends StatementKind> = Fields<(typeof STATEMENT_FIELDS)[Kind]>
+export type Statement = { [Kind in StatementKind]: StatementOf<Kind> }[StatementKind]
+
+/** Deterministic bytes. Throws Malformed when a field is missing, unknown or of the wrong type or length. */
+export function encodeStatement(statement: Statement): Uint8Array {
+  const fields = fieldsOf(statement.kind)
+  const source: Readonly<Record<string, unknown>> = statement
+  checkNames(Object.keys(source), fields)
+  const map = new Map(Object.entries(fields).map(([key, field]) => [key, cborOf(key, field, source[key])]))
+  const bytes = encodeCbor(map)
+  wellFormed(bytes.length <= STATEMENT_LIMITS.sizeBytesMax, 'statement: too long')
+  return bytes
+}
+
+/** Throws Malformed on anything that `encodeStatement` would not have written. */
+export function decodeStatement(bytes: Uint8Array): Statement {
+  const map = decodeCbor(bytes, STATEMENT_LIMITS)
+  wellFormed(map instanceof Map, 'statement: no map')
+  const fields = fieldsOf(map.get('kind'))
+  checkNames([...map.keys()], fields)
+  const entries = Object.entries(fields).map(([key, field]) => [key, fieldValue(key, field, map.get(key) ?? null)])
+  // The table is what both the type and this object are made of.
+  return Object.fromEntries(entries) as Statement
+}
+
+/** What REPORT_DATA must be for the hardware to vouch for the statement. */
+export function reportDataOf(statementBytes: Uint8Array): Uint8Array {
+  return sha512(statementBytes)
+}
+
+function fieldsOf(kind: unknown): Readonly<Record<string, Field>> {
+  wellFormed(typeof kind === 'string' && Object.hasOwn(STATEMENT_FIELDS, kind), 'statement: unknown kind')
+  return STATEMENT_FIELDS[kind as StatementKind]
+}
+
+function checkNames(names: readonly string[], fields: Readonly<Record<string, Field>>): void {
+  for (const key of names) wellFormed(Object.hasOwn(fields, key), 'statement: unknown field')
+  for (const key of Object.keys(fields)) wellFormed(names.includes(key), `statement: no ${key}`)
+}
+
+/** A field's CBOR form out of a statement's value. */
+function cborOf(key: string, field: Field, value: unknown): CborValue {
+  if (field.type !== 'image') return checked(key, field, value)
+  wellFormed(
+    typeof value === 'object' && value !== null && 'name' in value && 'measurement' in value,
+    `statement: ${key}`,
+  )
+  wellFormed(Object.keys(value).length === 2, `statement: ${key} has unknown fields`)
+  return new Map([
+    ['name', checked('image.name', name, value.name)],
+    ['measurement', checked('image.measurement', sha384Digest, value.measurement)],
+  ])
+}
+
+/** A field's value out of its CBOR form. */
+function fieldValue(key: string, field: Field, value: CborValue): CborValue | Image {
+  if (field.type !== 'image') return checked(key, field, value)
+  wellFormed(value instanceof Map && value.size === 2, `statement: ${key}`)
+  const image: CborMap = value
+  return {
+    name: checked('image.name', name, image.get('name')) as string,
+    measurement: checked('image.measurement', sha384Digest, image.get('measurement')) as Uint8Array,
+  }
+}
+
+function checked(key: string, field: Exclude<Field, { type: 'image' }>, value: unknown): CborValue {
+  const what = `statement: ${key}`
+  switch (field.type) {
+    case 'constant':
+      wellFormed(value === field.text, what)
+      return field.text
+    case 'text':
+      wellFormed(typeof value === 'string' && value !== '', what)
+      checkText(value, field.sizeBytesMax, what)
+      return value
+    case 'texts':
+      wellFormed(Array.isArray(value) && value.length <= field.countMax, what)
+      return value.map(one => {
+        wellFormed(typeof one === 'string', what)
+        checkText(one, field.sizeBytesMax, what)
+        return one
+      })
+    case 'time-ms':
+      wellFormed(typeof value === 'number' && Number.isSafeInteger(value) && value >= 0, what)
+      return value
+    case 'bytes':
+      wellFormed(value instanceof Uint8Array && value.length >= field.min && value.length <= field.max, what)
+      return value
+    case 'bytes-or-null':
+      wellFormed(value === null || (value instanceof Uint8Array && value.length === field.sizeBytes), what)
+      return value
+  }
+}
+
+/** Unicode within its bound. A NUL never is part of a name or of an argument. */
+function checkText(text: string, sizeBytesMax: number, what: string): void {
+  const bytes = utf8(text)
+  wellFormed(bytes.length <= sizeBytesMax && !text.includes('\0') && fromUtf8(bytes) === text, what)
+}

@@ -1,0 +1,309 @@
+// ATTESTATION_REPORT of SEV-SNP, versions 2 to 5, to values and back. Pure. Says what the bytes say; trust is decided elsewhere.
+// AMD 56860 rev 1.58, table 23; the signature's form is that of section 10.
+
+import type { Cpuid } from '../amd/product.ts'
+import type { RawTcb } from '../amd/tcb.ts'
+import { wellFormed } from '../malformed.ts'
+import { type Signer, signerOfKeyInfo } from './bits.ts'
+
+export const reportSizeBytes = 1184
+/** Bytes 0x000 to 0x29F. */
+export const reportSignedSizeBytes = 0x2a0
+export const reportVersions = [2, 3, 4, 5] as const
+
+export type ReportVersion = (typeof reportVersions)[number]
+
+/** [offset, size]; integers are little-endian. Reserved ranges are named so that the table has no gap. */
+export const FIELDS = {
+  version: [0x000, 4],
+  guestSvn: [0x004, 4],
+  policy: [0x008, 8],
+  familyId: [0x010, 16],
+  imageId: [0x020, 16],
+  vmpl: [0x030, 4],
+  signatureAlgo: [0x034, 4],
+  currentTcb: [0x038, 8],
+  platformInfo: [0x040, 8],
+  keyInfo: [0x048, 4],
+  reserved04c: [0x04c, 4],
+  reportData: [0x050, 64],
+  measurement: [0x090, 48],
+  hostData: [0x0c0, 32],
+  idKeyDigest: [0x0e0, 48],
+  authorKeyDigest: [0x110, 48],
+  reportId: [0x140, 32],
+  reportIdMa: [0x160, 32],
+  reportedTcb: [0x180, 8],
+  cpuidFamily: [0x188, 1],
+  cpuidModel: [0x189, 1],
+  cpuidStepping: [0x18a, 1],
+  reserved18b: [0x18b, 21],
+  chipId: [0x1a0, 64],
+  committedTcb: [0x1e0, 8],
+  currentBuild: [0x1e8, 1],
+  currentMinor: [0x1e9, 1],
+  currentMajor: [0x1ea, 1],
+  reserved1eb: [0x1eb, 1],
+  committedBuild: [0x1ec, 1],
+  committedMinor: [0x1ed, 1],
+  committedMajor: [0x1ee, 1],
+  reserved1ef: [0x1ef, 1],
+  launchTcb: [0x1f0, 8],
+  launchMitigation: [0x1f8, 8],
+  currentMitigation: [0x200, 8],
+  reserved208: [0x208, 152],
+  signatureR: [0x2a0, 72],
+  signatureS: [0x2e8, 72],
+  reserved330: [0x330, 368],
+} as const satisfies Record<string, readonly [offset: number, sizeBytes: number]>
+
+export type FieldName = keyof typeof FIELDS
+
+/** Fields that came with a later version: reserved in the ones before. */
+const SINCE: Partial<Record<FieldName, ReportVersion>> = {
+  cpuidFamily: 3,
+  cpuidModel: 3,
+  cpuidStepping: 3,
+  launchMitigation: 5,
+  currentMitigation: 5,
+}
+
+export type FirmwareVersion = { readonly build: number; readonly minor: number; readonly major: number }
+
+export type SnpReport = {
+  readonly version: ReportVersion
+  readonly guestSvn: number
+  /** Guest policy; names in snp-bits. */
+  readonly policy: bigint
+  readonly familyId: Uint8Array
+  readonly imageId: Uint8Array
+  /** 0 to 3; 0xFFFFFFFF when the host asked for the report. */
+  readonly vmpl: number
+  /** 1: ECDSA P-384 with SHA-384. */
+  readonly signatureAlgo: number
+  /** To be decoded with the product: decodeTcb. `reported` is what the VEK is certified for. */
+  readonly rawTcb: {
+    readonly current: RawTcb
+    readonly reported: RawTcb
+    readonly committed: RawTcb
+    readonly launch: RawTcb
+  }
+  readonly platformInfo: bigint
+  readonly keyInfo: number
+  /** What key_info says of the signing key. */
+  readonly signer: Signer
+  /** 64 bytes that the guest chose. */
+  readonly reportData: Uint8Array
+  /** SHA-384 launch digest. */
+  readonly measurement: Uint8Array
+  /** 32 bytes that the host chose at launch. */
+  readonly hostData: Uint8Array
+  readonly idKeyDigest: Uint8Array
+  readonly authorKeyDigest: Uint8Array
+  readonly reportId: Uint8Array
+  /** Of the migration agent; all ones without one. */
+  readonly reportIdMa: Uint8Array
+  /** Null in version 2. */
+  readonly cpuid: Cpuid | null
+  /** 64 bytes; all zero when the platform masks it. */
+  readonly chipId: Uint8Array
+  readonly current: FirmwareVersion
+  readonly committed: FirmwareVersion
+  /** Null before version 5. */
+  readonly mitigation: { readonly launch: bigint; readonly current: bigint } | null
+  /** 72 bytes each, little-endian. */
+  readonly signature: { readonly r: Uint8Array; readonly s: Uint8Array }
+  /** What the version reserves, one after the other; kept so that a report comes back byte for byte. */
+  readonly reserved: Uint8Array
+}
+
+/** Throws Malformed: length, version, or a signing key that the specification reserves. Copies what it keeps. */
+export function decodeReport(bytes: Uint8Array): SnpReport {
+  wellFormed(bytes.length === reportSizeBytes, `SNP report: ${bytes.length} bytes instead of ${reportSizeBytes}`)
+  const version = u32(bytes, 'version')
+  wellFormed(isReportVersion(version), `SNP report: version ${version} is not 2 to 5`)
+  const keyInfo = u32(bytes, 'keyInfo')
+  return {
+    version,
+    guestSvn: u32(bytes, 'guestSvn'),
+    policy: u64(bytes, 'policy'),
+    familyId: slice(bytes, 'familyId'),
+    imageId: slice(bytes, 'imageId'),
+    vmpl: u32(bytes, 'vmpl'),
+    signatureAlgo: u32(bytes, 'signatureAlgo'),
+    rawTcb: {
+      current: u64(bytes, 'currentTcb'),
+      reported: u64(bytes, 'reportedTcb'),
+      committed: u64(bytes, 'committedTcb'),
+      launch: u64(bytes, 'launchTcb'),
+    },
+    platformInfo: u64(bytes, 'platformInfo'),
+    keyInfo,
+    signer: signerOf(keyInfo),
+    reportData: slice(bytes, 'reportData'),
+    measurement: slice(bytes, 'measurement'),
+    hostData: slice(bytes, 'hostData'),
+    idKeyDigest: slice(bytes, 'idKeyDigest'),
+    authorKeyDigest: slice(bytes, 'authorKeyDigest'),
+    reportId: slice(bytes, 'reportId'),
+    reportIdMa: slice(bytes, 'reportIdMa'),
+    cpuid: has(version, 'cpuidFamily')
+      ? { family: u8(bytes, 'cpuidFamily'), model: u8(bytes, 'cpuidModel'), stepping: u8(bytes, 'cpuidStepping') }
+      : null,
+    chipId: slice(bytes, 'chipId'),
+    current: {
+      build: u8(bytes, 'currentBuild'),
+      minor: u8(bytes, 'currentMinor'),
+      major: u8(bytes, 'currentMajor'),
+    },
+    committed: {
+      build: u8(bytes, 'committedBuild'),
+      minor: u8(bytes, 'committedMinor'),
+      major: u8(bytes, 'committedMajor'),
+    },
+    mitigation: has(version, 'launchMitigation')
+      ? { launch: u64(bytes, 'launchMitigation'), current: u64(bytes, 'currentMitigation') }
+      : null,
+    signature: { r: slice(bytes, 'signatureR'), s: slice(bytes, 'signatureS') },
+    reserved: reservedOf(bytes, version),
+  }
+}
+
+/** The exact inverse of decodeReport. Throws Malformed for a value that does not fit its field, or that contradicts the version. */
+export function encodeReport(report: SnpReport): Uint8Array {
+  wellFormed(isReportVersion(report.version), `SNP report: version ${report.version} is not 2 to 5`)
+  wellFormed(signerOf(report.keyInfo) === report.signer, 'SNP report: signer is not what keyInfo says')
+  wellFormed((report.cpuid !== null) === has(report.version, 'cpuidFamily'), 'SNP report: cpuid does not fit version')
+  wellFormed(
+    (report.mitigation !== null) === has(report.version, 'launchMitigation'),
+    'SNP report: mitigation does not fit version',
+  )
+  const bytes = new Uint8Array(reportSizeBytes)
+  for (const [name, value] of Object.entries(integersOf(report))) putInteger(bytes, name as FieldName, value)
+  for (const [name, value] of Object.entries(blobsOf(report))) putBytes(bytes, name as FieldName, value)
+  putReserved(bytes, report)
+  return bytes
+}
+
+/** What AMD's signature covers. Throws Malformed on a wrong length. */
+export function reportSignedBytes(bytes: Uint8Array): Uint8Array {
+  wellFormed(bytes.length === reportSizeBytes, `SNP report: ${bytes.length} bytes instead of ${reportSizeBytes}`)
+  return bytes.slice(0, reportSignedSizeBytes)
+}
+
+/** True when everything that this version reserves is zero. Firmware writes it so; only the signed part is vouched for. */
+export function isReservedZero(report: SnpReport): boolean {
+  return report.reserved.every(byte => byte === 0)
+}
+
+/** Ranges that the version reserves, in order. */
+export function reservedRanges(version: ReportVersion): (readonly [offset: number, sizeBytes: number])[] {
+  return fieldNames.filter(name => name.startsWith('reserved') || !has(version, name)).map(name => FIELDS[name])
+}
+
+const fieldNames = Object.keys(FIELDS) as FieldName[]
+
+function has(version: ReportVersion, name: FieldName): boolean {
+  return version >= (SINCE[name] ?? 2)
+}
+
+function isReportVersion(version: number): version is ReportVersion {
+  return (reportVersions as readonly number[]).includes(version)
+}
+
+function signerOf(keyInfo: number): Signer {
+  const signer = signerOfKeyInfo(keyInfo)
+  wellFormed(signer !== null, `SNP report: the signing key of key_info ${keyInfo} is reserved`)
+  return signer
+}
+
+function integersOf(report: SnpReport): Partial<Record<FieldName, number | bigint>> {
+  return {
+    version: report.version,
+    guestSvn: report.guestSvn,
+    policy: report.policy,
+    vmpl: report.vmpl,
+    signatureAlgo: report.signatureAlgo,
+    currentTcb: report.rawTcb.current,
+    platformInfo: report.platformInfo,
+    keyInfo: report.keyInfo,
+    reportedTcb: report.rawTcb.reported,
+    cpuidFamily: report.cpuid?.family ?? 0,
+    cpuidModel: report.cpuid?.model ?? 0,
+    cpuidStepping: report.cpuid?.stepping ?? 0,
+    committedTcb: report.rawTcb.committed,
+    currentBuild: report.current.build,
+    currentMinor: report.current.minor,
+    currentMajor: report.current.major,
+    committedBuild: report.committed.build,
+    committedMinor: report.committed.minor,
+    committedMajor: report.committed.major,
+    launchTcb: report.rawTcb.launch,
+    launchMitigation: report.mitigation?.launch ?? 0n,
+    currentMitigation: report.mitigation?.current ?? 0n,
+  }
+}
+
+function blobsOf(report: SnpReport): Partial<Record<FieldName, Uint8Array>> {
+  return {
+    familyId: report.familyId,
+    imageId: report.imageId,
+    reportData: report.reportData,
+    measurement: report.measurement,
+    hostData: report.hostData,
+    idKeyDigest: report.idKeyDigest,
+    authorKeyDigest: report.authorKeyDigest,
+    reportId: report.reportId,
+    reportIdMa: report.reportIdMa,
+    chipId: report.chipId,
+    signatureR: report.signature.r,
+    signatureS: report.signature.s,
+  }
+}
+
+function reservedOf(bytes: Uint8Array, version: ReportVersion): Uint8Array {
+  return Uint8Array.from(
+    reservedRanges(version).flatMap(([offset, size]) => [...bytes.subarray(offset, offset + size)]),
+  )
+}
+
+function putReserved(bytes: Uint8Array, { version, reserved }: SnpReport): void {
+  let at = 0
+  for (const [offset, size] of reservedRanges(version)) {
+    bytes.set(reserved.subarray(at, at + size), offset)
+    at += size
+  }
+  wellFormed(at === reserved.length, `SNP report: ${reserved.length} reserved bytes instead of ${at}`)
+}
+
+function slice(bytes: Uint8Array, name: FieldName): Uint8Array {
+  const [offset, size] = FIELDS[name]
+  return Uint8Array.from(bytes.subarray(offset, offset + size))
+}
+
+function u64(bytes: Uint8Array, name: FieldName): bigint {
+  const [offset, size] = FIELDS[name]
+  let value = 0n
+  for (let at = size - 1; at >= 0; at -= 1) value = (value << 8n) | BigInt(bytes[offset + at] ?? 0)
+  return value
+}
+
+function u32(bytes: Uint8Array, name: FieldName): number {
+  return Number(u64(bytes, name))
+}
+
+const u8 = u32
+
+function putInteger(bytes: Uint8Array, name: FieldName, value: number | bigint): void {
+  const [offset, size] = FIELDS[name]
+  const fits =
+    (typeof value === 'bigint' || Number.isInteger(value)) && value >= 0 && BigInt(value) >> BigInt(size * 8) === 0n
+  wellFormed(fits, `SNP report: ${name} does not fit ${size} bytes`)
+  for (let at = 0; at < size; at += 1) bytes[offset + at] = Number((BigInt(value) >> BigInt(at * 8)) & 0xffn)
+}
+
+function putBytes(bytes: Uint8Array, name: FieldName, value: Uint8Array): void {
+  const [offset, size] = FIELDS[name]
+  wellFormed(value.length === size, `SNP report: ${name} has ${value.length} bytes instead of ${size}`)
+  bytes.set(value, offset)
+}

@@ -1,0 +1,67 @@
+// Replays an event log and compares the result with PCR values that a quote vouches for. Pure.
+// TPM 2.0 Library, Part 1, section 17.2 (extend) and PC Client Platform TPM Profile, section 4.6 (values after a reset).
+
+import { concat, equalConstantTime } from '../../base/bytes.ts'
+import type { HashName } from '../hash.ts'
+import { Malformed } from '../malformed.ts'
+import { type Check, fail, pass } from '../verdict.ts'
+import { BANKS, type StrongHash } from './algorithm.ts'
+import { decodeEventLog, type EventLog, type LogEvent, noAction } from './event-log.ts'
+import type { PcrValues } from './quote.ts'
+
+/** The PCRs that the log extends, in one of its banks. Throws Malformed when the log has no such bank. */
+export function replayEventLog(log: EventLog, bank: HashName): ReadonlyMap<number, Uint8Array> {
+  if (!log.banks.includes(bank)) throw new Malformed(`event log: no ${bank} bank`)
+  const { hash, sizeBytes } = BANKS[bank]
+  const pcrs = new Map<number, Uint8Array>()
+  for (const event of log.events) {
+    if (event.type === noAction) continue
+    const digest = event.digests.get(bank)
+    if (digest === undefined) throw new Malformed(`event log: an event without ${bank}`)
+    const before = pcrs.get(event.pcr) ?? firstValue(event.pcr, sizeBytes, log.startupLocality)
+    pcrs.set(event.pcr, hash(concat(before, digest)))
+  }
+  return pcrs
+}
+
+/**
+ * One check, `tpm-event-log`: every quoted PCR of the bank is what the log's replay gives, and a PCR that the log
+ * never extends still has its first value. PCRs of the log that were not quoted prove nothing and are named. Never throws.
+ */
+export function verifyEventLog(input: {
+  readonly log: Uint8Array
+  readonly bank: StrongHash
+  readonly pcrs: PcrValues
+}): Check {
+  const name = 'tpm-event-log'
+  const quoted = input.pcrs[input.bank]
+  if (quoted === undefined || quoted.size === 0) return fail(name, `no ${input.bank} PCR is quoted`)
+  try {
+    const log = decodeEventLog(input.log)
+    const replayed = replayEventLog(log, input.bank)
+    const { sizeBytes } = BANKS[input.bank]
+    for (const [pcr, value] of quoted) {
+      const expected = replayed.get(pcr) ?? firstValue(pcr, sizeBytes, log.startupLocality)
+      if (!equalConstantTime(value, expected)) return fail(name, `the log does not replay to PCR ${pcr}`)
+    }
+    const uncovered = [...replayed.keys()].filter(pcr => !quoted.has(pcr))
+    const rest = uncovered.length === 0 ? '' : `; nothing vouches for its PCRs ${uncovered.join(', ')}`
+    return pass(name, `the log replays to the ${quoted.size} quoted PCRs${rest}`)
+  } catch (error) {
+    if (error instanceof Malformed) return fail(name, error.message)
+    throw error
+  }
+}
+
+/** True when the event's data hashes to its digest, so that the log vouches for the data and not for the digest alone. */
+export function isDataMeasured(event: LogEvent, bank: StrongHash): boolean {
+  const digest = event.digests.get(bank)
+  return event.type !== noAction && digest !== undefined && equalConstantTime(BANKS[bank].hash(event.data), digest)
+}
+
+/** Zeros; PCR 0 ends with the startup locality; the dynamic PCRs 17 to 22 are all ones until a dynamic launch. */
+function firstValue(pcr: number, sizeBytes: number, startupLocality: number): Uint8Array {
+  const value = new Uint8Array(sizeBytes).fill(pcr >= 17 && pcr <= 22 ? 0xff : 0)
+  if (pcr === 0) value[sizeBytes - 1] = startupLocality
+  return value
+}

@@ -1,0 +1,66 @@
+// The report that a paravisor keeps for its guest ("HCL report"): an SNP report and the runtime data that its REPORT_DATA covers. Pure.
+// Microsoft, "Guest attestation for confidential VMs", attestation report format: header, hardware report, request data. Little-endian.
+
+import { fromUtf8 } from '../../base/bytes.ts'
+import { reader } from '../encoding/reader.ts'
+import { Malformed, wellFormed } from '../malformed.ts'
+import { HCL_FIELDS, hclMagic, hclReportTypeSnp, hclSizeBytesMax, hclSizeBytesMin } from '../report/form.ts'
+import { decodeJwk, type TpmKey } from './key.ts'
+
+export type HclReport = {
+  /** 1184 bytes. */
+  readonly report: Uint8Array
+  /** JSON, the exact bytes that were hashed. */
+  readonly runtimeData: Uint8Array
+}
+
+const sha256HashType = 1
+/** Where the runtime data begins, and how far the request data's own header goes. */
+const runtimeDataOffset = hclSizeBytesMin
+const dataHeaderBytes = 20
+const runtimeDataBytesMax = 16 * 1024
+
+/** Throws Malformed on anything but an SNP report with SHA-256 over its runtime data; after that only zeros may follow. */
+export function decodeHclReport(bytes: Uint8Array): HclReport {
+  wellFormed(bytes.length >= runtimeDataOffset && bytes.length <= hclSizeBytesMax, 'hcl report: length')
+  const field = (name: keyof typeof HCL_FIELDS): Uint8Array => {
+    const [offset, size] = HCL_FIELDS[name]
+    return bytes.slice(offset, offset + size)
+  }
+  const u32 = (name: keyof typeof HCL_FIELDS): number => reader(field(name), 'hcl report', 'little').u32()
+  wellFormed(u32('magic') === hclMagic, 'hcl report: signature')
+  wellFormed(u32('version') === 1 && u32('dataVersion') === 1, 'hcl report: version')
+  wellFormed(u32('reportType') === hclReportTypeSnp, 'hcl report: no SNP report')
+  wellFormed(u32('hashType') === sha256HashType, 'hcl report: runtime data is not hashed with SHA-256')
+  const size = u32('claimsSize')
+  const end = runtimeDataOffset + size
+  wellFormed(size > 0 && size <= runtimeDataBytesMax && end <= bytes.length, 'hcl report: runtime data size')
+  wellFormed(u32('dataSize') === size + dataHeaderBytes, 'hcl report: request data size')
+  wellFormed(
+    bytes.subarray(end).every(byte => byte === 0),
+    'hcl report: trailing bytes',
+  )
+  return { report: field('report'), runtimeData: bytes.slice(runtimeDataOffset, end) }
+}
+
+/** The vTPM's attestation key, `HCLAkPub` in the runtime data. Throws Malformed unless it is named exactly once. */
+export function runtimeAttestationKey(runtimeData: Uint8Array): TpmKey {
+  wellFormed(runtimeData.length <= runtimeDataBytesMax, 'hcl runtime data: too long')
+  let parsed: unknown
+  try {
+    parsed = JSON.parse(fromUtf8(runtimeData))
+  } catch (cause) {
+    throw new Malformed('hcl runtime data: no JSON', { cause })
+  }
+  const keys = memberOf(parsed, 'keys')
+  wellFormed(Array.isArray(keys), 'hcl runtime data: no keys')
+  const named = keys.filter(key => memberOf(key, 'kid') === 'HCLAkPub')
+  wellFormed(named.length === 1, 'hcl runtime data: HCLAkPub is not named once')
+  return decodeJwk(named[0])
+}
+
+function memberOf(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
+    ? Reflect.get(value, name)
+    : undefined
+}

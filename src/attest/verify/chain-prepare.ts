@@ -1,0 +1,184 @@
+// What can be found out about a chain once, whatever the time and the report: its certificates and their signatures. Pure.
+// ARK → ASK → VCEK, ARK → ASVK → VLEK: AMD 57230.
+
+import type { TrustedRoot } from '../amd/root.ts'
+import { AMD_ROOTS } from '../amd/roots.ts'
+import { type DecodedRoot, decodeRoot } from '../amd/trusted-roots.ts'
+import type { VekExtensions } from '../amd/vek-extensions.ts'
+import type { PemOrDer } from '../encoding/pem.ts'
+import { Malformed } from '../malformed.ts'
+import { type Check, check, fail, notChecked, pass } from '../verdict.ts'
+import { type Certificate, commonNameOf, isCertificateAuthority, isSame, keyUsageOf, OID } from '../x509/certificate.ts'
+import { algorithmFault, isSignedBy } from '../x509/signature.ts'
+import { type Chain, type Pool, poolOf, selectChain } from './chain-select.ts'
+import { type PreparedCrl, prepareCrl } from './revocation.ts'
+
+/** In this order. `vek-certificate` and `chain-certificates` say whether there is anything to judge. */
+export const PREPARED_CHECKS = [
+  'vek-certificate',
+  'chain-certificates',
+  'chain-root',
+  'chain-algorithms',
+  'chain-names',
+  'chain-authority',
+  'chain-signatures',
+] as const
+
+type PreparedCheck = (typeof PREPARED_CHECKS)[number]
+
+export type PreparedChain = {
+  /** One for each of PREPARED_CHECKS, in order. */
+  readonly checks: readonly Check[]
+  /** Null when there is no chain to judge; then one of the first two checks says why. */
+  readonly found: FoundChain | null
+}
+
+export type FoundChain = {
+  readonly vek: Certificate
+  readonly extensions: VekExtensions
+  readonly intermediate: Certificate
+  readonly ark: Certificate
+  /** The trusted root that the ARK is; null when it is none. */
+  readonly root: DecodedRoot | null
+  readonly crl: PreparedCrl
+}
+
+export type ChainInput = {
+  /** VCEK or VLEK. A bundle may bring the rest of its chain along. */
+  readonly vek: PemOrDer
+  /** ASK or ASVK, with or without the ARK, in any order. Without any, the intermediates of the trusted roots are used. */
+  readonly chain?: PemOrDer | readonly PemOrDer[] | undefined
+  readonly crl?: PemOrDer | undefined
+  /** AMD's unless the relying party says otherwise. */
+  readonly roots?: readonly TrustedRoot[] | undefined
+}
+
+/** Parses and verifies what depends on nothing but the certificates. Keep the answer: verifyChain with it is cheap. Never throws. */
+export async function prepareChain(input: ChainInput): Promise<PreparedChain> {
+  let pool: Pool
+  try {
+    pool = poolOf(input.vek, input.chain)
+  } catch (error) {
+    return nothing('vek-certificate', reasonOf(error))
+  }
+  const { vek, extensions } = pool
+  if (vek.publicKey.kind !== 'p-384') return nothing('vek-certificate', "the VEK's key is not on P-384")
+  let chain: Chain
+  try {
+    chain = await selectChain(pool, (input.roots === undefined ? AMD_ROOTS : input.roots).map(decodeRoot))
+  } catch (error) {
+    return nothing('chain-certificates', reasonOf(error))
+  }
+  const found = { vek, extensions, ...chain, crl: await prepareCrl(input.crl, chain.ark) }
+  return { found, checks: [passedVek(found), passedChain(found), ...(await judge(found))] }
+}
+
+async function judge(found: FoundChain): Promise<Check[]> {
+  return [rootCheck(found), algorithmCheck(found), nameCheck(found), authorityCheck(found), await signatureCheck(found)]
+}
+
+function rootCheck({ ark, root }: FoundChain): Check {
+  if (root === null) return fail('chain-root', `the ARK ${nameOf(ark)} is not one of the trusted roots`)
+  if (!root.simulated) return pass('chain-root', `AMD's pinned root for ${root.product}`)
+  return pass(
+    'chain-root',
+    `SIMULATED root ${nameOf(ark)} for ${root.product}: no hardware vouches for anything below it`,
+  )
+}
+
+function algorithmCheck({ vek, intermediate, ark }: FoundChain): Check {
+  const links = [
+    ['VEK', vek, intermediate],
+    ['intermediate', intermediate, ark],
+    ['ARK', ark, ark],
+  ] as const
+  const faults = links.flatMap(([role, signed, issuer]) => {
+    const fault = algorithmFault(signed, issuer)
+    return fault === null ? [] : [`${role}: ${fault}`]
+  })
+  return check('chain-algorithms', faults.length === 0, faults.join('; '), 'RSASSA-PSS with SHA-384')
+}
+
+/** Each is issued by the next; and a VCEK by the root's ASK, a VLEK by its ASVK, by name. */
+function nameCheck({ vek, extensions, intermediate, ark, root }: FoundChain): Check {
+  const refuse = (reason: string) => fail('chain-names', reason)
+  if (!isSame(vek.issuer, intermediate.subject)) return refuse("the VEK's issuer is not the intermediate")
+  if (!isSame(intermediate.issuer, ark.subject)) return refuse("the intermediate's issuer is not the ARK")
+  if (!isSame(ark.issuer, ark.subject)) return refuse('the ARK is not issued by itself')
+  if (root === null) return refuse('no trusted root says how its intermediates are named')
+  const { kind } = extensions.holder
+  const expected = kind === 'vcek' ? root.ask : root.asvk
+  const isRole = isSame(intermediate.subject, expected.subject)
+  return check(
+    'chain-names',
+    isRole,
+    `a ${kind.toUpperCase()} is issued by ${nameOf(expected)}, not by ${nameOf(intermediate)}`,
+    `${nameOf(vek)}, issued by ${nameOf(intermediate)}, issued by ${nameOf(ark)}`,
+  )
+}
+
+/** Who may sign what (RFC 5280 sections 4.2.1.3 and 4.2.1.9), and nothing critical that is not understood. */
+function authorityCheck({ vek, intermediate, ark }: FoundChain): Check {
+  try {
+    const faults = [
+      ...(isIssuer(ark) && keyUsageOf(ark.extensions)?.crlSign ? [] : ['the ARK may not sign certificates and CRLs']),
+      ...(isIssuer(intermediate) ? [] : ['the intermediate may not sign certificates']),
+      ...(isCertificateAuthority(vek.extensions) ? ['the VEK is a certificate authority'] : []),
+      ...[vek, intermediate, ark].flatMap(unknownCritical),
+    ]
+    return check('chain-authority', faults.length === 0, faults.join('; '))
+  } catch (error) {
+    return fail('chain-authority', reasonOf(error))
+  }
+}
+
+function isIssuer({ extensions }: Certificate): boolean {
+  return isCertificateAuthority(extensions) && keyUsageOf(extensions)?.certSign === true
+}
+
+function unknownCritical({ subject, extensions }: Certificate): string[] {
+  const understood: readonly string[] = [OID.basicConstraints, OID.keyUsage]
+  const unknown = [...extensions].filter(([oid, one]) => one.critical && !understood.includes(oid))
+  return unknown.map(([oid]) => `${commonNameOf(subject)}: critical extension ${oid} is unknown`)
+}
+
+async function signatureCheck({ vek, intermediate, ark }: FoundChain): Promise<Check> {
+  const links = [
+    ["the VEK's signature is not the intermediate's", vek, intermediate],
+    ["the intermediate's signature is not the ARK's", intermediate, ark],
+    ['the ARK is not signed by itself', ark, ark],
+  ] as const
+  const answers = await Promise.all(links.map(([, signed, issuer]) => isSignedBy(signed, issuer)))
+  const faults = links.flatMap(([fault], at) => (answers[at] === true ? [] : [fault]))
+  return check('chain-signatures', faults.length === 0, faults.join('; '))
+}
+
+function passedVek({ vek, extensions }: FoundChain): Check {
+  return pass('vek-certificate', `${nameOf(vek)} for ${extensions.productName}`)
+}
+
+function passedChain({ intermediate, ark }: FoundChain): Check {
+  return pass('chain-certificates', `${nameOf(intermediate)}, ${nameOf(ark)}`)
+}
+
+/** A chain that could not be put together: the named check fails, those after it have nothing to look at. */
+function nothing(name: PreparedCheck, reason: string): PreparedChain {
+  const at = PREPARED_CHECKS.indexOf(name)
+  const checks = PREPARED_CHECKS.map((one, i) => {
+    if (i < at) return pass(one)
+    return i === at ? fail(one, reason) : notChecked(one, `${name} failed`, true)
+  })
+  return { checks, found: null }
+}
+
+function nameOf({ subject }: Certificate): string {
+  try {
+    return commonNameOf(subject)
+  } catch {
+    return '(unreadable name)'
+  }
+}
+
+function reasonOf(error: unknown): string {
+  return error instanceof Malformed ? error.message : `could not be read: ${error}`
+}

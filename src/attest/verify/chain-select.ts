@@ -1,0 +1,90 @@
+// Which certificates of what was handed in form the chain. Pure; throws Malformed.
+//
+// VCEKs and VLEKs are told by AMD's extensions. Everything that is not part of the chain is passed over; the order of a bundle
+// does not matter, because candidates are taken in the order of their bytes.
+
+import type { DecodedRoot } from '../amd/trusted-roots.ts'
+import { decodeVekExtensions, hasVekExtensions, type VekExtensions } from '../amd/vek-extensions.ts'
+import { derBlocks, type PemOrDer } from '../encoding/pem.ts'
+import { Malformed, wellFormed } from '../malformed.ts'
+import { type Certificate, commonNameOf, decodeCertificate, isSame } from '../x509/certificate.ts'
+import { isSignedBy } from '../x509/signature.ts'
+
+export type Pool = {
+  readonly vek: Certificate
+  readonly extensions: VekExtensions
+  /** Every other certificate that could be read. Empty: the root's own intermediates are used. */
+  readonly others: readonly Certificate[]
+}
+
+export type Chain = { readonly intermediate: Certificate; readonly ark: Certificate; readonly root: DecodedRoot | null }
+
+export const certificatesMax = 24
+
+/** The VEK, and what else came with it. In a bundle the first certificate with AMD's extensions is the VEK. */
+export function poolOf(vek: PemOrDer, chain: PemOrDer | readonly PemOrDer[] | undefined): Pool {
+  const given = derBlocks(vek, 'CERTIFICATE', 'VEK').map(der => decodeCertificate(der))
+  const first = given.find(one => hasVekExtensions(one.extensions))
+  if (first === undefined) throw new Malformed('VEK: a certificate without the extensions of a VCEK or VLEK')
+  const bundles = chain === undefined ? [] : isList(chain) ? chain : [chain]
+  wellFormed(bundles.length <= certificatesMax, `chain: ${bundles.length} parts`)
+  const supplied = bundles.flatMap(bundle => derBlocks(bundle, 'CERTIFICATE', 'chain'))
+  const others = [...given.filter(one => one !== first), ...supplied.flatMap(readable)]
+  wellFormed(others.length <= certificatesMax, `chain: ${others.length} certificates`)
+  wellFormed(supplied.length === 0 || others.length > 0, 'chain: no certificate in it can be read')
+  return { vek: first, extensions: decodeVekExtensions(first.extensions), others: inOrderOfBytes(others) }
+}
+
+/** The intermediate that the VEK names, the ARK that the intermediate names, and the trusted root that this ARK is. */
+export async function selectChain({ vek, extensions, others }: Pool, roots: readonly DecodedRoot[]): Promise<Chain> {
+  const intermediate = others.length === 0 ? builtIn(vek, extensions, roots) : await issuerOf(vek, others)
+  const arks = others.filter(one => isSame(one.subject, intermediate.issuer) && isSame(one.subject, one.issuer))
+  const isTrusted = (ark: Certificate) => roots.find(root => isSame(root.ark.der, ark.der)) ?? null
+  // A stranger that bears the ARK's name does not hide the true one beside it.
+  const trusted = arks.find(ark => isTrusted(ark) !== null)
+  const supplied = trusted ?? arks[0]
+  if (supplied !== undefined) return { intermediate, ark: supplied, root: isTrusted(supplied) }
+  // The root itself need not be sent.
+  const named = roots.find(root => isSame(root.ark.subject, intermediate.issuer))
+  if (named === undefined) throw new Malformed(`chain: no ARK named ${commonNameOf(intermediate.issuer)}`)
+  return { intermediate, ark: named.ark, root: named }
+}
+
+function builtIn(vek: Certificate, { holder }: VekExtensions, roots: readonly DecodedRoot[]): Certificate {
+  for (const root of roots) {
+    const intermediate = holder.kind === 'vcek' ? root.ask : root.asvk
+    if (isSame(intermediate.subject, vek.issuer)) return intermediate
+  }
+  throw new Malformed(`chain: none was given, and no trusted root has an intermediate ${commonNameOf(vek.issuer)}`)
+}
+
+/** Several certificates may bear the issuer's name: AMD has renewed intermediates. The one that signed it is meant. */
+async function issuerOf(vek: Certificate, others: readonly Certificate[]): Promise<Certificate> {
+  const candidates = others.filter(one => isSame(one.subject, vek.issuer))
+  for (const candidate of candidates) if (await isSignedBy(vek, candidate)) return candidate
+  if (candidates[0] === undefined) throw new Malformed(`chain: no certificate named ${commonNameOf(vek.issuer)}`)
+  return candidates[0]
+}
+
+/** A certificate of a kind that this library does not read cannot be part of the chain. */
+function readable(der: Uint8Array): Certificate[] {
+  try {
+    return [decodeCertificate(der)]
+  } catch (error) {
+    if (error instanceof Malformed) return []
+    throw error
+  }
+}
+
+function inOrderOfBytes(certificates: readonly Certificate[]): Certificate[] {
+  return certificates.toSorted((a, b) => compareBytes(a.der, b.der))
+}
+
+function compareBytes(a: Uint8Array, b: Uint8Array): number {
+  const at = a.findIndex((byte, i) => byte !== b[i])
+  return at < 0 ? a.length - b.length : (a[at] ?? 0) - (b[at] ?? -1)
+}
+
+function isList(chain: PemOrDer | readonly PemOrDer[]): chain is readonly PemOrDer[] {
+  return Array.isArray(chain)
+}

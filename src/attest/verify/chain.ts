@@ -1,0 +1,142 @@
+// Does this chain vouch for this report, as of a time: ARK → ASK → VCEK or ARK → ASVK → VLEK. Pure.
+// AMD 57230. The report's own signature is verified in report.verify.ts.
+
+import type { Product } from '../amd/product.ts'
+import { decodeTcb, TCB_COMPONENTS, tcbText } from '../amd/tcb.ts'
+import { productOfName } from '../amd/trusted-roots.ts'
+import { HW_ID_BYTES } from '../amd/vek-extensions.ts'
+import { Malformed } from '../malformed.ts'
+import type { SnpReport } from '../report/report.ts'
+import { type Check, check, fail, notChecked, pass } from '../verdict.ts'
+import type { Certificate } from '../x509/certificate.ts'
+import type { FoundChain, PreparedChain } from './chain-prepare.ts'
+import { checkRevocation, REVOCATION_CHECK } from './revocation.ts'
+
+/** After PREPARED_CHECKS, in this order. */
+export const CHAIN_CHECKS = [
+  'chain-validity',
+  REVOCATION_CHECK,
+  'vek-product',
+  'vek-signer',
+  'vek-chip-id',
+  'vek-tcb',
+] as const
+
+export type ChainQuestion = {
+  readonly asOf: Date | number
+  /** Without a CRL the revocation check is not made: this says whether that makes the verdict bad. */
+  readonly requireCrl: boolean
+  /** What the report is found to be; null when it could not be found out. */
+  readonly product: Product | null
+  /** Null when it could not be read. */
+  readonly report: SnpReport | null
+  /** A platform may hide its chip: a VCEK then cannot be tied to the report's chip_id. `any` accepts that. */
+  readonly maskedChipId: 'refuse' | 'any'
+}
+
+/** Every check of a chain, by name, in a fixed order. Never throws. */
+export function verifyChain(prepared: PreparedChain, question: ChainQuestion): Check[] {
+  const { found } = prepared
+  if (found === null) {
+    return [...prepared.checks, ...CHAIN_CHECKS.map(name => notChecked(name, 'there is no chain to check', true))]
+  }
+  const asOfMs = Number(question.asOf)
+  const { intermediate, ark } = found
+  return [
+    ...prepared.checks,
+    checkValidity(found, asOfMs),
+    checkRevocation(found.crl, { authorities: [intermediate, ark], asOfMs, requireCrl: question.requireCrl }),
+    checkProduct(found, question.product),
+    ...checkReport(found, question),
+  ]
+}
+
+/** Every certificate, at the caller's time. */
+function checkValidity({ vek, intermediate, ark }: FoundChain, asOfMs: number): Check {
+  if (!Number.isFinite(asOfMs)) return fail('chain-validity', 'the time to verify for is not a time')
+  const faults = [
+    outside('VEK', vek, asOfMs),
+    outside('intermediate', intermediate, asOfMs),
+    outside('ARK', ark, asOfMs),
+  ]
+  const found = faults.filter(fault => fault !== null)
+  return check('chain-validity', found.length === 0, found.join('; '), `as of ${iso(asOfMs)}`)
+}
+
+function outside(role: string, { notBeforeMs, notAfterMs }: Certificate, asOfMs: number): string | null {
+  if (asOfMs >= notBeforeMs && asOfMs <= notAfterMs) return null
+  const word = asOfMs < notBeforeMs ? 'not yet valid' : 'expired'
+  return `${role} ${word} as of ${iso(asOfMs)}: valid from ${iso(notBeforeMs)} to ${iso(notAfterMs)}`
+}
+
+/** Three ways of naming the product have to agree: the VEK's extension, the root's, and the report's CPUID. */
+function checkProduct({ extensions, root }: FoundChain, product: Product | null): Check {
+  const named = productOfName(extensions.productName)
+  if (root === null) return fail('vek-product', 'no trusted root says which product this is')
+  if (named !== root.product) {
+    return fail('vek-product', `the VEK is for ${extensions.productName}, its root for ${root.product}`)
+  }
+  if (product === null) return fail('vek-product', `the VEK is for ${named}; the report's product is not known`)
+  return check('vek-product', named === product, `the VEK is for ${named}, the report of ${product}`, product)
+}
+
+function checkReport(found: FoundChain, { report, product, maskedChipId }: ChainQuestion): Check[] {
+  if (report === null) {
+    return ['vek-signer', 'vek-chip-id', 'vek-tcb'].map(name => notChecked(name, 'there is no report to check', true))
+  }
+  return [
+    checkSigner(found, report),
+    checkChipId(found, report, { product, maskedChipId }),
+    checkTcb(found, report, product),
+  ]
+}
+
+function checkSigner({ extensions }: FoundChain, { signer }: SnpReport): Check {
+  const { kind } = extensions.holder
+  return check(
+    'vek-signer',
+    signer === kind,
+    `the report names ${signer} as its key, the certificate is a ${kind}`,
+    kind,
+  )
+}
+
+/** hwID is all 64 bytes of chip_id; on Turin the first 8, where the rest is zero. A VLEK is for a cloud provider, not a chip. */
+function checkChipId(
+  { extensions: { holder } }: FoundChain,
+  { chipId }: SnpReport,
+  { product, maskedChipId }: Pick<ChainQuestion, 'product' | 'maskedChipId'>,
+): Check {
+  const name = 'vek-chip-id'
+  if (holder.kind === 'vlek') return notChecked(name, `a VLEK names no chip; it is for ${holder.cspId}`, false)
+  if (product === null) return notChecked(name, 'the product is not known, and with it the length of hwID', true)
+  const { hwId } = holder
+  const expectedBytes = product === 'turin' ? HW_ID_BYTES.short : HW_ID_BYTES.long
+  if (hwId.length !== expectedBytes) return fail(name, `hwID has ${hwId.length} bytes, on ${product} ${expectedBytes}`)
+  if (chipId.every(byte => byte === 0)) {
+    const reason = 'the platform masks its chip_id, so that it cannot be compared with hwID'
+    return maskedChipId === 'any' ? notChecked(name, reason, false) : fail(name, reason)
+  }
+  const isEqual = hwId.every((byte, at) => byte === chipId[at])
+  const isRestZero = chipId.subarray(hwId.length).every(byte => byte === 0)
+  return check(name, isEqual && isRestZero, "the VCEK's hwID is not the report's chip_id")
+}
+
+/** REPORTED_TCB, component by component: it is what the key is derived from. CURRENT_TCB may be newer. */
+function checkTcb({ extensions: { spl } }: FoundChain, report: SnpReport, product: Product | null): Check {
+  const name = 'vek-tcb'
+  if (product === null) return notChecked(name, "the product is not known, and with it the TCB's layout", true)
+  try {
+    const reported = decodeTcb(report.rawTcb.reported, product)
+    const different = TCB_COMPONENTS.filter(component => reported[component] !== spl[component])
+    const text = different.map(one => `${one}: VEK ${spl[one] ?? 'none'}, REPORTED_TCB ${reported[one] ?? 'none'}`)
+    return different.length === 0 ? pass(name, tcbText(reported)) : fail(name, text.join('; '))
+  } catch (error) {
+    return fail(name, error instanceof Malformed ? error.message : `could not be read: ${error}`)
+  }
+}
+
+function iso(ms: number): string {
+  const date = new Date(ms)
+  return Number.isNaN(date.getTime()) ? `${ms} ms` : date.toISOString()
+}

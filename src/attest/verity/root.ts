@@ -1,0 +1,87 @@
+// Root hashes of dm-verity over data that the caller reads for us. Pure: all bytes come through the source.
+
+import type { Hash } from '../hash.ts'
+import { Malformed, wellFormed } from '../malformed.ts'
+import {
+  readVeritySuperblock,
+  type VerityParameters,
+  type VeritySuperblock,
+  veritySuperblockBytes,
+} from './superblock.ts'
+import { type OnHashBlock, VerityTree } from './tree.ts'
+
+/** Gives `length` bytes from `offset` in an array of its own, fewer only at the end. Reads may overlap in time. */
+export type ByteSource = { read(offset: number, length: number): Promise<Uint8Array> }
+
+/** Large enough that a read's overhead does not count; a multiple of every block size. */
+export const verityReadBytes = 4 * 1024 * 1024
+
+export type VerityOptions = {
+  /** A native SHA-256 of the host; it may return the same array every time. */
+  readonly hash?: Hash
+  readonly onHashBlock?: OnHashBlock
+}
+
+export type VerityRoot = { readonly rootHash: Uint8Array; readonly parameters: VerityParameters }
+
+/** The root over data with parameters that the caller knows. Throws Malformed when the data are shorter. */
+export async function verityRootOf(
+  data: ByteSource | AsyncIterable<Uint8Array>,
+  parameters: VerityParameters,
+  options: VerityOptions = {},
+): Promise<VerityRoot> {
+  const tree = new VerityTree(parameters, options)
+  const chunks = 'read' in data ? verityChunks(data, parameters) : data
+  for await (const chunk of chunks) tree.update(chunk)
+  return { rootHash: tree.finish(), parameters }
+}
+
+/** The root over data whose parameters stand in a superblock: `hashOffset` bytes into `hashes`, or into the data when that is left out. */
+export async function verityRoot(
+  image: { readonly data: ByteSource; readonly hashes?: ByteSource; readonly hashOffset: number },
+  options: VerityOptions = {},
+): Promise<VerityRoot & { readonly superblock: VeritySuperblock }> {
+  const superblock = await readSuperblockAt(image.hashes ?? image.data, image.hashOffset)
+  if (image.hashes === undefined) checkApart(superblock, image.hashOffset)
+  return { ...(await verityRootOf(image.data, superblock, options)), superblock }
+}
+
+export async function readSuperblockAt(hashes: ByteSource, hashOffset: number): Promise<VeritySuperblock> {
+  wellFormed(Number.isSafeInteger(hashOffset) && hashOffset >= 0, 'verity: hash offset')
+  return readVeritySuperblock(await readExactly(hashes, hashOffset, veritySuperblockBytes))
+}
+
+/** Data and hashes of one file must not overlap. */
+export function checkApart({ dataBlocks, dataBlockBytes }: VerityParameters, hashOffset: number): void {
+  wellFormed(dataBlocks * dataBlockBytes <= hashOffset, 'verity: the data reach into the hashes')
+}
+
+/** Where the tree begins: the hash block after the superblock. */
+export function verityTreeOffset({ hashBlockBytes }: VerityParameters, hashOffset: number): number {
+  return Math.ceil((hashOffset + veritySuperblockBytes) / hashBlockBytes) * hashBlockBytes
+}
+
+/** Throws Malformed when the source ends early. */
+export async function readExactly(source: ByteSource, offset: number, length: number): Promise<Uint8Array> {
+  const bytes = await source.read(offset, length)
+  if (bytes.length !== length) throw new Malformed(`verity: ${bytes.length} of ${length} bytes at ${offset}`)
+  return bytes
+}
+
+/** The data in large pieces. Reads ahead by one, so that the source works while we hash. */
+export async function* verityChunks(
+  source: ByteSource,
+  { dataBlocks, dataBlockBytes }: VerityParameters,
+): AsyncGenerator<Uint8Array> {
+  const totalBytes = dataBlocks * dataBlockBytes
+  const start = (offset: number) => readExactly(source, offset, Math.min(verityReadBytes, totalBytes - offset))
+  let next = totalBytes === 0 ? null : start(0)
+  for (let offset = 0; next !== null; ) {
+    const chunk = await next
+    offset += chunk.length
+    next = offset < totalBytes ? start(offset) : null
+    // A failed read is reported where it is awaited, not as an unhandled rejection.
+    next?.catch(() => {})
+    yield chunk
+  }
+}

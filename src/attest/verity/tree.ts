@@ -1,0 +1,114 @@
+// The hash tree of dm-verity (Linux, admin-guide/device-mapper/verity.rst), built from a stream in memory that depends on its height only. Pure.
+
+import { assert } from '../../base/assert.ts'
+import { type Hash, sha256 } from '../hash.ts'
+import { wellFormed } from '../malformed.ts'
+import { checkVerityParameters, type VerityParameters } from './superblock.ts'
+
+export const verityDigestBytes = 32
+
+/** One level of the tree on disk: level 0 is right above the data. In units of hash blocks, from the block of the root on. */
+export type VerityLevel = { readonly firstBlock: number; readonly blockCount: number }
+
+/** Levels from 0 up; the tree lies on disk with its root first. None for a single block of data, whose hash is the root. */
+export function verityLevels({ dataBlocks, hashBlockBytes }: VerityParameters): VerityLevel[] {
+  const fanOut = hashBlockBytes / verityDigestBytes
+  const counts: number[] = []
+  for (let count = dataBlocks; count > 1; ) {
+    count = Math.ceil(count / fanOut)
+    counts.push(count)
+  }
+  return counts.map((blockCount, level) => ({
+    firstBlock: counts.slice(level + 1).reduce((sum, count) => sum + count, 0),
+    blockCount,
+  }))
+}
+
+/** Called for every finished hash block, before its buffer is used again. */
+export type OnHashBlock = (level: number, index: number, block: Uint8Array) => void
+
+type Level = { readonly block: Uint8Array; usedBytes: number; index: number }
+
+/** Takes data in pieces of any length and gives the root at the end. `hash` may return the same array every time. */
+export class VerityTree {
+  readonly #parameters: VerityParameters
+  readonly #hash: Hash
+  readonly #onHashBlock: OnHashBlock
+  readonly #levels: readonly Level[]
+  /** Salt and one block behind it: what is hashed. */
+  readonly #saltedData: Uint8Array
+  readonly #saltedHashes: Uint8Array
+  readonly #root = new Uint8Array(verityDigestBytes)
+  #partialBytes = 0
+  #blocksDone = 0
+
+  constructor(
+    parameters: VerityParameters,
+    options: { readonly hash?: Hash; readonly onHashBlock?: OnHashBlock } = {},
+  ) {
+    checkVerityParameters(parameters)
+    this.#parameters = parameters
+    this.#hash = options.hash ?? sha256
+    this.#onHashBlock = options.onHashBlock ?? (() => {})
+    this.#levels = verityLevels(parameters).map(() => ({
+      block: new Uint8Array(parameters.hashBlockBytes),
+      usedBytes: 0,
+      index: 0,
+    }))
+    const { salt, dataBlockBytes, hashBlockBytes } = parameters
+    this.#saltedData = new Uint8Array(salt.length + dataBlockBytes)
+    this.#saltedHashes = new Uint8Array(salt.length + hashBlockBytes)
+    this.#saltedData.set(salt)
+    this.#saltedHashes.set(salt)
+  }
+
+  /** Throws Malformed when there is more data than the parameters say. */
+  update(bytes: Uint8Array): void {
+    const { dataBlockBytes } = this.#parameters
+    const saltBytes = this.#parameters.salt.length
+    for (let at = 0; at < bytes.length; ) {
+      const taken = Math.min(dataBlockBytes - this.#partialBytes, bytes.length - at)
+      this.#saltedData.set(bytes.subarray(at, at + taken), saltBytes + this.#partialBytes)
+      this.#partialBytes += taken
+      at += taken
+      if (this.#partialBytes < dataBlockBytes) return
+      this.#partialBytes = 0
+      wellFormed(this.#blocksDone < this.#parameters.dataBlocks, 'verity: more data than blocks')
+      this.#blocksDone += 1
+      this.#add(0, this.#hash(this.#saltedData))
+    }
+  }
+
+  /** The root hash. Throws Malformed when data is missing. */
+  finish(): Uint8Array {
+    const isComplete = this.#blocksDone === this.#parameters.dataBlocks && this.#partialBytes === 0
+    wellFormed(isComplete, `verity: ${this.#blocksDone} whole blocks of ${this.#parameters.dataBlocks}`)
+    this.#levels.forEach((state, level) => {
+      if (state.usedBytes > 0) this.#flush(level, state)
+    })
+    return this.#root.slice()
+  }
+
+  /** Puts a digest into a level's block; above the last level is the root. */
+  #add(level: number, digest: Uint8Array): void {
+    assert(digest.length === verityDigestBytes, 'verity hashes are SHA-256')
+    const state = this.#levels[level]
+    if (state === undefined) {
+      this.#root.set(digest)
+      return
+    }
+    state.block.set(digest, state.usedBytes)
+    state.usedBytes += verityDigestBytes
+    if (state.usedBytes === state.block.length) this.#flush(level, state)
+  }
+
+  /** The unused rest of a level's last block is zero. */
+  #flush(level: number, state: Level): void {
+    state.block.fill(0, state.usedBytes)
+    this.#saltedHashes.set(state.block, this.#parameters.salt.length)
+    this.#onHashBlock(level, state.index, state.block)
+    state.index += 1
+    state.usedBytes = 0
+    this.#add(level + 1, this.#hash(this.#saltedHashes))
+  }
+}

@@ -1,0 +1,106 @@
+// Whether stored data and hash tree are those of one dm-verity root hash. Pure. Whether that root is the right one is said elsewhere.
+
+import { present } from '../../base/assert.ts'
+import { equalConstantTime, toHex } from '../../base/bytes.ts'
+import type { Hash } from '../hash.ts'
+import { Malformed } from '../malformed.ts'
+import { type Check, check, fail } from '../verdict.ts'
+import { type ByteSource, checkApart, readExactly, readSuperblockAt, verityChunks, verityTreeOffset } from './root.ts'
+import type { VerityParameters, VeritySuperblock } from './superblock.ts'
+import { type VerityLevel, VerityTree, verityLevels } from './tree.ts'
+
+export type VerityImage = {
+  readonly data: ByteSource
+  /** Left out when the hashes lie in the same file, after the data. */
+  readonly hashes?: ByteSource
+  readonly hashOffset: number
+}
+
+/**
+ * Recomputes the whole tree and compares it with the stored one, block by block, and with the root. Checks: `verity-superblock`,
+ * `verity-tree`, `verity-root`. Never throws for bad bytes; what the source throws passes through.
+ */
+export async function checkVerity(
+  image: VerityImage,
+  expected: { readonly rootHash: Uint8Array; readonly uuid: string | 'any' },
+  options: { readonly hash?: Hash } = {},
+): Promise<Check[]> {
+  const hashes = image.hashes ?? image.data
+  let superblock: VeritySuperblock
+  try {
+    superblock = await readSuperblockAt(hashes, image.hashOffset)
+    if (image.hashes === undefined) checkApart(superblock, image.hashOffset)
+  } catch (error) {
+    if (error instanceof Malformed) return [fail('verity-superblock', error.message)]
+    throw error
+  }
+  const uuid = check(
+    'verity-superblock',
+    expected.uuid === 'any' || expected.uuid === superblock.uuid,
+    `UUID ${superblock.uuid}, expected ${expected.uuid}`,
+  )
+  try {
+    const stored = new StoredTree(hashes, superblock, verityTreeOffset(superblock, image.hashOffset))
+    const tree = new VerityTree(superblock, { ...options, onHashBlock: (...finished) => stored.expect(...finished) })
+    for await (const chunk of verityChunks(image.data, superblock)) {
+      tree.update(chunk)
+      await stored.compare()
+    }
+    const rootHash = tree.finish()
+    await stored.compare()
+    return [
+      uuid,
+      check('verity-tree', stored.difference === null, stored.difference ?? ''),
+      check(
+        'verity-root',
+        equalConstantTime(rootHash, expected.rootHash),
+        `computed ${toHex(rootHash)}, expected ${toHex(expected.rootHash)}`,
+      ),
+    ]
+  } catch (error) {
+    if (error instanceof Malformed) return [uuid, fail('verity-tree', error.message)]
+    throw error
+  }
+}
+
+type Run = { readonly level: number; readonly firstIndex: number; readonly blocks: Uint8Array[] }
+
+/** The tree on disk. What has been computed waits here until it can be compared: as much as one piece of data gives. */
+class StoredTree {
+  difference: string | null = null
+  #runs: Run[] = []
+  readonly #source: ByteSource
+  readonly #levels: readonly VerityLevel[]
+  readonly #blockBytes: number
+  readonly #offset: number
+
+  constructor(source: ByteSource, parameters: VerityParameters, offset: number) {
+    this.#source = source
+    this.#levels = verityLevels(parameters)
+    this.#blockBytes = parameters.hashBlockBytes
+    this.#offset = offset
+  }
+
+  expect(level: number, index: number, block: Uint8Array): void {
+    const run = this.#runs.find(one => one.level === level)
+    if (run === undefined) this.#runs.push({ level, firstIndex: index, blocks: [block.slice()] })
+    else run.blocks.push(block.slice())
+  }
+
+  /** Compares what waits, one read for each level, until the first difference. */
+  async compare(): Promise<void> {
+    const runs = this.#runs
+    this.#runs = []
+    for (const { level, firstIndex, blocks } of runs) {
+      if (this.difference !== null) return
+      const first = present(this.#levels[level], 'a block of a level of the tree').firstBlock + firstIndex
+      const offset = this.#offset + first * this.#blockBytes
+      const stored = await readExactly(this.#source, offset, blocks.length * this.#blockBytes)
+      const bad = blocks.findIndex((block, at) => {
+        const start = at * this.#blockBytes
+        return !equalConstantTime(block, stored.subarray(start, start + this.#blockBytes))
+      })
+      if (bad !== -1) this.difference = `hash block ${firstIndex + bad} of level ${level} is not that of the data`
+    }
+  }
+}

@@ -1,0 +1,242 @@
+// X.509 certificates of the shape that AMD issues (RFC 5280 section 4; AMD 57230). Pure; throws Malformed.
+//
+// It says what the bytes say. Signatures, names, times and products are judged in chain.verify.ts.
+
+import {
+  asciiOf,
+  booleanOf,
+  type Der,
+  DerFields,
+  dottedOid,
+  integerHex,
+  readAll,
+  readOne,
+  readSequence,
+  TAG,
+  timeMs,
+  wholeBits,
+} from '../encoding/der.ts'
+import { wellFormed } from '../malformed.ts'
+
+export type Certificate = {
+  readonly der: Uint8Array
+  /** What the issuer signed: the TBSCertificate with its tag and length. */
+  readonly signedBytes: Uint8Array
+  readonly serial: string
+  readonly signatureAlgorithm: SignatureAlgorithm
+  /** Names as DER: AMD's are compared byte by byte. */
+  readonly issuer: Uint8Array
+  readonly subject: Uint8Array
+  readonly notBeforeMs: number
+  readonly notAfterMs: number
+  readonly publicKey: PublicKey
+  readonly extensions: Extensions
+  readonly signature: Uint8Array
+}
+
+/** RSASSA-PSS with SHA-384, MGF1 with SHA-384 and a salt of 48 bytes is the only algorithm that AMD signs with. */
+export type SignatureAlgorithm = 'rsa-pss-sha384' | 'unsupported'
+
+export type PublicKey =
+  | { readonly kind: 'rsa'; readonly spki: Uint8Array; readonly modulusBits: number; readonly exponentHex: string }
+  /** Uncompressed point: 0x04, x, y. */
+  | { readonly kind: 'p-384'; readonly spki: Uint8Array; readonly point: Uint8Array }
+  | { readonly kind: 'unsupported'; readonly spki: Uint8Array }
+
+export type Extension = { readonly critical: boolean; readonly value: Uint8Array }
+export type Extensions = ReadonlyMap<string, Extension>
+
+/** Object identifiers: RFC 5280, RFC 8017 appendix C, RFC 5480. */
+export const OID = {
+  rsaEncryption: '1.2.840.113549.1.1.1',
+  mgf1: '1.2.840.113549.1.1.8',
+  rsassaPss: '1.2.840.113549.1.1.10',
+  sha384: '2.16.840.1.101.3.4.2.2',
+  ecPublicKey: '1.2.840.10045.2.1',
+  secp384r1: '1.3.132.0.34',
+  commonName: '2.5.4.3',
+  subjectKeyIdentifier: '2.5.29.14',
+  keyUsage: '2.5.29.15',
+  basicConstraints: '2.5.29.19',
+  crlNumber: '2.5.29.20',
+  crlDistributionPoints: '2.5.29.31',
+  authorityKeyIdentifier: '2.5.29.35',
+} as const satisfies Record<string, string>
+
+const extensionsMax = 32
+
+export function decodeCertificate(der: Uint8Array): Certificate {
+  const what = 'certificate'
+  const outer = new DerFields(readSequence(der, what), what)
+  const tbs = outer.take(TAG.sequence, 'TBSCertificate')
+  const outerAlgorithm = outer.take(TAG.sequence, 'signatureAlgorithm')
+  const signature = wholeBits(outer.take(TAG.bitString, 'signature').contents, `${what} signature`)
+  outer.end()
+
+  const fields = new DerFields(readAll(tbs.contents, what), what)
+  const version = readOne(fields.take(TAG.context0, 'version').contents, TAG.integer, `${what} version`)
+  wellFormed(integerHex(version.contents, what) === '02', `${what}: not version 3`)
+  const serial = integerHex(fields.take(TAG.integer, 'serial number').contents, `${what} serial number`)
+  const innerAlgorithm = fields.take(TAG.sequence, 'signature algorithm')
+  wellFormed(isSame(innerAlgorithm.whole, outerAlgorithm.whole), `${what}: two different signature algorithms`)
+  const issuer = fields.take(TAG.sequence, 'issuer').whole
+  const [notBefore, notAfter, ...more] = readAll(fields.take(TAG.sequence, 'validity').contents, `${what} validity`)
+  wellFormed(notBefore !== undefined && notAfter !== undefined && more.length === 0, `${what}: not two times`)
+  const subject = fields.take(TAG.sequence, 'subject').whole
+  const publicKey = publicKeyOf(fields.take(TAG.sequence, 'public key'))
+  const extensions = extensionsOf(fields.take(TAG.context3, 'extensions').contents, what)
+  fields.end()
+
+  return {
+    der,
+    signedBytes: tbs.whole,
+    serial,
+    signatureAlgorithm: signatureAlgorithmOf(innerAlgorithm),
+    issuer,
+    subject,
+    notBeforeMs: timeMs(notBefore, `${what} notBefore`),
+    notAfterMs: timeMs(notAfter, `${what} notAfter`),
+    publicKey,
+    extensions,
+    signature,
+  }
+}
+
+/** Extensions of a certificate or a CRL by OID. The same one twice is refused. */
+export function extensionsOf(wrapped: Uint8Array, what: string): Extensions {
+  const list = readSequence(wrapped, `${what} extensions`)
+  wellFormed(list.length > 0 && list.length <= extensionsMax, `${what}: ${list.length} extensions`)
+  const extensions = new Map<string, Extension>()
+  for (const one of list) {
+    const fields = new DerFields(readSequence(one.whole, `${what} extension`), `${what} extension`)
+    const oid = dottedOid(fields.take(TAG.oid, 'OID').contents, `${what} extension`)
+    const flag = fields.optional(TAG.boolean)
+    const critical = flag !== null && booleanOf(flag.contents, `${what} extension ${oid}`)
+    // DER leaves out what is the default.
+    wellFormed(flag === null || critical, `${what} extension ${oid}: an explicit FALSE`)
+    const value = fields.take(TAG.octetString, 'value').contents
+    fields.end()
+    wellFormed(!extensions.has(oid), `${what} extension ${oid}: twice`)
+    extensions.set(oid, { critical, value })
+  }
+  return extensions
+}
+
+/** AMD writes the PSS trailer field, which is the default, in ARK, ASK and older VCEKs, and leaves it out in newer ones. */
+export function signatureAlgorithmOf(identifier: Der): SignatureAlgorithm {
+  const what = 'signature algorithm'
+  const fields = new DerFields(readAll(identifier.contents, what), what)
+  const oid = dottedOid(fields.take(TAG.oid, 'OID').contents, what)
+  if (oid !== OID.rsassaPss) return 'unsupported'
+  const parameters = new DerFields(readAll(fields.take(TAG.sequence, 'PSS parameters').contents, what), what)
+  fields.end()
+  const hash = parameters.optional(TAG.context0)
+  const mask = parameters.optional(TAG.context1)
+  const salt = parameters.optional(TAG.context2)
+  const trailer = parameters.optional(TAG.context3)
+  parameters.end()
+  // Absent ones mean SHA-1 and a salt of 20 bytes.
+  if (hash === null || mask === null || salt === null) return 'unsupported'
+  const isAllowed =
+    isSha384(readOne(hash.contents, TAG.sequence, what)) &&
+    isMgf1Sha384(readOne(mask.contents, TAG.sequence, what)) &&
+    integerHex(readOne(salt.contents, TAG.integer, what).contents, what) === '30' &&
+    (trailer === null || integerHex(readOne(trailer.contents, TAG.integer, what).contents, what) === '01')
+  return isAllowed ? 'rsa-pss-sha384' : 'unsupported'
+}
+
+function isSha384(identifier: Der): boolean {
+  const [oid, parameters, ...more] = readAll(identifier.contents, 'hash algorithm')
+  const hasNoParameters = parameters === undefined || (parameters.tag === TAG.null && parameters.contents.length === 0)
+  return (
+    oid?.tag === TAG.oid &&
+    dottedOid(oid.contents, 'hash algorithm') === OID.sha384 &&
+    hasNoParameters &&
+    more.length === 0
+  )
+}
+
+function isMgf1Sha384(identifier: Der): boolean {
+  const [oid, hash, ...more] = readAll(identifier.contents, 'mask algorithm')
+  return (
+    oid?.tag === TAG.oid &&
+    dottedOid(oid.contents, 'mask algorithm') === OID.mgf1 &&
+    hash?.tag === TAG.sequence &&
+    isSha384(hash) &&
+    more.length === 0
+  )
+}
+
+function publicKeyOf(spki: Der): PublicKey {
+  const what = 'public key'
+  const fields = new DerFields(readAll(spki.contents, what), what)
+  const [oid, parameters] = readAll(fields.take(TAG.sequence, 'algorithm').contents, what)
+  const key = wholeBits(fields.take(TAG.bitString, 'bits').contents, what)
+  fields.end()
+  wellFormed(oid?.tag === TAG.oid, `${what}: no algorithm`)
+  const algorithm = dottedOid(oid.contents, what)
+  if (algorithm === OID.rsaEncryption) {
+    const [modulus, exponent, ...more] = readSequence(key, what)
+    wellFormed(
+      modulus?.tag === TAG.integer && exponent?.tag === TAG.integer && more.length === 0,
+      `${what}: not an RSA key`,
+    )
+    const hex = integerHex(modulus.contents, `${what} modulus`)
+    const modulusBits = hex.length * 4 - Math.clz32(Number.parseInt(hex.slice(0, 2), 16)) + 24
+    return {
+      kind: 'rsa',
+      spki: spki.whole,
+      modulusBits,
+      exponentHex: integerHex(exponent.contents, `${what} exponent`),
+    }
+  }
+  const curve = parameters?.tag === TAG.oid ? dottedOid(parameters.contents, what) : null
+  if (algorithm === OID.ecPublicKey && curve === OID.secp384r1) {
+    wellFormed(key.length === p384PointBytes && key[0] === 0x04, `${what}: not an uncompressed P-384 point`)
+    return { kind: 'p-384', spki: spki.whole, point: key }
+  }
+  return { kind: 'unsupported', spki: spki.whole }
+}
+
+const p384PointBytes = 97
+
+/** RFC 5280 section 4.2.1.9. Absent: not a certificate authority. */
+export function isCertificateAuthority(extensions: Extensions): boolean {
+  const extension = extensions.get(OID.basicConstraints)
+  if (extension === undefined) return false
+  const what = 'basic constraints'
+  const fields = new DerFields(readSequence(extension.value, what), what)
+  const flag = fields.optional(TAG.boolean)
+  const isAuthority = flag !== null && booleanOf(flag.contents, what)
+  const depth = fields.optional(TAG.integer)
+  if (depth !== null) integerHex(depth.contents, what)
+  fields.end()
+  return isAuthority
+}
+
+/** RFC 5280 section 4.2.1.3: bit 5 keyCertSign, bit 6 cRLSign. Null: the certificate does not say. */
+export function keyUsageOf(extensions: Extensions): { readonly certSign: boolean; readonly crlSign: boolean } | null {
+  const extension = extensions.get(OID.keyUsage)
+  if (extension === undefined) return null
+  const bits = readOne(extension.value, TAG.bitString, 'key usage').contents
+  const first = bits[1]
+  wellFormed(first !== undefined && bits.length <= 3, 'key usage: not a bit string')
+  return { certSign: (first & 0x04) !== 0, crlSign: (first & 0x02) !== 0 }
+}
+
+/** For people: the common name of a name, or a placeholder. Nothing is decided by it. */
+export function commonNameOf(name: Uint8Array): string {
+  for (const set of readSequence(name, 'name')) {
+    for (const attribute of readAll(set.contents, 'name')) {
+      const [oid, value] = readAll(attribute.contents, 'name')
+      if (oid?.tag !== TAG.oid || value === undefined || dottedOid(oid.contents, 'name') !== OID.commonName) continue
+      return asciiOf(value.contents, 'common name')
+    }
+  }
+  return '(no common name)'
+}
+
+/** Equal contents. Certificates are public: time does not matter. */
+export function isSame(a: Uint8Array, b: Uint8Array): boolean {
+  return a.length === b.length && a.every((byte, at) => byte === b[at])
+}

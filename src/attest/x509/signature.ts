@@ -1,0 +1,48 @@
+// Is it signed by this certificate's key: RSASSA-PSS with SHA-384 and nothing else (AMD 57230). Pure, through WebCrypto.
+
+import type { Certificate, SignatureAlgorithm } from './certificate.ts'
+
+/** What is common to certificates and CRLs. */
+export type Signed = {
+  readonly signedBytes: Uint8Array
+  readonly signatureAlgorithm: SignatureAlgorithm
+  readonly signature: Uint8Array
+}
+
+/** AMD's keys have 4096 bits; simulated ones may have 2048. */
+export const RSA_LIMITS = { modulusBitsMin: 2048, modulusBitsMax: 4096, exponentHex: '010001' } as const
+
+/** Length of the salt, in bytes, as in every certificate of AMD's. */
+export const pssSaltBytes = 48
+
+/** Null when the algorithms are as they should be, else what is not. */
+export function algorithmFault(signed: Signed, issuer: Certificate): string | null {
+  if (signed.signatureAlgorithm !== 'rsa-pss-sha384')
+    return 'not signed with RSASSA-PSS, SHA-384 and a salt of 48 bytes'
+  const key = issuer.publicKey
+  if (key.kind !== 'rsa') return 'the issuer has no RSA key'
+  const { modulusBitsMin, modulusBitsMax, exponentHex } = RSA_LIMITS
+  if (key.modulusBits < modulusBitsMin || key.modulusBits > modulusBitsMax)
+    return `an RSA key of ${key.modulusBits} bits`
+  return key.exponentHex === exponentHex ? null : 'an RSA exponent other than 65537'
+}
+
+/** False for a wrong signature, and for algorithms and keys that are not allowed. Never throws. */
+export async function isSignedBy(signed: Signed, issuer: Certificate): Promise<boolean> {
+  if (algorithmFault(signed, issuer) !== null) return false
+  const { subtle } = crypto
+  try {
+    const algorithm = { name: 'RSA-PSS', hash: 'SHA-384' }
+    const key = await subtle.importKey('spki', own(issuer.publicKey.spki), algorithm, false, ['verify'])
+    const parameters = { name: 'RSA-PSS', saltLength: pssSaltBytes }
+    return await subtle.verify(parameters, key, own(signed.signature), own(signed.signedBytes))
+  } catch {
+    // A key that the platform does not take signs nothing.
+    return false
+  }
+}
+
+/** WebCrypto's types do not take views over shared memory. */
+function own(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(bytes)
+}

@@ -1,0 +1,67 @@
+// Many deadlines for few timers: those of one length fall due in the order they were set, so one sleep serves them all. Effects: timers.
+
+import type { Clock } from './clock.ts'
+
+export type Deadlines = {
+  /** Calls `onLate` after `ms`, unless the function it gives was called before. */
+  readonly after: (ms: number, onLate: () => void) => () => void
+}
+
+/** A list linked both ways: nearly all are taken out again at once, from anywhere. */
+type Entry = {
+  readonly dueMs: number
+  readonly onLate: () => void
+  before: Entry | null
+  next: Entry | null
+}
+
+type Queue = { readonly ms: number; first: Entry | null; last: Entry | null; isAsleep: boolean }
+
+/** For lengths that come from configuration: there is one queue for each, for good. */
+export function createDeadlines(clock: Clock): Deadlines {
+  const queues = new Map<number, Queue>()
+  const queueOf = (ms: number): Queue => {
+    const known = queues.get(ms)
+    if (known !== undefined) return known
+    const queue = { ms, first: null, last: null, isAsleep: false }
+    queues.set(ms, queue)
+    return queue
+  }
+  const run = async (queue: Queue) => {
+    for (let head = queue.first; head !== null; head = queue.first) {
+      const leftMs = head.dueMs - clock.monotonicMs()
+      if (leftMs > 0) {
+        await clock.sleep(leftMs)
+        continue
+      }
+      remove(queue, head)
+      head.onLate()
+    }
+    queue.isAsleep = false
+  }
+  return {
+    after: (ms, onLate) => {
+      const queue = queueOf(ms)
+      const entry: Entry = { dueMs: clock.monotonicMs() + ms, onLate, before: queue.last, next: null }
+      if (queue.last === null) queue.first = entry
+      else queue.last.next = entry
+      queue.last = entry
+      if (!queue.isAsleep) {
+        queue.isAsleep = true
+        void run(queue)
+      }
+      return () => remove(queue, entry)
+    },
+  }
+}
+
+/** Of one that is not in it any more: nothing. */
+function remove(queue: Queue, entry: Entry): void {
+  if (entry.before === null && queue.first !== entry) return
+  if (entry.before === null) queue.first = entry.next
+  else entry.before.next = entry.next
+  if (entry.next === null) queue.last = entry.before
+  else entry.next.before = entry.before
+  entry.before = null
+  entry.next = null
+}

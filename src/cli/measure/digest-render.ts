@@ -1,0 +1,45 @@
+// A launch digest for people and for programs, compared with an expected one where there is one. Pure.
+
+import type { LaunchPart } from '../../attest/launch/digest.ts'
+import { type Check, check, verdict } from '../../attest/verdict.ts'
+import { equalConstantTime, toHex } from '../../base/bytes.ts'
+import { fields, type Paint } from '../render.ts'
+import { hexNumber } from '../report-document.ts'
+import { verdictDocument, verdictText } from '../verdict-render.ts'
+
+export type ShownDigest = {
+  readonly digest: Uint8Array
+  /** Who loads the VM. Implementations differ, so that a digest without it says little. */
+  readonly profile: string
+  readonly parts: readonly LaunchPart[]
+}
+
+/** Null without an expectation. */
+export function digestCheck(digest: Uint8Array, expected: Uint8Array | undefined): Check | null {
+  if (expected === undefined) return null
+  const found = toHex(digest)
+  return check('launch-digest', equalConstantTime(digest, expected), `${found} is not ${toHex(expected)}`, found)
+}
+
+export function digestText({ digest, profile }: ShownDigest, matched: Check | null, paint: Paint): string {
+  const entries = [
+    ['profile', profile],
+    ['digest', toHex(digest)],
+  ] as const
+  return fields(entries, paint) + (matched === null ? '' : verdictText(verdict([matched]), paint))
+}
+
+export function digestDocument({ digest, profile, parts }: ShownDigest, matched: Check | null) {
+  return {
+    ...(matched === null ? {} : verdictDocument(verdict([matched]))),
+    profile,
+    digest: toHex(digest),
+    parts: parts.map(part => ({
+      name: part.name,
+      type: part.type,
+      gpa: hexNumber(part.gpa),
+      pages: part.pageCount,
+      digest: toHex(part.digest),
+    })),
+  }
+}

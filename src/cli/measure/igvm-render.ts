@@ -1,0 +1,79 @@
+// An IGVM file for people and for programs: what it holds, what it measures, and what it commits to. Pure.
+
+import type { IgvmDescription, IgvmDigestOrReason } from '../../attest/igvm/describe.ts'
+import { policyNames } from '../../attest/report/bits.ts'
+import type { Check } from '../../attest/verdict.ts'
+import { present } from '../../base/assert.ts'
+import { toHex } from '../../base/bytes.ts'
+import { dash, fields, type Paint } from '../render.ts'
+import { hexNumber } from '../report-document.ts'
+
+export function igvmDocument(described: IgvmDescription) {
+  const { policy, firmware, kernelHashes } = described
+  return {
+    platforms: described.platforms.map(({ name, compatibilityMask, highestVtl }) => ({
+      name,
+      mask: compatibilityMask,
+      highest_vtl: highestVtl,
+    })),
+    headers: described.headers,
+    policy: policy === null ? null : { value: hexNumber(policy), set: policyNames(policy).names },
+    vmsas: described.vmsaCount,
+    firmware: firmware === null ? null : { size_bytes: firmware.sizeBytes, sha256: toHex(firmware.sha256) },
+    kernel_hashes:
+      kernelHashes === null
+        ? null
+        : {
+            kernel: toHex(kernelHashes.kernel),
+            initrd: toHex(kernelHashes.initrd),
+            cmdline: toHex(kernelHashes.cmdline),
+          },
+    layout: { ok: layoutOf(described).outcome === 'pass', reason: layoutOf(described).reason },
+    id_block_measurement: described.idBlockMeasurement === null ? null : toHex(described.idBlockMeasurement),
+    digests: Object.fromEntries(
+      Object.entries(described.digests).map(([profile, one]) => [
+        profile,
+        one.kind === 'digest' ? { digest: toHex(one.digest) } : { digest: null, reason: one.reason },
+      ]),
+    ),
+  }
+}
+
+export function igvmText(described: IgvmDescription, paint: Paint): string {
+  const { policy, firmware, kernelHashes, idBlockMeasurement } = described
+  const layout = layoutOf(described)
+  const hash = (bytes: Uint8Array | undefined) => (bytes === undefined ? 'none committed' : toHex(bytes))
+  return fields(
+    [
+      ['platforms', described.platforms.map(({ name }) => name).join(', ')],
+      [
+        'headers',
+        Object.entries(described.headers)
+          .map(([kind, count]) => `${count} ${kind}`)
+          .join(', '),
+      ],
+      ['policy', policy === null ? '-' : `${hexNumber(policy)} (${policyNames(policy).names.join(', ')})`],
+      ['processors', String(described.vmsaCount)],
+      ['firmware', firmware === null ? '-' : `${firmware.sizeBytes} bytes, SHA-256 ${toHex(firmware.sha256)}`],
+      ['layout', layout.outcome === 'pass' ? 'this firmware and nothing else' : layout.reason],
+      ['kernel', hash(kernelHashes?.kernel)],
+      ['initrd', hash(kernelHashes?.initrd)],
+      ['cmdline', hash(kernelHashes?.cmdline)],
+      ['ID block of', dash(idBlockMeasurement === null ? null : toHex(idBlockMeasurement))],
+      ...Object.entries(described.digests).map(([profile, one]) => [profile, digestText(one)] as const),
+    ],
+    paint,
+  )
+}
+
+/** Whether the committed hashes decide what boots. */
+function layoutOf({ checks }: IgvmDescription): Check {
+  return present(
+    checks.find(({ name }) => name === 'igvm-layout'),
+    'every description has this check',
+  )
+}
+
+function digestText(one: IgvmDigestOrReason): string {
+  return one.kind === 'digest' ? toHex(one.digest) : `no digest: ${one.reason}`
+}

@@ -1,0 +1,157 @@
+// strongroom igvm: build and show IGVM files. Needs no daemon, no configuration and no root.
+
+import { lstatSync } from 'node:fs'
+import { type Command, Option } from 'commander'
+import { buildIgvm, type IgvmBuild } from '../../attest/igvm/build.ts'
+import { describeIgvm, type IgvmExpectation } from '../../attest/igvm/describe.ts'
+import { igvmBytesMax } from '../../attest/igvm/file.ts'
+import { measureIgvm } from '../../attest/igvm/measure.ts'
+import { idAuthBytes, idBlockBytes, readIdAuth, readIdBlock } from '../../attest/launch/id-block.ts'
+import { verdict } from '../../attest/verdict.ts'
+import { toHex } from '../../base/bytes.ts'
+import { Fault, messageOf } from '../../base/fault.ts'
+import { writeFileAtomic } from '../../linux/files.ts'
+import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import { EXIT } from '../exit.ts'
+import { readInput, readingInput, readOptionalInput, unsignedOption } from '../input-file.ts'
+import { nativeSha256, nativeSha384 } from '../native-hash.ts'
+import { bytesText, fields } from '../render.ts'
+import { hexNumber } from '../report-document.ts'
+import { verdictDocument, verdictText } from '../verdict-render.ts'
+import { igvmDocument, igvmText } from './igvm-render.ts'
+import {
+  addBootOptions,
+  addCpuOptions,
+  type BootOptions,
+  type CpuOptions,
+  firmwareBytesMax,
+  initrdBytesMax,
+  kernelBytesMax,
+  readKernelHashes,
+  required,
+  requiredCpus,
+} from './launch-options.ts'
+
+/** SMT allowed and the bit that must be one; neither debug nor migration (AMD 56860 rev 1.58, table 9). */
+const policyDefault = 0x30000n
+
+export function addIgvm(program: Command, cli: Cli): void {
+  const igvm = program
+    .command('igvm')
+    .description('IGVM files: build, show; offline, without daemon')
+    .addHelpText('after', helpText('strongroom igvm show image.igvm'))
+  addBuild(igvm, cli)
+  addShow(igvm, cli)
+}
+
+type BuildOptions = BootOptions &
+  CpuOptions & { firmware: string; policy: bigint; idBlock?: string; idAuth?: string; out: string }
+
+function addBuild(igvm: Command, cli: Cli): void {
+  const build = igvm
+    .command('build')
+    .description('put firmware, kernel hashes and processors into one file, and print its launch digest')
+    .requiredOption('--firmware <file>', 'OVMF with SEV metadata')
+  addCpuOptions(addBootOptions(build))
+    .addOption(
+      new Option('--policy <bits>', 'guest policy; the default allows SMT, no debug and no migration')
+        .argParser(unsignedOption(64))
+        .default(policyDefault, hexNumber(policyDefault)),
+    )
+    .option('--id-block <file>', `ID block of this digest and policy, ${idBlockBytes} bytes; with --id-auth`)
+    .option('--id-auth <file>', `ID authentication, ${idAuthBytes} bytes`)
+    .requiredOption('--out <file>', 'file to write, in place of one that is there')
+    .addHelpText(
+      'after',
+      helpText(
+        "strongroom igvm build --firmware OVMF.fd --kernel vmlinuz --initrd initrd --cmdline 'console=ttyS0' \\\n" +
+          '    --vcpus 2 --vcpu-type EPYC-v4 --features 0x1 --out image.igvm',
+      ),
+    )
+    .action(async (options: BuildOptions, command: Command) => buildFile(runOf(cli, command), options))
+}
+
+async function buildFile(run: Run, options: BuildOptions): Promise<void> {
+  const cpus = requiredCpus(options)
+  const kernelHashes = await readKernelHashes(options)
+  const firmware = readInput({ path: options.firmware, param: 'firmware', bytesMax: firmwareBytesMax })
+  const idBlock = await readIdBlockFiles(options)
+  const { policy } = options
+  const build: IgvmBuild = {
+    ...cpus,
+    ...(idBlock === undefined ? {} : { idBlock }),
+    firmware,
+    kernelHashes,
+    policy,
+    sha384: nativeSha384,
+  }
+  const bytes = await readingInput('', () => buildIgvm(build))
+  const { digest, profile } = await measureIgvm(bytes, { profile: 'qemu-kvm', sha384: nativeSha384 })
+  writeOutput(options.out, bytes)
+  const [sha256, digestHex] = [toHex(nativeSha256(bytes)), toHex(digest)]
+  const document = { file: options.out, size_bytes: bytes.length, sha256, profile, digest: digestHex }
+  const text = [
+    ['file', options.out],
+    ['size', bytesText(bytes.length)],
+    ['sha256', sha256],
+    ['profile', profile],
+    ['digest', digestHex],
+  ] as const
+  await run.result(document, fields(text, run.paint))
+}
+
+async function readIdBlockFiles({ idBlock, idAuth }: BuildOptions): Promise<IgvmBuild['idBlock']> {
+  if (idBlock === undefined && idAuth === undefined) return undefined
+  const block = readInput({ path: required('id-block', idBlock), param: 'id-block', bytesMax: idBlockBytes })
+  const auth = readInput({ path: required('id-auth', idAuth), param: 'id-auth', bytesMax: idAuthBytes })
+  return await readingInput('', () => ({ block: readIdBlock(block), auth: readIdAuth(auth) }))
+}
+
+/** Anything but a file stays what it is: to put a file in the place of a device would be the end of the device. */
+function writeOutput(path: string, bytes: Uint8Array): void {
+  const refuse = (reason: string) => new Fault('invalid_request', `--out ${path}: ${reason}`, { param: 'out' })
+  try {
+    const there = lstatSync(path, { throwIfNoEntry: false })
+    if (there !== undefined && !there.isFile()) throw new Error('it is there and no plain file')
+    writeFileAtomic(path, bytes, { mode: 0o644 })
+  } catch (error) {
+    throw refuse(messageOf(error))
+  }
+}
+
+function addShow(igvm: Command, cli: Cli): void {
+  const show = igvm
+    .command('show')
+    .description('print what a file holds and measures; with a kernel, whether it is the one that the file commits to')
+    .argument('<file>', 'IGVM file')
+  addBootOptions(show)
+    .addHelpText(
+      'after',
+      helpText(
+        'strongroom igvm show image.igvm',
+        "strongroom igvm show image.igvm --kernel vmlinuz --initrd initrd --cmdline 'console=ttyS0'",
+      ),
+    )
+    .action(async (file: string, options: BootOptions, command: Command) => {
+      const run = runOf(cli, command)
+      const bytes = readInput({ path: file, param: 'file', bytesMax: igvmBytesMax })
+      const expected = expectationOf(options)
+      const described = await readingInput(file, () => describeIgvm(bytes, { expected, sha384: nativeSha384 }))
+      const compared = expected === 'any' ? null : verdict(described.checks)
+      await run.result(
+        { ...(compared === null ? {} : verdictDocument(compared)), ...igvmDocument(described) },
+        igvmText(described, run.paint) + (compared === null ? '' : verdictText(compared, run.paint)),
+      )
+      if (compared !== null && !compared.ok) run.exitWith(EXIT.failed)
+    })
+}
+
+/** Each of the three may be compared without the others. */
+function expectationOf({ kernel, initrd, cmdline }: BootOptions): IgvmExpectation | 'any' {
+  if (kernel === undefined && initrd === undefined && cmdline === undefined) return 'any'
+  return {
+    kernel: readOptionalInput({ path: kernel, param: 'kernel', bytesMax: kernelBytesMax }) ?? 'any',
+    initrd: readOptionalInput({ path: initrd, param: 'initrd', bytesMax: initrdBytesMax }) ?? 'any',
+    cmdline: cmdline ?? { any: true },
+  }
+}

@@ -1,0 +1,135 @@
+// strongroom measure: the launch digest that hardware will report, predicted from files. Needs no daemon, no configuration and no root.
+
+import { type Command, Option } from 'commander'
+import { igvmBytesMax } from '../../attest/igvm/file.ts'
+import { IGVM_PROFILES, type IgvmProfile, measureIgvm } from '../../attest/igvm/measure.ts'
+import {
+  type LaunchDigest,
+  type LaunchVehicle,
+  launchDigest,
+  precomputedLaunchDigest,
+} from '../../attest/launch/digest.ts'
+import { launchDigestBytes } from '../../attest/launch/page-info.ts'
+import { present } from '../../base/assert.ts'
+import { fromHex } from '../../base/bytes.ts'
+import { Fault } from '../../base/fault.ts'
+import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import { EXIT } from '../exit.ts'
+import { hexOption, MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
+import { nativeSha384 } from '../native-hash.ts'
+import { digestCheck, digestDocument, digestText, type ShownDigest } from './digest-render.ts'
+import { cpusOf, launchOf, parseLaunchInputs } from './launch-inputs.ts'
+import {
+  addBootOptions,
+  addCpuOptions,
+  type BootOptions,
+  type CpuOptions,
+  firmwareBytesMax,
+  readBootFiles,
+  required,
+  requiredCpus,
+} from './launch-options.ts'
+
+const inputsBytesMax = MIB
+const VEHICLES = ['bios', 'igvm'] as const satisfies readonly LaunchVehicle[]
+
+export function addMeasure(program: Command, cli: Cli): void {
+  const measure = program
+    .command('measure')
+    .description('predict launch digests: ovmf, igvm; offline, without daemon')
+    .addHelpText('after', helpText('strongroom measure igvm image.igvm --profile qemu-kvm'))
+  addOvmf(measure, cli)
+  addIgvmFile(measure, cli)
+}
+
+type OvmfOptions = BootOptions &
+  CpuOptions & { firmware?: string; inputs?: string; vehicle: LaunchVehicle; expect?: Uint8Array }
+
+function addOvmf(measure: Command, cli: Cli): void {
+  const ovmf = measure
+    .command('ovmf')
+    .description('launch digest of a VM that QEMU and KVM start from OVMF firmware (profile qemu-kvm)')
+    .option('--firmware <file>', 'OVMF with SEV metadata')
+  addCpuOptions(addBootOptions(ovmf))
+    .option('--inputs <file>', 'JSON with the inputs computed beforehand, in place of firmware, kernel and initrd')
+    .addOption(new Option('--vehicle <kind>', 'how QEMU is given the firmware').choices(VEHICLES).default('bios'))
+    .option('--expect <hex>', 'compare; exit code 1 when the digest is another one', hexOption(launchDigestBytes))
+    .addHelpText(
+      'after',
+      helpText(
+        'strongroom measure ovmf --firmware OVMF.fd --vcpus 2 --vcpu-type EPYC-v4 --features 0x1',
+        "strongroom measure ovmf --firmware OVMF.fd --kernel vmlinuz --initrd initrd --cmdline 'console=ttyS0' \\\n" +
+          '    --vcpus 2 --vcpu-type EPYC-v4 --features 0x1 --json',
+        'strongroom measure ovmf --inputs inputs.json',
+      ),
+    )
+    .action(async (options: OvmfOptions, command: Command) => {
+      const measured = await (options.inputs === undefined ? measureFiles(options) : measureInputs(options))
+      await showDigest(runOf(cli, command), measured.digest, measured.expected)
+    })
+}
+
+type Measured = { digest: LaunchDigest; expected: Uint8Array | undefined }
+
+async function measureFiles(options: OvmfOptions): Promise<Measured> {
+  const firmware = required('firmware', options.firmware)
+  const cpus = requiredCpus(options)
+  const boot = readBootFiles(options)
+  const bytes = readInput({ path: firmware, param: 'firmware', bytesMax: firmwareBytesMax })
+  const launch = { ...cpus, ...boot, firmware: bytes, vehicle: options.vehicle, sha384: nativeSha384 }
+  const digest = await readingInput('', () => launchDigest({ ...launch, profile: 'qemu-kvm' }))
+  return { digest, expected: options.expect }
+}
+
+/** Options of the command line come before what the document says. */
+async function measureInputs(options: OvmfOptions): Promise<Measured> {
+  const path = required('inputs', options.inputs)
+  for (const param of ['firmware', 'kernel', 'initrd', 'cmdline'] as const) {
+    if (options[param] === undefined) continue
+    throw new Fault('invalid_request', `--${param} and --inputs exclude each other`, { param })
+  }
+  const document = readJsonInput({ path, param: 'inputs', bytesMax: inputsBytesMax })
+  return await readingInput(`--inputs ${path}`, async () => {
+    const inputs = parseLaunchInputs(document)
+    const { vcpus, vcpuType, features } = options
+    const own = Object.fromEntries(
+      Object.entries({ vcpus, vcpuType, features }).filter(([, value]) => value !== undefined),
+    )
+    const cpus = requiredCpus({ ...cpusOf(inputs), ...own })
+    const launch = { ...launchOf(inputs), ...cpus, vehicle: options.vehicle, sha384: nativeSha384 }
+    const stated = inputs.expected_launch_digest
+    const expected = stated === undefined ? undefined : present(fromHex(stated), 'the schema says hexadecimal')
+    const digest = await precomputedLaunchDigest({ ...launch, profile: 'qemu-kvm' })
+    return { digest, expected: options.expect ?? expected }
+  })
+}
+
+type IgvmOptions = { profile: IgvmProfile; expect?: Uint8Array }
+
+function addIgvmFile(measure: Command, cli: Cli): void {
+  measure
+    .command('igvm')
+    .description('launch digest of an IGVM file; loaders differ, so the profile has to be named')
+    .argument('<file>', 'IGVM file')
+    .addOption(
+      new Option(
+        '--profile <name>',
+        'qemu-kvm: as QEMU 10.1 and later loads it; directive-order: as the directives stand in the file',
+      )
+        .choices(IGVM_PROFILES)
+        .makeOptionMandatory(),
+    )
+    .option('--expect <hex>', 'compare; exit code 1 when the digest is another one', hexOption(launchDigestBytes))
+    .addHelpText('after', helpText('strongroom measure igvm image.igvm --profile qemu-kvm'))
+    .action(async (file: string, { profile, expect }: IgvmOptions, command: Command) => {
+      const bytes = readInput({ path: file, param: 'file', bytesMax: igvmBytesMax })
+      const measured = await readingInput(file, () => measureIgvm(bytes, { profile, sha384: nativeSha384 }))
+      await showDigest(runOf(cli, command), measured, expect)
+    })
+}
+
+async function showDigest(run: Run, digest: ShownDigest, expected: Uint8Array | undefined): Promise<void> {
+  const matched = digestCheck(digest.digest, expected)
+  await run.result(digestDocument(digest, matched), digestText(digest, matched, run.paint))
+  if (matched !== null && matched.outcome !== 'pass') run.exitWith(EXIT.failed)
+}

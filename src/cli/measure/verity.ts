@@ -1,0 +1,155 @@
+// strongroom verity: dm-verity root hashes of disk images. Needs no daemon, no configuration and no root.
+
+import { type Command, InvalidArgumentError } from 'commander'
+import { type Check, check, verdict } from '../../attest/verdict.ts'
+import { type VerityRoot, verityRoot, verityRootOf } from '../../attest/verity/root.ts'
+import { checkVerityParameters, type VerityParameters, veritySaltBytesMax } from '../../attest/verity/superblock.ts'
+import { verityDigestBytes } from '../../attest/verity/tree.ts'
+import { checkVerity } from '../../attest/verity/verify.ts'
+import { equalConstantTime, fromHex, toHex } from '../../base/bytes.ts'
+import { Fault } from '../../base/fault.ts'
+import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import { EXIT } from '../exit.ts'
+import { countOption, hexOption, readingInput } from '../input-file.ts'
+import { nativeSha256 } from '../native-hash.ts'
+import { fields } from '../render.ts'
+import { verdictDocument, verdictText } from '../verdict-render.ts'
+import { type ImageSource, imageBytesMax, openImage } from './image-source.ts'
+import { required } from './launch-options.ts'
+
+const blockBytesDefault = 4096
+
+type RootOptions = {
+  hashOffset?: number
+  dataBlocks?: number
+  dataBlockSize?: number
+  hashBlockSize?: number
+  salt?: Uint8Array
+  expect?: Uint8Array
+}
+
+export function addVerity(program: Command, cli: Cli): void {
+  const verity = program
+    .command('verity')
+    .description('dm-verity: root; offline, without daemon')
+    .addHelpText('after', helpText('strongroom verity root root.img --hash-offset 1048576'))
+
+  verity
+    .command('root')
+    .description('compute the root hash (SHA-256) over a whole image')
+    .argument('<image>', 'disk image')
+    .option('--hash-offset <bytes>', "where veritysetup's superblock lies in the image", countOption(0, imageBytesMax))
+    .option('--data-blocks <count>', 'without a superblock: blocks of data', countOption(1, imageBytesMax))
+    .option('--data-block-size <bytes>', 'without a superblock; default 4096', countOption(512, 65_536))
+    .option('--hash-block-size <bytes>', 'without a superblock; default 4096', countOption(512, 65_536))
+    .option('--salt <hex>', 'without a superblock; default none', saltOption)
+    .option(
+      '--expect <hex>',
+      'compare the root hash and, with a superblock, the stored tree; exit code 1 on a difference',
+      hexOption(verityDigestBytes),
+    )
+    .addHelpText(
+      'after',
+      helpText(
+        'strongroom verity root root.img --hash-offset 1048576',
+        'strongroom verity root root.img --hash-offset 1048576 --expect 9f86d081…',
+        'strongroom verity root root.img --data-blocks 256 --salt 00ff',
+      ),
+    )
+    .action(async (path: string, options: RootOptions, command: Command) => {
+      const run = runOf(cli, command)
+      const given = parametersOf(options)
+      await using image = await openImage({ path, param: 'image' })
+      if (given === null) await rootBySuperblock(run, { path, image, options })
+      else await rootByParameters(run, { path, image, given, expect: options.expect })
+    })
+}
+
+/** Null: they stand in a superblock. */
+function parametersOf(options: RootOptions): VerityParameters | null {
+  const { hashOffset, dataBlocks, dataBlockSize, hashBlockSize, salt } = options
+  const isExplicit = [dataBlocks, dataBlockSize, hashBlockSize, salt].some(one => one !== undefined)
+  if (hashOffset === undefined && !isExplicit) {
+    throw new Fault('invalid_request', 'either --hash-offset or --data-blocks is needed', { param: 'hash-offset' })
+  }
+  if (!isExplicit) return null
+  if (hashOffset !== undefined) {
+    const message = '--hash-offset names a superblock, which says all other parameters itself'
+    throw new Fault('invalid_request', message, { param: 'hash-offset' })
+  }
+  return {
+    dataBlocks: required('data-blocks', dataBlocks),
+    dataBlockBytes: dataBlockSize ?? blockBytesDefault,
+    hashBlockBytes: hashBlockSize ?? blockBytesDefault,
+    salt: salt ?? new Uint8Array(0),
+  }
+}
+
+type Work = { readonly path: string; readonly image: ImageSource }
+
+async function rootBySuperblock(run: Run, { path, image, options }: Work & { options: RootOptions }): Promise<void> {
+  const hashOffset = required('hash-offset', options.hashOffset)
+  if (options.expect === undefined) {
+    const work = () => verityRoot({ data: image, hashOffset }, { hash: nativeSha256 })
+    await show(run, await readingInput(path, work), null)
+    return
+  }
+  const expected = { rootHash: options.expect, uuid: 'any' } as const
+  const checks = await checkVerity({ data: image, hashOffset }, expected, { hash: nativeSha256 })
+  await show(run, null, checks)
+}
+
+async function rootByParameters(
+  run: Run,
+  { path, image, given, expect }: Work & { given: VerityParameters; expect: Uint8Array | undefined },
+): Promise<void> {
+  const root = await readingInput(path, () => {
+    checkVerityParameters(given)
+    return verityRootOf(image, given, { hash: nativeSha256 })
+  })
+  if (expect === undefined) return await show(run, root, null)
+  const computed = toHex(root.rootHash)
+  const isEqual = equalConstantTime(root.rootHash, expect)
+  const reason = `computed ${computed}, expected ${toHex(expect)}`
+  await show(run, root, [check('verity-root', isEqual, reason, computed)])
+}
+
+async function show(run: Run, root: VerityRoot | null, checks: readonly Check[] | null): Promise<void> {
+  const compared = checks === null ? null : verdict(checks)
+  const document = {
+    ...(compared === null ? {} : verdictDocument(compared)),
+    ...(root === null ? {} : rootDocument(root)),
+  }
+  const text = root === null ? '' : rootText(root, run)
+  await run.result(document, text + (compared === null ? '' : verdictText(compared, run.paint)))
+  if (compared !== null && !compared.ok) run.exitWith(EXIT.failed)
+}
+
+function rootDocument({ rootHash, parameters }: VerityRoot) {
+  return {
+    root_hash: toHex(rootHash),
+    data_blocks: parameters.dataBlocks,
+    data_block_size: parameters.dataBlockBytes,
+    hash_block_size: parameters.hashBlockBytes,
+    salt: toHex(parameters.salt),
+  }
+}
+
+function rootText(root: VerityRoot, run: Run): string {
+  const { root_hash, data_blocks, data_block_size, hash_block_size, salt } = rootDocument(root)
+  return fields(
+    [
+      ['root hash', root_hash],
+      ['data', `${data_blocks} blocks of ${data_block_size} bytes`],
+      ['hashes', `blocks of ${hash_block_size} bytes`],
+      ['salt', salt === '' ? 'none' : salt],
+    ],
+    run.paint,
+  )
+}
+
+function saltOption(text: string): Uint8Array {
+  const bytes = fromHex(text)
+  if (bytes !== null && bytes.length <= veritySaltBytesMax) return bytes
+  throw new InvalidArgumentError(`It must be at most ${veritySaltBytesMax} bytes in hexadecimal.`)
+}

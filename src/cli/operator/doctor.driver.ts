@@ -1,0 +1,115 @@
+// Looks at the host for `strongroom doctor`. Effects: reads files, runs a few commands that change nothing.
+
+import { accessSync, constants, existsSync } from 'node:fs'
+import { messageOf } from '../../base/fault.ts'
+import type { LoadedConfig } from '../../config/load.ts'
+import type { Config } from '../../config/schema.ts'
+import { AdminStatus } from '../../contract/admin.ts'
+import { detectPlatform, snpFacts } from '../../host/platform.ts'
+import { readWorkerImage } from '../../inference/worker/root.ts'
+import { diskSpace } from '../../linux/files.ts'
+import { run } from '../../linux/process.ts'
+import { loadImage } from '../../vm/image.driver.ts'
+import type { AdminClient } from './client.ts'
+import { firmwareFile, type HostFacts, type Outcome } from './doctor.plan.ts'
+
+const commandTimeoutMs = 10_000
+const outputBytesMax = 262_144
+
+export async function lookAtHost(deps: {
+  readonly loaded: LoadedConfig
+  readonly stateDir: string
+  readonly client: AdminClient
+}): Promise<HostFacts> {
+  const { loaded, stateDir } = deps
+  const { vm } = loaded.config
+  const isRoot = process.getuid?.() === 0
+  const [qemu, qemuObjects, nft, ip, user, daemon] = await Promise.all([
+    firstLine([vm.qemu, '--version']),
+    command([vm.qemu, '-machine', 'none', '-object', 'help']),
+    isRoot
+      ? command(['nft', 'list', 'tables']).then(outcome => (outcome.ok ? firstLine(['nft', '--version']) : outcome))
+      : null,
+    firstLine(['ip', '-Version']),
+    command(['getent', 'passwd', vm.user]).then(outcome => userOutcome(outcome, vm.user)),
+    attempt(async () => {
+      const status = await deps.client.ask({ path: '/status', answer: AdminStatus })
+      return `version ${status.version}, pid ${status.pid}, platform ${status.platform}`
+    }),
+  ])
+  return {
+    configFile: loaded.file,
+    config: loaded.config,
+    isRoot,
+    detected: detectPlatform(),
+    snp: await attempt(async () => {
+      const { cbitpos, asidCount } = snpFacts()
+      return `C-bit ${cbitpos}, ${asidCount} ASIDs`
+    }),
+    qemu,
+    qemuObjects,
+    nft,
+    ip,
+    tunDevice: existsSync('/dev/net/tun'),
+    user,
+    image: await attempt(async () => {
+      const { manifest } = loadImage(vm.image_dir)
+      return `${vm.image_dir}: ${manifest.name}, kernel ${manifest.kernelVersion}, root hash ${manifest.rootHash.slice(0, 16)}…`
+    }),
+    firmwarePresent: existsSync(firmwareFile(vm)),
+    worker: await workerOutcome(loaded.config.inference.worker),
+    stateDir,
+    stateDirFreeBytes: existsSync(stateDir) ? diskSpace(stateDir).freeBytes : null,
+    stateDirWritable: isWritable(stateDir),
+    systemd: existsSync('/run/systemd/system'),
+    daemon,
+  }
+}
+
+function command(argv: readonly string[]): Promise<Outcome> {
+  return attempt(async () => (await run(argv, { timeoutMs: commandTimeoutMs, outputBytesMax })).stdout)
+}
+
+async function firstLine(argv: readonly string[]): Promise<Outcome> {
+  const outcome = await command(argv)
+  return { ...outcome, text: outcome.text.split('\n')[0] ?? '' }
+}
+
+/** getent(1) says nothing when there is no such user. */
+function userOutcome(outcome: Outcome, user: string): Outcome {
+  if (!outcome.ok) return { ok: false, text: `there is no user ${user}` }
+  const [, , uid = '?', gid = '?'] = outcome.text.split(':')
+  if (uid === '0') return { ok: false, text: `${user} is root; QEMU must not run as root` }
+  return { ok: true, text: `${user}, uid ${uid}, gid ${gid}` }
+}
+
+async function attempt(work: () => Promise<string>): Promise<Outcome> {
+  try {
+    return { ok: true, text: await work() }
+  } catch (error) {
+    return { ok: false, text: messageOf(error) }
+  }
+}
+
+function isWritable(path: string): boolean {
+  try {
+    accessSync(path, constants.W_OK)
+    return true
+  } catch {
+    return false
+  }
+}
+
+const workerTools = ['bwrap', 'setpriv', 'fsck.erofs'] as const
+const toolPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
+
+async function workerOutcome(worker: Config['inference']['worker']): Promise<Outcome | null> {
+  if (worker.model_file === '') return null
+  const lacking = workerTools.filter(tool => Bun.which(tool, { PATH: toolPath }) === null)
+  if (lacking.length > 0) return { ok: false, text: `not installed: ${lacking.join(', ')}` }
+  if (!existsSync(worker.model_file)) return { ok: false, text: `${worker.model_file} is absent` }
+  return await attempt(async () => {
+    const manifest = readWorkerImage(worker.image_dir)
+    return `${worker.model} by ${worker.image_dir}, root hash ${manifest.rootHash.slice(0, 16)}…`
+  })
+}

@@ -1,0 +1,176 @@
+// What a host needs, judged from what was found on it. Pure: facts in, verdicts out.
+
+import type { Config, Platform } from '../../config/schema.ts'
+
+export type Verdict = 'PASS' | 'FAIL' | 'NOT CHECKED'
+export type Check = {
+  readonly name: string
+  readonly result: Verdict
+  readonly detail: string
+  /** What to do about it; null where there is nothing to do. */
+  readonly remedy: string | null
+}
+
+/** Something that worked, with what it said, or did not, with why. */
+export type Outcome = { readonly ok: true; readonly text: string } | { readonly ok: false; readonly text: string }
+
+export type HostFacts = {
+  readonly configFile: string | null
+  readonly config: Config
+  readonly isRoot: boolean
+  readonly detected: { readonly platform: Platform; readonly reasons: readonly string[] }
+  readonly snp: Outcome
+  /** First line of `--version`. */
+  readonly qemu: Outcome
+  /** Object types that QEMU knows. */
+  readonly qemuObjects: Outcome
+  /** Null: asking needs root. */
+  readonly nft: Outcome | null
+  readonly ip: Outcome
+  readonly tunDevice: boolean
+  readonly user: Outcome
+  readonly image: Outcome
+  /** Of vm.firmware or vm.igvm, whichever the platform boots from. */
+  readonly firmwarePresent: boolean
+  /** Of the built-in inference worker: image, model and tools; null where none is configured. */
+  readonly worker: Outcome | null
+  readonly stateDir: string
+  /** Free bytes, or null when it is not there yet. */
+  readonly stateDirFreeBytes: number | null
+  readonly stateDirWritable: boolean
+  readonly systemd: boolean
+  readonly daemon: Outcome
+}
+
+/** In the order in which an operator would mend them. */
+export function judge(facts: HostFacts): Check[] {
+  const platform = facts.config.platform === 'auto' ? facts.detected.platform : facts.config.platform
+  return [
+    pass('configuration', facts.configFile ?? 'no file, all defaults'),
+    platformCheck(facts, platform),
+    kvmCheck(facts, platform),
+    sevCheck(facts, platform),
+    qemuCheck(facts, platform),
+    firmwareCheck(facts, platform),
+    nftCheck(facts),
+    fromOutcome('ip', facts.ip, 'install iproute2'),
+    facts.tunDevice
+      ? pass('tun', '/dev/net/tun')
+      : fail('tun', '/dev/net/tun is absent', 'load the tun module: modprobe tun'),
+    fromOutcome('user', facts.user, `create the user that QEMU runs as: useradd --system ${facts.config.vm.user}`),
+    fromOutcome('image', facts.image, 'build the guest image, or correct vm.image_dir'),
+    facts.worker === null
+      ? notChecked('worker', 'no built-in inference worker is configured')
+      : fromOutcome('worker', facts.worker, WORKER_REMEDY),
+    stateDirCheck(facts),
+    facts.systemd
+      ? pass('systemd', 'VMs run in scopes of their own')
+      : notChecked('systemd', 'systemd does not run here; VMs run in sessions of their own'),
+    facts.daemon.ok ? pass('daemon', facts.daemon.text) : notChecked('daemon', facts.daemon.text),
+  ]
+}
+
+export const qemuMinimum = [7, 2] as const
+export const qemuMinimumSnp = [9, 1] as const
+const WORKER_REMEDY = 'install bubblewrap and erofs-utils; build the inference image; correct inference.worker'
+const stateFreeBytesMin = 1_073_741_824
+
+function platformCheck({ config, detected }: HostFacts, platform: Platform): Check {
+  const detail = `${platform} (${detected.reasons.join('; ')})`
+  if (RANK[platform] > RANK[detected.platform]) {
+    return fail('platform', `${platform} is configured, this host has ${detected.platform}: ${detail}`, PLATFORM_REMEDY)
+  }
+  return pass('platform', config.platform === 'auto' ? detail : `${detail}, pinned by the configuration`)
+}
+
+const RANK: Record<Platform, number> = { tcg: 0, kvm: 1, snp: 2 }
+const PLATFORM_REMEDY = 'set platform to "auto", or enable SVM and SEV-SNP in the firmware setup and the kvm_amd module'
+
+function kvmCheck({ isRoot }: HostFacts, platform: Platform): Check {
+  if (platform === 'tcg') return notChecked('kvm', 'the platform is tcg: software emulation, slow')
+  return isRoot ? pass('kvm', '/dev/kvm and a CPU that virtualizes') : notChecked('kvm', 'needs root')
+}
+
+function sevCheck({ snp }: HostFacts, platform: Platform): Check {
+  if (platform !== 'snp') return notChecked('sev-snp', 'not an SNP host: all evidence is SIMULATED')
+  return fromOutcome(
+    'sev-snp',
+    snp,
+    'load the cpuid module (modprobe cpuid); check kvm_amd sev_snp=1 and the firmware setup',
+  )
+}
+
+function qemuCheck({ qemu, qemuObjects, config }: HostFacts, platform: Platform): Check {
+  if (!qemu.ok) return fail('qemu', qemu.text, `install QEMU, or correct vm.qemu (${config.vm.qemu})`)
+  const version = parseQemuVersion(qemu.text)
+  const minimum = platform === 'snp' ? qemuMinimumSnp : qemuMinimum
+  if (version === null) return fail('qemu', `no version in ${JSON.stringify(qemu.text)}`, 'install QEMU')
+  const [major, minor] = version
+  if (major < minimum[0] || (major === minimum[0] && minor < minimum[1])) {
+    return fail(
+      'qemu',
+      `version ${major}.${minor}; ${platform} needs ${minimum.join('.')} or later`,
+      'install a later QEMU',
+    )
+  }
+  const needed = config.vm.snp_boot === 'igvm' ? ['sev-snp-guest', 'igvm-cfg'] : ['sev-snp-guest']
+  const missing = needed.filter(name => !qemuObjects.ok || !qemuObjects.text.split(/\s+/).includes(name))
+  if (platform === 'snp' && missing.length > 0) {
+    return fail(
+      'qemu',
+      `version ${major}.${minor} was built without ${missing.join(', ')}`,
+      'install a QEMU that has it',
+    )
+  }
+  return pass('qemu', `version ${major}.${minor}`)
+}
+
+/** `QEMU emulator version 10.0.2 (Debian …)`. */
+export function parseQemuVersion(text: string): readonly [major: number, minor: number] | null {
+  const match = /version (\d+)\.(\d+)/.exec(text)
+  return match === null ? null : [Number(match[1]), Number(match[2])]
+}
+
+/** What snp boots through: the configured file, or the image's own firmware. */
+export function firmwareFile(vm: HostFacts['config']['vm']): string {
+  return vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware || `${vm.image_dir}/firmware.fd`
+}
+
+function firmwareCheck({ config, firmwarePresent }: HostFacts, platform: Platform): Check {
+  if (platform !== 'snp') return notChecked('firmware', 'only snp boots through firmware')
+  const file = firmwareFile(config.vm)
+  return firmwarePresent
+    ? pass('firmware', file)
+    : fail('firmware', `${file} is absent`, 'install the firmware, or correct vm.firmware or vm.igvm')
+}
+
+function nftCheck({ nft }: HostFacts): Check {
+  if (nft === null) return notChecked('nft', 'needs root')
+  return fromOutcome('nft', nft, 'install nftables and run as root; the kernel needs nf_tables')
+}
+
+function stateDirCheck({ stateDir, stateDirFreeBytes, stateDirWritable }: HostFacts): Check {
+  if (stateDirFreeBytes === null) return notChecked('state directory', `${stateDir} is made by the first start`)
+  if (!stateDirWritable)
+    return fail('state directory', `${stateDir} cannot be written`, 'run as root, or check --state-dir')
+  const free = `${stateDir}, ${Math.floor(stateDirFreeBytes / 1_048_576)} MiB free`
+  return stateDirFreeBytes < stateFreeBytesMin
+    ? fail('state directory', free, `make room: at least ${stateFreeBytesMin / 1_048_576} MiB are needed`)
+    : pass('state directory', free)
+}
+
+function fromOutcome(name: string, outcome: Outcome, remedy: string): Check {
+  return outcome.ok ? pass(name, outcome.text) : fail(name, outcome.text, remedy)
+}
+
+function pass(name: string, detail: string): Check {
+  return { name, result: 'PASS', detail, remedy: null }
+}
+
+function fail(name: string, detail: string, remedy: string): Check {
+  return { name, result: 'FAIL', detail, remedy }
+}
+
+function notChecked(name: string, detail: string): Check {
+  return { name, result: 'NOT CHECKED', detail, remedy: null }
+}

@@ -1,0 +1,56 @@
+// strongroom doctor: what this host has and lacks; with --leaks what the ledger and the host do not agree on.
+
+import type { Command } from 'commander'
+import { type AdminLeak, AdminLeaks } from '../../contract/admin.ts'
+import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import { EXIT } from '../exit.ts'
+import { type Paint, table } from '../render.ts'
+import { lookAtHost } from './doctor.driver.ts'
+import { type Check, judge } from './doctor.plan.ts'
+
+const leaksTimeoutMs = 60_000
+
+export function addDoctor(program: Command, cli: Cli): void {
+  program
+    .command('doctor')
+    .description('check what the host has; exit code 1 when a check fails or something leaked')
+    .option('--leaks', 'ask the daemon for things on the host without an owner, and the other way round')
+    .addHelpText('after', helpText('strongroom doctor', 'strongroom doctor --leaks --json'))
+    .action(async (options: { leaks?: boolean }, command: Command) => {
+      const run = runOf(cli, command)
+      if (options.leaks === true) await reportLeaks(run)
+      else await reportHost(run)
+    })
+}
+
+async function reportHost(run: Run): Promise<void> {
+  const facts = await lookAtHost({ loaded: run.config(), stateDir: run.stateDir, client: run.client() })
+  const checks = judge(facts)
+  const ok = checks.every(check => check.result !== 'FAIL')
+  const platform = facts.config.platform === 'auto' ? facts.detected.platform : facts.config.platform
+  await run.result({ ok, platform, checks }, checksText(checks, run.paint))
+  if (!ok) run.exitWith(EXIT.failed)
+}
+
+async function reportLeaks(run: Run): Promise<void> {
+  const answer = await run.client().ask({ path: '/leaks', answer: AdminLeaks, timeoutMs: leaksTimeoutMs })
+  await run.result(answer, leaksText(answer.leaks, run.paint))
+  if (answer.leaks.length > 0) run.exitWith(EXIT.failed)
+}
+
+function checksText(checks: readonly Check[], paint: Paint): string {
+  const width = Math.max(...checks.map(check => check.name.length))
+  return checks
+    .map(({ name, result, detail, remedy }) => {
+      const verdict = paint.word(result) + ' '.repeat('NOT CHECKED'.length - result.length)
+      const line = `${verdict}  ${name.padEnd(width)}  ${detail.replaceAll('\n', ' ')}\n`
+      return remedy === null ? line : `${line}${' '.repeat('NOT CHECKED'.length + width + 4)}remedy: ${remedy}\n`
+    })
+    .join('')
+}
+
+function leaksText(leaks: readonly AdminLeak[], paint: Paint): string {
+  if (leaks.length === 0) return 'nothing leaked\n'
+  const rows = leaks.map(leak => [leak.kind, leak.name, leak.detail])
+  return table(['KIND', 'NAME', 'DETAIL'], rows, paint)
+}

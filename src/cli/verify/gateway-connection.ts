@@ -1,0 +1,115 @@
+// One GET over one TLS connection, with the certificate of exactly that connection. Effects: the network.
+//
+// Bun's fetch shows a certificate only after it has found it good, and may use a connection twice; node:tls shows what is there (tried on 1.4.5).
+
+import { isIP } from 'node:net'
+import { connect, type TLSSocket } from 'node:tls'
+import { messageOf } from '../../base/fault.ts'
+
+export type GatewayAnswer = {
+  readonly status: number
+  readonly body: Uint8Array
+  /** DER. */
+  readonly certificate: Uint8Array
+  /** Null when the certificate is good for the host by the given authority or the system's; else what is wrong. */
+  readonly certificateFault: string | null
+}
+
+export type GatewayGet = {
+  /** https, no credentials. */
+  readonly url: URL
+  /** PEM of an authority; undefined for those of the system. */
+  readonly ca: string | undefined
+  /** From the connection's begin to the answer's last byte. */
+  readonly timeoutMs: number
+  readonly bodyBytesMax: number
+}
+
+const headBytesMax = 16 * 1024
+
+/** Connects whatever the certificate is: nothing secret is sent. Throws Error saying what went wrong. */
+export async function getFromGateway({ url, ca, timeoutMs, bodyBytesMax }: GatewayGet): Promise<GatewayAnswer> {
+  const host = url.hostname.replace(/^\[|\]$/g, '')
+  const socket = connect({
+    host,
+    port: Number(url.port || 443),
+    rejectUnauthorized: false,
+    ALPNProtocols: ['http/1.1'],
+    ...(isIP(host) === 0 ? { servername: host } : {}),
+    ...(ca === undefined ? {} : { ca }),
+  })
+  const timer = setTimeout(() => socket.destroy(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
+  try {
+    await connected(socket)
+    const { raw } = socket.getPeerCertificate(true)
+    if (raw === undefined) throw new Error('the server showed no certificate')
+    const certificate = new Uint8Array(raw)
+    const certificateFault = socket.authorized ? null : messageOf(socket.authorizationError)
+    const target = `${url.pathname}${url.search}`
+    const head = [`GET ${target} HTTP/1.1`, `Host: ${url.host}`, 'Accept: application/json', 'Connection: close']
+    socket.write(`${head.join('\r\n')}\r\n\r\n`)
+    const bytes = await readToEnd(socket, headBytesMax + bodyBytesMax)
+    return { ...parseAnswer(bytes), certificate, certificateFault }
+  } finally {
+    clearTimeout(timer)
+    socket.destroy()
+  }
+}
+
+async function connected(socket: TLSSocket): Promise<void> {
+  await new Promise<void>((resolve, reject) => {
+    socket.once('secureConnect', resolve)
+    socket.once('error', reject)
+    socket.once('close', () => reject(new Error('the connection was closed')))
+  })
+}
+
+async function readToEnd(socket: TLSSocket, bytesMax: number): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = []
+  let sizeBytes = 0
+  await new Promise<void>((resolve, reject) => {
+    socket.on('data', (chunk: Uint8Array) => {
+      sizeBytes += chunk.length
+      chunks.push(chunk)
+      if (sizeBytes > bytesMax) reject(new Error(`the answer is larger than ${bytesMax} bytes`))
+    })
+    socket.once('error', reject)
+    socket.once('end', resolve)
+    socket.once('close', () => resolve())
+  })
+  return new Uint8Array(Buffer.concat(chunks))
+}
+
+/** RFC 9112: a status line, fields, and a body by its Content-Length, in chunks, or up to the end of the connection. */
+function parseAnswer(bytes: Uint8Array): { status: number; body: Uint8Array } {
+  const buffer = Buffer.from(bytes)
+  const headEnd = buffer.indexOf('\r\n\r\n')
+  if (headEnd === -1 || headEnd > headBytesMax) throw new Error('no HTTP answer')
+  const [statusLine = '', ...lines] = buffer.subarray(0, headEnd).toString('latin1').split('\r\n')
+  const status = Number(/^HTTP\/1\.[01] ([1-5][0-9]{2})(?: |$)/.exec(statusLine)?.[1])
+  if (Number.isNaN(status)) throw new Error('no HTTP answer')
+  const field = (name: string) => {
+    const line = lines.find(one => one.toLowerCase().startsWith(`${name}:`))
+    return line?.slice(name.length + 1).trim()
+  }
+  const rest = buffer.subarray(headEnd + 4)
+  if (field('transfer-encoding')?.toLowerCase() === 'chunked') return { status, body: unchunked(rest) }
+  const length = field('content-length')
+  if (length !== undefined && Number(length) !== rest.length) throw new Error('the answer was cut short')
+  return { status, body: new Uint8Array(rest) }
+}
+
+function unchunked(buffer: Buffer): Uint8Array {
+  const chunks: Uint8Array[] = []
+  for (let at = 0; ; ) {
+    const lineEnd = buffer.indexOf('\r\n', at)
+    const size = /^([0-9a-fA-F]{1,7})(?:;|$)/.exec(buffer.subarray(at, Math.max(lineEnd, at)).toString('latin1'))?.[1]
+    if (lineEnd === -1 || size === undefined) throw new Error('the answer was cut short')
+    const begin = lineEnd + 2
+    const end = begin + Number.parseInt(size, 16)
+    if (end === begin) return new Uint8Array(Buffer.concat(chunks))
+    if (buffer.subarray(end, end + 2).toString('latin1') !== '\r\n') throw new Error('the answer was cut short')
+    chunks.push(buffer.subarray(begin, end))
+    at = end + 2
+  }
+}

@@ -1,0 +1,42 @@
+// The root of a simulated platform that a relying party chooses to trust: ARK, ASK and ASVK in one PEM file. Pure; throws Malformed.
+
+import type { Product } from '../../attest/amd/product.ts'
+import type { TrustedRoot } from '../../attest/amd/root.ts'
+import { productOfName } from '../../attest/amd/trusted-roots.ts'
+import { derBlocks } from '../../attest/encoding/pem.ts'
+import { wellFormed } from '../../attest/malformed.ts'
+import { type Certificate, commonNameOf, decodeCertificate, isSame } from '../../attest/x509/certificate.ts'
+
+/** The ARK is the one that issued itself, the ASVK the one whose name says VLEK. The product is the last part of the ARK's name. */
+export function readSimulatedRoot(pem: Uint8Array): TrustedRoot {
+  const certificates = derBlocks(pem, 'CERTIFICATE', 'simulated root').map(decodeCertificate)
+  const ark = only(certificates.filter(isSelfIssued), 'ARK, which is issued by itself,')
+  const others = certificates.filter(one => one !== ark)
+  const asvk = only(others.filter(isVlekIssuer), 'ASVK, whose name says VLEK,')
+  const ask = only(
+    others.filter(one => one !== asvk),
+    'ASK',
+  )
+  const name = commonNameOf(ark.subject)
+  const product = productOfArkName(name)
+  wellFormed(product !== null, `simulated root: the ARK's name ${JSON.stringify(name)} ends with no product`)
+  return { product, ark: ark.der, ask: ask.der, asvk: asvk.der }
+}
+
+function productOfArkName(name: string): Product | null {
+  return productOfName(name.split('-').at(-1) ?? '')
+}
+
+function isSelfIssued({ subject, issuer }: Certificate): boolean {
+  return isSame(subject, issuer)
+}
+
+function isVlekIssuer({ subject }: Certificate): boolean {
+  return commonNameOf(subject).includes('VLEK')
+}
+
+function only(found: readonly Certificate[], what: string): Certificate {
+  const [one, ...more] = found
+  wellFormed(one !== undefined && more.length === 0, `simulated root: not exactly one ${what} in it`)
+  return one
+}

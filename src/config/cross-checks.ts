@@ -1,0 +1,188 @@
+// Checks on the configuration that one field's schema cannot make. Pure.
+
+import { isIP, isIPv4, isIPv6 } from 'node:net'
+import type { Config } from './schema.ts'
+
+export type CrossProblem = { readonly field: string; readonly message: string }
+
+/** Everything that does not fit together; an empty list when all does. */
+export function crossCheck(config: Config): CrossProblem[] {
+  return CHECKS.flatMap(check => check(config))
+}
+
+type Check = (config: Config) => CrossProblem[]
+
+const CHECKS: readonly Check[] = [
+  ({ listen }) => [
+    ...listenProblems('listen.instances', listen.instances),
+    ...(listen.dns === '' ? [] : listenProblems('listen.dns', listen.dns)),
+  ],
+  ({ listen }) =>
+    when(listen.dns !== '' && listen.dns === listen.instances && portOf(listen.dns) !== 0, {
+      field: 'listen.dns',
+      message: `${listen.dns} is taken by listen.instances; choose another port`,
+    }),
+  ({ tls }) =>
+    when(tls.certificate_file !== '' && tls.key_file === '', {
+      field: 'tls.certificate_file',
+      message: 'needs key_file too; set both or none',
+    }),
+  ({ tls }) =>
+    when(tls.key_file !== '' && tls.certificate_file === '', {
+      field: 'tls.key_file',
+      message: 'needs certificate_file too; set both or none',
+    }),
+  ({ tls }) =>
+    when(tls.renew_before_days >= tls.validity_days, {
+      field: 'tls.renew_before_days',
+      message: `must be less than validity_days (${tls.validity_days}), else every certificate is already due for renewal`,
+    }),
+  ({ tls }) =>
+    tls.names.flatMap((name, index) =>
+      when(isIP(name) === 0 && !DNS_NAME.test(name), {
+        field: `tls.names.${index}`,
+        message: `${JSON.stringify(name)} is not allowed; allowed: a DNS name in lowercase (*. may lead it) or an IP address`,
+      }),
+    ),
+  ({ network }) => poolProblems(network.pool_v4),
+  ({ network }) =>
+    when(inPool(network.gateway_v4, network.pool_v4), {
+      field: 'network.gateway_v4',
+      message: `${network.gateway_v4} lies in pool_v4 (${network.pool_v4}), whose addresses instances get; choose one outside`,
+    }),
+  ({ network }) =>
+    when(!isUnicast(parseIpv4(network.gateway_v4)), {
+      field: 'network.gateway_v4',
+      message: `${network.gateway_v4} is not an address that a host can have`,
+    }),
+  ({ network }) =>
+    network.resolvers.flatMap((resolver, index) =>
+      when(inPool(resolver, network.pool_v4), {
+        field: `network.resolvers.${index}`,
+        message: `${resolver} lies in pool_v4 (${network.pool_v4}), whose addresses instances get`,
+      }),
+    ),
+  ({ tls }) => [...absolute('tls.certificate_file', tls.certificate_file), ...absolute('tls.key_file', tls.key_file)],
+  ({ vm }) => [
+    ...absolute('vm.image_dir', vm.image_dir),
+    ...absolute('vm.qemu', vm.qemu),
+    ...absolute('vm.firmware', vm.firmware),
+    ...absolute('vm.igvm', vm.igvm),
+  ],
+  ({ vm }) => [...required('vm.image_dir', vm.image_dir), ...required('vm.qemu', vm.qemu)],
+  ({ vm }) =>
+    when(vm.snp_boot === 'igvm' && vm.igvm === '', {
+      field: 'vm.snp_boot',
+      message: '"igvm" needs igvm, the path of the IGVM file',
+    }),
+  ({ vm, capacity }) =>
+    when(capacity.memory_mib !== 0 && capacity.memory_mib < vm.memory_mib, {
+      field: 'capacity.memory_mib',
+      message: `${capacity.memory_mib} has no room for even one instance of vm.memory_mib (${vm.memory_mib}); raise it, or 0 for the default`,
+    }),
+  ({ vm, capacity }) =>
+    when(capacity.vcpus !== 0 && capacity.vcpus < vm.vcpus, {
+      field: 'capacity.vcpus',
+      message: `${capacity.vcpus} has no room for even one instance of vm.vcpus (${vm.vcpus}); raise it, or 0 for the default`,
+    }),
+  ({ instances }) =>
+    when(new Set(instances.inference_models).size !== instances.inference_models.length, {
+      field: 'instances.inference_models',
+      message: 'names a model twice',
+    }),
+  ({ instances }) =>
+    when(instances.inference_base_url !== '' && !isHttpUrl(instances.inference_base_url), {
+      field: 'instances.inference_base_url',
+      message: `${JSON.stringify(instances.inference_base_url)} is not allowed; allowed: "" or an http: or https: URL`,
+    }),
+]
+
+/** RFC 1123 2.1, with a leading wildcard label (RFC 6125 6.4.3). */
+const DNS_NAME = /^(?=.{1,253}$)(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
+
+/** Splits `host:port`; IPv6 hosts stand in brackets. Null when it is neither. */
+export function parseListen(listen: string): { hostname: string; port: number } | null {
+  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})$/.exec(listen)
+  if (match === null) return null
+  const [, v6, v4, digits] = match
+  const port = Number(digits)
+  if (port > 65_535) return null
+  if (v6 !== undefined) return isIPv6(v6) ? { hostname: v6, port } : null
+  return v4 !== undefined && isIPv4(v4) ? { hostname: v4, port } : null
+}
+
+function listenProblems(field: string, listen: string): CrossProblem[] {
+  return when(parseListen(listen) === null, {
+    field,
+    message: `${JSON.stringify(listen)} is not allowed; allowed: ADDRESS:PORT with an IPv4 address or an IPv6 address in brackets, port 0 to 65535`,
+  })
+}
+
+function portOf(listen: string): number {
+  return parseListen(listen)?.port ?? 0
+}
+
+function poolProblems(pool: string): CrossProblem[] {
+  const { network, prefixLength } = parsePool(pool)
+  const base = maskOf(prefixLength) & network
+  const canonical = `${formatIpv4(base >>> 0)}/${prefixLength}`
+  return [
+    ...when(canonical !== pool, {
+      field: 'network.pool_v4',
+      message: `${pool} has bits set behind its prefix; write ${canonical}`,
+    }),
+    ...when(!isUnicast(network), {
+      field: 'network.pool_v4',
+      message: `${pool} does not hold addresses that instances can have; use a unicast network`,
+    }),
+  ]
+}
+
+function parsePool(pool: string): { network: number; prefixLength: number } {
+  const [address = '', length = ''] = pool.split('/')
+  return { network: parseIpv4(address), prefixLength: Number(length) }
+}
+
+function inPool(address: string, pool: string): boolean {
+  const { network, prefixLength } = parsePool(pool)
+  const mask = maskOf(prefixLength)
+  return (parseIpv4(address) & mask) === (network & mask)
+}
+
+function maskOf(prefixLength: number): number {
+  return prefixLength === 0 ? 0 : (0xffff_ffff << (32 - prefixLength)) >>> 0
+}
+
+function parseIpv4(address: string): number {
+  return address.split('.').reduce((value, part) => value * 256 + Number(part), 0)
+}
+
+function formatIpv4(value: number): string {
+  return [24, 16, 8, 0].map(shift => (value >>> shift) & 0xff).join('.')
+}
+
+/** Not "this network", loopback, multicast or reserved (RFC 6890). */
+function isUnicast(address: number): boolean {
+  const first = address >>> 24
+  return first !== 0 && first !== 127 && first < 224
+}
+
+function isHttpUrl(text: string): boolean {
+  const url = URL.canParse(text) ? new URL(text) : null
+  return url !== null && (url.protocol === 'https:' || url.protocol === 'http:')
+}
+
+function absolute(field: string, path: string): CrossProblem[] {
+  return when(path !== '' && !path.startsWith('/'), {
+    field,
+    message: `${JSON.stringify(path)} is not an absolute path`,
+  })
+}
+
+function required(field: string, path: string): CrossProblem[] {
+  return when(path === '', { field, message: 'must not be empty' })
+}
+
+function when(wrong: boolean, problem: CrossProblem): CrossProblem[] {
+  return wrong ? [problem] : []
+}

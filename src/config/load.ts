@@ -1,0 +1,70 @@
+// Where the configuration and the state directory are, and reading the one file. Effects: one read.
+
+import { readFileSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { Fault, messageOf } from '../base/fault.ts'
+import { type ConfigProblem, parseConfig, problemText } from './parse.ts'
+import type { Config } from './schema.ts'
+
+export const configFileDefault = '/etc/strongroom/strongroom.toml'
+export const stateDirDefault = '/var/lib/strongroom'
+
+export type Environment = { readonly [name: string]: string | undefined }
+
+export type LoadedConfig = {
+  readonly config: Config
+  /** Null when there is no file, and so every field has its default. */
+  readonly file: string | null
+}
+
+/** A configuration that cannot be used, with everything that is wrong in it. */
+export class ConfigFault extends Fault {
+  readonly problems: readonly ConfigProblem[]
+
+  constructor(problems: readonly ConfigProblem[]) {
+    const [first] = problems
+    const field = problems.length === 1 && first !== undefined && first.field !== '' ? { param: first.field } : {}
+    super('config.invalid', problems.map(problemText).join('\n'), field)
+    this.problems = problems
+  }
+}
+
+/**
+ * The file of `--config`, else of STRONGROOM_CONFIG, else the default one, which alone may be absent.
+ * Fault: `config.invalid` (a ConfigFault where the text is at fault).
+ */
+export function loadConfig({ path, env }: { path: string | undefined; env: Environment }): LoadedConfig {
+  const explicit = path ?? nonEmpty(env.STRONGROOM_CONFIG)
+  const file = resolve(explicit ?? configFileDefault)
+  let text: string
+  try {
+    text = readFileSync(file, 'utf8')
+  } catch (error) {
+    const absent = Reflect.get(Object(error), 'code') === 'ENOENT'
+    if (!absent || explicit !== undefined) {
+      throw new Fault('config.invalid', `read configuration: ${messageOf(error)}`, { cause: error })
+    }
+    return { config: defaultConfig(), file: null }
+  }
+  return { config: checked(text, file), file }
+}
+
+/** `--state-dir`, else STRONGROOM_STATE_DIR, else the default; absolute. */
+export function resolveStateDir({ path, env }: { path: string | undefined; env: Environment }): string {
+  return resolve(path ?? nonEmpty(env.STRONGROOM_STATE_DIR) ?? stateDirDefault)
+}
+
+/** What an empty file means. */
+export function defaultConfig(): Config {
+  return checked('', configFileDefault)
+}
+
+function checked(text: string, file: string): Config {
+  const verdict = parseConfig(text, file)
+  if (!verdict.ok) throw new ConfigFault(verdict.problems)
+  return verdict.config
+}
+
+function nonEmpty(text: string | undefined): string | undefined {
+  return text === '' ? undefined : text
+}

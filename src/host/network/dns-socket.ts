@@ -1,0 +1,171 @@
+// UDP and TCP listeners for DNS (RFC 1035 section 4.2, RFC 7766). Effects: two sockets on one port. What the bytes mean is the handler's business.
+
+import type { Socket } from 'bun'
+import { Fault, messageOf } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
+
+export type DnsTransport = 'udp' | 'tcp'
+
+export type DnsSocketOptions = {
+  readonly address: string
+  /** 0 takes a free one. */
+  readonly port: number
+  /** The answer, or null to stay silent. Must be quick: it runs on the one thread. Size limits of UDP answers are its own. */
+  readonly handler: (query: Uint8Array, context: { readonly transport: DnsTransport }) => Uint8Array | null
+  readonly log: Logger
+  readonly limits?: Partial<DnsLimits>
+}
+
+export type DnsLimits = {
+  /** Larger queries are dropped; over TCP the connection goes. */
+  readonly queryBytesMax: number
+  readonly connectionsMax: number
+  readonly queriesPerConnectionMax: number
+  /** A TCP connection without a whole new query for so long is closed. */
+  readonly idleTimeoutMs: number
+}
+
+export type DnsSocket = { readonly port: number; readonly close: () => void }
+
+const usualLimits: DnsLimits = {
+  queryBytesMax: 4_096,
+  connectionsMax: 64,
+  queriesPerConnectionMax: 256,
+  idleTimeoutMs: 5_000,
+}
+
+/** Listens on both transports. Fault host.unsupported when the address or port cannot be had. */
+export async function listenDns(options: DnsSocketOptions): Promise<DnsSocket> {
+  const limits = { ...usualLimits, ...options.limits }
+  const answer = createAnswerer(options)
+  // With port 0 the free UDP port may be taken on TCP: draw again.
+  for (let attempt = 1; ; attempt += 1) {
+    const udp = await listenUdp(options, limits, answer)
+    try {
+      const tcp = listenTcp(options.address, udp.port, limits, answer)
+      return {
+        port: udp.port,
+        close: () => {
+          udp.close()
+          tcp.stop(true)
+        },
+      }
+    } catch (error) {
+      udp.close()
+      if (options.port !== 0 || attempt >= attemptCountMax) throw refused(options, error)
+    }
+  }
+}
+
+const attemptCountMax = 8
+
+function refused({ address, port }: DnsSocketOptions, error: unknown): Fault {
+  return new Fault('host.unsupported', `listen for DNS on ${address} port ${port}: ${messageOf(error)}`, {
+    cause: error,
+  })
+}
+
+type Answerer = (query: Uint8Array, transport: DnsTransport) => Uint8Array | null
+
+/** A handler that throws must not take the listener down. */
+function createAnswerer({ handler, log }: DnsSocketOptions): Answerer {
+  let failures = 0
+  return (query, transport) => {
+    try {
+      return handler(query, { transport })
+    } catch (error) {
+      failures += 1
+      // Anyone may send queries: no line for each.
+      if (Number.isInteger(Math.log10(failures))) log.error('DNS handler failed', { failures, error })
+      return null
+    }
+  }
+}
+
+async function listenUdp(options: DnsSocketOptions, limits: DnsLimits, answer: Answerer) {
+  try {
+    return await Bun.udpSocket({
+      hostname: options.address,
+      port: options.port,
+      socket: {
+        data: (socket, query, port, address) => {
+          if (query.length < headerBytes || query.length > limits.queryBytesMax) return
+          const response = answer(query, 'udp')
+          // Not sent when the kernel's buffer is full: the client asks again.
+          if (response !== null) socket.send(response, port, address)
+        },
+      },
+    })
+  } catch (error) {
+    throw refused(options, error)
+  }
+}
+
+const headerBytes = 12
+const lengthBytes = 2
+
+type Connection = { held: Uint8Array; outgoing: Uint8Array; queries: number; timer: ReturnType<typeof setTimeout> }
+
+function listenTcp(hostname: string, port: number, limits: DnsLimits, answer: Answerer) {
+  let connections = 0
+  const idle = (socket: Socket<Connection | undefined>) => setTimeout(() => socket.terminate(), limits.idleTimeoutMs)
+  const send = (socket: Socket<Connection | undefined>, connection: Connection) => {
+    if (connection.outgoing.length === 0) return
+    const written = socket.write(connection.outgoing)
+    if (written > 0) connection.outgoing = connection.outgoing.subarray(written)
+  }
+  /** Answers whole queries until one answer does not go out at once: a client that does not read gets no more. */
+  const serve = (socket: Socket<Connection | undefined>, connection: Connection) => {
+    while (connection.outgoing.length === 0 && connection.held.length >= lengthBytes) {
+      const { held } = connection
+      const sizeBytes = ((held[0] ?? 0) << 8) | (held[1] ?? 0)
+      if (sizeBytes < headerBytes || sizeBytes > limits.queryBytesMax) return void socket.terminate()
+      if (held.length < lengthBytes + sizeBytes) return
+      connection.held = held.subarray(lengthBytes + sizeBytes)
+      connection.queries += 1
+      clearTimeout(connection.timer)
+      connection.timer = idle(socket)
+      const response = answer(held.subarray(lengthBytes, lengthBytes + sizeBytes), 'tcp')
+      if (response === null || response.length > 0xffff) return void socket.terminate()
+      connection.outgoing = Buffer.concat([Uint8Array.of(response.length >> 8, response.length & 0xff), response])
+      send(socket, connection)
+      if (connection.queries >= limits.queriesPerConnectionMax) return void socket.end()
+    }
+  }
+  return Bun.listen<Connection | undefined>({
+    hostname,
+    port,
+    socket: {
+      open: socket => {
+        if (connections >= limits.connectionsMax) return void socket.terminate()
+        connections += 1
+        socket.data = { held: new Uint8Array(0), outgoing: new Uint8Array(0), queries: 0, timer: idle(socket) }
+      },
+      data: (socket, chunk) => {
+        const connection = socket.data
+        if (connection === undefined) return
+        // Pipelined queries beyond this are more than an honest client has under way.
+        if (connection.held.length + chunk.length > heldQueriesMax * (limits.queryBytesMax + lengthBytes)) {
+          return void socket.terminate()
+        }
+        connection.held = Buffer.concat([connection.held, chunk])
+        serve(socket, connection)
+      },
+      drain: socket => {
+        const connection = socket.data
+        if (connection === undefined) return
+        send(socket, connection)
+        serve(socket, connection)
+      },
+      close: socket => {
+        if (socket.data === undefined) return
+        clearTimeout(socket.data.timer)
+        socket.data = undefined
+        connections -= 1
+      },
+      error: socket => void socket.terminate(),
+    },
+  })
+}
+
+const heldQueriesMax = 16

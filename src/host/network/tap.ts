@@ -1,0 +1,153 @@
+// Tap interfaces (Linux Documentation/networking/tuntap.rst). Effects: opens, configures, lists and removes interfaces of our network namespace.
+//
+// A tap is not persistent: it lives as long as somebody holds its descriptor, so killing QEMU removes it.
+
+import { closeSync, openSync, writeFileSync } from 'node:fs'
+import { constants } from 'node:os'
+import { Type } from '@sinclair/typebox'
+import { Value } from '@sinclair/typebox/value'
+import { Fault, messageOf, wrapFault } from '../../base/fault.ts'
+import { errnoName, ioctl } from '../../linux/libc.ts'
+import { run } from '../../linux/process.ts'
+
+export type Tap = {
+  readonly name: string
+  /** Close-on-exec; a child gets its own copy through `spawnDetached({ extraFds })`. */
+  readonly fd: number
+  /** Lets go of our hold; the interface goes with the last holder. */
+  readonly close: () => void
+}
+
+/** Creates a tap, down and without addresses. Faults: conflict (an interface has the name), host.unsupported (no /dev/net/tun, not permitted). */
+export function openTap(name: string): Tap {
+  checkName(name)
+  let fd: number
+  try {
+    fd = openSync('/dev/net/tun', 'r+')
+  } catch (error) {
+    throw wrapFault(error, `open tap ${name}`, 'host.unsupported')
+  }
+  const created = ioctl(fd, TUNSETIFF, interfaceRequest(name))
+  if (!created.ok) {
+    closeSync(fd)
+    const taken = created.errno === constants.errno.EBUSY || created.errno === constants.errno.EEXIST
+    throw new Fault(taken ? 'conflict' : 'host.unsupported', `open tap ${name}: ${errnoName(created.errno)}`)
+  }
+  let open = true
+  return {
+    name,
+    fd,
+    close: () => {
+      if (open) closeSync(fd)
+      open = false
+    },
+  }
+}
+
+// include/uapi/linux/if_tun.h
+const TUNSETIFF = 0x400454ca
+const FLAGS = { tap: 0x0002, noPacketInfo: 0x1000, vnetHeader: 0x4000, exclusive: 0x8000 } as const
+
+/** struct ifreq, include/uapi/linux/if.h; [offset, size]. */
+const IFREQ = { name: [0, 16], flags: [16, 2], rest: [18, 22] } as const satisfies Record<
+  string,
+  readonly [offset: number, sizeBytes: number]
+>
+const ifreqBytes = 40
+
+function interfaceRequest(name: string): Uint8Array {
+  const request = new Uint8Array(ifreqBytes)
+  request.set(Buffer.from(name), IFREQ.name[0])
+  const flags = FLAGS.tap | FLAGS.noPacketInfo | FLAGS.vnetHeader | FLAGS.exclusive
+  new DataView(request.buffer).setUint16(IFREQ.flags[0], flags, true)
+  return request
+}
+
+export type TapAddresses = {
+  readonly name: string
+  /** Ours, on every tap. */
+  readonly gateway: string
+  /** The VM's, routed to this tap alone. */
+  readonly address: string
+  /** The VM's; given, nobody can claim its address by ARP. */
+  readonly mac?: string
+  readonly mtuBytes: number
+  readonly timeoutMs: number
+}
+
+/** Brings the tap up with its route; safe to repeat. Faults: host.command_failed, host.command_timeout. */
+export async function configureTap(tap: TapAddresses): Promise<void> {
+  checkName(tap.name)
+  // Before `up`: no moment with IPv6 or loose filters.
+  for (const [path, value] of tapSettings(tap.name)) writeSetting(path, value)
+  await run(['ip', '-batch', '-'], { stdin: tapBatch(tap), timeoutMs: tap.timeoutMs, outputBytesMax })
+}
+
+/** Commands for `ip -batch -`. Pure. */
+export function tapBatch({ name, gateway, address, mac, mtuBytes }: Omit<TapAddresses, 'timeoutMs'>): string {
+  const lines = [
+    `link set dev ${name} mtu ${mtuBytes} up`,
+    `address replace ${gateway}/32 dev ${name} scope link`,
+    `route replace ${address}/32 dev ${name} src ${gateway}`,
+    ...(mac === undefined ? [] : [`neighbour replace ${address} lladdr ${mac} dev ${name} nud permanent`]),
+  ]
+  return `${lines.join('\n')}\n`
+}
+
+/** Settings below /proc/sys/net of one tap (Documentation/networking/ip-sysctl.rst). Pure. */
+export function tapSettings(name: string): [path: string, value: string][] {
+  const v4 = `/proc/sys/net/ipv4/conf/${name}`
+  const v6 = `/proc/sys/net/ipv6/conf/${name}`
+  return [
+    [`${v6}/accept_ra`, '0'],
+    [`${v6}/disable_ipv6`, '1'],
+    // A source that is not routed back to this tap is spoofed.
+    [`${v4}/rp_filter`, '1'],
+    // Answer ARP for the gateway only, and ask with it, not with other addresses of the host.
+    [`${v4}/arp_ignore`, '1'],
+    [`${v4}/arp_announce`, '2'],
+    [`${v4}/accept_redirects`, '0'],
+    [`${v4}/send_redirects`, '0'],
+    [`${v4}/forwarding`, '1'],
+  ]
+}
+
+function writeSetting(path: string, value: string): void {
+  try {
+    writeFileSync(path, value)
+  } catch (error) {
+    // A kernel without IPv6 has nothing to switch off.
+    if (path.startsWith('/proc/sys/net/ipv6/') && Reflect.get(Object(error), 'code') === 'ENOENT') return
+    throw new Fault('host.command_failed', `write ${path}: ${messageOf(error)}`, { cause: error })
+  }
+}
+
+const outputBytesMax = 4_194_304
+const Links = Type.Array(Type.Object({ ifname: Type.Optional(Type.String()) }))
+
+/** Names of the tun and tap interfaces that begin with `prefix`. Faults: host.command_failed, host.command_timeout. */
+export async function listTaps(prefix: string, timeoutMs: number): Promise<string[]> {
+  const { stdout } = await run(['ip', '-json', '-details', 'link', 'show', 'type', 'tun'], {
+    timeoutMs,
+    outputBytesMax,
+  })
+  const links: unknown = JSON.parse(stdout || '[]')
+  if (!Value.Check(Links, links)) throw new Fault('host.command_failed', 'ip link: output of the wrong shape')
+  return links.flatMap(({ ifname }) => (ifname?.startsWith(prefix) ? [ifname] : [])).sort()
+}
+
+/** Removes the interface even while QEMU holds its descriptor; none there is fine. Faults: host.command_failed, host.command_timeout. */
+export async function removeTap(name: string, timeoutMs: number): Promise<void> {
+  checkName(name)
+  try {
+    await run(['ip', 'link', 'delete', 'dev', name], { timeoutMs, outputBytesMax })
+  } catch (error) {
+    const there = await listTaps(name, timeoutMs)
+    if (there.includes(name)) throw error
+  }
+}
+
+/** IFNAMSIZ is 16 with the final NUL. Names are ours, but they go into a batch and into paths. */
+function checkName(name: string): void {
+  if (!/^[a-z][a-z0-9-]{0,14}$/.test(name)) throw new Fault('internal', `not a tap name: ${JSON.stringify(name)}`)
+}

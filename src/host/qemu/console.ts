@@ -1,0 +1,230 @@
+// Serial console of a VM, kept in a ring of two files. Effects: one connection, two files per VM.
+//
+// QEMU's own file back end has no limit. The guest may flood: reading waits for the disk and keeps to a rate, which makes the guest wait.
+
+import { constants as fsConstants } from 'node:fs'
+import { type FileHandle, open, rename, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { type Clock, systemClock } from '../../base/clock.ts'
+import { messageOf, wrapFault } from '../../base/fault.ts'
+import { type Logger, silentLogger } from '../../base/log.ts'
+import { connectUnix } from './unix-socket.ts'
+
+export type ConsoleOptions = {
+  /** Of the VM; `console.log` and `console.log.1` are made in it. */
+  readonly dir: string
+  /** Of both files together. */
+  readonly bytesMax: number
+  /** For the socket to appear. */
+  readonly timeoutMs: number
+  /** Once, when QEMU or an error ends the connection and all that came is written; never after our own `close`. */
+  readonly onClose: (reason: string) => void
+  readonly signal?: AbortSignal
+  readonly log?: Logger
+}
+
+export type Console = {
+  /** Bytes that the disk did not take. */
+  readonly droppedBytes: () => number
+  readonly close: () => Promise<void>
+}
+
+export const consoleFiles = { current: 'console.log', previous: 'console.log.1' } as const
+const bytesPerSecondMax = 4_194_304
+
+/** Records the console from now on, after what is there already. Faults: host.unsupported (path too long), qmp.closed (no socket), internal (disk). */
+export async function connectConsole(path: string, options: ConsoleOptions): Promise<Console> {
+  const log = options.log ?? silentLogger
+  const ring = await openRing(options.dir, Math.max(1, Math.floor(options.bytesMax / 2)))
+  let dropped = 0
+  let writing: Promise<void> = Promise.resolve()
+  const append = async (chunk: Uint8Array): Promise<void> => {
+    try {
+      await ring.append(chunk)
+    } catch (error) {
+      // A full disk costs console text, nothing else.
+      if (dropped === 0) log.warn('console text dropped', { dir: options.dir, error: messageOf(error) })
+      dropped += chunk.length
+    }
+  }
+  try {
+    const socket = await connectUnix(path, {
+      timeoutMs: options.timeoutMs,
+      ...(options.signal === undefined ? {} : { signal: options.signal }),
+      code: 'qmp.closed',
+      bytesPerSecondMax,
+      queuedBytesMax: 0,
+      onData: chunk => {
+        const held = chunk.slice()
+        writing = writing.then(() => append(held))
+        return writing
+      },
+      onClose: reason => {
+        void writing.then(() => ring.close()).then(() => options.onClose(reason))
+      },
+    })
+    return {
+      droppedBytes: () => dropped,
+      close: async () => {
+        socket.close()
+        await writing
+        await ring.close()
+      },
+    }
+  } catch (error) {
+    await ring.close()
+    throw error
+  }
+}
+
+/** Two segments, each half: when the current one is full it becomes the previous one. */
+async function openRing(dir: string, segmentBytesMax: number) {
+  const current = join(dir, consoleFiles.current)
+  let file: FileHandle
+  let sizeBytes: number
+  const begin = async () => {
+    const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW } = fsConstants
+    file = await open(current, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600)
+    sizeBytes = (await file.stat()).size
+  }
+  try {
+    await begin()
+  } catch (error) {
+    throw wrapFault(error, `open console ${current}`)
+  }
+  let isOpen = true
+  const turn = async () => {
+    // Not there when an earlier turn got only so far.
+    if (await isThere(current)) await rename(current, join(dir, consoleFiles.previous))
+    const full = file
+    await begin()
+    await full.close()
+  }
+  return {
+    append: async (chunk: Uint8Array) => {
+      for (let at = 0; at < chunk.length; ) {
+        if (sizeBytes >= segmentBytesMax) await turn()
+        const part = chunk.subarray(at, at + Math.max(1, segmentBytesMax - sizeBytes))
+        const { bytesWritten } = await file.write(part)
+        sizeBytes += bytesWritten
+        at += bytesWritten
+      }
+    },
+    close: async () => {
+      if (isOpen) await file.close()
+      isOpen = false
+    },
+  }
+}
+
+async function isThere(path: string): Promise<boolean> {
+  return stat(path).then(
+    () => true,
+    () => false,
+  )
+}
+
+/** The last `tailBytes` recorded; empty when there is nothing. Fault internal. */
+export async function readConsole(dir: string, tailBytes: number): Promise<Uint8Array> {
+  const current = await readTail(join(dir, consoleFiles.current), tailBytes)
+  const previous = await readTail(join(dir, consoleFiles.previous), tailBytes - current.length)
+  return Buffer.concat([previous, current])
+}
+
+async function readTail(path: string, tailBytes: number): Promise<Uint8Array> {
+  if (tailBytes <= 0) return new Uint8Array(0)
+  const file = await openIfThere(path)
+  if (file === null) return new Uint8Array(0)
+  try {
+    const { size } = await file.stat()
+    return await readFrom(file, Math.max(0, size - tailBytes), tailBytes)
+  } finally {
+    await file.close()
+  }
+}
+
+async function readFrom(file: FileHandle, position: number, bytesMax: number): Promise<Uint8Array> {
+  const buffer = new Uint8Array(bytesMax)
+  const { bytesRead } = await file.read(buffer, 0, bytesMax, position)
+  return buffer.subarray(0, bytesRead)
+}
+
+async function openIfThere(path: string): Promise<FileHandle | null> {
+  try {
+    return await open(path, fsConstants.O_RDONLY | fsConstants.O_NOFOLLOW)
+  } catch (error) {
+    if (Reflect.get(Object(error), 'code') === 'ENOENT') return null
+    throw wrapFault(error, `open console ${path}`)
+  }
+}
+
+export type FollowOptions = {
+  readonly signal: AbortSignal
+  /** What is recorded already to begin with. */
+  readonly tailBytes: number
+  readonly pollMs?: number
+  readonly clock?: Clock
+}
+
+const followChunkBytes = 65_536
+
+/**
+ * The console from `tailBytes` back and then as it grows, until aborted. A reader slower than the guest by more than a segment misses
+ * what the ring has dropped. Fault internal.
+ */
+export async function* followConsole(dir: string, options: FollowOptions): AsyncGenerator<Uint8Array, void, void> {
+  const { signal, tailBytes, pollMs = 200, clock = systemClock } = options
+  const path = join(dir, consoleFiles.current)
+  let file: FileHandle | null = null
+  let position = 0
+  try {
+    file = await openIfThere(path)
+    const recorded = file === null ? 0 : (await file.stat()).size
+    position = recorded
+    if (tailBytes > 0) {
+      const current =
+        file === null
+          ? new Uint8Array(0)
+          : await readFrom(file, Math.max(0, recorded - tailBytes), Math.min(tailBytes, recorded))
+      const previous = await readTail(join(dir, consoleFiles.previous), tailBytes - current.length)
+      if (previous.length + current.length > 0) yield Buffer.concat([previous, current])
+    }
+    while (!signal.aborted) {
+      const chunk: Uint8Array = file === null ? new Uint8Array(0) : await readFrom(file, position, followChunkBytes)
+      position += chunk.length
+      if (chunk.length > 0) {
+        yield chunk
+        continue
+      }
+      const next = await successor(path, file)
+      if (next !== null) {
+        // Text may have come between the last read and the turn of the ring.
+        const rest: Uint8Array = file === null ? new Uint8Array(0) : await readFrom(file, position, followChunkBytes)
+        if (rest.length > 0) {
+          position += rest.length
+          await next.close()
+          yield rest
+          continue
+        }
+        await file?.close()
+        file = next
+        position = 0
+        continue
+      }
+      await clock.sleep(pollMs, signal).catch(() => {})
+    }
+  } finally {
+    await file?.close()
+  }
+}
+
+/** The current segment when it is no longer the one that is open. */
+async function successor(path: string, file: FileHandle | null): Promise<FileHandle | null> {
+  try {
+    const [now, held] = [await stat(path), file === null ? null : await file.stat()]
+    if (held !== null && now.ino === held.ino) return null
+  } catch {
+    return null
+  }
+  return openIfThere(path)
+}

@@ -1,0 +1,129 @@
+// Client of a UNIX stream socket with bounded memory, a bounded reading rate and backpressure. Effects: one connection.
+//
+// The far end is QEMU or, through it, a guest that may flood or stall. Reading pauses while `onData` works and when the rate is exceeded,
+// so one noisy VM takes neither our memory nor our one thread.
+
+import type { Socket } from 'bun'
+import { type Clock, systemClock } from '../../base/clock.ts'
+import { Fault, type FaultCode, messageOf } from '../../base/fault.ts'
+import { checkSocketPath } from './socket-path.ts'
+
+export type UnixSocketOptions = {
+  /** Until connected; a socket that is not there yet or refuses is tried again until then. */
+  readonly timeoutMs: number
+  /** Stops waiting for the connection, for example because the far process has exited. */
+  readonly signal?: AbortSignal
+  /** Code of the Fault when there is no connection. */
+  readonly code: FaultCode
+  /** Reading slows down to this. */
+  readonly bytesPerSecondMax: number
+  /** Bytes accepted by `write` and not yet by the kernel. */
+  readonly queuedBytesMax: number
+  /** Reading pauses until a returned promise settles. The chunk is the callee's only until then. */
+  readonly onData: (chunk: Uint8Array) => undefined | Promise<void>
+  /** Once, when the far end or an error ends the connection; never after our own `close`. */
+  readonly onClose: (reason: string) => void
+  readonly clock?: Clock
+}
+
+export type UnixSocket = {
+  /** False when the queue is full or the connection has ended: nothing was taken. */
+  readonly write: (bytes: Uint8Array) => boolean
+  readonly close: () => void
+}
+
+/** Connects, waiting for the listener to appear. Faults: `code`, host.unsupported (path too long). */
+export async function connectUnix(path: string, options: UnixSocketOptions): Promise<UnixSocket> {
+  checkSocketPath(path)
+  const clock = options.clock ?? systemClock
+  const deadlineMs = clock.monotonicMs() + options.timeoutMs
+  for (;;) {
+    try {
+      return await connectOnce(path, options, clock)
+    } catch (error) {
+      const gaveUp = options.signal?.aborted ? 'stopped waiting: ' : ''
+      if (gaveUp || clock.monotonicMs() + retryMs >= deadlineMs) {
+        throw new Fault(options.code, `connect ${path}: ${gaveUp}${messageOf(error)}`, { cause: error })
+      }
+    }
+    await clock.sleep(retryMs)
+  }
+}
+
+const retryMs = 25
+
+async function connectOnce(path: string, options: UnixSocketOptions, clock: Clock): Promise<UnixSocket> {
+  const intake = createIntake(options, clock)
+  let outgoing: Uint8Array = new Uint8Array(0)
+  let ended = false
+  const end = (reason: string) => {
+    if (ended) return
+    ended = true
+    intake.stop()
+    options.onClose(reason)
+  }
+  const flush = (socket: Socket) => {
+    if (outgoing.length === 0) return
+    const written = socket.write(outgoing)
+    if (written > 0) outgoing = outgoing.subarray(written)
+  }
+  const socket = await Bun.connect({
+    unix: path,
+    socket: {
+      open: () => {},
+      data: (from, chunk) => intake.take(from, chunk),
+      drain: flush,
+      end: () => end('the far end closed the connection'),
+      close: (_, error) => end(error ? messageOf(error) : 'the far end closed the connection'),
+      error: (_, error) => end(messageOf(error)),
+    },
+  })
+  return {
+    write: bytes => {
+      if (ended || outgoing.length + bytes.length > options.queuedBytesMax) return false
+      outgoing = outgoing.length === 0 ? bytes : Buffer.concat([outgoing, bytes])
+      flush(socket)
+      return true
+    },
+    close: () => {
+      ended = true
+      intake.stop()
+      socket.terminate()
+    },
+  }
+}
+
+/** Hands chunks on one after the other, pausing the socket for the consumer and for the rate. */
+function createIntake(options: UnixSocketOptions, clock: Clock) {
+  let stopped = false
+  let chunks = 0
+  let working: Promise<void> = Promise.resolve()
+  // A bucket of one second's bytes; below zero we owe a pause.
+  let allowanceBytes = options.bytesPerSecondMax
+  let filledAtMs = clock.monotonicMs()
+
+  const owedMs = (sizeBytes: number): number => {
+    const nowMs = clock.monotonicMs()
+    const refillBytes = ((nowMs - filledAtMs) / 1000) * options.bytesPerSecondMax
+    allowanceBytes = Math.min(options.bytesPerSecondMax, allowanceBytes + refillBytes) - sizeBytes
+    filledAtMs = nowMs
+    return allowanceBytes >= 0 ? 0 : (-allowanceBytes / options.bytesPerSecondMax) * 1000
+  }
+  return {
+    take: (socket: Socket, chunk: Uint8Array) => {
+      if (stopped) return
+      const pauseMs = owedMs(chunk.length)
+      const work = options.onData(chunk)
+      if (pauseMs === 0 && work === undefined) return
+      socket.pause()
+      chunks += 1
+      const mine = chunks
+      working = Promise.allSettled([working, work, pauseMs === 0 ? undefined : clock.sleep(pauseMs)]).then(() => {
+        if (!stopped && chunks === mine) socket.resume()
+      })
+    },
+    stop: () => {
+      stopped = true
+    },
+  }
+}

@@ -1,0 +1,242 @@
+// The simulated platform of a host without SEV-SNP: an authority, a chip and an operator key of its own, made once and kept.
+// Effects: <stateDir>/simulator (keys.json, mode 0600; root.pem for --trust-simulated-root). No hardware vouches for anything of it.
+
+import { generateKeyPair } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import type { Tcb } from '../attest/amd/tcb.ts'
+import { toPem } from '../attest/encoding/pem.ts'
+import { sha384 } from '../attest/hash.ts'
+import { publicIdKey } from '../attest/launch/id-block-sign.ts'
+import { idKeyDigest } from '../attest/launch/id-block-verify.ts'
+import type { ReceiptEvidence } from '../attest/receipt/receipt.ts'
+import {
+  createSimulatedAuthority,
+  issueSimulatedCrl,
+  issueSimulatedVcek,
+  SIMULATED,
+  type SimulatedAuthority,
+  type SimulatedRoot,
+} from '../attest/simulator/certificates.ts'
+import {
+  exportSimulatedKeys,
+  importSimulatedKeys,
+  SIMULATED_AUTHORITY_ALGORITHM,
+  SIMULATED_KEY_NAMES,
+  SIMULATED_VEK_ALGORITHM,
+  type SimulatedKeyName,
+  type SimulatedKeys,
+  type StoredSimulatedKeys,
+} from '../attest/simulator/keys.ts'
+import { simulateReport } from '../attest/simulator/report.ts'
+import { concat, fromBase64, toBase64, utf8 } from '../base/bytes.ts'
+import { wrapFault } from '../base/fault.ts'
+import type { RandomBytes } from '../base/ids.ts'
+import { ensureDir, writeFileAtomic } from '../linux/files.ts'
+
+export type SimulatedHost = {
+  /** For a relying party that explicitly trusts the simulation: ARK, ASK and ASVK as PEM. */
+  readonly rootFile: string
+  /** SHA-384 of the operator's ID key. */
+  readonly operatorKey: Uint8Array
+  /** The launch digest that this platform reports for an image. */
+  readonly measurementOf: (imageDigest: Uint8Array) => Uint8Array
+  readonly evidence: (launch: {
+    readonly measurement: Uint8Array
+    readonly reportData: Uint8Array
+    readonly hostData: Uint8Array
+  }) => Promise<ReceiptEvidence>
+}
+
+export type SimulatedHostDeps = {
+  readonly stateDir: string
+  readonly nowMs: () => number
+  readonly random: RandomBytes
+  /** Bits of the authorities' RSA keys: AMD's are 4096, which takes seconds once; tests use 2048. */
+  readonly modulusBits?: 2048 | 4096
+}
+
+const dayMs = 86_400_000
+const authorityDays = 25 * 365
+/** Real VCEKs live for years, CRLs for months; here both are made anew every day. */
+const collateralDays = 30
+/** Clocks of verifiers may be behind ours. */
+const backdateMs = dayMs
+const product = 'genoa'
+const tcb: Tcb = { fmc: null, bootloader: 10, tee: 0, snp: 27, microcode: 88 }
+
+/** Opens the platform of this state directory, or makes it. Fault internal: its files cannot be read or written. */
+export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<SimulatedHost> {
+  const dir = join(deps.stateDir, 'simulator')
+  const keysFile = join(dir, 'keys.json')
+  const rootFile = join(dir, 'root.pem')
+  ensureDir(dir, { mode: 0o755 })
+  let kept = await readKept(keysFile)
+  if (kept === null) {
+    kept = await makeKept(deps)
+    writeFileAtomic(keysFile, await encodeKept(kept), { mode: 0o600 })
+  }
+  const { authority, chipId, idKey } = kept
+  const { ark, ask, asvk } = authority.root
+  // Written on every start: what verifiers are given is what is in use.
+  writeFileAtomic(rootFile, [ark, ask, asvk].map(der => toPem(der, 'CERTIFICATE')).join(''), { mode: 0o644 })
+  const operatorKey = await idKeyDigest(await publicIdKey(idKey.publicKey))
+  const collateral = collateralOf({ authority, chipId, nowMs: deps.nowMs })
+  return {
+    rootFile,
+    operatorKey,
+    measurementOf: imageDigest => sha384(concat(utf8(`${SIMULATED} launch\0`), imageDigest)),
+    evidence: async ({ measurement, reportData, hostData }) => {
+      const [{ vcek, crl }, report] = await Promise.all([
+        collateral(),
+        simulateReport(
+          {
+            ...{ product, version: 3, tcb, signer: 'vcek', chipId, reportData, measurement, hostData },
+            report: { idKeyDigest: operatorKey },
+          },
+          authority.keys.vcek.privateKey,
+        ),
+      ])
+      return { report, vek: vcek, chain: [ask, ark], crl }
+    },
+  }
+}
+
+type Collateral = { readonly vcek: Uint8Array; readonly crl: Uint8Array }
+
+/** VCEK and CRL in force, made at most once a day. */
+function collateralOf({
+  authority,
+  chipId,
+  nowMs,
+}: {
+  readonly authority: SimulatedAuthority
+  readonly chipId: Uint8Array
+  readonly nowMs: () => number
+}): () => Promise<Collateral> {
+  let made: { readonly atMs: number; readonly collateral: Promise<Collateral> } | null = null
+  const make = async (atMs: number): Promise<Collateral> => {
+    const [begin, end] = [wholeSecond(atMs - backdateMs), wholeSecond(atMs + collateralDays * dayMs)]
+    const [vcek, crl] = await Promise.all([
+      issueSimulatedVcek(authority, { tcb, chipId, validity: { notBefore: begin, notAfter: end } }),
+      issueSimulatedCrl(authority, { thisUpdate: begin, nextUpdate: end, revoked: [] }),
+    ])
+    return { vcek, crl }
+  }
+  return () => {
+    const atMs = nowMs()
+    // A clock that jumped back makes what was made one of the future.
+    if (made === null || Math.abs(atMs - made.atMs) >= dayMs) {
+      const collateral = make(atMs)
+      made = { atMs, collateral }
+      collateral.catch(() => {
+        made = null
+      })
+    }
+    return made.collateral
+  }
+}
+
+type Kept = {
+  readonly authority: SimulatedAuthority
+  readonly chipId: Uint8Array
+  readonly idKey: CryptoKeyPair
+}
+
+async function makeKept({ nowMs, random, modulusBits = 4096 }: SimulatedHostDeps): Promise<Kept> {
+  const algorithm = { ...SIMULATED_AUTHORITY_ALGORITHM, modulusLength: modulusBits }
+  const authorityKey = () => makeAuthorityKey(algorithm)
+  const [ark, ask, asvk] = await Promise.all([authorityKey(), authorityKey(), authorityKey()])
+  const [vcek, vlek, idKey] = await Promise.all([p384Key(), p384Key(), p384Key()])
+  const keys: SimulatedKeys = { ark, ask, asvk, vcek, vlek }
+  const atMs = nowMs()
+  const validity = {
+    notBefore: wholeSecond(atMs - 2 * backdateMs),
+    notAfter: wholeSecond(atMs + authorityDays * dayMs),
+  }
+  const authority = await createSimulatedAuthority(product, keys, validity)
+  return { authority, chipId: random(64), idKey }
+}
+
+async function p384Key(): Promise<CryptoKeyPair> {
+  return await crypto.subtle.generateKey(SIMULATED_VEK_ALGORITHM, true, ['sign', 'verify'])
+}
+
+const CERTIFICATES = ['ark', 'ask', 'asvk'] as const
+
+/** One file for all of it, so that no crash parts keys from the certificates that they have signed. Every leaf is base64. */
+async function encodeKept({ authority, chipId, idKey }: Kept): Promise<string> {
+  const keys = await exportSimulatedKeys(authority.keys)
+  const pair = ({ pkcs8, spki }: StoredSimulatedKeys[SimulatedKeyName]) => [toBase64(pkcs8), toBase64(spki)]
+  const id = {
+    pkcs8: new Uint8Array(await crypto.subtle.exportKey('pkcs8', idKey.privateKey)),
+    spki: new Uint8Array(await crypto.subtle.exportKey('spki', idKey.publicKey)),
+  }
+  return `${JSON.stringify({
+    platform: SIMULATED,
+    keys: Object.fromEntries(SIMULATED_KEY_NAMES.map(name => [name, pair(keys[name])])),
+    idKey: pair(id),
+    certificates: Object.fromEntries(CERTIFICATES.map(name => [name, toBase64(authority.root[name])])),
+    chipId: toBase64(chipId),
+  })}\n`
+}
+
+/** Null when there is none yet. What is there but unreadable stays: verifiers were told to trust it. */
+async function readKept(file: string): Promise<Kept | null> {
+  try {
+    const document: unknown = JSON.parse(readFileSync(file, 'utf8'))
+    const bytes = (value: unknown, what: string): Uint8Array => {
+      const found = typeof value === 'string' ? fromBase64(value) : null
+      if (found === null) throw new Error(`${what} is no base64`)
+      return found
+    }
+    const at = (...path: (string | number)[]) => bytes(memberOf(document, path), path.join('.'))
+    const stored = (...path: string[]) => ({ pkcs8: at(...path, 0), spki: at(...path, 1) })
+    const entries = SIMULATED_KEY_NAMES.map(name => [name, stored('keys', name)] as const)
+    const keys = await importSimulatedKeys(Object.fromEntries(entries) as StoredSimulatedKeys)
+    const certificates = CERTIFICATES.map(name => [name, at('certificates', name)] as const)
+    const root: SimulatedRoot = {
+      product,
+      ...(Object.fromEntries(certificates) as Record<(typeof CERTIFICATES)[number], Uint8Array>),
+    }
+    const { pkcs8, spki } = stored('idKey')
+    const idKey = {
+      privateKey: await importP384('pkcs8', pkcs8, 'sign'),
+      publicKey: await importP384('spki', spki, 'verify'),
+    }
+    return { authority: { product, root, keys }, chipId: at('chipId'), idKey }
+  } catch (error) {
+    if (Reflect.get(Object(error), 'code') === 'ENOENT') return null
+    throw wrapFault(error, `read ${file}; restore it, or remove it to get another simulated root`)
+  }
+}
+
+async function importP384(format: 'pkcs8' | 'spki', bytes: Uint8Array, usage: 'sign' | 'verify'): Promise<CryptoKey> {
+  return await crypto.subtle.importKey(format, new Uint8Array(bytes), SIMULATED_VEK_ALGORITHM, true, [usage])
+}
+
+function memberOf(value: unknown, path: readonly (string | number)[]): unknown {
+  return path.reduce<unknown>((inner, name) => Reflect.get(Object(inner), name), value)
+}
+
+/** X.509 times have no fractions. */
+function wholeSecond(ms: number): Date {
+  return new Date(Math.floor(ms / 1000) * 1000)
+}
+
+/** By node:crypto, off the event loop: Bun's WebCrypto makes RSA keys on it, half a second each (tried on 1.4.5). */
+async function makeAuthorityKey(
+  algorithm: Omit<typeof SIMULATED_AUTHORITY_ALGORITHM, 'modulusLength'> & { readonly modulusLength: number },
+): Promise<CryptoKeyPair> {
+  const pair = await promisify(generateKeyPair)('rsa', {
+    modulusLength: algorithm.modulusLength,
+    publicKeyEncoding: { type: 'spki', format: 'der' },
+    privateKeyEncoding: { type: 'pkcs8', format: 'der' },
+  })
+  const [publicKey, privateKey] = await Promise.all([
+    crypto.subtle.importKey('spki', new Uint8Array(pair.publicKey), algorithm, true, ['verify']),
+    crypto.subtle.importKey('pkcs8', new Uint8Array(pair.privateKey), algorithm, true, ['sign']),
+  ])
+  return { publicKey, privateKey }
+}

@@ -1,0 +1,161 @@
+// The local certificate authority: one P-256 root, made on first start, that signs the certificates the daemon serves.
+// Effects: two files in <stateDir>/ca. Profile: RFC 5280 4.1 and 4.2, strict enough for `openssl verify -x509_strict`.
+
+import { createPublicKey, X509Certificate as NodeCertificate } from 'node:crypto'
+import { existsSync, readFileSync } from 'node:fs'
+import { isIP } from 'node:net'
+import { join } from 'node:path'
+import type { Extension, X509Certificate } from '@peculiar/x509'
+import { loadX509 } from '../attest/simulator/x509-runtime.ts'
+import { Fault, wrapFault } from '../base/fault.ts'
+import type { RandomBytes } from '../base/ids.ts'
+import { ensureDir, writeFileAtomic } from '../linux/files.ts'
+
+const x509 = await loadX509()
+
+const dayMs = 86_400_000
+const authorityYears = 10
+/** Clocks of clients may be behind ours. */
+const backdateMs = 3_600_000
+
+export type Authority = {
+  /** Public; clients are told to trust it. */
+  readonly caFile: string
+  readonly caPem: string
+  readonly notAfterMs: number
+  /** A fresh key and certificate for these DNS names and IP addresses. Ends no later than the authority itself. */
+  readonly issue: (names: readonly string[], validityDays: number) => Promise<IssuedPair>
+}
+
+export type IssuedPair = { readonly cert: string; readonly key: string }
+
+export type AuthorityDeps = {
+  readonly stateDir: string
+  readonly nowMs: () => number
+  readonly random: RandomBytes
+}
+
+/** Opens the authority of this state directory, or makes it. Fault internal: its files do not fit together, or cannot be written. */
+export async function openAuthority(deps: AuthorityDeps): Promise<Authority> {
+  const dir = join(deps.stateDir, 'ca')
+  const keyFile = join(dir, 'ca.key')
+  const caFile = join(dir, 'ca.pem')
+  ensureDir(dir, { mode: 0o755 })
+  if (!existsSync(keyFile)) {
+    if (existsSync(caFile)) {
+      throw new Fault(
+        'internal',
+        `${caFile} is there without ${keyFile}; restore the key, or remove the file to get a new authority that clients must trust anew`,
+      )
+    }
+    // The key first: should we be killed in between, the next start finds a key that has signed nothing yet.
+    writeFileAtomic(keyFile, await newKeyPem(), { mode: 0o600 })
+  }
+  const keys = await importKeys(readFileSync(keyFile, 'utf8'), keyFile)
+  if (!existsSync(caFile)) writeFileAtomic(caFile, await selfSign(keys, deps), { mode: 0o644 })
+  const caPem = readFileSync(caFile, 'utf8')
+  const ca = readAuthority(caPem, { caFile, keyFile })
+  const notAfterMs = ca.notAfter.getTime()
+  return {
+    caFile,
+    caPem,
+    notAfterMs,
+    issue: async (names, validityDays) => {
+      const leafKeys = await crypto.subtle.generateKey(P256, true, ['sign', 'verify'])
+      const nowMs = deps.nowMs()
+      const leaf = await x509.X509CertificateGenerator.create({
+        serialNumber: serialOf(deps.random),
+        subject: 'CN=strongroom',
+        issuer: ca.subject,
+        notBefore: wholeSecond(Math.max(nowMs - backdateMs, ca.notBefore.getTime())),
+        notAfter: wholeSecond(Math.min(nowMs + validityDays * dayMs, notAfterMs)),
+        signingKey: keys.privateKey,
+        publicKey: leafKeys.publicKey,
+        signingAlgorithm: SIGNING,
+        extensions: await leafExtensions(names, { ca, leafKey: leafKeys.publicKey }),
+      })
+      const key = await crypto.subtle.exportKey('pkcs8', leafKeys.privateKey)
+      return { cert: `${leaf.toString('pem')}\n`, key: `${x509.PemConverter.encode(key, 'PRIVATE KEY')}\n` }
+    },
+  }
+}
+
+const P256 = { name: 'ECDSA', namedCurve: 'P-256' } as const
+const SIGNING = { name: 'ECDSA', hash: 'SHA-256' } as const
+
+async function newKeyPem(): Promise<string> {
+  const { privateKey } = await crypto.subtle.generateKey(P256, true, ['sign', 'verify'])
+  return `${x509.PemConverter.encode(await crypto.subtle.exportKey('pkcs8', privateKey), 'PRIVATE KEY')}\n`
+}
+
+async function importKeys(pem: string, file: string): Promise<CryptoKeyPair> {
+  try {
+    const spki = createPublicKey(pem).export({ format: 'der', type: 'spki' })
+    const [pkcs8] = x509.PemConverter.decode(pem)
+    if (pkcs8 === undefined) throw new Error('no PEM block')
+    return {
+      privateKey: await crypto.subtle.importKey('pkcs8', pkcs8, P256, false, ['sign']),
+      publicKey: await crypto.subtle.importKey('spki', new Uint8Array(spki), P256, true, ['verify']),
+    }
+  } catch (error) {
+    throw wrapFault(error, `read ${file}, the key of the local authority`)
+  }
+}
+
+function readAuthority(pem: string, { caFile, keyFile }: { caFile: string; keyFile: string }): X509Certificate {
+  try {
+    const key = createPublicKey(readFileSync(keyFile, 'utf8'))
+    if (!new NodeCertificate(pem).publicKey.equals(key)) throw new Error(`does not belong to ${keyFile}`)
+    return new x509.X509Certificate(pem)
+  } catch (error) {
+    throw wrapFault(error, `read ${caFile}, the certificate of the local authority`)
+  }
+}
+
+async function selfSign(keys: CryptoKeyPair, deps: AuthorityDeps): Promise<string> {
+  const nowMs = deps.nowMs()
+  // A name of its own per authority: two appliances' roots in one trust store are told apart.
+  const name = `CN=Strongroom local CA ${deps.random(4).toHex()}`
+  const ca = await x509.X509CertificateGenerator.createSelfSigned({
+    serialNumber: serialOf(deps.random),
+    name,
+    notBefore: wholeSecond(nowMs - backdateMs),
+    notAfter: wholeSecond(nowMs + authorityYears * 365.25 * dayMs),
+    keys,
+    signingAlgorithm: SIGNING,
+    extensions: [
+      new x509.BasicConstraintsExtension(true, 0, true),
+      new x509.KeyUsagesExtension(x509.KeyUsageFlags.keyCertSign | x509.KeyUsageFlags.cRLSign, true),
+      await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
+    ],
+  })
+  return `${ca.toString('pem')}\n`
+}
+
+async function leafExtensions(
+  names: readonly string[],
+  { ca, leafKey }: { ca: X509Certificate; leafKey: CryptoKey },
+): Promise<Extension[]> {
+  return [
+    new x509.BasicConstraintsExtension(false, undefined, true),
+    new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
+    new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.serverAuth]),
+    new x509.SubjectAlternativeNameExtension(
+      names.map(name => ({ type: isIP(name) === 0 ? ('dns' as const) : ('ip' as const), value: name })),
+    ),
+    await x509.AuthorityKeyIdentifierExtension.create(ca.publicKey),
+    await x509.SubjectKeyIdentifierExtension.create(leafKey),
+  ]
+}
+
+/** Positive and 127 bits, so that it stays within 16 octets and never needs a leading zero (RFC 5280 4.1.2.2). */
+function serialOf(random: RandomBytes): string {
+  const bytes = random(16)
+  bytes[0] = ((bytes[0] ?? 0) & 0x3f) | 0x40
+  return bytes.toHex()
+}
+
+/** X.509 times have no fractions. */
+function wholeSecond(ms: number): Date {
+  return new Date(Math.floor(ms / 1000) * 1000)
+}

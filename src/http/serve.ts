@@ -1,0 +1,83 @@
+// HTTPS that follows a certificate without a restart. Effects: listening sockets.
+//
+// Bun.serve keeps its certificate for life: `reload({ tls })` is accepted and does nothing (tried on 1.4.5). So a second server
+// takes the port over by SO_REUSEPORT, and the first one stops listening and lets what it has in flight end.
+
+import { Fault, messageOf } from '../base/fault.ts'
+import type { Logger } from '../base/log.ts'
+import type { Tls } from './certificate.ts'
+import type { TlsPair } from './pair.ts'
+
+export type ServeTlsOptions = {
+  readonly hostname: string
+  /** 0: any free port, which then stays. */
+  readonly port: number
+  readonly tls: Pick<Tls, 'current' | 'onChange'>
+  readonly idleTimeoutSeconds: number
+  /** Bun refuses a larger body before the handler is asked; leave room above what the handler itself reports. */
+  readonly requestBodyBytesMax: number
+  readonly log: Logger
+}
+
+export type TlsServer = {
+  readonly port: number
+  /** With `graceful` what is in flight may end; otherwise it is cut. */
+  readonly stop: (graceful: boolean) => Promise<void>
+}
+
+export type FetchHandler = (request: Request, server: Bun.Server<undefined>) => Response | Promise<Response>
+
+/** Fault host.unsupported when the address cannot be listened on. */
+export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsServer {
+  const { hostname, tls, log } = options
+  const listen = (pair: TlsPair, port: number, reusePort: boolean): Bun.Server<undefined> =>
+    Bun.serve({
+      hostname,
+      port,
+      reusePort,
+      idleTimeout: options.idleTimeoutSeconds,
+      maxRequestBodySize: options.requestBodyBytesMax,
+      // Bun's own error page shows source and paths.
+      development: false,
+      tls: { cert: pair.cert, key: pair.key },
+      fetch: handler,
+    })
+  let current: Bun.Server<undefined>
+  try {
+    // Sharing would hide that somebody else has the port, so the first try does not share.
+    if (options.port !== 0) listen(tls.current(), options.port, false).stop(true)
+    current = listen(tls.current(), options.port, true)
+  } catch (error) {
+    throw new Fault('host.unsupported', `listen on ${hostname} port ${options.port}: ${messageOf(error)}`, {
+      cause: error,
+    })
+  }
+  const port = current.port ?? options.port
+  const ending = new Set<Promise<void>>()
+  const outgoing = new Set<Bun.Server<undefined>>()
+  let stopped = false
+
+  tls.onChange(pair => {
+    if (stopped) return
+    const old = current
+    // Should this throw, the old one goes on as before.
+    current = listen(pair, port, true)
+    outgoing.add(old)
+    const end = old
+      .stop(false)
+      .catch(error => log.error('old listener did not stop', { error }))
+      .then(() => {
+        outgoing.delete(old)
+        ending.delete(end)
+      })
+    ending.add(end)
+  })
+  return {
+    port,
+    stop: async graceful => {
+      stopped = true
+      if (!graceful) for (const server of outgoing) void server.stop(true)
+      await Promise.all([current.stop(!graceful), ...ending])
+    },
+  }
+}

@@ -1,0 +1,75 @@
+// GET /attestation (contract 4.2): a caller's nonce in, five fresh receipts out, all or none. Effects: the nonce ledger, the evidence source.
+//
+// A nonce is used up when the request is accepted, before any evidence is made: whatever happens then, no second answer can carry it.
+// What is refused for its form, or because no evidence is to be had or too many are waiting, leaves the nonce unused.
+
+import { toBase64Url } from '../../base/bytes.ts'
+import { Fault, messageOf } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
+import type { AttestationResponse } from '../../contract/attestation.ts'
+import type { GatewayErrorCode } from '../../contract/inference.ts'
+import type { Attester } from './attester.ts'
+import { readNonce } from './nonce-request.ts'
+import type { NonceLedger } from './nonces.ts'
+
+export type AttestationDeps = {
+  readonly nonces: NonceLedger
+  readonly attester: Attester
+  readonly log: Logger
+}
+
+/** Never rejects. Limits per address come before it. */
+export function createAttestationEndpoint({
+  nonces,
+  attester,
+  log,
+}: AttestationDeps): (r: Request) => Promise<Response> {
+  let reported: string | null = null
+  /** Anyone may ask: the same reason again is no news. */
+  const report = (error: unknown) => {
+    const reason = messageOf(error)
+    log[reason === reported ? 'debug' : 'warn']('no attestation', { reason, error })
+    reported = reason
+  }
+  return async request => {
+    try {
+      if (request.method !== 'GET') throw new Fault('method_not_allowed', 'The method here is GET.')
+      const nonce = readNonce(request)
+      const receipts = await attester.attest(nonce, { accept: () => nonces.use(nonce), signal: request.signal })
+      const answer: AttestationResponse = {
+        schemaVersion: 1,
+        scope: 'launch-or-admission-only',
+        nonce: toBase64Url(nonce),
+        operationalStatus: 'not-verified',
+        receipts,
+      }
+      reported = null
+      return Response.json(answer, { headers: HEADERS })
+    } catch (error) {
+      const refused = explain(error)
+      if (refused.status === 503) report(error)
+      return refusal(refused)
+    }
+  }
+}
+
+/** Evidence is fresh for one caller and for nobody else. */
+const HEADERS = { 'Cache-Control': 'no-store' } as const
+
+type Refusal = { readonly code: GatewayErrorCode; readonly status: number; readonly message: string }
+
+function refusal({ code, status, message }: Refusal): Response {
+  const headers = code === 'method_not_allowed' ? { ...HEADERS, Allow: 'GET' } : HEADERS
+  return Response.json({ error: { code, message } }, { status, headers })
+}
+
+/** Whatever goes wrong on our side is evidence that is not to be had; why is for the log. */
+function explain(error: unknown): Refusal {
+  if (error instanceof Fault) {
+    const { code, status, message } = error
+    if (code === 'invalid_request' || code === 'conflict' || code === 'method_not_allowed') {
+      return { code, status, message }
+    }
+  }
+  return { code: 'attestation_unavailable', status: 503, message: 'Fresh attestation is not available.' }
+}

@@ -1,0 +1,43 @@
+// Seals answers: hashes request and answer as they pass, and signs what was answered to what. Pure but for the clock and the signatures' randomness.
+
+import { keysDigest } from '../../attest/receipt/public-keys.ts'
+import { createAnswerChain, type Sha256Stream, sealResponse } from '../../attest/receipt/response-seal.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { ResponseSealer } from '../types.ts'
+import type { ReceiptKeys } from './receipt-keys.ts'
+
+export type SealerDeps = { readonly keys: ReceiptKeys; readonly clock: Pick<Clock, 'nowMs'> }
+
+export function createResponseSealer({ keys, clock }: SealerDeps): ResponseSealer {
+  const digest = keysDigest(keys.hybrid.publicKeys)
+  return {
+    begin: ({ id, model, body }) => {
+      const request = newSha256()
+      request.update(body)
+      const requestDigest = request.digest()
+      const chain = createAnswerChain(newSha256)
+      return {
+        update: chain.update,
+        finish: tokens =>
+          sealResponse(
+            {
+              requestId: id,
+              model,
+              requestDigest,
+              ...chain.finish(),
+              promptTokens: tokens.prompt,
+              completionTokens: tokens.completion,
+              issuedAt: clock.nowMs(),
+              keysDigest: digest,
+            },
+            keys.sign,
+          ),
+      }
+    },
+  }
+}
+
+function newSha256(): Sha256Stream {
+  const hash = new Bun.CryptoHasher('sha256')
+  return { update: bytes => hash.update(bytes), digest: () => new Uint8Array(hash.digest()) }
+}

@@ -1,0 +1,68 @@
+// Limit of the public endpoints, per address: IPv4 whole, IPv6 by /64, which is what one household or host is given. State in memory.
+
+import type { Clock } from '../../base/clock.ts'
+import type { AdmitPublic } from '../types.ts'
+import { limitedPrefix } from './address.ts'
+import { wholeSeconds } from './limiter.ts'
+import { createWindow, type Window, windowMs } from './window.ts'
+
+export type PublicLimiterDeps = {
+  readonly clock: Pick<Clock, 'monotonicMs'>
+  readonly requestsPerMinute: number
+  /** Addresses that state is kept for; about 0.7 KB each. */
+  readonly addressesMax?: number
+}
+
+export type PublicLimiter = {
+  readonly admitPublic: AdmitPublic
+  readonly size: () => number
+}
+
+const addressesMaxDefault = 8_192
+
+/**
+ * When the table is full of addresses in use, all further ones share one minute's requests. So whoever has very many addresses
+ * can crowd out newcomers for that minute, but can never make us work more than the table's size times the limit.
+ */
+export function createPublicLimiter(deps: PublicLimiterDeps): PublicLimiter {
+  const { clock, requestsPerMinute, addressesMax = addressesMaxDefault } = deps
+  const windows = new Map<string, { readonly window: Window; usedAtMs: number }>()
+  const shared = createWindow()
+  let sweptAtMs = clock.monotonicMs()
+
+  const sweep = (nowMs: number) => {
+    if (nowMs - sweptAtMs < windowMs) return
+    sweptAtMs = nowMs
+    for (const [prefix, { usedAtMs }] of windows) if (nowMs - usedAtMs >= windowMs) windows.delete(prefix)
+  }
+  const windowOf = (prefix: string, nowMs: number): Window => {
+    const known = windows.get(prefix)
+    if (known !== undefined) {
+      known.usedAtMs = nowMs
+      return known.window
+    }
+    if (windows.size >= addressesMax) return shared
+    const window = createWindow()
+    windows.set(prefix, { window, usedAtMs: nowMs })
+    return window
+  }
+
+  return {
+    admitPublic: address => {
+      const nowMs = clock.monotonicMs()
+      sweep(nowMs)
+      const window = windowOf(limitedPrefix(address), nowMs)
+      const waitMs = window.waitMs(nowMs, 1, requestsPerMinute)
+      if (waitMs === 0) {
+        window.take(nowMs, 1)
+        return null
+      }
+      return {
+        retryAfterSeconds: wholeSeconds(waitMs),
+        headers: {},
+        message: `Limit of ${requestsPerMinute} requests per minute and address reached.`,
+      }
+    },
+    size: () => windows.size,
+  }
+}

@@ -1,0 +1,55 @@
+// What tokens cost, in integers. Pure.
+// A price has at most six decimals per million tokens, so the cost of one token is a whole number of millionths of a micro-dollar.
+
+import { assert } from '../../base/assert.ts'
+import { Fault } from '../../base/fault.ts'
+import type { Tokens } from '../types.ts'
+
+/** As in the configuration. */
+export type Price = {
+  readonly model: string
+  readonly prompt_usd_per_million: string
+  readonly completion_usd_per_million: string
+}
+
+/** Billionths of a dollar for one request, rounded up once, over prompt and completion together. A model without a price is free. */
+export type Cost = (model: string, tokens: Tokens) => bigint
+
+const picoPerNano = 1_000n
+
+/** Fault config.invalid: two prices for one model. */
+export function createCost(prices: readonly Price[]): Cost {
+  const byModel = new Map<string, { readonly prompt: bigint; readonly completion: bigint }>()
+  for (const price of prices) {
+    if (byModel.has(price.model)) {
+      throw new Fault('config.invalid', `inference.prices names ${price.model} twice`, { param: 'inference.prices' })
+    }
+    byModel.set(price.model, {
+      prompt: picoUsdPerToken(price.prompt_usd_per_million),
+      completion: picoUsdPerToken(price.completion_usd_per_million),
+    })
+  }
+  return (model, tokens) => {
+    const price = byModel.get(model)
+    if (price === undefined) return 0n
+    const pico = BigInt(tokens.prompt) * price.prompt + BigInt(tokens.completion) * price.completion
+    return divideUp(pico, picoPerNano)
+  }
+}
+
+/** Micro-dollars of nano-dollars, rounded up: spend is shown as at least what it is, and never as nothing. */
+export function microUsd(nanoUsd: bigint): bigint {
+  return divideUp(nanoUsd, 1_000n)
+}
+
+/** Micro-dollars per million tokens are pico-dollars per token. */
+function picoUsdPerToken(usdPerMillion: string): bigint {
+  assert(/^[0-9]+(\.[0-9]{1,6})?$/.test(usdPerMillion), 'a price is a plain decimal with at most six places')
+  const [whole = '', fraction = ''] = usdPerMillion.split('.')
+  return BigInt(whole) * 1_000_000n + BigInt(fraction.padEnd(6, '0'))
+}
+
+function divideUp(amount: bigint, by: bigint): bigint {
+  assert(amount >= 0n, 'no amount is negative')
+  return (amount + by - 1n) / by
+}

@@ -1,0 +1,91 @@
+// The cluster-state-metrics: VMs, instances, what they hold of the host, egress. Effects: reads the store when somebody asks.
+
+import { type Collector, type Family, metricsText } from '../../base/prometheus.ts'
+import type { Db } from '../../store/db.ts'
+import type { InstanceStatus } from '../../store/directory/instance.table.ts'
+import { listEgress } from '../../store/ledger/egress.query.ts'
+import { listVms, reservedBy } from '../../store/ledger/vm.query.ts'
+import type { VmState } from '../../store/ledger/vm.table.ts'
+import { countInstances, countVms } from '../../store/status.query.ts'
+import type { Capacity } from '../../vm/admission.plan.ts'
+
+export type ClusterMetricsDeps = {
+  readonly db: Db
+  readonly hostId: string
+  readonly capacity: Pick<Capacity, 'memoryMib' | 'vcpus' | 'addresses'>
+}
+
+const VM_STATES = [
+  'waiting',
+  'launching',
+  'booting',
+  'running',
+  'stopping',
+  'failed',
+  'gone',
+] as const satisfies readonly VmState[]
+const INSTANCE_STATUSES = [
+  'provisioning',
+  'ready',
+  'failed',
+  'terminating',
+  'terminated',
+] as const satisfies readonly InstanceStatus[]
+const bytesPerMib = 1_048_576
+
+export function createClusterMetrics(deps: ClusterMetricsDeps): Collector {
+  return {
+    workload: 'cluster-state-metrics',
+    render: () => metricsText([...stateFamilies(deps), ...roomFamilies(deps), ...egressFamilies(deps)]),
+  }
+}
+
+function stateFamilies({ db }: ClusterMetricsDeps): Family[] {
+  const [vms, instances] = [countVms(db), countInstances(db)]
+  return [
+    gauge(
+      'strongroom_vms',
+      'VMs by state.',
+      VM_STATES.map(state => [{ state }, vms[state] ?? 0]),
+    ),
+    gauge(
+      'strongroom_instances',
+      'Instances by status, terminated ones as long as they are kept.',
+      INSTANCE_STATUSES.map(status => [{ status }, instances[status] ?? 0]),
+    ),
+  ]
+}
+
+function roomFamilies({ db, hostId, capacity }: ClusterMetricsDeps): Family[] {
+  const used = reservedBy(db, hostId)
+  return [
+    gauge('strongroom_vm_memory_bytes', 'Memory that VMs hold.', [[{}, used.memoryMib * bytesPerMib]]),
+    gauge('strongroom_vm_memory_limit_bytes', 'Memory for VMs.', [[{}, capacity.memoryMib * bytesPerMib]]),
+    gauge('strongroom_vm_vcpus', 'vCPUs that VMs hold.', [[{}, used.vcpus]]),
+    gauge('strongroom_vm_vcpus_limit', 'vCPUs for VMs.', [[{}, capacity.vcpus]]),
+    gauge('strongroom_pool_addresses', 'Addresses of the pool that VMs hold.', [[{}, used.vms]]),
+    gauge('strongroom_pool_addresses_limit', 'Addresses of the pool.', [[{}, capacity.addresses]]),
+  ]
+}
+
+/** Together: a label per VM would be a new series per instance, for ever. */
+function egressFamilies({ db, hostId }: ClusterMetricsDeps): Family[] {
+  const living = new Set(listVms(db, hostId).map(vm => vm.id))
+  const samples = listEgress(db).filter(sample => living.has(sample.vmId))
+  const used = samples.map(sample => sample.usedBytes)
+  return [
+    gauge('strongroom_egress_bytes', 'Egress of the living VMs so far, together.', [
+      [{}, used.reduce((sum, bytes) => sum + bytes, 0)],
+    ]),
+    gauge('strongroom_egress_vm_max_bytes', 'Egress of the VM that has most.', [
+      [{}, used.reduce((most, bytes) => Math.max(most, bytes), 0)],
+    ]),
+    gauge('strongroom_egress_blocked_vms', 'Living VMs whose egress is spent.', [
+      [{}, samples.filter(sample => sample.blockedAtMs !== null).length],
+    ]),
+  ]
+}
+
+function gauge(name: string, help: string, samples: readonly (readonly [Record<string, string>, number])[]): Family {
+  return { name, help, type: 'gauge', samples: samples.map(([labels, value]) => ({ labels, value })) }
+}

@@ -1,0 +1,48 @@
+// What limits and ledger show beside the requests themselves: families for the metrics-collector. Pure.
+
+import type { Family } from '../../base/prometheus.ts'
+import type { MeteringCounts } from '../metering/ledger.ts'
+import type { RouterTargetView } from '../upstream/router.ts'
+
+export type GatewayGauges = {
+  readonly metering: MeteringCounts
+  /** Requests under way. */
+  readonly running: number
+  /** Requests that wait for an upstream. */
+  readonly waiting: number
+  readonly targets: readonly RouterTargetView[]
+}
+
+export function gatewayFamilies({ metering, running, waiting, targets }: GatewayGauges): Family[] {
+  return [
+    gauge('strongroom_gateway_requests_running', 'Requests under way.', running),
+    gauge('strongroom_gateway_requests_queued', 'Requests that wait for an upstream.', waiting),
+    {
+      name: 'strongroom_upstream_requests_running',
+      help: 'Requests under way at an upstream.',
+      type: 'gauge',
+      samples: targets.map(({ name, active }) => ({ labels: { upstream: name }, value: active })),
+    },
+    {
+      name: 'strongroom_upstream_healthy',
+      help: '0 while an upstream is ejected.',
+      type: 'gauge',
+      samples: targets.map(({ name, ejected }) => ({ labels: { upstream: name }, value: ejected ? 0 : 1 })),
+    },
+    counter('strongroom_usage_records_total', 'Usage records in the ledger since the start.', metering.written),
+    counter(
+      'strongroom_usage_records_lost_total',
+      'Usage records that the ledger refused or had no room for.',
+      metering.lost,
+    ),
+    gauge('strongroom_usage_records_waiting', 'Usage records on their way into the ledger.', metering.waiting),
+  ]
+}
+
+function gauge(name: string, help: string, value: number): Family {
+  return { name, help, type: 'gauge', samples: [{ labels: {}, value }] }
+}
+
+function counter(name: string, help: string, value: number): Family {
+  return { name, help, type: 'counter', samples: [{ labels: {}, value }] }
+}

@@ -1,0 +1,104 @@
+// Counters and histograms by label values, in memory, with a limit on how many series there may be. Pure but for their state.
+
+import { assert } from '../../base/assert.ts'
+import type { Family, Labels, Sample } from '../../base/prometheus.ts'
+
+/** Per family. Labels come from short lists, so this is never met; it holds should one of them not be as short as thought. */
+export const seriesMax = 2_000
+
+export type Histogram = {
+  readonly observe: (labels: Labels, value: number) => void
+  readonly family: () => Family
+}
+
+export type Counter = {
+  readonly add: (labels: Labels, value: number) => void
+  readonly family: () => Family
+}
+
+type Named = { readonly name: string; readonly help: string }
+type Counted = { readonly labels: Labels; readonly counts: Float64Array; sum: number; count: number }
+
+/** `bounds` ascending, +Inf not among them. */
+export function createHistogram(named: Named, bounds: readonly number[]): Histogram {
+  assert(
+    bounds.every((bound, i) => bound > (bounds[i - 1] ?? Number.NEGATIVE_INFINITY)),
+    'bounds ascend',
+  )
+  const series = createSeries((labels): Counted => {
+    return { labels, counts: new Float64Array(bounds.length), sum: 0, count: 0 }
+  })
+  return {
+    observe: (labels, value) => {
+      if (!Number.isFinite(value) || value < 0) return
+      const one = series.of(labels)
+      if (one === null) return
+      one.sum += value
+      one.count += 1
+      let at = 0
+      while (at < bounds.length && value > (bounds[at] ?? 0)) at += 1
+      if (at < bounds.length) one.counts[at] = (one.counts[at] ?? 0) + 1
+    },
+    family: () => ({
+      ...named,
+      type: 'histogram',
+      samples: series.all().flatMap(one => histogramSamples(one, bounds)),
+    }),
+  }
+}
+
+export function createCounter(named: Named): Counter {
+  const series = createSeries(labels => ({ labels, value: 0 }))
+  return {
+    add: (labels, value) => {
+      const one = series.of(labels)
+      if (one !== null && Number.isFinite(value) && value > 0) one.value += value
+    },
+    family: () => ({
+      ...named,
+      type: 'counter',
+      samples: series.all().map(({ labels, value }) => ({ labels, value })),
+    }),
+  }
+}
+
+function createSeries<T>(make: (labels: Labels) => T) {
+  const series = new Map<string, T>()
+  /** By the very object: callers that keep their labels spare the joining. */
+  const seen = new WeakMap<Labels, T>()
+  const find = (labels: Labels): T | null => {
+    const key = Object.values(labels).join('\u0000')
+    const known = series.get(key)
+    if (known !== undefined) return known
+    if (series.size >= seriesMax) return null
+    const made = make(labels)
+    series.set(key, made)
+    return made
+  }
+  return {
+    /** Null: there are too many already. */
+    of: (labels: Labels): T | null => {
+      const known = seen.get(labels)
+      if (known !== undefined) return known
+      const found = find(labels)
+      if (found !== null) seen.set(labels, found)
+      return found
+    },
+    all: (): T[] => [...series.values()],
+  }
+}
+
+/** Cumulative, as the format wants them. */
+function histogramSamples({ labels, counts, sum, count }: Counted, bounds: readonly number[]): Sample[] {
+  let below = 0
+  const buckets = bounds.map((bound, i) => {
+    below += counts[i] ?? 0
+    return { suffix: '_bucket', labels: { ...labels, le: String(bound) }, value: below }
+  })
+  return [
+    ...buckets,
+    { suffix: '_bucket', labels: { ...labels, le: '+Inf' }, value: count },
+    { suffix: '_sum', labels, value: sum },
+    { suffix: '_count', labels, value: count },
+  ]
+}

@@ -1,0 +1,126 @@
+// The metrics-collector: what happened to requests. Names, units and buckets after OpenTelemetry's semantic conventions for
+// generative AI (gen-ai-metrics), in Prometheus form: dots become underscores, seconds are named. Pure but for its state.
+// Labels come from short lists: no key, organization, address or prompt is ever among them.
+
+import { type Collector, type Family, type Labels, metricsText } from '../../base/prometheus.ts'
+import { GatewayErrorCode } from '../../contract/inference.ts'
+import type { Observe, RequestObservation } from '../types.ts'
+import { createCounter, createHistogram, seriesMax } from './histogram.ts'
+
+export type MetricsDeps = {
+  /** The catalog: any other model is `other`. */
+  readonly models: readonly string[]
+  /** Configured names: any other upstream is `other`. */
+  readonly upstreams: readonly string[]
+  /** What others count, read when somebody asks: router, limits, ledger. Must not throw. */
+  readonly more: () => readonly Family[]
+}
+
+export type Metrics = Collector & { readonly observe: Observe }
+
+const TOKEN_BOUNDS = Array.from({ length: 14 }, (_, power) => 4 ** power)
+const DURATION_BOUNDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
+const FIRST_TOKEN_BOUNDS = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]
+const PER_TOKEN_BOUNDS = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5]
+const STATUSES: ReadonlySet<number> = new Set([200, 400, 401, 404, 405, 408, 409, 413, 429, 499, 500, 502, 503])
+const ERROR_CODES: ReadonlySet<string> = new Set(GatewayErrorCode.anyOf.map(code => code.const))
+
+export function createMetrics(deps: MetricsDeps): Metrics {
+  const models = new Set(deps.models)
+  const upstreams = new Set(deps.upstreams)
+  const tokens = createHistogram(
+    { name: 'gen_ai_client_token_usage', help: 'Tokens of a request, by type.' },
+    TOKEN_BOUNDS,
+  )
+  const duration = createHistogram(
+    { name: 'gen_ai_server_request_duration_seconds', help: 'From the request to the end of its answer.' },
+    DURATION_BOUNDS,
+  )
+  const firstToken = createHistogram(
+    { name: 'gen_ai_server_time_to_first_token_seconds', help: 'From the request to the first chunk of its answer.' },
+    FIRST_TOKEN_BOUNDS,
+  )
+  const perToken = createHistogram(
+    {
+      name: 'gen_ai_server_time_per_output_token_seconds',
+      help: 'Time per token after the first, where it succeeded.',
+    },
+    PER_TOKEN_BOUNDS,
+  )
+  const queue = createHistogram(
+    { name: 'strongroom_gateway_queue_duration_seconds', help: 'Wait for an upstream.' },
+    FIRST_TOKEN_BOUNDS,
+  )
+  const requests = createCounter({
+    name: 'strongroom_gateway_requests_total',
+    help: 'Requests by upstream and status.',
+  })
+
+  const labelsOf = createLabels(models, upstreams)
+  const observe = (seen: RequestObservation) => {
+    const labels = labelsOf(seen)
+    duration.observe(labels.duration, seen.durationMs / 1_000)
+    // Only where there were any: a refused request used none, which is not the same as zero.
+    if (seen.tokens.prompt > 0) tokens.observe(labels.input, seen.tokens.prompt)
+    if (seen.tokens.completion > 0) tokens.observe(labels.output, seen.tokens.completion)
+    if (seen.firstChunkMs !== null) firstToken.observe(labels.base, seen.firstChunkMs / 1_000)
+    const perTokenMs = msPerToken(seen)
+    if (perTokenMs !== null) perToken.observe(labels.base, perTokenMs / 1_000)
+    if (seen.upstream !== null) queue.observe(labels.base, seen.queueMs / 1_000)
+    requests.add(labels.request, 1)
+  }
+  const families = () => [duration, firstToken, perToken, tokens, queue, requests].map(metric => metric.family())
+  return {
+    workload: 'metrics-collector',
+    observe,
+    render: () => metricsText([...families(), ...deps.more()]),
+  }
+}
+
+/** Empty for a success: an absent label and an empty one are the same to Prometheus. */
+function errorType({ errorCode, status }: RequestObservation): string {
+  if (errorCode !== null) return ERROR_CODES.has(errorCode) ? errorCode : 'other'
+  return status < 400 ? '' : 'other'
+}
+
+type LabelSets = {
+  readonly base: Labels
+  readonly duration: Labels
+  readonly input: Labels
+  readonly output: Labels
+  readonly request: Labels
+}
+
+/** Labels of a request, made once for requests that are alike: most are. */
+function createLabels(models: ReadonlySet<string>, upstreams: ReadonlySet<string>) {
+  const made = new Map<string, LabelSets>()
+  return (seen: RequestObservation): LabelSets => {
+    const model = models.has(seen.model) ? seen.model : 'other'
+    const upstream = seen.upstream === null ? '' : upstreams.has(seen.upstream) ? seen.upstream : 'other'
+    const status = STATUSES.has(seen.status) ? String(seen.status) : 'other'
+    const error = errorType(seen)
+    const key = `${seen.operation}\u0000${model}\u0000${upstream}\u0000${status}\u0000${error}`
+    const known = made.get(key)
+    if (known !== undefined) return known
+    const base = {
+      gen_ai_operation_name: seen.operation,
+      gen_ai_provider_name: 'strongroom',
+      gen_ai_request_model: model,
+    }
+    const sets = {
+      base,
+      duration: { ...base, error_type: error },
+      input: { ...base, gen_ai_token_type: 'input' },
+      output: { ...base, gen_ai_token_type: 'output' },
+      request: { ...base, upstream, http_response_status_code: status },
+    }
+    // Each part comes from a short list; should they multiply all the same, the rest is made anew each time.
+    if (made.size < seriesMax) made.set(key, sets)
+    return sets
+  }
+}
+
+function msPerToken({ errorCode, firstChunkMs, durationMs, tokens }: RequestObservation): number | null {
+  if (errorCode !== null || firstChunkMs === null || tokens.completion < 2) return null
+  return (durationMs - firstChunkMs) / (tokens.completion - 1)
+}

@@ -1,0 +1,101 @@
+// What is known of an upstream, and whom we take for it: by chain, name and pinned key. Effects: reads key and certificate files.
+
+import { X509Certificate } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { isIP } from 'node:net'
+import { toHex } from '../../base/bytes.ts'
+import { Fault, messageOf } from '../../base/fault.ts'
+import type { UpstreamConfig } from '../../config/schema.ts'
+
+export type UpstreamTarget = {
+  readonly name: string
+  /** Up to and including `/v1`, no slash at the end. */
+  readonly url: string
+  /** Path of a Unix socket that it listens on instead of the address in `url`; null for none. */
+  readonly unixSocket: string | null
+  readonly key: string | null
+  readonly models: readonly string[]
+  readonly weight: number
+  readonly concurrencyMax: number
+  readonly ca: string | null
+  readonly spkiSha256: string | null
+}
+
+/** Reads key and certificate files. Fault config.invalid. */
+export function loadUpstream(config: UpstreamConfig): UpstreamTarget {
+  const where = `inference.upstreams "${config.name}"`
+  const isTls = config.url.startsWith('https:')
+  if (!isTls && (config.ca_file !== '' || config.spki_sha256 !== '')) {
+    throw new Fault('config.invalid', `${where}: ca_file and spki_sha256 need an https url`)
+  }
+  const key = config.key_file === '' ? null : readText(config.key_file, `${where}: key_file`).trim()
+  if (key !== null && !/^[\x21-\x7e]{1,4096}$/.test(key)) {
+    throw new Fault('config.invalid', `${where}: key_file must hold one line of printable ASCII`)
+  }
+  return {
+    name: config.name,
+    url: config.url.replace(/\/+$/, ''),
+    unixSocket: null,
+    key,
+    models: config.models,
+    weight: config.weight,
+    concurrencyMax: config.concurrency_max,
+    ca: config.ca_file === '' ? null : readText(config.ca_file, `${where}: ca_file`),
+    spkiSha256: config.spki_sha256 === '' ? null : config.spki_sha256,
+  }
+}
+
+function readText(path: string, what: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    throw new Fault('config.invalid', `${what}: ${messageOf(error)}`, { cause: error })
+  }
+}
+
+/** Where a target is reached, in the words of Bun.connect. */
+export type Endpoint = {
+  readonly address: { readonly unix: string } | { readonly hostname: string; readonly port: number }
+  /** Null: no TLS. Chain and name are checked by Bun, the pin by `isPinned`. */
+  readonly tls: { readonly ca?: string; readonly serverName?: string; readonly rejectUnauthorized: true } | null
+  readonly spkiSha256: string | null
+  /** For the Host header. */
+  readonly host: string
+  /** What paths of the API are appended to. */
+  readonly basePath: string
+}
+
+export function endpointOf(target: UpstreamTarget): Endpoint {
+  const url = new URL(target.url)
+  const isTls = url.protocol === 'https:'
+  const hostname = url.hostname.replace(/^\[|\]$/g, '')
+  const common = { host: url.host, basePath: url.pathname.replace(/\/+$/, '') }
+  if (target.unixSocket !== null) {
+    return { ...common, address: { unix: target.unixSocket }, tls: null, spkiSha256: null }
+  }
+  return {
+    ...common,
+    address: { hostname, port: Number(url.port || (isTls ? 443 : 80)) },
+    tls: isTls
+      ? {
+          rejectUnauthorized: true,
+          ...(target.ca === null ? {} : { ca: target.ca }),
+          // A name only: addresses are not sent (RFC 6066 3), and are checked all the same.
+          ...(isIP(hostname) === 0 ? { serverName: hostname } : {}),
+        }
+      : null,
+    spkiSha256: target.spkiSha256,
+  }
+}
+
+/** Whether a certificate (DER) holds the pinned key: SHA-256 over SubjectPublicKeyInfo (RFC 5280 4.1). What cannot be read does not. */
+export function isPinned(pin: string | null, der: unknown): boolean {
+  if (pin === null) return true
+  if (!(der instanceof Uint8Array)) return false
+  try {
+    const spki = new X509Certificate(der).publicKey.export({ type: 'spki', format: 'der' })
+    return toHex(new Bun.CryptoHasher('sha256').update(spki).digest()) === pin
+  } catch {
+    return false
+  }
+}

@@ -1,0 +1,86 @@
+// What the built-in worker is: its command, its sandbox, its pauses between restarts. Pure.
+
+import type { Static } from '@sinclair/typebox'
+import { toHex } from '../../base/bytes.ts'
+import type { WorkerConfig } from '../../config/schema.ts'
+import type { Sandbox } from '../../host/sandbox.ts'
+import type { Owner } from '../../linux/files.ts'
+
+export type WorkerSettings = Static<typeof WorkerConfig>
+
+/** Within the sandbox. It names the digest, so that the command that is admitted and attested pins the model, too. */
+const modelPath = (digest: Uint8Array) => `/model/sha256-${toHex(digest)}.gguf`
+const socketDir = '/run/worker'
+export const workerSocketName = 'worker.sock'
+
+/** For health checks beside the requests: a server thread is held by each stream, so that one more must always be free. */
+const spareThreads = 4
+
+/**
+ * The effective command that is admitted and attested. Log level 1: errors. No cache of prompts: one caller's
+ * answers must not come sooner for what another has asked.
+ */
+export function workerCommand(settings: WorkerSettings, modelDigest: Uint8Array): string[] {
+  return [
+    '/usr/bin/llama-server',
+    ...['--model', modelPath(modelDigest)],
+    ...['--alias', settings.model],
+    ...['--host', `${socketDir}/${workerSocketName}`],
+    ...['--ctx-size', String(settings.context_tokens * settings.parallel)],
+    ...['--parallel', String(settings.parallel)],
+    ...['--threads', String(settings.threads)],
+    ...['--threads-http', String(settings.parallel + spareThreads)],
+    ...['--cache-ram', '0'],
+    ...['--log-verbosity', '1'],
+    '--no-cache-prompt',
+    '--no-kv-unified',
+    '--no-slots',
+    '--no-ui',
+    '--offline',
+  ]
+}
+
+const tmpBytesMax = 64 * 1024 * 1024
+const mountPointBytesMax = 64 * 1024
+const tasksMin = 256
+
+export type WorkerPlaces = {
+  /** The unpacked root of the image. */
+  readonly root: string
+  /** Of the host; the worker makes its socket here. */
+  readonly socketDir: string
+  readonly user: Owner
+  /** SHA-256 of the model file. */
+  readonly modelDigest: Uint8Array
+}
+
+/** The model and the socket's directory are all that it sees of this host. */
+export function workerSandbox(settings: WorkerSettings, places: WorkerPlaces): Sandbox {
+  return {
+    root: places.root,
+    user: places.user,
+    limits: {
+      memoryMiBMax: settings.memory_mib_max === 0 ? 'any' : settings.memory_mib_max,
+      // Those that compute, for each batch size, and those that serve HTTP, with as many to spare.
+      tasksMax: tasksMin + 4 * (settings.threads + settings.parallel),
+    },
+    env: { PATH: '/usr/bin', LC_ALL: 'C.UTF-8', HOME: '/tmp' },
+    mounts: [
+      { kind: 'tmpfs', target: '/tmp', sizeBytes: tmpBytesMax },
+      { kind: 'tmpfs', target: '/run', sizeBytes: mountPointBytesMax },
+      { kind: 'bind', source: places.socketDir, target: socketDir, writable: true },
+      { kind: 'seal', target: '/run' },
+      { kind: 'tmpfs', target: '/model', sizeBytes: mountPointBytesMax },
+      { kind: 'bind', source: settings.model_file, target: modelPath(places.modelDigest), writable: false },
+      { kind: 'seal', target: '/model' },
+    ],
+  }
+}
+
+const restartMinMs = 500
+const restartMaxMs = 30_000
+
+/** Pause before the next start after `failures` in a row. */
+export function restartDelayMs(failures: number): number {
+  return Math.min(restartMaxMs, restartMinMs * 2 ** Math.min(failures - 1, 16))
+}

@@ -1,0 +1,90 @@
+// The worker's root on this host: the image's own bytes, checked whole against its root hash, then unpacked. Effects: files, fsck.erofs.
+//
+// Unpacked anew at each start, into a directory that only root can write: nothing that lay there before is trusted.
+
+import { chmodSync, readFileSync, statSync } from 'node:fs'
+import { open } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import { Value } from '@sinclair/typebox/value'
+import { verityRoot } from '../../attest/verity/root.ts'
+import { toHex } from '../../base/bytes.ts'
+import { Fault, messageOf, wrapFault } from '../../base/fault.ts'
+import { WorkerImageManifest } from '../../contract/worker-image.ts'
+import { ensureDir, removeTree } from '../../linux/files.ts'
+import { run } from '../../linux/process.ts'
+
+/** Fault image.invalid: none there, or not of the schema. */
+export function readWorkerImage(imageDir: string): WorkerImageManifest {
+  const path = `${imageDir}/manifest.json`
+  let manifest: unknown
+  try {
+    manifest = JSON.parse(readFileSync(path, 'utf8'))
+  } catch (error) {
+    throw wrapFault(error, 'read the manifest of the inference image', 'image.invalid')
+  }
+  if (Value.Check(WorkerImageManifest, manifest)) return manifest
+  const problem = Value.Errors(WorkerImageManifest, manifest).First()
+  throw new Fault('image.invalid', `${path}: ${problem?.path ?? ''}: ${problem?.message ?? 'invalid'}`)
+}
+
+export type WorkerRoot = {
+  /** The unpacked directory. */
+  readonly path: string
+  /** dm-verity root hash of the bytes that were unpacked. */
+  readonly digest: Uint8Array
+}
+
+export type WorkerRootOptions = { readonly imageDir: string; readonly target: string; readonly timeoutMs: number }
+
+/** Unpacks once in this process's life, when it succeeds; a call after a failure tries again. */
+export function createWorkerRoot(options: WorkerRootOptions): () => Promise<WorkerRoot> {
+  let root: WorkerRoot | null = null
+  return async () => {
+    root ??= { path: options.target, digest: await unpackWorkerRoot(options) }
+    return root
+  }
+}
+
+/**
+ * Checks the image and unpacks it to `target`, whose parent is made, too. Gives the root hash that was computed from the bytes.
+ * Fault image.invalid when the bytes are not the manifest's; host.command_failed, host.command_timeout.
+ */
+async function unpackWorkerRoot({ imageDir, target, timeoutMs }: WorkerRootOptions): Promise<Uint8Array> {
+  const manifest = readWorkerImage(imageDir)
+  const path = `${imageDir}/${manifest.files.root.path}`
+  const sizeBytes = statSync(path, { throwIfNoEntry: false })?.size
+  if (sizeBytes !== manifest.files.root.sizeBytes) {
+    throw new Fault(
+      'image.invalid',
+      `${path}: ${sizeBytes ?? 'no such file'}; the manifest says ${manifest.files.root.sizeBytes} bytes`,
+    )
+  }
+  const rootHash = await rootHashOf(path, manifest.verity.hashOffset)
+  if (toHex(rootHash) !== manifest.rootHash) {
+    throw new Fault(
+      'image.invalid',
+      `${path}: its root hash is ${toHex(rootHash)}, the manifest says ${manifest.rootHash}`,
+    )
+  }
+  ensureDir(dirname(target), { mode: 0o711 })
+  removeTree(target)
+  await run(['fsck.erofs', `--extract=${target}`, '--preserve', path], { timeoutMs, outputBytesMax: 65_536 })
+  // The worker's user goes through it; fsck.erofs leaves the top directory with our umask.
+  chmodSync(target, 0o755)
+  return rootHash
+}
+
+async function rootHashOf(path: string, hashOffset: number): Promise<Uint8Array> {
+  await using file = await open(path, 'r')
+  const read = async (offset: number, length: number) => {
+    const bytes = new Uint8Array(length)
+    const { bytesRead } = await file.read(bytes, 0, length, offset)
+    return bytes.subarray(0, bytesRead)
+  }
+  const hash = (bytes: Uint8Array) => new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes))
+  try {
+    return (await verityRoot({ data: { read }, hashOffset }, { hash })).rootHash
+  } catch (error) {
+    throw new Fault('image.invalid', `${path}: ${messageOf(error)}`, { cause: error })
+  }
+}

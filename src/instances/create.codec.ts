@@ -1,0 +1,86 @@
+// What a create asks for, from an untrusted JSON value and header (contract 4.1). Pure.
+
+import { Value } from '@sinclair/typebox/value'
+import { utf8 } from '../base/bytes.ts'
+import { Fault } from '../base/fault.ts'
+import { CreateInstance, idempotencyKeyCharsMax } from '../contract/instance.ts'
+import { parsePublicKey } from './public-key.codec.ts'
+
+export type CreateRequest = {
+  /** Normalized. */
+  readonly publicKey: string
+  /** As asked for; null leaves the choice to us. Whether we have it is not decided here. */
+  readonly inferenceModel: string | null
+}
+
+/** Faults: invalid_request, with `param` when exactly one field is at fault. */
+export function parseCreate(body: unknown): CreateRequest {
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) {
+    throw new Fault('invalid_request', 'The body must be a JSON object.')
+  }
+  if (!Value.Check(CreateInstance, body)) throw shapeFault(body)
+  return { publicKey: parsePublicKey(body.public_key), inferenceModel: body.inference_model ?? null }
+}
+
+/**
+ * The bytes that decide whether two bodies under one Idempotency-Key are the same: what they mean, not how they are spelled.
+ * Key order, JSON escapes, whitespace in the key line and stating a documented default make no difference. A model left out
+ * stays left out, so that a retry still matches after the operator has changed the default.
+ */
+export function canonicalCreate(request: CreateRequest): Uint8Array {
+  return utf8(JSON.stringify([request.publicKey, request.inferenceModel]))
+}
+
+/**
+ * The Idempotency-Key header, or null when there is none. Printable ASCII. A comma before a space is refused: HTTP joins
+ * a header that was sent twice in just this way. Faults: invalid_request, param Idempotency-Key.
+ */
+export function parseIdempotencyKey(header: string | null): string | null {
+  if (header === null) return null
+  const refuse = (message: string) => new Fault('invalid_request', message, { param: 'Idempotency-Key' })
+  if (header === '') throw refuse('The Idempotency-Key header is empty.')
+  if (header.length > idempotencyKeyCharsMax) {
+    throw refuse(`The Idempotency-Key header is longer than ${idempotencyKeyCharsMax} characters.`)
+  }
+  if (!/^[\x20-\x7e]+$/.test(header)) throw refuse('The Idempotency-Key header must be printable ASCII.')
+  if (header.includes(', '))
+    throw refuse('The Idempotency-Key header must be sent once, without a comma before a space.')
+  return header
+}
+
+const fieldCharsMax = 64
+
+/** Names every field at fault, each once; `param` only for a single one. */
+function shapeFault(body: object): Fault {
+  const wrong = new Map<string, string>()
+  for (const name of Object.getOwnPropertyNames(body)) {
+    if (!Object.hasOwn(CreateInstance.properties, name)) wrong.set(name, 'is not known')
+  }
+  for (const [name, schema] of Object.entries(CreateInstance.properties)) {
+    const value: unknown = Object.hasOwn(body, name) ? Reflect.get(body, name) : undefined
+    if (value === undefined) {
+      if (name === 'public_key') wrong.set(name, 'is missing')
+    } else if (!Value.Check(schema, value)) {
+      wrong.set(name, complaint(value, schema))
+    }
+  }
+  const names = [...wrong.keys()]
+  const [only] = names
+  const listed = names.slice(0, 5).map(name => `${shown(name)} ${wrong.get(name)}`)
+  const more = names.length > listed.length ? `, and ${names.length - listed.length} more` : ''
+  const message = `${listed.join(', ')}${more}`
+  // A name too long to repeat is no use to a client as `param`.
+  const param = names.length === 1 && only !== undefined && only.length <= fieldCharsMax ? { param: only } : {}
+  return new Fault('invalid_request', message, param)
+}
+
+/** What is wrong with one value; only a schema's own text goes in, never the value. */
+function complaint(value: unknown, schema: { const?: unknown; maxLength?: number }): string {
+  if (typeof value !== 'string') return 'must be a string'
+  if (typeof schema.const === 'string') return `must be ${JSON.stringify(schema.const)}`
+  return `is longer than ${schema.maxLength} characters`
+}
+
+function shown(name: string): string {
+  return /^[a-z_]{1,64}$/.test(name) ? name : JSON.stringify(name.slice(0, fieldCharsMax))
+}

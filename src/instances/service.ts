@@ -1,0 +1,263 @@
+// Service A's decisions: create, read, delete, usage. Effects: the store, and waking the engine after a commit.
+// Handlers only change desired state; VMs are made and torn down by the reconcilers.
+
+import { Value } from '@sinclair/typebox/value'
+import { assert, present } from '../base/assert.ts'
+import { type Clock, iso, isoOrNull } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import { newUuid, type RandomBytes, randomName } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import {
+  egressLimitBytes,
+  InstanceCreated,
+  type InstanceList,
+  type InstanceRecord,
+  idempotencyTtlMs,
+  instanceNameLength,
+  instanceNamePattern,
+  supportedAgent,
+  supportedInferenceMode,
+  type UsageSummary,
+} from '../contract/instance.ts'
+import type { Db, Store } from '../store/db.ts'
+import { findIdempotency, insertIdempotency } from '../store/directory/idempotency.query.ts'
+import {
+  countLiving,
+  findInstance,
+  insertInstance,
+  instanceById,
+  listChangesOverlapping,
+  listInstances,
+  moveInstance,
+} from '../store/directory/instance.query.ts'
+import type { Instance } from '../store/directory/instance.table.ts'
+import { findKey } from '../store/directory/key.query.ts'
+import { organizationById } from '../store/directory/organization.query.ts'
+import type { VmEngine, VmSpec } from '../vm/engine.ts'
+import { billingPeriod, formatUsd, hours, type Period, parseUsd, readyMs } from './billing.ts'
+import { type CreateRequest, canonicalCreate } from './create.codec.ts'
+import type { Principal } from './principal.ts'
+import { toCreated, toRecord } from './record.ts'
+
+export type InstancesSettings = {
+  readonly domain: string
+  readonly vm: VmSpec
+  /** The first is the default. */
+  readonly inferenceModels: readonly string[]
+  readonly instancesPerOrganizationMax: number
+  readonly subscriptionCostUsd: string
+  readonly instanceHoursIncluded: number
+  readonly overagePerHourUsd: string
+}
+
+export type InstancesDeps = {
+  readonly store: Pick<Store, 'db' | 'transact' | 'hostId'>
+  readonly engine: Pick<VmEngine, 'define' | 'dismiss' | 'wake'>
+  readonly clock: Pick<Clock, 'nowMs'>
+  readonly random: RandomBytes
+  readonly log: Logger
+  readonly settings: InstancesSettings
+  /** After the commit, once per instance. What they throw is logged and goes no further. */
+  readonly onCreated: (instance: Instance) => void
+  readonly onDeleted: (instance: Instance) => void
+  /** Inference spend of an organization within a period, in whole micro-dollars. */
+  readonly inferenceCostMicroUsd: (organizationId: string, period: Period) => bigint
+}
+
+export type InstancesService = {
+  /** Faults: invalid_request, conflict, forbidden, unauthenticated. The answer to a repeated key is the first one, verbatim. */
+  readonly create: (caller: Principal, request: CreateRequest, idempotencyKey: string | null) => InstanceCreated
+  readonly list: (caller: Principal) => InstanceList
+  /** Faults: not_found. */
+  readonly retrieve: (caller: Principal, name: string) => InstanceRecord
+  /** Accepted in every state; repeating it changes nothing. Faults: not_found. */
+  readonly remove: (caller: Principal, name: string) => InstanceRecord
+  readonly usage: (caller: Principal) => UsageSummary
+}
+
+const nameAttemptsMax = 16
+const createdStatus = 202
+
+export function createInstancesService(deps: InstancesDeps): InstancesService {
+  const { store, engine, clock, settings } = deps
+  assert(settings.inferenceModels.length > 0, 'there is a default model')
+
+  const afterCommit = (instance: Instance, callback: (instance: Instance) => void) => {
+    if (instance.vmId !== null) engine.wake(instance.vmId)
+    try {
+      callback(instance)
+    } catch (error) {
+      deps.log.error('an instance callback failed', { instance: instance.id, status: instance.status, error })
+    }
+  }
+
+  return {
+    create: (caller, request, idempotencyKey) => {
+      const outcome = store.transact(tx => {
+        assertStillAllowed(tx, caller)
+        const attempt = { organizationId: caller.organization.id, key: idempotencyKey, request, nowMs: clock.nowMs() }
+        const earlier = earlierAnswer(tx, attempt)
+        if (earlier !== null) return { kind: 'repeated', data: earlier } as const
+        const instance = provision(tx, deps, caller, request)
+        const data = toCreated(instance)
+        keepAnswer(tx, attempt, data)
+        return { kind: 'created', instance, data } as const
+      })
+      if (outcome.kind === 'created') afterCommit(outcome.instance, deps.onCreated)
+      return outcome.data
+    },
+
+    list: caller => ({ instances: listInstances(store.db, caller.organization.id).map(toRecord), next_cursor: null }),
+
+    retrieve: (caller, name) => toRecord(find(store.db, caller, name)),
+
+    remove: (caller, name) => {
+      const outcome = store.transact(tx => {
+        const instance = find(tx, caller, name)
+        if (instance.status === 'terminating' || instance.status === 'terminated') return { moved: false, instance }
+        const moved = moveInstance(tx, {
+          id: instance.id,
+          from: instance.status,
+          to: 'terminating',
+          nowMs: clock.nowMs(),
+          desired: 'absent',
+          terminatedReason: 'deleted_via_api',
+        })
+        assert(moved, 'an immediate transaction sees no other writer')
+        if (instance.vmId !== null) engine.dismiss(tx, instance.vmId)
+        return { moved, instance: present(instanceById(tx, instance.id), 'a moved instance is still there') }
+      })
+      if (outcome.moved) afterCommit(outcome.instance, deps.onDeleted)
+      return toRecord(outcome.instance)
+    },
+
+    usage: caller => {
+      const nowMs = clock.nowMs()
+      const { id, createdAtMs } = caller.organization
+      const period = billingPeriod(createdAtMs, nowMs)
+      const changes = listChangesOverlapping(store.db, { organizationId: id, fromMs: period.startMs })
+      return {
+        pricing: {
+          period_start: iso(period.startMs),
+          period_end: iso(period.endMs),
+          subscription_cost_usd: formatUsd(parseUsd(settings.subscriptionCostUsd)),
+          instance_hours_included: settings.instanceHoursIncluded,
+          overage_per_hour_usd: formatUsd(parseUsd(settings.overagePerHourUsd)),
+        },
+        usage: {
+          instance_hours_used: hours(readyMs(changes, { ...period, nowMs })),
+          inference_cost_usd: formatUsd(deps.inferenceCostMicroUsd(id, period)),
+          ...egressOf(listInstances(store.db, id), nowMs),
+        },
+      }
+    },
+  }
+}
+
+/** A body may take its time to arrive; what was true of the caller at the headers must still be true at the commit. */
+function assertStillAllowed(tx: Db, caller: Principal): void {
+  if (organizationById(tx, caller.organization.id)?.status !== 'active') {
+    throw new Fault('forbidden', 'The organization is suspended.')
+  }
+  const key = findKey(tx, caller.keyPrefix)
+  if (key === null || key.revokedAtMs !== null) throw new Fault('unauthenticated', 'The API key has been revoked.')
+}
+
+type Attempt = {
+  readonly organizationId: string
+  readonly key: string | null
+  readonly request: CreateRequest
+  readonly nowMs: number
+}
+
+/** The answer that this key got within the last 24 hours, or null. Looked for before limits and models, which may have changed. */
+function earlierAnswer(tx: Db, attempt: Attempt): InstanceCreated | null {
+  if (attempt.key === null) return null
+  const kept = findIdempotency(tx, { organizationId: attempt.organizationId, key: attempt.key })
+  if (kept === null || attempt.nowMs - kept.createdAtMs >= idempotencyTtlMs) return null
+  if (!kept.bodySha256.equals(bodySha256(attempt.request))) {
+    throw new Fault('conflict', 'This Idempotency-Key was used with a different body in the last 24 hours.', {
+      param: 'Idempotency-Key',
+    })
+  }
+  const data: unknown = JSON.parse(kept.responseData)
+  assert(Value.Check(InstanceCreated, data), 'a stored answer is what was answered')
+  return data
+}
+
+function keepAnswer(tx: Db, attempt: Attempt, data: InstanceCreated): void {
+  if (attempt.key === null) return
+  insertIdempotency(tx, {
+    organizationId: attempt.organizationId,
+    key: attempt.key,
+    bodySha256: bodySha256(attempt.request),
+    responseStatus: createdStatus,
+    responseData: JSON.stringify(data),
+    nowMs: attempt.nowMs,
+  })
+}
+
+function bodySha256(request: CreateRequest): Uint8Array {
+  return new Bun.CryptoHasher('sha256').update(canonicalCreate(request)).digest()
+}
+
+function provision(tx: Db, deps: InstancesDeps, caller: Principal, request: CreateRequest): Instance {
+  const { settings, random } = deps
+  const { organization } = caller
+  const inferenceModel = request.inferenceModel ?? settings.inferenceModels[0]
+  if (inferenceModel === undefined || !settings.inferenceModels.includes(inferenceModel)) {
+    throw new Fault('invalid_request', `inference_model must be one of: ${settings.inferenceModels.join(', ')}`, {
+      param: 'inference_model',
+    })
+  }
+  if (countLiving(tx, organization.id) >= settings.instancesPerOrganizationMax) {
+    throw new Fault(
+      'conflict',
+      `The organization has its limit of ${settings.instancesPerOrganizationMax} instances; delete one first.`,
+    )
+  }
+  const vmId = deps.engine.define(tx, settings.vm)
+  for (let attempt = 0; attempt < nameAttemptsMax; attempt += 1) {
+    const name = randomName(instanceNameLength, random)
+    const instance = insertInstance(tx, {
+      id: newUuid(random),
+      hostId: deps.store.hostId,
+      organizationId: organization.id,
+      name,
+      hostname: `${name}.${organization.slug}.${settings.domain}`,
+      agent: supportedAgent,
+      publicKey: request.publicKey,
+      inferenceMode: supportedInferenceMode,
+      inferenceModel,
+      vmId,
+      nowMs: deps.clock.nowMs(),
+    })
+    if (instance !== null) return instance
+  }
+  throw new Fault('internal', `no free instance name in ${nameAttemptsMax} draws`)
+}
+
+/** Another organization's instance is as unknown as one that never was. */
+function find(db: Db, caller: Principal, name: string): Instance {
+  const key = { organizationId: caller.organization.id, name }
+  const instance = instanceNamePattern.test(name) ? findInstance(db, key) : null
+  if (instance === null) throw new Fault('not_found', 'There is no instance of this name.')
+  return instance
+}
+
+function egressOf(instances: readonly Instance[], nowMs: number) {
+  const active = instances.filter(instance => instance.status !== 'terminated')
+  const observedAtMs = active.flatMap(instance => instance.egressObservedAtMs ?? []).sort(ascending)
+  const blockedAtMs = active.flatMap(instance => instance.egressBlockAppliedAtMs ?? []).sort(ascending)
+  return {
+    egress_bytes: active.reduce((sum, instance) => sum + instance.egressBytes, 0),
+    egress_limit_bytes: egressLimitBytes,
+    egress_observed_at: iso(observedAtMs.at(-1) ?? nowMs),
+    egress_blocked: blockedAtMs.length > 0,
+    egress_block_applied_at: isoOrNull(blockedAtMs.at(0) ?? null),
+  } as const
+}
+
+function ascending(a: number, b: number): number {
+  return a - b
+}

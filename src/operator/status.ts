@@ -1,0 +1,53 @@
+// What `strongroom status` says. Effects: reads the store.
+
+import type { Engine } from '../appliance/engine.ts'
+import type { Clock } from '../base/clock.ts'
+import { iso } from '../base/clock.ts'
+import { version } from '../base/version.ts'
+import type { Config } from '../config/schema.ts'
+import type { AdminStatus } from '../contract/admin.ts'
+import type { Tls } from '../http/certificate.ts'
+import type { Store } from '../store/db.ts'
+import { listOrganizations } from '../store/directory/organization.query.ts'
+import { reservedBy } from '../store/ledger/vm.query.ts'
+import { countInstances, countVms } from '../store/status.query.ts'
+
+export type StatusDeps = {
+  readonly config: Config
+  readonly store: Store
+  readonly engine: Pick<Engine, 'platform' | 'capacity'>
+  readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
+  readonly clock: Pick<Clock, 'nowMs'>
+  /** What is bound; null for what is switched off. */
+  readonly listening: AdminStatus['listen']
+}
+
+export function createStatus(deps: StatusDeps): () => AdminStatus {
+  const { config, store, engine, tls } = deps
+  const startedAt = iso(deps.clock.nowMs())
+  return () => {
+    const reserved = reservedBy(store.db, store.hostId)
+    return {
+      version,
+      pid: process.pid,
+      host_id: store.hostId,
+      platform: engine.platform,
+      evidence_simulated: engine.platform !== 'snp',
+      domain: config.domain,
+      started_at: startedAt,
+      listen: deps.listening,
+      tls: { source: tls.source, expires_at: iso(tls.current().notAfterMs), ca_file: tls.caFile },
+      organizations: listOrganizations(store.db).length,
+      instances: countInstances(store.db),
+      vms: countVms(store.db),
+      capacity: {
+        memory_mib_used: reserved.memoryMib,
+        memory_mib_total: engine.capacity.memoryMib,
+        vcpus_used: reserved.vcpus,
+        vcpus_total: engine.capacity.vcpus,
+        addresses_used: reserved.vms,
+        addresses_total: engine.capacity.addresses,
+      },
+    }
+  }
+}

@@ -1,0 +1,165 @@
+// Gateway keys in the store; secrets arrive here already hashed. Effects: SQL.
+
+import { and, desc, eq, gt, inArray, isNull, lt, lte, notExists, or, sql } from 'drizzle-orm'
+import { assert, present } from '../../base/assert.ts'
+import { type Db, prepareRaw } from '../db.ts'
+import { type GatewayKey, gatewayKeys } from './gateway-key.table.ts'
+import { type Instance, instances } from './instance.table.ts'
+import { type Organization, organizations } from './organization.table.ts'
+import { usage } from './usage.table.ts'
+
+export const gatewayTouchIntervalMs = 60_000
+export const gatewayKeyListMax = 1000
+
+export type NewGatewayKey = {
+  readonly prefix: string
+  readonly organizationId: string
+  readonly instanceId: string | null
+  readonly secretSha256: Uint8Array
+  /** Null: the configured default, as it is when the key is used. */
+  readonly requestsPerMinute: number | null
+  readonly tokensPerMinute: number | null
+  readonly concurrencyMax: number | null
+  readonly expiresAtMs: number | null
+  readonly nowMs: number
+}
+
+/** False: the prefix is taken; mint another key. */
+export function insertGatewayKey(db: Db, key: NewGatewayKey): boolean {
+  assert(key.secretSha256.length === 32, 'a key is stored as the SHA-256 of its secret')
+  const { nowMs, secretSha256, ...row } = key
+  return (
+    db
+      .insert(gatewayKeys)
+      .values({ ...row, secretSha256: Buffer.from(secretSha256), createdAtMs: nowMs })
+      .onConflictDoNothing({ target: gatewayKeys.prefix })
+      .returning({ prefix: gatewayKeys.prefix })
+      .all().length === 1
+  )
+}
+
+/** Revoked and expired keys are found too. */
+export function findGatewayKey(db: Db, prefix: string): GatewayKey | null {
+  return db.select().from(gatewayKeys).where(eq(gatewayKeys.prefix, prefix)).get() ?? null
+}
+
+/** A key and what else decides whether it is good. */
+export type KnownGatewayKey = {
+  readonly key: GatewayKey
+  readonly organizationStatus: Organization['status']
+  /** Null for an organization's own key. */
+  readonly instanceDesired: Instance['desired'] | null
+}
+
+/**
+ * Two numbers of which one grows with every change to this database: by this connection (SQLite's `total_changes()`, rows of
+ * foreign key actions included), or by any other (PRAGMA data_version). Not within a transaction: a rollback moves neither.
+ * Prepared once, and raw; about 1.5 µs, nearly all of it the locks under which SQLite looks for others' commits. To look once per turn of
+ * the event loop would not do: a request that was sent after a commit may be read in a turn that began before it.
+ */
+export function prepareChangeMark(db: Db): () => { readonly own: number; readonly others: number } {
+  const own = prepareRaw<{ own: number }>(db, 'SELECT total_changes() AS own')
+  // Not its table-valued form, which prepares the pragma anew each time.
+  const others = prepareRaw<{ data_version: number }>(db, 'PRAGMA data_version')
+  return () => ({
+    own: present(own.get(), 'a function has a value').own,
+    others: present(others.get(), 'a pragma has a value').data_version,
+  })
+}
+
+/** The look-up of a request, prepared once. */
+export function prepareGatewayKeyLookup(db: Db): (prefix: string) => KnownGatewayKey | null {
+  const query = db
+    .select({ key: gatewayKeys, organizationStatus: organizations.status, instanceDesired: instances.desired })
+    .from(gatewayKeys)
+    .innerJoin(organizations, eq(organizations.id, gatewayKeys.organizationId))
+    .leftJoin(instances, eq(instances.id, gatewayKeys.instanceId))
+    .where(eq(gatewayKeys.prefix, sql.placeholder('prefix')))
+    .prepare()
+  return prefix => query.get({ prefix }) ?? null
+}
+
+/** The newest `gatewayKeyListMax` keys of an organization, its instances' and revoked ones included, oldest first. */
+export function listGatewayKeys(db: Db, organizationId: string): GatewayKey[] {
+  return db
+    .select()
+    .from(gatewayKeys)
+    .where(eq(gatewayKeys.organizationId, organizationId))
+    .orderBy(desc(gatewayKeys.createdAtMs), desc(gatewayKeys.prefix))
+    .limit(gatewayKeyListMax)
+    .all()
+    .reverse()
+}
+
+/** Idempotent: true whenever the key exists; the first revocation's time stays. */
+export function revokeGatewayKey(db: Db, revocation: { prefix: string; nowMs: number }): boolean {
+  return (
+    db
+      .update(gatewayKeys)
+      .set({ revokedAtMs: sql`coalesce(${gatewayKeys.revokedAtMs}, ${revocation.nowMs})` })
+      .where(eq(gatewayKeys.prefix, revocation.prefix))
+      .returning({ prefix: gatewayKeys.prefix })
+      .all().length === 1
+  )
+}
+
+/** Revokes the keys of every instance that is wished gone. Returns their prefixes. A purged instance's key would otherwise look like its organization's own. */
+export function revokeDeletedInstancesGatewayKeys(db: Db, { nowMs }: { nowMs: number }): string[] {
+  const deleted = db.select({ id: instances.id }).from(instances).where(eq(instances.desired, 'absent'))
+  return db
+    .update(gatewayKeys)
+    .set({ revokedAtMs: nowMs })
+    .where(and(isNull(gatewayKeys.revokedAtMs), inArray(gatewayKeys.instanceId, deleted)))
+    .returning({ prefix: gatewayKeys.prefix })
+    .all()
+    .map(row => row.prefix)
+}
+
+/** Notes a use, at most once per `gatewayTouchIntervalMs` to spare writes. A time from the future (the clock jumped back) is replaced. */
+export function touchGatewayKey(db: Db, use: { prefix: string; nowMs: number }): void {
+  db.update(gatewayKeys)
+    .set({ lastUsedAtMs: use.nowMs })
+    .where(
+      and(
+        eq(gatewayKeys.prefix, use.prefix),
+        or(
+          isNull(gatewayKeys.lastUsedAtMs),
+          lte(gatewayKeys.lastUsedAtMs, use.nowMs - gatewayTouchIntervalMs),
+          gt(gatewayKeys.lastUsedAtMs, use.nowMs),
+        ),
+      ),
+    )
+    .run()
+}
+
+/**
+ * Deletes at most `limit` keys that ended (revoked or expired) before a time. Returns their prefixes. Kept are those of an instance that is
+ * still on record, since the key that its claim derives would come back to life, and those of an organization with ledger rows from before
+ * `usageBeforeMs`, among which may be theirs: asking for a key's own rows would read all of its organization's.
+ */
+export function purgeGatewayKeys(
+  db: Db,
+  purge: { endedBeforeMs: number; usageBeforeMs: number; limit: number },
+): string[] {
+  const itsUsage = db
+    .select({ id: usage.id })
+    .from(usage)
+    .where(and(eq(usage.organizationId, gatewayKeys.organizationId), lt(usage.atMs, purge.usageBeforeMs)))
+  const ended = db
+    .select({ prefix: gatewayKeys.prefix })
+    .from(gatewayKeys)
+    .where(
+      and(
+        isNull(gatewayKeys.instanceId),
+        or(lt(gatewayKeys.revokedAtMs, purge.endedBeforeMs), lt(gatewayKeys.expiresAtMs, purge.endedBeforeMs)),
+        notExists(itsUsage),
+      ),
+    )
+    .limit(purge.limit)
+  return db
+    .delete(gatewayKeys)
+    .where(inArray(gatewayKeys.prefix, ended))
+    .returning({ prefix: gatewayKeys.prefix })
+    .all()
+    .map(row => row.prefix)
+}

@@ -1,0 +1,61 @@
+// Instances as their owners see them (contract 2.2), and the log of their state changes, from which hours are billed.
+
+import { index, integer, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqlite-core'
+import { vms } from '../ledger/vm.table.ts'
+import { organizations } from './organization.table.ts'
+
+export const instances = sqliteTable(
+  'instances',
+  {
+    id: text('id').primaryKey(),
+    hostId: text('host_id').notNull(),
+    organizationId: text('organization_id')
+      .notNull()
+      .references(() => organizations.id),
+    name: text('name').notNull(),
+    hostname: text('hostname').notNull(),
+    /** Written by handlers; the reconciler moves `status` towards it. */
+    desired: text('desired', { enum: ['present', 'absent'] }).notNull(),
+    status: text('status', { enum: ['provisioning', 'ready', 'failed', 'terminating', 'terminated'] }).notNull(),
+    agent: text('agent').notNull(),
+    publicKey: text('public_key').notNull(),
+    inferenceMode: text('inference_mode').notNull(),
+    inferenceModel: text('inference_model').notNull(),
+    /** The VM that backs it; null while it waits for room, and after the VM row has been purged. */
+    vmId: text('vm_id').references(() => vms.id),
+    failureCode: text('failure_code'),
+    failureMessage: text('failure_message'),
+    terminatedReason: text('terminated_reason'),
+    egressBytes: integer('egress_bytes').notNull().default(0),
+    egressObservedAtMs: integer('egress_observed_at_ms'),
+    egressBlockAppliedAtMs: integer('egress_block_applied_at_ms'),
+    createdAtMs: integer('created_at_ms').notNull(),
+    readyAtMs: integer('ready_at_ms'),
+    terminatedAtMs: integer('terminated_at_ms'),
+    changedAtMs: integer('changed_at_ms').notNull(),
+  },
+  table => [
+    uniqueIndex('instances_organization_name').on(table.organizationId, table.name),
+    uniqueIndex('instances_hostname').on(table.hostname),
+    index('instances_status').on(table.status),
+    index('instances_vm').on(table.vmId),
+  ],
+)
+
+export type Instance = typeof instances.$inferSelect
+export type InstanceStatus = Instance['status']
+
+export const instanceChanges = sqliteTable(
+  'instance_changes',
+  {
+    id: integer('id').primaryKey({ autoIncrement: true }),
+    instanceId: text('instance_id')
+      .notNull()
+      .references(() => instances.id, { onDelete: 'cascade' }),
+    status: text('status', { enum: ['provisioning', 'ready', 'failed', 'terminating', 'terminated'] }).notNull(),
+    atMs: integer('at_ms').notNull(),
+  },
+  table => [index('instance_changes_instance').on(table.instanceId, table.atMs)],
+)
+
+export type InstanceChange = typeof instanceChanges.$inferSelect

@@ -1,0 +1,79 @@
+// API keys in the store; secrets arrive here already hashed. Effects: SQL.
+
+import { and, eq, gt, isNull, lte, or, sql } from 'drizzle-orm'
+import { assert } from '../../base/assert.ts'
+import type { Db } from '../db.ts'
+import { type Key, type KeyScope, keys } from './key.table.ts'
+
+export const touchIntervalMs = 60_000
+
+export type NewKey = {
+  readonly prefix: string
+  readonly organizationId: string
+  readonly secretSha256: Uint8Array
+  readonly scope: KeyScope
+  readonly nowMs: number
+}
+
+/** False: the prefix is taken; mint another key. */
+export function insertKey(db: Db, key: NewKey): boolean {
+  assert(key.secretSha256.length === 32, 'a key is stored as the SHA-256 of its secret')
+  return (
+    db
+      .insert(keys)
+      .values({
+        prefix: key.prefix,
+        organizationId: key.organizationId,
+        secretSha256: Buffer.from(key.secretSha256),
+        scope: key.scope,
+        createdAtMs: key.nowMs,
+      })
+      .onConflictDoNothing({ target: keys.prefix })
+      .returning({ prefix: keys.prefix })
+      .all().length === 1
+  )
+}
+
+/** Revoked keys are found too: the caller looks at `revokedAtMs`. */
+export function findKey(db: Db, prefix: string): Key | null {
+  return db.select().from(keys).where(eq(keys.prefix, prefix)).get() ?? null
+}
+
+/** All keys of an organization, revoked ones included, oldest first. */
+export function listKeys(db: Db, organizationId: string): Key[] {
+  return db
+    .select()
+    .from(keys)
+    .where(eq(keys.organizationId, organizationId))
+    .orderBy(keys.createdAtMs, keys.prefix)
+    .all()
+}
+
+/** Idempotent: true whenever the key exists; the first revocation's time stays. */
+export function revokeKey(db: Db, revocation: { prefix: string; nowMs: number }): boolean {
+  return (
+    db
+      .update(keys)
+      .set({ revokedAtMs: sql`coalesce(${keys.revokedAtMs}, ${revocation.nowMs})` })
+      .where(eq(keys.prefix, revocation.prefix))
+      .returning({ prefix: keys.prefix })
+      .all().length === 1
+  )
+}
+
+/** Notes a use, at most once per `touchIntervalMs` to spare writes. A time from the future (the clock jumped back) is replaced. */
+export function touchKey(db: Db, use: { prefix: string; nowMs: number }): void {
+  db.update(keys)
+    .set({ lastUsedAtMs: use.nowMs })
+    .where(
+      and(
+        eq(keys.prefix, use.prefix),
+        or(
+          isNull(keys.lastUsedAtMs),
+          lte(keys.lastUsedAtMs, use.nowMs - touchIntervalMs),
+          gt(keys.lastUsedAtMs, use.nowMs),
+        ),
+      ),
+    )
+    .run()
+}

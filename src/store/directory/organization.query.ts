@@ -1,0 +1,43 @@
+// Organizations in the store. Effects: SQL.
+
+import { eq } from 'drizzle-orm'
+import type { Db } from '../db.ts'
+import { type Organization, organizations } from './organization.table.ts'
+
+/** Adds an active organization. False: the slug is taken, and nothing was written. */
+export function insertOrganization(db: Db, organization: { id: string; slug: string; nowMs: number }): boolean {
+  const { id, slug, nowMs } = organization
+  return (
+    db
+      .insert(organizations)
+      .values({ id, slug, status: 'active', createdAtMs: nowMs })
+      .onConflictDoNothing({ target: organizations.slug })
+      .returning({ id: organizations.id })
+      .all().length === 1
+  )
+}
+
+export function findOrganization(db: Db, slug: string): Organization | null {
+  return db.select().from(organizations).where(eq(organizations.slug, slug)).get() ?? null
+}
+
+export function organizationById(db: Db, id: string): Organization | null {
+  return db.select().from(organizations).where(eq(organizations.id, id)).get() ?? null
+}
+
+/** All, by slug. */
+export function listOrganizations(db: Db): Organization[] {
+  return db.select().from(organizations).orderBy(organizations.slug).all()
+}
+
+/** False: there is no such organization. */
+export function setOrganizationStatus(db: Db, change: { slug: string; status: Organization['status'] }): boolean {
+  return (
+    db
+      .update(organizations)
+      .set({ status: change.status })
+      .where(eq(organizations.slug, change.slug))
+      .returning({ id: organizations.id })
+      .all().length === 1
+  )
+}

@@ -1,0 +1,39 @@
+// The operator's journal, bounded to its newest entries. Effects: SQL.
+
+import { desc, eq, lte } from 'drizzle-orm'
+import type { Db } from '../db.ts'
+import { type Event, events } from './event.table.ts'
+
+export const eventCountMax = 100_000
+
+export type NewEvent = {
+  readonly nowMs: number
+  /** `instance.ready`, `vm.failed` … */
+  readonly kind: string
+  /** The organization, instance or VM that it is about; empty for the host. */
+  readonly subject: string
+  /** No secrets. */
+  readonly detail: Record<string, unknown>
+}
+
+/** Appends one entry and lets go of what is older than the newest `eventCountMax`. */
+export function appendEvent(db: Db, event: NewEvent): void {
+  const { nowMs, kind, subject, detail } = event
+  const row = db.insert(events).values({ atMs: nowMs, kind, subject, detail }).returning({ id: events.id }).get()
+  // Ids only grow (AUTOINCREMENT), so the oldest entries are a range at the front of the primary key.
+  db.delete(events)
+    .where(lte(events.id, row.id - eventCountMax))
+    .run()
+}
+
+/** Newest first, at most `limit`; `subject` null for every subject. */
+export function listEvents(db: Db, filter: { subject?: string | null; limit: number }): Event[] {
+  const subject = filter.subject ?? null
+  return db
+    .select()
+    .from(events)
+    .where(subject === null ? undefined : eq(events.subject, subject))
+    .orderBy(desc(events.id))
+    .limit(filter.limit)
+    .all()
+}

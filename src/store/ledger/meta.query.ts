@@ -1,0 +1,14 @@
+// Single facts about this database: the host id, the boot of the host that last used it.
+
+import { eq } from 'drizzle-orm'
+import { sqliteTable, text } from 'drizzle-orm/sqlite-core'
+import type { Db } from '../db.ts'
+
+export const meta = sqliteTable('meta', { name: text('name').primaryKey(), value: text('value').notNull() })
+
+/** Sets a fact and returns what it was before, or null. */
+export function swapMeta(db: Db, name: string, value: string): string | null {
+  const before = db.select().from(meta).where(eq(meta.name, name)).get()?.value ?? null
+  db.insert(meta).values({ name, value }).onConflictDoUpdate({ target: meta.name, set: { value } }).run()
+  return before
+}

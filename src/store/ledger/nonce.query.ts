@@ -1,0 +1,43 @@
+// Used attestation nonces in the store. Effects: SQL.
+
+import { count, eq, inArray, lte } from 'drizzle-orm'
+import { assert } from '../../base/assert.ts'
+import type { Db } from '../db.ts'
+import { nonces } from './nonce.table.ts'
+
+/** False: it has been used before. Of two at the same time one is told so. */
+export function insertNonce(db: Db, use: { nonce: Uint8Array; nowMs: number }): boolean {
+  assert(use.nonce.length === 32, 'a nonce has 32 bytes')
+  return (
+    db
+      .insert(nonces)
+      .values({ nonce: Buffer.from(use.nonce), atMs: use.nowMs })
+      .onConflictDoNothing({ target: nonces.nonce })
+      .returning({ atMs: nonces.atMs })
+      .all().length === 1
+  )
+}
+
+export function hasNonce(db: Db, nonce: Uint8Array): boolean {
+  const found = db
+    .select({ atMs: nonces.atMs })
+    .from(nonces)
+    .where(eq(nonces.nonce, Buffer.from(nonce)))
+  return found.get() !== undefined
+}
+
+/** Reads the whole index: for the start, not for a request. */
+export function countNonces(db: Db): number {
+  return db.select({ count: count() }).from(nonces).get()?.count ?? 0
+}
+
+/** Forgets at most `limit` that were used at or before a time, oldest first. Returns how many. */
+export function deleteExpiredNonces(db: Db, expired: { usedAtOrBeforeMs: number; limit: number }): number {
+  const old = db
+    .select({ nonce: nonces.nonce })
+    .from(nonces)
+    .where(lte(nonces.atMs, expired.usedAtOrBeforeMs))
+    .orderBy(nonces.atMs)
+    .limit(expired.limit)
+  return db.delete(nonces).where(inArray(nonces.nonce, old)).returning({ atMs: nonces.atMs }).all().length
+}

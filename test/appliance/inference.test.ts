@@ -1,0 +1,60 @@
+// The gateway as the appliance puts it together: what goes on in it besides requests.
+
+import { expect, test } from 'bun:test'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { composeInference } from '../../src/appliance/inference.ts'
+import { systemClock } from '../../src/base/clock.ts'
+import { systemRandom } from '../../src/base/ids.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { parseConfig } from '../../src/config/parse.ts'
+import { createMetering } from '../../src/inference/metering/ledger.ts'
+import { openStore } from '../../src/store/db.ts'
+import { insertOrganization } from '../../src/store/directory/organization.query.ts'
+import { findUsage, prepareUsageAppend } from '../../src/store/directory/usage.query.ts'
+import { until } from '../rigs/until.ts'
+
+const dayMs = 24 * 60 * 60 * 1000
+
+test('retention', async () => {
+  // Goal: from its start on the gateway removes usage that is older than the configuration says, and nothing younger.
+  const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-inference-'))
+  await using undo = new AsyncDisposableStack()
+  undo.defer(() => rmSync(stateDir, { recursive: true }))
+  const store = openStore(join(stateDir, 'strongroom.db'))
+  undo.defer(() => store.close())
+  const nowMs = systemClock.nowMs()
+  insertOrganization(store.db, { id: 'o1', slug: 'acme', nowMs })
+  const row = {
+    ...{ organizationId: 'o1', keyPrefix: 'abcdefgh', instanceId: null, model: 'm', upstream: 'u' },
+    ...{ promptTokens: 1, completionTokens: 1, costNanoUsd: 1, outcome: 'completed' as const },
+  }
+  const old = { ...row, id: 'old', atMs: nowMs - 71 * dayMs }
+  const young = { ...row, id: 'young', atMs: nowMs - 69 * dayMs }
+  prepareUsageAppend(store.db)([old, young])
+  const verdict = parseConfig('[inference]\nusage_retention_days = 70\n', 'test.toml')
+  if (!verdict.ok) throw new Error('the configuration is valid')
+  const metering = createMetering({ store, clock: systemClock, log: silentLogger, cost: () => 0n })
+  undo.defer(metering.stop)
+  const inference = await composeInference({
+    config: verdict.config,
+    stateDir,
+    store,
+    // Evidence is not asked for here, and a host that cannot have any prepares none.
+    tls: {
+      current: () => ({ cert: '', key: '', notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }),
+      onChange: () => {},
+    },
+    platform: 'snp',
+    capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
+    metering,
+    clock: systemClock,
+    random: systemRandom,
+    log: silentLogger,
+  })
+  undo.defer(inference.stop)
+  inference.start()
+  await until('the old row is gone', 5_000, () => findUsage(store.db, 'old') === null)
+  expect(findUsage(store.db, 'young')).toEqual(young)
+})

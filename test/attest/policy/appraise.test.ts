@@ -1,0 +1,308 @@
+import { describe, expect, test } from 'bun:test'
+import { PRODUCTS } from '../../../src/attest/amd/product.ts'
+import { encodeTcb } from '../../../src/attest/amd/tcb.ts'
+import { appraise } from '../../../src/attest/policy/appraise.ts'
+import { type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
+import { PLATFORM_BITS, POLICY_BITS } from '../../../src/attest/report/bits.ts'
+import { decodeReport, encodeReport, type SnpReport } from '../../../src/attest/report/report.ts'
+import { type Outcome, verdict } from '../../../src/attest/verdict.ts'
+import { verifyReportSignature } from '../../../src/attest/verify/report-signature.ts'
+import { expectedReports, readReport, vekOf } from '../../rigs/report-vectors.ts'
+
+const milan = decodeReport(await readReport('milan-v3.bin'))
+const turin = decodeReport(await readReport('turin-v5.bin'))
+
+/** Everything 'any'. */
+const lax: Policy = {
+  ...strictPolicy(),
+  guestPolicy: { ...allAny(POLICY_BITS), unknown: 'any' },
+  platformInfo: { ...allAny(PLATFORM_BITS), unknown: 'any' },
+  vmpls: 'any',
+}
+
+function allAny<Name extends string>(bits: Readonly<Record<Name, number>>): Record<Name, 'any'> {
+  return Object.fromEntries(Object.keys(bits).map(name => [name, 'any'])) as Record<Name, 'any'>
+}
+
+/** Names of the checks with this outcome. */
+function named(
+  outcome: Outcome,
+  report: SnpReport,
+  policy: Policy,
+  product = PRODUCTS[0] as (typeof PRODUCTS)[number],
+) {
+  return appraise(report, product, policy)
+    .filter(check => check.outcome === outcome)
+    .map(check => check.name)
+}
+
+const checkNames = [
+  'product-cpuid',
+  'product-allowed',
+  'signer',
+  'guest-policy-smt',
+  'guest-policy-reserved-one',
+  'guest-policy-migrate',
+  'guest-policy-debug',
+  'guest-policy-single-socket',
+  'guest-policy-cxl',
+  'guest-policy-aes256-xts',
+  'guest-policy-rapl-off',
+  'guest-policy-ciphertext-hiding',
+  'guest-policy-page-swap-off',
+  'guest-policy-unknown',
+  'platform-info-smt',
+  'platform-info-tsme',
+  'platform-info-ecc',
+  'platform-info-rapl-off',
+  'platform-info-ciphertext-hiding',
+  'platform-info-alias-check',
+  'platform-info-iommu-write-safe',
+  'platform-info-tio',
+  'platform-info-unknown',
+  'reserved-bytes',
+  'vmpl',
+  'measurement',
+  'host-data',
+  'report-data',
+  'id-key-digest',
+  'author-key-digest',
+  'chip-id',
+  'minimum-tcb-bootloader',
+  'minimum-tcb-tee',
+  'minimum-tcb-snp',
+  'minimum-tcb-microcode',
+  'minimum-launch-tcb-bootloader',
+  'minimum-launch-tcb-tee',
+  'minimum-launch-tcb-snp',
+  'minimum-launch-tcb-microcode',
+  'minimum-firmware-current',
+  'minimum-firmware-committed',
+  'minimum-guest-svn',
+]
+
+describe('appraise', () => {
+  // Goal: the checks are these, in this order, whatever the policy; Turin has its FMC besides.
+  test('names', () => {
+    const ofTurin = [...checkNames]
+    ofTurin.splice(ofTurin.indexOf('minimum-launch-tcb-bootloader'), 0, 'minimum-launch-tcb-fmc')
+    ofTurin.splice(ofTurin.indexOf('minimum-tcb-bootloader'), 0, 'minimum-tcb-fmc')
+    for (const policy of [lax, strictPolicy()]) {
+      expect(appraise(milan, 'milan', policy).map(check => check.name)).toEqual(checkNames)
+      expect(appraise(turin, 'turin', policy).map(check => check.name)).toEqual(ofTurin)
+    }
+  })
+
+  // Goal: 'any' is said, not hidden: the check is there, not checked, not required, with a reason.
+  test('any', () => {
+    const checks = appraise(milan, 'milan', lax)
+    expect(checks.filter(check => check.outcome !== 'not-checked').map(check => check.name)).toEqual(['product-cpuid'])
+    for (const check of checks.filter(one => one.outcome === 'not-checked'))
+      expect(check).toMatchObject({ required: false, reason: "the policy says 'any'" })
+    expect(verdict(checks).ok).toBe(true)
+  })
+
+  // Goal: real reports at VMPL 0 meet the default policy; the one at VMPL 1 fails that check alone.
+  test.each(expectedReports)('$report under strictPolicy', async expected => {
+    const checks = appraise(decodeReport(await readReport(expected.report)), expected.product, strictPolicy())
+    const failed = checks.filter(check => check.outcome === 'fail').map(check => check.name)
+    expect(failed).toEqual(expected.vmpl === 0 ? [] : ['vmpl'])
+    expect(verdict(checks).ok).toBe(expected.vmpl === 0)
+  })
+
+  // Goal: a CPUID that is not the product's fails, whatever the policy; in version 2 there is none to compare.
+  test('product', async () => {
+    for (const product of ['genoa', 'turin'] as const)
+      expect(named('fail', milan, lax, product)).toEqual(['product-cpuid'])
+    const unknown = { ...milan, cpuid: { family: 0x1b, model: 0, stepping: 0 } }
+    for (const product of PRODUCTS) expect(named('fail', unknown, lax, product)).toEqual(['product-cpuid'])
+    const old = decodeReport(await readReport('milan-v2.bin'))
+    expect(appraise(old, 'milan', lax)[0]).toMatchObject({ outcome: 'not-checked', required: false })
+    expect(named('fail', old, { ...lax, products: ['genoa'] })).toEqual(['product-allowed'])
+    expect(named('pass', old, { ...lax, products: ['genoa', 'milan'] })).toEqual(['product-allowed'])
+  })
+
+  // Goal: a report of a debuggable guest fails the policy; that it is also unsigned is another check.
+  test('debug', async () => {
+    const vek = await vekOf('milan-v3.bin')
+    const debug = { ...milan, policy: milan.policy | (1n << 19n) }
+    expect(named('fail', debug, strictPolicy())).toEqual(['guest-policy-debug'])
+    expect(await verifyReportSignature(encodeReport(debug), vek)).toMatchObject({ outcome: 'fail' })
+    expect(await verifyReportSignature(encodeReport(milan), vek)).toMatchObject({ outcome: 'pass' })
+    expect(named('fail', milan, strictPolicy())).toEqual([])
+    expect(named('fail', debug, { ...strictPolicy(), guestPolicy: lax.guestPolicy })).toEqual([])
+  })
+
+  // Goal: the default refuses migration, a missing bit 17, bits without a name, and other VMPLs.
+  test('strictPolicy', () => {
+    const failed = (change: Partial<SnpReport>) => named('fail', { ...milan, ...change }, strictPolicy())
+    expect(failed({ policy: milan.policy | (1n << 18n) })).toEqual(['guest-policy-migrate'])
+    expect(failed({ policy: milan.policy & ~(1n << 17n) })).toEqual(['guest-policy-reserved-one'])
+    expect(failed({ policy: milan.policy | (1n << 26n) })).toEqual(['guest-policy-unknown'])
+    expect(failed({ policy: milan.policy | (1n << 63n) })).toEqual(['guest-policy-unknown'])
+    for (const vmpl of [1, 2, 3, 4, 0xffff_ffff]) expect(failed({ vmpl })).toEqual(['vmpl'])
+  })
+})
+
+describe('bits', () => {
+  // Goal: over every bit, rule and state: 'required' wants it set, 'forbidden' wants it clear, and no other check moves.
+  test.each([
+    ['guestPolicy', 'policy', POLICY_BITS],
+    ['platformInfo', 'platformInfo', PLATFORM_BITS],
+  ] as const)('%s', (field, source, table) => {
+    const prefix = field === 'guestPolicy' ? 'guest-policy-' : 'platform-info-'
+    for (const [name, bit] of Object.entries(table)) {
+      for (const rule of ['required', 'forbidden'] as const) {
+        for (const isSet of [true, false]) {
+          const report = {
+            ...milan,
+            [source]: isSet ? 1n << BigInt(bit) : ~(1n << BigInt(bit)) & 0xffff_ffff_ffff_ffffn,
+          }
+          const policy = { ...lax, [field]: { ...lax[field], [name]: rule } }
+          const check = prefix + name.replace(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)
+          const holds = isSet === (rule === 'required')
+          expect(named('fail', report, policy)).toEqual(holds ? [] : [check])
+          expect(named('pass', report, policy)).toEqual(holds ? ['product-cpuid', check] : ['product-cpuid'])
+        }
+      }
+    }
+  })
+
+  // Goal: bits without a name fail where the policy forbids them, with their numbers.
+  test('unknown', () => {
+    const policy: Policy = { ...lax, platformInfo: { ...lax.platformInfo, unknown: 'forbidden' } }
+    expect(named('fail', { ...milan, platformInfo: 0xffn }, policy)).toEqual([])
+    const failed = appraise({ ...milan, platformInfo: 0x1_0000_0100n }, 'milan', policy).find(
+      one => one.outcome === 'fail',
+    )
+    expect(failed).toMatchObject({
+      name: 'platform-info-unknown',
+      reason: 'bits without a known meaning are set: 8, 32',
+    })
+    expect(
+      named(
+        'fail',
+        { ...milan, policy: 0xffffn },
+        { ...lax, guestPolicy: { ...lax.guestPolicy, unknown: 'forbidden' } },
+      ),
+    ).toEqual([])
+  })
+})
+
+describe('values', () => {
+  const other = (bytes: Uint8Array) => bytes.map((byte, at) => (at === bytes.length - 1 ? byte ^ 1 : byte))
+
+  // Goal: one byte of difference is a difference, in every field that is compared whole.
+  test.each([
+    ['host-data', 'hostData', (bytes: Uint8Array) => ({ hostData: bytes })],
+    ['report-data', 'reportData', (bytes: Uint8Array) => ({ reportData: bytes })],
+    ['id-key-digest', 'idKeyDigest', (bytes: Uint8Array) => ({ idKeyDigest: bytes })],
+    ['author-key-digest', 'authorKeyDigest', (bytes: Uint8Array) => ({ authorKeyDigest: bytes })],
+    ['measurement', 'measurement', (bytes: Uint8Array) => ({ measurements: [bytes] })],
+    ['chip-id', 'chipId', (bytes: Uint8Array) => ({ chipIds: [bytes] })],
+  ] as const)('%s', (name, field, change) => {
+    const value = milan[field]
+    expect(named('pass', milan, { ...lax, ...change(value) })).toEqual(['product-cpuid', name])
+    expect(named('fail', milan, { ...lax, ...change(other(value)) })).toEqual([name])
+    expect(named('fail', milan, { ...lax, ...change(value.slice(1)) })).toEqual([name])
+  })
+
+  // Goal: in a list one match is enough, and no match is a failure.
+  test('lists', () => {
+    const { measurement } = milan
+    expect(named('fail', milan, { ...lax, measurements: [other(measurement), measurement] })).toEqual([])
+    const failed = appraise(milan, 'milan', { ...lax, measurements: [other(measurement), new Uint8Array(48)] })
+    expect(failed.find(one => one.outcome === 'fail')?.reason).toEndWith(' is not one of the 2 allowed')
+    expect(named('fail', milan, { ...lax, measurements: [] })).toEqual(['measurement'])
+    expect(named('fail', { ...milan, vmpl: 2 }, { ...lax, vmpls: [0, 2] })).toEqual([])
+    expect(named('fail', { ...milan, vmpl: 1 }, { ...lax, vmpls: [0, 2] })).toEqual(['vmpl'])
+  })
+
+  // Goal: signers are told apart, and an unsigned report is of none of them.
+  test('signers', () => {
+    const failed = (signer: SnpReport['signer'], signers: Policy['signers']) =>
+      named('fail', { ...milan, signer }, { ...lax, signers })
+    expect([failed('vcek', ['vcek']), failed('vlek', ['vcek', 'vlek'])]).toEqual([[], []])
+    expect([failed('vlek', ['vcek']), failed('none', ['vcek', 'vlek'])]).toEqual([['signer'], ['signer']])
+  })
+
+  // Goal: reserved bytes count only where the policy says so.
+  test('reserved bytes', () => {
+    const odd = { ...milan, reserved: other(milan.reserved) }
+    expect(named('fail', odd, { ...lax, reservedBytes: 'zero' })).toEqual(['reserved-bytes'])
+    expect(named('fail', milan, { ...lax, reservedBytes: 'zero' })).toEqual([])
+    expect(named('fail', odd, lax)).toEqual([])
+  })
+})
+
+describe('minimums', () => {
+  const least = { bootloader: 4, tee: 0, snp: 24, microcode: 219 }
+  const minimums = (milanMinimum: typeof least | 'any') =>
+    ({ milan: milanMinimum, genoa: 'any', turin: 'any' }) as const
+
+  // Goal: each component counts for itself: equal is enough, one more is not, and more of another does not help.
+  test('TCB', () => {
+    for (const [prefix, field] of [
+      ['minimum-tcb-', 'minimumTcb'],
+      ['minimum-launch-tcb-', 'minimumLaunchTcb'],
+    ] as const) {
+      expect(named('fail', milan, { ...lax, [field]: minimums(least) })).toEqual([])
+      expect(named('pass', milan, { ...lax, [field]: minimums(least) })).toHaveLength(5)
+      for (const component of ['bootloader', 'tee', 'snp', 'microcode'] as const) {
+        const more = { bootloader: 0, tee: 0, snp: 0, microcode: 0, [component]: least[component] + 1 }
+        expect(named('fail', milan, { ...lax, [field]: minimums(more) })).toEqual([prefix + component])
+      }
+      expect(named('pass', milan, { ...lax, [field]: minimums('any') })).toEqual(['product-cpuid'])
+    }
+  })
+
+  // Goal: the reported and the launch TCB count, not the current or the committed one.
+  test('which TCB', () => {
+    const low = encodeTcb({ bootloader: 0, tee: 0, snp: 0, microcode: 0, fmc: null }, 'milan')
+    const failed = (change: Partial<SnpReport['rawTcb']>) =>
+      named(
+        'fail',
+        { ...milan, rawTcb: { ...milan.rawTcb, ...change } },
+        { ...lax, minimumTcb: minimums(least), minimumLaunchTcb: minimums(least) },
+      )
+    expect(failed({ current: low, committed: low })).toEqual([])
+    expect(failed({ reported: low })).toEqual(['minimum-tcb-bootloader', 'minimum-tcb-snp', 'minimum-tcb-microcode'])
+    expect(failed({ launch: low })).toHaveLength(3)
+  })
+
+  // Goal: a minimum for another product does not count; Turin's FMC does.
+  test('by product', () => {
+    const ofTurin = { fmc: 1, bootloader: 'any', tee: 'any', snp: 2, microcode: 72 } as const
+    const policy: Policy = { ...lax, minimumTcb: { milan: 'any', genoa: 'any', turin: ofTurin } }
+    expect(named('fail', turin, policy, 'turin')).toEqual(['minimum-tcb-fmc', 'minimum-tcb-microcode'])
+    expect(named('fail', milan, policy)).toEqual([])
+  })
+
+  // Goal: a TCB that is not of the product's layout fails every component that counts, and nothing is thrown.
+  test('of another layout', () => {
+    const policy: Policy = { ...lax, minimumTcb: minimums({ bootloader: 0, tee: 0, snp: 0, microcode: 0 }) }
+    const failed = appraise(turin, 'milan', policy).filter(check => check.outcome === 'fail')
+    expect(failed.map(check => check.name)).toEqual(['product-cpuid', ...checkNames.slice(31, 35)])
+    expect(failed[1]?.reason).toBe('TCB: byte 3 is reserved on milan but 2')
+  })
+
+  // Goal: firmware versions are ordered by major, minor, build, and both the current and the committed one count.
+  test('firmware', () => {
+    const failed = (major: number, minor: number, build: number) =>
+      named('fail', milan, { ...lax, minimumFirmware: { major, minor, build } })
+    const both = ['minimum-firmware-current', 'minimum-firmware-committed']
+    expect(milan.current).toEqual({ major: 1, minor: 55, build: 29 })
+    expect([failed(1, 55, 29), failed(1, 54, 255), failed(0, 255, 255)]).toEqual([[], [], []])
+    expect([failed(1, 55, 30), failed(1, 56, 0), failed(2, 0, 0)]).toEqual([both, both, both])
+    const rolledBack = { ...milan, committed: { ...milan.committed, build: 28 } }
+    expect(named('fail', rolledBack, { ...lax, minimumFirmware: milan.current })).toEqual([
+      'minimum-firmware-committed',
+    ])
+  })
+
+  // Goal: the guest's SVN has an inclusive minimum.
+  test('guest SVN', () => {
+    const failed = (guestSvn: number) => named('fail', { ...milan, guestSvn }, { ...lax, minimumGuestSvn: 5 })
+    expect([failed(4), failed(5), failed(6)]).toEqual([['minimum-guest-svn'], [], []])
+  })
+})

@@ -1,0 +1,149 @@
+// Hybrid keys and signatures: both halves, always.
+
+import { describe, expect, test } from 'bun:test'
+import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
+import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
+import nacl from 'tweetnacl'
+import { sha256 } from '../../../src/attest/hash.ts'
+import { Malformed } from '../../../src/attest/malformed.ts'
+import { makeHybridKeys, signHybrid, statementContext } from '../../../src/attest/receipt/hybrid-keys.ts'
+import {
+  defaultVerifiers,
+  type HybridVerifiers,
+  nativeVerifiers,
+  portableVerifiers,
+  verifyHybrid,
+} from '../../../src/attest/receipt/hybrid-verify.ts'
+import {
+  type HybridSignature,
+  keysDigest,
+  PUBLIC_KEY_BYTES,
+  SIGNATURE_BYTES,
+} from '../../../src/attest/receipt/public-keys.ts'
+import { concat, fromHex, toHex, utf8 } from '../../../src/base/bytes.ts'
+import { countingRandom, sampleKeys } from '../../rigs/receipt-samples.ts'
+
+const message = utf8('a statement')
+const context = statementContext
+const keys = sampleKeys()
+const signature = signHybrid(keys.secretKeys, message, { context, random: countingRandom(9) })
+const verifiers = { portable: portableVerifiers, default: defaultVerifiers, native: nativeVerifiers }
+
+async function outcomes(changed: Partial<HybridSignature>, by: HybridVerifiers, of = keys.publicKeys, what = message) {
+  const checks = await verifyHybrid(of, what, { ...signature, ...changed }, { context, verifiers: by })
+  return checks.map(one => `${one.name} ${one.outcome}`)
+}
+
+const good = ['signature-ed25519 pass', 'signature-mldsa65 pass']
+const badEd25519 = ['signature-ed25519 fail', 'signature-mldsa65 pass']
+const badMldsa65 = ['signature-ed25519 pass', 'signature-mldsa65 fail']
+const bothBad = ['signature-ed25519 fail', 'signature-mldsa65 fail']
+
+function flipped(bytes: Uint8Array, at: number): Uint8Array {
+  return bytes.map((byte, i) => (i === at ? byte ^ 1 : byte))
+}
+
+describe.each(Object.entries(verifiers))('%s verifiers', (_name, by) => {
+  test('both halves verify', async () => {
+    // Goal: what was signed is accepted, by every set of verifiers alike.
+    expect(await outcomes({}, by)).toEqual(good)
+  })
+
+  test('either half altered, dropped or swapped', async () => {
+    // Goal: one good half never covers for the other.
+    for (const at of [0, 31, 32, 63])
+      expect(await outcomes({ ed25519: flipped(signature.ed25519, at) }, by)).toEqual(badEd25519)
+    for (const at of [0, 48, 1500, 3308])
+      expect(await outcomes({ mldsa65: flipped(signature.mldsa65, at) }, by)).toEqual(badMldsa65)
+    expect(await outcomes({ ed25519: new Uint8Array(0) }, by)).toEqual(badEd25519)
+    expect(await outcomes({ ed25519: new Uint8Array(64) }, by)).toEqual(badEd25519)
+    expect(await outcomes({ mldsa65: new Uint8Array(0) }, by)).toEqual(badMldsa65)
+    expect(await outcomes({ mldsa65: new Uint8Array(3309) }, by)).toEqual(badMldsa65)
+    expect(await outcomes({ mldsa65: concat(signature.mldsa65, Uint8Array.of(0)) }, by)).toEqual(badMldsa65)
+    expect(await outcomes({ ed25519: signature.mldsa65, mldsa65: signature.ed25519 }, by)).toEqual(bothBad)
+    expect(await outcomes({}, by, keys.publicKeys, utf8('a statemenu'))).toEqual(bothBad)
+  })
+
+  test('another key', async () => {
+    // Goal: each half belongs to its own key.
+    const other = makeHybridKeys(countingRandom(77)).publicKeys
+    expect(await outcomes({}, by, { ...keys.publicKeys, ed25519: other.ed25519 })).toEqual(badEd25519)
+    expect(await outcomes({}, by, { ...keys.publicKeys, mldsa65: other.mldsa65 })).toEqual(badMldsa65)
+    expect(await outcomes({}, by, { ...keys.publicKeys, mldsa65: other.mldsa65.slice(1) })).toEqual(badMldsa65)
+    expect(await outcomes({}, by, { ...keys.publicKeys, ed25519: new Uint8Array(32).fill(0xff) })).toEqual(badEd25519)
+  })
+
+  test('a signature with S beyond the group’s order', async () => {
+    // Goal: nobody can make a second valid signature out of a first one (RFC 8032 section 5.1.7).
+    const order = 2n ** 252n + 27742317777372353535851937790883648493n
+    const scalar = BigInt(`0x${toHex(signature.ed25519.slice(32).reverse())}`) + order
+    const bytes = fromHex(scalar.toString(16).padStart(64, '0'))?.reverse() ?? new Uint8Array(0)
+    const forged = concat(signature.ed25519.subarray(0, 32), bytes)
+    expect(nacl.sign.detached.verify(message, forged, keys.publicKeys.ed25519)).toBe(true)
+    expect(await outcomes({ ed25519: forged }, by)).toEqual(badEd25519)
+  })
+})
+
+describe('signing', () => {
+  test('the ML-DSA half stands for its context', async () => {
+    // Goal: a signature made for another purpose is not one over a statement, and the reverse.
+    const other = signHybrid(keys.secretKeys, message, { context: utf8('other'), random: countingRandom(9) })
+    expect(await outcomes({ mldsa65: other.mldsa65 }, portableVerifiers)).toEqual(badMldsa65)
+    expect(ml_dsa65.verify(signature.mldsa65, message, keys.publicKeys.mldsa65)).toBe(false)
+    expect(ml_dsa65.verify(signature.mldsa65, message, keys.publicKeys.mldsa65, { context })).toBe(true)
+    expect(toHex(context)).toBe(toHex(utf8('strongroom/attest-pq/v1')))
+  })
+
+  test('randomness is the caller’s', () => {
+    // Goal: the same bytes give the same keys and signatures; other bytes give others; too few are refused.
+    const again = makeHybridKeys(countingRandom(1))
+    expect(again).toEqual(keys)
+    expect(makeHybridKeys(countingRandom(2)).publicKeys.mlkem768).not.toEqual(keys.publicKeys.mlkem768)
+    expect(signHybrid(keys.secretKeys, message, { context, random: countingRandom(9) })).toEqual(signature)
+    const hedged = signHybrid(keys.secretKeys, message, { context, random: countingRandom(10) })
+    expect(hedged.ed25519).toEqual(signature.ed25519)
+    expect(hedged.mldsa65).not.toEqual(signature.mldsa65)
+    expect(() => makeHybridKeys(length => new Uint8Array(length - 1))).toThrow('invariant')
+  })
+
+  test('a verifier that throws has not verified', async () => {
+    // Goal: an injected verifier's failure is a failed check.
+    const broken = () => {
+      throw new Error('no such algorithm')
+    }
+    expect(await outcomes({}, { ...portableVerifiers, mldsa65: broken })).toEqual(badMldsa65)
+    expect(await outcomes({}, { ...portableVerifiers, ed25519: async () => broken() })).toEqual(badEd25519)
+  })
+})
+
+describe('keys', () => {
+  test('sizes are those of the standards', () => {
+    // Goal: the tables agree with the algorithms.
+    for (const [name, size] of Object.entries(PUBLIC_KEY_BYTES))
+      expect(keys.publicKeys[name as keyof typeof PUBLIC_KEY_BYTES]).toHaveLength(size)
+    for (const [name, size] of Object.entries(SIGNATURE_BYTES))
+      expect(signature[name as keyof typeof SIGNATURE_BYTES]).toHaveLength(size)
+  })
+
+  test('the digest covers every key in its place', () => {
+    // Goal: SHA-256 over length and key, in the order of the design; no key can move, change or lend bytes to its neighbour.
+    const { ed25519, mldsa65, x25519, mlkem768 } = keys.publicKeys
+    const head = (length: number) => Uint8Array.of(0, 0, length >> 8, length & 0xff)
+    const expected = sha256(concat(head(32), ed25519, head(1952), mldsa65, head(32), x25519, head(1184), mlkem768))
+    expect(toHex(keysDigest(keys.publicKeys))).toBe(toHex(expected))
+    expect(keysDigest({ ...keys.publicKeys, ed25519: x25519, x25519: ed25519 })).not.toEqual(expected)
+    for (const name of Object.keys(PUBLIC_KEY_BYTES) as (keyof typeof PUBLIC_KEY_BYTES)[]) {
+      expect(keysDigest({ ...keys.publicKeys, [name]: flipped(keys.publicKeys[name], 5) })).not.toEqual(expected)
+      expect(() => keysDigest({ ...keys.publicKeys, [name]: keys.publicKeys[name].slice(1) })).toThrow(Malformed)
+    }
+  })
+
+  test('the agreement halves agree', () => {
+    // Goal: the public keys in the bundle are those of the secret keys that stay in the VM.
+    const { cipherText, sharedSecret } = ml_kem768.encapsulate(keys.publicKeys.mlkem768)
+    expect(ml_kem768.decapsulate(cipherText, keys.secretKeys.mlkem768)).toEqual(sharedSecret)
+    const client = nacl.box.keyPair()
+    const ours = nacl.scalarMult(keys.secretKeys.x25519, client.publicKey)
+    expect(nacl.scalarMult(client.secretKey, keys.publicKeys.x25519)).toEqual(ours)
+  })
+})

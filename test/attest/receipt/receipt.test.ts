@@ -1,0 +1,88 @@
+// The receipt's JSON envelope: one text, one meaning.
+
+import { describe, expect, test } from 'bun:test'
+import { Malformed } from '../../../src/attest/malformed.ts'
+import { nativeVerifiers } from '../../../src/attest/receipt/hybrid-verify.ts'
+import { decodeReceipt, encodeReceipt } from '../../../src/attest/receipt/receipt.ts'
+import { verifyReceipt } from '../../../src/attest/receipt/verify.ts'
+import { fromUtf8, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
+import { fuzz } from '../../rigs/fuzz.ts'
+import { questionOf, sampleReceipt } from '../../rigs/receipt-samples.ts'
+
+const question = { ...(await questionOf('claim')), verifiers: nativeVerifiers }
+const sample = await sampleReceipt('claim')
+
+describe('the envelope', () => {
+  const base = sample
+  const text = JSON.stringify(base)
+
+  // Goal: one text has one meaning: nothing unknown, missing, twice, too large or loosely encoded is read.
+  test.each<[string, unknown]>([
+    ['null', null],
+    ['a number', 1],
+    ['a list', []],
+    ['nothing', undefined],
+    ['no JSON', '{'],
+    ['text of text', JSON.stringify(text)],
+    ['an unknown field', { ...base, extra: '' }],
+    ['an unknown key', { ...base, keys: { ...base.keys, rsa: '' } }],
+    ['an unknown signature', { ...base, signatures: { ...base.signatures, rsa: '' } }],
+    ['unknown evidence', { ...base, evidence: { ...base.evidence, extra: '' } }],
+    ['no statement', { ...base, statement: undefined }],
+    ['no evidence', { ...base, evidence: undefined }],
+    ['another format', { ...base, format: 'strongroom/attest-pq/v2' }],
+    ['another platform', { ...base, platform: 'tdx' }],
+    ['padded base64url', { ...base, statement: `${base.statement}==` }],
+    ['standard base64', { ...base, statement: base.statement.replace(/[-_A]/, '+') }],
+    ['spare bits', { ...base, evidence: { ...base.evidence, crl: 'MB' } }],
+    ['an empty statement', { ...base, statement: '' }],
+    ['a long statement', { ...base, statement: 'A'.repeat(100_000) }],
+    ['a short key', { ...base, keys: { ...base.keys, ed25519: 'AAAA' } }],
+    ['a list for a key', { ...base, keys: { ...base.keys, ed25519: [base.keys.ed25519] } }],
+    ['a short report', { ...base, evidence: { ...base.evidence, report: base.evidence.report.slice(0, 100) } }],
+    ['a long chain', { ...base, evidence: { ...base.evidence, chain: [...base.evidence.chain, 'MAAA'] } }],
+    ['a short chain', { ...base, evidence: { ...base.evidence, chain: [base.evidence.vek] } }],
+    ['a chain that is text', { ...base, evidence: { ...base.evidence, chain: 'MA' } }],
+    ['PEM for DER', { ...base, evidence: { ...base.evidence, vek: toBase64Url(utf8('-----BEGIN CERTIFICATE-----')) } }],
+    ['a null CRL', { ...base, evidence: { ...base.evidence, crl: null } }],
+    ['a huge TPM part', { ...base, evidence: { ...base.evidence, tpm: 'A'.repeat(800_000) } }],
+    ['a name twice', text.replace('"platform"', '"platform":"snp","platform"')],
+    ['a name twice, deep inside', text.replace('"vek"', '"vek":"MAAA","vek"')],
+    ['an escape', text.replace('"platform"', '"\\u0070latform"')],
+    ['a prototype', text.replace('{', '{"__proto__":{},')],
+    ['text that is too long', `${text}${' '.repeat(1024 * 1024)}`],
+    ['trailing text', `${text}1`],
+    ['deep JSON', '['.repeat(1000) + ']'.repeat(1000)],
+  ])('%s', async (_what, json) => {
+    expect(() => decodeReceipt(json)).toThrow(Malformed)
+    const verdict = await verifyReceipt(json, question)
+    expect([
+      verdict.ok,
+      verdict.statement,
+      verdict.checks.filter(one => one.outcome === 'fail').map(one => one.name),
+    ]).toEqual([false, null, ['receipt-format']])
+  })
+
+  test('the text comes back as it went in', () => {
+    // Goal: reading and writing an envelope loses nothing, with and without the optional parts.
+    expect(encodeReceipt(decodeReceipt(text))).toEqual(base)
+    const { crl: _crl, ...evidence } = base.evidence
+    const without = { ...base, evidence: { ...evidence, tpm: 'AQID' } }
+    expect(encodeReceipt(decodeReceipt(JSON.stringify(without)))).toEqual(without)
+  })
+
+  test('hostile text', async () => {
+    // Goal: damaged envelopes end in a failed verdict, never in an exception, and never in a good verdict unless nothing was changed.
+    const wanted = JSON.stringify(encodeReceipt(decodeReceipt(text)))
+    await fuzz({ samples: [utf8(text)], count: 400, sizeBytesMax: 256 }, async bytes => {
+      let damaged: string
+      try {
+        damaged = fromUtf8(bytes)
+      } catch {
+        return
+      }
+      const verdict = await verifyReceipt(damaged, question)
+      if (verdict.ok) expect(JSON.stringify(encodeReceipt(decodeReceipt(damaged)))).toBe(wanted)
+    })
+  })
+})

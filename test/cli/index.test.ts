@@ -1,0 +1,395 @@
+// Goal: the program itself, started as users start it, prints what scripts and people rely on and exits with documented codes.
+
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { newUuid, systemRandom } from '../../src/base/ids.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { version } from '../../src/base/version.ts'
+import type { AdminLeak } from '../../src/contract/admin.ts'
+import { mintKey } from '../../src/instances/http/auth.ts'
+import { createAdmin } from '../../src/operator/api.ts'
+import { type AdminServer, listenAdmin } from '../../src/operator/socket.ts'
+import { openStore, type Store } from '../../src/store/db.ts'
+import { insertInstance } from '../../src/store/directory/instance.query.ts'
+import { instances } from '../../src/store/directory/instance.table.ts'
+import { findOrganization } from '../../src/store/directory/organization.query.ts'
+import { insertVm } from '../../src/store/ledger/vm.query.ts'
+
+/** Tests here start dozens of processes at once. */
+setDefaultTimeout(30_000)
+
+const main = join(import.meta.dir, '../../src/main.ts')
+let dir: string
+let store: Store
+let server: AdminServer
+let leaks: AdminLeak[] = []
+
+beforeAll(async () => {
+  dir = mkdtempSync(join(tmpdir(), 'strongroom-cli-'))
+  store = openStore(join(dir, 'strongroom.db'))
+  const admin = createAdmin({
+    store,
+    clock: { nowMs: () => Date.parse('2026-11-20T12:00:00.000Z') },
+    random: systemRandom,
+    log: silentLogger,
+    mintKey,
+    deleteInstance: instance => {
+      store.db.update(instances).set({ desired: 'absent', terminatedReason: instance.terminatedReason }).run()
+    },
+    vm: () => ({ state: 'running', address: '10.88.0.2' }),
+    status: () => ({
+      version: '1',
+      pid: 1,
+      host_id: store.hostId,
+      platform: 'tcg',
+      evidence_simulated: true,
+      domain: 'agents.test',
+      started_at: '2026-11-20T00:00:00.000Z',
+      listen: { instances: 'https://127.0.0.1:1', inference: null, dns: null },
+      tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem' },
+      organizations: 0,
+      instances: { ready: 1, failed: 0 },
+      vms: {},
+      capacity: {
+        memory_mib_used: 1,
+        memory_mib_total: 2,
+        vcpus_used: 3,
+        vcpus_total: 4,
+        addresses_used: 5,
+        addresses_total: 6,
+      },
+    }),
+    leaks: async () => leaks,
+    consoleDir: vmId => join(dir, vmId),
+  })
+  server = await listenAdmin(join(dir, 'admin.sock'), admin)
+})
+afterAll(async () => {
+  await server.stop()
+  store.close()
+  rmSync(dir, { recursive: true, force: true })
+})
+
+type Result = { code: number; stdout: string; stderr: string }
+
+async function run(argv: readonly string[], env: Record<string, string> = {}): Promise<Result> {
+  const child = Bun.spawn([process.execPath, main, ...argv], {
+    env: { PATH: process.env.PATH ?? '', STRONGROOM_STATE_DIR: dir, ...env },
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'pipe',
+  })
+  const [stdout, stderr, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+  return { code, stdout, stderr }
+}
+
+async function runJson(...argv: string[]): Promise<{ code: number; document: unknown }> {
+  const { code, stdout, stderr } = await run([...argv, '--json'])
+  expect([argv, stderr]).toEqual([argv, ''])
+  return { code, document: JSON.parse(stdout) }
+}
+
+/** A ready instance with a console, whose escape sequence would retitle a terminal. */
+function addInstance(slug: string, name: string): string {
+  const organizationId = findOrganization(store.db, slug)?.id ?? ''
+  const [id, vmId] = [newUuid(), newUuid()]
+  const nowMs = Date.parse('2026-11-20T12:00:00.000Z')
+  insertVm(store.db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
+  insertInstance(store.db, {
+    ...{ id, name, organizationId, vmId, nowMs },
+    hostId: store.hostId,
+    hostname: `${name}.${slug}.agents.test`,
+    agent: 'agent',
+    publicKey: 'ssh-ed25519 AAAA',
+    inferenceMode: 'default_gateway',
+    inferenceModel: 'tiny',
+  })
+  mkdirSync(join(dir, vmId))
+  writeFileSync(join(dir, vmId, 'console.log'), 'booted\r\n\u001b]0;owned\u0007login\n')
+  return id
+}
+
+const COMMANDS = [
+  'serve',
+  'status',
+  'org',
+  'org create',
+  'org list',
+  'org show',
+  'org suspend',
+  'org resume',
+  'key',
+  'key create',
+  'key list',
+  'key revoke',
+  'instance',
+  'instance list',
+  'instance show',
+  'instance delete',
+  'instance console',
+  'instance logs',
+  'doctor',
+  'config',
+  'config check',
+  'config show',
+  'config reference',
+  'verify',
+  'verify report',
+  'verify id-block',
+  'verify policy-schema',
+  'verify policy-example',
+  'measure',
+  'measure ovmf',
+  'measure igvm',
+  'igvm',
+  'igvm build',
+  'igvm show',
+  'verity',
+  'verity root',
+  'version',
+  'gateway',
+  'gateway key',
+  'gateway key create',
+  'gateway key list',
+  'gateway key revoke',
+  'metrics',
+]
+
+test('goal: every command has help with its usage, examples, the global options and the exit codes', async () => {
+  const helps = await Promise.all(COMMANDS.map(command => run([...command.split(' '), '--help'])))
+  for (const [index, { code, stdout, stderr }] of helps.entries()) {
+    const command = COMMANDS[index] ?? ''
+    expect([command, code, stderr]).toEqual([command, 0, ''])
+    expect(stdout).toStartWith(`Usage: strongroom ${command}`)
+    expect(stdout).toMatch(new RegExp(`Examples:\n {2}strongroom ${command}`))
+    for (const part of ['--json', '--config <file>', '--state-dir <dir>', 'Exit codes:\n  0  done']) {
+      expect([command, stdout.includes(part)]).toEqual([command, true])
+    }
+  }
+})
+
+const BAD_USAGE: [string[], string][] = [
+  [[], 'a command is missing'],
+  [['org'], 'a command is missing'],
+  [['nope'], "unknown command 'nope'"],
+  [['statsu'], "unknown command 'statsu'\n(Did you mean status?)"],
+  [['org', 'create'], "missing required argument 'slug'"],
+  [['status', '--nope'], "unknown option '--nope'"],
+  [['status', 'extra'], "too many arguments for 'status'. Expected 0 arguments but got 1: extra."],
+  [
+    ['key', 'create', 'acme', '--scope', 'all'],
+    "option '--scope <scope>' argument 'all' is invalid. Allowed choices are write, read.",
+  ],
+  [
+    ['instance', 'console', 'x', '--tail', '-1'],
+    "option '--tail <bytes>' argument '-1' is invalid. It must be a number of bytes from 0 to 67108864.",
+  ],
+  [['instance', 'console', 'x', '--follow'], '--follow has no end, so --json cannot print it as one document'],
+  [['org', 'create', 'Acme'], 'slug "Acme" may hold lowercase letters a-z, digits and hyphens only'],
+  [['org', 'create', 'api'], 'slug "api" is reserved for the appliance itself'],
+  [['org', 'create', 'a-'], 'slug "a-" may not begin or end with a hyphen'],
+  [['org', 'create', 'xn--a'], 'slug "xn--a" may not have hyphens as its third and fourth characters'],
+  [['org', 'create', 'a'.repeat(33)], `slug "${'a'.repeat(33)}" must have 1 to 32 characters`],
+]
+
+test('goal: bad usage exits 2 and, with --json, is one document on stdout and nothing on stderr', async () => {
+  const answers = await Promise.all(BAD_USAGE.map(([argv]) => runJson(...argv)))
+  for (const [index, { code, document }] of answers.entries()) {
+    const [argv, message] = BAD_USAGE[index] ?? []
+    expect([argv, code, document]).toMatchObject([argv, 2, { error: { code: 'invalid_request', message } }])
+  }
+})
+
+test('goal: people get the error with its remedy on stderr, and nothing on stdout', async () => {
+  expect(await run(['org', 'show', 'nobody'])).toEqual({
+    code: 4,
+    stdout: '',
+    stderr: 'strongroom: there is no organization nobody\nremedy: check the name\n',
+  })
+})
+
+test('goal: without a daemon commands exit 3 and say what to do', async () => {
+  const empty = mkdtempSync(join(dir, 'empty-'))
+  const lost = await run(['status', '--state-dir', empty])
+  expect(lost).toEqual({
+    code: 3,
+    stdout: '',
+    stderr: `strongroom: no daemon answers at ${empty}/admin.sock: there is no such socket\nremedy: start \`strongroom serve\`, or check --state-dir\n`,
+  })
+  expect((await run(['doctor', '--leaks'], { STRONGROOM_STATE_DIR: empty })).code).toBe(3)
+})
+
+test('goal: organization, key and instance from creation to the end, with every exit code on the way', async () => {
+  const made = await run(['org', 'create', 'acme'])
+  expect([made.code, made.stdout]).toEqual([
+    0,
+    'slug:      acme\nstatus:    active\ncreated:   2026-11-20T12:00:00.000Z\ninstances: 0\nkeys:      0\n',
+  ])
+  expect(await runJson('org', 'create', 'acme')).toMatchObject({
+    code: 5,
+    document: { error: { code: 'conflict', message: 'organization acme exists already', param: 'slug' } },
+  })
+  expect(await runJson('org', 'create', 'beta')).toMatchObject({ code: 0, document: { slug: 'beta' } })
+
+  const key = await run(['key', 'create', 'acme', '--scope', 'read'])
+  expect([key.code, key.stdout]).toEqual([0, expect.stringMatching(/^ca_[a-z0-9]{8}_[a-z0-9]{18}\n$/)])
+  const [, prefix = '', secret = ''] = key.stdout.trim().split('_')
+  expect(key.stderr).toContain(prefix)
+  expect(key.stderr).not.toContain(secret)
+  expect((await run(['key', 'list', 'acme'])).stdout).toBe(
+    `PREFIX    SCOPE  STATE   CREATED               LAST USED  REVOKED\n${prefix}  read   active  2026-11-20T12:00:00Z  -          -\n`,
+  )
+  expect(await runJson('key', 'revoke', prefix)).toMatchObject({
+    code: 0,
+    document: { prefix, revoked_at: '2026-11-20T12:00:00.000Z' },
+  })
+  expect((await run(['key', 'revoke', 'zzzzzzzz'])).code).toBe(4)
+
+  const id = addInstance('acme', 'samename')
+  addInstance('beta', 'samename')
+  expect(await runJson('instance', 'show', 'samename')).toMatchObject({
+    code: 2,
+    document: { error: { param: 'instance', message: expect.stringContaining('acme/samename or beta/samename') } },
+  })
+  for (const ref of [id, 'acme/samename']) {
+    expect(await runJson('instance', 'show', ref)).toMatchObject({
+      code: 0,
+      document: { id, vm: { address: '10.88.0.2' } },
+    })
+  }
+  const list = await run(['instance', 'list', '--org', 'beta'])
+  expect(list.stdout).toBe(
+    'ORGANIZATION  NAME      STATUS        ADDRESS    EGRESS  CREATED               FAILURE\n' +
+      'beta          samename  provisioning  10.88.0.2  0 B     2026-11-20T12:00:00Z  -\n',
+  )
+  expect((await run(['instance', 'show', 'acme/samename'])).stdout).toContain(
+    'hostname:     samename.acme.agents.test\n',
+  )
+  expect((await run(['instance', 'delete', 'nothing1'])).code).toBe(4)
+  expect((await run(['instance', 'delete', 'acme/samename'])).code).toBe(0)
+  expect((await run(['instance', 'logs', id])).stdout).toMatch(
+    /^TIME +EVENT +DETAIL\n2026-\S+ +status\.provisioning\n2026-\S+ +instance\.operator_delete +\{.*\}\n$/,
+  )
+  expect(await runJson('instance', 'logs', id)).toMatchObject({ document: { events: [{}, {}] } })
+
+  for (const [verb, status] of [
+    ['suspend', 'suspended'],
+    ['resume', 'active'],
+  ] as const) {
+    expect(await runJson('org', verb, 'acme')).toMatchObject({ code: 0, document: { status } })
+  }
+  expect((await run(['org', 'list'])).stdout.split('\n').map(line => line.split(/ +/)[0])).toEqual([
+    'SLUG',
+    'acme',
+    'beta',
+    '',
+  ])
+})
+
+test('goal: the console goes out byte for byte to a pipe and within bounds, and as text in JSON', async () => {
+  await run(['org', 'create', 'consoles'])
+  const id = addInstance('consoles', 'console1')
+  expect((await run(['instance', 'console', id])).stdout).toBe('booted\r\n\u001b]0;owned\u0007login\n')
+  expect((await run(['instance', 'console', id, '--tail', '6'])).stdout).toBe('login\n')
+  expect(await runJson('instance', 'console', id, '--tail', '6')).toEqual({ code: 0, document: { console: 'login\n' } })
+})
+
+test('goal: status and leaks are shown, and a leak is no success', async () => {
+  const status = await run(['status'])
+  expect(status.stdout).toContain('platform:      tcg (evidence is SIMULATED)\n')
+  expect(status.stdout).toContain('instances:     1 ready\n')
+  expect(await runJson('status')).toMatchObject({ code: 0, document: { platform: 'tcg' } })
+  expect(await run(['doctor', '--leaks'])).toEqual({ code: 0, stdout: 'nothing leaked\n', stderr: '' })
+  leaks = [{ kind: 'tap', name: 'sr0123456789', detail: 'unknown' }]
+  expect(await runJson('doctor', '--leaks')).toEqual({ code: 1, document: { leaks } })
+  expect((await run(['doctor', '--leaks'])).stdout).toBe('KIND  NAME          DETAIL\ntap   sr0123456789  unknown\n')
+  leaks = []
+})
+
+test('goal: doctor gives a verdict on every point, exits 1 when one fails, and sees the daemon', async () => {
+  const config = join(dir, 'doctor.toml')
+  writeFileSync(config, '[vm]\nqemu = "/nonexistent/qemu"\nimage_dir = "/nonexistent/image"\nuser = "nobody-here"\n')
+  const { code, document } = await runJson('doctor', '--config', config)
+  expect(code).toBe(1)
+  const checks: { name: string; result: string; remedy: string | null }[] = Reflect.get(Object(document), 'checks')
+  expect(checks.map(check => check.name)).toEqual([
+    'configuration',
+    'platform',
+    'kvm',
+    'sev-snp',
+    'qemu',
+    'firmware',
+    'nft',
+    'ip',
+    'tun',
+    'user',
+    'image',
+    'worker',
+    'state directory',
+    'systemd',
+    'daemon',
+  ])
+  const failed = checks.filter(check => check.result === 'FAIL').map(check => check.name)
+  expect(failed).toEqual(expect.arrayContaining(['qemu', 'user', 'image']))
+  for (const check of checks) {
+    expect(['PASS', 'FAIL', 'NOT CHECKED']).toContain(check.result)
+    expect([check.name, check.remedy !== null]).toEqual([check.name, check.result === 'FAIL'])
+  }
+  expect(checks.at(-1)).toMatchObject({ name: 'daemon', result: 'PASS' })
+})
+
+test('goal: config commands need no daemon and tell good from bad files', async () => {
+  const good = join(dir, 'good.toml')
+  writeFileSync(good, 'domain = "good.example"\n')
+  const bad = join(dir, 'bad.toml')
+  writeFileSync(bad, '\nplatfrom = "tcg"\n[vm]\nvcpus = 0\n')
+  expect(await run(['config', 'check', '--config', good])).toEqual({ code: 0, stdout: `${good}: ok\n`, stderr: '' })
+  expect(await run(['config', 'check'], { STRONGROOM_CONFIG: bad })).toEqual({
+    code: 2,
+    stdout: '',
+    stderr:
+      `strongroom: ${bad}:2: platfrom: unknown field; did you mean platform?\n` +
+      `${bad}:4: vm.vcpus: 0 is not allowed; allowed: an integer from 1 to 255\n` +
+      'remedy: correct the named field of the configuration file\n',
+  })
+  expect(await runJson('config', 'check', '--config', bad)).toMatchObject({
+    code: 2,
+    document: {
+      ok: false,
+      file: bad,
+      problems: [
+        { line: 2, field: 'platfrom' },
+        { line: 4, field: 'vm.vcpus' },
+      ],
+    },
+  })
+  expect(await runJson('config', 'show', '--config', bad)).toMatchObject({
+    code: 2,
+    document: { error: { code: 'config.invalid' } },
+  })
+  expect(await runJson('config', 'show', '--config', good)).toMatchObject({
+    code: 0,
+    document: { domain: 'good.example', vm: { vcpus: 2 } },
+  })
+  const shown = join(dir, 'shown.toml')
+  writeFileSync(shown, (await run(['config', 'show', '--config', good])).stdout)
+  expect((await runJson('config', 'show', '--config', shown)).document).toMatchObject({ domain: 'good.example' })
+  expect((await run(['config', 'reference'])).stdout).toStartWith('# Configuration of strongroom.')
+  expect(await runJson('config', 'reference')).toMatchObject({ document: { type: 'object', properties: { vm: {} } } })
+  expect((await run(['serve', '--config', bad])).code).toBe(2)
+})
+
+test('goal: the version is printed for people and for programs', async () => {
+  expect((await run(['--version'])).stdout).toBe(`${version}\n`)
+  expect(await runJson('version')).toEqual({ code: 0, document: { version, bun: Bun.version } })
+})
+
+test('goal: a reader that goes away early ends the program without a word', async () => {
+  const child = Bun.spawn(['sh', '-c', `"$1" "$2" config reference | head -c 10`, 'sh', process.execPath, main], {
+    stdout: 'pipe',
+    stderr: 'pipe',
+  })
+  expect([await child.stdout.text(), await child.stderr.text()]).toEqual(['# Configur', ''])
+})

@@ -1,0 +1,95 @@
+// Goal: each fact about a host leads to the right verdict on each platform; nothing unknown is ever called PASS.
+
+import { expect, test } from 'bun:test'
+import { type HostFacts, judge, parseQemuVersion } from '../../../src/cli/operator/doctor.plan.ts'
+import { defaultConfig } from '../../../src/config/load.ts'
+import type { Config } from '../../../src/config/schema.ts'
+
+const ok = (text: string) => ({ ok: true, text }) as const
+const no = (text: string) => ({ ok: false, text }) as const
+
+const SNP: HostFacts = {
+  configFile: '/etc/f.toml',
+  config: defaultConfig(),
+  isRoot: true,
+  detected: { platform: 'snp', reasons: ['/dev/sev: present'] },
+  snp: ok('C-bit 51, 99 ASIDs'),
+  qemu: ok('QEMU emulator version 10.0.2 (Debian)'),
+  qemuObjects: ok('List of user creatable objects:\n  sev-guest\n  sev-snp-guest\n'),
+  nft: ok('nftables v1.0.6'),
+  ip: ok('ip utility'),
+  tunDevice: true,
+  user: ok('strongroom-vm, uid 999, gid 999'),
+  image: ok('image'),
+  firmwarePresent: true,
+  worker: ok('strongroom-tiny'),
+  stateDir: '/var/lib/strongroom',
+  stateDirFreeBytes: 10_737_418_240,
+  stateDirWritable: true,
+  systemd: true,
+  daemon: ok('version 1'),
+}
+const TCG: HostFacts = { ...SNP, detected: { platform: 'tcg', reasons: [] }, snp: no('no'), firmwarePresent: false }
+
+function not(facts: HostFacts): Record<string, string> {
+  const odd = judge(facts).filter(check => check.result !== 'PASS')
+  return Object.fromEntries(odd.map(check => [check.name, check.result]))
+}
+
+function withVm(change: Partial<Config['vm']>): Config {
+  const config = defaultConfig()
+  return { ...config, vm: { ...config.vm, ...change } }
+}
+
+const igvm = withVm({ snp_boot: 'igvm', igvm: '/i.igvm' })
+
+const TABLE: [string, HostFacts, Record<string, string>][] = [
+  ['a complete SNP host', SNP, {}],
+  ['a development host', TCG, { kvm: 'NOT CHECKED', 'sev-snp': 'NOT CHECKED', firmware: 'NOT CHECKED' }],
+  ['SNP without the CPU facts', { ...SNP, snp: no('open cpuid') }, { 'sev-snp': 'FAIL' }],
+  ['a QEMU too old for SNP', { ...SNP, qemu: ok('QEMU emulator version 9.0.9') }, { qemu: 'FAIL' }],
+  ['the oldest QEMU for SNP', { ...SNP, qemu: ok('QEMU emulator version 9.1.0') }, {}],
+  ['a QEMU without SNP', { ...SNP, qemuObjects: ok('sev-guest') }, { qemu: 'FAIL' }],
+  ['a QEMU that does not list objects', { ...SNP, qemuObjects: no('exit code 1') }, { qemu: 'FAIL' }],
+  ['IGVM wanted of a QEMU without it', { ...SNP, config: igvm }, { qemu: 'FAIL' }],
+  ['IGVM with a QEMU that has it', { ...SNP, config: igvm, qemuObjects: ok('igvm-cfg sev-snp-guest') }, {}],
+  ['no QEMU', { ...SNP, qemu: no('ENOENT') }, { qemu: 'FAIL' }],
+  ['something else in place of QEMU', { ...SNP, qemu: ok('hello') }, { qemu: 'FAIL' }],
+  ['no worker is configured', { ...SNP, worker: null }, { worker: 'NOT CHECKED' }],
+  ['a worker that cannot run', { ...SNP, worker: no('not installed: bwrap') }, { worker: 'FAIL' }],
+  ['no firmware', { ...SNP, firmwarePresent: false }, { firmware: 'FAIL' }],
+  ['not root', { ...SNP, isRoot: false, nft: null }, { kvm: 'NOT CHECKED', nft: 'NOT CHECKED' }],
+  ['no nft', { ...SNP, nft: no('ENOENT') }, { nft: 'FAIL' }],
+  ['no tun', { ...SNP, tunDevice: false }, { tun: 'FAIL' }],
+  ['no user', { ...SNP, user: no('there is no user x') }, { user: 'FAIL' }],
+  ['no image', { ...SNP, image: no('ENOENT') }, { image: 'FAIL' }],
+  ['a first start', { ...SNP, stateDirFreeBytes: null, stateDirWritable: false }, { 'state directory': 'NOT CHECKED' }],
+  ['a state directory of others', { ...SNP, stateDirWritable: false }, { 'state directory': 'FAIL' }],
+  ['a full disk', { ...SNP, stateDirFreeBytes: 1_000_000 }, { 'state directory': 'FAIL' }],
+  ['no systemd', { ...SNP, systemd: false }, { systemd: 'NOT CHECKED' }],
+  ['no daemon', { ...SNP, daemon: no('no daemon answers') }, { daemon: 'NOT CHECKED' }],
+]
+
+test.each(TABLE)('goal: verdicts on %s', (_, facts, odd) => {
+  expect(not(facts)).toEqual(odd)
+  for (const check of judge(facts))
+    expect([check.name, check.remedy !== null]).toEqual([check.name, check.result === 'FAIL'])
+})
+
+test('goal: a pinned platform must be there; pinning a lesser one is a choice', () => {
+  const pinned = (platform: 'snp' | 'kvm' | 'tcg', facts: HostFacts) =>
+    judge({ ...facts, config: { ...defaultConfig(), platform } }).find(check => check.name === 'platform')?.result
+  expect([pinned('snp', TCG), pinned('kvm', TCG), pinned('tcg', TCG), pinned('tcg', SNP), pinned('snp', SNP)]).toEqual([
+    'FAIL',
+    'FAIL',
+    'PASS',
+    'PASS',
+    'PASS',
+  ])
+})
+
+test('goal: QEMU versions are read as distributions print them', () => {
+  expect(parseQemuVersion('QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2~bpo12+1)')).toEqual([10, 0])
+  expect(parseQemuVersion('QEMU emulator version 7.2.19')).toEqual([7, 2])
+  expect(parseQemuVersion('no')).toBeNull()
+})

@@ -1,0 +1,244 @@
+// Goal: an operator makes, sees and revokes gateway keys with the program itself, over a real socket and database, and the gateway acts on it.
+
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { createLogger } from '../../../src/base/log.ts'
+import { createGatewayAuthenticate, mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
+import { createClusterMetrics } from '../../../src/inference/metrics/cluster.ts'
+import { createMetricsHandler } from '../../../src/inference/metrics/metrics.ts'
+import { createMetrics } from '../../../src/inference/metrics/requests.ts'
+import { createGatewayAdmin } from '../../../src/operator/gateway-keys.ts'
+import { type AdminServer, listenAdmin } from '../../../src/operator/socket.ts'
+import { openStore, type Store } from '../../../src/store/db.ts'
+import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
+import { listEvents } from '../../../src/store/ledger/event.query.ts'
+import { main } from '../../rigs/program.ts'
+
+/** Tests here start several processes one after the other. */
+setDefaultTimeout(30_000)
+
+const nowMs = Date.parse('2026-11-20T12:00:00.000Z')
+const defaults = { requestsPerMinute: 600, tokensPerMinute: 1_000_000, concurrencyMax: 32 }
+const logged: string[] = []
+let dir: string
+let store: Store
+let server: AdminServer
+
+beforeAll(async () => {
+  dir = mkdtempSync(join(tmpdir(), 'strongroom-gateway-cli-'))
+  store = openStore(join(dir, 'strongroom.db'))
+  for (const slug of ['acme', 'globex', 'initech']) insertOrganization(store.db, { id: `id-${slug}`, slug, nowMs })
+  const metrics = createMetrics({ models: ['tiny'], upstreams: ['local'], more: () => [] })
+  const tokens = { prompt: 3, completion: 4 }
+  metrics.observe({
+    ...{ operation: 'chat', model: 'tiny', upstream: 'local', status: 200, errorCode: null, tokens },
+    ...{ durationMs: 5, firstChunkMs: 2, queueMs: 0 },
+  })
+  const capacity = { memoryMib: 1, vcpus: 2, addresses: 3 }
+  const admin = createGatewayAdmin(
+    {
+      store,
+      clock: { nowMs: () => nowMs },
+      random: systemRandom,
+      log: createLogger({ level: 'debug', sink: line => logged.push(line), nowMs: () => nowMs }),
+      mintKey: mintGatewayKey,
+      metrics: createMetricsHandler([metrics, createClusterMetrics({ db: store.db, hostId: store.hostId, capacity })]),
+    },
+    () => new Response('of the rest', { status: 418 }),
+  )
+  server = await listenAdmin(join(dir, 'admin.sock'), admin)
+})
+afterAll(async () => {
+  await server.stop()
+  store.close()
+  rmSync(dir, { recursive: true, force: true })
+})
+
+async function run(...argv: string[]) {
+  const child = Bun.spawn([process.execPath, main, ...argv], {
+    env: { PATH: process.env.PATH ?? '', STRONGROOM_STATE_DIR: dir },
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'pipe',
+  })
+  const [stdout, stderr, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+  return { code, stdout, stderr }
+}
+
+async function runJson(...argv: string[]): Promise<{ code: number; document: Record<string, unknown> }> {
+  const { code, stdout, stderr } = await run(...argv, '--json')
+  expect([argv, stderr]).toEqual([argv, ''])
+  return { code, document: JSON.parse(stdout) }
+}
+
+function ask(path: string, init: RequestInit = {}): Promise<Response> {
+  return fetch(`http://strongroom${path}`, { ...init, unix: join(dir, 'admin.sock') })
+}
+
+function isLetIn(key: string): boolean {
+  const log = createLogger({ level: 'error', sink: () => {}, nowMs: () => nowMs })
+  const authenticate = createGatewayAuthenticate({ db: store.db, clock: { nowMs: () => nowMs }, log, defaults })
+  try {
+    authenticate(new Headers({ authorization: `Bearer ${key}` }))
+    return true
+  } catch {
+    return false
+  }
+}
+
+test('goal: a key from its making to its end: shown once, listed without its secret, refused after revocation', async () => {
+  const made = await run('gateway', 'key', 'create', 'acme')
+  const key = made.stdout.trim()
+  const prefix = key.split('_')[1] ?? ''
+  expect(made.stdout).toMatch(/^gw_[a-z0-9]{8}_[a-z0-9]{32}\n$/)
+  expect([made.code, made.stderr]).toEqual([
+    0,
+    `Gateway key ${prefix} of acme. It is not kept and cannot be shown again.\nRevoke it with: strongroom gateway key revoke ${prefix}\n`,
+  ])
+  expect(isLetIn(key)).toBe(true)
+  const listed = await runJson('gateway', 'key', 'list', 'acme')
+  expect(listed).toEqual({
+    code: 0,
+    document: {
+      keys: [
+        {
+          ...{ prefix, organization: 'acme', instance: null, state: 'active' },
+          ...{ requests_per_minute: null, tokens_per_minute: null, concurrency_max: null, expires_at: null },
+          ...{ created_at: '2026-11-20T12:00:00.000Z', last_used_at: '2026-11-20T12:00:00.000Z', revoked_at: null },
+        },
+      ],
+    },
+  })
+  expect(JSON.stringify(listed)).not.toContain(key.split('_')[2] ?? key)
+  const revoked = await run('gateway', 'key', 'revoke', prefix)
+  expect([revoked.code, revoked.stdout]).toEqual([
+    0,
+    `prefix:              ${prefix}
+organization:        acme
+instance:            -
+state:               revoked
+requests per minute: as configured
+tokens per minute:   as configured
+concurrency:         as configured
+created:             2026-11-20T12:00:00.000Z
+expires:             never
+last used:           2026-11-20T12:00:00.000Z
+revoked:             2026-11-20T12:00:00.000Z
+`,
+  ])
+  expect(isLetIn(key)).toBe(false)
+  expect((await run('gateway', 'key', 'revoke', prefix)).code).toBe(0)
+  const kinds = listEvents(store.db, { subject: 'id-acme', limit: 10 }).map(event => event.kind)
+  expect(kinds).toEqual(['gateway_key.revoked', 'gateway_key.created'])
+  const everything = [
+    ...logged,
+    ...readdirSync(dir)
+      .filter(name => name !== 'admin.sock')
+      .map(name => readFileSync(join(dir, name), 'latin1')),
+  ]
+  expect(everything.join('\n')).not.toContain(key.split('_')[2] ?? key)
+})
+
+test('goal: limits and the end that were asked for are what the key has', async () => {
+  const terms = ['--requests-per-minute', '5', '--tokens-per-minute', '7000', '--concurrency', '2']
+  const made = await runJson('gateway', 'key', 'create', 'globex', ...terms, '--expires', '2027-01-31')
+  expect(made).toMatchObject({
+    code: 0,
+    document: {
+      ...{ organization: 'globex', requests_per_minute: 5, tokens_per_minute: 7000, concurrency_max: 2 },
+      expires_at: '2027-01-31T00:00:00.000Z',
+    },
+  })
+  const { prefix } = made.document
+  const listed = await run('gateway', 'key', 'list', 'globex')
+  expect(listed.stdout).toBe(
+    `PREFIX    STATE   REQUESTS/MIN  TOKENS/MIN  CONCURRENT  EXPIRES               LAST USED  INSTANCE
+${prefix}  active  5             7000        2           2027-01-31T00:00:00Z  -          -
+`,
+  )
+})
+
+const REFUSALS: [argv: string[], code: number, error: { code: string; message: string }][] = [
+  [['create', 'nobody'], 4, { code: 'not_found', message: 'there is no organization nobody' }],
+  [['list', 'nobody'], 4, { code: 'not_found', message: 'there is no organization nobody' }],
+  [['revoke', 'zzzzzzzz'], 4, { code: 'not_found', message: 'there is no gateway key with prefix zzzzzzzz' }],
+  ...['0', '1.5', '-1', '1000001', 'many'].map((count): [string[], number, { code: string; message: string }] => [
+    ['create', 'initech', '--requests-per-minute', count],
+    2,
+    {
+      code: 'invalid_request',
+      message: `option '--requests-per-minute <n>' argument '${count}' is invalid. It must be a whole number from 1 to 1000000.`,
+    },
+  ]),
+  ...['2027-02-30', 'tomorrow', '2027-01-31T12:00:00+01:00', ''].map(
+    (date): [string[], number, { code: string; message: string }] => [
+      ['create', 'initech', '--expires', date],
+      2,
+      {
+        code: 'invalid_request',
+        message: `${JSON.stringify(date)} is no date (2027-01-31) or time in UTC (2027-01-31T12:00:00Z)`,
+      },
+    ],
+  ),
+  [
+    ['create', 'initech', '--expires', '2026-11-20T12:00:00Z'],
+    2,
+    { code: 'invalid_request', message: '2026-11-20T12:00:00Z is not in the future' },
+  ],
+]
+
+test('goal: what cannot be is refused by name, with its exit code, and makes no key', async () => {
+  for (const [argv, code, error] of REFUSALS) {
+    const refused = await runJson('gateway', 'key', ...argv)
+    expect([argv, refused.code, refused.document]).toMatchObject([argv, code, { error }])
+  }
+  expect((await runJson('gateway', 'key', 'list', 'initech')).document).toEqual({ keys: [] })
+})
+
+test('goal: the socket itself refuses bodies and paths that are not of this interface, and leaves the rest to others', async () => {
+  const create = (body: unknown) =>
+    ask('/organizations/initech/gateway-keys', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    })
+  const terms = { requests_per_minute: null, tokens_per_minute: null, concurrency_max: null, expires_at: null }
+  for (const body of [{}, { ...terms, extra: 1 }, { ...terms, concurrency_max: 0 }, { ...terms, expires_at: 5 }, []]) {
+    expect([body, (await create(body)).status]).toEqual([body, 400])
+  }
+  expect((await ask('/gateway-keys/x/nope')).status).toBe(404)
+  for (const path of [
+    '/status',
+    '/organizations/initech',
+    '/organizations/initech/keys',
+    '/metricsx',
+    '/gateway-keysx',
+  ]) {
+    expect([path, (await ask(path)).status]).toEqual([path, 418])
+  }
+})
+
+test('goal: metrics of both collectors, as text for Prometheus and as one document', async () => {
+  const answer = await ask('/metrics')
+  expect(answer.headers.get('content-type')).toBe('text/plain; version=0.0.4; charset=utf-8')
+  const text = await answer.text()
+  for (const line of ['gen_ai_server_request_duration_seconds_sum{', 'strongroom_vm_vcpus_limit 2\n']) {
+    expect(text).toContain(line)
+  }
+  expect(await run('metrics')).toEqual({ code: 0, stdout: text, stderr: '' })
+  expect(await runJson('metrics')).toEqual({ code: 0, document: { metrics: text } })
+})
+
+test('goal: every command has help with its usage, examples and the exit codes', async () => {
+  const commands = ['gateway', 'gateway key', 'gateway key create', 'gateway key list', 'gateway key revoke', 'metrics']
+  for (const command of commands) {
+    const { code, stdout } = await run(...command.split(' '), '--help')
+    expect([command, code]).toEqual([command, 0])
+    expect(stdout).toStartWith(`Usage: strongroom ${command}`)
+    expect(stdout).toMatch(new RegExp(`Examples:\n {2}strongroom ${command}`))
+    expect(stdout).toContain('Exit codes:\n  0  done')
+  }
+})

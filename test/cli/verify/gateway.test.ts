@@ -1,0 +1,179 @@
+// strongroom verify gateway against real HTTPS servers: the gateway itself, one in the middle, and others that are none.
+
+import { afterAll, describe, expect, test } from 'bun:test'
+import { toPem } from '../../../src/attest/encoding/pem.ts'
+import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
+import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
+import { caFile, everything, file, startGateway, startMiddle, startOther } from '../../rigs/attested-servers.ts'
+import { allowlistText, clearRig } from '../../rigs/gateway-attestation.ts'
+import { checksOf, expectUsageError, run, runHere } from '../../rigs/program.ts'
+import { simulatedPlatform } from '../../rigs/simulated-platform.ts'
+
+afterAll(clearRig)
+
+const gateway = await startGateway()
+afterAll(() => gateway[Symbol.dispose]())
+const all = await everything()
+const line = (url: string, ...more: string[]) => ['verify', 'gateway', url, '--ca', caFile, ...more]
+
+async function verify(...argv: string[]) {
+  const { code, stdout } = await runHere([...argv, '--json'])
+  return { code, document: JSON.parse(stdout) }
+}
+
+describe('a good gateway', () => {
+  test('passes every line, as a program of its own', async () => {
+    // Goal: one line for each thing that the contract wants checked, for each workload, and the verdict says SIMULATED.
+    const { code, stdout, stderr } = await run(...line(gateway.url, ...all))
+    expect([code, stderr]).toEqual([0, ''])
+    const lines = stdout.trimEnd().split('\n')
+    const names = lines.slice(0, -1).map(one => /^(PASS|NOT CHECKED) ([a-z/-]+): /.exec(one)?.slice(1).join(' '))
+    const groups = ['evidence', 'nonce', 'measurement', 'operator-key', 'identity', 'allowlist', 'admission']
+    const targets = ['gateway', 'inference-router', 'inference-worker', 'metrics-collector', 'cluster-state-metrics']
+    expect(names).toEqual([
+      ...['connection', 'tls-certificate', 'attestation-format', 'attestation-nonce', 'attestation-together'].map(pass),
+      pass('tls-binding'),
+      ...targets.flatMap(target => groups.map(group => pass(`${target}/${group}`))),
+      'NOT CHECKED operational-status',
+    ])
+    expect(lines.at(-1)).toStartWith(
+      'VERDICT: PASS SIMULATED, no hardware vouches for this evidence: 41 passed, 0 failed',
+    )
+  })
+
+  test('as a document has every check of every receipt', async () => {
+    // Goal: programs see what the groups are made of.
+    const { code, document } = await verify(...line(gateway.url, ...all))
+    expect([code, document.ok, document.simulated, checksOf(document, 'FAIL')]).toEqual([0, true, true, []])
+    expect(document.receipts).toHaveLength(5)
+    for (const receipt of document.receipts) expect(checksOf(receipt, 'PASS')).toContain('host-data-allowlist')
+  })
+
+  test('without expectations says what it did not check', async () => {
+    // Goal: nothing that was not pinned is shown as passed.
+    const { code, document } = await verify(...line(gateway.url, ...all.slice(0, 2)))
+    expect(code).toBe(0)
+    const open = ['measurement', 'operator-key', 'allowlist', 'admission']
+    expect(checksOf(document, 'NOT CHECKED')).toEqual(expect.arrayContaining(open.map(one => `gateway/${one}`)))
+  })
+})
+
+function pass(name: string): string {
+  return `PASS ${name}`
+}
+
+describe('what must not pass', () => {
+  test('simulated evidence without its root', async () => {
+    // Goal: nobody trusts a simulation by accident.
+    const { code, document } = await verify(...line(gateway.url, ...all.slice(2)))
+    expect([code, document.ok, checksOf(document, 'FAIL')]).toEqual([
+      1,
+      false,
+      expect.arrayContaining(['gateway/evidence']),
+    ])
+  })
+
+  test('a server in the middle with a good certificate of its own', async () => {
+    // Goal: receipts vouch for the connection that the gateway ends, and for no other; that is the only thing wrong here.
+    using middle = await startMiddle(gateway)
+    const { code, document } = await verify(...line(middle.url, ...all))
+    expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['tls-binding']])
+  })
+
+  test('a certificate of an authority that is not trusted', async () => {
+    // Goal: without --ca the local authority is nobody, although the attestation is good.
+    const { code, document } = await verify('verify', 'gateway', gateway.url, ...all)
+    expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['tls-certificate']])
+  })
+
+  test('an answer that was recorded before', async () => {
+    // Goal: evidence for another nonce is refused.
+    const first = await fetch(`${gateway.url}/attestation?nonce=${'A'.repeat(43)}`, {
+      tls: { ca: await Bun.file(caFile).text() },
+    })
+    const recorded = await first.text()
+    using replay = await startOther(() => new Response(recorded))
+    const { code, document } = await verify(...line(replay.url, ...all))
+    expect([first.status, code, checksOf(document, 'FAIL')]).toEqual([200, 1, ['attestation-nonce', 'tls-binding']])
+  })
+
+  test('another allowlist', async () => {
+    // Goal: digest and admission are compared with the relying party's own file.
+    const other = file('other.json', allowlistText.replace('--part=0', '--part=9'))
+    const { code, document } = await verify(...line(gateway.url, ...all.with(5, other)))
+    expect([code, checksOf(document, 'FAIL')]).toEqual([
+      1,
+      expect.arrayContaining(['gateway/allowlist', 'gateway/admission']),
+    ])
+    expect(checksOf(document, 'FAIL')).toHaveLength(6)
+  })
+
+  test("a revocation list of another authority in the place of the gateway's", async () => {
+    // Goal: --crl really replaces the one in the evidence.
+    const { authority } = await simulatedPlatform('genoa')
+    const thisUpdate = new Date(Date.now() - 60_000)
+    const nextUpdate = new Date(Date.now() + 3_600_000)
+    const crl = file(
+      'crl.pem',
+      toPem(await issueSimulatedCrl(authority, { thisUpdate, nextUpdate, revoked: [] }), 'X509 CRL'),
+    )
+    const { code, document } = await verify(...line(gateway.url, ...all, '--crl', crl))
+    expect([code, checksOf(document, 'FAIL')]).toEqual([1, expect.arrayContaining(['gateway/evidence'])])
+  })
+
+  test('a gateway without evidence', async () => {
+    // Goal: 503 is a failed check that names the code, and no crash.
+    using none = await startGateway({ origin: noEvidenceOnHost })
+    const { code, stdout } = await runHere(line(none.url, ...all))
+    expect(code).toBe(1)
+    expect(stdout).toContain('FAIL attestation-format: 503: attestation_unavailable: ')
+  })
+
+  // Goal: whatever a server answers, the command ends with a failed check.
+  test.each([
+    ['no JSON', () => new Response('<html>')],
+    ['an empty object', () => Response.json({})],
+    ['not found', () => new Response('x', { status: 404 })],
+    ['a redirect', () => Response.redirect(gateway.url)],
+    ['too much', () => new Response(new Uint8Array(3 * 1024 * 1024))],
+    ['a stream in chunks', () => new Response(new Blob(['{', '}']).stream())],
+    ['a name twice', () => new Response('{"schemaVersion":1,"schemaVersion":1}')],
+    [
+      'terminal codes',
+      () => new Response(JSON.stringify({ error: { code: '\u001b[2J', message: 'x' } }), { status: 500 }),
+    ],
+  ])('%s', async (_, answer) => {
+    using other = await startOther(answer)
+    const { code, stdout } = await runHere(line(other.url, ...all))
+    expect([code, stdout.match(/^FAIL /gm)?.length]).toEqual([1, 1])
+    expect(stdout).not.toContain('\u001b')
+  })
+
+  test('nobody there, and one who never answers', async () => {
+    // Goal: the command ends by itself, with a failed check.
+    const gone = await startOther(() => new Response())
+    gone[Symbol.dispose]()
+    using silent = await startOther(() => new Promise(() => {}))
+    for (const { url } of [gone, silent]) {
+      const { code, document } = await verify(...line(url, '--timeout-ms', '500'))
+      expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['connection']])
+    }
+  })
+})
+
+test('goal: bad input is refused with exit code 2', async () => {
+  const urls = [
+    'http://127.0.0.1:1',
+    '127.0.0.1:1',
+    'https://u:p@127.0.0.1:1',
+    'https://127.0.0.1:1/v1',
+    'https://a/?x',
+  ]
+  for (const url of urls) await expectUsageError(['verify', 'gateway', url], 'It must be https://HOST:PORT')
+  const bad = file('bad.json', '{"schemaVersion":2}')
+  await expectUsageError(line(gateway.url, '--allowlist', bad), '--allowlist')
+  await expectUsageError(line(gateway.url, '--policy', bad), '--policy')
+  await expectUsageError(line(gateway.url, '--crl', bad), '--crl')
+  await expectUsageError(line(gateway.url, '--trust-simulated-root', bad), '--trust-simulated-root')
+  await expectUsageError(['verify', 'gateway', gateway.url, '--ca', '/nonexistent'], '--ca /nonexistent')
+})

@@ -1,0 +1,123 @@
+// strongroom verify response: a saved exchange, with the receipt beside it or in the stream.
+
+import { afterAll, expect, test } from 'bun:test'
+import { receiptComment } from '../../../src/attest/receipt/response.ts'
+import { utf8 } from '../../../src/base/bytes.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
+import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
+import { everything, file } from '../../rigs/attested-servers.ts'
+import { clearRig, newNonce, openRig, receiptKeys } from '../../rigs/gateway-attestation.ts'
+import { checksOf, expectUsageError, runHere } from '../../rigs/program.ts'
+
+afterAll(clearRig)
+
+const rig = await openRig()
+afterAll(() => rig[Symbol.dispose]())
+const nonce = newNonce()
+const attestation = file('attestation.json', (await rig.get(`?nonce=${nonce}`)).body)
+const all = await everything()
+
+const request = '{"model":"tiny","prompt":"x"}'
+const answer = '{"id":"req_1"}'
+const events = ['data: {"n":1}\n\n', 'data: [DONE]\n\n']
+
+type Exchange = { readonly request?: string; readonly response: string; readonly receipt?: string }
+
+function seal(body: string, keys = receiptKeys()): string {
+  const one = createResponseSealer({ keys, clock: systemClock }).begin({
+    id: 'req_1',
+    model: 'tiny',
+    body: utf8(request),
+  })
+  one.update(utf8(body))
+  return one.finish({ prompt: 3, completion: 4 })
+}
+
+async function verify(files: Exchange, ...more: string[]) {
+  return await verifyBy(all, files, ...more)
+}
+
+async function verifyBy(trust: readonly string[], files: Exchange, ...more: string[]) {
+  const { response, receipt } = files
+  const beside = receipt === undefined ? [] : ['--receipt', file('receipt.txt', receipt)]
+  const argv = [
+    ...['verify', 'response', '--request', file('request.json', files.request ?? request)],
+    ...['--response', file('response.txt', response), '--attestation', attestation, ...beside, ...trust, ...more],
+  ]
+  const [people, programs] = [await runHere(argv), await runHere([...argv, '--json'])]
+  expect(people.code).toBe(programs.code)
+  const document = JSON.parse(programs.stdout)
+  return { code: people.code, text: people.stdout, document, failed: checksOf(document, 'FAIL') }
+}
+
+test('goal: a plain answer and a stream verify, offline, and say what was answered', async () => {
+  const [first = '', end = ''] = events
+  const receipt = seal(events.join(''))
+  const exchanges = [
+    { response: answer, receipt: `${seal(answer)}\n` },
+    { response: first + receiptComment(receipt) + end },
+    { response: first + receiptComment(receipt) + end, receipt },
+  ]
+  for (const exchange of exchanges) {
+    const { code, text, document, failed } = await verify(exchange, '--nonce', nonce)
+    expect([failed, code, document.ok, document.simulated]).toEqual([[], 0, true, true])
+    expect(document.response).toMatchObject({
+      request_id: 'req_1',
+      model: 'tiny',
+      prompt_tokens: 3,
+      completion_tokens: 4,
+    })
+    expect(text).toContain('VERDICT: PASS SIMULATED')
+  }
+})
+
+test('goal: without the nonce the attestation may be an old one, and the verdict says so', async () => {
+  const { code, document } = await verify({ response: answer, receipt: seal(answer) })
+  expect([code, checksOf(document, 'NOT CHECKED')]).toEqual([0, ['attestation-nonce', 'tls-binding']])
+})
+
+test('goal: another request, answer, receipt, gateway or nonce fails, each in its own line', async () => {
+  const good = seal(answer)
+  const receipt = seal(events.join(''))
+  const [first = '', end = ''] = events
+  const stream = first + receiptComment(receipt) + end
+  const signatures = ['response-signature-ed25519', 'response-signature-mldsa65']
+  const answers = [
+    await verify({ request: `${request} `, response: answer, receipt: good }),
+    await verify({ response: answer.replace('1', '2'), receipt: good }),
+    await verify({ response: answer, receipt: good.slice(0, -2) }),
+    await verify({ response: answer }),
+    await verify({ response: stream, receipt: good }),
+    await verify({ response: `${stream}data: {}\n\n` }),
+    await verify({ response: first + receiptComment(receipt) + receiptComment(receipt) + end }),
+    await verify({ response: answer, receipt: seal(answer, makeReceiptKeys(systemRandom)) }),
+    await verify({ response: answer, receipt: good }, '--nonce', newNonce()),
+  ]
+  expect(answers.map(one => one.failed)).toEqual([
+    ['response-request'],
+    ['response-answer'],
+    ['response-format'],
+    ['response-receipt'],
+    ['response-receipt'],
+    ['response-receipt'],
+    ['response-receipt'],
+    ['response-keys', ...signatures],
+    ['attestation-nonce'],
+  ])
+  expect(answers.every(one => one.code === 1)).toBe(true)
+})
+
+test('goal: a receipt is worth nothing when the attestation is not trusted', async () => {
+  const exchange = { response: answer, receipt: seal(answer) }
+  const { code, failed } = await verifyBy(all.slice(2), exchange)
+  expect([code, failed]).toEqual([1, expect.arrayContaining(['gateway/evidence'])])
+})
+
+test('goal: bad input is refused with exit code 2', async () => {
+  const argv = ['verify', 'response', '--request', file('r', request), '--response', file('a', answer)]
+  await expectUsageError(argv, '--attestation')
+  await expectUsageError([...argv, '--attestation', '/nonexistent'], '--attestation /nonexistent')
+  await expectUsageError([...argv, '--attestation', attestation, '--nonce', 'AAAA'], '32 bytes in base64url')
+})

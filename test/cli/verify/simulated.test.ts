@@ -1,0 +1,127 @@
+// Goal: simulated evidence passes only for who trusts its root by name, and every verdict on it says SIMULATED.
+
+import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { toPem } from '../../../src/attest/encoding/pem.ts'
+import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
+import { checksOf, expectUsageError, run, runJson, vectors } from '../../rigs/program.ts'
+import { type SimulatedPlatform, simulatedAsOf, simulatedPlatform } from '../../rigs/simulated-platform.ts'
+
+const dir = mkdtempSync(join(tmpdir(), 'srt-verify-simulated-'))
+afterAll(() => rmSync(dir, { recursive: true }))
+
+let platform: SimulatedPlatform
+let argv: string[]
+let trust: string[]
+
+function file(name: string, content: string | Uint8Array): string {
+  const path = join(dir, name)
+  writeFileSync(path, content)
+  return path
+}
+
+function pem(...certificates: Uint8Array[]): string {
+  return certificates.map(der => toPem(der, 'CERTIFICATE')).join('')
+}
+
+beforeAll(async () => {
+  platform = await simulatedPlatform('genoa')
+  const { ark, ask, asvk } = platform.authority.root
+  trust = ['--trust-simulated-root', file('root.pem', pem(asvk, ark, ask))]
+  argv = [
+    ...['verify', 'report', '--report', file('report.bin', await platform.report())],
+    ...['--vek', file('vcek.der', platform.vcek), '--as-of', simulatedAsOf.toISOString()],
+  ]
+})
+
+test('goal: with its root the verdict is good and says SIMULATED, in the text and in the document', async () => {
+  const [text, { code, document }] = await Promise.all([run(...argv, ...trust), runJson(...argv, ...trust)])
+  expect([text.code, code]).toEqual([0, 0])
+  expect(text.stdout).toMatch(
+    /\nVERDICT: PASS SIMULATED, no hardware vouches for this evidence: \d+ passed, 0 failed, \d+ not checked\n$/,
+  )
+  expect(text.stdout).toMatch(/^PASS chain-root: SIMULATED root/m)
+  expect(document).toMatchObject({ ok: true, simulated: true, product: 'genoa' })
+})
+
+test('goal: without its root nothing in the evidence makes it pass, its own chain included', async () => {
+  const { ark, ask } = platform.authority.root
+  const chain = ['--chain', file('chain.pem', pem(ask, ark))]
+  const [bare, chained] = await Promise.all([runJson(...argv), runJson(...argv, ...chain)])
+  expect([bare.code, checksOf(bare.document, 'FAIL')]).toEqual([1, ['chain-certificates']])
+  expect([chained.code, checksOf(chained.document, 'FAIL')]).toEqual([1, expect.arrayContaining(['chain-root'])])
+})
+
+test('goal: a root that was trusted makes no bad evidence good, and still says SIMULATED', async () => {
+  const { code, stdout } = await run(...argv, ...trust, '--report-data', '00'.repeat(64))
+  expect(code).toBe(1)
+  expect(stdout).toMatch(/\nVERDICT: FAIL SIMULATED, /)
+})
+
+test('goal: a root that is trusted beside AMD leaves real evidence what it is', async () => {
+  const reports = join(vectors, 'reports')
+  const { code, document } = await runJson(
+    ...['verify', 'report', '--report', join(reports, 'genoa-v3.bin'), '--vek', join(reports, 'genoa-v3.chain.pem')],
+    ...['--as-of', '2026-06-01', ...trust],
+  )
+  expect([code, document.simulated]).toEqual([0, false])
+})
+
+test('goal: a CRL in force passes, one that revokes or has ended fails, and one that is missing fails when required', async () => {
+  const day = 86_400_000
+  const at = (days: number) => new Date(simulatedAsOf.getTime() + days * day)
+  const crl = async (name: string, thisUpdate: Date, nextUpdate: Date, serials: string[]) => {
+    const revoked = serials.map(serial => ({ serial, at: thisUpdate }))
+    const der = await issueSimulatedCrl(platform.authority, { thisUpdate, nextUpdate, revoked })
+    return file(name, toPem(der, 'X509 CRL'))
+  }
+  const [good, ended, revoking] = await Promise.all([
+    crl('good.pem', at(-1), at(1), []),
+    crl('ended.pem', at(-2), at(-1), []),
+    crl('revoking.pem', at(-1), at(1), ['530201']),
+  ])
+  const answer = async (...more: string[]) => {
+    const { code, document } = await runJson(...argv, ...trust, ...more)
+    const checks = document.checks as { name: string; result: string }[]
+    return [code, checks.find(check => check.name === 'chain-revocation')?.result]
+  }
+  expect(await answer('--crl', good, '--require-crl')).toEqual([0, 'PASS'])
+  expect(await answer('--crl', ended)).toEqual([1, 'FAIL'])
+  expect(await answer('--crl', revoking)).toEqual([1, 'FAIL'])
+  expect(await answer()).toEqual([0, 'NOT CHECKED'])
+  expect(await answer('--require-crl')).toEqual([1, 'NOT CHECKED'])
+})
+
+test('goal: a hidden chip_id is accepted only when that is asked for', async () => {
+  const masked = file('masked.bin', await platform.report({ chipId: new Uint8Array(64) }))
+  const line = [...argv.with(3, masked), ...trust]
+  const [refused, accepted] = await Promise.all([runJson(...line), runJson(...line, '--masked-chip-id')])
+  expect([refused.code, checksOf(refused.document, 'FAIL')]).toEqual([1, ['vek-chip-id']])
+  expect([accepted.code, checksOf(accepted.document, 'NOT CHECKED')]).toEqual([
+    0,
+    expect.arrayContaining(['vek-chip-id']),
+  ])
+})
+
+test('goal: a debuggable guest fails without any policy', async () => {
+  const debug = file('debug.bin', await platform.report({ report: { policy: 0xb0000n } }))
+  const { code, document } = await runJson(...argv.with(3, debug), ...trust)
+  expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['guest-policy-debug']])
+})
+
+test('goal: what is no whole root is refused with exit code 2', async () => {
+  const { ark, ask, asvk } = platform.authority.root
+  const roots: [string, string | Uint8Array, string][] = [
+    ['no-ark.pem', pem(ask, asvk), 'not exactly one ARK'],
+    ['no-asvk.pem', pem(ask, ark), 'not exactly one ASVK'],
+    ['no-ask.pem', pem(ark, asvk), 'not exactly one ASK'],
+    ['two.pem', pem(ark, ark, ask, asvk), 'not exactly one ARK'],
+    ['empty.pem', '', 'no CERTIFICATE in it'],
+    ['noise.pem', Uint8Array.of(1, 2, 3), 'neither DER nor PEM'],
+  ]
+  for (const [name, content, message] of roots) {
+    await expectUsageError([...argv, '--trust-simulated-root', file(name, content)], message)
+  }
+})

@@ -1,0 +1,304 @@
+// Goal: `strongroom verify` gives every real report the verdict that it deserves, and says so in lines, documents and exit codes.
+
+import { afterAll, describe, expect, test } from 'bun:test'
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { encodePolicy, type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
+import { fromBase64, fromHex } from '../../../src/base/bytes.ts'
+import { checksOf, expectUsageError, main, run, runHere, runJson, vectors } from '../../rigs/program.ts'
+
+const dir = mkdtempSync(join(tmpdir(), 'srt-verify-'))
+afterAll(() => rmSync(dir, { recursive: true }))
+
+const reports = join(vectors, 'reports')
+const milan = join(reports, 'milan-v3.bin')
+const milanChain = join(reports, 'milan-v3.chain.pem')
+/** So that no verdict here changes with the day. */
+const asOf = ['--as-of', '2026-06-01T00:00:00Z']
+
+function report(name: string, vek: string, ...more: string[]): string[] {
+  return ['verify', 'report', '--report', join(reports, name), '--vek', join(reports, vek), ...more]
+}
+
+function file(name: string, content: string | Uint8Array): string {
+  const path = join(dir, name)
+  writeFileSync(path, content)
+  return path
+}
+
+function policyFile(name: string, changes: Partial<Policy> = {}): string {
+  return file(name, JSON.stringify(encodePolicy({ ...strictPolicy(), ...changes })))
+}
+
+function bytesOf(hex: string): Uint8Array {
+  return fromHex(hex) ?? new Uint8Array(0)
+}
+
+const expected: { report: string; product: string; measurement: string; report_data: string }[] = JSON.parse(
+  readFileSync(join(reports, 'expected.json'), 'utf8'),
+)
+const expectedMilan = expected.find(one => one.report === 'milan-v3.bin')
+
+const GOOD: [string, string[]][] = [
+  ['milan-v2.bin', report('milan-v2.bin', 'milan-v2.vcek.der', '--product', 'milan', ...asOf)],
+  ['milan-v3.bin', report('milan-v3.bin', 'milan-v3.chain.pem', ...asOf)],
+  ['milan-v3.bin', report('milan-v3.bin', 'milan-v3.chain.pem', '--chain', milanChain, '--product', 'milan', ...asOf)],
+  ['genoa-v3.bin', report('genoa-v3.bin', 'genoa-v3.chain.pem', ...asOf)],
+  ['genoa-v5.bin', report('genoa-v5.bin', 'genoa-v5.chain.pem', ...asOf)],
+  ['turin-v5.bin', report('turin-v5.bin', 'turin-v5.chain.pem', ...asOf)],
+  ['milan-v3-vlek.bin', report('milan-v3-vlek.bin', 'milan-v3-vlek.vlek.der', '--as-of', '2025-06-01T00:00:00Z')],
+]
+
+test('goal: every valid report of real hardware passes, and the document repeats what it says', async () => {
+  const answers = await Promise.all(GOOD.map(([, argv]) => runJson(...argv)))
+  for (const [index, { code, document }] of answers.entries()) {
+    const [name] = GOOD[index] ?? []
+    const known = expected.find(one => one.report === name)
+    expect([name, code, checksOf(document, 'FAIL')]).toEqual([name, 0, []])
+    expect(document).toMatchObject({
+      ok: true,
+      simulated: false,
+      product: known?.product,
+      report: { measurement: known?.measurement, report_data: known?.report_data },
+    })
+  }
+})
+
+const BAD: [string, string[], string[]][] = [
+  [
+    'a VLEK after its time',
+    report('milan-v3-vlek.bin', 'milan-v3-vlek.vlek.der', '--as-of', '2026-06-01T00:00:00Z'),
+    ['chain-validity'],
+  ],
+  [
+    'a VCEK with a damaged hwID',
+    report('milan-v2.bin', 'bad-vcek-new.der', '--product', 'milan', ...asOf),
+    ['vek-certificate'],
+  ],
+  [
+    'a VCEK with a broken signature, of another chip',
+    report('milan-v2.bin', 'bad-vcek-legacy.der', '--product', 'milan', ...asOf),
+    ['chain-signatures', 'vek-chip-id', 'vek-tcb', 'report-signature'],
+  ],
+  [
+    'a version 2 report without a product',
+    report('milan-v2.bin', 'milan-v2.vcek.der', ...asOf),
+    ['report-product', 'vek-product'],
+  ],
+  [
+    'another product than the report says',
+    report('milan-v3.bin', 'milan-v3.chain.pem', '--product', 'genoa', ...asOf),
+    ['report-product', 'vek-product'],
+  ],
+  [
+    'report data that are not there',
+    report('milan-v3.bin', 'milan-v3.chain.pem', '--report-data', 'ab'.repeat(64), ...asOf),
+    ['report-data-expected'],
+  ],
+  ['no CRL where one is required', report('milan-v3.bin', 'milan-v3.chain.pem', '--require-crl', ...asOf), []],
+  ['a CRL that is none', report('milan-v3.bin', 'milan-v3.chain.pem', '--crl', milan, ...asOf), ['chain-revocation']],
+  ['a VEK that is none', ['verify', 'report', '--report', milan, '--vek', milan, ...asOf], ['vek-certificate']],
+  [
+    'a report that is none',
+    ['verify', 'report', '--report', milanChain, '--vek', milanChain, ...asOf],
+    ['report-form', 'report-format', 'vek-product'],
+  ],
+]
+
+test('goal: every other report fails where it is bad, with exit code 1', async () => {
+  const answers = await Promise.all(BAD.map(([, argv]) => runJson(...argv)))
+  for (const [index, { code, document }] of answers.entries()) {
+    const [what, , failed] = BAD[index] ?? []
+    expect([what, code, document.ok, document.simulated]).toEqual([what, 1, false, false])
+    expect([what, checksOf(document, 'FAIL')]).toEqual([what, failed])
+  }
+})
+
+test('goal: the report inside an Azure HCL report is found, and fails with the certificate of another chip', async () => {
+  const azure = report('wrong-chip.hcl.bin', 'wrong-chip.certs.pem', '--product', 'milan', ...asOf)
+  const { code, document } = await runJson(...azure)
+  expect([code, checksOf(document, 'FAIL')]).toEqual([1, expect.arrayContaining(['report-signature'])])
+  expect(document.checks).toContainEqual({
+    name: 'report-form',
+    result: 'PASS',
+    reason: 'an SNP report inside an Azure HCL report',
+    required: true,
+  })
+  expect(checksOf(document, 'PASS')).toContain('chain-signatures')
+})
+
+test('goal: people get one line for each check, the verdict last, and no colour in a pipe', async () => {
+  const good = await run(...report('milan-v3.bin', 'milan-v3.chain.pem', ...asOf))
+  const lines = good.stdout.trimEnd().split('\n')
+  for (const line of lines.slice(0, -1)) expect(line).toMatch(/^(?:PASS|NOT CHECKED) [a-z0-9-]+: \S/)
+  expect(lines.at(-1)).toMatch(/^VERDICT: PASS: \d+ passed, 0 failed, \d+ not checked$/)
+  expect(lines).toContain('PASS guest-policy-debug: bit 19 is not set')
+  expect(lines).toContain("NOT CHECKED measurement: the policy says 'any'")
+  expect(good.stdout).not.toContain('\u001b')
+  expect(good.stdout).not.toContain('SIMULATED')
+  expect(good.stderr).toStartWith('remark: no measurement is asked for')
+
+  const bad = await run(...report('milan-v3.bin', 'milan-v3.chain.pem', '--require-crl', ...asOf))
+  expect(bad.stdout).toContain('NOT CHECKED chain-revocation: no CRL was given (required)\n')
+  expect(bad.stdout).toMatch(/\nVERDICT: FAIL: \d+ passed, 0 failed, \d+ not checked \(1 required\)\n$/)
+})
+
+test('goal: a terminal gets the words in colour', async () => {
+  const argv = report('milan-v3.bin', 'milan-v3.chain.pem', '--require-crl', ...asOf)
+  const { stdout } = await runHere(argv, { isTerminal: true })
+  expect(stdout).toContain('\u001b[32mPASS\u001b[0m report-signature: ')
+  expect(stdout).toContain('\u001b[33mNOT CHECKED\u001b[0m chain-revocation: ')
+  expect(stdout).toContain('\u001b[31mFAIL\u001b[0m: ')
+})
+
+test('goal: --as-of is now unless said, and takes a day as its midnight', async () => {
+  const argv = report('milan-v3.bin', 'milan-v3.chain.pem')
+  const before = new Date().toISOString()
+  const [now, day] = await Promise.all([runJson(...argv), runJson(...argv, '--as-of', '2026-06-01')])
+  expect([String(now.document.as_of) >= before, String(now.document.as_of) <= new Date().toISOString()]).toEqual([
+    true,
+    true,
+  ])
+  expect(day.document.as_of).toBe('2026-06-01T00:00:00.000Z')
+  const early = await runJson(...argv, '--as-of', '2000-01-01')
+  expect([early.code, checksOf(early.document, 'FAIL')]).toEqual([1, ['chain-validity']])
+})
+
+describe('policies', () => {
+  test('goal: the measurement, the report data and the VMPL that a policy names have to be those of the report', async () => {
+    const measurement = bytesOf(expectedMilan?.measurement ?? '')
+    const named = { measurements: [measurement], reportData: bytesOf(expectedMilan?.report_data ?? '') }
+    const [good, bad, vmpl] = await Promise.all([
+      run(
+        ...report('milan-v3.bin', 'milan-v3.chain.pem', '--policy', policyFile('good.json', named)),
+        ...['--report-data', (expectedMilan?.report_data ?? '').toUpperCase(), ...asOf],
+      ),
+      runJson(
+        ...report('milan-v3.bin', 'milan-v3.chain.pem', ...asOf, '--policy'),
+        policyFile('bad.json', { measurements: [measurement.toReversed()] }),
+      ),
+      runJson(
+        ...report('milan-v3-vlek.bin', 'milan-v3-vlek.vlek.der', '--as-of', '2025-06-01', '--policy'),
+        policyFile('strict.json'),
+      ),
+    ])
+    expect([good.code, good.stderr]).toEqual([0, ''])
+    expect(good.stdout).toContain(`PASS measurement: ${expectedMilan?.measurement}\n`)
+    expect([bad.code, checksOf(bad.document, 'FAIL')]).toEqual([1, ['measurement']])
+    expect([vmpl.code, checksOf(vmpl.document, 'FAIL')]).toEqual([1, ['vmpl']])
+  })
+
+  test('goal: the printed example is a policy, and every field of it is in the printed schema', async () => {
+    const [example, schema] = await Promise.all([run('verify', 'policy-example'), runJson('verify', 'policy-schema')])
+    expect([example.code, schema.code]).toEqual([0, 0])
+    const fields = Object.keys(JSON.parse(example.stdout))
+    expect(schema.document).toMatchObject({ required: fields, additionalProperties: false })
+    expect((await run('verify', 'policy-schema')).stdout).toBe(`${JSON.stringify(schema.document, null, 2)}\n`)
+    const used = await run(
+      ...report('milan-v3.bin', 'milan-v3.chain.pem', ...asOf, '--policy', file('example.json', example.stdout)),
+    )
+    expect(used.code).toBe(0)
+  })
+
+  test('goal: a policy with a wrong, missing or unknown field is refused by its name', async () => {
+    const good = encodePolicy(strictPolicy())
+    const { vmpls: _, ...missing } = good
+    const policies: [string, unknown, string][] = [
+      ['wrong.json', { ...good, vmpls: [4] }, 'policy.vmpls[0]: not an integer from 0 to 3'],
+      ['missing.json', missing, "policy.vmpls: missing; say 'any' to skip it"],
+      ['unknown.json', { ...good, measurment: 'any' }, 'policy.measurment: unknown field'],
+      ['list.json', [], 'policy: not an object'],
+    ]
+    for (const [name, policy, message] of policies) {
+      const path = file(name, JSON.stringify(policy))
+      await expectUsageError(
+        report('milan-v3.bin', 'milan-v3.chain.pem', '--policy', path),
+        `--policy ${path}: ${message}`,
+      )
+    }
+    await expectUsageError(report('milan-v3.bin', 'milan-v3.chain.pem', '--policy', milanChain), 'not JSON')
+    await expectUsageError(report('milan-v3.bin', 'milan-v3.chain.pem', '--policy', milan), 'not UTF-8')
+  })
+})
+
+test('goal: usage errors and unreadable input exit 2 and name the option', async () => {
+  const missing = join(dir, 'missing')
+  const huge = file('huge', '')
+  truncateSync(huge, 2 ** 40)
+  const argv = report('milan-v3.bin', 'milan-v3.chain.pem')
+  const errors: [string[], string][] = [
+    [['verify', 'report', '--vek', milanChain], "required option '--report <file>' not specified"],
+    [['verify', 'report', '--report', milan], "required option '--vek <file>' not specified"],
+    [['verify', 'report', '--report', missing, '--vek', milanChain], `--report ${missing}: there is no such file`],
+    [['verify', 'report', '--report', dir, '--vek', milanChain], `--report ${dir}: it is a directory`],
+    [
+      ['verify', 'report', '--report', huge, '--vek', milanChain],
+      `--report ${huge}: 1099511627776 bytes, at most 65536`,
+    ],
+    [['verify', 'report', '--report', '/dev/zero', '--vek', milanChain], '--report /dev/zero: more than 65536 bytes'],
+    [['verify', 'report', '--report', milan, '--vek', huge], `--vek ${huge}: 1099511627776 bytes`],
+    [[...argv, '--crl', missing], `--crl ${missing}: there is no such file`],
+    [[...argv, '--chain', missing], `--chain ${missing}: there is no such file`],
+    [[...argv, '--policy', missing], `--policy ${missing}: there is no such file`],
+    [[...argv, '--policy', huge], `--policy ${huge}: 1099511627776 bytes`],
+    [[...argv, '--trust-simulated-root', missing], `--trust-simulated-root ${missing}: there is no such file`],
+    [[...argv, '--report-data', 'abc'], "'--report-data <hex>' argument 'abc' is invalid"],
+    [[...argv, '--report-data', 'zz'.repeat(64)], 'is invalid. It must be 64 bytes in hexadecimal'],
+    [[...argv, '--product', 'rome'], 'Allowed choices are milan, genoa, turin'],
+    [[...argv, '--nope'], "unknown option '--nope'"],
+    ...['yesterday', '2025-02-30', '2025-06-01T00:00:00', '2025-06-01T25:00:00Z', '1748736000'].map(
+      (time): [string[], string] => [[...argv, '--as-of', time], `'--as-of <time>' argument '${time}' is invalid`],
+    ),
+  ]
+  for (const [line, message] of errors) await expectUsageError(line, message)
+  await expectUsageError(['verify', 'nope'], "unknown command 'nope'")
+})
+
+test('goal: pipes and files beside the vectors are read as well', async () => {
+  const copy = join(dir, 'copy.bin')
+  copyFileSync(milan, copy)
+  const piped = Bun.spawn(
+    [
+      'sh',
+      '-c',
+      `cat "$1" | ${process.execPath} "$2" verify report --report /dev/stdin --vek "$3" --as-of 2026-06-01`,
+      'sh',
+    ].concat([copy, main, milanChain]),
+    { stdout: 'pipe', stderr: 'ignore' },
+  )
+  expect([await piped.exited, (await piped.stdout.text()).includes('VERDICT: PASS')]).toEqual([0, true])
+})
+
+describe('ID blocks', () => {
+  const auth = join(vectors, 'id-block/test_auth_block.bin')
+  const block = file(
+    'id-block.bin',
+    fromBase64(
+      'oU1jg0HlZ0Yo/h4C++3r5eWrT68d1y2JZgaOYVu5nv0T0hSzXCMXFbOOJj3GBZdFAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAABAAAAAAAAAAAAAwAAAAAA',
+    ) ?? '',
+  )
+
+  test('goal: a signed ID block passes and its key digests are printed', async () => {
+    const argv = ['verify', 'id-block', '--id-block', block, '--id-auth', auth, '--require-author']
+    const { code, document } = await runJson(...argv)
+    expect([code, document]).toMatchObject([0, { ok: true }])
+    expect(document.id_key_digest).toStartWith('59fb2c68')
+    expect(document.id_key_digest).toEndWith('fe2')
+    expect(document.author_key_digest).toMatch(/^eed81169.*6c5f$/)
+    const text = await run(...argv)
+    expect(text.stdout).toContain(`id_key_digest: ${document.id_key_digest}\n`)
+    expect(text.stdout).toEndWith('VERDICT: PASS: 2 passed, 0 failed, 0 not checked\n')
+  })
+
+  test('goal: another block, half a block and no block at all are no success', async () => {
+    const bytes = new Uint8Array(readFileSync(block))
+    bytes[0] = 0
+    const other = await runJson('verify', 'id-block', '--id-block', file('other.bin', bytes), '--id-auth', auth)
+    expect([other.code, checksOf(other.document, 'FAIL')]).toEqual([1, ['id-block-signature']])
+    const half = file('half.bin', bytes.subarray(48))
+    expect((await run('verify', 'id-block', '--id-block', half, '--id-auth', auth)).code).toBe(1)
+    await expectUsageError(['verify', 'id-block', '--id-block', auth, '--id-auth', auth], 'at most 96')
+    await expectUsageError(['verify', 'id-block', '--id-auth', auth], "required option '--id-block <file>'")
+  })
+})

@@ -1,0 +1,126 @@
+import { expect, test } from 'bun:test'
+import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { imageDir } from '../rigs/appliance.ts'
+import { qemuSpawned, startWithCustomer } from '../rigs/instances-client.ts'
+import { holdings, NOTHING, qemuProcesses } from '../rigs/leftovers.ts'
+import { inOwnNetns } from '../rigs/netns.ts'
+import { until } from '../rigs/until.ts'
+
+const timeoutMs = 120_000
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    test(
+      'a VM that never says hello becomes failed and is cleaned',
+      async () => {
+        // Goal: boot_timeout, with everything but the console released, and the message safe to show.
+        await using started = await startWithCustomer('boot_timeout_ms = 1500', 'vm')
+        const { appliance, acme } = started
+        const { name } = (await acme.create()).body.data
+        const failed = await acme.reached(name, 'failed', 30_000)
+        expect(failed.failure_code).toBe('boot_timeout')
+        expect(failed.failure_message).not.toMatch(/\/|qmp|qemu|ms/i)
+        await until('QEMU is gone', 15_000, () => qemuProcesses(appliance.stateDir).length === 0)
+        await until('its ledger is released', 10_000, () => holdings(appliance.stateDir).nftObjects.length === 0)
+        expect(holdings(appliance.stateDir)).toEqual({ ...NOTHING, directories: [expect.any(String)] })
+        await acme.end(name)
+        expect(holdings(appliance.stateDir)).toEqual(NOTHING)
+      },
+      timeoutMs,
+    )
+
+    test(
+      'an image that does not boot gives boot_failed',
+      async () => {
+        // Goal: QEMU that refuses to start (a kernel that is no kernel) fails the instance, not the daemon.
+        const broken = mkdtempSync(join(tmpdir(), 'srt-image-'))
+        const sound = await imageDir()
+        const manifest = JSON.parse(readFileSync(join(sound, 'manifest.json'), 'utf8'))
+        writeFileSync(join(broken, 'kernel'), Buffer.alloc(4096, 1))
+        manifest.files.kernel.sizeBytes = 4096
+        writeFileSync(join(broken, 'manifest.json'), JSON.stringify(manifest))
+        for (const file of ['firmware.fd', 'initrd', 'cmdline']) cpSync(join(sound, file), join(broken, file))
+        symlinkSync(join(sound, 'root.img'), join(broken, 'root.img'))
+        Bun.spawnSync(['chmod', '-R', 'go+rX', broken])
+        using _cleared = { [Symbol.dispose]: () => rmSync(broken, { recursive: true, force: true }) }
+        await using started = await startWithCustomer('', 'vm', broken)
+        const { acme } = started
+        const { name } = (await acme.create()).body.data
+        expect((await acme.reached(name, 'failed', 30_000)).failure_code).toBe('boot_failed')
+      },
+      timeoutMs,
+    )
+
+    test(
+      'beyond capacity an instance fails with capacity_exhausted, or waits its configured time for room',
+      async () => {
+        // Goal: admission refuses what does not fit, frees what is released, and a waiting instance gets the freed room.
+        await using started = await startWithCustomer('memory_mib = 2048\nwait_ms = 60000', 'capacity')
+        const { appliance, acme } = started
+        const first = (await acme.create()).body.data.name
+        await qemuSpawned(appliance)
+        const second = (await acme.create()).body.data.name
+        expect((await acme.retrieve(second)).status).toBe('provisioning')
+        expect(qemuProcesses(appliance.stateDir).length).toBe(1)
+        await acme.end(first)
+        await qemuSpawned(appliance)
+        await acme.end(second)
+
+        await appliance.stop()
+
+        await using strict = await startWithCustomer('memory_mib = 2048', 'capacity')
+        const fits = (await strict.acme.create()).body.data.name
+        await qemuSpawned(strict.appliance)
+        const refused = (await strict.acme.create()).body.data.name
+        expect((await strict.acme.reached(refused, 'failed', 10_000)).failure_code).toBe('capacity_exhausted')
+        await strict.acme.end(fits)
+        expect(holdings(strict.appliance.stateDir)).toEqual(NOTHING)
+      },
+      timeoutMs,
+    )
+
+    test(
+      'a hundred creates with one Idempotency-Key make one VM, and a kill -9 makes no second one',
+      async () => {
+        // Goal: identical answers, one record, one QEMU; the same after a crash and restart.
+        await using started = await startWithCustomer()
+        const { appliance, acme } = started
+        const answers = await Promise.all(Array.from({ length: 100 }, () => acme.create('one')))
+        expect(new Set(answers.map(answer => answer.status))).toEqual(new Set([202]))
+        expect(new Set(answers.map(answer => JSON.stringify(answer.body.data))).size).toBe(1)
+        expect(new Set(answers.map(answer => answer.body.request_id)).size).toBe(100)
+        await appliance.kill()
+        await appliance.start()
+        expect(JSON.stringify((await acme.create('one')).body.data)).toBe(JSON.stringify(answers[0]?.body.data))
+        expect((await acme.list()).length).toBe(1)
+        await qemuSpawned(appliance)
+        const name = answers[0]?.body.data.name ?? ''
+        await acme.end(name)
+        expect(holdings(appliance.stateDir)).toEqual(NOTHING)
+      },
+      timeoutMs,
+    )
+
+    test(
+      'a QEMU that is stopped in its tracks slows nobody down, and can be deleted',
+      async () => {
+        // Goal: SIGSTOP of one QEMU: listing stays fast, the delete completes by force.
+        await using started = await startWithCustomer()
+        const { appliance, acme } = started
+        const { name } = (await acme.create()).body.data
+        await qemuSpawned(appliance)
+        for (const pid of qemuProcesses(appliance.stateDir)) process.kill(pid, 'SIGSTOP')
+        const startedMs = performance.now()
+        for (let i = 0; i < 20; i += 1) await acme.list()
+        expect(performance.now() - startedMs).toBeLessThan(5_000)
+        await acme.end(name, 60_000)
+        expect(holdings(appliance.stateDir)).toEqual(NOTHING)
+      },
+      timeoutMs,
+    )
+  },
+  { timeoutMs },
+)

@@ -1,0 +1,364 @@
+import { expect, test } from 'bun:test'
+import { randomBytes } from 'node:crypto'
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import OpenAI from 'openai'
+import { type Appliance, createAppliance } from '../rigs/appliance.ts'
+import {
+  caOf,
+  createGatewayClient,
+  createModelFile,
+  descendants,
+  type GatewayClient,
+  gatewayClient,
+  gatewayTables,
+  gatewayUrl,
+  PRICE,
+  workerAnswers,
+  workerModel,
+} from '../rigs/appliance-gateway.ts'
+import { createCustomer } from '../rigs/instances-client.ts'
+import { inOwnNetns } from '../rigs/netns.ts'
+import { until } from '../rigs/until.ts'
+
+const timeoutMs = 300_000
+const model = workerModel
+const messages = [{ role: 'user' as const, content: 'hello the world' }]
+const text = { model, prompt: 'hello the world', max_tokens: 8, temperature: 0 }
+const chat = { model, messages, max_tokens: 8, temperature: 0 }
+
+type Usage = { prompt_tokens: number; completion_tokens: number; total_tokens: number }
+type Body = { usage?: Usage; error?: { code: string } }
+type Spent = { prompt: number; completion: number }
+
+const json = async (response: Response) => (await response.json()) as Body
+const newNonce = () => randomBytes(32).toString('base64url')
+const rootFile = (appliance: Appliance) => join(appliance.stateDir, 'simulator/root.pem')
+
+async function started(modelFile: string): Promise<Appliance> {
+  const appliance = await createAppliance('', 'vm', undefined, await gatewayTables(modelFile))
+  await appliance.start()
+  return appliance
+}
+
+/** The simulator's keys take seconds to make, once; until then the answer is 503. */
+async function freshAttestation(client: GatewayClient, nonce: string): Promise<{ status: number; body: Uint8Array }> {
+  let answer = { status: 0, body: new Uint8Array() }
+  await until('there is evidence', 60_000, async () => {
+    const response = await client.get(`/attestation?nonce=${nonce}`)
+    answer = { status: response.status, body: new Uint8Array(await response.arrayBuffer()) }
+    return answer.status !== 503
+  })
+  return answer
+}
+
+function add(spent: Spent, usage: Usage | undefined | null): void {
+  if (!usage) throw new Error('an answer without usage')
+  expect(usage.total_tokens).toBe(usage.prompt_tokens + usage.completion_tokens)
+  spent.prompt += usage.prompt_tokens
+  spent.completion += usage.completion_tokens
+}
+
+/** `1.5` dollars of 1,500,000 micro-dollars, at least two decimals. */
+function dollars(microUsd: number): string {
+  const [whole, fraction = ''] = (microUsd / 1e6).toFixed(6).split('.')
+  return `${whole}.${fraction.replace(/0{1,4}$/, '')}`
+}
+
+async function byFetch(client: GatewayClient, spent: Spent): Promise<void> {
+  expect(await (await client.get('/health')).json()).toEqual({ status: 'ok' })
+  expect(await (await client.get('/v1/models')).json()).toEqual({
+    object: 'list',
+    data: [{ id: model, object: 'model', owned_by: 'strongroom' }],
+  })
+  const whole = await client.post('/v1/chat/completions', chat)
+  expect(whole.status).toBe(200)
+  expect(whole.headers.get('x-ratelimit-limit-requests')).toBe('100000')
+  add(spent, (await json(whole)).usage)
+  const completion = await client.post('/v1/completions', text)
+  expect(completion.status).toBe(200)
+  add(spent, (await json(completion)).usage)
+
+  const stream = await client.post('/v1/chat/completions', {
+    ...chat,
+    stream: true,
+    stream_options: { include_usage: true },
+  })
+  expect(stream.headers.get('content-type')).toStartWith('text/event-stream')
+  const events = (await stream.text()).split('\n\n').filter(Boolean)
+  expect(events.at(-1)).toBe('data: [DONE]')
+  add(spent, JSON.parse(events.at(-2)?.slice('data: '.length) ?? '').usage)
+
+  const unknown = await client.post('/v1/completions', { ...text, model: 'another' })
+  expect([unknown.status, (await json(unknown)).error?.code]).toEqual([404, 'not_found'])
+}
+
+async function byOpenAi(appliance: Appliance, client: GatewayClient, spent: Spent): Promise<void> {
+  const tls = { ca: caOf(appliance) }
+  const openai = new OpenAI({
+    apiKey: client.key,
+    baseURL: `${gatewayUrl}/v1`,
+    fetch: (url, init) => fetch(url, { ...init, tls } as RequestInit),
+  })
+  expect((await openai.models.list()).data.map(one => one.id)).toEqual([model])
+  const whole = await openai.chat.completions.create(chat)
+  add(spent, whole.usage)
+  add(spent, (await openai.completions.create(text)).usage)
+  const stream = await openai.chat.completions.create({
+    ...chat,
+    stream: true,
+    stream_options: { include_usage: true },
+  })
+  let streamed = ''
+  for await (const chunk of stream) {
+    streamed += chunk.choices[0]?.delta.content ?? ''
+    if (chunk.usage) add(spent, chunk.usage)
+  }
+  // No sampling: the same text, streamed or not.
+  expect(streamed).toBe(whole.choices[0]?.message.content ?? '')
+  const wrong = new OpenAI({
+    apiKey: `${client.key.slice(0, -1)}${client.key.endsWith('a') ? 'b' : 'a'}`,
+    baseURL: `${gatewayUrl}/v1`,
+    maxRetries: 0,
+    fetch: (url, init) => fetch(url, { ...init, tls } as RequestInit),
+  })
+  const refused: unknown = await wrong.models.list().then(
+    () => null,
+    error => error,
+  )
+  expect(refused).toBeInstanceOf(OpenAI.AuthenticationError)
+}
+
+/** Whoever does not trust the authority, or sends no key, gets nothing. */
+async function refusals(appliance: Appliance, client: GatewayClient): Promise<void> {
+  await expect(fetch(`${gatewayUrl}/health`)).rejects.toThrow()
+  for (const key of ['', 'gw_abcdefgh_0123456789abcdefghijklmnopqrstuv']) {
+    const answer = await gatewayClient(appliance, key).post('/v1/completions', text)
+    expect([answer.status, (await json(answer)).error?.code]).toEqual([401, 'unauthenticated'])
+  }
+  // Service A's key is no key here, nor the other way round.
+  expect((await appliance.http('GET', '/v1/usage', { key: client.key })).status).toBe(401)
+}
+
+async function attested(appliance: Appliance, client: GatewayClient): Promise<string> {
+  const nonce = newNonce()
+  expect((await freshAttestation(client, nonce)).status).toBe(200)
+  expect((await client.get(`/attestation?nonce=${nonce}`)).status).toBe(409)
+  expect((await client.get('/attestation', { 'x-attestation-nonce': nonce })).status).toBe(409)
+  const argv = ['verify', 'gateway', gatewayUrl, '--ca', join(appliance.stateDir, 'ca/ca.pem')]
+  const good = await appliance.cli(...argv, '--trust-simulated-root', rootFile(appliance))
+  expect(good.stdout).toContain('VERDICT: PASS SIMULATED')
+  expect(good.exitCode).toBe(0)
+  const distrusted = await appliance.cli(...argv)
+  expect(distrusted.exitCode).toBe(1)
+  expect(distrusted.stdout).toContain('VERDICT: FAIL')
+  const { stdout } = await appliance.cli(...argv, '--trust-simulated-root', rootFile(appliance), '--json')
+  const { receipts } = JSON.parse(stdout) as { receipts: { target: string }[] }
+  expect(receipts.map(one => one.target)).toEqual([
+    ...['gateway', 'inference-router', 'inference-worker', 'metrics-collector', 'cluster-state-metrics'],
+  ])
+  return nonce
+}
+
+/** A sealed answer, whole and streamed, verifies offline; with one byte changed it does not. */
+async function sealed(appliance: Appliance, client: GatewayClient, spent: Spent): Promise<void> {
+  const file = (name: string, content: string | Uint8Array) => {
+    const path = join(appliance.directory, name)
+    writeFileSync(path, content)
+    return path
+  }
+  const nonce = newNonce()
+  const attestation = file('attestation.json', (await freshAttestation(client, nonce)).body)
+  const trust = ['--attestation', attestation, '--nonce', nonce, '--trust-simulated-root', rootFile(appliance)]
+  for (const isStream of [false, true]) {
+    const request = JSON.stringify({
+      ...chat,
+      ...(isStream ? { stream: true, stream_options: { include_usage: true } } : {}),
+    })
+    const response = await client.post('/v1/chat/completions', request, { headers: { 'x-strongroom-receipt': '1' } })
+    const receipt = response.headers.get('x-strongroom-receipt')
+    expect(receipt !== null).toBe(!isStream)
+    const body = new Uint8Array(await response.arrayBuffer())
+    const answer = new TextDecoder().decode(body)
+    const claimed = isStream
+      ? answer
+          .split('\n\n')
+          .find(event => event.includes('"usage":{'))
+          ?.slice(6)
+      : answer
+    const { usage } = JSON.parse(claimed ?? '') as { usage: Usage }
+    add(spent, usage)
+    const verify = (name: string, bytes: Uint8Array) =>
+      appliance.cli(
+        ...['verify', 'response', '--request', file('request.json', request), '--response', file(name, bytes)],
+        ...(receipt === null ? [] : ['--receipt', file('receipt.txt', receipt)]),
+        ...[...trust, '--json'],
+      )
+    const good = await verify('answer.txt', body)
+    expect({ exitCode: good.exitCode, ...JSON.parse(good.stdout) }).toMatchObject({
+      exitCode: 0,
+      ok: true,
+      simulated: true,
+      response: { model, prompt_tokens: usage.prompt_tokens, completion_tokens: usage.completion_tokens },
+    })
+    const changed = body.slice()
+    const at = answer.indexOf('"role"') + 1
+    changed[at] = (changed[at] ?? 0) ^ 1
+    const bad = await verify('changed.txt', changed)
+    expect([bad.exitCode, JSON.parse(bad.stdout).ok]).toEqual([1, false])
+  }
+}
+
+/** No file of the appliance's state and no line of its log or metrics has the secret of a key. */
+async function expectNoSecret(appliance: Appliance, keys: readonly string[]): Promise<void> {
+  const { metrics } = await appliance.admin<{ metrics: string }>('metrics')
+  const places = new Map([
+    ['log', Buffer.from(appliance.log())],
+    ['metrics', Buffer.from(metrics)],
+  ])
+  for (const name of readdirSync(appliance.stateDir)) {
+    if (name.startsWith('strongroom.db')) places.set(name, readFileSync(join(appliance.stateDir, name)))
+  }
+  expect([...places.keys()]).toContain('strongroom.db-wal')
+  for (const key of keys) {
+    const secret = key.slice(12)
+    expect(secret.length).toBeGreaterThanOrEqual(16)
+    const found = [...places].filter(([, bytes]) => bytes.includes(secret)).map(([name]) => name)
+    expect(found).toEqual([])
+  }
+}
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    test(
+      'clients, attestation, receipts and books of the gateway with its built-in worker',
+      async () => {
+        // Goal: what clients get over HTTPS, what they can verify of it, and that it costs exactly what it says; a restart forgets nothing.
+        using file = createModelFile()
+        await using appliance = await started(file.path)
+        const acme = await createCustomer(appliance, 'acme')
+        const other = await createCustomer(appliance, 'other')
+        const client = await createGatewayClient(appliance, 'other')
+        await workerAnswers(client)
+        const spender = await createGatewayClient(appliance, 'acme')
+        const spent: Spent = { prompt: 0, completion: 0 }
+
+        await byFetch(spender, spent)
+        await byOpenAi(appliance, spender, spent)
+        await refusals(appliance, spender)
+        const nonce = await attested(appliance, client)
+        await sealed(appliance, spender, spent)
+
+        expect(spent.completion).toBeGreaterThan(8)
+        const cost = dollars(spent.prompt * PRICE.prompt + spent.completion * PRICE.completion)
+        expect((await acme.usage()).usage.inference_cost_usd).toBe(cost)
+        expect((await other.usage()).usage.inference_cost_usd).not.toBe(cost)
+        const { metrics } = await appliance.admin<{ metrics: string }>('metrics')
+        const counted = (type: string) =>
+          [...metrics.matchAll(new RegExp(`^gen_ai_client_token_usage_sum\\{.*"${type}".*\\} (\\d+)$`, 'gm'))]
+            .map(([, count]) => Number(count))
+            .reduce((sum, count) => sum + count, 0)
+        expect(counted('output')).toBeGreaterThanOrEqual(spent.completion)
+        expect(counted('input')).toBeGreaterThanOrEqual(spent.prompt)
+
+        expect(await appliance.stop()).toBe(0)
+        await appliance.start()
+        await workerAnswers(client)
+        expect((await freshAttestation(client, nonce)).status).toBe(409)
+        expect((await freshAttestation(client, newNonce())).status).toBe(200)
+        expect((await acme.usage()).usage.inference_cost_usd).toBe(cost)
+        await expectNoSecret(appliance, [client.key, spender.key, acme.key])
+        expect(await appliance.stop()).toBe(0)
+      },
+      timeoutMs,
+    )
+
+    test(
+      'a worker without a model file, and one that is killed',
+      async () => {
+        // Goal: without its model the appliance runs, says why and answers 502 at once; a killed worker comes back by itself.
+        using file = createModelFile()
+        {
+          await using appliance = await started(`${file.path}.missing`)
+          await createCustomer(appliance, 'acme')
+          const client = await createGatewayClient(appliance, 'acme')
+          for (const body of [text, { ...text, stream: true }]) {
+            const askedMs = performance.now()
+            const answer = await client.post('/v1/completions', body)
+            expect([answer.status, (await json(answer)).error?.code]).toEqual([502, 'upstream_failed'])
+            expect(performance.now() - askedMs).toBeLessThan(5_000)
+          }
+          expect((await client.get('/health')).status).toBe(200)
+          expect((await client.get('/v1/models')).status).toBe(200)
+          // Once its image is unpacked.
+          const reason = `model ${file.path}.missing: no such file`
+          await until('the log says why', 20_000, () => appliance.log().includes(reason))
+          expect((await client.post('/v1/completions', text)).status).toBe(502)
+          expect(await appliance.stop()).toBe(0)
+        }
+        await using appliance = await started(file.path)
+        await createCustomer(appliance, 'acme')
+        const client = await createGatewayClient(appliance, 'acme')
+        await workerAnswers(client)
+        const servers = () => descendants(appliance.pid()).filter(one => one.name === 'llama-server')
+        const [killed] = servers()
+        expect(servers().length).toBe(1)
+        process.kill(killed?.pid ?? 0, 'SIGKILL')
+        await until('the second life', 30_000, () => servers().some(one => one.pid !== killed?.pid))
+        await workerAnswers(client)
+        expect(servers().length).toBe(1)
+
+        // No worker outlives the appliance, however that ends; the next one has its own.
+        for (const end of [appliance.kill, appliance.stop]) {
+          const [last] = servers()
+          await end()
+          await until('no worker is left', 5_000, () => !existsSync(`/proc/${last?.pid}`))
+          await appliance.start()
+          await workerAnswers(client)
+        }
+        expect(await appliance.stop()).toBe(0)
+      },
+      timeoutMs,
+    )
+
+    test(
+      'the private inference of an instance',
+      async () => {
+        // Goal: inside an instance its own key and the authority beside it are all that inference needs; deleting it ends the key.
+        using file = createModelFile()
+        await using appliance = await started(file.path)
+        const acme = await createCustomer(appliance, 'acme')
+        const { name, hostname } = (await acme.create('gateway-1')).body.data
+        await acme.reached(name, 'ready', 120_000)
+
+        const request = JSON.stringify(chat)
+        const curl = (path: string, more: string) =>
+          appliance.ssh(hostname, [
+            'curl --silent --show-error --max-time 60 --cacert /run/strongroom/gateway-ca.pem',
+            '--write-out "\\n%{http_code}" -H "Authorization: Bearer $(cat ~/.config/opencode/inference.key)"',
+            `${more} https://169.254.88.1:8442${path}`,
+          ])
+        const models = await curl('/v1/models', '')
+        expect(models.stdout).toEndWith('\n200')
+        await until('the worker answers the instance', 30_000, async () => {
+          const answer = await curl('/v1/chat/completions', `-H 'Content-Type: application/json' -d '${request}'`)
+          return answer.stdout.endsWith('\n200') && answer.stdout.includes('"chat.completion"')
+        })
+        await until('it is in the books', 5_000, async () => (await acme.usage()).usage.inference_cost_usd !== '0.00')
+
+        const key = (await appliance.ssh(hostname, ['cat ~/.config/opencode/inference.key'])).stdout.trim()
+        expect(key).toMatch(/^gw_/)
+        const outside = gatewayClient(appliance, key)
+        expect((await outside.get('/v1/models')).status).toBe(200)
+        expect((await acme.remove(name)).status).toBe(202)
+        await acme.reached(name, 'terminated', 30_000)
+        expect((await outside.get('/v1/models')).status).toBe(401)
+        await expectNoSecret(appliance, [key, acme.key])
+        expect(await appliance.stop()).toBe(0)
+      },
+      timeoutMs,
+    )
+  },
+  { timeoutMs: 2 * timeoutMs },
+)

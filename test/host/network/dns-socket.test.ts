@@ -1,0 +1,142 @@
+import { expect, setDefaultTimeout, test } from 'bun:test'
+import { silentLogger } from '../../../src/base/log.ts'
+import { type DnsLimits, type DnsTransport, listenDns } from '../../../src/host/network/dns-socket.ts'
+import { failure, until } from '../../rigs/until.ts'
+
+setDefaultTimeout(20_000)
+const address = '127.0.0.1'
+
+/** Echoes queries with the transport in the first byte; [0xff, …] is not answered, [0xfe, …] makes it throw, [0xfd, …] gets 60,000 bytes. */
+async function withServer(use: (port: number, seen: DnsTransport[]) => Promise<void>, limits: Partial<DnsLimits> = {}) {
+  const seen: DnsTransport[] = []
+  const server = await listenDns({
+    address,
+    port: 0,
+    log: silentLogger,
+    limits,
+    handler: (query, { transport }) => {
+      seen.push(transport)
+      if (query[0] === 0xff) return null
+      if (query[0] === 0xfe) throw new Error('broken')
+      if (query[0] === 0xfd) return new Uint8Array(60_000)
+      return query
+    },
+  })
+  try {
+    await use(server.port, seen)
+  } finally {
+    server.close()
+  }
+}
+
+const query = (first: number, sizeBytes = 20) => new Uint8Array(sizeBytes).fill(first)
+const framed = (...queries: Uint8Array[]) =>
+  Buffer.concat(queries.flatMap(bytes => [Uint8Array.of(bytes.length >> 8, bytes.length & 0xff), bytes]))
+
+async function tcp(port: number) {
+  const state = { received: Buffer.alloc(0), closed: false }
+  const socket = await Bun.connect({
+    hostname: address,
+    port,
+    socket: {
+      data: (_, chunk) => {
+        state.received = Buffer.concat([state.received, chunk])
+      },
+      close: () => {
+        state.closed = true
+      },
+    },
+  })
+  return { socket, state }
+}
+
+test('goal: UDP queries are answered; too short, too long, unanswered and broken ones leave silence', async () => {
+  await withServer(
+    async (port, seen) => {
+      const answers: number[][] = []
+      const client = await Bun.udpSocket({
+        connect: { hostname: address, port },
+        socket: { data: (_, bytes) => void answers.push([bytes[0] ?? 0, bytes.length]) },
+      })
+      for (const bytes of [query(1, 11), query(2, 101), query(0xff), query(0xfe), query(3, 12), query(4, 100)])
+        client.send(bytes)
+      await until('two answers', 2_000, () => answers.length >= 2)
+      expect(answers).toEqual([
+        [3, 12],
+        [4, 100],
+      ])
+      expect(seen).toEqual(['udp', 'udp', 'udp', 'udp'])
+      client.close()
+    },
+    { queryBytesMax: 100 },
+  )
+})
+
+test('goal: TCP answers whole, split and pipelined queries in order', async () => {
+  await withServer(async port => {
+    const { socket, state } = await tcp(port)
+    const bytes = framed(query(1), query(2, 300), query(3))
+    for (const byte of bytes.subarray(0, 30)) {
+      socket.write(Uint8Array.of(byte))
+      await Bun.sleep(0)
+    }
+    socket.write(bytes.subarray(30))
+    await until('all answers', 2_000, () => state.received.length === bytes.length)
+    expect(state.received.equals(bytes)).toBe(true)
+    socket.terminate()
+  })
+})
+
+test('goal: a large answer arrives whole', async () => {
+  await withServer(async port => {
+    const { socket, state } = await tcp(port)
+    socket.write(framed(query(0xfd), query(1)))
+    await until('both answers', 5_000, () => state.received.length === 60_002 + 22)
+    socket.terminate()
+  })
+})
+
+test('goal: frames that are too short or too long, and unanswered queries, close the connection', async () => {
+  await withServer(
+    async port => {
+      for (const bytes of [framed(query(1, 11)), framed(query(1, 101)), framed(query(0xff)), framed(query(0xfe))]) {
+        const { socket, state } = await tcp(port)
+        socket.write(bytes)
+        await until('closed', 2_000, () => state.closed)
+        expect(state.received.length).toBe(0)
+      }
+    },
+    { queryBytesMax: 100 },
+  )
+})
+
+test('goal: connections, queries on each, idle time and held bytes are bounded, and places come back', async () => {
+  const limits = { connectionsMax: 2, queriesPerConnectionMax: 3, idleTimeoutMs: 150, queryBytesMax: 100 }
+  await withServer(async port => {
+    const busy = await tcp(port)
+    busy.socket.write(framed(query(1), query(2), query(3), query(4)))
+    await until('closed after the third', 2_000, () => busy.state.closed)
+    expect(busy.state.received.length).toBe(3 * 22)
+
+    const [first, second] = [await tcp(port), await tcp(port)]
+    const third = await tcp(port)
+    await until('one too many is closed', 2_000, () => third.state.closed)
+    expect([first.state.closed, second.state.closed]).toEqual([false, false])
+    // A slow frame does not extend the time.
+    first.socket.write(Uint8Array.of(0))
+    await until('idle ones are closed', 2_000, () => first.state.closed && second.state.closed)
+
+    const again = await tcp(port)
+    again.socket.write(framed(query(9)))
+    await until('a place came back', 2_000, () => again.state.received.length === 22)
+    again.socket.write(new Uint8Array(5_000))
+    await until('held too much', 2_000, () => again.state.closed)
+  }, limits)
+})
+
+test('goal: a taken port is a Fault', async () => {
+  await withServer(async port => {
+    const taken = listenDns({ address, port, log: silentLogger, handler: () => null })
+    expect(await failure(taken)).toMatchObject({ code: 'host.unsupported' })
+  })
+})

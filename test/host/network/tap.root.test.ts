@@ -1,0 +1,146 @@
+import { expect, test } from 'bun:test'
+import { readFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { newUuid } from '../../../src/base/ids.ts'
+import { configureTap, listTaps, openTap, removeTap, tapBatch } from '../../../src/host/network/tap.ts'
+import { connectQmp } from '../../../src/host/qemu/qmp.ts'
+import { removeFile } from '../../../src/linux/files.ts'
+import { run, signalProcess, spawnDetached, waitGone } from '../../../src/linux/process.ts'
+import { inOwnNetns } from '../../rigs/netns.ts'
+import { failure, until } from '../../rigs/until.ts'
+
+const bounds = { timeoutMs: 5_000, outputBytesMax: 100_000 }
+
+test('goal: the whole batch of one tap (golden)', () => {
+  const tap = { name: 'sr0123456789', gateway: '169.254.88.1', address: '10.88.0.5', mtuBytes: 1500 }
+  expect(tapBatch({ ...tap, mac: '02:00:00:00:00:05' })).toBe(
+    `link set dev sr0123456789 mtu 1500 up
+address replace 169.254.88.1/32 dev sr0123456789 scope link
+route replace 10.88.0.5/32 dev sr0123456789 src 169.254.88.1
+neighbour replace 10.88.0.5 lladdr 02:00:00:00:00:05 dev sr0123456789 nud permanent
+`,
+  )
+  expect(tapBatch(tap)).not.toContain('neighbour')
+})
+
+test('goal: a name that could break out of a batch or a path is refused', () => {
+  for (const name of ['', 'a b', 'sr/0', 'sr\n0', '-x', 'sr01234567890123', '..'])
+    expect(() => openTap(name)).toThrow('not a tap name')
+})
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    test('goal: a tap appears exclusively and goes with its last holder', async () => {
+      const tap = openTap('srt0')
+      expect(await listTaps('sr', 5_000)).toEqual(['srt0'])
+      expect(() => openTap('srt0')).toThrow('EBUSY')
+      const uuid = newUuid()
+      const fifo = join(tmpdir(), `tap-test-${uuid}`)
+      await run(['mkfifo', fifo], bounds)
+      const { identity } = spawnDetached(['bash', '-c', `read -t 60 <> ${fifo}`, '-uuid', uuid], {
+        uuid,
+        stdoutFile: '/dev/null',
+        extraFds: [tap.fd],
+        scope: 'x',
+        systemd: false,
+      })
+      tap.close()
+      tap.close()
+      expect(await listTaps('sr', 5_000)).toEqual(['srt0'])
+      expect(signalProcess(identity, 'SIGKILL')).toBe(true)
+      expect(await waitGone(identity, 2_000)).toBe(true)
+      await until('the interface is gone', 2_000, async () => (await listTaps('sr', 5_000)).length === 0)
+      removeFile(fifo)
+    })
+
+    test('goal: a configured tap carries the gateway, a route to the VM alone, and no IPv6; repeating changes nothing', async () => {
+      const tap = openTap('srt1')
+      const addresses = {
+        name: 'srt1',
+        gateway: '169.254.88.1',
+        address: '10.88.0.5',
+        mac: '02:00:00:00:00:05',
+        mtuBytes: 1400,
+        timeoutMs: 5_000,
+      }
+      await configureTap(addresses)
+      await configureTap(addresses)
+      const show = async (...argv: string[]) => JSON.parse((await run(['ip', '-json', ...argv], bounds)).stdout)
+      const [link] = await show('address', 'show', 'dev', 'srt1')
+      expect(link).toMatchObject({ mtu: 1400, flags: expect.arrayContaining(['UP']) })
+      expect(link.addr_info).toEqual([
+        expect.objectContaining({ family: 'inet', local: '169.254.88.1', prefixlen: 32 }),
+      ])
+      expect(await show('route', 'show', 'dev', 'srt1')).toEqual([
+        expect.objectContaining({ dst: '10.88.0.5', prefsrc: '169.254.88.1' }),
+      ])
+      expect(await show('neighbour', 'show', 'dev', 'srt1')).toEqual([
+        expect.objectContaining({ dst: '10.88.0.5', lladdr: '02:00:00:00:00:05', state: ['PERMANENT'] }),
+      ])
+      for (const [path, value] of [
+        ['ipv6/conf/srt1/disable_ipv6', '1'],
+        ['ipv6/conf/srt1/accept_ra', '0'],
+        ['ipv4/conf/srt1/rp_filter', '1'],
+        ['ipv4/conf/srt1/arp_ignore', '1'],
+      ]) {
+        expect(readFileSync(`/proc/sys/net/${path}`, 'utf8').trim()).toBe(value ?? '')
+      }
+      tap.close()
+    })
+
+    test('goal: a tap is removed under its holder, and removing nothing is fine', async () => {
+      const tap = openTap('srt2')
+      await removeTap('srt2', 5_000)
+      await removeTap('srt2', 5_000)
+      expect(await listTaps('sr', 5_000)).toEqual([])
+      tap.close()
+      const gone = { name: 'srt2', gateway: '169.254.88.1', address: '10.88.0.5', mtuBytes: 1400, timeoutMs: 5_000 }
+      expect((await failure(configureTap(gone))).code).toBe('host.command_failed')
+    })
+
+    test('goal: a tap of our own opens while QEMU holds another, and a signalled QEMU takes its tap along', async () => {
+      const uuid = newUuid()
+      const held = openTap('srt3')
+      const qemu = [
+        'qemu-system-x86_64',
+        '-accel',
+        'tcg',
+        '-nodefaults',
+        '-no-user-config',
+        '-nographic',
+        '-S',
+        '-m',
+        '32',
+      ]
+      const monitor = join(tmpdir(), `tap-test-${uuid}.qmp`)
+      const nic = [
+        '-qmp',
+        `unix:${monitor},server=on,wait=off`,
+        '-netdev',
+        'tap,id=n0,fd=3',
+        '-device',
+        'virtio-net-pci,netdev=n0,romfile=',
+      ]
+      const { identity } = spawnDetached([...qemu, ...nic, '-uuid', uuid], {
+        uuid,
+        stdoutFile: '/dev/null',
+        extraFds: [held.fd],
+        scope: 'x',
+        systemd: false,
+      })
+      held.close()
+      const other = openTap('srt4')
+      const qmp = await connectQmp(monitor, { timeoutMs: 20_000, onEvent: () => {}, onClose: () => {} })
+      expect(await qmp.command('query-status', 5_000)).toEqual({ running: false, status: 'prelaunch' })
+      expect(await listTaps('srt', 5_000)).toEqual(['srt3', 'srt4'])
+      expect(signalProcess(identity, 'SIGKILL')).toBe(true)
+      expect(await waitGone(identity, 5_000)).toBe(true)
+      await until('srt3 is gone', 2_000, async () => (await listTaps('srt', 5_000)).join() === 'srt4')
+      other.close()
+      removeFile(monitor)
+    })
+  },
+  { timeoutMs: 60_000 },
+)

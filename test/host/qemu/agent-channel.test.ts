@@ -1,0 +1,208 @@
+import { afterAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Socket } from 'bun'
+import { newUuid } from '../../../src/base/ids.ts'
+import { agentLineBytesMax } from '../../../src/contract/agent.ts'
+import { type Channel, connectChannel } from '../../../src/host/qemu/agent-channel.ts'
+import { failure, until } from '../../rigs/until.ts'
+
+setDefaultTimeout(20_000)
+const dir = mkdtempSync(join(tmpdir(), 'channel-test-'))
+afterAll(() => rmSync(dir, { recursive: true }))
+
+const key = Buffer.alloc(32, 7).toString('base64')
+const hello = {
+  protocol: 1,
+  version: '1',
+  bootId: newUuid(),
+  boxKey: key,
+  sshHostKey: 'ssh-ed25519 AAAA',
+  claimId: null,
+}
+const network = { address: '10.88.0.5', gateway: '169.254.88.1', mtuBytes: 1500, resolvers: [] }
+const sealed = { ephemeralKey: key, nonce: Buffer.alloc(24).toString('base64'), box: 'AA==' }
+const claimed = { claimId: 'c', sshHostKey: 'ssh-ed25519 AAAA' }
+
+type Peer = {
+  channel: Channel
+  closes: string[]
+  /** All that the host sent, as lines; the first is the empty one. */
+  lines: () => string[]
+  say: (text: string) => void
+  socket: () => Socket
+}
+
+let peers = 0
+/** A channel to a stand-in for QEMU and the guest behind it. `reply` answers each question with whole text. */
+async function withPeer(use: (peer: Peer) => Promise<void>, reply: (id: string, op: string) => string = () => '') {
+  peers += 1
+  const path = join(dir, String(peers))
+  let received = ''
+  let client: Socket | undefined
+  const listener = Bun.listen({
+    unix: path,
+    socket: {
+      open: socket => {
+        client = socket
+      },
+      data: (socket, bytes) => {
+        received += bytes.toString()
+        for (const line of bytes.toString().split('\n').filter(Boolean)) {
+          const { id, op } = JSON.parse(line)
+          socket.write(reply(id, op))
+        }
+      },
+    },
+  })
+  const closes: string[] = []
+  const channel = await connectChannel(path, {
+    idPrefix: 'p1',
+    timeoutMs: 1_000,
+    onClose: reason => closes.push(reason),
+  })
+  await until('the peer has a client', 1_000, () => client !== undefined)
+  const socket = () => client as Socket
+  try {
+    await use({ channel, closes, lines: () => received.split('\n'), say: text => void socket().write(text), socket })
+  } finally {
+    channel.close()
+    listener.stop(true)
+  }
+}
+
+const line = (value: unknown) => `${JSON.stringify(value)}\n`
+const usual = (id: string, op: string) =>
+  line({ id, ok: true, ...(op === 'hello' ? { hello } : op === 'claim' ? { claimed } : {}) })
+
+test('goal: each question gets its typed answer, after a first empty line, with ids of the prefix', async () => {
+  await withPeer(async ({ channel, lines }) => {
+    expect(await channel.hello(1_000)).toEqual({ ...hello, protocol: 1 })
+    await channel.network(network, 1_000)
+    expect(await channel.claim(sealed, 1_000)).toEqual(claimed)
+    await channel.shutdown(1_000)
+    expect(lines()).toEqual([
+      '',
+      '{"id":"p1-1","op":"hello"}',
+      `{"id":"p1-2","op":"network","network":${JSON.stringify(network)}}`,
+      `{"id":"p1-3","op":"claim","sealed":${JSON.stringify(sealed)}}`,
+      '{"id":"p1-4","op":"shutdown"}',
+      '',
+    ])
+    expect(channel.ignored()).toEqual({ garbage: 0, overlong: 0, unasked: 0 })
+  }, usual)
+})
+
+test('goal: a refusal is channel.refused and names the code; so is an answer of another kind', async () => {
+  await withPeer(
+    async ({ channel }) => {
+      const refusal = await failure(channel.claim(sealed, 1_000))
+      expect(refusal).toMatchObject({ code: 'channel.refused', message: 'bad_claim: does not open' })
+      expect(await failure(channel.hello(1_000))).toMatchObject({ code: 'channel.refused' })
+    },
+    (id, op) =>
+      line(op === 'claim' ? { id, ok: false, code: 'bad_claim', message: 'does not open' } : { id, ok: true }),
+  )
+})
+
+test('goal: garbage, overlong lines, wrong ids and answers in pieces do not disturb the channel', async () => {
+  await withPeer(async ({ channel, say, lines }) => {
+    const asked = channel.hello(5_000)
+    await until('the question is there', 1_000, () => lines().length === 3)
+    say('\n\0\u00ff garbage\n{"id":"p1-1"}\n{"id":"p1-1","ok":true,"extra":1}\n')
+    say(line({ id: 'p0-1', ok: true, hello }))
+    // The guest takes what our end reads, so the long line goes out in parts.
+    for (let sent = 0; sent < 3 * agentLineBytesMax; sent += 16_384) {
+      say('x'.repeat(16_384))
+      await Bun.sleep(1)
+    }
+    say('\n')
+    const whole = usual('p1-1', 'hello')
+    say(whole.slice(0, 20))
+    await until('the rest is counted', 2_000, () => channel.ignored().overlong === 1)
+    say(whole.slice(20))
+    expect((await asked).bootId).toBe(hello.bootId)
+    expect(channel.ignored()).toEqual({ garbage: 3, overlong: 1, unasked: 1 })
+  })
+})
+
+test('goal: a late answer is channel.timeout, is dropped when it comes, and the next question works', async () => {
+  await withPeer(async ({ channel, say, lines }) => {
+    expect(await failure(channel.hello(50))).toMatchObject({ code: 'channel.timeout' })
+    say(usual('p1-1', 'hello'))
+    await until('the late answer is dropped', 1_000, () => channel.ignored().unasked === 1)
+    const next = channel.hello(1_000)
+    await until('the question is there', 1_000, () => lines().length === 4)
+    say(usual('p1-2', 'hello'))
+    expect((await next).bootId).toBe(hello.bootId)
+  })
+})
+
+test('goal: when the far end goes, everything that waits is channel.closed, told once', async () => {
+  await withPeer(async ({ channel, socket, closes }) => {
+    const waiting = [failure(channel.hello(10_000)), failure(channel.shutdown(10_000))]
+    socket().terminate()
+    for (const one of waiting) expect(await one).toMatchObject({ code: 'channel.closed' })
+    await until('onClose', 1_000, () => closes.length > 0)
+    expect(await failure(channel.hello(1_000))).toMatchObject({ code: 'channel.closed' })
+    expect(closes.length).toBe(1)
+  })
+})
+
+test('goal: questions and their size are bounded', async () => {
+  await withPeer(async ({ channel }) => {
+    const many = Array.from({ length: 9 }, () => failure(channel.hello(50)))
+    const codes = (await Promise.all(many)).map(({ code }) => code)
+    expect(codes).toEqual([...Array(8).fill('channel.timeout'), 'channel.refused'])
+    const long = { ...sealed, box: 'A'.repeat(agentLineBytesMax) }
+    expect(await failure(channel.claim(long, 1_000))).toMatchObject({ code: 'channel.refused' })
+  })
+})
+
+test('goal: a question asked before the guest opens its port is answered when it does', async () => {
+  const path = join(dir, 'late')
+  const asked = connectChannel(path, { idPrefix: 'p', timeoutMs: 5_000, onClose: () => {} })
+  // The socket appears only now, and its far end reads later still.
+  await Bun.sleep(60)
+  let release: (() => void) | undefined
+  const listener = Bun.listen({
+    unix: path,
+    socket: {
+      open: socket => {
+        socket.pause()
+        release = () => socket.resume()
+      },
+      data: (socket, bytes) => {
+        const { id, op } = JSON.parse(bytes.toString())
+        socket.write(usual(id, op))
+      },
+    },
+  })
+  const channel = await asked
+  const answer = channel.hello(5_000)
+  await until('connected', 1_000, () => release !== undefined)
+  release?.()
+  expect((await answer).protocol).toBe(1)
+  channel.close()
+  listener.stop(true)
+})
+
+test('goal: a guest that floods is read at a bounded rate, and the channel still answers', async () => {
+  await withPeer(async ({ channel, socket, lines }) => {
+    const flood = Buffer.from('{"id":"flood","ok":true}\n'.repeat(20_000))
+    let at = 0
+    const startedMs = performance.now()
+    const asked = channel.hello(10_000)
+    await until('the question is there', 1_000, () => lines().length === 3)
+    await until('the flood is out', 10_000, () => {
+      at += socket().write(flood.subarray(at))
+      return at >= flood.length
+    })
+    socket().write(usual('p1-1', 'hello'))
+    expect((await asked).protocol).toBe(1)
+    expect(channel.ignored().unasked).toBe(20_000)
+    // 480 kB, of which the first 256 KiB pass at once and the rest at 256 KiB a second.
+    expect(performance.now() - startedMs).toBeGreaterThan(500)
+  })
+})

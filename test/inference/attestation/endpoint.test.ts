@@ -1,0 +1,334 @@
+// GET /attestation over HTTP: the contract's rows, five receipts or none, one answer per nonce.
+
+import { afterAll, describe, expect, test } from 'bun:test'
+import { join } from 'node:path'
+import { Value } from '@sinclair/typebox/value'
+import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
+import { strictPolicy } from '../../../src/attest/policy/policy.ts'
+import { fromBase64Url } from '../../../src/base/bytes.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { readSimulatedRoot } from '../../../src/cli/verify/simulated-root.ts'
+import { ATTESTED_WORKLOADS, AttestationResponse } from '../../../src/contract/attestation.ts'
+import { GatewayError } from '../../../src/contract/inference.ts'
+import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
+import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
+import { readAllowlist } from '../../../src/verifier/allowlist.ts'
+import { type AttestationQuestion, verifyAttestation } from '../../../src/verifier/gateway.ts'
+import { createManualClock } from '../../rigs/clock.ts'
+import {
+  type Available,
+  allowlistText,
+  clearRig,
+  imageDigest,
+  newNonce,
+  openRig,
+  rigDir,
+  simulatedHost,
+  simulatedOrigin,
+  tlsSpkiDigest,
+  workloads,
+} from '../../rigs/gateway-attestation.ts'
+import { until } from '../../rigs/until.ts'
+
+afterAll(clearRig)
+
+async function question(nonce: string, changes: Partial<AttestationQuestion> = {}): Promise<AttestationQuestion> {
+  const { rootFile, operatorKey, measurementOf } = await simulatedHost()
+  return {
+    nonce: fromBase64Url(nonce) ?? new Uint8Array(),
+    asOf: systemClock.nowMs(),
+    ageMsMax: 60_000,
+    roots: [readSimulatedRoot(new Uint8Array(await Bun.file(rootFile).bytes()))],
+    policy: { ...strictPolicy(), measurements: [measurementOf(imageDigest)], idKeyDigest: operatorKey },
+    requireCrl: true,
+    crl: undefined,
+    allowlist: readAllowlist(new TextEncoder().encode(allowlistText)),
+    tlsSpkiDigest,
+    ...changes,
+  }
+}
+
+const nonce = newNonce()
+const origin = await simulatedOrigin()
+const sample = await openRig({ origin })
+afterAll(() => sample[Symbol.dispose]())
+const answer = (await sample.get(`?nonce=${nonce}`)).body
+
+async function failuresOf(body: string, changes: Partial<AttestationQuestion> = {}): Promise<string[]> {
+  const verdict = await verifyAttestation(new TextEncoder().encode(body), await question(nonce, changes))
+  const bad = verdict.checks.filter(one => one.outcome !== 'pass').map(one => one.name)
+  expect(verdict.ok).toBe(bad.length === 0)
+  return bad
+}
+
+describe('the answer', () => {
+  test('is exactly what the contract says', () => {
+    // Goal: these fields and no others, five entries in order, each with target and workload alike.
+    const document = JSON.parse(answer)
+    expect([...Value.Errors(AttestationResponse, document)]).toEqual([])
+    expect(Object.keys(document)).toEqual(['schemaVersion', 'scope', 'nonce', 'operationalStatus', 'receipts'])
+    const { receipts, ...rest } = document
+    const scope = 'launch-or-admission-only'
+    expect(rest).toEqual({ schemaVersion: 1, scope, nonce, operationalStatus: 'not-verified' })
+    const names = receipts.map((one: Record<string, unknown>) => [Object.keys(one).join(), one.target, one.workload])
+    expect(names).toEqual(ATTESTED_WORKLOADS.map(name => ['target,workload,receipt', name, name]))
+  })
+
+  test('verifies against everything that a relying party can expect', async () => {
+    // Goal: nonce, evidence, CRL, measurement, operator key, identity, allowlist, admission and TLS key all pass, by one who trusts the simulation.
+    const verdict = await verifyAttestation(new TextEncoder().encode(answer), await question(nonce))
+    expect(verdict.checks.filter(one => one.outcome !== 'pass')).toEqual([])
+    expect(verdict).toMatchObject({ ok: true, simulated: true })
+    expect(verdict.receipts).toHaveLength(5)
+  })
+
+  test('is nothing without trust in the simulated root', async () => {
+    // Goal: AMD's roots alone accept no receipt of a simulated platform.
+    const bad = await failuresOf(answer, { roots: AMD_ROOTS })
+    expect(bad).toEqual(ATTESTED_WORKLOADS.map(name => `${name}/evidence`))
+  })
+
+  const other = new Uint8Array(32).fill(1)
+  const everywhere = (group: string) => ATTESTED_WORKLOADS.map(name => `${name}/${group}`)
+  // Goal: each expectation is really compared: another value fails its own line.
+  test.each([
+    [{ nonce: other }, ['attestation-nonce']],
+    [{ tlsSpkiDigest: other }, ['tls-binding']],
+    [{ asOf: systemClock.nowMs() + 3_600_000 }, everywhere('nonce')],
+    [{ policy: { ...strictPolicy(), measurements: [new Uint8Array(48)], idKeyDigest: 'any' as const } }, undefined],
+    [{ policy: { ...strictPolicy(), idKeyDigest: new Uint8Array(48) } }, undefined],
+  ])('%#', async (changes, expected) => {
+    const bad = await failuresOf(answer, changes)
+    if (expected !== undefined) expect(bad).toEqual(expected)
+    else expect(bad).toEqual(expect.arrayContaining(everywhere('evidence')))
+  })
+
+  test('is of one gateway', async () => {
+    // Goal: a good receipt of another process of the same image, over the same nonce, does not complete somebody else's five.
+    using other = await openRig({ origin, keys: makeReceiptKeys(systemRandom) })
+    const foreign: Document = JSON.parse((await other.get(`?nonce=${nonce}`)).body)
+    const document: Document = JSON.parse(answer)
+    document.receipts.splice(4, 1, ...foreign.receipts.slice(4))
+    expect(await failuresOf(JSON.stringify(foreign))).toEqual([])
+    expect(await failuresOf(JSON.stringify(document))).toEqual(['attestation-together'])
+  })
+
+  test('fails its allowlist lines for another allowlist', async () => {
+    // Goal: another file has another digest, and an image or command that is not in it is not admitted.
+    const changed = allowlistText.replace('--part=2', '--part=7')
+    const bad = await failuresOf(answer, { allowlist: readAllowlist(new TextEncoder().encode(changed)) })
+    expect(bad).toEqual(expect.arrayContaining([...everywhere('allowlist'), 'inference-worker/admission']))
+    expect(bad).toHaveLength(6)
+  })
+
+  // Goal: whatever is changed in the answer on its way, the verdict is bad.
+  test.each([
+    ['two entries swapped', (document: Document) => document.receipts.reverse()],
+    ['one entry left out', (document: Document) => document.receipts.pop()],
+    ['another nonce', (document: Document) => Object.assign(document, { nonce: newNonce() })],
+    ['a field more', (document: Document) => Object.assign(document, { operationalstatus: 'verified' })],
+    ['two receipts exchanged', exchange],
+    ['a flipped statement', (document: Document) => flip(document, receipt => [receipt, 'statement'])],
+    ['a flipped report', (document: Document) => flip(document, receipt => [receipt.evidence, 'report'])],
+    ['a flipped signature', (document: Document) => flip(document, receipt => [receipt.signatures, 'mldsa65'])],
+    ['a flipped Ed25519 signature', (document: Document) => flip(document, receipt => [receipt.signatures, 'ed25519'])],
+    ['another KEM key', (document: Document) => flip(document, receipt => [receipt.keys, 'mlkem768'])],
+    [
+      'platform snp',
+      (document: Document) => document.receipts.map(one => Object.assign(one.receipt, { platform: 'snp' })),
+    ],
+  ] as [string, (document: Document) => unknown][])('%s', async (_, change) => {
+    const document = JSON.parse(answer)
+    change(document)
+    expect(await failuresOf(JSON.stringify(document))).not.toEqual([])
+  })
+})
+
+type Texts = Record<string, string>
+type Receipt = { platform: string; statement: string; keys: Texts; signatures: Texts; evidence: Texts }
+type Document = { nonce: string; receipts: { target: string; workload: string; receipt: Receipt }[] }
+
+function exchange(document: Document): void {
+  const [first, second] = document.receipts
+  if (first && second) [first.receipt, second.receipt] = [second.receipt, first.receipt]
+}
+
+/** Changes one character in the middle of the last receipt's field. */
+function flip(document: Document, find: (receipt: Receipt) => [object, string]): void {
+  const receipt = document.receipts.at(-1)?.receipt
+  if (receipt === undefined) return
+  const [holder, name] = find(receipt)
+  const text = String(Reflect.get(holder, name))
+  const at = Math.floor(text.length / 2)
+  Reflect.set(holder, name, `${text.slice(0, at)}${text[at] === 'A' ? 'B' : 'A'}${text.slice(at + 1)}`)
+}
+
+describe('refusals', () => {
+  const good = newNonce()
+
+  // Goal: every row of the contract over the wire, each with an error body and nothing else.
+  test.each([
+    ['', {}, 400, 'invalid_request'],
+    [`?nonce=${good}`, { 'X-Attestation-Nonce': good }, 400, 'invalid_request'],
+    [`?nonce=${good}=`, {}, 400, 'invalid_request'],
+    [`?nonce=${good.slice(2)}`, {}, 400, 'invalid_request'],
+    [`?nonce=${nonce}`, {}, 409, 'conflict'],
+    ['', { 'X-Attestation-Nonce': nonce }, 409, 'conflict'],
+  ] as [string, Record<string, string>, number, string][])('%j %j is %d %s', async (query, headers, status, code) => {
+    const { status: found, body } = await sample.get(query, headers)
+    expect([found, JSON.parse(body).error.code]).toEqual([status, code])
+    expect(Value.Check(GatewayError, JSON.parse(body))).toBe(true)
+  })
+
+  test('a refused nonce is still unused', async () => {
+    // Goal: what is refused for its form uses nothing up; the same nonce then works once.
+    expect((await sample.get(`?nonce=${good}`, { 'X-Attestation-Nonce': good })).status).toBe(400)
+    const statuses = [await sample.get('', { 'X-Attestation-Nonce': good }), await sample.get(`?nonce=${good}`)]
+    expect(statuses.map(one => one.status)).toEqual([200, 409])
+  })
+
+  test('other methods are refused without using the nonce', async () => {
+    // Goal: only GET makes evidence.
+    const own = newNonce()
+    const response = await fetch(`${sample.url}/attestation?nonce=${own}`, { method: 'POST', body: 'x' })
+    expect([response.status, response.headers.get('allow')]).toEqual([405, 'GET'])
+    expect((await sample.get(`?nonce=${own}`)).status).toBe(200)
+  })
+})
+
+describe('one answer per nonce', () => {
+  test('of many requests at the same time exactly one is answered', async () => {
+    // Goal: no race lets one nonce into two sets of receipts.
+    const own = newNonce()
+    const answers = await Promise.all(Array.from({ length: 8 }, () => sample.get(`?nonce=${own}`)))
+    expect(answers.map(one => one.status).sort()).toEqual([200, ...Array.from({ length: 7 }, () => 409)])
+  })
+
+  test('a restart remembers', async () => {
+    // Goal: the same database under a new process refuses what the old one answered.
+    const database = join(rigDir(), 'endpoint.db')
+    const own = newNonce()
+    for (const expected of [200, 409]) {
+      using rig = await openRig({ database })
+      expect((await rig.get(`?nonce=${own}`)).status).toBe(expected)
+    }
+  })
+})
+
+describe('503, never partial', () => {
+  const unavailable = { error: { code: 'attestation_unavailable', message: 'Fresh attestation is not available.' } }
+
+  test('a host without evidence says so and leaves nonces alone', async () => {
+    // Goal: outside of a VM on SEV-SNP nothing is answered, and nothing of the reason reaches the client.
+    const database = join(rigDir(), 'unavailable.db')
+    const own = newNonce()
+    {
+      const logged: string[] = []
+      using rig = await openRig({ database, origin: noEvidenceOnHost, logged })
+      for (let tries = 0; tries < 3; tries += 1) {
+        const { status, body } = await rig.get(`?nonce=${own}`)
+        expect([status, JSON.parse(body)]).toEqual([503, unavailable])
+      }
+      // The operator reads once what to do about it.
+      expect(logged).toHaveLength(1)
+      expect(logged[0]).toContain('inside a measured SEV-SNP VM')
+    }
+    using rig = await openRig({ database })
+    expect((await rig.get(`?nonce=${own}`)).status).toBe(200)
+  })
+
+  let reports = 0
+  const zeros: Available['evidence'] = reportData => origin.evidence(reportData, new Uint8Array(32))
+  // Goal: one missing, stale or foreign piece of evidence among five is no attestation, and the nonce is used up all the same.
+  test.each([
+    ['the source fails at the last receipt', { origin: { ...origin, evidence: lastFails } }],
+    ['the report is over other data', { origin: { ...origin, evidence: foreign } }],
+    ['HOST_DATA is not the allowlist', { origin: { ...origin, evidence: zeros } }],
+    ['another measurement', { origin: { ...origin, image: { name: 'x', measurement: new Uint8Array(48) } } }],
+    ['another operator key', { origin: { ...origin, operatorKey: new Uint8Array(48) } }],
+    ['a workload is not admitted', { describeWorkloads: refuse }],
+    ['four workloads', { describeWorkloads: () => ({ ...workloads, workloads: workloads.workloads.slice(1) }) }],
+    ['another order', { describeWorkloads: () => ({ ...workloads, workloads: workloads.workloads.toReversed() }) }],
+  ])('%s', async (_, options) => {
+    using rig = await openRig(options)
+    const own = newNonce()
+    const { status, body } = await rig.get(`?nonce=${own}`)
+    expect([status, JSON.parse(body)]).toEqual([503, unavailable])
+    expect((await rig.get(`?nonce=${own}`)).status).toBe(409)
+  })
+
+  async function lastFails(...given: Parameters<Available['evidence']>) {
+    reports += 1
+    if (reports === 5) throw new Error('the firmware is busy')
+    return origin.evidence(...given)
+  }
+
+  function foreign(_: Uint8Array, hostData: Uint8Array) {
+    return origin.evidence(new Uint8Array(64), hostData)
+  }
+
+  function refuse(): never {
+    throw new Error('inference-worker was not admitted')
+  }
+
+  test('a full ledger', async () => {
+    // Goal: no room for further nonces is 503 for new ones and 409 for used ones.
+    using rig = await openRig({ noncesMax: 1 })
+    const own = newNonce()
+    const statuses = []
+    for (const one of [own, newNonce(), own]) statuses.push((await rig.get(`?nonce=${one}`)).status)
+    expect(statuses).toEqual([200, 503, 409])
+  })
+})
+
+describe('the queue', () => {
+  test('is bounded, and who is refused keeps the nonce', async () => {
+    // Goal: beyond the cap callers get 503 at once; those inside are served one after the other.
+    const gate = Promise.withResolvers<void>()
+    let active = 0
+    let activeMax = 0
+    const evidence: Available['evidence'] = async (...given) => {
+      active += 1
+      activeMax = Math.max(activeMax, active)
+      await gate.promise
+      const made = await origin.evidence(...given)
+      active -= 1
+      return made
+    }
+    using rig = await openRig({ origin: { ...origin, evidence }, callersMax: 3 })
+    const ask = (one: string) => rig.endpoint(new Request(`http://gateway.example/attestation?nonce=${one}`))
+    const inside = [ask(newNonce()), ask(newNonce()), ask(newNonce())]
+    const own = newNonce()
+    expect((await ask(own)).status).toBe(503)
+    gate.resolve()
+    expect((await Promise.all(inside)).map(one => one.status)).toEqual([200, 200, 200])
+    expect([(await ask(own)).status, activeMax]).toEqual([200, 1])
+  })
+
+  test('ends each wait, and a stuck source is not asked again', async () => {
+    // Goal: a source that hangs costs every caller its time limit and no more, and one call to it only.
+    const clock = createManualClock(systemClock.nowMs())
+    const stuck = Promise.withResolvers<void>()
+    const entered = Promise.withResolvers<void>()
+    let calls = 0
+    const evidence: Available['evidence'] = async (...given) => {
+      calls += 1
+      entered.resolve()
+      await stuck.promise
+      return origin.evidence(...given)
+    }
+    using rig = await openRig({ origin: { ...origin, evidence }, clock, timeoutMs: 1000, callersMax: 2 })
+    const ask = () => rig.endpoint(new Request(`http://gateway.example/attestation?nonce=${newNonce()}`))
+    const waiting = [ask(), ask()]
+    await entered.promise
+    await clock.sleepers(2)
+    clock.advance(1000)
+    expect((await Promise.all(waiting)).map(one => one.status)).toEqual([503, 503])
+    expect([(await ask()).status, calls]).toEqual([503, 1])
+    stuck.resolve()
+    // The one that hung ends after its first receipt, the one behind it at once; then there is room.
+    await until('there is room again', 5000, async () => (await ask()).status === 200)
+    expect(calls).toBe(6)
+  })
+})

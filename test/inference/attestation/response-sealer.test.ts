@@ -1,0 +1,151 @@
+// Sealed answers: what the sealer signs verifies, and nothing that differs by one bit does.
+
+import { describe, expect, test } from 'bun:test'
+import { nativeVerifiers } from '../../../src/attest/receipt/hybrid-verify.ts'
+import { keysDigest } from '../../../src/attest/receipt/public-keys.ts'
+import { decodeResponseReceipt, receiptComment, splitAnswer } from '../../../src/attest/receipt/response.ts'
+import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
+import { fromBase64Url, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
+import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
+import { createManualClock } from '../../rigs/clock.ts'
+import { receiptKeys } from '../../rigs/gateway-attestation.ts'
+
+const clock = createManualClock()
+const keys = receiptKeys()
+const { publicKeys } = keys.hybrid
+const sealer = createResponseSealer({ keys, clock })
+const request = utf8('{"model":"tiny","messages":[{"role":"user","content":"é"}],"stream":true}')
+const events = ['data: {"n":1}\n\n', 'data: {"n":2,"text":"ü"}\n\n', 'data: [DONE]\n\n']
+const answer = utf8(events.join(''))
+
+function seal(parts: readonly Uint8Array[]): string {
+  const one = sealer.begin({ id: 'req_1', model: 'tiny', body: request })
+  for (const part of parts) one.update(part)
+  return one.finish({ prompt: 7, completion: 11 })
+}
+
+const receipt = seal(events.map(utf8))
+
+async function failed(text: string, changes: Partial<Parameters<typeof verifyResponse>[1]> = {}): Promise<string[]> {
+  const question = { keys: publicKeys, request, answer, verifiers: nativeVerifiers, ...changes }
+  const verdict = await verifyResponse(text, question)
+  const bad = verdict.checks.filter(one => one.outcome === 'fail').map(one => one.name)
+  expect(verdict.ok).toBe(bad.length === 0)
+  return bad
+}
+
+function flipped(bytes: Uint8Array, at: number, bit = at % 8): Uint8Array {
+  return bytes.map((byte, i) => (i === at ? byte ^ (1 << bit) : byte))
+}
+
+describe('a good receipt', () => {
+  test('verifies, natively and in JavaScript, and says what was answered', async () => {
+    // Goal: both implementations of both halves agree, and the claim carries id, model, usage, time and keys.
+    expect(await failed(receipt)).toEqual([])
+    const { checks, claim, ok } = await verifyResponse(receipt, { keys: publicKeys, request, answer })
+    expect([ok, checks.length, checks.every(one => one.outcome === 'pass')]).toEqual([true, 7, true])
+    expect(claim).toMatchObject({
+      requestId: 'req_1',
+      model: 'tiny',
+      promptTokens: 7,
+      completionTokens: 11,
+      eventCount: 3,
+      sizeBytes: answer.length,
+      issuedAt: clock.nowMs(),
+      keysDigest: keysDigest(publicKeys),
+    })
+  })
+
+  test('is the same however the answer was cut', async () => {
+    // Goal: a verifier who has the bytes alone comes to the same chain, wherever chunks ended.
+    for (let at = 0; at <= answer.length; at += 1) {
+      const { claim } = decodeResponseReceipt(seal([answer.subarray(0, at), new Uint8Array(0), answer.subarray(at)]))
+      expect([at, claim.eventCount, claim.answerDigest]).toEqual([
+        at,
+        3,
+        decodeResponseReceipt(receipt).claim.answerDigest,
+      ])
+    }
+  })
+
+  test('stands in a stream right before its end', async () => {
+    // Goal: what a client has saved of a stream verifies as it is.
+    const [first = '', second = '', end = ''] = events
+    const saved = utf8(`${first}${second}${receiptComment(receipt)}${end}`)
+    const split = splitAnswer(saved)
+    expect(split.receipt).toBe(receipt)
+    expect(await failed(split.receipt ?? '', { answer: split.sealed })).toEqual([])
+  })
+
+  test('an empty answer has one too', async () => {
+    // Goal: zero bytes are zero events.
+    expect(await failed(seal([]), { answer: new Uint8Array(0) })).toEqual([])
+    expect(await failed(seal([]), { answer: utf8('\n') })).toEqual(['response-size', 'response-answer'])
+  })
+})
+
+describe('tampering', () => {
+  test('any byte of the request', async () => {
+    // Goal: the receipt is about exactly this request.
+    for (let at = 0; at < request.length; at += 1) {
+      expect([at, await failed(receipt, { request: flipped(request, at) })]).toEqual([at, ['response-request']])
+    }
+    expect(await failed(receipt, { request: request.subarray(1) })).toEqual(['response-request'])
+  })
+
+  test('any byte of the answer, and events left out, repeated or moved', async () => {
+    // Goal: the receipt is about exactly these bytes in this order.
+    for (let at = 0; at < answer.length; at += 1) {
+      expect([at, await failed(receipt, { answer: flipped(answer, at) })]).toEqual([
+        at,
+        expect.arrayContaining(['response-answer']),
+      ])
+    }
+    const [first = '', second = '', end = ''] = events
+    for (const other of [first + end, first + first + second + end, second + first + end, first + second]) {
+      expect(await failed(receipt, { answer: utf8(other) })).toContain('response-answer')
+    }
+  })
+
+  test('any byte of the receipt', async () => {
+    // Goal: neither claim nor either signature can be changed, at any byte.
+    const bytes = fromBase64Url(receipt) ?? new Uint8Array(0)
+    expect(bytes.length).toBeGreaterThan(3500)
+    for (let at = 0; at < bytes.length; at += 1) {
+      const bad = await failed(toBase64Url(flipped(bytes, at)))
+      expect([at, bad.length > 0]).toEqual([at, true])
+    }
+  }, 60_000)
+
+  test('one half of the signatures is not enough', async () => {
+    // Goal: a half that is missing, zero or from other keys fails, each by itself.
+    const other = createResponseSealer({ keys: makeReceiptKeys(systemRandom), clock })
+    const foreign = other.begin({ id: 'req_1', model: 'tiny', body: request })
+    foreign.update(answer)
+    const { signatures } = decodeResponseReceipt(foreign.finish({ prompt: 7, completion: 11 }))
+    const own = decodeResponseReceipt(receipt)
+    const bytes = fromBase64Url(receipt) ?? new Uint8Array(0)
+    const swapped = (name: 'ed25519' | 'mldsa65', replacement: Uint8Array) => {
+      const at = Buffer.from(bytes).indexOf(Buffer.from(own.signatures[name]))
+      const copy = Uint8Array.from(bytes)
+      copy.set(replacement, at)
+      return toBase64Url(copy)
+    }
+    for (const name of ['ed25519', 'mldsa65'] as const) {
+      const zero = new Uint8Array(own.signatures[name].length)
+      expect(await failed(swapped(name, zero))).toEqual([`response-signature-${name}`])
+      expect(await failed(swapped(name, signatures[name]))).toEqual([`response-signature-${name}`])
+    }
+    expect(await failed(swapped('ed25519', own.signatures.ed25519))).toEqual([])
+  })
+
+  test('other keys', async () => {
+    // Goal: a receipt of another process of the gateway is none of this one's.
+    const others = makeReceiptKeys(systemRandom).hybrid.publicKeys
+    const signatures = ['response-signature-ed25519', 'response-signature-mldsa65']
+    expect(await failed(receipt, { keys: others })).toEqual(['response-keys', ...signatures])
+    expect(await failed(receipt, { keys: { ...publicKeys, x25519: others.x25519 } })).toEqual(['response-keys'])
+  })
+})

@@ -1,0 +1,87 @@
+// Many streams through the gateway at once, with upstream, gateway and clients in processes of their own, on the loopback interface.
+
+import { expect, test } from 'bun:test'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { EVENTS, STREAMS } from '../../rigs/gateway-load-plan.ts'
+import { until } from '../../rigs/until.ts'
+
+const MIB = 1024 * 1024
+const program = join(import.meta.dir, 'gateway-load-program.ts')
+
+type Line = Readonly<Record<string, unknown>>
+
+/** One of the programs; `line` gives what it prints, one after the other. */
+function start(...argv: string[]) {
+  const child = Bun.spawn([process.execPath, program, ...argv], {
+    // For its clients: Bun's fetch runs 256 requests at a time unless it is told otherwise when the program starts.
+    env: { ...process.env, BUN_CONFIG_MAX_HTTP_REQUESTS: '65336' },
+    stdin: 'pipe',
+    stdout: 'pipe',
+    stderr: 'inherit',
+  })
+  const lines: Line[] = []
+  let taken = 0
+  const read = async () => {
+    let tail = ''
+    for await (const chunk of child.stdout) {
+      const parts = (tail + Buffer.from(chunk).toString()).split('\n')
+      tail = parts.pop() ?? ''
+      lines.push(...parts.map(part => JSON.parse(part) as Line))
+    }
+  }
+  void read()
+  return {
+    child,
+    line: async (what: string, timeoutMs: number): Promise<Line> => {
+      await until(what, timeoutMs, () => lines.length > taken)
+      taken += 1
+      return lines[taken - 1] ?? {}
+    },
+    [Symbol.asyncDispose]: async () => {
+      child.kill('SIGKILL')
+      await child.exited
+    },
+  }
+}
+
+/** Most memory that the process ever had, and what it has: proc_pid_status(5). */
+function memoryBytes(pid: number): { most: number; now: number } {
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8')
+  const of = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(status)?.[1]) * 1024
+  return { most: of('VmHWM'), now: of('VmRSS') }
+}
+
+test.each(['http', 'https'])(
+  '2,000 paced streams and one reader that stalls: %s',
+  async protocol => {
+    // Goal: the upstream has all 2,000 at once, each gets every event in time, and a reader that stalls costs no memory and holds back nobody.
+    await using upstream = start('upstream')
+    const { url } = await upstream.line('the upstream', 10_000)
+    await using gateway = start('gateway', String(url), protocol)
+    const ready = await gateway.line('the gateway', 10_000)
+    const [gatewayUrl, key, ca] = [String(ready.url), String(ready.key), String(ready.ca)]
+    expect(gatewayUrl).toStartWith(`${protocol}:`)
+    const before = memoryBytes(gateway.child.pid)
+
+    await using stalled = start('stalled', gatewayUrl, key, ca)
+    expect(await stalled.line('the reader stalls', 10_000)).toEqual({ status: 200 })
+    await using clients = start('clients', gatewayUrl, key, ca)
+    expect(await upstream.line('all are at the upstream', 30_000)).toEqual({ atOnce: STREAMS })
+    const seen = await clients.line('all streams have ended', 55_000)
+    const { stalledBytes } = (await (await fetch(new URL('/stalled-bytes', String(url)))).json()) as Line
+    const after = memoryBytes(gateway.child.pid)
+    stalled.child.kill('SIGKILL')
+    gateway.child.stdin.end()
+    const report = await gateway.line('the report', 15_000)
+
+    process.stderr.write(`${JSON.stringify({ ...seen, stalledBytes, before, after, report })}\n`)
+    expect(seen).toMatchObject({ done: STREAMS, closedEarly: 0, events: STREAMS * EVENTS })
+    expect(seen.p99Ms).toBeLessThan(1_500)
+    // What lies in buffers of kernel and runtimes, of a gigabyte that there is.
+    expect(stalledBytes).toBeLessThan(64 * MIB)
+    expect(after.most - before.now).toBeLessThan(256 * MIB)
+    expect(report).toMatchObject({ requests: STREAMS + 1, running: 0 })
+  },
+  120_000,
+)

@@ -1,0 +1,49 @@
+// The gateway's OpenAPI document: committed, whole, true to the routes and statuses.
+
+import { expect, test } from 'bun:test'
+import { Value } from '@sinclair/typebox/value'
+import { GatewayError } from '../../../src/contract/inference.ts'
+import { inferenceOpenapiDocument } from '../../../src/inference/gateway/openapi.ts'
+import { startGateway, target } from '../../rigs/gateway-server.ts'
+
+type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
+const document = JSON.parse(JSON.stringify(inferenceOpenapiDocument()))
+
+// Goal: the committed document is what the schemas say, to the letter.
+test('no drift', async () => {
+  const golden = await Bun.file(new URL('../../golden/openapi-inference.json', import.meta.url)).text()
+  expect(golden).toBe(`${JSON.stringify(inferenceOpenapiDocument(), null, 2)}\n`)
+})
+
+// Goal: every reference leads somewhere, and every example of an error is an error of the contract.
+test('references and examples', () => {
+  const visit = (node: Json): void => {
+    if (typeof node !== 'object' || node === null) return
+    for (const value of Object.values(node)) visit(value)
+    if (Array.isArray(node)) return
+    if (typeof node.$ref === 'string') {
+      const parts = node.$ref.replace('#/', '').split('/')
+      expect([
+        node.$ref,
+        parts.reduce((at: Json, part) => (at as { [key: string]: Json })[part] ?? null, document) !== null,
+      ]).toEqual([node.$ref, true])
+    }
+  }
+  visit(document)
+  for (const response of Object.values(document.components.responses as Record<string, { content: Json }>)) {
+    const { example } = (response.content as { 'application/json': { example: unknown } })['application/json']
+    expect(Value.Check(GatewayError, example)).toBe(true)
+  }
+})
+
+// Goal: each documented route is there with its method, and asks for a key exactly where the document says so.
+test('routes', async () => {
+  await using gateway = startGateway([target('http://127.0.0.1:9/v1')])
+  for (const [path, item] of Object.entries(document.paths as Record<string, Record<string, { security?: [] }>>)) {
+    for (const [method, operation] of Object.entries(item)) {
+      const answer = await fetch(gateway.url + path, { method: method.toUpperCase() })
+      expect([path, answer.status === 401]).toEqual([path, operation.security === undefined])
+      expect([404, 405]).not.toContain(answer.status)
+    }
+  }
+})

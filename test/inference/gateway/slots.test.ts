@@ -1,0 +1,141 @@
+// Slots of keys and upstreams after many requests that end in every way but the good one. The limiter is the real one.
+
+import { expect, test } from 'bun:test'
+import { connect } from 'node:net'
+import { chatBody, target } from '../../rigs/gateway-server.ts'
+import { startRealGateway } from '../../rigs/real-gateway.ts'
+import { until } from '../../rigs/until.ts'
+import {
+  type Behaviour,
+  delta,
+  openSse,
+  sendJson,
+  sse,
+  startUpstream,
+  wellBehaved,
+} from '../../rigs/upstream-server.ts'
+
+const requestCount = 1_000
+const clientCount = 16
+const slots = 64
+
+type Way = {
+  /** What the upstream does; null: it must not be asked. */
+  readonly upstream: Behaviour | null
+  readonly body?: string
+  readonly stream: boolean
+  readonly leave: 'never' | 'once-asked' | 'after-first-chunk'
+  /** The upstream's connection ends when the client has the first chunk. */
+  readonly cut?: boolean
+  /** Of the answer, where the client stays. */
+  readonly status?: number
+}
+
+const hang: Behaviour = () => {}
+const oneChunk: Behaviour = response => {
+  openSse(response)
+  response.write(sse(delta({ content: 'x' })))
+}
+
+const WAYS = [
+  { upstream: hang, stream: false, leave: 'once-asked' },
+  { upstream: hang, stream: true, leave: 'once-asked' },
+  { upstream: oneChunk, stream: true, leave: 'after-first-chunk' },
+  { upstream: response => sendJson(response, 500, { error: 'x' }), stream: false, leave: 'never', status: 502 },
+  { upstream: response => void response.socket?.destroy(), stream: true, leave: 'never', status: 502 },
+  { upstream: oneChunk, stream: true, leave: 'never', cut: true, status: 200 },
+  {
+    upstream: response => void response.writeHead(200, { 'content-type': 'application/json' }).end('{'),
+    stream: false,
+    leave: 'never',
+    status: 502,
+  },
+  { upstream: wellBehaved, stream: true, leave: 'never', status: 200 },
+  { upstream: null, body: '{"model":', stream: false, leave: 'never', status: 400 },
+  { upstream: null, body: JSON.stringify(chatBody({ model: 'other' })), stream: false, leave: 'never', status: 404 },
+] as const satisfies readonly Way[]
+
+// Goal: after 1,000 aborted and failed requests every slot of the key and of the upstream is free, and there is none too many.
+test('slots are back after 1,000 aborts and errors', async () => {
+  const asked = new Map<string, () => void>()
+  const cuts = new Map<string, () => void>()
+  await using upstream = await started((response, seen, gone) => {
+    const id = String(seen.body.user)
+    asked.get(id)?.()
+    cuts.set(id, () => response.socket?.destroy())
+    const way: Way | undefined = WAYS[Number(id) % WAYS.length]
+    return (id === 'hang' ? hang : way?.upstream)?.(response, seen, gone)
+  })
+  const limits = { ejectFailures: 1_000_000, firstByteTimeoutMs: 20_000, idleTimeoutMs: 20_000, queueMax: 0 }
+  await using gateway = startRealGateway([target(upstream.url, { concurrencyMax: slots })], limits)
+  const key = gateway.addKey({ concurrencyMax: slots })
+
+  const one = async (index: number) => {
+    const way: Way = WAYS[index % WAYS.length] ?? WAYS[0]
+    const id = String(index)
+    const wasAsked = new Promise<void>(resolve => asked.set(id, resolve))
+    const controller = new AbortController()
+    const body = way.body ?? chatBody({ stream: way.stream, user: id })
+    const answer = gateway.post('/v1/chat/completions', body, { key, signal: controller.signal })
+    if (way.leave === 'once-asked') {
+      await wasAsked
+      controller.abort()
+      await answer.catch(() => {})
+      return
+    }
+    const response = await answer
+    if (way.leave === 'after-first-chunk') {
+      await response.body?.getReader().read()
+      controller.abort()
+      return
+    }
+    expect([index % WAYS.length, response.status]).toEqual([index % WAYS.length, way.status ?? 0])
+    const reader = response.body?.getReader()
+    if (way.cut) {
+      await reader?.read()
+      cuts.get(id)?.()
+    }
+    while (!((await reader?.read())?.done ?? true));
+  }
+  let next = 0
+  const client = async () => {
+    for (let index = next++; index < requestCount; index = next++) await one(index)
+  }
+  await Promise.all(Array.from({ length: clientCount }, client))
+  // Half a body and then nothing more: these never were requests.
+  for (let count = 0; count < clientCount; count += 1) await cutBody(gateway.url, key)
+
+  await until('every slot is free', 5_000, () => gateway.limiter.running() === 0 && upstream.active() === 0)
+  expect(gateway.gateway.view()).toMatchObject({ waiting: 0, targets: [{ active: 0, ejected: false }] })
+  expect(gateway.metrics()).toContain('strongroom_gateway_requests_running 0\n')
+  const usage = gateway.usage()
+  expect(usage.requests).toBe((requestCount * WAYS.filter(way => way.upstream !== null).length) / WAYS.length)
+
+  const leaving = new AbortController()
+  const hanging = Array.from({ length: slots }, () =>
+    gateway.post('/v1/chat/completions', chatBody({ user: 'hang' }), { key, signal: leaving.signal }).catch(() => null),
+  )
+  await until('all slots can be taken', 5_000, () => upstream.active() === slots)
+  const refused = await gateway.post('/v1/chat/completions', chatBody({ user: 'hang' }), { key })
+  expect([refused.status, refused.headers.has('retry-after')]).toEqual([429, true])
+  expect(upstream.activeMax()).toBe(slots)
+  leaving.abort()
+  await Promise.all(hanging)
+  await until('every slot is free again', 5_000, () => gateway.limiter.running() === 0 && upstream.active() === 0)
+}, 60_000)
+
+async function started(behave: Behaviour) {
+  const upstream = await startUpstream(behave)
+  return Object.assign(upstream, { [Symbol.asyncDispose]: upstream.stop })
+}
+
+function cutBody(url: string, key: string): Promise<void> {
+  const head = `POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\nContent-Length: 500\r\n\r\n{"model"`
+  return new Promise((resolve, reject) => {
+    const socket = connect(Number(new URL(url).port), '127.0.0.1', () => {
+      socket.write(head, () => socket.destroy())
+    })
+    socket.on('close', () => resolve())
+    socket.on('error', reject)
+  })
+}

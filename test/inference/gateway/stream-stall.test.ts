@@ -1,0 +1,208 @@
+// Clients that stop reading, or read slowly; events as large as they may be.
+
+import { expect, test } from 'bun:test'
+import type { Socket } from 'bun'
+import { utf8 } from '../../../src/base/bytes.ts'
+import { openStream } from '../../../src/inference/gateway/stream.ts'
+import { parseRequest } from '../../../src/inference/openai/request.ts'
+import type { UpstreamAnswer } from '../../../src/inference/upstream/connection.ts'
+import { UpstreamFault } from '../../../src/inference/upstream/fault.ts'
+import { usage } from '../../../src/store/directory/usage.table.ts'
+import { chatBody, KEY, startGateway, target } from '../../rigs/gateway-server.ts'
+import { eventsOf } from '../../rigs/openai-schema.ts'
+import { countedDeadlines } from '../../rigs/raw-upstream.ts'
+import { startRealGateway } from '../../rigs/real-gateway.ts'
+import { until } from '../../rigs/until.ts'
+import { type Behaviour, delta, openSse, sse, startUpstream } from '../../rigs/upstream-server.ts'
+
+const MIB = 1024 * 1024
+const stallTimeoutMs = 400
+const LIMITS = { answerBytesMax: 1_000 * MIB, eventBytesMax: 2 * MIB, firstByteTimeoutMs: 10_000, stallTimeoutMs }
+
+/** As fast as it is taken; `count` events of a size, or so many that no buffer has room for them. */
+function flood(bytes: number, count: number): Behaviour {
+  const one = sse(delta({ content: 'x'.repeat(bytes) }))
+  return async (response, _seen, gone) => {
+    let isGone = false
+    void gone.then(() => {
+      isGone = true
+    })
+    openSse(response)
+    for (let at = 0; at < count && !isGone; at += 1) {
+      if (!response.write(one)) await Promise.race([new Promise(resolve => response.once('drain', resolve)), gone])
+    }
+    if (!isGone) response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
+  }
+}
+
+type Client = AsyncDisposable & {
+  readonly socket: Socket<undefined>
+  readonly bytes: () => number
+  readonly tail: () => string
+  readonly closed: Promise<void>
+}
+
+/** A client that is only a socket, so that it reads no more than it is told to. */
+async function openClient(url: string, key: string, onBytes: (socket: Socket<undefined>) => void): Promise<Client> {
+  const closed = Promise.withResolvers<void>()
+  const body = JSON.stringify(chatBody({ stream: true }))
+  let bytes = 0
+  let tail = ''
+  const socket = await Bun.connect<undefined>({
+    hostname: '127.0.0.1',
+    port: Number(new URL(url).port),
+    socket: {
+      data: (one, arrived) => {
+        bytes += arrived.length
+        tail = (tail + arrived.toString('latin1')).slice(-64)
+        onBytes(one)
+      },
+      close: () => closed.resolve(),
+      error: () => {},
+    },
+  })
+  socket.write(
+    `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+  )
+  return {
+    socket,
+    bytes: () => bytes,
+    tail: () => tail,
+    closed: closed.promise,
+    [Symbol.asyncDispose]: async () => {
+      socket.terminate()
+    },
+  }
+}
+
+// Goal: who takes nothing for that long loses the stream: slot, place and upstream are free, and the books have it once, as aborted.
+test('a client that stalls', async () => {
+  const upstream = await startUpstream(flood(65_536, 4_000))
+  await using gateway = startRealGateway([target(upstream.url)], LIMITS)
+  const key = gateway.addKey({ concurrencyMax: 1 })
+  let isReading = false
+  await using client = await openClient(gateway.url, key, socket => {
+    if (!isReading) socket.pause()
+  })
+  await until('its stream has begun', 2_000, () => client.bytes() > 0 && upstream.active() === 1)
+  expect(gateway.limiter.running()).toBe(1)
+  await until('the slot is free', 10_000, () => gateway.limiter.running() === 0)
+  await until('the upstream is free', 1_000, () => upstream.active() === 0)
+  expect(gateway.gateway.view()).toMatchObject({ waiting: 0, targets: [{ active: 0, ejected: false }] })
+  isReading = true
+  client.socket.resume()
+  await client.closed
+  expect(client.tail()).not.toContain('[DONE]')
+  // And goes on to be free, with one line in the books.
+  expect(gateway.usage().requests).toBe(1)
+  const books = gateway.store.db.select({ outcome: usage.outcome }).from(usage).all()
+  expect(books).toEqual([{ outcome: 'aborted' }])
+  await upstream.stop()
+}, 20_000)
+
+// Goal: a client that always reads something keeps its stream, though it takes far longer than it may stand still.
+test.each([65_536, MIB])(
+  'a client that is slow: events of %d bytes',
+  async size => {
+    const count = (64 * MIB) / size
+    const patientMs = 1_000
+    const upstream = await startUpstream(flood(size, count))
+    await using gateway = startGateway([target(upstream.url)], { limits: { ...LIMITS, stallTimeoutMs: patientMs } })
+    const startMs = performance.now()
+    // Kernels tell of what was taken in steps of megabytes: half a megabyte in 20 ms keeps well ahead of that.
+    await using client = await openClient(gateway.url, KEY, socket => {
+      socket.pause()
+      setTimeout(() => socket.resume(), 20)
+    })
+    await until('its end', 40_000, () => gateway.records.length === 1)
+    expect(performance.now() - startMs).toBeGreaterThan(patientMs)
+    expect(gateway.records.map(({ outcome }) => outcome)).toEqual(['completed'])
+    await until('all of it', 20_000, () => client.tail().includes('[DONE]'))
+    expect(client.bytes()).toBeGreaterThan(64 * MIB)
+    expect(gateway.settled.length).toBe(1)
+    await upstream.stop()
+  },
+  60_000,
+)
+
+// Goal: a client that waits for an upstream is not one that stalls.
+test('an upstream that is slow', async () => {
+  const upstream = await startUpstream(async response => {
+    openSse(response)
+    for (const content of ['a', 'b', 'c']) {
+      response.write(sse(delta({ content })))
+      await Bun.sleep(2 * stallTimeoutMs)
+    }
+    response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
+  })
+  await using gateway = startGateway([target(upstream.url)], { limits: { ...LIMITS, idleTimeoutMs: 5_000 } })
+  expect(eventsOf(await (await gateway.chat({ stream: true })).text()).at(-1)).toBe('[DONE]')
+  expect(gateway.records.map(({ outcome }) => outcome)).toEqual(['completed'])
+  await upstream.stop()
+}, 20_000)
+
+// Goal: events of a megabyte and of the very limit arrive whole, cut anywhere on the way; one byte more ends the stream in our words.
+test('the largest events', async () => {
+  const overhead = JSON.stringify(delta({ content: '' })).length + 'data: '.length
+  const sizes = [MIB, 2 * MIB - overhead, MIB]
+  const contents = sizes.map((size, at) => String.fromCharCode(97 + at).repeat(size))
+  let more = ''
+  const upstream = await startUpstream(async response => {
+    openSse(response)
+    for (const content of [...contents, more].filter(Boolean)) {
+      const bytes = Buffer.from(sse(delta({ content })))
+      for (let at = 0; at < bytes.length; at += 77_777) response.write(bytes.subarray(at, at + 77_777))
+    }
+    response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
+  })
+  const patient = { firstByteTimeoutMs: 15_000, idleTimeoutMs: 15_000, stallTimeoutMs: 15_000 }
+  await using gateway = startGateway([target(upstream.url)], {
+    limits: { ...LIMITS, ...patient, eventBytesMax: 2 * MIB },
+  })
+  const contentOf = (event: string) => JSON.parse(event).choices[0].delta.content ?? ''
+  const whole = eventsOf(await (await gateway.chat({ stream: true })).text())
+  expect(whole.at(-1)).toBe('[DONE]')
+  expect(whole.slice(0, -1).map(contentOf).join('') === contents.join('')).toBe(true)
+  more = 'x'.repeat(2 * MIB - overhead + 1)
+  const ended = eventsOf(await (await gateway.chat({ stream: true })).text())
+  expect(JSON.parse(ended.at(-1) ?? '').error.code).toBe('upstream_failed')
+  expect(ended.slice(0, -1).map(contentOf).join('') === contents.join('')).toBe(true)
+  expect(gateway.records.map(({ outcome }) => outcome)).toEqual(['completed', 'failed'])
+  await upstream.stop()
+}, 20_000)
+
+// Goal: however a stream ends, no deadline of it stays behind to keep it in memory; while it runs there is one.
+test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is %s', async how => {
+  const deadlines = countedDeadlines()
+  const client = new AbortController()
+  const more = Promise.withResolvers<Uint8Array | null>()
+  more.promise.catch(() => {})
+  const pieces = [Promise.resolve(utf8(sse(delta({ content: 'Hi' })))), more.promise]
+  const upstream: UpstreamAnswer = {
+    head: { status: 200, contentType: 'text/event-stream', contentEncoding: '', contentLength: null },
+    read: () => pieces.shift() ?? Promise.resolve(null),
+    abort: () => more.reject(new UpstreamFault('cut')),
+  }
+  const request = parseRequest('chat', utf8(JSON.stringify(chatBody({ stream: true }))))
+  const ended = Promise.withResolvers<string>()
+  const body = await openStream(upstream, {
+    deadlines,
+    limits: { ...LIMITS, idleTimeoutMs: 60_000, firstByteTimeoutMs: 60_000, stallTimeoutMs: 60_000 },
+    plan: { request, id: 'chatcmpl-1', createdS: 7, schema: null },
+    estimate: () => ({ prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 }),
+    seal: () => {},
+    receipt: () => null,
+    onEnd: ({ outcome }) => ended.resolve(outcome),
+    signal: client.signal,
+  })
+  expect(deadlines.pending()).toBe(1)
+  const reader = body.getReader()
+  await reader.read()
+  expect(deadlines.pending()).toBe(1)
+  if (how === 'aborted') client.abort()
+  else if (how === 'failed') more.resolve(null)
+  else more.resolve(utf8(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`))
+  while (how !== 'aborted' && !(await reader.read()).done);
+  expect(await ended.promise).toBe(how)
+  await until('none is left', 2_000, () => deadlines.pending() === 0)
+})

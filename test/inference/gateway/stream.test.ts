@@ -1,0 +1,354 @@
+// Misbehaving upstreams, each with its documented end; splits, giants and receipts; clients that leave.
+
+import { describe, expect, test } from 'bun:test'
+import { chatBody, eachWithGateway, startGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
+import { eventsOf, openAiFaults } from '../../rigs/openai-schema.ts'
+import { until } from '../../rigs/until.ts'
+import {
+  type Behaviour,
+  chunk,
+  delta,
+  openSse,
+  sendJson,
+  sse,
+  type TestUpstream,
+  USAGE,
+  wellBehaved,
+} from '../../rigs/upstream-server.ts'
+
+let upstream: TestUpstream
+let gateway: TestGateway
+eachWithGateway((freshUpstream, freshGateway) => {
+  upstream = freshUpstream
+  gateway = freshGateway
+})
+
+const SECRETS = ['upstream-key-canary', 'engine', '127.0.0.1', 'leaky']
+const HELLO = sse(delta({ role: 'assistant', content: 'Hi' }))
+const html: Behaviour = response => {
+  response.writeHead(200, { 'content-type': 'text/html' }).end('<html>leaky engine at 127.0.0.1</html>')
+}
+const quoting: Behaviour = (response, seen) =>
+  sendJson(response, 401, { error: { message: `leaky: bad key ${seen.headers.get('authorization')}`, code: 401 } })
+const raw =
+  (text: string | Uint8Array): Behaviour =>
+  response => {
+    openSse(response)
+    response.end(text)
+  }
+const begun =
+  (then: Behaviour): Behaviour =>
+  async (response, seen, gone) => {
+    openSse(response)
+    response.write(HELLO)
+    // Its own piece on the wire, so that the answer has begun.
+    await Bun.sleep(50)
+    await then(response, seen, gone)
+  }
+const hang: Behaviour = () => {}
+const cut: Behaviour = response => {
+  response.destroy()
+}
+const drip: Behaviour = async (response, _seen, gone) => {
+  let isGone = false
+  void gone.then(() => {
+    isGone = true
+  })
+  while (!isGone) {
+    response.write('d')
+    await Bun.sleep(20)
+  }
+}
+
+/** Before the first event goes out there is still a status. */
+const BEFORE: Record<string, Behaviour> = {
+  'a cut connection': cut,
+  'a cut after the head': response => {
+    openSse(response)
+    response.flushHeaders()
+    setTimeout(() => response.destroy(), 20)
+  },
+  'a hang before the head': hang,
+  'a hang after the head': response => {
+    openSse(response)
+    response.flushHeaders()
+  },
+  'comments only': async (response, _seen, gone) => {
+    openSse(response)
+    const timer = setInterval(() => response.write(': leaky\n\n'), 20)
+    await gone
+    clearInterval(timer)
+  },
+  'a slow drip': async (response, seen, gone) => {
+    openSse(response)
+    await drip(response, seen, gone)
+  },
+  garbage: raw('data: leaky {]\n\n'),
+  'garbage that is no event stream': raw(new Uint8Array([0xff, 0xfe, 0x0a, 0x0a])),
+  HTML: html,
+  'an error event': raw('data: {"error":{"message":"leaky","code":500}}\n\n'),
+  'nothing at all': raw(''),
+  'only [DONE]': raw('data: [DONE]\n\n'),
+  'a giant event': raw(`data: ${'x'.repeat(300_000)}\n\n`),
+  'a wrong content type': response => sendJson(response, 200, { leaky: true }),
+  'a 401 that quotes its key': quoting,
+  'a 500': response => sendJson(response, 500, { error: { message: 'leaky', code: 500 } }),
+  'a redirect': response => {
+    response.writeHead(302, { location: '/v1/elsewhere' }).end()
+  },
+  'compressed bytes': response => {
+    response.writeHead(200, { 'content-type': 'text/event-stream', 'content-encoding': 'gzip' }).end('leaky')
+  },
+  'a choice that nobody asked for': raw(sse(chunk([{ index: 7, delta: { content: 'x' }, finish_reason: null }]))),
+  'a negative count of tokens': raw(sse({ ...delta({ content: 'x' }), usage: { ...USAGE, prompt_tokens: -5 } })),
+}
+
+/** Afterwards an error event ends the stream, without [DONE]. */
+const WITHIN: Record<string, Behaviour> = {
+  'a cut': begun(cut),
+  'a hang': begun(hang),
+  'a slow drip': begun(drip),
+  'an end without [DONE]': begun(response => {
+    response.end(sse(delta({}, 'stop')))
+  }),
+  'a [DONE] without finish_reason': begun(response => {
+    response.end('data: [DONE]\n\n')
+  }),
+  'an unknown finish_reason': begun(response => {
+    response.end(`${sse(delta({}, 'leaky'))}data: [DONE]\n\n`)
+  }),
+  'text after its end': begun(response => {
+    response.end(`${sse(delta({}, 'stop'))}${sse(delta({ content: 'leaky' }))}data: [DONE]\n\n`)
+  }),
+  garbage: begun(response => {
+    response.end('data: leaky {]\n\n')
+  }),
+  'an error event': begun(response => {
+    response.end('data: {"error":{"message":"leaky","code":500}}\n\ndata: [DONE]\n\n')
+  }),
+  'half an event': begun(response => {
+    response.end('data: {"leaky":')
+  }),
+  'half a character': begun(response => {
+    response.end(Buffer.concat([Buffer.from('data: "'), Buffer.from([0xf0, 0x9f]), Buffer.from('"\n\n')]))
+  }),
+  'a giant event': begun(response => {
+    response.end(`data: ${'x'.repeat(300_000)}\n\n`)
+  }),
+  'a giant event that does not end': begun(async (response, _seen, gone) => {
+    let isGone = false
+    void gone.then(() => {
+      isGone = true
+    })
+    while (!isGone) {
+      response.write('x'.repeat(65_536))
+      await Bun.sleep(5)
+    }
+  }),
+  'a tool that nobody offered': begun(response => {
+    response.end(sse(delta({ tool_calls: [{ index: 0, id: 'c', function: { name: 'leaky', arguments: '' } }] })))
+  }),
+}
+
+describe('before the first event: 502', () => {
+  for (const [name, behave] of Object.entries(BEFORE)) {
+    test(`goal: ${name} gives a 502 in our words, and the books are closed once`, async () => {
+      upstream.behave = behave
+      const answer = await gateway.chat({ stream: true })
+      const text = await answer.text()
+      expect(answer.status).toBe(502)
+      expect(Object.keys(JSON.parse(text).error)).toEqual(['code', 'message'])
+      expect(JSON.parse(text).error.code).toBe('upstream_failed')
+      expect(['true', 'false']).toContain(answer.headers.get('x-should-retry') ?? '')
+      expectNoLeak(text, answer)
+      expect(gateway.records.map(({ outcome, tokens }) => [outcome, tokens])).toEqual([
+        ['failed', { prompt: 0, completion: 0 }],
+      ])
+      await expectAllClosed()
+    })
+  }
+})
+
+describe('after the first event: an error event and no [DONE]', () => {
+  for (const [name, behave] of Object.entries(WITHIN)) {
+    test(`goal: ${name} ends the stream in our words, without [DONE]`, async () => {
+      upstream.behave = behave
+      const answer = await gateway.chat({ stream: true })
+      const text = await answer.text()
+      expect(answer.status).toBe(200)
+      const events = eventsOf(text)
+      expect(JSON.parse(events[0] ?? '').choices[0].delta.content).toBe('Hi')
+      expect(JSON.parse(events.at(-1) ?? '').error.code).toBe('upstream_failed')
+      expect(text).not.toContain('[DONE]')
+      expectNoLeak(text, answer)
+      expect(gateway.records.map(({ outcome, tokens }) => [outcome, tokens.completion])).toEqual([['failed', 1]])
+      expect(gateway.records[0]?.tokens.prompt).toBe(Math.ceil(JSON.stringify(chatBody({ stream: true })).length / 4))
+      await expectAllClosed()
+    })
+  }
+})
+
+function expectNoLeak(text: string, answer: Response): void {
+  const all = [text, JSON.stringify([...answer.headers]), ...gateway.log].join('\n')
+  for (const secret of SECRETS) expect(all).not.toContain(secret)
+}
+
+async function expectAllClosed(): Promise<void> {
+  await until('the upstream is free', 2_000, () => upstream.active() === 0)
+  expect(gateway.gateway.view().targets[0]?.active).toBe(0)
+  expect(gateway.settled.length).toBe(gateway.admitted())
+  expect(gateway.records.length).toBe(gateway.admitted())
+  expect(gateway.observations.length).toBe(gateway.admitted())
+}
+
+// Goal: the client has its whole answer at [DONE], and an upstream that goes on or lingers after it is let go, soon and once.
+test.each(['lingers', 'goes on'])('an upstream that %s after [DONE]', async how => {
+  upstream.behave = async (response, _seen, gone) => {
+    openSse(response)
+    response.write(`${sse(delta({ content: 'Hi' }))}${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
+    if (how === 'lingers') return
+    let isGone = false
+    void gone.then(() => {
+      isGone = true
+    })
+    while (!isGone) {
+      response.write(': still here\n\n')
+      await Bun.sleep(20)
+    }
+  }
+  const answer = await gateway.chat({ stream: true })
+  expect(eventsOf(await answer.text()).at(-1)).toBe('[DONE]')
+  expect(gateway.records.map(({ outcome }) => outcome)).toEqual(['completed'])
+  await until('the upstream is free', 5_000, () => upstream.active() === 0)
+  await expectAllClosed()
+})
+
+describe('event streams as they come', () => {
+  // Goal: the same answer whichever way the bytes are cut, with CRLF, CR, comments, other fields and a byte order mark.
+  test('any split', async () => {
+    const events = [delta({ content: 'Grüße ' }), delta({ content: '👋' }), delta({}, 'stop')]
+    for (const [lineEnd, size] of [
+      ['\n', 1],
+      ['\r\n', 1],
+      ['\r', 3],
+      ['\r\n', 7],
+    ] as const) {
+      const text = `\uFEFF: comment\nretry: 5\nid: 1\nevent: x\n\n${events.map(sse).join('')}data: [DONE]\n\n`
+      const bytes = Buffer.from(text.replaceAll('\n', lineEnd))
+      upstream.behave = async response => {
+        openSse(response)
+        for (let at = 0; at < bytes.length; at += size * 20) {
+          for (let piece = at; piece < at + size * 20; piece += size)
+            response.write(bytes.subarray(piece, piece + size))
+          await new Promise(resolve => setImmediate(resolve))
+        }
+        response.end()
+      }
+      const got = eventsOf(await (await gateway.chat({ stream: true })).text())
+      expect(got.at(-1)).toBe('[DONE]')
+      const content = got.slice(0, -1).map(one => JSON.parse(one).choices[0].delta.content ?? '')
+      expect(content.join('')).toBe('Grüße 👋')
+    }
+  })
+
+  // Goal: an event of 200 KB within the limit arrives whole, and every chunk is OpenAI's.
+  test('large events', async () => {
+    const large = 'ä'.repeat(100_000)
+    upstream.behave = raw(`${sse(delta({ content: large }))}${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
+    const got = eventsOf(await (await gateway.chat({ stream: true })).text())
+    expect(JSON.parse(got[0] ?? '').choices[0].delta.content).toBe(large)
+    for (const one of got.slice(0, -1)) {
+      expect(openAiFaults('CreateChatCompletionStreamResponse', JSON.parse(one))).toEqual([])
+    }
+  })
+
+  // Goal: the usage chunk is there when it was asked for and only then; the books have it either way.
+  test('usage', async () => {
+    for (const asks of [false, true]) {
+      const options = asks ? { stream_options: { include_usage: true } } : {}
+      const got = eventsOf(await (await gateway.chat({ stream: true, ...options })).text())
+      const usages = got.slice(0, -1).map(one => JSON.parse(one).usage)
+      expect(usages.filter(usage => usage)).toEqual(asks ? [USAGE] : [])
+      expect(upstream.seen.at(-1)?.body.stream_options).toEqual({ include_usage: true })
+      expect(gateway.records.at(-1)?.tokens).toEqual({ prompt: 11, completion: 3 })
+    }
+  })
+})
+
+describe('a client that leaves', () => {
+  const LEAVING: Record<string, { stream: boolean; behave: Behaviour; readsFirst: boolean }> = {
+    'before the first byte': { stream: true, behave: hang, readsFirst: false },
+    'within the stream': { stream: true, behave: begun(hang), readsFirst: true },
+    'without a stream': { stream: false, behave: hang, readsFirst: false },
+  }
+  for (const [name, { stream, behave, readsFirst }] of Object.entries(LEAVING)) {
+    test(`goal: ${name}: the upstream is free within 100 ms, the prompt is charged, once`, async () => {
+      upstream.behave = behave
+      const leave = new AbortController()
+      const pending = gateway.chat({ stream }, { signal: leave.signal })
+      if (readsFirst) await (await pending).body?.getReader().read()
+      else pending.catch(() => {})
+      await until('the upstream is asked', 2_000, () => upstream.active() === 1)
+      const leftMs = performance.now()
+      leave.abort()
+      await until('the upstream is free', 2_000, () => upstream.active() === 0)
+      expect((upstream.lastGoneMs() ?? Number.POSITIVE_INFINITY) - leftMs).toBeLessThan(100)
+      await until('the books are closed', 1_000, () => gateway.records.length === 1)
+      const prompt = Math.ceil(JSON.stringify(chatBody({ stream })).length / 4)
+      expect(gateway.records[0]).toMatchObject({
+        outcome: 'aborted',
+        tokens: { prompt, completion: readsFirst ? 1 : 0 },
+      })
+      await expectAllClosed()
+    })
+  }
+
+  // Goal: after 200 leavers and failures every place is free again and the next request is served.
+  test('places come back', async () => {
+    upstream.behave = (response, seen, gone) => (seen.body.user === 'fail' ? quoting(response, seen, gone) : undefined)
+    await using roomy = startGateway([target(upstream.url, { concurrencyMax: 8 })], { limits: { ejectFailures: 1000 } })
+    for (let round = 0; round < 25; round += 1) {
+      const leave = new AbortController()
+      const all = Array.from({ length: 8 }, (_, at) =>
+        roomy
+          .chat({ stream: at % 2 === 0, user: at < 4 ? 'fail' : 'stay' }, { signal: leave.signal })
+          .catch(() => null),
+      )
+      await Promise.all(all.slice(0, 4))
+      await until('the upstream has the others', 2_000, () => upstream.active() === 4)
+      leave.abort()
+      await Promise.all(all)
+    }
+    await until('all books are closed', 2_000, () => roomy.settled.length === 200)
+    expect(roomy.gateway.view()).toMatchObject({ waiting: 0, targets: [{ active: 0 }] })
+    expect(roomy.records.length).toBe(200)
+    upstream.behave = wellBehaved
+    expect((await roomy.chat()).status).toBe(200)
+  })
+})
+
+// Goal: a client that does not read stops the upstream, is no silence of it, and gets everything in the end.
+test('backpressure', async () => {
+  const piece = 'x'.repeat(16_000)
+  let written = 0
+  const total = 2_000
+  upstream.behave = async response => {
+    openSse(response)
+    for (; written < total; written += 1) {
+      if (!response.write(sse(delta({ content: piece })))) await new Promise(resolve => response.once('drain', resolve))
+    }
+    response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
+  }
+  const answer = await gateway.chat({ stream: true })
+  let before = -1
+  await until('the upstream stands still', 5_000, async () => {
+    const stands = written === before && written > 0
+    before = written
+    await Bun.sleep(400)
+    return stands
+  })
+  expect(written).toBeLessThan(total)
+  const text = await answer.text()
+  expect(text.endsWith('data: [DONE]\n\n')).toBe(true)
+  expect(written).toBe(total)
+}, 20_000)

@@ -1,0 +1,361 @@
+// Gateway keys: which are let in, when they stop being let in, and what their use leaves behind.
+
+import { describe, expect, test } from 'bun:test'
+import { createHash } from 'node:crypto'
+import { statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { eq } from 'drizzle-orm'
+import { newUuid, systemRandom } from '../../../src/base/ids.ts'
+import { createGatewayAuthenticate, mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
+import { createInstanceKeys, loadKeySecret } from '../../../src/inference/keys/instance-keys.ts'
+import { createLimiter } from '../../../src/inference/limits/limiter.ts'
+import { createMetering } from '../../../src/inference/metering/ledger.ts'
+import { createCost } from '../../../src/inference/metering/price.ts'
+import { createClusterMetrics } from '../../../src/inference/metrics/cluster.ts'
+import { createMetrics } from '../../../src/inference/metrics/requests.ts'
+import { openStore } from '../../../src/store/db.ts'
+import { findGatewayKey, listGatewayKeys, revokeGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
+import { gatewayKeys } from '../../../src/store/directory/gateway-key.table.ts'
+import { instances } from '../../../src/store/directory/instance.table.ts'
+import { setOrganizationStatus } from '../../../src/store/directory/organization.query.ts'
+import { bearer, type Ledger, openLedger, prefixOf, secretOf } from '../../rigs/gateway-keys.ts'
+
+const defaults = { requestsPerMinute: 600, tokensPerMinute: 1_000_000, concurrencyMax: 32 }
+
+function authenticator({ store, clock, log }: Ledger) {
+  const authenticate = createGatewayAuthenticate({ db: store.db, clock, log, defaults })
+  return {
+    authenticate,
+    outcome: (headers: Headers): string => {
+      try {
+        return authenticate(headers).keyPrefix
+      } catch (error) {
+        return `${Reflect.get(Object(error), 'code')}: ${Reflect.get(Object(error), 'message')}`
+      }
+    },
+  }
+}
+
+const refused = 'unauthenticated: The API key is missing or invalid.'
+
+/** Authorization headers around a good key that are all no good. */
+const BAD_HEADERS: Record<string, (key: string) => string> = {
+  'an empty header': () => '',
+  'the scheme alone': () => 'Bearer',
+  'no scheme': key => key,
+  'another scheme': key => `Basic ${btoa(`${key}:`)}`,
+  'a scheme that only begins like ours': key => `Bearerx ${key}`,
+  'no space': key => `Bearer${key}`,
+  'a tab for the space': key => `Bearer\t${key}`,
+  'upper case': key => `Bearer ${key.toUpperCase()}`,
+  'a character less': key => `Bearer ${key.slice(0, -1)}`,
+  'a character more': key => `Bearer ${key}a`,
+  'another secret': key => `Bearer ${key.slice(0, -1)}${key.endsWith('a') ? 'b' : 'a'}`,
+  'an unknown prefix': key => `Bearer gw_zzzzzzzz_${secretOf(key)}`,
+  'a key of service A': key => `Bearer ca_${prefixOf(key)}_${secretOf(key).slice(0, 18)}`,
+  'something after the key': key => `Bearer ${key} x`,
+  'the key twice': key => `Bearer ${key}, Bearer ${key}`,
+  quotes: key => `Bearer "${key}"`,
+  'eight kilobytes': () => `Bearer gw_${'a'.repeat(8_000)}`,
+}
+
+describe('headers', () => {
+  for (const [what, header] of Object.entries(BAD_HEADERS)) {
+    // Goal: only the exact form of a known key gets in; every other one meets the same refusal, which tells nothing apart.
+    test(`${what} is refused`, () => {
+      using ledger = openLedger()
+      const key = ledger.addKey()
+      const { outcome } = authenticator(ledger)
+      expect(outcome(new Headers({ authorization: header(key) }))).toBe(refused)
+      expect(outcome(bearer(key))).toBe(prefixOf(key))
+    })
+  }
+
+  test('no header, and spellings of the scheme', () => {
+    // Goal: a missing header is refused; the scheme's case and the number of spaces do not matter (RFC 9110 11.4).
+    using ledger = openLedger()
+    const key = ledger.addKey()
+    const { outcome } = authenticator(ledger)
+    expect(outcome(new Headers())).toBe(refused)
+    for (const scheme of ['Bearer', 'bearer', 'BEARER', 'bEaReR', 'Bearer  ']) {
+      expect(outcome(new Headers({ authorization: `${scheme} ${key}` }))).toBe(prefixOf(key))
+    }
+  })
+
+  test('the caller', () => {
+    // Goal: limits are the key's own where it has some, else the configured ones; organization and instance are the key's.
+    using ledger = openLedger()
+    const instanceId = ledger.addInstance('abcd1234')
+    const { authenticate } = authenticator(ledger)
+    const own = ledger.addKey({ organizationId: 'o2', requestsPerMinute: 1, tokensPerMinute: 2, concurrencyMax: 3 })
+    expect(authenticate(bearer(own))).toEqual({
+      keyPrefix: prefixOf(own),
+      organizationId: 'o2',
+      instanceId: null,
+      requestsPerMinute: 1,
+      tokensPerMinute: 2,
+      concurrencyMax: 3,
+    })
+    const plain = ledger.addKey({ instanceId })
+    expect(authenticate(bearer(plain))).toEqual({
+      keyPrefix: prefixOf(plain),
+      organizationId: 'o1',
+      instanceId,
+      ...defaults,
+    })
+  })
+})
+
+describe('a key that worked a moment ago', () => {
+  const ENDINGS: Record<string, (ledger: Ledger, key: string, instanceId: string) => void> = {
+    'revoked here': ({ store, clock }, key) =>
+      void revokeGatewayKey(store.db, { prefix: prefixOf(key), nowMs: clock.nowMs() }),
+    'revoked by another process': ({ dir, clock }, key) => {
+      const other = openStore(join(dir, 'strongroom.db'))
+      revokeGatewayKey(other.db, { prefix: prefixOf(key), nowMs: clock.nowMs() })
+      other.close()
+    },
+    'suspended with its organization by another process': ({ dir }) => {
+      const other = openStore(join(dir, 'strongroom.db'))
+      setOrganizationStatus(other.db, { slug: 'acme', status: 'suspended' })
+      other.close()
+    },
+    'of an organization that is suspended': ({ store }) =>
+      void setOrganizationStatus(store.db, { slug: 'acme', status: 'suspended' }),
+    'of an instance that is deleted': ({ store }, _key, instanceId) =>
+      store.db.update(instances).set({ desired: 'absent' }).where(eq(instances.id, instanceId)).run(),
+    'gone from the table': ({ store }, key) =>
+      store.db
+        .delete(gatewayKeys)
+        .where(eq(gatewayKeys.prefix, prefixOf(key)))
+        .run(),
+  }
+  for (const [what, end] of Object.entries(ENDINGS)) {
+    // Goal: whatever ends a key ends it for the very next request, and for this key alone.
+    test(what, () => {
+      using ledger = openLedger()
+      const instanceId = ledger.addInstance('abcd1234')
+      const key = ledger.addKey({ instanceId })
+      const sister = ledger.addKey({ organizationId: 'o2' })
+      const { outcome } = authenticator(ledger)
+      for (let i = 0; i < 3; i += 1) expect(outcome(bearer(key))).toBe(prefixOf(key))
+      end(ledger, key, instanceId)
+      expect(outcome(bearer(key))).toBe(refused)
+      expect(outcome(bearer(sister))).toBe(prefixOf(sister))
+    })
+  }
+
+  test('expiry, to the millisecond', () => {
+    // Goal: a key is good until right before its end, and never from then on.
+    using ledger = openLedger()
+    const key = ledger.addKey({ expiresAtMs: ledger.clock.nowMs() + 1_000 })
+    const { outcome } = authenticator(ledger)
+    ledger.clock.advance(999)
+    expect(outcome(bearer(key))).toBe(prefixOf(key))
+    ledger.clock.advance(1)
+    expect(outcome(bearer(key))).toBe(refused)
+  })
+
+  test('endings by others between requests of one turn', () => {
+    // Goal: without a moment of waiting in between, each request meets what the other connection has committed just before, back and forth.
+    using ledger = openLedger()
+    const key = ledger.addKey()
+    const { outcome } = authenticator(ledger)
+    const other = openStore(join(ledger.dir, 'strongroom.db'))
+    for (let i = 0; i < 20; i += 1) {
+      setOrganizationStatus(other.db, { slug: 'acme', status: 'suspended' })
+      expect(outcome(bearer(key))).toBe(refused)
+      setOrganizationStatus(other.db, { slug: 'acme', status: 'active' })
+      expect(outcome(bearer(key))).toBe(prefixOf(key))
+    }
+    other.close()
+  })
+
+  test('a prefix that was unknown', () => {
+    // Goal: that a key was absent is not remembered beyond the moment that it is made.
+    using ledger = openLedger()
+    const { outcome } = authenticator(ledger)
+    const minted = mintGatewayKey(systemRandom)
+    expect(outcome(bearer(minted.key))).toBe(refused)
+    ledger.store.db
+      .insert(gatewayKeys)
+      .values({
+        prefix: minted.prefix,
+        organizationId: 'o1',
+        secretSha256: Buffer.from(minted.secretSha256),
+        createdAtMs: 1,
+      })
+      .run()
+    expect(outcome(bearer(minted.key))).toBe(minted.prefix)
+  })
+})
+
+test('what is stored is the SHA-256 of the secret', () => {
+  // Goal: a key whose hash another implementation made is let in, and minting stores that same hash.
+  using ledger = openLedger()
+  const [prefix, secret] = ['k0000000', 'abcdefghijklmnopqrstuvwxyz012345']
+  const digest = createHash('sha256').update(secret).digest()
+  ledger.store.db
+    .insert(gatewayKeys)
+    .values({ prefix, organizationId: 'o1', secretSha256: digest, createdAtMs: 1 })
+    .run()
+  expect(authenticator(ledger).outcome(bearer(`gw_${prefix}_${secret}`))).toBe(prefix)
+  const minted = mintGatewayKey(systemRandom)
+  const expected = createHash('sha256').update(secretOf(minted.key)).digest()
+  expect(Buffer.from(minted.secretSha256).equals(expected)).toBe(true)
+})
+
+test('last use', () => {
+  // Goal: use is noted at once, then at most once a minute, and after a clock that jumped back; a refused try notes nothing.
+  using ledger = openLedger()
+  const key = ledger.addKey()
+  const { outcome } = authenticator(ledger)
+  const lastUsed = () => findGatewayKey(ledger.store.db, prefixOf(key))?.lastUsedAtMs ?? null
+  const startMs = ledger.clock.nowMs()
+  outcome(bearer(`${key.slice(0, -1)}${key.endsWith('a') ? 'b' : 'a'}`))
+  expect(lastUsed()).toBe(null)
+  outcome(bearer(key))
+  expect(lastUsed()).toBe(startMs)
+  ledger.clock.advance(59_999)
+  outcome(bearer(key))
+  expect(lastUsed()).toBe(startMs)
+  ledger.clock.advance(1)
+  outcome(bearer(key))
+  expect(lastUsed()).toBe(startMs + 60_000)
+  ledger.clock.set(startMs - 1_000)
+  outcome(bearer(key))
+  expect(lastUsed()).toBe(startMs - 1_000)
+})
+
+test('many unknown prefixes', () => {
+  // Goal: guesses fill no memory without end and let nobody in; a good key works among them.
+  using ledger = openLedger()
+  const key = ledger.addKey()
+  const { outcome } = authenticator(ledger)
+  for (let i = 0; i < 10_000; i += 1) {
+    const guess = `gw_${String(i).padStart(8, '0')}_${secretOf(key)}`
+    if (outcome(bearer(guess)) !== refused) throw new Error(`${guess} was let in`)
+  }
+  expect(outcome(bearer(key))).toBe(prefixOf(key))
+})
+
+describe('keys of instances', () => {
+  const keysOf = ({ dir, store, clock, log }: Ledger, file = 'gateway-key.secret') =>
+    createInstanceKeys({ store, clock, log, secret: loadKeySecret(join(dir, file), systemRandom) })
+
+  test('are the same at every claim', () => {
+    // Goal: repeated claims carry one key, across restarts; instances have different ones; only the hash is stored.
+    using ledger = openLedger()
+    const [one, two] = [ledger.addInstance('abcd1234'), ledger.addInstance('efgh5678')]
+    const first = keysOf(ledger).instanceKey(one)
+    expect(first).toMatch(/^gw_[a-z0-9]{8}_[a-z0-9]{32}$/)
+    expect(keysOf(ledger).instanceKey(one)).toBe(first)
+    expect(keysOf(ledger).instanceKey(two)).not.toBe(first)
+    expect(
+      listGatewayKeys(ledger.store.db, 'o1')
+        .map(key => key.instanceId)
+        .sort(),
+    ).toEqual([one, two].sort())
+    expect(authenticator(ledger).authenticate(bearer(first))).toMatchObject({ instanceId: one, organizationId: 'o1' })
+    expect(statSync(join(ledger.dir, 'gateway-key.secret')).mode & 0o777).toBe(0o600)
+  })
+
+  test('need the secret file, not the database alone', () => {
+    // Goal: with another secret the same instance has another key; a damaged file is refused, never used.
+    using ledger = openLedger()
+    const instanceId = ledger.addInstance('abcd1234')
+    expect(keysOf(ledger, 'other').instanceKey(instanceId)).not.toBe(keysOf(ledger).instanceKey(instanceId))
+    writeFileSync(join(ledger.dir, 'short'), 'abc')
+    expect(() => loadKeySecret(join(ledger.dir, 'short'), systemRandom)).toThrow('must hold 32 bytes')
+  })
+
+  test('end with the instance, for good', () => {
+    // Goal: deletion revokes, repeating it changes nothing, and a purged instance leaves no key that looks like its organization's.
+    using ledger = openLedger()
+    const { store } = ledger
+    const [gone, stays] = [ledger.addInstance('abcd1234'), ledger.addInstance('efgh5678')]
+    const keys = keysOf(ledger)
+    const [goneKey, staysKey] = [keys.instanceKey(gone), keys.instanceKey(stays)]
+    store.db.update(instances).set({ desired: 'absent' }).where(eq(instances.id, gone)).run()
+    keys.revokeDeleted()
+    const revokedAtMs = findGatewayKey(store.db, prefixOf(goneKey))?.revokedAtMs
+    expect(revokedAtMs).toBe(ledger.clock.nowMs())
+    ledger.clock.advance(5)
+    keys.revokeDeleted()
+    expect(findGatewayKey(store.db, prefixOf(goneKey))?.revokedAtMs).toBe(revokedAtMs ?? null)
+    expect(() => keys.instanceKey(gone)).toThrow('is being deleted')
+    expect(() => keys.instanceKey(newUuid())).toThrow('there is no instance')
+    store.db.delete(instances).where(eq(instances.id, gone)).run()
+    const { outcome } = authenticator(ledger)
+    expect(outcome(bearer(goneKey))).toBe(refused)
+    expect(outcome(bearer(staysKey))).toBe(prefixOf(staysKey))
+  })
+
+  test('that the operator revoked stay revoked', () => {
+    // Goal: a claim sent again does not bring a revoked key back.
+    using ledger = openLedger()
+    const keys = keysOf(ledger)
+    const instanceId = ledger.addInstance('abcd1234')
+    const key = keys.instanceKey(instanceId)
+    revokeGatewayKey(ledger.store.db, { prefix: prefixOf(key), nowMs: 7 })
+    expect(keys.instanceKey(instanceId)).toBe(key)
+    expect(authenticator(ledger).outcome(bearer(key))).toBe(refused)
+  })
+})
+
+test('canary: no secret of a client key is in a log, a file or the metrics', async () => {
+  // Goal: after good, bad, limited and failed use, the secrets are nowhere; the same search finds the prefixes.
+  using ledger = openLedger()
+  const { store, clock, log } = ledger
+  const own = ledger.addKey({ requestsPerMinute: 2 })
+  const keys = createInstanceKeys({
+    store,
+    clock,
+    log,
+    secret: loadKeySecret(join(ledger.dir, 'secret'), systemRandom),
+  })
+  const instanceId = ledger.addInstance('abcd1234')
+  const instance = keys.instanceKey(instanceId)
+  const { authenticate, outcome } = authenticator(ledger)
+  const limiter = createLimiter(clock)
+  const metering = createMetering({ store, clock, log, cost: createCost([]) })
+  const metrics = createMetrics({ models: ['tiny'], upstreams: ['local'], more: () => [] })
+  for (const key of [own, instance]) {
+    const caller = authenticate(bearer(key))
+    outcome(bearer(key.replace('gw_', 'ca_')))
+    for (let i = 0; i < 4; i += 1) {
+      const admitted = limiter.admit(caller, 10)
+      if (!admitted.ok) log.warn('refused', { message: admitted.refusal.message, headers: admitted.refusal.headers })
+      const tokens = { prompt: 1, completion: 2 }
+      const record = { id: `${caller.keyPrefix}-${i}`, atMs: 1, caller, model: key, upstream: 'local', tokens } as const
+      if (i > 0) metering.record({ ...record, model: 'tiny', outcome: 'completed' })
+      metrics.observe({
+        ...{ operation: 'chat', model: key, upstream: key, status: 200, errorCode: key, tokens },
+        ...{ durationMs: 1, firstChunkMs: 1, queueMs: 1 },
+      })
+    }
+    // A record that cannot be written is logged.
+    metering.record({
+      ...{ id: key, atMs: 1, caller: { ...caller, organizationId: 'nobody' }, model: key, upstream: 'local' },
+      ...{ tokens: { prompt: 1, completion: 2 }, outcome: 'failed' },
+    })
+    metering.flush()
+    log.error('a caller that was logged whole', { headers: [...bearer(key)] })
+  }
+  store.db.update(instances).set({ desired: 'absent' }).where(eq(instances.id, instanceId)).run()
+  keys.revokeDeleted()
+  const cluster = createClusterMetrics({
+    db: store.db,
+    hostId: store.hostId,
+    capacity: { memoryMib: 1, vcpus: 1, addresses: 1 },
+  })
+  const text = [...ledger.logged, metrics.render(), cluster.render()].join('\n')
+  const files = [...ledger.fileBytes().values()]
+  for (const key of [own, instance]) {
+    expect(text).not.toContain(secretOf(key))
+    expect(files.some(bytes => bytes.includes(secretOf(key)))).toBe(false)
+    expect(text).toContain(prefixOf(key))
+    expect(files.some(bytes => bytes.includes(prefixOf(key)))).toBe(true)
+  }
+  expect(metrics.render()).not.toContain(prefixOf(own))
+})

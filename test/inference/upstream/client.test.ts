@@ -1,0 +1,259 @@
+// The upstream client's connections over real sockets: kept, closed, repeated; answers that are not what they should be.
+
+import { afterAll, describe, expect, test } from 'bun:test'
+import { systemClock } from '../../../src/base/clock.ts'
+import { createDeadlines } from '../../../src/base/deadlines.ts'
+import { createUpstreamClient, openAttempt } from '../../../src/inference/upstream/client.ts'
+import type { UpstreamAnswer } from '../../../src/inference/upstream/connection.ts'
+import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
+import {
+  jsonAnswer,
+  type Peer,
+  type RawUpstream,
+  reasonOf,
+  selfSigned,
+  startRaw,
+  textOf,
+} from '../../rigs/raw-upstream.ts'
+import { until } from '../../rigs/until.ts'
+
+const client = createUpstreamClient({
+  deadlines: createDeadlines(systemClock),
+  timeouts: { connectMs: 1_000, firstByteMs: 2_000 },
+})
+afterAll(client.close)
+const own = await selfSigned('127.0.0.1')
+
+function send(target: UpstreamTarget, body = '{}', attempt = openAttempt()): Promise<UpstreamAnswer> {
+  return client.send(target, { path: '/chat/completions', body, stream: false, attempt })
+}
+
+async function ask(upstream: RawUpstream, body?: string): Promise<string> {
+  return textOf(await send(upstream.target, body))
+}
+
+/** Answers with the request's own body. */
+const echo = (peer: Peer, { body }: { body: Buffer }) => void peer.write(jsonAnswer(body.toString()))
+
+describe.each(['tcp', 'tls', 'unix'] as const)('connections that are kept: %s', kind => {
+  const place = kind === 'tls' ? { kind, own } : { kind }
+
+  // Goal: one connection carries one request after the other, each whole and with the right head.
+  test('one after the other', async () => {
+    await using upstream = await startRaw(place, { onRequest: echo })
+    for (let at = 0; at < 50; at += 1) expect(await ask(upstream, `{"n":${at}}`)).toBe(`{"n":${at}}`)
+    expect([upstream.peers.length, upstream.peers[0]?.asked.length]).toEqual([1, 50])
+    const host = new URL(upstream.target.url).host
+    expect(upstream.peers[0]?.asked[9]?.head.split('\r\n')).toEqual([
+      'POST /v1/chat/completions HTTP/1.1',
+      `host: ${host}`,
+      'accept-encoding: identity',
+      'user-agent: strongroom',
+      'authorization: Bearer upstream-key-canary',
+      'accept: application/json',
+      'content-type: application/json',
+      'content-length: 7',
+    ])
+  })
+
+  // Goal: so many connections as there are requests at once, and no more however often.
+  test('at once', async () => {
+    await using upstream = await startRaw(place, { onRequest: echo })
+    for (let round = 0; round < 10; round += 1) {
+      const bodies = Array.from({ length: 16 }, (_, at) => `{"n":${round * 100 + at}}`)
+      expect(await Promise.all(bodies.map(body => ask(upstream, body)))).toEqual(bodies)
+    }
+    expect(upstream.peers.length).toBeLessThanOrEqual(16)
+  })
+
+  // Goal: a kept connection that the server has closed since is not used, or given up for a new one; the request is answered.
+  test('closed in between', async () => {
+    await using upstream = await startRaw(place, { onRequest: echo })
+    for (const close of ['end', 'reset'] as const) {
+      expect(await ask(upstream, '{"n":1}')).toBe('{"n":1}')
+      const peer = upstream.peers.at(-1)
+      peer?.[close]()
+      // At once: the client cannot have heard of it.
+      expect(await ask(upstream, '{"n":2}')).toBe('{"n":2}')
+      peer?.end()
+    }
+  })
+
+  // Goal: closed exactly when the next request comes, that one is repeated, once, on a new connection.
+  test('closed on arrival', async () => {
+    const seen: string[] = []
+    await using upstream = await startRaw(place, {
+      onRequest: (peer, asked) => {
+        seen.push(asked.body.toString())
+        if (peer.asked.length === 1 && upstream.peers.length < 4) echo(peer, asked)
+        else peer.end()
+      },
+    })
+    expect(await ask(upstream, '{"n":1}')).toBe('{"n":1}')
+    expect(await ask(upstream, '{"n":2}')).toBe('{"n":2}')
+    expect(await ask(upstream, '{"n":3}')).toBe('{"n":3}')
+    expect(seen).toEqual(['{"n":1}', '{"n":2}', '{"n":2}', '{"n":3}', '{"n":3}'])
+    // The new one is closed too: that is all.
+    expect(await reasonOf(ask(upstream, '{"n":4}'))).toBe('unreachable')
+    expect(seen.slice(5)).toEqual(['{"n":4}', '{"n":4}'])
+    // A new one that is closed at once is not repeated.
+    expect(await reasonOf(ask(upstream, '{"n":5}'))).toBe('unreachable')
+    expect(seen.slice(7)).toEqual(['{"n":5}'])
+    expect(upstream.peers.length).toBe(5)
+  })
+
+  // Goal: once a byte of an answer has come the request is never repeated.
+  test('closed after a byte', async () => {
+    await using upstream = await startRaw(place, {
+      onRequest: (peer, asked) => {
+        if (peer.asked.length === 1) return echo(peer, asked)
+        void peer.write('H').then(peer.end)
+      },
+    })
+    await ask(upstream)
+    expect(await reasonOf(ask(upstream))).toBe('cut')
+    expect(upstream.peers.map(peer => peer.asked.length)).toEqual([2])
+  })
+
+  // Goal: connection: close is honoured, and so is an answer that ends with its connection.
+  test('not kept', async () => {
+    const answers = [
+      jsonAnswer('"a"', 'connection: close\r\n'),
+      'HTTP/1.0 200 OK\r\ncontent-type: application/json\r\ncontent-length: 3\r\n\r\n"b"',
+      'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n"c"',
+    ]
+    await using upstream = await startRaw(place, {
+      onRequest: peer => {
+        const at = upstream.peers.indexOf(peer)
+        void peer.write(answers[at] ?? '').then(() => {
+          if (at === 2) peer.end()
+        })
+      },
+    })
+    for (const text of ['"a"', '"b"', '"c"']) expect(await ask(upstream)).toBe(text)
+    await Promise.all(upstream.peers.map(peer => peer.closed))
+    expect(upstream.peers.map(peer => peer.asked.length)).toEqual([1, 1, 1])
+  })
+
+  // Goal: bytes after an answer close the connection, with the answer or later, and spoil nothing.
+  test('bytes that nobody asked for', async () => {
+    const poison = jsonAnswer('"poison"')
+    await using upstream = await startRaw(place, {
+      onRequest: (peer, { body }) =>
+        void peer.write(jsonAnswer(body.toString()) + (body.toString() === '1' ? poison : '')),
+    })
+    expect(await ask(upstream, '1')).toBe('1')
+    await upstream.peers[0]?.closed
+    expect(await ask(upstream, '2')).toBe('2')
+    await upstream.peers[1]?.write(poison)
+    await upstream.peers[1]?.closed
+    expect(await ask(upstream, '3')).toBe('3')
+    expect(upstream.peers.length).toBe(3)
+  })
+})
+
+// Goal: a reset is no end: what has no length of its own is cut by it, not complete.
+test('reset within an answer', async () => {
+  await using upstream = await startRaw(
+    { kind: 'tcp' },
+    {
+      onRequest: peer => void peer.write('HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{}'),
+    },
+  )
+  const answer = await send(upstream.target)
+  expect(Buffer.from((await answer.read()) ?? []).toString()).toBe('{}')
+  upstream.peers[0]?.reset()
+  expect(await reasonOf(answer.read())).toBe('cut')
+})
+
+describe('answers that are refused', () => {
+  const head = 'content-type: application/json\r\n'
+  const ROWS: [text: string, reason: string, isKept: boolean][] = [
+    ['HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 1\r\n\r\nx', 'content_type', true],
+    ['HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 9\r\n\r\nx', 'content_type', false],
+    [`HTTP/1.1 200 OK\r\n${head}content-encoding: gzip\r\ncontent-length: 9\r\n\r\nx`, 'content_type', false],
+    ['HTTP/1.1 204 None\r\n\r\n', 'status', true],
+    [`HTTP/1.1 500 X\r\n${head}content-length: 9\r\n\r\nx`, 'status', false],
+    [`HTTP/1.1 302 X\r\nlocation: /\r\n${head}content-length: 9\r\n\r\nx`, 'status', false],
+    [`HTTP/1.1 413 X\r\n${head}content-length: 9\r\n\r\nx`, 'invalid_request', false],
+    ['SSH-2.0-x\r\n\r\n\r\n', 'malformed', false],
+  ]
+  for (const [text, reason, isKept] of ROWS) {
+    test(`goal: ${JSON.stringify(text.slice(0, 60))} is ${reason}, and is kept only when it is complete: ${isKept}`, async () => {
+      await using upstream = await startRaw({ kind: 'tcp' }, { onRequest: peer => void peer.write(text) })
+      expect(await reasonOf(send(upstream.target))).toBe(reason)
+      if (!isKept) await upstream.peers[0]?.closed
+      expect(await reasonOf(send(upstream.target))).toBe(reason)
+      expect(upstream.peers.length).toBe(isKept ? 1 : 2)
+    })
+  }
+
+  // Goal: an upstream that refuses before it has read everything is heard, and its connection not used again.
+  test('an answer before the whole request', async () => {
+    const text = 'HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n'
+    await using upstream = await startRaw(
+      { kind: 'tcp' },
+      {
+        onBytes: peer => {
+          if (upstream.peers.length > 1) return
+          peer.pause()
+          void peer.write(text)
+        },
+        onRequest: echo,
+      },
+    )
+    expect(await reasonOf(send(upstream.target, `"${'x'.repeat(32_000_000)}"`))).toBe('invalid_request')
+    expect(await ask(upstream, '2')).toBe('2')
+    upstream.peers[0]?.resume()
+    await upstream.peers[0]?.closed
+    expect(upstream.peers.map(peer => peer.asked.length)).toEqual([0, 1])
+  })
+})
+
+// Goal: after many requests at once 256 connections are kept; those that the server closes are forgotten, and make way for others.
+test('so many are kept', async () => {
+  const all = Promise.withResolvers<void>()
+  let asked = 0
+  await using upstream = await startRaw(
+    { kind: 'tcp' },
+    {
+      onRequest: async (peer, request) => {
+        asked += 1
+        if (asked === 300) all.resolve()
+        await all.promise
+        echo(peer, request)
+      },
+    },
+  )
+  await Promise.all(Array.from({ length: 300 }, () => ask(upstream, '1')))
+  await until('the others are closed', 2_000, () => upstream.open() === 256)
+  for (const peer of upstream.peers) peer.end()
+  await until('all are closed', 2_000, () => upstream.open() === 0)
+  for (let count = 0; count < 5; count += 1) await ask(upstream, '1')
+  expect([upstream.peers.length, upstream.open()]).toEqual([301, 1])
+})
+
+// Goal: closing the client closes what is idle, and what becomes idle afterwards.
+test('close', async () => {
+  await using upstream = await startRaw(
+    { kind: 'tcp' },
+    {
+      onRequest: (peer, asked) => {
+        if (asked.body.toString() === '1') echo(peer, asked)
+      },
+    },
+  )
+  const one = createUpstreamClient({
+    deadlines: createDeadlines(systemClock),
+    timeouts: { connectMs: 1_000, firstByteMs: 5_000 },
+  })
+  const request = { path: '/x', stream: false, attempt: openAttempt() }
+  const pending = one.send(upstream.target, { ...request, body: '2' })
+  await until('it is asked', 2_000, () => upstream.peers[0]?.asked.length === 1)
+  expect(await textOf(await one.send(upstream.target, { ...request, body: '1', attempt: openAttempt() }))).toBe('1')
+  one.close()
+  await upstream.peers[1]?.closed
+  await upstream.peers[0]?.write(jsonAnswer('2'))
+  expect(await textOf(await pending)).toBe('2')
+  await upstream.peers[0]?.closed
+})

@@ -1,0 +1,220 @@
+// Reaching an upstream, or not: names, refusals, silence, certificates. Whoever is not the right one gets no byte of a request.
+
+import { dlopen, FFIType, ptr } from 'bun:ffi'
+import { describe, expect, test } from 'bun:test'
+import { existsSync } from 'node:fs'
+import { createUpstreamClient, openAttempt } from '../../../src/inference/upstream/client.ts'
+import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
+import { target } from '../../rigs/gateway-server.ts'
+import {
+  countedDeadlines,
+  jsonAnswer,
+  type Peer,
+  reasonOf,
+  selfSigned,
+  selfSignedUntil,
+  startRaw,
+  textOf,
+} from '../../rigs/raw-upstream.ts'
+import { skipUnless } from '../../rigs/skip.ts'
+import { until } from '../../rigs/until.ts'
+
+const own = await selfSigned('127.0.0.1')
+const named = await selfSigned('localhost')
+const other = await selfSigned('127.0.0.2', 'upstream.example')
+const six = await selfSigned('::1')
+const ended = await selfSignedUntil(Date.now() - 60_000, ['127.0.0.1'])
+const connectMs = 400
+
+function openClient() {
+  const deadlines = countedDeadlines()
+  const client = createUpstreamClient({ deadlines, timeouts: { connectMs, firstByteMs: 5_000 } })
+  return {
+    pending: deadlines.pending,
+    probe: client.probe,
+    send: (to: UpstreamTarget, attempt = openAttempt()) =>
+      client.send(to, { path: '/x', body: '1', stream: false, attempt }),
+    [Symbol.dispose]: client.close,
+  }
+}
+
+const echo = (peer: Peer, { body }: { body: Buffer }) => void peer.write(jsonAnswer(body.toString()))
+
+describe('not to be reached', () => {
+  // Goal: a port that refuses, a socket that is not there and a name that does not resolve are unreachable, and leave nothing behind.
+  test('at once', async () => {
+    const gone = await startRaw({ kind: 'tcp' }, {})
+    await gone[Symbol.asyncDispose]()
+    using client = openClient()
+    const rows = [
+      gone.target,
+      target('http://localhost/v1', { unixSocket: '/nonexistent/upstream.sock' }),
+      target(`http://${'a'.repeat(64)}.invalid/v1`),
+      target(`https://127.0.0.1:${gone.port}/v1`, { ca: own.cert }),
+    ]
+    for (const row of rows) expect([row.url, await reasonOf(client.send(row))]).toEqual([row.url, 'unreachable'])
+    expect(client.pending()).toBe(0)
+  })
+
+  // Goal: where a connection is not even refused the time to connect ends the wait, long before the time for an answer.
+  test('a black hole', async () => {
+    using hole = openBlackHole()
+    // The only one that its queue has room for.
+    const first = await Bun.connect({ hostname: '127.0.0.1', port: hole.port, socket: { data: () => {} } })
+    using client = openClient()
+    const startMs = performance.now()
+    const asked = Array.from({ length: 3 }, () => reasonOf(client.send(target(`http://127.0.0.1:${hole.port}/v1`))))
+    expect(await Promise.all(asked)).toEqual(['unreachable', 'unreachable', 'unreachable'])
+    expect(performance.now() - startMs).toBeGreaterThanOrEqual(connectMs - 20)
+    expect(client.pending()).toBe(0)
+    first.terminate()
+  }, 10_000)
+
+  // Goal: a server that accepts and then says nothing of TLS is covered by the same time, and its connection is closed.
+  test('a handshake that stalls', async () => {
+    await using upstream = await startRaw({ kind: 'tcp' }, {})
+    using client = openClient()
+    const to = target(`https://127.0.0.1:${upstream.port}/v1`, { ca: own.cert })
+    expect(await reasonOf(client.send(to))).toBe('unreachable')
+    await upstream.peers[0]?.closed
+    expect([upstream.peers.length, upstream.open(), client.pending()]).toEqual([1, 0, 0])
+  })
+
+  // Goal: a client that goes while its request waits for a connection frees the upstream within 100 ms, not when the time to connect is over.
+  test('given up while connecting', async () => {
+    const greeted = Promise.withResolvers<void>()
+    await using upstream = await startRaw({ kind: 'tcp' }, { onBytes: () => greeted.resolve() })
+    const patient = createUpstreamClient({
+      deadlines: countedDeadlines(),
+      timeouts: { connectMs: 3_000, firstByteMs: 5_000 },
+    })
+    const attempt = openAttempt()
+    const to = target(`https://127.0.0.1:${upstream.port}/v1`, { ca: own.cert })
+    const asked = reasonOf(patient.send(to, { path: '/x', body: '1', stream: false, attempt }))
+    await greeted.promise
+    const leftMs = performance.now()
+    attempt.abort()
+    expect(await asked).toBe('unreachable')
+    const closedMs = (await upstream.peers[0]?.closed) ?? Number.POSITIVE_INFINITY
+    expect(closedMs - leftMs).toBeLessThan(100)
+  })
+})
+
+describe('TLS', () => {
+  const ROWS: Record<
+    string,
+    [host: string, server: typeof own, ca: string | null, pin: string | null, isRight: boolean]
+  > = {
+    'an address, its chain': ['127.0.0.1', own, own.cert, null, true],
+    'an address, its chain, its pin': ['127.0.0.1', own, own.cert, own.spkiSha256, true],
+    'a name, its chain, its pin': ['localhost', named, named.cert, named.spkiSha256, true],
+    'an IPv6 address, its chain, its pin': ['[::1]', six, six.cert, six.spkiSha256, true],
+    'another pin': ['127.0.0.1', own, own.cert, other.spkiSha256, false],
+    'another IPv6 address': ['[::1]', own, own.cert, own.spkiSha256, false],
+    'one that has ended': ['127.0.0.1', ended, ended.cert, ended.spkiSha256, false],
+    'no chain': ['127.0.0.1', own, null, null, false],
+    'no chain, but the pin': ['127.0.0.1', own, null, own.spkiSha256, false],
+    'another chain': ['127.0.0.1', own, other.cert, own.spkiSha256, false],
+    'another address': ['127.0.0.1', other, other.cert, other.spkiSha256, false],
+    'a name for an address': ['127.0.0.1', named, named.cert, named.spkiSha256, false],
+    'another name': ['localhost', other, other.cert, other.spkiSha256, false],
+    'an address for a name': ['localhost', own, own.cert, own.spkiSha256, false],
+  }
+  const hasIpv6 = existsSync('/proc/net/if_inet6')
+  for (const [name, [host, server, ca, spkiSha256, isRight]] of Object.entries(ROWS)) {
+    test.skipIf(skipUnless(host !== '[::1]' || hasIpv6, 'needs IPv6 on loopback'))(name, async () => {
+      // Goal: who has the right chain, name and pin is asked, every time; anybody else gets no byte of a request.
+      const place = { kind: 'tls', own: server } as const
+      await using upstream = await startRaw(place, { onRequest: echo }, host === '[::1]' ? '::1' : '127.0.0.1')
+      using client = openClient()
+      const to = target(`https://${host}:${upstream.port}/v1`, { ca, spkiSha256 })
+      for (let round = 0; round < 3; round += 1) {
+        const end = isRight ? await textOf(await client.send(to)) : await reasonOf(client.send(to))
+        expect(end).toBe(isRight ? '1' : 'unreachable')
+      }
+      if (isRight) return expect(upstream.peers.length).toBe(1)
+      await until('all are closed', 2_000, () => upstream.open() === 0)
+      expect(upstream.peers.map(peer => peer.bytes())).toEqual(upstream.peers.map(() => 0))
+    })
+  }
+
+  // Goal: a server without TLS behind an https url is told nothing, and one with TLS behind an http url is no upstream.
+  test('on one side only', async () => {
+    await using plain = await startRaw({ kind: 'tcp' }, { onBytes: peer => void peer.write(jsonAnswer('1')) })
+    await using secure = await startRaw({ kind: 'tls', own }, { onRequest: echo })
+    using client = openClient()
+    expect(await reasonOf(client.send(target(`https://127.0.0.1:${plain.port}/v1`, { ca: own.cert })))).toBe(
+      'unreachable',
+    )
+    const answered = await reasonOf(client.send(target(`http://127.0.0.1:${secure.port}/v1`)))
+    expect(['unreachable', 'malformed']).toContain(answered)
+    await until('all are closed', 2_000, () => plain.open() + secure.open() === 0)
+    expect(secure.peers.map(peer => peer.bytes())).toEqual(secure.peers.map(() => 0))
+    expect(client.pending()).toBe(0)
+  })
+})
+
+describe('probes', () => {
+  const models = (status: number) =>
+    `HTTP/1.1 ${status} X\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n{`
+
+  // Goal: well is who answers 200; whatever the answer, and however long, its connection is closed and was asked for models with the key.
+  test.each([200, 204, 401, 404, 500, 503])('an answer of %d', async status => {
+    await using upstream = await startRaw({ kind: 'tls', own }, { onRequest: peer => void peer.write(models(status)) })
+    using client = openClient()
+    expect(await client.probe(upstream.target, new AbortController().signal)).toBe(status === 200)
+    await upstream.peers[0]?.closed
+    expect([upstream.peers.length, client.pending()]).toEqual([1, 0])
+    expect(upstream.peers[0]?.asked.map(({ head }) => head.split('\r\n'))).toEqual([
+      [
+        'GET /v1/models HTTP/1.1',
+        `host: 127.0.0.1:${upstream.port}`,
+        'accept-encoding: identity',
+        'user-agent: strongroom',
+        'authorization: Bearer upstream-key-canary',
+        'accept: application/json',
+      ],
+    ])
+  })
+
+  // Goal: a probe that is given up, and one of what cannot be reached, fail and leave nothing.
+  test('no answer', async () => {
+    const asked = Promise.withResolvers<void>()
+    await using upstream = await startRaw({ kind: 'tcp' }, { onRequest: () => asked.resolve() })
+    using client = openClient()
+    const stop = new AbortController()
+    const probed = reasonOf(client.probe(upstream.target, stop.signal))
+    await asked.promise
+    stop.abort()
+    expect(await probed).toBe('cut')
+    await upstream.peers[0]?.closed
+    await upstream[Symbol.asyncDispose]()
+    expect(await reasonOf(client.probe(upstream.target, new AbortController().signal))).toBe('unreachable')
+    expect(client.pending()).toBe(0)
+  })
+})
+
+/** A port that listens with the shortest queue and never accepts: what does not fit is dropped, not refused (listen(2)). */
+function openBlackHole(): Disposable & { readonly port: number } {
+  const libc = dlopen('libc.so.6', {
+    socket: { args: [FFIType.i32, FFIType.i32, FFIType.i32], returns: FFIType.i32 },
+    bind: { args: [FFIType.i32, FFIType.ptr, FFIType.i32], returns: FFIType.i32 },
+    listen: { args: [FFIType.i32, FFIType.i32], returns: FFIType.i32 },
+    getsockname: { args: [FFIType.i32, FFIType.ptr, FFIType.ptr], returns: FFIType.i32 },
+    close: { args: [FFIType.i32], returns: FFIType.i32 },
+  })
+  const call = libc.symbols
+  // sockaddr_in, ip(7): family, port and address in network order.
+  const address = new Uint8Array([2, 0, 0, 0, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0])
+  const length = new Uint32Array([address.length])
+  const fd = call.socket(2, 1 | 0o2000000, 0)
+  const failed = call.bind(fd, ptr(address), address.length) | call.listen(fd, 0)
+  expect([fd >= 0, failed, call.getsockname(fd, ptr(address), ptr(length))]).toEqual([true, 0, 0])
+  return {
+    port: new DataView(address.buffer).getUint16(2),
+    [Symbol.dispose]: () => {
+      call.close(fd)
+      libc.close()
+    },
+  }
+}

@@ -1,0 +1,211 @@
+// What flows through the upstream client: large bodies up and down, readers and servers that are slow, requests that are given up.
+
+import { describe, expect, test } from 'bun:test'
+import { systemClock } from '../../../src/base/clock.ts'
+import { createDeadlines } from '../../../src/base/deadlines.ts'
+import { createUpstreamClient, openAttempt } from '../../../src/inference/upstream/client.ts'
+import {
+  countedDeadlines,
+  jsonAnswer,
+  type Peer,
+  type Place,
+  reasonOf,
+  selfSigned,
+  startRaw,
+  textOf,
+} from '../../rigs/raw-upstream.ts'
+import { until } from '../../rigs/until.ts'
+
+const MIB = 1024 * 1024
+const own = await selfSigned('127.0.0.1')
+const PLACES = { tcp: { kind: 'tcp' }, tls: { kind: 'tls', own }, unix: { kind: 'unix' } } satisfies Record<
+  string,
+  Place
+>
+
+function openClient(deadlines = createDeadlines(systemClock)) {
+  const client = createUpstreamClient({ deadlines, timeouts: { connectMs: 5_000, firstByteMs: 20_000 } })
+  return Object.assign(client, { [Symbol.dispose]: client.close })
+}
+
+/** Text that shows where a piece is missing or doubled. */
+function numbered(bytes: number): string {
+  let text = ''
+  for (let at = 0; text.length < bytes; at += 1) text += `${at.toString(36)}.`
+  return text.slice(0, bytes)
+}
+
+function digest(text: string | Uint8Array): string {
+  return new Bun.CryptoHasher('sha256').update(text).digest('hex')
+}
+
+/** Resolves when it has not changed for a while. */
+async function standsStill(what: string, value: () => number): Promise<void> {
+  let before = Number.NaN
+  await until(what, 10_000, async () => {
+    const now = value()
+    const isStill = now === before
+    before = now
+    await Bun.sleep(200)
+    return isStill
+  })
+}
+
+describe.each(['tcp', 'tls', 'unix'] as const)('large bodies: %s', kind => {
+  const place = PLACES[kind]
+
+  // Goal: a request of 8 MB reaches a server that pauses again and again, whole, and so does the next on that connection.
+  test('up', async () => {
+    using client = openClient()
+    let pauses = 0
+    await using upstream = await startRaw(place, {
+      onBytes: peer => {
+        pauses += 1
+        if (pauses % 8 !== 1) return
+        peer.pause()
+        setTimeout(peer.resume, 2)
+      },
+      onRequest: (peer, { body }) => void peer.write(jsonAnswer(`"${digest(body)}"`)),
+    })
+    for (const bytes of [8 * MIB, 100_000, 8 * MIB + 1]) {
+      const body = numbered(bytes)
+      const request = { path: '/x', body, stream: false, attempt: openAttempt() }
+      expect(await textOf(await client.send(upstream.target, request))).toBe(`"${digest(body)}"`)
+    }
+    expect([upstream.peers.length, pauses > 8]).toEqual([1, true])
+  }, 30_000)
+
+  // Goal: a reader that waits stops the server, with little on the way; it then gets everything, whatever the framing.
+  test('down', async () => {
+    using client = openClient()
+    const body = numbered(64 * MIB)
+    const head = 'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n'
+    const chunks = () => {
+      const size = 1_000_003
+      const count = Math.ceil(body.length / size)
+      const one = (at: number) => body.slice(at * size, (at + 1) * size)
+      const parts = Array.from({ length: count }, (_, at) => `${one(at).length.toString(16)}\r\n${one(at)}\r\n`)
+      return `${head}transfer-encoding: chunked\r\n\r\n${parts.join('')}0\r\n\r\n`
+    }
+    const answers = [jsonAnswer(body), chunks(), `${head}\r\n${body}`]
+    let at = 0
+    await using upstream = await startRaw(place, {
+      onRequest: peer => {
+        void peer.write(answers[at] ?? '')
+        if (at === 2) peer.end()
+      },
+    })
+    for (; at < answers.length; at += 1) {
+      const request = { path: '/x', body: '1', stream: false, attempt: openAttempt() }
+      const answer = await client.send(upstream.target, request)
+      const [peer] = upstream.peers
+      await standsStill('the server stands still', () => peer?.unsent() ?? 0)
+      // What the kernel holds for both ends (tcp_rmem and tcp_wmem allow 38 MB here), and what waits in the client.
+      expect(peer?.unsent()).toBeGreaterThan(body.length - (kind === 'unix' ? 2 : 44) * MIB)
+      const first = (await answer.read()) ?? new Uint8Array()
+      expect(first.length).toBeLessThan(MIB)
+      expect(digest(Buffer.from(first).toString() + (await textOf(answer)))).toBe(digest(body))
+    }
+    expect(upstream.peers.length).toBe(1)
+  }, 60_000)
+})
+
+describe.each(['tcp', 'tls', 'unix'] as const)('requests that are given up: %s', kind => {
+  const place = PLACES[kind]
+
+  // Goal: the server sees it within 100 ms, before the head, in the body, and while the body waits for a reader.
+  test('one', async () => {
+    using client = openClient()
+    const head = 'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n'
+    const waits = {
+      'before the head': '',
+      'in the head': 'HTTP/1.1 200',
+      body: `${head}{`,
+      full: head + 'x'.repeat(16 * MIB),
+    }
+    for (const [name, text] of Object.entries(waits)) {
+      await using upstream = await startRaw(place, { onRequest: peer => void peer.write(text) })
+      const attempt = openAttempt()
+      const asked = client.send(upstream.target, { path: '/x', body: '1', stream: false, attempt })
+      const hasHead = text.startsWith(head)
+      const failed = hasHead ? null : reasonOf(asked)
+      if (hasHead) await (await asked).read()
+      await until('it is asked', 2_000, () => upstream.peers[0]?.asked.length === 1)
+      if (name === 'full') await standsStill('the server stands still', () => upstream.peers[0]?.unsent() ?? 0)
+      const leftMs = performance.now()
+      attempt.abort()
+      const closedMs = await upstream.peers[0]?.closed
+      expect([name, (closedMs ?? Number.POSITIVE_INFINITY) - leftMs < 100]).toEqual([name, true])
+      const rest = hasHead ? await reasonOf((async () => textOf(await asked))()) : await failed
+      expect([name, rest]).toEqual([name, 'cut'])
+      expect(upstream.peers.length).toBe(1)
+    }
+  }, 20_000)
+
+  // Goal: after 1,000 of them, at every moment of their lives, no connection and no deadline is left, and the next is served.
+  test('1,000', async () => {
+    const deadlines = countedDeadlines()
+    using client = openClient(deadlines)
+    const head = 'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{'
+    await using upstream = await startRaw(place, {
+      onRequest: (peer, { body }) => {
+        const say = { serve: jsonAnswer('1'), begin: head, silent: '' }[JSON.parse(body.toString()) as 'serve']
+        void peer.write(say)
+      },
+    })
+    const one = async (at: number) => {
+      const attempt = openAttempt()
+      const moment = at % 5
+      const body = JSON.stringify(['serve', 'silent', 'silent', 'begin', 'begin'][moment])
+      if (moment === 0) attempt.abort()
+      const asked = client.send(upstream.target, { path: '/x', body, stream: false, attempt })
+      if (moment === 1) attempt.abort()
+      if (moment === 2) setTimeout(attempt.abort, at % 7)
+      if (moment < 3) return await reasonOf(asked)
+      const answer = await asked
+      await answer.read()
+      const rest = reasonOf(answer.read())
+      if (moment === 3) attempt.abort()
+      else answer.abort()
+      return await rest
+    }
+    for (let round = 0; round < 20; round += 1) {
+      const ends = await Promise.all(Array.from({ length: 50 }, (_, at) => one(round * 50 + at)))
+      for (const end of ends) expect(['cut', 'unreachable']).toContain(end)
+    }
+    await until('all are closed', 5_000, () => upstream.open() === 0)
+    await Promise.all(upstream.peers.map(peer => peer.closed))
+    await until('no deadline is left', 6_000, () => deadlines.pending() === 0)
+    const last = { path: '/x', body: '"serve"', stream: false, attempt: openAttempt() }
+    expect(await textOf(await client.send(upstream.target, last))).toBe('1')
+    expect([upstream.open(), deadlines.pending()]).toEqual([1, 0])
+  }, 30_000)
+})
+
+// Goal: a connection that nobody needs is closed by us; what is under way that long is not.
+test('idle connections', async () => {
+  const echo = (peer: Peer, { body }: { body: Buffer }) => void peer.write(jsonAnswer(body.toString()))
+  await using upstream = await startRaw({ kind: 'tcp' }, { onRequest: echo })
+  await using slow = await startRaw({ kind: 'tcp' }, {})
+  const patient = createUpstreamClient({
+    deadlines: createDeadlines(systemClock),
+    timeouts: { connectMs: 1_000, firstByteMs: 30_000 },
+  })
+  const later = (body: string) => patient.send(slow.target, { path: '/x', body, stream: false, attempt: openAttempt() })
+  const ask = async () =>
+    textOf(await patient.send(upstream.target, { path: '/x', body: '1', stream: false, attempt: openAttempt() }))
+  const first = later('1')
+  await until('it is asked', 2_000, () => slow.peers[0]?.asked.length === 1)
+  await slow.peers[0]?.write(jsonAnswer('1'))
+  expect(await textOf(await first)).toBe('1')
+  const pending = later('2')
+  expect(await ask()).toBe('1')
+  await upstream.peers[0]?.closed
+  // Timers of sockets tick every four seconds: another round, by a connection that began now.
+  expect(await ask()).toBe('1')
+  await upstream.peers[1]?.closed
+  await slow.peers[0]?.write(jsonAnswer('2'))
+  expect(await textOf(await pending)).toBe('2')
+  expect(slow.peers.length).toBe(1)
+  patient.close()
+}, 60_000)

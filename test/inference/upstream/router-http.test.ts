@@ -1,0 +1,192 @@
+// The router within the gateway, over real HTTP: caps, a full queue, failover and return; certificates and pins of upstreams.
+
+import { describe, expect, test } from 'bun:test'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { loadUpstream } from '../../../src/inference/upstream/target.ts'
+import { createManualClock } from '../../rigs/clock.ts'
+import { MODEL, startGateway, target } from '../../rigs/gateway-server.ts'
+import { selfSigned } from '../../rigs/raw-upstream.ts'
+import { until } from '../../rigs/until.ts'
+import { sendJson, startUpstream, USAGE, wellBehaved } from '../../rigs/upstream-server.ts'
+
+describe('over HTTP', () => {
+  // Goal: with a cap of N, exactly N of N+1 requests are at the upstream, and the last one follows.
+  test('N+1', async () => {
+    const upstream = await startUpstream()
+    const release = Promise.withResolvers<void>()
+    upstream.behave = async (response, seen, gone) => {
+      await release.promise
+      await wellBehaved(response, seen, gone)
+    }
+    await using gateway = startGateway([target(upstream.url, { concurrencyMax: 4 })], {
+      limits: { firstByteTimeoutMs: 5_000 },
+    })
+    const all = Array.from({ length: 5 }, () => gateway.chat())
+    await until('one waits', 2_000, () => gateway.gateway.view().waiting === 1)
+    await until('four are there', 2_000, () => upstream.active() === 4)
+    release.resolve()
+    expect((await Promise.all(all)).map(answer => answer.status)).toEqual([200, 200, 200, 200, 200])
+    expect(upstream.activeMax()).toBe(4)
+    await upstream.stop()
+  })
+
+  // Goal: who finds the queue full is told when to come again, by what waits and how long requests lately took; it is no fixed second.
+  test('a full queue', async () => {
+    const upstream = await startUpstream()
+    const clock = createManualClock()
+    const release = Promise.withResolvers<void>()
+    const patient = {
+      bodyTimeoutMs: 60_000,
+      connectTimeoutMs: 60_000,
+      firstByteTimeoutMs: 60_000,
+      idleTimeoutMs: 60_000,
+    }
+    await using gateway = startGateway([target(upstream.url, { concurrencyMax: 1 })], {
+      clock,
+      limits: { ...patient, queueMax: 1 },
+    })
+    upstream.behave = (response, seen, gone) => {
+      clock.advance(6_000)
+      return wellBehaved(response, seen, gone)
+    }
+    for (let count = 0; count < 20; count += 1) await (await gateway.chat()).text()
+    upstream.behave = async (response, seen, gone) => {
+      await release.promise
+      await wellBehaved(response, seen, gone)
+    }
+    const first = gateway.chat()
+    await until('it is there', 2_000, () => upstream.active() === 1)
+    const second = gateway.chat()
+    await until('one waits', 2_000, () => gateway.gateway.view().waiting === 1)
+    const refused = await gateway.chat()
+    expect([refused.status, refused.headers.get('x-should-retry')]).toEqual([429, 'true'])
+    // Two leases of six seconds each: that of the one under way, and that of the one that waits.
+    expect(refused.headers.get('retry-after')).toBe('12')
+    release.resolve()
+    for (const answer of [await first, await second]) expect(answer.status).toBe(200)
+    await upstream.stop()
+  })
+
+  // Goal: before the first byte another upstream is asked, each once; the client sees one answer and the books one row.
+  test('failover', async () => {
+    const [bad, good] = [await startUpstream(), await startUpstream()]
+    bad.behave = response => sendJson(response, 500, {})
+    await using gateway = startGateway([target(bad.url), target(good.url)])
+    for (const stream of [false, true, false, true]) {
+      const answer = await gateway.chat({ stream })
+      expect(answer.status).toBe(200)
+      await answer.text()
+    }
+    expect(gateway.records.map(record => record.upstream)).toEqual(gateway.records.map(() => target(good.url).name))
+    expect(bad.seen.length).toBe(3)
+    expect(gateway.gateway.view().targets[0]?.ejected).toBe(true)
+    await bad.stop()
+    await good.stop()
+  })
+
+  // Goal: an ejected upstream that is well again takes requests again.
+  test('return', async () => {
+    const upstream = await startUpstream(response => sendJson(response, 500, {}))
+    await using gateway = startGateway([target(upstream.url)], { limits: { ejectFailures: 1, ejectMs: 50 } })
+    upstream.modelsStatus = 500
+    expect((await gateway.chat()).status).toBe(502)
+    const asked = upstream.seen.length
+    expect((await gateway.chat()).status).toBe(502)
+    expect(upstream.seen.length).toBe(asked)
+    upstream.behave = wellBehaved
+    upstream.modelsStatus = 200
+    await until('it is back', 3_000, () => gateway.gateway.view().targets[0]?.ejected === false)
+    expect((await gateway.chat()).status).toBe(200)
+    await upstream.stop()
+  })
+
+  // Goal: what nobody listens on, and what takes connections without answering, end as a 502 in bounded time.
+  test('nobody there', async () => {
+    const listener = createServer().listen(0, '127.0.0.1')
+    await new Promise(resolve => listener.once('listening', resolve))
+    const address = listener.address()
+    const port = typeof address === 'object' && address !== null ? address.port : 0
+    await new Promise(resolve => listener.close(resolve))
+    await using gateway = startGateway([target(`http://127.0.0.1:${port}/v1`)])
+    expect((await gateway.chat()).status).toBe(502)
+    expect(gateway.log.join()).toContain('unreachable')
+  })
+})
+
+// Goal: only an upstream with a trusted chain, its name, and the pinned key gets a request; no byte goes to any other.
+test('TLS', async () => {
+  const own = await selfSigned('127.0.0.1')
+  const other = await selfSigned('127.0.0.1')
+  let requests = 0
+  const server = Bun.serve({
+    hostname: '127.0.0.1',
+    port: 0,
+    tls: { cert: own.cert, key: own.key },
+    fetch: () => {
+      requests += 1
+      const choice = { index: 0, message: { role: 'assistant', content: 'x' }, finish_reason: 'stop' }
+      return Response.json({ choices: [choice], usage: USAGE })
+    },
+  })
+  const byAddress = `https://127.0.0.1:${server.port}/v1`
+  const byName = `https://localhost:${server.port}/v1`
+  const rows: [url: string, ca: string | null, pin: string | null, status: number][] = [
+    [byAddress, own.cert, null, 200],
+    [byAddress, own.cert, own.spkiSha256, 200],
+    [byAddress, own.cert, other.spkiSha256, 502],
+    [byAddress, null, own.spkiSha256, 502],
+    [byAddress, other.cert, own.spkiSha256, 502],
+    [byName, own.cert, own.spkiSha256, 502],
+    [byAddress, own.cert, own.spkiSha256, 200],
+  ]
+  for (const [url, ca, spkiSha256, status] of rows) {
+    const before = requests
+    await using gateway = startGateway([target(url, { ca, spkiSha256 })])
+    expect([ca === own.cert, spkiSha256 === own.spkiSha256, (await gateway.chat()).status]).toEqual([
+      ca === own.cert,
+      spkiSha256 === own.spkiSha256,
+      status,
+    ])
+    expect(requests - before).toBe(status === 200 ? 1 : 0)
+  }
+  await server.stop(true)
+})
+
+// Goal: an upstream whose files cannot be read, or whose pin could not hold, stops the start; a good one is read as it is.
+test('loading', () => {
+  const directory = mkdtempSync(join(tmpdir(), 'strongroom-upstream-'))
+  const keyFile = join(directory, 'key')
+  const badKeyFile = join(directory, 'bad')
+  writeFileSync(keyFile, 'secret-key\n')
+  writeFileSync(badKeyFile, 'two\nlines')
+  const config = {
+    name: 'a',
+    url: 'https://127.0.0.1/v1/',
+    key_file: keyFile,
+    models: [MODEL],
+    weight: 1,
+    concurrency_max: 4,
+    ca_file: '',
+    spki_sha256: '',
+  }
+  expect(loadUpstream(config)).toMatchObject({
+    url: 'https://127.0.0.1/v1',
+    key: 'secret-key',
+    ca: null,
+    spkiSha256: null,
+  })
+  const pin = 'ab'.repeat(32)
+  for (const bad of [
+    { key_file: join(directory, 'none') },
+    { key_file: badKeyFile },
+    { ca_file: join(directory, 'none') },
+    { url: 'http://127.0.0.1/v1', spki_sha256: pin },
+    { url: 'http://127.0.0.1/v1', ca_file: keyFile },
+  ]) {
+    expect(() => loadUpstream({ ...config, ...bad })).toThrow('inference.upstreams "a"')
+  }
+  rmSync(directory, { recursive: true })
+})

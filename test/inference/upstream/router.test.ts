@@ -1,0 +1,272 @@
+// Choice, caps, queue, ejection and return.
+
+import { describe, expect, test } from 'bun:test'
+import { silentLogger } from '../../../src/base/log.ts'
+import {
+  BusyFault,
+  createRouter,
+  type Lease,
+  type Router,
+  type RouterDeps,
+} from '../../../src/inference/upstream/router.ts'
+import { createManualClock } from '../../rigs/clock.ts'
+import { MODEL } from '../../rigs/gateway-server.ts'
+import { failure } from '../../rigs/until.ts'
+
+type Target = { name: string; models: string[]; weight: number; concurrencyMax: number }
+const one = (name: string, more: Partial<Target> = {}): Target => ({
+  name,
+  models: [MODEL],
+  weight: 1,
+  concurrencyMax: 2,
+  ...more,
+})
+
+function setUp(
+  targets: Target[],
+  more: Partial<Pick<RouterDeps<Target>, 'probe' | 'queueMax' | 'queueTimeoutMs'>> = {},
+) {
+  const clock = createManualClock()
+  const limits = { queueMax: 2, queueTimeoutMs: 1_000, ejectFailures: 3, ejectMs: 500 }
+  const router = createRouter<Target>({
+    targets,
+    probe: async () => true,
+    clock,
+    log: silentLogger,
+    ...limits,
+    ...more,
+  })
+  const acquire = async (except: Target[] = [], signal = new AbortController().signal, model = MODEL) =>
+    router.acquire(model, { except: new Set(except), signal })
+  return { clock, router, acquire }
+}
+
+async function failTimes(router: Router<Target>, count: number, except: Target[] = []): Promise<void> {
+  for (let i = 0; i < count; i += 1) {
+    const lease = await router.acquire(MODEL, { except: new Set(except), signal: new AbortController().signal })
+    lease.release('unwell')
+  }
+}
+
+describe('choice', () => {
+  // Goal: the load follows the weights when requests stay, and turns follow them when they do not.
+  test('weights', async () => {
+    const { acquire } = setUp([one('a', { concurrencyMax: 99 }), one('b', { concurrencyMax: 99, weight: 3 })])
+    const names: string[] = []
+    for (let i = 0; i < 40; i += 1) names.push((await acquire()).target.name)
+    expect(names.filter(name => name === 'b').length).toBe(30)
+    const equals = setUp([one('a'), one('b')])
+    const turns: string[] = []
+    for (let i = 0; i < 4; i += 1) {
+      const lease = await equals.acquire()
+      turns.push(lease.target.name)
+      lease.release('well')
+    }
+    expect(turns).toEqual(['a', 'b', 'a', 'b'])
+  })
+
+  // Goal: a model is asked of those that serve it, and never of one that is excepted.
+  test('models and exceptions', async () => {
+    const [a, b] = [one('a'), one('b', { models: ['other'] })]
+    const { acquire } = setUp([a, b])
+    expect((await acquire()).target.name).toBe('a')
+    expect(await failure(acquire([a]))).toMatchObject({ code: 'upstream_failed', reason: 'none_well' })
+  })
+})
+
+describe('queue', () => {
+  // Goal: beyond the cap requests wait in their order, the queue is bounded, and its wait ends.
+  test('order, bound and time', async () => {
+    const { clock, router, acquire } = setUp([one('a', { concurrencyMax: 1 })])
+    const first = await acquire()
+    const order: string[] = []
+    const second = acquire().then(lease => {
+      order.push('second')
+      return lease
+    })
+    const third = acquire()
+    expect(await failure(acquire())).toMatchObject({ code: 'rate_limited' })
+    expect(router.view()).toEqual({ waiting: 2, targets: [{ name: 'a', active: 1, ejected: false }] })
+    first.release('well')
+    first.release('well')
+    await second
+    expect(order).toEqual(['second'])
+    expect(router.view().waiting).toBe(1)
+    const late = failure(third)
+    await clock.elapse(1_000)
+    expect(await late).toMatchObject({ code: 'rate_limited' })
+    expect(router.view()).toMatchObject({ waiting: 0, targets: [{ active: 1 }] })
+    expect(clock.pending()).toEqual([])
+  })
+
+  // Goal: a free place is had in the same turn, and what cannot be had is thrown in it; only waiting is a promise.
+  test('at once', () => {
+    const { router } = setUp([one('a', { concurrencyMax: 1 })])
+    const options = { except: new Set<Target>(), signal: new AbortController().signal }
+    expect(router.acquire(MODEL, options)).toMatchObject({ target: { name: 'a' } })
+    expect(router.acquire(MODEL, options)).toBeInstanceOf(Promise)
+    expect(() => router.acquire('other', options)).toThrow(expect.objectContaining({ reason: 'none_well' }))
+    const gone = AbortSignal.abort(new Error('gone'))
+    expect(() => router.acquire(MODEL, { ...options, signal: gone })).toThrow('gone')
+  })
+
+  // Goal: whoever leaves the queue takes no place.
+  test('leaving', async () => {
+    const { router, acquire } = setUp([one('a', { concurrencyMax: 1 })])
+    const first = await acquire()
+    const leave = new AbortController()
+    const waiting = failure(acquire([], leave.signal))
+    leave.abort(new Error('gone'))
+    expect((await waiting).message).toBe('gone')
+    first.release('neutral')
+    expect(router.view()).toMatchObject({ waiting: 0, targets: [{ active: 0 }] })
+  })
+})
+
+describe('the wait that a refusal names', () => {
+  type Bench = ReturnType<typeof setUp>
+  /** Leases one after the other, until the average is what they last. */
+  const train = async ({ acquire, clock }: Bench, lastMs: number, except: Target[] = []) => {
+    for (let i = 0; i < 60; i += 1) {
+      const lease = await acquire(except)
+      clock.advance(lastMs)
+      lease.release(i % 2 === 0 ? 'well' : 'neutral')
+    }
+  }
+  const take = async ({ acquire }: Bench, count: number, except: Target[] = []) => {
+    const leases: Lease<Target>[] = []
+    for (let i = 0; i < count; i += 1) leases.push(await acquire(except))
+    return leases
+  }
+  const refusedFor = async ({ acquire }: Bench, except: Target[] = []) => {
+    const refusal = await failure(acquire(except))
+    expect(refusal).toBeInstanceOf(BusyFault)
+    expect(refusal).toMatchObject({ code: 'rate_limited', message: 'Too many requests wait for this model.' })
+    return refusal instanceof BusyFault ? refusal.retryAfterSeconds : null
+  }
+
+  // Goal: longer leases and longer queues mean a longer wait, more places a shorter one, within 1 and 60 seconds.
+  test.each([
+    { lastMs: 'unknown', places: 1, waiting: 0, seconds: 1 },
+    { lastMs: 'unknown', places: 1, waiting: 4, seconds: 5 },
+    { lastMs: 20, places: 1, waiting: 4, seconds: 1 },
+    { lastMs: 0, places: 1, waiting: 4, seconds: 1 },
+    { lastMs: 6_000, places: 1, waiting: 0, seconds: 6 },
+    { lastMs: 6_000, places: 1, waiting: 2, seconds: 18 },
+    { lastMs: 6_000, places: 4, waiting: 2, seconds: 5 },
+    { lastMs: 6_000, places: 4, waiting: 40, seconds: 60 },
+    { lastMs: 3_600_000, places: 2, waiting: 0, seconds: 60 },
+  ])('leases of $lastMs ms, $places places, $waiting waiting', async ({ lastMs, places, waiting, seconds }) => {
+    const bench = setUp([one('a', { concurrencyMax: places })], { queueMax: waiting })
+    if (typeof lastMs === 'number') await train(bench, lastMs)
+    await take(bench, places)
+    for (let i = 0; i < waiting; i += 1) void failure(bench.acquire())
+    expect(await refusedFor(bench)).toBe(seconds)
+    bench.router.close()
+  })
+
+  // Goal: with leases that end evenly spread the word is kept: then there is a place, and a second earlier there was none.
+  test('is kept', async () => {
+    const bench = setUp([one('a', { concurrencyMax: 4 })], { queueTimeoutMs: 60_000 })
+    await train(bench, 8_000)
+    const leases: Lease<Target>[] = []
+    for (let i = 0; i < 4; i += 1) {
+      leases.push(...(await take(bench, 1)))
+      bench.clock.advance(i < 3 ? 2_000 : 0)
+    }
+    const waiters = [bench.acquire(), bench.acquire()]
+    expect(await refusedFor(bench)).toBe(6)
+    for (let second = 1; second <= 6; second += 1) {
+      bench.clock.advance(1_000)
+      if (second % 2 === 0) leases.shift()?.release('well')
+      expect([second, bench.router.view().targets[0]?.active]).toEqual([second, second < 6 ? 4 : 3])
+    }
+    expect((await Promise.all(waiters)).map(lease => lease.target.name)).toEqual(['a', 'a'])
+  })
+
+  // Goal: only targets that could take the request count, and so do all who wait for one of them, whichever their model.
+  test('which targets and whose waiters', async () => {
+    const [a, b, c] = [
+      one('a', { concurrencyMax: 1, models: [MODEL, 'other'] }),
+      one('b', { concurrencyMax: 1 }),
+      one('c'),
+    ]
+    const bench = setUp([a, b, c], { queueMax: 1 })
+    await train(bench, 9_000, [b, c])
+    await train(bench, 9_000, [a, c])
+    await failTimes(bench.router, 3, [a, b])
+    expect(bench.router.view().targets.map(target => target.ejected)).toEqual([false, false, true])
+    await take(bench, 2)
+    void failure(bench.acquire())
+    expect(await refusedFor(bench)).toBe(9)
+    expect(await refusedFor(bench, [b])).toBe(18)
+    void failure(bench.acquire([], undefined, 'other'))
+    expect(await refusedFor(bench)).toBe(14)
+    bench.router.close()
+  })
+
+  // Goal: what lately was quick is not promised when nothing has ended for long, neither to newcomers nor to who waited in vain.
+  test('nothing ends', async () => {
+    const bench = setUp([one('a', { concurrencyMax: 2 })], { queueMax: 1, queueTimeoutMs: 8_000 })
+    await train(bench, 10)
+    await take(bench, 2)
+    const late = failure(bench.acquire())
+    expect(await refusedFor(bench)).toBe(1)
+    await bench.clock.elapse(7_000)
+    expect(await refusedFor(bench)).toBe(14)
+    await bench.clock.elapse(1_000)
+    const refusal = await late
+    expect(refusal).toBeInstanceOf(BusyFault)
+    expect(refusal).toMatchObject({ message: 'No upstream was free within 8000 ms.', retryAfterSeconds: 8 })
+  })
+})
+
+describe('health', () => {
+  // Goal: three failures in a row eject, a success in between does not; the probe decides on the return.
+  test('ejection and return', async () => {
+    const answers = [false, true]
+    const { clock, router, acquire } = setUp([one('a')], { probe: async () => answers.shift() ?? true })
+    await failTimes(router, 2)
+    ;(await acquire()).release('well')
+    await failTimes(router, 2)
+    expect(router.view().targets[0]?.ejected).toBe(false)
+    await failTimes(router, 1)
+    expect(await failure(acquire())).toMatchObject({ reason: 'none_well' })
+    await clock.elapse(500)
+    expect(router.view().targets[0]?.ejected).toBe(true)
+    await clock.elapse(500)
+    expect(router.view().targets[0]?.ejected).toBe(false)
+    expect(answers).toEqual([])
+    expect((await acquire()).target.name).toBe('a')
+  })
+
+  // Goal: a hint makes the probe come now; it brings nothing back by itself, and means nothing for one that is not ejected.
+  test('hints', async () => {
+    const answers = [false, true]
+    const { clock, router } = setUp([one('a'), one('b')], { probe: async () => answers.shift() ?? true })
+    const isEjected = () => router.view().targets.map(target => target.ejected)
+    router.hint('a')
+    await failTimes(router, 6)
+    expect(isEjected()).toEqual([true, true])
+    router.hint('a')
+    await clock.elapse(0)
+    expect([answers.length, isEjected()]).toEqual([1, [true, true]])
+    router.hint('a')
+    await clock.elapse(0)
+    expect([answers.length, isEjected()]).toEqual([0, [false, true]])
+  })
+
+  // Goal: who waits for an upstream that is ejected is told at once; closing ends every wait and every probe.
+  test('waiters of the ejected, and close', async () => {
+    const { clock, router, acquire } = setUp([one('a', { concurrencyMax: 1 })])
+    await failTimes(router, 2)
+    const lease = await acquire()
+    const waiting = failure(acquire())
+    lease.release('unwell')
+    expect(await waiting).toMatchObject({ reason: 'none_well' })
+    expect(router.view()).toEqual({ waiting: 0, targets: [{ name: 'a', active: 0, ejected: true }] })
+    router.close()
+    await clock.elapse(10_000)
+    expect(clock.pending()).toEqual([])
+  })
+})

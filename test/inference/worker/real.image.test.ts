@@ -1,0 +1,247 @@
+// Goal: llama-server out of our own image, in its sandbox, with our own model, does what the stand-in of worker.test.ts stands for.
+
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import { dirname, join } from 'node:path'
+import { tinyModel } from '../../../scripts/model/tiny-model.ts'
+import { toHex } from '../../../src/base/bytes.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { startSandboxed } from '../../../src/host/sandbox.ts'
+import { createWorkloads, type Workloads } from '../../../src/inference/attestation/workloads.ts'
+import { createWorkerRoot, readWorkerImage } from '../../../src/inference/worker/root.ts'
+import { createWorker, type Worker, workerTiming } from '../../../src/inference/worker/worker.ts'
+import { descendants } from '../../rigs/appliance-gateway.ts'
+import { buildTreeImage } from '../../rigs/image-build.ts'
+import { skipUnless } from '../../rigs/skip.ts'
+import { settings as plainSettings, until } from '../../rigs/worker-bench.ts'
+
+const missing =
+  skipUnless(process.getuid?.() === 0, 'needs root to build an image and to become another user') ||
+  skipUnless(Bun.which('bwrap') !== null, 'needs bubblewrap')
+
+const nobody = { uid: 65534, gid: 65534 }
+const imageTimeoutMs = 300_000
+let dir = ''
+let image = ''
+
+beforeAll(async () => {
+  if (missing) return
+  dir = mkdtempSync('/tmp/worker-real-')
+  chmodSync(dir, 0o711)
+  writeFileSync(join(dir, 'model.gguf'), tinyModel())
+  chmodSync(join(dir, 'model.gguf'), 0o644)
+  image = await buildTreeImage('inference')
+}, imageTimeoutMs)
+afterAll(() => rmSync(dir, { recursive: true, force: true }))
+
+type Bench = AsyncDisposable & {
+  readonly worker: Worker
+  readonly workloads: Workloads
+  readonly stateDir: string
+  /** Pauses before restarts. */
+  readonly pausesMs: number[]
+}
+
+let states = 0
+async function bench(
+  options: { model?: string; memoryMiBMax?: number; image?: string; prepare?: (stateDir: string) => void } = {},
+): Promise<Bench> {
+  states += 1
+  const stateDir = join(dir, `state-${states}`)
+  mkdirSync(stateDir, { mode: 0o711 })
+  options.prepare?.(stateDir)
+  const imageDir = options.image ?? image
+  const settings = {
+    ...plainSettings(dir),
+    model_file: options.model ?? join(dir, 'model.gguf'),
+    image_dir: imageDir,
+    memory_mib_max: options.memoryMiBMax ?? 1024,
+    start_timeout_ms: 60_000,
+  }
+  const workloads = await createWorkloads({
+    executable: '/proc/self/exe',
+    command: ['strongroom', 'serve'],
+    hasWorker: true,
+    allowlistFile: join(stateDir, 'none.json'),
+    log: silentLogger,
+  })
+  const pausesMs: number[] = []
+  const worker = createWorker({
+    settings,
+    stateDir,
+    root: createWorkerRoot({ imageDir, target: `${stateDir}/worker-root/root`, timeoutMs: 60_000 }),
+    user: () => nobody,
+    startSandboxed,
+    admit: workloads.admit,
+    clock: {
+      ...systemClock,
+      sleep: (ms, signal) => {
+        if (ms !== workerTiming.pollMs && ms !== workerTiming.healthIntervalMs) pausesMs.push(ms)
+        return systemClock.sleep(ms, signal)
+      },
+    },
+    log: silentLogger,
+    timing: workerTiming,
+    onReady: () => {},
+  })
+  return { worker, workloads, stateDir, pausesMs, [Symbol.asyncDispose]: () => worker.stop() }
+}
+
+async function ask({ worker }: Bench, path: string, body: Record<string, unknown>) {
+  const { baseUrl, unix } = worker.upstream
+  const response = await fetch(`${baseUrl}${path}`, { unix, method: 'POST', body: JSON.stringify(body) })
+  return { status: response.status, text: await response.text() }
+}
+
+/** Command lines of all processes below this one. */
+function commandsBelow(pid: number): string[][] {
+  return descendants(pid).map(one => readFileSync(`/proc/${one.pid}/cmdline`, 'utf8').split('\0').slice(0, -1))
+}
+
+describe('llama-server', () => {
+  test.skipIf(missing)(
+    'answers, is attested by its root hash, and comes back after a kill',
+    async () => {
+      // Goal: a caller of the built-in upstream gets completions with a count of tokens, before and after a crash.
+      await using one = await bench()
+      one.worker.start()
+      const state = await one.worker.settled
+      expect(state.kind).toBe('ready')
+      const prompt = { prompt: 'hello the world', max_tokens: 8, temperature: 0, ignore_eos: true }
+      const first = await ask(one, '/completions', prompt)
+      expect(first.status).toBe(200)
+      expect(JSON.parse(first.text).usage).toMatchObject({ completion_tokens: 8 })
+      const chat = { messages: [{ role: 'user', content: 'hello' }], max_tokens: 4, stream: true, temperature: 0 }
+      const stream = await ask(one, '/chat/completions', chat)
+      expect(stream.text.trimEnd()).toEndWith('data: [DONE]')
+
+      const described = one.workloads.describe().workloads.find(row => row.workload === 'inference-worker')
+      expect(toHex(described?.imageDigest ?? new Uint8Array())).toBe(readWorkerImage(image).rootHash)
+      const modelDigest = Bun.CryptoHasher.hash('sha256', readFileSync(join(dir, 'model.gguf')), 'hex')
+      expect(described?.command).toContain(`/model/sha256-${modelDigest}.gguf`)
+      // What runs is what is described.
+      expect(commandsBelow(state.kind === 'ready' ? state.pid : 0)).toContainEqual([...(described?.command ?? [])])
+
+      const pid = state.kind === 'ready' ? state.pid : 0
+      const status = readFileSync(`/proc/${pid}/status`, 'utf8')
+      expect(/^Uid:\s+(\d+)/m.exec(status)?.[1]).toBe(String(nobody.uid))
+      expect(statSync(dirname(one.worker.upstream.unix))).toMatchObject({ uid: 0, mode: 0o40700 })
+      process.kill(pid, 'SIGKILL')
+      const isBack = () => {
+        const now = one.worker.state()
+        return now.kind === 'ready' && now.pid !== pid
+      }
+      await until(isBack, 'the second life')
+      expect(JSON.parse((await ask(one, '/completions', prompt)).text).choices).toEqual(JSON.parse(first.text).choices)
+
+      await one.worker.stop()
+      expect(existsSync(one.worker.upstream.unix)).toBe(false)
+      await expect(ask(one, '/completions', prompt)).rejects.toThrow()
+    },
+    60_000,
+  )
+
+  test.skipIf(missing)(
+    'cannot load what is no model, and says so',
+    async () => {
+      // Goal: a wrong file is told from a missing one, by the name the operator gave it.
+      const model = join(dir, 'wrong.gguf')
+      writeFileSync(model, 'this is no model\n')
+      chmodSync(model, 0o644)
+      await using one = await bench({ model })
+      one.worker.start()
+      const state = await one.worker.settled
+      expect(state.kind).toBe('failed')
+      const message = state.kind === 'failed' ? state.message : ''
+      expect(message).toStartWith(`model ${model}: the worker ended with exit code 1`)
+      expect(message).toContain('failed to load model')
+      await expect(ask(one, '/completions', { prompt: 'a' })).rejects.toThrow()
+    },
+    60_000,
+  )
+
+  test.skipIf(missing)(
+    'ends when it wants more memory than it may have, and is tried again later and later',
+    async () => {
+      // Goal: a model that takes too much costs the worker, not the host, and the operator reads which bound it was.
+      await using one = await bench({ memoryMiBMax: 4 })
+      one.worker.start()
+      const state = await one.worker.settled
+      const message = state.kind === 'failed' ? state.message : ''
+      expect(message).toMatch(/ended with exit code \d+ \(its memory is bounded to 4 MiB by memory_mib_max\)/)
+      await until(() => one.pausesMs.length >= 2, 'a second failure')
+      expect(one.pausesMs.slice(0, 2)).toEqual([500, 1000])
+      expect(one.worker.state().kind).not.toBe('ready')
+    },
+    60_000,
+  )
+
+  test.skipIf(missing)(
+    'a model that its user may not read is said',
+    async () => {
+      // Goal: the commonest mistake with a model file is named.
+      const model = join(dir, 'private.gguf')
+      writeFileSync(model, tinyModel(), { mode: 0o600 })
+      await using one = await bench({ model })
+      one.worker.start()
+      const state = await one.worker.settled
+      expect(state.kind === 'failed' ? state.message : '').toContain('Permission denied')
+    },
+    60_000,
+  )
+})
+
+describe('the root', () => {
+  test.skipIf(missing)(
+    'one changed bit of the image stops the start',
+    async () => {
+      // Goal: what runs is what the root hash stands for.
+      const changed = join(dir, 'changed')
+      cpSync(image, changed, { recursive: true })
+      const path = join(changed, 'root.img')
+      const bytes = readFileSync(path)
+      const at = 1_000_000
+      bytes[at] = (bytes[at] ?? 0) ^ 1
+      writeFileSync(path, bytes)
+      await using one = await bench({ image: changed })
+      one.worker.start()
+      const state = await one.worker.settled
+      expect(state.kind === 'failed' ? state.message : '').toContain(
+        `the manifest says ${readWorkerImage(image).rootHash}`,
+      )
+      expect(existsSync(join(one.stateDir, 'worker-root'))).toBe(false)
+      expect(() => one.workloads.describe()).toThrow('inference-worker has not been admitted yet')
+    },
+    60_000,
+  )
+
+  test.skipIf(missing)(
+    'nothing of an earlier root is left',
+    async () => {
+      // Goal: files that someone left or changed in the unpacked root are never run.
+      const program = 'worker-root/root/usr/bin/llama-server'
+      await using one = await bench({
+        prepare: stateDir => {
+          mkdirSync(join(stateDir, 'worker-root/root/usr/bin'), { recursive: true })
+          writeFileSync(join(stateDir, program), '#!/bin/sh\nexit 0\n', { mode: 0o755 })
+          writeFileSync(join(stateDir, 'worker-root/root/etc'), 'left over')
+        },
+      })
+      one.worker.start()
+      expect((await one.worker.settled).kind).toBe('ready')
+      expect(readFileSync(join(one.stateDir, program)).subarray(1, 4).toString()).toBe('ELF')
+    },
+    60_000,
+  )
+})

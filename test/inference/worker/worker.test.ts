@@ -1,0 +1,322 @@
+// Goal: the worker is admitted before it starts, watched while it runs, restarted when it ends, and never leaves a caller waiting.
+
+import { describe, expect, test } from 'bun:test'
+import { rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { Fault } from '../../../src/base/fault.ts'
+import type { WorkloadCandidate } from '../../../src/inference/attestation/workloads.ts'
+import { restartDelayMs, workerCommand, workerSandbox } from '../../../src/inference/worker/command.plan.ts'
+import { admitOnce, modelDigest, settings, sha256, standIn, until, workerBench } from '../../rigs/worker-bench.ts'
+
+const post = (unix: string) => fetch('http://built-in/v1/completions', { unix, method: 'POST', body: '{}' })
+
+describe('plan', () => {
+  // Goal: what is admitted and attested cannot change by accident.
+  test('the effective command', () => {
+    // SHA-256 of "abc", FIPS 180-2, appendix B.1.
+    const abc = 'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad'
+    expect(workerCommand({ ...settings('/x'), model: 'a b' }, sha256('abc'))).toEqual([
+      ...['/usr/bin/llama-server', '--model', `/model/sha256-${abc}.gguf`, '--alias', 'a b'],
+      ...['--host', '/run/worker/worker.sock', '--ctx-size', '8192', '--parallel', '4', '--threads', '2'],
+      ...['--threads-http', '8', '--cache-ram', '0', '--log-verbosity', '1'],
+      ...['--no-cache-prompt', '--no-kv-unified', '--no-slots', '--no-ui', '--offline'],
+    ])
+  })
+
+  // Goal: the sandbox shows the model and the socket's directory, and only the latter can be written.
+  test('what it sees of the host', () => {
+    const places = { root: '/state/root', socketDir: '/state/worker', user: { uid: 1, gid: 2 }, modelDigest }
+    const { mounts, root, user } = workerSandbox(settings('/x'), places)
+    expect({ root, user }).toEqual({ root: '/state/root', user: places.user })
+    const bound = mounts.flatMap(mount => (mount.kind === 'bind' ? [[mount.source, mount.writable]] : []))
+    expect(bound).toEqual([
+      ['/state/worker', true],
+      ['/x/model.gguf', false],
+    ])
+  })
+
+  // Goal: the path that the command names is where the model is, or the attested digest says nothing about what is served.
+  test('the model lies where the command says', () => {
+    const places = { root: '/state/root', socketDir: '/state/worker', user: { uid: 1, gid: 2 }, modelDigest }
+    const command = workerCommand(settings('/x'), modelDigest)
+    const mount = workerSandbox(settings('/x'), places).mounts.find(
+      one => one.kind === 'bind' && one.source === '/x/model.gguf',
+    )
+    expect(mount?.target).toBe(command[command.indexOf('--model') + 1] ?? '')
+  })
+
+  // Goal: the bound of the configuration is the sandbox's, and 0 is none.
+  test('memory', () => {
+    const places = { root: '/state/root', socketDir: '/state/worker', user: { uid: 1, gid: 2 }, modelDigest }
+    const limitsOf = (memory_mib_max: number) => workerSandbox({ ...settings('/x'), memory_mib_max }, places).limits
+    expect([0, 1, 8192].map(bound => limitsOf(bound).memoryMiBMax)).toEqual(['any', 1, 8192])
+    // Each request and each CPU thread has room.
+    expect(limitsOf(0).tasksMax).toBe(280)
+  })
+
+  // Goal: restarts get rarer and stay bounded.
+  test('pauses double up to half a minute', () => {
+    const pauses = [1, 2, 3, 4, 5, 6, 7, 8, 1_000_000].map(restartDelayMs)
+    expect(pauses).toEqual([500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000])
+  })
+})
+
+describe('start', () => {
+  // Goal: ready means that it answers on the socket the router is given.
+  test('a healthy worker becomes ready', async () => {
+    const stand = standIn([{ kind: 'healthy' }])
+    await using bench = workerBench(stand)
+    bench.worker.start()
+    expect(await bench.worker.settled).toEqual({ kind: 'ready', pid: 1001 })
+    const { upstream } = bench.worker
+    expect(upstream).toMatchObject({ name: 'built-in', models: ['tiny'], concurrencyMax: 4 })
+    expect(upstream.baseUrl).toEndWith('/v1')
+    expect((await post(upstream.unix)).status).toBe(200)
+    expect(stand.started[0]?.command).toEqual(workerCommand(settings(bench.dir), modelDigest))
+  })
+
+  // Goal: a worker that loads is waited for, not restarted.
+  test('loading is not ready', async () => {
+    const stand = standIn([{ kind: 'loading' }])
+    await using bench = workerBench(stand)
+    bench.worker.start()
+    await until(() => stand.started.length === 1, 'the start')
+    expect((await post(bench.worker.upstream.unix)).status).toBe(503)
+    expect(bench.worker.state()).toEqual({ kind: 'starting' })
+    stand.become('healthy')
+    expect(await bench.worker.settled).toMatchObject({ kind: 'ready' })
+    expect(stand.started.length).toBe(1)
+  })
+
+  for (const kind of ['loading', 'mute'] as const) {
+    test(`goal: a worker that stays ${kind} is killed when its time is over`, async () => {
+      const stand = standIn([{ kind }, { kind: 'healthy' }])
+      await using bench = workerBench(stand, {
+        settings: { ...settings('/'), model_file: '/etc/passwd', start_timeout_ms: 60 },
+      })
+      bench.worker.start()
+      const state = await bench.worker.settled
+      expect(state).toMatchObject({ kind: 'failed', message: expect.stringContaining('not healthy within 60 ms') })
+      await until(() => bench.worker.state().kind === 'ready', 'the second life')
+      expect(stand.killed()).toBeGreaterThanOrEqual(1)
+    })
+  }
+
+  // Goal: the operator reads the reason in the log at once; clients are refused at once; the file may come later.
+  test('a missing model file is said, and tried again', async () => {
+    const stand = standIn([{ kind: 'healthy' }])
+    await using bench = workerBench(stand)
+    const path = join(bench.dir, 'model.gguf')
+    rmSync(path)
+    bench.worker.start()
+    expect(await bench.worker.settled).toEqual({ kind: 'failed', message: `model ${path}: no such file` })
+    expect(bench.logged.join('\n')).toContain(`model ${path}: no such file`)
+    expect(stand.started).toEqual([])
+    expect(await refusal(bench.worker.upstream.unix)).toBe('refused')
+    writeFileSync(path, 'model')
+    await until(() => bench.worker.state().kind === 'ready', 'the worker with its model')
+  })
+
+  // Goal: whoever reads of a killed worker finds the bound that may have killed it.
+  test('the end of a bounded worker names its bound', async () => {
+    const stand = standIn([{ kind: 'healthy' }])
+    await using bench = workerBench(stand, {
+      settings: { ...settings('/'), model_file: '/etc/passwd', memory_mib_max: 77 },
+      admit: admitOnce(),
+    })
+    bench.worker.start()
+    await bench.worker.settled
+    stand.exit(137)
+    await until(() => bench.worker.state().kind === 'refused', 'the end')
+    expect(bench.logged.join('\n')).toContain(
+      'ended with exit code 137 (its memory is bounded to 77 MiB by memory_mib_max)',
+    )
+  })
+
+  // Goal: what the process itself says about its end is in the message, bounded.
+  test('a worker that ends tells why, in a few lines', async () => {
+    const lines = Array.from({ length: 100 }, (_, at) => `line ${at}`)
+    const stand = standIn([{ kind: 'exits', lines: [...lines, 'failed to load model'] }])
+    await using bench = workerBench(stand)
+    bench.worker.start()
+    const state = await bench.worker.settled
+    const message = state.kind === 'failed' ? state.message : ''
+    expect(message).toContain('exit code 1:\n')
+    expect(message).toContain('failed to load model')
+    expect(message.split('\n').length).toBeLessThan(20)
+    expect(await refusal(bench.worker.upstream.unix)).toBe('refused')
+  })
+
+  for (const what of ['root', 'user'] as const) {
+    test(`goal: no ${what} is a message, not an exception`, async () => {
+      const stand = standIn([{ kind: 'healthy' }])
+      const fail = () => {
+        throw new Fault('host.unsupported', `no ${what} here`)
+      }
+      const deps = what === 'user' ? { user: fail } : { root: async () => fail() }
+      await using bench = workerBench(stand, deps)
+      bench.worker.start()
+      expect(await bench.worker.settled).toEqual({ kind: 'failed', message: `no ${what} here` })
+      expect(stand.started).toEqual([])
+    })
+  }
+})
+
+describe('admission', () => {
+  // Goal: what the allowlist refuses never starts, not even once.
+  test('a refused worker does not start and is not tried again', async () => {
+    const stand = standIn([{ kind: 'healthy' }])
+    const asked: WorkloadCandidate[] = []
+    await using bench = workerBench(stand, {
+      admit: candidate => {
+        asked.push(candidate)
+        return { ok: false, fault: new Fault('image.invalid', 'not on the list') }
+      },
+    })
+    bench.worker.start()
+    expect(await bench.worker.settled).toEqual({ kind: 'refused', message: 'not on the list' })
+    expect(asked).toEqual([
+      {
+        workload: 'inference-worker',
+        imageDigest: new Uint8Array(32).fill(1),
+        command: workerCommand(settings(bench.dir), modelDigest),
+      },
+    ])
+    await bench.worker.stop()
+    expect(stand.started).toEqual([])
+    expect(asked.length).toBe(1)
+  })
+
+  // Goal: every life is admitted, not only the first.
+  test('each restart is admitted anew', async () => {
+    const stand = standIn([{ kind: 'healthy' }])
+    let admissions = 0
+    await using bench = workerBench(stand, {
+      admit: () => {
+        admissions += 1
+        return admissions < 3 ? { ok: true } : { ok: false, fault: new Fault('image.invalid', 'taken off the list') }
+      },
+    })
+    bench.worker.start()
+    await bench.worker.settled
+    stand.exit(1)
+    await until(() => stand.started.length === 2 && bench.worker.state().kind === 'ready', 'the second life')
+    stand.exit(1)
+    await until(() => bench.worker.state().kind === 'refused', 'the refusal')
+    expect(stand.started.length).toBe(2)
+  })
+})
+
+describe('supervision', () => {
+  // Goal: a crash costs a pause, not the service.
+  test('a worker that ends is started again, later each time', async () => {
+    const stand = standIn([{ kind: 'exits', lines: [] }, { kind: 'exits', lines: [] }, { kind: 'healthy' }])
+    await using bench = workerBench(stand)
+    bench.worker.start()
+    await until(() => bench.worker.state().kind === 'ready', 'the third life')
+    expect(bench.pausesMs).toEqual([500, 1000])
+    stand.exit(139)
+    await until(() => stand.started.length === 4 && bench.worker.state().kind === 'ready', 'the fourth life')
+    expect(bench.pausesMs).toEqual([500, 1000, 2000])
+  })
+
+  // Goal: a worker that has long run well starts again soon after its first failure.
+  test('a long good life forgives earlier failures', async () => {
+    const stand = standIn([{ kind: 'exits', lines: [] }, { kind: 'exits', lines: [] }, { kind: 'healthy' }])
+    const timing = { pollMs: 5, healthIntervalMs: 10, healthTimeoutMs: 50, healthFailuresMax: 2, stableMs: 0 }
+    await using bench = workerBench(stand, { timing })
+    bench.worker.start()
+    await until(() => bench.worker.state().kind === 'ready', 'the third life')
+    stand.exit(139)
+    await until(() => stand.started.length === 4, 'the fourth life')
+    expect(bench.pausesMs).toEqual([500, 1000, 500])
+  })
+
+  // Goal: a worker that hangs is no worker.
+  test('a worker that stops answering is killed and started again', async () => {
+    const stand = standIn([{ kind: 'healthy' }])
+    await using bench = workerBench(stand)
+    bench.worker.start()
+    await bench.worker.settled
+    const killed = stand.killed()
+    stand.become('mute')
+    await until(() => stand.started.length === 2 && bench.worker.state().kind === 'ready', 'the second life')
+    expect(stand.killed()).toBe(killed + 1)
+    expect(bench.logged.join('\n')).toContain('failed 2 health checks in a row')
+  })
+
+  // Goal: a worker that was taken over cannot turn our requests to another socket of this host.
+  test('a link in the place of the socket is not followed', async () => {
+    const stand = standIn([{ kind: 'loading' }, { kind: 'healthy' }])
+    await using bench = workerBench(stand)
+    const elsewhere = join(bench.dir, 'elsewhere.sock')
+    const other = Bun.serve({ unix: elsewhere, fetch: () => new Response('other') })
+    try {
+      bench.worker.start()
+      await until(() => stand.started.length === 1, 'the start')
+      rmSync(bench.worker.upstream.unix)
+      symlinkSync(elsewhere, bench.worker.upstream.unix)
+      expect(await bench.worker.settled).toEqual({
+        kind: 'failed',
+        message: `${bench.worker.upstream.unix} is no socket`,
+      })
+      await until(() => bench.worker.state().kind === 'ready', 'the second life')
+      expect(await (await post(bench.worker.upstream.unix)).text()).toBe('healthy')
+    } finally {
+      await other.stop(true)
+    }
+  })
+
+  // Goal: what a ready worker prints may quote a prompt, and must not come into our log.
+  test('output of a ready worker is not kept', async () => {
+    const stand = standIn([{ kind: 'healthy' }, { kind: 'healthy' }])
+    await using bench = workerBench(stand)
+    bench.worker.start()
+    await bench.worker.settled
+    stand.print('cannot parse: my secret prompt')
+    stand.exit(1)
+    await until(() => stand.started.length === 2, 'the second life')
+    expect(bench.logged.join('\n')).toContain('exit code 1')
+    expect(bench.logged.join('\n')).not.toContain('secret')
+  })
+})
+
+describe('stop', () => {
+  // Goal: after stop there is no process, no socket and no restart, whenever it comes.
+  for (const kind of ['healthy', 'loading', 'mute', 'exits'] as const) {
+    test(`goal: stop ends a worker that is ${kind}`, async () => {
+      const stand = standIn([kind === 'exits' ? { kind, lines: [] } : { kind }])
+      await using bench = workerBench(stand)
+      bench.worker.start()
+      await until(() => stand.started.length > 0, 'a start')
+      if (kind === 'healthy') await bench.worker.settled
+      await bench.worker.stop()
+      const lives = stand.started.length
+      expect(bench.worker.state()).toEqual({ kind: 'stopped' })
+      expect(stand.killed()).toBe(lives)
+      expect(await refusal(bench.worker.upstream.unix)).toBe('refused')
+      bench.worker.start()
+      await bench.worker.stop()
+      expect(stand.started.length).toBe(lives)
+    })
+  }
+
+  // Goal: nobody who waits for the start waits for ever.
+  test('stop before start settles', async () => {
+    const stand = standIn([{ kind: 'healthy' }])
+    await using bench = workerBench(stand)
+    await bench.worker.stop()
+    expect(await bench.worker.settled).toEqual({ kind: 'stopped' })
+    expect(stand.started).toEqual([])
+  })
+})
+
+/** What a caller of a worker that is not there gets, at once. */
+async function refusal(unix: string): Promise<'refused' | number> {
+  try {
+    return (await fetch('http://built-in/health', { unix, signal: AbortSignal.timeout(1_000) })).status
+  } catch (error) {
+    if (error instanceof Error && error.name === 'TimeoutError') throw error
+    return 'refused'
+  }
+}

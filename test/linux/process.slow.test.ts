@@ -1,0 +1,194 @@
+import { afterAll, expect, setDefaultTimeout, test } from 'bun:test'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { newUuid } from '../../src/base/ids.ts'
+import {
+  findByUuid,
+  identifyProcess,
+  isAlive,
+  listWithUuid,
+  type ProcessIdentity,
+  run,
+  scopeArgv,
+  signalProcess,
+  spawnDetached,
+  waitGone,
+} from '../../src/linux/process.ts'
+import { failure, until } from '../rigs/until.ts'
+
+setDefaultTimeout(20_000)
+const dir = mkdtempSync(join(tmpdir(), 'process-test-'))
+// Blocks without a child of its own, which would have the same arguments for a moment.
+const fifo = join(dir, 'fifo')
+Bun.spawnSync(['mkfifo', fifo])
+const stayScript = `read -t 60 <> ${fifo}`
+const started: ProcessIdentity[] = []
+afterAll(() => {
+  for (const identity of started) signalProcess(identity, 'SIGKILL')
+  rmSync(dir, { recursive: true })
+})
+
+/** A process that stays, with `-uuid <uuid>` in its arguments as QEMU has. */
+function stay(uuid: string, extraFds: number[] = []) {
+  const detached = spawnDetached(['bash', '-c', stayScript, '-uuid', uuid], {
+    uuid,
+    stdoutFile: join(dir, 'out'),
+    extraFds,
+    scope: `test-${uuid}`,
+    systemd: false,
+  })
+  started.push(detached.identity)
+  return detached
+}
+
+const bounds = { timeoutMs: 5_000, outputBytesMax: 1_000 }
+
+test('goal: a command gets its stdin and gives back both outputs apart', async () => {
+  expect(await run(['bash', '-c', 'cat; echo no >&2'], { stdin: 'yes', ...bounds })).toEqual({
+    stdout: 'yes',
+    stderr: 'no\n',
+  })
+})
+
+test('goal: a command sees none of our environment but PATH and locale, unless told', async () => {
+  const { stdout } = await run(['env'], bounds)
+  expect(stdout.split('\n').map(line => line.split('=')[0])).toEqual(['PATH', 'LC_ALL', ''])
+  expect((await run(['/usr/bin/env'], { ...bounds, env: { ONE: '1' } })).stdout).toBe('ONE=1\n')
+})
+
+test('goal: every way a command fails is a Fault that names it', async () => {
+  const cases: [string[], string, string][] = [
+    [['bash', '-c', 'echo why >&2; exit 3'], 'host.command_failed', 'bash: exit code 3: why'],
+    [['bash', '-c', 'kill -9 $$'], 'host.command_failed', 'bash: SIGKILL: '],
+    [['no-such-command'], 'host.command_failed', 'no-such-command: '],
+    [['bash', '-c', 'yes'], 'host.command_failed', 'bash: wrote more than 1000 bytes'],
+  ]
+  for (const [argv, code, message] of cases) {
+    const fault = await failure(run(argv, bounds))
+    expect(fault.code).toBe(code)
+    expect(fault.message).toStartWith(message)
+  }
+})
+
+test('goal: a command over its time is killed with everything it started', async () => {
+  const uuid = newUuid()
+  const fault = await failure(
+    run(['bash', '-c', 'bash -c "sleep 60; :" -- -uuid "$0" & wait', uuid], { timeoutMs: 300, outputBytesMax: 10 }),
+  )
+  expect(fault.code).toBe('host.command_timeout')
+  await until('the grandchild is gone', 2_000, () => findByUuid(uuid) === null)
+})
+
+test('goal: an identity holds for the very process only: pid, start time and UUID', async () => {
+  const uuid = newUuid()
+  const { identity, exited } = stay(uuid)
+  expect(isAlive(identity)).toBe(true)
+  expect(identifyProcess(identity.pid)?.argv).toEqual(['bash', '-c', stayScript, '-uuid', uuid])
+  expect(findByUuid(uuid)).toEqual(identity)
+  expect(listWithUuid()).toContainEqual(identity)
+  // A recycled pid has another start time; another VM's process has another UUID.
+  const recycled = { ...identity, startTicks: identity.startTicks + 1 }
+  const other = { ...identity, uuid: newUuid() }
+  for (const wrong of [recycled, other, { ...identity, uuid: '' }]) {
+    expect(isAlive(wrong)).toBe(false)
+    expect(signalProcess(wrong, 'SIGKILL')).toBe(false)
+  }
+  expect(isAlive(identity)).toBe(true)
+  expect(await waitGone(identity, 50)).toBe(false)
+
+  expect(signalProcess(identity, 'SIGKILL')).toBe(true)
+  expect(await waitGone(identity, 2_000)).toBe(true)
+  expect(await exited).toBe(137)
+  expect(signalProcess(identity, 'SIGKILL')).toBe(false)
+  expect(findByUuid(uuid)).toBeNull()
+})
+
+test('goal: a zombie does not live', async () => {
+  // Its parent turns into a program that never waits for it.
+  const parent = Bun.spawn(['bash', '-c', 'sleep 60 >&- 2>&- & echo $!; exec sleep 61'], {
+    stdout: 'pipe',
+    stderr: 'ignore',
+  })
+  const { value } = await parent.stdout.getReader().read()
+  const pid = Number(Buffer.from(value ?? []).toString())
+  await until('the parent is another program', 2_000, () => identifyProcess(parent.pid)?.argv[0] === 'sleep')
+  process.kill(pid, 'SIGKILL')
+  await until('it is a zombie', 2_000, () => readFileSync(`/proc/${pid}/stat`, 'utf8').includes(') Z '))
+  expect(identifyProcess(pid)).toBeNull()
+  parent.kill('SIGKILL')
+  await parent.exited
+})
+
+test('goal: a detached process has its own session, no terminal, no pipe to us, and the passed descriptors in order', async () => {
+  const [first, second] = ['first', 'second'].map(text => {
+    writeFileSync(join(dir, text), text)
+    return text
+  }) as [string, string]
+  const { openSync, closeSync } = await import('node:fs')
+  const fds = [first, second].map(name => openSync(join(dir, name), 'r'))
+  const uuid = newUuid()
+  const output = join(dir, 'fds')
+  const script =
+    'cat <&3; cat <&4; echo; ls /proc/$$/fd; read -r stat </proc/$$/stat; set -- $stat; echo "session $6 $7 $$"; sleep 0.3'
+  const { exited } = spawnDetached(['bash', '-c', script, uuid], {
+    uuid,
+    stdoutFile: output,
+    extraFds: fds,
+    scope: 'x',
+    systemd: false,
+  })
+  expect(await exited).toBe(0)
+  for (const fd of fds) closeSync(fd)
+  const [texts, ...lines] = readFileSync(output, 'utf8').trim().split('\n')
+  expect(texts).toBe('firstsecond')
+  // Bash keeps a copy of its script as 255 at times.
+  expect(lines.slice(0, -1).filter(fd => fd !== '255')).toEqual(['0', '1', '2', '3', '4'])
+  const [, session, terminal, pid] = lines.at(-1)?.split(' ') ?? []
+  expect({ session, terminal }).toEqual({ session: pid, terminal: '0' })
+})
+
+test('goal: a detached process survives kill -9 of the bun that started it', async () => {
+  const uuid = newUuid()
+  const script = join(dir, 'parent.ts')
+  writeFileSync(
+    script,
+    `import { spawnDetached } from ${JSON.stringify(join(import.meta.dir, '../../src/linux/process.ts'))}
+const { identity } = spawnDetached(['bash', '-c', ${JSON.stringify(stayScript)}, '-uuid', '${uuid}'], {
+  uuid: '${uuid}', stdoutFile: ${JSON.stringify(join(dir, 'survivor'))}, scope: 'x', systemd: false })
+process.stdout.write(JSON.stringify(identity) + '\\n')
+setInterval(() => {}, 1000)
+`,
+  )
+  const parent = Bun.spawn([process.execPath, script], { stdout: 'pipe' })
+  const { value } = await parent.stdout.getReader().read()
+  const identity: ProcessIdentity = JSON.parse(Buffer.from(value ?? []).toString())
+  started.push(identity)
+  parent.kill('SIGKILL')
+  await parent.exited
+  expect(isAlive(identity)).toBe(true)
+  expect(findByUuid(uuid)).toEqual(identity)
+  expect(signalProcess(identity, 'SIGKILL')).toBe(true)
+  expect(await waitGone(identity, 2_000)).toBe(true)
+})
+
+test('goal: a detached process that cannot start, or does not name its VM, is a Fault', () => {
+  const uuid = newUuid()
+  const options = { uuid, stdoutFile: join(dir, 'none'), scope: 'x', systemd: false }
+  expect(() => spawnDetached(['no-such-command', uuid], options)).toThrow('no-such-command: ')
+  expect(() => spawnDetached(['sleep', '1'], options)).toThrow('do not hold UUID')
+})
+
+test('goal: under systemd the command runs in a scope of its own (golden argv)', () => {
+  expect(scopeArgv(['qemu', '-uuid', 'u'], 'strongroom-vm-u')).toEqual([
+    'systemd-run',
+    '--scope',
+    '--quiet',
+    '--collect',
+    '--unit=strongroom-vm-u',
+    '--',
+    'qemu',
+    '-uuid',
+    'u',
+  ])
+})

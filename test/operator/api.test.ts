@@ -1,0 +1,338 @@
+// Goal: the operator's changes are made once, journalled and answered in the contract's shapes, over a real socket and database.
+
+import { afterEach, beforeEach, expect, test } from 'bun:test'
+import { existsSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { TSchema } from '@sinclair/typebox'
+import { Value } from '@sinclair/typebox/value'
+import { newUuid, systemRandom } from '../../src/base/ids.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import {
+  AdminEventList,
+  AdminInstance,
+  AdminInstanceList,
+  AdminKey,
+  AdminKeyCreated,
+  AdminKeyList,
+  type AdminLeak,
+  AdminLeaks,
+  AdminOrganization,
+  AdminOrganizationList,
+  AdminProblem,
+  AdminStatus,
+} from '../../src/contract/admin.ts'
+import { mintKey } from '../../src/instances/http/auth.ts'
+import { type AdminDeps, createAdmin } from '../../src/operator/api.ts'
+import { type AdminServer, listenAdmin } from '../../src/operator/socket.ts'
+import { openStore, type Store } from '../../src/store/db.ts'
+import { insertInstance } from '../../src/store/directory/instance.query.ts'
+import { instances } from '../../src/store/directory/instance.table.ts'
+import { findKey } from '../../src/store/directory/key.query.ts'
+import { findOrganization } from '../../src/store/directory/organization.query.ts'
+import { listEvents } from '../../src/store/ledger/event.query.ts'
+import { insertVm } from '../../src/store/ledger/vm.query.ts'
+
+const STATUS: AdminStatus = {
+  version: '1',
+  pid: 1,
+  host_id: 'h',
+  platform: 'tcg',
+  evidence_simulated: true,
+  domain: 'agents.test',
+  started_at: '2026-11-20T00:00:00.000Z',
+  listen: { instances: 'https://127.0.0.1:1', inference: null, dns: null },
+  tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem' },
+  organizations: 0,
+  instances: { ready: 1 },
+  vms: {},
+  capacity: {
+    memory_mib_used: 0,
+    memory_mib_total: 1,
+    vcpus_used: 0,
+    vcpus_total: 1,
+    addresses_used: 0,
+    addresses_total: 1,
+  },
+}
+
+let dir: string
+let store: Store
+let server: AdminServer
+let deps: AdminDeps
+let nowMs: number
+let deleted: string[]
+let leaks: AdminLeak[]
+
+beforeEach(async () => {
+  dir = mkdtempSync(join(tmpdir(), 'strongroom-admin-'))
+  store = openStore(join(dir, 'strongroom.db'))
+  nowMs = Date.parse('2026-11-20T12:00:00.000Z')
+  deleted = []
+  leaks = []
+  deps = {
+    store,
+    clock: { nowMs: () => nowMs },
+    random: systemRandom,
+    log: silentLogger,
+    mintKey,
+    deleteInstance: (instance, organization) => {
+      deleted.push(`${organization.slug}/${instance.name}`)
+      store.db.update(instances).set({ desired: 'absent' }).run()
+    },
+    vm: vmId => ({ state: 'running', address: vmId === '' ? null : '10.88.0.2' }),
+    status: () => STATUS,
+    leaks: async () => leaks,
+    consoleDir: vmId => join(dir, vmId),
+  }
+  server = await listenAdmin(join(dir, 'admin.sock'), createAdmin(deps))
+})
+afterEach(async () => {
+  await server.stop()
+  store.close()
+  rmSync(dir, { recursive: true, force: true })
+})
+
+async function ask(method: string, path: string, body?: unknown): Promise<{ status: number; body: unknown }> {
+  const response = await fetch(`http://admin${path}`, {
+    unix: server.path,
+    method,
+    headers: { 'content-type': 'application/json' },
+    ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+  })
+  return { status: response.status, body: await response.json() }
+}
+
+function addInstance(slug: string, name: string): string {
+  const organization = findOrganization(store.db, slug)
+  if (organization === null) throw new Error('no organization')
+  const [id, vmId] = [newUuid(), newUuid()]
+  insertVm(store.db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
+  insertInstance(store.db, {
+    id,
+    hostId: store.hostId,
+    organizationId: organization.id,
+    name,
+    hostname: `${name}.${slug}.agents.test`,
+    agent: 'agent',
+    publicKey: 'ssh-ed25519 AAAA',
+    inferenceMode: 'default_gateway',
+    inferenceModel: 'tiny',
+    vmId,
+    nowMs,
+  })
+  return id
+}
+
+const kinds = () => listEvents(store.db, { limit: 100 }).map(event => event.kind)
+
+test('goal: the socket is its owner’s alone, and is gone after a stop', async () => {
+  expect(statSync(server.path).mode & 0o777).toBe(0o600)
+  expect(statSync(server.path).isSocket()).toBe(true)
+  await server.stop()
+  expect(existsSync(server.path)).toBe(false)
+})
+
+test('goal: a second daemon is refused, a dead one’s socket is replaced', async () => {
+  await expect(listenAdmin(server.path, createAdmin(deps))).rejects.toMatchObject({ code: 'conflict' })
+  expect((await ask('GET', '/status')).status).toBe(200)
+  const stale = join(dir, 'stale.sock')
+  const script = `Bun.listen({ unix: ${JSON.stringify(stale)}, socket: { data() {} } }); process.kill(process.pid, 'SIGKILL')`
+  await Bun.spawn([process.execPath, '-e', script]).exited
+  expect(existsSync(stale)).toBe(true)
+  const again = await listenAdmin(stale, createAdmin(deps))
+  expect((await fetch('http://admin/status', { unix: stale })).status).toBe(200)
+  await again.stop()
+})
+
+test('goal: every route answers in its documented shape', async () => {
+  await ask('POST', '/organizations', { slug: 'acme' })
+  const key = await ask('POST', '/organizations/acme/keys', { scope: 'write' })
+  const prefix = String(Reflect.get(Object(key.body), 'prefix'))
+  const id = addInstance('acme', 'abcd2345')
+  const table: [string, string, TSchema, unknown?][] = [
+    ['GET', '/status', AdminStatus],
+    ['GET', '/leaks', AdminLeaks],
+    ['GET', '/organizations', AdminOrganizationList],
+    ['GET', '/organizations/acme', AdminOrganization],
+    ['POST', '/organizations', AdminOrganization, { slug: 'beta' }],
+    ['POST', '/organizations/acme/suspend', AdminOrganization],
+    ['POST', '/organizations/acme/resume', AdminOrganization],
+    ['GET', '/organizations/acme/keys', AdminKeyList],
+    ['POST', '/organizations/acme/keys', AdminKeyCreated, { scope: 'read' }],
+    ['POST', `/keys/${prefix}/revoke`, AdminKey],
+    ['GET', '/instances', AdminInstanceList],
+    ['GET', '/instances?organization=acme', AdminInstanceList],
+    ['GET', `/instance?ref=${id}`, AdminInstance],
+    ['GET', '/instance/events?ref=abcd2345', AdminEventList],
+    ['DELETE', '/instance?ref=abcd2345', AdminInstance],
+  ]
+  for (const [method, path, schema, body] of table) {
+    const answer = await ask(method, path, body)
+    expect([method, path, answer.status < 300, [...Value.Errors(schema, answer.body)]]).toEqual([
+      method,
+      path,
+      true,
+      [],
+    ])
+  }
+})
+
+test('goal: failures have status, code and field, and the shape of a problem', async () => {
+  await ask('POST', '/organizations', { slug: 'acme' })
+  const table: [string, string, unknown, number, string][] = [
+    ['GET', '/nowhere', undefined, 404, 'not_found'],
+    ['GET', '/organizations/nobody', undefined, 404, 'not_found'],
+    ['POST', '/organizations', { slug: 'acme' }, 409, 'conflict'],
+    ['POST', '/organizations', { slug: 'Acme' }, 400, 'invalid_request'],
+    ['POST', '/organizations', { slug: 'a', more: 1 }, 400, 'invalid_request'],
+    ['POST', '/organizations', '{nonsense', 400, 'invalid_request'],
+    ['POST', '/organizations/nobody/suspend', undefined, 404, 'not_found'],
+    ['POST', '/organizations/nobody/keys', { scope: 'read' }, 404, 'not_found'],
+    ['POST', '/organizations/acme/keys', { scope: 'all' }, 400, 'invalid_request'],
+    ['POST', '/keys/zzzzzzzz/revoke', undefined, 404, 'not_found'],
+    ['GET', '/instances?organization=nobody', undefined, 404, 'not_found'],
+    ['GET', '/instance?ref=nothing1', undefined, 404, 'not_found'],
+    ['GET', '/instance?ref=acme/nothing1', undefined, 404, 'not_found'],
+    ['GET', '/instance', undefined, 400, 'invalid_request'],
+    ['GET', '/instance/console?ref=nothing1&tail=1', undefined, 404, 'not_found'],
+    ['GET', '/instance/console?ref=nothing1&tail=x', undefined, 400, 'invalid_request'],
+    ['DELETE', '/instance?ref=nothing1', undefined, 404, 'not_found'],
+  ]
+  for (const [method, path, body, status, code] of table) {
+    const answer = await ask(method, path, body)
+    const problem = answer.body
+    const found = Value.Check(AdminProblem, problem) ? problem.error.code : 'no problem'
+    expect([method, path, answer.status, found]).toEqual([method, path, status, code])
+  }
+  // None of these changed anything.
+  expect(kinds()).toEqual(['organization.created'])
+})
+
+test('goal: an answer that breaks its own schema is our failure, not the caller’s', async () => {
+  leaks = [{ kind: 'tap', name: 'sr1', detail: 7 as unknown as string }]
+  expect(await ask('GET', '/leaks')).toMatchObject({ status: 500, body: { error: { code: 'internal' } } })
+})
+
+test('goal: suspending and resuming is idempotent and only a change is an event', async () => {
+  await ask('POST', '/organizations', { slug: 'acme' })
+  for (const verb of ['suspend', 'suspend', 'resume', 'resume']) {
+    const status = verb === 'suspend' ? 'suspended' : 'active'
+    expect(await ask('POST', `/organizations/acme/${verb}`)).toMatchObject({ status: 200, body: { status } })
+  }
+  expect(kinds()).toEqual(['organization.resumed', 'organization.suspended', 'organization.created'])
+})
+
+test('goal: a key is shown once, kept only as a hash, never journalled, and its revocation keeps the first time', async () => {
+  await ask('POST', '/organizations', { slug: 'acme' })
+  const made = await ask('POST', '/organizations/acme/keys', { scope: 'read' })
+  const body = made.body
+  if (!Value.Check(AdminKeyCreated, body)) throw new Error('not a key')
+  expect([made.status, body.organization, body.scope]).toEqual([201, 'acme', 'read'])
+  const secret = body.key.split('_')[2] ?? ''
+  expect(findKey(store.db, body.prefix)?.secretSha256.length).toBe(32)
+  const everything = JSON.stringify([
+    await ask('GET', '/organizations/acme/keys'),
+    listEvents(store.db, { limit: 100 }),
+  ])
+  expect(everything).toContain(body.prefix)
+  expect(everything).not.toContain(secret)
+  const first = await ask('POST', `/keys/${body.prefix}/revoke`)
+  nowMs += 60_000
+  expect(await ask('POST', `/keys/${body.prefix}/revoke`)).toEqual(first)
+  expect(kinds()).toEqual(['key.revoked', 'key.created', 'organization.created'])
+  expect(await ask('GET', '/organizations/acme')).toMatchObject({ body: { keys_active: 0 } })
+})
+
+test('goal: a taken key prefix is drawn again, and never for ever', async () => {
+  await ask('POST', '/organizations', { slug: 'acme' })
+  const fixed = mintKey(systemRandom, 'ca')
+  let drawn = 0
+  const stubborn = createAdmin({
+    ...deps,
+    mintKey: random => {
+      drawn += 1
+      return drawn % 10 < 4 || drawn > 10 ? fixed : mintKey(random, 'ca')
+    },
+  })
+  const create = () =>
+    stubborn(
+      new Request('http://admin/organizations/acme/keys', {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: '{"scope":"write"}',
+      }),
+    )
+  expect((await create()).status).toBe(201)
+  expect((await create()).status).toBe(201)
+  drawn = 11
+  expect((await create()).status).toBe(500)
+  expect(drawn).toBe(19)
+})
+
+test('goal: an instance is found by id, by slug/name, by name where that is unambiguous, and else the choices are named', async () => {
+  for (const slug of ['acme', 'beta']) await ask('POST', '/organizations', { slug })
+  const one = addInstance('acme', 'samename')
+  const two = addInstance('beta', 'samename')
+  const other = addInstance('beta', 'othernam')
+  const idOf = async (ref: string) => Reflect.get(Object((await ask('GET', `/instance?ref=${ref}`)).body), 'id')
+  expect([await idOf(one), await idOf('acme/samename'), await idOf('beta%2Fsamename'), await idOf('othernam')]).toEqual(
+    [one, one, two, other],
+  )
+  expect(await ask('GET', '/instance?ref=samename')).toEqual({
+    status: 400,
+    body: {
+      error: {
+        code: 'invalid_request',
+        message: '2 organizations have an instance samename; write acme/samename or beta/samename',
+        param: 'instance',
+      },
+    },
+  })
+})
+
+test('goal: a deletion goes to the service each time, and is journalled once', async () => {
+  await ask('POST', '/organizations', { slug: 'acme' })
+  addInstance('acme', 'abcd2345')
+  for (let time = 0; time < 2; time += 1) expect((await ask('DELETE', '/instance?ref=acme/abcd2345')).status).toBe(200)
+  expect(deleted).toEqual(['acme/abcd2345', 'acme/abcd2345'])
+  expect(kinds()).toEqual(['instance.operator_delete', 'organization.created'])
+  const events = (await ask('GET', '/instance/events?ref=abcd2345')).body
+  if (!Value.Check(AdminEventList, events)) throw new Error('no events')
+  expect(events.events.map(event => event.kind)).toEqual(['status.provisioning', 'instance.operator_delete'])
+})
+
+test('goal: the console is read from its tail; following it goes on, and ends with the client', async () => {
+  await ask('POST', '/organizations', { slug: 'acme' })
+  addInstance('acme', 'abcd2345')
+  const vmId = store.db.select({ vmId: instances.vmId }).from(instances).get()?.vmId ?? ''
+  const path = '/instance/console?ref=abcd2345'
+  const get = (query: string, init: RequestInit = {}) =>
+    fetch(`http://admin${path}${query}`, { unix: server.path, ...init })
+  expect(await (await get('&tail=100')).text()).toBe('')
+  mkdirSync(join(dir, vmId))
+  const log = join(dir, vmId, 'console.log')
+  writeFileSync(log, 'one two three\n')
+  expect(await (await get('&tail=6')).text()).toBe('three\n')
+  const leave = new AbortController()
+  const response = await get('&tail=6&follow=true', { signal: leave.signal })
+  const reader = response.body?.getReader()
+  let text = ''
+  const readUntil = async (wanted: string) => {
+    while (!text.endsWith(wanted)) {
+      const next = await reader?.read()
+      if (next === undefined || next.done) throw new Error(`ended after ${JSON.stringify(text)}`)
+      text += new TextDecoder().decode(next.value)
+    }
+  }
+  await readUntil('three\n')
+  writeFileSync(log, 'four\n', { flag: 'a' })
+  await readUntil('four\n')
+  expect(text).toBe('three\nfour\n')
+  leave.abort()
+  await expect(reader?.read()).rejects.toThrow()
+  // The daemon goes on, and a follower that is still there does not keep it from stopping.
+  const second = await get('&tail=1&follow=true')
+  await second.body?.getReader().read()
+  await server.stop()
+})

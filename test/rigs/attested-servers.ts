@@ -1,0 +1,66 @@
+// Attested gateways over HTTPS for tests of the command line: the real endpoint, and a server in the middle. Certificates of a local authority.
+
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { strictPolicy } from '../../src/attest/index.ts'
+import { encodePolicy } from '../../src/attest/policy/policy.ts'
+import { systemClock } from '../../src/base/clock.ts'
+import { systemRandom } from '../../src/base/ids.ts'
+import { openAuthority } from '../../src/http/authority.ts'
+import { spkiDigestOf } from '../../src/http/spki.ts'
+import type { EvidenceOrigin } from '../../src/inference/attestation/attester.ts'
+import { allowlistText, imageDigest, openRig, rigDir, simulatedHost } from './gateway-attestation.ts'
+
+const authority = await openAuthority({ stateDir: rigDir(), nowMs: systemClock.nowMs, random: systemRandom })
+
+export type GatewayServer = Disposable & { readonly url: string }
+
+/** Serves the endpoint under a certificate of its own, whose key the receipts name. */
+export async function startGateway(options: { readonly origin?: EvidenceOrigin } = {}): Promise<GatewayServer> {
+  const pair = await authority.issue(['127.0.0.1'], 1)
+  const rig = await openRig({ ...options, tlsSpkiDigest: spkiDigestOf(pair.cert) })
+  const server = serve(pair, rig.endpoint)
+  return {
+    url: server.url,
+    [Symbol.dispose]: () => {
+      server[Symbol.dispose]()
+      rig[Symbol.dispose]()
+    },
+  }
+}
+
+/** Serves whatever `answer` gives, with a certificate as good as the gateway's own, but another key. */
+export async function startOther(answer: (request: Request) => Response | Promise<Response>): Promise<GatewayServer> {
+  return serve(await authority.issue(['127.0.0.1'], 1), answer)
+}
+
+/** A server between client and gateway that passes on all that it gets. */
+export async function startMiddle(gateway: GatewayServer): Promise<GatewayServer> {
+  return await startOther(async request => {
+    const { pathname, search } = new URL(request.url)
+    return await fetch(`${gateway.url}${pathname}${search}`, { tls: { ca: authority.caPem } })
+  })
+}
+
+function serve(pair: { cert: string; key: string }, answer: (request: Request) => Response | Promise<Response>) {
+  const server = Bun.serve({ hostname: '127.0.0.1', port: 0, tls: pair, fetch: answer })
+  return { url: `https://127.0.0.1:${server.port}`, [Symbol.dispose]: () => void server.stop(true) }
+}
+
+export function file(name: string, content: string | Uint8Array): string {
+  const path = join(rigDir(), name)
+  writeFileSync(path, content)
+  return path
+}
+
+export const caFile = authority.caFile
+
+/** Options of one who trusts the simulation and expects exactly this gateway. */
+export async function everything(): Promise<string[]> {
+  const { rootFile, operatorKey, measurementOf } = await simulatedHost()
+  const policy = { ...strictPolicy(), measurements: [measurementOf(imageDigest)], idKeyDigest: operatorKey }
+  return [
+    ...['--trust-simulated-root', rootFile, '--policy', file('policy.json', JSON.stringify(encodePolicy(policy)))],
+    ...['--allowlist', file('allowlist.json', allowlistText), '--require-crl'],
+  ]
+}

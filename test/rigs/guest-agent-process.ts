@@ -1,0 +1,23 @@
+// The agent as a process of its own over a sandbox: `bun agent-process.ts SETTINGS`, with SETTINGS as JSON. Effects.
+
+import { runCommand } from '../../src/guest/command.ts'
+import { type GuestSettings, serveAgent } from '../../src/guest/serve.ts'
+import { openGuestEnd, type PortPaths } from './agent-port.ts'
+
+export type AgentProcessSettings = Pick<GuestSettings, 'root' | 'system' | 'login' | 'sshdArgv' | 'sshPort'> & {
+  readonly port: PortPaths
+}
+
+if (import.meta.main) {
+  const { port, ...settings }: AgentProcessSettings = JSON.parse(process.argv[2] ?? '')
+  await serveAgent('0.0.0-test', {
+    ...settings,
+    hostKeyWaitMs: 0,
+    interfaceWaitMs: 0,
+    listenTimeoutMs: 10_000,
+    openPort: async () => openGuestEnd(port),
+    runCommand,
+    // The real one would signal PID 1 of the machine that tests.
+    powerOff: async () => process.exit(0),
+  })
+}

@@ -1,0 +1,106 @@
+import { describe, expect, test } from 'bun:test'
+import * as fs from 'node:fs'
+import { join, resolve } from 'node:path'
+import { buildExecutable, compileArguments } from '../../../scripts/build/executable.ts'
+import { applianceRecipe, guestRecipe } from '../../../scripts/build/recipes.ts'
+import { version } from '../../../src/base/version.ts'
+
+const repo = resolve(import.meta.dir, '../../..')
+
+describe('the guest executable', () => {
+  // Goal: the same sources give the same bytes, built twice and in another checkout; unchanged inputs are not built again.
+  test('is reproducible', async () => {
+    await using dir = makeDirectory()
+    const first = await buildExecutable(guestRecipe, { repo, outDir: join(dir.path, 'first'), force: false })
+    const checkout = join(dir.path, 'elsewhere', 'checkout')
+    fs.mkdirSync(checkout, { recursive: true })
+    for (const name of ['src', 'scripts', 'package.json', 'bun.lock', 'tsconfig.json']) {
+      fs.cpSync(join(repo, name), join(checkout, name), { recursive: true })
+    }
+    for (const name of ['@sinclair/typebox', 'tweetnacl']) {
+      fs.cpSync(join(repo, 'node_modules', name), join(checkout, 'node_modules', name), { recursive: true })
+    }
+    const second = await buildExecutable(guestRecipe, {
+      repo: checkout,
+      outDir: join(dir.path, 'second'),
+      force: false,
+    })
+    expect(second.sha256).toBe(first.sha256)
+    expect([first.fresh, second.fresh]).toEqual([true, true])
+
+    const again = await buildExecutable(guestRecipe, { repo, outDir: join(dir.path, 'first'), force: false })
+    expect(again).toEqual({ ...first, fresh: false })
+    fs.appendFileSync(join(checkout, 'src/guest/main.ts'), '\n// changed\n')
+    const changed = await buildExecutable(guestRecipe, {
+      repo: checkout,
+      outDir: join(dir.path, 'second'),
+      force: false,
+    })
+    expect(changed.fresh).toBe(true)
+    fs.appendFileSync(first.path, 'x')
+    expect((await buildExecutable(guestRecipe, { repo, outDir: join(dir.path, 'first'), force: false })).fresh).toBe(
+      true,
+    )
+  })
+
+  // Goal: it behaves by its arguments alone: no file of the working directory and no runtime option on its command line counts.
+  test('has two roles and ignores its surroundings', async () => {
+    await using dir = makeDirectory()
+    const { path } = await buildExecutable(guestRecipe, { repo, outDir: join(repo, 'dist'), force: false })
+    fs.writeFileSync(join(dir.path, '.env'), 'BUN_OPTIONS=--preload=./planted.ts\n')
+    fs.writeFileSync(join(dir.path, 'bunfig.toml'), 'preload = ["./planted.ts"]\n')
+    fs.writeFileSync(join(dir.path, 'planted.ts'), 'process.stdout.write("planted")\n')
+    const run = (...argv: string[]) => {
+      const { exitCode, stdout, stderr } = Bun.spawnSync([path, ...argv], { cwd: dir.path, env: {} })
+      return { exitCode, stdout: stdout.toString(), usage: stderr.toString().startsWith('usage: strongroom-guest') }
+    }
+    expect(run('--version')).toEqual({ exitCode: 0, stdout: `strongroom-guest ${version}\n`, usage: false })
+    for (const argv of [
+      [],
+      ['help'],
+      ['agent', 'x'],
+      ['--version', 'x'],
+      ['--preload', './planted.ts'],
+      ['run', './planted.ts'],
+    ]) {
+      expect(run(...argv)).toEqual({ exitCode: 2, stdout: '', usage: true })
+    }
+  })
+})
+
+// Goal: neither executable tells where it was built, which would also make its bytes depend on it.
+test.each([guestRecipe, applianceRecipe])('no path of the checkout is in $name', async recipe => {
+  const { path } = await buildExecutable(recipe, { repo, outDir: join(repo, 'dist'), force: false })
+  expect(fs.readFileSync(path).includes(`${repo}/`)).toBe(false)
+})
+
+// Goal: these flags and no others decide what an executable is.
+test('the compiler is called with these arguments', () => {
+  const recipe = { name: 'x', entry: 'src/x.ts', sources: [], externals: ['optional'] }
+  expect(compileArguments(recipe, { runtime: '/bun', outfile: '/out/x' })).toEqual([
+    'build',
+    '--compile',
+    '--target=bun-linux-x64',
+    '--compile-executable-path=/bun',
+    '--format=esm',
+    '--bytecode',
+    '--minify-whitespace',
+    '--minify-syntax',
+    '--env=disable',
+    '--define=process.env.NODE_ENV="production"',
+    '--define=__dirname="/"',
+    '--define=__filename="/"',
+    '--no-compile-autoload-dotenv',
+    '--no-compile-autoload-bunfig',
+    '--no-compile-autoload-tsconfig',
+    '--no-compile-autoload-package-json',
+    '--external=optional',
+    '--outfile=/out/x',
+    'src/x.ts',
+  ])
+})
+
+function makeDirectory(): AsyncDisposable & { path: string } {
+  const path = fs.mkdtempSync('/tmp/strongroom-executables-')
+  return { path, [Symbol.asyncDispose]: async () => fs.rmSync(path, { recursive: true, force: true }) }
+}

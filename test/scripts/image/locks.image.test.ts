@@ -1,0 +1,155 @@
+// Goal: every lock is complete and exact, and names no mirror: addresses come from the machine's own apt sources.
+
+import { describe, expect, test } from 'bun:test'
+import { readAgentLock } from '../../../scripts/image/agent-lock.ts'
+import { ImageFault } from '../../../scripts/image/image-fault.ts'
+import { mirrorsOf, packageAddresses } from '../../../scripts/image/mirror.ts'
+import {
+  type LockedPackage,
+  lockProblem,
+  type PackagesLock,
+  packageOf,
+  readPackagesLock,
+} from '../../../scripts/image/packages-lock.ts'
+import {
+  readModuleList,
+  readRecipe,
+  readRecipeKind,
+  readTreeRecipe,
+  recipeNames,
+  recipePaths,
+} from '../../../scripts/image/recipe.ts'
+import { lockChanges } from '../../../scripts/image/relock.ts'
+import { treeLockProblem } from '../../../scripts/image/tree-build.ts'
+import { uuidOf } from '../../../scripts/image/verity.ts'
+import { repo } from '../../rigs/image-build.ts'
+
+const entry = (name: string, fields: Partial<LockedPackage> = {}): LockedPackage => ({
+  name,
+  version: '1:1.0+b1~x',
+  role: 'root',
+  archive: 'debian',
+  file: `pool/main/${name.slice(0, 1)}/${name}/${name}_1.0+b1~x_amd64.deb`,
+  sizeBytes: 1,
+  sha256: '0'.repeat(64),
+  ...fields,
+})
+const kernel = entry('linux-image-1', { role: 'kernel', archive: 'debian-security' })
+const firmware = entry('ovmf-1', { role: 'firmware' })
+const lockOf = (...packages: LockedPackage[]): PackagesLock => ({
+  schemaVersion: 1,
+  suite: 'trixie',
+  architecture: 'amd64',
+  packages,
+})
+
+const recipes = await Promise.all(
+  (await recipeNames(repo)).map(async name => {
+    const paths = recipePaths(repo, name)
+    return { name, paths, kind: await readRecipeKind(paths) }
+  }),
+)
+
+// Goal: both kinds are there, so that neither half of this file passes for want of recipes.
+test('the recipes', () => {
+  expect(recipes.map(({ name, kind }) => `${name} ${kind}`)).toEqual(['inference tree', 'instance machine'])
+})
+
+for (const { name, paths } of recipes.filter(({ kind }) => kind === 'tree')) {
+  describe(name, () => {
+    // Goal: what is committed can be built from, and nothing comes in that the recipe does not name.
+    test('the lock holds the packages of the recipe and no other', async () => {
+      const recipe = await readTreeRecipe(paths)
+      const lock = await readPackagesLock(paths.packagesLock, 'tree')
+      expect(recipe.name).toBe(name)
+      expect(recipe.packages).toContain(recipe.program)
+      expect(treeLockProblem(recipe, lock)).toBeNull()
+      expect(treeLockProblem({ ...recipe, suite: 'trixie' }, lock)).toContain('of suite testing')
+      expect(treeLockProblem({ ...recipe, packages: recipe.packages.slice(1) }, lock)).toContain('not the recipe')
+    })
+
+    // Goal: mirrors come from the machine that builds.
+    test('no file of the recipe names a host', async () => {
+      for (const path of [paths.recipe, paths.packagesLock]) {
+        expect(await Bun.file(path).text()).not.toMatch(/https?:|\.(org|com|net)\b/)
+      }
+    })
+  })
+}
+
+for (const { name, paths } of recipes.filter(({ kind }) => kind === 'machine')) {
+  describe(name, () => {
+    // Goal: what is committed can be built from.
+    test('recipe, module list and locks are of their schemas', async () => {
+      const recipe = await readRecipe(paths)
+      const lock = await readPackagesLock(paths.packagesLock)
+      expect(recipe.name).toBe(name)
+      expect(lock.suite).toBe(recipe.suite)
+      await readModuleList(paths)
+      await readAgentLock(paths.agentLock)
+    })
+
+    // Goal: the closure is complete and brings neither systemd nor a way to become root.
+    test('the lock holds every package that the recipe names, one kernel and no other init', async () => {
+      const [recipe, lock] = [await readRecipe(paths), await readPackagesLock(paths.packagesLock)]
+      const names = new Set(lock.packages.map(locked => locked.name))
+      for (const wanted of recipe.packages) expect(names).toContain(wanted)
+      expect(packageOf(lock, 'kernel').name).toStartWith('linux-image-')
+      expect(packageOf(lock, 'firmware').name).toBe(recipe.firmware.package)
+      for (const unwanted of ['systemd', 'systemd-sysv', 'udev', 'sudo', 'apt']) expect(names).not.toContain(unwanted)
+    })
+
+    // Goal: mirrors come from the machine that builds.
+    test('no file of the recipe names a host', async () => {
+      for (const path of [paths.recipe, paths.packagesLock, paths.agentLock, paths.modules]) {
+        expect(await Bun.file(path).text()).not.toMatch(/https?:|\.(org|com|net)\b/)
+      }
+    })
+  })
+}
+
+// Goal: a damaged lock stops the build instead of changing the image.
+test('locks that cannot be meant are refused', () => {
+  expect(lockProblem(lockOf(entry('bash'), kernel, firmware))).toBeNull()
+  expect(lockProblem(lockOf(entry('bash'), kernel))).toBe('there must be exactly one firmware')
+  expect(lockProblem(lockOf(entry('bash'), entry('bash'), kernel))).toBe('a package is listed twice')
+  expect(lockProblem(lockOf(kernel, entry('bash')))).toBe('packages are not sorted')
+  expect(lockProblem(lockOf(entry('a'), entry('bash')))).toBe('there must be exactly one kernel')
+  expect(lockProblem(lockOf(entry('bash'), kernel), 'tree')).toBe('there must be no kernel')
+  expect(lockProblem(lockOf(entry('bash'), entry('curl')), 'tree')).toBeNull()
+  expect(lockProblem(lockOf(entry('bash', { file: 'pool/../x.deb' }), kernel))).toBe('a file leaves the archive')
+})
+
+// Goal: nobody relocks without seeing which versions move.
+test('a new lock says what it changes', () => {
+  const before = lockOf(entry('bash'), entry('curl'), kernel)
+  const after = lockOf(entry('bash', { version: '2' }), entry('dash'), kernel)
+  expect(lockChanges(before, after)).toEqual(['bash: 1:1.0+b1~x -> 2', 'dash: none -> 1:1.0+b1~x', 'curl: removed'])
+  expect(lockChanges(after, after)).toEqual([])
+})
+
+// Goal: packages are fetched from where this machine fetches its own.
+test('mirrors are those of apt that carry Debian, others are left alone', () => {
+  const listing = [
+    'http://other.test/cloud/\tcloud-bookworm\tmain',
+    'http://mirror.test/debian/\tbookworm-backports\tmain',
+    'http://security.test/debian-security/\tbookworm-security\tmain',
+    'http://third.test/\tnodistro\tmain',
+  ].join('\n')
+  const mirrors = mirrorsOf(listing, 'http://old.test/{archive}/20261101T000000Z/')
+  expect(mirrors).toEqual({
+    debian: 'http://mirror.test/debian',
+    'debian-security': 'http://security.test/debian-security',
+    snapshot: 'http://old.test/{archive}/20261101T000000Z',
+  })
+  expect(packageAddresses(mirrors, entry('bash'))).toEqual([
+    'http://mirror.test/debian/pool/main/b/bash/bash_1.0%2Bb1~x_amd64.deb',
+    'http://old.test/debian/20261101T000000Z/pool/main/b/bash/bash_1.0%2Bb1~x_amd64.deb',
+  ])
+  expect(() => packageAddresses(mirrorsOf('', null), entry('bash'))).toThrow(ImageFault)
+})
+
+// Goal: identifiers in the image follow from its contents.
+test('a digest gives a well-formed version 8 UUID', () => {
+  expect(uuidOf('0123456789abcdef'.repeat(4))).toBe('01234567-89ab-8def-a123-456789abcdef')
+})

@@ -1,0 +1,128 @@
+import { describe, expect, test } from 'bun:test'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { judge, type Run, skipReasonsOf, summaryLine, sumTallies, testCasesOf } from '../../../scripts/lib/junit.ts'
+import { reasonToKeep } from '../../../scripts/lib/leftovers.ts'
+import { PHASE_NAMES, PHASES, phaseOf } from '../../../scripts/lib/phases.ts'
+
+const report = `<?xml version="1.0" encoding="UTF-8"?>
+<testsuites name="bun test" tests="4" failures="1" skipped="1">
+  <testsuite name="test/a.test.ts" file="test/a.test.ts" tests="4">
+    <testcase name="1 &lt; 2 &amp;&quot;&#10;" classname="" time="0.5" file="test/a.test.ts" line="2" assertions="1" />
+    <testsuite name="d" file="test/a.test.ts" line="5">
+      <testcase name="in" classname="d" time="0" file="test/a.test.ts"><skipped message="later" /></testcase>
+      <testcase name="bad > x" classname="d" time="0" file="test/a.test.ts">
+        <failure type="Error" message="a > b">text &lt;testcase /&gt;</failure>
+      </testcase>
+    </testsuite>
+    <testcase name="last" classname="" time="0" file="test/a.test.ts" />
+  </testsuite>
+</testsuites>`
+const one = '<testsuites><testcase name="a" classname="" time="0" file="test/a.test.ts" /></testsuites>'
+const good: Run = {
+  files: ['test/a.test.ts'],
+  report: one,
+  exitCode: 0,
+  timedOut: false,
+  timeoutMs: 1000,
+  output: '',
+}
+
+// Goal: every test of a report is read once, with its outcome, whatever characters its name has.
+test('testCasesOf', () => {
+  expect(testCasesOf(report).map(({ name, outcome, durationMs }) => [name, outcome, durationMs])).toEqual([
+    ['1 < 2 &"\n', 'passed', 500],
+    ['d > in', 'skipped', 0],
+    ['d > bad > x', 'failed', 0],
+    ['last', 'passed', 0],
+  ])
+})
+
+describe('judge', () => {
+  // Goal: a clean run counts its tests and nothing else.
+  test('a clean run', () => expect(judge(good)).toEqual({ passed: 1, failed: 0, skipped: 0, problems: [] }))
+
+  // Goal: no way to end without having tested passes for success.
+  test.each([
+    ['no report', { report: null }, 0, 1],
+    ['no report after a timeout', { report: null, timedOut: true, exitCode: null }, 0, 1],
+    ['a report, then a timeout', { timedOut: true, exitCode: null }, 1, 1],
+    ['a file without a test', { files: ['test/a.test.ts', 'test/b.test.ts'] }, 1, 1],
+    ['a file that did not load', { files: ['test/a.test.ts', 'test/b.test.ts'], exitCode: 1 }, 1, 1],
+    ['an error after the last test', { exitCode: 1 }, 1, 1],
+    ['death by a signal', { exitCode: null }, 1, 1],
+    ['a failed test', { report, exitCode: 1, output: 'not run: needs root' }, 2, 1],
+    ['a skip without a reason', { report, exitCode: 1 }, 2, 2],
+  ])('%s', (_name, change, passed, failed) => {
+    expect(judge({ ...good, ...change })).toMatchObject({ passed, failed })
+  })
+
+  // Goal: the report of Bun itself is what we take it for, also when a file does not load or ends the process.
+  test('real runs', () => {
+    const dir = mkdtempSync(join(tmpdir(), 'srt-junit-'))
+    const runs = {
+      'a.test.ts': "import { test } from 'bun:test'\ntest('a', () => {})\ntest('b', () => { throw new Error('c') })",
+      'b.test.ts': "import './nowhere.ts'",
+      'c.test.ts': "import { test } from 'bun:test'\ntest('a', () => process.exit(0))",
+    }
+    try {
+      const judged = Object.entries(runs).map(([file, text]) => {
+        writeFileSync(join(dir, file), text)
+        const path = join(dir, `${file}.xml`)
+        const argv = [process.execPath, 'test', '--reporter=junit', `--reporter-outfile=${path}`, `./${file}`]
+        const { exitCode } = Bun.spawnSync(argv, { cwd: dir, stdout: 'ignore', stderr: 'ignore' })
+        return judge({ ...good, files: [file], exitCode, report: readReport(path) })
+      })
+      expect(judged.map(({ passed, failed }) => [passed, failed])).toEqual([
+        [1, 1],
+        [0, 1],
+        [0, 1],
+      ])
+    } finally {
+      rmSync(dir, { recursive: true })
+    }
+  })
+})
+
+// Goal: the closing line has exactly the form that readers of it expect.
+test('summaryLine', () => {
+  const sum = sumTallies([judge(good), { passed: 3, failed: 1, skipped: 2, problems: ['a'] }])
+  expect(summaryLine(sum)).toBe('4 passed, 1 failed, 2 skipped')
+  expect(summaryLine(sumTallies([]))).toBe('0 passed, 0 failed')
+})
+
+// Goal: only whole lines give a reason.
+test('skipReasonsOf', () => {
+  expect(skipReasonsOf('not run: needs root\nnot run:\nwas not run: no\nnot run: b')).toEqual(['needs root', 'b'])
+})
+
+// Goal: each suffix has its phase, and what needs the machine to itself runs one file at a time.
+test('phaseOf', () => {
+  const files = [
+    'test/base/a.test.ts',
+    'test/host/a.slow.test.ts',
+    'test/vm/a.root.test.ts',
+    'test/e2e/a.image.test.ts',
+  ]
+  expect(files.map(phaseOf)).toEqual(['unit', 'slow', 'root', 'image'])
+  expect(PHASE_NAMES.filter(name => PHASES[name].serial)).toEqual(['slow', 'root', 'image'])
+})
+
+// Goal: a cleanup never takes what another run may be using; only the names of processes that have ended may go.
+test('reasonToKeep', () => {
+  const names = ['srt-70-1', 'srt-71-1', 'srt_71_nft', 'srt-701-1', 'srt-x1', 'srt-71']
+  expect(names.filter(name => reasonToKeep(name, new Set([70])) === null)).toEqual([
+    'srt-71-1',
+    'srt_71_nft',
+    'srt-701-1',
+  ])
+})
+
+function readReport(path: string): string | null {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    return null
+  }
+}

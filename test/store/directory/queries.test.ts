@@ -1,0 +1,434 @@
+// The queries of organizations, keys, instances, answers and events, over a real database.
+
+import { describe, expect, test } from 'bun:test'
+import { openStore, type Store } from '../../../src/store/db.ts'
+import {
+  deleteExpiredIdempotency,
+  findIdempotency,
+  insertIdempotency,
+} from '../../../src/store/directory/idempotency.query.ts'
+import {
+  countLiving,
+  deleteExpired,
+  findInstance,
+  insertInstance,
+  instanceById,
+  instancesByVm,
+  listChangesOverlapping,
+  listInstances,
+  listLive,
+  moveInstance,
+  setEgress,
+  setVm,
+} from '../../../src/store/directory/instance.query.ts'
+import type { InstanceStatus } from '../../../src/store/directory/instance.table.ts'
+import { findKey, insertKey, listKeys, revokeKey, touchKey } from '../../../src/store/directory/key.query.ts'
+import {
+  findOrganization,
+  insertOrganization,
+  listOrganizations,
+  organizationById,
+  setOrganizationStatus,
+} from '../../../src/store/directory/organization.query.ts'
+import { appendEvent, eventCountMax, listEvents } from '../../../src/store/ledger/event.query.ts'
+import { vms } from '../../../src/store/ledger/vm.table.ts'
+
+function open(): Store & Disposable {
+  const store = openStore(':memory:')
+  insertOrganization(store.db, { id: 'o1', slug: 'acme', nowMs: 1 })
+  insertOrganization(store.db, { id: 'o2', slug: 'globex', nowMs: 2 })
+  return { ...store, [Symbol.dispose]: store.close }
+}
+
+function addInstance(
+  store: Store,
+  id: string,
+  changes: { organizationId?: string; name?: string; hostname?: string; vmId?: string; nowMs?: number } = {},
+) {
+  return insertInstance(store.db, {
+    id,
+    hostId: store.hostId,
+    organizationId: 'o1',
+    name: id,
+    hostname: `${id}.example`,
+    agent: 'opencode',
+    publicKey: 'ssh-ed25519 AAAA',
+    inferenceMode: 'default_gateway',
+    inferenceModel: 'tiny',
+    vmId: null,
+    nowMs: 10,
+    ...changes,
+  })
+}
+
+function addVm(store: Store, id: string): void {
+  store.db
+    .insert(vms)
+    .values({
+      id,
+      hostId: store.hostId,
+      image: 'instance',
+      desired: 'running',
+      state: 'waiting',
+      vcpus: 1,
+      memoryMib: 1,
+      createdAtMs: 1,
+      changedAtMs: 1,
+    })
+    .run()
+}
+
+describe('organizations', () => {
+  // Goal: a slug is taken once; organizations are found by slug and by id, and suspended by slug.
+  test('insert, find, suspend', () => {
+    using store = open()
+    const { db } = store
+    expect(insertOrganization(db, { id: 'o3', slug: 'acme', nowMs: 3 })).toBe(false)
+    expect(organizationById(db, 'o3')).toBeNull()
+    expect(findOrganization(db, 'acme')).toEqual({ id: 'o1', slug: 'acme', status: 'active', createdAtMs: 1 })
+    expect([findOrganization(db, 'ACME'), findOrganization(db, '')]).toEqual([null, null])
+    expect(listOrganizations(db).map(({ slug }) => slug)).toEqual(['acme', 'globex'])
+    expect(setOrganizationStatus(db, { slug: 'acme', status: 'suspended' })).toBe(true)
+    expect(organizationById(db, 'o1')?.status).toBe('suspended')
+    expect(setOrganizationStatus(db, { slug: 'none', status: 'suspended' })).toBe(false)
+    expect(organizationById(db, 'o2')?.status).toBe('active')
+  })
+})
+
+describe('keys', () => {
+  const key = {
+    prefix: 'abcd1234',
+    organizationId: 'o1',
+    secretSha256: new Uint8Array(32).fill(7),
+    scope: 'write',
+    nowMs: 5,
+  } as const
+
+  // Goal: a prefix is taken once, a hash has 32 bytes, and a key needs its organization.
+  test('insert and find', () => {
+    using store = open()
+    const { db } = store
+    expect(insertKey(db, key)).toBe(true)
+    expect(insertKey(db, { ...key, organizationId: 'o2' })).toBe(false)
+    expect(() => insertKey(db, { ...key, prefix: 'x', secretSha256: new Uint8Array(31) })).toThrow('invariant broken')
+    expect(() => insertKey(db, { ...key, prefix: 'x', organizationId: 'none' })).toThrow()
+    expect(findKey(db, 'abcd1234')).toEqual({
+      prefix: 'abcd1234',
+      organizationId: 'o1',
+      secretSha256: Buffer.alloc(32, 7),
+      scope: 'write',
+      createdAtMs: 5,
+      revokedAtMs: null,
+      lastUsedAtMs: null,
+    })
+    expect(findKey(db, 'ABCD1234')).toBeNull()
+    expect(listKeys(db, 'o1')).toHaveLength(1)
+    expect(listKeys(db, 'o2')).toEqual([])
+  })
+
+  // Goal: revoking is idempotent and keeps the first time; what is not there cannot be revoked.
+  test('revoke', () => {
+    using store = open()
+    insertKey(store.db, key)
+    expect(revokeKey(store.db, { prefix: key.prefix, nowMs: 100 })).toBe(true)
+    expect(revokeKey(store.db, { prefix: key.prefix, nowMs: 200 })).toBe(true)
+    expect(findKey(store.db, key.prefix)?.revokedAtMs).toBe(100)
+    expect(revokeKey(store.db, { prefix: 'none', nowMs: 1 })).toBe(false)
+  })
+
+  // Goal: the use is written at most once a minute, or when the noted one lies in the future.
+  test('touch', () => {
+    using store = open()
+    insertKey(store.db, key)
+    const touched = [1_000, 60_999, 61_000, 61_001, 500].map(nowMs => {
+      touchKey(store.db, { prefix: key.prefix, nowMs })
+      return findKey(store.db, key.prefix)?.lastUsedAtMs
+    })
+    expect(touched).toEqual([1_000, 1_000, 61_000, 61_000, 500])
+  })
+})
+
+describe('instances', () => {
+  // Goal: a name is taken once per organization and a host name once at all; a refused insert leaves no trace in the log.
+  test('insert', () => {
+    using store = open()
+    const row = addInstance(store, 'i1')
+    expect(row).toMatchObject({
+      status: 'provisioning',
+      desired: 'present',
+      egressBytes: 0,
+      readyAtMs: null,
+      createdAtMs: 10,
+      changedAtMs: 10,
+    })
+    expect(addInstance(store, 'i2', { name: 'i1' })).toBeNull()
+    expect(addInstance(store, 'i2', { hostname: 'i1.example' })).toBeNull()
+    expect(addInstance(store, 'i2', { organizationId: 'o2', name: 'i1' })).not.toBeNull()
+    expect(store.db.all('SELECT instance_id, status, at_ms FROM instance_changes')).toEqual([
+      { instance_id: 'i1', status: 'provisioning', at_ms: 10 },
+      { instance_id: 'i2', status: 'provisioning', at_ms: 10 },
+    ])
+    expect(() => addInstance(store, 'i3', { vmId: 'none' })).toThrow()
+  })
+
+  const STATUSES: readonly InstanceStatus[] = ['provisioning', 'ready', 'failed', 'terminating', 'terminated']
+  for (const held of STATUSES) {
+    // Goal: only the move that knows the present status happens, once, and only it is logged.
+    test(`compare-and-set on an instance that is ${held}`, () => {
+      using store = open()
+      const { db } = store
+      addInstance(store, 'i1')
+      if (held !== 'provisioning')
+        moveInstance(db, {
+          id: 'i1',
+          from: 'provisioning',
+          to: held,
+          nowMs: 20,
+          terminatedAtMs: held === 'terminated' ? 20 : null,
+        })
+      const logLength = () => db.all('SELECT id FROM instance_changes').length
+      const before = logLength()
+      for (const from of STATUSES.filter(status => status !== held && status !== 'terminated')) {
+        const to = from === 'ready' ? 'failed' : 'ready'
+        expect(moveInstance(db, { id: 'i1', from, to, nowMs: 30 })).toBe(false)
+      }
+      expect([instanceById(db, 'i1')?.status, instanceById(db, 'i1')?.changedAtMs, logLength()]).toEqual([
+        held,
+        held === 'provisioning' ? 10 : 20,
+        before,
+      ])
+      if (held === 'terminated') {
+        expect(() => moveInstance(db, { id: 'i1', from: 'terminated', to: 'ready', nowMs: 30 })).toThrow(
+          'nothing leaves terminated',
+        )
+        return
+      }
+      const to = held === 'terminating' ? 'failed' : 'terminating'
+      expect(moveInstance(db, { id: 'i1', from: held, to, nowMs: 30, desired: 'absent' })).toBe(true)
+      expect(moveInstance(db, { id: 'i1', from: held, to, nowMs: 40 })).toBe(false)
+      expect(instanceById(db, 'i1')).toMatchObject({ status: to, desired: 'absent', changedAtMs: 30 })
+      expect(logLength()).toBe(before + 1)
+    })
+  }
+
+  // Goal: a move that makes no sense is a bug of ours and says so.
+  test('moves that cannot be', () => {
+    using store = open()
+    addInstance(store, 'i1')
+    expect(() => moveInstance(store.db, { id: 'i1', from: 'ready', to: 'ready', nowMs: 1 })).toThrow(
+      'a move changes the status',
+    )
+    expect(() => moveInstance(store.db, { id: 'i1', from: 'terminating', to: 'terminated', nowMs: 1 })).toThrow(
+      'has its time',
+    )
+    expect(moveInstance(store.db, { id: 'none', from: 'provisioning', to: 'ready', nowMs: 1 })).toBe(false)
+  })
+
+  // Goal: a move inside a transaction that fails later is undone with it, log and all.
+  test('a move rolls back with its transaction', () => {
+    using store = open()
+    addInstance(store, 'i1')
+    const attempt = () =>
+      store.transact(tx => {
+        expect(moveInstance(tx, { id: 'i1', from: 'provisioning', to: 'ready', nowMs: 20 })).toBe(true)
+        throw new Error('later')
+      })
+    expect(attempt).toThrow('later')
+    expect(instanceById(store.db, 'i1')?.status).toBe('provisioning')
+    expect(store.db.all('SELECT id FROM instance_changes')).toHaveLength(1)
+  })
+
+  // Goal: each way of finding gives what belongs to it, in order, and nothing of other organizations.
+  test('finding', () => {
+    using store = open()
+    const { db } = store
+    addVm(store, 'v1')
+    addInstance(store, 'b', { nowMs: 10 })
+    addInstance(store, 'a', { nowMs: 10 })
+    addInstance(store, 'c', { nowMs: 5, vmId: 'v1' })
+    addInstance(store, 'd', { organizationId: 'o2', nowMs: 1 })
+    moveInstance(db, { id: 'a', from: 'provisioning', to: 'terminated', nowMs: 20, terminatedAtMs: 20 })
+    expect(listInstances(db, 'o1').map(({ id }) => id)).toEqual(['c', 'a', 'b'])
+    expect(listLive(db).map(({ id }) => id)).toEqual(['d', 'c', 'b'])
+    expect([countLiving(db, 'o1'), countLiving(db, 'o2'), countLiving(db, 'none')]).toEqual([2, 1, 0])
+    expect(findInstance(db, { organizationId: 'o1', name: 'b' })?.id).toBe('b')
+    expect(findInstance(db, { organizationId: 'o2', name: 'b' })).toBeNull()
+    expect(instancesByVm(db, 'v1').map(({ id }) => id)).toEqual(['c'])
+    setVm(db, { id: 'c', vmId: null })
+    expect(instancesByVm(db, 'v1')).toEqual([])
+  })
+
+  // Goal: egress samples are whole counts and touch neither status nor log.
+  test('egress', () => {
+    using store = open()
+    addInstance(store, 'i1')
+    setEgress(store.db, { id: 'i1', egressBytes: 5_368_709_120, observedAtMs: 7, blockAppliedAtMs: 6 })
+    expect(instanceById(store.db, 'i1')).toMatchObject({
+      egressBytes: 5_368_709_120,
+      egressObservedAtMs: 7,
+      egressBlockAppliedAtMs: 6,
+      changedAtMs: 10,
+    })
+    setEgress(store.db, { id: 'i1', egressBytes: 5_368_709_121, observedAtMs: 8, blockAppliedAtMs: null })
+    expect(instanceById(store.db, 'i1')?.egressBlockAppliedAtMs).toBeNull()
+    for (const egressBytes of [-1, 0.5, Number.NaN]) {
+      expect(() => setEgress(store.db, { id: 'i1', egressBytes, observedAtMs: 1, blockAppliedAtMs: null })).toThrow(
+        'invariant broken',
+      )
+    }
+  })
+
+  // Goal: change logs come whole and in the order written, for instances that are ready or changed since, of one organization.
+  test('changes that reach into a window', () => {
+    using store = open()
+    const { db } = store
+    for (const [id, organizationId] of [
+      ['old', 'o1'],
+      ['over', 'o1'],
+      ['ready', 'o1'],
+      ['foreign', 'o2'],
+    ] as const) {
+      addInstance(store, id, { organizationId })
+      moveInstance(db, { id, from: 'provisioning', to: 'ready', nowMs: 20 })
+    }
+    moveInstance(db, { id: 'old', from: 'ready', to: 'failed', nowMs: 30 })
+    moveInstance(db, { id: 'over', from: 'ready', to: 'failed', nowMs: 99 })
+    const found = listChangesOverlapping(db, { organizationId: 'o1', fromMs: 50 })
+    expect(found.map(({ instanceId, status, atMs }) => `${instanceId} ${status} ${atMs}`)).toEqual([
+      'over provisioning 10',
+      'over ready 20',
+      'ready provisioning 10',
+      'ready ready 20',
+      'over failed 99',
+    ])
+  })
+
+  // Goal: only what was terminated before the time goes, at most `limit` at once, with its log; VMs stay.
+  test('expiry', () => {
+    using store = open()
+    const { db } = store
+    addVm(store, 'v1')
+    for (const id of ['a', 'b', 'c', 'd']) {
+      addInstance(store, id, { vmId: 'v1' })
+      if (id !== 'd')
+        moveInstance(db, {
+          id,
+          from: 'provisioning',
+          to: 'terminated',
+          nowMs: 50,
+          terminatedAtMs: id === 'c' ? 60 : 50,
+        })
+    }
+    expect(deleteExpired(db, { terminatedBeforeMs: 50, limit: 10 })).toBe(0)
+    expect(deleteExpired(db, { terminatedBeforeMs: 60, limit: 1 })).toBe(1)
+    expect(deleteExpired(db, { terminatedBeforeMs: 60, limit: 10 })).toBe(1)
+    expect(listInstances(db, 'o1').map(({ id }) => id)).toEqual(['c', 'd'])
+    expect(db.all('SELECT DISTINCT instance_id FROM instance_changes')).toEqual([
+      { instance_id: 'c' },
+      { instance_id: 'd' },
+    ])
+    expect(db.all('SELECT id FROM vms')).toHaveLength(1)
+  })
+
+  // Goal: the paths that every request or sweep takes use an index.
+  test('indexes', () => {
+    using store = open()
+    const plan = (sql: string) =>
+      store.db
+        .all<{ detail: string }>(`EXPLAIN QUERY PLAN ${sql}`)
+        .map(({ detail }) => detail)
+        .join('; ')
+    const PLANS = {
+      "SELECT * FROM instances WHERE organization_id = 'o1' ORDER BY created_at_ms, id": 'instances_organization_name',
+      "SELECT * FROM instances WHERE organization_id = 'o1' AND name = 'x'": 'instances_organization_name',
+      "SELECT count(*) FROM instances WHERE organization_id = 'o1' AND status <> 'terminated'":
+        'instances_organization_name',
+      "SELECT * FROM instances WHERE vm_id = 'v'": 'instances_vm',
+      "SELECT * FROM instances WHERE status IN ('provisioning', 'ready', 'failed', 'terminating')": 'instances_status',
+      "SELECT id FROM instances WHERE status = 'terminated' AND terminated_at_ms < 5 LIMIT 9": 'instances_status',
+      "SELECT c.* FROM instance_changes c JOIN instances i ON i.id = c.instance_id WHERE i.organization_id = 'o1'":
+        'instance_changes_instance',
+      'SELECT rowid FROM idempotency WHERE created_at_ms <= 5 LIMIT 9': 'idempotency_created',
+      "SELECT * FROM keys WHERE organization_id = 'o1'": 'keys_organization',
+      "SELECT * FROM events WHERE subject = 'x' ORDER BY id DESC LIMIT 5": 'events_subject',
+      'DELETE FROM events WHERE id <= 5': 'PRIMARY KEY',
+    }
+    for (const [sql, index] of Object.entries(PLANS)) expect(`${sql}: ${plan(sql)}`).toContain(index)
+  })
+})
+
+describe('answers', () => {
+  const answer = {
+    organizationId: 'o1',
+    key: 'k',
+    bodySha256: new Uint8Array(32).fill(1),
+    responseStatus: 202,
+    responseData: '{"a":1}',
+    nowMs: 5,
+  } as const
+
+  // Goal: an answer is kept per organization and key, exactly; a later one under the same key takes its place.
+  test('insert, find, replace, expire', () => {
+    using store = open()
+    const { db } = store
+    insertIdempotency(db, answer)
+    insertIdempotency(db, { ...answer, organizationId: 'o2', nowMs: 6 })
+    expect(findIdempotency(db, { organizationId: 'o1', key: 'k' })).toEqual({
+      organizationId: 'o1',
+      key: 'k',
+      bodySha256: Buffer.alloc(32, 1),
+      responseStatus: 202,
+      responseData: '{"a":1}',
+      createdAtMs: 5,
+    })
+    expect(findIdempotency(db, { organizationId: 'o1', key: 'K' })).toBeNull()
+    insertIdempotency(db, { ...answer, responseData: '{"a":2}', nowMs: 9 })
+    expect(findIdempotency(db, { organizationId: 'o1', key: 'k' })).toMatchObject({
+      responseData: '{"a":2}',
+      createdAtMs: 9,
+    })
+    expect(deleteExpiredIdempotency(db, { createdAtOrBeforeMs: 5, limit: 10 })).toBe(0)
+    expect(deleteExpiredIdempotency(db, { createdAtOrBeforeMs: 9, limit: 1 })).toBe(1)
+    expect(deleteExpiredIdempotency(db, { createdAtOrBeforeMs: 9, limit: 10 })).toBe(1)
+    expect(() => insertIdempotency(db, { ...answer, bodySha256: new Uint8Array(20) })).toThrow('invariant broken')
+  })
+})
+
+describe('events', () => {
+  // Goal: the newest come first, by subject or all, no more than asked for.
+  test('append and list', () => {
+    using store = open()
+    const { db } = store
+    for (let i = 1; i <= 5; i += 1)
+      appendEvent(db, {
+        nowMs: i,
+        kind: 'vm.failed',
+        subject: i % 2 === 0 ? 'even' : '',
+        detail: { i, nested: { text: 'é' } },
+      })
+    expect(listEvents(db, { limit: 2 }).map(({ detail }) => detail.i)).toEqual([5, 4])
+    expect(listEvents(db, { subject: 'even', limit: 10 }).map(({ atMs }) => atMs)).toEqual([4, 2])
+    expect(listEvents(db, { subject: '', limit: 10 }).map(({ atMs }) => atMs)).toEqual([5, 3, 1])
+    expect(listEvents(db, { subject: null, limit: 10 })).toHaveLength(5)
+    expect(listEvents(db, { limit: 1 })[0]).toEqual({
+      id: 5,
+      atMs: 5,
+      kind: 'vm.failed',
+      subject: '',
+      detail: { i: 5, nested: { text: 'é' } },
+    })
+  })
+
+  // Goal: the journal is bounded: each entry beyond the most lets go of the oldest.
+  test('bound', () => {
+    using store = open()
+    const { db } = store
+    db.run(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${eventCountMax + 10})
+      INSERT INTO events (at_ms, kind, subject, detail) SELECT i, 'k', 's', '{}' FROM n`)
+    appendEvent(db, { nowMs: 0, kind: 'last', subject: '', detail: {} })
+    expect(db.all('SELECT count(*) AS entries, min(id) AS first FROM events')).toEqual([
+      { entries: eventCountMax, first: 12 },
+    ])
+    expect(listEvents(db, { limit: 1 })[0]?.kind).toBe('last')
+  })
+})

@@ -1,0 +1,163 @@
+// The firewall as the kernel runs it, between namespaces. Needs root.
+
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { rulesetText } from '../../src/vm/nft.plan.ts'
+import { createNetns, type Netns, needsRoot } from '../rigs/netns.ts'
+import { gateway, guest, plan } from '../rigs/two-guests.ts'
+
+// A host with two guests and an uplink: four namespaces joined by veth pairs that are named as taps would be.
+describe.if(needsRoot('the firewall test'))('the firewall in a network of namespaces', () => {
+  let host: Netns
+  let world: Netns
+  let guests: [Netns, Netns]
+  const servers: Bun.Subprocess[] = []
+
+  const listen = async (where: Netns, address: string, port: number) => {
+    const code = `Bun.listen({ hostname: '${address}', port: ${port}, socket: {
+      open(s) { s.write(s.remoteAddress + '\\n') }, data() {} } }); console.log('up')`
+    const server = Bun.spawn(where.argv([process.execPath, '-e', code]), {
+      stdin: 'ignore',
+      stdout: 'pipe',
+      stderr: 'inherit',
+    })
+    servers.push(server)
+    await server.stdout.getReader().read()
+  }
+
+  /** The address that the server saw us as, or null when there is no way through. */
+  const reach = async (from: Netns, address: string, port: number, local?: string): Promise<string | null> => {
+    const code = `const timer = setTimeout(() => { console.log('-'); process.exit() }, 700)
+      require('node:net').connect({ host: '${address}', port: ${port}${local ? `, localAddress: '${local}'` : ''} })
+        .on('data', d => { console.log(String(d).trim()); process.exit() })
+        .on('error', () => { console.log('-'); process.exit() })`
+    const seen = (await from.run([process.execPath, '-e', code])).trim()
+    return seen === '-' ? null : seen
+  }
+
+  const apply = (text: string) => host.run(['nft', '--file', '-'], { stdin: text })
+  const quotas = async () => {
+    const { nftables } = JSON.parse(await host.run(['nft', '--json', 'list', 'quotas'])) as {
+      nftables: { quota?: { name: string; used: number } }[]
+    }
+    return Object.fromEntries(nftables.flatMap(({ quota }) => (quota ? [[quota.name, quota.used]] : [])))
+  }
+
+  beforeAll(async () => {
+    host = createNetns()
+    world = createNetns()
+    guests = [createNetns(), createNetns()]
+    await host.run(['sh', '-c', 'echo 1 > /proc/sys/net/ipv4/ip_forward'])
+    await apply(rulesetText(plan()))
+    for (const [index, netns] of guests.entries()) {
+      const { tap, mac, address } = guest(index + 1)
+      await host.run(['ip', '-batch', '-'], {
+        stdin: [
+          `link add ${tap} type veth peer name eth0 netns ${netns.name}`,
+          `link set ${tap} up`,
+          `address add ${gateway}/32 dev ${tap}`,
+          `route add ${address}/32 dev ${tap} src ${gateway}`,
+        ].join('\n'),
+      })
+      await netns.run(['ip', '-batch', '-'], {
+        stdin: [
+          `link set eth0 address ${mac} up`,
+          `address add ${address}/32 dev eth0`,
+          `route add ${gateway} dev eth0 scope link`,
+          `route add default via ${gateway}`,
+        ].join('\n'),
+      })
+    }
+    await host.run(['ip', '-batch', '-'], {
+      stdin: [
+        `link add uplink type veth peer name eth0 netns ${world.name}`,
+        'link set uplink up',
+        'address add 192.0.2.1/24 dev uplink',
+      ].join('\n'),
+    })
+    await world.run(['ip', '-batch', '-'], {
+      stdin: ['link set eth0 up', 'address add 192.0.2.9/24 dev eth0', 'route add 10.88.0.0/24 via 192.0.2.1'].join(
+        '\n',
+      ),
+    })
+    await listen(world, '0.0.0.0', 80)
+    await listen(guests[1], '0.0.0.0', 22)
+    await listen(guests[1], '0.0.0.0', 80)
+    await listen(host, '0.0.0.0', 8442)
+    await listen(host, '0.0.0.0', 8441)
+    await listen(host, '::', 8443)
+  })
+
+  afterAll(() => {
+    for (const server of servers) server.kill('SIGKILL')
+    for (const netns of [...(guests ?? []), world, host]) netns?.close()
+  })
+
+  test('a guest reaches the world under the address of the host', async () => {
+    // Goal: outbound works and is masqueraded.
+    expect(await reach(guests[0], '192.0.2.9', 80)).toBe('192.0.2.1')
+  })
+
+  test('the world reaches a guest by SSH only, and sees its real address', async () => {
+    // Goal: port 22 passes unproxied, another open port does not.
+    expect(await reach(world, '10.88.0.2', 22)).toBe('192.0.2.9')
+    expect(await reach(world, '10.88.0.2', 80)).toBeNull()
+  })
+
+  test('guests have no path to each other', async () => {
+    // Goal: not even to port 22, which the world may reach.
+    expect(await reach(guests[0], '10.88.0.2', 22)).toBeNull()
+  })
+
+  test('of the host a guest sees the gateway port on the gateway address and nothing else', async () => {
+    // Goal: service A and the other addresses of the host are closed to guests; the host itself may probe a guest.
+    expect(await reach(guests[0], gateway, 8442)).toBe('10.88.0.1')
+    expect(await reach(guests[0], gateway, 8441)).toBeNull()
+    expect(await reach(guests[0], '192.0.2.1', 8442)).toBeNull()
+    expect(await reach(host, '10.88.0.2', 22)).toBe(gateway)
+  })
+
+  test('a spoofed source goes nowhere', async () => {
+    // Goal: another address, another MAC, and IPv6 are dropped by the guard, before anything counts or routes them.
+    await guests[0].run(['ip', 'address', 'add', '10.88.0.77/32', 'dev', 'eth0'])
+    expect(await reach(guests[0], '192.0.2.9', 80, '10.88.0.77')).toBeNull()
+    await guests[0].run(['ip', 'link', 'set', 'eth0', 'address', '02:00:00:00:00:99'])
+    expect(await reach(guests[0], '192.0.2.9', 80)).toBeNull()
+    await guests[0].run(['ip', 'link', 'set', 'eth0', 'address', guest(1).mac])
+    expect(await reach(guests[0], '192.0.2.9', 80)).toBe('192.0.2.1')
+    await host.run(['ip', 'address', 'add', 'fd00::1/64', 'dev', guest(1).tap, 'nodad'])
+    await guests[0].run(['ip', 'address', 'add', 'fd00::2/64', 'dev', 'eth0', 'nodad'])
+    expect(await reach(host, 'fd00::1', 8443)).toBe('fd00::1')
+    // Dropped by the guard and not only further on: what it drops is not counted.
+    const counted = (await quotas())[guest(1).tap]
+    expect(await reach(guests[0], 'fd00::1', 8443)).toBeNull()
+    expect((await quotas())[guest(1).tap]).toBe(counted)
+  })
+
+  test('applying again keeps what was counted; the cap cuts off one guest alone; a new table resumes from the sample', async () => {
+    // Goal: quotas never count back, are enforced by the kernel, and are restored after a flush.
+    const used = (await quotas())[guest(1).tap] ?? 0
+    expect(used).toBeGreaterThan(0)
+    await apply(rulesetText(plan()))
+    expect((await quotas())[guest(1).tap]).toBe(used)
+    const capped = plan({
+      vms: plan().vms.map((vm, index) => ({ ...vm, limitBytes: index === 0 ? used : vm.limitBytes })),
+    })
+    await apply(rulesetText(capped))
+    expect(await reach(guests[0], '192.0.2.9', 80)).toBeNull()
+    expect(await reach(guests[1], '192.0.2.9', 80)).toBe('192.0.2.1')
+    await host.run(['nft', 'flush', 'ruleset'])
+    await apply(
+      rulesetText({ ...capped, vms: capped.vms.map((vm, index) => ({ ...vm, usedBytes: index === 0 ? used : 0 })) }),
+    )
+    expect(await reach(guests[0], '192.0.2.9', 80)).toBeNull()
+    expect((await quotas())[guest(1).tap]).toBeGreaterThanOrEqual(used)
+  })
+
+  test('a removed guest leaves no object behind and loses its way', async () => {
+    // Goal: quota, counter and set elements go in the same transaction that forgets the VM.
+    await apply(rulesetText(plan({ vms: plan().vms.slice(1), removed: [guest(1).tap] })))
+    const ruleset = await host.run(['nft', 'list', 'ruleset'])
+    expect(ruleset).not.toContain(guest(1).tap)
+    expect(ruleset).toContain(guest(2).tap)
+  })
+})

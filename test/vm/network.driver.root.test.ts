@@ -1,0 +1,108 @@
+// The one writer of the firewall and the egress sampler, with real nftables and SQLite, in a namespace of their own.
+
+import { expect, test } from 'bun:test'
+import { silentLogger } from '../../src/base/log.ts'
+import { createNft } from '../../src/host/network/nft.ts'
+import { openStore } from '../../src/store/db.ts'
+import { egressOf, recordEgress } from '../../src/store/ledger/egress.query.ts'
+import { listEvents } from '../../src/store/ledger/event.query.ts'
+import { recordResource, strikeResource } from '../../src/store/ledger/resource.query.ts'
+import { insertVm, moveVm } from '../../src/store/ledger/vm.query.ts'
+import { createNetwork } from '../../src/vm/network.driver.ts'
+import { createManualClock } from '../rigs/clock.ts'
+import { inOwnNetns } from '../rigs/netns.ts'
+
+const timeoutMs = 20_000
+const limitBytes = 1_000_000
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    const bench = () => {
+      Bun.spawnSync(['nft', 'flush', 'ruleset'])
+      const store = openStore(':memory:')
+      const clock = createManualClock()
+      const nft = createNft({ table: 'strongroom', log: silentLogger })
+      const options = {
+        table: 'strongroom',
+        gateway: '169.254.88.1',
+        gatewayPorts: [8442],
+        egressLimitBytes: limitBytes,
+      }
+      const create = () => createNetwork({ db: store.db, nft, clock, log: silentLogger, ...options })
+      const addVm = (n: number) => {
+        const id = `0000000${n}-0000-4000-8000-000000000000`
+        const nowMs = clock.nowMs()
+        insertVm(store.db, { id, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
+        moveVm(store.db, { id, from: 'waiting', to: 'launching', nowMs, address: `10.88.0.${n}` })
+        recordResource(store.db, { vmId: id, kind: 'nft', name: `tap${n}`, nowMs })
+        return id
+      }
+      const quotas = async () =>
+        [...((await nft.readCounters(timeoutMs))?.quotas ?? [])].map(([name, { usedBytes }]) => [name, usedBytes])
+      return { store, create, addVm, quotas, clock }
+    }
+
+    test('the table follows the ledger, and calls made meanwhile share a run', async () => {
+      // Goal: what the ledger names is in the kernel, what is removed is not, and a hundred calls are no hundred runs of nft.
+      const { store, create, addVm, quotas } = bench()
+      const network = create()
+      const first = addVm(1)
+      addVm(2)
+      const runs = new Set(Array.from({ length: 100 }, () => network.sync()))
+      await Promise.all(runs)
+      expect(runs.size).toBeLessThanOrEqual(2)
+      expect(await quotas()).toEqual([
+        ['tap1', 0],
+        ['tap2', 0],
+      ])
+      await network.remove('tap1')
+      strikeResource(store.db, { vmId: first, kind: 'nft' })
+      expect(await quotas()).toEqual([['tap2', 0]])
+      await network.sync()
+      expect(await quotas()).toEqual([['tap2', 0]])
+    })
+
+    test('a restarted daemon takes out what is in the kernel and in no ledger', async () => {
+      // Goal: objects of a VM that went while nobody watched do not stay.
+      const { store, create, addVm, quotas } = bench()
+      const id = addVm(1)
+      await create().sync()
+      strikeResource(store.db, { vmId: id, kind: 'nft' })
+      await create().sync()
+      expect(await quotas()).toEqual([])
+    })
+
+    test('a flushed table comes back with what was counted, and the event is on record', async () => {
+      // Goal: usage never counts back to zero, whoever flushes the ruleset; samples never shrink.
+      const { store, create, addVm, quotas, clock } = bench()
+      const id = addVm(1)
+      recordEgress(store.db, [{ vmId: id, usedBytes: 4321, observedAtMs: clock.nowMs(), blocked: false }])
+      const network = create()
+      await network.sync()
+      expect(await quotas()).toEqual([['tap1', 4321]])
+      expect(await network.sample()).toMatchObject([{ vmId: id, usedBytes: 4321, blocked: false }])
+      Bun.spawnSync(['nft', 'flush', 'ruleset'])
+      await network.sample()
+      expect(await quotas()).toEqual([['tap1', 4321]])
+      expect(egressOf(store.db, id)?.usedBytes).toBe(4321)
+      expect(listEvents(store.db, { limit: 10 }).map(event => event.kind)).toEqual(['nft.restored'])
+    })
+
+    test('a spent quota is reported as blocked, with the time it was first seen', async () => {
+      // Goal: the block's time is that of the first sample that shows it, and stays.
+      const { store, create, addVm, clock } = bench()
+      const id = addVm(1)
+      recordEgress(store.db, [{ vmId: id, usedBytes: limitBytes, observedAtMs: clock.nowMs(), blocked: false }])
+      const network = create()
+      await network.sync()
+      clock.advance(1_000)
+      const blockedAtMs = clock.nowMs()
+      expect(await network.sample()).toMatchObject([{ blocked: true }])
+      clock.advance(1_000)
+      await network.sample()
+      expect(egressOf(store.db, id)).toMatchObject({ blockedAtMs, observedAtMs: clock.nowMs(), usedBytes: limitBytes })
+    })
+  },
+  { timeoutMs },
+)

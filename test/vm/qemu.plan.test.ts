@@ -1,0 +1,89 @@
+import { expect, test } from 'bun:test'
+import { vmPaths } from '../../src/vm/launch.plan.ts'
+import { type QemuPlan, type QemuPlatform, qemuArgv, unprivilegedArgv } from '../../src/vm/qemu.plan.ts'
+import { expectGolden } from '../rigs/golden.ts'
+
+const vmId = '0123abcd-4567-4890-abcd-ef0123456789'
+const launch = {
+  cpuModel: 'EPYC-v4',
+  cbitPosition: 51,
+  reducedPhysBits: 1,
+  policy: 0x30000n,
+  hostData: new Uint8Array(32).fill(7).toBase64(),
+  idBlock: null,
+}
+const PLATFORMS = {
+  tcg: { kind: 'tcg' },
+  kvm: { kind: 'kvm' },
+  'snp-bios': { kind: 'snp', boot: { kind: 'bios', firmware: null }, launch },
+  'snp-igvm': { kind: 'snp', boot: { kind: 'igvm', file: '/srv/image/instance.igvm' }, launch },
+  'snp-id-block': {
+    kind: 'snp',
+    boot: { kind: 'bios', firmware: '/usr/share/ovmf/OVMF.amdsev.fd' },
+    launch: { ...launch, idBlock: { block: 'QkxPQ0s=', auth: 'QVVUSA==' } },
+  },
+} as const satisfies Record<string, QemuPlatform>
+
+const planFor = (platform: QemuPlatform): QemuPlan => ({
+  qemu: '/usr/bin/qemu-system-x86_64',
+  vmId,
+  vcpus: 2,
+  memoryMib: 2048,
+  mac: '02:01:23:ab:cd:45',
+  tapFd: 3,
+  paths: vmPaths('/var/lib/strongroom', vmId),
+  image: {
+    firmware: '/srv/image/firmware.fd',
+    root: '/srv/image/root.img',
+    kernel: '/srv/image/kernel',
+    initrd: '/srv/image/initrd',
+    cmdline: 'console=ttyS0 strongroom.root=abc',
+  },
+  platform,
+})
+
+for (const [name, platform] of Object.entries(PLATFORMS)) {
+  test(`QEMU's command line on ${name}`, () => {
+    // Goal: every argument is deliberate; a change shows up as a change of the golden text.
+    expectGolden(`qemu-${name}.txt`, `${qemuArgv(planFor(platform)).join('\n')}\n`)
+  })
+}
+
+test('no platform weakens isolation or confidentiality', () => {
+  // Goal: what must hold, and must not, on every platform.
+  for (const platform of Object.values(PLATFORMS)) {
+    const argv = qemuArgv(planFor(platform))
+    expect(argv).toContain('-nodefaults')
+    expect(argv[argv.indexOf('-sandbox') + 1]).toStartWith('on,')
+    expect(argv.join(' ')).toContain('host_tso4=off,host_tso6=off,host_ufo=off')
+    expect(argv.join(' ')).not.toMatch(/-incoming|snapshot=|hostfwd|script=/)
+    const confidential = platform.kind === 'snp'
+    const virtio = argv.filter(argument => /^virtio-.*-pci,/.test(argument))
+    expect(virtio.length).toBe(4)
+    for (const device of virtio) expect(device.includes('iommu_platform=on,disable-legacy=on')).toBe(confidential)
+    expect(argv.includes('-enable-kvm')).toBe(false)
+  }
+})
+
+test('a comma in a path stays in the path', () => {
+  // Goal: QEMU option syntax cannot be injected through configured paths.
+  const plan = planFor({ kind: 'tcg' })
+  const argv = qemuArgv({ ...plan, image: { ...plan.image, root: '/srv/a,readonly=off' } })
+  expect(argv).toContain('driver=file,node-name=root-file,filename=/srv/a,,readonly=off,read-only=on')
+})
+
+test('QEMU loses every privilege before it starts', () => {
+  // Goal: the wrapper drops user, groups and capabilities and forbids regaining them.
+  expect(unprivilegedArgv('strongroom-vm', ['qemu', '-x'])).toEqual([
+    'setpriv',
+    '--reuid=strongroom-vm',
+    '--regid=strongroom-vm',
+    '--init-groups',
+    '--no-new-privs',
+    '--inh-caps=-all',
+    '--bounding-set=-all',
+    '--',
+    'qemu',
+    '-x',
+  ])
+})
