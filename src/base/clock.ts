@@ -9,6 +9,18 @@ export type Clock = {
   readonly sleep: (ms: number, signal?: AbortSignal) => Promise<void>
 }
 
+/** Waits `ms` milliseconds, less when the signal is aborted. Never rejects: the caller looks at the signal. */
+export function pause(clock: Pick<Clock, 'sleep'>, ms: number, signal: AbortSignal): Promise<void> {
+  return clock.sleep(ms, signal).catch(() => {})
+}
+
+/** Calls `act` once when the signal is aborted, at once when it is already. The function that it gives takes that back. */
+export function onAbort(signal: AbortSignal, act: () => void): () => void {
+  if (signal.aborted) act()
+  else signal.addEventListener('abort', act, { once: true })
+  return () => signal.removeEventListener('abort', act)
+}
+
 export const systemClock: Clock = {
   nowMs: () => Date.now(),
   monotonicMs: () => performance.now(),

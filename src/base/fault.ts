@@ -88,3 +88,9 @@ export function wrapFault(error: unknown, doing: string, fallback: FaultCode = '
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
+
+/** What the system calls a failure, such as `ENOENT`; null when it has no such name. */
+export function systemErrorCode(error: unknown): string | null {
+  const code: unknown = Reflect.get(Object(error), 'code')
+  return typeof code === 'string' ? code : null
+}
