@@ -184,7 +184,7 @@ const BAD_USAGE: [string[], string][] = [
   ],
   [
     ['instance', 'console', 'x', '--tail', '-1'],
-    "option '--tail <bytes>' argument '-1' is invalid. It must be a number of bytes from 0 to 67108864.",
+    "option '--tail <bytes>' argument '-1' is invalid. It must be a whole number from 0 to 67108864.",
   ],
   [['instance', 'console', 'x', '--follow'], '--follow has no end, so --json cannot print it as one document'],
   [['org', 'create', 'Acme'], 'slug "Acme" may hold lowercase letters a-z, digits and hyphens only'],
