@@ -98,7 +98,11 @@ function addInstance(slug: string, name: string): string {
   const nowMs = Date.parse('2026-11-20T12:00:00.000Z')
   insertVm(store.db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
   insertInstance(store.db, {
-    ...{ id, name, organizationId, vmId, nowMs },
+    id,
+    name,
+    organizationId,
+    vmId,
+    nowMs,
     hostId: store.hostId,
     hostname: `${name}.${slug}.agents.test`,
     agent: 'agent',
@@ -195,8 +199,8 @@ const BAD_USAGE: [string[], string][] = [
 ]
 
 test('goal: bad usage exits 2 and, with --json, is one document on stdout and nothing on stderr', async () => {
-  const answers = await Promise.all(BAD_USAGE.map(([argv]) => runJson(...argv)))
-  for (const [index, { code, document }] of answers.entries()) {
+  const results = await Promise.all(BAD_USAGE.map(([argv]) => runJson(...argv)))
+  for (const [index, { code, document }] of results.entries()) {
     const [argv, message] = BAD_USAGE[index] ?? []
     expect([argv, code, document]).toMatchObject([argv, 2, { error: { code: 'invalid_request', message } }])
   }

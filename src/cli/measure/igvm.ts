@@ -121,7 +121,7 @@ function addShow(igvm: Command, cli: Cli): void {
   const show = igvm
     .command('show')
     .description(
-      'print the content and the launch digests of a file; with --kernel, compare it with the one that the file commits to',
+      'print the content and the launch digests of a file; with --kernel, --initrd or --cmdline, compare these with it',
     )
     .argument('<file>', 'IGVM file')
   addBootOptions(show)
