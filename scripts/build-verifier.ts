@@ -1,5 +1,6 @@
 #!/usr/bin/env bun
-// Bundles the attestation library for browsers: dist/strongroom-verify.js, one ES module without imports.
+// Bundles what a relying party runs for browsers: the attestation library and the verification of gateways.
+// Writes dist/strongroom-verify.js, one ES module without imports.
 // Usage: bun scripts/build-verifier.ts [--out DIR]
 
 import { mkdirSync } from 'node:fs'
@@ -8,16 +9,16 @@ import { parseArgs } from 'node:util'
 
 const repo = resolve(import.meta.dir, '..')
 
-export const verifierEntry = join(repo, 'src/attest/index.ts')
+export const verifierEntry = join(repo, 'src/verifier/index.ts')
 export const verifierName = 'strongroom-verify.js'
 
 export type BrowserBundle = {
   readonly text: string
-  /** Path of every source file from the repository, with what it adds to the bundle in bytes. */
+  /** Path of every source file, from the repository's root, and the bytes that it adds to the bundle. */
   readonly inputs: ReadonlyMap<string, number>
 }
 
-/** One minified ES module. Throws when it would not be one file. */
+/** One minified ES module. Throws when the bundler makes more than one file. */
 export async function browserBundle(entry: string): Promise<BrowserBundle> {
   const { outputs, metafile } = await Bun.build({
     entrypoints: [entry],
@@ -34,7 +35,7 @@ export async function browserBundle(entry: string): Promise<BrowserBundle> {
   return { text: await output.text(), inputs: new Map(inputs) }
 }
 
-/** What a browser loads, in bytes. */
+/** Size of what a browser loads over the network. */
 export function gzipBytes(text: string): number {
   return Bun.gzipSync(Buffer.from(text), { level: 9 }).length
 }

@@ -1,12 +1,13 @@
-// Entry point of `strongroom`: arguments to the command line, and whatever nobody caught. Effects: the process.
+// Entry point of `strongroom`: hands the arguments to the command line, and ends the process on an error that nobody caught. Effects: the process.
 
+import { systemErrorCode } from './base/fault.ts'
 import { redact } from './base/log.ts'
 import { runCli } from './cli/index.ts'
 import type { Io } from './cli/io.ts'
 
 const failedExitCode = 1
 
-/** One line in the shape of the log, whatever was thrown; then the end: nobody knows what state we are in. */
+/** Prints one line in the form of the log, whatever was thrown, and exits: the state of the process is unknown. */
 function die(kind: string, error: unknown): never {
   const detail =
     error instanceof Error ? { name: error.name, message: error.message, stack: error.stack } : String(error)
@@ -15,9 +16,9 @@ function die(kind: string, error: unknown): never {
   process.exit(failedExitCode)
 }
 
-/** The reader of a pipe may go before we have said everything (`strongroom … | head`): that ends us, without a word. */
+/** The reader of a pipe may close it before all is printed (`strongroom … | head`). The program then ends without a message. */
 function onStreamError(error: unknown): void {
-  if (Reflect.get(Object(error), 'code') === 'EPIPE') process.exit(0)
+  if (systemErrorCode(error) === 'EPIPE') process.exit(0)
   die('output failed', error)
 }
 

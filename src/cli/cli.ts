@@ -1,4 +1,4 @@
-// What all commands share: global options, where results go, and the daemon. Effects: prints through Io.
+// What all commands share: global options, where results go, the daemon's client. Effects: prints through Io.
 
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
@@ -11,7 +11,7 @@ import { json, type Paint, paintFor, wantsColour } from './render.ts'
 
 type Globals = { json?: boolean; config?: string; stateDir?: string }
 
-/** What one run of one command works with. */
+/** What one run of one command has to work with. */
 export type Run = {
   readonly io: Io
   readonly json: boolean
@@ -23,15 +23,15 @@ export type Run = {
   readonly config: () => LoadedConfig
   /** The one result of the command: a document with --json, else text for people. */
   readonly result: (document: unknown, text: string) => Promise<void>
-  /** A remark for people; stays off stdout, and away altogether with --json. */
+  /** A remark for people, on stderr; not printed with --json. */
   readonly hint: (text: string) => Promise<void>
-  /** For a result that is no failure of the command but no success either: a check that did not pass. */
+  /** For a result that was printed but is no success, such as a check that did not pass. */
   readonly exitWith: (code: ExitCode) => void
 }
 
 export type Cli = { readonly io: Io; readonly exitWith: (code: ExitCode) => void }
 
-/** On the program; commander takes them before and after the command. */
+/** Options of the program; commander accepts them before and after the command. */
 export function globalOptions(): Option[] {
   return [
     new Option('--json', 'print one JSON document on stdout, errors included'),
@@ -43,7 +43,7 @@ export function globalOptions(): Option[] {
   ]
 }
 
-/** What `command` was called with, and everything to carry it out. */
+/** The Run of `command`, from the options that it was called with. */
 export function runOf(cli: Cli, command: Command): Run {
   const options = command.optsWithGlobals<Globals>()
   const { io } = cli

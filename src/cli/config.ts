@@ -1,4 +1,4 @@
-// strongroom config: the configuration file, checked, shown and documented. Needs no daemon.
+// strongroom config: checks, shows and documents the configuration file. Needs no daemon. Effects: reads the file.
 
 import type { Command } from 'commander'
 import { ConfigFault } from '../config/load.ts'
@@ -15,7 +15,7 @@ export function addConfig(program: Command, cli: Cli): void {
 
   config
     .command('check')
-    .description('say everything that is wrong with the file, each with its line')
+    .description('check the file and print every problem with its line')
     .addHelpText('after', helpText('strongroom config check', 'strongroom config check --config new.toml --json'))
     .action(async (_options: unknown, command: Command) => {
       const run = runOf(cli, command)
@@ -26,7 +26,7 @@ export function addConfig(program: Command, cli: Cli): void {
           file === null ? 'no file, all defaults: ok\n' : `${file}: ok\n`,
         )
       } catch (error) {
-        // People get the usual error; a program gets every problem as data.
+        // People get the usual error message; a program gets every problem as data.
         if (!run.json || !(error instanceof ConfigFault)) throw error
         await run.result({ ok: false, file: error.problems[0]?.file ?? null, problems: error.problems }, '')
         run.exitWith(EXIT.usage)
@@ -35,7 +35,7 @@ export function addConfig(program: Command, cli: Cli): void {
 
   config
     .command('show')
-    .description('print the configuration in effect, defaults filled in')
+    .description('print the configuration in effect, with defaults filled in')
     .addHelpText('after', helpText('strongroom config show', 'strongroom config show --json'))
     .action(async (_options: unknown, command: Command) => {
       const run = runOf(cli, command)
@@ -46,7 +46,7 @@ export function addConfig(program: Command, cli: Cli): void {
 
   config
     .command('reference')
-    .description('print a file with every field, its meaning and default; with --json the JSON schema')
+    .description('print a file with every field, its meaning and its default; with --json the JSON schema')
     .addHelpText('after', helpText('strongroom config reference > /etc/strongroom/strongroom.toml'))
     .action(async (_options: unknown, command: Command) => {
       await runOf(cli, command).result(Config, configReference())

@@ -1,6 +1,6 @@
-// Exit codes, the same for every command. Pure.
+// How a command ends when it fails: exit codes, the same for every command, and what to do about it. Pure.
 
-import { FAULTS, Fault, type FaultCode, type WireCode } from '../base/fault.ts'
+import { FAULTS, Fault, type FaultCode, type FaultOptions, systemErrorCode, type WireCode } from '../base/fault.ts'
 
 export const EXIT = { ok: 0, failed: 1, usage: 2, unreachable: 3, notFound: 4, conflict: 5 } as const satisfies Record<
   string,
@@ -11,10 +11,10 @@ export type ExitCode = (typeof EXIT)[keyof typeof EXIT]
 export const EXIT_HELP = `Exit codes:
   0  done
   1  failed, or a check did not pass
-  2  usage or bad input, the configuration file included
-  3  the daemon cannot be reached
+  2  bad usage or bad input; the configuration file counts as input
+  3  no daemon answers
   4  not found
-  5  conflict with the present state`
+  5  conflict with the current state`
 
 export function exitCodeOf(error: unknown): ExitCode {
   if (!(error instanceof Fault)) return EXIT.failed
@@ -29,6 +29,27 @@ const BY_WIRE = {
   conflict: EXIT.conflict,
   internal_error: EXIT.failed,
 } as const satisfies Record<WireCode, ExitCode>
+
+/** Bad input to a command: an option, or a file that one names. `remedy` says what to do about this very input. */
+export class InputFault extends Fault {
+  readonly remedy: string
+
+  constructor(message: string, { remedy, ...options }: FaultOptions & { readonly remedy: string }) {
+    super('invalid_request', message, options)
+    this.name = 'InputFault'
+    this.remedy = remedy
+  }
+}
+
+/** What the reader should do about a failure. The table of base/fault.ts speaks to users of the APIs, and of those below not to ours. */
+export function remedyOf(error: unknown): string {
+  if (error instanceof InputFault) return error.remedy
+  if (!(error instanceof Fault) || error.code === 'internal') return 'try again; if it fails again, report the message'
+  if (error.code === 'invalid_request') return 'correct the option or argument that the message names'
+  // The file could not be read at all, so that no field of it is at fault.
+  if (error.code === 'config.invalid' && systemErrorCode(error.cause) !== null) return 'check the path; see --config'
+  return FAULTS[error.code].remedy
+}
 
 export function isFaultCode(code: string): code is FaultCode {
   return Object.hasOwn(FAULTS, code)

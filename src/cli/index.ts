@@ -1,11 +1,11 @@
-// The command line: arguments in, exit code out. Effects: what the commands do; prints through Io only.
+// The command line: arguments in, exit code out. Effects: those of the commands; prints through Io only.
 
 import { Command, CommanderError } from 'commander'
-import { FAULTS, Fault, messageOf } from '../base/fault.ts'
+import { Fault, messageOf } from '../base/fault.ts'
 import { version } from '../base/version.ts'
 import { type Cli, globalOptions, helpText } from './cli.ts'
 import { addConfig } from './config.ts'
-import { EXIT, type ExitCode, exitCodeOf } from './exit.ts'
+import { EXIT, type ExitCode, exitCodeOf, remedyOf } from './exit.ts'
 import type { Io } from './io.ts'
 import { addIgvm } from './measure/igvm.ts'
 import { addMeasure } from './measure/measure.ts'
@@ -42,18 +42,18 @@ export async function runCli(argv: readonly string[], io: Io): Promise<ExitCode>
   }
 }
 
-/** The whole tree of commands; `written` gathers what commander itself prints on stdout, which is help. */
+/** The whole tree of commands. What commander itself prints on stdout, which is help, goes into `written`. */
 export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; written: string[] }): Command {
   const program = new Command('strongroom')
     .description('One executable that turns an AMD SEV-SNP server into a confidential-compute appliance.')
-    .version(version, '--version', 'print the version, alone')
+    .version(version, '--version', 'print the version and nothing else')
     .exitOverride()
     .configureHelp({ showGlobalOptions: true, helpWidth: 100 })
     .configureOutput({
       writeOut: text => written.push(text),
-      // Help instead of a command is an error; it must not mix with the JSON that reports it.
+      // Commander prints help here when a command is missing. That is an error, and must not mix with the JSON that reports it.
       writeErr: text => void (asJson ? undefined : cli.io.stderr(text)),
-      // Reported once, by `report`.
+      // `report` prints errors.
       outputError: () => {},
     })
     .showSuggestionAfterError(true)
@@ -65,7 +65,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
   return program
 }
 
-/** Before the command line is understood, and also when it never is. */
+/** Known before the arguments are parsed, so that bad usage too is reported as JSON. */
 function asksForJson(argv: readonly string[]): boolean {
   const end = argv.indexOf('--')
   return argv.slice(0, end === -1 ? argv.length : end).includes('--json')
@@ -82,14 +82,16 @@ async function report(error: unknown, { io, asJson }: { io: Io; asJson: boolean 
   await io.stderr(`${paint.bad('strongroom:')} ${message}\n${paint.weak(`remedy: ${remedy}`)}\n`)
 }
 
-function explain(error: unknown): { code: string; message: string; param: string | undefined; remedy: string } {
+type Explained = { code: string; message: string; param: string | undefined; remedy: string }
+
+function explain(error: unknown): Explained {
   if (error instanceof Fault) {
-    return { code: error.code, message: error.message, param: error.param, remedy: FAULTS[error.code].remedy }
+    return { code: error.code, message: error.message, param: error.param, remedy: remedyOf(error) }
   }
   if (error instanceof CommanderError) {
-    const isHelp = error.code === 'commander.help'
-    // Its help is on stderr already.
-    const message = isHelp ? 'a command is missing' : error.message.replace(/^error: /, '')
+    // For a missing command, commander has printed the help on stderr already.
+    const isMissing = error.code === 'commander.help'
+    const message = isMissing ? 'a command is missing' : error.message.replace(/^error: /, '')
     return {
       code: 'invalid_request',
       message,
@@ -97,5 +99,5 @@ function explain(error: unknown): { code: string; message: string; param: string
       remedy: 'see `strongroom --help`, or --help of the command',
     }
   }
-  return { code: 'internal', message: messageOf(error), param: undefined, remedy: FAULTS.internal.remedy }
+  return { code: 'internal', message: messageOf(error), param: undefined, remedy: remedyOf(error) }
 }

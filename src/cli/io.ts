@@ -1,7 +1,7 @@
-// What a command sees of the terminal it was started from. Types only, so that nothing below main touches `process` unasked.
+// What a command sees of the process and its terminal. Types only: commands print through it and never touch `process` streams themselves.
 
 export type Io = {
-  /** Resolves when the text is on its way; never rejects, a reader that has gone ends the program. */
+  /** Resolves when the text is written. Never rejects: when the reader has gone, the program ends. */
   readonly stdout: (text: string | Uint8Array) => Promise<void>
   readonly stderr: (text: string) => Promise<void>
   readonly stdoutIsTerminal: boolean

@@ -1,15 +1,17 @@
-// Text for people: aligned tables, field lists, colour. Pure.
+// Results for people: tables, field lists, verdicts, colour; and for programs: JSON. Pure.
+
+import type { Check, Outcome, Verdict } from '../attest/verdict.ts'
 
 export type Paint = {
   readonly good: (text: string) => string
   readonly bad: (text: string) => string
   readonly weak: (text: string) => string
   readonly strong: (text: string) => string
-  /** In the colour that suits a status or verdict word; others stay plain. */
+  /** In the colour of a status or verdict: good, bad, over, or else waiting. */
   readonly word: (text: string) => string
 }
 
-/** SGR sequences (ECMA-48 8.3.117), or none where there is no terminal to understand them. */
+/** SGR sequences (ECMA-48 8.3.117), or the text unchanged. */
 export function paintFor(coloured: boolean): Paint {
   const sgr = (code: number) => (text: string) => (coloured ? `\u001b[${code}m${text}\u001b[0m` : text)
   const [good, bad, waiting, weak, strong] = [sgr(32), sgr(31), sgr(33), sgr(2), sgr(1)]
@@ -29,12 +31,12 @@ const WORDS: { readonly [word: string]: 'good' | 'bad' | 'waiting' | 'weak' } = 
   terminated: 'weak',
 }
 
-/** Colour only for a terminal, and never against the wish that NO_COLOR states. */
+/** Colour only for a terminal, and not when NO_COLOR is set. */
 export function wantsColour({ isTerminal, env }: { isTerminal: boolean; env: { [name: string]: string | undefined } }) {
   return isTerminal && (env.NO_COLOR ?? '') === '' && env.TERM !== 'dumb'
 }
 
-/** Columns as wide as their widest cell; the last one as long as it is. Widths are those of the text without colour. */
+/** Every column is as wide as its widest cell, and no line ends in spaces. Widths are those of the text without colour. */
 export function table(head: readonly string[], rows: readonly (readonly string[])[], paint: Paint): string {
   const all = [head, ...rows]
   const widths = head.map((_, column) => Math.max(...all.map(row => visibleLength(row[column] ?? ''))))
@@ -46,7 +48,7 @@ export function table(head: readonly string[], rows: readonly (readonly string[]
   return [paint.strong(line(head)), ...rows.map(line)].map(text => `${text}\n`).join('')
 }
 
-/** `name: value` lines with the values aligned; a value of several lines goes on under itself. */
+/** `name: value` lines with the values aligned; further lines of a value are indented under its first. */
 export function fields(entries: readonly (readonly [name: string, value: string])[], paint: Paint): string {
   const width = Math.max(...entries.map(([name]) => name.length)) + 2
   return entries
@@ -78,12 +80,55 @@ export function json(document: unknown): string {
   return `${JSON.stringify(document, null, 2)}\n`
 }
 
-/** A guest's output for a terminal: what could move the cursor, retitle the window or worse becomes visible instead. */
+/** Hexadecimal in lowercase, after 0x. */
+export function hexNumber(value: bigint): string {
+  return `0x${value.toString(16)}`
+}
+
+/** `simulated`: the evidence ends at a root that is not AMD's. Left out where no evidence of a platform is verified. */
+export type ShownVerdict = Verdict & { readonly simulated?: boolean }
+
+const RESULTS = { pass: 'PASS', fail: 'FAIL', 'not-checked': 'NOT CHECKED' } as const satisfies Record<Outcome, string>
+
+/** One line for each check, then the verdict. */
+export function verdictText(verdict: ShownVerdict, paint: Paint): string {
+  return [...verdict.checks.map(check => checkLine(check, paint)), verdictLine(verdict, paint)].join('')
+}
+
+/** With --json: `simulated` beside `ok`, so that nobody reads one without the other. */
+export function verdictDocument({ ok, simulated, checks }: ShownVerdict) {
+  return {
+    ok,
+    ...(simulated === undefined ? {} : { simulated }),
+    checks: checks.map(({ name, outcome, reason, required }) => ({ name, result: RESULTS[outcome], reason, required })),
+  }
+}
+
+function checkLine({ name, outcome, reason, required }: Check, paint: Paint): string {
+  const remark = outcome === 'not-checked' && required ? ' (required)' : ''
+  return `${paint.word(RESULTS[outcome])} ${name}: ${oneLine(reason === '' ? 'ok' : reason)}${remark}\n`
+}
+
+function verdictLine({ ok, simulated, checks }: ShownVerdict, paint: Paint): string {
+  const count = (outcome: Outcome) => checks.filter(check => check.outcome === outcome).length
+  const missing = checks.filter(check => check.outcome === 'not-checked' && check.required).length
+  const notChecked = `${count('not-checked')} not checked${missing === 0 ? '' : ` (${missing} required)`}`
+  const counts = `${count('pass')} passed, ${count('fail')} failed, ${notChecked}`
+  const remark = simulated === true ? ' SIMULATED, no hardware vouches for this evidence' : ''
+  return `${paint.strong('VERDICT:')} ${paint.word(ok ? 'PASS' : 'FAIL')}${remark}: ${counts}\n`
+}
+
+/** Reasons quote names from certificates, in which anybody may have written anything. */
+function oneLine(reason: string): string {
+  return harmless(reason.replace(/[\r\n\t]+/g, ' '))
+}
+
+/** Text from elsewhere, safe to print on a terminal: control characters, which could move the cursor or retitle the window, are shown as `\x1b`. */
 export function harmless(text: string): string {
   return text.replace(CONTROL, char => `\\x${(char.codePointAt(0) ?? 0).toString(16).padStart(2, '0')}`)
 }
 
-/** C0 but tab, LF and a CR that an LF follows; DEL; C1 (ECMA-48 5.2, 5.3). */
+/** C0 except tab, LF and a CR before an LF; DEL; C1 (ECMA-48 5.2, 5.3). */
 const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)/g
 const SGR = /\u001b\[[0-9;]*m/g
 

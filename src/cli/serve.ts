@@ -1,4 +1,4 @@
-// strongroom serve: the daemon itself. Logs go to stderr, one JSON object a line; stdout says once that it is ready.
+// strongroom serve: the daemon. Logs go to stderr, one JSON object a line; stdout gets one document, when it is ready. Effects: all of the appliance's.
 
 import type { Command } from 'commander'
 import { messageOf } from '../base/fault.ts'
@@ -10,7 +10,9 @@ import { dash, fields } from './render.ts'
 export function addServe(program: Command, cli: Cli): void {
   program
     .command('serve')
-    .description('run the appliance until SIGTERM or SIGINT; VMs outlive it. SIGHUP reads certificate files again')
+    .description(
+      'run the appliance until SIGTERM or SIGINT; VMs keep running after it. SIGHUP reads the certificate files again',
+    )
     .addHelpText('after', helpText('strongroom serve', 'strongroom serve --config ./dev.toml --state-dir ./state'))
     .action(async (_options: unknown, command: Command) => {
       await serveUntilSignal(runOf(cli, command))
@@ -21,22 +23,22 @@ async function serveUntilSignal(run: Run): Promise<void> {
   const { io, stateDir } = run
   const { config, file } = run.config()
   const log = createLogger({ level: config.log_level, sink: line => void io.stderr(`${line}\n`), nowMs: Date.now })
-  const asked = Promise.withResolvers<string>()
+  const stopAsked = Promise.withResolvers<string>()
   let signals = 0
   const stopOn = (signal: 'SIGTERM' | 'SIGINT') =>
     io.onSignal(signal, () => {
       signals += 1
-      // Asked twice: whoever asks does not want to wait for what is in flight.
+      // A second signal: do not wait for work in progress.
       if (signals > 1) process.exit(EXIT.failed)
-      asked.resolve(signal)
+      stopAsked.resolve(signal)
     })
-  // From the beginning, so that a signal during the start ends in an orderly stop too.
+  // Set first, so that a signal during the start also ends in an orderly stop.
   stopOn('SIGTERM')
   stopOn('SIGINT')
   let reload = async () => {}
   io.onSignal('SIGHUP', () => void reload().catch(error => log.error('reload failed', { error })))
 
-  // Here and not at the top: other commands start in a fraction of the time that the whole appliance takes to load.
+  // Imported here and not at the top: the appliance takes long to load, and no other command needs it.
   const { serve } = await import('../appliance/appliance.ts')
   log.info('starting', { pid: process.pid, config: file, stateDir })
   const serving = await serve(config, { stateDir, log })
@@ -62,7 +64,7 @@ async function serveUntilSignal(run: Run): Promise<void> {
     ),
   )
   log.info('ready', ready)
-  log.info('stopping', { signal: await asked.promise })
+  log.info('stopping', { signal: await stopAsked.promise })
   try {
     await serving.stop()
     log.info('stopped')

@@ -1,4 +1,4 @@
-// strongroom version: of this executable, and of what it is built on.
+// strongroom version: the version of this executable, and of the Bun inside it.
 
 import type { Command } from 'commander'
 import { version } from '../base/version.ts'

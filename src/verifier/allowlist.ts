@@ -1,26 +1,27 @@
-// The allowlist that a relying party holds a gateway to. Pure; throws Malformed.
+// The allowlist that a relying party expects a gateway to have. Pure; throws Malformed.
 
-import { Value } from '@sinclair/typebox/value'
 import { sha256 } from '../attest/hash.ts'
 import { Malformed } from '../attest/malformed.ts'
 import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
 import { Allowlist } from '../contract/allowlist.ts'
+import { shapeOf } from '../contract/shape.ts'
 
-export type ReadAllowlist = {
-  /** SHA-256 of the exact file, as statements and HOST_DATA name it. */
+export type ExpectedAllowlist = {
+  /** SHA-256 of the exact file. Statements and HOST_DATA carry it. */
   readonly digest: Uint8Array
   readonly allowlist: Allowlist
 }
 
-export function readAllowlist(bytes: Uint8Array): ReadAllowlist {
+/** Takes the exact bytes of the file. */
+export function readAllowlist(bytes: Uint8Array): ExpectedAllowlist {
   let document: unknown
   try {
     document = parseJson(bytes, { depthMax: 8 })
   } catch (error) {
     throw new Malformed(`allowlist: ${messageOf(error)}`, { cause: error })
   }
-  if (Value.Check(Allowlist, document)) return { digest: sha256(bytes), allowlist: document }
-  const [first] = Value.Errors(Allowlist, document)
-  throw new Malformed(`allowlist: ${first?.path ?? ''}: ${first?.message ?? 'not as its schema says'}`)
+  const shape = shapeOf(Allowlist, document)
+  if (!shape.ok) throw new Malformed(`allowlist: ${shape.problem}`)
+  return { digest: sha256(bytes), allowlist: shape.value }
 }

@@ -1,50 +1,63 @@
-// Judges a gateway's attestation: the five receipts, each and together, against what the relying party expects. No network, no files, no clock.
+// Verifies a gateway's attestation document: each of its five receipts, and the five together, against what the relying party expects. Pure.
 //
-// Every receipt has some seventy checks. People get them in groups, one for each thing that the contract (4.2) wants checked; documents have all.
+// Every receipt has some seventy checks. The verdict has them in groups, one group for each thing that the contract (4.2) wants checked;
+// the verdict of each receipt has every check.
 
-import { Value } from '@sinclair/typebox/value'
 import type { TrustedRoot } from '../attest/amd/root.ts'
 import type { Policy } from '../attest/policy/policy.ts'
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
 import type { PublicKeys } from '../attest/receipt/public-keys.ts'
 import { decodeReceipt } from '../attest/receipt/receipt.ts'
 import type { StatementOf } from '../attest/receipt/statement.ts'
-import { type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
+import { type ReceiptQuestion, type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../attest/verdict.ts'
 import { equalConstantTime, fromBase64Url, toBase64Url, toHex } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
+import { admits } from '../contract/allowlist.ts'
 import { AttestationResponse, type AttestedWorkload } from '../contract/attestation.ts'
-import { admitWorkload } from '../inference/attestation/workloads.ts'
-import type { ReadAllowlist } from './allowlist.ts'
+import { shapeOf } from '../contract/shape.ts'
+import type { ExpectedAllowlist } from './allowlist.ts'
 
-/** Five receipts of at most 1 MiB would be 5; real ones have 20 KiB. */
+/** A real receipt has about 20 KiB, so that a document of five is far smaller. */
 export const attestationBytesMax = 2 * 1024 * 1024
 
-export type AttestationQuestion = {
+/** Length of the random nonce that a relying party sends, in bytes. */
+export const nonceBytes = 32
+
+/** For `ageMsMax` when the document was asked for with a fresh nonce: it cannot be older than the nonce, so that this only bears with clocks that differ. */
+export const freshAgeMsMax = 300_000
+
+export type GatewayQuestion = {
+  /** The one that was sent. */
   readonly nonce: Uint8Array | 'any'
+  /** The time to verify for, in milliseconds since 1970; never taken from a clock here. */
   readonly asOf: number
+  /** How old the statements may be at `asOf`. */
   readonly ageMsMax: number | 'any'
+  /** Whom to trust: AMD_ROOTS, and a simulated root (`readSimulatedRoot`) only where the caller chooses to. */
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
   readonly requireCrl: boolean
-  /** In the place of the one that a receipt brings. */
+  /** DER of a revocation list, used in place of the one in each receipt. */
   readonly crl: Uint8Array | undefined
-  readonly allowlist: ReadAllowlist | 'any'
-  /** SHA-256 of the SPKI that the connection was made with. */
+  readonly allowlist: ExpectedAllowlist | 'any'
+  /** SHA-256 of the public key (SPKI) in the certificate of the connection. A page cannot see it, and says 'any'. */
   readonly tlsSpkiDigest: Uint8Array | 'any'
 }
 
-export type AttestationVerdict = Verdict & {
+export type GatewayVerdict = Verdict & {
+  /** True when a receipt's chain ends at a root that is not AMD's: no hardware vouches for it. */
   readonly simulated: boolean
   readonly receipts: readonly { readonly target: AttestedWorkload; readonly verdict: ReceiptVerdict<'workload'> }[]
-  /** Of the gateway; worth something only in a good verdict. Null when they cannot be read. */
+  /** The gateway's keys. Null when they cannot be read; to be trusted only in a good verdict. */
   readonly keys: PublicKeys | null
+  /** The gateway's own statement, under the same conditions as `keys`. */
   readonly gateway: StatementOf<'workload'> | null
 }
 
-/** Never throws: what cannot be read is a failed check. */
-export async function verifyAttestation(bytes: Uint8Array, question: AttestationQuestion): Promise<AttestationVerdict> {
+/** Takes the body of GET /attestation. Never throws: what cannot be read is a failed check. */
+export async function verifyGateway(bytes: Uint8Array, question: GatewayQuestion): Promise<GatewayVerdict> {
   const read = readDocument(bytes)
   if (!read.ok) {
     const checks = [fail('attestation-format', read.reason)]
@@ -57,7 +70,7 @@ export async function verifyAttestation(bytes: Uint8Array, question: Attestation
       const { crl } = question
       const { evidence } = receipt
       const given = crl === undefined ? receipt : { ...receipt, evidence: { ...evidence, crl: toBase64Url(crl) } }
-      // The document's nonce is compared with the caller's below; here every receipt has to carry the document's.
+      // Every receipt has to carry the document's nonce. The document's is compared with the caller's below.
       return { target, verdict: await verifyReceipt(given, questionOf(target, nonce, question)) }
     }),
   )
@@ -71,45 +84,52 @@ export async function verifyAttestation(bytes: Uint8Array, question: Attestation
     ...receipts.flatMap(({ target, verdict: one }) => groupsOf(target, one, question.allowlist)),
   ]
   const simulated = receipts.some(one => one.verdict.simulated)
-  // Groups leave nothing out, but a verdict must not hang on how they are told.
-  const all = verdict(checks)
-  const ok = all.ok && receipts.every(one => one.verdict.ok)
+  // The groups hold every check of the receipts; the verdict must not depend on how they are grouped.
+  const ok = verdict(checks).ok && receipts.every(one => one.verdict.ok)
   return { ok, checks, simulated, receipts, keys: keysOf(document), gateway }
 }
 
-type Read =
+type ReadDocument =
   | { readonly ok: true; readonly document: AttestationResponse }
   | { readonly ok: false; readonly reason: string }
 
-function readDocument(bytes: Uint8Array): Read {
+function readDocument(bytes: Uint8Array): ReadDocument {
   if (bytes.length > attestationBytesMax) return { ok: false, reason: `${bytes.length} bytes are too many` }
   try {
-    const document = parseJson(bytes, { depthMax: 8 })
-    if (Value.Check(AttestationResponse, document)) return { ok: true, document }
-    const [first] = Value.Errors(AttestationResponse, document)
-    return { ok: false, reason: `${first?.path ?? ''}: ${first?.message ?? 'not as the contract says'}` }
+    const shape = shapeOf(AttestationResponse, parseJson(bytes, { depthMax: 8 }))
+    return shape.ok ? { ok: true, document: shape.value } : { ok: false, reason: shape.problem }
   } catch (error) {
     return { ok: false, reason: messageOf(error) }
   }
 }
 
-function questionOf(target: AttestedWorkload, nonce: Uint8Array, question: AttestationQuestion) {
-  const { asOf, ageMsMax, roots, policy, requireCrl, allowlist } = question
+function questionOf(
+  target: AttestedWorkload,
+  nonce: Uint8Array,
+  { asOf, ageMsMax, roots, policy, requireCrl, allowlist }: GatewayQuestion,
+): ReceiptQuestion<'workload'> {
   return {
-    kind: 'workload' as const,
-    ...{ nonce, asOf, ageMsMax, roots, policy, requireCrl },
+    kind: 'workload',
+    nonce,
+    asOf,
+    ageMsMax,
+    roots,
+    policy,
+    requireCrl,
     expected: {
-      imageName: 'any' as const,
-      operatorKey: 'any' as const,
+      // The policy names measurements and the operator's key.
+      imageName: 'any',
+      operatorKey: 'any',
       target: { equals: target },
       workload: { equals: target },
-      // Judged below: an allowlist may admit several.
-      imageDigest: 'any' as const,
-      command: 'any' as const,
-      allowlistDigest: allowlist === 'any' ? ('any' as const) : { equals: allowlist.digest },
-      tlsSpkiDigest: target === 'gateway' ? ('any' as const) : { equals: null },
+      // See `admissionCheck`: an allowlist may name several of each.
+      imageDigest: 'any',
+      command: 'any',
+      allowlistDigest: allowlist === 'any' ? 'any' : { equals: allowlist.digest },
+      // See `tlsCheck`. Only the gateway ends TLS connections.
+      tlsSpkiDigest: target === 'gateway' ? 'any' : { equals: null },
     },
-    tpm: 'any' as const,
+    tpm: 'any',
     verifiers: nativeVerifiers,
   }
 }
@@ -122,27 +142,27 @@ function keysOf(document: AttestationResponse): PublicKeys | null {
   }
 }
 
-function nonceCheck(found: Uint8Array, asked: Uint8Array | 'any'): Check {
+function nonceCheck(found: Uint8Array, expected: Uint8Array | 'any'): Check {
   const name = 'attestation-nonce'
-  if (asked === 'any') return notChecked(name, 'no nonce was asked for: this evidence may be an old one', false)
+  if (expected === 'any') return notChecked(name, 'no nonce is expected: this evidence may be old', false)
   return check(
     name,
-    equalConstantTime(found, asked),
-    `the nonce is ${toHex(found)}, not ${toHex(asked)}`,
-    'the one sent',
+    equalConstantTime(found, expected),
+    `the nonce is ${toHex(found)}, not ${toHex(expected)}`,
+    'the nonce that was sent',
   )
 }
 
-/** Five receipts of one gateway: one set of keys, one image, one operator, one allowlist. */
+/** All five receipts have to name the same keys, image, operator and allowlist. */
 function togetherCheck(statements: readonly (StatementOf<'workload'> | null)[]): Check {
   const name = 'attestation-together'
-  const kinds = statements.map(one => {
+  const identities = statements.map(one => {
     if (one === null) return null
     const { keysDigest, image, operatorKey, allowlistDigest } = one
     return [keysDigest, image.measurement, operatorKey, allowlistDigest].map(toHex).join(' ')
   })
-  if (kinds.includes(null)) return notChecked(name, 'a receipt cannot be read', true)
-  const isOne = new Set(kinds).size === 1
+  if (identities.includes(null)) return notChecked(name, 'a receipt cannot be read', true)
+  const isOne = new Set(identities).size === 1
   return check(name, isOne, 'the receipts differ in keys, image, operator or allowlist', 'one gateway made all five')
 }
 
@@ -164,7 +184,7 @@ function tlsCheck(gateway: StatementOf<'workload'> | null, connection: Uint8Arra
 type Group = {
   readonly name: string
   readonly members: readonly string[]
-  /** Skipped by choice, the group says nothing about trust, whatever else of it passed. */
+  /** When this check was skipped by choice, the group is shown as not checked, with `otherwise` as the reason, whatever else of it passed. */
   readonly decides?: { readonly check: string; readonly otherwise: string }
 }
 
@@ -187,13 +207,13 @@ const GROUPS: readonly Group[] = [
     decides: { check: 'expected-allowlist-digest', otherwise: 'no allowlist is expected; name yours by --allowlist' },
   },
 ]
-/** Shown by `admission`, which knows what the allowlist admits. */
+/** Left to `admissionCheck`, which knows what the allowlist admits. */
 const admissionMembers = ['expected-image-digest', 'expected-command']
 
 function groupsOf(
   target: AttestedWorkload,
   found: ReceiptVerdict<'workload'>,
-  allowlist: ReadAllowlist | 'any',
+  allowlist: ExpectedAllowlist | 'any',
 ): Check[] {
   const named = [...GROUPS.flatMap(group => group.members), ...admissionMembers]
   const rest = found.checks.filter(one => !named.includes(one.name))
@@ -220,17 +240,17 @@ function grouped(name: string, members: readonly Check[], decides?: Group['decid
   return pass(name, passed.length === 1 ? (passed[0]?.reason ?? '') : `${passed.length} checks`)
 }
 
-/** Image digest and command by the same rule by which the gateway itself admits. */
+/** Judges image digest and command by the gateway's own rule. */
 function admissionCheck(
   target: AttestedWorkload,
   { statement }: ReceiptVerdict<'workload'>,
-  expected: ReadAllowlist | 'any',
+  expected: ExpectedAllowlist | 'any',
 ): Check {
   const name = `${target}/admission`
   if (statement === null) return notChecked(name, 'the receipt cannot be read', true)
   const { imageDigest, command } = statement
   const shown = `image ${toHex(imageDigest)}, command ${JSON.stringify(command)}`
   if (expected === 'any') return notChecked(name, `${shown}: no allowlist is expected`, false)
-  const admission = admitWorkload(expected.allowlist, { workload: target, imageDigest, command })
+  const admission = admits(expected.allowlist, { workload: target, imageDigest, command })
   return admission.ok ? pass(name, shown) : fail(name, admission.fault.message)
 }

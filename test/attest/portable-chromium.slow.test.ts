@@ -1,4 +1,4 @@
-// The attestation library in a real browser gives what it gives in Bun. Here and not beside its other tests because a browser takes a while.
+// The attestation library and the verifier in a real browser give what they give in Bun. Here and not beside its other tests because a browser takes a while.
 
 import { expect, test } from 'bun:test'
 import { expectResults } from '../rigs/portable/expectations.ts'

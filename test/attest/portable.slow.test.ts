@@ -1,4 +1,4 @@
-// The library runs unchanged in Bun and in Node, and its bundle for browsers needs nothing but what browsers have.
+// The attestation library and the verifier run unchanged in Bun and in Node, and their bundle for browsers needs nothing but what browsers have.
 // The same suite in a browser: test/attest/portable-chromium.slow.test.ts.
 
 import { beforeAll, describe, expect, test } from 'bun:test'
@@ -62,7 +62,7 @@ describe('one suite', () => {
 
 describe("the verifier's bundle", () => {
   /** Packages that may be in it. None of them makes certificates, and none comes from Node. */
-  const packages = ['@noble/hashes', '@noble/curves', '@noble/post-quantum', 'cbor-x', 'tweetnacl']
+  const packages = ['@noble/hashes', '@noble/curves', '@noble/post-quantum', '@sinclair/typebox', 'cbor-x', 'tweetnacl']
   let bundle: BrowserBundle = { text: '', inputs: new Map() }
   beforeAll(async () => {
     bundle = await browserBundle(verifierEntry)
@@ -75,10 +75,12 @@ describe("the verifier's bundle", () => {
     const foreign = [...bundle.inputs.keys()].filter(path => {
       const owner = /^node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1]
       if (owner !== undefined) return !packages.includes(owner)
-      return !/^src\/(?:attest|base)\/[a-z0-9./-]+\.ts$/.test(path)
+      return !/^src\/(?:attest|base|contract|verifier)\/[a-z0-9./-]+\.ts$/.test(path)
     })
     expect(foreign).toEqual([])
-    expect(bundle.inputs.get('src/attest/report/report.ts')).toBeGreaterThan(0)
+    for (const path of ['src/attest/report/report.ts', 'src/verifier/gateway.ts', 'src/verifier/response.ts']) {
+      expect(bundle.inputs.get(path)).toBeGreaterThan(0)
+    }
   })
 
   // Goal: no source in it, ours or a package's, imports what only Bun and Node have: the bundler would put an empty object in its place.

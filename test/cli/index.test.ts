@@ -98,7 +98,11 @@ function addInstance(slug: string, name: string): string {
   const nowMs = Date.parse('2026-11-20T12:00:00.000Z')
   insertVm(store.db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
   insertInstance(store.db, {
-    ...{ id, name, organizationId, vmId, nowMs },
+    id,
+    name,
+    organizationId,
+    vmId,
+    nowMs,
     hostId: store.hostId,
     hostname: `${name}.${slug}.agents.test`,
     agent: 'agent',
@@ -184,7 +188,7 @@ const BAD_USAGE: [string[], string][] = [
   ],
   [
     ['instance', 'console', 'x', '--tail', '-1'],
-    "option '--tail <bytes>' argument '-1' is invalid. It must be a number of bytes from 0 to 67108864.",
+    "option '--tail <bytes>' argument '-1' is invalid. It must be a whole number from 0 to 67108864.",
   ],
   [['instance', 'console', 'x', '--follow'], '--follow has no end, so --json cannot print it as one document'],
   [['org', 'create', 'Acme'], 'slug "Acme" may hold lowercase letters a-z, digits and hyphens only'],
@@ -195,8 +199,8 @@ const BAD_USAGE: [string[], string][] = [
 ]
 
 test('goal: bad usage exits 2 and, with --json, is one document on stdout and nothing on stderr', async () => {
-  const answers = await Promise.all(BAD_USAGE.map(([argv]) => runJson(...argv)))
-  for (const [index, { code, document }] of answers.entries()) {
+  const results = await Promise.all(BAD_USAGE.map(([argv]) => runJson(...argv)))
+  for (const [index, { code, document }] of results.entries()) {
     const [argv, message] = BAD_USAGE[index] ?? []
     expect([argv, code, document]).toMatchObject([argv, 2, { error: { code: 'invalid_request', message } }])
   }

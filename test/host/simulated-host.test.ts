@@ -9,8 +9,8 @@ import { strictPolicy } from '../../src/attest/policy/policy.ts'
 import { verifyEvidence } from '../../src/attest/verify/evidence.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { systemRandom } from '../../src/base/ids.ts'
-import { readSimulatedRoot } from '../../src/cli/verify/simulated-root.ts'
 import { openSimulatedHost } from '../../src/host/simulated-host.ts'
+import { readSimulatedRoot } from '../../src/verifier/simulated-root.ts'
 import { createManualClock } from '../rigs/clock.ts'
 
 const stateDir = mkdtempSync(join(tmpdir(), 'srt-simulated-host-'))

@@ -24,7 +24,7 @@ describe('the sources', () => {
   // Goal: no module reaches itself through its imports.
   test('cycles', () => expect(cycleFaults(sources)).toEqual([]))
 
-  // Goal: base depends on nothing, attest on nothing but data, and every import can be checked.
+  // Goal: base depends on nothing, attest and verifier on nothing but data, and every import can be checked.
   test('dependencies', () => expect(dependencyFaults(sources)).toEqual([]))
 
   // Goal: a file called pure is pure.
@@ -93,6 +93,7 @@ describe('a planted violation is found:', () => {
     ['appliance importing the verifier', layerFaults, { 'src/appliance/a.ts': "import '../verifier/b.ts'" }],
     ['guest importing host', layerFaults, { 'src/guest/a.ts': "import '../host/b.ts'" }],
     ['host importing guest', layerFaults, { 'src/cli/a.ts': "import '../guest/b.ts'" }],
+    ['verifier importing inference', layerFaults, { 'src/verifier/gateway.ts': "import '../inference/b.ts'" }],
     ['verifier importing guest', layerFaults, { 'src/verifier/a.ts': "import '../guest/b.ts'" }],
     ['leaving src', layerFaults, { 'src/cli/a.ts': "import '../../scripts/b.ts'" }],
     ['a new folder', layerFaults, { 'src/misc/a.ts': '' }],
@@ -104,6 +105,11 @@ describe('a planted violation is found:', () => {
     ['Bun in attest', dependencyFaults, { 'src/attest/a.ts': 'Bun.file(x)' }],
     ['the clock in attest', dependencyFaults, { 'src/attest/a.ts': 'const now = Date.now()' }],
     ['the network in attest', dependencyFaults, { 'src/attest/a.ts': 'await fetch(address)' }],
+    ['node in the verifier', dependencyFaults, { 'src/verifier/a.ts': "import { x } from 'node:crypto'" }],
+    ['Bun in the verifier', dependencyFaults, { 'src/verifier/a.ts': 'Bun.file(x)' }],
+    ['the clock in the verifier', dependencyFaults, { 'src/verifier/a.ts': 'const now = Date.now()' }],
+    ['randomness in the verifier', dependencyFaults, { 'src/verifier/a.ts': 'crypto.getRandomValues(nonce)' }],
+    ['the network in the verifier', dependencyFaults, { 'src/verifier/a.ts': 'await fetch(address)' }],
     ['a computed import', dependencyFaults, { 'src/vm/a.ts': 'await import(name)' }],
     ['a bare extension', dependencyFaults, { 'src/vm/a.ts': "import './b'" }],
     ['fs in a plan', suffixFaults, { 'src/vm/a.plan.ts': "import { readFileSync } from 'node:fs'" }],

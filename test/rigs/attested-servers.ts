@@ -1,4 +1,4 @@
-// Attested gateways over HTTPS for tests of the command line: the real endpoint, and a server in the middle. Certificates of a local authority.
+// Servers over HTTPS for tests of `verify gateway`: the real attestation endpoint, one in the middle, and any other. Effects: files, free ports.
 
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -13,9 +13,11 @@ import { allowlistText, imageDigest, openRig, rigDir, simulatedHost } from './ga
 
 const authority = await openAuthority({ stateDir: rigDir(), nowMs: systemClock.nowMs, random: systemRandom })
 
+type Handle = (request: Request) => Response | Promise<Response>
+
 export type GatewayServer = Disposable & { readonly url: string }
 
-/** Serves the endpoint under a certificate of its own, whose key the receipts name. */
+/** The endpoint, with a certificate of its own whose key the receipts name. */
 export async function startGateway(options: { readonly origin?: EvidenceOrigin } = {}): Promise<GatewayServer> {
   const pair = await authority.issue(['127.0.0.1'], 1)
   const rig = await openRig({ ...options, tlsSpkiDigest: spkiDigestOf(pair.cert) })
@@ -29,12 +31,12 @@ export async function startGateway(options: { readonly origin?: EvidenceOrigin }
   }
 }
 
-/** Serves whatever `answer` gives, with a certificate as good as the gateway's own, but another key. */
-export async function startOther(answer: (request: Request) => Response | Promise<Response>): Promise<GatewayServer> {
-  return serve(await authority.issue(['127.0.0.1'], 1), answer)
+/** Any server, with another key in a certificate that is as good as the gateway's. */
+export async function startOther(handle: Handle): Promise<GatewayServer> {
+  return serve(await authority.issue(['127.0.0.1'], 1), handle)
 }
 
-/** A server between client and gateway that passes on all that it gets. */
+/** A server between client and gateway that forwards every request. */
 export async function startMiddle(gateway: GatewayServer): Promise<GatewayServer> {
   return await startOther(async request => {
     const { pathname, search } = new URL(request.url)
@@ -42,8 +44,8 @@ export async function startMiddle(gateway: GatewayServer): Promise<GatewayServer
   })
 }
 
-function serve(pair: { cert: string; key: string }, answer: (request: Request) => Response | Promise<Response>) {
-  const server = Bun.serve({ hostname: '127.0.0.1', port: 0, tls: pair, fetch: answer })
+function serve(pair: { cert: string; key: string }, handle: Handle) {
+  const server = Bun.serve({ hostname: '127.0.0.1', port: 0, tls: pair, fetch: handle })
   return { url: `https://127.0.0.1:${server.port}`, [Symbol.dispose]: () => void server.stop(true) }
 }
 
@@ -55,7 +57,7 @@ export function file(name: string, content: string | Uint8Array): string {
 
 export const caFile = authority.caFile
 
-/** Options of one who trusts the simulation and expects exactly this gateway. */
+/** Options of a relying party that trusts the simulated root and expects exactly this gateway. */
 export async function everything(): Promise<string[]> {
   const { rootFile, operatorKey, measurementOf } = await simulatedHost()
   const policy = { ...strictPolicy(), measurements: [measurementOf(imageDigest)], idKeyDigest: operatorKey }

@@ -9,7 +9,7 @@ export const vectors = join(import.meta.dir, '../vectors')
 
 export type Result = { readonly code: number; readonly stdout: string; readonly stderr: string }
 
-/** The state directory and the configuration are not there: a command that looks at either fails. */
+/** State directory and configuration do not exist: a command that uses either fails. */
 const env = {
   PATH: process.env.PATH ?? '',
   STRONGROOM_STATE_DIR: '/nonexistent/state',
@@ -30,14 +30,15 @@ export async function runJson(...argv: string[]): Promise<{ code: number; docume
 }
 
 /**
- * Exit code 2, nothing on stdout, the message on stderr; and the same as a document. In this process: there are many ways
- * to be wrong, and the start of one process takes as long as many of them.
+ * Exit code 2, nothing on stdout, message and remedy on stderr; with --json the same as a document. Runs in this process:
+ * to start another one takes as long as many of these checks.
  */
 export async function expectUsageError(argv: readonly string[], message: string): Promise<void> {
   const people = await runHere(argv)
   expect([argv, people.code, people.stdout]).toEqual([argv, 2, ''])
   expect([argv, people.stderr]).toEqual([argv, expect.stringContaining(message)])
   expect(people.stderr).toContain('strongroom: ')
+  expect(people.stderr).toMatch(/\nremedy: .+\n$/)
   const programs = await runHere([...argv, '--json'])
   expect([argv, programs.code, programs.stderr]).toEqual([argv, 2, ''])
   const { error } = JSON.parse(programs.stdout)

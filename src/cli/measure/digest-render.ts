@@ -1,20 +1,18 @@
-// A launch digest for people and for programs, compared with an expected one where there is one. Pure.
+// A launch digest for people and for programs, compared with the expected one where one is given. Pure.
 
 import type { LaunchPart } from '../../attest/launch/digest.ts'
 import { type Check, check, verdict } from '../../attest/verdict.ts'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
-import { fields, type Paint } from '../render.ts'
-import { hexNumber } from '../report-document.ts'
-import { verdictDocument, verdictText } from '../verdict-render.ts'
+import { fields, hexNumber, type Paint, verdictDocument, verdictText } from '../render.ts'
 
 export type ShownDigest = {
   readonly digest: Uint8Array
-  /** Who loads the VM. Implementations differ, so that a digest without it says little. */
+  /** Which loader's order was followed. Loaders differ, so that a digest means something only together with it. */
   readonly profile: string
   readonly parts: readonly LaunchPart[]
 }
 
-/** Null without an expectation. */
+/** Null when no digest is expected. */
 export function digestCheck(digest: Uint8Array, expected: Uint8Array | undefined): Check | null {
   if (expected === undefined) return null
   const found = toHex(digest)

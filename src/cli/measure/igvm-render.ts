@@ -5,8 +5,7 @@ import { policyNames } from '../../attest/report/bits.ts'
 import type { Check } from '../../attest/verdict.ts'
 import { present } from '../../base/assert.ts'
 import { toHex } from '../../base/bytes.ts'
-import { dash, fields, type Paint } from '../render.ts'
-import { hexNumber } from '../report-document.ts'
+import { dash, fields, hexNumber, type Paint } from '../render.ts'
 
 export function igvmDocument(described: IgvmDescription) {
   const { policy, firmware, kernelHashes } = described

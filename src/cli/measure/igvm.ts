@@ -1,4 +1,4 @@
-// strongroom igvm: build and show IGVM files. Needs no daemon, no configuration and no root.
+// strongroom igvm: builds and shows IGVM files. Needs no daemon, no configuration and no root. Effects: reads and writes the named files.
 
 import { lstatSync } from 'node:fs'
 import { type Command, Option } from 'commander'
@@ -9,15 +9,13 @@ import { measureIgvm } from '../../attest/igvm/measure.ts'
 import { idAuthBytes, idBlockBytes, readIdAuth, readIdBlock } from '../../attest/launch/id-block.ts'
 import { verdict } from '../../attest/verdict.ts'
 import { toHex } from '../../base/bytes.ts'
-import { Fault, messageOf } from '../../base/fault.ts'
+import { messageOf, systemErrorCode } from '../../base/fault.ts'
 import { writeFileAtomic } from '../../linux/files.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
-import { readInput, readingInput, readOptionalInput, unsignedOption } from '../input-file.ts'
-import { nativeSha256, nativeSha384 } from '../native-hash.ts'
-import { bytesText, fields } from '../render.ts'
-import { hexNumber } from '../report-document.ts'
-import { verdictDocument, verdictText } from '../verdict-render.ts'
+import { inputFault, readInput, readingInput, readOptionalInput } from '../input-file.ts'
+import { required, unsignedOption } from '../options.ts'
+import { bytesText, fields, hexNumber, verdictDocument, verdictText } from '../render.ts'
 import { igvmDocument, igvmText } from './igvm-render.ts'
 import {
   addBootOptions,
@@ -28,9 +26,9 @@ import {
   initrdBytesMax,
   kernelBytesMax,
   readKernelHashes,
-  required,
   requiredCpus,
 } from './launch-options.ts'
+import { nativeSha256, nativeSha384 } from './native.ts'
 
 /** SMT allowed and the bit that must be one; neither debug nor migration (AMD 56860 rev 1.58, table 9). */
 const policyDefault = 0x30000n
@@ -38,7 +36,7 @@ const policyDefault = 0x30000n
 export function addIgvm(program: Command, cli: Cli): void {
   const igvm = program
     .command('igvm')
-    .description('IGVM files: build, show; offline, without daemon')
+    .description('IGVM files: build, show; offline, needs no daemon')
     .addHelpText('after', helpText('strongroom igvm show image.igvm'))
   addBuild(igvm, cli)
   addShow(igvm, cli)
@@ -50,7 +48,7 @@ type BuildOptions = BootOptions &
 function addBuild(igvm: Command, cli: Cli): void {
   const build = igvm
     .command('build')
-    .description('put firmware, kernel hashes and processors into one file, and print its launch digest')
+    .description('write firmware, kernel hashes and processors to one file, and print its launch digest')
     .requiredOption('--firmware <file>', 'OVMF with SEV metadata')
   addCpuOptions(addBootOptions(build))
     .addOption(
@@ -60,7 +58,7 @@ function addBuild(igvm: Command, cli: Cli): void {
     )
     .option('--id-block <file>', `ID block of this digest and policy, ${idBlockBytes} bytes; with --id-auth`)
     .option('--id-auth <file>', `ID authentication, ${idAuthBytes} bytes`)
-    .requiredOption('--out <file>', 'file to write, in place of one that is there')
+    .requiredOption('--out <file>', 'file to write; an existing file is replaced')
     .addHelpText(
       'after',
       helpText(
@@ -107,22 +105,24 @@ async function readIdBlockFiles({ idBlock, idAuth }: BuildOptions): Promise<Igvm
   return await readingInput('', () => ({ block: readIdBlock(block), auth: readIdAuth(auth) }))
 }
 
-/** Anything but a file stays what it is: to put a file in the place of a device would be the end of the device. */
+/** Replaces only regular files: writing is a rename, which would put a file in place of a device. */
 function writeOutput(path: string, bytes: Uint8Array): void {
-  const refuse = (reason: string) => new Fault('invalid_request', `--out ${path}: ${reason}`, { param: 'out' })
+  const refuse = (reason: string) => inputFault({ path, param: 'out' }, reason, 'name a file that can be written')
   try {
-    const there = lstatSync(path, { throwIfNoEntry: false })
-    if (there !== undefined && !there.isFile()) throw new Error('it is there and no plain file')
+    const existing = lstatSync(path, { throwIfNoEntry: false })
+    if (existing !== undefined && !existing.isFile()) throw new Error('it exists and is not a regular file')
     writeFileAtomic(path, bytes, { mode: 0o644 })
   } catch (error) {
-    throw refuse(messageOf(error))
+    throw refuse(systemErrorCode(error) === 'ENOENT' ? 'there is no such directory' : messageOf(error))
   }
 }
 
 function addShow(igvm: Command, cli: Cli): void {
   const show = igvm
     .command('show')
-    .description('print what a file holds and measures; with a kernel, whether it is the one that the file commits to')
+    .description(
+      'print the content and the launch digests of a file; with --kernel, --initrd or --cmdline, compare these with it',
+    )
     .argument('<file>', 'IGVM file')
   addBootOptions(show)
     .addHelpText(
@@ -146,7 +146,7 @@ function addShow(igvm: Command, cli: Cli): void {
     })
 }
 
-/** Each of the three may be compared without the others. */
+/** Each of the three may be compared alone. */
 function expectationOf({ kernel, initrd, cmdline }: BootOptions): IgvmExpectation | 'any' {
   if (kernel === undefined && initrd === undefined && cmdline === undefined) return 'any'
   return {

@@ -1,8 +1,7 @@
-// Inputs of a launch digest that somebody else has computed from the files: the digest after the firmware, its tables, hashes of what boots.
+// Precomputed inputs of a launch digest: the digest after the firmware, the firmware's tables, the hashes of kernel, initrd and command line.
 // The JSON form is that of dstack's measurement documents. Pure; throws Malformed.
 
-import { type Static, Type } from '@sinclair/typebox'
-import { Value } from '@sinclair/typebox/value'
+import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import type { PrecomputedLaunch } from '../../attest/launch/digest.ts'
 import { kernelHashSizeBytes } from '../../attest/launch/kernel-hashes.ts'
 import { cmdlineBytes } from '../../attest/launch/kernel-hashes-of.ts'
@@ -10,13 +9,13 @@ import { pageBytes, sectionKind } from '../../attest/launch/ovmf.ts'
 import { Malformed, wellFormed } from '../../attest/malformed.ts'
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
-import { nativeSha256 } from '../native-hash.ts'
+import { shapeOf } from '../../contract/shape.ts'
 import type { CpuOptions } from './launch-options.ts'
+import { nativeSha256 } from './native.ts'
 
 const hex = (sizeBytes: number) => Type.String({ pattern: `^[0-9a-f]{${sizeBytes * 2}}$` })
 const u32 = Type.Integer({ minimum: 0, maximum: 0xffff_ffff })
-const optional = <T extends Parameters<typeof Type.Optional>[0]>(schema: T) =>
-  Type.Optional(Type.Union([schema, Type.Null()]))
+const optional = <T extends TSchema>(schema: T) => Type.Optional(Type.Union([schema, Type.Null()]))
 
 export const LaunchInputs = Type.Object({
   measurement_doc: Type.Object({
@@ -44,9 +43,9 @@ export const LaunchInputs = Type.Object({
 export type LaunchInputs = Static<typeof LaunchInputs>
 
 export function parseLaunchInputs(json: unknown): LaunchInputs {
-  if (Value.Check(LaunchInputs, json)) return json
-  const problem = Value.Errors(LaunchInputs, json).First()
-  throw new Malformed(`${problem?.path || '/'}: ${problem?.message ?? 'invalid'}`)
+  const shape = shapeOf(LaunchInputs, json)
+  if (shape.ok) return shape.value
+  throw new Malformed(shape.problem)
 }
 
 /** The processors that the document names. */
@@ -58,7 +57,7 @@ export function cpusOf({ vcpus, vcpu_type, guest_features }: LaunchInputs): CpuO
   }
 }
 
-/** All but the processors. */
+/** Everything except the processors. */
 export function launchOf({
   measurement_doc: doc,
 }: LaunchInputs): Pick<PrecomputedLaunch, 'firmwareDigest' | 'metadata' | 'kernelHashes'> {

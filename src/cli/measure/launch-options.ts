@@ -4,9 +4,10 @@ import { type Command, InvalidArgumentError } from 'commander'
 import { vcpuCountMax } from '../../attest/launch/digest.ts'
 import { type BootFiles, kernelHashesOf } from '../../attest/launch/kernel-hashes-of.ts'
 import { isVcpuType, VCPU_SIGNATURES } from '../../attest/launch/vcpu-types.ts'
-import { Fault } from '../../base/fault.ts'
-import { countOption, MIB, readInput, readingInput, readOptionalInput, unsignedOption } from '../input-file.ts'
-import { nativeSha256 } from '../native-hash.ts'
+import { InputFault } from '../exit.ts'
+import { MIB, readInput, readingInput, readOptionalInput } from '../input-file.ts'
+import { countOption, required, unsignedOption } from '../options.ts'
+import { nativeSha256 } from './native.ts'
 
 export const firmwareBytesMax = 64 * MIB
 export const kernelBytesMax = 256 * MIB
@@ -14,7 +15,7 @@ export const initrdBytesMax = 1024 * MIB
 
 export type BootOptions = { kernel?: string; initrd?: string; cmdline?: string }
 export type CpuOptions = { vcpus?: number; vcpuType?: string | number; features?: bigint }
-/** What a launch cannot go without. */
+/** A launch needs all three. */
 export type Cpus = Required<CpuOptions>
 
 export function addBootOptions(command: Command): Command {
@@ -27,7 +28,7 @@ export function addBootOptions(command: Command): Command {
 export function addCpuOptions(command: Command): Command {
   return command
     .option('--vcpus <count>', 'virtual CPUs', countOption(1, vcpuCountMax))
-    .option('--vcpu-type <model>', 'CPU model of QEMU like EPYC-v4, or a CPUID signature like 0x800f12', vcpuTypeOption)
+    .option('--vcpu-type <model>', 'QEMU CPU model like EPYC-v4, or a CPUID signature like 0x800f12', vcpuTypeOption)
     .option('--features <bits>', 'SEV_FEATURES, like 0x1', unsignedOption(64))
 }
 
@@ -39,18 +40,13 @@ export function requiredCpus({ vcpus, vcpuType, features }: CpuOptions): Cpus {
   }
 }
 
-/** A value without which a command cannot do what was asked. Fault invalid_request, as commander's own. */
-export function required<T>(param: string, value: T | undefined): T {
-  if (value !== undefined) return value
-  throw new Fault('invalid_request', `required option --${param} is missing`, { param })
-}
-
-/** Null: no kernel is named. */
+/** Null when no kernel is named. */
 export function readBootFiles({ kernel, initrd, cmdline }: BootOptions): BootFiles | null {
   if (kernel === undefined) {
     const param = initrd !== undefined ? 'initrd' : cmdline !== undefined ? 'cmdline' : null
     if (param === null) return null
-    throw new Fault('invalid_request', `--${param} needs --kernel: firmware checks both with a kernel only`, { param })
+    const message = `--${param} needs --kernel: without a kernel, the firmware checks neither initrd nor command line`
+    throw new InputFault(message, { param, remedy: `add --kernel, or leave out --${param}` })
   }
   return {
     kernel: readInput({ path: kernel, param: 'kernel', bytesMax: kernelBytesMax }),
@@ -59,7 +55,7 @@ export function readBootFiles({ kernel, initrd, cmdline }: BootOptions): BootFil
   }
 }
 
-/** SHA-256 of each, as the firmware's table wants them; null without a kernel. */
+/** SHA-256 of each, as they stand in the firmware's table; null when no kernel is named. */
 export async function readKernelHashes(options: BootOptions) {
   const files = readBootFiles(options)
   return files === null ? null : await readingInput('', () => kernelHashesOf(files, nativeSha256))

@@ -1,4 +1,4 @@
-// strongroom measure: the launch digest that hardware will report, predicted from files. Needs no daemon, no configuration and no root.
+// strongroom measure: predicts the launch digest that hardware will report. Needs no daemon, no configuration and no root. Effects: reads the named files.
 
 import { type Command, Option } from 'commander'
 import { igvmBytesMax } from '../../attest/igvm/file.ts'
@@ -12,11 +12,10 @@ import {
 import { launchDigestBytes } from '../../attest/launch/page-info.ts'
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
-import { Fault } from '../../base/fault.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
-import { EXIT } from '../exit.ts'
-import { hexOption, MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
-import { nativeSha384 } from '../native-hash.ts'
+import { EXIT, InputFault } from '../exit.ts'
+import { MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
+import { hexOption, required } from '../options.ts'
 import { digestCheck, digestDocument, digestText, type ShownDigest } from './digest-render.ts'
 import { cpusOf, launchOf, parseLaunchInputs } from './launch-inputs.ts'
 import {
@@ -26,9 +25,9 @@ import {
   type CpuOptions,
   firmwareBytesMax,
   readBootFiles,
-  required,
   requiredCpus,
 } from './launch-options.ts'
+import { nativeSha384 } from './native.ts'
 
 const inputsBytesMax = MIB
 const VEHICLES = ['bios', 'igvm'] as const satisfies readonly LaunchVehicle[]
@@ -36,7 +35,7 @@ const VEHICLES = ['bios', 'igvm'] as const satisfies readonly LaunchVehicle[]
 export function addMeasure(program: Command, cli: Cli): void {
   const measure = program
     .command('measure')
-    .description('predict launch digests: ovmf, igvm; offline, without daemon')
+    .description('predict launch digests: ovmf, igvm; offline, needs no daemon')
     .addHelpText('after', helpText('strongroom measure igvm image.igvm --profile qemu-kvm'))
   addOvmf(measure, cli)
   addIgvmFile(measure, cli)
@@ -51,9 +50,9 @@ function addOvmf(measure: Command, cli: Cli): void {
     .description('launch digest of a VM that QEMU and KVM start from OVMF firmware (profile qemu-kvm)')
     .option('--firmware <file>', 'OVMF with SEV metadata')
   addCpuOptions(addBootOptions(ovmf))
-    .option('--inputs <file>', 'JSON with the inputs computed beforehand, in place of firmware, kernel and initrd')
-    .addOption(new Option('--vehicle <kind>', 'how QEMU is given the firmware').choices(VEHICLES).default('bios'))
-    .option('--expect <hex>', 'compare; exit code 1 when the digest is another one', hexOption(launchDigestBytes))
+    .option('--inputs <file>', 'JSON with precomputed inputs, in place of --firmware, --kernel, --initrd and --cmdline')
+    .addOption(new Option('--vehicle <kind>', 'how QEMU gets the firmware').choices(VEHICLES).default('bios'))
+    .option('--expect <hex>', 'compare; exit code 1 when the digest differs', hexOption(launchDigestBytes))
     .addHelpText(
       'after',
       helpText(
@@ -81,12 +80,13 @@ async function measureFiles(options: OvmfOptions): Promise<Measured> {
   return { digest, expected: options.expect }
 }
 
-/** Options of the command line come before what the document says. */
+/** Options of the command line override the document. */
 async function measureInputs(options: OvmfOptions): Promise<Measured> {
   const path = required('inputs', options.inputs)
   for (const param of ['firmware', 'kernel', 'initrd', 'cmdline'] as const) {
     if (options[param] === undefined) continue
-    throw new Fault('invalid_request', `--${param} and --inputs exclude each other`, { param })
+    const remedy = `leave out --${param} or --inputs`
+    throw new InputFault(`--${param} and --inputs exclude each other`, { param, remedy })
   }
   const document = readJsonInput({ path, param: 'inputs', bytesMax: inputsBytesMax })
   return await readingInput(`--inputs ${path}`, async () => {
@@ -109,17 +109,17 @@ type IgvmOptions = { profile: IgvmProfile; expect?: Uint8Array }
 function addIgvmFile(measure: Command, cli: Cli): void {
   measure
     .command('igvm')
-    .description('launch digest of an IGVM file; loaders differ, so the profile has to be named')
+    .description('launch digest of an IGVM file; --profile says which loader, because loaders differ')
     .argument('<file>', 'IGVM file')
     .addOption(
       new Option(
         '--profile <name>',
-        'qemu-kvm: as QEMU 10.1 and later loads it; directive-order: as the directives stand in the file',
+        'qemu-kvm: as QEMU 10.1 and later loads it; directive-order: in the order of the directives in the file',
       )
         .choices(IGVM_PROFILES)
         .makeOptionMandatory(),
     )
-    .option('--expect <hex>', 'compare; exit code 1 when the digest is another one', hexOption(launchDigestBytes))
+    .option('--expect <hex>', 'compare; exit code 1 when the digest differs', hexOption(launchDigestBytes))
     .addHelpText('after', helpText('strongroom measure igvm image.igvm --profile qemu-kvm'))
     .action(async (file: string, { profile, expect }: IgvmOptions, command: Command) => {
       const bytes = readInput({ path: file, param: 'file', bytesMax: igvmBytesMax })

@@ -1,4 +1,4 @@
-// strongroom verity: dm-verity root hashes of disk images. Needs no daemon, no configuration and no root.
+// strongroom verity: dm-verity root hashes of disk images. Needs no daemon, no configuration and no root. Effects: reads the image.
 
 import { type Command, InvalidArgumentError } from 'commander'
 import { type Check, check, verdict } from '../../attest/verdict.ts'
@@ -7,15 +7,12 @@ import { checkVerityParameters, type VerityParameters, veritySaltBytesMax } from
 import { verityDigestBytes } from '../../attest/verity/tree.ts'
 import { checkVerity } from '../../attest/verity/verify.ts'
 import { equalConstantTime, fromHex, toHex } from '../../base/bytes.ts'
-import { Fault } from '../../base/fault.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
-import { EXIT } from '../exit.ts'
-import { countOption, hexOption, readingInput } from '../input-file.ts'
-import { nativeSha256 } from '../native-hash.ts'
-import { fields } from '../render.ts'
-import { verdictDocument, verdictText } from '../verdict-render.ts'
-import { type ImageSource, imageBytesMax, openImage } from './image-source.ts'
-import { required } from './launch-options.ts'
+import { EXIT, InputFault } from '../exit.ts'
+import { readingInput } from '../input-file.ts'
+import { countOption, hexOption, required } from '../options.ts'
+import { fields, verdictDocument, verdictText } from '../render.ts'
+import { type ImageSource, imageBytesMax, nativeSha256, openImage } from './native.ts'
 
 const blockBytesDefault = 4096
 
@@ -31,21 +28,21 @@ type RootOptions = {
 export function addVerity(program: Command, cli: Cli): void {
   const verity = program
     .command('verity')
-    .description('dm-verity: root; offline, without daemon')
+    .description('dm-verity: root; offline, needs no daemon')
     .addHelpText('after', helpText('strongroom verity root root.img --hash-offset 1048576'))
 
   verity
     .command('root')
     .description('compute the root hash (SHA-256) over a whole image')
     .argument('<image>', 'disk image')
-    .option('--hash-offset <bytes>', "where veritysetup's superblock lies in the image", countOption(0, imageBytesMax))
-    .option('--data-blocks <count>', 'without a superblock: blocks of data', countOption(1, imageBytesMax))
+    .option('--hash-offset <bytes>', "offset of veritysetup's superblock in the image", countOption(0, imageBytesMax))
+    .option('--data-blocks <count>', 'without a superblock: number of data blocks', countOption(1, imageBytesMax))
     .option('--data-block-size <bytes>', 'without a superblock; default 4096', countOption(512, 65_536))
     .option('--hash-block-size <bytes>', 'without a superblock; default 4096', countOption(512, 65_536))
     .option('--salt <hex>', 'without a superblock; default none', saltOption)
     .option(
       '--expect <hex>',
-      'compare the root hash and, with a superblock, the stored tree; exit code 1 on a difference',
+      'compare the root hash and, with a superblock, the stored tree; exit code 1 when they differ',
       hexOption(verityDigestBytes),
     )
     .addHelpText(
@@ -65,17 +62,22 @@ export function addVerity(program: Command, cli: Cli): void {
     })
 }
 
-/** Null: they stand in a superblock. */
+/** Null when the image's superblock has them. */
 function parametersOf(options: RootOptions): VerityParameters | null {
   const { hashOffset, dataBlocks, dataBlockSize, hashBlockSize, salt } = options
   const isExplicit = [dataBlocks, dataBlockSize, hashBlockSize, salt].some(one => one !== undefined)
   if (hashOffset === undefined && !isExplicit) {
-    throw new Fault('invalid_request', 'either --hash-offset or --data-blocks is needed', { param: 'hash-offset' })
+    throw new InputFault('either --hash-offset or --data-blocks is needed', {
+      param: 'hash-offset',
+      remedy: 'add --hash-offset for an image with a superblock, else --data-blocks',
+    })
   }
   if (!isExplicit) return null
   if (hashOffset !== undefined) {
-    const message = '--hash-offset names a superblock, which says all other parameters itself'
-    throw new Fault('invalid_request', message, { param: 'hash-offset' })
+    throw new InputFault('--hash-offset names a superblock, which has all other parameters', {
+      param: 'hash-offset',
+      remedy: 'leave out --hash-offset, or all other parameters',
+    })
   }
   return {
     dataBlocks: required('data-blocks', dataBlocks),
@@ -85,9 +87,9 @@ function parametersOf(options: RootOptions): VerityParameters | null {
   }
 }
 
-type Work = { readonly path: string; readonly image: ImageSource }
+type Image = { readonly path: string; readonly image: ImageSource }
 
-async function rootBySuperblock(run: Run, { path, image, options }: Work & { options: RootOptions }): Promise<void> {
+async function rootBySuperblock(run: Run, { path, image, options }: Image & { options: RootOptions }): Promise<void> {
   const hashOffset = required('hash-offset', options.hashOffset)
   if (options.expect === undefined) {
     const work = () => verityRoot({ data: image, hashOffset }, { hash: nativeSha256 })
@@ -101,7 +103,7 @@ async function rootBySuperblock(run: Run, { path, image, options }: Work & { opt
 
 async function rootByParameters(
   run: Run,
-  { path, image, given, expect }: Work & { given: VerityParameters; expect: Uint8Array | undefined },
+  { path, image, given, expect }: Image & { given: VerityParameters; expect: Uint8Array | undefined },
 ): Promise<void> {
   const root = await readingInput(path, () => {
     checkVerityParameters(given)

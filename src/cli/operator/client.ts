@@ -1,33 +1,34 @@
-// The daemon, as commands see it: requests over the admin socket, answers checked against the contract. Effects: one socket.
+// The daemon's client: requests over the admin socket, responses checked against the contract. Effects: one socket.
 
 import type { Static, TSchema } from '@sinclair/typebox'
-import { Value } from '@sinclair/typebox/value'
-import { Fault, messageOf } from '../../base/fault.ts'
+import { Fault, messageOf, systemErrorCode } from '../../base/fault.ts'
 import { AdminProblem } from '../../contract/admin.ts'
+import { shapeOf } from '../../contract/shape.ts'
 import { isFaultCode } from '../exit.ts'
 
 export type AdminRequest<T extends TSchema> = {
   readonly method?: 'GET' | 'POST' | 'DELETE'
-  /** Fixed text and encoded parts: see `path`. */
+  /** Made with `path` where it has variable parts. */
   readonly path: string
   readonly query?: { readonly [name: string]: string | number | boolean | undefined }
   readonly body?: unknown
-  readonly answer: T
+  /** Schema of the response's body. */
+  readonly response: T
   readonly timeoutMs?: number
 }
 
 export type AdminClient = {
-  /** Faults: admin.unreachable, internal (an answer of another version), and what the daemon says. */
-  readonly ask: <T extends TSchema>(request: AdminRequest<T>) => Promise<Static<T>>
-  /** Bytes as they come; the end of the connection is the end. */
+  /** Faults: admin.unreachable, internal (a response of another version), and the daemon's own. */
+  readonly request: <T extends TSchema>(request: AdminRequest<T>) => Promise<Static<T>>
+  /** The body's bytes as they arrive, until the connection ends. Faults as above. */
   readonly stream: (request: Pick<AdminRequest<TSchema>, 'path' | 'query'>) => AsyncIterable<Uint8Array>
 }
 
-const answerTimeoutMs = 30_000
+const responseTimeoutMs = 30_000
 
 export function createClient(socketPath: string): AdminClient {
   const send = async (
-    request: Omit<AdminRequest<TSchema>, 'answer'>,
+    request: Omit<AdminRequest<TSchema>, 'response'>,
     signal: AbortSignal | null,
   ): Promise<Response> => {
     const url = new URL(request.path, 'http://strongroom')
@@ -42,7 +43,7 @@ export function createClient(socketPath: string): AdminClient {
         headers: { 'content-type': 'application/json' },
         ...body,
         signal,
-        // Bun's own limit of five minutes would end a console that is followed.
+        // Bun's own limit of five minutes would cut off `console --follow`.
         timeout: false,
       } as BunFetchRequestInit)
       if (response.ok) return response
@@ -52,17 +53,13 @@ export function createClient(socketPath: string): AdminClient {
     }
   }
   return {
-    ask: async request => {
-      const response = await send(request, AbortSignal.timeout(request.timeoutMs ?? answerTimeoutMs))
-      const answer: unknown = await response.json().catch(() => null)
-      if (!Value.Check(request.answer, answer)) {
-        const where = Value.Errors(request.answer, answer).First()?.path || '/'
-        throw new Fault(
-          'internal',
-          `the daemon's answer does not fit at ${where}; is it of the same version as this executable?`,
-        )
-      }
-      return answer
+    request: async request => {
+      const response = await send(request, AbortSignal.timeout(request.timeoutMs ?? responseTimeoutMs))
+      const body: unknown = await response.json().catch(() => null)
+      const shape = shapeOf(request.response, body)
+      if (shape.ok) return shape.value
+      const message = `the daemon's response is not as expected: ${shape.problem}; is it of the same version as this executable?`
+      throw new Fault('internal', message)
     },
     stream: request => bytesOf(send(request, null), socketPath),
   }
@@ -78,18 +75,17 @@ async function* bytesOf(sent: Promise<Response>, socketPath: string): AsyncGener
   }
 }
 
-/** What the daemon answered instead. */
+/** The daemon's error, as a Fault with its code. */
 async function refusal(response: Response): Promise<Fault> {
   const body: unknown = await response.json().catch(() => null)
-  if (!Value.Check(AdminProblem, body))
-    return new Fault('internal', `the daemon answered with status ${response.status}`)
-  const { code, message, param } = body.error
+  const shape = shapeOf(AdminProblem, body)
+  if (!shape.ok) return new Fault('internal', `the daemon responded with status ${response.status} and no known error`)
+  const { code, message, param } = shape.value.error
   return new Fault(isFaultCode(code) ? code : 'internal', message, param === undefined ? {} : { param })
 }
 
 function unreachable(error: unknown, socketPath: string): Fault {
-  const code = String(Reflect.get(Object(error), 'code'))
-  const why = REASONS[code] ?? (isTimeout(error) ? 'no answer in time' : messageOf(error))
+  const why = REASONS[systemErrorCode(error) ?? ''] ?? (isTimeout(error) ? 'no response in time' : messageOf(error))
   return new Fault('admin.unreachable', `no daemon answers at ${socketPath}: ${why}`, { cause: error })
 }
 
@@ -99,7 +95,7 @@ function isTimeout(error: unknown): boolean {
 
 const REASONS: { readonly [code: string]: string } = {
   ENOENT: 'there is no such socket',
-  ECONNREFUSED: 'nobody listens',
+  ECONNREFUSED: 'nothing listens on it',
   EACCES: 'permission denied; only root may use it',
   ECONNRESET: 'the connection was cut',
 }

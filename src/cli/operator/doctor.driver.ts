@@ -1,4 +1,4 @@
-// Looks at the host for `strongroom doctor`. Effects: reads files, runs a few commands that change nothing.
+// Collects the facts about the host for `strongroom doctor`. Effects: reads files, runs a few commands that change nothing.
 
 import { accessSync, constants, existsSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
@@ -32,8 +32,8 @@ export async function lookAtHost(deps: {
       : null,
     firstLine(['ip', '-Version']),
     command(['getent', 'passwd', vm.user]).then(outcome => userOutcome(outcome, vm.user)),
-    attempt(async () => {
-      const status = await deps.client.ask({ path: '/status', answer: AdminStatus })
+    outcomeOf(async () => {
+      const status = await deps.client.request({ path: '/status', response: AdminStatus })
       return `version ${status.version}, pid ${status.pid}, platform ${status.platform}`
     }),
   ])
@@ -42,7 +42,7 @@ export async function lookAtHost(deps: {
     config: loaded.config,
     isRoot,
     detected: detectPlatform(),
-    snp: await attempt(async () => {
+    snp: await outcomeOf(async () => {
       const { cbitpos, asidCount } = snpFacts()
       return `C-bit ${cbitpos}, ${asidCount} ASIDs`
     }),
@@ -52,7 +52,7 @@ export async function lookAtHost(deps: {
     ip,
     tunDevice: existsSync('/dev/net/tun'),
     user,
-    image: await attempt(async () => {
+    image: await outcomeOf(async () => {
       const { manifest } = loadImage(vm.image_dir)
       return `${vm.image_dir}: ${manifest.name}, kernel ${manifest.kernelVersion}, root hash ${manifest.rootHash.slice(0, 16)}…`
     }),
@@ -67,7 +67,7 @@ export async function lookAtHost(deps: {
 }
 
 function command(argv: readonly string[]): Promise<Outcome> {
-  return attempt(async () => (await run(argv, { timeoutMs: commandTimeoutMs, outputBytesMax })).stdout)
+  return outcomeOf(async () => (await run(argv, { timeoutMs: commandTimeoutMs, outputBytesMax })).stdout)
 }
 
 async function firstLine(argv: readonly string[]): Promise<Outcome> {
@@ -75,7 +75,7 @@ async function firstLine(argv: readonly string[]): Promise<Outcome> {
   return { ...outcome, text: outcome.text.split('\n')[0] ?? '' }
 }
 
-/** getent(1) says nothing when there is no such user. */
+/** getent(1) fails without a message when there is no such user. */
 function userOutcome(outcome: Outcome, user: string): Outcome {
   if (!outcome.ok) return { ok: false, text: `there is no user ${user}` }
   const [, , uid = '?', gid = '?'] = outcome.text.split(':')
@@ -83,7 +83,7 @@ function userOutcome(outcome: Outcome, user: string): Outcome {
   return { ok: true, text: `${user}, uid ${uid}, gid ${gid}` }
 }
 
-async function attempt(work: () => Promise<string>): Promise<Outcome> {
+async function outcomeOf(work: () => Promise<string>): Promise<Outcome> {
   try {
     return { ok: true, text: await work() }
   } catch (error) {
@@ -105,10 +105,10 @@ const toolPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
 async function workerOutcome(worker: Config['inference']['worker']): Promise<Outcome | null> {
   if (worker.model_file === '') return null
-  const lacking = workerTools.filter(tool => Bun.which(tool, { PATH: toolPath }) === null)
-  if (lacking.length > 0) return { ok: false, text: `not installed: ${lacking.join(', ')}` }
-  if (!existsSync(worker.model_file)) return { ok: false, text: `${worker.model_file} is absent` }
-  return await attempt(async () => {
+  const missing = workerTools.filter(tool => Bun.which(tool, { PATH: toolPath }) === null)
+  if (missing.length > 0) return { ok: false, text: `not installed: ${missing.join(', ')}` }
+  if (!existsSync(worker.model_file)) return { ok: false, text: `${worker.model_file} does not exist` }
+  return await outcomeOf(async () => {
     const manifest = readWorkerImage(worker.image_dir)
     return `${worker.model} by ${worker.image_dir}, root hash ${manifest.rootHash.slice(0, 16)}…`
   })

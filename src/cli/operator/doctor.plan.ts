@@ -1,4 +1,4 @@
-// What a host needs, judged from what was found on it. Pure: facts in, verdicts out.
+// What a host needs, judged from the facts that were found. Pure.
 
 import type { Config, Platform } from '../../config/schema.ts'
 
@@ -11,7 +11,7 @@ export type Check = {
   readonly remedy: string | null
 }
 
-/** Something that worked, with what it said, or did not, with why. */
+/** The result of looking at one thing: what was found, or why that failed. */
 export type Outcome = { readonly ok: true; readonly text: string } | { readonly ok: false; readonly text: string }
 
 export type HostFacts = {
@@ -22,27 +22,27 @@ export type HostFacts = {
   readonly snp: Outcome
   /** First line of `--version`. */
   readonly qemu: Outcome
-  /** Object types that QEMU knows. */
+  /** The object types that QEMU has, one on each line. */
   readonly qemuObjects: Outcome
-  /** Null: asking needs root. */
+  /** Null when not run as root, which nft needs. */
   readonly nft: Outcome | null
   readonly ip: Outcome
   readonly tunDevice: boolean
   readonly user: Outcome
   readonly image: Outcome
-  /** Of vm.firmware or vm.igvm, whichever the platform boots from. */
+  /** Whether the file that snp boots from exists: `firmwareFile`. */
   readonly firmwarePresent: boolean
-  /** Of the built-in inference worker: image, model and tools; null where none is configured. */
+  /** Image, model and tools of the built-in inference worker; null when none is configured. */
   readonly worker: Outcome | null
   readonly stateDir: string
-  /** Free bytes, or null when it is not there yet. */
+  /** Null when the directory does not exist yet. */
   readonly stateDirFreeBytes: number | null
   readonly stateDirWritable: boolean
   readonly systemd: boolean
   readonly daemon: Outcome
 }
 
-/** In the order in which an operator would mend them. */
+/** In the order in which an operator would fix them. */
 export function judge(facts: HostFacts): Check[] {
   const platform = facts.config.platform === 'auto' ? facts.detected.platform : facts.config.platform
   return [
@@ -56,9 +56,9 @@ export function judge(facts: HostFacts): Check[] {
     fromOutcome('ip', facts.ip, 'install iproute2'),
     facts.tunDevice
       ? pass('tun', '/dev/net/tun')
-      : fail('tun', '/dev/net/tun is absent', 'load the tun module: modprobe tun'),
+      : fail('tun', '/dev/net/tun does not exist', 'load the tun module: modprobe tun'),
     fromOutcome('user', facts.user, `create the user that QEMU runs as: useradd --system ${facts.config.vm.user}`),
-    fromOutcome('image', facts.image, 'build the guest image, or correct vm.image_dir'),
+    fromOutcome('image', facts.image, 'build the guest image, or correct vm.image_dir in the configuration'),
     facts.worker === null
       ? notChecked('worker', 'no built-in inference worker is configured')
       : fromOutcome('worker', facts.worker, WORKER_REMEDY),
@@ -72,19 +72,24 @@ export function judge(facts: HostFacts): Check[] {
 
 export const qemuMinimum = [7, 2] as const
 export const qemuMinimumSnp = [9, 1] as const
-const WORKER_REMEDY = 'install bubblewrap and erofs-utils; build the inference image; correct inference.worker'
+const WORKER_REMEDY =
+  'install bubblewrap and erofs-utils; build the inference image; or correct inference.worker in the configuration'
 const stateFreeBytesMin = 1_073_741_824
 
 function platformCheck({ config, detected }: HostFacts, platform: Platform): Check {
   const detail = `${platform} (${detected.reasons.join('; ')})`
   if (RANK[platform] > RANK[detected.platform]) {
-    return fail('platform', `${platform} is configured, this host has ${detected.platform}: ${detail}`, PLATFORM_REMEDY)
+    return fail(
+      'platform',
+      `${platform} is configured, but this host has ${detected.platform}: ${detail}`,
+      PLATFORM_REMEDY,
+    )
   }
   return pass('platform', config.platform === 'auto' ? detail : `${detail}, pinned by the configuration`)
 }
 
 const RANK: Record<Platform, number> = { tcg: 0, kvm: 1, snp: 2 }
-const PLATFORM_REMEDY = 'set platform to "auto", or enable SVM and SEV-SNP in the firmware setup and the kvm_amd module'
+const PLATFORM_REMEDY = 'set platform to "auto", or enable SVM and SEV-SNP in the BIOS setup and in the kvm_amd module'
 
 function kvmCheck({ isRoot }: HostFacts, platform: Platform): Check {
   if (platform === 'tcg') return notChecked('kvm', 'the platform is tcg: software emulation, slow')
@@ -96,7 +101,7 @@ function sevCheck({ snp }: HostFacts, platform: Platform): Check {
   return fromOutcome(
     'sev-snp',
     snp,
-    'load the cpuid module (modprobe cpuid); check kvm_amd sev_snp=1 and the firmware setup',
+    'load the cpuid module (modprobe cpuid); set sev_snp=1 for kvm_amd; enable SEV-SNP in the BIOS setup',
   )
 }
 
@@ -141,7 +146,7 @@ function firmwareCheck({ config, firmwarePresent }: HostFacts, platform: Platfor
   const file = firmwareFile(config.vm)
   return firmwarePresent
     ? pass('firmware', file)
-    : fail('firmware', `${file} is absent`, 'install the firmware, or correct vm.firmware or vm.igvm')
+    : fail('firmware', `${file} does not exist`, 'install the firmware, or correct vm.firmware or vm.igvm')
 }
 
 function nftCheck({ nft }: HostFacts): Check {
@@ -155,7 +160,7 @@ function stateDirCheck({ stateDir, stateDirFreeBytes, stateDirWritable }: HostFa
     return fail('state directory', `${stateDir} cannot be written`, 'run as root, or check --state-dir')
   const free = `${stateDir}, ${Math.floor(stateDirFreeBytes / 1_048_576)} MiB free`
   return stateDirFreeBytes < stateFreeBytesMin
-    ? fail('state directory', free, `make room: at least ${stateFreeBytesMin / 1_048_576} MiB are needed`)
+    ? fail('state directory', free, `free some space: at least ${stateFreeBytesMin / 1_048_576} MiB are needed`)
     : pass('state directory', free)
 }
 

@@ -1,4 +1,4 @@
-// strongroom doctor: what this host has and lacks; with --leaks what the ledger and the host do not agree on.
+// strongroom doctor: what this host has and lacks; with --leaks, where the ledger and the host differ. Effects: looks at the host, requests to the daemon.
 
 import type { Command } from 'commander'
 import { type AdminLeak, AdminLeaks } from '../../contract/admin.ts'
@@ -13,8 +13,10 @@ const leaksTimeoutMs = 60_000
 export function addDoctor(program: Command, cli: Cli): void {
   program
     .command('doctor')
-    .description('check what the host has; exit code 1 when a check fails or something leaked')
-    .option('--leaks', 'ask the daemon for things on the host without an owner, and the other way round')
+    .description(
+      'check whether this host has what strongroom needs; exit code 1 when a check fails or something leaked',
+    )
+    .option('--leaks', 'ask the daemon what is on the host but not in its ledger, and the reverse')
     .addHelpText('after', helpText('strongroom doctor', 'strongroom doctor --leaks --json'))
     .action(async (options: { leaks?: boolean }, command: Command) => {
       const run = runOf(cli, command)
@@ -33,9 +35,9 @@ async function reportHost(run: Run): Promise<void> {
 }
 
 async function reportLeaks(run: Run): Promise<void> {
-  const answer = await run.client().ask({ path: '/leaks', answer: AdminLeaks, timeoutMs: leaksTimeoutMs })
-  await run.result(answer, leaksText(answer.leaks, run.paint))
-  if (answer.leaks.length > 0) run.exitWith(EXIT.failed)
+  const found = await run.client().request({ path: '/leaks', response: AdminLeaks, timeoutMs: leaksTimeoutMs })
+  await run.result(found, leaksText(found.leaks, run.paint))
+  if (found.leaks.length > 0) run.exitWith(EXIT.failed)
 }
 
 function checksText(checks: readonly Check[], paint: Paint): string {

@@ -1,8 +1,9 @@
-// strongroom gateway key: keys of the inference gateway. strongroom metrics: what Prometheus reads.
+// strongroom gateway key: keys of the inference gateway. strongroom metrics: what Prometheus reads. Effects: requests to the daemon.
 
-import { type Command, InvalidArgumentError } from 'commander'
+import type { Command } from 'commander'
 import { AdminGatewayKey, AdminGatewayKeyCreated, AdminGatewayKeyList } from '../../contract/admin.ts'
 import { type Cli, helpText, path, runOf } from '../cli.ts'
+import { countOption } from '../options.ts'
 import { dash, fields, type Paint, table, timeText } from '../render.ts'
 
 type CreateOptions = {
@@ -25,29 +26,29 @@ export function addGateway(program: Command, cli: Cli): void {
 
   key
     .command('list')
-    .description('list the gateway keys of an organization, those of its instances and revoked ones included')
+    .description('list the gateway keys of an organization, including those of its instances and revoked ones')
     .argument('<org>', 'slug of the organization')
     .addHelpText('after', helpText('strongroom gateway key list acme'))
     .action(async (slug: string, _options: unknown, command: Command) => {
       const run = runOf(cli, command)
-      const answer = await run.client().ask({
+      const found = await run.client().request({
         path: path`/organizations/${slug}/gateway-keys`,
-        answer: AdminGatewayKeyList,
+        response: AdminGatewayKeyList,
       })
-      await run.result(answer, listText(answer.keys, run.paint))
+      await run.result(found, listText(found.keys, run.paint))
     })
 
   key
     .command('revoke')
-    .description('refuse a gateway key from now on; doing it twice is fine')
-    .argument('<prefix>', 'the 8 characters behind `gw_`')
+    .description('revoke a gateway key; no effect if already revoked')
+    .argument('<prefix>', 'the 8 characters after `gw_`')
     .addHelpText('after', helpText('strongroom gateway key revoke k3v9x2ab'))
     .action(async (prefix: string, _options: unknown, command: Command) => {
       const run = runOf(cli, command)
-      const revoked = await run.client().ask({
+      const revoked = await run.client().request({
         method: 'POST',
         path: path`/gateway-keys/${prefix}/revoke`,
-        answer: AdminGatewayKey,
+        response: AdminGatewayKey,
       })
       await run.result(revoked, keyText(revoked, run.paint))
     })
@@ -72,12 +73,12 @@ export function addMetrics(program: Command, cli: Cli): void {
 function addCreate(key: Command, cli: Cli): void {
   key
     .command('create')
-    .description('make a gateway key and print it, alone on stdout, this one time')
+    .description('create a gateway key and print it, alone on stdout; it is not shown again')
     .argument('<org>', 'slug of the organization')
-    .option('--requests-per-minute <n>', 'limit of requests (default: as configured)', countUpTo(1_000_000))
-    .option('--tokens-per-minute <n>', 'limit of tokens (default: as configured)', countUpTo(1_000_000_000))
-    .option('--concurrency <n>', 'limit of requests under way (default: as configured)', countUpTo(65_536))
-    .option('--expires <date>', 'day or time in UTC at which it ends (default: never)')
+    .option('--requests-per-minute <n>', 'most requests per minute (default: as configured)', countOption(1, 1_000_000))
+    .option('--tokens-per-minute <n>', 'most tokens per minute (default: as configured)', countOption(1, 1_000_000_000))
+    .option('--concurrency <n>', 'most requests at the same time (default: as configured)', countOption(1, 65_536))
+    .option('--expires <date>', 'day or time in UTC at which the key expires (default: never)')
     .addHelpText(
       'after',
       helpText(
@@ -87,7 +88,7 @@ function addCreate(key: Command, cli: Cli): void {
     )
     .action(async (slug: string, options: CreateOptions, command: Command) => {
       const run = runOf(cli, command)
-      const created = await run.client().ask({
+      const created = await run.client().request({
         method: 'POST',
         path: path`/organizations/${slug}/gateway-keys`,
         body: {
@@ -96,20 +97,12 @@ function addCreate(key: Command, cli: Cli): void {
           concurrency_max: options.concurrency ?? null,
           expires_at: options.expires ?? null,
         },
-        answer: AdminGatewayKeyCreated,
+        response: AdminGatewayKeyCreated,
       })
       await run.result(created, `${created.key}\n`)
       await run.hint(`Gateway key ${created.prefix} of ${slug}. It is not kept and cannot be shown again.`)
       await run.hint(`Revoke it with: strongroom gateway key revoke ${created.prefix}`)
     })
-}
-
-function countUpTo(most: number): (text: string) => number {
-  return text => {
-    const count = /^[0-9]{1,10}$/.test(text) ? Number(text) : 0
-    if (count < 1 || count > most) throw new InvalidArgumentError(`It must be a whole number from 1 to ${most}.`)
-    return count
-  }
 }
 
 function keyText(key: AdminGatewayKey, paint: Paint): string {

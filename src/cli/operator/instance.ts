@@ -1,7 +1,6 @@
-// strongroom instance: the instances of all organizations, as the operator sees them.
+// strongroom instance: the instances of all organizations, as the operator sees them. Effects: requests to the daemon.
 
-import { type Command, InvalidArgumentError } from 'commander'
-import { Fault } from '../../base/fault.ts'
+import type { Command } from 'commander'
 import {
   type AdminEvent,
   AdminEventList,
@@ -10,6 +9,8 @@ import {
   consoleTailBytesMax,
 } from '../../contract/admin.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import { InputFault } from '../exit.ts'
+import { countOption } from '../options.ts'
 import { bytesText, dash, fields, harmless, type Paint, table, timeText } from '../render.ts'
 
 const tailBytesDefault = 65_536
@@ -22,48 +23,53 @@ export function addInstance(program: Command, cli: Cli): void {
 
   instance
     .command('list')
-    .description('list instances, terminated ones included while they are kept')
-    .option('--org <slug>', 'of this organization only')
+    .description('list instances, including terminated ones that are still on record')
+    .option('--org <slug>', 'only those of this organization')
     .addHelpText('after', helpText('strongroom instance list', 'strongroom instance list --org acme --json'))
     .action(async (options: { org?: string }, command: Command) => {
       const run = runOf(cli, command)
       const query = { organization: options.org }
-      const answer = await run.client().ask({ path: '/instances', query, answer: AdminInstanceList })
-      await run.result(answer, listText(answer.instances, run.paint))
+      const found = await run.client().request({ path: '/instances', query, response: AdminInstanceList })
+      await run.result(found, listText(found.instances, run.paint))
     })
 
   onOne(instance, 'show', 'show one instance')
     .addHelpText('after', helpText('strongroom instance show k3v9x2ab', 'strongroom instance show acme/k3v9x2ab'))
     .action(async (ref: string, _options: unknown, command: Command) => {
       const run = runOf(cli, command)
-      const answer = await run.client().ask({ path: '/instance', query: { ref }, answer: AdminInstance })
-      await run.result(answer, instanceText(answer, run.paint))
+      const found = await run.client().request({ path: '/instance', query: { ref }, response: AdminInstance })
+      await run.result(found, instanceText(found, run.paint))
     })
 
-  onOne(instance, 'delete', 'delete an instance; its data is gone for good, its record is kept for a while')
+  onOne(instance, 'delete', 'delete an instance and its data for good; its record is kept for a while')
     .addHelpText('after', helpText('strongroom instance delete acme/k3v9x2ab'))
     .action(async (ref: string, _options: unknown, command: Command) => {
       const run = runOf(cli, command)
-      const answer = await run
+      const found = await run
         .client()
-        .ask({ method: 'DELETE', path: '/instance', query: { ref }, answer: AdminInstance })
-      await run.result(answer, instanceText(answer, run.paint))
+        .request({ method: 'DELETE', path: '/instance', query: { ref }, response: AdminInstance })
+      await run.result(found, instanceText(found, run.paint))
     })
 
   onOne(instance, 'console', 'print the serial console; control characters are shown as text on a terminal')
-    .option('--follow', 'go on as it grows, until interrupted')
-    .option('--tail <bytes>', 'begin this many bytes back', byteCount, tailBytesDefault)
+    .option('--follow', 'keep printing as it grows, until interrupted')
+    .option(
+      '--tail <bytes>',
+      'start this many bytes before the end',
+      countOption(0, consoleTailBytesMax),
+      tailBytesDefault,
+    )
     .addHelpText('after', helpText('strongroom instance console k3v9x2ab --tail 4096 --follow'))
     .action(async (ref: string, options: { follow?: boolean; tail: number }, command: Command) => {
       await printConsole(runOf(cli, command), { ref, tail: options.tail, follow: options.follow === true })
     })
 
-  onOne(instance, 'logs', 'print what happened to an instance and its VM, oldest first')
+  onOne(instance, 'logs', 'print the events of an instance and its VM, oldest first')
     .addHelpText('after', helpText('strongroom instance logs k3v9x2ab', 'strongroom instance logs k3v9x2ab --json'))
     .action(async (ref: string, _options: unknown, command: Command) => {
       const run = runOf(cli, command)
-      const answer = await run.client().ask({ path: '/instance/events', query: { ref }, answer: AdminEventList })
-      await run.result(answer, eventsText(answer.events, run.paint))
+      const found = await run.client().request({ path: '/instance/events', query: { ref }, response: AdminEventList })
+      await run.result(found, eventsText(found.events, run.paint))
     })
 }
 
@@ -71,19 +77,14 @@ function onOne(parent: Command, name: string, description: string): Command {
   return parent
     .command(name)
     .description(description)
-    .argument('<instance>', 'id, name, or organization/name where several have that name')
-}
-
-function byteCount(text: string): number {
-  const bytes = /^[0-9]{1,9}$/.test(text) ? Number(text) : Number.NaN
-  if (bytes >= 0 && bytes <= consoleTailBytesMax) return bytes
-  throw new InvalidArgumentError(`It must be a number of bytes from 0 to ${consoleTailBytesMax}.`)
+    .argument('<instance>', 'id, name, or organization/name where several instances have that name')
 }
 
 async function printConsole(run: Run, { ref, tail, follow }: { ref: string; tail: number; follow: boolean }) {
   if (follow && run.json) {
-    throw new Fault('invalid_request', '--follow has no end, so --json cannot print it as one document', {
+    throw new InputFault('--follow has no end, so --json cannot print it as one document', {
       param: 'follow',
+      remedy: 'leave out --follow or --json',
     })
   }
   const decoder = new TextDecoder()

@@ -1,4 +1,4 @@
-// strongroom key: API keys of organizations.
+// strongroom key: API keys of organizations. Effects: requests to the daemon.
 
 import { type Command, Option } from 'commander'
 import { AdminKey, AdminKeyCreated, AdminKeyList } from '../../contract/admin.ts'
@@ -13,17 +13,17 @@ export function addKey(program: Command, cli: Cli): void {
 
   key
     .command('create')
-    .description('make an API key and print it, alone on stdout, this one time')
+    .description('create an API key and print it, alone on stdout; it is not shown again')
     .argument('<org>', 'slug of the organization')
-    .addOption(new Option('--scope <scope>', 'what it may do').choices(['write', 'read']).default('write'))
+    .addOption(new Option('--scope <scope>', 'what the key allows').choices(['write', 'read']).default('write'))
     .addHelpText('after', helpText('strongroom key create acme > acme.key', 'strongroom key create acme --scope read'))
     .action(async (slug: string, options: { scope: string }, command: Command) => {
       const run = runOf(cli, command)
-      const created = await run.client().ask({
+      const created = await run.client().request({
         method: 'POST',
         path: path`/organizations/${slug}/keys`,
         body: { scope: options.scope },
-        answer: AdminKeyCreated,
+        response: AdminKeyCreated,
       })
       await run.result(created, `${created.key}\n`)
       await run.hint(
@@ -34,23 +34,25 @@ export function addKey(program: Command, cli: Cli): void {
 
   key
     .command('list')
-    .description('list the keys of an organization, revoked ones included')
+    .description('list the keys of an organization, including revoked ones')
     .argument('<org>', 'slug of the organization')
     .addHelpText('after', helpText('strongroom key list acme'))
     .action(async (slug: string, _options: unknown, command: Command) => {
       const run = runOf(cli, command)
-      const answer = await run.client().ask({ path: path`/organizations/${slug}/keys`, answer: AdminKeyList })
-      await run.result(answer, listText(answer.keys, run.paint))
+      const found = await run.client().request({ path: path`/organizations/${slug}/keys`, response: AdminKeyList })
+      await run.result(found, listText(found.keys, run.paint))
     })
 
   key
     .command('revoke')
-    .description('refuse a key from now on; doing it twice is fine')
-    .argument('<prefix>', 'the 8 characters behind `ca_`')
+    .description('revoke a key; no effect if already revoked')
+    .argument('<prefix>', 'the 8 characters after `ca_`')
     .addHelpText('after', helpText('strongroom key revoke k3v9x2ab'))
     .action(async (prefix: string, _options: unknown, command: Command) => {
       const run = runOf(cli, command)
-      const revoked = await run.client().ask({ method: 'POST', path: path`/keys/${prefix}/revoke`, answer: AdminKey })
+      const revoked = await run
+        .client()
+        .request({ method: 'POST', path: path`/keys/${prefix}/revoke`, response: AdminKey })
       await run.result(revoked, keyText(revoked, run.paint))
     })
 }

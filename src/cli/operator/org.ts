@@ -1,4 +1,4 @@
-// strongroom org: who may have instances.
+// strongroom org: organizations, which own instances and keys. Effects: requests to the daemon.
 
 import type { Static } from '@sinclair/typebox'
 import type { Command } from 'commander'
@@ -22,11 +22,11 @@ export function addOrg(program: Command, cli: Cli): void {
       const run = runOf(cli, command)
       const wrong = slugProblem(slug)
       if (wrong !== null) throw new Fault('invalid_request', `slug ${JSON.stringify(slug)} ${wrong}`, { param: 'slug' })
-      const created = await run.client().ask({
+      const created = await run.client().request({
         method: 'POST',
         path: '/organizations',
         body: { slug },
-        answer: AdminOrganization,
+        response: AdminOrganization,
       })
       await run.result(created, organizationText(created, run.paint))
       await run.hint(`Give it a key with: strongroom key create ${slug}`)
@@ -38,8 +38,8 @@ export function addOrg(program: Command, cli: Cli): void {
     .addHelpText('after', helpText('strongroom org list', 'strongroom org list --json'))
     .action(async (_options: unknown, command: Command) => {
       const run = runOf(cli, command)
-      const answer = await run.client().ask({ path: '/organizations', answer: AdminOrganizationList })
-      await run.result(answer, listText(answer, run.paint))
+      const found = await run.client().request({ path: '/organizations', response: AdminOrganizationList })
+      await run.result(found, listText(found, run.paint))
     })
 
   for (const { name, method, suffix, description } of ONE) {
@@ -54,21 +54,21 @@ export function addOrg(program: Command, cli: Cli): void {
   }
 }
 
-/** Commands on one organization; suspending and resuming twice is fine. */
+/** Commands on one organization. Suspending or resuming it again has no effect. */
 const ONE = [
   { name: 'show', method: 'GET', suffix: '', description: 'show one organization' },
   {
     name: 'suspend',
     method: 'POST',
     suffix: '/suspend',
-    description: 'refuse its keys from now on; its instances keep running',
+    description: 'refuse its keys until it is resumed; its instances keep running',
   },
   { name: 'resume', method: 'POST', suffix: '/resume', description: 'accept its keys again' },
 ] as const
 
 async function one(run: Run, request: { method: 'GET' | 'POST'; path: string }): Promise<void> {
-  const answer = await run.client().ask({ ...request, answer: AdminOrganization })
-  await run.result(answer, organizationText(answer, run.paint))
+  const found = await run.client().request({ ...request, response: AdminOrganization })
+  await run.result(found, organizationText(found, run.paint))
 }
 
 function organizationText(organization: AdminOrganization, paint: Paint): string {

@@ -1,4 +1,4 @@
-// strongroom status: what the daemon is doing.
+// strongroom status: what the daemon serves and how much is in use. Effects: one request to the daemon.
 
 import type { Command } from 'commander'
 import { AdminStatus } from '../../contract/admin.ts'
@@ -8,11 +8,11 @@ import { dash, fields, type Paint } from '../render.ts'
 export function addStatus(program: Command, cli: Cli): void {
   program
     .command('status')
-    .description('show what the daemon serves and how full it is')
+    .description('show what the daemon serves and how much of its capacity is used')
     .addHelpText('after', helpText('strongroom status', 'strongroom status --json'))
     .action(async (_options: unknown, command: Command) => {
       const run = runOf(cli, command)
-      const status = await run.client().ask({ path: '/status', answer: AdminStatus })
+      const status = await run.client().request({ path: '/status', response: AdminStatus })
       await run.result(status, statusText(status, run.paint))
     })
 }

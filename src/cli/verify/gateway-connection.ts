@@ -1,34 +1,34 @@
 // One GET over one TLS connection, with the certificate of exactly that connection. Effects: the network.
 //
-// Bun's fetch shows a certificate only after it has found it good, and may use a connection twice; node:tls shows what is there (tried on 1.4.5).
+// Not Bun's fetch: it shows a certificate only when it accepts it, and may use a connection twice (tried on 1.4.5). node:tls always shows it.
 
 import { isIP } from 'node:net'
 import { connect, type TLSSocket } from 'node:tls'
 import { messageOf } from '../../base/fault.ts'
 
-export type GatewayAnswer = {
+export type GatewayResponse = {
   readonly status: number
   readonly body: Uint8Array
   /** DER. */
   readonly certificate: Uint8Array
-  /** Null when the certificate is good for the host by the given authority or the system's; else what is wrong. */
+  /** What is wrong with the certificate; null when the given authority, or one of the system's, issued it for this host. */
   readonly certificateFault: string | null
 }
 
 export type GatewayGet = {
   /** https, no credentials. */
   readonly url: URL
-  /** PEM of an authority; undefined for those of the system. */
+  /** PEM of an authority; undefined: the system's. */
   readonly ca: string | undefined
-  /** From the connection's begin to the answer's last byte. */
+  /** For everything, from the begin of the connection to the last byte of the response. */
   readonly timeoutMs: number
   readonly bodyBytesMax: number
 }
 
 const headBytesMax = 16 * 1024
 
-/** Connects whatever the certificate is: nothing secret is sent. Throws Error saying what went wrong. */
-export async function getFromGateway({ url, ca, timeoutMs, bodyBytesMax }: GatewayGet): Promise<GatewayAnswer> {
+/** Connects whatever the certificate is, because nothing secret is sent. Throws an Error that says what went wrong. */
+export async function getFromGateway({ url, ca, timeoutMs, bodyBytesMax }: GatewayGet): Promise<GatewayResponse> {
   const host = url.hostname.replace(/^\[|\]$/g, '')
   const socket = connect({
     host,
@@ -38,7 +38,7 @@ export async function getFromGateway({ url, ca, timeoutMs, bodyBytesMax }: Gatew
     ...(isIP(host) === 0 ? { servername: host } : {}),
     ...(ca === undefined ? {} : { ca }),
   })
-  const timer = setTimeout(() => socket.destroy(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
+  const timer = setTimeout(() => socket.destroy(new Error(`no response within ${timeoutMs} ms`)), timeoutMs)
   try {
     await connected(socket)
     const { raw } = socket.getPeerCertificate(true)
@@ -49,7 +49,7 @@ export async function getFromGateway({ url, ca, timeoutMs, bodyBytesMax }: Gatew
     const head = [`GET ${target} HTTP/1.1`, `Host: ${url.host}`, 'Accept: application/json', 'Connection: close']
     socket.write(`${head.join('\r\n')}\r\n\r\n`)
     const bytes = await readToEnd(socket, headBytesMax + bodyBytesMax)
-    return { ...parseAnswer(bytes), certificate, certificateFault }
+    return { ...parseResponse(bytes), certificate, certificateFault }
   } finally {
     clearTimeout(timer)
     socket.destroy()
@@ -71,7 +71,7 @@ async function readToEnd(socket: TLSSocket, bytesMax: number): Promise<Uint8Arra
     socket.on('data', (chunk: Uint8Array) => {
       sizeBytes += chunk.length
       chunks.push(chunk)
-      if (sizeBytes > bytesMax) reject(new Error(`the answer is larger than ${bytesMax} bytes`))
+      if (sizeBytes > bytesMax) reject(new Error(`the response is larger than ${bytesMax} bytes`))
     })
     socket.once('error', reject)
     socket.once('end', resolve)
@@ -81,13 +81,13 @@ async function readToEnd(socket: TLSSocket, bytesMax: number): Promise<Uint8Arra
 }
 
 /** RFC 9112: a status line, fields, and a body by its Content-Length, in chunks, or up to the end of the connection. */
-function parseAnswer(bytes: Uint8Array): { status: number; body: Uint8Array } {
+function parseResponse(bytes: Uint8Array): { status: number; body: Uint8Array } {
   const buffer = Buffer.from(bytes)
   const headEnd = buffer.indexOf('\r\n\r\n')
-  if (headEnd === -1 || headEnd > headBytesMax) throw new Error('no HTTP answer')
+  if (headEnd === -1 || headEnd > headBytesMax) throw new Error('not an HTTP response')
   const [statusLine = '', ...lines] = buffer.subarray(0, headEnd).toString('latin1').split('\r\n')
   const status = Number(/^HTTP\/1\.[01] ([1-5][0-9]{2})(?: |$)/.exec(statusLine)?.[1])
-  if (Number.isNaN(status)) throw new Error('no HTTP answer')
+  if (Number.isNaN(status)) throw new Error('not an HTTP response')
   const field = (name: string) => {
     const line = lines.find(one => one.toLowerCase().startsWith(`${name}:`))
     return line?.slice(name.length + 1).trim()
@@ -95,7 +95,7 @@ function parseAnswer(bytes: Uint8Array): { status: number; body: Uint8Array } {
   const rest = buffer.subarray(headEnd + 4)
   if (field('transfer-encoding')?.toLowerCase() === 'chunked') return { status, body: unchunked(rest) }
   const length = field('content-length')
-  if (length !== undefined && Number(length) !== rest.length) throw new Error('the answer was cut short')
+  if (length !== undefined && Number(length) !== rest.length) throw new Error('the response was cut short')
   return { status, body: new Uint8Array(rest) }
 }
 
@@ -104,11 +104,11 @@ function unchunked(buffer: Buffer): Uint8Array {
   for (let at = 0; ; ) {
     const lineEnd = buffer.indexOf('\r\n', at)
     const size = /^([0-9a-fA-F]{1,7})(?:;|$)/.exec(buffer.subarray(at, Math.max(lineEnd, at)).toString('latin1'))?.[1]
-    if (lineEnd === -1 || size === undefined) throw new Error('the answer was cut short')
+    if (lineEnd === -1 || size === undefined) throw new Error('the response was cut short')
     const begin = lineEnd + 2
     const end = begin + Number.parseInt(size, 16)
     if (end === begin) return new Uint8Array(Buffer.concat(chunks))
-    if (buffer.subarray(end, end + 2).toString('latin1') !== '\r\n') throw new Error('the answer was cut short')
+    if (buffer.subarray(end, end + 2).toString('latin1') !== '\r\n') throw new Error('the response was cut short')
     chunks.push(buffer.subarray(begin, end))
     at = end + 2
   }

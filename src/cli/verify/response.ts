@@ -1,21 +1,20 @@
-// strongroom verify response: a saved exchange with a gateway against its receipt and the gateway's saved attestation. Offline.
+// strongroom verify response: a saved response of a gateway against its receipt and the gateway's saved attestation. Effects: reads files.
 
 import { type Command, InvalidArgumentError } from 'commander'
-import { Malformed } from '../../attest/malformed.ts'
-import { nativeVerifiers } from '../../attest/receipt/hybrid-verify.ts'
-import { splitAnswer } from '../../attest/receipt/response.ts'
-import { verifyResponse } from '../../attest/receipt/response-verify.ts'
-import { type Check, fail, pass, verdict } from '../../attest/verdict.ts'
+import type { ResponseClaim } from '../../attest/receipt/response.ts'
 import { fromBase64Url } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
-import { attestationBytesMax, verifyAttestation } from '../../verifier/gateway.ts'
+import { attestationBytesMax, nonceBytes, verifyGateway } from '../../verifier/gateway.ts'
+import { verifyGatewayResponse } from '../../verifier/response.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
-import { MIB, readInput, readTextInput, timeOption } from '../input-file.ts'
-import { verdictDocument, verdictText } from '../verdict-render.ts'
-import { addTrustOptions, attestationDocument, trustOf } from './gateway.ts'
+import { MIB, readInput, readTextInput } from '../input-file.ts'
+import { timeOption } from '../options.ts'
+import { verdictDocument, verdictText } from '../render.ts'
+import { attestationDocument } from './gateway.ts'
+import { addTrustOptions, readTrust, type TrustOptions } from './trust-options.ts'
 
-type ResponseOptions = Parameters<typeof trustOf>[0] & {
+type ResponseOptions = TrustOptions & {
   receipt?: string
   request: string
   response: string
@@ -29,85 +28,55 @@ const bodyBytesMax = 512 * MIB
 export function addVerifyResponse(verify: Command, cli: Cli): void {
   const command = verify
     .command('response')
-    .description('verify a saved answer of a gateway: what was answered to what, by which keys; offline')
-    .option('--receipt <file>', 'the value of the X-Strongroom-Receipt header; a stream carries its own')
+    .description('verify a saved response of a gateway: which request it belongs to and whose keys signed it; offline')
+    .option('--receipt <file>', 'the value of the X-Strongroom-Receipt header; a stream carries its own receipt')
     .requiredOption('--request <file>', 'the exact body of the request')
-    .requiredOption('--response <file>', 'the exact body of the answer')
-    .requiredOption('--attestation <file>', "the gateway's answer of /attestation, saved")
-    .option('--nonce <text>', 'the nonce that was sent for it, 43 characters', nonceOption)
+    .requiredOption('--response <file>', 'the exact body of the response')
+    .requiredOption('--attestation <file>', "the gateway's saved response to GET /attestation")
+    .option('--nonce <text>', 'the nonce that was sent with GET /attestation, 43 characters', nonceOption)
     .option('--as-of <time>', 'verify for this time in UTC, like 2026-06-01T00:00:00Z; default now', timeOption)
   addTrustOptions(command)
     .addHelpText(
       'after',
       helpText(
-        'strongroom verify response --receipt receipt.txt --request request.json --response answer.json --attestation attestation.json',
+        'strongroom verify response --receipt receipt.txt --request request.json --response response.json --attestation attestation.json',
         'strongroom verify response --request request.json --response stream.txt --attestation attestation.json --policy policy.json',
       ),
     )
-    .action(async (options: ResponseOptions, one: Command) => verifyExchange(runOf(cli, one), options))
+    .action(async (options: ResponseOptions, one: Command) => verifySaved(runOf(cli, one), options))
 }
 
-async function verifyExchange(run: Run, options: ResponseOptions): Promise<void> {
-  const body = (path: string, param: string) => readInput({ path, param, bytesMax: bodyBytesMax })
-  const attestation = readInput({ path: options.attestation, param: 'attestation', bytesMax: attestationBytesMax })
-  const request = body(options.request, 'request')
-  const response = body(options.response, 'response')
+async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
+  const { receipt } = options
+  const document = readInput({ path: options.attestation, param: 'attestation', bytesMax: attestationBytesMax })
+  const exchange = {
+    request: readInput({ path: options.request, param: 'request', bytesMax: bodyBytesMax }),
+    response: readInput({ path: options.response, param: 'response', bytesMax: bodyBytesMax }),
+    receipt: receipt === undefined ? null : readTextInput({ path: receipt, param: 'receipt', bytesMax: MIB }).trim(),
+  }
   const asOf = options.asOf ?? systemClock.nowMs()
-  const attested = await verifyAttestation(attestation, {
-    ...(await trustOf(options)),
+  const attestation = await verifyGateway(document, {
+    ...(await readTrust(options)),
     nonce: options.nonce ?? 'any',
     asOf,
-    // It may have been saved at any time: the keys live as long as the gateway's process.
+    // The keys live as long as the gateway's process, and the document may have been saved at any time.
     ageMsMax: 'any',
     tlsSpkiDigest: 'any',
   })
-  const { checks, claim } = await judge(options.receipt, { request, response, keys: attested.keys })
-  const whole = verdict([...attested.checks, ...checks])
-  const shown = { ok: whole.ok && attested.ok, checks: whole.checks, simulated: attested.simulated }
-  const document = {
-    ...verdictDocument(shown),
-    as_of: iso(asOf),
-    response: claim === null ? null : claimDocument(claim),
-    attestation: attestationDocument(attested),
-  }
-  await run.result(document, verdictText(shown, run.paint))
-  if (!shown.ok) run.exitWith(EXIT.failed)
+  const found = await verifyGatewayResponse(exchange, attestation)
+  await run.result(
+    {
+      ...verdictDocument(found),
+      as_of: iso(asOf),
+      response: found.claim === null ? null : claimDocument(found.claim),
+      attestation: attestationDocument(attestation),
+    },
+    verdictText(found, run.paint),
+  )
+  if (!found.ok) run.exitWith(EXIT.failed)
 }
 
-type Exchange = {
-  readonly request: Uint8Array
-  readonly response: Uint8Array
-  readonly keys: Awaited<ReturnType<typeof verifyAttestation>>['keys']
-}
-type Judged = {
-  readonly checks: readonly Check[]
-  readonly claim: Awaited<ReturnType<typeof verifyResponse>>['claim']
-}
-
-async function judge(receiptPath: string | undefined, { request, response, keys }: Exchange): Promise<Judged> {
-  const name = 'response-receipt'
-  const bad = (reason: string): Judged => ({ checks: [fail(name, reason)], claim: null })
-  let split: ReturnType<typeof splitAnswer>
-  try {
-    split = splitAnswer(response)
-  } catch (error) {
-    if (error instanceof Malformed) return bad(error.message)
-    throw error
-  }
-  const given =
-    receiptPath === undefined ? null : readTextInput({ path: receiptPath, param: 'receipt', bytesMax: MIB }).trim()
-  const receipt = given ?? split.receipt
-  if (receipt === null) return bad('there is none: the answer carries none, and no --receipt was given')
-  if (given !== null && split.receipt !== null && given !== split.receipt) {
-    return bad('the one in the answer is another than that of --receipt')
-  }
-  if (keys === null) return bad('the attestation has no keys to check it with')
-  const found = await verifyResponse(receipt, { keys, request, answer: split.sealed, verifiers: nativeVerifiers })
-  const where = split.receipt === null ? 'beside the answer' : 'in the stream, right before its end'
-  return { checks: [pass(name, where), ...found.checks], claim: found.claim }
-}
-
-function claimDocument(claim: NonNullable<Judged['claim']>) {
+function claimDocument(claim: ResponseClaim) {
   return {
     request_id: claim.requestId,
     model: claim.model,
@@ -120,6 +89,6 @@ function claimDocument(claim: NonNullable<Judged['claim']>) {
 
 function nonceOption(text: string): Uint8Array {
   const bytes = fromBase64Url(text)
-  if (bytes?.length !== 32) throw new InvalidArgumentError('It must be 32 bytes in base64url, which is 43 characters.')
-  return bytes
+  if (bytes?.length === nonceBytes) return bytes
+  throw new InvalidArgumentError(`It must be ${nonceBytes} bytes in base64url, which is 43 characters.`)
 }

@@ -5,31 +5,29 @@ import { PRODUCTS, type Product } from '../../attest/amd/product.ts'
 import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
 import { idAuthBytes, idBlockBytes } from '../../attest/launch/id-block.ts'
 import { verifyIdBlock } from '../../attest/launch/id-block-verify.ts'
-import { Malformed } from '../../attest/malformed.ts'
 import { encodePolicy, strictPolicy } from '../../attest/policy/policy.ts'
 import { policySchema } from '../../attest/policy/schema.ts'
-import { findReport, hclSizeBytesMax } from '../../attest/report/form.ts'
+import { hclSizeBytesMax } from '../../attest/report/form.ts'
 import { FIELDS } from '../../attest/report/report.ts'
-import { type Check, fail, pass, verdict } from '../../attest/verdict.ts'
-import { type EvidenceVerdict, verifyEvidence } from '../../attest/verify/evidence.ts'
 import { toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
+import { verifySavedReport } from '../../verifier/report.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
-import { hexOption, readInput, readOptionalInput, timeOption } from '../input-file.ts'
-import { json } from '../render.ts'
-import { reportDocument } from '../report-document.ts'
-import { verdictDocument, verdictText } from '../verdict-render.ts'
+import { readInput, readOptionalInput } from '../input-file.ts'
+import { hexOption, timeOption } from '../options.ts'
+import { json, verdictDocument, verdictText } from '../render.ts'
 import { addVerifyGateway } from './gateway.ts'
+import { reportDocument } from './report-document.ts'
 import { addVerifyResponse } from './response.ts'
-import { readPolicy, readRoots } from './trust-inputs.ts'
+import { readPolicy, readRoots } from './trust-options.ts'
 
 const certificateBytesMax = BUNDLE_LIMITS.bytesMax
 
 export function addVerify(program: Command, cli: Cli): void {
   const verify = program
     .command('verify')
-    .description('evidence: report, id-block, gateway, response, policy-schema, policy-example; without daemon')
+    .description('verify evidence: report, id-block, gateway, response, policy-schema, policy-example; needs no daemon')
     .addHelpText('after', helpText('strongroom verify report --report report.bin --vek vcek.pem --policy policy.json'))
 
   addReport(verify, cli)
@@ -47,7 +45,7 @@ export function addVerify(program: Command, cli: Cli): void {
 
   verify
     .command('policy-example')
-    .description("print a policy to begin with: no debug, no migration, VMPL 0; narrow what says 'any'")
+    .description("print a policy to start from: no debug, no migration, VMPL 0; replace each 'any' that you can")
     .addHelpText('after', helpText('strongroom verify policy-example > policy.json'))
     .action(async (_options: unknown, command: Command) => {
       const policy = encodePolicy(strictPolicy())
@@ -73,15 +71,16 @@ function addReport(verify: Command, cli: Cli): void {
   verify
     .command('report')
     .description(
-      'verify an SNP report: its signature, the chain to AMD, revocation and a policy; a line for each check',
+      'verify an SNP report: signature, certificate chain to AMD, revocation and policy; prints a line for each check',
     )
-    .requiredOption('--report <file>', 'report: 1184 bytes, or an Azure HCL report with one in it')
-    .requiredOption('--vek <file>', 'VCEK or VLEK, DER or PEM; a PEM bundle may bring its chain')
-    .option('--chain <file>', "PEM of ASK or ASVK and ARK; without it AMD's own, which are built in")
+    .requiredOption('--report <file>', 'report: 1184 bytes, or an Azure HCL report that contains one')
+    .requiredOption('--vek <file>', 'VCEK or VLEK certificate, DER or PEM; a PEM bundle may contain its chain')
+    .option('--chain <file>', "PEM of ASK or ASVK and ARK; default: AMD's own, which are built in")
     .addOption(
-      new Option('--product <name>', 'needed for reports of version 2, which do not say; others must agree').choices(
-        PRODUCTS,
-      ),
+      new Option(
+        '--product <name>',
+        'required for reports of version 2, which do not name it; for others it must match',
+      ).choices(PRODUCTS),
     )
     .option('--crl <file>', "the ARK's revocation list, DER or PEM")
     .option('--require-crl', 'fail without a revocation list')
@@ -90,29 +89,32 @@ function addReport(verify: Command, cli: Cli): void {
       '--policy <file>',
       'JSON as in `verify policy-schema`; default: no debug and no migration, all else allowed',
     )
-    .option('--report-data <hex>', 'the 64 bytes that the report must carry', hexOption(FIELDS.reportData[1]))
-    .option('--masked-chip-id', 'accept a platform that hides its chip_id, so that no VCEK can be tied to it')
+    .option(
+      '--report-data <hex>',
+      'the 64 bytes of REPORT_DATA that the report must carry',
+      hexOption(FIELDS.reportData[1]),
+    )
+    .option('--masked-chip-id', 'accept a platform that hides its chip_id; the VCEK is then not compared with it')
     .option('--trust-simulated-root <file>', 'PEM of a simulated ARK, ASK and ASVK; the verdict then says SIMULATED')
     .addHelpText(
       'after',
       helpText(
         'strongroom verify report --report report.bin --vek vcek.der --product milan',
         'strongroom verify report --report report.bin --vek vlek.pem --crl crl.der --as-of 2025-06-01T00:00:00Z',
-        'strongroom verify policy-example > policy.json   # then name your measurements in it',
+        'strongroom verify policy-example > policy.json   # then put your measurements into it',
         'strongroom verify report --report report.bin --vek vcek.pem --policy policy.json --json',
       ),
     )
-    .action(async (options: ReportOptions, command: Command) => reportOnEvidence(runOf(cli, command), options))
+    .action(async (options: ReportOptions, command: Command) => verifyReport(runOf(cli, command), options))
 }
 
-async function reportOnEvidence(run: Run, options: ReportOptions): Promise<void> {
-  const { form, bytes } = readReport(options.report)
+async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
   const certificates = (param: string, path: string | undefined) =>
     readOptionalInput({ path, param, bytesMax: certificateBytesMax })
   const asOf = options.asOf ?? systemClock.nowMs()
   const policy = await readPolicy(options.policy)
-  const evidence = await verifyEvidence({
-    report: bytes,
+  const found = await verifySavedReport({
+    report: readInput({ path: options.report, param: 'report', bytesMax: hclSizeBytesMax }),
     vek: readInput({ path: options.vek, param: 'vek', bytesMax: certificateBytesMax }),
     chain: certificates('chain', options.chain),
     crl: certificates('crl', options.crl),
@@ -124,40 +126,19 @@ async function reportOnEvidence(run: Run, options: ReportOptions): Promise<void>
     maskedChipId: options.maskedChipId === true ? 'any' : 'refuse',
     asOf,
   })
-  const ok = await showEvidence(run, { evidence, form, asOf })
-  if (ok && policy.measurements === 'any') {
-    await run.hint('remark: no measurement is asked for, so any genuine guest passes; name yours in a --policy')
-  }
-}
-
-async function showEvidence(
-  run: Run,
-  { evidence, form, asOf }: { evidence: EvidenceVerdict; form: Check; asOf: number },
-): Promise<boolean> {
-  const { report, product, simulated } = evidence
-  const shown = { ...verdict([form, ...evidence.checks]), simulated }
-  const document = {
-    ...verdictDocument(shown),
-    as_of: iso(asOf),
-    product,
-    report: report === null ? null : reportDocument(report, product),
-  }
-  await run.result(document, verdictText(shown, run.paint))
-  if (!shown.ok) run.exitWith(EXIT.failed)
-  return shown.ok
-}
-
-/** What is no report at all is verified as it is, and fails. */
-function readReport(path: string): { form: Check; bytes: Uint8Array } {
-  const name = 'report-form'
-  const whole = readInput({ path, param: 'report', bytesMax: hclSizeBytesMax })
-  try {
-    const { form, report } = findReport(whole)
-    const reason = form === 'plain' ? 'an SNP report' : 'an SNP report inside an Azure HCL report'
-    return { form: pass(name, reason), bytes: report }
-  } catch (error) {
-    if (error instanceof Malformed) return { form: fail(name, error.message), bytes: whole }
-    throw error
+  const { report, product } = found
+  await run.result(
+    {
+      ...verdictDocument(found),
+      as_of: iso(asOf),
+      product,
+      report: report === null ? null : reportDocument(report, product),
+    },
+    verdictText(found, run.paint),
+  )
+  if (!found.ok) run.exitWith(EXIT.failed)
+  else if (policy.measurements === 'any') {
+    await run.hint('remark: no measurement is expected, so every genuine guest passes; name yours in a --policy')
   }
 }
 
@@ -173,21 +154,18 @@ function addIdBlock(verify: Command, cli: Cli): void {
     .addHelpText('after', helpText('strongroom verify id-block --id-block id-block.bin --id-auth id-auth.bin'))
     .action(async (options: IdBlockOptions, command: Command) => {
       const run = runOf(cli, command)
-      const { idKeyDigest, authorKeyDigest, ...answer } = await verifyIdBlock({
+      const found = await verifyIdBlock({
         idBlock: readInput({ path: options.idBlock, param: 'id-block', bytesMax: idBlockBytes }),
         idAuth: readInput({ path: options.idAuth, param: 'id-auth', bytesMax: idAuthBytes }),
         author: options.requireAuthor === true ? 'required' : 'any',
       })
-      const digests = [
-        ['id_key_digest', idKeyDigest],
-        ['author_key_digest', authorKeyDigest],
-      ] as const
-      const named = digests.map(([name, bytes]) => [name, bytes === null ? null : toHex(bytes)] as const)
-      const lines = named.map(([name, text]) => `${name}: ${text ?? 'none'}\n`).join('')
-      await run.result(
-        { ...verdictDocument(answer), ...Object.fromEntries(named) },
-        lines + verdictText(answer, run.paint),
-      )
-      if (!answer.ok) run.exitWith(EXIT.failed)
+      const hexOrNull = (bytes: Uint8Array | null) => (bytes === null ? null : toHex(bytes))
+      const digests = {
+        id_key_digest: hexOrNull(found.idKeyDigest),
+        author_key_digest: hexOrNull(found.authorKeyDigest),
+      }
+      const lines = Object.entries(digests).map(([name, digest]) => `${name}: ${digest ?? 'none'}\n`)
+      await run.result({ ...verdictDocument(found), ...digests }, lines.join('') + verdictText(found, run.paint))
+      if (!found.ok) run.exitWith(EXIT.failed)
     })
 }

@@ -5,42 +5,9 @@ import { Value } from '@sinclair/typebox/value'
 import { toHex } from '../../base/bytes.ts'
 import { Fault, wrapFault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
-import { Allowlist, encodeAllowlist } from '../../contract/allowlist.ts'
+import { type Admission, Allowlist, admits, encodeAllowlist, type WorkloadCandidate } from '../../contract/allowlist.ts'
 import { ATTESTED_WORKLOADS, type AttestedWorkload } from '../../contract/attestation.ts'
 import type { AdmittedWorkload, AdmittedWorkloads } from './attester.ts'
-
-/** A workload as it is about to run, or runs. */
-export type WorkloadCandidate = {
-  readonly workload: AttestedWorkload
-  /** SHA-256. */
-  readonly imageDigest: Uint8Array
-  /** The effective argv. */
-  readonly command: readonly string[]
-}
-
-export type Admission = { readonly ok: true } | { readonly ok: false; readonly fault: Fault }
-
-/** Refused (image.invalid) unless the allowlist has the workload with this very image digest and this very command. Pure. */
-export function admitWorkload(allowlist: Allowlist, { workload, imageDigest, command }: WorkloadCandidate): Admission {
-  const allowed = allowlist.workloads.filter(row => row.workload === workload)
-  if (allowed.length !== 1) return refused(`${workload}: the allowlist has ${allowed.length || 'no'} entries for it`)
-  const digest = toHex(imageDigest)
-  if (!allowed.some(row => row.imageDigests.includes(digest))) {
-    return refused(`${workload}: image ${digest} is not on the allowlist`)
-  }
-  if (!allowed.some(row => row.commands.some(argv => isSameArgv(argv, command)))) {
-    return refused(`${workload}: this command is not on the allowlist: ${JSON.stringify(command)}`)
-  }
-  return { ok: true }
-}
-
-function refused(message: string): Admission {
-  return { ok: false, fault: new Fault('image.invalid', message) }
-}
-
-function isSameArgv(a: readonly string[], b: readonly string[]): boolean {
-  return a.length === b.length && a.every((argument, at) => argument === b[at])
-}
 
 /** An allowlist that admits exactly these. Pure. */
 export function allowlistOf(candidates: readonly WorkloadCandidate[]): Allowlist {
@@ -110,7 +77,7 @@ export async function createWorkloads(deps: WorkloadsDeps): Promise<Workloads> {
       inForce = readAllowlist(derive([...own, candidate]), deps.allowlistFile)
       tell()
     }
-    const admission = admitWorkload(inForce.allowlist, candidate)
+    const admission = admits(inForce.allowlist, candidate)
     admissions.set(candidate.workload, { candidate, admission })
     if (!admission.ok) deps.log.error('workload refused', { workload: candidate.workload, error: admission.fault })
     return admission

@@ -91,8 +91,8 @@ test('goal: usage errors and images that cannot be read exit 2', async () => {
     [['verity', 'root', image, '--hash-offset', '99999999'], 'verity: 0 of 512 bytes'],
     [['verity', 'root', image, '--hash-offset', hashOffset, '--expect', '00'], 'It must be 32 bytes'],
     [['verity', 'root', join(dir, 'missing'), '--hash-offset', '0'], 'no such file'],
-    [['verity', 'root', dir, '--hash-offset', '0'], 'no plain file'],
-    [['verity', 'root', '/dev/zero', '--data-blocks', '1'], 'no plain file'],
+    [['verity', 'root', dir, '--hash-offset', '0'], 'it is not a regular file'],
+    [['verity', 'root', '/dev/zero', '--data-blocks', '1'], 'it is not a regular file'],
     [['verity', 'root', sparse, '--data-blocks', '1'], 'bytes are too many'],
   ]
   for (const [argv, message] of errors) await expectUsageError(argv, message)

@@ -34,8 +34,15 @@ beforeAll(async () => {
   const metrics = createMetrics({ models: ['tiny'], upstreams: ['local'], more: () => [] })
   const tokens = { prompt: 3, completion: 4 }
   metrics.observe({
-    ...{ operation: 'chat', model: 'tiny', upstream: 'local', status: 200, errorCode: null, tokens },
-    ...{ durationMs: 5, firstChunkMs: 2, queueMs: 0 },
+    operation: 'chat',
+    model: 'tiny',
+    upstream: 'local',
+    status: 200,
+    errorCode: null,
+    tokens,
+    durationMs: 5,
+    firstChunkMs: 2,
+    queueMs: 0,
   })
   const capacity = { memoryMib: 1, vcpus: 2, addresses: 3 }
   const admin = createGatewayAdmin(
@@ -105,9 +112,17 @@ test('goal: a key from its making to its end: shown once, listed without its sec
     document: {
       keys: [
         {
-          ...{ prefix, organization: 'acme', instance: null, state: 'active' },
-          ...{ requests_per_minute: null, tokens_per_minute: null, concurrency_max: null, expires_at: null },
-          ...{ created_at: '2026-11-20T12:00:00.000Z', last_used_at: '2026-11-20T12:00:00.000Z', revoked_at: null },
+          prefix,
+          organization: 'acme',
+          instance: null,
+          state: 'active',
+          requests_per_minute: null,
+          tokens_per_minute: null,
+          concurrency_max: null,
+          expires_at: null,
+          created_at: '2026-11-20T12:00:00.000Z',
+          last_used_at: '2026-11-20T12:00:00.000Z',
+          revoked_at: null,
         },
       ],
     },
@@ -148,7 +163,10 @@ test('goal: limits and the end that were asked for are what the key has', async 
   expect(made).toMatchObject({
     code: 0,
     document: {
-      ...{ organization: 'globex', requests_per_minute: 5, tokens_per_minute: 7000, concurrency_max: 2 },
+      organization: 'globex',
+      requests_per_minute: 5,
+      tokens_per_minute: 7000,
+      concurrency_max: 2,
       expires_at: '2027-01-31T00:00:00.000Z',
     },
   })

@@ -20,7 +20,7 @@ const attestation = file('attestation.json', (await rig.get(`?nonce=${nonce}`)).
 const all = await everything()
 
 const request = '{"model":"tiny","prompt":"x"}'
-const answer = '{"id":"req_1"}'
+const plain = '{"id":"req_1"}'
 const events = ['data: {"n":1}\n\n', 'data: [DONE]\n\n']
 
 type Exchange = { readonly request?: string; readonly response: string; readonly receipt?: string }
@@ -52,11 +52,11 @@ async function verifyBy(trust: readonly string[], files: Exchange, ...more: stri
   return { code: people.code, text: people.stdout, document, failed: checksOf(document, 'FAIL') }
 }
 
-test('goal: a plain answer and a stream verify, offline, and say what was answered', async () => {
+test('goal: a plain response and a stream verify, offline, and the document says what the receipt claims', async () => {
   const [first = '', end = ''] = events
   const receipt = seal(events.join(''))
   const exchanges = [
-    { response: answer, receipt: `${seal(answer)}\n` },
+    { response: plain, receipt: `${seal(plain)}\n` },
     { response: first + receiptComment(receipt) + end },
     { response: first + receiptComment(receipt) + end, receipt },
   ]
@@ -74,28 +74,28 @@ test('goal: a plain answer and a stream verify, offline, and say what was answer
 })
 
 test('goal: without the nonce the attestation may be an old one, and the verdict says so', async () => {
-  const { code, document } = await verify({ response: answer, receipt: seal(answer) })
+  const { code, document } = await verify({ response: plain, receipt: seal(plain) })
   expect([code, checksOf(document, 'NOT CHECKED')]).toEqual([0, ['attestation-nonce', 'tls-binding']])
 })
 
-test('goal: another request, answer, receipt, gateway or nonce fails, each in its own line', async () => {
-  const good = seal(answer)
+test('goal: another request, response, receipt, gateway or nonce fails, each in its own line', async () => {
+  const good = seal(plain)
   const receipt = seal(events.join(''))
   const [first = '', end = ''] = events
   const stream = first + receiptComment(receipt) + end
   const signatures = ['response-signature-ed25519', 'response-signature-mldsa65']
-  const answers = [
-    await verify({ request: `${request} `, response: answer, receipt: good }),
-    await verify({ response: answer.replace('1', '2'), receipt: good }),
-    await verify({ response: answer, receipt: good.slice(0, -2) }),
-    await verify({ response: answer }),
+  const found = [
+    await verify({ request: `${request} `, response: plain, receipt: good }),
+    await verify({ response: plain.replace('1', '2'), receipt: good }),
+    await verify({ response: plain, receipt: good.slice(0, -2) }),
+    await verify({ response: plain }),
     await verify({ response: stream, receipt: good }),
     await verify({ response: `${stream}data: {}\n\n` }),
     await verify({ response: first + receiptComment(receipt) + receiptComment(receipt) + end }),
-    await verify({ response: answer, receipt: seal(answer, makeReceiptKeys(systemRandom)) }),
-    await verify({ response: answer, receipt: good }, '--nonce', newNonce()),
+    await verify({ response: plain, receipt: seal(plain, makeReceiptKeys(systemRandom)) }),
+    await verify({ response: plain, receipt: good }, '--nonce', newNonce()),
   ]
-  expect(answers.map(one => one.failed)).toEqual([
+  expect(found.map(one => one.failed)).toEqual([
     ['response-request'],
     ['response-answer'],
     ['response-format'],
@@ -106,17 +106,17 @@ test('goal: another request, answer, receipt, gateway or nonce fails, each in it
     ['response-keys', ...signatures],
     ['attestation-nonce'],
   ])
-  expect(answers.every(one => one.code === 1)).toBe(true)
+  expect(found.every(one => one.code === 1)).toBe(true)
 })
 
 test('goal: a receipt is worth nothing when the attestation is not trusted', async () => {
-  const exchange = { response: answer, receipt: seal(answer) }
+  const exchange = { response: plain, receipt: seal(plain) }
   const { code, failed } = await verifyBy(all.slice(2), exchange)
   expect([code, failed]).toEqual([1, expect.arrayContaining(['gateway/evidence'])])
 })
 
 test('goal: bad input is refused with exit code 2', async () => {
-  const argv = ['verify', 'response', '--request', file('r', request), '--response', file('a', answer)]
+  const argv = ['verify', 'response', '--request', file('r', request), '--response', file('a', plain)]
   await expectUsageError(argv, '--attestation')
   await expectUsageError([...argv, '--attestation', '/nonexistent'], '--attestation /nonexistent')
   await expectUsageError([...argv, '--attestation', attestation, '--nonce', 'AAAA'], '32 bytes in base64url')

@@ -137,7 +137,7 @@ test('goal: people get one line for each check, the verdict last, and no colour 
   expect(lines).toContain("NOT CHECKED measurement: the policy says 'any'")
   expect(good.stdout).not.toContain('\u001b')
   expect(good.stdout).not.toContain('SIMULATED')
-  expect(good.stderr).toStartWith('remark: no measurement is asked for')
+  expect(good.stderr).toStartWith('remark: no measurement is expected')
 
   const bad = await run(...report('milan-v3.bin', 'milan-v3.chain.pem', '--require-crl', ...asOf))
   expect(bad.stdout).toContain('NOT CHECKED chain-revocation: no CRL was given (required)\n')
@@ -253,6 +253,24 @@ test('goal: usage errors and unreadable input exit 2 and name the option', async
   ]
   for (const [line, message] of errors) await expectUsageError(line, message)
   await expectUsageError(['verify', 'nope'], "unknown command 'nope'")
+})
+
+test('goal: the remedy fits the input: a path that is wrong, a file that is wrong, an option', async () => {
+  const argv = report('milan-v3.bin', 'milan-v3.chain.pem')
+  const remedies: [string[], string][] = [
+    [[...argv, '--policy', join(dir, 'missing')], 'check the path'],
+    [[...argv, '--policy', dir], 'name a file'],
+    [[...argv, '--policy', milan], 'check that this is the right file'],
+    [[...argv, '--policy', file('cut.json', '{')], 'correct the JSON in the file'],
+    [[...argv, '--policy', file('empty.json', '{}')], 'correct the input, or name another file'],
+    [[...argv, '--as-of', 'yesterday'], 'see `strongroom --help`, or --help of the command'],
+    [['measure', 'ovmf'], 'add --firmware'],
+    [['config', 'check', '--config', join(dir, 'missing')], 'check the path; see --config'],
+  ]
+  for (const [line, remedy] of remedies) {
+    const { code, stderr } = await runHere(line)
+    expect([line, code, stderr.trimEnd().split('\n').at(-1)]).toEqual([line, 2, `remedy: ${remedy}`])
+  }
 })
 
 test('goal: pipes and files beside the vectors are read as well', async () => {

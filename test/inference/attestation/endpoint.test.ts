@@ -8,13 +8,13 @@ import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { fromBase64Url } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
-import { readSimulatedRoot } from '../../../src/cli/verify/simulated-root.ts'
 import { ATTESTED_WORKLOADS, AttestationResponse } from '../../../src/contract/attestation.ts'
 import { GatewayError } from '../../../src/contract/inference.ts'
 import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import { readAllowlist } from '../../../src/verifier/allowlist.ts'
-import { type AttestationQuestion, verifyAttestation } from '../../../src/verifier/gateway.ts'
+import { type GatewayQuestion, verifyGateway } from '../../../src/verifier/gateway.ts'
+import { readSimulatedRoot } from '../../../src/verifier/simulated-root.ts'
 import { createManualClock } from '../../rigs/clock.ts'
 import {
   type Available,
@@ -33,7 +33,7 @@ import { until } from '../../rigs/until.ts'
 
 afterAll(clearRig)
 
-async function question(nonce: string, changes: Partial<AttestationQuestion> = {}): Promise<AttestationQuestion> {
+async function question(nonce: string, changes: Partial<GatewayQuestion> = {}): Promise<GatewayQuestion> {
   const { rootFile, operatorKey, measurementOf } = await simulatedHost()
   return {
     nonce: fromBase64Url(nonce) ?? new Uint8Array(),
@@ -55,8 +55,8 @@ const sample = await openRig({ origin })
 afterAll(() => sample[Symbol.dispose]())
 const answer = (await sample.get(`?nonce=${nonce}`)).body
 
-async function failuresOf(body: string, changes: Partial<AttestationQuestion> = {}): Promise<string[]> {
-  const verdict = await verifyAttestation(new TextEncoder().encode(body), await question(nonce, changes))
+async function failuresOf(body: string, changes: Partial<GatewayQuestion> = {}): Promise<string[]> {
+  const verdict = await verifyGateway(new TextEncoder().encode(body), await question(nonce, changes))
   const bad = verdict.checks.filter(one => one.outcome !== 'pass').map(one => one.name)
   expect(verdict.ok).toBe(bad.length === 0)
   return bad
@@ -77,7 +77,7 @@ describe('the answer', () => {
 
   test('verifies against everything that a relying party can expect', async () => {
     // Goal: nonce, evidence, CRL, measurement, operator key, identity, allowlist, admission and TLS key all pass, by one who trusts the simulation.
-    const verdict = await verifyAttestation(new TextEncoder().encode(answer), await question(nonce))
+    const verdict = await verifyGateway(new TextEncoder().encode(answer), await question(nonce))
     expect(verdict.checks.filter(one => one.outcome !== 'pass')).toEqual([])
     expect(verdict).toMatchObject({ ok: true, simulated: true })
     expect(verdict.receipts).toHaveLength(5)

@@ -7,15 +7,9 @@ import { join } from 'node:path'
 import { toHex } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import { type Allowlist, encodeAllowlist } from '../../../src/contract/allowlist.ts'
+import { encodeAllowlist, type WorkloadCandidate } from '../../../src/contract/allowlist.ts'
 import { ATTESTED_WORKLOADS } from '../../../src/contract/attestation.ts'
-import {
-  admitWorkload,
-  allowlistOf,
-  createWorkloads,
-  type WorkloadCandidate,
-  type Workloads,
-} from '../../../src/inference/attestation/workloads.ts'
+import { createWorkloads, type Workloads } from '../../../src/inference/attestation/workloads.ts'
 
 let dir = ''
 let executable = ''
@@ -46,45 +40,6 @@ async function derivedWith(first: WorkloadCandidate) {
   expect(workloads.admit(first).ok).toBe(true)
   return workloads
 }
-
-describe('admission', () => {
-  const allowlist = allowlistOf([candidate])
-  const cases: [name: string, change: Partial<WorkloadCandidate>, ok: boolean][] = [
-    ['the very same', {}, true],
-    ['another workload with the same image and command', { workload: 'gateway' }, false],
-    ['another image', { imageDigest: new Uint8Array(32).fill(8) }, false],
-    ['a shorter digest', { imageDigest: new Uint8Array(31).fill(7) }, false],
-    ['no digest', { imageDigest: new Uint8Array() }, false],
-    ['an argument more', { command: [...worker.command, '--offline'] }, false],
-    ['an argument less', { command: worker.command.slice(0, -1) }, false],
-    ['an argument changed', { command: ['/usr/bin/llama-server', '--threads', '3'] }, false],
-    ['arguments joined', { command: ['/usr/bin/llama-server', '--threads 2'] }, false],
-    ['arguments in another order', { command: worker.command.toReversed() }, false],
-    ['no command', { command: [] }, false],
-  ]
-  for (const [name, change, ok] of cases) {
-    test(`goal: ${name} is ${ok ? 'admitted' : 'refused'}`, () => {
-      const admission = admitWorkload(allowlist, { ...candidate, ...change })
-      expect(admission.ok).toBe(ok)
-      if (!admission.ok) expect(admission.fault.code).toBe('image.invalid')
-    })
-  }
-
-  // Goal: every approved image may run with every approved command, and two entries for one workload are a mistake.
-  test('several images and commands', () => {
-    const other = { imageDigest: new Uint8Array(32).fill(9), command: ['/usr/bin/other'] }
-    const row = {
-      workload: 'inference-worker' as const,
-      imageDigests: [worker, other].map(one => toHex(one.imageDigest)),
-      commands: [worker.command, other.command],
-    }
-    const both: Allowlist = { schemaVersion: 1, workloads: [row] }
-    expect(admitWorkload(both, { ...candidate, command: other.command }).ok).toBe(true)
-    expect(admitWorkload(both, { ...candidate, imageDigest: other.imageDigest }).ok).toBe(true)
-    expect(admitWorkload({ schemaVersion: 1, workloads: [row, row] }, candidate).ok).toBe(false)
-    expect(admitWorkload({ schemaVersion: 1, workloads: [] }, candidate).ok).toBe(false)
-  })
-})
 
 describe('description', () => {
   // Goal: the attestation gets all five, in the contract's order, each with what really runs.

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'bun:test'
 import { rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Fault } from '../../../src/base/fault.ts'
-import type { WorkloadCandidate } from '../../../src/inference/attestation/workloads.ts'
+import type { WorkloadCandidate } from '../../../src/contract/allowlist.ts'
 import { restartDelayMs, workerCommand, workerSandbox } from '../../../src/inference/worker/command.plan.ts'
 import { admitOnce, modelDigest, settings, sha256, standIn, until, workerBench } from '../../rigs/worker-bench.ts'
 

@@ -2,7 +2,7 @@
 
 import { toHex } from '../../../src/base/bytes.ts'
 
-/** Throws on functions and on numbers that JSON does not have: they would be lost in silence. */
+/** Throws on functions and on numbers that JSON does not have: JSON.stringify would lose them silently. */
 export function canonicalJson(value: unknown): string {
   return JSON.stringify(plain(value), null, 1)
 }

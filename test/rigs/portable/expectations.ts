@@ -72,6 +72,30 @@ const LIVE_VERDICTS = {
   amdAlone: ['chain-certificates'],
 } as const satisfies Verdicts
 
+const attested = ['gateway', 'inference-router', 'inference-worker', 'metrics-collector', 'cluster-state-metrics']
+const ofEach = (group: string) => attested.map(workload => `${workload}/${group}`)
+
+/** An attestation document of five receipts. Every wrong expectation fails under its own name, and under no other. */
+const GATEWAY_VERDICTS: Verdicts = {
+  good: 'good',
+  nonce: ['attestation-nonce'],
+  tls: ['tls-binding'],
+  // One part's command differs, and with it the digest of the whole list.
+  allowlist: ofEach('allowlist').toSpliced(3, 0, 'inference-worker/admission'),
+  root: ofEach('evidence'),
+  late: ofEach('nonce'),
+  nothingExpected: 'good',
+  changed: ['attestation-format'],
+  twice: ['attestation-format'],
+  cut: ['attestation-format'],
+}
+
+const RESPONSE_VERDICTS: Verdicts = {
+  good: 'good',
+  changed: ['response-size', 'response-answer'],
+  untrusted: ofEach('evidence'),
+}
+
 type Verdicts = Readonly<Record<string, 'good' | 'not enough' | readonly string[]>>
 
 /** The parts of the results that are looked at. */
@@ -104,6 +128,14 @@ type Results = {
     readonly cbor: Record<string, Refused>
     readonly live: Record<string, Told>
   }
+  readonly gateway: {
+    readonly simulated: boolean
+    readonly verdicts: Record<string, Told>
+    readonly gateway: { readonly workload: string }
+    readonly responses: Record<string, Told>
+    readonly claim: Record<string, unknown>
+    readonly refused: { readonly root: Refused }
+  }
 }
 
 type Told = { readonly ok: boolean; readonly failed: readonly string[]; readonly checks: readonly string[] }
@@ -114,11 +146,12 @@ type Tcb = { bootloader: number; tee: number; snp: number; microcode: number; fm
 
 /** Throws what `expect` throws. */
 export async function expectResults(json: string): Promise<void> {
-  const { reports, launches, tpm, simulated }: Results = JSON.parse(json)
+  const { reports, launches, tpm, simulated, gateway }: Results = JSON.parse(json)
   await expectReports(reports)
   await expectLaunches(launches)
   await expectTpm(tpm)
   expectSimulated(simulated)
+  expectGateway(gateway)
 }
 
 function verdictsOf(told: Readonly<Record<string, Told>>): Verdicts {
@@ -261,6 +294,19 @@ function expectSimulated({ evidence, receipts, cbor, live }: Results['simulated'
     expect(verdictsOf(verdicts)).toEqual(RECEIPT_VERDICTS)
   }
   expect(verdictsOf(live)).toEqual(LIVE_VERDICTS)
+}
+
+function expectGateway({ simulated, verdicts, gateway, responses, claim, refused }: Results['gateway']): void {
+  expect(verdictsOf(verdicts)).toEqual(GATEWAY_VERDICTS)
+  expect([simulated, gateway.workload]).toEqual([true, 'gateway'])
+  // What was not expected is not shown as passed.
+  const open = verdicts.nothingExpected?.checks.filter(line => line.startsWith('not-checked ')).join('\n')
+  for (const name of ['attestation-nonce', 'tls-binding', ...ofEach('allowlist'), ...ofEach('admission')]) {
+    expect(open).toContain(`not-checked ${name} (not required)`)
+  }
+  expect(verdictsOf(responses)).toEqual(RESPONSE_VERDICTS)
+  expect(claim).toMatchObject({ requestId: 'req_1', model: 'tiny', promptTokens: 3, completionTokens: 4 })
+  expect(refused.root.refused).toBe('simulated root: no CERTIFICATE in it')
 }
 
 async function read<T>(path: string): Promise<T> {

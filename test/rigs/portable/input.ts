@@ -1,4 +1,4 @@
-// What the suite is given, as JSON: the files of test/vectors by path, and evidence that one runtime has simulated for all of them. Pure.
+// The suite's input, as JSON: the files of test/vectors by path, and evidence that was simulated once for all runtimes. Pure.
 
 import { present } from '../../../src/base/assert.ts'
 import { fromBase64, fromUtf8 } from '../../../src/base/bytes.ts'
@@ -12,6 +12,25 @@ export type SuiteInput = {
     /** JSON text, by kind. */
     readonly receipts: Readonly<Record<string, string>>
   }
+  readonly gateway: GatewayVectors
+}
+
+/** One attestation document of a simulated gateway, with what a relying party expects of it, and one response with its receipt. */
+export type GatewayVectors = {
+  /** JSON, as GET /attestation gives it. */
+  readonly document: string
+  /** PEM of ARK, ASK and ASVK. */
+  readonly root: string
+  /** The exact text of the file. */
+  readonly allowlist: string
+  /** base64, as the three below. */
+  readonly nonce: string
+  readonly tlsSpkiDigest: string
+  readonly measurement: string
+  readonly operatorKey: string
+  /** A time at which the document is fresh, in milliseconds since 1970. */
+  readonly asOf: number
+  readonly exchange: { readonly request: string; readonly response: string; readonly receipt: string }
 }
 
 /** base64 in every leaf. */
@@ -31,12 +50,14 @@ export type SimulatedCrl = (typeof simulatedCrls)[number]
 
 export class Vectors {
   readonly simulated: SuiteInput['simulated']
+  readonly gateway: GatewayVectors
   readonly #files: SuiteInput['files']
 
   constructor(json: string) {
     const input: SuiteInput = JSON.parse(json)
     this.#files = input.files
     this.simulated = input.simulated
+    this.gateway = input.gateway
   }
 
   bytes(path: string): Uint8Array {

@@ -1,4 +1,4 @@
-// Verdicts and refusals as the suite tells them. Pure.
+// Verdicts and refusals in the form of the suite's results. Pure.
 
 import { Malformed, type Verdict } from '../../../src/attest/index.ts'
 
@@ -18,7 +18,7 @@ export function told({ ok, checks }: Pick<Verdict, 'ok' | 'checks'>): Told {
   }
 }
 
-/** The value, or what was malformed. Anything else thrown is a fault of the library, and goes on. */
+/** The value, or the message of Malformed. Anything else that is thrown is a defect of the library, and is thrown again. */
 export async function orRefused<T>(read: () => T | Promise<T>): Promise<T | { readonly refused: string }> {
   try {
     return await read()

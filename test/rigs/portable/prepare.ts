@@ -1,13 +1,26 @@
-// The suite's input: reads test/vectors, and simulates once what all runtimes then verify. Reads files.
+// The suite's input: reads test/vectors, and simulates once what all runtimes then verify. Effects: files, and one gateway on a free port.
 
 import { resolve } from 'node:path'
 import { PRODUCTS, type Product } from '../../../src/attest/amd/product.ts'
 import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
 import { decodeCertificate } from '../../../src/attest/x509/certificate.ts'
-import { toBase64 } from '../../../src/base/bytes.ts'
+import { present } from '../../../src/base/assert.ts'
+import { fromBase64Url, toBase64, utf8 } from '../../../src/base/bytes.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
+import {
+  allowlistText,
+  clearRig,
+  imageDigest,
+  newNonce,
+  openRig,
+  receiptKeys,
+  simulatedHost,
+  tlsSpkiDigest,
+} from '../gateway-attestation.ts'
 import { kinds, sampleReceipt } from '../receipt-samples.ts'
 import { simulatedPlatform } from '../simulated-platform.ts'
-import type { SimulatedVectors, SuiteInput } from './input.ts'
+import type { GatewayVectors, SimulatedVectors, SuiteInput } from './input.ts'
 
 const folder = resolve(import.meta.dir, '../../vectors')
 const patterns = ['reports/*', 'roots/*', 'launch-digest/*', 'ovmf/*', 'igvm/*', 'id-block/*', 'tpm/*']
@@ -24,6 +37,7 @@ export async function suiteInput(): Promise<string> {
       authorities: Object.fromEntries(await Promise.all(authorities)),
       receipts: Object.fromEntries(await Promise.all(receipts)),
     },
+    gateway: await gatewayVectors(),
   }
   return JSON.stringify(input)
 }
@@ -52,4 +66,40 @@ async function simulatedVectors(product: Product): Promise<SimulatedVectors> {
       old: await crl([], 9),
     },
   }
+}
+
+/** From a gateway's real endpoint on a simulated platform. */
+async function gatewayVectors(): Promise<GatewayVectors> {
+  try {
+    using rig = await openRig()
+    const nonce = newNonce()
+    const { body } = await rig.get(`?nonce=${nonce}`)
+    const { rootFile, operatorKey, measurementOf } = await simulatedHost()
+    return {
+      document: body,
+      root: await Bun.file(rootFile).text(),
+      allowlist: allowlistText,
+      nonce: toBase64(present(fromBase64Url(nonce), 'base64url')),
+      tlsSpkiDigest: toBase64(tlsSpkiDigest),
+      measurement: toBase64(measurementOf(imageDigest)),
+      operatorKey: toBase64(operatorKey),
+      asOf: systemClock.nowMs(),
+      exchange: sealedExchange(),
+    }
+  } finally {
+    clearRig()
+  }
+}
+
+/** A request and its response, with the receipt that the gateway gives for them. */
+function sealedExchange(): GatewayVectors['exchange'] {
+  const request = '{"model":"tiny","prompt":"x"}'
+  const response = '{"id":"req_1"}'
+  const sealing = createResponseSealer({ keys: receiptKeys(), clock: systemClock }).begin({
+    id: 'req_1',
+    model: 'tiny',
+    body: utf8(request),
+  })
+  sealing.update(utf8(response))
+  return { request, response, receipt: sealing.finish({ prompt: 3, completion: 4 }) }
 }

@@ -4,6 +4,7 @@ import { decodeCbor } from '../../../src/attest/encoding/cbor.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import {
   decodeReceipt,
+  type Evidence,
   encodeStatement,
   issueReceipt,
   keysDigest,
@@ -15,6 +16,7 @@ import {
   type StatementKind,
   strictPolicy,
   type TrustedRoot,
+  type Verdict,
   verifyEvidence,
   verifyReceipt,
 } from '../../../src/attest/index.ts'
@@ -71,7 +73,7 @@ async function evidenceVerdicts(vectors: Vectors, product: Product): Promise<Rec
   const stranger = authorityOf(vectors, product === 'genoa' ? 'turin' : 'genoa').crls.good
   const verdicts: Record<string, Told> = {}
   for (const [signer, given] of Object.entries(signers)) {
-    const verify = async (name: string, changes: Partial<Parameters<typeof verifyEvidence>[0]>) => {
+    const verify = async (name: string, changes: Partial<Evidence>) => {
       verdicts[`${signer}, ${name}`] = told(
         await verifyEvidence({ ...given, ...question, requireCrl: true, ...changes }),
       )
@@ -112,7 +114,7 @@ async function receiptVerdicts(vectors: Vectors, kind: StatementKind): Promise<u
     expected: expectedOf(kind),
     tpm: 'any',
   }
-  const cases: Record<string, Promise<Parameters<typeof told>[0]>> = {
+  const cases: Record<string, Promise<Verdict>> = {
     good: verifyReceipt(text, question),
     native: verifyReceipt(text, { ...question, verifiers: nativeVerifiers }),
     javascript: verifyReceipt(text, { ...question, verifiers: portableVerifiers }),

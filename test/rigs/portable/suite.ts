@@ -1,6 +1,7 @@
-// Everything that the library does with the vectors, as one function from text to text: bundled once, run in every runtime. Pure.
+// Everything that the relying party's code does with the vectors, as one function from text to text: bundled once, run in every runtime. Pure.
 
 import { canonicalJson } from './canonical.ts'
+import { gatewaySuite } from './gateway-suite.ts'
 import { Vectors } from './input.ts'
 import { launchSuite } from './launch-suite.ts'
 import { reportSuite } from './report-suite.ts'
@@ -15,5 +16,6 @@ export async function runSuite(input: string): Promise<string> {
     launches: await launchSuite(vectors),
     tpm: await tpmSuite(vectors),
     simulated: await simulatedSuite(vectors),
+    gateway: await gatewaySuite(vectors),
   })
 }

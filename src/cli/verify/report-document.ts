@@ -1,13 +1,14 @@
-// What an SNP report says, for --json: bytes in hexadecimal, bit fields both as a number and by name. Pure. Says nothing of trust.
+// What an SNP report says, for --json: bytes in hexadecimal, bit fields both as a number and by name. Pure. Trust is decided elsewhere.
 
-import type { Product } from '../attest/amd/product.ts'
-import { decodeTcb, type RawTcb } from '../attest/amd/tcb.ts'
-import { Malformed } from '../attest/malformed.ts'
-import { platformNames, policyNames } from '../attest/report/bits.ts'
-import type { SnpReport } from '../attest/report/report.ts'
-import { toHex } from '../base/bytes.ts'
+import type { Product } from '../../attest/amd/product.ts'
+import { decodeTcb, type RawTcb } from '../../attest/amd/tcb.ts'
+import { Malformed } from '../../attest/malformed.ts'
+import { platformNames, policyNames } from '../../attest/report/bits.ts'
+import type { SnpReport } from '../../attest/report/report.ts'
+import { toHex } from '../../base/bytes.ts'
+import { hexNumber } from '../render.ts'
 
-/** TCBs stay raw numbers while the product is unknown, on which their layout depends. */
+/** Without a product TCBs stay raw numbers, because their layout depends on the product. */
 export function reportDocument(report: SnpReport, product: Product | null) {
   const policy = policyNames(report.policy)
   const platform = platformNames(report.platformInfo)
@@ -60,8 +61,4 @@ function components(raw: RawTcb, product: Product | null): object {
 
 function versionText({ major, minor, build }: SnpReport['current']): string {
   return `${major}.${minor}.${build}`
-}
-
-export function hexNumber(value: bigint): string {
-  return `0x${value.toString(16)}`
 }

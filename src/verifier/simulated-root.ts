@@ -1,13 +1,13 @@
-// The root of a simulated platform that a relying party chooses to trust: ARK, ASK and ASVK in one PEM file. Pure; throws Malformed.
+// The root of a simulated platform, for a relying party that chooses to trust it: ARK, ASK and ASVK in one PEM file. Pure; throws Malformed.
 
-import type { Product } from '../../attest/amd/product.ts'
-import type { TrustedRoot } from '../../attest/amd/root.ts'
-import { productOfName } from '../../attest/amd/trusted-roots.ts'
-import { derBlocks } from '../../attest/encoding/pem.ts'
-import { wellFormed } from '../../attest/malformed.ts'
-import { type Certificate, commonNameOf, decodeCertificate, isSame } from '../../attest/x509/certificate.ts'
+import type { Product } from '../attest/amd/product.ts'
+import type { TrustedRoot } from '../attest/amd/root.ts'
+import { productOfName } from '../attest/amd/trusted-roots.ts'
+import { derBlocks } from '../attest/encoding/pem.ts'
+import { wellFormed } from '../attest/malformed.ts'
+import { type Certificate, commonNameOf, decodeCertificate, isSame } from '../attest/x509/certificate.ts'
 
-/** The ARK is the one that issued itself, the ASVK the one whose name says VLEK. The product is the last part of the ARK's name. */
+/** The ARK is the certificate that issued itself; the ASVK is the one whose name says VLEK. The product is the last part of the ARK's name. */
 export function readSimulatedRoot(pem: Uint8Array): TrustedRoot {
   const certificates = derBlocks(pem, 'CERTIFICATE', 'simulated root').map(decodeCertificate)
   const ark = only(certificates.filter(isSelfIssued), 'ARK, which is issued by itself,')

@@ -1,0 +1,49 @@
+// Values of options: numbers, hexadecimal, times. Pure. Each parser is for commander and throws its InvalidArgumentError.
+
+import { InvalidArgumentError } from 'commander'
+import { fromHex } from '../base/bytes.ts'
+import { InputFault } from './exit.ts'
+
+/** The value of an option that this use of a command cannot do without. */
+export function required<T>(param: string, value: T | undefined): T {
+  if (value !== undefined) return value
+  throw new InputFault(`required option --${param} is missing`, { param, remedy: `add --${param}` })
+}
+
+/** Exactly this many bytes in hexadecimal, of either case. */
+export function hexOption(sizeBytes: number): (text: string) => Uint8Array {
+  return text => {
+    const bytes = fromHex(text)
+    if (bytes !== null && bytes.length === sizeBytes) return bytes
+    throw new InvalidArgumentError(
+      `It must be ${sizeBytes} bytes in hexadecimal, which is ${sizeBytes * 2} characters.`,
+    )
+  }
+}
+
+/** Decimal, or hexadecimal after 0x, of at most `bits` bits. */
+export function unsignedOption(bits: number): (text: string) => bigint {
+  return text => {
+    const value = /^(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})$/.test(text) ? BigInt(text) : -1n
+    if (value >= 0n && value >> BigInt(bits) === 0n) return value
+    throw new InvalidArgumentError(`It must be a number of at most ${bits} bits, decimal or hexadecimal after 0x.`)
+  }
+}
+
+/** A whole number from `min` to `max`. */
+export function countOption(min: number, max: number): (text: string) => number {
+  return text => {
+    const value = /^[0-9]{1,15}$/.test(text) ? Number(text) : Number.NaN
+    if (value >= min && value <= max) return value
+    throw new InvalidArgumentError(`It must be a whole number from ${min} to ${max}.`)
+  }
+}
+
+/** A time in UTC, or a day, which begins at midnight UTC. Milliseconds since the epoch. */
+export function timeOption(text: string): number {
+  const iso = /^\d{4}-\d{2}-\d{2}$/.test(text) ? `${text}T00:00:00Z` : text
+  const ms = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,3})?Z$/.test(iso) ? Date.parse(iso) : Number.NaN
+  // The 30th of February is read as the 2nd of March.
+  if (Number.isFinite(ms) && new Date(ms).toISOString().startsWith(iso.slice(0, 19))) return ms
+  throw new InvalidArgumentError('It must be a time like 2025-06-01T00:00:00Z, or a day like 2025-06-01.')
+}

@@ -1,0 +1,70 @@
+// Whom and what a relying party trusts, as options of the commands that verify. Effects: reads the named files. Every Fault is invalid_request.
+
+import type { Command } from 'commander'
+import type { TrustedRoot } from '../../attest/amd/root.ts'
+import { AMD_ROOTS } from '../../attest/amd/roots.ts'
+import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
+import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
+import { readAllowlist } from '../../verifier/allowlist.ts'
+import type { GatewayQuestion } from '../../verifier/gateway.ts'
+import { defaultPolicy } from '../../verifier/report.ts'
+import { readSimulatedRoot } from '../../verifier/simulated-root.ts'
+import { MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
+
+/** Of `verify gateway` and `verify response`. */
+export type TrustOptions = {
+  policy?: string
+  allowlist?: string
+  crl?: string
+  requireCrl?: boolean
+  trustSimulatedRoot?: string
+}
+
+const filesBytesMax = MIB
+
+export function addTrustOptions(command: Command): Command {
+  return command
+    .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
+    .option('--allowlist <file>', 'the allowlist; the receipts must have its digest, images and commands')
+    .option('--crl <file>', 'revocation list, DER or PEM, used in place of the one that comes with the evidence')
+    .option('--require-crl', 'fail without a revocation list')
+    .option('--trust-simulated-root <file>', 'PEM of a simulated ARK, ASK and ASVK; the verdict then says SIMULATED')
+}
+
+export type Trust = Pick<GatewayQuestion, 'roots' | 'policy' | 'crl' | 'requireCrl' | 'allowlist'>
+
+export async function readTrust(options: TrustOptions): Promise<Trust> {
+  return {
+    roots: await readRoots(options.trustSimulatedRoot),
+    policy: await readPolicy(options.policy),
+    crl: await readCrl(options.crl),
+    requireCrl: options.requireCrl === true,
+    allowlist: await readAllowlistFile(options.allowlist),
+  }
+}
+
+/** AMD's own, and the simulated one of the file. */
+export async function readRoots(path: string | undefined): Promise<readonly TrustedRoot[]> {
+  if (path === undefined) return AMD_ROOTS
+  const pem = readInput({ path, param: 'trust-simulated-root', bytesMax: BUNDLE_LIMITS.bytesMax })
+  return [...AMD_ROOTS, await readingInput(`--trust-simulated-root ${path}`, () => readSimulatedRoot(pem))]
+}
+
+export async function readPolicy(path: string | undefined): Promise<Policy> {
+  if (path === undefined) return defaultPolicy()
+  const document = readJsonInput({ path, param: 'policy', bytesMax: filesBytesMax })
+  return await readingInput(`--policy ${path}`, () => parsePolicy(document))
+}
+
+/** DER of a revocation list. */
+async function readCrl(path: string | undefined): Promise<Uint8Array | undefined> {
+  if (path === undefined) return undefined
+  const bytes = readInput({ path, param: 'crl', bytesMax: BUNDLE_LIMITS.bytesMax })
+  return await readingInput(`--crl ${path}`, () => derBlocks(bytes, 'X509 CRL', 'revocation list')[0])
+}
+
+async function readAllowlistFile(path: string | undefined): Promise<Trust['allowlist']> {
+  if (path === undefined) return 'any'
+  const bytes = readInput({ path, param: 'allowlist', bytesMax: filesBytesMax })
+  return await readingInput(`--allowlist ${path}`, () => readAllowlist(bytes))
+}

@@ -1,0 +1,18 @@
+// The relying party's public API: the attestation library, and the verification of a gateway and of its responses. Pure.
+//
+// scripts/build-verifier.ts bundles this file for browsers. Modules inside this repository are imported by their own names.
+
+export * from '../attest/index.ts'
+export type { ResponseClaim } from '../attest/receipt/response.ts'
+export { type ExpectedAllowlist, readAllowlist } from './allowlist.ts'
+export {
+  attestationBytesMax,
+  freshAgeMsMax,
+  type GatewayQuestion,
+  type GatewayVerdict,
+  nonceBytes,
+  verifyGateway,
+} from './gateway.ts'
+export { defaultPolicy, verifySavedReport } from './report.ts'
+export { type GatewayResponse, type GatewayResponseVerdict, verifyGatewayResponse } from './response.ts'
+export { readSimulatedRoot } from './simulated-root.ts'

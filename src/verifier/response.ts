@@ -1,0 +1,67 @@
+// Verifies one response of a gateway: its receipt, by the keys of the gateway's verified attestation. Pure.
+
+import { Malformed } from '../attest/malformed.ts'
+import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
+import { type ResponseClaim, type SplitAnswer, splitAnswer } from '../attest/receipt/response.ts'
+import { verifyResponse } from '../attest/receipt/response-verify.ts'
+import { type Check, fail, pass, type Verdict, verdict } from '../attest/verdict.ts'
+import type { GatewayVerdict } from './gateway.ts'
+
+export type GatewayResponse = {
+  /** The exact body of the request. */
+  readonly request: Uint8Array
+  /** The exact body of the response; of a stream, with the receipt in it. */
+  readonly response: Uint8Array
+  /** Value of the response's X-Strongroom-Receipt header; null when there was none. */
+  readonly receipt: string | null
+}
+
+export type GatewayResponseVerdict = Verdict & {
+  readonly simulated: boolean
+  /** What the receipt says. Null when it cannot be read; to be trusted only in a good verdict. */
+  readonly claim: ResponseClaim | null
+}
+
+/**
+ * The checks of the attestation and then those of the receipt: the verdict is good only when both are.
+ * Never throws: what cannot be read is a failed check.
+ */
+export async function verifyGatewayResponse(
+  exchange: GatewayResponse,
+  attestation: GatewayVerdict,
+): Promise<GatewayResponseVerdict> {
+  const { checks, claim } = await judgeReceipt(exchange, attestation)
+  const all = verdict([...attestation.checks, ...checks])
+  return { ok: all.ok && attestation.ok, checks: all.checks, simulated: attestation.simulated, claim }
+}
+
+type JudgedReceipt = { readonly checks: readonly Check[]; readonly claim: ResponseClaim | null }
+
+async function judgeReceipt(
+  { request, response, receipt: given }: GatewayResponse,
+  { keys }: GatewayVerdict,
+): Promise<JudgedReceipt> {
+  const name = 'response-receipt'
+  const failed = (reason: string): JudgedReceipt => ({ checks: [fail(name, reason)], claim: null })
+  let split: SplitAnswer
+  try {
+    split = splitAnswer(response)
+  } catch (error) {
+    if (error instanceof Malformed) return failed(error.message)
+    throw error
+  }
+  const receipt = given ?? split.receipt
+  if (receipt === null) return failed('there is no receipt: none in the response, and none was given beside it')
+  if (given !== null && split.receipt !== null && given !== split.receipt) {
+    return failed('the receipt in the response differs from the one that was given beside it')
+  }
+  if (keys === null) return failed('the attestation has no keys to verify the receipt with')
+  const { checks, claim } = await verifyResponse(receipt, {
+    keys,
+    request,
+    answer: split.sealed,
+    verifiers: nativeVerifiers,
+  })
+  const where = split.receipt === null ? 'beside the response' : 'in the stream, right before its end'
+  return { checks: [pass(name, where), ...checks], claim }
+}

@@ -1,0 +1,49 @@
+// Goal: a saved report is verified in either of its forms, and one in neither form fails.
+
+import { expect, test } from 'bun:test'
+import { join } from 'node:path'
+import { defaultPolicy, verifySavedReport } from '../../src/verifier/report.ts'
+
+const reports = join(import.meta.dir, '../vectors/reports')
+const bytes = async (name: string) => await Bun.file(join(reports, name)).bytes()
+const verify = async (report: Uint8Array, vek: string) =>
+  await verifySavedReport({
+    report,
+    vek: await bytes(vek),
+    asOf: new Date('2026-06-01T00:00:00Z'),
+    requireCrl: false,
+    policy: defaultPolicy(),
+  })
+
+test('goal: a plain report is verified as it is', async () => {
+  const found = await verify(await bytes('milan-v3.bin'), 'milan-v3.chain.pem')
+  expect([found.ok, found.product, found.checks[0]]).toEqual([
+    true,
+    'milan',
+    { name: 'report-form', outcome: 'pass', reason: 'an SNP report', required: true },
+  ])
+})
+
+test('goal: a report inside an Azure HCL report is found and verified', async () => {
+  const found = await verify(await bytes('wrong-chip.hcl.bin'), 'milan-v3.chain.pem')
+  expect(found.checks[0]).toMatchObject({ outcome: 'pass', reason: 'an SNP report inside an Azure HCL report' })
+  expect(found.report).not.toBeNull()
+  // It is of another chip than the certificate.
+  expect(found.ok).toBe(false)
+})
+
+test('goal: bytes in neither form fail, with every check still there', async () => {
+  const whole = await bytes('milan-v3.bin')
+  const good = await verify(whole, 'milan-v3.chain.pem')
+  for (const wrong of [whole.subarray(1), new Uint8Array(0), new Uint8Array(4096)]) {
+    const found = await verify(wrong, 'milan-v3.chain.pem')
+    expect([found.ok, found.checks[0]?.outcome, found.report]).toEqual([false, 'fail', null])
+    expect(found.checks.map(one => one.name).slice(0, 3)).toEqual(good.checks.map(one => one.name).slice(0, 3))
+  }
+})
+
+test('goal: without a policy debug guests and migration agents are refused, and every VMPL and measurement is accepted', () => {
+  const { guestPolicy, vmpls, measurements } = defaultPolicy()
+  expect([guestPolicy.debug, guestPolicy.migrate, guestPolicy.unknown]).toEqual(['forbidden', 'forbidden', 'forbidden'])
+  expect([vmpls, measurements]).toEqual(['any', 'any'])
+})

@@ -1,0 +1,102 @@
+// Goal: a response is trusted only with a receipt for exactly its bytes, by the keys of an attestation that is trusted itself.
+
+import { afterAll, expect, test } from 'bun:test'
+import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
+import { strictPolicy } from '../../src/attest/policy/policy.ts'
+import { receiptComment } from '../../src/attest/receipt/response.ts'
+import { fromBase64Url, utf8 } from '../../src/base/bytes.ts'
+import { systemClock } from '../../src/base/clock.ts'
+import { systemRandom } from '../../src/base/ids.ts'
+import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
+import { createResponseSealer } from '../../src/inference/attestation/response-sealer.ts'
+import { freshAgeMsMax, type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
+import { verifyGatewayResponse } from '../../src/verifier/response.ts'
+import { readSimulatedRoot } from '../../src/verifier/simulated-root.ts'
+import { clearRig, newNonce, openRig, receiptKeys, simulatedHost, tlsSpkiDigest } from '../rigs/gateway-attestation.ts'
+
+afterAll(clearRig)
+
+const rig = await openRig()
+afterAll(() => rig[Symbol.dispose]())
+const nonce = newNonce()
+const document = utf8((await rig.get(`?nonce=${nonce}`)).body)
+const root = readSimulatedRoot(await Bun.file((await simulatedHost()).rootFile).bytes())
+const question: GatewayQuestion = {
+  nonce: fromBase64Url(nonce) ?? 'any',
+  asOf: systemClock.nowMs(),
+  ageMsMax: freshAgeMsMax,
+  roots: [root],
+  policy: strictPolicy(),
+  requireCrl: true,
+  crl: undefined,
+  allowlist: 'any',
+  tlsSpkiDigest,
+}
+const trusted = await verifyGateway(document, question)
+const request = utf8('{"model":"tiny"}')
+const response = utf8('{"id":"req_1"}')
+const [first, end] = ['data: {"n":1}\n\n', 'data: [DONE]\n\n']
+
+function seal(body: Uint8Array, keys = receiptKeys()): string {
+  const sealing = createResponseSealer({ keys, clock: systemClock }).begin({
+    id: 'req_1',
+    model: 'tiny',
+    body: request,
+  })
+  sealing.update(body)
+  return sealing.finish({ prompt: 3, completion: 4 })
+}
+
+const failuresOf = (found: Awaited<ReturnType<typeof verifyGatewayResponse>>) => [
+  found.ok,
+  found.checks.filter(one => one.outcome === 'fail').map(one => one.name),
+]
+
+test('goal: a receipt beside the response and one inside a stream are both good', async () => {
+  const stream = seal(utf8(first + end))
+  const inStream = utf8(first + receiptComment(stream) + end)
+  for (const exchange of [
+    { request, response, receipt: seal(response) },
+    { request, response: inStream, receipt: null },
+    { request, response: inStream, receipt: stream },
+  ]) {
+    const found = await verifyGatewayResponse(exchange, trusted)
+    expect(failuresOf(found)).toEqual([true, []])
+    expect(found).toMatchObject({
+      simulated: true,
+      claim: { requestId: 'req_1', promptTokens: 3, completionTokens: 4 },
+    })
+    // The attestation's checks come first, so that one list tells all.
+    expect(found.checks.slice(0, trusted.checks.length)).toEqual([...trusted.checks])
+  }
+})
+
+test('goal: no receipt, two that differ, one of other keys or of other bytes is not good', async () => {
+  const receipt = seal(response)
+  const inStream = utf8(first + receiptComment(seal(utf8(first + end))) + end)
+  const cases = [
+    [{ request, response, receipt: null }, ['response-receipt']],
+    [{ request, response: inStream, receipt }, ['response-receipt']],
+    [{ request, response: utf8('{"id":"req_2"}'), receipt }, ['response-answer']],
+    [{ request: response, response, receipt }, ['response-request']],
+    [
+      { request, response, receipt: seal(response, makeReceiptKeys(systemRandom)) },
+      ['response-keys', 'response-signature-ed25519', 'response-signature-mldsa65'],
+    ],
+  ] as const
+  for (const [exchange, failed] of cases) {
+    expect(failuresOf(await verifyGatewayResponse(exchange, trusted))).toEqual([false, [...failed]])
+  }
+})
+
+test('goal: a good receipt makes no untrusted or unreadable attestation good', async () => {
+  const exchange = { request, response, receipt: seal(response) }
+  const untrusted = await verifyGateway(document, { ...question, roots: AMD_ROOTS })
+  const [ok, failed] = failuresOf(await verifyGatewayResponse(exchange, untrusted))
+  expect([ok, failed]).toEqual([false, expect.arrayContaining(['gateway/evidence'])])
+  const unreadable = await verifyGateway(utf8('{}'), question)
+  expect(failuresOf(await verifyGatewayResponse(exchange, unreadable))).toEqual([
+    false,
+    ['attestation-format', 'response-receipt'],
+  ])
+})
