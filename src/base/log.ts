@@ -1,6 +1,8 @@
 // Structured logging: one JSON object a line. Keys, tokens and prompts never go in; known secrets are struck out all the same.
 
-export type LogLevel = 'debug' | 'info' | 'warn' | 'error'
+/** The least severe first. */
+export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const
+export type LogLevel = (typeof LOG_LEVELS)[number]
 export type LogFields = { readonly [key: string]: unknown }
 
 export type Logger = {
@@ -14,7 +16,6 @@ export type Logger = {
 
 export type LogSink = (line: string) => void
 
-const RANK: Record<LogLevel, number> = { debug: 0, info: 1, warn: 2, error: 3 }
 const lineCharsMax = 16_384
 
 /** A bearer key of any of our kinds: the prefix stays, for support; the secret goes. */
@@ -33,8 +34,9 @@ export type LoggerOptions = {
 }
 
 export function createLogger(options: LoggerOptions): Logger {
+  const threshold = LOG_LEVELS.indexOf(options.level)
   const write = (level: LogLevel, message: string, fields: LogFields = {}) => {
-    if (RANK[level] < RANK[options.level]) return
+    if (LOG_LEVELS.indexOf(level) < threshold) return
     const record = { time: new Date(options.nowMs()).toISOString(), level, unit: options.name, message, ...fields }
     options.sink(redact(JSON.stringify(record, plainErrors)).slice(0, lineCharsMax))
   }

@@ -3,11 +3,9 @@
 
 import { Kind, type TObject, type TSchema } from '@sinclair/typebox'
 import { Value, type ValueError, ValueErrorType } from '@sinclair/typebox/value'
-import { parse, TomlError } from 'smol-toml'
-import { messageOf } from '../base/fault.ts'
 import { crossCheck } from './cross-checks.ts'
-import { type Lines, lineOf, scanLines } from './lines.ts'
 import { Config } from './schema.ts'
+import { type Lines, lineOf, readToml } from './toml.ts'
 
 export type ConfigProblem = {
   readonly file: string
@@ -23,13 +21,11 @@ export type ConfigVerdict =
 
 /** Never throws. Problems come in the order of their lines. */
 export function parseConfig(text: string, file: string): ConfigVerdict {
-  let table: unknown
-  try {
-    table = parse(text, { unsafeKeyBehaviour: 'throw' })
-  } catch (error) {
-    return { ok: false, problems: [syntaxProblem(error, file)] }
+  const toml = readToml(text)
+  if (!toml.ok) {
+    return { ok: false, problems: [{ file, line: toml.line, field: '', message: `${toml.message} (TOML syntax)` }] }
   }
-  const lines = scanLines(text)
+  const { table, lines } = toml
   const filled = Value.Default(Config, table)
   const problems = [...Value.Errors(Config, filled)].flatMap(error => schemaProblem(error, { file, lines }))
   if (problems.length > 0) return { ok: false, problems: inOrder(problems) }
@@ -64,12 +60,6 @@ export function allowedText(schema: TSchema): string {
 
 type Place = { readonly file: string; readonly lines: Lines }
 
-function syntaxProblem(error: unknown, file: string): ConfigProblem {
-  // The parser's message goes on with a picture of the place; its first line says what is wrong.
-  const what = messageOf(error).split('\n')[0] ?? ''
-  return { file, line: error instanceof TomlError ? error.line : 1, field: '', message: `${what} (TOML syntax)` }
-}
-
 function schemaProblem(error: ValueError, { file, lines }: Place): ConfigProblem[] {
   const path = error.path.split('/').slice(1).map(unescapePointer)
   const field = path.join('.')
@@ -88,7 +78,10 @@ function unescapePointer(part: string): string {
 }
 
 function shown(value: unknown): string {
-  const text = typeof value === 'number' || typeof value === 'bigint' ? String(value) : (JSON.stringify(value) ?? '')
+  // JSON has neither NaN nor infinity nor bigints.
+  const exact = (_name: string, part: unknown) => (typeof part === 'bigint' ? String(part) : part)
+  const isNumber = typeof value === 'number' || typeof value === 'bigint'
+  const text = isNumber ? String(value) : (JSON.stringify(value, exact) ?? '')
   return text.length > shownCharsMax ? `${text.slice(0, shownCharsMax)}…` : text
 }
 
