@@ -1,4 +1,4 @@
-// Structured logging: one JSON object a line. Keys, tokens and prompts never go in; known secrets are struck out all the same.
+// Structured logging: one JSON object per line. Callers never log keys, tokens or prompts; bearer keys are removed here all the same. Pure: lines go to the given sink.
 
 /** The least severe first. */
 export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const
@@ -18,10 +18,10 @@ export type LogSink = (line: string) => void
 
 const lineCharsMax = 16_384
 
-/** A bearer key of any of our kinds: the prefix stays, for support; the secret goes. */
+/** A bearer key of any of our kinds. Its prefix is kept, for support. */
 const SECRET = /\b((?:ca|gw)_[a-z0-9]{8}_)[a-z0-9]{18,32}\b/g
 
-/** Strikes out the secret part of every key in a text. */
+/** Removes the secret part of every key in a text. */
 export function redact(text: string): string {
   return text.replace(SECRET, '$1[redacted]')
 }
@@ -49,7 +49,7 @@ export function createLogger(options: LoggerOptions): Logger {
   }
 }
 
-/** A logger that says nothing, for tests and tools that report in another way. */
+/** A logger that writes nothing, for tests and tools that report in another way. */
 export const silentLogger: Logger = createLogger({ level: 'error', sink: () => {}, nowMs: () => 0 })
 
 function plainErrors(_key: string, value: unknown): unknown {

@@ -1,4 +1,4 @@
-// Checks on the configuration that one field's schema cannot make. Pure.
+// Checks of the configuration that the schema of one field cannot make. Pure.
 
 import { isIP } from 'node:net'
 import { LISTENERS, type Listener, listenOverlap, parseListen } from './listen.ts'
@@ -6,7 +6,7 @@ import { type Config, listenAllowed } from './schema.ts'
 
 export type CrossProblem = { readonly field: string; readonly message: string }
 
-/** Everything that does not fit together; an empty list when all does. */
+/** All contradictions in a configuration; empty when there are none. */
 export function crossCheck(config: Config): CrossProblem[] {
   return CHECKS.flatMap(check => check(config))
 }
@@ -41,7 +41,7 @@ const CHECKS: readonly Check[] = [
   ({ network }) =>
     when(inPool(network.gateway_v4, network.pool_v4), {
       field: 'network.gateway_v4',
-      message: `${network.gateway_v4} lies in pool_v4 (${network.pool_v4}), whose addresses instances get; choose one outside`,
+      message: `${network.gateway_v4} is in pool_v4 (${network.pool_v4}), whose addresses instances get; choose one outside it`,
     }),
   ({ network }) =>
     when(!isUnicast(parseIpv4(network.gateway_v4)), {
@@ -52,7 +52,7 @@ const CHECKS: readonly Check[] = [
     network.resolvers.flatMap((resolver, index) =>
       when(inPool(resolver, network.pool_v4), {
         field: `network.resolvers.${index}`,
-        message: `${resolver} lies in pool_v4 (${network.pool_v4}), whose addresses instances get`,
+        message: `${resolver} is in pool_v4 (${network.pool_v4}), whose addresses instances get`,
       }),
     ),
   ({ vm }) =>
@@ -63,12 +63,12 @@ const CHECKS: readonly Check[] = [
   ({ vm, capacity }) =>
     when(capacity.memory_mib !== 0 && capacity.memory_mib < vm.memory_mib, {
       field: 'capacity.memory_mib',
-      message: `${capacity.memory_mib} has no room for even one instance of vm.memory_mib (${vm.memory_mib}); raise it, or 0 for the default`,
+      message: `${capacity.memory_mib} is too small for one instance of vm.memory_mib (${vm.memory_mib}); raise it, or use 0 for the default`,
     }),
   ({ vm, capacity }) =>
     when(capacity.vcpus !== 0 && capacity.vcpus < vm.vcpus, {
       field: 'capacity.vcpus',
-      message: `${capacity.vcpus} has no room for even one instance of vm.vcpus (${vm.vcpus}); raise it, or 0 for the default`,
+      message: `${capacity.vcpus} is too small for one instance of vm.vcpus (${vm.vcpus}); raise it, or use 0 for the default`,
     }),
   ({ instances }) =>
     when(new Set(instances.inference_models).size !== instances.inference_models.length, {
@@ -110,11 +110,11 @@ function poolProblems(pool: string): CrossProblem[] {
   return [
     ...when(canonical !== pool, {
       field: 'network.pool_v4',
-      message: `${pool} has bits set behind its prefix; write ${canonical}`,
+      message: `${pool} has bits set after its prefix; write ${canonical}`,
     }),
     ...when(!isUnicast(network), {
       field: 'network.pool_v4',
-      message: `${pool} does not hold addresses that instances can have; use a unicast network`,
+      message: `${pool} has no addresses that instances can have; use a unicast network`,
     }),
   ]
 }

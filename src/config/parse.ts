@@ -1,5 +1,5 @@
 // The configuration file: TOML text to a checked Config. Pure.
-// Everything that is wrong is found in one go and reported as `file:line: field: what is wrong; allowed: what is`.
+// All mistakes are reported at once, each as `file:line: field: what is wrong; allowed: what is`.
 
 import { Kind, type TObject, type TSchema } from '@sinclair/typebox'
 import { Value, type ValueError, ValueErrorType } from '@sinclair/typebox/value'
@@ -10,7 +10,7 @@ import { type Lines, lineOf, readToml } from './toml.ts'
 export type ConfigProblem = {
   readonly file: string
   readonly line: number
-  /** Dotted; empty when the text is no TOML at all. */
+  /** Dotted path; empty when the text is not TOML. */
   readonly field: string
   readonly message: string
 }
@@ -67,9 +67,10 @@ function schemaProblem(error: ValueError, { file, lines }: Place): ConfigProblem
   if (error.type === ValueErrorType.ObjectAdditionalProperties) {
     return [{ file, line, field, message: `unknown field; ${suggestion(path)}` }]
   }
-  // A default fills every absent field, so these two only repeat what another error says.
+  // A missing field is reported a second time, as a value that is undefined.
   if (error.type === ValueErrorType.ObjectRequiredProperty) return []
-  return [{ file, line, field, message: `${shown(error.value)} is not allowed; allowed: ${allowedText(error.schema)}` }]
+  const what = error.value === undefined ? 'is missing' : `${shown(error.value)} is not allowed`
+  return [{ file, line, field, message: `${what}; allowed: ${allowedText(error.schema)}` }]
 }
 
 /** RFC 6901 4. */
@@ -110,7 +111,7 @@ function tableAt(path: readonly string[]): TObject | null {
   return schema[Kind] === 'Object' ? (schema as TObject) : null
 }
 
-/** The candidate that is fewest edits away, when that is few for the length of the name. */
+/** The candidate with the fewest edits to the name, or null when those are many for the length of the name. */
 export function nearestName(name: string, candidates: readonly string[]): string | null {
   const ranked = candidates
     .map(candidate => ({ candidate, edits: editDistance(name.toLowerCase(), candidate) }))
@@ -139,7 +140,7 @@ function choicesOf(schema: TSchema): unknown[] | null {
   return members.map(member => Reflect.get(member, 'const'))
 }
 
-/** By line; what shares a line stays in the order found. One field is reported once. */
+/** By line; problems of one line stay in the order in which they were found. Each field is reported once. */
 function inOrder(problems: readonly ConfigProblem[]): ConfigProblem[] {
   const seen = new Set<string>()
   return problems.filter(problem => !seen.has(problem.field) && seen.add(problem.field)).sort((a, b) => a.line - b.line)

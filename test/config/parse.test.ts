@@ -45,7 +45,7 @@ const MISTAKES: [string, string[]][] = [
   ],
   [
     '[network]\npool_v4 = "10.1.2.3/24"',
-    ['f:2: network.pool_v4: 10.1.2.3/24 has bits set behind its prefix; write 10.1.2.0/24'],
+    ['f:2: network.pool_v4: 10.1.2.3/24 has bits set after its prefix; write 10.1.2.0/24'],
   ],
   [
     '[network]\npool_v4 = "10.1.0.0/15"',
@@ -53,17 +53,17 @@ const MISTAKES: [string, string[]][] = [
   ],
   [
     '[network]\npool_v4 = "224.0.0.0/24"',
-    ['f:2: network.pool_v4: 224.0.0.0/24 does not hold addresses that instances can have; use a unicast network'],
+    ['f:2: network.pool_v4: 224.0.0.0/24 has no addresses that instances can have; use a unicast network'],
   ],
   [
     '[network]\n\ngateway_v4 = "10.88.0.9"',
     [
-      'f:3: network.gateway_v4: 10.88.0.9 lies in pool_v4 (10.88.0.0/24), whose addresses instances get; choose one outside',
+      'f:3: network.gateway_v4: 10.88.0.9 is in pool_v4 (10.88.0.0/24), whose addresses instances get; choose one outside it',
     ],
   ],
   [
     '[network]\nresolvers = ["10.88.0.1"]',
-    ['f:2: network.resolvers.0: 10.88.0.1 lies in pool_v4 (10.88.0.0/24), whose addresses instances get'],
+    ['f:2: network.resolvers.0: 10.88.0.1 is in pool_v4 (10.88.0.0/24), whose addresses instances get'],
   ],
   [
     '[listen]\ninstances = "1.2.3.4:70000"',
@@ -117,6 +117,12 @@ const MISTAKES: [string, string[]][] = [
   ],
   ['[listen]\ninference = ""\ndns = ""', []],
   ['[listen]\ninstances = "127.0.0.1:0"\ninference = "127.0.0.1:0"\ndns = "127.0.0.1:0"', []],
+  [
+    '[[inference.upstreams]]\nname = "a"\nmodels = ["m"]',
+    [
+      'f:1: inference.upstreams.0.url: is missing; allowed: an http or https URL up to and including /v1, without credentials',
+    ],
+  ],
   ['[vm]\nqemu = ""', ['f:2: vm.qemu: "" is not allowed; allowed: an absolute path']],
   [
     '[inference.worker]\nmodel_file = "m.gguf"',
@@ -126,7 +132,7 @@ const MISTAKES: [string, string[]][] = [
   [
     '[capacity]\nmemory_mib = 1',
     [
-      'f:2: capacity.memory_mib: 1 has no room for even one instance of vm.memory_mib (2048); raise it, or 0 for the default',
+      'f:2: capacity.memory_mib: 1 is too small for one instance of vm.memory_mib (2048); raise it, or use 0 for the default',
     ],
   ],
   [
