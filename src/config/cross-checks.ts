@@ -2,7 +2,7 @@
 
 import { isIP } from 'node:net'
 import { LISTENERS, type Listener, listenOverlap, parseListen } from './listen.ts'
-import { type Config, listenAllowed } from './schema.ts'
+import { type Config, ListenConfig } from './schema.ts'
 
 export type CrossProblem = { readonly field: string; readonly message: string }
 
@@ -91,8 +91,8 @@ function listenProblems(name: Listener, listen: Config['listen']): CrossProblem[
   const field = `listen.${name}`
   const address = parseListen(listen[name])
   if (address === null) {
-    const message = `${JSON.stringify(listen[name])} is not allowed; allowed: ${listenAllowed}`
-    return [{ field, message }]
+    const { allowed } = ListenConfig.properties[name]
+    return [{ field, message: `${JSON.stringify(listen[name])} is not allowed; allowed: ${allowed}` }]
   }
   const holder = LISTENERS.slice(0, LISTENERS.indexOf(name)).find(earlier => {
     const taken = parseListen(listen[earlier])

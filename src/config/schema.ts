@@ -8,7 +8,7 @@ const PLATFORMS = ['snp', 'kvm', 'tcg'] as const
 export type Platform = (typeof PLATFORMS)[number]
 
 /** What an address to listen on may be. The pattern is coarse; the cross-checks read the address (listen.ts). */
-export const listenAllowed = 'ADDRESS:PORT with an IPv4 address or an IPv6 address in brackets, port 0 to 65535'
+const listenAllowed = 'ADDRESS:PORT with an IPv4 address or an IPv6 address in brackets, port 0 to 65535'
 
 const closed = { additionalProperties: false } as const
 const addressPort = '[0-9a-fA-F.:\\[\\]]+:[0-9]{1,5}'

@@ -74,7 +74,7 @@ const MISTAKES: [string, string[]][] = [
   [
     '[listen]\ninference = "999.1.1.1:8442"',
     [
-      'f:2: listen.inference: "999.1.1.1:8442" is not allowed; allowed: ADDRESS:PORT with an IPv4 address or an IPv6 address in brackets, port 0 to 65535',
+      'f:2: listen.inference: "999.1.1.1:8442" is not allowed; allowed: "" or ADDRESS:PORT with an IPv4 address or an IPv6 address in brackets, port 0 to 65535',
     ],
   ],
   [
