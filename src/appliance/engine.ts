@@ -3,6 +3,7 @@
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { guestGateway } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { egressLimitBytes } from '../contract/instance.ts'
 import { enableForwarding, hostBootId } from '../host/kernel.ts'
@@ -14,6 +15,7 @@ import { swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { loadImage } from '../vm/image.driver.ts'
 import { createNetwork, type VmNetwork } from '../vm/network.driver.ts'
+import type { NftPlan } from '../vm/nft.plan.ts'
 import { capacityOf, choosePlatform, qemuPlatform } from '../vm/platform.driver.ts'
 import { createReconciler, type Reconciler } from '../vm/reconciler.ts'
 import { createVmDriver } from '../vm/vm.driver.ts'
@@ -35,9 +37,6 @@ export type Engine = {
   readonly capacity: Capacity
 }
 
-/** The inference gateway's port on the gateway address. */
-const gatewayPort = 8442
-
 /** Faults: host.unsupported, image.invalid (a firmware that would boot anything). */
 export function composeEngine({ config, stateDir, store, clock, random, log }: EngineDeps): Engine {
   const { platform, reasons } = choosePlatform(config.platform)
@@ -52,10 +51,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     nft,
     clock,
     log: log.unit('network'),
-    table: config.network.table,
-    gateway: config.network.gateway_v4,
-    gatewayPorts: [gatewayPort],
     egressLimitBytes,
+    ...firewallSettings(config),
   })
   const driver = createVmDriver({
     db: store.db,
@@ -97,7 +94,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
   return { reconciler, network, nft, platform, capacity }
 }
 
-/** Where instances reach the inference gateway. */
-export function inferenceBaseUrl(config: Config): string {
-  return config.instances.inference_base_url || `https://${config.network.gateway_v4}:${gatewayPort}/v1`
+/** What the firewall takes from the configuration. */
+export function firewallSettings(config: Config): Pick<NftPlan, 'table' | 'gateway' | 'gatewayPorts'> {
+  const { table, gateway_v4: gateway } = config.network
+  return { table, gateway, gatewayPorts: guestGateway(config).ports }
 }

@@ -3,7 +3,7 @@
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
-import { listenAddress } from '../config/listen.ts'
+import { guestGateway, listenAddress } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
 import type { Tls } from '../http/certificate.ts'
@@ -20,7 +20,7 @@ import { createJanitor } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
 import type { Store } from '../store/db.ts'
 import { purgeGoneVms } from '../store/ledger/vm.query.ts'
-import { type Engine, inferenceBaseUrl } from './engine.ts'
+import type { Engine } from './engine.ts'
 
 export type InstancesParts = {
   readonly config: Config
@@ -72,7 +72,7 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
     clock,
     random,
     log: log.unit('instances'),
-    inferenceBaseUrl: inferenceBaseUrl(config),
+    inferenceBaseUrl: guestGateway(config).baseUrl,
     inferenceCa: parts.gatewayCa,
     // Without the gateway of ours there is no key of ours to give.
     inferenceKey: id => (config.listen.inference === '' ? null : parts.keys.instanceKey(id)),

@@ -1,6 +1,6 @@
-// Internal invariants. Pure. A broken one is our bug, never the caller's input.
+// Internal invariants. Pure. A broken invariant is a bug of ours; bad input becomes a Fault instead.
 
-/** Throws an Error naming the broken invariant. Bad input gets a Fault instead. */
+/** Throws an Error that names the broken invariant. */
 export function assert(condition: unknown, invariant: string): asserts condition {
   if (!condition) throw new Error(`invariant broken: ${invariant}`)
 }

@@ -1,4 +1,4 @@
-// Bytes and their text forms. Pure, and portable: no method that only the newest engines have.
+// Bytes and their text forms. Pure, and portable: only methods that older browsers have too.
 
 const encoder = new TextEncoder()
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
@@ -76,7 +76,7 @@ export function concat(...parts: readonly Uint8Array[]): Uint8Array {
   return whole
 }
 
-/** Equal contents, in time that depends on the lengths only. */
+/** Whether the contents are equal. Takes time that depends on the lengths only. */
 export function equalConstantTime(a: Uint8Array, b: Uint8Array): boolean {
   if (a.length !== b.length) return false
   let difference = 0

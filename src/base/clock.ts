@@ -1,9 +1,9 @@
-// Time as a dependency. Wall clock for records and retention (it may jump), monotonic for durations.
+// Time as a dependency: the wall clock for records and retention (it may jump), the monotonic clock for durations. Effects: timers.
 
 export type Clock = {
   /** Milliseconds since the Unix epoch; may jump either way. */
   readonly nowMs: () => number
-  /** Milliseconds that only ever grow; origin unspecified. */
+  /** Milliseconds that never decrease, from an unspecified origin. */
   readonly monotonicMs: () => number
   /** Resolves after `ms` milliseconds, or rejects with the signal's reason. */
   readonly sleep: (ms: number, signal?: AbortSignal) => Promise<void>
@@ -14,7 +14,7 @@ export function pause(clock: Pick<Clock, 'sleep'>, ms: number, signal: AbortSign
   return clock.sleep(ms, signal).catch(() => {})
 }
 
-/** Calls `act` once when the signal is aborted, at once when it is already. The function that it gives takes that back. */
+/** Calls `act` once when the signal is aborted, or at once if it already is. The returned function cancels that. */
 export function onAbort(signal: AbortSignal, act: () => void): () => void {
   if (signal.aborted) act()
   else signal.addEventListener('abort', act, { once: true })

@@ -1,13 +1,13 @@
-// Many deadlines for few timers: those of one length fall due in the order they were set, so one sleep serves them all. Effects: timers.
+// Many deadlines with few timers: deadlines of one length are due in the order in which they were set, so that one timer is enough. Effects: timers.
 
 import type { Clock } from './clock.ts'
 
 export type Deadlines = {
-  /** Calls `onLate` after `ms`, unless the function it gives was called before. */
+  /** Calls `onLate` after `ms`, unless the returned function is called before. */
   readonly after: (ms: number, onLate: () => void) => () => void
 }
 
-/** A list linked both ways: nearly all are taken out again at once, from anywhere. */
+/** A doubly linked list: nearly every deadline is cancelled soon, wherever in the list it stands. */
 type Entry = {
   readonly dueMs: number
   readonly onLate: () => void
@@ -17,7 +17,7 @@ type Entry = {
 
 type Queue = { readonly ms: number; first: Entry | null; last: Entry | null; isAsleep: boolean }
 
-/** For lengths that come from configuration: there is one queue for each, for good. */
+/** For lengths that come from configuration: each length has a queue of its own, which is never removed. */
 export function createDeadlines(clock: Clock): Deadlines {
   const queues = new Map<number, Queue>()
   const queueOf = (ms: number): Queue => {
@@ -55,7 +55,7 @@ export function createDeadlines(clock: Clock): Deadlines {
   }
 }
 
-/** Of one that is not in it any more: nothing. */
+/** No effect if already removed. */
 function remove(queue: Queue, entry: Entry): void {
   if (entry.before === null && queue.first !== entry) return
   if (entry.before === null) queue.first = entry.next

@@ -1,6 +1,6 @@
 // Typed failures. Pure. One table gives status, wire code and remedy to HTTP, CLI and OpenAPI alike (contract section 7).
 
-/** The six error codes a client of service A can meet, with their HTTP status (contract 7.1). */
+/** The six error codes of service A, with their HTTP status (contract 7.1). */
 export const WIRE_CODES = {
   invalid_request: 400,
   unauthenticated: 401,
@@ -14,7 +14,7 @@ export type WireCode = keyof typeof WIRE_CODES
 
 type FaultRow = { readonly wire: WireCode; readonly status?: number; readonly remedy: string }
 
-/** Every way we fail, and what the reader should do about it. `status` is given where HTTP is finer than the wire code. */
+/** Every way we fail, and what the reader should do about it. `status` is given where it is not the one of the wire code. */
 export const FAULTS = {
   invalid_request: { wire: 'invalid_request', remedy: 'correct the named field' },
   body_too_large: { wire: 'invalid_request', status: 413, remedy: 'send a smaller body' },
@@ -25,8 +25,12 @@ export const FAULTS = {
   not_found: { wire: 'not_found', remedy: 'check the name' },
   conflict: { wire: 'conflict', remedy: 'read the current state and decide again' },
   rate_limited: { wire: 'invalid_request', status: 429, remedy: 'wait as long as Retry-After says' },
-  upstream_failed: { wire: 'internal_error', status: 502, remedy: 'retry; if it persists look at the upstreams' },
-  attestation_unavailable: { wire: 'internal_error', status: 503, remedy: 'accept no partial evidence; retry later' },
+  upstream_failed: { wire: 'internal_error', status: 502, remedy: 'retry; if it persists check the upstreams' },
+  attestation_unavailable: {
+    wire: 'internal_error',
+    status: 503,
+    remedy: 'retry later; do not accept partial evidence',
+  },
   internal: { wire: 'internal_error', remedy: 'retry; if it persists give the operator the request id' },
   'config.invalid': { wire: 'invalid_request', remedy: 'correct the named field of the configuration file' },
   'store.newer': { wire: 'internal_error', remedy: 'run the newer executable that wrote this database' },
@@ -35,14 +39,17 @@ export const FAULTS = {
   'host.command_timeout': { wire: 'internal_error', remedy: 'look for a wedged kernel or disk' },
   'host.unsupported': { wire: 'internal_error', remedy: 'see `strongroom doctor` for what this host lacks' },
   'qmp.timeout': { wire: 'internal_error', remedy: 'the VM may be wedged; delete it' },
-  'qmp.closed': { wire: 'internal_error', remedy: 'the VM has gone; see its log' },
+  'qmp.closed': { wire: 'internal_error', remedy: 'the VM is gone; see its log' },
   'qmp.refused': { wire: 'internal_error', remedy: 'read the QMP error in the log' },
-  'channel.timeout': { wire: 'internal_error', remedy: 'the agent does not answer; see the console' },
-  'channel.closed': { wire: 'internal_error', remedy: 'the agent channel has gone; see the console' },
+  'channel.timeout': { wire: 'internal_error', remedy: 'the agent does not respond; see the console' },
+  'channel.closed': { wire: 'internal_error', remedy: 'the agent channel is closed; see the console' },
   'channel.refused': { wire: 'internal_error', remedy: 'read the agent error in the log' },
   'ssh.unreachable': { wire: 'internal_error', remedy: 'check routes and firewall between host and VM' },
-  'ssh.wrong_host_key': { wire: 'internal_error', remedy: 'something answers in place of the VM; check addresses' },
-  'image.invalid': { wire: 'internal_error', remedy: 'rebuild the image and check `image.dir`' },
+  'ssh.wrong_host_key': {
+    wire: 'internal_error',
+    remedy: 'another machine has the address of the VM; check addresses',
+  },
+  'image.invalid': { wire: 'internal_error', remedy: 'build the image again and check `vm.image_dir`' },
   'admin.unreachable': { wire: 'internal_error', remedy: 'start `strongroom serve`, or check --state-dir' },
 } as const satisfies Record<string, FaultRow>
 

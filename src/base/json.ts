@@ -1,11 +1,11 @@
-// Strict JSON (RFC 8259) from untrusted bytes: UTF-8 only, bounded depth, no duplicate names, no NUL, no lone surrogates. Pure.
+// Strict JSON (RFC 8259) from untrusted bytes: UTF-8 only, limited depth, no duplicate names, no NUL, no lone surrogates. Pure.
 
 import { fromUtf8 } from './bytes.ts'
 import { Fault } from './fault.ts'
 
 const paramCharsMax = 64
 
-/** Faults: invalid_request, with `param` when one top-level field holds what is wrong. The caller bounds the length. */
+/** Fault: invalid_request, with `param` when the mistake is in one top-level field. The caller limits the length. */
 export function parseJson(bytes: Uint8Array, limits: { readonly depthMax: number }): unknown {
   const text = decode(bytes)
   checkNesting(text, limits.depthMax)
@@ -22,14 +22,14 @@ export function parseJson(bytes: Uint8Array, limits: { readonly depthMax: number
 
 function decode(bytes: Uint8Array): string {
   try {
-    // One byte order mark is let pass, as RFC 8259 section 8.1 allows.
+    // One byte order mark is ignored, as RFC 8259 section 8.1 allows.
     return fromUtf8(bytes).replace(/^\uFEFF/, '')
   } catch {
     throw new Fault('invalid_request', 'The body is not valid UTF-8.')
   }
 }
 
-/** Before JSON.parse, which recurses. Works on any text: what is not JSON only has to come out without harm. */
+/** Runs before JSON.parse, which recurses. Works on any text: text that is not JSON passes or fails here, and JSON.parse refuses it. */
 function checkNesting(text: string, depthMax: number): void {
   let depth = 0
   for (let at = 0; at < text.length; at += 1) {
@@ -41,7 +41,7 @@ function checkNesting(text: string, depthMax: number): void {
   }
 }
 
-/** JSON.parse lets the last of two equal names win, where another reader would take the first. Expects valid JSON. */
+/** JSON.parse takes the last of two equal names; another reader may take the first. Expects valid JSON. */
 function checkNames(text: string): void {
   const open: (Set<string> | null)[] = []
   let atName = false
@@ -92,7 +92,7 @@ function checkStrings(value: unknown): void {
   }
 }
 
-/** Recursion is bounded by the depth that was checked before. */
+/** Recursion is limited by the depth that was checked before. */
 function isClean(value: unknown): boolean {
   if (typeof value === 'string') return !value.includes('\0') && value.isWellFormed()
   if (typeof value !== 'object' || value === null) return true

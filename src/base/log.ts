@@ -1,6 +1,8 @@
-// Structured logging: one JSON object a line. Keys, tokens and prompts never go in; known secrets are struck out all the same.
+// Structured logging: one JSON object per line. Callers never log keys, tokens or prompts; bearer keys are removed here all the same. Pure: lines go to the given sink.
 
-export type LogLevel = 'debug' | 'info' | 'warn' | 'error'
+/** The least severe first. */
+export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const
+export type LogLevel = (typeof LOG_LEVELS)[number]
 export type LogFields = { readonly [key: string]: unknown }
 
 export type Logger = {
@@ -14,13 +16,12 @@ export type Logger = {
 
 export type LogSink = (line: string) => void
 
-const RANK: Record<LogLevel, number> = { debug: 0, info: 1, warn: 2, error: 3 }
 const lineCharsMax = 16_384
 
-/** A bearer key of any of our kinds: the prefix stays, for support; the secret goes. */
+/** A bearer key of any of our kinds. Its prefix is kept, for support. */
 const SECRET = /\b((?:ca|gw)_[a-z0-9]{8}_)[a-z0-9]{18,32}\b/g
 
-/** Strikes out the secret part of every key in a text. */
+/** Removes the secret part of every key in a text. */
 export function redact(text: string): string {
   return text.replace(SECRET, '$1[redacted]')
 }
@@ -33,8 +34,9 @@ export type LoggerOptions = {
 }
 
 export function createLogger(options: LoggerOptions): Logger {
+  const threshold = LOG_LEVELS.indexOf(options.level)
   const write = (level: LogLevel, message: string, fields: LogFields = {}) => {
-    if (RANK[level] < RANK[options.level]) return
+    if (LOG_LEVELS.indexOf(level) < threshold) return
     const record = { time: new Date(options.nowMs()).toISOString(), level, unit: options.name, message, ...fields }
     options.sink(redact(JSON.stringify(record, plainErrors)).slice(0, lineCharsMax))
   }
@@ -47,7 +49,7 @@ export function createLogger(options: LoggerOptions): Logger {
   }
 }
 
-/** A logger that says nothing, for tests and tools that report in another way. */
+/** A logger that writes nothing, for tests and tools that report in another way. */
 export const silentLogger: Logger = createLogger({ level: 'error', sink: () => {}, nowMs: () => 0 })
 
 function plainErrors(_key: string, value: unknown): unknown {

@@ -13,10 +13,10 @@ export type Family = {
   readonly samples: readonly Sample[]
 }
 
-/** `suffix` is what a histogram's series are called behind the family's name: `_bucket`, `_sum`, `_count`. */
+/** `suffix` follows the family's name in the series of a histogram: `_bucket`, `_sum`, `_count`. */
 export type Sample = { readonly suffix?: string; readonly labels: Labels; readonly value: number }
 
-/** One component that has something to show; the two of the appliance are attested workloads of their own. */
+/** One component that shows metrics. Each of the two is an attested workload. */
 export type Collector = {
   readonly workload: 'metrics-collector' | 'cluster-state-metrics'
   readonly render: () => string

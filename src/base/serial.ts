@@ -1,9 +1,9 @@
-// Work that is done one after the other, in the order in which it was asked for. No I/O.
+// Work that runs one piece after the other, in the order of the calls. No I/O.
 
 export type Serial = {
-  /** Runs `work` when all that was asked for before has ended. Its failure is the caller's alone; the next still runs. */
+  /** Runs `work` when all earlier work has ended. If it fails, only this caller sees it, and the next work still runs. */
   readonly run: <T>(work: () => Promise<T>) => Promise<T>
-  /** How many run or wait. */
+  /** How many pieces of work run or wait. */
   readonly size: () => number
 }
 

@@ -1,15 +1,15 @@
-// One worker per key: serial per key, independent between keys, woken by changes, tried again with back-off after a failure. No I/O.
+// One worker per key: one run at a time per key, keys independent of each other, woken by changes, retried with back-off after a failure. No I/O.
 //
-// Level-triggered: a wake says "look again", not what happened, so wakes may be merged and repeated freely.
+// Level-triggered: a wake says that something may have changed, not what. So wakes may be merged and repeated.
 
 import type { Clock } from './clock.ts'
 
 export type Workers = {
-  /** Lets the key's worker look now, or once more when it is at it. Never throws, never waits. */
+  /** Runs the key's work soon, or once more after the present run. Never throws, never waits. */
   readonly wake: (key: string) => void
   /** Wakes the key after `ms`, unless something wakes it earlier. */
   readonly alarm: (key: string, ms: number) => void
-  /** No work begins any more; resolves when what runs has ended. */
+  /** Starts no more work; resolves when running work has ended. */
   readonly stop: () => Promise<void>
 }
 
@@ -56,7 +56,7 @@ export function createWorkers(deps: WorkersDeps): Workers {
   }
 
   const serve = async (key: string, slot: Slot): Promise<void> => {
-    // Not in the caller's turn: whoever wakes must not wait, nor see our failure.
+    // Not in the caller's turn of the event loop: the caller must neither wait nor see a failure.
     await Promise.resolve()
     while (slot.woken && !stopped) {
       slot.woken = false

@@ -1,11 +1,12 @@
-// Checks on the configuration that one field's schema cannot make. Pure.
+// Checks of the configuration that the schema of one field cannot make. Pure.
 
-import { isIP, isIPv4, isIPv6 } from 'node:net'
-import type { Config } from './schema.ts'
+import { isIP } from 'node:net'
+import { LISTENERS, type Listener, listenOverlap, parseListen } from './listen.ts'
+import { type Config, ListenConfig } from './schema.ts'
 
 export type CrossProblem = { readonly field: string; readonly message: string }
 
-/** Everything that does not fit together; an empty list when all does. */
+/** All contradictions in a configuration; empty when there are none. */
 export function crossCheck(config: Config): CrossProblem[] {
   return CHECKS.flatMap(check => check(config))
 }
@@ -13,15 +14,7 @@ export function crossCheck(config: Config): CrossProblem[] {
 type Check = (config: Config) => CrossProblem[]
 
 const CHECKS: readonly Check[] = [
-  ({ listen }) => [
-    ...listenProblems('listen.instances', listen.instances),
-    ...(listen.dns === '' ? [] : listenProblems('listen.dns', listen.dns)),
-  ],
-  ({ listen }) =>
-    when(listen.dns !== '' && listen.dns === listen.instances && portOf(listen.dns) !== 0, {
-      field: 'listen.dns',
-      message: `${listen.dns} is taken by listen.instances; choose another port`,
-    }),
+  ({ listen }) => LISTENERS.flatMap(name => listenProblems(name, listen)),
   ({ tls }) =>
     when(tls.certificate_file !== '' && tls.key_file === '', {
       field: 'tls.certificate_file',
@@ -48,7 +41,7 @@ const CHECKS: readonly Check[] = [
   ({ network }) =>
     when(inPool(network.gateway_v4, network.pool_v4), {
       field: 'network.gateway_v4',
-      message: `${network.gateway_v4} lies in pool_v4 (${network.pool_v4}), whose addresses instances get; choose one outside`,
+      message: `${network.gateway_v4} is in pool_v4 (${network.pool_v4}), whose addresses instances get; choose one outside it`,
     }),
   ({ network }) =>
     when(!isUnicast(parseIpv4(network.gateway_v4)), {
@@ -59,17 +52,9 @@ const CHECKS: readonly Check[] = [
     network.resolvers.flatMap((resolver, index) =>
       when(inPool(resolver, network.pool_v4), {
         field: `network.resolvers.${index}`,
-        message: `${resolver} lies in pool_v4 (${network.pool_v4}), whose addresses instances get`,
+        message: `${resolver} is in pool_v4 (${network.pool_v4}), whose addresses instances get`,
       }),
     ),
-  ({ tls }) => [...absolute('tls.certificate_file', tls.certificate_file), ...absolute('tls.key_file', tls.key_file)],
-  ({ vm }) => [
-    ...absolute('vm.image_dir', vm.image_dir),
-    ...absolute('vm.qemu', vm.qemu),
-    ...absolute('vm.firmware', vm.firmware),
-    ...absolute('vm.igvm', vm.igvm),
-  ],
-  ({ vm }) => [...required('vm.image_dir', vm.image_dir), ...required('vm.qemu', vm.qemu)],
   ({ vm }) =>
     when(vm.snp_boot === 'igvm' && vm.igvm === '', {
       field: 'vm.snp_boot',
@@ -78,12 +63,12 @@ const CHECKS: readonly Check[] = [
   ({ vm, capacity }) =>
     when(capacity.memory_mib !== 0 && capacity.memory_mib < vm.memory_mib, {
       field: 'capacity.memory_mib',
-      message: `${capacity.memory_mib} has no room for even one instance of vm.memory_mib (${vm.memory_mib}); raise it, or 0 for the default`,
+      message: `${capacity.memory_mib} is too small for one instance of vm.memory_mib (${vm.memory_mib}); raise it, or use 0 for the default`,
     }),
   ({ vm, capacity }) =>
     when(capacity.vcpus !== 0 && capacity.vcpus < vm.vcpus, {
       field: 'capacity.vcpus',
-      message: `${capacity.vcpus} has no room for even one instance of vm.vcpus (${vm.vcpus}); raise it, or 0 for the default`,
+      message: `${capacity.vcpus} is too small for one instance of vm.vcpus (${vm.vcpus}); raise it, or use 0 for the default`,
     }),
   ({ instances }) =>
     when(new Set(instances.inference_models).size !== instances.inference_models.length, {
@@ -100,26 +85,22 @@ const CHECKS: readonly Check[] = [
 /** RFC 1123 2.1, with a leading wildcard label (RFC 6125 6.4.3). */
 const DNS_NAME = /^(?=.{1,253}$)(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
 
-/** Splits `host:port`; IPv6 hosts stand in brackets. Null when it is neither. */
-export function parseListen(listen: string): { hostname: string; port: number } | null {
-  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})$/.exec(listen)
-  if (match === null) return null
-  const [, v6, v4, digits] = match
-  const port = Number(digits)
-  if (port > 65_535) return null
-  if (v6 !== undefined) return isIPv6(v6) ? { hostname: v6, port } : null
-  return v4 !== undefined && isIPv4(v4) ? { hostname: v4, port } : null
-}
-
-function listenProblems(field: string, listen: string): CrossProblem[] {
-  return when(parseListen(listen) === null, {
-    field,
-    message: `${JSON.stringify(listen)} is not allowed; allowed: ADDRESS:PORT with an IPv4 address or an IPv6 address in brackets, port 0 to 65535`,
+/** A listener that is off has no address to check. */
+function listenProblems(name: Listener, listen: Config['listen']): CrossProblem[] {
+  if (listen[name] === '') return []
+  const field = `listen.${name}`
+  const address = parseListen(listen[name])
+  if (address === null) {
+    const { allowed } = ListenConfig.properties[name]
+    return [{ field, message: `${JSON.stringify(listen[name])} is not allowed; allowed: ${allowed}` }]
+  }
+  const holder = LISTENERS.slice(0, LISTENERS.indexOf(name)).find(earlier => {
+    const taken = parseListen(listen[earlier])
+    return taken !== null && listenOverlap(address, taken)
   })
-}
-
-function portOf(listen: string): number {
-  return parseListen(listen)?.port ?? 0
+  if (holder === undefined) return []
+  const by = listen[holder] === listen[name] ? `listen.${holder}` : `listen.${holder} (${listen[holder]})`
+  return [{ field, message: `${listen[name]} is taken by ${by}; choose another port` }]
 }
 
 function poolProblems(pool: string): CrossProblem[] {
@@ -129,11 +110,11 @@ function poolProblems(pool: string): CrossProblem[] {
   return [
     ...when(canonical !== pool, {
       field: 'network.pool_v4',
-      message: `${pool} has bits set behind its prefix; write ${canonical}`,
+      message: `${pool} has bits set after its prefix; write ${canonical}`,
     }),
     ...when(!isUnicast(network), {
       field: 'network.pool_v4',
-      message: `${pool} does not hold addresses that instances can have; use a unicast network`,
+      message: `${pool} has no addresses that instances can have; use a unicast network`,
     }),
   ]
 }
@@ -170,17 +151,6 @@ function isUnicast(address: number): boolean {
 function isHttpUrl(text: string): boolean {
   const url = URL.canParse(text) ? new URL(text) : null
   return url !== null && (url.protocol === 'https:' || url.protocol === 'http:')
-}
-
-function absolute(field: string, path: string): CrossProblem[] {
-  return when(path !== '' && !path.startsWith('/'), {
-    field,
-    message: `${JSON.stringify(path)} is not an absolute path`,
-  })
-}
-
-function required(field: string, path: string): CrossProblem[] {
-  return when(path === '', { field, message: 'must not be empty' })
 }
 
 function when(wrong: boolean, problem: CrossProblem): CrossProblem[] {

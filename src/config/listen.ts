@@ -1,12 +1,52 @@
-// Listen addresses as configuration has them. Pure.
+// Listen addresses, and which of them are taken twice. Pure.
 
-import { parseListen } from './cross-checks.ts'
+import { isIPv4, isIPv6 } from 'node:net'
+import type { Config } from './schema.ts'
+
+export type ListenAddress = { readonly hostname: string; readonly port: number }
+
+/** The listeners on TCP, in the order in which they start: a later one finds its address taken. DNS has UDP as well. */
+export const LISTENERS = ['instances', 'inference', 'dns'] as const satisfies readonly (keyof Config['listen'])[]
+export type Listener = (typeof LISTENERS)[number]
+
+/** Splits `host:port`; IPv6 hosts stand in brackets. Null when it is neither. */
+export function parseListen(listen: string): ListenAddress | null {
+  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})$/.exec(listen)
+  if (match === null) return null
+  const [, v6, v4, digits] = match
+  const port = Number(digits)
+  if (port > 65_535) return null
+  if (v6 !== undefined) return isIPv6(v6) ? { hostname: v6, port } : null
+  return v4 !== undefined && isIPv4(v4) ? { hostname: v4, port } : null
+}
 
 /** An address that the schema and its cross-checks have passed. */
-export function listenAddress(text: string): { hostname: string; port: number } {
+export function listenAddress(text: string): ListenAddress {
   const parsed = parseListen(text)
   if (parsed === null) throw new Error(`invariant broken: unchecked listen address ${text}`)
   return parsed
+}
+
+/** Whether two listeners of one protocol cannot both have their address. Port 0 is any free port. */
+export function listenOverlap(a: ListenAddress, b: ListenAddress): boolean {
+  if (a.port !== b.port || a.port === 0) return false
+  const [left, right] = [canonicalHost(a.hostname), canonicalHost(b.hostname)]
+  return left === right || coversHost(left, right) || coversHost(right, left)
+}
+
+/** `::` takes every address of both families; `0.0.0.0` every IPv4 address. */
+function coversHost(host: string, other: string): boolean {
+  return host === '::' || (host === '0.0.0.0' && (other === '::' || isIPv4(other)))
+}
+
+/** One spelling per address (RFC 5952). IPv4 addresses mapped into IPv6 (RFC 4291 2.5.5.2) are IPv4 addresses. */
+function canonicalHost(hostname: string): string {
+  if (isIPv4(hostname)) return hostname
+  const host = new URL(`http://[${hostname}]`).hostname.slice(1, -1)
+  const mapped = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/.exec(host)
+  if (mapped === null) return host
+  const [high, low] = [Number.parseInt(mapped[1] ?? '', 16), Number.parseInt(mapped[2] ?? '', 16)]
+  return [high >> 8, high & 0xff, low >> 8, low & 0xff].join('.')
 }
 
 /** Address of a listener for clients on this machine. */
@@ -14,4 +54,24 @@ export function localUrl(listen: string, port: number): string {
   const { hostname } = listenAddress(listen)
   if (hostname === '0.0.0.0' || hostname === '::') return `https://127.0.0.1:${port}`
   return hostname.includes(':') ? `https://[${hostname}]:${port}` : `https://${hostname}:${port}`
+}
+
+/** How instances reach the inference gateway. */
+export type GuestGateway = {
+  /** TCP ports of the gateway address that instances may reach; the firewall closes all others. */
+  readonly ports: readonly number[]
+  readonly baseUrl: string
+}
+
+/**
+ * Follows `listen.inference`, so that what instances are told and what the firewall lets through are one.
+ * There is no port to let through where the gateway is off, or has any free port (0), which the configuration cannot know.
+ */
+export function guestGateway({ listen, network, instances }: Config): GuestGateway {
+  const port = listen.inference === '' ? 0 : listenAddress(listen.inference).port
+  const origin = port === 0 ? `https://${network.gateway_v4}` : `https://${network.gateway_v4}:${port}`
+  return {
+    ports: port === 0 ? [] : [port],
+    baseUrl: instances.inference_base_url || `${origin}/v1`,
+  }
 }

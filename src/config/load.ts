@@ -1,8 +1,8 @@
-// Where the configuration and the state directory are, and reading the one file. Effects: one read.
+// Finds the configuration file and the state directory, and reads the file. Effects: one read.
 
 import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
-import { Fault, messageOf } from '../base/fault.ts'
+import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
 import { type ConfigProblem, parseConfig, problemText } from './parse.ts'
 import type { Config } from './schema.ts'
 
@@ -13,11 +13,11 @@ export type Environment = { readonly [name: string]: string | undefined }
 
 export type LoadedConfig = {
   readonly config: Config
-  /** Null when there is no file, and so every field has its default. */
+  /** Null when there is no file, so that every field has its default. */
   readonly file: string | null
 }
 
-/** A configuration that cannot be used, with everything that is wrong in it. */
+/** A configuration that cannot be used, with all its mistakes. */
 export class ConfigFault extends Fault {
   readonly problems: readonly ConfigProblem[]
 
@@ -30,8 +30,8 @@ export class ConfigFault extends Fault {
 }
 
 /**
- * The file of `--config`, else of STRONGROOM_CONFIG, else the default one, which alone may be absent.
- * Fault: `config.invalid` (a ConfigFault where the text is at fault).
+ * The file of `--config`, else of STRONGROOM_CONFIG, else the default file. Only the default file may be absent.
+ * Fault: `config.invalid` (a ConfigFault when the mistake is in the text).
  */
 export function loadConfig({ path, env }: { path: string | undefined; env: Environment }): LoadedConfig {
   const explicit = path ?? nonEmpty(env.STRONGROOM_CONFIG)
@@ -40,8 +40,7 @@ export function loadConfig({ path, env }: { path: string | undefined; env: Envir
   try {
     text = readFileSync(file, 'utf8')
   } catch (error) {
-    const absent = Reflect.get(Object(error), 'code') === 'ENOENT'
-    if (!absent || explicit !== undefined) {
+    if (systemErrorCode(error) !== 'ENOENT' || explicit !== undefined) {
       throw new Fault('config.invalid', `read configuration: ${messageOf(error)}`, { cause: error })
     }
     return { config: defaultConfig(), file: null }
@@ -54,7 +53,7 @@ export function resolveStateDir({ path, env }: { path: string | undefined; env: 
   return resolve(path ?? nonEmpty(env.STRONGROOM_STATE_DIR) ?? stateDirDefault)
 }
 
-/** What an empty file means. */
+/** The configuration of an empty file. */
 export function defaultConfig(): Config {
   return checked('', configFileDefault)
 }

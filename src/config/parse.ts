@@ -1,18 +1,16 @@
 // The configuration file: TOML text to a checked Config. Pure.
-// Everything that is wrong is found in one go and reported as `file:line: field: what is wrong; allowed: what is`.
+// All mistakes are reported at once, each as `file:line: field: what is wrong; allowed: what is`.
 
 import { Kind, type TObject, type TSchema } from '@sinclair/typebox'
 import { Value, type ValueError, ValueErrorType } from '@sinclair/typebox/value'
-import { parse, TomlError } from 'smol-toml'
-import { messageOf } from '../base/fault.ts'
 import { crossCheck } from './cross-checks.ts'
-import { type Lines, lineOf, scanLines } from './lines.ts'
 import { Config } from './schema.ts'
+import { type Lines, lineOf, readToml } from './toml.ts'
 
 export type ConfigProblem = {
   readonly file: string
   readonly line: number
-  /** Dotted; empty when the text is no TOML at all. */
+  /** Dotted path; empty when the text is not TOML. */
   readonly field: string
   readonly message: string
 }
@@ -23,13 +21,11 @@ export type ConfigVerdict =
 
 /** Never throws. Problems come in the order of their lines. */
 export function parseConfig(text: string, file: string): ConfigVerdict {
-  let table: unknown
-  try {
-    table = parse(text, { unsafeKeyBehaviour: 'throw' })
-  } catch (error) {
-    return { ok: false, problems: [syntaxProblem(error, file)] }
+  const toml = readToml(text)
+  if (!toml.ok) {
+    return { ok: false, problems: [{ file, line: toml.line, field: '', message: `${toml.message} (TOML syntax)` }] }
   }
-  const lines = scanLines(text)
+  const { table, lines } = toml
   const filled = Value.Default(Config, table)
   const problems = [...Value.Errors(Config, filled)].flatMap(error => schemaProblem(error, { file, lines }))
   if (problems.length > 0) return { ok: false, problems: inOrder(problems) }
@@ -64,12 +60,6 @@ export function allowedText(schema: TSchema): string {
 
 type Place = { readonly file: string; readonly lines: Lines }
 
-function syntaxProblem(error: unknown, file: string): ConfigProblem {
-  // The parser's message goes on with a picture of the place; its first line says what is wrong.
-  const what = messageOf(error).split('\n')[0] ?? ''
-  return { file, line: error instanceof TomlError ? error.line : 1, field: '', message: `${what} (TOML syntax)` }
-}
-
 function schemaProblem(error: ValueError, { file, lines }: Place): ConfigProblem[] {
   const path = error.path.split('/').slice(1).map(unescapePointer)
   const field = path.join('.')
@@ -77,9 +67,10 @@ function schemaProblem(error: ValueError, { file, lines }: Place): ConfigProblem
   if (error.type === ValueErrorType.ObjectAdditionalProperties) {
     return [{ file, line, field, message: `unknown field; ${suggestion(path)}` }]
   }
-  // A default fills every absent field, so these two only repeat what another error says.
+  // A missing field is reported a second time, as a value that is undefined.
   if (error.type === ValueErrorType.ObjectRequiredProperty) return []
-  return [{ file, line, field, message: `${shown(error.value)} is not allowed; allowed: ${allowedText(error.schema)}` }]
+  const what = error.value === undefined ? 'is missing' : `${shown(error.value)} is not allowed`
+  return [{ file, line, field, message: `${what}; allowed: ${allowedText(error.schema)}` }]
 }
 
 /** RFC 6901 4. */
@@ -88,7 +79,10 @@ function unescapePointer(part: string): string {
 }
 
 function shown(value: unknown): string {
-  const text = typeof value === 'number' || typeof value === 'bigint' ? String(value) : (JSON.stringify(value) ?? '')
+  // JSON has neither NaN nor infinity nor bigints.
+  const exact = (_name: string, part: unknown) => (typeof part === 'bigint' ? String(part) : part)
+  const isNumber = typeof value === 'number' || typeof value === 'bigint'
+  const text = isNumber ? String(value) : (JSON.stringify(value, exact) ?? '')
   return text.length > shownCharsMax ? `${text.slice(0, shownCharsMax)}…` : text
 }
 
@@ -117,7 +111,7 @@ function tableAt(path: readonly string[]): TObject | null {
   return schema[Kind] === 'Object' ? (schema as TObject) : null
 }
 
-/** The candidate that is fewest edits away, when that is few for the length of the name. */
+/** The candidate with the fewest edits to the name, or null when those are many for the length of the name. */
 export function nearestName(name: string, candidates: readonly string[]): string | null {
   const ranked = candidates
     .map(candidate => ({ candidate, edits: editDistance(name.toLowerCase(), candidate) }))
@@ -146,7 +140,7 @@ function choicesOf(schema: TSchema): unknown[] | null {
   return members.map(member => Reflect.get(member, 'const'))
 }
 
-/** By line; what shares a line stays in the order found. One field is reported once. */
+/** By line; problems of one line stay in the order in which they were found. Each field is reported once. */
 function inOrder(problems: readonly ConfigProblem[]): ConfigProblem[] {
   const seen = new Set<string>()
   return problems.filter(problem => !seen.has(problem.field) && seen.add(problem.field)).sort((a, b) => a.line - b.line)

@@ -1,17 +1,17 @@
-// The documented configuration file, generated from the schema, and a Config as TOML. Pure.
+// The documented configuration file, made from the schema, and a Config as TOML text. Pure.
 
 import { Kind, type TSchema } from '@sinclair/typebox'
 import { stringify } from 'smol-toml'
 import { allowedText } from './parse.ts'
 import { Config } from './schema.ts'
 
-/** Every field with its description, what it allows and its default. As it is, it configures nothing but the defaults. */
+/** Every field with its description, what it allows and its default. Used as a configuration file, it means the defaults. */
 export function configReference(): string {
   const title = '# Configuration of strongroom. Every field may be left out; the values here are the defaults.'
   return `${[title, ...tableTexts([], Config.properties)].join('\n\n')}\n`
 }
 
-/** A table's own fields first, since in TOML they would else belong to the table before; then the tables in it. */
+/** The fields of a table, then the tables in it: in TOML, fields after a table's header belong to that table. */
 function tableTexts(path: readonly string[], properties: Readonly<Record<string, TSchema>>): string[] {
   const entries = Object.entries(properties)
   const fields = entries
@@ -32,7 +32,7 @@ function isTableList(schema: TSchema): schema is TSchema & { items: TSchema } {
   return schema[Kind] === 'Array' && schema.items[Kind] === 'Object'
 }
 
-/** An entry of a list of tables, commented out: there is none by default. */
+/** An entry of a list of tables, as a comment: by default the list is empty. */
 function exampleText(path: readonly string[], schema: TSchema): string {
   const fields = Object.entries<TSchema>(schema.properties).map(([name, field]) => fieldText(name, field))
   const lines = [`# Instead of the empty list above, once per entry:`, `# [[${path.join('.')}]]`]
@@ -58,7 +58,7 @@ function fieldText(name: string, schema: TSchema): string {
 }
 
 function tomlValue(value: unknown): string {
-  // `x = …`, as the library writes it.
+  // The library writes whole documents only: `x = …`.
   return stringify({ x: value }).trim().slice('x = '.length)
 }
 

@@ -1,7 +1,8 @@
 // The admin interface: JSON over HTTP on the UNIX socket `admin.sock` of the state directory. Pure.
-// The daemon answers with these shapes, the command line checks the answers against them and prints them with --json.
+// The daemon responds with these shapes; the command line checks responses against them and prints them with --json.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { OneOf } from './shape.ts'
 
 export const adminSocketName = 'admin.sock'
 
@@ -15,7 +16,7 @@ const CountBy = Type.Record(Type.String(), Type.Integer({ minimum: 0 }))
 export const slugCharsMax = 32
 export const Slug = Type.String({ maxLength: 63, description: 'Organization slug: a DNS label' })
 
-/** Labels right under the domain that name the appliance itself, or that people would take for it. */
+/** Labels directly under the domain that name the appliance itself, or that people would think do. */
 export const RESERVED_SLUGS: ReadonlySet<string> = new Set(
   'admin api builds dns gateway host inference instances localhost mail ns ns1 ns2 root status strongroom www'.split(
     ' ',
@@ -33,7 +34,7 @@ export function slugProblem(slug: string): string | null {
   return null
 }
 
-/** Body of every answer that is not a success. */
+/** Body of every error response. */
 export const AdminProblem = Type.Object(
   {
     error: Type.Object(
@@ -52,7 +53,7 @@ export type AdminProblem = Static<typeof AdminProblem>
 export const AdminOrganization = Type.Object(
   {
     slug: Slug,
-    status: Type.Union([Type.Literal('active'), Type.Literal('suspended')]),
+    status: OneOf(['active', 'suspended']),
     created_at: Time,
     instances_living: Type.Integer({ minimum: 0 }),
     keys_active: Type.Integer({ minimum: 0 }),
@@ -63,7 +64,7 @@ export type AdminOrganization = Static<typeof AdminOrganization>
 export const AdminOrganizationList = Type.Object({ organizations: Type.Array(AdminOrganization) }, closed)
 export const AdminOrganizationCreate = Type.Object({ slug: Slug }, closed)
 
-export const AdminKeyScope = Type.Union([Type.Literal('write'), Type.Literal('read')])
+export const AdminKeyScope = OneOf(['write', 'read'])
 export const AdminKey = Type.Object(
   {
     prefix: Type.String(),
@@ -78,7 +79,7 @@ export const AdminKey = Type.Object(
 export type AdminKey = Static<typeof AdminKey>
 export const AdminKeyList = Type.Object({ keys: Type.Array(AdminKey) }, closed)
 export const AdminKeyCreate = Type.Object({ scope: AdminKeyScope }, closed)
-/** The only answer that ever holds the whole key. */
+/** The only response that holds the whole key. */
 export const AdminKeyCreated = Type.Object(
   {
     key: Type.String({ pattern: '^ca_[a-z0-9]{8}_[a-z0-9]{18}$' }),
@@ -92,7 +93,7 @@ export const AdminKeyCreated = Type.Object(
 export type AdminKeyCreated = Static<typeof AdminKeyCreated>
 
 const LimitOrNull = (maximum: number) => Type.Union([Type.Integer({ minimum: 1, maximum }), Type.Null()])
-/** Null everywhere: the configured default, or no end. */
+/** Null means the configured limit, and no expiry. */
 const gatewayKeyTerms = {
   requests_per_minute: LimitOrNull(1_000_000),
   tokens_per_minute: LimitOrNull(1_000_000_000),
@@ -105,9 +106,9 @@ export const AdminGatewayKey = Type.Object(
   {
     prefix: Type.String(),
     organization: Slug,
-    /** Id of the instance that it was minted for; null for an organization's own. */
+    /** Id of the instance that the key was made for; null for a key of the organization. */
     instance: Nullable(Type.String()),
-    state: Type.Union([Type.Literal('active'), Type.Literal('expired'), Type.Literal('revoked')]),
+    state: OneOf(['active', 'expired', 'revoked']),
     ...gatewayKeyTerms,
     created_at: Time,
     last_used_at: TimeOrNull,
@@ -119,7 +120,7 @@ export type AdminGatewayKey = Static<typeof AdminGatewayKey>
 export const AdminGatewayKeyList = Type.Object({ keys: Type.Array(AdminGatewayKey) }, closed)
 export const AdminGatewayKeyCreate = Type.Object(gatewayKeyTerms, closed)
 export type AdminGatewayKeyCreate = Static<typeof AdminGatewayKeyCreate>
-/** The only answer that ever holds the whole key. */
+/** The only response that holds the whole key. */
 export const AdminGatewayKeyCreated = Type.Object(
   {
     key: Type.String({ pattern: '^gw_[a-z0-9]{8}_[a-z0-9]{32}$' }),
@@ -156,7 +157,7 @@ export const AdminInstance = Type.Object(
     created_at: Time,
     ready_at: TimeOrNull,
     terminated_at: TimeOrNull,
-    /** Null while it waits for room, and after its VM is gone. */
+    /** Null while the instance waits for capacity, and after its VM is gone. */
     vm: Type.Union([AdminVm, Type.Null()]),
   },
   closed,
@@ -184,8 +185,8 @@ export const AdminStatus = Type.Object(
     version: Type.String(),
     pid: Type.Integer({ minimum: 1 }),
     host_id: Type.String(),
-    platform: Type.Union([Type.Literal('snp'), Type.Literal('kvm'), Type.Literal('tcg')]),
-    /** True on every platform but snp: evidence comes from the simulator. */
+    platform: OneOf(['snp', 'kvm', 'tcg']),
+    /** True on every platform but snp: the evidence comes from the simulator. */
     evidence_simulated: Type.Boolean(),
     domain: Type.String(),
     started_at: Time,
@@ -195,9 +196,9 @@ export const AdminStatus = Type.Object(
     ),
     tls: Type.Object(
       {
-        source: Type.Union([Type.Literal('local'), Type.Literal('operator')]),
+        source: OneOf(['local', 'operator']),
         expires_at: Time,
-        /** What clients must trust; null when the operator's own certificate is served. */
+        /** The certificate of the authority that clients must trust; null with the operator's own certificate. */
         ca_file: Nullable(Type.String()),
       },
       closed,
@@ -221,7 +222,7 @@ export const AdminStatus = Type.Object(
 )
 export type AdminStatus = Static<typeof AdminStatus>
 
-/** Things on the host that no ledger row owns, or rows whose thing is missing. */
+/** Resources on the host without a row in the ledger, and rows without their resource. */
 export const AdminLeaks = Type.Object(
   {
     leaks: Type.Array(Type.Object({ kind: Type.String(), name: Type.String(), detail: Type.String() }, closed)),
@@ -231,6 +232,6 @@ export const AdminLeaks = Type.Object(
 export type AdminLeaks = Static<typeof AdminLeaks>
 export type AdminLeak = AdminLeaks['leaks'][number]
 
-/** An instance as people write it: its id, its name where that is unambiguous, or `slug/name`. */
+/** How people name an instance: its id, its name if only one has it, or `slug/name`. */
 export const InstanceReference = Type.String({ minLength: 1, maxLength: 128 })
 export const consoleTailBytesMax = 67_108_864

@@ -1,10 +1,11 @@
 // Wire between host and guest agent, over virtio-serial port `strongroom.agent.0`. Pure.
 //
-// One JSON object a line, LF-terminated, at most `agentLineBytesMax` bytes. The host asks, the guest answers with the same id.
-// Ids begin with a prefix that the host draws per connection, so an answer to an earlier connection is recognized and dropped.
-// A host begins each connection with an empty line, which ends whatever half line an earlier one left behind.
+// One JSON object a line, LF-terminated, at most `agentLineBytesMax` bytes. The host sends requests; the guest responds with the same id.
+// Ids begin with a prefix that the host draws per connection, so that a response to an earlier connection is recognized and dropped.
+// The host begins each connection with an empty line, which ends a partial line that an earlier connection may have left.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { OneOf } from './shape.ts'
 
 export const agentProtocol = 1
 export const agentLineBytesMax = 65_536
@@ -14,12 +15,12 @@ const closed = { additionalProperties: false } as const
 const Base64Key = Type.String({ pattern: '^[A-Za-z0-9+/]{43}=$', description: '32 bytes, standard base64' })
 const Ipv4 = Type.String({ pattern: '^[0-9.]{7,15}$' })
 
-/** Who is there. The keys are made at boot inside the VM and live only in its memory. */
+/** What the guest says of itself. Its keys are made at boot inside the VM and are only in its memory. */
 export const Hello = Type.Object(
   {
     protocol: Type.Literal(agentProtocol),
     version: Type.String({ maxLength: 64 }),
-    /** Random per boot: a changed value means that the guest restarted. */
+    /** Random per boot: another value means that the guest has restarted. */
     bootId: Type.String({ pattern: '^[0-9a-f-]{36}$' }),
     /** X25519 public key that claims are sealed to (nacl box). */
     boxKey: Base64Key,
@@ -44,7 +45,7 @@ export const Network = Type.Object(
 )
 export type Network = Static<typeof Network>
 
-/** What a claimed VM becomes. Travels only sealed. */
+/** What a claimed VM is to become. It is sent only sealed. */
 export const Claim = Type.Object(
   {
     claimId: Type.String({ minLength: 1, maxLength: 64 }),
@@ -57,9 +58,9 @@ export const Claim = Type.Object(
       {
         baseUrl: Type.String({ maxLength: 512 }),
         model: Type.String({ maxLength: 256 }),
-        /** PEM certificates of the authority behind baseUrl; null when it is publicly trusted. */
+        /** PEM certificates of the authority that signed the certificate of baseUrl; null when it is publicly trusted. */
         ca: Type.Union([Type.String({ maxLength: 16_384 }), Type.Null()]),
-        /** Per-instance gateway key; null while no gateway is configured. */
+        /** The instance's own gateway key; null when no gateway is configured. */
         key: Type.Union([Type.String({ maxLength: 128 }), Type.Null()]),
       },
       closed,
@@ -98,13 +99,8 @@ export const AgentRequest = Type.Union([
 export type AgentRequest = Static<typeof AgentRequest>
 export type AgentOp = AgentRequest['op']
 
-/** Why a guest refuses: bad_request (not of this wire), bad_claim (does not open), claimed (by another claim), failed (set-up broke). */
-export const AgentErrorCode = Type.Union([
-  Type.Literal('bad_request'),
-  Type.Literal('bad_claim'),
-  Type.Literal('claimed'),
-  Type.Literal('failed'),
-])
+/** Why a guest refuses: the line is no request of this wire, the claim cannot be opened, another claim is in force, the set-up failed. */
+export const AgentErrorCode = OneOf(['bad_request', 'bad_claim', 'claimed', 'failed'])
 export type AgentErrorCode = Static<typeof AgentErrorCode>
 
 export const AgentResponse = Type.Union([

@@ -1,10 +1,10 @@
-// The answer of GET /attestation (contract 2.4). Pure. Receipts are described as far as their envelope; src/attest decides whether they are good.
+// The response to GET /attestation (contract 2.4). Pure. Only the envelope of a receipt is described here; src/attest decides whether a receipt is valid.
 
 import { type Static, Type } from '@sinclair/typebox'
 
 const closed = { additionalProperties: false } as const
 
-/** In the order in which receipts stand; target and workload of an entry are equal. */
+/** In the order of their receipts in the response. Target and workload of an entry are equal. */
 export const ATTESTED_WORKLOADS = [
   'gateway',
   'inference-router',
@@ -21,7 +21,7 @@ export const AttestationReceipt = Type.Object(
   {
     format: Type.Literal('strongroom/attest-pq/v1'),
     platform: Type.Union([Type.Literal('snp'), Type.Literal('simulated')], {
-      description: '`simulated`: no hardware vouches for it; verifiers refuse it unless told otherwise.',
+      description: '`simulated`: the evidence comes from no hardware; verifiers refuse it unless told otherwise.',
     }),
     statement: Bytes('What is attested: deterministic CBOR'),
     keys: Type.Object(
@@ -57,7 +57,7 @@ export const AttestationResponse = Type.Object(
   {
     schemaVersion: Type.Literal(1),
     scope: Type.Literal('launch-or-admission-only'),
-    nonce: Type.String({ pattern: `^[A-Za-z0-9_-]{${nonceLength}}$`, description: "The caller's." }),
+    nonce: Type.String({ pattern: `^[A-Za-z0-9_-]{${nonceLength}}$`, description: 'The nonce of the request.' }),
     operationalStatus: Type.Literal('not-verified'),
     receipts: Type.Tuple([
       Entry('gateway'),

@@ -1,20 +1,22 @@
-// Manifest of a built guest image, as `manifest.json` beside its files. Pure. Written by scripts/build-image.ts.
+// Manifests of the images that scripts/build-image.ts builds, each as `manifest.json` beside the files of its image. Pure.
+// Here is what the appliance needs of them; further fields (tools, locks, build parameters) serve those who build an image again.
 
 import { type Static, Type } from '@sinclair/typebox'
 
 const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
+const RootHash = Type.String({ pattern: '^[0-9a-f]{64}$', description: 'dm-verity root hash, SHA-256.' })
 const ImageFile = Type.Object({
   path: Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$', description: 'Name within the image directory.' }),
   sha256: Sha256,
   sizeBytes: Type.Integer({ minimum: 1 }),
 })
 
-/** What the appliance needs of a manifest; further fields (tools, locks, verity parameters) serve those who rebuild it. */
+/** A guest image: what a VM boots. */
 export const ImageManifest = Type.Object({
   schemaVersion: Type.Literal(1),
   name: Type.String({ pattern: '^[a-z][a-z0-9-]{0,31}$' }),
   inputsSha256: Sha256,
-  rootHash: Type.String({ pattern: '^[0-9a-f]{64}$', description: 'dm-verity root hash, SHA-256.' }),
+  rootHash: RootHash,
   files: Type.Object({
     firmware: ImageFile,
     root: ImageFile,
@@ -26,3 +28,14 @@ export const ImageManifest = Type.Object({
   kernelVersion: Type.String(),
 })
 export type ImageManifest = Static<typeof ImageManifest>
+
+/** The `inference` image: the root file system of the built-in worker. */
+export const WorkerImageManifest = Type.Object({
+  schemaVersion: Type.Literal(1),
+  name: Type.Literal('inference'),
+  rootHash: RootHash,
+  verity: Type.Object({ hashOffset: Type.Integer({ minimum: 4096, description: 'Bytes.' }) }),
+  files: Type.Object({ root: ImageFile }),
+  program: Type.Object({ package: Type.String(), version: Type.String() }),
+})
+export type WorkerImageManifest = Static<typeof WorkerImageManifest>

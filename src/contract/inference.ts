@@ -1,27 +1,31 @@
-// The inference gateway's wire where it is ours (contract 2.4, 4.2, 7.2): errors, models, health. Pure.
-// Chat and completion bodies are OpenAI's; what we require of them is in services/inference.
+// The parts of the inference gateway's wire that are ours (contract 2.4, 4.2, 7.2): errors, models, health. Pure.
+// Chat and completion bodies are OpenAI's; src/inference/openai says what we require of them.
 
 import { type Static, Type } from '@sinclair/typebox'
+import type { FaultCode } from '../base/fault.ts'
+import { OneOf } from './shape.ts'
 
 const closed = { additionalProperties: false } as const
 
-/** `code` of every error that the gateway answers with. */
-export const GatewayErrorCode = Type.Union([
-  Type.Literal('invalid_request'),
-  Type.Literal('unauthenticated'),
-  Type.Literal('not_found'),
-  Type.Literal('method_not_allowed'),
-  Type.Literal('body_timeout'),
-  Type.Literal('conflict'),
-  Type.Literal('body_too_large'),
-  Type.Literal('rate_limited'),
-  Type.Literal('upstream_failed'),
-  Type.Literal('attestation_unavailable'),
-  Type.Literal('internal'),
-])
+/** Faults that a client of the gateway sees under their own code, with the status of FAULTS. Every other one is `internal`. */
+export const GATEWAY_PUBLIC_CODES = [
+  'invalid_request',
+  'unauthenticated',
+  'not_found',
+  'method_not_allowed',
+  'body_timeout',
+  'conflict',
+  'body_too_large',
+  'rate_limited',
+  'upstream_failed',
+  'attestation_unavailable',
+] as const satisfies readonly FaultCode[]
+
+/** `code` of every error that the gateway responds with. */
+export const GatewayErrorCode = OneOf([...GATEWAY_PUBLIC_CODES, 'internal'])
 export type GatewayErrorCode = Static<typeof GatewayErrorCode>
 
-/** No envelope and no request id in the body. */
+/** Body of every error response: no envelope and no request id, unlike service A's. */
 export const GatewayError = Type.Object(
   { error: Type.Object({ code: GatewayErrorCode, message: Type.String() }, closed) },
   closed,

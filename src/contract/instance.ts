@@ -1,6 +1,7 @@
 // Instances and usage as service A's clients see them (contract 2.2, 2.3, 4.1). Pure. Field order is the order on the wire.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { OneOf, OneOfOrNull } from './shape.ts'
 
 const closed = { additionalProperties: false } as const
 
@@ -14,7 +15,7 @@ export const publicKeyCharsMax = 8_192
 export const idempotencyKeyCharsMax = 255
 export const idempotencyTtlMs = 24 * 60 * 60 * 1000
 
-/** Why an instance failed: the whole set, each with the one message that goes with it. */
+/** Why an instance failed: all codes, each with its one message. */
 export const INSTANCE_FAILURES = {
   capacity_exhausted: 'There is no room for another instance on this host right now.',
   boot_failed: 'The virtual machine could not be started.',
@@ -27,6 +28,10 @@ export const INSTANCE_FAILURES = {
 } as const satisfies Record<string, string>
 
 export type InstanceFailureCode = keyof typeof INSTANCE_FAILURES
+const FAILURE_CODES = Object.keys(INSTANCE_FAILURES) as InstanceFailureCode[]
+
+/** Where an instance is in its life, in the order of that life. */
+export const INSTANCE_STATUSES = ['provisioning', 'ready', 'failed', 'terminating', 'terminated'] as const
 
 const Timestamp = (description: string) =>
   Type.String({
@@ -45,23 +50,15 @@ const Usd = (description: string) =>
 
 export const InstanceName = Type.String({
   pattern: `^[a-z0-9]{${instanceNameLength}}$`,
-  description: 'Generated name, unique in the organization; stays taken while the record is kept.',
+  description:
+    'Generated name, unique in the organization. It is not given to another instance while this record is kept.',
   examples: ['k3v9x2ma'],
 })
 export const instanceNamePattern = /^[a-z0-9]{8}$/
 
-export const InstanceStatus = Type.Union(
-  [
-    Type.Literal('provisioning'),
-    Type.Literal('ready'),
-    Type.Literal('failed'),
-    Type.Literal('terminating'),
-    Type.Literal('terminated'),
-  ],
-  { description: 'Where the instance is in its life.' },
-)
+export const InstanceStatus = OneOf(INSTANCE_STATUSES, { description: 'Where the instance is in its life.' })
 
-/** Body of `POST /v1/instances`. Beyond this shape, the public key is parsed and the model looked up. */
+/** Body of `POST /v1/instances`. The service also parses the public key and looks the model up. */
 export const CreateInstance = Type.Object(
   {
     public_key: Type.String({
@@ -78,7 +75,7 @@ export const CreateInstance = Type.Object(
     inference_model: Type.Optional(
       Type.String({
         maxLength: 256,
-        description: 'A model of the default gateway; chosen by the operator if left out.',
+        description: 'A model of the default gateway. If left out, the operator chooses.',
       }),
     ),
   },
@@ -92,7 +89,7 @@ const created = {
   agent: Type.Literal(supportedAgent, { description: 'The packaged agent.' }),
   hostname: Type.String({
     maxLength: 253,
-    description: '{name}.{organization slug}.{domain}; where SSH answers once the instance is ready.',
+    description: '{name}.{organization slug}.{domain}; SSH connects to it once the instance is ready.',
     examples: ['k3v9x2ma.acme.agents.internal'],
   }),
   public_key: Type.String({
@@ -105,29 +102,16 @@ const created = {
 }
 const createdAt = { created_at: Timestamp('When the create was accepted.') }
 
-/** `data` of the create answer. */
+/** `data` of the response to a create. */
 export const InstanceCreated = Type.Object({ ...created, ...createdAt }, closed)
 export type InstanceCreated = Static<typeof InstanceCreated>
 
-/** The full record: list, retrieve and delete. */
+/** The full record, in the responses to list, retrieve and delete. */
 export const InstanceRecord = Type.Object(
   {
     ...created,
-    failure_code: Type.Union(
-      [
-        Type.Literal('capacity_exhausted'),
-        Type.Literal('boot_failed'),
-        Type.Literal('boot_timeout'),
-        Type.Literal('agent_unreachable'),
-        Type.Literal('claim_failed'),
-        Type.Literal('ssh_unreachable'),
-        Type.Literal('host_restarted'),
-        Type.Literal('internal'),
-        Type.Null(),
-      ],
-      { description: 'Why the instance failed; null unless it did.' },
-    ),
-    failure_message: Nullable(Type.String(), 'The same for people; null unless it failed.'),
+    failure_code: OneOfOrNull(FAILURE_CODES, { description: 'Why the instance failed; null unless it did.' }),
+    failure_message: Nullable(Type.String(), 'Why the instance failed, for people; null unless it did.'),
     terminated_reason: Type.Union([Type.Literal('deleted_via_api'), Type.Null()], {
       description: 'Set once a delete has been accepted.',
     }),
@@ -139,11 +123,12 @@ export const InstanceRecord = Type.Object(
 )
 export type InstanceRecord = Static<typeof InstanceRecord>
 
-/** `data` of the list answer. */
+/** `data` of the response to a list. */
 export const InstanceList = Type.Object(
   {
     instances: Type.Array(InstanceRecord, {
-      description: 'Every kept record of the organization, the oldest first; terminated ones for at least 30 days.',
+      description:
+        'All records of the organization, the oldest first. Records of terminated instances are kept for at least 30 days.',
     }),
     next_cursor: Type.Null({ description: 'Reserved for pagination.' }),
   },
@@ -173,14 +158,16 @@ export const UsageSummary = Type.Object(
         inference_cost_usd: Usd('Inference through the default gateway in this period.'),
         egress_bytes: Type.Integer({
           minimum: 0,
-          description: 'Last observed egress of all instances that are not terminated, each since its start.',
+          description: 'Egress of all instances that are not terminated, each since its start, as last sampled.',
         }),
         egress_limit_bytes: Type.Literal(egressLimitBytes, { description: 'Egress cap of each single instance.' }),
-        egress_observed_at: Timestamp('When egress was last sampled; the time of this answer when nothing has been.'),
+        egress_observed_at: Timestamp(
+          'When egress was last sampled; the time of this response if it has not been sampled yet.',
+        ),
         egress_blocked: Type.Boolean({ description: 'Whether egress of any instance is blocked.' }),
         egress_block_applied_at: Nullable(
           Timestamp('When the oldest block in force was applied.'),
-          'When the oldest block in force was applied; null when nothing is blocked.',
+          'When the oldest block in force was applied; null when none is in force.',
         ),
       },
       closed,

@@ -1,20 +1,20 @@
-// Data from outside, held to a schema: the value in its type, or the first problem in words. Pure.
+// Data from outside, checked against a schema: the value in its type, or the first problem in words. Pure.
 
-import type { Static, TSchema } from '@sinclair/typebox'
+import { type SchemaOptions, type Static, type TLiteral, type TNull, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import { Fault, type FaultCode, wrapFault } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
 
 export type Shape<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly problem: string }
 
-/** `problem` is `/path/to/field: what is wrong`, for the first field that is. Values are never changed or filled in. */
+/** `problem` is `/path/to/field: what is wrong`, for the first wrong field. Values are never changed, and defaults not filled in. */
 export function shapeOf<S extends TSchema>(schema: S, value: unknown): Shape<Static<S>> {
   if (Value.Check(schema, value)) return { ok: true, value }
   const first = Value.Errors(schema, value).First()
-  return { ok: false, problem: `${first?.path || '/'}: ${first?.message ?? 'not as the schema says'}` }
+  return { ok: false, problem: `${first?.path || '/'}: ${first?.message ?? 'does not match the schema'}` }
 }
 
-/** The value in its type. A Fault of `code` names the thing (`what`) and its first field that is wrong. */
+/** The value in its type. Throws a Fault of `code`, whose message names the thing (`what`) and its first wrong field. */
 export function checked<S extends TSchema>(
   schema: S,
   value: unknown,
@@ -27,7 +27,7 @@ export function checked<S extends TSchema>(
 
 const depthMax = 64
 
-/** Strict JSON text of the schema; a name twice is refused. A Fault of `code` names the thing (`what`) and what is wrong. */
+/** The value of strict JSON text, in its type; base/json.ts says what is strict. Throws a Fault of `code`, whose message names the thing (`what`) and what is wrong. */
 export function checkedJson<S extends TSchema>(
   schema: S,
   bytes: Uint8Array,
@@ -40,4 +40,19 @@ export function checkedJson<S extends TSchema>(
     throw new Fault(code, wrapFault(error, what).message, { cause: error })
   }
   return checked(schema, value, { what, code })
+}
+
+type Literals<Names extends readonly string[]> = { -readonly [I in keyof Names]: TLiteral<Names[I]> }
+
+/** One of some texts, so that a list in code and the schema of a wire are one. */
+export function OneOf<const Names extends readonly string[]>(names: Names, options: SchemaOptions = {}) {
+  return Type.Union<Literals<Names>>([...literals(names)], options)
+}
+
+export function OneOfOrNull<const Names extends readonly string[]>(names: Names, options: SchemaOptions = {}) {
+  return Type.Union<[...Literals<Names>, TNull]>([...literals(names), Type.Null()], options)
+}
+
+function literals<const Names extends readonly string[]>(names: Names) {
+  return names.map(name => Type.Literal(name)) as Literals<Names>
 }

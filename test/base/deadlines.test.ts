@@ -1,5 +1,3 @@
-// Deadlines that share their timers.
-
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { createDeadlines } from '../../src/base/deadlines.ts'
@@ -7,13 +5,13 @@ import { createManualClock } from '../rigs/clock.ts'
 
 const step = fc.record({
   ms: fc.constantFrom(10, 25, 400),
-  /** Which are called off, counted from the newest. */
+  /** Which are cancelled, counted from the newest. */
   off: fc.array(fc.nat(12), { maxLength: 2 }),
   waitMs: fc.nat(6),
 })
 
-// Goal: whatever is set and called off, in any order and more than once, exactly the others are called, once, at their time.
-test('against a model', async () => {
+// Deadlines are set and cancelled in any order, some cancelled twice; the expected calls are computed beside.
+test('goal: exactly the deadlines that were not cancelled are called, once, at their time', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 60 }), async steps => {
       const clock = createManualClock()
@@ -37,8 +35,7 @@ test('against a model', async () => {
   )
 })
 
-// Goal: a thousand deadlines of one length need one timer, and none when nothing is left.
-test('timers', async () => {
+test('goal: a thousand deadlines of one length need one timer, and none when all are over', async () => {
   const clock = createManualClock()
   const deadlines = createDeadlines(clock)
   const stops = Array.from({ length: 1000 }, () => deadlines.after(50, () => {}))
@@ -53,8 +50,7 @@ test('timers', async () => {
   expect(clock.pending()).toEqual([])
 })
 
-// Goal: who is called may set another of the same length, and call off those that are due at the same time.
-test('from within', async () => {
+test('goal: a call may set another deadline of its length, and cancel those that are due at the same time', async () => {
   const clock = createManualClock()
   const deadlines = createDeadlines(clock)
   const fired: string[] = []

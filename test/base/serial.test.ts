@@ -1,8 +1,7 @@
 import { expect, test } from 'bun:test'
 import { createSerial } from '../../src/base/serial.ts'
 
-// Goal: one at a time, in order; a failure reaches its own caller and stops nobody after it.
-test('work runs one after the other', async () => {
+test('goal: work runs one at a time, in order, and a failure reaches its own caller only', async () => {
   const serial = createSerial()
   const log: string[] = []
   const gate = Promise.withResolvers<void>()

@@ -15,8 +15,7 @@ function bench(work: (key: string) => Promise<void>) {
   return { clock, workers, failures }
 }
 
-test('wakes during work are merged into one more look, and never overlap', async () => {
-  // Goal: one worker per key at a time; a change during work is not lost, however many there are.
+test('goal: one run per key at a time, and one more after any number of wakes during a run', async () => {
   let running = 0
   let looks = 0
   const gates: (() => void)[] = []
@@ -38,8 +37,7 @@ test('wakes during work are merged into one more look, and never overlap', async
   expect(looks).toBe(2)
 })
 
-test('keys do not wait for each other', async () => {
-  // Goal: one that hangs slows nobody.
+test('goal: a key whose work hangs does not hold up other keys', async () => {
   const done: string[] = []
   const { clock, workers } = bench(async key => {
     if (key === 'stuck') await new Promise(() => {})
@@ -51,8 +49,7 @@ test('keys do not wait for each other', async () => {
   expect(done).toEqual(['free'])
 })
 
-test('failures are tried again, later each time up to a bound, and success forgets them', async () => {
-  // Goal: back-off doubles from the least to the most, a wake cuts it short, and nothing is thrown at the caller.
+test('goal: after failures the wait doubles up to a limit, a wake ends it early, and success resets it', async () => {
   let failing = true
   let looks = 0
   const { clock, workers, failures } = bench(async () => {
@@ -74,8 +71,7 @@ test('failures are tried again, later each time up to a bound, and success forge
   expect(failures.at(-1)).toBe(100)
 })
 
-test('an alarm wakes once at its time, and a later alarm replaces it', async () => {
-  // Goal: deadlines come on time, and at most one per key is waiting.
+test('goal: an alarm wakes once at its time, and a later alarm replaces it', async () => {
   const at: number[] = []
   const { clock, workers } = bench(async () => {
     at.push(clock.monotonicMs())
@@ -87,8 +83,7 @@ test('an alarm wakes once at its time, and a later alarm replaces it', async () 
   expect(at).toEqual([900])
 })
 
-test('after stop nothing begins, and what runs is waited for', async () => {
-  // Goal: a stopping daemon does not start new work and does not cut running work.
+test('goal: a stop starts no new work and waits for running work', async () => {
   let looks = 0
   let finish = () => {}
   const { clock, workers } = bench(async () => {

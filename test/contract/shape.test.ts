@@ -2,7 +2,7 @@ import { expect, test } from 'bun:test'
 import { Type } from '@sinclair/typebox'
 import { utf8 } from '../../src/base/bytes.ts'
 import { Fault } from '../../src/base/fault.ts'
-import { checked, checkedJson, shapeOf } from '../../src/contract/shape.ts'
+import { checked, checkedJson, OneOf, OneOfOrNull, shapeOf } from '../../src/contract/shape.ts'
 
 const Door = Type.Object({ width: Type.Integer({ minimum: 1 }) }, { additionalProperties: false })
 const what = { what: 'door.json', code: 'image.invalid' } as const
@@ -16,8 +16,7 @@ const faultOf = (act: () => unknown): Fault | null => {
   return null
 }
 
-// Goal: the problem names the field, and the whole document when there is no field to name.
-test('shapeOf', () => {
+test('goal: the problem names the wrong field, or the whole document when that is wrong', () => {
   expect(shapeOf(Door, { width: 1 })).toEqual({ ok: true, value: { width: 1 } })
   for (const [value, path] of [
     [{ width: 0 }, '/width: '],
@@ -29,12 +28,22 @@ test('shapeOf', () => {
   }
 })
 
-// Goal: what is refused is refused under the caller's code, with the thing's name, and a name twice is refused like the rest.
-test('checked and checkedJson', () => {
+test('goal: a refusal has the code of the caller and names the thing, also when a name is there twice', () => {
   expect(checked(Door, { width: 2 }, what)).toEqual({ width: 2 })
   expect(checkedJson(Door, utf8('{"width": 2}'), what)).toEqual({ width: 2 })
   for (const text of ['{"width": 0}', '{', '{"width": 1, "width": 1}', '']) {
     const fault = faultOf(() => checkedJson(Door, utf8(text), what))
     expect([text, fault?.code, fault?.message.startsWith('door.json: ')]).toEqual([text, 'image.invalid', true])
+  }
+})
+
+test('goal: a list of names and its schema allow the same texts, and null only where it is asked for', () => {
+  const names = ['open', 'shut'] as const
+  for (const [schema, allowsNull] of [
+    [OneOf(names), false],
+    [OneOfOrNull(names), true],
+  ] as const) {
+    expect(names.map(name => shapeOf(schema, name).ok)).toEqual([true, true])
+    expect([shapeOf(schema, 'ajar').ok, shapeOf(schema, null).ok]).toEqual([false, allowsNull])
   }
 })

@@ -21,12 +21,15 @@ describe('sizeFaults', () => {
     expect(faults('test/a.test.ts', body(functionLinesMax + 1))).toBe(0)
   })
 
-  // Goal: an exception counts only with a reason, and only while its file is there.
+  // Goal: an exception counts only with a reason, and only while its file is there and needs it.
   test('exceptions', () => {
     const reason = 'one table, each row on a line of its own'
     expect(faults('src/a.ts', file(500), { 'src/a.ts': { fileLinesMax: 500, reason } })).toBe(0)
     expect(faults('src/a.ts', file(501), { 'src/a.ts': { fileLinesMax: 500, reason } })).toBe(1)
     expect(faults('src/a.ts', file(500), { 'src/a.ts': { fileLinesMax: 500, reason: 'long' } })).toBe(1)
     expect(faults('src/a.ts', file(10), { 'src/b.ts': { fileLinesMax: 500, reason } })).toBe(1)
+    expect(faults('src/a.ts', file(10), { 'src/a.ts': { fileLinesMax: 500, reason } })).toBe(1)
+    expect(faults('src/a.ts', body(10), { 'src/a.ts': { functionLinesMax: 100, reason } })).toBe(1)
+    expect(faults('src/a.ts', body(100), { 'src/a.ts': { functionLinesMax: 100, reason } })).toBe(0)
   })
 })

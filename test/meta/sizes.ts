@@ -1,4 +1,4 @@
-// How long files and functions may be. Pure.
+// How long files and functions may be, a function with all that is nested in it. Pure.
 
 import { functionsOf, lineCountOf } from './source.ts'
 import type { Tree } from './tree.ts'
@@ -8,21 +8,39 @@ export const functionLinesMax = 90
 
 export type Exception = { readonly fileLinesMax?: number; readonly functionLinesMax?: number; readonly reason: string }
 
-/** Longer than the limits, each with the reason why splitting it would make it harder to read. */
-export const EXCEPTIONS: Readonly<Record<string, Exception>> = {}
+const factory = 'one factory of closures over shared state, which is to become a class with methods'
+
+/** Files that may pass the limits, each with the reason. What no longer needs its exception must lose it. */
+export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
+  'src/inference/gateway/gateway.ts': { functionLinesMax: 102, reason: factory },
+  'src/inference/gateway/stream.ts': { functionLinesMax: 112, reason: factory },
+  'src/inference/openai/chunk.ts': { functionLinesMax: 110, reason: factory },
+  'src/inference/upstream/client.ts': { functionLinesMax: 97, reason: factory },
+  'src/inference/upstream/http1-response.ts': { functionLinesMax: 118, reason: factory },
+  'src/inference/upstream/router.ts': { functionLinesMax: 156, reason: factory },
+  'src/instances/reconciler.ts': { functionLinesMax: 159, reason: factory },
+  'src/operator/api.ts': { functionLinesMax: 99, reason: factory },
+  'src/vm/reconciler.ts': { functionLinesMax: 236, reason: factory },
+  'src/vm/vm.driver.ts': { functionLinesMax: 152, reason: factory },
+}
 
 export function sizeFaults(tree: Tree, exceptions: Readonly<Record<string, Exception>> = EXCEPTIONS): string[] {
   const faults: string[] = []
   for (const [path, text] of tree) {
     const own = exceptions[path]
     const lines = lineCountOf(text)
-    const linesMax = own?.fileLinesMax ?? fileLinesMax
-    if (lines > linesMax) faults.push(`${path}: ${lines} lines, at most ${linesMax}`)
     // A test's body or a describe block is as long as its table; only the file's limit holds there.
-    if (path.startsWith('test/')) continue
+    const functions = path.startsWith('test/') ? [] : functionsOf(text)
+    const linesMax = own?.fileLinesMax ?? fileLinesMax
     const bodyMax = own?.functionLinesMax ?? functionLinesMax
-    for (const { line, lineCount } of functionsOf(text)) {
+    if (lines > linesMax) faults.push(`${path}: ${lines} lines, at most ${linesMax}`)
+    for (const { line, lineCount } of functions) {
       if (lineCount > bodyMax) faults.push(`${path}:${line}: a function of ${lineCount} lines, at most ${bodyMax}`)
+    }
+    const longest = Math.max(0, ...functions.map(({ lineCount }) => lineCount))
+    if (own?.fileLinesMax !== undefined && lines <= fileLinesMax) faults.push(`${path}: needs no fileLinesMax`)
+    if (own?.functionLinesMax !== undefined && longest <= functionLinesMax) {
+      faults.push(`${path}: needs no functionLinesMax`)
     }
   }
   for (const [path, exception] of Object.entries(exceptions)) {

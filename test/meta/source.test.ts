@@ -100,22 +100,26 @@ describe('functionsOf', () => {
       '): void {',
       '  n()',
       '}',
+      'const o = () => ({',
+      '  p: 1,',
+      '})',
     ].join('\n')
     expect(functionsOf(text)).toEqual([
       { line: 1, lineCount: 5 },
       { line: 6, lineCount: 4 },
       { line: 11, lineCount: 4 },
       { line: 21, lineCount: 3 },
+      { line: 24, lineCount: 3 },
     ])
   })
 })
 
-// Goal: a function inside another counts once, for itself.
+// Goal: a function inside another counts for itself, and its lines count for the other too.
 test('nested functions', () => {
   const text = 'function a() {\n  b(() => {\n    c(() => {\n    })\n  })\n  d()\n}'
   expect(functionsOf(text)).toEqual([
-    { line: 1, lineCount: 3 },
-    { line: 2, lineCount: 2 },
+    { line: 1, lineCount: 7 },
+    { line: 2, lineCount: 4 },
     { line: 3, lineCount: 2 },
   ])
 })

@@ -11,7 +11,7 @@ export type Import = {
   readonly line: number
 }
 
-/** `lineCount` is without the functions inside: a factory of closures is as long as what it adds itself. */
+/** `lineCount` is from the first to the last line, with the functions inside: a factory of closures is as long as it looks. */
 export type FunctionSpan = { readonly line: number; readonly lineCount: number }
 
 /** The text with comments and the contents of strings, templates and regular expressions blanked; same length and lines. */
@@ -103,24 +103,17 @@ export function importsOf(text: string): Import[] {
 }
 
 const functionStart =
-  /(?:\bfunction\b.*|=>\s*|^\s*(?:(?:async|static|public|private|protected|override|get|set)\s+)*\*?#?[\w$]+(?:<.*>)?\(.*\).*|^\s*\).*)\{$/
+  /(?:\bfunction\b.*|=>\s*\(?|^\s*(?:(?:async|static|public|private|protected|override|get|set)\s+)*\*?#?[\w$]+(?:<.*>)?\(.*\).*|^\s*\).*)\{$/
 const notFunction = /^\s*(?:\}\s*)?(?:if|for|while|switch|catch|do|else|try|with)\b/
 
 /** Functions whose body opens at the end of a line, as the formatter lays them out: from that line to the closing brace. */
 export function functionsOf(text: string): FunctionSpan[] {
   const lines = codeOf(text).split('\n')
-  const spans: { start: number; end: number }[] = []
-  lines.forEach((line, start) => {
-    if (!functionStart.test(line.trimEnd()) || notFunction.test(line)) return
+  return lines.flatMap((line, start) => {
+    if (!functionStart.test(line.trimEnd()) || notFunction.test(line)) return []
     const indent = indentOf(line)
     const end = lines.findIndex((later, i) => i > start && later.trim() !== '' && indentOf(later) <= indent)
-    if (end > 0) spans.push({ start, end })
-  })
-  return spans.map(({ start, end }) => {
-    const inside = spans.filter(other => other.start > start && other.end <= end)
-    const outermost = inside.filter(one => !inside.some(other => other.start < one.start && other.end >= one.end))
-    const insideCount = outermost.reduce((sum, one) => sum + one.end - one.start + 1, 0)
-    return { line: start + 1, lineCount: end - start + 1 - insideCount }
+    return end > 0 ? [{ line: start + 1, lineCount: end - start + 1 }] : []
   })
 }
 

@@ -1,11 +1,11 @@
 // The cluster-state-metrics: VMs, instances, what they hold of the host, egress. Effects: reads the store when somebody asks.
 
 import { type Collector, type Family, metricsText } from '../../base/prometheus.ts'
+import { INSTANCE_STATUSES } from '../../contract/instance.ts'
 import type { Db } from '../../store/db.ts'
-import type { InstanceStatus } from '../../store/directory/instance.table.ts'
 import { listEgress } from '../../store/ledger/egress.query.ts'
 import { listVms, reservedBy } from '../../store/ledger/vm.query.ts'
-import type { VmState } from '../../store/ledger/vm.table.ts'
+import { VM_STATES } from '../../store/ledger/vm.table.ts'
 import { countInstances, countVms } from '../../store/status.query.ts'
 import type { Capacity } from '../../vm/admission.plan.ts'
 
@@ -15,22 +15,6 @@ export type ClusterMetricsDeps = {
   readonly capacity: Pick<Capacity, 'memoryMib' | 'vcpus' | 'addresses'>
 }
 
-const VM_STATES = [
-  'waiting',
-  'launching',
-  'booting',
-  'running',
-  'stopping',
-  'failed',
-  'gone',
-] as const satisfies readonly VmState[]
-const INSTANCE_STATUSES = [
-  'provisioning',
-  'ready',
-  'failed',
-  'terminating',
-  'terminated',
-] as const satisfies readonly InstanceStatus[]
 const bytesPerMib = 1_048_576
 
 export function createClusterMetrics(deps: ClusterMetricsDeps): Collector {

@@ -9,7 +9,7 @@ import { Value } from '@sinclair/typebox/value'
 import { verityRoot } from '../../attest/verity/root.ts'
 import { toHex } from '../../base/bytes.ts'
 import { Fault, messageOf, wrapFault } from '../../base/fault.ts'
-import { WorkerImageManifest } from '../../contract/worker-image.ts'
+import { WorkerImageManifest } from '../../contract/image.ts'
 import { ensureDir, removeTree } from '../../linux/files.ts'
 import { run } from '../../linux/process.ts'
 

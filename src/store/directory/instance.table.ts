@@ -1,6 +1,7 @@
 // Instances as their owners see them (contract 2.2), and the log of their state changes, from which hours are billed.
 
 import { index, integer, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqlite-core'
+import { INSTANCE_STATUSES } from '../../contract/instance.ts'
 import { vms } from '../ledger/vm.table.ts'
 import { organizations } from './organization.table.ts'
 
@@ -16,7 +17,7 @@ export const instances = sqliteTable(
     hostname: text('hostname').notNull(),
     /** Written by handlers; the reconciler moves `status` towards it. */
     desired: text('desired', { enum: ['present', 'absent'] }).notNull(),
-    status: text('status', { enum: ['provisioning', 'ready', 'failed', 'terminating', 'terminated'] }).notNull(),
+    status: text('status', { enum: INSTANCE_STATUSES }).notNull(),
     agent: text('agent').notNull(),
     publicKey: text('public_key').notNull(),
     inferenceMode: text('inference_mode').notNull(),
@@ -52,7 +53,7 @@ export const instanceChanges = sqliteTable(
     instanceId: text('instance_id')
       .notNull()
       .references(() => instances.id, { onDelete: 'cascade' }),
-    status: text('status', { enum: ['provisioning', 'ready', 'failed', 'terminating', 'terminated'] }).notNull(),
+    status: text('status', { enum: INSTANCE_STATUSES }).notNull(),
     atMs: integer('at_ms').notNull(),
   },
   table => [index('instance_changes_instance').on(table.instanceId, table.atMs)],

@@ -2,6 +2,8 @@
 
 import { index, integer, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqlite-core'
 
+export const VM_STATES = ['waiting', 'launching', 'booting', 'running', 'stopping', 'failed', 'gone'] as const
+
 export const vms = sqliteTable(
   'vms',
   {
@@ -10,9 +12,7 @@ export const vms = sqliteTable(
     hostId: text('host_id').notNull(),
     image: text('image').notNull(),
     desired: text('desired', { enum: ['running', 'gone'] }).notNull(),
-    state: text('state', {
-      enum: ['waiting', 'launching', 'booting', 'running', 'stopping', 'failed', 'gone'],
-    }).notNull(),
+    state: text('state', { enum: VM_STATES }).notNull(),
     vcpus: integer('vcpus').notNull(),
     memoryMib: integer('memory_mib').notNull(),
     address: text('address'),

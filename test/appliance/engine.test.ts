@@ -1,0 +1,29 @@
+// Goal: the engine's settings follow the configuration.
+
+import { expect, test } from 'bun:test'
+import { firewallSettings } from '../../src/appliance/engine.ts'
+import { guestGateway } from '../../src/config/listen.ts'
+import { parseConfig } from '../../src/config/parse.ts'
+import { rulesetText } from '../../src/vm/nft.plan.ts'
+
+const gatewayRules = (toml: string) => {
+  const verdict = parseConfig(toml, 'f')
+  if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
+  const text = rulesetText({ ...firewallSettings(verdict.config), vms: [], removed: [] })
+  const rules = text.split('\n').filter(line => line.includes('dport') && line.includes(' input '))
+  return { rules, baseUrl: guestGateway(verdict.config).baseUrl }
+}
+
+test('goal: the firewall lets instances through to the port that they are told, and to no other', () => {
+  const table: [listen: string, port: string | null][] = [
+    ['0.0.0.0:8442', '8442'],
+    ['0.0.0.0:9000', '9000'],
+    ['', null],
+  ]
+  for (const [listen, port] of table) {
+    const { rules, baseUrl } = gatewayRules(`[listen]\ninference = "${listen}"\n`)
+    const rule = `add rule inet strongroom input iifname @taps ip daddr 169.254.88.1 tcp dport ${port} accept`
+    expect([listen, rules]).toEqual([listen, port === null ? [] : [rule]])
+    if (port !== null) expect(new URL(baseUrl).host).toBe(`169.254.88.1:${port}`)
+  }
+})

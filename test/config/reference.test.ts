@@ -1,0 +1,33 @@
+// Goal: what we write as configuration reads back as what it was written from.
+
+import { expect, test } from 'bun:test'
+import type { TSchema } from '@sinclair/typebox'
+import { defaultConfig } from '../../src/config/load.ts'
+import { parseConfig } from '../../src/config/parse.ts'
+import { configReference, configToml } from '../../src/config/reference.ts'
+import { Config } from '../../src/config/schema.ts'
+
+test('goal: the reference is a file that means the defaults, and shows every field', () => {
+  const verdict = parseConfig(configReference(), 'f')
+  expect(verdict).toEqual({ ok: true, config: defaultConfig() })
+  const namesIn = (table: object): string[] =>
+    Object.entries(table).flatMap(([name, value]) =>
+      typeof value === 'object' && !Array.isArray(value) ? namesIn(value) : [name],
+    )
+  const names = namesIn(defaultConfig())
+  for (const name of names) expect(configReference()).toMatch(new RegExp(`^# .+\\n${name} = `, 'm'))
+})
+
+test('goal: a configuration written as TOML reads back the same', () => {
+  const config = { ...defaultConfig(), domain: 'x.example', tls: { ...defaultConfig().tls, names: ['a', '::1'] } }
+  expect(parseConfig(configToml(config), 'f')).toEqual({ ok: true, config })
+})
+
+test('goal: every field says what it is for', () => {
+  const undescribed = (path: string, schema: TSchema): string[] => {
+    const fields: [string, TSchema][] = Object.entries(schema.properties ?? schema.items?.properties ?? {})
+    if (fields.length > 0) return fields.flatMap(([name, field]) => undescribed(`${path}.${name}`, field))
+    return typeof schema.description === 'string' && /[.]$/.test(schema.description) ? [] : [path]
+  }
+  expect(undescribed('', Config)).toEqual([])
+})
