@@ -14,8 +14,8 @@ const resetVector = 0xffff_fff0
 
 /** Registers of every processor after reset; code segment, RIP, RDX and SEV_FEATURES come with the launch. */
 const RESET_FIELDS: Vmsa['fields'] = {
-  vmpl: 0n,
-  cpl: 0n,
+  vmpl: 0,
+  cpl: 0,
   efer: 0x1000n,
   cr4: KVM_FORCED.cr4,
   cr3: 0n,
@@ -35,10 +35,10 @@ const RESET_FIELDS: Vmsa['fields'] = {
   rdi: 0n,
   sevFeatures: 0n,
   xcr0: 1n,
-  mxcsr: 0x1f80n,
-  x87Ftw: 0n,
-  x87Fsw: 0n,
-  x87Fcw: 0x37fn,
+  mxcsr: 0x1f80,
+  x87Ftw: 0,
+  x87Fsw: 0,
+  x87Fcw: 0x37f,
 }
 
 const segment = (selector: number, attributes: number, base = 0n): VmsaSegment => ({

@@ -1,10 +1,9 @@
 // The superblock that veritysetup writes before a dm-verity hash tree (cryptsetup, "DMVerity", on-disk format version 1). Pure.
 
 import { fromUtf8, toHex, utf8 } from '../../base/bytes.ts'
-import { layoutBytes, readRecord } from '../encoding/layout.ts'
+import { isZero, type Layout, layoutBytes, readRecord } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'
 
-/** [offset, size]; little-endian. */
 export const VERITY_SUPERBLOCK = {
   signature: [0, 8],
   version: [8, 4],
@@ -18,7 +17,7 @@ export const VERITY_SUPERBLOCK = {
   reserved1: [82, 6],
   salt: [88, 256],
   reserved2: [344, 168],
-} as const
+} as const satisfies Layout
 
 export const veritySuperblockBytes = layoutBytes(VERITY_SUPERBLOCK)
 
@@ -73,11 +72,8 @@ export function readVeritySuperblock(bytes: Uint8Array): VeritySuperblock {
   const isSha256 = toHex(fields.algorithm) === toHex(algorithmField())
   wellFormed(isSha256, `verity superblock: algorithm ${nameOf(fields.algorithm)}, not ${algorithm}`)
   wellFormed(saltBytes <= veritySaltBytesMax, `verity superblock: salt of ${saltBytes} bytes`)
-  for (const rest of [fields.reserved1, fields.salt.subarray(saltBytes), fields.reserved2])
-    wellFormed(
-      rest.every(byte => byte === 0),
-      'verity superblock: reserved bytes are not zero',
-    )
+  const reserved = [fields.reserved1, fields.salt.subarray(saltBytes), fields.reserved2]
+  wellFormed(reserved.every(isZero), 'verity superblock: reserved bytes are not zero')
   wellFormed(fields.dataBlocks <= dataBlocksMax, `verity superblock: ${fields.dataBlocks} data blocks`)
   const dataBlocks = Number(fields.dataBlocks)
   const parameters = { dataBlockBytes, hashBlockBytes, dataBlocks, salt: fields.salt.slice(0, saltBytes) }

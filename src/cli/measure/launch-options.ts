@@ -2,7 +2,7 @@
 
 import { type Command, InvalidArgumentError } from 'commander'
 import { vcpuCountMax } from '../../attest/launch/digest.ts'
-import { type BootFiles, kernelHashesOf } from '../../attest/launch/kernel-hashes-of.ts'
+import { type BootFiles, kernelHashesOf } from '../../attest/launch/kernel-hashes.ts'
 import { isVcpuType, VCPU_SIGNATURES } from '../../attest/launch/vcpu-types.ts'
 import { Fault } from '../../base/fault.ts'
 import { countOption, MIB, readInput, readingInput, readOptionalInput, unsignedOption } from '../input-file.ts'
