@@ -3,9 +3,8 @@
 // Modules are also imported by their own names inside this repository. The simulator is not here on purpose: the bundle for browsers
 // holds no maker of certificates, so nothing in a relying party's hands can bring evidence about.
 
-export { type Cpuid, PRODUCTS, type Product, productOfCpuid, productOfReport } from './amd/product.ts'
-export type { TrustedRoot } from './amd/root.ts'
-export { AMD_ROOTS } from './amd/roots.ts'
+export { type Cpuid, PRODUCTS, type Product, productOfCpuid } from './amd/product.ts'
+export { AMD_ROOTS, type TrustedRoot } from './amd/roots.ts'
 export { decodeTcb, isTcbAtLeast, type Tcb, tcbText } from './amd/tcb.ts'
 export type { PemOrDer } from './encoding/pem.ts'
 // What a launch will measure: firmware, kernels, processors, IGVM files, and who has signed for it.
@@ -75,6 +74,7 @@ export {
 } from './receipt/verify.ts'
 export { keyInfoNames, platformNames, policyNames, type Signer } from './report/bits.ts'
 export { type FoundReport, findReport } from './report/form.ts'
+export { type IdentifiedReport, identifyReport, type ReportIdentity } from './report/identify.ts'
 // SNP reports, their chains, and what a relying party wants of them.
 export {
   decodeReport,

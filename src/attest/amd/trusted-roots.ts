@@ -4,8 +4,7 @@ import { derBlocks, type PemOrDer } from '../encoding/pem.ts'
 import { wellFormed } from '../malformed.ts'
 import { type Certificate, decodeCertificate, isSame } from '../x509/certificate.ts'
 import type { Product } from './product.ts'
-import type { TrustedRoot } from './root.ts'
-import { AMD_ROOTS } from './roots.ts'
+import { AMD_ROOTS, type TrustedRoot } from './roots.ts'
 
 export type DecodedRoot = {
   readonly product: Product

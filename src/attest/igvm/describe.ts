@@ -1,8 +1,7 @@
 // What an IGVM file would launch, for people and verifiers: platforms, digests, and the kernel that its firmware will insist on. Pure.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
-import type { Hash } from '../hash.ts'
-import { digest as webDigest } from '../hash.ts'
+import { type Hash, digest as webDigest } from '../hash.ts'
 import { firmwareEndGpa } from '../launch/digest.ts'
 import { type BootFiles, type KernelHashes, kernelHashesOf, readKernelHashPage } from '../launch/kernel-hashes.ts'
 import { type OvmfMetadata, readOvmf } from '../launch/ovmf.ts'

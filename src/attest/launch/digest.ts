@@ -3,8 +3,7 @@
 import { present } from '../../base/assert.ts'
 import { type Hash, sha384, digest as webDigest } from '../hash.ts'
 import { wellFormed } from '../malformed.ts'
-import type { KernelHashes } from './kernel-hashes.ts'
-import { type BootFiles, kernelHashesOf, kernelHashPage } from './kernel-hashes.ts'
+import { type BootFiles, type KernelHashes, kernelHashesOf, kernelHashPage } from './kernel-hashes.ts'
 import {
   checkFirmwareSize,
   type OvmfMetadata,

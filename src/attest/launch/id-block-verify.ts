@@ -1,7 +1,7 @@
 // Who has signed an ID block, and who that signer's key (AMD 56860 rev 1.58, 8.18 and chapter 10). Pure. Whether they are trusted is policy.
 
 import { concat } from '../../base/bytes.ts'
-import { digest } from '../hash.ts'
+import { digest, webBytes } from '../hash.ts'
 import { Malformed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, type Verdict, verdict } from '../verdict.ts'
 import { type IdKey, type IdSignature, readIdAuth, readIdBlock, writeIdKey } from './id-block.ts'
@@ -56,13 +56,13 @@ export async function idKeyDigest(key: IdKey): Promise<Uint8Array> {
 
 /** False also for a key that is no point of the curve. */
 async function isSignedBy(key: IdKey, { r, s }: IdSignature, bytes: Uint8Array): Promise<boolean> {
-  const point = concat(Uint8Array.of(4), key.x, key.y) as Uint8Array<ArrayBuffer>
+  const point = webBytes(concat(Uint8Array.of(4), key.x, key.y))
   const curve = { name: 'ECDSA', namedCurve: 'P-384' }
   try {
     const imported = await crypto.subtle.importKey('raw', point, curve, false, ['verify'])
-    const signature = concat(r, s) as Uint8Array<ArrayBuffer>
+    const signature = webBytes(concat(r, s))
     const algorithm = { name: 'ECDSA', hash: 'SHA-384' }
-    return await crypto.subtle.verify(algorithm, imported, signature, bytes as Uint8Array<ArrayBuffer>)
+    return await crypto.subtle.verify(algorithm, imported, signature, webBytes(bytes))
   } catch {
     return false
   }

@@ -4,6 +4,7 @@
 
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
 import nacl from 'tweetnacl'
+import { webBytes } from '../hash.ts'
 import { type Check, check } from '../verdict.ts'
 import { type HybridSignature, PUBLIC_KEY_BYTES, type PublicKeys, SIGNATURE_BYTES } from './public-keys.ts'
 
@@ -89,14 +90,9 @@ async function verifyByWebCrypto(
 ): Promise<boolean | null> {
   let key: CryptoKey
   try {
-    key = await crypto.subtle.importKey(format as 'raw', buffer(publicKey), algorithm.name, false, ['verify'])
+    key = await crypto.subtle.importKey(format as 'raw', webBytes(publicKey), algorithm.name, false, ['verify'])
   } catch {
     return null
   }
-  return crypto.subtle.verify(algorithm, key, buffer(signature), buffer(message))
-}
-
-/** WebCrypto's types want memory that is not shared. */
-function buffer(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
-  return bytes as Uint8Array<ArrayBuffer>
+  return crypto.subtle.verify(algorithm, key, webBytes(signature), webBytes(message))
 }

@@ -4,11 +4,11 @@
 
 import { sha256 } from '@noble/hashes/sha2.js'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
-import { Malformed } from '../malformed.ts'
+import { parsed, reasonOf } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
 import { type HybridVerifiers, verifyHybrid } from './hybrid-verify.ts'
 import { keysDigest, type PublicKeys } from './public-keys.ts'
-import { type DecodedResponseReceipt, decodeResponseReceipt, type ResponseClaim, signedBytesOf } from './response.ts'
+import { decodeResponseReceipt, type ResponseClaim, signedBytesOf } from './response.ts'
 import { createAnswerChain } from './response-seal.ts'
 
 export type ResponseQuestion = {
@@ -28,15 +28,12 @@ export type ResponseVerdict = Verdict & {
 
 /** Takes the receipt's text. Never throws. */
 export async function verifyResponse(receipt: string, question: ResponseQuestion): Promise<ResponseVerdict> {
-  let decoded: DecodedResponseReceipt
-  try {
-    decoded = decodeResponseReceipt(receipt)
-  } catch (error) {
-    const reason = error instanceof Malformed ? error.message : `could not be read: ${error}`
+  const decoded = parsed(() => decodeResponseReceipt(receipt))
+  if (!decoded.ok) {
     const skipped = laterNames.map(name => notChecked(name, 'the receipt cannot be read', true))
-    return { ...verdict([fail(formatName, reason), ...skipped]), claim: null }
+    return { ...verdict([fail(formatName, decoded.reason), ...skipped]), claim: null }
   }
-  const { claim, claimBytes, signatures } = decoded
+  const { claim, claimBytes, signatures } = decoded.value
   const signed = await verifyHybrid(question.keys, signedBytesOf(claimBytes), signatures, {
     context: new Uint8Array(0),
     ...(question.verifiers === undefined ? {} : { verifiers: question.verifiers }),
@@ -67,7 +64,7 @@ function keysCheck(claim: ResponseClaim, keys: PublicKeys): Check {
     const holds = equalConstantTime(keysDigest(keys), claim.keysDigest)
     return check(name, holds, 'other keys than those of the attestation: another gateway, or a restart in between')
   } catch (error) {
-    return fail(name, `could not be checked: ${error}`)
+    return fail(name, reasonOf(error))
   }
 }
 

@@ -3,8 +3,8 @@
 // The order of the checks is fixed, and each is always there by its name. Nothing escapes: a bad receipt is a failed check.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
-import type { TrustedRoot } from '../amd/root.ts'
-import { Malformed } from '../malformed.ts'
+import type { TrustedRoot } from '../amd/roots.ts'
+import { parsed, reasonOf } from '../malformed.ts'
 import type { Policy } from '../policy/policy.ts'
 import type { SnpReport } from '../report/report.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
@@ -67,10 +67,10 @@ export async function verifyReceipt<Kind extends StatementKind>(
   json: unknown,
   question: ReceiptQuestion<Kind>,
 ): Promise<ReceiptVerdict<Kind>> {
-  const envelope = attempt(() => decodeReceipt(json))
+  const envelope = parsed(() => decodeReceipt(json))
   if (!envelope.ok) return unread(question.kind, [fail('receipt-format', envelope.reason)])
   const receipt = envelope.value
-  const decoded = attempt(() => decodeStatement(receipt.statement))
+  const decoded = parsed(() => decodeStatement(receipt.statement))
   const format = pass('receipt-format')
   if (!decoded.ok) return unread(question.kind, [format, fail('statement-format', decoded.reason)])
   const statement = decoded.value
@@ -152,7 +152,7 @@ async function judgeEvidence(
     const evidence = await verifyEvidence({ report, prepared, asOf, requireCrl, policy, maskedChipId, product })
     return { evidence, chain: chainCheck(prepared, [vek, ...chain]) }
   } catch (error) {
-    const failed = [fail('evidence-unexpected', `could not be checked: ${error}`)]
+    const failed = [fail('evidence-unexpected', reasonOf(error))]
     const evidence = { ...verdict(failed), report: null, product: null, simulated: false }
     return { evidence, chain: notChecked(chainName, 'the evidence could not be checked', true) }
   }
@@ -226,7 +226,7 @@ async function tpmChecks(
     const checks = await tpm(receipt.evidence.tpm ?? null, context)
     return [check('tpm', verdict(checks).ok, 'the TPM evidence is not good; see its checks'), ...checks]
   } catch (error) {
-    return [fail('tpm', `could not be checked: ${error}`)]
+    return [fail('tpm', reasonOf(error))]
   }
 }
 
@@ -275,15 +275,4 @@ function isEqual(a: unknown, b: unknown): boolean {
 
 function textOf(value: unknown): string {
   return value instanceof Uint8Array ? toHex(value) : (JSON.stringify(value) ?? 'nothing')
-}
-
-type Attempt<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly reason: string }
-
-function attempt<T>(read: () => T): Attempt<T> {
-  try {
-    return { ok: true, value: read() }
-  } catch (error) {
-    const reason = error instanceof Malformed ? error.message : `could not be read: ${error}`
-    return { ok: false, reason }
-  }
 }

@@ -4,7 +4,7 @@
 // Made with @peculiar/x509, while the verifier reads with its own DER reader: neither can hide a mistake of the other.
 
 import type { Product } from '../amd/product.ts'
-import type { TrustedRoot } from '../amd/root.ts'
+import type { TrustedRoot } from '../amd/roots.ts'
 import type { Tcb } from '../amd/tcb.ts'
 import { PRODUCT_NAMES } from '../amd/trusted-roots.ts'
 import { HW_ID_BYTES, VEK_OID } from '../amd/vek-extensions.ts'

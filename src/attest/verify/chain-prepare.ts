@@ -1,16 +1,15 @@
 // What can be found out about a chain once, whatever the time and the report: its certificates and their signatures. Pure.
 // ARK → ASK → VCEK, ARK → ASVK → VLEK: AMD 57230.
 
-import type { TrustedRoot } from '../amd/root.ts'
-import { AMD_ROOTS } from '../amd/roots.ts'
+import { AMD_ROOTS, type TrustedRoot } from '../amd/roots.ts'
 import { type DecodedRoot, decodeRoot } from '../amd/trusted-roots.ts'
 import type { VekExtensions } from '../amd/vek-extensions.ts'
 import type { PemOrDer } from '../encoding/pem.ts'
-import { Malformed } from '../malformed.ts'
+import { parsed, reasonOf } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass } from '../verdict.ts'
 import { type Certificate, commonNameOf, isCertificateAuthority, isSame, keyUsageOf, OID } from '../x509/certificate.ts'
 import { algorithmFault, isSignedBy } from '../x509/signature.ts'
-import { type Chain, type Pool, poolOf, selectChain } from './chain-select.ts'
+import { type Chain, poolOf, selectChain } from './chain-select.ts'
 import { type PreparedCrl, prepareCrl } from './revocation.ts'
 
 /** In this order. `vek-certificate` and `chain-certificates` say whether there is anything to judge. */
@@ -53,21 +52,17 @@ export type ChainInput = {
   readonly roots?: readonly TrustedRoot[] | undefined
 }
 
-/** Parses and verifies what depends on nothing but the certificates. Keep the answer: verifyChain with it is cheap. Never throws. */
+/** Parses and verifies what depends on nothing but the certificates. Keep the result: verifyChain with it is cheap. Never throws. */
 export async function prepareChain(input: ChainInput): Promise<PreparedChain> {
-  let pool: Pool
-  try {
-    pool = poolOf(input.vek, input.chain)
-  } catch (error) {
-    return nothing('vek-certificate', reasonOf(error))
-  }
-  const { vek, extensions } = pool
-  if (vek.publicKey.kind !== 'p-384') return nothing('vek-certificate', "the VEK's key is not on P-384")
+  const pool = parsed(() => poolOf(input.vek, input.chain))
+  if (!pool.ok) return noChain('vek-certificate', pool.reason)
+  const { vek, extensions } = pool.value
+  if (vek.publicKey.kind !== 'p-384') return noChain('vek-certificate', "the VEK's key is not on P-384")
   let chain: Chain
   try {
-    chain = await selectChain(pool, (input.roots === undefined ? AMD_ROOTS : input.roots).map(decodeRoot))
+    chain = await selectChain(pool.value, (input.roots === undefined ? AMD_ROOTS : input.roots).map(decodeRoot))
   } catch (error) {
-    return nothing('chain-certificates', reasonOf(error))
+    return noChain('chain-certificates', reasonOf(error))
   }
   const found = { vek, extensions, ...chain, crl: await prepareCrl(input.crl, chain.ark) }
   return { found, checks: [passedVek(found), passedChain(found), ...(await judge(found))] }
@@ -148,8 +143,8 @@ async function signatureCheck({ vek, intermediate, ark }: FoundChain): Promise<C
     ["the intermediate's signature is not the ARK's", intermediate, ark],
     ['the ARK is not signed by itself', ark, ark],
   ] as const
-  const answers = await Promise.all(links.map(([, signed, issuer]) => isSignedBy(signed, issuer)))
-  const faults = links.flatMap(([fault], at) => (answers[at] === true ? [] : [fault]))
+  const results = await Promise.all(links.map(([, signed, issuer]) => isSignedBy(signed, issuer)))
+  const faults = links.flatMap(([fault], at) => (results[at] === true ? [] : [fault]))
   return check('chain-signatures', faults.length === 0, faults.join('; '))
 }
 
@@ -162,7 +157,7 @@ function passedChain({ intermediate, ark }: FoundChain): Check {
 }
 
 /** A chain that could not be put together: the named check fails, those after it have nothing to look at. */
-function nothing(name: PreparedCheck, reason: string): PreparedChain {
+function noChain(name: PreparedCheck, reason: string): PreparedChain {
   const at = PREPARED_CHECKS.indexOf(name)
   const checks = PREPARED_CHECKS.map((one, i) => {
     if (i < at) return pass(one)
@@ -177,8 +172,4 @@ function nameOf({ subject }: Certificate): string {
   } catch {
     return '(unreadable name)'
   }
-}
-
-function reasonOf(error: unknown): string {
-  return error instanceof Malformed ? error.message : `could not be read: ${error}`
 }

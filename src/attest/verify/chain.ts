@@ -5,7 +5,7 @@ import type { Product } from '../amd/product.ts'
 import { decodeTcb, TCB_COMPONENTS, tcbText } from '../amd/tcb.ts'
 import { productOfName } from '../amd/trusted-roots.ts'
 import { HW_ID_BYTES } from '../amd/vek-extensions.ts'
-import { Malformed } from '../malformed.ts'
+import { reasonOf } from '../malformed.ts'
 import type { SnpReport } from '../report/report.ts'
 import { type Check, check, fail, notChecked, pass } from '../verdict.ts'
 import type { Certificate } from '../x509/certificate.ts'
@@ -132,7 +132,7 @@ function checkTcb({ extensions: { spl } }: FoundChain, report: SnpReport, produc
     const text = different.map(one => `${one}: VEK ${spl[one] ?? 'none'}, REPORTED_TCB ${reported[one] ?? 'none'}`)
     return different.length === 0 ? pass(name, tcbText(reported)) : fail(name, text.join('; '))
   } catch (error) {
-    return fail(name, error instanceof Malformed ? error.message : `could not be read: ${error}`)
+    return fail(name, reasonOf(error))
   }
 }
 

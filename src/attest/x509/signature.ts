@@ -1,5 +1,6 @@
 // Is it signed by this certificate's key: RSASSA-PSS with SHA-384 and nothing else (AMD 57230). Pure, through WebCrypto.
 
+import { webBytes } from '../hash.ts'
 import type { Certificate, SignatureAlgorithm } from './certificate.ts'
 
 /** What is common to certificates and CRLs. */
@@ -33,16 +34,11 @@ export async function isSignedBy(signed: Signed, issuer: Certificate): Promise<b
   const { subtle } = crypto
   try {
     const algorithm = { name: 'RSA-PSS', hash: 'SHA-384' }
-    const key = await subtle.importKey('spki', own(issuer.publicKey.spki), algorithm, false, ['verify'])
+    const key = await subtle.importKey('spki', webBytes(issuer.publicKey.spki), algorithm, false, ['verify'])
     const parameters = { name: 'RSA-PSS', saltLength: pssSaltBytes }
-    return await subtle.verify(parameters, key, own(signed.signature), own(signed.signedBytes))
+    return await subtle.verify(parameters, key, webBytes(signed.signature), webBytes(signed.signedBytes))
   } catch {
     // A key that the platform does not take signs nothing.
     return false
   }
-}
-
-/** WebCrypto's types do not take views over shared memory. */
-function own(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
-  return new Uint8Array(bytes)
 }

@@ -1,7 +1,6 @@
 // Whom and what a verifier trusts, from the files of its options. Effects: reads files. Every Fault is invalid_request.
 
-import type { TrustedRoot } from '../../attest/amd/root.ts'
-import { AMD_ROOTS } from '../../attest/amd/roots.ts'
+import { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
 import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
 import { type Policy, parsePolicy, strictPolicy } from '../../attest/policy/policy.ts'
 import { MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
