@@ -1,7 +1,7 @@
-// The library's public API, the one barrel of this repository: what relying parties verify with and what a VM issues receipts with. Pure.
+// The public API of the library: what relying parties verify with, and what a VM issues receipts with. Pure.
 //
-// Modules are also imported by their own names inside this repository. The simulator is not here on purpose: the bundle for browsers
-// holds no maker of certificates, so nothing in a relying party's hands can bring evidence about.
+// Inside this repository modules are imported directly. The simulator is left out on purpose: a relying party's bundle can then make
+// no certificates, and so no evidence.
 
 export { type Cpuid, PRODUCTS, type Product, productOfCpuid } from './amd/product.ts'
 export { AMD_ROOTS, type TrustedRoot } from './amd/roots.ts'

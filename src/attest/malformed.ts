@@ -1,6 +1,6 @@
 // The one error that codecs of this library throw. Pure. Verifiers catch it and turn it into a failed check; this file has their helpers.
 
-/** Bytes that are not what they should be. `what` names the structure and, where it helps, the field. */
+/** Bytes that do not have the form that they must have. `what` names the structure and, where it helps, the field. */
 export class Malformed extends Error {
   constructor(what: string, options?: { cause?: unknown }) {
     super(what, options)

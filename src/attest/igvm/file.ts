@@ -27,21 +27,21 @@ const headerCountMax = 1 << 17
 /** The headers in file order, each with its data. */
 export type IgvmFile = { readonly headers: readonly IgvmHeader[] }
 
-/** Reads a whole file. Data are views of `bytes`. Throws Malformed for anything that a loader of version 1 could not load. */
+/** Reads a whole file. Data are views of `bytes`. Throws Malformed for files that a loader of version 1 could not load. */
 export function readIgvm(bytes: Uint8Array): IgvmFile {
   wellFormed(bytes.length >= fixedBytes && bytes.length <= igvmBytesMax, `IGVM: ${bytes.length} bytes`)
   const fixed = readFields('IGVM fixed header', bytes, IGVM_FIXED_HEADER)
   wellFormed(fixed.magic === magic, 'IGVM: magic')
   wellFormed(fixed.formatVersion === formatVersion, `IGVM: format version ${fixed.formatVersion}, not 1`)
   wellFormed(fixed.headersOffset === fixedBytes, 'IGVM: variable headers do not follow the fixed header')
-  wellFormed(fixed.fileBytes === bytes.length, `IGVM: ${bytes.length} bytes, but it says ${fixed.fileBytes}`)
+  wellFormed(fixed.fileBytes === bytes.length, `IGVM: ${bytes.length} bytes, but its header says ${fixed.fileBytes}`)
   const end = fixedBytes + fixed.headersBytes
   wellFormed(end <= bytes.length, 'IGVM: variable headers end outside the file')
   wellFormed(checksumOf(bytes.subarray(0, end)) === fixed.checksum, 'IGVM: checksum')
   return { headers: readHeaders(bytes, end) }
 }
 
-/** Calculated as if its own field were zero. */
+/** Computed with its own field as zero. */
 function checksumOf(headers: Uint8Array): number {
   const copy = headers.slice()
   const [at, sizeBytes] = IGVM_FIXED_HEADER.checksum
@@ -101,7 +101,10 @@ class References {
     }
     if (header.kind !== 'parameter' && header.kind !== 'parameterInsert') return
     const area = this.#areas.get(header.index)
-    wellFormed(area !== undefined && !area.isInserted, `IGVM: parameter area ${header.index} is not there`)
+    wellFormed(
+      area !== undefined && !area.isInserted,
+      `IGVM: parameter area ${header.index} is missing or inserted before`,
+    )
     if (header.kind === 'parameterInsert') area.isInserted = true
     else wellFormed(header.byteOffset < area.sizeBytes, `IGVM: ${header.parameter} outside its parameter area`)
   }
@@ -129,7 +132,7 @@ class References {
 
 /** Writes a file: data after the headers, in their order. What it writes, `readIgvm` reads. Throws Malformed when it could not. */
 export function writeIgvm(file: IgvmFile): Uint8Array {
-  // Offsets are known only once the lengths of all headers are: the first pass finds the lengths.
+  // Data come after the headers, so their offsets need the length of all headers: a first pass finds it.
   const end = fixedBytes + headerBytes(file, () => 0).length
   const chunks: Uint8Array[] = []
   let at = end

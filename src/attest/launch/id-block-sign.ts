@@ -1,4 +1,4 @@
-// Making ID blocks: signing with the owner's keys, which the caller holds. Pure but for the signature's randomness, which is the platform's.
+// Signs ID blocks with the owner's keys, which the caller passes. Pure, except that WebCrypto takes randomness for the signatures.
 
 import { webBytes } from '../hash.ts'
 import { wellFormed } from '../malformed.ts'

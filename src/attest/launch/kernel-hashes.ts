@@ -9,7 +9,7 @@ import { wellFormed } from '../malformed.ts'
 export type KernelHashes = {
   /** SHA-256 each. */
   readonly kernel: Uint8Array
-  /** Of no bytes when there is no initrd. */
+  /** Without an initrd, the hash of no bytes. */
   readonly initrd: Uint8Array
   /** Of the command line with its trailing NUL. */
   readonly cmdline: Uint8Array
@@ -62,7 +62,7 @@ export function readKernelHashPage(page: Uint8Array, offset: number): KernelHash
     return readFields('kernel hashes', page.subarray(at), ENTRY).hash
   }
   const hashes = { kernel: hashAt('kernel'), initrd: hashAt('initrd'), cmdline: hashAt('cmdline') }
-  // One writer for both directions: GUIDs, lengths and padding are right exactly when it writes the same page.
+  // GUIDs, lengths and padding are right exactly when the writer makes the same page of these hashes.
   const expected = kernelHashPage(hashes, offset)
   wellFormed(
     page.every((byte, at) => byte === expected[at]),
@@ -80,7 +80,7 @@ export type BootFiles = {
 
 const nul = new Uint8Array(1)
 
-/** SHA-256 of the kernel file, the initrd (of no bytes without one) and the command line with its NUL. */
+/** SHA-256 of the kernel file, the initrd (no bytes when there is none) and the command line with its NUL. */
 export async function kernelHashesOf(files: BootFiles, sha256?: Hash): Promise<KernelHashes> {
   const hash = async (bytes: Uint8Array) => (sha256 === undefined ? digest('SHA-256', bytes) : sha256(bytes))
   const [kernel, initrd, cmdline] = await Promise.all([
@@ -91,7 +91,7 @@ export async function kernelHashesOf(files: BootFiles, sha256?: Hash): Promise<K
   return { kernel, initrd, cmdline }
 }
 
-/** What is hashed for a command line. One with a NUL inside would be cut short by whoever reads it. */
+/** What is hashed for a command line. A NUL inside is refused: its readers would stop there. */
 export function cmdlineBytes(cmdline = ''): Uint8Array {
   wellFormed(!cmdline.includes('\0'), 'kernel command line: a NUL inside')
   return concat(utf8(cmdline), nul)

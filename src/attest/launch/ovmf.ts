@@ -1,4 +1,4 @@
-// What an OVMF firmware says of itself: its GUIDed table and its SEV metadata
+// The tables in an OVMF firmware: the table of entries with GUIDs, and the SEV metadata
 // (edk2 OvmfPkg/ResetVector/Ia16/ResetVectorVtf0.asm and X64/OvmfSevMetadata.asm; QEMU hw/i386/pc_sysfw_ovmf.c). Pure.
 //
 // The table ends 32 bytes before the end of the file and is read backwards: data, u16 size of the whole entry, GUID.
@@ -41,7 +41,7 @@ export type OvmfMetadata = {
 export const pageBytes = 4096
 const footerOffsetBytes = 32
 const firmwareBytesMax = 64 * 1024 * 1024
-/** All sections together: more than any firmware's low memory, little enough to measure. */
+/** All sections together: more than the low memory of any firmware, and little enough to measure. */
 const sectionBytesMax = 64 * 1024 * 1024
 const sectionCountMax = 64
 
@@ -64,11 +64,11 @@ const ENTRIES = {
 
 const metadataSignature = 0x56455341 // "ASEV"
 
-/** Throws Malformed when this is no firmware that can be launched under SEV-SNP. */
+/** Throws Malformed for firmware that cannot be launched with SEV-SNP. */
 export function readOvmf(firmware: Uint8Array): OvmfMetadata {
   checkFirmwareSize(firmware)
   const entries = tableEntries(firmware)
-  wellFormed(entries !== null, 'OVMF: no GUIDed table')
+  wellFormed(entries !== null, 'OVMF: no table of entries with GUIDs')
   const metadata = only(entries, 'sevMetadata')
   wellFormed(metadata !== null, 'OVMF: no SEV metadata')
   const reset = only(entries, 'resetBlock')
@@ -111,7 +111,7 @@ function readKernelHashArea(entries: readonly Entry[]): KernelHashArea | null {
   return area
 }
 
-/** The data of the one entry with this GUID. Two of them would be read differently by different readers. */
+/** The data of the entry with this GUID. Two such entries are refused: one reader would take the first, another the last. */
 function only<Name extends keyof typeof ENTRIES>(
   entries: readonly Entry[],
   name: Name,

@@ -20,7 +20,7 @@ export const PAGE_INFO = {
 export const pageInfoBytes = layoutBytes(PAGE_INFO)
 export const launchDigestBytes = 48
 
-/** Types of launched pages. The contents of the last four are not measured, but the page is. */
+/** Types of launched pages. For the last four the digest covers type and address, but not the contents. */
 export const PAGE_TYPES = { normal: 1, vmsa: 2, zero: 3, unmeasured: 4, secrets: 5, cpuid: 6 } as const
 
 export type PageType = keyof typeof PAGE_TYPES
@@ -33,7 +33,7 @@ const noContents = new Uint8Array(PAGE_INFO.contents[1])
 
 export type PageInfo = { readonly type: PageType; readonly gpa: bigint }
 
-/** Writes a record in place of another: `digest` (so far) and `contents` are 48 bytes, `contents` null for types that do not measure any. */
+/** Overwrites a record. `digest` (so far) and `contents` are 48 bytes each; `contents` is null for types whose contents are not measured. */
 export function putPageInfo(into: Uint8Array, page: PageInfo, digest: Uint8Array, contents: Uint8Array | null): void {
   wellFormed(into.length === pageInfoBytes, 'PAGE_INFO: not 112 bytes')
   wellFormed(hasMeasuredContents(page.type) === (contents !== null), `PAGE_INFO: contents of a ${page.type} page`)

@@ -1,11 +1,11 @@
-// The save area a virtual processor starts from (AMD APM volume 2, table B-4) and the SEV_FEATURES bits (15.34.10). Pure.
+// The save area (VMSA) that holds the state in which a virtual processor starts (AMD APM volume 2, table B-4) and the SEV_FEATURES bits (15.34.10). Pure.
 
 import { type Layout, readFields, type Values, writeFields } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'
 
 export const vmsaBytes = 4096
 
-/** Registers of the save area. [offset, size]; little-endian. What is not named here starts as zero. */
+/** Registers of the save area. [offset, size]; little-endian. All other bytes are zero at the start. */
 export const VMSA_FIELDS = {
   vmpl: [0x0ca, 1],
   cpl: [0x0cb, 1],
@@ -82,7 +82,7 @@ export const SEV_FEATURES = {
 
 export type SevFeature = keyof typeof SEV_FEATURES
 
-/** What KVM starts a guest with; any other bit is a launch that this library does not know how to predict. */
+/** The bits that KVM can launch with. This library cannot predict a launch with any other. */
 const LAUNCH_FEATURES = ['snpActive', 'debugSwap', 'secureTsc'] as const satisfies readonly SevFeature[]
 
 /** The bits of these features. */

@@ -6,13 +6,13 @@ import { checkLaunchFeatures, type Vmsa, type VmsaSegment, type VmsaSegmentName,
 /** Where KVM measures every VMSA; a guest never uses this address. */
 export const kvmVmsaGpa = 0xffff_ffff_f000n
 
-/** Registers that KVM sets whatever it is told: CR4.MCE, and the fixed bit of RFLAGS. */
+/** Bits that KVM always sets: CR4.MCE, and the fixed bit of RFLAGS. */
 export const KVM_FORCED = { cr4: 0x40n, rflags: 0x2n } as const
 
 /** The x86 reset vector, at which the boot processor starts. */
 const resetVector = 0xffff_fff0
 
-/** Registers of every processor after reset; code segment, RIP, RDX and SEV_FEATURES come with the launch. */
+/** Registers of every processor after reset; code segment, RIP, RDX and SEV_FEATURES depend on the launch. */
 const RESET_FIELDS: Vmsa['fields'] = {
   vmpl: 0,
   cpl: 0,

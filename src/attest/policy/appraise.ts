@@ -1,4 +1,4 @@
-// Does an SNP report meet a relying party's policy? Pure. Says nothing about signatures: a forged report can be appraised too.
+// Whether an SNP report meets a relying party's policy. Pure. Signatures are not checked here: a forged report can meet a policy too.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import type { Product } from '../amd/product.ts'
@@ -44,7 +44,7 @@ function skipped(name: string): Check {
   return notChecked(name, "the policy says 'any'", false)
 }
 
-/** Passes when the value is one of those allowed; `text` tells values apart. */
+/** Passes when the value is one of those allowed. Values are compared as `text` writes them. */
 function listCheck<T>(name: string, value: T, allowed: readonly T[] | 'any', text: (one: T) => string): Check {
   if (allowed === 'any') return skipped(name)
   const found = text(value)
@@ -71,7 +71,7 @@ function bitChecks<Name extends string>(
     if (rule === 'any') return skipped(name)
     const isSet = hasBit(value, bits[bit])
     const state = `bit ${bits[bit]} is ${isSet ? 'set' : 'not set'}`
-    return check(name, isSet === (rule === 'required'), `${state}, but ${rule}`, state)
+    return check(name, isSet === (rule === 'required'), `${state}, but it is ${rule}`, state)
   })
   const unknown = `${prefix}-unknown`
   if (rules.unknown === 'any') return [...checks, skipped(unknown)]

@@ -1,6 +1,6 @@
 // Verifies receipts offline: envelope, statement, keys, signatures, hardware evidence, and what the relying party expects. Pure.
 //
-// The order of the checks is fixed, and each is always there by its name. Nothing escapes: a bad receipt is a failed check.
+// The checks are always the same ones in the same order. Nothing is thrown: a bad receipt is a failed check.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import type { TrustedRoot } from '../amd/roots.ts'
@@ -23,13 +23,15 @@ import {
   type StatementOf,
 } from './statement.ts'
 
-/** Fields that are checked by other means than an expectation. */
-const settled = ['format', 'kind', 'scope', 'nonce', 'issuedAt', 'keysDigest', 'image'] as const
-type Settled = (typeof settled)[number]
+/** Fields that are not compared with an expectation, because other checks cover them. */
+const checkedElsewhere = ['format', 'kind', 'scope', 'nonce', 'issuedAt', 'keysDigest', 'image'] as const
+type CheckedElsewhere = (typeof checkedElsewhere)[number]
 
-/** Every field of the kind, each said: what it must equal, or 'any'. `image.measurement` is for the policy to pin. */
+/** For every field of the kind: what it must equal, or 'any'. The policy says which `image.measurement` is accepted. */
 export type Expected<Kind extends StatementKind> = {
-  readonly [Name in Exclude<keyof StatementOf<Kind>, Settled>]: 'any' | { readonly equals: StatementOf<Kind>[Name] }
+  readonly [Name in Exclude<keyof StatementOf<Kind>, CheckedElsewhere>]:
+    | 'any'
+    | { readonly equals: StatementOf<Kind>[Name] }
 } & { readonly imageName: 'any' | { readonly equals: string } }
 
 /** Judges `evidence.tpm` (null when there is none). Its checks become part of the verdict. */
@@ -55,7 +57,7 @@ export type ReceiptQuestion<Kind extends StatementKind = StatementKind> = {
 }
 
 export type ReceiptVerdict<Kind extends StatementKind = StatementKind> = Verdict & {
-  /** Null when it could not be read or is of another kind. What it says is worth something only in a good verdict. */
+  /** Null when it could not be read or is of another kind. Trust it only in a good verdict. */
   readonly statement: StatementOf<Kind> | null
   readonly report: SnpReport | null
   /** True when the chain ends at a root that is not AMD's. */
@@ -160,7 +162,7 @@ async function judgeEvidence(
 
 const chainName = 'receipt-chain'
 
-/** A receipt carries the chain itself, each certificate in its place. The verifier of evidence would pass over a stranger. */
+/** A receipt carries exactly its chain, each certificate in its place. verifyEvidence would ignore a certificate that does not belong there. */
 function chainCheck({ found }: PreparedChain, given: readonly Uint8Array[]): Check {
   if (found === null) return notChecked(chainName, 'there is no chain', true)
   const used = [found.vek, found.intermediate, found.ark]
@@ -197,7 +199,7 @@ function ageCheck(statement: Statement, { asOf, ageMsMax }: ReceiptQuestion): Ch
 
 function platformCheck(platform: Platform, simulated: boolean): Check {
   const found: Platform = simulated ? 'simulated' : 'snp'
-  return check('platform', platform === found, `the receipt says ${platform}, its root says ${found}`, found)
+  return check('platform', platform === found, `the receipt says ${platform}, but its root is of ${found}`, found)
 }
 
 function measurementCheck(statement: Statement, report: SnpReport | null): Check {
@@ -231,7 +233,7 @@ async function tpmChecks(
 }
 
 function expectationNames(kind: StatementKind): string[] {
-  const own = Object.keys(STATEMENT_FIELDS[kind]).filter(name => !settled.some(one => one === name))
+  const own = Object.keys(STATEMENT_FIELDS[kind]).filter(name => !checkedElsewhere.some(one => one === name))
   return ['imageName', ...own]
 }
 

@@ -1,4 +1,4 @@
-// Forms in which an SNP report travels: as it is, or inside the attestation report of Azure's paravisor (HCL). Pure.
+// Forms in which an SNP report is sent: as it is, or inside the attestation report of Azure's paravisor (HCL). Pure.
 // Layout: microsoft/openvmm, openhcl_attestation_protocol, igvm_attest/get.rs: header, hardware report, request data, claims (JSON).
 
 import { type Layout, layoutBytes, readFields } from '../encoding/layout.ts'
@@ -23,7 +23,7 @@ export const HCL_FIELDS = {
 
 /** Without claims. */
 export const hclSizeBytesMin = layoutBytes(HCL_FIELDS)
-/** It lies in one TPM NV index, which is far smaller. */
+/** The report lies in one TPM NV index, which is far smaller. */
 export const hclSizeBytesMax = 65_536
 
 /** `HCLA`, little-endian. */
@@ -37,7 +37,7 @@ export type FoundReport = {
   readonly report: Uint8Array
 }
 
-/** Throws Malformed for anything but 1184 bytes or an HCL report with an SNP report in it. The latter is not looked into. */
+/** Throws Malformed for anything but 1184 bytes or an HCL report with an SNP report in it. The SNP report itself is not read. */
 export function findReport(bytes: Uint8Array): FoundReport {
   if (bytes.length === reportSizeBytes) return { form: 'plain', report: Uint8Array.from(bytes) }
   const fields = bytes.length < hclSizeBytesMin ? null : readFields('HCL report', bytes, HCL_FIELDS)

@@ -1,4 +1,4 @@
-// ATTESTATION_REPORT of SEV-SNP, versions 2 to 5, to values and back. Pure. Says what the bytes say; trust is decided elsewhere.
+// ATTESTATION_REPORT of SEV-SNP, versions 2 to 5, to values and back. Pure. Whether to trust them is decided in verify/.
 // AMD 56860 rev 1.58, table 23; the signature's form is that of section 10.
 
 import { concat } from '../../base/bytes.ts'
@@ -92,7 +92,7 @@ export type SnpReport = {
   }
   readonly platformInfo: bigint
   readonly keyInfo: number
-  /** What key_info says of the signing key. */
+  /** The signing key, from key_info. */
   readonly signer: Signer
   /** 64 bytes that the guest chose. */
   readonly reportData: Uint8Array
@@ -115,7 +115,7 @@ export type SnpReport = {
   readonly mitigation: { readonly launch: bigint; readonly current: bigint } | null
   /** 72 bytes each, little-endian. */
   readonly signature: { readonly r: Uint8Array; readonly s: Uint8Array }
-  /** What the version reserves, one after the other; kept so that a report comes back byte for byte. */
+  /** The bytes that the version reserves, one range after the other; kept so that encodeReport gives the same bytes back. */
   readonly reserved: Uint8Array
 }
 
@@ -183,7 +183,7 @@ export function reportSignedBytes(bytes: Uint8Array): Uint8Array {
   return bytes.slice(0, reportSignedSizeBytes)
 }
 
-/** True when everything that this version reserves is zero. Firmware writes it so; only the signed part is vouched for. */
+/** True when everything that this version reserves is zero. Firmware writes zeros; the signature covers only a part of them. */
 export function isReservedZero(report: SnpReport): boolean {
   return isZero(report.reserved)
 }

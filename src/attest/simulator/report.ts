@@ -43,7 +43,7 @@ export async function simulateReport(wanted: SimulatedReport, vekKey: CryptoKey)
   return await signSimulatedReport(unsignedReport(wanted), vekKey)
 }
 
-/** The values of a report without a signature, for those who want to change some before they sign. */
+/** The values of a report without a signature, for callers who change some before they sign. */
 export function unsignedReport({
   product,
   version,

@@ -26,7 +26,7 @@ export function decodeHclReport(bytes: Uint8Array): HclReport {
   const fields = readFields('hcl report', bytes, HCL_FIELDS)
   wellFormed(fields.magic === hclMagic, 'hcl report: signature')
   wellFormed(fields.version === 1 && fields.dataVersion === 1, 'hcl report: version')
-  wellFormed(fields.reportType === hclReportTypeSnp, 'hcl report: no SNP report')
+  wellFormed(fields.reportType === hclReportTypeSnp, 'hcl report: not an SNP report')
   wellFormed(fields.hashType === sha256HashType, 'hcl report: runtime data is not hashed with SHA-256')
   const size = fields.claimsSize
   const end = runtimeDataOffset + size
@@ -43,7 +43,7 @@ export function runtimeAttestationKey(runtimeData: Uint8Array): TpmKey {
   try {
     parsed = JSON.parse(fromUtf8(runtimeData))
   } catch (cause) {
-    throw new Malformed('hcl runtime data: no JSON', { cause })
+    throw new Malformed('hcl runtime data: not JSON', { cause })
   }
   const keys = memberOf(parsed, 'keys')
   wellFormed(Array.isArray(keys), 'hcl runtime data: no keys')

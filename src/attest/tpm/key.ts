@@ -1,4 +1,4 @@
-// Attestation keys of a TPM in the forms they come in: SPKI (DER or PEM) and JWK; public-area.ts reads the TPM's own. Pure.
+// Attestation keys of a TPM as SPKI (DER or PEM) and JWK; public-area.ts reads the TPM's own form. Pure.
 // RFC 5280 section 4.1 and RFC 3279 section 2.3 (SPKI), RFC 5480 (curves), RFC 7517 and 7518 section 6 (JWK).
 
 import { concat, fromBase64, fromBase64Url, toHex } from '../../base/bytes.ts'
@@ -28,7 +28,7 @@ export function rsaKey(modulus: Uint8Array): TpmKey {
   return { type: 'rsa', modulus }
 }
 
-/** Coordinates are left-padded to the curve's size. Whether the point is on the curve is for WebCrypto to say. */
+/** Coordinates are left-padded to the curve's size. WebCrypto checks whether the point is on the curve. */
 export function eccKey(curve: CurveName, x: Uint8Array, y: Uint8Array): TpmKey {
   return { type: 'ecc', curve, x: leftPad(x, CURVES[curve].sizeBytes), y: leftPad(y, CURVES[curve].sizeBytes) }
 }
@@ -39,7 +39,7 @@ export function leftPad(bytes: Uint8Array, sizeBytes: number): Uint8Array {
   return concat(new Uint8Array(sizeBytes - bytes.length), bytes)
 }
 
-/** The one DER form of the key; also how keys are compared. */
+/** The DER form of the key. There is one only, so that keys can be compared by it. */
 export function encodeSpki(key: TpmKey): Uint8Array {
   if (key.type === 'rsa') {
     const parameters = der(TAG.sequence, rsaEncryption, der(TAG.null))
@@ -67,13 +67,13 @@ export function decodePemKey(text: string): TpmKey {
   wellFormed(text.length <= pemLengthMax, 'tpm key: PEM too long')
   const body = /^\s*-----BEGIN PUBLIC KEY-----\r?\n([A-Za-z0-9+/=\r\n]+)-----END PUBLIC KEY-----\s*$/.exec(text)?.[1]
   const bytes = body === undefined ? null : fromBase64(body.replace(/[\r\n]/g, ''))
-  wellFormed(bytes !== null, 'tpm key: no PEM public key')
+  wellFormed(bytes !== null, 'tpm key: not a PEM public key')
   return decodeSpki(bytes)
 }
 
-/** An RSA or EC public key as JWK, already parsed from JSON. Members other than the key's own are left alone (RFC 7517 section 4). */
+/** An RSA or EC public key as JWK, already parsed from JSON. Other members are ignored (RFC 7517 section 4). */
 export function decodeJwk(jwk: unknown): TpmKey {
-  wellFormed(typeof jwk === 'object' && jwk !== null, 'tpm key: no JWK')
+  wellFormed(typeof jwk === 'object' && jwk !== null, 'tpm key: not a JWK')
   const member = (name: string): unknown => Reflect.get(jwk, name)
   const bytesOf = (name: string): Uint8Array => {
     const text = member(name)

@@ -1,4 +1,4 @@
-// Is a TPM quote signed by this key, for this nonce, over these PCR values? Pure. vtpm.ts decides whose key it is.
+// Whether a TPM quote is signed by a key, for a nonce, over PCR values. Pure. vtpm.ts decides whose key it is.
 // TCG TPM 2.0 Library, Part 3, TPM2_Quote: pcrDigest is hashed with the signing scheme's hash, over the selected PCRs in order.
 
 import { concat, equalConstantTime } from '../../base/bytes.ts'
@@ -15,7 +15,7 @@ export type PcrValues = { readonly [Bank in HashName]?: ReadonlyMap<number, Uint
 export type QuoteInput = {
   /** TPMS_ATTEST, the exact bytes that were signed. */
   readonly quote: Uint8Array
-  /** TPMT_SIGNATURE, or its parts where a bare signature was sent. */
+  /** TPMT_SIGNATURE, or its parts when the signature was sent without its structure. */
   readonly signature: Uint8Array | TpmSignature
   readonly ak: TpmKey
   /** What extraData must be. */

@@ -1,4 +1,4 @@
-// What can be found out about a chain once, whatever the time and the report: its certificates and their signatures. Pure.
+// The part of verifying a chain that depends on neither time nor report: its certificates and their signatures. Pure.
 // ARK → ASK → VCEK, ARK → ASVK → VLEK: AMD 57230.
 
 import { AMD_ROOTS, type TrustedRoot } from '../amd/roots.ts'
@@ -12,7 +12,7 @@ import { algorithmFault, isSignedBy } from '../x509/signature.ts'
 import { type Chain, poolOf, selectChain } from './chain-select.ts'
 import { type PreparedCrl, prepareCrl } from './revocation.ts'
 
-/** In this order. `vek-certificate` and `chain-certificates` say whether there is anything to judge. */
+/** In this order. When `vek-certificate` or `chain-certificates` fails, there is no chain to judge. */
 export const PREPARED_CHECKS = [
   'vek-certificate',
   'chain-certificates',
@@ -37,13 +37,13 @@ export type FoundChain = {
   readonly extensions: VekExtensions
   readonly intermediate: Certificate
   readonly ark: Certificate
-  /** The trusted root that the ARK is; null when it is none. */
+  /** The trusted root with this ARK; null when there is none. */
   readonly root: DecodedRoot | null
   readonly crl: PreparedCrl
 }
 
 export type ChainInput = {
-  /** VCEK or VLEK. A bundle may bring the rest of its chain along. */
+  /** VCEK or VLEK. A bundle may hold the rest of its chain too. */
   readonly vek: PemOrDer
   /** ASK or ASVK, with or without the ARK, in any order. Without any, the intermediates of the trusted roots are used. */
   readonly chain?: PemOrDer | readonly PemOrDer[] | undefined
@@ -52,7 +52,7 @@ export type ChainInput = {
   readonly roots?: readonly TrustedRoot[] | undefined
 }
 
-/** Parses and verifies what depends on nothing but the certificates. Keep the result: verifyChain with it is cheap. Never throws. */
+/** Parses the certificates and verifies their signatures. Keep the result: verifyChain with it is cheap. Never throws. */
 export async function prepareChain(input: ChainInput): Promise<PreparedChain> {
   const pool = parsed(() => poolOf(input.vek, input.chain))
   if (!pool.ok) return noChain('vek-certificate', pool.reason)
@@ -77,7 +77,7 @@ function rootCheck({ ark, root }: FoundChain): Check {
   if (!root.simulated) return pass('chain-root', `AMD's pinned root for ${root.product}`)
   return pass(
     'chain-root',
-    `SIMULATED root ${nameOf(ark)} for ${root.product}: no hardware vouches for anything below it`,
+    `SIMULATED root ${nameOf(ark)} for ${root.product}: no hardware vouches for the keys below it`,
   )
 }
 
@@ -100,7 +100,7 @@ function nameCheck({ vek, extensions, intermediate, ark, root }: FoundChain): Ch
   if (!isSame(vek.issuer, intermediate.subject)) return refuse("the VEK's issuer is not the intermediate")
   if (!isSame(intermediate.issuer, ark.subject)) return refuse("the intermediate's issuer is not the ARK")
   if (!isSame(ark.issuer, ark.subject)) return refuse('the ARK is not issued by itself')
-  if (root === null) return refuse('no trusted root says how its intermediates are named')
+  if (root === null) return refuse('the ARK is not a trusted root, so the names of its intermediates are not known')
   const { kind } = extensions.holder
   const expected = kind === 'vcek' ? root.ask : root.asvk
   const isRole = isSame(intermediate.subject, expected.subject)
@@ -112,7 +112,7 @@ function nameCheck({ vek, extensions, intermediate, ark, root }: FoundChain): Ch
   )
 }
 
-/** Who may sign what (RFC 5280 sections 4.2.1.3 and 4.2.1.9), and nothing critical that is not understood. */
+/** Who may sign what (RFC 5280 sections 4.2.1.3 and 4.2.1.9), and no critical extension that is not understood. */
 function authorityCheck({ vek, intermediate, ark }: FoundChain): Check {
   try {
     const faults = [
@@ -156,7 +156,7 @@ function passedChain({ intermediate, ark }: FoundChain): Check {
   return pass('chain-certificates', `${nameOf(intermediate)}, ${nameOf(ark)}`)
 }
 
-/** A chain that could not be put together: the named check fails, those after it have nothing to look at. */
+/** No chain could be built: the named check fails, and those after it are not made. */
 function noChain(name: PreparedCheck, reason: string): PreparedChain {
   const at = PREPARED_CHECKS.indexOf(name)
   const checks = PREPARED_CHECKS.map((one, i) => {

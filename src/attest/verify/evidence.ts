@@ -1,6 +1,6 @@
 // The one entry for verifying SNP evidence: report, chain, revocation, signature and policy as one verdict. Pure.
 //
-// Nothing escapes: whatever is malformed is a failed check. The order of the checks is fixed: report, chain, signature, appraisal.
+// Nothing is thrown: malformed evidence is a failed check. The order of the checks is fixed: report, chain, signature, policy.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import type { Product } from '../amd/product.ts'
@@ -19,29 +19,29 @@ export type Evidence = EvidenceQuestion & (ChainInput | { readonly prepared: Pre
 export type EvidenceQuestion = {
   /** 1184 bytes. */
   readonly report: Uint8Array
-  /** Has to be named for reports of version 2, which carry no CPUID; has to agree with the others. */
+  /** Required for reports of version 2, which carry no CPUID. For others it must agree with the CPUID. */
   readonly product?: Product | undefined
-  /** The time to verify for; never taken from a clock here. */
+  /** The time to verify for. No clock is read here. */
   readonly asOf: Date | number
-  /** Whether a missing CRL makes the verdict bad. One that is there is always checked. */
+  /** True: a missing CRL makes the verdict bad. A CRL that is given is always checked. */
   readonly requireCrl: boolean
-  /** `any` skips the appraisal on purpose. Without one the verdict is bad: a signature alone does not say that a guest is no debug guest. */
+  /** 'any' skips the policy on purpose. Without one the verdict is bad: a signature alone does not exclude, say, a guest with debugging. */
   readonly policy?: Policy | 'any' | undefined
   /** The 64 bytes that the guest was to put in, where the caller can compute them. */
   readonly reportData?: Uint8Array | undefined
-  /** `any` accepts a platform that hides its chip_id. Refused unless said. */
+  /** 'any' accepts a platform that hides its chip_id; refused by default. */
   readonly maskedChipId?: ChainQuestion['maskedChipId'] | undefined
 }
 
 export type EvidenceVerdict = Verdict & {
-  /** Null when it could not be read. What it says is worth something only in a good verdict. */
+  /** Null when it could not be read. Trust it only in a good verdict. */
   readonly report: SnpReport | null
   readonly product: Product | null
-  /** True when the chain ends at a trusted root that is not AMD's: no hardware vouches for anything. */
+  /** True when the chain ends at a trusted root that is not AMD's: no hardware vouches for the report. */
   readonly simulated: boolean
 }
 
-/** Verifies evidence offline. With `prepared` (from prepareChain) the chain costs nothing but comparisons. Never throws. */
+/** Verifies evidence offline. With `prepared` (from prepareChain) the chain costs only comparisons. Never throws. */
 export async function verifyEvidence(evidence: Evidence): Promise<EvidenceVerdict> {
   const read = readReport(evidence.report)
   const { report } = read
@@ -81,9 +81,9 @@ async function signatureCheck(report: SnpReport | null, { found }: PreparedChain
 
 function reportDataCheck(report: SnpReport | null, expected: Uint8Array | undefined): Check {
   const name = 'report-data-expected'
-  if (expected === undefined) return notChecked(name, 'the caller expects nothing in particular', false)
+  if (expected === undefined) return notChecked(name, 'the caller gave no report data to compare with', false)
   if (report === null) return notChecked(name, noReport, true)
-  if (!(expected instanceof Uint8Array)) return fail(name, 'what the caller expects is not bytes')
+  if (!(expected instanceof Uint8Array)) return fail(name, 'the expected report data are not bytes')
   const found = report.reportData
   return check(name, equalConstantTime(found, expected), `${toHex(found)} is not ${toHex(expected)}`)
 }

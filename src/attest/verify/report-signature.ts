@@ -1,4 +1,4 @@
-// Is an SNP report signed by this VEK? Pure. chain.ts checks whose key that is, appraise.ts what the report says.
+// Whether an SNP report is signed by a VEK. Pure. chain.ts checks whose key that is, appraise.ts what the report says.
 // AMD 56860 rev 1.58, section 7.3 and table 23: ECDSA on P-384 with SHA-384 over bytes 0x000 to 0x29F; R and S little-endian.
 
 import { concat } from '../../base/bytes.ts'

@@ -24,7 +24,7 @@ export const veritySuperblockBytes = layoutBytes(VERITY_SUPERBLOCK)
 /** "verity" and two NULs, read as a little-endian number. */
 const signature = 0x0000_7974_6972_6576n
 const version = 1
-/** The salt stands before the block; 0 was Chrome OS's form. */
+/** The salt is hashed before the block. 0 is the form of Chrome OS. */
 const hashTypeNormal = 1
 const algorithm = 'sha256'
 export const veritySaltBytesMax = 256
@@ -33,7 +33,7 @@ const blockBytesMax = 64 * 1024
 /** 4 PiB of 4 KiB blocks, and exact as a number. */
 const dataBlocksMax = 2 ** 40
 
-/** What determines the tree; the hash is SHA-256. */
+/** The tree depends on these; the hash is SHA-256. */
 export type VerityParameters = {
   /** Powers of two from 512 to 65536. */
   readonly dataBlockBytes: number
@@ -95,7 +95,7 @@ function nameOf(field: Uint8Array): string {
   }
 }
 
-/** UUIDs here are written in the order of their bytes. */
+/** Unlike a GUID, all its groups are in the order of their bytes. */
 function uuidText(bytes: Uint8Array): string {
   const at = (from: number, to: number) => toHex(bytes.subarray(from, to))
   return [at(0, 4), at(4, 6), at(6, 8), at(8, 10), at(10, 16)].join('-')

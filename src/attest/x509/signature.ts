@@ -1,4 +1,4 @@
-// Is it signed by this certificate's key: RSASSA-PSS with SHA-384 and nothing else (AMD 57230). Pure, through WebCrypto.
+// Whether a certificate or CRL is signed by the key of another certificate: RSASSA-PSS with SHA-384 only (AMD 57230). Pure, by WebCrypto.
 
 import { webBytes } from '../hash.ts'
 import type { Certificate, SignatureAlgorithm } from './certificate.ts'
@@ -16,7 +16,7 @@ export const RSA_LIMITS = { modulusBitsMin: 2048, modulusBitsMax: 4096, exponent
 /** Length of the salt, in bytes, as in every certificate of AMD's. */
 export const pssSaltBytes = 48
 
-/** Null when the algorithms are as they should be, else what is not. */
+/** What is wrong with the algorithms, or null when nothing is. */
 export function algorithmFault(signed: Signed, issuer: Certificate): string | null {
   if (signed.signatureAlgorithm !== 'rsa-pss-sha384')
     return 'not signed with RSASSA-PSS, SHA-384 and a salt of 48 bytes'
@@ -38,7 +38,7 @@ export async function isSignedBy(signed: Signed, issuer: Certificate): Promise<b
     const parameters = { name: 'RSA-PSS', saltLength: pssSaltBytes }
     return await subtle.verify(parameters, key, webBytes(signed.signature), webBytes(signed.signedBytes))
   } catch {
-    // A key that the platform does not take signs nothing.
+    // The platform refuses the key.
     return false
   }
 }

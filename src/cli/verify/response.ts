@@ -3,7 +3,7 @@
 import { type Command, InvalidArgumentError } from 'commander'
 import { Malformed } from '../../attest/malformed.ts'
 import { nativeVerifiers } from '../../attest/receipt/hybrid-verify.ts'
-import { splitAnswer } from '../../attest/receipt/response.ts'
+import { splitResponse } from '../../attest/receipt/response.ts'
 import { verifyResponse } from '../../attest/receipt/response-verify.ts'
 import { type Check, fail, pass, verdict } from '../../attest/verdict.ts'
 import { fromBase64Url } from '../../base/bytes.ts'
@@ -87,9 +87,9 @@ type Judged = {
 async function judge(receiptPath: string | undefined, { request, response, keys }: Exchange): Promise<Judged> {
   const name = 'response-receipt'
   const bad = (reason: string): Judged => ({ checks: [fail(name, reason)], claim: null })
-  let split: ReturnType<typeof splitAnswer>
+  let split: ReturnType<typeof splitResponse>
   try {
-    split = splitAnswer(response)
+    split = splitResponse(response)
   } catch (error) {
     if (error instanceof Malformed) return bad(error.message)
     throw error
@@ -102,7 +102,7 @@ async function judge(receiptPath: string | undefined, { request, response, keys 
     return bad('the one in the answer is another than that of --receipt')
   }
   if (keys === null) return bad('the attestation has no keys to check it with')
-  const found = await verifyResponse(receipt, { keys, request, answer: split.sealed, verifiers: nativeVerifiers })
+  const found = await verifyResponse(receipt, { keys, request, response: split.body, verifiers: nativeVerifiers })
   const where = split.receipt === null ? 'beside the answer' : 'in the stream, right before its end'
   return { checks: [pass(name, where), ...found.checks], claim: found.claim }
 }
