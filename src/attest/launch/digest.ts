@@ -134,7 +134,7 @@ export function laterRegions(launch: Omit<PrecomputedLaunch, 'firmwareDigest'>):
 /** The kernel-hash page, which must be the one that the firmware reads. */
 function tablePage(metadata: OvmfMetadata, hashes: KernelHashes): Uint8Array {
   const area = metadata.kernelHashes
-  wellFormed(area !== null, 'launch: a kernel is given, but the firmware checks no kernel hashes')
+  wellFormed(area !== null, 'launch: a kernel with firmware that checks no kernel hashes')
   const sections = metadata.sections.filter(({ kind }) => kind === 'kernelHashes')
   const gpa = area.gpa - (area.gpa % pageBytes)
   wellFormed(sections.length === 1 && sections[0]?.gpa === gpa, 'launch: no kernelHashes section at the hash table')

@@ -68,7 +68,7 @@ const metadataSignature = 0x56455341 // "ASEV"
 export function readOvmf(firmware: Uint8Array): OvmfMetadata {
   checkFirmwareSize(firmware)
   const entries = tableEntries(firmware)
-  wellFormed(entries !== null, 'OVMF: no table of entries with GUIDs')
+  wellFormed(entries !== null, 'OVMF: no GUIDed table')
   const metadata = only(entries, 'sevMetadata')
   wellFormed(metadata !== null, 'OVMF: no SEV metadata')
   const reset = only(entries, 'resetBlock')
