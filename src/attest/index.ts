@@ -1,11 +1,10 @@
-// The library's public API, the one barrel of this repository: what relying parties verify with and what a VM issues receipts with. Pure.
+// The public API of the library: what relying parties verify with, and what a VM issues receipts with. Pure.
 //
-// Modules are also imported by their own names inside this repository. The simulator is not here on purpose: the bundle for browsers
-// holds no maker of certificates, so nothing in a relying party's hands can bring evidence about.
+// Inside this repository modules are imported directly. The simulator is left out on purpose: a relying party's bundle can then make
+// no certificates, and so no evidence.
 
-export { type Cpuid, PRODUCTS, type Product, productOfCpuid, productOfReport } from './amd/product.ts'
-export type { TrustedRoot } from './amd/root.ts'
-export { AMD_ROOTS } from './amd/roots.ts'
+export { type Cpuid, PRODUCTS, type Product, productOfCpuid } from './amd/product.ts'
+export { AMD_ROOTS, type TrustedRoot } from './amd/roots.ts'
 export { decodeTcb, isTcbAtLeast, type Tcb, tcbText } from './amd/tcb.ts'
 export type { PemOrDer } from './encoding/pem.ts'
 // What a launch will measure: firmware, kernels, processors, IGVM files, and who has signed for it.
@@ -27,8 +26,7 @@ export {
 export { type IdAuth, type IdBlock, type IdKey, readIdAuth, readIdBlock } from './launch/id-block.ts'
 export { type IdKeys, publicIdKey, signIdBlock } from './launch/id-block-sign.ts'
 export { type IdBlockVerdict, idKeyDigest, verifyIdBlock } from './launch/id-block-verify.ts'
-export { type KernelHashes, readKernelHashPage } from './launch/kernel-hashes.ts'
-export { type BootFiles, kernelHashesOf } from './launch/kernel-hashes-of.ts'
+export { type BootFiles, type KernelHashes, kernelHashesOf, readKernelHashPage } from './launch/kernel-hashes.ts'
 export { type OvmfMetadata, type OvmfSection, readOvmf } from './launch/ovmf.ts'
 export { VCPU_SIGNATURES, type VcpuType } from './launch/vcpu-types.ts'
 export { type SevFeature, sevFeatureNames, sevFeatures } from './launch/vmsa-layout.ts'
@@ -76,6 +74,7 @@ export {
 } from './receipt/verify.ts'
 export { keyInfoNames, platformNames, policyNames, type Signer } from './report/bits.ts'
 export { type FoundReport, findReport } from './report/form.ts'
+export { type IdentifiedReport, identifyReport, type ReportIdentity } from './report/identify.ts'
 // SNP reports, their chains, and what a relying party wants of them.
 export {
   decodeReport,

@@ -6,7 +6,7 @@ export type Check = {
   /** Stable, kebab-case; what machines match on. */
   readonly name: string
   readonly outcome: Outcome
-  /** For people: what was compared with what. Never empty for `fail` and `not-checked`. */
+  /** For people: what was compared with what. Not empty for `fail` and `not-checked`. */
   readonly reason: string
   /** A verdict is good only if every required check passed. */
   readonly required: boolean
@@ -25,7 +25,7 @@ export function fail(name: string, reason: string): Check {
   return { name, outcome: 'fail', reason, required: true }
 }
 
-/** Something that a caller has chosen to skip ('any'), or that this evidence does not carry. It is required unless it was skipped by choice. */
+/** The caller skips this check ('any'), or the evidence lacks what it needs. `required` unless the caller has chosen to skip it. */
 export function notChecked(name: string, reason: string, required: boolean): Check {
   return { name, outcome: 'not-checked', reason, required }
 }

@@ -1,4 +1,4 @@
-// What this library takes from its platform, and nothing else: the part of the web platform that browsers, Bun and Node share.
+// All that this library uses of its platform: the part of the web platform that browsers, Bun and Node share.
 // Seen only by src/attest/tsconfig.json, so that anything beyond it is a type error there.
 
 type BufferSource = ArrayBufferView | ArrayBuffer

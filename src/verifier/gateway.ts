@@ -3,7 +3,7 @@
 // Every receipt has some seventy checks. The verdict has them in groups, one group for each thing that the contract (4.2) wants checked;
 // the verdict of each receipt has every check.
 
-import type { TrustedRoot } from '../attest/amd/root.ts'
+import type { TrustedRoot } from '../attest/amd/roots.ts'
 import type { Policy } from '../attest/policy/policy.ts'
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
 import type { PublicKeys } from '../attest/receipt/public-keys.ts'

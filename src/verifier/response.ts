@@ -2,7 +2,7 @@
 
 import { Malformed } from '../attest/malformed.ts'
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
-import { type ResponseClaim, type SplitAnswer, splitAnswer } from '../attest/receipt/response.ts'
+import { type ResponseClaim, type SplitResponse, splitResponse } from '../attest/receipt/response.ts'
 import { verifyResponse } from '../attest/receipt/response-verify.ts'
 import { type Check, fail, pass, type Verdict, verdict } from '../attest/verdict.ts'
 import type { GatewayVerdict } from './gateway.ts'
@@ -43,9 +43,9 @@ async function judgeReceipt(
 ): Promise<JudgedReceipt> {
   const name = 'response-receipt'
   const failed = (reason: string): JudgedReceipt => ({ checks: [fail(name, reason)], claim: null })
-  let split: SplitAnswer
+  let split: SplitResponse
   try {
-    split = splitAnswer(response)
+    split = splitResponse(response)
   } catch (error) {
     if (error instanceof Malformed) return failed(error.message)
     throw error
@@ -59,7 +59,7 @@ async function judgeReceipt(
   const { checks, claim } = await verifyResponse(receipt, {
     keys,
     request,
-    answer: split.sealed,
+    response: split.body,
     verifiers: nativeVerifiers,
   })
   const where = split.receipt === null ? 'beside the response' : 'in the stream, right before its end'

@@ -1,7 +1,7 @@
 // The root of a simulated platform, for a relying party that chooses to trust it: ARK, ASK and ASVK in one PEM file. Pure; throws Malformed.
 
 import type { Product } from '../attest/amd/product.ts'
-import type { TrustedRoot } from '../attest/amd/root.ts'
+import type { TrustedRoot } from '../attest/amd/roots.ts'
 import { productOfName } from '../attest/amd/trusted-roots.ts'
 import { derBlocks } from '../attest/encoding/pem.ts'
 import { wellFormed } from '../attest/malformed.ts'

@@ -1,7 +1,8 @@
 // Files under test/vectors for tests of chains, and the questions that they are asked. Reads files.
 
 import { resolve } from 'node:path'
-import { type Product, productOfReport } from '../../src/attest/amd/product.ts'
+import type { Product } from '../../src/attest/amd/product.ts'
+import { identifyReport } from '../../src/attest/report/identify.ts'
 import { decodeReport, type SnpReport } from '../../src/attest/report/report.ts'
 import type { Check } from '../../src/attest/verdict.ts'
 import { verifyChain } from '../../src/attest/verify/chain.ts'
@@ -44,11 +45,11 @@ export type Asked = {
 export async function chainChecks(input: ChainInput | PreparedChain, asked: Asked): Promise<Check[]> {
   const prepared = 'checks' in input ? input : await prepareChain(input)
   const report = asked.report instanceof Uint8Array ? decodeReport(asked.report) : asked.report
-  const answer = productOfReport(report, asked.product ?? null)
+  const identity = identifyReport(report, asked.product ?? null)
   return verifyChain(prepared, {
     asOf: asked.asOf ?? vectorsAsOf,
     requireCrl: asked.requireCrl ?? false,
-    product: answer.kind === 'known' ? answer.product : null,
+    product: identity.kind === 'known' ? identity.product : null,
     report,
     maskedChipId: asked.maskedChipId ?? 'refuse',
   })

@@ -1,4 +1,4 @@
-// Which AMD EPYC product made a report, by CPUID. Pure. Nothing is guessed: what the table does not name is unknown.
+// AMD EPYC products and the CPUIDs by which they are told apart. Pure. A CPUID that the table does not name is unknown.
 
 /** Families of processors that share one AMD root key and one TCB layout. */
 export const PRODUCTS = ['milan', 'genoa', 'turin'] as const
@@ -31,29 +31,7 @@ export function productOfCpuid(cpuid: Cpuid): Product | null {
   return range?.product ?? null
 }
 
-export type ProductAnswer =
-  | { readonly kind: 'known'; readonly product: Product }
-  | { readonly kind: 'unknown'; readonly reason: string }
-
-/**
- * The product of a report: from its CPUID (version 3 and later), else the one that the caller names.
- * Unknown when the CPUID is, when the caller names another one, and when a version 2 report comes without a name.
- */
-export function productOfReport(report: { readonly cpuid: Cpuid | null }, named: Product | null): ProductAnswer {
-  if (report.cpuid === null) {
-    if (named !== null) return { kind: 'known', product: named }
-    return { kind: 'unknown', reason: 'a version 2 report carries no CPUID: the product has to be named' }
-  }
-  const product = productOfCpuid(report.cpuid)
-  if (product === null) {
-    return { kind: 'unknown', reason: `the report's CPUID is of no known product: ${cpuidText(report.cpuid)}` }
-  }
-  if (named !== null && named !== product) {
-    return { kind: 'unknown', reason: `the report's CPUID is ${product}, but ${named} was named` }
-  }
-  return { kind: 'known', product }
-}
-
-function cpuidText({ family, model, stepping }: Cpuid): string {
+/** For people. */
+export function cpuidText({ family, model, stepping }: Cpuid): string {
   return `family ${family.toString(16)}h model ${model.toString(16)}h stepping ${stepping.toString(16)}h`
 }

@@ -4,7 +4,7 @@
 import { Malformed, wellFormed } from '../malformed.ts'
 import type { Product } from './product.ts'
 
-/** As in the report, little-endian. It says nothing before a product is known. */
+/** As in the report, little-endian. Its layout depends on the product. */
 export type RawTcb = bigint
 
 /** Each 0 to 255. `fmc` is Turin's alone. */
@@ -27,12 +27,12 @@ export const TCB_LAYOUTS = {
   turin: ['fmc', 'bootloader', 'tee', 'snp', null, null, null, 'microcode'],
 } as const satisfies Record<Product, readonly (TcbComponent | null)[]>
 
-/** Those that the product has, in the order of its layout. */
+/** The components that the product has, in the order of its layout. */
 export function tcbComponentsOf(product: Product): TcbComponent[] {
   return TCB_LAYOUTS[product].flatMap(component => (component === null ? [] : [component]))
 }
 
-/** Throws Malformed when a reserved byte is not zero: then the product is another one, or newer than this table. */
+/** Throws Malformed when a reserved byte is not zero: then the bytes are of another product, or of one newer than this table. */
 export function decodeTcb(raw: RawTcb, product: Product): Tcb {
   wellFormed(raw >= 0n && raw <= 0xffff_ffff_ffff_ffffn, 'TCB: not a u64')
   const tcb: Record<TcbComponent, number | null> = { fmc: null, bootloader: 0, tee: 0, snp: 0, microcode: 0 }

@@ -1,15 +1,14 @@
-// Trusted roots, decoded once. Pure; the memory of what was decoded changes nothing but time.
+// Trusted roots, decoded once. Pure: the cache of decoded roots saves time and changes no result.
 
 import { derBlocks, type PemOrDer } from '../encoding/pem.ts'
 import { wellFormed } from '../malformed.ts'
 import { type Certificate, decodeCertificate, isSame } from '../x509/certificate.ts'
 import type { Product } from './product.ts'
-import type { TrustedRoot } from './root.ts'
-import { AMD_ROOTS } from './roots.ts'
+import { AMD_ROOTS, type TrustedRoot } from './roots.ts'
 
 export type DecodedRoot = {
   readonly product: Product
-  /** True for every root that is not byte for byte one of AMD_ROOTS, whatever its names say. */
+  /** True for every root that is not byte for byte one of AMD_ROOTS, whatever names it bears. */
   readonly simulated: boolean
   readonly ark: Certificate
   readonly ask: Certificate
@@ -50,7 +49,7 @@ export function productOfName(productName: string): Product | null {
   return isName ? (products.find(product => names(product).includes(line)) ?? null) : null
 }
 
-/** A root of AMD's under another product's label is not AMD's word for that product. */
+/** AMD's root of one product is not its root for another product. */
 function isAmdRoot(product: Product, ark: Certificate): boolean {
   return AMD_ROOTS.some(root => root.product === product && isSame(onlyOne(root.ark, 'an AMD ARK').der, ark.der))
 }

@@ -1,5 +1,5 @@
 // The extensions of VCEK and VLEK certificates (AMD 57230, certificate extensions). Pure; throws Malformed.
-// Whether they agree with a report is decided in chain.verify.ts.
+// Whether they agree with a report is decided in verify/chain.ts.
 
 import { asciiOf, byteInteger, readOne, TAG } from '../encoding/der.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
@@ -29,7 +29,7 @@ export type VekExtensions = {
   readonly structVersion: number
   /** With its stepping: 'Milan-B0', 'Genoa-B1', 'Turin'. */
   readonly productName: string
-  /** Security patch levels that the key is derived from. `fmc` is there on Turin only. */
+  /** Security patch levels that the key is derived from. Only Turin has `fmc`. */
   readonly spl: Tcb
   /** The chip for a VCEK: 64 bytes, on Turin 8. The cloud provider for a VLEK. */
   readonly holder:
@@ -40,14 +40,14 @@ export type VekExtensions = {
 /** Length of hwID: Milan and Genoa, Turin. */
 export const HW_ID_BYTES = { long: 64, short: 8 } as const
 
-/** Whether this is a VEK at all, as opposed to an ARK, ASK or ASVK. */
+/** Whether this is a VEK (and not an ARK, ASK or ASVK). */
 export function hasVekExtensions(extensions: Extensions): boolean {
   return extensions.has(VEK_OID.structVersion)
 }
 
 export function decodeVekExtensions(extensions: Extensions): VekExtensions {
   for (const oid of reservedOids) {
-    // A level that we would not compare must not be there.
+    // Nothing compares these levels, so they must be 0.
     wellFormed((optionalSpl(extensions, oid) ?? 0) === 0, `VEK extension ${oid}: a reserved level that is not 0`)
   }
   const structVersion = spl(extensions, VEK_OID.structVersion)

@@ -1,6 +1,6 @@
 // Deterministic CBOR, the part that statements use: unsigned integers, byte strings, text strings, arrays, maps with text keys, null. Pure.
 // RFC 8949 section 4.2.1: shortest heads, definite lengths, map keys in the bytewise order of their encodings.
-// cbor-x writes and reads the values; the scan here decides beforehand whether the bytes may be read at all.
+// cbor-x writes and reads the values; the scan here first decides whether the bytes may be read at all.
 
 import { Encoder } from 'cbor-x/encode'
 import { equalConstantTime, fromUtf8, utf8 } from '../../base/bytes.ts'
@@ -11,7 +11,7 @@ export type CborMap = ReadonlyMap<string, CborValue>
 
 export type CborLimits = { readonly sizeBytesMax: number; readonly depthMax: number }
 
-/** Deterministic bytes. Throws Malformed on a number that is no safe unsigned integer and on text that is no Unicode. */
+/** Deterministic bytes. Throws Malformed on a number that is no safe unsigned integer and on text that is not well-formed Unicode. */
 export function encodeCbor(value: CborValue): Uint8Array {
   return new Uint8Array(codec.encode(writable(value)))
 }
@@ -23,7 +23,7 @@ export function decodeCbor(bytes: Uint8Array, limits: CborLimits): CborValue {
   wellFormed(end === bytes.length, 'cbor: trailing bytes')
   let decoded: unknown
   try {
-    // A copy: cbor-x leaves a property behind on what it reads.
+    // A copy: cbor-x adds a property to the array that it reads.
     decoded = codec.decode(Uint8Array.from(bytes))
   } catch (cause) {
     throw new Malformed('cbor: unreadable', { cause })
@@ -82,7 +82,7 @@ function scanHead(bytes: Uint8Array, at: number, first: number): { major: number
 
 function scanArray(bytes: Uint8Array, start: number, count: number, depthLeft: number): number {
   wellFormed(depthLeft > 0, 'cbor: nested too deeply')
-  // Every item takes a byte at least, so a count beyond the rest is a lie.
+  // Every item takes at least one byte, so a count larger than the rest cannot be true.
   wellFormed(count <= bytes.length - start, 'cbor: truncated array')
   let at = start
   for (let i = 0; i < count; i += 1) at = scanItem(bytes, at, depthLeft - 1)
@@ -96,7 +96,7 @@ function scanMap(bytes: Uint8Array, start: number, count: number, depthLeft: num
   let previous: Uint8Array | null = null
   for (let i = 0; i < count; i += 1) {
     const first = bytes[at]
-    wellFormed(first !== undefined && first >> 5 === MAJOR.text, 'cbor: a key that is no text')
+    wellFormed(first !== undefined && first >> 5 === MAJOR.text, 'cbor: a key that is not text')
     const keyEnd = scanItem(bytes, at, 0)
     const key = bytes.subarray(at, keyEnd)
     wellFormed(previous === null || compareBytes(previous, key) < 0, 'cbor: keys repeated or out of order')
@@ -118,7 +118,7 @@ function textOf(bytes: Uint8Array): string {
 function writable(value: CborValue): unknown {
   if (value === null || value instanceof Uint8Array) return value
   if (typeof value === 'number') {
-    wellFormed(Number.isSafeInteger(value) && value >= 0 && !Object.is(value, -0), 'cbor: no unsigned integer')
+    wellFormed(Number.isSafeInteger(value) && value >= 0 && !Object.is(value, -0), 'cbor: not an unsigned integer')
     return value < 2 ** 32 ? value : BigInt(value)
   }
   if (typeof value === 'string') {
@@ -141,7 +141,7 @@ function isMap(value: readonly CborValue[] | CborMap): value is CborMap {
 function readable(value: unknown): CborValue {
   if (value === null || typeof value === 'string' || typeof value === 'number') return value
   if (typeof value === 'bigint') return Number(value)
-  // A view of the whole; values get memory of their own.
+  // cbor-x returns a view of the input; values must not share memory with it.
   if (value instanceof Uint8Array) return Uint8Array.from(value)
   if (Array.isArray(value)) return value.map(readable)
   wellFormed(value instanceof Map, 'cbor: unreadable')
@@ -149,7 +149,7 @@ function readable(value: unknown): CborValue {
 }
 
 function checkUnicode(text: string): void {
-  wellFormed(fromUtf8(utf8(text)) === text, 'cbor: text is no Unicode')
+  wellFormed(fromUtf8(utf8(text)) === text, 'cbor: text is not well-formed Unicode')
 }
 
 function encodedKeyOf(key: string): Uint8Array {

@@ -1,8 +1,11 @@
-// Records of little-endian fields, read and written by one table each. Pure.
+// Records with fields at fixed offsets: one table describes a record, one reader and one writer serve every table. Little-endian. Pure.
+// Structures whose length depends on their contents are read with reader.ts.
 
+import { assert, present } from '../../base/assert.ts'
+import { concat, fromHex, toHex } from '../../base/bytes.ts'
 import { wellFormed } from '../malformed.ts'
 
-/** [offset, size]. Sizes 1, 2 and 4 are numbers, 8 is a bigint, anything else is bytes. */
+/** [offset, size]. Sizes 1, 2 and 4 are numbers, 8 is a bigint, anything else is bytes. A table may leave gaps. */
 export type Layout = { readonly [field: string]: readonly [offset: number, sizeBytes: number] }
 
 type Value<Size> = Size extends 1 | 2 | 4 ? number : Size extends 8 ? bigint : Uint8Array
@@ -11,42 +14,95 @@ export type Values<L extends Layout> = { readonly [Field in keyof L]: Value<L[Fi
 
 /** The length that a layout covers. */
 export function layoutBytes(layout: Layout): number {
-  return Object.values(layout).reduce((end, [offset, sizeBytes]) => Math.max(end, offset + sizeBytes), 0)
+  let end = 0
+  for (const field in layout) {
+    const [offset, sizeBytes] = layout[field] ?? [0, 0]
+    end = Math.max(end, offset + sizeBytes)
+  }
+  return end
 }
 
-/** Throws Malformed when `bytes` is not as long as the layout. `what` names the record. Byte fields are copies. */
+/** Throws Malformed when `bytes` is not exactly as long as the layout. `what` names the record. Byte fields are copies. */
 export function readRecord<const L extends Layout>(what: string, bytes: Uint8Array, layout: L): Values<L> {
-  wellFormed(bytes.length === layoutBytes(layout), `${what}: ${bytes.length} bytes, not ${layoutBytes(layout)}`)
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
-  const values = Object.entries(layout).map(([field, [offset, sizeBytes]]) => {
-    if (sizeBytes === 8) return [field, view.getBigUint64(offset, true)]
-    if (sizeBytes === 4) return [field, view.getUint32(offset, true)]
-    if (sizeBytes === 2) return [field, view.getUint16(offset, true)]
-    if (sizeBytes === 1) return [field, view.getUint8(offset)]
-    return [field, bytes.slice(offset, offset + sizeBytes)]
-  })
-  return Object.fromEntries(values)
+  const sizeBytes = layoutBytes(layout)
+  wellFormed(bytes.length === sizeBytes, `${what}: ${bytes.length} bytes instead of ${sizeBytes}`)
+  return readFields(what, bytes, layout)
 }
 
-/** Throws Malformed when a value does not fit its field. */
+/** Reads a record at the start of longer bytes. Throws Malformed when they end before the layout does. Byte fields are copies. */
+export function readFields<const L extends Layout>(what: string, bytes: Uint8Array, layout: L): Values<L> {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  const values: { [field: string]: number | bigint | Uint8Array } = {}
+  for (const field in layout) {
+    const [offset, sizeBytes] = layout[field] ?? [0, 0]
+    wellFormed(offset + sizeBytes <= bytes.length, `${what}: truncated`)
+    if (sizeBytes === 8) values[field] = view.getBigUint64(offset, true)
+    else if (sizeBytes === 4) values[field] = view.getUint32(offset, true)
+    else if (sizeBytes === 2) values[field] = view.getUint16(offset, true)
+    else if (sizeBytes === 1) values[field] = view.getUint8(offset)
+    else values[field] = bytes.slice(offset, offset + sizeBytes)
+  }
+  return values as Values<L>
+}
+
+/** Throws Malformed when a value is missing or does not fit its field. */
 export function writeRecord<const L extends Layout>(what: string, layout: L, values: Values<L>): Uint8Array {
   const bytes = new Uint8Array(layoutBytes(layout))
-  const view = new DataView(bytes.buffer)
-  for (const [field, [offset, sizeBytes]] of Object.entries(layout)) {
-    const value: number | bigint | Uint8Array = values[field as keyof L]
-    const fits = `${what}: ${field} does not fit`
-    if (typeof value === 'bigint') {
-      wellFormed(value >= 0n && value >> 64n === 0n, fits)
-      view.setBigUint64(offset, value, true)
-    } else if (typeof value === 'number') {
-      wellFormed(Number.isInteger(value) && value >= 0 && value < 2 ** (sizeBytes * 8), fits)
-      if (sizeBytes === 4) view.setUint32(offset, value, true)
-      else if (sizeBytes === 2) view.setUint16(offset, value, true)
-      else view.setUint8(offset, value)
-    } else {
-      wellFormed(value.length === sizeBytes, fits)
-      bytes.set(value, offset)
-    }
-  }
+  for (const field in layout) wellFormed(values[field] !== undefined, `${what}: no ${field}`)
+  writeFields(what, bytes, layout, values)
   return bytes
+}
+
+/** Writes the fields that are given into bytes that hold the record. Throws Malformed when a value does not fit its field. */
+export function writeFields<const L extends Layout>(
+  what: string,
+  into: Uint8Array,
+  layout: L,
+  values: Partial<Values<L>>,
+): void {
+  const view = new DataView(into.buffer, into.byteOffset, into.byteLength)
+  for (const field in layout) {
+    const value: number | bigint | Uint8Array | undefined = values[field]
+    if (value === undefined) continue
+    const [offset, sizeBytes] = layout[field] ?? [0, 0]
+    wellFormed(fits(value, sizeBytes) && offset + sizeBytes <= into.length, `${what}: ${field} does not fit`)
+    if (typeof value === 'bigint') view.setBigUint64(offset, value, true)
+    else if (typeof value !== 'number') into.set(value, offset)
+    else if (sizeBytes === 4) view.setUint32(offset, value, true)
+    else if (sizeBytes === 2) view.setUint16(offset, value, true)
+    else view.setUint8(offset, value)
+  }
+}
+
+function fits(value: number | bigint | Uint8Array, sizeBytes: number): boolean {
+  if (typeof value === 'bigint') return sizeBytes === 8 && value >= 0n && value >> 64n === 0n
+  const isNumber = sizeBytes === 1 || sizeBytes === 2 || sizeBytes === 4
+  if (typeof value === 'number')
+    return isNumber && Number.isInteger(value) && value >= 0 && value < 2 ** (sizeBytes * 8)
+  return !isNumber && sizeBytes !== 8 && value.length === sizeBytes
+}
+
+/** True when every byte is zero. */
+export function isZero(bytes: Uint8Array): boolean {
+  return bytes.every(byte => byte === 0)
+}
+
+export const guidSizeBytes = 16
+
+/** The 16 bytes of a GUID written in its usual form (UEFI 2.10, appendix A: the first three groups little-endian, the rest as written). */
+export function guidBytes(text: string): Uint8Array {
+  assert(/^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text), `a GUID: ${text}`)
+  const bytes = present(fromHex(text.replaceAll('-', '')), 'a GUID is hexadecimal')
+  return concat(
+    bytes.slice(0, 4).reverse(),
+    bytes.slice(4, 6).reverse(),
+    bytes.slice(6, 8).reverse(),
+    bytes.subarray(8),
+  )
+}
+
+/** The usual form of a GUID of 16 bytes, in lower case. */
+export function guidText(bytes: Uint8Array): string {
+  const at = (from: number, to: number) => bytes.slice(from, to)
+  return [at(0, 4).reverse(), at(4, 6).reverse(), at(6, 8).reverse(), at(8, 10), at(10, 16)].map(toHex).join('-')
 }

@@ -11,7 +11,7 @@ export type PemLabel = 'CERTIFICATE' | 'X509 CRL'
 /** Limits on what anyone may hand in. AMD's certificates are about 1.7 KiB. */
 export const BUNDLE_LIMITS = { bytesMax: 64 * 1024, blocksMax: 16, derBytesMax: 32 * 1024 } as const
 
-/** The DER of every block with this label, in order. Blocks of other labels and text between blocks are passed over. */
+/** The DER of every block with this label, in order. Blocks with other labels and text between blocks are ignored. */
 export function derBlocks(input: PemOrDer, label: PemLabel, what: string): Uint8Array[] {
   wellFormed(
     input.length <= BUNDLE_LIMITS.bytesMax,
@@ -44,7 +44,7 @@ function pemBlocks(text: string, what: string): { label: string; der: Uint8Array
       if (open !== null) base64.push(line)
       continue
     }
-    wellFormed((kind === 'BEGIN') === (open === null), `${what}: PEM blocks that do not nest`)
+    wellFormed((kind === 'BEGIN') === (open === null), `${what}: BEGIN and END lines of PEM blocks do not alternate`)
     if (kind === 'BEGIN') {
       open = label
       base64 = []

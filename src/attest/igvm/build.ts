@@ -1,4 +1,4 @@
-// IGVM files of our images: firmware, its sections, the kernel-hash page, and one VMSA for each processor. Pure.
+// Builds the IGVM files of our images: firmware, its sections, the kernel-hash page, and one VMSA for each processor. Pure.
 
 import { toHex } from '../../base/bytes.ts'
 import type { Hash } from '../hash.ts'
@@ -26,7 +26,7 @@ export type IgvmBuild = Pick<LaunchCpus, 'vcpus' | 'vcpuType' | 'features'> & {
 /** The only platform of our files. */
 const snpMask = 1
 
-/** Throws Malformed when the parts do not go together. */
+/** Throws Malformed when the parts contradict each other. */
 export async function buildIgvm(build: IgvmBuild): Promise<Uint8Array> {
   const metadata = readOvmf(build.firmware)
   const regions = [firmwareRegion(build.firmware), ...laterRegions({ ...build, metadata, profile: 'qemu-kvm' })]
@@ -46,7 +46,7 @@ export async function buildIgvm(build: IgvmBuild): Promise<Uint8Array> {
   return writeIgvm({ headers })
 }
 
-/** How the format says each type of page; pages of the zero type are pages without data. */
+/** The format's data type for each type of page; zero pages are normal pages without data. */
 const DATA_TYPES = {
   normal: 'normal',
   zero: 'normal',

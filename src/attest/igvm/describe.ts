@@ -1,11 +1,9 @@
-// What an IGVM file would launch, for people and verifiers: platforms, digests, and the kernel that its firmware will insist on. Pure.
+// What an IGVM file would launch, for people and verifiers: platforms, digests, and the kernel that its firmware will accept. Pure.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
-import type { Hash } from '../hash.ts'
-import { digest as webDigest } from '../hash.ts'
+import { type Hash, digest as webDigest } from '../hash.ts'
 import { firmwareEndGpa } from '../launch/digest.ts'
-import { type KernelHashes, readKernelHashPage } from '../launch/kernel-hashes.ts'
-import { type BootFiles, kernelHashesOf } from '../launch/kernel-hashes-of.ts'
+import { type BootFiles, type KernelHashes, kernelHashesOf, readKernelHashPage } from '../launch/kernel-hashes.ts'
 import { type OvmfMetadata, readOvmf } from '../launch/ovmf.ts'
 import { Malformed } from '../malformed.ts'
 import { type Check, check, fail, notChecked } from '../verdict.ts'
@@ -16,7 +14,7 @@ import { IGVM_PROFILES, type IgvmProfile, measureIgvm, snpHeaders } from './meas
 
 export type IgvmPlatform = { readonly name: string; readonly compatibilityMask: number; readonly highestVtl: number }
 
-/** A digest, or why the profile's loader gives none. */
+/** A digest, or why the profile's loader would refuse the file. */
 export type IgvmDigestOrReason =
   | { readonly kind: 'digest'; readonly digest: Uint8Array }
   | { readonly kind: 'none'; readonly reason: string }
@@ -29,15 +27,15 @@ export type IgvmDescription = {
   readonly policy: bigint | null
   readonly vmsaCount: number
   readonly digests: Readonly<Record<IgvmProfile, IgvmDigestOrReason>>
-  /** The firmware that ends at 4 GiB; null when there is none that this library knows. */
+  /** The firmware that ends at 4 GiB; null when there is none that this library can read. */
   readonly firmware: { readonly sizeBytes: number; readonly sha256: Uint8Array } | null
-  /** What the firmware will compare kernel, initrd and command line with; null when it compares nothing. */
+  /** The hashes with which the firmware compares kernel, initrd and command line; null when it compares none. */
   readonly kernelHashes: KernelHashes | null
   /** The measurement that an ID block in the file signs; null without one. */
   readonly idBlockMeasurement: Uint8Array | null
   /**
-   * `igvm-layout`: the file loads this firmware and nothing else, so that the committed hashes decide what boots. Then whether they are
-   * those of the given files: `igvm-kernel`, `igvm-initrd`, `igvm-cmdline`, not-checked for what is not given.
+   * `igvm-layout`: the file loads this firmware and nothing else, so that the hashes in the file decide what boots. Then whether these are
+   * the hashes of the given files: `igvm-kernel`, `igvm-initrd`, `igvm-cmdline`; not-checked for a file that is not given.
    */
   readonly checks: readonly Check[]
 }
@@ -140,7 +138,7 @@ function firmwareOf(headers: readonly IgvmHeader[]): { firmware: Uint8Array; met
   }
 }
 
-/** The table where the firmware looks for it. Null when that page is not there or holds none: the firmware then boots nothing. */
+/** The table where the firmware looks for it. Null when the page is missing or holds no table: the firmware then boots nothing. */
 function committedHashes(headers: readonly IgvmHeader[], { kernelHashes: area }: OvmfMetadata): KernelHashes | null {
   if (area === null) return null
   const offset = area.gpa % pageBytes
@@ -169,8 +167,8 @@ async function kernelChecks(committed: KernelHashes | null, expected: IgvmExpect
   return (['kernel', 'initrd', 'cmdline'] as const).map(part => {
     const name = CHECK_NAMES[part]
     if (!given[part]) return notChecked(name, `no ${part} to compare with`, false)
-    if (committed === null) return fail(name, 'the file commits to no kernel')
-    const failure = `committed ${toHex(committed[part])}, given ${toHex(hashes[part])}`
+    if (committed === null) return fail(name, 'the file holds no kernel hashes')
+    const failure = `the hash in the IGVM file is ${toHex(committed[part])}, that of the given ${part} is ${toHex(hashes[part])}`
     return check(name, equalConstantTime(committed[part], hashes[part]), failure)
   })
 }

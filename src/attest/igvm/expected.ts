@@ -1,7 +1,7 @@
-// Whether an IGVM file loads one firmware as it is meant to be loaded, and nothing else. Pure.
+// Whether an IGVM file loads one firmware the way QEMU would load it, and nothing else. Pure.
 //
-// The committed kernel hashes mean something only then: a file may carry honest firmware with honest hashes, and start its
-// processors in a page beside them.
+// Only then do the kernel hashes in the file decide what boots: otherwise a file could hold good firmware and good hashes, and start
+// its processors in another page.
 
 import { equalConstantTime } from '../../base/bytes.ts'
 import { firmwareRegion, type LaunchRegion, laterRegions, launchPages } from '../launch/digest.ts'
@@ -33,7 +33,7 @@ export function checkIgvmLayout(file: IgvmFile, loaded: IgvmFirmware | null): Ch
   }
 }
 
-/** What the firmware should be loaded with on processors like the file's. */
+/** What is loaded for this firmware, on processors like the file's. */
 function expectedRegions(regions: readonly LaunchRegion[], loaded: IgvmFirmware): LaunchRegion[] {
   const states = regions.filter(({ type }) => type === 'vmsa')
   const first = states[0]?.contents
@@ -50,10 +50,11 @@ function firstDifference(found: readonly LaunchRegion[], expected: readonly Laun
   for (const [index, page] of pages.entries()) {
     const at = `page 0x${page.gpa.toString(16)} (${page.type})`
     const other = wanted[index]
-    if (other === undefined) return `${at} beside the firmware`
-    if (other.gpa !== page.gpa || other.type !== page.type) return `${at} in the place of 0x${other.gpa.toString(16)}`
+    if (other === undefined) return `${at} does not belong to the firmware`
+    if (other.gpa !== page.gpa || other.type !== page.type)
+      return `${at} instead of page 0x${other.gpa.toString(16)} (${other.type})`
     const isSame = equalConstantTime(page.contents ?? nothing, other.contents ?? nothing)
-    if (!isSame) return `${at} is not what the firmware is loaded with`
+    if (!isSame) return `${at} has other contents than the firmware's`
   }
   return pages.length === wanted.length ? null : `${wanted.length - pages.length} pages are missing`
 }

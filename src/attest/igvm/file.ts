@@ -1,8 +1,8 @@
-// IGVM v1 files: fixed header, variable headers, data (microsoft/igvm, igvm_defs). Pure. The headers are in igvm-header.codec.ts.
+// IGVM v1 files: fixed header, variable headers, data (microsoft/igvm, igvm_defs). Pure. headers.ts knows the structures of the headers.
 
-import { layoutBytes, readRecord, writeRecord } from '../encoding/layout.ts'
+import { isZero, type Layout, layoutBytes, readFields, readRecord, writeRecord } from '../encoding/layout.ts'
+import { reader } from '../encoding/reader.ts'
 import { wellFormed } from '../malformed.ts'
-import { crc32 } from './crc32.ts'
 import { IGVM_PLATFORMS, type IgvmHeader, igvmSection, readIgvmHeader, writeIgvmHeader } from './headers.ts'
 
 export const IGVM_FIXED_HEADER = {
@@ -12,34 +12,36 @@ export const IGVM_FIXED_HEADER = {
   headersBytes: [12, 4],
   fileBytes: [16, 4],
   checksum: [20, 4],
-} as const
+} as const satisfies Layout
+
+/** What stands before each structure; the length is that of the structure without its padding. */
+export const IGVM_HEADER_PREFIX = { type: [0, 4], length: [4, 4] } as const satisfies Layout
 
 const fixedBytes = layoutBytes(IGVM_FIXED_HEADER)
 const magic = 0x4d564749 // "IGVM"
 const formatVersion = 1
-/** u32 type, u32 length before each structure. */
-const variableHeaderBytes = 8
+const prefixBytes = layoutBytes(IGVM_HEADER_PREFIX)
 export const igvmBytesMax = 256 * 1024 * 1024
 const headerCountMax = 1 << 17
 
 /** The headers in file order, each with its data. */
 export type IgvmFile = { readonly headers: readonly IgvmHeader[] }
 
-/** Reads a whole file. Data are views of `bytes`. Throws Malformed for anything that a loader of version 1 could not load. */
+/** Reads a whole file. Data are views of `bytes`. Throws Malformed for files that a loader of version 1 could not load. */
 export function readIgvm(bytes: Uint8Array): IgvmFile {
   wellFormed(bytes.length >= fixedBytes && bytes.length <= igvmBytesMax, `IGVM: ${bytes.length} bytes`)
-  const fixed = readRecord('IGVM fixed header', bytes.subarray(0, fixedBytes), IGVM_FIXED_HEADER)
+  const fixed = readFields('IGVM fixed header', bytes, IGVM_FIXED_HEADER)
   wellFormed(fixed.magic === magic, 'IGVM: magic')
   wellFormed(fixed.formatVersion === formatVersion, `IGVM: format version ${fixed.formatVersion}, not 1`)
   wellFormed(fixed.headersOffset === fixedBytes, 'IGVM: variable headers do not follow the fixed header')
-  wellFormed(fixed.fileBytes === bytes.length, `IGVM: ${bytes.length} bytes, but it says ${fixed.fileBytes}`)
+  wellFormed(fixed.fileBytes === bytes.length, `IGVM: ${bytes.length} bytes, but its header says ${fixed.fileBytes}`)
   const end = fixedBytes + fixed.headersBytes
   wellFormed(end <= bytes.length, 'IGVM: variable headers end outside the file')
   wellFormed(checksumOf(bytes.subarray(0, end)) === fixed.checksum, 'IGVM: checksum')
   return { headers: readHeaders(bytes, end) }
 }
 
-/** Calculated as if its own field were zero. */
+/** Computed with its own field as zero. */
 function checksumOf(headers: Uint8Array): number {
   const copy = headers.slice()
   const [at, sizeBytes] = IGVM_FIXED_HEADER.checksum
@@ -48,37 +50,35 @@ function checksumOf(headers: Uint8Array): number {
 }
 
 function readHeaders(bytes: Uint8Array, end: number): IgvmHeader[] {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  const read = reader(bytes.subarray(fixedBytes, end), 'IGVM headers', 'little')
   const take = (offset: number, sizeBytes: number) => {
     if (offset === 0) return null
     wellFormed(offset >= end && offset + sizeBytes <= bytes.length, 'IGVM: data outside the file')
     return bytes.subarray(offset, offset + sizeBytes)
   }
   const references = new References()
+  const isVmsa = (mask: number) => references.isVmsa(mask)
   const headers: IgvmHeader[] = []
   let section = 0
-  for (let at = fixedBytes; at < end; ) {
-    wellFormed(at + variableHeaderBytes <= end, 'IGVM: a header ends early')
+  while (read.left() > 0) {
     wellFormed(headers.length < headerCountMax, `IGVM: more than ${headerCountMax} headers`)
-    const type = view.getUint32(at, true)
-    const length = view.getUint32(at + 4, true)
-    const next = at + variableHeaderBytes + Math.ceil(length / 8) * 8
-    wellFormed(next <= end, 'IGVM: a header ends early')
+    const { type, length } = readRecord('IGVM header', read.bytes(prefixBytes), IGVM_HEADER_PREFIX)
+    const body = read.bytes(length)
+    const padding = read.bytes(paddingBytes(length))
     const own = igvmSection(type)
     wellFormed(own !== null && own >= section, `IGVM: header 0x${type.toString(16)} in the wrong section`)
     section = own
-    const bodyAt = at + variableHeaderBytes
-    const padding = bytes.subarray(bodyAt + length, next)
-    const header = readIgvmHeader(type, bytes.subarray(bodyAt, bodyAt + length), padding, {
-      take,
-      isVmsa: mask => references.isVmsa(mask),
-    })
-    wellFormed(header.kind === 'vpContext' || padding.every(byte => byte === 0), 'IGVM: padding is not zero')
+    const header = readIgvmHeader(type, body, padding, { take, isVmsa })
+    wellFormed(header.kind === 'vpContext' || isZero(padding), 'IGVM: padding is not zero')
     references.add(header)
     headers.push(header)
-    at = next
   }
   return headers
+}
+
+/** Every header begins at a multiple of 8. */
+function paddingBytes(length: number): number {
+  return Math.ceil(length / 8) * 8 - length
 }
 
 /** Rules between headers: masks are declared before they are used, parameter areas are declared once and inserted once. */
@@ -101,7 +101,10 @@ class References {
     }
     if (header.kind !== 'parameter' && header.kind !== 'parameterInsert') return
     const area = this.#areas.get(header.index)
-    wellFormed(area !== undefined && !area.isInserted, `IGVM: parameter area ${header.index} is not there`)
+    wellFormed(
+      area !== undefined && !area.isInserted,
+      `IGVM: parameter area ${header.index} is missing or inserted before`,
+    )
     if (header.kind === 'parameterInsert') area.isInserted = true
     else wellFormed(header.byteOffset < area.sizeBytes, `IGVM: ${header.parameter} outside its parameter area`)
   }
@@ -129,7 +132,7 @@ class References {
 
 /** Writes a file: data after the headers, in their order. What it writes, `readIgvm` reads. Throws Malformed when it could not. */
 export function writeIgvm(file: IgvmFile): Uint8Array {
-  // Offsets are known only once the lengths of all headers are: the first pass finds the lengths.
+  // Data come after the headers, so their offsets need the length of all headers: a first pass finds it.
   const end = fixedBytes + headerBytes(file, () => 0).length
   const chunks: Uint8Array[] = []
   let at = end
@@ -152,18 +155,14 @@ export function writeIgvm(file: IgvmFile): Uint8Array {
 
 function headerBytes(file: IgvmFile, put: (data: Uint8Array | null) => number): Uint8Array {
   wellFormed(file.headers.length <= headerCountMax, `IGVM: more than ${headerCountMax} headers`)
-  const prefix = new Uint8Array(variableHeaderBytes)
-  const view = new DataView(prefix.buffer)
   const parts = file.headers.flatMap(header => {
     const { type, body } = writeIgvmHeader(header, put)
-    view.setUint32(0, type, true)
-    view.setUint32(4, body.length, true)
-    const padding = new Uint8Array(Math.ceil(body.length / 8) * 8 - body.length)
+    const padding = new Uint8Array(paddingBytes(body.length))
     if (header.kind === 'vpContext') {
       wellFormed(header.padding.length === padding.length, 'IGVM vpContext: padding')
       padding.set(header.padding)
     }
-    return [prefix.slice(), body, padding]
+    return [writeRecord('IGVM header', IGVM_HEADER_PREFIX, { type, length: body.length }), body, padding]
   })
   return join(parts)
 }
@@ -177,4 +176,20 @@ function join(parts: readonly Uint8Array[]): Uint8Array {
     at += part.length
   }
   return whole
+}
+
+/** Reflected. */
+const crcPolynomial = 0xedb88320
+
+const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
+  let value = byte
+  for (let bit = 0; bit < 8; bit += 1) value = (value & 1) === 0 ? value >>> 1 : (value >>> 1) ^ crcPolynomial
+  return value >>> 0
+})
+
+/** CRC-32 as IGVM and zlib know it (ISO-HDLC; RFC 1952 section 8). */
+export function crc32(bytes: Uint8Array): number {
+  let value = 0xffff_ffff
+  for (const byte of bytes) value = (CRC_TABLE[(value ^ byte) & 0xff] ?? 0) ^ (value >>> 8)
+  return (value ^ 0xffff_ffff) >>> 0
 }

@@ -1,4 +1,4 @@
-// The variable headers of IGVM v1 files (microsoft/igvm, igvm_defs). Pure. The file around them is in igvm.codec.ts.
+// The variable headers of IGVM v1 files (microsoft/igvm, igvm_defs). Pure. file.ts reads the file around them.
 
 import { type Layout, readRecord, type Values, writeRecord } from '../encoding/layout.ts'
 import { Malformed, wellFormed } from '../malformed.ts'

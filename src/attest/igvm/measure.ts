@@ -53,7 +53,7 @@ export function igvmRegions(file: IgvmFile, profile: IgvmProfile): LaunchRegion[
     if (type === 'vmsa') continue
     for (let page = 0; page < pageCount; page += 1) {
       const at = gpa + BigInt(page * pageBytes)
-      // Hardware refuses a page that already belongs to the guest; a reader must never be shown one of two contents.
+      // Hardware refuses to load a page twice; and a file with two contents for one page would be read in two ways.
       wellFormed(!seen.has(at), `IGVM: page 0x${at.toString(16)} of ${name} loaded twice`)
       wellFormed(seen.size < pagesMax && at < 1n << 52n, `IGVM: ${name} outside memory`)
       seen.add(at)
@@ -157,7 +157,7 @@ function insertRegion(
   areas: ReadonlyMap<number, number>,
 ): LaunchRegion {
   const sizeBytes = areas.get(index)
-  wellFormed(sizeBytes !== undefined, `IGVM: parameter area ${index} is not there`)
+  wellFormed(sizeBytes !== undefined, `IGVM: no parameter area ${index}`)
   return { name: `parameter area ${index}`, type: 'unmeasured', gpa, pageCount: sizeBytes / pageBytes, contents: null }
 }
 
@@ -166,6 +166,6 @@ function contextRegion({ vpIndex, gpa }: VpContext, state: Uint8Array): LaunchRe
 }
 
 function stateOf(context: VpContext): Uint8Array {
-  wellFormed(context.state !== null, `IGVM: context ${context.vpIndex} is no VMSA`)
+  wellFormed(context.state !== null, `IGVM: context ${context.vpIndex} is not a VMSA`)
   return context.state
 }

@@ -3,9 +3,7 @@
 import { present } from '../../base/assert.ts'
 import { type Hash, sha384, digest as webDigest } from '../hash.ts'
 import { wellFormed } from '../malformed.ts'
-import type { KernelHashes } from './kernel-hashes.ts'
-import { kernelHashPage } from './kernel-hashes.ts'
-import { type BootFiles, kernelHashesOf } from './kernel-hashes-of.ts'
+import { type BootFiles, type KernelHashes, kernelHashesOf, kernelHashPage } from './kernel-hashes.ts'
 import {
   checkFirmwareSize,
   type OvmfMetadata,
@@ -25,7 +23,7 @@ import {
 import { vcpuSignature } from './vcpu-types.ts'
 import { kvmVmsaGpa, qemuVmsas } from './vmsa.ts'
 
-/** Who loads the VM: the order and types of pages are its choice. */
+/** Who loads the VM: it chooses the order and types of the pages. */
 export type LaunchProfile = 'qemu-kvm'
 
 /**
@@ -62,13 +60,13 @@ export type LaunchCpus = {
   readonly features: bigint
   readonly profile: LaunchProfile
   readonly vehicle?: LaunchVehicle
-  /** A native SHA-384 of the host, in the place of WebCrypto. */
+  /** A native SHA-384, used instead of WebCrypto. */
   readonly sha384?: Hash
 }
 
 export type LaunchInput = LaunchCpus & { readonly firmware: Uint8Array } & Partial<BootFiles>
 
-/** What a verifier who has no firmware file needs instead: the digest after its pages, its tables, and the hashes of what boots. */
+/** For a verifier without the firmware file: the digest after the firmware's pages, the firmware's tables, and the hashes of what boots. */
 export type PrecomputedLaunch = LaunchCpus & {
   readonly firmwareDigest: Uint8Array
   readonly metadata: OvmfMetadata
@@ -77,7 +75,7 @@ export type PrecomputedLaunch = LaunchCpus & {
 }
 
 export const vcpuCountMax = 1024
-/** 512 MiB: more than any launch loads, and little enough that no input keeps us busy for long. */
+/** 512 MiB: more than any launch loads, and few enough pages to hash quickly. */
 export const launchPagesMax = 1 << 17
 
 /** Firmware ends here. */
@@ -133,10 +131,10 @@ export function laterRegions(launch: Omit<PrecomputedLaunch, 'firmwareDigest'>):
   return [...sections, ...processors]
 }
 
-/** The kernel-hash page, which must be the one that the firmware looks at. */
+/** The kernel-hash page, which must be the one that the firmware reads. */
 function tablePage(metadata: OvmfMetadata, hashes: KernelHashes): Uint8Array {
   const area = metadata.kernelHashes
-  wellFormed(area !== null, 'launch: a kernel, but firmware that checks no kernel hashes')
+  wellFormed(area !== null, 'launch: a kernel with firmware that checks no kernel hashes')
   const sections = metadata.sections.filter(({ kind }) => kind === 'kernelHashes')
   const gpa = area.gpa - (area.gpa % pageBytes)
   wellFormed(sections.length === 1 && sections[0]?.gpa === gpa, 'launch: no kernelHashes section at the hash table')
@@ -181,7 +179,7 @@ export async function measureRegions(
   let next = hashWindow(pages, 0, options.sha384)
   for (let from = 0; from < pages.length; from += windowPages) {
     const contents = await next
-    // The next window is hashed by the platform while this one is chained here.
+    // WebCrypto hashes the next window while this one is chained here.
     next = hashWindow(pages, from + windowPages, options.sha384)
     contents.forEach((hash, index) => {
       const page = pages[from + index]
@@ -209,7 +207,7 @@ function lastPages(regions: readonly LaunchRegion[]): number[] {
   })
 }
 
-/** Enough pages at once to keep the platform busy, few enough to hold their hashes at no cost. */
+/** Pages that are hashed at once: enough to keep WebCrypto busy, few enough to keep their hashes in memory. */
 const windowPages = 256
 
 async function hashWindow(pages: readonly LaunchPage[], from: number, sha384?: Hash): Promise<(Uint8Array | null)[]> {

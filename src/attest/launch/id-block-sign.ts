@@ -1,5 +1,6 @@
-// Making ID blocks: signing with the owner's keys, which the caller holds. Pure but for the signature's randomness, which is the platform's.
+// Signs ID blocks with the owner's keys, which the caller passes. Pure, except that WebCrypto takes randomness for the signatures.
 
+import { webBytes } from '../hash.ts'
 import { wellFormed } from '../malformed.ts'
 import {
   coordinateBytes,
@@ -41,7 +42,7 @@ async function authorOf(pair: CryptoKeyPair, idKey: IdKey): Promise<NonNullable<
 
 async function sign(key: CryptoKey, bytes: Uint8Array): Promise<IdSignature> {
   const algorithm = { name: 'ECDSA', hash: 'SHA-384' }
-  const raw = new Uint8Array(await crypto.subtle.sign(algorithm, key, bytes as Uint8Array<ArrayBuffer>))
+  const raw = new Uint8Array(await crypto.subtle.sign(algorithm, key, webBytes(bytes)))
   wellFormed(raw.length === 2 * coordinateBytes, 'ID key: not a P-384 signature')
   return { r: raw.slice(0, coordinateBytes), s: raw.slice(coordinateBytes) }
 }

@@ -1,13 +1,13 @@
-// Who has signed an ID block, and who that signer's key (AMD 56860 rev 1.58, 8.18 and chapter 10). Pure. Whether they are trusted is policy.
+// Who signed an ID block, and who signed that signer's key (AMD 56860 rev 1.58, 8.18 and chapter 10). Pure. A policy says whom to trust.
 
 import { concat } from '../../base/bytes.ts'
-import { digest } from '../hash.ts'
+import { digest, webBytes } from '../hash.ts'
 import { Malformed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, type Verdict, verdict } from '../verdict.ts'
 import { type IdKey, type IdSignature, readIdAuth, readIdBlock, writeIdKey } from './id-block.ts'
 
 export type IdBlockVerdict = Verdict & {
-  /** SHA-384 of the key structures, as the report names them; null when there is none to name. */
+  /** SHA-384 of the key structures, as in the report; null when there is no such key. */
   readonly idKeyDigest: Uint8Array | null
   readonly authorKeyDigest: Uint8Array | null
 }
@@ -54,15 +54,15 @@ export async function idKeyDigest(key: IdKey): Promise<Uint8Array> {
   return digest('SHA-384', writeIdKey(key))
 }
 
-/** False also for a key that is no point of the curve. */
+/** False also for a key that is not a point of the curve. */
 async function isSignedBy(key: IdKey, { r, s }: IdSignature, bytes: Uint8Array): Promise<boolean> {
-  const point = concat(Uint8Array.of(4), key.x, key.y) as Uint8Array<ArrayBuffer>
+  const point = webBytes(concat(Uint8Array.of(4), key.x, key.y))
   const curve = { name: 'ECDSA', namedCurve: 'P-384' }
   try {
     const imported = await crypto.subtle.importKey('raw', point, curve, false, ['verify'])
-    const signature = concat(r, s) as Uint8Array<ArrayBuffer>
+    const signature = webBytes(concat(r, s))
     const algorithm = { name: 'ECDSA', hash: 'SHA-384' }
-    return await crypto.subtle.verify(algorithm, imported, signature, bytes as Uint8Array<ArrayBuffer>)
+    return await crypto.subtle.verify(algorithm, imported, signature, webBytes(bytes))
   } catch {
     return false
   }

@@ -1,6 +1,6 @@
-// ID_BLOCK and ID_AUTH, by which a launch names its owner (AMD 56860 rev 1.58, 8.18, tables 76 and 77, and chapter 10). Pure.
+// ID_BLOCK and ID_AUTH, which name the owner of a launch (AMD 56860 rev 1.58, 8.18, tables 76 and 77, and chapter 10). Pure.
 
-import { layoutBytes, readRecord, type Values, writeRecord } from '../encoding/layout.ts'
+import { isZero, type Layout, layoutBytes, readRecord, type Values, writeRecord } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'
 
 export const ID_BLOCK = {
@@ -10,13 +10,18 @@ export const ID_BLOCK = {
   version: [0x50, 4],
   guestSvn: [0x54, 4],
   policy: [0x58, 8],
-} as const
+} as const satisfies Layout
 
 /** A P-384 key: curve number, X and Y little-endian, each in 72 bytes. */
-export const ID_KEY = { curve: [0x00, 4], x: [0x04, 72], y: [0x4c, 72], reserved: [0x94, 880] } as const
+export const ID_KEY = {
+  curve: [0x00, 4],
+  x: [0x04, 72],
+  y: [0x4c, 72],
+  reserved: [0x94, 880],
+} as const satisfies Layout
 
 /** An ECDSA signature: R and S little-endian, each in 72 bytes. */
-export const ID_SIGNATURE = { r: [0x00, 72], s: [0x48, 72], reserved: [0x90, 368] } as const
+export const ID_SIGNATURE = { r: [0x00, 72], s: [0x48, 72], reserved: [0x90, 368] } as const satisfies Layout
 
 export const ID_AUTH = {
   idKeyAlgorithm: [0x000, 4],
@@ -28,7 +33,7 @@ export const ID_AUTH = {
   authorSignature: [0x680, 512],
   authorKey: [0x880, 0x404],
   reserved3: [0xc84, 892],
-} as const
+} as const satisfies Layout
 
 export const idBlockBytes = layoutBytes(ID_BLOCK)
 export const idAuthBytes = layoutBytes(ID_AUTH)
@@ -83,20 +88,20 @@ export function writeIdAuth({ idKey, idSignature, author }: IdAuth): Uint8Array 
   return writeRecord('ID authentication', ID_AUTH, {
     idKeyAlgorithm: algorithmEcdsaP384,
     authorKeyAlgorithm: author === null ? 0 : algorithmEcdsaP384,
-    reserved1: new Uint8Array(56),
+    reserved1: new Uint8Array(ID_AUTH.reserved1[1]),
     idSignature: writeIdSignature(idSignature),
     idKey: writeIdKey(idKey),
-    reserved2: new Uint8Array(60),
-    authorSignature: author === null ? new Uint8Array(512) : writeIdSignature(author.signature),
-    authorKey: author === null ? new Uint8Array(0x404) : writeIdKey(author.key),
-    reserved3: new Uint8Array(892),
+    reserved2: new Uint8Array(ID_AUTH.reserved2[1]),
+    authorSignature: author === null ? new Uint8Array(ID_AUTH.authorSignature[1]) : writeIdSignature(author.signature),
+    authorKey: author === null ? new Uint8Array(ID_AUTH.authorKey[1]) : writeIdKey(author.key),
+    reserved3: new Uint8Array(ID_AUTH.reserved3[1]),
   })
 }
 
 /** The 0x404 bytes whose SHA-384 is the key's digest in the report, and which an author signs. */
 export function writeIdKey({ x, y }: IdKey): Uint8Array {
   const point = { x: toLittle(x), y: toLittle(y) }
-  return writeRecord('ID key', ID_KEY, { curve: curveP384, ...point, reserved: new Uint8Array(880) })
+  return writeRecord('ID key', ID_KEY, { curve: curveP384, ...point, reserved: new Uint8Array(ID_KEY.reserved[1]) })
 }
 
 export function readIdKey(bytes: Uint8Array): IdKey {
@@ -113,7 +118,11 @@ export function readIdSignature(bytes: Uint8Array): IdSignature {
 }
 
 export function writeIdSignature({ r, s }: IdSignature): Uint8Array {
-  return writeRecord('ID signature', ID_SIGNATURE, { r: toLittle(r), s: toLittle(s), reserved: new Uint8Array(368) })
+  return writeRecord('ID signature', ID_SIGNATURE, {
+    r: toLittle(r),
+    s: toLittle(s),
+    reserved: new Uint8Array(ID_SIGNATURE.reserved[1]),
+  })
 }
 
 function toBig(field: Uint8Array): Uint8Array {
@@ -123,15 +132,11 @@ function toBig(field: Uint8Array): Uint8Array {
 
 function toLittle(number: Uint8Array): Uint8Array {
   wellFormed(number.length === coordinateBytes, `ID number: ${number.length} bytes, not ${coordinateBytes}`)
-  const field = new Uint8Array(72)
+  const field = new Uint8Array(ID_KEY.x[1])
   field.set(number.slice().reverse())
   return field
 }
 
 function zero(what: string, ...fields: readonly Uint8Array[]): void {
-  for (const field of fields)
-    wellFormed(
-      field.every(byte => byte === 0),
-      `${what}: reserved bytes are not zero`,
-    )
+  for (const field of fields) wellFormed(isZero(field), `${what}: reserved bytes are not zero`)
 }

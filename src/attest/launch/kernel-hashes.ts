@@ -1,13 +1,15 @@
-// The table of kernel, initrd and command-line hashes that firmware checks what it boots against
+// The hashes of kernel, initrd and command line, and the table in which firmware finds those that it may boot
 // (QEMU target/i386/sev.c, edk2 OvmfPkg/AmdSev/BlobVerifierLibSevHashes). Pure.
 
-import { guidBytes, guidSizeBytes } from '../encoding/guid.ts'
+import { concat, utf8 } from '../../base/bytes.ts'
+import { guidBytes, type Layout, layoutBytes, readFields, writeRecord } from '../encoding/layout.ts'
+import { digest, type Hash } from '../hash.ts'
 import { wellFormed } from '../malformed.ts'
 
 export type KernelHashes = {
   /** SHA-256 each. */
   readonly kernel: Uint8Array
-  /** Of no bytes when there is no initrd. */
+  /** Without an initrd, the hash of no bytes. */
   readonly initrd: Uint8Array
   /** Of the command line with its trailing NUL. */
   readonly cmdline: Uint8Array
@@ -23,10 +25,11 @@ const ENTRIES = [
 ] as const satisfies readonly (readonly [keyof KernelHashes, string])[]
 
 export const kernelHashSizeBytes = 32
-/** GUID, u16 length of the whole entry. */
-const headerBytes = guidSizeBytes + 2
-const entryBytes = headerBytes + kernelHashSizeBytes
-/** What the table's own length field says. */
+/** The table begins with a header and holds one entry for each hash. `sizeBytes` is that of the whole table, or of the whole entry. */
+const HEADER = { guid: [0, 16], sizeBytes: [16, 2] } as const satisfies Layout
+const ENTRY = { guid: [0, 16], sizeBytes: [16, 2], hash: [18, kernelHashSizeBytes] } as const satisfies Layout
+const headerBytes = layoutBytes(HEADER)
+const entryBytes = layoutBytes(ENTRY)
 const tableBytes = headerBytes + ENTRIES.length * entryBytes
 /** What QEMU writes: padded to a multiple of 16. */
 export const kernelHashTableBytes = Math.ceil(tableBytes / 16) * 16
@@ -34,18 +37,12 @@ const pageBytes = 4096
 
 /** The table with its padding: 176 bytes. */
 export function writeKernelHashes(hashes: KernelHashes): Uint8Array {
-  const table = new Uint8Array(kernelHashTableBytes)
-  const view = new DataView(table.buffer)
-  table.set(guidBytes(tableGuid), 0)
-  view.setUint16(guidSizeBytes, tableBytes, true)
-  ENTRIES.forEach(([name, guid], index) => {
-    const at = headerBytes + index * entryBytes
-    wellFormed(hashes[name].length === kernelHashSizeBytes, `kernel hashes: ${name} is not 32 bytes`)
-    table.set(guidBytes(guid), at)
-    view.setUint16(at + guidSizeBytes, entryBytes, true)
-    table.set(hashes[name], at + headerBytes)
+  const what = 'kernel hashes'
+  const entries = ENTRIES.map(([name, guid]) => {
+    return writeRecord(what, ENTRY, { guid: guidBytes(guid), sizeBytes: entryBytes, hash: hashes[name] })
   })
-  return table
+  const header = writeRecord(what, HEADER, { guid: guidBytes(tableGuid), sizeBytes: tableBytes })
+  return concat(header, ...entries, new Uint8Array(kernelHashTableBytes - tableBytes))
 }
 
 /** The page that is loaded: zeros around the table at `offset`. */
@@ -61,15 +58,41 @@ export function readKernelHashPage(page: Uint8Array, offset: number): KernelHash
   wellFormed(page.length === pageBytes, 'kernel hashes: not one page')
   wellFormed(offset >= 0 && offset + kernelHashTableBytes <= pageBytes, 'kernel hashes: the table leaves its page')
   const hashAt = (name: keyof KernelHashes) => {
-    const at = offset + headerBytes + ENTRIES.findIndex(([entry]) => entry === name) * entryBytes + headerBytes
-    return page.slice(at, at + kernelHashSizeBytes)
+    const at = offset + headerBytes + ENTRIES.findIndex(([entry]) => entry === name) * entryBytes
+    return readFields('kernel hashes', page.subarray(at), ENTRY).hash
   }
   const hashes = { kernel: hashAt('kernel'), initrd: hashAt('initrd'), cmdline: hashAt('cmdline') }
-  // One writer for both directions: GUIDs, lengths and padding are right exactly when it writes the same page.
+  // GUIDs, lengths and padding are right exactly when the writer makes the same page of these hashes.
   const expected = kernelHashPage(hashes, offset)
   wellFormed(
     page.every((byte, at) => byte === expected[at]),
     'kernel hashes: not a table in an empty page',
   )
   return hashes
+}
+
+export type BootFiles = {
+  readonly kernel: Uint8Array
+  readonly initrd?: Uint8Array | undefined
+  /** Without the trailing NUL. Absent is the empty command line. */
+  readonly cmdline?: string | undefined
+}
+
+const nul = new Uint8Array(1)
+
+/** SHA-256 of the kernel file, the initrd (no bytes when there is none) and the command line with its NUL. */
+export async function kernelHashesOf(files: BootFiles, sha256?: Hash): Promise<KernelHashes> {
+  const hash = async (bytes: Uint8Array) => (sha256 === undefined ? digest('SHA-256', bytes) : sha256(bytes))
+  const [kernel, initrd, cmdline] = await Promise.all([
+    hash(files.kernel),
+    hash(files.initrd ?? new Uint8Array(0)),
+    hash(cmdlineBytes(files.cmdline)),
+  ])
+  return { kernel, initrd, cmdline }
+}
+
+/** What is hashed for a command line. A NUL inside is refused: its readers would stop there. */
+export function cmdlineBytes(cmdline = ''): Uint8Array {
+  wellFormed(!cmdline.includes('\0'), 'kernel command line: a NUL inside')
+  return concat(utf8(cmdline), nul)
 }

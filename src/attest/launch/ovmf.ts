@@ -1,9 +1,9 @@
-// What an OVMF firmware says of itself: its GUIDed table and its SEV metadata
+// The tables in an OVMF firmware: the table of entries with GUIDs, and the SEV metadata
 // (edk2 OvmfPkg/ResetVector/Ia16/ResetVectorVtf0.asm and X64/OvmfSevMetadata.asm; QEMU hw/i386/pc_sysfw_ovmf.c). Pure.
 //
 // The table ends 32 bytes before the end of the file and is read backwards: data, u16 size of the whole entry, GUID.
 
-import { guidSizeBytes, guidText } from '../encoding/guid.ts'
+import { guidText, type Layout, layoutBytes, readFields, readRecord, type Values } from '../encoding/layout.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
 
 export const OVMF_GUIDS = {
@@ -40,32 +40,43 @@ export type OvmfMetadata = {
 
 export const pageBytes = 4096
 const footerOffsetBytes = 32
-const entryHeaderBytes = 18
 const firmwareBytesMax = 64 * 1024 * 1024
-/** All sections together: more than any firmware's low memory, little enough to measure. */
+/** All sections together: more than the low memory of any firmware, and little enough to measure. */
 const sectionBytesMax = 64 * 1024 * 1024
 const sectionCountMax = 64
 
-/** The SEV metadata's header, and each descriptor after it. [offset, size]; little-endian. */
-const METADATA = { signature: [0, 4], length: [4, 4], version: [8, 4], count: [12, 4] } as const
-const metadataHeaderBytes = 16
-const DESCRIPTOR = { base: [0, 4], length: [4, 4], type: [8, 4] } as const
-const descriptorBytes = 12
+/** The SEV metadata's header, and each descriptor after it. */
+const METADATA = { signature: [0, 4], length: [4, 4], version: [8, 4], count: [12, 4] } as const satisfies Layout
+const DESCRIPTOR = { gpa: [0, 4], sizeBytes: [4, 4], type: [8, 4] } as const satisfies Layout
+const metadataHeaderBytes = layoutBytes(METADATA)
+const descriptorBytes = layoutBytes(DESCRIPTOR)
+
+/** What stands after the data of an entry; the size is that of the whole entry. */
+const ENTRY_HEADER = { sizeBytes: [0, 2], guid: [2, 16] } as const satisfies Layout
+const entryHeaderBytes = layoutBytes(ENTRY_HEADER)
+
+/** The data of the entries. `fromEnd`: where the SEV metadata begins, in bytes before the end of the file. */
+const ENTRIES = {
+  sevMetadata: { fromEnd: [0, 4] },
+  kernelHashes: { gpa: [0, 4], sizeBytes: [4, 4] },
+  resetBlock: { eip: [0, 4] },
+} as const satisfies Partial<Record<keyof typeof OVMF_GUIDS, Layout>>
+
 const metadataSignature = 0x56455341 // "ASEV"
 
-/** Throws Malformed when this is no firmware that can be launched under SEV-SNP. */
+/** Throws Malformed for firmware that cannot be launched with SEV-SNP. */
 export function readOvmf(firmware: Uint8Array): OvmfMetadata {
   checkFirmwareSize(firmware)
   const entries = tableEntries(firmware)
   wellFormed(entries !== null, 'OVMF: no GUIDed table')
-  const metadata = only(entries, 'sevMetadata', 4)
+  const metadata = only(entries, 'sevMetadata')
   wellFormed(metadata !== null, 'OVMF: no SEV metadata')
-  const reset = only(entries, 'resetBlock', 4)
+  const reset = only(entries, 'resetBlock')
   wellFormed(reset !== null, 'OVMF: no reset block')
   return {
-    sections: readSections(firmware, viewOf(metadata).getUint32(0, true)),
+    sections: readSections(firmware, metadata.fromEnd),
     kernelHashes: readKernelHashArea(entries),
-    resetEip: viewOf(reset).getUint32(0, true),
+    resetEip: reset.eip,
   }
 }
 
@@ -91,51 +102,49 @@ export function hasKernelHashTable(firmware: Uint8Array): boolean {
 
 type Entry = { readonly guid: string; readonly data: Uint8Array }
 
-/** u32 base, u32 size. */
 function readKernelHashArea(entries: readonly Entry[]): KernelHashArea | null {
-  const data = only(entries, 'kernelHashes', 8)
-  if (data === null || data.every(byte => byte === 0)) return null
-  const gpa = viewOf(data).getUint32(0, true)
-  const sizeBytes = viewOf(data).getUint32(4, true)
+  const area = only(entries, 'kernelHashes')
+  if (area === null || (area.gpa === 0 && area.sizeBytes === 0)) return null
+  const { gpa, sizeBytes } = area
   wellFormed(gpa !== 0 && sizeBytes !== 0, 'OVMF: kernel-hash area with base or size zero')
   wellFormed((gpa % pageBytes) + sizeBytes <= pageBytes, 'OVMF: kernel-hash area crosses a page')
-  return { gpa, sizeBytes }
+  return area
 }
 
-/** The data of the one entry with this GUID. Two of them would be read differently by different readers. */
-function only(entries: readonly Entry[], name: keyof typeof OVMF_GUIDS, sizeBytes: number): Uint8Array | null {
+/** The data of the entry with this GUID. Two such entries are refused: one reader would take the first, another the last. */
+function only<Name extends keyof typeof ENTRIES>(
+  entries: readonly Entry[],
+  name: Name,
+): Values<(typeof ENTRIES)[Name]> | null {
   const found = entries.filter(({ guid }) => guid === OVMF_GUIDS[name])
   wellFormed(found.length <= 1, `OVMF: two ${name} entries`)
   const data = found[0]?.data
-  if (data === undefined) return null
-  wellFormed(data.length === sizeBytes, `OVMF: ${name} entry of ${data.length} bytes, not ${sizeBytes}`)
-  return data
+  return data === undefined ? null : readRecord(`OVMF: ${name} entry`, data, ENTRIES[name])
 }
 
 function readSections(firmware: Uint8Array, fromEnd: number): OvmfSection[] {
   wellFormed(fromEnd >= metadataHeaderBytes && fromEnd <= firmware.length, 'OVMF: SEV metadata outside the firmware')
   const bytes = firmware.subarray(firmware.length - fromEnd)
-  const view = viewOf(bytes)
-  wellFormed(view.getUint32(METADATA.signature[0], true) === metadataSignature, 'OVMF: SEV metadata signature')
-  wellFormed(view.getUint32(METADATA.version[0], true) === 1, 'OVMF: SEV metadata version')
-  const count = view.getUint32(METADATA.count[0], true)
+  const header = readFields('OVMF: SEV metadata', bytes, METADATA)
+  const { count } = header
+  wellFormed(header.signature === metadataSignature, 'OVMF: SEV metadata signature')
+  wellFormed(header.version === 1, 'OVMF: SEV metadata version')
   wellFormed(count <= sectionCountMax, `OVMF: ${count} SEV sections`)
   const length = metadataHeaderBytes + count * descriptorBytes
-  wellFormed(view.getUint32(METADATA.length[0], true) === length, 'OVMF: SEV metadata length')
+  wellFormed(header.length === length, 'OVMF: SEV metadata length')
   wellFormed(length <= bytes.length, 'OVMF: SEV metadata ends early')
   let total = 0
   return Array.from({ length: count }, (_, index) => {
-    const section = readSection(view, metadataHeaderBytes + index * descriptorBytes)
+    const section = readSection(bytes.subarray(metadataHeaderBytes + index * descriptorBytes))
     total += section.sizeBytes
     wellFormed(total <= sectionBytesMax, 'OVMF: SEV sections too large')
     return section
   })
 }
 
-function readSection(view: DataView, at: number): OvmfSection {
-  const gpa = view.getUint32(at + DESCRIPTOR.base[0], true)
-  const sizeBytes = view.getUint32(at + DESCRIPTOR.length[0], true)
-  const kind = sectionKind(view.getUint32(at + DESCRIPTOR.type[0], true))
+function readSection(bytes: Uint8Array): OvmfSection {
+  const { gpa, sizeBytes, type } = readFields('OVMF: SEV section', bytes, DESCRIPTOR)
+  const kind = sectionKind(type)
   wellFormed(gpa % pageBytes === 0 && sizeBytes % pageBytes === 0, `OVMF: ${kind} section not in whole pages`)
   wellFormed(sizeBytes > 0 && gpa + sizeBytes <= 2 ** 32, `OVMF: ${kind} section outside memory`)
   wellFormed(kind !== 'kernelHashes' || sizeBytes === pageBytes, 'OVMF: kernelHashes section is not one page')
@@ -167,12 +176,7 @@ function tableEntries(firmware: Uint8Array): Entry[] | null {
 
 function headerBefore(firmware: Uint8Array, end: number): { guid: string; sizeBytes: number } | null {
   if (end < entryHeaderBytes) return null
-  const at = end - guidSizeBytes
-  const sizeBytes = viewOf(firmware).getUint16(at - 2, true)
+  const { guid, sizeBytes } = readFields('OVMF: entry', firmware.subarray(end - entryHeaderBytes), ENTRY_HEADER)
   if (sizeBytes < entryHeaderBytes || sizeBytes > end) return null
-  return { guid: guidText(firmware, at), sizeBytes }
-}
-
-function viewOf(bytes: Uint8Array): DataView {
-  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  return { guid: guidText(guid), sizeBytes }
 }

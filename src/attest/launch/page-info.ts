@@ -1,5 +1,6 @@
 // PAGE_INFO, the record by which SNP_LAUNCH_UPDATE extends the launch digest (AMD 56860 rev 1.58, 8.17.2). Pure.
 
+import { type Layout, layoutBytes, writeFields } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'
 
 /** [offset, size]; little-endian. */
@@ -14,12 +15,12 @@ export const PAGE_INFO = {
   vmpl1Permissions: [0x66, 1],
   reserved: [0x67, 1],
   gpa: [0x68, 8],
-} as const satisfies Record<string, readonly [offset: number, sizeBytes: number]>
+} as const satisfies Layout
 
-export const pageInfoBytes = 0x70
+export const pageInfoBytes = layoutBytes(PAGE_INFO)
 export const launchDigestBytes = 48
 
-/** Types of launched pages. The contents of the last four are not measured, but the page is. */
+/** Types of launched pages. For the last four the digest covers type and address, but not the contents. */
 export const PAGE_TYPES = { normal: 1, vmsa: 2, zero: 3, unmeasured: 4, secrets: 5, cpuid: 6 } as const
 
 export type PageType = keyof typeof PAGE_TYPES
@@ -28,17 +29,20 @@ export function hasMeasuredContents(type: PageType): boolean {
   return type === 'normal' || type === 'vmsa'
 }
 
+const noContents = new Uint8Array(PAGE_INFO.contents[1])
+
 export type PageInfo = { readonly type: PageType; readonly gpa: bigint }
 
-/** Writes a record in place of another: `digest` (so far) and `contents` are 48 bytes, `contents` null for types that do not measure any. */
+/** Overwrites a record. `digest` (so far) and `contents` are 48 bytes each; `contents` is null for types whose contents are not measured. */
 export function putPageInfo(into: Uint8Array, page: PageInfo, digest: Uint8Array, contents: Uint8Array | null): void {
   wellFormed(into.length === pageInfoBytes, 'PAGE_INFO: not 112 bytes')
   wellFormed(hasMeasuredContents(page.type) === (contents !== null), `PAGE_INFO: contents of a ${page.type} page`)
-  const view = new DataView(into.buffer, into.byteOffset, into.byteLength)
   into.fill(0)
-  into.set(digest, PAGE_INFO.digestCurrent[0])
-  if (contents !== null) into.set(contents, PAGE_INFO.contents[0])
-  view.setUint16(PAGE_INFO.length[0], pageInfoBytes, true)
-  view.setUint8(PAGE_INFO.pageType[0], PAGE_TYPES[page.type])
-  view.setBigUint64(PAGE_INFO.gpa[0], page.gpa, true)
+  writeFields('PAGE_INFO', into, PAGE_INFO, {
+    digestCurrent: digest,
+    contents: contents ?? noContents,
+    length: pageInfoBytes,
+    pageType: PAGE_TYPES[page.type],
+    gpa: page.gpa,
+  })
 }

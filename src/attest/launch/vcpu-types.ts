@@ -1,4 +1,4 @@
-// vCPU models of QEMU and the CPUID signature each starts with in RDX: CPUID Fn0000_0001_EAX (AMD APM volume 3, appendix E). Pure.
+// vCPU models of QEMU, and the CPUID signature that each has in RDX at its start: CPUID Fn0000_0001_EAX (AMD APM volume 3, appendix E). Pure.
 
 import { Malformed, wellFormed } from '../malformed.ts'
 
@@ -44,7 +44,7 @@ export function vcpuSignature(type: string | number): number {
   return VCPU_SIGNATURES[type]
 }
 
-/** What CPUID Fn0000_0001_EAX says of these three numbers; extended family and model included. */
+/** The value of CPUID Fn0000_0001_EAX for these numbers; family and model include their extended parts. */
 export function cpuidSignature(family: number, model: number, stepping: number): number {
   const low = Math.min(family, 0xf)
   const extended = family - low

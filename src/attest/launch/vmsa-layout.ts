@@ -1,10 +1,11 @@
-// The save area a virtual processor starts from (AMD APM volume 2, table B-4) and the SEV_FEATURES bits (15.34.10). Pure.
+// The save area (VMSA) that holds the state in which a virtual processor starts (AMD APM volume 2, table B-4) and the SEV_FEATURES bits (15.34.10). Pure.
 
-import { Malformed, wellFormed } from '../malformed.ts'
+import { type Layout, readFields, type Values, writeFields } from '../encoding/layout.ts'
+import { wellFormed } from '../malformed.ts'
 
 export const vmsaBytes = 4096
 
-/** Registers of the save area. [offset, size]; little-endian. What is not named here starts as zero. */
+/** Registers of the save area. [offset, size]; little-endian. All other bytes are zero at the start. */
 export const VMSA_FIELDS = {
   vmpl: [0x0ca, 1],
   cpl: [0x0cb, 1],
@@ -31,7 +32,7 @@ export const VMSA_FIELDS = {
   x87Ftw: [0x40c, 2],
   x87Fsw: [0x40e, 2],
   x87Fcw: [0x410, 2],
-} as const satisfies Record<string, readonly [offset: number, sizeBytes: 1 | 2 | 4 | 8]>
+} as const satisfies Layout
 
 /** Segment registers, 16 bytes each: u16 selector, u16 attributes, u32 limit, u64 base. */
 export const VMSA_SEGMENTS = {
@@ -47,19 +48,13 @@ export const VMSA_SEGMENTS = {
   tr: 0x090,
 } as const satisfies Record<string, number>
 
-const SEGMENT = { selector: [0, 2], attributes: [2, 2], limit: [4, 4], base: [8, 8] } as const
+const SEGMENT = { selector: [0, 2], attributes: [2, 2], limit: [4, 4], base: [8, 8] } as const satisfies Layout
 
-export type VmsaField = keyof typeof VMSA_FIELDS
 export type VmsaSegmentName = keyof typeof VMSA_SEGMENTS
-export type VmsaSegment = {
-  readonly selector: number
-  readonly attributes: number
-  readonly limit: number
-  readonly base: bigint
-}
+export type VmsaSegment = Values<typeof SEGMENT>
 
 export type Vmsa = {
-  readonly fields: Readonly<Record<VmsaField, bigint>>
+  readonly fields: Values<typeof VMSA_FIELDS>
   readonly segments: Readonly<Record<VmsaSegmentName, VmsaSegment>>
 }
 
@@ -87,7 +82,7 @@ export const SEV_FEATURES = {
 
 export type SevFeature = keyof typeof SEV_FEATURES
 
-/** What KVM starts a guest with; any other bit is a launch that this library does not know how to predict. */
+/** The bits that KVM can launch with. This library cannot predict a launch with any other. */
 const LAUNCH_FEATURES = ['snpActive', 'debugSwap', 'secureTsc'] as const satisfies readonly SevFeature[]
 
 /** The bits of these features. */
@@ -110,70 +105,33 @@ export function checkLaunchFeatures(bits: bigint): void {
 }
 
 /** The page of a state; every byte that no register of the tables covers is zero. */
-export function writeVmsa(vmsa: Vmsa): Uint8Array {
+export function writeVmsa({ fields, segments }: Vmsa): Uint8Array {
   const page = new Uint8Array(vmsaBytes)
-  const view = viewOf(page)
-  for (const [name, at] of entriesOf(VMSA_SEGMENTS)) {
-    const { selector, attributes, limit, base } = vmsa.segments[name]
-    view.setUint16(at + SEGMENT.selector[0], selector, true)
-    view.setUint16(at + SEGMENT.attributes[0], attributes, true)
-    view.setUint32(at + SEGMENT.limit[0], limit, true)
-    view.setBigUint64(at + SEGMENT.base[0], base, true)
+  for (const name of segmentNames) {
+    writeFields(`VMSA ${name}`, page.subarray(VMSA_SEGMENTS[name]), SEGMENT, segments[name])
   }
-  for (const [name, field] of entriesOf(VMSA_FIELDS)) putField(view, field, vmsa.fields[name])
+  writeFields('VMSA', page, VMSA_FIELDS, fields)
   return page
 }
 
 /** The registers of the tables. Other registers may hold anything; `writeVmsa` would lose them. */
 export function readVmsa(page: Uint8Array): Vmsa {
   wellFormed(page.length === vmsaBytes, `VMSA: ${page.length} bytes, not ${vmsaBytes}`)
-  const view = viewOf(page)
-  const segments = entriesOf(VMSA_SEGMENTS).map(([name, at]) => {
-    const segment: VmsaSegment = {
-      selector: view.getUint16(at + SEGMENT.selector[0], true),
-      attributes: view.getUint16(at + SEGMENT.attributes[0], true),
-      limit: view.getUint32(at + SEGMENT.limit[0], true),
-      base: view.getBigUint64(at + SEGMENT.base[0], true),
-    }
-    return [name, segment] as const
+  const segments = segmentNames.map(name => {
+    return [name, readFields(`VMSA ${name}`, page.subarray(VMSA_SEGMENTS[name]), SEGMENT)] as const
   })
-  const fields = entriesOf(VMSA_FIELDS).map(([name, field]) => [name, takeField(view, field)] as const)
-  return { fields: recordOf(fields), segments: recordOf(segments) }
+  return {
+    fields: readFields('VMSA', page, VMSA_FIELDS),
+    segments: Object.fromEntries(segments) as Vmsa['segments'],
+  }
 }
 
 /** A copy of the page with these registers changed and every other byte kept. */
-export function changeVmsa(page: Uint8Array, changes: Partial<Record<VmsaField, bigint>>): Uint8Array {
+export function changeVmsa(page: Uint8Array, changes: Partial<Vmsa['fields']>): Uint8Array {
   wellFormed(page.length === vmsaBytes, `VMSA: ${page.length} bytes, not ${vmsaBytes}`)
   const changed = page.slice()
-  for (const [name, value] of Object.entries(changes))
-    if (value !== undefined) putField(viewOf(changed), VMSA_FIELDS[name as VmsaField], value)
+  writeFields('VMSA', changed, VMSA_FIELDS, changes)
   return changed
 }
 
-type Field = readonly [offset: number, sizeBytes: number]
-
-function putField(view: DataView, [at, sizeBytes]: Field, value: bigint): void {
-  if (value < 0n || value >> BigInt(sizeBytes * 8) !== 0n) throw new Malformed(`VMSA: ${value} in ${sizeBytes} bytes`)
-  if (sizeBytes === 8) view.setBigUint64(at, value, true)
-  else if (sizeBytes === 4) view.setUint32(at, Number(value), true)
-  else if (sizeBytes === 2) view.setUint16(at, Number(value), true)
-  else view.setUint8(at, Number(value))
-}
-
-function takeField(view: DataView, [at, sizeBytes]: Field): bigint {
-  if (sizeBytes === 8) return view.getBigUint64(at, true)
-  if (sizeBytes === 4) return BigInt(view.getUint32(at, true))
-  return BigInt(sizeBytes === 2 ? view.getUint16(at, true) : view.getUint8(at))
-}
-
-function entriesOf<K extends string, V>(table: Readonly<Record<K, V>>): [K, V][] {
-  return Object.entries(table) as [K, V][]
-}
-
-function recordOf<K extends string, V>(entries: readonly (readonly [K, V])[]): Record<K, V> {
-  return Object.fromEntries(entries) as Record<K, V>
-}
-
-function viewOf(bytes: Uint8Array): DataView {
-  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
-}
+const segmentNames = Object.keys(VMSA_SEGMENTS) as VmsaSegmentName[]

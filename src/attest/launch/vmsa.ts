@@ -6,16 +6,16 @@ import { checkLaunchFeatures, type Vmsa, type VmsaSegment, type VmsaSegmentName,
 /** Where KVM measures every VMSA; a guest never uses this address. */
 export const kvmVmsaGpa = 0xffff_ffff_f000n
 
-/** Registers that KVM sets whatever it is told: CR4.MCE, and the fixed bit of RFLAGS. */
+/** Bits that KVM always sets: CR4.MCE, and the fixed bit of RFLAGS. */
 export const KVM_FORCED = { cr4: 0x40n, rflags: 0x2n } as const
 
 /** The x86 reset vector, at which the boot processor starts. */
 const resetVector = 0xffff_fff0
 
-/** Registers of every processor after reset; code segment, RIP, RDX and SEV_FEATURES come with the launch. */
+/** Registers of every processor after reset; code segment, RIP, RDX and SEV_FEATURES depend on the launch. */
 const RESET_FIELDS: Vmsa['fields'] = {
-  vmpl: 0n,
-  cpl: 0n,
+  vmpl: 0,
+  cpl: 0,
   efer: 0x1000n,
   cr4: KVM_FORCED.cr4,
   cr3: 0n,
@@ -35,10 +35,10 @@ const RESET_FIELDS: Vmsa['fields'] = {
   rdi: 0n,
   sevFeatures: 0n,
   xcr0: 1n,
-  mxcsr: 0x1f80n,
-  x87Ftw: 0n,
-  x87Fsw: 0n,
-  x87Fcw: 0x37fn,
+  mxcsr: 0x1f80,
+  x87Ftw: 0,
+  x87Fsw: 0,
+  x87Fcw: 0x37f,
 }
 
 const segment = (selector: number, attributes: number, base = 0n): VmsaSegment => ({

@@ -1,22 +1,19 @@
-// Does an SNP report meet a relying party's policy? Pure. Says nothing about signatures: a forged report can be appraised too.
+// Whether an SNP report meets a relying party's policy. Pure. Signatures are not checked here: a forged report can meet a policy too.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
-import { type Product, productOfReport } from '../amd/product.ts'
+import type { Product } from '../amd/product.ts'
 import { decodeTcb, type RawTcb, type Tcb, tcbComponentsOf } from '../amd/tcb.ts'
 import { Malformed } from '../malformed.ts'
 import { hasBit, type NamedBits, PLATFORM_BITS, POLICY_BITS, platformNames, policyNames } from '../report/bits.ts'
+import type { IdentifiedReport } from '../report/identify.ts'
 import { type FirmwareVersion, isReservedZero, type SnpReport } from '../report/report.ts'
-import { type Check, check, fail, notChecked, pass } from '../verdict.ts'
+import { type Check, check, fail, notChecked } from '../verdict.ts'
 import type { Policy } from './policy.ts'
 import type { BitRule, TcbMinimums, UnknownRule } from './schema.ts'
 
-/**
- * One named check for each thing that a policy can say, in a fixed order; `not-checked` and not required where it says 'any'.
- * The product must be the one that the report's CPUID tells, whatever the policy is. Never throws.
- */
-export function appraise(report: SnpReport, product: Product, policy: Policy): Check[] {
+/** One check for each thing that a policy can say, in a fixed order; `not-checked` and not required where it says 'any'. Never throws. */
+export function appraise({ report, product }: IdentifiedReport, policy: Policy): Check[] {
   return [
-    productCheck(report, product),
     listCheck('product-allowed', product, policy.products, one => one),
     listCheck('signer', report.signer, policy.signers, one => one),
     ...bitChecks('guest-policy', POLICY_BITS, report.policy, policy.guestPolicy, policyNames(report.policy)),
@@ -47,14 +44,7 @@ function skipped(name: string): Check {
   return notChecked(name, "the policy says 'any'", false)
 }
 
-function productCheck(report: SnpReport, product: Product): Check {
-  const name = 'product-cpuid'
-  if (report.cpuid === null) return notChecked(name, `version 2 carries no CPUID; ${product} was named`, false)
-  const answer = productOfReport(report, product)
-  return answer.kind === 'known' ? pass(name, answer.product) : fail(name, answer.reason)
-}
-
-/** Passes when the value is one of those allowed; `text` tells values apart. */
+/** Passes when the value is one of those allowed. Values are compared as `text` writes them. */
 function listCheck<T>(name: string, value: T, allowed: readonly T[] | 'any', text: (one: T) => string): Check {
   if (allowed === 'any') return skipped(name)
   const found = text(value)
@@ -81,7 +71,7 @@ function bitChecks<Name extends string>(
     if (rule === 'any') return skipped(name)
     const isSet = hasBit(value, bits[bit])
     const state = `bit ${bits[bit]} is ${isSet ? 'set' : 'not set'}`
-    return check(name, isSet === (rule === 'required'), `${state}, but ${rule}`, state)
+    return check(name, isSet === (rule === 'required'), `${state}, but it is ${rule}`, state)
   })
   const unknown = `${prefix}-unknown`
   if (rules.unknown === 'any') return [...checks, skipped(unknown)]

@@ -1,4 +1,4 @@
-// A relying party's policy for SNP reports, from JSON and back. Pure. The JSON form is policy.schema.ts; what it means is in appraise.ts.
+// A relying party's policy for SNP reports, from JSON and back. Pure. schema.ts is its JSON form, appraise.ts applies it.
 
 import { fromHex, toHex } from '../../base/bytes.ts'
 import { PRODUCTS, type Product } from '../amd/product.ts'
@@ -18,15 +18,15 @@ import {
   unknownRules,
 } from './schema.ts'
 
-/** 'any' skips a check. Nothing is optional: what is not said is an error. */
+/** 'any' skips a check. No field is optional: a missing one is an error. */
 export type Policy = {
   readonly format: typeof policyFormat
   readonly products: readonly Product[] | 'any'
   readonly signers: readonly Signer[] | 'any'
-  /** What the guest's owner allows the host. 'required' is a bit that must be set. */
+  /** The guest policy: what the guest's owner allows the host. A 'required' bit must be set, a 'forbidden' one must not. */
   readonly guestPolicy: Readonly<Record<PolicyBit, BitRule>> & { readonly unknown: UnknownRule }
   readonly platformInfo: Readonly<Record<PlatformBit, BitRule>> & { readonly unknown: UnknownRule }
-  /** Of the signed and unsigned parts that the report's version reserves. */
+  /** The bytes that the report's version reserves, in its signed and unsigned parts. */
   readonly reservedBytes: 'zero' | 'any'
   readonly vmpls: readonly number[] | 'any'
   readonly measurements: readonly Uint8Array[] | 'any'
@@ -35,16 +35,16 @@ export type Policy = {
   readonly idKeyDigest: Uint8Array | 'any'
   readonly authorKeyDigest: Uint8Array | 'any'
   readonly chipIds: readonly Uint8Array[] | 'any'
-  /** Of REPORTED_TCB, which the VEK certifies. */
+  /** For REPORTED_TCB, which the VEK certifies. */
   readonly minimumTcb: TcbMinimums | 'any'
-  /** Of LAUNCH_TCB: an old firmware's launch stays an old firmware's launch. */
+  /** For LAUNCH_TCB: a guest that old firmware launched is not made better by later updates. */
   readonly minimumLaunchTcb: TcbMinimums | 'any'
-  /** Of the current and of the committed firmware, to which the host may go back. */
+  /** For the current firmware, and for the committed one, to which the host may go back. */
   readonly minimumFirmware: FirmwareVersion | 'any'
   readonly minimumGuestSvn: number | 'any'
 }
 
-/** For the command line: no debug, no migration, VMPL 0, no guest policy that we cannot read. All else is 'any', measurement included. */
+/** The command line's default: no debug, no migration, VMPL 0, no unknown bit in the guest policy. All else is 'any', measurement included. */
 export function strictPolicy(): Policy {
   return {
     format: policyFormat,
@@ -167,7 +167,7 @@ function hex(sizeBytes: number): Parse<Uint8Array> {
 function chipId(value: unknown, path: string): Uint8Array {
   const bytes = hex(HEX_SIZES.chipIds)(value, path)
   const isMasked = bytes.every(byte => byte === 0)
-  wellFormed(!isMasked, `${path}: all zeros is what every masked chip reports`)
+  wellFormed(!isMasked, `${path}: all zeros is the chip_id of every masked chip`)
   return bytes
 }
 
@@ -175,7 +175,7 @@ function listOf<T>(parse: Parse<T>): Parse<readonly T[]> {
   return (value, path) => {
     const fits = Array.isArray(value) && value.length >= 1 && value.length <= policyListCountMax
     wellFormed(fits, `${path}: not a list of 1 to ${policyListCountMax}`)
-    wellFormed(new Set(value).size === value.length, `${path}: something stands in it twice`)
+    wellFormed(new Set(value).size === value.length, `${path}: an entry stands in it twice`)
     return value.map((one, at) => parse(one, `${path}[${at}]`))
   }
 }

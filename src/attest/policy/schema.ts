@@ -1,5 +1,5 @@
 // The JSON form of a relying party's policy for SNP reports: JSON Schema 2020-12 and the types beside it. Pure.
-// Every field is required; 'any' says that a check is skipped on purpose.
+// Every field is required; 'any' skips a check on purpose.
 
 import { PRODUCTS, type Product } from '../amd/product.ts'
 import { type TCB_LAYOUTS, tcbComponentsOf } from '../amd/tcb.ts'
@@ -7,7 +7,7 @@ import { PLATFORM_BITS, POLICY_BITS, type Signer } from '../report/bits.ts'
 
 export const policyFormat = 'strongroom/snp-policy/v1'
 
-/** A list that accepts nothing, or one without end, is a mistake. */
+/** An empty or an endless list is a mistake. */
 export const policyListCountMax = 1024
 
 export type BitRule = 'required' | 'forbidden' | 'any'
@@ -57,7 +57,7 @@ export const policySchema = {
     reportData: orAny(hex(HEX_SIZES.reportData)),
     idKeyDigest: orAny(hex(HEX_SIZES.idKeyDigest)),
     authorKeyDigest: orAny(hex(HEX_SIZES.authorKeyDigest)),
-    // All zeros is what every masked chip reports.
+    // All zeros is the chip_id of every masked chip.
     chipIds: orAny(listOf({ type: 'string', pattern: `^(?!0+$)[0-9a-f]{${HEX_SIZES.chipIds * 2}}$` })),
     minimumTcb: orAny(tcbMinimums()),
     minimumLaunchTcb: orAny(tcbMinimums()),

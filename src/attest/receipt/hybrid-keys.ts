@@ -1,7 +1,7 @@
 // Hybrid keys: made and used inside the VM. Pure: randomness comes from the caller.
 //
-// Both halves sign the message as it is. ML-DSA also takes a context string (FIPS 204 section 5.2), which is given there; Ed25519 has none,
-// so a message must say by its own first bytes what it is. A statement does: it is a CBOR map, and no other thing that these keys sign begins with one.
+// Ed25519 and ML-DSA sign the same bytes. ML-DSA also takes a context string (FIPS 204 section 5.2); Ed25519 has none, so the first bytes of a
+// message must tell its kind. A statement begins as a CBOR map, and nothing else that these keys sign does.
 
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
 import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
@@ -11,7 +11,7 @@ import { utf8 } from '../../base/bytes.ts'
 import type { HybridSignature, PublicKeys } from './public-keys.ts'
 import { statementFormat } from './statement.ts'
 
-/** `random(n)` gives n bytes that nobody can guess. */
+/** `random(n)` gives n bytes that nobody can predict. */
 export type Random = (lengthBytes: number) => Uint8Array
 
 export type SecretKeys = {
@@ -46,7 +46,7 @@ export function makeHybridKeys(random: Random): HybridKeys {
   }
 }
 
-/** Both halves over the same bytes. ML-DSA is hedged with the caller's randomness. */
+/** Both signatures over the same bytes. ML-DSA is hedged with the caller's randomness. */
 export function signHybrid(
   keys: SecretKeys,
   message: Uint8Array,
@@ -63,6 +63,9 @@ export function signHybrid(
 
 function take(random: Random, lengthBytes: number): Uint8Array {
   const bytes = random(lengthBytes)
-  assert(bytes instanceof Uint8Array && bytes.length === lengthBytes, 'random gives as many bytes as it was asked for')
+  assert(
+    bytes instanceof Uint8Array && bytes.length === lengthBytes,
+    'random gives the number of bytes that was asked for',
+  )
   return Uint8Array.from(bytes)
 }

@@ -1,9 +1,10 @@
-// Hybrid signatures: good only when both halves are. Pure.
+// Hybrid signatures: good only when both the Ed25519 and the ML-DSA-65 signature are. Pure.
 //
-// ML-DSA-65 is checked in JavaScript unless the caller brings a native verifier; Ed25519 by WebCrypto where it has it, else in JavaScript.
+// ML-DSA-65 is checked in JavaScript unless the caller passes a native verifier; Ed25519 by WebCrypto where it has it, else in JavaScript.
 
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
 import nacl from 'tweetnacl'
+import { webBytes } from '../hash.ts'
 import { type Check, check } from '../verdict.ts'
 import { type HybridSignature, PUBLIC_KEY_BYTES, type PublicKeys, SIGNATURE_BYTES } from './public-keys.ts'
 
@@ -31,7 +32,7 @@ export const defaultVerifiers: HybridVerifiers = {
     portableVerifiers.ed25519(signature, message, publicKey, context),
 }
 
-/** Both by WebCrypto where the platform has them, each falling back to JavaScript by itself. */
+/** Both by WebCrypto where the platform has them, each with a fallback to JavaScript. */
 export const nativeVerifiers: HybridVerifiers = {
   ed25519: defaultVerifiers.ed25519,
   mldsa65: async (signature, message, publicKey, context) =>
@@ -70,7 +71,7 @@ const groupOrder = Uint8Array.from([
   0, 0, 0, 0, 0, 0, 0, 0, 0x10,
 ])
 
-/** RFC 8032 section 5.1.7: S < L. tweetnacl does not look, which would let anyone write a second signature. */
+/** RFC 8032 section 5.1.7: S < L. tweetnacl does not check it; without the check anyone could derive a second valid signature. */
 function isCanonicalScalar(scalar: Uint8Array): boolean {
   for (let i = groupOrder.length - 1; i >= 0; i -= 1) {
     const difference = (scalar[i] ?? 0) - (groupOrder[i] ?? 0)
@@ -89,14 +90,9 @@ async function verifyByWebCrypto(
 ): Promise<boolean | null> {
   let key: CryptoKey
   try {
-    key = await crypto.subtle.importKey(format as 'raw', buffer(publicKey), algorithm.name, false, ['verify'])
+    key = await crypto.subtle.importKey(format as 'raw', webBytes(publicKey), algorithm.name, false, ['verify'])
   } catch {
     return null
   }
-  return crypto.subtle.verify(algorithm, key, buffer(signature), buffer(message))
-}
-
-/** WebCrypto's types want memory that is not shared. */
-function buffer(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
-  return bytes as Uint8Array<ArrayBuffer>
+  return crypto.subtle.verify(algorithm, key, webBytes(signature), webBytes(message))
 }

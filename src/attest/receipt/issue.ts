@@ -16,21 +16,21 @@ import {
   statementFormat,
 } from './statement.ts'
 
-/** Fields that issuing fills in. */
-type Settled = 'format' | 'scope' | 'issuedAt' | 'keysDigest'
+/** Fields that issueReceipt fills in. */
+type IssuerFields = 'format' | 'scope' | 'issuedAt' | 'keysDigest'
 
 /** What the caller states. `image.measurement` and `operatorKey` are those of the VM's own report. */
-export type StatementFields = { [Kind in StatementKind]: Omit<StatementOf<Kind>, Settled> }[StatementKind]
+export type StatementFields = { [Kind in StatementKind]: Omit<StatementOf<Kind>, IssuerFields> }[StatementKind]
 
-/** A fresh report over these 64 bytes, and what proves it. */
+/** A fresh report over these 64 bytes, and the certificates that verify it. */
 export type EvidenceSource = (reportData: Uint8Array) => Promise<ReceiptEvidence>
 
-/** Both halves over a statement's bytes. */
+/** Both signatures over a statement's bytes. */
 export type SignStatement = (statement: Uint8Array) => HybridSignature | Promise<HybridSignature>
 
 /**
- * Throws Malformed when a field is not what its table says, or when the source's report is not over this statement
- * or not of this VM: such a receipt would verify nowhere. Passes on what the source throws.
+ * Throws Malformed when a field does not fit STATEMENT_FIELDS, or when the source's report is not over this statement
+ * or not of this VM: nobody could verify such a receipt. What the source throws is passed on.
  */
 export async function issueReceipt(issue: {
   readonly fields: StatementFields
@@ -39,7 +39,7 @@ export async function issueReceipt(issue: {
   readonly platform: Platform
   readonly nowMs: number
   readonly random: Random
-  /** In the place of the portable signer, where the platform signs by itself: under `statementContext`, by the same keys. */
+  /** Used instead of the portable signer where the platform signs natively: with `statementContext` and the same keys. */
   readonly sign?: SignStatement | undefined
 }): Promise<Receipt> {
   const { fields, keys } = issue
@@ -50,7 +50,7 @@ export async function issueReceipt(issue: {
     issuedAt: issue.nowMs,
     keysDigest: keysDigest(keys.publicKeys),
   }
-  // The union's members differ in the pairing of kind and scope, which the line above keeps.
+  // TypeScript cannot see that `scope` above belongs to `kind`.
   const statement = encodeStatement(filled as Statement)
   const reportData = reportDataOf(statement)
   const evidence = await issue.evidenceSource(reportData)

@@ -1,4 +1,4 @@
-// The public half of a workload's keys: two that sign, two that agree on secrets, one classical and one post-quantum each. Pure.
+// The public half of a workload's keys: two for signatures and two for key agreement, each time one classical and one post-quantum. Pure.
 // Ed25519: RFC 8032. X25519: RFC 7748. ML-DSA-65: FIPS 204, table 2. ML-KEM-768: FIPS 203, table 3.
 
 import { concat } from '../../base/bytes.ts'

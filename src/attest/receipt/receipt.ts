@@ -1,4 +1,4 @@
-// The receipt's JSON envelope: what the text says, with every size bounded. Pure; trust is decided by receipt.verify.ts.
+// The JSON form of receipts, with every size bounded. Pure; verify.ts decides whether to trust one.
 
 import { fromBase64Url, toBase64Url } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
@@ -80,7 +80,7 @@ export function encodeReceipt(receipt: DecodedReceipt): Receipt {
   }
 }
 
-/** Takes the text, or what JSON.parse made of it. Throws Malformed on unknown or missing fields, wrong sizes and loose base64url. */
+/** Takes the text, or what JSON.parse made of it. Throws Malformed on unknown or missing fields, wrong sizes and base64url that is not canonical. */
 export function decodeReceipt(json: unknown): DecodedReceipt {
   const envelope = record(typeof json === 'string' ? parse(json) : json, 'receipt', [
     'format',
@@ -115,7 +115,7 @@ export function decodeReceipt(json: unknown): DecodedReceipt {
 function evidenceOf(value: unknown): ReceiptEvidence {
   const evidence = record(value, 'receipt: evidence', ['report', 'vek', 'chain'], ['crl', 'tpm'])
   const { chain } = evidence
-  wellFormed(Array.isArray(chain) && chain.length === 2, 'receipt: evidence.chain is no pair')
+  wellFormed(Array.isArray(chain) && chain.length === 2, 'receipt: evidence.chain is not a pair')
   return {
     report: bytesOf(evidence.report, 'evidence.report', RECEIPT_LIMITS.report),
     vek: derOf(evidence.vek, 'evidence.vek', RECEIPT_LIMITS.certificate),
@@ -128,16 +128,16 @@ function evidenceOf(value: unknown): ReceiptEvidence {
   }
 }
 
-/** JSON in which no name stands twice: JSON.parse would silently take the last one, another reader the first. */
+/** JSON in which no name stands twice: JSON.parse would take the last one without a word, another reader the first. */
 function parse(text: string): unknown {
   wellFormed(text.length <= RECEIPT_LIMITS.textLengthMax, 'receipt: too long')
-  // No receipt needs an escape, and without one the quotation marks can be counted.
+  // No receipt needs an escape, and without escapes the quotation marks can be counted.
   wellFormed(!text.includes('\\'), 'receipt: an escape in the JSON')
   let json: unknown
   try {
     json = JSON.parse(text)
   } catch (cause) {
-    throw new Malformed('receipt: no JSON', { cause })
+    throw new Malformed('receipt: not JSON', { cause })
   }
   wellFormed(text.split('"').length - 1 === 2 * stringCountOf(json, depthMax), 'receipt: a name twice')
   return json
@@ -145,7 +145,7 @@ function parse(text: string): unknown {
 
 const depthMax = 4
 
-/** Strings and names of members in what was parsed. */
+/** The number of strings and of member names. */
 function stringCountOf(value: unknown, depthLeft: number): number {
   if (typeof value === 'string') return 1
   if (typeof value !== 'object' || value === null) return 0
@@ -160,7 +160,7 @@ function record(
   required: readonly string[],
   optional: readonly string[] = [],
 ): Readonly<Record<string, unknown>> {
-  wellFormed(typeof value === 'object' && value !== null && !Array.isArray(value), `${what}: no object`)
+  wellFormed(typeof value === 'object' && value !== null && !Array.isArray(value), `${what}: not an object`)
   for (const name of required) wellFormed(Object.hasOwn(value, name), `${what}: no ${name}`)
   const isKnown = (name: string) => required.includes(name) || optional.includes(name)
   wellFormed(Object.keys(value).every(isKnown), `${what}: unknown field`)
@@ -172,7 +172,7 @@ function exactly(sizeBytes: number): Sizes {
 }
 
 function bytesOf(value: unknown, what: string, [min, max]: Sizes): Uint8Array {
-  // The length is looked at before anything is decoded.
+  // The length is checked before anything is decoded.
   const fits = typeof value === 'string' && value.length <= Math.ceil((max * 4) / 3)
   const bytes = fits ? fromBase64Url(value) : null
   wellFormed(bytes !== null && bytes.length >= min && bytes.length <= max, `receipt: ${what}`)
@@ -182,6 +182,6 @@ function bytesOf(value: unknown, what: string, [min, max]: Sizes): Uint8Array {
 /** Never PEM: receipts carry each certificate in one form only. */
 function derOf(value: unknown, what: string, sizes: Sizes): Uint8Array {
   const bytes = bytesOf(value, what, sizes)
-  wellFormed(bytes[0] === 0x30, `receipt: ${what} is no DER`)
+  wellFormed(bytes[0] === 0x30, `receipt: ${what} is not DER`)
   return bytes
 }

@@ -1,42 +1,39 @@
-// Verifies response receipts offline, by keys out of an attestation receipt that has been verified before. Pure.
+// Verifies response receipts offline, with the keys of an attestation receipt that was verified before. Pure.
 //
-// The order of the checks is fixed, and each is always there by its name. Nothing escapes: a bad receipt is a failed check.
+// The checks are always the same ones in the same order. Nothing is thrown: a bad receipt is a failed check.
 
 import { sha256 } from '@noble/hashes/sha2.js'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
-import { Malformed } from '../malformed.ts'
+import { parsed, reasonOf } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
 import { type HybridVerifiers, verifyHybrid } from './hybrid-verify.ts'
 import { keysDigest, type PublicKeys } from './public-keys.ts'
-import { type DecodedResponseReceipt, decodeResponseReceipt, type ResponseClaim, signedBytesOf } from './response.ts'
-import { createAnswerChain } from './response-seal.ts'
+import { decodeResponseReceipt, type ResponseClaim, signedBytesOf } from './response.ts'
+import { createResponseChain } from './response-sign.ts'
 
 export type ResponseQuestion = {
-  /** Of the gateway. Worth something only out of a good verdict on its attestation receipt. */
+  /** Of the gateway. Trust them only if the verdict on its attestation receipt is good. */
   readonly keys: PublicKeys
   /** The exact body of the request. */
   readonly request: Uint8Array
-  /** The exact body of the answer; of a stream, without the receipt in it (`splitAnswer`). */
-  readonly answer: Uint8Array
+  /** The exact body of the response; of a stream, without the receipt in it (`splitResponse`). */
+  readonly response: Uint8Array
   readonly verifiers?: HybridVerifiers
 }
 
 export type ResponseVerdict = Verdict & {
-  /** Null when it could not be read. What it says is worth something only in a good verdict. */
+  /** Null when it could not be read. Trust it only in a good verdict. */
   readonly claim: ResponseClaim | null
 }
 
 /** Takes the receipt's text. Never throws. */
 export async function verifyResponse(receipt: string, question: ResponseQuestion): Promise<ResponseVerdict> {
-  let decoded: DecodedResponseReceipt
-  try {
-    decoded = decodeResponseReceipt(receipt)
-  } catch (error) {
-    const reason = error instanceof Malformed ? error.message : `could not be read: ${error}`
+  const decoded = parsed(() => decodeResponseReceipt(receipt))
+  if (!decoded.ok) {
     const skipped = laterNames.map(name => notChecked(name, 'the receipt cannot be read', true))
-    return { ...verdict([fail(formatName, reason), ...skipped]), claim: null }
+    return { ...verdict([fail(formatName, decoded.reason), ...skipped]), claim: null }
   }
-  const { claim, claimBytes, signatures } = decoded
+  const { claim, claimBytes, signatures } = decoded.value
   const signed = await verifyHybrid(question.keys, signedBytesOf(claimBytes), signatures, {
     context: new Uint8Array(0),
     ...(question.verifiers === undefined ? {} : { verifiers: question.verifiers }),
@@ -46,7 +43,7 @@ export async function verifyResponse(receipt: string, question: ResponseQuestion
     keysCheck(claim, question.keys),
     ...signed.map((one, at) => renamed(one, signatureNames[at])),
     digestCheck('response-request', claim.requestDigest, sha256(question.request), 'request'),
-    ...answerChecks(claim, question.answer),
+    ...responseChecks(claim, question.response),
   ]
   return { ...verdict(checks), claim }
 }
@@ -55,7 +52,7 @@ const formatName = 'response-format'
 const signatureNames = ['response-signature-ed25519', 'response-signature-mldsa65'] as const
 const laterNames = ['response-keys', ...signatureNames, 'response-request', 'response-size', 'response-answer']
 
-/** The checks of attestation receipts have the plain names; both stand in one verdict. */
+/** A verdict can hold these checks and those of attestation receipts, so the names must differ. */
 function renamed(one: Check, name = one.name): Check {
   const reason = one.reason.replace('the statement', 'the response')
   return { ...one, name, reason }
@@ -65,24 +62,32 @@ function keysCheck(claim: ResponseClaim, keys: PublicKeys): Check {
   const name = 'response-keys'
   try {
     const holds = equalConstantTime(keysDigest(keys), claim.keysDigest)
-    return check(name, holds, 'other keys than those of the attestation: another gateway, or a restart in between')
+    return check(
+      name,
+      holds,
+      'the keys are not those of the attestation: another gateway, or one that restarted in between',
+    )
   } catch (error) {
-    return fail(name, `could not be checked: ${error}`)
+    return fail(name, reasonOf(error))
   }
 }
 
-function answerChecks(claim: ResponseClaim, answer: Uint8Array): Check[] {
-  const chain = createAnswerChain(() => sha256.create())
-  chain.update(answer)
+function responseChecks(claim: ResponseClaim, response: Uint8Array): Check[] {
+  const chain = createResponseChain(() => sha256.create())
+  chain.update(response)
   const { answerDigest, eventCount, sizeBytes } = chain.finish()
   const isSize = claim.sizeBytes === sizeBytes && claim.eventCount === eventCount
   const sizes = (one: { sizeBytes: number; eventCount: number }) => `${one.sizeBytes} bytes in ${one.eventCount} events`
   return [
     check('response-size', isSize, `${sizes({ sizeBytes, eventCount })}, not ${sizes(claim)}`, sizes(claim)),
-    digestCheck('response-answer', claim.answerDigest, answerDigest, 'answer'),
+    digestCheck('response-answer', claim.answerDigest, answerDigest, 'response'),
   ]
 }
 
 function digestCheck(name: string, claimed: Uint8Array, found: Uint8Array, what: string): Check {
-  return check(name, equalConstantTime(claimed, found), `the ${what}'s hash is ${toHex(found)}, not ${toHex(claimed)}`)
+  return check(
+    name,
+    equalConstantTime(claimed, found),
+    `the hash of the ${what} is ${toHex(found)}, not ${toHex(claimed)}`,
+  )
 }

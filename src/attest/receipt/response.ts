@@ -1,10 +1,10 @@
-// Response receipts `strongroom/response/v1`: what a signed answer of the gateway says, and where it stands in an answer. Pure.
+// Response receipts `strongroom/response/v1`: what the gateway signs about a response, and where the response carries it. Pure.
 //
 // receipt   = base64url( CBOR { claim, ed25519, mldsa65 } ), deterministic as statements are
-// signed    = UTF-8 `strongroom/response/v1`, one NUL, then the claim's bytes; no statement begins so (hybrid.ts)
+// signed    = UTF-8 `strongroom/response/v1`, one NUL, then the claim's bytes; no statement begins so (hybrid-keys.ts)
 // claim     = CBOR { format, requestId, model, requestDigest, answerDigest, eventCount, sizeBytes, promptTokens, completionTokens, issuedAt, keysDigest }
 //
-// An answer that is no stream carries the receipt in a header; a stream carries it in a comment line right before its end.
+// A response that is no stream carries the receipt in a header; a stream carries it in a comment line right before its end.
 
 import { concat, fromBase64Url, fromUtf8, toBase64Url, utf8 } from '../../base/bytes.ts'
 import { type CborLimits, type CborMap, type CborValue, decodeCbor, encodeCbor } from '../encoding/cbor.ts'
@@ -13,7 +13,7 @@ import { type HybridSignature, SIGNATURE_BYTES } from './public-keys.ts'
 
 export const responseFormat = 'strongroom/response/v1'
 
-/** Asks for a receipt, with value `1`, and carries it where the answer is no stream. */
+/** Asks for a receipt, with value `1`, and carries it where the response is no stream. */
 export const receiptHeader = 'X-Strongroom-Receipt'
 
 const digestBytes = 32
@@ -29,7 +29,7 @@ const CLAIM_FIELDS = {
   model: 'text',
   /** SHA-256 of the request's body. */
   requestDigest: 'digest',
-  /** The chain over the answer's events, `createAnswerChain`. */
+  /** The chain over the response's events, `createResponseChain`. */
   answerDigest: 'digest',
   eventCount: 'count',
   sizeBytes: 'count',
@@ -80,7 +80,7 @@ export function encodeResponseReceipt(claimBytes: Uint8Array, signatures: Hybrid
 export function decodeResponseReceipt(text: string): DecodedResponseReceipt {
   wellFormed(text.length <= receiptLengthMax, 'response receipt: too long')
   const bytes = fromBase64Url(text)
-  wellFormed(bytes !== null, 'response receipt: no base64url')
+  wellFormed(bytes !== null, 'response receipt: not base64url')
   const map = mapOf(decodeCbor(bytes, limits), ['claim', 'ed25519', 'mldsa65'], 'response receipt')
   const claimBytes = map.get('claim')
   wellFormed(claimBytes instanceof Uint8Array, 'response receipt: claim')
@@ -88,7 +88,7 @@ export function decodeResponseReceipt(text: string): DecodedResponseReceipt {
   const entries = fieldNames.map(name => [name, checked(name, fields.get(name))] as const)
   const { format: _, ...claim } = Object.fromEntries(entries)
   return {
-    // The table is what both the type and this object are made of.
+    // Both the type and this object follow the table.
     claim: claim as ResponseClaim,
     claimBytes,
     signatures: {
@@ -105,31 +105,34 @@ export function receiptComment(receipt: string): string {
   return `${commentStart}${receipt}\n\n`
 }
 
-export type SplitAnswer = {
-  /** The bytes that the receipt is about: the body without the receipt's own line and the empty one after it. */
-  readonly sealed: Uint8Array
+export type SplitResponse = {
+  /** What the receipt is about: the body without the receipt's own line and the empty one after it. */
+  readonly body: Uint8Array
   /** The receipt in the stream; null where there is none. */
   readonly receipt: string | null
 }
 
-/** The end of a stream, which is sealed although it comes after the receipt. */
+/** The end of a stream. The receipt covers it, although it comes after the receipt. */
 const streamEnd = 'data: [DONE]\n\n'
 
 /** Takes a saved body apart. Throws Malformed when there are several receipts, or anything but the stream's end after one. */
-export function splitAnswer(body: Uint8Array): SplitAnswer {
+export function splitResponse(body: Uint8Array): SplitResponse {
   const start = utf8(commentStart)
   const at = lineStartsOf(body, start)
   const [first] = at
-  if (first === undefined) return { sealed: body, receipt: null }
-  wellFormed(at.length === 1, 'answer: more than one receipt')
+  if (first === undefined) return { body, receipt: null }
+  wellFormed(at.length === 1, 'response: more than one receipt')
   const lineEnd = body.indexOf(0x0a, first)
-  wellFormed(lineEnd !== -1, 'answer: it ends within its receipt')
-  wellFormed(asciiOf(body.subarray(lineEnd)) === `\n\n${streamEnd}`, 'answer: the receipt is not right before the end')
+  wellFormed(lineEnd !== -1, 'response: it ends within its receipt')
+  wellFormed(
+    asciiOf(body.subarray(lineEnd)) === `\n\n${streamEnd}`,
+    'response: the receipt is not right before the end',
+  )
   const receipt = asciiOf(body.subarray(first + start.length, lineEnd))
-  return { sealed: concat(body.subarray(0, first), body.subarray(lineEnd + 2)), receipt }
+  return { body: concat(body.subarray(0, first), body.subarray(lineEnd + 2)), receipt }
 }
 
-/** At most two are looked for. */
+/** Where lines begin with this text; no more than two of them. */
 function lineStartsOf(body: Uint8Array, text: Uint8Array): number[] {
   const found: number[] = []
   for (let at = 0; at !== -1 && found.length < 2; ) {
@@ -141,10 +144,10 @@ function lineStartsOf(body: Uint8Array, text: Uint8Array): number[] {
 }
 
 function asciiOf(bytes: Uint8Array): string {
-  wellFormed(bytes.length <= receiptLengthMax, 'answer: too much after the receipt begins')
+  wellFormed(bytes.length <= receiptLengthMax, 'response: too much after the receipt begins')
   wellFormed(
     bytes.every(byte => byte < 0x80),
-    'answer: a receipt that is no ASCII',
+    'response: a receipt that is not ASCII',
   )
   return fromUtf8(bytes)
 }
@@ -153,7 +156,7 @@ const prefix = utf8(`${responseFormat}\0`)
 const fieldNames = Object.keys(CLAIM_FIELDS) as (keyof typeof CLAIM_FIELDS)[]
 
 function mapOf(value: CborValue, names: readonly string[], what: string): CborMap {
-  wellFormed(value instanceof Map && value.size === names.length, `${what}: not its fields`)
+  wellFormed(value instanceof Map && value.size === names.length, `${what}: missing or unknown fields`)
   for (const name of names) wellFormed(value.has(name), `${what}: no ${name}`)
   return value
 }

@@ -1,5 +1,5 @@
-// Statements `strongroom/attest-pq/v1`: what a receipt says, as deterministic CBOR. Pure; trust is decided by receipt.verify.ts.
-// One table gives each kind's fields; a statement has exactly those, and re-encodes to the bytes it came from.
+// Statements `strongroom/attest-pq/v1`: what a receipt says, as deterministic CBOR. Pure; verify.ts decides whether to trust one.
+// One table gives the fields of each kind; a statement has exactly those, and encodes to the bytes that it was decoded from.
 
 import { fromUtf8, utf8 } from '../../base/bytes.ts'
 import { type CborLimits, type CborMap, type CborValue, decodeCbor, encodeCbor } from '../encoding/cbor.ts'
@@ -30,7 +30,7 @@ const COMMON = {
   /** The relying party's challenge. */
   nonce: { type: 'bytes', min: 1, max: 64 },
   issuedAt: { type: 'time-ms' },
-  /** SHA-256 of the public key bundle, `keysDigest` of hybrid.codec.ts. */
+  /** SHA-256 of the public key bundle, `keysDigest` of public-keys.ts. */
   keysDigest: sha256Digest,
   /** SHA-384 of the ID key, as in the report; 48 zero bytes when the VM was launched without an ID block. */
   operatorKey: sha384Digest,
@@ -119,15 +119,15 @@ export function encodeStatement(statement: Statement): Uint8Array {
 /** Throws Malformed on anything that `encodeStatement` would not have written. */
 export function decodeStatement(bytes: Uint8Array): Statement {
   const map = decodeCbor(bytes, STATEMENT_LIMITS)
-  wellFormed(map instanceof Map, 'statement: no map')
+  wellFormed(map instanceof Map, 'statement: not a map')
   const fields = fieldsOf(map.get('kind'))
   checkNames([...map.keys()], fields)
   const entries = Object.entries(fields).map(([key, field]) => [key, fieldValue(key, field, map.get(key) ?? null)])
-  // The table is what both the type and this object are made of.
+  // Both the type and this object follow the table.
   return Object.fromEntries(entries) as Statement
 }
 
-/** What REPORT_DATA must be for the hardware to vouch for the statement. */
+/** The REPORT_DATA with which the hardware vouches for the statement. */
 export function reportDataOf(statementBytes: Uint8Array): Uint8Array {
   return sha512(statementBytes)
 }
@@ -196,7 +196,7 @@ function checked(key: string, field: Exclude<Field, { type: 'image' }>, value: u
   }
 }
 
-/** Unicode within its bound. A NUL never is part of a name or of an argument. */
+/** Well-formed Unicode within its bound. Names and arguments never hold a NUL. */
 function checkText(text: string, sizeBytesMax: number, what: string): void {
   const bytes = utf8(text)
   wellFormed(bytes.length <= sizeBytesMax && !text.includes('\0') && fromUtf8(bytes) === text, what)

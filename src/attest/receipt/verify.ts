@@ -1,10 +1,10 @@
 // Verifies receipts offline: envelope, statement, keys, signatures, hardware evidence, and what the relying party expects. Pure.
 //
-// The order of the checks is fixed, and each is always there by its name. Nothing escapes: a bad receipt is a failed check.
+// The checks are always the same ones in the same order. Nothing is thrown: a bad receipt is a failed check.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
-import type { TrustedRoot } from '../amd/root.ts'
-import { Malformed } from '../malformed.ts'
+import type { TrustedRoot } from '../amd/roots.ts'
+import { parsed, reasonOf } from '../malformed.ts'
 import type { Policy } from '../policy/policy.ts'
 import type { SnpReport } from '../report/report.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
@@ -23,13 +23,15 @@ import {
   type StatementOf,
 } from './statement.ts'
 
-/** Fields that are checked by other means than an expectation. */
-const settled = ['format', 'kind', 'scope', 'nonce', 'issuedAt', 'keysDigest', 'image'] as const
-type Settled = (typeof settled)[number]
+/** Fields that are not compared with an expectation, because other checks cover them. */
+const checkedElsewhere = ['format', 'kind', 'scope', 'nonce', 'issuedAt', 'keysDigest', 'image'] as const
+type CheckedElsewhere = (typeof checkedElsewhere)[number]
 
-/** Every field of the kind, each said: what it must equal, or 'any'. `image.measurement` is for the policy to pin. */
+/** For every field of the kind: what it must equal, or 'any'. The policy says which `image.measurement` is accepted. */
 export type Expected<Kind extends StatementKind> = {
-  readonly [Name in Exclude<keyof StatementOf<Kind>, Settled>]: 'any' | { readonly equals: StatementOf<Kind>[Name] }
+  readonly [Name in Exclude<keyof StatementOf<Kind>, CheckedElsewhere>]:
+    | 'any'
+    | { readonly equals: StatementOf<Kind>[Name] }
 } & { readonly imageName: 'any' | { readonly equals: string } }
 
 /** Judges `evidence.tpm` (null when there is none). Its checks become part of the verdict. */
@@ -55,7 +57,7 @@ export type ReceiptQuestion<Kind extends StatementKind = StatementKind> = {
 }
 
 export type ReceiptVerdict<Kind extends StatementKind = StatementKind> = Verdict & {
-  /** Null when it could not be read or is of another kind. What it says is worth something only in a good verdict. */
+  /** Null when it could not be read or is of another kind. Trust it only in a good verdict. */
   readonly statement: StatementOf<Kind> | null
   readonly report: SnpReport | null
   /** True when the chain ends at a root that is not AMD's. */
@@ -67,10 +69,10 @@ export async function verifyReceipt<Kind extends StatementKind>(
   json: unknown,
   question: ReceiptQuestion<Kind>,
 ): Promise<ReceiptVerdict<Kind>> {
-  const envelope = attempt(() => decodeReceipt(json))
+  const envelope = parsed(() => decodeReceipt(json))
   if (!envelope.ok) return unread(question.kind, [fail('receipt-format', envelope.reason)])
   const receipt = envelope.value
-  const decoded = attempt(() => decodeStatement(receipt.statement))
+  const decoded = parsed(() => decodeStatement(receipt.statement))
   const format = pass('receipt-format')
   if (!decoded.ok) return unread(question.kind, [format, fail('statement-format', decoded.reason)])
   const statement = decoded.value
@@ -152,7 +154,7 @@ async function judgeEvidence(
     const evidence = await verifyEvidence({ report, prepared, asOf, requireCrl, policy, maskedChipId, product })
     return { evidence, chain: chainCheck(prepared, [vek, ...chain]) }
   } catch (error) {
-    const failed = [fail('evidence-unexpected', `could not be checked: ${error}`)]
+    const failed = [fail('evidence-unexpected', reasonOf(error))]
     const evidence = { ...verdict(failed), report: null, product: null, simulated: false }
     return { evidence, chain: notChecked(chainName, 'the evidence could not be checked', true) }
   }
@@ -160,7 +162,7 @@ async function judgeEvidence(
 
 const chainName = 'receipt-chain'
 
-/** A receipt carries the chain itself, each certificate in its place. The verifier of evidence would pass over a stranger. */
+/** A receipt carries exactly its chain, each certificate in its place. verifyEvidence would ignore a certificate that does not belong there. */
 function chainCheck({ found }: PreparedChain, given: readonly Uint8Array[]): Check {
   if (found === null) return notChecked(chainName, 'there is no chain', true)
   const used = [found.vek, found.intermediate, found.ark]
@@ -197,7 +199,7 @@ function ageCheck(statement: Statement, { asOf, ageMsMax }: ReceiptQuestion): Ch
 
 function platformCheck(platform: Platform, simulated: boolean): Check {
   const found: Platform = simulated ? 'simulated' : 'snp'
-  return check('platform', platform === found, `the receipt says ${platform}, its root says ${found}`, found)
+  return check('platform', platform === found, `the receipt says ${platform}, but its root is of ${found}`, found)
 }
 
 function measurementCheck(statement: Statement, report: SnpReport | null): Check {
@@ -226,12 +228,12 @@ async function tpmChecks(
     const checks = await tpm(receipt.evidence.tpm ?? null, context)
     return [check('tpm', verdict(checks).ok, 'the TPM evidence is not good; see its checks'), ...checks]
   } catch (error) {
-    return [fail('tpm', `could not be checked: ${error}`)]
+    return [fail('tpm', reasonOf(error))]
   }
 }
 
 function expectationNames(kind: StatementKind): string[] {
-  const own = Object.keys(STATEMENT_FIELDS[kind]).filter(name => !settled.some(one => one === name))
+  const own = Object.keys(STATEMENT_FIELDS[kind]).filter(name => !checkedElsewhere.some(one => one === name))
   return ['imageName', ...own]
 }
 
@@ -275,15 +277,4 @@ function isEqual(a: unknown, b: unknown): boolean {
 
 function textOf(value: unknown): string {
   return value instanceof Uint8Array ? toHex(value) : (JSON.stringify(value) ?? 'nothing')
-}
-
-type Attempt<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly reason: string }
-
-function attempt<T>(read: () => T): Attempt<T> {
-  try {
-    return { ok: true, value: read() }
-  } catch (error) {
-    const reason = error instanceof Malformed ? error.message : `could not be read: ${error}`
-    return { ok: false, reason }
-  }
 }

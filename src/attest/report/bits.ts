@@ -32,17 +32,17 @@ export const KEY_BITS = {
   maskChipKey: 1,
 } as const satisfies Record<string, number>
 
-/** `none`: the firmware was told not to sign. */
+/** `none`: the firmware was configured not to sign. */
 export type Signer = 'vcek' | 'vlek' | 'none'
 
 export type PolicyBit = keyof typeof POLICY_BITS
 export type PlatformBit = keyof typeof PLATFORM_BITS
 export type KeyBit = keyof typeof KEY_BITS
 
-/** What is set: `names` in the order of the bits, `unknown` the numbers of those without a name. */
+/** The bits that are set: `names` in the order of the bits, `unknown` the numbers of those without a name. */
 export type NamedBits<Name extends string> = { readonly names: readonly Name[]; readonly unknown: readonly number[] }
 
-/** Of a guest policy, with the ABI version it asks for. */
+/** The bits of a guest policy, and the ABI version that it asks for. */
 export function policyNames(policy: bigint): NamedBits<PolicyBit> & { readonly abi: { major: number; minor: number } } {
   const abi = { major: Number((policy >> 8n) & 0xffn), minor: Number(policy & 0xffn) }
   return { ...namedBits(POLICY_BITS, policy & ~0xffffn), abi }
@@ -52,7 +52,7 @@ export function platformNames(platformInfo: bigint): NamedBits<PlatformBit> {
   return namedBits(PLATFORM_BITS, platformInfo)
 }
 
-/** The flags, and the signing key apart; null where the specification reserves its number. */
+/** The flags, and the signing key; null where the specification reserves its number. */
 export function keyInfoNames(keyInfo: number): NamedBits<KeyBit> & { readonly signer: Signer | null } {
   return { ...namedBits(KEY_BITS, BigInt(keyInfo) & ~0x1cn), signer: signerOfKeyInfo(keyInfo) }
 }

@@ -1,6 +1,7 @@
-// Forms in which an SNP report travels: as it is, or inside the attestation report of Azure's paravisor (HCL). Pure.
+// Forms in which an SNP report is sent: as it is, or inside the attestation report of Azure's paravisor (HCL). Pure.
 // Layout: microsoft/openvmm, openhcl_attestation_protocol, igvm_attest/get.rs: header, hardware report, request data, claims (JSON).
 
+import { type Layout, layoutBytes, readFields } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'
 import { reportSizeBytes } from './report.ts'
 
@@ -18,11 +19,11 @@ export const HCL_FIELDS = {
   reportType: [0x4c8, 4],
   hashType: [0x4cc, 4],
   claimsSize: [0x4d0, 4],
-} as const satisfies Record<string, readonly [offset: number, sizeBytes: number]>
+} as const satisfies Layout
 
 /** Without claims. */
-export const hclSizeBytesMin = 0x4d4
-/** It lies in one TPM NV index, which is far smaller. */
+export const hclSizeBytesMin = layoutBytes(HCL_FIELDS)
+/** The report lies in one TPM NV index, which is far smaller. */
 export const hclSizeBytesMax = 65_536
 
 /** `HCLA`, little-endian. */
@@ -36,26 +37,20 @@ export type FoundReport = {
   readonly report: Uint8Array
 }
 
-/** Throws Malformed for anything but 1184 bytes or an HCL report with an SNP report in it. The latter is not looked into. */
+/** Throws Malformed for anything but 1184 bytes or an HCL report with an SNP report in it. The SNP report itself is not read. */
 export function findReport(bytes: Uint8Array): FoundReport {
   if (bytes.length === reportSizeBytes) return { form: 'plain', report: Uint8Array.from(bytes) }
+  const fields = bytes.length < hclSizeBytesMin ? null : readFields('HCL report', bytes, HCL_FIELDS)
   wellFormed(
-    bytes.length >= hclSizeBytesMin && u32(bytes, 'magic') === hclMagic,
+    fields?.magic === hclMagic,
     `SNP report: ${bytes.length} bytes are neither a report of ${reportSizeBytes} nor an HCL report`,
   )
   wellFormed(bytes.length <= hclSizeBytesMax, `HCL report: ${bytes.length} bytes are more than ${hclSizeBytesMax}`)
-  const size = u32(bytes, 'reportSize')
+  const { report, reportSize: size, reportType } = fields
   wellFormed(
     size >= hclSizeBytesMin && size <= bytes.length,
     `HCL report: size ${size} does not fit ${bytes.length} bytes`,
   )
-  const reportType = u32(bytes, 'reportType')
   wellFormed(reportType === hclReportTypeSnp, `HCL report: report type ${reportType} is not SNP`)
-  const [offset] = HCL_FIELDS.report
-  return { form: 'azure-hcl', report: Uint8Array.from(bytes.subarray(offset, offset + reportSizeBytes)) }
-}
-
-function u32(bytes: Uint8Array, name: keyof typeof HCL_FIELDS): number {
-  const [offset] = HCL_FIELDS[name]
-  return [3, 2, 1, 0].reduce((value, at) => value * 256 + (bytes[offset + at] ?? 0), 0)
+  return { form: 'azure-hcl', report }
 }

@@ -1,8 +1,10 @@
-// ATTESTATION_REPORT of SEV-SNP, versions 2 to 5, to values and back. Pure. Says what the bytes say; trust is decided elsewhere.
+// ATTESTATION_REPORT of SEV-SNP, versions 2 to 5, to values and back. Pure. Whether to trust them is decided in verify/.
 // AMD 56860 rev 1.58, table 23; the signature's form is that of section 10.
 
+import { concat } from '../../base/bytes.ts'
 import type { Cpuid } from '../amd/product.ts'
 import type { RawTcb } from '../amd/tcb.ts'
+import { isZero, type Layout, readRecord, type Values, writeFields } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'
 import { type Signer, signerOfKeyInfo } from './bits.ts'
 
@@ -55,7 +57,7 @@ export const FIELDS = {
   signatureR: [0x2a0, 72],
   signatureS: [0x2e8, 72],
   reserved330: [0x330, 368],
-} as const satisfies Record<string, readonly [offset: number, sizeBytes: number]>
+} as const satisfies Layout
 
 export type FieldName = keyof typeof FIELDS
 
@@ -73,7 +75,7 @@ export type FirmwareVersion = { readonly build: number; readonly minor: number; 
 export type SnpReport = {
   readonly version: ReportVersion
   readonly guestSvn: number
-  /** Guest policy; names in snp-bits. */
+  /** Guest policy; bits.ts names its bits. */
   readonly policy: bigint
   readonly familyId: Uint8Array
   readonly imageId: Uint8Array
@@ -90,7 +92,7 @@ export type SnpReport = {
   }
   readonly platformInfo: bigint
   readonly keyInfo: number
-  /** What key_info says of the signing key. */
+  /** The signing key, from key_info. */
   readonly signer: Signer
   /** 64 bytes that the guest chose. */
   readonly reportData: Uint8Array
@@ -113,59 +115,50 @@ export type SnpReport = {
   readonly mitigation: { readonly launch: bigint; readonly current: bigint } | null
   /** 72 bytes each, little-endian. */
   readonly signature: { readonly r: Uint8Array; readonly s: Uint8Array }
-  /** What the version reserves, one after the other; kept so that a report comes back byte for byte. */
+  /** The bytes that the version reserves, one range after the other; kept so that encodeReport gives the same bytes back. */
   readonly reserved: Uint8Array
 }
 
 /** Throws Malformed: length, version, or a signing key that the specification reserves. Copies what it keeps. */
 export function decodeReport(bytes: Uint8Array): SnpReport {
-  wellFormed(bytes.length === reportSizeBytes, `SNP report: ${bytes.length} bytes instead of ${reportSizeBytes}`)
-  const version = u32(bytes, 'version')
+  const fields = readRecord('SNP report', bytes, FIELDS)
+  const { version, keyInfo } = fields
   wellFormed(isReportVersion(version), `SNP report: version ${version} is not 2 to 5`)
-  const keyInfo = u32(bytes, 'keyInfo')
   return {
     version,
-    guestSvn: u32(bytes, 'guestSvn'),
-    policy: u64(bytes, 'policy'),
-    familyId: slice(bytes, 'familyId'),
-    imageId: slice(bytes, 'imageId'),
-    vmpl: u32(bytes, 'vmpl'),
-    signatureAlgo: u32(bytes, 'signatureAlgo'),
+    guestSvn: fields.guestSvn,
+    policy: fields.policy,
+    familyId: fields.familyId,
+    imageId: fields.imageId,
+    vmpl: fields.vmpl,
+    signatureAlgo: fields.signatureAlgo,
     rawTcb: {
-      current: u64(bytes, 'currentTcb'),
-      reported: u64(bytes, 'reportedTcb'),
-      committed: u64(bytes, 'committedTcb'),
-      launch: u64(bytes, 'launchTcb'),
+      current: fields.currentTcb,
+      reported: fields.reportedTcb,
+      committed: fields.committedTcb,
+      launch: fields.launchTcb,
     },
-    platformInfo: u64(bytes, 'platformInfo'),
+    platformInfo: fields.platformInfo,
     keyInfo,
     signer: signerOf(keyInfo),
-    reportData: slice(bytes, 'reportData'),
-    measurement: slice(bytes, 'measurement'),
-    hostData: slice(bytes, 'hostData'),
-    idKeyDigest: slice(bytes, 'idKeyDigest'),
-    authorKeyDigest: slice(bytes, 'authorKeyDigest'),
-    reportId: slice(bytes, 'reportId'),
-    reportIdMa: slice(bytes, 'reportIdMa'),
+    reportData: fields.reportData,
+    measurement: fields.measurement,
+    hostData: fields.hostData,
+    idKeyDigest: fields.idKeyDigest,
+    authorKeyDigest: fields.authorKeyDigest,
+    reportId: fields.reportId,
+    reportIdMa: fields.reportIdMa,
     cpuid: has(version, 'cpuidFamily')
-      ? { family: u8(bytes, 'cpuidFamily'), model: u8(bytes, 'cpuidModel'), stepping: u8(bytes, 'cpuidStepping') }
+      ? { family: fields.cpuidFamily, model: fields.cpuidModel, stepping: fields.cpuidStepping }
       : null,
-    chipId: slice(bytes, 'chipId'),
-    current: {
-      build: u8(bytes, 'currentBuild'),
-      minor: u8(bytes, 'currentMinor'),
-      major: u8(bytes, 'currentMajor'),
-    },
-    committed: {
-      build: u8(bytes, 'committedBuild'),
-      minor: u8(bytes, 'committedMinor'),
-      major: u8(bytes, 'committedMajor'),
-    },
+    chipId: fields.chipId,
+    current: { build: fields.currentBuild, minor: fields.currentMinor, major: fields.currentMajor },
+    committed: { build: fields.committedBuild, minor: fields.committedMinor, major: fields.committedMajor },
     mitigation: has(version, 'launchMitigation')
-      ? { launch: u64(bytes, 'launchMitigation'), current: u64(bytes, 'currentMitigation') }
+      ? { launch: fields.launchMitigation, current: fields.currentMitigation }
       : null,
-    signature: { r: slice(bytes, 'signatureR'), s: slice(bytes, 'signatureS') },
-    reserved: reservedOf(bytes, version),
+    signature: { r: fields.signatureR, s: fields.signatureS },
+    reserved: concat(...RESERVED[version].map(([offset, size]) => bytes.subarray(offset, offset + size))),
   }
 }
 
@@ -179,9 +172,8 @@ export function encodeReport(report: SnpReport): Uint8Array {
     'SNP report: mitigation does not fit version',
   )
   const bytes = new Uint8Array(reportSizeBytes)
-  for (const [name, value] of Object.entries(integersOf(report))) putInteger(bytes, name as FieldName, value)
-  for (const [name, value] of Object.entries(blobsOf(report))) putBytes(bytes, name as FieldName, value)
-  putReserved(bytes, report)
+  writeFields('SNP report', bytes, FIELDS, fieldsOf(report))
+  writeReserved(bytes, report)
   return bytes
 }
 
@@ -191,17 +183,30 @@ export function reportSignedBytes(bytes: Uint8Array): Uint8Array {
   return bytes.slice(0, reportSignedSizeBytes)
 }
 
-/** True when everything that this version reserves is zero. Firmware writes it so; only the signed part is vouched for. */
+/** True when everything that this version reserves is zero. Firmware writes zeros; the signature covers only a part of them. */
 export function isReservedZero(report: SnpReport): boolean {
-  return report.reserved.every(byte => byte === 0)
+  return isZero(report.reserved)
 }
 
 /** Ranges that the version reserves, in order. */
-export function reservedRanges(version: ReportVersion): (readonly [offset: number, sizeBytes: number])[] {
-  return fieldNames.filter(name => name.startsWith('reserved') || !has(version, name)).map(name => FIELDS[name])
+export function reservedRanges(version: ReportVersion): readonly Range[] {
+  return RESERVED[version]
 }
 
+type Range = readonly [offset: number, sizeBytes: number]
+
 const fieldNames = Object.keys(FIELDS) as FieldName[]
+
+const RESERVED: Readonly<Record<ReportVersion, readonly Range[]>> = {
+  2: rangesReservedBy(2),
+  3: rangesReservedBy(3),
+  4: rangesReservedBy(4),
+  5: rangesReservedBy(5),
+}
+
+function rangesReservedBy(version: ReportVersion): Range[] {
+  return fieldNames.filter(name => name.startsWith('reserved') || !has(version, name)).map(name => FIELDS[name])
+}
 
 function has(version: ReportVersion, name: FieldName): boolean {
   return version >= (SINCE[name] ?? 2)
@@ -217,37 +222,20 @@ function signerOf(keyInfo: number): Signer {
   return signer
 }
 
-function integersOf(report: SnpReport): Partial<Record<FieldName, number | bigint>> {
+/** Everything but what the version reserves. */
+function fieldsOf(report: SnpReport): Partial<Values<typeof FIELDS>> {
+  const { rawTcb, cpuid, current, committed, mitigation, signature } = report
   return {
     version: report.version,
     guestSvn: report.guestSvn,
     policy: report.policy,
-    vmpl: report.vmpl,
-    signatureAlgo: report.signatureAlgo,
-    currentTcb: report.rawTcb.current,
-    platformInfo: report.platformInfo,
-    keyInfo: report.keyInfo,
-    reportedTcb: report.rawTcb.reported,
-    cpuidFamily: report.cpuid?.family ?? 0,
-    cpuidModel: report.cpuid?.model ?? 0,
-    cpuidStepping: report.cpuid?.stepping ?? 0,
-    committedTcb: report.rawTcb.committed,
-    currentBuild: report.current.build,
-    currentMinor: report.current.minor,
-    currentMajor: report.current.major,
-    committedBuild: report.committed.build,
-    committedMinor: report.committed.minor,
-    committedMajor: report.committed.major,
-    launchTcb: report.rawTcb.launch,
-    launchMitigation: report.mitigation?.launch ?? 0n,
-    currentMitigation: report.mitigation?.current ?? 0n,
-  }
-}
-
-function blobsOf(report: SnpReport): Partial<Record<FieldName, Uint8Array>> {
-  return {
     familyId: report.familyId,
     imageId: report.imageId,
+    vmpl: report.vmpl,
+    signatureAlgo: report.signatureAlgo,
+    currentTcb: rawTcb.current,
+    platformInfo: report.platformInfo,
+    keyInfo: report.keyInfo,
     reportData: report.reportData,
     measurement: report.measurement,
     hostData: report.hostData,
@@ -255,55 +243,31 @@ function blobsOf(report: SnpReport): Partial<Record<FieldName, Uint8Array>> {
     authorKeyDigest: report.authorKeyDigest,
     reportId: report.reportId,
     reportIdMa: report.reportIdMa,
+    reportedTcb: rawTcb.reported,
+    cpuidFamily: cpuid?.family ?? 0,
+    cpuidModel: cpuid?.model ?? 0,
+    cpuidStepping: cpuid?.stepping ?? 0,
     chipId: report.chipId,
-    signatureR: report.signature.r,
-    signatureS: report.signature.s,
+    committedTcb: rawTcb.committed,
+    currentBuild: current.build,
+    currentMinor: current.minor,
+    currentMajor: current.major,
+    committedBuild: committed.build,
+    committedMinor: committed.minor,
+    committedMajor: committed.major,
+    launchTcb: rawTcb.launch,
+    launchMitigation: mitigation?.launch ?? 0n,
+    currentMitigation: mitigation?.current ?? 0n,
+    signatureR: signature.r,
+    signatureS: signature.s,
   }
 }
 
-function reservedOf(bytes: Uint8Array, version: ReportVersion): Uint8Array {
-  return Uint8Array.from(
-    reservedRanges(version).flatMap(([offset, size]) => [...bytes.subarray(offset, offset + size)]),
-  )
-}
-
-function putReserved(bytes: Uint8Array, { version, reserved }: SnpReport): void {
+function writeReserved(bytes: Uint8Array, { version, reserved }: SnpReport): void {
   let at = 0
-  for (const [offset, size] of reservedRanges(version)) {
+  for (const [offset, size] of RESERVED[version]) {
     bytes.set(reserved.subarray(at, at + size), offset)
     at += size
   }
   wellFormed(at === reserved.length, `SNP report: ${reserved.length} reserved bytes instead of ${at}`)
-}
-
-function slice(bytes: Uint8Array, name: FieldName): Uint8Array {
-  const [offset, size] = FIELDS[name]
-  return Uint8Array.from(bytes.subarray(offset, offset + size))
-}
-
-function u64(bytes: Uint8Array, name: FieldName): bigint {
-  const [offset, size] = FIELDS[name]
-  let value = 0n
-  for (let at = size - 1; at >= 0; at -= 1) value = (value << 8n) | BigInt(bytes[offset + at] ?? 0)
-  return value
-}
-
-function u32(bytes: Uint8Array, name: FieldName): number {
-  return Number(u64(bytes, name))
-}
-
-const u8 = u32
-
-function putInteger(bytes: Uint8Array, name: FieldName, value: number | bigint): void {
-  const [offset, size] = FIELDS[name]
-  const fits =
-    (typeof value === 'bigint' || Number.isInteger(value)) && value >= 0 && BigInt(value) >> BigInt(size * 8) === 0n
-  wellFormed(fits, `SNP report: ${name} does not fit ${size} bytes`)
-  for (let at = 0; at < size; at += 1) bytes[offset + at] = Number((BigInt(value) >> BigInt(at * 8)) & 0xffn)
-}
-
-function putBytes(bytes: Uint8Array, name: FieldName, value: Uint8Array): void {
-  const [offset, size] = FIELDS[name]
-  wellFormed(value.length === size, `SNP report: ${name} has ${value.length} bytes instead of ${size}`)
-  bytes.set(value, offset)
 }

@@ -1,10 +1,10 @@
-// A look-alike of AMD's authorities: ARK, ASK, ASVK, VCEK, VLEK and CRLs with AMD's extensions and algorithms, under names that say SIMULATED.
-// Callers pass keys and times; only the salts and nonces of signatures are WebCrypto's own. No default root accepts any of it.
+// Simulated authorities in the form of AMD's: ARK, ASK, ASVK, VCEK, VLEK and CRLs with AMD's extensions and algorithms, under names that say SIMULATED.
+// Callers pass keys and times; WebCrypto makes only the salts and nonces of signatures. No default root accepts these certificates.
 //
-// Made with @peculiar/x509, while the verifier reads with its own DER reader: neither can hide a mistake of the other.
+// @peculiar/x509 makes them, and the verifier reads them with its own DER reader: neither can hide a mistake of the other.
 
 import type { Product } from '../amd/product.ts'
-import type { TrustedRoot } from '../amd/root.ts'
+import type { TrustedRoot } from '../amd/roots.ts'
 import type { Tcb } from '../amd/tcb.ts'
 import { PRODUCT_NAMES } from '../amd/trusted-roots.ts'
 import { HW_ID_BYTES, VEK_OID } from '../amd/vek-extensions.ts'

@@ -1,4 +1,4 @@
-// Keys of the simulated platform: how callers have to make them, and how they keep them. Pure: no key is made here.
+// Keys of the simulated platform: how callers make and store them. Pure: no key is made here.
 //
 // AMD's authorities have RSA keys of 4096 bits. Making one takes seconds, so the appliance makes its own once and keeps them;
 // tests use 2048 bits, which the verifier accepts as well. What certificates say does not depend on it.
@@ -19,7 +19,7 @@ export const SIMULATED_KEY_NAMES = ['ark', 'ask', 'asvk', 'vcek', 'vlek'] as con
 export type SimulatedKeyName = (typeof SIMULATED_KEY_NAMES)[number]
 export type SimulatedKeys = Readonly<Record<SimulatedKeyName, CryptoKeyPair>>
 
-/** PKCS #8 and SubjectPublicKeyInfo, DER. Secret, although nothing of value hangs on a simulated key. */
+/** PKCS #8 and SubjectPublicKeyInfo, DER. Secret, although a simulated key protects nothing of value. */
 export type StoredSimulatedKeys = Readonly<
   Record<SimulatedKeyName, { readonly pkcs8: Uint8Array; readonly spki: Uint8Array }>
 >

@@ -4,7 +4,6 @@ import type { Cpuid, Product } from '../amd/product.ts'
 import { encodeTcb, type Tcb } from '../amd/tcb.ts'
 import { wellFormed } from '../malformed.ts'
 import {
-  decodeReport,
   encodeReport,
   FIELDS,
   type ReportVersion,
@@ -44,7 +43,7 @@ export async function simulateReport(wanted: SimulatedReport, vekKey: CryptoKey)
   return await signSimulatedReport(unsignedReport(wanted), vekKey)
 }
 
-/** The values of a report without a signature, for those who want to change some before they sign. */
+/** The values of a report without a signature, for callers who change some before they sign. */
 export function unsignedReport({
   product,
   version,
@@ -94,7 +93,7 @@ export async function signSimulatedReport(report: SnpReport, vekKey: CryptoKey):
   const raw = new Uint8Array(await crypto.subtle.sign({ name: 'ECDSA', hash: 'SHA-384' }, vekKey, signedBytes))
   wellFormed(raw.length === scalarBytes * 2, 'simulated report: the key is not on P-384')
   const signature = { r: littleEndian(raw.subarray(0, scalarBytes)), s: littleEndian(raw.subarray(scalarBytes)) }
-  return encodeReport({ ...decodeReport(unsigned), signature })
+  return encodeReport({ ...report, signature })
 }
 
 const scalarBytes = 48

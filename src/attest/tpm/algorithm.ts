@@ -16,7 +16,7 @@ export const ALGORITHM = {
   ecc: 0x0023,
 } as const satisfies Record<string, number>
 
-/** Banks of PCRs, and hashes in signatures. SHA-1 is known so that it can be named when it is refused. */
+/** Banks of PCRs, and hashes in signatures. SHA-1 is in the table so that a refusal can name it. */
 export const BANKS = {
   'SHA-1': { id: 0x0004, sizeBytes: 20, hash: sha1 },
   'SHA-256': { id: 0x000b, sizeBytes: 32, hash: sha256 },

@@ -1,4 +1,4 @@
-// Replays an event log and compares the result with PCR values that a quote vouches for. Pure.
+// Replays an event log and compares the result with the PCR values of a quote. Pure.
 // TPM 2.0 Library, Part 1, section 17.2 (extend) and PC Client Platform TPM Profile, section 4.6 (values after a reset).
 
 import { concat, equalConstantTime } from '../../base/bytes.ts'
@@ -25,8 +25,8 @@ export function replayEventLog(log: EventLog, bank: HashName): ReadonlyMap<numbe
 }
 
 /**
- * One check, `tpm-event-log`: every quoted PCR of the bank is what the log's replay gives, and a PCR that the log
- * never extends still has its first value. PCRs of the log that were not quoted prove nothing and are named. Never throws.
+ * One check, `tpm-event-log`: every quoted PCR of the bank has the value that replaying the log gives; a PCR that the log
+ * never extends has its first value. The reason names PCRs of the log that were not quoted, since they prove nothing. Never throws.
  */
 export function verifyEventLog(input: {
   readonly log: Uint8Array
@@ -45,7 +45,7 @@ export function verifyEventLog(input: {
       if (!equalConstantTime(value, expected)) return fail(name, `the log does not replay to PCR ${pcr}`)
     }
     const uncovered = [...replayed.keys()].filter(pcr => !quoted.has(pcr))
-    const rest = uncovered.length === 0 ? '' : `; nothing vouches for its PCRs ${uncovered.join(', ')}`
+    const rest = uncovered.length === 0 ? '' : `; its PCRs ${uncovered.join(', ')} are not quoted`
     return pass(name, `the log replays to the ${quoted.size} quoted PCRs${rest}`)
   } catch (error) {
     if (error instanceof Malformed) return fail(name, error.message)

@@ -1,4 +1,4 @@
-// TCG2 crypto-agile event logs: what the bytes say. Pure; event-log.verify.ts replays them.
+// TCG2 crypto-agile event logs. Pure; event-log-verify.ts replays them.
 // TCG PC Client Platform Firmware Profile 1.06: section 10.2 (event structures), 10.4.5 (Spec ID event), 10.4.5.3 (StartupLocality). Little-endian.
 
 import { fromUtf8 } from '../../base/bytes.ts'
@@ -12,13 +12,13 @@ export type LogEvent = {
   readonly type: number
   /** One for each of the log's banks. */
   readonly digests: ReadonlyMap<HashName, Uint8Array>
-  /** As the firmware wrote it. Proves nothing unless `isDataMeasured` of event-log.verify.ts holds. */
+  /** As the firmware wrote it. Proves nothing unless `isDataMeasured` of event-log-verify.ts holds. */
   readonly data: Uint8Array
 }
 
 export type EventLog = {
   readonly banks: readonly HashName[]
-  /** The locality that started the TPM, when the log names it; it is PCR 0's first value. */
+  /** The locality that started the TPM, 0 when the log does not name it. PCR 0 begins with it. */
   readonly startupLocality: number
   /** Without the Spec ID event. */
   readonly events: readonly LogEvent[]
@@ -26,7 +26,7 @@ export type EventLog = {
 
 export const EVENT_LOG_LIMITS = { sizeBytesMax: 4 * 1024 * 1024, eventCountMax: 16_384, pcrCount: 24 } as const
 
-/** EV_NO_ACTION: a remark, never extended. */
+/** EV_NO_ACTION: for information only, never extended into a PCR. */
 export const noAction = 0x00000003
 
 /** Throws Malformed; a log of the old SHA-1 format says so. */
@@ -59,7 +59,7 @@ const localities: readonly number[] = [0, 3, 4]
 /** EV_NO_ACTION events may name this instead of a PCR. */
 const noPcr = 0xffffffff
 
-/** The first event has the old format and tells the banks of all the others. */
+/** The first event has the old format and names the banks of all others. */
 function readSpecId(read: Reader): HashName[] {
   wellFormed(read.u32() === 0 && read.u32() === noAction, oldFormat)
   wellFormed(
@@ -81,7 +81,7 @@ function readSpecId(read: Reader): HashName[] {
     wellFormed(body.u16() === BANKS[bank].sizeBytes, 'event log: digest size')
     banks.push(bank)
   }
-  body.bytes(body.u8()) // the vendor's own
+  body.bytes(body.u8()) // vendor information
   body.end()
   return banks
 }

@@ -2,7 +2,7 @@
 // Microsoft, "Guest attestation for confidential VMs", attestation report format: header, hardware report, request data. Little-endian.
 
 import { fromUtf8 } from '../../base/bytes.ts'
-import { reader } from '../encoding/reader.ts'
+import { isZero, readFields } from '../encoding/layout.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
 import { HCL_FIELDS, hclMagic, hclReportTypeSnp, hclSizeBytesMax, hclSizeBytesMin } from '../report/form.ts'
 import { decodeJwk, type TpmKey } from './key.ts'
@@ -23,24 +23,17 @@ const runtimeDataBytesMax = 16 * 1024
 /** Throws Malformed on anything but an SNP report with SHA-256 over its runtime data; after that only zeros may follow. */
 export function decodeHclReport(bytes: Uint8Array): HclReport {
   wellFormed(bytes.length >= runtimeDataOffset && bytes.length <= hclSizeBytesMax, 'hcl report: length')
-  const field = (name: keyof typeof HCL_FIELDS): Uint8Array => {
-    const [offset, size] = HCL_FIELDS[name]
-    return bytes.slice(offset, offset + size)
-  }
-  const u32 = (name: keyof typeof HCL_FIELDS): number => reader(field(name), 'hcl report', 'little').u32()
-  wellFormed(u32('magic') === hclMagic, 'hcl report: signature')
-  wellFormed(u32('version') === 1 && u32('dataVersion') === 1, 'hcl report: version')
-  wellFormed(u32('reportType') === hclReportTypeSnp, 'hcl report: no SNP report')
-  wellFormed(u32('hashType') === sha256HashType, 'hcl report: runtime data is not hashed with SHA-256')
-  const size = u32('claimsSize')
+  const fields = readFields('hcl report', bytes, HCL_FIELDS)
+  wellFormed(fields.magic === hclMagic, 'hcl report: signature')
+  wellFormed(fields.version === 1 && fields.dataVersion === 1, 'hcl report: version')
+  wellFormed(fields.reportType === hclReportTypeSnp, 'hcl report: not an SNP report')
+  wellFormed(fields.hashType === sha256HashType, 'hcl report: runtime data is not hashed with SHA-256')
+  const size = fields.claimsSize
   const end = runtimeDataOffset + size
   wellFormed(size > 0 && size <= runtimeDataBytesMax && end <= bytes.length, 'hcl report: runtime data size')
-  wellFormed(u32('dataSize') === size + dataHeaderBytes, 'hcl report: request data size')
-  wellFormed(
-    bytes.subarray(end).every(byte => byte === 0),
-    'hcl report: trailing bytes',
-  )
-  return { report: field('report'), runtimeData: bytes.slice(runtimeDataOffset, end) }
+  wellFormed(fields.dataSize === size + dataHeaderBytes, 'hcl report: request data size')
+  wellFormed(isZero(bytes.subarray(end)), 'hcl report: trailing bytes')
+  return { report: fields.report, runtimeData: bytes.slice(runtimeDataOffset, end) }
 }
 
 /** The vTPM's attestation key, `HCLAkPub` in the runtime data. Throws Malformed unless it is named exactly once. */
@@ -50,7 +43,7 @@ export function runtimeAttestationKey(runtimeData: Uint8Array): TpmKey {
   try {
     parsed = JSON.parse(fromUtf8(runtimeData))
   } catch (cause) {
-    throw new Malformed('hcl runtime data: no JSON', { cause })
+    throw new Malformed('hcl runtime data: not JSON', { cause })
   }
   const keys = memberOf(parsed, 'keys')
   wellFormed(Array.isArray(keys), 'hcl runtime data: no keys')

@@ -1,7 +1,8 @@
-// Attestation keys of a TPM in the forms they come in: SPKI (DER or PEM) and JWK; tpm-public.codec.ts reads the TPM's own. Pure.
+// Attestation keys of a TPM as SPKI (DER or PEM) and JWK; public-area.ts reads the TPM's own form. Pure.
 // RFC 5280 section 4.1 and RFC 3279 section 2.3 (SPKI), RFC 5480 (curves), RFC 7517 and 7518 section 6 (JWK).
 
 import { concat, fromBase64, fromBase64Url, toHex } from '../../base/bytes.ts'
+import { DerFields, readSequence, TAG, wholeBits } from '../encoding/der.ts'
 import { wellFormed } from '../malformed.ts'
 import { CURVES, type CurveName, curveNames } from './algorithm.ts'
 
@@ -10,6 +11,8 @@ export type TpmKey =
   | { readonly type: 'rsa'; readonly modulus: Uint8Array }
   | { readonly type: 'ecc'; readonly curve: CurveName; readonly x: Uint8Array; readonly y: Uint8Array }
 
+/** Names the structure in messages. */
+const what = 'tpm key'
 const modulusBitsMin = 2048
 const modulusBitsMax = 4096
 const exponent = Uint8Array.from([0x01, 0x00, 0x01])
@@ -25,7 +28,7 @@ export function rsaKey(modulus: Uint8Array): TpmKey {
   return { type: 'rsa', modulus }
 }
 
-/** Coordinates are left-padded to the curve's size. Whether the point is on the curve is for WebCrypto to say. */
+/** Coordinates are left-padded to the curve's size. WebCrypto checks whether the point is on the curve. */
 export function eccKey(curve: CurveName, x: Uint8Array, y: Uint8Array): TpmKey {
   return { type: 'ecc', curve, x: leftPad(x, CURVES[curve].sizeBytes), y: leftPad(y, CURVES[curve].sizeBytes) }
 }
@@ -36,7 +39,7 @@ export function leftPad(bytes: Uint8Array, sizeBytes: number): Uint8Array {
   return concat(new Uint8Array(sizeBytes - bytes.length), bytes)
 }
 
-/** The one DER form of the key; also how keys are compared. */
+/** The DER form of the key. There is one only, so that keys can be compared by it. */
 export function encodeSpki(key: TpmKey): Uint8Array {
   if (key.type === 'rsa') {
     const parameters = der(TAG.sequence, rsaEncryption, der(TAG.null))
@@ -50,12 +53,10 @@ export function encodeSpki(key: TpmKey): Uint8Array {
 /** Throws Malformed on anything that `encodeSpki` would not have written. */
 export function decodeSpki(bytes: Uint8Array): TpmKey {
   wellFormed(bytes.length <= spkiBytesMax, 'tpm key: SPKI too long')
-  const outer = derReader(derReader(bytes).only(TAG.sequence))
-  const algorithm = outer.next(TAG.sequence)
-  const bits = outer.next(TAG.bitString)
-  outer.end()
-  wellFormed(bits[0] === 0, 'tpm key: SPKI bit string')
-  const body = bits.subarray(1)
+  const fields = new DerFields(readSequence(bytes, what), what)
+  const algorithm = fields.take(TAG.sequence, 'algorithm').contents
+  const body = wholeBits(fields.take(TAG.bitString, 'key').contents, what)
+  fields.end()
   const key = startsWith(algorithm, rsaEncryption) ? rsaOf(body) : eccOf(algorithm, body)
   wellFormed(toHex(encodeSpki(key)) === toHex(bytes), 'tpm key: SPKI is not canonical')
   return key
@@ -66,13 +67,13 @@ export function decodePemKey(text: string): TpmKey {
   wellFormed(text.length <= pemLengthMax, 'tpm key: PEM too long')
   const body = /^\s*-----BEGIN PUBLIC KEY-----\r?\n([A-Za-z0-9+/=\r\n]+)-----END PUBLIC KEY-----\s*$/.exec(text)?.[1]
   const bytes = body === undefined ? null : fromBase64(body.replace(/[\r\n]/g, ''))
-  wellFormed(bytes !== null, 'tpm key: no PEM public key')
+  wellFormed(bytes !== null, 'tpm key: not a PEM public key')
   return decodeSpki(bytes)
 }
 
-/** An RSA or EC public key as JWK, already parsed from JSON. Members other than the key's own are left alone (RFC 7517 section 4). */
+/** An RSA or EC public key as JWK, already parsed from JSON. Other members are ignored (RFC 7517 section 4). */
 export function decodeJwk(jwk: unknown): TpmKey {
-  wellFormed(typeof jwk === 'object' && jwk !== null, 'tpm key: no JWK')
+  wellFormed(typeof jwk === 'object' && jwk !== null, 'tpm key: not a JWK')
   const member = (name: string): unknown => Reflect.get(jwk, name)
   const bytesOf = (name: string): Uint8Array => {
     const text = member(name)
@@ -93,8 +94,6 @@ export function decodeJwk(jwk: unknown): TpmKey {
   return eccKey(curve, x, y)
 }
 
-/** DER tags, X.690 section 8. */
-const TAG = { integer: 0x02, bitString: 0x03, null: 0x05, sequence: 0x30 } as const
 const pointUncompressed = 0x04
 
 /** Object identifiers, already in DER: RFC 3279 section 2.3.1, RFC 5480 section 2.1.1. */
@@ -107,9 +106,10 @@ const curveIdentifiers = {
 } as const satisfies Record<CurveName, Uint8Array>
 
 function rsaOf(body: Uint8Array): TpmKey {
-  const numbers = derReader(derReader(body).only(TAG.sequence))
-  const modulus = numbers.next(TAG.integer)
-  wellFormed(toHex(numbers.next(TAG.integer)) === toHex(exponent), 'tpm key: RSA exponent')
+  const numbers = new DerFields(readSequence(body, what), what)
+  const modulus = numbers.take(TAG.integer, 'RSA modulus').contents
+  const given = numbers.take(TAG.integer, 'RSA exponent').contents
+  wellFormed(toHex(given) === toHex(exponent), 'tpm key: RSA exponent')
   numbers.end()
   return rsaKey(modulus[0] === 0 ? modulus.slice(1) : modulus.slice())
 }
@@ -131,30 +131,6 @@ function der(tag: number, ...parts: readonly Uint8Array[]): Uint8Array {
 
 function derInteger(unsigned: Uint8Array): Uint8Array {
   return der(TAG.integer, (unsigned[0] ?? 0) >= 0x80 ? Uint8Array.of(0) : new Uint8Array(0), unsigned)
-}
-
-/** Items one after another. Lengths over 0xffff never occur in a key. */
-function derReader(bytes: Uint8Array) {
-  let at = 0
-  const next = (tag: number): Uint8Array => {
-    wellFormed(bytes[at] === tag, 'tpm key: DER tag')
-    const first = bytes[at + 1] ?? 0xff
-    const lengthBytes = first < 0x80 ? 0 : first - 0x80
-    wellFormed(lengthBytes <= 2 && first !== 0x80, 'tpm key: DER length')
-    const start = at + 2 + lengthBytes
-    let length = first < 0x80 ? first : 0
-    for (const byte of bytes.subarray(at + 2, start)) length = length * 256 + byte
-    wellFormed(start + length <= bytes.length, 'tpm key: DER truncated')
-    at = start + length
-    return bytes.subarray(start, at)
-  }
-  const end = (): void => wellFormed(at === bytes.length, 'tpm key: DER trailing bytes')
-  const only = (tag: number): Uint8Array => {
-    const body = next(tag)
-    end()
-    return body
-  }
-  return { next, end, only }
 }
 
 function startsWith(bytes: Uint8Array, prefix: Uint8Array): boolean {

@@ -35,12 +35,12 @@ export const ATTRIBUTES = {
 
 export type TpmAttribute = keyof typeof ATTRIBUTES
 
-/** A key that lives in one TPM, was made by it, and signs nothing but the TPM's own structures. */
+/** A key that never leaves its TPM, was made by it, and signs only the TPM's own structures. */
 export function isAttestationKey(area: TpmPublic): boolean {
   return isBoundToTpm(area) && area.attributes.has('sign') && !area.attributes.has('decrypt')
 }
 
-/** A storage key that lives in one TPM and was made by it (TCG EK Credential Profile 2.5, section 2.1.5). */
+/** A storage key that never leaves its TPM and was made by it (TCG EK Credential Profile 2.5, section 2.1.5). */
 export function isEndorsementKey(area: TpmPublic): boolean {
   return isBoundToTpm(area) && area.attributes.has('decrypt') && !area.attributes.has('sign')
 }

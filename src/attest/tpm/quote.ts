@@ -1,9 +1,9 @@
-// Is a TPM quote signed by this key, for this nonce, over these PCR values? Pure. Whose key it is, vtpm.verify.ts decides.
+// Whether a TPM quote is signed by a key, for a nonce, over PCR values. Pure. vtpm.ts decides whose key it is.
 // TCG TPM 2.0 Library, Part 3, TPM2_Quote: pcrDigest is hashed with the signing scheme's hash, over the selected PCRs in order.
 
 import { concat, equalConstantTime } from '../../base/bytes.ts'
-import type { HashName } from '../hash.ts'
-import { Malformed } from '../malformed.ts'
+import { type HashName, webBytes } from '../hash.ts'
+import { parsed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass } from '../verdict.ts'
 import { BANKS, bankNames, CURVES } from './algorithm.ts'
 import { encodeSpki, leftPad, type TpmKey } from './key.ts'
@@ -15,7 +15,7 @@ export type PcrValues = { readonly [Bank in HashName]?: ReadonlyMap<number, Uint
 export type QuoteInput = {
   /** TPMS_ATTEST, the exact bytes that were signed. */
   readonly quote: Uint8Array
-  /** TPMT_SIGNATURE, or its parts where a bare signature was sent. */
+  /** TPMT_SIGNATURE, or its parts when the signature was sent without its structure. */
   readonly signature: Uint8Array | TpmSignature
   readonly ak: TpmKey
   /** What extraData must be. */
@@ -48,17 +48,6 @@ export async function verifyQuote(input: QuoteInput): Promise<readonly Check[]> 
     check(nonceName, hasNonce, 'extraData is not the nonce'),
     check(pcrsName, pcrFault === null, pcrFault ?? '', 'the PCR values hash to the quoted digest'),
   ]
-}
-
-type Parsed<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly reason: string }
-
-function parsed<T>(parse: () => T): Parsed<T> {
-  try {
-    return { ok: true, value: parse() }
-  } catch (error) {
-    if (error instanceof Malformed) return { ok: false, reason: error.message }
-    throw error
-  }
 }
 
 /** Null when the values are exactly those that were quoted. */
@@ -114,11 +103,6 @@ async function verifyByWebCrypto(
   signature: Uint8Array,
   message: Uint8Array,
 ): Promise<boolean> {
-  const imported = await crypto.subtle.importKey('spki', plain(encodeSpki(key)), algorithm, false, ['verify'])
-  return crypto.subtle.verify(algorithm, imported, plain(signature), plain(message))
-}
-
-/** WebCrypto's types want memory that is not shared. */
-function plain(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
-  return bytes as Uint8Array<ArrayBuffer>
+  const imported = await crypto.subtle.importKey('spki', webBytes(encodeSpki(key)), algorithm, false, ['verify'])
+  return crypto.subtle.verify(algorithm, imported, webBytes(signature), webBytes(message))
 }

@@ -1,4 +1,4 @@
-// TPM 2.0 quotes and signatures: what the bytes say. Pure; trust is decided by tpm-quote.verify.ts.
+// TPM 2.0 quotes and signatures. Pure; quote.ts verifies them.
 // TCG TPM 2.0 Library, Part 2: section 10.12 (TPMS_ATTEST), 10.6 (PCR selections), 11.3 (TPMT_SIGNATURE).
 
 import { type Reader, reader } from '../encoding/reader.ts'
@@ -28,7 +28,7 @@ export type TpmSignature =
   | { readonly scheme: 'RSASSA' | 'RSAPSS'; readonly hash: StrongHash; readonly signature: Uint8Array }
   | { readonly scheme: 'ECDSA'; readonly hash: StrongHash; readonly r: Uint8Array; readonly s: Uint8Array }
 
-/** TPM_GENERATED_VALUE, Part 2 section 6.2: what no unrestricted key can be made to sign. */
+/** TPM_GENERATED_VALUE, Part 2 section 6.2: a restricted key signs none of its callers' bytes that begin with it. */
 const magic = 0xff544347
 /** TPM_ST_ATTEST_QUOTE, Part 2 section 6.9. */
 const quoteType = 0x8018

@@ -3,7 +3,7 @@
 // vtpm:svsm-vmpl0       The TPM runs at VMPL 0 beside the guest. REPORT_DATA = SHA-512(nonce[64] ‖ manifest); manifest version 0 is the
 //                       endorsement key's TPMT_PUBLIC (AMD 58019, section 7: attestation protocol; Coconut-SVSM, vTPM service manifest).
 // vtpm:paravisor-bound  The TPM runs in a paravisor at VMPL 0. REPORT_DATA begins with SHA-256 of runtime data that name the attestation key.
-// vtpm:host-untrusted   The host runs the TPM. It says what the host wants; its verdict is never good.
+// vtpm:host-untrusted   The host runs the TPM and decides what it says; its verdict is never good.
 
 import { concat, equalConstantTime } from '../../base/bytes.ts'
 import { sha256, sha512 } from '../hash.ts'
@@ -38,14 +38,14 @@ export type VtpmQuote = {
 
 /**
  * Proof that the TPM of the endorsement key holds the attestation key: the secret that a relying party wrapped for
- * both with TPM2_MakeCredential, and what TPM2_ActivateCredential gave back (TPM 2.0 Library, Part 1, section 24).
+ * both with TPM2_MakeCredential, and what TPM2_ActivateCredential returned (TPM 2.0 Library, Part 1, section 24).
  */
 export type Activation = {
   /** The TPMT_PUBLIC and the Name that the credential was made for. */
   readonly endorsementKey: Uint8Array
   readonly attestationKeyName: Uint8Array
   readonly secret: Uint8Array
-  readonly answer: Uint8Array
+  readonly activated: Uint8Array
 }
 
 export type SvsmInput = VtpmQuote & {
@@ -68,7 +68,11 @@ export async function verifySvsmVtpm(input: SvsmInput): Promise<VtpmVerdict> {
   const steps = [
     ...bindingSteps('vtpm:svsm-vmpl0', input.evidence, input.measurement),
     check('vtpm-report-data', isBound, 'REPORT_DATA is not SHA-512 of the nonce and the manifest'),
-    check('vtpm-endorsement-key', ek !== null && isEndorsementKey(ek), 'the manifest is no endorsement key of a TPM'),
+    check(
+      'vtpm-endorsement-key',
+      ek !== null && isEndorsementKey(ek),
+      'the manifest is not the endorsement key of a TPM',
+    ),
     attestationKeyStep(input, ak),
   ]
   return finish('vtpm:svsm-vmpl0', steps, ak?.key ?? null, input)
@@ -101,7 +105,7 @@ export async function verifyParavisorVtpm(input: ParavisorInput): Promise<VtpmVe
   return finish('vtpm:paravisor-bound', steps, ak, input)
 }
 
-/** Runs the same code on a development machine. The verdict is never good, whatever the quote says. */
+/** For development machines: checks the quote alone. The verdict is never good, whatever the quote says. */
 export async function verifyHostVtpm(input: VtpmQuote & { readonly ak: TpmKey }): Promise<VtpmVerdict> {
   const binding = fail(
     'vtpm-binding',
@@ -110,7 +114,7 @@ export async function verifyHostVtpm(input: VtpmQuote & { readonly ak: TpmKey })
   return { ...verdict([binding, ...(await verifyQuote(input))]), kind: 'vtpm:host-untrusted' }
 }
 
-/** What both bound kinds share, in the order in which it is looked at. */
+/** The steps that both bound kinds begin with, in order. */
 function bindingSteps(kind: VtpmKind, evidence: BindingEvidence, measurement: Uint8Array | 'any'): Check[] {
   const { report } = evidence
   const isMeasured = measurement !== 'any' && report !== null && equalConstantTime(report.measurement, measurement)
@@ -119,8 +123,8 @@ function bindingSteps(kind: VtpmKind, evidence: BindingEvidence, measurement: Ui
     // Above VMPL 0 the guest itself can ask for a report with any REPORT_DATA.
     check('vtpm-vmpl', report?.vmpl === 0, `VMPL is ${report?.vmpl ?? 'unknown'}, not 0`, 'VMPL is 0'),
     measurement === 'any'
-      ? notChecked('vtpm-measurement', 'skipped by policy', false)
-      : check('vtpm-measurement', isMeasured, 'the launch measurement is another'),
+      ? notChecked('vtpm-measurement', "skipped by the caller ('any')", false)
+      : check('vtpm-measurement', isMeasured, 'the launch measurement is not the expected one'),
   ]
 }
 
@@ -128,19 +132,20 @@ function attestationKeyStep(input: SvsmInput, ak: ReturnType<typeof publicAreaOf
   const name = 'vtpm-attestation-key'
   const { activation } = input
   if (ak === null) return fail(name, 'the attestation key cannot be read')
-  if (!isAttestationKey(ak)) return fail(name, 'the key is not restricted to signing what its TPM says')
-  if (activation === null) return notChecked(name, 'no credential was activated: the key could be of another TPM', true)
+  if (!isAttestationKey(ak)) return fail(name, 'the key is not restricted to signing structures of its TPM')
+  if (activation === null)
+    return notChecked(name, 'no credential was activated: the key may belong to another TPM', true)
   if (!equalConstantTime(activation.endorsementKey, input.manifest)) {
     return fail(name, 'the credential was made for another endorsement key')
   }
   if (!equalConstantTime(activation.attestationKeyName, ak.name)) {
     return fail(name, 'the credential was made for another attestation key')
   }
-  const isActivated = activation.secret.length >= 16 && equalConstantTime(activation.secret, activation.answer)
+  const isActivated = activation.secret.length >= 16 && equalConstantTime(activation.secret, activation.activated)
   return check(name, isActivated, 'the credential was not activated', 'the TPM of the endorsement key holds the key')
 }
 
-/** The steps up to the first that is not good, `not-checked` for what comes after it, and at the end the quote. */
+/** The steps up to the first that is not good, then `not-checked` for the later ones. When all are good, the quote is verified too. */
 async function finish(
   kind: VtpmKind,
   steps: readonly Check[],

@@ -1,19 +1,18 @@
-// What can be found out about a chain once, whatever the time and the report: its certificates and their signatures. Pure.
+// The part of verifying a chain that depends on neither time nor report: its certificates and their signatures. Pure.
 // ARK → ASK → VCEK, ARK → ASVK → VLEK: AMD 57230.
 
-import type { TrustedRoot } from '../amd/root.ts'
-import { AMD_ROOTS } from '../amd/roots.ts'
+import { AMD_ROOTS, type TrustedRoot } from '../amd/roots.ts'
 import { type DecodedRoot, decodeRoot } from '../amd/trusted-roots.ts'
 import type { VekExtensions } from '../amd/vek-extensions.ts'
 import type { PemOrDer } from '../encoding/pem.ts'
-import { Malformed } from '../malformed.ts'
+import { parsed, reasonOf } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass } from '../verdict.ts'
 import { type Certificate, commonNameOf, isCertificateAuthority, isSame, keyUsageOf, OID } from '../x509/certificate.ts'
 import { algorithmFault, isSignedBy } from '../x509/signature.ts'
-import { type Chain, type Pool, poolOf, selectChain } from './chain-select.ts'
+import { type Chain, poolOf, selectChain } from './chain-select.ts'
 import { type PreparedCrl, prepareCrl } from './revocation.ts'
 
-/** In this order. `vek-certificate` and `chain-certificates` say whether there is anything to judge. */
+/** In this order. When `vek-certificate` or `chain-certificates` fails, there is no chain to judge. */
 export const PREPARED_CHECKS = [
   'vek-certificate',
   'chain-certificates',
@@ -38,13 +37,13 @@ export type FoundChain = {
   readonly extensions: VekExtensions
   readonly intermediate: Certificate
   readonly ark: Certificate
-  /** The trusted root that the ARK is; null when it is none. */
+  /** The trusted root with this ARK; null when there is none. */
   readonly root: DecodedRoot | null
   readonly crl: PreparedCrl
 }
 
 export type ChainInput = {
-  /** VCEK or VLEK. A bundle may bring the rest of its chain along. */
+  /** VCEK or VLEK. A bundle may hold the rest of its chain too. */
   readonly vek: PemOrDer
   /** ASK or ASVK, with or without the ARK, in any order. Without any, the intermediates of the trusted roots are used. */
   readonly chain?: PemOrDer | readonly PemOrDer[] | undefined
@@ -53,21 +52,17 @@ export type ChainInput = {
   readonly roots?: readonly TrustedRoot[] | undefined
 }
 
-/** Parses and verifies what depends on nothing but the certificates. Keep the answer: verifyChain with it is cheap. Never throws. */
+/** Parses the certificates and verifies their signatures. Keep the result: verifyChain with it is cheap. Never throws. */
 export async function prepareChain(input: ChainInput): Promise<PreparedChain> {
-  let pool: Pool
-  try {
-    pool = poolOf(input.vek, input.chain)
-  } catch (error) {
-    return nothing('vek-certificate', reasonOf(error))
-  }
-  const { vek, extensions } = pool
-  if (vek.publicKey.kind !== 'p-384') return nothing('vek-certificate', "the VEK's key is not on P-384")
+  const pool = parsed(() => poolOf(input.vek, input.chain))
+  if (!pool.ok) return noChain('vek-certificate', pool.reason)
+  const { vek, extensions } = pool.value
+  if (vek.publicKey.kind !== 'p-384') return noChain('vek-certificate', "the VEK's key is not on P-384")
   let chain: Chain
   try {
-    chain = await selectChain(pool, (input.roots === undefined ? AMD_ROOTS : input.roots).map(decodeRoot))
+    chain = await selectChain(pool.value, (input.roots === undefined ? AMD_ROOTS : input.roots).map(decodeRoot))
   } catch (error) {
-    return nothing('chain-certificates', reasonOf(error))
+    return noChain('chain-certificates', reasonOf(error))
   }
   const found = { vek, extensions, ...chain, crl: await prepareCrl(input.crl, chain.ark) }
   return { found, checks: [passedVek(found), passedChain(found), ...(await judge(found))] }
@@ -82,7 +77,7 @@ function rootCheck({ ark, root }: FoundChain): Check {
   if (!root.simulated) return pass('chain-root', `AMD's pinned root for ${root.product}`)
   return pass(
     'chain-root',
-    `SIMULATED root ${nameOf(ark)} for ${root.product}: no hardware vouches for anything below it`,
+    `SIMULATED root ${nameOf(ark)} for ${root.product}: no hardware vouches for the keys below it`,
   )
 }
 
@@ -105,7 +100,7 @@ function nameCheck({ vek, extensions, intermediate, ark, root }: FoundChain): Ch
   if (!isSame(vek.issuer, intermediate.subject)) return refuse("the VEK's issuer is not the intermediate")
   if (!isSame(intermediate.issuer, ark.subject)) return refuse("the intermediate's issuer is not the ARK")
   if (!isSame(ark.issuer, ark.subject)) return refuse('the ARK is not issued by itself')
-  if (root === null) return refuse('no trusted root says how its intermediates are named')
+  if (root === null) return refuse('the ARK is not a trusted root, so the names of its intermediates are not known')
   const { kind } = extensions.holder
   const expected = kind === 'vcek' ? root.ask : root.asvk
   const isRole = isSame(intermediate.subject, expected.subject)
@@ -117,7 +112,7 @@ function nameCheck({ vek, extensions, intermediate, ark, root }: FoundChain): Ch
   )
 }
 
-/** Who may sign what (RFC 5280 sections 4.2.1.3 and 4.2.1.9), and nothing critical that is not understood. */
+/** Who may sign what (RFC 5280 sections 4.2.1.3 and 4.2.1.9), and no critical extension that is not understood. */
 function authorityCheck({ vek, intermediate, ark }: FoundChain): Check {
   try {
     const faults = [
@@ -148,8 +143,8 @@ async function signatureCheck({ vek, intermediate, ark }: FoundChain): Promise<C
     ["the intermediate's signature is not the ARK's", intermediate, ark],
     ['the ARK is not signed by itself', ark, ark],
   ] as const
-  const answers = await Promise.all(links.map(([, signed, issuer]) => isSignedBy(signed, issuer)))
-  const faults = links.flatMap(([fault], at) => (answers[at] === true ? [] : [fault]))
+  const results = await Promise.all(links.map(([, signed, issuer]) => isSignedBy(signed, issuer)))
+  const faults = links.flatMap(([fault], at) => (results[at] === true ? [] : [fault]))
   return check('chain-signatures', faults.length === 0, faults.join('; '))
 }
 
@@ -161,8 +156,8 @@ function passedChain({ intermediate, ark }: FoundChain): Check {
   return pass('chain-certificates', `${nameOf(intermediate)}, ${nameOf(ark)}`)
 }
 
-/** A chain that could not be put together: the named check fails, those after it have nothing to look at. */
-function nothing(name: PreparedCheck, reason: string): PreparedChain {
+/** No chain could be built: the named check fails, and those after it are not made. */
+function noChain(name: PreparedCheck, reason: string): PreparedChain {
   const at = PREPARED_CHECKS.indexOf(name)
   const checks = PREPARED_CHECKS.map((one, i) => {
     if (i < at) return pass(one)
@@ -177,8 +172,4 @@ function nameOf({ subject }: Certificate): string {
   } catch {
     return '(unreadable name)'
   }
-}
-
-function reasonOf(error: unknown): string {
-  return error instanceof Malformed ? error.message : `could not be read: ${error}`
 }

@@ -1,7 +1,7 @@
-// Which certificates of what was handed in form the chain. Pure; throws Malformed.
+// Selects the chain among the certificates that were given. Pure; throws Malformed.
 //
-// VCEKs and VLEKs are told by AMD's extensions. Everything that is not part of the chain is passed over; the order of a bundle
-// does not matter, because candidates are taken in the order of their bytes.
+// AMD's extensions tell VCEKs and VLEKs from other certificates. What is not part of the chain is ignored; the order of a bundle does not
+// matter, because candidates are sorted by their bytes.
 
 import type { DecodedRoot } from '../amd/trusted-roots.ts'
 import { decodeVekExtensions, hasVekExtensions, type VekExtensions } from '../amd/vek-extensions.ts'
@@ -13,7 +13,7 @@ import { isSignedBy } from '../x509/signature.ts'
 export type Pool = {
   readonly vek: Certificate
   readonly extensions: VekExtensions
-  /** Every other certificate that could be read. Empty: the root's own intermediates are used. */
+  /** Every other certificate that could be read. When there is none, the intermediates of the trusted roots are used. */
   readonly others: readonly Certificate[]
 }
 
@@ -35,12 +35,12 @@ export function poolOf(vek: PemOrDer, chain: PemOrDer | readonly PemOrDer[] | un
   return { vek: first, extensions: decodeVekExtensions(first.extensions), others: inOrderOfBytes(others) }
 }
 
-/** The intermediate that the VEK names, the ARK that the intermediate names, and the trusted root that this ARK is. */
+/** The intermediate that the VEK names, the ARK that the intermediate names, and the trusted root with this ARK. */
 export async function selectChain({ vek, extensions, others }: Pool, roots: readonly DecodedRoot[]): Promise<Chain> {
   const intermediate = others.length === 0 ? builtIn(vek, extensions, roots) : await issuerOf(vek, others)
   const arks = others.filter(one => isSame(one.subject, intermediate.issuer) && isSame(one.subject, one.issuer))
   const isTrusted = (ark: Certificate) => roots.find(root => isSame(root.ark.der, ark.der)) ?? null
-  // A stranger that bears the ARK's name does not hide the true one beside it.
+  // Another certificate may bear the ARK's name: the trusted one is preferred.
   const trusted = arks.find(ark => isTrusted(ark) !== null)
   const supplied = trusted ?? arks[0]
   if (supplied !== undefined) return { intermediate, ark: supplied, root: isTrusted(supplied) }
@@ -58,7 +58,7 @@ function builtIn(vek: Certificate, { holder }: VekExtensions, roots: readonly De
   throw new Malformed(`chain: none was given, and no trusted root has an intermediate ${commonNameOf(vek.issuer)}`)
 }
 
-/** Several certificates may bear the issuer's name: AMD has renewed intermediates. The one that signed it is meant. */
+/** Several certificates may bear the issuer's name, since AMD has renewed intermediates. The one that signed the VEK is chosen. */
 async function issuerOf(vek: Certificate, others: readonly Certificate[]): Promise<Certificate> {
   const candidates = others.filter(one => isSame(one.subject, vek.issuer))
   for (const candidate of candidates) if (await isSignedBy(vek, candidate)) return candidate

@@ -1,11 +1,11 @@
-// Does this chain vouch for this report, as of a time: ARK → ASK → VCEK or ARK → ASVK → VLEK. Pure.
-// AMD 57230. The report's own signature is verified in report.verify.ts.
+// Whether a chain vouches for a report at a given time: ARK → ASK → VCEK or ARK → ASVK → VLEK. Pure.
+// AMD 57230. report-signature.ts verifies the report's own signature.
 
 import type { Product } from '../amd/product.ts'
 import { decodeTcb, TCB_COMPONENTS, tcbText } from '../amd/tcb.ts'
 import { productOfName } from '../amd/trusted-roots.ts'
 import { HW_ID_BYTES } from '../amd/vek-extensions.ts'
-import { Malformed } from '../malformed.ts'
+import { reasonOf } from '../malformed.ts'
 import type { SnpReport } from '../report/report.ts'
 import { type Check, check, fail, notChecked, pass } from '../verdict.ts'
 import type { Certificate } from '../x509/certificate.ts'
@@ -24,13 +24,13 @@ export const CHAIN_CHECKS = [
 
 export type ChainQuestion = {
   readonly asOf: Date | number
-  /** Without a CRL the revocation check is not made: this says whether that makes the verdict bad. */
+  /** Without a CRL revocation is not checked. True: that makes the verdict bad. */
   readonly requireCrl: boolean
-  /** What the report is found to be; null when it could not be found out. */
+  /** The report's product; null when it is not known. */
   readonly product: Product | null
   /** Null when it could not be read. */
   readonly report: SnpReport | null
-  /** A platform may hide its chip: a VCEK then cannot be tied to the report's chip_id. `any` accepts that. */
+  /** A platform may hide its chip: a VCEK then cannot be tied to the report's chip_id. 'any' accepts that. */
   readonly maskedChipId: 'refuse' | 'any'
 }
 
@@ -69,10 +69,11 @@ function outside(role: string, { notBeforeMs, notAfterMs }: Certificate, asOfMs:
   return `${role} ${word} as of ${iso(asOfMs)}: valid from ${iso(notBeforeMs)} to ${iso(notAfterMs)}`
 }
 
-/** Three ways of naming the product have to agree: the VEK's extension, the root's, and the report's CPUID. */
+/** The VEK's extension, the root and the report must name the same product. */
 function checkProduct({ extensions, root }: FoundChain, product: Product | null): Check {
   const named = productOfName(extensions.productName)
-  if (root === null) return fail('vek-product', 'no trusted root says which product this is')
+  if (root === null)
+    return fail('vek-product', 'the ARK is not a trusted root, so the product of the chain is not known')
   if (named !== root.product) {
     return fail('vek-product', `the VEK is for ${extensions.productName}, its root for ${root.product}`)
   }
@@ -109,12 +110,13 @@ function checkChipId(
 ): Check {
   const name = 'vek-chip-id'
   if (holder.kind === 'vlek') return notChecked(name, `a VLEK names no chip; it is for ${holder.cspId}`, false)
-  if (product === null) return notChecked(name, 'the product is not known, and with it the length of hwID', true)
+  if (product === null)
+    return notChecked(name, 'the product is not known, so the length of hwID is not known either', true)
   const { hwId } = holder
   const expectedBytes = product === 'turin' ? HW_ID_BYTES.short : HW_ID_BYTES.long
   if (hwId.length !== expectedBytes) return fail(name, `hwID has ${hwId.length} bytes, on ${product} ${expectedBytes}`)
   if (chipId.every(byte => byte === 0)) {
-    const reason = 'the platform masks its chip_id, so that it cannot be compared with hwID'
+    const reason = 'the platform masks its chip_id, so it cannot be compared with hwID'
     return maskedChipId === 'any' ? notChecked(name, reason, false) : fail(name, reason)
   }
   const isEqual = hwId.every((byte, at) => byte === chipId[at])
@@ -122,17 +124,18 @@ function checkChipId(
   return check(name, isEqual && isRestZero, "the VCEK's hwID is not the report's chip_id")
 }
 
-/** REPORTED_TCB, component by component: it is what the key is derived from. CURRENT_TCB may be newer. */
+/** REPORTED_TCB, component by component: the VEK is derived from it. CURRENT_TCB may be newer. */
 function checkTcb({ extensions: { spl } }: FoundChain, report: SnpReport, product: Product | null): Check {
   const name = 'vek-tcb'
-  if (product === null) return notChecked(name, "the product is not known, and with it the TCB's layout", true)
+  if (product === null)
+    return notChecked(name, "the product is not known, so the TCB's layout is not known either", true)
   try {
     const reported = decodeTcb(report.rawTcb.reported, product)
     const different = TCB_COMPONENTS.filter(component => reported[component] !== spl[component])
     const text = different.map(one => `${one}: VEK ${spl[one] ?? 'none'}, REPORTED_TCB ${reported[one] ?? 'none'}`)
     return different.length === 0 ? pass(name, tcbText(reported)) : fail(name, text.join('; '))
   } catch (error) {
-    return fail(name, error instanceof Malformed ? error.message : `could not be read: ${error}`)
+    return fail(name, reasonOf(error))
   }
 }
 

@@ -1,110 +1,101 @@
 // The one entry for verifying SNP evidence: report, chain, revocation, signature and policy as one verdict. Pure.
 //
-// Nothing escapes: whatever is malformed is a failed check. The order of the checks is fixed: report, chain, signature, appraisal.
+// Nothing is thrown: malformed evidence is a failed check. The order of the checks is fixed: report, chain, signature, policy.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
-import { type Product, productOfReport } from '../amd/product.ts'
-import { Malformed } from '../malformed.ts'
+import type { Product } from '../amd/product.ts'
+import { parsed } from '../malformed.ts'
 import { appraise } from '../policy/appraise.ts'
 import type { Policy } from '../policy/policy.ts'
+import { identifyReport, type ReportIdentity } from '../report/identify.ts'
 import { decodeReport, type SnpReport } from '../report/report.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
 import { type ChainQuestion, verifyChain } from './chain.ts'
 import { type ChainInput, type PreparedChain, prepareChain } from './chain-prepare.ts'
-import { reportSignatureCheck, verifyReportSignature } from './report-signature.ts'
+import { checkReportSignature, reportSignatureCheck } from './report-signature.ts'
 
 export type Evidence = EvidenceQuestion & (ChainInput | { readonly prepared: PreparedChain })
 
 export type EvidenceQuestion = {
   /** 1184 bytes. */
   readonly report: Uint8Array
-  /** Has to be named for reports of version 2, which carry no CPUID; has to agree with the others. */
+  /** Required for reports of version 2, which carry no CPUID. For others it must agree with the CPUID. */
   readonly product?: Product | undefined
-  /** The time to verify for; never taken from a clock here. */
+  /** The time to verify for. No clock is read here. */
   readonly asOf: Date | number
-  /** Whether a missing CRL makes the verdict bad. One that is there is always checked. */
+  /** True: a missing CRL makes the verdict bad. A CRL that is given is always checked. */
   readonly requireCrl: boolean
-  /** `any` skips the appraisal on purpose. Without one the verdict is bad: a signature alone does not say that a guest is no debug guest. */
+  /** 'any' skips the policy on purpose. Without one the verdict is bad: a signature alone does not exclude, say, a guest with debugging. */
   readonly policy?: Policy | 'any' | undefined
   /** The 64 bytes that the guest was to put in, where the caller can compute them. */
   readonly reportData?: Uint8Array | undefined
-  /** `any` accepts a platform that hides its chip_id. Refused unless said. */
+  /** 'any' accepts a platform that hides its chip_id; refused by default. */
   readonly maskedChipId?: ChainQuestion['maskedChipId'] | undefined
 }
 
 export type EvidenceVerdict = Verdict & {
-  /** Null when it could not be read. What it says is worth something only in a good verdict. */
+  /** Null when it could not be read. Trust it only in a good verdict. */
   readonly report: SnpReport | null
   readonly product: Product | null
-  /** True when the chain ends at a trusted root that is not AMD's: no hardware vouches for anything. */
+  /** True when the chain ends at a trusted root that is not AMD's: no hardware vouches for the report. */
   readonly simulated: boolean
 }
 
-/** Verifies evidence offline. With `prepared` (from prepareChain) the chain costs nothing but comparisons. Never throws. */
+/** Verifies evidence offline. With `prepared` (from prepareChain) the chain costs only comparisons. Never throws. */
 export async function verifyEvidence(evidence: Evidence): Promise<EvidenceVerdict> {
   const read = readReport(evidence.report)
   const { report } = read
-  const answer = report === null ? null : productOfReport(report, evidence.product ?? null)
-  const product = answer?.kind === 'known' ? answer.product : null
+  const identity = report === null ? null : identifyReport(report, evidence.product ?? null)
+  const product = identity?.kind === 'known' ? identity.product : null
   const prepared = 'prepared' in evidence ? evidence.prepared : await prepareChain(evidence)
   const { asOf, requireCrl, maskedChipId = 'refuse' } = evidence
   const checks = [
     read.check,
-    productCheck(answer),
+    productCheck(identity),
     ...verifyChain(prepared, { asOf, requireCrl, product, report, maskedChipId }),
-    await signatureCheck(evidence.report, prepared, report),
+    await signatureCheck(report, prepared),
     reportDataCheck(report, evidence.reportData),
-    ...appraisal(report, product, evidence.policy),
+    ...policyChecks(identity, evidence.policy),
   ]
   return { ...verdict(checks), report, product, simulated: prepared.found?.root?.simulated ?? false }
 }
 
 function readReport(bytes: Uint8Array): { readonly report: SnpReport | null; readonly check: Check } {
   const name = 'report-format'
-  try {
-    const report = decodeReport(bytes)
-    return { report, check: pass(name, `version ${report.version}`) }
-  } catch (error) {
-    return { report: null, check: fail(name, reasonOf(error)) }
-  }
+  const report = parsed(() => decodeReport(bytes))
+  if (!report.ok) return { report: null, check: fail(name, report.reason) }
+  return { report: report.value, check: pass(name, `version ${report.value.version}`) }
 }
 
-function productCheck(answer: ReturnType<typeof productOfReport> | null): Check {
+function productCheck(identity: ReportIdentity | null): Check {
   const name = 'report-product'
-  if (answer === null) return notChecked(name, noReport, true)
-  return answer.kind === 'known' ? pass(name, answer.product) : fail(name, answer.reason)
+  if (identity === null) return notChecked(name, noReport, true)
+  return identity.kind === 'known' ? pass(name, identity.product) : fail(name, identity.reason)
 }
 
-async function signatureCheck(bytes: Uint8Array, prepared: PreparedChain, report: SnpReport | null): Promise<Check> {
+async function signatureCheck(report: SnpReport | null, { found }: PreparedChain): Promise<Check> {
   if (report === null) return notChecked(reportSignatureCheck, noReport, true)
-  if (prepared.found === null) return notChecked(reportSignatureCheck, 'there is no certificate to check it with', true)
-  return await verifyReportSignature(bytes, prepared.found.vek.publicKey.spki)
+  if (found === null) return notChecked(reportSignatureCheck, 'there is no certificate to check it with', true)
+  return await checkReportSignature(report, found.vek.publicKey.spki)
 }
 
 function reportDataCheck(report: SnpReport | null, expected: Uint8Array | undefined): Check {
   const name = 'report-data-expected'
-  if (expected === undefined) return notChecked(name, 'the caller expects nothing in particular', false)
+  if (expected === undefined) return notChecked(name, 'the caller gave no report data to compare with', false)
   if (report === null) return notChecked(name, noReport, true)
-  if (!(expected instanceof Uint8Array)) return fail(name, 'what the caller expects is not bytes')
+  if (!(expected instanceof Uint8Array)) return fail(name, 'the expected report data are not bytes')
   const found = report.reportData
   return check(name, equalConstantTime(found, expected), `${toHex(found)} is not ${toHex(expected)}`)
 }
 
-function appraisal(report: SnpReport | null, product: Product | null, policy: Policy | 'any' | undefined): Check[] {
+function policyChecks(identity: ReportIdentity | null, policy: Policy | 'any' | undefined): readonly Check[] {
   const name = 'policy'
   if (policy === undefined) return [notChecked(name, 'no policy was given', true)]
   if (policy === 'any') return [notChecked(name, "the policy is 'any'", false)]
-  if (report === null) return [notChecked(name, noReport, true)]
-  if (product === null) return [notChecked(name, 'the product is not known', true)]
-  try {
-    return appraise(report, product, policy)
-  } catch (error) {
-    return [fail(name, reasonOf(error))]
-  }
+  if (identity === null) return [notChecked(name, noReport, true)]
+  if (identity.kind === 'unknown') return [notChecked(name, 'the product is not known', true)]
+  const checks = parsed(() => appraise(identity, policy))
+  return checks.ok ? checks.value : [fail(name, checks.reason)]
 }
 
 const noReport = 'there is no report to check'
-
-function reasonOf(error: unknown): string {
-  return error instanceof Malformed ? error.message : `could not be checked: ${error}`
-}

@@ -1,9 +1,11 @@
-// Is an SNP report signed by this VEK? Pure. Whose key that is, and whether the report pleases, is decided elsewhere.
+// Whether an SNP report is signed by a VEK. Pure. chain.ts checks whose key that is, appraise.ts what the report says.
 // AMD 56860 rev 1.58, section 7.3 and table 23: ECDSA on P-384 with SHA-384 over bytes 0x000 to 0x29F; R and S little-endian.
 
 import { concat } from '../../base/bytes.ts'
-import { Malformed } from '../malformed.ts'
-import { decodeReport, FIELDS, reportSignedBytes } from '../report/report.ts'
+import { isZero } from '../encoding/layout.ts'
+import { webBytes } from '../hash.ts'
+import { parsed, reasonOf } from '../malformed.ts'
+import { decodeReport, encodeReport, FIELDS, reportSignedBytes, type SnpReport } from '../report/report.ts'
 import { type Check, check, fail } from '../verdict.ts'
 
 export const reportSignatureCheck = 'report-signature'
@@ -14,39 +16,49 @@ const scalarSizeBytes = 48
 const ecdsaP384Sha384 = 1
 
 /**
- * One check, `report-signature`. `vekPublicKey` is the SubjectPublicKeyInfo (DER) of the VCEK or VLEK.
+ * One check, `report-signature`, for callers who have nothing but these bytes; others use verifyEvidence.
+ * `vekPublicKey` is the SubjectPublicKeyInfo (DER) of the VCEK or VLEK.
  * Never throws: bytes that are no report, an unsigned report and a key of another kind fail it.
  */
 export async function verifyReportSignature(reportBytes: Uint8Array, vekPublicKey: Uint8Array): Promise<Check> {
+  const report = parsed(() => decodeReport(reportBytes))
+  if (!report.ok) return fail(reportSignatureCheck, report.reason)
+  return await checkReportSignature(report.value, vekPublicKey)
+}
+
+/**
+ * The same for a report that was decoded before. What is checked is the value: encodeReport gives back the bytes that it was
+ * decoded from, so a value that was changed since does not verify.
+ */
+export async function checkReportSignature(report: SnpReport, vekPublicKey: Uint8Array): Promise<Check> {
   const reject = (reason: string) => fail(reportSignatureCheck, reason)
   try {
-    const report = decodeReport(reportBytes)
     if (report.signer === 'none') return reject('the report says that it is not signed')
     if (report.signatureAlgo !== ecdsaP384Sha384) return reject(`signature algorithm ${report.signatureAlgo} is not 1`)
     const r = scalarOf(report.signature.r)
     const s = scalarOf(report.signature.s)
     if (r === null || s === null) return reject('R or S is not between 0 and the order of P-384')
-    // Nobody vouches for the bytes after S; a report is one string of bytes only if they are fixed.
-    if (!isZero(reportBytes.subarray(FIELDS.reserved330[0])))
-      return reject('the bytes after the signature are not zero')
+    const bytes = encodeReport(report)
+    // The signature does not cover the bytes after S; only if they are fixed has a report one form.
+    if (!isZero(bytes.subarray(FIELDS.reserved330[0]))) return reject('the bytes after the signature are not zero')
     const key = await importVek(vekPublicKey)
     if (key === null) return reject('the VEK is not a P-384 public key')
     const holds = await crypto.subtle.verify(
       { name: 'ECDSA', hash: 'SHA-384' },
       key,
-      concat(r, s) as Uint8Array<ArrayBuffer>,
-      reportSignedBytes(reportBytes) as Uint8Array<ArrayBuffer>,
+      webBytes(concat(r, s)),
+      webBytes(reportSignedBytes(bytes)),
     )
     return check(reportSignatureCheck, holds, 'the signature is not of this VEK', `by the ${report.signer} given`)
-  } catch (cause) {
-    return reject(cause instanceof Malformed ? cause.message : `the signature could not be checked: ${cause}`)
+  } catch (error) {
+    return reject(reasonOf(error))
   }
 }
 
 async function importVek(spki: Uint8Array): Promise<CryptoKey | null> {
   try {
     const algorithm = { name: 'ECDSA', namedCurve: 'P-384' }
-    return await crypto.subtle.importKey('spki', spki as Uint8Array<ArrayBuffer>, algorithm, false, ['verify'])
+    return await crypto.subtle.importKey('spki', webBytes(spki), algorithm, false, ['verify'])
   } catch {
     return null
   }
@@ -57,8 +69,4 @@ function scalarOf(field: Uint8Array): Uint8Array | null {
   const big = Uint8Array.from(field).reverse()
   const value = big.reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n)
   return value > 0n && value < curveOrder ? big.slice(big.length - scalarSizeBytes) : null
-}
-
-function isZero(bytes: Uint8Array): boolean {
-  return bytes.every(byte => byte === 0)
 }

@@ -1,9 +1,9 @@
-// Is a CRL the ARK's, is it in force, and does it list an intermediate. Pure.
+// Whether a CRL is the ARK's, whether it is in force, and whether it lists an intermediate. Pure.
 //
-// What does not depend on time is found once (prepareCrl), so that a kept chain costs only two comparisons.
+// prepareCrl does what does not depend on time, once, so that a kept chain costs only two comparisons.
 
 import { derBlocks, type PemOrDer } from '../encoding/pem.ts'
-import { Malformed } from '../malformed.ts'
+import { parsed, wellFormed } from '../malformed.ts'
 import { type Check, check, fail, notChecked } from '../verdict.ts'
 import { type Certificate, isSame, OID } from '../x509/certificate.ts'
 import { type Crl, decodeCrl } from '../x509/crl.ts'
@@ -19,25 +19,26 @@ export const REVOCATION_CHECK = 'chain-revocation'
 /** Decodes a CRL and verifies that the ARK signed it. Never throws. */
 export async function prepareCrl(input: PemOrDer | undefined, ark: Certificate): Promise<PreparedCrl> {
   if (input === undefined) return { kind: 'absent' }
-  let crl: Crl
-  try {
-    const [der, ...more] = derBlocks(input, 'X509 CRL', 'CRL')
-    if (der === undefined || more.length > 0) return { kind: 'bad', reason: 'not exactly one CRL' }
-    crl = decodeCrl(der)
-  } catch (error) {
-    return { kind: 'bad', reason: error instanceof Malformed ? error.message : `could not be read: ${error}` }
-  }
+  const read = parsed(() => onlyCrl(input))
+  if (!read.ok) return { kind: 'bad', reason: read.reason }
+  const crl = read.value
   if (!isSame(crl.issuer, ark.subject)) return { kind: 'bad', reason: 'the CRL is issued by another name than the ARK' }
   const fault = algorithmFault(crl, ark)
   if (fault !== null) return { kind: 'bad', reason: `CRL: ${fault}` }
-  // Delta and partial lists carry critical extensions, and would be mistaken for whole ones.
+  // Delta and partial lists carry critical extensions; they must not be taken for whole ones.
   const unknown = [...crl.extensions].find(([oid, one]) => one.critical && oid !== OID.crlNumber)
   if (unknown !== undefined) return { kind: 'bad', reason: `CRL: critical extension ${unknown[0]} is unknown` }
   if (!(await isSignedBy(crl, ark))) return { kind: 'bad', reason: "the CRL's signature is not the ARK's" }
   return { kind: 'signed', crl }
 }
 
-/** One check. A CRL that is there has to be good, whether one is required or not. */
+function onlyCrl(input: PemOrDer): Crl {
+  const [der, ...more] = derBlocks(input, 'X509 CRL', 'CRL')
+  wellFormed(der !== undefined && more.length === 0, 'not exactly one CRL')
+  return decodeCrl(der)
+}
+
+/** One check. A CRL that is given must be good, required or not. */
 export function checkRevocation(
   prepared: PreparedCrl,
   { authorities, asOfMs, requireCrl }: { authorities: readonly Certificate[]; asOfMs: number; requireCrl: boolean },

@@ -1,4 +1,4 @@
-// Root hashes of dm-verity over data that the caller reads for us. Pure: all bytes come through the source.
+// Root hashes of dm-verity. Pure: the caller's source reads the data.
 
 import type { Hash } from '../hash.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
@@ -13,7 +13,7 @@ import { type OnHashBlock, VerityTree } from './tree.ts'
 /** Gives `length` bytes from `offset` in an array of its own, fewer only at the end. Reads may overlap in time. */
 export type ByteSource = { read(offset: number, length: number): Promise<Uint8Array> }
 
-/** Large enough that a read's overhead does not count; a multiple of every block size. */
+/** Large enough that the overhead of a read does not matter; a multiple of every block size. */
 export const verityReadBytes = 4 * 1024 * 1024
 
 export type VerityOptions = {
@@ -24,7 +24,7 @@ export type VerityOptions = {
 
 export type VerityRoot = { readonly rootHash: Uint8Array; readonly parameters: VerityParameters }
 
-/** The root over data with parameters that the caller knows. Throws Malformed when the data are shorter. */
+/** The root hash of data, with parameters from the caller. Throws Malformed when the data are too short. */
 export async function verityRootOf(
   data: ByteSource | AsyncIterable<Uint8Array>,
   parameters: VerityParameters,
@@ -36,7 +36,7 @@ export async function verityRootOf(
   return { rootHash: tree.finish(), parameters }
 }
 
-/** The root over data whose parameters stand in a superblock: `hashOffset` bytes into `hashes`, or into the data when that is left out. */
+/** The root hash of data whose parameters are in a superblock: `hashOffset` bytes into `hashes`, or into the data when there is no `hashes`. */
 export async function verityRoot(
   image: { readonly data: ByteSource; readonly hashes?: ByteSource; readonly hashOffset: number },
   options: VerityOptions = {},

@@ -1,10 +1,9 @@
 // The superblock that veritysetup writes before a dm-verity hash tree (cryptsetup, "DMVerity", on-disk format version 1). Pure.
 
 import { fromUtf8, toHex, utf8 } from '../../base/bytes.ts'
-import { layoutBytes, readRecord } from '../encoding/layout.ts'
+import { isZero, type Layout, layoutBytes, readRecord } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'
 
-/** [offset, size]; little-endian. */
 export const VERITY_SUPERBLOCK = {
   signature: [0, 8],
   version: [8, 4],
@@ -18,14 +17,14 @@ export const VERITY_SUPERBLOCK = {
   reserved1: [82, 6],
   salt: [88, 256],
   reserved2: [344, 168],
-} as const
+} as const satisfies Layout
 
 export const veritySuperblockBytes = layoutBytes(VERITY_SUPERBLOCK)
 
 /** "verity" and two NULs, read as a little-endian number. */
 const signature = 0x0000_7974_6972_6576n
 const version = 1
-/** The salt stands before the block; 0 was Chrome OS's form. */
+/** The salt is hashed before the block. 0 is the form of Chrome OS. */
 const hashTypeNormal = 1
 const algorithm = 'sha256'
 export const veritySaltBytesMax = 256
@@ -34,7 +33,7 @@ const blockBytesMax = 64 * 1024
 /** 4 PiB of 4 KiB blocks, and exact as a number. */
 const dataBlocksMax = 2 ** 40
 
-/** What determines the tree; the hash is SHA-256. */
+/** The tree depends on these; the hash is SHA-256. */
 export type VerityParameters = {
   /** Powers of two from 512 to 65536. */
   readonly dataBlockBytes: number
@@ -73,11 +72,8 @@ export function readVeritySuperblock(bytes: Uint8Array): VeritySuperblock {
   const isSha256 = toHex(fields.algorithm) === toHex(algorithmField())
   wellFormed(isSha256, `verity superblock: algorithm ${nameOf(fields.algorithm)}, not ${algorithm}`)
   wellFormed(saltBytes <= veritySaltBytesMax, `verity superblock: salt of ${saltBytes} bytes`)
-  for (const rest of [fields.reserved1, fields.salt.subarray(saltBytes), fields.reserved2])
-    wellFormed(
-      rest.every(byte => byte === 0),
-      'verity superblock: reserved bytes are not zero',
-    )
+  const reserved = [fields.reserved1, fields.salt.subarray(saltBytes), fields.reserved2]
+  wellFormed(reserved.every(isZero), 'verity superblock: reserved bytes are not zero')
   wellFormed(fields.dataBlocks <= dataBlocksMax, `verity superblock: ${fields.dataBlocks} data blocks`)
   const dataBlocks = Number(fields.dataBlocks)
   const parameters = { dataBlockBytes, hashBlockBytes, dataBlocks, salt: fields.salt.slice(0, saltBytes) }
@@ -99,7 +95,7 @@ function nameOf(field: Uint8Array): string {
   }
 }
 
-/** UUIDs here are written in the order of their bytes. */
+/** Unlike a GUID, all its groups are in the order of their bytes. */
 function uuidText(bytes: Uint8Array): string {
   const at = (from: number, to: number) => toHex(bytes.subarray(from, to))
   return [at(0, 4), at(4, 6), at(6, 8), at(8, 10), at(10, 16)].join('-')

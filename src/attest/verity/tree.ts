@@ -1,4 +1,4 @@
-// The hash tree of dm-verity (Linux, admin-guide/device-mapper/verity.rst), built from a stream in memory that depends on its height only. Pure.
+// The hash tree of dm-verity (Linux, admin-guide/device-mapper/verity.rst), built from a stream. It keeps one block for each level in memory. Pure.
 
 import { assert } from '../../base/assert.ts'
 import { type Hash, sha256 } from '../hash.ts'
@@ -29,7 +29,7 @@ export type OnHashBlock = (level: number, index: number, block: Uint8Array) => v
 
 type Level = { readonly block: Uint8Array; usedBytes: number; index: number }
 
-/** Takes data in pieces of any length and gives the root at the end. `hash` may return the same array every time. */
+/** Takes data in pieces of any length and returns the root hash at the end. `hash` may return the same array every time. */
 export class VerityTree {
   readonly #parameters: VerityParameters
   readonly #hash: Hash

@@ -1,4 +1,4 @@
-// Whether stored data and hash tree are those of one dm-verity root hash. Pure. Whether that root is the right one is said elsewhere.
+// Whether stored data and their hash tree belong to a dm-verity root hash. Pure. The caller says which root hash is the right one.
 
 import { present } from '../../base/assert.ts'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
@@ -65,7 +65,7 @@ export async function checkVerity(
 
 type Run = { readonly level: number; readonly firstIndex: number; readonly blocks: Uint8Array[] }
 
-/** The tree on disk. What has been computed waits here until it can be compared: as much as one piece of data gives. */
+/** The tree on disk. Computed blocks are kept here until they are compared, at most those of one piece of data. */
 class StoredTree {
   difference: string | null = null
   #runs: Run[] = []
@@ -87,7 +87,7 @@ class StoredTree {
     else run.blocks.push(block.slice())
   }
 
-  /** Compares what waits, one read for each level, until the first difference. */
+  /** Compares the kept blocks, with one read for each level, until the first difference. */
   async compare(): Promise<void> {
     const runs = this.#runs
     this.#runs = []
@@ -100,7 +100,7 @@ class StoredTree {
         const start = at * this.#blockBytes
         return !equalConstantTime(block, stored.subarray(start, start + this.#blockBytes))
       })
-      if (bad !== -1) this.difference = `hash block ${firstIndex + bad} of level ${level} is not that of the data`
+      if (bad !== -1) this.difference = `hash block ${firstIndex + bad} of level ${level} does not match the data`
     }
   }
 }

@@ -1,6 +1,6 @@
 // X.509 certificates of the shape that AMD issues (RFC 5280 section 4; AMD 57230). Pure; throws Malformed.
 //
-// It says what the bytes say. Signatures, names, times and products are judged in chain.verify.ts.
+// Signatures, names, times and products are judged in verify/.
 
 import {
   asciiOf,
@@ -224,7 +224,7 @@ export function keyUsageOf(extensions: Extensions): { readonly certSign: boolean
   return { certSign: (first & 0x04) !== 0, crlSign: (first & 0x02) !== 0 }
 }
 
-/** For people: the common name of a name, or a placeholder. Nothing is decided by it. */
+/** For people: the common name of a name, or a placeholder. No decision depends on it. */
 export function commonNameOf(name: Uint8Array): string {
   for (const set of readSequence(name, 'name')) {
     for (const attribute of readAll(set.contents, 'name')) {

@@ -9,7 +9,7 @@ export type Crl = {
   readonly signatureAlgorithm: SignatureAlgorithm
   readonly issuer: Uint8Array
   readonly thisUpdateMs: number
-  /** RFC 5280 requires it; a list without one never ends and is refused by crl.verify.ts. */
+  /** RFC 5280 requires it; a list without one never expires and is refused by verify/revocation.ts. */
   readonly nextUpdateMs: number | null
   /** Serial number, as in a certificate, to the time of revocation. */
   readonly revoked: ReadonlyMap<string, number>

@@ -1,5 +1,6 @@
-// Is it signed by this certificate's key: RSASSA-PSS with SHA-384 and nothing else (AMD 57230). Pure, through WebCrypto.
+// Whether a certificate or CRL is signed by the key of another certificate: RSASSA-PSS with SHA-384 only (AMD 57230). Pure, by WebCrypto.
 
+import { webBytes } from '../hash.ts'
 import type { Certificate, SignatureAlgorithm } from './certificate.ts'
 
 /** What is common to certificates and CRLs. */
@@ -15,7 +16,7 @@ export const RSA_LIMITS = { modulusBitsMin: 2048, modulusBitsMax: 4096, exponent
 /** Length of the salt, in bytes, as in every certificate of AMD's. */
 export const pssSaltBytes = 48
 
-/** Null when the algorithms are as they should be, else what is not. */
+/** What is wrong with the algorithms, or null when nothing is. */
 export function algorithmFault(signed: Signed, issuer: Certificate): string | null {
   if (signed.signatureAlgorithm !== 'rsa-pss-sha384')
     return 'not signed with RSASSA-PSS, SHA-384 and a salt of 48 bytes'
@@ -33,16 +34,11 @@ export async function isSignedBy(signed: Signed, issuer: Certificate): Promise<b
   const { subtle } = crypto
   try {
     const algorithm = { name: 'RSA-PSS', hash: 'SHA-384' }
-    const key = await subtle.importKey('spki', own(issuer.publicKey.spki), algorithm, false, ['verify'])
+    const key = await subtle.importKey('spki', webBytes(issuer.publicKey.spki), algorithm, false, ['verify'])
     const parameters = { name: 'RSA-PSS', saltLength: pssSaltBytes }
-    return await subtle.verify(parameters, key, own(signed.signature), own(signed.signedBytes))
+    return await subtle.verify(parameters, key, webBytes(signed.signature), webBytes(signed.signedBytes))
   } catch {
-    // A key that the platform does not take signs nothing.
+    // The platform refuses the key.
     return false
   }
-}
-
-/** WebCrypto's types do not take views over shared memory. */
-function own(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
-  return new Uint8Array(bytes)
 }

@@ -3,8 +3,7 @@
 
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import type { PrecomputedLaunch } from '../../attest/launch/digest.ts'
-import { kernelHashSizeBytes } from '../../attest/launch/kernel-hashes.ts'
-import { cmdlineBytes } from '../../attest/launch/kernel-hashes-of.ts'
+import { cmdlineBytes, kernelHashSizeBytes } from '../../attest/launch/kernel-hashes.ts'
 import { pageBytes, sectionKind } from '../../attest/launch/ovmf.ts'
 import { Malformed, wellFormed } from '../../attest/malformed.ts'
 import { present } from '../../base/assert.ts'

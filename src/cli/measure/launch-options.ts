@@ -2,7 +2,7 @@
 
 import { type Command, InvalidArgumentError } from 'commander'
 import { vcpuCountMax } from '../../attest/launch/digest.ts'
-import { type BootFiles, kernelHashesOf } from '../../attest/launch/kernel-hashes-of.ts'
+import { type BootFiles, kernelHashesOf } from '../../attest/launch/kernel-hashes.ts'
 import { isVcpuType, VCPU_SIGNATURES } from '../../attest/launch/vcpu-types.ts'
 import { InputFault } from '../exit.ts'
 import { MIB, readInput, readingInput, readOptionalInput } from '../input-file.ts'

@@ -1,7 +1,7 @@
 // Whom and what a relying party trusts, as options of the commands that verify. Effects: reads the named files. Every Fault is invalid_request.
 
 import type { Command } from 'commander'
-import type { TrustedRoot } from '../../attest/amd/root.ts'
+import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import { AMD_ROOTS } from '../../attest/amd/roots.ts'
 import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'

@@ -1,6 +1,6 @@
 // Does what the key distribution service sent verify below a trusted root? No effects of its own.
 
-import type { TrustedRoot } from '../../attest/amd/root.ts'
+import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import { TCB_COMPONENTS } from '../../attest/amd/tcb.ts'
 import type { DecodedRoot } from '../../attest/amd/trusted-roots.ts'
 import { derBlocks } from '../../attest/encoding/pem.ts'

@@ -5,7 +5,7 @@
 import { createPrivateKey, createPublicKey, type KeyObject, sign } from 'node:crypto'
 import { type HybridKeys, makeHybridKeys, type Random, statementContext } from '../../attest/receipt/hybrid-keys.ts'
 import type { SignStatement } from '../../attest/receipt/issue.ts'
-import type { SignBoth } from '../../attest/receipt/response-seal.ts'
+import type { SignBoth } from '../../attest/receipt/response-sign.ts'
 import { assert, present } from '../../base/assert.ts'
 import { concat, equalConstantTime } from '../../base/bytes.ts'
 

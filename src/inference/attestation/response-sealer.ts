@@ -1,7 +1,7 @@
 // Seals answers: hashes request and answer as they pass, and signs what was answered to what. Pure but for the clock and the signatures' randomness.
 
 import { keysDigest } from '../../attest/receipt/public-keys.ts'
-import { createAnswerChain, type Sha256Stream, sealResponse } from '../../attest/receipt/response-seal.ts'
+import { createResponseChain, type Sha256Stream, signResponse } from '../../attest/receipt/response-sign.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { ResponseSealer } from '../types.ts'
 import type { ReceiptKeys } from './receipt-keys.ts'
@@ -15,11 +15,11 @@ export function createResponseSealer({ keys, clock }: SealerDeps): ResponseSeale
       const request = newSha256()
       request.update(body)
       const requestDigest = request.digest()
-      const chain = createAnswerChain(newSha256)
+      const chain = createResponseChain(newSha256)
       return {
         update: chain.update,
         finish: tokens =>
-          sealResponse(
+          signResponse(
             {
               requestId: id,
               model,

@@ -4,15 +4,14 @@ import { describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { buildIgvm, type IgvmBuild } from '../../../src/attest/igvm/build.ts'
-import { crc32 } from '../../../src/attest/igvm/crc32.ts'
 import { describeIgvm } from '../../../src/attest/igvm/describe.ts'
-import { readIgvm, writeIgvm } from '../../../src/attest/igvm/file.ts'
+import { crc32, IGVM_FIXED_HEADER, IGVM_HEADER_PREFIX, readIgvm, writeIgvm } from '../../../src/attest/igvm/file.ts'
 import { IGVM_LAYOUTS, type IgvmHeader } from '../../../src/attest/igvm/headers.ts'
 import { igvmRegions, measureIgvm } from '../../../src/attest/igvm/measure.ts'
 import { launchDigest, measureRegions } from '../../../src/attest/launch/digest.ts'
 import { readIdBlock, writeIdBlock } from '../../../src/attest/launch/id-block.ts'
 import { signIdBlock } from '../../../src/attest/launch/id-block-sign.ts'
-import { kernelHashesOf } from '../../../src/attest/launch/kernel-hashes-of.ts'
+import { kernelHashesOf } from '../../../src/attest/launch/kernel-hashes.ts'
 import type { OvmfMetadata, OvmfSection } from '../../../src/attest/launch/ovmf.ts'
 import { changeVmsa } from '../../../src/attest/launch/vmsa-layout.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
@@ -323,7 +322,7 @@ describe('the order of QEMU', () => {
 
 // Goal: the layouts have no gap and no overlap.
 test('layouts', () => {
-  for (const layout of Object.values(IGVM_LAYOUTS)) {
+  for (const layout of [IGVM_FIXED_HEADER, IGVM_HEADER_PREFIX, ...Object.values(IGVM_LAYOUTS)]) {
     let end = 0
     for (const [offset, sizeBytes] of Object.values<readonly [number, number]>(layout)) {
       expect(offset).toBe(end)

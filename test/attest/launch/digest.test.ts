@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
-import { guidBytes, guidText } from '../../../src/attest/encoding/guid.ts'
+import { guidBytes, guidText } from '../../../src/attest/encoding/layout.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import {
   firmwareLaunchDigest,
@@ -10,8 +10,12 @@ import {
   launchDigest,
   precomputedLaunchDigest,
 } from '../../../src/attest/launch/digest.ts'
-import { kernelHashPage, readKernelHashPage, writeKernelHashes } from '../../../src/attest/launch/kernel-hashes.ts'
-import { kernelHashesOf } from '../../../src/attest/launch/kernel-hashes-of.ts'
+import {
+  kernelHashesOf,
+  kernelHashPage,
+  readKernelHashPage,
+  writeKernelHashes,
+} from '../../../src/attest/launch/kernel-hashes.ts'
 import { OVMF_GUIDS, type OvmfSection, readOvmf, sectionKind } from '../../../src/attest/launch/ovmf.ts'
 import { PAGE_INFO } from '../../../src/attest/launch/page-info.ts'
 import { cpuidSignature, VCPU_SIGNATURES, vcpuSignature } from '../../../src/attest/launch/vcpu-types.ts'

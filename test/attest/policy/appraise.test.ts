@@ -1,9 +1,10 @@
 import { describe, expect, test } from 'bun:test'
-import { PRODUCTS } from '../../../src/attest/amd/product.ts'
+import { PRODUCTS, type Product } from '../../../src/attest/amd/product.ts'
 import { encodeTcb } from '../../../src/attest/amd/tcb.ts'
 import { appraise } from '../../../src/attest/policy/appraise.ts'
 import { type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { PLATFORM_BITS, POLICY_BITS } from '../../../src/attest/report/bits.ts'
+import { type IdentifiedReport, identifyReport } from '../../../src/attest/report/identify.ts'
 import { decodeReport, encodeReport, type SnpReport } from '../../../src/attest/report/report.ts'
 import { type Outcome, verdict } from '../../../src/attest/verdict.ts'
 import { verifyReportSignature } from '../../../src/attest/verify/report-signature.ts'
@@ -24,20 +25,21 @@ function allAny<Name extends string>(bits: Readonly<Record<Name, number>>): Reco
   return Object.fromEntries(Object.keys(bits).map(name => [name, 'any'])) as Record<Name, 'any'>
 }
 
+/** The product is the one that the CPUID tells; in version 2, the named one. */
+function identified(report: SnpReport, product: Product | null = null): IdentifiedReport {
+  const identity = identifyReport(report, product)
+  if (identity.kind === 'unknown') throw new Error(identity.reason)
+  return identity
+}
+
 /** Names of the checks with this outcome. */
-function named(
-  outcome: Outcome,
-  report: SnpReport,
-  policy: Policy,
-  product = PRODUCTS[0] as (typeof PRODUCTS)[number],
-) {
-  return appraise(report, product, policy)
+function named(outcome: Outcome, report: SnpReport, policy: Policy, product: Product | null = null) {
+  return appraise(identified(report, product), policy)
     .filter(check => check.outcome === outcome)
     .map(check => check.name)
 }
 
 const checkNames = [
-  'product-cpuid',
   'product-allowed',
   'signer',
   'guest-policy-smt',
@@ -88,15 +90,15 @@ describe('appraise', () => {
     ofTurin.splice(ofTurin.indexOf('minimum-launch-tcb-bootloader'), 0, 'minimum-launch-tcb-fmc')
     ofTurin.splice(ofTurin.indexOf('minimum-tcb-bootloader'), 0, 'minimum-tcb-fmc')
     for (const policy of [lax, strictPolicy()]) {
-      expect(appraise(milan, 'milan', policy).map(check => check.name)).toEqual(checkNames)
-      expect(appraise(turin, 'turin', policy).map(check => check.name)).toEqual(ofTurin)
+      expect(appraise(identified(milan), policy).map(check => check.name)).toEqual(checkNames)
+      expect(appraise(identified(turin), policy).map(check => check.name)).toEqual(ofTurin)
     }
   })
 
   // Goal: 'any' is said, not hidden: the check is there, not checked, not required, with a reason.
   test('any', () => {
-    const checks = appraise(milan, 'milan', lax)
-    expect(checks.filter(check => check.outcome !== 'not-checked').map(check => check.name)).toEqual(['product-cpuid'])
+    const checks = appraise(identified(milan), lax)
+    expect(checks.filter(check => check.outcome !== 'not-checked')).toEqual([])
     for (const check of checks.filter(one => one.outcome === 'not-checked'))
       expect(check).toMatchObject({ required: false, reason: "the policy says 'any'" })
     expect(verdict(checks).ok).toBe(true)
@@ -104,22 +106,24 @@ describe('appraise', () => {
 
   // Goal: real reports at VMPL 0 meet the default policy; the one at VMPL 1 fails that check alone.
   test.each(expectedReports)('$report under strictPolicy', async expected => {
-    const checks = appraise(decodeReport(await readReport(expected.report)), expected.product, strictPolicy())
+    const checks = appraise(
+      identified(decodeReport(await readReport(expected.report)), expected.product),
+      strictPolicy(),
+    )
     const failed = checks.filter(check => check.outcome === 'fail').map(check => check.name)
     expect(failed).toEqual(expected.vmpl === 0 ? [] : ['vmpl'])
     expect(verdict(checks).ok).toBe(expected.vmpl === 0)
   })
 
-  // Goal: a CPUID that is not the product's fails, whatever the policy; in version 2 there is none to compare.
+  // Goal: nothing is appraised as another product than the CPUID's, whatever the policy; in version 2 the named one counts.
   test('product', async () => {
-    for (const product of ['genoa', 'turin'] as const)
-      expect(named('fail', milan, lax, product)).toEqual(['product-cpuid'])
+    for (const product of ['genoa', 'turin'] as const) expect(identifyReport(milan, product).kind).toBe('unknown')
     const unknown = { ...milan, cpuid: { family: 0x1b, model: 0, stepping: 0 } }
-    for (const product of PRODUCTS) expect(named('fail', unknown, lax, product)).toEqual(['product-cpuid'])
+    for (const product of PRODUCTS) expect(identifyReport(unknown, product).kind).toBe('unknown')
     const old = decodeReport(await readReport('milan-v2.bin'))
-    expect(appraise(old, 'milan', lax)[0]).toMatchObject({ outcome: 'not-checked', required: false })
-    expect(named('fail', old, { ...lax, products: ['genoa'] })).toEqual(['product-allowed'])
-    expect(named('pass', old, { ...lax, products: ['genoa', 'milan'] })).toEqual(['product-allowed'])
+    expect(identifyReport(old, null).kind).toBe('unknown')
+    expect(named('fail', old, { ...lax, products: ['genoa'] }, 'milan')).toEqual(['product-allowed'])
+    expect(named('pass', old, { ...lax, products: ['genoa', 'milan'] }, 'milan')).toEqual(['product-allowed'])
   })
 
   // Goal: a report of a debuggable guest fails the policy; that it is also unsigned is another check.
@@ -162,7 +166,7 @@ describe('bits', () => {
           const check = prefix + name.replace(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)
           const holds = isSet === (rule === 'required')
           expect(named('fail', report, policy)).toEqual(holds ? [] : [check])
-          expect(named('pass', report, policy)).toEqual(holds ? ['product-cpuid', check] : ['product-cpuid'])
+          expect(named('pass', report, policy)).toEqual(holds ? [check] : [])
         }
       }
     }
@@ -172,7 +176,7 @@ describe('bits', () => {
   test('unknown', () => {
     const policy: Policy = { ...lax, platformInfo: { ...lax.platformInfo, unknown: 'forbidden' } }
     expect(named('fail', { ...milan, platformInfo: 0xffn }, policy)).toEqual([])
-    const failed = appraise({ ...milan, platformInfo: 0x1_0000_0100n }, 'milan', policy).find(
+    const failed = appraise(identified({ ...milan, platformInfo: 0x1_0000_0100n }), policy).find(
       one => one.outcome === 'fail',
     )
     expect(failed).toMatchObject({
@@ -202,7 +206,7 @@ describe('values', () => {
     ['chip-id', 'chipId', (bytes: Uint8Array) => ({ chipIds: [bytes] })],
   ] as const)('%s', (name, field, change) => {
     const value = milan[field]
-    expect(named('pass', milan, { ...lax, ...change(value) })).toEqual(['product-cpuid', name])
+    expect(named('pass', milan, { ...lax, ...change(value) })).toEqual([name])
     expect(named('fail', milan, { ...lax, ...change(other(value)) })).toEqual([name])
     expect(named('fail', milan, { ...lax, ...change(value.slice(1)) })).toEqual([name])
   })
@@ -211,7 +215,7 @@ describe('values', () => {
   test('lists', () => {
     const { measurement } = milan
     expect(named('fail', milan, { ...lax, measurements: [other(measurement), measurement] })).toEqual([])
-    const failed = appraise(milan, 'milan', { ...lax, measurements: [other(measurement), new Uint8Array(48)] })
+    const failed = appraise(identified(milan), { ...lax, measurements: [other(measurement), new Uint8Array(48)] })
     expect(failed.find(one => one.outcome === 'fail')?.reason).toEndWith(' is not one of the 2 allowed')
     expect(named('fail', milan, { ...lax, measurements: [] })).toEqual(['measurement'])
     expect(named('fail', { ...milan, vmpl: 2 }, { ...lax, vmpls: [0, 2] })).toEqual([])
@@ -247,12 +251,12 @@ describe('minimums', () => {
       ['minimum-launch-tcb-', 'minimumLaunchTcb'],
     ] as const) {
       expect(named('fail', milan, { ...lax, [field]: minimums(least) })).toEqual([])
-      expect(named('pass', milan, { ...lax, [field]: minimums(least) })).toHaveLength(5)
+      expect(named('pass', milan, { ...lax, [field]: minimums(least) })).toHaveLength(4)
       for (const component of ['bootloader', 'tee', 'snp', 'microcode'] as const) {
         const more = { bootloader: 0, tee: 0, snp: 0, microcode: 0, [component]: least[component] + 1 }
         expect(named('fail', milan, { ...lax, [field]: minimums(more) })).toEqual([prefix + component])
       }
-      expect(named('pass', milan, { ...lax, [field]: minimums('any') })).toEqual(['product-cpuid'])
+      expect(named('pass', milan, { ...lax, [field]: minimums('any') })).toEqual([])
     }
   })
 
@@ -281,9 +285,10 @@ describe('minimums', () => {
   // Goal: a TCB that is not of the product's layout fails every component that counts, and nothing is thrown.
   test('of another layout', () => {
     const policy: Policy = { ...lax, minimumTcb: minimums({ bootloader: 0, tee: 0, snp: 0, microcode: 0 }) }
-    const failed = appraise(turin, 'milan', policy).filter(check => check.outcome === 'fail')
-    expect(failed.map(check => check.name)).toEqual(['product-cpuid', ...checkNames.slice(31, 35)])
-    expect(failed[1]?.reason).toBe('TCB: byte 3 is reserved on milan but 2')
+    const misnamed = identified({ ...turin, version: 2, cpuid: null }, 'milan')
+    const failed = appraise(misnamed, policy).filter(check => check.outcome === 'fail')
+    expect(failed.map(check => check.name)).toEqual(checkNames.slice(30, 34))
+    expect(failed[0]?.reason).toBe('TCB: byte 3 is reserved on milan but 2')
   })
 
   // Goal: firmware versions are ordered by major, minor, build, and both the current and the committed one count.

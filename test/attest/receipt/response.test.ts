@@ -12,9 +12,9 @@ import {
   type ResponseClaim,
   receiptComment,
   signedBytesOf,
-  splitAnswer,
+  splitResponse,
 } from '../../../src/attest/receipt/response.ts'
-import { createAnswerChain, sealResponse } from '../../../src/attest/receipt/response-seal.ts'
+import { createResponseChain, signResponse } from '../../../src/attest/receipt/response-sign.ts'
 import { fromUtf8, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
 
 const digest = new Uint8Array(32).fill(1)
@@ -33,7 +33,7 @@ const claim: ResponseClaim = {
 const signatures = { ed25519: new Uint8Array(64).fill(2), mldsa65: new Uint8Array(3309).fill(3) }
 
 function chainOf(parts: readonly Uint8Array[]) {
-  const chain = createAnswerChain(() => sha256.create())
+  const chain = createResponseChain(() => sha256.create())
   for (const part of parts) chain.update(part)
   return chain.finish()
 }
@@ -91,7 +91,7 @@ describe('the claim', () => {
   test('is signed as those bytes', () => {
     // Goal: what the signer is given is what the verifier will look at.
     let signed: Uint8Array = new Uint8Array(0)
-    const sealed = sealResponse(claim, message => {
+    const sealed = signResponse(claim, message => {
       signed = message
       return signatures
     })
@@ -137,11 +137,11 @@ describe('the claim', () => {
   })
 })
 
-describe('splitAnswer', () => {
+describe('splitResponse', () => {
   const end = 'data: [DONE]\n\n'
   const split = (text: string) => {
-    const { sealed, receipt } = splitAnswer(utf8(text))
-    return [fromUtf8(sealed), receipt]
+    const { body, receipt } = splitResponse(utf8(text))
+    return [fromUtf8(body), receipt]
   }
 
   // Goal: the sealed bytes are the body without the receipt, and a body without one is left as it is.

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test'
-import { CPUID_RANGES, PRODUCTS, productOfCpuid, productOfReport } from '../../../src/attest/amd/product.ts'
+import { CPUID_RANGES, PRODUCTS, productOfCpuid } from '../../../src/attest/amd/product.ts'
 import { decodeTcb, type RawTcb } from '../../../src/attest/amd/tcb.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import {
@@ -12,6 +12,7 @@ import {
   policyNames,
 } from '../../../src/attest/report/bits.ts'
 import { findReport, HCL_FIELDS, hclSizeBytesMax } from '../../../src/attest/report/form.ts'
+import { identifyReport } from '../../../src/attest/report/identify.ts'
 import {
   decodeReport,
   encodeReport,
@@ -142,12 +143,12 @@ describe.each(expectedReports)('$report', expected => {
   // Goal: the product is read from the CPUID, never from the wishes of the caller; version 2 needs a name.
   test('product', async () => {
     const report = decodeReport(await readReport(expected.report))
-    const unnamed = productOfReport(report, null)
+    const unnamed = identifyReport(report, null)
     if (report.version === 2) expect(unnamed.kind).toBe('unknown')
-    else expect(unnamed).toEqual({ kind: 'known', product: expected.product })
+    else expect(unnamed).toMatchObject({ kind: 'known', product: expected.product })
     for (const named of PRODUCTS) {
       const isAccepted = report.version === 2 || named === expected.product
-      expect(productOfReport(report, named).kind).toBe(isAccepted ? 'known' : 'unknown')
+      expect(identifyReport(report, named).kind).toBe(isAccepted ? 'known' : 'unknown')
     }
   })
 })
@@ -312,7 +313,7 @@ describe('productOfCpuid', () => {
   // Goal: an unknown CPUID stays unknown, even when a product is named.
   test('fails closed', () => {
     const report = decodeReport(patched(milan, [0x188, 0x1b]))
-    for (const named of [null, ...PRODUCTS]) expect(productOfReport(report, named).kind).toBe('unknown')
+    for (const named of [null, ...PRODUCTS]) expect(identifyReport(report, named).kind).toBe('unknown')
   })
 })
 

@@ -296,7 +296,12 @@ describe('keys', () => {
     expect(() => decodeSpki(new Uint8Array(0))).toThrow(Malformed)
     // The same key with a length in more bytes than it needs.
     const loose = concat(Uint8Array.of(0x30, 0x81), ecc.spki.slice(1))
-    expect(() => decodeSpki(loose)).toThrow('not canonical')
+    expect(() => decodeSpki(loose)).toThrow('shortest form')
+    // The same key with other parameters than NULL beside rsaEncryption.
+    const parameters = rsa.spki.slice()
+    expect([...parameters.subarray(17, 19)]).toEqual([0x05, 0x00])
+    parameters[17] = 0x04
+    expect(() => decodeSpki(parameters)).toThrow('not canonical')
     const otherExponent = rsa.spki.slice()
     otherExponent[otherExponent.length - 1] = 3
     expect(() => decodeSpki(otherExponent)).toThrow('exponent')

@@ -233,7 +233,7 @@ describe('vtpm:svsm-vmpl0', () => {
     endorsementKey: manifest,
     attestationKeyName: decodePublicArea(attestationKey).name,
     secret,
-    answer: secret.slice(),
+    activated: secret.slice(),
   }
 
   async function run(changes: Partial<SvsmInput> = {}) {
@@ -304,10 +304,10 @@ describe('vtpm:svsm-vmpl0', () => {
     expect(bad(without)[0]).toBe('vtpm-attestation-key not-checked')
     expect(bad(without)).toHaveLength(6)
     const changes = [
-      { answer: flipped(secret, 0) },
-      { answer: secret.slice(1) },
-      { secret: new Uint8Array(0), answer: new Uint8Array(0) },
-      { secret: new Uint8Array(15), answer: new Uint8Array(15) },
+      { activated: flipped(secret, 0) },
+      { activated: secret.slice(1) },
+      { secret: new Uint8Array(0), activated: new Uint8Array(0) },
+      { secret: new Uint8Array(15), activated: new Uint8Array(15) },
       { endorsementKey: flipped(manifest, 60) },
       { attestationKeyName: flipped(activation.attestationKeyName, 5) },
     ]

@@ -1,10 +1,7 @@
 // Chains: real ones pass, and each thing that ties them together is missed when it is not there.
 
 import { describe, expect, test } from 'bun:test'
-import { GENOA_ROOT } from '../../../src/attest/amd/root-genoa.ts'
-import { MILAN_ROOT } from '../../../src/attest/amd/root-milan.ts'
-import { TURIN_ROOT } from '../../../src/attest/amd/root-turin.ts'
-import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
+import { AMD_ROOTS, GENOA_ROOT, MILAN_ROOT, TURIN_ROOT } from '../../../src/attest/amd/roots.ts'
 import { decodeTcb, encodeTcb, TCB_COMPONENTS } from '../../../src/attest/amd/tcb.ts'
 import { decodeRoot } from '../../../src/attest/amd/trusted-roots.ts'
 import { toPem } from '../../../src/attest/encoding/pem.ts'

@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { nativeVerifiers } from '../../../src/attest/receipt/hybrid-verify.ts'
 import { keysDigest } from '../../../src/attest/receipt/public-keys.ts'
-import { decodeResponseReceipt, receiptComment, splitAnswer } from '../../../src/attest/receipt/response.ts'
+import { decodeResponseReceipt, receiptComment, splitResponse } from '../../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { fromBase64Url, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
@@ -29,7 +29,7 @@ function seal(parts: readonly Uint8Array[]): string {
 const receipt = seal(events.map(utf8))
 
 async function failed(text: string, changes: Partial<Parameters<typeof verifyResponse>[1]> = {}): Promise<string[]> {
-  const question = { keys: publicKeys, request, answer, verifiers: nativeVerifiers, ...changes }
+  const question = { keys: publicKeys, request, response: answer, verifiers: nativeVerifiers, ...changes }
   const verdict = await verifyResponse(text, question)
   const bad = verdict.checks.filter(one => one.outcome === 'fail').map(one => one.name)
   expect(verdict.ok).toBe(bad.length === 0)
@@ -44,7 +44,7 @@ describe('a good receipt', () => {
   test('verifies, natively and in JavaScript, and says what was answered', async () => {
     // Goal: both implementations of both halves agree, and the claim carries id, model, usage, time and keys.
     expect(await failed(receipt)).toEqual([])
-    const { checks, claim, ok } = await verifyResponse(receipt, { keys: publicKeys, request, answer })
+    const { checks, claim, ok } = await verifyResponse(receipt, { keys: publicKeys, request, response: answer })
     expect([ok, checks.length, checks.every(one => one.outcome === 'pass')]).toEqual([true, 7, true])
     expect(claim).toMatchObject({
       requestId: 'req_1',
@@ -74,15 +74,15 @@ describe('a good receipt', () => {
     // Goal: what a client has saved of a stream verifies as it is.
     const [first = '', second = '', end = ''] = events
     const saved = utf8(`${first}${second}${receiptComment(receipt)}${end}`)
-    const split = splitAnswer(saved)
+    const split = splitResponse(saved)
     expect(split.receipt).toBe(receipt)
-    expect(await failed(split.receipt ?? '', { answer: split.sealed })).toEqual([])
+    expect(await failed(split.receipt ?? '', { response: split.body })).toEqual([])
   })
 
   test('an empty answer has one too', async () => {
     // Goal: zero bytes are zero events.
-    expect(await failed(seal([]), { answer: new Uint8Array(0) })).toEqual([])
-    expect(await failed(seal([]), { answer: utf8('\n') })).toEqual(['response-size', 'response-answer'])
+    expect(await failed(seal([]), { response: new Uint8Array(0) })).toEqual([])
+    expect(await failed(seal([]), { response: utf8('\n') })).toEqual(['response-size', 'response-answer'])
   })
 })
 
@@ -98,14 +98,14 @@ describe('tampering', () => {
   test('any byte of the answer, and events left out, repeated or moved', async () => {
     // Goal: the receipt is about exactly these bytes in this order.
     for (let at = 0; at < answer.length; at += 1) {
-      expect([at, await failed(receipt, { answer: flipped(answer, at) })]).toEqual([
+      expect([at, await failed(receipt, { response: flipped(answer, at) })]).toEqual([
         at,
         expect.arrayContaining(['response-answer']),
       ])
     }
     const [first = '', second = '', end = ''] = events
     for (const other of [first + end, first + first + second + end, second + first + end, first + second]) {
-      expect(await failed(receipt, { answer: utf8(other) })).toContain('response-answer')
+      expect(await failed(receipt, { response: utf8(other) })).toContain('response-answer')
     }
   })
 

@@ -6,12 +6,12 @@ import {
   decodeTcb,
   type Evidence,
   findReport,
+  identifyReport,
   keyInfoNames,
   type Product,
   platformNames,
   policyNames,
   prepareChain,
-  productOfReport,
   strictPolicy,
   type TrustedRoot,
   verifyEvidence,
@@ -45,9 +45,10 @@ export async function reportSuite(vectors: Vectors): Promise<unknown> {
 function decodedOf(vectors: Vectors, { report: file, product }: Entry): unknown {
   const report = decodeReport(vectors.bytes(`reports/${file}`))
   const { reported, current, committed, launch } = report.rawTcb
+  const identity = identifyReport(report, product)
   return {
     report,
-    product: productOfReport(report, product),
+    product: identity.kind === 'known' ? identity.product : identity.reason,
     policy: policyNames(report.policy),
     platform: platformNames(report.platformInfo),
     key: keyInfoNames(report.keyInfo),

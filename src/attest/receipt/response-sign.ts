@@ -1,6 +1,6 @@
-// Making response receipts: the chain over an answer's events, and the signed claim about it. Pure: hashes and keys come from the caller.
+// Makes response receipts: the hash chain over a response's events, and the signed claim about it. Pure: hashes and keys come from the caller.
 //
-// The chain is a function of the bytes alone, however they were cut on their way: events end after each `\n\n`, what follows the last one is an
+// The chain depends on the bytes alone, not on how they arrived in pieces: an event ends after each `\n\n`, and what follows the last one is an
 // event too. h0 = 32 zero bytes, h(n) = SHA-256( h(n-1) || SHA-256(event n) ). Whoever holds the events' hashes can show one event without the others.
 
 import { concat } from '../../base/bytes.ts'
@@ -10,14 +10,14 @@ import { encodeClaim, encodeResponseReceipt, type ResponseClaim, signedBytesOf }
 /** SHA-256 in parts. `digest` is called once, last. */
 export type Sha256Stream = { readonly update: (bytes: Uint8Array) => unknown; readonly digest: () => Uint8Array }
 
-export type AnswerChain = {
-  /** The answer's next bytes. */
+export type ResponseChain = {
+  /** The response's next bytes. */
   readonly update: (bytes: Uint8Array) => void
   /** Ends the chain. */
   readonly finish: () => Pick<ResponseClaim, 'answerDigest' | 'eventCount' | 'sizeBytes'>
 }
 
-export function createAnswerChain(newSha256: () => Sha256Stream): AnswerChain {
+export function createResponseChain(newSha256: () => Sha256Stream): ResponseChain {
   let link: Uint8Array = new Uint8Array(32)
   let event: Sha256Stream | null = null
   let lastWasNewline = false
@@ -63,7 +63,7 @@ export function createAnswerChain(newSha256: () => Sha256Stream): AnswerChain {
 export type SignBoth = (message: Uint8Array) => HybridSignature
 
 /** The receipt's text. Throws Malformed for a claim that cannot be written. */
-export function sealResponse(claim: ResponseClaim, sign: SignBoth): string {
+export function signResponse(claim: ResponseClaim, sign: SignBoth): string {
   const claimBytes = encodeClaim(claim)
   return encodeResponseReceipt(claimBytes, sign(signedBytesOf(claimBytes)))
 }

@@ -1,0 +1,37 @@
+// Which product made a report: its CPUID says so, and in version 2, which has none, the caller. Pure.
+
+import { cpuidText, type Product, productOfCpuid } from '../amd/product.ts'
+import type { SnpReport } from './report.ts'
+
+declare const identified: unique symbol
+
+/** A report with its product. `identifyReport` alone makes one: whoever is given one need not compare them again. */
+export type IdentifiedReport = {
+  readonly kind: 'known'
+  readonly report: SnpReport
+  readonly product: Product
+  readonly [identified]: true
+}
+
+export type ReportIdentity = IdentifiedReport | { readonly kind: 'unknown'; readonly reason: string }
+
+/** Unknown when the CPUID is, when the caller names another product, and when a version 2 report comes without a name. */
+export function identifyReport(report: SnpReport, named: Product | null): ReportIdentity {
+  if (report.cpuid === null) {
+    if (named !== null) return known(report, named)
+    return { kind: 'unknown', reason: 'a version 2 report carries no CPUID: the product has to be named' }
+  }
+  const product = productOfCpuid(report.cpuid)
+  if (product === null) {
+    return { kind: 'unknown', reason: `the report's CPUID is of no known product: ${cpuidText(report.cpuid)}` }
+  }
+  if (named !== null && named !== product) {
+    return { kind: 'unknown', reason: `the report's CPUID is ${product}, but ${named} was named` }
+  }
+  return known(report, product)
+}
+
+/** The mark of the type exists for the compiler only. */
+function known(report: SnpReport, product: Product): IdentifiedReport {
+  return { kind: 'known', report, product } as IdentifiedReport
+}
