@@ -6,7 +6,7 @@ import { type Static, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import { Fault, wrapFault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
-import { run } from '../../linux/process.ts'
+import { run } from '../../linux/command.ts'
 
 export type Counter = { readonly packets: number; readonly bytes: number }
 export type Quota = { readonly usedBytes: number; readonly limitBytes: number }

@@ -7,8 +7,8 @@ import { constants } from 'node:os'
 import { Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import { Fault, messageOf, wrapFault } from '../../base/fault.ts'
+import { run } from '../../linux/command.ts'
 import { errnoName, ioctl } from '../../linux/libc.ts'
-import { run } from '../../linux/process.ts'
 
 export type Tap = {
   readonly name: string
