@@ -1,5 +1,5 @@
 // The simulated platform of a host without SEV-SNP: an authority, a chip and an operator key of its own, made once and kept.
-// Effects: <stateDir>/simulator (keys.json, mode 0600; root.pem for --trust-simulated-root). No hardware vouches for anything of it.
+// Effects: <stateDir>/simulator (keys.json, mode 0600; root.pem for --trust-simulated-root). No hardware vouches for any of it.
 
 import { generateKeyPair } from 'node:crypto'
 import { readFileSync } from 'node:fs'
@@ -31,7 +31,7 @@ import {
 } from '../attest/simulator/keys.ts'
 import { simulateReport } from '../attest/simulator/report.ts'
 import { concat, fromBase64, toBase64, utf8 } from '../base/bytes.ts'
-import { wrapFault } from '../base/fault.ts'
+import { systemErrorCode, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import { ensureDir, writeFileAtomic } from '../linux/files.ts'
 
@@ -59,7 +59,7 @@ export type SimulatedHostDeps = {
 
 const dayMs = 86_400_000
 const authorityDays = 25 * 365
-/** Real VCEKs live for years, CRLs for months; here both are made anew every day. */
+/** Real VCEKs are valid for years, CRLs for months; here both are issued again every day. */
 const collateralDays = 30
 /** Clocks of verifiers may be behind ours. */
 const backdateMs = dayMs
@@ -79,7 +79,7 @@ export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<Simula
   }
   const { authority, chipId, idKey } = kept
   const { ark, ask, asvk } = authority.root
-  // Written on every start: what verifiers are given is what is in use.
+  // Written on every start, so that verifiers get the root that is in use.
   writeFileAtomic(rootFile, [ark, ask, asvk].map(der => toPem(der, 'CERTIFICATE')).join(''), { mode: 0o644 })
   const operatorKey = await idKeyDigest(await publicIdKey(idKey.publicKey))
   const collateral = collateralOf({ authority, chipId, nowMs: deps.nowMs })
@@ -92,7 +92,14 @@ export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<Simula
         collateral(),
         simulateReport(
           {
-            ...{ product, version: 3, tcb, signer: 'vcek', chipId, reportData, measurement, hostData },
+            product,
+            version: 3,
+            tcb,
+            signer: 'vcek',
+            chipId,
+            reportData,
+            measurement,
+            hostData,
             report: { idKeyDigest: operatorKey },
           },
           authority.keys.vcek.privateKey,
@@ -105,7 +112,7 @@ export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<Simula
 
 type Collateral = { readonly vcek: Uint8Array; readonly crl: Uint8Array }
 
-/** VCEK and CRL in force, made at most once a day. */
+/** The VCEK and the CRL in force, issued at most once a day. */
 function collateralOf({
   authority,
   chipId,
@@ -126,7 +133,7 @@ function collateralOf({
   }
   return () => {
     const atMs = nowMs()
-    // A clock that jumped back makes what was made one of the future.
+    // After a clock that jumped back, what was issued would be valid in the future only.
     if (made === null || Math.abs(atMs - made.atMs) >= dayMs) {
       const collateral = make(atMs)
       made = { atMs, collateral }
@@ -165,7 +172,7 @@ async function p384Key(): Promise<CryptoKeyPair> {
 
 const CERTIFICATES = ['ark', 'ask', 'asvk'] as const
 
-/** One file for all of it, so that no crash parts keys from the certificates that they have signed. Every leaf is base64. */
+/** One file for everything, so that no crash separates keys from the certificates that they signed. Every value is base64. */
 async function encodeKept({ authority, chipId, idKey }: Kept): Promise<string> {
   const keys = await exportSimulatedKeys(authority.keys)
   const pair = ({ pkcs8, spki }: StoredSimulatedKeys[SimulatedKeyName]) => [toBase64(pkcs8), toBase64(spki)]
@@ -182,7 +189,7 @@ async function encodeKept({ authority, chipId, idKey }: Kept): Promise<string> {
   })}\n`
 }
 
-/** Null when there is none yet. What is there but unreadable stays: verifiers were told to trust it. */
+/** Null when there is none yet. A file that cannot be read is never replaced: verifiers were told to trust its root. */
 async function readKept(file: string): Promise<Kept | null> {
   try {
     const document: unknown = JSON.parse(readFileSync(file, 'utf8'))
@@ -207,7 +214,7 @@ async function readKept(file: string): Promise<Kept | null> {
     }
     return { authority: { product, root, keys }, chipId: at('chipId'), idKey }
   } catch (error) {
-    if (Reflect.get(Object(error), 'code') === 'ENOENT') return null
+    if (systemErrorCode(error) === 'ENOENT') return null
     throw wrapFault(error, `read ${file}; restore it, or remove it to get another simulated root`)
   }
 }
