@@ -14,7 +14,7 @@ const commandTimeoutMs = 120_000
 const buildTimeoutMs = 1_500_000
 const readyTimeoutMs = 180_000
 
-type Record_ = { name: string; status: string; hostname: string; failure_code: string | null }
+type InstanceRecord = { name: string; status: string; hostname: string; failure_code: string | null }
 
 async function demo({ step, note, defer }: Steps): Promise<void> {
   await step('guest executable', () => bun('scripts/build-guest.ts').then(() => ''))
@@ -70,7 +70,9 @@ async function demo({ step, note, defer }: Steps): Promise<void> {
     JSON.stringify({ public_key: publicKey }),
   ]
   const startedMs = performance.now()
-  const { name, hostname }: Record_ = await step('POST /v1/instances', () => api('POST', '/v1/instances', ...body))
+  const { name, hostname }: InstanceRecord = await step('POST /v1/instances', () =>
+    api('POST', '/v1/instances', ...body),
+  )
   note(`${name}, to be reached at ${hostname}`)
   await step('provisioning → ready', () => reached(api, name, 'ready'))
   const ssh = (command: string) =>
@@ -79,7 +81,7 @@ async function demo({ step, note, defer }: Steps): Promise<void> {
       ...['-o', `UserKnownHostsFile=${join(directory, 'known_hosts')}`, `agent@${hostname}`, command],
     ])
   await step(`ssh agent@${hostname} uname -r`, () => ssh('uname -r').then(firstLine))
-  note(`${((performance.now() - startedMs) / 1000).toFixed(1)} s from the POST to the first SSH answer`)
+  note(`${((performance.now() - startedMs) / 1000).toFixed(1)} s from the POST to the first output over SSH`)
   await step(`ssh agent@${hostname} opencode --version`, () => ssh('opencode --version').then(firstLine))
   await step('inside it, curl the inference gateway with the key of the instance', () => ssh(insideQuestion))
   await gatewaySteps(step, { inside, strongroom, env, directory })
@@ -97,7 +99,7 @@ const question = JSON.stringify({
   messages: [{ role: 'user', content: 'hello' }],
   max_tokens: 8,
 })
-/** The tiny model answers noise: what is shown is that the answer comes, and from where. */
+/** The tiny model writes noise: the demonstration shows that a response comes, and from where. */
 const insideQuestion = `curl --silent --fail --cacert /run/strongroom/gateway-ca.pem \
   --header "Authorization: Bearer $(cat ~/.config/opencode/inference.key)" --header 'Content-Type: application/json' \
   --data '${question}' https://169.254.88.1:8442/v1/chat/completions >/dev/null`
@@ -128,8 +130,8 @@ async function gatewaySteps(step: Steps['step'], host: Host): Promise<void> {
     `@${body}`,
   ]
   await step('POST /v1/chat/completions', async () => {
-    const answer = JSON.parse(await run([...curl, ...ask, `${url}/v1/chat/completions`]))
-    return `${answer.usage.prompt_tokens} + ${answer.usage.completion_tokens} tokens, ${JSON.stringify(answer.choices[0].message.content)}`
+    const completion = JSON.parse(await run([...curl, ...ask, `${url}/v1/chat/completions`]))
+    return `${completion.usage.prompt_tokens} + ${completion.usage.completion_tokens} tokens, ${JSON.stringify(completion.choices[0].message.content)}`
   })
   const simulated = join(env.STRONGROOM_STATE_DIR, 'simulator/root.pem')
   await step('strongroom verify gateway', async () => {
@@ -189,7 +191,7 @@ async function startDaemon(
   throw new Error(`the daemon ended with ${await daemon.exited}:\n${await Bun.file(log).text()}`)
 }
 
-type Api = (method: string, path: string) => Promise<Record_>
+type Api = (method: string, path: string) => Promise<InstanceRecord>
 
 async function reached(api: Api, name: string, status: string): Promise<string> {
   const deadlineMs = performance.now() + readyTimeoutMs
@@ -202,7 +204,7 @@ async function reached(api: Api, name: string, status: string): Promise<string> 
   throw new Error(`not ${status} within ${readyTimeoutMs} ms`)
 }
 
-/** The image named by the lock; where the mirror has moved on, one by a new lock, which changes measurements and is said. */
+/** The image of the committed lock. When the mirror no longer has its packages, one of a new lock: that changes measurements, so it is printed. */
 async function buildImage(recipe: string, note: Steps['note']): Promise<string> {
   const build = () =>
     runCommand([process.execPath, 'scripts/build-image.ts', recipe], { cwd: root, timeoutMs: buildTimeoutMs })

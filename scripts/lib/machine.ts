@@ -1,15 +1,16 @@
-// What machine a figure was measured on. Reads /proc and /sys.
+// The machine on which a figure was measured. Reads /proc and /sys.
 
-import { readFileSync, statSync } from 'node:fs'
 import { availableParallelism, cpus, release, totalmem } from 'node:os'
+import type { Platform } from '../../src/config/schema.ts'
+import { detectPlatform } from '../../src/host/platform.ts'
 
 export type MachineFacts = {
   readonly cpu: string
   readonly cores: number
   readonly memoryMiB: number
   readonly kernel: string
-  /** As the appliance would detect it: hardware with SEV-SNP, plain KVM, or software emulation. */
-  readonly platform: 'snp' | 'kvm' | 'tcg'
+  /** As the appliance detects it: hardware with SEV-SNP, plain KVM, or software emulation. */
+  readonly platform: Platform
   readonly bun: string
 }
 
@@ -19,27 +20,7 @@ export function machineFacts(): MachineFacts {
     cores: availableParallelism(),
     memoryMiB: Math.round(totalmem() / 1024 ** 2),
     kernel: release(),
-    platform: detectPlatform(),
+    platform: detectPlatform().platform,
     bun: Bun.version,
-  }
-}
-
-/** /dev/kvm alone proves nothing: under some hypervisors it exists and guests hang, so the processor must say it too. */
-function detectPlatform(): MachineFacts['platform'] {
-  const snp = ['Y', '1'].includes(readText('/sys/module/kvm_amd/parameters/sev_snp').trim())
-  if (snp && isDevice('/dev/sev')) return 'snp'
-  const hasVirtualization = /^flags\s*:.*\b(?:svm|vmx)\b/m.test(readText('/proc/cpuinfo'))
-  return hasVirtualization && isDevice('/dev/kvm') ? 'kvm' : 'tcg'
-}
-
-function isDevice(path: string): boolean {
-  return statSync(path, { throwIfNoEntry: false })?.isCharacterDevice() ?? false
-}
-
-function readText(path: string): string {
-  try {
-    return readFileSync(path, 'utf8')
-  } catch {
-    return ''
   }
 }

@@ -11,9 +11,11 @@ import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-ke
 import { createMetering } from '../inference/metering/ledger.ts'
 import { createCost } from '../inference/metering/price.ts'
 import { createAddressResolver, type DnsServer, startDns } from '../instances/dns/server.ts'
-import { ensureDir, lockFileOfDead } from '../linux/files.ts'
+import { ensureDir } from '../linux/files.ts'
+import { lockFileOfDead } from '../linux/lock.ts'
 import { openStore } from '../store/db.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
+import { composeCollateral } from './collateral.ts'
 import { composeEngine } from './engine.ts'
 import { composeInference, serveInference } from './inference.ts'
 import { composeInstances, type InstancesParts, serveInstances } from './instances.ts'
@@ -68,6 +70,8 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const instances = serveInstances(service, parts)
   undo.defer(() => instances.stop(true))
   const { platform, capacity } = engine
+  const collateral = composeCollateral({ config, stateDir, platform, clock, log })
+  undo.defer(() => collateral?.stop())
   const inference = config.listen.inference === '' ? null : await composeInference({ ...parts, platform, capacity })
   if (inference !== null) undo.defer(() => inference.stop())
   const gateway = inference === null ? null : serveInference(inference, parts)
@@ -85,6 +89,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
 
   // Only now: nobody sees an instance move before the interface that reports it is there.
   background.start()
+  collateral?.start()
   inference?.start()
   const running = undo.move()
   return {

@@ -364,6 +364,20 @@ export const InferenceConfig = Type.Object(
 )
 export type InferenceConfig = Static<typeof InferenceConfig>
 
+export const KdsConfig = Type.Object(
+  {
+    base_url: Type.String({
+      default: 'https://kdsintf.amd.com',
+      pattern: '^$|^https?://[^/?#@\\s]+(/[^?#\\s]*)?$',
+      maxLength: 512,
+      allowed: '"" or an http or https URL without credentials',
+      description:
+        'snp: AMD\'s key distribution service, or a mirror of it; "" for none: its files are then put below kds/ in the state directory.',
+    }),
+  },
+  { ...closed, default: {} },
+)
+
 export const BillingConfig = Type.Object(
   {
     subscription_cost_usd: Usd('0.00', 'Cost of a billing period, whatever is used.'),
@@ -400,6 +414,7 @@ export const Config = Type.Object(
     capacity: CapacityConfig,
     instances: InstancesConfig,
     inference: InferenceConfig,
+    kds: KdsConfig,
     billing: BillingConfig,
   },
   closed,

@@ -1,22 +1,22 @@
-// What the guest answers to each request of the host. Effects only through what it is given.
+// What the guest does for each request of the host. Effects only through what it is given.
 
 import { messageOf } from '../base/fault.ts'
 import { type Logger, redact } from '../base/log.ts'
+import { createSerial } from '../base/serial.ts'
 import { type AgentRequest, type AgentResponse, agentProtocol } from '../contract/agent.ts'
 import type { Claiming } from './claim.ts'
 import type { Identity } from './identity.ts'
 import type { Networking } from './network.ts'
-import { ok, type Refusal, refuse } from './refusal.ts'
-import { parseRequest, type ReceivedLine } from './wire.codec.ts'
+import { ok, parseRequest, type ReceivedLine, type Refusal, refuse } from './wire.codec.ts'
 
 export type Agent = {
-  /** Never rejects. Null: nothing that could be answered. `next` is to be done once the answer has left. */
-  readonly answer: (line: ReceivedLine) => Promise<{ response: AgentResponse; next: 'go_on' | 'power_off' } | null>
+  /** Carries a line's request out. Never rejects. Null: there is nothing to respond to. The caller does `next` when the response is sent. */
+  readonly handle: (line: ReceivedLine) => Promise<{ response: AgentResponse; next: 'go_on' | 'power_off' } | null>
 }
 
 export type AgentDeps = {
   readonly version: string
-  /** May still be in the making. */
+  /** May not be made yet. */
   readonly identity: Promise<Identity>
   readonly networking: Networking
   readonly claiming: Claiming
@@ -24,33 +24,22 @@ export type AgentDeps = {
 }
 
 type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
-type Answer = WithoutId<Extract<AgentResponse, { ok: true }>> | Refusal
+type Outcome = WithoutId<Extract<AgentResponse, { ok: true }>> | Refusal
 type Change = Exclude<AgentRequest, { op: 'hello' }>
 
-/** Changes are made one after the other; more than this many at once is a host gone wrong. */
-const waitingMax = 8
+/** Changes that wait for each other; a host in order asks for fewer. */
+const changesMax = 8
 
 export function createAgent({ version, identity, networking, claiming, log }: AgentDeps): Agent {
-  let last: Promise<unknown> = Promise.resolve()
-  let waiting = 0
+  const changes = createSerial()
 
-  const inTurn = async (change: () => Promise<Answer>): Promise<Answer> => {
-    if (waiting >= waitingMax) return refuse('failed', 'too many requests at once')
-    waiting += 1
-    const turn = last.then(change).finally(() => {
-      waiting -= 1
-    })
-    last = turn.catch(() => {})
-    return turn
-  }
-
-  const hello = async (): Promise<Answer> => {
+  const hello = async (): Promise<Outcome> => {
     const { bootId, boxKey, sshHostKey } = await identity
     const claimId = claiming.claimId()
     return { ok: true, hello: { protocol: agentProtocol, version, bootId, boxKey, sshHostKey, claimId } } as const
   }
 
-  const change = async (request: Change): Promise<Answer> => {
+  const change = async (request: Change): Promise<Outcome> => {
     switch (request.op) {
       case 'network':
         return networking.apply(request.network, { claimed: claiming.claimId() !== null })
@@ -65,12 +54,14 @@ export function createAgent({ version, identity, networking, claiming, log }: Ag
     }
   }
 
-  const perform = async (request: AgentRequest): Promise<Answer> => {
+  const perform = async (request: AgentRequest): Promise<Outcome> => {
     try {
-      const answer = await (request.op === 'hello' ? hello() : inTurn(() => change(request)))
-      if (!answer.ok) log.warn('request refused', { op: request.op, code: answer.code, reason: answer.message })
-      else if (request.op !== 'hello') log.info('request done', { op: request.op })
-      return answer
+      if (request.op === 'hello') return await hello()
+      const isFull = changes.size() >= changesMax
+      const outcome = isFull ? refuse('failed', 'too many requests at once') : await changes.run(() => change(request))
+      if (outcome.ok) log.info('request done', { op: request.op })
+      else log.warn('request refused', { op: request.op, code: outcome.code, reason: outcome.message })
+      return outcome
     } catch (error) {
       const reason = redact(messageOf(error))
       log.error('request failed', { op: request.op, reason })
@@ -79,7 +70,7 @@ export function createAgent({ version, identity, networking, claiming, log }: Ag
   }
 
   return {
-    answer: async line => {
+    handle: async line => {
       if (line.kind === 'dropped') {
         log.warn('line dropped', { reason: line.reason })
         return null
@@ -93,8 +84,8 @@ export function createAgent({ version, identity, networking, claiming, log }: Ag
         return { response: { id: parsed.id, ...refuse('bad_request', parsed.message) }, next: 'go_on' }
       }
       const { id, op } = parsed.request
-      const answer = await perform(parsed.request)
-      return { response: { id, ...answer }, next: op === 'shutdown' && answer.ok ? 'power_off' : 'go_on' }
+      const outcome = await perform(parsed.request)
+      return { response: { id, ...outcome }, next: op === 'shutdown' && outcome.ok ? 'power_off' : 'go_on' }
     },
   }
 }

@@ -2,11 +2,12 @@
 //
 // The driver (Linux drivers/char/virtio_console.c) takes one opener at a time, so one descriptor both reads and writes.
 // Non-blocking: a blocking write would spin in the kernel until the host reads. While the host is not connected,
-// read(2) gives 0 at once and poll(2) reports readable, so that state is looked at from time to time; while it is connected, epoll wakes us.
+// read(2) gives 0 at once and poll(2) reports readable, so in that state we poll; while the host is connected, epoll wakes us.
 
 import * as fs from 'node:fs'
-import type { Clock } from '../base/clock.ts'
-import { Fault, wrapFault } from '../base/fault.ts'
+import { type Clock, onAbort } from '../base/clock.ts'
+import { Fault, systemErrorCode, wrapFault } from '../base/fault.ts'
+import { createSerial } from '../base/serial.ts'
 import { agentPortName } from '../contract/agent.ts'
 import type { GuestPaths } from './paths.ts'
 import { LineReader, type ReceivedLine } from './wire.codec.ts'
@@ -39,24 +40,23 @@ export async function openPort(
 }
 
 const portPollMs = 20
-/** Of a host that is away: often at first, as a restarting daemon comes back soon. */
+/** While the host is away: often at first, because a daemon that restarts is back soon. */
 const awayPollMs = 20
 const awayPollSlowMs = 100
 const awayQuickMs = 10_000
 const readBytesMax = 65_536
 const writePollMs = 10
-/** A host that reads nothing for this long has lost interest in the answer. */
+/** A host that reads nothing for this long no longer wants the response. */
 const writeStallMs = 10_000
-/** Answers that wait to be written. */
+/** Responses that wait to be written. */
 const waitingMax = 64
 
 export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel {
   const lines = new LineReader()
   const buffer = new Uint8Array(readBytesMax)
   let hostAway = true
-  let waiting = 0
-  let last: Promise<unknown> = Promise.resolve()
-  /** A line was given up in the middle: the next one begins with an LF. */
+  const sending = createSerial()
+  /** A line was not written to its end: the next one begins with an LF. */
   let torn = false
 
   const awaitHost = async (deliver: (bytes: Uint8Array) => void, signal: AbortSignal): Promise<void> => {
@@ -108,17 +108,7 @@ export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel 
         if (!signal.aborted) throw wrapFault(error, 'read the agent port')
       }
     },
-    send: line => {
-      if (waiting >= waitingMax) return Promise.resolve('dropped')
-      waiting += 1
-      const turn = last
-        .then(() => write(line))
-        .finally(() => {
-          waiting -= 1
-        })
-      last = turn.catch(() => {})
-      return turn
-    },
+    send: async line => (sending.size() >= waitingMax ? 'dropped' : sending.run(() => write(line))),
   }
 }
 
@@ -129,8 +119,7 @@ async function readWhileConnected(
   signal: AbortSignal,
 ): Promise<void> {
   const reader = Bun.file(fd).stream().getReader()
-  const stop = () => void reader.cancel()
-  signal.addEventListener('abort', stop, { once: true })
+  const forget = onAbort(signal, () => void reader.cancel())
   try {
     for (;;) {
       const { done, value } = await reader.read()
@@ -138,7 +127,7 @@ async function readWhileConnected(
       deliver(value)
     }
   } finally {
-    signal.removeEventListener('abort', stop)
+    forget()
     reader.releaseLock()
   }
 }
@@ -147,7 +136,7 @@ function readNow(fd: number, buffer: Uint8Array): number | 'nothing_yet' | 'away
   try {
     return fs.readSync(fd, buffer) || 'away'
   } catch (error) {
-    if (Reflect.get(Object(error), 'code') === 'EAGAIN') return 'nothing_yet'
+    if (systemErrorCode(error) === 'EAGAIN') return 'nothing_yet'
     throw error
   }
 }
@@ -156,7 +145,7 @@ function writeNow(fd: number, bytes: Uint8Array): number {
   try {
     return fs.writeSync(fd, bytes)
   } catch (error) {
-    if (Reflect.get(Object(error), 'code') === 'EAGAIN') return 0
+    if (systemErrorCode(error) === 'EAGAIN') return 0
     throw wrapFault(error, 'write the agent port')
   }
 }

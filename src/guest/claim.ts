@@ -1,4 +1,4 @@
-// The claim: turns a waiting VM into its customer's. Effects: files, host name, sshd. All of it or, on any failure, nothing.
+// The claim: makes a waiting VM its customer's. Effects: files, host name, sshd. A claim that fails leaves everything as it was.
 
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
@@ -8,23 +8,22 @@ import { fromUtf8 } from '../base/bytes.ts'
 import { messageOf, wrapFault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { Claim, type SealedClaim } from '../contract/agent.ts'
+import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import { type ClaimPlan, claimLeftovers, claimProblem, type PlannedFile, planClaim } from './claim.plan.ts'
-import { ensureDirectory, type Owner, readOrNull, writeWhole } from './files.ts'
 import type { Identity } from './identity.ts'
 import type { GuestPaths } from './paths.ts'
-import { type Refusal, refuse } from './refusal.ts'
 import type { Sshd } from './sshd.ts'
-import { parseJson } from './wire.codec.ts'
+import { jsonOf, type Refusal, refuse } from './wire.codec.ts'
 
 export type Claiming = {
   /** Id of the claim in force, or null. */
   readonly claimId: () => string | null
-  /** The same claim again is answered the same; another one is refused. Not to be called while a call is under way. */
+  /** The same claim again gets the same response; another one is refused. Do not call it while a call is under way. */
   readonly claim: (
     sealed: SealedClaim,
     identity: Pick<Identity, 'openBox'>,
   ) => Promise<{ ok: true; claimId: string } | Refusal>
-  /** Once, before everything else: takes up the claim of an agent that died, or removes what it left half done. */
+  /** Call it once, before anything else: takes over the claim of an agent that died, or removes what that agent left half done. */
   readonly restore: () => Promise<void>
 }
 
@@ -36,7 +35,7 @@ export type ClaimDeps = {
   readonly log: Logger
 }
 
-/** Written last, so its presence says that all the rest is in place. The digest tells the same claim from another one under its id. */
+/** Written last: when it is there, all the rest is in place. The digest tells the same claim from another one with its id. */
 const ClaimRecord = Type.Object(
   { claimId: Type.String({ minLength: 1, maxLength: 64 }), sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }) },
   { additionalProperties: false },
@@ -56,7 +55,7 @@ export function createClaiming(deps: ClaimDeps): Claiming {
       const { claimId } = claim
       if (record !== null) {
         const same = record.claimId === claimId && record.sha256 === sha256
-        return same ? { ok: true, claimId } : refuse('claimed', 'claim: another one is in force')
+        return same ? { ok: true, claimId } : refuse('claimed', 'claim: another claim is in force')
       }
       const failure = await applyAll(steps(deps, planClaim(claim, paths), { claimId, sha256 }), log)
       if (failure !== null) return refuse('failed', failure)
@@ -71,7 +70,7 @@ export function createClaiming(deps: ClaimDeps): Claiming {
   }
 }
 
-/** One change and how to take it back. `undo` runs also when `apply` failed half-way. */
+/** One change and how to undo it. `undo` also runs when `apply` failed half-way. */
 type Step = {
   readonly name: string
   readonly apply: () => void | Promise<void>
@@ -90,14 +89,15 @@ function steps({ paths, system, login, sshd }: ClaimDeps, plan: ClaimPlan, recor
 }
 
 function directoryStep(path: string, owner: Owner): Step {
-  let made = false
+  let isOurs = false
   return {
     name: path,
     apply: () => {
-      made = ensureDirectory(path, { mode: 0o700, owner })
+      isOurs = !fs.existsSync(path)
+      if (isOurs) ensureDir(path, { mode: 0o700, owner })
     },
     undo: () => {
-      if (made) fs.rmdirSync(path)
+      if (isOurs && fs.existsSync(path)) fs.rmdirSync(path)
     },
   }
 }
@@ -108,25 +108,25 @@ function fileStep({ path, content, mode }: PlannedFile, owner: Owner): Step {
   return {
     name: path,
     apply: () => {
-      before = readOrNull(path)
-      writeWhole(path, content, { mode, owner })
+      before = readTextOrNull(path)
+      writeFileAtomic(path, content, { mode, owner })
       wrote = true
     },
     undo: () => {
       if (!wrote) return
       if (before === null) fs.rmSync(path, { force: true })
-      else writeWhole(path, before, { mode, owner })
+      else writeFileAtomic(path, before, { mode, owner })
     },
   }
 }
 
-/** Of the kernel, through /proc: not a file that could be replaced by another. */
+/** The kernel's host name, through /proc: that file cannot be replaced by another. */
 function hostnameStep(path: string, hostname: string): Step {
   let before: string | null = null
   return {
     name: 'host name',
     apply: () => {
-      before = readOrNull(path)
+      before = readTextOrNull(path)
       fs.writeFileSync(path, hostname)
     },
     undo: () => {
@@ -160,7 +160,7 @@ async function applyAll(all: readonly Step[], log: Logger): Promise<string | nul
 
 function openClaim(bytes: Uint8Array | null): { ok: true; claim: Claim; sha256: string } | Refusal {
   if (bytes === null) return refuse('bad_claim', 'claim: does not open with the key of this guest')
-  const claim = parseJson(textOf(bytes) ?? '')
+  const claim = jsonOf(textOf(bytes) ?? '')
   if (!Check(Claim, claim)) return refuse('bad_claim', 'claim: opened, but not a claim of this wire')
   const problem = claimProblem(claim)
   if (problem !== null) return refuse('bad_claim', problem)
@@ -182,6 +182,6 @@ function textOf(bytes: Uint8Array): string | null {
 }
 
 function readRecord(paths: Pick<GuestPaths, 'claimRecord'>): ClaimRecord | null {
-  const record = parseJson(readOrNull(paths.claimRecord) ?? 'null')
+  const record = jsonOf(readTextOrNull(paths.claimRecord) ?? 'null')
   return Check(ClaimRecord, record) ? record : null
 }

@@ -1,14 +1,14 @@
-// The keys of this boot. Effects: reads (or makes) the SSH host key below /run, nothing else touches a file.
-// The X25519 key exists in this process alone: a restarted agent has another one.
+// The keys of this boot. Effects: reads (or makes) the SSH host key below /run.
+// The X25519 key is in the memory of this process alone: a restarted agent has another one.
 
 import { generateKeyPairSync } from 'node:crypto'
 import * as fs from 'node:fs'
 import { fromBase64 } from '../base/bytes.ts'
 import type { Clock } from '../base/clock.ts'
-import { Fault } from '../base/fault.ts'
+import { Fault, systemErrorCode } from '../base/fault.ts'
 import type { SealedClaim } from '../contract/agent.ts'
-import { runCommand } from './command.ts'
-import { readOrNull } from './files.ts'
+import { run } from '../linux/command.ts'
+import { readTextOrNull } from '../linux/files.ts'
 import type { GuestPaths } from './paths.ts'
 import { sshPublicKeyOf } from './ssh-host-key.codec.ts'
 
@@ -32,7 +32,7 @@ export type IdentityDeps = {
 /** Faults: internal (no boot id, unreadable key), host.command_failed, host.command_timeout (ssh-keygen). */
 export async function createIdentity({ paths, clock, hostKeyWaitMs }: IdentityDeps): Promise<Identity> {
   const box = createBoxKey()
-  const bootId = readOrNull(paths.bootId)?.trim()
+  const bootId = readTextOrNull(paths.bootId)?.trim()
   if (bootId === undefined) throw new Fault('internal', `read ${paths.bootId}: not there`)
   return { bootId, ...box, sshHostKey: await hostKey({ paths, clock, hostKeyWaitMs }) }
 }
@@ -57,13 +57,13 @@ function createBoxKey(): Pick<Identity, 'boxKey' | 'openBox'> {
 }
 
 const pollMs = 20
-const keygenTimeoutMs = 30_000
+const keygenBounds = { timeoutMs: 30_000, outputBytesMax: 65_536 } as const
 
 async function hostKey({ paths, clock, hostKeyWaitMs }: IdentityDeps): Promise<string> {
   const untilMs = clock.monotonicMs() + hostKeyWaitMs
-  while (readOrNull(paths.sshHostKey) === null && clock.monotonicMs() < untilMs) await clock.sleep(pollMs)
-  if (readOrNull(paths.sshHostKey) === null) await makeHostKey(paths.sshHostKey)
-  const publicKey = sshPublicKeyOf(readOrNull(paths.sshHostKey) ?? '')
+  while (readTextOrNull(paths.sshHostKey) === null && clock.monotonicMs() < untilMs) await clock.sleep(pollMs)
+  if (readTextOrNull(paths.sshHostKey) === null) await makeHostKey(paths.sshHostKey)
+  const publicKey = sshPublicKeyOf(readTextOrNull(paths.sshHostKey) ?? '')
   if (publicKey === null) throw new Fault('internal', `read ${paths.sshHostKey}: not an ed25519 private key`)
   return publicKey
 }
@@ -72,14 +72,14 @@ async function makeHostKey(path: string): Promise<void> {
   const beside = `${path}.agent`
   for (const leftover of [beside, `${beside}.pub`]) fs.rmSync(leftover, { force: true })
   const argv = ['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', '', '-f', beside]
-  await runCommand(argv, { timeoutMs: keygenTimeoutMs })
+  await run(argv, keygenBounds)
   fs.chmodSync(beside, 0o600)
   fs.rmSync(`${beside}.pub`)
   try {
     // link(2) does not replace: when init was late but not dead, its key stays the only one.
     fs.linkSync(beside, path)
   } catch (error) {
-    if (Reflect.get(Object(error), 'code') !== 'EEXIST') throw error
+    if (systemErrorCode(error) !== 'EEXIST') throw error
   } finally {
     fs.rmSync(beside)
   }

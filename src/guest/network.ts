@@ -1,18 +1,18 @@
-// Gives the interface its addresses. Effects: `ip`, resolv.conf, a record below /run for an agent that restarts.
+// Gives the interface its addresses. Effects: `ip`, resolv.conf, a record below /run for the agent's successor.
 
 import * as fs from 'node:fs'
 import { Check } from '@sinclair/typebox/value'
 import type { Clock } from '../base/clock.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import { Network } from '../contract/agent.ts'
-import { type Owner, readOrNull, writeWhole } from './files.ts'
+import type { run } from '../linux/command.ts'
+import { type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import { networkProblem, planNetwork, resolvConf, sameNetwork } from './network.plan.ts'
 import type { GuestPaths } from './paths.ts'
-import { ok, type Refusal, refuse } from './refusal.ts'
-import { parseJson } from './wire.codec.ts'
+import { jsonOf, ok, type Refusal, refuse } from './wire.codec.ts'
 
 export type Networking = {
-  /** Sets the addresses. The same ones again: ok. Others once claimed: refused. Faults: internal, host.command_failed, host.command_timeout. */
+  /** Sets the addresses. The same addresses again are fine; a claimed guest refuses others. Faults: internal, host.command_failed, host.command_timeout. */
   readonly apply: (network: Network, state: { claimed: boolean }) => Promise<{ ok: true } | Refusal>
 }
 
@@ -20,14 +20,14 @@ export type NetworkDeps = {
   readonly paths: Pick<GuestPaths, 'interfaces' | 'networkRecord' | 'resolvConf'>
   readonly owner: Owner
   readonly clock: Clock
-  readonly run: (argv: readonly string[], limits: { timeoutMs: number }) => Promise<string>
+  readonly run: typeof run
   /** The driver may still be loading when the host asks. */
   readonly interfaceWaitMs: number
 }
 
 export function createNetworking({ paths, owner, clock, run, interfaceWaitMs }: NetworkDeps): Networking {
   const recorded = (): Network | null => {
-    const record = parseJson(readOrNull(paths.networkRecord) ?? 'null')
+    const record = jsonOf(readTextOrNull(paths.networkRecord) ?? 'null')
     return Check(Network, record) ? record : null
   }
   return {
@@ -37,17 +37,17 @@ export function createNetworking({ paths, owner, clock, run, interfaceWaitMs }: 
       const current = recorded()
       if (current !== null && sameNetwork(current, network)) return ok
       if (claimed) return refuse('claimed', 'network: the addresses of a claimed guest do not change')
-      fs.rmSync(paths.networkRecord, { force: true }) // until all commands have run, nothing is in force
+      fs.rmSync(paths.networkRecord, { force: true }) // until all commands have run, no addresses are in force
       const device = await findInterface({ paths, clock, interfaceWaitMs })
-      for (const argv of planNetwork(network, device)) await run(argv, { timeoutMs: ipTimeoutMs })
-      writeWhole(paths.resolvConf, resolvConf(network), { mode: 0o644, owner })
-      writeWhole(paths.networkRecord, JSON.stringify(network), { mode: 0o600, owner })
+      for (const argv of planNetwork(network, device)) await run(argv, ipBounds)
+      writeFileAtomic(paths.resolvConf, resolvConf(network), { mode: 0o644, owner })
+      writeFileAtomic(paths.networkRecord, JSON.stringify(network), { mode: 0o600, owner })
       return ok
     },
   }
 }
 
-const ipTimeoutMs = 10_000
+const ipBounds = { timeoutMs: 10_000, outputBytesMax: 65_536 } as const
 const pollMs = 20
 
 /** The one interface with a device behind it. Fault host.unsupported when there is none in time, or more than one. */

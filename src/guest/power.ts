@@ -1,15 +1,15 @@
-// The end of this VM. Effects: asks init, then the kernel.
+// Powers this VM off. Effects: asks init, then the kernel.
 
 import type { Clock } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
-import { runCommand } from './command.ts'
+import { run } from '../linux/command.ts'
 
-/** init as busybox has it: SIGUSR2 powers off. It ends every process first, and this one within moments. */
+/** Busybox's init powers off at SIGUSR2. It ends every process first, this one too. */
 const initPid = 1
 const initSignal = 'SIGUSR2'
 const initTimeoutMs = 15_000
-const commandTimeoutMs = 10_000
+const commandBounds = { timeoutMs: 10_000, outputBytesMax: 65_536 } as const
 
 /** Does not return while init or the kernel does its work. Nothing is left to lose: all state is in memory. */
 export async function powerOff({ clock, log }: { clock: Clock; log: Logger }): Promise<void> {
@@ -21,5 +21,5 @@ export async function powerOff({ clock, log }: { clock: Clock; log: Logger }): P
   } catch (error) {
     log.warn('init cannot be asked', { reason: messageOf(error) })
   }
-  await runCommand(['busybox', 'poweroff', '-f'], { timeoutMs: commandTimeoutMs })
+  await run(['busybox', 'poweroff', '-f'], commandBounds)
 }

@@ -1,20 +1,21 @@
-// Who a process is, beyond a number that the kernel gives out again. Effects: reads /proc.
+// A process of the guest, known by number and start time: the kernel gives the number out again. Effects: reads /proc, sends signals.
 
 import * as fs from 'node:fs'
+import { readStat } from '../linux/stat.ts'
 
 export type ProcessIdentity = { readonly pid: number; readonly startTicks: number }
 
-/** The living process of this number, or null. */
+/** The running process of this number, or null. */
 export function identifyProcess(pid: number): ProcessIdentity | null {
-  const startTicks = readStartTicks(pid)
-  return startTicks === null ? null : { pid, startTicks }
+  const stat = readStat(pid)
+  return stat === null ? null : { pid, startTicks: stat.startTicks }
 }
 
 export function isAlive({ pid, startTicks }: ProcessIdentity): boolean {
-  return readStartTicks(pid) === startTicks
+  return readStat(pid)?.startTicks === startTicks
 }
 
-/** True when the signal was sent. There is no second process in this VM that could take over the number within these two lines. */
+/** True when the signal was sent. No other process of this VM can get the number between the two lines. */
 export function signalProcess(identity: ProcessIdentity, signal: NodeJS.Signals): boolean {
   if (!isAlive(identity)) return false
   try {
@@ -33,18 +34,6 @@ export function isListening({ pid }: ProcessIdentity, port: number): boolean {
   } catch {
     return false
   }
-}
-
-/** proc(5), /proc/pid/stat: fields 3 (state) and 22 (start time). The second field is a name that may hold spaces and brackets. A zombie is dead. */
-function readStartTicks(pid: number): number | null {
-  let stat: string
-  try {
-    stat = fs.readFileSync(`/proc/${pid}/stat`, 'utf8')
-  } catch {
-    return null
-  }
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-  return fields[0] === 'Z' || fields[0] === 'X' ? null : Number(fields[22 - 3])
 }
 
 /** proc(5), /proc/net/tcp: local address, state (0A listens) and inode are the columns 1, 3 and 9. */

@@ -3,11 +3,11 @@
 import * as fs from 'node:fs'
 import { type Clock, systemClock } from '../base/clock.ts'
 import { createLogger } from '../base/log.ts'
+import { run } from '../linux/command.ts'
+import type { Owner } from '../linux/files.ts'
 import { type Agent, createAgent } from './agent.ts'
 import { type Channel, createChannel, openPort } from './channel.ts'
 import { createClaiming } from './claim.ts'
-import { runCommand } from './command.ts'
-import type { Owner } from './files.ts'
 import { createIdentity, type Identity } from './identity.ts'
 import { createNetworking } from './network.ts'
 import { type GuestPaths, guestPaths } from './paths.ts'
@@ -15,7 +15,7 @@ import { powerOff } from './power.ts'
 import { createSshd } from './sshd.ts'
 import { encodeResponse, type ReceivedLine } from './wire.codec.ts'
 
-/** Where the agent stands; tests put it into a directory of their own. */
+/** What the agent runs on; tests give it a directory of their own. */
 export type GuestSettings = {
   /** Before every path of guestPaths. */
   readonly root: string
@@ -28,7 +28,7 @@ export type GuestSettings = {
   readonly interfaceWaitMs: number
   readonly listenTimeoutMs: number
   readonly openPort: (paths: GuestPaths, clock: Clock) => Promise<{ readonly readFd: number; readonly writeFd: number }>
-  readonly runCommand: typeof runCommand
+  readonly run: typeof run
   readonly powerOff: typeof powerOff
 }
 
@@ -46,13 +46,13 @@ export const guestSettings: GuestSettings = {
     const fd = await openPort(paths, { clock, waitMs: portWaitMs })
     return { readFd: fd, writeFd: fd }
   },
-  runCommand,
+  run,
   powerOff,
 }
 
 const portWaitMs = 60_000
 
-/** Rejects when the agent has to be started anew: no port, a failing device, no keys, a claimed guest whose sshd does not start. */
+/** Rejects when the agent must be started again: no port, a failing device, no keys, a claimed guest whose sshd does not start. */
 export async function serveAgent(version: string, settings: GuestSettings): Promise<never> {
   const clock = systemClock
   const log = createLogger({ level: 'info', sink: writeLogLine, nowMs: clock.nowMs, name: 'agent' })
@@ -63,10 +63,10 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
 
   const portOpen = settings.openPort(paths, clock)
   const identity = createIdentity({ paths, clock, hostKeyWaitMs })
-  identity.catch(() => {}) // reported by whoever awaits it
+  identity.catch(() => {}) // reported where it is awaited
   const sshd = createSshd({ ...settings, paths, owner, clock, log })
   const claiming = createClaiming({ ...settings, paths, sshd, log })
-  const networking = createNetworking({ paths, owner, clock, run: settings.runCommand, interfaceWaitMs })
+  const networking = createNetworking({ paths, owner, clock, run: settings.run, interfaceWaitMs })
 
   const port = await portOpen
   await claiming.restore()
@@ -87,17 +87,17 @@ type ServeDeps = {
 async function serveChannel({ channel, identity, agent, powerOff }: ServeDeps): Promise<void> {
   const failed = Promise.withResolvers<never>()
   const serveLine = async (line: ReceivedLine) => {
-    const answer = await agent.answer(line)
-    if (answer === null) return
-    await channel.send(encodeResponse(answer.response))
-    if (answer.next === 'power_off') await powerOff()
+    const handled = await agent.handle(line)
+    if (handled === null) return
+    await channel.send(encodeResponse(handled.response))
+    if (handled.next === 'power_off') await powerOff()
   }
   const received = channel.receive(line => void serveLine(line).catch(failed.reject), new AbortController().signal)
   // Without keys there is nothing to serve, so their failure ends this too.
   await Promise.race([failed.promise, Promise.all([received, identity])])
 }
 
-/** Straight to the console: a stream would have to be set up first. A console that takes nothing must not stop the agent. */
+/** Straight to the console: a stream would have to be set up first. A console that cannot be written to must not stop the agent. */
 function writeLogLine(line: string): void {
   try {
     fs.writeSync(2, `${line}\n`)

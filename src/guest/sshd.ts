@@ -1,6 +1,6 @@
-// Keeps sshd running from the claim on. Effects: one detached child, a record of it below /run.
+// Keeps sshd running after the claim. Effects: one detached child, a record of it below /run.
 //
-// sshd outlives an agent that dies: its successor takes it over by the record, and no session notices.
+// sshd outlives an agent that dies: the agent's successor finds it through the record, and no session is lost.
 
 import * as fs from 'node:fs'
 import { type Static, Type } from '@sinclair/typebox'
@@ -8,15 +8,15 @@ import { Check } from '@sinclair/typebox/value'
 import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
-import { ensureDirectory, type Owner, readOrNull, writeWhole } from './files.ts'
+import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import type { GuestPaths } from './paths.ts'
 import { identifyProcess, isAlive, isListening, type ProcessIdentity, signalProcess } from './process-identity.ts'
-import { parseJson } from './wire.codec.ts'
+import { jsonOf } from './wire.codec.ts'
 
 export type Sshd = {
-  /** Resolves when sshd listens; from then on it is restarted whenever it dies. Takes over a running one. Faults: host.command_failed, host.command_timeout. */
+  /** Resolves when sshd listens; from then on it is restarted when it dies. Takes over an sshd that runs already. Faults: host.command_failed, host.command_timeout. */
   readonly start: () => Promise<void>
-  /** Ends the listening sshd, running or left behind by an earlier agent. Sessions are processes of their own and live on. */
+  /** Ends the listening sshd, also one of an earlier agent. Sessions are processes of their own and live on. */
   readonly stop: () => Promise<void>
 }
 
@@ -38,7 +38,7 @@ const watchPollMs = 1_000
 const stopTimeoutMs = 5_000
 const backOffFirstMs = 250
 const backOffMaxMs = 30_000
-/** One that lived this long earns a quick restart. */
+/** An sshd that ran this long is restarted quickly. */
 const steadyMs = 60_000
 
 export function createSshd(deps: SshdDeps): Sshd {
@@ -46,9 +46,9 @@ export function createSshd(deps: SshdDeps): Sshd {
   let watch: AbortController | null = null
 
   const launch = async (): Promise<ProcessIdentity> => {
-    ensureDirectory(paths.sshdRunDir, { mode: 0o755, owner: deps.owner })
+    ensureDir(paths.sshdRunDir, { mode: 0o755, owner: deps.owner })
     const sshd = spawnSshd(deps.sshdArgv)
-    writeWhole(paths.sshdRecord, JSON.stringify(sshd satisfies Record), { mode: 0o600, owner: deps.owner })
+    writeFileAtomic(paths.sshdRecord, JSON.stringify(sshd satisfies Record), { mode: 0o600, owner: deps.owner })
     const untilMs = clock.monotonicMs() + deps.listenTimeoutMs
     while (!isListening(sshd, deps.sshPort)) {
       if (!isAlive(sshd)) throw new Fault('host.command_failed', 'sshd: ended before it listened')
@@ -104,7 +104,7 @@ export function createSshd(deps: SshdDeps): Sshd {
   }
 }
 
-/** One that hangs or never came to listen would keep the port. */
+/** An sshd that hangs or never listened would keep the port. */
 async function restart(stop: () => Promise<void>, launch: () => Promise<ProcessIdentity>): Promise<ProcessIdentity> {
   await stop()
   try {
@@ -116,7 +116,7 @@ async function restart(stop: () => Promise<void>, launch: () => Promise<ProcessI
 }
 
 function recorded(paths: Pick<GuestPaths, 'sshdRecord'>): ProcessIdentity | null {
-  const record = parseJson(readOrNull(paths.sshdRecord) ?? 'null')
+  const record = jsonOf(readTextOrNull(paths.sshdRecord) ?? 'null')
   return Check(Record, record) && isAlive(record) ? record : null
 }
 

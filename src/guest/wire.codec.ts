@@ -1,8 +1,8 @@
-// The guest's end of the agent wire (contract/agent.ts): lines out of bytes, requests out of lines, lines out of answers. Pure.
+// The guest's end of the agent wire (contract/agent.ts): bytes to lines, lines to requests, responses to lines. Pure.
 
 import { Check } from '@sinclair/typebox/value'
 import { fromUtf8, utf8 } from '../base/bytes.ts'
-import { AgentRequest, type AgentResponse, agentLineBytesMax } from '../contract/agent.ts'
+import { type AgentErrorCode, AgentRequest, type AgentResponse, agentLineBytesMax } from '../contract/agent.ts'
 
 export type ReceivedLine = { kind: 'line'; text: string } | { kind: 'dropped'; reason: 'overlong' | 'not_utf8' }
 
@@ -58,22 +58,22 @@ export class LineReader {
 
 const lineFeed = 0x0a
 
-/** A request; or the id to refuse under; or null when there is no id to answer to. */
+/** A request; or the id under which to refuse it; or null when there is no id to respond to. */
 export type ParsedRequest =
   | { kind: 'request'; request: AgentRequest }
   | { kind: 'refused'; id: string; message: string }
   | null
 
-/** Takes exactly what the schema says: unknown ops and unknown fields are refused. */
+/** Accepts exactly what the schema says: unknown ops and unknown fields are refused. */
 export function parseRequest(text: string): ParsedRequest {
-  const value = parseJson(text)
+  const value = jsonOf(text)
   if (Check(AgentRequest, value)) return { kind: 'request', request: value }
-  const id = answerableId(value)
+  const id = idOf(value)
   return id === null ? null : { kind: 'refused', id, message: 'not a request of this wire' }
 }
 
-/** JSON, or undefined. */
-export function parseJson(text: string): unknown {
+/** The value of a JSON text; undefined when it is none. */
+export function jsonOf(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
@@ -81,13 +81,27 @@ export function parseJson(text: string): unknown {
   }
 }
 
-function answerableId(value: unknown): string | null {
+function idOf(value: unknown): string | null {
   if (typeof value !== 'object' || value === null) return null
   const id: unknown = Reflect.get(value, 'id')
   return typeof id === 'string' && id.length >= 1 && id.length <= 64 ? id : null
 }
 
-/** One answer as bytes with its LF. */
+/** One response as bytes with its LF. */
 export function encodeResponse(response: AgentResponse): Uint8Array {
   return utf8(`${JSON.stringify(response)}\n`)
 }
+
+/** A request that is not carried out, and why. */
+export type Refusal = { readonly ok: false; readonly code: AgentErrorCode; readonly message: string }
+
+/** Carried out; there is nothing more to say. */
+export const ok = { ok: true } as const
+
+/** `message` goes to the host: it must not hold anything of a claim. */
+export function refuse(code: AgentErrorCode, message: string): Refusal {
+  return { ok: false, code, message: message.slice(0, messageCharsMax) }
+}
+
+/** Of `message` in AgentResponse. */
+const messageCharsMax = 1024

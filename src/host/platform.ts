@@ -2,6 +2,7 @@
 
 import { closeSync, existsSync, openSync, readFileSync, readSync } from 'node:fs'
 import { join } from 'node:path'
+import { type Product, productOfCpuid } from '../attest/amd/product.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Platform } from '../config/schema.ts'
 
@@ -49,6 +50,15 @@ export function hostCapacity({ root }: HostRoot = { root: '/' }): HostCapacity {
     throw new Fault('host.unsupported', 'no MemTotal in /proc/meminfo or no processor in /proc/cpuinfo')
   }
   return { memoryMiB: Math.floor(memoryKiB / 1024), cpus }
+}
+
+/** The EPYC product of this host's processors; null for one that nobody here knows. */
+export function hostProduct({ root }: HostRoot = { root: '/' }): Product | null {
+  const cpuinfo = readText(root, 'proc/cpuinfo') ?? ''
+  if (/^vendor_id\s*:\s*(\S+)$/m.exec(cpuinfo)?.[1] !== 'AuthenticAMD') return null
+  // Combined family and model, in decimal (arch/x86/kernel/cpu/proc.c).
+  const number = (name: string) => Number(new RegExp(`^${name}\\s*:\\s*(\\d+)$`, 'm').exec(cpuinfo)?.[1])
+  return productOfCpuid({ family: number('cpu family'), model: number('model'), stepping: number('stepping') })
 }
 
 export type SnpFacts = {

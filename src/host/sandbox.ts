@@ -1,10 +1,10 @@
 // A command in a root of its own: bubblewrap (bwrap(1)) under an unprivileged user. Effects: starts and ends processes.
 //
-// It sees a read-only root and what is mounted over it, no network but what a mounted socket gives, no process but its own, no capability,
-// no way to new privileges or to further user namespaces. It ends with us, however we end (PR_SET_PDEATHSIG).
+// The command sees a read-only root and what is mounted over it, no network except through a mounted socket, no processes except its own,
+// no capabilities, and no way to new privileges or further user namespaces. It ends when we end, however we end (PR_SET_PDEATHSIG).
 //
-// Memory is bounded by a scope of systemd's where systemd runs: all of its processes together, whatever they use it for. Elsewhere by
-// RLIMIT_DATA (getrlimit(2)): each process for itself, private memory only, so that a program that means harm can still get more.
+// Where systemd runs, a scope bounds the memory of all its processes together, whatever they use it for. Elsewhere RLIMIT_DATA
+// (getrlimit(2)) bounds the private memory of each process alone, so a hostile program can still get more.
 
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Owner } from '../linux/files.ts'
@@ -14,8 +14,8 @@ import { isUnderSystemd, scopeArgv } from '../linux/process.ts'
 export type SandboxMount =
   | { readonly kind: 'bind'; readonly source: string; readonly target: string; readonly writable: boolean }
   | { readonly kind: 'tmpfs'; readonly target: string; readonly sizeBytes: number }
-  /** Makes an earlier tmpfs read-only, once its mount points are there. */
-  | { readonly kind: 'seal'; readonly target: string }
+  /** Makes an earlier tmpfs read-only, after its mount points were made. */
+  | { readonly kind: 'read-only'; readonly target: string }
 
 export type Sandbox = {
   /** Directory that becomes `/`, read-only; the user must reach it. */
@@ -35,14 +35,14 @@ export type SandboxLimits = {
 }
 
 export type SandboxOutput = {
-  /** A line of stdout or stderr, without its end; a longer one is only mentioned. */
+  /** A line of stdout or stderr, without its LF. Of a line over `lineBytesMax` it gets a note instead. */
   readonly onLine: (line: string) => void
   readonly lineBytesMax: number
 }
 
 export type SandboxProcess = {
   readonly pid: number
-  /** When no process of it can do anything any more. Exit code, or 128 + signal number. */
+  /** Resolves when all of its processes have ended. Exit code, or 128 + signal number. */
   readonly exited: Promise<number>
   /** Kills every process of it; resolves as `exited` does. Idempotent. */
   readonly kill: () => Promise<void>
@@ -59,7 +59,7 @@ export const startSandboxed: StartSandboxed = (sandbox, command, output) => {
     }
   }
   const child = spawn(argv)
-  // The inner processes hold these pipes: their end says that all of them have ended, not only the outermost.
+  // All of the processes hold these pipes: when the pipes end, all have ended, not only the outermost one.
   const drained = Promise.all([readLines(child.stdout, output), readLines(child.stderr, output)])
   const exited = Promise.all([child.exited, drained]).then(([exitCode]) => exitCode)
   return {
@@ -72,6 +72,7 @@ export const startSandboxed: StartSandboxed = (sandbox, command, output) => {
   }
 }
 
+/** Debian's package of each tool. */
 const packageOf = { choom: 'util-linux', prlimit: 'util-linux', setpriv: 'util-linux', bwrap: 'bubblewrap' }
 
 const toolPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
@@ -79,7 +80,7 @@ const toolPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 /** User and group within; outside they are the sandbox's user. */
 const innerId = '65534'
 
-/** When memory runs out the kernel is to take this before the daemon and its VMs (proc_pid_oom_score_adj(5)). */
+/** When memory runs out the kernel kills this before the daemon and its VMs (proc_pid_oom_score_adj(5)). */
 const oomScoreAdjust = '900'
 
 /** The whole command line: limits, then become the user, then build the sandbox, so that not even bwrap runs as root. */
@@ -105,11 +106,11 @@ function isolatedArgv(sandbox: Sandbox, command: readonly string[]): string[] {
     ...['--', 'bwrap'],
     ...['--unshare-user', '--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-net', '--unshare-cgroup'],
     ...['--disable-userns', '--die-with-parent', '--new-session', '--cap-drop', 'ALL'],
-    // No name of its own: sethostname(2) fails under ProtectHostname= of systemd.exec(5).
+    // No host name of its own: sethostname(2) fails under ProtectHostname= of systemd.exec(5).
     ...['--uid', innerId, '--gid', innerId, '--clearenv'],
     ...Object.entries(sandbox.env).flatMap(([name, value]) => ['--setenv', name, value]),
     ...['--ro-bind', sandbox.root, '/', '--proc', '/proc', '--dev', '/dev'],
-    // A tmpfs of no set size.
+    // It is a tmpfs without a size limit.
     ...['--remount-ro', '/dev'],
     ...sandbox.mounts.flatMap(mountArguments),
     ...['--chdir', '/', '--', ...command],
@@ -122,7 +123,7 @@ function mountArguments(mount: SandboxMount): string[] {
       return [mount.writable ? '--bind' : '--ro-bind', mount.source, mount.target]
     case 'tmpfs':
       return ['--size', String(mount.sizeBytes), '--tmpfs', mount.target]
-    case 'seal':
+    case 'read-only':
       return ['--remount-ro', mount.target]
   }
 }

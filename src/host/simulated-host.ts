@@ -1,10 +1,10 @@
 // The simulated platform of a host without SEV-SNP: an authority, a chip and an operator key of its own, made once and kept.
-// Effects: <stateDir>/simulator (keys.json, mode 0600; root.pem for --trust-simulated-root). No hardware vouches for anything of it.
+// Effects: <stateDir>/simulator (keys.json, mode 0600; root.pem for --trust-simulated-root). No hardware vouches for any of it.
 
 import { generateKeyPair } from 'node:crypto'
-import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
+import { type Static, Type } from '@sinclair/typebox'
 import type { Tcb } from '../attest/amd/tcb.ts'
 import { toPem } from '../attest/encoding/pem.ts'
 import { sha384 } from '../attest/hash.ts'
@@ -23,7 +23,6 @@ import {
   exportSimulatedKeys,
   importSimulatedKeys,
   SIMULATED_AUTHORITY_ALGORITHM,
-  SIMULATED_KEY_NAMES,
   SIMULATED_VEK_ALGORITHM,
   type SimulatedKeyName,
   type SimulatedKeys,
@@ -31,9 +30,10 @@ import {
 } from '../attest/simulator/keys.ts'
 import { simulateReport } from '../attest/simulator/report.ts'
 import { concat, fromBase64, toBase64, utf8 } from '../base/bytes.ts'
-import { wrapFault } from '../base/fault.ts'
+import { Fault, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
-import { ensureDir, writeFileAtomic } from '../linux/files.ts'
+import { checkedJson } from '../contract/shape.ts'
+import { ensureDir, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 
 export type SimulatedHost = {
   /** For a relying party that explicitly trusts the simulation: ARK, ASK and ASVK as PEM. */
@@ -59,7 +59,7 @@ export type SimulatedHostDeps = {
 
 const dayMs = 86_400_000
 const authorityDays = 25 * 365
-/** Real VCEKs live for years, CRLs for months; here both are made anew every day. */
+/** Real VCEKs are valid for years, CRLs for months; here both are issued again every day. */
 const collateralDays = 30
 /** Clocks of verifiers may be behind ours. */
 const backdateMs = dayMs
@@ -79,7 +79,7 @@ export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<Simula
   }
   const { authority, chipId, idKey } = kept
   const { ark, ask, asvk } = authority.root
-  // Written on every start: what verifiers are given is what is in use.
+  // Written on every start, so that verifiers get the root that is in use.
   writeFileAtomic(rootFile, [ark, ask, asvk].map(der => toPem(der, 'CERTIFICATE')).join(''), { mode: 0o644 })
   const operatorKey = await idKeyDigest(await publicIdKey(idKey.publicKey))
   const collateral = collateralOf({ authority, chipId, nowMs: deps.nowMs })
@@ -92,7 +92,14 @@ export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<Simula
         collateral(),
         simulateReport(
           {
-            ...{ product, version: 3, tcb, signer: 'vcek', chipId, reportData, measurement, hostData },
+            product,
+            version: 3,
+            tcb,
+            signer: 'vcek',
+            chipId,
+            reportData,
+            measurement,
+            hostData,
             report: { idKeyDigest: operatorKey },
           },
           authority.keys.vcek.privateKey,
@@ -105,7 +112,7 @@ export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<Simula
 
 type Collateral = { readonly vcek: Uint8Array; readonly crl: Uint8Array }
 
-/** VCEK and CRL in force, made at most once a day. */
+/** The VCEK and the CRL in force, issued at most once a day. */
 function collateralOf({
   authority,
   chipId,
@@ -126,7 +133,7 @@ function collateralOf({
   }
   return () => {
     const atMs = nowMs()
-    // A clock that jumped back makes what was made one of the future.
+    // After a clock that jumped back, what was issued would be valid in the future only.
     if (made === null || Math.abs(atMs - made.atMs) >= dayMs) {
       const collateral = make(atMs)
       made = { atMs, collateral }
@@ -163,61 +170,78 @@ async function p384Key(): Promise<CryptoKeyPair> {
   return await crypto.subtle.generateKey(SIMULATED_VEK_ALGORITHM, true, ['sign', 'verify'])
 }
 
-const CERTIFICATES = ['ark', 'ask', 'asvk'] as const
+const Base64 = Type.String()
+const KeyPair = Type.Tuple([Base64, Base64], { description: 'PKCS #8 and SubjectPublicKeyInfo' })
+/** keys.json: one file for everything, so that no crash separates keys from the certificates that they signed. */
+const KeptFile = Type.Object({
+  platform: Type.Literal(SIMULATED),
+  keys: Type.Object({ ark: KeyPair, ask: KeyPair, asvk: KeyPair, vcek: KeyPair, vlek: KeyPair }),
+  idKey: KeyPair,
+  certificates: Type.Object({ ark: Base64, ask: Base64, asvk: Base64 }),
+  chipId: Base64,
+})
+type KeptFile = Static<typeof KeptFile>
 
-/** One file for all of it, so that no crash parts keys from the certificates that they have signed. Every leaf is base64. */
 async function encodeKept({ authority, chipId, idKey }: Kept): Promise<string> {
   const keys = await exportSimulatedKeys(authority.keys)
-  const pair = ({ pkcs8, spki }: StoredSimulatedKeys[SimulatedKeyName]) => [toBase64(pkcs8), toBase64(spki)]
+  const { ark, ask, asvk } = authority.root
   const id = {
     pkcs8: new Uint8Array(await crypto.subtle.exportKey('pkcs8', idKey.privateKey)),
     spki: new Uint8Array(await crypto.subtle.exportKey('spki', idKey.publicKey)),
   }
-  return `${JSON.stringify({
+  const file: KeptFile = {
     platform: SIMULATED,
-    keys: Object.fromEntries(SIMULATED_KEY_NAMES.map(name => [name, pair(keys[name])])),
-    idKey: pair(id),
-    certificates: Object.fromEntries(CERTIFICATES.map(name => [name, toBase64(authority.root[name])])),
+    keys: mapKeys(keys, encodePair),
+    idKey: encodePair(id),
+    certificates: { ark: toBase64(ark), ask: toBase64(ask), asvk: toBase64(asvk) },
     chipId: toBase64(chipId),
-  })}\n`
+  }
+  return `${JSON.stringify(file)}\n`
 }
 
-/** Null when there is none yet. What is there but unreadable stays: verifiers were told to trust it. */
-async function readKept(file: string): Promise<Kept | null> {
+/** Null when there is none yet. A file that cannot be read is never replaced: verifiers were told to trust its root. */
+async function readKept(path: string): Promise<Kept | null> {
+  const text = readTextOrNull(path)
+  if (text === null) return null
   try {
-    const document: unknown = JSON.parse(readFileSync(file, 'utf8'))
-    const bytes = (value: unknown, what: string): Uint8Array => {
-      const found = typeof value === 'string' ? fromBase64(value) : null
-      if (found === null) throw new Error(`${what} is no base64`)
-      return found
-    }
-    const at = (...path: (string | number)[]) => bytes(memberOf(document, path), path.join('.'))
-    const stored = (...path: string[]) => ({ pkcs8: at(...path, 0), spki: at(...path, 1) })
-    const entries = SIMULATED_KEY_NAMES.map(name => [name, stored('keys', name)] as const)
-    const keys = await importSimulatedKeys(Object.fromEntries(entries) as StoredSimulatedKeys)
-    const certificates = CERTIFICATES.map(name => [name, at('certificates', name)] as const)
-    const root: SimulatedRoot = {
-      product,
-      ...(Object.fromEntries(certificates) as Record<(typeof CERTIFICATES)[number], Uint8Array>),
-    }
-    const { pkcs8, spki } = stored('idKey')
+    const file = checkedJson(KeptFile, utf8(text), { what: 'keys.json', code: 'internal' })
+    const { ark, ask, asvk } = file.certificates
+    const root: SimulatedRoot = { product, ark: decode(ark), ask: decode(ask), asvk: decode(asvk) }
+    const keys = await importSimulatedKeys(mapKeys(file.keys, decodePair))
+    const { pkcs8, spki } = decodePair(file.idKey)
     const idKey = {
       privateKey: await importP384('pkcs8', pkcs8, 'sign'),
       publicKey: await importP384('spki', spki, 'verify'),
     }
-    return { authority: { product, root, keys }, chipId: at('chipId'), idKey }
+    return { authority: { product, root, keys }, chipId: decode(file.chipId), idKey }
   } catch (error) {
-    if (Reflect.get(Object(error), 'code') === 'ENOENT') return null
-    throw wrapFault(error, `read ${file}; restore it, or remove it to get another simulated root`)
+    throw wrapFault(error, `read ${path}; restore it, or remove it to get another simulated root`)
   }
+}
+
+function mapKeys<T, U>(keys: Readonly<Record<SimulatedKeyName, T>>, map: (key: T) => U): Record<SimulatedKeyName, U> {
+  const { ark, ask, asvk, vcek, vlek } = keys
+  return { ark: map(ark), ask: map(ask), asvk: map(asvk), vcek: map(vcek), vlek: map(vlek) }
+}
+
+type StoredPair = StoredSimulatedKeys[SimulatedKeyName]
+
+function encodePair({ pkcs8, spki }: StoredPair): Static<typeof KeyPair> {
+  return [toBase64(pkcs8), toBase64(spki)]
+}
+
+function decodePair([pkcs8, spki]: Static<typeof KeyPair>): StoredPair {
+  return { pkcs8: decode(pkcs8), spki: decode(spki) }
+}
+
+function decode(text: string): Uint8Array {
+  const bytes = fromBase64(text)
+  if (bytes === null) throw new Fault('internal', 'a value is not base64')
+  return bytes
 }
 
 async function importP384(format: 'pkcs8' | 'spki', bytes: Uint8Array, usage: 'sign' | 'verify'): Promise<CryptoKey> {
   return await crypto.subtle.importKey(format, new Uint8Array(bytes), SIMULATED_VEK_ALGORITHM, true, [usage])
-}
-
-function memberOf(value: unknown, path: readonly (string | number)[]): unknown {
-  return path.reduce<unknown>((inner, name) => Reflect.get(Object(inner), name), value)
 }
 
 /** X.509 times have no fractions. */

@@ -1,13 +1,13 @@
-// Files of the state directory. Effects: the file system, synchronously: these files are small and few.
+// Small files and directories. Effects: the file system, synchronously: these files are small and few.
 
 import {
   chmodSync,
   chownSync,
   closeSync,
-  existsSync,
+  fchmodSync,
+  fchownSync,
   constants as fsConstants,
   fsyncSync,
-  ftruncateSync,
   lstatSync,
   mkdirSync,
   openSync,
@@ -20,15 +20,12 @@ import {
   unlinkSync,
   writeSync,
 } from 'node:fs'
-import { constants } from 'node:os'
 import { dirname } from 'node:path'
-import type { Clock } from '../base/clock.ts'
-import { Fault, wrapFault } from '../base/fault.ts'
-import { errnoName, flock, LOCK } from './libc.ts'
+import { systemErrorCode, wrapFault } from '../base/fault.ts'
 
 export type Owner = { readonly uid: number; readonly gid: number }
 
-/** The whole new content or the whole old one, after a crash too. The temporary name is fixed (`PATH.tmp`), so that crashes leave at most one. Fault internal. */
+/** A reader sees the whole old content or the whole new one, after a crash too. The temporary file is always `PATH.tmp`, so that crashes leave at most one. Fault internal. */
 export function writeFileAtomic(
   path: string,
   content: string | Uint8Array,
@@ -40,9 +37,10 @@ export function writeFileAtomic(
     const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = fsConstants
     const fd = openSync(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode)
     try {
+      // Before the content: nobody else may read it in between.
+      if (owner) fchownSync(fd, owner.uid, owner.gid)
+      fchmodSync(fd, mode) // open(2) subtracts the umask
       writeAll(fd, Buffer.from(content))
-      chmodSync(temporary, mode) // open(2) subtracts the umask
-      if (owner) chownSync(temporary, owner.uid, owner.gid)
       fsyncSync(fd)
     } finally {
       closeSync(fd)
@@ -68,6 +66,16 @@ function syncDirectory(path: string): void {
   }
 }
 
+/** The text, or null when there is no such file. Fault internal. */
+export function readTextOrNull(path: string): string | null {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    if (systemErrorCode(error) === 'ENOENT') return null
+    throw wrapFault(error, `read ${path}`)
+  }
+}
+
 /** Makes the directory, parents too, and gives it this mode and owner whether it was there or not. Fault internal, also when it is no directory. */
 export function ensureDir(path: string, { mode, owner }: { readonly mode: number; readonly owner?: Owner }): void {
   try {
@@ -80,7 +88,7 @@ export function ensureDir(path: string, { mode, owner }: { readonly mode: number
   }
 }
 
-/** Removes a file or a whole directory; nothing there is fine. Does not follow symbolic links. Fault internal. */
+/** Removes a file or a whole directory. No effect if already removed. Does not follow symbolic links. Fault internal. */
 export function removeTree(path: string): void {
   try {
     rmSync(path, { recursive: true, force: true })
@@ -101,77 +109,16 @@ export function diskSpace(path: string): DiskSpace {
   }
 }
 
-export type FileLock = { readonly release: () => void } & Disposable
-
-/** Holds the file for this process alone until released or dead; the kernel lets go by itself. Fault conflict when another process holds it. */
-export function lockFile(path: string): FileLock {
-  const { O_RDWR, O_CREAT, O_NOFOLLOW } = fsConstants
-  let fd: number
-  try {
-    // Bun opens close-on-exec: a QEMU that outlives us must not inherit the lock.
-    fd = openSync(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0o600)
-  } catch (error) {
-    throw wrapFault(error, `lock ${path}`)
-  }
-  const locked = flock(fd, LOCK.exclusive | LOCK.nonBlocking)
-  if (!locked.ok) {
-    const holder = readFileSync(path, 'utf8').trim()
-    closeSync(fd)
-    if (locked.errno !== constants.errno.EWOULDBLOCK) {
-      throw new Fault('internal', `lock ${path}: ${errnoName(locked.errno)}`)
-    }
-    throw new Fault('conflict', `${path} is held by another strongroom (pid ${holder || 'unknown'}); stop it first`)
-  }
-  ftruncateSync(fd, 0)
-  writeSync(fd, `${process.pid}\n`, 0)
-  let held = true
-  const release = () => {
-    if (!held) return
-    held = false
-    // Unlocked, not only closed: a child in the middle of execve(2) still has its copy for a moment.
-    flock(fd, LOCK.unlock)
-    closeSync(fd)
-  }
-  return { release, [Symbol.dispose]: release }
-}
-
-const lockRetryMs = 20
-
-/**
- * Like `lockFile`, but waits for a holder that is dead: a child that it was just starting has its copy of the lock until execve(2).
- * Fault conflict at once when the holder lives, else after `timeoutMs`.
- */
-export async function lockFileOfDead(
-  path: string,
-  { timeoutMs, clock }: { timeoutMs: number; clock: Pick<Clock, 'monotonicMs' | 'sleep'> },
-): Promise<FileLock> {
-  const endMs = clock.monotonicMs() + timeoutMs
-  while (true) {
-    try {
-      return lockFile(path)
-    } catch (error) {
-      const isConflict = error instanceof Fault && error.code === 'conflict'
-      if (!isConflict || clock.monotonicMs() >= endMs || isHolderAlive(path)) throw error
-    }
-    await clock.sleep(lockRetryMs)
-  }
-}
-
-function isHolderAlive(path: string): boolean {
-  const pid = readFileSync(path, 'utf8').trim()
-  return pid !== '' && existsSync(`/proc/${pid}`)
-}
-
-/** Removes a socket or file that may be there. Fault internal. */
+/** Removes a socket or a file. No effect if already removed. Fault internal. */
 export function removeFile(path: string): void {
   try {
     unlinkSync(path)
   } catch (error) {
-    if (Reflect.get(Object(error), 'code') !== 'ENOENT') throw wrapFault(error, `remove ${path}`)
+    if (systemErrorCode(error) !== 'ENOENT') throw wrapFault(error, `remove ${path}`)
   }
 }
 
-/** Empties a file that has grown above `bytesMax`; none there is fine. Fault internal. */
+/** Empties a file that is larger than `bytesMax`. No effect if there is none. Fault internal. */
 export function truncateAbove(path: string, bytesMax: number): void {
   try {
     const size = statSync(path, { throwIfNoEntry: false })?.size ?? 0

@@ -1,97 +1,14 @@
-// Commands and processes of this machine. Effects: starts, identifies and signals processes; reads /proc (proc_pid_stat(5)).
+// Processes that outlive the program that started them. Effects: starts, identifies and signals processes; reads /proc.
 //
-// A process is known by pid + start time + a UUID in its command line. A pid alone may be recycled.
+// Such a process is known by its number, its start time and a UUID in its command line: the number alone may be given out again.
 
-import { closeSync, existsSync, constants as fsConstants, openSync, readdirSync, readFileSync } from 'node:fs'
+import { closeSync, existsSync, constants as fsConstants, openSync, readdirSync } from 'node:fs'
 import { constants } from 'node:os'
-import type { ReadableStreamDefaultReader } from 'node:stream/web'
 import { type Clock, systemClock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
+import { plainEnv } from './command.ts'
 import { duplicateFd, errnoName, pidfdOpen, pidfdSendSignal } from './libc.ts'
-
-export type Command = {
-  readonly stdin?: string | Uint8Array
-  readonly timeoutMs: number
-  /** Of stdout and of stderr, each. */
-  readonly outputBytesMax: number
-  /** The whole environment; a short one with a plain PATH and the C locale unless given. */
-  readonly env?: Record<string, string>
-}
-
-export type CommandOutput = { readonly stdout: string; readonly stderr: string }
-
-/** Runs a command to its end. Faults: host.command_failed (cannot start, exit code not 0, too much output), host.command_timeout (killed, group and all). */
-export async function run(argv: readonly string[], command: Command): Promise<CommandOutput> {
-  const name = argv[0] ?? ''
-  const child = start(argv, command)
-  let timer: ReturnType<typeof setTimeout> | undefined
-  const expiry = new Promise<never>((_, reject) => {
-    timer = setTimeout(
-      () => reject(new Fault('host.command_timeout', `${name}: not done within ${command.timeoutMs} ms`)),
-      command.timeoutMs,
-    )
-  })
-  const readers = [child.stdout.getReader(), child.stderr.getReader()] as const
-  try {
-    const whole = Promise.all([
-      collect(readers[0], name, command.outputBytesMax),
-      collect(readers[1], name, command.outputBytesMax),
-      child.exited,
-    ])
-    const [stdout, stderr, exitCode] = await Promise.race([whole, expiry])
-    if (exitCode !== 0) {
-      const why = child.signalCode ?? `exit code ${exitCode}`
-      throw new Fault('host.command_failed', `${name}: ${why}: ${(stderr || stdout).trim().slice(0, stderrCharsMax)}`)
-    }
-    return { stdout, stderr }
-  } finally {
-    clearTimeout(timer)
-    // The command leads its own group (`detached`), so that what it started goes with it.
-    if (child.exitCode === null && child.signalCode === null) killGroup(child.pid)
-    for (const reader of readers) void reader.cancel().catch(() => {})
-  }
-}
-
-const stderrCharsMax = 2_000
-const plainEnv = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C' }
-
-function start(argv: readonly string[], command: Command) {
-  try {
-    return Bun.spawn([...argv], {
-      stdin: command.stdin === undefined ? 'ignore' : Buffer.from(command.stdin),
-      stdout: 'pipe',
-      stderr: 'pipe',
-      env: command.env ?? plainEnv,
-      detached: true,
-    })
-  } catch (error) {
-    throw new Fault('host.command_failed', `${argv[0]}: ${messageOf(error)}`, { cause: error })
-  }
-}
-
-async function collect(
-  reader: ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>>,
-  name: string,
-  bytesMax: number,
-): Promise<string> {
-  const chunks: Uint8Array[] = []
-  let sizeBytes = 0
-  for (;;) {
-    const { done, value } = await reader.read()
-    if (done) return Buffer.concat(chunks).toString('utf8')
-    sizeBytes += value.length
-    if (sizeBytes > bytesMax) throw new Fault('host.command_failed', `${name}: wrote more than ${bytesMax} bytes`)
-    chunks.push(value)
-  }
-}
-
-function killGroup(pid: number): void {
-  try {
-    process.kill(-pid, 'SIGKILL')
-  } catch {
-    // Gone in the meantime.
-  }
-}
+import { readProc, readStat } from './stat.ts'
 
 export type RunningProcess = {
   readonly pid: number
@@ -110,7 +27,7 @@ export function identifyProcess(pid: number): RunningProcess | null {
     // Read on both sides, so that the argv is not that of a successor.
     if (argv === null || after === null || after.startTicks !== before.startTicks) return null
     // In the middle of execve(2) a command line is empty for a moment; also between exit and zombie.
-    if (argv.length > 0 || after.kernelThread || attempt >= execAttemptCountMax) {
+    if (argv.length > 0 || after.isKernelThread || attempt >= execAttemptCountMax) {
       return { pid, startTicks: before.startTicks, argv }
     }
     Bun.sleepSync(1)
@@ -121,7 +38,7 @@ const execAttemptCountMax = 50
 
 export type ProcessIdentity = { readonly pid: number; readonly startTicks: number; readonly uuid: string }
 
-/** True only for the very process: same pid, same start time, and the UUID in its command line. */
+/** Whether this process still runs: same number, same start time, and the UUID in its command line. */
 export function isAlive(identity: ProcessIdentity): boolean {
   const found = identifyProcess(identity.pid)
   return (
@@ -134,7 +51,7 @@ export function isAlive(identity: ProcessIdentity): boolean {
 
 export type SignalName = 'SIGTERM' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT' | 'SIGINT'
 
-/** Signals the very process; false when it is gone. A successor with its number is never signalled. Fault: host.unsupported (no pidfd). */
+/** Signals this process; false when it is gone. A later process with its number is never signalled. Fault host.unsupported (no pidfd). */
 export function signalProcess(identity: ProcessIdentity, signal: SignalName): boolean {
   const opened = pidfdOpen(identity.pid)
   if (!opened.ok) return goneOrFault(opened.errno, 'pidfd_open')
@@ -170,14 +87,14 @@ export async function waitGone(
 }
 
 export type Detached = {
-  /** Must stand in argv. */
+  /** Must be in argv. */
   readonly uuid: string
   /** stdout and stderr are appended here; mode 0600. */
   readonly stdoutFile: string
   /** Descriptors that the child sees as 3, 4, …; the caller closes its own afterwards. */
   readonly extraFds?: readonly number[]
   readonly env?: Record<string, string>
-  /** Name of the systemd scope, without `.scope`; where systemd does not run it is not used. */
+  /** Name of the systemd scope, without `.scope`; not used where systemd does not run. */
   readonly scope: string
   /** Whether systemd runs this machine; looked up unless given. */
   readonly systemd?: boolean
@@ -273,33 +190,10 @@ export function listWithUuid(): ProcessIdentity[] {
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
-function readStat(pid: number): { startTicks: number; kernelThread: boolean } | null {
-  const text = readProc(pid, 'stat')
-  if (text === null) return null
-  // The command name is in parentheses and may itself hold parentheses and blanks: count fields from the last one.
-  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
-  const field = (number: number) => fields[number - STAT.state] ?? ''
-  const startTicks = Number(field(STAT.startTicks))
-  if ('ZXx'.includes(field(STAT.state)) || !Number.isSafeInteger(startTicks)) return null
-  return { startTicks, kernelThread: (Number(field(STAT.flags)) & PF_KTHREAD) !== 0 }
-}
-
-/** Field numbers of /proc/PID/stat. */
-const STAT = { state: 3, flags: 9, startTicks: 22 } as const
-const PF_KTHREAD = 0x0020_0000 // include/linux/sched.h
-
 function readArgv(pid: number): string[] | null {
   const text = readProc(pid, 'cmdline')
   if (text === null) return null
   const argv = text.split('\0')
   if (argv.at(-1) === '') argv.pop()
   return argv
-}
-
-function readProc(pid: number, file: string): string | null {
-  try {
-    return readFileSync(`/proc/${pid}/${file}`, 'utf8')
-  } catch {
-    return null
-  }
 }

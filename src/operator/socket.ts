@@ -2,7 +2,7 @@
 
 import { chmodSync, lstatSync } from 'node:fs'
 import { Fault, messageOf } from '../base/fault.ts'
-import { checkSocketPath } from '../host/qemu/socket-path.ts'
+import { checkSocketPath } from '../host/qemu/unix-socket.ts'
 import { removeFile } from '../linux/files.ts'
 import type { AdminHandler } from './api.ts'
 

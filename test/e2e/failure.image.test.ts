@@ -85,19 +85,19 @@ inOwnNetns(
     test(
       'a hundred creates with one Idempotency-Key make one VM, and a kill -9 makes no second one',
       async () => {
-        // Goal: identical answers, one record, one QEMU; the same after a crash and restart.
+        // Goal: identical responses, one record, one QEMU; the same after a crash and restart.
         await using started = await startWithCustomer()
         const { appliance, acme } = started
-        const answers = await Promise.all(Array.from({ length: 100 }, () => acme.create('one')))
-        expect(new Set(answers.map(answer => answer.status))).toEqual(new Set([202]))
-        expect(new Set(answers.map(answer => JSON.stringify(answer.body.data))).size).toBe(1)
-        expect(new Set(answers.map(answer => answer.body.request_id)).size).toBe(100)
+        const responses = await Promise.all(Array.from({ length: 100 }, () => acme.create('one')))
+        expect(new Set(responses.map(response => response.status))).toEqual(new Set([202]))
+        expect(new Set(responses.map(response => JSON.stringify(response.body.data))).size).toBe(1)
+        expect(new Set(responses.map(response => response.body.request_id)).size).toBe(100)
         await appliance.kill()
         await appliance.start()
-        expect(JSON.stringify((await acme.create('one')).body.data)).toBe(JSON.stringify(answers[0]?.body.data))
+        expect(JSON.stringify((await acme.create('one')).body.data)).toBe(JSON.stringify(responses[0]?.body.data))
         expect((await acme.list()).length).toBe(1)
         await qemuSpawned(appliance)
-        const name = answers[0]?.body.data.name ?? ''
+        const name = responses[0]?.body.data.name ?? ''
         await acme.end(name)
         expect(holdings(appliance.stateDir)).toEqual(NOTHING)
       },

@@ -14,8 +14,8 @@ import {
   gatewayTables,
   gatewayUrl,
   PRICE,
-  workerAnswers,
   workerModel,
+  workerResponds,
 } from '../rigs/appliance-gateway.ts'
 import { createCustomer } from '../rigs/instances-client.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
@@ -41,19 +41,19 @@ async function started(modelFile: string): Promise<Appliance> {
   return appliance
 }
 
-/** The simulator's keys take seconds to make, once; until then the answer is 503. */
+/** The simulator's keys take seconds to make, once; until then the response is 503. */
 async function freshAttestation(client: GatewayClient, nonce: string): Promise<{ status: number; body: Uint8Array }> {
-  let answer = { status: 0, body: new Uint8Array() }
+  let found = { status: 0, body: new Uint8Array() }
   await until('there is evidence', 60_000, async () => {
     const response = await client.get(`/attestation?nonce=${nonce}`)
-    answer = { status: response.status, body: new Uint8Array(await response.arrayBuffer()) }
-    return answer.status !== 503
+    found = { status: response.status, body: new Uint8Array(await response.arrayBuffer()) }
+    return found.status !== 503
   })
-  return answer
+  return found
 }
 
 function add(spent: Spent, usage: Usage | undefined | null): void {
-  if (!usage) throw new Error('an answer without usage')
+  if (!usage) throw new Error('a response without usage')
   expect(usage.total_tokens).toBe(usage.prompt_tokens + usage.completion_tokens)
   spent.prompt += usage.prompt_tokens
   spent.completion += usage.completion_tokens
@@ -133,8 +133,8 @@ async function byOpenAi(appliance: Appliance, client: GatewayClient, spent: Spen
 async function refusals(appliance: Appliance, client: GatewayClient): Promise<void> {
   await expect(fetch(`${gatewayUrl}/health`)).rejects.toThrow()
   for (const key of ['', 'gw_abcdefgh_0123456789abcdefghijklmnopqrstuv']) {
-    const answer = await gatewayClient(appliance, key).post('/v1/completions', text)
-    expect([answer.status, (await json(answer)).error?.code]).toEqual([401, 'unauthenticated'])
+    const response = await gatewayClient(appliance, key).post('/v1/completions', text)
+    expect([response.status, (await json(response)).error?.code]).toEqual([401, 'unauthenticated'])
   }
   // Service A's key is no key here, nor the other way round.
   expect((await appliance.http('GET', '/v1/usage', { key: client.key })).status).toBe(401)
@@ -160,7 +160,7 @@ async function attested(appliance: Appliance, client: GatewayClient): Promise<st
   return nonce
 }
 
-/** A sealed answer, whole and streamed, verifies offline; with one byte changed it does not. */
+/** A sealed response, whole and streamed, verifies offline; with one byte changed it does not. */
 async function sealed(appliance: Appliance, client: GatewayClient, spent: Spent): Promise<void> {
   const file = (name: string, content: string | Uint8Array) => {
     const path = join(appliance.directory, name)
@@ -179,13 +179,13 @@ async function sealed(appliance: Appliance, client: GatewayClient, spent: Spent)
     const receipt = response.headers.get('x-strongroom-receipt')
     expect(receipt !== null).toBe(!isStream)
     const body = new Uint8Array(await response.arrayBuffer())
-    const answer = new TextDecoder().decode(body)
+    const text = new TextDecoder().decode(body)
     const claimed = isStream
-      ? answer
+      ? text
           .split('\n\n')
           .find(event => event.includes('"usage":{'))
           ?.slice(6)
-      : answer
+      : text
     const { usage } = JSON.parse(claimed ?? '') as { usage: Usage }
     add(spent, usage)
     const verify = (name: string, bytes: Uint8Array) =>
@@ -194,7 +194,7 @@ async function sealed(appliance: Appliance, client: GatewayClient, spent: Spent)
         ...(receipt === null ? [] : ['--receipt', file('receipt.txt', receipt)]),
         ...[...trust, '--json'],
       )
-    const good = await verify('answer.txt', body)
+    const good = await verify('response.txt', body)
     expect({ exitCode: good.exitCode, ...JSON.parse(good.stdout) }).toMatchObject({
       exitCode: 0,
       ok: true,
@@ -202,7 +202,7 @@ async function sealed(appliance: Appliance, client: GatewayClient, spent: Spent)
       response: { model, prompt_tokens: usage.prompt_tokens, completion_tokens: usage.completion_tokens },
     })
     const changed = body.slice()
-    const at = answer.indexOf('"role"') + 1
+    const at = text.indexOf('"role"') + 1
     changed[at] = (changed[at] ?? 0) ^ 1
     const bad = await verify('changed.txt', changed)
     expect([bad.exitCode, JSON.parse(bad.stdout).ok]).toEqual([1, false])
@@ -240,7 +240,7 @@ inOwnNetns(
         const acme = await createCustomer(appliance, 'acme')
         const other = await createCustomer(appliance, 'other')
         const client = await createGatewayClient(appliance, 'other')
-        await workerAnswers(client)
+        await workerResponds(client)
         const spender = await createGatewayClient(appliance, 'acme')
         const spent: Spent = { prompt: 0, completion: 0 }
 
@@ -264,7 +264,7 @@ inOwnNetns(
 
         expect(await appliance.stop()).toBe(0)
         await appliance.start()
-        await workerAnswers(client)
+        await workerResponds(client)
         expect((await freshAttestation(client, nonce)).status).toBe(409)
         expect((await freshAttestation(client, newNonce())).status).toBe(200)
         expect((await acme.usage()).usage.inference_cost_usd).toBe(cost)
@@ -277,7 +277,7 @@ inOwnNetns(
     test(
       'a worker without a model file, and one that is killed',
       async () => {
-        // Goal: without its model the appliance runs, says why and answers 502 at once; a killed worker comes back by itself.
+        // Goal: without its model the appliance runs, says why and responds with 502 at once; a killed worker comes back by itself.
         using file = createModelFile()
         {
           await using appliance = await started(`${file.path}.missing`)
@@ -285,8 +285,8 @@ inOwnNetns(
           const client = await createGatewayClient(appliance, 'acme')
           for (const body of [text, { ...text, stream: true }]) {
             const askedMs = performance.now()
-            const answer = await client.post('/v1/completions', body)
-            expect([answer.status, (await json(answer)).error?.code]).toEqual([502, 'upstream_failed'])
+            const response = await client.post('/v1/completions', body)
+            expect([response.status, (await json(response)).error?.code]).toEqual([502, 'upstream_failed'])
             expect(performance.now() - askedMs).toBeLessThan(5_000)
           }
           expect((await client.get('/health')).status).toBe(200)
@@ -300,13 +300,13 @@ inOwnNetns(
         await using appliance = await started(file.path)
         await createCustomer(appliance, 'acme')
         const client = await createGatewayClient(appliance, 'acme')
-        await workerAnswers(client)
+        await workerResponds(client)
         const servers = () => descendants(appliance.pid()).filter(one => one.name === 'llama-server')
         const [killed] = servers()
         expect(servers().length).toBe(1)
         process.kill(killed?.pid ?? 0, 'SIGKILL')
         await until('the second life', 30_000, () => servers().some(one => one.pid !== killed?.pid))
-        await workerAnswers(client)
+        await workerResponds(client)
         expect(servers().length).toBe(1)
 
         // No worker outlives the appliance, however that ends; the next one has its own.
@@ -315,7 +315,7 @@ inOwnNetns(
           await end()
           await until('no worker is left', 5_000, () => !existsSync(`/proc/${last?.pid}`))
           await appliance.start()
-          await workerAnswers(client)
+          await workerResponds(client)
         }
         expect(await appliance.stop()).toBe(0)
       },
@@ -341,9 +341,9 @@ inOwnNetns(
           ])
         const models = await curl('/v1/models', '')
         expect(models.stdout).toEndWith('\n200')
-        await until('the worker answers the instance', 30_000, async () => {
-          const answer = await curl('/v1/chat/completions', `-H 'Content-Type: application/json' -d '${request}'`)
-          return answer.stdout.endsWith('\n200') && answer.stdout.includes('"chat.completion"')
+        await until('the worker responds to the instance', 30_000, async () => {
+          const response = await curl('/v1/chat/completions', `-H 'Content-Type: application/json' -d '${request}'`)
+          return response.stdout.endsWith('\n200') && response.stdout.includes('"chat.completion"')
         })
         await until('it is in the books', 5_000, async () => (await acme.usage()).usage.inference_cost_usd !== '0.00')
 

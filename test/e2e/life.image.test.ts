@@ -15,7 +15,7 @@ inOwnNetns(
     test(
       'the whole life of an instance, by HTTP and by SSH',
       async () => {
-        // Goal: create, boot, claim, log in, use, meter, delete; every answer of the contract's shape; nothing left behind.
+        // Goal: create, boot, claim, log in, use, meter, delete; every response of the contract's shape; nothing left behind.
         await using appliance = await createAppliance()
         await appliance.start()
         const acme = await createCustomer(appliance, 'acme')

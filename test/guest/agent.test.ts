@@ -121,7 +121,7 @@ async function ask(host: HostEnd, request: { id: string; [field: string]: unknow
 
 function startAgent({ root, owner, sshdArgv, sshPort }: Sandbox, port: PortPaths) {
   const settings: AgentProcessSettings = { root, system: owner, login: owner, sshdArgv, sshPort, port }
-  const argv = [process.execPath, join(import.meta.dir, 'agent-process.ts'), JSON.stringify(settings)]
+  const argv = [process.execPath, join(import.meta.dir, '../rigs/guest-agent-process.ts'), JSON.stringify(settings)]
   const logFile = Bun.file(join(root, `agent-${crypto.randomUUID()}.log`))
   const child = Bun.spawn(argv, { stdin: 'ignore', stdout: 'ignore', stderr: logFile })
   return {

@@ -97,7 +97,7 @@ function makeNetworking(sandbox: Sandbox, { failAt = 0, interfaceWaitMs = 10_000
     run: async argv => {
       commands.push(argv)
       if (commands.length === failAt) throw new Fault('host.command_failed', 'planted')
-      return ''
+      return { stdout: '', stderr: '' }
     },
   })
   return { networking, commands }

@@ -2,7 +2,7 @@ import { afterAll, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { detectPlatform, hostCapacity, parseSnpLeaf, snpFacts } from '../../src/host/platform.ts'
+import { detectPlatform, hostCapacity, hostProduct, parseSnpLeaf, snpFacts } from '../../src/host/platform.ts'
 import { isRoot } from '../rigs/netns.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'platform-test-'))
@@ -45,6 +45,25 @@ test('goal: the platform over every combination of what a host shows', () => {
   ]
   for (const [files, platform] of table) {
     expect({ files, platform: detectPlatform(hostWith(files)).platform as string }).toEqual({ files, platform })
+  }
+})
+
+test('goal: the product from family and model of /proc/cpuinfo; unknown ones and other makers have none', () => {
+  const processor = (vendor: string, family: number, model: number) => ({
+    'proc/cpuinfo': `processor\t: 0\nvendor_id\t: ${vendor}\ncpu family\t: ${family}\nmodel\t\t: ${model}\nmodel name\t: EPYC\nstepping\t: 1\n`,
+  })
+  const table: [Record<string, string>, string | null][] = [
+    [processor('AuthenticAMD', 25, 1), 'milan'],
+    [processor('AuthenticAMD', 25, 17), 'genoa'],
+    [processor('AuthenticAMD', 25, 160), 'genoa'],
+    [processor('AuthenticAMD', 26, 2), 'turin'],
+    [processor('AuthenticAMD', 23, 49), null],
+    [processor('GenuineIntel', 25, 1), null],
+    [amd, null],
+    [{}, null],
+  ]
+  for (const [files, product] of table) {
+    expect({ files, product: hostProduct(hostWith(files)) as string | null }).toEqual({ files, product })
   }
 })
 

@@ -31,7 +31,7 @@ const sandbox = (memoryMiBMax: number | 'any' = 'any'): Sandbox => ({
     { kind: 'tmpfs', target: '/tmp', sizeBytes: 1_048_576 },
     { kind: 'bind', source: join(dir, 'shared'), target: '/tmp/shared', writable: true },
     { kind: 'bind', source: join(dir, 'given'), target: '/tmp/given', writable: false },
-    { kind: 'seal', target: '/tmp' },
+    { kind: 'read-only', target: '/tmp' },
   ],
   limits: { memoryMiBMax, tasksMax: 64 },
 })
@@ -78,7 +78,7 @@ describe('the whole command line', () => {
             { kind: 'tmpfs', target: '/t', sizeBytes: 9 },
             { kind: 'bind', source: '/s', target: '/t/s', writable: true },
             { kind: 'bind', source: '/m', target: '/t/m', writable: false },
-            { kind: 'seal', target: '/t' },
+            { kind: 'read-only', target: '/t' },
           ],
           limits: { memoryMiBMax, tasksMax: 10 },
         },

@@ -9,13 +9,12 @@ import {
   isAlive,
   listWithUuid,
   type ProcessIdentity,
-  run,
   scopeArgv,
   signalProcess,
   spawnDetached,
   waitGone,
 } from '../../src/linux/process.ts'
-import { failure, until } from '../rigs/until.ts'
+import { until } from '../rigs/until.ts'
 
 setDefaultTimeout(20_000)
 const dir = mkdtempSync(join(tmpdir(), 'process-test-'))
@@ -41,44 +40,6 @@ function stay(uuid: string, extraFds: number[] = []) {
   started.push(detached.identity)
   return detached
 }
-
-const bounds = { timeoutMs: 5_000, outputBytesMax: 1_000 }
-
-test('goal: a command gets its stdin and gives back both outputs apart', async () => {
-  expect(await run(['bash', '-c', 'cat; echo no >&2'], { stdin: 'yes', ...bounds })).toEqual({
-    stdout: 'yes',
-    stderr: 'no\n',
-  })
-})
-
-test('goal: a command sees none of our environment but PATH and locale, unless told', async () => {
-  const { stdout } = await run(['env'], bounds)
-  expect(stdout.split('\n').map(line => line.split('=')[0])).toEqual(['PATH', 'LC_ALL', ''])
-  expect((await run(['/usr/bin/env'], { ...bounds, env: { ONE: '1' } })).stdout).toBe('ONE=1\n')
-})
-
-test('goal: every way a command fails is a Fault that names it', async () => {
-  const cases: [string[], string, string][] = [
-    [['bash', '-c', 'echo why >&2; exit 3'], 'host.command_failed', 'bash: exit code 3: why'],
-    [['bash', '-c', 'kill -9 $$'], 'host.command_failed', 'bash: SIGKILL: '],
-    [['no-such-command'], 'host.command_failed', 'no-such-command: '],
-    [['bash', '-c', 'yes'], 'host.command_failed', 'bash: wrote more than 1000 bytes'],
-  ]
-  for (const [argv, code, message] of cases) {
-    const fault = await failure(run(argv, bounds))
-    expect(fault.code).toBe(code)
-    expect(fault.message).toStartWith(message)
-  }
-})
-
-test('goal: a command over its time is killed with everything it started', async () => {
-  const uuid = newUuid()
-  const fault = await failure(
-    run(['bash', '-c', 'bash -c "sleep 60; :" -- -uuid "$0" & wait', uuid], { timeoutMs: 300, outputBytesMax: 10 }),
-  )
-  expect(fault.code).toBe('host.command_timeout')
-  await until('the grandchild is gone', 2_000, () => findByUuid(uuid) === null)
-})
 
 test('goal: an identity holds for the very process only: pid, start time and UUID', async () => {
   const uuid = newUuid()

@@ -1,7 +1,8 @@
-// Stand-in for the virtio-serial port: two FIFOs, whose reader too gets 0 bytes without a writer and EAGAIN from a silent one.
+// A stand-in for the virtio-serial port: two FIFOs. As with the port, a reader gets 0 bytes without a writer, and EAGAIN from a silent one.
 
 import * as fs from 'node:fs'
 import { join } from 'node:path'
+import { systemErrorCode } from '../../src/base/fault.ts'
 import { type Sandbox, succeed } from './guest-root.ts'
 import { until } from './until.ts'
 
@@ -13,7 +14,7 @@ export type Port = PortPaths & GuestEnd & Disposable
 
 export type HostEnd = Disposable & {
   readonly write: (text: string) => void
-  /** As the guest takes it. */
+  /** As fast as the guest reads it. */
   readonly writeAll: (bytes: Uint8Array) => Promise<void>
   /** The next lines that are not empty. */
   readonly readLines: (count: number) => Promise<string[]>
@@ -25,7 +26,7 @@ export function makePortPaths(sandbox: Sandbox): PortPaths {
   return paths
 }
 
-/** The descriptors are dup'ed by nobody: closing them is the caller's. */
+/** The caller closes the descriptors. */
 export function openGuestEnd({ toGuest, fromGuest }: PortPaths): GuestEnd {
   const { O_RDONLY, O_RDWR, O_NONBLOCK } = fs.constants
   // O_RDWR: a FIFO without a reader refuses to be opened for writing alone.
@@ -95,11 +96,11 @@ function writeNow(fd: number, bytes: Uint8Array): number {
   return nowOrZero(() => fs.writeSync(fd, bytes))
 }
 
-function nowOrZero(attempt: () => number): number {
+function nowOrZero(transfer: () => number): number {
   try {
-    return attempt()
+    return transfer()
   } catch (error) {
-    if (Reflect.get(Object(error), 'code') === 'EAGAIN') return 0
+    if (systemErrorCode(error) === 'EAGAIN') return 0
     throw error
   }
 }

@@ -84,12 +84,12 @@ export async function createGatewayClient(appliance: Appliance, slug: string): P
   return gatewayClient(appliance, key)
 }
 
-/** Waits until a small completion is answered with 200; after a failure the router leaves its upstream alone for a while. */
-export async function workerAnswers(client: GatewayClient): Promise<void> {
-  await until('the built-in worker answers', 30_000, async () => {
-    const answer = await client.post('/v1/completions', { model: workerModel, prompt: 'hi', max_tokens: 1 })
-    await answer.text()
-    return answer.status === 200
+/** Waits until a small completion gets a 200; after a failure the router leaves its upstream alone for a while. */
+export async function workerResponds(client: GatewayClient): Promise<void> {
+  await until('the built-in worker responds', 30_000, async () => {
+    const response = await client.post('/v1/completions', { model: workerModel, prompt: 'hi', max_tokens: 1 })
+    await response.text()
+    return response.status === 200
   })
 }
 

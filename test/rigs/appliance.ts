@@ -11,7 +11,7 @@ import { until } from './until.ts'
 const root = join(import.meta.dir, '../..')
 export const executable = join(root, 'dist/strongroom')
 
-export type Answer<T = unknown> = { status: number; headers: Headers; body: T }
+export type ApiResponse<T = unknown> = { status: number; headers: Headers; body: T }
 
 /** A running SSH command that can be typed to. */
 export type Session = {
@@ -28,7 +28,7 @@ export type Appliance = {
   readonly directory: string
   readonly url: string
   readonly pid: () => number
-  /** Starts the daemon and waits until it answers clients and the operator. Returns milliseconds until it answered clients. */
+  /** Starts the daemon and waits until it responds to clients and to the operator. Returns the milliseconds until it responded to clients. */
   readonly start: () => Promise<number>
   /** SIGTERM and wait. VMs run on. */
   readonly stop: () => Promise<number>
@@ -40,7 +40,7 @@ export type Appliance = {
     method: string,
     path: string,
     options?: { key?: string; body?: unknown; headers?: Record<string, string> },
-  ) => Promise<Answer<T>>
+  ) => Promise<ApiResponse<T>>
   /** Address by the appliance's own DNS, or null when there is no such name. */
   readonly resolve: (hostname: string) => Promise<string | null>
   readonly ssh: (hostname: string, command: readonly string[]) => Promise<CliResult>
@@ -77,7 +77,7 @@ export async function createAppliance(settings = '', table = 'vm', image?: strin
     return (await ending?.exited) ?? 0
   }
   const resolve = async (hostname: string): Promise<string | null> => {
-    // A new one each time: a resolver remembers answers for their time to live.
+    // A new one each time: a resolver caches records for their time to live.
     const resolver = new Resolver({ timeout: 2000, tries: 2 })
     resolver.setServers(['127.0.0.1:53'])
     const addresses = await resolver.resolve4(hostname).catch(() => [])
@@ -100,7 +100,7 @@ export async function createAppliance(settings = '', table = 'vm', image?: strin
     pid: () => daemon?.pid ?? 0,
     start: async () => {
       const startedMs = performance.now()
-      let answeredMs: number | null = null
+      let respondedMs: number | null = null
       // At its end, as two descriptors of one file would write over each other; and what was logged before stays.
       const output = openSync(logFile, 'a')
       daemon = Bun.spawn([executable, 'serve'], {
@@ -111,19 +111,19 @@ export async function createAppliance(settings = '', table = 'vm', image?: strin
       })
       closeSync(output)
       const running = daemon
-      await until('the daemon answers', 20_000, async () => {
+      await until('the daemon responds', 20_000, async () => {
         if (running.exitCode !== null) throw new Error(`the daemon ended: ${readFileSync(logFile, 'utf8')}`)
         if (!existsSync(join(stateDir, 'ca/ca.pem'))) return false
         const isThere = await fetch(`${url}/openapi.json`, {
           tls: { ca: readFileSync(join(stateDir, 'ca/ca.pem'), 'utf8') },
         }).then(
-          answer => answer.ok,
+          response => response.ok,
           () => false,
         )
-        if (isThere) answeredMs ??= performance.now() - startedMs
-        return isThere && operatorAnswers(join(stateDir, 'admin.sock'))
+        if (isThere) respondedMs ??= performance.now() - startedMs
+        return isThere && operatorResponds(join(stateDir, 'admin.sock'))
       })
-      return answeredMs ?? 0
+      return respondedMs ?? 0
     },
     stop: () => end('SIGTERM'),
     kill: async () => {
@@ -140,7 +140,7 @@ export async function createAppliance(settings = '', table = 'vm', image?: strin
       path: string,
       { key, body, headers }: { key?: string; body?: unknown; headers?: Record<string, string> } = {},
     ) => {
-      const answer = await fetch(url + path, {
+      const response = await fetch(url + path, {
         method,
         tls: { ca: readFileSync(join(stateDir, 'ca/ca.pem'), 'utf8') },
         headers: {
@@ -150,7 +150,7 @@ export async function createAppliance(settings = '', table = 'vm', image?: strin
         },
         ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       })
-      return { status: answer.status, headers: answer.headers, body: (await answer.json()) as T }
+      return { status: response.status, headers: response.headers, body: (await response.json()) as T }
     },
     resolve,
     ssh: (hostname, command) => self.sshWith([], hostname, command),
@@ -170,8 +170,8 @@ export async function createAppliance(settings = '', table = 'vm', image?: strin
 
 const url = 'https://127.0.0.1:8441'
 
-/** The operator's socket comes last, after all services. One that a killed daemon left answers nobody. */
-function operatorAnswers(socket: string): Promise<boolean> {
+/** The operator's socket comes last, after all services. Behind a socket that a killed daemon left there is nobody. */
+function operatorResponds(socket: string): Promise<boolean> {
   return fetch('http://operator/', { unix: socket }).then(
     () => true,
     () => false,

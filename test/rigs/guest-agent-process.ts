@@ -1,7 +1,7 @@
-// The agent as a process of its own over a sandbox: `bun agent-process.ts SETTINGS`, with SETTINGS as JSON. Effects.
+// The agent as a process of its own over a sandbox: `bun guest-agent-process.ts SETTINGS`, with SETTINGS as JSON. Effects.
 
-import { runCommand } from '../../src/guest/command.ts'
 import { type GuestSettings, serveAgent } from '../../src/guest/serve.ts'
+import { run } from '../../src/linux/command.ts'
 import { openGuestEnd, type PortPaths } from './agent-port.ts'
 
 export type AgentProcessSettings = Pick<GuestSettings, 'root' | 'system' | 'login' | 'sshdArgv' | 'sshPort'> & {
@@ -16,7 +16,7 @@ if (import.meta.main) {
     interfaceWaitMs: 0,
     listenTimeoutMs: 10_000,
     openPort: async () => openGuestEnd(port),
-    runCommand,
+    run,
     // The real one would signal PID 1 of the machine that tests.
     powerOff: async () => process.exit(0),
   })

@@ -18,7 +18,7 @@ export type Sandbox = AsyncDisposable & {
   readonly sshPort: number
   readonly sshdArgv: readonly [string, ...string[]]
   readonly owner: { readonly uid: number; readonly gid: number }
-  /** All that were made over it, to be stopped with it. */
+  /** Every sshd of it, each stopped when it is disposed. */
   readonly sshds: Sshd[]
 }
 
@@ -41,7 +41,12 @@ export async function makeSandbox(): Promise<Sandbox> {
   const { uid, gid } = userInfo()
   const sshdArgv = ['/usr/sbin/sshd', '-D', '-f', config, '-E', join(root, 'sshd.log')] as const
   const sandbox: Sandbox = {
-    ...{ root, paths, sshPort, sshdArgv, owner: { uid, gid }, sshds: [] },
+    root,
+    paths,
+    sshPort,
+    sshdArgv,
+    owner: { uid, gid },
+    sshds: [],
     [Symbol.asyncDispose]: async () => {
       for (const sshd of [...sandbox.sshds, makeSshd(sandbox)]) await sshd.stop()
       fs.rmSync(root, { recursive: true, force: true })
@@ -56,7 +61,7 @@ function makeSshd(sandbox: Sandbox, overrides: Partial<SshdDeps> = {}): Sshd {
   return sshd
 }
 
-/** An agent's worth of parts: a second one over the same sandbox is what a restarted agent is. */
+/** The parts of one agent. A second call over the same sandbox stands for a restarted agent. */
 export async function makeParts(sandbox: Sandbox, overrides: Partial<SshdDeps> = {}): Promise<Parts> {
   const { paths, owner } = sandbox
   const sshd = makeSshd(sandbox, overrides)
@@ -67,7 +72,7 @@ export async function makeParts(sandbox: Sandbox, overrides: Partial<SshdDeps> =
 
 export type Parts = { readonly sshd: Sshd; readonly identity: Identity; readonly claiming: Claiming }
 
-/** As an authority's file looks; nobody reads the certificate in it here. */
+/** Has the form of an authority's file; nothing here reads the certificate in it. */
 export const gatewayCa = '-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n'
 
 /** A claim as the host makes it. */

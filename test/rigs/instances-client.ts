@@ -1,7 +1,7 @@
 // A customer of service A in end-to-end tests: one organization, one key, the five endpoints.
 
 import type { InstanceRecord, UsageSummary } from '../../src/contract/instance.ts'
-import { type Answer, type Appliance, createAppliance } from './appliance.ts'
+import { type ApiResponse, type Appliance, createAppliance } from './appliance.ts'
 import { qemuProcesses } from './leftovers.ts'
 import { until } from './until.ts'
 
@@ -15,10 +15,10 @@ export type Envelope<T> = {
 export type Customer = {
   readonly slug: string
   readonly key: string
-  readonly create: (idempotencyKey?: string) => Promise<Answer<Envelope<InstanceRecord>>>
+  readonly create: (idempotencyKey?: string) => Promise<ApiResponse<Envelope<InstanceRecord>>>
   readonly retrieve: (name: string) => Promise<InstanceRecord>
   readonly list: () => Promise<InstanceRecord[]>
-  readonly remove: (name: string) => Promise<Answer<Envelope<InstanceRecord>>>
+  readonly remove: (name: string) => Promise<ApiResponse<Envelope<InstanceRecord>>>
   /** Deletes it and waits until it is terminated. */
   readonly end: (name: string, timeoutMs?: number) => Promise<void>
   readonly usage: () => Promise<UsageSummary>

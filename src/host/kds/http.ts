@@ -1,21 +1,27 @@
-// One bounded GET. Effects: the network. What comes back is nobody's word until its signature is verified.
+// One bounded GET. Effects: the network. The body proves nothing until its signature is verified.
 
+import { onAbort } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 
-export type HttpAnswer =
+export type GetResult =
   | { readonly kind: 'body'; readonly bytes: Uint8Array }
   | { readonly kind: 'status'; readonly status: number; readonly retryAfter: string | null }
   | { readonly kind: 'too-large' }
   | { readonly kind: 'unreachable'; readonly reason: string }
 
-/** Follows no redirects. Never rejects; ends within `timeoutMs`, the whole body included. */
-export async function getBounded(
-  url: string,
-  limits: { timeoutMs: number; bodyBytesMax: number },
-): Promise<HttpAnswer> {
-  const { timeoutMs, bodyBytesMax } = limits
+export type GetLimits = {
+  /** For everything, the whole body included. */
+  readonly timeoutMs: number
+  readonly bodyBytesMax: number
+  /** Ends the request early, as `unreachable`. */
+  readonly signal: AbortSignal
+}
+
+/** Follows no redirects. Never rejects. */
+export async function getBounded(url: string, { timeoutMs, bodyBytesMax, signal }: GetLimits): Promise<GetResult> {
   const stop = new AbortController()
-  const timer = setTimeout(() => stop.abort(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
+  const timer = setTimeout(() => stop.abort(new Error(`no response within ${timeoutMs} ms`)), timeoutMs)
+  const forget = onAbort(signal, () => stop.abort(new Error('stopped')))
   try {
     const response = await fetch(url, { redirect: 'manual', signal: stop.signal })
     if (response.status !== 200) {
@@ -27,7 +33,8 @@ export async function getBounded(
     return { kind: 'unreachable', reason: messageOf(stop.signal.aborted ? stop.signal.reason : error) }
   } finally {
     clearTimeout(timer)
-    // Ends a body that nobody reads on.
+    forget()
+    // A body that was not read to its end must not stay open.
     stop.abort()
   }
 }

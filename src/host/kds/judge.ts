@@ -1,4 +1,4 @@
-// Does what the key distribution service sent verify below a trusted root? No effects of its own.
+// Checks what the key distribution service sent against a trusted root. No effects of its own.
 
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import { TCB_COMPONENTS } from '../../attest/amd/tcb.ts'
@@ -11,14 +11,14 @@ import { decodeCertificate, isSame } from '../../attest/x509/certificate.ts'
 import { isSignedBy } from '../../attest/x509/signature.ts'
 import { hwIdOf, type Tree, type VcekWanted } from './request.ts'
 
-/** Null when it is so, else why not. */
-export type Fault = string | null
+/** Null when everything verifies, else the first thing that does not. */
+export type Problem = string | null
 
-/** The VCEK that was asked for, below this chain, or below the root's own intermediate when there is none. Its time is not judged. */
-export async function vcekFault(
+/** Is it the wanted VCEK? Signed through this chain, or through the root's own intermediate when there is none. Its validity period is not checked. */
+export async function vcekProblem(
   bytes: Uint8Array,
   { wanted, chain, roots }: { wanted: VcekWanted; chain: Uint8Array | undefined; roots: readonly TrustedRoot[] },
-): Promise<Fault> {
+): Promise<Problem> {
   const prepared = await prepareChain({ vek: bytes, chain, roots })
   const failed = prepared.checks.find(one => one.outcome !== 'pass')
   if (failed !== undefined) return `${failed.name}: ${failed.reason}`
@@ -29,28 +29,31 @@ export async function vcekFault(
   return TCB_COMPONENTS.every(one => spl[one] === wanted.tcb[one]) ? null : 'the VCEK of another TCB'
 }
 
-/** The trusted ARK, and an intermediate of the tree's name that it signed. */
-export async function chainFault(bytes: Uint8Array, { root, tree }: { root: DecodedRoot; tree: Tree }): Promise<Fault> {
+/** Is it the tree's intermediate and then the trusted ARK, which signed it? Nothing else may be in it. */
+export async function chainProblem(
+  bytes: Uint8Array,
+  { root, tree }: { root: DecodedRoot; tree: Tree },
+): Promise<Problem> {
   try {
-    const found = derBlocks(bytes, 'CERTIFICATE', 'chain').map(decodeCertificate)
-    if (!found.some(one => isSame(one.der, root.ark.der))) return 'chain: without the trusted ARK'
+    const [intermediate, ark, ...more] = derBlocks(bytes, 'CERTIFICATE', 'chain').map(decodeCertificate)
+    if (intermediate === undefined || ark === undefined || more.length > 0) return 'chain: not two certificates'
+    if (!isSame(ark.der, root.ark.der)) return 'chain: its second certificate is not the trusted ARK'
     const expected = tree === 'vcek' ? root.ask : root.asvk
-    const intermediate = found.find(one => isSame(one.subject, expected.subject))
-    if (intermediate === undefined) return 'chain: without its intermediate'
-    return (await isSignedBy(intermediate, root.ark)) ? null : 'chain: an intermediate that the ARK did not sign'
+    if (!isSame(intermediate.subject, expected.subject)) return 'chain: its first certificate is another intermediate'
+    return (await isSignedBy(intermediate, root.ark)) ? null : 'chain: the ARK did not sign its intermediate'
   } catch (error) {
     return reasonOf(error)
   }
 }
 
-/** Signed by the trusted ARK, and in force at this time. What it revokes is for verifiers to judge. */
-export async function crlFault(
+/** Is it signed by the trusted ARK and in force at this time? Whether it revokes something, verifiers check. */
+export async function crlProblem(
   bytes: Uint8Array,
   { root, nowMs }: { root: DecodedRoot; nowMs: number },
-): Promise<Fault> {
+): Promise<Problem> {
   const prepared = await prepareCrl(bytes, root.ark)
-  const answer = checkRevocation(prepared, { authorities: [], asOfMs: nowMs, requireCrl: true })
-  return answer.outcome === 'pass' ? null : answer.reason
+  const check = checkRevocation(prepared, { authorities: [], asOfMs: nowMs, requireCrl: true })
+  return check.outcome === 'pass' ? null : check.reason
 }
 
 function reasonOf(error: unknown): string {

@@ -1,7 +1,7 @@
-// AMD's key distribution service with a cache on disk. Effects: the network, files of one directory.
+// Client of AMD's key distribution service (KDS) with a cache on disk. Effects: the network, files of one directory.
 //
-// The service gives one VCEK per 10 s and address, so each is fetched once per chip and TCB and kept for good. Nothing is kept or
-// handed out that does not verify below a trusted root; what is on disk is verified again before it is used.
+// The service allows one VCEK per 10 s and address, so each is fetched once per chip and TCB and kept for good. Everything is verified
+// below a trusted root before it is kept, and again each time it is read from the disk: an operator may put files there by hand.
 
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
@@ -13,10 +13,9 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import { ensureDir, writeFileAtomic } from '../../linux/files.ts'
 import { getBounded } from './http.ts'
-import { chainFault, crlFault, type Fault, vcekFault } from './judge.ts'
+import { chainProblem, crlProblem, type Problem, vcekProblem } from './judge.ts'
 import { RateGate, type RateLimits } from './rate.ts'
 import {
-  amdKdsUrl,
   chainRequest,
   crlRequest,
   type KdsRequest,
@@ -26,35 +25,39 @@ import {
   vcekRequest,
 } from './request.ts'
 
-export type KdsAnswer =
+export type KdsResult =
   | { readonly ok: true; readonly bytes: Uint8Array; readonly from: 'cache' | 'network' }
   | {
       readonly ok: false
-      /** `refused`: the service has no such thing. `garbage`: what it sent does not verify. */
-      readonly kind: 'rate-limited' | 'unreachable' | 'refused' | 'garbage'
+      /** `refused`: the service has no such thing. `invalid`: what it sent does not verify. */
+      readonly kind: 'rate-limited' | 'unreachable' | 'refused' | 'invalid'
+      /** Names the file in which an operator can provide it. */
       readonly reason: string
-      /** When asking again may help; null where the service does not say. */
+      /** When another attempt may succeed; null where the service does not say. */
       readonly retryAfterMs: number | null
     }
 
-/** Several who want the same thing share one request. Failures are answers: nothing rejects but a disk that fails (Fault internal). */
+/** Calls for the same thing share one request. A failure is a value: nothing rejects, except when the disk fails (Fault internal). */
 export type Kds = {
   /** DER. */
-  readonly vcek: (wanted: VcekWanted) => Promise<KdsAnswer>
+  readonly vcek: (wanted: VcekWanted) => Promise<KdsResult>
   /** PEM: ASK or ASVK, then ARK. */
-  readonly chain: (product: Product, tree: Tree) => Promise<KdsAnswer>
+  readonly chain: (product: Product, tree: Tree) => Promise<KdsResult>
   /** DER; in force now, and fetched within the last hour unless the service cannot be reached. */
-  readonly crl: (product: Product, tree: Tree) => Promise<KdsAnswer>
+  readonly crl: (product: Product, tree: Tree) => Promise<KdsResult>
 }
 
 export type KdsOptions = {
-  readonly baseUrl?: string
+  /** AMD's service or a mirror of it; null: no requests, only what is on the disk. */
+  readonly baseUrl: string | null
   /** Made when it is missing. */
   readonly cacheDir: string
   /** AMD's, or those of a simulated platform. */
   readonly roots?: readonly TrustedRoot[]
   readonly clock: Clock
   readonly log: Logger
+  /** Ends every request and every wait. */
+  readonly signal?: AbortSignal
   readonly timeoutMs?: number
   readonly limits?: Partial<RateLimits>
 }
@@ -65,7 +68,7 @@ const attemptsMax = 3
 const dirMode = 0o700
 const fileMode = 0o644
 
-type Judge = (bytes: Uint8Array) => Promise<Fault>
+type Check = (bytes: Uint8Array) => Promise<Problem>
 
 export function createKds(options: KdsOptions): Kds {
   const { clock, roots = AMD_ROOTS } = options
@@ -75,41 +78,44 @@ export function createKds(options: KdsOptions): Kds {
     const root = roots.find(one => one.product === product)
     return decodeRoot(present(root, `there is a trusted root for ${product}`))
   }
-  const chainOf = (product: Product, tree: Tree, isRenewed: boolean): Promise<KdsAnswer> => {
+  const chainOf = (product: Product, tree: Tree, options: { readonly skipCache: boolean }): Promise<KdsResult> => {
     const request = chainRequest(product, tree)
-    const judge: Judge = bytes => chainFault(bytes, { root: rootOf(product), tree })
-    const fetchIt = () => source.refresh(request, judge)
-    return source.shared(request, async () => (isRenewed ? null : await source.cached(request, judge)) ?? fetchIt())
+    const check: Check = bytes => chainProblem(bytes, { root: rootOf(product), tree })
+    const fetchIt = () => source.refresh(request, check)
+    return source.shared(
+      request,
+      async () => (options.skipCache ? null : await source.cached(request, check)) ?? fetchIt(),
+    )
   }
-  const chain: Kds['chain'] = (product, tree) => chainOf(product, tree, false)
+  const chain: Kds['chain'] = (product, tree) => chainOf(product, tree, { skipCache: false })
   const vcek: Kds['vcek'] = wanted => {
     const request = vcekRequest(wanted)
-    const judge: Judge = async bytes => {
-      const known = await vcekFault(bytes, { wanted, chain: undefined, roots })
-      if (known === null) return null
+    const check: Check = async bytes => {
+      const problem = await vcekProblem(bytes, { wanted, chain: undefined, roots })
+      if (problem === null) return null
       // AMD may have renewed its intermediate since this program, or the chain on disk, was made.
-      for (const isRenewed of [false, true]) {
-        const answer = await chainOf(wanted.product, 'vcek', isRenewed)
-        if (!answer.ok) return known
-        if ((await vcekFault(bytes, { wanted, chain: answer.bytes, roots })) === null) return null
-        if (answer.from === 'network') return known
+      for (const skipCache of [false, true]) {
+        const found = await chainOf(wanted.product, 'vcek', { skipCache })
+        if (!found.ok) return problem
+        if ((await vcekProblem(bytes, { wanted, chain: found.bytes, roots })) === null) return null
+        if (found.from === 'network') return problem
       }
-      return known
+      return problem
     }
-    const fetchIt = () => source.refresh(request, judge, { isVcek: true })
-    return source.shared(request, async () => (await source.cached(request, judge)) ?? (await fetchIt()))
+    const fetchIt = () => source.refresh(request, check, { isVcek: true })
+    return source.shared(request, async () => (await source.cached(request, check)) ?? (await fetchIt()))
   }
   const crl: Kds['crl'] = (product, tree) => {
     const request = crlRequest(product, tree)
-    const judge: Judge = bytes => crlFault(bytes, { root: rootOf(product), nowMs: clock.nowMs() })
+    const check: Check = bytes => crlProblem(bytes, { root: rootOf(product), nowMs: clock.nowMs() })
     return source.shared(request, async () => {
-      const kept = await source.cached(request, judge)
+      const kept = await source.cached(request, check)
       const fetchedMs = crlFetchedMs.get(request.file)
       if (kept !== null && fetchedMs !== undefined && clock.monotonicMs() - fetchedMs < crlAgeMsMax) return kept
-      const answer = await source.refresh(request, judge)
-      if (!answer.ok) return kept ?? answer
+      const fetched = await source.refresh(request, check)
+      if (!fetched.ok) return kept ?? fetched
       crlFetchedMs.set(request.file, clock.monotonicMs())
-      return answer
+      return fetched
     })
   }
   return { vcek, chain, crl }
@@ -117,52 +123,65 @@ export function createKds(options: KdsOptions): Kds {
 
 type Source = {
   /** From the disk, if it is there and verifies. */
-  readonly cached: (request: KdsRequest, judge: Judge) => Promise<KdsAnswer | null>
+  readonly cached: (request: KdsRequest, check: Check) => Promise<KdsResult | null>
   /** From the service, and onto the disk if it verifies. */
-  readonly refresh: (request: KdsRequest, judge: Judge, kind?: { isVcek: boolean }) => Promise<KdsAnswer>
-  readonly shared: (request: KdsRequest, work: () => Promise<KdsAnswer>) => Promise<KdsAnswer>
+  readonly refresh: (request: KdsRequest, check: Check, kind?: { isVcek: boolean }) => Promise<KdsResult>
+  readonly shared: (request: KdsRequest, work: () => Promise<KdsResult>) => Promise<KdsResult>
 }
 
-function createSource({ baseUrl = amdKdsUrl, cacheDir, clock, log, ...options }: KdsOptions): Source {
-  const { timeoutMs = timeoutMsDefault } = options
-  const base = baseUrl.replace(/\/+$/, '')
+function createSource({ baseUrl, cacheDir, clock, log, ...options }: KdsOptions): Source {
+  const { timeoutMs = timeoutMsDefault, signal = new AbortController().signal } = options
+  const base = baseUrl?.replace(/\/+$/, '') ?? null
   const gate = new RateGate(clock, options.limits ?? {})
-  const pending = new Map<string, Promise<KdsAnswer>>()
+  const pending = new Map<string, Promise<KdsResult>>()
   ensureDir(cacheDir, { mode: dirMode })
 
-  const ask = async ({ path, bodyBytesMax }: KdsRequest, isVcek: boolean): Promise<KdsAnswer> => {
+  const get = async ({ path, bodyBytesMax }: KdsRequest, isVcek: boolean): Promise<KdsResult> => {
+    if (base === null) return failure('unreachable', 'not asked, kds.base_url is empty')
     let blockedMs = 0
     for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
-      const tooLongMs = await gate.enter(isVcek)
-      if (tooLongMs !== null) return failure('rate-limited', `asked too often: wait ${tooLongMs} ms`, tooLongMs)
-      const answer = await getBounded(`${base}${path}`, { timeoutMs, bodyBytesMax })
-      log.info('asked the key distribution service', { path, answer: answer.kind })
-      if (answer.kind === 'body') return { ok: true, bytes: answer.bytes, from: 'network' }
-      if (answer.kind === 'too-large') return failure('garbage', `more than ${bodyBytesMax} bytes`)
-      if (answer.kind === 'unreachable') return failure('unreachable', answer.reason)
-      if (answer.status >= 500) return failure('unreachable', `HTTP status ${answer.status}`)
-      if (answer.status !== tooManyRequests) return failure('refused', `HTTP status ${answer.status}`)
-      blockedMs = gate.block(retryAfterMs(answer.retryAfter, clock.nowMs()))
+      const waitMs = await gate.enter(isVcek, signal)
+      if (waitMs !== null) return failure('rate-limited', `the next request may go out in ${waitMs} ms`, waitMs)
+      const result = await getBounded(`${base}${path}`, { timeoutMs, bodyBytesMax, signal })
+      if (result.kind === 'body') return { ok: true, bytes: result.bytes, from: 'network' }
+      if (result.kind === 'too-large') return failure('invalid', `more than ${bodyBytesMax} bytes`)
+      if (result.kind === 'unreachable') return failure('unreachable', result.reason)
+      if (result.status >= 500) return failure('unreachable', `HTTP status ${result.status}`)
+      if (result.status !== tooManyRequests) return failure('refused', `HTTP status ${result.status}`)
+      blockedMs = gate.block(retryAfterMs(result.retryAfter, clock.nowMs()))
     }
     return failure('rate-limited', `HTTP status ${tooManyRequests}, ${attemptsMax} times`, blockedMs)
   }
 
+  const fetchChecked = async (request: KdsRequest, check: Check, isVcek: boolean): Promise<KdsResult> => {
+    const result = await get(request, isVcek)
+    if (!result.ok) return result
+    const problem = await check(result.bytes)
+    if (problem !== null) return failure('invalid', problem)
+    writeFileAtomic(join(cacheDir, request.file), result.bytes, { mode: fileMode })
+    return result
+  }
+
   return {
-    cached: async ({ file, bodyBytesMax }, judge) => {
-      const bytes = readAtMost(join(cacheDir, file), bodyBytesMax)
+    cached: async ({ file, bodyBytesMax }, check) => {
+      const path = join(cacheDir, file)
+      const bytes = readAtMost(path, bodyBytesMax)
       if (bytes === null) return null
-      const fault = await judge(bytes)
-      if (fault === null) return { ok: true, bytes, from: 'cache' }
-      log.warn('a kept answer of the key distribution service does not verify', { file, fault })
+      const problem = await check(bytes)
+      if (problem === null) return { ok: true, bytes, from: 'cache' }
+      log.warn('a kept file of the key distribution service does not verify and is not used', { path, problem })
       return null
     },
-    refresh: async (request, judge, kind = { isVcek: false }) => {
-      const answer = await ask(request, kind.isVcek)
-      if (!answer.ok) return answer
-      const fault = await judge(answer.bytes)
-      if (fault !== null) return failure('garbage', fault)
-      writeFileAtomic(join(cacheDir, request.file), answer.bytes, { mode: fileMode })
-      return answer
+    refresh: async (request, check, kind = { isVcek: false }) => {
+      const result = await fetchChecked(request, check, kind.isVcek)
+      const { path } = request
+      if (result.ok) {
+        log.info('fetched from the key distribution service', { path })
+        return result
+      }
+      const reason = `${result.reason} (${join(cacheDir, request.file)})`
+      log.info('not fetched from the key distribution service', { path, kind: result.kind, reason })
+      return { ...result, reason }
     },
     shared: ({ path }, work) => {
       const running = pending.get(path)
@@ -176,9 +195,9 @@ function createSource({ baseUrl = amdKdsUrl, cacheDir, clock, log, ...options }:
 
 const tooManyRequests = 429
 
-type FailureKind = Extract<KdsAnswer, { ok: false }>['kind']
+type FailureKind = Extract<KdsResult, { ok: false }>['kind']
 
-function failure(kind: FailureKind, reason: string, waitMs: number | null = null): KdsAnswer {
+function failure(kind: FailureKind, reason: string, waitMs: number | null = null): KdsResult {
   return { ok: false, kind, reason: `key distribution service: ${reason}`, retryAfterMs: waitMs }
 }
 

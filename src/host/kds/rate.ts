@@ -1,15 +1,16 @@
 // When the next request may go out. Effects: waits, by the clock it is given.
 
-import type { Clock } from '../../base/clock.ts'
+import { type Clock, pause } from '../../base/clock.ts'
 
 export type RateLimits = {
-  /** Between two VCEKs, whose chip or TCB ever they are of. */
+  /** Between two requests for a VCEK, of whatever chip and TCB. */
   readonly vcekIntervalMs: number
-  /** Longest wait in here; who would have to wait longer is told so at once. */
+  /** Longest wait for a turn; a request that would have to wait longer is refused at once. */
   readonly waitMsMax: number
   readonly waitersMax: number
-  /** After a 429 that does not say how long, and at most after one that does. */
+  /** After a 429 without Retry-After. */
   readonly blockMs: number
+  /** At most, whatever Retry-After says. */
   readonly blockMsMax: number
 }
 
@@ -35,8 +36,8 @@ export class RateGate {
     this.#blockedToMs = this.#vcekAtMs
   }
 
-  /** Null: go now. Otherwise how long it would have taken, in milliseconds. */
-  async enter(isVcek: boolean): Promise<number | null> {
+  /** Null: send the request now. A number: do not, the wait would be this many milliseconds, or the signal was aborted. */
+  async enter(isVcek: boolean, signal: AbortSignal): Promise<number | null> {
     const startedMs = this.#clock.monotonicMs()
     for (;;) {
       const nowMs = this.#clock.monotonicMs()
@@ -46,20 +47,20 @@ export class RateGate {
         return null
       }
       const isTooLong = nowMs + waitMs - startedMs > this.#limits.waitMsMax
-      if (isTooLong || this.#waiters >= this.#limits.waitersMax) return waitMs
+      if (isTooLong || signal.aborted || this.#waiters >= this.#limits.waitersMax) return waitMs
       this.#waiters += 1
       try {
-        await this.#clock.sleep(waitMs)
+        await pause(this.#clock, waitMs, signal)
       } finally {
         this.#waiters -= 1
       }
     }
   }
 
-  /** The service said 429: nobody asks for this long. Answers how long that is. */
-  block(askedMs: number | null): number {
+  /** The service responded with 429: no request goes out for some time. Returns how long. */
+  block(retryAfterMs: number | null): number {
     const { blockMs, blockMsMax } = this.#limits
-    const forMs = Math.min(askedMs ?? blockMs, blockMsMax)
+    const forMs = Math.min(retryAfterMs ?? blockMs, blockMsMax)
     this.#blockedToMs = Math.max(this.#blockedToMs, this.#clock.monotonicMs() + forMs)
     return forMs
   }

@@ -1,4 +1,4 @@
-// What to ask AMD's key distribution service for, and under which name to keep the answer. Pure.
+// Requests to AMD's key distribution service, and the name of the file that keeps what each returns. Pure.
 // AMD 57230, chapter 4: GET {vcek|vlek}/v1/{product}/{hwID}?{levels}, …/cert_chain, …/crl.
 
 import type { Product } from '../../attest/amd/product.ts'
@@ -7,9 +7,6 @@ import { PRODUCT_NAMES } from '../../attest/amd/trusted-roots.ts'
 import { HW_ID_BYTES } from '../../attest/amd/vek-extensions.ts'
 import { assert } from '../../base/assert.ts'
 import { toHex } from '../../base/bytes.ts'
-
-/** AMD's own. */
-export const amdKdsUrl = 'https://kdsintf.amd.com'
 
 /** The key of one chip at one TCB: CHIP_ID of its reports, and their REPORTED_TCB. */
 export type VcekWanted = { readonly product: Product; readonly chipId: Uint8Array; readonly tcb: Tcb }
@@ -25,7 +22,7 @@ export type KdsRequest = {
   readonly bodyBytesMax: number
 }
 
-/** AMD's answers have 1.4, 4.6 and about 1 KiB. */
+/** AMD's responses have 1.4, 4.6 and about 1 KiB. */
 const BODY_BYTES_MAX = { vcek: 16 * 1024, chain: 32 * 1024, crl: 64 * 1024 } as const
 
 export function vcekRequest({ product, chipId, tcb }: VcekWanted): KdsRequest {
@@ -57,7 +54,7 @@ export function crlRequest(product: Product, tree: Tree): KdsRequest {
   return { path: `/${tree}/v1/${name}/crl`, file: `crl-${tree}-${product}.der`, bodyBytesMax: BODY_BYTES_MAX.crl }
 }
 
-/** All of CHIP_ID; on Turin its first 8 bytes. A masked one names no chip. */
+/** All of CHIP_ID; on Turin its first 8 bytes. A masked CHIP_ID is all zeros and names no chip. */
 export function hwIdOf(product: Product, chipId: Uint8Array): Uint8Array {
   assert(chipId.length === HW_ID_BYTES.long, 'CHIP_ID has 64 bytes')
   return chipId.subarray(0, product === 'turin' ? HW_ID_BYTES.short : HW_ID_BYTES.long)

@@ -1,4 +1,4 @@
-// UDP and TCP listeners for DNS (RFC 1035 section 4.2, RFC 7766). Effects: two sockets on one port. What the bytes mean is the handler's business.
+// UDP and TCP listeners for DNS (RFC 1035 section 4.2, RFC 7766). Effects: two sockets on one port. The handler knows what the bytes mean.
 
 import type { Socket } from 'bun'
 import { Fault, messageOf } from '../../base/fault.ts'
@@ -10,24 +10,24 @@ export type DnsSocketOptions = {
   readonly address: string
   /** 0 takes a free one. */
   readonly port: number
-  /** The answer, or null to stay silent. Must be quick: it runs on the one thread. Size limits of UDP answers are its own. */
+  /** Returns the response, or null for none. Must be quick: it runs on the only thread. It also keeps UDP responses small enough. */
   readonly handler: (query: Uint8Array, context: { readonly transport: DnsTransport }) => Uint8Array | null
   readonly log: Logger
   readonly limits?: Partial<DnsLimits>
 }
 
 export type DnsLimits = {
-  /** Larger queries are dropped; over TCP the connection goes. */
+  /** Larger queries are dropped; over TCP the connection is closed too. */
   readonly queryBytesMax: number
   readonly connectionsMax: number
   readonly queriesPerConnectionMax: number
-  /** A TCP connection without a whole new query for so long is closed. */
+  /** A TCP connection without a whole new query for this long is closed. */
   readonly idleTimeoutMs: number
 }
 
 export type DnsSocket = { readonly port: number; readonly close: () => void }
 
-const usualLimits: DnsLimits = {
+const defaultLimits: DnsLimits = {
   queryBytesMax: 4_096,
   connectionsMax: 64,
   queriesPerConnectionMax: 256,
@@ -36,13 +36,13 @@ const usualLimits: DnsLimits = {
 
 /** Listens on both transports. Fault host.unsupported when the address or port cannot be had. */
 export async function listenDns(options: DnsSocketOptions): Promise<DnsSocket> {
-  const limits = { ...usualLimits, ...options.limits }
-  const answer = createAnswerer(options)
-  // With port 0 the free UDP port may be taken on TCP: draw again.
+  const limits = { ...defaultLimits, ...options.limits }
+  const respond = createResponder(options)
+  // With port 0 the kernel chooses a free UDP port, which may be taken on TCP: try another.
   for (let attempt = 1; ; attempt += 1) {
-    const udp = await listenUdp(options, limits, answer)
+    const udp = await listenUdp(options, limits, respond)
     try {
-      const tcp = listenTcp(options.address, udp.port, limits, answer)
+      const tcp = listenTcp(options.address, udp.port, limits, respond)
       return {
         port: udp.port,
         close: () => {
@@ -65,24 +65,24 @@ function refused({ address, port }: DnsSocketOptions, error: unknown): Fault {
   })
 }
 
-type Answerer = (query: Uint8Array, transport: DnsTransport) => Uint8Array | null
+type Responder = (query: Uint8Array, transport: DnsTransport) => Uint8Array | null
 
-/** A handler that throws must not take the listener down. */
-function createAnswerer({ handler, log }: DnsSocketOptions): Answerer {
+/** A handler that throws must not end the listener. */
+function createResponder({ handler, log }: DnsSocketOptions): Responder {
   let failures = 0
   return (query, transport) => {
     try {
       return handler(query, { transport })
     } catch (error) {
       failures += 1
-      // Anyone may send queries: no line for each.
+      // The 1st, 10th, 100th, …: anyone may send queries, so there is no log line for each.
       if (Number.isInteger(Math.log10(failures))) log.error('DNS handler failed', { failures, error })
       return null
     }
   }
 }
 
-async function listenUdp(options: DnsSocketOptions, limits: DnsLimits, answer: Answerer) {
+async function listenUdp(options: DnsSocketOptions, limits: DnsLimits, respond: Responder) {
   try {
     return await Bun.udpSocket({
       hostname: options.address,
@@ -90,7 +90,7 @@ async function listenUdp(options: DnsSocketOptions, limits: DnsLimits, answer: A
       socket: {
         data: (socket, query, port, address) => {
           if (query.length < headerBytes || query.length > limits.queryBytesMax) return
-          const response = answer(query, 'udp')
+          const response = respond(query, 'udp')
           // Not sent when the kernel's buffer is full: the client asks again.
           if (response !== null) socket.send(response, port, address)
         },
@@ -106,7 +106,7 @@ const lengthBytes = 2
 
 type Connection = { held: Uint8Array; outgoing: Uint8Array; queries: number; timer: ReturnType<typeof setTimeout> }
 
-function listenTcp(hostname: string, port: number, limits: DnsLimits, answer: Answerer) {
+function listenTcp(hostname: string, port: number, limits: DnsLimits, respond: Responder) {
   let connections = 0
   const idle = (socket: Socket<Connection | undefined>) => setTimeout(() => socket.terminate(), limits.idleTimeoutMs)
   const send = (socket: Socket<Connection | undefined>, connection: Connection) => {
@@ -114,7 +114,7 @@ function listenTcp(hostname: string, port: number, limits: DnsLimits, answer: An
     const written = socket.write(connection.outgoing)
     if (written > 0) connection.outgoing = connection.outgoing.subarray(written)
   }
-  /** Answers whole queries until one answer does not go out at once: a client that does not read gets no more. */
+  /** Responds to whole queries until a response does not go out at once: a client that does not read gets no more. */
   const serve = (socket: Socket<Connection | undefined>, connection: Connection) => {
     while (connection.outgoing.length === 0 && connection.held.length >= lengthBytes) {
       const { held } = connection
@@ -125,7 +125,7 @@ function listenTcp(hostname: string, port: number, limits: DnsLimits, answer: An
       connection.queries += 1
       clearTimeout(connection.timer)
       connection.timer = idle(socket)
-      const response = answer(held.subarray(lengthBytes, lengthBytes + sizeBytes), 'tcp')
+      const response = respond(held.subarray(lengthBytes, lengthBytes + sizeBytes), 'tcp')
       if (response === null || response.length > 0xffff) return void socket.terminate()
       connection.outgoing = Buffer.concat([Uint8Array.of(response.length >> 8, response.length & 0xff), response])
       send(socket, connection)
@@ -144,7 +144,7 @@ function listenTcp(hostname: string, port: number, limits: DnsLimits, answer: An
       data: (socket, chunk) => {
         const connection = socket.data
         if (connection === undefined) return
-        // Pipelined queries beyond this are more than an honest client has under way.
+        // An honest client does not send more queries than this ahead of their responses.
         if (connection.held.length + chunk.length > heldQueriesMax * (limits.queryBytesMax + lengthBytes)) {
           return void socket.terminate()
         }

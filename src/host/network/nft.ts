@@ -1,26 +1,27 @@
 // nftables through nft(8). Effects: reads and changes one table of family inet in our network namespace.
 //
-// Ruleset text is built elsewhere, purely. One writer: changes run one after the other, each as one kernel transaction.
+// The text of the ruleset is built in vm/nft.plan.ts. Changes run one after the other, each as one transaction of the kernel.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { Value } from '@sinclair/typebox/value'
 import { Fault, wrapFault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
-import { run } from '../../linux/process.ts'
+import { createSerial } from '../../base/serial.ts'
+import { checked } from '../../contract/shape.ts'
+import { run } from '../../linux/command.ts'
 
 export type Counter = { readonly packets: number; readonly bytes: number }
 export type Quota = { readonly usedBytes: number; readonly limitBytes: number }
-/** Monotonic as long as the table lives; keyed by object name. */
+/** By object name. The numbers only grow as long as the table is there. */
 export type Counters = { readonly counters: ReadonlyMap<string, Counter>; readonly quotas: ReadonlyMap<string, Quota> }
 
 /** Every method's Faults: host.command_failed (refused, nothing changed; or too many changes wait), host.command_timeout. */
 export type Nft = {
   /** Applies whole text in one transaction, after the changes before it. `timeoutMs` begins when its turn comes. */
   readonly applyRuleset: (text: string, timeoutMs: number) => Promise<void>
-  /** Named counters and quotas, or null when the table is not there: someone flushed the ruleset. */
+  /** Named counters and quotas; null when the table is missing because someone flushed the ruleset. */
   readonly readCounters: (timeoutMs: number) => Promise<Counters | null>
   readonly tableExists: (timeoutMs: number) => Promise<boolean>
-  /** None there is fine. */
+  /** No effect if there is none. */
   readonly deleteTable: (timeoutMs: number) => Promise<void>
 }
 
@@ -33,23 +34,14 @@ export type NftOptions = {
 
 export function createNft({ table, log, waitingMax = 256 }: NftOptions): Nft {
   if (!/^[a-z][a-z0-9_]{0,30}$/.test(table)) throw new Fault('internal', `not a table name: ${JSON.stringify(table)}`)
-  let waiting = 0
-  let last: Promise<void> = Promise.resolve()
-  const inTurn = async (text: string, timeoutMs: number): Promise<void> => {
-    if (waiting >= waitingMax) throw new Fault('host.command_failed', `nft: ${waiting} changes wait already`)
-    waiting += 1
-    const mine = last.then(() => apply(text, timeoutMs))
-    last = mine.then(
-      () => {},
-      () => {},
-    )
+  const changes = createSerial()
+  const change = async (text: string, timeoutMs: number): Promise<void> => {
+    if (changes.size() >= waitingMax) throw new Fault('host.command_failed', `nft: ${waitingMax} changes wait already`)
     try {
-      await mine
+      await changes.run(() => apply(text, timeoutMs))
     } catch (error) {
       log.error('nft refused a change', { table, error })
       throw error
-    } finally {
-      waiting -= 1
     }
   }
   const tableExists = async (timeoutMs: number): Promise<boolean> => {
@@ -57,7 +49,7 @@ export function createNft({ table, log, waitingMax = 256 }: NftOptions): Nft {
     return parseLists(stdout).some(item => item.table?.family === 'inet' && item.table.name === table)
   }
   return {
-    applyRuleset: inTurn,
+    applyRuleset: change,
     tableExists,
     readCounters: async timeoutMs => {
       const lists = `list counters table inet ${table}; list quotas table inet ${table}`
@@ -70,7 +62,7 @@ export function createNft({ table, log, waitingMax = 256 }: NftOptions): Nft {
       }
     },
     // `add` first, so that there is something to delete in every case.
-    deleteTable: timeoutMs => inTurn(`add table inet ${table}\ndelete table inet ${table}\n`, timeoutMs),
+    deleteTable: timeoutMs => change(`add table inet ${table}\ndelete table inet ${table}\n`, timeoutMs),
   }
 }
 
@@ -81,7 +73,7 @@ async function apply(text: string, timeoutMs: number): Promise<void> {
 }
 
 const Amount = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
-/** libnftables-json(5). Each list item is an object with one key that tells its kind; we read three of the kinds. */
+/** libnftables-json(5). The one key of a list item names its kind; we read three kinds. */
 const ListItem = Type.Object({
   table: Type.Optional(Type.Object({ family: Type.String(), name: Type.String() })),
   counter: Type.Optional(Type.Object({ name: Type.String(), packets: Amount, bytes: Amount })),
@@ -111,7 +103,6 @@ function parseLists(text: string): Static<typeof ListItem>[] {
       } catch (error) {
         throw wrapFault(error, 'nft list', 'host.command_failed')
       }
-      if (!Value.Check(List, list)) throw new Fault('host.command_failed', 'nft list: output of the wrong shape')
-      return list.nftables
+      return checked(List, list, { what: 'nft list', code: 'host.command_failed' }).nftables
     })
 }

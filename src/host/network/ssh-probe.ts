@@ -1,4 +1,4 @@
-// Is the VM's sshd there, and does it hold the attested host key? Effects: one TCP connection per call.
+// Does the VM's sshd respond, and does it hold the attested host key? Effects: one TCP connection per call.
 //
 // The handshake (RFC 4253 section 8, RFC 8731, RFC 8709) proves the key: the server signs the exchange hash with it. Nothing is sent after
 // the authentication service is accepted: no user name, no credential, no failed attempt in the VM's log.
@@ -37,7 +37,7 @@ export async function probeSsh({ address, port, hostKey, timeoutMs }: SshProbe):
       host: address,
       port,
       username: 'probe',
-      // Ours is the deadline; this one only keeps the library's own from being shorter.
+      // Our own timer decides; the library's default must not be shorter.
       readyTimeout: timeoutMs * 2,
       hostVerifier: (key: Buffer) => {
         wrongKey = !key.equals(expected)
@@ -50,7 +50,7 @@ export async function probeSsh({ address, port, hostKey, timeoutMs }: SshProbe):
     client.end()
   } finally {
     clearTimeout(timer)
-    // After `end` the server closes; this is for the one that does not.
+    // After `end` the server closes the connection; this is for a server that does not.
     setTimeout(() => client.destroy(), lingerMs).unref()
   }
 }

@@ -1,20 +1,20 @@
 // Tap interfaces (Linux Documentation/networking/tuntap.rst). Effects: opens, configures, lists and removes interfaces of our network namespace.
 //
-// A tap is not persistent: it lives as long as somebody holds its descriptor, so killing QEMU removes it.
+// A tap is not persistent: the kernel removes it when nobody holds its descriptor any more, so killing QEMU removes it.
 
 import { closeSync, openSync, writeFileSync } from 'node:fs'
 import { constants } from 'node:os'
 import { Type } from '@sinclair/typebox'
-import { Value } from '@sinclair/typebox/value'
-import { Fault, messageOf, wrapFault } from '../../base/fault.ts'
+import { Fault, messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
+import { checked } from '../../contract/shape.ts'
+import { run } from '../../linux/command.ts'
 import { errnoName, ioctl } from '../../linux/libc.ts'
-import { run } from '../../linux/process.ts'
 
 export type Tap = {
   readonly name: string
   /** Close-on-exec; a child gets its own copy through `spawnDetached({ extraFds })`. */
   readonly fd: number
-  /** Lets go of our hold; the interface goes with the last holder. */
+  /** Closes our descriptor; the kernel removes the interface with the last one. */
   readonly close: () => void
 }
 
@@ -65,11 +65,11 @@ function interfaceRequest(name: string): Uint8Array {
 
 export type TapAddresses = {
   readonly name: string
-  /** Ours, on every tap. */
+  /** The host's address, the same on every tap. */
   readonly gateway: string
   /** The VM's, routed to this tap alone. */
   readonly address: string
-  /** The VM's; given, nobody can claim its address by ARP. */
+  /** The VM's. When it is given, nobody can claim the VM's address by ARP. */
   readonly mac?: string
   readonly mtuBytes: number
   readonly timeoutMs: number
@@ -117,7 +117,7 @@ function writeSetting(path: string, value: string): void {
     writeFileSync(path, value)
   } catch (error) {
     // A kernel without IPv6 has nothing to switch off.
-    if (path.startsWith('/proc/sys/net/ipv6/') && Reflect.get(Object(error), 'code') === 'ENOENT') return
+    if (path.startsWith('/proc/sys/net/ipv6/') && systemErrorCode(error) === 'ENOENT') return
     throw new Fault('host.command_failed', `write ${path}: ${messageOf(error)}`, { cause: error })
   }
 }
@@ -131,19 +131,18 @@ export async function listTaps(prefix: string, timeoutMs: number): Promise<strin
     timeoutMs,
     outputBytesMax,
   })
-  const links: unknown = JSON.parse(stdout || '[]')
-  if (!Value.Check(Links, links)) throw new Fault('host.command_failed', 'ip link: output of the wrong shape')
+  const links = checked(Links, JSON.parse(stdout || '[]'), { what: 'ip link', code: 'host.command_failed' })
   return links.flatMap(({ ifname }) => (ifname?.startsWith(prefix) ? [ifname] : [])).sort()
 }
 
-/** Removes the interface even while QEMU holds its descriptor; none there is fine. Faults: host.command_failed, host.command_timeout. */
+/** Removes the interface even while QEMU holds its descriptor. No effect if already removed. Faults: host.command_failed, host.command_timeout. */
 export async function removeTap(name: string, timeoutMs: number): Promise<void> {
   checkName(name)
   try {
     await run(['ip', 'link', 'delete', 'dev', name], { timeoutMs, outputBytesMax })
   } catch (error) {
-    const there = await listTaps(name, timeoutMs)
-    if (there.includes(name)) throw error
+    const remaining = await listTaps(name, timeoutMs)
+    if (remaining.includes(name)) throw error
   }
 }
 

@@ -1,7 +1,7 @@
 // Host side of the agent channel (contract/agent.ts) over the UNIX socket of QEMU's virtio-serial port. Effects: one connection.
 //
-// The guest is hostile: whatever it sends, memory and reading rate are bounded and only a checked answer to our own question counts.
-// A question may be asked before the guest opens its port: it waits in the socket.
+// The guest is hostile: whatever it sends, memory and reading rate are bounded, and only a checked response to a request of ours counts.
+// A request may be sent before the guest opens its port: it waits in the socket.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
@@ -17,30 +17,18 @@ import {
   type SealedClaim,
 } from '../../contract/agent.ts'
 import { createLineSplitter } from '../../linux/lines.ts'
-import { createPending } from './pending.ts'
-import { connectUnix } from './unix-socket.ts'
+import { Pending } from './pending.ts'
+import { connectUnix, type UnixSocket } from './unix-socket.ts'
 
 type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
-export type AgentQuestion = WithoutId<AgentRequest>
-export type AgentAnswer = Extract<Static<typeof AgentResponse>, { ok: true }>
+export type AgentOperation = WithoutId<AgentRequest>
+export type AgentSuccess = Extract<Static<typeof AgentResponse>, { ok: true }>
 
-/** Every method's Faults: channel.timeout (the connection lives on), channel.refused (the guest's code begins the message), channel.closed. */
-export type Channel = {
-  readonly request: (question: AgentQuestion, timeoutMs: number) => Promise<AgentAnswer>
-  readonly hello: (timeoutMs: number) => Promise<Hello>
-  readonly network: (network: Network, timeoutMs: number) => Promise<void>
-  readonly claim: (sealed: SealedClaim, timeoutMs: number) => Promise<Claimed>
-  readonly shutdown: (timeoutMs: number) => Promise<void>
-  /** Lines that were no answer to a waiting question. */
-  readonly ignored: () => ChannelIgnored
-  readonly close: () => void
-}
-
-/** Counts by kind: not of the wire, over the line limit, and answers that nobody waits for (late, twice, to an earlier connection). */
+/** Counts by kind: not of the wire, over the line limit, and responses that nobody waits for (late, twice, to an earlier connection). */
 export type ChannelIgnored = { readonly garbage: number; readonly overlong: number; readonly unasked: number }
 
 export type ChannelOptions = {
-  /** Drawn anew for each connection, so that answers to an earlier one are recognized; at most 40 characters. */
+  /** Another one for each connection, so that responses to an earlier one are recognized; at most 40 characters. */
   readonly idPrefix: string
   /** For the socket to appear. */
   readonly timeoutMs: number
@@ -52,88 +40,123 @@ export type ChannelOptions = {
 
 /** Connects; the guest need not be there yet. Faults: channel.closed (no socket), host.unsupported (path too long). */
 export async function connectChannel(path: string, options: ChannelOptions): Promise<Channel> {
-  const log = options.log ?? silentLogger
-  const pending = createPending<AgentAnswer>({
+  const channel = new AgentChannel(options)
+  await channel.connect(path)
+  return channel
+}
+
+const pendingCountMax = 8
+
+/** Every request's Faults: channel.timeout (the connection stays), channel.refused (the message begins with the guest's code), channel.closed. */
+export type Channel = Omit<AgentChannel, 'connect'>
+
+class AgentChannel {
+  readonly #options: ChannelOptions
+  readonly #log: Logger
+  readonly #pending = new Pending<AgentSuccess>({
     countMax: pendingCountMax,
     late: 'channel.timeout',
     full: 'channel.refused',
   })
-  const ignored = { garbage: 0, overlong: 0, unasked: 0 }
-  const ignore = (kind: keyof typeof ignored) => {
-    ignored[kind] += 1
-    // A flood must not become a flood of log lines.
-    if (Number.isInteger(Math.log10(ignored[kind]))) log.warn('line from the guest ignored', { kind, ...ignored })
+  readonly #ignored = { garbage: 0, overlong: 0, unasked: 0 }
+  #socket: UnixSocket | null = null
+  #count = 0
+
+  constructor(options: ChannelOptions) {
+    this.#options = options
+    this.#log = options.log ?? silentLogger
   }
-  const receive = (line: Uint8Array) => {
+
+  /** Once, by `connectChannel`. */
+  async connect(path: string): Promise<void> {
+    const { timeoutMs, signal, onClose } = this.#options
+    const splitter = createLineSplitter({
+      lineBytesMax: agentLineBytesMax,
+      onLine: line => this.#receive(line),
+      onOverlong: () => this.#ignore('overlong'),
+    })
+    this.#socket = await connectUnix(path, {
+      timeoutMs,
+      signal,
+      code: 'channel.closed',
+      bytesPerSecondMax: 4 * agentLineBytesMax,
+      queuedBytesMax: 4 * agentLineBytesMax,
+      onData: chunk => {
+        splitter.push(chunk)
+        return undefined
+      },
+      onClose: reason => {
+        this.#pending.rejectAll(new Fault('channel.closed', reason))
+        onClose(reason)
+      },
+    })
+    // Ends the half line that an earlier connection may have left with the guest.
+    this.#socket.write(Buffer.from('\n'))
+  }
+
+  request(operation: AgentOperation, timeoutMs: number): Promise<AgentSuccess> {
+    this.#count += 1
+    const id = `${this.#options.idPrefix}-${this.#count}`
+    const what = `agent ${operation.op}`
+    const line = Buffer.from(`${JSON.stringify({ id, ...operation })}\n`)
+    const response = this.#pending.add(id, timeoutMs, what)
+    if (line.length > agentLineBytesMax + 1) {
+      this.#pending.reject(id, new Fault('channel.refused', `${what}: longer than ${agentLineBytesMax} bytes`))
+    } else if (!this.#socket?.write(line)) {
+      // Full: the guest has not read for long; earlier requests still wait in the socket.
+      this.#pending.reject(id, new Fault('channel.closed', `${what}: the connection takes no more`))
+    }
+    return response
+  }
+
+  async hello(timeoutMs: number): Promise<Hello> {
+    const response = await this.request({ op: 'hello' }, timeoutMs)
+    if (!('hello' in response)) throw new Fault('channel.refused', 'agent hello: a response without hello')
+    return response.hello
+  }
+
+  async network(network: Network, timeoutMs: number): Promise<void> {
+    await this.request({ op: 'network', network }, timeoutMs)
+  }
+
+  async claim(sealed: SealedClaim, timeoutMs: number): Promise<Claimed> {
+    const response = await this.request({ op: 'claim', sealed }, timeoutMs)
+    if (!('claimed' in response)) throw new Fault('channel.refused', 'agent claim: a response without claimed')
+    return response.claimed
+  }
+
+  async shutdown(timeoutMs: number): Promise<void> {
+    await this.request({ op: 'shutdown' }, timeoutMs)
+  }
+
+  /** Lines that were no response to a waiting request. */
+  ignored(): ChannelIgnored {
+    return { ...this.#ignored }
+  }
+
+  close(): void {
+    this.#socket?.close()
+    this.#pending.rejectAll(new Fault('channel.closed', 'closed by us'))
+  }
+
+  #receive(line: Uint8Array): void {
     if (line.length === 0) return
     const message = parseLine(line)
-    if (message === null) return ignore('garbage')
-    // Before the schema: it costs the most, and a flood has no id that waits.
-    if (!pending.waits(message.id)) return ignore('unasked')
-    if (!Value.Check(AgentResponse, message)) return ignore('garbage')
-    if (message.ok) pending.answer(message.id, message)
-    else pending.refuse(message.id, new Fault('channel.refused', `${message.code}: ${message.message}`))
+    if (message === null) this.#ignore('garbage')
+    // Before the schema, which costs the most: in a flood no id is one that waits.
+    else if (!this.#pending.has(message.id)) this.#ignore('unasked')
+    else if (!Value.Check(AgentResponse, message)) this.#ignore('garbage')
+    else if (message.ok) this.#pending.resolve(message.id, message)
+    else this.#pending.reject(message.id, new Fault('channel.refused', `${message.code}: ${message.message}`))
   }
-  const splitter = createLineSplitter({
-    lineBytesMax: agentLineBytesMax,
-    onLine: receive,
-    onOverlong: () => ignore('overlong'),
-  })
-  const socket = await connectUnix(path, {
-    timeoutMs: options.timeoutMs,
-    ...(options.signal === undefined ? {} : { signal: options.signal }),
-    code: 'channel.closed',
-    bytesPerSecondMax: 4 * agentLineBytesMax,
-    queuedBytesMax: 4 * agentLineBytesMax,
-    onData: chunk => {
-      splitter.push(chunk)
-      return undefined
-    },
-    onClose: reason => {
-      pending.refuseAll(new Fault('channel.closed', reason))
-      options.onClose(reason)
-    },
-  })
-  // Ends whatever half line an earlier connection left with the guest.
-  socket.write(Buffer.from('\n'))
 
-  let count = 0
-  const request = (question: AgentQuestion, timeoutMs: number): Promise<AgentAnswer> => {
-    count += 1
-    const id = `${options.idPrefix}-${count}`
-    const line = Buffer.from(`${JSON.stringify({ id, ...question })}\n`)
-    const answer = pending.ask(id, timeoutMs, `agent ${question.op}`)
-    if (line.length > agentLineBytesMax + 1) {
-      pending.refuse(id, new Fault('channel.refused', `agent ${question.op}: longer than ${agentLineBytesMax} bytes`))
-    } else if (!socket.write(line)) {
-      // Full: the guest has not read for long; earlier questions still wait in the socket.
-      pending.refuse(id, new Fault('channel.closed', `agent ${question.op}: the connection takes no more`))
-    }
-    return answer
-  }
-  return {
-    request,
-    hello: async timeoutMs => {
-      const answer = await request({ op: 'hello' }, timeoutMs)
-      if (!('hello' in answer)) throw new Fault('channel.refused', 'agent hello: answered without hello')
-      return answer.hello
-    },
-    network: async (network, timeoutMs) => void (await request({ op: 'network', network }, timeoutMs)),
-    claim: async (sealed, timeoutMs) => {
-      const answer = await request({ op: 'claim', sealed }, timeoutMs)
-      if (!('claimed' in answer)) throw new Fault('channel.refused', 'agent claim: answered without claimed')
-      return answer.claimed
-    },
-    shutdown: async timeoutMs => void (await request({ op: 'shutdown' }, timeoutMs)),
-    ignored: () => ({ ...ignored }),
-    close: () => {
-      socket.close()
-      pending.refuseAll(new Fault('channel.closed', 'closed by us'))
-    },
+  #ignore(kind: keyof ChannelIgnored): void {
+    this.#ignored[kind] += 1
+    // The 1st, 10th, 100th, …: a flood must not become a flood of log lines.
+    if (!Number.isInteger(Math.log10(this.#ignored[kind]))) return
+    this.#log.warn('line from the guest ignored', { kind, ...this.#ignored })
   }
 }
-
-const pendingCountMax = 8
 
 function parseLine(line: Uint8Array): { id: string } | null {
   try {

@@ -1,17 +1,18 @@
 // Serial console of a VM, kept in a ring of two files. Effects: one connection, two files per VM.
 //
-// QEMU's own file back end has no limit. The guest may flood: reading waits for the disk and keeps to a rate, which makes the guest wait.
+// QEMU's own file back end has no limit. The guest may flood: we read no faster than the disk writes and than a fixed rate, so the guest waits.
 
 import { constants as fsConstants } from 'node:fs'
 import { type FileHandle, open, rename, stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { type Clock, systemClock } from '../../base/clock.ts'
-import { messageOf, wrapFault } from '../../base/fault.ts'
+import { type Clock, pause, systemClock } from '../../base/clock.ts'
+import { messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import { type Logger, silentLogger } from '../../base/log.ts'
+import { createSerial } from '../../base/serial.ts'
 import { connectUnix } from './unix-socket.ts'
 
 export type ConsoleOptions = {
-  /** Of the VM; `console.log` and `console.log.1` are made in it. */
+  /** The VM's directory, in which `console.log` and `console.log.1` are made. */
   readonly dir: string
   /** Of both files together. */
   readonly bytesMax: number
@@ -35,40 +36,40 @@ const bytesPerSecondMax = 4_194_304
 /** Records the console from now on, after what is there already. Faults: host.unsupported (path too long), qmp.closed (no socket), internal (disk). */
 export async function connectConsole(path: string, options: ConsoleOptions): Promise<Console> {
   const log = options.log ?? silentLogger
-  const ring = await openRing(options.dir, Math.max(1, Math.floor(options.bytesMax / 2)))
-  let dropped = 0
-  let writing: Promise<void> = Promise.resolve()
+  const ring = await ConsoleRing.open(options.dir, Math.max(1, Math.floor(options.bytesMax / 2)))
+  const appends = createSerial()
+  let droppedBytes = 0
   const append = async (chunk: Uint8Array): Promise<void> => {
     try {
       await ring.append(chunk)
     } catch (error) {
       // A full disk costs console text, nothing else.
-      if (dropped === 0) log.warn('console text dropped', { dir: options.dir, error: messageOf(error) })
-      dropped += chunk.length
+      if (droppedBytes === 0) log.warn('console text dropped', { dir: options.dir, error: messageOf(error) })
+      droppedBytes += chunk.length
     }
   }
+  const closeRing = () => appends.run(() => ring.close())
   try {
     const socket = await connectUnix(path, {
       timeoutMs: options.timeoutMs,
-      ...(options.signal === undefined ? {} : { signal: options.signal }),
+      signal: options.signal,
       code: 'qmp.closed',
       bytesPerSecondMax,
       queuedBytesMax: 0,
       onData: chunk => {
-        const held = chunk.slice()
-        writing = writing.then(() => append(held))
-        return writing
+        // A copy: the socket uses its buffer again.
+        const copy = chunk.slice()
+        return appends.run(() => append(copy))
       },
       onClose: reason => {
-        void writing.then(() => ring.close()).then(() => options.onClose(reason))
+        void closeRing().then(() => options.onClose(reason))
       },
     })
     return {
-      droppedBytes: () => dropped,
+      droppedBytes: () => droppedBytes,
       close: async () => {
         socket.close()
-        await writing
-        await ring.close()
+        await closeRing()
       },
     }
   } catch (error) {
@@ -77,44 +78,65 @@ export async function connectConsole(path: string, options: ConsoleOptions): Pro
   }
 }
 
-/** Two segments, each half: when the current one is full it becomes the previous one. */
-async function openRing(dir: string, segmentBytesMax: number) {
-  const current = join(dir, consoleFiles.current)
-  let file: FileHandle
-  let sizeBytes: number
-  const begin = async () => {
-    const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW } = fsConstants
-    file = await open(current, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600)
-    sizeBytes = (await file.stat()).size
+/** Two segments of a file: when the current one is full it becomes the previous one, which is then gone. */
+class ConsoleRing {
+  readonly #dir: string
+  readonly #segmentBytesMax: number
+  #file: FileHandle
+  #sizeBytes: number
+  #isOpen = true
+
+  private constructor(dir: string, segmentBytesMax: number, current: Segment) {
+    this.#dir = dir
+    this.#segmentBytesMax = segmentBytesMax
+    this.#file = current.file
+    this.#sizeBytes = current.sizeBytes
   }
-  try {
-    await begin()
-  } catch (error) {
-    throw wrapFault(error, `open console ${current}`)
+
+  /** Goes on after what is recorded already. Fault internal. */
+  static async open(dir: string, segmentBytesMax: number): Promise<ConsoleRing> {
+    const path = join(dir, consoleFiles.current)
+    try {
+      return new ConsoleRing(dir, segmentBytesMax, await openSegment(path))
+    } catch (error) {
+      throw wrapFault(error, `open console ${path}`)
+    }
   }
-  let isOpen = true
-  const turn = async () => {
-    // Not there when an earlier turn got only so far.
-    if (await isThere(current)) await rename(current, join(dir, consoleFiles.previous))
-    const full = file
-    await begin()
+
+  /** Not to be called while a call is under way. */
+  async append(chunk: Uint8Array): Promise<void> {
+    for (let at = 0; at < chunk.length; ) {
+      if (this.#sizeBytes >= this.#segmentBytesMax) await this.#turn()
+      const part = chunk.subarray(at, at + Math.max(1, this.#segmentBytesMax - this.#sizeBytes))
+      const { bytesWritten } = await this.#file.write(part)
+      this.#sizeBytes += bytesWritten
+      at += bytesWritten
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#isOpen) await this.#file.close()
+    this.#isOpen = false
+  }
+
+  async #turn(): Promise<void> {
+    const current = join(this.#dir, consoleFiles.current)
+    // It is missing when an earlier turn failed between these steps.
+    if (await isThere(current)) await rename(current, join(this.#dir, consoleFiles.previous))
+    const full = this.#file
+    const next = await openSegment(current)
+    this.#file = next.file
+    this.#sizeBytes = next.sizeBytes
     await full.close()
   }
-  return {
-    append: async (chunk: Uint8Array) => {
-      for (let at = 0; at < chunk.length; ) {
-        if (sizeBytes >= segmentBytesMax) await turn()
-        const part = chunk.subarray(at, at + Math.max(1, segmentBytesMax - sizeBytes))
-        const { bytesWritten } = await file.write(part)
-        sizeBytes += bytesWritten
-        at += bytesWritten
-      }
-    },
-    close: async () => {
-      if (isOpen) await file.close()
-      isOpen = false
-    },
-  }
+}
+
+type Segment = { readonly file: FileHandle; readonly sizeBytes: number }
+
+async function openSegment(path: string): Promise<Segment> {
+  const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW } = fsConstants
+  const file = await open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600)
+  return { file, sizeBytes: (await file.stat()).size }
 }
 
 async function isThere(path: string): Promise<boolean> {
@@ -153,7 +175,7 @@ async function openIfThere(path: string): Promise<FileHandle | null> {
   try {
     return await open(path, fsConstants.O_RDONLY | fsConstants.O_NOFOLLOW)
   } catch (error) {
-    if (Reflect.get(Object(error), 'code') === 'ENOENT') return null
+    if (systemErrorCode(error) === 'ENOENT') return null
     throw wrapFault(error, `open console ${path}`)
   }
 }
@@ -211,7 +233,7 @@ export async function* followConsole(dir: string, options: FollowOptions): Async
         position = 0
         continue
       }
-      await clock.sleep(pollMs, signal).catch(() => {})
+      await pause(clock, pollMs, signal)
     }
   } finally {
     await file?.close()

@@ -1,17 +1,18 @@
 // QEMU Machine Protocol over a UNIX socket (QEMU docs/interop/qmp-spec.rst). Effects: one connection.
 //
-// QEMU is not trusted more than its guest: lines, questions and reading rate are bounded and every answer is checked.
+// QEMU is not trusted more than its guest: lines, waiting commands and reading rate are bounded, and every response is checked.
 // Events sent while nobody is connected are lost, so query the status after connecting.
 
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import { Fault } from '../../base/fault.ts'
 import { type Logger, silentLogger } from '../../base/log.ts'
+import { checked } from '../../contract/shape.ts'
 import { createLineSplitter } from '../../linux/lines.ts'
-import { createPending, type Pending } from './pending.ts'
+import { Pending } from './pending.ts'
 import { connectUnix, type UnixSocket } from './unix-socket.ts'
 
-/** How long an answer may take: queries; commands that wait for the main loop; commands that do work. */
+/** How long a response may take: queries; commands that wait for the main loop; commands that do work. */
 export const qmpTimeoutMs = { default: 500, blocking: 5_000, heavy: 30_000 } as const
 export const qmpLineBytesMax = 1_048_576
 
@@ -71,12 +72,6 @@ export const QmpEvent = Type.Union([
 ])
 export type QmpEvent = Static<typeof QmpEvent>
 
-export type Qmp = {
-  /** Faults: qmp.timeout (the connection lives on), qmp.refused (QEMU's error, or an answer of the wrong shape), qmp.closed. */
-  readonly command: <C extends QmpCommand>(name: C, timeoutMs: number) => Promise<QmpResult<C>>
-  readonly close: () => void
-}
-
 export type QmpOptions = {
   /** For the socket to appear, the greeting and the capabilities together. A socket with another client gives no greeting. */
   readonly timeoutMs: number
@@ -90,105 +85,122 @@ export type QmpOptions = {
 
 /** Connects and negotiates. Faults: qmp.closed (no socket, or gone), qmp.timeout (no greeting), qmp.refused, host.unsupported (path too long). */
 export async function connectQmp(path: string, options: QmpOptions): Promise<Qmp> {
-  const log = options.log ?? silentLogger
-  const startedMs = performance.now()
-  const pending = createPending<unknown>({ countMax: pendingCountMax, late: 'qmp.timeout', full: 'qmp.refused' })
-  const greeting = pending.ask(greetingId, options.timeoutMs, 'QMP greeting')
-  greeting.catch(() => {})
-  let open = false
-  let connected: UnixSocket | undefined
-  const closed = (reason: string) => {
-    pending.refuseAll(new Fault('qmp.closed', reason))
-    if (open) options.onClose(reason)
-    open = false
-  }
-  const receive = createReceiver({ pending, onEvent: event => options.onEvent(event), log })
-  const splitter = createLineSplitter({
-    lineBytesMax: qmpLineBytesMax,
-    onLine: receive,
-    onOverlong: () => {
-      // There is no way to tell what the line was an answer to.
-      connected?.close()
-      closed(`QEMU sent a line of more than ${qmpLineBytesMax} bytes`)
-    },
-  })
-  const socket = await connectUnix(path, {
-    timeoutMs: options.timeoutMs,
-    ...(options.signal === undefined ? {} : { signal: options.signal }),
-    code: 'qmp.closed',
-    bytesPerSecondMax: 4 * qmpLineBytesMax,
-    queuedBytesMax: 65_536,
-    onData: chunk => {
-      splitter.push(chunk)
-      return undefined
-    },
-    onClose: closed,
-  }).catch(error => {
-    pending.refuseAll(new Fault('qmp.closed', 'never connected'))
-    throw error
-  })
-  connected = socket
-
-  let count = 0
-  const execute = (name: string, timeoutMs: number): Promise<unknown> => {
-    count += 1
-    const id = `c-${count}`
-    const answer = pending.ask(id, timeoutMs, `QMP ${name}`)
-    if (!socket.write(Buffer.from(`${JSON.stringify({ execute: name, id })}\n`))) {
-      pending.refuse(id, new Fault('qmp.closed', `QMP ${name}: the connection has ended or does not take more`))
-    }
-    return answer
-  }
-  try {
-    await greeting
-    await execute('qmp_capabilities', Math.max(1, options.timeoutMs - (performance.now() - startedMs)))
-  } catch (error) {
-    socket.close()
-    throw error
-  }
-  open = true
-  return {
-    command: async (name, timeoutMs) => parseResult(name, await execute(name, timeoutMs)),
-    close: () => {
-      open = false
-      socket.close()
-      pending.refuseAll(new Fault('qmp.closed', 'closed by us'))
-    },
-  }
+  const qmp = new QmpConnection(options)
+  await qmp.connect(path)
+  return qmp
 }
 
 const pendingCountMax = 32
 const greetingId = 'greeting'
 
+/** What a connection offers once it is negotiated. */
+export type Qmp = Omit<QmpConnection, 'connect'>
+
+class QmpConnection {
+  readonly #options: QmpOptions
+  readonly #log: Logger
+  readonly #pending = new Pending<unknown>({ countMax: pendingCountMax, late: 'qmp.timeout', full: 'qmp.refused' })
+  #socket: UnixSocket | null = null
+  /** Negotiated, and not closed since. */
+  #isOpen = false
+  #count = 0
+
+  constructor(options: QmpOptions) {
+    this.#options = options
+    this.#log = options.log ?? silentLogger
+  }
+
+  /** Once, by `connectQmp`. */
+  async connect(path: string): Promise<void> {
+    const { timeoutMs, signal } = this.#options
+    const startedMs = performance.now()
+    const greeting = this.#pending.add(greetingId, timeoutMs, 'QMP greeting')
+    greeting.catch(() => {})
+    const splitter = createLineSplitter({
+      lineBytesMax: qmpLineBytesMax,
+      onLine: line => this.#receive(line),
+      onOverlong: () => {
+        // There is no way to tell which command the line responded to.
+        this.#socket?.close()
+        this.#closed(`QEMU sent a line of more than ${qmpLineBytesMax} bytes`)
+      },
+    })
+    try {
+      this.#socket = await connectUnix(path, {
+        timeoutMs,
+        signal,
+        code: 'qmp.closed',
+        bytesPerSecondMax: 4 * qmpLineBytesMax,
+        queuedBytesMax: 65_536,
+        onData: chunk => {
+          splitter.push(chunk)
+          return undefined
+        },
+        onClose: reason => this.#closed(reason),
+      })
+      await greeting
+      await this.#execute('qmp_capabilities', Math.max(1, timeoutMs - (performance.now() - startedMs)))
+    } catch (error) {
+      this.close()
+      throw error
+    }
+    this.#isOpen = true
+  }
+
+  /** Faults: qmp.timeout (the connection stays), qmp.refused (QEMU's error, or a response of the wrong shape), qmp.closed. */
+  async command<C extends QmpCommand>(name: C, timeoutMs: number): Promise<QmpResult<C>> {
+    return parseResult(name, await this.#execute(name, timeoutMs))
+  }
+
+  close(): void {
+    this.#isOpen = false
+    this.#socket?.close()
+    this.#pending.rejectAll(new Fault('qmp.closed', 'closed by us'))
+  }
+
+  #execute(name: string, timeoutMs: number): Promise<unknown> {
+    this.#count += 1
+    const id = `c-${this.#count}`
+    const response = this.#pending.add(id, timeoutMs, `QMP ${name}`)
+    if (!this.#socket?.write(Buffer.from(`${JSON.stringify({ execute: name, id })}\n`))) {
+      this.#pending.reject(id, new Fault('qmp.closed', `QMP ${name}: the connection has ended or does not take more`))
+    }
+    return response
+  }
+
+  #closed(reason: string): void {
+    this.#pending.rejectAll(new Fault('qmp.closed', reason))
+    if (this.#isOpen) this.#options.onClose(reason)
+    this.#isOpen = false
+  }
+
+  #receive(line: Uint8Array): void {
+    let message: unknown
+    try {
+      message = JSON.parse(Buffer.from(line).toString('utf8'))
+    } catch {
+      this.#log.warn('QEMU sent a line that is not JSON', { bytes: line.length })
+      return
+    }
+    if (Value.Check(QmpEvent, message)) {
+      this.#options.onEvent(message)
+    } else if (Value.Check(Return, message)) {
+      // Perhaps nobody waits any more: QEMU may respond after the deadline, or twice.
+      this.#pending.resolve(message.id, message.return)
+    } else if (Value.Check(Refusal, message)) {
+      const { class: kind, desc } = message.error
+      this.#pending.reject(message.id, new Fault('qmp.refused', `${kind}: ${desc}`))
+    } else if (Value.Check(Greeting, message)) {
+      this.#pending.resolve(greetingId, message)
+    }
+  }
+}
+
 function parseResult<C extends QmpCommand>(name: C, result: unknown): QmpResult<C> {
   const schema: (typeof QMP_RESULTS)[C] = QMP_RESULTS[name]
-  if (!Value.Check(schema, result)) {
-    throw new Fault('qmp.refused', `QMP ${name}: answer of the wrong shape: ${JSON.stringify(result).slice(0, 200)}`)
-  }
-  return result
+  return checked(schema, result, { what: `QMP ${name}: response of the wrong shape`, code: 'qmp.refused' })
 }
 
 const Greeting = Type.Object({ QMP: Type.Object({}) })
 const Return = Type.Object({ id: Type.String(), return: Type.Unknown() })
 const Refusal = Type.Object({ id: Type.String(), error: Type.Object({ class: Type.String(), desc: Type.String() }) })
-
-type Receiver = { pending: Pending<unknown>; onEvent: (event: QmpEvent) => void; log: Logger }
-
-function createReceiver({ pending, onEvent, log }: Receiver): (line: Uint8Array) => void {
-  return line => {
-    let message: unknown
-    try {
-      message = JSON.parse(Buffer.from(line).toString('utf8'))
-    } catch {
-      log.warn('QEMU sent a line that is not JSON', { bytes: line.length })
-      return
-    }
-    if (Value.Check(QmpEvent, message)) return onEvent(message)
-    // Nobody waits: QEMU may answer late, after the deadline, or twice.
-    if (Value.Check(Return, message)) return void pending.answer(message.id, message.return)
-    if (Value.Check(Refusal, message)) {
-      return void pending.refuse(message.id, new Fault('qmp.refused', `${message.error.class}: ${message.error.desc}`))
-    }
-    if (Value.Check(Greeting, message)) pending.answer(greetingId, message)
-  }
-}

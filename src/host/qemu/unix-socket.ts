@@ -1,18 +1,17 @@
 // Client of a UNIX stream socket with bounded memory, a bounded reading rate and backpressure. Effects: one connection.
 //
-// The far end is QEMU or, through it, a guest that may flood or stall. Reading pauses while `onData` works and when the rate is exceeded,
+// The other end is QEMU or, through it, a guest that may flood or stall. Reading pauses while `onData` works and when the rate is exceeded,
 // so one noisy VM takes neither our memory nor our one thread.
 
 import type { Socket } from 'bun'
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { Fault, type FaultCode, messageOf } from '../../base/fault.ts'
-import { checkSocketPath } from './socket-path.ts'
 
 export type UnixSocketOptions = {
   /** Until connected; a socket that is not there yet or refuses is tried again until then. */
   readonly timeoutMs: number
-  /** Stops waiting for the connection, for example because the far process has exited. */
-  readonly signal?: AbortSignal
+  /** Aborted, it ends the wait for the connection, for example because the other process has exited. */
+  readonly signal?: AbortSignal | undefined
   /** Code of the Fault when there is no connection. */
   readonly code: FaultCode
   /** Reading slows down to this. */
@@ -21,7 +20,7 @@ export type UnixSocketOptions = {
   readonly queuedBytesMax: number
   /** Reading pauses until a returned promise settles. The chunk is the callee's only until then. */
   readonly onData: (chunk: Uint8Array) => undefined | Promise<void>
-  /** Once, when the far end or an error ends the connection; never after our own `close`. */
+  /** Once, when the other end or an error ends the connection; never after our own `close`. */
   readonly onClose: (reason: string) => void
   readonly clock?: Clock
 }
@@ -73,8 +72,8 @@ async function connectOnce(path: string, options: UnixSocketOptions, clock: Cloc
       open: () => {},
       data: (from, chunk) => intake.take(from, chunk),
       drain: flush,
-      end: () => end('the far end closed the connection'),
-      close: (_, error) => end(error ? messageOf(error) : 'the far end closed the connection'),
+      end: () => end('the other end closed the connection'),
+      close: (_, error) => end(error ? messageOf(error) : 'the other end closed the connection'),
       error: (_, error) => end(messageOf(error)),
     },
   })
@@ -126,4 +125,22 @@ function createIntake(options: UnixSocketOptions, clock: Clock) {
       stopped = true
     },
   }
+}
+
+/** sun_path holds 108 bytes with the final NUL (unix(7)). */
+export const socketPathBytesMax = 107
+
+/** The path unchanged. Fault host.unsupported when it is too long for a UNIX socket. */
+export function checkSocketPath(path: string): string {
+  const sizeBytes = Buffer.byteLength(path)
+  if (sizeBytes > socketPathBytesMax) {
+    throw new Fault(
+      'host.unsupported',
+      `socket path has ${sizeBytes} bytes, the limit is ${socketPathBytesMax}; use a shorter state directory: ${path}`,
+    )
+  }
+  if (!path.startsWith('/') || path.includes('\0')) {
+    throw new Fault('host.unsupported', `socket path is not absolute or holds NUL: ${JSON.stringify(path)}`)
+  }
+  return path
 }

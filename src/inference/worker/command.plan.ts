@@ -69,10 +69,10 @@ export function workerSandbox(settings: WorkerSettings, places: WorkerPlaces): S
       { kind: 'tmpfs', target: '/tmp', sizeBytes: tmpBytesMax },
       { kind: 'tmpfs', target: '/run', sizeBytes: mountPointBytesMax },
       { kind: 'bind', source: places.socketDir, target: socketDir, writable: true },
-      { kind: 'seal', target: '/run' },
+      { kind: 'read-only', target: '/run' },
       { kind: 'tmpfs', target: '/model', sizeBytes: mountPointBytesMax },
       { kind: 'bind', source: settings.model_file, target: modelPath(places.modelDigest), writable: false },
-      { kind: 'seal', target: '/model' },
+      { kind: 'read-only', target: '/model' },
     ],
   }
 }

@@ -10,8 +10,8 @@ import { verityRoot } from '../../attest/verity/root.ts'
 import { toHex } from '../../base/bytes.ts'
 import { Fault, messageOf, wrapFault } from '../../base/fault.ts'
 import { WorkerImageManifest } from '../../contract/image.ts'
+import { run } from '../../linux/command.ts'
 import { ensureDir, removeTree } from '../../linux/files.ts'
-import { run } from '../../linux/process.ts'
 
 /** Fault image.invalid: none there, or not of the schema. */
 export function readWorkerImage(imageDir: string): WorkerImageManifest {

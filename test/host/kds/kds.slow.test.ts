@@ -1,4 +1,4 @@
-// The key distribution service, as a stand-in on 127.0.0.1 with a simulated platform's certificates: AMD's own is never asked.
+// The key distribution service, as a stand-in on 127.0.0.1 with a simulated platform's certificates: AMD's own is never server.requests.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'bun:test'
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -11,6 +11,7 @@ import { createKds, type Kds, type KdsOptions } from '../../../src/host/kds/kds.
 import { chainRequest, crlRequest, vcekRequest } from '../../../src/host/kds/request.ts'
 import { createManualClock, type ManualClock } from '../../rigs/clock.ts'
 import { reissue } from '../../rigs/forged-chain.ts'
+import { type KdsServer, type Respond, startKdsServer } from '../../rigs/kds-server.ts'
 import {
   chipIdOf,
   SIMULATED_TCBS,
@@ -20,61 +21,35 @@ import {
 } from '../../rigs/simulated-platform.ts'
 import { until } from '../../rigs/until.ts'
 
-type Answer = (request: Request) => Response | Promise<Response>
-
 const product = 'genoa'
 const wanted = { product, chipId: chipIdOf(product), tcb: SIMULATED_TCBS[product] } as const
 const tree = 'vcek'
 
+let server: KdsServer
 let platform: SimulatedPlatform
-let chainPem: string
 let crl: Uint8Array
-let server: Bun.Server<undefined>
-let answer: Answer
-let asked: string[]
+let serve: Respond
 let dir: string
 let clock: ManualClock
 
 beforeAll(async () => {
-  platform = await simulatedPlatform(product)
-  const { ask, ark } = platform.authority.root
-  chainPem = toPem(ask, 'CERTIFICATE') + toPem(ark, 'CERTIFICATE')
-  const span = { thisUpdate: new Date('2026-11-01T00:00:00Z'), nextUpdate: new Date('2026-12-01T00:00:00Z') }
-  crl = await issueSimulatedCrl(platform.authority, { ...span, revoked: [] })
-  server = Bun.serve({
-    hostname: '127.0.0.1',
-    port: 0,
-    fetch: request => {
-      const { pathname, search } = new URL(request.url)
-      asked.push(pathname + search)
-      return answer(request)
-    },
-  })
+  server = await startKdsServer(product)
+  platform = server.platform
+  crl = server.crl
+  serve = server.serve
 })
-afterAll(async () => {
-  await server.stop(true)
-})
+afterAll(() => server[Symbol.asyncDispose]())
 beforeEach(() => {
   dir = mkdtempSync(join(tmpdir(), 'kds-test-'))
   clock = createManualClock()
-  asked = []
-  answer = serve
+  server.requests = []
+  server.respond = serve
 })
 afterEach(() => rmSync(dir, { recursive: true }))
 
-/** What a service in order answers. */
-function serve(request: Request): Response {
-  const { pathname } = new URL(request.url)
-  if (pathname.endsWith('/cert_chain')) return new Response(chainPem)
-  if (pathname.endsWith('/crl')) return new Response(new Uint8Array(crl))
-  if (pathname === new URL(vcekRequest(wanted).path, server.url).pathname)
-    return new Response(new Uint8Array(platform.vcek))
-  return new Response('unknown chip', { status: 404 })
-}
-
 function start(changes: Partial<KdsOptions> = {}): Kds {
   return createKds({
-    baseUrl: server.url.href,
+    baseUrl: server.url,
     cacheDir: dir,
     roots: [platform.authority.root],
     clock,
@@ -95,7 +70,7 @@ async function serveNewer(): Promise<void> {
     const { tcb, chipId } = newer(microcode)
     made.set(String(microcode), await issueSimulatedVcek(platform.authority, { tcb, chipId, validity: vekValidity }))
   }
-  answer = request => {
+  server.respond = request => {
     const der = made.get(new URL(request.url).searchParams.get('ucodeSPL') ?? '')
     return der === undefined ? serve(request) : new Response(new Uint8Array(der))
   }
@@ -103,7 +78,7 @@ async function serveNewer(): Promise<void> {
 
 describe('the cache', () => {
   test('once per chip and TCB, after a restart too', async () => {
-    // Goal: the service is asked once for each thing; a second process finds it on disk.
+    // Goal: the service is server.requests once for each thing; a second process finds it on disk.
     const first = start()
     expect(await first.vcek(wanted)).toEqual({ ok: true, bytes: platform.vcek, from: 'network' })
     expect(await first.vcek(wanted)).toEqual({ ok: true, bytes: platform.vcek, from: 'cache' })
@@ -111,11 +86,11 @@ describe('the cache', () => {
     const second = start()
     expect(await second.vcek(wanted)).toMatchObject({ ok: true, from: 'cache' })
     expect(await second.chain(product, tree)).toMatchObject({ ok: true, from: 'cache' })
-    expect(asked).toEqual([vcekRequest(wanted).path, chainRequest(product, tree).path])
+    expect(server.requests).toEqual([vcekRequest(wanted).path, chainRequest(product, tree).path])
     expect(readdirSync(dir).sort()).toEqual([chainRequest(product, tree).file, vcekRequest(wanted).file].sort())
   })
 
-  test('damaged on disk', async () => {
+  test('a damaged file is fetched again', async () => {
     // Goal: what is kept is verified before it is used; a damaged file is fetched again, an oversized one not even read.
     await start().vcek(wanted)
     const path = join(dir, vcekRequest(wanted).file)
@@ -131,16 +106,16 @@ describe('the cache', () => {
     }
   })
 
-  test('concurrent requests', async () => {
-    // Goal: many who want the same thing at once make one request, and all get the answer.
+  test('many calls at once make one request', async () => {
+    // Goal: many who want the same thing at once make one request, and all get what it returned.
     const kds = start()
     const all = await Promise.all(Array.from({ length: 20 }, () => kds.vcek(wanted)))
     expect(all.every(one => one.ok)).toBe(true)
-    expect(asked).toEqual([vcekRequest(wanted).path])
+    expect(server.requests).toEqual([vcekRequest(wanted).path])
   })
 
   test('a CRL for an hour, and longer without a network', async () => {
-    // Goal: a CRL is asked for anew after an hour and after a restart; without a network the kept one serves until it ends.
+    // Goal: a CRL is server.requests for anew after an hour and after a restart; without a network the kept one serves until it ends.
     const kds = start()
     expect(await kds.crl(product, tree)).toMatchObject({ ok: true, from: 'network' })
     clock.advance(3_599_000)
@@ -148,11 +123,11 @@ describe('the cache', () => {
     clock.advance(2_000)
     expect(await kds.crl(product, tree)).toMatchObject({ ok: true, from: 'network' })
     expect(await start().crl(product, tree)).toMatchObject({ ok: true, from: 'network' })
-    answer = () => new Response('', { status: 503 })
+    server.respond = () => new Response('', { status: 503 })
     expect(await start().crl(product, tree)).toMatchObject({ ok: true, from: 'cache' })
     clock.set(Date.UTC(2026, 11, 2))
     expect(await start().crl(product, tree)).toMatchObject({ ok: false, kind: 'unreachable' })
-    expect(asked.length).toBe(5)
+    expect(server.requests.length).toBe(5)
   })
 })
 
@@ -166,12 +141,12 @@ describe('the rate limit', () => {
     await clock.sleepers(1)
     expect(clock.pending()).toEqual([10_000])
     expect(await kds.crl(product, tree)).toMatchObject({ ok: true })
-    expect(asked).toEqual([vcekRequest(wanted).path, crlRequest(product, tree).path])
+    expect(server.requests).toEqual([vcekRequest(wanted).path, crlRequest(product, tree).path])
     await clock.elapse(9_999)
-    expect(asked.length).toBe(2)
+    expect(server.requests.length).toBe(2)
     await clock.elapse(1)
     expect(await later).toMatchObject({ ok: true, from: 'network' })
-    expect(asked.at(-1)).toBe(vcekRequest(newer(90)).path)
+    expect(server.requests.at(-1)).toBe(vcekRequest(newer(90)).path)
   })
 
   test('a queue with an end', async () => {
@@ -187,25 +162,25 @@ describe('the rate limit', () => {
     const strict = start({ limits: { waitMsMax: 5_000 }, cacheDir: join(dir, 'strict') })
     expect(await strict.vcek(wanted)).toMatchObject({ ok: true })
     expect(await strict.vcek(newer(92))).toMatchObject({ ok: false, kind: 'rate-limited', retryAfterMs: 10_000 })
-    expect(asked.length).toBe(3)
+    expect(server.requests.length).toBe(3)
   })
 
   test('429 with and without Retry-After', async () => {
     // Goal: the service's own word is kept to, by every kind of request, and three refusals are enough.
     let refusals = 1
-    answer = request => {
+    server.respond = request => {
       refusals -= 1
       return refusals < 0 ? serve(request) : new Response('', { status: 429, headers: { 'Retry-After': '25' } })
     }
     const kds = start()
     const vcek = kds.vcek(wanted)
     await clock.sleepers(1)
-    const crlAnswer = kds.crl(product, tree)
+    const crlResult = kds.crl(product, tree)
     await clock.sleepers(2)
     expect(clock.pending()).toEqual([25_000, 25_000])
     await clock.elapse(25_000)
     expect(await vcek).toMatchObject({ ok: true })
-    expect(await crlAnswer).toMatchObject({ ok: true })
+    expect(await crlResult).toMatchObject({ ok: true })
     refusals = 3
     const refused = start({ cacheDir: join(dir, 'other') }).vcek(wanted)
     await clock.sleepers(1)
@@ -213,24 +188,24 @@ describe('the rate limit', () => {
     await clock.sleepers(1)
     await clock.elapse(25_000)
     expect(await refused).toMatchObject({ ok: false, kind: 'rate-limited', retryAfterMs: 25_000 })
-    answer = () => new Response('', { status: 429 })
+    server.respond = () => new Response('', { status: 429 })
     const silent = await start({ cacheDir: join(dir, 'third'), limits: { waitMsMax: 0 } }).vcek(wanted)
     expect(silent).toMatchObject({ ok: false, kind: 'rate-limited', retryAfterMs: 10_000 })
   })
 
   test('an absurd Retry-After', async () => {
     // Goal: no header of a server's stops us for longer than an hour.
-    answer = () => new Response('', { status: 429, headers: { 'Retry-After': '999999999' } })
+    server.respond = () => new Response('', { status: 429, headers: { 'Retry-After': '999999999' } })
     const kds = start()
     expect(await kds.vcek(wanted)).toMatchObject({ ok: false, kind: 'rate-limited', retryAfterMs: 3_600_000 })
-    answer = serve
+    server.respond = serve
     clock.advance(3_600_000)
     expect(await kds.vcek(wanted)).toMatchObject({ ok: true })
   })
 })
 
-describe('bad answers', () => {
-  test('garbage', async () => {
+describe('bad responses', () => {
+  test('a VCEK that does not verify', async () => {
     // Goal: what does not verify for this chip and TCB is neither handed out nor kept.
     const { authority } = platform
     const { tcb, chipId } = wanted
@@ -246,13 +221,13 @@ describe('bad answers', () => {
       await issueSimulatedVcek(authority, { tcb: newer(90).tcb, chipId, validity: vekValidity }),
     ]
     for (const body of bodies) {
-      answer = request => (request.url.includes('blSPL') ? new Response(new Uint8Array(body)) : serve(request))
-      expect(await start({ limits: { vcekIntervalMs: 0 } }).vcek(wanted)).toMatchObject({ ok: false, kind: 'garbage' })
+      server.respond = request => (request.url.includes('blSPL') ? new Response(new Uint8Array(body)) : serve(request))
+      expect(await start({ limits: { vcekIntervalMs: 0 } }).vcek(wanted)).toMatchObject({ ok: false, kind: 'invalid' })
       expect(readdirSync(dir).filter(name => name.startsWith('vcek'))).toEqual([])
     }
   })
 
-  test('garbage for a chain or a CRL', async () => {
+  test('a chain or a CRL that does not verify', async () => {
     // Goal: a chain without the trusted ARK, or with an intermediate it did not sign, and a CRL of another's or out of time are refused.
     const { root, keys } = platform.authority
     const stranger = await simulatedPlatform('milan')
@@ -266,8 +241,8 @@ describe('bad answers', () => {
       pem(root.ark) + pem(root.asvk),
       pem(forged) + pem(root.ark),
     ]) {
-      answer = () => new Response(body)
-      expect(await start().chain(product, tree)).toMatchObject({ ok: false, kind: 'garbage' })
+      server.respond = () => new Response(body)
+      expect(await start().chain(product, tree)).toMatchObject({ ok: false, kind: 'invalid' })
     }
     const span = { thisUpdate: new Date('2020-01-01T00:00:00Z'), nextUpdate: new Date('2021-01-01T00:00:00Z') }
     const old = await issueSimulatedCrl(platform.authority, { ...span, revoked: [] })
@@ -277,8 +252,8 @@ describe('bad answers', () => {
       revoked: [],
     })
     for (const body of [new Uint8Array(0), old, others, crl.with(60, (crl[60] ?? 0) ^ 1)]) {
-      answer = () => new Response(new Uint8Array(body))
-      expect(await start().crl(product, tree)).toMatchObject({ ok: false, kind: 'garbage' })
+      server.respond = () => new Response(new Uint8Array(body))
+      expect(await start().crl(product, tree)).toMatchObject({ ok: false, kind: 'invalid' })
     }
     expect(readdirSync(dir)).toEqual([])
   })
@@ -290,16 +265,16 @@ describe('bad answers', () => {
     const renewed = await reissue(root.ask, { publicKey: keys.asvk.publicKey, signingKey: keys.ark.privateKey })
     const vcek = await reissue(platform.vcek, { signingKey: keys.asvk.privateKey })
     const chain = toPem(renewed, 'CERTIFICATE') + toPem(root.ark, 'CERTIFICATE')
-    answer = request => new Response(request.url.endsWith('/cert_chain') ? chain : new Uint8Array(vcek))
+    server.respond = request => new Response(request.url.endsWith('/cert_chain') ? chain : new Uint8Array(vcek))
     expect(await start().vcek(wanted)).toEqual({ ok: true, bytes: vcek, from: 'network' })
     expect(readFileSync(join(dir, chainRequest(product, tree).file), 'utf8')).toBe(chain)
     expect(await start().vcek(wanted)).toMatchObject({ ok: true, from: 'cache' })
   })
 
-  test('huge', async () => {
-    // Goal: an answer without end is cut off at the limit, whether it says its length or not.
+  test('a body of any length', async () => {
+    // Goal: a response without end is cut off at the limit, whether it says its length or not.
     let sent = 0
-    answer = () =>
+    server.respond = () =>
       new Response(
         new ReadableStream({
           pull: controller => {
@@ -309,14 +284,14 @@ describe('bad answers', () => {
           },
         }),
       )
-    expect(await start().vcek(wanted)).toMatchObject({ ok: false, kind: 'garbage' })
+    expect(await start().vcek(wanted)).toMatchObject({ ok: false, kind: 'invalid' })
     expect(sent).toBeLessThan(10_000)
-    answer = () => new Response(new Uint8Array(100_000))
-    expect(await start().chain(product, tree)).toMatchObject({ ok: false, kind: 'garbage' })
+    server.respond = () => new Response(new Uint8Array(100_000))
+    expect(await start().chain(product, tree)).toMatchObject({ ok: false, kind: 'invalid' })
   })
 
-  test('slow', async () => {
-    // Goal: a server that does not answer, or not to the end, holds us no longer than the timeout.
+  test('a slow server', async () => {
+    // Goal: a server that sends nothing, or never the end, costs no more than the timeout.
     const { promise: never, resolve: end } = Promise.withResolvers<void>()
     const dripping = () =>
       new ReadableStream({
@@ -325,7 +300,7 @@ describe('bad answers', () => {
         },
       })
     for (const slow of [() => never.then(() => new Response('')), () => new Response(dripping())]) {
-      answer = slow
+      server.respond = slow
       const startedMs = performance.now()
       const found = await start({ timeoutMs: 100 }).vcek(wanted)
       expect(found).toMatchObject({ ok: false, kind: 'unreachable', reason: expect.stringContaining('100 ms') })
@@ -335,7 +310,7 @@ describe('bad answers', () => {
   })
 
   test('refusals, errors and redirects', async () => {
-    // Goal: each kind of no has its name; nobody is sent elsewhere; a service that is not there is unreachable.
+    // Goal: each kind of failure has its name; no redirect is followed; a service that is not there is unreachable.
     for (const [status, kind] of [
       [400, 'refused'],
       [404, 'refused'],
@@ -344,31 +319,31 @@ describe('bad answers', () => {
       [500, 'unreachable'],
       [503, 'unreachable'],
     ] as const) {
-      answer = () => new Response(null, { status, headers: { Location: `${server.url.href}elsewhere` } })
+      server.respond = () => new Response(null, { status, headers: { Location: `${server.url}elsewhere` } })
       expect(await start().vcek(wanted)).toMatchObject({ ok: false, kind })
     }
-    expect(asked.some(one => one.includes('elsewhere'))).toBe(false)
+    expect(server.requests.some(one => one.includes('elsewhere'))).toBe(false)
     const closed = Bun.serve({ hostname: '127.0.0.1', port: 0, fetch: () => new Response('') })
     const baseUrl = closed.url.href
     await closed.stop(true)
     expect(await start({ baseUrl }).vcek(wanted)).toMatchObject({ ok: false, kind: 'unreachable' })
   })
 
-  test('again after a failure', async () => {
-    // Goal: a failure is not remembered: the next one to ask gets the good answer.
-    answer = () => new Response('', { status: 503 })
+  test('another attempt after a failure', async () => {
+    // Goal: a failure is not remembered: the next attempt gets the good response.
+    server.respond = () => new Response('', { status: 503 })
     const kds = start({ limits: { vcekIntervalMs: 0 } })
     expect(await kds.vcek(wanted)).toMatchObject({ ok: false })
-    answer = serve
+    server.respond = serve
     expect(await kds.vcek(wanted)).toMatchObject({ ok: true, from: 'network' })
   })
 })
 
 test('below AMD’s roots nothing simulated is accepted', async () => {
-  // Goal: with the default roots the stand-in's certificates are garbage.
-  const kds = createKds({ baseUrl: server.url.href, cacheDir: dir, clock, log: silentLogger })
-  expect(await kds.vcek(wanted)).toMatchObject({ ok: false, kind: 'garbage' })
-  expect(await kds.chain(product, tree)).toMatchObject({ ok: false, kind: 'garbage' })
-  expect(await kds.crl(product, tree)).toMatchObject({ ok: false, kind: 'garbage' })
+  // Goal: with the default roots the stand-in's certificates are invalid.
+  const kds = createKds({ baseUrl: server.url, cacheDir: dir, clock, log: silentLogger })
+  expect(await kds.vcek(wanted)).toMatchObject({ ok: false, kind: 'invalid' })
+  expect(await kds.chain(product, tree)).toMatchObject({ ok: false, kind: 'invalid' })
+  expect(await kds.crl(product, tree)).toMatchObject({ ok: false, kind: 'invalid' })
   await until('nothing is kept', 1000, () => readdirSync(dir).length === 0)
 })

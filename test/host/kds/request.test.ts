@@ -1,4 +1,4 @@
-// What the key distribution service is asked for, and under which names answers are kept.
+// The requests to the key distribution service, and the names under which its responses are kept.
 
 import { expect, test } from 'bun:test'
 import { chainRequest, crlRequest, retryAfterMs, vcekRequest } from '../../../src/host/kds/request.ts'

@@ -6,7 +6,7 @@ import { failure, until } from '../../rigs/until.ts'
 setDefaultTimeout(20_000)
 const address = '127.0.0.1'
 
-/** Echoes queries with the transport in the first byte; [0xff, …] is not answered, [0xfe, …] makes it throw, [0xfd, …] gets 60,000 bytes. */
+/** Echoes queries with the transport in the first byte; [0xff, …] gets no response, [0xfe, …] makes it throw, [0xfd, …] gets 60,000 bytes. */
 async function withServer(use: (port: number, seen: DnsTransport[]) => Promise<void>, limits: Partial<DnsLimits> = {}) {
   const seen: DnsTransport[] = []
   const server = await listenDns({
@@ -50,18 +50,18 @@ async function tcp(port: number) {
   return { socket, state }
 }
 
-test('goal: UDP queries are answered; too short, too long, unanswered and broken ones leave silence', async () => {
+test('goal: UDP queries get responses; queries that are too short, too long, unwanted or broken get none', async () => {
   await withServer(
     async (port, seen) => {
-      const answers: number[][] = []
+      const responses: number[][] = []
       const client = await Bun.udpSocket({
         connect: { hostname: address, port },
-        socket: { data: (_, bytes) => void answers.push([bytes[0] ?? 0, bytes.length]) },
+        socket: { data: (_, bytes) => void responses.push([bytes[0] ?? 0, bytes.length]) },
       })
       for (const bytes of [query(1, 11), query(2, 101), query(0xff), query(0xfe), query(3, 12), query(4, 100)])
         client.send(bytes)
-      await until('two answers', 2_000, () => answers.length >= 2)
-      expect(answers).toEqual([
+      await until('two responses', 2_000, () => responses.length >= 2)
+      expect(responses).toEqual([
         [3, 12],
         [4, 100],
       ])
@@ -72,7 +72,7 @@ test('goal: UDP queries are answered; too short, too long, unanswered and broken
   )
 })
 
-test('goal: TCP answers whole, split and pipelined queries in order', async () => {
+test('goal: TCP responses to whole, split and pipelined queries come in order', async () => {
   await withServer(async port => {
     const { socket, state } = await tcp(port)
     const bytes = framed(query(1), query(2, 300), query(3))
@@ -81,22 +81,22 @@ test('goal: TCP answers whole, split and pipelined queries in order', async () =
       await Bun.sleep(0)
     }
     socket.write(bytes.subarray(30))
-    await until('all answers', 2_000, () => state.received.length === bytes.length)
+    await until('all responses', 2_000, () => state.received.length === bytes.length)
     expect(state.received.equals(bytes)).toBe(true)
     socket.terminate()
   })
 })
 
-test('goal: a large answer arrives whole', async () => {
+test('goal: a large response arrives whole', async () => {
   await withServer(async port => {
     const { socket, state } = await tcp(port)
     socket.write(framed(query(0xfd), query(1)))
-    await until('both answers', 5_000, () => state.received.length === 60_002 + 22)
+    await until('both responses', 5_000, () => state.received.length === 60_002 + 22)
     socket.terminate()
   })
 })
 
-test('goal: frames that are too short or too long, and unanswered queries, close the connection', async () => {
+test('goal: frames that are too short or too long, and queries without a response, close the connection', async () => {
   await withServer(
     async port => {
       for (const bytes of [framed(query(1, 11)), framed(query(1, 101)), framed(query(0xff)), framed(query(0xfe))]) {
@@ -110,7 +110,7 @@ test('goal: frames that are too short or too long, and unanswered queries, close
   )
 })
 
-test('goal: connections, queries on each, idle time and held bytes are bounded, and places come back', async () => {
+test('goal: connections, queries on each, idle time and held bytes are bounded, and a closed connection makes room for another', async () => {
   const limits = { connectionsMax: 2, queriesPerConnectionMax: 3, idleTimeoutMs: 150, queryBytesMax: 100 }
   await withServer(async port => {
     const busy = await tcp(port)

@@ -1,7 +1,7 @@
 import { expect, test } from 'bun:test'
 import { silentLogger } from '../../../src/base/log.ts'
 import { createNft, parseCounters } from '../../../src/host/network/nft.ts'
-import { run } from '../../../src/linux/process.ts'
+import { run } from '../../../src/linux/command.ts'
 import { inOwnNetns } from '../../rigs/netns.ts'
 import { failure } from '../../rigs/until.ts'
 

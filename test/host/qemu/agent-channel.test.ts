@@ -35,7 +35,7 @@ type Peer = {
 }
 
 let peers = 0
-/** A channel to a stand-in for QEMU and the guest behind it. `reply` answers each question with whole text. */
+/** A channel to a stand-in for QEMU and the guest behind it. `reply` gives the text to send for each request. */
 async function withPeer(use: (peer: Peer) => Promise<void>, reply: (id: string, op: string) => string = () => '') {
   peers += 1
   const path = join(dir, String(peers))
@@ -76,7 +76,7 @@ const line = (value: unknown) => `${JSON.stringify(value)}\n`
 const usual = (id: string, op: string) =>
   line({ id, ok: true, ...(op === 'hello' ? { hello } : op === 'claim' ? { claimed } : {}) })
 
-test('goal: each question gets its typed answer, after a first empty line, with ids of the prefix', async () => {
+test('goal: each request gets its typed response, after a first empty line, with ids of the prefix', async () => {
   await withPeer(async ({ channel, lines }) => {
     expect(await channel.hello(1_000)).toEqual({ ...hello, protocol: 1 })
     await channel.network(network, 1_000)
@@ -94,7 +94,7 @@ test('goal: each question gets its typed answer, after a first empty line, with 
   }, usual)
 })
 
-test('goal: a refusal is channel.refused and names the code; so is an answer of another kind', async () => {
+test('goal: a refusal is channel.refused and names the code; so is a response of another kind', async () => {
   await withPeer(
     async ({ channel }) => {
       const refusal = await failure(channel.claim(sealed, 1_000))
@@ -106,10 +106,10 @@ test('goal: a refusal is channel.refused and names the code; so is an answer of 
   )
 })
 
-test('goal: garbage, overlong lines, wrong ids and answers in pieces do not disturb the channel', async () => {
+test('goal: garbage, overlong lines, wrong ids and responses in pieces do not disturb the channel', async () => {
   await withPeer(async ({ channel, say, lines }) => {
     const asked = channel.hello(5_000)
-    await until('the question is there', 1_000, () => lines().length === 3)
+    await until('the request is there', 1_000, () => lines().length === 3)
     say('\n\0\u00ff garbage\n{"id":"p1-1"}\n{"id":"p1-1","ok":true,"extra":1}\n')
     say(line({ id: 'p0-1', ok: true, hello }))
     // The guest takes what our end reads, so the long line goes out in parts.
@@ -127,19 +127,19 @@ test('goal: garbage, overlong lines, wrong ids and answers in pieces do not dist
   })
 })
 
-test('goal: a late answer is channel.timeout, is dropped when it comes, and the next question works', async () => {
+test('goal: a late response is channel.timeout, is dropped when it comes, and the next request works', async () => {
   await withPeer(async ({ channel, say, lines }) => {
     expect(await failure(channel.hello(50))).toMatchObject({ code: 'channel.timeout' })
     say(usual('p1-1', 'hello'))
-    await until('the late answer is dropped', 1_000, () => channel.ignored().unasked === 1)
+    await until('the late response is dropped', 1_000, () => channel.ignored().unasked === 1)
     const next = channel.hello(1_000)
-    await until('the question is there', 1_000, () => lines().length === 4)
+    await until('the request is there', 1_000, () => lines().length === 4)
     say(usual('p1-2', 'hello'))
     expect((await next).bootId).toBe(hello.bootId)
   })
 })
 
-test('goal: when the far end goes, everything that waits is channel.closed, told once', async () => {
+test('goal: when the other end goes, everything that waits is channel.closed, and onClose is called once', async () => {
   await withPeer(async ({ channel, socket, closes }) => {
     const waiting = [failure(channel.hello(10_000)), failure(channel.shutdown(10_000))]
     socket().terminate()
@@ -150,7 +150,7 @@ test('goal: when the far end goes, everything that waits is channel.closed, told
   })
 })
 
-test('goal: questions and their size are bounded', async () => {
+test('goal: requests and their size are bounded', async () => {
   await withPeer(async ({ channel }) => {
     const many = Array.from({ length: 9 }, () => failure(channel.hello(50)))
     const codes = (await Promise.all(many)).map(({ code }) => code)
@@ -160,10 +160,10 @@ test('goal: questions and their size are bounded', async () => {
   })
 })
 
-test('goal: a question asked before the guest opens its port is answered when it does', async () => {
+test('goal: a request sent before the guest opens its port gets its response when it does', async () => {
   const path = join(dir, 'late')
   const asked = connectChannel(path, { idPrefix: 'p', timeoutMs: 5_000, onClose: () => {} })
-  // The socket appears only now, and its far end reads later still.
+  // The socket appears only now, and its other end reads later still.
   await Bun.sleep(60)
   let release: (() => void) | undefined
   const listener = Bun.listen({
@@ -180,21 +180,21 @@ test('goal: a question asked before the guest opens its port is answered when it
     },
   })
   const channel = await asked
-  const answer = channel.hello(5_000)
+  const response = channel.hello(5_000)
   await until('connected', 1_000, () => release !== undefined)
   release?.()
-  expect((await answer).protocol).toBe(1)
+  expect((await response).protocol).toBe(1)
   channel.close()
   listener.stop(true)
 })
 
-test('goal: a guest that floods is read at a bounded rate, and the channel still answers', async () => {
+test('goal: a guest that floods is read at a bounded rate, and the channel still works', async () => {
   await withPeer(async ({ channel, socket, lines }) => {
     const flood = Buffer.from('{"id":"flood","ok":true}\n'.repeat(20_000))
     let at = 0
     const startedMs = performance.now()
     const asked = channel.hello(10_000)
-    await until('the question is there', 1_000, () => lines().length === 3)
+    await until('the request is there', 1_000, () => lines().length === 3)
     await until('the flood is out', 10_000, () => {
       at += socket().write(flood.subarray(at))
       return at >= flood.length

@@ -31,7 +31,7 @@ afterAll(() => {
   rmSync(dir, { recursive: true })
 })
 
-test('goal: two monitors of a real QEMU answer side by side, with events to both', async () => {
+test('goal: two monitors of a real QEMU work side by side, with events to both', async () => {
   const events: QmpEvent[] = []
   const a = await connectQmp(join(dir, 'a'), quiet)
   const b = await connectQmp(join(dir, 'b'), { ...quiet, onEvent: event => events.push(event) })
@@ -48,7 +48,7 @@ test('goal: two monitors of a real QEMU answer side by side, with events to both
   expect((await failure(a.command('query-status', 1_000))).code).toBe('qmp.closed')
 })
 
-test('goal: a stopped QEMU times out, its connection lives on and ignores the late answers', async () => {
+test('goal: a stopped QEMU times out, its connection stays and ignores the late responses', async () => {
   const qmp = await connectQmp(join(dir, 'a'), quiet)
   expect(signalProcess(qemu, 'SIGSTOP')).toBe(true)
   const waiting = [qmp.command('query-status', 100), qmp.command('query-uuid', 150)]
@@ -64,7 +64,7 @@ test('goal: a monitor that has a client gives a second one no greeting: timeout'
   first.close()
 })
 
-test('goal: death of QEMU rejects what waits and is told once', async () => {
+test('goal: when QEMU dies, what waits is rejected and onClose is called once', async () => {
   const reasons: string[] = []
   const qmp = await connectQmp(join(dir, 'a'), { ...quiet, onClose: reason => reasons.push(reason) })
   signalProcess(qemu, 'SIGSTOP')
@@ -97,21 +97,21 @@ function fakeMonitor(name: string, onLine: (line: { execute: string; id: string 
   })
 }
 
-test('goal: answers that come twice, are refusals, of a wrong shape or no JSON hurt only their own question', async () => {
+test('goal: responses that come twice, are refusals, of a wrong shape or no JSON hurt only their own command', async () => {
   const events: QmpEvent[] = []
   const listener = fakeMonitor('fake', ({ execute, id }) => {
-    const answer = (value: unknown) => JSON.stringify({ return: value, id })
-    if (execute === 'query-status') return [answer({ running: 'maybe' }), '']
+    const response = (value: unknown) => JSON.stringify({ return: value, id })
+    if (execute === 'query-status') return [response({ running: 'maybe' }), '']
     if (execute === 'stop') return [JSON.stringify({ error: { class: 'GenericError', desc: 'no' }, id }), '']
     if (execute === 'cont')
       return [
         'garbage',
         '{"event":"SHUTDOWN","data":{"guest":true,"reason":"guest-shutdown"}}',
         '{"event":"RTC_CHANGE","data":{}}',
-        answer({}),
+        response({}),
         '',
       ]
-    return [answer({}), answer({}), '']
+    return [response({}), response({}), '']
   })
   const qmp = await connectQmp(join(dir, 'fake'), { ...quiet, onEvent: event => events.push(event) })
   expect(await failure(qmp.command('query-status', 1_000))).toMatchObject({ code: 'qmp.refused' })
@@ -120,7 +120,7 @@ test('goal: answers that come twice, are refusals, of a wrong shape or no JSON h
   expect(await qmp.command('quit', 1_000)).toEqual({})
   expect(events).toEqual([{ event: 'SHUTDOWN', data: { guest: true, reason: 'guest-shutdown' } }])
   const many = Array.from({ length: 40 }, () => failure(qmp.command('stop', 1_000)))
-  expect((await Promise.all(many)).filter(({ message }) => message.includes('questions wait already')).length).toBe(8)
+  expect((await Promise.all(many)).filter(({ message }) => message.includes('requests wait already')).length).toBe(8)
   qmp.close()
   listener.stop(true)
 })

@@ -1,0 +1,66 @@
+// Keeps the collateral of this host's SNP reports (host/kds), on the platform that has such reports. Effects: all of theirs.
+
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/log.ts'
+import type { Config, Platform } from '../config/schema.ts'
+import { CollateralKeeper } from '../host/kds/collateral.ts'
+import { createKds, type KdsOptions } from '../host/kds/kds.ts'
+import { hostProduct } from '../host/platform.ts'
+
+export type CollateralParts = {
+  readonly config: Pick<Config, 'kds'>
+  readonly stateDir: string
+  readonly platform: Platform
+  readonly clock: Clock
+  readonly log: Logger
+  /** Of the processors; looked up unless given. */
+  readonly product?: ReturnType<typeof hostProduct>
+  /** AMD's unless given. */
+  readonly roots?: KdsOptions['roots']
+}
+
+export type CollateralService = Pick<CollateralKeeper, 'forReport'> & {
+  /** Returns at once: the service may be slow or away. */
+  readonly start: () => void
+  readonly stop: () => Promise<void>
+}
+
+/** Null where there are no SNP reports, or none that anybody could verify: on processors of an unknown product. */
+export function composeCollateral({
+  config,
+  stateDir,
+  platform,
+  clock,
+  ...parts
+}: CollateralParts): CollateralService | null {
+  if (platform !== 'snp') return null
+  const { product = hostProduct(), roots } = parts
+  const log = parts.log.unit('kds')
+  if (product === null) {
+    log.error('the processor is of no known EPYC product: its SNP reports cannot be verified', {
+      remedy: 'install a newer strongroom that knows this processor',
+    })
+    return null
+  }
+  const stopping = new AbortController()
+  const kds = createKds({
+    baseUrl: config.kds.base_url || null,
+    cacheDir: `${stateDir}/kds`,
+    clock,
+    log,
+    signal: stopping.signal,
+    ...(roots === undefined ? {} : { roots }),
+  })
+  const keeper = new CollateralKeeper({ kds, product, clock, log })
+  let running: Promise<void> = Promise.resolve()
+  return {
+    forReport: report => keeper.forReport(report),
+    start: () => {
+      running = keeper.run(stopping.signal)
+    },
+    stop: async () => {
+      stopping.abort()
+      await running
+    },
+  }
+}

@@ -1,0 +1,127 @@
+// The collateral of this host's SNP reports: the VCEK, its chain and the CRL, so that a report verifies without a network.
+// Effects: through the client of the key distribution service; sleeps.
+//
+// Chain and CRL belong to the product, which CPUID names: they are fetched at start and the CRL is renewed long before it ends.
+// The VCEK belongs to one chip at one TCB, and a report names both (CHIP_ID and REPORTED_TCB; AMD 56860 rev 1.58, table 23).
+
+import { type Product, productOfReport } from '../../attest/amd/product.ts'
+import { decodeTcb } from '../../attest/amd/tcb.ts'
+import { derBlocks } from '../../attest/encoding/pem.ts'
+import { Malformed } from '../../attest/malformed.ts'
+import { decodeReport } from '../../attest/report/report.ts'
+import { type Clock, pause } from '../../base/clock.ts'
+import { messageOf } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
+import type { Kds, KdsResult } from './kds.ts'
+import type { VcekWanted } from './request.ts'
+
+/** DER. Beside the report, all that a verifier needs. */
+export type Collateral = {
+  readonly vek: Uint8Array
+  readonly chain: readonly [intermediate: Uint8Array, ark: Uint8Array]
+  readonly crl: Uint8Array
+}
+
+export type CollateralResult =
+  | { readonly ok: true; readonly collateral: Collateral }
+  /** `retryAfterMs`: null when it is not known whether another attempt may succeed. */
+  | { readonly ok: false; readonly reason: string; readonly retryAfterMs: number | null }
+
+export type CollateralDeps = {
+  readonly kds: Kds
+  /** Of this host's processors. */
+  readonly product: Product
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/** AMD's CRLs are in force for months: this often is early enough, and soon enough after a revocation. */
+const renewMs = 6 * 3_600_000
+const retryMs = 60_000
+const retryMsMax = 3_600_000
+const remedy =
+  'let this host reach kds.base_url, set kds.base_url to a mirror, or put the named files there by hand (they are verified)'
+
+export class CollateralKeeper {
+  readonly #deps: CollateralDeps
+
+  constructor(deps: CollateralDeps) {
+    this.#deps = deps
+  }
+
+  /** Keeps chain and CRL fetched until the signal is aborted. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { clock, log } = this.#deps
+    let backOffMs = retryMs
+    while (!signal.aborted) {
+      const { failure, isRenewed } = await this.#renew()
+      if (failure !== null && !signal.aborted) {
+        log.warn('the collateral of SNP reports is not complete: they cannot be verified', {
+          reason: failure.reason,
+          remedy,
+        })
+      }
+      const waitMs = isRenewed ? renewMs : Math.max(backOffMs, failure?.retryAfterMs ?? 0)
+      backOffMs = isRenewed ? retryMs : Math.min(2 * backOffMs, retryMsMax)
+      await pause(clock, waitMs, signal)
+    }
+  }
+
+  /** From the disk where possible. A VCEK that is not there yet may wait up to a minute for its turn at the service. Never rejects. */
+  async forReport(report: Uint8Array): Promise<CollateralResult> {
+    const { kds } = this.#deps
+    try {
+      const wanted = this.#vcekOf(report)
+      const [vcek, chain, crl] = await Promise.all([
+        kds.vcek(wanted),
+        kds.chain(wanted.product, 'vcek'),
+        kds.crl(wanted.product, 'vcek'),
+      ])
+      if (!vcek.ok) return failed(vcek)
+      if (!chain.ok) return failed(chain)
+      if (!crl.ok) return failed(crl)
+      return { ok: true, collateral: { vek: vcek.bytes, chain: chainPair(chain.bytes), crl: crl.bytes } }
+    } catch (error) {
+      return { ok: false, reason: messageOf(error), retryAfterMs: null }
+    }
+  }
+
+  /** `isRenewed`: the CRL came from the service just now. A kept one that is in force is no failure, but worth another attempt soon. */
+  async #renew(): Promise<{ readonly failure: KdsFailure | null; readonly isRenewed: boolean }> {
+    const { kds, product } = this.#deps
+    try {
+      const [chain, crl] = await Promise.all([kds.chain(product, 'vcek'), kds.crl(product, 'vcek')])
+      if (!chain.ok) return { failure: chain, isRenewed: false }
+      if (!crl.ok) return { failure: crl, isRenewed: false }
+      return { failure: null, isRenewed: crl.from === 'network' }
+    } catch (error) {
+      return { failure: { reason: messageOf(error), retryAfterMs: null }, isRenewed: false }
+    }
+  }
+
+  /** Throws Malformed when no VCEK can belong to the report. */
+  #vcekOf(bytes: Uint8Array): VcekWanted {
+    const report = decodeReport(bytes)
+    const found = productOfReport(report, this.#deps.product)
+    if (found.kind === 'unknown') throw new Malformed(found.reason)
+    // The service has the certificates of chips alone; a VLEK's comes from the cloud provider that it was made for.
+    if (report.signer !== 'vcek') throw new Malformed(`the report is not signed by a VCEK (${report.signer})`)
+    if (report.chipId.every(byte => byte === 0))
+      throw new Malformed('the report does not name its chip: CHIP_ID is masked')
+    const { product } = found
+    return { product, chipId: report.chipId, tcb: decodeTcb(report.rawTcb.reported, product) }
+  }
+}
+
+type KdsFailure = Pick<Extract<KdsResult, { ok: false }>, 'reason' | 'retryAfterMs'>
+
+function failed({ reason, retryAfterMs }: KdsFailure): CollateralResult {
+  return { ok: false, reason, retryAfterMs }
+}
+
+/** The client has verified that these two are all. */
+function chainPair(pem: Uint8Array): Collateral['chain'] {
+  const [intermediate, ark] = derBlocks(pem, 'CERTIFICATE', 'chain')
+  if (intermediate === undefined || ark === undefined) throw new Malformed('chain: not two certificates')
+  return [intermediate, ark]
+}
