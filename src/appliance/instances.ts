@@ -43,9 +43,9 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
     clock,
     random,
     limits: {
-      bodyBytesMax: config.http.body_bytes_max,
-      bodyTimeoutMs: config.http.body_timeout_ms,
-      jsonDepthMax: config.http.json_depth_max,
+      bytesMax: config.http.body_bytes_max,
+      timeoutMs: config.http.body_timeout_ms,
+      depthMax: config.http.json_depth_max,
     },
     authenticate: createAuthenticate({ db: store.db, clock, log: log.unit('auth') }),
     routes: instanceRoutes(service),

@@ -7,11 +7,9 @@ import type { Collector } from '../base/prometheus.ts'
 import type { Config } from '../config/schema.ts'
 import { adminSocketName } from '../contract/admin.ts'
 import { mintGatewayKey } from '../inference/keys/authenticate.ts'
-import { createMetricsHandler } from '../inference/metrics/metrics.ts'
 import { mintKey } from '../instances/http/auth.ts'
 import type { InstancesService } from '../instances/service.ts'
 import { createAdmin } from '../operator/api.ts'
-import { createGatewayAdmin } from '../operator/gateway-keys.ts'
 import { type AdminServer, listenAdmin } from '../operator/socket.ts'
 import { createStatus, type StatusDeps } from '../operator/status.ts'
 import type { Store } from '../store/db.ts'
@@ -43,15 +41,15 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     random,
     log,
     mintKey,
+    mintGatewayKey,
     deleteInstance: (instance, organization) => {
       service.remove({ organization, keyPrefix: 'admin', scope: 'write' }, instance.name)
     },
     vm: engine.reconciler.view,
     status: createStatus(parts),
+    collectors: parts.collectors,
     leaks: () => findLeaks({ db: store.db, nft: engine.nft, stateDir, tapPrefix: config.network.tap_prefix }),
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,
   })
-  const metrics = createMetricsHandler(parts.collectors)
-  const whole = createGatewayAdmin({ store, clock, random, log, mintKey: mintGatewayKey, metrics }, admin)
-  return listenAdmin(`${stateDir}/${adminSocketName}`, whole)
+  return listenAdmin(`${stateDir}/${adminSocketName}`, admin)
 }

@@ -32,11 +32,12 @@ import {
 } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import { findKey } from '../store/directory/key.query.ts'
+import type { KeyScope } from '../store/directory/key.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
+import type { Organization } from '../store/directory/organization.table.ts'
 import type { VmEngine, VmSpec } from '../vm/engine.ts'
 import { billingPeriod, formatUsd, hours, type Period, parseUsd, readyMs } from './billing.ts'
 import { type CreateRequest, canonicalCreate } from './create.codec.ts'
-import type { Principal } from './principal.ts'
 import { toCreated, toRecord } from './record.ts'
 
 export type InstancesSettings = {
@@ -62,6 +63,14 @@ export type InstancesDeps = {
   readonly onDeleted: (instance: Instance) => void
   /** Inference spend of an organization within a period, in whole micro-dollars. */
   readonly inferenceCostMicroUsd: (organizationId: string, period: Period) => bigint
+}
+
+/** Who is calling. Authentication (http/auth) makes one; everything behind it takes it as given. */
+export type Principal = {
+  readonly organization: Organization
+  /** The public part of the key that was used. */
+  readonly keyPrefix: string
+  readonly scope: KeyScope
 }
 
 export type InstancesService = {

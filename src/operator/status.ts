@@ -1,21 +1,23 @@
 // What `strongroom status` says. Effects: reads the store.
 
-import type { Engine } from '../appliance/engine.ts'
-import type { Clock } from '../base/clock.ts'
-import { iso } from '../base/clock.ts'
+import { type Clock, iso } from '../base/clock.ts'
 import { version } from '../base/version.ts'
-import type { Config } from '../config/schema.ts'
+import type { Config, Platform } from '../config/schema.ts'
 import type { AdminStatus } from '../contract/admin.ts'
 import type { Tls } from '../http/certificate.ts'
 import type { Store } from '../store/db.ts'
 import { listOrganizations } from '../store/directory/organization.query.ts'
 import { reservedBy } from '../store/ledger/vm.query.ts'
 import { countInstances, countVms } from '../store/status.query.ts'
+import type { Capacity } from '../vm/admission.plan.ts'
 
 export type StatusDeps = {
-  readonly config: Config
+  readonly config: Pick<Config, 'domain'>
   readonly store: Store
-  readonly engine: Pick<Engine, 'platform' | 'capacity'>
+  readonly engine: {
+    readonly platform: Platform
+    readonly capacity: Pick<Capacity, 'memoryMib' | 'vcpus' | 'addresses'>
+  }
   readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
   readonly clock: Pick<Clock, 'nowMs'>
   /** What is bound; null for what is switched off. */

@@ -4,10 +4,12 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { systemClock } from '../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { version } from '../../src/base/version.ts'
 import type { AdminLeak } from '../../src/contract/admin.ts'
+import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../src/instances/http/auth.ts'
 import { createAdmin } from '../../src/operator/api.ts'
 import { type AdminServer, listenAdmin } from '../../src/operator/socket.ts'
@@ -31,10 +33,11 @@ beforeAll(async () => {
   store = openStore(join(dir, 'strongroom.db'))
   const admin = createAdmin({
     store,
-    clock: { nowMs: () => Date.parse('2026-11-20T12:00:00.000Z') },
+    clock: { ...systemClock, nowMs: () => Date.parse('2026-11-20T12:00:00.000Z') },
     random: systemRandom,
     log: silentLogger,
     mintKey,
+    mintGatewayKey,
     deleteInstance: instance => {
       store.db.update(instances).set({ desired: 'absent', terminatedReason: instance.terminatedReason }).run()
     },
@@ -62,6 +65,7 @@ beforeAll(async () => {
       },
     }),
     leaks: async () => leaks,
+    collectors: [],
     consoleDir: vmId => join(dir, vmId),
   })
   server = await listenAdmin(join(dir, 'admin.sock'), admin)

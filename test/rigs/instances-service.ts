@@ -25,7 +25,7 @@ import { createManualClock, type ManualClock } from './clock.ts'
 
 export const publicKey =
   'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsJzTQ0tPK4Tw9J6f8W6S1QhIYzG1mJtN5gRt0cMZrE ops@example.org'
-export const limits = { bodyBytesMax: 65_536, bodyTimeoutMs: 15_000, jsonDepthMax: 16 } as const
+export const limits = { bytesMax: 65_536, timeoutMs: 15_000, depthMax: 16 } as const
 export const settings: InstancesDeps['settings'] = {
   domain: 'agents.example',
   vm: { image: 'instance', vcpus: 2, memoryMib: 2048 },
@@ -41,6 +41,8 @@ export type Appliance = {
   readonly store: Store
   readonly http: Http
   readonly port: number
+  /** Requests that wait for their response now. */
+  readonly pendingRequests: () => number
   /** Everything logged so far, one JSON object a line. */
   readonly logged: string[]
   /** The first line that fits, now or later. */
@@ -150,6 +152,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     store,
     http,
     port,
+    pendingRequests: () => listener.pendingRequests,
     logged,
     lineLogged: fits =>
       new Promise(resolve => {
@@ -182,7 +185,7 @@ export function addKey(store: Store, clock: ManualClock, slug: string, scope: Ke
   insertOrganization(store.db, { id: newUuid(), slug, nowMs: clock.nowMs() })
   const organization = findOrganization(store.db, slug)
   if (organization === null) throw new Error(`no organization ${slug}`)
-  const minted = mintKey(systemRandom, 'ca')
+  const minted = mintKey(systemRandom)
   const { prefix, secretSha256 } = minted
   insertKey(store.db, { prefix, organizationId: organization.id, secretSha256, scope, nowMs: clock.nowMs() })
   return minted.key

@@ -6,7 +6,7 @@ import { toBase64Url } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
-import { spkiDigestOf } from '../../http/spki.ts'
+import { spkiDigestOf } from '../../http/pair.ts'
 import { readAllowlist } from '../../verifier/allowlist.ts'
 import {
   type AttestationQuestion,
