@@ -93,7 +93,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     dnsPort: dns?.port ?? null,
     adminSocket: admin.path,
     caFile: tls.caFile,
-    reload: tls.reload,
+    reload: () => tls.reload(),
     stop: () => running.disposeAsync(),
   }
 }
