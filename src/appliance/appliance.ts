@@ -1,4 +1,4 @@
-// One appliance from its configuration: the only place, with its parts beside it, that constructs things. Effects: all of them.
+// One appliance from its configuration. This folder is the only place that constructs things. Effects: all of them.
 
 import { readFileSync } from 'node:fs'
 import { systemClock } from '../base/clock.ts'
@@ -28,11 +28,11 @@ export type Serving = {
   readonly inferenceUrl: string | null
   readonly dnsPort: number | null
   readonly adminSocket: string
-  /** The authority that clients must trust; null with the operator's own certificate. */
+  /** The authority that clients must trust; null while the operator's own certificate is served. */
   readonly caFile: string | null
   /** Reads certificate files again, now. */
   readonly reload: () => Promise<void>
-  /** Stops serving; VMs run on and are taken up by the next start. Idempotent. */
+  /** Stops serving. VMs continue to run, and the next start takes them over. Idempotent. */
   readonly stop: () => Promise<void>
 }
 
@@ -43,7 +43,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const clock = systemClock
   const random = systemRandom
   await using undo = new AsyncDisposableStack()
-  // Keys, tokens and the database are nobody else's; only the way through to the VMs' own directories is.
+  // Keys, tokens and the database are the daemon's alone; other users may only pass through, to the VMs' own directories.
   process.umask(0o077)
   ensureDir(stateDir, { mode: 0o711 })
   undo.use(await lockFileOfDead(`${stateDir}/lock`, { timeoutMs: lockTimeoutMs, clock }))
@@ -83,7 +83,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const admin = await serveOperator({ ...parts, service, listening, collectors: inference?.collectors ?? [] })
   undo.defer(() => admin.stop())
 
-  // Only now: nobody sees an instance move before the interface that reports it is there.
+  // Last, so that no instance changes before the interfaces that report it are there.
   background.start()
   inference?.start()
   const running = undo.move()

@@ -1,6 +1,6 @@
-// Puts service A together: its decisions, its reconciler, its HTTPS listener, and what goes on without a request. Effects: all of theirs.
+// Puts service A together: its decisions, its reconciler, its HTTPS listener, and its background work. Effects: all of theirs.
 
-import type { Clock } from '../base/clock.ts'
+import { type Clock, pause } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { listenAddress } from '../config/listen.ts'
@@ -35,7 +35,7 @@ export type InstancesParts = {
   readonly gatewayCa: string | null
 }
 
-/** The interface of service A over HTTPS. Fault host.unsupported when the address cannot be had. */
+/** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */
 export function serveInstances(service: InstancesService, parts: InstancesParts & { readonly tls: Tls }): TlsServer {
   const { config, store, clock, random, log, tls } = parts
   const http = createHttp({
@@ -55,7 +55,7 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
     ...listenAddress(config.listen.instances),
     tls,
     idleTimeoutSeconds: config.http.idle_timeout_s,
-    // The limit is ours, read as the body comes, so that the refusal is ours too.
+    // Service A itself limits the body while it arrives, so that the refusal is in its own words.
     requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
     log: log.unit('http'),
   })
@@ -74,7 +74,7 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
     log: log.unit('instances'),
     inferenceBaseUrl: inferenceBaseUrl(config),
     inferenceCa: parts.gatewayCa,
-    // Without the gateway of ours there is no key of ours to give.
+    // Without our own gateway there is no key to give.
     inferenceKey: id => (config.listen.inference === '' ? null : parts.keys.instanceKey(id)),
     claimTimeoutMs: config.vm.claim_timeout_ms,
     sshTimeoutMs: config.vm.ssh_timeout_ms,
@@ -108,7 +108,7 @@ const purgeIntervalMs = 60_000
 const purgeAgeMs = 60_000
 const purgeRowsMax = 500
 
-/** Everything that goes on without a request. */
+/** Everything that runs without a request. */
 function backgroundWork({ config, store, engine, clock, log }: InstancesParts, reconciler: Background): Background {
   const stopping = new AbortController()
   const janitor = createJanitor({
@@ -127,13 +127,13 @@ function backgroundWork({ config, store, engine, clock, log }: InstancesParts, r
   const purge = async () => {
     while (!stopping.signal.aborted) {
       purgeGoneVms(store.db, { changedBeforeMs: clock.nowMs() - purgeAgeMs, limit: purgeRowsMax })
-      await clock.sleep(purgeIntervalMs, stopping.signal).catch(() => {})
+      await pause(clock, purgeIntervalMs, stopping.signal)
     }
   }
   let loops: Promise<unknown> = Promise.resolve()
   return {
     start: () => {
-      // The reboot of a host has taken the table along; the ledger brings it back before the first VM is looked at.
+      // A reboot of the host has removed the firewall's table; it is made again from the ledger before the first VM is looked at.
       engine.network.sync().catch(error => log.error('the firewall could not be applied', { error }))
       reconciler.start()
       engine.reconciler.start()

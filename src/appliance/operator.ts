@@ -1,4 +1,4 @@
-// Puts the operator's side together: the admin socket with status, metrics and all commands. Effects: one listening socket.
+// Puts the operator's side together: the admin interface on its socket. Effects: one listening socket.
 
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
@@ -31,7 +31,7 @@ export type OperatorParts = {
   readonly log: Logger
 }
 
-/** Faults: conflict (another daemon answers there), host.unsupported. */
+/** Faults: conflict (another daemon listens there), host.unsupported. */
 export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
   const { config, stateDir, store, engine, service, clock, random } = parts
   const log = parts.log.unit('admin')

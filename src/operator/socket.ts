@@ -18,7 +18,7 @@ export async function listenAdmin(path: string, handler: AdminHandler): Promise<
     throw new Fault('conflict', `another strongroom already serves this state directory (${path} accepts connections)`)
   }
   if (isSocket(path)) removeFile(path)
-  // Bun.serve binds before it returns, so no moment is left in which others may connect.
+  // Bun.serve binds before it returns, so with this umask there is no moment in which others may connect.
   const umask = process.umask(0o177)
   let server: Bun.Server<undefined>
   try {
@@ -45,7 +45,7 @@ export async function listenAdmin(path: string, handler: AdminHandler): Promise<
 
 /** Bun refuses a larger body by itself, without a problem document; the handler's own limit is well below. */
 const requestBodyBytesMax = 1_048_576
-/** A console that is followed may be quiet for hours. Bun's types have this for ports only; it works for UNIX sockets (tried on 1.4.5). */
+/** A followed console may be quiet for hours. Bun's types allow this for ports only; it works for UNIX sockets too (tried on 1.4.5). */
 const NEVER_IDLE: object = { idleTimeout: 0 }
 
 function isSocket(path: string): boolean {

@@ -20,7 +20,7 @@ export type StatusDeps = {
   }
   readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
   readonly clock: Pick<Clock, 'nowMs'>
-  /** What is bound; null for what is switched off. */
+  /** Where each service listens; null for one that is switched off. */
   readonly listening: AdminStatus['listen']
 }
 

@@ -70,7 +70,7 @@ export function createHttp(deps: HttpDeps): Http {
   const operations = app.routes.map(({ method, path }) => ({ method, path }))
   const templates = templatesOf(operations)
 
-  /** No route: an unknown path, or a known one with another method, which first asks who is there. */
+  /** No route: an unknown path, or a known path with another method, where the caller is authenticated first. */
   const offRoute = (request: Request, path: string): Response => {
     const template = templates.find(({ pattern }) => pattern.test(path))
     if (template === undefined) return fail(request, new Fault('not_found', 'There is nothing at this path.'))
@@ -131,8 +131,8 @@ const pathSearchStart = 'http://a.bc'.length
 
 /**
  * The request as Elysia can route it. HEAD becomes GET (Bun leaves out the body of the response). A URL whose path begins
- * where Elysia would not look, because the Host header is very short or, with HTTP/1.0 or a malformed one, there is no
- * origin at all, gets a host of our own.
+ * where Elysia would not look gets a host of our own: its Host header is very short, or it has no origin at all
+ * (HTTP/1.0, or a malformed header).
  */
 function routable(received: Request): { request: Request; path: string } {
   const { url } = received
