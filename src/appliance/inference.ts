@@ -98,7 +98,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     observe: metrics.observe,
     sealer: createResponseSealer({ keys, clock }),
     responseReceipts: settings.response_receipts,
-    attestation: attestation.answer,
+    attestation: attestation.respond,
     openapi: JSON.stringify(inferenceOpenapiDocument()),
     upstreams,
     ownedBy: settings.owned_by,
@@ -215,7 +215,7 @@ type AttestationParts = {
 }
 
 type Attestation = {
-  readonly answer: (request: Request) => Promise<Response>
+  readonly respond: (request: Request) => Promise<Response>
   /** Opens the evidence source. The simulator's keys take seconds to make, once; until then there is no evidence. Never rejects. */
   readonly prepare: () => Promise<void>
 }
@@ -243,7 +243,7 @@ function composeAttestation(deps: InferenceParts, { workloads, keys, log }: Atte
   }
   let endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source is being prepared' })
   return {
-    answer: request => endpoint(request),
+    respond: request => endpoint(request),
     prepare: async () => {
       try {
         endpoint = endpointOf(await evidenceOrigin(deps, workloads))

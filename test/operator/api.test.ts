@@ -1,4 +1,4 @@
-// Goal: the operator's changes are made once, journalled and answered in the contract's shapes, over a real socket and database.
+// Goal: the operator's changes are made once, journalled and shown in the contract's shapes, over a real socket and database.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
@@ -159,7 +159,7 @@ test('goal: a second daemon is refused, a dead one’s socket is replaced', asyn
   await again.stop()
 })
 
-test('goal: every route answers in its documented shape', async () => {
+test('goal: every route responds in its documented shape', async () => {
   await ask('POST', '/organizations', { slug: 'acme' })
   const key = await ask('POST', '/organizations/acme/keys', { scope: 'write' })
   const prefix = String(Reflect.get(Object(key.body), 'prefix'))

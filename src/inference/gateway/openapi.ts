@@ -151,7 +151,7 @@ const FAILURES = {
   },
   AttestationUnavailable: {
     status: 503,
-    description: 'Fresh evidence, or a receipt that was asked for, is not to be had. Accept nothing less.',
+    description: 'Fresh evidence, or a receipt that was asked for, is not available. Accept nothing less.',
     error: { code: 'attestation_unavailable', message: 'There is no fresh attestation evidence.' },
   },
 } as const satisfies Record<string, ApiFailure<keyof typeof HEADERS> & GatewayError>
