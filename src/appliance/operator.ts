@@ -46,9 +46,9 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     deleteInstance: (instance, organization) => {
       service.remove({ organization, keyPrefix: 'admin', scope: 'write' }, instance.name)
     },
-    vm: engine.reconciler.view,
+    vm: id => engine.reconciler.view(id),
     status: createStatus(parts),
-    leaks: () => findLeaks({ db: store.db, nft: engine.nft, stateDir, tapPrefix: config.network.tap_prefix }),
+    leaks: () => findLeaks({ db: store.ledger.db, nft: engine.nft, stateDir, tapPrefix: config.network.tap_prefix }),
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,
   })
   const metrics = createMetricsHandler(parts.collectors)

@@ -1,4 +1,4 @@
-// Who is calling. Authentication makes one (server/auth); everything past it takes it as given.
+// Who is calling. Authentication makes one (http/auth); all that is called afterwards trusts it.
 
 import type { KeyScope } from '../store/directory/key.table.ts'
 import type { Organization } from '../store/directory/organization.table.ts'

@@ -35,12 +35,12 @@ import { findKey, insertKey, listKeys, revokeKey } from '../store/directory/key.
 import type { KeyScope } from '../store/directory/key.table.ts'
 import { insertOrganization, listOrganizations, setOrganizationStatus } from '../store/directory/organization.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
-import { appendEvent } from '../store/ledger/event.query.ts'
+import { appendEvent, type NewEvent } from '../store/ledger/event.query.ts'
 import { adminFault, adminProblem } from './problem.ts'
 import { createAdminView, instanceByReference, organizationBySlug, type VmSummary } from './view.ts'
 
 export type AdminDeps = {
-  readonly store: Pick<Store, 'db' | 'transact'>
+  readonly store: Pick<Store, 'directory' | 'ledger'>
   readonly clock: Pick<Clock, 'nowMs'>
   readonly random: RandomBytes
   readonly log: Logger
@@ -59,9 +59,9 @@ export type AdminHandler = (request: Request) => Response | Promise<Response>
 
 export function createAdmin(deps: AdminDeps): AdminHandler {
   const { store, log } = deps
-  const view = createAdminView({ db: store.db, vm: deps.vm })
+  const view = createAdminView({ store, vm: deps.vm })
   const operator = createOperator(deps)
-  const found = (reference: string) => instanceByReference(store.db, reference)
+  const found = (reference: string) => instanceByReference(store.directory.db, reference)
   const bySlug = { params: Type.Object({ slug: Slug }) }
   const byReference = Type.Object({ ref: InstanceReference })
 
@@ -74,7 +74,7 @@ export function createAdmin(deps: AdminDeps): AdminHandler {
     })
     .get('/status', () => deps.status(), { response: AdminStatus })
     .get('/leaks', async () => ({ leaks: [...(await deps.leaks())] }), { response: AdminLeaks })
-    .get('/organizations', () => ({ organizations: listOrganizations(store.db).map(view.organization) }), {
+    .get('/organizations', () => ({ organizations: listOrganizations(store.directory.db).map(view.organization) }), {
       response: AdminOrganizationList,
     })
     .post(
@@ -85,10 +85,14 @@ export function createAdmin(deps: AdminDeps): AdminHandler {
       },
       { body: AdminOrganizationCreate, parse: 'json', response: { 201: AdminOrganization } },
     )
-    .get('/organizations/:slug', ({ params }) => view.organization(organizationBySlug(store.db, params.slug)), {
-      ...bySlug,
-      response: AdminOrganization,
-    })
+    .get(
+      '/organizations/:slug',
+      ({ params }) => view.organization(organizationBySlug(store.directory.db, params.slug)),
+      {
+        ...bySlug,
+        response: AdminOrganization,
+      },
+    )
     .post(
       '/organizations/:slug/suspend',
       ({ params }) => view.organization(operator.setStatus(params.slug, 'suspended')),
@@ -104,8 +108,8 @@ export function createAdmin(deps: AdminDeps): AdminHandler {
     .get(
       '/organizations/:slug/keys',
       ({ params }) => {
-        const organization = organizationBySlug(store.db, params.slug)
-        return { keys: listKeys(store.db, organization.id).map(key => view.key(key, organization)) }
+        const organization = organizationBySlug(store.directory.db, params.slug)
+        return { keys: listKeys(store.directory.db, organization.id).map(key => view.key(key, organization)) }
       },
       { ...bySlug, response: AdminKeyList },
     )
@@ -157,62 +161,69 @@ export function createAdmin(deps: AdminDeps): AdminHandler {
   return request => app.fetch(request)
 }
 
+/** Each change commits in the directory first; the event follows in this host's journal. */
 function createOperator(deps: AdminDeps) {
   const { store, clock, random } = deps
+  const { directory } = store
+  const append = (event: NewEvent) => appendEvent(store.ledger.db, event)
   return {
     createOrganization: (slug: string): Organization => {
       const wrong = slugProblem(slug)
       if (wrong !== null) throw new Fault('invalid_request', `slug ${JSON.stringify(slug)} ${wrong}`, { param: 'slug' })
-      return store.transact(tx => {
-        const [id, nowMs] = [newUuid(random), clock.nowMs()]
-        if (!insertOrganization(tx, { id, slug, nowMs })) {
-          throw new Fault('conflict', `organization ${slug} exists already`, { param: 'slug' })
-        }
-        appendEvent(tx, { nowMs, kind: 'organization.created', subject: id, detail: { slug } })
-        return organizationBySlug(tx, slug)
-      })
+      const [id, nowMs] = [newUuid(random), clock.nowMs()]
+      if (!insertOrganization(directory.db, { id, slug, nowMs })) {
+        throw new Fault('conflict', `organization ${slug} exists already`, { param: 'slug' })
+      }
+      append({ nowMs, kind: 'organization.created', subject: id, detail: { slug } })
+      return organizationBySlug(directory.db, slug)
     },
     /** Idempotent; only a change is an event. */
-    setStatus: (slug: string, status: Organization['status']): Organization =>
-      store.transact(tx => {
-        const organization = organizationBySlug(tx, slug)
-        if (organization.status === status) return organization
+    setStatus: (slug: string, status: Organization['status']): Organization => {
+      const { organization, changed } = directory.transact(tx => {
+        const before = organizationBySlug(tx, slug)
+        if (before.status === status) return { organization: before, changed: false }
         setOrganizationStatus(tx, { slug, status })
-        const kind = status === 'active' ? 'organization.resumed' : 'organization.suspended'
-        appendEvent(tx, { nowMs: clock.nowMs(), kind, subject: organization.id, detail: { slug } })
-        return organizationBySlug(tx, slug)
-      }),
-    createKey: (slug: string, scope: KeyScope): AdminKeyCreated =>
-      store.transact(tx => {
-        const organization = organizationBySlug(tx, slug)
-        const nowMs = clock.nowMs()
+        return { organization: organizationBySlug(tx, slug), changed: true }
+      })
+      const kind = status === 'active' ? 'organization.resumed' : 'organization.suspended'
+      if (changed) append({ nowMs: clock.nowMs(), kind, subject: organization.id, detail: { slug } })
+      return organization
+    },
+    createKey: (slug: string, scope: KeyScope): AdminKeyCreated => {
+      const nowMs = clock.nowMs()
+      const { organizationId, key, prefix } = directory.transact(tx => {
+        const organizationId = organizationBySlug(tx, slug).id
         for (let attempt = 1; attempt <= mintAttemptsMax; attempt += 1) {
           const { key, prefix, secretSha256 } = deps.mintKey(random, 'ca')
-          if (!insertKey(tx, { prefix, organizationId: organization.id, secretSha256, scope, nowMs })) continue
-          appendEvent(tx, { nowMs, kind: 'key.created', subject: organization.id, detail: { slug, prefix, scope } })
-          return { key, prefix, organization: slug, scope, created_at: new Date(nowMs).toISOString() }
+          if (insertKey(tx, { prefix, organizationId, secretSha256, scope, nowMs }))
+            return { organizationId, key, prefix }
         }
         throw new Fault('internal', `no free key prefix in ${mintAttemptsMax} attempts`)
-      }),
+      })
+      append({ nowMs, kind: 'key.created', subject: organizationId, detail: { slug, prefix, scope } })
+      return { key, prefix, organization: slug, scope, created_at: new Date(nowMs).toISOString() }
+    },
     /** Idempotent; the first revocation's time stays. */
-    revokeKey: (prefix: string) =>
-      store.transact(tx => {
+    revokeKey: (prefix: string) => {
+      const nowMs = clock.nowMs()
+      const { key, changed } = directory.transact(tx => {
         const before = findKey(tx, prefix)
         if (before === null) throw new Fault('not_found', `there is no key with prefix ${prefix}`, { param: 'prefix' })
-        if (before.revokedAtMs !== null) return before
-        const nowMs = clock.nowMs()
+        if (before.revokedAtMs !== null) return { key: before, changed: false }
         revokeKey(tx, { prefix, nowMs })
-        appendEvent(tx, { nowMs, kind: 'key.revoked', subject: before.organizationId, detail: { prefix } })
-        return present(findKey(tx, prefix), 'a revoked key stays')
-      }),
+        return { key: present(findKey(tx, prefix), 'a revoked key stays'), changed: true }
+      })
+      if (changed) append({ nowMs, kind: 'key.revoked', subject: key.organizationId, detail: { prefix } })
+      return key
+    },
     deleteInstance: ({ instance, organization }: { instance: Instance; organization: Organization }) => {
       const repeated = instance.desired === 'absent'
       deps.deleteInstance(instance, organization)
       if (!repeated) {
         const detail = { slug: organization.slug, name: instance.name }
-        appendEvent(store.db, { nowMs: clock.nowMs(), kind: 'instance.operator_delete', subject: instance.id, detail })
+        append({ nowMs: clock.nowMs(), kind: 'instance.operator_delete', subject: instance.id, detail })
       }
-      return instanceByReference(store.db, instance.id)
+      return instanceByReference(directory.db, instance.id)
     },
   }
 }

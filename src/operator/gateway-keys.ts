@@ -25,13 +25,13 @@ import {
 } from '../store/directory/gateway-key.query.ts'
 import type { GatewayKey } from '../store/directory/gateway-key.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
-import { appendEvent } from '../store/ledger/event.query.ts'
+import { appendEvent, type NewEvent } from '../store/ledger/event.query.ts'
 import type { AdminHandler } from './api.ts'
 import { adminFault, adminProblem } from './problem.ts'
 import { organizationBySlug } from './view.ts'
 
 export type GatewayAdminDeps = {
-  readonly store: Pick<Store, 'db' | 'transact'>
+  readonly store: Pick<Store, 'directory' | 'ledger'>
   readonly clock: Pick<Clock, 'nowMs'>
   readonly random: RandomBytes
   readonly log: Logger
@@ -77,7 +77,10 @@ export function createGatewayAdmin(deps: GatewayAdminDeps, next: AdminHandler): 
 
 const mintAttemptsMax = 8
 
+/** Each change commits in the directory first; the event follows in this host's journal. */
 function createOperator({ store, clock, random, mintKey }: GatewayAdminDeps) {
+  const { directory } = store
+  const append = (event: NewEvent) => appendEvent(store.ledger.db, event)
   const view = (key: GatewayKey, organization: string): AdminGatewayKey => ({
     prefix: key.prefix,
     organization,
@@ -93,17 +96,17 @@ function createOperator({ store, clock, random, mintKey }: GatewayAdminDeps) {
   })
   return {
     list: (slug: string): AdminGatewayKey[] =>
-      listGatewayKeys(store.db, organizationBySlug(store.db, slug).id).map(key => view(key, slug)),
-    create: (slug: string, terms: AdminGatewayKeyCreate): AdminGatewayKeyCreated =>
-      store.transact(tx => {
-        const organization = organizationBySlug(tx, slug)
-        const nowMs = clock.nowMs()
+      listGatewayKeys(directory.db, organizationBySlug(directory.db, slug).id).map(key => view(key, slug)),
+    create: (slug: string, terms: AdminGatewayKeyCreate): AdminGatewayKeyCreated => {
+      const nowMs = clock.nowMs()
+      const { organizationId, key, prefix, expiresAtMs } = directory.transact(tx => {
+        const organizationId = organizationBySlug(tx, slug).id
         const expiresAtMs = terms.expires_at === null ? null : expiry(terms.expires_at, nowMs)
         for (let attempt = 1; attempt <= mintAttemptsMax; attempt += 1) {
           const { key, prefix, secretSha256 } = mintKey(random)
           const inserted = insertGatewayKey(tx, {
             prefix,
-            organizationId: organization.id,
+            organizationId,
             instanceId: null,
             secretSha256,
             requestsPerMinute: terms.requests_per_minute,
@@ -112,34 +115,36 @@ function createOperator({ store, clock, random, mintKey }: GatewayAdminDeps) {
             expiresAtMs,
             nowMs,
           })
-          if (!inserted) continue
-          appendEvent(tx, { nowMs, kind: 'gateway_key.created', subject: organization.id, detail: { slug, prefix } })
-          return {
-            ...terms,
-            key,
-            prefix,
-            organization: slug,
-            expires_at: isoOrNull(expiresAtMs),
-            created_at: iso(nowMs),
-          }
+          if (inserted) return { organizationId, key, prefix, expiresAtMs }
         }
         throw new Fault('internal', `no free gateway key prefix in ${mintAttemptsMax} attempts`)
-      }),
+      })
+      append({ nowMs, kind: 'gateway_key.created', subject: organizationId, detail: { slug, prefix } })
+      return {
+        ...terms,
+        key,
+        prefix,
+        organization: slug,
+        expires_at: isoOrNull(expiresAtMs),
+        created_at: iso(nowMs),
+      }
+    },
     /** Idempotent; the first revocation's time stays. */
-    revoke: (prefix: string): AdminGatewayKey =>
-      store.transact(tx => {
+    revoke: (prefix: string): AdminGatewayKey => {
+      const nowMs = clock.nowMs()
+      const { key, slug, changed } = directory.transact(tx => {
         const before = findGatewayKey(tx, prefix)
         if (before === null) {
           throw new Fault('not_found', `there is no gateway key with prefix ${prefix}`, { param: 'prefix' })
         }
-        const nowMs = clock.nowMs()
-        if (before.revokedAtMs === null) {
-          revokeGatewayKey(tx, { prefix, nowMs })
-          appendEvent(tx, { nowMs, kind: 'gateway_key.revoked', subject: before.organizationId, detail: { prefix } })
-        }
-        const organization = present(organizationById(tx, before.organizationId), 'a key has an organization')
-        return view(present(findGatewayKey(tx, prefix), 'a revoked key stays'), organization.slug)
-      }),
+        const changed = before.revokedAtMs === null
+        if (changed) revokeGatewayKey(tx, { prefix, nowMs })
+        const { slug } = present(organizationById(tx, before.organizationId), 'a key has an organization')
+        return { key: present(findGatewayKey(tx, prefix), 'a revoked key stays'), slug, changed }
+      })
+      if (changed) append({ nowMs, kind: 'gateway_key.revoked', subject: key.organizationId, detail: { prefix } })
+      return view(key, slug)
+    },
   }
 }
 

@@ -4,7 +4,7 @@ import { present } from '../base/assert.ts'
 import { iso, isoOrNull } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { AdminEvent, AdminInstance, AdminKey, AdminOrganization } from '../contract/admin.ts'
-import type { Db } from '../store/db.ts'
+import type { DirectoryDb, Store } from '../store/db.ts'
 import {
   countLiving,
   findInstance,
@@ -23,10 +23,14 @@ import type { Event } from '../store/ledger/event.table.ts'
 export type VmSummary = { readonly state: string; readonly address: string | null }
 export type OwnedInstance = { readonly instance: Instance; readonly organization: Organization }
 
-export function createAdminView({ db, vm }: { db: Db; vm: (vmId: string) => VmSummary | null }) {
+export function createAdminView(deps: {
+  store: Pick<Store, 'directory' | 'ledger'>
+  vm: (vmId: string) => VmSummary | null
+}) {
+  const { db } = deps.store.directory
   const instance = (owned: OwnedInstance): AdminInstance => {
     const { vmId } = owned.instance
-    const summary = vmId === null ? null : vm(vmId)
+    const summary = vmId === null ? null : deps.vm(vmId)
     return instanceView(owned, vmId === null || summary === null ? null : { id: vmId, ...plain(summary) })
   }
   return {
@@ -51,7 +55,7 @@ export function createAdminView({ db, vm }: { db: Db; vm: (vmId: string) => VmSu
     /** What is known to have happened to an instance and its VM: status changes and journal, oldest first, the newest `limit`. */
     events: ({ instance: row }: OwnedInstance, limit: number): AdminEvent[] => {
       const subjects = row.vmId === null ? [row.id] : [row.id, row.vmId]
-      const journal = subjects.flatMap(subject => listEvents(db, { subject, limit })).map(eventView)
+      const journal = subjects.flatMap(subject => listEvents(deps.store.ledger.db, { subject, limit })).map(eventView)
       const changes = listChangesOverlapping(db, { organizationId: row.organizationId, fromMs: 0 })
         .filter(change => change.instanceId === row.id)
         .map(changeView)
@@ -61,14 +65,14 @@ export function createAdminView({ db, vm }: { db: Db; vm: (vmId: string) => VmSu
 }
 
 /** Fault not_found. */
-export function organizationBySlug(db: Db, slug: string): Organization {
+export function organizationBySlug(db: DirectoryDb, slug: string): Organization {
   const organization = findOrganization(db, slug)
   if (organization === null) throw new Fault('not_found', `there is no organization ${slug}`, { param: 'organization' })
   return organization
 }
 
 /** By id, `slug/name`, or a name that only one organization uses. Faults: not_found, invalid_request (ambiguous). */
-export function instanceByReference(db: Db, reference: string): OwnedInstance {
+export function instanceByReference(db: DirectoryDb, reference: string): OwnedInstance {
   const [slug = '', name] = reference.split('/')
   if (name !== undefined) {
     const organization = organizationBySlug(db, slug)

@@ -6,7 +6,7 @@ import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { type RandomBytes, randomName } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
-import type { Db } from '../../store/db.ts'
+import type { DirectoryDb } from '../../store/db.ts'
 import {
   gatewayTouchIntervalMs,
   type KnownGatewayKey,
@@ -18,7 +18,7 @@ import type { GatewayKey } from '../../store/directory/gateway-key.table.ts'
 import type { Authenticate } from '../types.ts'
 
 export type GatewayAuthDeps = {
-  readonly db: Db
+  readonly db: DirectoryDb
   readonly clock: Pick<Clock, 'nowMs'>
   readonly log: Logger
   /** For keys that do not say otherwise. */
@@ -72,7 +72,7 @@ const lookupsKeptMax = 4096
 const NO_SECRET = new Uint8Array(32)
 
 /** Rows as they are now: what was read is kept only as long as nothing at all has changed in the database, absent rows too. */
-function createLookup(db: Db): (prefix: string) => KnownGatewayKey | null {
+function createLookup(db: DirectoryDb): (prefix: string) => KnownGatewayKey | null {
   const look = prepareGatewayKeyLookup(db)
   const mark = prepareChangeMark(db)
   const kept = new Map<string, KnownGatewayKey | null>()
