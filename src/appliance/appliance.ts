@@ -50,15 +50,15 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const store = openStore(`${stateDir}/strongroom.db`)
   undo.defer(() => store.close())
   const onEvent = (kind: string, detail: Record<string, unknown>) =>
-    appendEvent(store.db, { nowMs: clock.nowMs(), kind, subject: '', detail })
+    appendEvent(store.ledger.db, { nowMs: clock.nowMs(), kind, subject: '', detail })
   const tls = await createTls({ config, stateDir, clock, random, log: log.unit('tls'), onEvent })
   undo.defer(() => tls.stop())
   const engine = composeEngine({ config, stateDir, store, clock, random, log })
   const cost = createCost(config.inference.prices)
-  const metering = createMetering({ store, clock, log: log.unit('metering'), cost })
+  const metering = createMetering({ store: store.directory, clock, log: log.unit('metering'), cost })
   undo.defer(() => metering.stop())
   const secret = loadKeySecret(`${stateDir}/gateway-key.secret`, random)
-  const keys = createInstanceKeys({ store, clock, log: log.unit('inference'), secret })
+  const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })
   keys.revokeDeleted()
   const gatewayCa = tls.caFile === null ? null : readFileSync(tls.caFile, 'utf8')
   const parts = { config, stateDir, store, engine, tls, clock, random, log, metering, keys, gatewayCa }
@@ -106,7 +106,7 @@ async function serveDns({ config, store, engine, clock, log }: InstancesParts): 
     port,
     domain: config.domain,
     hostAddress: hostname === '0.0.0.0' || hostname.includes(':') ? null : hostname,
-    resolve: createAddressResolver({ db: store.db, engine: engine.reconciler }),
+    resolve: createAddressResolver({ db: store.directory.db, engine: engine.reconciler }),
     nowMs: clock.nowMs,
     log: log.unit('dns'),
   })

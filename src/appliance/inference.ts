@@ -83,7 +83,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
   const attestation = composeAttestation(deps, { workloads, keys, log })
   const gateway = createGateway({
     authenticate: createGatewayAuthenticate({
-      db: store.db,
+      db: store.directory.db,
       clock,
       log,
       defaults: {
@@ -111,12 +111,12 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
   let retention: Promise<void> = Promise.resolve()
   return {
     fetch: gateway.fetch,
-    collectors: [metrics, createClusterMetrics({ db: store.db, hostId: store.hostId, capacity: deps.capacity })],
+    collectors: [metrics, createClusterMetrics({ store, capacity: deps.capacity })],
     start: () => {
       worker?.start()
       void attestation.prepare()
       retention = runLedgerRetention(
-        { store, clock, log, retentionDays: settings.usage_retention_days },
+        { store: store.directory, clock, log, retentionDays: settings.usage_retention_days },
         stopping.signal,
       )
     },
@@ -223,7 +223,7 @@ type Attestation = {
 function composeAttestation(deps: InferenceParts, { workloads, keys, log }: AttestationParts): Attestation {
   const { config, store, tls, clock, random } = deps
   const nonces = createNonceLedger({
-    store,
+    store: store.ledger,
     clock,
     retentionMs: config.inference.nonce_retention_hours * hourMs,
     countMax: config.inference.nonces_max,

@@ -15,8 +15,8 @@ import { createAuthenticate } from '../instances/http/auth.ts'
 import { openapiDocument } from '../instances/http/openapi.ts'
 import { instanceRoutes } from '../instances/http/routes.ts'
 import { createHttp } from '../instances/http/server.ts'
-import { createInstanceReconciler } from '../instances/reconciler.ts'
-import { createJanitor } from '../instances/retention.ts'
+import { InstanceReconciler } from '../instances/reconciler.ts'
+import { runRetention } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
 import type { Store } from '../store/db.ts'
 import { purgeGoneVms } from '../store/ledger/vm.query.ts'
@@ -47,7 +47,7 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
       timeoutMs: config.http.body_timeout_ms,
       depthMax: config.http.json_depth_max,
     },
-    authenticate: createAuthenticate({ db: store.db, clock, log: log.unit('auth') }),
+    authenticate: createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') }),
     routes: instanceRoutes(service),
     openapi: openapiDocument(),
   })
@@ -65,9 +65,10 @@ export type Background = { readonly start: () => void; readonly stop: () => Prom
 
 export function composeInstances(parts: InstancesParts): { service: InstancesService; background: Background } {
   const { config, store, engine, clock, random, log } = parts
-  const reconciler = createInstanceReconciler({
+  const reconciler = new InstanceReconciler({
     store,
     engine: engine.reconciler,
+    vmSpec: { image: 'instance', vcpus: config.vm.vcpus, memoryMib: config.vm.memory_mib },
     probe: probeSsh,
     clock,
     random,
@@ -80,14 +81,13 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
     sshTimeoutMs: config.vm.ssh_timeout_ms,
   })
   const service = createInstancesService({
-    store,
-    engine: engine.reconciler,
+    directory: store.directory,
+    hostId: store.hostId,
     clock,
     random,
     log: log.unit('instances'),
     settings: {
       domain: config.domain,
-      vm: { image: 'instance', vcpus: config.vm.vcpus, memoryMib: config.vm.memory_mib },
       inferenceModels: config.instances.inference_models,
       instancesPerOrganizationMax: config.capacity.instances_per_organization_max,
       subscriptionCostUsd: config.billing.subscription_cost_usd,
@@ -97,7 +97,7 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
     onCreated: instance => reconciler.wake(instance.id),
     onDeleted: instance => {
       parts.keys.revokeDeleted()
-      reconciler.wake(instance.id)
+      reconciler.wakeDeleted(instance)
     },
     inferenceCostMicroUsd: parts.metering.inferenceCostMicroUsd,
   })
@@ -109,24 +109,27 @@ const purgeAgeMs = 60_000
 const purgeRowsMax = 500
 
 /** Everything that runs without a request. */
-function backgroundWork({ config, store, engine, clock, log }: InstancesParts, reconciler: Background): Background {
+function backgroundWork(
+  { config, store, engine, clock, log }: InstancesParts,
+  reconciler: InstanceReconciler,
+): Background {
   const stopping = new AbortController()
-  const janitor = createJanitor({
-    store,
+  const retention = {
+    directory: store.directory,
     clock,
-    log: log.unit('janitor'),
+    log: log.unit('retention'),
     retentionDays: config.instances.retention_days,
-  })
+  }
   const sampling = {
     store,
     clock,
     log: log.unit('egress'),
     intervalMs: config.network.sample_interval_ms,
-    sample: engine.network.sample,
+    sample: () => engine.network.sample(),
   }
   const purge = async () => {
     while (!stopping.signal.aborted) {
-      purgeGoneVms(store.db, { changedBeforeMs: clock.nowMs() - purgeAgeMs, limit: purgeRowsMax })
+      purgeGoneVms(store.ledger.db, { changedBeforeMs: clock.nowMs() - purgeAgeMs, limit: purgeRowsMax })
       await pause(clock, purgeIntervalMs, stopping.signal)
     }
   }
@@ -137,7 +140,11 @@ function backgroundWork({ config, store, engine, clock, log }: InstancesParts, r
       engine.network.sync().catch(error => log.error('the firewall could not be applied', { error }))
       reconciler.start()
       engine.reconciler.start()
-      loops = Promise.all([janitor.run(stopping.signal), runEgressSampler(sampling, stopping.signal), purge()])
+      loops = Promise.all([
+        runRetention(retention, stopping.signal),
+        runEgressSampler(sampling, stopping.signal),
+        purge(),
+      ])
     },
     stop: async () => {
       stopping.abort()

@@ -45,10 +45,10 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     deleteInstance: (instance, organization) => {
       service.remove({ organization, keyPrefix: 'admin', scope: 'write' }, instance.name)
     },
-    vm: engine.reconciler.view,
+    vm: id => engine.reconciler.view(id),
     status: createStatus(parts),
     collectors: parts.collectors,
-    leaks: () => findLeaks({ db: store.db, nft: engine.nft, stateDir, tapPrefix: config.network.tap_prefix }),
+    leaks: () => findLeaks({ db: store.ledger.db, nft: engine.nft, stateDir, tapPrefix: config.network.tap_prefix }),
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,
   })
   return listenAdmin(`${stateDir}/${adminSocketName}`, admin)

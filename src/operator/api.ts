@@ -1,5 +1,5 @@
 // The admin interface: one Elysia app of its nouns, and the one place that words refusals and failures. Effects: the store; the rest comes in
-// as functions. Only root reaches the socket, so there is no further authentication here. Every change appends an event.
+// as functions. Only root reaches the socket, so there is no further authentication here. Every change commits in the directory first; its event follows in this host's journal.
 
 import { Elysia, ParseError, ValidationError } from 'elysia'
 import { createDeadlines } from '../base/deadlines.ts'

@@ -11,7 +11,7 @@ import type { Instance } from '../store/directory/instance.table.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
 
 export type AdminDeps = {
-  readonly store: Pick<Store, 'db' | 'transact'>
+  readonly store: Pick<Store, 'directory' | 'ledger'>
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger

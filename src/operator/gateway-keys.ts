@@ -1,4 +1,4 @@
-// Keys of the inference gateway in the admin interface. Effects: the store. Every change appends an event.
+// Keys of the inference gateway in the admin interface. Effects: the store. A change commits in the directory; its event follows in this host's journal.
 
 import { Elysia } from 'elysia'
 import { present } from '../base/assert.ts'
@@ -48,17 +48,17 @@ export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
 
 /** Fault not_found. */
 function list({ store, clock }: GatewayKeysDeps, slug: string): AdminGatewayKey[] {
-  const { id } = organizationBySlug(store.db, slug)
+  const { db } = store.directory
   const nowMs = clock.nowMs()
-  return listGatewayKeys(store.db, id).map(key => gatewayKeyView(key, { slug, nowMs }))
+  return listGatewayKeys(db, organizationBySlug(db, slug).id).map(key => gatewayKeyView(key, { slug, nowMs }))
 }
 
 /** Faults: not_found, invalid_request (the end), internal (no free prefix). */
 function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreate): AdminGatewayKeyCreated {
   const { store, clock, random, mintGatewayKey } = deps
-  return store.transact(tx => {
+  const nowMs = clock.nowMs()
+  const { organizationId, key, prefix, expiresAtMs } = store.directory.transact(tx => {
     const { id: organizationId } = organizationBySlug(tx, slug)
-    const nowMs = clock.nowMs()
     const expiresAtMs = terms.expires_at === null ? null : parseExpiry(terms.expires_at, nowMs)
     const { key, prefix } = mintUnused(
       () => mintGatewayKey(random),
@@ -75,31 +75,42 @@ function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreat
           nowMs,
         }),
     )
-    appendEvent(tx, { nowMs, kind: 'gateway_key.created', subject: organizationId, detail: { slug, prefix } })
-    return {
-      ...terms,
-      key,
-      prefix,
-      organization: slug,
-      expires_at: isoOrNull(expiresAtMs),
-      created_at: iso(nowMs),
-    }
+    return { organizationId, key, prefix, expiresAtMs }
   })
+  const detail = { slug, prefix }
+  appendEvent(store.ledger.db, { nowMs, kind: 'gateway_key.created', subject: organizationId, detail })
+  return {
+    ...terms,
+    key,
+    prefix,
+    organization: slug,
+    expires_at: isoOrNull(expiresAtMs),
+    created_at: iso(nowMs),
+  }
 }
 
 /** Idempotent; the first revocation's time stays. Fault not_found. */
 function revoke({ store, clock }: GatewayKeysDeps, prefix: string): AdminGatewayKey {
-  return store.transact(tx => {
-    const key = findGatewayKey(tx, prefix)
-    if (key === null) throw new Fault('not_found', `there is no gateway key with prefix ${prefix}`, { param: 'prefix' })
-    const nowMs = clock.nowMs()
-    if (key.revokedAtMs === null) {
-      revokeGatewayKey(tx, { prefix, nowMs })
-      appendEvent(tx, { nowMs, kind: 'gateway_key.revoked', subject: key.organizationId, detail: { prefix } })
+  const nowMs = clock.nowMs()
+  const { key, slug, isChanged } = store.directory.transact(tx => {
+    const before = findGatewayKey(tx, prefix)
+    if (before === null) {
+      throw new Fault('not_found', `there is no gateway key with prefix ${prefix}`, { param: 'prefix' })
     }
-    const { slug } = present(organizationById(tx, key.organizationId), 'a key has an organization')
-    return gatewayKeyView(present(findGatewayKey(tx, prefix), 'a revoked key stays'), { slug, nowMs })
+    const isChanged = before.revokedAtMs === null
+    if (isChanged) revokeGatewayKey(tx, { prefix, nowMs })
+    const { slug } = present(organizationById(tx, before.organizationId), 'a key has an organization')
+    return { key: present(findGatewayKey(tx, prefix), 'a revoked key stays'), slug, isChanged }
   })
+  if (isChanged) {
+    appendEvent(store.ledger.db, {
+      nowMs,
+      kind: 'gateway_key.revoked',
+      subject: key.organizationId,
+      detail: { prefix },
+    })
+  }
+  return gatewayKeyView(key, { slug, nowMs })
 }
 
 function gatewayKeyView(key: GatewayKey, { slug, nowMs }: { slug: string; nowMs: number }): AdminGatewayKey {

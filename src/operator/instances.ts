@@ -16,7 +16,7 @@ import {
   Slug,
 } from '../contract/admin.ts'
 import { followConsole, readConsole } from '../host/qemu/console.ts'
-import type { Db } from '../store/db.ts'
+import type { DirectoryDb } from '../store/db.ts'
 import { findInstance, instanceById, listChangesOverlapping, listInstances } from '../store/directory/instance.query.ts'
 import type { Instance, InstanceChange } from '../store/directory/instance.table.ts'
 import { listOrganizations, organizationById } from '../store/directory/organization.query.ts'
@@ -31,7 +31,7 @@ type InstancesDeps = Pick<AdminDeps, 'store' | 'clock' | 'deleteInstance' | 'vm'
 export type OwnedInstance = { readonly instance: Instance; readonly organization: Organization }
 
 export function instanceRoutes(deps: InstancesDeps) {
-  const { db } = deps.store
+  const { db } = deps.store.directory
   const find = (reference: string) => instanceByReference(db, reference)
   const byReference = Type.Object({ ref: InstanceReference })
   return new Elysia({ normalize: false })
@@ -47,7 +47,7 @@ export function instanceRoutes(deps: InstancesDeps) {
       query: byReference,
       response: AdminInstance,
     })
-    .get('/instance/events', ({ query }) => ({ events: eventsOf(db, find(query.ref), query.limit) }), {
+    .get('/instance/events', ({ query }) => ({ events: eventsOf(deps, find(query.ref), query.limit) }), {
       query: Type.Object({
         ref: InstanceReference,
         limit: t.Integer({ default: eventCountMax, minimum: 1, maximum: eventCountMax }),
@@ -74,7 +74,7 @@ export function instanceRoutes(deps: InstancesDeps) {
 }
 
 /** By id, `slug/name`, or a name that only one organization uses. Faults: not_found, invalid_request (ambiguous). */
-export function instanceByReference(db: Db, reference: string): OwnedInstance {
+export function instanceByReference(db: DirectoryDb, reference: string): OwnedInstance {
   const [slug = '', name] = reference.split('/')
   if (name !== undefined) {
     const organization = organizationBySlug(db, slug)
@@ -107,7 +107,7 @@ function unknownInstance(reference: string): Fault {
 
 /** Of one organization, or of all where `slug` is null. Fault not_found. */
 function list(deps: InstancesDeps, slug: string | null): AdminInstance[] {
-  const { db } = deps.store
+  const { db } = deps.store.directory
   const organizations = slug === null ? listOrganizations(db) : [organizationBySlug(db, slug)]
   return organizations.flatMap(organization =>
     listInstances(db, organization.id).map(instance => instanceView(deps, { instance, organization })),
@@ -121,16 +121,17 @@ function remove({ store, clock, deleteInstance }: InstancesDeps, owned: OwnedIns
   deleteInstance(instance, organization)
   if (!isRepeated) {
     const detail = { slug: organization.slug, name: instance.name }
-    appendEvent(store.db, { nowMs: clock.nowMs(), kind: 'instance.operator_delete', subject: instance.id, detail })
+    const nowMs = clock.nowMs()
+    appendEvent(store.ledger.db, { nowMs, kind: 'instance.operator_delete', subject: instance.id, detail })
   }
-  return instanceByReference(store.db, instance.id)
+  return instanceByReference(store.directory.db, instance.id)
 }
 
 /** Status changes and journal of an instance and its VM, oldest first: the newest `limit`. */
-function eventsOf(db: Db, { instance }: OwnedInstance, limit: number): AdminEvent[] {
+function eventsOf({ store }: InstancesDeps, { instance }: OwnedInstance, limit: number): AdminEvent[] {
   const subjects = instance.vmId === null ? [instance.id] : [instance.id, instance.vmId]
-  const journal = subjects.flatMap(subject => listEvents(db, { subject, limit })).map(eventView)
-  const changes = listChangesOverlapping(db, { organizationId: instance.organizationId, fromMs: 0 })
+  const journal = subjects.flatMap(subject => listEvents(store.ledger.db, { subject, limit })).map(eventView)
+  const changes = listChangesOverlapping(store.directory.db, { organizationId: instance.organizationId, fromMs: 0 })
     .filter(change => change.instanceId === instance.id)
     .map(changeView)
   return [...changes, ...journal].sort((a, b) => (a.at < b.at ? -1 : a.at > b.at ? 1 : 0)).slice(-limit)

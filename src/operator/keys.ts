@@ -1,4 +1,4 @@
-// Keys of service A in the admin interface. Effects: the store. Every change appends an event.
+// Keys of service A in the admin interface. Effects: the store. A change commits in the directory; its event follows in this host's journal.
 
 import { Type } from '@sinclair/typebox'
 import { Elysia } from 'elysia'
@@ -37,14 +37,15 @@ export function keyRoutes(deps: KeysDeps, readBody: ReadBody) {
 
 /** Fault not_found. */
 function list({ store }: KeysDeps, slug: string): AdminKey[] {
-  return listKeys(store.db, organizationBySlug(store.db, slug).id).map(key => keyView(key, slug))
+  const { db } = store.directory
+  return listKeys(db, organizationBySlug(db, slug).id).map(key => keyView(key, slug))
 }
 
 /** Faults: not_found, internal (no free prefix). */
 function create({ store, clock, random, mintKey }: KeysDeps, slug: string, scope: KeyScope): AdminKeyCreated {
-  return store.transact(tx => {
+  const nowMs = clock.nowMs()
+  const { organizationId, key, prefix } = store.directory.transact(tx => {
     const { id: organizationId } = organizationBySlug(tx, slug)
-    const nowMs = clock.nowMs()
     const { key, prefix } = mintUnused(
       () => mintKey(random),
       minted => {
@@ -52,24 +53,28 @@ function create({ store, clock, random, mintKey }: KeysDeps, slug: string, scope
         return insertKey(tx, { prefix, organizationId, secretSha256, scope, nowMs })
       },
     )
-    appendEvent(tx, { nowMs, kind: 'key.created', subject: organizationId, detail: { slug, prefix, scope } })
-    return { key, prefix, organization: slug, scope, created_at: iso(nowMs) }
+    return { organizationId, key, prefix }
   })
+  const detail = { slug, prefix, scope }
+  appendEvent(store.ledger.db, { nowMs, kind: 'key.created', subject: organizationId, detail })
+  return { key, prefix, organization: slug, scope, created_at: iso(nowMs) }
 }
 
 /** Idempotent; the first revocation's time stays. Fault not_found. */
 function revoke({ store, clock }: KeysDeps, prefix: string): AdminKey {
-  return store.transact(tx => {
-    const key = findKey(tx, prefix)
-    if (key === null) throw new Fault('not_found', `there is no key with prefix ${prefix}`, { param: 'prefix' })
-    if (key.revokedAtMs === null) {
-      const nowMs = clock.nowMs()
-      revokeKey(tx, { prefix, nowMs })
-      appendEvent(tx, { nowMs, kind: 'key.revoked', subject: key.organizationId, detail: { prefix } })
-    }
-    const { slug } = present(organizationById(tx, key.organizationId), 'a key has an organization')
-    return keyView(present(findKey(tx, prefix), 'a revoked key stays'), slug)
+  const nowMs = clock.nowMs()
+  const { key, slug, isChanged } = store.directory.transact(tx => {
+    const before = findKey(tx, prefix)
+    if (before === null) throw new Fault('not_found', `there is no key with prefix ${prefix}`, { param: 'prefix' })
+    const isChanged = before.revokedAtMs === null
+    if (isChanged) revokeKey(tx, { prefix, nowMs })
+    const { slug } = present(organizationById(tx, before.organizationId), 'a key has an organization')
+    return { key: present(findKey(tx, prefix), 'a revoked key stays'), slug, isChanged }
   })
+  if (isChanged) {
+    appendEvent(store.ledger.db, { nowMs, kind: 'key.revoked', subject: key.organizationId, detail: { prefix } })
+  }
+  return keyView(key, slug)
 }
 
 function keyView(key: Key, slug: string): AdminKey {

@@ -1,4 +1,4 @@
-// Organizations in the admin interface. Effects: the store. Every change appends an event.
+// Organizations in the admin interface. Effects: the store. A change commits in the directory; its event follows in this host's journal.
 
 import { Type } from '@sinclair/typebox'
 import { Elysia } from 'elysia'
@@ -12,7 +12,7 @@ import {
   Slug,
   slugProblem,
 } from '../contract/admin.ts'
-import type { Db } from '../store/db.ts'
+import type { DirectoryDb } from '../store/db.ts'
 import { countLiving } from '../store/directory/instance.query.ts'
 import { listKeys } from '../store/directory/key.query.ts'
 import {
@@ -30,7 +30,7 @@ type OrganizationsDeps = Pick<AdminDeps, 'store' | 'clock' | 'random'>
 export const bySlug = Type.Object({ slug: Slug })
 
 export function organizationRoutes(deps: OrganizationsDeps, readBody: ReadBody) {
-  const { db } = deps.store
+  const { db } = deps.store.directory
   return new Elysia({ normalize: false })
     .get('/organizations', () => ({ organizations: listOrganizations(db).map(row => organizationView(db, row)) }), {
       response: AdminOrganizationList,
@@ -59,7 +59,7 @@ export function organizationRoutes(deps: OrganizationsDeps, readBody: ReadBody) 
 }
 
 /** Fault not_found. */
-export function organizationBySlug(db: Db, slug: string): Organization {
+export function organizationBySlug(db: DirectoryDb, slug: string): Organization {
   const organization = findOrganization(db, slug)
   if (organization === null) throw new Fault('not_found', `there is no organization ${slug}`, { param: 'organization' })
   return organization
@@ -69,30 +69,32 @@ export function organizationBySlug(db: Db, slug: string): Organization {
 function createOrganization({ store, clock, random }: OrganizationsDeps, slug: string): Organization {
   const problem = slugProblem(slug)
   if (problem !== null) throw new Fault('invalid_request', `slug ${JSON.stringify(slug)} ${problem}`, { param: 'slug' })
-  return store.transact(tx => {
-    const id = newUuid(random)
-    const nowMs = clock.nowMs()
-    if (!insertOrganization(tx, { id, slug, nowMs })) {
-      throw new Fault('conflict', `organization ${slug} exists already`, { param: 'slug' })
-    }
-    appendEvent(tx, { nowMs, kind: 'organization.created', subject: id, detail: { slug } })
-    return organizationBySlug(tx, slug)
-  })
+  const { directory, ledger } = store
+  const id = newUuid(random)
+  const nowMs = clock.nowMs()
+  if (!insertOrganization(directory.db, { id, slug, nowMs })) {
+    throw new Fault('conflict', `organization ${slug} exists already`, { param: 'slug' })
+  }
+  appendEvent(ledger.db, { nowMs, kind: 'organization.created', subject: id, detail: { slug } })
+  return organizationBySlug(directory.db, slug)
 }
 
 /** Idempotent; only a change is an event. Fault not_found. */
 function setStatus({ store, clock }: OrganizationsDeps, slug: string, status: Organization['status']): Organization {
-  return store.transact(tx => {
-    const organization = organizationBySlug(tx, slug)
-    if (organization.status === status) return organization
+  const { organization, isChanged } = store.directory.transact(tx => {
+    const before = organizationBySlug(tx, slug)
+    if (before.status === status) return { organization: before, isChanged: false }
     setOrganizationStatus(tx, { slug, status })
-    const kind = status === 'active' ? 'organization.resumed' : 'organization.suspended'
-    appendEvent(tx, { nowMs: clock.nowMs(), kind, subject: organization.id, detail: { slug } })
-    return organizationBySlug(tx, slug)
+    return { organization: organizationBySlug(tx, slug), isChanged: true }
   })
+  const kind = status === 'active' ? 'organization.resumed' : 'organization.suspended'
+  if (isChanged) {
+    appendEvent(store.ledger.db, { nowMs: clock.nowMs(), kind, subject: organization.id, detail: { slug } })
+  }
+  return organization
 }
 
-function organizationView(db: Db, organization: Organization): AdminOrganization {
+function organizationView(db: DirectoryDb, organization: Organization): AdminOrganization {
   return {
     slug: organization.slug,
     status: organization.status,

@@ -6,9 +6,9 @@ import type { Config, Platform } from '../config/schema.ts'
 import type { AdminStatus } from '../contract/admin.ts'
 import type { Tls } from '../http/certificate.ts'
 import type { Store } from '../store/db.ts'
+import { countInstances } from '../store/directory/instance.query.ts'
 import { listOrganizations } from '../store/directory/organization.query.ts'
-import { reservedBy } from '../store/ledger/vm.query.ts'
-import { countInstances, countVms } from '../store/status.query.ts'
+import { countVms, reservedBy } from '../store/ledger/vm.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 
 export type StatusDeps = {
@@ -28,7 +28,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
   const { config, store, engine, tls } = deps
   const startedAt = iso(deps.clock.nowMs())
   return () => {
-    const reserved = reservedBy(store.db, store.hostId)
+    const reserved = reservedBy(store.ledger.db, store.hostId)
     return {
       version,
       pid: process.pid,
@@ -39,9 +39,9 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       started_at: startedAt,
       listen: deps.listening,
       tls: { source: tls.source, expires_at: iso(tls.current().notAfterMs), ca_file: tls.caFile },
-      organizations: listOrganizations(store.db).length,
-      instances: countInstances(store.db),
-      vms: countVms(store.db),
+      organizations: listOrganizations(store.directory.db).length,
+      instances: countInstances(store.directory.db),
+      vms: countVms(store.ledger.db),
       capacity: {
         memory_mib_used: reserved.memoryMib,
         memory_mib_total: engine.capacity.memoryMib,

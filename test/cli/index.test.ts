@@ -39,7 +39,7 @@ beforeAll(async () => {
     mintKey,
     mintGatewayKey,
     deleteInstance: instance => {
-      store.db.update(instances).set({ desired: 'absent', terminatedReason: instance.terminatedReason }).run()
+      store.directory.db.update(instances).set({ desired: 'absent', terminatedReason: instance.terminatedReason }).run()
     },
     vm: () => ({ state: 'running', address: '10.88.0.2' }),
     status: () => ({
@@ -97,11 +97,11 @@ async function runJson(...argv: string[]): Promise<{ code: number; document: unk
 
 /** A ready instance with a console, whose escape sequence would retitle a terminal. */
 function addInstance(slug: string, name: string): string {
-  const organizationId = findOrganization(store.db, slug)?.id ?? ''
+  const organizationId = findOrganization(store.directory.db, slug)?.id ?? ''
   const [id, vmId] = [newUuid(), newUuid()]
   const nowMs = Date.parse('2026-11-20T12:00:00.000Z')
-  insertVm(store.db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
-  insertInstance(store.db, {
+  insertVm(store.ledger.db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
+  insertInstance(store.directory.db, {
     ...{ id, name, organizationId, vmId, nowMs },
     hostId: store.hostId,
     hostname: `${name}.${slug}.agents.test`,

@@ -58,6 +58,7 @@ export const INNER_ORDERS = {
     ['attestation', 'keys', 'limits', 'metering'],
     ['types.ts'],
   ],
+  'src/store': [['directory', 'ledger'], ['db.ts'], ['migrations']],
 } as const satisfies Record<string, readonly (readonly string[])[]>
 
 /** Arrows that stood before the rooms did, each to be mended. */

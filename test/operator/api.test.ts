@@ -91,7 +91,7 @@ beforeEach(async () => {
     mintGatewayKey,
     deleteInstance: (instance, organization) => {
       deleted.push(`${organization.slug}/${instance.name}`)
-      store.db.update(instances).set({ desired: 'absent' }).run()
+      store.directory.db.update(instances).set({ desired: 'absent' }).run()
     },
     vm: vmId => ({ state: 'running', address: vmId === '' ? null : '10.88.0.2' }),
     status: () => STATUS,
@@ -118,11 +118,11 @@ async function ask(method: string, path: string, body?: unknown): Promise<{ stat
 }
 
 function addInstance(slug: string, name: string): string {
-  const organization = findOrganization(store.db, slug)
+  const organization = findOrganization(store.directory.db, slug)
   if (organization === null) throw new Error('no organization')
   const [id, vmId] = [newUuid(), newUuid()]
-  insertVm(store.db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
-  insertInstance(store.db, {
+  insertVm(store.ledger.db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
+  insertInstance(store.directory.db, {
     id,
     hostId: store.hostId,
     organizationId: organization.id,
@@ -138,7 +138,7 @@ function addInstance(slug: string, name: string): string {
   return id
 }
 
-const kinds = () => listEvents(store.db, { limit: 100 }).map(event => event.kind)
+const kinds = () => listEvents(store.ledger.db, { limit: 100 }).map(event => event.kind)
 
 test('goal: the socket is its owner’s alone, and is gone after a stop', async () => {
   expect(statSync(server.path).mode & 0o777).toBe(0o600)
@@ -267,10 +267,10 @@ test('goal: a key is shown once, kept only as a hash, never journalled, and its 
   if (!Value.Check(AdminKeyCreated, body)) throw new Error('not a key')
   expect([made.status, body.organization, body.scope]).toEqual([201, 'acme', 'read'])
   const secret = body.key.split('_')[2] ?? ''
-  expect(findKey(store.db, body.prefix)?.secretSha256.length).toBe(32)
+  expect(findKey(store.directory.db, body.prefix)?.secretSha256.length).toBe(32)
   const everything = JSON.stringify([
     await ask('GET', '/organizations/acme/keys'),
-    listEvents(store.db, { limit: 100 }),
+    listEvents(store.ledger.db, { limit: 100 }),
   ])
   expect(everything).toContain(body.prefix)
   expect(everything).not.toContain(secret)
@@ -342,7 +342,7 @@ test('goal: a deletion goes to the service each time, and is journalled once', a
 test('goal: the console is read from its tail; following it goes on, and ends with the client', async () => {
   await ask('POST', '/organizations', { slug: 'acme' })
   addInstance('acme', 'abcd2345')
-  const vmId = store.db.select({ vmId: instances.vmId }).from(instances).get()?.vmId ?? ''
+  const vmId = store.directory.db.select({ vmId: instances.vmId }).from(instances).get()?.vmId ?? ''
   const path = '/instance/console?ref=abcd2345'
   const get = (query: string, init: RequestInit = {}) =>
     fetch(`http://admin${path}${query}`, { unix: server.path, ...init })

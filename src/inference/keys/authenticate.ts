@@ -5,7 +5,7 @@ import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { createKeyFormat, type MintedKey, secretMatches } from '../../http/bearer.ts'
-import type { Db } from '../../store/db.ts'
+import type { DirectoryDb } from '../../store/db.ts'
 import {
   gatewayTouchIntervalMs,
   type KnownGatewayKey,
@@ -17,7 +17,7 @@ import type { GatewayKey } from '../../store/directory/gateway-key.table.ts'
 import type { Authenticate } from '../types.ts'
 
 export type GatewayAuthDeps = {
-  readonly db: Db
+  readonly db: DirectoryDb
   readonly clock: Pick<Clock, 'nowMs'>
   readonly log: Logger
   /** For keys that do not say otherwise. */
@@ -60,7 +60,7 @@ export function mintGatewayKey(random: RandomBytes): MintedKey {
 const lookupsKeptMax = 4096
 
 /** Rows as they are now: what was read is kept only as long as nothing at all has changed in the database, absent rows too. */
-function createLookup(db: Db): (prefix: string) => KnownGatewayKey | null {
+function createLookup(db: DirectoryDb): (prefix: string) => KnownGatewayKey | null {
   const look = prepareGatewayKeyLookup(db)
   const mark = prepareChangeMark(db)
   const kept = new Map<string, KnownGatewayKey | null>()

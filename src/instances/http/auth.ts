@@ -5,13 +5,13 @@ import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { createKeyFormat, type MintedKey, secretMatches } from '../../http/bearer.ts'
-import type { Db } from '../../store/db.ts'
+import type { DirectoryDb } from '../../store/db.ts'
 import { findKey, touchIntervalMs, touchKey } from '../../store/directory/key.query.ts'
 import type { Key } from '../../store/directory/key.table.ts'
 import { organizationById } from '../../store/directory/organization.query.ts'
 import type { Principal } from '../service.ts'
 
-export type AuthDeps = { readonly db: Db; readonly clock: Pick<Clock, 'nowMs'>; readonly log: Logger }
+export type AuthDeps = { readonly db: DirectoryDb; readonly clock: Pick<Clock, 'nowMs'>; readonly log: Logger }
 
 /** Faults: unauthenticated; forbidden for a suspended organization, or a read-only key where `write` is needed. */
 export type Authenticate = (headers: Headers, need: 'read' | 'write') => Principal

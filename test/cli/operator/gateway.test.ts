@@ -31,7 +31,8 @@ let server: AdminServer
 beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), 'strongroom-gateway-cli-'))
   store = openStore(join(dir, 'strongroom.db'))
-  for (const slug of ['acme', 'globex', 'initech']) insertOrganization(store.db, { id: `id-${slug}`, slug, nowMs })
+  for (const slug of ['acme', 'globex', 'initech'])
+    insertOrganization(store.directory.db, { id: `id-${slug}`, slug, nowMs })
   const metrics = createMetrics({ models: ['tiny'], upstreams: ['local'], more: () => [] })
   const tokens = { prompt: 3, completion: 4 }
   metrics.observe({
@@ -53,7 +54,7 @@ beforeAll(async () => {
     vm: notAskedHere,
     status: notAskedHere,
     leaks: notAskedHere,
-    collectors: [metrics, createClusterMetrics({ db: store.db, hostId: store.hostId, capacity })],
+    collectors: [metrics, createClusterMetrics({ store, capacity })],
     consoleDir: notAskedHere,
   })
   server = await listenAdmin(join(dir, 'admin.sock'), admin)
@@ -87,7 +88,12 @@ function ask(path: string, init: RequestInit = {}): Promise<Response> {
 
 function isLetIn(key: string): boolean {
   const log = createLogger({ level: 'error', sink: () => {}, nowMs: () => nowMs })
-  const authenticate = createGatewayAuthenticate({ db: store.db, clock: { nowMs: () => nowMs }, log, defaults })
+  const authenticate = createGatewayAuthenticate({
+    db: store.directory.db,
+    clock: { nowMs: () => nowMs },
+    log,
+    defaults,
+  })
   try {
     authenticate(new Headers({ authorization: `Bearer ${key}` }))
     return true
@@ -138,7 +144,7 @@ revoked:             2026-11-20T12:00:00.000Z
   ])
   expect(isLetIn(key)).toBe(false)
   expect((await run('gateway', 'key', 'revoke', prefix)).code).toBe(0)
-  const kinds = listEvents(store.db, { subject: 'id-acme', limit: 10 }).map(event => event.kind)
+  const kinds = listEvents(store.ledger.db, { subject: 'id-acme', limit: 10 }).map(event => event.kind)
   expect(kinds).toEqual(['gateway_key.revoked', 'gateway_key.created'])
   const everything = [
     ...logged,
