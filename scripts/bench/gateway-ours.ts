@@ -43,10 +43,10 @@ const { config } = verdict
 const clock = systemClock
 const log = createLogger({ level: 'warn', sink: line => process.stderr.write(`${line}\n`), nowMs: clock.nowMs })
 const store = openStore(join(stateDir, 'strongroom.db'))
-insertOrganization(store.db, { id: 'bench', slug: 'bench', nowMs: clock.nowMs() })
+insertOrganization(store.directory.db, { id: 'bench', slug: 'bench', nowMs: clock.nowMs() })
 const { key, prefix, secretSha256 } = mintGatewayKey(systemRandom)
 const own = { requestsPerMinute: null, tokensPerMinute: null, concurrencyMax: null, expiresAtMs: null }
-insertGatewayKey(store.db, {
+insertGatewayKey(store.directory.db, {
   ...own,
   prefix,
   secretSha256,
@@ -54,7 +54,7 @@ insertGatewayKey(store.db, {
   instanceId: null,
   nowMs: clock.nowMs(),
 })
-const metering = createMetering({ store, clock, log, cost: createCost(config.inference.prices) })
+const metering = createMetering({ store: store.directory, clock, log, cost: createCost(config.inference.prices) })
 const inference = await composeInference({
   config,
   stateDir,

@@ -1,4 +1,4 @@
-// One appliance from its configuration: the only place, with its parts beside it, that constructs things. Effects: all of them.
+// One appliance from its configuration. This folder is the only place that constructs things. Effects: all of them.
 
 import { readFileSync } from 'node:fs'
 import { systemClock } from '../base/clock.ts'
@@ -30,11 +30,11 @@ export type Serving = {
   readonly inferenceUrl: string | null
   readonly dnsPort: number | null
   readonly adminSocket: string
-  /** The authority that clients must trust; null with the operator's own certificate. */
+  /** The authority that clients must trust; null while the operator's own certificate is served. */
   readonly caFile: string | null
   /** Reads certificate files again, now. */
   readonly reload: () => Promise<void>
-  /** Stops serving; VMs run on and are taken up by the next start. Idempotent. */
+  /** Stops serving. VMs continue to run, and the next start takes them over. Idempotent. */
   readonly stop: () => Promise<void>
 }
 
@@ -45,22 +45,22 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const clock = systemClock
   const random = systemRandom
   await using undo = new AsyncDisposableStack()
-  // Keys, tokens and the database are nobody else's; only the way through to the VMs' own directories is.
+  // Keys, tokens and the database are the daemon's alone; other users may only pass through, to the VMs' own directories.
   process.umask(0o077)
   ensureDir(stateDir, { mode: 0o711 })
   undo.use(await lockFileOfDead(`${stateDir}/lock`, { timeoutMs: lockTimeoutMs, clock }))
   const store = openStore(`${stateDir}/strongroom.db`)
   undo.defer(() => store.close())
   const onEvent = (kind: string, detail: Record<string, unknown>) =>
-    appendEvent(store.db, { nowMs: clock.nowMs(), kind, subject: '', detail })
+    appendEvent(store.ledger.db, { nowMs: clock.nowMs(), kind, subject: '', detail })
   const tls = await createTls({ config, stateDir, clock, random, log: log.unit('tls'), onEvent })
   undo.defer(() => tls.stop())
   const engine = composeEngine({ config, stateDir, store, clock, random, log })
   const cost = createCost(config.inference.prices)
-  const metering = createMetering({ store, clock, log: log.unit('metering'), cost })
+  const metering = createMetering({ store: store.directory, clock, log: log.unit('metering'), cost })
   undo.defer(() => metering.stop())
   const secret = loadKeySecret(`${stateDir}/gateway-key.secret`, random)
-  const keys = createInstanceKeys({ store, clock, log: log.unit('inference'), secret })
+  const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })
   keys.revokeDeleted()
   const gatewayCa = tls.caFile === null ? null : readFileSync(tls.caFile, 'utf8')
   const parts = { config, stateDir, store, engine, tls, clock, random, log, metering, keys, gatewayCa }
@@ -87,7 +87,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const admin = await serveOperator({ ...parts, service, listening, collectors: inference?.collectors ?? [] })
   undo.defer(() => admin.stop())
 
-  // Only now: nobody sees an instance move before the interface that reports it is there.
+  // Last, so that no instance changes before the interfaces that report it are there.
   background.start()
   collateral?.start()
   inference?.start()
@@ -98,7 +98,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     dnsPort: dns?.port ?? null,
     adminSocket: admin.path,
     caFile: tls.caFile,
-    reload: tls.reload,
+    reload: () => tls.reload(),
     stop: () => running.disposeAsync(),
   }
 }
@@ -111,7 +111,7 @@ async function serveDns({ config, store, engine, clock, log }: InstancesParts): 
     port,
     domain: config.domain,
     hostAddress: hostname === '0.0.0.0' || hostname.includes(':') ? null : hostname,
-    resolve: createAddressResolver({ db: store.db, engine: engine.reconciler }),
+    resolve: createAddressResolver({ db: store.directory.db, engine: engine.reconciler }),
     nowMs: clock.nowMs,
     log: log.unit('dns'),
   })

@@ -13,11 +13,11 @@ import type { Store } from '../store/db.ts'
 import { swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { loadImage } from '../vm/image.driver.ts'
-import { createNetwork, type VmNetwork } from '../vm/network.driver.ts'
+import { VmNetwork } from '../vm/network.driver.ts'
 import type { NftPlan } from '../vm/nft.plan.ts'
 import { capacityOf, choosePlatform, qemuPlatform } from '../vm/platform.driver.ts'
-import { createReconciler, type Reconciler } from '../vm/reconciler.ts'
-import { createVmDriver } from '../vm/vm.driver.ts'
+import { VmReconciler } from '../vm/reconciler.ts'
+import { VmDriver } from '../vm/vm.driver.ts'
 
 export type EngineDeps = {
   readonly config: Config
@@ -29,7 +29,7 @@ export type EngineDeps = {
 }
 
 export type Engine = {
-  readonly reconciler: Reconciler
+  readonly reconciler: VmReconciler
   readonly network: VmNetwork
   readonly nft: Nft
   readonly platform: Platform
@@ -45,16 +45,16 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
   ensureDir(`${stateDir}/vms`, { mode: 0o711 })
   enableForwarding()
   const nft = createNft({ table: config.network.table, log: log.unit('nft') })
-  const network = createNetwork({
-    db: store.db,
+  const network = new VmNetwork({
+    ledger: store.ledger,
     nft,
     clock,
     log: log.unit('network'),
     egressLimitBytes,
     ...firewallSettings(config),
   })
-  const driver = createVmDriver({
-    db: store.db,
+  const driver = new VmDriver({
+    db: store.ledger.db,
     clock,
     random,
     log: log.unit('vm'),
@@ -72,12 +72,12 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     stopGraceMs: config.vm.stop_grace_ms,
   })
   const bootId = hostBootId()
-  const bootBefore = swapMeta(store.db, 'host_boot_id', bootId)
-  const reconciler = createReconciler({
-    store,
+  const bootBefore = swapMeta(store.ledger.db, 'host_boot_id', bootId)
+  const reconciler = new VmReconciler({
+    ledger: store.ledger,
+    hostId: store.hostId,
     driver,
     clock,
-    random,
     log: log.unit('vm'),
     capacity,
     pool: config.network.pool_v4,

@@ -12,15 +12,15 @@ import { startSandboxed } from '../host/sandbox.ts'
 import { openSimulatedHost } from '../host/simulated-host.ts'
 import { lookupUser } from '../host/system.ts'
 import type { Tls } from '../http/certificate.ts'
+import { spkiDigestOf } from '../http/pair.ts'
 import { serveTls, type TlsServer } from '../http/serve.ts'
-import { spkiDigestOf } from '../http/spki.ts'
 import { createAttester, type EvidenceOrigin, noEvidenceOnHost } from '../inference/attestation/attester.ts'
 import { createAttestationEndpoint } from '../inference/attestation/endpoint.ts'
 import { createNonceLedger } from '../inference/attestation/nonces.ts'
-import { makeReceiptKeys } from '../inference/attestation/receipt-keys.ts'
+import { makeReceiptKeys, type ReceiptKeys } from '../inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../inference/attestation/response-sealer.ts'
 import { createWorkloads, type Workloads } from '../inference/attestation/workloads.ts'
-import { createGateway, type Gateway } from '../inference/gateway/gateway.ts'
+import { createGateway, type Gateway, type GatewayDeps } from '../inference/gateway/gateway.ts'
 import { inferenceOpenapiDocument } from '../inference/gateway/openapi.ts'
 import { createGatewayAuthenticate } from '../inference/keys/authenticate.ts'
 import { createLimiter } from '../inference/limits/limiter.ts'
@@ -37,7 +37,7 @@ import { isUnderSystemd } from '../linux/process.ts'
 import type { Store } from '../store/db.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 
-export type InferenceDeps = {
+export type InferenceParts = {
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
@@ -57,15 +57,15 @@ export type Inference = {
   readonly stop: () => Promise<void>
 }
 
-/** Longest that Bun lets a connection be quiet: streams may pause for as long as the gateway's own time limits allow. */
+/** The longest that Bun can allow a connection to be idle: how long a stream may pause is for the gateway's own limits to decide. */
 const streamIdleSeconds = 255
 const attestationCallersMax = 64
 const attestationTimeoutMs = 30_000
 const unpackTimeoutMs = 60_000
 const hourMs = 3_600_000
 
-/** Faults: config.invalid (key, certificate or allowlist files), host.unsupported. A worker that cannot run is no fault: its model answers 502. */
-export async function composeInference(deps: InferenceDeps): Promise<Inference> {
+/** Faults: config.invalid (key, certificate or allowlist files), host.unsupported. A worker that cannot run is no fault: requests for its model get 502. */
+export async function composeInference(deps: InferenceParts): Promise<Inference> {
   const { config, store, clock, random, metering } = deps
   const settings = config.inference
   const log = deps.log.unit('inference')
@@ -83,7 +83,7 @@ export async function composeInference(deps: InferenceDeps): Promise<Inference> 
   const attestation = composeAttestation(deps, { workloads, keys, log })
   const gateway = createGateway({
     authenticate: createGatewayAuthenticate({
-      db: store.db,
+      db: store.directory.db,
       clock,
       log,
       defaults: {
@@ -98,7 +98,7 @@ export async function composeInference(deps: InferenceDeps): Promise<Inference> 
     observe: metrics.observe,
     sealer: createResponseSealer({ keys, clock }),
     responseReceipts: settings.response_receipts,
-    attestation: attestation.answer,
+    attestation: attestation.respond,
     openapi: JSON.stringify(inferenceOpenapiDocument()),
     upstreams,
     ownedBy: settings.owned_by,
@@ -111,12 +111,12 @@ export async function composeInference(deps: InferenceDeps): Promise<Inference> 
   let retention: Promise<void> = Promise.resolve()
   return {
     fetch: gateway.fetch,
-    collectors: [metrics, createClusterMetrics({ db: store.db, hostId: store.hostId, capacity: deps.capacity })],
+    collectors: [metrics, createClusterMetrics({ store, capacity: deps.capacity })],
     start: () => {
       worker?.start()
       void attestation.prepare()
       retention = runLedgerRetention(
-        { store, clock, log, retentionDays: settings.usage_retention_days },
+        { store: store.directory, clock, log, retentionDays: settings.usage_retention_days },
         stopping.signal,
       )
     },
@@ -128,22 +128,22 @@ export async function composeInference(deps: InferenceDeps): Promise<Inference> 
   }
 }
 
-/** The gateway over HTTPS. Fault host.unsupported when the address cannot be had. */
+/** The gateway over HTTPS. Fault host.unsupported: the address cannot be listened on. */
 export function serveInference(
   { fetch }: Inference,
-  { config, tls, log }: Pick<InferenceDeps, 'config' | 'tls' | 'log'>,
+  { config, tls, log }: Pick<InferenceParts, 'config' | 'tls' | 'log'>,
 ): TlsServer {
   return serveTls((request, socket) => fetch(request, () => socket.requestIP(request)?.address ?? ''), {
     ...listenAddress(config.listen.inference),
     tls,
     idleTimeoutSeconds: streamIdleSeconds,
-    // As with service A, the limit and the refusal are ours.
+    // As with service A, the gateway itself limits the body and refuses it in its own words.
     requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
     log: log.unit('inference'),
   })
 }
 
-function limitsOf({ inference }: Config): Parameters<typeof createGateway>[0]['limits'] {
+function limitsOf({ inference }: Config): GatewayDeps['limits'] {
   return {
     bodyBytesMax: inference.body_bytes_max,
     bodyTimeoutMs: inference.body_timeout_ms,
@@ -160,10 +160,10 @@ function limitsOf({ inference }: Config): Parameters<typeof createGateway>[0]['l
   }
 }
 
-function composeWorkloads({ config, stateDir }: InferenceDeps, log: Logger): Promise<Workloads> {
+function composeWorkloads({ config, stateDir }: InferenceParts, log: Logger): Promise<Workloads> {
   return createWorkloads({
     executable: '/proc/self/exe',
-    // What the kernel has: the runtime's own argv names paths inside the executable.
+    // From the kernel, because the runtime's own argv names paths inside the executable.
     command: readFileSync('/proc/self/cmdline', 'utf8').split('\0').slice(0, -1),
     hasWorker: config.inference.worker.model_file !== '',
     allowlistFile: join(stateDir, 'allowlist.json'),
@@ -174,7 +174,7 @@ function composeWorkloads({ config, stateDir }: InferenceDeps, log: Logger): Pro
 type WorkerSide = { readonly log: Logger; readonly onReady: (upstream: string) => void }
 
 function composeWorker(
-  { config, stateDir, clock }: InferenceDeps,
+  { config, stateDir, clock }: InferenceParts,
   workloads: Workloads,
   { log, onReady }: WorkerSide,
 ): Worker | null {
@@ -208,22 +208,22 @@ function targetOf({ upstream }: Worker): UpstreamTarget {
   return { name, models, weight, concurrencyMax, url: baseUrl, unixSocket: unix, key: null, ca: null, spkiSha256: null }
 }
 
-type Attesting = {
+type AttestationParts = {
   readonly workloads: Workloads
-  readonly keys: ReturnType<typeof makeReceiptKeys>
+  readonly keys: ReceiptKeys
   readonly log: Logger
 }
 
 type Attestation = {
-  readonly answer: (request: Request) => Promise<Response>
-  /** Opens the evidence source. Making the simulator's keys takes seconds, once; until it is done evidence is not to be had. Never rejects. */
+  readonly respond: (request: Request) => Promise<Response>
+  /** Opens the evidence source. The simulator's keys take seconds to make, once; until then there is no evidence. Never rejects. */
   readonly prepare: () => Promise<void>
 }
 
-function composeAttestation(deps: InferenceDeps, { workloads, keys, log }: Attesting): Attestation {
+function composeAttestation(deps: InferenceParts, { workloads, keys, log }: AttestationParts): Attestation {
   const { config, store, tls, clock, random } = deps
   const nonces = createNonceLedger({
-    store,
+    store: store.ledger,
     clock,
     retentionMs: config.inference.nonce_retention_hours * hourMs,
     countMax: config.inference.nonces_max,
@@ -243,7 +243,7 @@ function composeAttestation(deps: InferenceDeps, { workloads, keys, log }: Attes
   }
   let endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source is being prepared' })
   return {
-    answer: request => endpoint(request),
+    respond: request => endpoint(request),
     prepare: async () => {
       try {
         endpoint = endpointOf(await evidenceOrigin(deps, workloads))
@@ -254,7 +254,7 @@ function composeAttestation(deps: InferenceDeps, { workloads, keys, log }: Attes
   }
 }
 
-async function evidenceOrigin(deps: InferenceDeps, workloads: Workloads): Promise<EvidenceOrigin> {
+async function evidenceOrigin(deps: InferenceParts, workloads: Workloads): Promise<EvidenceOrigin> {
   if (deps.platform === 'snp') return noEvidenceOnHost
   const { stateDir, clock, random } = deps
   const host = await openSimulatedHost({ stateDir, nowMs: clock.nowMs, random })

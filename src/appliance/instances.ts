@@ -1,6 +1,6 @@
-// Puts service A together: its decisions, its reconciler, its HTTPS listener, and what goes on without a request. Effects: all of theirs.
+// Puts service A together: its decisions, its reconciler, its HTTPS listener, and its background work. Effects: all of theirs.
 
-import type { Clock } from '../base/clock.ts'
+import { type Clock, pause } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { guestGateway, listenAddress } from '../config/listen.ts'
@@ -15,8 +15,8 @@ import { createAuthenticate } from '../instances/http/auth.ts'
 import { openapiDocument } from '../instances/http/openapi.ts'
 import { instanceRoutes } from '../instances/http/routes.ts'
 import { createHttp } from '../instances/http/server.ts'
-import { createInstanceReconciler } from '../instances/reconciler.ts'
-import { createJanitor } from '../instances/retention.ts'
+import { InstanceReconciler } from '../instances/reconciler.ts'
+import { runRetention } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
 import type { Store } from '../store/db.ts'
 import { purgeGoneVms } from '../store/ledger/vm.query.ts'
@@ -35,7 +35,7 @@ export type InstancesParts = {
   readonly gatewayCa: string | null
 }
 
-/** The interface of service A over HTTPS. Fault host.unsupported when the address cannot be had. */
+/** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */
 export function serveInstances(service: InstancesService, parts: InstancesParts & { readonly tls: Tls }): TlsServer {
   const { config, store, clock, random, log, tls } = parts
   const http = createHttp({
@@ -43,11 +43,11 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
     clock,
     random,
     limits: {
-      bodyBytesMax: config.http.body_bytes_max,
-      bodyTimeoutMs: config.http.body_timeout_ms,
-      jsonDepthMax: config.http.json_depth_max,
+      bytesMax: config.http.body_bytes_max,
+      timeoutMs: config.http.body_timeout_ms,
+      depthMax: config.http.json_depth_max,
     },
-    authenticate: createAuthenticate({ db: store.db, clock, log: log.unit('auth') }),
+    authenticate: createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') }),
     routes: instanceRoutes(service),
     openapi: openapiDocument(),
   })
@@ -55,7 +55,7 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
     ...listenAddress(config.listen.instances),
     tls,
     idleTimeoutSeconds: config.http.idle_timeout_s,
-    // The limit is ours, read as the body comes, so that the refusal is ours too.
+    // Service A itself limits the body while it arrives, so that the refusal is in its own words.
     requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
     log: log.unit('http'),
   })
@@ -65,29 +65,29 @@ export type Background = { readonly start: () => void; readonly stop: () => Prom
 
 export function composeInstances(parts: InstancesParts): { service: InstancesService; background: Background } {
   const { config, store, engine, clock, random, log } = parts
-  const reconciler = createInstanceReconciler({
+  const reconciler = new InstanceReconciler({
     store,
     engine: engine.reconciler,
+    vmSpec: { image: 'instance', vcpus: config.vm.vcpus, memoryMib: config.vm.memory_mib },
     probe: probeSsh,
     clock,
     random,
     log: log.unit('instances'),
     inferenceBaseUrl: guestGateway(config).baseUrl,
     inferenceCa: parts.gatewayCa,
-    // Without the gateway of ours there is no key of ours to give.
+    // Without our own gateway there is no key to give.
     inferenceKey: id => (config.listen.inference === '' ? null : parts.keys.instanceKey(id)),
     claimTimeoutMs: config.vm.claim_timeout_ms,
     sshTimeoutMs: config.vm.ssh_timeout_ms,
   })
   const service = createInstancesService({
-    store,
-    engine: engine.reconciler,
+    directory: store.directory,
+    hostId: store.hostId,
     clock,
     random,
     log: log.unit('instances'),
     settings: {
       domain: config.domain,
-      vm: { image: 'instance', vcpus: config.vm.vcpus, memoryMib: config.vm.memory_mib },
       inferenceModels: config.instances.inference_models,
       instancesPerOrganizationMax: config.capacity.instances_per_organization_max,
       subscriptionCostUsd: config.billing.subscription_cost_usd,
@@ -97,7 +97,7 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
     onCreated: instance => reconciler.wake(instance.id),
     onDeleted: instance => {
       parts.keys.revokeDeleted()
-      reconciler.wake(instance.id)
+      reconciler.wakeDeleted(instance)
     },
     inferenceCostMicroUsd: parts.metering.inferenceCostMicroUsd,
   })
@@ -108,36 +108,43 @@ const purgeIntervalMs = 60_000
 const purgeAgeMs = 60_000
 const purgeRowsMax = 500
 
-/** Everything that goes on without a request. */
-function backgroundWork({ config, store, engine, clock, log }: InstancesParts, reconciler: Background): Background {
+/** Everything that runs without a request. */
+function backgroundWork(
+  { config, store, engine, clock, log }: InstancesParts,
+  reconciler: InstanceReconciler,
+): Background {
   const stopping = new AbortController()
-  const janitor = createJanitor({
-    store,
+  const retention = {
+    directory: store.directory,
     clock,
-    log: log.unit('janitor'),
+    log: log.unit('retention'),
     retentionDays: config.instances.retention_days,
-  })
+  }
   const sampling = {
     store,
     clock,
     log: log.unit('egress'),
     intervalMs: config.network.sample_interval_ms,
-    sample: engine.network.sample,
+    sample: () => engine.network.sample(),
   }
   const purge = async () => {
     while (!stopping.signal.aborted) {
-      purgeGoneVms(store.db, { changedBeforeMs: clock.nowMs() - purgeAgeMs, limit: purgeRowsMax })
-      await clock.sleep(purgeIntervalMs, stopping.signal).catch(() => {})
+      purgeGoneVms(store.ledger.db, { changedBeforeMs: clock.nowMs() - purgeAgeMs, limit: purgeRowsMax })
+      await pause(clock, purgeIntervalMs, stopping.signal)
     }
   }
   let loops: Promise<unknown> = Promise.resolve()
   return {
     start: () => {
-      // The reboot of a host has taken the table along; the ledger brings it back before the first VM is looked at.
+      // A reboot of the host has removed the firewall's table; it is made again from the ledger before the first VM is looked at.
       engine.network.sync().catch(error => log.error('the firewall could not be applied', { error }))
       reconciler.start()
       engine.reconciler.start()
-      loops = Promise.all([janitor.run(stopping.signal), runEgressSampler(sampling, stopping.signal), purge()])
+      loops = Promise.all([
+        runRetention(retention, stopping.signal),
+        runEgressSampler(sampling, stopping.signal),
+        purge(),
+      ])
     },
     stop: async () => {
       stopping.abort()

@@ -1,4 +1,4 @@
-// Puts the operator's side together: the admin socket with status, metrics and all commands. Effects: one listening socket.
+// Puts the operator's side together: the admin interface on its socket. Effects: one listening socket.
 
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
@@ -7,11 +7,9 @@ import type { Collector } from '../base/prometheus.ts'
 import type { Config } from '../config/schema.ts'
 import { adminSocketName } from '../contract/admin.ts'
 import { mintGatewayKey } from '../inference/keys/authenticate.ts'
-import { createMetricsHandler } from '../inference/metrics/metrics.ts'
 import { mintKey } from '../instances/http/auth.ts'
 import type { InstancesService } from '../instances/service.ts'
 import { createAdmin } from '../operator/api.ts'
-import { createGatewayAdmin } from '../operator/gateway-keys.ts'
 import { type AdminServer, listenAdmin } from '../operator/socket.ts'
 import { createStatus, type StatusDeps } from '../operator/status.ts'
 import type { Store } from '../store/db.ts'
@@ -33,7 +31,7 @@ export type OperatorParts = {
   readonly log: Logger
 }
 
-/** Faults: conflict (another daemon answers there), host.unsupported. */
+/** Faults: conflict (another daemon listens there), host.unsupported. */
 export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
   const { config, stateDir, store, engine, service, clock, random } = parts
   const log = parts.log.unit('admin')
@@ -43,15 +41,15 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     random,
     log,
     mintKey,
+    mintGatewayKey,
     deleteInstance: (instance, organization) => {
       service.remove({ organization, keyPrefix: 'admin', scope: 'write' }, instance.name)
     },
-    vm: engine.reconciler.view,
+    vm: id => engine.reconciler.view(id),
     status: createStatus(parts),
-    leaks: () => findLeaks({ db: store.db, nft: engine.nft, stateDir, tapPrefix: config.network.tap_prefix }),
+    collectors: parts.collectors,
+    leaks: () => findLeaks({ db: store.ledger.db, nft: engine.nft, stateDir, tapPrefix: config.network.tap_prefix }),
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,
   })
-  const metrics = createMetricsHandler(parts.collectors)
-  const whole = createGatewayAdmin({ store, clock, random, log, mintKey: mintGatewayKey, metrics }, admin)
-  return listenAdmin(`${stateDir}/${adminSocketName}`, whole)
+  return listenAdmin(`${stateDir}/${adminSocketName}`, admin)
 }

@@ -45,10 +45,10 @@ export async function openAuthority(deps: AuthorityDeps): Promise<Authority> {
     if (existsSync(caFile)) {
       throw new Fault(
         'internal',
-        `${caFile} is there without ${keyFile}; restore the key, or remove the file to get a new authority that clients must trust anew`,
+        `${caFile} is there without ${keyFile}; restore the key, or remove the file to get a new authority, which clients must then trust`,
       )
     }
-    // The key first: should we be killed in between, the next start finds a key that has signed nothing yet.
+    // The key first: if we are killed in between, the next start finds a key that has signed nothing yet.
     writeFileAtomic(keyFile, await newKeyPem(), { mode: 0o600 })
   }
   const keys = await importKeys(readFileSync(keyFile, 'utf8'), keyFile)
@@ -114,7 +114,7 @@ function readAuthority(pem: string, { caFile, keyFile }: { caFile: string; keyFi
 
 async function selfSign(keys: CryptoKeyPair, deps: AuthorityDeps): Promise<string> {
   const nowMs = deps.nowMs()
-  // A name of its own per authority: two appliances' roots in one trust store are told apart.
+  // Each authority has a name of its own, so that the roots of two appliances differ in one trust store.
   const name = `CN=Strongroom local CA ${deps.random(4).toHex()}`
   const ca = await x509.X509CertificateGenerator.createSelfSigned({
     serialNumber: serialOf(deps.random),

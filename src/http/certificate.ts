@@ -1,14 +1,15 @@
 // The certificate in service: the operator's files where configured, else one from the local authority. Effects: files, timer.
 //
-// A pair that cannot be used never replaces one that can: the old one stays and the reason is logged and journalled.
+// A pair that cannot be used never replaces one that can: the old one stays, and the reason is logged and journalled.
 
 import { readFileSync, statSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { join } from 'node:path'
-import type { Clock } from '../base/clock.ts'
-import { Fault, messageOf, wrapFault } from '../base/fault.ts'
+import { type Clock, iso, pause } from '../base/clock.ts'
+import { Fault, messageOf, systemErrorCode, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { createSerial } from '../base/serial.ts'
 import { parseListen } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { ensureDir, writeFileAtomic } from '../linux/files.ts'
@@ -18,20 +19,8 @@ import { isIssuedBy, readPair, sameNames, type TlsPair } from './pair.ts'
 const dayMs = 86_400_000
 const watchIntervalMs = 2_000
 const renewIntervalMs = 3_600_000
-/** An operator's certificate with less than this left is warned of at start and every day. */
+/** Less than this before the end of the operator's certificate, the log warns at start and every day. */
 const expiryWarnMs = 14 * dayMs
-
-export type Tls = {
-  readonly source: 'local' | 'operator'
-  readonly current: () => TlsPair
-  /** Called after every change with the new pair; what it throws is logged. */
-  readonly onChange: (listener: (pair: TlsPair) => void) => void
-  /** The authority that clients must trust; null while the operator's own certificate is served. */
-  readonly caFile: string | null
-  /** Reads the operator's files again, or renews the local certificate when it is due, now. For SIGHUP. Never throws. */
-  readonly reload: () => Promise<void>
-  readonly stop: () => void
-}
 
 export type TlsDeps = {
   readonly config: NamingConfig
@@ -49,61 +38,103 @@ export type TlsDeps = {
  */
 export async function createTls(deps: TlsDeps): Promise<Tls> {
   const { certificate_file: certificateFile } = deps.config.tls
-  const source = certificateFile === '' ? await localSource(deps) : operatorSource(deps)
-  const listeners: ((pair: TlsPair) => void)[] = []
-  const stopping = new AbortController()
-  let pair = source.first
-  let running: Promise<void> = Promise.resolve()
-  let warnedAtMs = Number.NEGATIVE_INFINITY
+  return new Tls(certificateFile === '' ? await localSource(deps) : operatorSource(deps), deps)
+}
 
-  const adopt = (next: TlsPair) => {
-    if (next.fingerprint === pair.fingerprint && next.key === pair.key && next.cert === pair.cert) return
-    pair = next
-    warnedAtMs = Number.NEGATIVE_INFINITY
-    const detail = { fingerprint: next.fingerprint, expires_at: new Date(next.notAfterMs).toISOString() }
-    deps.log.info('certificate changed', detail)
-    deps.onEvent('tls.changed', detail)
-    for (const listener of listeners) {
+export type { Tls }
+
+class Tls {
+  readonly source: 'local' | 'operator'
+  /** The authority that clients must trust; null while the operator's own certificate is served. */
+  readonly caFile: string | null
+  readonly #source: Source
+  readonly #deps: TlsDeps
+  readonly #listeners: ((pair: TlsPair) => void)[] = []
+  readonly #stopping = new AbortController()
+  /** One check after the other: a SIGHUP during a renewal waits for it. */
+  readonly #checks = createSerial()
+  #pair: TlsPair
+  #warnedAtMs = Number.NEGATIVE_INFINITY
+
+  constructor(source: Source, deps: TlsDeps) {
+    this.source = source.kind
+    this.caFile = source.caFile
+    this.#source = source
+    this.#deps = deps
+    this.#pair = source.first
+    this.#warnOfExpiry()
+    void this.#checkRepeatedly()
+  }
+
+  current(): TlsPair {
+    return this.#pair
+  }
+
+  /** Calls `listener` after every change with the new pair; what it throws is logged. */
+  onChange(listener: (pair: TlsPair) => void): void {
+    this.#listeners.push(listener)
+  }
+
+  /** Reads the operator's files again, or renews the local certificate when it is due, now. For SIGHUP. Never throws. */
+  reload(): Promise<void> {
+    return this.#check({ forced: true })
+  }
+
+  stop(): void {
+    this.#stopping.abort()
+  }
+
+  async #checkRepeatedly(): Promise<void> {
+    const { signal } = this.#stopping
+    await pause(this.#deps.clock, this.#source.intervalMs, signal)
+    while (!signal.aborted) {
+      await this.#check({ forced: false })
+      await pause(this.#deps.clock, this.#source.intervalMs, signal)
+    }
+  }
+
+  #check({ forced }: { forced: boolean }): Promise<void> {
+    const { log, onEvent } = this.#deps
+    return this.#checks.run(async () => {
+      try {
+        const next = await this.#source.check({ current: this.#pair, forced })
+        if (next !== null) this.#replace(next)
+        this.#warnOfExpiry()
+      } catch (error) {
+        log.error('certificate not renewed', { error })
+        onEvent('tls.refused', { reason: messageOf(error) })
+      }
+    })
+  }
+
+  #replace(next: TlsPair): void {
+    const { log, onEvent } = this.#deps
+    const { fingerprint, key, cert } = this.#pair
+    if (next.fingerprint === fingerprint && next.key === key && next.cert === cert) return
+    this.#pair = next
+    this.#warnedAtMs = Number.NEGATIVE_INFINITY
+    const detail = { fingerprint: next.fingerprint, expires_at: iso(next.notAfterMs) }
+    log.info('certificate changed', detail)
+    onEvent('tls.changed', detail)
+    for (const listener of this.#listeners) {
       try {
         listener(next)
       } catch (error) {
-        deps.log.error('certificate not taken over', { error })
+        log.error('a listener does not serve the new certificate', { error })
       }
     }
   }
-  const warn = () => {
-    const nowMs = deps.clock.nowMs()
-    if (pair.notAfterMs - nowMs > source.warnMs || Math.abs(nowMs - warnedAtMs) < dayMs) return
-    warnedAtMs = nowMs
-    const detail = { expires_at: new Date(pair.notAfterMs).toISOString(), expired: pair.notAfterMs <= nowMs }
-    deps.log.warn('certificate expires', detail)
-    deps.onEvent('tls.expiring', detail)
-  }
-  const look = (forced: boolean): Promise<void> => {
-    // One look after the other: a SIGHUP during a renewal waits for it.
-    running = running.then(async () => {
-      try {
-        const next = await source.look({ current: pair, forced })
-        if (next !== null) adopt(next)
-        warn()
-      } catch (error) {
-        deps.log.error('certificate not renewed', { error })
-        deps.onEvent('tls.refused', { reason: messageOf(error) })
-      }
-    })
-    return running
-  }
-  warn()
-  void repeat(source.intervalMs, { clock: deps.clock, signal: stopping.signal }, () => look(false))
-  return {
-    source: source.kind,
-    current: () => pair,
-    onChange: listener => {
-      listeners.push(listener)
-    },
-    caFile: source.caFile,
-    reload: () => look(true),
-    stop: () => stopping.abort(),
+
+  /** Once a day while the certificate is near its end. */
+  #warnOfExpiry(): void {
+    const { clock, log, onEvent } = this.#deps
+    const { notAfterMs } = this.#pair
+    const nowMs = clock.nowMs()
+    if (notAfterMs - nowMs > this.#source.warnMs || Math.abs(nowMs - this.#warnedAtMs) < dayMs) return
+    this.#warnedAtMs = nowMs
+    const detail = { expires_at: iso(notAfterMs), expired: notAfterMs <= nowMs }
+    log.warn('certificate expires', detail)
+    onEvent('tls.expiring', detail)
   }
 }
 
@@ -132,7 +163,7 @@ type Source = {
   readonly intervalMs: number
   readonly warnMs: number
   /** The pair to serve from now on, or null for no change. */
-  readonly look: (now: { readonly current: TlsPair; readonly forced: boolean }) => Promise<TlsPair | null>
+  readonly check: (now: { readonly current: TlsPair; readonly forced: boolean }) => Promise<TlsPair | null>
 }
 
 async function localSource(deps: TlsDeps): Promise<Source> {
@@ -152,18 +183,18 @@ async function localSource(deps: TlsDeps): Promise<Source> {
     const nowMs = clock.nowMs()
     const atEndOfAuthority = pair.notAfterMs >= authority.notAfterMs - 1000
     const left = pair.notAfterMs - nowMs
-    // A wall clock that jumped back makes the certificate one of the future.
+    // After the wall clock jumped back, the certificate is not yet valid.
     return pair.notBeforeMs > nowMs || left <= 0 || (left < config.tls.renew_before_days * dayMs && !atEndOfAuthority)
   }
-  const kept = readKept(file, authority, names)
+  const stored = readStored(file, authority, names)
   return {
     kind: 'local',
-    first: kept === null || isDue(kept) ? await renew() : kept,
+    first: stored === null || isDue(stored) ? await renew() : stored,
     caFile: authority.caFile,
     intervalMs: renewIntervalMs,
-    // Renewal is on its way long before; being this late means that it keeps failing, or that the authority itself ends.
+    // Renewal begins long before. So little time left means that it keeps failing, or that the authority itself ends.
     warnMs: Math.min(expiryWarnMs, (config.tls.renew_before_days * dayMs) / 2),
-    look: async ({ current }) => (isDue(current) ? await renew() : null),
+    check: async ({ current }) => (isDue(current) ? await renew() : null),
   }
 }
 
@@ -174,8 +205,8 @@ async function issuePair(authority: Authority, names: readonly string[], validit
   return verdict.pair
 }
 
-/** The certificate of an earlier start when it is of this authority and for these names, else null. */
-function readKept(file: string, authority: Authority, names: readonly string[]): TlsPair | null {
+/** The certificate of an earlier start when this authority issued it for these names, else null. */
+function readStored(file: string, authority: Authority, names: readonly string[]): TlsPair | null {
   let text: string
   try {
     text = readFileSync(file, 'utf8')
@@ -193,7 +224,7 @@ function operatorSource({ config, clock, log, onEvent }: TlsDeps): Source {
   const read = () => readPair(readFileSync(certificateFile, 'utf8'), readFileSync(keyFile, 'utf8'))
   const stamp = () => `${stampOf(certificateFile)} ${stampOf(keyFile)}`
   let seen = stamp()
-  let settling: string | null = null
+  let unsettled: string | null = null
   let first: TlsPair
   try {
     const verdict = read()
@@ -214,21 +245,21 @@ function operatorSource({ config, clock, log, onEvent }: TlsDeps): Source {
     caFile: null,
     intervalMs: watchIntervalMs,
     warnMs: expiryWarnMs,
-    look: async ({ current, forced }) => {
+    check: async ({ current, forced }) => {
       const now = stamp()
       if (now === seen && !forced) return null
       const verdict = readQuietly(read)
-      // Two files are not replaced at once: what does not fit is judged when it has not changed for one interval.
-      if (!verdict.ok && !forced && settling !== now) {
-        settling = now
+      // Nobody replaces two files at once. A pair that does not fit is refused only when it has not changed for one interval.
+      if (!verdict.ok && !forced && unsettled !== now) {
+        unsettled = now
         return null
       }
       seen = now
-      settling = null
+      unsettled = null
       if (!verdict.ok) return refuse(verdict.reason)
       const nowMs = clock.nowMs()
       if (verdict.pair.notAfterMs <= nowMs && current.notAfterMs > nowMs) {
-        return refuse(`the certificate expired at ${new Date(verdict.pair.notAfterMs).toISOString()}`)
+        return refuse(`the certificate expired at ${iso(verdict.pair.notAfterMs)}`)
       }
       return verdict.pair
     },
@@ -249,21 +280,6 @@ function stampOf(file: string): string {
     const { dev, ino, size, mtimeMs, ctimeMs } = statSync(file)
     return [dev, ino, size, mtimeMs, ctimeMs].join(':')
   } catch (error) {
-    return String(Reflect.get(Object(error), 'code'))
-  }
-}
-
-async function repeat(
-  everyMs: number,
-  { clock, signal }: { clock: Clock; signal: AbortSignal },
-  work: () => Promise<void>,
-): Promise<void> {
-  while (!signal.aborted) {
-    try {
-      await clock.sleep(everyMs, signal)
-    } catch {
-      return
-    }
-    await work()
+    return String(systemErrorCode(error))
   }
 }

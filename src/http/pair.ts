@@ -1,6 +1,6 @@
-// A certificate chain with its private key, as PEM. Pure: reads text, no files.
+// A certificate chain with its private key, as PEM, and the digest by which attestation names its public key. Pure: reads text, no files.
 
-import { createPrivateKey, X509Certificate } from 'node:crypto'
+import { createHash, createPrivateKey, X509Certificate } from 'node:crypto'
 import { isIPv6 } from 'node:net'
 import { messageOf } from '../base/fault.ts'
 
@@ -77,4 +77,11 @@ function canonical(names: readonly string[]): string {
 /** IPv6 addresses have many spellings; the URL parser knows one. */
 function canonicalName(name: string): string {
   return isIPv6(name) ? new URL(`http://[${name}]`).hostname : name
+}
+
+/** SHA-256 of the SubjectPublicKeyInfo (RFC 5280 4.1.2.7) of a certificate, DER or PEM; of a PEM chain, of the first. Throws on anything else. */
+export function spkiDigestOf(certificate: Uint8Array | string): Uint8Array {
+  const { publicKey } = new X509Certificate(typeof certificate === 'string' ? certificate : Buffer.from(certificate))
+  const spki = publicKey.export({ format: 'der', type: 'spki' })
+  return new Uint8Array(createHash('sha256').update(spki).digest())
 }

@@ -1,7 +1,7 @@
 // HTTPS that follows a certificate without a restart. Effects: listening sockets.
 //
 // Bun.serve keeps its certificate for life: `reload({ tls })` is accepted and does nothing (tried on 1.4.5). So a second server
-// takes the port over by SO_REUSEPORT, and the first one stops listening and lets what it has in flight end.
+// takes the port over by SO_REUSEPORT, and the first one stops listening and lets its requests in flight end.
 
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
@@ -21,7 +21,7 @@ export type ServeTlsOptions = {
 
 export type TlsServer = {
   readonly port: number
-  /** With `graceful` what is in flight may end; otherwise it is cut. */
+  /** With `graceful`, requests in flight may end; otherwise they are cut off. */
   readonly stop: (graceful: boolean) => Promise<void>
 }
 
@@ -44,7 +44,7 @@ export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsSe
     })
   let current: Bun.Server<undefined>
   try {
-    // Sharing would hide that somebody else has the port, so the first try does not share.
+    // Sharing would hide that another process has the port, so the first attempt does not share it.
     if (options.port !== 0) listen(tls.current(), options.port, false).stop(true)
     current = listen(tls.current(), options.port, true)
   } catch (error) {

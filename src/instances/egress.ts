@@ -1,18 +1,19 @@
-// Carries egress samples from the engine to the instances they belong to. Effects: the store, sleeping.
+// Carries egress samples from the engine to the instances that they belong to. Effects: the store, sleeping.
 
-import type { Clock } from '../base/clock.ts'
+import { type Clock, pause } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import type { Store } from '../store/db.ts'
-import { instancesByVm, setEgress } from '../store/directory/instance.query.ts'
-import { type EgressSample, egressOf } from '../store/ledger/egress.query.ts'
+import { instanceByVm, setInstanceEgress } from '../store/directory/instance.query.ts'
+import type { Instance } from '../store/directory/instance.table.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
+import type { EgressSample } from '../store/ledger/vm.table.ts'
 
 export type EgressDeps = {
-  readonly store: Pick<Store, 'db' | 'transact'>
+  readonly store: Pick<Store, 'directory' | 'ledger'>
   readonly clock: Clock
   readonly log: Logger
   readonly intervalMs: number
-  /** Reads the kernel's counters. Faults: host.*. */
+  /** Reads the kernel's counters into the ledger and returns what is stored there now: a total that never shrinks. Faults: host.*. */
   readonly sample: () => Promise<readonly EgressSample[]>
 }
 
@@ -24,32 +25,37 @@ export async function runEgressSampler(deps: EgressDeps, signal: AbortSignal): P
     } catch (error) {
       deps.log.warn('egress was not sampled; the kernel enforces the cap all the same', { error })
     }
-    await deps.clock.sleep(deps.intervalMs, signal).catch(() => {})
+    await pause(deps.clock, deps.intervalMs, signal)
   }
 }
 
+/** Copies samples into the directory in one transaction, then notes new blocks in this host's journal. */
 function publish({ store, log }: EgressDeps, samples: readonly EgressSample[]): void {
-  store.transact(tx => {
-    for (const { vmId, observedAtMs } of samples) {
-      // What is stored, not what was read: a stored total never shrinks.
-      const known = egressOf(tx, vmId)
-      if (known === null) continue
-      for (const instance of instancesByVm(tx, vmId)) {
-        if (known.blockedAtMs !== null && instance.egressBlockAppliedAtMs === null) {
-          log.warn('an instance has spent its egress and is blocked', {
-            instance: instance.id,
-            usedBytes: known.usedBytes,
-          })
-          const detail = { usedBytes: known.usedBytes }
-          appendEvent(tx, { nowMs: observedAtMs, kind: 'instance.egress_blocked', subject: instance.id, detail })
-        }
-        setEgress(tx, {
-          id: instance.id,
-          egressBytes: known.usedBytes,
-          observedAtMs: known.observedAtMs,
-          blockAppliedAtMs: known.blockedAtMs,
-        })
-      }
-    }
-  })
+  const blocked = store.directory.transact(tx =>
+    samples.flatMap(sample => {
+      const instance = instanceByVm(tx, sample.vmId)
+      if (instance === null) return []
+      setInstanceEgress(tx, {
+        id: instance.id,
+        egressBytes: sample.usedBytes,
+        egressObservedAtMs: sample.observedAtMs,
+        egressBlockAppliedAtMs: sample.blockedAtMs,
+      })
+      return isNewlyBlocked(instance, sample) ? [{ instance, sample }] : []
+    }),
+  )
+  for (const { instance, sample } of blocked) {
+    const detail = { usedBytes: sample.usedBytes }
+    log.warn('an instance has spent its egress and is blocked', { instance: instance.id, ...detail })
+    appendEvent(store.ledger.db, {
+      nowMs: sample.observedAtMs,
+      kind: 'instance.egress_blocked',
+      subject: instance.id,
+      detail,
+    })
+  }
+}
+
+function isNewlyBlocked(instance: Instance, sample: EgressSample): boolean {
+  return sample.blockedAtMs !== null && instance.egressBlockAppliedAtMs === null
 }

@@ -28,24 +28,79 @@ export function nextStatus(status: InstanceStatus, event: InstanceEvent): Instan
   return row[event] ?? null
 }
 
-export type InstanceTask = 'wait' | 'provision' | 'fail_with_vm' | 'finish'
+/** What an instance needs, in itself harmless to repeat. */
+export type InstanceTask =
+  | 'wait'
+  /** Have its VM made, under the id that its row names. */
+  | 'define_vm'
+  /** Claim the VM and probe it. */
+  | 'provision'
+  | 'fail_with_vm'
+  /** Have its VM taken down. */
+  | 'dismiss_vm'
+  /** Nothing of the VM is left: terminate. */
+  | 'finish'
 
-/** What an instance needs, from its status and its VM's state (null: the VM's row is gone). */
+type Tasks = { readonly [vm in VmState | 'absent']: InstanceTask }
+
+/**
+ * What each status needs, by the state of its VM; `absent`: the ledger has no such VM, because it is not made yet or because it is
+ * purged. A row in the directory and its VM in a host's ledger are never written together, so each pair here can be met after a crash.
+ */
+export const INSTANCE_TASKS = {
+  provisioning: {
+    absent: 'define_vm',
+    waiting: 'wait',
+    launching: 'wait',
+    booting: 'wait',
+    running: 'provision',
+    stopping: 'fail_with_vm',
+    failed: 'fail_with_vm',
+    gone: 'fail_with_vm',
+  },
+  ready: {
+    absent: 'fail_with_vm',
+    waiting: 'wait',
+    launching: 'wait',
+    booting: 'wait',
+    running: 'wait',
+    stopping: 'fail_with_vm',
+    failed: 'fail_with_vm',
+    gone: 'fail_with_vm',
+  },
+  // A VM that failed by itself is kept, stopped, for its console; one that still runs serves nobody.
+  failed: {
+    absent: 'wait',
+    waiting: 'dismiss_vm',
+    launching: 'dismiss_vm',
+    booting: 'dismiss_vm',
+    running: 'dismiss_vm',
+    stopping: 'wait',
+    failed: 'wait',
+    gone: 'wait',
+  },
+  terminating: {
+    absent: 'finish',
+    waiting: 'dismiss_vm',
+    launching: 'dismiss_vm',
+    booting: 'dismiss_vm',
+    running: 'dismiss_vm',
+    stopping: 'wait',
+    failed: 'dismiss_vm',
+    gone: 'finish',
+  },
+  terminated: {
+    absent: 'wait',
+    waiting: 'wait',
+    launching: 'wait',
+    booting: 'wait',
+    running: 'wait',
+    stopping: 'wait',
+    failed: 'wait',
+    gone: 'wait',
+  },
+} as const satisfies Record<InstanceStatus, Tasks>
+
 export function taskOf(status: InstanceStatus, vm: VmState | null): InstanceTask {
-  switch (status) {
-    case 'provisioning':
-      if (vm === 'running') return 'provision'
-      return isLost(vm) ? 'fail_with_vm' : 'wait'
-    case 'ready':
-      return isLost(vm) ? 'fail_with_vm' : 'wait'
-    case 'terminating':
-      return vm === 'gone' || vm === null ? 'finish' : 'wait'
-    case 'failed':
-    case 'terminated':
-      return 'wait'
-  }
-}
-
-function isLost(vm: VmState | null): boolean {
-  return vm === null || vm === 'failed' || vm === 'stopping' || vm === 'gone'
+  return INSTANCE_TASKS[status][vm ?? 'absent']
 }

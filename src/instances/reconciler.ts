@@ -1,31 +1,33 @@
-// Moves every instance towards what its owner asked for: claim, readiness probe, ready; failure; the end of a delete.
+// Moves every instance of this host towards what its owner asked for: its VM, claim, readiness probe, ready; failure; the end of a delete.
 // Effects: through the VM engine, the SSH probe and the store. One worker per instance, level-triggered.
 
-import type { Clock } from '../base/clock.ts'
+import { type Clock, pause } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
-import { createWorkers } from '../base/workers.ts'
+import { createWorkers, type Workers } from '../base/workers.ts'
 import { INSTANCE_FAILURES, type InstanceFailureCode } from '../contract/instance.ts'
 import type { SshProbe } from '../host/network/ssh-probe.ts'
 import type { Store } from '../store/db.ts'
 import {
   type InstanceSet,
   instanceById,
-  instancesByVm,
-  listLive,
+  instanceByVm,
+  listLiving,
   moveInstance,
 } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
-import type { VmEngine, VmView } from '../vm/engine.ts'
+import type { VmEngine, VmSpec, VmView } from '../vm/engine.ts'
 import { claimOf, sealClaim } from './claim.plan.ts'
 import { type InstanceEvent, nextStatus, taskOf } from './instance.machine.ts'
 
 export type InstanceReconcilerDeps = {
-  readonly store: Store
+  readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   readonly engine: VmEngine
+  /** Of the VMs that are made for instances. */
+  readonly vmSpec: VmSpec
   readonly probe: (probe: SshProbe) => Promise<void>
   readonly clock: Clock
   readonly random: RandomBytes
@@ -39,13 +41,6 @@ export type InstanceReconcilerDeps = {
   readonly sshTimeoutMs: number
 }
 
-export type InstanceReconciler = {
-  /** Lets an instance be looked at now. Never throws, never waits. */
-  readonly wake: (instanceId: string) => void
-  readonly start: () => void
-  readonly stop: () => Promise<void>
-}
-
 const claimAttemptsMax = 3
 const sshPort = 22
 const probeTimeoutMs = 10_000
@@ -55,55 +50,116 @@ const retryMaxMs = 10_000
 /** Everything is looked at this often, should a wake have been lost. */
 const sweepMs = 5_000
 
-export function createInstanceReconciler(deps: InstanceReconcilerDeps): InstanceReconciler {
-  const { store, engine, clock, log } = deps
-  const stopping = new AbortController()
+export class InstanceReconciler {
+  readonly #deps: InstanceReconcilerDeps
+  readonly #stopping = new AbortController()
+  readonly #workers: Workers
 
-  const work = async (id: string): Promise<void> => {
-    const instance = instanceById(store.db, id)
-    if (instance === null) return
-    const vm = instance.vmId === null ? null : engine.view(instance.vmId)
-    switch (taskOf(instance.status, vm?.state ?? null)) {
-      case 'wait':
-        return
-      case 'provision':
-        return vm === null ? undefined : provision(instance, vm)
-      case 'fail_with_vm':
-        return fail(instance, vm?.failureCode ?? 'internal')
-      case 'finish': {
-        const terminatedAtMs = clock.nowMs()
-        move(instance, 'vm_gone', { terminatedAtMs, vmId: null })
-        return
-      }
+  constructor(deps: InstanceReconcilerDeps) {
+    this.#deps = deps
+    this.#workers = createWorkers({
+      clock: deps.clock,
+      work: id => this.#look(id),
+      retryMinMs,
+      retryMaxMs,
+      onFailure: ({ key, error, retryMs }) =>
+        deps.log.warn('instance work failed; it will be tried again', { instance: key, retryMs, error }),
+    })
+  }
+
+  /** Lets an instance be looked at now. Never throws, never waits. */
+  wake(instanceId: string): void {
+    this.#workers.wake(instanceId)
+  }
+
+  /** After a delete was accepted. The VM is dismissed at once, for the instance's worker may be in the middle of a claim on it. */
+  wakeDeleted({ id, vmId }: Pick<Instance, 'id' | 'vmId'>): void {
+    this.wake(id)
+    if (vmId !== null) this.#deps.engine.dismiss(vmId)
+  }
+
+  start(): void {
+    const { engine, store } = this.#deps
+    engine.onChange(vmId => {
+      const instance = instanceByVm(store.directory.db, vmId)
+      if (instance !== null) this.wake(instance.id)
+    })
+    this.#wakeAll()
+    void this.#sweep()
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort()
+    await this.#workers.stop()
+  }
+
+  #wakeAll(): void {
+    const { directory, hostId } = this.#deps.store
+    for (const instance of listLiving(directory.db, hostId)) this.wake(instance.id)
+  }
+
+  async #sweep(): Promise<void> {
+    while (!this.#stopping.signal.aborted) {
+      await pause(this.#deps.clock, sweepMs, this.#stopping.signal)
+      this.#wakeAll()
     }
   }
 
-  const provision = async (instance: Instance, vm: VmView): Promise<void> => {
+  /** One turn of an instance's worker. */
+  async #look(id: string): Promise<void> {
+    const { store, engine, clock, vmSpec } = this.#deps
+    const instance = instanceById(store.directory.db, id)
+    if (instance === null || instance.hostId !== store.hostId) return
+    const { vmId } = instance
+    const vm = vmId === null ? null : engine.view(vmId)
+    switch (taskOf(instance.status, vm?.state ?? null)) {
+      case 'wait':
+        return
+      case 'define_vm':
+        // A row that names no VM cannot be helped.
+        if (vmId === null) this.#fail(instance, 'internal')
+        else engine.define(vmId, vmSpec)
+        return
+      case 'provision':
+        return vm === null ? undefined : this.#provision(instance, vm)
+      case 'fail_with_vm':
+        this.#fail(instance, vm?.failureCode ?? 'internal')
+        return
+      case 'dismiss_vm':
+        if (vmId !== null) engine.dismiss(vmId)
+        return
+      case 'finish':
+        this.#move(instance, 'vm_gone', { terminatedAtMs: clock.nowMs(), vmId: null })
+    }
+  }
+
+  async #provision(instance: Instance, vm: VmView): Promise<void> {
     // A restarted daemon may have attached without having been greeted yet; the greeting wakes us.
     if (vm.guest === null || vm.address === null) return
-    const hostKey = await claim(instance, vm.id)
-    if (hostKey === null || !(await reachable(instance, vm.address, hostKey))) return
-    if (move(instance, 'usable', { readyAtMs: clock.nowMs() })) return
+    const hostKey = await this.#claim(instance, vm.id)
+    if (hostKey === null || !(await this.#isReachable(instance, vm.address, hostKey))) return
+    const { clock, log } = this.#deps
+    if (this.#move(instance, 'usable', { readyAtMs: clock.nowMs() })) return
     log.info('an instance was moved while it was being provisioned', { instance: instance.id })
   }
 
-  /** The host key that the claimed guest reports, or null after a failure that has been recorded, or when nobody wants it any more. */
-  const claim = async (instance: Instance, vmId: string): Promise<string | null> => {
-    const organization = organizationById(store.db, instance.organizationId)
+  /** The host key that the claimed guest reports. Null: a failure that has been recorded, or nobody wants the instance any more. */
+  async #claim(instance: Instance, vmId: string): Promise<string | null> {
+    const { store, engine, random, log, inferenceBaseUrl: baseUrl, inferenceCa: ca } = this.#deps
+    const organization = organizationById(store.directory.db, instance.organizationId)
     if (organization === null) throw new Fault('internal', `instance ${instance.id} has no organization`)
-    const { inferenceBaseUrl: baseUrl, inferenceCa: ca } = deps
-    for (let attempt = 1; stillWanted(instance); attempt += 1) {
+    for (let attempt = 1; this.#isStillWanted(instance); attempt += 1) {
       try {
-        const guest = await greeted(vmId)
-        const inference = { baseUrl, ca, key: deps.inferenceKey(instance.id) }
+        const guest = await this.#guestOf(vmId)
+        const inference = { baseUrl, ca, key: this.#deps.inferenceKey(instance.id) }
         const wanted = claimOf({ instance, organization: organization.slug, inference })
-        const sealed = sealClaim(wanted, guest.boxKey, deps.random)
-        return (await engine.claim(vmId, sealed, deps.claimTimeoutMs)).sshHostKey
+        const sealed = sealClaim(wanted, guest.boxKey, random)
+        return (await engine.claim(vmId, sealed, this.#deps.claimTimeoutMs)).sshHostKey
       } catch (error) {
-        if (stopping.signal.aborted) return null
+        if (this.#stopping.signal.aborted) return null
         log.warn('a claim failed', { instance: instance.id, vm: vmId, attempt, error })
         if (attempt >= claimAttemptsMax) {
-          fail(instance, 'claim_failed')
+          this.#fail(instance, 'claim_failed')
           return null
         }
       }
@@ -111,106 +167,64 @@ export function createInstanceReconciler(deps: InstanceReconcilerDeps): Instance
     return null
   }
 
-  /** What the guest says of itself now: after a failed claim it is asked anew. */
-  const greeted = async (vmId: string): Promise<NonNullable<VmView['guest']>> => {
-    const deadlineMs = clock.monotonicMs() + deps.claimTimeoutMs
+  /** What the guest says of itself now: after a failed claim it is asked anew. Fault: channel.timeout. */
+  async #guestOf(vmId: string): Promise<NonNullable<VmView['guest']>> {
+    const { clock, engine, claimTimeoutMs } = this.#deps
+    const deadlineMs = clock.monotonicMs() + claimTimeoutMs
     for (;;) {
       const guest = engine.view(vmId)?.guest
       if (guest) return guest
       if (clock.monotonicMs() >= deadlineMs) throw new Fault('channel.timeout', 'the agent did not say hello again')
-      await clock.sleep(probePauseMs, stopping.signal)
+      await clock.sleep(probePauseMs, this.#stopping.signal)
     }
   }
 
-  const reachable = async (instance: Instance, address: string, hostKey: string): Promise<boolean> => {
-    const deadlineMs = clock.monotonicMs() + deps.sshTimeoutMs
-    for (let attempt = 1; stillWanted(instance); attempt += 1) {
+  async #isReachable(instance: Instance, address: string, hostKey: string): Promise<boolean> {
+    const { clock, log, probe, sshTimeoutMs } = this.#deps
+    const deadlineMs = clock.monotonicMs() + sshTimeoutMs
+    for (let attempt = 1; this.#isStillWanted(instance); attempt += 1) {
       const leftMs = deadlineMs - clock.monotonicMs()
       try {
-        if (leftMs <= 0) throw new Fault('ssh.unreachable', `not reachable within ${deps.sshTimeoutMs} ms`)
-        await deps.probe({ address, port: sshPort, hostKey, timeoutMs: Math.min(leftMs, probeTimeoutMs) })
+        if (leftMs <= 0) throw new Fault('ssh.unreachable', `not reachable within ${sshTimeoutMs} ms`)
+        await probe({ address, port: sshPort, hostKey, timeoutMs: Math.min(leftMs, probeTimeoutMs) })
         return true
       } catch (error) {
-        if (stopping.signal.aborted) return false
+        if (this.#stopping.signal.aborted) return false
         if (leftMs <= 0 || (error instanceof Fault && error.code === 'ssh.wrong_host_key')) {
-          log.error('an instance cannot be reached by SSH', {
-            instance: instance.id,
-            attempt,
-            reason: messageOf(error),
-          })
-          fail(instance, 'ssh_unreachable')
+          const reason = messageOf(error)
+          log.error('an instance cannot be reached by SSH', { instance: instance.id, attempt, reason })
+          this.#fail(instance, 'ssh_unreachable')
           return false
         }
-        await clock.sleep(probePauseMs, stopping.signal).catch(() => {})
+        await pause(clock, probePauseMs, this.#stopping.signal)
       }
     }
     return false
   }
 
-  const stillWanted = (instance: Instance): boolean => {
-    if (stopping.signal.aborted) return false
-    const now = instanceById(store.db, instance.id)
+  #isStillWanted(instance: Instance): boolean {
+    if (this.#stopping.signal.aborted) return false
+    const now = instanceById(this.#deps.store.directory.db, instance.id)
     return now?.status === 'provisioning' && now.desired === 'present'
   }
 
-  const fail = (instance: Instance, failureCode: InstanceFailureCode): void => {
-    move(instance, 'broken', { failureCode, failureMessage: INSTANCE_FAILURES[failureCode] })
-    // A VM that failed by itself is kept, stopped, for its console; one that still runs serves nobody.
-    if (instance.vmId !== null && engine.view(instance.vmId)?.state === 'running') {
-      const { vmId } = instance
-      store.transact(tx => engine.dismiss(tx, vmId))
-      engine.wake(vmId)
-    }
+  #fail(instance: Instance, failureCode: InstanceFailureCode): void {
+    this.#move(instance, 'broken', { failureCode, failureMessage: INSTANCE_FAILURES[failureCode] })
   }
 
-  const move = (instance: Instance, event: InstanceEvent, set: InstanceSet): boolean => {
-    const to = nextStatus(instance.status, event)
+  /** False: the instance was moved by somebody else since it was read. Either way it is looked at again. */
+  #move(instance: Instance, event: InstanceEvent, set: InstanceSet): boolean {
+    const { store, clock, log } = this.#deps
+    const { id, status: from } = instance
+    const to = nextStatus(from, event)
     if (to === null) return false
     const nowMs = clock.nowMs()
-    const moved = store.transact(tx => {
-      if (!moveInstance(tx, { id: instance.id, from: instance.status, to, nowMs, ...set })) return false
-      const detail = { from: instance.status, failureCode: set.failureCode }
-      appendEvent(tx, { nowMs, kind: `instance.${to}`, subject: instance.id, detail })
-      return true
-    })
-    if (moved)
-      log.info('instance moved', { instance: instance.id, from: instance.status, to, failureCode: set.failureCode })
-    workers.wake(instance.id)
-    return moved
-  }
-
-  const workers = createWorkers({
-    clock,
-    work,
-    retryMinMs,
-    retryMaxMs,
-    onFailure: ({ key, error, retryMs }) =>
-      log.warn('instance work failed; it will be tried again', { instance: key, retryMs, error }),
-  })
-
-  const wakeAll = () => {
-    for (const instance of listLive(store.db)) workers.wake(instance.id)
-  }
-
-  const sweep = async () => {
-    while (!stopping.signal.aborted) {
-      await clock.sleep(sweepMs, stopping.signal).catch(() => {})
-      wakeAll()
-    }
-  }
-
-  return {
-    wake: workers.wake,
-    start: () => {
-      engine.onChange(vmId => {
-        for (const instance of instancesByVm(store.db, vmId)) workers.wake(instance.id)
-      })
-      wakeAll()
-      void sweep()
-    },
-    stop: async () => {
-      stopping.abort()
-      await workers.stop()
-    },
+    const moved = store.directory.transact(tx => moveInstance(tx, { id, from, to, nowMs, ...set }))
+    this.wake(id)
+    if (!moved) return false
+    const { failureCode } = set
+    log.info('instance moved', { instance: id, from, to, failureCode })
+    appendEvent(store.ledger.db, { nowMs, kind: `instance.${to}`, subject: id, detail: { from, failureCode } })
+    return true
   }
 }

@@ -1,4 +1,4 @@
-// Service A's decisions: create, read, delete, usage. Effects: the store, and waking the engine after a commit.
+// Service A's decisions: create, read, delete, usage. Effects: the store's directory, and callbacks after a commit.
 // Handlers only change desired state; VMs are made and torn down by the reconcilers.
 
 import { Value } from '@sinclair/typebox/value'
@@ -19,7 +19,7 @@ import {
   supportedInferenceMode,
   type UsageSummary,
 } from '../contract/instance.ts'
-import type { Db, Store } from '../store/db.ts'
+import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
 import { findIdempotency, insertIdempotency } from '../store/directory/idempotency.query.ts'
 import {
   countLiving,
@@ -32,16 +32,15 @@ import {
 } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import { findKey } from '../store/directory/key.query.ts'
+import type { KeyScope } from '../store/directory/key.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
-import type { VmEngine, VmSpec } from '../vm/engine.ts'
+import type { Organization } from '../store/directory/organization.table.ts'
 import { billingPeriod, formatUsd, hours, type Period, parseUsd, readyMs } from './billing.ts'
 import { type CreateRequest, canonicalCreate } from './create.codec.ts'
-import type { Principal } from './principal.ts'
 import { toCreated, toRecord } from './record.ts'
 
 export type InstancesSettings = {
   readonly domain: string
-  readonly vm: VmSpec
   /** The first is the default. */
   readonly inferenceModels: readonly string[]
   readonly instancesPerOrganizationMax: number
@@ -51,21 +50,30 @@ export type InstancesSettings = {
 }
 
 export type InstancesDeps = {
-  readonly store: Pick<Store, 'db' | 'transact' | 'hostId'>
-  readonly engine: Pick<VmEngine, 'define' | 'dismiss' | 'wake'>
+  readonly directory: DirectoryStore
+  /** The host that new instances run on. */
+  readonly hostId: string
   readonly clock: Pick<Clock, 'nowMs'>
   readonly random: RandomBytes
   readonly log: Logger
   readonly settings: InstancesSettings
-  /** After the commit, once per instance. What they throw is logged and goes no further. */
+  /** After the commit, once per instance, so that its host's reconciler looks at it. What they throw is logged and goes no further. */
   readonly onCreated: (instance: Instance) => void
   readonly onDeleted: (instance: Instance) => void
   /** Inference spend of an organization within a period, in whole micro-dollars. */
   readonly inferenceCostMicroUsd: (organizationId: string, period: Period) => bigint
 }
 
+/** Who is calling. Authentication (http/auth) makes one; everything behind it takes it as given. */
+export type Principal = {
+  readonly organization: Organization
+  /** The public part of the key that was used. */
+  readonly keyPrefix: string
+  readonly scope: KeyScope
+}
+
 export type InstancesService = {
-  /** Faults: invalid_request, conflict, forbidden, unauthenticated. The answer to a repeated key is the first one, verbatim. */
+  /** Faults: invalid_request, conflict, forbidden, unauthenticated. The response to a repeated key is the first one, verbatim. */
   readonly create: (caller: Principal, request: CreateRequest, idempotencyKey: string | null) => InstanceCreated
   readonly list: (caller: Principal) => InstanceList
   /** Faults: not_found. */
@@ -79,11 +87,10 @@ const nameAttemptsMax = 16
 const createdStatus = 202
 
 export function createInstancesService(deps: InstancesDeps): InstancesService {
-  const { store, engine, clock, settings } = deps
+  const { directory, clock, settings } = deps
   assert(settings.inferenceModels.length > 0, 'there is a default model')
 
   const afterCommit = (instance: Instance, callback: (instance: Instance) => void) => {
-    if (instance.vmId !== null) engine.wake(instance.vmId)
     try {
       callback(instance)
     } catch (error) {
@@ -93,26 +100,29 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
 
   return {
     create: (caller, request, idempotencyKey) => {
-      const outcome = store.transact(tx => {
+      const outcome = directory.transact(tx => {
         assertStillAllowed(tx, caller)
         const attempt = { organizationId: caller.organization.id, key: idempotencyKey, request, nowMs: clock.nowMs() }
-        const earlier = earlierAnswer(tx, attempt)
+        const earlier = earlierResponse(tx, attempt)
         if (earlier !== null) return { kind: 'repeated', data: earlier } as const
-        const instance = provision(tx, deps, caller, request)
+        const instance = addInstance(tx, deps, caller, request)
         const data = toCreated(instance)
-        keepAnswer(tx, attempt, data)
+        storeResponse(tx, attempt, data)
         return { kind: 'created', instance, data } as const
       })
       if (outcome.kind === 'created') afterCommit(outcome.instance, deps.onCreated)
       return outcome.data
     },
 
-    list: caller => ({ instances: listInstances(store.db, caller.organization.id).map(toRecord), next_cursor: null }),
+    list: caller => ({
+      instances: listInstances(directory.db, caller.organization.id).map(toRecord),
+      next_cursor: null,
+    }),
 
-    retrieve: (caller, name) => toRecord(find(store.db, caller, name)),
+    retrieve: (caller, name) => toRecord(find(directory.db, caller, name)),
 
     remove: (caller, name) => {
-      const outcome = store.transact(tx => {
+      const outcome = directory.transact(tx => {
         const instance = find(tx, caller, name)
         if (instance.status === 'terminating' || instance.status === 'terminated') return { moved: false, instance }
         const moved = moveInstance(tx, {
@@ -124,7 +134,6 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
           terminatedReason: 'deleted_via_api',
         })
         assert(moved, 'an immediate transaction sees no other writer')
-        if (instance.vmId !== null) engine.dismiss(tx, instance.vmId)
         return { moved, instance: present(instanceById(tx, instance.id), 'a moved instance is still there') }
       })
       if (outcome.moved) afterCommit(outcome.instance, deps.onDeleted)
@@ -135,7 +144,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
       const nowMs = clock.nowMs()
       const { id, createdAtMs } = caller.organization
       const period = billingPeriod(createdAtMs, nowMs)
-      const changes = listChangesOverlapping(store.db, { organizationId: id, fromMs: period.startMs })
+      const changes = listChangesOverlapping(directory.db, { organizationId: id, fromMs: period.startMs })
       return {
         pricing: {
           period_start: iso(period.startMs),
@@ -147,7 +156,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
         usage: {
           instance_hours_used: hours(readyMs(changes, { ...period, nowMs })),
           inference_cost_usd: formatUsd(deps.inferenceCostMicroUsd(id, period)),
-          ...egressOf(listInstances(store.db, id), nowMs),
+          ...egressTotals(listInstances(directory.db, id), nowMs),
         },
       }
     },
@@ -155,7 +164,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
 }
 
 /** A body may take its time to arrive; what was true of the caller at the headers must still be true at the commit. */
-function assertStillAllowed(tx: Db, caller: Principal): void {
+function assertStillAllowed(tx: DirectoryDb, caller: Principal): void {
   if (organizationById(tx, caller.organization.id)?.status !== 'active') {
     throw new Fault('forbidden', 'The organization is suspended.')
   }
@@ -170,8 +179,8 @@ type Attempt = {
   readonly nowMs: number
 }
 
-/** The answer that this key got within the last 24 hours, or null. Looked for before limits and models, which may have changed. */
-function earlierAnswer(tx: Db, attempt: Attempt): InstanceCreated | null {
+/** The response that this key got within the last 24 hours, or null. Looked for before limits and models, which may have changed. */
+function earlierResponse(tx: DirectoryDb, attempt: Attempt): InstanceCreated | null {
   if (attempt.key === null) return null
   const kept = findIdempotency(tx, { organizationId: attempt.organizationId, key: attempt.key })
   if (kept === null || attempt.nowMs - kept.createdAtMs >= idempotencyTtlMs) return null
@@ -181,11 +190,11 @@ function earlierAnswer(tx: Db, attempt: Attempt): InstanceCreated | null {
     })
   }
   const data: unknown = JSON.parse(kept.responseData)
-  assert(Value.Check(InstanceCreated, data), 'a stored answer is what was answered')
+  assert(Value.Check(InstanceCreated, data), 'a stored response is what was sent')
   return data
 }
 
-function keepAnswer(tx: Db, attempt: Attempt, data: InstanceCreated): void {
+function storeResponse(tx: DirectoryDb, attempt: Attempt, data: InstanceCreated): void {
   if (attempt.key === null) return
   insertIdempotency(tx, {
     organizationId: attempt.organizationId,
@@ -201,7 +210,8 @@ function bodySha256(request: CreateRequest): Uint8Array {
   return new Bun.CryptoHasher('sha256').update(canonicalCreate(request)).digest()
 }
 
-function provision(tx: Db, deps: InstancesDeps, caller: Principal, request: CreateRequest): Instance {
+/** Only the row, with the id of a VM that is not there yet: the reconciler of its host makes it. */
+function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, request: CreateRequest): Instance {
   const { settings, random } = deps
   const { organization } = caller
   const inferenceModel = request.inferenceModel ?? settings.inferenceModels[0]
@@ -216,12 +226,11 @@ function provision(tx: Db, deps: InstancesDeps, caller: Principal, request: Crea
       `The organization has its limit of ${settings.instancesPerOrganizationMax} instances; delete one first.`,
     )
   }
-  const vmId = deps.engine.define(tx, settings.vm)
   for (let attempt = 0; attempt < nameAttemptsMax; attempt += 1) {
     const name = randomName(instanceNameLength, random)
     const instance = insertInstance(tx, {
       id: newUuid(random),
-      hostId: deps.store.hostId,
+      hostId: deps.hostId,
       organizationId: organization.id,
       name,
       hostname: `${name}.${organization.slug}.${settings.domain}`,
@@ -229,23 +238,23 @@ function provision(tx: Db, deps: InstancesDeps, caller: Principal, request: Crea
       publicKey: request.publicKey,
       inferenceMode: supportedInferenceMode,
       inferenceModel,
-      vmId,
+      vmId: newUuid(random),
       nowMs: deps.clock.nowMs(),
     })
     if (instance !== null) return instance
   }
-  throw new Fault('internal', `no free instance name in ${nameAttemptsMax} draws`)
+  throw new Fault('internal', `no free instance name in ${nameAttemptsMax} attempts`)
 }
 
 /** Another organization's instance is as unknown as one that never was. */
-function find(db: Db, caller: Principal, name: string): Instance {
+function find(db: DirectoryDb, caller: Principal, name: string): Instance {
   const key = { organizationId: caller.organization.id, name }
   const instance = instanceNamePattern.test(name) ? findInstance(db, key) : null
   if (instance === null) throw new Fault('not_found', 'There is no instance of this name.')
   return instance
 }
 
-function egressOf(instances: readonly Instance[], nowMs: number) {
+function egressTotals(instances: readonly Instance[], nowMs: number) {
   const active = instances.filter(instance => instance.status !== 'terminated')
   const observedAtMs = active.flatMap(instance => instance.egressObservedAtMs ?? []).sort(ascending)
   const blockedAtMs = active.flatMap(instance => instance.egressBlockAppliedAtMs ?? []).sort(ascending)

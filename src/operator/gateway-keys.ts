@@ -1,22 +1,16 @@
-// The admin interface's part for the inference gateway: its keys, and metrics. Effects: the store. Every change appends an event.
+// Keys of the inference gateway in the admin interface. Effects: the store. A change commits in the directory; its event follows in this host's journal.
 
-import { Type } from '@sinclair/typebox'
 import { Elysia } from 'elysia'
 import { present } from '../base/assert.ts'
-import { type Clock, iso, isoOrNull } from '../base/clock.ts'
+import { iso, isoOrNull } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import type { RandomBytes } from '../base/ids.ts'
-import type { Logger } from '../base/log.ts'
 import {
   AdminGatewayKey,
   AdminGatewayKeyCreate,
   AdminGatewayKeyCreated,
   AdminGatewayKeyList,
-  Slug,
 } from '../contract/admin.ts'
-import type { MintedGatewayKey } from '../inference/keys/authenticate.ts'
-import type { MetricsHandler } from '../inference/metrics/metrics.ts'
-import type { Store } from '../store/db.ts'
+import { mintUnused } from '../http/bearer.ts'
 import {
   findGatewayKey,
   insertGatewayKey,
@@ -26,63 +20,105 @@ import {
 import type { GatewayKey } from '../store/directory/gateway-key.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
-import type { AdminHandler } from './api.ts'
-import { adminFault, adminProblem } from './problem.ts'
-import { organizationBySlug } from './view.ts'
+import type { AdminDeps, ReadBody } from './deps.ts'
+import { byPrefix } from './keys.ts'
+import { bySlug, organizationBySlug } from './organizations.ts'
 
-export type GatewayAdminDeps = {
-  readonly store: Pick<Store, 'db' | 'transact'>
-  readonly clock: Pick<Clock, 'nowMs'>
-  readonly random: RandomBytes
-  readonly log: Logger
-  readonly mintKey: (random: RandomBytes) => MintedGatewayKey
-  readonly metrics: MetricsHandler
-}
+type GatewayKeysDeps = Pick<AdminDeps, 'store' | 'clock' | 'random' | 'mintGatewayKey'>
 
-/** Takes the gateway's routes and leaves every other request to `next`. */
-export function createGatewayAdmin(deps: GatewayAdminDeps, next: AdminHandler): AdminHandler {
-  const { log } = deps
-  const operator = createOperator(deps)
-  const bySlug = { params: Type.Object({ slug: Slug }) }
-  const app = new Elysia({ normalize: false })
-    .onError(({ error, set }) => {
-      const fault = adminFault(error)
-      if (fault.status >= 500) log.error('admin request failed', { error })
-      set.status = fault.status
-      return adminProblem(fault)
-    })
-    .get('/metrics', () => deps.metrics())
-    .get('/organizations/:slug/gateway-keys', ({ params }) => ({ keys: operator.list(params.slug) }), {
-      ...bySlug,
+export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
+  return new Elysia({ normalize: false })
+    .get('/organizations/:slug/gateway-keys', ({ params }) => ({ keys: list(deps, params.slug) }), {
+      params: bySlug,
       response: AdminGatewayKeyList,
     })
     .post(
       '/organizations/:slug/gateway-keys',
       ({ params, body, set }) => {
         set.status = 201
-        return operator.create(params.slug, body)
+        return create(deps, params.slug, body)
       },
-      { ...bySlug, body: AdminGatewayKeyCreate, parse: 'json', response: { 201: AdminGatewayKeyCreated } },
+      { params: bySlug, body: AdminGatewayKeyCreate, parse: readBody, response: { 201: AdminGatewayKeyCreated } },
     )
-    .post('/gateway-keys/:prefix/revoke', ({ params }) => operator.revoke(params.prefix), {
-      params: Type.Object({ prefix: Type.String({ maxLength: 64 }) }),
+    .post('/gateway-keys/:prefix/revoke', ({ params }) => revoke(deps, params.prefix), {
+      params: byPrefix,
       response: AdminGatewayKey,
     })
-  return request => {
-    const { pathname } = new URL(request.url)
-    const isOurs = pathname === '/metrics' || /^\/(?:organizations\/[^/]+\/)?gateway-keys(?:\/|$)/.test(pathname)
-    return isOurs ? app.fetch(request) : next(request)
+}
+
+/** Fault not_found. */
+function list({ store, clock }: GatewayKeysDeps, slug: string): AdminGatewayKey[] {
+  const { db } = store.directory
+  const nowMs = clock.nowMs()
+  return listGatewayKeys(db, organizationBySlug(db, slug).id).map(key => gatewayKeyView(key, { slug, nowMs }))
+}
+
+/** Faults: not_found, invalid_request (the end), internal (no free prefix). */
+function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreate): AdminGatewayKeyCreated {
+  const { store, clock, random, mintGatewayKey } = deps
+  const nowMs = clock.nowMs()
+  const { organizationId, key, prefix, expiresAtMs } = store.directory.transact(tx => {
+    const { id: organizationId } = organizationBySlug(tx, slug)
+    const expiresAtMs = terms.expires_at === null ? null : parseExpiry(terms.expires_at, nowMs)
+    const { key, prefix } = mintUnused(
+      () => mintGatewayKey(random),
+      minted =>
+        insertGatewayKey(tx, {
+          prefix: minted.prefix,
+          organizationId,
+          instanceId: null,
+          secretSha256: minted.secretSha256,
+          requestsPerMinute: terms.requests_per_minute,
+          tokensPerMinute: terms.tokens_per_minute,
+          concurrencyMax: terms.concurrency_max,
+          expiresAtMs,
+          nowMs,
+        }),
+    )
+    return { organizationId, key, prefix, expiresAtMs }
+  })
+  const detail = { slug, prefix }
+  appendEvent(store.ledger.db, { nowMs, kind: 'gateway_key.created', subject: organizationId, detail })
+  return {
+    ...terms,
+    key,
+    prefix,
+    organization: slug,
+    expires_at: isoOrNull(expiresAtMs),
+    created_at: iso(nowMs),
   }
 }
 
-const mintAttemptsMax = 8
+/** Idempotent; the first revocation's time stays. Fault not_found. */
+function revoke({ store, clock }: GatewayKeysDeps, prefix: string): AdminGatewayKey {
+  const nowMs = clock.nowMs()
+  const { key, slug, isChanged } = store.directory.transact(tx => {
+    const before = findGatewayKey(tx, prefix)
+    if (before === null) {
+      throw new Fault('not_found', `there is no gateway key with prefix ${prefix}`, { param: 'prefix' })
+    }
+    const isChanged = before.revokedAtMs === null
+    if (isChanged) revokeGatewayKey(tx, { prefix, nowMs })
+    const { slug } = present(organizationById(tx, before.organizationId), 'a key has an organization')
+    return { key: present(findGatewayKey(tx, prefix), 'a revoked key stays'), slug, isChanged }
+  })
+  if (isChanged) {
+    appendEvent(store.ledger.db, {
+      nowMs,
+      kind: 'gateway_key.revoked',
+      subject: key.organizationId,
+      detail: { prefix },
+    })
+  }
+  return gatewayKeyView(key, { slug, nowMs })
+}
 
-function createOperator({ store, clock, random, mintKey }: GatewayAdminDeps) {
-  const view = (key: GatewayKey, organization: string): AdminGatewayKey => ({
+function gatewayKeyView(key: GatewayKey, { slug, nowMs }: { slug: string; nowMs: number }): AdminGatewayKey {
+  return {
     prefix: key.prefix,
-    organization,
+    organization: slug,
     instance: key.instanceId,
-    state: stateOf(key, clock.nowMs()),
+    state: stateOf(key, nowMs),
     requests_per_minute: key.requestsPerMinute,
     tokens_per_minute: key.tokensPerMinute,
     concurrency_max: key.concurrencyMax,
@@ -90,56 +126,6 @@ function createOperator({ store, clock, random, mintKey }: GatewayAdminDeps) {
     created_at: iso(key.createdAtMs),
     last_used_at: isoOrNull(key.lastUsedAtMs),
     revoked_at: isoOrNull(key.revokedAtMs),
-  })
-  return {
-    list: (slug: string): AdminGatewayKey[] =>
-      listGatewayKeys(store.db, organizationBySlug(store.db, slug).id).map(key => view(key, slug)),
-    create: (slug: string, terms: AdminGatewayKeyCreate): AdminGatewayKeyCreated =>
-      store.transact(tx => {
-        const organization = organizationBySlug(tx, slug)
-        const nowMs = clock.nowMs()
-        const expiresAtMs = terms.expires_at === null ? null : expiry(terms.expires_at, nowMs)
-        for (let attempt = 1; attempt <= mintAttemptsMax; attempt += 1) {
-          const { key, prefix, secretSha256 } = mintKey(random)
-          const inserted = insertGatewayKey(tx, {
-            prefix,
-            organizationId: organization.id,
-            instanceId: null,
-            secretSha256,
-            requestsPerMinute: terms.requests_per_minute,
-            tokensPerMinute: terms.tokens_per_minute,
-            concurrencyMax: terms.concurrency_max,
-            expiresAtMs,
-            nowMs,
-          })
-          if (!inserted) continue
-          appendEvent(tx, { nowMs, kind: 'gateway_key.created', subject: organization.id, detail: { slug, prefix } })
-          return {
-            ...terms,
-            key,
-            prefix,
-            organization: slug,
-            expires_at: isoOrNull(expiresAtMs),
-            created_at: iso(nowMs),
-          }
-        }
-        throw new Fault('internal', `no free gateway key prefix in ${mintAttemptsMax} attempts`)
-      }),
-    /** Idempotent; the first revocation's time stays. */
-    revoke: (prefix: string): AdminGatewayKey =>
-      store.transact(tx => {
-        const before = findGatewayKey(tx, prefix)
-        if (before === null) {
-          throw new Fault('not_found', `there is no gateway key with prefix ${prefix}`, { param: 'prefix' })
-        }
-        const nowMs = clock.nowMs()
-        if (before.revokedAtMs === null) {
-          revokeGatewayKey(tx, { prefix, nowMs })
-          appendEvent(tx, { nowMs, kind: 'gateway_key.revoked', subject: before.organizationId, detail: { prefix } })
-        }
-        const organization = present(organizationById(tx, before.organizationId), 'a key has an organization')
-        return view(present(findGatewayKey(tx, prefix), 'a revoked key stays'), organization.slug)
-      }),
   }
 }
 
@@ -148,19 +134,14 @@ function stateOf(key: GatewayKey, nowMs: number): AdminGatewayKey['state'] {
   return key.expiresAtMs !== null && key.expiresAtMs <= nowMs ? 'expired' : 'active'
 }
 
-/** A day (it expires as the day begins, UTC) or a time in UTC. Fault invalid_request. */
-function expiry(text: string, nowMs: number): number {
+/** A day (the key expires as the day begins, UTC) or a time in UTC. Fault invalid_request. */
+function parseExpiry(text: string, nowMs: number): number {
   const time = /^(\d{4}-\d{2}-\d{2})(T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,3})?)?Z)?$/.exec(text)
   const atMs = time === null ? Number.NaN : Date.parse(time[2] === undefined ? `${text}T00:00Z` : text)
   // The 30th of February is parsed as a day in March.
   if (Number.isNaN(atMs) || iso(atMs).slice(0, 10) !== time?.[1]) {
-    throw new Fault(
-      'invalid_request',
-      `${JSON.stringify(text)} is no date (2027-01-31) or time in UTC (2027-01-31T12:00:00Z)`,
-      {
-        param: 'expires_at',
-      },
-    )
+    const message = `${JSON.stringify(text)} is no date (2027-01-31) or time in UTC (2027-01-31T12:00:00Z)`
+    throw new Fault('invalid_request', message, { param: 'expires_at' })
   }
   if (atMs <= nowMs) throw new Fault('invalid_request', `${text} is not in the future`, { param: 'expires_at' })
   return atMs

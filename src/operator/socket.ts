@@ -9,22 +9,22 @@ import type { AdminHandler } from './api.ts'
 export type AdminServer = { readonly path: string; readonly stop: () => Promise<void> }
 
 /**
- * Listens at `path`, mode 0600. A socket left behind by a dead daemon is replaced, a living one never.
- * Faults: conflict (somebody answers there), host.unsupported (path too long, or not to be had).
+ * Listens at `path`, mode 0600. A socket left behind by a dead daemon is replaced, that of a running one never.
+ * Faults: conflict (another daemon listens there), host.unsupported (the path is too long or cannot be used).
  */
 export async function listenAdmin(path: string, handler: AdminHandler): Promise<AdminServer> {
   checkSocketPath(path)
-  if (await isAnswered(path)) {
-    throw new Fault('conflict', `another strongroom already serves this state directory (${path} answers)`)
+  if (await isListenedOn(path)) {
+    throw new Fault('conflict', `another strongroom already serves this state directory (${path} accepts connections)`)
   }
   if (isSocket(path)) removeFile(path)
-  // Bun.serve binds before it returns, so no moment is left in which others may connect.
+  // Bun.serve binds before it returns, so with this umask there is no moment in which others may connect.
   const umask = process.umask(0o177)
   let server: Bun.Server<undefined>
   try {
     server = Bun.serve({
       unix: path,
-      maxRequestBodySize: bodyBytesMax,
+      maxRequestBodySize: requestBodyBytesMax,
       ...NEVER_IDLE,
       fetch: request => handler(request),
     })
@@ -43,8 +43,9 @@ export async function listenAdmin(path: string, handler: AdminHandler): Promise<
   }
 }
 
-const bodyBytesMax = 65_536
-/** A console that is followed may be quiet for hours. Bun's types have this for ports only; it works for UNIX sockets (tried on 1.4.5). */
+/** Bun refuses a larger body by itself, without a problem document; the handler's own limit is well below. */
+const requestBodyBytesMax = 1_048_576
+/** A followed console may be quiet for hours. Bun's types allow this for ports only; it works for UNIX sockets too (tried on 1.4.5). */
 const NEVER_IDLE: object = { idleTimeout: 0 }
 
 function isSocket(path: string): boolean {
@@ -55,7 +56,7 @@ function isSocket(path: string): boolean {
   }
 }
 
-async function isAnswered(path: string): Promise<boolean> {
+async function isListenedOn(path: string): Promise<boolean> {
   try {
     const socket = await Bun.connect({ unix: path, socket: { data: () => {} } })
     socket.terminate()

@@ -1,24 +1,26 @@
 // What `strongroom status` says. Effects: reads the store.
 
-import type { Engine } from '../appliance/engine.ts'
-import type { Clock } from '../base/clock.ts'
-import { iso } from '../base/clock.ts'
+import { type Clock, iso } from '../base/clock.ts'
 import { version } from '../base/version.ts'
-import type { Config } from '../config/schema.ts'
+import type { Config, Platform } from '../config/schema.ts'
 import type { AdminStatus } from '../contract/admin.ts'
 import type { Tls } from '../http/certificate.ts'
 import type { Store } from '../store/db.ts'
+import { countInstances } from '../store/directory/instance.query.ts'
 import { listOrganizations } from '../store/directory/organization.query.ts'
-import { reservedBy } from '../store/ledger/vm.query.ts'
-import { countInstances, countVms } from '../store/status.query.ts'
+import { countVms, reservedBy } from '../store/ledger/vm.query.ts'
+import type { Capacity } from '../vm/admission.plan.ts'
 
 export type StatusDeps = {
-  readonly config: Config
+  readonly config: Pick<Config, 'domain'>
   readonly store: Store
-  readonly engine: Pick<Engine, 'platform' | 'capacity'>
+  readonly engine: {
+    readonly platform: Platform
+    readonly capacity: Pick<Capacity, 'memoryMib' | 'vcpus' | 'addresses'>
+  }
   readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
   readonly clock: Pick<Clock, 'nowMs'>
-  /** What is bound; null for what is switched off. */
+  /** Where each service listens; null for one that is switched off. */
   readonly listening: AdminStatus['listen']
 }
 
@@ -26,7 +28,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
   const { config, store, engine, tls } = deps
   const startedAt = iso(deps.clock.nowMs())
   return () => {
-    const reserved = reservedBy(store.db, store.hostId)
+    const reserved = reservedBy(store.ledger.db, store.hostId)
     return {
       version,
       pid: process.pid,
@@ -37,9 +39,9 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       started_at: startedAt,
       listen: deps.listening,
       tls: { source: tls.source, expires_at: iso(tls.current().notAfterMs), ca_file: tls.caFile },
-      organizations: listOrganizations(store.db).length,
-      instances: countInstances(store.db),
-      vms: countVms(store.db),
+      organizations: listOrganizations(store.directory.db).length,
+      instances: countInstances(store.directory.db),
+      vms: countVms(store.ledger.db),
       capacity: {
         memory_mib_used: reserved.memoryMib,
         memory_mib_total: engine.capacity.memoryMib,

@@ -8,23 +8,50 @@ import { Fault, wrapFault } from '../base/fault.ts'
 import { newUuid } from '../base/ids.ts'
 import { initial } from './migrations/0001-initial.ts'
 import { inference } from './migrations/0002-inference.ts'
+import { rooms } from './migrations/0003-rooms.ts'
 
-/** A database or a transaction in it. Every query takes one first. */
-export type Db = BaseSQLiteDatabase<'sync', void, Record<string, never>>
+type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
-/** In order; the position (from 1) is the schema version that `PRAGMA user_version` holds. */
-export const MIGRATIONS: readonly string[] = [initial, inference]
+/** The two rooms of the store: what organizations own, and what this host owns. */
+export type RoomName = 'directory' | 'ledger'
 
-const busyTimeoutMs = 5_000
+declare const roomName: unique symbol
 
+/**
+ * The database, or a transaction in it, for the tables of one room. Every query takes one first. The room is in the type alone:
+ * it keeps a transaction of one room from the other's queries.
+ */
+export type Db<Name extends RoomName = RoomName> = Omit<Sqlite, 'transaction'> & {
+  readonly [roomName]: Name
+  readonly transaction: <T>(work: (tx: Db<Name>) => T) => T
+}
+
+export type DirectoryDb = Db<'directory'>
+export type LedgerDb = Db<'ledger'>
+
+/** One room. No join, foreign key or transaction spans two: a fleet keeps its directory elsewhere than a host its ledger. */
+export type RoomStore<Name extends RoomName> = {
+  readonly db: Db<Name>
+  /** Runs `work` in one immediate transaction: all of it or nothing. Synchronous, so no other request comes between. */
+  readonly transact: <T>(work: (tx: Db<Name>) => T) => T
+}
+
+export type DirectoryStore = RoomStore<'directory'>
+export type LedgerStore = RoomStore<'ledger'>
+
+/** Both rooms; on a single host one file holds them. */
 export type Store = {
-  readonly db: Db
+  readonly directory: DirectoryStore
+  readonly ledger: LedgerStore
   /** Drawn when the database was made; every row that a host reconciles carries it. */
   readonly hostId: string
-  /** Runs `work` in one immediate transaction: all of it or nothing. Synchronous, so no other request comes between. */
-  readonly transact: <T>(work: (tx: Db) => T) => T
   readonly close: () => void
 }
+
+/** In order; the position (from 1) is the schema version that `PRAGMA user_version` holds. */
+export const MIGRATIONS: readonly string[] = [initial, inference, rooms]
+
+const busyTimeoutMs = 5_000
 
 /**
  * Opens the database at `path` (`:memory:` for tests) and brings it to the newest schema.
@@ -38,23 +65,38 @@ export function openStore(path: string, migrations: readonly string[] = MIGRATIO
     sqlite.run('PRAGMA journal_mode = WAL')
     // WAL with FULL: an accepted create survives a power cut, not only a crash of ours.
     sqlite.run('PRAGMA synchronous = FULL')
-    sqlite.run('PRAGMA foreign_keys = ON')
   } catch (error) {
     throw wrapFault(error, `open database ${path}`, 'store.corrupt')
   }
   try {
     migrate(sqlite, path, migrations)
-    const db = drizzle({ client: sqlite })
+    sqlite.run('PRAGMA foreign_keys = ON')
     return {
-      db,
+      directory: openRoom<'directory'>(sqlite),
+      ledger: openRoom<'ledger'>(sqlite),
       hostId: hostIdOf(sqlite),
-      transact: work => db.transaction(tx => work(tx), { behavior: 'immediate' }),
       close: () => sqlite.close(),
     }
   } catch (error) {
     sqlite.close()
     throw error instanceof Fault ? error : wrapFault(error, `open database ${path}`, 'store.corrupt')
   }
+}
+
+function openRoom<Name extends RoomName>(client: Database): RoomStore<Name> {
+  const sqlite: Sqlite = drizzle({ client })
+  return {
+    db: asRoom<Name>(sqlite),
+    transact: work => {
+      assert(!client.inTransaction, 'no transaction within another, of the same room or not')
+      return sqlite.transaction(tx => work(asRoom<Name>(tx)), { behavior: 'immediate' })
+    },
+  }
+}
+
+/** The one place where a room is named: drizzle knows of none. */
+function asRoom<Name extends RoomName>(db: Sqlite): Db<Name> {
+  return db as unknown as Db<Name>
 }
 
 /**
@@ -67,7 +109,9 @@ export function prepareRaw<Row>(db: Db, sql: string): Statement<Row, SQLQueryBin
   return sqlite.prepare<Row, SQLQueryBindings[]>(sql)
 }
 
+/** With foreign keys off, for a table that is made anew must not take along what refers to it; each migration is checked at its end instead. */
 function migrate(sqlite: Database, path: string, migrations: readonly string[]): void {
+  sqlite.run('PRAGMA foreign_keys = OFF')
   const version = sqlite.query<{ user_version: number }, []>('PRAGMA user_version').get()?.user_version ?? 0
   if (version > migrations.length) {
     throw new Fault(
@@ -79,6 +123,9 @@ function migrate(sqlite: Database, path: string, migrations: readonly string[]):
     if (index < version) continue
     sqlite.transaction(() => {
       sqlite.run(sql)
+      const [broken] = sqlite.query<{ table: string }, []>('PRAGMA foreign_key_check').all()
+      if (broken)
+        throw new Fault('store.corrupt', `migration ${index + 1}: a row of ${broken.table} names none that is there`)
       sqlite.run(`PRAGMA user_version = ${index + 1}`)
     })()
   }

@@ -1,20 +1,20 @@
-// What services see of the VM engine. Types only: the engine knows nothing of services A, B or C.
+// What services see of the VM engine, which knows nothing of services A, B or C. Pure: types, and the failures that they may meet.
 
 import type { Claimed, SealedClaim } from '../contract/agent.ts'
-import type { Db } from '../store/db.ts'
+import type { InstanceFailureCode } from '../contract/instance.ts'
 import type { VmState } from '../store/ledger/vm.table.ts'
 
-/** Why a VM failed; a subset of the documented instance failure codes. */
-export const VM_FAILURES = {
-  capacity_exhausted: 'There is no room for another instance on this host right now.',
-  boot_failed: 'The virtual machine could not be started.',
-  boot_timeout: 'The virtual machine did not finish starting in time.',
-  agent_unreachable: 'The virtual machine stopped answering.',
-  host_restarted: 'The host restarted while the virtual machine was running.',
-  internal: 'An unexpected error occurred.',
-} as const satisfies Record<string, string>
+/** Why a VM failed: those of the documented failure codes that a VM can meet. */
+export const VM_FAILURE_CODES = [
+  'capacity_exhausted',
+  'boot_failed',
+  'boot_timeout',
+  'agent_unreachable',
+  'host_restarted',
+  'internal',
+] as const satisfies readonly InstanceFailureCode[]
 
-export type VmFailureCode = keyof typeof VM_FAILURES
+export type VmFailureCode = (typeof VM_FAILURE_CODES)[number]
 
 export type VmView = {
   readonly id: string
@@ -29,12 +29,10 @@ export type VmView = {
 export type VmSpec = { readonly image: string; readonly vcpus: number; readonly memoryMib: number }
 
 export type VmEngine = {
-  /** Records a new VM (state `waiting`) inside the caller's transaction and returns its id. Nothing happens before `wake`. */
-  readonly define: (tx: Db, spec: VmSpec) => string
-  /** Records that a VM is to go, inside the caller's transaction. Idempotent. Nothing happens before `wake`. */
-  readonly dismiss: (tx: Db, vmId: string) => void
-  /** Lets the reconciler look at a VM now. Never throws, never waits. */
-  readonly wake: (vmId: string) => void
+  /** Records a new VM (state `waiting`) under an id of the caller's and starts on it. No effect if there is one of this id. */
+  readonly define: (vmId: string, spec: VmSpec) => void
+  /** Records that a VM is to go and starts on that. No effect if that is recorded already, or if there is no such VM. */
+  readonly dismiss: (vmId: string) => void
   readonly view: (vmId: string) => VmView | null
   /** Hands a sealed claim to a running VM. Faults: channel.*. */
   readonly claim: (vmId: string, sealed: SealedClaim, timeoutMs: number) => Promise<Claimed>

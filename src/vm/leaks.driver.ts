@@ -4,7 +4,7 @@ import { readdirSync } from 'node:fs'
 import type { Nft } from '../host/network/nft.ts'
 import { listTaps } from '../host/network/tap.ts'
 import { identifyProcess, listWithUuid } from '../linux/process.ts'
-import type { Db } from '../store/db.ts'
+import type { LedgerDb } from '../store/db.ts'
 import { listResources } from '../store/ledger/resource.query.ts'
 import { vmById } from '../store/ledger/vm.query.ts'
 import type { ResourceKind } from '../store/ledger/vm.table.ts'
@@ -17,7 +17,7 @@ export type Leak = {
 }
 
 export type LeaksDeps = {
-  readonly db: Db
+  readonly db: LedgerDb
   readonly nft: Nft
   readonly stateDir: string
   readonly tapPrefix: string

@@ -4,17 +4,19 @@
 
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
+import { createSerial } from '../base/serial.ts'
 import type { Nft, Quota } from '../host/network/nft.ts'
-import type { Db } from '../store/db.ts'
-import { type EgressSample, listEgress, recordEgress } from '../store/ledger/egress.query.ts'
+import type { LedgerStore } from '../store/db.ts'
+import { listEgress, recordEgress } from '../store/ledger/egress.query.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
 import { listResources } from '../store/ledger/resource.query.ts'
 import { vmById } from '../store/ledger/vm.query.ts'
+import type { EgressSample } from '../store/ledger/vm.table.ts'
 import { macAddress } from './launch.plan.ts'
 import { type NftVm, rulesetText } from './nft.plan.ts'
 
-export type NetworkDeps = {
-  readonly db: Db
+export type VmNetworkDeps = {
+  readonly ledger: LedgerStore
   readonly nft: Nft
   readonly clock: Clock
   readonly log: Logger
@@ -24,90 +26,87 @@ export type NetworkDeps = {
   readonly egressLimitBytes: number
 }
 
-export type VmNetwork = {
-  /** Makes the kernel's table agree with the ledger. Calls that come meanwhile share the next run. Faults: host.*. */
-  readonly sync: () => Promise<void>
-  /** Takes a VM's objects out of the kernel; the caller strikes the ledger row afterwards. */
-  readonly remove: (tap: string) => Promise<void>
-  /** Reads all quotas, stores them, and puts back what is missing. Returns the VMs whose sample was stored. */
-  readonly sample: () => Promise<readonly EgressSample[]>
-}
-
 const nftTimeoutMs = 30_000
 
-export function createNetwork(deps: NetworkDeps): VmNetwork {
-  const excluded = new Set<string>()
+export class VmNetwork {
+  readonly #deps: VmNetworkDeps
+  readonly #turns = createSerial()
+  /** Taps whose ledger row still stands, but whose objects are to go. */
+  readonly #excluded = new Set<string>()
   /** Taps whose objects are in the kernel; null until first read. */
-  let installed: ReadonlySet<string> | null = null
-  let queued: Promise<void> | null = null
-  let last: Promise<void> = Promise.resolve()
+  #installed: ReadonlySet<string> | null = null
+  /** The run that has not begun yet. */
+  #queued: Promise<void> | null = null
 
-  const wanted = (): (NftVm & { vmId: string })[] => {
-    const usedBytes = new Map(listEgress(deps.db).map(row => [row.vmId, row.usedBytes]))
-    return listResources(deps.db, 'nft').flatMap(({ name: tap, vmId }) => {
-      const address = vmById(deps.db, vmId)?.address
-      if (excluded.has(tap) || !address) return []
-      const limitBytes = deps.egressLimitBytes
+  constructor(deps: VmNetworkDeps) {
+    this.#deps = deps
+  }
+
+  /** Makes the kernel's table agree with the ledger. Calls that come meanwhile share the next run. Faults: host.*. */
+  sync(): Promise<void> {
+    this.#queued ??= this.#turns.run(() => {
+      this.#queued = null
+      return this.#apply()
+    })
+    return this.#queued
+  }
+
+  /** Takes a VM's objects out of the kernel; the caller strikes the ledger row afterwards. */
+  async remove(tap: string): Promise<void> {
+    this.#excluded.add(tap)
+    try {
+      await this.sync()
+    } finally {
+      this.#excluded.delete(tap)
+    }
+  }
+
+  /** Reads all quotas, stores them, and puts back what is missing. Returns what is stored now of the VMs that were read. Faults: host.*. */
+  async sample(): Promise<readonly EgressSample[]> {
+    const { ledger, nft, clock, egressLimitBytes } = this.#deps
+    const vms = this.#wanted()
+    if (vms.length === 0) return []
+    const quotas = (await nft.readCounters(nftTimeoutMs))?.quotas ?? new Map<string, Quota>()
+    const observedAtMs = clock.nowMs()
+    const samples = vms.flatMap(({ vmId, tap }): EgressSample[] => {
+      const usedBytes = quotas.get(tap)?.usedBytes
+      if (usedBytes === undefined) return []
+      return [{ vmId, usedBytes, observedAtMs, blockedAtMs: usedBytes >= egressLimitBytes ? observedAtMs : null }]
+    })
+    const stored = ledger.transact(tx => samples.map(sample => recordEgress(tx, sample)))
+    if (vms.some(vm => this.#installed?.has(vm.tap) && !quotas.has(vm.tap))) await this.#restore(observedAtMs)
+    return stored
+  }
+
+  async #restore(nowMs: number): Promise<void> {
+    const { ledger, log, table } = this.#deps
+    log.error('nftables objects have vanished; restoring them with what was counted', { table })
+    appendEvent(ledger.db, { nowMs, kind: 'nft.restored', subject: '', detail: { table } })
+    this.#installed = null
+    await this.sync()
+  }
+
+  /** What the ledger says that the kernel must hold. */
+  #wanted(): (NftVm & { readonly vmId: string })[] {
+    const { db } = this.#deps.ledger
+    const limitBytes = this.#deps.egressLimitBytes
+    const usedBytes = new Map(listEgress(db).map(row => [row.vmId, row.usedBytes]))
+    return listResources(db, 'nft').flatMap(({ name: tap, vmId }) => {
+      const address = vmById(db, vmId)?.address
+      if (this.#excluded.has(tap) || !address) return []
       return [{ vmId, tap, address, mac: macAddress(vmId), limitBytes, usedBytes: usedBytes.get(vmId) ?? 0 }]
     })
   }
 
-  const apply = async () => {
-    const present = installed ?? new Set((await deps.nft.readCounters(nftTimeoutMs))?.quotas.keys())
-    const vms = wanted()
+  async #apply(): Promise<void> {
+    const { nft, table, gateway, gatewayPorts } = this.#deps
+    const inKernel = this.#installed ?? new Set((await nft.readCounters(nftTimeoutMs))?.quotas.keys())
+    const vms = this.#wanted()
     const names = new Set(vms.map(vm => vm.tap))
-    const removed = [...present].filter(tap => !names.has(tap))
-    const { table, gateway, gatewayPorts } = deps
-    // Until nft has answered we do not know what the kernel holds: read again after a failure.
-    installed = null
-    await deps.nft.applyRuleset(rulesetText({ table, gateway, gatewayPorts, vms, removed }), nftTimeoutMs)
-    installed = names
-  }
-
-  const sync = (): Promise<void> => {
-    queued ??= last.then(() => {
-      queued = null
-      last = apply()
-      const settled = last
-      last = settled.catch(() => {})
-      return settled
-    })
-    return queued
-  }
-
-  return {
-    sync,
-    remove: async tap => {
-      excluded.add(tap)
-      try {
-        await sync()
-      } finally {
-        excluded.delete(tap)
-      }
-    },
-    sample: async () => {
-      const vms = wanted()
-      if (vms.length === 0) return []
-      const quotas = (await deps.nft.readCounters(nftTimeoutMs))?.quotas ?? new Map<string, Quota>()
-      const observedAtMs = deps.clock.nowMs()
-      const samples = vms.flatMap(vm => {
-        const quota = quotas.get(vm.tap)
-        if (quota === undefined) return []
-        const blocked = quota.usedBytes >= deps.egressLimitBytes
-        return [{ vmId: vm.vmId, usedBytes: quota.usedBytes, observedAtMs, blocked }]
-      })
-      recordEgress(deps.db, samples)
-      if (
-        samples.length < vms.length &&
-        installed !== null &&
-        vms.some(vm => installed?.has(vm.tap) && !quotas.has(vm.tap))
-      ) {
-        deps.log.error('nftables objects have vanished; restoring them with what was counted', { table: deps.table })
-        appendEvent(deps.db, { nowMs: observedAtMs, kind: 'nft.restored', subject: '', detail: { table: deps.table } })
-        installed = null
-        await sync()
-      }
-      return samples
-    },
+    const removed = [...inKernel].filter(tap => !names.has(tap))
+    // Until nft has returned we do not know what the kernel holds: read again after a failure.
+    this.#installed = null
+    await nft.applyRuleset(rulesetText({ table, gateway, gatewayPorts, vms, removed }), nftTimeoutMs)
+    this.#installed = names
   }
 }

@@ -3,29 +3,30 @@
 // One worker per VM, woken by changes and looking at the whole situation each time (level-triggered), so a lost event costs time, never
 // correctness. VMs never wait for each other, except for room and for their turn to boot.
 
-import type { Clock } from '../base/clock.ts'
+import { present } from '../base/assert.ts'
+import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import { newUuid, type RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
-import { createWorkers } from '../base/workers.ts'
-import type { Hello, Network } from '../contract/agent.ts'
-import type { Store } from '../store/db.ts'
+import { createWorkers, type Workers } from '../base/workers.ts'
+import type { Claimed, Hello, Network, SealedClaim } from '../contract/agent.ts'
+import { INSTANCE_FAILURES } from '../contract/instance.ts'
+import type { LedgerDb, LedgerStore } from '../store/db.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
 import { listResources, recordResource } from '../store/ledger/resource.query.ts'
 import { dismissVm, insertVm, listVms, moveVm, reservedBy, vmById } from '../store/ledger/vm.query.ts'
-import type { Vm } from '../store/ledger/vm.table.ts'
-import { admission, type Capacity } from './admission.plan.ts'
-import { VM_FAILURES, type VmEngine, type VmFailureCode } from './engine.ts'
+import type { Vm, VmState } from '../store/ledger/vm.table.ts'
+import { type Admission, admission, type Capacity } from './admission.plan.ts'
+import { VM_FAILURE_CODES, type VmEngine, type VmFailureCode, type VmSpec, type VmView } from './engine.ts'
 import { freeAddress } from './launch.plan.ts'
 import type { VmLink } from './link.driver.ts'
 import type { VmDriver } from './vm.driver.ts'
-import { failureOf, next, type VmEvent } from './vm.machine.ts'
+import { failureOf, next, VM_TABLE, type VmEvent, type VmWork } from './vm.machine.ts'
 
-export type ReconcilerDeps = {
-  readonly store: Store
-  readonly driver: VmDriver
+export type VmReconcilerDeps = {
+  readonly ledger: LedgerStore
+  readonly hostId: string
+  readonly driver: Pick<VmDriver, keyof VmDriver>
   readonly clock: Clock
-  readonly random: RandomBytes
   readonly log: Logger
   readonly capacity: Capacity
   readonly pool: string
@@ -33,26 +34,23 @@ export type ReconcilerDeps = {
   readonly guestNetwork: Omit<Network, 'address'>
   readonly bootTimeoutMs: number
   readonly capacityWaitMs: number
-  /** VMs known before this boot of the host have lost their QEMU with it. */
+  /** VMs that had booted before this boot of the host have lost their QEMU with it. */
   readonly hostRestarted: boolean
 }
 
-export type Reconciler = VmEngine & {
-  /** Takes up every VM of this host. */
-  readonly start: () => void
-  /** Stops watching. VMs run on. */
-  readonly stop: () => Promise<void>
-}
-
-/** What this daemon knows of a VM besides its row; nothing that a restart may not forget. */
+/** What this daemon knows of a VM besides its row; a restart may forget it all. */
 type Entry = {
   link: VmLink | null
-  state: Vm['state'] | null
+  state: VmState | null
   /** When this daemon first saw the VM in its present state, monotonic. */
   sinceMs: number
-  /** The greeting that listeners know of. */
-  told: Hello | null
+  /** The agent's hello that listeners know of. */
+  announcedHello: Hello | null
 }
+
+type Work = (vm: Vm, entry: Entry) => VmEvent | null | Promise<VmEvent | null>
+
+type Change = { readonly from: VmState; readonly to: VmState; readonly event: VmEvent }
 
 const networkTimeoutMs = 10_000
 const retryMinMs = 200
@@ -60,239 +58,290 @@ const retryMaxMs = 10_000
 /** Everything is looked at this often, should an event have been lost. */
 const sweepMs = 5_000
 
-export function createReconciler(deps: ReconcilerDeps): Reconciler {
-  const { store, clock, log, driver } = deps
-  const entries = new Map<string, Entry>()
-  const listeners: ((vmId: string) => void)[] = []
-  const stopping = new AbortController()
-  const survivors = new Set<string>()
+export class VmReconciler implements VmEngine {
+  readonly #deps: VmReconcilerDeps
+  readonly #entries = new Map<string, Entry>()
+  readonly #listeners: ((vmId: string) => void)[] = []
+  readonly #stopping = new AbortController()
+  readonly #lostWithHost = new Set<string>()
+  readonly #workers: Workers
+  /** How each work of VM_TABLE is done. */
+  readonly #works: Record<VmWork, Work> = {
+    admit: (vm, entry) => this.#admit(vm, entry),
+    build: vm => this.#build(vm),
+    check_deadline: (_, entry) => (this.#bootLeftMs(entry) <= 0 ? 'deadline' : null),
+    attach: (vm, entry) => this.#attach(vm, entry),
+    greet: (vm, entry) => this.#greet(vm, entry),
+    bound_log: vm => this.#boundLog(vm),
+    watch: (vm, entry) => this.#watch(vm, entry),
+    power_down: (vm, entry) => this.#powerDown(vm, entry),
+    release: (vm, entry) => this.#release(vm, entry),
+  }
 
-  const work = async (vmId: string): Promise<void> => {
-    const vm = vmById(store.db, vmId)
+  constructor(deps: VmReconcilerDeps) {
+    this.#deps = deps
+    this.#workers = createWorkers({
+      clock: deps.clock,
+      work: vmId => this.#look(vmId),
+      retryMinMs,
+      retryMaxMs,
+      onFailure: ({ key, error, retryMs }) =>
+        deps.log.warn('VM work failed; it will be tried again', { vm: key, retryMs, error }),
+    })
+  }
+
+  define(vmId: string, spec: VmSpec): void {
+    const { ledger, hostId, clock } = this.#deps
+    const { image, vcpus, memoryMib } = spec
+    insertVm(ledger.db, { id: vmId, hostId, image, vcpus, memoryMib, nowMs: clock.nowMs() })
+    this.wake(vmId)
+  }
+
+  dismiss(vmId: string): void {
+    dismissVm(this.#deps.ledger.db, vmId)
+    this.wake(vmId)
+  }
+
+  /** Lets a VM be looked at now. Never throws, never waits. */
+  wake(vmId: string): void {
+    this.#workers.wake(vmId)
+  }
+
+  view(vmId: string): VmView | null {
+    const vm = vmById(this.#deps.ledger.db, vmId)
+    if (vm === null) return null
+    const { id, state, address } = vm
+    const guest = state === 'running' ? (this.#entries.get(vmId)?.link?.observe().hello ?? null) : null
+    return { id, state, address, failureCode: knownFailure(vm.failureCode), guest }
+  }
+
+  async claim(vmId: string, sealed: SealedClaim, timeoutMs: number): Promise<Claimed> {
+    const link = this.#entries.get(vmId)?.link
+    if (!link) throw new Fault('channel.closed', `VM ${vmId} is not attached`)
+    try {
+      return await link.channel.claim(sealed, timeoutMs)
+    } catch (error) {
+      // Perhaps its agent restarted and has other keys by now: ask again before the next attempt.
+      link.forget()
+      this.wake(vmId)
+      throw error
+    }
+  }
+
+  onChange(listener: (vmId: string) => void): void {
+    this.#listeners.push(listener)
+  }
+
+  /** Takes up every VM of this host. */
+  start(): void {
+    for (const vm of this.#listVms()) {
+      const hadBooted = vm.state === 'booting' || vm.state === 'running'
+      if (this.#deps.hostRestarted && hadBooted) this.#lostWithHost.add(vm.id)
+      this.wake(vm.id)
+    }
+    void this.#sweep()
+  }
+
+  /** Stops watching. VMs run on. */
+  async stop(): Promise<void> {
+    this.#stopping.abort()
+    await this.#workers.stop()
+    for (const entry of this.#entries.values()) closeLink(entry)
+  }
+
+  async #sweep(): Promise<void> {
+    while (!this.#stopping.signal.aborted) {
+      await pause(this.#deps.clock, sweepMs, this.#stopping.signal)
+      for (const vm of this.#listVms()) if (vm.state !== 'failed') this.wake(vm.id)
+    }
+  }
+
+  #listVms(): Vm[] {
+    return listVms(this.#deps.ledger.db, this.#deps.hostId)
+  }
+
+  #wakeWaiting(): void {
+    for (const vm of this.#listVms()) if (vm.state === 'waiting') this.wake(vm.id)
+  }
+
+  /** One turn of a VM's worker: the work of its state, then the move that the work asks for. */
+  async #look(vmId: string): Promise<void> {
+    const { ledger, clock } = this.#deps
+    const vm = vmById(ledger.db, vmId)
     if (vm === null || vm.state === 'gone') {
-      entries.get(vmId)?.link?.close()
-      entries.delete(vmId)
+      this.#entries.get(vmId)?.link?.close()
+      this.#entries.delete(vmId)
       return
     }
-    const entry = entries.get(vmId) ?? { link: null, state: null, sinceMs: 0, told: null }
-    entries.set(vmId, entry)
+    const entry = this.#entries.get(vmId) ?? { link: null, state: null, sinceMs: 0, announcedHello: null }
+    this.#entries.set(vmId, entry)
     if (entry.state !== vm.state) Object.assign(entry, { state: vm.state, sinceMs: clock.monotonicMs() })
     const dismissed = vm.desired === 'gone' && next(vm.state, 'dismissed') !== null
-    const event = dismissed ? 'dismissed' : await step(vm, entry)
-    if (event !== null) move(vm, event)
+    const event = dismissed ? 'dismissed' : await this.#work(vm, entry)
+    if (event === null) return
+    const change = ledger.transact(tx => this.#move(tx, vm, event))
+    // Moved or not: if not, somebody else has changed the row since we looked.
+    this.wake(vm.id)
+    if (change !== null) this.#announce(vm.id, change)
   }
 
-  const workers = createWorkers({
-    clock,
-    work,
-    retryMinMs,
-    retryMaxMs,
-    onFailure: ({ key, error, retryMs }) =>
-      log.warn('VM work failed; it will be tried again', { vm: key, retryMs, error }),
-  })
-  const { wake, alarm } = workers
-
-  const wakeWaiting = () => {
-    for (const vm of listVms(store.db, store.hostId)) if (vm.state === 'waiting') wake(vm.id)
+  /** Null: nothing to decide now; something will wake us. */
+  async #work(vm: Vm, entry: Entry): Promise<VmEvent | null> {
+    for (const work of VM_TABLE[vm.state].work) {
+      const event = await this.#works[work](vm, entry)
+      if (event !== null) return event
+    }
+    return null
   }
 
-  const move = (vm: Vm, event: VmEvent): void => {
+  /** Every change of state, by the table, in the caller's transaction. Null: nothing has moved. */
+  #move(tx: LedgerDb, vm: Vm, event: VmEvent, address?: string): Change | null {
     const to = next(vm.state, event)
-    if (to === null) return
-    const failureCode = to === 'failed' ? failureOf(vm.state, event, survivors.has(vm.id)) : undefined
-    const nowMs = clock.nowMs()
-    const moved = store.transact(tx => {
-      const failure = failureCode === undefined ? {} : { failureCode, failureMessage: VM_FAILURES[failureCode] }
-      const address = to === 'gone' ? { address: null } : {}
-      if (!moveVm(tx, { id: vm.id, from: vm.state, to, nowMs, ...failure, ...address })) return false
-      appendEvent(tx, { nowMs, kind: `vm.${to}`, subject: vm.id, detail: { from: vm.state, event, failureCode } })
-      return true
+    if (to === null) return null
+    const nowMs = this.#deps.clock.nowMs()
+    const failureCode = to === 'failed' ? failureOf(vm.state, event, this.#lostWithHost.has(vm.id)) : undefined
+    const moved = moveVm(tx, {
+      id: vm.id,
+      from: vm.state,
+      to,
+      nowMs,
+      address: to === 'gone' ? null : (address ?? vm.address),
+      ...(failureCode === undefined ? {} : { failureCode, failureMessage: INSTANCE_FAILURES[failureCode] }),
     })
-    // Lost the race or not, the row has changed since we looked.
-    wake(vm.id)
-    if (moved) announce(vm.id, { from: vm.state, to, event })
+    if (!moved) return null
+    appendEvent(tx, { nowMs, kind: `vm.${to}`, subject: vm.id, detail: { from: vm.state, event, failureCode } })
+    return { from: vm.state, to, event }
   }
 
-  const announce = (vmId: string, change: { from: string; to: string; event: string }) => {
-    log.info('VM moved', { vm: vmId, ...change })
-    if (change.to !== 'launching') wakeWaiting()
-    for (const listener of listeners) listener(vmId)
+  #announce(vmId: string, change: Change): void {
+    this.#deps.log.info('VM moved', { vm: vmId, ...change })
+    // Any other move may have given back room, or a turn to boot.
+    if (change.to !== 'launching') this.#wakeWaiting()
+    this.#tellListeners(vmId)
   }
 
-  /** Does what the state asks for. Null: nothing to decide now; something will wake us. */
-  const step = (vm: Vm, entry: Entry): Promise<VmEvent | null> | VmEvent | null => {
-    switch (vm.state) {
-      case 'waiting':
-        return admit(vm, entry)
-      case 'launching':
-        return build(vm)
-      case 'booting':
-        return boot(vm, entry)
-      case 'running':
-        return watch(vm, entry)
-      case 'failed':
-        return clean(vm, entry)
-      case 'stopping':
-        return takeDown(vm, entry)
-      case 'gone':
-        return null
+  #tellListeners(vmId: string): void {
+    for (const listener of this.#listeners) listener(vmId)
+  }
+
+  /** Moves the VM by itself: room is reserved in the transaction that moves, or two VMs would be given the same. */
+  #admit(vm: Vm, entry: Entry): VmEvent | null {
+    const { ledger, clock, log } = this.#deps
+    const { verdict, change } = ledger.transact(tx => this.#reserve(tx, vm))
+    if (change !== null) {
+      this.wake(vm.id)
+      this.#announce(vm.id, change)
     }
-  }
-
-  const admit = (vm: Vm, entry: Entry): VmEvent | null => {
-    const verdict = store.transact(tx => {
-      const answer = admission(vm, reservedBy(tx, store.hostId), deps.capacity)
-      if (answer.kind !== 'admit') return answer
-      const taken = new Set(listResources(tx, 'address').map(row => row.name))
-      const address = freeAddress(deps.pool, taken)
-      if (address === null) return { kind: 'full', lacking: 'addresses' } as const
-      const nowMs = clock.nowMs()
-      recordResource(tx, { vmId: vm.id, kind: 'address', name: address, nowMs })
-      moveVm(tx, { id: vm.id, from: 'waiting', to: 'launching', nowMs, address })
-      return answer
-    })
-    if (verdict.kind === 'admit') {
-      wake(vm.id)
-      announce(vm.id, { from: 'waiting', to: 'launching', event: 'admitted' })
-      return null
-    }
-    if (verdict.kind === 'queue') return null
-    const leftMs = entry.sinceMs + deps.capacityWaitMs - clock.monotonicMs()
+    if (verdict.kind !== 'full') return null
+    const leftMs = entry.sinceMs + this.#deps.capacityWaitMs - clock.monotonicMs()
     if (leftMs <= 0) {
       log.warn('no room for a VM', { vm: vm.id, lacking: verdict.lacking })
       return 'refused'
     }
-    alarm(vm.id, leftMs)
+    this.#workers.alarm(vm.id, leftMs)
     return null
   }
 
-  const build = async (vm: Vm): Promise<VmEvent> => {
+  #reserve(tx: LedgerDb, vm: Vm): { verdict: Admission; change: Change | null } {
+    const { hostId, capacity, pool, clock } = this.#deps
+    const verdict = admission(vm, reservedBy(tx, hostId), capacity)
+    if (verdict.kind !== 'admit') return { verdict, change: null }
+    const taken = new Set(listResources(tx, 'address').map(row => row.name))
+    const address = freeAddress(pool, taken)
+    if (address === null) return { verdict: { kind: 'full', lacking: 'addresses' }, change: null }
+    const change = this.#move(tx, vm, 'admitted', address)
+    if (change !== null) recordResource(tx, { vmId: vm.id, kind: 'address', name: address, nowMs: clock.nowMs() })
+    return { verdict, change }
+  }
+
+  async #build(vm: Vm): Promise<VmEvent> {
     try {
-      await driver.build(vm)
+      await this.#deps.driver.build(vm)
       return 'spawned'
     } catch (error) {
-      log.error('a VM could not be started', { vm: vm.id, error })
+      this.#deps.log.error('a VM could not be started', { vm: vm.id, error })
       return 'spawn_failed'
     }
   }
 
-  /** Connections to QEMU, or the event that there can be none. Faults: qmp.*, channel.*. */
-  const linked = async (vm: Vm, entry: Entry): Promise<VmLink | VmEvent> => {
+  #bootLeftMs(entry: Entry): number {
+    return entry.sinceMs + this.#deps.bootTimeoutMs - this.#deps.clock.monotonicMs()
+  }
+
+  /** Afterwards the entry has a link, or QEMU is gone. Faults: qmp.*, channel.*. */
+  async #attach(vm: Vm, entry: Entry): Promise<VmEvent | null> {
+    const { driver } = this.#deps
     if (!driver.isAlive(vm)) return 'qemu_gone'
-    if (entry.link?.observe().closed) drop(entry)
-    if (entry.link !== null) return entry.link
+    if (entry.link?.observe().closed) closeLink(entry)
+    if (entry.link !== null) return null
     try {
-      entry.link = await driver.attach(vm, () => wake(vm.id))
-      return entry.link
+      entry.link = await driver.attach(vm, () => this.wake(vm.id))
+      return null
     } catch (error) {
       if (!driver.isAlive(vm)) return 'qemu_gone'
       throw error
     }
   }
 
-  const boot = async (vm: Vm, entry: Entry): Promise<VmEvent | null> => {
-    const leftMs = entry.sinceMs + deps.bootTimeoutMs - clock.monotonicMs()
-    if (leftMs <= 0) return 'deadline'
-    const link = await linked(vm, entry)
-    if (typeof link === 'string') return link
+  async #greet(vm: Vm, entry: Entry): Promise<VmEvent | null> {
+    const link = linkOf(entry)
     const { stopped, hello } = link.observe()
     if (stopped) return 'guest_stopped'
     if (hello === null) {
+      const leftMs = Math.max(1, this.#bootLeftMs(entry))
       link.greet(leftMs)
-      alarm(vm.id, leftMs)
+      this.#workers.alarm(vm.id, leftMs)
       return null
     }
-    if (vm.address === null) throw new Fault('internal', 'a booting VM has an address')
-    await link.channel.network({ ...deps.guestNetwork, address: vm.address }, networkTimeoutMs)
+    const address = present(vm.address, 'a booting VM has an address')
+    await link.channel.network({ ...this.#deps.guestNetwork, address }, networkTimeoutMs)
     return 'greeted'
   }
 
-  const watch = async (vm: Vm, entry: Entry): Promise<VmEvent | null> => {
-    driver.trim(vm)
-    const link = await linked(vm, entry)
-    if (typeof link === 'string') return link
+  #boundLog(vm: Vm): null {
+    this.#deps.driver.boundLog(vm)
+    return null
+  }
+
+  #watch(vm: Vm, entry: Entry): VmEvent | null {
+    const link = linkOf(entry)
     const { stopped, hello } = link.observe()
     if (stopped) return 'guest_stopped'
-    if (hello === null) link.greet(deps.bootTimeoutMs)
+    if (hello === null) link.greet(this.#deps.bootTimeoutMs)
     // Services may wait for what a guest says after a reattach, though no state changes.
-    if (hello !== entry.told) for (const listener of listeners) listener(vm.id)
-    entry.told = hello
+    if (hello !== entry.announcedHello) this.#tellListeners(vm.id)
+    entry.announcedHello = hello
     return null
   }
 
-  const clean = async (vm: Vm, entry: Entry): Promise<null> => {
-    drop(entry)
-    await driver.release(vm, { keepDirectory: true })
-    wakeWaiting()
+  /** Attaching to a VM only to stop it gently is not worth a wait: without a link it is ended by force, in the release. */
+  async #powerDown(vm: Vm, entry: Entry): Promise<null> {
+    await this.#deps.driver.powerDown(vm, entry.link)
     return null
   }
 
-  const takeDown = async (vm: Vm, entry: Entry): Promise<VmEvent> => {
-    // Attaching to a VM only to stop it gently is not worth a wait: without a link it is ended by force.
-    await driver.powerDown(vm, entry.link)
-    drop(entry)
-    await driver.release(vm, { keepDirectory: false })
-    return 'released'
+  /** A failed VM keeps its directory, with the console's text, until it is dismissed. */
+  async #release(vm: Vm, entry: Entry): Promise<VmEvent | null> {
+    closeLink(entry)
+    const hasFailed = vm.state === 'failed'
+    await this.#deps.driver.release(vm, { keepDirectory: hasFailed })
+    if (!hasFailed) return 'released'
+    this.#wakeWaiting()
+    return null
   }
+}
 
-  const drop = (entry: Entry) => {
-    entry.link?.close()
-    entry.link = null
-  }
+function linkOf(entry: Entry): VmLink {
+  return present(entry.link, 'a VM is attached before it is spoken to')
+}
 
-  const sweep = async () => {
-    while (!stopping.signal.aborted) {
-      await clock.sleep(sweepMs, stopping.signal).catch(() => {})
-      for (const vm of listVms(store.db, store.hostId)) if (vm.state !== 'failed') wake(vm.id)
-    }
-  }
+function closeLink(entry: Entry): void {
+  entry.link?.close()
+  entry.link = null
+}
 
-  return {
-    define: (tx, spec) => {
-      const id = newUuid(deps.random)
-      insertVm(tx, { id, hostId: store.hostId, ...spec, nowMs: clock.nowMs() })
-      return id
-    },
-    dismiss: (tx, vmId) => dismissVm(tx, vmId),
-    wake,
-    view: vmId => {
-      const vm = vmById(store.db, vmId)
-      if (vm === null) return null
-      const hello = vm.state === 'running' ? (entries.get(vmId)?.link?.observe().hello ?? null) : null
-      return {
-        id: vm.id,
-        state: vm.state,
-        address: vm.address,
-        failureCode: vm.failureCode as VmFailureCode | null,
-        guest: hello,
-      }
-    },
-    claim: async (vmId, sealed, timeoutMs) => {
-      const link = entries.get(vmId)?.link
-      if (!link) throw new Fault('channel.closed', `VM ${vmId} is not attached`)
-      try {
-        return await link.channel.claim(sealed, timeoutMs)
-      } catch (error) {
-        // Perhaps its agent restarted and has other keys by now: ask again before the next attempt.
-        link.forget()
-        wake(vmId)
-        throw error
-      }
-    },
-    onChange: listener => {
-      listeners.push(listener)
-    },
-    start: () => {
-      for (const vm of listVms(store.db, store.hostId)) {
-        if (deps.hostRestarted && (vm.state === 'booting' || vm.state === 'running')) survivors.add(vm.id)
-        wake(vm.id)
-      }
-      void sweep()
-    },
-    stop: async () => {
-      stopping.abort()
-      await workers.stop()
-      for (const entry of entries.values()) drop(entry)
-    },
-  }
+/** A code that an older or newer executable wrote and this one does not know is shown as `internal`. */
+function knownFailure(code: string | null): VmFailureCode | null {
+  if (code === null) return null
+  return VM_FAILURE_CODES.find(known => known === code) ?? 'internal'
 }

@@ -25,53 +25,63 @@ export type VmEvent =
   /** Nothing of it is left on the host. */
   | 'released'
 
-type Row = { readonly [event in VmEvent]?: VmState }
-
-export const VM_TABLE = {
-  waiting: { admitted: 'launching', refused: 'failed', dismissed: 'gone' },
-  launching: { spawned: 'booting', spawn_failed: 'failed', dismissed: 'stopping' },
-  booting: {
-    greeted: 'running',
-    deadline: 'failed',
-    qemu_gone: 'failed',
-    guest_stopped: 'failed',
-    dismissed: 'stopping',
-  },
-  running: { qemu_gone: 'failed', guest_stopped: 'failed', dismissed: 'stopping' },
-  failed: { dismissed: 'stopping' },
-  stopping: { released: 'gone' },
-  gone: {},
-} as const satisfies Record<VmState, Row>
-
+/** One thing to do for a VM. It says which event it has come to, or null: go on to the state's next work, or wait. */
 export type VmWork =
+  /** Reserve room and an address. */
   | 'admit'
+  /** Make everything up to a paused QEMU. */
   | 'build'
+  /** Give up on a boot that takes too long. */
+  | 'check_deadline'
   /** Connect to QEMU's sockets. */
   | 'attach'
+  /** Ask the agent who it is, and give it its address. */
   | 'greet'
+  /** Bound what QEMU has written to its log. */
+  | 'bound_log'
+  /** See whether the guest still runs, and what it says of itself. */
   | 'watch'
   /** Ask the guest to stop, within the grace period. */
   | 'power_down'
-  /** End QEMU and undo the ledger, newest entry first. */
+  /** End QEMU and undo the resource ledger, newest entry first. */
   | 'release'
 
-export const VM_WORK = {
-  waiting: ['admit'],
-  launching: ['build'],
-  booting: ['attach', 'greet'],
-  running: ['attach', 'watch'],
-  failed: ['release'],
-  stopping: ['power_down', 'release'],
-  gone: [],
-} as const satisfies Record<VmState, readonly VmWork[]>
+type Row = {
+  /** In order, each time that the VM is looked at. */
+  readonly work: readonly VmWork[]
+  readonly on: { readonly [event in VmEvent]?: VmState }
+}
+
+/** What each state asks for, and where each event leads. */
+export const VM_TABLE = {
+  waiting: { work: ['admit'], on: { admitted: 'launching', refused: 'failed', dismissed: 'gone' } },
+  launching: { work: ['build'], on: { spawned: 'booting', spawn_failed: 'failed', dismissed: 'stopping' } },
+  booting: {
+    work: ['check_deadline', 'attach', 'greet'],
+    on: {
+      greeted: 'running',
+      deadline: 'failed',
+      qemu_gone: 'failed',
+      guest_stopped: 'failed',
+      dismissed: 'stopping',
+    },
+  },
+  running: {
+    work: ['bound_log', 'attach', 'watch'],
+    on: { qemu_gone: 'failed', guest_stopped: 'failed', dismissed: 'stopping' },
+  },
+  failed: { work: ['release'], on: { dismissed: 'stopping' } },
+  stopping: { work: ['power_down', 'release'], on: { released: 'gone' } },
+  gone: { work: [], on: {} },
+} as const satisfies Record<VmState, Row>
 
 /** The state that an event leads to, or null where it means nothing. */
 export function next(state: VmState, event: VmEvent): VmState | null {
-  const row: Row = VM_TABLE[state]
-  return row[event] ?? null
+  const { on }: Row = VM_TABLE[state]
+  return on[event] ?? null
 }
 
-/** What a failure is called, by the state it struck in. */
+/** The code of a failure, by the event and the state in which it came. */
 export function failureOf(state: VmState, event: VmEvent, hostRestarted: boolean): VmFailureCode {
   if (event === 'refused') return 'capacity_exhausted'
   if (hostRestarted) return 'host_restarted'

@@ -25,17 +25,17 @@ test('retention', async () => {
   const store = openStore(join(stateDir, 'strongroom.db'))
   undo.defer(() => store.close())
   const nowMs = systemClock.nowMs()
-  insertOrganization(store.db, { id: 'o1', slug: 'acme', nowMs })
+  insertOrganization(store.directory.db, { id: 'o1', slug: 'acme', nowMs })
   const row = {
     ...{ organizationId: 'o1', keyPrefix: 'abcdefgh', instanceId: null, model: 'm', upstream: 'u' },
     ...{ promptTokens: 1, completionTokens: 1, costNanoUsd: 1, outcome: 'completed' as const },
   }
   const old = { ...row, id: 'old', atMs: nowMs - 71 * dayMs }
   const young = { ...row, id: 'young', atMs: nowMs - 69 * dayMs }
-  prepareUsageAppend(store.db)([old, young])
+  prepareUsageAppend(store.directory.db)([old, young])
   const verdict = parseConfig('[inference]\nusage_retention_days = 70\n', 'test.toml')
   if (!verdict.ok) throw new Error('the configuration is valid')
-  const metering = createMetering({ store, clock: systemClock, log: silentLogger, cost: () => 0n })
+  const metering = createMetering({ store: store.directory, clock: systemClock, log: silentLogger, cost: () => 0n })
   undo.defer(metering.stop)
   const inference = await composeInference({
     config: verdict.config,
@@ -55,6 +55,6 @@ test('retention', async () => {
   })
   undo.defer(inference.stop)
   inference.start()
-  await until('the old row is gone', 5_000, () => findUsage(store.db, 'old') === null)
-  expect(findUsage(store.db, 'young')).toEqual(young)
+  await until('the old row is gone', 5_000, () => findUsage(store.directory.db, 'old') === null)
+  expect(findUsage(store.directory.db, 'young')).toEqual(young)
 })

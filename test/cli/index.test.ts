@@ -4,10 +4,12 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { systemClock } from '../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { version } from '../../src/base/version.ts'
 import type { AdminLeak } from '../../src/contract/admin.ts'
+import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../src/instances/http/auth.ts'
 import { createAdmin } from '../../src/operator/api.ts'
 import { type AdminServer, listenAdmin } from '../../src/operator/socket.ts'
@@ -31,12 +33,13 @@ beforeAll(async () => {
   store = openStore(join(dir, 'strongroom.db'))
   const admin = createAdmin({
     store,
-    clock: { nowMs: () => Date.parse('2026-11-20T12:00:00.000Z') },
+    clock: { ...systemClock, nowMs: () => Date.parse('2026-11-20T12:00:00.000Z') },
     random: systemRandom,
     log: silentLogger,
     mintKey,
+    mintGatewayKey,
     deleteInstance: instance => {
-      store.db.update(instances).set({ desired: 'absent', terminatedReason: instance.terminatedReason }).run()
+      store.directory.db.update(instances).set({ desired: 'absent', terminatedReason: instance.terminatedReason }).run()
     },
     vm: () => ({ state: 'running', address: '10.88.0.2' }),
     status: () => ({
@@ -62,6 +65,7 @@ beforeAll(async () => {
       },
     }),
     leaks: async () => leaks,
+    collectors: [],
     consoleDir: vmId => join(dir, vmId),
   })
   server = await listenAdmin(join(dir, 'admin.sock'), admin)
@@ -93,11 +97,11 @@ async function runJson(...argv: string[]): Promise<{ code: number; document: unk
 
 /** A ready instance with a console, whose escape sequence would retitle a terminal. */
 function addInstance(slug: string, name: string): string {
-  const organizationId = findOrganization(store.db, slug)?.id ?? ''
+  const organizationId = findOrganization(store.directory.db, slug)?.id ?? ''
   const [id, vmId] = [newUuid(), newUuid()]
   const nowMs = Date.parse('2026-11-20T12:00:00.000Z')
-  insertVm(store.db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
-  insertInstance(store.db, {
+  insertVm(store.ledger.db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
+  insertInstance(store.directory.db, {
     id,
     name,
     organizationId,

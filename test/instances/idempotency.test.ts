@@ -1,4 +1,4 @@
-// Idempotency-Key: one VM per key and body, the first answer verbatim, for 24 hours, across restarts.
+// Idempotency-Key: one instance per key and body, the first answer verbatim, for 24 hours, across restarts.
 
 import { describe, expect, test } from 'bun:test'
 import { setOrganizationStatus } from '../../src/store/directory/organization.query.ts'
@@ -11,7 +11,7 @@ const post = (appliance: Appliance, key: string, options: SendOptions = {}) =>
     ...options,
     headers: { ...options.headers, 'Idempotency-Key': key },
   })
-const vmCount = (appliance: Appliance) => appliance.calls.filter(call => call.startsWith('define')).length
+const createdCount = (appliance: Appliance) => appliance.calls.filter(call => call.startsWith('created')).length
 const conflict = {
   code: 'conflict',
   message: 'This Idempotency-Key was used with a different body in the last 24 hours.',
@@ -35,14 +35,14 @@ describe('repetition', () => {
     expect(appliance.calls).toEqual([])
   })
 
-  // Goal: a hundred at once make one VM, and all get the same data under a hundred request ids.
+  // Goal: a hundred at once make one instance, and all get the same data under a hundred request ids.
   test('a hundred concurrent duplicates', async () => {
     await using appliance = await startAppliance()
     const answers = await Promise.all(Array.from({ length: 100 }, () => post(appliance, 'burst')))
     expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([202]))
     expect(new Set(answers.map(({ data }) => JSON.stringify(data))).size).toBe(1)
     expect(new Set(answers.map(({ json }) => json.request_id)).size).toBe(100)
-    expect(appliance.calls.map(call => call.split(' ')[0])).toEqual(['define', 'wake', 'created'])
+    expect(appliance.calls).toEqual([`created ${answers[0]?.data.name}`])
     expect((await appliance.send('GET', '/v1/instances')).data.instances).toHaveLength(1)
   })
 
@@ -53,7 +53,7 @@ describe('repetition', () => {
     await appliance.create()
     for (const key of ['a', 'A', 'a b', ' a,b', 'k'.repeat(255), '~!@#$%^&*()'])
       expect((await post(appliance, key)).status).toBe(202)
-    expect(vmCount(appliance)).toBe(8)
+    expect(createdCount(appliance)).toBe(8)
   })
 
   // Goal: a key belongs to its organization, whichever of its API keys sends it.
@@ -64,7 +64,7 @@ describe('repetition', () => {
     expect(theirs.status).toBe(202)
     expect(theirs.data.hostname).toContain('.globex.')
     expect(theirs.data.name).not.toBe(mine.data.name)
-    expect(vmCount(appliance)).toBe(2)
+    expect(createdCount(appliance)).toBe(2)
   })
 
   // Goal: the answer survives a restart of the whole process.
@@ -74,7 +74,7 @@ describe('repetition', () => {
     await using appliance = await before.restart()
     const second = await post(appliance, 'kept')
     expect([second.status, JSON.stringify(second.data)]).toEqual([202, JSON.stringify(first.data)])
-    expect(vmCount(appliance)).toBe(0)
+    expect(createdCount(appliance)).toBe(0)
     expect(
       (await post(appliance, 'kept', { body: { public_key: publicKey, inference_model: 'large' } })).error,
     ).toEqual(conflict)
@@ -111,7 +111,7 @@ describe('the same body', () => {
       const first = await post(appliance, 'k')
       const second = await post(appliance, 'k', { bytes })
       expect([second.status, second.data]).toEqual([202, first.data])
-      expect(vmCount(appliance)).toBe(1)
+      expect(createdCount(appliance)).toBe(1)
     })
   }
 
@@ -130,7 +130,7 @@ describe('the same body', () => {
       const second = await post(appliance, 'k', { body })
       expect([second.status, second.error]).toEqual([409, conflict])
       expect((await post(appliance, 'k')).data).toEqual(first.data)
-      expect(vmCount(appliance)).toBe(1)
+      expect(createdCount(appliance)).toBe(1)
     })
   }
 })
@@ -162,7 +162,7 @@ describe('what is stored', () => {
     )
   })
 
-  // Goal: a clock that jumps back does not make a second VM.
+  // Goal: a clock that jumps back does not make a second instance.
   test('through a clock that jumps back', async () => {
     await using appliance = await startAppliance()
     const first = await post(appliance, 'k')

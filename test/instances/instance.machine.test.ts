@@ -34,7 +34,8 @@ test('only a usable instance becomes ready, and nothing leaves terminated', () =
 })
 
 test('what is to be done follows from both states', () => {
-  // Goal: over every (status, VM state) pair: claim only on a running VM, finish only when it is gone, fail only with it.
+  // Goal: over every (status, VM state) pair: a VM is made only where there is none, claimed only while it runs, dismissed only for an
+  // instance that has failed or is to go; finish only when it is gone, fail only with it.
   const pairs = statuses.flatMap(status => vmStates.map(vm => ({ status, vm, task: taskOf(status, vm) })))
   expect(pairs.filter(({ task }) => task === 'provision').map(({ status, vm }) => `${status}+${vm}`)).toEqual([
     'provisioning+running',
@@ -43,7 +44,16 @@ test('what is to be done follows from both states', () => {
     'terminating+gone',
     'terminating+null',
   ])
+  expect(pairs.filter(({ task }) => task === 'define_vm').map(({ status, vm }) => `${status}+${vm}`)).toEqual([
+    'provisioning+null',
+  ])
+  const dismissing = pairs.filter(({ task }) => task === 'dismiss_vm').map(({ status, vm }) => `${status}+${vm}`)
+  const living = ['waiting', 'launching', 'booting', 'running']
+  expect(dismissing.sort()).toEqual(
+    [...['failed', 'terminating'].flatMap(status => living.map(vm => `${status}+${vm}`)), 'terminating+failed'].sort(),
+  )
   const failing = pairs.filter(({ task }) => task === 'fail_with_vm').map(({ status, vm }) => `${status}+${vm}`)
   const lost = ['failed', 'stopping', 'gone', 'null']
-  expect(failing.sort()).toEqual(['provisioning', 'ready'].flatMap(status => lost.map(vm => `${status}+${vm}`)).sort())
+  const failed = ['provisioning', 'ready'].flatMap(status => lost.map(vm => `${status}+${vm}`))
+  expect(failing.sort()).toEqual(failed.filter(pair => pair !== 'provisioning+null').sort())
 })

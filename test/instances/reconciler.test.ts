@@ -8,11 +8,10 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import type { Claim, SealedClaim } from '../../src/contract/agent.ts'
 import type { SshProbe } from '../../src/host/network/ssh-probe.ts'
-import { createInstanceReconciler } from '../../src/instances/reconciler.ts'
+import { InstanceReconciler } from '../../src/instances/reconciler.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertInstance, instanceById, moveInstance } from '../../src/store/directory/instance.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
-import { dismissVm, insertVm, vmById } from '../../src/store/ledger/vm.query.ts'
 import type { VmEngine, VmView } from '../../src/vm/engine.ts'
 import { createManualClock } from '../rigs/clock.ts'
 
@@ -54,26 +53,26 @@ function bench(behaviour: Partial<Guest> = {}) {
     if (plain === null) throw new Error('the claim does not open')
     return JSON.parse(fromUtf8(plain)) as Claim
   }
-  store.transact(tx => {
+  store.directory.transact(tx => {
     insertOrganization(tx, { id: 'org', slug: 'acme', nowMs: clock.nowMs() })
-    insertVm(tx, { id: 'vm', hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs: clock.nowMs() })
     insertInstance(tx, {
-      ...{
-        id: 'instance',
-        hostId: store.hostId,
-        organizationId: 'org',
-        name: 'abcd1234',
-        vmId: 'vm',
-        nowMs: clock.nowMs(),
-      },
-      ...{ hostname: 'abcd1234.acme.agents.test', agent: 'opencode', publicKey: 'ssh-ed25519 AAAA me' },
-      ...{ inferenceMode: 'default_gateway', inferenceModel: 'tiny' },
+      id: 'instance',
+      hostId: store.hostId,
+      organizationId: 'org',
+      name: 'abcd1234',
+      hostname: 'abcd1234.acme.agents.test',
+      agent: 'opencode',
+      publicKey: 'ssh-ed25519 AAAA me',
+      inferenceMode: 'default_gateway',
+      inferenceModel: 'tiny',
+      vmId: 'vm',
+      nowMs: clock.nowMs(),
     })
   })
+  const dismissed = new Set<string>()
   const engine: VmEngine = {
-    define: () => 'vm',
-    dismiss: (tx, vmId) => dismissVm(tx, vmId),
-    wake: () => {},
+    define: () => {},
+    dismiss: vmId => dismissed.add(vmId),
     view: id => ({
       id,
       state: guest.state,
@@ -88,17 +87,25 @@ function bench(behaviour: Partial<Guest> = {}) {
     },
     onChange: () => {},
   }
-  const reconciler = createInstanceReconciler({
-    ...{ store, engine, clock, random: systemRandom, log: silentLogger, inferenceBaseUrl: 'https://gateway/v1' },
-    ...{ inferenceCa: 'PEM', inferenceKey: (id: string) => `gw_of_${id}` },
-    ...{ claimTimeoutMs, sshTimeoutMs },
+  const reconciler = new InstanceReconciler({
+    store,
+    engine,
+    vmSpec: { image: 'instance', vcpus: 1, memoryMib: 512 },
+    clock,
+    random: systemRandom,
+    log: silentLogger,
+    inferenceBaseUrl: 'https://gateway/v1',
+    inferenceCa: 'PEM',
+    inferenceKey: (id: string) => `gw_of_${id}`,
+    claimTimeoutMs,
+    sshTimeoutMs,
     probe: async probe => {
       probes.push(probe)
       await guest.probe(probe)
     },
   })
   const instance = () => {
-    const row = instanceById(store.db, 'instance')
+    const row = instanceById(store.directory.db, 'instance')
     if (row === null) throw new Error('the instance has gone')
     return row
   }
@@ -110,7 +117,7 @@ function bench(behaviour: Partial<Guest> = {}) {
     claims,
     reconciler,
     instance,
-    dismissed: () => vmById(store.db, 'vm')?.desired === 'gone',
+    dismissed: () => dismissed.has('vm'),
   }
 }
 
@@ -121,7 +128,10 @@ test('a running VM is claimed, probed with the reported host key as the only one
   await clock.elapse(0)
   expect(claims).toEqual([
     {
-      ...{ claimId: 'instance', organization: 'acme', name: 'abcd1234', hostname: 'abcd1234.acme.agents.test' },
+      claimId: 'instance',
+      organization: 'acme',
+      name: 'abcd1234',
+      hostname: 'abcd1234.acme.agents.test',
       publicKey: 'ssh-ed25519 AAAA me',
       inference: { baseUrl: 'https://gateway/v1', ca: 'PEM', model: 'tiny', key: 'gw_of_instance' },
     },
@@ -192,13 +202,21 @@ test('another host key at the address fails at once', async () => {
 })
 
 test('a delete in the middle of a claim wins', async () => {
-  // Goal: what is being deleted never becomes ready or failed; it ends when its VM is gone.
+  // Goal: its VM is dismissed at once, though the claim still waits; it never becomes ready or failed; it ends when its VM is gone.
   const gate = Promise.withResolvers<void>()
-  const { reconciler, clock, store, guest, probes, instance } = bench({ claim: () => gate.promise })
+  const { reconciler, clock, store, guest, probes, instance, dismissed } = bench({ claim: () => gate.promise })
   reconciler.wake('instance')
   await clock.elapse(0)
   const nowMs = clock.nowMs()
-  moveInstance(store.db, { id: 'instance', from: 'provisioning', to: 'terminating', desired: 'absent', nowMs })
+  moveInstance(store.directory.db, {
+    id: 'instance',
+    from: 'provisioning',
+    to: 'terminating',
+    desired: 'absent',
+    nowMs,
+  })
+  reconciler.wakeDeleted(instance())
+  expect(dismissed()).toBe(true)
   gate.resolve()
   await clock.elapse(1_000)
   expect(instance()).toMatchObject({ status: 'terminating', readyAtMs: null, failureCode: null })

@@ -1,8 +1,8 @@
-// The janitor: what it removes, when, and what it leaves alone.
+// Retention: what it removes, when, and what it leaves alone.
 
 import { expect, test } from 'bun:test'
 import { silentLogger } from '../../src/base/log.ts'
-import { createJanitor, sweepIntervalMs } from '../../src/instances/retention.ts'
+import { type RetentionDeps, removeExpired, retentionIntervalMs, runRetention } from '../../src/instances/retention.ts'
 import { insertInstance, moveInstance } from '../../src/store/directory/instance.query.ts'
 import type { Instance } from '../../src/store/directory/instance.table.ts'
 import { findOrganization } from '../../src/store/directory/organization.query.ts'
@@ -11,8 +11,9 @@ import { type Appliance, publicKey, settings, startAppliance } from '../rigs/ins
 const dayMs = 24 * 60 * 60 * 1000
 const never = new AbortController().signal
 
-function janitorOf(appliance: Appliance, retentionDays = 30) {
-  return createJanitor({ store: appliance.store, clock: appliance.clock, log: silentLogger, retentionDays })
+/** A round over everything that is due. */
+function remove({ store, clock }: Appliance, retentionDays = 30) {
+  return removeExpired({ directory: store.directory, clock, log: silentLogger, retentionDays }, never)
 }
 
 async function terminated(appliance: Appliance): Promise<Instance> {
@@ -46,17 +47,17 @@ test('terminated records', async () => {
   const deleted = await appliance.create()
   await appliance.send('DELETE', `/v1/instances/${deleted.name}`)
   const gone = await terminated(appliance)
-  const janitor = janitorOf(appliance, 40)
+  const round = () => remove(appliance, 40)
   clock.advance(40 * dayMs)
-  expect(await janitor.sweep(never)).toEqual({ instances: 0, answers: 0 })
+  expect(await round()).toEqual({ instances: 0, responses: 0 })
   expect(await names(appliance)).toContain(gone.name)
   clock.advance(1)
-  expect(await janitor.sweep(never)).toEqual({ instances: 1, answers: 0 })
+  expect(await round()).toEqual({ instances: 1, responses: 0 })
   expect((await names(appliance)).sort()).toEqual([living.name, deleted.name].sort())
   expect((await appliance.send('GET', `/v1/instances/${gone.name}`)).status).toBe(404)
   expect(store.db.all(`SELECT id FROM instance_changes WHERE instance_id = '${gone.id}'`)).toEqual([])
   clock.advance(4_000 * dayMs)
-  expect((await janitor.sweep(never)).instances).toBe(0)
+  expect((await round()).instances).toBe(0)
 })
 
 // Goal: a record outlives the billing period that its hours belong to, even where that is longer than the retention.
@@ -71,7 +72,7 @@ test('no record goes before its period has ended', async () => {
   await appliance.send('DELETE', `/v1/instances/${name}`)
   terminate(appliance, appliance.instance(name))
   clock.set(Date.UTC(2027, 0, 20, 8, 30) - 1)
-  await janitorOf(appliance).sweep(never)
+  await remove(appliance)
   const { usage, pricing } = (await appliance.send('GET', '/v1/usage')).data as Record<string, Record<string, unknown>>
   expect([pricing?.period_start, usage?.instance_hours_used]).toEqual(['2026-12-20T08:30:00.000Z', 1])
 })
@@ -82,16 +83,16 @@ test('a clock that jumps back', async () => {
   const { clock } = appliance
   const gone = await terminated(appliance)
   const rightMs = clock.nowMs() + 32 * dayMs
-  const janitor = janitorOf(appliance)
+  const round = () => remove(appliance)
   clock.set(clock.nowMs() - 4_000 * dayMs)
-  expect(await janitor.sweep(never)).toEqual({ instances: 0, answers: 0 })
+  expect(await round()).toEqual({ instances: 0, responses: 0 })
   expect(await names(appliance)).toEqual([gone.name])
   clock.set(rightMs)
-  expect(await janitor.sweep(never)).toEqual({ instances: 1, answers: 0 })
+  expect(await round()).toEqual({ instances: 1, responses: 0 })
 })
 
-// Goal: stored answers go after 24 hours, not before.
-test('stored answers', async () => {
+// Goal: stored responses go after 24 hours, not before.
+test('stored responses', async () => {
   await using appliance = await startAppliance()
   const { clock } = appliance
   const post = (key: string) =>
@@ -99,16 +100,16 @@ test('stored answers', async () => {
   await post('early')
   clock.advance(1_000)
   await post('late')
-  const janitor = janitorOf(appliance)
+  const round = () => remove(appliance)
   clock.advance(dayMs - 1_001)
-  expect((await janitor.sweep(never)).answers).toBe(0)
+  expect((await round()).responses).toBe(0)
   clock.advance(1)
-  expect((await janitor.sweep(never)).answers).toBe(1)
+  expect((await round()).responses).toBe(1)
   clock.advance(1_000)
-  expect((await janitor.sweep(never)).answers).toBe(1)
+  expect((await round()).responses).toBe(1)
 })
 
-// Goal: more than a batch goes batch by batch, and a sweep that is stopped is taken up by the next one.
+// Goal: more than a batch goes batch by batch, and a round that is stopped is taken up by the next one.
 test('many records, and a stop in between', async () => {
   await using appliance = await startAppliance({ settings })
   const { clock, store } = appliance
@@ -133,47 +134,37 @@ test('many records, and a stop in between', async () => {
   })
   clock.advance(32 * dayMs)
   const stopped = new AbortController()
-  const stopping = createJanitor({
-    store: {
-      transact: work => {
-        stopped.abort()
-        return store.transact(work)
-      },
+  const directory: RetentionDeps['directory'] = {
+    transact: work => {
+      stopped.abort()
+      return store.directory.transact(work)
     },
-    clock,
-    log: silentLogger,
-    retentionDays: 30,
-  })
-  await stopping.run(stopped.signal)
+  }
+  await runRetention({ directory, clock, log: silentLogger, retentionDays: 30 }, stopped.signal)
   expect(await names(appliance)).toHaveLength(701)
-  expect(await janitorOf(appliance).sweep(never)).toEqual({ instances: 701, answers: 0 })
+  expect(await remove(appliance)).toEqual({ instances: 701, responses: 0 })
   expect(await names(appliance)).toEqual([])
 })
 
-// Goal: it sweeps at once and then at each interval, goes on after a failure, and ends at the signal.
+// Goal: it removes at once and then at each interval, goes on after a failure, and ends at the signal.
 test('running', async () => {
   await using appliance = await startAppliance()
   const { clock, store } = appliance
   let failures = 1
-  const janitor = createJanitor({
-    store: {
-      transact: work => {
-        failures -= 1
-        if (failures === 0) throw new Error('disk full')
-        return store.transact(work)
-      },
+  const directory: RetentionDeps['directory'] = {
+    transact: work => {
+      failures -= 1
+      if (failures === 0) throw new Error('disk full')
+      return store.directory.transact(work)
     },
-    clock,
-    log: silentLogger,
-    retentionDays: 30,
-  })
+  }
   const gone = await terminated(appliance)
   clock.advance(32 * dayMs)
   const stop = new AbortController()
-  const running = janitor.run(stop.signal)
+  const running = runRetention({ directory, clock, log: silentLogger, retentionDays: 30 }, stop.signal)
   await clock.sleepers(1)
   expect(await names(appliance)).toEqual([gone.name])
-  clock.advance(sweepIntervalMs)
+  clock.advance(retentionIntervalMs)
   await clock.sleepers(1)
   expect(await names(appliance)).toEqual([])
   stop.abort(new Error('stop'))

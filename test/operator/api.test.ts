@@ -1,4 +1,4 @@
-// Goal: the operator's changes are made once, journalled and answered in the contract's shapes, over a real socket and database.
+// Goal: the operator's changes are made once, journalled and shown in the contract's shapes, over a real socket and database.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
@@ -6,10 +6,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TSchema } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
+import { systemClock } from '../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import {
   AdminEventList,
+  AdminGatewayKeyCreated,
+  AdminGatewayKeyList,
   AdminInstance,
   AdminInstanceList,
   AdminKey,
@@ -22,8 +25,10 @@ import {
   AdminProblem,
   AdminStatus,
 } from '../../src/contract/admin.ts'
+import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../src/instances/http/auth.ts'
-import { type AdminDeps, createAdmin } from '../../src/operator/api.ts'
+import { createAdmin } from '../../src/operator/api.ts'
+import type { AdminDeps } from '../../src/operator/deps.ts'
 import { type AdminServer, listenAdmin } from '../../src/operator/socket.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
 import { insertInstance } from '../../src/store/directory/instance.query.ts'
@@ -56,6 +61,13 @@ const STATUS: AdminStatus = {
   },
 }
 
+const GATEWAY_TERMS = {
+  requests_per_minute: null,
+  tokens_per_minute: null,
+  concurrency_max: null,
+  expires_at: null,
+} as const
+
 let dir: string
 let store: Store
 let server: AdminServer
@@ -72,17 +84,19 @@ beforeEach(async () => {
   leaks = []
   deps = {
     store,
-    clock: { nowMs: () => nowMs },
+    clock: { ...systemClock, nowMs: () => nowMs },
     random: systemRandom,
     log: silentLogger,
     mintKey,
+    mintGatewayKey,
     deleteInstance: (instance, organization) => {
       deleted.push(`${organization.slug}/${instance.name}`)
-      store.db.update(instances).set({ desired: 'absent' }).run()
+      store.directory.db.update(instances).set({ desired: 'absent' }).run()
     },
     vm: vmId => ({ state: 'running', address: vmId === '' ? null : '10.88.0.2' }),
     status: () => STATUS,
     leaks: async () => leaks,
+    collectors: [],
     consoleDir: vmId => join(dir, vmId),
   }
   server = await listenAdmin(join(dir, 'admin.sock'), createAdmin(deps))
@@ -104,11 +118,11 @@ async function ask(method: string, path: string, body?: unknown): Promise<{ stat
 }
 
 function addInstance(slug: string, name: string): string {
-  const organization = findOrganization(store.db, slug)
+  const organization = findOrganization(store.directory.db, slug)
   if (organization === null) throw new Error('no organization')
   const [id, vmId] = [newUuid(), newUuid()]
-  insertVm(store.db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
-  insertInstance(store.db, {
+  insertVm(store.ledger.db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
+  insertInstance(store.directory.db, {
     id,
     hostId: store.hostId,
     organizationId: organization.id,
@@ -124,7 +138,7 @@ function addInstance(slug: string, name: string): string {
   return id
 }
 
-const kinds = () => listEvents(store.db, { limit: 100 }).map(event => event.kind)
+const kinds = () => listEvents(store.ledger.db, { limit: 100 }).map(event => event.kind)
 
 test('goal: the socket is its owner’s alone, and is gone after a stop', async () => {
   expect(statSync(server.path).mode & 0o777).toBe(0o600)
@@ -145,7 +159,7 @@ test('goal: a second daemon is refused, a dead one’s socket is replaced', asyn
   await again.stop()
 })
 
-test('goal: every route answers in its documented shape', async () => {
+test('goal: every route responds in its documented shape', async () => {
   await ask('POST', '/organizations', { slug: 'acme' })
   const key = await ask('POST', '/organizations/acme/keys', { scope: 'write' })
   const prefix = String(Reflect.get(Object(key.body), 'prefix'))
@@ -161,6 +175,8 @@ test('goal: every route answers in its documented shape', async () => {
     ['GET', '/organizations/acme/keys', AdminKeyList],
     ['POST', '/organizations/acme/keys', AdminKeyCreated, { scope: 'read' }],
     ['POST', `/keys/${prefix}/revoke`, AdminKey],
+    ['POST', '/organizations/acme/gateway-keys', AdminGatewayKeyCreated, GATEWAY_TERMS],
+    ['GET', '/organizations/acme/gateway-keys', AdminGatewayKeyList],
     ['GET', '/instances', AdminInstanceList],
     ['GET', '/instances?organization=acme', AdminInstanceList],
     ['GET', `/instance?ref=${id}`, AdminInstance],
@@ -209,7 +225,28 @@ test('goal: failures have status, code and field, and the shape of a problem', a
   expect(kinds()).toEqual(['organization.created'])
 })
 
-test('goal: an answer that breaks its own schema is our failure, not the caller’s', async () => {
+test('goal: a body is read as strictly as those of the services, and refused in the same words', async () => {
+  const post = async (body: RequestInit['body'], headers: Record<string, string> = {}) => {
+    const response = await fetch('http://admin/organizations', { unix: server.path, method: 'POST', body, headers })
+    const problem = (await response.json()) as AdminProblem
+    return [response.status, problem.error.code, problem.error.message]
+  }
+  const invalid = (message: string) => [400, 'invalid_request', message]
+  expect(await post('{"slug":"a1","slug":"b1"}')).toEqual(invalid('The body has a field twice.'))
+  expect(await post('')).toEqual(invalid('The body is empty; a JSON object is expected.'))
+  expect(await post(Uint8Array.of(0x22, 0xff, 0x22))).toEqual(invalid('The body is not valid UTF-8.'))
+  expect(await post('{"slug":"a1"}', { 'content-type': 'text/html' })).toEqual(
+    invalid('The Content-Type header must be application/json.'),
+  )
+  expect(await post(`{"slug":"${'a'.repeat(65_536)}"}`)).toEqual([
+    413,
+    'body_too_large',
+    'The body is larger than 65536 bytes.',
+  ])
+  expect(kinds()).toEqual([])
+})
+
+test('goal: a response that breaks its own schema is our failure, not the caller’s', async () => {
   leaks = [{ kind: 'tap', name: 'sr1', detail: 7 as unknown as string }]
   expect(await ask('GET', '/leaks')).toMatchObject({ status: 500, body: { error: { code: 'internal' } } })
 })
@@ -230,10 +267,10 @@ test('goal: a key is shown once, kept only as a hash, never journalled, and its 
   if (!Value.Check(AdminKeyCreated, body)) throw new Error('not a key')
   expect([made.status, body.organization, body.scope]).toEqual([201, 'acme', 'read'])
   const secret = body.key.split('_')[2] ?? ''
-  expect(findKey(store.db, body.prefix)?.secretSha256.length).toBe(32)
+  expect(findKey(store.directory.db, body.prefix)?.secretSha256.length).toBe(32)
   const everything = JSON.stringify([
     await ask('GET', '/organizations/acme/keys'),
-    listEvents(store.db, { limit: 100 }),
+    listEvents(store.ledger.db, { limit: 100 }),
   ])
   expect(everything).toContain(body.prefix)
   expect(everything).not.toContain(secret)
@@ -246,13 +283,13 @@ test('goal: a key is shown once, kept only as a hash, never journalled, and its 
 
 test('goal: a taken key prefix is drawn again, and never for ever', async () => {
   await ask('POST', '/organizations', { slug: 'acme' })
-  const fixed = mintKey(systemRandom, 'ca')
+  const fixed = mintKey(systemRandom)
   let drawn = 0
   const stubborn = createAdmin({
     ...deps,
     mintKey: random => {
       drawn += 1
-      return drawn % 10 < 4 || drawn > 10 ? fixed : mintKey(random, 'ca')
+      return drawn % 10 < 4 || drawn > 10 ? fixed : mintKey(random)
     },
   })
   const create = () =>
@@ -305,7 +342,7 @@ test('goal: a deletion goes to the service each time, and is journalled once', a
 test('goal: the console is read from its tail; following it goes on, and ends with the client', async () => {
   await ask('POST', '/organizations', { slug: 'acme' })
   addInstance('acme', 'abcd2345')
-  const vmId = store.db.select({ vmId: instances.vmId }).from(instances).get()?.vmId ?? ''
+  const vmId = store.directory.db.select({ vmId: instances.vmId }).from(instances).get()?.vmId ?? ''
   const path = '/instance/console?ref=abcd2345'
   const get = (query: string, init: RequestInit = {}) =>
     fetch(`http://admin${path}${query}`, { unix: server.path, ...init })

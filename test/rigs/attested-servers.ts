@@ -7,7 +7,7 @@ import { encodePolicy } from '../../src/attest/policy/policy.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { openAuthority } from '../../src/http/authority.ts'
-import { spkiDigestOf } from '../../src/http/spki.ts'
+import { spkiDigestOf } from '../../src/http/pair.ts'
 import type { EvidenceOrigin } from '../../src/inference/attestation/attester.ts'
 import { allowlistText, imageDigest, openRig, rigDir, simulatedHost } from './gateway-attestation.ts'
 

@@ -105,7 +105,7 @@ export async function openRig(options: RigOptions = {}): Promise<Rig> {
   const clock = options.clock ?? systemClock
   const store = openStore(options.database ?? ':memory:')
   const endpoint = createAttestationEndpoint({
-    nonces: createNonceLedger({ store, clock, retentionMs, countMax: options.noncesMax ?? 1000 }),
+    nonces: createNonceLedger({ store: store.ledger, clock, retentionMs, countMax: options.noncesMax ?? 1000 }),
     attester: createAttester({
       origin: options.origin ?? (await simulatedOrigin()),
       describeWorkloads: options.describeWorkloads ?? (() => workloads),

@@ -15,7 +15,9 @@ import { createManualClock } from './clock.ts'
 
 export function openLedger() {
   const dir = mkdtempSync(join(tmpdir(), 'strongroom-gateway-'))
-  const store = openStore(join(dir, 'strongroom.db'))
+  const whole = openStore(join(dir, 'strongroom.db'))
+  // Keys and usage are the directory's: its handles are at hand.
+  const store = { ...whole, ...whole.directory }
   const clock = createManualClock()
   const logged: string[] = []
   const log = createLogger({ level: 'debug', sink: line => logged.push(line), nowMs: clock.nowMs })

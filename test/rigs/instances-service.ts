@@ -1,10 +1,9 @@
 // Service A as its clients meet it: real HTTP on a free local port, a real database in a directory of its own, a manual clock.
-// Only the VM engine is put in its place: it records a row and what it was told.
+// No reconciler runs: a test sees what a request alone has done, and moves instances itself.
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { eq } from 'drizzle-orm'
 import { present } from '../../src/base/assert.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
@@ -13,22 +12,19 @@ import { openapiDocument } from '../../src/instances/http/openapi.ts'
 import { instanceRoutes } from '../../src/instances/http/routes.ts'
 import { createHttp, type Http, type HttpDeps } from '../../src/instances/http/server.ts'
 import { createInstancesService, type InstancesDeps } from '../../src/instances/service.ts'
-import { openStore, type Store } from '../../src/store/db.ts'
+import { type DirectoryStore, openStore, type Store } from '../../src/store/db.ts'
 import { findInstance } from '../../src/store/directory/instance.query.ts'
 import type { Instance } from '../../src/store/directory/instance.table.ts'
 import { insertKey } from '../../src/store/directory/key.query.ts'
 import type { KeyScope } from '../../src/store/directory/key.table.ts'
 import { findOrganization, insertOrganization } from '../../src/store/directory/organization.query.ts'
-import { vms } from '../../src/store/ledger/vm.table.ts'
-import type { VmEngine } from '../../src/vm/engine.ts'
 import { createManualClock, type ManualClock } from './clock.ts'
 
 export const publicKey =
   'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsJzTQ0tPK4Tw9J6f8W6S1QhIYzG1mJtN5gRt0cMZrE ops@example.org'
-export const limits = { bodyBytesMax: 65_536, bodyTimeoutMs: 15_000, jsonDepthMax: 16 } as const
+export const limits = { bytesMax: 65_536, timeoutMs: 15_000, depthMax: 16 } as const
 export const settings: InstancesDeps['settings'] = {
   domain: 'agents.example',
-  vm: { image: 'instance', vcpus: 2, memoryMib: 2048 },
   inferenceModels: ['tiny', 'large'],
   instancesPerOrganizationMax: 200,
   subscriptionCostUsd: '99',
@@ -38,14 +34,17 @@ export const settings: InstancesDeps['settings'] = {
 
 export type Appliance = {
   readonly clock: ManualClock
-  readonly store: Store
+  /** With the handles of the directory, which is all of the store that service A's requests touch. */
+  readonly store: Store & DirectoryStore
   readonly http: Http
   readonly port: number
+  /** Requests that wait for their response now. */
+  readonly pendingRequests: () => number
   /** Everything logged so far, one JSON object a line. */
   readonly logged: string[]
   /** The first line that fits, now or later. */
   readonly lineLogged: (fits: (line: string) => boolean) => Promise<string>
-  /** Calls that went to the engine and to the callbacks, in order: `define ID`, `wake ID`, `created NAME` … */
+  /** Calls of the callbacks, in order: `created NAME`, `deleted NAME`. */
   readonly calls: string[]
   readonly keys: { readonly acme: string; readonly acmeRead: string; readonly globex: string; readonly initech: string }
   readonly send: (method: string, path: string, options?: SendOptions) => Promise<Answer>
@@ -89,7 +88,8 @@ export type Changes = Partial<Pick<InstancesDeps, 'settings' | 'random' | 'onCre
 export async function startAppliance(changes: Changes = {}): Promise<Appliance> {
   const directory = changes.directory ?? mkdtempSync(join(tmpdir(), 'strongroom-test-'))
   const clock = changes.clock ?? createManualClock()
-  const store = openStore(join(directory, 'strongroom.db'))
+  const rooms = openStore(join(directory, 'strongroom.db'))
+  const store = { ...rooms, ...rooms.directory }
   const logged: string[] = []
   const calls: string[] = []
   const watchers: ((line: string) => void)[] = []
@@ -105,8 +105,8 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     initech: addKey(store, clock, 'initech', 'write'),
   }
   const service = createInstancesService({
-    store,
-    engine: recordingEngine(store, clock, calls),
+    directory: store.directory,
+    hostId: store.hostId,
     clock,
     random: changes.random ?? systemRandom,
     log,
@@ -150,6 +150,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     store,
     http,
     port,
+    pendingRequests: () => listener.pendingRequests,
     logged,
     lineLogged: fits =>
       new Promise(resolve => {
@@ -178,11 +179,11 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
 }
 
 /** A new key for an organization that is made where it is missing. */
-export function addKey(store: Store, clock: ManualClock, slug: string, scope: KeyScope): string {
+export function addKey(store: DirectoryStore, clock: ManualClock, slug: string, scope: KeyScope): string {
   insertOrganization(store.db, { id: newUuid(), slug, nowMs: clock.nowMs() })
   const organization = findOrganization(store.db, slug)
   if (organization === null) throw new Error(`no organization ${slug}`)
-  const minted = mintKey(systemRandom, 'ca')
+  const minted = mintKey(systemRandom)
   const { prefix, secretSha256 } = minted
   insertKey(store.db, { prefix, organizationId: organization.id, secretSha256, scope, nowMs: clock.nowMs() })
   return minted.key
@@ -190,29 +191,6 @@ export function addKey(store: Store, clock: ManualClock, slug: string, scope: Ke
 
 export function prefixOf(key: string): string {
   return key.split('_')[1] ?? ''
-}
-
-function recordingEngine(store: Store, clock: ManualClock, calls: string[]): InstancesDeps['engine'] {
-  const engine: Pick<VmEngine, 'define' | 'dismiss' | 'wake'> = {
-    define: (tx, spec) => {
-      const id = newUuid()
-      const nowMs = clock.nowMs()
-      const row = { id, hostId: store.hostId, ...spec, createdAtMs: nowMs, changedAtMs: nowMs }
-      tx.insert(vms)
-        .values({ ...row, desired: 'running', state: 'waiting' })
-        .run()
-      calls.push(`define ${id}`)
-      return id
-    },
-    dismiss: (tx, vmId) => {
-      tx.update(vms).set({ desired: 'gone' }).where(eq(vms.id, vmId)).run()
-      calls.push(`dismiss ${vmId}`)
-    },
-    wake: vmId => {
-      calls.push(`wake ${vmId}`)
-    },
-  }
-  return engine
 }
 
 async function sendTo(url: string, method: string, options: SendOptions): Promise<Answer> {

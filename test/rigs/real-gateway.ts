@@ -15,7 +15,7 @@ import { createMetering } from '../../src/inference/metering/ledger.ts'
 import { gatewayFamilies } from '../../src/inference/metrics/gateway.ts'
 import { createMetrics } from '../../src/inference/metrics/requests.ts'
 import type { UpstreamTarget } from '../../src/inference/upstream/target.ts'
-import { openStore, type Store } from '../../src/store/db.ts'
+import { type DirectoryStore, openStore } from '../../src/store/db.ts'
 import { insertGatewayKey, type NewGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { sumUsage, type UsageSum } from '../../src/store/directory/usage.query.ts'
@@ -25,7 +25,7 @@ export type RealGateway = AsyncDisposable & {
   readonly url: string
   readonly gateway: Gateway
   readonly limiter: Limiter
-  readonly store: Store
+  readonly store: DirectoryStore
   readonly log: readonly string[]
   readonly addKey: (changes?: Partial<NewGatewayKey>) => string
   readonly post: (path: string, body: unknown, init: RequestInit & { readonly key: string }) => Promise<Response>
@@ -43,7 +43,7 @@ export function startRealGateway(
   limits: Partial<GatewayDeps['limits']> = {},
 ): RealGateway {
   const dir = mkdtempSync(join(tmpdir(), 'strongroom-gateway-'))
-  const store = openStore(join(dir, 'strongroom.db'))
+  const { directory: store, close } = openStore(join(dir, 'strongroom.db'))
   insertOrganization(store.db, { id: organizationId, slug: 'acme', nowMs: 1 })
   const clock = systemClock
   const lines: string[] = []
@@ -105,13 +105,13 @@ export function startRealGateway(
       gateway.close()
       await server.stop(true)
       metering.stop()
-      store.close()
+      close()
       rmSync(dir, { recursive: true, force: true })
     },
   }
 }
 
-function addKey({ db }: Store, changes: Partial<NewGatewayKey> = {}): string {
+function addKey({ db }: DirectoryStore, changes: Partial<NewGatewayKey> = {}): string {
   const { key, prefix, secretSha256 } = mintGatewayKey(systemRandom)
   insertGatewayKey(db, {
     organizationId,

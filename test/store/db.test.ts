@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { getTableConfig, type SQLiteTable } from 'drizzle-orm/sqlite-core'
 import { Fault } from '../../src/base/fault.ts'
-import { MIGRATIONS, openStore } from '../../src/store/db.ts'
+import { MIGRATIONS, openStore, type RoomName } from '../../src/store/db.ts'
 import { gatewayKeys } from '../../src/store/directory/gateway-key.table.ts'
 import { idempotency } from '../../src/store/directory/idempotency.table.ts'
 import { instanceChanges, instances } from '../../src/store/directory/instance.table.ts'
@@ -19,20 +19,11 @@ import { events } from '../../src/store/ledger/event.table.ts'
 import { nonces } from '../../src/store/ledger/nonce.table.ts'
 import { egress, resources, vms } from '../../src/store/ledger/vm.table.ts'
 
-const TABLES: readonly SQLiteTable[] = [
-  gatewayKeys,
-  usage,
-  nonces,
-  organizations,
-  keys,
-  vms,
-  resources,
-  egress,
-  instances,
-  instanceChanges,
-  idempotency,
-  events,
-]
+const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
+  directory: [organizations, keys, gatewayKeys, usage, instances, instanceChanges, idempotency],
+  ledger: [vms, resources, egress, nonces, events],
+}
+const TABLES = [...ROOMS.directory, ...ROOMS.ledger]
 
 function place(): { path: string } & Disposable {
   const directory = mkdtempSync(join(tmpdir(), 'strongroom-db-'))
@@ -56,7 +47,7 @@ describe('schema', () => {
     test(`${config.name} is as declared`, () => {
       const store = openStore(':memory:')
       type Column = { name: string; type: string; notnull: number; dflt_value: string | null; pk: number }
-      const actual = store.db.all<Column>(`PRAGMA table_info(${config.name})`)
+      const actual = store.directory.db.all<Column>(`PRAGMA table_info(${config.name})`)
       const keyColumns = [
         ...config.columns.filter(column => column.primary),
         ...config.primaryKeys.flatMap(key => key.columns),
@@ -77,12 +68,12 @@ describe('schema', () => {
         isKey: column.pk > 0,
       }))
       expect(found).toEqual(declared)
-      const indexNames = store.db
+      const indexNames = store.directory.db
         .all<{ name: string; origin: string }>(`PRAGMA index_list(${config.name})`)
         .filter(({ origin }) => origin === 'c')
         .map(({ name }) => name)
       for (const index of config.indexes) expect(indexNames).toContain(index.config.name)
-      const foreign = store.db.all<{ from: string; table: string; on_delete: string }>(
+      const foreign = store.directory.db.all<{ from: string; table: string; on_delete: string }>(
         `PRAGMA foreign_key_list(${config.name})`,
       )
       const declaredForeign = config.foreignKeys.map(key => {
@@ -97,7 +88,7 @@ describe('schema', () => {
   // Goal: every table of the schema is declared in code and covered by the comparison above.
   test('no table is left out', () => {
     const store = openStore(':memory:')
-    const names = store.db.all<{ name: string }>(
+    const names = store.directory.db.all<{ name: string }>(
       "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
     )
     expect(names.map(({ name }) => name).sort()).toEqual(
@@ -106,12 +97,25 @@ describe('schema', () => {
     store.close()
   })
 
+  // Goal: a fleet may keep the directory in another database than a host's ledger: no key leads from one room to the other.
+  test('no foreign key spans both rooms', () => {
+    const store = openStore(':memory:')
+    for (const [room, tables] of Object.entries(ROOMS)) {
+      const names = tables.map(table => getTableConfig(table).name)
+      for (const name of names) {
+        const keys = store[room as RoomName].db.all<{ table: string }>(`PRAGMA foreign_key_list(${name})`)
+        for (const { table } of keys) expect(names).toContain(table)
+      }
+    }
+    store.close()
+  })
+
   // Goal: enumerated columns refuse in SQL what the type refuses in code.
   test('checks', () => {
     const store = openStore(':memory:')
     for (const table of TABLES) {
       const { name, columns } = getTableConfig(table)
-      const [row] = store.db.all<{ sql: string }>(`SELECT sql FROM sqlite_schema WHERE name = '${name}'`)
+      const [row] = store.directory.db.all<{ sql: string }>(`SELECT sql FROM sqlite_schema WHERE name = '${name}'`)
       expect(row?.sql).toContain('STRICT')
       for (const column of columns) {
         if (column.enumValues === undefined || column.enumValues.length === 0) continue
@@ -146,17 +150,47 @@ describe('versions', () => {
   test('older', () => {
     using at = place()
     const first = openStore(at.path)
-    insertOrganization(first.db, { id: 'o1', slug: 'acme', nowMs: 1 })
+    insertOrganization(first.directory.db, { id: 'o1', slug: 'acme', nowMs: 1 })
     first.close()
     const further = [...MIGRATIONS, 'CREATE TABLE later (id TEXT PRIMARY KEY) STRICT', "INSERT INTO later VALUES ('x')"]
     for (let i = 0; i < 2; i += 1) {
       const store = openStore(at.path, further)
-      expect(store.db.all('SELECT id FROM later')).toEqual([{ id: 'x' }])
-      expect(listOrganizations(store.db)).toHaveLength(1)
+      expect(store.directory.db.all('SELECT id FROM later')).toEqual([{ id: 'x' }])
+      expect(listOrganizations(store.directory.db)).toHaveLength(1)
       expect(store.hostId).toBe(first.hostId)
       store.close()
     }
     expect(faultOf(() => openStore(at.path)).code).toBe('store.newer')
+  })
+
+  // Goal: when an older database's table is made anew, its rows and all that refers to them are kept, and the references still hold.
+  test('an instance of schema 2, with its log and its key, comes along', () => {
+    using at = place()
+    openStore(at.path, MIGRATIONS.slice(0, 2)).close()
+    const old = new Database(at.path)
+    old.run('PRAGMA foreign_keys = ON')
+    old.run(`
+      INSERT INTO organizations VALUES ('o1', 'acme', 'active', 1);
+      INSERT INTO vms (id, host_id, image, desired, state, vcpus, memory_mib, created_at_ms, changed_at_ms)
+        VALUES ('v1', 'h', 'instance', 'running', 'running', 1, 512, 1, 1);
+      INSERT INTO instances (id, host_id, organization_id, name, hostname, desired, status, agent, public_key, inference_mode,
+        inference_model, vm_id, egress_bytes, created_at_ms, ready_at_ms, changed_at_ms)
+        VALUES ('i1', 'h', 'o1', 'n', 'n.x', 'present', 'ready', 'a', 'k', 'm', 't', 'v1', 77, 1, 2, 3);
+      INSERT INTO instance_changes (instance_id, status, at_ms) VALUES ('i1', 'ready', 2);
+      INSERT INTO gateway_keys (prefix, organization_id, instance_id, secret_sha256, created_at_ms)
+        VALUES ('p', 'o1', 'i1', zeroblob(32), 1);`)
+    const before = old.query<Record<string, unknown>, []>('SELECT * FROM instances').all()
+    old.close()
+    const store = openStore(at.path)
+    const { db } = store.directory
+    expect(db.all<Record<string, unknown>>('SELECT * FROM instances')).toEqual(before)
+    expect(db.all('SELECT instance_id FROM instance_changes')).toEqual([{ instance_id: 'i1' }])
+    expect(db.all('SELECT instance_id FROM gateway_keys')).toEqual([{ instance_id: 'i1' }])
+    db.run("DELETE FROM vms WHERE id = 'v1'")
+    db.run("DELETE FROM instances WHERE id = 'i1'")
+    expect(db.all('SELECT * FROM instance_changes')).toEqual([])
+    expect(db.all('SELECT instance_id FROM gateway_keys')).toEqual([{ instance_id: null }])
+    store.close()
   })
 
   // Goal: a migration that fails halfway leaves the schema as it was before that migration.
@@ -166,7 +200,7 @@ describe('versions', () => {
     const broken = [...MIGRATIONS, 'CREATE TABLE later (id TEXT) STRICT; INSERT INTO nowhere VALUES (1)']
     expect(faultOf(() => openStore(at.path, broken)).code).toBe('store.corrupt')
     const store = openStore(at.path)
-    expect(store.db.all("SELECT name FROM sqlite_schema WHERE name = 'later'")).toEqual([])
+    expect(store.directory.db.all("SELECT name FROM sqlite_schema WHERE name = 'later'")).toEqual([])
     store.close()
   })
 
@@ -188,15 +222,15 @@ describe('use', () => {
   // Goal: a transaction is all or nothing, and one inside another can fail alone.
   test('transactions', () => {
     const store = openStore(':memory:')
-    const add = (slug: string) => insertOrganization(store.db, { id: slug, slug, nowMs: 1 })
+    const add = (slug: string) => insertOrganization(store.directory.db, { id: slug, slug, nowMs: 1 })
     expect(() =>
-      store.transact(tx => {
+      store.directory.transact(tx => {
         insertOrganization(tx, { id: 'a', slug: 'a', nowMs: 1 })
         throw new Error('undo')
       }),
     ).toThrow('undo')
-    expect(listOrganizations(store.db)).toEqual([])
-    store.transact(tx => {
+    expect(listOrganizations(store.directory.db)).toEqual([])
+    store.directory.transact(tx => {
       add('b')
       expect(() =>
         tx.transaction(inner => {
@@ -205,7 +239,16 @@ describe('use', () => {
         }),
       ).toThrow('inner')
     })
-    expect(listOrganizations(store.db).map(({ slug }) => slug)).toEqual(['b'])
+    expect(listOrganizations(store.directory.db).map(({ slug }) => slug)).toEqual(['b'])
+    store.close()
+  })
+
+  // Goal: a transaction of one room cannot be opened within one of the other.
+  test('no transaction spans both rooms', () => {
+    const store = openStore(':memory:')
+    const both = () => store.directory.transact(() => store.ledger.transact(() => 'both'))
+    expect(both).toThrow('no transaction within another')
+    expect(store.ledger.transact(() => 'one')).toBe('one')
     store.close()
   })
 
@@ -213,7 +256,8 @@ describe('use', () => {
   test('pragmas', () => {
     using at = place()
     const store = openStore(at.path)
-    const pragma = (name: string) => Object.values(store.db.get<Record<string, unknown>>(`PRAGMA ${name}`) ?? {})[0]
+    const pragma = (name: string) =>
+      Object.values(store.directory.db.get<Record<string, unknown>>(`PRAGMA ${name}`) ?? {})[0]
     expect([pragma('foreign_keys'), pragma('journal_mode'), pragma('synchronous')]).toEqual([1, 'wal', 2])
     store.close()
   })

@@ -8,7 +8,7 @@ import { egressOf, recordEgress } from '../../src/store/ledger/egress.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
 import { recordResource, strikeResource } from '../../src/store/ledger/resource.query.ts'
 import { insertVm, moveVm } from '../../src/store/ledger/vm.query.ts'
-import { createNetwork } from '../../src/vm/network.driver.ts'
+import { VmNetwork } from '../../src/vm/network.driver.ts'
 import { createManualClock } from '../rigs/clock.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
 
@@ -29,13 +29,13 @@ inOwnNetns(
         gatewayPorts: [8442],
         egressLimitBytes: limitBytes,
       }
-      const create = () => createNetwork({ db: store.db, nft, clock, log: silentLogger, ...options })
+      const create = () => new VmNetwork({ ledger: store.ledger, nft, clock, log: silentLogger, ...options })
       const addVm = (n: number) => {
         const id = `0000000${n}-0000-4000-8000-000000000000`
         const nowMs = clock.nowMs()
-        insertVm(store.db, { id, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
-        moveVm(store.db, { id, from: 'waiting', to: 'launching', nowMs, address: `10.88.0.${n}` })
-        recordResource(store.db, { vmId: id, kind: 'nft', name: `tap${n}`, nowMs })
+        insertVm(store.ledger.db, { id, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
+        moveVm(store.ledger.db, { id, from: 'waiting', to: 'launching', nowMs, address: `10.88.0.${n}` })
+        recordResource(store.ledger.db, { vmId: id, kind: 'nft', name: `tap${n}`, nowMs })
         return id
       }
       const quotas = async () =>
@@ -57,7 +57,7 @@ inOwnNetns(
         ['tap2', 0],
       ])
       await network.remove('tap1')
-      strikeResource(store.db, { vmId: first, kind: 'nft' })
+      strikeResource(store.ledger.db, { vmId: first, kind: 'nft' })
       expect(await quotas()).toEqual([['tap2', 0]])
       await network.sync()
       expect(await quotas()).toEqual([['tap2', 0]])
@@ -68,7 +68,7 @@ inOwnNetns(
       const { store, create, addVm, quotas } = bench()
       const id = addVm(1)
       await create().sync()
-      strikeResource(store.db, { vmId: id, kind: 'nft' })
+      strikeResource(store.ledger.db, { vmId: id, kind: 'nft' })
       await create().sync()
       expect(await quotas()).toEqual([])
     })
@@ -77,31 +77,35 @@ inOwnNetns(
       // Goal: usage never counts back to zero, whoever flushes the ruleset; samples never shrink.
       const { store, create, addVm, quotas, clock } = bench()
       const id = addVm(1)
-      recordEgress(store.db, [{ vmId: id, usedBytes: 4321, observedAtMs: clock.nowMs(), blocked: false }])
+      recordEgress(store.ledger.db, { vmId: id, usedBytes: 4321, observedAtMs: clock.nowMs(), blockedAtMs: null })
       const network = create()
       await network.sync()
       expect(await quotas()).toEqual([['tap1', 4321]])
-      expect(await network.sample()).toMatchObject([{ vmId: id, usedBytes: 4321, blocked: false }])
+      expect(await network.sample()).toMatchObject([{ vmId: id, usedBytes: 4321, blockedAtMs: null }])
       Bun.spawnSync(['nft', 'flush', 'ruleset'])
       await network.sample()
       expect(await quotas()).toEqual([['tap1', 4321]])
-      expect(egressOf(store.db, id)?.usedBytes).toBe(4321)
-      expect(listEvents(store.db, { limit: 10 }).map(event => event.kind)).toEqual(['nft.restored'])
+      expect(egressOf(store.ledger.db, id)?.usedBytes).toBe(4321)
+      expect(listEvents(store.ledger.db, { limit: 10 }).map(event => event.kind)).toEqual(['nft.restored'])
     })
 
     test('a spent quota is reported as blocked, with the time it was first seen', async () => {
       // Goal: the block's time is that of the first sample that shows it, and stays.
       const { store, create, addVm, clock } = bench()
       const id = addVm(1)
-      recordEgress(store.db, [{ vmId: id, usedBytes: limitBytes, observedAtMs: clock.nowMs(), blocked: false }])
+      recordEgress(store.ledger.db, { vmId: id, usedBytes: limitBytes, observedAtMs: clock.nowMs(), blockedAtMs: null })
       const network = create()
       await network.sync()
       clock.advance(1_000)
       const blockedAtMs = clock.nowMs()
-      expect(await network.sample()).toMatchObject([{ blocked: true }])
+      expect(await network.sample()).toMatchObject([{ blockedAtMs }])
       clock.advance(1_000)
       await network.sample()
-      expect(egressOf(store.db, id)).toMatchObject({ blockedAtMs, observedAtMs: clock.nowMs(), usedBytes: limitBytes })
+      expect(egressOf(store.ledger.db, id)).toMatchObject({
+        blockedAtMs,
+        observedAtMs: clock.nowMs(),
+        usedBytes: limitBytes,
+      })
     })
   },
   { timeoutMs },

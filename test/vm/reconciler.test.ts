@@ -2,25 +2,29 @@
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'
-import { systemRandom } from '../../src/base/ids.ts'
+import { newUuid } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import type { Hello } from '../../src/contract/agent.ts'
 import { openStore } from '../../src/store/db.ts'
+import { listEvents } from '../../src/store/ledger/event.query.ts'
 import { listResources, recordResource, strikeResource } from '../../src/store/ledger/resource.query.ts'
-import { moveVm, vmById } from '../../src/store/ledger/vm.query.ts'
+import { insertVm, listVms, moveVm, vmById } from '../../src/store/ledger/vm.query.ts'
 import type { VmState } from '../../src/store/ledger/vm.table.ts'
 import type { Capacity } from '../../src/vm/admission.plan.ts'
 import type { LinkObservation, VmLink } from '../../src/vm/link.driver.ts'
-import { createReconciler } from '../../src/vm/reconciler.ts'
+import { VmReconciler } from '../../src/vm/reconciler.ts'
 import type { VmDriver } from '../../src/vm/vm.driver.ts'
 import { createManualClock } from '../rigs/clock.ts'
 
+type Driver = Pick<VmDriver, keyof VmDriver>
+
 const bootTimeoutMs = 30_000
+const spec = { image: 'instance', vcpus: 2, memoryMib: 2048 } as const
 const roomy: Capacity = { memoryMib: 8192, vcpus: 16, addresses: 14, asids: null, bootingMax: 2 }
 const hello: Hello = { protocol: 1, version: '1', bootId: 'b', boxKey: 'k', sshHostKey: 'ssh-ed25519 A', claimId: null }
 
 function bench(
-  options: { capacity?: Capacity; capacityWaitMs?: number; hostRestarted?: boolean; driver?: Partial<VmDriver> } = {},
+  options: { capacity?: Capacity; capacityWaitMs?: number; hostRestarted?: boolean; driver?: Partial<Driver> } = {},
 ) {
   const store = openStore(':memory:')
   const clock = createManualClock()
@@ -40,9 +44,9 @@ function bench(
     forget: () => {},
     close: () => {},
   })
-  const driver: VmDriver = {
+  const driver: Driver = {
     build: async vm => {
-      recordResource(store.db, { vmId: vm.id, kind: 'qemu', name: `q-${vm.id}`, nowMs: clock.nowMs() })
+      recordResource(store.ledger.db, { vmId: vm.id, kind: 'qemu', name: `q-${vm.id}`, nowMs: clock.nowMs() })
       alive.add(vm.id)
     },
     isAlive: vm => alive.has(vm.id),
@@ -50,35 +54,31 @@ function bench(
       changed.set(vm.id, onChange)
       return linkTo(vm.id)
     },
-    trim: () => {},
+    boundLog: () => {},
     powerDown: async () => {},
     release: async (vm, { keepDirectory }) => {
       releases.push(`${vm.id} ${keepDirectory}`)
       alive.delete(vm.id)
-      for (const kind of ['qemu', 'address'] as const) strikeResource(store.db, { vmId: vm.id, kind })
+      for (const kind of ['qemu', 'address'] as const) strikeResource(store.ledger.db, { vmId: vm.id, kind })
     },
     ...options.driver,
   }
-  const engine = createReconciler({
-    ...{
-      store,
-      driver,
-      clock,
-      random: systemRandom,
-      log: silentLogger,
-      capacity: options.capacity ?? roomy,
-      bootTimeoutMs,
-    },
-    ...{
-      pool: '10.88.0.0/28',
-      capacityWaitMs: options.capacityWaitMs ?? 0,
-      hostRestarted: options.hostRestarted ?? false,
-    },
+  const engine = new VmReconciler({
+    ledger: store.ledger,
+    hostId: store.hostId,
+    driver,
+    clock,
+    log: silentLogger,
+    capacity: options.capacity ?? roomy,
+    bootTimeoutMs,
+    pool: '10.88.0.0/28',
+    capacityWaitMs: options.capacityWaitMs ?? 0,
+    hostRestarted: options.hostRestarted ?? false,
     guestNetwork: { gateway: '169.254.88.1', mtuBytes: 1500, resolvers: [] },
   })
   const define = (): string => {
-    const id = store.transact(tx => engine.define(tx, { image: 'instance', vcpus: 2, memoryMib: 2048 }))
-    engine.wake(id)
+    const id = newUuid()
+    engine.define(id, spec)
     return id
   }
   const observe = async (id: string, observation: Partial<LinkObservation>) => {
@@ -87,12 +87,11 @@ function bench(
     await clock.elapse(0)
   }
   const dismiss = async (id: string) => {
-    store.transact(tx => engine.dismiss(tx, id))
-    engine.wake(id)
+    engine.dismiss(id)
     await clock.elapse(0)
   }
-  const state = (id: string): VmState | undefined => vmById(store.db, id)?.state
-  const failure = (id: string) => vmById(store.db, id)?.failureCode
+  const state = (id: string): VmState | undefined => vmById(store.ledger.db, id)?.state
+  const failure = (id: string) => vmById(store.ledger.db, id)?.failureCode
   return { store, clock, engine, define, observe, dismiss, state, failure, alive, networks, releases }
 }
 
@@ -111,8 +110,39 @@ test('a VM goes from waiting to running, gets its address from the pool, and giv
   await dismiss(id)
   expect(state(id)).toBe('gone')
   expect(engine.view(id)?.address).toBeNull()
-  expect(listResources(store.db, 'address')).toEqual([])
+  expect(listResources(store.ledger.db, 'address')).toEqual([])
   expect(alive.size).toBe(0)
+})
+
+test('every move is by the table and on record, admission too', async () => {
+  // Goal: the journal tells the whole life of a VM, each state with the event that led to it.
+  const { clock, define, observe, dismiss, store } = bench()
+  const id = define()
+  await clock.elapse(0)
+  await observe(id, { hello })
+  await dismiss(id)
+  const journal = listEvents(store.ledger.db, { subject: id, limit: 10 }).reverse()
+  expect(journal.map(({ kind, detail }) => `${detail.from} ${detail.event} ${kind}`)).toEqual([
+    'waiting admitted vm.launching',
+    'launching spawned vm.booting',
+    'booting greeted vm.running',
+    'running dismissed vm.stopping',
+    'stopping released vm.gone',
+  ])
+})
+
+test('a VM is defined once per id, and a VM that is not there can be dismissed', async () => {
+  // Goal: whoever repeats a definition after a crash makes no second VM and changes nothing of the first.
+  const { clock, define, dismiss, state, engine, store } = bench()
+  const id = define()
+  await clock.elapse(0)
+  engine.define(id, { ...spec, vcpus: 9 })
+  await clock.elapse(0)
+  expect(state(id)).toBe('booting')
+  expect(listVms(store.ledger.db, store.hostId)).toMatchObject([{ id, vcpus: spec.vcpus }])
+  await dismiss('none')
+  expect(engine.view('none')).toBeNull()
+  expect(listVms(store.ledger.db, store.hostId)).toHaveLength(1)
 })
 
 test('no more VMs boot at a time than configured, and the next has its turn when one is up', async () => {
@@ -188,10 +218,11 @@ test('each way of failing has its code, releases everything but the directory, a
 test('after a reboot of the host, VMs that had booted are failed with host_restarted and new ones are not', async () => {
   // Goal: the reboot is named as the cause for exactly those that it took.
   const { store, clock, engine, define, state, failure } = bench({ hostRestarted: true })
-  const lost = store.transact(tx => engine.define(tx, { image: 'instance', vcpus: 1, memoryMib: 512 }))
-  moveVm(store.db, { id: lost, from: 'waiting', to: 'launching', nowMs: 0 })
-  moveVm(store.db, { id: lost, from: 'launching', to: 'booting', nowMs: 0 })
-  moveVm(store.db, { id: lost, from: 'booting', to: 'running', nowMs: 0 })
+  const lost = newUuid()
+  insertVm(store.ledger.db, { id: lost, hostId: store.hostId, ...spec, nowMs: 0 })
+  moveVm(store.ledger.db, { id: lost, from: 'waiting', to: 'launching', nowMs: 0 })
+  moveVm(store.ledger.db, { id: lost, from: 'launching', to: 'booting', nowMs: 0 })
+  moveVm(store.ledger.db, { id: lost, from: 'booting', to: 'running', nowMs: 0 })
   engine.start()
   await clock.elapse(0)
   expect([state(lost), failure(lost)]).toEqual(['failed', 'host_restarted'])

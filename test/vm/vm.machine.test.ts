@@ -1,9 +1,11 @@
+// The VM's table, pair by pair.
+
 import { expect, test } from 'bun:test'
 import type { VmState } from '../../src/store/ledger/vm.table.ts'
-import { failureOf, next, VM_TABLE, VM_WORK, type VmEvent } from '../../src/vm/vm.machine.ts'
+import { failureOf, next, VM_TABLE, type VmEvent, type VmWork } from '../../src/vm/vm.machine.ts'
 
 const states = Object.keys(VM_TABLE) as VmState[]
-const events = [...new Set(states.flatMap(state => Object.keys(VM_TABLE[state])))] as VmEvent[]
+const events = [...new Set(states.flatMap(state => Object.keys(VM_TABLE[state].on)))] as VmEvent[]
 const every = states.flatMap(from => events.map(event => ({ from, event, to: next(from, event) })))
 const moves = every.filter(move => move.to !== null)
 
@@ -33,7 +35,8 @@ test('a VM that has held anything is gone only after its ledger was released', (
   // Goal: no way to `gone` past the release but from `waiting`, which holds nothing.
   const intoGone = moves.filter(move => move.to === 'gone').map(move => `${move.from}+${move.event}`)
   expect(intoGone).toEqual(['waiting+dismissed', 'stopping+released'])
-  const releasing = states.filter(state => (VM_WORK[state] as readonly string[]).includes('release'))
+  const worksOf = (state: VmState): readonly VmWork[] => VM_TABLE[state].work
+  const releasing = states.filter(state => worksOf(state).includes('release'))
   expect(releasing).toEqual(['failed', 'stopping'])
 })
 

@@ -6,7 +6,7 @@ import { fromUtf8, toBase64Url, toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
-import { spkiDigestOf } from '../../http/spki.ts'
+import { spkiDigestOf } from '../../http/pair.ts'
 import {
   attestationBytesMax,
   freshAgeMsMax,

@@ -4,10 +4,11 @@
 // Chain and CRL belong to the product, which CPUID names: they are fetched at start and the CRL is renewed long before it ends.
 // The VCEK belongs to one chip at one TCB, and a report names both (CHIP_ID and REPORTED_TCB; AMD 56860 rev 1.58, table 23).
 
-import { type Product, productOfReport } from '../../attest/amd/product.ts'
+import type { Product } from '../../attest/amd/product.ts'
 import { decodeTcb } from '../../attest/amd/tcb.ts'
 import { derBlocks } from '../../attest/encoding/pem.ts'
 import { Malformed } from '../../attest/malformed.ts'
+import { identifyReport } from '../../attest/report/identify.ts'
 import { decodeReport } from '../../attest/report/report.ts'
 import { type Clock, pause } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
@@ -102,7 +103,7 @@ export class CollateralKeeper {
   /** Throws Malformed when no VCEK can belong to the report. */
   #vcekOf(bytes: Uint8Array): VcekWanted {
     const report = decodeReport(bytes)
-    const found = productOfReport(report, this.#deps.product)
+    const found = identifyReport(report, this.#deps.product)
     if (found.kind === 'unknown') throw new Malformed(found.reason)
     // The service has the certificates of chips alone; a VLEK's comes from the cloud provider that it was made for.
     if (report.signer !== 'vcek') throw new Malformed(`the report is not signed by a VCEK (${report.signer})`)

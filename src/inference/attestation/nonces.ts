@@ -2,7 +2,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import type { Store } from '../../store/db.ts'
+import type { LedgerStore } from '../../store/db.ts'
 import { countNonces, deleteExpiredNonces, hasNonce, insertNonce } from '../../store/ledger/nonce.query.ts'
 
 export type NonceLedger = {
@@ -14,7 +14,7 @@ export type NonceLedger = {
 }
 
 export type NonceLedgerDeps = {
-  readonly store: Pick<Store, 'db' | 'transact'>
+  readonly store: LedgerStore
   readonly clock: Pick<Clock, 'nowMs'>
   readonly retentionMs: number
   readonly countMax: number

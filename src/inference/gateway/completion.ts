@@ -6,6 +6,7 @@ import type { Deadlines } from '../../base/deadlines.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
+import { checkBodyHeaders, readBody } from '../../http/body.ts'
 import { type AnswerPlan, parseAnswer, tokensOf, type Usage } from '../openai/completion.ts'
 import { type Operation, parseRequest } from '../openai/request.ts'
 import type { SchemaChecks } from '../openai/schema-check.ts'
@@ -16,7 +17,7 @@ import { UpstreamFault } from '../upstream/fault.ts'
 import type { Lease, LeaseEnd, Router } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { type Books, estimatePromptTokens, NO_TOKENS, openBooks } from './accounting.ts'
-import { checkBodyHeaders, readRequestBody, readUpstreamBody } from './body.ts'
+import { readUpstreamBody } from './body.ts'
 import type { Catalog } from './catalog.ts'
 import {
   type AnswerHeaders,
@@ -82,7 +83,7 @@ export function createCompletions(deps: CompletionDeps): Completions {
   return {
     answer: async (request, operation, id) => {
       const caller = deps.authenticate(request.headers)
-      checkBodyHeaders(request.headers, deps.limits.bodyBytesMax)
+      checkBodyHeaders(request.headers, { bytesMax: deps.limits.bodyBytesMax, charset: 'any' })
       const admission = deps.admit(caller, tokensToReserve(request.headers))
       if (!admission.ok) return refusalAnswer(admission.refusal, commonHeaders(id))
       const { ticket } = admission
@@ -115,7 +116,7 @@ type Incoming = {
 async function prepare(deps: CompletionDeps, incoming: Incoming): Promise<Job> {
   const { request, operation, id, headers, books } = incoming
   const { bodyBytesMax, bodyTimeoutMs } = deps.limits
-  const body = await readRequestBody(request, { bytesMax: bodyBytesMax, timeoutMs: bodyTimeoutMs }, deps.deadlines)
+  const body = await readBody(request, { bytesMax: bodyBytesMax, timeoutMs: bodyTimeoutMs }, deps.deadlines)
   const parsed = parseRequest(operation, body)
   if (!deps.catalog.has(parsed.model)) throw new Fault('not_found', 'There is no such model; see /v1/models.')
   books.model = parsed.model

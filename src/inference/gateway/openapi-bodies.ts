@@ -1,4 +1,4 @@
-// Bodies of chat and text completions for the OpenAPI document: of OpenAI's fields those that the gateway answers for. Pure.
+// Bodies of chat and text completions for the OpenAPI document: of OpenAI's fields those that the gateway checks. Pure.
 
 const Flag = { type: ['boolean', 'null'] } as const
 
@@ -23,7 +23,7 @@ export const ChatCompletionRequest = {
     response_format: {
       type: ['object', 'null'],
       description:
-        'What json_object and a strict json_schema promise is checked: an answer that ends by itself and breaks the promise is a 502. Schemas are JSON Schema 2020-12 without uniqueItems, $dynamicRef and nested repetitions in patterns.',
+        'What json_object and a strict json_schema promise is checked: a completion that ends by itself and breaks the promise is a 502. Schemas are JSON Schema 2020-12 without uniqueItems, $dynamicRef and nested repetitions in patterns.',
       required: ['type'],
       properties: {
         type: { enum: ['text', 'json_object', 'json_schema'] },
@@ -59,7 +59,7 @@ export const ChatCompletionRequest = {
       },
     },
     tool_choice: {
-      description: '`auto`, `none`, `required`, or a function by name. An answer that does not keep to it is a 502.',
+      description: '`auto`, `none`, `required`, or a function by name. A completion that does not keep to it is a 502.',
       anyOf: [
         { enum: ['auto', 'none', 'required', null] },
         {
@@ -97,7 +97,7 @@ export const CompletionRequest = {
   },
 } as const
 
-export const CompletionAnswer = {
+export const CompletionResponse = {
   type: 'object',
   description: "OpenAI's CreateChatCompletionResponse or CreateCompletionResponse.",
   required: ['id', 'object', 'created', 'model', 'choices'],

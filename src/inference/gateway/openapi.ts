@@ -1,48 +1,51 @@
 // The OpenAPI 3.1 document of service B, the inference gateway. Pure; committed under test/golden.
-// Chat and completion bodies are OpenAI's own: named here are the fields that the gateway answers for.
+// Chat and completion bodies are OpenAI's own: named here are the fields that the gateway checks.
 
-import type { TSchema } from '@sinclair/typebox'
 import { AttestationResponse } from '../../contract/attestation.ts'
-import { GatewayError, GatewayErrorCode, GatewayHealth, GatewayModelList } from '../../contract/inference.ts'
-import type { OpenApiDocument } from '../../instances/http/openapi.ts'
-import { ChatCompletionRequest, CompletionAnswer, CompletionRequest } from './openapi-bodies.ts'
+import { GatewayError, GatewayHealth, GatewayModelList } from '../../contract/inference.ts'
+import {
+  type ApiFailure,
+  type ApiOperation,
+  jsonContent,
+  type OpenApiDocument,
+  ref,
+  toJsonSchema,
+  toOpenApi,
+} from '../../http/openapi.ts'
+import { ChatCompletionRequest, CompletionRequest, CompletionResponse } from './openapi-bodies.ts'
 
 /** The whole document, as plain JSON. */
 export function inferenceOpenapiDocument(): OpenApiDocument {
-  return {
-    openapi: '3.1.0',
+  return toOpenApi({
     info: {
       title: 'Strongroom inference gateway',
       version: '1.0.0',
       summary: 'An OpenAI-compatible API with public attestation.',
       description: DESCRIPTION,
     },
-    servers: [{ url: '/' }],
-    security: [{ apiKey: [] }],
-    paths: Object.fromEntries(OPERATIONS.map(one => [one.path, { [one.method]: toOperation(one) }])),
-    components: {
-      securitySchemes: {
-        apiKey: {
-          type: 'http',
-          scheme: 'bearer',
-          bearerFormat: 'gw_<8>_<32>',
-          description: 'A key from the operator: `gw_`, 8, `_` and 32 lowercase letters or digits.',
-        },
-      },
-      schemas: {
-        GatewayError: plain(GatewayError),
-        GatewayModelList: plain(GatewayModelList),
-        GatewayHealth: plain(GatewayHealth),
-        AttestationResponse: plain(AttestationResponse),
-        ChatCompletionRequest,
-        CompletionRequest,
-        CompletionAnswer,
-      },
-      parameters: PARAMETERS,
-      headers: HEADERS,
-      responses: Object.fromEntries(Object.entries(FAILURES).map(([name, row]) => [name, toFailure(row)])),
+    bearer: {
+      format: 'gw_<8>_<32>',
+      description: 'A key from the operator: `gw_`, 8, `_` and 32 lowercase letters or digits.',
     },
-  }
+    operations: OPERATIONS,
+    schemas: {
+      GatewayError: toJsonSchema(GatewayError),
+      GatewayModelList: toJsonSchema(GatewayModelList),
+      GatewayHealth: toJsonSchema(GatewayHealth),
+      AttestationResponse: toJsonSchema(AttestationResponse),
+      ChatCompletionRequest,
+      CompletionRequest,
+      CompletionResponse,
+    },
+    parameters: PARAMETERS,
+    headers: HEADERS,
+    failures: FAILURES,
+    failureDocument: {
+      schema: 'GatewayError',
+      headers: { 'X-Request-ID': 'RequestId', 'X-Should-Retry': 'ShouldRetry' },
+      toExample: error => ({ error }),
+    },
+  })
 }
 
 const DESCRIPTION = [
@@ -71,7 +74,7 @@ const PARAMETERS = {
     name: 'X-Strongroom-Receipt',
     in: 'header',
     required: false,
-    description: '`1` for a signed receipt of the answer.',
+    description: '`1` for a signed receipt of the response.',
     schema: { const: '1' },
   },
 } as const
@@ -87,17 +90,10 @@ const HEADERS = {
   Allow: { description: 'Methods of this path.', required: true, schema: { type: 'string' } },
   WwwAuthenticate: { description: 'Always `Bearer`.', required: true, schema: { const: 'Bearer' } },
   Receipt: {
-    description: 'Signed receipt of the answer. In a stream it is the comment line before `data: [DONE]` instead.',
+    description: 'Signed receipt of the response. In a stream it is the comment line before `data: [DONE]` instead.',
     schema: { type: 'string' },
   },
 } as const
-
-type FailureRow = {
-  readonly status: number
-  readonly description: string
-  readonly error: GatewayError['error']
-  readonly headers?: readonly (keyof typeof HEADERS)[]
-}
 
 const FAILURES = {
   InvalidRequest: {
@@ -108,7 +104,7 @@ const FAILURES = {
   Unauthenticated: {
     status: 401,
     description: 'Missing, invalid or inactive key; decided before the body is read.',
-    headers: ['WwwAuthenticate'],
+    headers: { 'WWW-Authenticate': 'WwwAuthenticate' },
     error: { code: 'unauthenticated', message: 'The API key is missing or invalid.' },
   },
   NotFound: {
@@ -119,7 +115,7 @@ const FAILURES = {
   MethodNotAllowed: {
     status: 405,
     description: 'The path exists, the method does not.',
-    headers: ['Allow'],
+    headers: { Allow: 'Allow' },
     error: { code: 'method_not_allowed', message: 'The methods here are POST.' },
   },
   BodyTimeout: {
@@ -140,7 +136,7 @@ const FAILURES = {
   RateLimited: {
     status: 429,
     description: 'A limit of requests, tokens or concurrency, or no upstream had room in time.',
-    headers: ['RetryAfter'],
+    headers: { 'Retry-After': 'RetryAfter' },
     error: { code: 'rate_limited', message: 'Too many requests wait for this model.' },
   },
   Internal: {
@@ -150,27 +146,17 @@ const FAILURES = {
   },
   UpstreamFailed: {
     status: 502,
-    description: 'No upstream is available, or its answer is invalid.',
+    description: 'No upstream is available, or its response is invalid.',
     error: { code: 'upstream_failed', message: 'The upstream did not answer in time.' },
   },
   AttestationUnavailable: {
     status: 503,
-    description: 'Fresh evidence, or a receipt that was asked for, is not to be had. Accept nothing less.',
+    description: 'Fresh evidence, or a receipt that was asked for, is not available. Accept nothing less.',
     error: { code: 'attestation_unavailable', message: 'There is no fresh attestation evidence.' },
   },
-} as const satisfies Record<string, FailureRow>
+} as const satisfies Record<string, ApiFailure<keyof typeof HEADERS> & GatewayError>
 
-type Operation = {
-  readonly method: 'get' | 'post'
-  readonly path: string
-  readonly id: string
-  readonly summary: string
-  readonly isPublic: boolean
-  readonly parameters: readonly (keyof typeof PARAMETERS)[]
-  readonly body: { readonly schema: string; readonly example: unknown } | null
-  readonly content: Record<string, object>
-  readonly failures: readonly (keyof typeof FAILURES)[]
-}
+type Operation = ApiOperation<keyof typeof PARAMETERS, keyof typeof HEADERS, keyof typeof FAILURES>
 
 const READ = ['MethodNotAllowed', 'RateLimited', 'Internal'] as const
 const COMPLETION = [
@@ -185,10 +171,19 @@ const COMPLETION = [
   'UpstreamFailed',
   'AttestationUnavailable',
 ] as const
-const ANSWERED = {
-  'application/json': { schema: ref('schemas', 'CompletionAnswer') },
-  'text/event-stream': { schema: { type: 'string', description: 'With `stream: true`; ends with `data: [DONE]`.' } },
-}
+const SUCCESS = {
+  status: 200,
+  description: 'Success.',
+  headers: { 'X-Request-ID': 'RequestId' },
+} as const
+const COMPLETED = {
+  ...SUCCESS,
+  headers: { ...SUCCESS.headers, 'X-Strongroom-Receipt': 'Receipt' },
+  content: {
+    ...jsonContent(ref('schemas', 'CompletionResponse')),
+    'text/event-stream': { schema: { type: 'string', description: 'With `stream: true`; ends with `data: [DONE]`.' } },
+  },
+} as const
 
 const OPERATIONS: readonly Operation[] = [
   {
@@ -199,7 +194,7 @@ const OPERATIONS: readonly Operation[] = [
     isPublic: true,
     parameters: [],
     body: null,
-    content: { 'application/json': { schema: ref('schemas', 'GatewayHealth'), example: { status: 'ok' } } },
+    success: { ...SUCCESS, content: jsonContent(ref('schemas', 'GatewayHealth'), { status: 'ok' }) },
     failures: READ,
   },
   {
@@ -210,7 +205,7 @@ const OPERATIONS: readonly Operation[] = [
     isPublic: true,
     parameters: ['Nonce', 'NonceHeader'],
     body: null,
-    content: { 'application/json': { schema: ref('schemas', 'AttestationResponse') } },
+    success: { ...SUCCESS, content: jsonContent(ref('schemas', 'AttestationResponse')) },
     failures: ['InvalidRequest', 'Conflict', ...READ, 'AttestationUnavailable'],
   },
   {
@@ -221,11 +216,12 @@ const OPERATIONS: readonly Operation[] = [
     isPublic: false,
     parameters: [],
     body: null,
-    content: {
-      'application/json': {
-        schema: ref('schemas', 'GatewayModelList'),
-        example: { object: 'list', data: [{ id: 'strongroom-tiny', object: 'model', owned_by: 'strongroom' }] },
-      },
+    success: {
+      ...SUCCESS,
+      content: jsonContent(ref('schemas', 'GatewayModelList'), {
+        object: 'list',
+        data: [{ id: 'strongroom-tiny', object: 'model', owned_by: 'strongroom' }],
+      }),
     },
     failures: ['Unauthenticated', ...READ],
   },
@@ -240,7 +236,7 @@ const OPERATIONS: readonly Operation[] = [
       schema: 'ChatCompletionRequest',
       example: { model: 'strongroom-tiny', messages: [{ role: 'user', content: 'Hello' }], stream: true },
     },
-    content: ANSWERED,
+    success: COMPLETED,
     failures: COMPLETION,
   },
   {
@@ -251,7 +247,7 @@ const OPERATIONS: readonly Operation[] = [
     isPublic: false,
     parameters: ['Receipt'],
     body: { schema: 'CompletionRequest', example: { model: 'strongroom-tiny', prompt: 'Once upon a time' } },
-    content: ANSWERED,
+    success: COMPLETED,
     failures: COMPLETION,
   },
   {
@@ -262,69 +258,7 @@ const OPERATIONS: readonly Operation[] = [
     isPublic: true,
     parameters: [],
     body: null,
-    content: { 'application/json': { schema: { type: 'object' } } },
+    success: { ...SUCCESS, content: jsonContent({ type: 'object' }) },
     failures: READ,
   },
 ]
-
-function toOperation(operation: Operation): object {
-  const { parameters, body } = operation
-  const failures = [...operation.failures].sort((a, b) => FAILURES[a].status - FAILURES[b].status)
-  const content = (schema: string, example: unknown) => ({
-    'application/json': { schema: ref('schemas', schema), example },
-  })
-  return {
-    operationId: operation.id,
-    summary: operation.summary,
-    ...(operation.isPublic ? { security: [] } : {}),
-    ...(parameters.length === 0 ? {} : { parameters: parameters.map(name => ref('parameters', name)) }),
-    ...(body === null ? {} : { requestBody: { required: true, content: content(body.schema, body.example) } }),
-    responses: {
-      200: {
-        description: 'Success.',
-        headers: {
-          'X-Request-ID': ref('headers', 'RequestId'),
-          ...(parameters.includes('Receipt') ? { 'X-Strongroom-Receipt': ref('headers', 'Receipt') } : {}),
-        },
-        content: operation.content,
-      },
-      ...Object.fromEntries(failures.map(name => [FAILURES[name].status, ref('responses', name)])),
-    },
-  }
-}
-
-const HEADER_NAMES: Partial<Record<keyof typeof HEADERS, string>> = {
-  RetryAfter: 'Retry-After',
-  Allow: 'Allow',
-  WwwAuthenticate: 'WWW-Authenticate',
-}
-
-function toFailure(row: FailureRow): object {
-  return {
-    description: row.description,
-    headers: {
-      'X-Request-ID': ref('headers', 'RequestId'),
-      'X-Should-Retry': ref('headers', 'ShouldRetry'),
-      ...Object.fromEntries((row.headers ?? []).map(name => [HEADER_NAMES[name] ?? name, ref('headers', name)])),
-    },
-    content: { 'application/json': { schema: ref('schemas', 'GatewayError'), example: { error: row.error } } },
-  }
-}
-
-function ref(kind: string, name: string): { $ref: string } {
-  return { $ref: `#/components/${kind}/${name}` }
-}
-
-/** A schema without TypeBox's symbols; unions of constants become enums. */
-function plain(schema: TSchema): unknown {
-  const codes = JSON.stringify(GatewayErrorCode)
-  const visit = (node: unknown): unknown => {
-    if (Array.isArray(node)) return node.map(visit)
-    if (typeof node !== 'object' || node === null) return node
-    if (JSON.stringify(node) === codes) {
-      return { type: 'string', enum: GatewayErrorCode.anyOf.map(option => option.const) }
-    }
-    return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, visit(value)]))
-  }
-  return visit(JSON.parse(JSON.stringify(schema)))
-}

@@ -1,7 +1,8 @@
 // Responses of the gateway: errors in the contract's form (7.2), and the headers that every answer has. Pure.
 
-import { FAULTS, Fault, type FaultCode, statusOf } from '../../base/fault.ts'
+import { Fault, type FaultCode, statusOf } from '../../base/fault.ts'
 import type { GatewayError, GatewayErrorCode } from '../../contract/inference.ts'
+import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
 import type { Refusal } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import { BusyFault } from '../upstream/router.ts'
@@ -30,7 +31,7 @@ export function toldOf(error: unknown): { status: number; code: GatewayErrorCode
   }
   const code = error instanceof Fault ? told[error.code] : undefined
   if (!(error instanceof Fault) || code === undefined) {
-    return { status: statusOf('internal'), code: 'internal', message: 'An unexpected error occurred.' }
+    return { status: statusOf('internal'), code: 'internal', message: internalErrorMessage }
   }
   return { status: statusOf(error.code), code, message: error.message }
 }
@@ -43,11 +44,8 @@ function shouldRetry(error: unknown): boolean {
 
 export function failureAnswer(error: unknown, headers: AnswerHeaders): Response {
   const { status, code, message } = toldOf(error)
-  const all: AnswerHeaders = { ...headers, 'x-should-retry': String(shouldRetry(error)) }
-  if (status === 401) all['www-authenticate'] = 'Bearer'
+  const all: AnswerHeaders = { ...headers, ...failureHeaders(status), 'x-should-retry': String(shouldRetry(error)) }
   if (error instanceof BusyFault) all['retry-after'] = String(error.retryAfterSeconds)
-  // The rest of a body that was given up on is not worth reading.
-  if (status === 413 || status === 408) all.connection = 'close'
   return jsonAnswer({ error: { code, message } } satisfies GatewayError, status, all)
 }
 
@@ -73,6 +71,4 @@ export function commonHeaders(requestId: string): AnswerHeaders {
 }
 
 /** Whether a failure is ours or an upstream's, and so worth a line in the log. */
-export function isOurs(error: unknown): boolean {
-  return !(error instanceof Fault) || FAULTS[error.code].wire === 'internal_error'
-}
+export const isOurs = isInternal

@@ -1,12 +1,11 @@
 // Gateway keys `gw_<prefix8>_<secret32>`: who sends a request. Effects: reads the store, notes the key's use.
-// Only the SHA-256 of a secret is stored. It has 165 bits from a strong source, so a plain hash is enough: there is no dictionary to try.
 
-import { equalConstantTime } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import { type RandomBytes, randomName } from '../../base/ids.ts'
+import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
-import type { Db } from '../../store/db.ts'
+import { createKeyFormat, type MintedKey, secretMatches } from '../../http/bearer.ts'
+import type { DirectoryDb } from '../../store/db.ts'
 import {
   gatewayTouchIntervalMs,
   type KnownGatewayKey,
@@ -18,7 +17,7 @@ import type { GatewayKey } from '../../store/directory/gateway-key.table.ts'
 import type { Authenticate } from '../types.ts'
 
 export type GatewayAuthDeps = {
-  readonly db: Db
+  readonly db: DirectoryDb
   readonly clock: Pick<Clock, 'nowMs'>
   readonly log: Logger
   /** For keys that do not say otherwise. */
@@ -33,10 +32,10 @@ export type GatewayAuthDeps = {
 export function createGatewayAuthenticate(deps: GatewayAuthDeps): Authenticate {
   const known = createLookup(deps.db)
   return headers => {
-    const { prefix, secret } = parseBearer(headers.get('authorization'))
-    const found = known(prefix)
-    // An unknown prefix costs the same hash and comparison as a known one.
-    const matches = equalConstantTime(sha256(secret), found?.key.secretSha256 ?? NO_SECRET)
+    const presented = gatewayKeys.parse(headers.get('authorization'))
+    if (presented === null) throw unauthenticated()
+    const found = known(presented.prefix)
+    const matches = secretMatches(presented.secret, found?.key.secretSha256 ?? null)
     const nowMs = deps.clock.nowMs()
     if (found === null || !matches || !isActive(found, nowMs)) throw unauthenticated()
     const { key } = found
@@ -52,27 +51,16 @@ export function createGatewayAuthenticate(deps: GatewayAuthDeps): Authenticate {
   }
 }
 
-export type MintedGatewayKey = {
-  /** Shown once, to whoever asked for it; never stored, never logged. */
-  readonly key: string
-  readonly prefix: string
-  readonly secretSha256: Uint8Array
-}
+const gatewayKeys = createKeyFormat({ tag: 'gw', secretLength: 32 })
 
-const prefixLength = 8
-const secretLength = 32
-
-export function mintGatewayKey(random: RandomBytes): MintedGatewayKey {
-  const prefix = randomName(prefixLength, random)
-  const secret = randomName(secretLength, random)
-  return { key: `gw_${prefix}_${secret}`, prefix, secretSha256: sha256(secret) }
+export function mintGatewayKey(random: RandomBytes): MintedKey {
+  return gatewayKeys.mint(random)
 }
 
 const lookupsKeptMax = 4096
-const NO_SECRET = new Uint8Array(32)
 
 /** Rows as they are now: what was read is kept only as long as nothing at all has changed in the database, absent rows too. */
-function createLookup(db: Db): (prefix: string) => KnownGatewayKey | null {
+function createLookup(db: DirectoryDb): (prefix: string) => KnownGatewayKey | null {
   const look = prepareGatewayKeyLookup(db)
   const mark = prepareChangeMark(db)
   const kept = new Map<string, KnownGatewayKey | null>()
@@ -92,23 +80,6 @@ function createLookup(db: Db): (prefix: string) => KnownGatewayKey | null {
 function isActive({ key, organizationStatus, instanceDesired }: KnownGatewayKey, nowMs: number): boolean {
   if (key.revokedAtMs !== null || organizationStatus !== 'active' || instanceDesired === 'absent') return false
   return key.expiresAtMs === null || nowMs < key.expiresAtMs
-}
-
-/** The scheme in any case and one or more spaces (RFC 9110 11.4); the key exactly. A header sent twice arrives joined and fails. */
-const BEARER = /^[Bb][Ee][Aa][Rr][Ee][Rr] +gw_([a-z0-9]{8})_([a-z0-9]{32})$/
-
-function parseBearer(header: string | null): { prefix: string; secret: string } {
-  const match = BEARER.exec(header ?? '')
-  const prefix = match?.[1]
-  const secret = match?.[2]
-  if (prefix === undefined || secret === undefined) throw unauthenticated()
-  return { prefix, secret }
-}
-
-function sha256(secret: string): Uint8Array {
-  const digest = new Uint8Array(32)
-  Bun.SHA256.hash(secret, digest)
-  return digest
 }
 
 function unauthenticated(): Fault {

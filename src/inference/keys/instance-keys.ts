@@ -11,7 +11,7 @@ import { Fault, wrapFault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { writeFileAtomic } from '../../linux/files.ts'
-import type { Store } from '../../store/db.ts'
+import type { DirectoryStore } from '../../store/db.ts'
 import {
   findGatewayKey,
   insertGatewayKey,
@@ -21,7 +21,7 @@ import { instanceById } from '../../store/directory/instance.query.ts'
 import { mintGatewayKey } from './authenticate.ts'
 
 export type InstanceKeysDeps = {
-  readonly store: Pick<Store, 'db' | 'transact'>
+  readonly store: DirectoryStore
   readonly clock: Pick<Clock, 'nowMs'>
   readonly log: Logger
   /** From `loadKeySecret`. */

@@ -4,14 +4,14 @@
 import { assert } from '../../base/assert.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import type { Store } from '../../store/db.ts'
+import type { DirectoryStore } from '../../store/db.ts'
 import { prepareUsageAppend, sumUsage, type UsageSum } from '../../store/directory/usage.query.ts'
 import type { Usage } from '../../store/directory/usage.table.ts'
 import type { RecordUsage, UsageRecord } from '../types.ts'
 import { type Cost, microUsd } from './price.ts'
 
 export type MeteringDeps = {
-  readonly store: Pick<Store, 'db' | 'transact'>
+  readonly store: DirectoryStore
   readonly clock: Pick<Clock, 'sleep'>
   readonly log: Logger
   readonly cost: Cost
@@ -139,7 +139,7 @@ function rowOf({ id, atMs, caller, model, upstream, tokens, outcome }: UsageReco
   }
 }
 
-type Ledger = { readonly store: Pick<Store, 'transact'>; readonly append: (rows: readonly Usage[]) => number }
+type Ledger = { readonly store: Pick<DirectoryStore, 'transact'>; readonly append: (rows: readonly Usage[]) => number }
 
 type Outcome = {
   readonly written: number

@@ -3,12 +3,12 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import type { Store } from '../../store/db.ts'
+import type { DirectoryStore } from '../../store/db.ts'
 import { purgeGatewayKeys } from '../../store/directory/gateway-key.query.ts'
 import { purgeUsage } from '../../store/directory/usage.query.ts'
 
 export type LedgerRetentionDeps = {
-  readonly store: Pick<Store, 'db'>
+  readonly store: Pick<DirectoryStore, 'db'>
   readonly clock: Pick<Clock, 'nowMs' | 'sleep'>
   readonly log: Logger
   readonly retentionDays: number

@@ -2,16 +2,15 @@
 
 import { type Collector, type Family, metricsText } from '../../base/prometheus.ts'
 import { INSTANCE_STATUSES } from '../../contract/instance.ts'
-import type { Db } from '../../store/db.ts'
+import type { Store } from '../../store/db.ts'
+import { countInstances } from '../../store/directory/instance.query.ts'
 import { listEgress } from '../../store/ledger/egress.query.ts'
-import { listVms, reservedBy } from '../../store/ledger/vm.query.ts'
+import { countVms, listVms, reservedBy } from '../../store/ledger/vm.query.ts'
 import { VM_STATES } from '../../store/ledger/vm.table.ts'
-import { countInstances, countVms } from '../../store/status.query.ts'
 import type { Capacity } from '../../vm/admission.plan.ts'
 
 export type ClusterMetricsDeps = {
-  readonly db: Db
-  readonly hostId: string
+  readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   readonly capacity: Pick<Capacity, 'memoryMib' | 'vcpus' | 'addresses'>
 }
 
@@ -24,8 +23,8 @@ export function createClusterMetrics(deps: ClusterMetricsDeps): Collector {
   }
 }
 
-function stateFamilies({ db }: ClusterMetricsDeps): Family[] {
-  const [vms, instances] = [countVms(db), countInstances(db)]
+function stateFamilies({ store }: ClusterMetricsDeps): Family[] {
+  const [vms, instances] = [countVms(store.ledger.db), countInstances(store.directory.db)]
   return [
     gauge(
       'strongroom_vms',
@@ -40,8 +39,8 @@ function stateFamilies({ db }: ClusterMetricsDeps): Family[] {
   ]
 }
 
-function roomFamilies({ db, hostId, capacity }: ClusterMetricsDeps): Family[] {
-  const used = reservedBy(db, hostId)
+function roomFamilies({ store, capacity }: ClusterMetricsDeps): Family[] {
+  const used = reservedBy(store.ledger.db, store.hostId)
   return [
     gauge('strongroom_vm_memory_bytes', 'Memory that VMs hold.', [[{}, used.memoryMib * bytesPerMib]]),
     gauge('strongroom_vm_memory_limit_bytes', 'Memory for VMs.', [[{}, capacity.memoryMib * bytesPerMib]]),
@@ -53,9 +52,9 @@ function roomFamilies({ db, hostId, capacity }: ClusterMetricsDeps): Family[] {
 }
 
 /** Together: a label per VM would be a new series per instance, for ever. */
-function egressFamilies({ db, hostId }: ClusterMetricsDeps): Family[] {
-  const living = new Set(listVms(db, hostId).map(vm => vm.id))
-  const samples = listEgress(db).filter(sample => living.has(sample.vmId))
+function egressFamilies({ store }: ClusterMetricsDeps): Family[] {
+  const living = new Set(listVms(store.ledger.db, store.hostId).map(vm => vm.id))
+  const samples = listEgress(store.ledger.db).filter(sample => living.has(sample.vmId))
   const used = samples.map(sample => sample.usedBytes)
   return [
     gauge('strongroom_egress_bytes', 'Egress of the living VMs so far, together.', [

@@ -2,7 +2,7 @@
 
 import type { Logger } from '../../base/log.ts'
 import { listenDns } from '../../host/network/dns-socket.ts'
-import type { Db } from '../../store/db.ts'
+import type { DirectoryDb } from '../../store/db.ts'
 import { findInstance } from '../../store/directory/instance.query.ts'
 import { findOrganization } from '../../store/directory/organization.query.ts'
 import type { VmEngine } from '../../vm/engine.ts'
@@ -31,7 +31,7 @@ export async function startDns(deps: DnsDeps): Promise<DnsServer> {
     port,
     log,
     handler: (query, { transport }) => {
-      // Every moment may differ from the one before, so the serial is the time (RFC 1912 2.2 leaves the scheme open).
+      // The zone may change at any moment, so its serial is the time (RFC 1912 2.2 leaves the scheme open).
       const zone = { domain, hosts, serial: Math.floor(deps.nowMs() / 1000) >>> 0 }
       return answerDns(query, { zone, transport, resolve })
     },
@@ -43,7 +43,7 @@ const apiLabels = ['instances', 'inference'] as const
 
 /** A name exists from the moment that its instance has an address until its deletion is accepted. */
 export function createAddressResolver(deps: {
-  readonly db: Db
+  readonly db: DirectoryDb
   readonly engine: Pick<VmEngine, 'view'>
 }): ResolveAddress {
   return (name, slug) => {

@@ -14,68 +14,47 @@ import {
   UsageSummary,
 } from '../../contract/instance.ts'
 import { FailureEnvelope, Problem, SuccessEnvelope } from '../../contract/problem.ts'
-
-export type OpenApiDocument = { readonly openapi: '3.1.0'; readonly paths: Record<string, object> } & Record<
-  string,
-  unknown
->
+import {
+  type ApiFailure,
+  type ApiOperation,
+  jsonContent,
+  type OpenApiDocument,
+  ref,
+  toJsonSchema,
+  toOpenApi,
+} from '../../http/openapi.ts'
 
 /** The whole document, as plain JSON. */
 export function openapiDocument(): OpenApiDocument {
-  const paths: Record<string, Record<string, object>> = {}
-  for (const operation of OPERATIONS) {
-    const path = paths[operation.path] ?? {}
-    paths[operation.path] = { ...path, [operation.method]: toOperation(operation) }
-  }
-  return {
-    openapi: '3.1.0',
+  return toOpenApi({
     info: {
       title: 'Strongroom instances',
       version: '1.0.0',
       summary: 'Confidential virtual machines that run a packaged agent.',
       description: DESCRIPTION,
     },
-    servers: [{ url: '/' }],
-    security: [{ apiKey: [] }],
-    paths,
-    components: {
-      securitySchemes: {
-        apiKey: {
-          type: 'http',
-          scheme: 'bearer',
-          bearerFormat: 'ca_<8>_<18>',
-          description: 'A key from the operator: `ca_`, 8, `_` and 18 lowercase letters or digits.',
-        },
-      },
-      schemas: components(),
-      parameters: PARAMETERS,
-      headers: HEADERS,
-      responses: Object.fromEntries(Object.entries(FAILURES).map(([name, row]) => [name, toFailure(row)])),
+    bearer: {
+      format: 'ca_<8>_<18>',
+      description: 'A key from the operator: `ca_`, 8, `_` and 18 lowercase letters or digits.',
     },
-  }
+    operations: OPERATIONS,
+    schemas: toSchemas(),
+    parameters: PARAMETERS,
+    headers: HEADERS,
+    failures: FAILURES,
+    failureDocument: {
+      schema: 'FailureEnvelope',
+      headers: EVERY_RESPONSE,
+      toExample: error => ({ ...IDS, error }),
+    },
+  })
 }
 
 const DESCRIPTION = [
-  'Every JSON answer is an envelope with a `request_id` of its own and either `data` or `error`.',
-  'A method that a path does not have answers 405, an unknown path 404; both in the envelope.',
-  'Only a message that is no well-formed HTTP is refused below this API, without an envelope.',
+  'Every JSON response is an envelope with a `request_id` of its own and either `data` or `error`.',
+  'A method that a path does not have gets a 405, an unknown path a 404; both in the envelope.',
+  'Only a message that is not well-formed HTTP is refused without an envelope, before it reaches this API.',
 ].join('\n')
-
-type FailureName = keyof typeof FAILURES
-
-type Operation = {
-  readonly method: 'get' | 'post' | 'delete'
-  readonly path: string
-  readonly id: string
-  readonly summary: string
-  readonly description: string
-  readonly public?: true
-  readonly parameters: readonly (keyof typeof PARAMETERS)[]
-  readonly body?: { readonly schema: string; readonly example: unknown }
-  readonly success: { readonly status: 200 | 202; readonly description: string; readonly schema: string | null }
-  readonly example: unknown
-  readonly failures: readonly FailureName[]
-}
 
 const PUBLIC_KEY = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsJzTQ0tPK4Tw9J6f8W6S1QhIYzG1mJtN5gRt0cMZrE ops@example.org'
 const CREATED = {
@@ -98,105 +77,13 @@ const READY = {
   ready_at: '2026-11-20T08:31:12.345Z',
   terminated_at: null,
 } as const
-const READ_FAILURES = ['Unauthenticated', 'Forbidden', 'MethodNotAllowed', 'InternalError'] as const
-
-const OPERATIONS: readonly Operation[] = [
-  {
-    method: 'post',
-    path: '/v1/instances',
-    id: 'createInstance',
-    summary: 'Create an instance',
-    description:
-      'Accepts the request and begins provisioning; poll the instance until it is `ready` or `failed`. With an Idempotency-Key, a repetition within 24 hours gets the first answer again and creates nothing; with another body it is a conflict. Bodies are compared by meaning, not by spelling.',
-    parameters: ['IdempotencyKey', 'CorrelationId'],
-    body: { schema: 'CreateInstance', example: { public_key: PUBLIC_KEY } },
-    success: { status: 202, description: 'Accepted.', schema: 'InstanceCreated' },
-    example: { ...CREATED, created_at: '2026-11-20T08:30:00.000Z' },
-    failures: ['InvalidRequest', ...READ_FAILURES, 'BodyTimeout', 'Conflict', 'BodyTooLarge'],
-  },
-  {
-    method: 'get',
-    path: '/v1/instances',
-    id: 'listInstances',
-    summary: 'List instances',
-    description: 'Every record that is kept, the oldest first; terminated ones stay for at least 30 days.',
-    parameters: ['CorrelationId'],
-    success: { status: 200, description: 'All instances of the organization.', schema: 'InstanceList' },
-    example: { instances: [READY], next_cursor: null },
-    failures: READ_FAILURES,
-  },
-  {
-    method: 'get',
-    path: '/v1/instances/{name}',
-    id: 'retrieveInstance',
-    summary: 'Retrieve an instance',
-    description: 'One record. An instance of another organization is as unknown as one that never was.',
-    parameters: ['Name', 'CorrelationId'],
-    success: { status: 200, description: 'The instance.', schema: 'InstanceRecord' },
-    example: READY,
-    failures: [...READ_FAILURES, 'NotFound'],
-  },
-  {
-    method: 'delete',
-    path: '/v1/instances/{name}',
-    id: 'deleteInstance',
-    summary: 'Delete an instance',
-    description:
-      'Accepted in every state. The DNS name goes at once, teardown follows; poll the instance until it is `terminated`. Repeating it changes nothing and shows the record as it is.',
-    parameters: ['Name', 'CorrelationId'],
-    success: { status: 202, description: 'Accepted.', schema: 'InstanceRecord' },
-    example: { ...READY, status: 'terminating', terminated_reason: 'deleted_via_api' },
-    failures: [...READ_FAILURES, 'NotFound'],
-  },
-  {
-    method: 'get',
-    path: '/v1/usage',
-    id: 'retrieveUsage',
-    summary: 'Usage of the current billing period',
-    description: 'Periods are months counted from the signup of the organization, in UTC.',
-    parameters: ['CorrelationId'],
-    success: { status: 200, description: 'Prices and usage.', schema: 'UsageSummary' },
-    example: {
-      pricing: {
-        period_start: '2026-11-03T14:05:09.000Z',
-        period_end: '2026-12-03T14:05:09.000Z',
-        subscription_cost_usd: '99.00',
-        instance_hours_included: 750,
-        overage_per_hour_usd: '0.125',
-      },
-      usage: {
-        instance_hours_used: 41.75,
-        inference_cost_usd: '3.20',
-        egress_bytes: 73_400_320,
-        egress_limit_bytes: egressLimitBytes,
-        egress_observed_at: '2026-11-20T08:29:58.000Z',
-        egress_blocked: false,
-        egress_block_applied_at: null,
-      },
-    },
-    failures: READ_FAILURES,
-  },
-  {
-    method: 'get',
-    path: '/openapi.json',
-    id: 'retrieveOpenapi',
-    summary: 'This document',
-    description: 'Needs no key.',
-    public: true,
-    parameters: [],
-    success: { status: 200, description: 'The OpenAPI document itself, without an envelope.', schema: null },
-    example: undefined,
-    failures: ['MethodNotAllowed', 'InternalError'],
-  },
-]
-
 const PARAMETERS = {
   Name: {
     name: 'name',
     in: 'path',
     required: true,
     description: 'Name of the instance.',
-    schema: toSchema(InstanceName, {}),
+    schema: toJsonSchema(InstanceName),
   },
   IdempotencyKey: {
     name: 'Idempotency-Key',
@@ -229,17 +116,7 @@ const HEADERS = {
   WwwAuthenticate: { description: 'Always `Bearer`.', required: true, schema: { const: 'Bearer' } },
 } as const
 
-const EVERY_ANSWER = {
-  'X-Request-ID': ref('headers', 'RequestId'),
-  'X-Correlation-ID': ref('headers', 'CorrelationId'),
-}
-
-type FailureRow = {
-  readonly status: number
-  readonly description: string
-  readonly headers?: Record<string, object>
-  readonly error: Problem
-}
+const EVERY_RESPONSE = { 'X-Request-ID': 'RequestId', 'X-Correlation-ID': 'CorrelationId' } as const
 
 const FAILURES = {
   InvalidRequest: {
@@ -250,7 +127,7 @@ const FAILURES = {
   Unauthenticated: {
     status: 401,
     description: 'No key, or none that is known and in force.',
-    headers: { 'WWW-Authenticate': ref('headers', 'WwwAuthenticate') },
+    headers: { 'WWW-Authenticate': 'WwwAuthenticate' },
     error: { code: 'unauthenticated', message: 'The Bearer token is missing or invalid.' },
   },
   Forbidden: {
@@ -266,7 +143,7 @@ const FAILURES = {
   MethodNotAllowed: {
     status: 405,
     description: 'The path exists, the method does not; Allow names those that do.',
-    headers: { Allow: ref('headers', 'Allow') },
+    headers: { Allow: 'Allow' },
     error: { code: 'invalid_request', message: 'The methods here are GET, HEAD, OPTIONS.' },
   },
   BodyTimeout: {
@@ -293,104 +170,137 @@ const FAILURES = {
     description: 'Unexpected; retry, and give the request id to the operator if it persists.',
     error: { code: 'internal_error', message: 'An unexpected error occurred.' },
   },
-} as const satisfies Record<string, FailureRow>
+} as const satisfies Record<string, ApiFailure<keyof typeof HEADERS> & { readonly error: Problem }>
 
-const REQUEST_ID = 'req_7f3k09xw2m5p8q1z4t6v0b2n'
+const IDS = { request_id: 'req_7f3k09xw2m5p8q1z4t6v0b2n', correlation_id: null } as const
+const READ_FAILURES = ['Unauthenticated', 'Forbidden', 'MethodNotAllowed', 'InternalError'] as const
 
-function toOperation(operation: Operation): object {
-  const { success } = operation
-  const failures = [...operation.failures].sort((a, b) => FAILURES[a].status - FAILURES[b].status)
-  return {
-    operationId: operation.id,
-    summary: operation.summary,
-    description: operation.description,
-    ...(operation.public ? { security: [] } : {}),
-    ...(operation.parameters.length === 0
-      ? {}
-      : { parameters: operation.parameters.map(name => ref('parameters', name)) }),
-    ...(operation.body === undefined
-      ? {}
-      : {
-          requestBody: {
-            required: true,
-            content: json(ref('schemas', operation.body.schema), operation.body.example),
-          },
-        }),
-    responses: {
-      [success.status]: {
-        description: success.description,
-        headers: EVERY_ANSWER,
-        content:
-          success.schema === null
-            ? { 'application/json': { schema: { type: 'object' } } }
-            : json(ref('schemas', `${success.schema}Envelope`), {
-                request_id: REQUEST_ID,
-                correlation_id: null,
-                data: operation.example,
-              }),
-      },
-      ...Object.fromEntries(failures.map(name => [FAILURES[name].status, ref('responses', name)])),
-    },
-  }
+type Operation = ApiOperation<keyof typeof PARAMETERS, keyof typeof HEADERS, keyof typeof FAILURES>
+
+/** What an operation gives when it succeeds: `example` in its envelope. */
+function enveloped(status: 200 | 202, description: string, schema: string, example: unknown): Operation['success'] {
+  const content = jsonContent(ref('schemas', `${schema}Envelope`), { ...IDS, data: example })
+  return { status, description, headers: EVERY_RESPONSE, content }
 }
 
-function toFailure(row: FailureRow): object {
-  return {
-    description: row.description,
-    headers: { ...EVERY_ANSWER, ...row.headers },
-    content: json(ref('schemas', 'FailureEnvelope'), {
-      request_id: REQUEST_ID,
-      correlation_id: null,
-      error: row.error,
+const OPERATIONS: readonly Operation[] = [
+  {
+    method: 'post',
+    path: '/v1/instances',
+    id: 'createInstance',
+    summary: 'Create an instance',
+    description:
+      'Accepts the request and begins provisioning; poll the instance until it is `ready` or `failed`. With an Idempotency-Key, a repetition within 24 hours gets the first response again and creates nothing; with another body it is a conflict. Bodies are compared by meaning, not by spelling.',
+    isPublic: false,
+    parameters: ['IdempotencyKey', 'CorrelationId'],
+    body: { schema: 'CreateInstance', example: { public_key: PUBLIC_KEY } },
+    success: enveloped(202, 'Accepted.', 'InstanceCreated', { ...CREATED, created_at: '2026-11-20T08:30:00.000Z' }),
+    failures: ['InvalidRequest', ...READ_FAILURES, 'BodyTimeout', 'Conflict', 'BodyTooLarge'],
+  },
+  {
+    method: 'get',
+    path: '/v1/instances',
+    id: 'listInstances',
+    summary: 'List instances',
+    description: 'Every record that is kept, the oldest first; terminated ones stay for at least 30 days.',
+    isPublic: false,
+    parameters: ['CorrelationId'],
+    body: null,
+    success: enveloped(200, 'All instances of the organization.', 'InstanceList', {
+      instances: [READY],
+      next_cursor: null,
     }),
-  }
-}
-
-function json(schema: object, example: unknown): object {
-  return { 'application/json': { schema, example } }
-}
-
-function ref(kind: string, name: string): { $ref: string } {
-  return { $ref: `#/components/${kind}/${name}` }
-}
+    failures: READ_FAILURES,
+  },
+  {
+    method: 'get',
+    path: '/v1/instances/{name}',
+    id: 'retrieveInstance',
+    summary: 'Retrieve an instance',
+    description: 'One record. An instance of another organization is as unknown as one that never was.',
+    isPublic: false,
+    parameters: ['Name', 'CorrelationId'],
+    body: null,
+    success: enveloped(200, 'The instance.', 'InstanceRecord', READY),
+    failures: [...READ_FAILURES, 'NotFound'],
+  },
+  {
+    method: 'delete',
+    path: '/v1/instances/{name}',
+    id: 'deleteInstance',
+    summary: 'Delete an instance',
+    description:
+      'Accepted in every state. The DNS name goes at once, teardown follows; poll the instance until it is `terminated`. Repeating it changes nothing and shows the record as it is.',
+    isPublic: false,
+    parameters: ['Name', 'CorrelationId'],
+    body: null,
+    success: enveloped(202, 'Accepted.', 'InstanceRecord', {
+      ...READY,
+      status: 'terminating',
+      terminated_reason: 'deleted_via_api',
+    }),
+    failures: [...READ_FAILURES, 'NotFound'],
+  },
+  {
+    method: 'get',
+    path: '/v1/usage',
+    id: 'retrieveUsage',
+    summary: 'Usage of the current billing period',
+    description: 'Periods are months counted from the signup of the organization, in UTC.',
+    isPublic: false,
+    parameters: ['CorrelationId'],
+    body: null,
+    success: enveloped(200, 'Prices and usage.', 'UsageSummary', {
+      pricing: {
+        period_start: '2026-11-03T14:05:09.000Z',
+        period_end: '2026-12-03T14:05:09.000Z',
+        subscription_cost_usd: '99.00',
+        instance_hours_included: 750,
+        overage_per_hour_usd: '0.125',
+      },
+      usage: {
+        instance_hours_used: 41.75,
+        inference_cost_usd: '3.20',
+        egress_bytes: 73_400_320,
+        egress_limit_bytes: egressLimitBytes,
+        egress_observed_at: '2026-11-20T08:29:58.000Z',
+        egress_blocked: false,
+        egress_block_applied_at: null,
+      },
+    }),
+    failures: READ_FAILURES,
+  },
+  {
+    method: 'get',
+    path: '/openapi.json',
+    id: 'retrieveOpenapi',
+    summary: 'This document',
+    description: 'Needs no key.',
+    isPublic: true,
+    parameters: [],
+    body: null,
+    success: {
+      status: 200,
+      description: 'The OpenAPI document itself, without an envelope.',
+      headers: EVERY_RESPONSE,
+      content: jsonContent({ type: 'object' }),
+    },
+    failures: ['MethodNotAllowed', 'InternalError'],
+  },
+]
 
 /** Each schema under its name; where one holds another, it refers to it. */
-function components(): Record<string, unknown> {
+function toSchemas(): Record<string, unknown> {
   const resources = { CreateInstance, InstanceCreated, InstanceRecord, InstanceList, UsageSummary }
   const named: Record<string, TSchema> = { Problem, ...resources }
   const out: Record<string, unknown> = {}
   for (const [name, schema] of Object.entries(named)) {
     const others = Object.fromEntries(Object.entries(named).filter(([other]) => other !== name))
-    out[name] = toSchema(schema, others)
+    out[name] = toJsonSchema(schema, others)
   }
   for (const [name, schema] of Object.entries(resources)) {
-    if (schema !== CreateInstance) out[`${name}Envelope`] = toSchema(SuccessEnvelope(schema), named)
+    if (schema !== CreateInstance) out[`${name}Envelope`] = toJsonSchema(SuccessEnvelope(schema), named)
   }
-  out.FailureEnvelope = toSchema(FailureEnvelope, named)
+  out.FailureEnvelope = toJsonSchema(FailureEnvelope, named)
   return out
-}
-
-/** Plain JSON Schema 2020-12: named schemas become references, unions of constants become enums. */
-function toSchema(schema: TSchema, named: Record<string, TSchema>): unknown {
-  const names = new Map(Object.entries(named).map(([name, other]) => [JSON.stringify(other), name]))
-  const visit = (node: unknown): unknown => {
-    if (Array.isArray(node)) return node.map(visit)
-    if (typeof node !== 'object' || node === null) return node
-    const name = names.get(JSON.stringify(node))
-    if (name !== undefined) return ref('schemas', name)
-    const fields = Object.fromEntries(Object.entries(node).map(([key, value]) => [key, visit(value)]))
-    const { anyOf, ...rest } = fields
-    return Array.isArray(anyOf) ? { ...rest, ...toEnum(anyOf) } : fields
-  }
-  return visit(JSON.parse(JSON.stringify(schema)))
-}
-
-function toEnum(anyOf: readonly { const?: unknown; type?: unknown }[]): object {
-  const isConstant = (option: { const?: unknown; type?: unknown }) =>
-    Object.hasOwn(option, 'const') || option.type === 'null'
-  if (!anyOf.every(isConstant)) return { anyOf }
-  return {
-    type: [...new Set(anyOf.map(option => option.type))],
-    enum: anyOf.map(option => (option.type === 'null' ? null : option.const)),
-  }
 }

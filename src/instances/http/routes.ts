@@ -2,8 +2,7 @@
 
 import { Elysia } from 'elysia'
 import { parseCreate, parseIdempotencyKey } from '../create.codec.ts'
-import type { Principal } from '../principal.ts'
-import type { InstancesService } from '../service.ts'
+import type { InstancesService, Principal } from '../service.ts'
 
 /** What the HTTP server does for routes. */
 export type Edge = {

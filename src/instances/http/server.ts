@@ -2,20 +2,23 @@
 // Routes return data or throw Faults; everything on the wire around that is decided here.
 
 import { type AnyElysia, Elysia, NotFoundError } from 'elysia'
+import { present } from '../../base/assert.ts'
 import type { Clock } from '../../base/clock.ts'
+import { createDeadlines } from '../../base/deadlines.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
-import { type BodyLimits, readJson } from '../../http/body.ts'
+import { type JsonLimits, readJson } from '../../http/body.ts'
+import { isInternal } from '../../http/problem.ts'
 import type { Authenticate } from './auth.ts'
-import { type Exchange, failure, isInternal, openExchange, stamp, success } from './envelope.ts'
+import { failureResponse, openContext, type RequestContext, stamp, successResponse } from './envelope.ts'
 import type { Edge } from './routes.ts'
 
 export type HttpDeps = {
   readonly log: Logger
   readonly clock: Clock
   readonly random: RandomBytes
-  readonly limits: BodyLimits
+  readonly limits: JsonLimits
   readonly authenticate: Authenticate
   readonly routes: (edge: Edge) => AnyElysia
   /** Served at /openapi.json without authentication. */
@@ -23,7 +26,7 @@ export type HttpDeps = {
 }
 
 export type Http = {
-  /** Never rejects: every request gets an answer. */
+  /** Never rejects: every request gets a response. */
   readonly fetch: (request: Request) => Promise<Response>
   readonly operations: readonly Operation[]
 }
@@ -34,24 +37,21 @@ export type Operation = { readonly method: string; readonly path: string }
 const PUBLIC_PATHS: readonly string[] = ['/openapi.json']
 
 export function createHttp(deps: HttpDeps): Http {
-  const exchanges = new WeakMap<Request, Exchange>()
-  const exchangeOf = (request: Request): Exchange => {
-    const exchange = exchanges.get(request)
-    if (exchange === undefined) throw new Error('invariant broken: a request is answered within its exchange')
-    return exchange
-  }
+  const contexts = new WeakMap<Request, RequestContext>()
+  const deadlines = createDeadlines(deps.clock)
+  const contextOf = (request: Request) => present(contexts.get(request), 'a request under way has a context')
   const fail = (request: Request, error: unknown, headers?: Record<string, string>): Response => {
-    const exchange = exchangeOf(request)
-    if (isInternal(error)) deps.log.error('request failed', { request_id: exchange.requestId, error: describe(error) })
-    return failure(exchange, error, headers)
+    const context = contextOf(request)
+    if (isInternal(error)) deps.log.error('request failed', { request_id: context.requestId, error: describe(error) })
+    return failureResponse(context, error, headers)
   }
   const edge: Edge = {
     caller: (request, need) => {
       const principal = deps.authenticate(request.headers, need)
-      exchangeOf(request).organization = principal.organization.slug
+      contextOf(request).organization = principal.organization.slug
       return principal
     },
-    json: request => readJson(request, deps.limits, deps.clock),
+    json: request => readJson(request, deps.limits, deadlines),
   }
   const openapi = JSON.stringify(deps.openapi)
 
@@ -59,7 +59,7 @@ export function createHttp(deps: HttpDeps): Http {
     .mapResponse({ as: 'global' }, ({ request, responseValue, set }) =>
       responseValue instanceof Response
         ? responseValue
-        : success(exchangeOf(request), Number(set.status ?? 200), responseValue),
+        : successResponse(contextOf(request), Number(set.status ?? 200), responseValue),
     )
     .onError({ as: 'global' }, ({ request, path, error }) =>
       error instanceof NotFoundError ? offRoute(request, path) : fail(request, error),
@@ -70,7 +70,7 @@ export function createHttp(deps: HttpDeps): Http {
   const operations = app.routes.map(({ method, path }) => ({ method, path }))
   const templates = templatesOf(operations)
 
-  /** No route: an unknown path, or a known one with another method, which first asks who is there. */
+  /** No route: an unknown path, or a known path with another method, where the caller is authenticated first. */
   const offRoute = (request: Request, path: string): Response => {
     const template = templates.find(({ pattern }) => pattern.test(path))
     if (template === undefined) return fail(request, new Fault('not_found', 'There is nothing at this path.'))
@@ -87,26 +87,26 @@ export function createHttp(deps: HttpDeps): Http {
   return {
     operations,
     fetch: async received => {
-      const exchange = openExchange(received, { random: deps.random, monotonicMs: deps.clock.monotonicMs })
+      const context = openContext(received, { random: deps.random, monotonicMs: deps.clock.monotonicMs })
       const { request, path } = routable(received)
-      exchanges.set(request, exchange)
-      exchange.template = templates.find(({ pattern }) => pattern.test(path))?.path ?? null
+      contexts.set(request, context)
+      context.template = templates.find(({ pattern }) => pattern.test(path))?.path ?? null
       let response: Response
       try {
         response = await app.handle(request)
       } catch (error) {
-        // Elysia 1.4.30 answers a thrown null or undefined by throwing itself.
+        // Elysia 1.4.30 itself throws when a handler throws null or undefined.
         response = fail(request, error)
       }
       deps.log.info('request', {
-        method: exchange.method,
-        path: exchange.template ?? '(unknown)',
+        method: context.method,
+        path: context.template ?? '(unknown)',
         status: response.status,
-        ms: Math.round(deps.clock.monotonicMs() - exchange.startedMs),
-        request_id: exchange.requestId,
-        organization: exchange.organization,
+        ms: Math.round(deps.clock.monotonicMs() - context.startedMs),
+        request_id: context.requestId,
+        organization: context.organization,
       })
-      return stamp(exchange, response)
+      return stamp(context, response)
     },
   }
 }
@@ -130,9 +130,9 @@ function templatesOf(operations: readonly Operation[]): Template[] {
 const pathSearchStart = 'http://a.bc'.length
 
 /**
- * The request as Elysia can route it. HEAD becomes GET (Bun leaves out the body of the answer). A URL whose path begins
- * where Elysia would not look, because the Host header is very short or, with HTTP/1.0 or a malformed one, there is no
- * origin at all, gets a host of our own.
+ * The request as Elysia can route it. HEAD becomes GET (Bun leaves out the body of the response). A URL whose path begins
+ * where Elysia would not look gets a host of our own: its Host header is very short, or it has no origin at all
+ * (HTTP/1.0, or a malformed header).
  */
 function routable(received: Request): { request: Request; path: string } {
   const { url } = received

@@ -2,7 +2,7 @@
 
 import { and, desc, eq, gt, inArray, isNull, lt, lte, notExists, or, sql } from 'drizzle-orm'
 import { assert, present } from '../../base/assert.ts'
-import { type Db, prepareRaw } from '../db.ts'
+import { type DirectoryDb, prepareRaw } from '../db.ts'
 import { type GatewayKey, gatewayKeys } from './gateway-key.table.ts'
 import { type Instance, instances } from './instance.table.ts'
 import { type Organization, organizations } from './organization.table.ts'
@@ -25,7 +25,7 @@ export type NewGatewayKey = {
 }
 
 /** False: the prefix is taken; mint another key. */
-export function insertGatewayKey(db: Db, key: NewGatewayKey): boolean {
+export function insertGatewayKey(db: DirectoryDb, key: NewGatewayKey): boolean {
   assert(key.secretSha256.length === 32, 'a key is stored as the SHA-256 of its secret')
   const { nowMs, secretSha256, ...row } = key
   return (
@@ -39,7 +39,7 @@ export function insertGatewayKey(db: Db, key: NewGatewayKey): boolean {
 }
 
 /** Revoked and expired keys are found too. */
-export function findGatewayKey(db: Db, prefix: string): GatewayKey | null {
+export function findGatewayKey(db: DirectoryDb, prefix: string): GatewayKey | null {
   return db.select().from(gatewayKeys).where(eq(gatewayKeys.prefix, prefix)).get() ?? null
 }
 
@@ -57,7 +57,7 @@ export type KnownGatewayKey = {
  * Prepared once, and raw; about 1.5 µs, nearly all of it the locks under which SQLite looks for others' commits. To look once per turn of
  * the event loop would not do: a request that was sent after a commit may be read in a turn that began before it.
  */
-export function prepareChangeMark(db: Db): () => { readonly own: number; readonly others: number } {
+export function prepareChangeMark(db: DirectoryDb): () => { readonly own: number; readonly others: number } {
   const own = prepareRaw<{ own: number }>(db, 'SELECT total_changes() AS own')
   // Not its table-valued form, which prepares the pragma anew each time.
   const others = prepareRaw<{ data_version: number }>(db, 'PRAGMA data_version')
@@ -68,7 +68,7 @@ export function prepareChangeMark(db: Db): () => { readonly own: number; readonl
 }
 
 /** The look-up of a request, prepared once. */
-export function prepareGatewayKeyLookup(db: Db): (prefix: string) => KnownGatewayKey | null {
+export function prepareGatewayKeyLookup(db: DirectoryDb): (prefix: string) => KnownGatewayKey | null {
   const query = db
     .select({ key: gatewayKeys, organizationStatus: organizations.status, instanceDesired: instances.desired })
     .from(gatewayKeys)
@@ -80,7 +80,7 @@ export function prepareGatewayKeyLookup(db: Db): (prefix: string) => KnownGatewa
 }
 
 /** The newest `gatewayKeyListMax` keys of an organization, its instances' and revoked ones included, oldest first. */
-export function listGatewayKeys(db: Db, organizationId: string): GatewayKey[] {
+export function listGatewayKeys(db: DirectoryDb, organizationId: string): GatewayKey[] {
   return db
     .select()
     .from(gatewayKeys)
@@ -92,7 +92,7 @@ export function listGatewayKeys(db: Db, organizationId: string): GatewayKey[] {
 }
 
 /** Idempotent: true whenever the key exists; the first revocation's time stays. */
-export function revokeGatewayKey(db: Db, revocation: { prefix: string; nowMs: number }): boolean {
+export function revokeGatewayKey(db: DirectoryDb, revocation: { prefix: string; nowMs: number }): boolean {
   return (
     db
       .update(gatewayKeys)
@@ -104,7 +104,7 @@ export function revokeGatewayKey(db: Db, revocation: { prefix: string; nowMs: nu
 }
 
 /** Revokes the keys of every instance that is wished gone. Returns their prefixes. A purged instance's key would otherwise look like its organization's own. */
-export function revokeDeletedInstancesGatewayKeys(db: Db, { nowMs }: { nowMs: number }): string[] {
+export function revokeDeletedInstancesGatewayKeys(db: DirectoryDb, { nowMs }: { nowMs: number }): string[] {
   const deleted = db.select({ id: instances.id }).from(instances).where(eq(instances.desired, 'absent'))
   return db
     .update(gatewayKeys)
@@ -116,7 +116,7 @@ export function revokeDeletedInstancesGatewayKeys(db: Db, { nowMs }: { nowMs: nu
 }
 
 /** Notes a use, at most once per `gatewayTouchIntervalMs` to spare writes. A time from the future (the clock jumped back) is replaced. */
-export function touchGatewayKey(db: Db, use: { prefix: string; nowMs: number }): void {
+export function touchGatewayKey(db: DirectoryDb, use: { prefix: string; nowMs: number }): void {
   db.update(gatewayKeys)
     .set({ lastUsedAtMs: use.nowMs })
     .where(
@@ -138,7 +138,7 @@ export function touchGatewayKey(db: Db, use: { prefix: string; nowMs: number }):
  * `usageBeforeMs`, among which may be theirs: asking for a key's own rows would read all of its organization's.
  */
 export function purgeGatewayKeys(
-  db: Db,
+  db: DirectoryDb,
   purge: { endedBeforeMs: number; usageBeforeMs: number; limit: number },
 ): string[] {
   const itsUsage = db

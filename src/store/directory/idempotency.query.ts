@@ -2,11 +2,11 @@
 
 import { and, eq, inArray, lte, sql } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
-import type { Db } from '../db.ts'
+import type { DirectoryDb } from '../db.ts'
 import { type Idempotency, idempotency } from './idempotency.table.ts'
 
 /** Old answers are found too: the caller looks at `createdAtMs`. */
-export function findIdempotency(db: Db, key: { organizationId: string; key: string }): Idempotency | null {
+export function findIdempotency(db: DirectoryDb, key: { organizationId: string; key: string }): Idempotency | null {
   const found = db
     .select()
     .from(idempotency)
@@ -26,7 +26,7 @@ export type NewIdempotency = {
 }
 
 /** Keeps an answer, in place of an outlived one under the same key. */
-export function insertIdempotency(db: Db, answer: NewIdempotency): void {
+export function insertIdempotency(db: DirectoryDb, answer: NewIdempotency): void {
   assert(answer.bodySha256.length === 32, 'a body is stored as its SHA-256')
   const kept = {
     bodySha256: Buffer.from(answer.bodySha256),
@@ -41,7 +41,10 @@ export function insertIdempotency(db: Db, answer: NewIdempotency): void {
 }
 
 /** Removes at most `limit` answers made at or before a time. Returns how many. */
-export function deleteExpiredIdempotency(db: Db, expired: { createdAtOrBeforeMs: number; limit: number }): number {
+export function deleteExpiredIdempotency(
+  db: DirectoryDb,
+  expired: { createdAtOrBeforeMs: number; limit: number },
+): number {
   const rowids = db
     .select({ rowid: sql<number>`rowid` })
     .from(idempotency)

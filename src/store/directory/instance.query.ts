@@ -2,7 +2,7 @@
 
 import { and, asc, count, eq, gte, inArray, lt, ne, or } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
-import type { Db } from '../db.ts'
+import type { DirectoryDb } from '../db.ts'
 import {
   type Instance,
   type InstanceChange,
@@ -11,7 +11,7 @@ import {
   instances,
 } from './instance.table.ts'
 
-const LIVE = ['provisioning', 'ready', 'failed', 'terminating'] as const satisfies readonly InstanceStatus[]
+const LIVING = ['provisioning', 'ready', 'failed', 'terminating'] as const satisfies readonly InstanceStatus[]
 
 export type NewInstance = Pick<
   Instance,
@@ -31,7 +31,7 @@ export type NewInstance = Pick<
  * Adds an instance in `provisioning` with the first line of its change log. Call inside a transaction.
  * Null: the name is taken (in the organization, or as a host name); nothing was written, draw another.
  */
-export function insertInstance(db: Db, instance: NewInstance): Instance | null {
+export function insertInstance(db: DirectoryDb, instance: NewInstance): Instance | null {
   const { nowMs, ...fields } = instance
   const [row] = db
     .insert(instances)
@@ -60,7 +60,7 @@ export type InstanceMove = {
 } & InstanceSet
 
 /** Compare-and-set on (id, status), with a line in the change log. False: someone moved it first; reread and decide again. */
-export function moveInstance(db: Db, move: InstanceMove): boolean {
+export function moveInstance(db: DirectoryDb, move: InstanceMove): boolean {
   const { id, from, to, nowMs, ...set } = move
   assert(from !== to, 'a move changes the status')
   assert(from !== 'terminated', 'nothing leaves terminated')
@@ -78,12 +78,12 @@ export function moveInstance(db: Db, move: InstanceMove): boolean {
   })
 }
 
-function appendChange(db: Db, change: Omit<InstanceChange, 'id'>): void {
+function appendChange(db: DirectoryDb, change: Omit<InstanceChange, 'id'>): void {
   db.insert(instanceChanges).values(change).run()
 }
 
 /** Every record of an organization, oldest first. */
-export function listInstances(db: Db, organizationId: string): Instance[] {
+export function listInstances(db: DirectoryDb, organizationId: string): Instance[] {
   return db
     .select()
     .from(instances)
@@ -92,7 +92,7 @@ export function listInstances(db: Db, organizationId: string): Instance[] {
     .all()
 }
 
-export function findInstance(db: Db, key: { organizationId: string; name: string }): Instance | null {
+export function findInstance(db: DirectoryDb, key: { organizationId: string; name: string }): Instance | null {
   const found = db
     .select()
     .from(instances)
@@ -101,52 +101,42 @@ export function findInstance(db: Db, key: { organizationId: string; name: string
   return found ?? null
 }
 
-export function instanceById(db: Db, id: string): Instance | null {
+export function instanceById(db: DirectoryDb, id: string): Instance | null {
   return db.select().from(instances).where(eq(instances.id, id)).get() ?? null
 }
 
-/** Normally one; an empty list for a VM that backs nothing (a pool's, or an instance that has let go of it). */
-export function instancesByVm(db: Db, vmId: string): Instance[] {
-  return db.select().from(instances).where(eq(instances.vmId, vmId)).all()
+/** Null for a VM that backs no instance, such as one that is gone. */
+export function instanceByVm(db: DirectoryDb, vmId: string): Instance | null {
+  return db.select().from(instances).where(eq(instances.vmId, vmId)).get() ?? null
 }
 
-/** Everything not terminated, of all organizations, oldest first. */
-export function listLive(db: Db): Instance[] {
+/** Everything of a host that is not terminated, of all organizations, oldest first. */
+export function listLiving(db: DirectoryDb, hostId: string): Instance[] {
   return db
     .select()
     .from(instances)
-    .where(inArray(instances.status, [...LIVE]))
+    .where(and(inArray(instances.status, [...LIVING]), eq(instances.hostId, hostId)))
     .orderBy(asc(instances.createdAtMs), asc(instances.id))
     .all()
 }
 
-/** Names the VM that backs an instance, or null once its row is to be purged. */
-export function setVm(db: Db, change: { id: string; vmId: string | null }): void {
-  db.update(instances).set({ vmId: change.vmId }).where(eq(instances.id, change.id)).run()
+/** Copies a sample of its VM's egress into an instance; neither its status nor its change log moves. */
+export function setInstanceEgress(
+  db: DirectoryDb,
+  { id, ...egress }: Pick<Instance, 'id' | 'egressBytes' | 'egressObservedAtMs' | 'egressBlockAppliedAtMs'>,
+): void {
+  assert(Number.isSafeInteger(egress.egressBytes) && egress.egressBytes >= 0, 'egress is a count of bytes')
+  db.update(instances).set(egress).where(eq(instances.id, id)).run()
 }
 
-export type EgressSample = {
-  readonly id: string
-  readonly egressBytes: number
-  readonly observedAtMs: number
-  /** When egress was blocked; null while it flows. */
-  readonly blockAppliedAtMs: number | null
-}
-
-export function setEgress(db: Db, sample: EgressSample): void {
-  assert(Number.isSafeInteger(sample.egressBytes) && sample.egressBytes >= 0, 'egress is a count of bytes')
-  db.update(instances)
-    .set({
-      egressBytes: sample.egressBytes,
-      egressObservedAtMs: sample.observedAtMs,
-      egressBlockAppliedAtMs: sample.blockAppliedAtMs,
-    })
-    .where(eq(instances.id, sample.id))
-    .run()
+/** Instances by status; a status without any is absent. */
+export function countInstances(db: DirectoryDb): Record<string, number> {
+  const rows = db.select({ key: instances.status, count: count() }).from(instances).groupBy(instances.status).all()
+  return Object.fromEntries(rows.map(row => [row.key, row.count]))
 }
 
 /** Records that count against an organization's limit: all but the terminated. */
-export function countLiving(db: Db, organizationId: string): number {
+export function countLiving(db: DirectoryDb, organizationId: string): number {
   const row = db
     .select({ living: count() })
     .from(instances)
@@ -159,7 +149,10 @@ export function countLiving(db: Db, organizationId: string): number {
  * The whole change logs, in the order written, of those instances of an organization that are ready now or have changed
  * at or after `fromMs`: enough to find every ready interval that reaches past `fromMs`.
  */
-export function listChangesOverlapping(db: Db, window: { organizationId: string; fromMs: number }): InstanceChange[] {
+export function listChangesOverlapping(
+  db: DirectoryDb,
+  window: { organizationId: string; fromMs: number },
+): InstanceChange[] {
   return db
     .select({
       id: instanceChanges.id,
@@ -180,7 +173,7 @@ export function listChangesOverlapping(db: Db, window: { organizationId: string;
 }
 
 /** Removes at most `limit` records terminated before a time, their change logs with them. Returns how many. */
-export function deleteExpired(db: Db, expired: { terminatedBeforeMs: number; limit: number }): number {
+export function deleteExpired(db: DirectoryDb, expired: { terminatedBeforeMs: number; limit: number }): number {
   const ids = db
     .select({ id: instances.id })
     .from(instances)

@@ -2,7 +2,6 @@
 
 import { index, integer, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqlite-core'
 import { INSTANCE_STATUSES } from '../../contract/instance.ts'
-import { vms } from '../ledger/vm.table.ts'
 import { organizations } from './organization.table.ts'
 
 export const instances = sqliteTable(
@@ -22,11 +21,15 @@ export const instances = sqliteTable(
     publicKey: text('public_key').notNull(),
     inferenceMode: text('inference_mode').notNull(),
     inferenceModel: text('inference_model').notNull(),
-    /** The VM that backs it; null while it waits for room, and after the VM row has been purged. */
-    vmId: text('vm_id').references(() => vms.id),
+    /**
+     * The VM that backs it, on the host of `hostId`: drawn with the row, before that host makes the VM, and null once the VM is gone.
+     * No foreign key, for VMs are in that host's ledger.
+     */
+    vmId: text('vm_id'),
     failureCode: text('failure_code'),
     failureMessage: text('failure_message'),
     terminatedReason: text('terminated_reason'),
+    /** Copied from the samples of the host's ledger: the record that outlives the VM. */
     egressBytes: integer('egress_bytes').notNull().default(0),
     egressObservedAtMs: integer('egress_observed_at_ms'),
     egressBlockAppliedAtMs: integer('egress_block_applied_at_ms'),

@@ -2,7 +2,7 @@
 
 import { and, eq, gt, isNull, lte, or, sql } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
-import type { Db } from '../db.ts'
+import type { DirectoryDb } from '../db.ts'
 import { type Key, type KeyScope, keys } from './key.table.ts'
 
 export const touchIntervalMs = 60_000
@@ -16,7 +16,7 @@ export type NewKey = {
 }
 
 /** False: the prefix is taken; mint another key. */
-export function insertKey(db: Db, key: NewKey): boolean {
+export function insertKey(db: DirectoryDb, key: NewKey): boolean {
   assert(key.secretSha256.length === 32, 'a key is stored as the SHA-256 of its secret')
   return (
     db
@@ -35,12 +35,12 @@ export function insertKey(db: Db, key: NewKey): boolean {
 }
 
 /** Revoked keys are found too: the caller looks at `revokedAtMs`. */
-export function findKey(db: Db, prefix: string): Key | null {
+export function findKey(db: DirectoryDb, prefix: string): Key | null {
   return db.select().from(keys).where(eq(keys.prefix, prefix)).get() ?? null
 }
 
 /** All keys of an organization, revoked ones included, oldest first. */
-export function listKeys(db: Db, organizationId: string): Key[] {
+export function listKeys(db: DirectoryDb, organizationId: string): Key[] {
   return db
     .select()
     .from(keys)
@@ -50,7 +50,7 @@ export function listKeys(db: Db, organizationId: string): Key[] {
 }
 
 /** Idempotent: true whenever the key exists; the first revocation's time stays. */
-export function revokeKey(db: Db, revocation: { prefix: string; nowMs: number }): boolean {
+export function revokeKey(db: DirectoryDb, revocation: { prefix: string; nowMs: number }): boolean {
   return (
     db
       .update(keys)
@@ -62,7 +62,7 @@ export function revokeKey(db: Db, revocation: { prefix: string; nowMs: number })
 }
 
 /** Notes a use, at most once per `touchIntervalMs` to spare writes. A time from the future (the clock jumped back) is replaced. */
-export function touchKey(db: Db, use: { prefix: string; nowMs: number }): void {
+export function touchKey(db: DirectoryDb, use: { prefix: string; nowMs: number }): void {
   db.update(keys)
     .set({ lastUsedAtMs: use.nowMs })
     .where(

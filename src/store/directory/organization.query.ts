@@ -1,11 +1,14 @@
 // Organizations in the store. Effects: SQL.
 
 import { eq } from 'drizzle-orm'
-import type { Db } from '../db.ts'
+import type { DirectoryDb } from '../db.ts'
 import { type Organization, organizations } from './organization.table.ts'
 
 /** Adds an active organization. False: the slug is taken, and nothing was written. */
-export function insertOrganization(db: Db, organization: { id: string; slug: string; nowMs: number }): boolean {
+export function insertOrganization(
+  db: DirectoryDb,
+  organization: { id: string; slug: string; nowMs: number },
+): boolean {
   const { id, slug, nowMs } = organization
   return (
     db
@@ -17,21 +20,24 @@ export function insertOrganization(db: Db, organization: { id: string; slug: str
   )
 }
 
-export function findOrganization(db: Db, slug: string): Organization | null {
+export function findOrganization(db: DirectoryDb, slug: string): Organization | null {
   return db.select().from(organizations).where(eq(organizations.slug, slug)).get() ?? null
 }
 
-export function organizationById(db: Db, id: string): Organization | null {
+export function organizationById(db: DirectoryDb, id: string): Organization | null {
   return db.select().from(organizations).where(eq(organizations.id, id)).get() ?? null
 }
 
 /** All, by slug. */
-export function listOrganizations(db: Db): Organization[] {
+export function listOrganizations(db: DirectoryDb): Organization[] {
   return db.select().from(organizations).orderBy(organizations.slug).all()
 }
 
 /** False: there is no such organization. */
-export function setOrganizationStatus(db: Db, change: { slug: string; status: Organization['status'] }): boolean {
+export function setOrganizationStatus(
+  db: DirectoryDb,
+  change: { slug: string; status: Organization['status'] },
+): boolean {
   return (
     db
       .update(organizations)

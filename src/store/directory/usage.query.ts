@@ -2,7 +2,7 @@
 
 import { and, count, eq, getTableName, gte, inArray, lt, sql } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
-import { type Db, prepareRaw } from '../db.ts'
+import { type DirectoryDb, prepareRaw } from '../db.ts'
 import { organizations } from './organization.table.ts'
 import { type Usage, usage } from './usage.table.ts'
 
@@ -13,7 +13,7 @@ const rowsPerStatement = 25
  * Appends rows and says how many were new: a row whose id is there already stays as it is. Several statements: all or nothing only within a
  * transaction of the same store. Prepared once, and raw: there is one row per request.
  */
-export function prepareUsageAppend(db: Db): (rows: readonly Usage[]) => number {
+export function prepareUsageAppend(db: DirectoryDb): (rows: readonly Usage[]) => number {
   const insert = (rows: number) => prepareRaw<never>(db, insertText(rows))
   const [one, many] = [insert(1), insert(rowsPerStatement)]
   return rows => {
@@ -67,7 +67,7 @@ export type UsageSum = {
 }
 
 /** What an organization used within [startMs, endMs), exactly. */
-export function sumUsage(db: Db, of: { organizationId: string; startMs: number; endMs: number }): UsageSum {
+export function sumUsage(db: DirectoryDb, of: { organizationId: string; startMs: number; endMs: number }): UsageSum {
   // As text: a sum may be beyond what a double holds exactly.
   const total = (column: typeof usage.promptTokens | typeof usage.completionTokens | typeof usage.costNanoUsd) =>
     sql<string>`cast(coalesce(sum(${column}), 0) as text)`
@@ -89,7 +89,7 @@ export function sumUsage(db: Db, of: { organizationId: string; startMs: number; 
   }
 }
 
-export function findUsage(db: Db, id: string): Usage | null {
+export function findUsage(db: DirectoryDb, id: string): Usage | null {
   return db.select().from(usage).where(eq(usage.id, id)).get() ?? null
 }
 
@@ -97,13 +97,13 @@ export function findUsage(db: Db, id: string): Usage | null {
  * Deletes at most `limit` rows from before a time. Returns how many. Found organization by organization, so that the index of the sums
  * serves here too: one of its own by time would make every append dearer.
  */
-export function purgeUsage(db: Db, purge: { beforeMs: number; limit: number }): number {
+export function purgeUsage(db: DirectoryDb, purge: { beforeMs: number; limit: number }): number {
   const old = oldUsage(db, purge)
   return db.delete(usage).where(inArray(usage.id, old)).returning({ id: usage.id }).all().length
 }
 
 /** Exported for the test that asks SQLite how it goes about it. CROSS JOIN is SQLite's word for "in this order". */
-export function oldUsage(db: Db, { beforeMs, limit }: { beforeMs: number; limit: number }) {
+export function oldUsage(db: DirectoryDb, { beforeMs, limit }: { beforeMs: number; limit: number }) {
   return db
     .select({ id: usage.id })
     .from(organizations)

@@ -1,38 +1,30 @@
-// Queries on egress samples. Values only grow: what was once counted is never counted back.
+// Egress samples of VMs. Values only grow: what was once counted is never counted back. Effects: SQL.
 
 import { eq, sql } from 'drizzle-orm'
-import type { Db } from '../db.ts'
-import { type Egress, egress } from './vm.table.ts'
+import type { LedgerDb } from '../db.ts'
+import { type EgressSample, egress } from './vm.table.ts'
 
-export type EgressSample = {
-  readonly vmId: string
-  readonly usedBytes: number
-  readonly observedAtMs: number
-  readonly blocked: boolean
+/** Stores a sample and returns what is stored now: neither the count nor the first block is ever taken back. */
+export function recordEgress(db: LedgerDb, sample: EgressSample): EgressSample {
+  return db
+    .insert(egress)
+    .values(sample)
+    .onConflictDoUpdate({
+      target: egress.vmId,
+      set: {
+        usedBytes: sql`max(${egress.usedBytes}, ${sample.usedBytes})`,
+        observedAtMs: sample.observedAtMs,
+        blockedAtMs: sql`coalesce(${egress.blockedAtMs}, ${sample.blockedAtMs})`,
+      },
+    })
+    .returning()
+    .get()
 }
 
-/** Stores samples; a smaller value than the stored one is kept out. */
-export function recordEgress(db: Db, samples: readonly EgressSample[]): void {
-  for (const sample of samples) {
-    const blockedAtMs = sample.blocked ? sample.observedAtMs : null
-    db.insert(egress)
-      .values({ vmId: sample.vmId, usedBytes: sample.usedBytes, observedAtMs: sample.observedAtMs, blockedAtMs })
-      .onConflictDoUpdate({
-        target: egress.vmId,
-        set: {
-          usedBytes: sql`max(${egress.usedBytes}, ${sample.usedBytes})`,
-          observedAtMs: sample.observedAtMs,
-          blockedAtMs: sql`coalesce(${egress.blockedAtMs}, ${blockedAtMs})`,
-        },
-      })
-      .run()
-  }
-}
-
-export function egressOf(db: Db, vmId: string): Egress | null {
+export function egressOf(db: LedgerDb, vmId: string): EgressSample | null {
   return db.select().from(egress).where(eq(egress.vmId, vmId)).get() ?? null
 }
 
-export function listEgress(db: Db): Egress[] {
+export function listEgress(db: LedgerDb): EgressSample[] {
   return db.select().from(egress).all()
 }

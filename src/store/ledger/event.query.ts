@@ -1,7 +1,7 @@
 // The operator's journal, bounded to its newest entries. Effects: SQL.
 
 import { desc, eq, lte } from 'drizzle-orm'
-import type { Db } from '../db.ts'
+import type { LedgerDb } from '../db.ts'
 import { type Event, events } from './event.table.ts'
 
 export const eventCountMax = 100_000
@@ -17,7 +17,7 @@ export type NewEvent = {
 }
 
 /** Appends one entry and lets go of what is older than the newest `eventCountMax`. */
-export function appendEvent(db: Db, event: NewEvent): void {
+export function appendEvent(db: LedgerDb, event: NewEvent): void {
   const { nowMs, kind, subject, detail } = event
   const row = db.insert(events).values({ atMs: nowMs, kind, subject, detail }).returning({ id: events.id }).get()
   // Ids only grow (AUTOINCREMENT), so the oldest entries are a range at the front of the primary key.
@@ -27,7 +27,7 @@ export function appendEvent(db: Db, event: NewEvent): void {
 }
 
 /** Newest first, at most `limit`; `subject` null for every subject. */
-export function listEvents(db: Db, filter: { subject?: string | null; limit: number }): Event[] {
+export function listEvents(db: LedgerDb, filter: { subject?: string | null; limit: number }): Event[] {
   const subject = filter.subject ?? null
   return db
     .select()

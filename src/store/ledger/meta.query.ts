@@ -2,12 +2,12 @@
 
 import { eq } from 'drizzle-orm'
 import { sqliteTable, text } from 'drizzle-orm/sqlite-core'
-import type { Db } from '../db.ts'
+import type { LedgerDb } from '../db.ts'
 
 export const meta = sqliteTable('meta', { name: text('name').primaryKey(), value: text('value').notNull() })
 
 /** Sets a fact and returns what it was before, or null. */
-export function swapMeta(db: Db, name: string, value: string): string | null {
+export function swapMeta(db: LedgerDb, name: string, value: string): string | null {
   const before = db.select().from(meta).where(eq(meta.name, name)).get()?.value ?? null
   db.insert(meta).values({ name, value }).onConflictDoUpdate({ target: meta.name, set: { value } }).run()
   return before

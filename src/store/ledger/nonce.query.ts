@@ -2,11 +2,11 @@
 
 import { count, eq, inArray, lte } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
-import type { Db } from '../db.ts'
+import type { LedgerDb } from '../db.ts'
 import { nonces } from './nonce.table.ts'
 
 /** False: it has been used before. Of two at the same time one is told so. */
-export function insertNonce(db: Db, use: { nonce: Uint8Array; nowMs: number }): boolean {
+export function insertNonce(db: LedgerDb, use: { nonce: Uint8Array; nowMs: number }): boolean {
   assert(use.nonce.length === 32, 'a nonce has 32 bytes')
   return (
     db
@@ -18,7 +18,7 @@ export function insertNonce(db: Db, use: { nonce: Uint8Array; nowMs: number }): 
   )
 }
 
-export function hasNonce(db: Db, nonce: Uint8Array): boolean {
+export function hasNonce(db: LedgerDb, nonce: Uint8Array): boolean {
   const found = db
     .select({ atMs: nonces.atMs })
     .from(nonces)
@@ -27,12 +27,12 @@ export function hasNonce(db: Db, nonce: Uint8Array): boolean {
 }
 
 /** Reads the whole index: for the start, not for a request. */
-export function countNonces(db: Db): number {
+export function countNonces(db: LedgerDb): number {
   return db.select({ count: count() }).from(nonces).get()?.count ?? 0
 }
 
 /** Forgets at most `limit` that were used at or before a time, oldest first. Returns how many. */
-export function deleteExpiredNonces(db: Db, expired: { usedAtOrBeforeMs: number; limit: number }): number {
+export function deleteExpiredNonces(db: LedgerDb, expired: { usedAtOrBeforeMs: number; limit: number }): number {
   const old = db
     .select({ nonce: nonces.nonce })
     .from(nonces)

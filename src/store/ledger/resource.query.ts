@@ -1,12 +1,12 @@
 // Queries on the resource ledger: what was made on this host, for which VM, in which order.
 
 import { and, asc, desc, eq } from 'drizzle-orm'
-import type { Db } from '../db.ts'
+import type { LedgerDb } from '../db.ts'
 import { type Resource, type ResourceKind, resources } from './vm.table.ts'
 
 /** Records a thing before it is made. Idempotent for the same VM and name; another VM's name is an error. */
 export function recordResource(
-  db: Db,
+  db: LedgerDb,
   resource: { vmId: string; kind: ResourceKind; name: string; nowMs: number },
 ): void {
   const known = resourceOf(db, resource.vmId, resource.kind)
@@ -17,7 +17,7 @@ export function recordResource(
     .run()
 }
 
-export function resourceOf(db: Db, vmId: string, kind: ResourceKind): Resource | null {
+export function resourceOf(db: LedgerDb, vmId: string, kind: ResourceKind): Resource | null {
   return (
     db
       .select()
@@ -28,16 +28,16 @@ export function resourceOf(db: Db, vmId: string, kind: ResourceKind): Resource |
 }
 
 /** Newest first: the order of release. */
-export function resourcesOf(db: Db, vmId: string): Resource[] {
+export function resourcesOf(db: LedgerDb, vmId: string): Resource[] {
   return db.select().from(resources).where(eq(resources.vmId, vmId)).orderBy(desc(resources.seq)).all()
 }
 
-export function listResources(db: Db, kind: ResourceKind): Resource[] {
+export function listResources(db: LedgerDb, kind: ResourceKind): Resource[] {
   return db.select().from(resources).where(eq(resources.kind, kind)).orderBy(asc(resources.seq)).all()
 }
 
 /** Strikes a thing that is gone off the ledger. Idempotent. */
-export function strikeResource(db: Db, resource: { vmId: string; kind: ResourceKind }): void {
+export function strikeResource(db: LedgerDb, resource: { vmId: string; kind: ResourceKind }): void {
   db.delete(resources)
     .where(and(eq(resources.vmId, resource.vmId), eq(resources.kind, resource.kind)))
     .run()

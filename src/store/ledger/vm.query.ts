@@ -1,35 +1,29 @@
 // Queries on VMs. State moves by compare-and-set only.
 
-import { and, asc, eq, inArray, lt, ne, notExists, sql } from 'drizzle-orm'
-import type { Db } from '../db.ts'
-import { instances } from '../directory/instance.table.ts'
+import { and, asc, count, eq, inArray, lt, ne, sql } from 'drizzle-orm'
+import type { LedgerDb } from '../db.ts'
 import { resources, type Vm, type VmState, vms } from './vm.table.ts'
 
-export function insertVm(
-  db: Db,
-  vm: { id: string; hostId: string; image: string; vcpus: number; memoryMib: number; nowMs: number },
-): void {
-  db.insert(vms)
-    .values({
-      id: vm.id,
-      hostId: vm.hostId,
-      image: vm.image,
-      vcpus: vm.vcpus,
-      memoryMib: vm.memoryMib,
-      desired: 'running',
-      state: 'waiting',
-      createdAtMs: vm.nowMs,
-      changedAtMs: vm.nowMs,
-    })
-    .run()
+export type NewVm = Pick<Vm, 'id' | 'hostId' | 'image' | 'vcpus' | 'memoryMib'> & { readonly nowMs: number }
+
+/** Adds a VM in `waiting`. False: there is one of this id, and it stays as it is. */
+export function insertVm(db: LedgerDb, { nowMs, ...vm }: NewVm): boolean {
+  return (
+    db
+      .insert(vms)
+      .values({ ...vm, desired: 'running', state: 'waiting', createdAtMs: nowMs, changedAtMs: nowMs })
+      .onConflictDoNothing({ target: vms.id })
+      .returning({ id: vms.id })
+      .all().length === 1
+  )
 }
 
-export function vmById(db: Db, id: string): Vm | null {
+export function vmById(db: LedgerDb, id: string): Vm | null {
   return db.select().from(vms).where(eq(vms.id, id)).get() ?? null
 }
 
 /** VMs of a host that are not gone, oldest first. */
-export function listVms(db: Db, hostId: string): Vm[] {
+export function listVms(db: LedgerDb, hostId: string): Vm[] {
   return db
     .select()
     .from(vms)
@@ -49,7 +43,7 @@ export type VmMove = {
 }
 
 /** Compare-and-set. False: someone moved it first; reread and decide again. */
-export function moveVm(db: Db, move: VmMove): boolean {
+export function moveVm(db: LedgerDb, move: VmMove): boolean {
   const { id, from, to, nowMs, ...set } = move
   return (
     db
@@ -61,8 +55,8 @@ export function moveVm(db: Db, move: VmMove): boolean {
   )
 }
 
-/** Wishes a VM gone. Idempotent. */
-export function dismissVm(db: Db, id: string): void {
+/** Asks for a VM to go. Idempotent; no effect on one that is not there. */
+export function dismissVm(db: LedgerDb, id: string): void {
   db.update(vms).set({ desired: 'gone' }).where(eq(vms.id, id)).run()
 }
 
@@ -77,7 +71,7 @@ export type Reserved = {
 const HOLDING = ['launching', 'booting', 'running', 'stopping'] as const satisfies readonly VmState[]
 
 /** What VMs of a host hold right now. A failed VM holds room as long as its ledger names a process. */
-export function reservedBy(db: Db, hostId: string): Reserved {
+export function reservedBy(db: LedgerDb, hostId: string): Reserved {
   const row = db
     .select({
       vms: sql<number>`count(*)`,
@@ -97,16 +91,18 @@ export function reservedBy(db: Db, hostId: string): Reserved {
   return row ?? { vms: 0, vcpus: 0, memoryMib: 0, booting: 0 }
 }
 
-/** Deletes rows of gone VMs that no instance names any more. Returns how many. */
-export function purgeGoneVms(db: Db, purge: { changedBeforeMs: number; limit: number }): number {
-  const referenced = db.select({ id: instances.id }).from(instances).where(eq(instances.vmId, vms.id))
+/** VMs by state; a state without any is absent. */
+export function countVms(db: LedgerDb): Record<string, number> {
+  const rows = db.select({ key: vms.state, count: count() }).from(vms).groupBy(vms.state).all()
+  return Object.fromEntries(rows.map(row => [row.key, row.count]))
+}
+
+/** Deletes at most `limit` rows of VMs that have been gone since before a time. Returns how many. */
+export function purgeGoneVms(db: LedgerDb, purge: { changedBeforeMs: number; limit: number }): number {
   const gone = db
     .select({ id: vms.id })
     .from(vms)
-    .where(and(eq(vms.state, 'gone'), lt(vms.changedAtMs, purge.changedBeforeMs), notExists(referenced)))
+    .where(and(eq(vms.state, 'gone'), lt(vms.changedAtMs, purge.changedBeforeMs)))
     .limit(purge.limit)
-    .all()
-  if (gone.length === 0) return 0
-  const ids = gone.map(row => row.id)
-  return db.delete(vms).where(inArray(vms.id, ids)).returning({ id: vms.id }).all().length
+  return db.delete(vms).where(inArray(vms.id, gone)).returning({ id: vms.id }).all().length
 }

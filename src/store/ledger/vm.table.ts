@@ -49,7 +49,7 @@ export const resources = sqliteTable(
 export type Resource = typeof resources.$inferSelect
 export type ResourceKind = Resource['kind']
 
-/** Last known monotonic egress of a VM: what the kernel's quota had used, from which a vanished table is restored. */
+/** The newest sample of each VM: what the kernel's quota had used, from which a vanished table is restored. It goes with the VM. */
 export const egress = sqliteTable('egress', {
   vmId: text('vm_id')
     .primaryKey()
@@ -59,4 +59,4 @@ export const egress = sqliteTable('egress', {
   blockedAtMs: integer('blocked_at_ms'),
 })
 
-export type Egress = typeof egress.$inferSelect
+export type EgressSample = typeof egress.$inferSelect

@@ -4,13 +4,14 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import { createGatewayAuthenticate, mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
 import { createClusterMetrics } from '../../../src/inference/metrics/cluster.ts'
-import { createMetricsHandler } from '../../../src/inference/metrics/metrics.ts'
 import { createMetrics } from '../../../src/inference/metrics/requests.ts'
-import { createGatewayAdmin } from '../../../src/operator/gateway-keys.ts'
+import { mintKey } from '../../../src/instances/http/auth.ts'
+import { createAdmin } from '../../../src/operator/api.ts'
 import { type AdminServer, listenAdmin } from '../../../src/operator/socket.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
@@ -30,7 +31,8 @@ let server: AdminServer
 beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), 'strongroom-gateway-cli-'))
   store = openStore(join(dir, 'strongroom.db'))
-  for (const slug of ['acme', 'globex', 'initech']) insertOrganization(store.db, { id: `id-${slug}`, slug, nowMs })
+  for (const slug of ['acme', 'globex', 'initech'])
+    insertOrganization(store.directory.db, { id: `id-${slug}`, slug, nowMs })
   const metrics = createMetrics({ models: ['tiny'], upstreams: ['local'], more: () => [] })
   const tokens = { prompt: 3, completion: 4 }
   metrics.observe({
@@ -45,17 +47,23 @@ beforeAll(async () => {
     queueMs: 0,
   })
   const capacity = { memoryMib: 1, vcpus: 2, addresses: 3 }
-  const admin = createGatewayAdmin(
-    {
-      store,
-      clock: { nowMs: () => nowMs },
-      random: systemRandom,
-      log: createLogger({ level: 'debug', sink: line => logged.push(line), nowMs: () => nowMs }),
-      mintKey: mintGatewayKey,
-      metrics: createMetricsHandler([metrics, createClusterMetrics({ db: store.db, hostId: store.hostId, capacity })]),
-    },
-    () => new Response('of the rest', { status: 418 }),
-  )
+  const notAskedHere = () => {
+    throw new Error('these tests ask for nothing of this kind')
+  }
+  const admin = createAdmin({
+    store,
+    clock: { ...systemClock, nowMs: () => nowMs },
+    random: systemRandom,
+    log: createLogger({ level: 'debug', sink: line => logged.push(line), nowMs: () => nowMs }),
+    mintKey,
+    mintGatewayKey,
+    deleteInstance: notAskedHere,
+    vm: notAskedHere,
+    status: notAskedHere,
+    leaks: notAskedHere,
+    collectors: [metrics, createClusterMetrics({ store, capacity })],
+    consoleDir: notAskedHere,
+  })
   server = await listenAdmin(join(dir, 'admin.sock'), admin)
 })
 afterAll(async () => {
@@ -87,7 +95,12 @@ function ask(path: string, init: RequestInit = {}): Promise<Response> {
 
 function isLetIn(key: string): boolean {
   const log = createLogger({ level: 'error', sink: () => {}, nowMs: () => nowMs })
-  const authenticate = createGatewayAuthenticate({ db: store.db, clock: { nowMs: () => nowMs }, log, defaults })
+  const authenticate = createGatewayAuthenticate({
+    db: store.directory.db,
+    clock: { nowMs: () => nowMs },
+    log,
+    defaults,
+  })
   try {
     authenticate(new Headers({ authorization: `Bearer ${key}` }))
     return true
@@ -146,7 +159,7 @@ revoked:             2026-11-20T12:00:00.000Z
   ])
   expect(isLetIn(key)).toBe(false)
   expect((await run('gateway', 'key', 'revoke', prefix)).code).toBe(0)
-  const kinds = listEvents(store.db, { subject: 'id-acme', limit: 10 }).map(event => event.kind)
+  const kinds = listEvents(store.ledger.db, { subject: 'id-acme', limit: 10 }).map(event => event.kind)
   expect(kinds).toEqual(['gateway_key.revoked', 'gateway_key.created'])
   const everything = [
     ...logged,
@@ -216,7 +229,7 @@ test('goal: what cannot be is refused by name, with its exit code, and makes no 
   expect((await runJson('gateway', 'key', 'list', 'initech')).document).toEqual({ keys: [] })
 })
 
-test('goal: the socket itself refuses bodies and paths that are not of this interface, and leaves the rest to others', async () => {
+test('goal: the socket itself refuses bodies and paths that are not of this interface, and keeps the paths of its nouns apart', async () => {
   const create = (body: unknown) =>
     ask('/organizations/initech/gateway-keys', {
       method: 'POST',
@@ -228,15 +241,11 @@ test('goal: the socket itself refuses bodies and paths that are not of this inte
     expect([body, (await create(body)).status]).toEqual([body, 400])
   }
   expect((await ask('/gateway-keys/x/nope')).status).toBe(404)
-  for (const path of [
-    '/status',
-    '/organizations/initech',
-    '/organizations/initech/keys',
-    '/metricsx',
-    '/gateway-keysx',
-  ]) {
-    expect([path, (await ask(path)).status]).toEqual([path, 418])
+  for (const path of ['/gateway-keysx', '/metricsx', '/gateway-keys', '/organizations/initech/gateway-keysx']) {
+    expect([path, (await ask(path)).status]).toEqual([path, 404])
   }
+  expect(await (await ask('/organizations/initech')).json()).toMatchObject({ slug: 'initech', keys_active: 0 })
+  expect(await (await ask('/organizations/initech/keys')).json()).toEqual({ keys: [] })
 })
 
 test('goal: metrics of both collectors, as text for Prometheus and as one document', async () => {

@@ -112,12 +112,12 @@ describe('a key that worked a moment ago', () => {
       void revokeGatewayKey(store.db, { prefix: prefixOf(key), nowMs: clock.nowMs() }),
     'revoked by another process': ({ dir, clock }, key) => {
       const other = openStore(join(dir, 'strongroom.db'))
-      revokeGatewayKey(other.db, { prefix: prefixOf(key), nowMs: clock.nowMs() })
+      revokeGatewayKey(other.directory.db, { prefix: prefixOf(key), nowMs: clock.nowMs() })
       other.close()
     },
     'suspended with its organization by another process': ({ dir }) => {
       const other = openStore(join(dir, 'strongroom.db'))
-      setOrganizationStatus(other.db, { slug: 'acme', status: 'suspended' })
+      setOrganizationStatus(other.directory.db, { slug: 'acme', status: 'suspended' })
       other.close()
     },
     'of an organization that is suspended': ({ store }) =>
@@ -163,9 +163,9 @@ describe('a key that worked a moment ago', () => {
     const { outcome } = authenticator(ledger)
     const other = openStore(join(ledger.dir, 'strongroom.db'))
     for (let i = 0; i < 20; i += 1) {
-      setOrganizationStatus(other.db, { slug: 'acme', status: 'suspended' })
+      setOrganizationStatus(other.directory.db, { slug: 'acme', status: 'suspended' })
       expect(outcome(bearer(key))).toBe(refused)
-      setOrganizationStatus(other.db, { slug: 'acme', status: 'active' })
+      setOrganizationStatus(other.directory.db, { slug: 'acme', status: 'active' })
       expect(outcome(bearer(key))).toBe(prefixOf(key))
     }
     other.close()
@@ -345,8 +345,7 @@ test('canary: no secret of a client key is in a log, a file or the metrics', asy
   store.db.update(instances).set({ desired: 'absent' }).where(eq(instances.id, instanceId)).run()
   keys.revokeDeleted()
   const cluster = createClusterMetrics({
-    db: store.db,
-    hostId: store.hostId,
+    store,
     capacity: { memoryMib: 1, vcpus: 1, addresses: 1 },
   })
   const text = [...ledger.logged, metrics.render(), cluster.render()].join('\n')

@@ -179,18 +179,18 @@ test('the state of the host', () => {
   using ledger = openLedger()
   const { store } = ledger
   const cluster = createClusterMetrics({
-    ...{ db: store.db, hostId: store.hostId },
+    store,
     capacity: { memoryMib: 4_096, vcpus: 8, addresses: 100 },
   })
   const vm = (id: string, used: number, blocked: boolean) => {
-    insertVm(store.db, { id, hostId: store.hostId, image: 'instance', vcpus: 2, memoryMib: 512, nowMs: 1 })
-    moveVm(store.db, { id, from: 'waiting', to: 'running', nowMs: 2 })
-    recordEgress(store.db, [{ vmId: id, usedBytes: used, observedAtMs: 3, blocked }])
+    insertVm(store.ledger.db, { id, hostId: store.hostId, image: 'instance', vcpus: 2, memoryMib: 512, nowMs: 1 })
+    moveVm(store.ledger.db, { id, from: 'waiting', to: 'running', nowMs: 2 })
+    recordEgress(store.ledger.db, { vmId: id, usedBytes: used, observedAtMs: 3, blockedAtMs: blocked ? 3 : null })
   }
   vm('a', 100, false)
   vm('b', 900, true)
   vm('c', 5_000, true)
-  moveVm(store.db, { id: 'c', from: 'running', to: 'gone', nowMs: 3 })
+  moveVm(store.ledger.db, { id: 'c', from: 'running', to: 'gone', nowMs: 3 })
   ledger.addInstance('abcd1234')
   expect(Object.fromEntries(read(cluster.render()).samples)).toEqual({
     'strongroom_vms{state="waiting"}': 0,

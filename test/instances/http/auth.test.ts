@@ -136,13 +136,13 @@ describe('what a key may do', () => {
 describe('what is kept of a key', () => {
   // Goal: a minted key has the exact form, only the hash of its secret is kept, and the log strikes it out.
   test('minting', () => {
-    const minted = mintKey(systemRandom, 'ca')
+    const minted = mintKey(systemRandom)
     expect(minted.key).toMatch(/^ca_[a-z0-9]{8}_[a-z0-9]{18}$/)
     const [, prefix = '', secret = ''] = minted.key.split('_')
     expect(minted.prefix).toBe(prefix)
     expect(Buffer.from(minted.secretSha256).toString('hex')).toBe(createHash('sha256').update(secret).digest('hex'))
     expect(redact(`x ${minted.key} y`)).toBe(`x ca_${prefix}_[redacted] y`)
-    expect(new Set(Array.from({ length: 100 }, () => mintKey(systemRandom, 'ca').key)).size).toBe(100)
+    expect(new Set(Array.from({ length: 100 }, () => mintKey(systemRandom).key)).size).toBe(100)
   })
 
   // Goal: the database file holds neither a key nor its secret.

@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { type Appliance, limits, publicKey, startAppliance } from '../../rigs/instances-service.ts'
+import { until } from '../../rigs/until.ts'
 
 const valid = { public_key: publicKey }
 const validText = JSON.stringify(valid)
@@ -22,7 +23,7 @@ describe('slow and broken clients', () => {
       await appliance.clock.sleepers(1)
       for (let i = 0; i < 3; i += 1)
         expect((await appliance.send('POST', '/v1/instances', { body: valid })).status).toBe(202)
-      appliance.clock.advance(limits.bodyTimeoutMs - 1)
+      appliance.clock.advance(limits.timeoutMs - 1)
       expect((await appliance.send('GET', '/v1/instances')).status).toBe(200)
       appliance.clock.advance(1)
       const received = await slow
@@ -39,9 +40,9 @@ describe('slow and broken clients', () => {
     const slow = Array.from({ length: 100 }, () =>
       appliance.raw([head(appliance, 'Content-Length: 200'), '{'], text => text.includes('}}')),
     )
-    await appliance.clock.sleepers(100)
+    await until('all bodies have begun', 10_000, () => appliance.pendingRequests() === 100)
     expect((await appliance.send('POST', '/v1/instances', { body: valid })).status).toBe(202)
-    appliance.clock.advance(limits.bodyTimeoutMs)
+    appliance.clock.advance(limits.timeoutMs)
     for (const received of await Promise.all(slow)) expect(received).toStartWith('HTTP/1.1 408 ')
   })
 

@@ -31,14 +31,13 @@ import {
   sumUsage,
 } from '../../../src/store/directory/usage.query.ts'
 import { type Usage, usage } from '../../../src/store/directory/usage.table.ts'
-import { countNonces, deleteExpiredNonces, insertNonce } from '../../../src/store/ledger/nonce.query.ts'
 
 const CONSTRAINT = 'SQLITE_CONSTRAINT_FOREIGNKEY'
 
 function open(): Store & Disposable {
   const store = openStore(':memory:')
-  insertOrganization(store.db, { id: 'o1', slug: 'acme', nowMs: 1 })
-  insertOrganization(store.db, { id: 'o2', slug: 'globex', nowMs: 2 })
+  insertOrganization(store.directory.db, { id: 'o1', slug: 'acme', nowMs: 1 })
+  insertOrganization(store.directory.db, { id: 'o2', slug: 'globex', nowMs: 2 })
   return { ...store, [Symbol.dispose]: store.close }
 }
 
@@ -74,7 +73,7 @@ function usageOf(changes: Partial<Usage>): Usage {
 }
 
 function addInstance(store: Store, id: string) {
-  insertInstance(store.db, {
+  insertInstance(store.directory.db, {
     ...{ id, name: id, hostname: `${id}.example`, organizationId: 'o1', hostId: store.hostId, vmId: null, nowMs: 1 },
     ...{ agent: 'agent', publicKey: 'k', inferenceMode: 'default_gateway', inferenceModel: 'tiny' },
   })
@@ -83,30 +82,34 @@ function addInstance(store: Store, id: string) {
 test('a key is stored once', () => {
   // Goal: a taken prefix changes nothing; the hash has exactly 32 bytes; the organization must exist.
   using store = open()
-  expect(insertGatewayKey(store.db, keyOf('aaaaaaaa'))).toBe(true)
-  expect(insertGatewayKey(store.db, keyOf('aaaaaaaa', { organizationId: 'o2', tokensPerMinute: 9 }))).toBe(false)
-  expect(findGatewayKey(store.db, 'aaaaaaaa')).toEqual({
+  expect(insertGatewayKey(store.directory.db, keyOf('aaaaaaaa'))).toBe(true)
+  expect(insertGatewayKey(store.directory.db, keyOf('aaaaaaaa', { organizationId: 'o2', tokensPerMinute: 9 }))).toBe(
+    false,
+  )
+  expect(findGatewayKey(store.directory.db, 'aaaaaaaa')).toEqual({
     ...{ prefix: 'aaaaaaaa', organizationId: 'o1', instanceId: null, secretSha256: Buffer.alloc(32, 7) },
     ...{ requestsPerMinute: null, tokensPerMinute: 5, concurrencyMax: null },
     ...{ createdAtMs: 10, expiresAtMs: null, revokedAtMs: null, lastUsedAtMs: null },
   })
-  expect(() => insertGatewayKey(store.db, keyOf('bbbbbbbb', { secretSha256: new Uint8Array(31) }))).toThrow('invariant')
-  expect(() => insertGatewayKey(store.db, keyOf('bbbbbbbb', { organizationId: 'o9' }))).toThrow()
-  expect(findGatewayKey(store.db, 'bbbbbbbb')).toBe(null)
+  expect(() => insertGatewayKey(store.directory.db, keyOf('bbbbbbbb', { secretSha256: new Uint8Array(31) }))).toThrow(
+    'invariant',
+  )
+  expect(() => insertGatewayKey(store.directory.db, keyOf('bbbbbbbb', { organizationId: 'o9' }))).toThrow()
+  expect(findGatewayKey(store.directory.db, 'bbbbbbbb')).toBe(null)
 })
 
 test('the look-up of a request sees key, organization and instance as they are', () => {
   // Goal: prepared once, it still reads the present each time.
   using store = open()
   addInstance(store, 'i1')
-  insertGatewayKey(store.db, keyOf('aaaaaaaa', { instanceId: 'i1' }))
-  insertGatewayKey(store.db, keyOf('bbbbbbbb'))
-  const look = prepareGatewayKeyLookup(store.db)
+  insertGatewayKey(store.directory.db, keyOf('aaaaaaaa', { instanceId: 'i1' }))
+  insertGatewayKey(store.directory.db, keyOf('bbbbbbbb'))
+  const look = prepareGatewayKeyLookup(store.directory.db)
   expect(look('cccccccc')).toBe(null)
   expect(look('bbbbbbbb')).toMatchObject({ organizationStatus: 'active', instanceDesired: null })
   expect(look('aaaaaaaa')).toMatchObject({ key: { instanceId: 'i1' }, instanceDesired: 'present' })
-  setOrganizationStatus(store.db, { slug: 'acme', status: 'suspended' })
-  store.db.update(instances).set({ desired: 'absent' }).run()
+  setOrganizationStatus(store.directory.db, { slug: 'acme', status: 'suspended' })
+  store.directory.db.update(instances).set({ desired: 'absent' }).run()
   expect(look('aaaaaaaa')).toMatchObject({ organizationStatus: 'suspended', instanceDesired: 'absent' })
 })
 
@@ -114,18 +117,18 @@ test('the change mark moves with every change of others too', () => {
   // Goal: a commit of another connection is seen by the very next look, what it has not committed is not, and its reading moves nothing.
   const dir = mkdtempSync(join(tmpdir(), 'strongroom-mark-'))
   const [here, there] = [openStore(join(dir, 'a.db')), openStore(join(dir, 'a.db'))]
-  const mark = prepareChangeMark(here.db)
+  const mark = prepareChangeMark(here.directory.db)
   const before = mark()
-  there.transact(tx => {
+  there.directory.transact(tx => {
     insertOrganization(tx, { id: 'o1', slug: 'acme', nowMs: 1 })
     expect(mark()).toEqual(before)
   })
   const after = mark()
   expect(after).not.toEqual(before)
-  setOrganizationStatus(there.db, { slug: 'acme', status: 'suspended' })
+  setOrganizationStatus(there.directory.db, { slug: 'acme', status: 'suspended' })
   const later = mark()
   expect(later).not.toEqual(after)
-  findGatewayKey(there.db, 'aaaaaaaa')
+  findGatewayKey(there.directory.db, 'aaaaaaaa')
   expect(mark()).toEqual(later)
   here.close()
   there.close()
@@ -135,63 +138,63 @@ test('the change mark moves with every change of others too', () => {
 test('the change mark moves with every change and with nothing else', () => {
   // Goal: what was read is as good as new exactly as long as the mark stands still.
   using store = open()
-  const mark = prepareChangeMark(store.db)
+  const mark = prepareChangeMark(store.directory.db)
   const before = mark()
-  findGatewayKey(store.db, 'aaaaaaaa')
+  findGatewayKey(store.directory.db, 'aaaaaaaa')
   expect(mark()).toEqual(before)
-  insertGatewayKey(store.db, keyOf('aaaaaaaa'))
+  insertGatewayKey(store.directory.db, keyOf('aaaaaaaa'))
   expect(mark()).not.toEqual(before)
 })
 
 test('lists and revocations', () => {
   // Goal: oldest first and of one organization; the list is bounded to the newest; the first revocation's time stays.
   using store = open()
-  store.transact(tx => {
+  store.directory.transact(tx => {
     for (let i = 0; i < gatewayKeyListMax + 5; i += 1) {
       insertGatewayKey(tx, keyOf(`k${String(i).padStart(7, '0')}`, { nowMs: i }))
     }
     insertGatewayKey(tx, keyOf('other000', { organizationId: 'o2' }))
   })
-  const listed = listGatewayKeys(store.db, 'o1').map(key => key.prefix)
+  const listed = listGatewayKeys(store.directory.db, 'o1').map(key => key.prefix)
   expect([listed.length, listed[0], listed.at(-1)]).toEqual([gatewayKeyListMax, 'k0000005', 'k0001004'])
-  expect(revokeGatewayKey(store.db, { prefix: 'other000', nowMs: 20 })).toBe(true)
-  expect(revokeGatewayKey(store.db, { prefix: 'other000', nowMs: 30 })).toBe(true)
-  expect(revokeGatewayKey(store.db, { prefix: 'nothing0', nowMs: 30 })).toBe(false)
-  expect(findGatewayKey(store.db, 'other000')?.revokedAtMs).toBe(20)
-  touchGatewayKey(store.db, { prefix: 'other000', nowMs: 40 })
-  touchGatewayKey(store.db, { prefix: 'other000', nowMs: 41 })
-  expect(findGatewayKey(store.db, 'other000')?.lastUsedAtMs).toBe(40)
+  expect(revokeGatewayKey(store.directory.db, { prefix: 'other000', nowMs: 20 })).toBe(true)
+  expect(revokeGatewayKey(store.directory.db, { prefix: 'other000', nowMs: 30 })).toBe(true)
+  expect(revokeGatewayKey(store.directory.db, { prefix: 'nothing0', nowMs: 30 })).toBe(false)
+  expect(findGatewayKey(store.directory.db, 'other000')?.revokedAtMs).toBe(20)
+  touchGatewayKey(store.directory.db, { prefix: 'other000', nowMs: 40 })
+  touchGatewayKey(store.directory.db, { prefix: 'other000', nowMs: 41 })
+  expect(findGatewayKey(store.directory.db, 'other000')?.lastUsedAtMs).toBe(40)
 })
 
 test('keys of deleted instances are revoked, all others are not', () => {
   // Goal: only instances wished gone lose their keys, once.
   using store = open()
   for (const id of ['i1', 'i2']) addInstance(store, id)
-  insertGatewayKey(store.db, keyOf('aaaaaaaa', { instanceId: 'i1' }))
-  insertGatewayKey(store.db, keyOf('bbbbbbbb', { instanceId: 'i2' }))
-  insertGatewayKey(store.db, keyOf('cccccccc'))
-  expect(revokeDeletedInstancesGatewayKeys(store.db, { nowMs: 50 })).toEqual([])
-  store.db.update(instances).set({ desired: 'absent' }).run()
-  store.db.run("UPDATE instances SET desired = 'present' WHERE id = 'i2'")
-  expect(revokeDeletedInstancesGatewayKeys(store.db, { nowMs: 50 })).toEqual(['aaaaaaaa'])
-  expect(revokeDeletedInstancesGatewayKeys(store.db, { nowMs: 60 })).toEqual([])
+  insertGatewayKey(store.directory.db, keyOf('aaaaaaaa', { instanceId: 'i1' }))
+  insertGatewayKey(store.directory.db, keyOf('bbbbbbbb', { instanceId: 'i2' }))
+  insertGatewayKey(store.directory.db, keyOf('cccccccc'))
+  expect(revokeDeletedInstancesGatewayKeys(store.directory.db, { nowMs: 50 })).toEqual([])
+  store.directory.db.update(instances).set({ desired: 'absent' }).run()
+  store.directory.db.run("UPDATE instances SET desired = 'present' WHERE id = 'i2'")
+  expect(revokeDeletedInstancesGatewayKeys(store.directory.db, { nowMs: 50 })).toEqual(['aaaaaaaa'])
+  expect(revokeDeletedInstancesGatewayKeys(store.directory.db, { nowMs: 60 })).toEqual([])
 })
 
 test('the ledger', () => {
   // Goal: one row per id, the first one; an append is part of the transaction around it; periods are half open; organizations apart; no negative or broken amount gets in.
   using store = open()
   const row = usageOf({ id: 'r1' })
-  const append = prepareUsageAppend(store.db)
+  const append = prepareUsageAppend(store.directory.db)
   expect(append([row])).toBe(1)
   expect(append([{ ...row, costNanoUsd: 99 }])).toBe(0)
   expect(append([])).toBe(0)
-  expect(findUsage(store.db, 'r1')).toEqual(row)
+  expect(findUsage(store.directory.db, 'r1')).toEqual(row)
   append([
     { ...row, id: 'r2', atMs: 200 },
     { ...row, id: 'r3', atMs: 150, organizationId: 'o2' },
   ])
   const requests = (startMs: number, endMs: number) =>
-    sumUsage(store.db, { organizationId: 'o1', startMs, endMs }).requests
+    sumUsage(store.directory.db, { organizationId: 'o1', startMs, endMs }).requests
   expect([requests(100, 200), requests(100, 201), requests(101, 200), requests(0, 100)]).toEqual([1, 2, 0, 0])
   for (const odd of [-1, 0.5, Number.NaN, 2 ** 53]) {
     for (const amount of ['promptTokens', 'completionTokens', 'costNanoUsd']) {
@@ -199,14 +202,14 @@ test('the ledger', () => {
       expect(() => append([before, { ...row, id: 'bad', [amount]: odd }])).toThrow('invariant')
     }
   }
-  expect([findUsage(store.db, 'before'), findUsage(store.db, 'bad')]).toEqual([null, null])
+  expect([findUsage(store.directory.db, 'before'), findUsage(store.directory.db, 'bad')]).toEqual([null, null])
   expect(() =>
-    store.transact(() => {
+    store.directory.transact(() => {
       append([{ ...row, id: 'r4' }])
       throw new Error('no')
     }),
   ).toThrow('no')
-  expect(findUsage(store.db, 'r4')).toBe(null)
+  expect(findUsage(store.directory.db, 'r4')).toBe(null)
 })
 
 test('the ledger holds what was appended, column by column', () => {
@@ -226,17 +229,17 @@ test('the ledger holds what was appended, column by column', () => {
     outcome: fc.constantFrom('completed', 'aborted', 'failed'),
   })
   using store = open()
-  const append = prepareUsageAppend(store.db)
+  const append = prepareUsageAppend(store.directory.db)
   const batches = fc.array(fc.array(rowOf, { maxLength: 80, size: 'max' }), { maxLength: 3 })
   const check = fc.property(batches, appended => {
-    store.db.delete(usage).run()
+    store.directory.db.delete(usage).run()
     const expected = new Map<string, Usage>()
     for (const rows of appended) {
       const knownBefore = expected.size
       for (const row of rows) if (!expected.has(row.id)) expected.set(row.id, row)
       expect(append(rows)).toBe(expected.size - knownBefore)
     }
-    const found = store.db.select().from(usage).all()
+    const found = store.directory.db.select().from(usage).all()
     expect(new Map(found.map(row => [row.id, row]))).toEqual(expected)
   })
   fc.assert(check, { numRuns: 60 })
@@ -245,12 +248,12 @@ test('the ledger holds what was appended, column by column', () => {
 test('one row that cannot be, among many', () => {
   // Goal: the transaction around an append keeps none of them, and says that it was a constraint.
   using store = open()
-  const append = prepareUsageAppend(store.db)
+  const append = prepareUsageAppend(store.directory.db)
   const rows = Array.from({ length: 60 }, (_, i) => usageOf({ id: `r${i}` }))
   for (const at of [0, 24, 25, 59]) {
     const broken = rows.with(at, usageOf({ id: 'bad', organizationId: 'nobody' }))
-    expect(() => store.transact(() => append(broken))).toThrow(expect.objectContaining({ code: CONSTRAINT }))
-    expect(store.db.select().from(usage).all()).toEqual([])
+    expect(() => store.directory.transact(() => append(broken))).toThrow(expect.objectContaining({ code: CONSTRAINT }))
+    expect(store.directory.db.select().from(usage).all()).toEqual([])
   }
   expect(append(rows)).toBe(60)
 })
@@ -258,24 +261,24 @@ test('one row that cannot be, among many', () => {
 test('raw statements are of the store itself', () => {
   // Goal: a transaction's handle is refused, as it has no connection of its own.
   using store = open()
-  expect(() => store.transact(tx => prepareRaw(tx, 'SELECT 1'))).toThrow('not within a transaction')
-  expect(prepareRaw<{ one: number }>(store.db, 'SELECT 1 AS one').get()).toEqual({ one: 1 })
+  expect(() => store.directory.transact(tx => prepareRaw(tx, 'SELECT 1'))).toThrow('not within a transaction')
+  expect(prepareRaw<{ one: number }>(store.directory.db, 'SELECT 1 AS one').get()).toEqual({ one: 1 })
 })
 
 test('old usage is purged in batches', () => {
   // Goal: of every organization, what is older and nothing else, never more than asked for; found by index however long the ledger is.
   using store = open()
-  const append = prepareUsageAppend(store.db)
+  const append = prepareUsageAppend(store.directory.db)
   append(Array.from({ length: 40 }, (_, i) => usageOf({ id: `r${i}`, atMs: i, organizationId: i % 3 ? 'o1' : 'o2' })))
-  const left = () => sumUsage(store.db, { organizationId: 'o1', startMs: 0, endMs: 99 }).requests
-  expect(purgeUsage(store.db, { beforeMs: 0, limit: 10 })).toBe(0)
-  expect(purgeUsage(store.db, { beforeMs: 30, limit: 0 })).toBe(0)
-  expect([1, 2, 3, 4].map(() => purgeUsage(store.db, { beforeMs: 30, limit: 12 }))).toEqual([12, 12, 6, 0])
-  const kept = store.db.select({ atMs: usage.atMs }).from(usage).all()
+  const left = () => sumUsage(store.directory.db, { organizationId: 'o1', startMs: 0, endMs: 99 }).requests
+  expect(purgeUsage(store.directory.db, { beforeMs: 0, limit: 10 })).toBe(0)
+  expect(purgeUsage(store.directory.db, { beforeMs: 30, limit: 0 })).toBe(0)
+  expect([1, 2, 3, 4].map(() => purgeUsage(store.directory.db, { beforeMs: 30, limit: 12 }))).toEqual([12, 12, 6, 0])
+  const kept = store.directory.db.select({ atMs: usage.atMs }).from(usage).all()
   expect(kept.map(row => row.atMs).sort()).toEqual([30, 31, 32, 33, 34, 35, 36, 37, 38, 39])
   expect(left()).toBe(6)
-  const query = oldUsage(store.db, { beforeMs: 30, limit: 12 }).getSQL()
-  const plan = store.db.all<{ detail: string }>(sql`EXPLAIN QUERY PLAN ${query}`).map(({ detail }) => detail)
+  const query = oldUsage(store.directory.db, { beforeMs: 30, limit: 12 }).getSQL()
+  const plan = store.directory.db.all<{ detail: string }>(sql`EXPLAIN QUERY PLAN ${query}`).map(({ detail }) => detail)
   expect(plan.at(-1)).toBe('SEARCH usage USING INDEX usage_organization (organization_id=? AND at_ms<?)')
   expect(plan.join()).not.toContain('SCAN usage')
 })
@@ -296,36 +299,21 @@ test('ended keys are purged', () => {
     withrows: { organizationId: 'o2', revokedAtMs: 99 },
   }
   for (const [prefix, { revokedAtMs, ...changes }] of Object.entries(keys)) {
-    insertGatewayKey(store.db, keyOf(prefix, changes))
-    if (revokedAtMs !== undefined) revokeGatewayKey(store.db, { prefix, nowMs: revokedAtMs })
+    insertGatewayKey(store.directory.db, keyOf(prefix, changes))
+    if (revokedAtMs !== undefined) revokeGatewayKey(store.directory.db, { prefix, nowMs: revokedAtMs })
   }
-  prepareUsageAppend(store.db)([
+  prepareUsageAppend(store.directory.db)([
     usageOf({ id: 'old', organizationId: 'o2', atMs: 149 }),
     usageOf({ id: 'new', organizationId: 'o1', atMs: 150 }),
   ])
-  const purge = (limit: number) => purgeGatewayKeys(store.db, { endedBeforeMs: 100, usageBeforeMs: 150, limit })
+  const purge = (limit: number) =>
+    purgeGatewayKeys(store.directory.db, { endedBeforeMs: 100, usageBeforeMs: 150, limit })
   expect(purge(2)).toHaveLength(2)
   expect(purge(2)).toHaveLength(1)
   expect(purge(2)).toEqual([])
-  const left = () => ['o1', 'o2'].flatMap(id => listGatewayKeys(store.db, id).map(key => key.prefix)).sort()
+  const left = () => ['o1', 'o2'].flatMap(id => listGatewayKeys(store.directory.db, id).map(key => key.prefix)).sort()
   expect(left()).toEqual(['instance', 'lately01', 'lately02', 'living01', 'living02', 'withrows'])
-  purgeUsage(store.db, { beforeMs: 150, limit: 10 })
-  store.db.delete(instances).run()
+  purgeUsage(store.directory.db, { beforeMs: 150, limit: 10 })
+  store.directory.db.delete(instances).run()
   expect(purge(9).sort()).toEqual(['instance', 'withrows'])
-})
-
-test('nonces', () => {
-  // Goal: each is used once; expiry is by time and in batches, oldest first; exactly 32 bytes.
-  using store = open()
-  const nonce = (byte: number) => new Uint8Array(32).fill(byte)
-  for (let i = 0; i < 5; i += 1) expect(insertNonce(store.db, { nonce: nonce(i), nowMs: 100 + i })).toBe(true)
-  expect(insertNonce(store.db, { nonce: nonce(3), nowMs: 900 })).toBe(false)
-  expect(() => insertNonce(store.db, { nonce: new Uint8Array(31), nowMs: 1 })).toThrow('invariant')
-  expect(countNonces(store.db)).toBe(5)
-  expect(deleteExpiredNonces(store.db, { usedAtOrBeforeMs: 102, limit: 2 })).toBe(2)
-  expect(insertNonce(store.db, { nonce: nonce(2), nowMs: 900 })).toBe(false)
-  expect(deleteExpiredNonces(store.db, { usedAtOrBeforeMs: 102, limit: 2 })).toBe(1)
-  expect(deleteExpiredNonces(store.db, { usedAtOrBeforeMs: 102, limit: 2 })).toBe(0)
-  expect(countNonces(store.db)).toBe(2)
-  expect(insertNonce(store.db, { nonce: nonce(0), nowMs: 900 })).toBe(true)
 })

@@ -1,0 +1,74 @@
+// Bearer keys `<tag>_<prefix>_<secret>` of all services: how they are read from a header, drawn and compared. Pure: randomness comes in.
+// Only the SHA-256 of a secret is stored. A secret has 93 bits or more from a strong source, so a plain hash is enough:
+// there is no dictionary to try.
+
+import { equalConstantTime } from '../base/bytes.ts'
+import { Fault } from '../base/fault.ts'
+import { type RandomBytes, randomName } from '../base/ids.ts'
+
+export type KeyFormat = {
+  /** The key of an Authorization header; null unless the header holds exactly one key of this format. */
+  readonly parse: (authorization: string | null) => PresentedKey | null
+  readonly mint: (random: RandomBytes) => MintedKey
+}
+
+export type PresentedKey = {
+  /** The public part: it names the key in the store and in logs. */
+  readonly prefix: string
+  readonly secret: string
+}
+
+export type MintedKey = {
+  /** The whole key. It is shown once, to whoever asked for it; never stored, never logged. */
+  readonly key: string
+  readonly prefix: string
+  readonly secretSha256: Uint8Array
+}
+
+const prefixLength = 8
+
+/** The format of one service's keys; `tag` is what they begin with, such as `gw`. */
+export function createKeyFormat({ tag, secretLength }: { tag: string; secretLength: number }): KeyFormat {
+  // The scheme in any case and one or more spaces (RFC 9110 11.4), the key exactly. A header that is sent twice arrives joined, and fails.
+  const pattern = new RegExp(
+    `^[Bb][Ee][Aa][Rr][Ee][Rr] +${tag}_([a-z0-9]{${prefixLength}})_([a-z0-9]{${secretLength}})$`,
+  )
+  return {
+    parse: authorization => {
+      const match = authorization === null ? null : pattern.exec(authorization)
+      const prefix = match?.[1]
+      const secret = match?.[2]
+      return prefix === undefined || secret === undefined ? null : { prefix, secret }
+    },
+    mint: random => {
+      const prefix = randomName(prefixLength, random)
+      const secret = randomName(secretLength, random)
+      return { key: `${tag}_${prefix}_${secret}`, prefix, secretSha256: sha256(secret) }
+    },
+  }
+}
+
+/** Whether this secret has the stored hash. Null, for a key that is not known, costs the same hash and comparison. */
+export function secretMatches(secret: string, storedSha256: Uint8Array | null): boolean {
+  const isEqual = equalConstantTime(sha256(secret), storedSha256 ?? NO_SECRET)
+  return isEqual && storedSha256 !== null
+}
+
+const drawsMax = 8
+
+/** Draws keys until `insert` finds one whose prefix is free. Fault internal: the prefixes of eight keys in a row are taken. */
+export function mintUnused(draw: () => MintedKey, insert: (minted: MintedKey) => boolean): MintedKey {
+  for (let count = 1; count <= drawsMax; count += 1) {
+    const minted = draw()
+    if (insert(minted)) return minted
+  }
+  throw new Fault('internal', `${drawsMax} keys were drawn, and each prefix is taken`)
+}
+
+const NO_SECRET = new Uint8Array(32)
+
+function sha256(secret: string): Uint8Array {
+  const digest = new Uint8Array(32)
+  Bun.SHA256.hash(secret, digest)
+  return digest
+}

@@ -1,0 +1,36 @@
+// What the admin interface needs of the rest of the appliance. Types only.
+
+import type { Clock } from '../base/clock.ts'
+import type { RandomBytes } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import type { Collector } from '../base/prometheus.ts'
+import type { AdminLeak, AdminStatus } from '../contract/admin.ts'
+import type { MintedKey } from '../http/bearer.ts'
+import type { Store } from '../store/db.ts'
+import type { Instance } from '../store/directory/instance.table.ts'
+import type { Organization } from '../store/directory/organization.table.ts'
+
+export type AdminDeps = {
+  readonly store: Pick<Store, 'directory' | 'ledger'>
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+  /** A key of service A. */
+  readonly mintKey: (random: RandomBytes) => MintedKey
+  /** A key of the inference gateway. */
+  readonly mintGatewayKey: (random: RandomBytes) => MintedKey
+  /** Accepts a deletion as the owner's would be. Idempotent. */
+  readonly deleteInstance: (instance: Instance, organization: Organization) => void
+  readonly vm: (vmId: string) => VmSummary | null
+  readonly status: () => AdminStatus
+  readonly leaks: () => Promise<readonly AdminLeak[]>
+  /** What GET /metrics shows, one after the other. */
+  readonly collectors: readonly Collector[]
+  /** Directory that holds the console of a VM. */
+  readonly consoleDir: (vmId: string) => string
+}
+
+export type VmSummary = { readonly state: string; readonly address: string | null }
+
+/** Reads the JSON body of a request: the `parse` of every route that has a body. */
+export type ReadBody = (context: { readonly request: Request }) => Promise<unknown>

@@ -1,0 +1,196 @@
+// Instances of all organizations in the admin interface, with their events and consoles. Effects: the store, reads console files.
+
+import { Type } from '@sinclair/typebox'
+import { Elysia, t } from 'elysia'
+import { present } from '../base/assert.ts'
+import { iso, isoOrNull } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import {
+  type AdminEvent,
+  AdminEventList,
+  AdminInstance,
+  AdminInstanceList,
+  consoleTailBytesMax,
+  eventCountMax,
+  InstanceReference,
+  Slug,
+} from '../contract/admin.ts'
+import { followConsole, readConsole } from '../host/qemu/console.ts'
+import type { DirectoryDb } from '../store/db.ts'
+import { findInstance, instanceById, listChangesOverlapping, listInstances } from '../store/directory/instance.query.ts'
+import type { Instance, InstanceChange } from '../store/directory/instance.table.ts'
+import { listOrganizations, organizationById } from '../store/directory/organization.query.ts'
+import type { Organization } from '../store/directory/organization.table.ts'
+import { appendEvent, listEvents } from '../store/ledger/event.query.ts'
+import type { Event } from '../store/ledger/event.table.ts'
+import type { AdminDeps } from './deps.ts'
+import { organizationBySlug } from './organizations.ts'
+
+type InstancesDeps = Pick<AdminDeps, 'store' | 'clock' | 'deleteInstance' | 'vm' | 'consoleDir'>
+
+export type OwnedInstance = { readonly instance: Instance; readonly organization: Organization }
+
+export function instanceRoutes(deps: InstancesDeps) {
+  const { db } = deps.store.directory
+  const find = (reference: string) => instanceByReference(db, reference)
+  const byReference = Type.Object({ ref: InstanceReference })
+  return new Elysia({ normalize: false })
+    .get('/instances', ({ query }) => ({ instances: list(deps, query.organization ?? null) }), {
+      query: Type.Object({ organization: Type.Optional(Slug) }),
+      response: AdminInstanceList,
+    })
+    .get('/instance', ({ query }) => instanceView(deps, find(query.ref)), {
+      query: byReference,
+      response: AdminInstance,
+    })
+    .delete('/instance', ({ query }) => instanceView(deps, remove(deps, find(query.ref))), {
+      query: byReference,
+      response: AdminInstance,
+    })
+    .get('/instance/events', ({ query }) => ({ events: eventsOf(deps, find(query.ref), query.limit) }), {
+      query: Type.Object({
+        ref: InstanceReference,
+        limit: t.Integer({ default: eventCountMax, minimum: 1, maximum: eventCountMax }),
+      }),
+      response: AdminEventList,
+    })
+    .get(
+      '/instance/console',
+      async ({ query, request }) => {
+        const { vmId } = find(query.ref).instance
+        if (vmId === null) throw new Fault('conflict', 'the instance has no VM now, so there is no console')
+        const dir = deps.consoleDir(vmId)
+        if (!query.follow) return bytesResponse(Uint8Array.from(await readConsole(dir, query.tail)))
+        return bytesResponse(streamConsole(dir, { tailBytes: query.tail, signal: request.signal }))
+      },
+      {
+        query: Type.Object({
+          ref: InstanceReference,
+          tail: t.Integer({ minimum: 0, maximum: consoleTailBytesMax }),
+          follow: t.Boolean({ default: false }),
+        }),
+      },
+    )
+}
+
+/** By id, `slug/name`, or a name that only one organization uses. Faults: not_found, invalid_request (ambiguous). */
+export function instanceByReference(db: DirectoryDb, reference: string): OwnedInstance {
+  const [slug = '', name] = reference.split('/')
+  if (name !== undefined) {
+    const organization = organizationBySlug(db, slug)
+    const instance = findInstance(db, { organizationId: organization.id, name })
+    if (instance === null) throw unknownInstance(reference)
+    return { instance, organization }
+  }
+  const byId = instanceById(db, reference)
+  if (byId !== null) {
+    const organization = present(organizationById(db, byId.organizationId), 'an instance has an organization')
+    return { instance: byId, organization }
+  }
+  const named = listOrganizations(db).flatMap(organization => {
+    const instance = findInstance(db, { organizationId: organization.id, name: reference })
+    return instance === null ? [] : [{ instance, organization }]
+  })
+  const [only] = named
+  if (only === undefined) throw unknownInstance(reference)
+  if (named.length > 1) {
+    const choices = named.map(({ organization }) => `${organization.slug}/${reference}`).join(' or ')
+    const message = `${named.length} organizations have an instance ${reference}; write ${choices}`
+    throw new Fault('invalid_request', message, { param: 'instance' })
+  }
+  return only
+}
+
+function unknownInstance(reference: string): Fault {
+  return new Fault('not_found', `there is no instance ${reference}`, { param: 'instance' })
+}
+
+/** Of one organization, or of all where `slug` is null. Fault not_found. */
+function list(deps: InstancesDeps, slug: string | null): AdminInstance[] {
+  const { db } = deps.store.directory
+  const organizations = slug === null ? listOrganizations(db) : [organizationBySlug(db, slug)]
+  return organizations.flatMap(organization =>
+    listInstances(db, organization.id).map(instance => instanceView(deps, { instance, organization })),
+  )
+}
+
+/** Goes to the service each time; only the first deletion is an event. */
+function remove({ store, clock, deleteInstance }: InstancesDeps, owned: OwnedInstance): OwnedInstance {
+  const { instance, organization } = owned
+  const isRepeated = instance.desired === 'absent'
+  deleteInstance(instance, organization)
+  if (!isRepeated) {
+    const detail = { slug: organization.slug, name: instance.name }
+    const nowMs = clock.nowMs()
+    appendEvent(store.ledger.db, { nowMs, kind: 'instance.operator_delete', subject: instance.id, detail })
+  }
+  return instanceByReference(store.directory.db, instance.id)
+}
+
+/** Status changes and journal of an instance and its VM, oldest first: the newest `limit`. */
+function eventsOf({ store }: InstancesDeps, { instance }: OwnedInstance, limit: number): AdminEvent[] {
+  const subjects = instance.vmId === null ? [instance.id] : [instance.id, instance.vmId]
+  const journal = subjects.flatMap(subject => listEvents(store.ledger.db, { subject, limit })).map(eventView)
+  const changes = listChangesOverlapping(store.directory.db, { organizationId: instance.organizationId, fromMs: 0 })
+    .filter(change => change.instanceId === instance.id)
+    .map(changeView)
+  return [...changes, ...journal].sort((a, b) => (a.at < b.at ? -1 : a.at > b.at ? 1 : 0)).slice(-limit)
+}
+
+function bytesResponse(body: Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array>): Response {
+  return new Response(body, { headers: { 'content-type': 'application/octet-stream' } })
+}
+
+/** Chunked, until the client goes away. */
+function streamConsole(dir: string, from: { tailBytes: number; signal: AbortSignal }): ReadableStream<Uint8Array> {
+  const cancelled = new AbortController()
+  const signal = AbortSignal.any([from.signal, cancelled.signal])
+  const chunks = followConsole(dir, { tailBytes: from.tailBytes, signal })
+  return new ReadableStream<Uint8Array>({
+    pull: async controller => {
+      const { done, value } = await chunks.next()
+      if (done) controller.close()
+      else controller.enqueue(value)
+    },
+    cancel: () => cancelled.abort(),
+  })
+}
+
+function instanceView({ vm }: InstancesDeps, { instance, organization }: OwnedInstance): AdminInstance {
+  return {
+    id: instance.id,
+    organization: organization.slug,
+    name: instance.name,
+    hostname: instance.hostname,
+    status: instance.status,
+    agent: instance.agent,
+    public_key: instance.publicKey,
+    inference_mode: instance.inferenceMode,
+    inference_model: instance.inferenceModel,
+    failure_code: instance.failureCode,
+    failure_message: instance.failureMessage,
+    terminated_reason: instance.terminatedReason,
+    egress_bytes: instance.egressBytes,
+    egress_observed_at: isoOrNull(instance.egressObservedAtMs),
+    egress_block_applied_at: isoOrNull(instance.egressBlockAppliedAtMs),
+    created_at: iso(instance.createdAtMs),
+    ready_at: isoOrNull(instance.readyAtMs),
+    terminated_at: isoOrNull(instance.terminatedAtMs),
+    vm: vmView(vm, instance.vmId),
+  }
+}
+
+function vmView(vm: InstancesDeps['vm'], id: string | null): AdminInstance['vm'] {
+  const summary = id === null ? null : vm(id)
+  // Field by field: the engine's own view has more in it.
+  return id === null || summary === null ? null : { id, state: summary.state, address: summary.address }
+}
+
+function eventView({ id, atMs, kind, subject, detail }: Event): AdminEvent {
+  return { id, at: iso(atMs), kind, subject, detail }
+}
+
+/** A status change in the shape of an event. Its number is from another sequence than the journal's. */
+function changeView({ id, atMs, status, instanceId }: InstanceChange): AdminEvent {
+  return { id, at: iso(atMs), kind: `status.${status}`, subject: instanceId, detail: {} }
+}

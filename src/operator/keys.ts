@@ -1,0 +1,89 @@
+// Keys of service A in the admin interface. Effects: the store. A change commits in the directory; its event follows in this host's journal.
+
+import { Type } from '@sinclair/typebox'
+import { Elysia } from 'elysia'
+import { present } from '../base/assert.ts'
+import { iso, isoOrNull } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import { AdminKey, AdminKeyCreate, AdminKeyCreated, AdminKeyList } from '../contract/admin.ts'
+import { mintUnused } from '../http/bearer.ts'
+import { findKey, insertKey, listKeys, revokeKey } from '../store/directory/key.query.ts'
+import type { Key, KeyScope } from '../store/directory/key.table.ts'
+import { organizationById } from '../store/directory/organization.query.ts'
+import { appendEvent } from '../store/ledger/event.query.ts'
+import type { AdminDeps, ReadBody } from './deps.ts'
+import { bySlug, organizationBySlug } from './organizations.ts'
+
+type KeysDeps = Pick<AdminDeps, 'store' | 'clock' | 'random' | 'mintKey'>
+
+export const byPrefix = Type.Object({ prefix: Type.String({ maxLength: 64 }) })
+
+export function keyRoutes(deps: KeysDeps, readBody: ReadBody) {
+  return new Elysia({ normalize: false })
+    .get('/organizations/:slug/keys', ({ params }) => ({ keys: list(deps, params.slug) }), {
+      params: bySlug,
+      response: AdminKeyList,
+    })
+    .post(
+      '/organizations/:slug/keys',
+      ({ params, body, set }) => {
+        set.status = 201
+        return create(deps, params.slug, body.scope)
+      },
+      { params: bySlug, body: AdminKeyCreate, parse: readBody, response: { 201: AdminKeyCreated } },
+    )
+    .post('/keys/:prefix/revoke', ({ params }) => revoke(deps, params.prefix), { params: byPrefix, response: AdminKey })
+}
+
+/** Fault not_found. */
+function list({ store }: KeysDeps, slug: string): AdminKey[] {
+  const { db } = store.directory
+  return listKeys(db, organizationBySlug(db, slug).id).map(key => keyView(key, slug))
+}
+
+/** Faults: not_found, internal (no free prefix). */
+function create({ store, clock, random, mintKey }: KeysDeps, slug: string, scope: KeyScope): AdminKeyCreated {
+  const nowMs = clock.nowMs()
+  const { organizationId, key, prefix } = store.directory.transact(tx => {
+    const { id: organizationId } = organizationBySlug(tx, slug)
+    const { key, prefix } = mintUnused(
+      () => mintKey(random),
+      minted => {
+        const { prefix, secretSha256 } = minted
+        return insertKey(tx, { prefix, organizationId, secretSha256, scope, nowMs })
+      },
+    )
+    return { organizationId, key, prefix }
+  })
+  const detail = { slug, prefix, scope }
+  appendEvent(store.ledger.db, { nowMs, kind: 'key.created', subject: organizationId, detail })
+  return { key, prefix, organization: slug, scope, created_at: iso(nowMs) }
+}
+
+/** Idempotent; the first revocation's time stays. Fault not_found. */
+function revoke({ store, clock }: KeysDeps, prefix: string): AdminKey {
+  const nowMs = clock.nowMs()
+  const { key, slug, isChanged } = store.directory.transact(tx => {
+    const before = findKey(tx, prefix)
+    if (before === null) throw new Fault('not_found', `there is no key with prefix ${prefix}`, { param: 'prefix' })
+    const isChanged = before.revokedAtMs === null
+    if (isChanged) revokeKey(tx, { prefix, nowMs })
+    const { slug } = present(organizationById(tx, before.organizationId), 'a key has an organization')
+    return { key: present(findKey(tx, prefix), 'a revoked key stays'), slug, isChanged }
+  })
+  if (isChanged) {
+    appendEvent(store.ledger.db, { nowMs, kind: 'key.revoked', subject: key.organizationId, detail: { prefix } })
+  }
+  return keyView(key, slug)
+}
+
+function keyView(key: Key, slug: string): AdminKey {
+  return {
+    prefix: key.prefix,
+    organization: slug,
+    scope: key.scope,
+    created_at: iso(key.createdAtMs),
+    last_used_at: isoOrNull(key.lastUsedAtMs),
+    revoked_at: isoOrNull(key.revokedAtMs),
+  }
+}

@@ -1,0 +1,105 @@
+// Organizations in the admin interface. Effects: the store. A change commits in the directory; its event follows in this host's journal.
+
+import { Type } from '@sinclair/typebox'
+import { Elysia } from 'elysia'
+import { iso } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import { newUuid } from '../base/ids.ts'
+import {
+  AdminOrganization,
+  AdminOrganizationCreate,
+  AdminOrganizationList,
+  Slug,
+  slugProblem,
+} from '../contract/admin.ts'
+import type { DirectoryDb } from '../store/db.ts'
+import { countLiving } from '../store/directory/instance.query.ts'
+import { listKeys } from '../store/directory/key.query.ts'
+import {
+  findOrganization,
+  insertOrganization,
+  listOrganizations,
+  setOrganizationStatus,
+} from '../store/directory/organization.query.ts'
+import type { Organization } from '../store/directory/organization.table.ts'
+import { appendEvent } from '../store/ledger/event.query.ts'
+import type { AdminDeps, ReadBody } from './deps.ts'
+
+type OrganizationsDeps = Pick<AdminDeps, 'store' | 'clock' | 'random'>
+
+export const bySlug = Type.Object({ slug: Slug })
+
+export function organizationRoutes(deps: OrganizationsDeps, readBody: ReadBody) {
+  const { db } = deps.store.directory
+  return new Elysia({ normalize: false })
+    .get('/organizations', () => ({ organizations: listOrganizations(db).map(row => organizationView(db, row)) }), {
+      response: AdminOrganizationList,
+    })
+    .post(
+      '/organizations',
+      ({ body, set }) => {
+        set.status = 201
+        return organizationView(db, createOrganization(deps, body.slug))
+      },
+      { body: AdminOrganizationCreate, parse: readBody, response: { 201: AdminOrganization } },
+    )
+    .get('/organizations/:slug', ({ params }) => organizationView(db, organizationBySlug(db, params.slug)), {
+      params: bySlug,
+      response: AdminOrganization,
+    })
+    .post(
+      '/organizations/:slug/suspend',
+      ({ params }) => organizationView(db, setStatus(deps, params.slug, 'suspended')),
+      { params: bySlug, response: AdminOrganization },
+    )
+    .post('/organizations/:slug/resume', ({ params }) => organizationView(db, setStatus(deps, params.slug, 'active')), {
+      params: bySlug,
+      response: AdminOrganization,
+    })
+}
+
+/** Fault not_found. */
+export function organizationBySlug(db: DirectoryDb, slug: string): Organization {
+  const organization = findOrganization(db, slug)
+  if (organization === null) throw new Fault('not_found', `there is no organization ${slug}`, { param: 'organization' })
+  return organization
+}
+
+/** Faults: invalid_request, conflict. */
+function createOrganization({ store, clock, random }: OrganizationsDeps, slug: string): Organization {
+  const problem = slugProblem(slug)
+  if (problem !== null) throw new Fault('invalid_request', `slug ${JSON.stringify(slug)} ${problem}`, { param: 'slug' })
+  const { directory, ledger } = store
+  const id = newUuid(random)
+  const nowMs = clock.nowMs()
+  if (!insertOrganization(directory.db, { id, slug, nowMs })) {
+    throw new Fault('conflict', `organization ${slug} exists already`, { param: 'slug' })
+  }
+  appendEvent(ledger.db, { nowMs, kind: 'organization.created', subject: id, detail: { slug } })
+  return organizationBySlug(directory.db, slug)
+}
+
+/** Idempotent; only a change is an event. Fault not_found. */
+function setStatus({ store, clock }: OrganizationsDeps, slug: string, status: Organization['status']): Organization {
+  const { organization, isChanged } = store.directory.transact(tx => {
+    const before = organizationBySlug(tx, slug)
+    if (before.status === status) return { organization: before, isChanged: false }
+    setOrganizationStatus(tx, { slug, status })
+    return { organization: organizationBySlug(tx, slug), isChanged: true }
+  })
+  const kind = status === 'active' ? 'organization.resumed' : 'organization.suspended'
+  if (isChanged) {
+    appendEvent(store.ledger.db, { nowMs: clock.nowMs(), kind, subject: organization.id, detail: { slug } })
+  }
+  return organization
+}
+
+function organizationView(db: DirectoryDb, organization: Organization): AdminOrganization {
+  return {
+    slug: organization.slug,
+    status: organization.status,
+    created_at: iso(organization.createdAtMs),
+    instances_living: countLiving(db, organization.id),
+    keys_active: listKeys(db, organization.id).filter(key => key.revokedAtMs === null).length,
+  }
+}

@@ -1,0 +1,147 @@
+// The queries of VMs, egress samples, nonces and events, over a real database.
+
+import { describe, expect, test } from 'bun:test'
+import { openStore, type Store } from '../../../src/store/db.ts'
+import { egressOf, listEgress, recordEgress } from '../../../src/store/ledger/egress.query.ts'
+import { appendEvent, eventCountMax, listEvents } from '../../../src/store/ledger/event.query.ts'
+import { countNonces, deleteExpiredNonces, insertNonce } from '../../../src/store/ledger/nonce.query.ts'
+import {
+  countVms,
+  dismissVm,
+  insertVm,
+  listVms,
+  moveVm,
+  purgeGoneVms,
+  vmById,
+} from '../../../src/store/ledger/vm.query.ts'
+
+function open(): Store & Disposable {
+  const store = openStore(':memory:')
+  return { ...store, [Symbol.dispose]: store.close }
+}
+
+const vm = { hostId: 'here', image: 'instance', vcpus: 1, memoryMib: 512 } as const
+
+describe('VMs', () => {
+  // Goal: a VM is made once per id; a second attempt changes nothing of it, whatever it asks for and however far the VM has come.
+  test('inserting is idempotent', () => {
+    using store = open()
+    const { db } = store.ledger
+    expect(insertVm(db, { ...vm, id: 'v1', nowMs: 1 })).toBe(true)
+    moveVm(db, { id: 'v1', from: 'waiting', to: 'launching', nowMs: 2 })
+    dismissVm(db, 'v1')
+    expect(insertVm(db, { ...vm, id: 'v1', vcpus: 8, nowMs: 3 })).toBe(false)
+    expect(vmById(db, 'v1')).toMatchObject({
+      state: 'launching',
+      desired: 'gone',
+      vcpus: 1,
+      createdAtMs: 1,
+      changedAtMs: 2,
+    })
+    expect(listVms(db, 'here')).toHaveLength(1)
+    expect(listVms(db, 'elsewhere')).toEqual([])
+  })
+
+  // Goal: only rows of VMs that have been gone for long enough go, at most `limit` at once, with their samples.
+  test('purging', () => {
+    using store = open()
+    const { db } = store.ledger
+    for (const [id, goneAtMs] of [
+      ['a', 5],
+      ['b', 5],
+      ['c', 6],
+      ['d', null],
+    ] as const) {
+      insertVm(db, { ...vm, id, nowMs: 1 })
+      recordEgress(db, { vmId: id, usedBytes: 1, observedAtMs: 1, blockedAtMs: null })
+      if (goneAtMs !== null) moveVm(db, { id, from: 'waiting', to: 'gone', nowMs: goneAtMs })
+    }
+    expect(purgeGoneVms(db, { changedBeforeMs: 5, limit: 10 })).toBe(0)
+    expect(purgeGoneVms(db, { changedBeforeMs: 6, limit: 1 })).toBe(1)
+    expect(purgeGoneVms(db, { changedBeforeMs: 6, limit: 10 })).toBe(1)
+    expect(listEgress(db).map(sample => sample.vmId)).toEqual(['c', 'd'])
+    expect(countVms(db)).toEqual({ gone: 1, waiting: 1 })
+  })
+})
+
+// Goal: what was once counted is never counted back, and the first block stays; what is returned is what is stored.
+test('egress samples only grow', () => {
+  using store = open()
+  const { db } = store.ledger
+  insertVm(db, { ...vm, id: 'v1', nowMs: 1 })
+  const sample = (usedBytes: number, observedAtMs: number, blockedAtMs: number | null) =>
+    recordEgress(db, { vmId: 'v1', usedBytes, observedAtMs, blockedAtMs })
+  expect(sample(10, 1, null)).toEqual({ vmId: 'v1', usedBytes: 10, observedAtMs: 1, blockedAtMs: null })
+  expect(sample(30, 2, 2)).toEqual({ vmId: 'v1', usedBytes: 30, observedAtMs: 2, blockedAtMs: 2 })
+  expect(sample(20, 3, 3)).toEqual({ vmId: 'v1', usedBytes: 30, observedAtMs: 3, blockedAtMs: 2 })
+  expect(sample(40, 4, null)).toEqual({ vmId: 'v1', usedBytes: 40, observedAtMs: 4, blockedAtMs: 2 })
+  expect(egressOf(db, 'v1')).toEqual({ vmId: 'v1', usedBytes: 40, observedAtMs: 4, blockedAtMs: 2 })
+})
+
+test('nonces', () => {
+  // Goal: each is used once; expiry is by time and in batches, oldest first; exactly 32 bytes.
+  using store = open()
+  const nonce = (byte: number) => new Uint8Array(32).fill(byte)
+  for (let i = 0; i < 5; i += 1) expect(insertNonce(store.ledger.db, { nonce: nonce(i), nowMs: 100 + i })).toBe(true)
+  expect(insertNonce(store.ledger.db, { nonce: nonce(3), nowMs: 900 })).toBe(false)
+  expect(() => insertNonce(store.ledger.db, { nonce: new Uint8Array(31), nowMs: 1 })).toThrow('invariant')
+  expect(countNonces(store.ledger.db)).toBe(5)
+  expect(deleteExpiredNonces(store.ledger.db, { usedAtOrBeforeMs: 102, limit: 2 })).toBe(2)
+  expect(insertNonce(store.ledger.db, { nonce: nonce(2), nowMs: 900 })).toBe(false)
+  expect(deleteExpiredNonces(store.ledger.db, { usedAtOrBeforeMs: 102, limit: 2 })).toBe(1)
+  expect(deleteExpiredNonces(store.ledger.db, { usedAtOrBeforeMs: 102, limit: 2 })).toBe(0)
+  expect(countNonces(store.ledger.db)).toBe(2)
+  expect(insertNonce(store.ledger.db, { nonce: nonce(0), nowMs: 900 })).toBe(true)
+})
+
+describe('events', () => {
+  // Goal: the newest come first, by subject or all, no more than asked for.
+  test('append and list', () => {
+    using store = open()
+    const { db } = store.ledger
+    for (let i = 1; i <= 5; i += 1)
+      appendEvent(db, {
+        nowMs: i,
+        kind: 'vm.failed',
+        subject: i % 2 === 0 ? 'even' : '',
+        detail: { i, nested: { text: 'é' } },
+      })
+    expect(listEvents(db, { limit: 2 }).map(({ detail }) => detail.i)).toEqual([5, 4])
+    expect(listEvents(db, { subject: 'even', limit: 10 }).map(({ atMs }) => atMs)).toEqual([4, 2])
+    expect(listEvents(db, { subject: '', limit: 10 }).map(({ atMs }) => atMs)).toEqual([5, 3, 1])
+    expect(listEvents(db, { subject: null, limit: 10 })).toHaveLength(5)
+    expect(listEvents(db, { limit: 1 })[0]).toEqual({
+      id: 5,
+      atMs: 5,
+      kind: 'vm.failed',
+      subject: '',
+      detail: { i: 5, nested: { text: 'é' } },
+    })
+  })
+
+  // Goal: the journal is bounded: each entry beyond the most lets go of the oldest.
+  test('bound', () => {
+    using store = open()
+    const { db } = store.ledger
+    db.run(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${eventCountMax + 10})
+      INSERT INTO events (at_ms, kind, subject, detail) SELECT i, 'k', 's', '{}' FROM n`)
+    appendEvent(db, { nowMs: 0, kind: 'last', subject: '', detail: {} })
+    expect(db.all('SELECT count(*) AS entries, min(id) AS first FROM events')).toEqual([
+      { entries: eventCountMax, first: 12 },
+    ])
+    expect(listEvents(db, { limit: 1 })[0]?.kind).toBe('last')
+  })
+
+  // Goal: an instance's journal, and the bound, are read through an index.
+  test('indexes', () => {
+    using store = open()
+    const PLANS = {
+      "SELECT * FROM events WHERE subject = 'x' ORDER BY id DESC LIMIT 5": 'events_subject',
+      'DELETE FROM events WHERE id <= 5': 'PRIMARY KEY',
+    }
+    for (const [sql, index] of Object.entries(PLANS)) {
+      const plan = store.ledger.db.all<{ detail: string }>(`EXPLAIN QUERY PLAN ${sql}`).map(({ detail }) => detail)
+      expect(`${sql}: ${plan.join('; ')}`).toContain(index)
+    }
+  })
+})
