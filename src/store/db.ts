@@ -109,7 +109,7 @@ export function prepareRaw<Row>(db: Db, sql: string): Statement<Row, SQLQueryBin
   return sqlite.prepare<Row, SQLQueryBindings[]>(sql)
 }
 
-/** With foreign keys off, for a table that is made anew must not take along what refers to it; each migration is checked at its end instead. */
+/** Foreign keys are off: a migration that drops a table to make it anew would delete what refers to it. They are checked at its end instead. */
 function migrate(sqlite: Database, path: string, migrations: readonly string[]): void {
   sqlite.run('PRAGMA foreign_keys = OFF')
   const version = sqlite.query<{ user_version: number }, []>('PRAGMA user_version').get()?.user_version ?? 0
