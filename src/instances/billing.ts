@@ -6,7 +6,7 @@ import type { InstanceChange } from '../store/directory/instance.table.ts'
 /** [startMs, endMs). */
 export type Period = { readonly startMs: number; readonly endMs: number }
 
-/** No period is longer; records must outlive the one they were billed in. */
+/** No period is longer. A record must be kept until the period that it was billed in has ended. */
 export const periodDaysMax = 31
 
 /**

@@ -9,7 +9,7 @@ import { parsePublicKey } from './public-key.codec.ts'
 export type CreateRequest = {
   /** Normalized. */
   readonly publicKey: string
-  /** As asked for; null leaves the choice to us. Whether we have it is not decided here. */
+  /** The model that was asked for; null: the default. Whether there is such a model is checked by the service. */
   readonly inferenceModel: string | null
 }
 

@@ -1,4 +1,4 @@
-// Rows as the wire shows them (contract 2.2). Pure. Every answer is checked against its schema before it leaves.
+// Rows as the wire shows them (contract 2.2). Pure. Every record is checked against its schema before it leaves.
 
 import { Value } from '@sinclair/typebox/value'
 import { assert } from '../base/assert.ts'

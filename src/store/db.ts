@@ -94,7 +94,7 @@ function openRoom<Name extends RoomName>(client: Database): RoomStore<Name> {
   }
 }
 
-/** The one place where a room is named: drizzle knows of none. */
+/** Drizzle knows of no rooms: a handle is given its room here and nowhere else. */
 function asRoom<Name extends RoomName>(db: Sqlite): Db<Name> {
   return db as unknown as Db<Name>
 }
@@ -109,7 +109,7 @@ export function prepareRaw<Row>(db: Db, sql: string): Statement<Row, SQLQueryBin
   return sqlite.prepare<Row, SQLQueryBindings[]>(sql)
 }
 
-/** With foreign keys off, for a table that is made anew must not take along what refers to it; each migration is checked at its end instead. */
+/** Foreign keys are off: a migration that drops a table to make it anew would delete what refers to it. They are checked at its end instead. */
 function migrate(sqlite: Database, path: string, migrations: readonly string[]): void {
   sqlite.run('PRAGMA foreign_keys = OFF')
   const version = sqlite.query<{ user_version: number }, []>('PRAGMA user_version').get()?.user_version ?? 0
@@ -125,7 +125,10 @@ function migrate(sqlite: Database, path: string, migrations: readonly string[]):
       sqlite.run(sql)
       const [broken] = sqlite.query<{ table: string }, []>('PRAGMA foreign_key_check').all()
       if (broken)
-        throw new Fault('store.corrupt', `migration ${index + 1}: a row of ${broken.table} names none that is there`)
+        throw new Fault(
+          'store.corrupt',
+          `migration ${index + 1}: a row of ${broken.table} refers to a row that is missing`,
+        )
       sqlite.run(`PRAGMA user_version = ${index + 1}`)
     })()
   }

@@ -13,7 +13,7 @@ export type Capacity = {
 
 export type Admission =
   | { readonly kind: 'admit' }
-  /** It fits, but others are booting: its turn comes. */
+  /** It fits, but as many as may boot at a time are booting: it waits for its turn. */
   | { readonly kind: 'queue' }
   | { readonly kind: 'full'; readonly lacking: 'memory' | 'vcpus' | 'addresses' | 'asids' }
 

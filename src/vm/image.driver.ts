@@ -1,16 +1,16 @@
 // A guest image on disk: its manifest read and checked against the files beside it. Effects: reads files.
 
 import { readFileSync, statSync } from 'node:fs'
-import { Value } from '@sinclair/typebox/value'
 import { Fault, wrapFault } from '../base/fault.ts'
 import { ImageManifest } from '../contract/image.ts'
+import { checkedJson } from '../contract/shape.ts'
 import type { QemuImage } from './qemu.plan.ts'
 
 export type Image = QemuImage & { readonly manifest: ImageManifest }
 
 /**
- * Loads the image in `directory`. Sizes are checked here; the contents are the guest's own business: dm-verity, and on snp the launch
- * digest, refuse altered bytes. Fault: image.invalid.
+ * Loads the image in `directory`. Only sizes are checked here: altered bytes are refused later, by dm-verity in the guest and, on snp, by
+ * the launch digest. Fault: image.invalid.
  */
 export function loadImage(directory: string): Image {
   const manifest = readManifest(directory)
@@ -39,18 +39,12 @@ export function loadImage(directory: string): Image {
 }
 
 function readManifest(directory: string): ImageManifest {
-  let manifest: unknown
+  const path = `${directory}/manifest.json`
+  let bytes: Uint8Array
   try {
-    manifest = JSON.parse(readFileSync(`${directory}/manifest.json`, 'utf8'))
+    bytes = readFileSync(path)
   } catch (error) {
-    throw wrapFault(error, `read image manifest in ${directory}`, 'image.invalid')
+    throw wrapFault(error, `read image manifest ${path}`, 'image.invalid')
   }
-  if (!Value.Check(ImageManifest, manifest)) {
-    const problem = Value.Errors(ImageManifest, manifest).First()
-    throw new Fault(
-      'image.invalid',
-      `${directory}/manifest.json: ${problem?.path ?? ''}: ${problem?.message ?? 'invalid'}`,
-    )
-  }
-  return manifest
+  return checkedJson(ImageManifest, bytes, { what: path, code: 'image.invalid' })
 }

@@ -1,4 +1,4 @@
-// Everything that follows from a VM's id: names, paths, addresses. Pure; so a restarted daemon finds what an earlier one made.
+// Names and paths that follow from a VM's id, and the pool's addresses. Pure: a restarted daemon finds what an earlier one made.
 
 import { assert } from '../base/assert.ts'
 

@@ -1,4 +1,4 @@
-// What is on this host and in no ledger, and the other way round. Effects: reads the kernel's and the disk's state.
+// Things on this host that are in no ledger, and things in the ledger that are not on this host. Effects: reads the kernel's and the disk's state.
 
 import { readdirSync } from 'node:fs'
 import type { Nft } from '../host/network/nft.ts'
@@ -25,7 +25,7 @@ export type LeaksDeps = {
 
 const timeoutMs = 10_000
 
-/** Compares ledger and host. VMs that are just being made or unmade may show up; two runs in a row tell. Faults: host.*. */
+/** Compares ledger and host. A VM that is being made or taken down at the moment may show up; what shows up in two runs in a row is a leak. Faults: host.*. */
 export async function findLeaks({ db, nft, stateDir, tapPrefix }: LeaksDeps): Promise<Leak[]> {
   const found: Record<Exclude<ResourceKind, 'address'>, readonly string[]> = {
     directory: readdirSync(`${stateDir}/vms`).map(name => `${stateDir}/vms/${name}`),

@@ -14,7 +14,7 @@ export type VmLink = {
   readonly qmp: Qmp
   readonly channel: Channel
   readonly observe: () => LinkObservation
-  /** Asks the guest who it is, unless that question is already open. The answer comes as a change. */
+  /** Asks the guest who it is, unless that question is open already. What it says comes as a change. */
   readonly greet: (timeoutMs: number) => void
   /** Drops what the guest said: its agent has restarted and has other keys. */
   readonly forget: () => void
@@ -22,7 +22,7 @@ export type VmLink = {
 }
 
 export type LinkObservation = {
-  /** A connection has ended: QEMU is gone, or goes. */
+  /** A connection has ended: QEMU is gone, or about to be. */
   readonly closed: boolean
   /** The guest has powered off or panicked; QEMU holds it paused. */
   readonly stopped: boolean
@@ -105,8 +105,8 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
         greeting = true
         channel
           .hello(timeoutMs)
-          .then(answer => {
-            hello = answer
+          .then(said => {
+            hello = said
           })
           .catch(error => deps.log.warn('the agent has not said hello', { error }))
           .finally(() => {

@@ -71,7 +71,7 @@ function rules(plan: NftPlan): [chain: (typeof CHAINS)[number][0], rule: string]
     ['guard', 'iifname . ether saddr . ip saddr != @guests drop'],
     ['guard', 'counter name iifname map @counters'],
     ['guard', 'quota name iifname map @quotas drop'],
-    // Of the host a guest sees the gateway, and answers to what the host began (the readiness probe).
+    // A guest reaches the gateway on the host, and may reply to what the host began (the readiness probe). Nothing else.
     ['input', 'iifname @taps ct state established,related accept'],
     ...plan.gatewayPorts.map(
       port => ['input', `iifname @taps ip daddr ${plan.gateway} tcp dport ${port} accept`] as ['input', string],

@@ -62,7 +62,7 @@ function snpBoot(vm: Config['vm']): SnpBoot {
 const hostMemoryShare = 0.8
 const vcpusPerCpu = 4
 
-/** What VMs may use of this host; 0 in the configuration means: derive it. */
+/** What VMs may use of this host. Where the configuration says 0, it is derived from the host. */
 export function capacityOf(config: Pick<Config, 'capacity' | 'vm' | 'network'>, platform: Platform): Capacity {
   const host = hostCapacity()
   const { memory_mib: memoryMib, vcpus, asids } = config.capacity

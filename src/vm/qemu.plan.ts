@@ -1,5 +1,5 @@
 // QEMU's command line for each platform. Pure: the same plan always gives the same argv (golden texts in test/golden).
-// Long options and id= everywhere; nothing of QEMU's defaults or of the user's configuration.
+// Every device has an id; neither QEMU's default devices nor the user's configuration is used.
 
 import { unreachable } from '../base/assert.ts'
 import type { VmPaths } from './launch.plan.ts'

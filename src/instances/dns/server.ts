@@ -6,7 +6,7 @@ import type { DirectoryDb } from '../../store/db.ts'
 import { findInstance } from '../../store/directory/instance.query.ts'
 import { findOrganization } from '../../store/directory/organization.query.ts'
 import type { VmEngine } from '../../vm/engine.ts'
-import { answerDns, nameServerLabel, type ResolveAddress } from './zone.codec.ts'
+import { dnsResponse, nameServerLabel, type ResolveAddress } from './zone.codec.ts'
 
 export type DnsDeps = {
   readonly address: string
@@ -33,7 +33,7 @@ export async function startDns(deps: DnsDeps): Promise<DnsServer> {
     handler: (query, { transport }) => {
       // The zone may change at any moment, so its serial is the time (RFC 1912 2.2 leaves the scheme open).
       const zone = { domain, hosts, serial: Math.floor(deps.nowMs() / 1000) >>> 0 }
-      return answerDns(query, { zone, transport, resolve })
+      return dnsResponse(query, { zone, transport, resolve })
     },
   })
 }

@@ -8,7 +8,7 @@ import { type Answer, type DecodedPacket, decode, encode, type OptAnswer } from 
 export type Zone = {
   /** Lowercase, without a final dot. */
   readonly domain: string
-  /** Labels right under the domain that name the appliance; an address where it is known. They are no organizations. */
+  /** Labels directly under the domain that name the appliance itself, with its address where that is known. No organization has them. */
   readonly hosts: ReadonlyMap<string, string | null>
   /** SOA serial, 32 bits. */
   readonly serial: number
@@ -17,15 +17,15 @@ export type Zone = {
 export type DnsTransport = 'udp' | 'tcp'
 /** IPv4 address of an instance, by lowercase labels; null when there is no such name. */
 export type ResolveAddress = (name: string, slug: string) => string | null
-export type DnsAsk = { readonly zone: Zone; readonly transport: DnsTransport; readonly resolve: ResolveAddress }
+export type DnsContext = { readonly zone: Zone; readonly transport: DnsTransport; readonly resolve: ResolveAddress }
 
-/** Answers live this long in caches; so does a name's absence, for an instance may appear at any moment. */
+/** How long resolvers may cache a record, or its absence. Short, for an instance may appear at any moment. */
 export const ttlSeconds = 5
 /** The name server's label under the domain. */
 export const nameServerLabel = 'ns'
 
-/** The answer to one message, or null when it deserves none: too short to have a header, or itself an answer. Never throws. */
-export function answerDns(message: Uint8Array, ask: DnsAsk): Uint8Array | null {
+/** The response to one message. Null: it gets none, being too short to have a header, or itself a response. Never throws. */
+export function dnsResponse(message: Uint8Array, context: DnsContext): Uint8Array | null {
   const query = Buffer.from(message.buffer, message.byteOffset, message.byteLength)
   if (query.length < headerBytes) return null
   const flags = query.readUInt16BE(2)
@@ -37,9 +37,9 @@ export function answerDns(message: Uint8Array, ask: DnsAsk): Uint8Array | null {
   const options = (decoded.additionals ?? []).filter(record => record.type === 'OPT') as OptAnswer[]
   const [option] = options
   if (options.length > 1) return headerOnly(query, RCODE.formatError)
-  // RFC 6891 6.1.3: a version that we do not speak is answered with the one that we do.
-  const reply = option !== undefined && option.ednsVersion > 0 ? BAD_VERSION : decide(question, ask)
-  return write(query, { question, reply, option, transport: ask.transport })
+  // RFC 6891 6.1.3: the response to a version that we do not speak names the one that we do.
+  const reply = option !== undefined && option.ednsVersion > 0 ? BAD_VERSION : decide(question, context)
+  return write(query, { question, reply, option, transport: context.transport })
 }
 
 const headerBytes = 12
@@ -54,15 +54,15 @@ const tcpBytesMax = 65_535
 const nameBytesMax = 255
 
 type Question = {
-  /** As asked, one string of latin-1 per label. */
+  /** As in the query, one string of latin-1 per label. */
   readonly labels: readonly string[]
   readonly type: number
   readonly class: number
-  /** The question section as it came. */
+  /** The question section, byte for byte. */
   readonly bytes: Buffer
 }
 
-type Reply = {
+type DnsReply = {
   readonly rcode: number
   /** High bits of a 12-bit code, which travel in the OPT record (RFC 6891 6.1.3). */
   readonly extendedRcode?: number
@@ -71,8 +71,8 @@ type Reply = {
   readonly authorities: readonly Answer[]
 }
 
-const REFUSED: Reply = { rcode: RCODE.refused, authoritative: false, answers: [], authorities: [] }
-const BAD_VERSION: Reply = { rcode: 0, extendedRcode: 1, authoritative: false, answers: [], authorities: [] }
+const REFUSED: DnsReply = { rcode: RCODE.refused, authoritative: false, answers: [], authorities: [] }
+const BAD_VERSION: DnsReply = { rcode: 0, extendedRcode: 1, authoritative: false, answers: [], authorities: [] }
 
 /** Exactly one question (RFC 9619), uncompressed, within bounds; else null. */
 function readQuestion(query: Buffer): Question | null {
@@ -102,7 +102,7 @@ function decodeOrNull(query: Buffer): DecodedPacket | null {
   }
 }
 
-function decide(question: Question, { zone, resolve }: DnsAsk): Reply {
+function decide(question: Question, { zone, resolve }: DnsContext): DnsReply {
   if (question.class !== CLASS_IN) return REFUSED
   const below = labelsBelow(question.labels, zone.domain)
   if (below === null) return REFUSED
@@ -112,7 +112,7 @@ function decide(question: Question, { zone, resolve }: DnsAsk): Reply {
   const [first, second] = below
   if (first === undefined) return atApex(owner, question.type, zone)
   if (second === undefined) {
-    // Each label here is a host of ours or leads to an organization's names; that it exists is not told apart from that it could.
+    // A label here is a host of ours, or is or could be an organization: both get the same response, so nobody learns which ones exist.
     const address = zone.hosts.get(first) ?? null
     return address === null ? negative(zone, RCODE.ok) : addressReply(owner, { address, type: question.type, zone })
   }
@@ -140,7 +140,7 @@ function lowerAscii(label: string): string {
   return label.replace(/[A-Z]/g, letter => letter.toLowerCase())
 }
 
-function atApex(owner: string, type: number, zone: Zone): Reply {
+function atApex(owner: string, type: number, zone: Zone): DnsReply {
   const server = `${nameServerLabel}.${zone.domain}`
   switch (type) {
     case TYPE.SOA:
@@ -154,17 +154,17 @@ function atApex(owner: string, type: number, zone: Zone): Reply {
   }
 }
 
-function addressReply(owner: string, { address, type, zone }: { address: string; type: number; zone: Zone }): Reply {
+function addressReply(owner: string, { address, type, zone }: { address: string; type: number; zone: Zone }): DnsReply {
   if (type !== TYPE.A && type !== TYPE.ANY) return negative(zone, RCODE.ok)
   return positive([{ type: 'A', name: owner, ttl: ttlSeconds, data: address }])
 }
 
-function positive(answers: readonly Answer[]): Reply {
+function positive(answers: readonly Answer[]): DnsReply {
   return { rcode: RCODE.ok, authoritative: true, answers, authorities: [] }
 }
 
 /** RFC 2308 2: the SOA says how long the absence may be believed. */
-function negative(zone: Zone, rcode: number): Reply {
+function negative(zone: Zone, rcode: number): DnsReply {
   return { rcode, authoritative: true, answers: [], authorities: [soa(zone.domain, zone)] }
 }
 
@@ -188,7 +188,7 @@ function soa(owner: string, { domain, serial }: Zone): Answer {
 
 type Outgoing = {
   readonly question: Question
-  readonly reply: Reply
+  readonly reply: DnsReply
   readonly option: OptAnswer | undefined
   readonly transport: DnsTransport
 }

@@ -103,7 +103,7 @@ export function revokeGatewayKey(db: DirectoryDb, revocation: { prefix: string; 
   )
 }
 
-/** Revokes the keys of every instance that is wished gone. Returns their prefixes. A purged instance's key would otherwise look like its organization's own. */
+/** Revokes the keys of every instance whose deletion was accepted. Returns their prefixes. Once an instance is purged, its key would look like its organization's own. */
 export function revokeDeletedInstancesGatewayKeys(db: DirectoryDb, { nowMs }: { nowMs: number }): string[] {
   const deleted = db.select({ id: instances.id }).from(instances).where(eq(instances.desired, 'absent'))
   return db
@@ -133,9 +133,9 @@ export function touchGatewayKey(db: DirectoryDb, use: { prefix: string; nowMs: n
 }
 
 /**
- * Deletes at most `limit` keys that ended (revoked or expired) before a time. Returns their prefixes. Kept are those of an instance that is
- * still on record, since the key that its claim derives would come back to life, and those of an organization with ledger rows from before
- * `usageBeforeMs`, among which may be theirs: asking for a key's own rows would read all of its organization's.
+ * Deletes at most `limit` keys that ended (revoked or expired) before a time. Returns their prefixes. Two kinds are kept. The keys of an
+ * instance that is still on record: its claim derives the same key again, which would then be valid. And the keys of an organization with
+ * usage from before `usageBeforeMs`, which may be theirs: to look for a key's own rows would read all rows of its organization.
  */
 export function purgeGatewayKeys(
   db: DirectoryDb,

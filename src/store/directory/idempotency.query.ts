@@ -1,11 +1,11 @@
-// Stored answers to creates that carried an Idempotency-Key. Effects: SQL.
+// Stored responses to creates that carried an Idempotency-Key. Effects: SQL.
 
 import { and, eq, inArray, lte, sql } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
 import type { DirectoryDb } from '../db.ts'
 import { type Idempotency, idempotency } from './idempotency.table.ts'
 
-/** Old answers are found too: the caller looks at `createdAtMs`. */
+/** Expired responses are found too: the caller looks at `createdAtMs`. */
 export function findIdempotency(db: DirectoryDb, key: { organizationId: string; key: string }): Idempotency | null {
   const found = db
     .select()
@@ -25,22 +25,22 @@ export type NewIdempotency = {
   readonly nowMs: number
 }
 
-/** Keeps an answer, in place of an outlived one under the same key. */
-export function insertIdempotency(db: DirectoryDb, answer: NewIdempotency): void {
-  assert(answer.bodySha256.length === 32, 'a body is stored as its SHA-256')
+/** Stores a response, in place of an expired one under the same key. */
+export function insertIdempotency(db: DirectoryDb, response: NewIdempotency): void {
+  assert(response.bodySha256.length === 32, 'a body is stored as its SHA-256')
   const kept = {
-    bodySha256: Buffer.from(answer.bodySha256),
-    responseStatus: answer.responseStatus,
-    responseData: answer.responseData,
-    createdAtMs: answer.nowMs,
+    bodySha256: Buffer.from(response.bodySha256),
+    responseStatus: response.responseStatus,
+    responseData: response.responseData,
+    createdAtMs: response.nowMs,
   }
   db.insert(idempotency)
-    .values({ organizationId: answer.organizationId, key: answer.key, ...kept })
+    .values({ organizationId: response.organizationId, key: response.key, ...kept })
     .onConflictDoUpdate({ target: [idempotency.organizationId, idempotency.key], set: kept })
     .run()
 }
 
-/** Removes at most `limit` answers made at or before a time. Returns how many. */
+/** Removes at most `limit` responses made at or before a time. Returns how many. */
 export function deleteExpiredIdempotency(
   db: DirectoryDb,
   expired: { createdAtOrBeforeMs: number; limit: number },

@@ -22,7 +22,7 @@ export const instances = sqliteTable(
     inferenceMode: text('inference_mode').notNull(),
     inferenceModel: text('inference_model').notNull(),
     /**
-     * The VM that backs it, on the host of `hostId`: drawn with the row, before that host makes the VM, and null once the VM is gone.
+     * The VM that backs it, on the host of `hostId`: drawn with the row, before that host makes the VM, and null once the instance is terminated.
      * No foreign key, for VMs are in that host's ledger.
      */
     vmId: text('vm_id'),

@@ -6,7 +6,7 @@ import { type DirectoryDb, prepareRaw } from '../db.ts'
 import { organizations } from './organization.table.ts'
 import { type Usage, usage } from './usage.table.ts'
 
-/** What is left over is written row by row. Wider statements gain nothing more. */
+/** Rows beyond a multiple of this are written one by one. Wider statements are no faster. */
 const rowsPerStatement = 25
 
 /**
@@ -95,14 +95,14 @@ export function findUsage(db: DirectoryDb, id: string): Usage | null {
 
 /**
  * Deletes at most `limit` rows from before a time. Returns how many. Found organization by organization, so that the index of the sums
- * serves here too: one of its own by time would make every append dearer.
+ * serves here too: a second index, by time, would make every append slower.
  */
 export function purgeUsage(db: DirectoryDb, purge: { beforeMs: number; limit: number }): number {
   const old = oldUsage(db, purge)
   return db.delete(usage).where(inArray(usage.id, old)).returning({ id: usage.id }).all().length
 }
 
-/** Exported for the test that asks SQLite how it goes about it. CROSS JOIN is SQLite's word for "in this order". */
+/** Exported for the test that asks SQLite for its query plan. SQLite reads the tables of a CROSS JOIN in the order written. */
 export function oldUsage(db: DirectoryDb, { beforeMs, limit }: { beforeMs: number; limit: number }) {
   return db
     .select({ id: usage.id })

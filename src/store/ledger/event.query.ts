@@ -16,7 +16,7 @@ export type NewEvent = {
   readonly detail: Record<string, unknown>
 }
 
-/** Appends one entry and lets go of what is older than the newest `eventCountMax`. */
+/** Appends one entry and deletes what is older than the newest `eventCountMax`. */
 export function appendEvent(db: LedgerDb, event: NewEvent): void {
   const { nowMs, kind, subject, detail } = event
   const row = db.insert(events).values({ atMs: nowMs, kind, subject, detail }).returning({ id: events.id }).get()

@@ -1,4 +1,4 @@
-// Single facts about this database: the host id, the boot of the host that last used it.
+// Single facts about this host: its id, the boot in which this database was last used. Effects: SQL.
 
 import { eq } from 'drizzle-orm'
 import { sqliteTable, text } from 'drizzle-orm/sqlite-core'

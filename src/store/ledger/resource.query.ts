@@ -1,4 +1,4 @@
-// Queries on the resource ledger: what was made on this host, for which VM, in which order.
+// Queries on resources: what was made on this host, for which VM, in which order. Effects: SQL.
 
 import { and, asc, desc, eq } from 'drizzle-orm'
 import type { LedgerDb } from '../db.ts'
@@ -36,7 +36,7 @@ export function listResources(db: LedgerDb, kind: ResourceKind): Resource[] {
   return db.select().from(resources).where(eq(resources.kind, kind)).orderBy(asc(resources.seq)).all()
 }
 
-/** Strikes a thing that is gone off the ledger. Idempotent. */
+/** Removes the row of a thing that is gone. Idempotent. */
 export function strikeResource(db: LedgerDb, resource: { vmId: string; kind: ResourceKind }): void {
   db.delete(resources)
     .where(and(eq(resources.vmId, resource.vmId), eq(resources.kind, resource.kind)))

@@ -1,4 +1,4 @@
-// Queries on VMs. State moves by compare-and-set only.
+// Queries on VMs. State moves by compare-and-set only. Effects: SQL.
 
 import { and, asc, count, eq, inArray, lt, ne, sql } from 'drizzle-orm'
 import type { LedgerDb } from '../db.ts'
@@ -70,7 +70,7 @@ export type Reserved = {
 /** States in which a VM holds room on the host. */
 const HOLDING = ['launching', 'booting', 'running', 'stopping'] as const satisfies readonly VmState[]
 
-/** What VMs of a host hold right now. A failed VM holds room as long as its ledger names a process. */
+/** What VMs of a host hold right now. A failed VM holds room as long as it has a row for its QEMU. */
 export function reservedBy(db: LedgerDb, hostId: string): Reserved {
   const row = db
     .select({

@@ -5,7 +5,7 @@ import { type Answer, type DecodedPacket, decode, encode, type RecordType } from
 import fc from 'fast-check'
 import { silentLogger } from '../../../src/base/log.ts'
 import { startDns } from '../../../src/instances/dns/server.ts'
-import { answerDns, type DnsAsk, type DnsTransport, type Zone } from '../../../src/instances/dns/zone.codec.ts'
+import { type DnsContext, type DnsTransport, dnsResponse, type Zone } from '../../../src/instances/dns/zone.codec.ts'
 import { skipUnless } from '../../rigs/skip.ts'
 
 const zone: Zone = {
@@ -50,8 +50,8 @@ function query({ name = HOST, type = 'A', id = 7, flags = 0x0100, edns, ...rest 
   return packet
 }
 
-function ask(message: Uint8Array, transport: DnsTransport = 'udp', change: Partial<DnsAsk> = {}): Buffer | null {
-  const answer = answerDns(message, { zone, transport, resolve, ...change })
+function ask(message: Uint8Array, transport: DnsTransport = 'udp', change: Partial<DnsContext> = {}): Buffer | null {
+  const answer = dnsResponse(message, { zone, transport, resolve, ...change })
   return answer === null ? null : Buffer.from(answer)
 }
 

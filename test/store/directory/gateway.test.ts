@@ -58,24 +58,34 @@ function keyOf(prefix: string, changes: Partial<NewGatewayKey> = {}): NewGateway
 
 function usageOf(changes: Partial<Usage>): Usage {
   return {
-    ...{
-      id: 'r1',
-      atMs: 100,
-      organizationId: 'o1',
-      keyPrefix: 'aaaaaaaa',
-      instanceId: null,
-      model: 'm',
-      upstream: 'u',
-    },
-    ...{ promptTokens: 1, completionTokens: 2, costNanoUsd: 3, outcome: 'completed' },
+    id: 'r1',
+    atMs: 100,
+    organizationId: 'o1',
+    keyPrefix: 'aaaaaaaa',
+    instanceId: null,
+    model: 'm',
+    upstream: 'u',
+    promptTokens: 1,
+    completionTokens: 2,
+    costNanoUsd: 3,
+    outcome: 'completed',
     ...changes,
   }
 }
 
 function addInstance(store: Store, id: string) {
   insertInstance(store.directory.db, {
-    ...{ id, name: id, hostname: `${id}.example`, organizationId: 'o1', hostId: store.hostId, vmId: null, nowMs: 1 },
-    ...{ agent: 'agent', publicKey: 'k', inferenceMode: 'default_gateway', inferenceModel: 'tiny' },
+    id,
+    name: id,
+    hostname: `${id}.example`,
+    organizationId: 'o1',
+    hostId: store.hostId,
+    vmId: null,
+    nowMs: 1,
+    agent: 'agent',
+    publicKey: 'k',
+    inferenceMode: 'default_gateway',
+    inferenceModel: 'tiny',
   })
 }
 
@@ -87,9 +97,17 @@ test('a key is stored once', () => {
     false,
   )
   expect(findGatewayKey(store.directory.db, 'aaaaaaaa')).toEqual({
-    ...{ prefix: 'aaaaaaaa', organizationId: 'o1', instanceId: null, secretSha256: Buffer.alloc(32, 7) },
-    ...{ requestsPerMinute: null, tokensPerMinute: 5, concurrencyMax: null },
-    ...{ createdAtMs: 10, expiresAtMs: null, revokedAtMs: null, lastUsedAtMs: null },
+    prefix: 'aaaaaaaa',
+    organizationId: 'o1',
+    instanceId: null,
+    secretSha256: Buffer.alloc(32, 7),
+    requestsPerMinute: null,
+    tokensPerMinute: 5,
+    concurrencyMax: null,
+    createdAtMs: 10,
+    expiresAtMs: null,
+    revokedAtMs: null,
+    lastUsedAtMs: null,
   })
   expect(() => insertGatewayKey(store.directory.db, keyOf('bbbbbbbb', { secretSha256: new Uint8Array(31) }))).toThrow(
     'invariant',
