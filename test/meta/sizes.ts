@@ -18,10 +18,6 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/inference/upstream/client.ts': { functionLinesMax: 97, reason: factory },
   'src/inference/upstream/http1-response.ts': { functionLinesMax: 118, reason: factory },
   'src/inference/upstream/router.ts': { functionLinesMax: 156, reason: factory },
-  'src/instances/reconciler.ts': { functionLinesMax: 159, reason: factory },
-  'src/operator/api.ts': { functionLinesMax: 99, reason: factory },
-  'src/vm/reconciler.ts': { functionLinesMax: 236, reason: factory },
-  'src/vm/vm.driver.ts': { functionLinesMax: 152, reason: factory },
 }
 
 export function sizeFaults(tree: Tree, exceptions: Readonly<Record<string, Exception>> = EXCEPTIONS): string[] {
