@@ -3,7 +3,7 @@
 
 import { assert, present } from '../../base/assert.ts'
 import { concat, fromHex, toHex } from '../../base/bytes.ts'
-import { wellFormed } from '../malformed.ts'
+import { Malformed, wellFormed } from '../malformed.ts'
 
 /** [offset, size]. Sizes 1, 2 and 4 are numbers, 8 is a bigint, anything else is bytes. A table may leave gaps. */
 export type Layout = { readonly [field: string]: readonly [offset: number, sizeBytes: number] }
@@ -14,12 +14,7 @@ export type Values<L extends Layout> = { readonly [Field in keyof L]: Value<L[Fi
 
 /** The length that a layout covers. */
 export function layoutBytes(layout: Layout): number {
-  let end = 0
-  for (const field in layout) {
-    const [offset, sizeBytes] = layout[field] ?? [0, 0]
-    end = Math.max(end, offset + sizeBytes)
-  }
-  return end
+  return listed(layout).sizeBytes
 }
 
 /** Throws Malformed when `bytes` is not exactly as long as the layout. `what` names the record. Byte fields are copies. */
@@ -33,14 +28,14 @@ export function readRecord<const L extends Layout>(what: string, bytes: Uint8Arr
 export function readFields<const L extends Layout>(what: string, bytes: Uint8Array, layout: L): Values<L> {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const values: { [field: string]: number | bigint | Uint8Array } = {}
-  for (const field in layout) {
-    const [offset, sizeBytes] = layout[field] ?? [0, 0]
-    wellFormed(offset + sizeBytes <= bytes.length, `${what}: truncated`)
+  for (const [field, offset, sizeBytes] of listed(layout).fields) {
+    if (offset + sizeBytes > bytes.length) throw new Malformed(`${what}: truncated`)
     if (sizeBytes === 8) values[field] = view.getBigUint64(offset, true)
     else if (sizeBytes === 4) values[field] = view.getUint32(offset, true)
     else if (sizeBytes === 2) values[field] = view.getUint16(offset, true)
     else if (sizeBytes === 1) values[field] = view.getUint8(offset)
-    else values[field] = bytes.slice(offset, offset + sizeBytes)
+    // Not `slice`, which copies nothing when `bytes` is a Buffer of Node.
+    else values[field] = new Uint8Array(bytes.subarray(offset, offset + sizeBytes))
   }
   return values as Values<L>
 }
@@ -48,7 +43,7 @@ export function readFields<const L extends Layout>(what: string, bytes: Uint8Arr
 /** Throws Malformed when a value is missing or does not fit its field. */
 export function writeRecord<const L extends Layout>(what: string, layout: L, values: Values<L>): Uint8Array {
   const bytes = new Uint8Array(layoutBytes(layout))
-  for (const field in layout) wellFormed(values[field] !== undefined, `${what}: no ${field}`)
+  for (const [field] of listed(layout).fields) wellFormed(values[field] !== undefined, `${what}: no ${field}`)
   writeFields(what, bytes, layout, values)
   return bytes
 }
@@ -61,11 +56,11 @@ export function writeFields<const L extends Layout>(
   values: Partial<Values<L>>,
 ): void {
   const view = new DataView(into.buffer, into.byteOffset, into.byteLength)
-  for (const field in layout) {
+  for (const [field, offset, sizeBytes] of listed(layout).fields) {
     const value: number | bigint | Uint8Array | undefined = values[field]
     if (value === undefined) continue
-    const [offset, sizeBytes] = layout[field] ?? [0, 0]
-    wellFormed(fits(value, sizeBytes) && offset + sizeBytes <= into.length, `${what}: ${field} does not fit`)
+    if (!fits(value, sizeBytes) || offset + sizeBytes > into.length)
+      throw new Malformed(`${what}: ${field} does not fit`)
     if (typeof value === 'bigint') view.setBigUint64(offset, value, true)
     else if (typeof value !== 'number') into.set(value, offset)
     else if (sizeBytes === 4) view.setUint32(offset, value, true)
@@ -80,6 +75,23 @@ function fits(value: number | bigint | Uint8Array, sizeBytes: number): boolean {
   if (typeof value === 'number')
     return isNumber && Number.isInteger(value) && value >= 0 && value < 2 ** (sizeBytes * 8)
   return !isNumber && sizeBytes !== 8 && value.length === sizeBytes
+}
+
+type Listed = {
+  readonly fields: readonly (readonly [field: string, offset: number, sizeBytes: number])[]
+  readonly sizeBytes: number
+}
+
+/** Tables as lists, which are faster to go through. The cache changes no result. */
+const lists = new WeakMap<Layout, Listed>()
+
+function listed(layout: Layout): Listed {
+  const known = lists.get(layout)
+  if (known !== undefined) return known
+  const fields = Object.entries(layout).map(([field, [offset, sizeBytes]]) => [field, offset, sizeBytes] as const)
+  const made = { fields, sizeBytes: Math.max(0, ...fields.map(([, offset, size]) => offset + size)) }
+  lists.set(layout, made)
+  return made
 }
 
 /** True when every byte is zero. */

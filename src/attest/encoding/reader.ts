@@ -34,7 +34,7 @@ export function reader(bytes: Uint8Array, what: string, order: 'big' | 'little' 
     u64: () => view.getBigUint64(take(8), little),
     bytes: count => {
       const start = take(count)
-      return Uint8Array.from(bytes.subarray(start, start + count))
+      return new Uint8Array(bytes.subarray(start, start + count))
     },
     sized: max => {
       const length = self.u16()

@@ -1,6 +1,6 @@
 // PAGE_INFO, the record by which SNP_LAUNCH_UPDATE extends the launch digest (AMD 56860 rev 1.58, 8.17.2). Pure.
 
-import { type Layout, layoutBytes, writeFields } from '../encoding/layout.ts'
+import { type Layout, layoutBytes } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'
 
 /** [offset, size]; little-endian. */
@@ -29,8 +29,6 @@ export function hasMeasuredContents(type: PageType): boolean {
   return type === 'normal' || type === 'vmsa'
 }
 
-const noContents = new Uint8Array(PAGE_INFO.contents[1])
-
 export type PageInfo = { readonly type: PageType; readonly gpa: bigint }
 
 /** Overwrites a record. `digest` (so far) and `contents` are 48 bytes each; `contents` is null for types whose contents are not measured. */
@@ -38,11 +36,11 @@ export function putPageInfo(into: Uint8Array, page: PageInfo, digest: Uint8Array
   wellFormed(into.length === pageInfoBytes, 'PAGE_INFO: not 112 bytes')
   wellFormed(hasMeasuredContents(page.type) === (contents !== null), `PAGE_INFO: contents of a ${page.type} page`)
   into.fill(0)
-  writeFields('PAGE_INFO', into, PAGE_INFO, {
-    digestCurrent: digest,
-    contents: contents ?? noContents,
-    length: pageInfoBytes,
-    pageType: PAGE_TYPES[page.type],
-    gpa: page.gpa,
-  })
+  // Once for every page of a launch, so not by `writeFields`, which takes three times as long.
+  const view = new DataView(into.buffer, into.byteOffset, into.byteLength)
+  into.set(digest, PAGE_INFO.digestCurrent[0])
+  if (contents !== null) into.set(contents, PAGE_INFO.contents[0])
+  view.setUint16(PAGE_INFO.length[0], pageInfoBytes, true)
+  view.setUint8(PAGE_INFO.pageType[0], PAGE_TYPES[page.type])
+  view.setBigUint64(PAGE_INFO.gpa[0], page.gpa, true)
 }

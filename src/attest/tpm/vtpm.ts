@@ -7,11 +7,11 @@
 
 import { concat, equalConstantTime } from '../../base/bytes.ts'
 import { sha256, sha512 } from '../hash.ts'
-import { Malformed } from '../malformed.ts'
+import { parsed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
 import { runtimeAttestationKey } from './hcl-report.ts'
 import type { TpmKey } from './key.ts'
-import { decodePublicArea, isAttestationKey, isEndorsementKey } from './public-area.ts'
+import { decodePublicArea, isAttestationKey, isEndorsementKey, type TpmPublic } from './public-area.ts'
 import { type PcrValues, QUOTE_CHECKS, verifyQuote } from './quote.ts'
 import type { TpmSignature } from './structures.ts'
 
@@ -89,18 +89,12 @@ export async function verifyParavisorVtpm(input: ParavisorInput): Promise<VtpmVe
   const { report } = input.evidence
   const expected = concat(sha256(input.runtimeData), new Uint8Array(32))
   const isBound = report !== null && equalConstantTime(report.reportData, expected)
-  let ak: TpmKey | null = null
-  let keyReason = ''
-  try {
-    ak = runtimeAttestationKey(input.runtimeData)
-  } catch (error) {
-    if (!(error instanceof Malformed)) throw error
-    keyReason = error.message
-  }
+  const key = parsed(() => runtimeAttestationKey(input.runtimeData))
+  const ak = key.ok ? key.value : null
   const steps = [
     ...bindingSteps('vtpm:paravisor-bound', input.evidence, input.measurement),
     check('vtpm-report-data', isBound, 'REPORT_DATA is not SHA-256 of the runtime data and zeros'),
-    check('vtpm-attestation-key', ak !== null, keyReason, 'the runtime data name HCLAkPub'),
+    check('vtpm-attestation-key', key.ok, key.ok ? '' : key.reason, 'the runtime data name HCLAkPub'),
   ]
   return finish('vtpm:paravisor-bound', steps, ak, input)
 }
@@ -128,7 +122,7 @@ function bindingSteps(kind: VtpmKind, evidence: BindingEvidence, measurement: Ui
   ]
 }
 
-function attestationKeyStep(input: SvsmInput, ak: ReturnType<typeof publicAreaOf>): Check {
+function attestationKeyStep(input: SvsmInput, ak: TpmPublic | null): Check {
   const name = 'vtpm-attestation-key'
   const { activation } = input
   if (ak === null) return fail(name, 'the attestation key cannot be read')
@@ -163,11 +157,7 @@ async function finish(
   return { ...verdict(checks), kind }
 }
 
-function publicAreaOf(bytes: Uint8Array): ReturnType<typeof decodePublicArea> | null {
-  try {
-    return decodePublicArea(bytes)
-  } catch (error) {
-    if (error instanceof Malformed) return null
-    throw error
-  }
+function publicAreaOf(bytes: Uint8Array): TpmPublic | null {
+  const area = parsed(() => decodePublicArea(bytes))
+  return area.ok ? area.value : null
 }
