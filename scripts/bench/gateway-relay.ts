@@ -3,7 +3,7 @@
 
 import { systemClock } from '../../src/base/clock.ts'
 import { createDeadlines } from '../../src/base/deadlines.ts'
-import { createUpstreamClient, openAttempt } from '../../src/inference/upstream/client.ts'
+import { openAttempt, UpstreamClient } from '../../src/inference/upstream/client.ts'
 import type { UpstreamTarget } from '../../src/inference/upstream/target.ts'
 import { benchModel } from './gateway-wire.ts'
 
@@ -20,7 +20,7 @@ const target: UpstreamTarget = {
   spkiSha256: null,
 }
 const timeouts = { connectMs: 5_000, firstByteMs: 60_000 }
-const upstream = createUpstreamClient({ deadlines: createDeadlines(systemClock), timeouts })
+const upstream = new UpstreamClient({ deadlines: createDeadlines(systemClock), timeouts })
 const headers = { 'content-type': 'application/json' }
 const server = Bun.serve({
   hostname: '127.0.0.1',

@@ -70,7 +70,7 @@ export async function composeInference(deps: InferenceDeps): Promise<Inference> 
   const settings = config.inference
   const log = deps.log.unit('inference')
   const workloads = await composeWorkloads(deps, log)
-  const worker = composeWorker(deps, workloads, { log, onReady: name => gateway.hint(name) })
+  const worker = composeWorker(deps, workloads, { log, onReady: name => gateway.probeNow(name) })
   const upstreams = [...settings.upstreams.map(loadUpstream), ...(worker === null ? [] : [targetOf(worker)])]
   const keys = makeReceiptKeys(random)
   const limiter = createLimiter(clock)

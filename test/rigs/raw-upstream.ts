@@ -8,7 +8,7 @@ import type { Socket } from 'bun'
 import { loadX509 } from '../../src/attest/simulator/x509-runtime.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { createDeadlines, type Deadlines } from '../../src/base/deadlines.ts'
-import type { UpstreamAnswer } from '../../src/inference/upstream/connection.ts'
+import type { UpstreamResponse } from '../../src/inference/upstream/connection.ts'
 import { target } from './gateway-server.ts'
 import { failure } from './until.ts'
 
@@ -208,7 +208,7 @@ export function jsonAnswer(body: string, fields = ''): string {
 }
 
 /** All of an answer that has not been read. */
-export async function textOf(answer: UpstreamAnswer): Promise<string> {
+export async function textOf(answer: UpstreamResponse): Promise<string> {
   const all: Uint8Array[] = []
   for (let bytes = await answer.read(); bytes !== null; bytes = await answer.read()) all.push(bytes)
   return Buffer.concat(all).toString()

@@ -2,7 +2,7 @@
 
 import type { Deadlines } from '../../base/deadlines.ts'
 import { Fault } from '../../base/fault.ts'
-import type { UpstreamAnswer } from '../upstream/connection.ts'
+import type { UpstreamResponse } from '../upstream/connection.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 
 export type BodyLimits = { readonly bytesMax: number; readonly timeoutMs: number }
@@ -35,7 +35,7 @@ export async function readRequestBody(request: Request, limits: BodyLimits, dead
 
 /** An upstream's whole answer as text. UpstreamFault too_large, idle_timeout, cut, malformed. */
 export async function readUpstreamBody(
-  answer: UpstreamAnswer,
+  answer: UpstreamResponse,
   limits: BodyLimits,
   deadlines: Deadlines,
 ): Promise<string> {

@@ -11,9 +11,9 @@ import { type Operation, parseRequest } from '../openai/request.ts'
 import type { SchemaChecks } from '../openai/schema-check.ts'
 import type { Admit, Authenticate, Observe, RecordUsage, ResponseSeal, ResponseSealer } from '../types.ts'
 import { type Attempt, openAttempt, type UpstreamClient } from '../upstream/client.ts'
-import type { UpstreamAnswer } from '../upstream/connection.ts'
+import type { UpstreamResponse } from '../upstream/connection.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
-import type { Lease, LeaseEnd, Router } from '../upstream/router.ts'
+import type { Lease, Router, TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { type Books, estimatePromptTokens, NO_TOKENS, openBooks } from './accounting.ts'
 import { checkBodyHeaders, readRequestBody, readUpstreamBody } from './body.ts'
@@ -164,21 +164,21 @@ async function runJob(deps: CompletionDeps, job: Job): Promise<Response> {
       return await tryUpstream(deps, job, { lease, attempt })
     } catch (error) {
       attempt.abort()
-      lease.release(job.signal.aborted ? 'neutral' : leaseEndOf(error))
+      lease.release(job.signal.aborted ? 'unknown' : healthOf(error))
       job.signal.throwIfAborted()
       if (!(error instanceof UpstreamFault)) throw error
       const upstream = lease.target.name
       deps.log.warn('upstream failed', { request: job.id, upstream, reason: error.reason })
-      if (!error.row.elsewhere) throw error
+      if (!error.row.retryable) throw error
       last = error
     }
   }
-  throw last ?? new UpstreamFault('none_well')
+  throw last ?? new UpstreamFault('none_healthy')
 }
 
-function leaseEndOf(error: unknown): LeaseEnd {
-  if (error instanceof UpstreamFault) return error.row.unwell ? 'unwell' : 'well'
-  return 'neutral'
+function healthOf(error: unknown): TargetHealth {
+  if (error instanceof UpstreamFault) return error.row.countsAgainstHealth ? 'unhealthy' : 'healthy'
+  return 'unknown'
 }
 
 type Asked = { readonly lease: Lease<UpstreamTarget>; readonly attempt: Attempt }
@@ -194,7 +194,7 @@ async function tryUpstream(deps: CompletionDeps, job: Job, asked: Asked): Promis
   return request.stream ? answerStream(deps, job, asked, answer) : answerWhole(deps, job, asked, answer)
 }
 
-async function answerWhole(deps: CompletionDeps, job: Job, asked: Asked, got: UpstreamAnswer): Promise<Response> {
+async function answerWhole(deps: CompletionDeps, job: Job, asked: Asked, got: UpstreamResponse): Promise<Response> {
   const { limits } = deps
   const text = await readUpstreamBody(
     got,
@@ -207,14 +207,19 @@ async function answerWhole(deps: CompletionDeps, job: Job, asked: Asked, got: Up
   const body = JSON.stringify(answer.body)
   job.seal?.update(utf8(body))
   const receipt = job.seal?.finish(usage)
-  asked.lease.release('well')
+  asked.lease.release('healthy')
   job.books.noteFirstChunk()
   job.books.close({ outcome: 'completed', tokens: usage, status: 200, errorCode: null })
   const headers = receipt === undefined ? job.headers : { ...job.headers, 'x-strongroom-receipt': receipt }
   return textAnswer(body, 200, headers)
 }
 
-async function answerStream(deps: CompletionDeps, job: Job, { lease }: Asked, got: UpstreamAnswer): Promise<Response> {
+async function answerStream(
+  deps: CompletionDeps,
+  job: Job,
+  { lease }: Asked,
+  got: UpstreamResponse,
+): Promise<Response> {
   const { limits } = deps
   // What a stream keeps, which may be for minutes: not the prompt.
   const { id, promptEstimate, seal, books, signal } = job
@@ -225,7 +230,7 @@ async function answerStream(deps: CompletionDeps, job: Job, { lease }: Asked, go
     total_tokens: promptEstimate + deliveredCount,
   })
   const onEnd = (end: StreamEnd) => {
-    lease.release(end.outcome === 'completed' ? 'well' : end.outcome === 'aborted' ? 'neutral' : leaseEndOf(end.error))
+    lease.release(end.outcome === 'completed' ? 'healthy' : end.outcome === 'aborted' ? 'unknown' : healthOf(end.error))
     if (end.outcome === 'failed') {
       const reason = end.error instanceof UpstreamFault ? end.error.reason : 'internal'
       deps.log.warn('stream failed', { request: id, upstream: lease.target.name, reason })

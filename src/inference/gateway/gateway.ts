@@ -5,8 +5,8 @@ import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import { createSchemaChecks } from '../openai/schema-check.ts'
 import type { AdmitPublic } from '../types.ts'
-import { createUpstreamClient } from '../upstream/client.ts'
-import { createRouter, type RouterTargetView } from '../upstream/router.ts'
+import { UpstreamClient } from '../upstream/client.ts'
+import { Router, type RouterView } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { createCatalog } from './catalog.ts'
 import { type CompletionDeps, createCompletions } from './completion.ts'
@@ -35,9 +35,9 @@ export type GatewayDeps = Omit<
 export type Gateway = {
   /** Never rejects. `address` gives the client's, for limits of the public endpoints; to ask for it is a system call. */
   readonly fetch: (request: Request, address: () => string) => Promise<Response>
-  readonly view: () => { readonly waiting: number; readonly targets: readonly RouterTargetView[] }
+  readonly view: () => RouterView
   /** An upstream is known to be well: if it is ejected it is probed now. */
-  readonly hint: (upstream: string) => void
+  readonly probeNow: (upstream: string) => void
   /** Ends waiting and probing; what is under way goes on. */
   readonly close: () => void
 }
@@ -54,11 +54,11 @@ export function createGateway(deps: GatewayDeps): Gateway {
   const catalog = createCatalog(deps.upstreams, deps.ownedBy)
   const timeouts = { connectMs: limits.connectTimeoutMs, firstByteMs: limits.firstByteTimeoutMs }
   const deadlines = createDeadlines(clock)
-  const upstream = createUpstreamClient({ deadlines, timeouts })
+  const upstream = new UpstreamClient({ deadlines, timeouts })
   const { queueMax, queueTimeoutMs, ejectFailures, ejectMs } = limits
-  const router = createRouter<UpstreamTarget>({
+  const router = new Router<UpstreamTarget>({
     targets: deps.upstreams,
-    probe: upstream.probe,
+    probe: (target, signal) => upstream.probe(target, signal),
     clock,
     log,
     queueMax,
@@ -142,8 +142,8 @@ export function createGateway(deps: GatewayDeps): Gateway {
         return failureAnswer(error, commonHeaders(id))
       }
     },
-    view: router.view,
-    hint: router.hint,
+    view: () => router.view(),
+    probeNow: name => router.probeNow(name),
     close: () => {
       router.close()
       upstream.close()

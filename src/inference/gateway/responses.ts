@@ -37,7 +37,7 @@ export function toldOf(error: unknown): { status: number; code: GatewayErrorCode
 
 /** Whether a client that repeats a request by itself should: the official one does on 408, 409, 429 and 5xx unless told otherwise. */
 function shouldRetry(error: unknown): boolean {
-  if (error instanceof UpstreamFault) return error.row.retry
+  if (error instanceof UpstreamFault) return error.row.clientShouldRetry
   return error instanceof Fault && error.code === 'rate_limited'
 }
 

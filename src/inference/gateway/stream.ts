@@ -7,7 +7,7 @@ import type { GatewayError } from '../../contract/inference.ts'
 import { createStreamAnswer } from '../openai/chunk.ts'
 import type { AnswerPlan, Usage } from '../openai/completion.ts'
 import { createSseParser, sseEvent } from '../openai/sse.ts'
-import type { UpstreamAnswer } from '../upstream/connection.ts'
+import type { UpstreamResponse } from '../upstream/connection.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 
 export type StreamLimits = {
@@ -51,7 +51,7 @@ const drainTimeoutMs = 1_000
 type Batch = { readonly text: string; readonly isEnd: boolean }
 
 /** Reads up to the first event, so that what is wrong by then can still be a status. UpstreamFault; afterwards errors are events. */
-export async function openStream(upstream: UpstreamAnswer, deps: StreamDeps): Promise<ReadableStream<Uint8Array>> {
+export async function openStream(upstream: UpstreamResponse, deps: StreamDeps): Promise<ReadableStream<Uint8Array>> {
   const { limits } = deps
   const parser = createSseParser(limits.eventBytesMax)
   const answer = createStreamAnswer(deps.plan, limits.answerBytesMax)
@@ -174,7 +174,7 @@ function errorEvent(error: unknown): GatewayError {
 }
 
 /** What comes after [DONE] should be nothing; read so that the connection can be used again. */
-async function drain(upstream: UpstreamAnswer, deadlines: Deadlines): Promise<void> {
+async function drain(upstream: UpstreamResponse, deadlines: Deadlines): Promise<void> {
   const stop = deadlines.after(drainTimeoutMs, upstream.abort)
   const rest = await upstream.read().catch(() => null)
   stop()

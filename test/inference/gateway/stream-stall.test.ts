@@ -5,7 +5,7 @@ import type { Socket } from 'bun'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { openStream } from '../../../src/inference/gateway/stream.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
-import type { UpstreamAnswer } from '../../../src/inference/upstream/connection.ts'
+import type { UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
 import { UpstreamFault } from '../../../src/inference/upstream/fault.ts'
 import { usage } from '../../../src/store/directory/usage.table.ts'
 import { chatBody, KEY, startGateway, target } from '../../rigs/gateway-server.ts'
@@ -178,7 +178,7 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
   const more = Promise.withResolvers<Uint8Array | null>()
   more.promise.catch(() => {})
   const pieces = [Promise.resolve(utf8(sse(delta({ content: 'Hi' })))), more.promise]
-  const upstream: UpstreamAnswer = {
+  const upstream: UpstreamResponse = {
     head: { status: 200, contentType: 'text/event-stream', contentEncoding: '', contentLength: null },
     read: () => pieces.shift() ?? Promise.resolve(null),
     abort: () => more.reject(new UpstreamFault('cut')),

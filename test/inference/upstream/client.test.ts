@@ -3,8 +3,8 @@
 import { afterAll, describe, expect, test } from 'bun:test'
 import { systemClock } from '../../../src/base/clock.ts'
 import { createDeadlines } from '../../../src/base/deadlines.ts'
-import { createUpstreamClient, openAttempt } from '../../../src/inference/upstream/client.ts'
-import type { UpstreamAnswer } from '../../../src/inference/upstream/connection.ts'
+import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
+import type { UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import {
   jsonAnswer,
@@ -17,14 +17,14 @@ import {
 } from '../../rigs/raw-upstream.ts'
 import { until } from '../../rigs/until.ts'
 
-const client = createUpstreamClient({
+const client = new UpstreamClient({
   deadlines: createDeadlines(systemClock),
   timeouts: { connectMs: 1_000, firstByteMs: 2_000 },
 })
-afterAll(client.close)
+afterAll(() => client.close())
 const own = await selfSigned('127.0.0.1')
 
-function send(target: UpstreamTarget, body = '{}', attempt = openAttempt()): Promise<UpstreamAnswer> {
+function send(target: UpstreamTarget, body = '{}', attempt = openAttempt()): Promise<UpstreamResponse> {
   return client.send(target, { path: '/chat/completions', body, stream: false, attempt })
 }
 
@@ -243,7 +243,7 @@ test('close', async () => {
       },
     },
   )
-  const one = createUpstreamClient({
+  const one = new UpstreamClient({
     deadlines: createDeadlines(systemClock),
     timeouts: { connectMs: 1_000, firstByteMs: 5_000 },
   })

@@ -3,7 +3,7 @@
 import { dlopen, FFIType, ptr } from 'bun:ffi'
 import { describe, expect, test } from 'bun:test'
 import { existsSync } from 'node:fs'
-import { createUpstreamClient, openAttempt } from '../../../src/inference/upstream/client.ts'
+import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import { target } from '../../rigs/gateway-server.ts'
 import {
@@ -28,13 +28,13 @@ const connectMs = 400
 
 function openClient() {
   const deadlines = countedDeadlines()
-  const client = createUpstreamClient({ deadlines, timeouts: { connectMs, firstByteMs: 5_000 } })
+  const client = new UpstreamClient({ deadlines, timeouts: { connectMs, firstByteMs: 5_000 } })
   return {
     pending: deadlines.pending,
-    probe: client.probe,
+    probe: (to: UpstreamTarget, signal: AbortSignal) => client.probe(to, signal),
     send: (to: UpstreamTarget, attempt = openAttempt()) =>
       client.send(to, { path: '/x', body: '1', stream: false, attempt }),
-    [Symbol.dispose]: client.close,
+    [Symbol.dispose]: () => client.close(),
   }
 }
 
@@ -84,7 +84,7 @@ describe('not to be reached', () => {
   test('given up while connecting', async () => {
     const greeted = Promise.withResolvers<void>()
     await using upstream = await startRaw({ kind: 'tcp' }, { onBytes: () => greeted.resolve() })
-    const patient = createUpstreamClient({
+    const patient = new UpstreamClient({
       deadlines: countedDeadlines(),
       timeouts: { connectMs: 3_000, firstByteMs: 5_000 },
     })

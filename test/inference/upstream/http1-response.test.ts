@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { UpstreamFault } from '../../../src/inference/upstream/fault.ts'
-import { createResponseParser, headBytesMax } from '../../../src/inference/upstream/http1-response.ts'
+import { headBytesMax, ResponseParser } from '../../../src/inference/upstream/http1-response.ts'
 import { fuzz } from '../../rigs/fuzz.ts'
 
 type Reading = {
@@ -19,7 +19,7 @@ function read(pieces: readonly Buffer[]): Reading {
   const [heads, ends]: [string[], boolean[]] = [[], []]
   const bodies: Buffer[] = []
   let fault: string | null = null
-  const parser = createResponseParser({
+  const parser = new ResponseParser({
     onHead: head => {
       heads.push(`${head.status} ${head.contentType} ${head.contentEncoding} ${head.contentLength}`)
     },
@@ -311,7 +311,7 @@ test('bytes that nobody asked for', () => {
 test('one after the other', () => {
   const ends: string[] = []
   let body = ''
-  const parser = createResponseParser({
+  const parser = new ResponseParser({
     onHead: head => void ends.push(String(head.status)),
     onBody: bytes => {
       body += Buffer.from(bytes).toString()

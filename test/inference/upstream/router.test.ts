@@ -2,13 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { silentLogger } from '../../../src/base/log.ts'
-import {
-  BusyFault,
-  createRouter,
-  type Lease,
-  type Router,
-  type RouterDeps,
-} from '../../../src/inference/upstream/router.ts'
+import { BusyFault, type Lease, Router, type RouterDeps } from '../../../src/inference/upstream/router.ts'
 import { createManualClock } from '../../rigs/clock.ts'
 import { MODEL } from '../../rigs/gateway-server.ts'
 import { failure } from '../../rigs/until.ts'
@@ -28,7 +22,7 @@ function setUp(
 ) {
   const clock = createManualClock()
   const limits = { queueMax: 2, queueTimeoutMs: 1_000, ejectFailures: 3, ejectMs: 500 }
-  const router = createRouter<Target>({
+  const router = new Router<Target>({
     targets,
     probe: async () => true,
     clock,
@@ -44,7 +38,7 @@ function setUp(
 async function failTimes(router: Router<Target>, count: number, except: Target[] = []): Promise<void> {
   for (let i = 0; i < count; i += 1) {
     const lease = await router.acquire(MODEL, { except: new Set(except), signal: new AbortController().signal })
-    lease.release('unwell')
+    lease.release('unhealthy')
   }
 }
 
@@ -60,7 +54,7 @@ describe('choice', () => {
     for (let i = 0; i < 4; i += 1) {
       const lease = await equals.acquire()
       turns.push(lease.target.name)
-      lease.release('well')
+      lease.release('healthy')
     }
     expect(turns).toEqual(['a', 'b', 'a', 'b'])
   })
@@ -70,7 +64,7 @@ describe('choice', () => {
     const [a, b] = [one('a'), one('b', { models: ['other'] })]
     const { acquire } = setUp([a, b])
     expect((await acquire()).target.name).toBe('a')
-    expect(await failure(acquire([a]))).toMatchObject({ code: 'upstream_failed', reason: 'none_well' })
+    expect(await failure(acquire([a]))).toMatchObject({ code: 'upstream_failed', reason: 'none_healthy' })
   })
 })
 
@@ -87,8 +81,8 @@ describe('queue', () => {
     const third = acquire()
     expect(await failure(acquire())).toMatchObject({ code: 'rate_limited' })
     expect(router.view()).toEqual({ waiting: 2, targets: [{ name: 'a', active: 1, ejected: false }] })
-    first.release('well')
-    first.release('well')
+    first.release('healthy')
+    first.release('healthy')
     await second
     expect(order).toEqual(['second'])
     expect(router.view().waiting).toBe(1)
@@ -105,7 +99,7 @@ describe('queue', () => {
     const options = { except: new Set<Target>(), signal: new AbortController().signal }
     expect(router.acquire(MODEL, options)).toMatchObject({ target: { name: 'a' } })
     expect(router.acquire(MODEL, options)).toBeInstanceOf(Promise)
-    expect(() => router.acquire('other', options)).toThrow(expect.objectContaining({ reason: 'none_well' }))
+    expect(() => router.acquire('other', options)).toThrow(expect.objectContaining({ reason: 'none_healthy' }))
     const gone = AbortSignal.abort(new Error('gone'))
     expect(() => router.acquire(MODEL, { ...options, signal: gone })).toThrow('gone')
   })
@@ -118,7 +112,7 @@ describe('queue', () => {
     const waiting = failure(acquire([], leave.signal))
     leave.abort(new Error('gone'))
     expect((await waiting).message).toBe('gone')
-    first.release('neutral')
+    first.release('unknown')
     expect(router.view()).toMatchObject({ waiting: 0, targets: [{ active: 0 }] })
   })
 })
@@ -130,7 +124,7 @@ describe('the wait that a refusal names', () => {
     for (let i = 0; i < 60; i += 1) {
       const lease = await acquire(except)
       clock.advance(lastMs)
-      lease.release(i % 2 === 0 ? 'well' : 'neutral')
+      lease.release(i % 2 === 0 ? 'healthy' : 'unknown')
     }
   }
   const take = async ({ acquire }: Bench, count: number, except: Target[] = []) => {
@@ -178,7 +172,7 @@ describe('the wait that a refusal names', () => {
     expect(await refusedFor(bench)).toBe(6)
     for (let second = 1; second <= 6; second += 1) {
       bench.clock.advance(1_000)
-      if (second % 2 === 0) leases.shift()?.release('well')
+      if (second % 2 === 0) leases.shift()?.release('healthy')
       expect([second, bench.router.view().targets[0]?.active]).toEqual([second, second < 6 ? 4 : 3])
     }
     expect((await Promise.all(waiters)).map(lease => lease.target.name)).toEqual(['a', 'a'])
@@ -227,11 +221,11 @@ describe('health', () => {
     const answers = [false, true]
     const { clock, router, acquire } = setUp([one('a')], { probe: async () => answers.shift() ?? true })
     await failTimes(router, 2)
-    ;(await acquire()).release('well')
+    ;(await acquire()).release('healthy')
     await failTimes(router, 2)
     expect(router.view().targets[0]?.ejected).toBe(false)
     await failTimes(router, 1)
-    expect(await failure(acquire())).toMatchObject({ reason: 'none_well' })
+    expect(await failure(acquire())).toMatchObject({ reason: 'none_healthy' })
     await clock.elapse(500)
     expect(router.view().targets[0]?.ejected).toBe(true)
     await clock.elapse(500)
@@ -245,13 +239,13 @@ describe('health', () => {
     const answers = [false, true]
     const { clock, router } = setUp([one('a'), one('b')], { probe: async () => answers.shift() ?? true })
     const isEjected = () => router.view().targets.map(target => target.ejected)
-    router.hint('a')
+    router.probeNow('a')
     await failTimes(router, 6)
     expect(isEjected()).toEqual([true, true])
-    router.hint('a')
+    router.probeNow('a')
     await clock.elapse(0)
     expect([answers.length, isEjected()]).toEqual([1, [true, true]])
-    router.hint('a')
+    router.probeNow('a')
     await clock.elapse(0)
     expect([answers.length, isEjected()]).toEqual([0, [false, true]])
   })
@@ -262,8 +256,8 @@ describe('health', () => {
     await failTimes(router, 2)
     const lease = await acquire()
     const waiting = failure(acquire())
-    lease.release('unwell')
-    expect(await waiting).toMatchObject({ reason: 'none_well' })
+    lease.release('unhealthy')
+    expect(await waiting).toMatchObject({ reason: 'none_healthy' })
     expect(router.view()).toEqual({ waiting: 0, targets: [{ name: 'a', active: 0, ejected: true }] })
     router.close()
     await clock.elapse(10_000)

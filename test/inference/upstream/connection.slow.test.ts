@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { systemClock } from '../../../src/base/clock.ts'
 import { createDeadlines } from '../../../src/base/deadlines.ts'
-import { createUpstreamClient, openAttempt } from '../../../src/inference/upstream/client.ts'
+import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
 import {
   countedDeadlines,
   jsonAnswer,
@@ -24,8 +24,8 @@ const PLACES = { tcp: { kind: 'tcp' }, tls: { kind: 'tls', own }, unix: { kind: 
 >
 
 function openClient(deadlines = createDeadlines(systemClock)) {
-  const client = createUpstreamClient({ deadlines, timeouts: { connectMs: 5_000, firstByteMs: 20_000 } })
-  return Object.assign(client, { [Symbol.dispose]: client.close })
+  const client = new UpstreamClient({ deadlines, timeouts: { connectMs: 5_000, firstByteMs: 20_000 } })
+  return Object.assign(client, { [Symbol.dispose]: () => client.close() })
 }
 
 /** Text that shows where a piece is missing or doubled. */
@@ -187,7 +187,7 @@ test('idle connections', async () => {
   const echo = (peer: Peer, { body }: { body: Buffer }) => void peer.write(jsonAnswer(body.toString()))
   await using upstream = await startRaw({ kind: 'tcp' }, { onRequest: echo })
   await using slow = await startRaw({ kind: 'tcp' }, {})
-  const patient = createUpstreamClient({
+  const patient = new UpstreamClient({
     deadlines: createDeadlines(systemClock),
     timeouts: { connectMs: 1_000, firstByteMs: 30_000 },
   })
