@@ -152,7 +152,7 @@ function limitsOf({ inference }: Config): Parameters<typeof createGateway>[0]['l
     idleTimeoutMs: inference.idle_timeout_ms,
     stallTimeoutMs: inference.client_stall_timeout_ms,
     eventBytesMax: inference.event_bytes_max,
-    answerBytesMax: inference.answer_bytes_max,
+    responseBytesMax: inference.answer_bytes_max,
     queueMax: inference.queue_max,
     queueTimeoutMs: inference.queue_timeout_ms,
     ejectFailures: inference.eject_failures,

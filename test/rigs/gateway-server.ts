@@ -29,7 +29,7 @@ export const LIMITS: GatewayDeps['limits'] = {
   idleTimeoutMs: 300,
   stallTimeoutMs: 5_000,
   eventBytesMax: 262_144,
-  answerBytesMax: 524_288,
+  responseBytesMax: 524_288,
   queueMax: 100,
   queueTimeoutMs: 5_000,
   ejectFailures: 3,

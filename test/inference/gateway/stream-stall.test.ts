@@ -17,7 +17,7 @@ import { type Behaviour, delta, openSse, sse, startUpstream } from '../../rigs/u
 
 const MIB = 1024 * 1024
 const stallTimeoutMs = 400
-const LIMITS = { answerBytesMax: 1_000 * MIB, eventBytesMax: 2 * MIB, firstByteTimeoutMs: 10_000, stallTimeoutMs }
+const LIMITS = { responseBytesMax: 1_000 * MIB, eventBytesMax: 2 * MIB, firstByteTimeoutMs: 10_000, stallTimeoutMs }
 
 /** As fast as it is taken; `count` events of a size, or so many that no buffer has room for them. */
 function flood(bytes: number, count: number): Behaviour {
@@ -189,9 +189,8 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
     deadlines,
     limits: { ...LIMITS, idleTimeoutMs: 60_000, firstByteTimeoutMs: 60_000, stallTimeoutMs: 60_000 },
     plan: { request, id: 'chatcmpl-1', createdS: 7, schema: null },
-    estimate: () => ({ prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 }),
-    seal: () => {},
-    receipt: () => null,
+    promptEstimate: 1,
+    seal: null,
     onEnd: ({ outcome }) => ended.resolve(outcome),
     signal: client.signal,
   })
