@@ -94,7 +94,7 @@ export async function composeInference(deps: InferenceDeps): Promise<Inference> 
     }),
     admit: limiter.admit,
     admitPublic,
-    recordUsage: metering.record,
+    recordUsage: record => metering.record(record),
     observe: metrics.observe,
     sealer: createResponseSealer({ keys, clock }),
     responseReceipts: settings.response_receipts,

@@ -11,7 +11,7 @@ import { createResponseSealer } from '../../src/inference/attestation/response-s
 import { createGateway, type Gateway, type GatewayDeps } from '../../src/inference/gateway/gateway.ts'
 import { createGatewayAuthenticate, mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { createLimiter, type Limiter } from '../../src/inference/limits/limiter.ts'
-import { createMetering } from '../../src/inference/metering/ledger.ts'
+import { Metering } from '../../src/inference/metering/ledger.ts'
 import { gatewayFamilies } from '../../src/inference/metrics/gateway.ts'
 import { createMetrics } from '../../src/inference/metrics/requests.ts'
 import type { UpstreamTarget } from '../../src/inference/upstream/target.ts'
@@ -49,7 +49,7 @@ export function startRealGateway(
   const lines: string[] = []
   const log = createLogger({ level: 'debug', sink: line => void lines.push(line), nowMs: clock.nowMs })
   const limiter = createLimiter(clock)
-  const metering = createMetering({ store, clock, log, cost: () => 0n })
+  const metering = new Metering({ store, clock, log, cost: () => 0n })
   const metrics = createMetrics({
     models: upstreams.flatMap(upstream => upstream.models),
     upstreams: upstreams.map(upstream => upstream.name),
@@ -60,7 +60,7 @@ export function startRealGateway(
     authenticate: createGatewayAuthenticate({ db: store.db, clock, log, defaults }),
     admit: limiter.admit,
     admitPublic: () => null,
-    recordUsage: metering.record,
+    recordUsage: record => metering.record(record),
     observe: metrics.observe,
     sealer: createResponseSealer({ keys: makeReceiptKeys(systemRandom), clock }),
     responseReceipts: 'on-request',
