@@ -32,7 +32,7 @@ import { gatewayFamilies } from '../inference/metrics/gateway.ts'
 import { createMetrics } from '../inference/metrics/requests.ts'
 import { loadUpstream, type UpstreamTarget } from '../inference/upstream/target.ts'
 import { createWorkerRoot } from '../inference/worker/root.ts'
-import { createWorker, type Worker, workerTiming } from '../inference/worker/worker.ts'
+import { BuiltInWorker, workerTiming } from '../inference/worker/worker.ts'
 import { isUnderSystemd } from '../linux/process.ts'
 import type { Store } from '../store/db.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
@@ -177,7 +177,7 @@ function composeWorker(
   { config, stateDir, clock }: InferenceDeps,
   workloads: Workloads,
   { log, onReady }: WorkerSide,
-): Worker | null {
+): BuiltInWorker | null {
   const settings = config.inference.worker
   if (settings.model_file === '') return null
   if (settings.memory_mib_max === 0) log.warn('the worker may use all memory: inference.worker.memory_mib_max is 0')
@@ -185,7 +185,7 @@ function composeWorker(
     log.warn('no systemd, no scope: memory_mib_max bounds private memory of each process of the worker only')
   }
   const target = join(stateDir, 'worker-root', 'root')
-  const worker = createWorker({
+  const worker = new BuiltInWorker({
     settings,
     stateDir,
     root: createWorkerRoot({ imageDir: settings.image_dir, target, timeoutMs: unpackTimeoutMs }),
@@ -203,7 +203,7 @@ function composeWorker(
   return worker
 }
 
-function targetOf({ upstream }: Worker): UpstreamTarget {
+function targetOf({ upstream }: BuiltInWorker): UpstreamTarget {
   const { name, models, weight, concurrencyMax, baseUrl, unix } = upstream
   return { name, models, weight, concurrencyMax, url: baseUrl, unixSocket: unix, key: null, ca: null, spkiSha256: null }
 }

@@ -8,7 +8,7 @@ import { createLogger } from '../../src/base/log.ts'
 import type { Sandbox, StartSandboxed } from '../../src/host/sandbox.ts'
 import type { Admission } from '../../src/inference/attestation/workloads.ts'
 import type { WorkerSettings } from '../../src/inference/worker/command.plan.ts'
-import { createWorker, type Worker, type WorkerDeps } from '../../src/inference/worker/worker.ts'
+import { BuiltInWorker, type WorkerDeps } from '../../src/inference/worker/worker.ts'
 
 /** What one life of the process does. */
 export type Life =
@@ -90,7 +90,7 @@ function socketOf(sandbox: Sandbox): string {
 
 export type Bench = AsyncDisposable & {
   readonly dir: string
-  readonly worker: Worker
+  readonly worker: BuiltInWorker
   readonly logged: string[]
   /** Pauses before restarts. */
   readonly pausesMs: number[]
@@ -130,7 +130,7 @@ export function workerBench(stand: StandIn, deps: Partial<WorkerDeps> = {}): Ben
       return systemClock.sleep(Math.min(ms, 10), signal)
     },
   }
-  const worker = createWorker({
+  const worker = new BuiltInWorker({
     settings: settings(dir),
     stateDir: dir,
     root: async () => ({ path: '/', digest: new Uint8Array(32).fill(1) }),

@@ -109,10 +109,10 @@ describe('the worker', () => {
     bench.worker.start()
     await bench.worker.settled
     stand.exit(1)
-    await until(() => stand.started.length === 2 && bench.worker.state().kind === 'ready', 'the second life')
+    await until(() => stand.started.length === 2 && bench.worker.state.kind === 'ready', 'the second life')
     writeFileSync(join(bench.dir, 'next.gguf'), 'other')
     renameSync(join(bench.dir, 'next.gguf'), join(bench.dir, 'model.gguf'))
-    await until(() => stand.started.length === 3 && bench.worker.state().kind === 'ready', 'the third life')
+    await until(() => stand.started.length === 3 && bench.worker.state.kind === 'ready', 'the third life')
     const digests = stand.started.map(({ command }) => /sha256-(\w+)/.exec(command.join(' '))?.[1])
     expect(digests).toEqual(['model', 'model', 'other'].map(text => toHex(sha256(text))))
     expect(bench.logged.join('\n')).toContain('model.gguf: the file has changed')
@@ -138,7 +138,7 @@ describe('the worker', () => {
       bench.worker.start()
       await bench.worker.settled
       change(join(bench.dir, 'model.gguf'))
-      await until(() => bench.worker.state().kind !== 'ready', 'the end')
+      await until(() => bench.worker.state.kind !== 'ready', 'the end')
       expect(stand.killed()).toBe(1)
     })
   }
