@@ -78,7 +78,8 @@ export async function composeInference(deps: InferenceDeps): Promise<Inference> 
   const metrics = createMetrics({
     models: upstreams.flatMap(upstream => upstream.models),
     upstreams: upstreams.map(upstream => upstream.name),
-    more: () => gatewayFamilies({ metering: metering.counts(), running: limiter.running(), ...gateway.view() }),
+    otherFamilies: () =>
+      gatewayFamilies({ metering: metering.counts(), running: limiter.running(), ...gateway.view() }),
   })
   const attestation = composeAttestation(deps, { workloads, keys, log })
   const gateway = createGateway({

@@ -31,7 +31,7 @@ beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), 'strongroom-gateway-cli-'))
   store = openStore(join(dir, 'strongroom.db'))
   for (const slug of ['acme', 'globex', 'initech']) insertOrganization(store.db, { id: `id-${slug}`, slug, nowMs })
-  const metrics = createMetrics({ models: ['tiny'], upstreams: ['local'], more: () => [] })
+  const metrics = createMetrics({ models: ['tiny'], upstreams: ['local'], otherFamilies: () => [] })
   const tokens = { prompt: 3, completion: 4 }
   metrics.observe({
     ...{ operation: 'chat', model: 'tiny', upstream: 'local', status: 200, errorCode: null, tokens },

@@ -319,7 +319,7 @@ test('canary: no secret of a client key is in a log, a file or the metrics', asy
   const { authenticate, outcome } = authenticator(ledger)
   const limiter = createLimiter(clock)
   const metering = new Metering({ store, clock, log, cost: createCost([]) })
-  const metrics = createMetrics({ models: ['tiny'], upstreams: ['local'], more: () => [] })
+  const metrics = createMetrics({ models: ['tiny'], upstreams: ['local'], otherFamilies: () => [] })
   for (const key of [own, instance]) {
     const caller = authenticate(bearer(key))
     outcome(bearer(key.replace('gw_', 'ca_')))

@@ -27,7 +27,7 @@ function seen(changes: Partial<RequestObservation> = {}): RequestObservation {
 }
 
 function collector(): Metrics {
-  return createMetrics({ models: ['tiny', 'large'], upstreams: ['local'], more: () => [] })
+  return createMetrics({ models: ['tiny', 'large'], upstreams: ['local'], otherFamilies: () => [] })
 }
 
 type Read = { readonly types: Map<string, string>; readonly samples: Map<string, number> }
@@ -138,7 +138,7 @@ describe('requests', () => {
 
   test('a model whose name needs escapes', () => {
     // Goal: the text stays readable for any configured name.
-    const metrics = createMetrics({ models: ['a"b\\c\nd'], upstreams: [], more: () => [] })
+    const metrics = createMetrics({ models: ['a"b\\c\nd'], upstreams: [], otherFamilies: () => [] })
     metrics.observe(seen({ model: 'a"b\\c\nd' }))
     const { samples } = read(metrics.render())
     expect([...samples.keys()][0]).toContain('gen_ai_request_model="a\\"b\\\\c\\nd"')
@@ -150,7 +150,7 @@ test('limits, router and ledger', () => {
   const metrics = createMetrics({
     models: [],
     upstreams: [],
-    more: () =>
+    otherFamilies: () =>
       gatewayFamilies({
         metering: { written: 7, lost: 1, waiting: 2 },
         running: 3,
