@@ -29,7 +29,7 @@ export type RealGateway = AsyncDisposable & {
   readonly log: readonly string[]
   readonly addKey: (changes?: Partial<NewGatewayKey>) => string
   readonly post: (path: string, body: unknown, init: RequestInit & { readonly key: string }) => Promise<Response>
-  /** All of the ledger, what waits included. */
+  /** The sum of the ledger; its queue is written first. */
   readonly usage: () => UsageSum
   readonly metrics: () => string
   /** Every file of the store, its write-ahead log included. */

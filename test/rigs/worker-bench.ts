@@ -1,4 +1,4 @@
-// A stand-in for the sandboxed process, at the outermost edge: it listens on the worker's socket as a script says.
+// A stand-in for the sandboxed process: it listens on the worker's socket and behaves as a script says.
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -14,7 +14,7 @@ import { BuiltInWorker, type WorkerDeps } from '../../src/inference/worker/worke
 export type Life =
   | { readonly kind: 'healthy' }
   | { readonly kind: 'loading' }
-  /** Takes connections and never answers. */
+  /** Accepts connections and never responds. */
   | { readonly kind: 'mute' }
   | { readonly kind: 'exits'; readonly lines: readonly string[] }
 
@@ -155,7 +155,7 @@ export function workerBench(stand: StandIn, deps: Partial<WorkerDeps> = {}): Ben
   }
 }
 
-/** Later ones are refused, so that a worker that ends stays so. */
+/** Admits the first start only, so that a worker that ends is not restarted. */
 export function admitOnce(): () => Admission {
   let admissions = 0
   return () => {

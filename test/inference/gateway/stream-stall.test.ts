@@ -42,7 +42,7 @@ type Client = AsyncDisposable & {
   readonly closed: Promise<void>
 }
 
-/** A client that is only a socket, so that it reads no more than it is told to. */
+/** A client that is only a socket, so that the test decides how much it reads. */
 async function openClient(url: string, key: string, onBytes: (socket: Socket<undefined>) => void): Promise<Client> {
   const closed = Promise.withResolvers<void>()
   const body = JSON.stringify(chatBody({ stream: true }))
@@ -75,7 +75,7 @@ async function openClient(url: string, key: string, onBytes: (socket: Socket<und
   }
 }
 
-// Goal: who takes nothing for that long loses the stream: slot, place and upstream are free, and the books have it once, as aborted.
+// Goal: a client that reads nothing for so long loses its stream: slot, lease and upstream are free, and the ledger has one row, aborted.
 test('a client that stalls', async () => {
   const upstream = await startUpstream(flood(65_536, 4_000))
   await using gateway = startRealGateway([target(upstream.url)], LIMITS)
@@ -93,14 +93,14 @@ test('a client that stalls', async () => {
   client.socket.resume()
   await client.closed
   expect(client.tail()).not.toContain('[DONE]')
-  // And goes on to be free, with one line in the books.
+  // And stays free, with one row in the ledger.
   expect(gateway.usage().requests).toBe(1)
-  const books = gateway.store.db.select({ outcome: usage.outcome }).from(usage).all()
-  expect(books).toEqual([{ outcome: 'aborted' }])
+  const rows = gateway.store.db.select({ outcome: usage.outcome }).from(usage).all()
+  expect(rows).toEqual([{ outcome: 'aborted' }])
   await upstream.stop()
 }, 20_000)
 
-// Goal: a client that always reads something keeps its stream, though it takes far longer than it may stand still.
+// Goal: a slow client that always reads something keeps its stream, though it takes far longer than the stall timeout.
 test.each([65_536, MIB])(
   'a client that is slow: events of %d bytes',
   async size => {
@@ -125,7 +125,7 @@ test.each([65_536, MIB])(
   60_000,
 )
 
-// Goal: a client that waits for an upstream is not one that stalls.
+// Goal: a client that waits for a slow upstream has not stalled.
 test('an upstream that is slow', async () => {
   const upstream = await startUpstream(async response => {
     openSse(response)
@@ -141,7 +141,7 @@ test('an upstream that is slow', async () => {
   await upstream.stop()
 }, 20_000)
 
-// Goal: events of a megabyte and of the very limit arrive whole, cut anywhere on the way; one byte more ends the stream in our words.
+// Goal: events up to the limit arrive whole for every split of the bytes; one byte more ends the stream with an error event.
 test('the largest events', async () => {
   const overhead = JSON.stringify(delta({ content: '' })).length + 'data: '.length
   const sizes = [MIB, 2 * MIB - overhead, MIB]

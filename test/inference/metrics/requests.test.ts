@@ -106,7 +106,7 @@ describe('requests', () => {
   })
 
   test('refusals and failures', () => {
-    // Goal: errors are told apart by the contract's codes; a request without tokens, chunk or upstream adds nothing to their histograms.
+    // Goal: errors are labelled with the contract's codes; a request without tokens, chunk or upstream adds nothing to their histograms.
     const metrics = collector()
     const none = { upstream: null, tokens: { prompt: 0, completion: 0 }, firstChunkMs: null }
     metrics.observe(seen({ ...none, status: 429, errorCode: 'rate_limited' }))

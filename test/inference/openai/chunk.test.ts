@@ -19,7 +19,7 @@ const text = '{"id":"chatcmpl-0123456789ab","object":"text_completion","created"
 const open = '"logprobs":null,"finish_reason":null}'
 const call = { index: 0, id: 'c', function: { name: 'f', arguments: '{' } }
 
-// Goal: fields and their order are ours, whatever the engine sends: the role in the first chunk only, no field that says nothing.
+// Goal: a chunk's fields and their order do not depend on the engine: the role in the first chunk only, no empty field.
 test.each([
   [[{ content: 'a' }], `${chat}{"index":0,"delta":{"role":"assistant","content":"a"},${open}]`],
   [[{}], `${chat}{"index":0,"delta":{"role":"assistant","content":""},${open}]`],

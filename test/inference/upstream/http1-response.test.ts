@@ -1,4 +1,4 @@
-// The parser of upstreams' answers: one reading for every split of the bytes, or none.
+// The parser of upstreams' responses: the same result for every split of the bytes.
 
 import { describe, expect, test } from 'bun:test'
 import { UpstreamFault } from '../../../src/inference/upstream/fault.ts'
@@ -296,7 +296,7 @@ describe('bad answers', () => {
   }
 })
 
-// Goal: whatever comes after a complete answer is refused, for every split, after an end that had told the truth.
+// Goal: bytes after a complete response are malformed, for every split, after the response was reported correctly.
 test('bytes that nobody asked for', () => {
   for (const first of Object.values(GOOD).filter(([, , , isReusable]) => isReusable)) {
     for (const more of ['\r\n', 'x', sized, '\0']) {
@@ -307,7 +307,7 @@ test('bytes that nobody asked for', () => {
   }
 })
 
-// Goal: answers on one connection are read one after the other, and none before it is expected.
+// Goal: responses on one connection are read one after the other, and none before its request was sent.
 test('one after the other', () => {
   const ends: string[] = []
   let body = ''
@@ -337,7 +337,7 @@ test('one after the other', () => {
   expect(ends).toEqual(['204', '', '200', 'ab', '200', 'hello', '200', '', '200', 'hello'])
 })
 
-// Goal: bytes of any kind end as a reading or an UpstreamFault, and as the same one however they are split.
+// Goal: random bytes give a response or an UpstreamFault, the same for every split.
 test('hostile bytes', async () => {
   const texts = [...Object.values(GOOD), ...Object.values(BAD)].map(([text]) => text)
   const samples = texts.filter(text => text.length < 2_048).map(text => Buffer.from(text, 'latin1'))

@@ -1,4 +1,4 @@
-// Choice, caps, queue, ejection and return.
+// The router: choice of a target, concurrency limits, queue, ejection and return.
 
 import { describe, expect, test } from 'bun:test'
 import { silentLogger } from '../../../src/base/log.ts'
@@ -43,7 +43,7 @@ async function failTimes(router: Router<Target>, count: number, except: Target[]
 }
 
 describe('choice', () => {
-  // Goal: the load follows the weights when requests stay, and turns follow them when they do not.
+  // Goal: concurrent requests are spread by weight; targets of equal load take turns.
   test('weights', async () => {
     const { acquire } = setUp([one('a', { concurrencyMax: 99 }), one('b', { concurrencyMax: 99, weight: 3 })])
     const names: string[] = []
@@ -59,7 +59,7 @@ describe('choice', () => {
     expect(turns).toEqual(['a', 'b', 'a', 'b'])
   })
 
-  // Goal: a model is asked of those that serve it, and never of one that is excepted.
+  // Goal: only targets that serve the model are chosen, and none that is excepted.
   test('models and exceptions', async () => {
     const [a, b] = [one('a'), one('b', { models: ['other'] })]
     const { acquire } = setUp([a, b])
@@ -93,7 +93,7 @@ describe('queue', () => {
     expect(clock.pending()).toEqual([])
   })
 
-  // Goal: a free place is had in the same turn, and what cannot be had is thrown in it; only waiting is a promise.
+  // Goal: with a free target, or with none at all, `acquire` returns or throws synchronously; only waiting is a promise.
   test('at once', () => {
     const { router } = setUp([one('a', { concurrencyMax: 1 })])
     const options = { except: new Set<Target>(), signal: new AbortController().signal }
@@ -104,7 +104,7 @@ describe('queue', () => {
     expect(() => router.acquire(MODEL, { ...options, signal: gone })).toThrow('gone')
   })
 
-  // Goal: whoever leaves the queue takes no place.
+  // Goal: an aborted waiter leaves the queue and takes no lease.
   test('leaving', async () => {
     const { router, acquire } = setUp([one('a', { concurrencyMax: 1 })])
     const first = await acquire()
@@ -159,7 +159,7 @@ describe('the wait that a refusal names', () => {
     bench.router.close()
   })
 
-  // Goal: with leases that end evenly spread the word is kept: then there is a place, and a second earlier there was none.
+  // Goal: Retry-After is right for leases that end evenly spread: a target is free then, and none was a second earlier.
   test('is kept', async () => {
     const bench = setUp([one('a', { concurrencyMax: 4 })], { queueTimeoutMs: 60_000 })
     await train(bench, 8_000)
@@ -178,7 +178,7 @@ describe('the wait that a refusal names', () => {
     expect((await Promise.all(waiters)).map(lease => lease.target.name)).toEqual(['a', 'a'])
   })
 
-  // Goal: only targets that could take the request count, and so do all who wait for one of them, whichever their model.
+  // Goal: the estimate counts only targets that could take the request, and all waiters for any of them, whatever their model.
   test('which targets and whose waiters', async () => {
     const [a, b, c] = [
       one('a', { concurrencyMax: 1, models: [MODEL, 'other'] }),
@@ -199,7 +199,7 @@ describe('the wait that a refusal names', () => {
     bench.router.close()
   })
 
-  // Goal: what lately was quick is not promised when nothing has ended for long, neither to newcomers nor to who waited in vain.
+  // Goal: when no lease has ended for long, the estimate grows, for a full queue and for a queue timeout alike.
   test('nothing ends', async () => {
     const bench = setUp([one('a', { concurrencyMax: 2 })], { queueMax: 1, queueTimeoutMs: 8_000 })
     await train(bench, 10)
@@ -234,8 +234,8 @@ describe('health', () => {
     expect((await acquire()).target.name).toBe('a')
   })
 
-  // Goal: a hint makes the probe come now; it brings nothing back by itself, and means nothing for one that is not ejected.
-  test('hints', async () => {
+  // Goal: `probeNow` probes at once; the probe still decides, and a target that is not ejected is not probed.
+  test('probeNow', async () => {
     const answers = [false, true]
     const { clock, router } = setUp([one('a'), one('b')], { probe: async () => answers.shift() ?? true })
     const isEjected = () => router.view().targets.map(target => target.ejected)
@@ -250,7 +250,7 @@ describe('health', () => {
     expect([answers.length, isEjected()]).toEqual([0, [false, true]])
   })
 
-  // Goal: who waits for an upstream that is ejected is told at once; closing ends every wait and every probe.
+  // Goal: waiters without a target left are rejected at once; closing ends every wait and every probe.
   test('waiters of the ejected, and close', async () => {
     const { clock, router, acquire } = setUp([one('a', { concurrencyMax: 1 })])
     await failTimes(router, 2)

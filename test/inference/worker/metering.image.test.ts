@@ -101,7 +101,7 @@ async function openBench() {
     timing: workerTiming,
     onReady: () => {},
   })
-  undo.defer(worker.stop)
+  undo.defer(() => worker.stop())
   worker.start()
   expect((await worker.settled).kind).toBe('ready')
   const { name, models, weight, concurrencyMax, baseUrl, unix } = worker.upstream

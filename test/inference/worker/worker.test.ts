@@ -117,7 +117,7 @@ describe('start', () => {
     await until(() => bench.worker.state.kind === 'ready', 'the worker with its model')
   })
 
-  // Goal: whoever reads of a killed worker finds the bound that may have killed it.
+  // Goal: the log of a killed worker names the memory limit that may have killed it.
   test('the end of a bounded worker names its bound', async () => {
     const stand = standIn([{ kind: 'healthy' }])
     await using bench = workerBench(stand, {
@@ -232,7 +232,7 @@ describe('supervision', () => {
     expect(bench.pausesMs).toEqual([500, 1000, 500])
   })
 
-  // Goal: a worker that hangs is no worker.
+  // Goal: a worker that hangs is killed and restarted.
   test('a worker that stops answering is killed and started again', async () => {
     const stand = standIn([{ kind: 'healthy' }])
     await using bench = workerBench(stand)
@@ -301,7 +301,7 @@ describe('stop', () => {
     })
   }
 
-  // Goal: nobody who waits for the start waits for ever.
+  // Goal: `settled` resolves also when the worker is stopped before it is ready.
   test('stop before start settles', async () => {
     const stand = standIn([{ kind: 'healthy' }])
     await using bench = workerBench(stand)
