@@ -3,22 +3,22 @@
 import type { Socket } from 'bun'
 import { assert } from '../../src/base/assert.ts'
 import {
-  type Ask,
   frameOf,
   type Mode,
   requestBytes,
   type Target,
   type Task,
-  type Told,
+  type TaskOrder,
+  type TaskResult,
   wallMs,
 } from './gateway-wire.ts'
 
 type Reply = { readonly firstDataMs: number; readonly endMs: number }
 
 type Client = {
-  /** One request to the end of its answer. Rejects unless the answer has status 200 and is whole. */
+  /** One request to the end of its response. Rejects unless that has status 200 and is whole. */
   readonly ask: (request: Buffer) => Promise<Reply>
-  /** Until the first event of the answer is there. */
+  /** Resolves at the first event of the response. */
   readonly begin: (request: Buffer) => Promise<void>
   readonly leave: () => void
 }
@@ -28,15 +28,15 @@ const openAtOnce = 50
 
 const held: Client[] = []
 
-process.on('message', (message: Ask) => {
+process.on('message', (message: TaskOrder) => {
   run(message.target, message.task).then(
-    values => tell({ id: message.id, values }),
-    error => tell({ id: message.id, error: String(error) }),
+    values => report({ id: message.id, values }),
+    error => report({ id: message.id, error: String(error) }),
   )
 })
 
-function tell(told: Told): void {
-  process.send?.(told)
+function report(result: TaskResult): void {
+  process.send?.(result)
 }
 
 async function run(target: Target, task: Task): Promise<number[]> {
@@ -174,7 +174,7 @@ async function connect(port: number): Promise<Client> {
     hostname: '127.0.0.1',
     port,
     socket: {
-      // What arrives is only borrowed; an answer in several parts has to be kept.
+      // Copied: Bun reuses the buffer, and a response in several parts has to be kept.
       data: (_socket, chunk) => take(Buffer.from(chunk)),
       close: () => waiting?.onError(new Error('the connection was closed')),
       error: (_socket, error) => waiting?.onError(error),

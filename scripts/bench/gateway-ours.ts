@@ -9,7 +9,7 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
-import { createMetering } from '../../src/inference/metering/ledger.ts'
+import { Metering } from '../../src/inference/metering/ledger.ts'
 import { createCost } from '../../src/inference/metering/price.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
@@ -54,7 +54,7 @@ insertGatewayKey(store.directory.db, {
   instanceId: null,
   nowMs: clock.nowMs(),
 })
-const metering = createMetering({ store: store.directory, clock, log, cost: createCost(config.inference.prices) })
+const metering = new Metering({ store: store.directory, clock, log, cost: createCost(config.inference.prices) })
 const inference = await composeInference({
   config,
   stateDir,

@@ -1,11 +1,11 @@
-// The processes of the gateway's benchmark: stub, client, and what stands between the two. Effects: spawns; each is ended by its number.
+// The processes of the gateway's benchmark: stub, client, and what stands between the two. Effects: spawns; each is ended by its process id.
 
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { availableParallelism, homedir } from 'node:os'
 import { join } from 'node:path'
 import { assert, present } from '../../src/base/assert.ts'
 import { runCommand } from '../lib/command.ts'
-import type { Ask, Target, Task, Told } from './gateway-wire.ts'
+import type { Target, Task, TaskOrder, TaskResult } from './gateway-wire.ts'
 
 const startTimeoutMs = 20_000
 const taskTimeoutMs = 30_000
@@ -164,11 +164,11 @@ export function startLoad(): Load {
     stdin: 'ignore',
     stdout: 'inherit',
     stderr: 'inherit',
-    ipc: (told: Told) => {
-      const one = waiting.get(told.id)
-      waiting.delete(told.id)
-      if ('values' in told) one?.resolve(told.values)
-      else one?.reject(new Error(told.error))
+    ipc: (result: TaskResult) => {
+      const one = waiting.get(result.id)
+      waiting.delete(result.id)
+      if ('values' in result) one?.resolve(result.values)
+      else one?.reject(new Error(result.error))
     },
   })
   return {
@@ -177,7 +177,7 @@ export function startLoad(): Load {
       const id = asked
       const answered = Promise.withResolvers<number[]>()
       waiting.set(id, answered)
-      child.send({ id, target, task } satisfies Ask)
+      child.send({ id, target, task } satisfies TaskOrder)
       const late = Bun.sleep(taskTimeoutMs).then(() => {
         throw new Error(`${task.kind} at port ${target.port} takes longer than ${taskTimeoutMs} ms`)
       })

@@ -1,9 +1,8 @@
-// What is left of the gateway without the gateway: Bun.serve, the upstream client, and the bytes passed on unread. Shows what the runtime itself
-// costs. Run by gateway.bench.ts with the stub's port; writes its own.
+// A relay with nothing of the gateway but its upstream client: Bun.serve, and the bytes passed on unread. Shows what the runtime itself costs. Run by gateway.bench.ts with the stub's port; writes its own.
 
 import { systemClock } from '../../src/base/clock.ts'
 import { createDeadlines } from '../../src/base/deadlines.ts'
-import { createUpstreamClient, openAttempt } from '../../src/inference/upstream/client.ts'
+import { openAttempt, UpstreamClient } from '../../src/inference/upstream/client.ts'
 import type { UpstreamTarget } from '../../src/inference/upstream/target.ts'
 import { benchModel } from './gateway-wire.ts'
 
@@ -20,7 +19,7 @@ const target: UpstreamTarget = {
   spkiSha256: null,
 }
 const timeouts = { connectMs: 5_000, firstByteMs: 60_000 }
-const upstream = createUpstreamClient({ deadlines: createDeadlines(systemClock), timeouts })
+const upstream = new UpstreamClient({ deadlines: createDeadlines(systemClock), timeouts })
 const headers = { 'content-type': 'application/json' }
 const server = Bun.serve({
   hostname: '127.0.0.1',

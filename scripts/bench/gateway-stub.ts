@@ -1,11 +1,11 @@
-// An OpenAI-shaped upstream that costs as little as can be: bare sockets, answers made beforehand. Run by gateway.bench.ts; writes its port.
+// An OpenAI-shaped upstream that costs as little as can be: bare sockets, responses made beforehand. Run by gateway.bench.ts; writes its port.
 
 import type { Socket } from 'bun'
 import { benchModel, frameOf, MODES, type Mode, modeMark, wallMs } from './gateway-wire.ts'
 
 type Connection = { kept: Buffer | null; mode: Mode | null; timer: Timer | null }
 
-/** When clients left in the middle of an answer, in order. */
+/** When clients left in the middle of a response, in order. */
 const leftAtMs: number[] = []
 let running = 0
 

@@ -1,4 +1,4 @@
-// What the processes of the gateway's benchmark say to each other, and the HTTP/1.1 that client and stub speak. Pure.
+// Messages between the processes of the gateway's benchmark, and the HTTP/1.1 that client and stub speak. Pure.
 
 /** How the stub answers, by a word in the request's `user` field. */
 export const MODES = {
@@ -38,9 +38,11 @@ export type Task =
   /** Leaves one request after the other, and asks the stub when it saw that. */
   | { readonly kind: 'leave'; readonly mode: Mode; readonly count: number; readonly stubPort: number }
 
-export type Ask = { readonly id: number; readonly target: Target; readonly task: Task }
+export type TaskOrder = { readonly id: number; readonly target: Target; readonly task: Task }
 /** `values`: requests per second and then milliseconds of the 50th and the 99th percentile; or milliseconds, one for each request. */
-export type Told = { readonly id: number; readonly values: number[] } | { readonly id: number; readonly error: string }
+export type TaskResult =
+  | { readonly id: number; readonly values: number[] }
+  | { readonly id: number; readonly error: string }
 
 /** One chat request of about a kilobyte. */
 export function requestBytes(target: Target, mode: Mode): Buffer {

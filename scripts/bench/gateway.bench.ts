@@ -34,7 +34,7 @@ const manyRepeats = 5
 const connections = 64
 const heldStreams = 1_000
 const settleMs = 5_000
-/** As long as streams may well be silent: the garbage of their beginning is collected meanwhile. */
+/** Long enough that the garbage of the streams' beginning is collected. */
 const heldMs = 15_000
 const leaveCount = 20
 const insideTimeoutMs = 300_000

@@ -8,7 +8,7 @@ import { listenAddress, localUrl } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { createTls } from '../http/certificate.ts'
 import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-keys.ts'
-import { createMetering } from '../inference/metering/ledger.ts'
+import { Metering } from '../inference/metering/ledger.ts'
 import { createCost } from '../inference/metering/price.ts'
 import { createAddressResolver, type DnsServer, startDns } from '../instances/dns/server.ts'
 import { ensureDir } from '../linux/files.ts'
@@ -57,7 +57,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   undo.defer(() => tls.stop())
   const engine = composeEngine({ config, stateDir, store, clock, random, log })
   const cost = createCost(config.inference.prices)
-  const metering = createMetering({ store: store.directory, clock, log: log.unit('metering'), cost })
+  const metering = new Metering({ store: store.directory, clock, log: log.unit('metering'), cost })
   undo.defer(() => metering.stop())
   const secret = loadKeySecret(`${stateDir}/gateway-key.secret`, random)
   const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })

@@ -32,7 +32,7 @@ import { gatewayFamilies } from '../inference/metrics/gateway.ts'
 import { createMetrics } from '../inference/metrics/requests.ts'
 import { loadUpstream, type UpstreamTarget } from '../inference/upstream/target.ts'
 import { createWorkerRoot } from '../inference/worker/root.ts'
-import { createWorker, type Worker, workerTiming } from '../inference/worker/worker.ts'
+import { BuiltInWorker, workerTiming } from '../inference/worker/worker.ts'
 import { isUnderSystemd } from '../linux/process.ts'
 import type { Store } from '../store/db.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
@@ -70,7 +70,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
   const settings = config.inference
   const log = deps.log.unit('inference')
   const workloads = await composeWorkloads(deps, log)
-  const worker = composeWorker(deps, workloads, { log, onReady: name => gateway.hint(name) })
+  const worker = composeWorker(deps, workloads, { log, onReady: name => gateway.probeNow(name) })
   const upstreams = [...settings.upstreams.map(loadUpstream), ...(worker === null ? [] : [targetOf(worker)])]
   const keys = makeReceiptKeys(random)
   const limiter = createLimiter(clock)
@@ -78,7 +78,8 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
   const metrics = createMetrics({
     models: upstreams.flatMap(upstream => upstream.models),
     upstreams: upstreams.map(upstream => upstream.name),
-    more: () => gatewayFamilies({ metering: metering.counts(), running: limiter.running(), ...gateway.view() }),
+    otherFamilies: () =>
+      gatewayFamilies({ metering: metering.counts(), running: limiter.running(), ...gateway.view() }),
   })
   const attestation = composeAttestation(deps, { workloads, keys, log })
   const gateway = createGateway({
@@ -94,7 +95,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     }),
     admit: limiter.admit,
     admitPublic,
-    recordUsage: metering.record,
+    recordUsage: record => metering.record(record),
     observe: metrics.observe,
     sealer: createResponseSealer({ keys, clock }),
     responseReceipts: settings.response_receipts,
@@ -152,7 +153,7 @@ function limitsOf({ inference }: Config): GatewayDeps['limits'] {
     idleTimeoutMs: inference.idle_timeout_ms,
     stallTimeoutMs: inference.client_stall_timeout_ms,
     eventBytesMax: inference.event_bytes_max,
-    answerBytesMax: inference.answer_bytes_max,
+    responseBytesMax: inference.answer_bytes_max,
     queueMax: inference.queue_max,
     queueTimeoutMs: inference.queue_timeout_ms,
     ejectFailures: inference.eject_failures,
@@ -177,7 +178,7 @@ function composeWorker(
   { config, stateDir, clock }: InferenceParts,
   workloads: Workloads,
   { log, onReady }: WorkerSide,
-): Worker | null {
+): BuiltInWorker | null {
   const settings = config.inference.worker
   if (settings.model_file === '') return null
   if (settings.memory_mib_max === 0) log.warn('the worker may use all memory: inference.worker.memory_mib_max is 0')
@@ -185,7 +186,7 @@ function composeWorker(
     log.warn('no systemd, no scope: memory_mib_max bounds private memory of each process of the worker only')
   }
   const target = join(stateDir, 'worker-root', 'root')
-  const worker = createWorker({
+  const worker = new BuiltInWorker({
     settings,
     stateDir,
     root: createWorkerRoot({ imageDir: settings.image_dir, target, timeoutMs: unpackTimeoutMs }),
@@ -203,7 +204,7 @@ function composeWorker(
   return worker
 }
 
-function targetOf({ upstream }: Worker): UpstreamTarget {
+function targetOf({ upstream }: BuiltInWorker): UpstreamTarget {
   const { name, models, weight, concurrencyMax, baseUrl, unix } = upstream
   return { name, models, weight, concurrencyMax, url: baseUrl, unixSocket: unix, key: null, ca: null, spkiSha256: null }
 }

@@ -99,7 +99,7 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
       parts.keys.revokeDeleted()
       reconciler.wakeDeleted(instance)
     },
-    inferenceCostMicroUsd: parts.metering.inferenceCostMicroUsd,
+    inferenceCostMicroUsd: (organizationId, period) => parts.metering.inferenceCostMicroUsd(organizationId, period),
   })
   return { service, background: backgroundWork(parts, reconciler) }
 }

@@ -1,9 +1,11 @@
-// What the gateway's request path needs of the rest, as narrow interfaces: the same code is to run in a measured VM one day, with the host
-// reached over the agent channel. Types only.
+// What several parts of the gateway share, as narrow interfaces: the same code is to run in a measured VM one day, with the host reached over
+// the agent channel. Types only.
 
 import type { UsageOutcome } from '../store/directory/usage.table.ts'
 
-/** Whoever sent a request, by its gateway key. */
+export type Operation = 'chat' | 'text_completion'
+
+/** The sender of a request, known by its gateway key. */
 export type Caller = {
   readonly keyPrefix: string
   readonly organizationId: string
@@ -13,33 +15,33 @@ export type Caller = {
   readonly concurrencyMax: number
 }
 
-/** From headers alone, before any body is read. Fault unauthenticated: missing, malformed, unknown, expired or revoked key, suspended organization. */
+/** Takes headers alone, so that it is done before the body is read. Fault unauthenticated: missing, malformed, unknown, expired or revoked key, suspended organization. */
 export type Authenticate = (headers: Headers) => Caller
 
 export type Tokens = { readonly prompt: number; readonly completion: number }
 
-/** Room for one request. It is given back exactly once, whatever happens; further calls do nothing. */
+/** One admitted request's part of its key's limits. */
 export type Ticket = {
-  /** `x-ratelimit-*`, for every answer to this request. */
+  /** `x-ratelimit-*`, for the response to this request. */
   readonly headers: Readonly<Record<string, string>>
-  /** Ends the request: the reserved tokens become the real ones and the slot is free. */
+  /** Ends the request, once: the real tokens replace the reserved ones, and the key may run another request. Further calls have no effect. */
   readonly settle: (tokens: Tokens) => void
 }
 
 export type Refusal = {
-  /** Whole seconds, at least 1, until a slot or enough tokens will really be there. */
+  /** Whole seconds, at least 1, until the same request could be admitted. */
   readonly retryAfterSeconds: number
   readonly headers: Readonly<Record<string, string>>
   readonly message: string
 }
 
-/** Per-key requests, tokens and concurrency. `tokens` is the estimate to reserve. */
+/** Per key: requests and tokens per minute, concurrent requests. `tokens` is the estimate to reserve. */
 export type Admit = (
   caller: Caller,
   tokens: number,
 ) => { readonly ok: true; readonly ticket: Ticket } | { readonly ok: false; readonly refusal: Refusal }
 
-/** Per-address limit of the public endpoints. Null: go on. */
+/** Per-address limit of the public endpoints. Null: admitted. */
 export type AdmitPublic = (address: string) => Refusal | null
 
 export type UsageRecord = {
@@ -56,13 +58,13 @@ export type UsageRecord = {
 /** Appends to the ledger; never throws into a request, failures are logged and counted. */
 export type RecordUsage = (record: UsageRecord) => void
 
-/** Seals an answer: hashes of request and answer bytes, chained over events, signed. Null when receipts are not to be had. */
+/** Makes signed receipts of responses: over the hashes of the request's and the response's bytes, chained over events. */
 export type ResponseSealer = {
   readonly begin: (request: { readonly id: string; readonly model: string; readonly body: Uint8Array }) => ResponseSeal
 }
 
 export type ResponseSeal = {
-  /** Every byte of the answer's body that the client gets, in order, the receipt itself left out. */
+  /** Takes every byte of the response's body in order, except the receipt itself. */
   readonly update: (bytes: Uint8Array) => void
   /** Base64url text of the signed receipt. */
   readonly finish: (tokens: Tokens) => string
@@ -70,7 +72,7 @@ export type ResponseSeal = {
 
 /** What happened to a request, for metrics. Durations in milliseconds. */
 export type RequestObservation = {
-  readonly operation: 'chat' | 'text_completion'
+  readonly operation: Operation
   readonly model: string
   readonly upstream: string | null
   readonly status: number

@@ -9,7 +9,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
-import { createMetering } from '../../src/inference/metering/ledger.ts'
+import { Metering } from '../../src/inference/metering/ledger.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { findUsage, prepareUsageAppend } from '../../src/store/directory/usage.query.ts'
@@ -35,8 +35,8 @@ test('retention', async () => {
   prepareUsageAppend(store.directory.db)([old, young])
   const verdict = parseConfig('[inference]\nusage_retention_days = 70\n', 'test.toml')
   if (!verdict.ok) throw new Error('the configuration is valid')
-  const metering = createMetering({ store: store.directory, clock: systemClock, log: silentLogger, cost: () => 0n })
-  undo.defer(metering.stop)
+  const metering = new Metering({ store: store.directory, clock: systemClock, log: silentLogger, cost: () => 0n })
+  undo.defer(() => metering.stop())
   const inference = await composeInference({
     config: verdict.config,
     stateDir,

@@ -28,7 +28,7 @@ const candidates = ATTESTED_WORKLOADS.map((workload, at) => ({
   imageDigest: new Uint8Array(32).fill(at + 1),
   command: ['/usr/bin/strongroom', 'serve', `--part=${at}`],
 }))
-/** The file, of which receipts carry the digest. */
+/** The allowlist's file, whose digest is in the receipts. */
 export const allowlistText = encodeAllowlist(allowlistOf(candidates))
 
 export const workloads: AdmittedWorkloads = {
@@ -38,7 +38,7 @@ export const workloads: AdmittedWorkloads = {
 
 const path = join(tmpdir(), `srt-attestation-${process.pid}`)
 
-/** Of this process. Made whenever it is asked for: test files that share a process share this module, and each calls `clearRig` at its end. */
+/** One per process, made at the first call: test files that share a process share this module, and each calls `clearRig` at its end. */
 export function rigDir(): string {
   mkdirSync(path, { recursive: true })
   return path

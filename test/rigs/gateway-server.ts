@@ -1,4 +1,4 @@
-// A whole gateway for tests: real HTTP on a free port, narrow fakes for keys, limits and books at its edge.
+// A whole gateway for tests: real HTTP on a free port, narrow fakes for keys, limits and ledger.
 
 import { afterEach, beforeEach } from 'bun:test'
 import { systemClock } from '../../src/base/clock.ts'
@@ -29,7 +29,7 @@ export const LIMITS: GatewayDeps['limits'] = {
   idleTimeoutMs: 300,
   stallTimeoutMs: 5_000,
   eventBytesMax: 262_144,
-  answerBytesMax: 524_288,
+  responseBytesMax: 524_288,
   queueMax: 100,
   queueTimeoutMs: 5_000,
   ejectFailures: 3,
@@ -131,7 +131,7 @@ export function startGateway(upstreams: readonly UpstreamTarget[], options: Opti
   }
 }
 
-/** Before each test of a file an upstream that behaves well, and a gateway before it; both end with the test. */
+/** Starts a well-behaved upstream, and a gateway for it, before each test of a file; both end with the test. */
 export function eachWithGateway(take: (upstream: TestUpstream, gateway: TestGateway) => void): void {
   let undo = new AsyncDisposableStack()
   beforeEach(async () => {

@@ -1,4 +1,4 @@
-// OpenAI's published schemas as checks: every answer and every chunk of the gateway is held to them.
+// OpenAI's published schemas as checks: every completion and every chunk of the gateway is checked against them.
 
 import { Ajv2020 } from 'ajv/dist/2020.js'
 
@@ -23,7 +23,7 @@ export type OpenAiSchema =
   | 'CreateChatCompletionStreamResponse'
   | 'CreateCompletionResponse'
 
-/** What is wrong with a value, one line each; nothing when it keeps to the schema. */
+/** One line for each thing that is wrong with a value; none when it is valid. */
 export function openAiFaults(name: OpenAiSchema, value: unknown): string[] {
   const validate = ajv.getSchema(`openai#/components/schemas/${name}`)
   if (validate === undefined) throw new Error(`no schema ${name}`)
@@ -31,7 +31,7 @@ export function openAiFaults(name: OpenAiSchema, value: unknown): string[] {
   return (validate.errors ?? []).map(error => `${error.instancePath} ${error.message}`)
 }
 
-/** The data of each event of a streamed answer, by the plainest reading there is. */
+/** The data of each event of a stream, read in the simplest way. */
 export function eventsOf(text: string): string[] {
   return text
     .split('\n\n')

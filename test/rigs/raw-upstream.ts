@@ -1,4 +1,4 @@
-// An upstream that is nothing but a socket, for what no HTTP server does; and certificates for it. Effects: listening sockets.
+// An upstream that is only a socket, for what no HTTP server does; and certificates for it. Effects: listening sockets.
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { isIP } from 'node:net'
@@ -8,7 +8,7 @@ import type { Socket } from 'bun'
 import { loadX509 } from '../../src/attest/simulator/x509-runtime.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { createDeadlines, type Deadlines } from '../../src/base/deadlines.ts'
-import type { UpstreamAnswer } from '../../src/inference/upstream/connection.ts'
+import type { UpstreamResponse } from '../../src/inference/upstream/connection.ts'
 import { target } from './gateway-server.ts'
 import { failure } from './until.ts'
 
@@ -22,7 +22,7 @@ export type Peer = {
   readonly asked: Asked[]
   /** Bytes that came on it. */
   readonly bytes: () => number
-  /** Sends, as fast as it is taken; resolves when the kernel has it all, or the connection is closed. */
+  /** Sends as fast as the client reads; resolves when the kernel has all of it, or the connection is closed. */
   readonly write: (bytes: string | Uint8Array) => Promise<void>
   /** Bytes that the kernel has not taken. */
   readonly unsent: () => number
@@ -202,13 +202,13 @@ export async function selfSignedUntil(endMs: number, names: readonly string[]): 
   return { cert: certificate.toString('pem'), key, spkiSha256 }
 }
 
-/** A JSON answer that keeps its connection. */
-export function jsonAnswer(body: string, fields = ''): string {
+/** A JSON response that keeps its connection. */
+export function jsonResponse(body: string, fields = ''): string {
   return `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n${fields}content-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
 }
 
-/** All of an answer that has not been read. */
-export async function textOf(answer: UpstreamAnswer): Promise<string> {
+/** The rest of a response's body. */
+export async function textOf(answer: UpstreamResponse): Promise<string> {
   const all: Uint8Array[] = []
   for (let bytes = await answer.read(); bytes !== null; bytes = await answer.read()) all.push(bytes)
   return Buffer.concat(all).toString()

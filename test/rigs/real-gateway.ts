@@ -11,7 +11,7 @@ import { createResponseSealer } from '../../src/inference/attestation/response-s
 import { createGateway, type Gateway, type GatewayDeps } from '../../src/inference/gateway/gateway.ts'
 import { createGatewayAuthenticate, mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { createLimiter, type Limiter } from '../../src/inference/limits/limiter.ts'
-import { createMetering } from '../../src/inference/metering/ledger.ts'
+import { Metering } from '../../src/inference/metering/ledger.ts'
 import { gatewayFamilies } from '../../src/inference/metrics/gateway.ts'
 import { createMetrics } from '../../src/inference/metrics/requests.ts'
 import type { UpstreamTarget } from '../../src/inference/upstream/target.ts'
@@ -29,7 +29,7 @@ export type RealGateway = AsyncDisposable & {
   readonly log: readonly string[]
   readonly addKey: (changes?: Partial<NewGatewayKey>) => string
   readonly post: (path: string, body: unknown, init: RequestInit & { readonly key: string }) => Promise<Response>
-  /** All of the ledger, what waits included. */
+  /** The sum of the ledger; its queue is written first. */
   readonly usage: () => UsageSum
   readonly metrics: () => string
   /** Every file of the store, its write-ahead log included. */
@@ -49,18 +49,19 @@ export function startRealGateway(
   const lines: string[] = []
   const log = createLogger({ level: 'debug', sink: line => void lines.push(line), nowMs: clock.nowMs })
   const limiter = createLimiter(clock)
-  const metering = createMetering({ store, clock, log, cost: () => 0n })
+  const metering = new Metering({ store, clock, log, cost: () => 0n })
   const metrics = createMetrics({
     models: upstreams.flatMap(upstream => upstream.models),
     upstreams: upstreams.map(upstream => upstream.name),
-    more: () => gatewayFamilies({ metering: metering.counts(), running: limiter.running(), ...gateway.view() }),
+    otherFamilies: () =>
+      gatewayFamilies({ metering: metering.counts(), running: limiter.running(), ...gateway.view() }),
   })
   const defaults = { requestsPerMinute: 1_000_000, tokensPerMinute: 1_000_000_000, concurrencyMax: 65_536 }
   const gateway = createGateway({
     authenticate: createGatewayAuthenticate({ db: store.db, clock, log, defaults }),
     admit: limiter.admit,
     admitPublic: () => null,
-    recordUsage: metering.record,
+    recordUsage: record => metering.record(record),
     observe: metrics.observe,
     sealer: createResponseSealer({ keys: makeReceiptKeys(systemRandom), clock }),
     responseReceipts: 'on-request',

@@ -3,22 +3,22 @@
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 
-/** What the upstream got, as it got it. */
+/** A request as the upstream got it. */
 export type Seen = { readonly path: string; readonly headers: Headers; readonly body: Record<string, unknown> }
 
-/** Writes an answer however it likes. `gone` resolves when the gateway closes the connection. */
+/** Writes a response. `gone` resolves when the gateway closes the connection. */
 export type Behaviour = (response: ServerResponse, seen: Seen, gone: Promise<void>) => void | Promise<void>
 
 export type TestUpstream = {
   readonly url: string
   readonly seen: Seen[]
-  /** Requests whose connection is open and whose answer has not ended. */
+  /** Requests whose connection is open and whose response has not ended. */
   readonly active: () => number
   readonly activeMax: () => number
-  /** How long ago, by performance.now(), the last answer was given up by the gateway. */
+  /** When the gateway last aborted a response, by performance.now(). */
   readonly lastGoneMs: () => number | null
   behave: Behaviour
-  /** What GET /models answers with. */
+  /** Status of GET /models. */
   modelsStatus: number
   readonly stop: () => Promise<void>
 }

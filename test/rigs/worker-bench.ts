@@ -1,4 +1,4 @@
-// A stand-in for the sandboxed process, at the outermost edge: it listens on the worker's socket as a script says.
+// A stand-in for the sandboxed process: it listens on the worker's socket and behaves as a script says.
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -8,13 +8,13 @@ import { createLogger } from '../../src/base/log.ts'
 import type { Admission } from '../../src/contract/allowlist.ts'
 import type { Sandbox, StartSandboxed } from '../../src/host/sandbox.ts'
 import type { WorkerSettings } from '../../src/inference/worker/command.plan.ts'
-import { createWorker, type Worker, type WorkerDeps } from '../../src/inference/worker/worker.ts'
+import { BuiltInWorker, type WorkerDeps } from '../../src/inference/worker/worker.ts'
 
 /** What one life of the process does. */
 export type Life =
   | { readonly kind: 'healthy' }
   | { readonly kind: 'loading' }
-  /** Takes connections and never answers. */
+  /** Accepts connections and never responds. */
   | { readonly kind: 'mute' }
   | { readonly kind: 'exits'; readonly lines: readonly string[] }
 
@@ -90,7 +90,7 @@ function socketOf(sandbox: Sandbox): string {
 
 export type Bench = AsyncDisposable & {
   readonly dir: string
-  readonly worker: Worker
+  readonly worker: BuiltInWorker
   readonly logged: string[]
   /** Pauses before restarts. */
   readonly pausesMs: number[]
@@ -130,7 +130,7 @@ export function workerBench(stand: StandIn, deps: Partial<WorkerDeps> = {}): Ben
       return systemClock.sleep(Math.min(ms, 10), signal)
     },
   }
-  const worker = createWorker({
+  const worker = new BuiltInWorker({
     settings: settings(dir),
     stateDir: dir,
     root: async () => ({ path: '/', digest: new Uint8Array(32).fill(1) }),
@@ -155,7 +155,7 @@ export function workerBench(stand: StandIn, deps: Partial<WorkerDeps> = {}): Ben
   }
 }
 
-/** Later ones are refused, so that a worker that ends stays so. */
+/** Admits the first start only, so that a worker that ends is not restarted. */
 export function admitOnce(): () => Admission {
   let admissions = 0
   return () => {

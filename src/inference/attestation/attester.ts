@@ -1,4 +1,4 @@
-// Makes the five receipts of an attestation: one caller after the other, in a queue of bounded length and time. Effects: the evidence source.
+// Makes the five receipts of an attestation, for one caller after the other; the queue is bounded in length and time. Effects: the evidence source.
 
 import { issueReceipt } from '../../attest/receipt/issue.ts'
 import type { Platform, ReceiptEvidence } from '../../attest/receipt/receipt.ts'
@@ -9,6 +9,7 @@ import { equalConstantTime } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
+import { createSerial } from '../../base/serial.ts'
 import { ATTESTED_WORKLOADS, type AttestationResponse, type AttestedWorkload } from '../../contract/attestation.ts'
 import type { ReceiptKeys } from './receipt-keys.ts'
 
@@ -21,8 +22,8 @@ export type EvidenceOrigin =
       /** SHA-384 of the ID key; 48 zero bytes without one. */
       readonly operatorKey: Uint8Array
       /**
-       * A fresh report over 64 bytes. HOST_DATA must be the allowlist's digest: hardware has it from the launch, a simulator takes it from here.
-       * Ends by itself: the next caller waits for it.
+       * A fresh report over 64 bytes. Its HOST_DATA must be the allowlist's digest: hardware has it from the launch, a simulator takes `hostData`.
+       * It must settle by itself, within a bounded time: the next caller waits for it.
        */
       readonly evidence: (reportData: Uint8Array, hostData: Uint8Array) => Promise<ReceiptEvidence>
     }
@@ -44,7 +45,7 @@ export type AdmittedWorkload = {
   readonly command: readonly string[]
 }
 
-/** Throws when one of the five is not there or not admitted. */
+/** Throws when one of the five has not been admitted. */
 export type DescribeWorkloads = () => AdmittedWorkloads | Promise<AdmittedWorkloads>
 
 export type AdmittedWorkloads = {
@@ -62,16 +63,16 @@ export type AttesterDeps = {
   readonly tlsSpkiDigest: () => Uint8Array
   readonly clock: Clock
   readonly random: RandomBytes
-  /** Callers that are served or wait. */
+  /** Callers in the queue, the one that is served included. */
   readonly callersMax: number
-  /** Waiting included. */
+  /** For one caller, its wait in the queue included. */
   readonly timeoutMs: number
 }
 
 export type Attester = {
   /**
-   * All five receipts over the nonce, or a rejection. `accept` is called once it is clear that evidence will be asked for, before it is;
-   * what it throws is passed on. Fault attestation_unavailable: no evidence is to be had, too many callers, too late, or the caller has gone.
+   * All five receipts over the nonce, or a rejection. `accept` is called when the caller is admitted to the queue; what it throws is passed on.
+   * Fault attestation_unavailable: no evidence source, a full queue, a timeout, or the caller has left.
    */
   readonly attest: (
     nonce: Uint8Array,
@@ -80,32 +81,25 @@ export type Attester = {
 }
 
 export function createAttester(deps: AttesterDeps): Attester {
-  const { origin } = deps
-  let callers = 0
-  let last: Promise<unknown> = Promise.resolve()
+  const { origin, clock, callersMax, timeoutMs } = deps
+  const queue = createSerial()
   return {
     attest: async (nonce, { accept, signal }) => {
       if (origin.kind === 'unavailable') throw unavailable(origin.reason)
-      if (callers >= deps.callersMax) throw unavailable(`${callers} callers are waiting already`)
+      if (queue.size() >= callersMax) throw unavailable(`${queue.size()} callers are waiting already`)
       accept()
-      callers += 1
       const ended = new AbortController()
-      const isGone = () => signal.aborted || ended.signal.aborted
-      const work = last.then(async () => await issueAll(deps, origin, { nonce, isGone }))
-      // A caller who has given up keeps its place until its evidence is there: a stuck source is not asked again.
-      last = work
-        .catch(() => {})
-        .finally(() => {
-          callers -= 1
-        })
-      const late = deps.clock.sleep(deps.timeoutMs, ended.signal).then(() => {
-        throw unavailable(`no evidence within ${deps.timeoutMs} ms`)
+      const hasLeft = () => signal.aborted || ended.signal.aborted
+      // A caller that has left stays in the queue until its evidence is there: a source that hangs is not asked again.
+      const work = queue.run(() => issueAll(deps, origin, { nonce, hasLeft }))
+      const timeout = clock.sleep(timeoutMs, ended.signal).then(() => {
+        throw unavailable(`no evidence within ${timeoutMs} ms`)
       })
       try {
-        return await Promise.race([work, late])
+        return await Promise.race([work, timeout])
       } finally {
         ended.abort()
-        late.catch(() => {})
+        timeout.catch(() => {})
       }
     },
   }
@@ -114,7 +108,7 @@ export function createAttester(deps: AttesterDeps): Attester {
 async function issueAll(
   { describeWorkloads, keys, tlsSpkiDigest, clock, random }: AttesterDeps,
   origin: Extract<EvidenceOrigin, { kind: 'available' }>,
-  caller: { readonly nonce: Uint8Array; readonly isGone: () => boolean },
+  caller: { readonly nonce: Uint8Array; readonly hasLeft: () => boolean },
 ): Promise<AttestationResponse['receipts']> {
   const { workloads, allowlistDigest } = await describeWorkloads()
   const names = workloads.map(one => `${one.target}=${one.workload}`).join(' ')
@@ -127,7 +121,7 @@ async function issueAll(
   }
   const entries: unknown[] = []
   for (const { target, workload, imageDigest, command } of workloads) {
-    if (caller.isGone()) throw unavailable('the caller has gone')
+    if (caller.hasLeft()) throw unavailable('the caller has left')
     const receipt = await issueReceipt({
       fields: {
         kind: 'workload',
@@ -139,7 +133,7 @@ async function issueAll(
         imageDigest,
         command,
         allowlistDigest,
-        // The other workloads serve no connection of a client's.
+        // No client connects to the other workloads.
         tlsSpkiDigest: target === 'gateway' ? tlsSpkiDigest() : null,
       },
       keys: keys.hybrid,
@@ -151,7 +145,7 @@ async function issueAll(
     })
     entries.push({ target, workload, receipt })
   }
-  // Names and order were compared above, and issueReceipt gives what the schema describes.
+  // The names and their order were asserted above; issueReceipt returns what the schema describes.
   return entries as AttestationResponse['receipts']
 }
 

@@ -1,7 +1,7 @@
 // GET /attestation (contract 4.2): a caller's nonce in, five fresh receipts out, all or none. Effects: the nonce ledger, the evidence source.
 //
-// A nonce is used up when the request is accepted, before any evidence is made: whatever happens then, no second answer can carry it.
-// What is refused for its form, or because no evidence is to be had or too many are waiting, leaves the nonce unused.
+// A nonce is used when the caller is admitted to the queue, before any evidence is made: whatever happens then, no second response carries it.
+// A request that is refused for its form, for lack of an evidence source or for a full queue leaves its nonce unused.
 
 import { toBase64Url } from '../../base/bytes.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
@@ -25,7 +25,7 @@ export function createAttestationEndpoint({
   log,
 }: AttestationDeps): (r: Request) => Promise<Response> {
   let reported: string | null = null
-  /** Anyone may ask: the same reason again is no news. */
+  /** The same reason again is logged as debug only: anyone may send requests. */
   const report = (error: unknown) => {
     const reason = messageOf(error)
     log[reason === reported ? 'debug' : 'warn']('no attestation', { reason, error })
@@ -36,7 +36,7 @@ export function createAttestationEndpoint({
       if (request.method !== 'GET') throw new Fault('method_not_allowed', 'The method here is GET.')
       const nonce = readNonce(request)
       const receipts = await attester.attest(nonce, { accept: () => nonces.use(nonce), signal: request.signal })
-      const answer: AttestationResponse = {
+      const attestation: AttestationResponse = {
         schemaVersion: 1,
         scope: 'launch-or-admission-only',
         nonce: toBase64Url(nonce),
@@ -44,27 +44,27 @@ export function createAttestationEndpoint({
         receipts,
       }
       reported = null
-      return Response.json(answer, { headers: HEADERS })
+      return Response.json(attestation, { headers: HEADERS })
     } catch (error) {
-      const refused = explain(error)
-      if (refused.status === 503) report(error)
-      return refusal(refused)
+      const refusal = refusalOf(error)
+      if (refusal.status === 503) report(error)
+      return refusalResponse(refusal)
     }
   }
 }
 
-/** Evidence is fresh for one caller and for nobody else. */
+/** Evidence is fresh for one caller only. */
 const HEADERS = { 'Cache-Control': 'no-store' } as const
 
 type Refusal = { readonly code: GatewayErrorCode; readonly status: number; readonly message: string }
 
-function refusal({ code, status, message }: Refusal): Response {
+function refusalResponse({ code, status, message }: Refusal): Response {
   const headers = code === 'method_not_allowed' ? { ...HEADERS, Allow: 'GET' } : HEADERS
   return Response.json({ error: { code, message } }, { status, headers })
 }
 
-/** Whatever goes wrong on our side is evidence that is not to be had; why is for the log. */
-function explain(error: unknown): Refusal {
+/** Every failure of ours is `attestation_unavailable`; the reason is in the log. */
+function refusalOf(error: unknown): Refusal {
   if (error instanceof Fault) {
     const { code, status, message } = error
     if (code === 'invalid_request' || code === 'conflict' || code === 'method_not_allowed') {

@@ -1,4 +1,4 @@
-// The caller's nonce out of a request for attestation (contract 4.2). Pure.
+// The nonce of an attestation request (contract 4.2). Pure.
 
 import { fromBase64Url } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
@@ -8,7 +8,7 @@ export const nonceBytes = 32
 
 /** From `?nonce=` or X-Attestation-Nonce. Fault invalid_request: none, both, one of them twice, or not 32 bytes of base64url without padding. */
 export function readNonce(request: Pick<Request, 'url' | 'headers'>): Uint8Array {
-  // Not by URL: a request without a Host has one that URL does not take.
+  // Not `new URL`: it throws for the URL of a request without a Host header.
   const [, query = ''] = /\?([^#]*)/.exec(request.url) ?? []
   const inQuery = new URLSearchParams(query).getAll('nonce')
   const inHeader = request.headers.get('x-attestation-nonce')

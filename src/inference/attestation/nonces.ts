@@ -1,4 +1,4 @@
-// Which nonces have been used: each once, across restarts, for as long as the configuration says. Effects: the store.
+// Which nonces have been used. Each can be used once, across restarts, and is kept as long as the configuration says. Effects: the store.
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -7,8 +7,8 @@ import { countNonces, deleteExpiredNonces, hasNonce, insertNonce } from '../../s
 
 export type NonceLedger = {
   /**
-   * Uses the nonce up; it is on disk when this returns. Faults: conflict when it was used before,
-   * attestation_unavailable when no more can be kept: none is forgotten before its time.
+   * Marks the nonce as used; it is on disk when this returns. Faults: conflict when it was used before,
+   * attestation_unavailable when the ledger is full: no nonce is deleted before its time.
    */
   readonly use: (nonce: Uint8Array) => void
 }
@@ -20,28 +20,28 @@ export type NonceLedgerDeps = {
   readonly countMax: number
 }
 
-/** Bounds the work of one request; a request adds one, so what has expired still goes faster than it comes. */
+/** Expired nonces that one request deletes. More than the one that it adds, so that the ledger shrinks. */
 const purgeRowsMax = 64
 
-/** One process at a time: the count is kept in memory, since counting rows takes longer the more there are. */
+/** For one process at a time: the count is kept in memory, because counting rows takes longer the more there are. */
 export function createNonceLedger({ store, clock, retentionMs, countMax }: NonceLedgerDeps): NonceLedger {
   let kept = countNonces(store.db)
   return {
     use: nonce => {
       const nowMs = clock.nowMs()
-      const left = store.transact(tx => {
+      const result = store.transact(tx => {
         const purged = deleteExpiredNonces(tx, { usedAtOrBeforeMs: nowMs - retentionMs, limit: purgeRowsMax })
-        // Asked before the room: a reused nonce is a reused nonce, full or not.
+        // A nonce that was used before is a conflict even when the ledger is full.
         const isUsed = hasNonce(tx, nonce)
         const isFull = kept - purged >= countMax
         if (!isUsed && !isFull && !insertNonce(tx, { nonce, nowMs })) {
-          throw new Error('invariant broken: a nonce came between in one transaction')
+          throw new Error('invariant broken: the nonce was inserted by another writer within this transaction')
         }
         return { purged, isUsed, isFull }
       })
-      kept += (left.isUsed || left.isFull ? 0 : 1) - left.purged
-      if (left.isUsed) throw new Fault('conflict', 'This nonce was used before; draw a new one.')
-      if (left.isFull) throw new Fault('attestation_unavailable', 'No further nonces can be taken at present.')
+      kept += (result.isUsed || result.isFull ? 0 : 1) - result.purged
+      if (result.isUsed) throw new Fault('conflict', 'This nonce was used before; draw a new one.')
+      if (result.isFull) throw new Fault('attestation_unavailable', 'No further nonces can be taken at present.')
     },
   }
 }

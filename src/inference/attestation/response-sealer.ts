@@ -1,4 +1,5 @@
-// Seals answers: hashes request and answer as they pass, and signs what was answered to what. Pure but for the clock and the signatures' randomness.
+// Signed receipts of responses: hashes the request and the response's bytes, and signs both hashes together. Pure but for the clock and the
+// signatures' randomness.
 
 import { keysDigest } from '../../attest/receipt/public-keys.ts'
 import { createResponseChain, type Sha256Stream, signResponse } from '../../attest/receipt/response-sign.ts'

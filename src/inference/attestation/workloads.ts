@@ -1,12 +1,12 @@
 // The five attested workloads: what each of them is, and whether the allowlist admits it. Effects: reads the executable and the allowlist.
 
 import { createReadStream, readFileSync } from 'node:fs'
-import { Value } from '@sinclair/typebox/value'
-import { toHex } from '../../base/bytes.ts'
-import { Fault, wrapFault } from '../../base/fault.ts'
+import { toHex, utf8 } from '../../base/bytes.ts'
+import { Fault, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import { type Admission, Allowlist, admits, encodeAllowlist, type WorkloadCandidate } from '../../contract/allowlist.ts'
 import { ATTESTED_WORKLOADS, type AttestedWorkload } from '../../contract/attestation.ts'
+import { checkedJson } from '../../contract/shape.ts'
 import type { AdmittedWorkload, AdmittedWorkloads } from './attester.ts'
 
 /** An allowlist that admits exactly these. Pure. */
@@ -29,8 +29,9 @@ export type WorkloadsDeps = {
   /** Whether the configuration has a built-in worker. */
   readonly hasWorker: boolean
   /**
-   * Written by the operator. When it is not there, what the configuration says is what is allowed. Of the worker that is known when it asks,
-   * its model read. Once it has served or has been described, that alone is allowed: the keys of this process vouch for no other.
+   * Written by the operator. Without it the allowlist is derived from the configuration: it gets the worker when that asks for admission, because
+   * the worker's model has been read by then. After the worker has served or was described, the allowlist stays as it is: the keys of this process
+   * vouch for no other.
    */
   readonly allowlistFile: string
   readonly log: Logger
@@ -39,11 +40,11 @@ export type WorkloadsDeps = {
 export type Workloads = {
   /** SHA-256 of the executable that runs. */
   readonly executableDigest: Uint8Array
-  /** The worker is not in it yet when it comes from the configuration and the worker has not asked. */
+  /** A derived allowlist does not have the worker until that has asked for admission. */
   readonly inForce: () => AllowlistInForce
-  /** The worker serves: what is in force stays so. Idempotent. */
+  /** The worker serves: from now on the allowlist stays as it is. Idempotent. */
   readonly bind: () => void
-  /** Decides, and keeps the latest admission of each workload for `describe`. */
+  /** The decision; the latest of each workload is kept for `describe`. */
   readonly admit: (candidate: WorkloadCandidate) => Admission
   /** All five in the contract's order. Fault attestation_unavailable: one of them was not admitted. */
   readonly describe: () => AdmittedWorkloads
@@ -55,27 +56,28 @@ export type AllowlistInForce = {
   readonly digest: Uint8Array
 }
 
-/** Reads or derives the allowlist and admits what is part of this process. Fault config.invalid for an allowlist that is none. */
+/** Reads or derives the allowlist, and admits the workloads of this process. Fault config.invalid for an invalid allowlist. */
 export async function createWorkloads(deps: WorkloadsDeps): Promise<Workloads> {
   const executableDigest = await sha256File(deps.executable)
   const own = ATTESTED_WORKLOADS.filter(workload => workload !== 'inference-worker').map(
     (workload): WorkloadCandidate => ({ workload, imageDigest: executableDigest, command: deps.command }),
   )
   const file = readAllowlistFile(deps.allowlistFile)
-  const derive = (candidates: readonly WorkloadCandidate[]) => encodeAllowlist(allowlistOf(inOrder(candidates)))
-  let inForce = readAllowlist(file ?? derive(own), deps.allowlistFile)
-  let isOpen = file === null && deps.hasWorker
-  const tell = () => {
+  const derive = (candidates: readonly WorkloadCandidate[]) => utf8(encodeAllowlist(allowlistOf(inOrder(candidates))))
+  let inForce = parseAllowlist(file ?? derive(own), deps.allowlistFile)
+  /** Derived, and the worker may still change it. */
+  let isProvisional = file === null && deps.hasWorker
+  const logInForce = () => {
     const source = file === null ? 'configuration' : deps.allowlistFile
     deps.log.info('allowlist in force', { sha256: toHex(inForce.digest), source })
   }
-  if (!isOpen) tell()
+  if (!isProvisional) logInForce()
 
   const admissions = new Map<AttestedWorkload, { candidate: WorkloadCandidate; admission: Admission }>()
   const admit = (candidate: WorkloadCandidate) => {
-    if (isOpen && candidate.workload === 'inference-worker') {
-      inForce = readAllowlist(derive([...own, candidate]), deps.allowlistFile)
-      tell()
+    if (isProvisional && candidate.workload === 'inference-worker') {
+      inForce = parseAllowlist(derive([...own, candidate]), deps.allowlistFile)
+      logInForce()
     }
     const admission = admits(inForce.allowlist, candidate)
     admissions.set(candidate.workload, { candidate, admission })
@@ -84,7 +86,7 @@ export async function createWorkloads(deps: WorkloadsDeps): Promise<Workloads> {
   }
   for (const candidate of own) admit(candidate)
   const bind = () => {
-    isOpen = false
+    isProvisional = false
   }
   const admitted = (workload: AttestedWorkload): AdmittedWorkload => {
     const found = admissions.get(workload)
@@ -117,34 +119,22 @@ function inOrder(candidates: readonly WorkloadCandidate[]): WorkloadCandidate[] 
 
 const allowlistBytesMax = 1_048_576
 
-function readAllowlistFile(path: string): string | null {
+function readAllowlistFile(path: string): Uint8Array | null {
   try {
     const bytes = readFileSync(path)
     if (bytes.length > allowlistBytesMax) throw new Fault('config.invalid', `more than ${allowlistBytesMax} bytes`)
-    return bytes.toString('utf8')
+    return bytes
   } catch (error) {
-    if (Reflect.get(Object(error), 'code') === 'ENOENT') return null
+    if (systemErrorCode(error) === 'ENOENT') return null
     throw wrapFault(error, `read the allowlist ${path}`, 'config.invalid')
   }
 }
 
-function readAllowlist(text: string, path: string): AllowlistInForce {
+function parseAllowlist(bytes: Uint8Array, path: string): AllowlistInForce {
   return {
-    allowlist: parseAllowlist(text, path),
-    digest: new Uint8Array(Bun.CryptoHasher.hash('sha256', text)),
+    allowlist: checkedJson(Allowlist, bytes, { what: `the allowlist ${path}`, code: 'config.invalid' }),
+    digest: new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes)),
   }
-}
-
-function parseAllowlist(text: string, path: string): Allowlist {
-  let parsed: unknown
-  try {
-    parsed = JSON.parse(text)
-  } catch (error) {
-    throw wrapFault(error, `read the allowlist ${path}`, 'config.invalid')
-  }
-  if (Value.Check(Allowlist, parsed)) return parsed
-  const problem = Value.Errors(Allowlist, parsed).First()
-  throw new Fault('config.invalid', `the allowlist ${path}: ${problem?.path ?? ''}: ${problem?.message ?? 'invalid'}`)
 }
 
 async function sha256File(path: string): Promise<Uint8Array> {

@@ -1,63 +1,68 @@
-// What one request costs and how it went, closed exactly once whichever way it ends: its ticket, its ledger row, its observation.
+// One request's account, closed exactly once however the request ends: its ticket, its ledger row, its observation.
 
 import type { Clock } from '../../base/clock.ts'
 import type { UsageOutcome } from '../../store/directory/usage.table.ts'
-import type { Operation } from '../openai/request.ts'
-import type { Caller, Observe, RecordUsage, Ticket, Tokens } from '../types.ts'
+import type { Caller, Observe, Operation, RecordUsage, Ticket, Tokens } from '../types.ts'
 
-export type Closing = {
+export type RequestEnd = {
   readonly outcome: UsageOutcome
   readonly tokens: Tokens
   readonly status: number
   readonly errorCode: string | null
 }
 
-export type Books = {
-  /** The model, once it is known to be in the catalog. */
+export type RequestAccount = {
+  /** The model, once it is known that there is such a model. */
   model: string
-  /** Who was asked last; null while nobody was, and then there is nothing for the ledger. */
+  /** The upstream of the last attempt. Null: none was asked, so there is no row for the ledger. */
   upstream: string | null
   queueMs: number
   promptEstimate: number
   readonly noteFirstChunk: () => void
-  readonly close: (closing: Closing) => void
+  /** Further calls have no effect. */
+  readonly close: (end: RequestEnd) => void
+}
+
+export type AccountDeps = { readonly clock: Clock; readonly recordUsage: RecordUsage; readonly observe: Observe }
+
+type AccountedRequest = {
+  readonly id: string
+  readonly operation: Operation
+  readonly caller: Caller
+  readonly ticket: Ticket
 }
 
 export const NO_TOKENS: Tokens = { prompt: 0, completion: 0 }
 
-export function openBooks(
-  deps: { readonly clock: Clock; readonly recordUsage: RecordUsage; readonly observe: Observe },
-  request: { readonly id: string; readonly operation: Operation; readonly caller: Caller; readonly ticket: Ticket },
-): Books {
-  const startedMs = deps.clock.monotonicMs()
+export function openAccount(
+  { clock, recordUsage, observe }: AccountDeps,
+  { id, operation, caller, ticket }: AccountedRequest,
+): RequestAccount {
+  const startedMs = clock.monotonicMs()
   let firstChunkMs: number | null = null
   let isOpen = true
-  const books: Books = {
+  const account: RequestAccount = {
     model: 'unknown',
     upstream: null,
     queueMs: 0,
     promptEstimate: 0,
     noteFirstChunk: () => {
-      firstChunkMs ??= deps.clock.monotonicMs() - startedMs
+      firstChunkMs ??= clock.monotonicMs() - startedMs
     },
     close: ({ outcome, tokens, status, errorCode }) => {
       if (!isOpen) return
       isOpen = false
-      request.ticket.settle(tokens)
-      const { model, upstream, queueMs } = books
-      if (upstream !== null) {
-        const { id, caller } = request
-        deps.recordUsage({ id, atMs: deps.clock.nowMs(), caller, model, upstream, tokens, outcome })
-      }
-      const durationMs = deps.clock.monotonicMs() - startedMs
-      const { operation } = request
-      deps.observe({ operation, model, upstream, status, errorCode, tokens, durationMs, firstChunkMs, queueMs })
+      ticket.settle(tokens)
+      const { model, upstream, queueMs } = account
+      if (upstream !== null) recordUsage({ id, atMs: clock.nowMs(), caller, model, upstream, tokens, outcome })
+      const durationMs = clock.monotonicMs() - startedMs
+      observe({ operation, model, upstream, status, errorCode, tokens, durationMs, firstChunkMs, queueMs })
     },
   }
-  return books
+  return account
 }
 
-/** Four bytes of JSON a token: what is charged for the prompt where the upstream could not say any more. */
-export function estimatePromptTokens(bodyBytes: number): number {
-  return Math.ceil(bodyBytes / 4)
+/** Tokens of a text whose tokens nobody has counted: four characters, or bytes of JSON, make one. */
+export function estimateTokens(length: number): number {
+  return Math.ceil(length / 4)
 }

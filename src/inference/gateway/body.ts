@@ -2,25 +2,25 @@
 
 import type { Deadlines } from '../../base/deadlines.ts'
 import type { BodyLimits } from '../../http/body.ts'
-import type { UpstreamAnswer } from '../upstream/connection.ts'
+import type { UpstreamResponse } from '../upstream/connection.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 
 /** The whole body as text. UpstreamFault too_large, idle_timeout, cut, malformed. */
 export async function readUpstreamBody(
-  answer: UpstreamAnswer,
+  response: UpstreamResponse,
   limits: BodyLimits,
   deadlines: Deadlines,
 ): Promise<string> {
-  if ((answer.head.contentLength ?? 0) > limits.bytesMax) throw new UpstreamFault('too_large')
+  if ((response.head.contentLength ?? 0) > limits.bytesMax) throw new UpstreamFault('too_large')
   let isLate = false
   const stop = deadlines.after(limits.timeoutMs, () => {
     isLate = true
-    answer.abort()
+    response.abort()
   })
   const chunks: Uint8Array[] = []
   let lengthBytes = 0
   try {
-    for (let bytes = await answer.read(); bytes !== null; bytes = await answer.read()) {
+    for (let bytes = await response.read(); bytes !== null; bytes = await response.read()) {
       lengthBytes += bytes.length
       if (lengthBytes > limits.bytesMax) throw new UpstreamFault('too_large')
       chunks.push(bytes)

@@ -3,133 +3,110 @@
 import { createDeadlines } from '../../base/deadlines.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
+import type { Logger } from '../../base/log.ts'
+import type { GatewayModelList } from '../../contract/inference.ts'
 import { createSchemaChecks } from '../openai/schema-check.ts'
 import type { AdmitPublic } from '../types.ts'
-import { createUpstreamClient } from '../upstream/client.ts'
-import { createRouter, type RouterTargetView } from '../upstream/router.ts'
+import { UpstreamClient } from '../upstream/client.ts'
+import { Router, type RouterView } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
-import { createCatalog } from './catalog.ts'
-import { type CompletionDeps, createCompletions } from './completion.ts'
-import { commonHeaders, failureAnswer, isOurs, jsonAnswer, refusalAnswer, textAnswer } from './responses.ts'
+import { NO_TOKENS } from './accounting.ts'
+import {
+  type CompletionHandler,
+  type CompletionLimits,
+  type CompletionServices,
+  createCompletionHandler,
+} from './completion.ts'
+import {
+  commonHeaders,
+  errorResponse,
+  isServerFailure,
+  jsonResponse,
+  jsonTextResponse,
+  refusalResponse,
+} from './responses.ts'
 
-export type GatewayDeps = Omit<
-  CompletionDeps,
-  'catalog' | 'router' | 'upstream' | 'schemas' | 'deadlines' | 'limits'
-> & {
+export type GatewayDeps = CompletionServices & {
   readonly admitPublic: AdmitPublic
-  /** Answers GET /attestation; may throw Faults. Null: 503. */
+  /** Responds to GET /attestation; may throw Faults. Null: 503. */
   readonly attestation: ((request: Request) => Response | Promise<Response>) | null
-  /** The document that /openapi.json answers with. */
+  /** The document of /openapi.json. */
   readonly openapi: string
   readonly upstreams: readonly UpstreamTarget[]
   readonly ownedBy: string
-  readonly limits: CompletionDeps['limits'] & {
-    readonly connectTimeoutMs: number
-    readonly queueMax: number
-    readonly queueTimeoutMs: number
-    readonly ejectFailures: number
-    readonly ejectMs: number
-  }
+  readonly random: RandomBytes
+  readonly log: Logger
+  readonly limits: GatewayLimits
+}
+
+export type GatewayLimits = CompletionLimits & {
+  readonly connectTimeoutMs: number
+  readonly queueMax: number
+  readonly queueTimeoutMs: number
+  readonly ejectFailures: number
+  readonly ejectMs: number
 }
 
 export type Gateway = {
-  /** Never rejects. `address` gives the client's, for limits of the public endpoints; to ask for it is a system call. */
+  /** Never rejects. `address` gives the client's, for the limits of the public endpoints; it is a function because it costs a system call. */
   readonly fetch: (request: Request, address: () => string) => Promise<Response>
-  readonly view: () => { readonly waiting: number; readonly targets: readonly RouterTargetView[] }
-  /** An upstream is known to be well: if it is ejected it is probed now. */
-  readonly hint: (upstream: string) => void
-  /** Ends waiting and probing; what is under way goes on. */
+  readonly view: () => RouterView
+  /** Probes the upstream now if it is ejected, because whoever runs it has seen that it is healthy. */
+  readonly probeNow: (upstream: string) => void
+  /** Ends waiting and probing; requests under way go on. */
   readonly close: () => void
 }
 
 type Route = {
   readonly methods: readonly string[]
   readonly isPublic: boolean
-  readonly answer: (request: Request, id: string) => Response | Promise<Response>
+  readonly respond: (request: Request, id: string) => Response | Promise<Response>
 }
 
 export function createGateway(deps: GatewayDeps): Gateway {
   const { limits, clock } = deps
   const log = deps.log.unit('gateway')
-  const catalog = createCatalog(deps.upstreams, deps.ownedBy)
-  const timeouts = { connectMs: limits.connectTimeoutMs, firstByteMs: limits.firstByteTimeoutMs }
   const deadlines = createDeadlines(clock)
-  const upstream = createUpstreamClient({ deadlines, timeouts })
-  const { queueMax, queueTimeoutMs, ejectFailures, ejectMs } = limits
-  const router = createRouter<UpstreamTarget>({
+  const upstream = new UpstreamClient({
+    deadlines,
+    timeouts: { connectMs: limits.connectTimeoutMs, firstByteMs: limits.firstByteTimeoutMs },
+  })
+  const router = new Router<UpstreamTarget>({
     targets: deps.upstreams,
-    probe: upstream.probe,
+    probe: (target, signal) => upstream.probe(target, signal),
     clock,
     log,
-    queueMax,
-    queueTimeoutMs,
-    ejectFailures,
-    ejectMs,
+    queueMax: limits.queueMax,
+    queueTimeoutMs: limits.queueTimeoutMs,
+    ejectFailures: limits.ejectFailures,
+    ejectMs: limits.ejectMs,
   })
-  const completions = createCompletions({
+  const models = new Set(deps.upstreams.flatMap(target => target.models))
+  const complete = createCompletionHandler({
     ...deps,
     log,
     deadlines,
-    catalog,
+    models,
     router,
     upstream,
     schemas: createSchemaChecks(),
   })
-  const models = JSON.stringify(catalog.list)
-
-  const listModels = (request: Request, id: string) => {
-    const headers = commonHeaders(id)
-    const admission = deps.admit(deps.authenticate(request.headers), 0)
-    if (!admission.ok) return refusalAnswer(admission.refusal, headers)
-    admission.ticket.settle({ prompt: 0, completion: 0 })
-    return textAnswer(models, 200, { ...headers, ...admission.ticket.headers })
-  }
-  const attest = (request: Request) => {
-    if (deps.attestation === null) throw new Fault('attestation_unavailable', 'There is no fresh attestation evidence.')
-    return deps.attestation(request)
-  }
-
-  const GET = ['GET', 'HEAD']
-  const ROUTES: Readonly<Record<string, Route>> = {
-    '/v1/chat/completions': {
-      methods: ['POST'],
-      isPublic: false,
-      answer: (request, id) => completions.answer(request, 'chat', id),
-    },
-    '/v1/completions': {
-      methods: ['POST'],
-      isPublic: false,
-      answer: (request, id) => completions.answer(request, 'text_completion', id),
-    },
-    '/v1/models': { methods: GET, isPublic: false, answer: listModels },
-    '/health': {
-      methods: GET,
-      isPublic: true,
-      answer: (_request, id) => jsonAnswer({ status: 'ok' }, 200, commonHeaders(id)),
-    },
-    '/attestation': { methods: GET, isPublic: true, answer: attest },
-    '/openapi.json': {
-      methods: GET,
-      isPublic: true,
-      answer: (_request, id) => textAnswer(deps.openapi, 200, commonHeaders(id)),
-    },
-  }
-  const routes = new Map(Object.entries(ROUTES))
+  const routes = createRoutes(deps, { models, complete })
 
   const dispatch = (request: Request, address: () => string, id: string): Response | Promise<Response> => {
     const path = pathOf(request.url)
     const route = routes.get(path)
     if (route?.isPublic ?? !path.startsWith('/v1/')) {
       const refusal = deps.admitPublic(address())
-      if (refusal !== null) return refusalAnswer(refusal, commonHeaders(id))
+      if (refusal !== null) return refusalResponse(refusal, commonHeaders(id))
     } else if (!route?.methods.includes(request.method)) {
-      // Without a key nothing under /v1/ is told, not even what there is.
+      // First the key: without one nobody learns which routes under /v1/ exist.
       deps.authenticate(request.headers)
     }
     if (route === undefined) throw new Fault('not_found', 'There is no such route.')
-    if (route.methods.includes(request.method)) return route.answer(request, id)
+    if (route.methods.includes(request.method)) return route.respond(request, id)
     const error = new Fault('method_not_allowed', `The methods here are ${route.methods.join(', ')}.`)
-    return failureAnswer(error, { ...commonHeaders(id), allow: route.methods.join(', ') })
+    return errorResponse(error, { ...commonHeaders(id), allow: route.methods.join(', ') })
   }
 
   return {
@@ -138,12 +115,12 @@ export function createGateway(deps: GatewayDeps): Gateway {
       try {
         return await dispatch(request, address, id)
       } catch (error) {
-        if (isOurs(error)) log.error('request failed', { request: id, error })
-        return failureAnswer(error, commonHeaders(id))
+        if (isServerFailure(error)) log.error('request failed', { request: id, error })
+        return errorResponse(error, commonHeaders(id))
       }
     },
-    view: router.view,
-    hint: router.hint,
+    view: () => router.view(),
+    probeNow: name => router.probeNow(name),
     close: () => {
       router.close()
       upstream.close()
@@ -151,14 +128,45 @@ export function createGateway(deps: GatewayDeps): Gateway {
   }
 }
 
-/** The path of an absolute URL, as it was sent: no decoding, so that there is one spelling of each. */
+type RouteDeps = { readonly models: ReadonlySet<string>; readonly complete: CompletionHandler }
+
+function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): ReadonlyMap<string, Route> {
+  const modelList: GatewayModelList = {
+    object: 'list',
+    data: [...models].map(id => ({ id, object: 'model', owned_by: deps.ownedBy })),
+  }
+  const modelsText = JSON.stringify(modelList)
+  const listModels = (request: Request, id: string) => {
+    const headers = commonHeaders(id)
+    const admission = deps.admit(deps.authenticate(request.headers), 0)
+    if (!admission.ok) return refusalResponse(admission.refusal, headers)
+    admission.ticket.settle(NO_TOKENS)
+    return jsonTextResponse(modelsText, 200, { ...headers, ...admission.ticket.headers })
+  }
+  const attest = (request: Request) => {
+    if (deps.attestation === null) throw new Fault('attestation_unavailable', 'There is no fresh attestation evidence.')
+    return deps.attestation(request)
+  }
+  const post = (respond: Route['respond']): Route => ({ methods: ['POST'], isPublic: false, respond })
+  const get = (isPublic: boolean, respond: Route['respond']): Route => ({ methods: ['GET', 'HEAD'], isPublic, respond })
+  return new Map([
+    ['/v1/chat/completions', post((request, id) => complete(request, 'chat', id))],
+    ['/v1/completions', post((request, id) => complete(request, 'text_completion', id))],
+    ['/v1/models', get(false, listModels)],
+    ['/health', get(true, (_request, id) => jsonResponse({ status: 'ok' }, 200, commonHeaders(id)))],
+    ['/attestation', get(true, attest)],
+    ['/openapi.json', get(true, (_request, id) => jsonTextResponse(deps.openapi, 200, commonHeaders(id)))],
+  ])
+}
+
+/** The path of an absolute URL, as it was sent: not decoded, so that each route has one spelling. */
 function pathOf(url: string): string {
   const start = url.indexOf('/', url.indexOf('//') + 2)
   const query = url.indexOf('?', start)
   return start < 0 ? '/' : url.slice(start, query < 0 ? undefined : query)
 }
 
-/** A version 7 UUID (RFC 9562 5.7): ids that grow with time cost the ledger half of what random ones do, as its index grows at one end. */
+/** A version 7 UUID (RFC 9562 5.7): ids that grow with time cost the ledger half of what random ones cost, because its index grows at one end. */
 function requestId(random: RandomBytes, nowMs: number): string {
   const time = Math.max(0, Math.floor(nowMs)).toString(16).padStart(12, '0')
   const bytes = random(10)

@@ -1,74 +1,60 @@
-// Responses of the gateway: errors in the contract's form (7.2), and the headers that every answer has. Pure.
+// Responses of the gateway: errors in the contract's form (7.2), and the headers that every response has. Pure.
 
-import { Fault, type FaultCode, statusOf } from '../../base/fault.ts'
-import type { GatewayError, GatewayErrorCode } from '../../contract/inference.ts'
+import { Fault, statusOf } from '../../base/fault.ts'
+import { GATEWAY_PUBLIC_CODES, type GatewayError, type GatewayErrorCode } from '../../contract/inference.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
 import type { Refusal } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import { BusyFault } from '../upstream/router.ts'
 
-export type AnswerHeaders = Record<string, string>
+export type ResponseHeaders = Record<string, string>
 
-/** Faults that clients may hear of, under their own name; all others are `internal`. */
-const TOLD = {
-  invalid_request: 'invalid_request',
-  unauthenticated: 'unauthenticated',
-  not_found: 'not_found',
-  method_not_allowed: 'method_not_allowed',
-  body_timeout: 'body_timeout',
-  conflict: 'conflict',
-  body_too_large: 'body_too_large',
-  rate_limited: 'rate_limited',
-  upstream_failed: 'upstream_failed',
-  attestation_unavailable: 'attestation_unavailable',
-} as const satisfies Partial<Record<FaultCode, GatewayErrorCode>>
+type PublicError = { readonly status: number; readonly code: GatewayErrorCode; readonly message: string }
 
-/** What an error is for the client: a Fault with no internals in it. Upstream failures have words of our own only. */
-export function toldOf(error: unknown): { status: number; code: GatewayErrorCode; message: string } {
-  const told: Partial<Record<FaultCode, GatewayErrorCode>> = TOLD
-  if (error instanceof Fault && error.code === 'upstream_failed' && !(error instanceof UpstreamFault)) {
-    return { status: 502, code: 'upstream_failed', message: 'The upstream failed.' }
-  }
-  const code = error instanceof Fault ? told[error.code] : undefined
+/** What a client sees of an error: nothing internal, and no words of an upstream. */
+export function publicErrorOf(error: unknown): PublicError {
+  const code = error instanceof Fault ? GATEWAY_PUBLIC_CODES.find(one => one === error.code) : undefined
   if (!(error instanceof Fault) || code === undefined) {
     return { status: statusOf('internal'), code: 'internal', message: internalErrorMessage }
   }
-  return { status: statusOf(error.code), code, message: error.message }
+  if (code === 'upstream_failed' && !(error instanceof UpstreamFault)) {
+    return { status: statusOf(code), code, message: 'The upstream failed.' }
+  }
+  return { status: statusOf(code), code, message: error.message }
 }
 
-/** Whether a client that repeats a request by itself should: the official one does on 408, 409, 429 and 5xx unless told otherwise. */
+/** `x-should-retry`: without it OpenAI's client retries 408, 409, 429 and 5xx by itself. */
 function shouldRetry(error: unknown): boolean {
-  if (error instanceof UpstreamFault) return error.row.retry
+  if (error instanceof UpstreamFault) return error.row.clientShouldRetry
   return error instanceof Fault && error.code === 'rate_limited'
 }
 
-export function failureAnswer(error: unknown, headers: AnswerHeaders): Response {
-  const { status, code, message } = toldOf(error)
-  const all: AnswerHeaders = { ...headers, ...failureHeaders(status), 'x-should-retry': String(shouldRetry(error)) }
+export function errorResponse(error: unknown, headers: ResponseHeaders): Response {
+  const { status, code, message } = publicErrorOf(error)
+  const all: ResponseHeaders = { ...headers, ...failureHeaders(status), 'x-should-retry': String(shouldRetry(error)) }
   if (error instanceof BusyFault) all['retry-after'] = String(error.retryAfterSeconds)
-  return jsonAnswer({ error: { code, message } } satisfies GatewayError, status, all)
+  return jsonResponse({ error: { code, message } } satisfies GatewayError, status, all)
 }
 
-export function refusalAnswer(refusal: Refusal, headers: AnswerHeaders): Response {
-  return failureAnswer(new Fault('rate_limited', refusal.message), {
+export function refusalResponse(refusal: Refusal, headers: ResponseHeaders): Response {
+  return errorResponse(new Fault('rate_limited', refusal.message), {
     ...headers,
     ...refusal.headers,
     'retry-after': String(refusal.retryAfterSeconds),
   })
 }
 
-export function jsonAnswer(body: unknown, status: number, headers: AnswerHeaders): Response {
-  return textAnswer(JSON.stringify(body), status, headers)
+export function jsonResponse(body: unknown, status: number, headers: ResponseHeaders): Response {
+  return jsonTextResponse(JSON.stringify(body), status, headers)
 }
 
-export function textAnswer(json: string, status: number, headers: AnswerHeaders): Response {
+export function jsonTextResponse(json: string, status: number, headers: ResponseHeaders): Response {
   return new Response(json, { status, headers: { ...headers, 'content-type': 'application/json' } })
 }
 
-/** Headers of every answer to a request. */
-export function commonHeaders(requestId: string): AnswerHeaders {
+export function commonHeaders(requestId: string): ResponseHeaders {
   return { 'x-request-id': requestId, 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' }
 }
 
-/** Whether a failure is ours or an upstream's, and so worth a line in the log. */
-export const isOurs = isInternal
+/** Whether the gateway or an upstream has failed, not the client; such failures are logged. */
+export const isServerFailure = isInternal

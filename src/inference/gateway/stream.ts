@@ -1,204 +1,236 @@
-// A streamed answer on its way: upstream's bytes in, checked events out, as fast as the client reads. Effects: reads one answer.
+// A streamed completion on its way: the upstream's bytes in, checked events out, as fast as the client reads. Effects: reads one response.
 
 import { receiptComment } from '../../attest/receipt/response.ts'
 import { utf8 } from '../../base/bytes.ts'
 import type { Deadlines } from '../../base/deadlines.ts'
 import type { GatewayError } from '../../contract/inference.ts'
-import { createStreamAnswer } from '../openai/chunk.ts'
-import type { AnswerPlan, Usage } from '../openai/completion.ts'
-import { createSseParser, sseEvent } from '../openai/sse.ts'
-import type { UpstreamAnswer } from '../upstream/connection.ts'
+import { ChunkConverter } from '../openai/chunk.ts'
+import type { CompletionPlan } from '../openai/completion-plan.ts'
+import { createSseParser, type SseParser, sseEvent } from '../openai/sse.ts'
+import { tokensOf, type Usage, usageOf } from '../openai/usage.ts'
+import type { ResponseSeal, Tokens } from '../types.ts'
+import type { UpstreamResponse } from '../upstream/connection.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
+import { publicErrorOf } from './responses.ts'
 
 export type StreamLimits = {
-  /** Between two events; comments and half events do not count. */
+  /** Between two events; comments and incomplete events do not count. */
   readonly idleTimeoutMs: number
-  /** Until the first event, from when this begins to read. */
+  /** Until the first event, from when the gateway begins to read. */
   readonly firstByteTimeoutMs: number
   readonly eventBytesMax: number
-  readonly answerBytesMax: number
-  /** For so long a client may take nothing of what is there. */
+  /** Of content that is kept for a check of response_format. */
+  readonly responseBytesMax: number
+  /** How long a client may read nothing while there is something for it. */
   readonly stallTimeoutMs: number
 }
 
-/** How a stream ended, told once. `error` is null unless the upstream failed. */
 export type StreamEnd = {
   readonly outcome: 'completed' | 'aborted' | 'failed'
+  /** Null unless the outcome is `failed`. */
   readonly error: unknown
-  readonly usage: Usage | null
-  readonly deliveredCount: number
+  /** As the upstream counted them, else the prompt's estimate and a token for each chunk that was delivered. */
+  readonly tokens: Tokens
 }
 
 export type StreamDeps = {
   readonly deadlines: Deadlines
   readonly limits: StreamLimits
-  readonly plan: AnswerPlan
-  /** For an answer whose upstream did not count. */
-  readonly estimate: (deliveredCount: number) => Usage
-  /** Sees every byte that goes to the client. */
-  readonly seal: (bytes: Uint8Array) => void
-  /** The receipt's text once all bytes are sealed; null for none. */
-  readonly receipt: (usage: Usage) => string | null
-  /** The client has it all, is gone, or got an error. Before [DONE] goes out, so that the books are right when the client has it. */
+  readonly plan: CompletionPlan
+  readonly promptEstimate: number
+  /** Null: no receipt. */
+  readonly seal: ResponseSeal | null
+  /** Called once, before [DONE] is sent: so the ledger is right when the client has everything. */
   readonly onEnd: (end: StreamEnd) => void
-  /** Aborts when the client goes. */
+  /** Aborted when the client leaves. */
   readonly signal: AbortSignal
 }
+
+/**
+ * Reads up to the first event, so that a failure until then can still be a status: UpstreamFault. Later failures are events.
+ * Rejects with the signal's reason when the client has left.
+ */
+export function openStream(upstream: UpstreamResponse, deps: StreamDeps): Promise<ReadableStream<Uint8Array>> {
+  return new StreamRelay(upstream, deps).open()
+}
+
+type Controller = ReadableStreamDefaultController<Uint8Array>
+
+/** Events for the client. `isEnd`: [DONE] follows. */
+type Batch = { readonly text: string; readonly isEnd: boolean }
 
 const DONE = utf8(sseEvent('[DONE]'))
 const drainTimeoutMs = 1_000
 
-type Batch = { readonly text: string; readonly isEnd: boolean }
+class StreamRelay {
+  readonly #upstream: UpstreamResponse
+  readonly #deps: StreamDeps
+  readonly #parser: SseParser
+  readonly #converter: ChunkConverter
+  /** For the upstream's next event. */
+  readonly #idleDeadline: MovingDeadline
+  /** For the client's next read. */
+  readonly #stallDeadline: MovingDeadline
+  #controller: Controller | null = null
+  /** Read before the stream was opened. */
+  #ready: Batch | null = null
+  #isLate = false
+  #isBegun = false
+  #isEnded = false
 
-/** Reads up to the first event, so that what is wrong by then can still be a status. UpstreamFault; afterwards errors are events. */
-export async function openStream(upstream: UpstreamAnswer, deps: StreamDeps): Promise<ReadableStream<Uint8Array>> {
-  const { limits } = deps
-  const parser = createSseParser(limits.eventBytesMax)
-  const answer = createStreamAnswer(deps.plan, limits.answerBytesMax)
-  let isLate = false
-  const watch = createWatch(deps.deadlines, () => {
-    isLate = true
-    upstream.abort()
-  })
-  /** Nobody asks for more: the client does not read, and holds its place all the while. */
-  const stalled = createWatch(deps.deadlines, () => {
-    leave()
-    controllerNow?.error(new Error('the client does not read'))
-  })
-  let controllerNow: Controller | null = null
-  let isBegun = false
-  let isEnded = false
-
-  const end = (outcome: StreamEnd['outcome'], error: unknown) => {
-    if (isEnded) return
-    isEnded = true
-    watch.pause()
-    stalled.pause()
-    deps.onEnd({ outcome, error, usage: answer.usage(), deliveredCount: answer.deliveredCount() })
+  constructor(upstream: UpstreamResponse, deps: StreamDeps) {
+    const { deadlines, limits, plan } = deps
+    this.#upstream = upstream
+    this.#deps = deps
+    this.#parser = createSseParser(limits.eventBytesMax)
+    this.#converter = new ChunkConverter(plan, limits.responseBytesMax)
+    this.#idleDeadline = new MovingDeadline(deadlines, () => {
+      this.#isLate = true
+      upstream.abort()
+    })
+    this.#stallDeadline = new MovingDeadline(deadlines, () => {
+      this.#abort()
+      this.#controller?.error(new Error('the client does not read'))
+    })
   }
-  const leave = () => {
-    upstream.abort()
-    end('aborted', null)
+
+  async open(): Promise<ReadableStream<Uint8Array>> {
+    this.#ready = await this.#readBatch()
+    this.#deps.signal.throwIfAborted()
+    // Besides `cancel`, which is called only after something has begun to read the stream.
+    this.#deps.signal.addEventListener('abort', () => this.#abort(), { once: true })
+    return new ReadableStream<Uint8Array>(
+      {
+        start: controller => {
+          this.#controller = controller
+          this.#stallDeadline.set(this.#deps.limits.stallTimeoutMs)
+        },
+        pull: controller => this.#pull(controller),
+        cancel: () => this.#abort(),
+      },
+      { highWaterMark: 0 },
+    )
   }
 
-  /** The next events that say something to the client. */
-  const next = async (): Promise<Batch> => {
-    watch.start(isBegun ? limits.idleTimeoutMs : limits.firstByteTimeoutMs)
+  async #pull(controller: Controller): Promise<void> {
+    this.#stallDeadline.clear()
     try {
-      while (true) {
-        const bytes = await upstream.read()
-        if (bytes === null) throw new UpstreamFault(parser.isClean() ? 'unfinished' : 'cut')
-        const events = parser.push(bytes)
-        if (isBegun && events.length > 0) watch.start(limits.idleTimeoutMs)
-        const batch = take(events)
-        if (batch.text === '' && !batch.isEnd) continue
-        isBegun = true
-        return batch
-      }
+      const batch = this.#ready ?? (await this.#readBatch())
+      this.#ready = null
+      if (this.#isEnded) return
+      if (batch.text !== '') this.#send(controller, batch.text)
+      if (batch.isEnd) this.#complete(controller)
+      else this.#stallDeadline.set(this.#deps.limits.stallTimeoutMs)
     } catch (error) {
-      throw isLate ? new UpstreamFault(isBegun ? 'idle_timeout' : 'first_byte_timeout') : error
-    } finally {
-      watch.pause()
+      if (!this.#isEnded) this.#fail(controller, error)
     }
   }
 
-  const take = (events: readonly string[]): Batch => {
+  /** The client has left, or does not read. */
+  #abort(): void {
+    this.#upstream.abort()
+    this.#end('aborted', null)
+  }
+
+  /** The next events for the client, at least one of them or the end. */
+  async #readBatch(): Promise<Batch> {
+    const { firstByteTimeoutMs, idleTimeoutMs } = this.#deps.limits
+    this.#idleDeadline.set(this.#isBegun ? idleTimeoutMs : firstByteTimeoutMs)
+    try {
+      while (true) {
+        const bytes = await this.#upstream.read()
+        if (bytes === null) throw new UpstreamFault(this.#parser.isClean() ? 'unfinished' : 'cut')
+        const events = this.#parser.push(bytes)
+        if (this.#isBegun && events.length > 0) this.#idleDeadline.set(idleTimeoutMs)
+        const batch = this.#convert(events)
+        if (batch.text === '' && !batch.isEnd) continue
+        this.#isBegun = true
+        return batch
+      }
+    } catch (error) {
+      throw this.#isLate ? new UpstreamFault(this.#isBegun ? 'idle_timeout' : 'first_byte_timeout') : error
+    } finally {
+      // Until the client reads again, silence of the upstream is not a failure.
+      this.#idleDeadline.clear()
+    }
+  }
+
+  #convert(events: readonly string[]): Batch {
     let text = ''
     for (const data of events) {
-      const chunk = answer.take(data)
+      const chunk = this.#converter.convert(data)
       if (chunk === 'end') return { text, isEnd: true }
       if (chunk !== null) text += sseEvent(chunk)
     }
     return { text, isEnd: false }
   }
 
-  const finish = (controller: Controller) => {
-    const usage = answer.usage() ?? deps.estimate(answer.deliveredCount())
-    if (deps.plan.request.includeUsage) deliver(controller, sseEvent(answer.usageChunk(usage)))
-    deps.seal(DONE)
-    const receipt = deps.receipt(usage)
-    end('completed', null)
-    controller.enqueue(receipt === null ? DONE : utf8(receiptComment(receipt) + sseEvent('[DONE]')))
-    controller.close()
-    void drain(upstream, deps.deadlines)
-  }
-
-  const deliver = (controller: Controller, text: string) => {
+  #send(controller: Controller, text: string): void {
     const bytes = utf8(text)
-    deps.seal(bytes)
+    this.#deps.seal?.update(bytes)
     controller.enqueue(bytes)
   }
 
-  const fail = (controller: Controller, error: unknown) => {
-    upstream.abort()
-    end('failed', error)
-    controller.enqueue(utf8(sseEvent(JSON.stringify(errorEvent(error)))))
+  #complete(controller: Controller): void {
+    const { plan, seal, deadlines } = this.#deps
+    const usage = this.#usage()
+    if (plan.request.includeUsage) this.#send(controller, sseEvent(this.#converter.usageChunk(usage)))
+    seal?.update(DONE)
+    const receipt = seal?.finish(tokensOf(usage)) ?? null
+    this.#end('completed', null)
+    controller.enqueue(receipt === null ? DONE : utf8(receiptComment(receipt) + sseEvent('[DONE]')))
+    controller.close()
+    void drain(this.#upstream, deadlines)
+  }
+
+  #fail(controller: Controller, error: unknown): void {
+    this.#upstream.abort()
+    this.#end('failed', error)
+    const { code, message } = publicErrorOf(error)
+    controller.enqueue(utf8(sseEvent(JSON.stringify({ error: { code, message } } satisfies GatewayError))))
     controller.close()
   }
 
-  let ready: Batch | null = await next()
-  // Besides `cancel`, which comes only once somebody has begun to read.
-  deps.signal.addEventListener('abort', leave, { once: true })
-  return new ReadableStream<Uint8Array>(
-    {
-      start: controller => {
-        controllerNow = controller
-        stalled.start(limits.stallTimeoutMs)
-      },
-      pull: async controller => {
-        stalled.pause()
-        try {
-          const batch = ready ?? (await next())
-          ready = null
-          if (isEnded) return
-          if (batch.text !== '') deliver(controller, batch.text)
-          if (batch.isEnd) finish(controller)
-          else stalled.start(limits.stallTimeoutMs)
-        } catch (error) {
-          if (!isEnded) fail(controller, error)
-        }
-      },
-      cancel: leave,
-    },
-    { highWaterMark: 0 },
-  )
+  #end(outcome: StreamEnd['outcome'], error: unknown): void {
+    if (this.#isEnded) return
+    this.#isEnded = true
+    this.#idleDeadline.clear()
+    this.#stallDeadline.clear()
+    this.#deps.onEnd({ outcome, error, tokens: tokensOf(this.#usage()) })
+  }
+
+  #usage(): Usage {
+    const { usage, deliveredCount } = this.#converter
+    return usage ?? usageOf({ prompt: this.#deps.promptEstimate, completion: deliveredCount })
+  }
 }
 
-type Controller = ReadableStreamDefaultController<Uint8Array>
-
-/** What a stream that has begun says in place of a status. */
-function errorEvent(error: unknown): GatewayError {
-  return error instanceof UpstreamFault
-    ? { error: { code: 'upstream_failed', message: error.message } }
-    : { error: { code: 'internal', message: 'An unexpected error occurred.' } }
-}
-
-/** What comes after [DONE] should be nothing; read so that the connection can be used again. */
-async function drain(upstream: UpstreamAnswer, deadlines: Deadlines): Promise<void> {
-  const stop = deadlines.after(drainTimeoutMs, upstream.abort)
+/** Nothing should follow [DONE]; reads to the end, so that the connection can be used again. */
+async function drain(upstream: UpstreamResponse, deadlines: Deadlines): Promise<void> {
+  const cancelTimeout = deadlines.after(drainTimeoutMs, upstream.abort)
   const rest = await upstream.read().catch(() => null)
-  stop()
+  cancelTimeout()
   if (rest !== null) upstream.abort()
 }
 
-type Watch = {
-  readonly start: (timeoutMs: number) => void
-  readonly pause: () => void
-}
+/** One deadline at a time; setting it again replaces the earlier one. */
+class MovingDeadline {
+  readonly #deadlines: Deadlines
+  readonly #onLate: () => void
+  #cancel: (() => void) | null = null
 
-/** One deadline that moves. */
-function createWatch(deadlines: Deadlines, onLate: () => void): Watch {
-  let forget: (() => void) | null = null
-  // A client that does not read is no silence of the upstream.
-  const pause = () => {
-    forget?.()
-    forget = null
+  constructor(deadlines: Deadlines, onLate: () => void) {
+    this.#deadlines = deadlines
+    this.#onLate = onLate
   }
-  return {
-    start: ms => {
-      pause()
-      forget = deadlines.after(ms, onLate)
-    },
-    pause,
+
+  set(ms: number): void {
+    this.clear()
+    this.#cancel = this.#deadlines.after(ms, this.#onLate)
+  }
+
+  clear(): void {
+    this.#cancel?.()
+    this.#cancel = null
   }
 }

@@ -20,7 +20,7 @@ export type GatewayAuthDeps = {
   readonly db: DirectoryDb
   readonly clock: Pick<Clock, 'nowMs'>
   readonly log: Logger
-  /** For keys that do not say otherwise. */
+  /** For keys without limits of their own. */
   readonly defaults: {
     readonly requestsPerMinute: number
     readonly tokensPerMinute: number
@@ -57,22 +57,23 @@ export function mintGatewayKey(random: RandomBytes): MintedKey {
   return gatewayKeys.mint(random)
 }
 
-const lookupsKeptMax = 4096
+const rememberedMax = 4096
 
-/** Rows as they are now: what was read is kept only as long as nothing at all has changed in the database, absent rows too. */
+/** Rows as they are now: those that were read, and that some are absent, is remembered until anything changes in the database. */
 function createLookup(db: DirectoryDb): (prefix: string) => KnownGatewayKey | null {
-  const look = prepareGatewayKeyLookup(db)
-  const mark = prepareChangeMark(db)
-  const kept = new Map<string, KnownGatewayKey | null>()
-  let [own, others] = [-1, -1]
+  const find = prepareGatewayKeyLookup(db)
+  const readMark = prepareChangeMark(db)
+  const remembered = new Map<string, KnownGatewayKey | null>()
+  let mark = { own: -1, others: -1 }
   return prefix => {
-    const now = mark()
-    if (now.own !== own || now.others !== others || kept.size >= lookupsKeptMax) kept.clear()
-    ;({ own, others } = now)
-    const before = kept.get(prefix)
-    if (before !== undefined) return before
-    const found = look(prefix)
-    kept.set(prefix, found)
+    const now = readMark()
+    const isChanged = now.own !== mark.own || now.others !== mark.others
+    if (isChanged || remembered.size >= rememberedMax) remembered.clear()
+    mark = now
+    const known = remembered.get(prefix)
+    if (known !== undefined) return known
+    const found = find(prefix)
+    remembered.set(prefix, found)
     return found
   }
 }

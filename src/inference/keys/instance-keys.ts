@@ -1,13 +1,13 @@
 // The gateway key of an instance, handed over in its claim. Effects: the store; one secret file.
-// A claim may be sent again, and must carry the same key then; yet only the key's hash may be stored. So the key is derived:
-// HMAC-SHA-256 under a random secret of this host, in a file of its own, so that whoever reads the database alone learns no key.
+// A claim may be sent again and must then carry the same key, but only the key's hash may be stored. So the key is derived:
+// HMAC-SHA-256 under a random secret of this host, which is in a file of its own, so that the database alone reveals no key.
 
 import { createHmac } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { assert } from '../../base/assert.ts'
 import { concat, utf8 } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
-import { Fault, wrapFault } from '../../base/fault.ts'
+import { Fault, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { writeFileAtomic } from '../../linux/files.ts'
@@ -31,7 +31,7 @@ export type InstanceKeysDeps = {
 export type InstanceKeys = {
   /** The whole key, the same at every call. Faults: not_found (no such instance), conflict (it is being deleted). */
   readonly instanceKey: (instanceId: string) => string
-  /** Revokes the keys of all instances that are wished gone: at start, and after each deletion. Authentication refuses them from the deletion on even before. Never throws. */
+  /** Revokes the keys of all deleted instances: at start, and after each deletion. Never throws. Authentication refuses such keys even before. */
   readonly revokeDeleted: () => void
 }
 
@@ -52,7 +52,7 @@ export function createInstanceKeys({ store, clock, log, secret }: InstanceKeysDe
           if (known?.instanceId === instanceId) return key
           if (known !== null) continue
           insertGatewayKey(tx, {
-            ...ITS_LIMITS,
+            ...DEFAULT_LIMITS,
             prefix,
             organizationId: instance.organizationId,
             instanceId,
@@ -74,14 +74,20 @@ export function createInstanceKeys({ store, clock, log, secret }: InstanceKeysDe
   }
 }
 
-const ITS_LIMITS = { requestsPerMinute: null, tokensPerMinute: null, concurrencyMax: null, expiresAtMs: null } as const
+/** Null: as the configuration says, and without an end. */
+const DEFAULT_LIMITS = {
+  requestsPerMinute: null,
+  tokensPerMinute: null,
+  concurrencyMax: null,
+  expiresAtMs: null,
+} as const
 
 /**
  * The secret in `path`, made there (mode 0600) on first use. Faults: internal.
- * Without the file a new one is made: instances that are claimed already keep their keys, a claim sent again gets another.
+ * When the file is lost a new secret is made: claimed instances keep their keys, but a claim that is sent again carries another key.
  */
 export function loadKeySecret(path: string, random: RandomBytes): Uint8Array {
-  const kept = readIfThere(path)
+  const kept = readIfExists(path)
   if (kept !== null) {
     if (kept.length !== secretBytes)
       throw new Fault('internal', `${path} must hold ${secretBytes} bytes; remove it to start anew`)
@@ -92,7 +98,7 @@ export function loadKeySecret(path: string, random: RandomBytes): Uint8Array {
   return secret
 }
 
-/** A stream of bytes that only the secret and the label decide: HMAC-SHA-256 over label and counter. */
+/** Bytes that depend on the secret and the label only: HMAC-SHA-256 over label and counter. */
 function derivedBytes(secret: Uint8Array, label: string): RandomBytes {
   let counter = 0
   return lengthBytes => {
@@ -109,11 +115,11 @@ function derivedBytes(secret: Uint8Array, label: string): RandomBytes {
   }
 }
 
-function readIfThere(path: string): Uint8Array | null {
+function readIfExists(path: string): Uint8Array | null {
   try {
     return new Uint8Array(readFileSync(path))
   } catch (error) {
-    if (Reflect.get(Object(error), 'code') === 'ENOENT') return null
+    if (systemErrorCode(error) === 'ENOENT') return null
     throw wrapFault(error, `read ${path}`)
   }
 }

@@ -2,7 +2,7 @@
 
 import { isIPv4, isIPv6 } from 'node:net'
 
-/** An IPv4 address as it is, also inside an IPv6 one (RFC 4291 2.5.5.2); of other IPv6 addresses the first 64 bits. Text that is no address shares one limit. */
+/** An IPv4 address as it is, also inside an IPv6 one (RFC 4291 2.5.5.2); the first 64 bits of other IPv6 addresses. Texts that are no address share one limit. */
 export function limitedPrefix(address: string): string {
   const [plain = ''] = address.split('%')
   if (isIPv4(plain)) return plain

@@ -1,8 +1,8 @@
-// Limits of each key: requests and tokens per minute, requests under way. State in memory, one entry per key in use.
+// Limits of each key: requests and tokens per minute, concurrent requests. State in memory, one entry per key in use.
 //
-// Tokens: the estimate is taken at admission. What turns out to be unused is given back as long as that second still counts;
-// what was used beyond it is taken at the end, so it may exceed the limit once and then holds later requests back.
-// An estimate above the whole limit waits for an empty minute and takes all of it, so that every wait that we name comes to an end.
+// Tokens: the estimate is taken at admission. Tokens that were not used are given back while that second is still in the window;
+// tokens beyond the estimate are taken at the end, so they may exceed the limit once, and later requests wait for them.
+// An estimate above the limit waits for an empty window and takes all of it, so that every wait in a Retry-After ends.
 
 import type { Clock } from '../../base/clock.ts'
 import type { Admit, Caller, Refusal, Ticket, Tokens } from '../types.ts'
@@ -10,9 +10,9 @@ import { createWindow, type Window, windowMs } from './window.ts'
 
 export type Limiter = {
   readonly admit: Admit
-  /** Keys that state is kept for. */
+  /** Keys with state. */
   readonly size: () => number
-  /** Requests under way, all keys together. */
+  /** Admitted requests that have not ended, all keys together. */
   readonly running: () => number
 }
 
@@ -21,11 +21,12 @@ type State = {
   readonly tokens: Window
   running: number
   usedAtMs: number
-  /** Moving average of how long requests take, for the wait for a slot. */
+  /** Moving average of how long requests take; estimates the wait of a request beyond the concurrency limit. */
   durationMs: number
 }
 
-const durationGuessMs = 1_000
+/** Assumed until a request has ended. */
+const durationMsInitial = 1_000
 const slotWaitMaxMs = 60_000
 /** Weight of the newest duration in the average. */
 const newestShare = 0.2
@@ -34,7 +35,7 @@ export function createLimiter(clock: Pick<Clock, 'monotonicMs'>): Limiter {
   const states = new Map<string, State>()
   let sweptAtMs = clock.monotonicMs()
 
-  /** A key whose minute is over and that has nothing under way has no state worth keeping. */
+  /** State says nothing once its window is empty and no request runs. */
   const sweep = (nowMs: number) => {
     if (nowMs - sweptAtMs < windowMs) return
     sweptAtMs = nowMs
@@ -71,7 +72,7 @@ export function createLimiter(clock: Pick<Clock, 'monotonicMs'>): Limiter {
 }
 
 function newState(): State {
-  return { requests: createWindow(), tokens: createWindow(), running: 0, usedAtMs: 0, durationMs: durationGuessMs }
+  return { requests: createWindow(), tokens: createWindow(), running: 0, usedAtMs: 0, durationMs: durationMsInitial }
 }
 
 type Taken = {
@@ -83,12 +84,12 @@ type Taken = {
 }
 
 function ticketOf(state: State, taken: Taken): Ticket {
-  let settled = false
+  let isSettled = false
   return {
     headers: taken.headers,
     settle: used => {
-      if (settled) return
-      settled = true
+      if (isSettled) return
+      isSettled = true
       const nowMs = taken.clock.monotonicMs()
       state.running -= 1
       state.usedAtMs = nowMs
@@ -104,15 +105,15 @@ function realTokens({ prompt, completion }: Tokens): number {
   return amountOf(prompt) + amountOf(completion)
 }
 
-/** A count that makes no sense is none. */
+/** 0 for a count that makes no sense. */
 function amountOf(count: number): number {
   return Number.isFinite(count) && count > 0 ? Math.ceil(count) : 0
 }
 
-type Attempt = { readonly caller: Caller; readonly tokens: number; readonly nowMs: number }
+type Demand = { readonly caller: Caller; readonly tokens: number; readonly nowMs: number }
 
-/** Null: there is room for all of it. Otherwise nothing is taken. */
-function refusalOf(state: State, { caller, tokens, nowMs }: Attempt): Refusal | null {
+/** Null: admitted. */
+function refusalOf(state: State, { caller, tokens, nowMs }: Demand): Refusal | null {
   const requestsMs = state.requests.waitMs(nowMs, 1, caller.requestsPerMinute)
   const tokensMs = state.tokens.waitMs(nowMs, tokens, caller.tokensPerMinute)
   const slotMs = state.running < caller.concurrencyMax ? 0 : slotWaitMs(state)
@@ -128,12 +129,12 @@ function refusalOf(state: State, { caller, tokens, nowMs }: Attempt): Refusal | 
   }
 }
 
-/** Nobody knows when a request will end. An estimate: requests take as long as they lately did, and end evenly spread over that time. */
+/** An estimate: requests take as long as they lately did, and end evenly spread over that time. */
 function slotWaitMs(state: State): number {
   return Math.min(slotWaitMaxMs, Math.max(1, state.durationMs / state.running))
 }
 
-/** As OpenAI names and spells them. A reset is when the minute is empty again. */
+/** As OpenAI names and writes them. A reset is when the window is empty again. */
 function headersOf(state: State, caller: Caller, nowMs: number): Record<string, string> {
   return {
     'x-ratelimit-limit-requests': String(caller.requestsPerMinute),

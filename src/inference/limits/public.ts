@@ -1,4 +1,4 @@
-// Limit of the public endpoints, per address: IPv4 whole, IPv6 by /64, which is what one household or host is given. State in memory.
+// Limit of the public endpoints, per IPv4 address or IPv6 /64, which is what one household or host is given. State in memory.
 
 import type { Clock } from '../../base/clock.ts'
 import type { AdmitPublic } from '../types.ts'
@@ -9,7 +9,7 @@ import { createWindow, type Window, windowMs } from './window.ts'
 export type PublicLimiterDeps = {
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly requestsPerMinute: number
-  /** Addresses that state is kept for; about 0.7 KB each. */
+  /** Addresses with a window of their own; about 0.7 KB each. */
   readonly addressesMax?: number
 }
 
@@ -21,8 +21,8 @@ export type PublicLimiter = {
 const addressesMaxDefault = 8_192
 
 /**
- * When the table is full of addresses in use, all further ones share one minute's requests. So whoever has very many addresses
- * can crowd out newcomers for that minute, but can never make us work more than the table's size times the limit.
+ * When the table is full, all further addresses share one window. So a sender with very many addresses can crowd out others for a minute,
+ * but can never get more than the table's size times the limit.
  */
 export function createPublicLimiter(deps: PublicLimiterDeps): PublicLimiter {
   const { clock, requestsPerMinute, addressesMax = addressesMaxDefault } = deps

@@ -1,17 +1,17 @@
-// A sliding minute in constant memory: how much was taken within the last 60 seconds. Pure: times come in.
-// Time is cut into seconds; an amount counts until its whole second is a minute old, which is 60 to 61 seconds. So within any
-// 60 seconds no more than the limit is ever taken, and the time at which room comes back is known exactly.
+// A sliding window of one minute in constant memory: how much was taken within the last 60 seconds. Pure: times are arguments.
+// An amount counts from the second in which it was taken until that whole second is a minute old, which is 60 to 61 seconds. So no more than the
+// limit is taken within any 60 seconds, and it is known exactly when an amount leaves the window.
 
 import { assert } from '../../base/assert.ts'
 
 export type Window = {
   readonly take: (nowMs: number, amount: number) => TakenAt
-  /** Takes back at most `amount` of what was taken at `at`; a second that has left the window gives nothing back. */
+  /** Gives back at most `amount` of what was taken at `at`. No effect once that second has left the window. */
   readonly giveBack: (nowMs: number, at: TakenAt, amount: number) => void
   readonly total: (nowMs: number) => number
   /** Milliseconds until `amount` more stays within `limit`; 0: now. */
   readonly waitMs: (nowMs: number, amount: number, limit: number) => number
-  /** Milliseconds until nothing is left in the window. */
+  /** Milliseconds until the window is empty. */
   readonly emptyInMs: (nowMs: number) => number
 }
 
@@ -19,7 +19,7 @@ export type Window = {
 export type TakenAt = number
 
 const secondMs = 1_000
-/** The present second and the 60 before it. */
+/** The current second and the 60 before it. */
 const seconds = 61
 export const windowMs = seconds * secondMs
 
@@ -28,8 +28,8 @@ export function createWindow(): Window {
   let newest = 0
   let sum = 0
 
-  /** Brings the window up to the present; a clock that stands still or runs back moves nothing. */
-  const move = (nowMs: number) => {
+  /** Moves the window to the current second. No effect when the clock stands still or runs back. */
+  const advance = (nowMs: number) => {
     const second = Math.floor(nowMs / secondMs)
     if (second <= newest) return
     if (second - newest >= seconds) {
@@ -47,26 +47,26 @@ export function createWindow(): Window {
 
   return {
     take: (nowMs, amount) => {
-      assert(amount >= 0, 'nothing negative is taken')
-      move(nowMs)
+      assert(amount >= 0, 'no amount is negative')
+      advance(nowMs)
       amounts[newest % seconds] = (amounts[newest % seconds] ?? 0) + amount
       sum += amount
       return newest
     },
     giveBack: (nowMs, at, amount) => {
-      move(nowMs)
+      advance(nowMs)
       if (newest - at >= seconds) return
       const back = Math.min(amount, amounts[at % seconds] ?? 0)
       amounts[at % seconds] = (amounts[at % seconds] ?? 0) - back
       sum -= back
     },
     total: nowMs => {
-      move(nowMs)
+      advance(nowMs)
       return sum
     },
     waitMs: (nowMs, amount, limit) => {
-      assert(amount <= limit, 'what is waited for can come')
-      move(nowMs)
+      assert(amount <= limit, 'no amount exceeds the limit')
+      advance(nowMs)
       let left = sum
       if (left + amount <= limit) return 0
       for (let second = Math.max(0, newest - seconds + 1); second <= newest; second += 1) {
@@ -76,7 +76,7 @@ export function createWindow(): Window {
       return leavesAtMs(newest) - nowMs
     },
     emptyInMs: nowMs => {
-      move(nowMs)
+      advance(nowMs)
       for (let second = newest; second >= 0 && second > newest - seconds; second -= 1) {
         if ((amounts[second % seconds] ?? 0) > 0) return leavesAtMs(second) - nowMs
       }

@@ -1,13 +1,14 @@
 // The usage ledger as the request path sees it: records go into a short queue and from there into the store, many in one transaction.
-// Effects: the store. A power cut or a kill loses what the last moments recorded, at most `flushIntervalMs` of it; a stop loses nothing.
+// Effects: the store. A power cut or a kill loses the records of at most the last `flushIntervalMs`; a stop loses nothing.
 
 import { assert } from '../../base/assert.ts'
-import type { Clock } from '../../base/clock.ts'
+import { type Clock, pause } from '../../base/clock.ts'
+import { systemErrorCode } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { prepareUsageAppend, sumUsage, type UsageSum } from '../../store/directory/usage.query.ts'
 import type { Usage } from '../../store/directory/usage.table.ts'
-import type { RecordUsage, UsageRecord } from '../types.ts'
+import type { UsageRecord } from '../types.ts'
 import { type Cost, microUsd } from './price.ts'
 
 export type MeteringDeps = {
@@ -20,22 +21,9 @@ export type MeteringDeps = {
 /** [startMs, endMs). */
 type Period = { readonly startMs: number; readonly endMs: number }
 
-export type Metering = {
-  readonly record: RecordUsage
-  /** Writes what waits, now. Never throws: what could not be written waits on. */
-  readonly flush: () => void
-  /** Exact, with what waits. */
-  readonly usage: (organizationId: string, period: Period) => UsageSum
-  /** For service A's usage summary: the exact sum, rounded up once to whole micro-dollars. */
-  readonly inferenceCostMicroUsd: (organizationId: string, period: Period) => bigint
-  readonly counts: () => MeteringCounts
-  /** Writes what waits; records that still come are written one by one. */
-  readonly stop: () => void
-}
-
 export type MeteringCounts = {
   readonly written: number
-  /** Refused by the ledger, or no room to wait in. Each was logged. */
+  /** Refused by the store, or the queue was full. Each was logged. */
   readonly lost: number
   readonly waiting: number
 }
@@ -47,74 +35,88 @@ const batchRowsMax = 250
 const batchGapMs = 5
 const waitingMax = 20_000
 
-export function createMetering(deps: MeteringDeps): Metering {
-  const { store, log } = deps
-  const append = prepareUsageAppend(store.db)
-  const stopping = new AbortController()
-  const waiting: Usage[] = []
-  let isTimed = false
-  let written = 0
-  let lost = 0
+export class Metering {
+  readonly #deps: MeteringDeps
+  readonly #append: Append
+  readonly #stopping = new AbortController()
+  readonly #waiting: Usage[] = []
+  #isFlushScheduled = false
+  #written = 0
+  #lost = 0
 
-  const lose = (row: { id: string }, error: unknown) => {
-    lost += 1
-    log.error('a usage record was lost', { request: row.id, error })
+  constructor(deps: MeteringDeps) {
+    this.#deps = deps
+    this.#append = prepareUsageAppend(deps.store.db)
   }
-  /** Some of what waits. False: it could not be written. */
-  const flushBatch = (): boolean => {
-    if (waiting.length === 0) return true
-    const batch = waiting.slice(0, batchRowsMax)
-    const outcome = writeBatch({ store, append }, batch)
-    for (const { row, error } of outcome.refused) lose(row, error)
-    written += outcome.written
-    waiting.splice(0, batch.length - outcome.left.length)
+
+  /** Queues a record. Never throws: a record that cannot be queued is logged and counted as lost. After `stop` it is written at once. */
+  record(record: UsageRecord): void {
+    try {
+      const row = rowOf(record, this.#deps.cost)
+      if (this.#waiting.length >= waitingMax) throw new Error(`${waitingMax} records wait already`)
+      this.#waiting.push(row)
+      if (this.#stopping.signal.aborted) this.flush()
+      else this.#scheduleFlush(flushIntervalMs)
+    } catch (error) {
+      this.#noteLost(record.id, error)
+    }
+  }
+
+  /** Writes the queue now. Never throws: what could not be written stays queued. */
+  flush(): void {
+    while (this.#waiting.length > 0 && this.#flushBatch());
+  }
+
+  /** Exact: the queue is written first. */
+  usage(organizationId: string, { startMs, endMs }: Period): UsageSum {
+    this.flush()
+    return sumUsage(this.#deps.store.db, { organizationId, startMs, endMs })
+  }
+
+  /** For service A's usage summary: the exact sum, rounded up once to whole micro-dollars. */
+  inferenceCostMicroUsd(organizationId: string, period: Period): bigint {
+    return microUsd(this.usage(organizationId, period).costNanoUsd)
+  }
+
+  counts(): MeteringCounts {
+    return { written: this.#written, lost: this.#lost, waiting: this.#waiting.length }
+  }
+
+  /** Writes the queue; later records are written one by one. */
+  stop(): void {
+    this.#stopping.abort()
+    this.flush()
+  }
+
+  /** False: some of the batch could not be written and stays queued. */
+  #flushBatch(): boolean {
+    if (this.#waiting.length === 0) return true
+    const batch = this.#waiting.slice(0, batchRowsMax)
+    const outcome = writeBatch({ store: this.#deps.store, append: this.#append }, batch)
+    for (const { row, error } of outcome.refused) this.#noteLost(row.id, error)
+    this.#written += outcome.written
+    this.#waiting.splice(0, batch.length - outcome.left.length)
     if (outcome.left.length === 0) return true
-    log.error('usage records could not be written and wait', { waiting: waiting.length, error: outcome.error })
+    const fields = { waiting: this.#waiting.length, error: outcome.error }
+    this.#deps.log.error('usage records could not be written and stay queued', fields)
     return false
   }
-  const flush = () => {
-    while (waiting.length > 0 && flushBatch());
-  }
-  /** Batch by batch; requests are answered in between. */
-  const flushIn = (ms: number) => {
-    if (isTimed) return
-    isTimed = true
-    deps.clock
-      .sleep(ms, stopping.signal)
-      .catch(() => {})
-      .finally(() => {
-        isTimed = false
-        const isWritten = flushBatch()
-        if (waiting.length > 0 && !stopping.signal.aborted) flushIn(isWritten ? batchGapMs : retryIntervalMs)
-      })
+
+  /** One batch at a time, with a pause for requests in between. */
+  #scheduleFlush(ms: number): void {
+    if (this.#isFlushScheduled) return
+    this.#isFlushScheduled = true
+    const { signal } = this.#stopping
+    void pause(this.#deps.clock, ms, signal).then(() => {
+      this.#isFlushScheduled = false
+      const isWritten = this.#flushBatch()
+      if (this.#waiting.length > 0 && !signal.aborted) this.#scheduleFlush(isWritten ? batchGapMs : retryIntervalMs)
+    })
   }
 
-  return {
-    record: record => {
-      try {
-        const row = rowOf(record, deps.cost)
-        if (waiting.length >= waitingMax) return lose(row, new Error(`${waitingMax} records wait already`))
-        waiting.push(row)
-        if (stopping.signal.aborted) flush()
-        else flushIn(flushIntervalMs)
-      } catch (error) {
-        lose(record, error)
-      }
-    },
-    flush,
-    usage: (organizationId, period) => {
-      flush()
-      return sumUsage(store.db, { organizationId, ...period })
-    },
-    inferenceCostMicroUsd: (organizationId, { startMs, endMs }) => {
-      flush()
-      return microUsd(sumUsage(store.db, { organizationId, startMs, endMs }).costNanoUsd)
-    },
-    counts: () => ({ written, lost, waiting: waiting.length }),
-    stop: () => {
-      stopping.abort()
-      flush()
-    },
+  #noteLost(id: string, error: unknown): void {
+    this.#lost += 1
+    this.#deps.log.error('a usage record was lost', { request: id, error })
   }
 }
 
@@ -139,11 +141,14 @@ function rowOf({ id, atMs, caller, model, upstream, tokens, outcome }: UsageReco
   }
 }
 
-type Ledger = { readonly store: Pick<DirectoryStore, 'transact'>; readonly append: (rows: readonly Usage[]) => number }
+/** Gives the number of rows that were not there before. */
+type Append = (rows: readonly Usage[]) => number
+
+type Ledger = { readonly store: Pick<DirectoryStore, 'transact'>; readonly append: Append }
 
 type Outcome = {
   readonly written: number
-  /** The ledger will never take them. */
+  /** The store will never take them. */
   readonly refused: readonly { readonly row: Usage; readonly error: unknown }[]
   /** To be tried again: the end of the batch, or all of it. */
   readonly left: readonly Usage[]
@@ -171,8 +176,8 @@ function writeBatch({ store, append }: Ledger, batch: readonly Usage[]): Outcome
   return { written, refused, left: [], error: null }
 }
 
-/** The row itself is at fault (an organization that is not there), not the disk. */
+/** The row itself is at fault (an organization that does not exist), not the disk. */
 function isConstraint(error: unknown): boolean {
-  const code = (of: unknown) => String(Reflect.get(Object(of), 'code') ?? '')
-  return [error, Reflect.get(Object(error), 'cause')].some(of => code(of).startsWith('SQLITE_CONSTRAINT'))
+  const errors = [error, error instanceof Error ? error.cause : null]
+  return errors.some(one => systemErrorCode(one)?.startsWith('SQLITE_CONSTRAINT'))
 }

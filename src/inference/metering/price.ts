@@ -12,7 +12,7 @@ export type Price = {
   readonly completion_usd_per_million: string
 }
 
-/** Billionths of a dollar for one request, rounded up once, over prompt and completion together. A model without a price is free. */
+/** Nano-dollars for one request: prompt and completion together, rounded up once. A model without a price is free. */
 export type Cost = (model: string, tokens: Tokens) => bigint
 
 const picoPerNano = 1_000n
@@ -37,7 +37,7 @@ export function createCost(prices: readonly Price[]): Cost {
   }
 }
 
-/** Micro-dollars of nano-dollars, rounded up: spend is shown as at least what it is, and never as nothing. */
+/** Nano-dollars in micro-dollars, rounded up: spend is never shown as less than it is. */
 export function microUsd(nanoUsd: bigint): bigint {
   return divideUp(nanoUsd, 1_000n)
 }

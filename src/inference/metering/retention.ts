@@ -1,7 +1,7 @@
-// Keeps the ledger bounded: usage and ended gateway keys go when their time is over. Effects: the store, sleeping.
-// Every batch is one statement that finds its own work, so it may be stopped and started anywhere.
+// Keeps the usage ledger bounded: old usage and gateway keys that ended long ago are deleted. Effects: the store, sleeping.
+// Every batch is one statement that finds its own rows, so deletion may stop and start anywhere.
 
-import type { Clock } from '../../base/clock.ts'
+import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { purgeGatewayKeys } from '../../store/directory/gateway-key.query.ts'
@@ -18,11 +18,11 @@ export const retentionIntervalMs = 60_000
 export const retentionBatchRowsMax = 250
 /** Requests are answered in between. */
 export const retentionBatchGapMs = 20
-/** Half a million rows a round; what is left over waits for the next. */
+/** Half a million rows a round; the rest is deleted in the next. */
 const batchesPerRoundMax = 2_000
 const dayMs = 24 * 60 * 60 * 1000
 
-/** Removes what is due at once and then at every interval, until the signal. Never rejects. */
+/** Deletes what is due, now and then at every interval, until the signal is aborted. Never rejects. */
 export async function runLedgerRetention(deps: LedgerRetentionDeps, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     try {
@@ -31,12 +31,12 @@ export async function runLedgerRetention(deps: LedgerRetentionDeps, signal: Abor
     } catch (error) {
       if (!signal.aborted) deps.log.error('old usage was not removed', { error })
     }
-    await deps.clock.sleep(retentionIntervalMs, signal).catch(() => {})
+    await pause(deps.clock, retentionIntervalMs, signal)
   }
 }
 
 async function purgeRound({ store, clock, retentionDays }: LedgerRetentionDeps, signal: AbortSignal) {
-  // The time is read per batch: a clock that has jumped back only means that less is due.
+  // Read for each batch: when the clock jumps back, less is due.
   const beforeMs = () => clock.nowMs() - retentionDays * dayMs
   const limit = retentionBatchRowsMax
   const drain = async (batch: () => number): Promise<number> => {
@@ -50,7 +50,7 @@ async function purgeRound({ store, clock, retentionDays }: LedgerRetentionDeps, 
     return removed
   }
   const usage = await drain(() => purgeUsage(store.db, { beforeMs: beforeMs(), limit }))
-  // A request that was under way when its key ended is in the ledger a little later than that.
+  // A request that was under way when its key ended is recorded later than the key's end.
   const keys = await drain(
     () => purgeGatewayKeys(store.db, { endedBeforeMs: beforeMs() - dayMs, usageBeforeMs: beforeMs(), limit }).length,
   )

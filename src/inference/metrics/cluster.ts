@@ -1,4 +1,4 @@
-// The cluster-state-metrics: VMs, instances, what they hold of the host, egress. Effects: reads the store when somebody asks.
+// The cluster-state-metrics: VMs, instances, the host resources that they hold, egress. Effects: reads the store for each scrape.
 
 import { type Collector, type Family, metricsText } from '../../base/prometheus.ts'
 import { INSTANCE_STATUSES } from '../../contract/instance.ts'
@@ -51,7 +51,7 @@ function roomFamilies({ store, capacity }: ClusterMetricsDeps): Family[] {
   ]
 }
 
-/** Together: a label per VM would be a new series per instance, for ever. */
+/** For all VMs together: a label per VM would make a new series with each instance, without end. */
 function egressFamilies({ store }: ClusterMetricsDeps): Family[] {
   const living = new Set(listVms(store.ledger.db, store.hostId).map(vm => vm.id))
   const samples = listEgress(store.ledger.db).filter(sample => living.has(sample.vmId))

@@ -1,4 +1,4 @@
-// What limits and ledger show beside the requests themselves: families for the metrics-collector. Pure.
+// Families of router, limits and ledger for the metrics-collector. Pure.
 
 import type { Family } from '../../base/prometheus.ts'
 import type { MeteringCounts } from '../metering/ledger.ts'

@@ -3,7 +3,7 @@
 import { assert } from '../../base/assert.ts'
 import type { Family, Labels, Sample } from '../../base/prometheus.ts'
 
-/** Per family. Labels come from short lists, so this is never met; it holds should one of them not be as short as thought. */
+/** Per family. Labels come from short lists, so that this is not reached; it bounds memory should a list be longer than thought. */
 export const seriesMax = 2_000
 
 export type Histogram = {
@@ -64,8 +64,8 @@ export function createCounter(named: Named): Counter {
 
 function createSeries<T>(make: (labels: Labels) => T) {
   const series = new Map<string, T>()
-  /** By the very object: callers that keep their labels spare the joining. */
-  const seen = new WeakMap<Labels, T>()
+  /** By identity: callers that reuse their labels save the work of joining them. */
+  const byLabels = new WeakMap<Labels, T>()
   const find = (labels: Labels): T | null => {
     const key = Object.values(labels).join('\u0000')
     const known = series.get(key)
@@ -76,19 +76,19 @@ function createSeries<T>(make: (labels: Labels) => T) {
     return made
   }
   return {
-    /** Null: there are too many already. */
+    /** Null when there are too many series. */
     of: (labels: Labels): T | null => {
-      const known = seen.get(labels)
+      const known = byLabels.get(labels)
       if (known !== undefined) return known
       const found = find(labels)
-      if (found !== null) seen.set(labels, found)
+      if (found !== null) byLabels.set(labels, found)
       return found
     },
     all: (): T[] => [...series.values()],
   }
 }
 
-/** Cumulative, as the format wants them. */
+/** Buckets are cumulative in Prometheus' format. */
 function histogramSamples({ labels, counts, sum, count }: Counted, bounds: readonly number[]): Sample[] {
   let below = 0
   const buckets = bounds.map((bound, i) => {

@@ -12,8 +12,8 @@ export type MetricsDeps = {
   readonly models: readonly string[]
   /** Configured names: any other upstream is `other`. */
   readonly upstreams: readonly string[]
-  /** What others count, read when somebody asks: router, limits, ledger. Must not throw. */
-  readonly more: () => readonly Family[]
+  /** Families of router, limits and ledger, called for each scrape. Must not throw. */
+  readonly otherFamilies: () => readonly Family[]
 }
 
 export type Metrics = Collector & { readonly observe: Observe }
@@ -33,11 +33,11 @@ export function createMetrics(deps: MetricsDeps): Metrics {
     TOKEN_BOUNDS,
   )
   const duration = createHistogram(
-    { name: 'gen_ai_server_request_duration_seconds', help: 'From the request to the end of its answer.' },
+    { name: 'gen_ai_server_request_duration_seconds', help: 'From the request to the end of its response.' },
     DURATION_BOUNDS,
   )
   const firstToken = createHistogram(
-    { name: 'gen_ai_server_time_to_first_token_seconds', help: 'From the request to the first chunk of its answer.' },
+    { name: 'gen_ai_server_time_to_first_token_seconds', help: 'From the request to the first chunk of its response.' },
     FIRST_TOKEN_BOUNDS,
   )
   const perToken = createHistogram(
@@ -60,7 +60,7 @@ export function createMetrics(deps: MetricsDeps): Metrics {
   const observe = (seen: RequestObservation) => {
     const labels = labelsOf(seen)
     duration.observe(labels.duration, seen.durationMs / 1_000)
-    // Only where there were any: a refused request used none, which is not the same as zero.
+    // A refused request has no tokens, which is not the same as a request with zero.
     if (seen.tokens.prompt > 0) tokens.observe(labels.input, seen.tokens.prompt)
     if (seen.tokens.completion > 0) tokens.observe(labels.output, seen.tokens.completion)
     if (seen.firstChunkMs !== null) firstToken.observe(labels.base, seen.firstChunkMs / 1_000)
@@ -73,7 +73,7 @@ export function createMetrics(deps: MetricsDeps): Metrics {
   return {
     workload: 'metrics-collector',
     observe,
-    render: () => metricsText([...families(), ...deps.more()]),
+    render: () => metricsText([...families(), ...deps.otherFamilies()]),
   }
 }
 
@@ -91,17 +91,17 @@ type LabelSets = {
   readonly request: Labels
 }
 
-/** Labels of a request, made once for requests that are alike: most are. */
+/** Labels of a request. Most requests are alike, and share theirs. */
 function createLabels(models: ReadonlySet<string>, upstreams: ReadonlySet<string>) {
-  const made = new Map<string, LabelSets>()
+  const known = new Map<string, LabelSets>()
   return (seen: RequestObservation): LabelSets => {
     const model = models.has(seen.model) ? seen.model : 'other'
     const upstream = seen.upstream === null ? '' : upstreams.has(seen.upstream) ? seen.upstream : 'other'
     const status = STATUSES.has(seen.status) ? String(seen.status) : 'other'
     const error = errorType(seen)
     const key = `${seen.operation}\u0000${model}\u0000${upstream}\u0000${status}\u0000${error}`
-    const known = made.get(key)
-    if (known !== undefined) return known
+    const found = known.get(key)
+    if (found !== undefined) return found
     const base = {
       gen_ai_operation_name: seen.operation,
       gen_ai_provider_name: 'strongroom',
@@ -114,8 +114,8 @@ function createLabels(models: ReadonlySet<string>, upstreams: ReadonlySet<string
       output: { ...base, gen_ai_token_type: 'output' },
       request: { ...base, upstream, http_response_status_code: status },
     }
-    // Each part comes from a short list; should they multiply all the same, the rest is made anew each time.
-    if (made.size < seriesMax) made.set(key, sets)
+    // Each label comes from a short list; should there be too many combinations all the same, further ones are not kept.
+    if (known.size < seriesMax) known.set(key, sets)
     return sets
   }
 }

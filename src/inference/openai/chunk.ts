@@ -1,163 +1,193 @@
-// The events of a streamed answer, one at a time: OpenAI's chunks out of whichever the engine sends. Pure; holds what one stream needs.
+// The events of a streamed completion, one at a time: OpenAI's chunks out of whatever the engine sends. Pure; holds one stream's state.
 
 import { UpstreamFault } from '../upstream/fault.ts'
 import {
-  type AnswerPlan,
-  callId,
-  chatLogprobs,
+  type CompletionPlan,
   checkFormat,
-  checkTools,
-  finishOf,
-  malformed,
-  namedFinish,
-  parseText,
-  textLogprobs,
-  textOrNull,
-  type Usage,
-  usageOf,
-} from './completion.ts'
-import { isObject, type JsonObject } from './request.ts'
+  checkToolChoice,
+  parseFinishReason,
+  publicFinishReason,
+  toolCallId,
+} from './completion-plan.ts'
+import { isObject, type JsonObject } from './json-text.ts'
+import { chatLogprobs, textLogprobs } from './logprobs.ts'
+import { isNone, malformed, parseUpstreamJson, stringOrNull } from './upstream-json.ts'
+import { parseUsage, type Usage } from './usage.ts'
 
-export type StreamAnswer = {
-  /** One event's data: the chunk's JSON for the client, `end` for the upstream's [DONE], null for nothing to pass on. UpstreamFault. */
-  readonly take: (data: string) => string | 'end' | null
-  /** The last chunk with the usage, for clients that asked for it. */
-  readonly usageChunk: (usage: Usage) => string
-  readonly usage: () => Usage | null
-  /** Chunks with something in them that went to the client. */
-  readonly deliveredCount: () => number
+type ChoiceState = {
+  isStarted: boolean
+  isFinished: boolean
+  isRefused: boolean
+  /** Kept only where response_format demands something of it. */
+  content: string
+  /** Indices of the tool calls that have begun. */
+  readonly calls: Set<number>
 }
 
-type Choice = { started: boolean; finished: boolean; content: string; refused: boolean; calls: Set<number> }
+type ChunkHead = { readonly id: string; readonly object: string; readonly created: number; readonly model: string }
 
-export function createStreamAnswer(plan: AnswerPlan, textCharsMax: number): StreamAnswer {
-  const { request } = plan
-  const isChat = request.operation === 'chat'
-  const head = {
-    id: plan.id,
-    object: isChat ? 'chat.completion.chunk' : 'text_completion',
-    created: plan.createdS,
-    model: request.model,
+export class ChunkConverter {
+  readonly #plan: CompletionPlan
+  readonly #contentCharsMax: number
+  readonly #head: ChunkHead
+  /** Every chunk is this, its choices and the tail: only the choices are serialized each time. */
+  readonly #leadingText: string
+  readonly #trailingText: string
+  readonly #choices = new Map<number, ChoiceState>()
+  #usage: Usage | null = null
+  #deliveredCount = 0
+  #contentChars = 0
+
+  /** `contentCharsMax`: how much content may be kept for a check of response_format. */
+  constructor(plan: CompletionPlan, contentCharsMax: number) {
+    const { request } = plan
+    this.#plan = plan
+    this.#contentCharsMax = contentCharsMax
+    this.#head = {
+      id: plan.id,
+      object: request.operation === 'chat' ? 'chat.completion.chunk' : 'text_completion',
+      created: plan.createdS,
+      model: request.model,
+    }
+    this.#leadingText = `${JSON.stringify(this.#head).slice(0, -1)},"choices":`
+    this.#trailingText = request.includeUsage ? ',"usage":null}' : '}'
   }
-  /** Every chunk is this, its choices, and how it closes: only the choices are made anew. */
-  const opening = `${JSON.stringify(head).slice(0, -1)},"choices":`
-  const closing = request.includeUsage ? ',"usage":null}' : '}'
-  const keepsText = request.format.kind !== 'text'
-  const states = new Map<number, Choice>()
-  let usage: Usage | null = null
-  let delivered = 0
-  let keptChars = 0
 
-  const chatChoice = (choice: JsonObject, index: number, state: Choice) => {
+  /** What the upstream has reported so far. */
+  get usage(): Usage | null {
+    return this.#usage
+  }
+
+  /** Choices with content, refusal or calls in them that were converted: an estimate of the tokens. */
+  get deliveredCount(): number {
+    return this.#deliveredCount
+  }
+
+  /** One event's data: the chunk's JSON for the client, `end` for the upstream's [DONE], null when there is nothing to send. UpstreamFault. */
+  convert(data: string): string | 'end' | null {
+    if (data === '[DONE]') {
+      this.#checkFinished()
+      return 'end'
+    }
+    const value = parseUpstreamJson(data)
+    if (!isObject(value)) throw malformed()
+    if (!isNone(value.error)) throw new UpstreamFault('reported_error')
+    this.#usage = parseUsage(value.usage) ?? this.#usage
+    if (!Array.isArray(value.choices)) throw malformed()
+    if (value.choices.length === 0) return null
+    const isChat = this.#plan.request.operation === 'chat'
+    const choices = value.choices.map(choice => {
+      if (!isObject(choice)) throw malformed()
+      const index = choice.index ?? 0
+      const state = this.#stateOf(index)
+      return isChat ? this.#chatChoice(choice, Number(index), state) : this.#textChoice(choice, Number(index), state)
+    })
+    return this.#leadingText + JSON.stringify(choices) + this.#trailingText
+  }
+
+  /** The last chunk with the usage, for clients that asked for it. */
+  usageChunk(usage: Usage): string {
+    return JSON.stringify({ ...this.#head, choices: [], usage })
+  }
+
+  #checkFinished(): void {
+    const finished = this.#choices.values().filter(choice => choice.isFinished)
+    if ([...finished].length !== this.#plan.request.choiceCount) throw new UpstreamFault('unfinished')
+  }
+
+  #stateOf(index: unknown): ChoiceState {
+    if (!isIndex(index, this.#plan.request.choiceCount)) throw malformed()
+    const known = this.#choices.get(index)
+    if (known !== undefined) return known
+    const fresh = { isStarted: false, isFinished: false, isRefused: false, content: '', calls: new Set<number>() }
+    this.#choices.set(index, fresh)
+    return fresh
+  }
+
+  #chatChoice(choice: JsonObject, index: number, state: ChoiceState): JsonObject {
     const delta = choice.delta ?? {}
     if (!isObject(delta)) throw malformed()
-    const content = textOrNull(delta.content)
-    const refusal = textOrNull(delta.refusal)
-    const calls = callsOf(delta.tool_calls, state, plan)
-    if (state.finished && (content || refusal || calls.length > 0)) throw malformed()
-    if (content || refusal || calls.length > 0) delivered += 1
-    if (refusal) state.refused = true
-    if (keepsText && content) {
-      keptChars += content.length
-      if (keptChars > textCharsMax) throw new UpstreamFault('too_large')
-      state.content += content
+    const content = stringOrNull(delta.content)
+    const refusal = stringOrNull(delta.refusal)
+    const calls = parseCallPieces(delta.tool_calls, state, this.#plan)
+    if (content || refusal || calls.length > 0) this.#noteDelivered(state)
+    if (refusal) state.isRefused = true
+    if (content) this.#keepContent(content, state)
+    const converted: Record<string, unknown> = {}
+    if (!state.isStarted) {
+      converted.role = 'assistant'
+      converted.content = calls.length > 0 ? null : ''
     }
-    const passed: Record<string, unknown> = {}
-    if (!state.started) {
-      passed.role = 'assistant'
-      passed.content = calls.length > 0 ? null : ''
-    }
-    state.started = true
-    if (content !== null) passed.content = content
-    if (refusal !== null) passed.refusal = refusal
-    if (calls.length > 0) passed.tool_calls = calls
+    state.isStarted = true
+    if (content !== null) converted.content = content
+    if (refusal !== null) converted.refusal = refusal
+    if (calls.length > 0) converted.tool_calls = calls
     return {
       index,
-      delta: passed,
+      delta: converted,
       logprobs: chatLogprobs(choice.logprobs),
-      finish_reason: ending(choice.finish_reason, state),
+      finish_reason: this.#finish(choice.finish_reason, state),
     }
   }
 
-  const textChoice = (choice: JsonObject, index: number, state: Choice) => {
-    const text = textOrNull(choice.text) ?? ''
-    if (state.finished && text !== '') throw malformed()
-    if (text !== '') delivered += 1
+  #textChoice(choice: JsonObject, index: number, state: ChoiceState): JsonObject {
+    const text = stringOrNull(choice.text) ?? ''
+    if (text !== '') this.#noteDelivered(state)
     return {
       index,
       text,
       logprobs: textLogprobs(choice.logprobs),
-      finish_reason: ending(choice.finish_reason, state),
+      finish_reason: this.#finish(choice.finish_reason, state),
     }
   }
 
-  const ending = (reason: unknown, state: Choice): string | null => {
-    if (reason === undefined || reason === null || reason === '') return null
-    if (state.finished) throw malformed()
-    const finish = finishOf(reason, request.operation)
-    const calls = state.calls.size
-    checkTools(plan, { calls, reason: finish })
-    checkFormat(plan, { content: state.content, calls, reason: finish, refused: state.refused })
-    state.finished = true
+  #noteDelivered(state: ChoiceState): void {
+    if (state.isFinished) throw malformed()
+    this.#deliveredCount += 1
+  }
+
+  #keepContent(content: string, state: ChoiceState): void {
+    if (this.#plan.request.format.kind === 'text') return
+    this.#contentChars += content.length
+    if (this.#contentChars > this.#contentCharsMax) throw new UpstreamFault('too_large')
+    state.content += content
+  }
+
+  /** Null while the choice goes on. */
+  #finish(reason: unknown, state: ChoiceState): string | null {
+    if (isNone(reason) || reason === '') return null
+    if (state.isFinished) throw malformed()
+    const finishReason = parseFinishReason(reason, this.#plan.request.operation)
+    const ending = { callCount: state.calls.size, finishReason, content: state.content, isRefused: state.isRefused }
+    checkToolChoice(this.#plan, ending)
+    checkFormat(this.#plan, ending)
+    state.isFinished = true
     state.content = ''
-    return namedFinish(finish, calls)
-  }
-
-  const stateOf = (index: unknown): Choice => {
-    if (typeof index !== 'number' || !Number.isInteger(index) || index < 0 || index >= request.choiceCount) {
-      throw malformed()
-    }
-    const known = states.get(index)
-    if (known !== undefined) return known
-    const fresh = { started: false, finished: false, content: '', refused: false, calls: new Set<number>() }
-    states.set(index, fresh)
-    return fresh
-  }
-
-  return {
-    take: data => {
-      if (data === '[DONE]') {
-        const finished = [...states.values()].filter(state => state.finished).length
-        if (finished !== request.choiceCount) throw new UpstreamFault('unfinished')
-        return 'end'
-      }
-      const value = parseText(data)
-      if (!isObject(value)) throw malformed()
-      if (value.error !== undefined && value.error !== null) throw new UpstreamFault('reported_error')
-      usage = usageOf(value.usage) ?? usage
-      if (!Array.isArray(value.choices)) throw malformed()
-      if (value.choices.length === 0) return null
-      const choices = value.choices.map(choice => {
-        if (!isObject(choice)) throw malformed()
-        const index = choice.index ?? 0
-        const state = stateOf(index)
-        return isChat ? chatChoice(choice, Number(index), state) : textChoice(choice, Number(index), state)
-      })
-      return opening + JSON.stringify(choices) + closing
-    },
-    usageChunk: final => JSON.stringify({ ...head, choices: [], usage: final }),
-    usage: () => usage,
-    deliveredCount: () => delivered,
+    return publicFinishReason(ending)
   }
 }
 
 const callsMax = 128
 
-/** Pieces of tool calls. A call's first piece names its function, and it must be one that may be called. */
-function callsOf(calls: unknown, state: Choice, plan: AnswerPlan): JsonObject[] {
-  if (calls === undefined || calls === null) return []
+/** Pieces of tool calls. A call's first piece names its function, which must be one that may be called. */
+function parseCallPieces(calls: unknown, state: ChoiceState, plan: CompletionPlan): JsonObject[] {
+  if (isNone(calls)) return []
   if (!Array.isArray(calls)) throw malformed()
   return calls.map(call => {
     if (!isObject(call)) throw malformed()
     const index = call.index ?? 0
-    if (typeof index !== 'number' || !Number.isInteger(index) || index < 0 || index >= callsMax) throw malformed()
+    if (!isIndex(index, callsMax)) throw malformed()
     const detail = call.function ?? {}
     if (!isObject(detail)) throw malformed()
-    const name = textOrNull(detail.name)
-    const args = textOrNull(detail.arguments) ?? ''
+    const name = stringOrNull(detail.name)
+    const args = stringOrNull(detail.arguments) ?? ''
     if (state.calls.has(index)) return { index, function: { arguments: args } }
     if (name === null || !plan.request.tools.has(name)) throw new UpstreamFault('wrong_tool')
     state.calls.add(index)
-    return { index, id: callId(call.id, index, plan), type: 'function', function: { name, arguments: args } }
+    return { index, id: toolCallId(call.id, index, plan), type: 'function', function: { name, arguments: args } }
   })
+}
+
+function isIndex(value: unknown, count: number): value is number {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value < count
 }

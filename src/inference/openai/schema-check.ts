@@ -1,14 +1,14 @@
-// JSON Schemas from strangers: compiled by ajv, with a budget of steps, because a small schema can ask for 2^n of them. Pure but for its cache.
+// JSON Schemas from clients: compiled by ajv, with a limit on steps, because a small schema can demand 2^n of them. Pure but for its cache.
 
 import { Ajv2020 } from 'ajv/dist/2020.js'
-import { Fault } from '../../base/fault.ts'
-import { isObject, type JsonObject } from './request.ts'
+import type { Fault } from '../../base/fault.ts'
+import { invalidRequest, isObject, type JsonObject } from './json-text.ts'
 
-/** Whether a value keeps to the schema. A value whose check runs over the budget does not. */
+/** Whether a value is valid. A value whose check takes too many steps is not. */
 export type SchemaCheck = (value: unknown) => boolean
 
 export type SchemaChecks = {
-  /** Fault invalid_request: no JSON Schema (2020-12), or one that could be used to keep us busy. */
+  /** Fault invalid_request: not a JSON Schema (2020-12), or one whose check could take too long. */
   readonly compile: (schema: JsonObject) => SchemaCheck
 }
 
@@ -29,7 +29,7 @@ export function createSchemaChecks(): SchemaChecks {
       if (text.length > schemaCharsMax) throw invalid(`is longer than ${schemaCharsMax} characters`)
       const known = cache.get(text)
       if (known !== undefined) {
-        // The youngest is last, so the first is the one to go.
+        // A Map keeps the order of insertion: the first entry is the one that was used longest ago.
         cache.delete(text)
         cache.set(text, known)
         return known
@@ -47,7 +47,7 @@ const metaSchema = new Ajv2020({ strict: false, validateFormats: false })
 
 function compileSchema(schema: JsonObject): SchemaCheck {
   const { $schema: _dialect, ...own } = schema
-  const guarded = guard(own, 0)
+  const counted = countSteps(own, 0)
   let isValid: unknown
   try {
     isValid = metaSchema.validateSchema(own)
@@ -56,7 +56,7 @@ function compileSchema(schema: JsonObject): SchemaCheck {
   }
   if (isValid !== true) throw invalid('is not a JSON Schema')
   let steps = 0
-  // An instance each: `$id` of one client's schema must not meet that of another's.
+  // A new instance for each schema: the `$id` of one client's must not be found by another's.
   const ajv = new Ajv2020({
     strict: false,
     validateFormats: false,
@@ -69,13 +69,13 @@ function compileSchema(schema: JsonObject): SchemaCheck {
     before: '$ref',
     validate: () => {
       steps += 1
-      if (steps > stepsMax) throw new RangeError('over the budget')
+      if (steps > stepsMax) throw new RangeError('too many steps')
       return true
     },
   })
   let validate: (value: unknown) => unknown
   try {
-    validate = ajv.compile(guarded)
+    validate = ajv.compile(counted)
   } catch {
     throw invalid('cannot be compiled')
   }
@@ -94,8 +94,8 @@ const stepKeyword = 'x-strongroom-step'
 /** Keywords whose value is data, not a schema. */
 const DATA = new Set(['const', 'enum', 'default', 'examples', 'required'])
 
-/** Every `$ref` counts its steps: only references multiply work beyond the sizes of schema and value. */
-function guard(node: JsonObject, depth: number): JsonObject {
+/** The schema with every `$ref` counting steps: only references multiply work beyond the sizes of schema and value. */
+function countSteps(node: JsonObject, depth: number): JsonObject {
   if (depth > schemaDepthMax) throw invalid(`is nested deeper than ${schemaDepthMax} levels`)
   if (node.uniqueItems === true) throw invalid('has uniqueItems, which is not supported')
   if (Object.hasOwn(node, '$dynamicRef') || Object.hasOwn(node, '$async')) {
@@ -103,18 +103,18 @@ function guard(node: JsonObject, depth: number): JsonObject {
   }
   const out: Record<string, unknown> = Object.create(null)
   for (const [key, value] of Object.entries(node)) {
-    out[key] = DATA.has(key) ? value : guardAny(value, depth + 1)
+    out[key] = DATA.has(key) ? value : countStepsIn(value, depth + 1)
   }
   if (typeof node.$ref === 'string') out[stepKeyword] = true
   return { ...out }
 }
 
-function guardAny(value: unknown, depth: number): unknown {
-  if (Array.isArray(value)) return value.map(item => guardAny(item, depth + 1))
-  return isObject(value) ? guard(value, depth) : value
+function countStepsIn(value: unknown, depth: number): unknown {
+  if (Array.isArray(value)) return value.map(item => countStepsIn(item, depth + 1))
+  return isObject(value) ? countSteps(value, depth) : value
 }
 
-/** A regular expression that cannot run away: no repetition within a repetition, few of them, short texts where there are several. */
+/** A regular expression whose work is bounded: no repetition within a repetition, few of them, and only short texts where there are several. */
 function boundedPattern(pattern: string, flags: string): { test: (text: string) => boolean } {
   const repeats = countRepeats(pattern)
   if (pattern.length > patternCharsMax || repeats > patternRepeatsMax)
@@ -123,7 +123,7 @@ function boundedPattern(pattern: string, flags: string): { test: (text: string) 
   return { test: text => (repeats <= 1 || text.length <= patternTextCharsMax) && expression.test(text) }
 }
 
-/** Number of repetitions; infinite where one may hold another, or where text is matched by reference or by looking around. */
+/** Number of repetitions. Infinite where one may contain another, and for back references and lookarounds. */
 function countRepeats(pattern: string): number {
   const bare = pattern.replace(/\\[^1-9k]/gs, 'x').replace(/\[[^\]]*\]/g, 'x')
   if (/\\[1-9k]|\(\?(?!:)/.test(bare)) return Number.POSITIVE_INFINITY
@@ -132,5 +132,5 @@ function countRepeats(pattern: string): number {
 }
 
 function invalid(what: string): Fault {
-  return new Fault('invalid_request', `The schema of response_format ${what}.`)
+  return invalidRequest(`The schema of response_format ${what}.`)
 }

@@ -1,11 +1,11 @@
-// Server-sent events (WHATWG HTML 9.2.6), read for any split of the bytes. Pure. Only `data` matters here; comments and other fields go.
+// Server-sent events (WHATWG HTML 9.2.6), read for any split of the bytes. Pure. Only `data` matters here; comments and other fields are dropped.
 
 import { UpstreamFault } from '../upstream/fault.ts'
 
 export type SseParser = {
   /** The data of every event that these bytes complete, in order. UpstreamFault malformed or too_large. */
   readonly push: (bytes: Uint8Array) => string[]
-  /** Whether the stream may end here: nothing half-read is left. */
+  /** Whether no event is incomplete, so that the stream may end here. */
   readonly isClean: () => boolean
 }
 
@@ -53,7 +53,7 @@ export function createSseParser(eventBytesMax: number): SseParser {
       while (at < text.length) {
         const end = hasReturns ? lineEnd(text, at) : text.indexOf('\n', at)
         const piece = end < 0 ? text.slice(at) : text.slice(at, end)
-        pendingBytes += byteLength(piece)
+        pendingBytes += Buffer.byteLength(piece)
         if (pendingBytes > eventBytesMax) throw new UpstreamFault('too_large')
         if (end < 0) {
           pieces.push(piece)
@@ -90,8 +90,4 @@ function lineEnd(text: string, from: number): number {
     if (code === 10 || code === 13) return at
   }
   return -1
-}
-
-function byteLength(text: string): number {
-  return Buffer.byteLength(text)
 }

@@ -1,25 +1,27 @@
-// Asks OpenAI-compatible servers behind the gateway, over connections that are kept for the next request. Effects: network.
+// The client of the upstreams, OpenAI-compatible servers; connections are kept for the next request. Effects: network.
 //
-// Nothing of the client's headers goes up, and no word of an upstream's failure comes down.
+// No header of the client is sent to an upstream, and no word of an upstream's failure reaches a client.
 
+import { onAbort } from '../../base/clock.ts'
 import type { Deadlines } from '../../base/deadlines.ts'
 import { Fault } from '../../base/fault.ts'
-import { type Connection, connect, type Dial, type UpstreamAnswer } from './connection.ts'
+import { type Connecting, connect } from './connect.ts'
+import type { Connection, UpstreamResponse } from './connection.ts'
 import { UpstreamFault } from './fault.ts'
 import { type Endpoint, endpointOf, type UpstreamTarget } from './target.ts'
 
 export type UpstreamTimeouts = { readonly connectMs: number; readonly firstByteMs: number }
 
-/** One try at one upstream. Ends with the client, by a deadline or by itself. */
+/** One request at one upstream. The client's leaving, a deadline or a failure aborts it. */
 export type Attempt = {
-  readonly isOver: () => boolean
+  readonly isAborted: () => boolean
   readonly abort: () => void
-  /** Who is to hear of its end, instead of whoever was before; at once when it is over. */
+  /** Sets what an abort calls, in place of what was set before. Called at once when it is aborted already. */
   readonly onAbort: (listener: () => void) => void
 }
 
 export type UpstreamRequest = {
-  /** Below the target's base address. */
+  /** Appended to the target's base path. */
   readonly path: string
   /** JSON. */
   readonly body: string
@@ -27,57 +29,98 @@ export type UpstreamRequest = {
   readonly attempt: Attempt
 }
 
-export type UpstreamClient = {
-  /** An answer with status 200 and the right type. UpstreamFault; Fault invalid_request when it refuses the request. */
-  readonly send: (target: UpstreamTarget, request: UpstreamRequest) => Promise<UpstreamAnswer>
-  /** Whether it can be reached and lists models. */
-  readonly probe: (target: UpstreamTarget, signal: AbortSignal) => Promise<boolean>
-  /** Closes what is idle. */
-  readonly close: () => void
-}
+export type UpstreamClientDeps = { readonly deadlines: Deadlines; readonly timeouts: UpstreamTimeouts }
 
 const probeTimeoutMs = 5_000
-/** Connections that are kept for one target when nobody needs them. */
+/** Idle connections that are kept for one target. */
 const idleMax = 256
 
 export function openAttempt(): Attempt {
-  let isOver = false
+  let isAborted = false
   let listener: (() => void) | null = null
   return {
-    isOver: () => isOver,
+    isAborted: () => isAborted,
     abort: () => {
-      if (isOver) return
-      isOver = true
+      if (isAborted) return
+      isAborted = true
       listener?.()
     },
     onAbort: next => {
       listener = next
-      if (isOver) next()
+      if (isAborted) next()
     },
   }
 }
 
-/** What is known of a target besides its configuration. */
-type Line = { readonly endpoint: Endpoint; readonly idle: Connection[]; readonly heads: Map<string, string> }
+/** One target's idle connections, and what is computed once from its configuration. */
+type Pool = { readonly endpoint: Endpoint; readonly idle: Connection[]; readonly heads: Map<string, string> }
 
-export function createUpstreamClient(deps: { deadlines: Deadlines; timeouts: UpstreamTimeouts }): UpstreamClient {
-  const { deadlines, timeouts } = deps
-  const lines = new Map<UpstreamTarget, Line>()
-  let isClosed = false
+type SendOptions = { readonly attempt: Attempt; readonly timeoutMs: number }
 
-  const lineOf = (target: UpstreamTarget): Line => {
-    const known = lines.get(target)
-    if (known !== undefined) return known
-    const line = { endpoint: endpointOf(target), idle: [], heads: new Map() }
-    lines.set(target, line)
-    return line
+export class UpstreamClient {
+  readonly #deadlines: Deadlines
+  readonly #timeouts: UpstreamTimeouts
+  readonly #pools = new Map<UpstreamTarget, Pool>()
+  #isClosed = false
+
+  constructor({ deadlines, timeouts }: UpstreamClientDeps) {
+    this.#deadlines = deadlines
+    this.#timeouts = timeouts
   }
-  const dial = ({ endpoint, idle }: Line) =>
-    connect(endpoint, {
-      deadlines,
-      connectTimeoutMs: timeouts.connectMs,
+
+  /** A response with status 200 and the right content type. UpstreamFault; Fault invalid_request when the upstream refuses the request. */
+  async send(target: UpstreamTarget, { path, body, stream, attempt }: UpstreamRequest): Promise<UpstreamResponse> {
+    const pool = this.#poolOf(target)
+    const accept = stream ? 'text/event-stream' : 'application/json'
+    const key = `${accept} ${path}`
+    const head = pool.heads.get(key) ?? postHead(target, pool.endpoint, { path, accept })
+    pool.heads.set(key, head)
+    const bytes = Buffer.from(`${head}${Buffer.byteLength(body)}\r\n\r\n${body}`)
+    const response = await this.#sendPooled(pool, bytes, { attempt, timeoutMs: this.#timeouts.firstByteMs })
+    const fault = headFault(response, accept)
+    if (fault === null) return response
+    response.abort()
+    throw fault
+  }
+
+  /** Whether the target can be reached and lists its models. */
+  async probe(target: UpstreamTarget, signal: AbortSignal): Promise<boolean> {
+    const { endpoint, idle } = this.#poolOf(target)
+    const attempt = openAttempt()
+    const forget = onAbort(signal, attempt.abort)
+    try {
+      const bytes = Buffer.from(
+        `${requestLead(target, endpoint, { method: 'GET', path: '/models' })}accept: application/json\r\n\r\n`,
+      )
+      const connection = await openConnection(this.#connect(endpoint, idle), attempt)
+      const response = await this.#sendOn(connection, bytes, { attempt, timeoutMs: probeTimeoutMs })
+      connection.close()
+      return response.head.status === 200
+    } finally {
+      forget()
+    }
+  }
+
+  /** Closes idle connections; those in use are closed when their response is complete. */
+  close(): void {
+    this.#isClosed = true
+    for (const { idle } of this.#pools.values()) for (const connection of [...idle]) connection.close()
+  }
+
+  #poolOf(target: UpstreamTarget): Pool {
+    const known = this.#pools.get(target)
+    if (known !== undefined) return known
+    const pool = { endpoint: endpointOf(target), idle: [], heads: new Map() }
+    this.#pools.set(target, pool)
+    return pool
+  }
+
+  #connect(endpoint: Endpoint, idle: Connection[]): Connecting {
+    return connect(endpoint, {
+      deadlines: this.#deadlines,
+      connectTimeoutMs: this.#timeouts.connectMs,
       onIdle: connection => {
-        if (isClosed || idle.length >= idleMax) connection.close()
+        if (this.#isClosed || idle.length >= idleMax) connection.close()
         else idle.push(connection)
       },
       onClose: connection => {
@@ -85,95 +128,70 @@ export function createUpstreamClient(deps: { deadlines: Deadlines; timeouts: Ups
         if (at >= 0) idle.splice(at, 1)
       },
     })
+  }
 
-  const ask = async (
-    connection: Connection,
-    bytes: Buffer,
-    { attempt, timeoutMs }: Waiting,
-  ): Promise<UpstreamAnswer> => {
+  /**
+   * On an idle connection if there is one. If that turns out to be closed before any byte of a response, on a new one: most likely it was
+   * closed before the request arrived, and a completion that is requested twice costs no more than its work.
+   */
+  async #sendPooled({ endpoint, idle }: Pool, bytes: Buffer, options: SendOptions): Promise<UpstreamResponse> {
+    const kept = idle.pop()
+    if (kept !== undefined) {
+      try {
+        return await this.#sendOn(kept, bytes, options)
+      } catch (error) {
+        const isStale = error instanceof UpstreamFault && error.reason === 'unreachable'
+        if (!isStale || options.attempt.isAborted()) throw error
+      }
+    }
+    const connection = await openConnection(this.#connect(endpoint, idle), options.attempt)
+    return await this.#sendOn(connection, bytes, options)
+  }
+
+  async #sendOn(connection: Connection, bytes: Buffer, { attempt, timeoutMs }: SendOptions): Promise<UpstreamResponse> {
     let isLate = false
-    attempt.onAbort(connection.close)
-    const answered = deadlines.after(timeoutMs, () => {
+    attempt.onAbort(() => connection.close())
+    const cancelTimeout = this.#deadlines.after(timeoutMs, () => {
       isLate = true
       attempt.abort()
     })
     try {
-      const answer = await connection.ask(bytes)
-      attempt.onAbort(answer.abort)
-      return answer
+      const response = await connection.send(bytes)
+      attempt.onAbort(response.abort)
+      return response
     } catch (error) {
       throw isLate ? new UpstreamFault('first_byte_timeout') : error
     } finally {
-      answered()
+      cancelTimeout()
     }
-  }
-
-  /**
-   * On a kept connection if there is one. If that turns out to be closed, no byte of an answer having come, on a new one: most likely it was
-   * closed before the request came, and a completion that is asked for twice costs no more than its work.
-   */
-  const askKept = async (line: Line, bytes: Buffer, waiting: Waiting): Promise<UpstreamAnswer> => {
-    const kept = line.idle.pop()
-    if (kept !== undefined) {
-      try {
-        return await ask(kept, bytes, waiting)
-      } catch (error) {
-        const isStale = error instanceof UpstreamFault && error.reason === 'unreachable'
-        if (!isStale || waiting.attempt.isOver()) throw error
-      }
-    }
-    return await ask(await opened(dial(line), waiting.attempt), bytes, waiting)
-  }
-
-  return {
-    send: async (target, { path, body, stream, attempt }) => {
-      const line = lineOf(target)
-      const accept = stream ? 'text/event-stream' : 'application/json'
-      const key = `${accept} ${path}`
-      const head = line.heads.get(key) ?? headOf(target, line.endpoint, { path, accept })
-      line.heads.set(key, head)
-      const bytes = Buffer.from(`${head}${Buffer.byteLength(body)}\r\n\r\n${body}`)
-      const answer = await askKept(line, bytes, { attempt, timeoutMs: timeouts.firstByteMs })
-      checkHead(answer, accept)
-      return answer
-    },
-    probe: async (target, signal) => {
-      const line = lineOf(target)
-      const attempt = openAttempt()
-      signal.addEventListener('abort', attempt.abort, { once: true })
-      try {
-        const bytes = Buffer.from(`${lead(target, line.endpoint, 'GET', '/models')}accept: application/json\r\n\r\n`)
-        const connection = await opened(dial(line), attempt)
-        const answer = await ask(connection, bytes, { attempt, timeoutMs: probeTimeoutMs })
-        connection.close()
-        return answer.head.status === 200
-      } finally {
-        signal.removeEventListener('abort', attempt.abort)
-      }
-    },
-    close: () => {
-      isClosed = true
-      for (const { idle } of lines.values()) for (const connection of [...idle]) connection.close()
-    },
   }
 }
 
-type Waiting = { readonly attempt: Attempt; readonly timeoutMs: number }
+function openConnection(connecting: Connecting, attempt: Attempt): Promise<Connection> {
+  attempt.onAbort(connecting.stop)
+  return connecting.opened
+}
 
 /** A POST's head up to the length of its body. */
-function headOf(
+function postHead(
   target: UpstreamTarget,
   endpoint: Endpoint,
   { path, accept }: { path: string; accept: string },
 ): string {
-  return `${lead(target, endpoint, 'POST', path)}accept: ${accept}\r\ncontent-type: application/json\r\ncontent-length: `
+  const lead = requestLead(target, endpoint, { method: 'POST', path })
+  return `${lead}accept: ${accept}\r\ncontent-type: application/json\r\ncontent-length: `
 }
 
-function lead(target: UpstreamTarget, { host, basePath }: Endpoint, method: string, path: string): string {
+/** The request line and the fields that all requests have. */
+function requestLead(
+  target: UpstreamTarget,
+  { host, basePath }: Endpoint,
+  { method, path }: { method: 'GET' | 'POST'; path: string },
+): string {
   const lines = [
     `${method} ${basePath}${path} HTTP/1.1`,
     `host: ${host}`,
-    // Compressed answers would have to be expanded, within limits of their own.
+    // A compressed response would have to be expanded, within limits of its own.
     'accept-encoding: identity',
     'user-agent: strongroom',
     ...(target.key === null ? [] : [`authorization: Bearer ${target.key}`]),
@@ -181,22 +199,14 @@ function lead(target: UpstreamTarget, { host, basePath }: Endpoint, method: stri
   return `${lines.join('\r\n')}\r\n`
 }
 
-function checkHead({ head, abort }: UpstreamAnswer, accept: string): void {
-  const give = (error: Error): never => {
-    abort()
-    throw error
-  }
-  const { status } = head
+/** Null for a response that may be read. */
+function headFault({ head }: UpstreamResponse, accept: string): Fault | null {
+  const { status, contentType, contentEncoding } = head
   if (status === 400 || status === 413 || status === 422) {
-    give(new Fault('invalid_request', 'The model does not take this request: it may be too long for it.'))
+    return new Fault('invalid_request', 'The model does not take this request: it may be too long for it.')
   }
-  if (status !== 200) give(new UpstreamFault('status'))
-  if (head.contentType !== accept) give(new UpstreamFault('content_type'))
-  if (head.contentEncoding !== '' && head.contentEncoding !== 'identity') give(new UpstreamFault('content_type'))
-}
-
-/** The connection. Who ends the attempt ends the dialling. */
-function opened(dial: Dial, attempt: Attempt): Promise<Connection> {
-  attempt.onAbort(dial.stop)
-  return dial.opened
+  if (status !== 200) return new UpstreamFault('status')
+  if (contentType !== accept) return new UpstreamFault('content_type')
+  if (contentEncoding !== '' && contentEncoding !== 'identity') return new UpstreamFault('content_type')
+  return null
 }

@@ -5,33 +5,43 @@ import { Fault } from '../../base/fault.ts'
 type ReasonRow = {
   /** For the client. */
   readonly message: string
-  /** Whether another upstream may be asked instead, as long as the client has nothing yet. */
-  readonly elsewhere: boolean
-  /** Whether it speaks against the upstream's health. */
-  readonly unwell: boolean
-  /** `x-should-retry`: a client that tries again by itself pays for it again where tokens were made. */
-  readonly retry: boolean
+  /** Whether another upstream may be tried, as long as the client has received nothing. */
+  readonly retryable: boolean
+  /** Whether enough of these in a row eject the upstream. */
+  readonly countsAgainstHealth: boolean
+  /** `x-should-retry`. False where tokens were generated: a client that retries pays for them again. */
+  readonly clientShouldRetry: boolean
 }
 
-const DOWN = { elsewhere: true, unwell: true, retry: true } as const
-const SPOILT = { elsewhere: false, unwell: false, retry: false } as const
+const UPSTREAM_FAILED = { retryable: true, countsAgainstHealth: true, clientShouldRetry: true } as const
+const MODEL_FAILED = { retryable: false, countsAgainstHealth: false, clientShouldRetry: false } as const
 
-/** Every reason. The names go to logs and metrics. */
+/** Every reason. The names go to the log. */
 export const REASONS = {
-  none_well: { message: 'No upstream of this model is available.', elsewhere: false, unwell: false, retry: true },
-  unreachable: { message: 'The upstream cannot be reached.', ...DOWN },
-  first_byte_timeout: { message: 'The upstream did not answer in time.', ...DOWN },
-  status: { message: 'The upstream failed.', ...DOWN },
-  content_type: { message: 'The upstream sent an answer of another kind.', ...DOWN },
-  cut: { message: 'The answer of the upstream was cut short.', ...DOWN },
-  idle_timeout: { message: 'The upstream fell silent.', ...DOWN },
-  too_large: { message: 'The answer of the upstream is too large.', elsewhere: false, unwell: true, retry: false },
-  malformed: { message: 'The upstream sent an invalid answer.', ...DOWN },
-  reported_error: { message: 'The upstream reported a failure.', ...DOWN },
-  unfinished: { message: 'The upstream ended its answer before it was complete.', ...DOWN },
-  wrong_tool: { message: 'The answer does not keep to tool_choice.', ...SPOILT },
-  not_json: { message: 'The answer is not the JSON object that response_format asks for.', ...SPOILT },
-  schema_violated: { message: 'The answer violates the schema of response_format.', ...SPOILT },
+  none_healthy: {
+    message: 'No upstream of this model is available.',
+    retryable: false,
+    countsAgainstHealth: false,
+    clientShouldRetry: true,
+  },
+  unreachable: { message: 'The upstream cannot be reached.', ...UPSTREAM_FAILED },
+  first_byte_timeout: { message: 'The upstream did not answer in time.', ...UPSTREAM_FAILED },
+  status: { message: 'The upstream failed.', ...UPSTREAM_FAILED },
+  content_type: { message: 'The upstream sent an answer of another kind.', ...UPSTREAM_FAILED },
+  cut: { message: 'The answer of the upstream was cut short.', ...UPSTREAM_FAILED },
+  idle_timeout: { message: 'The upstream fell silent.', ...UPSTREAM_FAILED },
+  too_large: {
+    message: 'The answer of the upstream is too large.',
+    retryable: false,
+    countsAgainstHealth: true,
+    clientShouldRetry: false,
+  },
+  malformed: { message: 'The upstream sent an invalid answer.', ...UPSTREAM_FAILED },
+  reported_error: { message: 'The upstream reported a failure.', ...UPSTREAM_FAILED },
+  unfinished: { message: 'The upstream ended its answer before it was complete.', ...UPSTREAM_FAILED },
+  wrong_tool: { message: 'The answer does not keep to tool_choice.', ...MODEL_FAILED },
+  not_json: { message: 'The answer is not the JSON object that response_format asks for.', ...MODEL_FAILED },
+  schema_violated: { message: 'The answer violates the schema of response_format.', ...MODEL_FAILED },
 } as const satisfies Record<string, ReasonRow>
 
 export type UpstreamReason = keyof typeof REASONS

@@ -1,7 +1,7 @@
-// HTTP/1.1 answers (RFC 9112) as upstreams send them, read strictly for any split of the bytes. Pure; one parser serves one connection.
+// HTTP/1.1 responses (RFC 9112) as upstreams send them, read strictly for any split of the bytes. Pure; one parser serves one connection.
 //
-// Of two readings of a message none is chosen: where sizes could be taken for one thing or another it is malformed, so that an answer can
-// never run over into the next request's.
+// An ambiguous message is malformed: where its size can be read in two ways neither is taken, so that a response never runs over into that
+// of the next request.
 
 import { UpstreamFault } from './fault.ts'
 
@@ -17,143 +17,143 @@ export type ResponseHead = {
 
 export type ResponseSink = {
   readonly onHead: (head: ResponseHead) => void
-  /** A piece of the body. The bytes are the caller's own, not copied. */
+  /** A piece of the body. The bytes are those that were pushed, not a copy. */
   readonly onBody: (bytes: Uint8Array) => void
-  /** The message is complete. Whether another request may follow on this connection. */
+  /** The message is complete. `isReusable`: another request may follow on this connection. */
   readonly onEnd: (isReusable: boolean) => void
-}
-
-export type ResponseParser = {
-  /** UpstreamFault malformed, also for bytes that nobody asked for. */
-  readonly push: (bytes: Buffer) => void
-  /** The peer has closed: the end of a body without a length. UpstreamFault cut for any other message under way. */
-  readonly close: () => void
-  /** A request has gone out: the next bytes are its answer's. */
-  readonly expect: () => void
 }
 
 export const headBytesMax = 32_768
 const sizeLineBytesMax = 1_024
 
-/** What the next bytes are. `nothing`: no request is under way. */
-type State = 'nothing' | 'head' | 'length' | 'close' | 'size' | 'chunk' | 'chunk_end' | 'trailers'
+/** What the next bytes are. `idle`: no request is under way. */
+type State = 'idle' | 'head' | 'length' | 'until_close' | 'chunk_size' | 'chunk' | 'chunk_end' | 'trailers'
 
-export function createResponseParser(sink: ResponseSink): ResponseParser {
-  let state: State = 'nothing'
+export class ResponseParser {
+  readonly #sink: ResponseSink
+  #state: State = 'idle'
   /** A head or line whose end has not arrived. */
-  let kept: Buffer | null = null
-  /** Bytes of the body or chunk that are still to come. */
-  let left = 0
-  let isReusable = false
-  let trailerBytes = 0
+  #incomplete: Buffer | null = null
+  /** Bytes of the body or chunk that have not arrived. */
+  #bytesLeft = 0
+  #isReusable = false
+  #trailerBytes = 0
 
-  const end = () => {
-    state = 'nothing'
-    sink.onEnd(isReusable)
+  constructor(sink: ResponseSink) {
+    this.#sink = sink
   }
 
-  const takeHead = (text: string) => {
-    const head = parseHead(text)
-    // Interim answers (RFC 9110 15.2) come before the real one; switching protocols was never asked for.
-    if (head.status < 200) {
-      if (head.status === 101) throw malformed()
-      return
-    }
-    isReusable = head.isReusable
-    sink.onHead(head)
-    if (head.status === 204 || head.status === 304) return end()
-    if (head.isChunked) {
-      state = 'size'
-      trailerBytes = 0
-    } else if (head.contentLength !== null) {
-      left = head.contentLength
-      state = 'length'
-      if (left === 0) end()
-    } else {
-      state = 'close'
-      isReusable = false
-    }
+  /** A request was sent: the next bytes are its response. */
+  expect(): void {
+    this.#state = 'head'
   }
 
-  /** The text up to `mark`, or null when it has not all arrived, and what has is kept. */
-  const upTo = (bytes: Buffer, at: number, mark: string, bytesMax: number): string | null => {
-    const found = bytes.indexOf(mark, at, 'latin1')
-    // All of the mark but its last byte may be there already.
-    if ((found < 0 ? bytes.length - mark.length + 1 : found) - at > bytesMax) throw malformed()
-    if (found >= 0) return bytes.toString('latin1', at, found)
-    kept = at === 0 ? bytes : bytes.subarray(at)
-    return null
+  /** UpstreamFault malformed, also for bytes without a request. */
+  push(arrived: Buffer): void {
+    const bytes = this.#incomplete === null ? arrived : Buffer.concat([this.#incomplete, arrived])
+    this.#incomplete = null
+    for (let at = 0; at >= 0 && at < bytes.length; ) at = this.#step(bytes, at)
   }
 
-  const takeBody = (bytes: Buffer, at: number): number => {
-    const length = Math.min(left, bytes.length - at)
-    left -= length
-    sink.onBody(at === 0 && length === bytes.length ? bytes : bytes.subarray(at, at + length))
-    return at + length
+  /** The peer has closed: the end of a body without a length. UpstreamFault cut for any other message under way. */
+  close(): void {
+    if (this.#state === 'idle') return
+    if (this.#state !== 'until_close') throw new UpstreamFault('cut')
+    this.#end()
   }
 
   /** One step; returns where the next begins, or -1 when more bytes are needed for it. */
-  const step = (bytes: Buffer, at: number): number => {
-    switch (state) {
+  #step(bytes: Buffer, at: number): number {
+    switch (this.#state) {
       case 'head': {
-        const text = upTo(bytes, at, '\r\n\r\n', headBytesMax)
+        const text = this.#textUpTo(bytes, at, '\r\n\r\n', headBytesMax)
         if (text === null) return -1
-        takeHead(text)
+        this.#takeHead(text)
         return at + text.length + 4
       }
       case 'length': {
-        const next = takeBody(bytes, at)
-        if (left === 0) end()
+        const next = this.#takeBody(bytes, at)
+        if (this.#bytesLeft === 0) this.#end()
         return next
       }
-      case 'close':
-        left = Number.MAX_SAFE_INTEGER
-        return takeBody(bytes, at)
-      case 'size': {
-        const line = upTo(bytes, at, '\r\n', sizeLineBytesMax)
+      case 'until_close':
+        this.#bytesLeft = Number.MAX_SAFE_INTEGER
+        return this.#takeBody(bytes, at)
+      case 'chunk_size': {
+        const line = this.#textUpTo(bytes, at, '\r\n', sizeLineBytesMax)
         if (line === null) return -1
-        left = parseSize(line)
-        state = left === 0 ? 'trailers' : 'chunk'
+        this.#bytesLeft = parseSize(line)
+        this.#state = this.#bytesLeft === 0 ? 'trailers' : 'chunk'
         return at + line.length + 2
       }
       case 'chunk': {
-        const next = takeBody(bytes, at)
-        if (left === 0) state = 'chunk_end'
+        const next = this.#takeBody(bytes, at)
+        if (this.#bytesLeft === 0) this.#state = 'chunk_end'
         return next
       }
       case 'chunk_end': {
-        if (upTo(bytes, at, '\r\n', 0) === null) return -1
-        state = 'size'
+        if (this.#textUpTo(bytes, at, '\r\n', 0) === null) return -1
+        this.#state = 'chunk_size'
         return at + 2
       }
       case 'trailers': {
-        const line = upTo(bytes, at, '\r\n', headBytesMax)
+        const line = this.#textUpTo(bytes, at, '\r\n', headBytesMax)
         if (line === null) return -1
-        trailerBytes += line.length
-        if (trailerBytes > headBytesMax) throw malformed()
-        if (line === '') end()
+        this.#trailerBytes += line.length
+        if (this.#trailerBytes > headBytesMax) throw malformed()
+        if (line === '') this.#end()
         else if (!TRAILER.test(line)) throw malformed()
         return at + line.length + 2
       }
-      case 'nothing':
+      case 'idle':
         throw malformed()
     }
   }
 
-  return {
-    push: arrived => {
-      const bytes = kept === null ? arrived : Buffer.concat([kept, arrived])
-      kept = null
-      for (let at = 0; at >= 0 && at < bytes.length; ) at = step(bytes, at)
-    },
-    close: () => {
-      if (state === 'nothing') return
-      if (state !== 'close') throw new UpstreamFault('cut')
-      end()
-    },
-    expect: () => {
-      state = 'head'
-    },
+  #takeHead(text: string): void {
+    const head = parseHead(text)
+    // Interim responses (RFC 9110 15.2) come before the final one; switching protocols was never asked for.
+    if (head.status < 200) {
+      if (head.status === 101) throw malformed()
+      return
+    }
+    this.#isReusable = head.isReusable
+    this.#sink.onHead(head)
+    if (head.status === 204 || head.status === 304) {
+      this.#end()
+    } else if (head.isChunked) {
+      this.#state = 'chunk_size'
+      this.#trailerBytes = 0
+    } else if (head.contentLength !== null) {
+      this.#bytesLeft = head.contentLength
+      this.#state = 'length'
+      if (this.#bytesLeft === 0) this.#end()
+    } else {
+      this.#state = 'until_close'
+      this.#isReusable = false
+    }
+  }
+
+  #takeBody(bytes: Buffer, at: number): number {
+    const length = Math.min(this.#bytesLeft, bytes.length - at)
+    this.#bytesLeft -= length
+    this.#sink.onBody(at === 0 && length === bytes.length ? bytes : bytes.subarray(at, at + length))
+    return at + length
+  }
+
+  /** The text before `mark`. Null when the mark has not arrived; then the bytes are kept for the next push. */
+  #textUpTo(bytes: Buffer, at: number, mark: string, bytesMax: number): string | null {
+    const found = bytes.indexOf(mark, at, 'latin1')
+    // All of the mark but its last byte may be there already.
+    if ((found < 0 ? bytes.length - mark.length + 1 : found) - at > bytesMax) throw malformed()
+    if (found >= 0) return bytes.toString('latin1', at, found)
+    this.#incomplete = at === 0 ? bytes : bytes.subarray(at)
+    return null
+  }
+
+  #end(): void {
+    this.#state = 'idle'
+    this.#sink.onEnd(this.#isReusable)
   }
 }
 
@@ -164,7 +164,7 @@ type ParsedHead = ResponseHead & { readonly isChunked: boolean; readonly isReusa
  * lines end with both bytes, and there is no NUL.
  */
 const HEAD = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n\0]*)?(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*)*$/
-/** The fields that matter here; all others are passed over. */
+/** The fields that matter here; all others are ignored. */
 const FIELDS = /\r\n(content-type|content-encoding|content-length|connection|transfer-encoding):([^\r\n]*)/gi
 const LENGTH = /^[0-9]{1,15}$/
 
@@ -180,12 +180,12 @@ function parseHead(text: string): ParsedHead {
   FIELDS.lastIndex = 0
   for (let field = FIELDS.exec(text); field !== null; field = FIELDS.exec(text)) {
     const name = (field[1] ?? '').toLowerCase()
-    const value = withoutBlanks(field[2] ?? '').toLowerCase()
+    const value = trimBlanks(field[2] ?? '').toLowerCase()
     if (name === 'content-type') {
       if (type !== null) throw malformed()
       type = value
-    } else if (name === 'content-encoding') encoding = joined(encoding, value)
-    else if (name === 'connection') connection = joined(connection, value)
+    } else if (name === 'content-encoding') encoding = joinList(encoding, value)
+    else if (name === 'connection') connection = joinList(connection, value)
     else if (name === 'content-length') {
       if (!LENGTH.test(value) || (length !== null && length !== value)) throw malformed()
       length = value
@@ -208,8 +208,8 @@ function parseHead(text: string): ParsedHead {
 /** As strict as the fields of a head. */
 const TRAILER = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*$/
 
-/** Without spaces and tabs around it. */
-function withoutBlanks(text: string): string {
+/** Spaces and tabs only: `trim` removes more. */
+function trimBlanks(text: string): string {
   let [start, end] = [0, text.length]
   while (start < end && isBlank(text.charCodeAt(start))) start += 1
   while (end > start && isBlank(text.charCodeAt(end - 1))) end -= 1
@@ -220,11 +220,11 @@ function isBlank(code: number): boolean {
   return code === 0x20 || code === 0x09
 }
 
-function joined(before: string, more: string): string {
-  return before === '' ? more : `${before},${more}`
+function joinList(list: string, more: string): string {
+  return list === '' ? more : `${list},${more}`
 }
 
-/** The size of a chunk, in hexadecimal; extensions (RFC 9112 7.1.1) are passed over. */
+/** The size of a chunk, in hexadecimal; extensions (RFC 9112 7.1.1) are ignored. */
 function parseSize(line: string): number {
   const digits = /^([0-9A-Fa-f]{1,8})(?:[ \t]*;[^\r\n\0]*)?$/.exec(line)?.[1]
   if (digits === undefined) throw malformed()

@@ -1,6 +1,6 @@
-// Which upstream takes a request: the least busy by weight, within its cap; a bounded queue before them; ejection and return. Effects: timers.
+// Which upstream takes a request: the least loaded by weight, within its concurrency limit; a bounded queue; ejection and return. Effects: timers.
 
-import type { Clock } from '../../base/clock.ts'
+import { type Clock, onAbort, pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import { wholeSeconds } from '../limits/limiter.ts'
@@ -15,23 +15,27 @@ export type RouterTarget = {
 
 export type RouterDeps<T extends RouterTarget> = {
   readonly targets: readonly T[]
-  /** Whether an ejected target is well again. */
+  /** Whether an ejected target is healthy again. */
   readonly probe: (target: T, signal: AbortSignal) => Promise<boolean>
   readonly clock: Clock
   readonly log: Logger
+  /** Requests that may wait for one model. */
   readonly queueMax: number
   readonly queueTimeoutMs: number
+  /** Failures in a row that eject a target. */
   readonly ejectFailures: number
+  /** Between ejection and probe, and between probes. */
   readonly ejectMs: number
 }
 
-/** `neutral` says nothing about its health: the client went, or asked for what cannot be. */
-export type LeaseEnd = 'well' | 'unwell' | 'neutral'
+/** What a lease's end says about the target's health. `unknown`: the client has gone, or its request was invalid. */
+export type TargetHealth = 'healthy' | 'unhealthy' | 'unknown'
 
+/** One request's use of a target. */
 export type Lease<T> = {
   readonly target: T
-  /** Frees the place, once; further calls do nothing. */
-  readonly release: (end: LeaseEnd) => void
+  /** Ends it, once; further calls have no effect. */
+  readonly release: (health: TargetHealth) => void
 }
 
 export type RouterTargetView = {
@@ -40,23 +44,15 @@ export type RouterTargetView = {
   readonly ejected: boolean
 }
 
-export type Router<T> = {
-  /**
-   * A lease at once where a place is free, else a promise of one. Throws, or rejects after waiting: UpstreamFault none_well; BusyFault when
-   * too many wait or it takes too long; the signal's reason when it aborts.
-   */
-  readonly acquire: (
-    model: string,
-    options: { except: ReadonlySet<T>; signal: AbortSignal },
-  ) => Lease<T> | Promise<Lease<T>>
-  /** Requests that wait, and targets, for metrics. */
-  readonly view: () => { readonly waiting: number; readonly targets: readonly RouterTargetView[] }
-  /** Whoever runs a target says that it is well: an ejected one is probed now, not when its time comes. */
-  readonly hint: (name: string) => void
-  readonly close: () => void
+export type RouterView = {
+  /** Requests in the queues. */
+  readonly waiting: number
+  readonly targets: readonly RouterTargetView[]
 }
 
-/** Fault rate_limited: every place is taken, for about so long. */
+type AcquireOptions<T> = { readonly except: ReadonlySet<T>; readonly signal: AbortSignal }
+
+/** Fault rate_limited: every target of the model is at its concurrency limit, for about so long. */
 export class BusyFault extends Fault {
   /** Whole, 1 to 60. */
   readonly retryAfterSeconds: number
@@ -67,7 +63,7 @@ export class BusyFault extends Fault {
   }
 }
 
-type Slot<T> = {
+type TargetState<T> = {
   readonly target: T
   active: number
   served: number
@@ -77,180 +73,217 @@ type Slot<T> = {
   leaseMs: number
   failures: number
   ejected: boolean
-  /** Ends the pause before the next probe. */
-  hurry: AbortController
-}
-type Waiter<T> = {
-  readonly model: string
-  readonly except: ReadonlySet<T>
-  readonly give: (lease: Lease<T>) => void
-  readonly refuse: (error: unknown) => void
+  /** Aborted: the next probe is due now. */
+  probeDue: AbortController
 }
 
-const leaseGuessMs = 1_000
+type Waiter<T> = {
+  readonly except: ReadonlySet<T>
+  readonly resolve: (lease: Lease<T>) => void
+  readonly reject: (error: unknown) => void
+}
+
+/** Assumed until a lease has ended. */
+const leaseMsInitial = 1_000
 /** Weight of the newest lease in the average. */
 const newestShare = 0.2
 const retryAfterSecondsMax = 60
 
-export function createRouter<T extends RouterTarget>(deps: RouterDeps<T>): Router<T> {
-  const slots = deps.targets.map(
-    (target): Slot<T> => ({
-      ...{ target, active: 0, served: 0, leasedAtMs: 0, leaseMs: leaseGuessMs, failures: 0, ejected: false },
-      hurry: new AbortController(),
-    }),
-  )
-  const byModel = new Map<string, Slot<T>[]>()
-  for (const slot of slots) {
-    for (const model of new Set(slot.target.models)) byModel.set(model, [...(byModel.get(model) ?? []), slot])
-  }
-  const waiting = new Map<string, Set<Waiter<T>>>()
-  const closing = new AbortController()
+export class Router<T extends RouterTarget> {
+  readonly #deps: RouterDeps<T>
+  readonly #targets: readonly TargetState<T>[]
+  readonly #targetsByModel = new Map<string, TargetState<T>[]>()
+  readonly #queues = new Map<string, Set<Waiter<T>>>()
+  readonly #closing = new AbortController()
 
-  const slotsOf = (model: string): readonly Slot<T>[] => byModel.get(model) ?? []
-  const isAble = (slot: Slot<T>, except: ReadonlySet<T>) => !slot.ejected && !except.has(slot.target)
-
-  const lease = (slot: Slot<T>): Lease<T> => {
-    const startedMs = deps.clock.monotonicMs()
-    slot.active += 1
-    slot.served += 1
-    slot.leasedAtMs = startedMs
-    let isOpen = true
-    return {
-      target: slot.target,
-      release: end => {
-        if (!isOpen) return
-        isOpen = false
-        slot.active -= 1
-        slot.leaseMs += newestShare * (deps.clock.monotonicMs() - startedMs - slot.leaseMs)
-        if (end === 'well') slot.failures = 0
-        else if (end === 'unwell') noteFailure(slot)
-        serveWaiters(slot)
-      },
+  constructor(deps: RouterDeps<T>) {
+    this.#deps = deps
+    this.#targets = deps.targets.map(newTargetState)
+    for (const state of this.#targets) {
+      for (const model of new Set(state.target.models)) {
+        this.#targetsByModel.set(model, [...this.#targetsOf(model), state])
+      }
     }
   }
 
   /**
-   * An estimate of when a newcomer would get a place: leases last as long as they lately did and end evenly spread, at least as far apart as
-   * none has ended by now; whoever waits for one of these targets goes first, and nobody leaves or is ejected.
+   * A lease at once when a target is free, else a promise of one. Throws, or rejects after waiting: UpstreamFault none_healthy; BusyFault when
+   * the queue is full or the wait too long; the signal's reason when it is aborted.
    */
-  const busy = (model: string, except: ReadonlySet<T>, message: string): BusyFault => {
-    const nowMs = deps.clock.monotonicMs()
-    const ahead = new Set<string>()
-    let freedPerMs = 0
-    for (const slot of slotsOf(model)) {
-      if (!isAble(slot, except)) continue
-      for (const served of slot.target.models) ahead.add(served)
-      // All are full, so none of these has freed a place since its newest lease.
-      freedPerMs += 1 / Math.max(slot.leaseMs / slot.active, nowMs - slot.leasedAtMs)
+  acquire(model: string, { except, signal }: AcquireOptions<T>): Lease<T> | Promise<Lease<T>> {
+    signal.throwIfAborted()
+    let isAnyEligible = false
+    let best: TargetState<T> | null = null
+    for (const state of this.#targetsOf(model)) {
+      if (!isEligible(state, except)) continue
+      isAnyEligible = true
+      if (isFree(state) && (best === null || compareLoad(state, best) < 0)) best = state
     }
-    const waiters = [...ahead].reduce((sum, served) => sum + (waiting.get(served)?.size ?? 0), 0)
-    return new BusyFault(message, Math.min(retryAfterSecondsMax, wholeSeconds((waiters + 1) / freedPerMs)))
+    if (!isAnyEligible) throw new UpstreamFault('none_healthy')
+    // No waiter is passed over: a target that becomes free goes to those that wait for it first.
+    return best === null ? this.#enqueue(model, { except, signal }) : this.#lease(best)
   }
 
-  const noteFailure = (slot: Slot<T>) => {
-    slot.failures += 1
-    if (slot.ejected || slot.failures < deps.ejectFailures) return
-    slot.ejected = true
-    deps.log.warn('upstream ejected', { upstream: slot.target.name, failures: slot.failures })
-    void probeBack(slot)
-    // Who waits for nothing any more is told at once.
-    for (const model of slot.target.models) {
-      for (const waiter of waiting.get(model) ?? []) {
-        if (!slotsOf(model).some(other => isAble(other, waiter.except))) waiter.refuse(new UpstreamFault('none_well'))
+  view(): RouterView {
+    return {
+      waiting: this.#queues.values().reduce((sum, queue) => sum + queue.size, 0),
+      targets: this.#targets.map(({ target, active, ejected }) => ({ name: target.name, active, ejected })),
+    }
+  }
+
+  /** Probes the target now if it is ejected, because whoever runs it has seen that it is healthy. */
+  probeNow(name: string): void {
+    for (const state of this.#targets) if (state.target.name === name && state.ejected) state.probeDue.abort()
+  }
+
+  /** Rejects all that wait and ends probing. Leases stay valid. */
+  close(): void {
+    this.#closing.abort(new Error('the router is closed'))
+    for (const queue of this.#queues.values()) {
+      for (const waiter of queue) waiter.reject(new UpstreamFault('none_healthy'))
+    }
+  }
+
+  #targetsOf(model: string): readonly TargetState<T>[] {
+    return this.#targetsByModel.get(model) ?? []
+  }
+
+  #lease(state: TargetState<T>): Lease<T> {
+    const startedMs = this.#deps.clock.monotonicMs()
+    state.active += 1
+    state.served += 1
+    state.leasedAtMs = startedMs
+    let isOpen = true
+    return {
+      target: state.target,
+      release: health => {
+        if (!isOpen) return
+        isOpen = false
+        state.active -= 1
+        state.leaseMs += newestShare * (this.#deps.clock.monotonicMs() - startedMs - state.leaseMs)
+        if (health === 'healthy') state.failures = 0
+        else if (health === 'unhealthy') this.#noteFailure(state)
+        this.#serveQueues(state)
+      },
+    }
+  }
+
+  #enqueue(model: string, { except, signal }: AcquireOptions<T>): Promise<Lease<T>> {
+    const { clock, queueMax, queueTimeoutMs } = this.#deps
+    const queue = this.#queues.get(model) ?? new Set()
+    this.#queues.set(model, queue)
+    if (queue.size >= queueMax) throw this.#busyFault(model, except, 'Too many requests wait for this model.')
+    const { promise, resolve, reject } = Promise.withResolvers<Lease<T>>()
+    const left = new AbortController()
+    const leave = () => {
+      queue.delete(waiter)
+      left.abort()
+      forget()
+    }
+    const waiter: Waiter<T> = {
+      except,
+      resolve: lease => {
+        leave()
+        resolve(lease)
+      },
+      reject: error => {
+        leave()
+        reject(error)
+      },
+    }
+    const forget = onAbort(signal, () => waiter.reject(signal.reason))
+    queue.add(waiter)
+    const onTimeout = () => {
+      // First: the estimate is for those that are still in the queue.
+      leave()
+      reject(this.#busyFault(model, except, `No upstream was free within ${queueTimeoutMs} ms.`))
+    }
+    clock.sleep(queueTimeoutMs, left.signal).then(onTimeout, () => {})
+    return promise
+  }
+
+  #serveQueues(state: TargetState<T>): void {
+    for (const model of state.target.models) {
+      for (const waiter of this.#queues.get(model) ?? []) {
+        if (state.ejected || !isFree(state)) return
+        if (!waiter.except.has(state.target)) waiter.resolve(this.#lease(state))
       }
     }
   }
 
-  const probeBack = async (slot: Slot<T>) => {
-    while (!closing.signal.aborted) {
-      slot.hurry = new AbortController()
-      await deps.clock.sleep(deps.ejectMs, AbortSignal.any([closing.signal, slot.hurry.signal])).catch(() => {})
-      if (closing.signal.aborted) return
-      if (!(await deps.probe(slot.target, closing.signal).catch(() => false))) continue
-      slot.ejected = false
-      slot.failures = 0
-      deps.log.info('upstream is back', { upstream: slot.target.name })
-      serveWaiters(slot)
+  /**
+   * When a new request would get a target, by estimate: leases last as long as they lately did and end evenly spread, at least as far apart as
+   * the time in which none has ended; all that wait for one of these targets go first, and none of them gives up or is ejected.
+   */
+  #busyFault(model: string, except: ReadonlySet<T>, message: string): BusyFault {
+    const nowMs = this.#deps.clock.monotonicMs()
+    const servedModels = new Set<string>()
+    let freedPerMs = 0
+    for (const state of this.#targetsOf(model)) {
+      if (!isEligible(state, except)) continue
+      for (const served of state.target.models) servedModels.add(served)
+      // All are at their limit, so no lease has ended on one since its newest began.
+      freedPerMs += 1 / Math.max(state.leaseMs / state.active, nowMs - state.leasedAtMs)
+    }
+    const ahead = servedModels.values().reduce((sum, served) => sum + (this.#queues.get(served)?.size ?? 0), 0)
+    return new BusyFault(message, Math.min(retryAfterSecondsMax, wholeSeconds((ahead + 1) / freedPerMs)))
+  }
+
+  #noteFailure(state: TargetState<T>): void {
+    state.failures += 1
+    if (state.ejected || state.failures < this.#deps.ejectFailures) return
+    state.ejected = true
+    this.#deps.log.warn('upstream ejected', { upstream: state.target.name, failures: state.failures })
+    void this.#probeUntilHealthy(state)
+    // Waiters without a target left need not wait for their timeout.
+    for (const model of state.target.models) {
+      for (const waiter of this.#queues.get(model) ?? []) {
+        const canBeServed = this.#targetsOf(model).some(other => isEligible(other, waiter.except))
+        if (!canBeServed) waiter.reject(new UpstreamFault('none_healthy'))
+      }
+    }
+  }
+
+  async #probeUntilHealthy(state: TargetState<T>): Promise<void> {
+    const { clock, ejectMs, probe, log } = this.#deps
+    const closing = this.#closing.signal
+    while (!closing.aborted) {
+      state.probeDue = new AbortController()
+      await pause(clock, ejectMs, AbortSignal.any([closing, state.probeDue.signal]))
+      if (closing.aborted) return
+      if (!(await probe(state.target, closing).catch(() => false))) continue
+      state.ejected = false
+      state.failures = 0
+      log.info('upstream is back', { upstream: state.target.name })
+      this.#serveQueues(state)
       return
     }
   }
+}
 
-  const serveWaiters = (slot: Slot<T>) => {
-    for (const model of slot.target.models) {
-      for (const waiter of waiting.get(model) ?? []) {
-        if (slot.ejected || slot.active >= slot.target.concurrencyMax) return
-        if (!waiter.except.has(slot.target)) waiter.give(lease(slot))
-      }
-    }
-  }
-
-  const wait = (model: string, except: ReadonlySet<T>, signal: AbortSignal): Promise<Lease<T>> => {
-    const queue = waiting.get(model) ?? new Set()
-    waiting.set(model, queue)
-    if (queue.size >= deps.queueMax) throw busy(model, except, 'Too many requests wait for this model.')
-    return new Promise((resolve, reject) => {
-      const ended = new AbortController()
-      const leave = () => {
-        queue.delete(waiter)
-        ended.abort()
-        signal.removeEventListener('abort', onAbort)
-      }
-      const refuse = (error: unknown) => {
-        leave()
-        reject(error)
-      }
-      const onLate = () => {
-        leave()
-        reject(busy(model, except, `No upstream was free within ${deps.queueTimeoutMs} ms.`))
-      }
-      const onAbort = () => refuse(signal.reason)
-      const waiter: Waiter<T> = {
-        model,
-        except,
-        give: given => {
-          leave()
-          resolve(given)
-        },
-        refuse,
-      }
-      queue.add(waiter)
-      signal.addEventListener('abort', onAbort, { once: true })
-      deps.clock.sleep(deps.queueTimeoutMs, ended.signal).then(onLate, () => {})
-    })
-  }
-
+function newTargetState<T>(target: T): TargetState<T> {
   return {
-    acquire: (model, { except, signal }) => {
-      signal.throwIfAborted()
-      let isAnyAble = false
-      let best: Slot<T> | null = null
-      for (const slot of slotsOf(model)) {
-        if (!isAble(slot, except)) continue
-        isAnyAble = true
-        if (slot.active < slot.target.concurrencyMax && (best === null || compareLoad(slot, best) < 0)) best = slot
-      }
-      if (!isAnyAble) throw new UpstreamFault('none_well')
-      // A free place is nobody else's: whoever waits and could have it was given it when it became free.
-      return best === null ? wait(model, except, signal) : lease(best)
-    },
-    view: () => ({
-      waiting: [...waiting.values()].reduce((sum, queue) => sum + queue.size, 0),
-      targets: slots.map(({ target, active, ejected }) => ({ name: target.name, active, ejected })),
-    }),
-    hint: name => {
-      for (const slot of slots) if (slot.target.name === name && slot.ejected) slot.hurry.abort()
-    },
-    close: () => {
-      closing.abort(new Error('the router is closed'))
-      for (const queue of waiting.values()) {
-        for (const waiter of queue) waiter.refuse(new UpstreamFault('none_well'))
-      }
-    },
+    target,
+    active: 0,
+    served: 0,
+    leasedAtMs: 0,
+    leaseMs: leaseMsInitial,
+    failures: 0,
+    ejected: false,
+    probeDue: new AbortController(),
   }
 }
 
-/** Negative: `a` has the less load for its weight; of equals the one that has served less. */
-function compareLoad(a: Slot<RouterTarget>, b: Slot<RouterTarget>): number {
+function isEligible<T>(state: TargetState<T>, except: ReadonlySet<T>): boolean {
+  return !state.ejected && !except.has(state.target)
+}
+
+function isFree({ active, target }: TargetState<RouterTarget>): boolean {
+  return active < target.concurrencyMax
+}
+
+/** Negative: `a` has less load for its weight, or the same and has served less. */
+function compareLoad(a: TargetState<RouterTarget>, b: TargetState<RouterTarget>): number {
   const byActive = (a.active + 1) / a.target.weight - (b.active + 1) / b.target.weight
   return byActive === 0 ? a.served / a.target.weight - b.served / b.target.weight : byActive
 }

@@ -1,4 +1,4 @@
-// What is known of an upstream, and whom we take for it: by chain, name and pinned key. Effects: reads key and certificate files.
+// An upstream's configuration, and how its identity is checked: by certificate chain, name and pinned key. Effects: reads key and certificate files.
 
 import { X509Certificate } from 'node:crypto'
 import { readFileSync } from 'node:fs'
@@ -11,7 +11,7 @@ export type UpstreamTarget = {
   readonly name: string
   /** Up to and including `/v1`, no slash at the end. */
   readonly url: string
-  /** Path of a Unix socket that it listens on instead of the address in `url`; null for none. */
+  /** Path of the Unix socket to connect to, in place of the address in `url`; null for none. */
   readonly unixSocket: string | null
   readonly key: string | null
   readonly models: readonly string[]
@@ -53,7 +53,7 @@ function readText(path: string, what: string): string {
   }
 }
 
-/** Where a target is reached, in the words of Bun.connect. */
+/** Where a target is reached, as Bun.connect takes it. */
 export type Endpoint = {
   readonly address: { readonly unix: string } | { readonly hostname: string; readonly port: number }
   /** Null: no TLS. Chain and name are checked by Bun, the pin by `isPinned`. */
@@ -61,7 +61,7 @@ export type Endpoint = {
   readonly spkiSha256: string | null
   /** For the Host header. */
   readonly host: string
-  /** What paths of the API are appended to. */
+  /** Stands before the path of every request. */
   readonly basePath: string
 }
 
@@ -80,7 +80,7 @@ export function endpointOf(target: UpstreamTarget): Endpoint {
       ? {
           rejectUnauthorized: true,
           ...(target.ca === null ? {} : { ca: target.ca }),
-          // A name only: addresses are not sent (RFC 6066 3), and are checked all the same.
+          // A name only: addresses are not sent (RFC 6066 3), but are checked too.
           ...(isIP(hostname) === 0 ? { serverName: hostname } : {}),
         }
       : null,
@@ -88,7 +88,7 @@ export function endpointOf(target: UpstreamTarget): Endpoint {
   }
 }
 
-/** Whether a certificate (DER) holds the pinned key: SHA-256 over SubjectPublicKeyInfo (RFC 5280 4.1). What cannot be read does not. */
+/** Whether a certificate (DER) has the pinned key: SHA-256 over SubjectPublicKeyInfo (RFC 5280 4.1). False for one that cannot be read. */
 export function isPinned(pin: string | null, der: unknown): boolean {
   if (pin === null) return true
   if (!(der instanceof Uint8Array)) return false

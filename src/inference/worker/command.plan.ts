@@ -8,17 +8,17 @@ import type { Owner } from '../../linux/files.ts'
 
 export type WorkerSettings = Static<typeof WorkerConfig>
 
-/** Within the sandbox. It names the digest, so that the command that is admitted and attested pins the model, too. */
+/** Within the sandbox. The path names the digest, so that the command that is admitted and attested pins the model too. */
 const modelPath = (digest: Uint8Array) => `/model/sha256-${toHex(digest)}.gguf`
 const socketDir = '/run/worker'
 export const workerSocketName = 'worker.sock'
 
-/** For health checks beside the requests: a server thread is held by each stream, so that one more must always be free. */
+/** For health checks: each stream holds a server thread, and one must always be free. */
 const spareThreads = 4
 
 /**
- * The effective command that is admitted and attested. Log level 1: errors. No cache of prompts: one caller's
- * answers must not come sooner for what another has asked.
+ * The effective command that is admitted and attested. Log level 1: errors. No cache of prompts: the time of one client's
+ * response must not tell what another has asked.
  */
 export function workerCommand(settings: WorkerSettings, modelDigest: Uint8Array): string[] {
   return [
@@ -47,7 +47,7 @@ const tasksMin = 256
 export type WorkerPlaces = {
   /** The unpacked root of the image. */
   readonly root: string
-  /** Of the host; the worker makes its socket here. */
+  /** A directory of the host, in which the worker makes its socket. */
   readonly socketDir: string
   readonly user: Owner
   /** SHA-256 of the model file. */
@@ -61,7 +61,7 @@ export function workerSandbox(settings: WorkerSettings, places: WorkerPlaces): S
     user: places.user,
     limits: {
       memoryMiBMax: settings.memory_mib_max === 0 ? 'any' : settings.memory_mib_max,
-      // Those that compute, for each batch size, and those that serve HTTP, with as many to spare.
+      // Threads that compute, for each batch size, and threads that serve HTTP, with as many to spare.
       tasksMax: tasksMin + 4 * (settings.threads + settings.parallel),
     },
     env: { PATH: '/usr/bin', LC_ALL: 'C.UTF-8', HOME: '/tmp' },

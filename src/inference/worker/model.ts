@@ -1,7 +1,7 @@
 // The model file of the built-in worker and the SHA-256 of its bytes. Effects: reads the file, in pieces, between other work.
 //
-// The digest stands for what is at the path as long as that has the identity of the file that was read: device, inode, size and the times of
-// its last write and last change. Not seen: what leaves no such trace, such as writes to the block device below, or one of the same size within
+// The digest is that of the file at the path as long as the file's identity stays the same: device, inode, size and the times of its last write
+// and last change. Changes that leave these as they are go unnoticed: writes to the block device below, and a write that keeps the size within
 // the same tick of the file system's clock (milliseconds).
 
 import { type BigIntStats, statSync } from 'node:fs'
@@ -18,7 +18,7 @@ export type Model = {
 export type ReadModel = (signal: AbortSignal) => Promise<Model>
 
 /**
- * Reads the whole file, again only when it is another one than last time. Rejects when the signal says stop.
+ * Reads the whole file; the next call reads it again only when its identity has changed. Rejects when the signal is aborted.
  * Faults: config.invalid (no such file, not a file), host.command_failed (it changed while it was read).
  */
 export function createModelReader(path: string): ReadModel {
@@ -57,12 +57,12 @@ function changed(path: string): Fault {
   return new Fault('host.command_failed', `model ${path}: the file has changed`)
 }
 
-/** Each piece holds up the other work of this thread for a fraction of a millisecond. */
+/** Hashing one piece blocks this thread for a fraction of a millisecond. */
 const pieceBytes = 262_144
 
 type Readable = Pick<Awaited<ReturnType<typeof open>>, 'read'>
 
-/** Null when there are more bytes than `sizeBytes`: whoever appends without end does not keep us here. */
+/** Null when there are more bytes than `sizeBytes`: a file that grows without end must not keep us reading. */
 async function sha256(file: Readable, sizeBytes: bigint, signal: AbortSignal): Promise<Uint8Array | null> {
   const hasher = new Bun.CryptoHasher('sha256')
   const piece = Buffer.alloc(pieceBytes)

@@ -1,30 +1,28 @@
-// The worker's root on this host: the image's own bytes, checked whole against its root hash, then unpacked. Effects: files, fsck.erofs.
+// The worker's root on this host: the image's bytes, all of them checked against its root hash, then unpacked. Effects: files, fsck.erofs.
 //
-// Unpacked anew at each start, into a directory that only root can write: nothing that lay there before is trusted.
+// Unpacked anew each time this process starts, into a directory that only root can write: what was there before is not trusted.
 
 import { chmodSync, readFileSync, statSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { Value } from '@sinclair/typebox/value'
 import { verityRoot } from '../../attest/verity/root.ts'
 import { toHex } from '../../base/bytes.ts'
 import { Fault, messageOf, wrapFault } from '../../base/fault.ts'
 import { WorkerImageManifest } from '../../contract/image.ts'
+import { checkedJson } from '../../contract/shape.ts'
 import { run } from '../../linux/command.ts'
 import { ensureDir, removeTree } from '../../linux/files.ts'
 
-/** Fault image.invalid: none there, or not of the schema. */
+/** Fault image.invalid: there is none, or it is not of the schema. */
 export function readWorkerImage(imageDir: string): WorkerImageManifest {
   const path = `${imageDir}/manifest.json`
-  let manifest: unknown
+  let bytes: Uint8Array
   try {
-    manifest = JSON.parse(readFileSync(path, 'utf8'))
+    bytes = readFileSync(path)
   } catch (error) {
     throw wrapFault(error, 'read the manifest of the inference image', 'image.invalid')
   }
-  if (Value.Check(WorkerImageManifest, manifest)) return manifest
-  const problem = Value.Errors(WorkerImageManifest, manifest).First()
-  throw new Fault('image.invalid', `${path}: ${problem?.path ?? ''}: ${problem?.message ?? 'invalid'}`)
+  return checkedJson(WorkerImageManifest, bytes, { what: path, code: 'image.invalid' })
 }
 
 export type WorkerRoot = {
@@ -36,7 +34,7 @@ export type WorkerRoot = {
 
 export type WorkerRootOptions = { readonly imageDir: string; readonly target: string; readonly timeoutMs: number }
 
-/** Unpacks once in this process's life, when it succeeds; a call after a failure tries again. */
+/** Unpacks at the first call; after a failure the next call tries again. */
 export function createWorkerRoot(options: WorkerRootOptions): () => Promise<WorkerRoot> {
   let root: WorkerRoot | null = null
   return async () => {
@@ -46,7 +44,7 @@ export function createWorkerRoot(options: WorkerRootOptions): () => Promise<Work
 }
 
 /**
- * Checks the image and unpacks it to `target`, whose parent is made, too. Gives the root hash that was computed from the bytes.
+ * Checks the image and unpacks it to `target`, whose parent directory is made too. Returns the root hash that was computed from the bytes.
  * Fault image.invalid when the bytes are not the manifest's; host.command_failed, host.command_timeout.
  */
 async function unpackWorkerRoot({ imageDir, target, timeoutMs }: WorkerRootOptions): Promise<Uint8Array> {
@@ -69,7 +67,7 @@ async function unpackWorkerRoot({ imageDir, target, timeoutMs }: WorkerRootOptio
   ensureDir(dirname(target), { mode: 0o711 })
   removeTree(target)
   await run(['fsck.erofs', `--extract=${target}`, '--preserve', path], { timeoutMs, outputBytesMax: 65_536 })
-  // The worker's user goes through it; fsck.erofs leaves the top directory with our umask.
+  // The worker's user must be able to enter it; fsck.erofs makes the top directory with our umask.
   chmodSync(target, 0o755)
   return rootHash
 }

@@ -1,9 +1,9 @@
 // The built-in worker: llama-server in a sandbox, admitted, started, watched, restarted with back-off. Effects: processes, files, its socket.
 //
-// Nothing here throws into the appliance's start: without a worker the gateway answers 502 for its model, and the log says why.
+// A worker that cannot run does not stop the appliance from starting: the gateway responds with 502 for its model, and the log says why.
 
 import { lstatSync } from 'node:fs'
-import type { Clock } from '../../base/clock.ts'
+import { type Clock, pause } from '../../base/clock.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Admission, WorkloadCandidate } from '../../contract/allowlist.ts'
@@ -11,7 +11,8 @@ import { checkSocketPath } from '../../host/qemu/unix-socket.ts'
 import type { StartSandboxed } from '../../host/sandbox.ts'
 import { ensureDir, type Owner, removeTree } from '../../linux/files.ts'
 import { restartDelayMs, type WorkerSettings, workerCommand, workerSandbox, workerSocketName } from './command.plan.ts'
-import { checkModelFile, createModelReader, type Model, type ReadModel } from './model.ts'
+import { becomesHealthy, type HealthDeps, type HealthTiming, watchHealth } from './health.ts'
+import { checkModelFile, createModelReader, type ReadModel } from './model.ts'
 import type { WorkerRoot } from './root.ts'
 
 /** How the router reaches it. */
@@ -20,7 +21,7 @@ export type WorkerUpstream = {
   readonly models: readonly string[]
   readonly weight: number
   readonly concurrencyMax: number
-  /** Up to and including /v1; the host in it is never looked up. */
+  /** Up to and including /v1; its host is never resolved. */
   readonly baseUrl: string
   readonly unix: string
 }
@@ -28,19 +29,14 @@ export type WorkerUpstream = {
 export type WorkerState =
   | { readonly kind: 'starting' }
   | { readonly kind: 'ready'; readonly pid: number }
-  /** Failed; it will be tried again. */
+  /** It will be started again. */
   | { readonly kind: 'failed'; readonly message: string }
-  /** The allowlist does not have it; it is not tried again. */
+  /** Not on the allowlist; it is not started again. */
   | { readonly kind: 'refused'; readonly message: string }
   | { readonly kind: 'stopped' }
 
-export type WorkerTiming = {
-  readonly pollMs: number
-  readonly healthIntervalMs: number
-  readonly healthTimeoutMs: number
-  /** In a row, of a worker that was ready; then it is killed. */
-  readonly healthFailuresMax: number
-  /** After this long, ready, earlier failures are forgotten. */
+export type WorkerTiming = HealthTiming & {
+  /** A worker that was ready for so long has a clean record: its next failure counts as the first. */
   readonly stableMs: number
 }
 
@@ -55,227 +51,200 @@ export const workerTiming: WorkerTiming = {
 export type WorkerDeps = {
   readonly settings: WorkerSettings
   readonly stateDir: string
-  /** Checked and unpacked, or a Fault that says why not; asked before each start. */
+  /** Checks and unpacks the worker's root. Called before each start; rejects with a Fault. */
   readonly root: () => Promise<WorkerRoot>
-  /** Unprivileged. May throw: there is no such user. */
+  /** The unprivileged user that it runs as. Throws when there is no such user. */
   readonly user: () => Owner
   readonly startSandboxed: StartSandboxed
-  /** Asked before each start, with the digest of the bytes that will run. */
+  /** Called before each start, with the digest of the bytes that will run. */
   readonly admit: (candidate: WorkloadCandidate) => Admission
-  /** Each time it has become healthy. */
+  /** Called each time it has become healthy. */
   readonly onReady: () => void
   readonly clock: Clock
   readonly log: Logger
   readonly timing: WorkerTiming
 }
 
-export type Worker = {
+export class BuiltInWorker {
   readonly upstream: WorkerUpstream
-  readonly state: () => WorkerState
-  /** Begins; the outcome is in the log and in `settled`. */
-  readonly start: () => void
   /** The first state that is not `starting`. */
   readonly settled: Promise<WorkerState>
-  /** Ends the process and all restarts; resolves when it is gone. Idempotent. */
-  readonly stop: () => Promise<void>
-}
+  readonly #deps: WorkerDeps
+  readonly #socketDir: string
+  readonly #readModel: ReadModel
+  readonly #stopping = new AbortController()
+  readonly #settle: (state: WorkerState) => void
+  #state: WorkerState = { kind: 'starting' }
+  #running: Promise<void> | null = null
 
-/** Fault host.unsupported when the state directory's path is too long for a socket in it. */
-export function createWorker(deps: WorkerDeps): Worker {
-  const { settings, log } = deps
-  const socketDir = `${deps.stateDir}/worker`
-  const socket = checkSocketPath(`${socketDir}/${workerSocketName}`)
-  const readModel = createModelReader(settings.model_file)
-  const stopping = new AbortController()
-  const settled = Promise.withResolvers<WorkerState>()
-  let state: WorkerState = { kind: 'starting' }
-  let running: Promise<void> | null = null
-  const become = (next: WorkerState) => {
-    state = next
-    if (next.kind !== 'starting') settled.resolve(next)
-    if (next.kind === 'ready') deps.onReady()
-    if (next.kind === 'ready') log.info('worker ready', { model: settings.model, pid: next.pid })
-    if (next.kind === 'refused' || next.kind === 'failed') {
-      log.error('the built-in worker does not run; its model answers 502', {
-        model: settings.model,
-        error: next.message,
-      })
+  /** Fault host.unsupported when the state directory's path is too long for a socket in it. */
+  constructor(deps: WorkerDeps) {
+    const { model, parallel, model_file } = deps.settings
+    this.#deps = deps
+    this.#socketDir = `${deps.stateDir}/worker`
+    this.#readModel = createModelReader(model_file)
+    const settled = Promise.withResolvers<WorkerState>()
+    this.settled = settled.promise
+    this.#settle = settled.resolve
+    this.upstream = {
+      name: 'built-in',
+      models: [model],
+      weight: 1,
+      concurrencyMax: parallel,
+      baseUrl: 'http://built-in/v1',
+      unix: checkSocketPath(`${this.#socketDir}/${workerSocketName}`),
     }
   }
-  const stop = async () => {
-    stopping.abort()
-    await running
-    become({ kind: 'stopped' })
-  }
-  return {
-    upstream: {
-      name: 'built-in',
-      models: [settings.model],
-      weight: 1,
-      concurrencyMax: settings.parallel,
-      baseUrl: 'http://built-in/v1',
-      unix: socket,
-    },
-    state: () => state,
-    start: () => {
-      if (!stopping.signal.aborted)
-        running ??= supervise({ ...deps, readModel, socketDir, socket, signal: stopping.signal, become })
-    },
-    settled: settled.promise,
-    stop,
-  }
-}
 
-type Supervision = WorkerDeps & {
-  readonly readModel: ReadModel
-  readonly socketDir: string
-  readonly socket: string
-  readonly signal: AbortSignal
-  readonly become: (state: WorkerState) => void
-}
+  get state(): WorkerState {
+    return this.#state
+  }
 
-async function supervise(deps: Supervision): Promise<void> {
-  const { clock, signal, become } = deps
-  for (let failures = 1; !signal.aborted; failures += 1) {
-    let readyAtMs: number | null = null
-    try {
+  /** Begins; the outcome is in the log and in `settled`. No effect after `stop`. */
+  start(): void {
+    if (!this.#stopping.signal.aborted) this.#running ??= this.#supervise()
+  }
+
+  /** Ends the process and all restarts; resolves when it is gone. Idempotent. */
+  async stop(): Promise<void> {
+    this.#stopping.abort()
+    await this.#running
+    this.#become({ kind: 'stopped' })
+  }
+
+  #become(next: WorkerState): void {
+    const { settings, log, onReady } = this.#deps
+    this.#state = next
+    if (next.kind !== 'starting') this.#settle(next)
+    if (next.kind === 'ready') {
+      onReady()
+      log.info('worker ready', { model: settings.model, pid: next.pid })
+    } else if (next.kind === 'refused' || next.kind === 'failed') {
+      const fields = { model: settings.model, error: next.message }
+      log.error('the built-in worker does not run; requests for its model get 502', fields)
+    }
+  }
+
+  /** Starts the process again and again, until the worker is stopped or refused. */
+  async #supervise(): Promise<void> {
+    const { clock, settings, timing, root } = this.#deps
+    const { signal } = this.#stopping
+    for (let failures = 1; !signal.aborted; failures += 1) {
+      let readyAtMs: number | null = null
       const onReady = () => {
         readyAtMs = clock.monotonicMs()
       }
-      // Before the root is unpacked: a mistake in the configuration is told at once.
-      checkModelFile(deps.settings.model_file)
-      await runOnce(deps, await deps.root(), onReady)
-    } catch (error) {
-      if (signal.aborted) return
-      if (error instanceof Refused) return become({ kind: 'refused', message: error.message })
-      become({ kind: 'failed', message: messageOf(error) })
+      try {
+        // Before the root is unpacked, which takes seconds: a mistake in the configuration is reported at once.
+        checkModelFile(settings.model_file)
+        await this.#runOnce(await root(), onReady)
+      } catch (error) {
+        if (signal.aborted) return
+        if (error instanceof Refused) return this.#become({ kind: 'refused', message: error.message })
+        this.#become({ kind: 'failed', message: messageOf(error) })
+      }
+      if (readyAtMs !== null && clock.monotonicMs() - readyAtMs >= timing.stableMs) failures = 1
+      await pause(clock, restartDelayMs(failures), signal)
     }
-    if (readyAtMs !== null && clock.monotonicMs() - readyAtMs >= deps.timing.stableMs) failures = 1
-    await clock.sleep(restartDelayMs(failures), signal).catch(() => {})
+  }
+
+  /** Runs one process. Returns only when the worker is stopped, else throws the reason. */
+  async #runOnce(root: WorkerRoot, onReady: () => void): Promise<void> {
+    const { settings, startSandboxed, admit } = this.#deps
+    const socketDir = this.#socketDir
+    const { signal } = this.#stopping
+    const user = this.#deps.user()
+    const model = await this.#readModel(signal)
+    const command = workerCommand(settings, model.digest)
+    const admission = admit({ workload: 'inference-worker', imageDigest: root.digest, command })
+    if (!admission.ok) throw new Refused(admission.fault.message)
+    // The socket of an earlier process would keep the new one from listening.
+    removeTree(socketDir)
+    ensureDir(socketDir, { mode: 0o700, owner: user })
+    if (signal.aborted) return
+    this.#become({ kind: 'starting' })
+    const output = new OutputTail()
+    const sandbox = workerSandbox(settings, { root: root.path, socketDir, user, modelDigest: model.digest })
+    const child = startSandboxed(sandbox, command, {
+      onLine: line => output.add(line),
+      lineBytesMax: outputLineBytesMax,
+    })
+    const ended = new AbortController()
+    try {
+      const exit = child.exited.then(exitCode => {
+        const reason = `the worker ended with exit code ${exitCode}${memoryNote(settings)}${output.text()}`
+        throw new Fault('host.command_failed', `model ${settings.model_file}: ${reason}`)
+      })
+      exit.catch(() => {})
+      const health = this.#healthDeps(AbortSignal.any([signal, ended.signal]))
+      await Promise.race([exit, this.#becomeHealthy(health, output)])
+      if (signal.aborted) return
+      // The worker has opened the file by now, so what was read is what it serves.
+      model.checkUnchanged()
+      this.#takeSocket()
+      // From here on its output may quote requests.
+      output.close()
+      onReady()
+      this.#become({ kind: 'ready', pid: child.pid })
+      await Promise.race([exit, watchHealth(health, model.checkUnchanged)])
+    } finally {
+      ended.abort()
+      await child.kill()
+      removeTree(socketDir)
+    }
+  }
+
+  #healthDeps(signal: AbortSignal): HealthDeps {
+    const { clock, timing } = this.#deps
+    return { socket: this.upstream.unix, clock, timing, signal }
+  }
+
+  /** Fault host.command_timeout. */
+  async #becomeHealthy(health: HealthDeps, output: OutputTail): Promise<void> {
+    const { model_file, start_timeout_ms } = this.#deps.settings
+    if ((await becomesHealthy(health, start_timeout_ms)) || health.signal.aborted) return
+    const reason = `the worker was not healthy within ${start_timeout_ms} ms${output.text()}`
+    throw new Fault('host.command_timeout', `model ${model_file}: ${reason}`)
+  }
+
+  /** From here on the worker cannot replace its socket, for example with a link to another socket of this host. */
+  #takeSocket(): void {
+    const self = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }
+    ensureDir(this.#socketDir, { mode: 0o700, owner: self })
+    const socket = this.upstream.unix
+    if (!lstatSync(socket).isSocket()) throw new Fault('host.command_failed', `${socket} is no socket`)
   }
 }
 
 /** Not on the allowlist. */
 class Refused extends Error {}
 
-/** One life of the process: returns only when told to stop, else throws with the reason. */
-async function runOnce(deps: Supervision, root: WorkerRoot, onReady: () => void): Promise<void> {
-  const { settings, signal, socketDir, become } = deps
-  const user = deps.user()
-  const model = await deps.readModel(signal)
-  const command = workerCommand(settings, model.digest)
-  const admission = deps.admit({ workload: 'inference-worker', imageDigest: root.digest, command })
-  if (!admission.ok) throw new Refused(admission.fault.message)
-  // A socket of an earlier life would stop the new one from listening.
-  removeTree(socketDir)
-  ensureDir(socketDir, { mode: 0o700, owner: user })
-  if (signal.aborted) return
-  become({ kind: 'starting' })
-  const ending = new AbortController()
-  const life = { ...deps, signal: AbortSignal.any([signal, ending.signal]) }
-  const tail = createTail()
-  const sandbox = workerSandbox(settings, { root: root.path, socketDir, user, modelDigest: model.digest })
-  const child = deps.startSandboxed(sandbox, command, { onLine: tail.add, lineBytesMax: outputLineBytesMax })
-  try {
-    const ended = child.exited.then(exitCode => {
-      throw new Fault(
-        'host.command_failed',
-        `model ${settings.model_file}: the worker ended with exit code ${exitCode}${boundOf(settings)}${tail.text()}`,
-      )
-    })
-    ended.catch(() => {})
-    await Promise.race([ended, becomeHealthy(life, tail)])
-    if (signal.aborted) return
-    // It is mounted and open by now: what was read is what it serves.
-    model.checkUnchanged()
-    takeSocket(deps)
-    // From here on its output may quote requests.
-    tail.close()
-    onReady()
-    become({ kind: 'ready', pid: child.pid })
-    await Promise.race([ended, watch(life, model)])
-  } finally {
-    ending.abort()
-    await child.kill()
-    removeTree(socketDir)
-  }
-}
-
-/** From here on the worker cannot put anything else, such as a link to another socket of this host, in the place of its own. */
-function takeSocket({ socket, socketDir }: Supervision): void {
-  ensureDir(socketDir, { mode: 0o700, owner: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 } })
-  if (!lstatSync(socket).isSocket()) throw new Fault('host.command_failed', `${socket} is no socket`)
-}
-
-/** The kernel says nothing to us when it refuses memory or kills for it. */
-function boundOf({ memory_mib_max: memoryMiBMax }: WorkerSettings): string {
+/** The kernel does not tell us when it refuses memory or kills for it, so the limit is named as a possible reason. */
+function memoryNote({ memory_mib_max: memoryMiBMax }: WorkerSettings): string {
   return memoryMiBMax === 0 ? '' : ` (its memory is bounded to ${memoryMiBMax} MiB by memory_mib_max)`
 }
 
-/** Returns when it is healthy or the signal says stop. Fault host.command_timeout. */
-async function becomeHealthy(deps: Supervision, tail: Tail): Promise<void> {
-  const { clock, settings, signal, timing } = deps
-  const deadlineMs = clock.monotonicMs() + settings.start_timeout_ms
-  while (!(await isHealthy(deps))) {
-    if (signal.aborted) return
-    if (clock.monotonicMs() >= deadlineMs) {
-      throw new Fault(
-        'host.command_timeout',
-        `model ${settings.model_file}: the worker was not healthy within ${settings.start_timeout_ms} ms${tail.text()}`,
-      )
-    }
-    await clock.sleep(timing.pollMs, signal).catch(() => {})
-  }
-}
-
-/** Returns when the signal says stop. Faults: host.command_timeout when the worker does not answer any more, host.command_failed when its model changes. */
-async function watch(deps: Supervision, model: Model): Promise<void> {
-  const { clock, signal, timing } = deps
-  let failures = 0
-  while (!signal.aborted) {
-    await clock.sleep(timing.healthIntervalMs, signal).catch(() => {})
-    if (!signal.aborted) model.checkUnchanged()
-    failures = (await isHealthy(deps)) ? 0 : failures + 1
-    if (failures >= timing.healthFailuresMax && !signal.aborted) {
-      throw new Fault('host.command_timeout', `the worker failed ${failures} health checks in a row`)
-    }
-  }
-}
-
-async function isHealthy({ socket, signal, timing }: Supervision): Promise<boolean> {
-  try {
-    const response = await fetch('http://built-in/health', {
-      unix: socket,
-      // A connection of its own: a kept one may lead to an earlier life.
-      keepalive: false,
-      signal: AbortSignal.any([signal, AbortSignal.timeout(timing.healthTimeoutMs)]),
-    })
-    await response.body?.cancel()
-    return response.ok
-  } catch {
-    return false
-  }
-}
-
-type Tail = { readonly add: (line: string) => void; readonly text: () => string; readonly close: () => void }
-
-const tailLinesMax = 12
+const outputLinesMax = 12
 const outputLineBytesMax = 2_000
 
-/** The last lines of output, until it is closed. */
-function createTail(): Tail {
-  const lines: string[] = []
-  let isOpen = true
-  return {
-    add: line => {
-      if (!isOpen || line.trim() === '') return
-      lines.push(line)
-      if (lines.length > tailLinesMax) lines.shift()
-    },
-    text: () => (lines.length === 0 ? '' : `:\n${lines.join('\n')}`),
-    close: () => {
-      isOpen = false
-      lines.length = 0
-    },
+/** The last lines of the process's output, until it is closed. */
+class OutputTail {
+  readonly #lines: string[] = []
+  #isOpen = true
+
+  add(line: string): void {
+    if (!this.#isOpen || line.trim() === '') return
+    this.#lines.push(line)
+    if (this.#lines.length > outputLinesMax) this.#lines.shift()
+  }
+
+  /** As the end of an error message. */
+  text(): string {
+    return this.#lines.length === 0 ? '' : `:\n${this.#lines.join('\n')}`
+  }
+
+  close(): void {
+    this.#isOpen = false
+    this.#lines.length = 0
   }
 }

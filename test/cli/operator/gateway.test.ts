@@ -33,7 +33,7 @@ beforeAll(async () => {
   store = openStore(join(dir, 'strongroom.db'))
   for (const slug of ['acme', 'globex', 'initech'])
     insertOrganization(store.directory.db, { id: `id-${slug}`, slug, nowMs })
-  const metrics = createMetrics({ models: ['tiny'], upstreams: ['local'], more: () => [] })
+  const metrics = createMetrics({ models: ['tiny'], upstreams: ['local'], otherFamilies: () => [] })
   const tokens = { prompt: 3, completion: 4 }
   metrics.observe({
     operation: 'chat',

@@ -1,4 +1,4 @@
-// The gateway's wire: every status of the contract, what goes up and what comes down, receipts.
+// The gateway over HTTP: every status of the contract, what reaches upstreams and clients, receipts.
 
 import { describe, expect, test } from 'bun:test'
 import { connect } from 'node:net'
@@ -79,7 +79,7 @@ describe('routes', () => {
     expect(Value.Check(GatewayHealth, await (await fetch(`${gateway.url}/health`)).json())).toBe(true)
   })
 
-  // Goal: the attestation handler's answers and Faults come through, its internals do not.
+  // Goal: the attestation handler's responses and Faults reach the client, its internals do not.
   test('attestation', async () => {
     const faults = [
       new Fault('conflict', 'used'),
@@ -141,7 +141,7 @@ describe('bodies', () => {
 })
 
 describe('limits', () => {
-  // Goal: a refusal is a 429 with Retry-After and x-ratelimit-*, retried by clients, and nothing goes upstream.
+  // Goal: a refusal is a 429 with Retry-After and x-ratelimit-*, which clients retry, and no upstream is asked.
   test('429', async () => {
     const refusal = { retryAfterSeconds: 7, headers: { 'x-ratelimit-remaining-requests': '0' }, message: 'slow down' }
     await using one = startGateway([target(upstream.url)], {
@@ -162,7 +162,7 @@ describe('limits', () => {
 })
 
 describe('what goes up and what comes down', () => {
-  // Goal: the client's key and headers never go up, the upstream's own key does, unknown fields are forwarded.
+  // Goal: an upstream gets its own key and unknown fields, but neither the client's key nor its headers.
   test('upward', async () => {
     const headers = { 'x-private': 'secret', cookie: 'a=b', 'openai-organization': 'org' }
     await gateway.chat({ seed: 7, vendor_field: { deep: [1] } }, { headers })
@@ -181,7 +181,7 @@ describe('what goes up and what comes down', () => {
     expect(seen?.body).toEqual(chatBody({ seed: 7, vendor_field: { deep: [1] } }))
   })
 
-  // Goal: answers keep to OpenAI's schema, and nothing of the engine's own comes down.
+  // Goal: responses are valid by OpenAI's schema, and have no fields and no ids of the engine.
   test('downward', async () => {
     const chat = await gateway.chat()
     const text = await chat.text()
@@ -197,7 +197,7 @@ describe('what goes up and what comes down', () => {
     expect(texts.join('')).toBe('Grüße 👋 you')
   })
 
-  // Goal: upstream refusals become ours by table: the caller's fault stays the caller's, all else is a 502.
+  // Goal: upstream statuses are mapped by table: an invalid request stays a 400, all others become a 502.
   test('upstream statuses', async () => {
     const rows = { 400: 400, 413: 400, 422: 400, 401: 502, 403: 502, 404: 502, 429: 502, 500: 502, 503: 502, 204: 502 }
     for (const [theirs, ours] of Object.entries(rows)) {
@@ -229,7 +229,7 @@ const saying =
   }
 
 describe('response_format', () => {
-  // Goal: JSON that was promised is JSON and keeps to its schema, streamed or not; a cut answer is let pass as such.
+  // Goal: with response_format content is JSON that is valid by the schema, streamed or not; a completion cut by its length passes.
   test('by table', async () => {
     const rows: [format: unknown, content: string, finish: string, ok: boolean][] = [
       [{ type: 'text' }, 'free', 'stop', true],
@@ -252,7 +252,7 @@ describe('response_format', () => {
     }
   })
 
-  // Goal: a schema that is none, or that could keep us busy, is the caller's mistake and reaches nobody.
+  // Goal: an invalid schema, or one that costs too much to check, is a 400, and no upstream is asked.
   test('bad schemas', async () => {
     const doubling = Object.fromEntries(
       Array.from({ length: 40 }, (_, at) => [
@@ -287,7 +287,7 @@ describe('response_format', () => {
 const tool = (name: string) => ({ type: 'function', function: { name, parameters: { type: 'object' } } })
 
 describe('tools', () => {
-  // Goal: what goes up for each choice, and that an answer which does not keep to it is a 502.
+  // Goal: what the upstream gets for each tool_choice; a completion that does not keep to it is a 502.
   test('by table', async () => {
     const tools = [tool('first'), tool('second')]
     const named = { type: 'function', function: { name: 'second' } }
@@ -350,8 +350,8 @@ describe('receipts', () => {
     }
   })
 
-  // Goal: a receipt that cannot be had is a 503 before anybody is asked, when it was asked for or is always given.
-  test('not to be had', async () => {
+  // Goal: when no receipt can be signed but one is due, the response is a 503 and no upstream is asked.
+  test('unavailable', async () => {
     await using always = startGateway([target(upstream.url)], { responseReceipts: 'always' })
     const asked = { headers: { 'x-strongroom-receipt': '1' } }
     for (const answer of [await gateway.chat({}, asked), await always.chat()]) {
@@ -363,7 +363,7 @@ describe('receipts', () => {
 })
 
 describe('whole answers that misbehave', () => {
-  // Goal: each is a 502 in our words with nothing charged; an answer without usage is charged by the estimate.
+  // Goal: each is a 502 without the engine's words and without a charge; a completion without usage is charged by the estimate.
   test('by table', async () => {
     const good = { index: 0, message: { role: 'assistant', content: 'x' }, finish_reason: 'stop' }
     const bodies: unknown[] = [

@@ -7,7 +7,7 @@ import { EVENTS, STREAMS } from '../../rigs/gateway-load-plan.ts'
 import { until } from '../../rigs/until.ts'
 
 const MIB = 1024 * 1024
-const program = join(import.meta.dir, 'gateway-load-program.ts')
+const program = join(import.meta.dir, '../../rigs/gateway-load-program.ts')
 
 type Line = Readonly<Record<string, unknown>>
 

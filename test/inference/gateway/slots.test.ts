@@ -1,4 +1,4 @@
-// Slots of keys and upstreams after many requests that end in every way but the good one. The limiter is the real one.
+// Slots of keys and leases of upstreams after many requests that were aborted or failed. The limiter is the real one.
 
 import { expect, test } from 'bun:test'
 import { connect } from 'node:net'

@@ -5,7 +5,7 @@ import type { Socket } from 'bun'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { openStream } from '../../../src/inference/gateway/stream.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
-import type { UpstreamAnswer } from '../../../src/inference/upstream/connection.ts'
+import type { UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
 import { UpstreamFault } from '../../../src/inference/upstream/fault.ts'
 import { usage } from '../../../src/store/directory/usage.table.ts'
 import { chatBody, KEY, startGateway, target } from '../../rigs/gateway-server.ts'
@@ -17,7 +17,7 @@ import { type Behaviour, delta, openSse, sse, startUpstream } from '../../rigs/u
 
 const MIB = 1024 * 1024
 const stallTimeoutMs = 400
-const LIMITS = { answerBytesMax: 1_000 * MIB, eventBytesMax: 2 * MIB, firstByteTimeoutMs: 10_000, stallTimeoutMs }
+const LIMITS = { responseBytesMax: 1_000 * MIB, eventBytesMax: 2 * MIB, firstByteTimeoutMs: 10_000, stallTimeoutMs }
 
 /** As fast as it is taken; `count` events of a size, or so many that no buffer has room for them. */
 function flood(bytes: number, count: number): Behaviour {
@@ -42,7 +42,7 @@ type Client = AsyncDisposable & {
   readonly closed: Promise<void>
 }
 
-/** A client that is only a socket, so that it reads no more than it is told to. */
+/** A client that is only a socket, so that the test decides how much it reads. */
 async function openClient(url: string, key: string, onBytes: (socket: Socket<undefined>) => void): Promise<Client> {
   const closed = Promise.withResolvers<void>()
   const body = JSON.stringify(chatBody({ stream: true }))
@@ -75,7 +75,7 @@ async function openClient(url: string, key: string, onBytes: (socket: Socket<und
   }
 }
 
-// Goal: who takes nothing for that long loses the stream: slot, place and upstream are free, and the books have it once, as aborted.
+// Goal: a client that reads nothing for so long loses its stream: slot, lease and upstream are free, and the ledger has one row, aborted.
 test('a client that stalls', async () => {
   const upstream = await startUpstream(flood(65_536, 4_000))
   await using gateway = startRealGateway([target(upstream.url)], LIMITS)
@@ -93,14 +93,14 @@ test('a client that stalls', async () => {
   client.socket.resume()
   await client.closed
   expect(client.tail()).not.toContain('[DONE]')
-  // And goes on to be free, with one line in the books.
+  // And stays free, with one row in the ledger.
   expect(gateway.usage().requests).toBe(1)
-  const books = gateway.store.db.select({ outcome: usage.outcome }).from(usage).all()
-  expect(books).toEqual([{ outcome: 'aborted' }])
+  const rows = gateway.store.db.select({ outcome: usage.outcome }).from(usage).all()
+  expect(rows).toEqual([{ outcome: 'aborted' }])
   await upstream.stop()
 }, 20_000)
 
-// Goal: a client that always reads something keeps its stream, though it takes far longer than it may stand still.
+// Goal: a slow client that always reads something keeps its stream, though it takes far longer than the stall timeout.
 test.each([65_536, MIB])(
   'a client that is slow: events of %d bytes',
   async size => {
@@ -125,7 +125,7 @@ test.each([65_536, MIB])(
   60_000,
 )
 
-// Goal: a client that waits for an upstream is not one that stalls.
+// Goal: a client that waits for a slow upstream has not stalled.
 test('an upstream that is slow', async () => {
   const upstream = await startUpstream(async response => {
     openSse(response)
@@ -141,7 +141,7 @@ test('an upstream that is slow', async () => {
   await upstream.stop()
 }, 20_000)
 
-// Goal: events of a megabyte and of the very limit arrive whole, cut anywhere on the way; one byte more ends the stream in our words.
+// Goal: events up to the limit arrive whole for every split of the bytes; one byte more ends the stream with an error event.
 test('the largest events', async () => {
   const overhead = JSON.stringify(delta({ content: '' })).length + 'data: '.length
   const sizes = [MIB, 2 * MIB - overhead, MIB]
@@ -178,7 +178,7 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
   const more = Promise.withResolvers<Uint8Array | null>()
   more.promise.catch(() => {})
   const pieces = [Promise.resolve(utf8(sse(delta({ content: 'Hi' })))), more.promise]
-  const upstream: UpstreamAnswer = {
+  const upstream: UpstreamResponse = {
     head: { status: 200, contentType: 'text/event-stream', contentEncoding: '', contentLength: null },
     read: () => pieces.shift() ?? Promise.resolve(null),
     abort: () => more.reject(new UpstreamFault('cut')),
@@ -189,9 +189,8 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
     deadlines,
     limits: { ...LIMITS, idleTimeoutMs: 60_000, firstByteTimeoutMs: 60_000, stallTimeoutMs: 60_000 },
     plan: { request, id: 'chatcmpl-1', createdS: 7, schema: null },
-    estimate: () => ({ prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 }),
-    seal: () => {},
-    receipt: () => null,
+    promptEstimate: 1,
+    seal: null,
     onEnd: ({ outcome }) => ended.resolve(outcome),
     signal: client.signal,
   })

@@ -152,7 +152,7 @@ const WITHIN: Record<string, Behaviour> = {
 
 describe('before the first event: 502', () => {
   for (const [name, behave] of Object.entries(BEFORE)) {
-    test(`goal: ${name} gives a 502 in our words, and the books are closed once`, async () => {
+    test(`goal: ${name} gives a 502 without the engine's words, and the request is accounted once`, async () => {
       upstream.behave = behave
       const answer = await gateway.chat({ stream: true })
       const text = await answer.text()
@@ -171,7 +171,7 @@ describe('before the first event: 502', () => {
 
 describe('after the first event: an error event and no [DONE]', () => {
   for (const [name, behave] of Object.entries(WITHIN)) {
-    test(`goal: ${name} ends the stream in our words, without [DONE]`, async () => {
+    test(`goal: ${name} ends the stream with an error event without the engine's words, and without [DONE]`, async () => {
       upstream.behave = behave
       const answer = await gateway.chat({ stream: true })
       const text = await answer.text()
@@ -201,7 +201,7 @@ async function expectAllClosed(): Promise<void> {
   expect(gateway.observations.length).toBe(gateway.admitted())
 }
 
-// Goal: the client has its whole answer at [DONE], and an upstream that goes on or lingers after it is let go, soon and once.
+// Goal: the client's stream ends at [DONE]; an upstream that sends more or stays open is closed, soon and once.
 test.each(['lingers', 'goes on'])('an upstream that %s after [DONE]', async how => {
   upstream.behave = async (response, _seen, gone) => {
     openSse(response)
@@ -224,7 +224,7 @@ test.each(['lingers', 'goes on'])('an upstream that %s after [DONE]', async how 
 })
 
 describe('event streams as they come', () => {
-  // Goal: the same answer whichever way the bytes are cut, with CRLF, CR, comments, other fields and a byte order mark.
+  // Goal: the client gets the same for every split of the bytes, with CRLF, CR, comments, other fields and a byte order mark.
   test('any split', async () => {
     const events = [delta({ content: 'Grüße ' }), delta({ content: '👋' }), delta({}, 'stop')]
     for (const [lineEnd, size] of [
@@ -262,7 +262,7 @@ describe('event streams as they come', () => {
     }
   })
 
-  // Goal: the usage chunk is there when it was asked for and only then; the books have it either way.
+  // Goal: the usage chunk is sent exactly when it was asked for; the ledger has the usage either way.
   test('usage', async () => {
     for (const asks of [false, true]) {
       const options = asks ? { stream_options: { include_usage: true } } : {}
@@ -293,7 +293,7 @@ describe('a client that leaves', () => {
       leave.abort()
       await until('the upstream is free', 2_000, () => upstream.active() === 0)
       expect((upstream.lastGoneMs() ?? Number.POSITIVE_INFINITY) - leftMs).toBeLessThan(100)
-      await until('the books are closed', 1_000, () => gateway.records.length === 1)
+      await until('the request is accounted', 1_000, () => gateway.records.length === 1)
       const prompt = Math.ceil(JSON.stringify(chatBody({ stream })).length / 4)
       expect(gateway.records[0]).toMatchObject({
         outcome: 'aborted',
@@ -303,7 +303,7 @@ describe('a client that leaves', () => {
     })
   }
 
-  // Goal: after 200 leavers and failures every place is free again and the next request is served.
+  // Goal: after 200 clients that left and failures no lease is open and the next request is served.
   test('places come back', async () => {
     upstream.behave = (response, seen, gone) => (seen.body.user === 'fail' ? quoting(response, seen, gone) : undefined)
     await using roomy = startGateway([target(upstream.url, { concurrencyMax: 8 })], { limits: { ejectFailures: 1000 } })
@@ -319,7 +319,7 @@ describe('a client that leaves', () => {
       leave.abort()
       await Promise.all(all)
     }
-    await until('all books are closed', 2_000, () => roomy.settled.length === 200)
+    await until('all requests are accounted', 2_000, () => roomy.settled.length === 200)
     expect(roomy.gateway.view()).toMatchObject({ waiting: 0, targets: [{ active: 0 }] })
     expect(roomy.records.length).toBe(200)
     upstream.behave = wellBehaved
@@ -327,7 +327,7 @@ describe('a client that leaves', () => {
   })
 })
 
-// Goal: a client that does not read stops the upstream, is no silence of it, and gets everything in the end.
+// Goal: a client that does not read stops the upstream, does not count as the upstream's silence, and gets everything in the end.
 test('backpressure', async () => {
   const piece = 'x'.repeat(16_000)
   let written = 0

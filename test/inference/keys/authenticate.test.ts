@@ -9,7 +9,7 @@ import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { createGatewayAuthenticate, mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
 import { createInstanceKeys, loadKeySecret } from '../../../src/inference/keys/instance-keys.ts'
 import { createLimiter } from '../../../src/inference/limits/limiter.ts'
-import { createMetering } from '../../../src/inference/metering/ledger.ts'
+import { Metering } from '../../../src/inference/metering/ledger.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
 import { createClusterMetrics } from '../../../src/inference/metrics/cluster.ts'
 import { createMetrics } from '../../../src/inference/metrics/requests.ts'
@@ -318,8 +318,8 @@ test('canary: no secret of a client key is in a log, a file or the metrics', asy
   const instance = keys.instanceKey(instanceId)
   const { authenticate, outcome } = authenticator(ledger)
   const limiter = createLimiter(clock)
-  const metering = createMetering({ store, clock, log, cost: createCost([]) })
-  const metrics = createMetrics({ models: ['tiny'], upstreams: ['local'], more: () => [] })
+  const metering = new Metering({ store, clock, log, cost: createCost([]) })
+  const metrics = createMetrics({ models: ['tiny'], upstreams: ['local'], otherFamilies: () => [] })
   for (const key of [own, instance]) {
     const caller = authenticate(bearer(key))
     outcome(bearer(key.replace('gw_', 'ca_')))

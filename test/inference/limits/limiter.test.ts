@@ -178,7 +178,7 @@ describe('tokens', () => {
   })
 
   test('an estimate above the limit waits for an empty minute', () => {
-    // Goal: such a request is admitted sometime, alone in its minute, and what it is told is when.
+    // Goal: such a request is admitted in an empty window, and its Retry-After says when that is.
     const { clock, admit, refuse } = bench()
     admit(caller, 1).settle({ prompt: 1, completion: 0 })
     const { retryAfterSeconds } = refuse(caller, 5_000_000)

@@ -1,7 +1,7 @@
 // Metering: exact integer sums over a real ledger, whatever happens on the way.
 
 import { describe, expect, test } from 'bun:test'
-import { createMetering, flushIntervalMs, retryIntervalMs } from '../../../src/inference/metering/ledger.ts'
+import { flushIntervalMs, Metering, retryIntervalMs } from '../../../src/inference/metering/ledger.ts'
 import { createCost, microUsd } from '../../../src/inference/metering/price.ts'
 import type { UsageRecord } from '../../../src/inference/types.ts'
 import { findUsage, sumUsage } from '../../../src/store/directory/usage.query.ts'
@@ -17,7 +17,7 @@ function bench(prices = PRICES) {
   const ledger = openLedger()
   const { store, clock, log } = ledger
   const deps = { store: { db: store.db, transact: store.transact }, clock, log, cost: createCost(prices) }
-  return { ledger, deps, metering: createMetering(deps), [Symbol.dispose]: ledger[Symbol.dispose] }
+  return { ledger, deps, metering: new Metering(deps), [Symbol.dispose]: ledger[Symbol.dispose] }
 }
 
 function recordOf(id: string, changes: Partial<UsageRecord> = {}): UsageRecord {
@@ -192,7 +192,7 @@ describe('writing', () => {
     using bed = bench()
     const { ledger, deps } = bed
     let writes = 0
-    const metering = createMetering({
+    const metering = new Metering({
       ...deps,
       store: {
         db: ledger.store.db,
@@ -219,7 +219,7 @@ describe('writing', () => {
     using bed = bench()
     const { ledger, deps } = bed
     let isBroken = true
-    const metering = createMetering({
+    const metering = new Metering({
       ...deps,
       store: {
         db: ledger.store.db,
@@ -242,7 +242,7 @@ describe('writing', () => {
   test('what waits is bounded', async () => {
     // Goal: a store that never works again costs records, counted, and no memory without end.
     using bed = bench()
-    const metering = createMetering({
+    const metering = new Metering({
       ...bed.deps,
       store: {
         db: bed.ledger.store.db,

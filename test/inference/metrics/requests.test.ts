@@ -27,7 +27,7 @@ function seen(changes: Partial<RequestObservation> = {}): RequestObservation {
 }
 
 function collector(): Metrics {
-  return createMetrics({ models: ['tiny', 'large'], upstreams: ['local'], more: () => [] })
+  return createMetrics({ models: ['tiny', 'large'], upstreams: ['local'], otherFamilies: () => [] })
 }
 
 type Read = { readonly types: Map<string, string>; readonly samples: Map<string, number> }
@@ -106,7 +106,7 @@ describe('requests', () => {
   })
 
   test('refusals and failures', () => {
-    // Goal: errors are told apart by the contract's codes; a request without tokens, chunk or upstream adds nothing to their histograms.
+    // Goal: errors are labelled with the contract's codes; a request without tokens, chunk or upstream adds nothing to their histograms.
     const metrics = collector()
     const none = { upstream: null, tokens: { prompt: 0, completion: 0 }, firstChunkMs: null }
     metrics.observe(seen({ ...none, status: 429, errorCode: 'rate_limited' }))
@@ -138,7 +138,7 @@ describe('requests', () => {
 
   test('a model whose name needs escapes', () => {
     // Goal: the text stays readable for any configured name.
-    const metrics = createMetrics({ models: ['a"b\\c\nd'], upstreams: [], more: () => [] })
+    const metrics = createMetrics({ models: ['a"b\\c\nd'], upstreams: [], otherFamilies: () => [] })
     metrics.observe(seen({ model: 'a"b\\c\nd' }))
     const { samples } = read(metrics.render())
     expect([...samples.keys()][0]).toContain('gen_ai_request_model="a\\"b\\\\c\\nd"')
@@ -150,7 +150,7 @@ test('limits, router and ledger', () => {
   const metrics = createMetrics({
     models: [],
     upstreams: [],
-    more: () =>
+    otherFamilies: () =>
       gatewayFamilies({
         metering: { written: 7, lost: 1, waiting: 2 },
         running: 3,

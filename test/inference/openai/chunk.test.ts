@@ -1,10 +1,11 @@
-// The very bytes of a stream's chunks, and what is counted for an answer whose engine counts nothing.
+// The very bytes of a stream's chunks, and what is counted for a completion whose engine counts nothing.
 
 import { expect, test } from 'bun:test'
 import { utf8 } from '../../../src/base/bytes.ts'
-import { createStreamAnswer } from '../../../src/inference/openai/chunk.ts'
-import { parseAnswer } from '../../../src/inference/openai/completion.ts'
-import { type Operation, parseRequest } from '../../../src/inference/openai/request.ts'
+import { ChunkConverter } from '../../../src/inference/openai/chunk.ts'
+import { parseCompletion } from '../../../src/inference/openai/completion.ts'
+import { parseRequest } from '../../../src/inference/openai/request.ts'
+import type { Operation } from '../../../src/inference/types.ts'
 
 function planOf(operation: Operation, more: Record<string, unknown>) {
   const tools = operation === 'chat' ? [{ type: 'function', function: { name: 'f' } }] : undefined
@@ -18,7 +19,7 @@ const text = '{"id":"chatcmpl-0123456789ab","object":"text_completion","created"
 const open = '"logprobs":null,"finish_reason":null}'
 const call = { index: 0, id: 'c', function: { name: 'f', arguments: '{' } }
 
-// Goal: fields and their order are ours, whatever the engine sends: the role in the first chunk only, no field that says nothing.
+// Goal: a chunk's fields and their order do not depend on the engine: the role in the first chunk only, no empty field.
 test.each([
   [[{ content: 'a' }], `${chat}{"index":0,"delta":{"role":"assistant","content":"a"},${open}]`],
   [[{}], `${chat}{"index":0,"delta":{"role":"assistant","content":""},${open}]`],
@@ -37,22 +38,22 @@ test.each([
   ],
 ])('chat %j', (deltas, last) => {
   for (const includeUsage of [false, true]) {
-    const answer = createStreamAnswer(
+    const converter = new ChunkConverter(
       planOf('chat', { stream: true, stream_options: { include_usage: includeUsage } }),
       99,
     )
-    const sent = deltas.map(delta => answer.take(JSON.stringify({ extra: 1, choices: [{ index: 0, delta }] })))
+    const sent = deltas.map(delta => converter.convert(JSON.stringify({ extra: 1, choices: [{ index: 0, delta }] })))
     expect(sent.at(-1)).toBe(`${last}${includeUsage ? ',"usage":null}' : '}'}`)
   }
 })
 
 // Goal: the same for text completions, each of several choices under its own index, and for the chunk with the usage.
 test('text', () => {
-  const answer = createStreamAnswer(planOf('text_completion', { stream: true, n: 2 }), 99)
-  expect(answer.take('{"choices":[{"index":1,"text":"a"},{"index":0,"text":"b","finish_reason":"stop"}]}')).toBe(
+  const converter = new ChunkConverter(planOf('text_completion', { stream: true, n: 2 }), 99)
+  expect(converter.convert('{"choices":[{"index":1,"text":"a"},{"index":0,"text":"b","finish_reason":"stop"}]}')).toBe(
     `${text}{"index":1,"text":"a",${open},{"index":0,"text":"b","logprobs":null,"finish_reason":"stop"}]}`,
   )
-  expect(answer.usageChunk({ prompt_tokens: 1, completion_tokens: 2, total_tokens: 3 })).toBe(
+  expect(converter.usageChunk({ prompt_tokens: 1, completion_tokens: 2, total_tokens: 3 })).toBe(
     `${text}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`,
   )
 })
@@ -62,8 +63,8 @@ test('what is counted', () => {
   const choice = (content: string) => ({ message: { content }, finish_reason: 'stop' })
   const message = '{"role":"assistant","content":"four","refusal":null}'
   const usage = { prompt_tokens: 1, completion_tokens: 2 }
-  const counted = (operation: Operation, answer: unknown) => {
-    const { tokens, textChars } = parseAnswer(JSON.stringify(answer), planOf(operation, { n: 2 }))
+  const counted = (operation: Operation, completion: unknown) => {
+    const { tokens, textChars } = parseCompletion(JSON.stringify(completion), planOf(operation, { n: 2 }))
     return { tokens, textChars }
   }
   const choices = [choice('four'), choice('fives')]

@@ -4,8 +4,9 @@ import { describe, expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
-import { checkJsonText } from '../../../src/inference/openai/json-text.ts'
-import { type Operation, parseRequest } from '../../../src/inference/openai/request.ts'
+import { parseJsonText } from '../../../src/inference/openai/json-text.ts'
+import { parseRequest } from '../../../src/inference/openai/request.ts'
+import type { Operation } from '../../../src/inference/types.ts'
 
 const user = { role: 'user', content: 'Hi' }
 const base = { model: 'm', messages: [user] }
@@ -113,7 +114,7 @@ test('strict JSON lets every value through', () => {
   fc.assert(
     fc.property(fc.jsonValue({ maxDepth: 5 }), fc.constantFrom(undefined, 1, '\t'), (value, space) => {
       const text = JSON.stringify(value, null, space)
-      expect(checkJsonText(text, limits)).toEqual(JSON.parse(text))
+      expect(parseJsonText(text, limits)).toEqual(JSON.parse(text))
     }),
     { numRuns: 300 },
   )
@@ -128,10 +129,10 @@ test('names twice', () => {
     '{"a\\"":1,"a\\"":2}',
     '{"__proto__":1,"__proto__":2}',
   ]) {
-    expect(() => checkJsonText(text, limits)).toThrow('twice')
+    expect(() => parseJsonText(text, limits)).toThrow('twice')
   }
   for (const text of ['{"a":{"a":1},"b":{"a":1}}', '{"a":":\\\\","b":"\\":"}', '{"__proto__":{"a":1}}']) {
-    expect(checkJsonText(text, limits)).toEqual(JSON.parse(text))
+    expect(parseJsonText(text, limits)).toEqual(JSON.parse(text))
   }
 })
 
@@ -139,8 +140,8 @@ test('names twice', () => {
 test('fields', () => {
   const names = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, at) => [`n${at}`, ':"{']))
   const spread = { ...names(400), inner: [names(300), { deep: names(298) }] }
-  expect(checkJsonText(JSON.stringify(spread), limits)).toEqual(spread)
-  expect(() => checkJsonText(JSON.stringify({ ...spread, one: 1 }), limits)).toThrow('more than 1000 fields')
+  expect(parseJsonText(JSON.stringify(spread), limits)).toEqual(spread)
+  expect(() => parseJsonText(JSON.stringify({ ...spread, one: 1 }), limits)).toThrow('more than 1000 fields')
   // Five more stand in the body itself.
   expect(verdict('chat', { ...base, metadata: names(65_531) })).toBe('ok')
   expect(verdict('chat', { ...base, metadata: names(65_532) })).toBe('invalid_request')

@@ -1,13 +1,13 @@
-// The upstream client's connections over real sockets: kept, closed, repeated; answers that are not what they should be.
+// The upstream client over real sockets: connections that are kept and closed, requests that are sent again, invalid responses.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { systemClock } from '../../../src/base/clock.ts'
 import { createDeadlines } from '../../../src/base/deadlines.ts'
-import { createUpstreamClient, openAttempt } from '../../../src/inference/upstream/client.ts'
-import type { UpstreamAnswer } from '../../../src/inference/upstream/connection.ts'
+import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
+import type { UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import {
-  jsonAnswer,
+  jsonResponse,
   type Peer,
   type RawUpstream,
   reasonOf,
@@ -17,14 +17,14 @@ import {
 } from '../../rigs/raw-upstream.ts'
 import { until } from '../../rigs/until.ts'
 
-const client = createUpstreamClient({
+const client = new UpstreamClient({
   deadlines: createDeadlines(systemClock),
   timeouts: { connectMs: 1_000, firstByteMs: 2_000 },
 })
-afterAll(client.close)
+afterAll(() => client.close())
 const own = await selfSigned('127.0.0.1')
 
-function send(target: UpstreamTarget, body = '{}', attempt = openAttempt()): Promise<UpstreamAnswer> {
+function send(target: UpstreamTarget, body = '{}', attempt = openAttempt()): Promise<UpstreamResponse> {
   return client.send(target, { path: '/chat/completions', body, stream: false, attempt })
 }
 
@@ -33,7 +33,7 @@ async function ask(upstream: RawUpstream, body?: string): Promise<string> {
 }
 
 /** Answers with the request's own body. */
-const echo = (peer: Peer, { body }: { body: Buffer }) => void peer.write(jsonAnswer(body.toString()))
+const echo = (peer: Peer, { body }: { body: Buffer }) => void peer.write(jsonResponse(body.toString()))
 
 describe.each(['tcp', 'tls', 'unix'] as const)('connections that are kept: %s', kind => {
   const place = kind === 'tls' ? { kind, own } : { kind }
@@ -56,7 +56,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('connections that are kept: %s', 
     ])
   })
 
-  // Goal: so many connections as there are requests at once, and no more however often.
+  // Goal: there are as many connections as concurrent requests, and no more after many rounds.
   test('at once', async () => {
     await using upstream = await startRaw(place, { onRequest: echo })
     for (let round = 0; round < 10; round += 1) {
@@ -66,7 +66,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('connections that are kept: %s', 
     expect(upstream.peers.length).toBeLessThanOrEqual(16)
   })
 
-  // Goal: a kept connection that the server has closed since is not used, or given up for a new one; the request is answered.
+  // Goal: a request succeeds although the server has closed the idle connection: another is used, or a new one opened.
   test('closed in between', async () => {
     await using upstream = await startRaw(place, { onRequest: echo })
     for (const close of ['end', 'reset'] as const) {
@@ -79,7 +79,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('connections that are kept: %s', 
     }
   })
 
-  // Goal: closed exactly when the next request comes, that one is repeated, once, on a new connection.
+  // Goal: a request whose idle connection is closed exactly on its arrival is sent again, once, on a new connection.
   test('closed on arrival', async () => {
     const seen: string[] = []
     await using upstream = await startRaw(place, {
@@ -102,7 +102,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('connections that are kept: %s', 
     expect(upstream.peers.length).toBe(5)
   })
 
-  // Goal: once a byte of an answer has come the request is never repeated.
+  // Goal: a request is never sent again once a byte of its response has arrived.
   test('closed after a byte', async () => {
     await using upstream = await startRaw(place, {
       onRequest: (peer, asked) => {
@@ -115,10 +115,10 @@ describe.each(['tcp', 'tls', 'unix'] as const)('connections that are kept: %s', 
     expect(upstream.peers.map(peer => peer.asked.length)).toEqual([2])
   })
 
-  // Goal: connection: close is honoured, and so is an answer that ends with its connection.
+  // Goal: a connection is not used again after `connection: close`, HTTP/1.0, or a body that ends with the connection.
   test('not kept', async () => {
     const answers = [
-      jsonAnswer('"a"', 'connection: close\r\n'),
+      jsonResponse('"a"', 'connection: close\r\n'),
       'HTTP/1.0 200 OK\r\ncontent-type: application/json\r\ncontent-length: 3\r\n\r\n"b"',
       'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n"c"',
     ]
@@ -135,12 +135,12 @@ describe.each(['tcp', 'tls', 'unix'] as const)('connections that are kept: %s', 
     expect(upstream.peers.map(peer => peer.asked.length)).toEqual([1, 1, 1])
   })
 
-  // Goal: bytes after an answer close the connection, with the answer or later, and spoil nothing.
+  // Goal: bytes after a response, together with it or later, close the connection and harm no other response.
   test('bytes that nobody asked for', async () => {
-    const poison = jsonAnswer('"poison"')
+    const poison = jsonResponse('"poison"')
     await using upstream = await startRaw(place, {
       onRequest: (peer, { body }) =>
-        void peer.write(jsonAnswer(body.toString()) + (body.toString() === '1' ? poison : '')),
+        void peer.write(jsonResponse(body.toString()) + (body.toString() === '1' ? poison : '')),
     })
     expect(await ask(upstream, '1')).toBe('1')
     await upstream.peers[0]?.closed
@@ -152,7 +152,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('connections that are kept: %s', 
   })
 })
 
-// Goal: a reset is no end: what has no length of its own is cut by it, not complete.
+// Goal: a reset is not the end of a body: one without a length is cut, not complete.
 test('reset within an answer', async () => {
   await using upstream = await startRaw(
     { kind: 'tcp' },
@@ -188,7 +188,7 @@ describe('answers that are refused', () => {
     })
   }
 
-  // Goal: an upstream that refuses before it has read everything is heard, and its connection not used again.
+  // Goal: a response before the whole request was sent is read, and its connection is not used again.
   test('an answer before the whole request', async () => {
     const text = 'HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n'
     await using upstream = await startRaw(
@@ -210,7 +210,7 @@ describe('answers that are refused', () => {
   })
 })
 
-// Goal: after many requests at once 256 connections are kept; those that the server closes are forgotten, and make way for others.
+// Goal: at most 256 idle connections are kept; those that the server closes no longer count.
 test('so many are kept', async () => {
   const all = Promise.withResolvers<void>()
   let asked = 0
@@ -233,7 +233,7 @@ test('so many are kept', async () => {
   expect([upstream.peers.length, upstream.open()]).toEqual([301, 1])
 })
 
-// Goal: closing the client closes what is idle, and what becomes idle afterwards.
+// Goal: closing the client closes idle connections, and those in use once they become idle.
 test('close', async () => {
   await using upstream = await startRaw(
     { kind: 'tcp' },
@@ -243,7 +243,7 @@ test('close', async () => {
       },
     },
   )
-  const one = createUpstreamClient({
+  const one = new UpstreamClient({
     deadlines: createDeadlines(systemClock),
     timeouts: { connectMs: 1_000, firstByteMs: 5_000 },
   })
@@ -253,7 +253,7 @@ test('close', async () => {
   expect(await textOf(await one.send(upstream.target, { ...request, body: '1', attempt: openAttempt() }))).toBe('1')
   one.close()
   await upstream.peers[1]?.closed
-  await upstream.peers[0]?.write(jsonAnswer('2'))
+  await upstream.peers[0]?.write(jsonResponse('2'))
   expect(await textOf(await pending)).toBe('2')
   await upstream.peers[0]?.closed
 })

@@ -1,14 +1,14 @@
-// Reaching an upstream, or not: names, refusals, silence, certificates. Whoever is not the right one gets no byte of a request.
+// Connecting to upstreams: names, refusals, silence, certificates. A server with the wrong identity gets no byte of a request.
 
 import { dlopen, FFIType, ptr } from 'bun:ffi'
 import { describe, expect, test } from 'bun:test'
 import { existsSync } from 'node:fs'
-import { createUpstreamClient, openAttempt } from '../../../src/inference/upstream/client.ts'
+import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import { target } from '../../rigs/gateway-server.ts'
 import {
   countedDeadlines,
-  jsonAnswer,
+  jsonResponse,
   type Peer,
   reasonOf,
   selfSigned,
@@ -28,17 +28,17 @@ const connectMs = 400
 
 function openClient() {
   const deadlines = countedDeadlines()
-  const client = createUpstreamClient({ deadlines, timeouts: { connectMs, firstByteMs: 5_000 } })
+  const client = new UpstreamClient({ deadlines, timeouts: { connectMs, firstByteMs: 5_000 } })
   return {
     pending: deadlines.pending,
-    probe: client.probe,
+    probe: (to: UpstreamTarget, signal: AbortSignal) => client.probe(to, signal),
     send: (to: UpstreamTarget, attempt = openAttempt()) =>
       client.send(to, { path: '/x', body: '1', stream: false, attempt }),
-    [Symbol.dispose]: client.close,
+    [Symbol.dispose]: () => client.close(),
   }
 }
 
-const echo = (peer: Peer, { body }: { body: Buffer }) => void peer.write(jsonAnswer(body.toString()))
+const echo = (peer: Peer, { body }: { body: Buffer }) => void peer.write(jsonResponse(body.toString()))
 
 describe('not to be reached', () => {
   // Goal: a port that refuses, a socket that is not there and a name that does not resolve are unreachable, and leave nothing behind.
@@ -56,7 +56,7 @@ describe('not to be reached', () => {
     expect(client.pending()).toBe(0)
   })
 
-  // Goal: where a connection is not even refused the time to connect ends the wait, long before the time for an answer.
+  // Goal: when a connection is neither accepted nor refused, the connect timeout ends the wait, long before the first-byte timeout.
   test('a black hole', async () => {
     using hole = openBlackHole()
     // The only one that its queue has room for.
@@ -70,7 +70,7 @@ describe('not to be reached', () => {
     first.terminate()
   }, 10_000)
 
-  // Goal: a server that accepts and then says nothing of TLS is covered by the same time, and its connection is closed.
+  // Goal: the connect timeout covers a server that accepts and never begins TLS, and its connection is closed.
   test('a handshake that stalls', async () => {
     await using upstream = await startRaw({ kind: 'tcp' }, {})
     using client = openClient()
@@ -80,11 +80,11 @@ describe('not to be reached', () => {
     expect([upstream.peers.length, upstream.open(), client.pending()]).toEqual([1, 0, 0])
   })
 
-  // Goal: a client that goes while its request waits for a connection frees the upstream within 100 ms, not when the time to connect is over.
+  // Goal: a client that leaves while its request waits for a connection frees the upstream within 100 ms, not after the connect timeout.
   test('given up while connecting', async () => {
     const greeted = Promise.withResolvers<void>()
     await using upstream = await startRaw({ kind: 'tcp' }, { onBytes: () => greeted.resolve() })
-    const patient = createUpstreamClient({
+    const patient = new UpstreamClient({
       deadlines: countedDeadlines(),
       timeouts: { connectMs: 3_000, firstByteMs: 5_000 },
     })
@@ -123,7 +123,7 @@ describe('TLS', () => {
   const hasIpv6 = existsSync('/proc/net/if_inet6')
   for (const [name, [host, server, ca, spkiSha256, isRight]] of Object.entries(ROWS)) {
     test.skipIf(skipUnless(host !== '[::1]' || hasIpv6, 'needs IPv6 on loopback'))(name, async () => {
-      // Goal: who has the right chain, name and pin is asked, every time; anybody else gets no byte of a request.
+      // Goal: a server with the right chain, name and key gets the request, every time; any other gets no byte of it.
       const place = { kind: 'tls', own: server } as const
       await using upstream = await startRaw(place, { onRequest: echo }, host === '[::1]' ? '::1' : '127.0.0.1')
       using client = openClient()
@@ -138,9 +138,9 @@ describe('TLS', () => {
     })
   }
 
-  // Goal: a server without TLS behind an https url is told nothing, and one with TLS behind an http url is no upstream.
+  // Goal: a server without TLS behind an https url gets no byte of a request, and a request to one with TLS behind an http url fails.
   test('on one side only', async () => {
-    await using plain = await startRaw({ kind: 'tcp' }, { onBytes: peer => void peer.write(jsonAnswer('1')) })
+    await using plain = await startRaw({ kind: 'tcp' }, { onBytes: peer => void peer.write(jsonResponse('1')) })
     await using secure = await startRaw({ kind: 'tls', own }, { onRequest: echo })
     using client = openClient()
     expect(await reasonOf(client.send(target(`https://127.0.0.1:${plain.port}/v1`, { ca: own.cert })))).toBe(
@@ -158,7 +158,7 @@ describe('probes', () => {
   const models = (status: number) =>
     `HTTP/1.1 ${status} X\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n{`
 
-  // Goal: well is who answers 200; whatever the answer, and however long, its connection is closed and was asked for models with the key.
+  // Goal: only status 200 is healthy; the probe asks for the models with the key, and closes its connection whatever the response is.
   test.each([200, 204, 401, 404, 500, 503])('an answer of %d', async status => {
     await using upstream = await startRaw({ kind: 'tls', own }, { onRequest: peer => void peer.write(models(status)) })
     using client = openClient()
@@ -177,7 +177,7 @@ describe('probes', () => {
     ])
   })
 
-  // Goal: a probe that is given up, and one of what cannot be reached, fail and leave nothing.
+  // Goal: an aborted probe, and a probe of an unreachable upstream, fail and leave no connection and no deadline.
   test('no answer', async () => {
     const asked = Promise.withResolvers<void>()
     await using upstream = await startRaw({ kind: 'tcp' }, { onRequest: () => asked.resolve() })

@@ -1,8 +1,8 @@
-// The parser of upstreams' answers: one reading for every split of the bytes, or none.
+// The parser of upstreams' responses: the same result for every split of the bytes.
 
 import { describe, expect, test } from 'bun:test'
 import { UpstreamFault } from '../../../src/inference/upstream/fault.ts'
-import { createResponseParser, headBytesMax } from '../../../src/inference/upstream/http1-response.ts'
+import { headBytesMax, ResponseParser } from '../../../src/inference/upstream/http1-response.ts'
 import { fuzz } from '../../rigs/fuzz.ts'
 
 type Reading = {
@@ -19,7 +19,7 @@ function read(pieces: readonly Buffer[]): Reading {
   const [heads, ends]: [string[], boolean[]] = [[], []]
   const bodies: Buffer[] = []
   let fault: string | null = null
-  const parser = createResponseParser({
+  const parser = new ResponseParser({
     onHead: head => {
       heads.push(`${head.status} ${head.contentType} ${head.contentEncoding} ${head.contentLength}`)
     },
@@ -296,7 +296,7 @@ describe('bad answers', () => {
   }
 })
 
-// Goal: whatever comes after a complete answer is refused, for every split, after an end that had told the truth.
+// Goal: bytes after a complete response are malformed, for every split, after the response was reported correctly.
 test('bytes that nobody asked for', () => {
   for (const first of Object.values(GOOD).filter(([, , , isReusable]) => isReusable)) {
     for (const more of ['\r\n', 'x', sized, '\0']) {
@@ -307,11 +307,11 @@ test('bytes that nobody asked for', () => {
   }
 })
 
-// Goal: answers on one connection are read one after the other, and none before it is expected.
+// Goal: responses on one connection are read one after the other, and none before its request was sent.
 test('one after the other', () => {
   const ends: string[] = []
   let body = ''
-  const parser = createResponseParser({
+  const parser = new ResponseParser({
     onHead: head => void ends.push(String(head.status)),
     onBody: bytes => {
       body += Buffer.from(bytes).toString()
@@ -337,7 +337,7 @@ test('one after the other', () => {
   expect(ends).toEqual(['204', '', '200', 'ab', '200', 'hello', '200', '', '200', 'hello'])
 })
 
-// Goal: bytes of any kind end as a reading or an UpstreamFault, and as the same one however they are split.
+// Goal: random bytes give a response or an UpstreamFault, the same for every split.
 test('hostile bytes', async () => {
   const texts = [...Object.values(GOOD), ...Object.values(BAD)].map(([text]) => text)
   const samples = texts.filter(text => text.length < 2_048).map(text => Buffer.from(text, 'latin1'))

@@ -33,7 +33,7 @@ describe('over HTTP', () => {
     await upstream.stop()
   })
 
-  // Goal: who finds the queue full is told when to come again, by what waits and how long requests lately took; it is no fixed second.
+  // Goal: with a full queue Retry-After is an estimate from the queue's length and recent durations, not a fixed second.
   test('a full queue', async () => {
     const upstream = await startUpstream()
     const clock = createManualClock()
@@ -70,7 +70,7 @@ describe('over HTTP', () => {
     await upstream.stop()
   })
 
-  // Goal: before the first byte another upstream is asked, each once; the client sees one answer and the books one row.
+  // Goal: before the first byte other upstreams are tried, each once; the client gets one response and the ledger one row.
   test('failover', async () => {
     const [bad, good] = [await startUpstream(), await startUpstream()]
     bad.behave = response => sendJson(response, 500, {})
@@ -87,7 +87,7 @@ describe('over HTTP', () => {
     await good.stop()
   })
 
-  // Goal: an ejected upstream that is well again takes requests again.
+  // Goal: an ejected upstream that is healthy again takes requests again.
   test('return', async () => {
     const upstream = await startUpstream(response => sendJson(response, 500, {}))
     await using gateway = startGateway([target(upstream.url)], { limits: { ejectFailures: 1, ejectMs: 50 } })
@@ -103,7 +103,7 @@ describe('over HTTP', () => {
     await upstream.stop()
   })
 
-  // Goal: what nobody listens on, and what takes connections without answering, end as a 502 in bounded time.
+  // Goal: a port that nobody listens on, and a server that accepts and never responds, end as a 502 in bounded time.
   test('nobody there', async () => {
     const listener = createServer().listen(0, '127.0.0.1')
     await new Promise(resolve => listener.once('listening', resolve))
@@ -155,7 +155,7 @@ test('TLS', async () => {
   await server.stop(true)
 })
 
-// Goal: an upstream whose files cannot be read, or whose pin could not hold, stops the start; a good one is read as it is.
+// Goal: an upstream whose files cannot be read, or whose pin could have no effect, is an invalid configuration; a valid one is read as it is.
 test('loading', () => {
   const directory = mkdtempSync(join(tmpdir(), 'strongroom-upstream-'))
   const keyFile = join(directory, 'key')

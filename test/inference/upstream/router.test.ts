@@ -1,14 +1,8 @@
-// Choice, caps, queue, ejection and return.
+// The router: choice of a target, concurrency limits, queue, ejection and return.
 
 import { describe, expect, test } from 'bun:test'
 import { silentLogger } from '../../../src/base/log.ts'
-import {
-  BusyFault,
-  createRouter,
-  type Lease,
-  type Router,
-  type RouterDeps,
-} from '../../../src/inference/upstream/router.ts'
+import { BusyFault, type Lease, Router, type RouterDeps } from '../../../src/inference/upstream/router.ts'
 import { createManualClock } from '../../rigs/clock.ts'
 import { MODEL } from '../../rigs/gateway-server.ts'
 import { failure } from '../../rigs/until.ts'
@@ -28,7 +22,7 @@ function setUp(
 ) {
   const clock = createManualClock()
   const limits = { queueMax: 2, queueTimeoutMs: 1_000, ejectFailures: 3, ejectMs: 500 }
-  const router = createRouter<Target>({
+  const router = new Router<Target>({
     targets,
     probe: async () => true,
     clock,
@@ -44,12 +38,12 @@ function setUp(
 async function failTimes(router: Router<Target>, count: number, except: Target[] = []): Promise<void> {
   for (let i = 0; i < count; i += 1) {
     const lease = await router.acquire(MODEL, { except: new Set(except), signal: new AbortController().signal })
-    lease.release('unwell')
+    lease.release('unhealthy')
   }
 }
 
 describe('choice', () => {
-  // Goal: the load follows the weights when requests stay, and turns follow them when they do not.
+  // Goal: concurrent requests are spread by weight; targets of equal load take turns.
   test('weights', async () => {
     const { acquire } = setUp([one('a', { concurrencyMax: 99 }), one('b', { concurrencyMax: 99, weight: 3 })])
     const names: string[] = []
@@ -60,17 +54,17 @@ describe('choice', () => {
     for (let i = 0; i < 4; i += 1) {
       const lease = await equals.acquire()
       turns.push(lease.target.name)
-      lease.release('well')
+      lease.release('healthy')
     }
     expect(turns).toEqual(['a', 'b', 'a', 'b'])
   })
 
-  // Goal: a model is asked of those that serve it, and never of one that is excepted.
+  // Goal: only targets that serve the model are chosen, and none that is excepted.
   test('models and exceptions', async () => {
     const [a, b] = [one('a'), one('b', { models: ['other'] })]
     const { acquire } = setUp([a, b])
     expect((await acquire()).target.name).toBe('a')
-    expect(await failure(acquire([a]))).toMatchObject({ code: 'upstream_failed', reason: 'none_well' })
+    expect(await failure(acquire([a]))).toMatchObject({ code: 'upstream_failed', reason: 'none_healthy' })
   })
 })
 
@@ -87,8 +81,8 @@ describe('queue', () => {
     const third = acquire()
     expect(await failure(acquire())).toMatchObject({ code: 'rate_limited' })
     expect(router.view()).toEqual({ waiting: 2, targets: [{ name: 'a', active: 1, ejected: false }] })
-    first.release('well')
-    first.release('well')
+    first.release('healthy')
+    first.release('healthy')
     await second
     expect(order).toEqual(['second'])
     expect(router.view().waiting).toBe(1)
@@ -99,18 +93,18 @@ describe('queue', () => {
     expect(clock.pending()).toEqual([])
   })
 
-  // Goal: a free place is had in the same turn, and what cannot be had is thrown in it; only waiting is a promise.
+  // Goal: with a free target, or with none at all, `acquire` returns or throws synchronously; only waiting is a promise.
   test('at once', () => {
     const { router } = setUp([one('a', { concurrencyMax: 1 })])
     const options = { except: new Set<Target>(), signal: new AbortController().signal }
     expect(router.acquire(MODEL, options)).toMatchObject({ target: { name: 'a' } })
     expect(router.acquire(MODEL, options)).toBeInstanceOf(Promise)
-    expect(() => router.acquire('other', options)).toThrow(expect.objectContaining({ reason: 'none_well' }))
+    expect(() => router.acquire('other', options)).toThrow(expect.objectContaining({ reason: 'none_healthy' }))
     const gone = AbortSignal.abort(new Error('gone'))
     expect(() => router.acquire(MODEL, { ...options, signal: gone })).toThrow('gone')
   })
 
-  // Goal: whoever leaves the queue takes no place.
+  // Goal: an aborted waiter leaves the queue and takes no lease.
   test('leaving', async () => {
     const { router, acquire } = setUp([one('a', { concurrencyMax: 1 })])
     const first = await acquire()
@@ -118,7 +112,7 @@ describe('queue', () => {
     const waiting = failure(acquire([], leave.signal))
     leave.abort(new Error('gone'))
     expect((await waiting).message).toBe('gone')
-    first.release('neutral')
+    first.release('unknown')
     expect(router.view()).toMatchObject({ waiting: 0, targets: [{ active: 0 }] })
   })
 })
@@ -130,7 +124,7 @@ describe('the wait that a refusal names', () => {
     for (let i = 0; i < 60; i += 1) {
       const lease = await acquire(except)
       clock.advance(lastMs)
-      lease.release(i % 2 === 0 ? 'well' : 'neutral')
+      lease.release(i % 2 === 0 ? 'healthy' : 'unknown')
     }
   }
   const take = async ({ acquire }: Bench, count: number, except: Target[] = []) => {
@@ -165,7 +159,7 @@ describe('the wait that a refusal names', () => {
     bench.router.close()
   })
 
-  // Goal: with leases that end evenly spread the word is kept: then there is a place, and a second earlier there was none.
+  // Goal: Retry-After is right for leases that end evenly spread: a target is free then, and none was a second earlier.
   test('is kept', async () => {
     const bench = setUp([one('a', { concurrencyMax: 4 })], { queueTimeoutMs: 60_000 })
     await train(bench, 8_000)
@@ -178,13 +172,13 @@ describe('the wait that a refusal names', () => {
     expect(await refusedFor(bench)).toBe(6)
     for (let second = 1; second <= 6; second += 1) {
       bench.clock.advance(1_000)
-      if (second % 2 === 0) leases.shift()?.release('well')
+      if (second % 2 === 0) leases.shift()?.release('healthy')
       expect([second, bench.router.view().targets[0]?.active]).toEqual([second, second < 6 ? 4 : 3])
     }
     expect((await Promise.all(waiters)).map(lease => lease.target.name)).toEqual(['a', 'a'])
   })
 
-  // Goal: only targets that could take the request count, and so do all who wait for one of them, whichever their model.
+  // Goal: the estimate counts only targets that could take the request, and all waiters for any of them, whatever their model.
   test('which targets and whose waiters', async () => {
     const [a, b, c] = [
       one('a', { concurrencyMax: 1, models: [MODEL, 'other'] }),
@@ -205,7 +199,7 @@ describe('the wait that a refusal names', () => {
     bench.router.close()
   })
 
-  // Goal: what lately was quick is not promised when nothing has ended for long, neither to newcomers nor to who waited in vain.
+  // Goal: when no lease has ended for long, the estimate grows, for a full queue and for a queue timeout alike.
   test('nothing ends', async () => {
     const bench = setUp([one('a', { concurrencyMax: 2 })], { queueMax: 1, queueTimeoutMs: 8_000 })
     await train(bench, 10)
@@ -227,11 +221,11 @@ describe('health', () => {
     const answers = [false, true]
     const { clock, router, acquire } = setUp([one('a')], { probe: async () => answers.shift() ?? true })
     await failTimes(router, 2)
-    ;(await acquire()).release('well')
+    ;(await acquire()).release('healthy')
     await failTimes(router, 2)
     expect(router.view().targets[0]?.ejected).toBe(false)
     await failTimes(router, 1)
-    expect(await failure(acquire())).toMatchObject({ reason: 'none_well' })
+    expect(await failure(acquire())).toMatchObject({ reason: 'none_healthy' })
     await clock.elapse(500)
     expect(router.view().targets[0]?.ejected).toBe(true)
     await clock.elapse(500)
@@ -240,30 +234,30 @@ describe('health', () => {
     expect((await acquire()).target.name).toBe('a')
   })
 
-  // Goal: a hint makes the probe come now; it brings nothing back by itself, and means nothing for one that is not ejected.
-  test('hints', async () => {
+  // Goal: `probeNow` probes at once; the probe still decides, and a target that is not ejected is not probed.
+  test('probeNow', async () => {
     const answers = [false, true]
     const { clock, router } = setUp([one('a'), one('b')], { probe: async () => answers.shift() ?? true })
     const isEjected = () => router.view().targets.map(target => target.ejected)
-    router.hint('a')
+    router.probeNow('a')
     await failTimes(router, 6)
     expect(isEjected()).toEqual([true, true])
-    router.hint('a')
+    router.probeNow('a')
     await clock.elapse(0)
     expect([answers.length, isEjected()]).toEqual([1, [true, true]])
-    router.hint('a')
+    router.probeNow('a')
     await clock.elapse(0)
     expect([answers.length, isEjected()]).toEqual([0, [false, true]])
   })
 
-  // Goal: who waits for an upstream that is ejected is told at once; closing ends every wait and every probe.
+  // Goal: waiters without a target left are rejected at once; closing ends every wait and every probe.
   test('waiters of the ejected, and close', async () => {
     const { clock, router, acquire } = setUp([one('a', { concurrencyMax: 1 })])
     await failTimes(router, 2)
     const lease = await acquire()
     const waiting = failure(acquire())
-    lease.release('unwell')
-    expect(await waiting).toMatchObject({ reason: 'none_well' })
+    lease.release('unhealthy')
+    expect(await waiting).toMatchObject({ reason: 'none_healthy' })
     expect(router.view()).toEqual({ waiting: 0, targets: [{ name: 'a', active: 0, ejected: true }] })
     router.close()
     await clock.elapse(10_000)

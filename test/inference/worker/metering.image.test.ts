@@ -9,7 +9,7 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { startSandboxed } from '../../../src/host/sandbox.ts'
 import { createWorkerRoot } from '../../../src/inference/worker/root.ts'
-import { createWorker, workerTiming } from '../../../src/inference/worker/worker.ts'
+import { BuiltInWorker, workerTiming } from '../../../src/inference/worker/worker.ts'
 import { buildTreeImage } from '../../rigs/image-build.ts'
 import { startRealGateway } from '../../rigs/real-gateway.ts'
 import { skipUnless } from '../../rigs/skip.ts'
@@ -86,7 +86,7 @@ async function openBench() {
   writeFileSync(modelFile, tinyModel())
   chmodSync(modelFile, 0o644)
   const imageDir = await buildTreeImage('inference')
-  const worker = createWorker({
+  const worker = new BuiltInWorker({
     settings: {
       ...{ model_file: modelFile, model, image_dir: imageDir, user: 'nobody', context_tokens: 2048, parallel },
       ...{ threads: 1, memory_mib_max: 1024, start_timeout_ms: 60_000 },
@@ -101,7 +101,7 @@ async function openBench() {
     timing: workerTiming,
     onReady: () => {},
   })
-  undo.defer(worker.stop)
+  undo.defer(() => worker.stop())
   worker.start()
   expect((await worker.settled).kind).toBe('ready')
   const { name, models, weight, concurrencyMax, baseUrl, unix } = worker.upstream

@@ -20,7 +20,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { startSandboxed } from '../../../src/host/sandbox.ts'
 import { createWorkloads, type Workloads } from '../../../src/inference/attestation/workloads.ts'
 import { createWorkerRoot, readWorkerImage } from '../../../src/inference/worker/root.ts'
-import { createWorker, type Worker, workerTiming } from '../../../src/inference/worker/worker.ts'
+import { BuiltInWorker, workerTiming } from '../../../src/inference/worker/worker.ts'
 import { descendants } from '../../rigs/appliance-gateway.ts'
 import { buildTreeImage } from '../../rigs/image-build.ts'
 import { skipUnless } from '../../rigs/skip.ts'
@@ -46,7 +46,7 @@ beforeAll(async () => {
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
 
 type Bench = AsyncDisposable & {
-  readonly worker: Worker
+  readonly worker: BuiltInWorker
   readonly workloads: Workloads
   readonly stateDir: string
   /** Pauses before restarts. */
@@ -77,7 +77,7 @@ async function bench(
     log: silentLogger,
   })
   const pausesMs: number[] = []
-  const worker = createWorker({
+  const worker = new BuiltInWorker({
     settings,
     stateDir,
     root: createWorkerRoot({ imageDir, target: `${stateDir}/worker-root/root`, timeoutMs: 60_000 }),
@@ -139,7 +139,7 @@ describe('llama-server', () => {
       expect(statSync(dirname(one.worker.upstream.unix))).toMatchObject({ uid: 0, mode: 0o40700 })
       process.kill(pid, 'SIGKILL')
       const isBack = () => {
-        const now = one.worker.state()
+        const now = one.worker.state
         return now.kind === 'ready' && now.pid !== pid
       }
       await until(isBack, 'the second life')
@@ -182,7 +182,7 @@ describe('llama-server', () => {
       expect(message).toMatch(/ended with exit code \d+ \(its memory is bounded to 4 MiB by memory_mib_max\)/)
       await until(() => one.pausesMs.length >= 2, 'a second failure')
       expect(one.pausesMs.slice(0, 2)).toEqual([500, 1000])
-      expect(one.worker.state().kind).not.toBe('ready')
+      expect(one.worker.state.kind).not.toBe('ready')
     },
     60_000,
   )

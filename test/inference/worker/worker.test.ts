@@ -82,7 +82,7 @@ describe('start', () => {
     bench.worker.start()
     await until(() => stand.started.length === 1, 'the start')
     expect((await post(bench.worker.upstream.unix)).status).toBe(503)
-    expect(bench.worker.state()).toEqual({ kind: 'starting' })
+    expect(bench.worker.state).toEqual({ kind: 'starting' })
     stand.become('healthy')
     expect(await bench.worker.settled).toMatchObject({ kind: 'ready' })
     expect(stand.started.length).toBe(1)
@@ -97,7 +97,7 @@ describe('start', () => {
       bench.worker.start()
       const state = await bench.worker.settled
       expect(state).toMatchObject({ kind: 'failed', message: expect.stringContaining('not healthy within 60 ms') })
-      await until(() => bench.worker.state().kind === 'ready', 'the second life')
+      await until(() => bench.worker.state.kind === 'ready', 'the second life')
       expect(stand.killed()).toBeGreaterThanOrEqual(1)
     })
   }
@@ -114,10 +114,10 @@ describe('start', () => {
     expect(stand.started).toEqual([])
     expect(await refusal(bench.worker.upstream.unix)).toBe('refused')
     writeFileSync(path, 'model')
-    await until(() => bench.worker.state().kind === 'ready', 'the worker with its model')
+    await until(() => bench.worker.state.kind === 'ready', 'the worker with its model')
   })
 
-  // Goal: whoever reads of a killed worker finds the bound that may have killed it.
+  // Goal: the log of a killed worker names the memory limit that may have killed it.
   test('the end of a bounded worker names its bound', async () => {
     const stand = standIn([{ kind: 'healthy' }])
     await using bench = workerBench(stand, {
@@ -127,7 +127,7 @@ describe('start', () => {
     bench.worker.start()
     await bench.worker.settled
     stand.exit(137)
-    await until(() => bench.worker.state().kind === 'refused', 'the end')
+    await until(() => bench.worker.state.kind === 'refused', 'the end')
     expect(bench.logged.join('\n')).toContain(
       'ended with exit code 137 (its memory is bounded to 77 MiB by memory_mib_max)',
     )
@@ -200,9 +200,9 @@ describe('admission', () => {
     bench.worker.start()
     await bench.worker.settled
     stand.exit(1)
-    await until(() => stand.started.length === 2 && bench.worker.state().kind === 'ready', 'the second life')
+    await until(() => stand.started.length === 2 && bench.worker.state.kind === 'ready', 'the second life')
     stand.exit(1)
-    await until(() => bench.worker.state().kind === 'refused', 'the refusal')
+    await until(() => bench.worker.state.kind === 'refused', 'the refusal')
     expect(stand.started.length).toBe(2)
   })
 })
@@ -213,10 +213,10 @@ describe('supervision', () => {
     const stand = standIn([{ kind: 'exits', lines: [] }, { kind: 'exits', lines: [] }, { kind: 'healthy' }])
     await using bench = workerBench(stand)
     bench.worker.start()
-    await until(() => bench.worker.state().kind === 'ready', 'the third life')
+    await until(() => bench.worker.state.kind === 'ready', 'the third life')
     expect(bench.pausesMs).toEqual([500, 1000])
     stand.exit(139)
-    await until(() => stand.started.length === 4 && bench.worker.state().kind === 'ready', 'the fourth life')
+    await until(() => stand.started.length === 4 && bench.worker.state.kind === 'ready', 'the fourth life')
     expect(bench.pausesMs).toEqual([500, 1000, 2000])
   })
 
@@ -226,13 +226,13 @@ describe('supervision', () => {
     const timing = { pollMs: 5, healthIntervalMs: 10, healthTimeoutMs: 50, healthFailuresMax: 2, stableMs: 0 }
     await using bench = workerBench(stand, { timing })
     bench.worker.start()
-    await until(() => bench.worker.state().kind === 'ready', 'the third life')
+    await until(() => bench.worker.state.kind === 'ready', 'the third life')
     stand.exit(139)
     await until(() => stand.started.length === 4, 'the fourth life')
     expect(bench.pausesMs).toEqual([500, 1000, 500])
   })
 
-  // Goal: a worker that hangs is no worker.
+  // Goal: a worker that hangs is killed and restarted.
   test('a worker that stops answering is killed and started again', async () => {
     const stand = standIn([{ kind: 'healthy' }])
     await using bench = workerBench(stand)
@@ -240,7 +240,7 @@ describe('supervision', () => {
     await bench.worker.settled
     const killed = stand.killed()
     stand.become('mute')
-    await until(() => stand.started.length === 2 && bench.worker.state().kind === 'ready', 'the second life')
+    await until(() => stand.started.length === 2 && bench.worker.state.kind === 'ready', 'the second life')
     expect(stand.killed()).toBe(killed + 1)
     expect(bench.logged.join('\n')).toContain('failed 2 health checks in a row')
   })
@@ -260,7 +260,7 @@ describe('supervision', () => {
         kind: 'failed',
         message: `${bench.worker.upstream.unix} is no socket`,
       })
-      await until(() => bench.worker.state().kind === 'ready', 'the second life')
+      await until(() => bench.worker.state.kind === 'ready', 'the second life')
       expect(await (await post(bench.worker.upstream.unix)).text()).toBe('healthy')
     } finally {
       await other.stop(true)
@@ -292,7 +292,7 @@ describe('stop', () => {
       if (kind === 'healthy') await bench.worker.settled
       await bench.worker.stop()
       const lives = stand.started.length
-      expect(bench.worker.state()).toEqual({ kind: 'stopped' })
+      expect(bench.worker.state).toEqual({ kind: 'stopped' })
       expect(stand.killed()).toBe(lives)
       expect(await refusal(bench.worker.upstream.unix)).toBe('refused')
       bench.worker.start()
@@ -301,7 +301,7 @@ describe('stop', () => {
     })
   }
 
-  // Goal: nobody who waits for the start waits for ever.
+  // Goal: `settled` resolves also when the worker is stopped before it is ready.
   test('stop before start settles', async () => {
     const stand = standIn([{ kind: 'healthy' }])
     await using bench = workerBench(stand)

@@ -1,4 +1,4 @@
-// What of a request goes upstream: the client's own text wherever it can, and every digit of its numbers even where it cannot.
+// The body of the upstream's request: the client's own text where possible; where it must change, every digit of its numbers stays.
 
 import { describe, expect, test } from 'bun:test'
 import fc from 'fast-check'
@@ -15,7 +15,7 @@ function forwarded(text: string, operation: 'chat' | 'text_completion' = 'chat')
 }
 
 describe('text', () => {
-  // Goal: a request that needs no change goes on as it was written, whichever its spacing, order, spelling and numbers.
+  // Goal: a request that needs no change is forwarded as it was written: spacing, order, escapes and numbers.
   test.each([
     `{"model":"m",${messages}}`,
     ` {\n\t"seed" : 9007199254740993 , "model":"m",${messages} }\r\n`,
@@ -29,7 +29,7 @@ describe('text', () => {
     expect(forwarded(`\uFEFF${text}`)).toBe(text)
   })
 
-  // Goal: usage is asked for in every stream, once, and tools are what the choice leaves of them.
+  // Goal: usage is asked for in every stream, once; the tools are those that tool_choice allows.
   test.each([
     [
       ` {"model":"m",${messages},"stream":true,"seed":9007199254740993}`,
@@ -107,7 +107,7 @@ describe('numbers', () => {
     )
   })
 
-  // Goal: what we check are numbers, refused or taken as ever, though the body is written anew.
+  // Goal: the checks of numbers are the same when the body is changed.
   test.each([
     ['chat', `"n":9007199254740993,${messages}`, 'n must be'],
     ['chat', `"n":1e400,${messages}`, 'n must be'],
@@ -126,7 +126,7 @@ describe('numbers', () => {
     else expect(parse).toThrow(expected)
   })
 
-  // Goal: the schema that answers are held to has plain numbers, and is the same whether or not the body is written anew.
+  // Goal: the schema that completions are checked against is the same whether or not the body is changed.
   test('schemas', () => {
     const schema = '{"type":"integer","minimum":9007199254740993,"maximum":9223372036854775807}'
     const format = `"response_format":{"type":"json_schema","json_schema":{"name":"s","strict":true,"schema":${schema}}}`

@@ -1,12 +1,12 @@
-// What flows through the upstream client: large bodies up and down, readers and servers that are slow, requests that are given up.
+// Connections under load: large bodies both ways, slow readers and servers, requests that are aborted.
 
 import { describe, expect, test } from 'bun:test'
 import { systemClock } from '../../../src/base/clock.ts'
 import { createDeadlines } from '../../../src/base/deadlines.ts'
-import { createUpstreamClient, openAttempt } from '../../../src/inference/upstream/client.ts'
+import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
 import {
   countedDeadlines,
-  jsonAnswer,
+  jsonResponse,
   type Peer,
   type Place,
   reasonOf,
@@ -24,8 +24,8 @@ const PLACES = { tcp: { kind: 'tcp' }, tls: { kind: 'tls', own }, unix: { kind: 
 >
 
 function openClient(deadlines = createDeadlines(systemClock)) {
-  const client = createUpstreamClient({ deadlines, timeouts: { connectMs: 5_000, firstByteMs: 20_000 } })
-  return Object.assign(client, { [Symbol.dispose]: client.close })
+  const client = new UpstreamClient({ deadlines, timeouts: { connectMs: 5_000, firstByteMs: 20_000 } })
+  return Object.assign(client, { [Symbol.dispose]: () => client.close() })
 }
 
 /** Text that shows where a piece is missing or doubled. */
@@ -65,7 +65,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('large bodies: %s', kind => {
         peer.pause()
         setTimeout(peer.resume, 2)
       },
-      onRequest: (peer, { body }) => void peer.write(jsonAnswer(`"${digest(body)}"`)),
+      onRequest: (peer, { body }) => void peer.write(jsonResponse(`"${digest(body)}"`)),
     })
     for (const bytes of [8 * MIB, 100_000, 8 * MIB + 1]) {
       const body = numbered(bytes)
@@ -75,7 +75,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('large bodies: %s', kind => {
     expect([upstream.peers.length, pauses > 8]).toEqual([1, true])
   }, 30_000)
 
-  // Goal: a reader that waits stops the server, with little on the way; it then gets everything, whatever the framing.
+  // Goal: a reader that pauses stops the server, with little buffered in between; afterwards it gets every byte, whatever the framing.
   test('down', async () => {
     using client = openClient()
     const body = numbered(64 * MIB)
@@ -87,7 +87,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('large bodies: %s', kind => {
       const parts = Array.from({ length: count }, (_, at) => `${one(at).length.toString(16)}\r\n${one(at)}\r\n`)
       return `${head}transfer-encoding: chunked\r\n\r\n${parts.join('')}0\r\n\r\n`
     }
-    const answers = [jsonAnswer(body), chunks(), `${head}\r\n${body}`]
+    const answers = [jsonResponse(body), chunks(), `${head}\r\n${body}`]
     let at = 0
     await using upstream = await startRaw(place, {
       onRequest: peer => {
@@ -113,7 +113,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('large bodies: %s', kind => {
 describe.each(['tcp', 'tls', 'unix'] as const)('requests that are given up: %s', kind => {
   const place = PLACES[kind]
 
-  // Goal: the server sees it within 100 ms, before the head, in the body, and while the body waits for a reader.
+  // Goal: an abort reaches the server within 100 ms: before the head, in the body, and while the body waits for a reader.
   test('one', async () => {
     using client = openClient()
     const head = 'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n'
@@ -142,14 +142,14 @@ describe.each(['tcp', 'tls', 'unix'] as const)('requests that are given up: %s',
     }
   }, 20_000)
 
-  // Goal: after 1,000 of them, at every moment of their lives, no connection and no deadline is left, and the next is served.
+  // Goal: after 1,000 aborts at any moment of a request no connection and no deadline is left, and the next request is served.
   test('1,000', async () => {
     const deadlines = countedDeadlines()
     using client = openClient(deadlines)
     const head = 'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{'
     await using upstream = await startRaw(place, {
       onRequest: (peer, { body }) => {
-        const say = { serve: jsonAnswer('1'), begin: head, silent: '' }[JSON.parse(body.toString()) as 'serve']
+        const say = { serve: jsonResponse('1'), begin: head, silent: '' }[JSON.parse(body.toString()) as 'serve']
         void peer.write(say)
       },
     })
@@ -182,12 +182,12 @@ describe.each(['tcp', 'tls', 'unix'] as const)('requests that are given up: %s',
   }, 30_000)
 })
 
-// Goal: a connection that nobody needs is closed by us; what is under way that long is not.
+// Goal: an idle connection is closed after its timeout; a request that takes as long is not.
 test('idle connections', async () => {
-  const echo = (peer: Peer, { body }: { body: Buffer }) => void peer.write(jsonAnswer(body.toString()))
+  const echo = (peer: Peer, { body }: { body: Buffer }) => void peer.write(jsonResponse(body.toString()))
   await using upstream = await startRaw({ kind: 'tcp' }, { onRequest: echo })
   await using slow = await startRaw({ kind: 'tcp' }, {})
-  const patient = createUpstreamClient({
+  const patient = new UpstreamClient({
     deadlines: createDeadlines(systemClock),
     timeouts: { connectMs: 1_000, firstByteMs: 30_000 },
   })
@@ -196,7 +196,7 @@ test('idle connections', async () => {
     textOf(await patient.send(upstream.target, { path: '/x', body: '1', stream: false, attempt: openAttempt() }))
   const first = later('1')
   await until('it is asked', 2_000, () => slow.peers[0]?.asked.length === 1)
-  await slow.peers[0]?.write(jsonAnswer('1'))
+  await slow.peers[0]?.write(jsonResponse('1'))
   expect(await textOf(await first)).toBe('1')
   const pending = later('2')
   expect(await ask()).toBe('1')
@@ -204,7 +204,7 @@ test('idle connections', async () => {
   // Timers of sockets tick every four seconds: another round, by a connection that began now.
   expect(await ask()).toBe('1')
   await upstream.peers[1]?.closed
-  await slow.peers[0]?.write(jsonAnswer('2'))
+  await slow.peers[0]?.write(jsonResponse('2'))
   expect(await textOf(await pending)).toBe('2')
   expect(slow.peers.length).toBe(1)
   patient.close()

@@ -1,0 +1,62 @@
+// What the completion of one request must be: its identity, and what tool_choice and response_format demand of it. Pure.
+
+import type { Operation } from '../types.ts'
+import { UpstreamFault } from '../upstream/fault.ts'
+import { isObject } from './json-text.ts'
+import type { GatewayRequest } from './request.ts'
+import type { SchemaCheck } from './schema-check.ts'
+import { malformed } from './upstream-json.ts'
+
+export type CompletionPlan = {
+  readonly request: GatewayRequest
+  /** The gateway's own id: an upstream's shows which engine it is. */
+  readonly id: string
+  readonly createdS: number
+  /** Of a strict response_format; null for none. */
+  readonly schema: SchemaCheck | null
+}
+
+/** How one choice ended. */
+export type Ending = { readonly callCount: number; readonly finishReason: string }
+
+/** UpstreamFault wrong_tool where a call must be and is not. A choice that was cut by its length or by a filter passes, as with OpenAI. */
+export function checkToolChoice(plan: CompletionPlan, { callCount, finishReason }: Ending): void {
+  if (callCount > 0 || finishReason === 'length' || finishReason === 'content_filter') return
+  const { kind } = plan.request.toolChoice
+  if (kind === 'named' || kind === 'required') throw new UpstreamFault('wrong_tool')
+}
+
+/** What response_format demands holds for a choice that ended by itself, without a refusal and without calls. UpstreamFault not_json, schema_violated. */
+export function checkFormat(plan: CompletionPlan, ending: Ending & { content: string; isRefused: boolean }): void {
+  const { format } = plan.request
+  if (format.kind === 'text' || ending.finishReason !== 'stop' || ending.callCount > 0 || ending.isRefused) return
+  let value: unknown
+  try {
+    value = JSON.parse(ending.content)
+  } catch {
+    throw new UpstreamFault('not_json')
+  }
+  if (format.kind === 'json_object' && !isObject(value)) throw new UpstreamFault('not_json')
+  if (plan.schema !== null && !plan.schema(value)) throw new UpstreamFault('schema_violated')
+}
+
+const FINISH_REASONS: Readonly<Record<Operation, ReadonlySet<string>>> = {
+  chat: new Set(['stop', 'length', 'tool_calls', 'content_filter']),
+  text_completion: new Set(['stop', 'length', 'content_filter']),
+}
+
+/** UpstreamFault malformed. */
+export function parseFinishReason(reason: unknown, operation: Operation): string {
+  if (typeof reason !== 'string' || !FINISH_REASONS[operation].has(reason)) throw malformed()
+  return reason
+}
+
+/** Some engines say `stop` for a choice with calls; clients look for `tool_calls`. */
+export function publicFinishReason({ callCount, finishReason }: Ending): string {
+  return callCount > 0 && finishReason === 'stop' ? 'tool_calls' : finishReason
+}
+
+/** The engine's id of a call; a made one for engines that send none, because clients name the call by it. */
+export function toolCallId(id: unknown, at: number, plan: CompletionPlan): string {
+  return typeof id === 'string' && /^[\x21-\x7e]{1,256}$/.test(id) ? id : `call_${plan.id.slice(-12)}_${at}`
+}

@@ -1,0 +1,72 @@
+// Opens a connection to an upstream: TCP, TLS with a checked certificate and key, or a Unix socket. Effects: network.
+
+import type { Socket, SocketHandler } from 'bun'
+import type { Deadlines } from '../../base/deadlines.ts'
+import { Connection, type ConnectionDeps } from './connection.ts'
+import { UpstreamFault } from './fault.ts'
+import { type Endpoint, isPinned } from './target.ts'
+
+export type ConnectDeps = ConnectionDeps & {
+  readonly deadlines: Deadlines
+  readonly connectTimeoutMs: number
+}
+
+export type Connecting = {
+  /** UpstreamFault unreachable, also for a wrong certificate. Not a byte is sent before the certificate has been checked. */
+  readonly opened: Promise<Connection>
+  /** Stops connecting, or closes the connection that was opened. */
+  readonly stop: () => void
+}
+
+export function connect(endpoint: Endpoint, deps: ConnectDeps): Connecting {
+  const opened = Promise.withResolvers<Connection>()
+  let isStopped = false
+  let connection: Connection | null = null
+  /** Open, but not yet accepted: the TLS handshake may still be under way. */
+  let pendingSocket: Socket<undefined> | null = null
+  const refuse = (socket: Socket<undefined>) => {
+    opened.reject(new UpstreamFault('unreachable'))
+    socket.terminate()
+  }
+  const accept = (socket: Socket<undefined>) => {
+    if (isStopped) return socket.terminate()
+    connection = new Connection(socket, deps)
+    opened.resolve(connection)
+  }
+  const stop = () => {
+    isStopped = true
+    opened.reject(new UpstreamFault('unreachable'))
+    if (connection === null) pendingSocket?.terminate()
+    else connection.close()
+  }
+  const cancelTimeout = deps.deadlines.after(deps.connectTimeoutMs, stop)
+  const handlers: SocketHandler<undefined> = {
+    open: socket => {
+      pendingSocket = socket
+      if (endpoint.tls === null || isStopped) accept(socket)
+    },
+    handshake: (socket, isDone, error) => {
+      if (endpoint.tls === null) return
+      if (isDone && error === null && isPinned(endpoint.spkiSha256, certificateOf(socket))) accept(socket)
+      else refuse(socket)
+    },
+    data: (socket, bytes) => (connection === null ? refuse(socket) : connection.onData(bytes)),
+    drain: () => connection?.onDrain(),
+    timeout: () => connection?.onIdleTimeout(),
+    error: socket => (connection === null ? refuse(socket) : connection.onClose({ isReset: true })),
+    close: (socket, error) =>
+      connection === null ? refuse(socket) : connection.onClose({ isReset: error !== undefined }),
+  }
+  const tls = endpoint.tls === null ? {} : { tls: endpoint.tls }
+  const socket =
+    'unix' in endpoint.address
+      ? Bun.connect({ ...endpoint.address, socket: handlers })
+      : Bun.connect({ ...endpoint.address, ...tls, socket: handlers })
+  socket.catch(() => opened.reject(new UpstreamFault('unreachable')))
+  return { opened: opened.promise.finally(cancelTimeout), stop }
+}
+
+function certificateOf(socket: Socket<undefined>): unknown {
+  const certificate: unknown = Reflect.get(socket, 'getPeerCertificate')?.call(socket)
+  return Reflect.get(Object(certificate), 'raw')
+}

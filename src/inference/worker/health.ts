@@ -1,0 +1,63 @@
+// Whether the built-in worker is healthy: asked over its socket until it is, and then again and again. Effects: its socket.
+
+import { type Clock, pause } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
+
+export type HealthTiming = {
+  /** Between checks until it is healthy. */
+  readonly pollMs: number
+  /** Between checks afterwards. */
+  readonly healthIntervalMs: number
+  readonly healthTimeoutMs: number
+  /** Failed checks in a row after which a ready worker is killed. */
+  readonly healthFailuresMax: number
+}
+
+export type HealthDeps = {
+  readonly socket: string
+  readonly clock: Clock
+  readonly timing: HealthTiming
+  /** Aborted when the process is to end, or has ended. */
+  readonly signal: AbortSignal
+}
+
+/** False when it was not within the time. Returns early, with false, when the signal is aborted. */
+export async function becomesHealthy(deps: HealthDeps, timeoutMs: number): Promise<boolean> {
+  const { clock, signal, timing } = deps
+  const deadlineMs = clock.monotonicMs() + timeoutMs
+  while (!(await isHealthy(deps))) {
+    if (signal.aborted || clock.monotonicMs() >= deadlineMs) return false
+    await pause(clock, timing.pollMs, signal)
+  }
+  return true
+}
+
+/** Checks until the signal is aborted. `check` is called before each; it throws to end the worker. Fault host.command_timeout. */
+export async function watchHealth(deps: HealthDeps, check: () => void): Promise<void> {
+  const { clock, signal, timing } = deps
+  let failures = 0
+  while (!signal.aborted) {
+    await pause(clock, timing.healthIntervalMs, signal)
+    if (signal.aborted) return
+    check()
+    failures = (await isHealthy(deps)) ? 0 : failures + 1
+    if (failures >= timing.healthFailuresMax && !signal.aborted) {
+      throw new Fault('host.command_timeout', `the worker failed ${failures} health checks in a row`)
+    }
+  }
+}
+
+async function isHealthy({ socket, signal, timing }: HealthDeps): Promise<boolean> {
+  try {
+    const response = await fetch('http://built-in/health', {
+      unix: socket,
+      // A new connection each time: a kept one may lead to an earlier process.
+      keepalive: false,
+      signal: AbortSignal.any([signal, AbortSignal.timeout(timing.healthTimeoutMs)]),
+    })
+    await response.body?.cancel()
+    return response.ok
+  } catch {
+    return false
+  }
+}
