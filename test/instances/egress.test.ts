@@ -6,13 +6,16 @@ import { runEgressSampler } from '../../src/instances/egress.ts'
 import { instanceById } from '../../src/store/directory/instance.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
 import type { EgressSample } from '../../src/store/ledger/vm.table.ts'
+import { createManualClock } from '../rigs/clock.ts'
 import { startAppliance } from '../rigs/instances-service.ts'
 
 // Goal: an instance shows its VM's sample, keeps it after the VM is gone, and its block is in the journal once; a VM that backs no
 // instance is passed over; a round that fails is followed by the next.
 test('samples reach the instances that they belong to', async () => {
   await using appliance = await startAppliance()
-  const { clock, store } = appliance
+  const { store } = appliance
+  // A clock of its own: nobody else sleeps on it, so one sleeper is the sampler between two rounds.
+  const clock = createManualClock(appliance.clock.nowMs())
   const { id, vmId } = await appliance.create()
   const sampleOf = (usedBytes: number, blockedAtMs: number | null): EgressSample => ({
     vmId: String(vmId),
