@@ -4,7 +4,7 @@
 // The container is that of systemd-nspawn(1): the kernel is this machine's, everything else is the tree's. It shares the network namespace of
 // the test, which must be one of its own (`inOwnNetns`), so that the test reaches what listens in it. All that it writes lies in memory.
 // It dies with the test, however that ends: it lies in a process namespace whose first process goes with us (PR_SET_PDEATHSIG), and with that
-// one everything in it. What may stay after a crash is an empty control group, which the next boot removes, and an empty directory.
+// one everything in it. What may stay after a crash is an empty control group and an empty directory, which the next boot removes.
 //
 // Where this machine has no control group v2 with controllers, MemoryMax= and TasksMax= of units are accepted and bound nothing;
 // device policies hold everywhere (they are BPF programs).
@@ -28,6 +28,8 @@ import { until } from './until.ts'
 export type BootedDebian = AsyncDisposable & {
   /** Its root directory as we see it: files in it can be read and written. */
   readonly root: string
+  /** A directory of this machine for what the test keeps about it; goes with it. */
+  readonly scratch: string
   /** Runs a command in it to its end, as root. Throws when it fails, unless `check` is false. */
   readonly exec: (argv: readonly string[], options?: ExecOptions) => Promise<Executed>
   /** What a unit has logged; at once, as what explains a failure must be. */
@@ -54,11 +56,11 @@ export async function bootDebian({ readOnly = [], devices = [] }: BootOptions = 
     .stdout.toString()
     .trim()
   if (!namespace.startsWith('srt-')) throw new Error('the container shares our network: run the test inside inOwnNetns')
-  removeStaleControlGroups()
+  removeStale()
   const tree = await debianTree()
   count += 1
   const name = `srt-${process.pid}-${count}`
-  const scratch = mkdtempSync(join(tmpdir(), 'srt-debian-'))
+  const scratch = mkdtempSync(join(tmpdir(), `${name}-debian-`))
   living.set(name, scratch)
   const mounts = [
     ...readOnly.map(path => `--bind-ro=${path}`),
@@ -108,6 +110,7 @@ export async function bootDebian({ readOnly = [], devices = [] }: BootOptions = 
     await execInside(pid, ['mount', '-o', 'remount,bind,rw', '/proc/sys'])
     return {
       root: `/proc/${pid}/root`,
+      scratch,
       exec: async (argv, options = {}) => {
         const executed = await execInside(pid, argv, options)
         if (options.check !== false && executed.exitCode !== 0) {
@@ -192,11 +195,20 @@ function endContainer(name: string): void {
   if (scratch !== undefined) rmSync(scratch, { recursive: true, force: true })
 }
 
-function removeStaleControlGroups(): void {
+/** What test processes that are gone have left: control groups, and directories that were theirs. */
+function removeStale(): void {
   for (const name of inControlGroups('ls').split('\n')) {
-    const pid = /^srt-(\d+)-\d+$/.exec(name)?.[1]
-    if (pid !== undefined && !readIfThere(`/proc/${pid}/comm`).startsWith('bun')) endContainer(name)
+    if (isStale(name, /^srt-(\d+)-\d+$/)) endContainer(name)
   }
+  for (const name of readdirSync(tmpdir())) {
+    if (isStale(name, /^srt-(\d+)-\d+-debian-/)) rmSync(join(tmpdir(), name), { recursive: true, force: true })
+  }
+}
+
+/** The owner is a bun; another program with its number is a successor. */
+function isStale(name: string, pattern: RegExp): boolean {
+  const pid = pattern.exec(name)?.[1]
+  return pid !== undefined && !readIfThere(`/proc/${pid}/comm`).startsWith('bun')
 }
 
 /** Runs a script where the tree of control groups is the working directory, whatever this machine has mounted where. */

@@ -1,8 +1,7 @@
 // An appliance that runs as its systemd service in a booted Debian, installed as README says. Effects: what `bootDebian` does, and files in it.
 
 import { Resolver } from 'node:dns/promises'
-import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { tinyModel } from '../../scripts/model/tiny-model.ts'
 import { type Appliance, executable, imageDir } from './appliance.ts'
@@ -35,8 +34,7 @@ export async function installAppliance(): Promise<SystemdAppliance> {
   const image = await imageDir()
   const workerImage = await buildTreeImage('inference')
   const debian = undo.use(await bootDebian({ devices: ['/dev/net/tun'], readOnly: [image, workerImage] }))
-  const keys = mkdtempSync(join(tmpdir(), 'srt-keys-'))
-  undo.defer(() => rmSync(keys, { recursive: true, force: true }))
+  const keys = debian.scratch
   await install(debian, image)
   const keyFile = join(keys, 'client')
   Bun.spawnSync(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', 'client', '-f', keyFile])
