@@ -11,7 +11,8 @@ import { buildTreeImage } from './image-build.ts'
 import { until } from './until.ts'
 
 const repo = join(import.meta.dir, '../..')
-export const unitsDir = join(repo, 'scripts/systemd')
+const unitsDir = join(repo, 'scripts/systemd')
+export const units = ['strongroom-guard.service', 'strongroom.service']
 const stateDir = '/var/lib/strongroom'
 const modelFile = '/usr/local/share/model.gguf'
 const url = 'https://127.0.0.1:8441'
@@ -125,7 +126,11 @@ async function install({ root, exec }: BootedDebian, image: string): Promise<voi
     await gatewayTables(modelFile),
   ]
   writeFileSync(`${root}/etc/strongroom/strongroom.toml`, config.join(''))
-  copyFileSync(join(unitsDir, 'strongroom.service'), `${root}/etc/systemd/system/strongroom.service`)
+  copyFileSync(join(unitsDir, 'strongroom-guard.nft'), `${root}/etc/strongroom/strongroom-guard.nft`)
+  const dropIns = `${root}/etc/systemd/system/nftables.service.d`
+  mkdirSync(dropIns)
+  copyFileSync(join(unitsDir, 'nftables-guard.conf'), `${dropIns}/strongroom-guard.conf`)
+  for (const unit of units) copyFileSync(join(unitsDir, unit), `${root}/etc/systemd/system/${unit}`)
   await exec(['useradd', '--system', '--shell', '/usr/sbin/nologin', '--home-dir', '/nonexistent', 'strongroom-vm'])
-  await exec(['systemctl', 'enable', 'strongroom.service'])
+  await exec(['systemctl', 'enable', ...units])
 }

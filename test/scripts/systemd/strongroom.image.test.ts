@@ -1,20 +1,35 @@
 // The systemd unit as systemd runs it: an appliance installed in a booted Debian, with a VM under software emulation and a worker.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { connect } from 'node:net'
 import { createGatewayClient, type GatewayClient, workerModel } from '../../rigs/appliance-gateway.ts'
 import { buildTimeoutMs, debianTree } from '../../rigs/booted-debian.ts'
 import { type Customer, createCustomer } from '../../rigs/instances-client.ts'
 import { inOwnNetns } from '../../rigs/netns.ts'
-import { installAppliance, type SystemdAppliance } from '../../rigs/systemd-appliance.ts'
+import { installAppliance, type SystemdAppliance, units } from '../../rigs/systemd-appliance.ts'
 import { until } from '../../rigs/until.ts'
 
-const timeoutMs = 240_000
+const timeoutMs = 300_000
 const bootTimeoutMs = 60_000
+const connectTimeoutMs = 1_500
 /** The limit that stood in the unit before: after so many starts within a minute systemd gave up. */
 const formerStartsMax = 10
 
 // The namespace of the tests has no way to Debian's mirror.
 beforeAll(async () => void (await debianTree()), buildTimeoutMs)
+
+/** Whether the SSH port of an address can be reached. */
+function isOpen(address: string): Promise<boolean> {
+  return new Promise(resolve => {
+    const socket = connect({ host: address, port: 22 })
+    const end = (open: boolean) => {
+      socket.destroy()
+      resolve(open)
+    }
+    socket.on('connect', () => end(true)).on('error', () => end(false))
+    setTimeout(() => end(false), connectTimeoutMs)
+  })
+}
 
 inOwnNetns(
   import.meta.path,
@@ -25,6 +40,7 @@ inOwnNetns(
       let gateway: GatewayClient
       let name: string
       let hostname: string
+      let address: string
 
       beforeAll(async () => {
         appliance = await installAppliance()
@@ -47,7 +63,7 @@ inOwnNetns(
 
       test('it becomes active and answers, and doctor finds nothing amiss', async () => {
         // Goal: README's steps on a bare Debian give an appliance; systemd understands every setting of the unit.
-        const verified = await appliance.debian.exec(['systemd-analyze', 'verify', 'strongroom.service'])
+        const verified = await appliance.debian.exec(['systemd-analyze', 'verify', ...units])
         expect(verified.stdout + verified.stderr).toBe('')
         await appliance.systemctl('start', 'strongroom')
         await appliance.answers(15_000)
@@ -83,6 +99,7 @@ inOwnNetns(
           const created = await acme.create('unit-1')
           ;({ name, hostname } = created.body.data)
           await acme.reached(name, 'ready', 150_000)
+          address = (await appliance.resolve(hostname)) ?? ''
           const pid = await qemuPid()
           expect(await proc(pid, 'cgroup')).toMatch(/0::\/system\.slice\/strongroom-[0-9a-f-]{36}\.scope$/m)
           const status = await proc(pid, 'status')
@@ -136,6 +153,20 @@ inOwnNetns(
         timeoutMs,
       )
 
+      test('the guard stands while the appliance is down, whoever flushes the ruleset', async () => {
+        // Goal: with the table of the appliance gone a VM reaches nothing and is reached by nobody.
+        const tables = async () => (await appliance.debian.exec(['nft', 'list', 'tables'])).stdout.split('\n')
+        expect(await isOpen(address)).toBe(true)
+        await appliance.debian.exec(['nft', 'delete', 'table', 'inet', 'strongroom'])
+        expect(await isOpen(address)).toBe(false)
+        for (const verb of ['start', 'reload', 'restart', 'stop']) {
+          await appliance.systemctl(verb, 'nftables')
+          expect(await tables()).toContain('table inet strongroom_guard')
+          expect(await tables()).not.toContain('table inet strongroom')
+        }
+        expect(await isOpen(address)).toBe(false)
+      })
+
       test(
         'a port that stays busy does not make systemd give up',
         async () => {
@@ -150,6 +181,7 @@ inOwnNetns(
           }
           await appliance.answers(15_000)
           expect(await appliance.property('ActiveState')).toBe('active')
+          await until('the VM can be reached again', 15_000, () => isOpen(address))
         },
         timeoutMs,
       )
