@@ -73,7 +73,7 @@ export {
   verifyReceipt,
 } from './receipt/verify.ts'
 export { keyInfoNames, platformNames, policyNames, type Signer } from './report/bits.ts'
-export { type FoundReport, findReport } from './report/form.ts'
+export { type FoundReport, findReport, hclClaimsCheck } from './report/form.ts'
 export { type IdentifiedReport, identifyReport, type ReportIdentity } from './report/identify.ts'
 // SNP reports, their chains, and what a relying party wants of them.
 export {
