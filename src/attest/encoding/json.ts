@@ -9,8 +9,8 @@ const depthMax = 16
 /** Throws Malformed, whose message begins with `what`. The caller limits the length. */
 export function parsedJson(what: string, bytes: Uint8Array): unknown {
   try {
-    return parseJson(bytes, { depthMax })
+    return parseJson(bytes, { depthMax, what })
   } catch (cause) {
-    throw new Malformed(`${what}: ${messageOf(cause)}`, { cause })
+    throw new Malformed(messageOf(cause), { cause })
   }
 }

@@ -1,8 +1,9 @@
 // A relying party's policy for SNP reports, from JSON and back. Pure. schema.ts is its JSON form, appraise.ts applies it.
 
-import { fromHex, toHex } from '../../base/bytes.ts'
+import { fromHex, toHex, utf8 } from '../../base/bytes.ts'
 import { PRODUCTS, type Product } from '../amd/product.ts'
 import { tcbComponentsOf } from '../amd/tcb.ts'
+import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
 import { PLATFORM_BITS, type PlatformBit, POLICY_BITS, type PolicyBit, type Signer } from '../report/bits.ts'
 import type { FirmwareVersion } from '../report/report.ts'
@@ -91,9 +92,13 @@ export function strictPolicy(): Policy {
 
 const fieldNames = Object.keys(strictPolicy()) as (keyof Policy)[]
 
-/** Takes what JSON.parse gives. Throws Malformed naming the field, as in `policy.guestPolicy.debug: …`. */
+/**
+ * Takes the text, in which no name may stand twice, or what a strict reader made of it: JSON.parse takes the last of two without a word.
+ * Throws Malformed naming the field, as in `policy.guestPolicy.debug: …`.
+ */
 export function parsePolicy(json: unknown): Policy {
-  const policy = record(json, 'policy', fieldNames)
+  const text = typeof json === 'string' ? utf8(json) : json
+  const policy = record(text instanceof Uint8Array ? parsedJson('policy', text) : json, 'policy', fieldNames)
   const field = <T>(name: keyof Policy, parse: Parse<T>) => parse(policy[name], `policy.${name}`)
   return {
     format: field('format', oneOf([policyFormat])),

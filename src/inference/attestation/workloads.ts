@@ -1,12 +1,12 @@
 // The five attested workloads: what each of them is, and whether the allowlist admits it. Effects: reads the executable and the allowlist.
 
 import { createReadStream, readFileSync } from 'node:fs'
-import { Value } from '@sinclair/typebox/value'
-import { toHex } from '../../base/bytes.ts'
+import { toHex, utf8 } from '../../base/bytes.ts'
 import { Fault, wrapFault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import { type Admission, Allowlist, admits, encodeAllowlist, type WorkloadCandidate } from '../../contract/allowlist.ts'
 import { ATTESTED_WORKLOADS, type AttestedWorkload } from '../../contract/attestation.ts'
+import { checkedJson } from '../../contract/shape.ts'
 import type { AdmittedWorkload, AdmittedWorkloads } from './attester.ts'
 
 /** An allowlist that admits exactly these. Pure. */
@@ -136,15 +136,7 @@ function readAllowlist(text: string, path: string): AllowlistInForce {
 }
 
 function parseAllowlist(text: string, path: string): Allowlist {
-  let parsed: unknown
-  try {
-    parsed = JSON.parse(text)
-  } catch (error) {
-    throw wrapFault(error, `read the allowlist ${path}`, 'config.invalid')
-  }
-  if (Value.Check(Allowlist, parsed)) return parsed
-  const problem = Value.Errors(Allowlist, parsed).First()
-  throw new Fault('config.invalid', `the allowlist ${path}: ${problem?.path ?? ''}: ${problem?.message ?? 'invalid'}`)
+  return checkedJson(Allowlist, utf8(text), { what: `the allowlist ${path}`, code: 'config.invalid' })
 }
 
 async function sha256File(path: string): Promise<Uint8Array> {

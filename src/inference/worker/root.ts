@@ -5,26 +5,24 @@
 import { chmodSync, readFileSync, statSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { Value } from '@sinclair/typebox/value'
 import { verityRoot } from '../../attest/verity/root.ts'
 import { toHex } from '../../base/bytes.ts'
 import { Fault, messageOf, wrapFault } from '../../base/fault.ts'
 import { WorkerImageManifest } from '../../contract/image.ts'
+import { checkedJson } from '../../contract/shape.ts'
 import { run } from '../../linux/command.ts'
 import { ensureDir, removeTree } from '../../linux/files.ts'
 
 /** Fault image.invalid: none there, or not of the schema. */
 export function readWorkerImage(imageDir: string): WorkerImageManifest {
   const path = `${imageDir}/manifest.json`
-  let manifest: unknown
+  let bytes: Uint8Array
   try {
-    manifest = JSON.parse(readFileSync(path, 'utf8'))
+    bytes = readFileSync(path)
   } catch (error) {
     throw wrapFault(error, 'read the manifest of the inference image', 'image.invalid')
   }
-  if (Value.Check(WorkerImageManifest, manifest)) return manifest
-  const problem = Value.Errors(WorkerImageManifest, manifest).First()
-  throw new Fault('image.invalid', `${path}: ${problem?.path ?? ''}: ${problem?.message ?? 'invalid'}`)
+  return checkedJson(WorkerImageManifest, bytes, { what: path, code: 'image.invalid' })
 }
 
 export type WorkerRoot = {

@@ -123,6 +123,22 @@ test('strictPolicy', () => {
   expect(strictPolicy().vmpls).toEqual([0])
 })
 
+// Goal: as text a policy says each thing once: JSON.parse would take the last of two, and a reader who looks for the first sees another policy.
+test('a name twice in the text', () => {
+  const text = JSON.stringify(fullJson())
+  expect(parsePolicy(text)).toEqual(parsePolicy(fullJson()))
+  expect(parsePolicy(new TextEncoder().encode(text))).toEqual(parsePolicy(fullJson()))
+  for (const [once, twice, name] of [
+    ['"debug":"forbidden"', '"debug":"forbidden","debug":"any"', 'debug'],
+    ['"vmpls":[0,3]', '"vmpls":[0],"vmpls":[0,3]', 'vmpls'],
+    ['"snp":8', '"snp":8,"\\u0073np":0', 'snp'],
+  ] as const) {
+    expect(text).toContain(once)
+    expect(() => parsePolicy(text.replace(once, twice))).toThrow(Malformed)
+    expect(() => parsePolicy(text.replace(once, twice))).toThrow(`policy has the field "${name}" twice`)
+  }
+})
+
 describe('refused by parser and schema alike', () => {
   // Goal: nothing is optional: each field missing is an error that names it.
   test.each(paths)('%s missing', path => {
@@ -182,7 +198,7 @@ describe('refused by parser and schema alike', () => {
   // Goal: what is no object is refused, and a field called __proto__ is a field like any other.
   test('other values', () => {
     for (const json of [null, undefined, 1, 'any', [], [fullJson()]]) {
-      expect(refusedField(json)).toBe('policy')
+      expect(refusedField(json)).toBe(json === 'any' ? 'policy is not valid JSON.' : 'policy')
       expect(matches(policySchema, json)).toBe(false)
     }
     const hostile = JSON.parse(JSON.stringify(fullJson()).replace('{', '{"__proto__":{"hostData":"any"},'))
