@@ -4,7 +4,7 @@
 // no certificates, and so no evidence.
 
 export { type Cpuid, PRODUCTS, type Product, productOfCpuid } from './amd/product.ts'
-export { AMD_ROOTS, type TrustedRoot } from './amd/roots.ts'
+export { AMD_ROOTS, type TrustedRoot, type WholeRoot } from './amd/roots.ts'
 export { decodeTcb, isTcbAtLeast, type Tcb, tcbText } from './amd/tcb.ts'
 export type { PemOrDer } from './encoding/pem.ts'
 // What a launch will measure: firmware, kernels, processors, IGVM files, and who has signed for it.
