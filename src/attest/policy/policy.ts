@@ -5,7 +5,15 @@ import { PRODUCTS, type Product } from '../amd/product.ts'
 import { tcbComponentsOf } from '../amd/tcb.ts'
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
-import { PLATFORM_BITS, type PlatformBit, POLICY_BITS, type PolicyBit, type Signer } from '../report/bits.ts'
+import {
+  KEY_BITS,
+  type KeyBit,
+  PLATFORM_BITS,
+  type PlatformBit,
+  POLICY_BITS,
+  type PolicyBit,
+  type Signer,
+} from '../report/bits.ts'
 import type { FirmwareVersion } from '../report/report.ts'
 import {
   type BitRule,
@@ -27,6 +35,8 @@ export type Policy = {
   /** The guest policy: what the guest's owner allows the host. A 'required' bit must be set, a 'forbidden' one must not. */
   readonly guestPolicy: Readonly<Record<PolicyBit, BitRule>> & { readonly unknown: UnknownRule }
   readonly platformInfo: Readonly<Record<PlatformBit, BitRule>> & { readonly unknown: UnknownRule }
+  /** The flags of key_info. Its signing key is `signers`. */
+  readonly keyInfo: Readonly<Record<KeyBit, BitRule>> & { readonly unknown: UnknownRule }
   /** The bytes that the report's version reserves, in its signed and unsigned parts. */
   readonly reservedBytes: 'zero' | 'any'
   readonly vmpls: readonly number[] | 'any'
@@ -43,9 +53,14 @@ export type Policy = {
   /** For the current firmware, and for the committed one, to which the host may go back. */
   readonly minimumFirmware: FirmwareVersion | 'any'
   readonly minimumGuestSvn: number | 'any'
+  /** 'required': no component of CURRENT_TCB is below COMMITTED_TCB or REPORTED_TCB, nor the current firmware older than the committed. */
+  readonly tcbOrder: 'required' | 'any'
 }
 
-/** The command line's default: no debug, no migration, VMPL 0, no unknown bit in the guest policy. All else is 'any', measurement included. */
+/**
+ * The command line's default: no debug, no migration, VMPL 0, and nothing that firmware of these versions never writes: unknown bits of
+ * the guest policy and key_info, reserved bytes, TCBs out of order. All else is 'any', measurement included.
+ */
 export function strictPolicy(): Policy {
   return {
     format: policyFormat,
@@ -75,7 +90,8 @@ export function strictPolicy(): Policy {
       tio: 'any',
       unknown: 'any',
     },
-    reservedBytes: 'any',
+    keyInfo: { authorKeyEnabled: 'any', maskChipKey: 'any', unknown: 'forbidden' },
+    reservedBytes: 'zero',
     vmpls: [0],
     measurements: 'any',
     hostData: 'any',
@@ -87,6 +103,7 @@ export function strictPolicy(): Policy {
     minimumLaunchTcb: 'any',
     minimumFirmware: 'any',
     minimumGuestSvn: 'any',
+    tcbOrder: 'required',
   }
 }
 
@@ -106,6 +123,7 @@ export function parsePolicy(json: unknown): Policy {
     signers: field('signers', orAny(listOf(oneOf(policySigners)))),
     guestPolicy: field('guestPolicy', bits(Object.keys(POLICY_BITS) as PolicyBit[])),
     platformInfo: field('platformInfo', bits(Object.keys(PLATFORM_BITS) as PlatformBit[])),
+    keyInfo: field('keyInfo', bits(Object.keys(KEY_BITS) as KeyBit[])),
     reservedBytes: field('reservedBytes', oneOf(['zero', 'any'])),
     vmpls: field('vmpls', orAny(listOf(integer(3)))),
     measurements: field('measurements', orAny(listOf(hex(HEX_SIZES.measurements)))),
@@ -118,6 +136,7 @@ export function parsePolicy(json: unknown): Policy {
     minimumLaunchTcb: field('minimumLaunchTcb', orAny(tcbMinimums)),
     minimumFirmware: field('minimumFirmware', orAny(firmware)),
     minimumGuestSvn: field('minimumGuestSvn', orAny(integer(0xffff_ffff))),
+    tcbOrder: field('tcbOrder', oneOf(['required', 'any'])),
   }
 }
 

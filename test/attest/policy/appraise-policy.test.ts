@@ -112,7 +112,15 @@ test('accepted', () => {
 test('strictPolicy', () => {
   const said = Object.entries(strictPolicy()).filter(([, value]) => value !== 'any')
   const bits = (name: string) => Object.entries((said.find(([key]) => key === name)?.[1] ?? {}) as Json)
-  expect(said.map(([name]) => name)).toEqual(['format', 'guestPolicy', 'platformInfo', 'vmpls'])
+  expect(said.map(([name]) => name)).toEqual([
+    'format',
+    'guestPolicy',
+    'platformInfo',
+    'keyInfo',
+    'reservedBytes',
+    'vmpls',
+    'tcbOrder',
+  ])
   expect(bits('guestPolicy').filter(([, rule]) => rule !== 'any')).toEqual([
     ['reservedOne', 'required'],
     ['migrate', 'forbidden'],
@@ -120,7 +128,8 @@ test('strictPolicy', () => {
     ['unknown', 'forbidden'],
   ])
   expect(bits('platformInfo').filter(([, rule]) => rule !== 'any')).toEqual([])
-  expect(strictPolicy().vmpls).toEqual([0])
+  expect(bits('keyInfo').filter(([, rule]) => rule !== 'any')).toEqual([['unknown', 'forbidden']])
+  expect(strictPolicy()).toMatchObject({ vmpls: [0], reservedBytes: 'zero', tcbOrder: 'required' })
 })
 
 // Goal: as text a policy says each thing once: JSON.parse would take the last of two, and a reader who looks for the first sees another policy.
@@ -185,6 +194,10 @@ describe('refused by parser and schema alike', () => {
     ['guestPolicy.unknown', 'required'],
     ['guestPolicy.bit26', 'any'],
     ['reservedBytes', 'forbidden'],
+    ['tcbOrder', 'forbidden'],
+    ['keyInfo.maskChipKey', 'zero'],
+    ['keyInfo.unknown', 'required'],
+    ['keyInfo.bit5', 'any'],
     ['format', 'strongroom/snp-policy/v2'],
     ['format', 'any'],
     ['extra', 'any'],
