@@ -86,7 +86,7 @@ export {
 } from './report/report.ts'
 // Virtual TPMs.
 export { decodeEventLog, type EventLog, type LogEvent } from './tpm/event-log.ts'
-export { isDataMeasured, replayEventLog, verifyEventLog } from './tpm/event-log-verify.ts'
+export { type EventLogInput, isDataMeasured, replayEventLog, verifyEventLog } from './tpm/event-log-verify.ts'
 export { decodeHclReport, type HclReport, runtimeAttestationKey } from './tpm/hcl-report.ts'
 export { decodeJwk, decodePemKey, decodeSpki, encodeSpki, type TpmKey } from './tpm/key.ts'
 export { decodePublicArea, decodeSizedPublic, type TpmPublic } from './tpm/public-area.ts'
