@@ -7,7 +7,7 @@ import { isZero, type Layout, layoutBytes, readFields } from '../encoding/layout
 import { type Hash, sha256, sha384, sha512 } from '../hash.ts'
 import { wellFormed } from '../malformed.ts'
 import { type Check, check, notChecked } from '../verdict.ts'
-import { reportSizeBytes } from './report.ts'
+import { FIELDS, reportSizeBytes } from './report.ts'
 
 /** [offset, size], little-endian. Claims of `claimsSize` bytes come after, behind an extension when the request data (not the header) have version 2. */
 export const HCL_FIELDS = {
@@ -103,7 +103,7 @@ export function hclClaimsCheck({ claims, hashType }: HclReport, reportData: Uint
   const hash = HASHES[hashType]
   if (hash === undefined) return notChecked(name, `the claims are hashed in a way that is not known: ${hashType}`, true)
   const digest = hash(claims)
-  const expected = concat(digest, new Uint8Array(reportData.length - digest.length))
+  const expected = concat(digest, new Uint8Array(FIELDS.reportData[1] - digest.length))
   const isCovered = equalConstantTime(reportData, expected)
   return check(name, isCovered, 'REPORT_DATA is not the hash of the claims', 'REPORT_DATA is the hash of the claims')
 }

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { Malformed } from '../../../src/attest/malformed.ts'
-import { findReport, HCL_FIELDS, hclClaimsCheck } from '../../../src/attest/report/form.ts'
+import { findReport, HCL_FIELDS, hclClaimsCheck, readHclReport } from '../../../src/attest/report/form.ts'
 import { decodeReport, FIELDS } from '../../../src/attest/report/report.ts'
 import { decodeHclReport, runtimeAttestationKey } from '../../../src/attest/tpm/hcl-report.ts'
 import type { Check } from '../../../src/attest/verdict.ts'
@@ -92,6 +92,10 @@ describe('claims', () => {
       const other = data.map((byte, i) => (i === at ? byte ^ 1 : byte))
       expect(claimsCheck(withReportData(real, other)).outcome).toBe('fail')
     }
+    const found = readHclReport(real)
+    for (const wrong of [data.slice(0, 32), new Uint8Array(0), concat(data, Uint8Array.of(0))])
+      expect(hclClaimsCheck(found, wrong).outcome).toBe('fail')
+    expect(hclClaimsCheck(found, null)).toMatchObject({ outcome: 'not-checked', required: true })
   })
 
   // Goal: the wrapper names the hash and nothing vouches for it: the three that are known are tried as named, another is not checked, and required.
