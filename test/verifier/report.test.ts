@@ -3,6 +3,7 @@
 import { expect, test } from 'bun:test'
 import { join } from 'node:path'
 import { defaultPolicy, verifySavedReport } from '../../src/verifier/report.ts'
+import { hclReportAs } from '../rigs/hcl-samples.ts'
 
 const reports = join(import.meta.dir, '../vectors/reports')
 const bytes = async (name: string) => await Bun.file(join(reports, name)).bytes()
@@ -30,6 +31,26 @@ test('goal: a report inside an Azure HCL report is found and verified', async ()
   expect(found.report).not.toBeNull()
   // It is of another chip than the certificate.
   expect(found.ok).toBe(false)
+})
+
+test('goal: the claims of an Azure HCL report are compared with its report data: a flipped bit fails, in every version of the form', async () => {
+  const real = await bytes('wrong-chip.hcl.bin')
+  const claims = async (report: Uint8Array) => {
+    const { checks } = await verify(report, 'milan-v3.chain.pem')
+    expect(checks[0]).toMatchObject({ name: 'report-form', outcome: 'pass' })
+    return checks.filter(one => one.name === 'hcl-claims').map(one => one.outcome)
+  }
+  for (const version of [
+    { header: 1, data: 1 },
+    { header: 2, data: 1 },
+    { header: 2, data: 2 },
+  ]) {
+    const report = hclReportAs(real, version)
+    expect(await claims(report)).toEqual(['pass'])
+    const at = report.length - 100
+    expect(await claims(report.map((byte, i) => (i === at ? byte ^ 1 : byte)))).toEqual(['fail'])
+  }
+  expect(await claims(await bytes('milan-v3.bin'))).toEqual([])
 })
 
 test('goal: bytes in neither form fail, with every check still there', async () => {

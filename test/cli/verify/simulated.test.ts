@@ -111,11 +111,17 @@ test('goal: a debuggable guest fails without any policy', async () => {
   expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['guest-policy-debug']])
 })
 
+test('goal: a root without an ASVK is enough for a VCEK', async () => {
+  const { ark, ask } = platform.authority.root
+  const { code, document } = await runJson(...argv, '--trust-simulated-root', file('no-asvk.pem', pem(ask, ark)))
+  expect([code, checksOf(document, 'FAIL'), document.simulated]).toEqual([0, [], true])
+})
+
 test('goal: what is no whole root is refused with exit code 2', async () => {
   const { ark, ask, asvk } = platform.authority.root
   const roots: [string, string | Uint8Array, string][] = [
     ['no-ark.pem', pem(ask, asvk), 'not exactly one ARK'],
-    ['no-asvk.pem', pem(ask, ark), 'not exactly one ASVK'],
+    ['two-asvks.pem', pem(ask, ark, asvk, asvk), 'more than one ASVK'],
     ['no-ask.pem', pem(ark, asvk), 'not exactly one ASK'],
     ['two.pem', pem(ark, ark, ask, asvk), 'not exactly one ARK'],
     ['empty.pem', '', 'no CERTIFICATE in it'],

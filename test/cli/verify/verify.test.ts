@@ -217,6 +217,13 @@ describe('policies', () => {
         `--policy ${path}: ${message}`,
       )
     }
+    // JSON.parse takes the last: this one would let a guest with debugging pass.
+    const text = JSON.stringify(good).replace('"debug":"forbidden"', '"debug":"forbidden","debug":"any"')
+    const twice = file('twice.json', text)
+    await expectUsageError(
+      report('milan-v3.bin', 'milan-v3.chain.pem', '--policy', twice),
+      `--policy ${twice}: the file has the field "debug" twice`,
+    )
     await expectUsageError(report('milan-v3.bin', 'milan-v3.chain.pem', '--policy', milanChain), 'not JSON')
     await expectUsageError(report('milan-v3.bin', 'milan-v3.chain.pem', '--policy', milan), 'not UTF-8')
   })

@@ -105,6 +105,7 @@ type Results = {
     readonly decoded: Record<string, Decoded>
     readonly refused: Record<string, Refused>
     readonly roots: Record<string, { simulated: boolean; stranger: string[] }>
+    readonly hcl: Record<string, string>
   }
   readonly launches: {
     readonly reference: readonly { digest: string }[]
@@ -162,8 +163,9 @@ function verdictsOf(told: Readonly<Record<string, Told>>): Verdicts {
   return Object.fromEntries(named)
 }
 
-async function expectReports({ verdicts, decoded, refused, roots }: Results['reports']): Promise<void> {
+async function expectReports({ verdicts, decoded, refused, roots, hcl }: Results['reports']): Promise<void> {
   expect(verdictsOf(verdicts)).toEqual(REPORT_VERDICTS)
+  expect(Object.values(hcl)).toEqual(Array(4).fill(['pass', 'fail']).flat())
   for (const expected of await read<ExpectedReport[]>('reports/expected.json')) {
     const { report, reportedTcb, currentTcb } = decoded[expected.report] ?? {}
     expect(report).toMatchObject({
@@ -179,7 +181,9 @@ async function expectReports({ verdicts, decoded, refused, roots }: Results['rep
     expect(reportedTcb).toEqual(tcbOf(expected.reported_tcb))
     expect(currentTcb).toEqual(tcbOf(expected.current_tcb))
   }
-  for (const { refused: reason } of Object.values(refused)) expect(reason).toMatch(/^SNP report: /)
+  const { policyTwice, ...ofReports } = refused
+  expect(policyTwice?.refused).toBe('policy has the field "debug" twice.')
+  for (const { refused: reason } of Object.values(ofReports)) expect(reason).toMatch(/^SNP report: /)
   expect(Object.keys(roots)).toEqual(['genoa', 'milan', 'turin'])
   for (const { simulated, stranger } of Object.values(roots)) {
     expect(simulated).toBe(false)
