@@ -248,11 +248,12 @@ function groupsOf(
 
 function grouped(name: string, members: readonly Check[], decides?: Group['decides']): Check {
   const reasons = (checks: readonly Check[]) => checks.map(one => `${one.name}: ${one.reason}`).join('; ')
-  const failed = members.filter(one => one.outcome === 'fail')
-  if (failed.length > 0) return fail(name, reasons(failed))
-  const missing = members.filter(one => one.outcome === 'not-checked' && one.required)
-  if (missing.length > 0 || members.length === 0)
-    return notChecked(name, reasons(missing) || 'nothing was checked', true)
+  const isMissing = ({ outcome, required }: Check) => outcome === 'not-checked' && required
+  const bad = members.filter(one => one.outcome === 'fail' || isMissing(one))
+  // It only repeats that another of them is bad.
+  const telling = bad.length > 1 ? bad.filter(one => one.name !== 'evidence') : bad
+  if (bad.some(one => one.outcome === 'fail')) return fail(name, reasons(telling))
+  if (bad.length > 0 || members.length === 0) return notChecked(name, reasons(telling) || 'nothing was checked', true)
   const deciding = members.find(one => one.name === decides?.check)
   if (decides !== undefined && deciding?.outcome !== 'pass') return notChecked(name, decides.otherwise, false)
   const passed = members.filter(one => one.outcome === 'pass')

@@ -39,6 +39,8 @@ export function readPins(options: PinOptions): Pins {
 /** The library's checks say 'any'; here they name the flag. */
 export function withFlags(checks: readonly Check[]): Check[] {
   return checks.map(one => {
+    if (one.outcome !== 'pass' && one.reason.includes(noCrl))
+      return { ...one, reason: one.reason.replace(noCrl, crlAdvice) }
     const pin = PINS.find(name => one.name === pinCheckName(name))
     if (pin === undefined || one.outcome === 'pass') return one
     const { accepted, missing } = PIN_WORDS[pin]
@@ -49,6 +51,10 @@ export function withFlags(checks: readonly Check[]): Check[] {
     return { ...one, reason }
   })
 }
+
+/** The library's words, and what to do about it here. */
+const noCrl = 'no CRL was given'
+const crlAdvice = `${noCrl}; name one with --crl, or accept evidence without one with --any-crl`
 
 function flagOf(pin: Pin): string {
   return `--any-${pin}`

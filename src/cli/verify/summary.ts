@@ -16,7 +16,10 @@ export function verdictSummary(
   if (verbose) return verdictText(shown, paint)
   const { checks, ok } = shown
   const accepted = checks.filter(isWaiver)
-  const open = checks.filter(one => one.outcome === 'not-checked' && !one.required && !isWaiver(one))
+  const told = accepted.flatMap(({ name }) => TOLD_BY_WAIVER[name] ?? [])
+  const open = checks.filter(
+    one => one.outcome === 'not-checked' && !one.required && !isWaiver(one) && !told.includes(groupName(one)),
+  )
   const body = [
     ...(ok
       ? section('rests on', restLines([...checks, ...details]))
@@ -25,13 +28,27 @@ export function verdictSummary(
       'accepted',
       accepted.map(one => oneLine(one.reason).replace(/^accepted /, '')),
     ),
-    ...section('not checked', grouped(open.toSorted(byUrgency), openLinesMax)),
   ]
-  return [verdictWords(shown, paint), ...body, counts(shown)].map(line => `${line}\n`).join('')
+  const room = summaryLinesMax - body.length - 2
+  const rest = section('not checked', grouped(open.toSorted(byUrgency), Math.min(openLinesMax, room)))
+  return [verdictWords(shown, paint), ...body, ...rest, counts(shown)].map(line => `${line}\n`).join('')
 }
 
 const failedLinesMax = 6
-const openLinesMax = 2
+const openLinesMax = 4
+
+/** What is not checked because of a waiver needs no second line. */
+const TOLD_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
+  [pinCheckName('measurement')]: ['measurement'],
+  [pinCheckName('allowlist')]: ['allowlist', 'admission', 'operator-key', 'id-key-digest', 'author-key-digest'],
+  [pinCheckName('vmpl')]: ['vmpl'],
+  [pinCheckName('crl')]: ['chain-revocation'],
+}
+
+/** Of `gateway/measurement` and the like: `measurement`. */
+function groupName({ name }: Check): string {
+  return name.slice(name.indexOf('/') + 1)
+}
 
 function isWaiver({ name, outcome }: Check): boolean {
   return outcome === 'not-checked' && PINS.some(pin => name === pinCheckName(pin))
@@ -41,7 +58,7 @@ function isBad({ outcome, required }: Check): boolean {
   return outcome === 'fail' || (outcome === 'not-checked' && required)
 }
 
-/** What is known of the firmware's floors is never left out for want of room. */
+/** What is not known of the firmware's floors is never left out for want of room. */
 function byUrgency(a: Check, b: Check): number {
   const order = ({ name }: Check) => (name.startsWith('tcb-floor') ? 0 : 1)
   return order(a) - order(b)
@@ -67,16 +84,27 @@ function restLines(checks: readonly Check[]): string[] {
   })
 }
 
-/** One line for each reason, however many checks give it. */
+/** One line for each reason, however many checks give it, and one for the same group of several workloads. */
 function grouped(checks: readonly Check[], linesMax: number): string[] {
-  const names = new Map<string, string[]>()
-  for (const { name, reason } of checks) names.set(reason, [...(names.get(reason) ?? []), name])
-  const lines = [...names].map(([reason, [first, ...more]]) => {
-    const others = more.length === 0 ? '' : ` and ${more.length} more`
-    return `${first}${others}: ${oneLine(reason)}`
-  })
-  if (lines.length <= linesMax) return lines
-  return [...lines.slice(0, linesMax - 1), `and ${lines.length - linesMax + 1} more, see --verbose`]
+  const lines = new Map<string, Check[]>()
+  for (const one of checks) {
+    const key = one.name.includes('/') ? groupName(one) : `: ${one.reason}`
+    lines.set(key, [...(lines.get(key) ?? []), one])
+  }
+  const texts = [...lines.values()].map(lineOf)
+  if (texts.length <= linesMax) return texts
+  const shown = Math.max(0, linesMax - 1)
+  return [...texts.slice(0, shown), `and ${texts.length - shown} more, see --verbose`]
+}
+
+function lineOf(checks: readonly Check[]): string {
+  const [first, ...more] = checks
+  if (first === undefined) return ''
+  const reason = new Set(checks.map(one => one.reason)).size === 1 ? first.reason : `${first.reason}, and so on`
+  if (first.name.includes('/') && more.length > 0) {
+    return `${groupName(first)} of ${checks.length} workloads: ${oneLine(reason)}`
+  }
+  return `${first.name}${more.length === 0 ? '' : ` and ${more.length} more`}: ${oneLine(reason)}`
 }
 
 const labelChars = 13

@@ -156,7 +156,9 @@ test('goal: with --verbose people get one line for each check, the verdict last,
   expect(good.stderr).toBe('')
 
   const bad = await run(...withoutWaiver('--any-crl'), '--verbose')
-  expect(bad.stdout).toContain('NOT CHECKED chain-revocation: no CRL was given (required)\n')
+  expect(bad.stdout).toContain(
+    'NOT CHECKED chain-revocation: no CRL was given; name one with --crl, or accept evidence without one with --any-crl (required)\n',
+  )
   expect(bad.stdout).toMatch(/\nVERDICT: FAIL: \d+ passed, 0 failed, \d+ not checked \(1 required\)\n$/)
 })
 
