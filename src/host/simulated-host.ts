@@ -88,7 +88,7 @@ export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<Simula
   return {
     rootFile,
     operatorKey,
-    measurementOf: imageDigest => sha384(concat(utf8(`${SIMULATED} launch\0`), imageDigest)),
+    measurementOf: simulatedMeasurement,
     evidence: async ({ measurement, reportData, hostData }) => {
       const [{ vcek, crl }, report] = await Promise.all([
         collateral(),
@@ -110,6 +110,11 @@ export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<Simula
       return { report, vek: vcek, chain: [ask, ark], crl }
     },
   }
+}
+
+/** Of a simulated launch of the executable with this digest: known to whoever has the executable. */
+export function simulatedMeasurement(imageDigest: Uint8Array): Uint8Array {
+  return sha384(concat(utf8(`${SIMULATED} launch\0`), imageDigest))
 }
 
 type Collateral = { readonly vcek: Uint8Array; readonly crl: Uint8Array }
