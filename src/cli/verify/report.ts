@@ -65,9 +65,9 @@ export function addVerifyReport(verify: Command, cli: Cli): void {
     .addHelpText(
       'after',
       helpText(
-        'strongroom verify policy-example > policy.json   # then put your measurements into it',
         'strongroom verify report --report report.bin --vek vcek.pem --crl crl.der --policy policy.json',
         'strongroom verify report --report report.bin --vek vlek.pem --crl crl.der --any-measurement --verbose',
+        'strongroom verify policy-example > policy.json   # then put your measurements into it',
       ),
     )
     .action(async (options: ReportOptions, one: Command) => verifyReport(runOf(cli, one), options))
