@@ -5,10 +5,12 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { runCommand } from './lib/command.ts'
+import { pinGateway } from './lib/gateway-pins.ts'
 import { runSteps, type Steps } from './lib/steps.ts'
 
 const root = resolve(import.meta.dir, '..')
 const executable = join(root, 'dist/strongroom')
+const serveArgv = [executable, 'serve', '--json'] as const
 const domain = 'agents.demo'
 const commandTimeoutMs = 120_000
 const buildTimeoutMs = 1_500_000
@@ -107,7 +109,7 @@ const insideQuestion = `curl --silent --fail --cacert /run/strongroom/gateway-ca
 type Host = {
   readonly inside: readonly string[]
   readonly strongroom: (...argv: string[]) => Promise<string>
-  readonly env: { readonly STRONGROOM_STATE_DIR: string }
+  readonly env: { readonly STRONGROOM_STATE_DIR: string; readonly STRONGROOM_CONFIG: string }
   readonly directory: string
 }
 
@@ -135,18 +137,11 @@ async function gatewaySteps(step: Steps['step'], host: Host): Promise<void> {
   })
   const simulated = join(env.STRONGROOM_STATE_DIR, 'simulator/root.pem')
   await step('strongroom verify gateway', async () => {
-    const lines = await run([
-      ...inside,
-      executable,
-      'verify',
-      'gateway',
-      url,
-      '--ca',
-      ca,
-      '--trust-simulated-root',
-      simulated,
-    ])
-    return lines.trim().split('\n').at(-1) ?? ''
+    // The client has built what it expects to run.
+    const pins = await pinGateway({ daemon: serveArgv, configFile: env.STRONGROOM_CONFIG, directory })
+    const argv = ['verify', 'gateway', url, '--ca', ca, '--trust-simulated-root', simulated, ...pins]
+    const summary = await run([...inside, executable, ...argv])
+    return summary.trim().replaceAll('\n', '\n          ')
   })
 }
 
@@ -173,7 +168,7 @@ async function startDaemon(
   defer: Steps['defer'],
 ): Promise<string> {
   const log = `${env.STRONGROOM_STATE_DIR}.log`
-  const daemon = Bun.spawn([...inside, executable, 'serve', '--json'], {
+  const daemon = Bun.spawn([...inside, ...serveArgv], {
     env: { ...process.env, ...env },
     stdin: 'ignore',
     stdout: 'pipe',

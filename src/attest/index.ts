@@ -33,6 +33,16 @@ export { type SevFeature, sevFeatureNames, sevFeatures } from './launch/vmsa-lay
 // Verdicts.
 export { Malformed } from './malformed.ts'
 export { appraise } from './policy/appraise.ts'
+export {
+  BULLETINS,
+  type Floor,
+  floorChecks,
+  floorRows,
+  floorsCompiledOn,
+  floorsFreshDays,
+  OTHER_FLOORS,
+  policyWithFloors,
+} from './policy/floors.ts'
 export { encodePolicy, type Policy, parsePolicy, strictPolicy } from './policy/policy.ts'
 export { policySchema } from './policy/schema.ts'
 export { type HybridKeys, makeHybridKeys, type Random, type SecretKeys, signHybrid } from './receipt/hybrid-keys.ts'

@@ -148,6 +148,7 @@ const COMMANDS = [
   'verify id-block',
   'verify policy-schema',
   'verify policy-example',
+  'verify tcb-floors',
   'measure',
   'measure ovmf',
   'measure igvm',

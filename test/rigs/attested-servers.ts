@@ -55,7 +55,10 @@ export function file(name: string, content: string | Uint8Array): string {
   return path
 }
 
-export const caFile = authority.caFile
+/** Written anew: another test file of this process may have cleared the rig since. */
+export function writeCaFile(): string {
+  return file('ca-of-servers.pem', authority.caPem)
+}
 
 /** Options of a relying party that trusts the simulated root and expects exactly this gateway. */
 export async function everything(): Promise<string[]> {
@@ -63,6 +66,6 @@ export async function everything(): Promise<string[]> {
   const policy = { ...strictPolicy(), measurements: [measurementOf(imageDigest)], idKeyDigest: operatorKey }
   return [
     ...['--trust-simulated-root', rootFile, '--policy', file('policy.json', JSON.stringify(encodePolicy(policy)))],
-    ...['--allowlist', file('allowlist.json', allowlistText), '--require-crl'],
+    ...['--allowlist', file('allowlist.json', allowlistText)],
   ]
 }

@@ -154,9 +154,18 @@ type Parse<T> = (value: unknown, path: string) => T
 
 function record(value: unknown, path: string, names: readonly string[]): Readonly<Record<string, unknown>> {
   wellFormed(typeof value === 'object' && value !== null && !Array.isArray(value), `${path}: not an object`)
-  for (const name of names) wellFormed(Object.hasOwn(value, name), `${path}.${name}: missing; say 'any' to skip it`)
+  for (const name of names)
+    wellFormed(Object.hasOwn(value, name), `${path}.${name}: it is missing; ${whatToWrite(path, name)}`)
   for (const name of Object.keys(value)) wellFormed(names.includes(name), `${path}.${name.slice(0, 64)}: unknown field`)
   return value as Record<string, unknown>
+}
+
+/** For most fields 'any' is a value; these have others. */
+function whatToWrite(path: string, name: string): string {
+  if (path === 'policy' && name === 'format') return `write "${policyFormat}"`
+  const isBits = path === 'policy' && (name === 'guestPolicy' || name === 'platformInfo')
+  if (isBits) return 'copy it from a policy that is whole, and change the rules of its bits'
+  return 'write what you accept, or "any" to skip this check'
 }
 
 function orAny<T>(parse: Parse<T>): Parse<T | 'any'> {

@@ -10,8 +10,10 @@ import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { MIB, readInput, readTextInput } from '../input-file.ts'
 import { timeOption } from '../options.ts'
-import { verdictDocument, verdictText } from '../render.ts'
+import { verdictDocument } from '../render.ts'
 import { attestationDocument } from './gateway.ts'
+import { withFlags } from './pin-options.ts'
+import { verdictSummary } from './summary.ts'
 import { addTrustOptions, readTrust, type TrustOptions } from './trust-options.ts'
 
 type ResponseOptions = TrustOptions & {
@@ -39,8 +41,8 @@ export function addVerifyResponse(verify: Command, cli: Cli): void {
     .addHelpText(
       'after',
       helpText(
-        'strongroom verify response --receipt receipt.txt --request request.json --response response.json --attestation attestation.json',
-        'strongroom verify response --request request.json --response stream.txt --attestation attestation.json --policy policy.json',
+        'strongroom verify response --receipt receipt.txt --request request.json --response response.json --attestation attestation.json --policy policy.json --allowlist allowlist.json',
+        'strongroom verify response --request request.json --response stream.txt --attestation attestation.json --policy policy.json --any-allowlist',
       ),
     )
     .action(async (options: ResponseOptions, one: Command) => verifySaved(runOf(cli, one), options))
@@ -63,7 +65,9 @@ async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
     ageMsMax: 'any',
     tlsSpkiDigest: 'any',
   })
-  const found = await verifyGatewayResponse(exchange, attestation)
+  const judged = await verifyGatewayResponse(exchange, attestation)
+  const found = { ...judged, checks: withFlags(judged.checks) }
+  const details = attestation.receipts[0]?.verdict.checks ?? []
   await run.result(
     {
       ...verdictDocument(found),
@@ -71,7 +75,7 @@ async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
       response: found.claim === null ? null : claimDocument(found.claim),
       attestation: attestationDocument(attestation),
     },
-    verdictText(found, run.paint),
+    verdictSummary(found, { verbose: options.verbose === true, details, paint: run.paint }),
   )
   if (!found.ok) run.exitWith(EXIT.failed)
 }

@@ -14,6 +14,7 @@ import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import { readAllowlist } from '../../../src/verifier/allowlist.ts'
 import { type GatewayQuestion, verifyGateway } from '../../../src/verifier/gateway.ts'
+import { allPins } from '../../../src/verifier/pins.ts'
 import { readSimulatedRoot } from '../../../src/verifier/simulated-root.ts'
 import { createManualClock } from '../../rigs/clock.ts'
 import {
@@ -41,7 +42,7 @@ async function question(nonce: string, changes: Partial<GatewayQuestion> = {}): 
     ageMsMax: 60_000,
     roots: [readSimulatedRoot(new Uint8Array(await Bun.file(rootFile).bytes()))],
     policy: { ...strictPolicy(), measurements: [measurementOf(imageDigest)], idKeyDigest: operatorKey },
-    requireCrl: true,
+    pins: allPins,
     crl: undefined,
     allowlist: readAllowlist(new TextEncoder().encode(allowlistText)),
     tlsSpkiDigest,

@@ -85,6 +85,8 @@ const GATEWAY_VERDICTS: Verdicts = {
   root: ofEach('evidence'),
   late: ofEach('nonce'),
   nothingExpected: 'good',
+  nothingPinned: ['pin-measurement', 'pin-allowlist', 'pin-vmpl'],
+  waived: 'good',
   changed: ['attestation-format'],
   twice: ['attestation-format'],
   cut: ['attestation-format'],

@@ -3,8 +3,10 @@
 import { utf8 } from '../../../src/base/bytes.ts'
 import {
   AMD_ROOTS,
+  allPins,
   type GatewayQuestion,
   type GatewayResponse,
+  type Pins,
   readAllowlist,
   readSimulatedRoot,
   strictPolicy,
@@ -26,13 +28,14 @@ export async function gatewaySuite({ gateway }: Vectors): Promise<unknown> {
       measurements: [fromBase64Text(gateway.measurement)],
       idKeyDigest: fromBase64Text(gateway.operatorKey),
     },
-    requireCrl: true,
+    pins: allPins,
     crl: undefined,
     allowlist: readAllowlist(utf8(allowlist)),
     tlsSpkiDigest: fromBase64Text(gateway.tlsSpkiDigest),
   }
   const verify = (changes: Partial<GatewayQuestion>, text = document) =>
     verifyGateway(utf8(text), { ...question, ...changes })
+  const waived: Pins = { measurement: 'any', allowlist: 'any', vmpl: 'any', crl: 'any', tcb: 'any' }
   const otherBytes = new Uint8Array(32).fill(1)
   const cases = {
     good: verify({}),
@@ -42,6 +45,8 @@ export async function gatewaySuite({ gateway }: Vectors): Promise<unknown> {
     root: verify({ roots: AMD_ROOTS }),
     late: verify({ asOf: gateway.asOf + 3_600_000 }),
     nothingExpected: verify({ nonce: 'any', allowlist: 'any', tlsSpkiDigest: 'any' }),
+    nothingPinned: verify({ policy: { ...strictPolicy(), vmpls: 'any' }, allowlist: 'any' }),
+    waived: verify({ policy: { ...strictPolicy(), vmpls: 'any' }, allowlist: 'any', pins: waived }),
     changed: verify({}, document.replace('launch-or-admission-only', 'everything')),
     twice: verify({}, document.replace('{', '{"schemaVersion":1,')),
     cut: verify({}, document.slice(0, -1)),
