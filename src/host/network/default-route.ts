@@ -1,11 +1,13 @@
 // The address of this host on the interface of its default route. Effects: reads /proc and the interfaces' addresses.
 
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { networkInterfaces } from 'node:os'
 
-/** IPv4; null without a default route, or where its interface has none or several addresses: then only the operator knows. */
+/** IPv4; null without a default route, or where its interface has none or several addresses: then only the operator knows. Never throws. */
 export function defaultRouteAddress(): string | null {
-  const name = defaultRouteInterface(readFileSync('/proc/net/route', 'utf8'))
+  const file = '/proc/net/route'
+  // A kernel without IPv4 has no such file.
+  const name = existsSync(file) ? defaultRouteInterface(readFileSync(file, 'utf8')) : null
   if (name === null) return null
   const addresses = (networkInterfaces()[name] ?? []).filter(({ family }) => family === 'IPv4')
   return addresses.length === 1 ? (addresses[0]?.address ?? null) : null

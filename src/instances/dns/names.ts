@@ -43,17 +43,23 @@ export class Names {
 
   /** To be called after a commit, before anybody is told of it. When it returns, the table says what the store says. Never throws. */
   instanceChanged(id: string): void {
+    const found = this.#lookUp(id)
+    if (found === null) this.#remove(id)
+    else this.#set(id, found)
+  }
+
+  /** Null for no name: no name is better than one that leads to somebody else. */
+  #lookUp(id: string): { name: string; address: string } | null {
+    const { db, engine, log } = this.#deps
     try {
-      const instance = instanceById(this.#deps.db, id)
-      const address = instance === null ? null : instanceAddress(instance, vmId => this.#deps.engine.view(vmId))
-      if (instance === null || address === null) return this.#remove(id)
-      const organization = organizationById(this.#deps.db, instance.organizationId)
-      if (organization === null) return this.#remove(id)
-      this.#set(id, `${instance.name}.${organization.slug}`, address)
+      const instance = instanceById(db, id)
+      const address = instance === null ? null : instanceAddress(instance, vmId => engine.view(vmId))
+      if (instance === null || address === null) return null
+      const organization = organizationById(db, instance.organizationId)
+      return organization === null ? null : { name: `${instance.name}.${organization.slug}`, address }
     } catch (error) {
-      // No name is better than one that leads to somebody else.
-      this.#remove(id)
-      this.#deps.log.error('the name of an instance could not be looked up; it has none until it can be', { id, error })
+      log.error('an instance could not be looked up; its name has no address until it can be', { id, error })
+      return null
     }
   }
 
@@ -78,7 +84,7 @@ export class Names {
     await this.#running
   }
 
-  #set(id: string, name: string, address: string): void {
+  #set(id: string, { name, address }: { name: string; address: string }): void {
     if (this.#writer.set(name, address)) this.#named.set(id, name)
     else this.#deps.log.error('the name table is full', { name })
   }

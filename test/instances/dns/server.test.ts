@@ -3,20 +3,33 @@
 import { expect, test } from 'bun:test'
 import { type Answer, type DecodedPacket, decode, encode, type RecordType } from 'dns-packet'
 import fc from 'fast-check'
+import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
+import { NameTableWriter, nameTableMemory } from '../../../src/instances/dns/name-table.ts'
+import { rateDefaults } from '../../../src/instances/dns/rate.plan.ts'
 import { startDns } from '../../../src/instances/dns/server.ts'
-import { type DnsContext, type DnsTransport, dnsResponse, type Zone } from '../../../src/instances/dns/zone.codec.ts'
+import {
+  type DnsContext,
+  type DnsTransport,
+  dnsResponse,
+  truncatedResponse,
+  type Zone,
+} from '../../../src/instances/dns/zone.codec.ts'
 import { skipUnless } from '../../rigs/skip.ts'
+import { failure } from '../../rigs/until.ts'
 
 const zone: Zone = {
   domain: 'agents.example',
-  hosts: new Map([
-    ['ns', '192.0.2.1'],
-    ['instances', null],
-  ]),
+  hosts: new Set(['ns', 'instances', 'inference']),
   serial: 1_800_000_000,
 }
-const resolve = (name: string, slug: string) => (name === 'abcd2345' && slug === 'acme' ? '10.88.0.7' : null)
+const ADDRESSES = new Map([
+  ['abcd2345.acme', '10.88.0.7'],
+  ['ns', '192.0.2.1'],
+  ['inference', '192.0.2.2'],
+])
+const resolve = (name: string) => ADDRESSES.get(name) ?? null
 const HOST = 'abcd2345.acme.agents.example'
 
 type Asked = {
@@ -93,6 +106,8 @@ const TABLE: [string, string, Seen][] = [
   ['nobody.agents.example', 'A', absent('NOERROR')],
   ['ns.agents.example', 'A', found('ns.agents.example A 192.0.2.1')],
   ['instances.agents.example', 'A', absent('NOERROR')],
+  ['InferencE.agents.example', 'A', found('InferencE.agents.example A 192.0.2.2')],
+  ['ns.agents.example', 'AAAA', absent('NOERROR')],
   ['abcd2345.ns.agents.example', 'A', absent('NXDOMAIN')],
   ['agents.example', 'SOA', found('agents.example SOA')],
   ['agents.example', 'NS', found('agents.example NS ns.agents.example')],
@@ -112,6 +127,46 @@ for (const [name, type, expected] of TABLE) {
       expect(seen(ask(query({ name, type }), transport))).toEqual(expected)
   })
 }
+
+test('goal: who asks for the name server gets its address too, unless there is none', () => {
+  const message = query({ name: 'agents.example', type: 'NS', edns: {} })
+  const glue = (answer: Buffer | null) =>
+    (decode(answer ?? Buffer.alloc(0)).additionals ?? []).map(record => [
+      record.type,
+      record.name,
+      Reflect.get(record, 'data'),
+    ])
+  expect(glue(ask(message))).toEqual([
+    ['A', 'ns.agents.example', '192.0.2.1'],
+    ['OPT', '.', undefined],
+  ])
+  expect(glue(ask(message, 'udp', { resolve: () => null })).map(([type]) => type)).toEqual(['OPT'])
+})
+
+test('goal: a truncated response asks for TCP, is never longer than the query, and no bytes make it throw', () => {
+  const message = query({ name: 'aBcD2345.ACME.agents.EXAMPLE', id: 0xbeef, edns: {} })
+  const cut: Buffer = Buffer.from(truncatedResponse(message) ?? [])
+  const packet = decode(cut)
+  expect([packet.id, packet.flag_tc, packet.flag_qr, packet.questions?.length, packet.answers]).toEqual([
+    0xbeef,
+    true,
+    true,
+    1,
+    [],
+  ])
+  expect(cut.subarray(12)).toEqual(message.subarray(12, cut.length))
+  expect(truncatedResponse(asResponse(message))).toBeNull()
+  const isShort = (bytes: Uint8Array) => (truncatedResponse(bytes)?.length ?? 0) <= bytes.length
+  fc.assert(fc.property(fc.uint8Array({ maxLength: 300 }), isShort), { seed: 20261121, numRuns: 3_000 })
+  fc.assert(
+    fc.property(fc.nat(message.length - 1), fc.nat(255), (at, value) => {
+      const changed = Buffer.from(message)
+      changed[at] = value
+      return isShort(changed)
+    }),
+    { seed: 20261121, numRuns: 3_000 },
+  )
+})
 
 test('goal: id, RD and the question go back as they came; RA is never set', () => {
   const message = query({ name: 'aBcD2345.ACME.agents.EXAMPLE', id: 0xbeef, flags: 0x0100 })
@@ -261,42 +316,97 @@ test('goal: random bytes, and good queries with flipped bytes, never throw and n
   )
 })
 
-async function withServer(work: (port: number, names: Map<string, string>) => Promise<void>): Promise<void> {
-  const names = new Map([['abcd2345.acme', '10.88.0.7']])
+async function withServer(work: (port: number, names: NameTableWriter) => Promise<void>): Promise<void> {
+  const memory = nameTableMemory(8)
+  const names = new NameTableWriter(memory)
+  names.set('abcd2345.acme', '10.88.0.7')
   const server = await startDns({
     address: '127.0.0.1',
     port: 0,
     domain: zone.domain,
-    hostAddress: '192.0.2.1',
-    resolve: (name, slug) => names.get(`${name}.${slug}`) ?? null,
-    nowMs: () => 1_800_000_000_000,
+    names: memory,
+    clock: systemClock,
+    random: systemRandom,
     log: silentLogger,
   })
   try {
     await work(server.port, names)
   } finally {
-    server.close()
+    await server.close()
   }
 }
 
-async function overUdp(port: number, message: Buffer): Promise<DecodedPacket> {
+async function overUdp(port: number, message: Buffer, hostname = '127.0.0.1'): Promise<DecodedPacket> {
   const got = Promise.withResolvers<Buffer>()
-  const socket = await Bun.udpSocket({ socket: { data: (_, data) => got.resolve(Buffer.from(data)) } })
+  const socket = await Bun.udpSocket({ hostname, socket: { data: (_, data) => got.resolve(Buffer.from(data)) } })
   socket.send(message, port, '127.0.0.1')
   const answer = decode(await got.promise)
   socket.close()
   return answer
 }
 
-test('goal: over real sockets a name appears and goes with what is behind it', async () => {
+test('goal: the thread sees a name the moment that it is written, and the absence the moment that it is removed', async () => {
   await withServer(async (port, names) => {
-    expect((await overUdp(port, query({}))).answers).toMatchObject([{ data: '10.88.0.7' }])
-    names.delete('abcd2345.acme')
-    const gone = await overUdp(port, query({}))
-    expect([gone.answers, Reflect.get(gone, 'rcode')]).toEqual([[], 'NXDOMAIN'])
-    names.set('abcd2345.acme', '10.88.0.9')
-    expect((await overUdp(port, query({}))).answers).toMatchObject([{ data: '10.88.0.9' }])
+    for (let i = 0; i < 50; i += 1) {
+      names.set('abcd2345.acme', `10.88.0.${i}`)
+      expect((await overUdp(port, query({}))).answers).toMatchObject([{ data: `10.88.0.${i}` }])
+      names.set('abcd2345.acme', null)
+      const gone = await overUdp(port, query({}))
+      expect([gone.answers, Reflect.get(gone, 'rcode')]).toEqual([[], 'NXDOMAIN'])
+    }
   })
+})
+
+test('goal: a network over its rate is told to use TCP, where it is answered; another network is answered as before', async () => {
+  await withServer(async port => {
+    let [answered, truncated] = [0, 0]
+    const socket = await Bun.udpSocket({
+      hostname: '127.0.9.1',
+      socket: {
+        data: (_, data) => {
+          if (decode(Buffer.from(data)).flag_tc) truncated += 1
+          else answered += 1
+        },
+      },
+    })
+    const packetsMax = 100_000
+    for (let sent = 0; truncated === 0 && sent < packetsMax; sent += 20) {
+      for (let i = 0; i < 20; i += 1) socket.send(query({}), port, '127.0.0.1')
+      await Bun.sleep(1)
+    }
+    expect([answered >= rateDefaults.burst / 2, truncated > 0]).toEqual([true, true])
+    expect((await overUdp(port, query({}), '127.0.8.1')).answers).toMatchObject([{ data: '10.88.0.7' }])
+    const message = query({})
+    const received = Promise.withResolvers<Buffer>()
+    const client = await Bun.connect({
+      hostname: '127.0.0.1',
+      port,
+      socket: { data: (_, chunk) => received.resolve(Buffer.from(chunk)) },
+    })
+    client.write(Buffer.concat([Uint8Array.of(message.length >> 8, message.length & 0xff), message]))
+    expect(decode((await received.promise).subarray(2)).answers).toMatchObject([{ data: '10.88.0.7' }])
+    client.terminate()
+    socket.close()
+  })
+})
+
+test('goal: a port that is taken is a Fault, and a closed server gives its port back', async () => {
+  let port = 0
+  await withServer(async taken => {
+    port = taken
+    const second = startDns({
+      address: '127.0.0.1',
+      port,
+      domain: zone.domain,
+      names: nameTableMemory(8),
+      clock: systemClock,
+      random: systemRandom,
+      log: silentLogger,
+    })
+    expect(await failure(second)).toMatchObject({ code: 'host.unsupported' })
+  })
+  const again = await Bun.udpSocket({ hostname: '127.0.0.1', port })
+  again.close()
 })
 
 const dig = Bun.which('dig') ?? ''
@@ -319,7 +429,7 @@ test.skipIf(skipUnless(dig !== '', 'needs dig, of bind9-dnsutils'))(
         expect((await run(transport, '+short', '+noedns', HOST.toUpperCase())).trim()).toBe('10.88.0.7')
         const absence = await run(transport, 'zzzz9999.acme.agents.example')
         expect(absence).toContain('status: NXDOMAIN')
-        expect(absence).toContain('SOA\tns.agents.example. hostmaster.agents.example. 1800000000 3600 600 86400 5')
+        expect(absence).toMatch(/SOA\tns\.agents\.example\. hostmaster\.agents\.example\. \d+ 3600 600 86400 5/)
         expect(await run(transport, 'acme.agents.example')).toContain('status: NOERROR')
         expect(await run(transport, 'example.com')).toContain('status: REFUSED')
         expect(await run(transport, '+norecurse', HOST, 'AAAA')).toMatch(/flags: qr aa; .*ANSWER: 0, AUTHORITY: 1/)
