@@ -26,13 +26,13 @@ const startTimeoutMs = 10_000
 const restartPauseMs = 1_000
 const watchIntervalMs = 60_000
 
-/** Fault host.unsupported when the address or port cannot be had. */
-export async function startDns(deps: DnsDeps): Promise<DnsServer> {
+/** Fault host.unsupported when the address or port cannot be had. Tests of its end `launch` something else than a thread. */
+export async function startDns(deps: DnsDeps, launch: typeof startThread = startThread): Promise<DnsServer> {
   const stopping = new AbortController()
   const limited = new SharedArrayBuffer(4)
   const seed = new DataView(deps.random(4).buffer).getInt32(0)
   const start = ({ port }: { port: number }) =>
-    startThread({ address: deps.address, port, domain: deps.domain, seed, names: deps.names, limited })
+    launch({ address: deps.address, port, domain: deps.domain, seed, names: deps.names, limited })
   let thread = await start(deps)
   const { port } = thread
   const ended = keepUp()
@@ -54,6 +54,7 @@ export async function startDns(deps: DnsDeps): Promise<DnsServer> {
       deps.log.error('the DNS thread ended; it is started again', { reason })
       while (!stopping.signal.aborted) {
         await pause(deps.clock, restartPauseMs, stopping.signal)
+        if (stopping.signal.aborted) return
         try {
           thread = await start({ port })
           break
@@ -67,8 +68,9 @@ export async function startDns(deps: DnsDeps): Promise<DnsServer> {
 }
 
 type Thread = {
-  readonly worker: Worker
-  readonly port: number /** With the reason, when it ends. */
+  readonly worker: Pick<Worker, 'terminate'>
+  readonly port: number
+  /** With the reason, when it ends. */
   readonly closed: Promise<string>
 }
 
