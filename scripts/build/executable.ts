@@ -7,6 +7,8 @@ export type Recipe = {
   readonly name: string
   /** Paths below the repository. */
   readonly entry: string
+  /** Entry points of its threads, which it loads by their path from the folder of `entry`. */
+  readonly threads?: readonly string[]
   /** Everything that the bundle may take in: a change in here builds anew. */
   readonly sources: readonly string[]
   /** Optional native modules that are left out; whoever asks for one has a fallback. */
@@ -54,7 +56,7 @@ const compileTimeoutMs = 300_000
  * The runtime that runs this script is the one that goes in, so nothing is downloaded.
  */
 export function compileArguments(
-  { entry, externals }: Recipe,
+  { entry, threads = [], externals }: Recipe,
   { runtime, outfile }: { runtime: string; outfile: string },
 ) {
   return [
@@ -78,6 +80,7 @@ export function compileArguments(
     ...externals.map(name => `--external=${name}`),
     `--outfile=${outfile}`,
     entry,
+    ...threads,
   ]
 }
 
@@ -97,9 +100,9 @@ async function compile(recipe: Recipe, { repo, outfile }: { repo: string; outfil
 }
 
 /** SHA-256 over names and contents of all inputs, and over the runtime's revision. */
-async function digestInputs({ sources, entry, externals }: Recipe, repo: string): Promise<string> {
+async function digestInputs({ sources, entry, threads = [], externals }: Recipe, repo: string): Promise<string> {
   const hash = new Bun.CryptoHasher('sha256')
-  hash.update(`${Bun.version} ${Bun.revision} ${entry} ${externals.join()}\n`)
+  hash.update(`${Bun.version} ${Bun.revision} ${entry} ${threads.join()} ${externals.join()}\n`)
   for (const path of await listFiles(repo, [...sources, ...commonSources])) {
     const content = await readFile(join(repo, path))
     hash.update(`${path} ${content.length}\n`).update(content)

@@ -13,6 +13,7 @@ export const guestRecipe: Recipe = {
 export const applianceRecipe: Recipe = {
   name: 'strongroom',
   entry: 'src/main.ts',
+  threads: ['src/instances/dns/thread.ts'],
   sources: ['src'],
   // ssh2 goes on without them.
   externals: ['cpu-features', './crypto/build/Release/sshcrypto.node'],

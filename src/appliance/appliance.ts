@@ -10,15 +10,15 @@ import { createTls } from '../http/certificate.ts'
 import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-keys.ts'
 import { Metering } from '../inference/metering/ledger.ts'
 import { createCost } from '../inference/metering/price.ts'
-import { createAddressResolver, type DnsServer, startDns } from '../instances/dns/server.ts'
 import { ensureDir } from '../linux/files.ts'
 import { lockFileOfDead } from '../linux/lock.ts'
 import { openStore } from '../store/db.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
 import { composeCollateral } from './collateral.ts'
+import { composeNames, serveDns } from './dns.ts'
 import { composeEngine } from './engine.ts'
 import { composeInference, serveInference } from './inference.ts'
-import { composeInstances, type InstancesParts, serveInstances } from './instances.ts'
+import { composeInstances, serveInstances } from './instances.ts'
 import { serveOperator } from './operator.ts'
 
 export type ServeOptions = { readonly stateDir: string; readonly log: Logger }
@@ -63,7 +63,9 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })
   keys.revokeDeleted()
   const gatewayCa = tls.caFile === null ? null : readFileSync(tls.caFile, 'utf8')
-  const parts = { config, stateDir, store, engine, tls, clock, random, log, metering, keys, gatewayCa }
+  const names = composeNames({ config, store, engine, clock, log })
+  undo.defer(() => names.stop())
+  const parts = { config, stateDir, store, engine, tls, clock, random, log, metering, keys, gatewayCa, names }
 
   const { service, background } = composeInstances(parts)
   undo.defer(() => background.stop())
@@ -101,18 +103,4 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     reload: () => tls.reload(),
     stop: () => running.disposeAsync(),
   }
-}
-
-async function serveDns({ config, store, engine, clock, log }: InstancesParts): Promise<DnsServer | null> {
-  if (config.listen.dns === '') return null
-  const { hostname, port } = listenAddress(config.listen.dns)
-  return startDns({
-    address: hostname,
-    port,
-    domain: config.domain,
-    hostAddress: hostname === '0.0.0.0' || hostname.includes(':') ? null : hostname,
-    resolve: createAddressResolver({ db: store.directory.db, engine: engine.reconciler }),
-    nowMs: clock.nowMs,
-    log: log.unit('dns'),
-  })
 }

@@ -10,6 +10,7 @@ import type { Tls } from '../http/certificate.ts'
 import { serveTls, type TlsServer } from '../http/serve.ts'
 import type { InstanceKeys } from '../inference/keys/instance-keys.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
+import type { Names } from '../instances/dns/names.ts'
 import { runEgressSampler } from '../instances/egress.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import { openapiDocument } from '../instances/http/openapi.ts'
@@ -33,6 +34,7 @@ export type InstancesParts = {
   readonly keys: InstanceKeys
   /** What guests must trust to reach the gateway; null with the operator's own certificate. */
   readonly gatewayCa: string | null
+  readonly names: Pick<Names, 'instanceChanged'>
 }
 
 /** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */
@@ -96,6 +98,8 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
     },
     onCreated: instance => reconciler.wake(instance.id),
     onDeleted: instance => {
+      // First: whoever is told of the delete no longer finds the name.
+      parts.names.instanceChanged(instance.id)
       parts.keys.revokeDeleted()
       reconciler.wakeDeleted(instance)
     },

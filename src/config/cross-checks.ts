@@ -48,6 +48,19 @@ const CHECKS: readonly Check[] = [
       field: 'network.gateway_v4',
       message: `${network.gateway_v4} is not an address that a host can have`,
     }),
+  ({ network: { public_v4: address, pool_v4: pool } }) =>
+    address === ''
+      ? []
+      : [
+          ...when(!isUnicast(parseIpv4(address)), {
+            field: 'network.public_v4',
+            message: `${address} is not an address that clients can reach`,
+          }),
+          ...when(inPool(address, pool), {
+            field: 'network.public_v4',
+            message: `${address} is in pool_v4 (${pool}), whose addresses instances get; use the address of this host`,
+          }),
+        ],
   ({ network }) =>
     network.resolvers.flatMap((resolver, index) =>
       when(inPool(resolver, network.pool_v4), {

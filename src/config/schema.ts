@@ -109,6 +109,13 @@ export const NetworkConfig = Type.Object(
       allowed: 'an IPv4 address',
       description: 'Address of this host as instances see it: their gateway, link-local, on every tap.',
     }),
+    public_v4: Type.String({
+      default: '',
+      pattern: `^$|${ipv4Pattern}$`,
+      allowed: '"" or an IPv4 address',
+      description:
+        'Address at which clients reach this host: that of `ns.`, `instances.` and `inference.` in the DNS. "" for the address that each listens on, and where one listens on all, for the address of the default route. Set it behind a NAT, and where that interface has several addresses.',
+    }),
     resolvers: Type.Array(Type.String({ pattern: `${ipv4Pattern}$`, allowed: 'an IPv4 address' }), {
       default: ['9.9.9.9', '149.112.112.112'],
       maxItems: 3,

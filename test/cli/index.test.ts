@@ -333,6 +333,7 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
     'nft',
     'ip',
     'tun',
+    'host names',
     'user',
     'image',
     'worker',

@@ -56,6 +56,16 @@ const MISTAKES: [string, string[]][] = [
     ['f:2: network.pool_v4: 224.0.0.0/24 has no addresses that instances can have; use a unicast network'],
   ],
   [
+    '[network]\npublic_v4 = "10.88.0.9"',
+    [
+      'f:2: network.public_v4: 10.88.0.9 is in pool_v4 (10.88.0.0/24), whose addresses instances get; use the address of this host',
+    ],
+  ],
+  [
+    '[network]\npublic_v4 = "127.0.0.1"',
+    ['f:2: network.public_v4: 127.0.0.1 is not an address that clients can reach'],
+  ],
+  [
     '[network]\n\ngateway_v4 = "10.88.0.9"',
     [
       'f:3: network.gateway_v4: 10.88.0.9 is in pool_v4 (10.88.0.0/24), whose addresses instances get; choose one outside it',

@@ -78,7 +78,9 @@ export type Answer = {
   readonly error: Record<string, unknown>
 }
 
-export type Changes = Partial<Pick<InstancesDeps, 'settings' | 'random' | 'onCreated' | 'inferenceCostMicroUsd'>> &
+export type Changes = Partial<
+  Pick<InstancesDeps, 'settings' | 'random' | 'onCreated' | 'onDeleted' | 'inferenceCostMicroUsd'>
+> &
   Partial<Pick<HttpDeps, 'routes'>> & {
     readonly directory?: string
     readonly clock?: ManualClock
@@ -112,7 +114,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     log,
     settings: changes.settings ?? settings,
     onCreated: changes.onCreated ?? (instance => calls.push(`created ${instance.name}`)),
-    onDeleted: instance => calls.push(`deleted ${instance.name}`),
+    onDeleted: changes.onDeleted ?? (instance => calls.push(`deleted ${instance.name}`)),
     inferenceCostMicroUsd: changes.inferenceCostMicroUsd ?? (() => 0n),
   })
   const http = createHttp({

@@ -5,6 +5,7 @@ import { messageOf } from '../../base/fault.ts'
 import type { LoadedConfig } from '../../config/load.ts'
 import type { Config } from '../../config/schema.ts'
 import { AdminStatus } from '../../contract/admin.ts'
+import { defaultRouteAddress } from '../../host/network/default-route.ts'
 import { detectPlatform, snpFacts } from '../../host/platform.ts'
 import { readWorkerImage } from '../../inference/worker/root.ts'
 import { run } from '../../linux/command.ts'
@@ -51,6 +52,7 @@ export async function lookAtHost(deps: {
     nft,
     ip,
     tunDevice: existsSync('/dev/net/tun'),
+    routeAddress: defaultRouteAddress(),
     user,
     image: await outcomeOf(async () => {
       const { manifest } = loadImage(vm.image_dir)

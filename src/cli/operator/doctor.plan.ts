@@ -1,5 +1,6 @@
 // What a host needs, judged from the facts that were found. Pure.
 
+import { HOST_LISTENERS, type HostName, hostAddresses } from '../../config/listen.ts'
 import type { Config, Platform } from '../../config/schema.ts'
 
 export type Verdict = 'PASS' | 'FAIL' | 'NOT CHECKED'
@@ -28,6 +29,8 @@ export type HostFacts = {
   readonly nft: Outcome | null
   readonly ip: Outcome
   readonly tunDevice: boolean
+  /** IPv4 address of the default route's interface; null when there is none, or several. */
+  readonly routeAddress: string | null
   readonly user: Outcome
   readonly image: Outcome
   /** Whether the file that snp boots from exists: `firmwareFile`. */
@@ -57,6 +60,7 @@ export function judge(facts: HostFacts): Check[] {
     facts.tunDevice
       ? pass('tun', '/dev/net/tun')
       : fail('tun', '/dev/net/tun does not exist', 'load the tun module: modprobe tun'),
+    hostNamesCheck(facts),
     fromOutcome('user', facts.user, `create the user that QEMU runs as: useradd --system ${facts.config.vm.user}`),
     fromOutcome('image', facts.image, 'build the guest image, or correct vm.image_dir in the configuration'),
     facts.worker === null
@@ -152,6 +156,21 @@ function firmwareCheck({ config, firmwarePresent }: HostFacts, platform: Platfor
 function nftCheck({ nft }: HostFacts): Check {
   if (nft === null) return notChecked('nft', 'needs root')
   return fromOutcome('nft', nft, 'install nftables and run as root; the kernel needs nf_tables')
+}
+
+function hostNamesCheck({ config, routeAddress }: HostFacts): Check {
+  if (config.listen.dns === '')
+    return notChecked('host names', 'listen.dns is off: another server has to name this host')
+  const addresses = hostAddresses(config, routeAddress)
+  const names = (Object.keys(addresses) as HostName[]).filter(name => config.listen[HOST_LISTENERS[name]] !== '')
+  const missing = names.filter(name => addresses[name] === null)
+  return missing.length === 0
+    ? pass('host names', names.map(name => `${name}.${config.domain} is ${addresses[name]}`).join(', '))
+    : fail(
+        'host names',
+        `no address for ${missing.map(name => `${name}.${config.domain}`).join(', ')}`,
+        'set network.public_v4 to the IPv4 address at which clients reach this host',
+      )
 }
 
 function stateDirCheck({ stateDir, stateDirFreeBytes, stateDirWritable }: HostFacts): Check {
