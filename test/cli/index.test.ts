@@ -14,9 +14,10 @@ import { mintKey } from '../../src/instances/http/auth.ts'
 import { createAdmin } from '../../src/operator/api.ts'
 import { type AdminServer, listenAdmin } from '../../src/operator/socket.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
-import { insertInstance } from '../../src/store/directory/instance.query.ts'
+import { insertInstance, instanceById } from '../../src/store/directory/instance.query.ts'
 import { instances } from '../../src/store/directory/instance.table.ts'
 import { findOrganization } from '../../src/store/directory/organization.query.ts'
+import { appendEvent } from '../../src/store/ledger/event.query.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
 
 /** Tests here start dozens of processes at once. */
@@ -281,6 +282,12 @@ test('goal: organization, key and instance from creation to the end, with every 
     /^TIME +EVENT +DETAIL\n2026-\S+ +status\.provisioning\n2026-\S+ +instance\.operator_delete +\{.*\}\n$/,
   )
   expect(await runJson('instance', 'logs', id)).toMatchObject({ document: { events: [{}, {}] } })
+  const vmId = instanceById(store.directory.db, id)?.vmId ?? ''
+  const detail = { qemu: 'Could not access KVM kernel module\nfailed to initialize kvm' }
+  appendEvent(store.ledger.db, { nowMs: systemClock.nowMs(), kind: 'vm.last_words', subject: vmId, detail })
+  expect((await run(['instance', 'logs', id])).stdout).toMatch(
+    /vm\.last_words\n {2}Could not access KVM kernel module\n {2}failed to initialize kvm\n/,
+  )
 
   for (const [verb, status] of [
     ['suspend', 'suspended'],

@@ -12,6 +12,7 @@ import { diskSpace } from '../../linux/files.ts'
 import { loadImage } from '../../vm/image.driver.ts'
 import type { AdminClient } from './client.ts'
 import { firmwareFile, type HostFacts, type Outcome } from './doctor.plan.ts'
+import { lookAtDevice } from './vm-identity.driver.ts'
 
 const commandTimeoutMs = 10_000
 const outputBytesMax = 262_144
@@ -24,7 +25,9 @@ export async function lookAtHost(deps: {
   const { loaded, stateDir } = deps
   const { vm } = loaded.config
   const isRoot = process.getuid?.() === 0
-  const [qemu, qemuObjects, nft, ip, user, daemon] = await Promise.all([
+  const [kvmDevice, sevDevice, qemu, qemuObjects, nft, ip, user, daemon] = await Promise.all([
+    lookAtDevice('/dev/kvm', vm.user),
+    lookAtDevice('/dev/sev', vm.user),
     firstLine([vm.qemu, '--version']),
     command([vm.qemu, '-machine', 'none', '-object', 'help']),
     isRoot
@@ -46,6 +49,8 @@ export async function lookAtHost(deps: {
       const { cbitpos, asidCount } = snpFacts()
       return `C-bit ${cbitpos}, ${asidCount} ASIDs`
     }),
+    kvmDevice,
+    sevDevice,
     qemu,
     qemuObjects,
     nft,
