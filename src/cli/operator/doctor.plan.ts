@@ -70,7 +70,11 @@ export function judge(facts: HostFacts): Check[] {
       ? pass('tun', '/dev/net/tun')
       : fail('tun', '/dev/net/tun does not exist', 'load the tun module: modprobe tun'),
     fromOutcome('user', facts.user, `create the user that QEMU runs as: useradd --system ${facts.config.vm.user}`),
-    fromOutcome('image', facts.image, 'build the guest image, or correct vm.image_dir in the configuration'),
+    fromOutcome(
+      'image',
+      facts.image,
+      'build or copy the guest image again, or correct vm.image_dir in the configuration',
+    ),
     facts.worker === null
       ? notChecked('worker', 'no built-in inference worker is configured')
       : fromOutcome('worker', facts.worker, WORKER_REMEDY),
@@ -85,7 +89,7 @@ export function judge(facts: HostFacts): Check[] {
 export const qemuMinimum = [7, 2] as const
 export const qemuMinimumSnp = [9, 1] as const
 const WORKER_REMEDY =
-  'install bubblewrap and erofs-utils; build the inference image; or correct inference.worker in the configuration'
+  'install bubblewrap and erofs-utils; build or copy the inference image again; or correct inference.worker in the configuration'
 const stateFreeBytesMin = 1_073_741_824
 
 function platformCheck({ config, detected }: HostFacts, platform: Platform): Check {
