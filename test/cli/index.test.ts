@@ -360,7 +360,23 @@ test('goal: config commands need no daemon and tell good from bad files', async 
   writeFileSync(good, 'domain = "good.example"\n')
   const bad = join(dir, 'bad.toml')
   writeFileSync(bad, '\nplatfrom = "tcg"\n[vm]\nvcpus = 0\n')
-  expect(await run(['config', 'check', '--config', good])).toEqual({ code: 0, stdout: `${good}: ok\n`, stderr: '' })
+  const checked = await run(['config', 'check', '--config', good])
+  expect([checked.code, checked.stdout]).toEqual([0, `${good}: ok\n`])
+  const missing = join(dir, 'missing.toml')
+  writeFileSync(missing, `\n[vm]\nimage_dir = "/none/i"\n[tls]\ncertificate_file = "/none/c"\nkey_file = "/none/k"\n`)
+  expect(await run(['config', 'check', '--config', missing])).toMatchObject({
+    code: 2,
+    stdout: '',
+    stderr: expect.stringContaining(
+      `${missing}:5: tls.certificate_file: /none/c does not exist\n${missing}:6: tls.key`,
+    ),
+  })
+  expect(await runJson('config', 'check', '--config', missing)).toMatchObject({ code: 2, document: { ok: false } })
+  const warned = join(dir, 'warned.toml')
+  writeFileSync(warned, '[vm]\nimage_dir = "/none/i"\n')
+  const warning = await run(['config', 'check', '--config', warned])
+  expect(warning).toMatchObject({ code: 0, stderr: expect.stringContaining(`warning: ${warned}:2: vm.image_dir: `) })
+  expect((await run(['config', 'check', '--strict', '--config', warned])).code).toBe(2)
   expect(await run(['config', 'check'], { STRONGROOM_CONFIG: bad })).toEqual({
     code: 2,
     stdout: '',
