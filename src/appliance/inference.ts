@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Clock } from '../base/clock.ts'
+import { type Clock, pause } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
@@ -108,13 +108,14 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     limits: limitsOf(config),
   })
   const stopping = new AbortController()
+  let preparation: Promise<void> = Promise.resolve()
   let retention: Promise<void> = Promise.resolve()
   return {
     fetch: gateway.fetch,
     collectors: [metrics, createClusterMetrics({ store, capacity: deps.capacity })],
     start: () => {
       worker?.start()
-      void attestation.prepare()
+      preparation = attestation.prepare(stopping.signal)
       retention = runLedgerRetention(
         { store: store.directory, clock, log, retentionDays: settings.usage_retention_days },
         stopping.signal,
@@ -123,7 +124,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     stop: async () => {
       stopping.abort()
       gateway.close()
-      await Promise.all([worker?.stop(), retention])
+      await Promise.all([worker?.stop(), preparation, retention])
     },
   }
 }
@@ -216,8 +217,11 @@ type AttestationParts = {
 
 type Attestation = {
   readonly respond: (request: Request) => Promise<Response>
-  /** Opens the evidence source. The simulator's keys take seconds to make, once; until then there is no evidence. Never rejects. */
-  readonly prepare: () => Promise<void>
+  /**
+   * Opens the evidence source, however often that fails, until aborted. The simulator's keys take seconds to make, once; until then
+   * there is no evidence. Never rejects.
+   */
+  readonly prepare: (signal: AbortSignal) => Promise<void>
 }
 
 function composeAttestation(deps: InferenceParts, { workloads, keys, log }: AttestationParts): Attestation {
@@ -244,15 +248,24 @@ function composeAttestation(deps: InferenceParts, { workloads, keys, log }: Atte
   let endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source is being prepared' })
   return {
     respond: request => endpoint(request),
-    prepare: async () => {
-      try {
-        endpoint = endpointOf(await evidenceOrigin(deps, workloads))
-      } catch (error) {
-        log.error('the evidence source cannot be prepared', { error })
+    prepare: async signal => {
+      for (let retryMs = prepareRetryMinMs; !signal.aborted; retryMs = Math.min(retryMs * 2, prepareRetryMaxMs)) {
+        try {
+          endpoint = endpointOf(await evidenceOrigin(deps, workloads))
+          return
+        } catch (error) {
+          // A full disk, for example: somebody makes room, and nobody should have to start the daemon again for that.
+          log.error('the evidence source cannot be prepared; it will be tried again', { error, retryMs })
+          endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source cannot be prepared; see the log' })
+        }
+        await pause(clock, retryMs, signal)
       }
     },
   }
 }
+
+const prepareRetryMinMs = 1_000
+const prepareRetryMaxMs = 60_000
 
 async function evidenceOrigin(deps: InferenceParts, workloads: Workloads): Promise<EvidenceOrigin> {
   if (deps.platform === 'snp') return noEvidenceOnHost
