@@ -109,9 +109,7 @@ test('attestation after a start that could not write', async () => {
   }
   const told = (words: string) => lines.some(line => line.includes(words))
   inference.start()
-  await until('the failure is told', 5_000, () =>
-    told('the evidence source cannot be prepared; it will be tried again'),
-  )
+  await until('the failure is told', 5_000, () => told('the evidence source cannot be prepared'))
   expect(await ask()).toBe(503)
   rmSync(rootFile, { recursive: true })
   // There is no worker here, so that evidence stays refused; but for that reason, and no longer for want of a source.
