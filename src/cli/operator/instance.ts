@@ -40,6 +40,9 @@ export function addInstance(program: Command, cli: Cli): void {
       const run = runOf(cli, command)
       const found = await run.client().request({ path: '/instance', query: { ref }, response: AdminInstance })
       await run.result(found, instanceText(found, run.paint))
+      if (found.status === 'failed') {
+        await run.hint(`see also: strongroom instance logs ${ref}; strongroom instance console ${ref}`)
+      }
     })
 
   onOne(instance, 'delete', 'delete an instance and its data for good; its record is kept for a while')
