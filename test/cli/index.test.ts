@@ -215,7 +215,7 @@ test('goal: people get the error with its remedy on stderr, and nothing on stdou
   expect(await run(['org', 'show', 'nobody'])).toEqual({
     code: 4,
     stdout: '',
-    stderr: 'strongroom: there is no organization nobody\nremedy: check the name\n',
+    stderr: 'strongroom: there is no organization nobody\nremedy: check the name: `strongroom org list`, `strongroom instance list`\n',
   })
 })
 
