@@ -4,7 +4,7 @@ import { systemErrorCode } from './base/fault.ts'
 import { JOURNAL_PRIORITIES, redact } from './base/log.ts'
 import { runCli } from './cli/index.ts'
 import type { Io } from './cli/io.ts'
-import { isJournal } from './linux/journal.ts'
+import { isJournal, stderrFd } from './linux/journal.ts'
 
 const failedExitCode = 1
 
@@ -13,7 +13,7 @@ function die(kind: string, error: unknown): never {
   const detail =
     error instanceof Error ? { name: error.name, message: error.message, stack: error.stack } : String(error)
   const line = JSON.stringify({ time: new Date().toISOString(), level: 'error', message: kind, error: detail })
-  const priority = isJournal(process.stderr.fd, process.env) ? JOURNAL_PRIORITIES.error : ''
+  const priority = isJournal(stderrFd, process.env) ? JOURNAL_PRIORITIES.error : ''
   process.stderr.write(`${priority}${redact(line)}\n`)
   process.exit(failedExitCode)
 }

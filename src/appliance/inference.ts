@@ -13,7 +13,7 @@ import { openSimulatedHost } from '../host/simulated-host.ts'
 import { lookupUser } from '../host/system.ts'
 import type { Tls } from '../http/certificate.ts'
 import { spkiDigestOf } from '../http/pair.ts'
-import { serveTls, type TlsServer } from '../http/serve.ts'
+import { type FetchHandler, serveTls, type TlsServer } from '../http/serve.ts'
 import { createAttester, type EvidenceOrigin, noEvidenceOnHost } from '../inference/attestation/attester.ts'
 import { createAttestationEndpoint } from '../inference/attestation/endpoint.ts'
 import { createNonceLedger } from '../inference/attestation/nonces.ts'
@@ -108,14 +108,14 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     limits: limitsOf(config),
   })
   const stopping = new AbortController()
-  let preparation: Promise<void> = Promise.resolve()
   let retention: Promise<void> = Promise.resolve()
   return {
     fetch: gateway.fetch,
     collectors: [metrics, createClusterMetrics({ store, capacity: deps.capacity })],
     start: () => {
       worker?.start()
-      preparation = attestation.prepare(stopping.signal)
+      // Not waited for at the end: keys that are being made are of no use any more.
+      void attestation.prepare(stopping.signal)
       retention = runLedgerRetention(
         { store: store.directory, clock, log, retentionDays: settings.usage_retention_days },
         stopping.signal,
@@ -124,7 +124,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     stop: async () => {
       stopping.abort()
       gateway.close()
-      await Promise.all([worker?.stop(), preparation, retention])
+      await Promise.all([worker?.stop(), retention])
     },
   }
 }
@@ -134,10 +134,20 @@ export function serveInference(
   { fetch }: Inference,
   { config, tls, log }: Pick<InferenceParts, 'config' | 'tls' | 'log'>,
 ): TlsServer {
-  return serveTls((request, socket) => fetch(request, () => socket.requestIP(request)?.address ?? ''), {
+  const idleTimeoutSeconds = config.http.idle_timeout_s
+  const handler: FetchHandler = async (request, socket) => {
+    // Bun counts the wait for an upstream as idle, too.
+    socket.timeout(request, streamIdleSeconds)
+    const response = await fetch(request, () => socket.requestIP(request)?.address ?? '')
+    // From here on only a stream may pause; else whoever has been refused could keep the connection for as long.
+    const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') === true
+    if (!isStream) socket.timeout(request, idleTimeoutSeconds)
+    return response
+  }
+  return serveTls(handler, {
     ...listenAddress(config.listen.inference),
     tls,
-    idleTimeoutSeconds: streamIdleSeconds,
+    idleTimeoutSeconds,
     // As with service A, the gateway itself limits the body and refuses it in its own words.
     requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
     log: log.unit('inference'),

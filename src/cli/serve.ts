@@ -3,12 +3,10 @@
 import type { Command } from 'commander'
 import { messageOf } from '../base/fault.ts'
 import { createLogger } from '../base/log.ts'
-import { isJournal } from '../linux/journal.ts'
+import { isJournal, stderrFd } from '../linux/journal.ts'
 import { type Cli, helpText, type Run, runOf } from './cli.ts'
 import { EXIT } from './exit.ts'
 import { dash, fields } from './render.ts'
-
-const stderrFd = 2
 
 export function addServe(program: Command, cli: Cli): void {
   program

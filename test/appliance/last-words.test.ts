@@ -44,7 +44,7 @@ function bench() {
   return { change }
 }
 
-test('a failed VM is an error in the log and an event, both with the words', () => {
+test('goal: a failed VM is an error in the log and an event, both with the words', () => {
   const { change } = bench()
   const path = fileOf('denied.log', denied)
   expect(change('booting', path)).toEqual({ lines: [], events: [] })
@@ -53,14 +53,14 @@ test('a failed VM is an error in the log and an event, both with the words', () 
   expect(events).toMatchObject([{ kind: 'vm.last_words', subject: 'vm', detail: { qemu: denied.trimEnd() } }])
 })
 
-test('a VM that failed before QEMU said anything is an error without words, and no event', () => {
+test('goal: a VM that failed before QEMU said anything is an error without words, and no event', () => {
   const { lines, events } = bench().change('failed', join(dir, 'absent'))
   expect(lines).toMatchObject([{ level: 'error', message: 'VM failed' }])
   expect(lines[0]).not.toHaveProperty('qemu')
   expect(events).toEqual([])
 })
 
-test('what stands in place of the log is not followed and not waited for, and the failure is reported all the same', () => {
+test('goal: what stands in place of the log is not followed and not waited for, and the failure is reported all the same', () => {
   symlinkSync(fileOf('secret', 'secret'), join(dir, 'link.log'))
   expect(Bun.spawnSync(['mkfifo', join(dir, 'fifo.log')]).exitCode).toBe(0)
   for (const name of ['link.log', 'fifo.log']) {
@@ -70,7 +70,7 @@ test('what stands in place of the log is not followed and not waited for, and th
   }
 })
 
-test('words are the last whole lines, bounded, and cannot move a cursor', () => {
+test('goal: words are the last whole lines, bounded, and cannot move a cursor', () => {
   const many = Array.from({ length: 1000 }, (_, index) => `line ${index}\n`).join('')
   const words = readLastWords(fileOf('many.log', many))
   expect(words.length).toBeLessThanOrEqual(2_048)

@@ -40,7 +40,7 @@ test.each([
   ['instances', https],
   ['inference', https],
   ['dns', dns],
-] as const)('listen.%s on a busy port', async (name, start) => {
+] as const)('goal: listen.%s on a busy port', async (name, start) => {
   using busy = Bun.serve({ hostname: '127.0.0.1', port: 0, fetch: () => new Response() })
   const listen = { ...defaultConfig().listen, [name]: `127.0.0.1:${busy.port}` }
   const error = await failure(startListener(name, listen, () => start(listen[name])))
@@ -54,12 +54,12 @@ test.each([
   expect(remedyOf(error)).toContain('ss --listening')
 })
 
-test('an address that this host does not have', async () => {
+test('goal: an address that this host does not have', async () => {
   const listen = { ...defaultConfig().listen, instances: '192.0.2.7:8441' }
   const error = await failure(startListener('instances', listen, () => https(listen.instances)))
   expect(error.message).toBe('listen.instances = "192.0.2.7:8441": this host does not have this address')
 })
 
-test('what the start gives is passed on', async () => {
+test('goal: what the start gives is passed on', async () => {
   expect(await startListener('dns', defaultConfig().listen, async () => 7)).toBe(7)
 })

@@ -13,13 +13,13 @@ function linesOf(priorities: boolean): string[] {
   return lines
 }
 
-test('to the journal each line begins with its priority (sd-daemon(3)) and is JSON after it', () => {
+test('goal: to the journal each line begins with its priority (sd-daemon(3)) and is JSON after it', () => {
   const lines = linesOf(true)
   expect(lines.map(line => line.slice(0, 3))).toEqual(['<7>', '<6>', '<4>', '<3>'])
   for (const line of lines) expect(JSON.parse(line.slice(3))).toMatchObject({ time: '1970-01-01T00:00:00.000Z' })
   expect(lines.join('')).not.toContain('\n')
 })
 
-test('elsewhere a line is JSON and nothing else', () => {
+test('goal: elsewhere a line is JSON and nothing else', () => {
   expect(linesOf(false).map(line => JSON.parse(line).level)).toEqual(['debug', 'info', 'warn', 'error'])
 })

@@ -11,7 +11,7 @@ const dir = mkdtempSync(join(tmpdir(), 'strongroom-config-root-'))
 chmodSync(dir, 0o755)
 afterAll(() => rmSync(dir, { recursive: true }))
 
-test('without permission: a warning that names user and field', () => {
+test('goal: without permission: a warning that names user and field', () => {
   for (const name of ['a.pem', 'a.key']) {
     writeFileSync(join(dir, name), '')
     chmodSync(join(dir, name), 0o600)

@@ -42,7 +42,7 @@ const tls = (certificate: string, key: string) =>
 const upstream = (fields: string) =>
   `[[inference.upstreams]]\nname = "u"\nurl = "https://u.test/v1"\nmodels = ["m"]\n${fields}\n`
 
-test('a good pair, a good authority and a good key are no findings', () => {
+test('goal: a good pair, a good authority and a good key are no findings', () => {
   writeFileSync(at('api.key'), 'secret\n')
   expect(
     check(`${tls('a.pem', 'a.key')}${upstream(`ca_file = "${at('ca.pem')}"\nkey_file = "${at('api.key')}"`)}`),
@@ -58,7 +58,7 @@ test.each([
   ['a directory', 'directory', 'a.key', 'tls.certificate_file', 'is not a regular file'],
   ['a FIFO, which is not waited for', 'fifo', 'a.key', 'tls.certificate_file', 'is not a regular file'],
   ['an authority', 'ca.pem', 'ca/ca.key', 'tls.certificate_file', 'is a CA'],
-])('tls, %s: a problem of its field', (_, certificate, key, field, words) => {
+])('goal: tls, %s: a problem of its field', (_, certificate, key, field, words) => {
   const found = check(tls(certificate, key))
   expect(found).toMatchObject([{ kind: 'problem', field }])
   expect(found[0]?.message).toContain(words)
@@ -66,7 +66,7 @@ test.each([
   expect(JSON.stringify(found)).not.toContain('BEGIN')
 })
 
-test('both files missing are two problems', () => {
+test('goal: both files missing are two problems', () => {
   expect(check(tls('x', 'y')).map(({ field }) => field)).toEqual(['tls.certificate_file', 'tls.key_file'])
 })
 
@@ -74,13 +74,13 @@ test.each([
   ['expired', 61 * dayMs, 'expired at'],
   ['about to expire', 50 * dayMs, 'expires at'],
   ['not valid yet', -2 * dayMs, 'not valid before'],
-])('a certificate that is %s is a warning', (_, offsetMs, words) => {
+])('goal: a certificate that is %s is a warning', (_, offsetMs, words) => {
   const found = check(tls('a.pem', 'a.key'), nowMs + offsetMs)
   expect(found).toMatchObject([{ kind: 'warning', field: 'tls.certificate_file' }])
   expect(found[0]?.message).toContain(words)
 })
 
-test('files of an upstream are problems of their own fields; with the gateway off nothing of it is read', () => {
+test('goal: files of an upstream are problems of their own fields; with the gateway off nothing of it is read', () => {
   const toml = upstream(`ca_file = "${at('none')}"\nkey_file = "${at('none')}"`)
   const fields = ['inference.upstreams.0.key_file', 'inference.upstreams.0.ca_file']
   expect(check(toml)).toMatchObject(fields.map(field => ({ kind: 'problem', field })))
@@ -88,7 +88,7 @@ test('files of an upstream are problems of their own fields; with the gateway of
   expect(check(`[listen]\ninference = ""\n${toml}`)).toEqual([])
 })
 
-test('what the daemon starts without is a warning: images, model, firmware, QEMU', () => {
+test('goal: what the daemon starts without is a warning: images, model, firmware, QEMU', () => {
   const verdict = parseConfig(
     `[vm]\nimage_dir = "/none/i"\nqemu = "/none/q"\nfirmware = "/none/f"\n[inference.worker]\nmodel_file = "/none/m"\nimage_dir = "/none/w"\n`,
     'f',

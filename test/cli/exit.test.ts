@@ -11,10 +11,13 @@ const remedies = [
   ...codes.map(code => [`${code}, at the command line`, remedyOf(new Fault(code, 'm'))] as const),
 ]
 
-test.each(remedies)('%s: sends nobody to the operator, nor to a request id that no command prints', (_, remedy) => {
-  expect(remedy).not.toMatch(/\boperator\b|request id|\bask\b/i)
-  expect(remedy).toMatch(/^[a-z][^.]*/)
-})
+test.each(remedies)(
+  'goal: %s: sends nobody to the operator, nor to a request id that no command prints',
+  (_, remedy) => {
+    expect(remedy).not.toMatch(/\boperator\b|request id|\bask\b/i)
+    expect(remedy).toMatch(/^[a-z][^.]*/)
+  },
+)
 
 const program = createProgram(
   {
@@ -31,7 +34,7 @@ const program = createProgram(
   { asJson: false, written: [] },
 )
 
-test('a command that a remedy names is one that there is', () => {
+test('goal: a command that a remedy names is one that there is', () => {
   const named = remedies.flatMap(([code, remedy]) =>
     [...remedy.matchAll(/`strongroom ([a-z ]+)/g)].map(([, words = '']) => ({ code, words })),
   )

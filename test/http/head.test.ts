@@ -40,6 +40,6 @@ test.each([
   [['a.example:8441'], 'accepted'],
   [['[::1]:8441'], 'accepted'],
   [[''], 'accepted'],
-])('hosts %p: %s', async (hosts, verdict) => {
+])('goal: hosts %p: %s', async (hosts, verdict) => {
   expect(await verdictOn(hosts)).toBe(verdict)
 })

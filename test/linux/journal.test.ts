@@ -4,7 +4,7 @@ import { expect, test } from 'bun:test'
 import { fstatSync } from 'node:fs'
 import { isJournal } from '../../src/linux/journal.ts'
 
-test('only the very file that JOURNAL_STREAM names is the journal', () => {
+test('goal: only the very file that JOURNAL_STREAM names is the journal', () => {
   const { dev, ino } = fstatSync(0)
   expect(isJournal(0, { JOURNAL_STREAM: `${dev}:${ino}` })).toBe(true)
   expect(isJournal(0, { JOURNAL_STREAM: `${dev}:${ino + 1}` })).toBe(false)

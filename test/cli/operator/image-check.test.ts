@@ -67,13 +67,13 @@ async function imageFact(directory: string) {
   return { image: facts.image, told }
 }
 
-test('an untouched instance image passes, and the wait is announced', async () => {
+test('goal: an untouched instance image passes, and the wait is announced', async () => {
   const { image, told } = await imageFact(instanceImage())
   expect(image).toMatchObject({ ok: true, text: expect.stringContaining('all digests match') })
   expect(told).toEqual([expect.stringContaining('image')])
 })
 
-test.each(Object.keys(CONTENTS))('a flipped bit in the %s fails, with file and digests', async role => {
+test.each(Object.keys(CONTENTS))('goal: a flipped bit in the %s fails, with file and digests', async role => {
   const directory = instanceImage()
   flipBit(directory, role)
   const { image } = await imageFact(directory)
@@ -81,7 +81,7 @@ test.each(Object.keys(CONTENTS))('a flipped bit in the %s fails, with file and d
   expect(image.text).toContain(`${join(directory, role)} was altered or damaged: its SHA-256 is `)
 })
 
-test('a flipped bit in the root of the inference image fails', async () => {
+test('goal: a flipped bit in the root of the inference image fails', async () => {
   const directory = workerImage()
   expect(await checkWorkerImage(directory)).toContain('digest matches')
   flipBit(directory, 'root')

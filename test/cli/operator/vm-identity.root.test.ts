@@ -21,22 +21,22 @@ function deviceOf(name: string, mode: number, gid: number): string {
   return path
 }
 
-test('root alone may open it: refused, with its group and mode', async () => {
+test('goal: root alone may open it: refused, with its group and mode', async () => {
   const facts = await lookAtDevice(deviceOf('root-only', 0o600, 0), user)
   expect(facts).toEqual({ outcome: { ok: false, text: 'Permission denied' }, group: 'root', mode: 0o600 })
 })
 
-test('its group may open it', async () => {
+test('goal: its group may open it', async () => {
   const facts = await lookAtDevice(deviceOf('by-group', 0o660, 1), user)
   expect(facts).toEqual({ outcome: { ok: true, text: 'opened' }, group: 'daemon', mode: 0o660 })
 })
 
-test('reading alone is not enough: QEMU opens for reading and writing', async () => {
+test('goal: reading alone is not enough: QEMU opens for reading and writing', async () => {
   const facts = await lookAtDevice(deviceOf('read-only', 0o644, 0), user)
   expect(facts?.outcome).toEqual({ ok: false, text: 'Permission denied' })
 })
 
-test('a user that does not exist is said, and nothing is made where there is no device', async () => {
+test('goal: a user that does not exist is said, and nothing is made where there is no device', async () => {
   const facts = await lookAtDevice(deviceOf('there', 0o666, 0), 'nobody-of-this-name')
   expect(facts?.outcome).toMatchObject({ ok: false, text: expect.stringContaining('nobody-of-this-name') })
   expect(await lookAtDevice(join(dir, 'absent'), user)).toBeNull()
