@@ -36,6 +36,7 @@ const dns = (listen: string) => {
   return listenDns({ address, port, handler: () => null, log: silentLogger })
 }
 
+// Goal: a busy port is named by the field that asks for it.
 test.each([
   ['instances', https],
   ['inference', https],

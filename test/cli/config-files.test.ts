@@ -49,6 +49,7 @@ test('goal: a good pair, a good authority and a good key are no findings', () =>
   ).toEqual([])
 })
 
+// Goal: what is wrong with a certificate or key is a problem of its own field.
 test.each([
   ['no such certificate', 'none.pem', 'a.key', 'tls.certificate_file', 'none.pem does not exist'],
   ['no such key', 'a.pem', 'none.key', 'tls.key_file', 'none.key does not exist'],
@@ -70,6 +71,7 @@ test('goal: both files missing are two problems', () => {
   expect(check(tls('x', 'y')).map(({ field }) => field)).toEqual(['tls.certificate_file', 'tls.key_file'])
 })
 
+// Goal: dates are warnings.
 test.each([
   ['expired', 61 * dayMs, 'expired at'],
   ['about to expire', 50 * dayMs, 'expires at'],

@@ -11,6 +11,7 @@ const remedies = [
   ...codes.map(code => [`${code}, at the command line`, remedyOf(new Fault(code, 'm'))] as const),
 ]
 
+// Goal: every remedy is something that its reader can do.
 test.each(remedies)(
   'goal: %s: sends nobody to the operator, nor to a request id that no command prints',
   (_, remedy) => {

@@ -31,6 +31,7 @@ async function verdictOn(hosts: readonly string[]): Promise<string> {
   return await answer.promise
 }
 
+// Goal: two hosts are refused, one is not.
 test.each([
   [['a', 'b'], 'refused'],
   [['a', 'a'], 'refused'],
