@@ -19,6 +19,7 @@ import { composeNames, serveDns } from './dns.ts'
 import { composeEngine } from './engine.ts'
 import { composeInference, serveInference } from './inference.ts'
 import { composeInstances, serveInstances } from './instances.ts'
+import { startListener } from './listening.ts'
 import { serveOperator } from './operator.ts'
 
 export type ServeOptions = { readonly stateDir: string; readonly log: Logger }
@@ -40,7 +41,7 @@ export type Serving = {
 
 const lockTimeoutMs = 2_000
 
-/** Starts the appliance. Faults: conflict (the state directory is in use), store.*, host.unsupported, config.invalid, image.invalid. */
+/** Starts the appliance. Faults: conflict (the state directory is in use), store.*, host.unsupported, host.listen_failed, config.invalid, image.invalid. */
 export async function serve(config: Config, { stateDir, log }: ServeOptions): Promise<Serving> {
   const clock = systemClock
   const random = systemRandom
@@ -69,16 +70,17 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
 
   const { service, background } = composeInstances(parts)
   undo.defer(() => background.stop())
-  const instances = serveInstances(service, parts)
+  const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
   undo.defer(() => instances.stop(true))
   const { platform, capacity } = engine
   const collateral = composeCollateral({ config, stateDir, platform, clock, log })
   undo.defer(() => collateral?.stop())
   const inference = config.listen.inference === '' ? null : await composeInference({ ...parts, platform, capacity })
   if (inference !== null) undo.defer(() => inference.stop())
-  const gateway = inference === null ? null : serveInference(inference, parts)
+  const gateway =
+    inference === null ? null : await startListener('inference', config.listen, () => serveInference(inference, parts))
   if (gateway !== null) undo.defer(() => gateway.stop(true))
-  const dns = await serveDns(parts)
+  const dns = await startListener('dns', config.listen, () => serveDns(parts))
   if (dns !== null) undo.defer(() => dns.close())
 
   const listening = {

@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Clock } from '../base/clock.ts'
+import { type Clock, pause } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
@@ -13,7 +13,7 @@ import { openSimulatedHost } from '../host/simulated-host.ts'
 import { lookupUser } from '../host/system.ts'
 import type { Tls } from '../http/certificate.ts'
 import { spkiDigestOf } from '../http/pair.ts'
-import { serveTls, type TlsServer } from '../http/serve.ts'
+import { type FetchHandler, serveTls, type TlsServer } from '../http/serve.ts'
 import { createAttester, type EvidenceOrigin, noEvidenceOnHost } from '../inference/attestation/attester.ts'
 import { createAttestationEndpoint } from '../inference/attestation/endpoint.ts'
 import { createNonceLedger } from '../inference/attestation/nonces.ts'
@@ -115,7 +115,8 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     collectors: [metrics, createClusterMetrics({ store, capacity: deps.capacity })],
     start: () => {
       worker?.start()
-      void attestation.prepare()
+      // Not waited for at the end: keys that are being made are of no use any more.
+      void attestation.prepare(stopping.signal)
       retention = runLedgerRetention(
         { store: store.directory, clock, log, retentionDays: settings.usage_retention_days },
         stopping.signal,
@@ -134,10 +135,20 @@ export function serveInference(
   { fetch }: Inference,
   { config, tls, log }: Pick<InferenceParts, 'config' | 'tls' | 'log'>,
 ): TlsServer {
-  return serveTls((request, socket) => fetch(request, () => socket.requestIP(request)?.address ?? ''), {
+  const idleTimeoutSeconds = config.http.idle_timeout_s
+  const handler: FetchHandler = async (request, socket) => {
+    // Bun counts the wait for an upstream as idle, too.
+    socket.timeout(request, streamIdleSeconds)
+    const response = await fetch(request, () => socket.requestIP(request)?.address ?? '')
+    // From here on only a stream may pause; else whoever has been refused could keep the connection for as long.
+    const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') === true
+    if (!isStream) socket.timeout(request, idleTimeoutSeconds)
+    return response
+  }
+  return serveTls(handler, {
     ...listenAddress(config.listen.inference),
     tls,
-    idleTimeoutSeconds: streamIdleSeconds,
+    idleTimeoutSeconds,
     // As with service A, the gateway itself limits the body and refuses it in its own words.
     requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
     log: log.unit('inference'),
@@ -217,8 +228,11 @@ type AttestationParts = {
 
 type Attestation = {
   readonly respond: (request: Request) => Promise<Response>
-  /** Opens the evidence source. The simulator's keys take seconds to make, once; until then there is no evidence. Never rejects. */
-  readonly prepare: () => Promise<void>
+  /**
+   * Opens the evidence source, however often that fails, until aborted. The simulator's keys take seconds to make, once; until then
+   * there is no evidence. Never rejects.
+   */
+  readonly prepare: (signal: AbortSignal) => Promise<void>
 }
 
 function composeAttestation(deps: InferenceParts, { workloads, keys, log }: AttestationParts): Attestation {
@@ -245,15 +259,24 @@ function composeAttestation(deps: InferenceParts, { workloads, keys, log }: Atte
   let endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source is being prepared' })
   return {
     respond: request => endpoint(request),
-    prepare: async () => {
-      try {
-        endpoint = endpointOf(await evidenceOrigin(deps, workloads))
-      } catch (error) {
-        log.error('the evidence source cannot be prepared', { error })
+    prepare: async signal => {
+      for (let retryMs = prepareRetryMinMs; !signal.aborted; retryMs = Math.min(retryMs * 2, prepareRetryMaxMs)) {
+        try {
+          endpoint = endpointOf(await evidenceOrigin(deps, workloads))
+          return
+        } catch (error) {
+          // A full disk, for example: somebody makes room, and nobody should have to start the daemon again for that.
+          log.error('the evidence source cannot be prepared; it will be tried again', { error, retryMs })
+          endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source cannot be prepared; see the log' })
+        }
+        await pause(clock, retryMs, signal)
       }
     },
   }
 }
+
+const prepareRetryMinMs = 1_000
+const prepareRetryMaxMs = 60_000
 
 async function evidenceOrigin(deps: InferenceParts, workloads: Workloads): Promise<EvidenceOrigin> {
   if (deps.platform === 'snp') return noEvidenceOnHost

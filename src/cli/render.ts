@@ -1,6 +1,7 @@
 // Results for people: tables, field lists, verdicts, colour; and for programs: JSON. Pure.
 
 import type { Check, Outcome, Verdict } from '../attest/verdict.ts'
+import { harmless } from '../base/harmless.ts'
 
 export type Paint = {
   readonly good: (text: string) => string
@@ -135,13 +136,6 @@ export function oneLine(reason: string): string {
   return harmless(reason.replace(/[\r\n\t]+/g, ' '))
 }
 
-/** Text from elsewhere, safe to print on a terminal: control characters, which could move the cursor or retitle the window, are shown as `\x1b`. */
-export function harmless(text: string): string {
-  return text.replace(CONTROL, char => `\\x${(char.codePointAt(0) ?? 0).toString(16).padStart(2, '0')}`)
-}
-
-/** C0 except tab, LF and a CR before an LF; DEL; C1 (ECMA-48 5.2, 5.3). */
-const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)/g
 const SGR = /\u001b\[[0-9;]*m/g
 
 function visibleLength(text: string): number {

@@ -90,7 +90,12 @@ export const HttpConfig = Type.Object(
     body_bytes_max: Count(65_536, 1024, 16_777_216, 'Largest request body that service A accepts.'),
     body_timeout_ms: Count(15_000, 100, 600_000, 'A request body must arrive within this time.'),
     json_depth_max: Count(16, 2, 128, 'How deep arrays and objects in a JSON body may be nested.'),
-    idle_timeout_s: Count(30, 1, 255, 'A connection without traffic is closed after this time.'),
+    idle_timeout_s: Count(
+      30,
+      1,
+      255,
+      'A connection without traffic is closed after this time; of the gateway, one without a request under way.',
+    ),
   },
   { ...closed, default: {} },
 )

@@ -7,12 +7,12 @@ import type { Config } from '../../config/schema.ts'
 import { AdminStatus } from '../../contract/admin.ts'
 import { defaultRouteAddress } from '../../host/network/default-route.ts'
 import { detectPlatform, snpFacts } from '../../host/platform.ts'
-import { readWorkerImage } from '../../inference/worker/root.ts'
 import { run } from '../../linux/command.ts'
 import { diskSpace } from '../../linux/files.ts'
-import { loadImage } from '../../vm/image.driver.ts'
 import type { AdminClient } from './client.ts'
 import { firmwareFile, type HostFacts, type Outcome } from './doctor.plan.ts'
+import { checkInstanceImage, checkWorkerImage } from './image-check.driver.ts'
+import { lookAtDevice } from './vm-identity.driver.ts'
 
 const commandTimeoutMs = 10_000
 const outputBytesMax = 262_144
@@ -21,11 +21,15 @@ export async function lookAtHost(deps: {
   readonly loaded: LoadedConfig
   readonly stateDir: string
   readonly client: AdminClient
+  /** Told before what takes seconds. */
+  readonly progress: (text: string) => Promise<void>
 }): Promise<HostFacts> {
-  const { loaded, stateDir } = deps
+  const { loaded, stateDir, progress } = deps
   const { vm } = loaded.config
   const isRoot = process.getuid?.() === 0
-  const [qemu, qemuObjects, nft, ip, user, daemon] = await Promise.all([
+  const [kvmDevice, sevDevice, qemu, qemuObjects, nft, ip, user, daemon] = await Promise.all([
+    lookAtDevice('/dev/kvm', vm.user),
+    lookAtDevice('/dev/sev', vm.user),
     firstLine([vm.qemu, '--version']),
     command([vm.qemu, '-machine', 'none', '-object', 'help']),
     isRoot
@@ -38,6 +42,9 @@ export async function lookAtHost(deps: {
       return `version ${status.version}, pid ${status.pid}, platform ${status.platform}`
     }),
   ])
+  await progress('reading the images, to check them against the digests of their manifests …')
+  const image = await outcomeOf(() => checkInstanceImage(vm.image_dir))
+  const worker = await workerOutcome(loaded.config.inference.worker)
   return {
     configFile: loaded.file,
     config: loaded.config,
@@ -47,6 +54,8 @@ export async function lookAtHost(deps: {
       const { cbitpos, asidCount } = snpFacts()
       return `C-bit ${cbitpos}, ${asidCount} ASIDs`
     }),
+    kvmDevice,
+    sevDevice,
     qemu,
     qemuObjects,
     nft,
@@ -54,12 +63,9 @@ export async function lookAtHost(deps: {
     tunDevice: existsSync('/dev/net/tun'),
     routeAddress: defaultRouteAddress(),
     user,
-    image: await outcomeOf(async () => {
-      const { manifest } = loadImage(vm.image_dir)
-      return `${vm.image_dir}: ${manifest.name}, kernel ${manifest.kernelVersion}, root hash ${manifest.rootHash.slice(0, 16)}…`
-    }),
+    image,
     firmwarePresent: existsSync(firmwareFile(vm)),
-    worker: await workerOutcome(loaded.config.inference.worker),
+    worker,
     stateDir,
     stateDirFreeBytes: existsSync(stateDir) ? diskSpace(stateDir).freeBytes : null,
     stateDirWritable: isWritable(stateDir),
@@ -111,7 +117,6 @@ async function workerOutcome(worker: Config['inference']['worker']): Promise<Out
   if (missing.length > 0) return { ok: false, text: `not installed: ${missing.join(', ')}` }
   if (!existsSync(worker.model_file)) return { ok: false, text: `${worker.model_file} does not exist` }
   return await outcomeOf(async () => {
-    const manifest = readWorkerImage(worker.image_dir)
-    return `${worker.model} by ${worker.image_dir}, root hash ${manifest.rootHash.slice(0, 16)}…`
+    return `${worker.model} by ${await checkWorkerImage(worker.image_dir)}`
   })
 }

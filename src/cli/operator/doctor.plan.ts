@@ -15,12 +15,24 @@ export type Check = {
 /** The result of looking at one thing: what was found, or why that failed. */
 export type Outcome = { readonly ok: true; readonly text: string } | { readonly ok: false; readonly text: string }
 
+/** A device that QEMU opens. */
+export type DeviceFacts = {
+  /** Of opening it for reading and writing as the identity that VMs get. */
+  readonly outcome: Outcome
+  readonly group: string
+  /** Permission bits. */
+  readonly mode: number
+}
+
 export type HostFacts = {
   readonly configFile: string | null
   readonly config: Config
   readonly isRoot: boolean
   readonly detected: { readonly platform: Platform; readonly reasons: readonly string[] }
   readonly snp: Outcome
+  /** /dev/kvm and /dev/sev; null where there is none. Their outcomes count only as root, who can take a VM's identity. */
+  readonly kvmDevice: DeviceFacts | null
+  readonly sevDevice: DeviceFacts | null
   /** First line of `--version`. */
   readonly qemu: Outcome
   /** The object types that QEMU has, one on each line. */
@@ -62,7 +74,11 @@ export function judge(facts: HostFacts): Check[] {
       : fail('tun', '/dev/net/tun does not exist', 'load the tun module: modprobe tun'),
     hostNamesCheck(facts),
     fromOutcome('user', facts.user, `create the user that QEMU runs as: useradd --system ${facts.config.vm.user}`),
-    fromOutcome('image', facts.image, 'build the guest image, or correct vm.image_dir in the configuration'),
+    fromOutcome(
+      'image',
+      facts.image,
+      'build or copy the guest image again, or correct vm.image_dir in the configuration',
+    ),
     facts.worker === null
       ? notChecked('worker', 'no built-in inference worker is configured')
       : fromOutcome('worker', facts.worker, WORKER_REMEDY),
@@ -77,7 +93,7 @@ export function judge(facts: HostFacts): Check[] {
 export const qemuMinimum = [7, 2] as const
 export const qemuMinimumSnp = [9, 1] as const
 const WORKER_REMEDY =
-  'install bubblewrap and erofs-utils; build the inference image; or correct inference.worker in the configuration'
+  'install bubblewrap and erofs-utils; build or copy the inference image again; or correct inference.worker in the configuration'
 const stateFreeBytesMin = 1_073_741_824
 
 function platformCheck({ config, detected }: HostFacts, platform: Platform): Check {
@@ -95,18 +111,47 @@ function platformCheck({ config, detected }: HostFacts, platform: Platform): Che
 const RANK: Record<Platform, number> = { tcg: 0, kvm: 1, snp: 2 }
 const PLATFORM_REMEDY = 'set platform to "auto", or enable SVM and SEV-SNP in the BIOS setup and in the kvm_amd module'
 
-function kvmCheck({ isRoot }: HostFacts, platform: Platform): Check {
+function kvmCheck(facts: HostFacts, platform: Platform): Check {
   if (platform === 'tcg') return notChecked('kvm', 'the platform is tcg: software emulation, slow')
-  return isRoot ? pass('kvm', '/dev/kvm and a CPU that virtualizes') : notChecked('kvm', 'needs root')
+  return deviceCheck('kvm', '/dev/kvm', facts.kvmDevice, facts) ?? pass('kvm', '/dev/kvm, which VMs can open')
 }
 
-function sevCheck({ snp }: HostFacts, platform: Platform): Check {
+function sevCheck(facts: HostFacts, platform: Platform): Check {
   if (platform !== 'snp') return notChecked('sev-snp', 'not an SNP host: all evidence is SIMULATED')
-  return fromOutcome(
-    'sev-snp',
-    snp,
-    'load the cpuid module (modprobe cpuid); set sev_snp=1 for kvm_amd; enable SEV-SNP in the BIOS setup',
+  if (!facts.snp.ok) return fail('sev-snp', facts.snp.text, SNP_REMEDY)
+  return deviceCheck('sev-snp', '/dev/sev', facts.sevDevice, facts) ?? pass('sev-snp', facts.snp.text)
+}
+
+const SNP_REMEDY = 'load the cpuid module (modprobe cpuid); set sev_snp=1 for kvm_amd; enable SEV-SNP in the BIOS setup'
+
+/** Null when VMs can open it. */
+function deviceCheck(name: string, path: string, device: DeviceFacts | null, facts: HostFacts): Check | null {
+  const { user } = facts.config.vm
+  if (device === null) return fail(name, `${path} does not exist`, moduleRemedy(path))
+  if (!facts.isRoot) return notChecked(name, 'needs root')
+  const { outcome, group, mode } = device
+  if (outcome.ok) return null
+  const detail = `VMs cannot open ${path} (as ${user}): ${outcome.text}; it has group ${group}, mode ${mode.toString(8)}`
+  if (!facts.user.ok) return fail(name, detail, 'see the check `user`')
+  return fail(
+    name,
+    detail,
+    outcome.text === 'Permission denied' ? accessRemedy(path, device, user) : moduleRemedy(path),
   )
+}
+
+function moduleRemedy(path: string): string {
+  return `enable virtualization in the BIOS setup; load the module that makes ${path}: modprobe kvm_amd (kvm_intel on Intel)`
+}
+
+function accessRemedy(path: string, { group, mode }: DeviceFacts, user: string): string {
+  const join = (name: string) => `usermod --append --groups ${name} ${user}`
+  // Everybody in the group root could do more than open this device.
+  if ((mode & 0o060) === 0o060 && group !== 'root') return `${join(group)} (counts from the next VM on)`
+  const kernelName = path.slice('/dev/'.length)
+  const rule = `KERNEL=="${kernelName}", GROUP="kvm", MODE="0660"`
+  const apply = `udevadm control --reload; udevadm trigger --name-match=${kernelName}`
+  return `write ${rule} to /etc/udev/rules.d/60-strongroom.rules; run ${apply}; ${join('kvm')}`
 }
 
 function qemuCheck({ qemu, qemuObjects, config }: HostFacts, platform: Platform): Check {
