@@ -71,7 +71,10 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
   const log = deps.log.unit('inference')
   const workloads = await composeWorkloads(deps, log)
   const worker = composeWorker(deps, workloads, { log, onReady: name => gateway.probeNow(name) })
-  const upstreams = [...settings.upstreams.map(loadUpstream), ...(worker === null ? [] : [targetOf(worker)])]
+  const upstreams = [
+    ...settings.upstreams.map(loadUpstream),
+    ...(worker === null ? [] : [targetOf(worker, settings.worker)]),
+  ]
   const keys = makeReceiptKeys(random)
   const limiter = createLimiter(clock)
   const { admitPublic } = createPublicLimiter({ clock, requestsPerMinute: settings.public_requests_per_minute })
@@ -165,6 +168,7 @@ function limitsOf({ inference }: Config): GatewayDeps['limits'] {
     stallTimeoutMs: inference.client_stall_timeout_ms,
     eventBytesMax: inference.event_bytes_max,
     responseBytesMax: inference.answer_bytes_max,
+    refusesUnknownFields: inference.unknown_fields === 'refuse',
     queueMax: inference.queue_max,
     queueTimeoutMs: inference.queue_timeout_ms,
     ejectFailures: inference.eject_failures,
@@ -215,9 +219,25 @@ function composeWorker(
   return worker
 }
 
-function targetOf({ upstream }: BuiltInWorker): UpstreamTarget {
+function targetOf({ upstream }: BuiltInWorker, settings: Config['inference']['worker']): UpstreamTarget {
   const { name, models, weight, concurrencyMax, baseUrl, unix } = upstream
-  return { name, models, weight, concurrencyMax, url: baseUrl, unixSocket: unix, key: null, ca: null, spkiSha256: null }
+  return {
+    name,
+    url: baseUrl,
+    unixSocket: unix,
+    key: null,
+    engine: 'llama-server',
+    models,
+    weight,
+    concurrencyMax,
+    // It refuses more choices than it has slots.
+    choicesMax: settings.parallel,
+    contextTokens: settings.context_tokens,
+    content: [],
+    remoteUrls: false,
+    ca: null,
+    spkiSha256: null,
+  }
 }
 
 type AttestationParts = {

@@ -3,53 +3,22 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { LOG_LEVELS } from '../base/log.ts'
+import {
+  AddressPort,
+  AddressPortOrOff,
+  Count,
+  closed,
+  ipv4Pattern,
+  OneOf,
+  Path,
+  PathOrNone,
+  Usd,
+  UserName,
+} from './fields.ts'
+import { UpstreamConfig } from './upstream.ts'
 
 const PLATFORMS = ['snp', 'kvm', 'tcg'] as const
 export type Platform = (typeof PLATFORMS)[number]
-
-/** What an address to listen on may be. The pattern is coarse; the cross-checks read the address (listen.ts). */
-const listenAllowed = 'ADDRESS:PORT with an IPv4 address or an IPv6 address in brackets, port 0 to 65535'
-
-const closed = { additionalProperties: false } as const
-const addressPort = '[0-9a-fA-F.:\\[\\]]+:[0-9]{1,5}'
-const AddressPort = (fallback: string, description: string) =>
-  Type.String({ default: fallback, pattern: `^${addressPort}$`, allowed: listenAllowed, description })
-const AddressPortOrOff = (fallback: string, description: string) =>
-  Type.String({
-    default: fallback,
-    pattern: `^$|^${addressPort}$`,
-    allowed: `"" or ${listenAllowed}`,
-    description: `${description} "" turns it off.`,
-  })
-const OneOf = <const Choice extends string>(
-  choices: readonly Choice[],
-  options: { readonly default: Choice; readonly description: string },
-) =>
-  Type.Union(
-    choices.map(choice => Type.Literal(choice)),
-    options,
-  )
-const Count = (fallback: number, minimum: number, maximum: number, description: string) =>
-  Type.Integer({ default: fallback, minimum, maximum, description })
-const Path = (fallback: string, description: string) =>
-  Type.String({ default: fallback, pattern: '^/', maxLength: 4096, allowed: 'an absolute path', description })
-const PathOrNone = (description: string) =>
-  Type.String({ default: '', pattern: '^$|^/', maxLength: 4096, allowed: '"" or an absolute path', description })
-const Usd = (fallback: string, description: string) =>
-  Type.String({
-    default: fallback,
-    pattern: '^(0|[1-9][0-9]{0,11})(\\.[0-9]{1,6})?$',
-    allowed: 'US dollars as text, such as "12.50"; at most six decimals',
-    description,
-  })
-const UserName = (description: string) =>
-  Type.String({
-    default: 'strongroom-vm',
-    pattern: '^[a-z_][a-z0-9_-]{0,30}$',
-    allowed: 'the name of a user of this host: 1 to 31 lowercase letters, digits, hyphens and underscores',
-    description,
-  })
-const ipv4Pattern = '^(?:(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])(?:\\.(?!$|/)|(?=$|/))){4}'
 
 export const ListenConfig = Type.Object(
   {
@@ -220,41 +189,6 @@ export const InstancesConfig = Type.Object(
   { ...closed, default: {} },
 )
 
-const Name = (description: string) =>
-  Type.String({
-    pattern: '^[a-z0-9][a-z0-9-]{0,62}$',
-    allowed: '1 to 63 lowercase letters, digits and hyphens',
-    description,
-  })
-const ModelId = Type.String({ minLength: 1, maxLength: 256 })
-
-export const UpstreamConfig = Type.Object(
-  {
-    name: Name('Name of the upstream in logs and metrics. Clients never see it.'),
-    url: Type.String({
-      pattern: '^https?://[^/?#@\\s]+(/[^?#\\s]*)?$',
-      maxLength: 512,
-      allowed: 'an http or https URL up to and including /v1, without credentials',
-      description: 'Base URL of an OpenAI-compatible server.',
-    }),
-    key_file: PathOrNone('File with the API key that is sent to the upstream. "" for none.'),
-    models: Type.Array(ModelId, { minItems: 1, maxItems: 64, description: 'Models that the upstream serves.' }),
-    weight: Count(1, 1, 1000, 'Share of the requests among the upstreams that serve the same model.'),
-    concurrency_max: Count(64, 1, 65_536, 'How many requests the upstream gets at the same time.'),
-    ca_file: PathOrNone(
-      'File with the PEM certificates of the authorities to trust for the upstream. "" for those of the system.',
-    ),
-    spki_sha256: Type.String({
-      default: '',
-      pattern: '^$|^[0-9a-f]{64}$',
-      allowed: '"" or 64 lowercase hexadecimal digits',
-      description: 'SHA-256 of the public key (SPKI) that the certificate of the upstream must hold. "" for any.',
-    }),
-  },
-  closed,
-)
-export type UpstreamConfig = Static<typeof UpstreamConfig>
-
 export const PriceConfig = Type.Object(
   {
     model: Type.String({ minLength: 1, maxLength: 256, description: 'Model that has these prices.' }),
@@ -311,6 +245,11 @@ export const InferenceConfig = Type.Object(
       description: 'Value of `owned_by` in the list of models.',
     }),
     worker: WorkerConfig,
+    unknown_fields: OneOf(['ignore', 'refuse'], {
+      default: 'ignore',
+      description:
+        'What happens to request fields that an upstream does not get: left out and named in x-strongroom-ignored, or refused with 400.',
+    }),
     body_bytes_max: Count(4_194_304, 1024, 268_435_456, 'Largest request body that the gateway accepts.'),
     body_timeout_ms: Count(30_000, 100, 600_000, 'A request body must arrive within this time.'),
     connect_timeout_ms: Count(5_000, 50, 120_000, 'Longest time to connect to an upstream.'),

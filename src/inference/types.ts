@@ -1,7 +1,7 @@
 // What several parts of the gateway share, as narrow interfaces: the same code is to run in a measured VM one day, with the host reached over
 // the agent channel. Types only.
 
-import type { UsageOutcome } from '../store/directory/usage.table.ts'
+import type { TokensSource, UsageOutcome } from '../store/directory/usage.table.ts'
 
 export type Operation = 'chat' | 'text_completion'
 
@@ -52,6 +52,7 @@ export type UsageRecord = {
   readonly model: string
   readonly upstream: string
   readonly tokens: Tokens
+  readonly tokensSource: TokensSource
   readonly outcome: UsageOutcome
 }
 

@@ -32,7 +32,13 @@ test('retention', async () => {
   insertOrganization(store.directory.db, { id: 'o1', slug: 'acme', nowMs })
   const row = {
     ...{ organizationId: 'o1', keyPrefix: 'abcdefgh', instanceId: null, model: 'm', upstream: 'u' },
-    ...{ promptTokens: 1, completionTokens: 1, costNanoUsd: 1, outcome: 'completed' as const },
+    ...{
+      promptTokens: 1,
+      completionTokens: 1,
+      costNanoUsd: 1,
+      outcome: 'completed' as const,
+      tokensSource: 'reported' as const,
+    },
   }
   const old = { ...row, id: 'old', atMs: nowMs - 71 * dayMs }
   const young = { ...row, id: 'young', atMs: nowMs - 69 * dayMs }

@@ -40,6 +40,12 @@ function faultOf(work: () => unknown): Fault {
   throw new Error('no fault')
 }
 
+/** As SQLite shows it: texts in quotes. */
+function defaultText(value: unknown): string | null {
+  if (value === undefined) return null
+  return typeof value === 'string' ? `'${value}'` : String(value)
+}
+
 describe('schema', () => {
   for (const table of TABLES) {
     const config = getTableConfig(table)
@@ -56,7 +62,7 @@ describe('schema', () => {
         name: column.name,
         type: column.getSQLType().toUpperCase(),
         notNull: column.notNull,
-        default: column.default === undefined ? null : String(column.default),
+        default: defaultText(column.default),
         isKey: keyColumns.includes(column.name),
       }))
       const found = actual.map(column => ({

@@ -45,6 +45,7 @@ export type GatewayLimits = CompletionLimits & {
   readonly queueTimeoutMs: number
   readonly ejectFailures: number
   readonly ejectMs: number
+  readonly refusesUnknownFields: boolean
 }
 
 export type Gateway = {
@@ -89,6 +90,8 @@ export function createGateway(deps: GatewayDeps): Gateway {
     models,
     router,
     upstream,
+    cacheSalt: createCacheSalt(deps.random),
+    refusesUnknownFields: limits.refusesUnknownFields,
     schemas: createSchemaChecks(),
   })
   const routes = createRoutes(deps, { models, complete })
@@ -128,12 +131,19 @@ export function createGateway(deps: GatewayDeps): Gateway {
   }
 }
 
+/** Salts that nobody outside can guess: who could, would read from the time of an answer what another organization has asked. */
+function createCacheSalt(random: RandomBytes): (organizationId: string) => string {
+  const secret = random(32)
+  return organizationId => new Bun.CryptoHasher('sha256', secret).update(organizationId).digest('base64url')
+}
+
 type RouteDeps = { readonly models: ReadonlySet<string>; readonly complete: CompletionHandler }
 
 function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): ReadonlyMap<string, Route> {
+  const created = Math.floor(deps.clock.nowMs() / 1000)
   const modelList: GatewayModelList = {
     object: 'list',
-    data: [...models].map(id => ({ id, object: 'model', owned_by: deps.ownedBy })),
+    data: [...models].map(id => ({ id, object: 'model', created, owned_by: deps.ownedBy })),
   }
   const modelsText = JSON.stringify(modelList)
   const listModels = (request: Request, id: string) => {

@@ -9,7 +9,7 @@ import { fromBase64Url } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { ATTESTED_WORKLOADS, AttestationResponse } from '../../../src/contract/attestation.ts'
-import { GatewayError } from '../../../src/contract/inference.ts'
+import { GatewayError, gatewayError } from '../../../src/contract/inference.ts'
 import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import { readAllowlist } from '../../../src/verifier/allowlist.ts'
@@ -218,7 +218,7 @@ describe('one answer per nonce', () => {
 })
 
 describe('503, never partial', () => {
-  const unavailable = { error: { code: 'attestation_unavailable', message: 'Fresh attestation is not available.' } }
+  const unavailable = gatewayError('attestation_unavailable', 'Fresh attestation is not available.')
 
   test('a host without evidence says so and leaves nonces alone', async () => {
     // Goal: outside of a VM on SEV-SNP nothing is answered, and nothing of the reason reaches the client.
