@@ -5,6 +5,7 @@ import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { GatewayModelList } from '../../contract/inference.ts'
+import { checkHost } from '../../http/head.ts'
 import { createSchemaChecks } from '../openai/schema-check.ts'
 import type { AdmitPublic } from '../types.ts'
 import { UpstreamClient } from '../upstream/client.ts'
@@ -97,6 +98,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
   const routes = createRoutes(deps, { models, complete })
 
   const dispatch = (request: Request, address: () => string, id: string): Response | Promise<Response> => {
+    checkHost(request.headers)
     const path = pathOf(request.url)
     const route = routes.get(path)
     if (route?.isPublic ?? !path.startsWith('/v1/')) {
