@@ -6,6 +6,7 @@ import type { Logger } from '../base/log.ts'
 import { guestGateway } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { egressLimitBytes } from '../contract/instance.ts'
+import { requireConntrack } from '../host/network/conntrack.ts'
 import { createNft, type Nft } from '../host/network/nft.ts'
 import { enableForwarding, hostBootId, lookupUser } from '../host/system.ts'
 import { ensureDir } from '../linux/files.ts'
@@ -38,6 +39,7 @@ export type Engine = {
 
 /** Faults: host.unsupported, image.invalid (a firmware that would boot anything). */
 export function composeEngine({ config, stateDir, store, clock, random, log }: EngineDeps): Engine {
+  requireConntrack()
   const { platform, reasons } = choosePlatform(config.platform)
   log.info('platform chosen', { platform, reasons })
   const capacity = capacityOf(config, platform)
@@ -81,6 +83,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     log: log.unit('vm'),
     capacity,
     pool: config.network.pool_v4,
+    addressRestMs: config.network.address_rest_s * 1000,
     guestNetwork: {
       gateway: config.network.gateway_v4,
       mtuBytes: config.network.mtu_bytes,

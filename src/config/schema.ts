@@ -103,6 +103,7 @@ export const NetworkConfig = Type.Object(
       allowed: 'an IPv4 network A.B.C.D/N, N from 16 to 30',
       description: 'Network that instances get their addresses from, one each (/32). It must be routed to this host.',
     }),
+    address_rest_s: Count(600, 0, 86_400, 'How long an address that an instance has given back is given to no other.'),
     gateway_v4: Type.String({
       default: '169.254.88.1',
       pattern: `${ipv4Pattern}$`,

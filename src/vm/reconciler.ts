@@ -11,9 +11,19 @@ import { createWorkers, type Workers } from '../base/workers.ts'
 import type { Claimed, Hello, Network, SealedClaim } from '../contract/agent.ts'
 import { INSTANCE_FAILURES } from '../contract/instance.ts'
 import type { LedgerDb, LedgerStore } from '../store/db.ts'
+import { restingAt } from '../store/ledger/address.query.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
-import { listResources, recordResource } from '../store/ledger/resource.query.ts'
-import { dismissVm, insertVm, listVms, moveVm, reservedBy, vmById } from '../store/ledger/vm.query.ts'
+import { listResources, recordResource, resourceOf } from '../store/ledger/resource.query.ts'
+import {
+  dismissVm,
+  endingOn,
+  insertVm,
+  listVms,
+  moveVm,
+  reservedBy,
+  vmById,
+  waitingBefore,
+} from '../store/ledger/vm.query.ts'
 import type { Vm, VmState } from '../store/ledger/vm.table.ts'
 import { type Admission, admission, type Capacity } from './admission.plan.ts'
 import { VM_FAILURE_CODES, type VmEngine, type VmFailureCode, type VmSpec, type VmView } from './engine.ts'
@@ -30,6 +40,8 @@ export type VmReconcilerDeps = {
   readonly log: Logger
   readonly capacity: Capacity
   readonly pool: string
+  /** How long an address belongs to nobody before another VM gets it. */
+  readonly addressRestMs: number
   /** What every guest's network has in common. */
   readonly guestNetwork: Omit<Network, 'address'>
   readonly bootTimeoutMs: number
@@ -53,6 +65,8 @@ type Work = (vm: Vm, entry: Entry) => VmEvent | null | Promise<VmEvent | null>
 type Change = { readonly from: VmState; readonly to: VmState; readonly event: VmEvent }
 
 const networkTimeoutMs = 10_000
+/** However short the configured wait: what is ending right now is waited for. */
+const endingWaitMs = 15_000
 const retryMinMs = 200
 const retryMaxMs = 10_000
 /** Everything is looked at this often, should an event have been lost. */
@@ -110,9 +124,15 @@ export class VmReconciler implements VmEngine {
   view(vmId: string): VmView | null {
     const vm = vmById(this.#deps.ledger.db, vmId)
     if (vm === null) return null
-    const { id, state, address } = vm
+    const { id, state } = vm
     const guest = state === 'running' ? (this.#entries.get(vmId)?.link?.observe().hello ?? null) : null
-    return { id, state, address, failureCode: knownFailure(vm.failureCode), guest }
+    return { id, state, address: this.#addressOf(vm), failureCode: knownFailure(vm.failureCode), guest }
+  }
+
+  /** The row keeps the address of a VM that has failed, for the operator; it may be another VM's by now. */
+  #addressOf({ id, state }: Vm): string | null {
+    if (state === 'failed' || state === 'gone') return null
+    return resourceOf(this.#deps.ledger.db, id, 'address')?.name ?? null
   }
 
   async claim(vmId: string, sealed: SealedClaim, timeoutMs: number): Promise<Claimed> {
@@ -233,22 +253,32 @@ export class VmReconciler implements VmEngine {
       this.#announce(vm.id, change)
     }
     if (verdict.kind !== 'full') return null
-    const leftMs = entry.sinceMs + this.#deps.capacityWaitMs - clock.monotonicMs()
+    const waitMs = Math.max(this.#deps.capacityWaitMs, verdict.isEnding ? endingWaitMs : 0)
+    const leftMs = entry.sinceMs + waitMs - clock.monotonicMs()
     if (leftMs <= 0) {
       log.warn('no room for a VM', { vm: vm.id, lacking: verdict.lacking })
       return 'refused'
     }
-    this.#workers.alarm(vm.id, leftMs)
+    // An address that has rested comes free without anything changing.
+    this.#workers.alarm(vm.id, Math.min(leftMs, sweepMs))
     return null
   }
 
   #reserve(tx: LedgerDb, vm: Vm): { verdict: Admission; change: Change | null } {
-    const { hostId, capacity, pool, clock } = this.#deps
-    const verdict = admission(vm, reservedBy(tx, hostId), capacity)
+    const { hostId, capacity, pool, addressRestMs: restMs, clock } = this.#deps
+    const resting = restingAt(tx, { nowMs: clock.nowMs(), restMs })
+    const occupancy = {
+      reserved: reservedBy(tx, hostId),
+      ahead: waitingBefore(tx, vm),
+      ending: endingOn(tx, hostId),
+      restingAddresses: resting.length,
+    }
+    const verdict = admission(vm, occupancy, capacity)
     if (verdict.kind !== 'admit') return { verdict, change: null }
-    const taken = new Set(listResources(tx, 'address').map(row => row.name))
-    const address = freeAddress(pool, taken)
-    if (address === null) return { verdict: { kind: 'full', lacking: 'addresses' }, change: null }
+    const held = listResources(tx, 'address').map(row => row.name)
+    const address = freeAddress(pool, new Set([...held, ...resting]))
+    // Addresses of an earlier pool, or those that failed VMs have not given back yet.
+    if (address === null) return { verdict: { kind: 'full', lacking: 'addresses', isEnding: false }, change: null }
     const change = this.#move(tx, vm, 'admitted', address)
     if (change !== null) recordResource(tx, { vmId: vm.id, kind: 'address', name: address, nowMs: clock.nowMs() })
     return { verdict, change }

@@ -26,7 +26,7 @@ export type VmDriverDeps = {
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger
-  readonly network: Pick<VmNetwork, 'sync' | 'remove'>
+  readonly network: Pick<VmNetwork, 'sync' | 'remove' | 'rest'>
   readonly stateDir: string
   readonly qemu: string
   readonly user: string
@@ -209,8 +209,7 @@ export class VmDriver {
       case 'directory':
         return removeTree(resource.name)
       case 'address':
-        // A reservation only: the row is the thing.
-        return
+        return this.#deps.network.rest(resource.name)
       default:
         return unreachable(resource.kind)
     }

@@ -333,7 +333,7 @@ describe('instances', () => {
         .map(({ detail }) => detail)
         .join('; ')
     const PLANS = {
-      "SELECT * FROM instances WHERE organization_id = 'o1' ORDER BY created_at_ms, id": 'instances_organization_name',
+      "SELECT * FROM instances WHERE organization_id = 'o1' ORDER BY created_at_ms, id": 'instances_organization_created',
       "SELECT * FROM instances WHERE organization_id = 'o1' AND name = 'x'": 'instances_organization_name',
       "SELECT count(*) FROM instances WHERE organization_id = 'o1' AND status <> 'terminated'":
         'instances_organization_name',
