@@ -8,7 +8,8 @@ import type { Config, Platform } from '../config/schema.ts'
 import { egressLimitBytes } from '../contract/instance.ts'
 import { requireConntrack } from '../host/network/conntrack.ts'
 import { createNft, type Nft } from '../host/network/nft.ts'
-import { enableForwarding, hostBootId, lookupUser } from '../host/system.ts'
+import { probeSsh } from '../host/network/ssh-probe.ts'
+import { enableForwarding, hostBootId, isHostStopping, lookupUser } from '../host/system.ts'
 import { ensureDir } from '../linux/files.ts'
 import type { Store } from '../store/db.ts'
 import { swapMeta } from '../store/ledger/meta.query.ts'
@@ -91,6 +92,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     },
     bootTimeoutMs: config.vm.boot_timeout_ms,
     capacityWaitMs: config.capacity.wait_ms,
+    isHostStopping,
+    probeSsh,
     hostRestarted: bootBefore !== null && bootBefore !== bootId,
   })
   return { reconciler, network, nft, platform, capacity }

@@ -10,6 +10,7 @@ export const VM_FAILURE_CODES = [
   'boot_failed',
   'boot_timeout',
   'agent_unreachable',
+  'network_lost',
   'host_restarted',
   'internal',
 ] as const satisfies readonly InstanceFailureCode[]
@@ -22,6 +23,8 @@ export type VmView = {
   /** Routed IPv4 address, null before one is assigned and after release. */
   readonly address: string | null
   readonly failureCode: VmFailureCode | null
+  /** When it was last known to be well, where it has failed; else null. */
+  readonly failedAtMs: number | null
   /** What the guest said of itself; null until it is running. */
   readonly guest: { readonly boxKey: string; readonly sshHostKey: string; readonly claimId: string | null } | null
 }

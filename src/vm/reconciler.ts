@@ -29,6 +29,7 @@ import { type Admission, admission, type Capacity } from './admission.plan.ts'
 import { VM_FAILURE_CODES, type VmEngine, type VmFailureCode, type VmSpec, type VmView } from './engine.ts'
 import { freeAddress } from './launch.plan.ts'
 import type { VmLink } from './link.driver.ts'
+import { type Loss, Pulse, type PulseDeps } from './pulse.ts'
 import type { VmDriver } from './vm.driver.ts'
 import { failureOf, next, VM_TABLE, type VmEvent, type VmWork } from './vm.machine.ts'
 
@@ -48,6 +49,9 @@ export type VmReconcilerDeps = {
   readonly capacityWaitMs: number
   /** VMs that had booted before this boot of the host have lost their QEMU with it. */
   readonly hostRestarted: boolean
+  /** Whether the host is shutting down: what VMs die of then is the restart. */
+  readonly isHostStopping: () => Promise<boolean>
+  readonly probeSsh: PulseDeps['probeSsh']
 }
 
 /** What this daemon knows of a VM besides its row; a restart may forget it all. */
@@ -58,6 +62,8 @@ type Entry = {
   sinceMs: number
   /** The agent's hello that listeners know of. */
   announcedHello: Hello | null
+  /** Of a VM that runs. */
+  pulse: Pulse | null
 }
 
 type Work = (vm: Vm, entry: Entry) => VmEvent | null | Promise<VmEvent | null>
@@ -126,7 +132,8 @@ export class VmReconciler implements VmEngine {
     if (vm === null) return null
     const { id, state } = vm
     const guest = state === 'running' ? (this.#entries.get(vmId)?.link?.observe().hello ?? null) : null
-    return { id, state, address: this.#addressOf(vm), failureCode: knownFailure(vm.failureCode), guest }
+    const failedAtMs = state === 'failed' ? vm.changedAtMs : null
+    return { id, state, address: this.#addressOf(vm), failureCode: knownFailure(vm.failureCode), failedAtMs, guest }
   }
 
   /** The row keeps the address of a VM that has failed, for the operator; it may be another VM's by now. */
@@ -193,16 +200,23 @@ export class VmReconciler implements VmEngine {
       this.#entries.delete(vmId)
       return
     }
-    const entry = this.#entries.get(vmId) ?? { link: null, state: null, sinceMs: 0, announcedHello: null }
+    const entry = this.#entries.get(vmId) ?? { link: null, state: null, sinceMs: 0, announcedHello: null, pulse: null }
     this.#entries.set(vmId, entry)
     if (entry.state !== vm.state) Object.assign(entry, { state: vm.state, sinceMs: clock.monotonicMs() })
     const dismissed = vm.desired === 'gone' && next(vm.state, 'dismissed') !== null
     const event = dismissed ? 'dismissed' : await this.#work(vm, entry)
-    if (event === null) return
+    if (event === null || (await this.#isHostsDoing(event))) return
     const change = ledger.transact(tx => this.#move(tx, vm, event))
     // Moved or not: if not, somebody else has changed the row since we looked.
     this.wake(vm.id)
     if (change !== null) this.#announce(vm.id, change)
+  }
+
+  /** While the host shuts down, losses are not put on record: after it has come up they are known for what they are. */
+  async #isHostsDoing(event: VmEvent): Promise<boolean> {
+    if (!LOSSES.has(event) || !(await this.#deps.isHostStopping())) return false
+    this.#deps.log.info('a VM was lost while the host shuts down; it is left as it is', { event })
+    return true
   }
 
   /** Null: nothing to decide now; something will wake us. */
@@ -219,12 +233,15 @@ export class VmReconciler implements VmEngine {
     const to = next(vm.state, event)
     if (to === null) return null
     const nowMs = this.#deps.clock.nowMs()
+    const pulse = this.#entries.get(vm.id)?.pulse ?? null
+    // A silence is noticed late: what failed of it has failed when it was last well.
+    const changedAtMs = SILENCES.has(event) && pulse ? Math.min(nowMs, Math.max(pulse.signMs, vm.changedAtMs)) : nowMs
     const failureCode = to === 'failed' ? failureOf(vm.state, event, this.#lostWithHost.has(vm.id)) : undefined
     const moved = moveVm(tx, {
       id: vm.id,
       from: vm.state,
       to,
-      nowMs,
+      nowMs: changedAtMs,
       address: to === 'gone' ? null : (address ?? vm.address),
       ...(failureCode === undefined ? {} : { failureCode, failureMessage: INSTANCE_FAILURES[failureCode] }),
     })
@@ -309,6 +326,9 @@ export class VmReconciler implements VmEngine {
       return null
     } catch (error) {
       if (!driver.isAlive(vm)) return 'qemu_gone'
+      const isSilent = error instanceof Fault && (error.code === 'qmp.timeout' || error.code === 'qmp.closed')
+      const loss = isSilent && vm.state === 'running' ? this.#pulseOf(vm, entry).missedMonitor() : null
+      if (loss !== null) return loss
       throw error
     }
   }
@@ -337,11 +357,27 @@ export class VmReconciler implements VmEngine {
     const link = linkOf(entry)
     const { stopped, hello } = link.observe()
     if (stopped) return 'guest_stopped'
+    const loss = this.#pulseOf(vm, entry).ask(link)
+    if (loss !== null) return loss
     if (hello === null) link.greet(this.#deps.bootTimeoutMs)
     // Services may wait for what a guest says after a reattach, though no state changes.
     if (hello !== entry.announcedHello) this.#tellListeners(vm.id)
     entry.announcedHello = hello
     return null
+  }
+
+  #pulseOf(vm: Vm, entry: Entry): Pulse {
+    const { clock, log, probeSsh, driver } = this.#deps
+    entry.pulse ??= new Pulse({
+      clock,
+      log,
+      vmId: vm.id,
+      probeSsh,
+      checkNetwork: () => driver.checkNetwork(vm),
+      address: present(vm.address, 'a running VM has an address'),
+      onChange: () => this.wake(vm.id),
+    })
+    return entry.pulse
   }
 
   /** Attaching to a VM only to stop it gently is not worth a wait: without a link it is ended by force, in the release. */
@@ -360,6 +396,17 @@ export class VmReconciler implements VmEngine {
     return null
   }
 }
+
+const SILENCES: ReadonlySet<VmEvent> = new Set<Loss>(['unanswered', 'network_lost'])
+/** What the end of the host may look like from here. */
+const LOSSES: ReadonlySet<VmEvent> = new Set<VmEvent>([
+  'spawn_failed',
+  'deadline',
+  'qemu_gone',
+  'guest_stopped',
+  'unanswered',
+  'network_lost',
+])
 
 function linkOf(entry: Entry): VmLink {
   return present(entry.link, 'a VM is attached before it is spoken to')

@@ -45,9 +45,19 @@ export function engineBench(
   const changed = new Map<string, () => void>()
   const networks: string[] = []
   const releases: string[] = []
+  /** What the world says of every VM; a test changes it as it likes. */
+  const world = {
+    monitor: async (): Promise<unknown> => ({}),
+    agent: async (): Promise<Hello> => hello,
+    ssh: async (): Promise<void> => {},
+    network: async (): Promise<boolean> => true,
+    attach: async (): Promise<void> => {},
+    isHostStopping: false,
+  }
   const linkTo = (vmId: string): VmLink => ({
-    qmp: { command: async () => ({}) as never, close: () => {} },
+    qmp: { command: async () => (await world.monitor()) as never, close: () => {} },
     channel: {
+      hello: () => world.agent(),
       network: async (network: { address: string }) => networks.push(network.address),
       close: () => {},
     } as never,
@@ -63,10 +73,12 @@ export function engineBench(
     },
     isAlive: vm => alive.has(vm.id),
     attach: async (vm, onChange) => {
+      await world.attach()
       changed.set(vm.id, onChange)
       return linkTo(vm.id)
     },
     boundLog: () => {},
+    checkNetwork: () => world.network(),
     powerDown: async () => {},
     release: async (vm, { keepDirectory }) => {
       releases.push(`${vm.id} ${keepDirectory}`)
@@ -78,7 +90,7 @@ export function engineBench(
     ...options.driver,
   }
   /** Another engine on the same store, as after a restart of the daemon. */
-  const create = () =>
+  const create = (hostRestarted = options.hostRestarted ?? false) =>
     new VmReconciler({
       ledger: store.ledger,
       hostId: store.hostId,
@@ -88,9 +100,11 @@ export function engineBench(
       capacity: options.capacity ?? roomy,
       bootTimeoutMs,
       addressRestMs,
+      isHostStopping: async () => world.isHostStopping,
+      probeSsh: () => world.ssh(),
       pool: options.pool ?? '10.88.0.0/28',
       capacityWaitMs: options.capacityWaitMs ?? 0,
-      hostRestarted: options.hostRestarted ?? false,
+      hostRestarted,
       guestNetwork: { gateway: '169.254.88.1', mtuBytes: 1500, resolvers: [] },
     })
   const engine = create()
@@ -110,5 +124,5 @@ export function engineBench(
   }
   const state = (id: string): VmState | undefined => vmById(store.ledger.db, id)?.state
   const failure = (id: string) => vmById(store.ledger.db, id)?.failureCode
-  return { store, clock, engine, create, define, observe, dismiss, state, failure, alive, networks, releases }
+  return { world, store, clock, engine, create, define, observe, dismiss, state, failure, alive, networks, releases }
 }
