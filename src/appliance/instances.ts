@@ -13,6 +13,7 @@ import type { Metering } from '../inference/metering/ledger.ts'
 import { runEgressSampler } from '../instances/egress.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import { openapiDocument } from '../instances/http/openapi.ts'
+import { createRequestRate } from '../instances/http/rate.ts'
 import { instanceRoutes } from '../instances/http/routes.ts'
 import { createHttp } from '../instances/http/server.ts'
 import { InstanceReconciler } from '../instances/reconciler.ts'
@@ -47,6 +48,7 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
       timeoutMs: config.http.body_timeout_ms,
       depthMax: config.http.json_depth_max,
     },
+    rate: createRequestRate({ clock, requestsPerMinute: config.instances.requests_per_minute }),
     authenticate: createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') }),
     routes: instanceRoutes(service),
     openapi: openapiDocument(),
@@ -90,6 +92,9 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
       domain: config.domain,
       inferenceModels: config.instances.inference_models,
       instancesPerOrganizationMax: config.capacity.instances_per_organization_max,
+      createsPerDayMax: config.instances.creates_per_day_max,
+      recordsPerOrganizationMax: config.instances.records_per_organization_max,
+      retentionDays: config.instances.retention_days,
       subscriptionCostUsd: config.billing.subscription_cost_usd,
       instanceHoursIncluded: config.billing.instance_hours_included,
       overagePerHourUsd: config.billing.overage_per_hour_usd,

@@ -10,7 +10,6 @@ import type { Logger } from '../base/log.ts'
 import {
   egressLimitBytes,
   InstanceCreated,
-  type InstanceList,
   type InstanceRecord,
   idempotencyTtlMs,
   instanceNameLength,
@@ -23,12 +22,15 @@ import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
 import { findIdempotency, insertIdempotency } from '../store/directory/idempotency.query.ts'
 import {
   countLiving,
+  countRecords,
+  type EgressTotals,
+  egressTotals,
   findInstance,
   insertInstance,
   instanceById,
   listChangesOverlapping,
-  listInstances,
   moveInstance,
+  nthNewestCreation,
 } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import { findKey } from '../store/directory/key.query.ts'
@@ -37,13 +39,19 @@ import { organizationById } from '../store/directory/organization.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
 import { billingPeriod, formatUsd, hours, type Period, parseUsd, readyMs } from './billing.ts'
 import { type CreateRequest, canonicalCreate } from './create.codec.ts'
+import { LimitedFault } from './limited.ts'
 import { toCreated, toRecord } from './record.ts'
+import { createRecordTexts } from './record-texts.ts'
+import { recordsKeptMs, retentionIntervalMs } from './retention.ts'
 
 export type InstancesSettings = {
   readonly domain: string
   /** The first is the default. */
   readonly inferenceModels: readonly string[]
   readonly instancesPerOrganizationMax: number
+  readonly createsPerDayMax: number
+  readonly recordsPerOrganizationMax: number
+  readonly retentionDays: number
   readonly subscriptionCostUsd: string
   readonly instanceHoursIncluded: number
   readonly overagePerHourUsd: string
@@ -73,9 +81,10 @@ export type Principal = {
 }
 
 export type InstancesService = {
-  /** Faults: invalid_request, conflict, forbidden, unauthenticated. The response to a repeated key is the first one, verbatim. */
+  /** Faults: invalid_request, conflict, forbidden, unauthenticated, rate_limited. The response to a repeated key is the first one, verbatim. */
   readonly create: (caller: Principal, request: CreateRequest, idempotencyKey: string | null) => InstanceCreated
-  readonly list: (caller: Principal) => InstanceList
+  /** An InstanceList, as JSON text. */
+  readonly list: (caller: Principal) => string
   /** Faults: not_found. */
   readonly retrieve: (caller: Principal, name: string) => InstanceRecord
   /** Accepted in every state; repeating it changes nothing. Faults: not_found. */
@@ -85,10 +94,12 @@ export type InstancesService = {
 
 const nameAttemptsMax = 16
 const createdStatus = 202
+const dayMs = 24 * 60 * 60 * 1000
 
 export function createInstancesService(deps: InstancesDeps): InstancesService {
   const { directory, clock, settings } = deps
   assert(settings.inferenceModels.length > 0, 'there is a default model')
+  const recordTexts = createRecordTexts(directory.db)
 
   const afterCommit = (instance: Instance, callback: (instance: Instance) => void) => {
     try {
@@ -114,10 +125,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
       return outcome.data
     },
 
-    list: caller => ({
-      instances: listInstances(directory.db, caller.organization.id).map(toRecord),
-      next_cursor: null,
-    }),
+    list: caller => `{"instances":${recordTexts(caller.organization.id)},"next_cursor":null}`,
 
     retrieve: (caller, name) => toRecord(find(directory.db, caller, name)),
 
@@ -156,7 +164,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
         usage: {
           instance_hours_used: hours(readyMs(changes, { ...period, nowMs })),
           inference_cost_usd: formatUsd(deps.inferenceCostMicroUsd(id, period)),
-          ...egressTotals(listInstances(directory.db, id), nowMs),
+          ...egressUsage(egressTotals(directory.db, id), nowMs),
         },
       }
     },
@@ -226,6 +234,7 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
       `The organization has its limit of ${settings.instancesPerOrganizationMax} instances; delete one first.`,
     )
   }
+  assertWithinLimits(tx, deps, organization.id)
   for (let attempt = 0; attempt < nameAttemptsMax; attempt += 1) {
     const name = randomName(instanceNameLength, random)
     const instance = insertInstance(tx, {
@@ -246,6 +255,23 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
   throw new Fault('internal', `no free instance name in ${nameAttemptsMax} attempts`)
 }
 
+/** What an organization has created lately, and what is kept of it: a record stays for a month, whatever becomes of its instance. */
+function assertWithinLimits(tx: DirectoryDb, { settings, clock }: InstancesDeps, organizationId: string): void {
+  const nowMs = clock.nowMs()
+  const { createsPerDayMax, recordsPerOrganizationMax, retentionDays } = settings
+  const records = countRecords(tx, organizationId)
+  if (records.count >= recordsPerOrganizationMax) {
+    const removedAtMs = (records.terminatedAtMs ?? nowMs) + recordsKeptMs(retentionDays) + retentionIntervalMs
+    const message = `The organization has its limit of ${recordsPerOrganizationMax} records, those of terminated instances included; ask the operator.`
+    throw new LimitedFault(message, removedAtMs - nowMs)
+  }
+  const first = nthNewestCreation(tx, { organizationId, nth: createsPerDayMax, sinceMs: nowMs - dayMs })
+  if (first !== null) {
+    const message = `The organization has created its limit of ${createsPerDayMax} instances within 24 hours.`
+    throw new LimitedFault(message, Math.min(dayMs, first + dayMs - nowMs))
+  }
+}
+
 /** Another organization's instance is as unknown as one that never was. */
 function find(db: DirectoryDb, caller: Principal, name: string): Instance {
   const key = { organizationId: caller.organization.id, name }
@@ -254,19 +280,12 @@ function find(db: DirectoryDb, caller: Principal, name: string): Instance {
   return instance
 }
 
-function egressTotals(instances: readonly Instance[], nowMs: number) {
-  const active = instances.filter(instance => instance.status !== 'terminated')
-  const observedAtMs = active.flatMap(instance => instance.egressObservedAtMs ?? []).sort(ascending)
-  const blockedAtMs = active.flatMap(instance => instance.egressBlockAppliedAtMs ?? []).sort(ascending)
+function egressUsage({ bytes, observedAtMs, blockedAtMs }: EgressTotals, nowMs: number) {
   return {
-    egress_bytes: active.reduce((sum, instance) => sum + instance.egressBytes, 0),
+    egress_bytes: bytes,
     egress_limit_bytes: egressLimitBytes,
-    egress_observed_at: iso(observedAtMs.at(-1) ?? nowMs),
-    egress_blocked: blockedAtMs.length > 0,
-    egress_block_applied_at: isoOrNull(blockedAtMs.at(0) ?? null),
+    egress_observed_at: iso(observedAtMs ?? nowMs),
+    egress_blocked: blockedAtMs !== null,
+    egress_block_applied_at: isoOrNull(blockedAtMs),
   } as const
-}
-
-function ascending(a: number, b: number): number {
-  return a - b
 }

@@ -3,6 +3,7 @@
 import { Elysia } from 'elysia'
 import { parseCreate, parseIdempotencyKey } from '../create.codec.ts'
 import type { InstancesService, Principal } from '../service.ts'
+import { JsonText } from './envelope.ts'
 
 /** What the HTTP server does for routes. */
 export type Edge = {
@@ -26,7 +27,7 @@ export function instanceRoutes(service: InstancesService) {
         },
         { parse: 'none' },
       )
-      .get('/v1/instances', ({ request }) => service.list(edge.caller(request, 'read')))
+      .get('/v1/instances', ({ request }) => new JsonText(service.list(edge.caller(request, 'read'))))
       .get('/v1/instances/:name', ({ request, params }) => service.retrieve(edge.caller(request, 'read'), params.name))
       .delete(
         '/v1/instances/:name',

@@ -12,6 +12,7 @@ import { type JsonLimits, readJson } from '../../http/body.ts'
 import { isInternal } from '../../http/problem.ts'
 import type { Authenticate } from './auth.ts'
 import { failureResponse, openContext, type RequestContext, stamp, successResponse } from './envelope.ts'
+import type { RequestRate } from './rate.ts'
 import type { Edge } from './routes.ts'
 
 export type HttpDeps = {
@@ -20,6 +21,7 @@ export type HttpDeps = {
   readonly random: RandomBytes
   readonly limits: JsonLimits
   readonly authenticate: Authenticate
+  readonly rate: Pick<RequestRate, 'take'>
   readonly routes: (edge: Edge) => AnyElysia
   /** Served at /openapi.json without authentication. */
   readonly openapi: object
@@ -49,6 +51,7 @@ export function createHttp(deps: HttpDeps): Http {
     caller: (request, need) => {
       const principal = deps.authenticate(request.headers, need)
       contextOf(request).organization = principal.organization.slug
+      deps.rate.take(principal.keyPrefix)
       return principal
     },
     json: request => readJson(request, deps.limits, deadlines),
