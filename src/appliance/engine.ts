@@ -17,7 +17,7 @@ import type { Capacity } from '../vm/admission.plan.ts'
 import { loadImage } from '../vm/image.driver.ts'
 import { VmNetwork } from '../vm/network.driver.ts'
 import type { NftPlan } from '../vm/nft.plan.ts'
-import { capacityOf, choosePlatform, qemuPlatform } from '../vm/platform.driver.ts'
+import { capacityOf, choosePlatform, qemuPlatform, rememberPlatform } from '../vm/platform.driver.ts'
 import { VmReconciler } from '../vm/reconciler.ts'
 import { VmDriver } from '../vm/vm.driver.ts'
 
@@ -41,8 +41,12 @@ export type Engine = {
 /** Faults: host.unsupported, image.invalid (a firmware that would boot anything). */
 export function composeEngine({ config, stateDir, store, clock, random, log }: EngineDeps): Engine {
   requireConntrack()
-  const { platform, reasons } = choosePlatform(config.platform)
+  const choice = choosePlatform(config.platform)
+  const { platform, reasons } = choice
+  const { kind } = rememberPlatform(store.ledger.db, { ...choice, isPinned: config.platform !== 'auto' })
   log.info('platform chosen', { platform, reasons })
+  if (kind === 'below_snp')
+    log.warn('this host has run VMs on snp; new ones run without it, as the configuration says', { platform })
   const capacity = capacityOf(config, platform)
   // Others may pass through to reach a VM's own directory, but not look around.
   ensureDir(`${stateDir}/vms`, { mode: 0o711 })
@@ -92,6 +96,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     },
     bootTimeoutMs: config.vm.boot_timeout_ms,
     capacityWaitMs: config.capacity.wait_ms,
+    platform,
     isHostStopping,
     probeSsh,
     hostRestarted: bootBefore !== null && bootBefore !== bootId,

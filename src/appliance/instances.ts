@@ -85,6 +85,7 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
   const service = createInstancesService({
     directory: store.directory,
     hostId: store.hostId,
+    platform: engine.platform,
     clock,
     random,
     log: log.unit('instances'),

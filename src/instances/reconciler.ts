@@ -139,7 +139,7 @@ export class InstanceReconciler {
     const hostKey = await this.#claim(instance, vm.id)
     if (hostKey === null || !(await this.#isReachable(instance, vm.address, hostKey))) return
     const { clock, log } = this.#deps
-    if (this.#move(instance, 'usable', { readyAtMs: clock.nowMs() })) return
+    if (this.#move(instance, 'usable', { readyAtMs: clock.nowMs(), platform: vm.platform })) return
     log.info('an instance was moved while it was being provisioned', { instance: instance.id })
   }
 

@@ -20,8 +20,15 @@ const singlesMax = 20
 /** Of all organizations together. Beyond it, the list that was asked for the longest ago is made anew when it is asked for. */
 const keptCharsMax = 64 * 1024 * 1024
 
-/** Returns `[record,…]`, oldest first, as it is now. */
-export function createRecordTexts(db: DirectoryDb): (organizationId: string) => string {
+export type RecordTexts = {
+  /** `[record,…]`, oldest first. */
+  readonly list: string
+  /** What those of them run on that are not terminated, each once. */
+  readonly platforms: readonly Instance['platform'][]
+}
+
+/** Returns them as they are now. */
+export function createRecordTexts(db: DirectoryDb): (organizationId: string) => RecordTexts {
   const statesOf = prepareInstanceStates(db)
   const kept = new Map<string, Kept>()
   let keptChars = 0
@@ -54,11 +61,13 @@ export function createRecordTexts(db: DirectoryDb): (organizationId: string) => 
     const found = statesOf(organizationId)
     const names = found.map(({ id, status }) => `${id} ${status}`)
     const states = names.join()
+    const living = found.filter(({ status }) => status !== 'terminated')
+    const platforms = [...new Set(living.map(({ platform }) => platform))]
     const before = kept.get(organizationId)
     const list = before?.states === states ? before.list : null
     if (before !== undefined && list !== null) {
       keep(organizationId, before)
-      return list
+      return { list, platforms }
     }
     const rows = rowsOf(
       organizationId,
@@ -72,6 +81,6 @@ export function createRecordTexts(db: DirectoryDb): (organizationId: string) => 
     }
     const made = { states, texts, list: `[${[...texts.values()].join()}]` }
     keep(organizationId, made)
-    return made.list
+    return { list: made.list, platforms }
   }
 }

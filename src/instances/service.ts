@@ -61,6 +61,8 @@ export type InstancesDeps = {
   readonly directory: DirectoryStore
   /** The host that new instances run on. */
   readonly hostId: string
+  /** What its VMs run on now. */
+  readonly platform: NonNullable<Instance['platform']>
   readonly clock: Pick<Clock, 'nowMs'>
   readonly random: RandomBytes
   readonly log: Logger
@@ -80,15 +82,18 @@ export type Principal = {
   readonly scope: KeyScope
 }
 
+/** What is shown of instances, and what these run on: each platform once; null: not known. */
+export type Shown<T> = { readonly data: T; readonly platforms: readonly Instance['platform'][] }
+
 export type InstancesService = {
   /** Faults: invalid_request, conflict, forbidden, unauthenticated, rate_limited. The response to a repeated key is the first one, verbatim. */
-  readonly create: (caller: Principal, request: CreateRequest, idempotencyKey: string | null) => InstanceCreated
+  readonly create: (caller: Principal, request: CreateRequest, idempotencyKey: string | null) => Shown<InstanceCreated>
   /** An InstanceList, as JSON text. */
-  readonly list: (caller: Principal) => string
+  readonly list: (caller: Principal) => Shown<string>
   /** Faults: not_found. */
-  readonly retrieve: (caller: Principal, name: string) => InstanceRecord
+  readonly retrieve: (caller: Principal, name: string) => Shown<InstanceRecord>
   /** Accepted in every state; repeating it changes nothing. Faults: not_found. */
-  readonly remove: (caller: Principal, name: string) => InstanceRecord
+  readonly remove: (caller: Principal, name: string) => Shown<InstanceRecord>
   readonly usage: (caller: Principal) => UsageSummary
 }
 
@@ -115,19 +120,25 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
         assertStillAllowed(tx, caller)
         const attempt = { organizationId: caller.organization.id, key: idempotencyKey, request, nowMs: clock.nowMs() }
         const earlier = earlierResponse(tx, attempt)
-        if (earlier !== null) return { kind: 'repeated', data: earlier } as const
+        if (earlier !== null) {
+          const instance = findInstance(tx, { organizationId: attempt.organizationId, name: earlier.name })
+          return { kind: 'repeated', data: earlier, platforms: [instance?.platform ?? null] } as const
+        }
         const instance = addInstance(tx, deps, caller, request)
         const data = toCreated(instance)
         storeResponse(tx, attempt, data)
-        return { kind: 'created', instance, data } as const
+        return { kind: 'created', instance, data, platforms: [instance.platform] } as const
       })
       if (outcome.kind === 'created') afterCommit(outcome.instance, deps.onCreated)
-      return outcome.data
+      return { data: outcome.data, platforms: outcome.platforms }
     },
 
-    list: caller => `{"instances":${recordTexts(caller.organization.id)},"next_cursor":null}`,
+    list: caller => {
+      const { list, platforms } = recordTexts(caller.organization.id)
+      return { data: `{"instances":${list},"next_cursor":null}`, platforms }
+    },
 
-    retrieve: (caller, name) => toRecord(find(directory.db, caller, name)),
+    retrieve: (caller, name) => shown(find(directory.db, caller, name)),
 
     remove: (caller, name) => {
       const outcome = directory.transact(tx => {
@@ -145,7 +156,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
         return { moved, instance: present(instanceById(tx, instance.id), 'a moved instance is still there') }
       })
       if (outcome.moved) afterCommit(outcome.instance, deps.onDeleted)
-      return toRecord(outcome.instance)
+      return shown(outcome.instance)
     },
 
     usage: caller => {
@@ -169,6 +180,10 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
       }
     },
   }
+}
+
+function shown(instance: Instance): Shown<InstanceRecord> {
+  return { data: toRecord(instance), platforms: [instance.platform] }
 }
 
 /** A body may take its time to arrive; what was true of the caller at the headers must still be true at the commit. */
@@ -248,6 +263,7 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
       inferenceMode: supportedInferenceMode,
       inferenceModel,
       vmId: newUuid(random),
+      platform: deps.platform,
       nowMs: deps.clock.nowMs(),
     })
     if (instance !== null) return instance

@@ -2,7 +2,7 @@
 
 import type { Claimed, SealedClaim } from '../contract/agent.ts'
 import type { InstanceFailureCode } from '../contract/instance.ts'
-import type { VmState } from '../store/ledger/vm.table.ts'
+import type { Vm, VmState } from '../store/ledger/vm.table.ts'
 
 /** Why a VM failed: those of the documented failure codes that a VM can meet. */
 export const VM_FAILURE_CODES = [
@@ -20,6 +20,8 @@ export type VmFailureCode = (typeof VM_FAILURE_CODES)[number]
 export type VmView = {
   readonly id: string
   readonly state: VmState
+  /** What its QEMU runs on; null before there is one. */
+  readonly platform: Vm['platform']
   /** Routed IPv4 address, null before one is assigned and after release. */
   readonly address: string | null
   readonly failureCode: VmFailureCode | null

@@ -52,6 +52,8 @@ export type VmReconcilerDeps = {
   /** Whether the host is shutting down: what VMs die of then is the restart. */
   readonly isHostStopping: () => Promise<boolean>
   readonly probeSsh: PulseDeps['probeSsh']
+  /** What the driver starts QEMU on. */
+  readonly platform: NonNullable<Vm['platform']>
 }
 
 /** What this daemon knows of a VM besides its row; a restart may forget it all. */
@@ -130,10 +132,11 @@ export class VmReconciler implements VmEngine {
   view(vmId: string): VmView | null {
     const vm = vmById(this.#deps.ledger.db, vmId)
     if (vm === null) return null
-    const { id, state } = vm
+    const { id, state, platform } = vm
     const guest = state === 'running' ? (this.#entries.get(vmId)?.link?.observe().hello ?? null) : null
     const failedAtMs = state === 'failed' ? vm.changedAtMs : null
-    return { id, state, address: this.#addressOf(vm), failureCode: knownFailure(vm.failureCode), failedAtMs, guest }
+    const failureCode = knownFailure(vm.failureCode)
+    return { id, state, platform, address: this.#addressOf(vm), failureCode, failedAtMs, guest }
   }
 
   /** The row keeps the address of a VM that has failed, for the operator; it may be another VM's by now. */
@@ -243,6 +246,7 @@ export class VmReconciler implements VmEngine {
       to,
       nowMs: changedAtMs,
       address: to === 'gone' ? null : (address ?? vm.address),
+      ...(event === 'spawned' ? { platform: this.#deps.platform } : {}),
       ...(failureCode === undefined ? {} : { failureCode, failureMessage: INSTANCE_FAILURES[failureCode] }),
     })
     if (!moved) return null

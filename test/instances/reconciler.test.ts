@@ -84,6 +84,7 @@ function bench(behaviour: Partial<Guest> = {}) {
     view: id => ({
       id,
       state: guest.state,
+      platform: 'kvm',
       address: '10.88.0.1',
       failureCode: guest.failureCode,
       failedAtMs: guest.failedAtMs,
@@ -146,7 +147,7 @@ test('a running VM is claimed, probed with the reported host key as the only one
     },
   ])
   expect(probes).toMatchObject([{ address: '10.88.0.1', port: 22, hostKey }])
-  expect(instance()).toMatchObject({ status: 'ready', readyAtMs: clock.nowMs(), failureCode: null })
+  expect(instance()).toMatchObject({ status: 'ready', readyAtMs: clock.nowMs(), failureCode: null, platform: 'kvm' })
   expect(dismissed()).toBe(false)
 })
 

@@ -41,6 +41,7 @@ function hostOf({ store, clock }: Appliance, options: { hostId?: string; memoryM
     capacity: { memoryMib: options.memoryMib ?? 65_536, vcpus: 64, addresses: 14, asids: null, bootingMax: 8 },
     pool: '10.88.0.0/28',
     addressRestMs: 0,
+    platform: 'tcg',
     isHostStopping: async () => false,
     probeSsh: async () => {},
     guestNetwork: { gateway: '169.254.88.1', mtuBytes: 1500, resolvers: [] },

@@ -82,7 +82,9 @@ export type Answer = {
   readonly error: Record<string, unknown>
 }
 
-export type Changes = Partial<Pick<InstancesDeps, 'settings' | 'random' | 'onCreated' | 'inferenceCostMicroUsd'>> &
+export type Changes = Partial<
+  Pick<InstancesDeps, 'settings' | 'random' | 'onCreated' | 'platform' | 'inferenceCostMicroUsd'>
+> &
   Partial<Pick<HttpDeps, 'routes'>> & {
     readonly directory?: string
     readonly requestsPerMinute?: number
@@ -112,6 +114,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
   const service = createInstancesService({
     directory: store.directory,
     hostId: store.hostId,
+    platform: changes.platform ?? 'tcg',
     clock,
     random: changes.random ?? systemRandom,
     log,

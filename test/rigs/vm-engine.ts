@@ -100,6 +100,7 @@ export function engineBench(
       capacity: options.capacity ?? roomy,
       bootTimeoutMs,
       addressRestMs,
+      platform: 'tcg',
       isHostStopping: async () => world.isHostStopping,
       probeSsh: () => world.ssh(),
       pool: options.pool ?? '10.88.0.0/28',

@@ -19,7 +19,7 @@ test('a VM goes from waiting to running, gets its address from the pool, and giv
   await observe(id, { hello })
   expect(state(id)).toBe('running')
   expect(networks).toEqual(['10.88.0.1'])
-  expect(engine.view(id)?.guest).toEqual(hello)
+  expect(engine.view(id)).toMatchObject({ guest: hello, platform: 'tcg' })
   await dismiss(id)
   expect(state(id)).toBe('gone')
   expect(engine.view(id)?.address).toBeNull()

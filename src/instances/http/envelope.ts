@@ -34,6 +34,17 @@ export function openContext(
   }
 }
 
+/** What a route has to say beside `data`. */
+export class Reply {
+  readonly data: unknown
+  readonly headers: Readonly<Record<string, string>>
+
+  constructor(data: unknown, headers: Readonly<Record<string, string>>) {
+    this.data = data
+    this.headers = headers
+  }
+}
+
 /** `data` that is JSON text already. */
 export class JsonText {
   readonly text: string
@@ -43,10 +54,11 @@ export class JsonText {
   }
 }
 
-export function successResponse(context: RequestContext, status: number, data: unknown): Response {
-  if (!(data instanceof JsonText)) return Response.json({ ...ids(context), data }, { status })
+export function successResponse(context: RequestContext, status: number, said: unknown): Response {
+  const { data, headers: own } = said instanceof Reply ? said : new Reply(said, {})
+  if (!(data instanceof JsonText)) return Response.json({ ...ids(context), data }, { status, headers: own })
   const head = JSON.stringify(ids(context)).slice(0, -1)
-  const headers = { 'Content-Type': 'application/json;charset=utf-8' }
+  const headers = { ...own, 'Content-Type': 'application/json;charset=utf-8' }
   return new Response(`${head},"data":${data.text}}`, { status, headers })
 }
 

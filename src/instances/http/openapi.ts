@@ -117,11 +117,17 @@ const HEADERS = {
     required: true,
     schema: { type: 'integer', minimum: 1 },
   },
+  Platform: {
+    description:
+      'What the instances of this response run on, each value once: `snp`: SEV-SNP keeps their memory from the host; `kvm; simulated` and `tcg; simulated`: nothing does, and their evidence is simulated; `unknown`: made before this was recorded. A list names what is not terminated, and has no such header without any.',
+    schema: { type: 'string', examples: ['snp'] },
+  },
   Allow: { description: 'Methods of this path.', required: true, schema: { type: 'string' } },
   WwwAuthenticate: { description: 'Always `Bearer`.', required: true, schema: { const: 'Bearer' } },
 } as const
 
 const EVERY_RESPONSE = { 'X-Request-ID': 'RequestId', 'X-Correlation-ID': 'CorrelationId' } as const
+const INSTANCE_RESPONSE = { ...EVERY_RESPONSE, 'X-Strongroom-Platform': 'Platform' } as const
 
 const FAILURES = {
   InvalidRequest: {
@@ -195,7 +201,8 @@ type Operation = ApiOperation<keyof typeof PARAMETERS, keyof typeof HEADERS, key
 /** What an operation gives when it succeeds: `example` in its envelope. */
 function enveloped(status: 200 | 202, description: string, schema: string, example: unknown): Operation['success'] {
   const content = jsonContent(ref('schemas', `${schema}Envelope`), { ...IDS, data: example })
-  return { status, description, headers: EVERY_RESPONSE, content }
+  const headers = schema === 'UsageSummary' ? EVERY_RESPONSE : INSTANCE_RESPONSE
+  return { status, description, headers, content }
 }
 
 const OPERATIONS: readonly Operation[] = [

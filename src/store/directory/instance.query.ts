@@ -25,7 +25,8 @@ export type NewInstance = Pick<
   | 'inferenceMode'
   | 'inferenceModel'
   | 'vmId'
-> & { readonly nowMs: number }
+> &
+  Partial<Pick<Instance, 'platform'>> & { readonly nowMs: number }
 
 /**
  * Adds an instance in `provisioning` with the first line of its change log. Call inside a transaction.
@@ -48,7 +49,14 @@ export function insertInstance(db: DirectoryDb, instance: NewInstance): Instance
 export type InstanceSet = Partial<
   Pick<
     Instance,
-    'desired' | 'vmId' | 'failureCode' | 'failureMessage' | 'terminatedReason' | 'readyAtMs' | 'terminatedAtMs'
+    | 'desired'
+    | 'vmId'
+    | 'failureCode'
+    | 'failureMessage'
+    | 'terminatedReason'
+    | 'readyAtMs'
+    | 'terminatedAtMs'
+    | 'platform'
   >
 >
 
@@ -92,13 +100,13 @@ export function listInstances(db: DirectoryDb, organizationId: string): Instance
     .all()
 }
 
-export type InstanceState = { readonly id: string; readonly status: InstanceStatus }
+export type InstanceState = Pick<Instance, 'id' | 'status' | 'platform'>
 
 /** Which records there are and how they stand, in the order of `listInstances`. Prepared once, and raw: every list pays for it. */
 export function prepareInstanceStates(db: DirectoryDb): (organizationId: string) => InstanceState[] {
   const select = prepareRaw<InstanceState>(
     db,
-    'SELECT id, status FROM instances WHERE organization_id = ? ORDER BY created_at_ms, id',
+    'SELECT id, status, platform FROM instances WHERE organization_id = ? ORDER BY created_at_ms, id',
   )
   return organizationId => select.all(organizationId)
 }

@@ -40,6 +40,7 @@ export type VmMove = {
   readonly address?: string | null
   readonly failureCode?: string
   readonly failureMessage?: string
+  readonly platform?: Vm['platform']
 }
 
 /** Compare-and-set. False: someone moved it first; reread and decide again. */

@@ -36,15 +36,17 @@ describe('a list at the bound', () => {
   }
 
   test('costs less than 20 ms, also after a change, and shows what is', async () => {
-    // Goal: issue 9: 0.9 s of everybody's time for each list. The best of several is taken: other work on this machine is not the list's.
+    // Goal: issue 9: 0.9 s of everybody's time for each list. The best of several is taken: collecting garbage of what came before is not the list's.
     await using appliance = await full()
     const list = async (path = '/v1/instances') => {
       const request = new Request(`http://agents.example${path}`, {
         headers: { Authorization: `Bearer ${appliance.keys.acme}` },
       })
-      const startedMs = performance.now()
+      // CPU time: what others do on this machine is not the list's.
+      const started = process.cpuUsage()
       const response = await appliance.http.fetch(request)
-      return { ms: performance.now() - startedMs, response }
+      const { user, system } = process.cpuUsage(started)
+      return { ms: (user + system) / 1000, response }
     }
     const cold = await list()
     const listed = (await cold.response.json()) as { data: { instances: { name: string; status: string }[] } }
