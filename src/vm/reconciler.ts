@@ -12,6 +12,7 @@ import type { Claimed, Hello, Network, SealedClaim } from '../contract/agent.ts'
 import { INSTANCE_FAILURES } from '../contract/instance.ts'
 import type { LedgerDb, LedgerStore } from '../store/db.ts'
 import { restingAt } from '../store/ledger/address.query.ts'
+import { egressOf } from '../store/ledger/egress.query.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
 import { listResources, recordResource, resourceOf } from '../store/ledger/resource.query.ts'
 import {
@@ -85,7 +86,8 @@ export class VmReconciler implements VmEngine {
   readonly #entries = new Map<string, Entry>()
   readonly #listeners: ((vmId: string) => void)[] = []
   readonly #stopping = new AbortController()
-  readonly #lostWithHost = new Set<string>()
+  /** With when they were last counted, before this boot. */
+  readonly #lostWithHost = new Map<string, number | null>()
   readonly #workers: Workers
   /** How each work of VM_TABLE is done. */
   readonly #works: Record<VmWork, Work> = {
@@ -166,7 +168,9 @@ export class VmReconciler implements VmEngine {
   start(): void {
     for (const vm of this.#listVms()) {
       const hadBooted = vm.state === 'booting' || vm.state === 'running'
-      if (this.#deps.hostRestarted && hadBooted) this.#lostWithHost.add(vm.id)
+      if (this.#deps.hostRestarted && hadBooted) {
+        this.#lostWithHost.set(vm.id, egressOf(this.#deps.ledger.db, vm.id)?.observedAtMs ?? null)
+      }
       this.wake(vm.id)
     }
     void this.#sweep()
@@ -236,9 +240,8 @@ export class VmReconciler implements VmEngine {
     const to = next(vm.state, event)
     if (to === null) return null
     const nowMs = this.#deps.clock.nowMs()
-    const pulse = this.#entries.get(vm.id)?.pulse ?? null
-    // A silence is noticed late: what failed of it has failed when it was last well.
-    const changedAtMs = SILENCES.has(event) && pulse ? Math.min(nowMs, Math.max(pulse.signMs, vm.changedAtMs)) : nowMs
+    const changedAtMs =
+      to === 'failed' ? Math.min(nowMs, Math.max(this.#lastWellMs(vm, event) ?? nowMs, vm.changedAtMs)) : nowMs
     const failureCode = to === 'failed' ? failureOf(vm.state, event, this.#lostWithHost.has(vm.id)) : undefined
     const moved = moveVm(tx, {
       id: vm.id,
@@ -252,6 +255,12 @@ export class VmReconciler implements VmEngine {
     if (!moved) return null
     appendEvent(tx, { nowMs, kind: `vm.${to}`, subject: vm.id, detail: { from: vm.state, event, failureCode } })
     return { from: vm.state, to, event }
+  }
+
+  /** A silence is noticed late, and the end of the host after its next start: what failed then has failed when it was last well. Null: just now. */
+  #lastWellMs(vm: Vm, event: VmEvent): number | null {
+    const pulse = this.#entries.get(vm.id)?.pulse
+    return this.#lostWithHost.get(vm.id) ?? (SILENCES.has(event) && pulse ? pulse.signMs : null)
   }
 
   #announce(vmId: string, change: Change): void {

@@ -3,6 +3,7 @@
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'
 import { newUuid } from '../../src/base/ids.ts'
+import { recordEgress } from '../../src/store/ledger/egress.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
 import { listResources } from '../../src/store/ledger/resource.query.ts'
 import { insertVm, listVms, moveVm } from '../../src/store/ledger/vm.query.ts'
@@ -136,9 +137,13 @@ test('after a reboot of the host, VMs that had booted are failed with host_resta
   moveVm(store.ledger.db, { id: lost, from: 'waiting', to: 'launching', nowMs: 0 })
   moveVm(store.ledger.db, { id: lost, from: 'launching', to: 'booting', nowMs: 0 })
   moveVm(store.ledger.db, { id: lost, from: 'booting', to: 'running', nowMs: 0 })
+  const lastSeenMs = clock.nowMs() - 2 * 24 * 60 * 60 * 1000
+  recordEgress(store.ledger.db, { vmId: lost, usedBytes: 1, observedAtMs: lastSeenMs, blockedAtMs: null })
   engine.start()
   await clock.elapse(0)
   expect([state(lost), failure(lost)]).toEqual(['failed', 'host_restarted'])
+  // A host that was down for two days is not billed for them.
+  expect(engine.view(lost)?.failedAtMs).toBe(lastSeenMs)
   const fresh = define()
   await clock.elapse(bootTimeoutMs + 1_000)
   expect(failure(fresh)).toBe('boot_timeout')
