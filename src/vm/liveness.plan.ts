@@ -8,7 +8,7 @@ export const sshEveryMs = 60_000
 export const agentTimeoutMs = 30_000
 export const sshTimeoutMs = 20_000
 
-/** QEMU itself answers at once, however busy its guest: about a minute of silence. */
+/** QEMU itself answers at once, however busy its guest. Four misses are 65 to 95 s: the first round waits for the guest as well. */
 export const monitorMissesMax = 4
 /** A guest under load may be slow. Three minutes without a word of the agent and without SSH. */
 export const guestMissesMax = 6

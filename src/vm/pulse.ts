@@ -80,13 +80,15 @@ export class Pulse {
   async #round(link: VmLink): Promise<void> {
     const { log, vmId, onChange, checkNetwork, clock } = this.#deps
     const answered = link.qmp.command('query-status', qmpTimeoutMs.blocking).then(yes, no)
-    const said = link.channel.hello(agentTimeoutMs).catch(() => null)
+    // Through a QEMU that stands still nobody speaks: its guest is not waited for, or a minute of silence would take two.
+    const hurry = this.#misses.monitor > 0
+    const said = link.channel.hello(hurry ? qmpTimeoutMs.blocking : agentTimeoutMs).catch(() => null)
     const reachable = checkNetwork().catch(error => {
       // That it could not be looked at says nothing of the interface.
       log.warn('the network interface of a VM could not be checked', { vm: vmId, error })
       return true
     })
-    const ssh = this.#askSsh(this.#hello ?? link.observe().hello)
+    const ssh = this.#askSsh(this.#hello ?? link.observe().hello, hurry ? qmpTimeoutMs.blocking : sshTimeoutMs)
     const hello = await said
     this.#hello = hello ?? this.#hello
     const round = { monitor: await answered, agent: hello !== null, ssh: await ssh, network: await reachable }
@@ -99,17 +101,14 @@ export class Pulse {
   }
 
   /** Null: it is not its turn, or nobody may be there yet. */
-  async #askSsh(hello: Hello | null): Promise<boolean | null> {
+  async #askSsh(hello: Hello | null, timeoutMs: number): Promise<boolean | null> {
     const { clock, probeSsh, address } = this.#deps
     const isDue = this.#misses.agent > 0 || clock.monotonicMs() - this.#sshAskedMs >= sshEveryMs
     if (!isDue || hello === null || hello.claimId === null || sshProbes >= sshProbesMax) return null
     this.#sshAskedMs = clock.monotonicMs()
     sshProbes += 1
     try {
-      return await probeSsh({ address, port: sshPort, hostKey: hello.sshHostKey, timeoutMs: sshTimeoutMs }).then(
-        yes,
-        no,
-      )
+      return await probeSsh({ address, port: sshPort, hostKey: hello.sshHostKey, timeoutMs }).then(yes, no)
     } finally {
       sshProbes -= 1
     }

@@ -3,6 +3,7 @@
 import { newUuid } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import type { Hello } from '../../src/contract/agent.ts'
+import type { SshProbe } from '../../src/host/network/ssh-probe.ts'
 import { openStore } from '../../src/store/db.ts'
 import { restAddress } from '../../src/store/ledger/address.query.ts'
 import { recordResource, resourceOf, strikeResource } from '../../src/store/ledger/resource.query.ts'
@@ -48,8 +49,8 @@ export function engineBench(
   /** What the world says of every VM; a test changes it as it likes. */
   const world = {
     monitor: async (): Promise<unknown> => ({}),
-    agent: async (): Promise<Hello> => hello,
-    ssh: async (): Promise<void> => {},
+    agent: async (_timeoutMs: number): Promise<Hello> => hello,
+    ssh: async (_probe: SshProbe): Promise<void> => {},
     network: async (): Promise<boolean> => true,
     attach: async (): Promise<void> => {},
     isHostStopping: false,
@@ -57,7 +58,7 @@ export function engineBench(
   const linkTo = (vmId: string): VmLink => ({
     qmp: { command: async () => (await world.monitor()) as never, close: () => {} },
     channel: {
-      hello: () => world.agent(),
+      hello: (timeoutMs: number) => world.agent(timeoutMs),
       network: async (network: { address: string }) => networks.push(network.address),
       close: () => {},
     } as never,
@@ -102,7 +103,7 @@ export function engineBench(
       addressRestMs,
       platform: 'tcg',
       isHostStopping: async () => world.isHostStopping,
-      probeSsh: () => world.ssh(),
+      probeSsh: probe => world.ssh(probe),
       pool: options.pool ?? '10.88.0.0/28',
       capacityWaitMs: options.capacityWaitMs ?? 0,
       hostRestarted,
