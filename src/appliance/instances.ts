@@ -14,6 +14,7 @@ import type { Names } from '../instances/dns/names.ts'
 import { runEgressSampler } from '../instances/egress.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import { openapiDocument } from '../instances/http/openapi.ts'
+import { createRequestRate } from '../instances/http/rate.ts'
 import { instanceRoutes } from '../instances/http/routes.ts'
 import { createHttp } from '../instances/http/server.ts'
 import { InstanceReconciler } from '../instances/reconciler.ts'
@@ -49,6 +50,7 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
       timeoutMs: config.http.body_timeout_ms,
       depthMax: config.http.json_depth_max,
     },
+    rate: createRequestRate({ clock, requestsPerMinute: config.instances.requests_per_minute }),
     authenticate: createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') }),
     routes: instanceRoutes(service),
     openapi: openapiDocument(),
@@ -85,6 +87,7 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
   const service = createInstancesService({
     directory: store.directory,
     hostId: store.hostId,
+    platform: engine.platform,
     clock,
     random,
     log: log.unit('instances'),
@@ -92,6 +95,9 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
       domain: config.domain,
       inferenceModels: config.instances.inference_models,
       instancesPerOrganizationMax: config.capacity.instances_per_organization_max,
+      createsPerDayMax: config.instances.creates_per_day_max,
+      recordsPerOrganizationMax: config.instances.records_per_organization_max,
+      retentionDays: config.instances.retention_days,
       subscriptionCostUsd: config.billing.subscription_cost_usd,
       instanceHoursIncluded: config.billing.instance_hours_included,
       overagePerHourUsd: config.billing.overage_per_hour_usd,

@@ -77,6 +77,7 @@ export const NetworkConfig = Type.Object(
       allowed: 'an IPv4 network A.B.C.D/N, N from 16 to 30',
       description: 'Network that instances get their addresses from, one each (/32). It must be routed to this host.',
     }),
+    address_rest_s: Count(600, 0, 86_400, 'How long an address that an instance has given back is given to no other.'),
     gateway_v4: Type.String({
       default: '169.254.88.1',
       pattern: `${ipv4Pattern}$`,
@@ -172,6 +173,24 @@ export const CapacityConfig = Type.Object(
 export const InstancesConfig = Type.Object(
   {
     retention_days: Count(30, 30, 3650, 'How long the records of terminated instances, and their names, are kept.'),
+    requests_per_minute: Count(
+      600,
+      1,
+      1_000_000,
+      'Requests per minute to service A with one key. Beyond it: status 429.',
+    ),
+    creates_per_day_max: Count(
+      500,
+      1,
+      1_000_000,
+      'How many instances one organization may create within 24 hours. Beyond it: status 429.',
+    ),
+    records_per_organization_max: Count(
+      1000,
+      1,
+      10_000,
+      'How many records one organization may have, those of terminated instances included, which are kept for `retention_days`. Beyond it: status 429. Every list shows them all.',
+    ),
     inference_models: Type.Array(Type.String({ minLength: 1, maxLength: 256 }), {
       default: ['strongroom-tiny'],
       minItems: 1,

@@ -9,6 +9,28 @@ export function hostBootId(): string {
   return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
 }
 
+/**
+ * Whether systemd is shutting this host down: it ends the scopes of VMs while the daemon still runs. False without systemd, and where it does
+ * not say (systemctl(1), is-system-running; its exit code is not 0 for any state but `running`).
+ */
+export async function isHostStopping(
+  command: readonly string[] = ['systemctl', 'is-system-running'],
+): Promise<boolean> {
+  try {
+    const child = Bun.spawn([...command], {
+      stdin: 'ignore',
+      stdout: 'pipe',
+      stderr: 'ignore',
+      timeout: stateTimeoutMs,
+    })
+    return (await child.stdout.text()).trim() === 'stopping'
+  } catch {
+    return false
+  }
+}
+
+const stateTimeoutMs = 3_000
+
 /** Lets the host forward IPv4 between interfaces, in this network namespace. Fault host.unsupported. */
 export function enableForwarding(): void {
   const path = '/proc/sys/net/ipv4/ip_forward'

@@ -10,6 +10,7 @@ import { initial } from './migrations/0001-initial.ts'
 import { inference } from './migrations/0002-inference.ts'
 import { rooms } from './migrations/0003-rooms.ts'
 import { tokensSource } from './migrations/0004-tokens-source.ts'
+import { rest } from './migrations/0005-rest.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -50,7 +51,7 @@ export type Store = {
 }
 
 /** In order; the position (from 1) is the schema version that `PRAGMA user_version` holds. */
-export const MIGRATIONS: readonly string[] = [initial, inference, rooms, tokensSource]
+export const MIGRATIONS: readonly string[] = [initial, inference, rooms, tokensSource, rest]
 
 const busyTimeoutMs = 5_000
 

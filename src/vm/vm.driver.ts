@@ -3,12 +3,12 @@
 // Each thing is a ledger row before it is made, and the row goes after the thing has gone. Every step may be repeated: a daemon that was
 // killed in the middle begins again and finds what is there.
 
-import { unreachable } from '../base/assert.ts'
+import { present, unreachable } from '../base/assert.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
-import { configureTap, openTap, removeTap } from '../host/network/tap.ts'
+import { configureTap, openTap, removeTap, tapState } from '../host/network/tap.ts'
 import { qmpTimeoutMs } from '../host/qemu/qmp.ts'
 import { ensureDir, type Owner, removeFile, removeTree, truncateAbove } from '../linux/files.ts'
 import { findByUuid, isAlive, type ProcessIdentity, signalProcess, spawnDetached, waitGone } from '../linux/process.ts'
@@ -26,7 +26,7 @@ export type VmDriverDeps = {
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger
-  readonly network: Pick<VmNetwork, 'sync' | 'remove'>
+  readonly network: Pick<VmNetwork, 'sync' | 'remove' | 'rest'>
   readonly stateDir: string
   readonly qemu: string
   readonly user: string
@@ -105,6 +105,19 @@ export class VmDriver {
     } finally {
       waiting.abort()
     }
+  }
+
+  /** Whether the VM still has its interface. One that was taken down or lost its route is put right. Faults: host.*. */
+  async checkNetwork(vm: Vm): Promise<boolean> {
+    const { tapPrefix, gateway, mtuBytes, log } = this.#deps
+    const name = tapName(tapPrefix, vm.id)
+    const address = present(vm.address, 'a running VM has an address')
+    const state = tapState(name, address)
+    if (state === 'unrouted') {
+      log.warn('the interface of a VM was not up with its route; it is configured again', { vm: vm.id, tap: name })
+      await configureTap({ name, gateway, address, mac: macAddress(vm.id), mtuBytes, timeoutMs: commandTimeoutMs })
+    }
+    return state !== 'gone'
   }
 
   /** Bounds what QEMU has written to its log since the last time. Never throws. */
@@ -209,8 +222,7 @@ export class VmDriver {
       case 'directory':
         return removeTree(resource.name)
       case 'address':
-        // A reservation only: the row is the thing.
-        return
+        return this.#deps.network.rest(resource.name)
       default:
         return unreachable(resource.kind)
     }

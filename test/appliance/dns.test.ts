@@ -19,7 +19,15 @@ test('goal: no name outlives the answer to its delete, even when what follows th
   const store = openStore(':memory:')
   const clock = createManualClock()
   const listeners: ((vmId: string) => void)[] = []
-  let vm: VmView = { id: '', state: 'running', address: '10.88.0.7', failureCode: null, guest: null }
+  let vm: VmView = {
+    id: '',
+    state: 'running',
+    address: '10.88.0.7',
+    platform: 'tcg' as const,
+    failureCode: null,
+    failedAtMs: null,
+    guest: null,
+  }
   const reconciler = {
     view: () => vm,
     define: () => {},

@@ -26,7 +26,15 @@ function bench() {
   const store = openStore(':memory:')
   const lines: Record<string, unknown>[] = []
   const listeners: ((vmId: string) => void)[] = []
-  let view: VmView = { id: 'vm', state: 'booting', address: null, failureCode: null, guest: null }
+  let view: VmView = {
+    id: 'vm',
+    state: 'booting',
+    address: null,
+    platform: 'tcg' as const,
+    failureCode: null,
+    failedAtMs: null,
+    guest: null,
+  }
   let file = join(dir, 'absent')
   reportFailures({
     engine: { onChange: listener => listeners.push(listener), view: () => view },

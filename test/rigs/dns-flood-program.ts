@@ -23,7 +23,15 @@ else if (role === 'client') await measure(argv[0] ?? '', argv[1] ?? '', Number(a
 async function serveTarget(): Promise<void> {
   const appliance = await startAppliance()
   for (let i = 0; i < instanceCount; i += 1) await appliance.create()
-  const view = () => ({ id: '', state: 'running' as const, address: '10.88.0.7', failureCode: null, guest: null })
+  const view = () => ({
+    id: '',
+    state: 'running' as const,
+    address: '10.88.0.7',
+    platform: 'tcg' as const,
+    failureCode: null,
+    failedAtMs: null,
+    guest: null,
+  })
   const names = new Names({
     db: appliance.store.db,
     hostId: appliance.store.hostId,

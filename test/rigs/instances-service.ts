@@ -9,6 +9,7 @@ import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
 import { createAuthenticate, mintKey } from '../../src/instances/http/auth.ts'
 import { openapiDocument } from '../../src/instances/http/openapi.ts'
+import { createRequestRate } from '../../src/instances/http/rate.ts'
 import { instanceRoutes } from '../../src/instances/http/routes.ts'
 import { createHttp, type Http, type HttpDeps } from '../../src/instances/http/server.ts'
 import { createInstancesService, type InstancesDeps } from '../../src/instances/service.ts'
@@ -27,6 +28,9 @@ export const settings: InstancesDeps['settings'] = {
   domain: 'agents.example',
   inferenceModels: ['tiny', 'large'],
   instancesPerOrganizationMax: 200,
+  createsPerDayMax: 100_000,
+  recordsPerOrganizationMax: 100_000,
+  retentionDays: 30,
   subscriptionCostUsd: '99',
   instanceHoursIncluded: 750,
   overagePerHourUsd: '0.125',
@@ -79,10 +83,11 @@ export type Answer = {
 }
 
 export type Changes = Partial<
-  Pick<InstancesDeps, 'settings' | 'random' | 'onCreated' | 'onDeleted' | 'inferenceCostMicroUsd'>
+  Pick<InstancesDeps, 'settings' | 'random' | 'onCreated' | 'onDeleted' | 'platform' | 'inferenceCostMicroUsd'>
 > &
   Partial<Pick<HttpDeps, 'routes'>> & {
     readonly directory?: string
+    readonly requestsPerMinute?: number
     readonly clock?: ManualClock
     readonly keys?: Appliance['keys']
   }
@@ -109,6 +114,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
   const service = createInstancesService({
     directory: store.directory,
     hostId: store.hostId,
+    platform: changes.platform ?? 'tcg',
     clock,
     random: changes.random ?? systemRandom,
     log,
@@ -122,6 +128,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     clock,
     random: systemRandom,
     limits,
+    rate: createRequestRate({ clock, requestsPerMinute: changes.requestsPerMinute ?? 1_000_000 }),
     authenticate: createAuthenticate({ db: store.db, clock, log }),
     routes: changes.routes ?? instanceRoutes(service),
     openapi: openapiDocument(),

@@ -17,11 +17,11 @@ import { organizations } from '../../src/store/directory/organization.table.ts'
 import { usage } from '../../src/store/directory/usage.table.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
 import { nonces } from '../../src/store/ledger/nonce.table.ts'
-import { egress, resources, vms } from '../../src/store/ledger/vm.table.ts'
+import { egress, resources, restingAddresses, vms } from '../../src/store/ledger/vm.table.ts'
 
 const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
   directory: [organizations, keys, gatewayKeys, usage, instances, instanceChanges, idempotency],
-  ledger: [vms, resources, egress, nonces, events],
+  ledger: [vms, resources, restingAddresses, egress, nonces, events],
 }
 const TABLES = [...ROOMS.directory, ...ROOMS.ledger]
 
@@ -189,7 +189,9 @@ describe('versions', () => {
     old.close()
     const store = openStore(at.path)
     const { db } = store.directory
-    expect(db.all<Record<string, unknown>>('SELECT * FROM instances')).toEqual(before)
+    expect(db.all<Record<string, unknown>>('SELECT * FROM instances')).toEqual(
+      before.map(row => ({ ...row, platform: null })),
+    )
     expect(db.all('SELECT instance_id FROM instance_changes')).toEqual([{ instance_id: 'i1' }])
     expect(db.all('SELECT instance_id FROM gateway_keys')).toEqual([{ instance_id: 'i1' }])
     db.run("DELETE FROM vms WHERE id = 'v1'")

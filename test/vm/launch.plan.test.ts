@@ -1,7 +1,6 @@
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { newUuid } from '../../src/base/ids.ts'
-import { admission, type Capacity } from '../../src/vm/admission.plan.ts'
 import { freeAddress, macAddress, poolSize, tapName, vmPaths } from '../../src/vm/launch.plan.ts'
 
 test('names follow from the id alone and fit the kernel', () => {
@@ -38,20 +37,4 @@ test('a pool hands out exactly its size', () => {
     }),
     { numRuns: 30 },
   )
-})
-
-const capacity: Capacity = { memoryMib: 4096, vcpus: 4, addresses: 10, asids: 3, bootingMax: 1 }
-const none = { vms: 0, vcpus: 0, memoryMib: 0, booting: 0 }
-const small = { vcpus: 2, memoryMib: 2048 }
-
-test('admission counts memory, vCPUs, addresses, ASIDs and boots, each at its exact limit', () => {
-  // Goal: the last that fits is admitted, the next one is refused for the right reason.
-  expect(admission(small, none, capacity)).toEqual({ kind: 'admit' })
-  expect(admission(small, { ...none, memoryMib: 2048 }, capacity)).toEqual({ kind: 'admit' })
-  expect(admission(small, { ...none, memoryMib: 2049 }, capacity)).toEqual({ kind: 'full', lacking: 'memory' })
-  expect(admission(small, { ...none, vcpus: 3 }, capacity)).toEqual({ kind: 'full', lacking: 'vcpus' })
-  expect(admission(small, { ...none, vms: 10 }, capacity)).toEqual({ kind: 'full', lacking: 'addresses' })
-  expect(admission(small, { ...none, vms: 3 }, capacity)).toEqual({ kind: 'full', lacking: 'asids' })
-  expect(admission(small, { ...none, vms: 3 }, { ...capacity, asids: null })).toEqual({ kind: 'admit' })
-  expect(admission(small, { ...none, vms: 1, booting: 1 }, capacity)).toEqual({ kind: 'queue' })
 })

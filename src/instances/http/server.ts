@@ -13,6 +13,7 @@ import { checkHost } from '../../http/head.ts'
 import { isInternal } from '../../http/problem.ts'
 import type { Authenticate } from './auth.ts'
 import { failureResponse, openContext, type RequestContext, stamp, successResponse } from './envelope.ts'
+import type { RequestRate } from './rate.ts'
 import type { Edge } from './routes.ts'
 
 export type HttpDeps = {
@@ -21,6 +22,7 @@ export type HttpDeps = {
   readonly random: RandomBytes
   readonly limits: JsonLimits
   readonly authenticate: Authenticate
+  readonly rate: Pick<RequestRate, 'take'>
   readonly routes: (edge: Edge) => AnyElysia
   /** Served at /openapi.json without authentication. */
   readonly openapi: object
@@ -50,6 +52,7 @@ export function createHttp(deps: HttpDeps): Http {
     caller: (request, need) => {
       const principal = deps.authenticate(request.headers, need)
       contextOf(request).organization = principal.organization.slug
+      deps.rate.take(principal.keyPrefix)
       return principal
     },
     json: request => readJson(request, deps.limits, deadlines),

@@ -27,7 +27,9 @@ async function withNames(
     engine: {
       view: id => {
         const vm = vms.get(id)
-        return vm === undefined ? null : { id, failureCode: null, guest: null, ...vm }
+        return vm === undefined
+          ? null
+          : { id, platform: 'tcg' as const, failureCode: null, failedAtMs: null, guest: null, ...vm }
       },
     },
     namesMax: 4,
