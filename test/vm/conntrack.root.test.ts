@@ -29,7 +29,7 @@ function plugIn(n: 1 | 2): Netns {
     ip link add ${tap} type veth peer name eth0 netns ${netns.name}
     ip link set ${tap} up
     ip address add ${gateway}/32 dev ${tap}
-    ip route add ${address}/32 dev ${tap} src ${gateway}
+    ip route replace ${address}/32 dev ${tap} src ${gateway}
     ip -netns ${netns.name} link set eth0 address ${mac} up
     ip -netns ${netns.name} address add ${address}/32 dev eth0
     ip -netns ${netns.name} route add ${gateway} dev eth0 scope link
