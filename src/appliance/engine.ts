@@ -7,7 +7,7 @@ import { guestGateway } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { egressLimitBytes } from '../contract/instance.ts'
 import { createNft, type Nft } from '../host/network/nft.ts'
-import { enableForwarding, hostBootId, lookupUser } from '../host/system.ts'
+import { checkUidRange, enableForwarding, groupsOfDevices, hostBootId } from '../host/system.ts'
 import { ensureDir } from '../linux/files.ts'
 import type { Store } from '../store/db.ts'
 import { swapMeta } from '../store/ledger/meta.query.ts'
@@ -41,8 +41,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
   const { platform, reasons } = choosePlatform(config.platform)
   log.info('platform chosen', { platform, reasons })
   const capacity = capacityOf(config, platform)
-  // Others may pass through to reach a VM's own directory, but not look around.
-  ensureDir(`${stateDir}/vms`, { mode: 0o711 })
+  ensureDir(`${stateDir}/vms`, { mode: 0o700 })
   enableForwarding()
   const nft = createNft({ table: config.network.table, log: log.unit('nft') })
   const network = new VmNetwork({
@@ -61,8 +60,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     network,
     stateDir,
     qemu: config.vm.qemu,
-    user: config.vm.user,
-    owner: lookupUser(config.vm.user),
+    uids: checkUidRange({ min: config.vm.uid_min, max: config.vm.uid_max }),
+    groups: groupsOfDevices(platform),
     platform: qemuPlatform(platform, config.vm),
     image: () => loadImage(config.vm.image_dir),
     gateway: config.network.gateway_v4,

@@ -9,6 +9,7 @@ import { newUuid } from '../base/ids.ts'
 import { initial } from './migrations/0001-initial.ts'
 import { inference } from './migrations/0002-inference.ts'
 import { rooms } from './migrations/0003-rooms.ts'
+import { uids } from './migrations/0004-uids.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -49,7 +50,7 @@ export type Store = {
 }
 
 /** In order; the position (from 1) is the schema version that `PRAGMA user_version` holds. */
-export const MIGRATIONS: readonly string[] = [initial, inference, rooms]
+export const MIGRATIONS: readonly string[] = [initial, inference, rooms, uids]
 
 const busyTimeoutMs = 5_000
 

@@ -6,7 +6,7 @@ import { Fault, wrapFault } from '../base/fault.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { detectPlatform, hostCapacity, snpFacts } from '../host/platform.ts'
 import type { Capacity } from './admission.plan.ts'
-import { poolSize } from './launch.plan.ts'
+import { poolSize, uidCount } from './launch.plan.ts'
 import type { QemuPlatform, SnpBoot } from './qemu.plan.ts'
 
 /** The platform to use. Fault host.unsupported when the configuration pins one that this host lacks. */
@@ -69,7 +69,8 @@ export function capacityOf(config: Pick<Config, 'capacity' | 'vm' | 'network'>, 
   return {
     memoryMib: memoryMib || Math.floor(host.memoryMiB * hostMemoryShare),
     vcpus: vcpus || host.cpus * vcpusPerCpu,
-    addresses: poolSize(config.network.pool_v4),
+    // Each VM needs one of both.
+    addresses: Math.min(poolSize(config.network.pool_v4), uidCount({ min: config.vm.uid_min, max: config.vm.uid_max })),
     asids: platform === 'snp' ? asids || snpFacts().asidCount : null,
     bootingMax: config.vm.start_concurrency_max,
   }

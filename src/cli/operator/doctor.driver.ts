@@ -22,7 +22,8 @@ export async function lookAtHost(deps: {
   readonly client: AdminClient
 }): Promise<HostFacts> {
   const { loaded, stateDir } = deps
-  const { vm } = loaded.config
+  const { vm, inference } = loaded.config
+  const { user: workerUser, model_file: workerModel } = inference.worker
   const isRoot = process.getuid?.() === 0
   const [qemu, qemuObjects, nft, ip, user, daemon] = await Promise.all([
     firstLine([vm.qemu, '--version']),
@@ -31,7 +32,9 @@ export async function lookAtHost(deps: {
       ? command(['nft', 'list', 'tables']).then(outcome => (outcome.ok ? firstLine(['nft', '--version']) : outcome))
       : null,
     firstLine(['ip', '-Version']),
-    command(['getent', 'passwd', vm.user]).then(outcome => userOutcome(outcome, vm.user)),
+    workerModel === ''
+      ? null
+      : command(['getent', 'passwd', workerUser]).then(outcome => userOutcome(outcome, workerUser)),
     outcomeOf(async () => {
       const status = await deps.client.request({ path: '/status', response: AdminStatus })
       return `version ${status.version}, pid ${status.pid}, platform ${status.platform}`
@@ -79,7 +82,7 @@ async function firstLine(argv: readonly string[]): Promise<Outcome> {
 function userOutcome(outcome: Outcome, user: string): Outcome {
   if (!outcome.ok) return { ok: false, text: `there is no user ${user}` }
   const [, , uid = '?', gid = '?'] = outcome.text.split(':')
-  if (uid === '0') return { ok: false, text: `${user} is root; QEMU must not run as root` }
+  if (uid === '0') return { ok: false, text: `${user} is root; the worker must not run as root` }
   return { ok: true, text: `${user}, uid ${uid}, gid ${gid}` }
 }
 

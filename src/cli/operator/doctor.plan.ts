@@ -28,7 +28,8 @@ export type HostFacts = {
   readonly nft: Outcome | null
   readonly ip: Outcome
   readonly tunDevice: boolean
-  readonly user: Outcome
+  /** The user of the built-in inference worker; null when none is configured. */
+  readonly user: Outcome | null
   readonly image: Outcome
   /** Whether the file that snp boots from exists: `firmwareFile`. */
   readonly firmwarePresent: boolean
@@ -57,7 +58,9 @@ export function judge(facts: HostFacts): Check[] {
     facts.tunDevice
       ? pass('tun', '/dev/net/tun')
       : fail('tun', '/dev/net/tun does not exist', 'load the tun module: modprobe tun'),
-    fromOutcome('user', facts.user, `create the user that QEMU runs as: useradd --system ${facts.config.vm.user}`),
+    facts.user === null
+      ? notChecked('user', 'no built-in inference worker is configured; VMs need no users')
+      : fromOutcome('user', facts.user, `create it: useradd --system ${facts.config.inference.worker.user}`),
     fromOutcome('image', facts.image, 'build the guest image, or correct vm.image_dir in the configuration'),
     facts.worker === null
       ? notChecked('worker', 'no built-in inference worker is configured')
