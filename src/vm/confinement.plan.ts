@@ -19,7 +19,8 @@ export type Confinement = {
 
 /**
  * What QEMU may take besides the guest's memory. On tcg, translated code takes up to 512 MiB more (`tb-size`). Page tables take 1/512 of the
- * guest's memory, on snp also the state of its pages; a 64th covers both. Measured on tcg: see DECISIONS.
+ * guest's memory; a 64th covers them and more. Measured on tcg: 40 MiB resident before the guest runs, about 300 MiB with a booted guest,
+ * of which most is translated code. Files that QEMU reads are in the bound, too, but the kernel drops their pages first.
  */
 const overheadMib = { base: 256, translated: 512, guestShare: 1 / 64 } as const
 
@@ -46,7 +47,10 @@ export function scopeProperties(confinement: Confinement): string[] {
   ]
 }
 
-/** When memory runs out the kernel kills the worker (900) first, then VMs, then the daemon (proc_pid_oom_score_adj(5)). */
+/**
+ * When memory runs out the kernel kills the worker (900) first, then VMs, then the daemon (proc_pid_oom_score_adj(5)). An escape can undo
+ * it as far down as the daemon's own value when the daemon lacks CAP_SYS_RESOURCE; MemoryMax still holds.
+ */
 const oomScoreAdjust = '500'
 const filesMax = 1024
 /** QEMU writes to one file, its log; the daemon empties it above 1 MiB. Memory that is a memfd counts as a file, too. */

@@ -18,11 +18,7 @@ test('goal: a directory that somebody filled goes while everybody else is served
   mkdirSync(tree)
   symlinkSync(outside, join(tree, 'link'))
   Bun.spawnSync(['mkfifo', join(tree, 'fifo')])
-  const fill = Bun.spawnSync([
-    'bash',
-    '-c',
-    `cd ${tree}; seq 40000 | xargs touch; mkdir -p $(printf 'd/%.0s' {1..200})`,
-  ])
+  const fill = Bun.spawnSync(['bash', '-c', `cd ${tree}; seq 1500 | xargs touch; mkdir -p $(printf 'd/%.0s' {1..200})`])
   expect(fill.exitCode).toBe(0)
   let longestMs = 0
   let lastMs = performance.now()
@@ -45,7 +41,7 @@ test('goal: a directory that somebody filled goes while everybody else is served
 test('goal: a removal that takes too long is a Fault, and the next one goes on', async () => {
   const tree = join(dir, 'large')
   mkdirSync(tree)
-  Bun.spawnSync(['bash', '-c', `cd ${tree}; seq 40000 | xargs touch`])
+  Bun.spawnSync(['bash', '-c', `cd ${tree}; seq 1500 | xargs touch`])
   expect(await failure(removeForeignTree(tree, 1))).toMatchObject({ code: 'host.command_timeout' })
   await removeForeignTree(tree, timeoutMs)
   expect(existsSync(tree)).toBe(false)

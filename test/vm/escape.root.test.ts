@@ -33,7 +33,7 @@ const timeoutMs = 60_000
 /** Apart from the default range, and a new one for each run: another run on this machine may use the next. */
 const firstUid = 90_000 + (process.pid % 500) * 16
 const patienceMs = 20_000
-/** Without CAP_SYS_RESOURCE (bit 24) a score is set for a child, but the child may set it back (kernel: fs/proc/base.c, __set_oom_adj). */
+/** Without CAP_SYS_RESOURCE (bit 24) a score is set for a child, but the child may set it back (fs/proc/base.c, __set_oom_adj). */
 const mayFixOom =
   ((BigInt(`0x${/CapEff:\s*(\w+)/.exec(readFileSync('/proc/self/status', 'utf8'))?.[1]}`) >> 24n) & 1n) === 1n
 if (!mayFixOom) process.stderr.write('not run: lowering oom_score_adj in an escape; this root lacks CAP_SYS_RESOURCE\n')

@@ -121,12 +121,14 @@ test('goal: a symbolic link in place of the ring is not followed', async () => {
 })
 
 test('goal: a FIFO in place of the ring is refused at once, and holds up no other file access', async () => {
-  const dir = freshDir()
-  for (const name of Object.values(consoleFiles)) Bun.spawnSync(['mkfifo', join(dir, name)])
+  // Opened for writing alone, or for reading alone: both together would let each other go on.
+  const [written, read] = [freshDir(), freshDir()]
+  Bun.spawnSync(['mkfifo', join(written, consoleFiles.current), join(read, consoleFiles.previous)])
+  const socket = join(written, 's')
   const attempts = Array.from({ length: 32 }, (_, at) =>
     at % 2 === 0
-      ? failure(connectConsole(join(dir, 's'), { dir, bytesMax: 10, timeoutMs: 100, onClose: () => {} }))
-      : failure(readConsole(dir, 10)),
+      ? failure(connectConsole(socket, { dir: written, bytesMax: 10, timeoutMs: 100, onClose: () => {} }))
+      : failure(readConsole(read, 10)),
   )
   const other = readFile(import.meta.path, 'utf8')
   expect(await Promise.race([other.then(() => 'read'), Bun.sleep(5_000).then(() => 'stalled')])).toBe('read')
