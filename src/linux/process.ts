@@ -171,12 +171,10 @@ export function scopeArgv(argv: readonly string[], name: string | null, properti
   ]
 }
 
-/** The living process that was started with `-uuid <uuid>`, as QEMU is, or null: finds one that was spawned just before a crash. */
-export function findByUuid(uuid: string): ProcessIdentity | null {
-  return listWithUuid().find(identity => identity.uuid === uuid) ?? null
-}
-
-/** Every living process that was started with `-uuid <uuid>`: to compare with the records. */
+/**
+ * Every living process that was started with `-uuid <uuid>`, as QEMU is: to compare with the records, and to find one that was started just
+ * before a crash. Their word for it: a process may write what it likes over its arguments.
+ */
 export function listWithUuid(): ProcessIdentity[] {
   const identities: ProcessIdentity[] = []
   for (const name of readdirSync('/proc')) {

@@ -4,6 +4,7 @@
 
 import { Fault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
+import { listWithUuid, type ProcessIdentity } from '../linux/process.ts'
 import { endProcessesOf, processesByUid } from '../linux/users.ts'
 import type { LedgerDb } from '../store/db.ts'
 import { listResources, recordResource, resourceOf } from '../store/ledger/resource.query.ts'
@@ -36,6 +37,22 @@ export async function reserveUid(deps: UidDeps, { vmId, nowMs }: { vmId: string;
   }
   recordResource(db, { vmId, kind: 'uid', name: `${uid}`, nowMs })
   return uid
+}
+
+/**
+ * The VM's QEMU by its command line, or null. A command line is what its process says of itself: one of another user than the VM's is an
+ * impostor. Root's is QEMU on its way to becoming that user.
+ */
+export function findQemu(db: LedgerDb, vmId: string): ProcessIdentity | null {
+  // On record before it is started.
+  if (resourceOf(db, vmId, 'qemu') === null) return null
+  const candidates = listWithUuid().filter(({ uuid }) => uuid === vmId)
+  const uid = resourceOf(db, vmId, 'uid')
+  // A version without uids started it.
+  if (uid === null) return candidates[0] ?? null
+  const byUid = processesByUid()
+  const own = [...(byUid.get(Number(uid.name)) ?? []), ...(byUid.get(0) ?? [])]
+  return candidates.find(({ pid }) => own.includes(pid)) ?? null
 }
 
 /** Ends whatever runs under it: QEMU's children, or an escape that outlived QEMU. Faults: host.command_timeout, host.unsupported. */

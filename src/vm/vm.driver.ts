@@ -13,7 +13,6 @@ import { qmpTimeoutMs } from '../host/qemu/qmp.ts'
 import { type ListeningSocket, listenUnix } from '../host/qemu/unix-socket.ts'
 import { ensureDir, type Owner, removeFile, truncateAbove } from '../linux/files.ts'
 import {
-  findByUuid,
   isAlive,
   isUnderSystemd,
   type ProcessIdentity,
@@ -31,7 +30,7 @@ import { macAddress, tapName, type UidRange, type VmPaths, vmPaths } from './lau
 import { attachLink, type VmLink } from './link.driver.ts'
 import type { VmNetwork } from './network.driver.ts'
 import { type QemuPlatform, qemuArgv } from './qemu.plan.ts'
-import { releaseUid, reserveUid } from './uid.driver.ts'
+import { findQemu, releaseUid, reserveUid } from './uid.driver.ts'
 
 export type VmDriverDeps = {
   readonly db: LedgerDb
@@ -69,7 +68,7 @@ export class VmDriver {
 
   /** Makes everything up to a paused QEMU. Faults: host.*, image.invalid. */
   async build(vm: Vm): Promise<void> {
-    const running = findByUuid(vm.id)
+    const running = findQemu(this.#deps.db, vm.id)
     if (running !== null) {
       this.#record(vm, 'qemu', identityName(running))
       return
@@ -178,7 +177,7 @@ export class VmDriver {
 
   #processOf(vm: Vm): ProcessIdentity | null {
     const row = resourceOf(this.#deps.db, vm.id, 'qemu')
-    return row === null ? null : (parseIdentity(row.name, vm.id) ?? findByUuid(vm.id))
+    return row === null ? null : (parseIdentity(row.name, vm.id) ?? findQemu(this.#deps.db, vm.id))
   }
 
   /** QEMU that dies at once, of a bad image for example, is not waited for. */
@@ -219,7 +218,7 @@ export class VmDriver {
   async #undo(vm: Vm, resource: Resource): Promise<void> {
     switch (resource.kind) {
       case 'qemu': {
-        const identity = parseIdentity(resource.name, vm.id) ?? findByUuid(vm.id)
+        const identity = parseIdentity(resource.name, vm.id) ?? findQemu(this.#deps.db, vm.id)
         if (identity === null) return
         signalProcess(identity, 'SIGKILL')
         if (!(await waitGone(identity, killTimeoutMs))) {

@@ -19,12 +19,15 @@ import { join } from 'node:path'
 import { systemClock } from '../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
+import { createNft } from '../../src/host/network/nft.ts'
+import { listWithUuid } from '../../src/linux/process.ts'
 import { processesByUid } from '../../src/linux/users.ts'
 import { openStore } from '../../src/store/db.ts'
-import { listResources, resourceOf } from '../../src/store/ledger/resource.query.ts'
+import { listResources, recordResource, resourceOf } from '../../src/store/ledger/resource.query.ts'
 import { insertVm, moveVm, vmById } from '../../src/store/ledger/vm.query.ts'
 import type { Vm } from '../../src/store/ledger/vm.table.ts'
 import { vmPaths } from '../../src/vm/launch.plan.ts'
+import { findLeaks } from '../../src/vm/leaks.driver.ts'
 import { VmDriver } from '../../src/vm/vm.driver.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
 import { until } from '../rigs/until.ts'
@@ -93,8 +96,7 @@ inOwnNetns(
         stopGraceMs: 0,
       })
     const driver = create()
-    const build = async (attacks: string, by = driver): Promise<Vm> => {
-      const id = newUuid()
+    const build = async (attacks: string, by = driver, id = newUuid()): Promise<Vm> => {
       writeFileSync(join(dir, 'attacks'), `export dir=${vmPaths(stateDir, id).directory}\n${attacks}`, { mode: 0o644 })
       const nowMs = Date.now()
       insertVm(store.ledger.db, { id, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
@@ -199,6 +201,55 @@ inOwnNetns(
       const narrow = create(9)
       for (let n = taken; n < 8; n += 1) expect(uidOf(await build('true', narrow))).not.toBe(firstUid + 8)
       await expect(build('true', narrow)).rejects.toThrow('is taken; raise vm.uid_max')
+      stranger.kill('SIGKILL')
+      await stranger.exited
+    })
+
+    test('a process that pretends to be the QEMU of another VM is not taken for it', async () => {
+      // Goal: command lines can be read and forged; whose QEMU it is shows in its uid.
+      const own = create(16)
+      const id = newUuid()
+      const pretend = ['bash', '-c', 'read -t 1000 -u 9 9<> <(:)', '-uuid', id]
+      const impostor = Bun.spawn(['setpriv', `--reuid=${firstUid + 16}`, '--clear-groups', ...pretend])
+      await until(
+        'the impostor runs',
+        patienceMs,
+        () => listWithUuid().find(({ uuid }) => uuid === id)?.pid === impostor.pid,
+      )
+      const vm = await build('true', own, id)
+      expect(pidOf(vm)).not.toBe(impostor.pid)
+      // As a daemon finds it that was killed while it started QEMU.
+      recordResource(store.ledger.db, { vmId: id, kind: 'qemu', name: `unspawned:${id}`, nowMs: 1 })
+      expect(own.isAlive(vm)).toBe(true)
+      process.kill(processesByUid().get(uidOf(vm))?.[0] ?? 0, 'SIGKILL')
+      await until('QEMU is gone', patienceMs, () => !own.isAlive(vm))
+      expect(listWithUuid().find(({ uuid }) => uuid === id)?.pid).toBe(impostor.pid)
+      impostor.kill('SIGKILL')
+      await impostor.exited
+    })
+
+    test('what runs under a uid that no VM has is a leak, and a VM that has lost its processes misses its uid', async () => {
+      // Goal: `doctor --leaks` tells of an escape that outlived its VM, and stays silent about VMs as they should be.
+      const own = create(16)
+      const vm = await build('true', own)
+      moveVm(store.ledger.db, { id: vm.id, from: 'launching', to: 'running', nowMs: 1 })
+      const uids = { min: firstUid, max: firstUid + 15 }
+      const nft = createNft({ table: 'strongroom', log: silentLogger })
+      const leaks = async () =>
+        (await findLeaks({ db: store.ledger.db, nft, stateDir, tapPrefix: 'sr', uids })).filter(
+          leak => leak.kind === 'uid',
+        )
+      expect(await leaks()).toEqual([])
+      const taken = new Set(listResources(store.ledger.db, 'uid').map(row => row.name))
+      const free = [...Array(16).keys()].map(n => `${firstUid + n}`).find(name => !taken.has(name)) ?? ''
+      const stranger = Bun.spawn(['setpriv', `--reuid=${free}`, '--clear-groups', 'sleep', '1000'])
+      await until('the stranger runs', patienceMs, () => processesByUid().has(Number(free)))
+      process.kill(pidOf(vm), 'SIGKILL')
+      await until('the VM is gone', patienceMs, () => !processesByUid().has(uidOf(vm)))
+      expect(await leaks()).toEqual([
+        { kind: 'uid', name: free, detail: 'unknown' },
+        { kind: 'uid', name: `${uidOf(vm)}`, detail: 'missing' },
+      ])
       stranger.kill('SIGKILL')
       await stranger.exited
     })
