@@ -46,7 +46,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const clock = systemClock
   const random = systemRandom
   await using undo = new AsyncDisposableStack()
-  // Keys, tokens and the database are the daemon's alone; other users may only pass through, to the VMs' own directories.
+  // Keys, tokens and the database are the daemon's alone; other users may only pass through, to images and to the worker's directories.
   process.umask(0o077)
   ensureDir(stateDir, { mode: 0o711 })
   undo.use(await lockFileOfDead(`${stateDir}/lock`, { timeoutMs: lockTimeoutMs, clock }))

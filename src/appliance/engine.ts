@@ -9,7 +9,7 @@ import { egressLimitBytes } from '../contract/instance.ts'
 import { requireConntrack } from '../host/network/conntrack.ts'
 import { createNft, type Nft } from '../host/network/nft.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
-import { enableForwarding, hostBootId, isHostStopping, lookupUser } from '../host/system.ts'
+import { checkUidRange, enableForwarding, groupsOfDevices, hostBootId, isHostStopping } from '../host/system.ts'
 import { ensureDir } from '../linux/files.ts'
 import type { Store } from '../store/db.ts'
 import { swapMeta } from '../store/ledger/meta.query.ts'
@@ -48,8 +48,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
   if (kind === 'below_snp')
     log.warn('this host has run VMs on snp; new ones run without it, as the configuration says', { platform })
   const capacity = capacityOf(config, platform)
-  // Others may pass through to reach a VM's own directory, but not look around.
-  ensureDir(`${stateDir}/vms`, { mode: 0o711 })
+  ensureDir(`${stateDir}/vms`, { mode: 0o700 })
   enableForwarding()
   const nft = createNft({ table: config.network.table, log: log.unit('nft') })
   const network = new VmNetwork({
@@ -68,8 +67,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     network,
     stateDir,
     qemu: config.vm.qemu,
-    user: config.vm.user,
-    owner: lookupUser(config.vm.user),
+    uids: checkUidRange({ min: config.vm.uid_min, max: config.vm.uid_max }),
+    groups: groupsOfDevices(platform),
     platform: qemuPlatform(platform, config.vm),
     image: () => loadImage(config.vm.image_dir),
     gateway: config.network.gateway_v4,

@@ -56,7 +56,14 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     vm: id => engine.reconciler.view(id),
     status: createStatus(parts),
     collectors: parts.collectors,
-    leaks: () => findLeaks({ db: store.ledger.db, nft: engine.nft, stateDir, tapPrefix: config.network.tap_prefix }),
+    leaks: () =>
+      findLeaks({
+        db: store.ledger.db,
+        nft: engine.nft,
+        stateDir,
+        tapPrefix: config.network.tap_prefix,
+        uids: { min: config.vm.uid_min, max: config.vm.uid_max },
+      }),
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,
   })
   return listenAdmin(`${stateDir}/${adminSocketName}`, admin)

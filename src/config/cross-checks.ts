@@ -73,6 +73,11 @@ const CHECKS: readonly Check[] = [
       field: 'vm.snp_boot',
       message: '"igvm" needs igvm, the path of the IGVM file',
     }),
+  ({ vm }) =>
+    when(vm.uid_max < vm.uid_min, {
+      field: 'vm.uid_max',
+      message: `${vm.uid_max} is below uid_min (${vm.uid_min}); each VM needs a user id of its own from this range`,
+    }),
   ({ vm, capacity }) =>
     when(capacity.memory_mib !== 0 && capacity.memory_mib < vm.memory_mib, {
       field: 'capacity.memory_mib',

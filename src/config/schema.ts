@@ -121,7 +121,13 @@ export const VmConfig = Type.Object(
       'Directory of the `instance` image, with its manifest.json.',
     ),
     qemu: Path('/usr/bin/qemu-system-x86_64', 'The QEMU executable.'),
-    user: UserName('Unprivileged user that QEMU runs as.'),
+    uid_min: Count(
+      70_000,
+      1,
+      4_294_967_293,
+      'Lowest user id of a range for VMs alone: each QEMU runs under one of its own. The ids need no names.',
+    ),
+    uid_max: Count(79_999, 1, 4_294_967_293, 'Highest user id of this range.'),
     vcpus: Count(2, 1, 255, 'vCPUs of an instance. On snp they are part of the launch measurement.'),
     memory_mib: Count(2048, 512, 1_048_576, 'Memory of an instance.'),
     vcpu_type: Type.String({

@@ -8,7 +8,7 @@ import { detectPlatform, hostCapacity, snpFacts } from '../host/platform.ts'
 import type { LedgerDb } from '../store/db.ts'
 import { readMeta, swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from './admission.plan.ts'
-import { poolSize } from './launch.plan.ts'
+import { poolSize, uidCount } from './launch.plan.ts'
 import type { QemuPlatform, SnpBoot } from './qemu.plan.ts'
 
 export type Choice = { readonly platform: Platform; readonly reasons: readonly string[] }
@@ -95,7 +95,8 @@ export function capacityOf(config: Pick<Config, 'capacity' | 'vm' | 'network'>, 
   return {
     memoryMib: memoryMib || Math.floor(host.memoryMiB * hostMemoryShare),
     vcpus: vcpus || host.cpus * vcpusPerCpu,
-    addresses: poolSize(config.network.pool_v4),
+    // Each VM needs one of both.
+    addresses: Math.min(poolSize(config.network.pool_v4), uidCount({ min: config.vm.uid_min, max: config.vm.uid_max })),
     asids: platform === 'snp' ? asids || snpFacts().asidCount : null,
     bootingMax: config.vm.start_concurrency_max,
   }

@@ -327,7 +327,10 @@ test('goal: status and leaks are shown, and a leak is no success', async () => {
 
 test('goal: doctor gives a verdict on every point, exits 1 when one fails, and sees the daemon', async () => {
   const config = join(dir, 'doctor.toml')
-  writeFileSync(config, '[vm]\nqemu = "/nonexistent/qemu"\nimage_dir = "/nonexistent/image"\nuser = "nobody-here"\n')
+  writeFileSync(
+    config,
+    '[vm]\nqemu = "/nonexistent/qemu"\nimage_dir = "/nonexistent/image"\n[inference.worker]\nmodel_file = "/m"\nuser = "nobody-here"\n',
+  )
   const { code, document } = await runJson('doctor', '--config', config)
   expect(code).toBe(1)
   const checks: { name: string; result: string; remedy: string | null }[] = Reflect.get(Object(document), 'checks')

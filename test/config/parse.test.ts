@@ -140,6 +140,10 @@ const MISTAKES: [string, string[]][] = [
   ],
   ['[vm]\nsnp_boot = "igvm"', ['f:2: vm.snp_boot: "igvm" needs igvm, the path of the IGVM file']],
   [
+    '[vm]\nuid_min = 80000',
+    ['f:1: vm.uid_max: 79999 is below uid_min (80000); each VM needs a user id of its own from this range'],
+  ],
+  [
     '[capacity]\nmemory_mib = 1',
     [
       'f:2: capacity.memory_mib: 1 is too small for one instance of vm.memory_mib (2048); raise it, or use 0 for the default',

@@ -17,6 +17,7 @@ import { organizations } from '../../src/store/directory/organization.table.ts'
 import { usage } from '../../src/store/directory/usage.table.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
 import { nonces } from '../../src/store/ledger/nonce.table.ts'
+import { recordResource, resourcesOf } from '../../src/store/ledger/resource.query.ts'
 import { egress, resources, restingAddresses, vms } from '../../src/store/ledger/vm.table.ts'
 
 const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
@@ -198,6 +199,27 @@ describe('versions', () => {
     db.run("DELETE FROM instances WHERE id = 'i1'")
     expect(db.all('SELECT * FROM instance_changes')).toEqual([])
     expect(db.all('SELECT instance_id FROM gateway_keys')).toEqual([{ instance_id: null }])
+    store.close()
+  })
+
+  // Goal: what an older version made for a VM is still on record in its order, and a uid can join it.
+  test('resources of schema 3 come along', () => {
+    using at = place()
+    openStore(at.path, MIGRATIONS.slice(0, 3)).close()
+    const old = new Database(at.path)
+    old.run(`
+      INSERT INTO vms (id, host_id, image, desired, state, vcpus, memory_mib, created_at_ms, changed_at_ms)
+        VALUES ('v1', 'h', 'instance', 'running', 'running', 1, 512, 1, 1);
+      INSERT INTO resources VALUES (7, 'v1', 'address', '10.0.0.1', 1), (9, 'v1', 'qemu', '1:2', 2);`)
+    old.close()
+    const store = openStore(at.path)
+    recordResource(store.ledger.db, { vmId: 'v1', kind: 'uid', name: '70000', nowMs: 3 })
+    expect(resourcesOf(store.ledger.db, 'v1').map(({ seq, kind }) => [seq, kind])).toEqual([
+      [10, 'uid'],
+      [9, 'qemu'],
+      [7, 'address'],
+    ])
+    expect(() => store.ledger.db.run("UPDATE resources SET kind = 'other'")).toThrow()
     store.close()
   })
 

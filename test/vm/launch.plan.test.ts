@@ -1,7 +1,7 @@
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { newUuid } from '../../src/base/ids.ts'
-import { freeAddress, macAddress, poolSize, tapName, vmPaths } from '../../src/vm/launch.plan.ts'
+import { freeAddress, freeUid, macAddress, poolSize, tapName, uidCount, vmPaths } from '../../src/vm/launch.plan.ts'
 
 test('names follow from the id alone and fit the kernel', () => {
   // Goal: a restarted daemon computes the same names; interface names keep to IFNAMSIZ; MACs are local and unicast.
@@ -36,5 +36,25 @@ test('a pool hands out exactly its size', () => {
       expect(taken.size).toBe(poolSize(pool))
     }),
     { numRuns: 30 },
+  )
+})
+
+test('a range hands out exactly its uids, from wherever it begins', () => {
+  // Goal: over any range and start, repeated taking gives every uid of the range once, then null.
+  fc.assert(
+    fc.property(
+      fc.integer({ min: 1, max: 2 ** 31 }),
+      fc.integer({ min: 1, max: 40 }),
+      fc.nat(),
+      (min, count, start) => {
+        const range = { min, max: min + count - 1 }
+        expect(uidCount(range)).toBe(count)
+        const taken = new Set<number>()
+        const next = () => freeUid(range, start, uid => taken.has(uid))
+        for (let uid = next(); uid !== null; uid = next()) taken.add(uid)
+        expect([...taken].sort((a, b) => a - b)).toEqual(Array.from({ length: count }, (_, index) => min + index))
+      },
+    ),
+    { numRuns: 50 },
   )
 })

@@ -12,7 +12,7 @@ import { diskSpace } from '../../linux/files.ts'
 import type { AdminClient } from './client.ts'
 import { firmwareFile, type HostFacts, type Outcome } from './doctor.plan.ts'
 import { checkInstanceImage, checkWorkerImage } from './image-check.driver.ts'
-import { lookAtDevice } from './vm-identity.driver.ts'
+import { groupsOfVms, lookAtDevice } from './vm-identity.driver.ts'
 
 const commandTimeoutMs = 10_000
 const outputBytesMax = 262_144
@@ -25,18 +25,22 @@ export async function lookAtHost(deps: {
   readonly progress: (text: string) => Promise<void>
 }): Promise<HostFacts> {
   const { loaded, stateDir, progress } = deps
-  const { vm } = loaded.config
+  const { vm, inference } = loaded.config
+  const { user: workerUser, model_file: workerModel } = inference.worker
   const isRoot = process.getuid?.() === 0
+  const first = { uid: vm.uid_min, vcpus: vm.vcpus, memoryMib: vm.memory_mib, systemd: true }
   const [kvmDevice, sevDevice, qemu, qemuObjects, nft, ip, user, daemon] = await Promise.all([
-    lookAtDevice('/dev/kvm', vm.user),
-    lookAtDevice('/dev/sev', vm.user),
+    lookAtDevice('/dev/kvm', { ...first, platform: 'kvm', groups: groupsOfVms('kvm') }),
+    lookAtDevice('/dev/sev', { ...first, platform: 'snp', groups: groupsOfVms('snp') }),
     firstLine([vm.qemu, '--version']),
     command([vm.qemu, '-machine', 'none', '-object', 'help']),
     isRoot
       ? command(['nft', 'list', 'tables']).then(outcome => (outcome.ok ? firstLine(['nft', '--version']) : outcome))
       : null,
     firstLine(['ip', '-Version']),
-    command(['getent', 'passwd', vm.user]).then(outcome => userOutcome(outcome, vm.user)),
+    workerModel === ''
+      ? null
+      : command(['getent', 'passwd', workerUser]).then(outcome => userOutcome(outcome, workerUser)),
     outcomeOf(async () => {
       const status = await deps.client.request({ path: '/status', response: AdminStatus })
       return `version ${status.version}, pid ${status.pid}, platform ${status.platform}`
@@ -87,7 +91,7 @@ async function firstLine(argv: readonly string[]): Promise<Outcome> {
 function userOutcome(outcome: Outcome, user: string): Outcome {
   if (!outcome.ok) return { ok: false, text: `there is no user ${user}` }
   const [, , uid = '?', gid = '?'] = outcome.text.split(':')
-  if (uid === '0') return { ok: false, text: `${user} is root; QEMU must not run as root` }
+  if (uid === '0') return { ok: false, text: `${user} is root; the worker must not run as root` }
   return { ok: true, text: `${user}, uid ${uid}, gid ${gid}` }
 }
 

@@ -43,7 +43,8 @@ export type HostFacts = {
   readonly tunDevice: boolean
   /** IPv4 address of the default route's interface; null when there is none, or several. */
   readonly routeAddress: string | null
-  readonly user: Outcome
+  /** The user of the built-in inference worker; null when none is configured. */
+  readonly user: Outcome | null
   readonly image: Outcome
   /** Whether the file that snp boots from exists: `firmwareFile`. */
   readonly firmwarePresent: boolean
@@ -73,7 +74,9 @@ export function judge(facts: HostFacts): Check[] {
       ? pass('tun', '/dev/net/tun')
       : fail('tun', '/dev/net/tun does not exist', 'load the tun module: modprobe tun'),
     hostNamesCheck(facts),
-    fromOutcome('user', facts.user, `create the user that QEMU runs as: useradd --system ${facts.config.vm.user}`),
+    facts.user === null
+      ? notChecked('user', 'no built-in inference worker is configured; VMs need no users')
+      : fromOutcome('user', facts.user, `create it: useradd --system ${facts.config.inference.worker.user}`),
     fromOutcome(
       'image',
       facts.image,
@@ -126,32 +129,25 @@ const SNP_REMEDY = 'load the cpuid module (modprobe cpuid); set sev_snp=1 for kv
 
 /** Null when VMs can open it. */
 function deviceCheck(name: string, path: string, device: DeviceFacts | null, facts: HostFacts): Check | null {
-  const { user } = facts.config.vm
+  const { uid_min: uid } = facts.config.vm
   if (device === null) return fail(name, `${path} does not exist`, moduleRemedy(path))
   if (!facts.isRoot) return notChecked(name, 'needs root')
   const { outcome, group, mode } = device
   if (outcome.ok) return null
-  const detail = `VMs cannot open ${path} (as ${user}): ${outcome.text}; it has group ${group}, mode ${mode.toString(8)}`
-  if (!facts.user.ok) return fail(name, detail, 'see the check `user`')
-  return fail(
-    name,
-    detail,
-    outcome.text === 'Permission denied' ? accessRemedy(path, device, user) : moduleRemedy(path),
-  )
+  const detail = `VMs cannot open ${path} (as uid ${uid}): ${outcome.text}; it has group ${group}, mode ${mode.toString(8)}`
+  return fail(name, detail, outcome.text === 'Permission denied' ? accessRemedy(path) : moduleRemedy(path))
 }
 
 function moduleRemedy(path: string): string {
   return `enable virtualization in the BIOS setup; load the module that makes ${path}: modprobe kvm_amd (kvm_intel on Intel)`
 }
 
-function accessRemedy(path: string, { group, mode }: DeviceFacts, user: string): string {
-  const join = (name: string) => `usermod --append --groups ${name} ${user}`
-  // Everybody in the group root could do more than open this device.
-  if ((mode & 0o060) === 0o060 && group !== 'root') return `${join(group)} (counts from the next VM on)`
+/** Everybody in the group root could do more than open this device, so it is given to a group of its own. */
+function accessRemedy(path: string): string {
   const kernelName = path.slice('/dev/'.length)
   const rule = `KERNEL=="${kernelName}", GROUP="kvm", MODE="0660"`
   const apply = `udevadm control --reload; udevadm trigger --name-match=${kernelName}`
-  return `write ${rule} to /etc/udev/rules.d/60-strongroom.rules; run ${apply}; ${join('kvm')}`
+  return `write ${rule} to /etc/udev/rules.d/60-strongroom.rules; run ${apply}; QEMU gets the group by itself`
 }
 
 function qemuCheck({ qemu, qemuObjects, config }: HostFacts, platform: Platform): Check {

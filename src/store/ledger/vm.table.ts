@@ -37,8 +37,8 @@ export const resources = sqliteTable(
     vmId: text('vm_id')
       .notNull()
       .references(() => vms.id),
-    kind: text('kind', { enum: ['address', 'directory', 'tap', 'nft', 'qemu'] }).notNull(),
-    /** What the host calls it: address, path, interface name, object suffix, process identity. */
+    kind: text('kind', { enum: ['address', 'directory', 'tap', 'nft', 'uid', 'qemu'] }).notNull(),
+    /** What the host calls it: address, path, interface name, object suffix, user id, process identity. */
     name: text('name').notNull(),
     createdAtMs: integer('created_at_ms').notNull(),
   },
