@@ -206,7 +206,8 @@ const REPLACED = {
 
 function tellOfReplacement({ replaced, caFile }: Authority, { log, onEvent }: TlsDeps): void {
   if (replaced === null) return
-  const remedy = 'give clients the new ca_file; instances created before need to be created again to use inference'
+  const remedy =
+    'give clients the new ca_file; who holds the earlier one, running instances included, may refuse this appliance'
   log.warn('certificate authority replaced', { reason: REPLACED[replaced], caFile, remedy })
   onEvent('tls.authority_replaced', { reason: REPLACED[replaced], ca_file: caFile })
 }
