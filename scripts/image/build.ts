@@ -162,6 +162,7 @@ async function assemble({ options, paths, recipe, lock, dirs, inputs, base, targ
     files: await measureFiles(image),
     agent: { name: agentLock.name, version: agentLock.version },
     guestSha256: await sha256File(options.guest),
+    guestProvenance: inputs.guestProvenance,
     kernelVersion: `${kernel.version} (${kernelEntry.version})`,
     sourceDateEpoch: recipe.sourceDateEpoch,
     packagesLockSha256: await sha256File(paths.packagesLock),

@@ -391,7 +391,7 @@ test('goal: config commands need no daemon and tell good from bad files', async 
 
 test('goal: the version is printed for people and for programs', async () => {
   expect((await run(['--version'])).stdout).toBe(`${version}\n`)
-  expect(await runJson('version')).toEqual({ code: 0, document: { version, bun: Bun.version } })
+  expect(await runJson('version')).toEqual({ code: 0, document: { version, bun: Bun.version, provenance: null } })
 })
 
 test('goal: a reader that goes away early ends the program without a word', async () => {

@@ -110,5 +110,7 @@ test('goal: wherever packages are installed their scripts are off', () => {
   const lines = stdout.toString().trim().split('\n')
   expect(lines.length).toBe(2)
   for (const line of lines) expect(line).toContain('--ignore-scripts')
+  const agent = readFileSync(join(root, 'scripts/image/agent-lock.ts'), 'utf8')
+  expect(agent).toMatch(/'npm',\n\s*'pack',\n\s*'--silent',\n\s*'--ignore-scripts',/)
   expect(JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).trustedDependencies).toEqual([])
 })
