@@ -8,6 +8,7 @@ export const guestRecipe: Recipe = {
   entry: 'src/guest/main.ts',
   sources: ['src/guest', 'src/base', 'src/contract', 'src/attest', 'src/linux'],
   externals: [],
+  tellsProvenance: false,
 }
 
 export const applianceRecipe: Recipe = {
@@ -17,4 +18,5 @@ export const applianceRecipe: Recipe = {
   sources: ['src'],
   // ssh2 goes on without them.
   externals: ['cpu-features', './crypto/build/Release/sshcrypto.node'],
+  tellsProvenance: true,
 }

@@ -17,7 +17,7 @@ const closedWithinMs = 12_000
 
 const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-idle-'))
 afterAll(() => rmSync(stateDir, { recursive: true }))
-const authority = await openAuthority({ stateDir, nowMs: Date.now, random: systemRandom })
+const authority = await openAuthority({ stateDir, nowMs: Date.now, names: ['a.test'], random: systemRandom })
 const issued = await authority.issue(['a.test'], 30)
 const pair = { ...issued, notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }
 

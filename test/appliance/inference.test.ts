@@ -84,7 +84,7 @@ test('attestation after a start that could not write', async () => {
   undo.defer(() => store.close())
   const metering = new Metering({ store: store.directory, clock: systemClock, log: silentLogger, cost: () => 0n })
   undo.defer(() => metering.stop())
-  const authority = await openAuthority({ stateDir, nowMs, random: systemRandom })
+  const authority = await openAuthority({ stateDir, nowMs, names: ['a.test'], random: systemRandom })
   const issued = await authority.issue(['a.test'], 30)
   const verdict = readPair(issued.cert, issued.key)
   if (!verdict.ok) throw new Error(verdict.reason)

@@ -431,7 +431,7 @@ test('goal: in the journal each line of why a command failed is an error', async
 
 test('goal: the version is printed for people and for programs', async () => {
   expect((await run(['--version'])).stdout).toBe(`${version}\n`)
-  expect(await runJson('version')).toEqual({ code: 0, document: { version, bun: Bun.version } })
+  expect(await runJson('version')).toEqual({ code: 0, document: { version, bun: Bun.version, provenance: null } })
 })
 
 test('goal: a reader that goes away early ends the program without a word', async () => {

@@ -11,7 +11,12 @@ import { spkiDigestOf } from '../../src/http/pair.ts'
 import type { EvidenceOrigin } from '../../src/inference/attestation/attester.ts'
 import { allowlistText, imageDigest, openRig, rigDir, simulatedHost } from './gateway-attestation.ts'
 
-const authority = await openAuthority({ stateDir: rigDir(), nowMs: systemClock.nowMs, random: systemRandom })
+const authority = await openAuthority({
+  stateDir: rigDir(),
+  names: ['localhost'],
+  nowMs: systemClock.nowMs,
+  random: systemRandom,
+})
 
 type Handle = (request: Request) => Response | Promise<Response>
 
