@@ -97,7 +97,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     admitPublic,
     recordUsage: record => metering.record(record),
     observe: metrics.observe,
-    sealer: createResponseSealer({ keys, clock }),
+    sealer: createResponseSealer({ keys, clock, inside: new Set(worker === null ? [] : [worker.upstream.name]) }),
     responseReceipts: settings.response_receipts,
     attestation: attestation.respond,
     openapi: JSON.stringify(inferenceOpenapiDocument()),

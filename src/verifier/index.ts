@@ -14,5 +14,10 @@ export {
   verifyGateway,
 } from './gateway.ts'
 export { defaultPolicy, verifySavedReport } from './report.ts'
-export { type GatewayResponse, type GatewayResponseVerdict, verifyGatewayResponse } from './response.ts'
+export {
+  type GatewayResponse,
+  type GatewayResponseVerdict,
+  type ResponseWaivers,
+  verifyGatewayResponse,
+} from './response.ts'
 export { readSimulatedRoot } from './simulated-root.ts'

@@ -5,7 +5,7 @@ import type { Deadlines } from '../../base/deadlines.ts'
 import type { Logger } from '../../base/log.ts'
 import { parseCompletion } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
-import type { ResponseSeal } from '../types.ts'
+import type { BegunSeal } from '../types.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import type { Lease, TargetHealth } from '../upstream/router.ts'
@@ -20,7 +20,7 @@ export type Job = {
   readonly id: string
   readonly plan: CompletionPlan
   /** Null: no receipt was asked for. */
-  readonly seal: ResponseSeal | null
+  readonly seal: BegunSeal | null
   readonly headers: ResponseHeaders
   readonly account: RequestAccount
   /** Aborted when the client leaves. */
@@ -38,7 +38,8 @@ export async function respondWhole(
   lease: Lease<UpstreamTarget>,
   upstream: UpstreamResponse,
 ): Promise<Response> {
-  const { plan, seal, account, signal } = job
+  const { plan, account, signal } = job
+  const seal = job.seal?.(lease.target.name)
   const bodyLimits = { bytesMax: limits.responseBytesMax, timeoutMs: limits.idleTimeoutMs }
   const completion = parseCompletion(await readUpstreamBody(upstream, bodyLimits, deadlines), plan)
   signal.throwIfAborted()
@@ -63,7 +64,8 @@ export async function respondStream(
   upstream: UpstreamResponse,
 ): Promise<Response> {
   // `job` holds the prompt, and a stream may last for minutes: `onEnd` must not keep it.
-  const { id, seal, account, signal } = job
+  const { id, account, signal } = job
+  const seal = job.seal?.(lease.target.name) ?? null
   const plan = { ...job.plan, request: { ...job.plan.request, upstreamBody: '' } }
   const onEnd = ({ outcome, error, tokens }: StreamEnd) => {
     lease.release(healthAfter({ outcome, error }))

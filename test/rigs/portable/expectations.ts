@@ -94,6 +94,8 @@ const RESPONSE_VERDICTS: Verdicts = {
   good: 'good',
   changed: ['response-size', 'response-answer'],
   untrusted: ofEach('evidence'),
+  outside: ['response-upstream'],
+  accepted: 'good',
 }
 
 type Verdicts = Readonly<Record<string, 'good' | 'not enough' | readonly string[]>>
@@ -306,6 +308,9 @@ function expectGateway({ simulated, verdicts, gateway, responses, claim, refused
   }
   expect(verdictsOf(responses)).toEqual(RESPONSE_VERDICTS)
   expect(claim).toMatchObject({ requestId: 'req_1', model: 'tiny', promptTokens: 3, completionTokens: 4 })
+  expect(claim).toMatchObject({ upstream: 'built-in', coverage: 'inside' })
+  // What was accepted because the caller asked is in the verdict.
+  expect(responses.accepted?.checks.join('\n')).toContain('accepted upstream "other", outside what the attestation')
   expect(refused.root.refused).toBe('simulated root: no CERTIFICATE in it')
 }
 

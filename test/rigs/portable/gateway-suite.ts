@@ -54,17 +54,23 @@ export async function gatewaySuite({ gateway }: Vectors): Promise<unknown> {
     response: utf8(exchange.response),
     receipt: exchange.receipt,
   }
-  const [ours, changed, untrusted] = await Promise.all([
+  const outsider = { ...saved, receipt: exchange.outside }
+  const [ours, changed, untrusted, outside, accepted] = await Promise.all([
     verifyGatewayResponse(saved, good),
     verifyGatewayResponse({ ...saved, response: utf8(`${exchange.response} `) }, good),
     verifyGatewayResponse(saved, await cases.root),
+    verifyGatewayResponse(outsider, good),
+    verifyGatewayResponse(outsider, good, { upstream: 'any' }),
   ])
   return {
     simulated: good.simulated,
     verdicts,
     keys: good.keys,
     gateway: good.gateway,
-    responses: { good: told(ours), changed: told(changed), untrusted: told(untrusted) },
+    responses: {
+      ...{ good: told(ours), changed: told(changed), untrusted: told(untrusted) },
+      ...{ outside: told(outside), accepted: told(accepted) },
+    },
     claim: ours.claim,
     refused: { root: await orRefused(() => readSimulatedRoot(utf8('nothing'))) },
   }

@@ -30,7 +30,14 @@ export type GatewayVectors = {
   readonly operatorKey: string
   /** A time at which the document is fresh, in milliseconds since 1970. */
   readonly asOf: number
-  readonly exchange: { readonly request: string; readonly response: string; readonly receipt: string }
+  readonly exchange: {
+    readonly request: string
+    readonly response: string
+    /** From the built-in worker. */
+    readonly receipt: string
+    /** From an upstream that the attestation does not cover. */
+    readonly outside: string
+  }
 }
 
 /** base64 in every leaf. */
