@@ -218,7 +218,7 @@ const ModelId = Type.String({ minLength: 1, maxLength: 256 })
 
 export const UpstreamConfig = Type.Object(
   {
-    name: Name('Name of the upstream in logs and metrics. Clients never see it.'),
+    name: Name('Name of the upstream in logs, metrics and the receipts of its responses, which clients see.'),
     url: Type.String({
       pattern: '^https?://[^/?#@\\s]+(/[^?#\\s]*)?$',
       maxLength: 512,

@@ -31,6 +31,7 @@ const question: GatewayQuestion = {
   crl: undefined,
   allowlist: 'any',
   tlsSpkiDigest,
+  configurationDigest: 'any',
 }
 const trusted = await verifyGateway(document, question)
 const request = utf8('{"model":"tiny"}')

@@ -4,6 +4,7 @@ import type { Command } from 'commander'
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import { AMD_ROOTS } from '../../attest/amd/roots.ts'
 import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
+import { sha256 } from '../../attest/hash.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
 import { readAllowlist } from '../../verifier/allowlist.ts'
 import type { GatewayQuestion } from '../../verifier/gateway.ts'
@@ -15,6 +16,7 @@ import { MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
 export type TrustOptions = {
   policy?: string
   allowlist?: string
+  configuration?: string
   crl?: string
   requireCrl?: boolean
   trustSimulatedRoot?: string
@@ -26,12 +28,19 @@ export function addTrustOptions(command: Command): Command {
   return command
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
     .option('--allowlist <file>', 'the allowlist; the receipts must have its digest, images and commands')
+    .option(
+      '--configuration <file>',
+      "the gateway's configuration as it hands it out: its receipt must have the digest",
+    )
     .option('--crl <file>', 'revocation list, DER or PEM, used in place of the one that comes with the evidence')
     .option('--require-crl', 'fail without a revocation list')
     .option('--trust-simulated-root <file>', 'PEM of a simulated ARK, ASK and ASVK; the verdict then says SIMULATED')
 }
 
-export type Trust = Pick<GatewayQuestion, 'roots' | 'policy' | 'crl' | 'requireCrl' | 'allowlist'>
+export type Trust = Pick<
+  GatewayQuestion,
+  'roots' | 'policy' | 'crl' | 'requireCrl' | 'allowlist' | 'configurationDigest'
+>
 
 export async function readTrust(options: TrustOptions): Promise<Trust> {
   return {
@@ -40,6 +49,7 @@ export async function readTrust(options: TrustOptions): Promise<Trust> {
     crl: await readCrl(options.crl),
     requireCrl: options.requireCrl === true,
     allowlist: await readAllowlistFile(options.allowlist),
+    configurationDigest: readConfigurationDigest(options.configuration),
   }
 }
 
@@ -61,6 +71,11 @@ async function readCrl(path: string | undefined): Promise<Uint8Array | undefined
   if (path === undefined) return undefined
   const bytes = readInput({ path, param: 'crl', bytesMax: BUNDLE_LIMITS.bytesMax })
   return await readingInput(`--crl ${path}`, () => derBlocks(bytes, 'X509 CRL', 'revocation list')[0])
+}
+
+function readConfigurationDigest(path: string | undefined): Trust['configurationDigest'] {
+  if (path === undefined) return 'any'
+  return sha256(readInput({ path, param: 'configuration', bytesMax: filesBytesMax }))
 }
 
 async function readAllowlistFile(path: string | undefined): Promise<Trust['allowlist']> {

@@ -20,6 +20,7 @@ import {
   type Available,
   allowlistText,
   clearRig,
+  configurationDigest,
   imageDigest,
   newNonce,
   openRig,
@@ -45,6 +46,7 @@ async function question(nonce: string, changes: Partial<GatewayQuestion> = {}): 
     crl: undefined,
     allowlist: readAllowlist(new TextEncoder().encode(allowlistText)),
     tlsSpkiDigest,
+    configurationDigest,
     ...changes,
   }
 }
@@ -95,6 +97,7 @@ describe('the answer', () => {
   test.each([
     [{ nonce: other }, ['attestation-nonce']],
     [{ tlsSpkiDigest: other }, ['tls-binding']],
+    [{ configurationDigest: other }, ['gateway-configuration']],
     [{ asOf: systemClock.nowMs() + 3_600_000 }, everywhere('nonce')],
     [{ policy: { ...strictPolicy(), measurements: [new Uint8Array(48)], idKeyDigest: 'any' as const } }, undefined],
     [{ policy: { ...strictPolicy(), idKeyDigest: new Uint8Array(48) } }, undefined],

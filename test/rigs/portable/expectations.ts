@@ -80,6 +80,7 @@ const GATEWAY_VERDICTS: Verdicts = {
   good: 'good',
   nonce: ['attestation-nonce'],
   tls: ['tls-binding'],
+  configuration: ['gateway-configuration'],
   // One part's command differs, and with it the digest of the whole list.
   allowlist: ofEach('allowlist').toSpliced(3, 0, 'inference-worker/admission'),
   root: ofEach('evidence'),
@@ -303,7 +304,13 @@ function expectGateway({ simulated, verdicts, gateway, responses, claim, refused
   expect([simulated, gateway.workload]).toEqual([true, 'gateway'])
   // What was not expected is not shown as passed.
   const open = verdicts.nothingExpected?.checks.filter(line => line.startsWith('not-checked ')).join('\n')
-  for (const name of ['attestation-nonce', 'tls-binding', ...ofEach('allowlist'), ...ofEach('admission')]) {
+  for (const name of [
+    'attestation-nonce',
+    'tls-binding',
+    'gateway-configuration',
+    ...ofEach('allowlist'),
+    ...ofEach('admission'),
+  ]) {
     expect(open).toContain(`not-checked ${name} (not required)`)
   }
   expect(verdictsOf(responses)).toEqual(RESPONSE_VERDICTS)

@@ -30,6 +30,7 @@ export async function gatewaySuite({ gateway }: Vectors): Promise<unknown> {
     crl: undefined,
     allowlist: readAllowlist(utf8(allowlist)),
     tlsSpkiDigest: fromBase64Text(gateway.tlsSpkiDigest),
+    configurationDigest: fromBase64Text(gateway.configurationDigest),
   }
   const verify = (changes: Partial<GatewayQuestion>, text = document) =>
     verifyGateway(utf8(text), { ...question, ...changes })
@@ -38,10 +39,11 @@ export async function gatewaySuite({ gateway }: Vectors): Promise<unknown> {
     good: verify({}),
     nonce: verify({ nonce: otherBytes }),
     tls: verify({ tlsSpkiDigest: otherBytes }),
+    configuration: verify({ configurationDigest: otherBytes }),
     allowlist: verify({ allowlist: readAllowlist(utf8(allowlist.replace('--part=2', '--part=7'))) }),
     root: verify({ roots: AMD_ROOTS }),
     late: verify({ asOf: gateway.asOf + 3_600_000 }),
-    nothingExpected: verify({ nonce: 'any', allowlist: 'any', tlsSpkiDigest: 'any' }),
+    nothingExpected: verify({ nonce: 'any', allowlist: 'any', tlsSpkiDigest: 'any', configurationDigest: 'any' }),
     changed: verify({}, document.replace('launch-or-admission-only', 'everything')),
     twice: verify({}, document.replace('{', '{"schemaVersion":1,')),
     cut: verify({}, document.slice(0, -1)),

@@ -23,9 +23,10 @@ export type GatewayVectors = {
   readonly root: string
   /** The exact text of the file. */
   readonly allowlist: string
-  /** base64, as the three below. */
+  /** base64, as the four below. */
   readonly nonce: string
   readonly tlsSpkiDigest: string
+  readonly configurationDigest: string
   readonly measurement: string
   readonly operatorKey: string
   /** A time at which the document is fresh, in milliseconds since 1970. */

@@ -11,6 +11,7 @@ import { createResponseSealer } from '../../../src/inference/attestation/respons
 import {
   allowlistText,
   clearRig,
+  configurationDigest,
   imageDigest,
   newNonce,
   openRig,
@@ -81,6 +82,7 @@ async function gatewayVectors(): Promise<GatewayVectors> {
       allowlist: allowlistText,
       nonce: toBase64(present(fromBase64Url(nonce), 'base64url')),
       tlsSpkiDigest: toBase64(tlsSpkiDigest),
+      configurationDigest: toBase64(configurationDigest),
       measurement: toBase64(measurementOf(imageDigest)),
       operatorKey: toBase64(operatorKey),
       asOf: systemClock.nowMs(),
