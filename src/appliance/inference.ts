@@ -2,6 +2,7 @@
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { toHex } from '../base/bytes.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
@@ -15,6 +16,7 @@ import type { Tls } from '../http/certificate.ts'
 import { spkiDigestOf } from '../http/pair.ts'
 import { type FetchHandler, serveTls, type TlsServer } from '../http/serve.ts'
 import { createAttester, type EvidenceOrigin, noEvidenceOnHost } from '../inference/attestation/attester.ts'
+import { type GatewayConfiguration, gatewayConfiguration } from '../inference/attestation/configuration.ts'
 import { createAttestationEndpoint } from '../inference/attestation/endpoint.ts'
 import { createNonceLedger } from '../inference/attestation/nonces.ts'
 import { makeReceiptKeys, type ReceiptKeys } from '../inference/attestation/receipt-keys.ts'
@@ -33,6 +35,7 @@ import { createMetrics } from '../inference/metrics/requests.ts'
 import { loadUpstream, type UpstreamTarget } from '../inference/upstream/target.ts'
 import { createWorkerRoot } from '../inference/worker/root.ts'
 import { BuiltInWorker, workerTiming } from '../inference/worker/worker.ts'
+import { writeFileAtomic } from '../linux/files.ts'
 import { isUnderSystemd } from '../linux/process.ts'
 import type { Store } from '../store/db.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
@@ -71,10 +74,15 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
   const log = deps.log.unit('inference')
   const workloads = await composeWorkloads(deps, log)
   const worker = composeWorker(deps, workloads, { log, onReady: name => gateway.probeNow(name) })
-  const upstreams = [
-    ...settings.upstreams.map(loadUpstream),
-    ...(worker === null ? [] : [targetOf(worker, settings.worker)]),
-  ]
+  const configured = settings.upstreams.map(loadUpstream)
+  const configuration = writeConfiguration(
+    deps,
+    gatewayConfiguration(
+      config,
+      configured.map(one => one.ca),
+    ),
+  )
+  const upstreams = [...configured, ...(worker === null ? [] : [targetOf(worker, settings.worker)])]
   const keys = makeReceiptKeys(random)
   const limiter = createLimiter(clock)
   const { admitPublic } = createPublicLimiter({ clock, requestsPerMinute: settings.public_requests_per_minute })
@@ -84,7 +92,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     otherFamilies: () =>
       gatewayFamilies({ metering: metering.counts(), running: limiter.running(), ...gateway.view() }),
   })
-  const attestation = composeAttestation(deps, { workloads, keys, log })
+  const attestation = composeAttestation(deps, { workloads, configuration, keys, log })
   const gateway = createGateway({
     authenticate: createGatewayAuthenticate({
       db: store.directory.db,
@@ -100,7 +108,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     admitPublic,
     recordUsage: record => metering.record(record),
     observe: metrics.observe,
-    sealer: createResponseSealer({ keys, clock }),
+    sealer: createResponseSealer({ keys, clock, inside: new Set(worker === null ? [] : [worker.upstream.name]) }),
     responseReceipts: settings.response_receipts,
     attestation: attestation.respond,
     openapi: JSON.stringify(inferenceOpenapiDocument()),
@@ -187,6 +195,17 @@ function composeWorkloads({ config, stateDir }: InferenceParts, log: Logger): Pr
   })
 }
 
+/** For the operator to hand out: relying parties compare its digest with the one in the receipt. Fault internal. */
+function writeConfiguration(
+  { stateDir, log }: InferenceParts,
+  configuration: GatewayConfiguration,
+): GatewayConfiguration {
+  const file = join(stateDir, 'gateway-configuration.json')
+  writeFileAtomic(file, configuration.bytes, { mode: 0o644 })
+  log.unit('inference').info('configuration in force', { sha256: toHex(configuration.digest), file })
+  return configuration
+}
+
 type WorkerSide = { readonly log: Logger; readonly onReady: (upstream: string) => void }
 
 function composeWorker(
@@ -242,6 +261,7 @@ function targetOf({ upstream }: BuiltInWorker, settings: Config['inference']['wo
 
 type AttestationParts = {
   readonly workloads: Workloads
+  readonly configuration: GatewayConfiguration
   readonly keys: ReceiptKeys
   readonly log: Logger
 }
@@ -255,7 +275,10 @@ type Attestation = {
   readonly prepare: (signal: AbortSignal) => Promise<void>
 }
 
-function composeAttestation(deps: InferenceParts, { workloads, keys, log }: AttestationParts): Attestation {
+function composeAttestation(
+  deps: InferenceParts,
+  { workloads, configuration, keys, log }: AttestationParts,
+): Attestation {
   const { config, store, tls, clock, random } = deps
   const nonces = createNonceLedger({
     store: store.ledger,
@@ -269,6 +292,7 @@ function composeAttestation(deps: InferenceParts, { workloads, keys, log }: Atte
       describeWorkloads: workloads.describe,
       keys,
       tlsSpkiDigest: () => spkiDigestOf(tls.current().cert),
+      configurationDigest: configuration.digest,
       clock,
       random,
       callersMax: attestationCallersMax,

@@ -88,6 +88,7 @@ const CHECKS: readonly Check[] = [
       field: 'capacity.vcpus',
       message: `${capacity.vcpus} is too small for one instance of vm.vcpus (${vm.vcpus}); raise it, or use 0 for the default`,
     }),
+  ({ inference }) => upstreamNameProblems(inference.upstreams.map(one => one.name)),
   ({ instances }) =>
     when(new Set(instances.inference_models).size !== instances.inference_models.length, {
       field: 'instances.inference_models',
@@ -102,6 +103,23 @@ const CHECKS: readonly Check[] = [
 
 /** RFC 1123 2.1, with a leading wildcard label (RFC 6125 6.4.3). */
 const DNS_NAME = /^(?=.{1,253}$)(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
+
+/** The name of the built-in worker among the upstreams: receipts vouch for what has it. */
+export const workerUpstreamName = 'built-in'
+
+function upstreamNameProblems(names: readonly string[]): CrossProblem[] {
+  return names.flatMap((name, index) => {
+    const field = `inference.upstreams.${index}.name`
+    if (name === workerUpstreamName) {
+      const message = `"${name}" is the name of the built-in worker, which receipts vouch for; choose another`
+      return [{ field, message }]
+    }
+    return when(names.indexOf(name) !== index, {
+      field,
+      message: `"${name}" is the name of another upstream too; receipts name upstreams, so choose another`,
+    })
+  })
+}
 
 /** A listener that is off has no address to check. */
 function listenProblems(name: Listener, listen: Config['listen']): CrossProblem[] {

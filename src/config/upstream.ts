@@ -15,7 +15,7 @@ export type ContentKind = (typeof CONTENT_KINDS)[number]
 
 export const UpstreamConfig = Type.Object(
   {
-    name: Name('Name of the upstream in logs and metrics. Clients never see it.'),
+    name: Name('Name of the upstream in logs, metrics and the receipts of its responses, which clients see.'),
     url: Type.String({
       pattern: '^https?://[^/?#@\\s]+(/[^?#\\s]*)?$',
       maxLength: 512,

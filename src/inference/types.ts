@@ -59,10 +59,13 @@ export type UsageRecord = {
 /** Appends to the ledger; never throws into a request, failures are logged and counted. */
 export type RecordUsage = (record: UsageRecord) => void
 
-/** Makes signed receipts of responses: over the hashes of the request's and the response's bytes, chained over events. */
+/** Makes signed receipts of responses: over the hashes of the request's and the response's bytes, chained over events, and who answered. */
 export type ResponseSealer = {
-  readonly begin: (request: { readonly id: string; readonly model: string; readonly body: Uint8Array }) => ResponseSeal
+  readonly begin: (request: { readonly id: string; readonly model: string; readonly body: Uint8Array }) => BegunSeal
 }
+
+/** Begins the seal of the response of the upstream of that name: a new one for each upstream that is tried. */
+export type BegunSeal = (upstream: string) => ResponseSeal
 
 export type ResponseSeal = {
   /** Takes every byte of the response's body in order, except the receipt itself. */

@@ -48,6 +48,8 @@ export type GatewayQuestion = {
   readonly allowlist: ExpectedAllowlist | 'any'
   /** SHA-256 of the public key (SPKI) in the certificate of the connection. A page cannot see it, and says 'any'. */
   readonly tlsSpkiDigest: Uint8Array | 'any'
+  /** SHA-256 of the gateway's configuration, which lists its upstreams; the operator hands out the text. */
+  readonly configurationDigest: Uint8Array | 'any'
 }
 
 export type GatewayVerdict = Verdict & {
@@ -87,6 +89,7 @@ export async function verifyGateway(bytes: Uint8Array, question: GatewayQuestion
     togetherCheck(statements),
     tlsCheck(gateway, question.tlsSpkiDigest),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
+    configurationCheck(gateway, question.configurationDigest),
     ...receipts.flatMap(({ target, verdict: one }) => groupsOf(target, one, question.allowlist)),
   ]
   const simulated = receipts.some(one => one.verdict.simulated)
@@ -134,6 +137,8 @@ function questionOf(
       allowlistDigest: allowlist === 'any' ? 'any' : { equals: allowlist.digest },
       // See `tlsCheck`. Only the gateway ends TLS connections.
       tlsSpkiDigest: target === 'gateway' ? 'any' : { equals: null },
+      // See `configurationCheck`.
+      configurationDigest: target === 'gateway' ? 'any' : { equals: null },
     },
     tpm: 'any',
     verifiers: nativeVerifiers,
@@ -196,6 +201,16 @@ function tlsCheck(gateway: StatementOf<'workload'> | null, connection: Uint8Arra
   )
 }
 
+function configurationCheck(gateway: StatementOf<'workload'> | null, expected: Uint8Array | 'any'): Check {
+  const name = 'gateway-configuration'
+  if (gateway === null) return notChecked(name, "the gateway's receipt cannot be read", true)
+  const found = gateway.configurationDigest === null ? 'none' : toHex(gateway.configurationDigest)
+  if (expected === 'any') {
+    return notChecked(name, `${found}: no configuration is expected; its upstreams are not known`, false)
+  }
+  return check(name, found === toHex(expected), `the receipt names ${found}, not ${toHex(expected)}`, found)
+}
+
 type Group = {
   readonly name: string
   readonly members: readonly string[]
@@ -215,7 +230,16 @@ const GROUPS: readonly Group[] = [
     members: ['statement-operator-key', 'id-key-digest', 'expected-operator-key'],
     decides: { check: 'id-key-digest', otherwise: 'no operator key is expected; name yours in a --policy' },
   },
-  { name: 'identity', members: ['statement-kind', 'expected-target', 'expected-workload', 'expected-tls-spki-digest'] },
+  {
+    name: 'identity',
+    members: [
+      'statement-kind',
+      'expected-target',
+      'expected-workload',
+      'expected-tls-spki-digest',
+      'expected-configuration-digest',
+    ],
+  },
   {
     name: 'allowlist',
     members: ['expected-allowlist-digest', 'host-data-allowlist', 'host-data'],

@@ -15,5 +15,10 @@ export {
 } from './gateway.ts'
 export { allPins, PIN_WORDS, PINS, type Pin, type Pins, pinCheckName, type ReportPins } from './pins.ts'
 export { defaultPolicy, type SavedReport, verifySavedReport } from './report.ts'
-export { type GatewayResponse, type GatewayResponseVerdict, verifyGatewayResponse } from './response.ts'
+export {
+  type GatewayResponse,
+  type GatewayResponseVerdict,
+  type ResponseWaivers,
+  verifyGatewayResponse,
+} from './response.ts'
 export { readSimulatedRoot } from './simulated-root.ts'

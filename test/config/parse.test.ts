@@ -135,6 +135,18 @@ const MISTAKES: [string, string[]][] = [
   ],
   ['[vm]\nqemu = ""', ['f:2: vm.qemu: "" is not allowed; allowed: an absolute path']],
   [
+    '[[inference.upstreams]]\nname = "built-in"\nurl = "http://a/v1"\nmodels = ["m"]',
+    [
+      'f:2: inference.upstreams.0.name: "built-in" is the name of the built-in worker, which receipts vouch for; choose another',
+    ],
+  ],
+  [
+    '[[inference.upstreams]]\nname = "a"\nurl = "http://a/v1"\nmodels = ["m"]\n[[inference.upstreams]]\nname = "a"\nurl = "http://b/v1"\nmodels = ["m"]',
+    [
+      'f:6: inference.upstreams.1.name: "a" is the name of another upstream too; receipts name upstreams, so choose another',
+    ],
+  ],
+  [
     '[inference.worker]\nmodel_file = "m.gguf"',
     ['f:2: inference.worker.model_file: "m.gguf" is not allowed; allowed: "" or an absolute path'],
   ],

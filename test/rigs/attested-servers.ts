@@ -9,7 +9,7 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { openAuthority } from '../../src/http/authority.ts'
 import { spkiDigestOf } from '../../src/http/pair.ts'
 import type { EvidenceOrigin } from '../../src/inference/attestation/attester.ts'
-import { allowlistText, imageDigest, openRig, rigDir, simulatedHost } from './gateway-attestation.ts'
+import { allowlistText, configurationText, imageDigest, openRig, rigDir, simulatedHost } from './gateway-attestation.ts'
 
 const authority = await openAuthority({
   stateDir: rigDir(),
@@ -72,5 +72,6 @@ export async function everything(): Promise<string[]> {
   return [
     ...['--trust-simulated-root', rootFile, '--policy', file('policy.json', JSON.stringify(encodePolicy(policy)))],
     ...['--allowlist', file('allowlist.json', allowlistText)],
+    ...['--configuration', file('configuration.json', configurationText)],
   ]
 }

@@ -49,6 +49,7 @@ export function attestationDocument({ receipts, gateway }: GatewayVerdict) {
   return {
     issued_at: gateway === null ? null : iso(gateway.issuedAt),
     image: gateway === null ? null : { name: gateway.image.name, measurement: toHex(gateway.image.measurement) },
+    configuration_sha256: gateway?.configurationDigest == null ? null : toHex(gateway.configurationDigest),
     receipts: receipts.map(({ target, verdict: one }) => ({ target, ...verdictDocument(one) })),
   }
 }

@@ -4,6 +4,7 @@ import type { Command } from 'commander'
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import { AMD_ROOTS } from '../../attest/amd/roots.ts'
 import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
+import { sha256 } from '../../attest/hash.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
 import { readAllowlist } from '../../verifier/allowlist.ts'
 import type { GatewayQuestion } from '../../verifier/gateway.ts'
@@ -17,6 +18,7 @@ import { addPinOptions, type PinOptions, readPins } from './pin-options.ts'
 export type TrustOptions = PinOptions & {
   policy?: string
   allowlist?: string
+  configuration?: string
   crl?: string
   trustSimulatedRoot?: string
   verbose?: boolean
@@ -28,6 +30,10 @@ export function addTrustOptions(command: Command): Command {
   command
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
     .option('--allowlist <file>', 'the allowlist; the receipts must have its digest, images and commands')
+    .option(
+      '--configuration <file>',
+      "the gateway's configuration as it hands it out: its receipt must have the digest",
+    )
     .option('--crl <file>', 'revocation list, DER or PEM, used in place of the one that comes with the evidence')
     .option('--trust-simulated-root <file>', 'PEM of a simulated ARK, ASK and ASVK; the verdict then says SIMULATED')
     .option('--verbose', verboseHelp)
@@ -36,7 +42,7 @@ export function addTrustOptions(command: Command): Command {
 
 export const verboseHelp = 'print every check, instead of a summary'
 
-export type Trust = Pick<GatewayQuestion, 'roots' | 'policy' | 'crl' | 'pins' | 'allowlist'>
+export type Trust = Pick<GatewayQuestion, 'roots' | 'policy' | 'crl' | 'pins' | 'allowlist' | 'configurationDigest'>
 
 export async function readTrust(options: TrustOptions): Promise<Trust> {
   const pins = readPins(options)
@@ -46,6 +52,7 @@ export async function readTrust(options: TrustOptions): Promise<Trust> {
     crl: await readCrl(options.crl),
     pins,
     allowlist: await readAllowlistFile(options.allowlist),
+    configurationDigest: readConfigurationDigest(options.configuration),
   }
 }
 
@@ -67,6 +74,11 @@ async function readCrl(path: string | undefined): Promise<Uint8Array | undefined
   if (path === undefined) return undefined
   const bytes = readInput({ path, param: 'crl', bytesMax: BUNDLE_LIMITS.bytesMax })
   return await readingInput(`--crl ${path}`, () => derBlocks(bytes, 'X509 CRL', 'revocation list')[0])
+}
+
+function readConfigurationDigest(path: string | undefined): Trust['configurationDigest'] {
+  if (path === undefined) return 'any'
+  return sha256(readInput({ path, param: 'configuration', bytesMax: filesBytesMax }))
 }
 
 async function readAllowlistFile(path: string | undefined): Promise<Trust['allowlist']> {

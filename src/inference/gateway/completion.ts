@@ -6,7 +6,7 @@ import { checkBodyHeaders, readBody } from '../../http/body.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import { parseRequest } from '../openai/request.ts'
 import type { SchemaChecks } from '../openai/schema-check.ts'
-import type { Admit, Authenticate, Observe, Operation, RecordUsage, ResponseSeal, ResponseSealer } from '../types.ts'
+import type { Admit, Authenticate, Observe, Operation, RecordUsage, ResponseSealer } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import { estimateTokens, NO_TOKENS, openAccount, type RequestAccount } from './accounting.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
@@ -99,7 +99,7 @@ async function prepareJob(deps: CompletionDeps, admitted: AdmittedRequest & { op
     createdS: Math.floor(deps.clock.nowMs() / 1000),
     schema: format.kind === 'json_schema' ? deps.schemas.compile(format.schema) : null,
   }
-  const seal: ResponseSeal | null = isSealed ? (deps.sealer?.begin({ id, model, body }) ?? null) : null
+  const seal = isSealed ? (deps.sealer?.begin({ id, model, body }) ?? null) : null
   return { id, plan, source, seal, headers, account, signal: request.signal }
 }
 

@@ -7,7 +7,7 @@ import { parseCompletion, type TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { RequestSource } from '../openai/request.ts'
 import { usageBounds } from '../openai/usage.ts'
-import type { ResponseSeal } from '../types.ts'
+import type { BegunSeal } from '../types.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import type { Lease, TargetHealth } from '../upstream/router.ts'
@@ -24,7 +24,7 @@ export type Job = {
   /** The client's own body, for the upstream's. */
   readonly source: RequestSource
   /** Null: no receipt was asked for. */
-  readonly seal: ResponseSeal | null
+  readonly seal: BegunSeal | null
   readonly headers: ResponseHeaders
   readonly account: RequestAccount
   /** Aborted when the client leaves. */
@@ -42,7 +42,8 @@ export async function respondWhole(
   lease: Lease<UpstreamTarget>,
   upstream: UpstreamResponse,
 ): Promise<Response> {
-  const { plan, seal, account, signal } = job
+  const { plan, account, signal } = job
+  const seal = job.seal?.(lease.target.name)
   const bodyLimits = { bytesMax: limits.responseBytesMax, timeoutMs: limits.idleTimeoutMs }
   const text = await readUpstreamBody(upstream, bodyLimits, deadlines)
   const completion = parseCompletion(text, plan, countsOf(job, lease.target))
@@ -65,7 +66,8 @@ export async function respondStream(
   upstream: UpstreamResponse,
 ): Promise<Response> {
   // `job` holds the prompt, and a stream may last for minutes: `onEnd` must not keep it.
-  const { id, plan, seal, account, signal } = job
+  const { id, plan, account, signal } = job
+  const seal = job.seal?.(lease.target.name) ?? null
   const onEnd = ({ outcome, error, tokens, tokensSource }: StreamEnd) => {
     lease.release(healthAfter({ outcome, error }))
     if (outcome === 'failed') {

@@ -6,6 +6,7 @@ import { lstatSync } from 'node:fs'
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
+import { workerUpstreamName } from '../../config/cross-checks.ts'
 import type { Admission, WorkloadCandidate } from '../../contract/allowlist.ts'
 import { checkSocketPath } from '../../host/qemu/unix-socket.ts'
 import type { StartSandboxed } from '../../host/sandbox.ts'
@@ -18,7 +19,7 @@ import type { WorkerRoot } from './root.ts'
 
 /** How the router reaches it. */
 export type WorkerUpstream = {
-  readonly name: 'built-in'
+  readonly name: typeof workerUpstreamName
   readonly models: readonly string[]
   readonly weight: number
   readonly concurrencyMax: number
@@ -88,7 +89,7 @@ export class BuiltInWorker {
     this.settled = settled.promise
     this.#settle = settled.resolve
     this.upstream = {
-      name: 'built-in',
+      name: workerUpstreamName,
       models: [model],
       weight: 1,
       concurrencyMax: parallel,

@@ -92,6 +92,7 @@ describe('a good receipt', () => {
       'expected-command',
       'expected-allowlist-digest',
       'expected-tls-spki-digest',
+      'expected-configuration-digest',
       'host-data-allowlist',
     ])
     expect(new Set(names).size).toBe(names.length)

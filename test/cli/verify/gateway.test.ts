@@ -5,7 +5,7 @@ import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
 import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
 import { everything, file, startGateway, startMiddle, startOther, writeCaFile } from '../../rigs/attested-servers.ts'
-import { allowlistText, clearRig } from '../../rigs/gateway-attestation.ts'
+import { allowlistText, clearRig, configurationText } from '../../rigs/gateway-attestation.ts'
 import { checksOf, expectUsageError, run, runHere } from '../../rigs/program.ts'
 import { simulatedPlatform } from '../../rigs/simulated-platform.ts'
 
@@ -43,12 +43,14 @@ describe('a good gateway', () => {
     expect(names).toEqual([
       ...['connection', 'tls-certificate', 'attestation-format'].map(pass),
       ...['pin-measurement', 'pin-allowlist', 'pin-vmpl', 'pin-crl', 'pin-tcb'].map(pass),
-      ...['attestation-nonce', 'attestation-together', 'tls-binding', 'tcb-floor-age'].map(pass),
+      ...['attestation-nonce', 'attestation-together', 'tls-binding', 'tcb-floor-age', 'gateway-configuration'].map(
+        pass,
+      ),
       ...targets.flatMap(target => groups.map(group => pass(`${target}/${group}`))),
       'NOT CHECKED operational-status',
     ])
     expect(lines.at(-1)).toStartWith(
-      'VERDICT: PASS SIMULATED, no hardware vouches for this evidence: 52 passed, 0 failed',
+      'VERDICT: PASS SIMULATED, no hardware vouches for this evidence: 53 passed, 0 failed',
     )
   })
 
@@ -67,7 +69,9 @@ describe('a good gateway', () => {
     )
     expect(code).toBe(0)
     const open = ['measurement', 'operator-key', 'allowlist', 'admission']
-    expect(checksOf(document, 'NOT CHECKED')).toEqual(expect.arrayContaining(open.map(one => `gateway/${one}`)))
+    expect(checksOf(document, 'NOT CHECKED')).toEqual(
+      expect.arrayContaining(['gateway-configuration', ...open.map(one => `gateway/${one}`)]),
+    )
   })
 })
 
@@ -108,6 +112,14 @@ describe('what must not pass', () => {
     using replay = await startOther(() => new Response(recorded))
     const { code, document } = await verify(...line(replay.url, ...all))
     expect([first.status, code, checksOf(document, 'FAIL')]).toEqual([200, 1, ['attestation-nonce', 'tls-binding']])
+  })
+
+  test('another configuration', async () => {
+    // Goal: upstreams that were added since the relying party looked are seen, by the one line that is about them, with both digests.
+    const other = file('other-configuration.json', '{"schemaVersion":1,"upstreams":[]}')
+    const { code, document } = await verify(...line(gateway.url, ...all, '--configuration', other))
+    expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['gateway-configuration']])
+    expect(document.configuration_sha256).toBe(new Bun.CryptoHasher('sha256').update(configurationText).digest('hex'))
   })
 
   test('another allowlist', async () => {

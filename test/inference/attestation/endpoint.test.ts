@@ -21,6 +21,7 @@ import {
   type Available,
   allowlistText,
   clearRig,
+  configurationDigest,
   imageDigest,
   newNonce,
   openRig,
@@ -46,6 +47,7 @@ async function question(nonce: string, changes: Partial<GatewayQuestion> = {}): 
     crl: undefined,
     allowlist: readAllowlist(new TextEncoder().encode(allowlistText)),
     tlsSpkiDigest,
+    configurationDigest,
     ...changes,
   }
 }
@@ -96,6 +98,7 @@ describe('the answer', () => {
   test.each([
     [{ nonce: other }, ['attestation-nonce']],
     [{ tlsSpkiDigest: other }, ['tls-binding']],
+    [{ configurationDigest: other }, ['gateway-configuration']],
     [{ asOf: systemClock.nowMs() + 3_600_000 }, everywhere('nonce')],
     [{ policy: { ...strictPolicy(), measurements: [new Uint8Array(48)], idKeyDigest: 'any' as const } }, undefined],
     [{ policy: { ...strictPolicy(), idKeyDigest: new Uint8Array(48) } }, undefined],

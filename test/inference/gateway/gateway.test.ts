@@ -16,7 +16,16 @@ import {
   target,
 } from '../../rigs/gateway-server.ts'
 import { eventsOf, openAiFaults } from '../../rigs/openai-schema.ts'
-import { delta, openSse, sendJson, sse, type TestUpstream, USAGE, wellBehaved } from '../../rigs/upstream-server.ts'
+import {
+  delta,
+  openSse,
+  sendJson,
+  sse,
+  startUpstream,
+  type TestUpstream,
+  USAGE,
+  wellBehaved,
+} from '../../rigs/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway
@@ -334,10 +343,12 @@ describe('tools', () => {
 describe('receipts', () => {
   const sealer = () => {
     const sealed: string[] = []
-    const begin = ({ body }: { body: Uint8Array }) => ({
-      update: (bytes: Uint8Array) => void sealed.push(Buffer.from(bytes).toString()),
-      finish: () => `receipt-${Buffer.from(body).length}`,
-    })
+    const begin =
+      ({ body }: { body: Uint8Array }) =>
+      (upstream: string) => ({
+        update: (bytes: Uint8Array) => void sealed.push(Buffer.from(bytes).toString()),
+        finish: () => `receipt-${Buffer.from(body).length}-${upstream}`,
+      })
     return { sealed, sealer: { begin } }
   }
 
@@ -350,11 +361,30 @@ describe('receipts', () => {
       expect(plain.headers.has('x-strongroom-receipt') || (await plain.text()).includes('receipt')).toBe(false)
       const answer = await one.chat({ stream }, { headers: { 'x-strongroom-receipt': '1' } })
       const text = await answer.text()
-      const receipt = `receipt-${JSON.stringify(chatBody({ stream })).length}`
+      const receipt = `receipt-${JSON.stringify(chatBody({ stream })).length}-${target(upstream.url).name}`
       const comment = `: strongroom-receipt ${receipt}\n\n`
       if (stream) expect(text.endsWith(`${comment}data: [DONE]\n\n`)).toBe(true)
       else expect(answer.headers.get('x-strongroom-receipt')).toBe(receipt)
       expect(sealed.join('')).toBe(text.replace(comment, ''))
+    }
+  })
+
+  test('goal: of two upstreams for one model the receipt names the one that answered, after a failure of the other too', async () => {
+    const broken = await startUpstream(response => sendJson(response, 500, {}))
+    await using stop = new AsyncDisposableStack()
+    stop.defer(broken.stop)
+    for (const stream of [false, true]) {
+      const { sealed, sealer: responseSealer } = sealer()
+      const upstreams = [target(broken.url, { name: 'broken', weight: 1000 }), target(upstream.url, { name: 'second' })]
+      await using one = startGateway(upstreams, { sealer: responseSealer })
+      const before = broken.seen.length
+      const answer = await one.chat({ stream }, { headers: { 'x-strongroom-receipt': '1' } })
+      const text = await answer.text()
+      expect(broken.seen.length).toBe(before + 1)
+      const receipt = `receipt-${JSON.stringify(chatBody({ stream })).length}-second`
+      if (stream) expect(text).toContain(`: strongroom-receipt ${receipt}\n\n`)
+      else expect(answer.headers.get('x-strongroom-receipt')).toBe(receipt)
+      expect(sealed.join('')).toBe(text.replace(`: strongroom-receipt ${receipt}\n\n`, ''))
     }
   })
 

@@ -80,6 +80,7 @@ const GATEWAY_VERDICTS: Verdicts = {
   good: 'good',
   nonce: ['attestation-nonce'],
   tls: ['tls-binding'],
+  configuration: ['gateway-configuration'],
   // One part's command differs, and with it the digest of the whole list.
   allowlist: ofEach('allowlist').toSpliced(3, 0, 'inference-worker/admission'),
   root: ofEach('evidence'),
@@ -96,6 +97,8 @@ const RESPONSE_VERDICTS: Verdicts = {
   good: 'good',
   changed: ['response-size', 'response-answer'],
   untrusted: ofEach('evidence'),
+  outside: ['response-upstream'],
+  accepted: 'good',
 }
 
 type Verdicts = Readonly<Record<string, 'good' | 'not enough' | readonly string[]>>
@@ -307,11 +310,20 @@ function expectGateway({ simulated, verdicts, gateway, responses, claim, refused
   expect([simulated, gateway.workload]).toEqual([true, 'gateway'])
   // What was not expected is not shown as passed.
   const open = verdicts.nothingExpected?.checks.filter(line => line.startsWith('not-checked ')).join('\n')
-  for (const name of ['attestation-nonce', 'tls-binding', ...ofEach('allowlist'), ...ofEach('admission')]) {
+  for (const name of [
+    'attestation-nonce',
+    'tls-binding',
+    'gateway-configuration',
+    ...ofEach('allowlist'),
+    ...ofEach('admission'),
+  ]) {
     expect(open).toContain(`not-checked ${name} (not required)`)
   }
   expect(verdictsOf(responses)).toEqual(RESPONSE_VERDICTS)
   expect(claim).toMatchObject({ requestId: 'req_1', model: 'tiny', promptTokens: 3, completionTokens: 4 })
+  expect(claim).toMatchObject({ upstream: 'built-in', coverage: 'inside' })
+  // What was accepted because the caller asked is in the verdict.
+  expect(responses.accepted?.checks.join('\n')).toContain('accepted upstream "other", outside what the attestation')
   expect(refused.root.refused).toBe('simulated root: no CERTIFICATE in it')
 }
 

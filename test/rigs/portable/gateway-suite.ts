@@ -32,6 +32,7 @@ export async function gatewaySuite({ gateway }: Vectors): Promise<unknown> {
     crl: undefined,
     allowlist: readAllowlist(utf8(allowlist)),
     tlsSpkiDigest: fromBase64Text(gateway.tlsSpkiDigest),
+    configurationDigest: fromBase64Text(gateway.configurationDigest),
   }
   const verify = (changes: Partial<GatewayQuestion>, text = document) =>
     verifyGateway(utf8(text), { ...question, ...changes })
@@ -41,10 +42,11 @@ export async function gatewaySuite({ gateway }: Vectors): Promise<unknown> {
     good: verify({}),
     nonce: verify({ nonce: otherBytes }),
     tls: verify({ tlsSpkiDigest: otherBytes }),
+    configuration: verify({ configurationDigest: otherBytes }),
     allowlist: verify({ allowlist: readAllowlist(utf8(allowlist.replace('--part=2', '--part=7'))) }),
     root: verify({ roots: AMD_ROOTS }),
     late: verify({ asOf: gateway.asOf + 3_600_000 }),
-    nothingExpected: verify({ nonce: 'any', allowlist: 'any', tlsSpkiDigest: 'any' }),
+    nothingExpected: verify({ nonce: 'any', allowlist: 'any', tlsSpkiDigest: 'any', configurationDigest: 'any' }),
     nothingPinned: verify({ policy: { ...strictPolicy(), vmpls: 'any' }, allowlist: 'any' }),
     waived: verify({ policy: { ...strictPolicy(), vmpls: 'any' }, allowlist: 'any', pins: waived }),
     changed: verify({}, document.replace('launch-or-admission-only', 'everything')),
@@ -59,17 +61,23 @@ export async function gatewaySuite({ gateway }: Vectors): Promise<unknown> {
     response: utf8(exchange.response),
     receipt: exchange.receipt,
   }
-  const [ours, changed, untrusted] = await Promise.all([
+  const outsider = { ...saved, receipt: exchange.outside }
+  const [ours, changed, untrusted, outside, accepted] = await Promise.all([
     verifyGatewayResponse(saved, good),
     verifyGatewayResponse({ ...saved, response: utf8(`${exchange.response} `) }, good),
     verifyGatewayResponse(saved, await cases.root),
+    verifyGatewayResponse(outsider, good),
+    verifyGatewayResponse(outsider, good, { upstream: 'any' }),
   ])
   return {
     simulated: good.simulated,
     verdicts,
     keys: good.keys,
     gateway: good.gateway,
-    responses: { good: told(ours), changed: told(changed), untrusted: told(untrusted) },
+    responses: {
+      ...{ good: told(ours), changed: told(changed), untrusted: told(untrusted) },
+      ...{ outside: told(outside), accepted: told(accepted) },
+    },
     claim: ours.claim,
     refused: { root: await orRefused(() => readSimulatedRoot(utf8('nothing'))) },
   }
