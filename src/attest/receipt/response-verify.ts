@@ -89,7 +89,7 @@ function upstreamCheck({ upstream, coverage }: ResponseClaim, accepted: Response
   }
   return fail(
     name,
-    `${who} answered, outside what the attestation covers: nothing vouches for it, or that it keeps the prompt to itself`,
+    `${who} answered, outside what the attestation covers: nothing vouches for it`,
   )
 }
 

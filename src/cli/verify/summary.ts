@@ -75,6 +75,7 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['nonce', ['attestation-nonce']],
   ['TLS key', ['tls-binding']],
   ['response', ['response-receipt']],
+  ['upstream', ['response-upstream']],
 ]
 
 function restLines(checks: readonly Check[]): string[] {
