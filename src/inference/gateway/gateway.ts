@@ -5,7 +5,7 @@ import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { GatewayModelList } from '../../contract/inference.ts'
-import { createSchemaChecks } from '../openai/schema-check.ts'
+import { createSchemaChecks } from '../openai/schema-check-service.ts'
 import type { AdmitPublic } from '../types.ts'
 import { UpstreamClient } from '../upstream/client.ts'
 import { Router, type RouterView } from '../upstream/router.ts'
@@ -81,6 +81,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
     ejectFailures: limits.ejectFailures,
     ejectMs: limits.ejectMs,
   })
+  const schemas = createSchemaChecks({ clock, deadlines, log })
   const models = new Set(deps.upstreams.flatMap(target => target.models))
   const complete = createCompletionHandler({
     ...deps,
@@ -89,7 +90,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
     models,
     router,
     upstream,
-    schemas: createSchemaChecks(),
+    schemas,
   })
   const routes = createRoutes(deps, { models, complete })
 
@@ -124,6 +125,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
     close: () => {
       router.close()
       upstream.close()
+      schemas.close()
     },
   }
 }

@@ -41,6 +41,7 @@ export async function respondWhole(
   const { plan, seal, account, signal } = job
   const bodyLimits = { bytesMax: limits.responseBytesMax, timeoutMs: limits.idleTimeoutMs }
   const completion = parseCompletion(await readUpstreamBody(upstream, bodyLimits, deadlines), plan)
+  await plan.schema?.(completion.contents)
   signal.throwIfAborted()
   const tokens = completion.tokens ?? {
     prompt: account.promptEstimate,

@@ -22,6 +22,8 @@ export type Completion = {
   readonly tokens: Tokens | null
   /** For an estimate where there are no tokens; 0 where there are. */
   readonly textChars: number
+  /** Contents that the strict schema of response_format is still to be checked against. */
+  readonly contents: readonly string[]
 }
 
 /** UpstreamFault. */
@@ -30,9 +32,10 @@ export function parseCompletion(text: string, plan: CompletionPlan): Completion 
   const value = parseUpstreamJson(text)
   if (!isObject(value) || !Array.isArray(value.choices)) throw malformed()
   if (value.choices.length !== request.choiceCount) throw malformed()
+  const contents: string[] = []
   const choices = value.choices.map((choice, at) => {
     if (!isObject(choice) || (choice.index ?? at) !== at) throw malformed()
-    return request.operation === 'chat' ? chatChoice(choice, at, plan) : textChoice(choice, at)
+    return request.operation === 'chat' ? chatChoice(choice, at, { plan, contents }) : textChoice(choice, at)
   })
   const usage = parseUsage(value.usage)
   const body = {
@@ -44,8 +47,8 @@ export function parseCompletion(text: string, plan: CompletionPlan): Completion 
     ...(usage === null ? {} : { usage }),
   }
   return usage === null
-    ? { body, tokens: null, textChars: textCharsOf(choices) }
-    : { body, tokens: tokensOf(usage), textChars: 0 }
+    ? { body, tokens: null, textChars: textCharsOf(choices), contents }
+    : { body, tokens: tokensOf(usage), textChars: 0, contents }
 }
 
 type TextChoice = { index: number; text: string; logprobs: JsonObject | null; finish_reason: string }
@@ -61,7 +64,9 @@ function textChoice({ text, logprobs, finish_reason }: JsonObject, index: number
   }
 }
 
-function chatChoice(choice: JsonObject, index: number, plan: CompletionPlan): ChatChoice {
+type ChatParts = { readonly plan: CompletionPlan; readonly contents: string[] }
+
+function chatChoice(choice: JsonObject, index: number, { plan, contents }: ChatParts): ChatChoice {
   const message = parseMessage(choice.message, plan)
   const ending = {
     callCount: message.tool_calls?.length ?? 0,
@@ -70,7 +75,8 @@ function chatChoice(choice: JsonObject, index: number, plan: CompletionPlan): Ch
     isRefused: message.refusal !== null,
   }
   checkToolChoice(plan, ending)
-  checkFormat(plan, ending)
+  const content = checkFormat(plan, ending)
+  if (content !== null) contents.push(content)
   return {
     index,
     message,
