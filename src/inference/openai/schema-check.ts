@@ -16,6 +16,8 @@ const depthMax = 64
 /** Of the schema and of what its references point to, counted for each reference. */
 const nodesMax = 20_000
 const patternsMax = 256
+/** In one place: ajv nests the code of each in the code of the one before. */
+const fieldsMax = 2_000
 const stepsMax = 1_000_000
 const quotedCharsMax = 100
 
@@ -118,6 +120,7 @@ class Walk {
       if (Object.hasOwn(node, name)) throw new SchemaRefusal(`has ${name}, which is not supported`)
     }
     if (typeof node.pattern === 'string') this.#addPattern()
+    if (Object.keys(node).length > fieldsMax) throw new SchemaRefusal(`has more than ${fieldsMax} fields in one object`)
     const out: Record<string, unknown> = Object.create(null)
     for (const [key, value] of Object.entries(node)) {
       const inner = `${place}/${key.replaceAll('~', '~0').replaceAll('/', '~1')}`
@@ -134,6 +137,9 @@ class Walk {
   }
 
   #value(value: unknown, depth: number, place: string): unknown {
+    if (Array.isArray(value) && value.length > fieldsMax) {
+      throw new SchemaRefusal(`has more than ${fieldsMax} items in one list`)
+    }
     if (Array.isArray(value)) return value.map((item, at) => this.#value(item, depth + 1, `${place}/${at}`))
     if (isObject(value)) return this.#object(value, depth, place)
     this.#add(1)
