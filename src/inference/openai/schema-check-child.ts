@@ -22,7 +22,6 @@ export class ChildError extends Error {
 }
 
 export type SchemaChild = {
-  readonly pid: number
   /** One at a time. ChildError: the child is dead, or will be at once. */
   readonly run: (job: Job) => Promise<Reply>
   readonly isAlive: () => boolean
@@ -76,7 +75,6 @@ export async function startSchemaChild(deadlines: Deadlines): Promise<SchemaChil
     throw new ChildError('lost')
   }
   return {
-    pid: child.pid,
     run: async job => {
       const cancelLimit = limitTime(deadlines, child.pid, () => kill('too_slow'))
       try {

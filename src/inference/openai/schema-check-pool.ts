@@ -84,10 +84,6 @@ export class SchemaPool {
     for (const slot of this.#slots) slot.child?.kill()
   }
 
-  pids(): number[] {
-    return this.#slots.flatMap(({ child }) => (child?.isAlive() ? [child.pid] : []))
-  }
-
   #laneOf(key: string): Lane {
     const known = this.#lanes.get(key)
     if (known !== undefined) return known

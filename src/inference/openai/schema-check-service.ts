@@ -19,8 +19,6 @@ export type SchemaChecks = {
    * UpstreamFault check_unavailable. Rejects with the signal's reason.
    */
   readonly prepare: (schema: JsonObject, by: { key: string; signal: AbortSignal }) => Promise<ContentsCheck>
-  /** Of the children that live now. */
-  readonly pids: () => readonly number[]
   readonly close: () => void
 }
 
@@ -60,7 +58,6 @@ export function createSchemaChecks({ clock, deadlines, log }: SchemaChecksDeps):
         if (checked.verdict !== 'valid') throw new UpstreamFault('schema_violated')
       }
     },
-    pids: () => pool.pids(),
     close: () => pool.close(),
   }
 }
