@@ -135,7 +135,7 @@ describe('fails closed', () => {
   test('killed', async () => {
     say('"b"')
     expect((await ask('a', { type: 'string' })).status).toBe(200)
-    const [pid = 0] = schemaChildren()
+    const pid = onlyChild()
     // Stopped, so that the check is surely under way when the child is killed.
     upstream.behave = response => {
       process.kill(pid, 'SIGSTOP')
@@ -158,7 +158,7 @@ describe('fails closed', () => {
   test('confined', async () => {
     say('"b"')
     expect((await ask('a', { type: 'string' })).status).toBe(200)
-    const [pid = 0] = schemaChildren()
+    const pid = onlyChild()
     const names = readFileSync(`/proc/${pid}/environ`, 'utf8')
       .split('\0')
       .filter(Boolean)
@@ -217,10 +217,11 @@ async function probe(until: Promise<unknown>): Promise<{ p99Ms: number; maxMs: n
   })
   const tookMs: number[] = []
   while (!isOver || tookMs.length < 150) {
-    const startedMs = performance.now()
-    expect((await fetch(`${gateway.url}/health`)).status).toBe(200)
-    tookMs.push(performance.now() - startedMs)
+    // From when the request was to be sent: a loop that is held while nothing is under way is held all the same.
+    const dueMs = performance.now() + 5
     await sleep(5)
+    expect((await fetch(`${gateway.url}/health`)).status).toBe(200)
+    tookMs.push(performance.now() - dueMs)
   }
   await over
   tookMs.sort((a, b) => a - b)
@@ -247,6 +248,13 @@ function residentMb(pid: number): number {
   } catch {
     return 0
   }
+}
+
+/** Signals go to it, so there must be one: 0 would mean our own process group. */
+function onlyChild(): number {
+  const [pid] = schemaChildren()
+  if (pid === undefined) throw new Error('no schema child runs')
+  return pid
 }
 
 /** Living children of this process that check schemas. */
