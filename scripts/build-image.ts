@@ -6,6 +6,7 @@ import { parseArgs } from 'node:util'
 import { buildImage, relock } from './image/build.ts'
 import { ImageFault } from './image/image-fault.ts'
 import { recipeNames } from './image/recipe.ts'
+import { buildRelocking, relockVariable, relockWhen } from './image/relock-when.ts'
 
 const usage = `usage: bun scripts/build-image.ts RECIPE [--relock] [--guest FILE] [--out DIR] [--json]
 
@@ -16,6 +17,7 @@ const usage = `usage: bun scripts/build-image.ts RECIPE [--relock] [--guest FILE
 
 Cache: STRONGROOM_CACHE, or /var/cache/strongroom. For versions that the mirror has dropped:
 STRONGROOM_SNAPSHOT_MIRROR, an address with {archive} in the place of debian or debian-security.
+STRONGROOM_RELOCK=1: relock when, and only when, a locked version is nowhere to be had.
 `
 
 const repo = resolve(import.meta.dir, '..')
@@ -42,18 +44,17 @@ async function main(argv: string[]): Promise<void> {
     throw new ImageFault('usage', `name one recipe of: ${known.join(', ')}`)
   }
   const report = (line: string) => process.stderr.write(`image ${name}: ${line}\n`)
-  if (values.relock) {
-    const changes = await relock(repo, name)
-    for (const change of changes) report(change)
-    report(
-      changes.length === 0 ? 'lock unchanged' : `*** ${changes.length} PACKAGES CHANGED: MEASUREMENTS CHANGE TOO ***`,
-    )
-  }
-  const dir = await buildImage({
-    repo,
-    name,
-    guest: resolve(values.guest ?? join(repo, 'dist', 'strongroom-guest')),
-    imagesDir: values.out === undefined ? null : resolve(values.out),
+  const dir = await buildRelocking({
+    when: relockWhen(values.relock, process.env[relockVariable]),
+    relock: () => relock(repo, name, report),
+    build: () =>
+      buildImage({
+        repo,
+        name,
+        guest: resolve(values.guest ?? join(repo, 'dist', 'strongroom-guest')),
+        imagesDir: values.out === undefined ? null : resolve(values.out),
+        report,
+      }),
     report,
   })
   process.stdout.write(values.json ? `${JSON.stringify({ manifest: join(dir, 'manifest.json') })}\n` : `${dir}\n`)

@@ -1,14 +1,20 @@
 // Shows the appliance at work, step by step, each with its time: an organization, a key, an instance, SSH, usage, delete.
 // Everything runs in a network namespace of its own with the appliance's DNS as resolver, and is removed at the end, also after Ctrl-C.
+// Usage: scripts/demo [--relock], with which packages that are gone from the mirror are locked anew.
 
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
+import { parseArgs } from 'node:util'
+import { relockVariable } from './image/relock-when.ts'
 import { runCommand } from './lib/command.ts'
+import { pinGateway } from './lib/gateway-pins.ts'
 import { runSteps, type Steps } from './lib/steps.ts'
 
+const { values: flags } = parseArgs({ options: { relock: { type: 'boolean', default: false } } })
 const root = resolve(import.meta.dir, '..')
 const executable = join(root, 'dist/strongroom')
+const serveArgv = [executable, 'serve', '--json'] as const
 const domain = 'agents.demo'
 const commandTimeoutMs = 120_000
 const buildTimeoutMs = 1_500_000
@@ -107,7 +113,7 @@ const insideQuestion = `curl --silent --fail --cacert /run/strongroom/gateway-ca
 type Host = {
   readonly inside: readonly string[]
   readonly strongroom: (...argv: string[]) => Promise<string>
-  readonly env: { readonly STRONGROOM_STATE_DIR: string }
+  readonly env: { readonly STRONGROOM_STATE_DIR: string; readonly STRONGROOM_CONFIG: string }
   readonly directory: string
 }
 
@@ -135,18 +141,11 @@ async function gatewaySteps(step: Steps['step'], host: Host): Promise<void> {
   })
   const simulated = join(env.STRONGROOM_STATE_DIR, 'simulator/root.pem')
   await step('strongroom verify gateway', async () => {
-    const lines = await run([
-      ...inside,
-      executable,
-      'verify',
-      'gateway',
-      url,
-      '--ca',
-      ca,
-      '--trust-simulated-root',
-      simulated,
-    ])
-    return lines.trim().split('\n').at(-1) ?? ''
+    // The client has built what it expects to run.
+    const pins = await pinGateway({ daemon: serveArgv, configFile: env.STRONGROOM_CONFIG, directory })
+    const argv = ['verify', 'gateway', url, '--ca', ca, '--trust-simulated-root', simulated, ...pins]
+    const summary = await run([...inside, executable, ...argv])
+    return summary.trim().replaceAll('\n', '\n          ')
   })
 }
 
@@ -173,7 +172,7 @@ async function startDaemon(
   defer: Steps['defer'],
 ): Promise<string> {
   const log = `${env.STRONGROOM_STATE_DIR}.log`
-  const daemon = Bun.spawn([...inside, executable, 'serve', '--json'], {
+  const daemon = Bun.spawn([...inside, ...serveArgv], {
     env: { ...process.env, ...env },
     stdin: 'ignore',
     stdout: 'pipe',
@@ -204,20 +203,17 @@ async function reached(api: Api, name: string, status: string): Promise<string> 
   throw new Error(`not ${status} within ${readyTimeoutMs} ms`)
 }
 
-/** The image of the committed lock. When the mirror no longer has its packages, one of a new lock: that changes measurements, so it is printed. */
+/** The image of the committed lock. Where its packages are gone the build says so, and locks anew only when asked: measurements change by it. */
 async function buildImage(recipe: string, note: Steps['note']): Promise<string> {
-  const build = () =>
-    runCommand([process.execPath, 'scripts/build-image.ts', recipe], { cwd: root, timeoutMs: buildTimeoutMs })
-  let built = await build()
-  if (built.exitCode !== 0 && built.output.includes('--relock')) {
-    note(
-      `the mirror no longer has every locked package of ${recipe}: locking anew, so measurements differ from the committed lock`,
-    )
-    await bun('scripts/build-image.ts', recipe, '--relock')
-    built = await build()
-  }
+  const built = await runCommand([process.execPath, 'scripts/build-image.ts', recipe], {
+    cwd: root,
+    timeoutMs: buildTimeoutMs,
+    ...(flags.relock ? { env: { [relockVariable]: '1' } } : {}),
+  })
   if (built.exitCode !== 0) throw new Error(built.output)
-  return built.output.trim().split('\n').at(-1) ?? ''
+  const lines = built.output.trim().split('\n')
+  if (lines.some(line => line.includes(relockVariable))) for (const line of lines.slice(0, -1)) note(line)
+  return lines.at(-1) ?? ''
 }
 
 function bun(...argv: string[]): Promise<string> {

@@ -1,9 +1,10 @@
 // Entry point of `strongroom`: hands the arguments to the command line, and ends the process on an error that nobody caught. Effects: the process.
 
 import { systemErrorCode } from './base/fault.ts'
-import { redact } from './base/log.ts'
+import { JOURNAL_PRIORITIES, redact } from './base/log.ts'
 import type { Io } from './cli/io.ts'
 import { schemaChildCommand } from './inference/openai/schema-check-wire.ts'
+import { isJournal, stderrFd } from './linux/journal.ts'
 
 const failedExitCode = 1
 
@@ -12,7 +13,8 @@ function die(kind: string, error: unknown): never {
   const detail =
     error instanceof Error ? { name: error.name, message: error.message, stack: error.stack } : String(error)
   const line = JSON.stringify({ time: new Date().toISOString(), level: 'error', message: kind, error: detail })
-  process.stderr.write(`${redact(line)}\n`)
+  const priority = isJournal(stderrFd, process.env) ? JOURNAL_PRIORITIES.error : ''
+  process.stderr.write(`${priority}${redact(line)}\n`)
   process.exit(failedExitCode)
 }
 

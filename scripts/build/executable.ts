@@ -1,16 +1,21 @@
 // Compiles an entry point and the running Bun into one executable. The same inputs give the same bytes, in whatever directory.
 
-import { mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { isFile, type Provenance, provenanceOf, sha256File } from './provenance.ts'
 
 export type Recipe = {
   readonly name: string
   /** Paths below the repository. */
   readonly entry: string
+  /** Entry points of its threads, which it loads by their path from the folder of `entry`. */
+  readonly threads?: readonly string[]
   /** Everything that the bundle may take in: a change in here builds anew. */
   readonly sources: readonly string[]
   /** Optional native modules that are left out; whoever asks for one has a fallback. */
   readonly externals: readonly string[]
+  /** Whether it can tell what it is made of. Not so where it is measured: a commit that changes none of its sources must not change it. */
+  readonly tellsProvenance: boolean
 }
 
 export type Executable = {
@@ -26,9 +31,10 @@ export type BuildOptions = { readonly repo: string; readonly outDir: string; rea
 export async function buildExecutable(recipe: Recipe, { repo, outDir, force }: BuildOptions): Promise<Executable> {
   const path = join(outDir, recipe.name)
   const recordPath = join(outDir, `.${recipe.name}.inputs`)
-  const inputs = await digestInputs(recipe, repo)
+  const provenance = await provenanceOf(recipe.sources, repo)
+  const inputs = digestInputs(recipe, provenance)
   const record = force ? null : await readFile(recordPath, 'utf8').catch(() => null)
-  if (record !== null && (await isFile(path))) {
+  if (record !== null && (await isFile(path)) && (await isFile(provenancePath(path)))) {
     const built = await describe(path)
     if (record === recordOf(inputs, built.sha256)) return { ...built, fresh: false }
   }
@@ -37,14 +43,23 @@ export async function buildExecutable(recipe: Recipe, { repo, outDir, force }: B
   const workDir = await mkdtemp(join(outDir, '.build-'))
   try {
     const made = join(workDir, recipe.name)
-    await compile(recipe, { repo, outfile: made })
+    await compile(recipe, { repo, outfile: made, provenance })
     const built = await describe(made)
     await rename(made, path)
+    const statement: ProvenanceFile = { executableSha256: built.sha256, ...provenance }
+    await writeFile(provenancePath(path), `${JSON.stringify(statement, null, 2)}\n`)
     await writeFile(recordPath, recordOf(inputs, built.sha256))
     return { ...built, path, fresh: true }
   } finally {
     await rm(workDir, { recursive: true, force: true })
   }
+}
+
+/** What a build writes beside its executable. */
+export type ProvenanceFile = Provenance & { readonly executableSha256: string }
+
+export function provenancePath(executable: string): string {
+  return `${executable}.provenance.json`
 }
 
 const compileTimeoutMs = 300_000
@@ -54,8 +69,8 @@ const compileTimeoutMs = 300_000
  * The runtime that runs this script is the one that goes in, so nothing is downloaded.
  */
 export function compileArguments(
-  { entry, externals }: Recipe,
-  { runtime, outfile }: { runtime: string; outfile: string },
+  { entry, threads = [], externals, tellsProvenance }: Recipe,
+  { runtime, outfile, provenance }: { runtime: string; outfile: string; provenance: Provenance },
 ) {
   return [
     'build',
@@ -75,63 +90,42 @@ export function compileArguments(
     '--no-compile-autoload-bunfig',
     '--no-compile-autoload-tsconfig',
     '--no-compile-autoload-package-json',
+    ...(tellsProvenance ? [`--define=STRONGROOM_PROVENANCE=${JSON.stringify(provenance)}`] : []),
     ...externals.map(name => `--external=${name}`),
     `--outfile=${outfile}`,
     entry,
+    ...threads,
   ]
 }
 
-async function compile(recipe: Recipe, { repo, outfile }: { repo: string; outfile: string }): Promise<void> {
+type Compilation = { readonly repo: string; readonly outfile: string; readonly provenance: Provenance }
+
+async function compile(recipe: Recipe, { repo, outfile, provenance }: Compilation): Promise<void> {
   if (!(await isFile(join(repo, recipe.entry)))) throw new Error(`${recipe.entry}: not there`)
-  const child = Bun.spawn([process.execPath, ...compileArguments(recipe, { runtime: process.execPath, outfile })], {
-    cwd: repo,
-    // The caller's environment has no say in what is built.
-    env: { PATH: '/usr/bin:/bin', HOME: join(outfile, '..'), TMPDIR: join(outfile, '..') },
-    stdin: 'ignore',
-    stdout: 'pipe',
-    stderr: 'pipe',
-    timeout: compileTimeoutMs,
-  })
+  const child = Bun.spawn(
+    [process.execPath, ...compileArguments(recipe, { runtime: process.execPath, outfile, provenance })],
+    {
+      cwd: repo,
+      // The caller's environment has no say in what is built.
+      env: { PATH: '/usr/bin:/bin', HOME: join(outfile, '..'), TMPDIR: join(outfile, '..') },
+      stdin: 'ignore',
+      stdout: 'pipe',
+      stderr: 'pipe',
+      timeout: compileTimeoutMs,
+    },
+  )
   const [stdout, stderr] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
   if (child.exitCode !== 0) throw new Error(`compile ${recipe.entry}:\n${stdout}${stderr}`.trimEnd())
 }
 
-/** SHA-256 over names and contents of all inputs, and over the runtime's revision. */
-async function digestInputs({ sources, entry, externals }: Recipe, repo: string): Promise<string> {
-  const hash = new Bun.CryptoHasher('sha256')
-  hash.update(`${Bun.version} ${Bun.revision} ${entry} ${externals.join()}\n`)
-  for (const path of await listFiles(repo, [...sources, ...commonSources])) {
-    const content = await readFile(join(repo, path))
-    hash.update(`${path} ${content.length}\n`).update(content)
-  }
-  return hash.digest('hex')
-}
-
-/** The lock stands for node_modules. */
-const commonSources = ['bun.lock', 'package.json', 'tsconfig.json', 'scripts/build']
-
-async function listFiles(repo: string, roots: readonly string[]): Promise<string[]> {
-  const files: string[] = []
-  for (const root of roots) {
-    if (await isFile(join(repo, root))) files.push(root)
-    const below = await readdir(join(repo, root), { recursive: true, withFileTypes: true }).catch(() => [])
-    for (const entry of below) {
-      if (entry.isFile()) files.push(join(entry.parentPath, entry.name).slice(repo.length + 1))
-    }
-  }
-  return files.sort()
+function digestInputs({ entry, threads = [], externals, tellsProvenance }: Recipe, provenance: Provenance): string {
+  const { commit, ...made } = provenance
+  const inputs = [Bun.revision, entry, threads, externals, made, tellsProvenance ? commit : null]
+  return new Bun.CryptoHasher('sha256').update(JSON.stringify(inputs)).digest('hex')
 }
 
 async function describe(path: string): Promise<Omit<Executable, 'fresh'>> {
-  const content = await readFile(path)
-  return { path, sizeBytes: content.length, sha256: new Bun.CryptoHasher('sha256').update(content).digest('hex') }
-}
-
-async function isFile(path: string): Promise<boolean> {
-  return stat(path).then(
-    found => found.isFile(),
-    () => false,
-  )
+  return { path, sizeBytes: (await stat(path)).size, sha256: await sha256File(path) }
 }
 
 function recordOf(inputs: string, sha256: string): string {

@@ -8,12 +8,15 @@ export const guestRecipe: Recipe = {
   entry: 'src/guest/main.ts',
   sources: ['src/guest', 'src/base', 'src/contract', 'src/attest', 'src/linux'],
   externals: [],
+  tellsProvenance: false,
 }
 
 export const applianceRecipe: Recipe = {
   name: 'strongroom',
   entry: 'src/main.ts',
+  threads: ['src/instances/dns/thread.ts'],
   sources: ['src'],
   // ssh2 goes on without them.
   externals: ['cpu-features', './crypto/build/Release/sshcrypto.node'],
+  tellsProvenance: true,
 }

@@ -25,6 +25,7 @@ import {
   readTreeRecipe,
   recipePaths,
 } from './recipe.ts'
+import { refuseOlder, releaseLines } from './release.ts'
 import { lockChanges, resolveLock, resolveTreeLock } from './relock.ts'
 import { layTree, packTree } from './root-tree.ts'
 import { buildTree } from './tree-build.ts'
@@ -62,20 +63,24 @@ export async function buildImage(options: BuildOptions): Promise<string> {
   return target
 }
 
-/** Writes a new package lock and gives what changed, empty when nothing did. */
-export async function relock(repo: string, name: string): Promise<string[]> {
+/** Writes a new package lock and gives what changed, empty when no package did. Throws release_refused: the mirror is older than the lock. */
+export async function relock(repo: string, name: string, report: BuildOptions['report']): Promise<string[]> {
   const paths = recipePaths(repo, name)
   const kind = await readRecipeKind(paths)
   const dirs = await openCacheDirs(null)
   await using work = await scratchDir(dirs.work)
   const before = (await isFile(paths.packagesLock)) ? await readPackagesLock(paths.packagesLock, kind) : null
   const mirrors = await machineMirrors()
-  const after =
+  const resolved =
     kind === 'tree'
       ? await resolveTreeLock(await readTreeRecipe(paths), mirrors, work.path)
       : await resolveLock(await readRecipe(paths), mirrors, work.path)
-  const changes = lockChanges(before, after)
-  if (changes.length > 0) await writeJson(paths.packagesLock, after)
+  const locked = before?.releases ?? []
+  for (const line of releaseLines(locked, resolved.releases, Date.now())) report(line)
+  refuseOlder(locked, resolved.releases)
+  const releases = resolved.releases.map(({ validUntil: _, ...release }) => release)
+  const changes = lockChanges(before, resolved)
+  if (changes.length > 0) await writeJson(paths.packagesLock, { ...resolved, releases })
   return changes
 }
 
@@ -162,6 +167,7 @@ async function assemble({ options, paths, recipe, lock, dirs, inputs, base, targ
     files: await measureFiles(image),
     agent: { name: agentLock.name, version: agentLock.version },
     guestSha256: await sha256File(options.guest),
+    guestProvenance: inputs.guestProvenance,
     kernelVersion: `${kernel.version} (${kernelEntry.version})`,
     sourceDateEpoch: recipe.sourceDateEpoch,
     packagesLockSha256: await sha256File(paths.packagesLock),

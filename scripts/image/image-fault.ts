@@ -9,7 +9,8 @@ export const IMAGE_FAULTS = {
   tool_timeout: 'look for a wedged disk or network',
   mirror_unknown: 'configure a Debian mirror in the apt sources of this machine, or set STRONGROOM_SNAPSHOT_MIRROR',
   package_gone:
-    'set STRONGROOM_SNAPSHOT_MIRROR to a mirror that keeps old versions, or accept new measurements with --relock',
+    'set STRONGROOM_SNAPSHOT_MIRROR to a mirror that keeps old versions, or accept new measurements with --relock (in scripts that build: STRONGROOM_RELOCK=1)',
+  release_refused: 'use a mirror that is up to date; the lock is unchanged',
   digest_mismatch: 'delete the named file and build again; if it persists the mirror serves something else',
   guest_missing: 'build the guest executable first, or name one with --guest',
   library_missing: 'add the package that has it to the recipe, and relock',

@@ -1,8 +1,10 @@
 // Everything that an image's bytes depend on, by digest. Reads only.
 
 import { join } from 'node:path'
+import { type ProvenanceFile, provenancePath } from '../build/executable.ts'
 import { sha256File, sha256Text, sha256Tree } from './digest.ts'
 import { ImageFault } from './image-fault.ts'
+import type { Manifest } from './manifest.ts'
 import { type RecipePaths, readRecipe } from './recipe.ts'
 import { runTool } from './tool.ts'
 
@@ -15,6 +17,7 @@ export type InputSets = {
   /** What the image depends on, `base` included. */
   readonly image: Inputs
   readonly tools: ToolVersions
+  readonly guestProvenance: Manifest['guestProvenance']
 }
 
 export type ToolVersions = Readonly<Record<string, string>>
@@ -34,6 +37,8 @@ export async function gatherInputs(paths: RecipePaths, guest: string, tools: Too
     'tool mmdebstrap': tools.mmdebstrap ?? '',
     'tool dpkg-deb': tools['dpkg-deb'] ?? '',
   }
+  const guestSha256 = await sha256File(guest)
+  const guestProvenance = await readGuestProvenance(guest, guestSha256)
   const image: Record<string, string> = {
     ...base,
     ...scripts,
@@ -41,10 +46,19 @@ export async function gatherInputs(paths: RecipePaths, guest: string, tools: Too
     ...(await sha256Tree(join(paths.repo, 'src', 'attest'), paths.repo)),
     ...(await sha256Tree(paths.recipeDir, paths.repo)),
     ...(await sha256Tree(paths.commonDir, paths.repo)),
-    guest: await sha256File(guest),
+    guest: guestSha256,
+    'guest provenance': JSON.stringify(guestProvenance),
   }
   for (const [name, version] of Object.entries(tools)) image[`tool ${name}`] = version
-  return { base, image, tools }
+  return { base, image, tools, guestProvenance }
+}
+
+/** Null when the build wrote none, or for other bytes. The commit is left out: equal inputs must give equal manifests. */
+async function readGuestProvenance(guest: string, sha256: string): Promise<Manifest['guestProvenance']> {
+  const file = Bun.file(provenancePath(guest))
+  if (!(await file.exists())) return null
+  const { executableSha256, bunSha256, lockSha256, sourceSha256 }: ProvenanceFile = await file.json()
+  return executableSha256 === sha256 ? { bunSha256, lockSha256, sourceSha256 } : null
 }
 
 /** Of a tree: no guest executable, no common files, no launch digests. */

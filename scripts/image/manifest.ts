@@ -50,6 +50,11 @@ export const Manifest = Type.Object(
     ),
     agent: Type.Object({ name: Type.String(), version: Type.String() }, closed),
     guestSha256: Sha256,
+    /** What the guest executable was compiled from; null for one that scripts/build-guest.ts did not make. */
+    guestProvenance: Type.Union([
+      Type.Object({ bunSha256: Sha256, lockSha256: Sha256, sourceSha256: Sha256 }, closed),
+      Type.Null(),
+    ]),
     kernelVersion: Type.String(),
     sourceDateEpoch: Type.Integer(),
     packagesLockSha256: Sha256,

@@ -3,6 +3,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { readChecked } from './checked-json.ts'
 import { ImageFault } from './image-fault.ts'
+import { LockedRelease } from './release.ts'
 
 const closed = { additionalProperties: false } as const
 
@@ -27,6 +28,8 @@ export const PackagesLock = Type.Object(
     schemaVersion: Type.Literal(1),
     suite: Type.String(),
     architecture: Type.Literal('amd64'),
+    /** The state of the archive that the versions were chosen from. A later relock takes no older one. */
+    releases: Type.Array(LockedRelease, { minItems: 1, maxItems: 16 }),
     packages: Type.Array(LockedPackage, { minItems: 2, maxItems: 2048 }),
   },
   closed,

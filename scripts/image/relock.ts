@@ -1,83 +1,106 @@
 // Writes a new package lock: the one place where versions are chosen. Runs apt over private state; the host's is untouched. Effects.
 
-import { mkdir, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { ImageFault } from './image-fault.ts'
 import type { Mirrors } from './mirror.ts'
 import type { LockedPackage, PackagesLock } from './packages-lock.ts'
 import type { Recipe, TreeRecipe } from './recipe.ts'
+import { type Release, readRelease } from './release.ts'
 import { runTool } from './tool.ts'
 
 const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg'
 
-/** Resolves the recipe's packages against its suite as the mirror has it now. `workDir` must be empty. */
-export async function resolveLock(recipe: Recipe, mirrors: Mirrors, workDir: string): Promise<PackagesLock> {
+/** A lock before it is written: its releases still say until when they hold. */
+export type ResolvedLock = Omit<PackagesLock, 'releases'> & { readonly releases: readonly Release[] }
+
+/** Resolves the recipe's packages against its suite as the mirror has it now. `workDir` must be empty. Throws release_refused. */
+export async function resolveLock(recipe: Recipe, mirrors: Mirrors, workDir: string): Promise<ResolvedLock> {
   const apt = await privateApt(recipe, suiteSources(recipe.suite, mirrors), join(workDir, 'root'))
-  await apt('apt-get', ['update'])
   // mmdebstrap brings what is essential; apt counts itself as such, but nothing in a guest installs packages.
   const essential = '?and(?essential,?not(?exact-name(apt)))'
-  const simulated = await apt('apt-get', ['--simulate', 'install', essential, ...recipe.packages])
+  const simulated = await apt.run('apt-get', ['--simulate', 'install', essential, ...recipe.packages])
   const chosen = [...simulated.matchAll(/^Inst (\S+) \((\S+) /gm)].map(match => ({
     name: match[1] ?? '',
     version: match[2] ?? '',
     role: 'root' as const,
   }))
-  const kernel = await apt('apt-cache', ['show', '--no-all-versions', recipe.kernelMetapackage])
+  const kernel = await apt.run('apt-cache', ['show', '--no-all-versions', recipe.kernelMetapackage])
   const [, name, version] = /^Depends: (linux-image-\S+) \(= ([^)]+)\)/m.exec(kernel) ?? []
   if (name === undefined || version === undefined) {
     throw new ImageFault('recipe_invalid', `${recipe.kernelMetapackage} names no kernel`)
   }
   const entries = [...chosen, { name, version, role: 'kernel' as const }]
-  const shown = await apt('apt-cache', ['show', ...entries.map(entry => `${entry.name}=${entry.version}`)])
+  const shown = await apt.run('apt-cache', ['show', ...entries.map(entry => `${entry.name}=${entry.version}`)])
   const paragraphs = new Map(
     shown.split(/\n\n+/).map(text => [`${field(text, 'Package')}=${field(text, 'Version')}`, text]),
   )
   const packages = entries.map(entry => describe(entry, paragraphs.get(`${entry.name}=${entry.version}`) ?? ''))
-  packages.push(await resolveFirmware(recipe, mirrors, join(workDir, 'firmware')))
+  const firmware = await resolveFirmware(recipe, mirrors, join(workDir, 'firmware'))
+  packages.push(firmware.package)
   packages.sort((a, b) => (a.name < b.name ? -1 : 1))
-  return { schemaVersion: 1, suite: recipe.suite, architecture: recipe.architecture, packages }
+  const releases = [...apt.releases, ...firmware.releases]
+  return { schemaVersion: 1, suite: recipe.suite, architecture: recipe.architecture, releases, packages }
 }
 
-/** The listed packages of a tree, each in the suite's newest version; nothing further is resolved. `workDir` must be empty. */
-export async function resolveTreeLock(recipe: TreeRecipe, mirrors: Mirrors, workDir: string): Promise<PackagesLock> {
+/** The listed packages of a tree, each in the suite's newest version; nothing further is resolved. `workDir` must be empty. Throws release_refused. */
+export async function resolveTreeLock(recipe: TreeRecipe, mirrors: Mirrors, workDir: string): Promise<ResolvedLock> {
   const sources = treeSources(recipe.suite, mirrors)
   const apt = await privateApt(recipe, sources, join(workDir, 'root'))
-  await apt('apt-get', ['update'])
   const packages: LockedPackage[] = []
   for (const name of recipe.packages.toSorted()) {
-    const shown = await apt('apt-cache', ['show', '--no-all-versions', name])
+    const shown = await apt.run('apt-cache', ['show', '--no-all-versions', name])
     packages.push(describe({ name, version: field(shown, 'Version'), role: 'root' }, shown))
   }
-  return { schemaVersion: 1, suite: recipe.suite, architecture: recipe.architecture, packages }
+  const { suite, architecture } = recipe
+  return { schemaVersion: 1, suite, architecture, releases: [...apt.releases], packages }
 }
 
-// Testing has no updates suite of its own, and its index on a mirror may be past its time; what is taken is pinned by digest from here on.
-function treeSources(suite: string, mirrors: Mirrors): string[] {
-  return suite === 'testing' ? [source(mirrors.debian, suite, 'check-valid-until=no')] : suiteSources(suite, mirrors)
+// Testing has no updates suite of its own.
+function treeSources(suite: string, mirrors: Mirrors): Source[] {
+  return suite === 'testing' ? [testing(mirrors)] : suiteSources(suite, mirrors)
 }
+
+type Firmware = { readonly package: LockedPackage; readonly releases: readonly Release[] }
 
 /** Out of a suite of its own, so that nothing else is taken from there. */
-async function resolveFirmware(recipe: Recipe, mirrors: Mirrors, workDir: string): Promise<LockedPackage> {
+async function resolveFirmware(recipe: Recipe, mirrors: Mirrors, workDir: string): Promise<Firmware> {
   const { package: name, suite } = recipe.firmware
-  // Testing's index on a mirror may be past its time; what is taken is pinned by digest from here on.
-  const apt = await privateApt(recipe, [source(mirrors.debian, suite, 'check-valid-until=no')], workDir)
-  await apt('apt-get', ['update'])
-  const shown = await apt('apt-cache', ['show', '--no-all-versions', name])
-  return describe({ name, version: field(shown, 'Version'), role: 'firmware' }, shown)
+  const from = suite === 'testing' ? testing(mirrors) : source('debian', suite, mirrors)
+  const apt = await privateApt(recipe, [from], workDir)
+  const shown = await apt.run('apt-cache', ['show', '--no-all-versions', name])
+  return {
+    package: describe({ name, version: field(shown, 'Version'), role: 'firmware' }, shown),
+    releases: apt.releases,
+  }
 }
 
-function suiteSources(suite: string, mirrors: Mirrors): string[] {
-  const { debian, 'debian-security': security } = mirrors
-  return [source(debian, suite), source(debian, `${suite}-updates`), source(security, `${suite}-security`)]
+type Source = { readonly archive: LockedPackage['archive']; readonly suite: string; readonly line: string }
+
+function suiteSources(suite: string, mirrors: Mirrors): Source[] {
+  return [
+    source('debian', suite, mirrors),
+    source('debian', `${suite}-updates`, mirrors),
+    source('debian-security', `${suite}-security`, mirrors),
+  ]
 }
 
-function source(mirror: string | null, suite: string, option = ''): string {
-  if (mirror === null) throw new ImageFault('mirror_unknown', 'no apt source has Debian')
-  return `deb [signed-by=${keyring}${option && ` ${option}`}] ${mirror} ${suite} main`
+// Its index on a mirror may be past its time. That is said aloud, and one older than the lock's is refused, so that nobody goes back by it.
+function testing(mirrors: Mirrors): Source {
+  return source('debian', 'testing', mirrors, 'check-valid-until=no')
+}
+
+function source(archive: Source['archive'], suite: string, mirrors: Mirrors, option = ''): Source {
+  const mirror = mirrors[archive]
+  if (mirror === null) throw new ImageFault('mirror_unknown', `no apt source has ${archive}`)
+  return { archive, suite, line: `deb [signed-by=${keyring}${option && ` ${option}`}] ${mirror} ${suite} main` }
 }
 
 /** Lines that say what a new lock changes, for people. */
-export function lockChanges(before: PackagesLock | null, after: PackagesLock): string[] {
+export function lockChanges(
+  before: Pick<PackagesLock, 'packages'> | null,
+  after: Pick<PackagesLock, 'packages'>,
+): string[] {
   const old = new Map(before?.packages.map(entry => [entry.name, entry.version]))
   const lines = after.packages
     .filter(entry => old.get(entry.name) !== entry.version)
@@ -86,16 +109,21 @@ export function lockChanges(before: PackagesLock | null, after: PackagesLock): s
   return [...lines, ...[...old.keys()].filter(name => !kept.has(name)).map(name => `${name}: removed`)]
 }
 
-type Apt = (command: 'apt-get' | 'apt-cache', args: readonly string[]) => Promise<string>
+type Apt = {
+  readonly run: (command: 'apt-get' | 'apt-cache', args: readonly string[]) => Promise<string>
+  /** Of the sources, in their order. */
+  readonly releases: readonly Release[]
+}
 
+/** apt over these sources and nothing of the host's, its lists fetched. */
 async function privateApt(
   recipe: Pick<Recipe, 'architecture'>,
-  sources: readonly string[],
+  sources: readonly Source[],
   workDir: string,
 ): Promise<Apt> {
   await mkdir(join(workDir, 'lists', 'partial'), { recursive: true })
   await mkdir(join(workDir, 'cache', 'archives', 'partial'), { recursive: true })
-  await writeFile(join(workDir, 'sources.list'), `${sources.join('\n')}\n`)
+  await writeFile(join(workDir, 'sources.list'), `${sources.map(({ line }) => line).join('\n')}\n`)
   await writeFile(join(workDir, 'status'), '')
   const settings = {
     'Dir::Etc::sourcelist': join(workDir, 'sources.list'),
@@ -113,7 +141,20 @@ async function privateApt(
     'Acquire::Languages': 'none',
   }
   const options = Object.entries(settings).flatMap(([key, value]) => ['--option', `${key}=${value}`])
-  return (command, args) => runTool([command, ...options, ...args], { timeoutMs: 300_000, inheritEnv: true })
+  const run: Apt['run'] = (command, args) =>
+    runTool([command, ...options, ...args], { timeoutMs: 300_000, inheritEnv: true })
+  await run('apt-get', ['update'])
+  return { run, releases: await Promise.all(sources.map(from => releaseOf(from, join(workDir, 'lists')))) }
+}
+
+/** apt keeps what it has verified only; where a source failed, `apt-get update` may still end well, with its lists left out. */
+async function releaseOf({ archive, suite }: Source, listsDir: string): Promise<Release> {
+  const names = (await readdir(listsDir)).filter(name => new RegExp(`_dists_${suite}_(In)?Release$`).test(name))
+  const [name] = names
+  if (name === undefined || names.length > 1) {
+    throw new ImageFault('release_refused', `${archive} ${suite}: ${names.length} Release files that apt has verified`)
+  }
+  return readRelease(await readFile(join(listsDir, name), 'utf8'), { archive, suite })
 }
 
 function describe(entry: Pick<LockedPackage, 'name' | 'version' | 'role'>, shown: string): LockedPackage {

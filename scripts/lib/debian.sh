@@ -5,8 +5,8 @@
 qemu_version_min=1:9.1
 qemu_packages=(qemu-system-x86 qemu-utils qemu-system-data seabios)
 base_packages=(
-  nftables iproute2 mmdebstrap squashfs-tools erofs-utils cryptsetup-bin openssh-client openssh-server openssl
-  curl ca-certificates git xz-utils cpio kmod zstd apt-utils util-linux bind9-dnsutils bubblewrap
+  nftables conntrack iproute2 mmdebstrap squashfs-tools erofs-utils cryptsetup-bin openssh-client openssh-server openssl
+  curl ca-certificates git xz-utils cpio kmod zstd apt-utils util-linux bind9-dnsutils bubblewrap systemd-container
   chromium nginx-light
 )
 

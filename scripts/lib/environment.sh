@@ -19,10 +19,11 @@ if [[ -z ${STRONGROOM_CACHE:-} ]]; then
 fi
 export STRONGROOM_CACHE
 
-# The one place that pins Bun is devDependencies.bun of package.json.
-STRONGROOM_BUN_VERSION=$(sed -n 's/^ *"bun": "\([0-9][0-9.]*\)",\{0,1\}$/\1/p' "$STRONGROOM_ROOT/package.json")
+# The one place that pins Bun, by version and digests.
+export STRONGROOM_BUN_LOCK=$STRONGROOM_ROOT/scripts/lib/bun.lock.json
+STRONGROOM_BUN_VERSION=$(sed -n 's/^ *"version": "\([0-9][0-9.]*\)",\{0,1\}$/\1/p' "$STRONGROOM_BUN_LOCK")
 if [[ -z $STRONGROOM_BUN_VERSION ]]; then
-  echo 'package.json: devDependencies.bun is not one exact version' >&2
+  echo "$STRONGROOM_BUN_LOCK: version is not one exact version" >&2
   exit 1
 fi
 export STRONGROOM_BUN_VERSION

@@ -10,15 +10,16 @@ import { createTls } from '../http/certificate.ts'
 import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-keys.ts'
 import { Metering } from '../inference/metering/ledger.ts'
 import { createCost } from '../inference/metering/price.ts'
-import { createAddressResolver, type DnsServer, startDns } from '../instances/dns/server.ts'
 import { ensureDir } from '../linux/files.ts'
 import { lockFileOfDead } from '../linux/lock.ts'
 import { openStore } from '../store/db.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
 import { composeCollateral } from './collateral.ts'
+import { composeNames, serveDns } from './dns.ts'
 import { composeEngine } from './engine.ts'
 import { composeInference, serveInference } from './inference.ts'
-import { composeInstances, type InstancesParts, serveInstances } from './instances.ts'
+import { composeInstances, serveInstances } from './instances.ts'
+import { startListener } from './listening.ts'
 import { serveOperator } from './operator.ts'
 
 export type ServeOptions = { readonly stateDir: string; readonly log: Logger }
@@ -40,12 +41,12 @@ export type Serving = {
 
 const lockTimeoutMs = 2_000
 
-/** Starts the appliance. Faults: conflict (the state directory is in use), store.*, host.unsupported, config.invalid, image.invalid. */
+/** Starts the appliance. Faults: conflict (the state directory is in use), store.*, host.unsupported, host.listen_failed, config.invalid, image.invalid. */
 export async function serve(config: Config, { stateDir, log }: ServeOptions): Promise<Serving> {
   const clock = systemClock
   const random = systemRandom
   await using undo = new AsyncDisposableStack()
-  // Keys, tokens and the database are the daemon's alone; other users may only pass through, to the VMs' own directories.
+  // Keys, tokens and the database are the daemon's alone; other users may only pass through, to images and to the worker's directories.
   process.umask(0o077)
   ensureDir(stateDir, { mode: 0o711 })
   undo.use(await lockFileOfDead(`${stateDir}/lock`, { timeoutMs: lockTimeoutMs, clock }))
@@ -63,20 +64,23 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })
   keys.revokeDeleted()
   const gatewayCa = tls.caFile === null ? null : readFileSync(tls.caFile, 'utf8')
-  const parts = { config, stateDir, store, engine, tls, clock, random, log, metering, keys, gatewayCa }
+  const names = composeNames({ config, store, engine, clock, log })
+  undo.defer(() => names.stop())
+  const parts = { config, stateDir, store, engine, tls, clock, random, log, metering, keys, gatewayCa, names }
 
   const { service, background } = composeInstances(parts)
   undo.defer(() => background.stop())
-  const instances = serveInstances(service, parts)
+  const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
   undo.defer(() => instances.stop(true))
   const { platform, capacity } = engine
   const collateral = composeCollateral({ config, stateDir, platform, clock, log })
   undo.defer(() => collateral?.stop())
   const inference = config.listen.inference === '' ? null : await composeInference({ ...parts, platform, capacity })
   if (inference !== null) undo.defer(() => inference.stop())
-  const gateway = inference === null ? null : serveInference(inference, parts)
+  const gateway =
+    inference === null ? null : await startListener('inference', config.listen, () => serveInference(inference, parts))
   if (gateway !== null) undo.defer(() => gateway.stop(true))
-  const dns = await serveDns(parts)
+  const dns = await startListener('dns', config.listen, () => serveDns(parts))
   if (dns !== null) undo.defer(() => dns.close())
 
   const listening = {
@@ -101,18 +105,4 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     reload: () => tls.reload(),
     stop: () => running.disposeAsync(),
   }
-}
-
-async function serveDns({ config, store, engine, clock, log }: InstancesParts): Promise<DnsServer | null> {
-  if (config.listen.dns === '') return null
-  const { hostname, port } = listenAddress(config.listen.dns)
-  return startDns({
-    address: hostname,
-    port,
-    domain: config.domain,
-    hostAddress: hostname === '0.0.0.0' || hostname.includes(':') ? null : hostname,
-    resolve: createAddressResolver({ db: store.directory.db, engine: engine.reconciler }),
-    nowMs: clock.nowMs,
-    log: log.unit('dns'),
-  })
 }

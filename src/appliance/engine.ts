@@ -6,8 +6,10 @@ import type { Logger } from '../base/log.ts'
 import { guestGateway } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { egressLimitBytes } from '../contract/instance.ts'
+import { requireConntrack } from '../host/network/conntrack.ts'
 import { createNft, type Nft } from '../host/network/nft.ts'
-import { enableForwarding, hostBootId, lookupUser } from '../host/system.ts'
+import { probeSsh } from '../host/network/ssh-probe.ts'
+import { checkUidRange, enableForwarding, groupsOfDevices, hostBootId, isHostStopping } from '../host/system.ts'
 import { ensureDir } from '../linux/files.ts'
 import type { Store } from '../store/db.ts'
 import { swapMeta } from '../store/ledger/meta.query.ts'
@@ -15,7 +17,7 @@ import type { Capacity } from '../vm/admission.plan.ts'
 import { loadImage } from '../vm/image.driver.ts'
 import { VmNetwork } from '../vm/network.driver.ts'
 import type { NftPlan } from '../vm/nft.plan.ts'
-import { capacityOf, choosePlatform, qemuPlatform } from '../vm/platform.driver.ts'
+import { capacityOf, choosePlatform, qemuPlatform, rememberPlatform } from '../vm/platform.driver.ts'
 import { VmReconciler } from '../vm/reconciler.ts'
 import { VmDriver } from '../vm/vm.driver.ts'
 
@@ -38,11 +40,15 @@ export type Engine = {
 
 /** Faults: host.unsupported, image.invalid (a firmware that would boot anything). */
 export function composeEngine({ config, stateDir, store, clock, random, log }: EngineDeps): Engine {
-  const { platform, reasons } = choosePlatform(config.platform)
+  requireConntrack()
+  const choice = choosePlatform(config.platform)
+  const { platform, reasons } = choice
+  const { kind } = rememberPlatform(store.ledger.db, { ...choice, isPinned: config.platform !== 'auto' })
   log.info('platform chosen', { platform, reasons })
+  if (kind === 'below_snp')
+    log.warn('this host has run VMs on snp; new ones run without it, as the configuration says', { platform })
   const capacity = capacityOf(config, platform)
-  // Others may pass through to reach a VM's own directory, but not look around.
-  ensureDir(`${stateDir}/vms`, { mode: 0o711 })
+  ensureDir(`${stateDir}/vms`, { mode: 0o700 })
   enableForwarding()
   const nft = createNft({ table: config.network.table, log: log.unit('nft') })
   const network = new VmNetwork({
@@ -61,8 +67,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     network,
     stateDir,
     qemu: config.vm.qemu,
-    user: config.vm.user,
-    owner: lookupUser(config.vm.user),
+    uids: checkUidRange({ min: config.vm.uid_min, max: config.vm.uid_max }),
+    groups: groupsOfDevices(platform),
     platform: qemuPlatform(platform, config.vm),
     image: () => loadImage(config.vm.image_dir),
     gateway: config.network.gateway_v4,
@@ -81,6 +87,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     log: log.unit('vm'),
     capacity,
     pool: config.network.pool_v4,
+    addressRestMs: config.network.address_rest_s * 1000,
     guestNetwork: {
       gateway: config.network.gateway_v4,
       mtuBytes: config.network.mtu_bytes,
@@ -88,6 +95,9 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     },
     bootTimeoutMs: config.vm.boot_timeout_ms,
     capacityWaitMs: config.capacity.wait_ms,
+    platform,
+    isHostStopping,
+    probeSsh,
     hostRestarted: bootBefore !== null && bootBefore !== bootId,
   })
   return { reconciler, network, nft, platform, capacity }

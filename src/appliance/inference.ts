@@ -2,7 +2,8 @@
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Clock } from '../base/clock.ts'
+import { toHex } from '../base/bytes.ts'
+import { type Clock, pause } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
@@ -13,8 +14,9 @@ import { openSimulatedHost } from '../host/simulated-host.ts'
 import { lookupUser } from '../host/system.ts'
 import type { Tls } from '../http/certificate.ts'
 import { spkiDigestOf } from '../http/pair.ts'
-import { serveTls, type TlsServer } from '../http/serve.ts'
+import { type FetchHandler, serveTls, type TlsServer } from '../http/serve.ts'
 import { createAttester, type EvidenceOrigin, noEvidenceOnHost } from '../inference/attestation/attester.ts'
+import { type GatewayConfiguration, gatewayConfiguration } from '../inference/attestation/configuration.ts'
 import { createAttestationEndpoint } from '../inference/attestation/endpoint.ts'
 import { createNonceLedger } from '../inference/attestation/nonces.ts'
 import { makeReceiptKeys, type ReceiptKeys } from '../inference/attestation/receipt-keys.ts'
@@ -33,6 +35,7 @@ import { createMetrics } from '../inference/metrics/requests.ts'
 import { loadUpstream, type UpstreamTarget } from '../inference/upstream/target.ts'
 import { createWorkerRoot } from '../inference/worker/root.ts'
 import { BuiltInWorker, workerTiming } from '../inference/worker/worker.ts'
+import { writeFileAtomic } from '../linux/files.ts'
 import { isUnderSystemd } from '../linux/process.ts'
 import type { Store } from '../store/db.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
@@ -71,7 +74,15 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
   const log = deps.log.unit('inference')
   const workloads = await composeWorkloads(deps, log)
   const worker = composeWorker(deps, workloads, { log, onReady: name => gateway.probeNow(name) })
-  const upstreams = [...settings.upstreams.map(loadUpstream), ...(worker === null ? [] : [targetOf(worker)])]
+  const configured = settings.upstreams.map(loadUpstream)
+  const configuration = writeConfiguration(
+    deps,
+    gatewayConfiguration(
+      config,
+      configured.map(one => one.ca),
+    ),
+  )
+  const upstreams = [...configured, ...(worker === null ? [] : [targetOf(worker, settings.worker)])]
   const keys = makeReceiptKeys(random)
   const limiter = createLimiter(clock)
   const { admitPublic } = createPublicLimiter({ clock, requestsPerMinute: settings.public_requests_per_minute })
@@ -81,7 +92,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     otherFamilies: () =>
       gatewayFamilies({ metering: metering.counts(), running: limiter.running(), ...gateway.view() }),
   })
-  const attestation = composeAttestation(deps, { workloads, keys, log })
+  const attestation = composeAttestation(deps, { workloads, configuration, keys, log })
   const gateway = createGateway({
     authenticate: createGatewayAuthenticate({
       db: store.directory.db,
@@ -97,7 +108,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     admitPublic,
     recordUsage: record => metering.record(record),
     observe: metrics.observe,
-    sealer: createResponseSealer({ keys, clock }),
+    sealer: createResponseSealer({ keys, clock, inside: new Set(worker === null ? [] : [worker.upstream.name]) }),
     responseReceipts: settings.response_receipts,
     attestation: attestation.respond,
     openapi: JSON.stringify(inferenceOpenapiDocument()),
@@ -115,7 +126,8 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     collectors: [metrics, createClusterMetrics({ store, capacity: deps.capacity })],
     start: () => {
       worker?.start()
-      void attestation.prepare()
+      // Not waited for at the end: keys that are being made are of no use any more.
+      void attestation.prepare(stopping.signal)
       retention = runLedgerRetention(
         { store: store.directory, clock, log, retentionDays: settings.usage_retention_days },
         stopping.signal,
@@ -134,10 +146,20 @@ export function serveInference(
   { fetch }: Inference,
   { config, tls, log }: Pick<InferenceParts, 'config' | 'tls' | 'log'>,
 ): TlsServer {
-  return serveTls((request, socket) => fetch(request, () => socket.requestIP(request)?.address ?? ''), {
+  const idleTimeoutSeconds = config.http.idle_timeout_s
+  const handler: FetchHandler = async (request, socket) => {
+    // Bun counts the wait for an upstream as idle, too.
+    socket.timeout(request, streamIdleSeconds)
+    const response = await fetch(request, () => socket.requestIP(request)?.address ?? '')
+    // From here on only a stream may pause; else whoever has been refused could keep the connection for as long.
+    const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') === true
+    if (!isStream) socket.timeout(request, idleTimeoutSeconds)
+    return response
+  }
+  return serveTls(handler, {
     ...listenAddress(config.listen.inference),
     tls,
-    idleTimeoutSeconds: streamIdleSeconds,
+    idleTimeoutSeconds,
     // As with service A, the gateway itself limits the body and refuses it in its own words.
     requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
     log: log.unit('inference'),
@@ -154,6 +176,7 @@ function limitsOf({ inference }: Config): GatewayDeps['limits'] {
     stallTimeoutMs: inference.client_stall_timeout_ms,
     eventBytesMax: inference.event_bytes_max,
     responseBytesMax: inference.answer_bytes_max,
+    refusesUnknownFields: inference.unknown_fields === 'refuse',
     queueMax: inference.queue_max,
     queueTimeoutMs: inference.queue_timeout_ms,
     ejectFailures: inference.eject_failures,
@@ -170,6 +193,17 @@ function composeWorkloads({ config, stateDir }: InferenceParts, log: Logger): Pr
     allowlistFile: join(stateDir, 'allowlist.json'),
     log,
   })
+}
+
+/** For the operator to hand out: relying parties compare its digest with the one in the receipt. Fault internal. */
+function writeConfiguration(
+  { stateDir, log }: InferenceParts,
+  configuration: GatewayConfiguration,
+): GatewayConfiguration {
+  const file = join(stateDir, 'gateway-configuration.json')
+  writeFileAtomic(file, configuration.bytes, { mode: 0o644 })
+  log.unit('inference').info('configuration in force', { sha256: toHex(configuration.digest), file })
+  return configuration
 }
 
 type WorkerSide = { readonly log: Logger; readonly onReady: (upstream: string) => void }
@@ -204,24 +238,47 @@ function composeWorker(
   return worker
 }
 
-function targetOf({ upstream }: BuiltInWorker): UpstreamTarget {
+function targetOf({ upstream }: BuiltInWorker, settings: Config['inference']['worker']): UpstreamTarget {
   const { name, models, weight, concurrencyMax, baseUrl, unix } = upstream
-  return { name, models, weight, concurrencyMax, url: baseUrl, unixSocket: unix, key: null, ca: null, spkiSha256: null }
+  return {
+    name,
+    url: baseUrl,
+    unixSocket: unix,
+    key: null,
+    engine: 'llama-server',
+    models,
+    weight,
+    concurrencyMax,
+    // It refuses more choices than it has slots.
+    choicesMax: settings.parallel,
+    contextTokens: settings.context_tokens,
+    content: [],
+    remoteUrls: false,
+    ca: null,
+    spkiSha256: null,
+  }
 }
 
 type AttestationParts = {
   readonly workloads: Workloads
+  readonly configuration: GatewayConfiguration
   readonly keys: ReceiptKeys
   readonly log: Logger
 }
 
 type Attestation = {
   readonly respond: (request: Request) => Promise<Response>
-  /** Opens the evidence source. The simulator's keys take seconds to make, once; until then there is no evidence. Never rejects. */
-  readonly prepare: () => Promise<void>
+  /**
+   * Opens the evidence source, however often that fails, until aborted. The simulator's keys take seconds to make, once; until then
+   * there is no evidence. Never rejects.
+   */
+  readonly prepare: (signal: AbortSignal) => Promise<void>
 }
 
-function composeAttestation(deps: InferenceParts, { workloads, keys, log }: AttestationParts): Attestation {
+function composeAttestation(
+  deps: InferenceParts,
+  { workloads, configuration, keys, log }: AttestationParts,
+): Attestation {
   const { config, store, tls, clock, random } = deps
   const nonces = createNonceLedger({
     store: store.ledger,
@@ -235,6 +292,7 @@ function composeAttestation(deps: InferenceParts, { workloads, keys, log }: Atte
       describeWorkloads: workloads.describe,
       keys,
       tlsSpkiDigest: () => spkiDigestOf(tls.current().cert),
+      configurationDigest: configuration.digest,
       clock,
       random,
       callersMax: attestationCallersMax,
@@ -245,15 +303,24 @@ function composeAttestation(deps: InferenceParts, { workloads, keys, log }: Atte
   let endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source is being prepared' })
   return {
     respond: request => endpoint(request),
-    prepare: async () => {
-      try {
-        endpoint = endpointOf(await evidenceOrigin(deps, workloads))
-      } catch (error) {
-        log.error('the evidence source cannot be prepared', { error })
+    prepare: async signal => {
+      for (let retryMs = prepareRetryMinMs; !signal.aborted; retryMs = Math.min(retryMs * 2, prepareRetryMaxMs)) {
+        try {
+          endpoint = endpointOf(await evidenceOrigin(deps, workloads))
+          return
+        } catch (error) {
+          // A full disk, for example: somebody makes room, and nobody should have to start the daemon again for that.
+          log.error('the evidence source cannot be prepared; it will be tried again', { error, retryMs })
+          endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source cannot be prepared; see the log' })
+        }
+        await pause(clock, retryMs, signal)
       }
     },
   }
 }
+
+const prepareRetryMinMs = 1_000
+const prepareRetryMaxMs = 60_000
 
 async function evidenceOrigin(deps: InferenceParts, workloads: Workloads): Promise<EvidenceOrigin> {
   if (deps.platform === 'snp') return noEvidenceOnHost

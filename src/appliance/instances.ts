@@ -10,9 +10,11 @@ import type { Tls } from '../http/certificate.ts'
 import { serveTls, type TlsServer } from '../http/serve.ts'
 import type { InstanceKeys } from '../inference/keys/instance-keys.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
+import type { Names } from '../instances/dns/names.ts'
 import { runEgressSampler } from '../instances/egress.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import { openapiDocument } from '../instances/http/openapi.ts'
+import { createRequestRate } from '../instances/http/rate.ts'
 import { instanceRoutes } from '../instances/http/routes.ts'
 import { createHttp } from '../instances/http/server.ts'
 import { InstanceReconciler } from '../instances/reconciler.ts'
@@ -33,6 +35,7 @@ export type InstancesParts = {
   readonly keys: InstanceKeys
   /** What guests must trust to reach the gateway; null with the operator's own certificate. */
   readonly gatewayCa: string | null
+  readonly names: Pick<Names, 'instanceChanged'>
 }
 
 /** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */
@@ -47,6 +50,7 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
       timeoutMs: config.http.body_timeout_ms,
       depthMax: config.http.json_depth_max,
     },
+    rate: createRequestRate({ clock, requestsPerMinute: config.instances.requests_per_minute }),
     authenticate: createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') }),
     routes: instanceRoutes(service),
     openapi: openapiDocument(),
@@ -83,6 +87,7 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
   const service = createInstancesService({
     directory: store.directory,
     hostId: store.hostId,
+    platform: engine.platform,
     clock,
     random,
     log: log.unit('instances'),
@@ -90,12 +95,17 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
       domain: config.domain,
       inferenceModels: config.instances.inference_models,
       instancesPerOrganizationMax: config.capacity.instances_per_organization_max,
+      createsPerDayMax: config.instances.creates_per_day_max,
+      recordsPerOrganizationMax: config.instances.records_per_organization_max,
+      retentionDays: config.instances.retention_days,
       subscriptionCostUsd: config.billing.subscription_cost_usd,
       instanceHoursIncluded: config.billing.instance_hours_included,
       overagePerHourUsd: config.billing.overage_per_hour_usd,
     },
     onCreated: instance => reconciler.wake(instance.id),
     onDeleted: instance => {
+      // First: whoever is told of the delete no longer finds the name.
+      parts.names.instanceChanged(instance.id)
       parts.keys.revokeDeleted()
       reconciler.wakeDeleted(instance)
     },

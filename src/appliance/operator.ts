@@ -16,6 +16,7 @@ import type { Store } from '../store/db.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
 import { findLeaks } from '../vm/leaks.driver.ts'
 import type { Engine } from './engine.ts'
+import { reportFailures } from './last-words.ts'
 
 export type OperatorParts = {
   readonly config: Config
@@ -35,6 +36,13 @@ export type OperatorParts = {
 export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
   const { config, stateDir, store, engine, service, clock, random } = parts
   const log = parts.log.unit('admin')
+  reportFailures({
+    engine: engine.reconciler,
+    ledger: store.ledger.db,
+    qemuLog: vmId => vmPaths(stateDir, vmId).qemuLog,
+    clock,
+    log: parts.log.unit('vm'),
+  })
   const admin = createAdmin({
     store,
     clock,
@@ -48,7 +56,14 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     vm: id => engine.reconciler.view(id),
     status: createStatus(parts),
     collectors: parts.collectors,
-    leaks: () => findLeaks({ db: store.ledger.db, nft: engine.nft, stateDir, tapPrefix: config.network.tap_prefix }),
+    leaks: () =>
+      findLeaks({
+        db: store.ledger.db,
+        nft: engine.nft,
+        stateDir,
+        tapPrefix: config.network.tap_prefix,
+        uids: { min: config.vm.uid_min, max: config.vm.uid_max },
+      }),
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,
   })
   return listenAdmin(`${stateDir}/${adminSocketName}`, admin)

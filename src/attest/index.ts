@@ -4,7 +4,7 @@
 // no certificates, and so no evidence.
 
 export { type Cpuid, PRODUCTS, type Product, productOfCpuid } from './amd/product.ts'
-export { AMD_ROOTS, type TrustedRoot } from './amd/roots.ts'
+export { AMD_ROOTS, type TrustedRoot, type WholeRoot } from './amd/roots.ts'
 export { decodeTcb, isTcbAtLeast, type Tcb, tcbText } from './amd/tcb.ts'
 export type { PemOrDer } from './encoding/pem.ts'
 // What a launch will measure: firmware, kernels, processors, IGVM files, and who has signed for it.
@@ -33,6 +33,16 @@ export { type SevFeature, sevFeatureNames, sevFeatures } from './launch/vmsa-lay
 // Verdicts.
 export { Malformed } from './malformed.ts'
 export { appraise } from './policy/appraise.ts'
+export {
+  BULLETINS,
+  type Floor,
+  floorChecks,
+  floorRows,
+  floorsCompiledOn,
+  floorsFreshDays,
+  OTHER_FLOORS,
+  policyWithFloors,
+} from './policy/floors.ts'
 export { encodePolicy, type Policy, parsePolicy, strictPolicy } from './policy/policy.ts'
 export { policySchema } from './policy/schema.ts'
 export { type HybridKeys, makeHybridKeys, type Random, type SecretKeys, signHybrid } from './receipt/hybrid-keys.ts'
@@ -73,7 +83,7 @@ export {
   verifyReceipt,
 } from './receipt/verify.ts'
 export { keyInfoNames, platformNames, policyNames, type Signer } from './report/bits.ts'
-export { type FoundReport, findReport } from './report/form.ts'
+export { type FoundReport, findReport, hclClaimsCheck } from './report/form.ts'
 export { type IdentifiedReport, identifyReport, type ReportIdentity } from './report/identify.ts'
 // SNP reports, their chains, and what a relying party wants of them.
 export {
@@ -86,7 +96,7 @@ export {
 } from './report/report.ts'
 // Virtual TPMs.
 export { decodeEventLog, type EventLog, type LogEvent } from './tpm/event-log.ts'
-export { isDataMeasured, replayEventLog, verifyEventLog } from './tpm/event-log-verify.ts'
+export { type EventLogInput, isDataMeasured, replayEventLog, verifyEventLog } from './tpm/event-log-verify.ts'
 export { decodeHclReport, type HclReport, runtimeAttestationKey } from './tpm/hcl-report.ts'
 export { decodeJwk, decodePemKey, decodeSpki, encodeSpki, type TpmKey } from './tpm/key.ts'
 export { decodePublicArea, decodeSizedPublic, type TpmPublic } from './tpm/public-area.ts'

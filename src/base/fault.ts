@@ -14,42 +14,76 @@ export type WireCode = keyof typeof WIRE_CODES
 
 type FaultRow = { readonly wire: WireCode; readonly status?: number; readonly remedy: string }
 
-/** Every way we fail, and what the reader should do about it. `status` is given where it is not the one of the wire code. */
+/**
+ * Every way we fail, and what to do about it: `remedy` is printed at the command line, to the operator or to a relying party. Clients of
+ * the APIs get code and message. `status` is given where it is not the one of the wire code.
+ */
 export const FAULTS = {
   invalid_request: { wire: 'invalid_request', remedy: 'correct the named field' },
   body_too_large: { wire: 'invalid_request', status: 413, remedy: 'send a smaller body' },
   body_timeout: { wire: 'invalid_request', status: 408, remedy: 'send the whole body sooner' },
   method_not_allowed: { wire: 'invalid_request', status: 405, remedy: 'use a method that the Allow header names' },
+  context_length_exceeded: { wire: 'invalid_request', remedy: 'send a shorter prompt, or ask for fewer tokens' },
   unauthenticated: { wire: 'unauthenticated', remedy: 'send a valid key as a Bearer token' },
   forbidden: { wire: 'forbidden', remedy: 'use a key that is allowed to do this' },
-  not_found: { wire: 'not_found', remedy: 'check the name' },
-  conflict: { wire: 'conflict', remedy: 'read the current state and decide again' },
+  not_found: { wire: 'not_found', remedy: 'check the name: `strongroom org list`, `strongroom instance list`' },
+  conflict: { wire: 'conflict', remedy: 'look at the present state (`strongroom status`), then decide again' },
   rate_limited: { wire: 'invalid_request', status: 429, remedy: 'wait as long as Retry-After says' },
-  upstream_failed: { wire: 'internal_error', status: 502, remedy: 'retry; if it persists check the upstreams' },
+  upstream_failed: {
+    wire: 'internal_error',
+    status: 502,
+    remedy: 'look at the upstreams: `strongroom metrics` and the log of the daemon',
+  },
   attestation_unavailable: {
     wire: 'internal_error',
     status: 503,
     remedy: 'retry later; do not accept partial evidence',
   },
-  internal: { wire: 'internal_error', remedy: 'retry; if it persists give the operator the request id' },
+  internal: {
+    wire: 'internal_error',
+    remedy:
+      'try again; if it fails again, look in the log of the daemon, where one was asked, and report the message as a bug',
+  },
   'config.invalid': { wire: 'invalid_request', remedy: 'correct the named field of the configuration file' },
   'store.newer': { wire: 'internal_error', remedy: 'run the newer executable that wrote this database' },
   'store.corrupt': { wire: 'internal_error', remedy: 'restore the database from a backup' },
-  'host.command_failed': { wire: 'internal_error', remedy: 'read the command and its output in the log' },
+  'host.command_failed': {
+    wire: 'internal_error',
+    remedy: 'read the output of the command in the message; `strongroom doctor` says what this host lacks',
+  },
   'host.command_timeout': { wire: 'internal_error', remedy: 'look for a wedged kernel or disk' },
   'host.unsupported': { wire: 'internal_error', remedy: 'see `strongroom doctor` for what this host lacks' },
-  'qmp.timeout': { wire: 'internal_error', remedy: 'the VM may be wedged; delete it' },
-  'qmp.closed': { wire: 'internal_error', remedy: 'the VM is gone; see its log' },
-  'qmp.refused': { wire: 'internal_error', remedy: 'read the QMP error in the log' },
-  'channel.timeout': { wire: 'internal_error', remedy: 'the agent does not respond; see the console' },
-  'channel.closed': { wire: 'internal_error', remedy: 'the agent channel is closed; see the console' },
-  'channel.refused': { wire: 'internal_error', remedy: 'read the agent error in the log' },
+  'host.listen_failed': {
+    wire: 'internal_error',
+    remedy: 'find who has the port (ss --listening --numeric --processes), or change the named field',
+  },
+  'qmp.timeout': {
+    wire: 'internal_error',
+    remedy: 'the VM may be wedged: delete it with `strongroom instance delete`',
+  },
+  'qmp.closed': {
+    wire: 'internal_error',
+    remedy: 'the VM is gone: `strongroom instance logs` has the last words of QEMU',
+  },
+  'qmp.refused': { wire: 'internal_error', remedy: 'read the QMP error in the message' },
+  'channel.timeout': {
+    wire: 'internal_error',
+    remedy: 'the agent does not respond: see `strongroom instance console`',
+  },
+  'channel.closed': {
+    wire: 'internal_error',
+    remedy: 'the agent channel is closed: see `strongroom instance console`',
+  },
+  'channel.refused': { wire: 'internal_error', remedy: 'read the error of the agent in the message' },
   'ssh.unreachable': { wire: 'internal_error', remedy: 'check routes and firewall between host and VM' },
   'ssh.wrong_host_key': {
     wire: 'internal_error',
     remedy: 'another machine has the address of the VM; check addresses',
   },
-  'image.invalid': { wire: 'internal_error', remedy: 'build the image again and check `vm.image_dir`' },
+  'image.invalid': {
+    wire: 'internal_error',
+    remedy: 'build or copy the image again, check `vm.image_dir`, then `strongroom doctor`',
+  },
   'admin.unreachable': { wire: 'internal_error', remedy: 'start `strongroom serve`, or check --state-dir' },
 } as const satisfies Record<string, FaultRow>
 

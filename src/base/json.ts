@@ -5,44 +5,51 @@ import { Fault } from './fault.ts'
 
 const paramCharsMax = 64
 
+export type JsonLimits = {
+  readonly depthMax: number
+  /** What is read, where it is no body: messages begin with it, and name the field that stands twice. */
+  readonly what?: string
+}
+
 /** Fault: invalid_request, with `param` when the mistake is in one top-level field. The caller limits the length. */
-export function parseJson(bytes: Uint8Array, limits: { readonly depthMax: number }): unknown {
-  const text = decode(bytes)
-  checkNesting(text, limits.depthMax)
+export function parseJson(bytes: Uint8Array, limits: JsonLimits): unknown {
+  const what = limits.what ?? 'The body'
+  const text = decode(bytes, what)
+  checkNesting(text, limits.depthMax, what)
   let value: unknown
   try {
     value = JSON.parse(text)
   } catch {
-    throw new Fault('invalid_request', 'The body is not valid JSON.')
+    throw new Fault('invalid_request', `${what} is not valid JSON.`)
   }
-  checkNames(text)
-  checkStrings(value)
+  checkNames(text, limits.what)
+  checkStrings(value, what)
   return value
 }
 
-function decode(bytes: Uint8Array): string {
+function decode(bytes: Uint8Array, what: string): string {
   try {
     // One byte order mark is ignored, as RFC 8259 section 8.1 allows.
     return fromUtf8(bytes).replace(/^\uFEFF/, '')
   } catch {
-    throw new Fault('invalid_request', 'The body is not valid UTF-8.')
+    throw new Fault('invalid_request', `${what} is not valid UTF-8.`)
   }
 }
 
 /** Runs before JSON.parse, which recurses. Works on any text: text that is not JSON passes or fails here, and JSON.parse refuses it. */
-function checkNesting(text: string, depthMax: number): void {
+function checkNesting(text: string, depthMax: number, what: string): void {
   let depth = 0
   for (let at = 0; at < text.length; at += 1) {
     const char = text[at]
     if (char === '"') at = stringEnd(text, at)
     else if (char === '{' || char === '[') depth += 1
     else if (char === '}' || char === ']') depth -= 1
-    if (depth > depthMax) throw new Fault('invalid_request', `The body is nested deeper than ${depthMax} levels.`)
+    if (depth > depthMax) throw new Fault('invalid_request', `${what} is nested deeper than ${depthMax} levels.`)
   }
 }
 
 /** JSON.parse takes the last of two equal names; another reader may take the first. Expects valid JSON. */
-function checkNames(text: string): void {
+function checkNames(text: string, what: string | undefined): void {
   const open: (Set<string> | null)[] = []
   let atName = false
   for (let at = 0; at < text.length; at += 1) {
@@ -57,17 +64,19 @@ function checkNames(text: string): void {
       atName = open.at(-1) instanceof Set
     } else if (char === '"') {
       const end = stringEnd(text, at)
-      if (atName) addName(open, JSON.parse(text.slice(at, end + 1)))
+      if (atName) addName(open, JSON.parse(text.slice(at, end + 1)), what)
       atName = false
       at = end
     }
   }
 }
 
-function addName(open: readonly (Set<string> | null)[], name: string): void {
+function addName(open: readonly (Set<string> | null)[], name: string, what: string | undefined): void {
   const names = open.at(-1)
   if (names?.has(name)) {
-    throw new Fault('invalid_request', 'The body has a field twice.', open.length === 1 ? paramOf(name) : {})
+    const field = what === undefined || name.length > paramCharsMax ? 'a field' : `the field ${JSON.stringify(name)}`
+    const message = `${what ?? 'The body'} has ${field} twice.`
+    throw new Fault('invalid_request', message, open.length === 1 ? paramOf(name) : {})
   }
   names?.add(name)
 }
@@ -81,14 +90,14 @@ function stringEnd(text: string, start: number): number {
   return text.length
 }
 
-function checkStrings(value: unknown): void {
+function checkStrings(value: unknown, what: string): void {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    if (!isClean(value)) throw unclean({})
+    if (!isClean(value)) throw unclean(what, {})
     return
   }
   for (const [name, field] of Object.entries(value)) {
-    if (!isClean(name)) throw unclean({})
-    if (!isClean(field)) throw unclean(paramOf(name))
+    if (!isClean(name)) throw unclean(what, {})
+    if (!isClean(field)) throw unclean(what, paramOf(name))
   }
 }
 
@@ -99,8 +108,8 @@ function isClean(value: unknown): boolean {
   return Object.entries(value).every(([name, field]) => isClean(name) && isClean(field))
 }
 
-function unclean(param: { param?: string }): Fault {
-  return new Fault('invalid_request', 'The body has a string with a NUL or a lone surrogate in it.', param)
+function unclean(what: string, param: { param?: string }): Fault {
+  return new Fault('invalid_request', `${what} has a string with a NUL or a lone surrogate in it.`, param)
 }
 
 function paramOf(name: string): { param?: string } {

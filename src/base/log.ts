@@ -31,14 +31,25 @@ export type LoggerOptions = {
   readonly sink: LogSink
   readonly nowMs: () => number
   readonly name?: string
+  /** For the journal: each line begins with its priority, as sd-daemon(3) wants it. */
+  readonly priorities?: boolean
 }
+
+/** sd-daemon(3): the levels of syslog(3) in angle brackets. */
+export const JOURNAL_PRIORITIES = {
+  debug: '<7>',
+  info: '<6>',
+  warn: '<4>',
+  error: '<3>',
+} as const satisfies Record<LogLevel, string>
 
 export function createLogger(options: LoggerOptions): Logger {
   const threshold = LOG_LEVELS.indexOf(options.level)
   const write = (level: LogLevel, message: string, fields: LogFields = {}) => {
     if (LOG_LEVELS.indexOf(level) < threshold) return
     const record = { time: new Date(options.nowMs()).toISOString(), level, unit: options.name, message, ...fields }
-    options.sink(redact(JSON.stringify(record, plainErrors)).slice(0, lineCharsMax))
+    const priority = options.priorities === true ? JOURNAL_PRIORITIES[level] : ''
+    options.sink(priority + redact(JSON.stringify(record, plainErrors)).slice(0, lineCharsMax))
   }
   return {
     debug: (message, fields) => write('debug', message, fields),

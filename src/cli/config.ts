@@ -1,10 +1,12 @@
-// strongroom config: checks, shows and documents the configuration file. Needs no daemon. Effects: reads the file.
+// strongroom config: checks, shows and documents the configuration file. Needs no daemon. Effects: reads the file, and those that it names.
 
 import type { Command } from 'commander'
-import { ConfigFault } from '../config/load.ts'
+import { ConfigFault, configFileDefault, locate } from '../config/load.ts'
+import { problemText } from '../config/parse.ts'
 import { configReference, configToml } from '../config/reference.ts'
 import { Config } from '../config/schema.ts'
-import { type Cli, helpText, runOf } from './cli.ts'
+import { type Cli, helpText, type Run, runOf } from './cli.ts'
+import { checkFiles, type FileFinding } from './config-files.driver.ts'
 import { EXIT } from './exit.ts'
 
 export function addConfig(program: Command, cli: Cli): void {
@@ -15,22 +17,11 @@ export function addConfig(program: Command, cli: Cli): void {
 
   config
     .command('check')
-    .description('check the file and print every problem with its line')
+    .description('check the file and the files that it names, and print every problem with its line')
+    .option('--strict', 'let warnings count as problems')
     .addHelpText('after', helpText('strongroom config check', 'strongroom config check --config new.toml --json'))
-    .action(async (_options: unknown, command: Command) => {
-      const run = runOf(cli, command)
-      try {
-        const { file } = run.config()
-        await run.result(
-          { ok: true, file, problems: [] },
-          file === null ? 'no file, all defaults: ok\n' : `${file}: ok\n`,
-        )
-      } catch (error) {
-        // People get the usual error message; a program gets every problem as data.
-        if (!run.json || !(error instanceof ConfigFault)) throw error
-        await run.result({ ok: false, file: error.problems[0]?.file ?? null, problems: error.problems }, '')
-        run.exitWith(EXIT.usage)
-      }
+    .action(async (options: { strict?: boolean }, command: Command) => {
+      await check(runOf(cli, command), options.strict === true)
     })
 
   config
@@ -51,4 +42,28 @@ export function addConfig(program: Command, cli: Cli): void {
     .action(async (_options: unknown, command: Command) => {
       await runOf(cli, command).result(Config, configReference())
     })
+}
+
+async function check(run: Run, isStrict: boolean): Promise<void> {
+  try {
+    const { config, file } = run.config()
+    const found = checkFiles(config, Date.now())
+    const place = (kind: FileFinding['kind']) =>
+      locate(
+        file ?? configFileDefault,
+        found.filter(finding => finding.kind === kind),
+      )
+    const warnings = place('warning')
+    const problems = [...place('problem'), ...(isStrict ? warnings : [])]
+    if (problems.length > 0) throw new ConfigFault(problems)
+    const source = file ?? 'no file, all defaults'
+    await run.result({ ok: true, file, problems, warnings }, `${source}: ok\n`)
+    for (const warning of warnings) await run.hint(`warning: ${problemText(warning)}`)
+  } catch (error) {
+    // People get the usual error message; a program gets every problem as data.
+    if (!run.json || !(error instanceof ConfigFault)) throw error
+    const { problems } = error
+    await run.result({ ok: false, file: problems[0]?.file ?? null, problems, warnings: [] }, '')
+    run.exitWith(EXIT.usage)
+  }
 }

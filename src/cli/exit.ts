@@ -41,10 +41,10 @@ export class InputFault extends Fault {
   }
 }
 
-/** What the reader should do about a failure. The table of base/fault.ts speaks to users of the APIs, and of those below not to ours. */
+/** What the reader should do about a failure. Some failures of the table of base/fault.ts have a better remedy here. */
 export function remedyOf(error: unknown): string {
   if (error instanceof InputFault) return error.remedy
-  if (!(error instanceof Fault) || error.code === 'internal') return 'try again; if it fails again, report the message'
+  if (!(error instanceof Fault)) return FAULTS.internal.remedy
   if (error.code === 'invalid_request') return 'correct the option or argument that the message names'
   // The file could not be read at all, so that no field of it is at fault.
   if (error.code === 'config.invalid' && systemErrorCode(error.cause) !== null) return 'check the path; see --config'

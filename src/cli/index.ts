@@ -2,7 +2,9 @@
 
 import { Command, CommanderError } from 'commander'
 import { Fault, messageOf } from '../base/fault.ts'
+import { JOURNAL_PRIORITIES } from '../base/log.ts'
 import { version } from '../base/version.ts'
+import { isJournal, stderrFd } from '../linux/journal.ts'
 import { type Cli, globalOptions, helpText } from './cli.ts'
 import { addConfig } from './config.ts'
 import { EXIT, type ExitCode, exitCodeOf, remedyOf } from './exit.ts'
@@ -79,7 +81,9 @@ async function report(error: unknown, { io, asJson }: { io: Io; asJson: boolean 
   }
   if (message === '') return
   const paint = paintFor(wantsColour({ isTerminal: io.stderrIsTerminal, env: io.env }))
-  await io.stderr(`${paint.bad('strongroom:')} ${message}\n${paint.weak(`remedy: ${remedy}`)}\n`)
+  const text = `${paint.bad('strongroom:')} ${message}\n${paint.weak(`remedy: ${remedy}`)}\n`
+  // Why the daemon did not start is an error in the journal, each line of it.
+  await io.stderr(isJournal(stderrFd, io.env) ? text.replace(/^(?=.)/gm, JOURNAL_PRIORITIES.error) : text)
 }
 
 type Explained = { code: string; message: string; param: string | undefined; remedy: string }

@@ -2,8 +2,9 @@
 
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
 import { Malformed } from '../attest/malformed.ts'
-import { fromUtf8 } from '../base/bytes.ts'
+import { fromUtf8, utf8 } from '../base/bytes.ts'
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
+import { parseJson } from '../base/json.ts'
 import { InputFault } from './exit.ts'
 
 export type InputFile = {
@@ -52,12 +53,20 @@ export function readTextInput(input: InputFile): string {
   }
 }
 
+/** Strict JSON, as base/json.ts says: in every file that we read so, trust is decided on what it says. */
 export function readJsonInput(input: InputFile): unknown {
   const text = readTextInput(input)
+  const remedy = 'correct the JSON in the file'
   try {
-    return JSON.parse(text)
+    // The strict reader does not say where the mistake is.
+    JSON.parse(text)
   } catch (error) {
-    throw inputFault(input, `not JSON: ${messageOf(error)}`, 'correct the JSON in the file')
+    throw inputFault(input, `not JSON: ${messageOf(error)}`, remedy)
+  }
+  try {
+    return parseJson(utf8(text), { depthMax: 64, what: 'the file' })
+  } catch (error) {
+    throw inputFault(input, messageOf(error), remedy)
   }
 }
 

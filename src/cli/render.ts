@@ -1,6 +1,7 @@
 // Results for people: tables, field lists, verdicts, colour; and for programs: JSON. Pure.
 
 import type { Check, Outcome, Verdict } from '../attest/verdict.ts'
+import { harmless } from '../base/harmless.ts'
 
 export type Paint = {
   readonly good: (text: string) => string
@@ -88,25 +89,29 @@ export function hexNumber(value: bigint): string {
 /** `simulated`: the evidence ends at a root that is not AMD's. Left out where no evidence of a platform is verified. */
 export type ShownVerdict = Verdict & { readonly simulated?: boolean }
 
-const RESULTS = { pass: 'PASS', fail: 'FAIL', 'not-checked': 'NOT CHECKED' } as const satisfies Record<Outcome, string>
+/** What people read for each outcome. */
+const WORD_OF = { pass: 'PASS', fail: 'FAIL', 'not-checked': 'NOT CHECKED' } as const satisfies Record<Outcome, string>
 
 /** One line for each check, then the verdict. */
 export function verdictText(verdict: ShownVerdict, paint: Paint): string {
   return [...verdict.checks.map(check => checkLine(check, paint)), verdictLine(verdict, paint)].join('')
 }
 
-/** With --json: `simulated` beside `ok`, so that nobody reads one without the other. */
+/** With --json: `simulated` beside `ok`, so that nobody reads one without the other. `result` is the word for people of `outcome`. */
 export function verdictDocument({ ok, simulated, checks }: ShownVerdict) {
   return {
     ok,
     ...(simulated === undefined ? {} : { simulated }),
-    checks: checks.map(({ name, outcome, reason, required }) => ({ name, result: RESULTS[outcome], reason, required })),
+    checks: checks.map(({ name, outcome, reason, required }) => ({
+      ...{ name, result: WORD_OF[outcome], outcome },
+      ...{ reason, required },
+    })),
   }
 }
 
 function checkLine({ name, outcome, reason, required }: Check, paint: Paint): string {
   const remark = outcome === 'not-checked' && required ? ' (required)' : ''
-  return `${paint.word(RESULTS[outcome])} ${name}: ${oneLine(reason === '' ? 'ok' : reason)}${remark}\n`
+  return `${paint.word(WORD_OF[outcome])} ${name}: ${oneLine(reason === '' ? 'ok' : reason)}${remark}\n`
 }
 
 function verdictLine({ ok, simulated, checks }: ShownVerdict, paint: Paint): string {
@@ -114,22 +119,23 @@ function verdictLine({ ok, simulated, checks }: ShownVerdict, paint: Paint): str
   const missing = checks.filter(check => check.outcome === 'not-checked' && check.required).length
   const notChecked = `${count('not-checked')} not checked${missing === 0 ? '' : ` (${missing} required)`}`
   const counts = `${count('pass')} passed, ${count('fail')} failed, ${notChecked}`
+  return `${verdictWords({ ok, simulated }, paint)}: ${counts}\n`
+}
+
+/** `VERDICT: PASS`, and SIMULATED where it is. */
+export function verdictWords(
+  { ok, simulated }: { readonly ok: boolean; readonly simulated?: boolean | undefined },
+  paint: Paint,
+): string {
   const remark = simulated === true ? ' SIMULATED, no hardware vouches for this evidence' : ''
-  return `${paint.strong('VERDICT:')} ${paint.word(ok ? 'PASS' : 'FAIL')}${remark}: ${counts}\n`
+  return `${paint.strong('VERDICT:')} ${paint.word(ok ? 'PASS' : 'FAIL')}${remark}`
 }
 
 /** Reasons quote names from certificates, in which anybody may have written anything. */
-function oneLine(reason: string): string {
+export function oneLine(reason: string): string {
   return harmless(reason.replace(/[\r\n\t]+/g, ' '))
 }
 
-/** Text from elsewhere, safe to print on a terminal: control characters, which could move the cursor or retitle the window, are shown as `\x1b`. */
-export function harmless(text: string): string {
-  return text.replace(CONTROL, char => `\\x${(char.codePointAt(0) ?? 0).toString(16).padStart(2, '0')}`)
-}
-
-/** C0 except tab, LF and a CR before an LF; DEL; C1 (ECMA-48 5.2, 5.3). */
-const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)/g
 const SGR = /\u001b\[[0-9;]*m/g
 
 function visibleLength(text: string): number {

@@ -1,8 +1,9 @@
-// strongroom serve: the daemon. Logs go to stderr, one JSON object a line; stdout gets one document, when it is ready. Effects: all of the appliance's.
+// strongroom serve: the daemon. Logs go to stderr, one JSON object a line, after its priority where the journal reads it; stdout gets one document, when it is ready. Effects: all of the appliance's.
 
 import type { Command } from 'commander'
 import { messageOf } from '../base/fault.ts'
 import { createLogger } from '../base/log.ts'
+import { isJournal, stderrFd } from '../linux/journal.ts'
 import { type Cli, helpText, type Run, runOf } from './cli.ts'
 import { EXIT } from './exit.ts'
 import { dash, fields } from './render.ts'
@@ -22,7 +23,12 @@ export function addServe(program: Command, cli: Cli): void {
 async function serveUntilSignal(run: Run): Promise<void> {
   const { io, stateDir } = run
   const { config, file } = run.config()
-  const log = createLogger({ level: config.log_level, sink: line => void io.stderr(`${line}\n`), nowMs: Date.now })
+  const log = createLogger({
+    level: config.log_level,
+    sink: line => void io.stderr(`${line}\n`),
+    nowMs: Date.now,
+    priorities: isJournal(stderrFd, io.env),
+  })
   const stopAsked = Promise.withResolvers<string>()
   let signals = 0
   const stopOn = (signal: 'SIGTERM' | 'SIGINT') =>

@@ -1,16 +1,33 @@
-// strongroom version: the version of this executable, and of the Bun inside it.
+// strongroom version: the version of this executable, of the Bun inside it, and the digests of what it is made of.
 
 import type { Command } from 'commander'
-import { version } from '../base/version.ts'
+import { type Provenance, provenance, version } from '../base/version.ts'
 import { type Cli, helpText, runOf } from './cli.ts'
 
 export function addVersion(program: Command, cli: Cli): void {
   program
     .command('version')
-    .description('print the version of this executable')
+    .description('print the version of this executable, and the digests of what it is made of')
     .addHelpText('after', helpText('strongroom version', 'strongroom version --json'))
     .action(async (_options: unknown, command: Command) => {
       const run = runOf(cli, command)
-      await run.result({ version, bun: Bun.version }, `strongroom ${version} (Bun ${Bun.version})\n`)
+      const lines = [`strongroom ${version} (Bun ${Bun.version})`, ...linesOf(provenance)]
+      await run.result({ version, bun: Bun.version, provenance: fieldsOf(provenance) }, `${lines.join('\n')}\n`)
     })
+}
+
+function fieldsOf(made: Provenance | null) {
+  if (made === null) return null
+  const { bunSha256, lockSha256, sourceSha256, commit } = made
+  return { bun_sha256: bunSha256, lock_sha256: lockSha256, source_sha256: sourceSha256, commit }
+}
+
+function linesOf(made: Provenance | null): string[] {
+  if (made === null) return ['run from source']
+  return [
+    `commit   ${made.commit ?? 'none: built from sources that no commit has'}`,
+    `source   sha256 ${made.sourceSha256}`,
+    `bun.lock sha256 ${made.lockSha256}`,
+    `Bun      sha256 ${made.bunSha256}`,
+  ]
 }

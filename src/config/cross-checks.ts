@@ -48,6 +48,19 @@ const CHECKS: readonly Check[] = [
       field: 'network.gateway_v4',
       message: `${network.gateway_v4} is not an address that a host can have`,
     }),
+  ({ network: { public_v4: address, pool_v4: pool } }) =>
+    address === ''
+      ? []
+      : [
+          ...when(!isUnicast(parseIpv4(address)), {
+            field: 'network.public_v4',
+            message: `${address} is not an address that clients can reach`,
+          }),
+          ...when(inPool(address, pool), {
+            field: 'network.public_v4',
+            message: `${address} is in pool_v4 (${pool}), whose addresses instances get; use the address of this host`,
+          }),
+        ],
   ({ network }) =>
     network.resolvers.flatMap((resolver, index) =>
       when(inPool(resolver, network.pool_v4), {
@@ -60,6 +73,11 @@ const CHECKS: readonly Check[] = [
       field: 'vm.snp_boot',
       message: '"igvm" needs igvm, the path of the IGVM file',
     }),
+  ({ vm }) =>
+    when(vm.uid_max < vm.uid_min, {
+      field: 'vm.uid_max',
+      message: `${vm.uid_max} is below uid_min (${vm.uid_min}); each VM needs a user id of its own from this range`,
+    }),
   ({ vm, capacity }) =>
     when(capacity.memory_mib !== 0 && capacity.memory_mib < vm.memory_mib, {
       field: 'capacity.memory_mib',
@@ -70,6 +88,7 @@ const CHECKS: readonly Check[] = [
       field: 'capacity.vcpus',
       message: `${capacity.vcpus} is too small for one instance of vm.vcpus (${vm.vcpus}); raise it, or use 0 for the default`,
     }),
+  ({ inference }) => upstreamNameProblems(inference.upstreams.map(one => one.name)),
   ({ instances }) =>
     when(new Set(instances.inference_models).size !== instances.inference_models.length, {
       field: 'instances.inference_models',
@@ -84,6 +103,23 @@ const CHECKS: readonly Check[] = [
 
 /** RFC 1123 2.1, with a leading wildcard label (RFC 6125 6.4.3). */
 const DNS_NAME = /^(?=.{1,253}$)(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
+
+/** The name of the built-in worker among the upstreams: receipts vouch for what has it. */
+export const workerUpstreamName = 'built-in'
+
+function upstreamNameProblems(names: readonly string[]): CrossProblem[] {
+  return names.flatMap((name, index) => {
+    const field = `inference.upstreams.${index}.name`
+    if (name === workerUpstreamName) {
+      const message = `"${name}" is the name of the built-in worker, which receipts vouch for; choose another`
+      return [{ field, message }]
+    }
+    return when(names.indexOf(name) !== index, {
+      field,
+      message: `"${name}" is the name of another upstream too; receipts name upstreams, so choose another`,
+    })
+  })
+}
 
 /** A listener that is off has no address to check. */
 function listenProblems(name: Listener, listen: Config['listen']): CrossProblem[] {

@@ -56,6 +56,32 @@ export function localUrl(listen: string, port: number): string {
   return hostname.includes(':') ? `https://[${hostname}]:${port}` : `https://${hostname}:${port}`
 }
 
+/** Host names of the appliance itself under its domain, and the listener behind each. */
+export const HOST_LISTENERS = { ns: 'dns', instances: 'instances', inference: 'inference' } as const satisfies Record<
+  string,
+  Listener
+>
+export type HostName = keyof typeof HOST_LISTENERS
+
+/**
+ * IPv4 address of each host name: `network.public_v4`, else the one that its listener has, else, where that has all, the one of the
+ * default route. Null: none is known, or the service is off.
+ */
+export function hostAddresses(
+  { listen, network }: Pick<Config, 'listen' | 'network'>,
+  routeAddress: string | null,
+): Record<HostName, string | null> {
+  const addressOf = (listener: Listener) => {
+    if (listen[listener] === '') return null
+    if (network.public_v4 !== '') return network.public_v4
+    const host = canonicalHost(listenAddress(listen[listener]).hostname)
+    if (host === '0.0.0.0' || host === '::') return routeAddress
+    return isIPv4(host) ? host : null
+  }
+  const { ns, instances, inference } = HOST_LISTENERS
+  return { ns: addressOf(ns), instances: addressOf(instances), inference: addressOf(inference) }
+}
+
 /** How instances reach the inference gateway. */
 export type GuestGateway = {
   /** TCP ports of the gateway address that instances may reach; the firewall closes all others. */

@@ -5,6 +5,7 @@ import { resolve } from 'node:path'
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
 import { type ConfigProblem, parseConfig, problemText } from './parse.ts'
 import type { Config } from './schema.ts'
+import { type Lines, lineOf, readToml } from './toml.ts'
 
 export const configFileDefault = '/etc/strongroom/strongroom.toml'
 export const stateDirDefault = '/var/lib/strongroom'
@@ -36,16 +37,31 @@ export class ConfigFault extends Fault {
 export function loadConfig({ path, env }: { path: string | undefined; env: Environment }): LoadedConfig {
   const explicit = path ?? nonEmpty(env.STRONGROOM_CONFIG)
   const file = resolve(explicit ?? configFileDefault)
-  let text: string
   try {
-    text = readFileSync(file, 'utf8')
+    return { config: checked(readText(file), file), file }
   } catch (error) {
-    if (systemErrorCode(error) !== 'ENOENT' || explicit !== undefined) {
-      throw new Fault('config.invalid', `read configuration: ${messageOf(error)}`, { cause: error })
-    }
-    return { config: defaultConfig(), file: null }
+    const isAbsent = error instanceof Fault && systemErrorCode(error.cause) === 'ENOENT'
+    if (isAbsent && explicit === undefined) return { config: defaultConfig(), file: null }
+    throw error
   }
-  return { config: checked(text, file), file }
+}
+
+/** Problems of the fields of a configuration that was loaded from `file`, each with the line of its field. Fault config.invalid. */
+export function locate(
+  file: string,
+  problems: readonly { readonly field: string; readonly message: string }[],
+): ConfigProblem[] {
+  const toml = problems.length === 0 ? null : readToml(readText(file))
+  const lines: Lines = toml?.ok === true ? toml.lines : new Map()
+  return problems.map(({ field, message }) => ({ file, line: lineOf(lines, field.split('.')), field, message }))
+}
+
+function readText(file: string): string {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch (error) {
+    throw new Fault('config.invalid', `read configuration: ${messageOf(error)}`, { cause: error })
+  }
 }
 
 /** `--state-dir`, else STRONGROOM_STATE_DIR, else the default; absolute. */

@@ -3,53 +3,22 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { LOG_LEVELS } from '../base/log.ts'
+import {
+  AddressPort,
+  AddressPortOrOff,
+  Count,
+  closed,
+  ipv4Pattern,
+  OneOf,
+  Path,
+  PathOrNone,
+  Usd,
+  UserName,
+} from './fields.ts'
+import { UpstreamConfig } from './upstream.ts'
 
 const PLATFORMS = ['snp', 'kvm', 'tcg'] as const
 export type Platform = (typeof PLATFORMS)[number]
-
-/** What an address to listen on may be. The pattern is coarse; the cross-checks read the address (listen.ts). */
-const listenAllowed = 'ADDRESS:PORT with an IPv4 address or an IPv6 address in brackets, port 0 to 65535'
-
-const closed = { additionalProperties: false } as const
-const addressPort = '[0-9a-fA-F.:\\[\\]]+:[0-9]{1,5}'
-const AddressPort = (fallback: string, description: string) =>
-  Type.String({ default: fallback, pattern: `^${addressPort}$`, allowed: listenAllowed, description })
-const AddressPortOrOff = (fallback: string, description: string) =>
-  Type.String({
-    default: fallback,
-    pattern: `^$|^${addressPort}$`,
-    allowed: `"" or ${listenAllowed}`,
-    description: `${description} "" turns it off.`,
-  })
-const OneOf = <const Choice extends string>(
-  choices: readonly Choice[],
-  options: { readonly default: Choice; readonly description: string },
-) =>
-  Type.Union(
-    choices.map(choice => Type.Literal(choice)),
-    options,
-  )
-const Count = (fallback: number, minimum: number, maximum: number, description: string) =>
-  Type.Integer({ default: fallback, minimum, maximum, description })
-const Path = (fallback: string, description: string) =>
-  Type.String({ default: fallback, pattern: '^/', maxLength: 4096, allowed: 'an absolute path', description })
-const PathOrNone = (description: string) =>
-  Type.String({ default: '', pattern: '^$|^/', maxLength: 4096, allowed: '"" or an absolute path', description })
-const Usd = (fallback: string, description: string) =>
-  Type.String({
-    default: fallback,
-    pattern: '^(0|[1-9][0-9]{0,11})(\\.[0-9]{1,6})?$',
-    allowed: 'US dollars as text, such as "12.50"; at most six decimals',
-    description,
-  })
-const UserName = (description: string) =>
-  Type.String({
-    default: 'strongroom-vm',
-    pattern: '^[a-z_][a-z0-9_-]{0,30}$',
-    allowed: 'the name of a user of this host: 1 to 31 lowercase letters, digits, hyphens and underscores',
-    description,
-  })
-const ipv4Pattern = '^(?:(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])(?:\\.(?!$|/)|(?=$|/))){4}'
 
 export const ListenConfig = Type.Object(
   {
@@ -90,7 +59,12 @@ export const HttpConfig = Type.Object(
     body_bytes_max: Count(65_536, 1024, 16_777_216, 'Largest request body that service A accepts.'),
     body_timeout_ms: Count(15_000, 100, 600_000, 'A request body must arrive within this time.'),
     json_depth_max: Count(16, 2, 128, 'How deep arrays and objects in a JSON body may be nested.'),
-    idle_timeout_s: Count(30, 1, 255, 'A connection without traffic is closed after this time.'),
+    idle_timeout_s: Count(
+      30,
+      1,
+      255,
+      'A connection without traffic is closed after this time; of the gateway, one without a request under way.',
+    ),
   },
   { ...closed, default: {} },
 )
@@ -103,11 +77,19 @@ export const NetworkConfig = Type.Object(
       allowed: 'an IPv4 network A.B.C.D/N, N from 16 to 30',
       description: 'Network that instances get their addresses from, one each (/32). It must be routed to this host.',
     }),
+    address_rest_s: Count(600, 0, 86_400, 'How long an address that an instance has given back is given to no other.'),
     gateway_v4: Type.String({
       default: '169.254.88.1',
       pattern: `${ipv4Pattern}$`,
       allowed: 'an IPv4 address',
       description: 'Address of this host as instances see it: their gateway, link-local, on every tap.',
+    }),
+    public_v4: Type.String({
+      default: '',
+      pattern: `^$|${ipv4Pattern}$`,
+      allowed: '"" or an IPv4 address',
+      description:
+        'Address at which clients reach this host: that of `ns.`, `instances.` and `inference.` in the DNS. "" for the address that each listens on, and where one listens on all, for the address of the default route. Set it behind a NAT, and where that interface has several addresses.',
     }),
     resolvers: Type.Array(Type.String({ pattern: `${ipv4Pattern}$`, allowed: 'an IPv4 address' }), {
       default: ['9.9.9.9', '149.112.112.112'],
@@ -139,7 +121,13 @@ export const VmConfig = Type.Object(
       'Directory of the `instance` image, with its manifest.json.',
     ),
     qemu: Path('/usr/bin/qemu-system-x86_64', 'The QEMU executable.'),
-    user: UserName('Unprivileged user that QEMU runs as.'),
+    uid_min: Count(
+      70_000,
+      1,
+      4_294_967_293,
+      'Lowest user id of a range for VMs alone: each QEMU runs under one of its own. The ids need no names.',
+    ),
+    uid_max: Count(79_999, 1, 4_294_967_293, 'Highest user id of this range.'),
     vcpus: Count(2, 1, 255, 'vCPUs of an instance. On snp they are part of the launch measurement.'),
     memory_mib: Count(2048, 512, 1_048_576, 'Memory of an instance.'),
     vcpu_type: Type.String({
@@ -191,6 +179,24 @@ export const CapacityConfig = Type.Object(
 export const InstancesConfig = Type.Object(
   {
     retention_days: Count(30, 30, 3650, 'How long the records of terminated instances, and their names, are kept.'),
+    requests_per_minute: Count(
+      600,
+      1,
+      1_000_000,
+      'Requests per minute to service A with one key. Beyond it: status 429.',
+    ),
+    creates_per_day_max: Count(
+      500,
+      1,
+      1_000_000,
+      'How many instances one organization may create within 24 hours. Beyond it: status 429.',
+    ),
+    records_per_organization_max: Count(
+      1000,
+      1,
+      10_000,
+      'How many records one organization may have, those of terminated instances included, which are kept for `retention_days`. Beyond it: status 429. Every list shows them all.',
+    ),
     inference_models: Type.Array(Type.String({ minLength: 1, maxLength: 256 }), {
       default: ['strongroom-tiny'],
       minItems: 1,
@@ -207,41 +213,6 @@ export const InstancesConfig = Type.Object(
   },
   { ...closed, default: {} },
 )
-
-const Name = (description: string) =>
-  Type.String({
-    pattern: '^[a-z0-9][a-z0-9-]{0,62}$',
-    allowed: '1 to 63 lowercase letters, digits and hyphens',
-    description,
-  })
-const ModelId = Type.String({ minLength: 1, maxLength: 256 })
-
-export const UpstreamConfig = Type.Object(
-  {
-    name: Name('Name of the upstream in logs and metrics. Clients never see it.'),
-    url: Type.String({
-      pattern: '^https?://[^/?#@\\s]+(/[^?#\\s]*)?$',
-      maxLength: 512,
-      allowed: 'an http or https URL up to and including /v1, without credentials',
-      description: 'Base URL of an OpenAI-compatible server.',
-    }),
-    key_file: PathOrNone('File with the API key that is sent to the upstream. "" for none.'),
-    models: Type.Array(ModelId, { minItems: 1, maxItems: 64, description: 'Models that the upstream serves.' }),
-    weight: Count(1, 1, 1000, 'Share of the requests among the upstreams that serve the same model.'),
-    concurrency_max: Count(64, 1, 65_536, 'How many requests the upstream gets at the same time.'),
-    ca_file: PathOrNone(
-      'File with the PEM certificates of the authorities to trust for the upstream. "" for those of the system.',
-    ),
-    spki_sha256: Type.String({
-      default: '',
-      pattern: '^$|^[0-9a-f]{64}$',
-      allowed: '"" or 64 lowercase hexadecimal digits',
-      description: 'SHA-256 of the public key (SPKI) that the certificate of the upstream must hold. "" for any.',
-    }),
-  },
-  closed,
-)
-export type UpstreamConfig = Static<typeof UpstreamConfig>
 
 export const PriceConfig = Type.Object(
   {
@@ -299,6 +270,11 @@ export const InferenceConfig = Type.Object(
       description: 'Value of `owned_by` in the list of models.',
     }),
     worker: WorkerConfig,
+    unknown_fields: OneOf(['ignore', 'refuse'], {
+      default: 'ignore',
+      description:
+        'What happens to request fields that an upstream does not get: left out and named in x-strongroom-ignored, or refused with 400.',
+    }),
     body_bytes_max: Count(4_194_304, 1024, 268_435_456, 'Largest request body that the gateway accepts.'),
     body_timeout_ms: Count(30_000, 100, 600_000, 'A request body must arrive within this time.'),
     connect_timeout_ms: Count(5_000, 50, 120_000, 'Longest time to connect to an upstream.'),

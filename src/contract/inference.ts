@@ -10,6 +10,7 @@ const closed = { additionalProperties: false } as const
 /** Faults that a client of the gateway sees under their own code, with the status of FAULTS. Every other one is `internal`. */
 export const GATEWAY_PUBLIC_CODES = [
   'invalid_request',
+  'context_length_exceeded',
   'unauthenticated',
   'not_found',
   'method_not_allowed',
@@ -25,15 +26,55 @@ export const GATEWAY_PUBLIC_CODES = [
 export const GatewayErrorCode = OneOf([...GATEWAY_PUBLIC_CODES, 'internal'])
 export type GatewayErrorCode = Static<typeof GatewayErrorCode>
 
-/** Body of every error response: no envelope and no request id, unlike service A's. */
+/** `type` of an error by its code, as OpenAI's API has it; official clients print it. */
+export const GATEWAY_ERROR_TYPES = {
+  invalid_request: 'invalid_request_error',
+  context_length_exceeded: 'invalid_request_error',
+  unauthenticated: 'authentication_error',
+  not_found: 'invalid_request_error',
+  method_not_allowed: 'invalid_request_error',
+  body_timeout: 'invalid_request_error',
+  conflict: 'invalid_request_error',
+  body_too_large: 'invalid_request_error',
+  rate_limited: 'rate_limit_error',
+  upstream_failed: 'upstream_error',
+  attestation_unavailable: 'server_error',
+  internal: 'server_error',
+} as const satisfies Record<GatewayErrorCode, string>
+
+/** Body of every error response: no envelope and no request id, unlike service A's. `code` and `message` are the contract's (7.2). */
 export const GatewayError = Type.Object(
-  { error: Type.Object({ code: GatewayErrorCode, message: Type.String() }, closed) },
+  {
+    error: Type.Object(
+      {
+        code: GatewayErrorCode,
+        message: Type.String(),
+        type: OneOf([...new Set(Object.values(GATEWAY_ERROR_TYPES))]),
+        param: Type.Union([Type.String(), Type.Null()], {
+          description: 'The field that is wrong, such as `messages[0].content`; null when it is not one field.',
+        }),
+      },
+      closed,
+    ),
+  },
   closed,
 )
 export type GatewayError = Static<typeof GatewayError>
 
+/** The body of an error response. `param`: the field that is wrong, where it is one. */
+export function gatewayError(code: GatewayErrorCode, message: string, param: string | null = null): GatewayError {
+  return { error: { code, message, type: GATEWAY_ERROR_TYPES[code], param } }
+}
+
 export const GatewayModel = Type.Object(
-  { id: Type.String(), object: Type.Literal('model'), owned_by: Type.String() },
+  {
+    id: Type.String(),
+    object: Type.Literal('model'),
+    created: Type.Integer({
+      description: 'Unix time in seconds since when this gateway process has served the model.',
+    }),
+    owned_by: Type.String(),
+  },
   closed,
 )
 export const GatewayModelList = Type.Object({ object: Type.Literal('list'), data: Type.Array(GatewayModel) }, closed)

@@ -47,7 +47,7 @@ export function planClaim(claim: Claim, paths: ClaimPaths): ClaimPlan {
     { path: paths.authorizedKeys, content: `${claim.publicKey}\n`, mode: 0o644, owner: 'system' },
   ]
   const { key, ca } = claim.inference
-  // Public, and for every program of the user: sshd points NODE_EXTRA_CA_CERTS at it.
+  // Public. Only the packaged agent uses it by itself, for the gateway alone: see the plugin.
   if (ca !== null) files.unshift({ path: paths.gatewayCa, content: ca, mode: 0o644, owner: 'system' })
   if (key !== null)
     files.unshift({ path: `${opencodeDir}/${keyFile}`, content: `${key}\n`, mode: 0o600, owner: 'login' })
@@ -61,6 +61,8 @@ export function claimLeftovers(paths: ClaimPaths): string[] {
 }
 
 const keyFile = 'inference.key'
+/** Of the measured image: guest-image/common/root. */
+const gatewayPlugin = 'file:///usr/lib/strongroom/opencode-gateway.js'
 
 /** RFC 1123 2.1. */
 const HOST_NAME = /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/i
@@ -100,6 +102,7 @@ function opencodeConfig({ inference }: Claim): string {
     autoupdate: false,
     share: 'disabled',
     ...(inference.baseUrl === '' ? {} : opencodeProvider(inference)),
+    ...(inference.baseUrl === '' || inference.ca === null ? {} : { plugin: [gatewayPlugin] }),
   }
   return `${JSON.stringify(config, null, 2)}\n`
 }

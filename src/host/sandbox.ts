@@ -90,12 +90,15 @@ export function sandboxArgv(
   { systemd }: { readonly systemd: boolean },
 ): string[] {
   const { memoryMiBMax, tasksMax } = sandbox.limits
-  const inner = ['choom', '--adjust', oomScoreAdjust, '--', ...isolatedArgv(sandbox, command)]
+  const data = systemd || memoryMiBMax === 'any' ? [] : [`--data=${memoryMiBMax * bytesPerMiB}`]
+  // No image of what it computes on reaches the disk.
+  const limits = ['prlimit', '--core=0', '--memlock=0', ...data, '--']
+  const inner = [...limits, 'choom', '--adjust', oomScoreAdjust, '--', ...isolatedArgv(sandbox, command)]
   if (systemd) {
     const memory = memoryMiBMax === 'any' ? [] : [`MemoryMax=${memoryMiBMax}M`, 'MemorySwapMax=0']
-    return scopeArgv(inner, null, [...memory, `TasksMax=${tasksMax}`])
+    return scopeArgv(inner, null, ['Slice=strongroom.slice', ...memory, `TasksMax=${tasksMax}`])
   }
-  return memoryMiBMax === 'any' ? inner : ['prlimit', `--data=${memoryMiBMax * bytesPerMiB}`, '--', ...inner]
+  return inner
 }
 
 const bytesPerMiB = 1_048_576

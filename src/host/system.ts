@@ -1,13 +1,38 @@
-// What the daemon reads and sets of the machine it runs on: its boot, its routing, its users. Effects: reads and writes /proc, reads /etc/passwd.
+// What the daemon reads and sets of the machine it runs on: its boot, its routing, its users, who may open its devices.
+// Effects: reads and writes /proc, reads /etc and the modes of devices.
 
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { Fault, wrapFault } from '../base/fault.ts'
-import type { Owner } from '../linux/files.ts'
+import type { Platform } from '../config/schema.ts'
+import { type Owner, readTextOrNull } from '../linux/files.ts'
 
 /** Random per boot of the host (random(4)): when it changes, every process of before is gone. */
 export function hostBootId(): string {
   return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
 }
+
+/**
+ * Whether systemd is shutting this host down: it ends the scopes of VMs while the daemon still runs. False without systemd, and where it does
+ * not say (systemctl(1), is-system-running; its exit code is not 0 for any state but `running`).
+ */
+export async function isHostStopping(
+  command: readonly string[] = ['systemctl', 'is-system-running'],
+): Promise<boolean> {
+  try {
+    const child = Bun.spawn([...command], {
+      stdin: 'ignore',
+      stdout: 'pipe',
+      stderr: 'ignore',
+      timeout: stateTimeoutMs,
+    })
+    return (await child.stdout.text()).trim() === 'stopping'
+  } catch {
+    return false
+  }
+}
+
+const stateTimeoutMs = 3_000
 
 /** Lets the host forward IPv4 between interfaces, in this network namespace. Fault host.unsupported. */
 export function enableForwarding(): void {
@@ -25,5 +50,64 @@ export function lookupUser(name: string, passwdFile = '/etc/passwd'): Owner {
     const [user, , uid, gid] = line.split(':')
     if (user === name && uid && gid) return { uid: Number(uid), gid: Number(gid) }
   }
-  throw new Fault('host.unsupported', `there is no user ${name} on this host; create it, or set vm.user`)
+  throw new Fault('host.unsupported', `there is no user ${name} on this host; create it, or set inference.worker.user`)
+}
+
+type Range = { readonly min: number; readonly max: number }
+
+/**
+ * The same range. Fault host.unsupported when a user of /etc/passwd, the built-in worker's included, or a container's range of
+ * /etc/subuid (subuid(5)) has ids in it. Users of a directory service are not looked up.
+ */
+export function checkUidRange<R extends Range>(range: R, { root }: { readonly root: string } = { root: '/' }): R {
+  const { min, max } = range
+  const fieldsOf = (file: string) => (readTextOrNull(join(root, file)) ?? '').split('\n').map(line => line.split(':'))
+  const taken: (Range & { readonly by: string })[] = [
+    ...fieldsOf('etc/passwd').map(([user = '', , uid = '']) => ({ by: `user ${user}`, min: +uid, max: +uid })),
+    ...fieldsOf('etc/subuid').map(([user = '', first = '', count = '']) => ({
+      by: `/etc/subuid of ${user}`,
+      min: +first,
+      max: +first + +count - 1,
+    })),
+  ]
+  const holder = taken.find(other => other.max > 0 && other.min <= max && other.max >= min)
+  if (holder === undefined) return range
+  throw new Fault(
+    'host.unsupported',
+    `vm.uid_min to vm.uid_max (${min} to ${max}) overlaps ${holder.by} (${holder.min} to ${holder.max}); choose a range that nobody has`,
+  )
+}
+
+/** Devices that QEMU itself opens, for reading and writing. */
+const DEVICES: Record<Platform, readonly string[]> = { tcg: [], kvm: ['dev/kvm'], snp: ['dev/kvm', 'dev/sev'] }
+
+/**
+ * Groups that an unprivileged QEMU needs to open its devices, by number, without repeats; none for devices that everybody may open.
+ * Fault host.unsupported when a device is missing, or is closed to any group but root's.
+ */
+export function groupsOfDevices(platform: Platform, { root }: { readonly root: string } = { root: '/' }): number[] {
+  const groups = DEVICES[platform].flatMap(device => {
+    const { mode, gid } = statDevice(join(root, device))
+    if ((mode & readWriteOthers) === readWriteOthers) return []
+    if ((mode & readWriteGroup) === readWriteGroup && gid !== 0) return [gid]
+    const name = device.slice(device.lastIndexOf('/') + 1)
+    throw new Fault(
+      'host.unsupported',
+      `/${device} is closed to every group (mode ${(mode & 0o777).toString(8)}, gid ${gid}): QEMU, which is not root, cannot open it. ` +
+        `Give it to group kvm: echo 'KERNEL=="${name}", GROUP="kvm", MODE="0660"' > /etc/udev/rules.d/60-strongroom-${name}.rules; ` +
+        `udevadm control --reload; udevadm trigger --name-match=${name}`,
+    )
+  })
+  return [...new Set(groups)]
+}
+
+const readWriteGroup = 0o060
+const readWriteOthers = 0o006
+
+function statDevice(path: string): { mode: number; gid: number } {
+  try {
+    return statSync(path)
+  } catch (error) {
+    throw wrapFault(error, `look at ${path}`, 'host.unsupported')
+  }
 }

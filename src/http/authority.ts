@@ -1,10 +1,22 @@
 // The local certificate authority: one P-256 root, made on first start, that signs the certificates the daemon serves.
 // Effects: two files in <stateDir>/ca. Profile: RFC 5280 4.1 and 4.2, strict enough for `openssl verify -x509_strict`.
+//
+// Critical name constraints (4.2.1.10) hold it to the appliance's own names: whoever has its key can sign for no other DNS name.
+// One of an earlier release, without them, is given up with its key. When the names change, the same key signs a new root with the same
+// subject, so that whoever trusts the earlier one goes on as long as that one permits every name served.
 
 import { createPublicKey, X509Certificate as NodeCertificate } from 'node:crypto'
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { join } from 'node:path'
+import { AsnConvert } from '@peculiar/asn1-schema'
+import {
+  GeneralName,
+  GeneralSubtree,
+  GeneralSubtrees,
+  id_ce_nameConstraints,
+  NameConstraints,
+} from '@peculiar/asn1-x509'
 import type { Extension, X509Certificate } from '@peculiar/x509'
 import { loadX509 } from '../attest/simulator/x509-runtime.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
@@ -23,14 +35,21 @@ export type Authority = {
   readonly caFile: string
   readonly caPem: string
   readonly notAfterMs: number
+  /** Why this start put another certificate in the place of an earlier authority's, else null. Clients must then take the new one. */
+  readonly replaced: Replacement | null
   /** A fresh key and certificate for these DNS names and IP addresses. Ends no later than the authority itself. */
   readonly issue: (names: readonly string[], validityDays: number) => Promise<IssuedPair>
 }
+
+/** `unconstrained`: the earlier one could sign for any name. `names`: the names that this appliance goes by are others now. */
+export type Replacement = 'unconstrained' | 'names'
 
 export type IssuedPair = { readonly cert: string; readonly key: string }
 
 export type AuthorityDeps = {
   readonly stateDir: string
+  /** DNS names and IP addresses of the appliance. These names, and those below them, are all that the authority can sign for. */
+  readonly names: readonly string[]
   readonly nowMs: () => number
   readonly random: RandomBytes
 }
@@ -38,28 +57,40 @@ export type AuthorityDeps = {
 /** Opens the authority of this state directory, or makes it. Fault internal: its files do not fit together, or cannot be written. */
 export async function openAuthority(deps: AuthorityDeps): Promise<Authority> {
   const dir = join(deps.stateDir, 'ca')
-  const keyFile = join(dir, 'ca.key')
-  const caFile = join(dir, 'ca.pem')
+  const files = { keyFile: join(dir, 'ca.key'), caFile: join(dir, 'ca.pem') }
+  const { keyFile, caFile } = files
   ensureDir(dir, { mode: 0o755 })
-  if (!existsSync(keyFile)) {
-    if (existsSync(caFile)) {
-      throw new Fault(
-        'internal',
-        `${caFile} is there without ${keyFile}; restore the key, or remove the file to get a new authority, which clients must then trust`,
-      )
-    }
-    // The key first: if we are killed in between, the next start finds a key that has signed nothing yet.
-    writeFileAtomic(keyFile, await newKeyPem(), { mode: 0o600 })
+  if (!existsSync(keyFile) && existsSync(caFile)) {
+    throw new Fault(
+      'internal',
+      `${caFile} is there without ${keyFile}; restore the key, or remove the file to get a new authority, which clients must then trust`,
+    )
   }
+  const constraints = constraintsOf(deps.names)
+  const earlier = existsSync(caFile) ? readAuthority(readFileSync(caFile, 'utf8'), files) : null
+  const replaced = earlier === null ? null : whyReplace(earlier, constraints)
+  if (replaced === 'unconstrained') {
+    // The certificate first, then the key: killed in between, the next start finds a key without a certificate, and constrains it.
+    rmSync(caFile)
+    rmSync(keyFile)
+  }
+  // The key first: if we are killed in between, the next start finds a key that has signed nothing yet.
+  if (!existsSync(keyFile)) writeFileAtomic(keyFile, await newKeyPem(), { mode: 0o600 })
   const keys = await importKeys(readFileSync(keyFile, 'utf8'), keyFile)
-  if (!existsSync(caFile)) writeFileAtomic(caFile, await selfSign(keys, deps), { mode: 0o644 })
+  if (earlier === null || replaced !== null) {
+    // Each authority has a name of its own, so that the roots of two appliances differ in one trust store.
+    const name =
+      replaced === 'names' && earlier !== null ? earlier.subject : `CN=Strongroom local CA ${deps.random(4).toHex()}`
+    writeFileAtomic(caFile, await selfSign(keys, { name, constraints }, deps), { mode: 0o644 })
+  }
   const caPem = readFileSync(caFile, 'utf8')
-  const ca = readAuthority(caPem, { caFile, keyFile })
+  const ca = readAuthority(caPem, files)
   const notAfterMs = ca.notAfter.getTime()
   return {
     caFile,
     caPem,
     notAfterMs,
+    replaced,
     issue: async (names, validityDays) => {
       const leafKeys = await crypto.subtle.generateKey(P256, true, ['sign', 'verify'])
       const nowMs = deps.nowMs()
@@ -112,10 +143,10 @@ function readAuthority(pem: string, { caFile, keyFile }: { caFile: string; keyFi
   }
 }
 
-async function selfSign(keys: CryptoKeyPair, deps: AuthorityDeps): Promise<string> {
+type Root = { readonly name: string; readonly constraints: Extension }
+
+async function selfSign(keys: CryptoKeyPair, { name, constraints }: Root, deps: AuthorityDeps): Promise<string> {
   const nowMs = deps.nowMs()
-  // Each authority has a name of its own, so that the roots of two appliances differ in one trust store.
-  const name = `CN=Strongroom local CA ${deps.random(4).toHex()}`
   const ca = await x509.X509CertificateGenerator.createSelfSigned({
     serialNumber: serialOf(deps.random),
     name,
@@ -127,9 +158,31 @@ async function selfSign(keys: CryptoKeyPair, deps: AuthorityDeps): Promise<strin
       new x509.BasicConstraintsExtension(true, 0, true),
       new x509.KeyUsagesExtension(x509.KeyUsageFlags.keyCertSign | x509.KeyUsageFlags.cRLSign, true),
       await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
+      constraints,
     ],
   })
   return `${ca.toString('pem')}\n`
+}
+
+/**
+ * RFC 5280 4.2.1.10, DNS names. A DNS name permits all below it. Addresses cannot be constrained yet: BoringSSL, and so Bun, refuses every
+ * certificate with an address below a root with such a constraint (X509_V_ERR_UNSUPPORTED_CONSTRAINT_TYPE).
+ */
+function constraintsOf(names: readonly string[]): Extension {
+  const domains = new Set(names.filter(name => isIP(name) === 0).map(name => name.replace(/^\*\./, '')))
+  // Without one, DNS names would not be constrained at all.
+  if (domains.size === 0) throw new Fault('internal', 'an authority must be held to at least one DNS name')
+  const isBelowAnother = (name: string) => [...domains].some(domain => name.endsWith(`.${domain}`))
+  const permitted = [...domains].filter(name => !isBelowAnother(name)).sort()
+  const subtrees = permitted.map(dNSName => new GeneralSubtree({ base: new GeneralName({ dNSName }) }))
+  const constraints = new NameConstraints({ permittedSubtrees: new GeneralSubtrees(subtrees) })
+  return new x509.Extension(id_ce_nameConstraints, true, AsnConvert.serialize(constraints))
+}
+
+function whyReplace(earlier: X509Certificate, constraints: Extension): Replacement | null {
+  const found = earlier.getExtension(id_ce_nameConstraints)
+  if (found === null) return 'unconstrained'
+  return Buffer.from(found.rawData).equals(Buffer.from(constraints.rawData)) ? null : 'names'
 }
 
 async function leafExtensions(

@@ -13,7 +13,7 @@ import { createSerial } from '../base/serial.ts'
 import { parseListen } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { ensureDir, writeFileAtomic } from '../linux/files.ts'
-import { type Authority, openAuthority } from './authority.ts'
+import { type Authority, openAuthority, type Replacement } from './authority.ts'
 import { isIssuedBy, readPair, sameNames, type TlsPair } from './pair.ts'
 
 const dayMs = 86_400_000
@@ -28,7 +28,7 @@ export type TlsDeps = {
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger
-  /** `tls.changed`, `tls.refused`, `tls.expiring`, for the journal. */
+  /** `tls.changed`, `tls.refused`, `tls.expiring`, `tls.authority_replaced`, for the journal. */
   readonly onEvent: (kind: string, detail: Record<string, unknown>) => void
 }
 
@@ -168,12 +168,13 @@ type Source = {
 
 async function localSource(deps: TlsDeps): Promise<Source> {
   const { config, stateDir, clock } = deps
-  const authority = await openAuthority({ stateDir, nowMs: clock.nowMs, random: deps.random })
   const dir = join(stateDir, 'tls')
   // Key and chain in one file, so that no crash parts them.
   const file = join(dir, 'server.pem')
   ensureDir(dir, { mode: 0o700 })
   const names = certificateNames(config)
+  const authority = await openAuthority({ stateDir, names, nowMs: clock.nowMs, random: deps.random })
+  tellOfReplacement(authority, deps)
   const renew = async (): Promise<TlsPair> => {
     const pair = await issuePair(authority, names, config.tls.validity_days)
     writeFileAtomic(file, `${pair.key}${pair.cert}`, { mode: 0o600 })
@@ -196,6 +197,19 @@ async function localSource(deps: TlsDeps): Promise<Source> {
     warnMs: Math.min(expiryWarnMs, (config.tls.renew_before_days * dayMs) / 2),
     check: async ({ current }) => (isDue(current) ? await renew() : null),
   }
+}
+
+const REPLACED = {
+  unconstrained: 'the earlier one could sign for any name',
+  names: 'the names of this appliance have changed',
+} as const satisfies Record<Replacement, string>
+
+function tellOfReplacement({ replaced, caFile }: Authority, { log, onEvent }: TlsDeps): void {
+  if (replaced === null) return
+  const remedy =
+    'give clients the new ca_file; who holds the earlier one, running instances included, may refuse this appliance'
+  log.warn('certificate authority replaced', { reason: REPLACED[replaced], caFile, remedy })
+  onEvent('tls.authority_replaced', { reason: REPLACED[replaced], ca_file: caFile })
 }
 
 async function issuePair(authority: Authority, names: readonly string[], validityDays: number): Promise<TlsPair> {

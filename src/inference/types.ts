@@ -1,7 +1,7 @@
 // What several parts of the gateway share, as narrow interfaces: the same code is to run in a measured VM one day, with the host reached over
 // the agent channel. Types only.
 
-import type { UsageOutcome } from '../store/directory/usage.table.ts'
+import type { TokensSource, UsageOutcome } from '../store/directory/usage.table.ts'
 
 export type Operation = 'chat' | 'text_completion'
 
@@ -52,16 +52,20 @@ export type UsageRecord = {
   readonly model: string
   readonly upstream: string
   readonly tokens: Tokens
+  readonly tokensSource: TokensSource
   readonly outcome: UsageOutcome
 }
 
 /** Appends to the ledger; never throws into a request, failures are logged and counted. */
 export type RecordUsage = (record: UsageRecord) => void
 
-/** Makes signed receipts of responses: over the hashes of the request's and the response's bytes, chained over events. */
+/** Makes signed receipts of responses: over the hashes of the request's and the response's bytes, chained over events, and who answered. */
 export type ResponseSealer = {
-  readonly begin: (request: { readonly id: string; readonly model: string; readonly body: Uint8Array }) => ResponseSeal
+  readonly begin: (request: { readonly id: string; readonly model: string; readonly body: Uint8Array }) => BegunSeal
 }
+
+/** Begins the seal of the response of the upstream of that name: a new one for each upstream that is tried. */
+export type BegunSeal = (upstream: string) => ResponseSeal
 
 export type ResponseSeal = {
   /** Takes every byte of the response's body in order, except the receipt itself. */

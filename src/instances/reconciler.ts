@@ -123,7 +123,7 @@ export class InstanceReconciler {
       case 'provision':
         return vm === null ? undefined : this.#provision(instance, vm)
       case 'fail_with_vm':
-        this.#fail(instance, vm?.failureCode ?? 'internal')
+        this.#fail(instance, vm?.failureCode ?? 'internal', vm?.failedAtMs ?? null)
         return
       case 'dismiss_vm':
         if (vmId !== null) engine.dismiss(vmId)
@@ -139,7 +139,7 @@ export class InstanceReconciler {
     const hostKey = await this.#claim(instance, vm.id)
     if (hostKey === null || !(await this.#isReachable(instance, vm.address, hostKey))) return
     const { clock, log } = this.#deps
-    if (this.#move(instance, 'usable', { readyAtMs: clock.nowMs() })) return
+    if (this.#move(instance, 'usable', { readyAtMs: clock.nowMs(), platform: vm.platform })) return
     log.info('an instance was moved while it was being provisioned', { instance: instance.id })
   }
 
@@ -208,18 +208,21 @@ export class InstanceReconciler {
     return now?.status === 'provisioning' && now.desired === 'present'
   }
 
-  #fail(instance: Instance, failureCode: InstanceFailureCode): void {
-    this.#move(instance, 'broken', { failureCode, failureMessage: INSTANCE_FAILURES[failureCode] })
+  /** `atMs`: when it was last known to be well, so that hours end there; null: now. */
+  #fail(instance: Instance, failureCode: InstanceFailureCode, atMs: number | null = null): void {
+    this.#move(instance, 'broken', { failureCode, failureMessage: INSTANCE_FAILURES[failureCode] }, atMs)
   }
 
   /** False: the instance was moved by somebody else since it was read. Either way it is looked at again. */
-  #move(instance: Instance, event: InstanceEvent, set: InstanceSet): boolean {
+  #move(instance: Instance, event: InstanceEvent, set: InstanceSet, atMs: number | null = null): boolean {
     const { store, clock, log } = this.#deps
     const { id, status: from } = instance
     const to = nextStatus(from, event)
     if (to === null) return false
     const nowMs = clock.nowMs()
-    const moved = store.directory.transact(tx => moveInstance(tx, { id, from, to, nowMs, ...set }))
+    // Never before its last change, or its log would run backwards; never in the future.
+    const changedAtMs = Math.min(nowMs, Math.max(atMs ?? nowMs, instance.changedAtMs))
+    const moved = store.directory.transact(tx => moveInstance(tx, { id, from, to, nowMs: changedAtMs, ...set }))
     this.wake(id)
     if (!moved) return false
     const { failureCode } = set

@@ -23,6 +23,11 @@ const batchRowsMax = 500
 const batchesPerRoundMax = 200
 const dayMs = 24 * 60 * 60 * 1000
 
+/** Not before the longest billing period has passed: the hours of the current one are counted from these records. */
+export function recordsKeptMs(retentionDays: number): number {
+  return Math.max(retentionDays, periodDaysMax) * dayMs
+}
+
 /** Removes what is due at once and then at every interval, until the signal. Never rejects. */
 export async function runRetention(deps: RetentionDeps, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
@@ -39,8 +44,7 @@ export async function runRetention(deps: RetentionDeps, signal: AbortSignal): Pr
 /** One round over everything that is due now. Returns how much was removed. */
 export async function removeExpired(deps: RetentionDeps, signal: AbortSignal): Promise<Removed> {
   const { clock } = deps
-  // Not before the longest billing period has passed: the hours of the current one are counted from these records.
-  const keptMs = Math.max(deps.retentionDays, periodDaysMax) * dayMs
+  const keptMs = recordsKeptMs(deps.retentionDays)
   const limit = batchRowsMax
   // The time is read per batch: a clock that has jumped back only means that less is due.
   const instances = await removeInBatches(deps, signal, tx =>

@@ -10,7 +10,6 @@ import type { Logger } from '../base/log.ts'
 import {
   egressLimitBytes,
   InstanceCreated,
-  type InstanceList,
   type InstanceRecord,
   idempotencyTtlMs,
   instanceNameLength,
@@ -23,12 +22,15 @@ import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
 import { findIdempotency, insertIdempotency } from '../store/directory/idempotency.query.ts'
 import {
   countLiving,
+  countRecords,
+  type EgressTotals,
+  egressTotals,
   findInstance,
   insertInstance,
   instanceById,
   listChangesOverlapping,
-  listInstances,
   moveInstance,
+  nthNewestCreation,
 } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import { findKey } from '../store/directory/key.query.ts'
@@ -37,13 +39,19 @@ import { organizationById } from '../store/directory/organization.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
 import { billingPeriod, formatUsd, hours, type Period, parseUsd, readyMs } from './billing.ts'
 import { type CreateRequest, canonicalCreate } from './create.codec.ts'
+import { LimitedFault } from './limited.ts'
 import { toCreated, toRecord } from './record.ts'
+import { createRecordTexts } from './record-texts.ts'
+import { recordsKeptMs, retentionIntervalMs } from './retention.ts'
 
 export type InstancesSettings = {
   readonly domain: string
   /** The first is the default. */
   readonly inferenceModels: readonly string[]
   readonly instancesPerOrganizationMax: number
+  readonly createsPerDayMax: number
+  readonly recordsPerOrganizationMax: number
+  readonly retentionDays: number
   readonly subscriptionCostUsd: string
   readonly instanceHoursIncluded: number
   readonly overagePerHourUsd: string
@@ -53,6 +61,8 @@ export type InstancesDeps = {
   readonly directory: DirectoryStore
   /** The host that new instances run on. */
   readonly hostId: string
+  /** What its VMs run on now. */
+  readonly platform: NonNullable<Instance['platform']>
   readonly clock: Pick<Clock, 'nowMs'>
   readonly random: RandomBytes
   readonly log: Logger
@@ -72,23 +82,29 @@ export type Principal = {
   readonly scope: KeyScope
 }
 
+/** What is shown of instances, and what these run on: each platform once; null: not known. */
+export type Shown<T> = { readonly data: T; readonly platforms: readonly Instance['platform'][] }
+
 export type InstancesService = {
-  /** Faults: invalid_request, conflict, forbidden, unauthenticated. The response to a repeated key is the first one, verbatim. */
-  readonly create: (caller: Principal, request: CreateRequest, idempotencyKey: string | null) => InstanceCreated
-  readonly list: (caller: Principal) => InstanceList
+  /** Faults: invalid_request, conflict, forbidden, unauthenticated, rate_limited. The response to a repeated key is the first one, verbatim. */
+  readonly create: (caller: Principal, request: CreateRequest, idempotencyKey: string | null) => Shown<InstanceCreated>
+  /** An InstanceList, as JSON text. */
+  readonly list: (caller: Principal) => Shown<string>
   /** Faults: not_found. */
-  readonly retrieve: (caller: Principal, name: string) => InstanceRecord
+  readonly retrieve: (caller: Principal, name: string) => Shown<InstanceRecord>
   /** Accepted in every state; repeating it changes nothing. Faults: not_found. */
-  readonly remove: (caller: Principal, name: string) => InstanceRecord
+  readonly remove: (caller: Principal, name: string) => Shown<InstanceRecord>
   readonly usage: (caller: Principal) => UsageSummary
 }
 
 const nameAttemptsMax = 16
 const createdStatus = 202
+const dayMs = 24 * 60 * 60 * 1000
 
 export function createInstancesService(deps: InstancesDeps): InstancesService {
   const { directory, clock, settings } = deps
   assert(settings.inferenceModels.length > 0, 'there is a default model')
+  const recordTexts = createRecordTexts(directory.db)
 
   const afterCommit = (instance: Instance, callback: (instance: Instance) => void) => {
     try {
@@ -104,22 +120,25 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
         assertStillAllowed(tx, caller)
         const attempt = { organizationId: caller.organization.id, key: idempotencyKey, request, nowMs: clock.nowMs() }
         const earlier = earlierResponse(tx, attempt)
-        if (earlier !== null) return { kind: 'repeated', data: earlier } as const
+        if (earlier !== null) {
+          const instance = findInstance(tx, { organizationId: attempt.organizationId, name: earlier.name })
+          return { kind: 'repeated', data: earlier, platforms: [instance?.platform ?? null] } as const
+        }
         const instance = addInstance(tx, deps, caller, request)
         const data = toCreated(instance)
         storeResponse(tx, attempt, data)
-        return { kind: 'created', instance, data } as const
+        return { kind: 'created', instance, data, platforms: [instance.platform] } as const
       })
       if (outcome.kind === 'created') afterCommit(outcome.instance, deps.onCreated)
-      return outcome.data
+      return { data: outcome.data, platforms: outcome.platforms }
     },
 
-    list: caller => ({
-      instances: listInstances(directory.db, caller.organization.id).map(toRecord),
-      next_cursor: null,
-    }),
+    list: caller => {
+      const { list, platforms } = recordTexts(caller.organization.id)
+      return { data: `{"instances":${list},"next_cursor":null}`, platforms }
+    },
 
-    retrieve: (caller, name) => toRecord(find(directory.db, caller, name)),
+    retrieve: (caller, name) => shown(find(directory.db, caller, name)),
 
     remove: (caller, name) => {
       const outcome = directory.transact(tx => {
@@ -137,7 +156,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
         return { moved, instance: present(instanceById(tx, instance.id), 'a moved instance is still there') }
       })
       if (outcome.moved) afterCommit(outcome.instance, deps.onDeleted)
-      return toRecord(outcome.instance)
+      return shown(outcome.instance)
     },
 
     usage: caller => {
@@ -156,11 +175,15 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
         usage: {
           instance_hours_used: hours(readyMs(changes, { ...period, nowMs })),
           inference_cost_usd: formatUsd(deps.inferenceCostMicroUsd(id, period)),
-          ...egressTotals(listInstances(directory.db, id), nowMs),
+          ...egressUsage(egressTotals(directory.db, id), nowMs),
         },
       }
     },
   }
+}
+
+function shown(instance: Instance): Shown<InstanceRecord> {
+  return { data: toRecord(instance), platforms: [instance.platform] }
 }
 
 /** A body may take its time to arrive; what was true of the caller at the headers must still be true at the commit. */
@@ -226,6 +249,7 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
       `The organization has its limit of ${settings.instancesPerOrganizationMax} instances; delete one first.`,
     )
   }
+  assertWithinLimits(tx, deps, organization.id)
   for (let attempt = 0; attempt < nameAttemptsMax; attempt += 1) {
     const name = randomName(instanceNameLength, random)
     const instance = insertInstance(tx, {
@@ -239,11 +263,29 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
       inferenceMode: supportedInferenceMode,
       inferenceModel,
       vmId: newUuid(random),
+      platform: deps.platform,
       nowMs: deps.clock.nowMs(),
     })
     if (instance !== null) return instance
   }
   throw new Fault('internal', `no free instance name in ${nameAttemptsMax} attempts`)
+}
+
+/** What an organization has created lately, and what is kept of it: a record stays for a month, whatever becomes of its instance. */
+function assertWithinLimits(tx: DirectoryDb, { settings, clock }: InstancesDeps, organizationId: string): void {
+  const nowMs = clock.nowMs()
+  const { createsPerDayMax, recordsPerOrganizationMax, retentionDays } = settings
+  const records = countRecords(tx, organizationId)
+  if (records.count >= recordsPerOrganizationMax) {
+    const removedAtMs = (records.terminatedAtMs ?? nowMs) + recordsKeptMs(retentionDays) + retentionIntervalMs
+    const message = `The organization has its limit of ${recordsPerOrganizationMax} records, those of terminated instances included; ask the operator.`
+    throw new LimitedFault(message, removedAtMs - nowMs)
+  }
+  const first = nthNewestCreation(tx, { organizationId, nth: createsPerDayMax, sinceMs: nowMs - dayMs })
+  if (first !== null) {
+    const message = `The organization has created its limit of ${createsPerDayMax} instances within 24 hours.`
+    throw new LimitedFault(message, Math.min(dayMs, first + dayMs - nowMs))
+  }
 }
 
 /** Another organization's instance is as unknown as one that never was. */
@@ -254,19 +296,12 @@ function find(db: DirectoryDb, caller: Principal, name: string): Instance {
   return instance
 }
 
-function egressTotals(instances: readonly Instance[], nowMs: number) {
-  const active = instances.filter(instance => instance.status !== 'terminated')
-  const observedAtMs = active.flatMap(instance => instance.egressObservedAtMs ?? []).sort(ascending)
-  const blockedAtMs = active.flatMap(instance => instance.egressBlockAppliedAtMs ?? []).sort(ascending)
+function egressUsage({ bytes, observedAtMs, blockedAtMs }: EgressTotals, nowMs: number) {
   return {
-    egress_bytes: active.reduce((sum, instance) => sum + instance.egressBytes, 0),
+    egress_bytes: bytes,
     egress_limit_bytes: egressLimitBytes,
-    egress_observed_at: iso(observedAtMs.at(-1) ?? nowMs),
-    egress_blocked: blockedAtMs.length > 0,
-    egress_block_applied_at: isoOrNull(blockedAtMs.at(0) ?? null),
+    egress_observed_at: iso(observedAtMs ?? nowMs),
+    egress_blocked: blockedAtMs !== null,
+    egress_block_applied_at: isoOrNull(blockedAtMs),
   } as const
-}
-
-function ascending(a: number, b: number): number {
-  return a - b
 }

@@ -1,27 +1,24 @@
 // Small files and directories. Effects: the file system, synchronously: these files are small and few.
 
 import {
-  chmodSync,
-  chownSync,
   closeSync,
   fchmodSync,
   fchownSync,
   constants as fsConstants,
+  fstatSync,
   fsyncSync,
-  lstatSync,
+  ftruncateSync,
   mkdirSync,
   openSync,
   readFileSync,
   renameSync,
   rmSync,
   statfsSync,
-  statSync,
-  truncateSync,
   unlinkSync,
   writeSync,
 } from 'node:fs'
 import { dirname } from 'node:path'
-import { systemErrorCode, wrapFault } from '../base/fault.ts'
+import { Fault, systemErrorCode, wrapFault } from '../base/fault.ts'
 
 export type Owner = { readonly uid: number; readonly gid: number }
 
@@ -80,15 +77,48 @@ export function readTextOrNull(path: string): string | null {
 export function ensureDir(path: string, { mode, owner }: { readonly mode: number; readonly owner?: Owner }): void {
   try {
     mkdirSync(path, { recursive: true, mode })
-    if (!lstatSync(path).isDirectory()) throw new Error('not a directory')
-    chmodSync(path, mode)
-    if (owner) chownSync(path, owner.uid, owner.gid)
+    // By descriptor: what is checked is what is changed.
+    const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW } = fsConstants
+    const fd = openSync(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
+    try {
+      // First the owner: an earlier one could undo the mode.
+      if (owner) fchownSync(fd, owner.uid, owner.gid)
+      fchmodSync(fd, mode)
+    } finally {
+      closeSync(fd)
+    }
   } catch (error) {
     throw wrapFault(error, `make directory ${path}`)
   }
 }
 
-/** Removes a file or a whole directory. No effect if already removed. Does not follow symbolic links. Fault internal. */
+/** Added to the flags of whatever is opened where others may have put something: no links, no wait for the other end of a FIFO. */
+export const guardedFlags = fsConstants.O_NOFOLLOW | fsConstants.O_NONBLOCK
+
+/** Of something that was opened with `guardedFlags`. Fault internal unless it is a regular file with no second name somewhere else. */
+export function checkRegular(found: { isFile: () => boolean; readonly nlink: number }, path: string): void {
+  if (!found.isFile()) throw new Fault('internal', `${path} is no regular file`)
+  if (found.nlink > 1) throw new Fault('internal', `${path} is a hard link to a file that has another name`)
+}
+
+/** Opens a regular file and nothing else, never waiting; the caller closes the descriptor. A missing one is ENOENT in the cause. Fault internal. */
+export function openRegular(path: string, flags: number, mode = 0o600): number {
+  let fd: number
+  try {
+    fd = openSync(path, flags | guardedFlags, mode)
+  } catch (error) {
+    throw wrapFault(error, `open ${path}`)
+  }
+  try {
+    checkRegular(fstatSync(fd), path)
+    return fd
+  } catch (error) {
+    closeSync(fd)
+    throw error
+  }
+}
+
+/** Removes a file or a whole directory of ours, synchronously. No effect if already removed. Does not follow symbolic links. Fault internal. */
 export function removeTree(path: string): void {
   try {
     rmSync(path, { recursive: true, force: true })
@@ -118,12 +148,20 @@ export function removeFile(path: string): void {
   }
 }
 
-/** Empties a file that is larger than `bytesMax`. No effect if there is none. Fault internal. */
+/** Empties a regular file that is larger than `bytesMax`; refuses anything else. No effect if there is none. Fault internal. */
 export function truncateAbove(path: string, bytesMax: number): void {
+  let fd: number
   try {
-    const size = statSync(path, { throwIfNoEntry: false })?.size ?? 0
-    if (size > bytesMax) truncateSync(path, 0)
+    fd = openRegular(path, fsConstants.O_WRONLY)
+  } catch (error) {
+    if (error instanceof Fault && systemErrorCode(error.cause) === 'ENOENT') return
+    throw error
+  }
+  try {
+    if (fstatSync(fd).size > bytesMax) ftruncateSync(fd, 0)
   } catch (error) {
     throw wrapFault(error, `truncate ${path}`)
+  } finally {
+    closeSync(fd)
   }
 }

@@ -31,6 +31,24 @@ export function flock(fd: number, operation: number): SystemResult {
   return result(libc().flock(fd, operation))
 }
 
+/** socket(2): a UNIX stream socket, close-on-exec. */
+export function unixStreamSocket(): SystemResult {
+  return result(libc().socket(UNIX.family, UNIX.stream | UNIX.closeOnExec, 0))
+}
+
+/** bind(2) to a path (unix(7)). The caller has checked that it fits. Fails with EADDRINUSE when anything is there. */
+export function bindUnix(fd: number, path: string): SystemResult {
+  const family = Buffer.alloc(2)
+  family.writeUInt16LE(UNIX.family)
+  const address = Buffer.concat([family, Buffer.from(path), Buffer.alloc(1)])
+  return result(libc().bind(fd, ptr(address), address.length))
+}
+
+/** listen(2). */
+export function listen(fd: number, backlog: number): SystemResult {
+  return result(libc().listen(fd, backlog))
+}
+
 /** A close-on-exec copy of `fd`, numbered `fdMin` or above. */
 export function duplicateFd(fd: number, fdMin: number): SystemResult {
   return result(libc().fcntl(fd, FCNTL.duplicateCloseOnExec, fdMin))
@@ -43,6 +61,8 @@ export function errnoName(errno: number): string {
 
 export const LOCK = { exclusive: 2, nonBlocking: 4, unlock: 8 } as const satisfies Record<string, number>
 
+/** include/linux/socket.h, include/linux/net.h; the same on x86-64 and aarch64. */
+const UNIX = { family: 1, stream: 1, closeOnExec: 0o2000000 } as const satisfies Record<string, number>
 const SYSCALL = { pidfdSendSignal: 424, pidfdOpen: 434 } as const satisfies Record<string, number>
 const FCNTL = { duplicateCloseOnExec: 1030 } as const satisfies Record<string, number>
 
@@ -55,12 +75,15 @@ function libc(): Libc {
 }
 
 function open() {
-  const { i32, i64, u64, ptr: pointer } = FFIType
+  const { i32, u32, i64, u64, ptr: pointer } = FFIType
   try {
     return dlopen('libc.so.6', {
       ioctl: { args: [i32, u64, pointer], returns: i32 },
       flock: { args: [i32, i32], returns: i32 },
       fcntl: { args: [i32, i32, i32], returns: i32 },
+      socket: { args: [i32, i32, i32], returns: i32 },
+      bind: { args: [i32, pointer, u32], returns: i32 },
+      listen: { args: [i32, i32], returns: i32 },
       syscall: { args: [i64, i64, i64, i64, i64], returns: i64 },
       __errno_location: { args: [], returns: pointer },
     }).symbols

@@ -2,11 +2,12 @@
 //
 // Such a process is known by its number, its start time and a UUID in its command line: the number alone may be given out again.
 
-import { closeSync, existsSync, constants as fsConstants, openSync, readdirSync } from 'node:fs'
+import { closeSync, existsSync, constants as fsConstants, readdirSync } from 'node:fs'
 import { constants } from 'node:os'
 import { type Clock, systemClock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import { plainEnv } from './command.ts'
+import { openRegular } from './files.ts'
 import { duplicateFd, errnoName, pidfdOpen, pidfdSendSignal } from './libc.ts'
 import { readProc, readStat } from './stat.ts'
 
@@ -89,13 +90,15 @@ export async function waitGone(
 export type Detached = {
   /** Must be in argv. */
   readonly uuid: string
-  /** stdout and stderr are appended here; mode 0600. */
+  /** stdout and stderr are appended here: a regular file, ours, mode 0600. */
   readonly stdoutFile: string
-  /** Descriptors that the child sees as 3, 4, …; the caller closes its own afterwards. */
+  /** Descriptors that the child sees as 3, 4, …, in this order; the caller closes its own afterwards. */
   readonly extraFds?: readonly number[]
   readonly env?: Record<string, string>
   /** Name of the systemd scope, without `.scope`; not used where systemd does not run. */
   readonly scope: string
+  /** Of the scope: systemd.resource-control(5), `Name=value`. */
+  readonly scopeProperties?: readonly string[]
   /** Whether systemd runs this machine; looked up unless given. */
   readonly systemd?: boolean
 }
@@ -115,11 +118,11 @@ export function spawnDetached(argv: readonly string[], detached: Detached): Deta
     throw new Fault('host.command_failed', `${argv[0]}: its arguments do not hold UUID ${detached.uuid}`)
   }
   const systemd = detached.systemd ?? isUnderSystemd()
-  const whole = systemd ? scopeArgv(argv, detached.scope) : [...argv]
-  const flags = fsConstants.O_WRONLY | fsConstants.O_CREAT | fsConstants.O_APPEND | fsConstants.O_NOFOLLOW
+  const whole = systemd ? scopeArgv(argv, detached.scope, detached.scopeProperties) : [...argv]
+  const flags = fsConstants.O_WRONLY | fsConstants.O_CREAT | fsConstants.O_APPEND
   const opened: number[] = []
   try {
-    const output = openSync(detached.stdoutFile, flags, 0o600)
+    const output = openRegular(detached.stdoutFile, flags)
     opened.push(output)
     const extra = (detached.extraFds ?? []).map(fd => {
       // Copies far above 3, 4, …, so that no dup2 in the child overwrites one that is still to be placed.
@@ -168,12 +171,10 @@ export function scopeArgv(argv: readonly string[], name: string | null, properti
   ]
 }
 
-/** The living process that was started with `-uuid <uuid>`, as QEMU is, or null: finds one that was spawned just before a crash. */
-export function findByUuid(uuid: string): ProcessIdentity | null {
-  return listWithUuid().find(identity => identity.uuid === uuid) ?? null
-}
-
-/** Every living process that was started with `-uuid <uuid>`: to compare with the records. */
+/**
+ * Every living process that was started with `-uuid <uuid>`, as QEMU is: to compare with the records, and to find one that was started just
+ * before a crash. Their word for it: a process may write what it likes over its arguments.
+ */
 export function listWithUuid(): ProcessIdentity[] {
   const identities: ProcessIdentity[] = []
   for (const name of readdirSync('/proc')) {

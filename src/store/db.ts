@@ -9,6 +9,9 @@ import { newUuid } from '../base/ids.ts'
 import { initial } from './migrations/0001-initial.ts'
 import { inference } from './migrations/0002-inference.ts'
 import { rooms } from './migrations/0003-rooms.ts'
+import { tokensSource } from './migrations/0004-tokens-source.ts'
+import { rest } from './migrations/0005-rest.ts'
+import { uids } from './migrations/0006-uids.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -49,7 +52,7 @@ export type Store = {
 }
 
 /** In order; the position (from 1) is the schema version that `PRAGMA user_version` holds. */
-export const MIGRATIONS: readonly string[] = [initial, inference, rooms]
+export const MIGRATIONS: readonly string[] = [initial, inference, rooms, tokensSource, rest, uids]
 
 const busyTimeoutMs = 5_000
 

@@ -3,7 +3,9 @@
 // Every receipt has some seventy checks. The verdict has them in groups, one group for each thing that the contract (4.2) wants checked;
 // the verdict of each receipt has every check.
 
+import { productOfCpuid } from '../attest/amd/product.ts'
 import type { TrustedRoot } from '../attest/amd/roots.ts'
+import { floorAgeCheck, floorChecks } from '../attest/policy/floors.ts'
 import type { Policy } from '../attest/policy/policy.ts'
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
 import type { PublicKeys } from '../attest/receipt/public-keys.ts'
@@ -18,6 +20,7 @@ import { admits } from '../contract/allowlist.ts'
 import { AttestationResponse, type AttestedWorkload } from '../contract/attestation.ts'
 import { shapeOf } from '../contract/shape.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
+import { PINS, type Pins, pinChecks } from './pins.ts'
 
 /** A real receipt has about 20 KiB, so that a document of five is far smaller. */
 export const attestationBytesMax = 2 * 1024 * 1024
@@ -38,12 +41,15 @@ export type GatewayQuestion = {
   /** Whom to trust: AMD_ROOTS, and a simulated root (`readSimulatedRoot`) only where the caller chooses to. */
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
-  readonly requireCrl: boolean
-  /** DER of a revocation list, used in place of the one in each receipt. */
+  /** Whoever does not want something pinned says 'any' to exactly that; see pins.ts. */
+  readonly pins: Pins
+  /** DER of a revocation list, used in place of the one in each receipt; undefined: that one is used. */
   readonly crl: Uint8Array | undefined
   readonly allowlist: ExpectedAllowlist | 'any'
   /** SHA-256 of the public key (SPKI) in the certificate of the connection. A page cannot see it, and says 'any'. */
   readonly tlsSpkiDigest: Uint8Array | 'any'
+  /** SHA-256 of the gateway's configuration, which lists its upstreams; the operator hands out the text. */
+  readonly configurationDigest: Uint8Array | 'any'
 }
 
 export type GatewayVerdict = Verdict & {
@@ -60,7 +66,7 @@ export type GatewayVerdict = Verdict & {
 export async function verifyGateway(bytes: Uint8Array, question: GatewayQuestion): Promise<GatewayVerdict> {
   const read = readDocument(bytes)
   if (!read.ok) {
-    const checks = [fail('attestation-format', read.reason)]
+    const checks = [fail('attestation-format', read.reason), ...pinChecks(PINS, question.pins, question)]
     return { ...verdict(checks), simulated: false, receipts: [], keys: null, gateway: null }
   }
   const { document } = read
@@ -71,16 +77,19 @@ export async function verifyGateway(bytes: Uint8Array, question: GatewayQuestion
       const { evidence } = receipt
       const given = crl === undefined ? receipt : { ...receipt, evidence: { ...evidence, crl: toBase64Url(crl) } }
       // Every receipt has to carry the document's nonce. The document's is compared with the caller's below.
-      return { target, verdict: await verifyReceipt(given, questionOf(target, nonce, question)) }
+      return { target, verdict: withFloors(await verifyReceipt(given, questionOf(target, nonce, question)), question) }
     }),
   )
   const statements = receipts.map(one => one.verdict.statement)
   const gateway = statements[0] ?? null
   const checks = [
     pass('attestation-format', 'five receipts, in the order and under the names of the contract'),
+    ...pinChecks(PINS, question.pins, question),
     nonceCheck(nonce, question.nonce),
     togetherCheck(statements),
     tlsCheck(gateway, question.tlsSpkiDigest),
+    ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
+    configurationCheck(gateway, question.configurationDigest),
     ...receipts.flatMap(({ target, verdict: one }) => groupsOf(target, one, question.allowlist)),
   ]
   const simulated = receipts.some(one => one.verdict.simulated)
@@ -106,7 +115,7 @@ function readDocument(bytes: Uint8Array): ReadDocument {
 function questionOf(
   target: AttestedWorkload,
   nonce: Uint8Array,
-  { asOf, ageMsMax, roots, policy, requireCrl, allowlist }: GatewayQuestion,
+  { asOf, ageMsMax, roots, policy, pins, allowlist }: GatewayQuestion,
 ): ReceiptQuestion<'workload'> {
   return {
     kind: 'workload',
@@ -115,7 +124,7 @@ function questionOf(
     ageMsMax,
     roots,
     policy,
-    requireCrl,
+    requireCrl: pins.crl !== 'any',
     expected: {
       // The policy names measurements and the operator's key.
       imageName: 'any',
@@ -128,10 +137,21 @@ function questionOf(
       allowlistDigest: allowlist === 'any' ? 'any' : { equals: allowlist.digest },
       // See `tlsCheck`. Only the gateway ends TLS connections.
       tlsSpkiDigest: target === 'gateway' ? 'any' : { equals: null },
+      // See `configurationCheck`.
+      configurationDigest: target === 'gateway' ? 'any' : { equals: null },
     },
     tpm: 'any',
     verifiers: nativeVerifiers,
   }
+}
+
+/** The floors' checks are part of each receipt's verdict, unless the caller has waived them. */
+function withFloors(found: ReceiptVerdict<'workload'>, { pins }: GatewayQuestion): ReceiptVerdict<'workload'> {
+  if (pins.tcb === 'any') return found
+  const { report } = found
+  const cpuid = report?.cpuid ?? null
+  const product = cpuid === null ? null : productOfCpuid(cpuid)
+  return { ...found, ...verdict([...found.checks, ...floorChecks(report, product)]) }
 }
 
 function keysOf(document: AttestationResponse): PublicKeys | null {
@@ -181,6 +201,16 @@ function tlsCheck(gateway: StatementOf<'workload'> | null, connection: Uint8Arra
   )
 }
 
+function configurationCheck(gateway: StatementOf<'workload'> | null, expected: Uint8Array | 'any'): Check {
+  const name = 'gateway-configuration'
+  if (gateway === null) return notChecked(name, "the gateway's receipt cannot be read", true)
+  const found = gateway.configurationDigest === null ? 'none' : toHex(gateway.configurationDigest)
+  if (expected === 'any') {
+    return notChecked(name, `${found}: no configuration is expected; its upstreams are not known`, false)
+  }
+  return check(name, found === toHex(expected), `the receipt names ${found}, not ${toHex(expected)}`, found)
+}
+
 type Group = {
   readonly name: string
   readonly members: readonly string[]
@@ -200,13 +230,24 @@ const GROUPS: readonly Group[] = [
     members: ['statement-operator-key', 'id-key-digest', 'expected-operator-key'],
     decides: { check: 'id-key-digest', otherwise: 'no operator key is expected; name yours in a --policy' },
   },
-  { name: 'identity', members: ['statement-kind', 'expected-target', 'expected-workload', 'expected-tls-spki-digest'] },
+  {
+    name: 'identity',
+    members: [
+      'statement-kind',
+      'expected-target',
+      'expected-workload',
+      'expected-tls-spki-digest',
+      'expected-configuration-digest',
+    ],
+  },
   {
     name: 'allowlist',
     members: ['expected-allowlist-digest', 'host-data-allowlist', 'host-data'],
     decides: { check: 'expected-allowlist-digest', otherwise: 'no allowlist is expected; name yours by --allowlist' },
   },
 ]
+/** Only where the caller has not waived them. */
+const floorsPrefix = 'tcb-floor'
 /** Left to `admissionCheck`, which knows what the allowlist admits. */
 const admissionMembers = ['expected-image-digest', 'expected-command']
 
@@ -216,7 +257,8 @@ function groupsOf(
   allowlist: ExpectedAllowlist | 'any',
 ): Check[] {
   const named = [...GROUPS.flatMap(group => group.members), ...admissionMembers]
-  const rest = found.checks.filter(one => !named.includes(one.name))
+  const floors = found.checks.filter(one => one.name.startsWith(floorsPrefix))
+  const rest = found.checks.filter(one => !named.includes(one.name) && !one.name.startsWith(floorsPrefix))
   const groups = GROUPS.map(group =>
     grouped(
       `${target}/${group.name}`,
@@ -224,16 +266,18 @@ function groupsOf(
       group.decides,
     ),
   )
-  return [grouped(`${target}/evidence`, rest), ...groups, admissionCheck(target, found, allowlist)]
+  const floor = floors.length === 0 ? [] : [grouped(`${target}/${floorsPrefix}`, floors)]
+  return [grouped(`${target}/evidence`, rest), ...floor, ...groups, admissionCheck(target, found, allowlist)]
 }
 
 function grouped(name: string, members: readonly Check[], decides?: Group['decides']): Check {
   const reasons = (checks: readonly Check[]) => checks.map(one => `${one.name}: ${one.reason}`).join('; ')
-  const failed = members.filter(one => one.outcome === 'fail')
-  if (failed.length > 0) return fail(name, reasons(failed))
-  const missing = members.filter(one => one.outcome === 'not-checked' && one.required)
-  if (missing.length > 0 || members.length === 0)
-    return notChecked(name, reasons(missing) || 'nothing was checked', true)
+  const isMissing = ({ outcome, required }: Check) => outcome === 'not-checked' && required
+  const bad = members.filter(one => one.outcome === 'fail' || isMissing(one))
+  // It only repeats that another of them is bad.
+  const telling = bad.length > 1 ? bad.filter(one => one.name !== 'evidence') : bad
+  if (bad.some(one => one.outcome === 'fail')) return fail(name, reasons(telling))
+  if (bad.length > 0 || members.length === 0) return notChecked(name, reasons(telling) || 'nothing was checked', true)
   const deciding = members.find(one => one.name === decides?.check)
   if (decides !== undefined && deciding?.outcome !== 'pass') return notChecked(name, decides.otherwise, false)
   const passed = members.filter(one => one.outcome === 'pass')

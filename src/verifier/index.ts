@@ -13,6 +13,12 @@ export {
   nonceBytes,
   verifyGateway,
 } from './gateway.ts'
-export { defaultPolicy, verifySavedReport } from './report.ts'
-export { type GatewayResponse, type GatewayResponseVerdict, verifyGatewayResponse } from './response.ts'
+export { allPins, PIN_WORDS, PINS, type Pin, type Pins, pinCheckName, type ReportPins } from './pins.ts'
+export { defaultPolicy, type SavedReport, verifySavedReport } from './report.ts'
+export {
+  type GatewayResponse,
+  type GatewayResponseVerdict,
+  type ResponseWaivers,
+  verifyGatewayResponse,
+} from './response.ts'
 export { readSimulatedRoot } from './simulated-root.ts'

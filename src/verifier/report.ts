@@ -1,35 +1,70 @@
 // Verifies one SNP report in whichever form it was saved, and the policy of who has none. Pure.
 
-import { Malformed } from '../attest/malformed.ts'
+import type { Product } from '../attest/amd/product.ts'
+import { parsed } from '../attest/malformed.ts'
+import { floorAgeCheck, floorChecks } from '../attest/policy/floors.ts'
 import { type Policy, strictPolicy } from '../attest/policy/policy.ts'
-import { findReport } from '../attest/report/form.ts'
+import { type FoundReport, findReport, hclClaimsCheck } from '../attest/report/form.ts'
+import { decodeReport } from '../attest/report/report.ts'
 import { type Check, fail, pass, verdict } from '../attest/verdict.ts'
-import { type Evidence, type EvidenceVerdict, verifyEvidence } from '../attest/verify/evidence.ts'
+import { type ChainInput, type PreparedChain, prepareChain } from '../attest/verify/chain-prepare.ts'
+import { type EvidenceQuestion, type EvidenceVerdict, verifyEvidence } from '../attest/verify/evidence.ts'
+import { pinChecks, REPORT_PINS, type ReportPins } from './pins.ts'
 
-/**
- * Without a policy only what nobody wants is refused: debugging and migration. Any VMPL is accepted, because a relying party
- * without a policy does not know at which one the evidence was made.
- */
-export function defaultPolicy(): Policy {
-  return { ...strictPolicy(), vmpls: 'any' }
+/** `crl` waived: evidence without a revocation list passes too. `tcb` waived: the floors are not looked at. */
+export type SavedReport = Omit<EvidenceQuestion, 'requireCrl' | 'policy'> &
+  ChainInput & { readonly policy: Policy; readonly pins: ReportPins }
+
+/** Without a policy what nobody wants is refused (debugging, migration), and every VMPL but 0, unless that is waived. */
+export function defaultPolicy({ vmpl }: Pick<ReportPins, 'vmpl'>): Policy {
+  return vmpl === 'any' ? { ...strictPolicy(), vmpls: 'any' } : strictPolicy()
 }
 
-/** As verifyEvidence, but `report` may also be an Azure HCL report with the SNP report inside. The first check says which. Never throws. */
-export async function verifySavedReport(evidence: Evidence): Promise<EvidenceVerdict> {
-  const { form, report } = formOf(evidence.report)
-  const found = await verifyEvidence({ ...evidence, report })
-  return { ...found, ...verdict([form, ...found.checks]) }
+/**
+ * As verifyEvidence, but `report` may also be an Azure HCL report with the SNP report inside, the pins and the floors are checked, and a report
+ * of version 2 needs no product where the chain of its VEK names one. The first check says which form it is; for an HCL report the second,
+ * `hcl-claims`, whether the SNP report covers its claims. Never throws.
+ */
+export async function verifySavedReport(saved: SavedReport): Promise<EvidenceVerdict> {
+  const { form, found: inner } = formOf(saved.report)
+  const report = inner?.report ?? saved.report
+  const { policy, pins, asOf } = saved
+  const prepared = await prepareChain(saved)
+  const signed = saved.product === undefined ? signedProduct(report, prepared) : null
+  const found = await verifyEvidence({
+    ...{ report, prepared, asOf, policy, requireCrl: pins.crl !== 'any' },
+    ...{ product: saved.product ?? signed ?? undefined },
+    ...{ reportData: saved.reportData, maskedChipId: saved.maskedChipId },
+  })
+  const floors = pins.tcb === 'any' ? [] : [...floorChecks(found.report, found.product), floorAgeCheck(asOf)]
+  const claims = inner?.form === 'azure-hcl' ? [hclClaimsCheck(inner, found.report?.reportData ?? null)] : []
+  const checks = found.checks.map(one => (signed === null ? one : withSource(one, signed)))
+  return {
+    ...found,
+    ...verdict([form, ...claims, ...pinChecks(REPORT_PINS, pins, { policy, allowlist: 'any' }), ...checks, ...floors]),
+  }
+}
+
+/**
+ * A report of version 2 does not name its processor. Its VEK does, and is signed below the root of that product: to believe it is no more than to
+ * believe the chain, which has to be good anyway. Null for other reports, and for a chain that is not good.
+ */
+function signedProduct(report: Uint8Array, { checks, found }: PreparedChain): Product | null {
+  const decoded = parsed(() => decodeReport(report))
+  const isNamed = !decoded.ok || decoded.value.cpuid !== null
+  return isNamed || !verdict(checks).ok ? null : (found?.root?.product ?? null)
+}
+
+function withSource(one: Check, product: Product): Check {
+  if (one.name !== 'report-product' || one.outcome !== 'pass') return one
+  return { ...one, reason: `${product}, as the certificate that signed the report says` }
 }
 
 /** Bytes in neither form are verified as they are, and fail. */
-function formOf(bytes: Uint8Array): { form: Check; report: Uint8Array } {
+function formOf(bytes: Uint8Array): { form: Check; found: FoundReport | null } {
   const name = 'report-form'
-  try {
-    const { form, report } = findReport(bytes)
-    const reason = form === 'plain' ? 'an SNP report' : 'an SNP report inside an Azure HCL report'
-    return { form: pass(name, reason), report }
-  } catch (error) {
-    if (error instanceof Malformed) return { form: fail(name, error.message), report: bytes }
-    throw error
-  }
+  const found = parsed(() => findReport(bytes))
+  if (!found.ok) return { form: fail(name, found.reason), found: null }
+  const reason = found.value.form === 'plain' ? 'an SNP report' : 'an SNP report inside an Azure HCL report'
+  return { form: pass(name, reason), found: found.value }
 }

@@ -3,7 +3,7 @@
 import { Malformed } from '../attest/malformed.ts'
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
 import { type ResponseClaim, type SplitResponse, splitResponse } from '../attest/receipt/response.ts'
-import { verifyResponse } from '../attest/receipt/response-verify.ts'
+import { type ResponseQuestion, verifyResponse } from '../attest/receipt/response-verify.ts'
 import { type Check, fail, pass, type Verdict, verdict } from '../attest/verdict.ts'
 import type { GatewayVerdict } from './gateway.ts'
 
@@ -22,6 +22,11 @@ export type GatewayResponseVerdict = Verdict & {
   readonly claim: ResponseClaim | null
 }
 
+export type ResponseWaivers = {
+  /** 'any' accepts an answer from an upstream that the attestation does not cover, and the verdict says so; left out, such an answer fails. */
+  readonly upstream?: 'any' | undefined
+}
+
 /**
  * The checks of the attestation and then those of the receipt: the verdict is good only when both are.
  * Never throws: what cannot be read is a failed check.
@@ -29,8 +34,10 @@ export type GatewayResponseVerdict = Verdict & {
 export async function verifyGatewayResponse(
   exchange: GatewayResponse,
   attestation: GatewayVerdict,
+  waivers: ResponseWaivers = {},
 ): Promise<GatewayResponseVerdict> {
-  const { checks, claim } = await judgeReceipt(exchange, attestation)
+  const upstream = waivers.upstream === 'any' ? 'any' : 'inside'
+  const { checks, claim } = await judgeReceipt(exchange, attestation, upstream)
   const all = verdict([...attestation.checks, ...checks])
   return { ok: all.ok && attestation.ok, checks: all.checks, simulated: attestation.simulated, claim }
 }
@@ -40,6 +47,7 @@ type JudgedReceipt = { readonly checks: readonly Check[]; readonly claim: Respon
 async function judgeReceipt(
   { request, response, receipt: given }: GatewayResponse,
   { keys }: GatewayVerdict,
+  upstream: ResponseQuestion['upstream'],
 ): Promise<JudgedReceipt> {
   const name = 'response-receipt'
   const failed = (reason: string): JudgedReceipt => ({ checks: [fail(name, reason)], claim: null })
@@ -60,6 +68,7 @@ async function judgeReceipt(
     keys,
     request,
     response: split.body,
+    upstream,
     verifiers: nativeVerifiers,
   })
   const where = split.receipt === null ? 'beside the response' : 'in the stream, right before its end'

@@ -1,4 +1,4 @@
-// The root of a simulated platform, for a relying party that chooses to trust it: ARK, ASK and ASVK in one PEM file. Pure; throws Malformed.
+// The root of a simulated platform, for a relying party that chooses to trust it: ARK, ASK and, for VLEKs, ASVK in one PEM file. Pure; throws Malformed.
 
 import type { Product } from '../attest/amd/product.ts'
 import type { TrustedRoot } from '../attest/amd/roots.ts'
@@ -7,12 +7,13 @@ import { derBlocks } from '../attest/encoding/pem.ts'
 import { wellFormed } from '../attest/malformed.ts'
 import { type Certificate, commonNameOf, decodeCertificate, isSame } from '../attest/x509/certificate.ts'
 
-/** The ARK is the certificate that issued itself; the ASVK is the one whose name says VLEK. The product is the last part of the ARK's name. */
+/** The ARK is the certificate that issued itself; the ASVK, which only VLEKs need, is the one whose name says VLEK. The product is the last part of the ARK's name. */
 export function readSimulatedRoot(pem: Uint8Array): TrustedRoot {
   const certificates = derBlocks(pem, 'CERTIFICATE', 'simulated root').map(decodeCertificate)
   const ark = only(certificates.filter(isSelfIssued), 'ARK, which is issued by itself,')
   const others = certificates.filter(one => one !== ark)
-  const asvk = only(others.filter(isVlekIssuer), 'ASVK, whose name says VLEK,')
+  const [asvk = null, ...more] = others.filter(isVlekIssuer)
+  wellFormed(more.length === 0, 'simulated root: more than one ASVK, whose name says VLEK, in it')
   const ask = only(
     others.filter(one => one !== asvk),
     'ASK',
@@ -20,7 +21,7 @@ export function readSimulatedRoot(pem: Uint8Array): TrustedRoot {
   const name = commonNameOf(ark.subject)
   const product = productOfArkName(name)
   wellFormed(product !== null, `simulated root: the ARK's name ${JSON.stringify(name)} ends with no product`)
-  return { product, ark: ark.der, ask: ask.der, asvk: asvk.der }
+  return { product, ark: ark.der, ask: ask.der, asvk: asvk?.der ?? null }
 }
 
 function productOfArkName(name: string): Product | null {

@@ -1,6 +1,6 @@
 // Whether a new VM fits. Pure. Counts memory, vCPUs, addresses and, on snp, ASIDs; and how many may boot at the same time.
 
-import type { Reserved } from '../store/ledger/vm.query.ts'
+import type { Reserved, Room } from '../store/ledger/vm.query.ts'
 
 export type Capacity = {
   readonly memoryMib: number
@@ -11,20 +11,60 @@ export type Capacity = {
   readonly bootingMax: number
 }
 
+/** How the host's room is taken. */
+export type Occupancy = {
+  readonly reserved: Reserved
+  /** What those will take that have waited for longer: who cannot have a place learns so at once, not when the last turn has passed. */
+  readonly ahead: Room
+  /** The part of `reserved` that is being given back. */
+  readonly ending: Room
+  /** Addresses that no VM holds, but that nobody gets yet. */
+  readonly restingAddresses: number
+}
+
+export type Lacking = 'memory' | 'vcpus' | 'addresses' | 'asids'
+
 export type Admission =
   | { readonly kind: 'admit' }
   /** It fits, but as many as may boot at a time are booting: it waits for its turn. */
   | { readonly kind: 'queue' }
-  | { readonly kind: 'full'; readonly lacking: 'memory' | 'vcpus' | 'addresses' | 'asids' }
+  /** `isEnding`: there will be room as soon as what is ending has ended. */
+  | { readonly kind: 'full'; readonly lacking: Lacking; readonly isEnding: boolean }
 
 export function admission(
   request: { readonly vcpus: number; readonly memoryMib: number },
-  reserved: Reserved,
+  occupancy: Occupancy,
   capacity: Capacity,
 ): Admission {
-  if (reserved.memoryMib + request.memoryMib > capacity.memoryMib) return { kind: 'full', lacking: 'memory' }
-  if (reserved.vcpus + request.vcpus > capacity.vcpus) return { kind: 'full', lacking: 'vcpus' }
-  if (reserved.vms + 1 > capacity.addresses) return { kind: 'full', lacking: 'addresses' }
-  if (capacity.asids !== null && reserved.vms + 1 > capacity.asids) return { kind: 'full', lacking: 'asids' }
+  const { reserved, ahead, ending } = occupancy
+  const taken = plus(reserved, ahead, 1)
+  const lacking = lackingOf(request, taken, occupancy.restingAddresses, capacity)
+  if (lacking !== null) {
+    const afterwards = plus(taken, ending, -1)
+    // An address that is given back rests first.
+    const resting = occupancy.restingAddresses + ending.vms
+    return { kind: 'full', lacking, isEnding: lackingOf(request, afterwards, resting, capacity) === null }
+  }
   return reserved.booting >= capacity.bootingMax ? { kind: 'queue' } : { kind: 'admit' }
+}
+
+function plus(room: Room, other: Room, sign: 1 | -1): Room {
+  return {
+    vms: room.vms + sign * other.vms,
+    vcpus: room.vcpus + sign * other.vcpus,
+    memoryMib: room.memoryMib + sign * other.memoryMib,
+  }
+}
+
+function lackingOf(
+  request: { readonly vcpus: number; readonly memoryMib: number },
+  taken: Room,
+  restingAddresses: number,
+  capacity: Capacity,
+): Lacking | null {
+  if (taken.memoryMib + request.memoryMib > capacity.memoryMib) return 'memory'
+  if (taken.vcpus + request.vcpus > capacity.vcpus) return 'vcpus'
+  if (taken.vms + restingAddresses + 1 > capacity.addresses) return 'addresses'
+  if (capacity.asids !== null && taken.vms + 1 > capacity.asids) return 'asids'
+  return null
 }

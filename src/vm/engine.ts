@@ -2,7 +2,7 @@
 
 import type { Claimed, SealedClaim } from '../contract/agent.ts'
 import type { InstanceFailureCode } from '../contract/instance.ts'
-import type { VmState } from '../store/ledger/vm.table.ts'
+import type { Vm, VmState } from '../store/ledger/vm.table.ts'
 
 /** Why a VM failed: those of the documented failure codes that a VM can meet. */
 export const VM_FAILURE_CODES = [
@@ -10,6 +10,7 @@ export const VM_FAILURE_CODES = [
   'boot_failed',
   'boot_timeout',
   'agent_unreachable',
+  'network_lost',
   'host_restarted',
   'internal',
 ] as const satisfies readonly InstanceFailureCode[]
@@ -19,9 +20,13 @@ export type VmFailureCode = (typeof VM_FAILURE_CODES)[number]
 export type VmView = {
   readonly id: string
   readonly state: VmState
+  /** What its QEMU runs on; null before there is one. */
+  readonly platform: Vm['platform']
   /** Routed IPv4 address, null before one is assigned and after release. */
   readonly address: string | null
   readonly failureCode: VmFailureCode | null
+  /** When it was last known to be well, where it has failed; else null. */
+  readonly failedAtMs: number | null
   /** What the guest said of itself; null until it is running. */
   readonly guest: { readonly boxKey: string; readonly sshHostKey: string; readonly claimId: string | null } | null
 }

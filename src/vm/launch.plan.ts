@@ -3,6 +3,7 @@
 import { assert } from '../base/assert.ts'
 
 export type VmPaths = {
+  /** Root's alone, as is everything in it: QEMU gets what it needs of it as open descriptors. */
   readonly directory: string
   readonly qmp: string
   /** Second monitor: a socket serves one client, and a wedged one must not lock the operator out. */
@@ -23,6 +24,23 @@ export function vmPaths(stateDir: string, vmId: string): VmPaths {
     console: `${directory}/console.sock`,
     qemuLog: `${directory}/qemu.log`,
   }
+}
+
+/** User ids that VMs run as, one each, both ends included. Nobody else on this host has one of these. */
+export type UidRange = { readonly min: number; readonly max: number }
+
+export function uidCount({ min, max }: UidRange): number {
+  return max - min + 1
+}
+
+/** The first of the range that is not taken, looked for from `start` on and around the end; null when all are. */
+export function freeUid(range: UidRange, start: number, isTaken: (uid: number) => boolean): number | null {
+  const count = uidCount(range)
+  for (let step = 0; step < count; step += 1) {
+    const uid = range.min + ((start + step) % count)
+    if (!isTaken(uid)) return uid
+  }
+  return null
 }
 
 /** Interface name: the configured prefix and 10 hexadecimal digits of the VM id (IFNAMSIZ allows 15 characters). */

@@ -4,10 +4,12 @@ import { readdirSync } from 'node:fs'
 import type { Nft } from '../host/network/nft.ts'
 import { listTaps } from '../host/network/tap.ts'
 import { identifyProcess, listWithUuid } from '../linux/process.ts'
+import { processesByUid } from '../linux/users.ts'
 import type { LedgerDb } from '../store/db.ts'
 import { listResources } from '../store/ledger/resource.query.ts'
 import { vmById } from '../store/ledger/vm.query.ts'
 import type { ResourceKind } from '../store/ledger/vm.table.ts'
+import type { UidRange } from './launch.plan.ts'
 
 export type Leak = {
   readonly kind: ResourceKind
@@ -21,12 +23,13 @@ export type LeaksDeps = {
   readonly nft: Nft
   readonly stateDir: string
   readonly tapPrefix: string
+  readonly uids: UidRange
 }
 
 const timeoutMs = 10_000
 
 /** Compares ledger and host. A VM that is being made or taken down at the moment may show up; what shows up in two runs in a row is a leak. Faults: host.*. */
-export async function findLeaks({ db, nft, stateDir, tapPrefix }: LeaksDeps): Promise<Leak[]> {
+export async function findLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDeps): Promise<Leak[]> {
   const found: Record<Exclude<ResourceKind, 'address'>, readonly string[]> = {
     directory: readdirSync(`${stateDir}/vms`).map(name => `${stateDir}/vms/${name}`),
     tap: await listTaps(tapPrefix, timeoutMs),
@@ -34,6 +37,7 @@ export async function findLeaks({ db, nft, stateDir, tapPrefix }: LeaksDeps): Pr
     qemu: listWithUuid()
       .filter(({ pid }) => identifyProcess(pid)?.argv.some(argument => argument.includes(`${stateDir}/vms/`)))
       .map(({ pid, startTicks }) => `${pid}:${startTicks}`),
+    uid: [...uidsWithProcesses(uids, stateDir)],
   }
   return KINDS.flatMap(kind => {
     const recorded = listResources(db, kind)
@@ -48,4 +52,18 @@ export async function findLeaks({ db, nft, stateDir, tapPrefix }: LeaksDeps): Pr
   })
 }
 
-const KINDS = ['directory', 'tap', 'nft', 'qemu'] as const
+const KINDS = ['directory', 'tap', 'nft', 'qemu', 'uid'] as const
+
+/** Uids of the range under which something runs, other than those of another appliance's QEMU on this machine. */
+function uidsWithProcesses({ min, max }: UidRange, stateDir: string): string[] {
+  return [...processesByUid()]
+    .filter(([uid, pids]) => uid >= min && uid <= max && !pids.every(pid => isElsewhere(pid, stateDir)))
+    .map(([uid]) => `${uid}`)
+}
+
+/** QEMU's name is its VM's directory. */
+function isElsewhere(pid: number, stateDir: string): boolean {
+  const argv = identifyProcess(pid)?.argv ?? []
+  const name = argv[argv.indexOf('-name') + 1]
+  return argv.includes('-uuid') && /\/vms\/[^/]+$/.test(name ?? '') && !name?.startsWith(`${stateDir}/vms/`)
+}

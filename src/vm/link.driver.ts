@@ -2,6 +2,8 @@
 //
 // Events sent while nobody was connected are lost, so attaching asks for the status; a VM that waits for its first `cont` gets it.
 
+import { lstatSync } from 'node:fs'
+import { Fault } from '../base/fault.ts'
 import { type RandomBytes, randomName } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Hello } from '../contract/agent.ts'
@@ -58,6 +60,7 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
     closed = true
     deps.onChange()
   }
+  for (const path of [deps.paths.qmp, deps.paths.console, deps.paths.channel]) refuseUnlessSocket(path)
   try {
     const qmp = await connectQmp(deps.paths.qmp, {
       timeoutMs: deps.timeoutMs,
@@ -118,5 +121,12 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
   } catch (error) {
     close()
     throw error
+  }
+}
+
+/** connect(2) follows links, to the socket of another VM for example. Nothing here yet is fine: connecting waits. Fault qmp.closed. */
+function refuseUnlessSocket(path: string): void {
+  if (lstatSync(path, { throwIfNoEntry: false })?.isSocket() === false) {
+    throw new Fault('qmp.closed', `${path} is no socket`)
   }
 }

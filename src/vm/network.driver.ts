@@ -5,8 +5,10 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import { createSerial } from '../base/serial.ts'
+import { forgetConnections } from '../host/network/conntrack.ts'
 import type { Nft, Quota } from '../host/network/nft.ts'
 import type { LedgerStore } from '../store/db.ts'
+import { restAddress } from '../store/ledger/address.query.ts'
 import { listEgress, recordEgress } from '../store/ledger/egress.query.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
 import { listResources } from '../store/ledger/resource.query.ts'
@@ -27,6 +29,7 @@ export type VmNetworkDeps = {
 }
 
 const nftTimeoutMs = 30_000
+const conntrackTimeoutMs = 10_000
 
 export class VmNetwork {
   readonly #deps: VmNetworkDeps
@@ -59,6 +62,16 @@ export class VmNetwork {
     } finally {
       this.#excluded.delete(tap)
     }
+  }
+
+  /**
+   * Lets an address rest that a VM gives back, and forgets its connections: what they allow to come in must not reach the next holder.
+   * Call it once no packet of the VM can come any more. Safe to repeat; the caller strikes the ledger row afterwards. Faults: host.*.
+   */
+  async rest(address: string): Promise<void> {
+    const { ledger, clock } = this.#deps
+    restAddress(ledger.db, { address, nowMs: clock.nowMs() })
+    await forgetConnections(address, conntrackTimeoutMs)
   }
 
   /** Reads all quotas, stores them, and puts back what is missing. Returns what is stored now of the VMs that were read. Faults: host.*. */

@@ -63,6 +63,11 @@ function vmLines(table: string, vm: NftVm): string[] {
   ]
 }
 
+/** The bit of a packet's mark that says that we have accepted it: strongroom-guard.nft drops packets of guests without it. */
+export const acceptedMark = 0x0800_0000
+
+const acceptGuest = `meta mark set meta mark | 0x${acceptedMark.toString(16).padStart(8, '0')} accept`
+
 function rules(plan: NftPlan): [chain: (typeof CHAINS)[number][0], rule: string][] {
   return [
     // A guest speaks only as itself, and only IPv4; all that it sends counts, to the host too.
@@ -72,17 +77,17 @@ function rules(plan: NftPlan): [chain: (typeof CHAINS)[number][0], rule: string]
     ['guard', 'counter name iifname map @counters'],
     ['guard', 'quota name iifname map @quotas drop'],
     // A guest reaches the gateway on the host, and may reply to what the host began (the readiness probe). Nothing else.
-    ['input', 'iifname @taps ct state established,related accept'],
+    ['input', `iifname @taps ct state established,related ${acceptGuest}`],
     ...plan.gatewayPorts.map(
-      port => ['input', `iifname @taps ip daddr ${plan.gateway} tcp dport ${port} accept`] as ['input', string],
+      port => ['input', `iifname @taps ip daddr ${plan.gateway} tcp dport ${port} ${acceptGuest}`] as ['input', string],
     ),
     ['input', 'iifname @taps drop'],
     // Guests have no path to each other; the world reaches a guest by SSH only.
     ['forward', 'iifname @taps oifname @taps drop'],
-    ['forward', 'iifname @taps accept'],
-    ['forward', 'oifname @taps ct state established,related accept'],
-    ['forward', 'oifname @taps tcp dport 22 accept'],
-    ['forward', 'oifname @taps icmp type echo-request accept'],
+    ['forward', `iifname @taps ${acceptGuest}`],
+    ['forward', `oifname @taps ct state established,related ${acceptGuest}`],
+    ['forward', `oifname @taps tcp dport 22 ${acceptGuest}`],
+    ['forward', `oifname @taps icmp type echo-request ${acceptGuest}`],
     ['forward', 'oifname @taps drop'],
     ['nat', 'iifname @taps oifname != @taps masquerade'],
   ]

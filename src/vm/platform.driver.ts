@@ -5,13 +5,16 @@ import { hasKernelHashTable } from '../attest/launch/ovmf.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { detectPlatform, hostCapacity, snpFacts } from '../host/platform.ts'
+import type { LedgerDb } from '../store/db.ts'
+import { readMeta, swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from './admission.plan.ts'
-import { poolSize } from './launch.plan.ts'
+import { poolSize, uidCount } from './launch.plan.ts'
 import type { QemuPlatform, SnpBoot } from './qemu.plan.ts'
 
+export type Choice = { readonly platform: Platform; readonly reasons: readonly string[] }
+
 /** The platform to use. Fault host.unsupported when the configuration pins one that this host lacks. */
-export function choosePlatform(pinned: Config['platform']): { platform: Platform; reasons: readonly string[] } {
-  const detected = detectPlatform()
+export function choosePlatform(pinned: Config['platform'], detected: Choice = detectPlatform()): Choice {
   if (pinned === 'auto' || pinned === detected.platform) return detected
   // Software emulation works everywhere; the others need what detection looks for.
   const offered = detected.platform === 'snp' ? ['snp', 'kvm', 'tcg'] : [detected.platform, 'tcg']
@@ -22,6 +25,29 @@ export function choosePlatform(pinned: Config['platform']): { platform: Platform
     )
   }
   return { platform: pinned, reasons: detected.reasons }
+}
+
+const ranSnp = 'ran_snp'
+
+/**
+ * Keeps in mind that this host has run `snp`. From then on nothing less is run by mere detection: SNP that is switched off, by a firmware
+ * update for example, must not turn tenants' VMs into unencrypted ones. `below_snp`: the configuration asked for less in so many words.
+ * Fault host.unsupported.
+ */
+export function rememberPlatform(
+  db: LedgerDb,
+  { platform, reasons, isPinned }: Choice & { readonly isPinned: boolean },
+): { readonly kind: 'same' | 'below_snp' } {
+  if (platform === 'snp') {
+    swapMeta(db, ranSnp, 'yes')
+    return { kind: 'same' }
+  }
+  if (readMeta(db, ranSnp) === null) return { kind: 'same' }
+  if (isPinned) return { kind: 'below_snp' }
+  throw new Fault(
+    'host.unsupported',
+    `this host has run VMs on snp and now offers ${platform} only (${reasons.join('; ')}). Switch SNP on again, or, if VMs are to run without it from now on, write platform = "${platform}" into the configuration`,
+  )
 }
 
 /** SEV-SNP guest policy: bit 17 must be one, bit 16 allows SMT (AMD 56860, table 10). No debugging, no migration. */
@@ -69,7 +95,8 @@ export function capacityOf(config: Pick<Config, 'capacity' | 'vm' | 'network'>, 
   return {
     memoryMib: memoryMib || Math.floor(host.memoryMiB * hostMemoryShare),
     vcpus: vcpus || host.cpus * vcpusPerCpu,
-    addresses: poolSize(config.network.pool_v4),
+    // Each VM needs one of both.
+    addresses: Math.min(poolSize(config.network.pool_v4), uidCount({ min: config.vm.uid_min, max: config.vm.uid_max })),
     asids: platform === 'snp' ? asids || snpFacts().asidCount : null,
     bootingMax: config.vm.start_concurrency_max,
   }

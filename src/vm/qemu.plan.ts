@@ -2,7 +2,6 @@
 // Every device has an id; neither QEMU's default devices nor the user's configuration is used.
 
 import { unreachable } from '../base/assert.ts'
-import type { VmPaths } from './launch.plan.ts'
 
 export type QemuImage = {
   /** Firmware that checks kernel hashes; used on snp. */
@@ -36,15 +35,25 @@ export type SnpLaunch = {
   readonly idBlock: { readonly block: string; readonly auth: string } | null
 }
 
+/** Descriptor numbers under which QEMU inherits what it may use of this host: it opens nothing of the VM's by path. */
+export type QemuFds = {
+  readonly tap: number
+  /** Sockets that listen already, made by root in a directory that is root's alone. */
+  readonly qmp: number
+  readonly qmpRescue: number
+  readonly console: number
+  readonly channel: number
+}
+
 export type QemuPlan = {
   readonly qemu: string
   readonly vmId: string
   readonly vcpus: number
   readonly memoryMib: number
   readonly mac: string
-  /** Descriptor number under which the child inherits the tap. */
-  readonly tapFd: number
-  readonly paths: VmPaths
+  /** The VM's directory, which QEMU cannot enter; here it only tells whose QEMU this is. */
+  readonly directory: string
+  readonly fds: QemuFds
   readonly image: QemuImage
   readonly platform: QemuPlatform
 }
@@ -54,27 +63,25 @@ export function qemuArgv(plan: QemuPlan): string[] {
   return [
     plan.qemu,
     ...['-nodefaults', '-no-user-config', '-nographic', '-S'],
-    ...['-name', `strongroom-${plan.vmId}`, '-uuid', plan.vmId],
+    ...['-name', escaped(plan.directory), '-uuid', plan.vmId],
     ...['-sandbox', 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny'],
     ...['-action', 'reboot=shutdown,shutdown=pause,panic=pause'],
     ...['-smp', `${plan.vcpus}`, '-m', `${plan.memoryMib}M`],
     ...platformArgs(plan),
-    ...monitorArgs('qmp', plan.paths.qmp),
-    ...monitorArgs('rescue', plan.paths.qmpRescue),
-    ...[
-      '-chardev',
-      `socket,id=console,path=${escaped(plan.paths.console)},server=on,wait=off`,
-      '-serial',
-      'chardev:console',
-    ],
+    ...socketArgs('qmp', plan.fds.qmp),
+    ...['-mon', 'chardev=qmp,mode=control'],
+    ...socketArgs('rescue', plan.fds.qmpRescue),
+    ...['-mon', 'chardev=rescue,mode=control'],
+    ...socketArgs('console', plan.fds.console),
+    ...['-serial', 'chardev:console'],
     ...['-device', device(plan, 'virtio-serial-pci', 'id=serial')],
-    ...['-chardev', `socket,id=agent,path=${escaped(plan.paths.channel)},server=on,wait=off`],
+    ...socketArgs('agent', plan.fds.channel),
     ...['-device', 'virtserialport,bus=serial.0,chardev=agent,name=strongroom.agent.0'],
     ...['-object', 'rng-random,id=rng,filename=/dev/urandom', '-device', device(plan, 'virtio-rng-pci', 'rng=rng')],
     ...['-blockdev', `driver=file,node-name=root-file,filename=${escaped(plan.image.root)},read-only=on`],
     ...['-blockdev', 'driver=raw,node-name=root,file=root-file,read-only=on'],
     ...['-device', device(plan, 'virtio-blk-pci', 'drive=root,serial=root')],
-    ...['-netdev', `tap,id=net,fd=${plan.tapFd}`],
+    ...['-netdev', `tap,id=net,fd=${plan.fds.tap}`],
     // Segmentation offload would undercount egress: one big frame is counted with one header.
     ...[
       '-device',
@@ -83,23 +90,8 @@ export function qemuArgv(plan: QemuPlan): string[] {
   ]
 }
 
-/** Runs argv as an unprivileged user that can never gain privileges again. */
-export function unprivilegedArgv(user: string, argv: readonly string[]): string[] {
-  return [
-    'setpriv',
-    `--reuid=${user}`,
-    `--regid=${user}`,
-    '--init-groups',
-    '--no-new-privs',
-    '--inh-caps=-all',
-    '--bounding-set=-all',
-    '--',
-    ...argv,
-  ]
-}
-
-function monitorArgs(id: string, path: string): string[] {
-  return ['-chardev', `socket,id=${id},path=${escaped(path)},server=on,wait=off`, '-mon', `chardev=${id},mode=control`]
+function socketArgs(id: string, fd: number): string[] {
+  return ['-chardev', `socket,id=${id},fd=${fd},server=on,wait=off`]
 }
 
 /** Virtio devices of a confidential guest must use the DMA API: its memory is encrypted, and shared only where bounced. */

@@ -11,14 +11,26 @@ import { createWorkers, type Workers } from '../base/workers.ts'
 import type { Claimed, Hello, Network, SealedClaim } from '../contract/agent.ts'
 import { INSTANCE_FAILURES } from '../contract/instance.ts'
 import type { LedgerDb, LedgerStore } from '../store/db.ts'
+import { restingAt } from '../store/ledger/address.query.ts'
+import { egressOf } from '../store/ledger/egress.query.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
-import { listResources, recordResource } from '../store/ledger/resource.query.ts'
-import { dismissVm, insertVm, listVms, moveVm, reservedBy, vmById } from '../store/ledger/vm.query.ts'
+import { listResources, recordResource, resourceOf } from '../store/ledger/resource.query.ts'
+import {
+  dismissVm,
+  endingOn,
+  insertVm,
+  listVms,
+  moveVm,
+  reservedBy,
+  vmById,
+  waitingBefore,
+} from '../store/ledger/vm.query.ts'
 import type { Vm, VmState } from '../store/ledger/vm.table.ts'
 import { type Admission, admission, type Capacity } from './admission.plan.ts'
 import { VM_FAILURE_CODES, type VmEngine, type VmFailureCode, type VmSpec, type VmView } from './engine.ts'
 import { freeAddress } from './launch.plan.ts'
 import type { VmLink } from './link.driver.ts'
+import { type Loss, Pulse, type PulseDeps } from './pulse.ts'
 import type { VmDriver } from './vm.driver.ts'
 import { failureOf, next, VM_TABLE, type VmEvent, type VmWork } from './vm.machine.ts'
 
@@ -30,12 +42,19 @@ export type VmReconcilerDeps = {
   readonly log: Logger
   readonly capacity: Capacity
   readonly pool: string
+  /** How long an address belongs to nobody before another VM gets it. */
+  readonly addressRestMs: number
   /** What every guest's network has in common. */
   readonly guestNetwork: Omit<Network, 'address'>
   readonly bootTimeoutMs: number
   readonly capacityWaitMs: number
   /** VMs that had booted before this boot of the host have lost their QEMU with it. */
   readonly hostRestarted: boolean
+  /** Whether the host is shutting down: what VMs die of then is the restart. */
+  readonly isHostStopping: () => Promise<boolean>
+  readonly probeSsh: PulseDeps['probeSsh']
+  /** What the driver starts QEMU on. */
+  readonly platform: NonNullable<Vm['platform']>
 }
 
 /** What this daemon knows of a VM besides its row; a restart may forget it all. */
@@ -46,6 +65,8 @@ type Entry = {
   sinceMs: number
   /** The agent's hello that listeners know of. */
   announcedHello: Hello | null
+  /** Of a VM that runs. */
+  pulse: Pulse | null
 }
 
 type Work = (vm: Vm, entry: Entry) => VmEvent | null | Promise<VmEvent | null>
@@ -53,6 +74,8 @@ type Work = (vm: Vm, entry: Entry) => VmEvent | null | Promise<VmEvent | null>
 type Change = { readonly from: VmState; readonly to: VmState; readonly event: VmEvent }
 
 const networkTimeoutMs = 10_000
+/** However short the configured wait: what is ending right now is waited for. */
+const endingWaitMs = 15_000
 const retryMinMs = 200
 const retryMaxMs = 10_000
 /** Everything is looked at this often, should an event have been lost. */
@@ -63,7 +86,8 @@ export class VmReconciler implements VmEngine {
   readonly #entries = new Map<string, Entry>()
   readonly #listeners: ((vmId: string) => void)[] = []
   readonly #stopping = new AbortController()
-  readonly #lostWithHost = new Set<string>()
+  /** With when they were last counted, before this boot. */
+  readonly #lostWithHost = new Map<string, number | null>()
   readonly #workers: Workers
   /** How each work of VM_TABLE is done. */
   readonly #works: Record<VmWork, Work> = {
@@ -110,9 +134,17 @@ export class VmReconciler implements VmEngine {
   view(vmId: string): VmView | null {
     const vm = vmById(this.#deps.ledger.db, vmId)
     if (vm === null) return null
-    const { id, state, address } = vm
+    const { id, state, platform } = vm
     const guest = state === 'running' ? (this.#entries.get(vmId)?.link?.observe().hello ?? null) : null
-    return { id, state, address, failureCode: knownFailure(vm.failureCode), guest }
+    const failedAtMs = state === 'failed' ? vm.changedAtMs : null
+    const failureCode = knownFailure(vm.failureCode)
+    return { id, state, platform, address: this.#addressOf(vm), failureCode, failedAtMs, guest }
+  }
+
+  /** The row keeps the address of a VM that has failed, for the operator; it may be another VM's by now. */
+  #addressOf({ id, state }: Vm): string | null {
+    if (state === 'failed' || state === 'gone') return null
+    return resourceOf(this.#deps.ledger.db, id, 'address')?.name ?? null
   }
 
   async claim(vmId: string, sealed: SealedClaim, timeoutMs: number): Promise<Claimed> {
@@ -136,7 +168,9 @@ export class VmReconciler implements VmEngine {
   start(): void {
     for (const vm of this.#listVms()) {
       const hadBooted = vm.state === 'booting' || vm.state === 'running'
-      if (this.#deps.hostRestarted && hadBooted) this.#lostWithHost.add(vm.id)
+      if (this.#deps.hostRestarted && hadBooted) {
+        this.#lostWithHost.set(vm.id, egressOf(this.#deps.ledger.db, vm.id)?.observedAtMs ?? null)
+      }
       this.wake(vm.id)
     }
     void this.#sweep()
@@ -173,16 +207,23 @@ export class VmReconciler implements VmEngine {
       this.#entries.delete(vmId)
       return
     }
-    const entry = this.#entries.get(vmId) ?? { link: null, state: null, sinceMs: 0, announcedHello: null }
+    const entry = this.#entries.get(vmId) ?? { link: null, state: null, sinceMs: 0, announcedHello: null, pulse: null }
     this.#entries.set(vmId, entry)
     if (entry.state !== vm.state) Object.assign(entry, { state: vm.state, sinceMs: clock.monotonicMs() })
     const dismissed = vm.desired === 'gone' && next(vm.state, 'dismissed') !== null
     const event = dismissed ? 'dismissed' : await this.#work(vm, entry)
-    if (event === null) return
+    if (event === null || (await this.#isHostsDoing(event))) return
     const change = ledger.transact(tx => this.#move(tx, vm, event))
     // Moved or not: if not, somebody else has changed the row since we looked.
     this.wake(vm.id)
     if (change !== null) this.#announce(vm.id, change)
+  }
+
+  /** While the host shuts down, losses are not put on record: after it has come up they are known for what they are. */
+  async #isHostsDoing(event: VmEvent): Promise<boolean> {
+    if (!LOSSES.has(event) || !(await this.#deps.isHostStopping())) return false
+    this.#deps.log.info('a VM was lost while the host shuts down; it is left as it is', { event })
+    return true
   }
 
   /** Null: nothing to decide now; something will wake us. */
@@ -199,18 +240,27 @@ export class VmReconciler implements VmEngine {
     const to = next(vm.state, event)
     if (to === null) return null
     const nowMs = this.#deps.clock.nowMs()
+    const changedAtMs =
+      to === 'failed' ? Math.min(nowMs, Math.max(this.#lastWellMs(vm, event) ?? nowMs, vm.changedAtMs)) : nowMs
     const failureCode = to === 'failed' ? failureOf(vm.state, event, this.#lostWithHost.has(vm.id)) : undefined
     const moved = moveVm(tx, {
       id: vm.id,
       from: vm.state,
       to,
-      nowMs,
+      nowMs: changedAtMs,
       address: to === 'gone' ? null : (address ?? vm.address),
+      ...(event === 'spawned' ? { platform: this.#deps.platform } : {}),
       ...(failureCode === undefined ? {} : { failureCode, failureMessage: INSTANCE_FAILURES[failureCode] }),
     })
     if (!moved) return null
     appendEvent(tx, { nowMs, kind: `vm.${to}`, subject: vm.id, detail: { from: vm.state, event, failureCode } })
     return { from: vm.state, to, event }
+  }
+
+  /** A silence is noticed late, and the end of the host after its next start: what failed then has failed when it was last well. Null: just now. */
+  #lastWellMs(vm: Vm, event: VmEvent): number | null {
+    const pulse = this.#entries.get(vm.id)?.pulse
+    return this.#lostWithHost.get(vm.id) ?? (SILENCES.has(event) && pulse ? pulse.signMs : null)
   }
 
   #announce(vmId: string, change: Change): void {
@@ -233,22 +283,32 @@ export class VmReconciler implements VmEngine {
       this.#announce(vm.id, change)
     }
     if (verdict.kind !== 'full') return null
-    const leftMs = entry.sinceMs + this.#deps.capacityWaitMs - clock.monotonicMs()
+    const waitMs = Math.max(this.#deps.capacityWaitMs, verdict.isEnding ? endingWaitMs : 0)
+    const leftMs = entry.sinceMs + waitMs - clock.monotonicMs()
     if (leftMs <= 0) {
       log.warn('no room for a VM', { vm: vm.id, lacking: verdict.lacking })
       return 'refused'
     }
-    this.#workers.alarm(vm.id, leftMs)
+    // An address that has rested comes free without anything changing.
+    this.#workers.alarm(vm.id, Math.min(leftMs, sweepMs))
     return null
   }
 
   #reserve(tx: LedgerDb, vm: Vm): { verdict: Admission; change: Change | null } {
-    const { hostId, capacity, pool, clock } = this.#deps
-    const verdict = admission(vm, reservedBy(tx, hostId), capacity)
+    const { hostId, capacity, pool, addressRestMs: restMs, clock } = this.#deps
+    const resting = restingAt(tx, { nowMs: clock.nowMs(), restMs })
+    const occupancy = {
+      reserved: reservedBy(tx, hostId),
+      ahead: waitingBefore(tx, vm),
+      ending: endingOn(tx, hostId),
+      restingAddresses: resting.length,
+    }
+    const verdict = admission(vm, occupancy, capacity)
     if (verdict.kind !== 'admit') return { verdict, change: null }
-    const taken = new Set(listResources(tx, 'address').map(row => row.name))
-    const address = freeAddress(pool, taken)
-    if (address === null) return { verdict: { kind: 'full', lacking: 'addresses' }, change: null }
+    const held = listResources(tx, 'address').map(row => row.name)
+    const address = freeAddress(pool, new Set([...held, ...resting]))
+    // Addresses of an earlier pool, or those that failed VMs have not given back yet.
+    if (address === null) return { verdict: { kind: 'full', lacking: 'addresses', isEnding: false }, change: null }
     const change = this.#move(tx, vm, 'admitted', address)
     if (change !== null) recordResource(tx, { vmId: vm.id, kind: 'address', name: address, nowMs: clock.nowMs() })
     return { verdict, change }
@@ -279,6 +339,9 @@ export class VmReconciler implements VmEngine {
       return null
     } catch (error) {
       if (!driver.isAlive(vm)) return 'qemu_gone'
+      const isSilent = error instanceof Fault && (error.code === 'qmp.timeout' || error.code === 'qmp.closed')
+      const loss = isSilent && vm.state === 'running' ? this.#pulseOf(vm, entry).missedMonitor() : null
+      if (loss !== null) return loss
       throw error
     }
   }
@@ -307,11 +370,27 @@ export class VmReconciler implements VmEngine {
     const link = linkOf(entry)
     const { stopped, hello } = link.observe()
     if (stopped) return 'guest_stopped'
+    const loss = this.#pulseOf(vm, entry).ask(link)
+    if (loss !== null) return loss
     if (hello === null) link.greet(this.#deps.bootTimeoutMs)
     // Services may wait for what a guest says after a reattach, though no state changes.
     if (hello !== entry.announcedHello) this.#tellListeners(vm.id)
     entry.announcedHello = hello
     return null
+  }
+
+  #pulseOf(vm: Vm, entry: Entry): Pulse {
+    const { clock, log, probeSsh, driver } = this.#deps
+    entry.pulse ??= new Pulse({
+      clock,
+      log,
+      vmId: vm.id,
+      probeSsh,
+      checkNetwork: () => driver.checkNetwork(vm),
+      address: present(vm.address, 'a running VM has an address'),
+      onChange: () => this.wake(vm.id),
+    })
+    return entry.pulse
   }
 
   /** Attaching to a VM only to stop it gently is not worth a wait: without a link it is ended by force, in the release. */
@@ -330,6 +409,17 @@ export class VmReconciler implements VmEngine {
     return null
   }
 }
+
+const SILENCES: ReadonlySet<VmEvent> = new Set<Loss>(['unanswered', 'network_lost'])
+/** What the end of the host may look like from here. */
+const LOSSES: ReadonlySet<VmEvent> = new Set<VmEvent>([
+  'spawn_failed',
+  'deadline',
+  'qemu_gone',
+  'guest_stopped',
+  'unanswered',
+  'network_lost',
+])
 
 function linkOf(entry: Entry): VmLink {
   return present(entry.link, 'a VM is attached before it is spoken to')

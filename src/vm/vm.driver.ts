@@ -3,35 +3,46 @@
 // Each thing is a ledger row before it is made, and the row goes after the thing has gone. Every step may be repeated: a daemon that was
 // killed in the middle begins again and finds what is there.
 
-import { unreachable } from '../base/assert.ts'
+import { present, unreachable } from '../base/assert.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
-import { configureTap, openTap, removeTap } from '../host/network/tap.ts'
+import { configureTap, openTap, removeTap, tapState } from '../host/network/tap.ts'
 import { qmpTimeoutMs } from '../host/qemu/qmp.ts'
-import { ensureDir, type Owner, removeFile, removeTree, truncateAbove } from '../linux/files.ts'
-import { findByUuid, isAlive, type ProcessIdentity, signalProcess, spawnDetached, waitGone } from '../linux/process.ts'
+import { type ListeningSocket, listenUnix } from '../host/qemu/unix-socket.ts'
+import { ensureDir, type Owner, removeFile, truncateAbove } from '../linux/files.ts'
+import {
+  isAlive,
+  isUnderSystemd,
+  type ProcessIdentity,
+  signalProcess,
+  spawnDetached,
+  waitGone,
+} from '../linux/process.ts'
+import { removeForeignTree } from '../linux/tree.ts'
 import type { LedgerDb } from '../store/db.ts'
 import { recordResource, resourceOf, resourcesOf, strikeResource } from '../store/ledger/resource.query.ts'
 import type { Resource, ResourceKind, Vm } from '../store/ledger/vm.table.ts'
+import { confinedArgv, scopeProperties } from './confinement.plan.ts'
 import type { Image } from './image.driver.ts'
-import { macAddress, tapName, type VmPaths, vmPaths } from './launch.plan.ts'
+import { macAddress, tapName, type UidRange, type VmPaths, vmPaths } from './launch.plan.ts'
 import { attachLink, type VmLink } from './link.driver.ts'
 import type { VmNetwork } from './network.driver.ts'
-import { type QemuPlatform, qemuArgv, unprivilegedArgv } from './qemu.plan.ts'
+import { type QemuPlatform, qemuArgv } from './qemu.plan.ts'
+import { findQemu, releaseUid, reserveUid } from './uid.driver.ts'
 
 export type VmDriverDeps = {
   readonly db: LedgerDb
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger
-  readonly network: Pick<VmNetwork, 'sync' | 'remove'>
+  readonly network: Pick<VmNetwork, 'sync' | 'remove' | 'rest'>
   readonly stateDir: string
   readonly qemu: string
-  readonly user: string
-  /** Of `user`: owns the VM directories. */
-  readonly owner: Owner
+  readonly uids: UidRange
+  /** Groups of the devices that QEMU opens. */
+  readonly groups: readonly number[]
   readonly platform: QemuPlatform
   readonly image: (name: string) => Image
   readonly gateway: string
@@ -44,7 +55,9 @@ export type VmDriverDeps = {
 const attachTimeoutMs = 15_000
 const killTimeoutMs = 10_000
 const commandTimeoutMs = 10_000
-const tapFd = 3
+const removeTimeoutMs = 60_000
+/** In the order in which `spawnDetached` is given them. */
+const inheritedFds = { tap: 3, qmp: 4, qmpRescue: 5, console: 6, channel: 7 } as const
 
 export class VmDriver {
   readonly #deps: VmDriverDeps
@@ -55,16 +68,16 @@ export class VmDriver {
 
   /** Makes everything up to a paused QEMU. Faults: host.*, image.invalid. */
   async build(vm: Vm): Promise<void> {
-    const running = findByUuid(vm.id)
+    const running = findQemu(this.#deps.db, vm.id)
     if (running !== null) {
       this.#record(vm, 'qemu', identityName(running))
       return
     }
     if (vm.address === null) throw new Fault('internal', `VM ${vm.id} has no address`)
-    const { owner, tapPrefix, network, gateway, mtuBytes } = this.#deps
+    const { db, clock, random, uids, tapPrefix, network, gateway, mtuBytes } = this.#deps
     const paths = this.#paths(vm)
     this.#record(vm, 'directory', paths.directory)
-    ensureDir(paths.directory, { mode: 0o700, owner })
+    ensureDir(paths.directory, { mode: 0o700, owner: ourselves() })
     const name = tapName(tapPrefix, vm.id)
     this.#record(vm, 'tap', name)
     const tap = openTap(name)
@@ -74,8 +87,9 @@ export class VmDriver {
       await network.sync()
       const mac = macAddress(vm.id)
       await configureTap({ name, gateway, address: vm.address, mac, mtuBytes, timeoutMs: commandTimeoutMs })
+      const uid = await reserveUid({ db, random, range: uids }, { vmId: vm.id, nowMs: clock.nowMs() })
       this.#record(vm, 'qemu', `unspawned:${vm.id}`)
-      this.#record(vm, 'qemu', identityName(this.#spawnQemu(vm, paths, tap.fd)))
+      this.#record(vm, 'qemu', identityName(this.#spawnQemu(vm, { paths, tapFd: tap.fd, uid })))
     } finally {
       // QEMU holds its own copy; when it dies the interface goes with it.
       tap.close()
@@ -90,6 +104,8 @@ export class VmDriver {
   /** Faults: qmp.*, channel.*. */
   async attach(vm: Vm, onChange: () => void): Promise<VmLink> {
     const { consoleBytesMax, random, log } = this.#deps
+    // A directory that an earlier version gave to QEMU's user is taken back before anything in it is trusted.
+    ensureDir(this.#paths(vm).directory, { mode: 0o700, owner: ourselves() })
     const waiting = new AbortController()
     void this.#abortWhenGone(vm, waiting)
     try {
@@ -105,6 +121,19 @@ export class VmDriver {
     } finally {
       waiting.abort()
     }
+  }
+
+  /** Whether the VM still has its interface. One that was taken down or lost its route is put right. Faults: host.*. */
+  async checkNetwork(vm: Vm): Promise<boolean> {
+    const { tapPrefix, gateway, mtuBytes, log } = this.#deps
+    const name = tapName(tapPrefix, vm.id)
+    const address = present(vm.address, 'a running VM has an address')
+    const state = tapState(name, address)
+    if (state === 'unrouted') {
+      log.warn('the interface of a VM was not up with its route; it is configured again', { vm: vm.id, tap: name })
+      await configureTap({ name, gateway, address, mac: macAddress(vm.id), mtuBytes, timeoutMs: commandTimeoutMs })
+    }
+    return state !== 'gone'
   }
 
   /** Bounds what QEMU has written to its log since the last time. Never throws. */
@@ -161,7 +190,7 @@ export class VmDriver {
 
   #processOf(vm: Vm): ProcessIdentity | null {
     const row = resourceOf(this.#deps.db, vm.id, 'qemu')
-    return row === null ? null : (parseIdentity(row.name, vm.id) ?? findByUuid(vm.id))
+    return row === null ? null : (parseIdentity(row.name, vm.id) ?? findQemu(this.#deps.db, vm.id))
   }
 
   /** QEMU that dies at once, of a bad image for example, is not waited for. */
@@ -170,31 +199,39 @@ export class VmDriver {
     waiting.abort()
   }
 
-  #spawnQemu(vm: Vm, paths: VmPaths, fd: number): ProcessIdentity {
-    const { qemu, user, image, platform } = this.#deps
+  #spawnQemu(vm: Vm, { paths, tapFd, uid }: { paths: VmPaths; tapFd: number; uid: number }): ProcessIdentity {
+    const { qemu, groups, image, platform } = this.#deps
+    const { vcpus, memoryMib } = vm
     const argv = qemuArgv({
       qemu,
       vmId: vm.id,
-      vcpus: vm.vcpus,
-      memoryMib: vm.memoryMib,
+      vcpus,
+      memoryMib,
       mac: macAddress(vm.id),
-      tapFd,
-      paths,
+      directory: paths.directory,
+      fds: inheritedFds,
       image: image(vm.image),
       platform,
     })
-    return spawnDetached(unprivilegedArgv(user, argv), {
+    const systemd = isUnderSystemd()
+    const confinement = { uid, groups, platform: platform.kind, vcpus, memoryMib, systemd }
+    using sockets = new DisposableStack()
+    const listenAt = (path: string): ListeningSocket => sockets.use(listenUnix(path))
+    const listening = [paths.qmp, paths.qmpRescue, paths.console, paths.channel].map(listenAt)
+    return spawnDetached(confinedArgv(confinement, argv), {
       uuid: vm.id,
       stdoutFile: paths.qemuLog,
-      extraFds: [fd],
+      extraFds: [tapFd, ...listening.map(({ fd }) => fd)],
       scope: `strongroom-${vm.id}`,
+      scopeProperties: scopeProperties(confinement),
+      systemd,
     }).identity
   }
 
   async #undo(vm: Vm, resource: Resource): Promise<void> {
     switch (resource.kind) {
       case 'qemu': {
-        const identity = parseIdentity(resource.name, vm.id) ?? findByUuid(vm.id)
+        const identity = parseIdentity(resource.name, vm.id) ?? findQemu(this.#deps.db, vm.id)
         if (identity === null) return
         signalProcess(identity, 'SIGKILL')
         if (!(await waitGone(identity, killTimeoutMs))) {
@@ -207,10 +244,11 @@ export class VmDriver {
       case 'tap':
         return removeTap(resource.name, commandTimeoutMs)
       case 'directory':
-        return removeTree(resource.name)
+        return removeForeignTree(resource.name, removeTimeoutMs)
+      case 'uid':
+        return releaseUid(resource.name)
       case 'address':
-        // A reservation only: the row is the thing.
-        return
+        return this.#deps.network.rest(resource.name)
       default:
         return unreachable(resource.kind)
     }
@@ -230,6 +268,10 @@ function identityName(identity: ProcessIdentity): string {
 function parseIdentity(name: string, uuid: string): ProcessIdentity | null {
   const match = /^([0-9]+):([0-9]+)$/.exec(name)
   return match === null ? null : { pid: Number(match[1]), startTicks: Number(match[2]), uuid }
+}
+
+function ourselves(): Owner {
+  return { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }
 }
 
 function removeSockets(paths: VmPaths): void {

@@ -21,6 +21,10 @@ export type VmEvent =
   | 'qemu_gone'
   /** The guest has powered off, or its kernel has given up; QEMU holds it paused. */
   | 'guest_stopped'
+  /** QEMU, or agent and SSH together, have not answered for minutes. */
+  | 'unanswered'
+  /** Its network interface is gone. A new one cannot be given to a running QEMU. */
+  | 'network_lost'
   | 'dismissed'
   /** Nothing of it is left on the host. */
   | 'released'
@@ -39,7 +43,7 @@ export type VmWork =
   | 'greet'
   /** Bound what QEMU has written to its log. */
   | 'bound_log'
-  /** See whether the guest still runs, and what it says of itself. */
+  /** See whether the guest still runs and answers, and what it says of itself. */
   | 'watch'
   /** Ask the guest to stop, within the grace period. */
   | 'power_down'
@@ -68,7 +72,13 @@ export const VM_TABLE = {
   },
   running: {
     work: ['bound_log', 'attach', 'watch'],
-    on: { qemu_gone: 'failed', guest_stopped: 'failed', dismissed: 'stopping' },
+    on: {
+      qemu_gone: 'failed',
+      guest_stopped: 'failed',
+      unanswered: 'failed',
+      network_lost: 'failed',
+      dismissed: 'stopping',
+    },
   },
   failed: { work: ['release'], on: { dismissed: 'stopping' } },
   stopping: { work: ['power_down', 'release'], on: { released: 'gone' } },
@@ -86,5 +96,6 @@ export function failureOf(state: VmState, event: VmEvent, hostRestarted: boolean
   if (event === 'refused') return 'capacity_exhausted'
   if (hostRestarted) return 'host_restarted'
   if (event === 'deadline') return 'boot_timeout'
+  if (event === 'network_lost') return 'network_lost'
   return state === 'running' ? 'agent_unreachable' : 'boot_failed'
 }

@@ -1,14 +1,18 @@
 // The gateway as the appliance puts it together: what goes on in it besides requests.
 
 import { expect, test } from 'bun:test'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { composeInference } from '../../src/appliance/inference.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
-import { silentLogger } from '../../src/base/log.ts'
+import { createLogger, silentLogger } from '../../src/base/log.ts'
+import { defaultConfig } from '../../src/config/load.ts'
 import { parseConfig } from '../../src/config/parse.ts'
+import { openSimulatedHost } from '../../src/host/simulated-host.ts'
+import { openAuthority } from '../../src/http/authority.ts'
+import { readPair } from '../../src/http/pair.ts'
 import { Metering } from '../../src/inference/metering/ledger.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
@@ -28,7 +32,13 @@ test('retention', async () => {
   insertOrganization(store.directory.db, { id: 'o1', slug: 'acme', nowMs })
   const row = {
     ...{ organizationId: 'o1', keyPrefix: 'abcdefgh', instanceId: null, model: 'm', upstream: 'u' },
-    ...{ promptTokens: 1, completionTokens: 1, costNanoUsd: 1, outcome: 'completed' as const },
+    ...{
+      promptTokens: 1,
+      completionTokens: 1,
+      costNanoUsd: 1,
+      outcome: 'completed' as const,
+      tokensSource: 'reported' as const,
+    },
   }
   const old = { ...row, id: 'old', atMs: nowMs - 71 * dayMs }
   const young = { ...row, id: 'young', atMs: nowMs - 69 * dayMs }
@@ -57,4 +67,60 @@ test('retention', async () => {
   inference.start()
   await until('the old row is gone', 5_000, () => findUsage(store.directory.db, 'old') === null)
   expect(findUsage(store.directory.db, 'young')).toEqual(young)
+})
+
+test('attestation after a start that could not write', async () => {
+  // Goal: what kept the evidence source from being made at the start, such as a full disk, keeps it only as long as it lasts.
+  const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-inference-'))
+  await using undo = new AsyncDisposableStack()
+  undo.defer(() => rmSync(stateDir, { recursive: true }))
+  const { nowMs } = systemClock
+  // Small keys of a platform that exists already: to make new ones takes seconds.
+  await openSimulatedHost({ stateDir, nowMs, random: systemRandom, modulusBits: 2048 })
+  const rootFile = join(stateDir, 'simulator/root.pem')
+  rmSync(rootFile)
+  mkdirSync(rootFile)
+  const store = openStore(join(stateDir, 'strongroom.db'))
+  undo.defer(() => store.close())
+  const metering = new Metering({ store: store.directory, clock: systemClock, log: silentLogger, cost: () => 0n })
+  undo.defer(() => metering.stop())
+  const authority = await openAuthority({ stateDir, nowMs, names: ['a.test'], random: systemRandom })
+  const issued = await authority.issue(['a.test'], 30)
+  const verdict = readPair(issued.cert, issued.key)
+  if (!verdict.ok) throw new Error(verdict.reason)
+  const { pair } = verdict
+  const lines: string[] = []
+  const log = createLogger({ level: 'debug', sink: line => lines.push(line), nowMs })
+  const inference = await composeInference({
+    config: defaultConfig(),
+    stateDir,
+    store,
+    tls: { current: () => pair, onChange: () => {} },
+    platform: 'tcg',
+    capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
+    metering,
+    clock: systemClock,
+    random: systemRandom,
+    log,
+  })
+  undo.defer(inference.stop)
+  let asked = 0
+  const ask = async () => {
+    // From another address each time: the limit per address is not what this is about.
+    asked += 1
+    const address = `10.0.${asked >> 8}.${asked & 255}`
+    const nonce = Buffer.from(systemRandom(32)).toString('base64url')
+    const request = new Request(`https://a.test/attestation?nonce=${nonce}`)
+    return (await inference.fetch(request, () => address)).status
+  }
+  const told = (words: string) => lines.some(line => line.includes(words))
+  inference.start()
+  await until('the failure is told', 5_000, () => told('the evidence source cannot be prepared'))
+  expect(await ask()).toBe(503)
+  rmSync(rootFile, { recursive: true })
+  // There is no worker here, so that evidence stays refused; but for that reason, and no longer for want of a source.
+  await until('the evidence source is there', 10_000, async () => {
+    expect(await ask()).toBe(503)
+    return told('inference-worker has not been admitted yet')
+  })
 })

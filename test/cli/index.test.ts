@@ -1,7 +1,7 @@
 // Goal: the program itself, started as users start it, prints what scripts and people rely on and exits with documented codes.
 
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { closeSync, fstatSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { systemClock } from '../../src/base/clock.ts'
@@ -14,9 +14,10 @@ import { mintKey } from '../../src/instances/http/auth.ts'
 import { createAdmin } from '../../src/operator/api.ts'
 import { type AdminServer, listenAdmin } from '../../src/operator/socket.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
-import { insertInstance } from '../../src/store/directory/instance.query.ts'
+import { insertInstance, instanceById } from '../../src/store/directory/instance.query.ts'
 import { instances } from '../../src/store/directory/instance.table.ts'
 import { findOrganization } from '../../src/store/directory/organization.query.ts'
+import { appendEvent } from '../../src/store/ledger/event.query.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
 
 /** Tests here start dozens of processes at once. */
@@ -148,6 +149,7 @@ const COMMANDS = [
   'verify id-block',
   'verify policy-schema',
   'verify policy-example',
+  'verify tcb-floors',
   'measure',
   'measure ovmf',
   'measure igvm',
@@ -214,7 +216,8 @@ test('goal: people get the error with its remedy on stderr, and nothing on stdou
   expect(await run(['org', 'show', 'nobody'])).toEqual({
     code: 4,
     stdout: '',
-    stderr: 'strongroom: there is no organization nobody\nremedy: check the name\n',
+    stderr:
+      'strongroom: there is no organization nobody\nremedy: check the name: `strongroom org list`, `strongroom instance list`\n',
   })
 })
 
@@ -281,6 +284,12 @@ test('goal: organization, key and instance from creation to the end, with every 
     /^TIME +EVENT +DETAIL\n2026-\S+ +status\.provisioning\n2026-\S+ +instance\.operator_delete +\{.*\}\n$/,
   )
   expect(await runJson('instance', 'logs', id)).toMatchObject({ document: { events: [{}, {}] } })
+  const vmId = instanceById(store.directory.db, id)?.vmId ?? ''
+  const detail = { qemu: 'Could not access KVM kernel module\nfailed to initialize kvm' }
+  appendEvent(store.ledger.db, { nowMs: systemClock.nowMs(), kind: 'vm.last_words', subject: vmId, detail })
+  expect((await run(['instance', 'logs', id])).stdout).toMatch(
+    /vm\.last_words\n {2}Could not access KVM kernel module\n {2}failed to initialize kvm\n/,
+  )
 
   for (const [verb, status] of [
     ['suspend', 'suspended'],
@@ -318,7 +327,10 @@ test('goal: status and leaks are shown, and a leak is no success', async () => {
 
 test('goal: doctor gives a verdict on every point, exits 1 when one fails, and sees the daemon', async () => {
   const config = join(dir, 'doctor.toml')
-  writeFileSync(config, '[vm]\nqemu = "/nonexistent/qemu"\nimage_dir = "/nonexistent/image"\nuser = "nobody-here"\n')
+  writeFileSync(
+    config,
+    '[vm]\nqemu = "/nonexistent/qemu"\nimage_dir = "/nonexistent/image"\n[inference.worker]\nmodel_file = "/m"\nuser = "nobody-here"\n',
+  )
   const { code, document } = await runJson('doctor', '--config', config)
   expect(code).toBe(1)
   const checks: { name: string; result: string; remedy: string | null }[] = Reflect.get(Object(document), 'checks')
@@ -332,6 +344,7 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
     'nft',
     'ip',
     'tun',
+    'host names',
     'user',
     'image',
     'worker',
@@ -353,7 +366,23 @@ test('goal: config commands need no daemon and tell good from bad files', async 
   writeFileSync(good, 'domain = "good.example"\n')
   const bad = join(dir, 'bad.toml')
   writeFileSync(bad, '\nplatfrom = "tcg"\n[vm]\nvcpus = 0\n')
-  expect(await run(['config', 'check', '--config', good])).toEqual({ code: 0, stdout: `${good}: ok\n`, stderr: '' })
+  const checked = await run(['config', 'check', '--config', good])
+  expect([checked.code, checked.stdout]).toEqual([0, `${good}: ok\n`])
+  const missing = join(dir, 'missing.toml')
+  writeFileSync(missing, `\n[vm]\nimage_dir = "/none/i"\n[tls]\ncertificate_file = "/none/c"\nkey_file = "/none/k"\n`)
+  expect(await run(['config', 'check', '--config', missing])).toMatchObject({
+    code: 2,
+    stdout: '',
+    stderr: expect.stringContaining(
+      `${missing}:5: tls.certificate_file: /none/c does not exist\n${missing}:6: tls.key`,
+    ),
+  })
+  expect(await runJson('config', 'check', '--config', missing)).toMatchObject({ code: 2, document: { ok: false } })
+  const warned = join(dir, 'warned.toml')
+  writeFileSync(warned, '[vm]\nimage_dir = "/none/i"\n')
+  const warning = await run(['config', 'check', '--config', warned])
+  expect(warning).toMatchObject({ code: 0, stderr: expect.stringContaining(`warning: ${warned}:2: vm.image_dir: `) })
+  expect((await run(['config', 'check', '--strict', '--config', warned])).code).toBe(2)
   expect(await run(['config', 'check'], { STRONGROOM_CONFIG: bad })).toEqual({
     code: 2,
     stdout: '',
@@ -389,9 +418,20 @@ test('goal: config commands need no daemon and tell good from bad files', async 
   expect((await run(['serve', '--config', bad])).code).toBe(2)
 })
 
+test('goal: in the journal each line of why a command failed is an error', async () => {
+  const file = join(dir, 'journal.txt')
+  const fd = openSync(file, 'w')
+  const { dev, ino } = fstatSync(fd)
+  const env = { PATH: process.env.PATH ?? '', JOURNAL_STREAM: `${dev}:${ino}` }
+  const argv = [process.execPath, main, 'serve', '--config', '/none/c.toml']
+  expect(await Bun.spawn(argv, { env, stdio: ['ignore', 'ignore', fd] }).exited).toBe(2)
+  closeSync(fd)
+  expect(readFileSync(file, 'utf8')).toMatch(/^<3>strongroom: .*\n<3>remedy: .*\n$/)
+})
+
 test('goal: the version is printed for people and for programs', async () => {
   expect((await run(['--version'])).stdout).toBe(`${version}\n`)
-  expect(await runJson('version')).toEqual({ code: 0, document: { version, bun: Bun.version } })
+  expect(await runJson('version')).toEqual({ code: 0, document: { version, bun: Bun.version, provenance: null } })
 })
 
 test('goal: a reader that goes away early ends the program without a word', async () => {

@@ -1,7 +1,8 @@
 // Goal: text for people is aligned whatever the colours, and nothing a guest wrote can drive the operator's terminal.
 
 import { expect, test } from 'bun:test'
-import { bytesText, fields, harmless, paintFor, table, timeText, wantsColour } from '../../src/cli/render.ts'
+import { harmless } from '../../src/base/harmless.ts'
+import { bytesText, fields, paintFor, table, timeText, wantsColour } from '../../src/cli/render.ts'
 
 const plain = paintFor(false)
 

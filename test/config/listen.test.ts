@@ -1,7 +1,14 @@
 // Goal: listen addresses are read exactly, and what follows from them is said in one place.
 
 import { expect, test } from 'bun:test'
-import { guestGateway, listenAddress, listenOverlap, localUrl, parseListen } from '../../src/config/listen.ts'
+import {
+  guestGateway,
+  hostAddresses,
+  listenAddress,
+  listenOverlap,
+  localUrl,
+  parseListen,
+} from '../../src/config/listen.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 
 test('goal: listen addresses are split exactly', () => {
@@ -68,5 +75,31 @@ test('goal: instances are told of the gateway where it listens', () => {
   for (const [text, baseUrl, ports] of table) {
     const verdict = parseConfig(text, 'f')
     expect(verdict.ok && [text, guestGateway(verdict.config)]).toEqual([text, { baseUrl, ports }])
+  }
+})
+
+test('goal: the host names have the configured address, else that of their listener, else that of the default route', () => {
+  const table: [string, string | null, ReturnType<typeof hostAddresses>][] = [
+    ['', '192.0.2.7', { ns: '192.0.2.7', instances: '192.0.2.7', inference: '192.0.2.7' }],
+    ['', null, { ns: null, instances: null, inference: null }],
+    [
+      '[network]\npublic_v4 = "203.0.113.5"',
+      '192.0.2.7',
+      { ns: '203.0.113.5', instances: '203.0.113.5', inference: '203.0.113.5' },
+    ],
+    [
+      '[listen]\ndns = "192.0.2.1:53"\ninstances = "[::ffff:192.0.2.2]:8441"\ninference = ""',
+      '192.0.2.7',
+      { ns: '192.0.2.1', instances: '192.0.2.2', inference: null },
+    ],
+    [
+      '[listen]\ndns = "[::]:53"\ninstances = "[fd00::1]:8441"',
+      '192.0.2.7',
+      { ns: '192.0.2.7', instances: null, inference: '192.0.2.7' },
+    ],
+  ]
+  for (const [toml, route, expected] of table) {
+    const verdict = parseConfig(toml, 'f')
+    expect(verdict.ok && [toml, hostAddresses(verdict.config, route)]).toEqual([toml, expected])
   }
 })

@@ -56,6 +56,16 @@ const MISTAKES: [string, string[]][] = [
     ['f:2: network.pool_v4: 224.0.0.0/24 has no addresses that instances can have; use a unicast network'],
   ],
   [
+    '[network]\npublic_v4 = "10.88.0.9"',
+    [
+      'f:2: network.public_v4: 10.88.0.9 is in pool_v4 (10.88.0.0/24), whose addresses instances get; use the address of this host',
+    ],
+  ],
+  [
+    '[network]\npublic_v4 = "127.0.0.1"',
+    ['f:2: network.public_v4: 127.0.0.1 is not an address that clients can reach'],
+  ],
+  [
     '[network]\n\ngateway_v4 = "10.88.0.9"',
     [
       'f:3: network.gateway_v4: 10.88.0.9 is in pool_v4 (10.88.0.0/24), whose addresses instances get; choose one outside it',
@@ -125,10 +135,26 @@ const MISTAKES: [string, string[]][] = [
   ],
   ['[vm]\nqemu = ""', ['f:2: vm.qemu: "" is not allowed; allowed: an absolute path']],
   [
+    '[[inference.upstreams]]\nname = "built-in"\nurl = "http://a/v1"\nmodels = ["m"]',
+    [
+      'f:2: inference.upstreams.0.name: "built-in" is the name of the built-in worker, which receipts vouch for; choose another',
+    ],
+  ],
+  [
+    '[[inference.upstreams]]\nname = "a"\nurl = "http://a/v1"\nmodels = ["m"]\n[[inference.upstreams]]\nname = "a"\nurl = "http://b/v1"\nmodels = ["m"]',
+    [
+      'f:6: inference.upstreams.1.name: "a" is the name of another upstream too; receipts name upstreams, so choose another',
+    ],
+  ],
+  [
     '[inference.worker]\nmodel_file = "m.gguf"',
     ['f:2: inference.worker.model_file: "m.gguf" is not allowed; allowed: "" or an absolute path'],
   ],
   ['[vm]\nsnp_boot = "igvm"', ['f:2: vm.snp_boot: "igvm" needs igvm, the path of the IGVM file']],
+  [
+    '[vm]\nuid_min = 80000',
+    ['f:1: vm.uid_max: 79999 is below uid_min (80000); each VM needs a user id of its own from this range'],
+  ],
   [
     '[capacity]\nmemory_mib = 1',
     [

@@ -9,6 +9,8 @@ import { inOwnNetns } from '../rigs/netns.ts'
 import { until } from '../rigs/until.ts'
 
 const timeoutMs = 120_000
+/** Two boots, and minutes of silence. */
+const lossTimeoutMs = 600_000
 
 inOwnNetns(
   import.meta.path,
@@ -121,6 +123,36 @@ inOwnNetns(
       },
       timeoutMs,
     )
+
+    test(
+      'a ready instance whose QEMU is stopped or whose interface is lost is failed with its own code, and its name leads nowhere',
+      async () => {
+        // Goal: `ready` is looked at again (issue 9), in a whole appliance: real QMP, real tap, real DNS.
+        await using started = await startWithCustomer()
+        const { appliance, acme } = started
+        for (const [harm, code] of [
+          [() => stopQemu(appliance.stateDir), 'agent_unreachable'],
+          [
+            () => Bun.spawnSync(['ip', 'link', 'delete', 'dev', holdings(appliance.stateDir).taps[0] ?? '']),
+            'network_lost',
+          ],
+        ] as const) {
+          const { name } = (await acme.create()).body.data
+          const { hostname } = await acme.reached(name, 'ready', 90_000)
+          expect(await appliance.resolve(hostname)).not.toBeNull()
+          harm()
+          expect((await acme.reached(name, 'failed', 150_000)).failure_code).toBe(code)
+          expect(await appliance.resolve(hostname)).toBeNull()
+          await acme.end(name)
+        }
+        expect(holdings(appliance.stateDir)).toEqual(NOTHING)
+      },
+      lossTimeoutMs,
+    )
   },
-  { timeoutMs },
+  { timeoutMs: timeoutMs + lossTimeoutMs },
 )
+
+function stopQemu(stateDir: string): void {
+  for (const pid of qemuProcesses(stateDir)) process.kill(pid, 'SIGSTOP')
+}

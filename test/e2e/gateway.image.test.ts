@@ -3,7 +3,8 @@ import { randomBytes } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import OpenAI from 'openai'
-import { type Appliance, createAppliance } from '../rigs/appliance.ts'
+import { pinGateway } from '../../scripts/lib/gateway-pins.ts'
+import { type Appliance, createAppliance, executable } from '../rigs/appliance.ts'
 import {
   caOf,
   createGatewayClient,
@@ -140,18 +141,33 @@ async function refusals(appliance: Appliance, client: GatewayClient): Promise<vo
   expect((await appliance.http('GET', '/v1/usage', { key: client.key })).status).toBe(401)
 }
 
+/** From what was built, and not from the gateway's word. */
+function pinsOf(appliance: Appliance): Promise<string[]> {
+  const configFile = join(appliance.directory, 'strongroom.toml')
+  return pinGateway({ daemon: [executable, 'serve'], configFile, directory: appliance.directory })
+}
+
 async function attested(appliance: Appliance, client: GatewayClient): Promise<string> {
   const nonce = newNonce()
   expect((await freshAttestation(client, nonce)).status).toBe(200)
   expect((await client.get(`/attestation?nonce=${nonce}`)).status).toBe(409)
   expect((await client.get('/attestation', { 'x-attestation-nonce': nonce })).status).toBe(409)
-  const argv = ['verify', 'gateway', gatewayUrl, '--ca', join(appliance.stateDir, 'ca/ca.pem')]
+  const argv = [
+    'verify',
+    'gateway',
+    gatewayUrl,
+    '--ca',
+    join(appliance.stateDir, 'ca/ca.pem'),
+    ...(await pinsOf(appliance)),
+  ]
   const good = await appliance.cli(...argv, '--trust-simulated-root', rootFile(appliance))
   expect(good.stdout).toContain('VERDICT: PASS SIMULATED')
   expect(good.exitCode).toBe(0)
   const distrusted = await appliance.cli(...argv)
   expect(distrusted.exitCode).toBe(1)
   expect(distrusted.stdout).toContain('VERDICT: FAIL')
+  const unpinned = await appliance.cli(...argv.slice(0, 5), '--trust-simulated-root', rootFile(appliance))
+  expect([unpinned.exitCode, unpinned.stdout.includes('failed       pin-measurement: ')]).toEqual([1, true])
   const { stdout } = await appliance.cli(...argv, '--trust-simulated-root', rootFile(appliance), '--json')
   const { receipts } = JSON.parse(stdout) as { receipts: { target: string }[] }
   expect(receipts.map(one => one.target)).toEqual([
@@ -169,7 +185,10 @@ async function sealed(appliance: Appliance, client: GatewayClient, spent: Spent)
   }
   const nonce = newNonce()
   const attestation = file('attestation.json', (await freshAttestation(client, nonce)).body)
-  const trust = ['--attestation', attestation, '--nonce', nonce, '--trust-simulated-root', rootFile(appliance)]
+  const trust = [
+    ...['--attestation', attestation, '--nonce', nonce, '--trust-simulated-root', rootFile(appliance)],
+    ...(await pinsOf(appliance)),
+  ]
   for (const isStream of [false, true]) {
     const request = JSON.stringify({
       ...chat,
@@ -339,6 +358,11 @@ inOwnNetns(
             '--write-out "\\n%{http_code}" -H "Authorization: Bearer $(cat ~/.config/opencode/inference.key)"',
             `${more} https://169.254.88.1:8442${path}`,
           ])
+        // No session is told of the authority: whoever wants it names it.
+        const session = await appliance.ssh(hostname, ['env; curl --silent https://169.254.88.1:8442/health; echo $?'])
+        expect(session.stdout).toContain('HOME=/home/agent\n')
+        expect(session.stdout).not.toMatch(/NODE_EXTRA_CA_CERTS|SSL_CERT/)
+        expect(session.stdout).toEndWith('\n60\n')
         const models = await curl('/v1/models', '')
         expect(models.stdout).toEndWith('\n200')
         await until('the worker responds to the instance', 30_000, async () => {

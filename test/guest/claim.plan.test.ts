@@ -1,4 +1,6 @@
 import { expect, test } from 'bun:test'
+import { join } from 'node:path'
+import { $ } from 'bun'
 import { claimLeftovers, claimProblem, planClaim } from '../../src/guest/claim.plan.ts'
 import { guestPaths } from '../../src/guest/paths.ts'
 import { gatewayCa, makeClaim } from '../rigs/guest-root.ts'
@@ -47,7 +49,10 @@ test('the plan of a claim with a gateway', () => {
         }
       }
     }
-  }
+  },
+  "plugin": [
+    "file:///usr/lib/strongroom/opencode-gateway.js"
+  ]
 }
 `,
     `${publicKey}\n`,
@@ -61,7 +66,7 @@ test('the plan of a claim without key or gateway', () => {
     paths,
   )
   expect(keyless.files.map(file => file.path)).not.toContain('/home/agent/.config/opencode/inference.key')
-  expect(keyless.files.some(file => file.content.includes('apiKey'))).toBe(false)
+  expect(keyless.files.some(file => file.content.includes('apiKey') || file.content.includes('plugin'))).toBe(false)
   const bare = planClaim(makeClaim(publicKey, { inference: { baseUrl: '', model: '', ca: null, key: null } }), paths)
   expect(bare.files.find(file => file.path.endsWith('opencode.json'))?.content).toBe(`{
   "$schema": "https://opencode.ai/config.json",
@@ -69,6 +74,18 @@ test('the plan of a claim without key or gateway', () => {
   "share": "disabled"
 }
 `)
+})
+
+// Goal: the authority of the claim is used by the packaged agent for its gateway alone: no session, no environment and no trust store has it.
+test('who trusts the authority of the claim', async () => {
+  const users =
+    await $`grep --recursive --files-with-matches --extended-regexp ${'gateway-ca|NODE_EXTRA|SSL_CERT|CURL_CA'} .`
+      .cwd(join(import.meta.dir, '../../guest-image/common'))
+      .text()
+  expect(users).toBe('./root/usr/lib/strongroom/opencode-gateway.js\n')
+  const module = await Bun.file(join(import.meta.dir, '../../guest-image/common', users.trim())).text()
+  expect(module).toContain(`'${paths.gatewayCa}'`)
+  expect(module).not.toContain('process.env')
 })
 
 // Goal: whatever a claim leaves below the login user's home and for sshd is on the list that an undo after a crash goes by.

@@ -56,17 +56,22 @@ describe('the whole command line', () => {
     '--disable-userns --die-with-parent --new-session --cap-drop ALL --uid 65534 --gid 65534 --clearenv ' +
     '--setenv A b c --ro-bind /r / --proc /proc --dev /dev --remount-ro /dev ' +
     '--size 9 --tmpfs /t --bind /s /t/s --ro-bind /m /t/m --remount-ro /t --chdir / -- /bin/x --y'
-  const scope = 'systemd-run --scope --quiet --collect'
+  const scope = 'systemd-run --scope --quiet --collect --property=Slice=strongroom.slice'
   for (const [name, memoryMiBMax, systemd, before] of [
-    ['with a bound', 3, false, 'prlimit --data=3145728 -- '],
-    ['without a bound', 'any', false, ''],
+    ['with a bound', 3, false, 'prlimit --core=0 --memlock=0 --data=3145728 -- '],
+    ['without a bound', 'any', false, 'prlimit --core=0 --memlock=0 -- '],
     [
       'with a bound, under systemd',
       3,
       true,
-      `${scope} --property=MemoryMax=3M --property=MemorySwapMax=0 --property=TasksMax=10 -- `,
+      `${scope} --property=MemoryMax=3M --property=MemorySwapMax=0 --property=TasksMax=10 -- prlimit --core=0 --memlock=0 -- `,
     ],
-    ['without a bound, under systemd', 'any', true, `${scope} --property=TasksMax=10 -- `],
+    [
+      'without a bound, under systemd',
+      'any',
+      true,
+      `${scope} --property=TasksMax=10 -- prlimit --core=0 --memlock=0 -- `,
+    ],
   ] as const) {
     test(name, () => {
       const argv = sandboxArgv(

@@ -8,9 +8,15 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import type { Claim, SealedClaim } from '../../src/contract/agent.ts'
 import type { SshProbe } from '../../src/host/network/ssh-probe.ts'
+import { readyMs } from '../../src/instances/billing.ts'
 import { InstanceReconciler } from '../../src/instances/reconciler.ts'
 import { openStore } from '../../src/store/db.ts'
-import { insertInstance, instanceById, moveInstance } from '../../src/store/directory/instance.query.ts'
+import {
+  insertInstance,
+  instanceById,
+  listChangesOverlapping,
+  moveInstance,
+} from '../../src/store/directory/instance.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import type { VmEngine, VmView } from '../../src/vm/engine.ts'
 import { createManualClock } from '../rigs/clock.ts'
@@ -22,6 +28,7 @@ const sshTimeoutMs = 5_000
 type Guest = {
   state: VmView['state']
   failureCode: VmView['failureCode']
+  failedAtMs: VmView['failedAtMs']
   claim: (sealed: SealedClaim) => Promise<void>
   probe: (probe: SshProbe) => Promise<void>
 }
@@ -34,6 +41,7 @@ function bench(behaviour: Partial<Guest> = {}) {
   const guest: Guest = {
     state: 'running',
     failureCode: null,
+    failedAtMs: null,
     claim: async () => {},
     probe: async () => {},
     ...behaviour,
@@ -76,8 +84,10 @@ function bench(behaviour: Partial<Guest> = {}) {
     view: id => ({
       id,
       state: guest.state,
+      platform: 'kvm',
       address: '10.88.0.1',
       failureCode: guest.failureCode,
+      failedAtMs: guest.failedAtMs,
       guest: { boxKey: toBase64(box.publicKey), sshHostKey: hostKey, claimId: null },
     }),
     claim: async (_vmId, sealed) => {
@@ -137,8 +147,35 @@ test('a running VM is claimed, probed with the reported host key as the only one
     },
   ])
   expect(probes).toMatchObject([{ address: '10.88.0.1', port: 22, hostKey }])
-  expect(instance()).toMatchObject({ status: 'ready', readyAtMs: clock.nowMs(), failureCode: null })
+  expect(instance()).toMatchObject({ status: 'ready', readyAtMs: clock.nowMs(), failureCode: null, platform: 'kvm' })
   expect(dismissed()).toBe(false)
+})
+
+test('the hours of an instance whose VM fell silent end with its last sign of life, never before it was ready', async () => {
+  // Goal: nobody pays for what was noticed late; and no log runs backwards, whatever the clock did.
+  for (const [failedMinutesAgo, endMinutesAgo] of [
+    [3, 3],
+    [90, 60],
+    [-5, 0],
+  ] as const) {
+    const { reconciler, clock, guest, instance, store } = bench()
+    reconciler.wake('instance')
+    await clock.elapse(0)
+    const sinceMs = clock.nowMs()
+    await clock.elapse(60 * 60_000)
+    const nowMs = clock.nowMs()
+    Object.assign(guest, {
+      state: 'failed',
+      failureCode: 'agent_unreachable',
+      failedAtMs: nowMs - failedMinutesAgo * 60_000,
+    })
+    reconciler.wake('instance')
+    await clock.elapse(0)
+    expect(instance()).toMatchObject({ status: 'failed', failureCode: 'agent_unreachable' })
+    const changes = listChangesOverlapping(store.directory.db, { organizationId: 'org', fromMs: 0 })
+    const within = { startMs: 0, endMs: nowMs + 1, nowMs }
+    expect(readyMs(changes, within)).toBe(nowMs - endMinutesAgo * 60_000 - sinceMs)
+  }
 })
 
 test('a claim that fails three times makes claim_failed, and the VM goes', async () => {

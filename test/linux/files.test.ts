@@ -1,7 +1,10 @@
 import { afterAll, expect, setDefaultTimeout, test } from 'bun:test'
 import {
   chmodSync,
+  closeSync,
   existsSync,
+  constants as fsConstants,
+  linkSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -13,7 +16,15 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { diskSpace, ensureDir, removeFile, removeTree, truncateAbove, writeFileAtomic } from '../../src/linux/files.ts'
+import {
+  diskSpace,
+  ensureDir,
+  openRegular,
+  removeFile,
+  removeTree,
+  truncateAbove,
+  writeFileAtomic,
+} from '../../src/linux/files.ts'
 
 setDefaultTimeout(20_000)
 const dir = mkdtempSync(join(tmpdir(), 'files-test-'))
@@ -83,4 +94,27 @@ test('goal: what others append to cannot fill the disk: emptied above its bound,
   writeFileSync(path, '12345')
   truncateAbove(path, 4)
   expect(readFileSync(path, 'utf8')).toBe('')
+})
+
+test('goal: nothing that somebody else may have put in the place of a file is emptied, read or waited for', () => {
+  const precious = join(dir, 'precious')
+  writeFileSync(precious, 'database')
+  const place = join(dir, 'place')
+  const PUT: Record<string, () => void> = {
+    'a symbolic link': () => symlinkSync(precious, place),
+    'a hard link': () => linkSync(precious, place),
+    'a FIFO': () => Bun.spawnSync(['mkfifo', place]),
+    'a directory': () => mkdirSync(place),
+  }
+  const { O_RDONLY, O_WRONLY, O_CREAT, O_APPEND } = fsConstants
+  for (const [what, put] of Object.entries(PUT)) {
+    put()
+    expect(() => truncateAbove(place, 4), what).toThrow(place)
+    for (const flags of [O_RDONLY, O_WRONLY | O_CREAT | O_APPEND])
+      expect(() => openRegular(place, flags), what).toThrow(place)
+    rmSync(place, { recursive: true })
+    expect(readFileSync(precious, 'utf8'), what).toBe('database')
+  }
+  closeSync(openRegular(place, O_WRONLY | O_CREAT | O_APPEND))
+  expect(modeOf(place)).toBe(0o600)
 })

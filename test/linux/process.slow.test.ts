@@ -4,7 +4,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { newUuid } from '../../src/base/ids.ts'
 import {
-  findByUuid,
   identifyProcess,
   isAlive,
   listWithUuid,
@@ -15,6 +14,8 @@ import {
   waitGone,
 } from '../../src/linux/process.ts'
 import { until } from '../rigs/until.ts'
+
+const findByUuid = (wanted: string) => listWithUuid().find(({ uuid }) => uuid === wanted) ?? null
 
 setDefaultTimeout(20_000)
 const dir = mkdtempSync(join(tmpdir(), 'process-test-'))

@@ -43,7 +43,7 @@ export async function gatewayTables(modelFile: string): Promise<string> {
   ].join('\n')
 }
 
-export function caOf(appliance: Appliance): string {
+export function caOf(appliance: Pick<Appliance, 'stateDir'>): string {
   return readFileSync(join(appliance.stateDir, 'ca/ca.pem'), 'utf8')
 }
 
@@ -54,7 +54,7 @@ export type GatewayClient = {
 }
 
 /** With any key; "" sends none. */
-export function gatewayClient(appliance: Appliance, key: string): GatewayClient {
+export function gatewayClient(appliance: Pick<Appliance, 'stateDir'>, key: string): GatewayClient {
   const tls = { ca: caOf(appliance) }
   const authorization: Record<string, string> = key === '' ? {} : { authorization: `Bearer ${key}` }
   const timeoutMs = 60_000
@@ -79,7 +79,10 @@ export function gatewayClient(appliance: Appliance, key: string): GatewayClient 
 }
 
 /** Makes a key through the operator's command line. */
-export async function createGatewayClient(appliance: Appliance, slug: string): Promise<GatewayClient> {
+export async function createGatewayClient(
+  appliance: Pick<Appliance, 'stateDir' | 'admin'>,
+  slug: string,
+): Promise<GatewayClient> {
   const { key } = await appliance.admin<{ key: string }>('gateway', 'key', 'create', slug)
   return gatewayClient(appliance, key)
 }

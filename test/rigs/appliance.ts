@@ -183,6 +183,8 @@ function configText(image: string, table: string, settings: string): string {
     listen: 'instances = "127.0.0.1:8441"\ndns = "127.0.0.1:53"',
     vm: `image_dir = ${JSON.stringify(image)}`,
     network: 'sample_interval_ms = 500',
+    // Tests poll a hundred times a second; limits have tests of their own.
+    instances: 'requests_per_minute = 1_000_000',
   }
   tables[table] = `${tables[table] ?? ''}\n${settings}`
   const top = 'domain = "agents.test"\nlog_level = "debug"\nplatform = "tcg"\n'

@@ -9,9 +9,14 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { openAuthority } from '../../src/http/authority.ts'
 import { spkiDigestOf } from '../../src/http/pair.ts'
 import type { EvidenceOrigin } from '../../src/inference/attestation/attester.ts'
-import { allowlistText, imageDigest, openRig, rigDir, simulatedHost } from './gateway-attestation.ts'
+import { allowlistText, configurationText, imageDigest, openRig, rigDir, simulatedHost } from './gateway-attestation.ts'
 
-const authority = await openAuthority({ stateDir: rigDir(), nowMs: systemClock.nowMs, random: systemRandom })
+const authority = await openAuthority({
+  stateDir: rigDir(),
+  names: ['localhost'],
+  nowMs: systemClock.nowMs,
+  random: systemRandom,
+})
 
 type Handle = (request: Request) => Response | Promise<Response>
 
@@ -55,7 +60,10 @@ export function file(name: string, content: string | Uint8Array): string {
   return path
 }
 
-export const caFile = authority.caFile
+/** Written anew: another test file of this process may have cleared the rig since. */
+export function writeCaFile(): string {
+  return file('ca-of-servers.pem', authority.caPem)
+}
 
 /** Options of a relying party that trusts the simulated root and expects exactly this gateway. */
 export async function everything(): Promise<string[]> {
@@ -63,6 +71,7 @@ export async function everything(): Promise<string[]> {
   const policy = { ...strictPolicy(), measurements: [measurementOf(imageDigest)], idKeyDigest: operatorKey }
   return [
     ...['--trust-simulated-root', rootFile, '--policy', file('policy.json', JSON.stringify(encodePolicy(policy)))],
-    ...['--allowlist', file('allowlist.json', allowlistText), '--require-crl'],
+    ...['--allowlist', file('allowlist.json', allowlistText)],
+    ...['--configuration', file('configuration.json', configurationText)],
   ]
 }

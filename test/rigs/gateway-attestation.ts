@@ -100,6 +100,9 @@ export type Rig = Disposable & {
 
 export const retentionMs = 24 * 3_600_000
 export const tlsSpkiDigest = new Uint8Array(32).fill(9)
+/** The gateway's configuration, whose digest is in its statement. */
+export const configurationText = '{"schemaVersion":1}\n'
+export const configurationDigest = new Uint8Array(Bun.CryptoHasher.hash('sha256', configurationText))
 
 export async function openRig(options: RigOptions = {}): Promise<Rig> {
   const clock = options.clock ?? systemClock
@@ -111,6 +114,7 @@ export async function openRig(options: RigOptions = {}): Promise<Rig> {
       describeWorkloads: options.describeWorkloads ?? (() => workloads),
       keys: options.keys ?? receiptKeys(),
       tlsSpkiDigest: () => options.tlsSpkiDigest ?? tlsSpkiDigest,
+      configurationDigest,
       clock,
       random: systemRandom,
       callersMax: options.callersMax ?? 16,

@@ -34,6 +34,7 @@ export const LIMITS: GatewayDeps['limits'] = {
   queueTimeoutMs: 5_000,
   ejectFailures: 3,
   ejectMs: 60_000,
+  refusesUnknownFields: false,
 }
 
 export type TestGateway = AsyncDisposable & {
@@ -58,6 +59,11 @@ export function target(url: string, more: Partial<UpstreamTarget> = {}): Upstrea
     models: [MODEL],
     weight: 1,
     concurrencyMax: 1000,
+    engine: 'openai',
+    choicesMax: 128,
+    contextTokens: null,
+    content: [],
+    remoteUrls: false,
     ca: null,
     spkiSha256: null,
     ...more,

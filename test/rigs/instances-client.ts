@@ -27,7 +27,10 @@ export type Customer = {
 }
 
 /** Makes the organization and a key through the operator's command line. */
-export async function createCustomer(appliance: Appliance, slug: string): Promise<Customer> {
+export async function createCustomer(
+  appliance: Pick<Appliance, 'admin' | 'http' | 'publicKey' | 'log'>,
+  slug: string,
+): Promise<Customer> {
   await appliance.admin('org', 'create', slug)
   const { key } = await appliance.admin<{ key: string }>('key', 'create', slug)
   const retrieve = async (name: string) =>

@@ -9,6 +9,7 @@ import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
 import { createAuthenticate, mintKey } from '../../src/instances/http/auth.ts'
 import { openapiDocument } from '../../src/instances/http/openapi.ts'
+import { createRequestRate } from '../../src/instances/http/rate.ts'
 import { instanceRoutes } from '../../src/instances/http/routes.ts'
 import { createHttp, type Http, type HttpDeps } from '../../src/instances/http/server.ts'
 import { createInstancesService, type InstancesDeps } from '../../src/instances/service.ts'
@@ -27,6 +28,9 @@ export const settings: InstancesDeps['settings'] = {
   domain: 'agents.example',
   inferenceModels: ['tiny', 'large'],
   instancesPerOrganizationMax: 200,
+  createsPerDayMax: 100_000,
+  recordsPerOrganizationMax: 100_000,
+  retentionDays: 30,
   subscriptionCostUsd: '99',
   instanceHoursIncluded: 750,
   overagePerHourUsd: '0.125',
@@ -78,9 +82,12 @@ export type Answer = {
   readonly error: Record<string, unknown>
 }
 
-export type Changes = Partial<Pick<InstancesDeps, 'settings' | 'random' | 'onCreated' | 'inferenceCostMicroUsd'>> &
+export type Changes = Partial<
+  Pick<InstancesDeps, 'settings' | 'random' | 'onCreated' | 'onDeleted' | 'platform' | 'inferenceCostMicroUsd'>
+> &
   Partial<Pick<HttpDeps, 'routes'>> & {
     readonly directory?: string
+    readonly requestsPerMinute?: number
     readonly clock?: ManualClock
     readonly keys?: Appliance['keys']
   }
@@ -107,12 +114,13 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
   const service = createInstancesService({
     directory: store.directory,
     hostId: store.hostId,
+    platform: changes.platform ?? 'tcg',
     clock,
     random: changes.random ?? systemRandom,
     log,
     settings: changes.settings ?? settings,
     onCreated: changes.onCreated ?? (instance => calls.push(`created ${instance.name}`)),
-    onDeleted: instance => calls.push(`deleted ${instance.name}`),
+    onDeleted: changes.onDeleted ?? (instance => calls.push(`deleted ${instance.name}`)),
     inferenceCostMicroUsd: changes.inferenceCostMicroUsd ?? (() => 0n),
   })
   const http = createHttp({
@@ -120,6 +128,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     clock,
     random: systemRandom,
     limits,
+    rate: createRequestRate({ clock, requestsPerMinute: changes.requestsPerMinute ?? 1_000_000 }),
     authenticate: createAuthenticate({ db: store.db, clock, log }),
     routes: changes.routes ?? instanceRoutes(service),
     openapi: openapiDocument(),

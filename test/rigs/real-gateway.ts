@@ -63,7 +63,7 @@ export function startRealGateway(
     admitPublic: () => null,
     recordUsage: record => metering.record(record),
     observe: metrics.observe,
-    sealer: createResponseSealer({ keys: makeReceiptKeys(systemRandom), clock }),
+    sealer: createResponseSealer({ keys: makeReceiptKeys(systemRandom), clock, inside: new Set() }),
     responseReceipts: 'on-request',
     attestation: null,
     openapi: '{}',

@@ -36,6 +36,7 @@ export const fieldsOf = {
     command: ['serve', '--port', '8080', ''],
     allowlistDigest,
     tlsSpkiDigest: new Uint8Array(32).fill(2),
+    configurationDigest: new Uint8Array(32).fill(5),
   },
   claim: {
     ...common,

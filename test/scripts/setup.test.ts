@@ -72,9 +72,16 @@ Signed-By:
   })
 })
 
-// Goal: the bash parts parse, and the pin of Bun is read from package.json.
+// Goal: the bash parts parse, and the pin of Bun is read from its lock.
 test('the bootstrap', () => {
-  for (const file of ['scripts/setup', 'scripts/test', 'scripts/demo', '.ci/run', 'scripts/lib/debian.sh']) {
+  for (const file of [
+    'scripts/setup',
+    'scripts/test',
+    'scripts/demo',
+    '.ci/run',
+    'scripts/lib/debian.sh',
+    'scripts/lib/bun.sh',
+  ]) {
     expect(Bun.spawnSync(['bash', '-n', join(root, file)]).exitCode).toBe(0)
   }
   const { stdout } = Bun.spawnSync([

@@ -17,11 +17,12 @@ import { organizations } from '../../src/store/directory/organization.table.ts'
 import { usage } from '../../src/store/directory/usage.table.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
 import { nonces } from '../../src/store/ledger/nonce.table.ts'
-import { egress, resources, vms } from '../../src/store/ledger/vm.table.ts'
+import { recordResource, resourcesOf } from '../../src/store/ledger/resource.query.ts'
+import { egress, resources, restingAddresses, vms } from '../../src/store/ledger/vm.table.ts'
 
 const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
   directory: [organizations, keys, gatewayKeys, usage, instances, instanceChanges, idempotency],
-  ledger: [vms, resources, egress, nonces, events],
+  ledger: [vms, resources, restingAddresses, egress, nonces, events],
 }
 const TABLES = [...ROOMS.directory, ...ROOMS.ledger]
 
@@ -40,6 +41,12 @@ function faultOf(work: () => unknown): Fault {
   throw new Error('no fault')
 }
 
+/** As SQLite shows it: texts in quotes. */
+function defaultText(value: unknown): string | null {
+  if (value === undefined) return null
+  return typeof value === 'string' ? `'${value}'` : String(value)
+}
+
 describe('schema', () => {
   for (const table of TABLES) {
     const config = getTableConfig(table)
@@ -56,7 +63,7 @@ describe('schema', () => {
         name: column.name,
         type: column.getSQLType().toUpperCase(),
         notNull: column.notNull,
-        default: column.default === undefined ? null : String(column.default),
+        default: defaultText(column.default),
         isKey: keyColumns.includes(column.name),
       }))
       const found = actual.map(column => ({
@@ -183,13 +190,36 @@ describe('versions', () => {
     old.close()
     const store = openStore(at.path)
     const { db } = store.directory
-    expect(db.all<Record<string, unknown>>('SELECT * FROM instances')).toEqual(before)
+    expect(db.all<Record<string, unknown>>('SELECT * FROM instances')).toEqual(
+      before.map(row => ({ ...row, platform: null })),
+    )
     expect(db.all('SELECT instance_id FROM instance_changes')).toEqual([{ instance_id: 'i1' }])
     expect(db.all('SELECT instance_id FROM gateway_keys')).toEqual([{ instance_id: 'i1' }])
     db.run("DELETE FROM vms WHERE id = 'v1'")
     db.run("DELETE FROM instances WHERE id = 'i1'")
     expect(db.all('SELECT * FROM instance_changes')).toEqual([])
     expect(db.all('SELECT instance_id FROM gateway_keys')).toEqual([{ instance_id: null }])
+    store.close()
+  })
+
+  // Goal: what an older version made for a VM is still on record in its order, and a uid can join it.
+  test('resources of schema 3 come along', () => {
+    using at = place()
+    openStore(at.path, MIGRATIONS.slice(0, 3)).close()
+    const old = new Database(at.path)
+    old.run(`
+      INSERT INTO vms (id, host_id, image, desired, state, vcpus, memory_mib, created_at_ms, changed_at_ms)
+        VALUES ('v1', 'h', 'instance', 'running', 'running', 1, 512, 1, 1);
+      INSERT INTO resources VALUES (7, 'v1', 'address', '10.0.0.1', 1), (9, 'v1', 'qemu', '1:2', 2);`)
+    old.close()
+    const store = openStore(at.path)
+    recordResource(store.ledger.db, { vmId: 'v1', kind: 'uid', name: '70000', nowMs: 3 })
+    expect(resourcesOf(store.ledger.db, 'v1').map(({ seq, kind }) => [seq, kind])).toEqual([
+      [10, 'uid'],
+      [9, 'qemu'],
+      [7, 'address'],
+    ])
+    expect(() => store.ledger.db.run("UPDATE resources SET kind = 'other'")).toThrow()
     store.close()
   })
 

@@ -2,17 +2,21 @@
 
 import { expect, test } from 'bun:test'
 import { join } from 'node:path'
+import type { ReportPins } from '../../src/verifier/pins.ts'
 import { defaultPolicy, verifySavedReport } from '../../src/verifier/report.ts'
+import { hclReportAs } from '../rigs/hcl-samples.ts'
 
 const reports = join(import.meta.dir, '../vectors/reports')
 const bytes = async (name: string) => await Bun.file(join(reports, name)).bytes()
+const asOf = new Date('2026-06-01T00:00:00Z')
+const unpinned: ReportPins = { measurement: 'any', vmpl: 'any', crl: 'any', tcb: 'any' }
 const verify = async (report: Uint8Array, vek: string) =>
   await verifySavedReport({
     report,
     vek: await bytes(vek),
-    asOf: new Date('2026-06-01T00:00:00Z'),
-    requireCrl: false,
-    policy: defaultPolicy(),
+    asOf,
+    policy: defaultPolicy(unpinned),
+    pins: unpinned,
   })
 
 test('goal: a plain report is verified as it is', async () => {
@@ -32,6 +36,26 @@ test('goal: a report inside an Azure HCL report is found and verified', async ()
   expect(found.ok).toBe(false)
 })
 
+test('goal: the claims of an Azure HCL report are compared with its report data: a flipped bit fails, in every version of the form', async () => {
+  const real = await bytes('wrong-chip.hcl.bin')
+  const claims = async (report: Uint8Array) => {
+    const { checks } = await verify(report, 'milan-v3.chain.pem')
+    expect(checks[0]).toMatchObject({ name: 'report-form', outcome: 'pass' })
+    return checks.filter(one => one.name === 'hcl-claims').map(one => one.outcome)
+  }
+  for (const version of [
+    { header: 1, data: 1 },
+    { header: 2, data: 1 },
+    { header: 2, data: 2 },
+  ]) {
+    const report = hclReportAs(real, version)
+    expect(await claims(report)).toEqual(['pass'])
+    const at = report.length - 100
+    expect(await claims(report.map((byte, i) => (i === at ? byte ^ 1 : byte)))).toEqual(['fail'])
+  }
+  expect(await claims(await bytes('milan-v3.bin'))).toEqual([])
+})
+
 test('goal: bytes in neither form fail, with every check still there', async () => {
   const whole = await bytes('milan-v3.bin')
   const good = await verify(whole, 'milan-v3.chain.pem')
@@ -42,8 +66,44 @@ test('goal: bytes in neither form fail, with every check still there', async () 
   }
 })
 
-test('goal: without a policy debug guests and migration agents are refused, and every VMPL and measurement is accepted', () => {
-  const { guestPolicy, vmpls, measurements } = defaultPolicy()
+test('goal: without a policy debug guests and migration agents are refused, and every VMPL but 0 unless that is waived', () => {
+  const { guestPolicy, vmpls, measurements } = defaultPolicy({ vmpl: 'required' })
   expect([guestPolicy.debug, guestPolicy.migrate, guestPolicy.unknown]).toEqual(['forbidden', 'forbidden', 'forbidden'])
-  expect([vmpls, measurements]).toEqual(['any', 'any'])
+  expect([vmpls, measurements]).toEqual([[0], 'any'])
+  expect(defaultPolicy(unpinned).vmpls).toBe('any')
+})
+
+test('goal: a pin that is not said at all is required, in JavaScript too', async () => {
+  const found = await verifySavedReport({
+    report: await bytes('milan-v3.bin'),
+    vek: await bytes('milan-v3.chain.pem'),
+    asOf,
+    policy: { ...defaultPolicy(unpinned) },
+    pins: {} as ReportPins,
+  })
+  const bad = found.checks.filter(one => one.outcome === 'fail' || (one.outcome === 'not-checked' && one.required))
+  const floors = ['tcb-floor-snp', 'tcb-floor-launch-snp']
+  expect([found.ok, bad.map(one => one.name)]).toEqual([
+    false,
+    ['pin-measurement', 'pin-vmpl', 'chain-revocation', ...floors],
+  ])
+})
+
+test('goal: a report of version 2 has the product that the signed VCEK names, and the name of another is refused', async () => {
+  const evidence = {
+    ...{ report: await bytes('milan-v2.bin'), vek: await bytes('milan-v2.vcek.der') },
+    ...{ asOf, policy: defaultPolicy(unpinned), pins: unpinned },
+  }
+  const found = await verifySavedReport(evidence)
+  expect([found.ok, found.product]).toEqual([true, 'milan'])
+  expect(found.checks.find(one => one.name === 'report-product')?.reason).toBe(
+    'milan, as the certificate that signed the report says',
+  )
+  expect((await verifySavedReport({ ...evidence, product: 'genoa' })).ok).toBe(false)
+  // A certificate that AMD's root does not vouch for names nothing.
+  for (const vek of ['bad-vcek-legacy.der', 'genoa-v3.chain.pem']) {
+    expect((await verifySavedReport({ ...evidence, vek: await bytes(vek) })).ok).toBe(false)
+  }
+  const broken = await verifySavedReport({ ...evidence, vek: await bytes('bad-vcek-legacy.der') })
+  expect([broken.product, broken.checks.find(one => one.name === 'report-product')?.outcome]).toEqual([null, 'fail'])
 })

@@ -10,6 +10,7 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../../src/inference/attestation/response-sealer.ts'
 import { freshAgeMsMax, type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
+import { allPins } from '../../src/verifier/pins.ts'
 import { verifyGatewayResponse } from '../../src/verifier/response.ts'
 import { readSimulatedRoot } from '../../src/verifier/simulated-root.ts'
 import { clearRig, newNonce, openRig, receiptKeys, simulatedHost, tlsSpkiDigest } from '../rigs/gateway-attestation.ts'
@@ -27,22 +28,20 @@ const question: GatewayQuestion = {
   ageMsMax: freshAgeMsMax,
   roots: [root],
   policy: strictPolicy(),
-  requireCrl: true,
+  pins: { ...allPins, measurement: 'any', allowlist: 'any' },
   crl: undefined,
   allowlist: 'any',
   tlsSpkiDigest,
+  configurationDigest: 'any',
 }
 const trusted = await verifyGateway(document, question)
 const request = utf8('{"model":"tiny"}')
 const response = utf8('{"id":"req_1"}')
 const [first, end] = ['data: {"n":1}\n\n', 'data: [DONE]\n\n']
 
-function seal(body: Uint8Array, keys = receiptKeys()): string {
-  const sealing = createResponseSealer({ keys, clock: systemClock }).begin({
-    id: 'req_1',
-    model: 'tiny',
-    body: request,
-  })
+function seal(body: Uint8Array, { keys = receiptKeys(), upstream = 'built-in' } = {}): string {
+  const sealer = createResponseSealer({ keys, clock: systemClock, inside: new Set(['built-in']) })
+  const sealing = sealer.begin({ id: 'req_1', model: 'tiny', body: request })(upstream)
   sealing.update(body)
   return sealing.finish({ prompt: 3, completion: 4 })
 }
@@ -80,12 +79,24 @@ test('goal: no receipt, two that differ, one of other keys or of other bytes is 
     [{ request, response: utf8('{"id":"req_2"}'), receipt }, ['response-answer']],
     [{ request: response, response, receipt }, ['response-request']],
     [
-      { request, response, receipt: seal(response, makeReceiptKeys(systemRandom)) },
+      { request, response, receipt: seal(response, { keys: makeReceiptKeys(systemRandom) }) },
       ['response-keys', 'response-signature-ed25519', 'response-signature-mldsa65'],
     ],
   ] as const
   for (const [exchange, failed] of cases) {
     expect(failuresOf(await verifyGatewayResponse(exchange, trusted))).toEqual([false, [...failed]])
+  }
+})
+
+test('goal: an answer from outside is not good, however well it is signed, and the caller has to say that any will do', async () => {
+  const outside = { request, response, receipt: seal(response, { upstream: 'other' }) }
+  expect(failuresOf(await verifyGatewayResponse(outside, trusted))).toEqual([false, ['response-upstream']])
+  const accepted = await verifyGatewayResponse(outside, trusted, { upstream: 'any' })
+  expect(failuresOf(accepted)).toEqual([true, []])
+  expect(accepted.claim).toMatchObject({ upstream: 'other', coverage: 'outside' })
+  // Whoever says something else, in JavaScript, has not said it.
+  for (const upstream of ['all', true, undefined] as unknown as 'any'[]) {
+    expect((await verifyGatewayResponse(outside, trusted, { upstream })).ok).toBe(false)
   }
 })
 

@@ -1,4 +1,4 @@
-// Goal: a simulated root is read from exactly one ARK, ASK and ASVK in any order, and from nothing else.
+// Goal: a simulated root is read from exactly one ARK and ASK, and at most one ASVK, in any order, and from nothing else.
 
 import { expect, test } from 'bun:test'
 import { PRODUCTS } from '../../src/attest/amd/product.ts'
@@ -22,6 +22,11 @@ test.each(PRODUCTS)('the root of a simulated %s is read in any order of its cert
   }
 })
 
+test('goal: an ASVK is needed for VLEKs alone: without one the root is read all the same', async () => {
+  const { ark, ask } = (await simulatedPlatform('genoa')).authority.root
+  expect(readSimulatedRoot(pem(ask, ark))).toEqual({ product: 'genoa', ark, ask, asvk: null })
+})
+
 test('goal: what is missing, there twice or of another platform is refused', async () => {
   const { ark, ask, asvk } = (await simulatedPlatform('genoa')).authority.root
   const other = (await simulatedPlatform('milan')).authority.root
@@ -29,9 +34,10 @@ test('goal: what is missing, there twice or of another platform is refused', asy
   const refused = [
     pem(ask, asvk),
     pem(ark, asvk),
-    pem(ark, ask),
+    pem(ark),
     pem(ark, ark, ask, asvk),
     pem(ark, ask, ask, asvk),
+    pem(ark, ask, asvk, asvk),
     pem(ark, other.ark, ask, asvk),
     pem(ark, ask, asvk, vcek),
     pem(),

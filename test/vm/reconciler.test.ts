@@ -3,97 +3,11 @@
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'
 import { newUuid } from '../../src/base/ids.ts'
-import { silentLogger } from '../../src/base/log.ts'
-import type { Hello } from '../../src/contract/agent.ts'
-import { openStore } from '../../src/store/db.ts'
+import { recordEgress } from '../../src/store/ledger/egress.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
-import { listResources, recordResource, strikeResource } from '../../src/store/ledger/resource.query.ts'
-import { insertVm, listVms, moveVm, vmById } from '../../src/store/ledger/vm.query.ts'
-import type { VmState } from '../../src/store/ledger/vm.table.ts'
-import type { Capacity } from '../../src/vm/admission.plan.ts'
-import type { LinkObservation, VmLink } from '../../src/vm/link.driver.ts'
-import { VmReconciler } from '../../src/vm/reconciler.ts'
-import type { VmDriver } from '../../src/vm/vm.driver.ts'
-import { createManualClock } from '../rigs/clock.ts'
-
-type Driver = Pick<VmDriver, keyof VmDriver>
-
-const bootTimeoutMs = 30_000
-const spec = { image: 'instance', vcpus: 2, memoryMib: 2048 } as const
-const roomy: Capacity = { memoryMib: 8192, vcpus: 16, addresses: 14, asids: null, bootingMax: 2 }
-const hello: Hello = { protocol: 1, version: '1', bootId: 'b', boxKey: 'k', sshHostKey: 'ssh-ed25519 A', claimId: null }
-
-function bench(
-  options: { capacity?: Capacity; capacityWaitMs?: number; hostRestarted?: boolean; driver?: Partial<Driver> } = {},
-) {
-  const store = openStore(':memory:')
-  const clock = createManualClock()
-  const alive = new Set<string>()
-  const seen = new Map<string, LinkObservation>()
-  const changed = new Map<string, () => void>()
-  const networks: string[] = []
-  const releases: string[] = []
-  const linkTo = (vmId: string): VmLink => ({
-    qmp: { command: async () => ({}) as never, close: () => {} },
-    channel: {
-      network: async (network: { address: string }) => networks.push(network.address),
-      close: () => {},
-    } as never,
-    observe: () => seen.get(vmId) ?? { closed: false, stopped: false, hello: null },
-    greet: () => {},
-    forget: () => {},
-    close: () => {},
-  })
-  const driver: Driver = {
-    build: async vm => {
-      recordResource(store.ledger.db, { vmId: vm.id, kind: 'qemu', name: `q-${vm.id}`, nowMs: clock.nowMs() })
-      alive.add(vm.id)
-    },
-    isAlive: vm => alive.has(vm.id),
-    attach: async (vm, onChange) => {
-      changed.set(vm.id, onChange)
-      return linkTo(vm.id)
-    },
-    boundLog: () => {},
-    powerDown: async () => {},
-    release: async (vm, { keepDirectory }) => {
-      releases.push(`${vm.id} ${keepDirectory}`)
-      alive.delete(vm.id)
-      for (const kind of ['qemu', 'address'] as const) strikeResource(store.ledger.db, { vmId: vm.id, kind })
-    },
-    ...options.driver,
-  }
-  const engine = new VmReconciler({
-    ledger: store.ledger,
-    hostId: store.hostId,
-    driver,
-    clock,
-    log: silentLogger,
-    capacity: options.capacity ?? roomy,
-    bootTimeoutMs,
-    pool: '10.88.0.0/28',
-    capacityWaitMs: options.capacityWaitMs ?? 0,
-    hostRestarted: options.hostRestarted ?? false,
-    guestNetwork: { gateway: '169.254.88.1', mtuBytes: 1500, resolvers: [] },
-  })
-  const define = (): string => {
-    const id = newUuid()
-    engine.define(id, spec)
-    return id
-  }
-  const observe = async (id: string, observation: Partial<LinkObservation>) => {
-    seen.set(id, { closed: false, stopped: false, hello: null, ...observation })
-    changed.get(id)?.()
-    await clock.elapse(0)
-  }
-  const dismiss = async (id: string) => {
-    engine.dismiss(id)
-    await clock.elapse(0)
-  }
-  const state = (id: string): VmState | undefined => vmById(store.ledger.db, id)?.state
-  const failure = (id: string) => vmById(store.ledger.db, id)?.failureCode
-  return { store, clock, engine, define, observe, dismiss, state, failure, alive, networks, releases }
-}
+import { listResources } from '../../src/store/ledger/resource.query.ts'
+import { insertVm, listVms, moveVm } from '../../src/store/ledger/vm.query.ts'
+import { engineBench as bench, bootTimeoutMs, hello, roomy, spec } from '../rigs/vm-engine.ts'
 
 test('a VM goes from waiting to running, gets its address from the pool, and gives it back', async () => {
   // Goal: the plain path, and that a gone VM holds nothing.
@@ -106,7 +20,7 @@ test('a VM goes from waiting to running, gets its address from the pool, and giv
   await observe(id, { hello })
   expect(state(id)).toBe('running')
   expect(networks).toEqual(['10.88.0.1'])
-  expect(engine.view(id)?.guest).toEqual(hello)
+  expect(engine.view(id)).toMatchObject({ guest: hello, platform: 'tcg' })
   await dismiss(id)
   expect(state(id)).toBe('gone')
   expect(engine.view(id)?.address).toBeNull()
@@ -223,9 +137,13 @@ test('after a reboot of the host, VMs that had booted are failed with host_resta
   moveVm(store.ledger.db, { id: lost, from: 'waiting', to: 'launching', nowMs: 0 })
   moveVm(store.ledger.db, { id: lost, from: 'launching', to: 'booting', nowMs: 0 })
   moveVm(store.ledger.db, { id: lost, from: 'booting', to: 'running', nowMs: 0 })
+  const lastSeenMs = clock.nowMs() - 2 * 24 * 60 * 60 * 1000
+  recordEgress(store.ledger.db, { vmId: lost, usedBytes: 1, observedAtMs: lastSeenMs, blockedAtMs: null })
   engine.start()
   await clock.elapse(0)
   expect([state(lost), failure(lost)]).toEqual(['failed', 'host_restarted'])
+  // A host that was down for two days is not billed for them.
+  expect(engine.view(lost)?.failedAtMs).toBe(lastSeenMs)
   const fresh = define()
   await clock.elapse(bootTimeoutMs + 1_000)
   expect(failure(fresh)).toBe('boot_timeout')

@@ -26,6 +26,8 @@ test('every (state, event) pair is what the table of intent says', () => {
     'running dismissed stopping',
     'running qemu_gone failed',
     'running guest_stopped failed',
+    'running unanswered failed',
+    'running network_lost failed',
     'failed dismissed stopping',
     'stopping released gone',
   ])
@@ -64,6 +66,8 @@ test('each failure has the code that its cause deserves', () => {
   expect(failureOf('booting', 'deadline', false)).toBe('boot_timeout')
   expect(failureOf('booting', 'qemu_gone', false)).toBe('boot_failed')
   expect(failureOf('running', 'qemu_gone', false)).toBe('agent_unreachable')
+  expect(failureOf('running', 'unanswered', false)).toBe('agent_unreachable')
+  expect(failureOf('running', 'network_lost', false)).toBe('network_lost')
   expect(failureOf('running', 'qemu_gone', true)).toBe('host_restarted')
 })
 

@@ -12,10 +12,14 @@ export type TrustedRoot = {
   readonly ark: PemOrDer
   /** Used where the evidence brings no intermediate; its subject is the only one that may issue VCEKs, the ASVK's VLEKs. */
   readonly ask: PemOrDer
-  readonly asvk: PemOrDer
+  /** Null: the root vouches for no VLEK. */
+  readonly asvk: PemOrDer | null
 }
 
-export const MILAN_ROOT: TrustedRoot = {
+/** With everything that AMD's own have. */
+export type WholeRoot = TrustedRoot & { readonly asvk: PemOrDer }
+
+export const MILAN_ROOT: WholeRoot = {
   product: 'milan',
   ark: `-----BEGIN CERTIFICATE-----
 MIIGYzCCBBKgAwIBAgIDAQAAMEYGCSqGSIb3DQEBCjA5oA8wDQYJYIZIAWUDBAIC
@@ -134,7 +138,7 @@ d4uQB+fggMtK0qPRthpFtc2SqVCTvHnhxyXqo7GpXMsssgLgKNwaFPe2+Ld5OwPR
 `,
 }
 
-export const GENOA_ROOT: TrustedRoot = {
+export const GENOA_ROOT: WholeRoot = {
   product: 'genoa',
   ark: `-----BEGIN CERTIFICATE-----
 MIIGYzCCBBKgAwIBAgIDAgAAMEYGCSqGSIb3DQEBCjA5oA8wDQYJYIZIAWUDBAIC
@@ -253,7 +257,7 @@ xmEqaiI7xS58pR6vZ8BeXMGPPQqgOm/oBzOypVR3iCG6MFdjsTNA6M8P7GCZe1p7
 `,
 }
 
-export const TURIN_ROOT: TrustedRoot = {
+export const TURIN_ROOT: WholeRoot = {
   product: 'turin',
   ark: `-----BEGIN CERTIFICATE-----
 MIIGYzCCBBKgAwIBAgIDAwAAMEYGCSqGSIb3DQEBCjA5oA8wDQYJYIZIAWUDBAIC
@@ -372,4 +376,4 @@ SUxr
 `,
 }
 
-export const AMD_ROOTS: readonly TrustedRoot[] = [MILAN_ROOT, GENOA_ROOT, TURIN_ROOT]
+export const AMD_ROOTS: readonly WholeRoot[] = [MILAN_ROOT, GENOA_ROOT, TURIN_ROOT]

@@ -4,7 +4,7 @@ import { derBlocks, type PemOrDer } from '../encoding/pem.ts'
 import { wellFormed } from '../malformed.ts'
 import { type Certificate, decodeCertificate, isSame } from '../x509/certificate.ts'
 import type { Product } from './product.ts'
-import { AMD_ROOTS, type TrustedRoot } from './roots.ts'
+import { AMD_ROOTS, type TrustedRoot, type WholeRoot } from './roots.ts'
 
 export type DecodedRoot = {
   readonly product: Product
@@ -12,12 +12,15 @@ export type DecodedRoot = {
   readonly simulated: boolean
   readonly ark: Certificate
   readonly ask: Certificate
-  readonly asvk: Certificate
+  /** Null: the root vouches for no VLEK. */
+  readonly asvk: Certificate | null
 }
 
 const decoded = new WeakMap<TrustedRoot, DecodedRoot>()
 
 /** Throws Malformed: a root that cannot be read is a mistake of the relying party's. */
+export function decodeRoot(root: WholeRoot): DecodedRoot & { readonly asvk: Certificate }
+export function decodeRoot(root: TrustedRoot): DecodedRoot
 export function decodeRoot(root: TrustedRoot): DecodedRoot {
   const known = decoded.get(root)
   if (known !== undefined) return known
@@ -27,7 +30,7 @@ export function decodeRoot(root: TrustedRoot): DecodedRoot {
     simulated: !isAmdRoot(root.product, ark),
     ark,
     ask: onlyOne(root.ask, `the ${root.product} ASK`),
-    asvk: onlyOne(root.asvk, `the ${root.product} ASVK`),
+    asvk: root.asvk === null ? null : onlyOne(root.asvk, `the ${root.product} ASVK`),
   }
   decoded.set(root, made)
   return made

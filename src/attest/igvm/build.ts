@@ -1,4 +1,5 @@
 // Builds the IGVM files of our images: firmware, its sections, the kernel-hash page, and one VMSA for each processor. Pure.
+// None of their pages is shared: QEMU, for which they are built, does not know the flag.
 
 import { toHex } from '../../base/bytes.ts'
 import type { Hash } from '../hash.ts'
@@ -60,7 +61,7 @@ function headersOf({ name, type, gpa, pageCount, contents }: LaunchRegion): Igvm
     const place = { gpa: gpa + BigInt(index * pageBytes), compatibilityMask: snpMask }
     if (type === 'vmsa') return { kind: 'vpContext', ...place, vpIndex: 0, state: data, padding: new Uint8Array(4) }
     wellFormed(type !== 'unmeasured', `IGVM: ${name} cannot be built`)
-    return { kind: 'pageData', ...place, isUnmeasured: false, dataType: DATA_TYPES[type], data }
+    return { kind: 'pageData', ...place, isUnmeasured: false, isShared: false, dataType: DATA_TYPES[type], data }
   })
 }
 

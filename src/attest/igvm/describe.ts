@@ -26,6 +26,8 @@ export type IgvmDescription = {
   /** The SEV-SNP guest policy; null when the file sets none. */
   readonly policy: bigint | null
   readonly vmsaCount: number
+  /** Pages that the host sees and may change; no digest covers them. */
+  readonly sharedPageCount: number
   readonly digests: Readonly<Record<IgvmProfile, IgvmDigestOrReason>>
   /** The firmware that ends at 4 GiB; null when there is none that this library can read. */
   readonly firmware: { readonly sizeBytes: number; readonly sha256: Uint8Array } | null
@@ -63,6 +65,7 @@ export async function describeIgvm(
     headers: countKinds(file),
     policy: policy?.kind === 'guestPolicy' ? policy.policy : null,
     vmsaCount: headers.filter(({ kind }) => kind === 'vpContext').length,
+    sharedPageCount: headers.filter(header => header.kind === 'pageData' && header.isShared).length,
     digests: await digestsOf(file, options.sha384),
     firmware:
       loaded === null
@@ -108,8 +111,8 @@ const pageBytes = 4096
 function measuredPages(headers: readonly IgvmHeader[]): Map<bigint, Uint8Array> {
   const pages = new Map<bigint, Uint8Array>()
   for (const header of headers) {
-    if (header.kind !== 'pageData' || header.dataType !== 'normal' || header.isUnmeasured) continue
-    if (header.data === null) continue
+    if (header.kind !== 'pageData' || header.dataType !== 'normal') continue
+    if (header.isUnmeasured || header.isShared || header.data === null) continue
     if (pages.has(header.gpa)) throw new Malformed(`IGVM: page 0x${header.gpa.toString(16)} loaded twice`)
     pages.set(header.gpa, header.data)
   }

@@ -101,6 +101,7 @@ export type PageDataType = keyof typeof PAGE_DATA_TYPES
 
 /** IgvmPageDataFlags. 2 MiB pages (bit 0) are not supported, here or in the library that QEMU uses. */
 const unmeasuredFlag = 2
+const sharedFlag = 4
 /** RequiredMemoryFlags. */
 const vtl2ProtectableFlag = 1
 /** A loader may ignore a structure of such a type. */
@@ -116,6 +117,8 @@ export type IgvmHeader =
   | ({
       readonly kind: 'pageData'
       readonly isUnmeasured: boolean
+      /** Assigned to the guest but visible to the host; never measured. */
+      readonly isShared: boolean
       readonly dataType: PageDataType
       /** One page; null is a page of zeros. */
       readonly data: Uint8Array | null
@@ -187,12 +190,16 @@ function readDirective(
       const fields = readRecord(what, body, IGVM_LAYOUTS.pageData)
       const { gpa, compatibilityMask, fileOffset, flags } = fields
       reservedZero(what, fields.reserved)
-      wellFormed((flags & ~unmeasuredFlag) === 0, `${what}: flags 0x${flags.toString(16)}`)
+      wellFormed((flags & ~(unmeasuredFlag | sharedFlag)) === 0, `${what}: flags 0x${flags.toString(16)}`)
       const dataType = nameOf(PAGE_DATA_TYPES, fields.dataType)
       wellFormed(dataType !== null, `${what}: data type ${fields.dataType}`)
       wholePages(what, gpa)
+      const isUnmeasured = (flags & unmeasuredFlag) !== 0
+      const isShared = (flags & sharedFlag) !== 0
+      // SEV-SNP keeps pages of the other types private: the firmware fills them.
+      wellFormed(!isShared || dataType === 'normal', `${what}: a shared page of type ${dataType}`)
       const data = file.take(fileOffset, pageBytes)
-      return { kind, gpa, compatibilityMask, isUnmeasured: flags !== 0, dataType, data }
+      return { kind, gpa, compatibilityMask, isUnmeasured, isShared, dataType, data }
     }
     case 'parameterInsert': {
       const fields = readRecord(what, body, IGVM_LAYOUTS.parameterInsert)
@@ -265,7 +272,7 @@ function bodyOf(
     }
     case 'pageData': {
       wellFormed(header.data === null || header.data.length === pageBytes, `${what}: not one page`)
-      const flags = header.isUnmeasured ? unmeasuredFlag : 0
+      const flags = (header.isUnmeasured ? unmeasuredFlag : 0) | (header.isShared ? sharedFlag : 0)
       const dataType = PAGE_DATA_TYPES[header.dataType]
       const fields = { ...header, flags, dataType, fileOffset: put(header.data), reserved: 0 }
       return writeRecord(what, IGVM_LAYOUTS.pageData, fields)

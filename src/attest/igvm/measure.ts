@@ -45,21 +45,23 @@ function isSnp(header: IgvmHeader): boolean {
   return header.kind === 'supportedPlatform' && header.platform === IGVM_PLATFORMS.sevSnp
 }
 
-/** What is loaded, in the profile's order. */
+/** What is loaded and measured, in the profile's order: without shared pages. */
 export function igvmRegions(file: IgvmFile, profile: IgvmProfile): LaunchRegion[] {
   const regions = profile === 'qemu-kvm' ? qemuOrder(file) : directiveOrder(file)
   const seen = new Set<bigint>()
+  for (const header of snpHeaders(file)) if (isShared(header)) addPage(seen, header.gpa, 'a shared page')
   for (const { name, type, gpa, pageCount } of regions) {
     if (type === 'vmsa') continue
-    for (let page = 0; page < pageCount; page += 1) {
-      const at = gpa + BigInt(page * pageBytes)
-      // Hardware refuses to load a page twice; and a file with two contents for one page would be read in two ways.
-      wellFormed(!seen.has(at), `IGVM: page 0x${at.toString(16)} of ${name} loaded twice`)
-      wellFormed(seen.size < pagesMax && at < 1n << 52n, `IGVM: ${name} outside memory`)
-      seen.add(at)
-    }
+    for (let page = 0; page < pageCount; page += 1) addPage(seen, gpa + BigInt(page * pageBytes), name)
   }
   return regions
+}
+
+/** Hardware refuses to load a page twice; and a file with two contents for one page would be read in two ways. */
+function addPage(seen: Set<bigint>, at: bigint, name: string): void {
+  wellFormed(!seen.has(at), `IGVM: page 0x${at.toString(16)} of ${name} loaded twice`)
+  wellFormed(seen.size < pagesMax && at < 1n << 52n, `IGVM: ${name} outside memory`)
+  seen.add(at)
 }
 
 const pageBytes = 4096
@@ -69,10 +71,15 @@ const pagesMax = 1 << 17
 type PageData = IgvmHeader & { kind: 'pageData' }
 type VpContext = IgvmHeader & { kind: 'vpContext' }
 
+function isShared(header: IgvmHeader): header is PageData {
+  return header.kind === 'pageData' && header.isShared
+}
+
 function directiveOrder(file: IgvmFile): LaunchRegion[] {
   const areas = areaSizes(file)
   return snpHeaders(file).flatMap(header => {
-    if (header.kind === 'pageData') return [pageRegion(header)]
+    // "The page contents must be preserved, but are not part of the launch measurement" (IgvmPageDataFlags).
+    if (header.kind === 'pageData') return header.isShared ? [] : [pageRegion(header)]
     if (header.kind === 'parameterInsert') return [insertRegion(header, areas)]
     return header.kind === 'vpContext' ? [contextRegion(header, stateOf(header))] : []
   })
@@ -89,6 +96,12 @@ function qemuOrder(file: IgvmFile): LaunchRegion[] {
     wellFormed(header.kind !== 'optional' && header.kind !== 'errorRange', `IGVM: QEMU knows no ${header.kind} header`)
     if (loaded.has(header)) {
       if (header.kind === 'pageData') {
+        const at = `0x${header.gpa.toString(16)}`
+        // QEMU backends/igvm.c looks at no such flag: the guest would take for shared what is private, and the digest would cover it.
+        wellFormed(
+          !header.isShared,
+          `IGVM: QEMU does not know the shared flag, and would load page ${at} as a private one`,
+        )
         // A run goes on only when the header right before this one is its last page.
         if (run.length > 0 && !(last === run.at(-1) && continuesRun(run, header))) {
           regions.push(...run.map(pageRegion))

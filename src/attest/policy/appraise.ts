@@ -2,9 +2,18 @@
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import type { Product } from '../amd/product.ts'
-import { decodeTcb, type RawTcb, type Tcb, tcbComponentsOf } from '../amd/tcb.ts'
+import { decodeTcb, isTcbAtLeast, type RawTcb, type Tcb, tcbComponentsOf, tcbText } from '../amd/tcb.ts'
 import { Malformed } from '../malformed.ts'
-import { hasBit, type NamedBits, PLATFORM_BITS, POLICY_BITS, platformNames, policyNames } from '../report/bits.ts'
+import {
+  hasBit,
+  KEY_BITS,
+  keyInfoNames,
+  type NamedBits,
+  PLATFORM_BITS,
+  POLICY_BITS,
+  platformNames,
+  policyNames,
+} from '../report/bits.ts'
 import type { IdentifiedReport } from '../report/identify.ts'
 import { type FirmwareVersion, isReservedZero, type SnpReport } from '../report/report.ts'
 import { type Check, check, fail, notChecked } from '../verdict.ts'
@@ -24,6 +33,7 @@ export function appraise({ report, product }: IdentifiedReport, policy: Policy):
       policy.platformInfo,
       platformNames(report.platformInfo),
     ),
+    ...bitChecks('key-info', KEY_BITS, BigInt(report.keyInfo), policy.keyInfo, keyInfoNames(report.keyInfo)),
     reservedCheck(report, policy.reservedBytes),
     listCheck('vmpl', report.vmpl, policy.vmpls, String),
     listCheck('measurement', report.measurement, policy.measurements, toHex),
@@ -37,6 +47,7 @@ export function appraise({ report, product }: IdentifiedReport, policy: Policy):
     firmwareCheck('minimum-firmware-current', report.current, policy.minimumFirmware),
     firmwareCheck('minimum-firmware-committed', report.committed, policy.minimumFirmware),
     guestSvnCheck(report.guestSvn, policy.minimumGuestSvn),
+    ...orderChecks(report, product, policy.tcbOrder),
   ]
 }
 
@@ -106,6 +117,24 @@ function tcbOrReason(raw: RawTcb, product: Product): Tcb | string {
     if (cause instanceof Malformed) return cause.message
     throw cause
   }
+}
+
+/** CURRENT is what runs: firmware can have committed and can report nothing newer (AMD 56860 rev 1.58, table 23). */
+function orderChecks({ rawTcb, ...report }: SnpReport, product: Product, rule: Policy['tcbOrder']): Check[] {
+  const firmware = 'firmware-order'
+  const notAbove = ['committed', 'reported'] as const
+  if (rule === 'any') return [...notAbove.map(one => skipped(`tcb-order-${one}`)), skipped(firmware)]
+  const current = tcbOrReason(rawTcb.current, product)
+  const tcbs = notAbove.map(one => {
+    const name = `tcb-order-${one}`
+    const least = tcbOrReason(rawTcb[one], product)
+    if (typeof current === 'string') return fail(name, current)
+    if (typeof least === 'string') return fail(name, least)
+    const field = `${one.toUpperCase()}_TCB`
+    const failure = `CURRENT_TCB (${tcbText(current)}) is below ${field} (${tcbText(least)})`
+    return check(name, isTcbAtLeast(current, least), failure, `CURRENT_TCB is at least ${field}`)
+  })
+  return [...tcbs, firmwareCheck(firmware, report.current, report.committed)]
 }
 
 function firmwareCheck(name: string, version: FirmwareVersion, minimum: FirmwareVersion | 'any'): Check {

@@ -1,10 +1,19 @@
 // A relying party's policy for SNP reports, from JSON and back. Pure. schema.ts is its JSON form, appraise.ts applies it.
 
-import { fromHex, toHex } from '../../base/bytes.ts'
+import { fromHex, toHex, utf8 } from '../../base/bytes.ts'
 import { PRODUCTS, type Product } from '../amd/product.ts'
 import { tcbComponentsOf } from '../amd/tcb.ts'
+import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
-import { PLATFORM_BITS, type PlatformBit, POLICY_BITS, type PolicyBit, type Signer } from '../report/bits.ts'
+import {
+  KEY_BITS,
+  type KeyBit,
+  PLATFORM_BITS,
+  type PlatformBit,
+  POLICY_BITS,
+  type PolicyBit,
+  type Signer,
+} from '../report/bits.ts'
 import type { FirmwareVersion } from '../report/report.ts'
 import {
   type BitRule,
@@ -26,6 +35,8 @@ export type Policy = {
   /** The guest policy: what the guest's owner allows the host. A 'required' bit must be set, a 'forbidden' one must not. */
   readonly guestPolicy: Readonly<Record<PolicyBit, BitRule>> & { readonly unknown: UnknownRule }
   readonly platformInfo: Readonly<Record<PlatformBit, BitRule>> & { readonly unknown: UnknownRule }
+  /** The flags of key_info. Its signing key is `signers`. */
+  readonly keyInfo: Readonly<Record<KeyBit, BitRule>> & { readonly unknown: UnknownRule }
   /** The bytes that the report's version reserves, in its signed and unsigned parts. */
   readonly reservedBytes: 'zero' | 'any'
   readonly vmpls: readonly number[] | 'any'
@@ -42,9 +53,14 @@ export type Policy = {
   /** For the current firmware, and for the committed one, to which the host may go back. */
   readonly minimumFirmware: FirmwareVersion | 'any'
   readonly minimumGuestSvn: number | 'any'
+  /** 'required': no component of CURRENT_TCB is below COMMITTED_TCB or REPORTED_TCB, nor the current firmware older than the committed. */
+  readonly tcbOrder: 'required' | 'any'
 }
 
-/** The command line's default: no debug, no migration, VMPL 0, no unknown bit in the guest policy. All else is 'any', measurement included. */
+/**
+ * The command line's default: no debug, no migration, VMPL 0, and nothing that firmware of these versions never writes: unknown bits of
+ * the guest policy and key_info, reserved bytes, TCBs out of order. All else is 'any', measurement included.
+ */
 export function strictPolicy(): Policy {
   return {
     format: policyFormat,
@@ -74,7 +90,8 @@ export function strictPolicy(): Policy {
       tio: 'any',
       unknown: 'any',
     },
-    reservedBytes: 'any',
+    keyInfo: { authorKeyEnabled: 'any', maskChipKey: 'any', unknown: 'forbidden' },
+    reservedBytes: 'zero',
     vmpls: [0],
     measurements: 'any',
     hostData: 'any',
@@ -86,14 +103,19 @@ export function strictPolicy(): Policy {
     minimumLaunchTcb: 'any',
     minimumFirmware: 'any',
     minimumGuestSvn: 'any',
+    tcbOrder: 'required',
   }
 }
 
 const fieldNames = Object.keys(strictPolicy()) as (keyof Policy)[]
 
-/** Takes what JSON.parse gives. Throws Malformed naming the field, as in `policy.guestPolicy.debug: …`. */
+/**
+ * Takes the text, in which no name may stand twice, or what a strict reader made of it: JSON.parse takes the last of two without a word.
+ * Throws Malformed naming the field, as in `policy.guestPolicy.debug: …`.
+ */
 export function parsePolicy(json: unknown): Policy {
-  const policy = record(json, 'policy', fieldNames)
+  const text = typeof json === 'string' ? utf8(json) : json
+  const policy = record(text instanceof Uint8Array ? parsedJson('policy', text) : json, 'policy', fieldNames)
   const field = <T>(name: keyof Policy, parse: Parse<T>) => parse(policy[name], `policy.${name}`)
   return {
     format: field('format', oneOf([policyFormat])),
@@ -101,6 +123,7 @@ export function parsePolicy(json: unknown): Policy {
     signers: field('signers', orAny(listOf(oneOf(policySigners)))),
     guestPolicy: field('guestPolicy', bits(Object.keys(POLICY_BITS) as PolicyBit[])),
     platformInfo: field('platformInfo', bits(Object.keys(PLATFORM_BITS) as PlatformBit[])),
+    keyInfo: field('keyInfo', bits(Object.keys(KEY_BITS) as KeyBit[])),
     reservedBytes: field('reservedBytes', oneOf(['zero', 'any'])),
     vmpls: field('vmpls', orAny(listOf(integer(3)))),
     measurements: field('measurements', orAny(listOf(hex(HEX_SIZES.measurements)))),
@@ -113,6 +136,7 @@ export function parsePolicy(json: unknown): Policy {
     minimumLaunchTcb: field('minimumLaunchTcb', orAny(tcbMinimums)),
     minimumFirmware: field('minimumFirmware', orAny(firmware)),
     minimumGuestSvn: field('minimumGuestSvn', orAny(integer(0xffff_ffff))),
+    tcbOrder: field('tcbOrder', oneOf(['required', 'any'])),
   }
 }
 
@@ -130,9 +154,18 @@ type Parse<T> = (value: unknown, path: string) => T
 
 function record(value: unknown, path: string, names: readonly string[]): Readonly<Record<string, unknown>> {
   wellFormed(typeof value === 'object' && value !== null && !Array.isArray(value), `${path}: not an object`)
-  for (const name of names) wellFormed(Object.hasOwn(value, name), `${path}.${name}: missing; say 'any' to skip it`)
+  for (const name of names)
+    wellFormed(Object.hasOwn(value, name), `${path}.${name}: it is missing; ${whatToWrite(path, name)}`)
   for (const name of Object.keys(value)) wellFormed(names.includes(name), `${path}.${name.slice(0, 64)}: unknown field`)
   return value as Record<string, unknown>
+}
+
+/** For most fields 'any' is a value; these have others. */
+function whatToWrite(path: string, name: string): string {
+  if (path === 'policy' && name === 'format') return `write "${policyFormat}"`
+  const isBits = path === 'policy' && (name === 'guestPolicy' || name === 'platformInfo')
+  if (isBits) return 'copy it from a policy that is whole, and change the rules of its bits'
+  return 'write what you accept, or "any" to skip this check'
 }
 
 function orAny<T>(parse: Parse<T>): Parse<T | 'any'> {

@@ -3,7 +3,7 @@
 
 import { PRODUCTS, type Product } from '../amd/product.ts'
 import { type TCB_LAYOUTS, tcbComponentsOf } from '../amd/tcb.ts'
-import { PLATFORM_BITS, POLICY_BITS, type Signer } from '../report/bits.ts'
+import { KEY_BITS, PLATFORM_BITS, POLICY_BITS, type Signer } from '../report/bits.ts'
 
 export const policyFormat = 'strongroom/snp-policy/v1'
 
@@ -50,6 +50,7 @@ export const policySchema = {
     signers: orAny(listOf({ enum: policySigners })),
     guestPolicy: bits(Object.keys(POLICY_BITS)),
     platformInfo: bits(Object.keys(PLATFORM_BITS)),
+    keyInfo: bits(Object.keys(KEY_BITS)),
     reservedBytes: { enum: ['zero', 'any'] },
     vmpls: orAny(listOf({ type: 'integer', minimum: 0, maximum: 3 })),
     measurements: orAny(listOf(hex(HEX_SIZES.measurements))),
@@ -63,6 +64,7 @@ export const policySchema = {
     minimumLaunchTcb: orAny(tcbMinimums()),
     minimumFirmware: orAny(strict({ major: u8, minor: u8, build: u8 })),
     minimumGuestSvn: orAny(u32),
+    tcbOrder: { enum: ['required', 'any'] },
   }),
 } as const satisfies JsonSchema
 

@@ -18,6 +18,8 @@ export type ResponseQuestion = {
   readonly request: Uint8Array
   /** The exact body of the response; of a stream, without the receipt in it (`splitResponse`). */
   readonly response: Uint8Array
+  /** 'any' accepts an answer from outside what the attestation covers; whatever else is here does not. */
+  readonly upstream: 'inside' | 'any'
   readonly verifiers?: HybridVerifiers
 }
 
@@ -42,6 +44,7 @@ export async function verifyResponse(receipt: string, question: ResponseQuestion
     pass(formatName),
     keysCheck(claim, question.keys),
     ...signed.map((one, at) => renamed(one, signatureNames[at])),
+    upstreamCheck(claim, question.upstream),
     digestCheck('response-request', claim.requestDigest, sha256(question.request), 'request'),
     ...responseChecks(claim, question.response),
   ]
@@ -50,7 +53,11 @@ export async function verifyResponse(receipt: string, question: ResponseQuestion
 
 const formatName = 'response-format'
 const signatureNames = ['response-signature-ed25519', 'response-signature-mldsa65'] as const
-const laterNames = ['response-keys', ...signatureNames, 'response-request', 'response-size', 'response-answer']
+export const upstreamCheckName = 'response-upstream'
+const laterNames = [
+  ...['response-keys', ...signatureNames, upstreamCheckName],
+  ...['response-request', 'response-size', 'response-answer'],
+]
 
 /** A verdict can hold these checks and those of attestation receipts, so the names must differ. */
 function renamed(one: Check, name = one.name): Check {
@@ -70,6 +77,20 @@ function keysCheck(claim: ResponseClaim, keys: PublicKeys): Check {
   } catch (error) {
     return fail(name, reasonOf(error))
   }
+}
+
+/** By the gateway's own word: it is to be trusted because the attestation says which program the gateway is. */
+function upstreamCheck({ upstream, coverage }: ResponseClaim, accepted: ResponseQuestion['upstream']): Check {
+  const name = upstreamCheckName
+  const who = `upstream ${JSON.stringify(upstream)}`
+  if (coverage === 'inside') return pass(name, `${who} answered, inside what the attestation covers`)
+  if (accepted === 'any') {
+    return notChecked(name, `accepted ${who}, outside what the attestation covers: the caller said 'any'`, false)
+  }
+  return fail(
+    name,
+    `${who} answered, outside what the attestation covers: nothing vouches for it, or that it keeps the prompt to itself`,
+  )
 }
 
 function responseChecks(claim: ResponseClaim, response: Uint8Array): Check[] {

@@ -1,8 +1,10 @@
-// Response receipts `strongroom/response/v1`: what the gateway signs about a response, and where the response carries it. Pure.
+// Response receipts `strongroom/response/v2`: what the gateway signs about a response, and where the response carries it. Pure.
 //
 // receipt   = base64url( CBOR { claim, ed25519, mldsa65 } ), deterministic as statements are
-// signed    = UTF-8 `strongroom/response/v1`, one NUL, then the claim's bytes; no statement begins so (hybrid-keys.ts)
-// claim     = CBOR { format, requestId, model, requestDigest, answerDigest, eventCount, sizeBytes, promptTokens, completionTokens, issuedAt, keysDigest }
+// signed    = UTF-8 `strongroom/response/v2`, one NUL, then the claim's bytes; no statement begins so (hybrid-keys.ts)
+// claim     = CBOR { format, requestId, model, upstream, coverage, requestDigest, answerDigest, eventCount, sizeBytes, promptTokens,
+//             completionTokens, issuedAt, keysDigest }
+// Version 1 had neither upstream nor coverage, and is refused.
 //
 // A response that is no stream carries the receipt in a header; a stream carries it in a comment line right before its end.
 
@@ -11,7 +13,12 @@ import { type CborLimits, type CborMap, type CborValue, decodeCbor, encodeCbor }
 import { wellFormed } from '../malformed.ts'
 import { type HybridSignature, SIGNATURE_BYTES } from './public-keys.ts'
 
-export const responseFormat = 'strongroom/response/v1'
+export const responseFormat = 'strongroom/response/v2'
+const formatWithoutUpstream = 'strongroom/response/v1'
+
+/** Whether the upstream that answered is a workload that the gateway's attestation has a receipt of. */
+export const coverages = ['inside', 'outside'] as const
+export type Coverage = (typeof coverages)[number]
 
 /** Asks for a receipt, with value `1`, and carries it where the response is no stream. */
 export const receiptHeader = 'X-Strongroom-Receipt'
@@ -27,6 +34,9 @@ const CLAIM_FIELDS = {
   format: 'format',
   requestId: 'text',
   model: 'text',
+  /** The name that the gateway's configuration gives to whoever answered. */
+  upstream: 'text',
+  coverage: 'coverage',
   /** SHA-256 of the request's body. */
   requestDigest: 'digest',
   /** The chain over the response's events, `createResponseChain`. */
@@ -39,9 +49,15 @@ const CLAIM_FIELDS = {
   issuedAt: 'count',
   /** The gateway's keys, as its attestation receipt names them. */
   keysDigest: 'digest',
-} as const satisfies Record<string, 'format' | 'text' | 'digest' | 'count'>
+} as const satisfies Record<string, 'format' | 'text' | 'coverage' | 'digest' | 'count'>
 
-type ValueOf<Type> = Type extends 'digest' ? Uint8Array : Type extends 'count' ? number : string
+type ValueOf<Type> = Type extends 'digest'
+  ? Uint8Array
+  : Type extends 'count'
+    ? number
+    : Type extends 'coverage'
+      ? Coverage
+      : string
 
 export type ResponseClaim = {
   readonly [Name in Exclude<keyof typeof CLAIM_FIELDS, 'format'>]: ValueOf<(typeof CLAIM_FIELDS)[Name]>
@@ -84,7 +100,9 @@ export function decodeResponseReceipt(text: string): DecodedResponseReceipt {
   const map = mapOf(decodeCbor(bytes, limits), ['claim', 'ed25519', 'mldsa65'], 'response receipt')
   const claimBytes = map.get('claim')
   wellFormed(claimBytes instanceof Uint8Array, 'response receipt: claim')
-  const fields = mapOf(decodeCbor(claimBytes, limits), fieldNames, 'response claim')
+  const decoded = decodeCbor(claimBytes, limits)
+  checkFormat(decoded)
+  const fields = mapOf(decoded, fieldNames, 'response claim')
   const entries = fieldNames.map(name => [name, checked(name, fields.get(name))] as const)
   const { format: _, ...claim } = Object.fromEntries(entries)
   return {
@@ -155,6 +173,16 @@ function asciiOf(bytes: Uint8Array): string {
 const prefix = utf8(`${responseFormat}\0`)
 const fieldNames = Object.keys(CLAIM_FIELDS) as (keyof typeof CLAIM_FIELDS)[]
 
+/** Before the fields: those of another version are others. */
+function checkFormat(claim: CborValue): void {
+  const format = claim instanceof Map ? claim.get('format') : undefined
+  wellFormed(
+    format !== formatWithoutUpstream,
+    `response claim: its format is ${formatWithoutUpstream}, which does not say who answered; only ${responseFormat} is read`,
+  )
+  wellFormed(format === responseFormat, `response claim: its format is not ${responseFormat}`)
+}
+
 function mapOf(value: CborValue, names: readonly string[], what: string): CborMap {
   wellFormed(value instanceof Map && value.size === names.length, `${what}: missing or unknown fields`)
   for (const name of names) wellFormed(value.has(name), `${what}: no ${name}`)
@@ -170,6 +198,11 @@ function checked(name: keyof typeof CLAIM_FIELDS, value: unknown): CborValue {
     case 'text':
       wellFormed(typeof value === 'string' && value !== '' && utf8(value).length <= textBytesMax, what)
       return value
+    case 'coverage': {
+      const coverage = coverages.find(one => one === value)
+      wellFormed(coverage !== undefined, what)
+      return coverage
+    }
     case 'count':
       wellFormed(typeof value === 'number' && Number.isSafeInteger(value) && value >= 0, what)
       return value

@@ -52,6 +52,8 @@ export const STATEMENT_FIELDS = {
     allowlistDigest: sha256Digest,
     /** SHA-256 of the SPKI of the TLS key that serves the connection; null for a workload that serves none. */
     tlsSpkiDigest: { type: 'bytes-or-null', sizeBytes: 32 },
+    /** SHA-256 of the gateway's configuration in its canonical form, which lists the upstreams; null for the other workloads. */
+    configurationDigest: { type: 'bytes-or-null', sizeBytes: 32 },
   },
   claim: {
     ...COMMON,

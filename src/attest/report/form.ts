@@ -1,11 +1,15 @@
 // Forms in which an SNP report is sent: as it is, or inside the attestation report of Azure's paravisor (HCL). Pure.
 // Layout: microsoft/openvmm, openhcl_attestation_protocol, igvm_attest/get.rs: header, hardware report, request data, claims (JSON).
+// Only the report is signed; its REPORT_DATA holds a hash of the claims, and nothing vouches for the wrapper around the two.
 
-import { type Layout, layoutBytes, readFields } from '../encoding/layout.ts'
+import { concat, equalConstantTime } from '../../base/bytes.ts'
+import { isZero, type Layout, layoutBytes, readFields } from '../encoding/layout.ts'
+import { type Hash, sha256, sha384, sha512 } from '../hash.ts'
 import { wellFormed } from '../malformed.ts'
-import { reportSizeBytes } from './report.ts'
+import { type Check, check, notChecked } from '../verdict.ts'
+import { FIELDS, reportSizeBytes } from './report.ts'
 
-/** [offset, size], little-endian. Claims of `claimsSize` bytes come after, in version 2 with an extension between. */
+/** [offset, size], little-endian. Claims of `claimsSize` bytes come after, behind an extension when the request data (not the header) have version 2. */
 export const HCL_FIELDS = {
   magic: [0x000, 4],
   version: [0x004, 4],
@@ -31,26 +35,75 @@ export const hclMagic = 0x414c_4348
 /** SNP_VM_REPORT. TDX_VM_REPORT is 4. */
 export const hclReportTypeSnp = 2
 
-export type FoundReport = {
-  readonly form: 'plain' | 'azure-hcl'
+/** Of the header: Azure's first paravisor wrote 1, OpenHCL writes 2. The layout is the same. */
+const headerVersions = [1, 2]
+/** Of the request data: bytes of the extension, a bitmap of what the host may answer. */
+const EXTENSION_BYTES: Readonly<Record<number, number>> = { 1: 0, 2: 4 }
+/** The fields of the request data, which `dataSize` counts with the extension and the claims. */
+const dataHeaderBytes = 20
+
+/** IgvmAttestHashType. */
+const HASHES: Readonly<Record<number, Hash>> = { 1: sha256, 2: sha384, 3: sha512 }
+export const hclHashTypeSha256 = 1
+
+export type HclReport = {
+  readonly form: 'azure-hcl'
   /** The SNP report alone, for decodeReport and verifyReportSignature. */
   readonly report: Uint8Array
+  /** JSON, the exact bytes that were hashed; empty when there are none. To be believed only after `hclClaimsCheck`. */
+  readonly claims: Uint8Array
+  /** Which hash of the claims REPORT_DATA is said to hold. */
+  readonly hashType: number
 }
+
+export type FoundReport = { readonly form: 'plain'; readonly report: Uint8Array } | HclReport
 
 /** Throws Malformed for anything but 1184 bytes or an HCL report with an SNP report in it. The SNP report itself is not read. */
 export function findReport(bytes: Uint8Array): FoundReport {
   if (bytes.length === reportSizeBytes) return { form: 'plain', report: Uint8Array.from(bytes) }
+  return readHclReport(bytes)
+}
+
+/** Throws Malformed for anything but an HCL report with an SNP report in it. After the claims only zeros may follow. */
+export function readHclReport(bytes: Uint8Array): HclReport {
   const fields = bytes.length < hclSizeBytesMin ? null : readFields('HCL report', bytes, HCL_FIELDS)
   wellFormed(
     fields?.magic === hclMagic,
     `SNP report: ${bytes.length} bytes are neither a report of ${reportSizeBytes} nor an HCL report`,
   )
   wellFormed(bytes.length <= hclSizeBytesMax, `HCL report: ${bytes.length} bytes are more than ${hclSizeBytesMax}`)
-  const { report, reportSize: size, reportType } = fields
+  const { report, reportSize: size, reportType, version, dataVersion, dataSize, claimsSize, hashType } = fields
+  wellFormed(headerVersions.includes(version), `HCL report: header version ${version} is not 1 or 2`)
   wellFormed(
     size >= hclSizeBytesMin && size <= bytes.length,
     `HCL report: size ${size} does not fit ${bytes.length} bytes`,
   )
   wellFormed(reportType === hclReportTypeSnp, `HCL report: report type ${reportType} is not SNP`)
-  return { form: 'azure-hcl', report }
+  const extensionBytes = EXTENSION_BYTES[dataVersion]
+  wellFormed(extensionBytes !== undefined, `HCL report: request data version ${dataVersion} is not 1 or 2`)
+  const start = hclSizeBytesMin + extensionBytes
+  const end = start + claimsSize
+  wellFormed(end <= bytes.length, `HCL report: claims of ${claimsSize} bytes do not fit ${bytes.length} bytes`)
+  wellFormed(
+    dataSize === dataHeaderBytes + extensionBytes + claimsSize,
+    `HCL report: request data of ${dataSize} bytes do not fit claims of ${claimsSize}`,
+  )
+  wellFormed(isZero(bytes.subarray(end)), 'HCL report: trailing bytes')
+  return { form: 'azure-hcl', report, claims: bytes.slice(start, end), hashType }
+}
+
+/**
+ * One check, `hcl-claims`: REPORT_DATA is the hash of the claims, then zeros. Not checked without claims, and, with a verdict that is then
+ * not good, when the wrapper names a hash that is not known.
+ */
+export function hclClaimsCheck({ claims, hashType }: HclReport, reportData: Uint8Array | null): Check {
+  const name = 'hcl-claims'
+  if (claims.length === 0) return notChecked(name, 'the HCL report carries no claims', false)
+  if (reportData === null) return notChecked(name, 'there is no report to compare them with', true)
+  const hash = HASHES[hashType]
+  if (hash === undefined) return notChecked(name, `the claims are hashed in a way that is not known: ${hashType}`, true)
+  const digest = hash(claims)
+  const expected = concat(digest, new Uint8Array(FIELDS.reportData[1] - digest.length))
+  const isCovered = equalConstantTime(reportData, expected)
+  return check(name, isCovered, 'REPORT_DATA is not the hash of the claims', 'REPORT_DATA is the hash of the claims')
 }

@@ -24,34 +24,55 @@ export function replayEventLog(log: EventLog, bank: HashName): ReadonlyMap<numbe
   return pcrs
 }
 
-/**
- * One check, `tpm-event-log`: every quoted PCR of the bank has the value that replaying the log gives; a PCR that the log
- * never extends has its first value. The reason names PCRs of the log that were not quoted, since they prove nothing. Never throws.
- */
-export function verifyEventLog(input: {
+export type EventLogInput = {
   readonly log: Uint8Array
   readonly bank: StrongHash
   readonly pcrs: PcrValues
-}): Check {
+  /**
+   * The PCRs that the log has to explain, each of which has to be quoted; 'all' for every quoted one. Others extend further PCRs after the
+   * firmware's log has ended: IMA, in the running kernel, PCR 10.
+   */
+  readonly answersFor: readonly number[] | 'all'
+}
+
+/**
+ * One check, `tpm-event-log`: every quoted PCR that the log answers for has the value that replaying it gives; a PCR that it never extends
+ * has its first value. The reason names the quoted PCRs that are not covered, and PCRs of the log that were not quoted, since they prove
+ * nothing. Never throws.
+ */
+export function verifyEventLog(input: EventLogInput): Check {
   const name = 'tpm-event-log'
   const quoted = input.pcrs[input.bank]
   if (quoted === undefined || quoted.size === 0) return fail(name, `no ${input.bank} PCR is quoted`)
+  const wanted = new Set(input.answersFor === 'all' ? quoted.keys() : input.answersFor)
+  const isPcr = (pcr: number) => Number.isInteger(pcr) && pcr >= 0 && pcr <= pcrMax
+  if (wanted.size === 0 || ![...wanted].every(isPcr)) return fail(name, `answersFor names no PCR from 0 to ${pcrMax}`)
   try {
     const log = decodeEventLog(input.log)
     const replayed = replayEventLog(log, input.bank)
     const { sizeBytes } = BANKS[input.bank]
-    for (const [pcr, value] of quoted) {
+    for (const pcr of wanted) {
+      const value = quoted.get(pcr)
+      if (value === undefined) return fail(name, `PCR ${pcr} is not quoted`)
       const expected = replayed.get(pcr) ?? firstValue(pcr, sizeBytes, log.startupLocality)
       if (!equalConstantTime(value, expected)) return fail(name, `the log does not replay to PCR ${pcr}`)
     }
-    const uncovered = [...replayed.keys()].filter(pcr => !quoted.has(pcr))
-    const rest = uncovered.length === 0 ? '' : `; its PCRs ${uncovered.join(', ')} are not quoted`
-    return pass(name, `the log replays to the ${quoted.size} quoted PCRs${rest}`)
+    const others = [...quoted.keys()].filter(pcr => !wanted.has(pcr))
+    const unquoted = [...replayed.keys()].filter(pcr => !quoted.has(pcr))
+    const covered = `the log replays to ${wanted.size} of the ${quoted.size} quoted PCRs`
+    const uncovered = others.length === 0 ? '' : `; it does not cover PCR ${others.join(', ')}`
+    return pass(
+      name,
+      `${covered}${uncovered}${unquoted.length === 0 ? '' : `; its PCRs ${unquoted.join(', ')} are not quoted`}`,
+    )
   } catch (error) {
     if (error instanceof Malformed) return fail(name, error.message)
     throw error
   }
 }
+
+/** The last PCR (PC Client Platform TPM Profile, section 4.6). */
+const pcrMax = 23
 
 /** True when the event's data hashes to its digest, so that the log vouches for the data and not for the digest alone. */
 export function isDataMeasured(event: LogEvent, bank: StrongHash): boolean {

@@ -39,6 +39,7 @@ export type FoundChain = {
   readonly ark: Certificate
   /** The trusted root with this ARK; null when there is none. */
   readonly root: DecodedRoot | null
+  readonly given: Chain['given']
   readonly crl: PreparedCrl
 }
 
@@ -103,6 +104,7 @@ function nameCheck({ vek, extensions, intermediate, ark, root }: FoundChain): Ch
   if (root === null) return refuse('the ARK is not a trusted root, so the names of its intermediates are not known')
   const { kind } = extensions.holder
   const expected = kind === 'vcek' ? root.ask : root.asvk
+  if (expected === null) return refuse('the trusted root names no ASVK, so it vouches for no VLEK')
   const isRole = isSame(intermediate.subject, expected.subject)
   return check(
     'chain-names',
@@ -152,9 +154,15 @@ function passedVek({ vek, extensions }: FoundChain): Check {
   return pass('vek-certificate', `${nameOf(vek)} for ${extensions.productName}`)
 }
 
-function passedChain({ intermediate, ark }: FoundChain): Check {
-  return pass('chain-certificates', `${nameOf(intermediate)}, ${nameOf(ark)}`)
+function passedChain({ intermediate, ark, given }: FoundChain): Check {
+  return pass('chain-certificates', `${nameOf(intermediate)}, ${nameOf(ark)}${BUILT_IN[given]}`)
 }
+
+const BUILT_IN = {
+  both: '',
+  intermediate: "; the ARK is the trusted root's own, none was given",
+  none: "; both are the trusted root's own, none was given",
+} as const satisfies Record<Chain['given'], string>
 
 /** No chain could be built: the named check fails, and those after it are not made. */
 function noChain(name: PreparedCheck, reason: string): PreparedChain {

@@ -1,23 +1,32 @@
 // Selects the chain among the certificates that were given. Pure; throws Malformed.
 //
-// AMD's extensions tell VCEKs and VLEKs from other certificates. What is not part of the chain is ignored; the order of a bundle does not
-// matter, because candidates are sorted by their bytes.
+// AMD's extensions tell VCEKs and VLEKs from other certificates. The order of a bundle does not matter, because candidates are sorted by
+// their bytes. What is not part of the chain is ignored, but never in favour of what is built in: a certificate that cannot be read, and
+// any in the place of an ARK that was not given, are refused.
 
 import type { DecodedRoot } from '../amd/trusted-roots.ts'
 import { decodeVekExtensions, hasVekExtensions, type VekExtensions } from '../amd/vek-extensions.ts'
 import { derBlocks, type PemOrDer } from '../encoding/pem.ts'
-import { Malformed, wellFormed } from '../malformed.ts'
+import { Malformed, parsed, wellFormed } from '../malformed.ts'
 import { type Certificate, commonNameOf, decodeCertificate, isSame } from '../x509/certificate.ts'
 import { isSignedBy } from '../x509/signature.ts'
 
 export type Pool = {
   readonly vek: Certificate
   readonly extensions: VekExtensions
-  /** Every other certificate that could be read. When there is none, the intermediates of the trusted roots are used. */
+  /** Every other certificate. When there is none, the intermediates of the trusted roots are used. */
   readonly others: readonly Certificate[]
+  /** Why one of the others could not be read; null when all could. */
+  readonly unreadable: string | null
 }
 
-export type Chain = { readonly intermediate: Certificate; readonly ark: Certificate; readonly root: DecodedRoot | null }
+export type Chain = {
+  readonly intermediate: Certificate
+  readonly ark: Certificate
+  readonly root: DecodedRoot | null
+  /** What of the two came with the evidence; the rest is the trusted root's own. */
+  readonly given: 'both' | 'intermediate' | 'none'
+}
 
 export const certificatesMax = 24
 
@@ -29,31 +38,46 @@ export function poolOf(vek: PemOrDer, chain: PemOrDer | readonly PemOrDer[] | un
   const bundles = chain === undefined ? [] : isList(chain) ? chain : [chain]
   wellFormed(bundles.length <= certificatesMax, `chain: ${bundles.length} parts`)
   const supplied = bundles.flatMap(bundle => derBlocks(bundle, 'CERTIFICATE', 'chain'))
-  const others = [...given.filter(one => one !== first), ...supplied.flatMap(readable)]
+  const read = supplied.map(der => parsed(() => decodeCertificate(der)))
+  const others = [...given.filter(one => one !== first), ...read.flatMap(one => (one.ok ? [one.value] : []))]
   wellFormed(others.length <= certificatesMax, `chain: ${others.length} certificates`)
-  wellFormed(supplied.length === 0 || others.length > 0, 'chain: no certificate in it can be read')
-  return { vek: first, extensions: decodeVekExtensions(first.extensions), others: inOrderOfBytes(others) }
+  const broken = read.find(one => !one.ok)
+  const unreadable = broken === undefined || broken.ok ? null : broken.reason
+  const extensions = decodeVekExtensions(first.extensions)
+  return { vek: first, extensions, others: inOrderOfBytes(others), unreadable }
 }
 
 /** The intermediate that the VEK names, the ARK that the intermediate names, and the trusted root with this ARK. */
-export async function selectChain({ vek, extensions, others }: Pool, roots: readonly DecodedRoot[]): Promise<Chain> {
+export async function selectChain(
+  { vek, extensions, others, unreadable }: Pool,
+  roots: readonly DecodedRoot[],
+): Promise<Chain> {
+  wellFormed(unreadable === null, `chain: a certificate in it cannot be read: ${unreadable}`)
   const intermediate = others.length === 0 ? builtIn(vek, extensions, roots) : await issuerOf(vek, others)
   const arks = others.filter(one => isSame(one.subject, intermediate.issuer) && isSame(one.subject, one.issuer))
   const isTrusted = (ark: Certificate) => roots.find(root => isSame(root.ark.der, ark.der)) ?? null
   // Another certificate may bear the ARK's name: the trusted one is preferred.
   const trusted = arks.find(ark => isTrusted(ark) !== null)
   const supplied = trusted ?? arks[0]
-  if (supplied !== undefined) return { intermediate, ark: supplied, root: isTrusted(supplied) }
+  if (supplied !== undefined) return { intermediate, ark: supplied, root: isTrusted(supplied), given: 'both' }
   // The root itself need not be sent.
   const named = roots.find(root => isSame(root.ark.subject, intermediate.issuer))
-  if (named === undefined) throw new Malformed(`chain: no ARK named ${commonNameOf(intermediate.issuer)}`)
-  return { intermediate, ark: named.ark, root: named }
+  const wanted = commonNameOf(intermediate.issuer)
+  if (named === undefined) throw new Malformed(`chain: no ARK named ${wanted}`)
+  const own = [named.ask, ...(named.asvk === null ? [] : [named.asvk])]
+  const stranger = others.find(
+    one => !isSame(one.subject, vek.issuer) && !own.some(authority => isSame(authority.der, one.der)),
+  )
+  if (stranger !== undefined) {
+    throw new Malformed(`chain: no ARK named ${wanted} in it, but ${commonNameOf(stranger.subject)}`)
+  }
+  return { intermediate, ark: named.ark, root: named, given: others.length === 0 ? 'none' : 'intermediate' }
 }
 
 function builtIn(vek: Certificate, { holder }: VekExtensions, roots: readonly DecodedRoot[]): Certificate {
   for (const root of roots) {
     const intermediate = holder.kind === 'vcek' ? root.ask : root.asvk
-    if (isSame(intermediate.subject, vek.issuer)) return intermediate
+    if (intermediate !== null && isSame(intermediate.subject, vek.issuer)) return intermediate
   }
   throw new Malformed(`chain: none was given, and no trusted root has an intermediate ${commonNameOf(vek.issuer)}`)
 }
@@ -64,16 +88,6 @@ async function issuerOf(vek: Certificate, others: readonly Certificate[]): Promi
   for (const candidate of candidates) if (await isSignedBy(vek, candidate)) return candidate
   if (candidates[0] === undefined) throw new Malformed(`chain: no certificate named ${commonNameOf(vek.issuer)}`)
   return candidates[0]
-}
-
-/** A certificate of a kind that this library does not read cannot be part of the chain. */
-function readable(der: Uint8Array): Certificate[] {
-  try {
-    return [decodeCertificate(der)]
-  } catch (error) {
-    if (error instanceof Malformed) return []
-    throw error
-  }
 }
 
 function inOrderOfBytes(certificates: readonly Certificate[]): Certificate[] {

@@ -18,6 +18,7 @@ export function igvmDocument(described: IgvmDescription) {
     headers: described.headers,
     policy: policy === null ? null : { value: hexNumber(policy), set: policyNames(policy).names },
     vmsas: described.vmsaCount,
+    shared_pages: described.sharedPageCount,
     firmware: firmware === null ? null : { size_bytes: firmware.sizeBytes, sha256: toHex(firmware.sha256) },
     kernel_hashes:
       kernelHashes === null
@@ -53,6 +54,7 @@ export function igvmText(described: IgvmDescription, paint: Paint): string {
       ],
       ['policy', policy === null ? '-' : `${hexNumber(policy)} (${policyNames(policy).names.join(', ')})`],
       ['processors', String(described.vmsaCount)],
+      ['shared pages', sharedText(described.sharedPageCount)],
       ['firmware', firmware === null ? '-' : `${firmware.sizeBytes} bytes, SHA-256 ${toHex(firmware.sha256)}`],
       ['layout', layout.outcome === 'pass' ? 'this firmware and nothing else' : layout.reason],
       ['kernel', hash(kernelHashes?.kernel)],
@@ -63,6 +65,10 @@ export function igvmText(described: IgvmDescription, paint: Paint): string {
     ],
     paint,
   )
+}
+
+function sharedText(count: number): string {
+  return count === 0 ? 'none' : `${count}: the host sees them and may change them; no digest covers them`
 }
 
 /** Whether the committed hashes decide what boots. */

@@ -5,13 +5,14 @@ import { messageOf } from '../../base/fault.ts'
 import type { LoadedConfig } from '../../config/load.ts'
 import type { Config } from '../../config/schema.ts'
 import { AdminStatus } from '../../contract/admin.ts'
+import { defaultRouteAddress } from '../../host/network/default-route.ts'
 import { detectPlatform, snpFacts } from '../../host/platform.ts'
-import { readWorkerImage } from '../../inference/worker/root.ts'
 import { run } from '../../linux/command.ts'
 import { diskSpace } from '../../linux/files.ts'
-import { loadImage } from '../../vm/image.driver.ts'
 import type { AdminClient } from './client.ts'
 import { firmwareFile, type HostFacts, type Outcome } from './doctor.plan.ts'
+import { checkInstanceImage, checkWorkerImage } from './image-check.driver.ts'
+import { groupsOfVms, lookAtDevice } from './vm-identity.driver.ts'
 
 const commandTimeoutMs = 10_000
 const outputBytesMax = 262_144
@@ -20,23 +21,34 @@ export async function lookAtHost(deps: {
   readonly loaded: LoadedConfig
   readonly stateDir: string
   readonly client: AdminClient
+  /** Told before what takes seconds. */
+  readonly progress: (text: string) => Promise<void>
 }): Promise<HostFacts> {
-  const { loaded, stateDir } = deps
-  const { vm } = loaded.config
+  const { loaded, stateDir, progress } = deps
+  const { vm, inference } = loaded.config
+  const { user: workerUser, model_file: workerModel } = inference.worker
   const isRoot = process.getuid?.() === 0
-  const [qemu, qemuObjects, nft, ip, user, daemon] = await Promise.all([
+  const first = { uid: vm.uid_min, vcpus: vm.vcpus, memoryMib: vm.memory_mib, systemd: true }
+  const [kvmDevice, sevDevice, qemu, qemuObjects, nft, ip, user, daemon] = await Promise.all([
+    lookAtDevice('/dev/kvm', { ...first, platform: 'kvm', groups: groupsOfVms('kvm') }),
+    lookAtDevice('/dev/sev', { ...first, platform: 'snp', groups: groupsOfVms('snp') }),
     firstLine([vm.qemu, '--version']),
     command([vm.qemu, '-machine', 'none', '-object', 'help']),
     isRoot
       ? command(['nft', 'list', 'tables']).then(outcome => (outcome.ok ? firstLine(['nft', '--version']) : outcome))
       : null,
     firstLine(['ip', '-Version']),
-    command(['getent', 'passwd', vm.user]).then(outcome => userOutcome(outcome, vm.user)),
+    workerModel === ''
+      ? null
+      : command(['getent', 'passwd', workerUser]).then(outcome => userOutcome(outcome, workerUser)),
     outcomeOf(async () => {
       const status = await deps.client.request({ path: '/status', response: AdminStatus })
       return `version ${status.version}, pid ${status.pid}, platform ${status.platform}`
     }),
   ])
+  await progress('reading the images, to check them against the digests of their manifests …')
+  const image = await outcomeOf(() => checkInstanceImage(vm.image_dir))
+  const worker = await workerOutcome(loaded.config.inference.worker)
   return {
     configFile: loaded.file,
     config: loaded.config,
@@ -46,18 +58,18 @@ export async function lookAtHost(deps: {
       const { cbitpos, asidCount } = snpFacts()
       return `C-bit ${cbitpos}, ${asidCount} ASIDs`
     }),
+    kvmDevice,
+    sevDevice,
     qemu,
     qemuObjects,
     nft,
     ip,
     tunDevice: existsSync('/dev/net/tun'),
+    routeAddress: defaultRouteAddress(),
     user,
-    image: await outcomeOf(async () => {
-      const { manifest } = loadImage(vm.image_dir)
-      return `${vm.image_dir}: ${manifest.name}, kernel ${manifest.kernelVersion}, root hash ${manifest.rootHash.slice(0, 16)}…`
-    }),
+    image,
     firmwarePresent: existsSync(firmwareFile(vm)),
-    worker: await workerOutcome(loaded.config.inference.worker),
+    worker,
     stateDir,
     stateDirFreeBytes: existsSync(stateDir) ? diskSpace(stateDir).freeBytes : null,
     stateDirWritable: isWritable(stateDir),
@@ -79,7 +91,7 @@ async function firstLine(argv: readonly string[]): Promise<Outcome> {
 function userOutcome(outcome: Outcome, user: string): Outcome {
   if (!outcome.ok) return { ok: false, text: `there is no user ${user}` }
   const [, , uid = '?', gid = '?'] = outcome.text.split(':')
-  if (uid === '0') return { ok: false, text: `${user} is root; QEMU must not run as root` }
+  if (uid === '0') return { ok: false, text: `${user} is root; the worker must not run as root` }
   return { ok: true, text: `${user}, uid ${uid}, gid ${gid}` }
 }
 
@@ -109,7 +121,6 @@ async function workerOutcome(worker: Config['inference']['worker']): Promise<Out
   if (missing.length > 0) return { ok: false, text: `not installed: ${missing.join(', ')}` }
   if (!existsSync(worker.model_file)) return { ok: false, text: `${worker.model_file} does not exist` }
   return await outcomeOf(async () => {
-    const manifest = readWorkerImage(worker.image_dir)
-    return `${worker.model} by ${worker.image_dir}, root hash ${manifest.rootHash.slice(0, 16)}…`
+    return `${worker.model} by ${await checkWorkerImage(worker.image_dir)}`
   })
 }

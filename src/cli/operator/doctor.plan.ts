@@ -1,5 +1,6 @@
 // What a host needs, judged from the facts that were found. Pure.
 
+import { HOST_LISTENERS, type HostName, hostAddresses } from '../../config/listen.ts'
 import type { Config, Platform } from '../../config/schema.ts'
 
 export type Verdict = 'PASS' | 'FAIL' | 'NOT CHECKED'
@@ -14,12 +15,24 @@ export type Check = {
 /** The result of looking at one thing: what was found, or why that failed. */
 export type Outcome = { readonly ok: true; readonly text: string } | { readonly ok: false; readonly text: string }
 
+/** A device that QEMU opens. */
+export type DeviceFacts = {
+  /** Of opening it for reading and writing as the identity that VMs get. */
+  readonly outcome: Outcome
+  readonly group: string
+  /** Permission bits. */
+  readonly mode: number
+}
+
 export type HostFacts = {
   readonly configFile: string | null
   readonly config: Config
   readonly isRoot: boolean
   readonly detected: { readonly platform: Platform; readonly reasons: readonly string[] }
   readonly snp: Outcome
+  /** /dev/kvm and /dev/sev; null where there is none. Their outcomes count only as root, who can take a VM's identity. */
+  readonly kvmDevice: DeviceFacts | null
+  readonly sevDevice: DeviceFacts | null
   /** First line of `--version`. */
   readonly qemu: Outcome
   /** The object types that QEMU has, one on each line. */
@@ -28,7 +41,10 @@ export type HostFacts = {
   readonly nft: Outcome | null
   readonly ip: Outcome
   readonly tunDevice: boolean
-  readonly user: Outcome
+  /** IPv4 address of the default route's interface; null when there is none, or several. */
+  readonly routeAddress: string | null
+  /** The user of the built-in inference worker; null when none is configured. */
+  readonly user: Outcome | null
   readonly image: Outcome
   /** Whether the file that snp boots from exists: `firmwareFile`. */
   readonly firmwarePresent: boolean
@@ -57,8 +73,15 @@ export function judge(facts: HostFacts): Check[] {
     facts.tunDevice
       ? pass('tun', '/dev/net/tun')
       : fail('tun', '/dev/net/tun does not exist', 'load the tun module: modprobe tun'),
-    fromOutcome('user', facts.user, `create the user that QEMU runs as: useradd --system ${facts.config.vm.user}`),
-    fromOutcome('image', facts.image, 'build the guest image, or correct vm.image_dir in the configuration'),
+    hostNamesCheck(facts),
+    facts.user === null
+      ? notChecked('user', 'no built-in inference worker is configured; VMs need no users')
+      : fromOutcome('user', facts.user, `create it: useradd --system ${facts.config.inference.worker.user}`),
+    fromOutcome(
+      'image',
+      facts.image,
+      'build or copy the guest image again, or correct vm.image_dir in the configuration',
+    ),
     facts.worker === null
       ? notChecked('worker', 'no built-in inference worker is configured')
       : fromOutcome('worker', facts.worker, WORKER_REMEDY),
@@ -73,7 +96,7 @@ export function judge(facts: HostFacts): Check[] {
 export const qemuMinimum = [7, 2] as const
 export const qemuMinimumSnp = [9, 1] as const
 const WORKER_REMEDY =
-  'install bubblewrap and erofs-utils; build the inference image; or correct inference.worker in the configuration'
+  'install bubblewrap and erofs-utils; build or copy the inference image again; or correct inference.worker in the configuration'
 const stateFreeBytesMin = 1_073_741_824
 
 function platformCheck({ config, detected }: HostFacts, platform: Platform): Check {
@@ -91,18 +114,40 @@ function platformCheck({ config, detected }: HostFacts, platform: Platform): Che
 const RANK: Record<Platform, number> = { tcg: 0, kvm: 1, snp: 2 }
 const PLATFORM_REMEDY = 'set platform to "auto", or enable SVM and SEV-SNP in the BIOS setup and in the kvm_amd module'
 
-function kvmCheck({ isRoot }: HostFacts, platform: Platform): Check {
+function kvmCheck(facts: HostFacts, platform: Platform): Check {
   if (platform === 'tcg') return notChecked('kvm', 'the platform is tcg: software emulation, slow')
-  return isRoot ? pass('kvm', '/dev/kvm and a CPU that virtualizes') : notChecked('kvm', 'needs root')
+  return deviceCheck('kvm', '/dev/kvm', facts.kvmDevice, facts) ?? pass('kvm', '/dev/kvm, which VMs can open')
 }
 
-function sevCheck({ snp }: HostFacts, platform: Platform): Check {
+function sevCheck(facts: HostFacts, platform: Platform): Check {
   if (platform !== 'snp') return notChecked('sev-snp', 'not an SNP host: all evidence is SIMULATED')
-  return fromOutcome(
-    'sev-snp',
-    snp,
-    'load the cpuid module (modprobe cpuid); set sev_snp=1 for kvm_amd; enable SEV-SNP in the BIOS setup',
-  )
+  if (!facts.snp.ok) return fail('sev-snp', facts.snp.text, SNP_REMEDY)
+  return deviceCheck('sev-snp', '/dev/sev', facts.sevDevice, facts) ?? pass('sev-snp', facts.snp.text)
+}
+
+const SNP_REMEDY = 'load the cpuid module (modprobe cpuid); set sev_snp=1 for kvm_amd; enable SEV-SNP in the BIOS setup'
+
+/** Null when VMs can open it. */
+function deviceCheck(name: string, path: string, device: DeviceFacts | null, facts: HostFacts): Check | null {
+  const { uid_min: uid } = facts.config.vm
+  if (device === null) return fail(name, `${path} does not exist`, moduleRemedy(path))
+  if (!facts.isRoot) return notChecked(name, 'needs root')
+  const { outcome, group, mode } = device
+  if (outcome.ok) return null
+  const detail = `VMs cannot open ${path} (as uid ${uid}): ${outcome.text}; it has group ${group}, mode ${mode.toString(8)}`
+  return fail(name, detail, outcome.text === 'Permission denied' ? accessRemedy(path) : moduleRemedy(path))
+}
+
+function moduleRemedy(path: string): string {
+  return `enable virtualization in the BIOS setup; load the module that makes ${path}: modprobe kvm_amd (kvm_intel on Intel)`
+}
+
+/** Everybody in the group root could do more than open this device, so it is given to a group of its own. */
+function accessRemedy(path: string): string {
+  const kernelName = path.slice('/dev/'.length)
+  const rule = `KERNEL=="${kernelName}", GROUP="kvm", MODE="0660"`
+  const apply = `udevadm control --reload; udevadm trigger --name-match=${kernelName}`
+  return `write ${rule} to /etc/udev/rules.d/60-strongroom.rules; run ${apply}; QEMU gets the group by itself`
 }
 
 function qemuCheck({ qemu, qemuObjects, config }: HostFacts, platform: Platform): Check {
@@ -152,6 +197,21 @@ function firmwareCheck({ config, firmwarePresent }: HostFacts, platform: Platfor
 function nftCheck({ nft }: HostFacts): Check {
   if (nft === null) return notChecked('nft', 'needs root')
   return fromOutcome('nft', nft, 'install nftables and run as root; the kernel needs nf_tables')
+}
+
+function hostNamesCheck({ config, routeAddress }: HostFacts): Check {
+  if (config.listen.dns === '')
+    return notChecked('host names', 'listen.dns is off: another server has to name this host')
+  const addresses = hostAddresses(config, routeAddress)
+  const names = (Object.keys(addresses) as HostName[]).filter(name => config.listen[HOST_LISTENERS[name]] !== '')
+  const missing = names.filter(name => addresses[name] === null)
+  return missing.length === 0
+    ? pass('host names', names.map(name => `${name}.${config.domain} is ${addresses[name]}`).join(', '))
+    : fail(
+        'host names',
+        `no address for ${missing.map(name => `${name}.${config.domain}`).join(', ')}`,
+        'set network.public_v4 to the IPv4 address at which clients reach this host',
+      )
 }
 
 function stateDirCheck({ stateDir, stateDirFreeBytes, stateDirWritable }: HostFacts): Check {

@@ -26,7 +26,12 @@ export function addDoctor(program: Command, cli: Cli): void {
 }
 
 async function reportHost(run: Run): Promise<void> {
-  const facts = await lookAtHost({ loaded: run.config(), stateDir: run.stateDir, client: run.client() })
+  const facts = await lookAtHost({
+    loaded: run.config(),
+    stateDir: run.stateDir,
+    client: run.client(),
+    progress: run.hint,
+  })
   const checks = judge(facts)
   const ok = checks.every(check => check.result !== 'FAIL')
   const platform = facts.config.platform === 'auto' ? facts.detected.platform : facts.config.platform

@@ -1,6 +1,7 @@
 // strongroom instance: the instances of all organizations, as the operator sees them. Effects: requests to the daemon.
 
 import type { Command } from 'commander'
+import { harmless } from '../../base/harmless.ts'
 import {
   type AdminEvent,
   AdminEventList,
@@ -11,7 +12,7 @@ import {
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { InputFault } from '../exit.ts'
 import { countOption } from '../options.ts'
-import { bytesText, dash, fields, harmless, type Paint, table, timeText } from '../render.ts'
+import { bytesText, dash, fields, type Paint, table, timeText } from '../render.ts'
 
 const tailBytesDefault = 65_536
 
@@ -39,6 +40,9 @@ export function addInstance(program: Command, cli: Cli): void {
       const run = runOf(cli, command)
       const found = await run.client().request({ path: '/instance', query: { ref }, response: AdminInstance })
       await run.result(found, instanceText(found, run.paint))
+      if (found.status === 'failed') {
+        await run.hint(`see also: strongroom instance logs ${ref}; strongroom instance console ${ref}`)
+      }
     })
 
   onOne(instance, 'delete', 'delete an instance and its data for good; its record is kept for a while')
@@ -134,10 +138,21 @@ function instanceText(row: AdminInstance, paint: Paint): string {
   )
 }
 
+/** What QEMU said is printed under its event, line by line. */
 function eventsText(events: readonly AdminEvent[], paint: Paint): string {
-  const rows = events.map(event => {
-    const detail = Object.keys(event.detail).length === 0 ? '' : harmless(JSON.stringify(event.detail))
-    return [event.at, event.kind, detail]
+  const rows = events.map(({ at, kind, detail }) => [at, kind, wordsOf(detail) === null ? detailText(detail) : ''])
+  const [head = '', ...lines] = table(['TIME', 'EVENT', 'DETAIL'], rows, paint).trimEnd().split('\n')
+  const withWords = lines.flatMap((line, index) => {
+    const words = wordsOf(events[index]?.detail ?? {})
+    return words === null ? [line] : [line, ...words.split('\n').map(text => `  ${harmless(text)}`)]
   })
-  return table(['TIME', 'EVENT', 'DETAIL'], rows, paint)
+  return [head, ...withWords].map(line => `${line}\n`).join('')
+}
+
+function wordsOf({ qemu }: AdminEvent['detail']): string | null {
+  return typeof qemu === 'string' ? qemu : null
+}
+
+function detailText(detail: AdminEvent['detail']): string {
+  return Object.keys(detail).length === 0 ? '' : harmless(JSON.stringify(detail))
 }

@@ -18,8 +18,10 @@ import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { MIB, readTextInput } from '../input-file.ts'
 import { countOption } from '../options.ts'
-import { verdictDocument, verdictText } from '../render.ts'
+import { verdictDocument } from '../render.ts'
 import { type GatewayResponse, getFromGateway } from './gateway-connection.ts'
+import { withFlags } from './pin-options.ts'
+import { verdictSummary } from './summary.ts'
 import { addTrustOptions, readTrust, type TrustOptions } from './trust-options.ts'
 
 type GatewayOptions = TrustOptions & { ca?: string; timeoutMs: number }
@@ -36,7 +38,7 @@ export function addVerifyGateway(verify: Command, cli: Cli): void {
       'after',
       helpText(
         'strongroom verify gateway https://gateway.example:8442 --policy policy.json --allowlist allowlist.json',
-        'strongroom verify gateway https://127.0.0.1:8442 --ca ca.pem --trust-simulated-root root.pem --json',
+        'strongroom verify gateway https://127.0.0.1:8442 --ca ca.pem --policy policy.json --allowlist allowlist.json --trust-simulated-root root.pem',
       ),
     )
     .action(async (url: URL, options: GatewayOptions, one: Command) => verifyAt(runOf(cli, one), url, options))
@@ -47,6 +49,7 @@ export function attestationDocument({ receipts, gateway }: GatewayVerdict) {
   return {
     issued_at: gateway === null ? null : iso(gateway.issuedAt),
     image: gateway === null ? null : { name: gateway.image.name, measurement: toHex(gateway.image.measurement) },
+    configuration_sha256: gateway?.configurationDigest == null ? null : toHex(gateway.configurationDigest),
     receipts: receipts.map(({ target, verdict: one }) => ({ target, ...verdictDocument(one) })),
   }
 }
@@ -55,20 +58,22 @@ async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<vo
   const { ca: caPath, timeoutMs } = options
   const ca = caPath === undefined ? undefined : readTextInput({ path: caPath, param: 'ca', bytesMax: MIB })
   const trust = await readTrust(options)
+  const show = (whole: Verdict, found: GatewayVerdict | null = null) =>
+    showVerdict(run, { whole, found, verbose: options.verbose === true })
   const nonce = systemRandom(nonceBytes)
   const address = new URL(`/attestation?nonce=${toBase64Url(nonce)}`, url)
   let response: GatewayResponse
   try {
     response = await getFromGateway({ url: address, ca, timeoutMs, bodyBytesMax: attestationBytesMax })
   } catch (error) {
-    return await show(run, verdict([fail('connection', `${url.host}: ${messageOf(error)}`)]))
+    return await show(verdict([fail('connection', `${url.host}: ${messageOf(error)}`)]))
   }
   const { certificateFault, status, body } = response
   const certificate =
     certificateFault === null ? pass('tls-certificate') : fail('tls-certificate', `${certificateFault}; see --ca`)
   const connection = [pass('connection', url.host), certificate]
   if (status !== 200) {
-    return await show(run, verdict([...connection, fail('attestation-format', `${status}: ${errorOf(body)}`)]))
+    return await show(verdict([...connection, fail('attestation-format', `${status}: ${errorOf(body)}`)]))
   }
   const found = await verifyGateway(body, {
     ...trust,
@@ -78,14 +83,17 @@ async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<vo
     tlsSpkiDigest: spkiDigestOf(response.certificate),
   })
   const whole = verdict([...connection, ...found.checks])
-  await show(run, { ok: whole.ok && found.ok, checks: whole.checks }, found)
+  await show({ ok: whole.ok && found.ok, checks: withFlags(whole.checks) }, found)
 }
 
-async function show(run: Run, whole: Verdict, found: GatewayVerdict | null = null): Promise<void> {
+type Shown = { readonly whole: Verdict; readonly found: GatewayVerdict | null; readonly verbose: boolean }
+
+async function showVerdict(run: Run, { whole, found, verbose }: Shown): Promise<void> {
   const remark = notChecked('operational-status', 'attestation covers launch and admission only', false)
   const shown = { ok: whole.ok, checks: [...whole.checks, remark], simulated: found?.simulated ?? false }
   const document = { ...verdictDocument(shown), ...(found === null ? {} : attestationDocument(found)) }
-  await run.result(document, verdictText(shown, run.paint))
+  const details = found?.receipts[0]?.verdict.checks ?? []
+  await run.result(document, verdictSummary(shown, { verbose, details, paint: run.paint }))
   if (!shown.ok) run.exitWith(EXIT.failed)
 }
 

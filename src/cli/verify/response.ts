@@ -2,6 +2,8 @@
 
 import { type Command, InvalidArgumentError } from 'commander'
 import type { ResponseClaim } from '../../attest/receipt/response.ts'
+import { upstreamCheckName } from '../../attest/receipt/response-verify.ts'
+import type { Check } from '../../attest/verdict.ts'
 import { fromBase64Url } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { attestationBytesMax, nonceBytes, verifyGateway } from '../../verifier/gateway.ts'
@@ -10,8 +12,10 @@ import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { MIB, readInput, readTextInput } from '../input-file.ts'
 import { timeOption } from '../options.ts'
-import { verdictDocument, verdictText } from '../render.ts'
+import { verdictDocument } from '../render.ts'
 import { attestationDocument } from './gateway.ts'
+import { withFlags } from './pin-options.ts'
+import { verdictSummary } from './summary.ts'
 import { addTrustOptions, readTrust, type TrustOptions } from './trust-options.ts'
 
 type ResponseOptions = TrustOptions & {
@@ -19,28 +23,33 @@ type ResponseOptions = TrustOptions & {
   request: string
   response: string
   attestation: string
+  anyUpstream?: boolean
   nonce?: Uint8Array
   asOf?: number
 }
 
+const anyUpstreamHelp = 'accept an answer from an upstream outside what the attestation covers; else it fails'
 const bodyBytesMax = 512 * MIB
 
 export function addVerifyResponse(verify: Command, cli: Cli): void {
   const command = verify
     .command('response')
-    .description('verify a saved response of a gateway: which request it belongs to and whose keys signed it; offline')
+    .description(
+      'verify a saved response of a gateway: which request it belongs to, who answered and whose keys signed it; offline',
+    )
     .option('--receipt <file>', 'the value of the X-Strongroom-Receipt header; a stream carries its own receipt')
     .requiredOption('--request <file>', 'the exact body of the request')
     .requiredOption('--response <file>', 'the exact body of the response')
     .requiredOption('--attestation <file>', "the gateway's saved response to GET /attestation")
     .option('--nonce <text>', 'the nonce that was sent with GET /attestation, 43 characters', nonceOption)
+    .option('--any-upstream', anyUpstreamHelp)
     .option('--as-of <time>', 'verify for this time in UTC, like 2026-06-01T00:00:00Z; default now', timeOption)
   addTrustOptions(command)
     .addHelpText(
       'after',
       helpText(
-        'strongroom verify response --receipt receipt.txt --request request.json --response response.json --attestation attestation.json',
-        'strongroom verify response --request request.json --response stream.txt --attestation attestation.json --policy policy.json',
+        'strongroom verify response --receipt receipt.txt --request request.json --response response.json --attestation attestation.json --policy policy.json --allowlist allowlist.json',
+        'strongroom verify response --request request.json --response stream.txt --attestation attestation.json --policy policy.json --any-allowlist',
       ),
     )
     .action(async (options: ResponseOptions, one: Command) => verifySaved(runOf(cli, one), options))
@@ -63,7 +72,10 @@ async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
     ageMsMax: 'any',
     tlsSpkiDigest: 'any',
   })
-  const found = await verifyGatewayResponse(exchange, attestation)
+  const waivers = options.anyUpstream === true ? { upstream: 'any' as const } : {}
+  const judged = await verifyGatewayResponse(exchange, attestation, waivers)
+  const found = { ...judged, checks: withFlags(judged.checks).map(withUpstreamFlag) }
+  const details = attestation.receipts[0]?.verdict.checks ?? []
   await run.result(
     {
       ...verdictDocument(found),
@@ -71,15 +83,27 @@ async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
       response: found.claim === null ? null : claimDocument(found.claim),
       attestation: attestationDocument(attestation),
     },
-    verdictText(found, run.paint),
+    verdictSummary(found, { verbose: options.verbose === true, details, paint: run.paint }),
   )
   if (!found.ok) run.exitWith(EXIT.failed)
+}
+
+/** The library's check says 'any'; here it names the flag. */
+function withUpstreamFlag(one: Check): Check {
+  if (one.name !== upstreamCheckName || one.outcome === 'pass') return one
+  const reason =
+    one.outcome === 'fail'
+      ? `${one.reason}; accept it with --any-upstream`
+      : one.reason.replace("the caller said 'any'", 'you asked with --any-upstream')
+  return { ...one, reason }
 }
 
 function claimDocument(claim: ResponseClaim) {
   return {
     request_id: claim.requestId,
     model: claim.model,
+    upstream: claim.upstream,
+    coverage: claim.coverage,
     issued_at: iso(claim.issuedAt),
     prompt_tokens: claim.promptTokens,
     completion_tokens: claim.completionTokens,

@@ -4,42 +4,55 @@ import type { Command } from 'commander'
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import { AMD_ROOTS } from '../../attest/amd/roots.ts'
 import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
+import { sha256 } from '../../attest/hash.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
 import { readAllowlist } from '../../verifier/allowlist.ts'
 import type { GatewayQuestion } from '../../verifier/gateway.ts'
+import { PINS, type Pins } from '../../verifier/pins.ts'
 import { defaultPolicy } from '../../verifier/report.ts'
 import { readSimulatedRoot } from '../../verifier/simulated-root.ts'
 import { MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
+import { addPinOptions, type PinOptions, readPins } from './pin-options.ts'
 
 /** Of `verify gateway` and `verify response`. */
-export type TrustOptions = {
+export type TrustOptions = PinOptions & {
   policy?: string
   allowlist?: string
+  configuration?: string
   crl?: string
-  requireCrl?: boolean
   trustSimulatedRoot?: string
+  verbose?: boolean
 }
 
 const filesBytesMax = MIB
 
 export function addTrustOptions(command: Command): Command {
-  return command
+  command
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
     .option('--allowlist <file>', 'the allowlist; the receipts must have its digest, images and commands')
+    .option(
+      '--configuration <file>',
+      "the gateway's configuration as it hands it out: its receipt must have the digest",
+    )
     .option('--crl <file>', 'revocation list, DER or PEM, used in place of the one that comes with the evidence')
-    .option('--require-crl', 'fail without a revocation list')
     .option('--trust-simulated-root <file>', 'PEM of a simulated ARK, ASK and ASVK; the verdict then says SIMULATED')
+    .option('--verbose', verboseHelp)
+  return addPinOptions(command, PINS)
 }
 
-export type Trust = Pick<GatewayQuestion, 'roots' | 'policy' | 'crl' | 'requireCrl' | 'allowlist'>
+export const verboseHelp = 'print every check, instead of a summary'
+
+export type Trust = Pick<GatewayQuestion, 'roots' | 'policy' | 'crl' | 'pins' | 'allowlist' | 'configurationDigest'>
 
 export async function readTrust(options: TrustOptions): Promise<Trust> {
+  const pins = readPins(options)
   return {
     roots: await readRoots(options.trustSimulatedRoot),
-    policy: await readPolicy(options.policy),
+    policy: await readPolicy(options.policy, pins),
     crl: await readCrl(options.crl),
-    requireCrl: options.requireCrl === true,
+    pins,
     allowlist: await readAllowlistFile(options.allowlist),
+    configurationDigest: readConfigurationDigest(options.configuration),
   }
 }
 
@@ -50,8 +63,8 @@ export async function readRoots(path: string | undefined): Promise<readonly Trus
   return [...AMD_ROOTS, await readingInput(`--trust-simulated-root ${path}`, () => readSimulatedRoot(pem))]
 }
 
-export async function readPolicy(path: string | undefined): Promise<Policy> {
-  if (path === undefined) return defaultPolicy()
+export async function readPolicy(path: string | undefined, pins: Pick<Pins, 'vmpl'>): Promise<Policy> {
+  if (path === undefined) return defaultPolicy(pins)
   const document = readJsonInput({ path, param: 'policy', bytesMax: filesBytesMax })
   return await readingInput(`--policy ${path}`, () => parsePolicy(document))
 }
@@ -61,6 +74,11 @@ async function readCrl(path: string | undefined): Promise<Uint8Array | undefined
   if (path === undefined) return undefined
   const bytes = readInput({ path, param: 'crl', bytesMax: BUNDLE_LIMITS.bytesMax })
   return await readingInput(`--crl ${path}`, () => derBlocks(bytes, 'X509 CRL', 'revocation list')[0])
+}
+
+function readConfigurationDigest(path: string | undefined): Trust['configurationDigest'] {
+  if (path === undefined) return 'any'
+  return sha256(readInput({ path, param: 'configuration', bytesMax: filesBytesMax }))
 }
 
 async function readAllowlistFile(path: string | undefined): Promise<Trust['allowlist']> {

@@ -39,6 +39,7 @@ export async function chainProblem(
     if (intermediate === undefined || ark === undefined || more.length > 0) return 'chain: not two certificates'
     if (!isSame(ark.der, root.ark.der)) return 'chain: its second certificate is not the trusted ARK'
     const expected = tree === 'vcek' ? root.ask : root.asvk
+    if (expected === null) return 'chain: the trusted root names no ASVK'
     if (!isSame(intermediate.subject, expected.subject)) return 'chain: its first certificate is another intermediate'
     return (await isSignedBy(intermediate, root.ark)) ? null : 'chain: the ARK did not sign its intermediate'
   } catch (error) {

@@ -6,12 +6,14 @@ import type { Logger } from '../../base/log.ts'
 
 export type DnsTransport = 'udp' | 'tcp'
 
+export type DnsSender = { readonly transport: DnsTransport; readonly address: string }
+
 export type DnsSocketOptions = {
   readonly address: string
   /** 0 takes a free one. */
   readonly port: number
-  /** Returns the response, or null for none. Must be quick: it runs on the only thread. It also keeps UDP responses small enough. */
-  readonly handler: (query: Uint8Array, context: { readonly transport: DnsTransport }) => Uint8Array | null
+  /** Returns the response, or null for none. Must be quick: nothing else of its thread runs meanwhile. It also keeps UDP responses small enough. */
+  readonly handler: (query: Uint8Array, from: DnsSender) => Uint8Array | null
   readonly log: Logger
   readonly limits?: Partial<DnsLimits>
 }
@@ -19,7 +21,11 @@ export type DnsSocketOptions = {
 export type DnsLimits = {
   /** Larger queries are dropped; over TCP the connection is closed too. */
   readonly queryBytesMax: number
+  /** When all places are taken, a new connection takes the one that has been idle longest (RFC 7766 6.2.3). */
   readonly connectionsMax: number
+  /** Of one network: `networkOf`. */
+  readonly connectionsPerNetworkMax: number
+  readonly networkOf: (address: string) => string
   readonly queriesPerConnectionMax: number
   /** A TCP connection without a whole new query for this long is closed. */
   readonly idleTimeoutMs: number
@@ -29,7 +35,9 @@ export type DnsSocket = { readonly port: number; readonly close: () => void }
 
 const defaultLimits: DnsLimits = {
   queryBytesMax: 4_096,
-  connectionsMax: 64,
+  connectionsMax: 128,
+  connectionsPerNetworkMax: 8,
+  networkOf: address => address,
   queriesPerConnectionMax: 256,
   idleTimeoutMs: 5_000,
 }
@@ -65,14 +73,14 @@ function refused({ address, port }: DnsSocketOptions, error: unknown): Fault {
   })
 }
 
-type Responder = (query: Uint8Array, transport: DnsTransport) => Uint8Array | null
+type Responder = DnsSocketOptions['handler']
 
 /** A handler that throws must not end the listener. */
 function createResponder({ handler, log }: DnsSocketOptions): Responder {
   let failures = 0
-  return (query, transport) => {
+  return (query, from) => {
     try {
-      return handler(query, { transport })
+      return handler(query, from)
     } catch (error) {
       failures += 1
       // The 1st, 10th, 100th, …: anyone may send queries, so there is no log line for each.
@@ -90,10 +98,17 @@ async function listenUdp(options: DnsSocketOptions, limits: DnsLimits, respond: 
       socket: {
         data: (socket, query, port, address) => {
           if (query.length < headerBytes || query.length > limits.queryBytesMax) return
-          const response = respond(query, 'udp')
-          // Not sent when the kernel's buffer is full: the client asks again.
-          if (response !== null) socket.send(response, port, address)
+          const response = respond(query, { transport: 'udp', address })
+          if (response === null) return
+          try {
+            // Not sent when the kernel's buffer is full: the client asks again.
+            socket.send(response, port, address)
+          } catch {
+            // Says that an earlier response came to a closed port, or that this one has no way (a sender of port 0): anyone can bring that about.
+          }
         },
+        // The same, when it is not a send that meets it. Without this the error goes to the process, which would end.
+        error: () => {},
       },
     })
   } catch (error) {
@@ -104,20 +119,28 @@ async function listenUdp(options: DnsSocketOptions, limits: DnsLimits, respond: 
 const headerBytes = 12
 const lengthBytes = 2
 
-type Connection = { held: Uint8Array; outgoing: Uint8Array; queries: number; timer: ReturnType<typeof setTimeout> }
+type Connection = {
+  readonly address: string
+  readonly network: string
+  held: Uint8Array
+  outgoing: Uint8Array
+  queries: number
+  timer: ReturnType<typeof setTimeout>
+}
+type TcpSocket = Socket<Connection | undefined>
 
 function listenTcp(hostname: string, port: number, limits: DnsLimits, respond: Responder) {
-  let connections = 0
-  const idle = (socket: Socket<Connection | undefined>) => setTimeout(() => socket.terminate(), limits.idleTimeoutMs)
-  const send = (socket: Socket<Connection | undefined>, connection: Connection) => {
+  const places = createPlaces(limits)
+  const idle = (socket: TcpSocket) => setTimeout(() => socket.terminate(), limits.idleTimeoutMs)
+  const send = (socket: TcpSocket, connection: Connection) => {
     if (connection.outgoing.length === 0) return
     const written = socket.write(connection.outgoing)
     if (written > 0) connection.outgoing = connection.outgoing.subarray(written)
   }
   /** Responds to whole queries until a response does not go out at once: a client that does not read gets no more. */
-  const serve = (socket: Socket<Connection | undefined>, connection: Connection) => {
+  const serve = (socket: TcpSocket, connection: Connection) => {
     while (connection.outgoing.length === 0 && connection.held.length >= lengthBytes) {
-      const { held } = connection
+      const { held, address } = connection
       const sizeBytes = ((held[0] ?? 0) << 8) | (held[1] ?? 0)
       if (sizeBytes < headerBytes || sizeBytes > limits.queryBytesMax) return void socket.terminate()
       if (held.length < lengthBytes + sizeBytes) return
@@ -125,7 +148,9 @@ function listenTcp(hostname: string, port: number, limits: DnsLimits, respond: R
       connection.queries += 1
       clearTimeout(connection.timer)
       connection.timer = idle(socket)
-      const response = respond(held.subarray(lengthBytes, lengthBytes + sizeBytes), 'tcp')
+      places.use(socket)
+      const query = held.subarray(lengthBytes, lengthBytes + sizeBytes)
+      const response = respond(query, { transport: 'tcp', address })
       if (response === null || response.length > 0xffff) return void socket.terminate()
       connection.outgoing = Buffer.concat([Uint8Array.of(response.length >> 8, response.length & 0xff), response])
       send(socket, connection)
@@ -137,9 +162,11 @@ function listenTcp(hostname: string, port: number, limits: DnsLimits, respond: R
     port,
     socket: {
       open: socket => {
-        if (connections >= limits.connectionsMax) return void socket.terminate()
-        connections += 1
-        socket.data = { held: new Uint8Array(0), outgoing: new Uint8Array(0), queries: 0, timer: idle(socket) }
+        const address = socket.remoteAddress
+        const network = limits.networkOf(address)
+        if (!places.take(socket, network)) return void socket.terminate()
+        const nothing = new Uint8Array(0)
+        socket.data = { address, network, held: nothing, outgoing: nothing, queries: 0, timer: idle(socket) }
       },
       data: (socket, chunk) => {
         const connection = socket.data
@@ -160,12 +187,40 @@ function listenTcp(hostname: string, port: number, limits: DnsLimits, respond: R
       close: socket => {
         if (socket.data === undefined) return
         clearTimeout(socket.data.timer)
+        places.free(socket, socket.data.network)
         socket.data = undefined
-        connections -= 1
       },
       error: socket => void socket.terminate(),
     },
   })
+}
+
+/** Who is connected, the longest idle first. */
+function createPlaces({ connectionsMax, connectionsPerNetworkMax }: DnsLimits) {
+  const taken = new Set<TcpSocket>()
+  const perNetwork = new Map<string, number>()
+  return {
+    /** False: the network has all that it may have. */
+    take: (socket: TcpSocket, network: string): boolean => {
+      const count = perNetwork.get(network) ?? 0
+      if (count >= connectionsPerNetworkMax) return false
+      if (taken.size >= connectionsMax) for (const idlest of taken.values().take(1)) idlest.terminate()
+      if (taken.size >= connectionsMax) return false
+      taken.add(socket)
+      perNetwork.set(network, count + 1)
+      return true
+    },
+    /** It has just asked something. */
+    use: (socket: TcpSocket): void => {
+      if (taken.delete(socket)) taken.add(socket)
+    },
+    free: (socket: TcpSocket, network: string): void => {
+      if (!taken.delete(socket)) return
+      const count = (perNetwork.get(network) ?? 1) - 1
+      if (count === 0) perNetwork.delete(network)
+      else perNetwork.set(network, count)
+    },
+  }
 }
 
 const heldQueriesMax = 16

@@ -2,7 +2,7 @@
 //
 // A tap is not persistent: the kernel removes it when nobody holds its descriptor any more, so killing QEMU removes it.
 
-import { closeSync, openSync, writeFileSync } from 'node:fs'
+import { closeSync, openSync, readFileSync, writeFileSync } from 'node:fs'
 import { constants } from 'node:os'
 import { Type } from '@sinclair/typebox'
 import { Fault, messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
@@ -124,6 +124,31 @@ function writeSetting(path: string, value: string): void {
 
 const outputBytesMax = 4_194_304
 const Links = Type.Array(Type.Object({ ifname: Type.Optional(Type.String()) }))
+
+/** `routed`: up, with the way to its address. `unrouted`: there, but down or without it. `gone`: the interface is no more. */
+export type TapState = 'routed' | 'unrouted' | 'gone'
+
+/** From /proc alone (proc(5), net/dev and net/route): it is asked often. */
+export function tapState(name: string, address: string): TapState {
+  checkName(name)
+  const fields = (path: string) =>
+    readFileSync(path, 'utf8')
+      .split('\n')
+      .map(line => line.trim().split(/[\s:]+/))
+  if (!fields('/proc/self/net/dev').some(([device]) => device === name)) return 'gone'
+  // Bytes as they lie in memory, read as a number of this (little-endian) machine.
+  const hex = address
+    .split('.')
+    .map(byte => Number(byte).toString(16).padStart(2, '0'))
+    .reverse()
+    .join('')
+    .toUpperCase()
+  // A route goes with its interface being up.
+  const isRouted = fields('/proc/self/net/route').some(
+    ([device, destination, , , , , , mask]) => device === name && destination === hex && mask === 'FFFFFFFF',
+  )
+  return isRouted ? 'routed' : 'unrouted'
+}
 
 /** Names of the tun and tap interfaces that begin with `prefix`. Faults: host.command_failed, host.command_timeout. */
 export async function listTaps(prefix: string, timeoutMs: number): Promise<string[]> {

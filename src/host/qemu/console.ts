@@ -3,12 +3,13 @@
 // QEMU's own file back end has no limit. The guest may flood: we read no faster than the disk writes and than a fixed rate, so the guest waits.
 
 import { constants as fsConstants } from 'node:fs'
-import { type FileHandle, open, rename, stat } from 'node:fs/promises'
+import { type FileHandle, lstat, open, rename } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type Clock, pause, systemClock } from '../../base/clock.ts'
 import { messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import { type Logger, silentLogger } from '../../base/log.ts'
 import { createSerial } from '../../base/serial.ts'
+import { checkRegular, guardedFlags } from '../../linux/files.ts'
 import { connectUnix } from './unix-socket.ts'
 
 export type ConsoleOptions = {
@@ -134,13 +135,25 @@ class ConsoleRing {
 type Segment = { readonly file: FileHandle; readonly sizeBytes: number }
 
 async function openSegment(path: string): Promise<Segment> {
-  const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW } = fsConstants
-  const file = await open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600)
+  const { O_WRONLY, O_CREAT, O_APPEND } = fsConstants
+  const file = await openRegularFile(path, O_WRONLY | O_CREAT | O_APPEND)
   return { file, sizeBytes: (await file.stat()).size }
 }
 
+/** Never waits: a FIFO would hold a thread of the pool that all file access shares. Fault internal when it is no regular file. */
+async function openRegularFile(path: string, flags: number): Promise<FileHandle> {
+  const file = await open(path, flags | guardedFlags, 0o600)
+  try {
+    checkRegular(await file.stat(), path)
+    return file
+  } catch (error) {
+    await file.close()
+    throw error
+  }
+}
+
 async function isThere(path: string): Promise<boolean> {
-  return stat(path).then(
+  return lstat(path).then(
     () => true,
     () => false,
   )
@@ -173,7 +186,7 @@ async function readFrom(file: FileHandle, position: number, bytesMax: number): P
 
 async function openIfThere(path: string): Promise<FileHandle | null> {
   try {
-    return await open(path, fsConstants.O_RDONLY | fsConstants.O_NOFOLLOW)
+    return await openRegularFile(path, fsConstants.O_RDONLY)
   } catch (error) {
     if (systemErrorCode(error) === 'ENOENT') return null
     throw wrapFault(error, `open console ${path}`)
@@ -243,7 +256,7 @@ export async function* followConsole(dir: string, options: FollowOptions): Async
 /** The current segment when it is no longer the one that is open. */
 async function successor(path: string, file: FileHandle | null): Promise<FileHandle | null> {
   try {
-    const [now, held] = [await stat(path), file === null ? null : await file.stat()]
+    const [now, held] = [await lstat(path), file === null ? null : await file.stat()]
     if (held !== null && now.ino === held.ino) return null
   } catch {
     return null

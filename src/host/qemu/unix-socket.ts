@@ -1,11 +1,15 @@
-// Client of a UNIX stream socket with bounded memory, a bounded reading rate and backpressure. Effects: one connection.
+// UNIX stream sockets: listening for another process to accept, and a client with bounded memory, a bounded reading rate and backpressure.
+// Effects: sockets.
 //
 // The other end is QEMU or, through it, a guest that may flood or stall. Reading pauses while `onData` works and when the rate is exceeded,
 // so one noisy VM takes neither our memory nor our one thread.
 
+import { closeSync } from 'node:fs'
 import type { Socket } from 'bun'
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { Fault, type FaultCode, messageOf } from '../../base/fault.ts'
+import { removeFile } from '../../linux/files.ts'
+import { bindUnix, errnoName, listen, unixStreamSocket } from '../../linux/libc.ts'
 
 export type UnixSocketOptions = {
   /** Until connected; a socket that is not there yet or refuses is tried again until then. */
@@ -50,6 +54,29 @@ export async function connectUnix(path: string, options: UnixSocketOptions): Pro
 }
 
 const retryMs = 25
+
+export type ListeningSocket = { readonly fd: number } & Disposable
+
+/**
+ * A socket that listens at `path`, for another process to inherit and accept on. Whatever is at the path is removed: the directory must
+ * be ours alone. Connections wait from now on, until that process takes them or is gone. Fault host.unsupported.
+ */
+export function listenUnix(path: string): ListeningSocket {
+  checkSocketPath(path)
+  removeFile(path)
+  const opened = unixStreamSocket()
+  if (!opened.ok) throw new Fault('host.unsupported', `socket for ${path}: ${errnoName(opened.errno)}`)
+  const fd = opened.value
+  const bound = bindUnix(fd, path)
+  const listening = bound.ok ? listen(fd, listenBacklog) : bound
+  if (!listening.ok) {
+    closeSync(fd)
+    throw new Fault('host.unsupported', `listen at ${path}: ${errnoName(listening.errno)}`)
+  }
+  return { fd, [Symbol.dispose]: () => closeSync(fd) }
+}
+
+const listenBacklog = 8
 
 async function connectOnce(path: string, options: UnixSocketOptions, clock: Clock): Promise<UnixSocket> {
   const intake = createIntake(options, clock)

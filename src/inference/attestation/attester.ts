@@ -61,6 +61,8 @@ export type AttesterDeps = {
   readonly keys: ReceiptKeys
   /** SHA-256 of the SPKI of the TLS key that is in service now. */
   readonly tlsSpkiDigest: () => Uint8Array
+  /** SHA-256 of the gateway's configuration (configuration.ts). */
+  readonly configurationDigest: Uint8Array
   readonly clock: Clock
   readonly random: RandomBytes
   /** Callers in the queue, the one that is served included. */
@@ -106,7 +108,7 @@ export function createAttester(deps: AttesterDeps): Attester {
 }
 
 async function issueAll(
-  { describeWorkloads, keys, tlsSpkiDigest, clock, random }: AttesterDeps,
+  { describeWorkloads, keys, tlsSpkiDigest, configurationDigest, clock, random }: AttesterDeps,
   origin: Extract<EvidenceOrigin, { kind: 'available' }>,
   caller: { readonly nonce: Uint8Array; readonly hasLeft: () => boolean },
 ): Promise<AttestationResponse['receipts']> {
@@ -135,6 +137,7 @@ async function issueAll(
         allowlistDigest,
         // No client connects to the other workloads.
         tlsSpkiDigest: target === 'gateway' ? tlsSpkiDigest() : null,
+        configurationDigest: target === 'gateway' ? configurationDigest : null,
       },
       keys: keys.hybrid,
       evidenceSource,

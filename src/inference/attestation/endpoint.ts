@@ -7,7 +7,7 @@ import { toBase64Url } from '../../base/bytes.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import type { AttestationResponse } from '../../contract/attestation.ts'
-import type { GatewayErrorCode } from '../../contract/inference.ts'
+import { type GatewayErrorCode, gatewayError } from '../../contract/inference.ts'
 import type { Attester } from './attester.ts'
 import { readNonce } from './nonce-request.ts'
 import type { NonceLedger } from './nonces.ts'
@@ -60,7 +60,7 @@ type Refusal = { readonly code: GatewayErrorCode; readonly status: number; reado
 
 function refusalResponse({ code, status, message }: Refusal): Response {
   const headers = code === 'method_not_allowed' ? { ...HEADERS, Allow: 'GET' } : HEADERS
-  return Response.json({ error: { code, message } }, { status, headers })
+  return Response.json(gatewayError(code, message), { status, headers })
 }
 
 /** Every failure of ours is `attestation_unavailable`; the reason is in the log. */

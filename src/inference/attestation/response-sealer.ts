@@ -7,32 +7,41 @@ import type { Clock } from '../../base/clock.ts'
 import type { ResponseSealer } from '../types.ts'
 import type { ReceiptKeys } from './receipt-keys.ts'
 
-export type SealerDeps = { readonly keys: ReceiptKeys; readonly clock: Pick<Clock, 'nowMs'> }
+export type SealerDeps = {
+  readonly keys: ReceiptKeys
+  readonly clock: Pick<Clock, 'nowMs'>
+  /** Names of the upstreams that are workloads of the attestation: they run only when they are admitted. All others are outside of it. */
+  readonly inside: ReadonlySet<string>
+}
 
-export function createResponseSealer({ keys, clock }: SealerDeps): ResponseSealer {
+export function createResponseSealer({ keys, clock, inside }: SealerDeps): ResponseSealer {
   const digest = keysDigest(keys.hybrid.publicKeys)
   return {
     begin: ({ id, model, body }) => {
       const request = newSha256()
       request.update(body)
       const requestDigest = request.digest()
-      const chain = createResponseChain(newSha256)
-      return {
-        update: chain.update,
-        finish: tokens =>
-          signResponse(
-            {
-              requestId: id,
-              model,
-              requestDigest,
-              ...chain.finish(),
-              promptTokens: tokens.prompt,
-              completionTokens: tokens.completion,
-              issuedAt: clock.nowMs(),
-              keysDigest: digest,
-            },
-            keys.sign,
-          ),
+      return upstream => {
+        const chain = createResponseChain(newSha256)
+        return {
+          update: chain.update,
+          finish: tokens =>
+            signResponse(
+              {
+                requestId: id,
+                model,
+                upstream,
+                coverage: inside.has(upstream) ? 'inside' : 'outside',
+                requestDigest,
+                ...chain.finish(),
+                promptTokens: tokens.prompt,
+                completionTokens: tokens.completion,
+                issuedAt: clock.nowMs(),
+                keysDigest: digest,
+              },
+              keys.sign,
+            ),
+        }
       }
     },
   }

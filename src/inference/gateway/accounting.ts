@@ -1,22 +1,25 @@
 // One request's account, closed exactly once however the request ends: its ticket, its ledger row, its observation.
 
 import type { Clock } from '../../base/clock.ts'
-import type { UsageOutcome } from '../../store/directory/usage.table.ts'
+import type { TokensSource, UsageOutcome } from '../../store/directory/usage.table.ts'
 import type { Caller, Observe, Operation, RecordUsage, Ticket, Tokens } from '../types.ts'
 
 export type RequestEnd = {
   readonly outcome: UsageOutcome
   readonly tokens: Tokens
+  readonly tokensSource: TokensSource
   readonly status: number
   readonly errorCode: string | null
 }
 
 export type RequestAccount = {
+  readonly organizationId: string
   /** The model, once it is known that there is such a model. */
   model: string
   /** The upstream of the last attempt. Null: none was asked, so there is no row for the ledger. */
   upstream: string | null
   queueMs: number
+  bodyBytes: number
   promptEstimate: number
   readonly noteFirstChunk: () => void
   /** Further calls have no effect. */
@@ -42,19 +45,23 @@ export function openAccount(
   let firstChunkMs: number | null = null
   let isOpen = true
   const account: RequestAccount = {
+    organizationId: caller.organizationId,
     model: 'unknown',
     upstream: null,
     queueMs: 0,
+    bodyBytes: 0,
     promptEstimate: 0,
     noteFirstChunk: () => {
       firstChunkMs ??= clock.monotonicMs() - startedMs
     },
-    close: ({ outcome, tokens, status, errorCode }) => {
+    close: ({ outcome, tokens, tokensSource, status, errorCode }) => {
       if (!isOpen) return
       isOpen = false
       ticket.settle(tokens)
       const { model, upstream, queueMs } = account
-      if (upstream !== null) recordUsage({ id, atMs: clock.nowMs(), caller, model, upstream, tokens, outcome })
+      if (upstream !== null) {
+        recordUsage({ id, atMs: clock.nowMs(), caller, model, upstream, tokens, tokensSource, outcome })
+      }
       const durationMs = clock.monotonicMs() - startedMs
       observe({ operation, model, upstream, status, errorCode, tokens, durationMs, firstChunkMs, queueMs })
     },

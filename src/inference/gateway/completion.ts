@@ -6,16 +6,7 @@ import { checkBodyHeaders, readBody } from '../../http/body.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import { parseRequest } from '../openai/request.ts'
 import type { SchemaChecks } from '../openai/schema-check-service.ts'
-import type {
-  Admit,
-  Authenticate,
-  Caller,
-  Observe,
-  Operation,
-  RecordUsage,
-  ResponseSeal,
-  ResponseSealer,
-} from '../types.ts'
+import type { Admit, Authenticate, Caller, Observe, Operation, RecordUsage, ResponseSealer } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import { estimateTokens, NO_TOKENS, openAccount, type RequestAccount } from './accounting.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
@@ -95,10 +86,11 @@ async function prepareJob(
   const { request, operation, id, headers, account, caller } = admitted
   const { bodyBytesMax, bodyTimeoutMs } = deps.limits
   const body = await readBody(request, { bytesMax: bodyBytesMax, timeoutMs: bodyTimeoutMs }, deps.deadlines)
-  const parsed = parseRequest(operation, body)
+  const { request: parsed, source } = parseRequest(operation, body)
   const { model, format } = parsed
   if (!deps.models.has(model)) throw new Fault('not_found', 'There is no such model; see /v1/models.')
   account.model = model
+  account.bodyBytes = body.length
   account.promptEstimate = estimateTokens(body.length)
   const isSealed = deps.responseReceipts === 'always' || request.headers.get('x-strongroom-receipt') === '1'
   if (isSealed && deps.sealer === null) {
@@ -113,13 +105,13 @@ async function prepareJob(
         ? await deps.schemas.prepare(format.schema, { key: caller.keyPrefix, signal: request.signal })
         : null,
   }
-  const seal: ResponseSeal | null = isSealed ? (deps.sealer?.begin({ id, model, body }) ?? null) : null
-  return { id, plan, seal, headers, account, signal: request.signal }
+  const seal = isSealed ? (deps.sealer?.begin({ id, model, body }) ?? null) : null
+  return { id, plan, source, seal, headers, account, signal: request.signal }
 }
 
 /**
- * For a request that ended before its response began. A failure costs the client nothing; a client that left after an upstream was asked
- * pays for the prompt.
+ * For a request that ended before its response began. A failure costs the client nothing, unless the model did not keep to what the request
+ * asked for: that was generated. A client that left after an upstream was asked pays for the prompt.
  */
 function failureResponse(
   { log }: CompletionDeps,
@@ -128,11 +120,12 @@ function failureResponse(
 ): Response {
   if (request.signal.aborted) {
     const tokens = account.upstream === null ? NO_TOKENS : { prompt: account.promptEstimate, completion: 0 }
-    account.close({ outcome: 'aborted', tokens, status: clientGoneStatus, errorCode: null })
+    account.close({ outcome: 'aborted', tokens, tokensSource: 'estimated', status: clientGoneStatus, errorCode: null })
     return new Response(null, { status: clientGoneStatus, headers })
   }
   const { status, code } = publicErrorOf(error)
-  account.close({ outcome: 'failed', tokens: NO_TOKENS, status, errorCode: code })
+  const tokens = (error instanceof UpstreamFault ? error.tokens : null) ?? NO_TOKENS
+  account.close({ outcome: 'failed', tokens, tokensSource: 'reported', status, errorCode: code })
   // Upstream failures were logged with their reason.
   if (isServerFailure(error) && !(error instanceof UpstreamFault)) log.error('request failed', { request: id, error })
   return errorResponse(error, headers)

@@ -1,14 +1,24 @@
 // One request, sent to one upstream after the other until one begins to respond. Effects: network.
 
 import type { Clock } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
+import { invalidField } from '../openai/json-text.ts'
+import { TEXT_ONLY, unmetNeed } from '../openai/messages.ts'
+import type { GatewayRequest } from '../openai/request.ts'
+import { upstreamBody } from '../openai/upstream-body.ts'
 import { type Attempt, openAttempt, type UpstreamClient } from '../upstream/client.ts'
-import { UpstreamFault } from '../upstream/fault.ts'
+import { BusyFault, UpstreamFault } from '../upstream/fault.ts'
 import type { Lease, Router } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { healthAfter, type Job, type RespondDeps, respondStream, respondWhole } from './respond.ts'
 
 export type FailoverDeps = RespondDeps & {
   readonly router: Router<UpstreamTarget>
+  readonly upstreams: readonly UpstreamTarget[]
+  /** Keeps the prompt caches of organizations apart. Secret, the same for one organization. */
+  readonly cacheSalt: (organizationId: string) => string
+  /** Refuses fields that an upstream does not get, instead of leaving them out. */
+  readonly refusesUnknownFields: boolean
   readonly upstream: UpstreamClient
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
@@ -18,14 +28,14 @@ const attemptsMax = 3
 
 /** Rejects with the last upstream's failure, the router's, or the signal's reason. Once the client has received a byte there are no further attempts. */
 export async function completeJob(deps: FailoverDeps, job: Job): Promise<Response> {
-  const tried = new Set<UpstreamTarget>()
-  let lastFault: UpstreamFault | null = null
-  while (tried.size < attemptsMax) {
-    const lease = await acquireLease(deps, job, tried).catch(error => {
+  const except = unfitTargets(deps, job)
+  let lastFault: UpstreamFault | BusyFault | null = null
+  for (let attempts = 0; attempts < attemptsMax; attempts += 1) {
+    const lease = await acquireLease(deps, job, except).catch(error => {
       job.signal.throwIfAborted()
       throw lastFault ?? error
     })
-    tried.add(lease.target)
+    except.add(lease.target)
     const attempt = openAttempt()
     job.signal.addEventListener('abort', attempt.abort, { once: true })
     try {
@@ -35,10 +45,10 @@ export async function completeJob(deps: FailoverDeps, job: Job): Promise<Respons
       const isAborted = job.signal.aborted
       lease.release(healthAfter({ outcome: isAborted ? 'aborted' : 'failed', error }))
       job.signal.throwIfAborted()
-      if (!(error instanceof UpstreamFault)) throw error
-      const upstream = lease.target.name
-      deps.log.warn('upstream failed', { request: job.id, upstream, reason: error.reason })
-      if (!error.row.retryable) throw error
+      if (!(error instanceof UpstreamFault || error instanceof BusyFault)) throw error
+      const reason = error instanceof BusyFault ? 'busy' : error.reason
+      deps.log.warn('upstream failed', { request: job.id, upstream: lease.target.name, reason })
+      if (error instanceof UpstreamFault && !error.row.retryable) throw error
       lastFault = error
     }
   }
@@ -61,13 +71,57 @@ async function acquireLease(
 type Target = { readonly lease: Lease<UpstreamTarget>; readonly attempt: Attempt }
 
 async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt }: Target): Promise<Response> {
-  const { operation, stream, upstreamBody } = job.plan.request
+  const { plan, source, account } = job
+  const { request } = plan
+  const cacheSalt = () => deps.cacheSalt(account.organizationId)
+  const { text, ignored } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
+  const [first] = ignored
+  if (first !== undefined && deps.refusesUnknownFields)
+    throw invalidField(first, 'is not a field of this model; leave it out.')
   const response = await deps.upstream.send(lease.target, {
-    path: operation === 'chat' ? '/chat/completions' : '/completions',
-    body: upstreamBody,
-    stream,
+    path: request.operation === 'chat' ? '/chat/completions' : '/completions',
+    body: text,
+    stream: request.stream,
     attempt,
   })
-  const respond = stream ? respondStream : respondWhole
-  return await respond(deps, job, lease, response)
+  const respond = request.stream ? respondStream : respondWhole
+  const headers = first === undefined ? job.headers : { ...job.headers, [ignoredHeader]: headerList(ignored) }
+  return await respond(deps, { ...job, headers }, lease, response)
+}
+
+/** Names the fields of a request that were not sent to the upstream. */
+const ignoredHeader = 'x-strongroom-ignored'
+const ignoredNamesMax = 32
+
+/** Names that a header cannot carry are shown as `?`: they are the client's own. */
+function headerList(names: readonly string[]): string {
+  const shown = names.slice(0, ignoredNamesMax).map(name => (/^[\w.-]{1,64}$/.test(name) ? name : '?'))
+  return [...shown, ...(names.length > ignoredNamesMax ? ['...'] : [])].join(', ')
+}
+
+/** Targets of the model that are not configured to take the request. Fault invalid_request when that is all of them. */
+function unfitTargets({ upstreams }: FailoverDeps, { plan: { request } }: Job): Set<UpstreamTarget> {
+  const unfit = new Set<UpstreamTarget>()
+  if (request.needs === TEXT_ONLY && request.choiceCount === 1) return unfit
+  const serving = upstreams.filter(target => target.models.includes(request.model))
+  let fault: Fault | null = null
+  for (const target of serving) {
+    const problem = misfit(request, target)
+    if (problem === null) continue
+    unfit.add(target)
+    fault ??= problem
+  }
+  if (fault !== null && unfit.size === serving.length) throw fault
+  return unfit
+}
+
+function misfit({ choiceCount, needs }: GatewayRequest, target: UpstreamTarget): Fault | null {
+  if (choiceCount > target.choicesMax) {
+    return invalidField(
+      'n',
+      `asks for ${choiceCount} choices; this model gives at most ${target.choicesMax} at a time.`,
+    )
+  }
+  const unmet = unmetNeed(needs, target)
+  return unmet === null ? null : new Fault('invalid_request', unmet, { param: 'messages' })
 }

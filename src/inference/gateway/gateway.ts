@@ -5,6 +5,7 @@ import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { GatewayModelList } from '../../contract/inference.ts'
+import { checkHost } from '../../http/head.ts'
 import { createSchemaChecks } from '../openai/schema-check-service.ts'
 import type { AdmitPublic } from '../types.ts'
 import { UpstreamClient } from '../upstream/client.ts'
@@ -45,6 +46,7 @@ export type GatewayLimits = CompletionLimits & {
   readonly queueTimeoutMs: number
   readonly ejectFailures: number
   readonly ejectMs: number
+  readonly refusesUnknownFields: boolean
 }
 
 export type Gateway = {
@@ -90,11 +92,14 @@ export function createGateway(deps: GatewayDeps): Gateway {
     models,
     router,
     upstream,
+    cacheSalt: createCacheSalt(deps.random),
+    refusesUnknownFields: limits.refusesUnknownFields,
     schemas,
   })
   const routes = createRoutes(deps, { models, complete })
 
   const dispatch = (request: Request, address: () => string, id: string): Response | Promise<Response> => {
+    checkHost(request.headers)
     const path = pathOf(request.url)
     const route = routes.get(path)
     if (route?.isPublic ?? !path.startsWith('/v1/')) {
@@ -130,12 +135,19 @@ export function createGateway(deps: GatewayDeps): Gateway {
   }
 }
 
+/** Salts that nobody outside can guess: who could, would read from the time of an answer what another organization has asked. */
+function createCacheSalt(random: RandomBytes): (organizationId: string) => string {
+  const secret = random(32)
+  return organizationId => new Bun.CryptoHasher('sha256', secret).update(organizationId).digest('base64url')
+}
+
 type RouteDeps = { readonly models: ReadonlySet<string>; readonly complete: CompletionHandler }
 
 function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): ReadonlyMap<string, Route> {
+  const created = Math.floor(deps.clock.nowMs() / 1000)
   const modelList: GatewayModelList = {
     object: 'list',
-    data: [...models].map(id => ({ id, object: 'model', owned_by: deps.ownedBy })),
+    data: [...models].map(id => ({ id, object: 'model', created, owned_by: deps.ownedBy })),
   }
   const modelsText = JSON.stringify(modelList)
   const listModels = (request: Request, id: string) => {

@@ -2,7 +2,13 @@
 // Chat and completion bodies are OpenAI's own: named here are the fields that the gateway checks.
 
 import { AttestationResponse } from '../../contract/attestation.ts'
-import { GatewayError, GatewayHealth, GatewayModelList } from '../../contract/inference.ts'
+import {
+  GATEWAY_ERROR_TYPES,
+  GatewayError,
+  type GatewayErrorCode,
+  GatewayHealth,
+  GatewayModelList,
+} from '../../contract/inference.ts'
 import {
   type ApiFailure,
   type ApiOperation,
@@ -95,64 +101,69 @@ const HEADERS = {
   },
 } as const
 
+function example<const Code extends GatewayErrorCode>(code: Code, message: string, param: string | null = null) {
+  return { code, message, type: GATEWAY_ERROR_TYPES[code], param }
+}
+
 const FAILURES = {
   InvalidRequest: {
     status: 400,
-    description: 'Invalid request or nonce, or more than the model takes.',
-    error: { code: 'invalid_request', message: 'model must be the id of a model.' },
+    description:
+      'Invalid request or nonce; `context_length_exceeded` for a prompt that is longer than the context of the model.',
+    error: example('invalid_request', 'model must be the id of a model.', 'model'),
   },
   Unauthenticated: {
     status: 401,
     description: 'Missing, invalid or inactive key; decided before the body is read.',
     headers: { 'WWW-Authenticate': 'WwwAuthenticate' },
-    error: { code: 'unauthenticated', message: 'The API key is missing or invalid.' },
+    error: example('unauthenticated', 'The API key is missing or invalid.'),
   },
   NotFound: {
     status: 404,
     description: 'Unknown model or route.',
-    error: { code: 'not_found', message: 'There is no such model; see /v1/models.' },
+    error: example('not_found', 'There is no such model; see /v1/models.'),
   },
   MethodNotAllowed: {
     status: 405,
     description: 'The path exists, the method does not.',
     headers: { Allow: 'Allow' },
-    error: { code: 'method_not_allowed', message: 'The methods here are POST.' },
+    error: example('method_not_allowed', 'The methods here are POST.'),
   },
   BodyTimeout: {
     status: 408,
     description: 'The body took too long to arrive.',
-    error: { code: 'body_timeout', message: 'The body did not arrive within 30000 ms.' },
+    error: example('body_timeout', 'The body did not arrive within 30000 ms.'),
   },
   Conflict: {
     status: 409,
     description: 'The nonce was used before.',
-    error: { code: 'conflict', message: 'This nonce was used before.' },
+    error: example('conflict', 'This nonce was used before.'),
   },
   BodyTooLarge: {
     status: 413,
     description: 'The body is too large.',
-    error: { code: 'body_too_large', message: 'The body is larger than 4194304 bytes.' },
+    error: example('body_too_large', 'The body is larger than 4194304 bytes.'),
   },
   RateLimited: {
     status: 429,
     description: 'A limit of requests, tokens or concurrency, or no upstream had room in time.',
     headers: { 'Retry-After': 'RetryAfter' },
-    error: { code: 'rate_limited', message: 'Too many requests wait for this model.' },
+    error: example('rate_limited', 'Too many requests wait for this model.'),
   },
   Internal: {
     status: 500,
     description: 'Unexpected; give the request id to the operator if it persists.',
-    error: { code: 'internal', message: 'An unexpected error occurred.' },
+    error: example('internal', 'An unexpected error occurred.'),
   },
   UpstreamFailed: {
     status: 502,
     description: 'No upstream is available, or its response is invalid.',
-    error: { code: 'upstream_failed', message: 'The upstream did not answer in time.' },
+    error: example('upstream_failed', 'The upstream did not answer in time.'),
   },
   AttestationUnavailable: {
     status: 503,
     description: 'Fresh evidence, or a receipt that was asked for, is not available. Accept nothing less.',
-    error: { code: 'attestation_unavailable', message: 'There is no fresh attestation evidence.' },
+    error: example('attestation_unavailable', 'There is no fresh attestation evidence.'),
   },
 } as const satisfies Record<string, ApiFailure<keyof typeof HEADERS> & GatewayError>
 

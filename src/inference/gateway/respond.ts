@@ -3,14 +3,16 @@
 import { utf8 } from '../../base/bytes.ts'
 import type { Deadlines } from '../../base/deadlines.ts'
 import type { Logger } from '../../base/log.ts'
-import { parseCompletion } from '../openai/completion.ts'
+import { parseCompletion, type TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
-import type { ResponseSeal } from '../types.ts'
+import type { RequestSource } from '../openai/request.ts'
+import { usageBounds } from '../openai/usage.ts'
+import type { BegunSeal } from '../types.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import type { Lease, TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
-import { estimateTokens, type RequestAccount } from './accounting.ts'
+import type { RequestAccount } from './accounting.ts'
 import { readUpstreamBody } from './body.ts'
 import { jsonTextResponse, publicErrorOf, type ResponseHeaders } from './responses.ts'
 import { openStream, type StreamEnd, type StreamLimits } from './stream.ts'
@@ -19,8 +21,10 @@ import { openStream, type StreamEnd, type StreamLimits } from './stream.ts'
 export type Job = {
   readonly id: string
   readonly plan: CompletionPlan
+  /** The client's own body, for the upstream's. */
+  readonly source: RequestSource
   /** Null: no receipt was asked for. */
-  readonly seal: ResponseSeal | null
+  readonly seal: BegunSeal | null
   readonly headers: ResponseHeaders
   readonly account: RequestAccount
   /** Aborted when the client leaves. */
@@ -38,21 +42,22 @@ export async function respondWhole(
   lease: Lease<UpstreamTarget>,
   upstream: UpstreamResponse,
 ): Promise<Response> {
-  const { plan, seal, account, signal } = job
+  const { plan, account, signal } = job
+  const seal = job.seal?.(lease.target.name)
   const bodyLimits = { bytesMax: limits.responseBytesMax, timeoutMs: limits.idleTimeoutMs }
-  const completion = parseCompletion(await readUpstreamBody(upstream, bodyLimits, deadlines), plan)
-  await plan.schema?.(completion.contents)
+  const text = await readUpstreamBody(upstream, bodyLimits, deadlines)
+  const completion = parseCompletion(text, plan, countsOf(job, lease.target))
+  await plan.schema?.(completion.contents).catch(error => {
+    throw error instanceof UpstreamFault ? error.charged(completion.tokens) : error
+  })
   signal.throwIfAborted()
-  const tokens = completion.tokens ?? {
-    prompt: account.promptEstimate,
-    completion: estimateTokens(completion.textChars),
-  }
+  const { tokens, tokensSource } = completion
   const body = JSON.stringify(completion.body)
   seal?.update(utf8(body))
   const receipt = seal?.finish(tokens)
   lease.release('healthy')
   account.noteFirstChunk()
-  account.close({ outcome: 'completed', tokens, status: 200, errorCode: null })
+  account.close({ outcome: 'completed', tokens, tokensSource, status: 200, errorCode: null })
   const headers = receipt === undefined ? job.headers : { ...job.headers, 'x-strongroom-receipt': receipt }
   return jsonTextResponse(body, 200, headers)
 }
@@ -64,9 +69,9 @@ export async function respondStream(
   upstream: UpstreamResponse,
 ): Promise<Response> {
   // `job` holds the prompt, and a stream may last for minutes: `onEnd` must not keep it.
-  const { id, seal, account, signal } = job
-  const plan = { ...job.plan, request: { ...job.plan.request, upstreamBody: '' } }
-  const onEnd = ({ outcome, error, tokens }: StreamEnd) => {
+  const { id, plan, account, signal } = job
+  const seal = job.seal?.(lease.target.name) ?? null
+  const onEnd = ({ outcome, error, tokens, tokensSource }: StreamEnd) => {
     lease.release(healthAfter({ outcome, error }))
     if (outcome === 'failed') {
       const reason = error instanceof UpstreamFault ? error.reason : 'internal'
@@ -75,15 +80,21 @@ export async function respondStream(
     account.close({
       outcome,
       tokens,
+      tokensSource,
       status: outcome === 'aborted' ? clientGoneStatus : 200,
       errorCode: outcome === 'failed' ? publicErrorOf(error).code : null,
     })
   }
-  const { promptEstimate } = account
-  const body = await openStream(upstream, { deadlines, limits, plan, promptEstimate, seal, onEnd, signal })
+  const counts = countsOf(job, lease.target)
+  const body = await openStream(upstream, { deadlines, limits, plan, counts, seal, onEnd, signal })
   account.noteFirstChunk()
   const headers = { ...job.headers, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' }
   return new Response(body, { status: 200, headers })
+}
+
+function countsOf({ plan, account }: Job, { contextTokens }: UpstreamTarget): TokenCounts {
+  const { bodyBytes, promptEstimate } = account
+  return { bounds: usageBounds(plan.request, { bodyBytes, contextTokens }), promptEstimate }
 }
 
 /** What a request's end says about the upstream that served it. */

@@ -1,26 +1,36 @@
 // Responses of the gateway: errors in the contract's form (7.2), and the headers that every response has. Pure.
 
 import { Fault, statusOf } from '../../base/fault.ts'
-import { GATEWAY_PUBLIC_CODES, type GatewayError, type GatewayErrorCode } from '../../contract/inference.ts'
+import {
+  GATEWAY_PUBLIC_CODES,
+  type GatewayError,
+  type GatewayErrorCode,
+  gatewayError,
+} from '../../contract/inference.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
 import type { Refusal } from '../types.ts'
-import { UpstreamFault } from '../upstream/fault.ts'
-import { BusyFault } from '../upstream/router.ts'
+import { BusyFault, UpstreamFault } from '../upstream/fault.ts'
 
 export type ResponseHeaders = Record<string, string>
 
-type PublicError = { readonly status: number; readonly code: GatewayErrorCode; readonly message: string }
+type PublicError = {
+  readonly status: number
+  readonly code: GatewayErrorCode
+  readonly message: string
+  /** The field that is wrong, where it is one. */
+  readonly param: string | null
+}
 
 /** What a client sees of an error: nothing internal, and no words of an upstream. */
 export function publicErrorOf(error: unknown): PublicError {
   const code = error instanceof Fault ? GATEWAY_PUBLIC_CODES.find(one => one === error.code) : undefined
   if (!(error instanceof Fault) || code === undefined) {
-    return { status: statusOf('internal'), code: 'internal', message: internalErrorMessage }
+    return { status: statusOf('internal'), code: 'internal', message: internalErrorMessage, param: null }
   }
   if (code === 'upstream_failed' && !(error instanceof UpstreamFault)) {
-    return { status: statusOf(code), code, message: 'The upstream failed.' }
+    return { status: statusOf(code), code, message: 'The upstream failed.', param: null }
   }
-  return { status: statusOf(code), code, message: error.message }
+  return { status: statusOf(code), code, message: error.message, param: error.param ?? null }
 }
 
 /** `x-should-retry`: without it OpenAI's client retries 408, 409, 429 and 5xx by itself. */
@@ -29,11 +39,17 @@ function shouldRetry(error: unknown): boolean {
   return error instanceof Fault && error.code === 'rate_limited'
 }
 
+/** As the contract has it (7.2), with OpenAI's `type` and `param`. */
+export function errorBody(error: unknown): GatewayError {
+  const { code, message, param } = publicErrorOf(error)
+  return gatewayError(code, message, param)
+}
+
 export function errorResponse(error: unknown, headers: ResponseHeaders): Response {
-  const { status, code, message } = publicErrorOf(error)
+  const { status } = publicErrorOf(error)
   const all: ResponseHeaders = { ...headers, ...failureHeaders(status), 'x-should-retry': String(shouldRetry(error)) }
   if (error instanceof BusyFault) all['retry-after'] = String(error.retryAfterSeconds)
-  return jsonResponse({ error: { code, message } } satisfies GatewayError, status, all)
+  return jsonResponse(errorBody(error), status, all)
 }
 
 export function refusalResponse(refusal: Refusal, headers: ResponseHeaders): Response {

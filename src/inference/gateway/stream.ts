@@ -3,15 +3,16 @@
 import { receiptComment } from '../../attest/receipt/response.ts'
 import { utf8 } from '../../base/bytes.ts'
 import type { Deadlines } from '../../base/deadlines.ts'
-import type { GatewayError } from '../../contract/inference.ts'
+import type { TokensSource } from '../../store/directory/usage.table.ts'
 import { ChunkConverter } from '../openai/chunk.ts'
+import type { TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import { createSseParser, type SseParser, sseEvent } from '../openai/sse.ts'
-import { tokensOf, type Usage, usageOf } from '../openai/usage.ts'
+import { isPlausible, tokensOf, type Usage, usageOf } from '../openai/usage.ts'
 import type { ResponseSeal, Tokens } from '../types.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
-import { publicErrorOf } from './responses.ts'
+import { errorBody } from './responses.ts'
 
 export type StreamLimits = {
   /** Between two events; comments and incomplete events do not count. */
@@ -31,13 +32,14 @@ export type StreamEnd = {
   readonly error: unknown
   /** As the upstream counted them, else the prompt's estimate and a token for each chunk that was delivered. */
   readonly tokens: Tokens
+  readonly tokensSource: TokensSource
 }
 
 export type StreamDeps = {
   readonly deadlines: Deadlines
   readonly limits: StreamLimits
   readonly plan: CompletionPlan
-  readonly promptEstimate: number
+  readonly counts: TokenCounts
   /** Null: no receipt. */
   readonly seal: ResponseSeal | null
   /** Called once, before [DONE] is sent: so the ledger is right when the client has everything. */
@@ -74,6 +76,7 @@ class StreamRelay {
   #controller: Controller | null = null
   /** Read before the stream was opened. */
   #ready: Batch | null = null
+  #receivedBytes = 0
   #isLate = false
   #isBegun = false
   #isEnded = false
@@ -95,7 +98,9 @@ class StreamRelay {
   }
 
   async open(): Promise<ReadableStream<Uint8Array>> {
-    this.#ready = await this.#readBatch()
+    this.#ready = await this.#readBatch().catch(error => {
+      throw error instanceof UpstreamFault ? error.charged(tokensOf(this.#counted().usage)) : error
+    })
     this.#deps.signal.throwIfAborted()
     // Besides `cancel`, which is called only after something has begun to read the stream.
     this.#deps.signal.addEventListener('abort', () => this.#abort(), { once: true })
@@ -147,6 +152,7 @@ class StreamRelay {
       while (true) {
         const bytes = await this.#upstream.read()
         if (bytes === null) throw new UpstreamFault(this.#parser.isClean() ? 'unfinished' : 'cut')
+        this.#receivedBytes += bytes.length
         const events = this.#parser.push(bytes)
         if (this.#isBegun && events.length > 0) this.#idleDeadline.set(idleTimeoutMs)
         const batch = this.#convert(events)
@@ -180,7 +186,7 @@ class StreamRelay {
 
   #complete(controller: Controller): void {
     const { plan, seal, deadlines } = this.#deps
-    const usage = this.#usage()
+    const { usage } = this.#counted()
     if (plan.request.includeUsage) this.#send(controller, sseEvent(this.#converter.usageChunk(usage)))
     seal?.update(DONE)
     const receipt = seal?.finish(tokensOf(usage)) ?? null
@@ -193,8 +199,7 @@ class StreamRelay {
   #fail(controller: Controller, error: unknown): void {
     this.#upstream.abort()
     this.#end('failed', error)
-    const { code, message } = publicErrorOf(error)
-    controller.enqueue(utf8(sseEvent(JSON.stringify({ error: { code, message } } satisfies GatewayError))))
+    controller.enqueue(utf8(sseEvent(JSON.stringify(errorBody(error)))))
     controller.close()
   }
 
@@ -203,12 +208,16 @@ class StreamRelay {
     this.#isEnded = true
     this.#idleDeadline.clear()
     this.#stallDeadline.clear()
-    this.#deps.onEnd({ outcome, error, tokens: tokensOf(this.#usage()) })
+    const { usage, tokensSource } = this.#counted()
+    this.#deps.onEnd({ outcome, error, tokens: tokensOf(usage), tokensSource })
   }
 
-  #usage(): Usage {
+  #counted(): { readonly usage: Usage; readonly tokensSource: TokensSource } {
     const { usage, deliveredCount } = this.#converter
-    return usage ?? usageOf({ prompt: this.#deps.promptEstimate, completion: deliveredCount })
+    const { bounds, promptEstimate } = this.#deps.counts
+    if (usage !== null && isPlausible(usage, bounds, this.#receivedBytes)) return { usage, tokensSource: 'reported' }
+    const estimate = usageOf({ prompt: promptEstimate, completion: deliveredCount })
+    return { usage: estimate, tokensSource: usage === null ? 'estimated' : 'implausible' }
   }
 }
 

@@ -1,7 +1,6 @@
 // The usage ledger as the request path sees it: records go into a short queue and from there into the store, many in one transaction.
 // Effects: the store. A power cut or a kill loses the records of at most the last `flushIntervalMs`; a stop loses nothing.
 
-import { assert } from '../../base/assert.ts'
 import { type Clock, pause } from '../../base/clock.ts'
 import { systemErrorCode } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
@@ -120,12 +119,10 @@ export class Metering {
   }
 }
 
-function rowOf({ id, atMs, caller, model, upstream, tokens, outcome }: UsageRecord, cost: Cost): Usage {
-  for (const count of [tokens.prompt, tokens.completion]) {
-    assert(Number.isSafeInteger(count) && count >= 0, 'a request has a whole number of tokens')
-  }
+/** No row is refused for its amounts: what a column cannot hold becomes the most that it can. */
+function rowOf({ id, atMs, caller, model, upstream, tokensSource, outcome, ...given }: UsageRecord, cost: Cost): Usage {
+  const tokens = { prompt: amountOf(given.tokens.prompt), completion: amountOf(given.tokens.completion) }
   const costNanoUsd = cost(model, tokens)
-  assert(costNanoUsd <= BigInt(Number.MAX_SAFE_INTEGER), 'one request costs less than nine million dollars')
   return {
     id,
     atMs,
@@ -136,9 +133,14 @@ function rowOf({ id, atMs, caller, model, upstream, tokens, outcome }: UsageReco
     upstream,
     promptTokens: tokens.prompt,
     completionTokens: tokens.completion,
-    costNanoUsd: Number(costNanoUsd),
+    costNanoUsd: amountOf(Number(costNanoUsd)),
     outcome,
+    tokensSource,
   }
+}
+
+function amountOf(value: number): number {
+  return Number.isNaN(value) ? 0 : Math.trunc(Math.min(Math.max(value, 0), Number.MAX_SAFE_INTEGER))
 }
 
 /** Gives the number of rows that were not there before. */

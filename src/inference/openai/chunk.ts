@@ -11,7 +11,7 @@ import {
 } from './completion-plan.ts'
 import { isObject, type JsonObject } from './json-text.ts'
 import { chatLogprobs, textLogprobs } from './logprobs.ts'
-import { isNone, malformed, parseUpstreamJson, stringOrNull } from './upstream-json.ts'
+import { isNone, malformed, parseUpstreamJson, reasoningOf, stringOrNull } from './upstream-json.ts'
 import { parseUsage, type Usage } from './usage.ts'
 
 type ChoiceState = {
@@ -119,7 +119,9 @@ export class ChunkConverter {
     const content = stringOrNull(delta.content)
     const refusal = stringOrNull(delta.refusal)
     const calls = parseCallPieces(delta.tool_calls, state, this.#plan)
-    if (content || refusal || calls.length > 0) this.#noteDelivered(state)
+    const reasoning = reasoningOf(delta)
+    const isReasoning = Boolean(reasoning.reasoning_content || reasoning.reasoning)
+    if (content || refusal || isReasoning || calls.length > 0) this.#noteDelivered(state)
     if (refusal) state.isRefused = true
     if (content) this.#keepContent(content, state)
     const converted: Record<string, unknown> = {}
@@ -130,6 +132,7 @@ export class ChunkConverter {
     state.isStarted = true
     if (content !== null) converted.content = content
     if (refusal !== null) converted.refusal = refusal
+    Object.assign(converted, reasoning)
     if (calls.length > 0) converted.tool_calls = calls
     return {
       index,

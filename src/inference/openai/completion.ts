@@ -1,6 +1,7 @@
 // A whole completion of an engine made into OpenAI's: required fields are filled in, unknown ones dropped, invalid ones refused. Pure.
 // Schemas: OpenAI's published API description, CreateChatCompletionResponse and CreateCompletionResponse.
 
+import type { TokensSource } from '../../store/directory/usage.table.ts'
 import type { Tokens } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import {
@@ -13,31 +14,38 @@ import {
 } from './completion-plan.ts'
 import { isObject, type JsonObject } from './json-text.ts'
 import { chatLogprobs, textLogprobs } from './logprobs.ts'
-import { malformed, parseUpstreamJson, stringOrNull } from './upstream-json.ts'
-import { parseUsage, tokensOf } from './usage.ts'
+import { malformed, parseUpstreamJson, reasoningOf, stringOrNull } from './upstream-json.ts'
+import { isPlausible, parseUsage, tokensOf, type UsageBounds } from './usage.ts'
 
 export type Completion = {
   readonly body: JsonObject
-  /** Null when the upstream did not count. */
-  readonly tokens: Tokens | null
-  /** For an estimate where there are no tokens; 0 where there are. */
-  readonly textChars: number
+  /** As the upstream counted them; an estimate where it did not, or where its count cannot be. */
+  readonly tokens: Tokens
+  readonly tokensSource: TokensSource
   /** Contents that the strict schema of response_format is still to be checked against. */
   readonly contents: readonly string[]
 }
 
-/** UpstreamFault. */
-export function parseCompletion(text: string, plan: CompletionPlan): Completion {
+/** What counts that the upstream did not give, or that cannot be, are judged by and replaced with. */
+export type TokenCounts = { readonly bounds: UsageBounds; readonly promptEstimate: number }
+
+/** UpstreamFault; one that is charged says what it has cost. */
+export function parseCompletion(text: string, plan: CompletionPlan, counts: TokenCounts): Completion {
   const { request } = plan
   const value = parseUpstreamJson(text)
   if (!isObject(value) || !Array.isArray(value.choices)) throw malformed()
   if (value.choices.length !== request.choiceCount) throw malformed()
   const contents: string[] = []
-  const choices = value.choices.map((choice, at) => {
-    if (!isObject(choice) || (choice.index ?? at) !== at) throw malformed()
-    return request.operation === 'chat' ? chatChoice(choice, at, { plan, contents }) : textChoice(choice, at)
-  })
-  const usage = parseUsage(value.usage)
+  const found: readonly unknown[] = value.choices
+  const given = parseUsage(value.usage)
+  const usage = given !== null && isPlausible(given, counts.bounds, Buffer.byteLength(text)) ? given : null
+  const tokens = usage === null ? estimateOf(found, counts.promptEstimate) : tokensOf(usage)
+  const choices = chargeable(tokens, () =>
+    found.map((choice, at) => {
+      if (!isObject(choice) || (choice.index ?? at) !== at) throw malformed()
+      return request.operation === 'chat' ? chatChoice(choice, at, { plan, contents }) : textChoice(choice, at)
+    }),
+  )
   const body = {
     id: plan.id,
     object: request.operation === 'chat' ? 'chat.completion' : 'text_completion',
@@ -46,9 +54,26 @@ export function parseCompletion(text: string, plan: CompletionPlan): Completion 
     choices,
     ...(usage === null ? {} : { usage }),
   }
-  return usage === null
-    ? { body, tokens: null, textChars: textCharsOf(choices), contents }
-    : { body, tokens: tokensOf(usage), textChars: 0, contents }
+  const tokensSource = usage !== null ? 'reported' : given === null ? 'estimated' : 'implausible'
+  return { body, tokens, tokensSource, contents }
+}
+
+/** A failure of `work` that is charged has cost these tokens. */
+function chargeable<T>(tokens: Tokens, work: () => T): T {
+  try {
+    return work()
+  } catch (error) {
+    throw error instanceof UpstreamFault ? error.charged(tokens) : error
+  }
+}
+
+/** Four characters of the choices' JSON make a token. */
+function estimateOf(choices: readonly unknown[], prompt: number): Tokens {
+  return { prompt, completion: Math.ceil(JSON.stringify(choices.map(textOf)).length / 4) }
+}
+
+function textOf(choice: unknown): unknown {
+  return isObject(choice) ? (choice.text ?? choice.message) : null
 }
 
 type TextChoice = { index: number; text: string; logprobs: JsonObject | null; finish_reason: string }
@@ -86,7 +111,14 @@ function chatChoice(choice: JsonObject, index: number, { plan, contents }: ChatP
 }
 
 type ToolCall = { id: string; type: 'function'; function: { name: string; arguments: string } }
-type Message = { role: 'assistant'; content: string | null; refusal: string | null; tool_calls?: ToolCall[] }
+type Message = {
+  role: 'assistant'
+  content: string | null
+  refusal: string | null
+  reasoning_content?: string
+  reasoning?: string
+  tool_calls?: ToolCall[]
+}
 
 function parseMessage(message: unknown, plan: CompletionPlan): Message {
   if (!isObject(message)) throw malformed()
@@ -97,6 +129,7 @@ function parseMessage(message: unknown, plan: CompletionPlan): Message {
     role: 'assistant',
     content: stringOrNull(message.content),
     refusal: stringOrNull(message.refusal),
+    ...reasoningOf(message),
     ...(calls.length === 0 ? {} : { tool_calls: calls.map((call, at) => parseToolCall(call, at, plan)) }),
   }
 }
@@ -107,11 +140,4 @@ function parseToolCall(call: unknown, at: number, plan: CompletionPlan): ToolCal
   if (typeof name !== 'string' || typeof args !== 'string') throw malformed()
   if (!plan.request.tools.has(name)) throw new UpstreamFault('wrong_tool')
   return { id: toolCallId(call.id, at, plan), type: 'function', function: { name, arguments: args } }
-}
-
-function textCharsOf(choices: readonly (TextChoice | ChatChoice)[]): number {
-  return choices.reduce(
-    (sum, choice) => sum + ('text' in choice ? choice.text : JSON.stringify(choice.message)).length,
-    0,
-  )
 }

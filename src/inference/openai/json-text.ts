@@ -24,6 +24,8 @@ export function parseJsonText(text: string, limits: JsonLimits): unknown {
   } catch {
     throw invalidRequest('The body is not valid JSON.')
   }
+  // Only an escape can make one in well-formed text; engines fail on it.
+  if (/\\u[dD]/.test(text)) checkWellFormed(value, [])
   // Of duplicate names JSON.parse takes the last, and an upstream may take the first. The value then has fewer names than the text.
   if (countNames(value) !== nameCount) throw invalidRequest('The body has a field twice.')
   return value
@@ -75,6 +77,19 @@ function countNames(value: unknown): number {
   return sum
 }
 
+/** Fault invalid_request, with the path, for a text or a name with a lone surrogate. Recursion is bounded as in `countNames`. */
+function checkWellFormed(value: unknown, path: readonly string[]): void {
+  if (typeof value === 'string' && !value.isWellFormed()) {
+    const where = path.join('.').replaceAll(/\.(\d+)(?=\.|$)/g, '[$1]')
+    throw where === '' ? invalidRequest('The body has a lone surrogate.') : invalidField(where, 'has a lone surrogate.')
+  }
+  if (!isNested(value)) return
+  for (const [name, field] of Object.entries(value)) {
+    if (!name.isWellFormed()) throw invalidRequest('The body has a field name with a lone surrogate.')
+    checkWellFormed(field, [...path, name])
+  }
+}
+
 function isNested(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null
 }
@@ -115,6 +130,12 @@ export function partsOf(text: string): string[] {
   return parts.filter(part => part.trim() !== '')
 }
 
+/** For what is wrong with the body as a whole. */
 export function invalidRequest(message: string): Fault {
   return new Fault('invalid_request', message)
+}
+
+/** For one field, which the error names: `path` as in `messages[0].content`, `problem` as in `must be a text.` */
+export function invalidField(path: string, problem: string): Fault {
+  return new Fault('invalid_request', `${path} ${problem}`, { param: path })
 }

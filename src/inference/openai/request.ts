@@ -1,11 +1,13 @@
 // A client's request for a chat or text completion: its fields checked as far as the gateway acts on them. Pure.
-// Fields that the gateway does not know go to the upstream as they are.
+// What of it goes to the upstream: request-fields.ts and upstream-body.ts.
 
 import { fromUtf8 } from '../../base/bytes.ts'
 import type { Operation } from '../types.ts'
-import { invalidRequest, isObject, type JsonObject, parseJsonText } from './json-text.ts'
+import { invalidField, invalidRequest, isObject, type JsonObject, parseJsonText } from './json-text.ts'
+import { type ContentNeeds, parseMessages, TEXT_ONLY } from './messages.ts'
+import { checkFields } from './request-fields.ts'
+import { checkSchemaBounds } from './schema-bounds.ts'
 import { callableTools, parseToolChoice, parseTools, type ToolChoice } from './tools.ts'
-import { upstreamBody } from './upstream-body.ts'
 
 export type ResponseFormat =
   | { readonly kind: 'text' }
@@ -24,25 +26,32 @@ export type GatewayRequest = {
   readonly format: ResponseFormat
   /** Choices that the completion must have. */
   readonly choiceCount: number
-  /** The JSON text for the upstream. */
-  readonly upstreamBody: string
+  /** Most tokens that each choice may have; null when the client sets no bound. */
+  readonly completionTokensMax: number | null
+  readonly needs: ContentNeeds
 }
+
+/** The body as the client sent it: its checked text, and the text's value. */
+export type RequestSource = { readonly text: string; readonly body: JsonObject }
+
+export type ParsedRequest = { readonly request: GatewayRequest; readonly source: RequestSource }
 
 const bodyLimits = { depthMax: 128, namesMax: 65_536 }
 const choicesMax = 128
 
 /** Fault invalid_request. The caller bounds the length. */
-export function parseRequest(operation: Operation, bytes: Uint8Array): GatewayRequest {
+export function parseRequest(operation: Operation, bytes: Uint8Array): ParsedRequest {
   const text = decode(bytes)
   const body = parseBody(text)
   const model = body.model
-  if (typeof model !== 'string' || model === '') throw invalidRequest('model must be the id of a model.')
+  if (typeof model !== 'string' || model === '') throw invalidField('model', 'must be the id of a model.')
+  checkFields(operation, body)
   const stream = parseFlag(body, 'stream')
   const includeUsage = parseStreamOptions(body, stream)
-  const { tools, toolChoice, format, promptCount } = operation === 'chat' ? parseChat(body) : parseText(body)
+  const { tools, toolChoice, format, needs, promptCount } = operation === 'chat' ? parseChat(body) : parseText(body)
   const choiceCount = promptCount * parseCount(body.n)
-  if (choiceCount > choicesMax) throw invalidRequest(`More than ${choicesMax} choices are asked for.`)
-  return {
+  if (choiceCount > choicesMax) throw invalidField('n', `asks for more than ${choicesMax} choices.`)
+  const request: GatewayRequest = {
     operation,
     model,
     stream,
@@ -51,18 +60,28 @@ export function parseRequest(operation: Operation, bytes: Uint8Array): GatewayRe
     toolChoice,
     format,
     choiceCount,
-    upstreamBody: upstreamBody(text, body, { addsUsage: stream && !includeUsage, toolChoice }),
+    completionTokensMax: tokensMaxOf(body),
+    needs,
   }
+  return { request, source: { text, body } }
 }
 
-type OperationFields = Pick<GatewayRequest, 'tools' | 'toolChoice' | 'format'> & { readonly promptCount: number }
+/** The smaller of the two names that the bound has. Both have been checked. */
+function tokensMaxOf({ max_tokens: older, max_completion_tokens: newer }: JsonObject): number | null {
+  const bounds = [older, newer].filter(value => typeof value === 'number')
+  return bounds.length === 0 ? null : Math.min(...bounds)
+}
+
+type OperationFields = Pick<GatewayRequest, 'tools' | 'toolChoice' | 'format' | 'needs'> & {
+  readonly promptCount: number
+}
 
 function parseChat(body: JsonObject): OperationFields {
-  checkMessages(body.messages)
+  const needs = parseMessages(body.messages)
   refuseFunctions(body)
   const tools = parseTools(body.tools)
   const toolChoice = parseToolChoice(body.tool_choice, tools)
-  return { tools, toolChoice, format: parseFormat(body.response_format), promptCount: 1 }
+  return { tools, toolChoice, format: parseFormat(body.response_format), needs, promptCount: 1 }
 }
 
 function parseText(body: JsonObject): OperationFields {
@@ -71,6 +90,7 @@ function parseText(body: JsonObject): OperationFields {
     tools: new Set(),
     toolChoice: { kind: 'none' },
     format: { kind: 'text' },
+    needs: TEXT_ONLY,
     promptCount: countPrompts(body.prompt),
   }
 }
@@ -78,7 +98,10 @@ function parseText(body: JsonObject): OperationFields {
 /** The fields from before `tools`: an engine that knows them could call what nobody has checked. */
 function refuseFunctions(body: JsonObject): void {
   if (body.functions !== undefined || body.function_call !== undefined) {
-    throw invalidRequest('functions and function_call are not supported; use tools and tool_choice.')
+    throw invalidField(
+      body.functions === undefined ? 'function_call' : 'functions',
+      'is not supported; use tools and tool_choice.',
+    )
   }
 }
 
@@ -101,92 +124,52 @@ function parseBody(text: string): JsonObject {
 function parseFlag(body: JsonObject, name: string): boolean {
   const value = body[name]
   if (value === undefined || value === null) return false
-  if (typeof value !== 'boolean') throw invalidRequest(`${name} must be true or false.`)
+  if (typeof value !== 'boolean') throw invalidField(name, 'must be true or false.')
   return value
 }
 
 function parseStreamOptions(body: JsonObject, stream: boolean): boolean {
   const options = body.stream_options
   if (options === undefined || options === null) return false
-  if (!stream) throw invalidRequest('stream_options is for requests with stream: true.')
-  if (!isObject(options)) throw invalidRequest('stream_options must be an object.')
-  return parseFlag(options, 'include_usage')
+  if (!stream) throw invalidField('stream_options', 'is for requests with stream: true.')
+  if (!isObject(options)) throw invalidField('stream_options', 'must be an object.')
+  if (options.include_usage === undefined || options.include_usage === null) return false
+  if (typeof options.include_usage === 'boolean') return options.include_usage
+  throw invalidField('stream_options.include_usage', 'must be true or false.')
 }
 
-const ROLES = new Set(['developer', 'system', 'user', 'assistant', 'tool'])
-
-function checkMessages(messages: unknown): void {
-  if (!Array.isArray(messages) || messages.length === 0)
-    throw invalidRequest('messages must be a list with a message in it.')
-  for (const [at, message] of messages.entries()) {
-    if (!isObject(message)) throw invalidRequest(`messages[${at}] must be an object.`)
-    const { role, content } = message
-    if (typeof role !== 'string' || !ROLES.has(role)) {
-      throw invalidRequest(`messages[${at}].role must be one of ${[...ROLES].join(', ')}.`)
-    }
-    const mayLackContent = role === 'assistant' && (message.tool_calls !== undefined || message.refusal !== undefined)
-    if (!(isContent(content) || (mayLackContent && (content === undefined || content === null)))) {
-      throw invalidRequest(`messages[${at}].content must be a text or a list of parts.`)
-    }
-    if (message.tool_calls !== undefined && !isToolCalls(message.tool_calls)) {
-      throw invalidRequest(`messages[${at}].tool_calls must be a list of calls with id, type and function.`)
-    }
-    if (role === 'tool' && typeof message.tool_call_id !== 'string') {
-      throw invalidRequest(`messages[${at}].tool_call_id must name the call that this answers.`)
-    }
-  }
-}
-
-function isContent(content: unknown): boolean {
-  if (typeof content === 'string') return true
-  return (
-    Array.isArray(content) && content.length > 0 && content.every(part => isObject(part) && isNonEmptyString(part.type))
-  )
-}
-
-function isToolCalls(calls: unknown): boolean {
-  return (
-    Array.isArray(calls) &&
-    calls.every(
-      call =>
-        isObject(call) &&
-        isNonEmptyString(call.id) &&
-        call.type === 'function' &&
-        isObject(call.function) &&
-        isNonEmptyString(call.function.name) &&
-        typeof call.function.arguments === 'string',
-    )
-  )
-}
+const schemaPath = 'response_format.json_schema.schema'
 
 function parseFormat(format: unknown): ResponseFormat {
   if (format === undefined || format === null) return { kind: 'text' }
   const type = isObject(format) ? format.type : null
   if (type === 'text' || type === 'json_object') return { kind: type }
   if (!isObject(format) || type !== 'json_schema') {
-    throw invalidRequest('response_format.type must be text, json_object or json_schema.')
+    throw invalidField('response_format.type', 'must be text, json_object or json_schema.')
   }
   const named = format.json_schema
   if (!isObject(named) || typeof named.name !== 'string' || !/^[a-zA-Z0-9_-]{1,64}$/.test(named.name)) {
-    throw invalidRequest('response_format.json_schema.name must be 1 to 64 letters, digits, underscores and hyphens.')
+    throw invalidField('response_format.json_schema.name', 'must be 1 to 64 letters, digits, underscores and hyphens.')
   }
   if (named.strict !== true) {
     if (named.schema !== undefined && !isObject(named.schema)) {
-      throw invalidRequest('response_format.json_schema.schema must be an object.')
+      throw invalidField('response_format.json_schema.schema', 'must be an object.')
     }
+    if (isObject(named.schema)) checkSchemaBounds(named.schema, schemaPath)
     return { kind: 'text' }
   }
-  if (!isObject(named.schema)) throw invalidRequest('response_format.json_schema.schema must be an object.')
+  if (!isObject(named.schema)) throw invalidField('response_format.json_schema.schema', 'must be an object.')
+  checkSchemaBounds(named.schema, schemaPath)
   return { kind: 'json_schema', schema: named.schema }
 }
 
 /** A text, a list of tokens, or a list of those. */
 function countPrompts(prompt: unknown): number {
   if (typeof prompt === 'string') return 1
-  if (!Array.isArray(prompt) || prompt.length === 0) throw invalidRequest('prompt must be a text or a list.')
+  if (!Array.isArray(prompt) || prompt.length === 0) throw invalidField('prompt', 'must be a text or a list.')
   if (isTokens(prompt)) return 1
   if (prompt.every(one => typeof one === 'string') || prompt.every(isTokens)) return prompt.length
-  throw invalidRequest('prompt must hold texts only, or tokens only, or lists of tokens only.')
+  throw invalidField('prompt', 'must hold texts only, or tokens only, or lists of tokens only.')
 }
 
 function isTokens(value: unknown): boolean {
@@ -196,11 +179,7 @@ function isTokens(value: unknown): boolean {
 function parseCount(n: unknown): number {
   if (n === undefined || n === null) return 1
   if (typeof n !== 'number' || !Number.isInteger(n) || n < 1 || n > choicesMax) {
-    throw invalidRequest(`n must be an integer from 1 to ${choicesMax}.`)
+    throw invalidField('n', `must be a whole number from 1 to ${choicesMax}.`)
   }
   return n
-}
-
-function isNonEmptyString(value: unknown): boolean {
-  return typeof value === 'string' && value !== ''
 }

@@ -3,7 +3,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { Deadlines } from '../../base/deadlines.ts'
-import { BusyFault } from '../upstream/router.ts'
+import { BusyFault } from '../upstream/fault.ts'
 import { ChildError, type SchemaChild, type StartSchemaChild } from './schema-check-child.ts'
 import type { Job, Reply } from './schema-check-wire.ts'
 

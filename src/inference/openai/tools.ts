@@ -1,6 +1,7 @@
 // `tools` and `tool_choice` of a chat request. Pure. Fault invalid_request.
 
-import { invalidRequest, isObject } from './json-text.ts'
+import { invalidField, isObject } from './json-text.ts'
+import { checkSchemaBounds } from './schema-bounds.ts'
 
 export type ToolChoice =
   | { readonly kind: 'auto' }
@@ -14,20 +15,22 @@ const toolsMax = 128
 export function parseTools(tools: unknown): Set<string> {
   const names = new Set<string>()
   if (tools === undefined || tools === null) return names
-  if (!Array.isArray(tools) || tools.length > toolsMax)
-    throw invalidRequest(`tools must be a list of at most ${toolsMax}.`)
+  if (!Array.isArray(tools) || tools.length > toolsMax) {
+    throw invalidField('tools', `must be a list of at most ${toolsMax}.`)
+  }
   for (const [at, tool] of tools.entries()) {
     if (!isObject(tool) || tool.type !== 'function' || !isObject(tool.function)) {
-      throw invalidRequest(`tools[${at}] must have type "function" and a function.`)
+      throw invalidField(`tools[${at}]`, `must have type "function" and a function.`)
     }
     const { name, parameters } = tool.function
     if (typeof name !== 'string' || !/^[a-zA-Z0-9_-]{1,64}$/.test(name)) {
-      throw invalidRequest(`tools[${at}].function.name must be 1 to 64 letters, digits, underscores and hyphens.`)
+      throw invalidField(`tools[${at}].function.name`, `must be 1 to 64 letters, digits, underscores and hyphens.`)
     }
-    if (names.has(name)) throw invalidRequest(`tools[${at}].function.name is there twice.`)
+    if (names.has(name)) throw invalidField(`tools[${at}].function.name`, 'is there twice.')
     if (parameters !== undefined && parameters !== null && !isObject(parameters)) {
-      throw invalidRequest(`tools[${at}].function.parameters must be a JSON Schema object.`)
+      throw invalidField(`tools[${at}].function.parameters`, 'must be a JSON Schema object.')
     }
+    if (isObject(parameters)) checkSchemaBounds(parameters, `tools[${at}].function.parameters`)
     names.add(name)
   }
   return names
@@ -38,13 +41,14 @@ export function parseToolChoice(choice: unknown, tools: ReadonlySet<string>): To
   if (choice === 'none') return { kind: 'none' }
   if (choice === 'auto') return { kind: tools.size === 0 ? 'none' : 'auto' }
   if (choice === 'required') {
-    if (tools.size === 0) throw invalidRequest('tool_choice "required" needs tools.')
+    if (tools.size === 0) throw invalidField('tool_choice', '"required" needs tools.')
     return { kind: 'required' }
   }
   const name = isObject(choice) && choice.type === 'function' && isObject(choice.function) ? choice.function.name : null
-  if (typeof name !== 'string')
-    throw invalidRequest('tool_choice must be "auto", "none", "required" or name a function.')
-  if (!tools.has(name)) throw invalidRequest('tool_choice names a function that tools does not have.')
+  if (typeof name !== 'string') {
+    throw invalidField('tool_choice', 'must be "auto", "none", "required" or name a function.')
+  }
+  if (!tools.has(name)) throw invalidField('tool_choice', 'names a function that tools does not have.')
   return { kind: 'named', name }
 }
 

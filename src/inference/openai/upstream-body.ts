@@ -1,54 +1,76 @@
 // The body of the upstream's request: the client's own text, with as few changes as possible. Pure.
 
 import { present } from '../../base/assert.ts'
-import { type JsonObject, type Member, membersOf, partsOf } from './json-text.ts'
-import type { ToolChoice } from './tools.ts'
+import type { Engine } from '../../config/upstream.ts'
+import { isObject, type Member, membersOf, partsOf } from './json-text.ts'
+import type { ParsedRequest } from './request.ts'
+import { isSent } from './request-fields.ts'
 
 const TOOL_FIELDS = ['tools', 'tool_choice', 'parallel_tool_calls']
 
-/** `addsUsage`: the upstream is to report usage, though the client did not ask for it. */
-type BodyChanges = { readonly addsUsage: boolean; readonly toolChoice: ToolChoice }
+export type UpstreamBody = {
+  /** JSON. */
+  readonly text: string
+  /** Fields of the client's that are not in it. */
+  readonly ignored: readonly string[]
+}
+
+export type UpstreamKind = {
+  readonly engine: Engine
+  /** Keeps the prompt caches of organizations apart, where the engine has a field for it. Asked for only there. */
+  readonly cacheSalt: () => string
+}
+
+/** Members that the gateway adds for an engine: no answer may come sooner, or be counted as cached, for what another has asked. */
+const ENGINE_MEMBERS: Readonly<Record<Engine, (cacheSalt: () => string) => readonly string[]>> = {
+  openai: () => [],
+  'llama-server': () => ['"cache_prompt":false'],
+  vllm: cacheSalt => [`"cache_salt":${JSON.stringify(cacheSalt())}`],
+  sglang: cacheSalt => [`"cache_salt":${JSON.stringify(cacheSalt())}`],
+}
 
 /**
  * The checked text as the client wrote it, except for the members that must change: JSON.parse and JSON.stringify would change an integer
- * beyond 2^53, and a seed may be one. `body` is the text's value.
+ * beyond 2^53, and a seed may be one.
  */
-export function upstreamBody(text: string, body: JsonObject, { addsUsage, toolChoice }: BodyChanges): string {
-  const dropsTools = toolChoice.kind === 'none' && TOOL_FIELDS.some(name => body[name] !== undefined)
-  const changesTools = dropsTools || toolChoice.kind === 'named'
-  if (!changesTools && !addsUsage) return text
-  if (!changesTools && body.stream_options === undefined) {
+export function upstreamBody({ request, source }: ParsedRequest, { engine, cacheSalt }: UpstreamKind): UpstreamBody {
+  const { operation, stream, toolChoice } = request
+  const { text, body } = source
+  const ignored = Object.keys(body).filter(name => !isSent(name, operation, engine))
+  const dropped = new Set(ignored)
+  const added = [...ENGINE_MEMBERS[engine](cacheSalt)]
+  if (!stream) drop(dropped, body, ['stream_options'])
+  else if (!asksUsageAlone(body.stream_options)) {
+    drop(dropped, body, ['stream_options'])
+    added.push('"stream_options":{"include_usage":true}')
+  }
+  if (toolChoice.kind === 'none') drop(dropped, body, TOOL_FIELDS)
+  if (toolChoice.kind === 'named') drop(dropped, body, ['tools', 'tool_choice'])
+  if (dropped.size === 0) {
+    if (added.length === 0) return { text, ignored }
     // The body has its model at least, so there is something after the comma.
-    return `{${usageOption([])},${text.slice(text.indexOf('{') + 1)}`
+    return { text: `{${added.join(',')},${text.slice(text.indexOf('{') + 1)}`, ignored }
   }
   const members = membersOf(text)
-  const valueText = (name: string) => members.find(member => member.name === name)?.value ?? ''
-  const changed = new Set<string>()
-  const added: string[] = []
-  if (addsUsage) {
-    changed.add('stream_options')
-    added.push(usageOption(membersOf(valueText('stream_options'))))
-  }
-  if (dropsTools) for (const name of TOOL_FIELDS) changed.add(name)
   if (toolChoice.kind === 'named') {
     // Only this tool, and "required": so engines that ignore a name call it too.
-    changed.add('tools').add('tool_choice')
-    added.push(
-      `"tools":[${toolNamed(toolChoice.name, body.tools, partsOf(valueText('tools')))}]`,
-      '"tool_choice":"required"',
-    )
+    added.push(`"tools":[${toolNamed(toolChoice.name, body.tools, members)}]`, '"tool_choice":"required"')
   }
-  const kept = members.filter(member => !changed.has(member.name)).map(member => member.text)
-  return `{${[...kept, ...added].join(',')}}`
+  const kept = members.filter(member => !dropped.has(member.name)).map(member => member.text)
+  return { text: `{${[...kept, ...added].join(',')}}`, ignored }
 }
 
-/** `given`: the members of the client's stream_options. */
-function usageOption(given: readonly Member[]): string {
-  const others = given.filter(member => member.name !== 'include_usage').map(member => member.text)
-  return `"stream_options":{${[...others, '"include_usage":true'].join(',')}}`
+function drop(dropped: Set<string>, body: object, names: readonly string[]): void {
+  for (const name of names) if (Object.hasOwn(body, name)) dropped.add(name)
 }
 
-function toolNamed(name: string, tools: unknown, texts: readonly string[]): string {
+/** Whether the client's own option is the one that the gateway would send. */
+function asksUsageAlone(options: unknown): boolean {
+  return isObject(options) && options.include_usage === true && Object.keys(options).length === 1
+}
+
+function toolNamed(name: string, tools: unknown, members: readonly Member[]): string {
+  const texts = partsOf(members.find(member => member.name === 'tools')?.value ?? '')
   const at = Array.isArray(tools) ? tools.findIndex(tool => tool?.function?.name === name) : -1
   return present(texts[at], 'a named tool is among the tools')
 }

@@ -1,6 +1,7 @@
 // Values out of an upstream's JSON: what is not as it must be is UpstreamFault malformed. Pure.
 
 import { UpstreamFault } from '../upstream/fault.ts'
+import type { JsonObject } from './json-text.ts'
 
 export function parseUpstreamJson(text: string): unknown {
   try {
@@ -15,6 +16,18 @@ export function stringOrNull(value: unknown): string | null {
   if (isNone(value)) return null
   if (typeof value !== 'string') throw malformed()
   return value
+}
+
+const REASONING_FIELDS = ['reasoning_content', 'reasoning'] as const
+
+/** What a model thought before its content, under the names that engines give it: it is billed, so it is passed on. */
+export function reasoningOf(part: JsonObject): { reasoning_content?: string; reasoning?: string } {
+  const given: { reasoning_content?: string; reasoning?: string } = {}
+  for (const name of REASONING_FIELDS) {
+    const text = stringOrNull(part[name])
+    if (text !== null) given[name] = text
+  }
+  return given
 }
 
 /** Engines leave out a field or send null: the same here. */

@@ -1,24 +1,26 @@
-// The tokens that an upstream says a request used, in OpenAI's form. Pure.
+// The tokens that an upstream says a request used, in OpenAI's form, and whether that can be. Pure.
 
 import type { Tokens } from '../types.ts'
 import { isObject, type JsonObject } from './json-text.ts'
+import type { GatewayRequest } from './request.ts'
 import { isCount, isNone, malformed } from './upstream-json.ts'
 
 export type Usage = { prompt_tokens: number; completion_tokens: number; total_tokens: number } & JsonObject
 
-/** Null when there is none. UpstreamFault malformed for counts that make no sense: they are billed. */
+/**
+ * Null when there is none. UpstreamFault malformed for counts that are none. `prompt_tokens_details` is left out: how much of a prompt was
+ * cached tells a client what others have asked.
+ */
 export function parseUsage(usage: unknown): Usage | null {
   if (isNone(usage)) return null
   if (!isObject(usage)) throw malformed()
   const prompt = countOf(usage.prompt_tokens)
   const completion = countOf(usage.completion_tokens ?? 0)
-  const cached = isObject(usage.prompt_tokens_details) ? usage.prompt_tokens_details.cached_tokens : undefined
   const reasoning = isObject(usage.completion_tokens_details)
     ? usage.completion_tokens_details.reasoning_tokens
     : undefined
   return {
     ...usageOf({ prompt, completion }),
-    ...(isCount(cached) ? { prompt_tokens_details: { cached_tokens: cached } } : {}),
     ...(isCount(reasoning) ? { completion_tokens_details: { reasoning_tokens: reasoning } } : {}),
   }
 }
@@ -29,6 +31,43 @@ export function usageOf({ prompt, completion }: Tokens): Usage {
 
 export function tokensOf(usage: Usage): Tokens {
   return { prompt: usage.prompt_tokens, completion: usage.completion_tokens }
+}
+
+/** What one request can have used at the most. */
+export type UsageBounds = { readonly promptTokensMax: number; readonly completionTokensMax: number }
+
+/** What a chat template adds to the text. */
+const templateTokensMax = 4_096
+/** A content part that is no text may be more tokens than it has bytes. */
+const partTokensMax = 1_048_576
+/** Where neither client nor configuration sets a bound: more than any engine's context. */
+const contextTokensMax = 16_777_216
+
+/** `bodyBytes`: of the request. A token of text is a byte at least. */
+export function usageBounds(
+  { choiceCount, completionTokensMax, needs }: GatewayRequest,
+  { bodyBytes, contextTokens }: { readonly bodyBytes: number; readonly contextTokens: number | null },
+): UsageBounds {
+  const context = contextTokens ?? contextTokensMax
+  const parts = needs.kinds.size > 0 || needs.remoteUrls ? partTokensMax : 0
+  return {
+    promptTokensMax: Math.min(choiceCount * context, bodyBytes + templateTokensMax + parts),
+    completionTokensMax: choiceCount * Math.min(completionTokensMax ?? context, context),
+  }
+}
+
+/** Bytes of a response for one token at the least; reasoning that an engine keeps to itself has none. */
+const bytesOfTokenMin = 1
+/** Tokens that end a choice, and what an engine holds back of a cut one. */
+const silentTokensMax = 64
+
+/** Whether it can be: within the bounds, and no more tokens than bytes came, except for reasoning. `responseBytes`: as the upstream sent them. */
+export function isPlausible(usage: Usage, bounds: UsageBounds, responseBytes: number): boolean {
+  const { prompt, completion } = tokensOf(usage)
+  if (prompt > bounds.promptTokensMax || completion > bounds.completionTokensMax) return false
+  const details = usage.completion_tokens_details
+  const reasoning = isObject(details) && isCount(details.reasoning_tokens) ? details.reasoning_tokens : 0
+  return (completion - reasoning) * bytesOfTokenMin <= responseBytes + silentTokensMax
 }
 
 function countOf(value: unknown): number {

@@ -4,10 +4,11 @@
 
 import { onAbort } from '../../base/clock.ts'
 import type { Deadlines } from '../../base/deadlines.ts'
-import { Fault } from '../../base/fault.ts'
+import type { Fault } from '../../base/fault.ts'
 import { type Connecting, connect } from './connect.ts'
 import type { Connection, UpstreamResponse } from './connection.ts'
-import { UpstreamFault } from './fault.ts'
+import { BusyFault, UpstreamFault } from './fault.ts'
+import { refusalFault } from './refusal.ts'
 import { type Endpoint, endpointOf, type UpstreamTarget } from './target.ts'
 
 export type UpstreamTimeouts = { readonly connectMs: number; readonly firstByteMs: number }
@@ -32,6 +33,10 @@ export type UpstreamRequest = {
 export type UpstreamClientDeps = { readonly deadlines: Deadlines; readonly timeouts: UpstreamTimeouts }
 
 const probeTimeoutMs = 5_000
+/** Of an upstream's error body: enough for any engine's. */
+const refusalBytesMax = 65_536
+const refusalTimeoutMs = 2_000
+const retryAfterSecondsMax = 600
 /** Idle connections that are kept for one target. */
 const idleMax = 256
 
@@ -68,7 +73,10 @@ export class UpstreamClient {
     this.#timeouts = timeouts
   }
 
-  /** A response with status 200 and the right content type. UpstreamFault; Fault invalid_request when the upstream refuses the request. */
+  /**
+   * A response with status 200 and the right content type. UpstreamFault; BusyFault; Fault invalid_request or context_length_exceeded when the
+   * upstream refuses the request.
+   */
   async send(target: UpstreamTarget, { path, body, stream, attempt }: UpstreamRequest): Promise<UpstreamResponse> {
     const pool = this.#poolOf(target)
     const accept = stream ? 'text/event-stream' : 'application/json'
@@ -77,10 +85,30 @@ export class UpstreamClient {
     pool.heads.set(key, head)
     const bytes = Buffer.from(`${head}${Buffer.byteLength(body)}\r\n\r\n${body}`)
     const response = await this.#sendPooled(pool, bytes, { attempt, timeoutMs: this.#timeouts.firstByteMs })
-    const fault = headFault(response, accept)
+    const { status } = response.head
+    const isRefused = status === 400 || status === 413 || status === 422
+    const fault = isRefused ? await this.#refusal(response) : headFault(response, accept)
     if (fault === null) return response
     response.abort()
     throw fault
+  }
+
+  /** The upstream's reason is read, so that a prompt that is too long can be told from everything else; its words go no further. */
+  async #refusal(response: UpstreamResponse): Promise<Fault> {
+    const cancelTimeout = this.#deadlines.after(refusalTimeoutMs, response.abort)
+    const chunks: Uint8Array[] = []
+    let left = refusalBytesMax
+    try {
+      for (let bytes = await response.read(); bytes !== null && left > 0; bytes = await response.read()) {
+        chunks.push(bytes.subarray(0, left))
+        left -= bytes.length
+      }
+    } catch {
+      // What has arrived is enough, or nothing is known.
+    } finally {
+      cancelTimeout()
+    }
+    return refusalFault(Buffer.concat(chunks).toString('utf8'))
   }
 
   /** Whether the target can be reached and lists its models. */
@@ -201,9 +229,12 @@ function requestLead(
 
 /** Null for a response that may be read. */
 function headFault({ head }: UpstreamResponse, accept: string): Fault | null {
-  const { status, contentType, contentEncoding } = head
-  if (status === 400 || status === 413 || status === 422) {
-    return new Fault('invalid_request', 'The model does not take this request: it may be too long for it.')
+  const { status, contentType, contentEncoding, retryAfterSeconds } = head
+  if (status === 401 || status === 403) return new UpstreamFault('credentials')
+  if (status === 404) return new UpstreamFault('no_such_route')
+  if (status === 429 || (status === 503 && retryAfterSeconds !== null)) {
+    const seconds = Math.min(Math.max(retryAfterSeconds ?? 1, 1), retryAfterSecondsMax)
+    return new BusyFault('The upstream of this model is at its limit.', seconds)
   }
   if (status !== 200) return new UpstreamFault('status')
   if (contentType !== accept) return new UpstreamFault('content_type')

@@ -13,6 +13,8 @@ export type ResponseHead = {
   readonly contentEncoding: string
   /** Bytes; null when it is not declared. */
   readonly contentLength: number | null
+  /** Retry-After where it is a number of seconds (RFC 9110 10.2.3), else null. */
+  readonly retryAfterSeconds: number | null
 }
 
 export type ResponseSink = {
@@ -165,7 +167,8 @@ type ParsedHead = ResponseHead & { readonly isChunked: boolean; readonly isReusa
  */
 const HEAD = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n\0]*)?(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*)*$/
 /** The fields that matter here; all others are ignored. */
-const FIELDS = /\r\n(content-type|content-encoding|content-length|connection|transfer-encoding):([^\r\n]*)/gi
+const FIELDS =
+  /\r\n(content-type|content-encoding|content-length|connection|transfer-encoding|retry-after):([^\r\n]*)/gi
 const LENGTH = /^[0-9]{1,15}$/
 
 function parseHead(text: string): ParsedHead {
@@ -176,6 +179,7 @@ function parseHead(text: string): ParsedHead {
   let encoding = ''
   let length: string | null = null
   let connection = ''
+  let retryAfterSeconds: number | null = null
   let isChunked = false
   FIELDS.lastIndex = 0
   for (let field = FIELDS.exec(text); field !== null; field = FIELDS.exec(text)) {
@@ -186,6 +190,7 @@ function parseHead(text: string): ParsedHead {
       type = value
     } else if (name === 'content-encoding') encoding = joinList(encoding, value)
     else if (name === 'connection') connection = joinList(connection, value)
+    else if (name === 'retry-after') retryAfterSeconds = /^[0-9]{1,6}$/.test(value) ? Number(value) : null
     else if (name === 'content-length') {
       if (!LENGTH.test(value) || (length !== null && length !== value)) throw malformed()
       length = value
@@ -200,6 +205,7 @@ function parseHead(text: string): ParsedHead {
     contentType: (type?.split(';')[0] ?? '').trim(),
     contentEncoding: encoding,
     contentLength: length === null ? null : Number(length),
+    retryAfterSeconds,
     isChunked,
     isReusable: !isOld && !connection.split(',').some(option => option.trim() === 'close'),
   }

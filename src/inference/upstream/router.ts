@@ -1,10 +1,9 @@
 // Which upstream takes a request: the least loaded by weight, within its concurrency limit; a bounded queue; ejection and return. Effects: timers.
 
 import { type Clock, onAbort, pause } from '../../base/clock.ts'
-import { Fault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import { wholeSeconds } from '../limits/limiter.ts'
-import { UpstreamFault } from './fault.ts'
+import { BusyFault, UpstreamFault } from './fault.ts'
 
 export type RouterTarget = {
   readonly name: string
@@ -15,7 +14,7 @@ export type RouterTarget = {
 
 export type RouterDeps<T extends RouterTarget> = {
   readonly targets: readonly T[]
-  /** Whether an ejected target is healthy again. */
+  /** Whether a target is healthy: asked before it is ejected, and until it is back. */
   readonly probe: (target: T, signal: AbortSignal) => Promise<boolean>
   readonly clock: Clock
   readonly log: Logger
@@ -52,17 +51,6 @@ export type RouterView = {
 
 type AcquireOptions<T> = { readonly except: ReadonlySet<T>; readonly signal: AbortSignal }
 
-/** Fault rate_limited: every target of the model is at its concurrency limit, for about so long. */
-export class BusyFault extends Fault {
-  /** Whole, 1 to 60. */
-  readonly retryAfterSeconds: number
-
-  constructor(message: string, retryAfterSeconds: number) {
-    super('rate_limited', message)
-    this.retryAfterSeconds = retryAfterSeconds
-  }
-}
-
 type TargetState<T> = {
   readonly target: T
   active: number
@@ -73,6 +61,8 @@ type TargetState<T> = {
   leaseMs: number
   failures: number
   ejected: boolean
+  /** A probe decides just now whether it is ejected. */
+  isJudged: boolean
   /** Aborted: the next probe is due now. */
   probeDue: AbortController
 }
@@ -229,9 +219,29 @@ export class Router<T extends RouterTarget> {
     return new BusyFault(message, Math.min(retryAfterSecondsMax, wholeSeconds((ahead + 1) / freedPerMs)))
   }
 
+  /** Enough failures in a row are a suspicion; the probe decides, so that requests which nobody could serve eject nobody. */
   #noteFailure(state: TargetState<T>): void {
     state.failures += 1
-    if (state.ejected || state.failures < this.#deps.ejectFailures) return
+    if (state.ejected || state.isJudged || state.failures < this.#deps.ejectFailures) return
+    state.isJudged = true
+    void this.#judge(state)
+  }
+
+  async #judge(state: TargetState<T>): Promise<void> {
+    const { probe, log } = this.#deps
+    const { failures, target } = state
+    const isHealthy = await probe(target, this.#closing.signal).catch(() => false)
+    state.isJudged = false
+    if (this.#closing.signal.aborted) return
+    if (isHealthy) {
+      state.failures = 0
+      log.warn('upstream failed requests in a row, but passes its probe; it stays', { upstream: target.name, failures })
+      return
+    }
+    this.#eject(state)
+  }
+
+  #eject(state: TargetState<T>): void {
     state.ejected = true
     this.#deps.log.warn('upstream ejected', { upstream: state.target.name, failures: state.failures })
     void this.#probeUntilHealthy(state)
@@ -270,6 +280,7 @@ function newTargetState<T>(target: T): TargetState<T> {
     leaseMs: leaseMsInitial,
     failures: 0,
     ejected: false,
+    isJudged: false,
     probeDue: new AbortController(),
   }
 }

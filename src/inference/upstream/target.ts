@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { toHex } from '../../base/bytes.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
-import type { UpstreamConfig } from '../../config/schema.ts'
+import type { ContentKind, Engine, UpstreamConfig } from '../../config/upstream.ts'
 
 export type UpstreamTarget = {
   readonly name: string
@@ -14,9 +14,19 @@ export type UpstreamTarget = {
   /** Path of the Unix socket to connect to, in place of the address in `url`; null for none. */
   readonly unixSocket: string | null
   readonly key: string | null
+  /** Decides which request fields are sent. */
+  readonly engine: Engine
   readonly models: readonly string[]
   readonly weight: number
   readonly concurrencyMax: number
+  /** Choices that one request may ask for. */
+  readonly choicesMax: number
+  /** Prompt and completion together; null when it is not known. */
+  readonly contextTokens: number | null
+  /** Kinds of content parts that it takes beside text. */
+  readonly content: readonly ContentKind[]
+  /** Whether content parts may name URLs, which it fetches by itself. */
+  readonly remoteUrls: boolean
   readonly ca: string | null
   readonly spkiSha256: string | null
 }
@@ -37,9 +47,14 @@ export function loadUpstream(config: UpstreamConfig): UpstreamTarget {
     url: config.url.replace(/\/+$/, ''),
     unixSocket: null,
     key,
+    engine: config.engine,
     models: config.models,
     weight: config.weight,
     concurrencyMax: config.concurrency_max,
+    choicesMax: config.choices_max,
+    contextTokens: config.context_tokens === 0 ? null : config.context_tokens,
+    content: config.content,
+    remoteUrls: config.remote_urls,
     ca: config.ca_file === '' ? null : readText(config.ca_file, `${where}: ca_file`),
     spkiSha256: config.spki_sha256 === '' ? null : config.spki_sha256,
   }

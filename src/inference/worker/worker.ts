@@ -6,10 +6,12 @@ import { lstatSync } from 'node:fs'
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
+import { workerUpstreamName } from '../../config/cross-checks.ts'
 import type { Admission, WorkloadCandidate } from '../../contract/allowlist.ts'
 import { checkSocketPath } from '../../host/qemu/unix-socket.ts'
 import type { StartSandboxed } from '../../host/sandbox.ts'
-import { ensureDir, type Owner, removeTree } from '../../linux/files.ts'
+import { ensureDir, type Owner } from '../../linux/files.ts'
+import { removeForeignTree } from '../../linux/tree.ts'
 import { restartDelayMs, type WorkerSettings, workerCommand, workerSandbox, workerSocketName } from './command.plan.ts'
 import { becomesHealthy, type HealthDeps, type HealthTiming, watchHealth } from './health.ts'
 import { checkModelFile, createModelReader, type ReadModel } from './model.ts'
@@ -17,7 +19,7 @@ import type { WorkerRoot } from './root.ts'
 
 /** How the router reaches it. */
 export type WorkerUpstream = {
-  readonly name: 'built-in'
+  readonly name: typeof workerUpstreamName
   readonly models: readonly string[]
   readonly weight: number
   readonly concurrencyMax: number
@@ -87,7 +89,7 @@ export class BuiltInWorker {
     this.settled = settled.promise
     this.#settle = settled.resolve
     this.upstream = {
-      name: 'built-in',
+      name: workerUpstreamName,
       models: [model],
       weight: 1,
       concurrencyMax: parallel,
@@ -159,7 +161,7 @@ export class BuiltInWorker {
     const admission = admit({ workload: 'inference-worker', imageDigest: root.digest, command })
     if (!admission.ok) throw new Refused(admission.fault.message)
     // The socket of an earlier process would keep the new one from listening.
-    removeTree(socketDir)
+    await removeForeignTree(socketDir, removeTimeoutMs)
     ensureDir(socketDir, { mode: 0o700, owner: user })
     if (signal.aborted) return
     this.#become({ kind: 'starting' })
@@ -190,7 +192,7 @@ export class BuiltInWorker {
     } finally {
       ended.abort()
       await child.kill()
-      removeTree(socketDir)
+      await removeForeignTree(socketDir, removeTimeoutMs)
     }
   }
 
@@ -224,6 +226,8 @@ function memoryNote({ memory_mib_max: memoryMiBMax }: WorkerSettings): string {
   return memoryMiBMax === 0 ? '' : ` (its memory is bounded to ${memoryMiBMax} MiB by memory_mib_max)`
 }
 
+/** For the files of a worker that has ended, however many it left. */
+const removeTimeoutMs = 60_000
 const outputLinesMax = 12
 const outputLineBytesMax = 2_000
 

@@ -3,20 +3,20 @@
 // Records are encoded by dns-packet. The question is read here, label by label, and goes back byte for byte: its case is kept
 // (resolvers use it against forgery) and a label that holds a dot is never taken for two.
 
-import { type Answer, type DecodedPacket, decode, encode, type OptAnswer } from 'dns-packet'
+import { type Answer, decode, encode, type OptAnswer } from 'dns-packet'
 
 export type Zone = {
   /** Lowercase, without a final dot. */
   readonly domain: string
-  /** Labels directly under the domain that name the appliance itself, with its address where that is known. No organization has them. */
-  readonly hosts: ReadonlyMap<string, string | null>
+  /** Labels directly under the domain that name the appliance itself. No organization has them. */
+  readonly hosts: ReadonlySet<string>
   /** SOA serial, 32 bits. */
   readonly serial: number
 }
 
 export type DnsTransport = 'udp' | 'tcp'
-/** IPv4 address of an instance, by lowercase labels; null when there is no such name. */
-export type ResolveAddress = (name: string, slug: string) => string | null
+/** IPv4 address of `{host}` or `{name}.{slug}`, lowercase; null when there is none. */
+export type ResolveAddress = (name: string) => string | null
 export type DnsContext = { readonly zone: Zone; readonly transport: DnsTransport; readonly resolve: ResolveAddress }
 
 /** How long resolvers may cache a record, or its absence. Short, for an instance may appear at any moment. */
@@ -32,14 +32,32 @@ export function dnsResponse(message: Uint8Array, context: DnsContext): Uint8Arra
   if ((flags & FLAG.response) !== 0) return null
   if ((flags & FLAG.opcode) !== 0) return headerOnly(query, RCODE.notImplemented)
   const question = readQuestion(query)
-  const decoded = decodeOrNull(query)
-  if (question === null || decoded === null) return headerOnly(query, RCODE.formatError)
-  const options = (decoded.additionals ?? []).filter(record => record.type === 'OPT') as OptAnswer[]
+  if (question === null) return headerOnly(query, RCODE.formatError)
+  const additionals = readAdditionals(query)
+  if (additionals === null) return headerOnly(query, RCODE.formatError)
+  const options = additionals.filter(record => record.type === 'OPT') as OptAnswer[]
   const [option] = options
   if (options.length > 1) return headerOnly(query, RCODE.formatError)
   // RFC 6891 6.1.3: the response to a version that we do not speak names the one that we do.
   const reply = option !== undefined && option.ednsVersion > 0 ? BAD_VERSION : decide(question, context)
   return write(query, { question, reply, option, transport: context.transport })
+}
+
+/**
+ * The response that carries nothing but the question and asks for TCP (RFC 2181 9): never longer than the query. Null: it gets none.
+ * What cannot be read gets none either; this answers to those who ask too often.
+ */
+export function truncatedResponse(message: Uint8Array): Uint8Array | null {
+  const query = Buffer.from(message.buffer, message.byteOffset, message.byteLength)
+  if (query.length < headerBytes) return null
+  const flags = query.readUInt16BE(2)
+  if ((flags & (FLAG.response | FLAG.opcode)) !== 0) return null
+  const question = readQuestion(query)
+  if (question === null) return null
+  const cut = Buffer.concat([headerOnly(query, RCODE.ok), question.bytes])
+  cut.writeUInt16BE(cut.readUInt16BE(2) | FLAG.truncated, 2)
+  cut.writeUInt16BE(1, 4)
+  return cut
 }
 
 const headerBytes = 12
@@ -69,6 +87,8 @@ type DnsReply = {
   readonly authoritative: boolean
   readonly answers: readonly Answer[]
   readonly authorities: readonly Answer[]
+  /** Addresses of servers that the answers name (RFC 1034 4.3.2, step 6). */
+  readonly glue?: readonly Answer[]
 }
 
 const REFUSED: DnsReply = { rcode: RCODE.refused, authoritative: false, answers: [], authorities: [] }
@@ -94,9 +114,11 @@ function readQuestion(query: Buffer): Question | null {
   return { labels, type: query.readUInt16BE(at), class: query.readUInt16BE(at + 2), bytes }
 }
 
-function decodeOrNull(query: Buffer): DecodedPacket | null {
+/** Records behind the question; null when they cannot be read. Most queries of a flood have none, and are not decoded. */
+function readAdditionals(query: Buffer): readonly Answer[] | null {
+  if (query.readUInt32BE(6) === 0 && query.readUInt16BE(10) === 0) return []
   try {
-    return decode(query)
+    return decode(query).additionals ?? []
   } catch {
     return null
   }
@@ -110,14 +132,14 @@ function decide(question: Question, { zone, resolve }: DnsContext): DnsReply {
   if (question.type === TYPE.transfer || question.type === TYPE.transferIncremental) return REFUSED
   const owner = question.labels.join('.')
   const [first, second] = below
-  if (first === undefined) return atApex(owner, question.type, zone)
+  if (first === undefined) return atApex(owner, question.type, { zone, resolve })
   if (second === undefined) {
     // A label here is a host of ours, or is or could be an organization: both get the same response, so nobody learns which ones exist.
-    const address = zone.hosts.get(first) ?? null
+    const address = zone.hosts.has(first) ? resolve(first) : null
     return address === null ? negative(zone, RCODE.ok) : addressReply(owner, { address, type: question.type, zone })
   }
   const isOurs = below.length === 2 && !zone.hosts.has(second) && below.every(label => LABEL.test(label))
-  const address = isOurs ? resolve(first, second) : null
+  const address = isOurs ? resolve(`${first}.${second}`) : null
   return address === null
     ? negative(zone, RCODE.nameError)
     : addressReply(owner, { address, type: question.type, zone })
@@ -140,15 +162,18 @@ function lowerAscii(label: string): string {
   return label.replace(/[A-Z]/g, letter => letter.toLowerCase())
 }
 
-function atApex(owner: string, type: number, zone: Zone): DnsReply {
+function atApex(owner: string, type: number, { zone, resolve }: Pick<DnsContext, 'zone' | 'resolve'>): DnsReply {
   const server = `${nameServerLabel}.${zone.domain}`
   switch (type) {
     case TYPE.SOA:
     // RFC 8482 4.1: one set of records is answer enough to ANY.
     case TYPE.ANY:
       return positive([soa(owner, zone)])
-    case TYPE.NS:
-      return positive([{ type: 'NS', name: owner, ttl: ttlSeconds, data: server }])
+    case TYPE.NS: {
+      const address = resolve(nameServerLabel)
+      const glue: Answer[] = address === null ? [] : [{ type: 'A', name: server, ttl: ttlSeconds, data: address }]
+      return { ...positive([{ type: 'NS', name: owner, ttl: ttlSeconds, data: server }]), glue }
+    }
     default:
       return negative(zone, RCODE.ok)
   }
@@ -198,7 +223,7 @@ function write(query: Buffer, { question, reply, option, transport }: Outgoing):
   const whole = assemble(query, { question, reply, option })
   if (whole.length <= limitBytes) return whole
   // RFC 2181 9: nothing of a set that does not fit; the client asks again over TCP.
-  const cut = assemble(query, { question, reply: { ...reply, answers: [], authorities: [] }, option })
+  const cut = assemble(query, { question, reply: { ...reply, answers: [], authorities: [], glue: [] }, option })
   cut.writeUInt16BE(cut.readUInt16BE(2) | FLAG.truncated, 2)
   return cut.length <= limitBytes ? cut : headerOnly(query, RCODE.refused)
 }
@@ -209,7 +234,7 @@ function udpLimit(option: OptAnswer | undefined): number {
 }
 
 function assemble(query: Buffer, { question, reply, option }: Omit<Outgoing, 'transport'>): Buffer {
-  const additionals = option === undefined ? [] : [optionReply(option, reply.extendedRcode ?? 0)]
+  const options = option === undefined ? [] : [optionReply(option, reply.extendedRcode ?? 0)]
   const encoded = encode({
     type: 'response',
     id: query.readUInt16BE(0),
@@ -217,7 +242,7 @@ function assemble(query: Buffer, { question, reply, option }: Omit<Outgoing, 'tr
     questions: [],
     answers: [...reply.answers],
     authorities: [...reply.authorities],
-    additionals,
+    additionals: [...(reply.glue ?? []), ...options],
   })
   // dns-packet writes no compression pointers, so the sections may be moved behind the question.
   const whole = Buffer.concat([encoded.subarray(0, headerBytes), question.bytes, encoded.subarray(headerBytes)])

@@ -5,6 +5,7 @@ import { FAULTS, Fault, statusOf } from '../../base/fault.ts'
 import { type RandomBytes, randomName } from '../../base/ids.ts'
 import type { FailureEnvelope, Problem } from '../../contract/problem.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
+import { LimitedFault } from '../limited.ts'
 
 /** What the server knows of a request while it is under way. */
 export type RequestContext = {
@@ -33,8 +34,32 @@ export function openContext(
   }
 }
 
-export function successResponse(context: RequestContext, status: number, data: unknown): Response {
-  return Response.json({ ...ids(context), data }, { status })
+/** What a route has to say beside `data`. */
+export class Reply {
+  readonly data: unknown
+  readonly headers: Readonly<Record<string, string>>
+
+  constructor(data: unknown, headers: Readonly<Record<string, string>>) {
+    this.data = data
+    this.headers = headers
+  }
+}
+
+/** `data` that is JSON text already. */
+export class JsonText {
+  readonly text: string
+
+  constructor(text: string) {
+    this.text = text
+  }
+}
+
+export function successResponse(context: RequestContext, status: number, said: unknown): Response {
+  const { data, headers: own } = said instanceof Reply ? said : new Reply(said, {})
+  if (!(data instanceof JsonText)) return Response.json({ ...ids(context), data }, { status, headers: own })
+  const head = JSON.stringify(ids(context)).slice(0, -1)
+  const headers = { ...own, 'Content-Type': 'application/json;charset=utf-8' }
+  return new Response(`${head},"data":${data.text}}`, { status, headers })
 }
 
 /** Anything thrown, as its envelope. What is not a Fault of the caller's making shows nothing of itself. */
@@ -47,8 +72,12 @@ export function failureResponse(
   const status = error instanceof Fault ? statusOf(error.code) : 500
   return Response.json({ ...ids(context), error: problem } satisfies FailureEnvelope, {
     status,
-    headers: { ...headers, ...failureHeaders(status) },
+    headers: { ...headers, ...retryAfter(error), ...failureHeaders(status) },
   })
+}
+
+function retryAfter(error: unknown): Record<string, string> {
+  return error instanceof LimitedFault ? { 'Retry-After': String(error.retryAfterSeconds) } : {}
 }
 
 /** Headers that every response carries, whatever it is. */

@@ -112,11 +112,22 @@ const HEADERS = {
     description: 'The X-Correlation-ID of the request, if it had one.',
     schema: { type: 'string' },
   },
+  RetryAfter: {
+    description: 'Seconds to wait before the next attempt.',
+    required: true,
+    schema: { type: 'integer', minimum: 1 },
+  },
+  Platform: {
+    description:
+      'What the instances of this response run on, each value once: `snp`: SEV-SNP keeps their memory from the host; `kvm; simulated` and `tcg; simulated`: nothing does, and their evidence is simulated; `unknown`: made before this was recorded. A list names what is not terminated, and has no such header without any.',
+    schema: { type: 'string', examples: ['snp'] },
+  },
   Allow: { description: 'Methods of this path.', required: true, schema: { type: 'string' } },
   WwwAuthenticate: { description: 'Always `Bearer`.', required: true, schema: { const: 'Bearer' } },
 } as const
 
 const EVERY_RESPONSE = { 'X-Request-ID': 'RequestId', 'X-Correlation-ID': 'CorrelationId' } as const
+const INSTANCE_RESPONSE = { ...EVERY_RESPONSE, 'X-Strongroom-Platform': 'Platform' } as const
 
 const FAILURES = {
   InvalidRequest: {
@@ -165,6 +176,16 @@ const FAILURES = {
     description: 'The body is too large.',
     error: { code: 'invalid_request', message: 'The body is larger than 65536 bytes.' },
   },
+  RateLimited: {
+    status: 429,
+    description:
+      'Too many requests with this key in a minute; for a create also: too many creates of the organization in 24 hours, or too many records of it. Wait as long as Retry-After says. Repeating a create with its Idempotency-Key counts as a request and not as a create.',
+    headers: { 'Retry-After': 'RetryAfter' },
+    error: {
+      code: 'invalid_request',
+      message: 'This key may send 600 requests per minute; wait as long as Retry-After says.',
+    },
+  },
   InternalError: {
     status: 500,
     description: 'Unexpected; retry, and give the request id to the operator if it persists.',
@@ -173,14 +194,15 @@ const FAILURES = {
 } as const satisfies Record<string, ApiFailure<keyof typeof HEADERS> & { readonly error: Problem }>
 
 const IDS = { request_id: 'req_7f3k09xw2m5p8q1z4t6v0b2n', correlation_id: null } as const
-const READ_FAILURES = ['Unauthenticated', 'Forbidden', 'MethodNotAllowed', 'InternalError'] as const
+const READ_FAILURES = ['Unauthenticated', 'Forbidden', 'MethodNotAllowed', 'RateLimited', 'InternalError'] as const
 
 type Operation = ApiOperation<keyof typeof PARAMETERS, keyof typeof HEADERS, keyof typeof FAILURES>
 
 /** What an operation gives when it succeeds: `example` in its envelope. */
 function enveloped(status: 200 | 202, description: string, schema: string, example: unknown): Operation['success'] {
   const content = jsonContent(ref('schemas', `${schema}Envelope`), { ...IDS, data: example })
-  return { status, description, headers: EVERY_RESPONSE, content }
+  const headers = schema === 'UsageSummary' ? EVERY_RESPONSE : INSTANCE_RESPONSE
+  return { status, description, headers, content }
 }
 
 const OPERATIONS: readonly Operation[] = [

@@ -2,7 +2,8 @@
 
 import { Elysia } from 'elysia'
 import { parseCreate, parseIdempotencyKey } from '../create.codec.ts'
-import type { InstancesService, Principal } from '../service.ts'
+import type { InstancesService, Principal, Shown } from '../service.ts'
+import { JsonText, Reply } from './envelope.ts'
 
 /** What the HTTP server does for routes. */
 export type Edge = {
@@ -22,19 +23,35 @@ export function instanceRoutes(service: InstancesService) {
           const idempotencyKey = parseIdempotencyKey(request.headers.get('idempotency-key'))
           const wanted = parseCreate(await edge.json(request))
           set.status = 202
-          return service.create(caller, wanted, idempotencyKey)
+          return reply(service.create(caller, wanted, idempotencyKey))
         },
         { parse: 'none' },
       )
-      .get('/v1/instances', ({ request }) => service.list(edge.caller(request, 'read')))
-      .get('/v1/instances/:name', ({ request, params }) => service.retrieve(edge.caller(request, 'read'), params.name))
+      .get('/v1/instances', ({ request }) => {
+        const { data, platforms } = service.list(edge.caller(request, 'read'))
+        return reply({ data: new JsonText(data), platforms })
+      })
+      .get('/v1/instances/:name', ({ request, params }) =>
+        reply(service.retrieve(edge.caller(request, 'read'), params.name)),
+      )
       .delete(
         '/v1/instances/:name',
         ({ request, params, set }) => {
           set.status = 202
-          return service.remove(edge.caller(request, 'write'), params.name)
+          return reply(service.remove(edge.caller(request, 'write'), params.name))
         },
         { parse: 'none' },
       )
       .get('/v1/usage', ({ request }) => service.usage(edge.caller(request, 'read')))
+}
+
+export const platformHeader = 'X-Strongroom-Platform'
+
+/** With what the instances run on, such as `snp` or `tcg; simulated`: only on snp is a VM's memory kept from this host, all else simulates that. */
+function reply({ data, platforms }: Shown<unknown>): Reply {
+  const names = platforms.map(platform => {
+    if (platform === null) return 'unknown'
+    return platform === 'snp' ? platform : `${platform}; simulated`
+  })
+  return new Reply(data, names.length === 0 ? {} : { [platformHeader]: names.sort().join(', ') })
 }

@@ -7,11 +7,13 @@ import type { Clock } from '../../base/clock.ts'
 import { createDeadlines } from '../../base/deadlines.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
-import type { Logger } from '../../base/log.ts'
+import type { Logger, LogLevel } from '../../base/log.ts'
 import { type JsonLimits, readJson } from '../../http/body.ts'
+import { checkHost } from '../../http/head.ts'
 import { isInternal } from '../../http/problem.ts'
 import type { Authenticate } from './auth.ts'
 import { failureResponse, openContext, type RequestContext, stamp, successResponse } from './envelope.ts'
+import type { RequestRate } from './rate.ts'
 import type { Edge } from './routes.ts'
 
 export type HttpDeps = {
@@ -20,6 +22,7 @@ export type HttpDeps = {
   readonly random: RandomBytes
   readonly limits: JsonLimits
   readonly authenticate: Authenticate
+  readonly rate: Pick<RequestRate, 'take'>
   readonly routes: (edge: Edge) => AnyElysia
   /** Served at /openapi.json without authentication. */
   readonly openapi: object
@@ -49,6 +52,7 @@ export function createHttp(deps: HttpDeps): Http {
     caller: (request, need) => {
       const principal = deps.authenticate(request.headers, need)
       contextOf(request).organization = principal.organization.slug
+      deps.rate.take(principal.keyPrefix)
       return principal
     },
     json: request => readJson(request, deps.limits, deadlines),
@@ -93,12 +97,13 @@ export function createHttp(deps: HttpDeps): Http {
       context.template = templates.find(({ pattern }) => pattern.test(path))?.path ?? null
       let response: Response
       try {
+        checkHost(received.headers)
         response = await app.handle(request)
       } catch (error) {
-        // Elysia 1.4.30 itself throws when a handler throws null or undefined.
+        // A second Host header. And Elysia 1.4.30 itself throws when a handler throws null or undefined.
         response = fail(request, error)
       }
-      deps.log.info('request', {
+      deps.log[accessLevel(context.method, response.status)]('request', {
         method: context.method,
         path: context.template ?? '(unknown)',
         status: response.status,
@@ -110,6 +115,14 @@ export function createHttp(deps: HttpDeps): Http {
     },
   }
 }
+
+/** Reads that succeed are many and say little; a failure of ours has been logged as an error with its cause already. */
+function accessLevel(method: string, status: number): LogLevel {
+  if (status >= 500) return 'warn'
+  return status < 400 && READS.includes(method) ? 'debug' : 'info'
+}
+
+const READS: readonly string[] = ['GET', 'HEAD', 'OPTIONS']
 
 type Template = { readonly path: string; readonly pattern: RegExp; readonly allow: string }
 

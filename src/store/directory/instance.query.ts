@@ -1,8 +1,8 @@
 // Instances and the log of their state changes. States move only by compare-and-set. Effects: SQL.
 
-import { and, asc, count, eq, gte, inArray, lt, ne, or } from 'drizzle-orm'
+import { and, asc, count, desc, eq, gt, gte, inArray, lt, max, min, ne, or, sql } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
-import type { DirectoryDb } from '../db.ts'
+import { type DirectoryDb, prepareRaw } from '../db.ts'
 import {
   type Instance,
   type InstanceChange,
@@ -25,7 +25,8 @@ export type NewInstance = Pick<
   | 'inferenceMode'
   | 'inferenceModel'
   | 'vmId'
-> & { readonly nowMs: number }
+> &
+  Partial<Pick<Instance, 'platform'>> & { readonly nowMs: number }
 
 /**
  * Adds an instance in `provisioning` with the first line of its change log. Call inside a transaction.
@@ -48,7 +49,14 @@ export function insertInstance(db: DirectoryDb, instance: NewInstance): Instance
 export type InstanceSet = Partial<
   Pick<
     Instance,
-    'desired' | 'vmId' | 'failureCode' | 'failureMessage' | 'terminatedReason' | 'readyAtMs' | 'terminatedAtMs'
+    | 'desired'
+    | 'vmId'
+    | 'failureCode'
+    | 'failureMessage'
+    | 'terminatedReason'
+    | 'readyAtMs'
+    | 'terminatedAtMs'
+    | 'platform'
   >
 >
 
@@ -90,6 +98,17 @@ export function listInstances(db: DirectoryDb, organizationId: string): Instance
     .where(eq(instances.organizationId, organizationId))
     .orderBy(asc(instances.createdAtMs), asc(instances.id))
     .all()
+}
+
+export type InstanceState = Pick<Instance, 'id' | 'status' | 'platform'>
+
+/** Which records there are and how they stand, in the order of `listInstances`. Prepared once, and raw: every list pays for it. */
+export function prepareInstanceStates(db: DirectoryDb): (organizationId: string) => InstanceState[] {
+  const select = prepareRaw<InstanceState>(
+    db,
+    'SELECT id, status, platform FROM instances WHERE organization_id = ? ORDER BY created_at_ms, id',
+  )
+  return organizationId => select.all(organizationId)
 }
 
 export function findInstance(db: DirectoryDb, key: { organizationId: string; name: string }): Instance | null {
@@ -143,6 +162,58 @@ export function countLiving(db: DirectoryDb, organizationId: string): number {
     .where(and(eq(instances.organizationId, organizationId), ne(instances.status, 'terminated')))
     .get()
   return row?.living ?? 0
+}
+
+/** Egress of those that are not terminated, together. */
+export type EgressTotals = {
+  readonly bytes: number
+  readonly observedAtMs: number | null
+  /** The oldest block. */
+  readonly blockedAtMs: number | null
+}
+
+export function egressTotals(db: DirectoryDb, organizationId: string): EgressTotals {
+  return (
+    db
+      .select({
+        bytes: sql<number>`coalesce(sum(${instances.egressBytes}), 0)`,
+        observedAtMs: max(instances.egressObservedAtMs),
+        blockedAtMs: min(instances.egressBlockAppliedAtMs),
+      })
+      .from(instances)
+      .where(and(eq(instances.organizationId, organizationId), ne(instances.status, 'terminated')))
+      .get() ?? { bytes: 0, observedAtMs: null, blockedAtMs: null }
+  )
+}
+
+/** When the `nth` newest instance of an organization was created, if that was after `sinceMs`; else null. */
+export function nthNewestCreation(
+  db: DirectoryDb,
+  wanted: { organizationId: string; nth: number; sinceMs: number },
+): number | null {
+  const row = db
+    .select({ atMs: instances.createdAtMs })
+    .from(instances)
+    .where(and(eq(instances.organizationId, wanted.organizationId), gt(instances.createdAtMs, wanted.sinceMs)))
+    .orderBy(desc(instances.createdAtMs))
+    .limit(1)
+    .offset(wanted.nth - 1)
+    .get()
+  return row?.atMs ?? null
+}
+
+/** All records of an organization, and when the first of them to go was terminated. */
+export function countRecords(
+  db: DirectoryDb,
+  organizationId: string,
+): { count: number; terminatedAtMs: number | null } {
+  return (
+    db
+      .select({ count: count(), terminatedAtMs: min(instances.terminatedAtMs) })
+      .from(instances)
+      .where(eq(instances.organizationId, organizationId))
+      .get() ?? { count: 0, terminatedAtMs: null }
+  )
 }
 
 /**

@@ -37,10 +37,13 @@ export const instances = sqliteTable(
     readyAtMs: integer('ready_at_ms'),
     terminatedAtMs: integer('terminated_at_ms'),
     changedAtMs: integer('changed_at_ms').notNull(),
+    /** What its VM runs on; of a row from before this column, null. */
+    platform: text('platform', { enum: ['snp', 'kvm', 'tcg'] }),
   },
   table => [
     uniqueIndex('instances_organization_name').on(table.organizationId, table.name),
     uniqueIndex('instances_hostname').on(table.hostname),
+    index('instances_organization_created').on(table.organizationId, table.createdAtMs, table.id),
     index('instances_status').on(table.status),
     index('instances_vm').on(table.vmId),
   ],

@@ -41,6 +41,7 @@ const FIELDS = [
   'completionTokens',
   'costNanoUsd',
   'outcome',
+  'tokensSource',
 ] as const satisfies readonly (keyof Usage)[]
 
 function valuesOf(row: Usage): Usage[keyof Usage][] {

@@ -3,6 +3,13 @@
 import { index, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 import { organizations } from './organization.table.ts'
 
+/**
+ * Who counted the tokens: the upstream; the gateway, by estimate, where the upstream did not; the gateway, by estimate, because what the
+ * upstream said cannot be.
+ */
+export const TOKENS_SOURCES = ['reported', 'estimated', 'implausible'] as const
+export type TokensSource = (typeof TOKENS_SOURCES)[number]
+
 export const usage = sqliteTable(
   'usage',
   {
@@ -20,6 +27,7 @@ export const usage = sqliteTable(
     /** Billionths of a dollar. */
     costNanoUsd: integer('cost_nano_usd').notNull(),
     outcome: text('outcome', { enum: ['completed', 'aborted', 'failed'] }).notNull(),
+    tokensSource: text('tokens_source', { enum: TOKENS_SOURCES }).notNull().default('reported'),
   },
   table => [index('usage_organization').on(table.organizationId, table.atMs, table.costNanoUsd)],
 )

@@ -6,9 +6,13 @@ import type { LedgerDb } from '../db.ts'
 
 export const meta = sqliteTable('meta', { name: text('name').primaryKey(), value: text('value').notNull() })
 
+export function readMeta(db: LedgerDb, name: string): string | null {
+  return db.select().from(meta).where(eq(meta.name, name)).get()?.value ?? null
+}
+
 /** Sets a fact and returns what it was before, or null. */
 export function swapMeta(db: LedgerDb, name: string, value: string): string | null {
-  const before = db.select().from(meta).where(eq(meta.name, name)).get()?.value ?? null
+  const before = readMeta(db, name)
   db.insert(meta).values({ name, value }).onConflictDoUpdate({ target: meta.name, set: { value } }).run()
   return before
 }

@@ -1,6 +1,6 @@
 // Queries on VMs. State moves by compare-and-set only. Effects: SQL.
 
-import { and, asc, count, eq, inArray, lt, ne, sql } from 'drizzle-orm'
+import { and, asc, count, eq, inArray, lt, ne, or, type SQL, sql } from 'drizzle-orm'
 import type { LedgerDb } from '../db.ts'
 import { resources, type Vm, type VmState, vms } from './vm.table.ts'
 
@@ -40,6 +40,7 @@ export type VmMove = {
   readonly address?: string | null
   readonly failureCode?: string
   readonly failureMessage?: string
+  readonly platform?: Vm['platform']
 }
 
 /** Compare-and-set. False: someone moved it first; reread and decide again. */
@@ -70,8 +71,21 @@ export type Reserved = {
 /** States in which a VM holds room on the host. */
 const HOLDING = ['launching', 'booting', 'running', 'stopping'] as const satisfies readonly VmState[]
 
-/** What VMs of a host hold right now. A failed VM holds room as long as it has a row for its QEMU. */
+/** What VMs of a host hold right now. */
 export function reservedBy(db: LedgerDb, hostId: string): Reserved {
+  return roomOf(db, holdsRoom(hostId))
+}
+
+/** A failed VM holds room as long as it has a row for its QEMU. */
+function holdsRoom(hostId: string): SQL | undefined {
+  return and(
+    eq(vms.hostId, hostId),
+    sql`(${inArray(vms.state, [...HOLDING])} OR (${vms.state} = 'failed' AND EXISTS
+      (SELECT 1 FROM ${resources} WHERE ${resources.vmId} = ${vms.id} AND ${resources.kind} = 'qemu')))`,
+  )
+}
+
+function roomOf(db: LedgerDb, where: SQL | undefined): Reserved {
   const row = db
     .select({
       vms: sql<number>`count(*)`,
@@ -80,15 +94,22 @@ export function reservedBy(db: LedgerDb, hostId: string): Reserved {
       booting: sql<number>`coalesce(sum(${vms.state} IN ('launching', 'booting')), 0)`,
     })
     .from(vms)
-    .where(
-      and(
-        eq(vms.hostId, hostId),
-        sql`(${inArray(vms.state, [...HOLDING])} OR (${vms.state} = 'failed' AND EXISTS
-          (SELECT 1 FROM ${resources} WHERE ${resources.vmId} = ${vms.id} AND ${resources.kind} = 'qemu')))`,
-      ),
-    )
+    .where(where)
     .get()
   return row ?? { vms: 0, vcpus: 0, memoryMib: 0, booting: 0 }
+}
+
+export type Room = Omit<Reserved, 'booting'>
+
+/** What VMs of the same host that have waited for longer will hold: theirs comes first. */
+export function waitingBefore(db: LedgerDb, vm: Pick<Vm, 'id' | 'hostId'>): Room {
+  const isBefore = sql`(${vms.createdAtMs}, ${vms}.rowid) < (SELECT created_at_ms, rowid FROM ${vms} WHERE id = ${vm.id})`
+  return roomOf(db, and(eq(vms.hostId, vm.hostId), eq(vms.state, 'waiting'), eq(vms.desired, 'running'), isBefore))
+}
+
+/** What is being given back on a host right now. */
+export function endingOn(db: LedgerDb, hostId: string): Room {
+  return roomOf(db, and(holdsRoom(hostId), or(inArray(vms.state, ['stopping', 'failed']), eq(vms.desired, 'gone'))))
 }
 
 /** VMs by state; a state without any is absent. */

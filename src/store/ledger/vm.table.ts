@@ -20,6 +20,8 @@ export const vms = sqliteTable(
     failureMessage: text('failure_message'),
     createdAtMs: integer('created_at_ms').notNull(),
     changedAtMs: integer('changed_at_ms').notNull(),
+    /** What its QEMU runs on; null before there is one. */
+    platform: text('platform', { enum: ['snp', 'kvm', 'tcg'] }),
   },
   table => [index('vms_state').on(table.state)],
 )
@@ -35,8 +37,8 @@ export const resources = sqliteTable(
     vmId: text('vm_id')
       .notNull()
       .references(() => vms.id),
-    kind: text('kind', { enum: ['address', 'directory', 'tap', 'nft', 'qemu'] }).notNull(),
-    /** What the host calls it: address, path, interface name, object suffix, process identity. */
+    kind: text('kind', { enum: ['address', 'directory', 'tap', 'nft', 'uid', 'qemu'] }).notNull(),
+    /** What the host calls it: address, path, interface name, object suffix, user id, process identity. */
     name: text('name').notNull(),
     createdAtMs: integer('created_at_ms').notNull(),
   },
@@ -48,6 +50,12 @@ export const resources = sqliteTable(
 
 export type Resource = typeof resources.$inferSelect
 export type ResourceKind = Resource['kind']
+
+/** Addresses that a VM has given back, since when. Until they have rested no other VM gets them. */
+export const restingAddresses = sqliteTable('resting_addresses', {
+  address: text('address').primaryKey(),
+  sinceMs: integer('since_ms').notNull(),
+})
 
 /** The newest sample of each VM: what the kernel's quota had used, from which a vanished table is restored. It goes with the VM. */
 export const egress = sqliteTable('egress', {

@@ -78,7 +78,7 @@ describe.each(AMD_ROOTS.map(root => [root.product, root] as const))('%s', (produ
 
 test('a root under another product is not AMD’s', () => {
   // Goal: AMD's word for one product is not its word for another, and a changed byte makes a root simulated.
-  const [milan, genoa] = AMD_ROOTS.map(decodeRoot)
+  const [milan, genoa] = AMD_ROOTS.map(root => decodeRoot(root))
   if (milan === undefined || genoa === undefined) throw new Error('two roots are pinned')
   const moved = { product: 'genoa', ark: milan.ark.der, ask: milan.ask.der, asvk: milan.asvk.der } as const
   expect(decodeRoot(moved).simulated).toBe(true)

@@ -165,6 +165,7 @@ describe('our own files', () => {
     const extra = {
       gpa: 0x1000n,
       isUnmeasured: false,
+      isShared: false,
       dataType: 'normal',
       data: new Uint8Array(4096).fill(0x90),
     } as const
@@ -240,6 +241,7 @@ describe('the order of QEMU', () => {
     ...mask,
     gpa: BigInt(at) * 4096n,
     isUnmeasured: false,
+    isShared: false,
     dataType: 'normal',
     data,
   })

@@ -112,7 +112,15 @@ test('accepted', () => {
 test('strictPolicy', () => {
   const said = Object.entries(strictPolicy()).filter(([, value]) => value !== 'any')
   const bits = (name: string) => Object.entries((said.find(([key]) => key === name)?.[1] ?? {}) as Json)
-  expect(said.map(([name]) => name)).toEqual(['format', 'guestPolicy', 'platformInfo', 'vmpls'])
+  expect(said.map(([name]) => name)).toEqual([
+    'format',
+    'guestPolicy',
+    'platformInfo',
+    'keyInfo',
+    'reservedBytes',
+    'vmpls',
+    'tcbOrder',
+  ])
   expect(bits('guestPolicy').filter(([, rule]) => rule !== 'any')).toEqual([
     ['reservedOne', 'required'],
     ['migrate', 'forbidden'],
@@ -120,7 +128,24 @@ test('strictPolicy', () => {
     ['unknown', 'forbidden'],
   ])
   expect(bits('platformInfo').filter(([, rule]) => rule !== 'any')).toEqual([])
-  expect(strictPolicy().vmpls).toEqual([0])
+  expect(bits('keyInfo').filter(([, rule]) => rule !== 'any')).toEqual([['unknown', 'forbidden']])
+  expect(strictPolicy()).toMatchObject({ vmpls: [0], reservedBytes: 'zero', tcbOrder: 'required' })
+})
+
+// Goal: as text a policy says each thing once: JSON.parse would take the last of two, and a reader who looks for the first sees another policy.
+test('a name twice in the text', () => {
+  const text = JSON.stringify(fullJson())
+  expect(parsePolicy(text)).toEqual(parsePolicy(fullJson()))
+  expect(parsePolicy(new TextEncoder().encode(text))).toEqual(parsePolicy(fullJson()))
+  for (const [once, twice, name] of [
+    ['"debug":"forbidden"', '"debug":"forbidden","debug":"any"', 'debug'],
+    ['"vmpls":[0,3]', '"vmpls":[0],"vmpls":[0,3]', 'vmpls'],
+    ['"snp":8', '"snp":8,"\\u0073np":0', 'snp'],
+  ] as const) {
+    expect(text).toContain(once)
+    expect(() => parsePolicy(text.replace(once, twice))).toThrow(Malformed)
+    expect(() => parsePolicy(text.replace(once, twice))).toThrow(`policy has the field "${name}" twice`)
+  }
 })
 
 describe('refused by parser and schema alike', () => {
@@ -169,6 +194,10 @@ describe('refused by parser and schema alike', () => {
     ['guestPolicy.unknown', 'required'],
     ['guestPolicy.bit26', 'any'],
     ['reservedBytes', 'forbidden'],
+    ['tcbOrder', 'forbidden'],
+    ['keyInfo.maskChipKey', 'zero'],
+    ['keyInfo.unknown', 'required'],
+    ['keyInfo.bit5', 'any'],
     ['format', 'strongroom/snp-policy/v2'],
     ['format', 'any'],
     ['extra', 'any'],
@@ -182,7 +211,7 @@ describe('refused by parser and schema alike', () => {
   // Goal: what is no object is refused, and a field called __proto__ is a field like any other.
   test('other values', () => {
     for (const json of [null, undefined, 1, 'any', [], [fullJson()]]) {
-      expect(refusedField(json)).toBe('policy')
+      expect(refusedField(json)).toBe(json === 'any' ? 'policy is not valid JSON.' : 'policy')
       expect(matches(policySchema, json)).toBe(false)
     }
     const hostile = JSON.parse(JSON.stringify(fullJson()).replace('{', '{"__proto__":{"hostData":"any"},'))

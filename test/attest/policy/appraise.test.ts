@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'bun:test'
 import { PRODUCTS, type Product } from '../../../src/attest/amd/product.ts'
-import { encodeTcb } from '../../../src/attest/amd/tcb.ts'
+import { decodeTcb, encodeTcb, tcbComponentsOf } from '../../../src/attest/amd/tcb.ts'
 import { appraise } from '../../../src/attest/policy/appraise.ts'
 import { type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
-import { PLATFORM_BITS, POLICY_BITS } from '../../../src/attest/report/bits.ts'
+import { KEY_BITS, PLATFORM_BITS, POLICY_BITS } from '../../../src/attest/report/bits.ts'
 import { type IdentifiedReport, identifyReport } from '../../../src/attest/report/identify.ts'
 import { decodeReport, encodeReport, type SnpReport } from '../../../src/attest/report/report.ts'
 import { type Outcome, verdict } from '../../../src/attest/verdict.ts'
@@ -18,6 +18,9 @@ const lax: Policy = {
   ...strictPolicy(),
   guestPolicy: { ...allAny(POLICY_BITS), unknown: 'any' },
   platformInfo: { ...allAny(PLATFORM_BITS), unknown: 'any' },
+  keyInfo: { ...allAny(KEY_BITS), unknown: 'any' },
+  reservedBytes: 'any',
+  tcbOrder: 'any',
   vmpls: 'any',
 }
 
@@ -62,6 +65,9 @@ const checkNames = [
   'platform-info-iommu-write-safe',
   'platform-info-tio',
   'platform-info-unknown',
+  'key-info-author-key-enabled',
+  'key-info-mask-chip-key',
+  'key-info-unknown',
   'reserved-bytes',
   'vmpl',
   'measurement',
@@ -81,6 +87,9 @@ const checkNames = [
   'minimum-firmware-current',
   'minimum-firmware-committed',
   'minimum-guest-svn',
+  'tcb-order-committed',
+  'tcb-order-reported',
+  'firmware-order',
 ]
 
 describe('appraise', () => {
@@ -239,6 +248,90 @@ describe('values', () => {
   })
 })
 
+describe('what firmware never writes', () => {
+  // Goal: key_info has two named bits and a signing key; each named bit is judged, any other is refused unless the policy says 'any'.
+  test('bits of key_info', () => {
+    const failed = (keyInfo: number, rules: Partial<Policy['keyInfo']>) =>
+      named('fail', { ...milan, keyInfo }, { ...lax, keyInfo: { ...lax.keyInfo, ...rules } })
+    expect(milan.keyInfo).toBe(0)
+    for (const [bit, rule, name] of [
+      [0, 'authorKeyEnabled', 'key-info-author-key-enabled'],
+      [1, 'maskChipKey', 'key-info-mask-chip-key'],
+    ] as const) {
+      expect(failed(1 << bit, { [rule]: 'forbidden' })).toEqual([name])
+      expect(failed(0, { [rule]: 'required' })).toEqual([name])
+      expect(failed(1 << bit, { [rule]: 'required', unknown: 'forbidden' })).toEqual([])
+    }
+    for (const keyInfo of [0, 0x04, 0x1c, 0x1f]) expect(failed(keyInfo, { unknown: 'forbidden' })).toEqual([])
+    for (let bit = 5; bit < 32; bit += 1) {
+      expect(failed((1 << bit) >>> 0, { unknown: 'forbidden' })).toEqual(['key-info-unknown'])
+      expect(failed((1 << bit) >>> 0, {})).toEqual([])
+    }
+  })
+
+  // Goal: CURRENT below COMMITTED or REPORTED in any one component is refused, equal and above are not, and more of another does not help.
+  test('TCBs out of order', () => {
+    const ordered: Policy = { ...lax, tcbOrder: 'required' }
+    for (const [report, product] of [
+      [milan, 'milan'],
+      [turin, 'turin'],
+    ] as const) {
+      expect(named('fail', report, ordered)).toEqual([])
+      const current = decodeTcb(report.rawTcb.current, product)
+      for (const component of tcbComponentsOf(product)) {
+        const more = encodeTcb({ ...current, [component]: (current[component] ?? 0) + 1 }, product)
+        const failed = (rawTcb: Partial<SnpReport['rawTcb']>, policy: Policy = ordered) =>
+          named('fail', { ...report, rawTcb: { ...report.rawTcb, ...rawTcb } }, policy)
+        expect(failed({ committed: more })).toEqual(['tcb-order-committed'])
+        expect(failed({ reported: more })).toEqual(['tcb-order-reported'])
+        expect(failed({ committed: more, reported: more }, lax)).toEqual([])
+        expect(failed({ current: more, launch: 0n })).toEqual([])
+        const others = Object.fromEntries(tcbComponentsOf(product).map(one => [one, one === component ? 0 : 255]))
+        const uneven = encodeTcb({ ...current, ...others }, product)
+        expect(failed({ current: uneven, reported: 0n })).toEqual(
+          current[component] === 0 ? [] : ['tcb-order-committed'],
+        )
+      }
+    }
+  })
+
+  // Goal: the same for the version of the firmware, where build follows minor follows major.
+  test('firmware out of order', () => {
+    const failed = (current: Partial<SnpReport['current']>) =>
+      named('fail', { ...milan, current: { ...milan.current, ...current } }, { ...lax, tcbOrder: 'required' })
+    expect(milan.committed).toEqual({ major: 1, minor: 55, build: 29 })
+    expect([failed({}), failed({ build: 30 }), failed({ minor: 56, build: 0 })]).toEqual([[], [], []])
+    for (const below of [{ build: 28 }, { minor: 54, build: 255 }, { major: 0, minor: 255 }])
+      expect(failed(below)).toEqual(['firmware-order'])
+  })
+
+  // Goal: a TCB that cannot be read as the product's is out of order, and nothing is thrown.
+  test('of another layout', () => {
+    const misnamed = identified({ ...turin, version: 2, cpuid: null }, 'milan')
+    const failed = appraise(misnamed, { ...lax, tcbOrder: 'required' }).filter(one => one.outcome === 'fail')
+    expect(failed.map(one => one.name)).toEqual(['tcb-order-committed', 'tcb-order-reported'])
+    expect(failed[0]?.reason).toContain('TCB: byte 3 is reserved on milan')
+  })
+
+  // Goal: the default refuses each of them, and no real report has any.
+  test('by default', async () => {
+    const strict: Policy = { ...strictPolicy(), vmpls: 'any' }
+    const out = encodeTcb({ bootloader: 255, tee: 0, snp: 0, microcode: 0, fmc: null }, 'milan')
+    for (const [change, name] of [
+      [{ reserved: milan.reserved.with(0, 1) }, 'reserved-bytes'],
+      [{ keyInfo: 0x20 }, 'key-info-unknown'],
+      [{ rawTcb: { ...milan.rawTcb, committed: out } }, 'tcb-order-committed'],
+      [{ rawTcb: { ...milan.rawTcb, reported: out } }, 'tcb-order-reported'],
+      [{ current: { ...milan.current, build: 0 } }, 'firmware-order'],
+    ] as const)
+      expect(named('fail', { ...milan, ...change }, strict)).toEqual([name])
+    for (const { report, product } of expectedReports) {
+      const read = decodeReport(await readReport(report))
+      expect([report, named('fail', read, strict, product)]).toEqual([report, []])
+    }
+  })
+})
+
 describe('minimums', () => {
   const least = { bootloader: 4, tee: 0, snp: 24, microcode: 219 }
   const minimums = (milanMinimum: typeof least | 'any') =>
@@ -287,7 +380,7 @@ describe('minimums', () => {
     const policy: Policy = { ...lax, minimumTcb: minimums({ bootloader: 0, tee: 0, snp: 0, microcode: 0 }) }
     const misnamed = identified({ ...turin, version: 2, cpuid: null }, 'milan')
     const failed = appraise(misnamed, policy).filter(check => check.outcome === 'fail')
-    expect(failed.map(check => check.name)).toEqual(checkNames.slice(30, 34))
+    expect(failed.map(check => check.name)).toEqual(checkNames.slice(33, 37))
     expect(failed[0]?.reason).toBe('TCB: byte 3 is reserved on milan but 2')
   })
 

@@ -4,6 +4,7 @@ import { describe, expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'
 import { sha256 } from '@noble/hashes/sha2.js'
 import fc from 'fast-check'
+import { encodeCbor } from '../../../src/attest/encoding/cbor.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import {
   decodeResponseReceipt,
@@ -21,6 +22,8 @@ const digest = new Uint8Array(32).fill(1)
 const claim: ResponseClaim = {
   requestId: 'req_1',
   model: 'tiny',
+  upstream: 'built-in',
+  coverage: 'inside',
   requestDigest: digest,
   answerDigest: digest,
   eventCount: 2,
@@ -84,7 +87,7 @@ describe('the claim', () => {
     const decoded = decodeResponseReceipt(text)
     expect(decoded).toEqual({ claim, claimBytes: encodeClaim(claim), signatures })
     const signed = signedBytesOf(decoded.claimBytes)
-    expect(fromUtf8(signed.subarray(0, 23))).toBe('strongroom/response/v1\0')
+    expect(fromUtf8(signed.subarray(0, 23))).toBe('strongroom/response/v2\0')
     expect(signed.subarray(23)).toEqual(decoded.claimBytes)
   })
 
@@ -102,6 +105,9 @@ describe('the claim', () => {
   test.each([
     { requestId: '' },
     { model: 'x'.repeat(1025) },
+    { upstream: '' },
+    { coverage: 'both' as 'inside' },
+    { coverage: '' as 'inside' },
     { requestDigest: new Uint8Array(31) },
     { answerDigest: new Uint8Array(33) },
     { promptTokens: -1 },
@@ -124,6 +130,18 @@ describe('the claim', () => {
     'A'.repeat(100_000),
   ])('%#', bad => {
     expect(() => decodeResponseReceipt(bad)).toThrow(Malformed)
+  })
+
+  test('goal: a receipt of version 1, which does not say who answered, is refused with that reason', () => {
+    const { upstream: _, coverage: __, ...rest } = claim
+    const old = encodeCbor(new Map(Object.entries({ format: 'strongroom/response/v1', ...rest })))
+    expect(() => decodeResponseReceipt(encodeResponseReceipt(old, signatures))).toThrow(
+      'response claim: its format is strongroom/response/v1, which does not say who answered; only strongroom/response/v2 is read',
+    )
+    const strange = encodeCbor(new Map(Object.entries({ ...claim, format: 'strongroom/response/v9' })))
+    expect(() => decodeResponseReceipt(encodeResponseReceipt(strange, signatures))).toThrow(
+      'response claim: its format is not strongroom/response/v2',
+    )
   })
 
   test('any bytes at all are read or Malformed', () => {

@@ -92,6 +92,7 @@ describe('a good receipt', () => {
       'expected-command',
       'expected-allowlist-digest',
       'expected-tls-spki-digest',
+      'expected-configuration-digest',
       'host-data-allowlist',
     ])
     expect(new Set(names).size).toBe(names.length)
@@ -278,8 +279,12 @@ describe('what must not verify', () => {
     // The root is known to the verifier: without it, damaged or out of place, the receipt is still not what it was.
     const [intermediate, ark] = evidence.chain
     const damaged = ark.map((byte, at) => (at === 1 ? byte ^ 1 : byte))
-    expect(await withEvidence({ chain: [intermediate, damaged] })).toEqual(['receipt-chain'])
-    expect(await withEvidence({ chain: [intermediate, evidence.vek] })).toEqual(['receipt-chain'])
+    for (const other of [damaged, evidence.vek])
+      expect(await withEvidence({ chain: [intermediate, other] })).toEqual([
+        'evidence',
+        'chain-certificates',
+        'platform',
+      ])
     expect(await withEvidence({ chain: [ark, intermediate] })).toEqual(['receipt-chain'])
     const withoutCrl = await verifyReceipt(
       encodeReceipt({ ...receipt, evidence: { ...evidence, crl: undefined } }),

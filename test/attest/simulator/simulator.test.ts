@@ -80,7 +80,7 @@ describe.each(PRODUCTS)('%s', product => {
     // Goal: no subject or issuer in a simulated chain can be taken for AMD's, whole or in part.
     const { authority, vcek, vlek } = await simulatedPlatform(product)
     const { ark, ask, asvk } = authority.root
-    const real = AMD_ROOTS.map(decodeRoot).flatMap(root => [root.ark, root.ask, root.asvk])
+    const real = AMD_ROOTS.map(root => decodeRoot(root)).flatMap(root => [root.ark, root.ask, root.asvk])
     for (const der of [ark, ask, asvk, vcek, vlek]) {
       const { subject, issuer } = decodeCertificate(der)
       for (const name of [subject, issuer]) {

@@ -190,6 +190,7 @@ describe('logs that are refused', () => {
       log: bytes,
       bank: 'SHA-256',
       pcrs: { 'SHA-256': new Map([[0, new Uint8Array(32)]]) },
+      answersFor: 'all',
     })
     expect(check).toMatchObject({ name: 'tpm-event-log', outcome: 'fail' })
   })
@@ -236,8 +237,8 @@ describe('against quoted PCRs', () => {
       ([pcr, hex]) => [Number(pcr), fromHex(hex) ?? new Uint8Array(0)] as const,
     ),
   )
-  const verify = (values: ReadonlyMap<number, Uint8Array>) =>
-    verifyEventLog({ log: ubuntu, bank: 'SHA-256', pcrs: { 'SHA-256': values } })
+  const verify = (values: ReadonlyMap<number, Uint8Array>, answersFor: readonly number[] | 'all' = 'all') =>
+    verifyEventLog({ log: ubuntu, bank: 'SHA-256', pcrs: { 'SHA-256': values }, answersFor })
 
   test('the log explains what was quoted', () => {
     // Goal: all quoted PCRs have to come out of the replay, those that the log does not touch with their first value.
@@ -259,11 +260,49 @@ describe('against quoted PCRs', () => {
     }
     expect(verify(new Map([...pcrs, [11, new Uint8Array(32).fill(1)]])).outcome).toBe('fail')
     expect(verify(new Map()).outcome).toBe('fail')
-    expect(verifyEventLog({ log: ubuntu, bank: 'SHA-384', pcrs: { 'SHA-256': pcrs } }).outcome).toBe('fail')
-    const noBank = { log: ubuntu, bank: 'SHA-512', pcrs: { 'SHA-512': new Map([[0, new Uint8Array(64)]]) } } as const
+    expect(verifyEventLog({ log: ubuntu, bank: 'SHA-384', pcrs: { 'SHA-256': pcrs }, answersFor: 'all' }).outcome).toBe(
+      'fail',
+    )
+    const noBank = {
+      log: ubuntu,
+      bank: 'SHA-512',
+      pcrs: { 'SHA-512': new Map([[0, new Uint8Array(64)]]) },
+      answersFor: 'all',
+    } as const
     expect(verifyEventLog(noBank)).toMatchObject({
       outcome: 'fail',
       reason: expect.stringContaining('no SHA-512 bank'),
     })
+  })
+
+  // What IMA measures goes to PCR 10, by the running kernel: the firmware's log knows nothing of it.
+  const ima = new Map([...pcrs, [10, new Uint8Array(32).fill(0x1a)]])
+  const firmware = [0, 1, 2, 3, 4, 5, 6, 7]
+
+  test('a PCR that others extend', () => {
+    // Goal: a quote that covers PCR 10 of an IMA guest passes for the PCRs that the log answers for, and the others are named as not covered.
+    expect(pcrs.has(10)).toBe(false)
+    expect(verify(ima).outcome).toBe('fail')
+    const mine = [...pcrs.keys()]
+    expect(verify(ima, mine)).toMatchObject({
+      outcome: 'pass',
+      reason: expect.stringContaining('does not cover PCR 10'),
+    })
+    const few = verify(ima, firmware)
+    const rest = mine.filter(pcr => pcr > 7).join(', ')
+    expect(few).toMatchObject({ outcome: 'pass', reason: expect.stringContaining(`does not cover PCR ${rest}, 10`) })
+    expect(verify(pcrs, mine).reason).not.toContain('does not cover')
+    // A PCR that the log does not answer for may have any value; one that it does, may not.
+    const odd = (pcr: number) => new Map([...ima, [pcr, new Uint8Array(32).fill(7)]])
+    expect([verify(odd(9), firmware).outcome, verify(odd(7), firmware).outcome]).toEqual(['pass', 'fail'])
+  })
+
+  test('PCRs that were to be answered for', () => {
+    // Goal: whoever names PCRs gets no good answer without them: each has to be quoted, and there is at least one.
+    const without = new Map([...pcrs].filter(([pcr]) => pcr !== 7))
+    expect(verify(without, firmware)).toMatchObject({ outcome: 'fail', reason: 'PCR 7 is not quoted' })
+    for (const wrong of [[], [24], [-1], [0.5], [Number.NaN]])
+      expect(verify(ima, wrong)).toMatchObject({ outcome: 'fail', reason: expect.stringContaining('answersFor') })
+    expect(verify(pcrs, [0, 0, 0]).outcome).toBe('pass')
   })
 })

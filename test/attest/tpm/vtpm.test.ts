@@ -148,6 +148,9 @@ describe('vtpm:paravisor-bound', () => {
       data({ keys: [jwk, jwk] }),
       data({ keys: [{ ...jwk, kty: 'oct' }] }),
       data({ keys: [{ ...jwk, n: 'AQAB' }] }),
+      // JSON.parse would take the last of two, another reader the first.
+      utf8(`{"keys":[],"keys":[${JSON.stringify(jwk)}]}`),
+      utf8(`{"keys":[${JSON.stringify(jwk).replace('"kid"', '"kid":"other","kid"')}]}`),
     ]
     for (const runtimeData of cases) {
       expect(() => runtimeAttestationKey(runtimeData)).toThrow(Malformed)

@@ -53,10 +53,15 @@ describe.each(REAL.map(one => [one.report, one] as const))('%s', (_name, { repor
       { vek: new TextEncoder().encode(a), chain: new TextEncoder().encode(`some text\n${c}\r\n${b}`) },
       { vek: strangers[0] + a, chain: [...strangers, b, ...strangers.toReversed(), c, b] },
     ]
-    const reference = await chainChecks({ vek: a, chain: b + c }, { report: bytes, product, asOf })
-    for (const form of forms) {
-      expect(await chainChecks(form, { report: bytes, product, asOf })).toEqual(reference)
-    }
+    // What was not given is the trusted root's own, which `chain-certificates` says.
+    const answer = async (form: (typeof forms)[number]) =>
+      (await chainChecks(form, { report: bytes, product, asOf })).map(one =>
+        one.name === 'chain-certificates'
+          ? { ...one, reason: one.reason.replace(/; .*own, none was given$/, '') }
+          : one,
+      )
+    const reference = await answer({ vek: a, chain: b + c })
+    for (const form of forms) expect(await answer(form)).toEqual(reference)
   })
 
   test('another product’s root', async () => {

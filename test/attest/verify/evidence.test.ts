@@ -193,16 +193,9 @@ test('every byte of the certificates changed', async () => {
   for (let at = 0; at < ask.length; at += 3) {
     expect([at, await isGood({ vek, chain: [flipped(ask, at), ark] })]).toEqual([at, false])
   }
-  // A damaged ARK is a stranger, or no certificate at all: then the pinned one stands in its place.
-  let replaced = 0
+  // A damaged ARK is a stranger, or no certificate at all: the pinned one does not stand in its place.
   for (let at = 0; at < ark.length; at += 3) {
-    const chain = [ask, flipped(ark, at)]
-    const prepared = await prepareChain({ vek, chain })
-    const isPinned = prepared.found?.ark.der !== undefined && toHex(prepared.found.ark.der) === toHex(ark)
-    const passed = prepared.checks.every(one => one.outcome === 'pass')
-    expect([at, passed]).toEqual([at, isPinned])
-    if (isPinned) replaced += 1
+    expect([at, await isGood({ vek, chain: [ask, flipped(ark, at)] })]).toEqual([at, false])
   }
-  expect(replaced).toBeGreaterThan(0)
   expect((await verifyEvidence({ ...evidence, vek: flipped(vek, 700) })).ok).toBe(false)
 }, 60_000)

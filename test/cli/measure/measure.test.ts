@@ -33,6 +33,7 @@ test('goal: the inputs of a launch on real hardware give what that hardware meas
   const { document } = await runJson(
     ...['verify', 'report', '--report', join(vectors, 'launch-digest/bare-metal-milan.report.bin')],
     ...['--vek', join(vectors, 'launch-digest/bare-metal-milan.vcek.pem'), '--as-of', '2026-11-20'],
+    ...['--any-measurement', '--any-vmpl', '--any-crl', '--any-tcb'],
   )
   expect(document).toMatchObject({ ok: true, report: { measurement: hardware } })
 })
@@ -127,6 +128,15 @@ test('goal: usage errors and input that cannot be measured exit 2', async () => 
     [['measure', 'ovmf', '--inputs', inputs, '--firmware', firmware], '--firmware and --inputs exclude each other'],
     [['measure', 'ovmf', '--inputs', firmware], 'not UTF-8'],
     [['measure', 'ovmf', '--inputs', file('list.json', '[]')], 'list.json: /'],
+    [
+      [
+        'measure',
+        'ovmf',
+        '--inputs',
+        file('twice.json', JSON.stringify(measured).replace('"kernel_hash"', '"kernel_hash":null,"kernel_hash"')),
+      ],
+      'the file has the field "kernel_hash" twice',
+    ],
     [['measure', 'ovmf', '--inputs', changed('hash.json', { ovmf_hash: 'ab' })], '/measurement_doc/ovmf_hash'],
     [
       ['measure', 'ovmf', '--inputs', changed('part.json', { ovmf_sections: [{ gpa: 0, size: 6000, type: 1 }] })],

@@ -1,12 +1,21 @@
 // Goal: each fact about a host leads to the right verdict on each platform; nothing unknown is ever called PASS.
 
 import { expect, test } from 'bun:test'
-import { type HostFacts, judge, parseQemuVersion } from '../../../src/cli/operator/doctor.plan.ts'
+import {
+  type DeviceFacts,
+  type HostFacts,
+  judge,
+  type Outcome,
+  parseQemuVersion,
+} from '../../../src/cli/operator/doctor.plan.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
 
 const ok = (text: string) => ({ ok: true, text }) as const
 const no = (text: string) => ({ ok: false, text }) as const
+
+const device = (group: string, mode: number, outcome: Outcome): DeviceFacts => ({ outcome, group, mode })
+const refused = no('Permission denied')
 
 const SNP: HostFacts = {
   configFile: '/etc/f.toml',
@@ -19,9 +28,12 @@ const SNP: HostFacts = {
   nft: ok('nftables v1.0.6'),
   ip: ok('ip utility'),
   tunDevice: true,
+  routeAddress: '192.0.2.7',
   user: ok('strongroom-vm, uid 999, gid 999'),
   image: ok('image'),
   firmwarePresent: true,
+  kvmDevice: device('kvm', 0o660, ok('opened')),
+  sevDevice: device('kvm', 0o660, ok('opened')),
   worker: ok('strongroom-tiny'),
   stateDir: '/var/lib/strongroom',
   stateDirFreeBytes: 10_737_418_240,
@@ -58,8 +70,27 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['no worker is configured', { ...SNP, worker: null }, { worker: 'NOT CHECKED' }],
   ['a worker that cannot run', { ...SNP, worker: no('not installed: bwrap') }, { worker: 'FAIL' }],
   ['no firmware', { ...SNP, firmwarePresent: false }, { firmware: 'FAIL' }],
-  ['not root', { ...SNP, isRoot: false, nft: null }, { kvm: 'NOT CHECKED', nft: 'NOT CHECKED' }],
+  [
+    'not root',
+    { ...SNP, isRoot: false, nft: null },
+    { kvm: 'NOT CHECKED', 'sev-snp': 'NOT CHECKED', nft: 'NOT CHECKED' },
+  ],
   ['no nft', { ...SNP, nft: no('ENOENT') }, { nft: 'FAIL' }],
+  ['no address for the host names', { ...SNP, routeAddress: null }, { 'host names': 'FAIL' }],
+  [
+    'an address for the host names in the configuration',
+    {
+      ...SNP,
+      routeAddress: null,
+      config: { ...SNP.config, network: { ...SNP.config.network, public_v4: '192.0.2.8' } },
+    },
+    {},
+  ],
+  [
+    'no DNS of our own',
+    { ...SNP, routeAddress: null, config: { ...SNP.config, listen: { ...SNP.config.listen, dns: '' } } },
+    { 'host names': 'NOT CHECKED' },
+  ],
   ['no tun', { ...SNP, tunDevice: false }, { tun: 'FAIL' }],
   ['no user', { ...SNP, user: no('there is no user x') }, { user: 'FAIL' }],
   ['no image', { ...SNP, image: no('ENOENT') }, { image: 'FAIL' }],
@@ -92,4 +123,26 @@ test('goal: QEMU versions are read as distributions print them', () => {
   expect(parseQemuVersion('QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2~bpo12+1)')).toEqual([10, 0])
   expect(parseQemuVersion('QEMU emulator version 7.2.19')).toEqual([7, 2])
   expect(parseQemuVersion('no')).toBeNull()
+})
+
+test('goal: a device that VMs cannot open fails the check and names the command that helps, by the group and mode it has', () => {
+  const kvm = { ...SNP, detected: { platform: 'kvm', reasons: [] } } as const satisfies HostFacts
+  const of = (facts: HostFacts, name: string) => judge(facts).find(check => check.name === name)
+  const remedy =
+    'write KERNEL=="kvm", GROUP="kvm", MODE="0660" to /etc/udev/rules.d/60-strongroom.rules; ' +
+    'run udevadm control --reload; udevadm trigger --name-match=kvm; QEMU gets the group by itself'
+  expect(of({ ...kvm, kvmDevice: device('kvm', 0o660, refused) }, 'kvm')).toEqual({
+    name: 'kvm',
+    result: 'FAIL',
+    detail: 'VMs cannot open /dev/kvm (as uid 70000): Permission denied; it has group kvm, mode 660',
+    remedy,
+  })
+  expect(of({ ...kvm, kvmDevice: device('root', 0o600, refused) }, 'kvm')?.remedy).toBe(remedy)
+  expect(of({ ...SNP, sevDevice: device('root', 0o600, refused) }, 'sev-snp')?.remedy).toContain('KERNEL=="sev"')
+  // Where permission is not what is missing, a group does not help.
+  expect(of({ ...kvm, kvmDevice: device('kvm', 0o660, no('No such device')) }, 'kvm')?.remedy).toContain('modprobe')
+  expect(of({ ...kvm, kvmDevice: null }, 'kvm')?.result).toBe('FAIL')
+  expect(of({ ...kvm, isRoot: false }, 'kvm')?.result).toBe('NOT CHECKED')
+  expect(of({ ...SNP, isRoot: false }, 'sev-snp')?.result).toBe('NOT CHECKED')
+  expect(of({ ...kvm, kvmDevice: null, isRoot: false }, 'kvm')?.result).toBe('FAIL')
 })

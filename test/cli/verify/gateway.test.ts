@@ -4,8 +4,8 @@ import { afterAll, describe, expect, test } from 'bun:test'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
 import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
-import { caFile, everything, file, startGateway, startMiddle, startOther } from '../../rigs/attested-servers.ts'
-import { allowlistText, clearRig } from '../../rigs/gateway-attestation.ts'
+import { everything, file, startGateway, startMiddle, startOther, writeCaFile } from '../../rigs/attested-servers.ts'
+import { allowlistText, clearRig, configurationText } from '../../rigs/gateway-attestation.ts'
 import { checksOf, expectUsageError, run, runHere } from '../../rigs/program.ts'
 import { simulatedPlatform } from '../../rigs/simulated-platform.ts'
 
@@ -14,6 +14,7 @@ afterAll(clearRig)
 const gateway = await startGateway()
 afterAll(() => gateway[Symbol.dispose]())
 const all = await everything()
+const caFile = writeCaFile()
 const line = (url: string, ...more: string[]) => ['verify', 'gateway', url, '--ca', caFile, ...more]
 
 async function verify(...argv: string[]) {
@@ -22,22 +23,34 @@ async function verify(...argv: string[]) {
 }
 
 describe('a good gateway', () => {
-  test('passes every line, as a program of its own', async () => {
+  test('passes every line, as a program of its own, with --verbose', async () => {
     // Goal: one line for each thing that the contract wants checked, for each workload, and the verdict says SIMULATED.
-    const { code, stdout, stderr } = await run(...line(gateway.url, ...all))
+    const { code, stdout, stderr } = await run(...line(gateway.url, ...all), '--verbose')
     expect([code, stderr]).toEqual([0, ''])
     const lines = stdout.trimEnd().split('\n')
     const names = lines.slice(0, -1).map(one => /^(PASS|NOT CHECKED) ([a-z/-]+): /.exec(one)?.slice(1).join(' '))
-    const groups = ['evidence', 'nonce', 'measurement', 'operator-key', 'identity', 'allowlist', 'admission']
+    const groups = [
+      'evidence',
+      'tcb-floor',
+      'nonce',
+      'measurement',
+      'operator-key',
+      'identity',
+      'allowlist',
+      'admission',
+    ]
     const targets = ['gateway', 'inference-router', 'inference-worker', 'metrics-collector', 'cluster-state-metrics']
     expect(names).toEqual([
-      ...['connection', 'tls-certificate', 'attestation-format', 'attestation-nonce', 'attestation-together'].map(pass),
-      pass('tls-binding'),
+      ...['connection', 'tls-certificate', 'attestation-format'].map(pass),
+      ...['pin-measurement', 'pin-allowlist', 'pin-vmpl', 'pin-crl', 'pin-tcb'].map(pass),
+      ...['attestation-nonce', 'attestation-together', 'tls-binding', 'tcb-floor-age', 'gateway-configuration'].map(
+        pass,
+      ),
       ...targets.flatMap(target => groups.map(group => pass(`${target}/${group}`))),
       'NOT CHECKED operational-status',
     ])
     expect(lines.at(-1)).toStartWith(
-      'VERDICT: PASS SIMULATED, no hardware vouches for this evidence: 41 passed, 0 failed',
+      'VERDICT: PASS SIMULATED, no hardware vouches for this evidence: 53 passed, 0 failed',
     )
   })
 
@@ -51,10 +64,14 @@ describe('a good gateway', () => {
 
   test('without expectations says what it did not check', async () => {
     // Goal: nothing that was not pinned is shown as passed.
-    const { code, document } = await verify(...line(gateway.url, ...all.slice(0, 2)))
+    const { code, document } = await verify(
+      ...line(gateway.url, ...all.slice(0, 2), '--any-measurement', '--any-allowlist'),
+    )
     expect(code).toBe(0)
     const open = ['measurement', 'operator-key', 'allowlist', 'admission']
-    expect(checksOf(document, 'NOT CHECKED')).toEqual(expect.arrayContaining(open.map(one => `gateway/${one}`)))
+    expect(checksOf(document, 'NOT CHECKED')).toEqual(
+      expect.arrayContaining(['gateway-configuration', ...open.map(one => `gateway/${one}`)]),
+    )
   })
 })
 
@@ -97,6 +114,14 @@ describe('what must not pass', () => {
     expect([first.status, code, checksOf(document, 'FAIL')]).toEqual([200, 1, ['attestation-nonce', 'tls-binding']])
   })
 
+  test('another configuration', async () => {
+    // Goal: upstreams that were added since the relying party looked are seen, by the one line that is about them, with both digests.
+    const other = file('other-configuration.json', '{"schemaVersion":1,"upstreams":[]}')
+    const { code, document } = await verify(...line(gateway.url, ...all, '--configuration', other))
+    expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['gateway-configuration']])
+    expect(document.configuration_sha256).toBe(new Bun.CryptoHasher('sha256').update(configurationText).digest('hex'))
+  })
+
   test('another allowlist', async () => {
     // Goal: digest and admission are compared with the relying party's own file.
     const other = file('other.json', allowlistText.replace('--part=0', '--part=9'))
@@ -126,7 +151,7 @@ describe('what must not pass', () => {
     using none = await startGateway({ origin: noEvidenceOnHost })
     const { code, stdout } = await runHere(line(none.url, ...all))
     expect(code).toBe(1)
-    expect(stdout).toContain('FAIL attestation-format: 503: attestation_unavailable: ')
+    expect(stdout).toContain('failed       attestation-format: 503: attestation_unavailable: ')
   })
 
   // Goal: whatever a server answers, the command ends with a failed check.
@@ -145,7 +170,7 @@ describe('what must not pass', () => {
   ])('%s', async (_, answer) => {
     using other = await startOther(answer)
     const { code, stdout } = await runHere(line(other.url, ...all))
-    expect([code, stdout.match(/^FAIL /gm)?.length]).toEqual([1, 1])
+    expect([code, stdout.match(/, 1 failed, /)?.length]).toEqual([1, 1])
     expect(stdout).not.toContain('\u001b')
   })
 

@@ -25,12 +25,9 @@ const events = ['data: {"n":1}\n\n', 'data: [DONE]\n\n']
 
 type Exchange = { readonly request?: string; readonly response: string; readonly receipt?: string }
 
-function seal(body: string, keys = receiptKeys()): string {
-  const one = createResponseSealer({ keys, clock: systemClock }).begin({
-    id: 'req_1',
-    model: 'tiny',
-    body: utf8(request),
-  })
+function seal(body: string, { keys = receiptKeys(), upstream = 'built-in' } = {}): string {
+  const sealer = createResponseSealer({ keys, clock: systemClock, inside: new Set(['built-in']) })
+  const one = sealer.begin({ id: 'req_1', model: 'tiny', body: utf8(request) })(upstream)
   one.update(utf8(body))
   return one.finish({ prompt: 3, completion: 4 })
 }
@@ -66,9 +63,12 @@ test('goal: a plain response and a stream verify, offline, and the document says
     expect(document.response).toMatchObject({
       request_id: 'req_1',
       model: 'tiny',
+      upstream: 'built-in',
+      coverage: 'inside',
       prompt_tokens: 3,
       completion_tokens: 4,
     })
+    expect(text).toContain('upstream "built-in" answered, inside what the attestation covers')
     expect(text).toContain('VERDICT: PASS SIMULATED')
   }
 })
@@ -92,7 +92,7 @@ test('goal: another request, response, receipt, gateway or nonce fails, each in 
     await verify({ response: stream, receipt: good }),
     await verify({ response: `${stream}data: {}\n\n` }),
     await verify({ response: first + receiptComment(receipt) + receiptComment(receipt) + end }),
-    await verify({ response: plain, receipt: seal(plain, makeReceiptKeys(systemRandom)) }),
+    await verify({ response: plain, receipt: seal(plain, { keys: makeReceiptKeys(systemRandom) }) }),
     await verify({ response: plain, receipt: good }, '--nonce', newNonce()),
   ]
   expect(found.map(one => one.failed)).toEqual([
@@ -107,6 +107,22 @@ test('goal: another request, response, receipt, gateway or nonce fails, each in 
     ['attestation-nonce'],
   ])
   expect(found.every(one => one.code === 1)).toBe(true)
+})
+
+test('goal: an answer from an upstream that nothing vouches for fails, unless asked for by its flag, which the verdict repeats', async () => {
+  const outside = { response: plain, receipt: seal(plain, { upstream: 'other' }) }
+  const refused = await verify(outside)
+  expect([refused.code, refused.failed]).toEqual([1, ['response-upstream']])
+  expect(refused.text).toContain('upstream "other" answered, outside what the attestation covers')
+  expect(refused.text).toContain('accept it with --any-upstream')
+  const accepted = await verify(outside, '--any-upstream')
+  expect([accepted.code, accepted.failed]).toEqual([0, []])
+  expect(accepted.document.response).toMatchObject({ upstream: 'other', coverage: 'outside' })
+  expect(accepted.text).toContain(
+    'accepted upstream "other", outside what the attestation covers: you asked with --any-upstream',
+  )
+  const inside = await verify({ response: plain, receipt: seal(plain) }, '--any-upstream')
+  expect(inside.text).toContain('upstream "built-in" answered, inside what the attestation covers')
 })
 
 test('goal: a receipt is worth nothing when the attestation is not trusted', async () => {

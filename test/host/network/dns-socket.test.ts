@@ -1,4 +1,6 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
+import { connect } from 'node:net'
+import { join } from 'node:path'
 import { silentLogger } from '../../../src/base/log.ts'
 import { type DnsLimits, type DnsTransport, listenDns } from '../../../src/host/network/dns-socket.ts'
 import { failure, until } from '../../rigs/until.ts'
@@ -111,7 +113,7 @@ test('goal: frames that are too short or too long, and queries without a respons
 })
 
 test('goal: connections, queries on each, idle time and held bytes are bounded, and a closed connection makes room for another', async () => {
-  const limits = { connectionsMax: 2, queriesPerConnectionMax: 3, idleTimeoutMs: 150, queryBytesMax: 100 }
+  const limits = { connectionsPerNetworkMax: 2, queriesPerConnectionMax: 3, idleTimeoutMs: 150, queryBytesMax: 100 }
   await withServer(async port => {
     const busy = await tcp(port)
     busy.socket.write(framed(query(1), query(2), query(3), query(4)))
@@ -139,4 +141,67 @@ test('goal: a taken port is a Fault', async () => {
     const taken = listenDns({ address, port, log: silentLogger, handler: () => null })
     expect(await failure(taken)).toMatchObject({ code: 'host.unsupported' })
   })
+})
+
+// Goal: whoever closes its port before the response comes makes the kernel report that to us; it once ended the process.
+test('goal: clients that go away before their response disturb nobody', async () => {
+  const program = `
+    import { listenDns } from ${JSON.stringify(join(import.meta.dir, '../../../src/host/network/dns-socket.ts'))}
+    const log = { error: () => {} }
+    const server = await listenDns({ address: '127.0.0.1', port: 0, log, handler: query => query })
+    for (let i = 0; i < 100; i += 1) {
+      const client = await Bun.udpSocket({})
+      for (let sent = 0; sent < 3; sent += 1) client.send(Buffer.alloc(20, 1), server.port, '127.0.0.1')
+      client.close()
+      await Bun.sleep(1)
+    }
+    const got = Promise.withResolvers()
+    const client = await Bun.udpSocket({ socket: { data: () => got.resolve('answered') } })
+    for (let i = 0; i < 10; i += 1) client.send(Buffer.alloc(20, 1), server.port, '127.0.0.1')
+    process.stdout.write(await got.promise)
+    process.exit(0)`
+  const child = Bun.spawn([process.execPath, '-e', program], { stdout: 'pipe', stderr: 'pipe', timeout: 15_000 })
+  const [stdout, stderr, exitCode] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+  expect([exitCode, stdout, stderr]).toEqual([0, 'answered', ''])
+})
+
+test('goal: one network cannot hold all TCP places, and when many hold them the longest idle one makes room', async () => {
+  const limits = {
+    connectionsMax: 4,
+    connectionsPerNetworkMax: 2,
+    networkOf: (from: string) => from,
+    idleTimeoutMs: 60_000,
+  }
+  await withServer(async port => {
+    const from = (localAddress: string) => {
+      const state = { received: 0, closed: false }
+      const socket = connect({ host: address, port, localAddress })
+      socket.on('data', chunk => {
+        state.received += chunk.length
+      })
+      socket.on('error', () => {})
+      socket.on('close', () => {
+        state.closed = true
+      })
+      const ask = async () => {
+        const before = state.received
+        socket.write(framed(query(1)))
+        await until('a response', 5_000, () => state.received > before)
+      }
+      return { state, ask, end: () => socket.destroy() }
+    }
+    const greedy = [from('127.0.0.2'), from('127.0.0.2')]
+    for (const client of greedy) await client.ask()
+    const third = from('127.0.0.2')
+    await until('the third of one network is closed', 5_000, () => third.state.closed)
+    const others = [from('127.0.0.3'), from('127.0.0.4')]
+    for (const client of others) await client.ask()
+    // All four places are taken; the first has just asked again.
+    await greedy[0]?.ask()
+    const late = from('127.0.0.5')
+    await late.ask()
+    await until('the longest idle one is closed', 5_000, () => greedy[1]?.state.closed)
+    expect([greedy[0], ...others, late].map(client => client?.state.closed)).toEqual([false, false, false, false])
+    for (const client of [...greedy, ...others, late]) client.end()
+  }, limits)
 })

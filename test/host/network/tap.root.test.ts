@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { newUuid } from '../../../src/base/ids.ts'
-import { configureTap, listTaps, openTap, removeTap, tapBatch } from '../../../src/host/network/tap.ts'
+import { configureTap, listTaps, openTap, removeTap, tapBatch, tapState } from '../../../src/host/network/tap.ts'
 import { connectQmp } from '../../../src/host/qemu/qmp.ts'
 import { run } from '../../../src/linux/command.ts'
 import { removeFile } from '../../../src/linux/files.ts'
@@ -54,6 +54,35 @@ inOwnNetns(
       expect(await waitGone(identity, 2_000)).toBe(true)
       await until('the interface is gone', 2_000, async () => (await listTaps('sr', 5_000)).length === 0)
       removeFile(fifo)
+    })
+
+    test('goal: a tap that is down or without its route is told from one that is gone, and configuring puts it right', async () => {
+      const tap = openTap('srt9')
+      const addresses = {
+        name: 'srt9',
+        gateway: '169.254.88.1',
+        address: '10.88.3.9',
+        mtuBytes: 1500,
+        timeoutMs: 5_000,
+      }
+      const state = () => tapState('srt9', '10.88.3.9')
+      expect(state()).toBe('unrouted')
+      await configureTap(addresses)
+      expect(state()).toBe('routed')
+      expect(tapState('srt9', '10.88.3.8')).toBe('unrouted')
+      for (const harm of [
+        ['ip', 'link', 'set', 'dev', 'srt9', 'down'],
+        ['ip', 'route', 'delete', '10.88.3.9/32', 'dev', 'srt9'],
+      ]) {
+        await run(harm, bounds)
+        expect(state()).toBe('unrouted')
+        await configureTap(addresses)
+        expect(state()).toBe('routed')
+      }
+      // Deleted under its holder's hands: nothing that the holder has leads back to a new one.
+      await run(['ip', 'link', 'delete', 'dev', 'srt9'], bounds)
+      expect(state()).toBe('gone')
+      tap.close()
     })
 
     test('goal: a configured tap carries the gateway, a route to the VM alone, and no IPv6; repeating changes nothing', async () => {

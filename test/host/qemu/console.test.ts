@@ -1,5 +1,6 @@
 import { afterAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Socket } from 'bun'
@@ -117,6 +118,21 @@ test('goal: a symbolic link in place of the ring is not followed', async () => {
   symlinkSync('/dev/null', join(dir, consoleFiles.current))
   const options = { dir, bytesMax: 100, timeoutMs: 50, onClose: () => {} }
   expect((await failure(connectConsole(join(dir, 'none'), options))).message).toContain('ELOOP')
+})
+
+test('goal: a FIFO in place of the ring is refused at once, and holds up no other file access', async () => {
+  // Opened for writing alone, or for reading alone: both together would let each other go on.
+  const [written, read] = [freshDir(), freshDir()]
+  Bun.spawnSync(['mkfifo', join(written, consoleFiles.current), join(read, consoleFiles.previous)])
+  const socket = join(written, 's')
+  const attempts = Array.from({ length: 32 }, (_, at) =>
+    at % 2 === 0
+      ? failure(connectConsole(socket, { dir: written, bytesMax: 10, timeoutMs: 100, onClose: () => {} }))
+      : failure(readConsole(read, 10)),
+  )
+  const other = readFile(import.meta.path, 'utf8')
+  expect(await Promise.race([other.then(() => 'read'), Bun.sleep(5_000).then(() => 'stalled')])).toBe('read')
+  for (const { message } of await Promise.all(attempts)) expect(message).toMatch(/no regular file|ENXIO/)
 })
 
 test('goal: no socket is a Fault at the deadline', async () => {

@@ -1,5 +1,9 @@
 import { expect, test } from 'bun:test'
-import { checkSocketPath, socketPathBytesMax } from '../../../src/host/qemu/unix-socket.ts'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { checkSocketPath, connectUnix, listenUnix, socketPathBytesMax } from '../../../src/host/qemu/unix-socket.ts'
+import { until } from '../../rigs/until.ts'
 
 test('goal: a socket path over the limit of sun_path is a Fault that says the limit', () => {
   const path = `/${'x'.repeat(socketPathBytesMax - 1)}`
@@ -7,4 +11,27 @@ test('goal: a socket path over the limit of sun_path is a Fault that says the li
   expect(() => checkSocketPath(`${path}x`)).toThrow('108 bytes, the limit is 107')
   expect(() => checkSocketPath(`/${'é'.repeat(54)}`)).toThrow('109 bytes')
   for (const wrong of ['relative', '/a\0b']) expect(() => checkSocketPath(wrong)).toThrow('not absolute')
+})
+
+test('goal: who connects before the other process accepts waits, and learns when that process is gone', async () => {
+  const dir = mkdtempSync(join(tmpdir(), 'unix-socket-test-'))
+  const path = join(dir, 's')
+  // A crash left something here.
+  writeFileSync(path, '')
+  const socket = listenUnix(path)
+  let ended = ''
+  const options = { timeoutMs: 1_000, code: 'qmp.closed', bytesPerSecondMax: 1_000, queuedBytesMax: 10 } as const
+  const onClose = (reason: string) => {
+    ended = reason
+  }
+  const connected = await connectUnix(path, { ...options, onData: () => undefined, onClose })
+  expect(connected.write(Buffer.from('early'))).toBe(true)
+  expect(ended).toBe('')
+  socket[Symbol.dispose]()
+  await until('the connection ends', 5_000, () => ended !== '')
+  // The next one takes the place of what is left.
+  listenUnix(path)[Symbol.dispose]()
+  expect(() => listenUnix(join(dir, 'none', 's'))).toThrow('ENOENT')
+  expect(() => listenUnix(`/${'x'.repeat(socketPathBytesMax)}`)).toThrow('the limit is 107')
+  rmSync(dir, { recursive: true })
 })

@@ -9,17 +9,19 @@ import { fromBase64Url } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { ATTESTED_WORKLOADS, AttestationResponse } from '../../../src/contract/attestation.ts'
-import { GatewayError } from '../../../src/contract/inference.ts'
+import { GatewayError, gatewayError } from '../../../src/contract/inference.ts'
 import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import { readAllowlist } from '../../../src/verifier/allowlist.ts'
 import { type GatewayQuestion, verifyGateway } from '../../../src/verifier/gateway.ts'
+import { allPins } from '../../../src/verifier/pins.ts'
 import { readSimulatedRoot } from '../../../src/verifier/simulated-root.ts'
 import { createManualClock } from '../../rigs/clock.ts'
 import {
   type Available,
   allowlistText,
   clearRig,
+  configurationDigest,
   imageDigest,
   newNonce,
   openRig,
@@ -41,10 +43,11 @@ async function question(nonce: string, changes: Partial<GatewayQuestion> = {}): 
     ageMsMax: 60_000,
     roots: [readSimulatedRoot(new Uint8Array(await Bun.file(rootFile).bytes()))],
     policy: { ...strictPolicy(), measurements: [measurementOf(imageDigest)], idKeyDigest: operatorKey },
-    requireCrl: true,
+    pins: allPins,
     crl: undefined,
     allowlist: readAllowlist(new TextEncoder().encode(allowlistText)),
     tlsSpkiDigest,
+    configurationDigest,
     ...changes,
   }
 }
@@ -95,6 +98,7 @@ describe('the answer', () => {
   test.each([
     [{ nonce: other }, ['attestation-nonce']],
     [{ tlsSpkiDigest: other }, ['tls-binding']],
+    [{ configurationDigest: other }, ['gateway-configuration']],
     [{ asOf: systemClock.nowMs() + 3_600_000 }, everywhere('nonce')],
     [{ policy: { ...strictPolicy(), measurements: [new Uint8Array(48)], idKeyDigest: 'any' as const } }, undefined],
     [{ policy: { ...strictPolicy(), idKeyDigest: new Uint8Array(48) } }, undefined],
@@ -217,7 +221,7 @@ describe('one answer per nonce', () => {
 })
 
 describe('503, never partial', () => {
-  const unavailable = { error: { code: 'attestation_unavailable', message: 'Fresh attestation is not available.' } }
+  const unavailable = gatewayError('attestation_unavailable', 'Fresh attestation is not available.')
 
   test('a host without evidence says so and leaves nonces alone', async () => {
     // Goal: outside of a VM on SEV-SNP nothing is answered, and nothing of the reason reaches the client.

@@ -15,21 +15,22 @@ import { receiptKeys } from '../../rigs/gateway-attestation.ts'
 const clock = createManualClock()
 const keys = receiptKeys()
 const { publicKeys } = keys.hybrid
-const sealer = createResponseSealer({ keys, clock })
+const sealer = createResponseSealer({ keys, clock, inside: new Set(['built-in']) })
 const request = utf8('{"model":"tiny","messages":[{"role":"user","content":"é"}],"stream":true}')
 const events = ['data: {"n":1}\n\n', 'data: {"n":2,"text":"ü"}\n\n', 'data: [DONE]\n\n']
 const answer = utf8(events.join(''))
 
-function seal(parts: readonly Uint8Array[]): string {
-  const one = sealer.begin({ id: 'req_1', model: 'tiny', body: request })
+function seal(parts: readonly Uint8Array[], upstream = 'built-in'): string {
+  const one = sealer.begin({ id: 'req_1', model: 'tiny', body: request })(upstream)
   for (const part of parts) one.update(part)
   return one.finish({ prompt: 7, completion: 11 })
 }
 
 const receipt = seal(events.map(utf8))
+const natively = { verifiers: nativeVerifiers }
 
 async function failed(text: string, changes: Partial<Parameters<typeof verifyResponse>[1]> = {}): Promise<string[]> {
-  const question = { keys: publicKeys, request, response: answer, verifiers: nativeVerifiers, ...changes }
+  const question = { keys: publicKeys, request, response: answer, upstream: 'inside' as const, ...natively, ...changes }
   const verdict = await verifyResponse(text, question)
   const bad = verdict.checks.filter(one => one.outcome === 'fail').map(one => one.name)
   expect(verdict.ok).toBe(bad.length === 0)
@@ -44,11 +45,18 @@ describe('a good receipt', () => {
   test('verifies, natively and in JavaScript, and says what was answered', async () => {
     // Goal: both implementations of both halves agree, and the claim carries id, model, usage, time and keys.
     expect(await failed(receipt)).toEqual([])
-    const { checks, claim, ok } = await verifyResponse(receipt, { keys: publicKeys, request, response: answer })
-    expect([ok, checks.length, checks.every(one => one.outcome === 'pass')]).toEqual([true, 7, true])
+    const { checks, claim, ok } = await verifyResponse(receipt, {
+      keys: publicKeys,
+      request,
+      response: answer,
+      upstream: 'inside',
+    })
+    expect([ok, checks.length, checks.every(one => one.outcome === 'pass')]).toEqual([true, 8, true])
     expect(claim).toMatchObject({
       requestId: 'req_1',
       model: 'tiny',
+      upstream: 'built-in',
+      coverage: 'inside',
       promptTokens: 7,
       completionTokens: 11,
       eventCount: 3,
@@ -83,6 +91,44 @@ describe('a good receipt', () => {
     // Goal: zero bytes are zero events.
     expect(await failed(seal([]), { response: new Uint8Array(0) })).toEqual([])
     expect(await failed(seal([]), { response: utf8('\n') })).toEqual(['response-size', 'response-answer'])
+  })
+})
+
+describe('who answered', () => {
+  test('goal: an answer from outside fails by its own check alone, and passes only for one who said any, in words', async () => {
+    const outside = seal(events.map(utf8), 'other')
+    expect(await failed(outside)).toEqual(['response-upstream'])
+    for (const upstream of ['inside', undefined, 'ANY', true] as 'inside'[]) {
+      expect(await failed(outside, { upstream })).toEqual(['response-upstream'])
+    }
+    expect(await failed(outside, { upstream: 'any' })).toEqual([])
+    const said = async (text: string, upstream: 'inside' | 'any') => {
+      const { checks } = await verifyResponse(text, { keys: publicKeys, request, response: answer, upstream })
+      const { outcome, reason, required } = checks.find(one => one.name === 'response-upstream') ?? {}
+      return [outcome, reason, required]
+    }
+    expect(await said(outside, 'inside')).toEqual([
+      'fail',
+      'upstream "other" answered, outside what the attestation covers: nothing vouches for it, or that it keeps the prompt to itself',
+      true,
+    ])
+    expect(await said(outside, 'any')).toEqual([
+      'not-checked',
+      'accepted upstream "other", outside what the attestation covers: the caller said \'any\'',
+      false,
+    ])
+    const inside = ['pass', 'upstream "built-in" answered, inside what the attestation covers', true]
+    expect(await said(receipt, 'inside')).toEqual(inside)
+    expect(await said(receipt, 'any')).toEqual(inside)
+  })
+
+  test('goal: one request that two upstreams were asked has a receipt about the one that answered, from its own bytes', async () => {
+    const begun = sealer.begin({ id: 'req_1', model: 'tiny', body: request })
+    begun('built-in').update(utf8('half of an ans'))
+    const second = begun('other')
+    second.update(answer)
+    const { claim } = decodeResponseReceipt(second.finish({ prompt: 7, completion: 11 }))
+    expect([claim.upstream, claim.coverage, claim.sizeBytes]).toEqual(['other', 'outside', answer.length])
   })
 })
 
@@ -121,8 +167,8 @@ describe('tampering', () => {
 
   test('one half of the signatures is not enough', async () => {
     // Goal: a half that is missing, zero or from other keys fails, each by itself.
-    const other = createResponseSealer({ keys: makeReceiptKeys(systemRandom), clock })
-    const foreign = other.begin({ id: 'req_1', model: 'tiny', body: request })
+    const other = createResponseSealer({ keys: makeReceiptKeys(systemRandom), clock, inside: new Set() })
+    const foreign = other.begin({ id: 'req_1', model: 'tiny', body: request })('built-in')
     foreign.update(answer)
     const { signatures } = decodeResponseReceipt(foreign.finish({ prompt: 7, completion: 11 }))
     const own = decodeResponseReceipt(receipt)

@@ -153,6 +153,7 @@ describe('the file', () => {
       }),
     ],
     ['a further field', '{"schemaVersion":1,"workloads":[],"allowAll":true}'],
+    ['a field twice', '{"schemaVersion":1,"workloads":[1],"workloads":[]}'],
   ] as const) {
     test(`goal: ${name} stops the start instead of admitting anything`, async () => {
       const path = join(dir, 'wrong.json')

@@ -16,7 +16,16 @@ import {
   target,
 } from '../../rigs/gateway-server.ts'
 import { eventsOf, openAiFaults } from '../../rigs/openai-schema.ts'
-import { delta, openSse, sendJson, sse, type TestUpstream, USAGE, wellBehaved } from '../../rigs/upstream-server.ts'
+import {
+  delta,
+  openSse,
+  sendJson,
+  sse,
+  startUpstream,
+  type TestUpstream,
+  USAGE,
+  wellBehaved,
+} from '../../rigs/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway
@@ -75,7 +84,10 @@ describe('routes', () => {
   test('models and health', async () => {
     const models: unknown = await (await fetch(`${gateway.url}/v1/models`, { headers: auth })).json()
     expect(Value.Check(GatewayModelList, models)).toBe(true)
-    expect(models).toEqual({ object: 'list', data: [{ id: MODEL, object: 'model', owned_by: 'strongroom' }] })
+    expect(models).toEqual({
+      object: 'list',
+      data: [{ id: MODEL, object: 'model', created: expect.any(Number), owned_by: 'strongroom' }],
+    })
     expect(Value.Check(GatewayHealth, await (await fetch(`${gateway.url}/health`)).json())).toBe(true)
   })
 
@@ -107,8 +119,10 @@ describe('bodies', () => {
         [0, 200],
         [1, 413],
       ] as const) {
-        const base = JSON.stringify(chatBody({ user: '' }))
-        const text = JSON.stringify(chatBody({ user: 'x'.repeat(LIMITS.bodyBytesMax + extra - base.length) }))
+        const base = JSON.stringify(chatBody({ messages: [{ role: 'user', content: '' }] }))
+        const text = JSON.stringify(
+          chatBody({ messages: [{ role: 'user', content: 'x'.repeat(LIMITS.bodyBytesMax + extra - base.length) }] }),
+        )
         expect(text.length).toBe(LIMITS.bodyBytesMax + extra)
         const body = isChunked ? new Blob([text]).stream() : text
         const answer = await fetch(gateway.url + CHAT, { method: 'POST', headers: auth, body })
@@ -162,10 +176,11 @@ describe('limits', () => {
 })
 
 describe('what goes up and what comes down', () => {
-  // Goal: an upstream gets its own key and unknown fields, but neither the client's key nor its headers.
+  // Goal: an upstream gets its own key and the fields of its kind; neither the client's key nor its headers nor other fields, which are named.
   test('upward', async () => {
     const headers = { 'x-private': 'secret', cookie: 'a=b', 'openai-organization': 'org' }
-    await gateway.chat({ seed: 7, vendor_field: { deep: [1] } }, { headers })
+    const answer = await gateway.chat({ seed: 7, vendor_field: { deep: [1] }, 'x y': 1, top_k: 5 }, { headers })
+    expect(answer.headers.get('x-strongroom-ignored')).toBe('vendor_field, ?, top_k')
     const [seen] = upstream.seen
     expect(seen?.headers.get('authorization')).toBe('Bearer upstream-key-canary')
     expect(JSON.stringify([seen?.body, ...(seen?.headers ?? [])])).not.toContain(KEY)
@@ -178,7 +193,7 @@ describe('what goes up and what comes down', () => {
       'host',
       'user-agent',
     ])
-    expect(seen?.body).toEqual(chatBody({ seed: 7, vendor_field: { deep: [1] } }))
+    expect(seen?.body).toEqual(chatBody({ seed: 7 }))
   })
 
   // Goal: responses are valid by OpenAI's schema, and have no fields and no ids of the engine.
@@ -187,7 +202,9 @@ describe('what goes up and what comes down', () => {
     const text = await chat.text()
     expect(openAiFaults('CreateChatCompletionResponse', JSON.parse(text))).toEqual([])
     expect(JSON.parse(text)).toMatchObject({ model: MODEL, usage: USAGE, choices: [{ message: { refusal: null } }] })
-    expect(text + JSON.stringify([...chat.headers])).not.toContain('engine')
+    expect(JSON.parse(text).choices[0].message.reasoning_content).toBe('engine thoughts')
+    const rest = text.replace('engine thoughts', '')
+    expect(rest + JSON.stringify([...chat.headers])).not.toContain('engine')
     const completion = await (await gateway.post('/v1/completions', { model: MODEL, prompt: 'Hi' })).json()
     expect(openAiFaults('CreateCompletionResponse', completion)).toEqual([])
     const streamed = await (await gateway.post('/v1/completions', { model: MODEL, prompt: 'Hi', stream: true })).text()
@@ -197,9 +214,9 @@ describe('what goes up and what comes down', () => {
     expect(texts.join('')).toBe('Grüße 👋 you')
   })
 
-  // Goal: upstream statuses are mapped by table: an invalid request stays a 400, all others become a 502.
+  // Goal: upstream statuses are mapped by table: an invalid request stays a 400, an upstream at its limit is a 429, all others become a 502.
   test('upstream statuses', async () => {
-    const rows = { 400: 400, 413: 400, 422: 400, 401: 502, 403: 502, 404: 502, 429: 502, 500: 502, 503: 502, 204: 502 }
+    const rows = { 400: 400, 413: 400, 422: 400, 401: 502, 403: 502, 404: 502, 429: 429, 500: 502, 503: 502, 204: 502 }
     for (const [theirs, ours] of Object.entries(rows)) {
       await using one = startGateway([target(upstream.url)])
       upstream.behave = response => sendJson(response, Number(theirs), { error: { code: 1, message: 'leaky' } })
@@ -326,10 +343,12 @@ describe('tools', () => {
 describe('receipts', () => {
   const sealer = () => {
     const sealed: string[] = []
-    const begin = ({ body }: { body: Uint8Array }) => ({
-      update: (bytes: Uint8Array) => void sealed.push(Buffer.from(bytes).toString()),
-      finish: () => `receipt-${Buffer.from(body).length}`,
-    })
+    const begin =
+      ({ body }: { body: Uint8Array }) =>
+      (upstream: string) => ({
+        update: (bytes: Uint8Array) => void sealed.push(Buffer.from(bytes).toString()),
+        finish: () => `receipt-${Buffer.from(body).length}-${upstream}`,
+      })
     return { sealed, sealer: { begin } }
   }
 
@@ -342,11 +361,30 @@ describe('receipts', () => {
       expect(plain.headers.has('x-strongroom-receipt') || (await plain.text()).includes('receipt')).toBe(false)
       const answer = await one.chat({ stream }, { headers: { 'x-strongroom-receipt': '1' } })
       const text = await answer.text()
-      const receipt = `receipt-${JSON.stringify(chatBody({ stream })).length}`
+      const receipt = `receipt-${JSON.stringify(chatBody({ stream })).length}-${target(upstream.url).name}`
       const comment = `: strongroom-receipt ${receipt}\n\n`
       if (stream) expect(text.endsWith(`${comment}data: [DONE]\n\n`)).toBe(true)
       else expect(answer.headers.get('x-strongroom-receipt')).toBe(receipt)
       expect(sealed.join('')).toBe(text.replace(comment, ''))
+    }
+  })
+
+  test('goal: of two upstreams for one model the receipt names the one that answered, after a failure of the other too', async () => {
+    const broken = await startUpstream(response => sendJson(response, 500, {}))
+    await using stop = new AsyncDisposableStack()
+    stop.defer(broken.stop)
+    for (const stream of [false, true]) {
+      const { sealed, sealer: responseSealer } = sealer()
+      const upstreams = [target(broken.url, { name: 'broken', weight: 1000 }), target(upstream.url, { name: 'second' })]
+      await using one = startGateway(upstreams, { sealer: responseSealer })
+      const before = broken.seen.length
+      const answer = await one.chat({ stream }, { headers: { 'x-strongroom-receipt': '1' } })
+      const text = await answer.text()
+      expect(broken.seen.length).toBe(before + 1)
+      const receipt = `receipt-${JSON.stringify(chatBody({ stream })).length}-second`
+      if (stream) expect(text).toContain(`: strongroom-receipt ${receipt}\n\n`)
+      else expect(answer.headers.get('x-strongroom-receipt')).toBe(receipt)
+      expect(sealed.join('')).toBe(text.replace(`: strongroom-receipt ${receipt}\n\n`, ''))
     }
   })
 

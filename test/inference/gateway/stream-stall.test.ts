@@ -179,17 +179,23 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
   more.promise.catch(() => {})
   const pieces = [Promise.resolve(utf8(sse(delta({ content: 'Hi' })))), more.promise]
   const upstream: UpstreamResponse = {
-    head: { status: 200, contentType: 'text/event-stream', contentEncoding: '', contentLength: null },
+    head: {
+      status: 200,
+      contentType: 'text/event-stream',
+      contentEncoding: '',
+      contentLength: null,
+      retryAfterSeconds: null,
+    },
     read: () => pieces.shift() ?? Promise.resolve(null),
     abort: () => more.reject(new UpstreamFault('cut')),
   }
-  const request = parseRequest('chat', utf8(JSON.stringify(chatBody({ stream: true }))))
+  const { request } = parseRequest('chat', utf8(JSON.stringify(chatBody({ stream: true }))))
   const ended = Promise.withResolvers<string>()
   const body = await openStream(upstream, {
     deadlines,
     limits: { ...LIMITS, idleTimeoutMs: 60_000, firstByteTimeoutMs: 60_000, stallTimeoutMs: 60_000 },
     plan: { request, id: 'chatcmpl-1', createdS: 7, schema: null },
-    promptEstimate: 1,
+    counts: { bounds: { promptTokensMax: 1, completionTokensMax: 1 }, promptEstimate: 1 },
     seal: null,
     onEnd: ({ outcome }) => ended.resolve(outcome),
     signal: client.signal,

@@ -157,7 +157,7 @@ describe('before the first event: 502', () => {
       const answer = await gateway.chat({ stream: true })
       const text = await answer.text()
       expect(answer.status).toBe(502)
-      expect(Object.keys(JSON.parse(text).error)).toEqual(['code', 'message'])
+      expect(Object.keys(JSON.parse(text).error)).toEqual(['code', 'message', 'type', 'param'])
       expect(JSON.parse(text).error.code).toBe('upstream_failed')
       expect(['true', 'false']).toContain(answer.headers.get('x-should-retry') ?? '')
       expectNoLeak(text, answer)

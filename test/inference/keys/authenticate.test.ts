@@ -328,7 +328,7 @@ test('canary: no secret of a client key is in a log, a file or the metrics', asy
       if (!admitted.ok) log.warn('refused', { message: admitted.refusal.message, headers: admitted.refusal.headers })
       const tokens = { prompt: 1, completion: 2 }
       const record = { id: `${caller.keyPrefix}-${i}`, atMs: 1, caller, model: key, upstream: 'local', tokens } as const
-      if (i > 0) metering.record({ ...record, model: 'tiny', outcome: 'completed' })
+      if (i > 0) metering.record({ ...record, model: 'tiny', tokensSource: 'reported', outcome: 'completed' })
       metrics.observe({
         ...{ operation: 'chat', model: key, upstream: key, status: 200, errorCode: key, tokens },
         ...{ durationMs: 1, firstChunkMs: 1, queueMs: 1 },
@@ -337,7 +337,7 @@ test('canary: no secret of a client key is in a log, a file or the metrics', asy
     // A record that cannot be written is logged.
     metering.record({
       ...{ id: key, atMs: 1, caller: { ...caller, organizationId: 'nobody' }, model: key, upstream: 'local' },
-      ...{ tokens: { prompt: 1, completion: 2 }, outcome: 'failed' },
+      ...{ tokens: { prompt: 1, completion: 2 }, tokensSource: 'estimated', outcome: 'failed' },
     })
     metering.flush()
     log.error('a caller that was logged whole', { headers: [...bearer(key)] })

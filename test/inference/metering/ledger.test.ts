@@ -28,6 +28,7 @@ function recordOf(id: string, changes: Partial<UsageRecord> = {}): UsageRecord {
     model: 'tiny',
     upstream: 'local',
     tokens: { prompt: 10, completion: 20 },
+    tokensSource: 'reported',
     outcome: 'completed',
     ...changes,
   }
@@ -135,7 +136,7 @@ describe('writing', () => {
     expect(findUsage(ledger.store.db, 'r1')).toEqual({
       ...{ id: 'r1', atMs: 1_000, organizationId: 'o1', keyPrefix: 'aaaaaaaa', instanceId: null },
       ...{ model: 'tiny', upstream: 'local', promptTokens: 10, completionTokens: 20 },
-      ...{ costNanoUsd: 9_000, outcome: 'completed' },
+      ...{ costNanoUsd: 9_000, outcome: 'completed', tokensSource: 'reported' },
     })
   })
 
@@ -148,24 +149,33 @@ describe('writing', () => {
     expect(sumUsage(bed.ledger.store.db, { organizationId: 'o1', ...always }).requests).toBe(2)
   })
 
-  test('a bad record costs only itself, and never the request', () => {
-    // Goal: record never throws; what the ledger refuses is counted and logged, its neighbours are written.
+  test('no amount loses a row', () => {
+    // Goal: whatever numbers a record has, it is written, with the nearest that its columns hold.
     using bed = bench([{ model: 'gold', prompt_usd_per_million: '999999999999', completion_usd_per_million: '0' }])
     const { ledger, metering } = bed
-    const bad = [
-      recordOf('nan', { tokens: { prompt: Number.NaN, completion: 0 } }),
-      recordOf('negative', { tokens: { prompt: -1, completion: 0 } }),
-      recordOf('half', { tokens: { prompt: 0.5, completion: 0 } }),
-      recordOf('huge', { tokens: { prompt: Number.MAX_SAFE_INTEGER, completion: 0 }, model: 'gold' }),
-      recordOf('nobody', { caller: callerOf({ organizationId: 'nobody' }) }),
-    ]
-    for (const [index, record] of bad.entries()) {
-      metering.record(recordOf(`good${index}`))
-      expect(() => metering.record(record)).not.toThrow()
+    const most = Number.MAX_SAFE_INTEGER
+    const rows = { nan: Number.NaN, negative: -1, half: 0.5, endless: Number.POSITIVE_INFINITY, huge: most }
+    for (const [id, prompt] of Object.entries(rows)) {
+      metering.record(recordOf(id, { tokens: { prompt, completion: 0 }, model: 'gold' }))
     }
     metering.flush()
-    expect(metering.counts()).toEqual({ written: 5, lost: 5, waiting: 0 })
-    for (const { id } of bad) expect(ledger.logged.filter(line => line.includes(`"request":"${id}"`))).toHaveLength(1)
+    expect(metering.counts()).toEqual({ written: 5, lost: 0, waiting: 0 })
+    const written = Object.keys(rows).map(id => findUsage(ledger.store.db, id))
+    expect(written.map(row => row?.promptTokens)).toEqual([0, 0, 0, most, most])
+    expect(written.map(row => row?.costNanoUsd)).toEqual([0, 0, 0, most, most])
+  })
+
+  test('a bad record costs only itself, and never the request', () => {
+    // Goal: record never throws; what the ledger refuses is counted and logged, its neighbours are written.
+    using bed = bench()
+    const { ledger, metering } = bed
+    const bad = recordOf('nobody', { caller: callerOf({ organizationId: 'nobody' }) })
+    metering.record(recordOf('before'))
+    expect(() => metering.record(bad)).not.toThrow()
+    metering.record(recordOf('after'))
+    metering.flush()
+    expect(metering.counts()).toEqual({ written: 2, lost: 1, waiting: 0 })
+    expect(ledger.logged.filter(line => line.includes('"request":"nobody"'))).toHaveLength(1)
   })
 
   test('bad records in batches of many', () => {

@@ -10,7 +10,7 @@ import type { Operation } from '../../../src/inference/types.ts'
 function planOf(operation: Operation, more: Record<string, unknown>) {
   const tools = operation === 'chat' ? [{ type: 'function', function: { name: 'f' } }] : undefined
   const body = { model: 'm"x', messages: [{ role: 'user', content: 'x' }], prompt: 'x', tools, ...more }
-  const request = parseRequest(operation, utf8(JSON.stringify(body)))
+  const { request } = parseRequest(operation, utf8(JSON.stringify(body)))
   return { request, id: 'chatcmpl-0123456789ab', createdS: 7, schema: null }
 }
 
@@ -58,18 +58,65 @@ test('text', () => {
   )
 })
 
-// Goal: characters are counted where tokens are not, in texts and in messages with their calls, over all choices.
+const counts = { bounds: { promptTokensMax: 100, completionTokensMax: 100 }, promptEstimate: 7 }
+
+// Goal: reasoning is passed on under the engine's own name, and counted like content.
+test('reasoning', () => {
+  const converter = new ChunkConverter(planOf('chat', { stream: true }), 99)
+  const sent = ['reasoning_content', 'reasoning'].map(name =>
+    converter.convert(JSON.stringify({ choices: [{ index: 0, delta: { [name]: 'why' } }] })),
+  )
+  expect(sent).toEqual([
+    `${chat}{"index":0,"delta":{"role":"assistant","content":"","reasoning_content":"why"},${open}]}`,
+    `${chat}{"index":0,"delta":{"reasoning":"why"},${open}]}`,
+  ])
+  expect(converter.deliveredCount).toBe(2)
+  const message = { content: 'so', reasoning_content: 'why', reasoning: 'because' }
+  const whole = { choices: [{ message, finish_reason: 'stop' }] }
+  const { body } = parseCompletion(JSON.stringify(whole), planOf('chat', {}), counts)
+  expect(body.choices).toMatchObject([{ message }])
+})
+
+// Goal: where the upstream counts no tokens, or more than there can be, an estimate is booked, and the row says which.
 test('what is counted', () => {
   const choice = (content: string) => ({ message: { content }, finish_reason: 'stop' })
-  const message = '{"role":"assistant","content":"four","refusal":null}'
-  const usage = { prompt_tokens: 1, completion_tokens: 2 }
   const counted = (operation: Operation, completion: unknown) => {
-    const { tokens, textChars } = parseCompletion(JSON.stringify(completion), planOf(operation, { n: 2 }))
-    return { tokens, textChars }
+    const { body, tokens, tokensSource } = parseCompletion(
+      JSON.stringify(completion),
+      planOf(operation, { n: 2 }),
+      counts,
+    )
+    return { usage: body.usage, tokens, tokensSource }
   }
   const choices = [choice('four'), choice('fives')]
-  expect(counted('chat', { choices })).toEqual({ tokens: null, textChars: 2 * message.length + 1 })
-  expect(counted('chat', { choices, usage })).toMatchObject({ tokens: { prompt: 1, completion: 2 } })
+  const estimate = { prompt: 7, completion: Math.ceil('[{"content":"four"},{"content":"fives"}]'.length / 4) }
+  expect(counted('chat', { choices })).toEqual({ usage: undefined, tokens: estimate, tokensSource: 'estimated' })
+  const usage = { prompt_tokens: 1, completion_tokens: 2, prompt_tokens_details: { cached_tokens: 1 } }
+  expect(counted('chat', { choices, usage })).toEqual({
+    usage: { prompt_tokens: 1, completion_tokens: 2, total_tokens: 3 },
+    tokens: { prompt: 1, completion: 2 },
+    tokensSource: 'reported',
+  })
+  for (const impossible of [{ prompt_tokens: 101 }, { completion_tokens: 101 }, { completion_tokens: 9e15 }]) {
+    expect(counted('chat', { choices, usage: { ...usage, ...impossible } })).toEqual({
+      usage: undefined,
+      tokens: estimate,
+      tokensSource: 'implausible',
+    })
+  }
   const texts = ['four', 'fives'].map(one => ({ text: one, finish_reason: 'stop' }))
-  expect(counted('text_completion', { choices: texts })).toEqual({ tokens: null, textChars: 9 })
+  expect(counted('text_completion', { choices: texts }).tokens).toEqual({ prompt: 7, completion: 4 })
+})
+
+// Goal: more tokens than bytes came are not believed, but for reasoning that the engine keeps to itself.
+test('more tokens than bytes', () => {
+  const wide = { bounds: { promptTokensMax: 9e9, completionTokensMax: 9e9 }, promptEstimate: 7 }
+  const sourceOf = (usage: Record<string, unknown>) => {
+    const completion = { choices: [{ message: { content: 'a' }, finish_reason: 'stop' }], usage }
+    return parseCompletion(JSON.stringify(completion), planOf('chat', {}), wide).tokensSource
+  }
+  expect(sourceOf({ prompt_tokens: 1, completion_tokens: 100 })).toBe('reported')
+  expect(sourceOf({ prompt_tokens: 1, completion_tokens: 1000 })).toBe('implausible')
+  const hidden = { prompt_tokens: 1, completion_tokens: 1000, completion_tokens_details: { reasoning_tokens: 990 } }
+  expect(sourceOf(hidden)).toBe('reported')
 })

@@ -102,7 +102,7 @@ test('prompts', () => {
   ]
   for (const [prompt, choices] of counts) {
     const body = utf8(JSON.stringify({ model: 'm', prompt, n: 2 }))
-    expect(parseRequest('text_completion', body).choiceCount).toBe(choices * 2)
+    expect(parseRequest('text_completion', body).request.choiceCount).toBe(choices * 2)
   }
   for (const prompt of [undefined, null, 5, [], ['x', 5], [[]], [1.5], [-1], {}]) {
     expect(verdict('text_completion', { model: 'm', prompt })).toBe('invalid_request')

@@ -74,15 +74,18 @@ describe('over HTTP', () => {
   test('failover', async () => {
     const [bad, good] = [await startUpstream(), await startUpstream()]
     bad.behave = response => sendJson(response, 500, {})
+    bad.modelsStatus = 500
     await using gateway = startGateway([target(bad.url), target(good.url)])
-    for (const stream of [false, true, false, true]) {
+    const isEjected = () => gateway.gateway.view().targets[0]?.ejected === true
+    for (const stream of [false, true, false, true, true]) {
+      if (bad.seen.length === 3) await until('the probe has failed', 3_000, isEjected)
       const answer = await gateway.chat({ stream })
       expect(answer.status).toBe(200)
       await answer.text()
     }
     expect(gateway.records.map(record => record.upstream)).toEqual(gateway.records.map(() => target(good.url).name))
     expect(bad.seen.length).toBe(3)
-    expect(gateway.gateway.view().targets[0]?.ejected).toBe(true)
+    expect(isEjected()).toBe(true)
     await bad.stop()
     await good.stop()
   })
@@ -93,6 +96,7 @@ describe('over HTTP', () => {
     await using gateway = startGateway([target(upstream.url)], { limits: { ejectFailures: 1, ejectMs: 50 } })
     upstream.modelsStatus = 500
     expect((await gateway.chat()).status).toBe(502)
+    await until('it is ejected', 3_000, () => gateway.gateway.view().targets[0]?.ejected === true)
     const asked = upstream.seen.length
     expect((await gateway.chat()).status).toBe(502)
     expect(upstream.seen.length).toBe(asked)
@@ -169,12 +173,22 @@ test('loading', () => {
     models: [MODEL],
     weight: 1,
     concurrency_max: 4,
+    engine: 'vllm' as const,
+    choices_max: 4,
+    context_tokens: 0,
+    content: ['image' as const],
+    remote_urls: false,
     ca_file: '',
     spki_sha256: '',
   }
   expect(loadUpstream(config)).toMatchObject({
     url: 'https://127.0.0.1/v1',
     key: 'secret-key',
+    engine: 'vllm',
+    choicesMax: 4,
+    contextTokens: null,
+    content: ['image'],
+    remoteUrls: false,
     ca: null,
     spkiSha256: null,
   })

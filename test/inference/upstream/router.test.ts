@@ -2,7 +2,8 @@
 
 import { describe, expect, test } from 'bun:test'
 import { silentLogger } from '../../../src/base/log.ts'
-import { BusyFault, type Lease, Router, type RouterDeps } from '../../../src/inference/upstream/router.ts'
+import { BusyFault } from '../../../src/inference/upstream/fault.ts'
+import { type Lease, Router, type RouterDeps } from '../../../src/inference/upstream/router.ts'
 import { createManualClock } from '../../rigs/clock.ts'
 import { MODEL } from '../../rigs/gateway-server.ts'
 import { failure } from '../../rigs/until.ts'
@@ -185,10 +186,11 @@ describe('the wait that a refusal names', () => {
       one('b', { concurrencyMax: 1 }),
       one('c'),
     ]
-    const bench = setUp([a, b, c], { queueMax: 1 })
+    const bench = setUp([a, b, c], { queueMax: 1, probe: async () => false })
     await train(bench, 9_000, [b, c])
     await train(bench, 9_000, [a, c])
     await failTimes(bench.router, 3, [a, b])
+    await bench.clock.elapse(0)
     expect(bench.router.view().targets.map(target => target.ejected)).toEqual([false, false, true])
     await take(bench, 2)
     void failure(bench.acquire())
@@ -216,15 +218,16 @@ describe('the wait that a refusal names', () => {
 })
 
 describe('health', () => {
-  // Goal: three failures in a row eject, a success in between does not; the probe decides on the return.
+  // Goal: three failures in a row and a failed probe eject, a success in between does not; the probe decides on the return.
   test('ejection and return', async () => {
-    const answers = [false, true]
+    const answers = [false, false, true]
     const { clock, router, acquire } = setUp([one('a')], { probe: async () => answers.shift() ?? true })
     await failTimes(router, 2)
     ;(await acquire()).release('healthy')
     await failTimes(router, 2)
     expect(router.view().targets[0]?.ejected).toBe(false)
     await failTimes(router, 1)
+    await clock.elapse(0)
     expect(await failure(acquire())).toMatchObject({ reason: 'none_healthy' })
     await clock.elapse(500)
     expect(router.view().targets[0]?.ejected).toBe(true)
@@ -234,13 +237,30 @@ describe('health', () => {
     expect((await acquire()).target.name).toBe('a')
   })
 
+  // Goal: an upstream that passes its probe is not ejected, however many requests in a row it failed: they may be at fault.
+  test('failures with a good probe', async () => {
+    let probes = 0
+    const probe = async () => {
+      probes += 1
+      return true
+    }
+    const { clock, router, acquire } = setUp([one('a')], { probe })
+    for (let round = 1; round <= 3; round += 1) {
+      await failTimes(router, 3)
+      await clock.elapse(0)
+      expect([probes, router.view().targets[0]?.ejected]).toEqual([round, false])
+    }
+    expect((await acquire()).target.name).toBe('a')
+  })
+
   // Goal: `probeNow` probes at once; the probe still decides, and a target that is not ejected is not probed.
   test('probeNow', async () => {
-    const answers = [false, true]
+    const answers = [false, false, false, true]
     const { clock, router } = setUp([one('a'), one('b')], { probe: async () => answers.shift() ?? true })
     const isEjected = () => router.view().targets.map(target => target.ejected)
     router.probeNow('a')
     await failTimes(router, 6)
+    await clock.elapse(0)
     expect(isEjected()).toEqual([true, true])
     router.probeNow('a')
     await clock.elapse(0)
@@ -252,13 +272,16 @@ describe('health', () => {
 
   // Goal: waiters without a target left are rejected at once; closing ends every wait and every probe.
   test('waiters of the ejected, and close', async () => {
-    const { clock, router, acquire } = setUp([one('a', { concurrencyMax: 1 })])
-    await failTimes(router, 2)
+    const verdict = Promise.withResolvers<boolean>()
+    const { clock, router, acquire } = setUp([one('a', { concurrencyMax: 1 })], { probe: () => verdict.promise })
+    await failTimes(router, 3)
+    // Until the probe has judged, it serves.
     const lease = await acquire()
     const waiting = failure(acquire())
-    lease.release('unhealthy')
+    verdict.resolve(false)
     expect(await waiting).toMatchObject({ reason: 'none_healthy' })
-    expect(router.view()).toEqual({ waiting: 0, targets: [{ name: 'a', active: 0, ejected: true }] })
+    expect(router.view()).toEqual({ waiting: 0, targets: [{ name: 'a', active: 1, ejected: true }] })
+    lease.release('unknown')
     router.close()
     await clock.elapse(10_000)
     expect(clock.pending()).toEqual([])

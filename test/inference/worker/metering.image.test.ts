@@ -106,7 +106,8 @@ async function openBench() {
   expect((await worker.settled).kind).toBe('ready')
   const { name, models, weight, concurrencyMax, baseUrl, unix } = worker.upstream
   const target = { name, models, weight, concurrencyMax, url: baseUrl, unixSocket: unix }
-  const gateway = startRealGateway([{ ...target, key: null, ca: null, spkiSha256: null }], {
+  const engine = { engine: 'llama-server', choicesMax: 4, contextTokens: null, content: [], remoteUrls: false } as const
+  const gateway = startRealGateway([{ ...target, ...engine, key: null, ca: null, spkiSha256: null }], {
     firstByteTimeoutMs: 20_000,
     idleTimeoutMs: 20_000,
   })

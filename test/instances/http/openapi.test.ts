@@ -124,6 +124,7 @@ test('statuses agree with the faults', () => {
       'body_timeout',
       'conflict',
       'body_too_large',
+      'rate_limited',
       'internal',
     ] as const
   ).map(statusOf)

@@ -142,6 +142,20 @@ describe('paths and methods', () => {
     expect(posted).toStartWith('HTTP/1.1 202 ')
   })
 
+  // Goal: two Host headers are refused in the envelope, before the key is looked at (RFC 9112 3.2).
+  test('two Host headers', async () => {
+    await using appliance = await startAppliance()
+    const received = await appliance.raw(
+      [`GET /v1/usage HTTP/1.1\r\nHost: a\r\nHost: b\r\nAuthorization: Bearer ${appliance.keys.acme}\r\n\r\n`],
+      text => text.endsWith('}}') || text.includes('HTTP/1.1 200'),
+    )
+    expect(received).toStartWith('HTTP/1.1 400 ')
+    expect(JSON.parse(received.split('\r\n\r\n')[1] ?? '')).toMatchObject({
+      request_id: expect.stringMatching(/^req_/),
+      error: { code: 'invalid_request', message: 'The Host header must be sent once, with one host.' },
+    })
+  })
+
   // Goal: rare methods and targets that Bun lets through are answered in the envelope too.
   test('rare methods and targets', async () => {
     await using appliance = await startAppliance()
@@ -267,6 +281,7 @@ describe('failures of ours', () => {
         absent: ['/opt/place', 'near', 'is not an object'],
       })
       const [line = ''] = appliance.logged.filter(text => text.includes('"level":"error"'))
+      expect(appliance.logged.at(-1)).toContain('"level":"warn"')
       expect(JSON.parse(line).request_id).toBe(answer.json.request_id)
       if (String(thrown()).includes('SQLITE')) expect(line).toContain('SQLITE_ERROR')
     })
@@ -305,6 +320,8 @@ test('the access log', async () => {
     ['GET', '(unknown)', 404, null],
     ['GET', '/v1/usage', 401, null],
   ])
+  // Reads that succeed are not what an operator looks for; changes and refusals are.
+  expect(lines.map(({ level }) => level)).toEqual(['info', 'debug', 'info', 'info'])
   for (const line of lines) expect(line).toMatchObject({ ms: 0, request_id: expect.stringMatching(/^req_/) })
   const all = appliance.logged.join('\n')
   for (const hidden of [name, 'hush', 'secret', 'ssh-ed25519', 'notavalidkey', ...Object.values(appliance.keys)])

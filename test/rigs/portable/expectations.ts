@@ -80,11 +80,14 @@ const GATEWAY_VERDICTS: Verdicts = {
   good: 'good',
   nonce: ['attestation-nonce'],
   tls: ['tls-binding'],
+  configuration: ['gateway-configuration'],
   // One part's command differs, and with it the digest of the whole list.
   allowlist: ofEach('allowlist').toSpliced(3, 0, 'inference-worker/admission'),
   root: ofEach('evidence'),
   late: ofEach('nonce'),
   nothingExpected: 'good',
+  nothingPinned: ['pin-measurement', 'pin-allowlist', 'pin-vmpl'],
+  waived: 'good',
   changed: ['attestation-format'],
   twice: ['attestation-format'],
   cut: ['attestation-format'],
@@ -94,6 +97,8 @@ const RESPONSE_VERDICTS: Verdicts = {
   good: 'good',
   changed: ['response-size', 'response-answer'],
   untrusted: ofEach('evidence'),
+  outside: ['response-upstream'],
+  accepted: 'good',
 }
 
 type Verdicts = Readonly<Record<string, 'good' | 'not enough' | readonly string[]>>
@@ -105,6 +110,7 @@ type Results = {
     readonly decoded: Record<string, Decoded>
     readonly refused: Record<string, Refused>
     readonly roots: Record<string, { simulated: boolean; stranger: string[] }>
+    readonly hcl: Record<string, string>
   }
   readonly launches: {
     readonly reference: readonly { digest: string }[]
@@ -162,8 +168,9 @@ function verdictsOf(told: Readonly<Record<string, Told>>): Verdicts {
   return Object.fromEntries(named)
 }
 
-async function expectReports({ verdicts, decoded, refused, roots }: Results['reports']): Promise<void> {
+async function expectReports({ verdicts, decoded, refused, roots, hcl }: Results['reports']): Promise<void> {
   expect(verdictsOf(verdicts)).toEqual(REPORT_VERDICTS)
+  expect(Object.values(hcl)).toEqual(Array(4).fill(['pass', 'fail']).flat())
   for (const expected of await read<ExpectedReport[]>('reports/expected.json')) {
     const { report, reportedTcb, currentTcb } = decoded[expected.report] ?? {}
     expect(report).toMatchObject({
@@ -179,7 +186,9 @@ async function expectReports({ verdicts, decoded, refused, roots }: Results['rep
     expect(reportedTcb).toEqual(tcbOf(expected.reported_tcb))
     expect(currentTcb).toEqual(tcbOf(expected.current_tcb))
   }
-  for (const { refused: reason } of Object.values(refused)) expect(reason).toMatch(/^SNP report: /)
+  const { policyTwice, ...ofReports } = refused
+  expect(policyTwice?.refused).toBe('policy has the field "debug" twice.')
+  for (const { refused: reason } of Object.values(ofReports)) expect(reason).toMatch(/^SNP report: /)
   expect(Object.keys(roots)).toEqual(['genoa', 'milan', 'turin'])
   for (const { simulated, stranger } of Object.values(roots)) {
     expect(simulated).toBe(false)
@@ -301,11 +310,20 @@ function expectGateway({ simulated, verdicts, gateway, responses, claim, refused
   expect([simulated, gateway.workload]).toEqual([true, 'gateway'])
   // What was not expected is not shown as passed.
   const open = verdicts.nothingExpected?.checks.filter(line => line.startsWith('not-checked ')).join('\n')
-  for (const name of ['attestation-nonce', 'tls-binding', ...ofEach('allowlist'), ...ofEach('admission')]) {
+  for (const name of [
+    'attestation-nonce',
+    'tls-binding',
+    'gateway-configuration',
+    ...ofEach('allowlist'),
+    ...ofEach('admission'),
+  ]) {
     expect(open).toContain(`not-checked ${name} (not required)`)
   }
   expect(verdictsOf(responses)).toEqual(RESPONSE_VERDICTS)
   expect(claim).toMatchObject({ requestId: 'req_1', model: 'tiny', promptTokens: 3, completionTokens: 4 })
+  expect(claim).toMatchObject({ upstream: 'built-in', coverage: 'inside' })
+  // What was accepted because the caller asked is in the verdict.
+  expect(responses.accepted?.checks.join('\n')).toContain('accepted upstream "other", outside what the attestation')
   expect(refused.root.refused).toBe('simulated root: no CERTIFICATE in it')
 }
 

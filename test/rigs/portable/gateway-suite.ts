@@ -3,8 +3,10 @@
 import { utf8 } from '../../../src/base/bytes.ts'
 import {
   AMD_ROOTS,
+  allPins,
   type GatewayQuestion,
   type GatewayResponse,
+  type Pins,
   readAllowlist,
   readSimulatedRoot,
   strictPolicy,
@@ -26,22 +28,27 @@ export async function gatewaySuite({ gateway }: Vectors): Promise<unknown> {
       measurements: [fromBase64Text(gateway.measurement)],
       idKeyDigest: fromBase64Text(gateway.operatorKey),
     },
-    requireCrl: true,
+    pins: allPins,
     crl: undefined,
     allowlist: readAllowlist(utf8(allowlist)),
     tlsSpkiDigest: fromBase64Text(gateway.tlsSpkiDigest),
+    configurationDigest: fromBase64Text(gateway.configurationDigest),
   }
   const verify = (changes: Partial<GatewayQuestion>, text = document) =>
     verifyGateway(utf8(text), { ...question, ...changes })
+  const waived: Pins = { measurement: 'any', allowlist: 'any', vmpl: 'any', crl: 'any', tcb: 'any' }
   const otherBytes = new Uint8Array(32).fill(1)
   const cases = {
     good: verify({}),
     nonce: verify({ nonce: otherBytes }),
     tls: verify({ tlsSpkiDigest: otherBytes }),
+    configuration: verify({ configurationDigest: otherBytes }),
     allowlist: verify({ allowlist: readAllowlist(utf8(allowlist.replace('--part=2', '--part=7'))) }),
     root: verify({ roots: AMD_ROOTS }),
     late: verify({ asOf: gateway.asOf + 3_600_000 }),
-    nothingExpected: verify({ nonce: 'any', allowlist: 'any', tlsSpkiDigest: 'any' }),
+    nothingExpected: verify({ nonce: 'any', allowlist: 'any', tlsSpkiDigest: 'any', configurationDigest: 'any' }),
+    nothingPinned: verify({ policy: { ...strictPolicy(), vmpls: 'any' }, allowlist: 'any' }),
+    waived: verify({ policy: { ...strictPolicy(), vmpls: 'any' }, allowlist: 'any', pins: waived }),
     changed: verify({}, document.replace('launch-or-admission-only', 'everything')),
     twice: verify({}, document.replace('{', '{"schemaVersion":1,')),
     cut: verify({}, document.slice(0, -1)),
@@ -54,17 +61,23 @@ export async function gatewaySuite({ gateway }: Vectors): Promise<unknown> {
     response: utf8(exchange.response),
     receipt: exchange.receipt,
   }
-  const [ours, changed, untrusted] = await Promise.all([
+  const outsider = { ...saved, receipt: exchange.outside }
+  const [ours, changed, untrusted, outside, accepted] = await Promise.all([
     verifyGatewayResponse(saved, good),
     verifyGatewayResponse({ ...saved, response: utf8(`${exchange.response} `) }, good),
     verifyGatewayResponse(saved, await cases.root),
+    verifyGatewayResponse(outsider, good),
+    verifyGatewayResponse(outsider, good, { upstream: 'any' }),
   ])
   return {
     simulated: good.simulated,
     verdicts,
     keys: good.keys,
     gateway: good.gateway,
-    responses: { good: told(ours), changed: told(changed), untrusted: told(untrusted) },
+    responses: {
+      ...{ good: told(ours), changed: told(changed), untrusted: told(untrusted) },
+      ...{ outside: told(outside), accepted: told(accepted) },
+    },
     claim: ours.claim,
     refused: { root: await orRefused(() => readSimulatedRoot(utf8('nothing'))) },
   }

@@ -23,14 +23,22 @@ export type GatewayVectors = {
   readonly root: string
   /** The exact text of the file. */
   readonly allowlist: string
-  /** base64, as the three below. */
+  /** base64, as the four below. */
   readonly nonce: string
   readonly tlsSpkiDigest: string
+  readonly configurationDigest: string
   readonly measurement: string
   readonly operatorKey: string
   /** A time at which the document is fresh, in milliseconds since 1970. */
   readonly asOf: number
-  readonly exchange: { readonly request: string; readonly response: string; readonly receipt: string }
+  readonly exchange: {
+    readonly request: string
+    readonly response: string
+    /** From the built-in worker. */
+    readonly receipt: string
+    /** From an upstream that the attestation does not cover. */
+    readonly outside: string
+  }
 }
 
 /** base64 in every leaf. */

@@ -11,6 +11,7 @@ import { createResponseSealer } from '../../../src/inference/attestation/respons
 import {
   allowlistText,
   clearRig,
+  configurationDigest,
   imageDigest,
   newNonce,
   openRig,
@@ -81,6 +82,7 @@ async function gatewayVectors(): Promise<GatewayVectors> {
       allowlist: allowlistText,
       nonce: toBase64(present(fromBase64Url(nonce), 'base64url')),
       tlsSpkiDigest: toBase64(tlsSpkiDigest),
+      configurationDigest: toBase64(configurationDigest),
       measurement: toBase64(measurementOf(imageDigest)),
       operatorKey: toBase64(operatorKey),
       asOf: systemClock.nowMs(),
@@ -91,15 +93,16 @@ async function gatewayVectors(): Promise<GatewayVectors> {
   }
 }
 
-/** A request and its response, with the receipt that the gateway gives for them. */
+/** A request and its response, with the receipts that the gateway gives for them when its own worker and when another upstream has answered. */
 function sealedExchange(): GatewayVectors['exchange'] {
   const request = '{"model":"tiny","prompt":"x"}'
   const response = '{"id":"req_1"}'
-  const sealing = createResponseSealer({ keys: receiptKeys(), clock: systemClock }).begin({
-    id: 'req_1',
-    model: 'tiny',
-    body: utf8(request),
-  })
-  sealing.update(utf8(response))
-  return { request, response, receipt: sealing.finish({ prompt: 3, completion: 4 }) }
+  const sealer = createResponseSealer({ keys: receiptKeys(), clock: systemClock, inside: new Set(['built-in']) })
+  const begun = sealer.begin({ id: 'req_1', model: 'tiny', body: utf8(request) })
+  const receiptOf = (upstream: string) => {
+    const sealing = begun(upstream)
+    sealing.update(utf8(response))
+    return sealing.finish({ prompt: 3, completion: 4 })
+  }
+  return { request, response, receipt: receiptOf('built-in'), outside: receiptOf('other') }
 }

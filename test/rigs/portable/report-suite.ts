@@ -6,9 +6,11 @@ import {
   decodeTcb,
   type Evidence,
   findReport,
+  hclClaimsCheck,
   identifyReport,
   keyInfoNames,
   type Product,
+  parsePolicy,
   platformNames,
   policyNames,
   prepareChain,
@@ -16,6 +18,7 @@ import {
   type TrustedRoot,
   verifyEvidence,
 } from '../../../src/attest/index.ts'
+import { hclReportAs } from '../hcl-samples.ts'
 import type { Vectors } from './input.ts'
 import { orRefused, type Told, told } from './outcome.ts'
 
@@ -37,6 +40,7 @@ export async function reportSuite(vectors: Vectors): Promise<unknown> {
   return {
     decoded: Object.fromEntries(decoded),
     verdicts: await verdictsOf(vectors, entries),
+    hcl: await hclClaims(vectors),
     refused: await refusals(vectors),
     roots: await rootVerdicts(vectors),
   }
@@ -113,6 +117,28 @@ function evidenceOf(vectors: Vectors, { report, vek, product, report_version: ve
   }
 }
 
+/** Claims of an Azure HCL report in every version of its wrapper, as they are and with one bit of them flipped. */
+async function hclClaims(vectors: Vectors): Promise<Record<string, string>> {
+  const real = vectors.bytes('reports/wrong-chip.hcl.bin')
+  const versions = [1, 2].flatMap(header => [1, 2].map(data => ({ header, data })))
+  const answers = versions.flatMap(version => {
+    const bytes = hclReportAs(real, version)
+    const name = `header ${version.header}, data ${version.data}`
+    const flipped = bytes.with(bytes.length - 100, (bytes[bytes.length - 100] ?? 0) ^ 1)
+    return [
+      [name, outcomeOf(bytes)],
+      [`${name}, flipped`, outcomeOf(flipped)],
+    ]
+  })
+  return Object.fromEntries(answers)
+}
+
+function outcomeOf(bytes: Uint8Array): string {
+  const found = findReport(bytes)
+  if (found.form === 'plain') return found.form
+  return hclClaimsCheck(found, decodeReport(found.report).reportData).outcome
+}
+
 async function refusals(vectors: Vectors): Promise<unknown> {
   const report = vectors.bytes('reports/milan-v3.bin')
   return {
@@ -120,8 +146,12 @@ async function refusals(vectors: Vectors): Promise<unknown> {
     long: await orRefused(() => decodeReport(new Uint8Array(1185))),
     version: await orRefused(() => decodeReport(changed(report, 0x000))),
     form: await orRefused(() => findReport(vectors.bytes('tpm/tpm_quote_sample.bin'))),
+    policyTwice: await orRefused(() => parsePolicy(twiceDebug)),
   }
 }
+
+/** A strict reader does not get as far as the missing fields. */
+const twiceDebug = '{"guestPolicy":{"debug":"forbidden","debug":"any"}}'
 
 /** The files of AMD's roots are those that are built in: a VEK's chain with the file's certificates in it ends at a trusted root. */
 async function rootVerdicts(vectors: Vectors): Promise<unknown> {

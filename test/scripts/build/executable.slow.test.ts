@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'bun:test'
+import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
 import { join, resolve } from 'node:path'
 import { buildExecutable, compileArguments } from '../../../scripts/build/executable.ts'
@@ -68,6 +69,43 @@ describe('the guest executable', () => {
   })
 })
 
+// Goal: two checkouts of the same sources give the same appliance, and it tells what it is made of, so that anyone can check by building again.
+test('the appliance is reproducible and tells its provenance', async () => {
+  await using dir = makeDirectory()
+  const build = async (...names: string[]) => {
+    const checkout = join(dir.path, ...names)
+    fs.mkdirSync(checkout, { recursive: true })
+    for (const name of ['src', 'scripts', 'package.json', 'bun.lock', 'tsconfig.json']) {
+      fs.cpSync(join(repo, name), join(checkout, name), { recursive: true })
+    }
+    // Hard links: the bundler sees another place, the disk holds no second copy.
+    Bun.spawnSync(['cp', '--archive', '--link', join(repo, 'node_modules'), checkout])
+    return buildExecutable(applianceRecipe, { repo: checkout, outDir: join(checkout, 'dist'), force: false })
+  }
+  const [first, second] = [await build('one'), await build('a', 'deeper', 'two')]
+  expect(second.sha256).toBe(first.sha256)
+  const sha256 = (path: string) => createHash('sha256').update(fs.readFileSync(path)).digest('hex')
+  const listed = Bun.spawnSync(
+    [
+      'sh',
+      '-c',
+      'find src scripts/build bun.lock package.json tsconfig.json -type f | LC_ALL=C sort | xargs sha256sum | sha256sum',
+    ],
+    { cwd: join(dir.path, 'one') },
+  )
+  const stated = Bun.spawnSync([first.path, 'version', '--json'], { env: {} })
+  expect(JSON.parse(stated.stdout.toString())).toEqual({
+    version,
+    bun: Bun.version,
+    provenance: {
+      bun_sha256: sha256(process.execPath),
+      lock_sha256: sha256(join(repo, 'bun.lock')),
+      source_sha256: listed.stdout.toString().slice(0, 64),
+      commit: null,
+    },
+  })
+})
+
 // Goal: neither executable tells where it was built, which would also make its bytes depend on it.
 test.each([guestRecipe, applianceRecipe])('no path of the checkout is in $name', async recipe => {
   const { path } = await buildExecutable(recipe, { repo, outDir: join(repo, 'dist'), force: false })
@@ -76,8 +114,9 @@ test.each([guestRecipe, applianceRecipe])('no path of the checkout is in $name',
 
 // Goal: these flags and no others decide what an executable is.
 test('the compiler is called with these arguments', () => {
-  const recipe = { name: 'x', entry: 'src/x.ts', sources: [], externals: ['optional'] }
-  expect(compileArguments(recipe, { runtime: '/bun', outfile: '/out/x' })).toEqual([
+  const recipe = { name: 'x', entry: 'src/x.ts', sources: [], externals: ['optional'], tellsProvenance: true }
+  const provenance = { bunSha256: 'b', lockSha256: 'l', sourceSha256: 's', commit: null }
+  expect(compileArguments(recipe, { runtime: '/bun', outfile: '/out/x', provenance })).toEqual([
     'build',
     '--compile',
     '--target=bun-linux-x64',
@@ -94,6 +133,7 @@ test('the compiler is called with these arguments', () => {
     '--no-compile-autoload-bunfig',
     '--no-compile-autoload-tsconfig',
     '--no-compile-autoload-package-json',
+    '--define=STRONGROOM_PROVENANCE={"bunSha256":"b","lockSha256":"l","sourceSha256":"s","commit":null}',
     '--external=optional',
     '--outfile=/out/x',
     'src/x.ts',

@@ -40,6 +40,7 @@ const lockOf = (...packages: LockedPackage[]): PackagesLock => ({
   schemaVersion: 1,
   suite: 'trixie',
   architecture: 'amd64',
+  releases: [{ archive: 'debian', suite: 'trixie', codename: 'trixie', date: '2026-09-12T07:55:41Z' }],
   packages,
 })
 
@@ -118,6 +119,14 @@ test('locks that cannot be meant are refused', () => {
   expect(lockProblem(lockOf(entry('bash'), kernel), 'tree')).toBe('there must be no kernel')
   expect(lockProblem(lockOf(entry('bash'), entry('curl')), 'tree')).toBeNull()
   expect(lockProblem(lockOf(entry('bash', { file: 'pool/../x.deb' }), kernel))).toBe('a file leaves the archive')
+})
+
+// Goal: a lock says from which state of which suites it was made, so that a relock can tell an older one.
+test.each(recipes)('the releases of $name', async ({ paths, kind }) => {
+  const lock = await readPackagesLock(paths.packagesLock, kind)
+  const suites = lock.releases.map(({ archive, suite }) => `${archive} ${suite}`)
+  const machine = ['debian trixie', 'debian trixie-updates', 'debian-security trixie-security', 'debian testing']
+  expect(suites).toEqual(kind === 'machine' ? machine : ['debian testing'])
 })
 
 // Goal: nobody relocks without seeing which versions move.

@@ -69,6 +69,7 @@ function usageOf(changes: Partial<Usage>): Usage {
     completionTokens: 2,
     costNanoUsd: 3,
     outcome: 'completed',
+    tokensSource: 'reported',
     ...changes,
   }
 }
@@ -232,7 +233,7 @@ test('the ledger', () => {
 
 test('the ledger holds what was appended, column by column', () => {
   // Goal: the raw statements and the table's declaration mean the same; for any number of rows and any repetition the first of an id counts, once.
-  expect(Object.keys(getTableColumns(usage)).length).toBe(11)
+  expect(Object.keys(getTableColumns(usage)).length).toBe(12)
   const rowOf = fc.record<Usage>({
     id: fc.integer({ min: 0, max: 150 }).map(id => `r${id}`),
     atMs: fc.constantFrom(0, 1, 2 ** 31, Date.UTC(2026, 10, 21), Number.MAX_SAFE_INTEGER),
@@ -245,6 +246,7 @@ test('the ledger holds what was appended, column by column', () => {
     completionTokens: fc.maxSafeNat(),
     costNanoUsd: fc.maxSafeNat(),
     outcome: fc.constantFrom('completed', 'aborted', 'failed'),
+    tokensSource: fc.constantFrom('reported', 'estimated', 'implausible'),
   })
   using store = open()
   const append = prepareUsageAppend(store.directory.db)

@@ -333,10 +333,13 @@ describe('instances', () => {
         .map(({ detail }) => detail)
         .join('; ')
     const PLANS = {
-      "SELECT * FROM instances WHERE organization_id = 'o1' ORDER BY created_at_ms, id": 'instances_organization_name',
+      "SELECT * FROM instances WHERE organization_id = 'o1' ORDER BY created_at_ms, id":
+        'instances_organization_created',
       "SELECT * FROM instances WHERE organization_id = 'o1' AND name = 'x'": 'instances_organization_name',
       "SELECT count(*) FROM instances WHERE organization_id = 'o1' AND status <> 'terminated'":
-        'instances_organization_name',
+        'instances_organization_created',
+      "SELECT created_at_ms FROM instances WHERE organization_id = 'o1' AND created_at_ms > 5 ORDER BY created_at_ms DESC LIMIT 1 OFFSET 9":
+        'COVERING INDEX instances_organization_created',
       "SELECT * FROM instances WHERE vm_id = 'v'": 'instances_vm',
       "SELECT * FROM instances WHERE status IN ('provisioning', 'ready', 'failed', 'terminating')": 'instances_status',
       "SELECT id FROM instances WHERE status = 'terminated' AND terminated_at_ms < 5 LIMIT 9": 'instances_status',

@@ -1,0 +1,52 @@
+// What a relying party expects of a gateway on a simulated platform, from what it has itself: the executable, the configuration, image and model.
+// Effects: reads these files, writes the two files for `strongroom verify gateway`. The gateway is not asked, so that nothing is pinned to its word.
+
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { policyWithFloors } from '../../src/attest/policy/floors.ts'
+import { encodePolicy } from '../../src/attest/policy/policy.ts'
+import { fromHex } from '../../src/base/bytes.ts'
+import { loadConfig } from '../../src/config/load.ts'
+import { encodeAllowlist } from '../../src/contract/allowlist.ts'
+import { ATTESTED_WORKLOADS } from '../../src/contract/attestation.ts'
+import { simulatedMeasurement } from '../../src/host/simulated-host.ts'
+import { allowlistOf } from '../../src/inference/attestation/workloads.ts'
+import { workerCommand } from '../../src/inference/worker/command.plan.ts'
+import { readWorkerImage } from '../../src/inference/worker/root.ts'
+
+export type Expected = {
+  /** argv of the daemon; the first is the executable. */
+  readonly daemon: readonly [executable: string, ...string[]]
+  readonly configFile: string
+  /** The two files are written into it. */
+  readonly directory: string
+}
+
+/** The options of `strongroom verify gateway` that pin all of it. */
+export async function pinGateway({ daemon, configFile, directory }: Expected): Promise<string[]> {
+  const { worker } = loadConfig({ path: configFile, env: {} }).config.inference
+  const executable = await sha256(daemon[0])
+  const rootHash = fromHex(readWorkerImage(worker.image_dir).rootHash) ?? new Uint8Array(0)
+  const command = workerCommand(worker, await sha256(worker.model_file))
+  const candidates = ATTESTED_WORKLOADS.map(workload =>
+    workload === 'inference-worker'
+      ? { workload, imageDigest: rootHash, command }
+      : { workload, imageDigest: executable, command: daemon },
+  )
+  const policy = { ...policyWithFloors(), measurements: [simulatedMeasurement(executable)] }
+  const file = (name: string, text: string) => {
+    const path = join(directory, name)
+    writeFileSync(path, text)
+    return path
+  }
+  return [
+    ...['--policy', file('policy.json', JSON.stringify(encodePolicy(policy)))],
+    ...['--allowlist', file('allowlist.json', encodeAllowlist(allowlistOf(candidates)))],
+  ]
+}
+
+async function sha256(path: string): Promise<Uint8Array> {
+  const hasher = new Bun.CryptoHasher('sha256')
+  for await (const chunk of Bun.file(path).stream()) hasher.update(chunk)
+  return new Uint8Array(hasher.digest())
+}

@@ -1,0 +1,52 @@
+// Puts the DNS side together: the names that follow the store, and the server's thread. Effects: all of theirs.
+
+import type { Clock } from '../base/clock.ts'
+import type { RandomBytes } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import { HOST_LISTENERS, hostAddresses, listenAddress } from '../config/listen.ts'
+import type { Config } from '../config/schema.ts'
+import { defaultRouteAddress } from '../host/network/default-route.ts'
+import { Names } from '../instances/dns/names.ts'
+import { type DnsServer, startDns } from '../instances/dns/server.ts'
+import type { Store } from '../store/db.ts'
+import type { Engine } from './engine.ts'
+
+export type DnsParts = {
+  readonly config: Config
+  readonly store: Store
+  readonly engine: Pick<Engine, 'reconciler'>
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/** Follows the VMs at once; whoever deletes instances tells it. The table is filled by `serveDns`. */
+export function composeNames({ config, store, engine, clock, log }: DnsParts): Names {
+  const [, prefixLength = '32'] = config.network.pool_v4.split('/')
+  const names = new Names({
+    db: store.directory.db,
+    hostId: store.hostId,
+    engine: engine.reconciler,
+    namesMax: 2 ** (32 - Number(prefixLength)) + Object.keys(HOST_LISTENERS).length,
+    hostAddresses: () => hostAddresses(config, defaultRouteAddress()),
+    clock,
+    log: log.unit('dns'),
+  })
+  engine.reconciler.onChange(vmId => names.vmChanged(vmId))
+  return names
+}
+
+/** Null: it is switched off. Fault host.unsupported: the address cannot be listened on. */
+export async function serveDns(parts: DnsParts & { names: Names; random: RandomBytes }): Promise<DnsServer | null> {
+  const { config, names, clock, random } = parts
+  if (config.listen.dns === '') return null
+  const log = parts.log.unit('dns')
+  const unknown = Object.entries(hostAddresses(config, defaultRouteAddress())).flatMap(([name, address]) =>
+    address === null && config.listen[HOST_LISTENERS[name as keyof typeof HOST_LISTENERS]] !== '' ? [name] : [],
+  )
+  if (unknown.length > 0) {
+    log.warn('host names of this appliance have no address', { names: unknown, remedy: 'set network.public_v4' })
+  }
+  await names.start()
+  const { hostname, port } = listenAddress(config.listen.dns)
+  return startDns({ address: hostname, port, domain: config.domain, names: names.memory, clock, random, log })
+}

@@ -1,0 +1,23 @@
+// Starts a listener; when that fails, says which field of the configuration asked for it. Effects: those of the start.
+
+import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
+import type { Listener } from '../config/listen.ts'
+import type { Config } from '../config/schema.ts'
+
+/** What `start` gives. Fault host.listen_failed, with the field. Nothing is waited for: systemd starts the daemon again, and exit code 1 lets it. */
+export async function startListener<T>(name: Listener, listen: Config['listen'], start: () => T): Promise<Awaited<T>> {
+  try {
+    return await start()
+  } catch (error) {
+    const field = `listen.${name}`
+    const cause = error instanceof Fault ? error.cause : error
+    const reason = REASONS[systemErrorCode(cause) ?? ''] ?? messageOf(error)
+    throw new Fault('host.listen_failed', `${field} = "${listen[name]}": ${reason}`, { param: field, cause: error })
+  }
+}
+
+const REASONS: { readonly [code: string]: string } = {
+  EADDRINUSE: 'another process has this port',
+  EADDRNOTAVAIL: 'this host does not have this address',
+  EACCES: 'permission denied; only root may use this port',
+}

@@ -1,0 +1,159 @@
+// The files and directories that a configuration names, for `strongroom config check`. Effects: reads them; changes nothing.
+//
+// A problem keeps the daemon from starting or an upstream from ever working. A warning does not: the daemon serves without an image,
+// a model or a firmware, and `doctor` fails on them.
+
+import { X509Certificate } from 'node:crypto'
+import { accessSync, constants, readFileSync, statSync } from 'node:fs'
+import { iso } from '../base/clock.ts'
+import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
+import type { Config } from '../config/schema.ts'
+import { readPair } from '../http/pair.ts'
+import { loadUpstream } from '../inference/upstream/target.ts'
+import { readWorkerImage } from '../inference/worker/root.ts'
+import { loadImage } from '../vm/image.driver.ts'
+
+export type FileFinding = {
+  readonly kind: 'problem' | 'warning'
+  /** Dotted path of the field that names the file. */
+  readonly field: string
+  readonly message: string
+}
+
+/** Never throws. What this user may not read is a warning that says so: the daemon is root, and may. */
+export function checkFiles(config: Config, nowMs: number): FileFinding[] {
+  return [...tlsFindings(config, nowMs), ...vmFindings(config), ...inferenceFindings(config, nowMs)]
+}
+
+const expirySoonMs = 14 * 86_400_000
+const textBytesMax = 1_048_576
+
+function tlsFindings({ tls }: Config, nowMs: number): FileFinding[] {
+  if (tls.certificate_file === '') return []
+  const certificate = readNamed('tls.certificate_file', tls.certificate_file)
+  const key = readNamed('tls.key_file', tls.key_file)
+  if ('finding' in certificate || 'finding' in key) {
+    return [certificate, key].flatMap(read => ('finding' in read ? [read.finding] : []))
+  }
+  const verdict = readPair(certificate.text, key.text)
+  if (verdict.ok) return datesOf('tls.certificate_file', verdict.pair, nowMs)
+  const field = verdict.reason.includes('private key') ? 'tls.key_file' : 'tls.certificate_file'
+  const path = field === 'tls.key_file' ? tls.key_file : tls.certificate_file
+  return [problem(field, `${path}: ${verdict.reason}`)]
+}
+
+type Dates = { readonly notBeforeMs: number; readonly notAfterMs: number }
+
+function datesOf(field: string, { notBeforeMs, notAfterMs }: Dates, nowMs: number): FileFinding[] {
+  if (notBeforeMs > nowMs) return [warning(field, `the certificate is not valid before ${iso(notBeforeMs)}`)]
+  if (notAfterMs <= nowMs) return [warning(field, `the certificate expired at ${iso(notAfterMs)}`)]
+  if (notAfterMs - nowMs < expirySoonMs) return [warning(field, `the certificate expires at ${iso(notAfterMs)}`)]
+  return []
+}
+
+function vmFindings({ vm }: Config): FileFinding[] {
+  const firmware = vm.snp_boot === 'igvm' ? (['vm.igvm', vm.igvm] as const) : (['vm.firmware', vm.firmware] as const)
+  return [
+    ...warned('vm.image_dir', () => void loadImage(vm.image_dir)),
+    ...warned('vm.qemu', () => accessSync(vm.qemu, constants.X_OK)),
+    ...(firmware[1] === '' ? [] : warned(firmware[0], () => checkReadable(firmware[1]))),
+  ]
+}
+
+/** None while the gateway is off: nothing of it is read then. */
+function inferenceFindings({ listen, inference }: Config, nowMs: number): FileFinding[] {
+  if (listen.inference === '') return []
+  const { worker, upstreams } = inference
+  const ofWorker = [
+    ...warned('inference.worker.model_file', () => checkReadable(worker.model_file)),
+    ...warned('inference.worker.image_dir', () => void readWorkerImage(worker.image_dir)),
+  ]
+  return [
+    ...(worker.model_file === '' ? [] : ofWorker),
+    ...upstreams.flatMap((upstream, index) => upstreamFindings(upstream, `inference.upstreams.${index}`, nowMs)),
+  ]
+}
+
+type Upstream = Config['inference']['upstreams'][number]
+
+function upstreamFindings(upstream: Upstream, path: string, nowMs: number): FileFinding[] {
+  const named = [
+    { field: `${path}.key_file`, file: upstream.key_file },
+    { field: `${path}.ca_file`, file: upstream.ca_file },
+  ]
+  const unread = named.flatMap(({ field, file }) => {
+    const read = file === '' ? { text: '' } : readNamed(field, file)
+    return 'finding' in read ? [read.finding] : []
+  })
+  if (unread.length > 0) return unread
+  try {
+    const { ca } = loadUpstream(upstream)
+    return ca === null ? [] : authoritiesOf(`${path}.ca_file`, ca, nowMs)
+  } catch (error) {
+    return [problem(path, messageOf(error))]
+  }
+}
+
+const PEM_CERTIFICATE = /-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----/g
+
+function authoritiesOf(field: string, pem: string, nowMs: number): FileFinding[] {
+  const blocks = pem.match(PEM_CERTIFICATE) ?? []
+  if (blocks.length === 0) return [problem(field, 'the file holds no PEM certificate')]
+  try {
+    return blocks
+      .map(block => new X509Certificate(block))
+      .flatMap(({ validFrom, validTo }) =>
+        datesOf(field, { notBeforeMs: Date.parse(validFrom), notAfterMs: Date.parse(validTo) }, nowMs),
+      )
+  } catch (error) {
+    return [problem(field, `a certificate cannot be read: ${messageOf(error)}`)]
+  }
+}
+
+type Read = { readonly text: string } | { readonly finding: FileFinding }
+
+function readNamed(field: string, path: string): Read {
+  try {
+    checkReadable(path)
+    if (statSync(path).size > textBytesMax) throw new Error(`${path} is larger than ${textBytesMax} bytes`)
+    return { text: readFileSync(path, 'utf8') }
+  } catch (error) {
+    return { finding: unreadable(error, field) ?? problem(field, wordsOf(error)) }
+  }
+}
+
+/** A regular file that this user may read; looked at before it is opened, for a FIFO would be waited for. */
+function checkReadable(path: string): void {
+  if (!statSync(path).isFile()) throw new Error(`${path} is not a regular file`)
+  accessSync(path, constants.R_OK)
+}
+
+function warned(field: string, check: () => void): FileFinding[] {
+  try {
+    check()
+    return []
+  } catch (error) {
+    return [unreadable(error, field) ?? warning(field, wordsOf(error))]
+  }
+}
+
+/** Null when permission is not what is missing, or when this is root, as the daemon is. */
+function unreadable(error: unknown, field: string): FileFinding | null {
+  const cause = error instanceof Fault ? error.cause : error
+  const uid = process.geteuid?.() ?? 0
+  if (uid === 0 || !['EACCES', 'EPERM'].includes(systemErrorCode(cause) ?? '')) return null
+  return warning(field, `not checked, because uid ${uid} may not read it: ${messageOf(error)}; run the check as root`)
+}
+
+function wordsOf(error: unknown): string {
+  const path: unknown = Reflect.get(Object(error), 'path')
+  return systemErrorCode(error) === 'ENOENT' && typeof path === 'string' ? `${path} does not exist` : messageOf(error)
+}
+
+function problem(field: string, message: string): FileFinding {
+  return { kind: 'problem', field, message }
+}
+
+function warning(field: string, message: string): FileFinding {
+  return { kind: 'warning', field, message }
+}

@@ -1,0 +1,45 @@
+// Images on disk, each file read whole and held against the digest in its manifest, for `strongroom doctor`. Effects: reads files.
+
+import { join } from 'node:path'
+import { Fault, wrapFault } from '../../base/fault.ts'
+import { readWorkerImage } from '../../inference/worker/root.ts'
+import { loadImage } from '../../vm/image.driver.ts'
+
+type ImageFiles = { readonly [role: string]: { readonly path: string; readonly sha256: string } }
+
+/** What the instance image is. Fault image.invalid: it cannot be read, or a file is not the manifest's. */
+export async function checkInstanceImage(directory: string): Promise<string> {
+  // Its load checks sizes, and that the command line names the root hash.
+  const { manifest } = loadImage(directory)
+  await checkDigests(directory, manifest.files)
+  return `${directory}: ${manifest.name}, kernel ${manifest.kernelVersion}, root hash ${manifest.rootHash.slice(0, 16)}…, all digests match`
+}
+
+/** What the inference image is. Fault image.invalid as above. The worker itself checks the root hash at each start. */
+export async function checkWorkerImage(directory: string): Promise<string> {
+  const manifest = readWorkerImage(directory)
+  await checkDigests(directory, manifest.files)
+  return `${directory}, root hash ${manifest.rootHash.slice(0, 16)}…, digest matches`
+}
+
+async function checkDigests(directory: string, files: ImageFiles): Promise<void> {
+  for (const [role, { path: name, sha256 }] of Object.entries(files)) {
+    const path = join(directory, name)
+    const found = await digestOf(path)
+    if (found === sha256) continue
+    throw new Fault(
+      'image.invalid',
+      `${path} was altered or damaged: its SHA-256 is ${found}, the manifest says ${sha256} (${role})`,
+    )
+  }
+}
+
+async function digestOf(path: string): Promise<string> {
+  const hasher = new Bun.CryptoHasher('sha256')
+  try {
+    for await (const chunk of Bun.file(path).stream()) hasher.update(chunk)
+  } catch (error) {
+    throw wrapFault(error, `read ${path}`, 'image.invalid')
+  }
+  return hasher.digest('hex')
+}

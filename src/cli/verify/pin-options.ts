@@ -1,0 +1,61 @@
+// The flags by which a relying party leaves a pin out, and their words in the verdict. Pure.
+
+import { type Command, Option } from 'commander'
+import type { Check } from '../../attest/verdict.ts'
+import { PIN_WORDS, PINS, type Pin, type Pins, pinCheckName } from '../../verifier/pins.ts'
+
+export type PinOptions = {
+  anyMeasurement?: boolean
+  anyAllowlist?: boolean
+  anyVmpl?: boolean
+  anyCrl?: boolean
+  anyTcb?: boolean
+}
+
+const HELP: Readonly<Record<Pin, string>> = {
+  measurement: 'accept any measurement; else the --policy has to name those that you expect',
+  allowlist: 'accept any allowlist and any operator key; else --allowlist, or a key in the --policy, is needed',
+  vmpl: 'accept any VMPL; else the --policy names it, and without a --policy it is 0',
+  crl: 'accept evidence without a revocation list; one that is there is checked all the same',
+  tcb: "accept firmware below AMD's fixes; else `verify tcb-floors` is the least that passes",
+}
+
+export function addPinOptions(command: Command, pins: readonly Pin[]): Command {
+  for (const pin of pins) command.addOption(new Option(flagOf(pin), HELP[pin]))
+  return command
+}
+
+export function readPins(options: PinOptions): Pins {
+  const said = (isWaived: boolean | undefined) => (isWaived === true ? 'any' : 'required')
+  return {
+    measurement: said(options.anyMeasurement),
+    allowlist: said(options.anyAllowlist),
+    vmpl: said(options.anyVmpl),
+    crl: said(options.anyCrl),
+    tcb: said(options.anyTcb),
+  }
+}
+
+/** The library's checks say 'any'; here they name the flag. */
+export function withFlags(checks: readonly Check[]): Check[] {
+  return checks.map(one => {
+    if (one.outcome !== 'pass' && one.reason.includes(noCrl))
+      return { ...one, reason: one.reason.replace(noCrl, crlAdvice) }
+    const pin = PINS.find(name => one.name === pinCheckName(name))
+    if (pin === undefined || one.outcome === 'pass') return one
+    const { accepted, missing } = PIN_WORDS[pin]
+    const reason =
+      one.outcome === 'fail'
+        ? `${missing}, or accept any with ${flagOf(pin)}`
+        : `${accepted}: you asked with ${flagOf(pin)}`
+    return { ...one, reason }
+  })
+}
+
+/** The library's words, and what to do about it here. */
+const noCrl = 'no CRL was given'
+const crlAdvice = `${noCrl}; name one with --crl, or accept evidence without one with --any-crl`
+
+function flagOf(pin: Pin): string {
+  return `--any-${pin}`
+}

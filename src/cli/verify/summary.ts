@@ -1,0 +1,123 @@
+// A verdict in at most fifteen lines: what it is, what it rests on, what was accepted because the caller asked, what was not checked. Pure.
+
+import type { Check } from '../../attest/verdict.ts'
+import { PINS, pinCheckName } from '../../verifier/pins.ts'
+import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } from '../render.ts'
+
+export const summaryLinesMax = 15
+/** A longer line is cut; --verbose prints it whole. */
+export const summaryLineCharsMax = 160
+
+/** All checks when `verbose`, else the summary. `details`: further checks of which passing ones are named, such as those of one receipt. */
+export function verdictSummary(
+  shown: ShownVerdict,
+  { verbose, details = [], paint }: { verbose: boolean; details?: readonly Check[]; paint: Paint },
+): string {
+  if (verbose) return verdictText(shown, paint)
+  const { checks, ok } = shown
+  const accepted = checks.filter(isWaiver)
+  const told = accepted.flatMap(({ name }) => TOLD_BY_WAIVER[name] ?? [])
+  const open = checks.filter(
+    one => one.outcome === 'not-checked' && !one.required && !isWaiver(one) && !told.includes(groupName(one)),
+  )
+  const body = [
+    ...(ok
+      ? section('rests on', restLines([...checks, ...details]))
+      : section('failed', grouped(checks.filter(isBad), failedLinesMax))),
+    ...section(
+      'accepted',
+      accepted.map(one => oneLine(one.reason).replace(/^accepted /, '')),
+    ),
+  ]
+  const room = summaryLinesMax - body.length - 2
+  const rest = section('not checked', grouped(open.toSorted(byUrgency), Math.min(openLinesMax, room)))
+  return [verdictWords(shown, paint), ...body, ...rest, counts(shown)].map(line => `${line}\n`).join('')
+}
+
+const failedLinesMax = 6
+const openLinesMax = 4
+
+/** What is not checked because of a waiver needs no second line. */
+const TOLD_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
+  [pinCheckName('measurement')]: ['measurement'],
+  [pinCheckName('allowlist')]: ['allowlist', 'admission', 'operator-key', 'id-key-digest', 'author-key-digest'],
+  [pinCheckName('vmpl')]: ['vmpl'],
+  [pinCheckName('crl')]: ['chain-revocation'],
+}
+
+/** Of `gateway/measurement` and the like: `measurement`. */
+function groupName({ name }: Check): string {
+  return name.slice(name.indexOf('/') + 1)
+}
+
+function isWaiver({ name, outcome }: Check): boolean {
+  return outcome === 'not-checked' && PINS.some(pin => name === pinCheckName(pin))
+}
+
+function isBad({ outcome, required }: Check): boolean {
+  return outcome === 'fail' || (outcome === 'not-checked' && required)
+}
+
+/** What is not known of the firmware's floors is never left out for want of room. */
+function byUrgency(a: Check, b: Check): number {
+  const order = ({ name }: Check) => (name.startsWith('tcb-floor') ? 0 : 1)
+  return order(a) - order(b)
+}
+
+/** Of the passing checks with these names, what they found. */
+const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
+  ['root', ['chain-root']],
+  ['measurement', ['measurement']],
+  ['workloads', ['pin-allowlist']],
+  ['VMPL', ['vmpl']],
+  ['firmware', ['tcb-floor-snp', 'tcb-floor-microcode']],
+  ['revocation', ['chain-revocation']],
+  ['nonce', ['attestation-nonce']],
+  ['TLS key', ['tls-binding']],
+  ['response', ['response-receipt']],
+]
+
+function restLines(checks: readonly Check[]): string[] {
+  return RESTS.flatMap(([label, names]) => {
+    const found = names.flatMap(name => checks.find(one => one.name === name && one.outcome === 'pass') ?? [])
+    return found.length === 0 ? [] : [`${label}: ${found.map(one => oneLine(one.reason)).join('; ')}`]
+  })
+}
+
+/** One line for each reason, however many checks give it, and one for the same group of several workloads. */
+function grouped(checks: readonly Check[], linesMax: number): string[] {
+  const lines = new Map<string, Check[]>()
+  for (const one of checks) {
+    const key = one.name.includes('/') ? groupName(one) : `: ${one.reason}`
+    lines.set(key, [...(lines.get(key) ?? []), one])
+  }
+  const texts = [...lines.values()].map(lineOf)
+  if (texts.length <= linesMax) return texts
+  const shown = Math.max(0, linesMax - 1)
+  return [...texts.slice(0, shown), `and ${texts.length - shown} more, see --verbose`]
+}
+
+function lineOf(checks: readonly Check[]): string {
+  const [first, ...more] = checks
+  if (first === undefined) return ''
+  const reason = new Set(checks.map(one => one.reason)).size === 1 ? first.reason : `${first.reason}, and so on`
+  if (first.name.includes('/') && more.length > 0) {
+    return `${groupName(first)} of ${checks.length} workloads: ${oneLine(reason)}`
+  }
+  return `${first.name}${more.length === 0 ? '' : ` and ${more.length} more`}: ${oneLine(reason)}`
+}
+
+const labelChars = 13
+
+function section(label: string, lines: readonly string[]): string[] {
+  return lines.map((line, at) => {
+    const whole = `${(at === 0 ? label : '').padEnd(labelChars)}${line}`
+    return whole.length <= summaryLineCharsMax ? whole : `${whole.slice(0, summaryLineCharsMax - 1)}…`
+  })
+}
+
+function counts({ checks }: ShownVerdict): string {
+  const count = (outcome: Check['outcome']) => checks.filter(one => one.outcome === outcome).length
+  const made = `${count('pass')} passed, ${count('fail')} failed, ${count('not-checked')} not made`
+  return `${checks.length} checks: ${made}; --verbose prints each`
+}

@@ -1,0 +1,32 @@
+// The kernel's record of connections (nf_conntrack), by conntrack(8). Effects: removes entries of our network namespace.
+
+import { isIPv4 } from 'node:net'
+import { assert } from '../../base/assert.ts'
+import { Fault } from '../../base/fault.ts'
+import { plainEnv, run } from '../../linux/command.ts'
+
+/** Where an address can stand in an entry: source or destination, of the original direction or of the reply. */
+const SIDES = ['--orig-src', '--orig-dst', '--reply-src', '--reply-dst'] as const
+const outputBytesMax = 16_777_216
+
+/** Forgets every connection of an address, in both directions. Faults: host.command_failed, host.command_timeout. */
+export async function forgetConnections(address: string, timeoutMs: number): Promise<void> {
+  assert(isIPv4(address), 'connections are forgotten by address')
+  for (const side of SIDES) {
+    try {
+      await run(['conntrack', '--delete', side, address], { timeoutMs, outputBytesMax })
+    } catch (error) {
+      // conntrack ends with 1 when there was nothing to delete.
+      if (!(error instanceof Fault && error.message.includes(': 0 flow entries have been deleted'))) throw error
+    }
+  }
+}
+
+/** Fault host.unsupported where the command is missing. */
+export function requireConntrack(): void {
+  if (Bun.which('conntrack', { PATH: plainEnv.PATH }) !== null) return
+  throw new Fault(
+    'host.unsupported',
+    'the command conntrack is missing: without it connections of one instance could reach the next; install the package conntrack',
+  )
+}

@@ -1,0 +1,123 @@
+// The messages of a chat request: their form, and what their content parts ask of an upstream. Pure. Fault invalid_request.
+
+import { CONTENT_KINDS, type ContentKind } from '../../config/upstream.ts'
+import { invalidField, isObject } from './json-text.ts'
+
+/** What an upstream must be configured for to take the messages. */
+export type ContentNeeds = {
+  readonly kinds: ReadonlySet<ContentKind>
+  /** A part names a URL that the upstream would fetch. */
+  readonly remoteUrls: boolean
+}
+
+export const TEXT_ONLY: ContentNeeds = { kinds: new Set(), remoteUrls: false }
+
+const ROLES = ['developer', 'system', 'user', 'assistant', 'tool']
+
+export function parseMessages(messages: unknown): ContentNeeds {
+  if (!Array.isArray(messages) || messages.length === 0) {
+    throw invalidField('messages', 'must be a list with a message in it.')
+  }
+  const kinds = new Set<ContentKind>()
+  let remoteUrls = false
+  for (const [at, message] of messages.entries()) {
+    const path = `messages[${at}]`
+    if (!isObject(message)) throw invalidField(path, 'must be an object.')
+    const { role, content } = message
+    if (typeof role !== 'string' || !ROLES.includes(role)) {
+      throw invalidField(`${path}.role`, `must be one of ${ROLES.join(', ')}.`)
+    }
+    const mayLackContent = role === 'assistant' && (message.tool_calls !== undefined || message.refusal !== undefined)
+    if (Array.isArray(content) && content.length > 0) {
+      for (const [partAt, part] of content.entries()) {
+        const need = parsePart(part, `${path}.content[${partAt}]`)
+        if (need.kind !== 'text') kinds.add(need.kind)
+        remoteUrls ||= need.isRemote
+      }
+    } else if (typeof content !== 'string' && !(mayLackContent && (content === undefined || content === null))) {
+      throw invalidField(`${path}.content`, 'must be a text or a list of parts.')
+    }
+    if (message.tool_calls !== undefined) checkToolCalls(message.tool_calls, `${path}.tool_calls`)
+    if (role === 'tool' && typeof message.tool_call_id !== 'string') {
+      throw invalidField(`${path}.tool_call_id`, 'must name the call that this answers.')
+    }
+  }
+  return kinds.size === 0 && !remoteUrls ? TEXT_ONLY : { kinds, remoteUrls }
+}
+
+type PartNeed = { readonly kind: ContentKind | 'text'; readonly isRemote: boolean }
+
+const PART_KINDS: Readonly<Record<string, ContentKind | 'text'>> = {
+  text: 'text',
+  refusal: 'text',
+  image_url: 'image',
+  input_audio: 'audio',
+  file: 'file',
+}
+
+function parsePart(part: unknown, path: string): PartNeed {
+  const type = isObject(part) && typeof part.type === 'string' ? part.type : ''
+  const kind = Object.hasOwn(PART_KINDS, type) ? PART_KINDS[type] : undefined
+  if (!isObject(part) || kind === undefined) {
+    throw invalidField(`${path}.type`, `must be one of ${Object.keys(PART_KINDS).join(', ')}.`)
+  }
+  const value = part[type]
+  if (kind === 'text') {
+    if (typeof value !== 'string') throw invalidField(`${path}.${type}`, 'must be a text.')
+    return { kind, isRemote: false }
+  }
+  if (kind !== 'image') {
+    const field = kind === 'audio' ? 'data' : 'file_data'
+    if (!isObject(value) || typeof value[field] !== 'string') {
+      throw invalidField(`${path}.${type}.${field}`, 'must be a text: the content itself, in base64.')
+    }
+    return { kind, isRemote: false }
+  }
+  return { kind, isRemote: isRemoteUrl(value, `${path}.image_url.url`) }
+}
+
+function isRemoteUrl(image: unknown, path: string): boolean {
+  const url = isObject(image) ? image.url : null
+  if (typeof url === 'string' && /^data:/i.test(url)) return false
+  if (typeof url === 'string' && /^https?:\/\//i.test(url)) return true
+  throw invalidField(path, 'must be a data: URL with the image itself, or an http or https URL.')
+}
+
+function checkToolCalls(calls: unknown, path: string): void {
+  if (!Array.isArray(calls)) throw invalidField(path, 'must be a list of calls.')
+  for (const [at, call] of calls.entries()) {
+    const named = isObject(call) && isNonEmpty(call.id) && call.type === 'function' ? call.function : null
+    if (!isObject(named) || !isNonEmpty(named.name) || typeof named.arguments !== 'string') {
+      throw invalidField(`${path}[${at}]`, 'must have id, type "function", function.name and function.arguments.')
+    }
+    // Engines parse them, and some fail with a 500 when they are no JSON.
+    if (!isJson(named.arguments)) {
+      throw invalidField(`${path}[${at}].function.arguments`, 'must be JSON text, such as {}.')
+    }
+  }
+}
+
+function isNonEmpty(value: unknown): boolean {
+  return typeof value === 'string' && value !== ''
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text)
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** Why an upstream that takes these kinds of content cannot take the messages; null when it can. */
+export function unmetNeed(
+  { kinds, remoteUrls }: ContentNeeds,
+  taken: { readonly content: readonly ContentKind[]; readonly remoteUrls: boolean },
+): string | null {
+  const missing = CONTENT_KINDS.find(kind => kinds.has(kind) && !taken.content.includes(kind))
+  if (missing !== undefined) return `This model does not take content parts of the kind ${missing}.`
+  if (remoteUrls && !taken.remoteUrls)
+    return 'URLs are not fetched for this model; send the content itself as a data: URL.'
+  return null
+}

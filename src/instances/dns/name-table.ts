@@ -1,0 +1,166 @@
+// Names and their IPv4 addresses in memory that two threads share: one writes what was committed, the other answers from it. Effects: on that memory alone.
+//
+// A write is seen by the next lookup, however busy the reading thread is: nothing is sent and nothing waits in a queue.
+// An open-addressed table behind a sequence lock: the sequence is odd during a write, and a reader that saw it change reads again.
+
+import { assert } from '../../base/assert.ts'
+
+export type NameTableMemory = { readonly header: SharedArrayBuffer; readonly slots: SharedArrayBuffer }
+
+/** `{label}` or `{name}.{slug}`, lowercase. */
+const keyBytesMax = 63 + 1 + 63
+/** A slot: the key's length (0: free), the address, the key. */
+const SLOT = { length: 0, address: 4, key: 8, bytes: 136 } as const
+const HEADER = { sequence: 0, count: 4, bytes: 8 } as const
+/** Reads again at most so often while the other thread writes; a write takes microseconds. */
+const attemptsMax = 1_000
+const loadMax = 0.5
+
+/** Room for `namesMax` names, all bytes zero. */
+export function nameTableMemory(namesMax: number): NameTableMemory {
+  const slotCount = 2 ** Math.ceil(Math.log2(Math.max(namesMax, 8) / loadMax))
+  return { header: new SharedArrayBuffer(HEADER.bytes), slots: new SharedArrayBuffer(slotCount * SLOT.bytes) }
+}
+
+class Slots {
+  readonly bytes: Uint8Array
+  readonly words: Uint32Array
+  readonly mask: number
+
+  constructor({ slots }: NameTableMemory) {
+    this.bytes = new Uint8Array(slots)
+    this.words = new Uint32Array(slots)
+    this.mask = slots.byteLength / SLOT.bytes - 1
+  }
+
+  length(slot: number): number {
+    return this.words[(slot * SLOT.bytes + SLOT.length) >> 2] ?? 0
+  }
+
+  address(slot: number): number {
+    return this.words[(slot * SLOT.bytes + SLOT.address) >> 2] ?? 0
+  }
+
+  holds(slot: number, key: Uint8Array): boolean {
+    if (this.length(slot) !== key.length) return false
+    const start = slot * SLOT.bytes + SLOT.key
+    for (let i = 0; i < key.length; i += 1) if (this.bytes[start + i] !== key[i]) return false
+    return true
+  }
+
+  /** Slot of the key, else the free one where it would stand. A torn read may find neither: null. */
+  find(key: Uint8Array): number | null {
+    for (let slot = hashOf(key) & this.mask, tried = 0; tried <= this.mask; tried += 1) {
+      if (this.length(slot) === 0 || this.holds(slot, key)) return slot
+      slot = (slot + 1) & this.mask
+    }
+    return null
+  }
+}
+
+/** FNV-1a, 32 bits: names are drawn by us and slugs by the operator, so nobody chooses keys that collide. */
+function hashOf(key: Uint8Array): number {
+  let hash = 0x811c9dc5
+  for (const byte of key) hash = Math.imul(hash ^ byte, 0x01000193)
+  return (hash ^ (hash >>> 15)) >>> 0
+}
+
+/** The one writer. */
+export class NameTableWriter {
+  readonly #slots: Slots
+  readonly #sequence: Int32Array
+  readonly #count: Int32Array
+
+  constructor(memory: NameTableMemory) {
+    this.#slots = new Slots(memory)
+    this.#sequence = new Int32Array(memory.header, HEADER.sequence, 1)
+    this.#count = new Int32Array(memory.header, HEADER.count, 1)
+  }
+
+  /** False: there is no room, and the table stays as it is. Null removes the name. */
+  set(key: string, address: string | null): boolean {
+    const bytes = keyBytes(key)
+    assert(bytes !== null, 'a name fits the table')
+    const slot = this.#slots.find(bytes)
+    assert(slot !== null, 'the table always has a free slot')
+    const isThere = this.#slots.length(slot) !== 0
+    if (address === null) {
+      if (isThere) this.#write(() => this.#remove(slot))
+      return true
+    }
+    const count = this.#count[0] ?? 0
+    if (!isThere && count >= (this.#slots.mask + 1) * loadMax) return false
+    this.#write(() => {
+      const start = slot * SLOT.bytes
+      this.#slots.bytes.set(bytes, start + SLOT.key)
+      this.#slots.words[(start + SLOT.address) >> 2] = parseAddress(address)
+      this.#slots.words[(start + SLOT.length) >> 2] = bytes.length
+      if (!isThere) this.#count[0] = count + 1
+    })
+    return true
+  }
+
+  #write(change: () => void): void {
+    Atomics.add(this.#sequence, 0, 1)
+    change()
+    Atomics.add(this.#sequence, 0, 1)
+  }
+
+  /** Closes the gap, so that every probe still ends at the first free slot (Knuth 6.4, algorithm R). */
+  #remove(removed: number): void {
+    const { bytes, words, mask } = this.#slots
+    let gap = removed
+    for (let slot = (gap + 1) & mask; this.#slots.length(slot) !== 0; slot = (slot + 1) & mask) {
+      const start = slot * SLOT.bytes
+      const home = hashOf(bytes.slice(start + SLOT.key, start + SLOT.key + this.#slots.length(slot))) & mask
+      if (((slot - home) & mask) < ((slot - gap) & mask)) continue
+      bytes.copyWithin(gap * SLOT.bytes, start, start + SLOT.bytes)
+      gap = slot
+    }
+    words[(gap * SLOT.bytes + SLOT.length) >> 2] = 0
+    this.#count[0] = (this.#count[0] ?? 1) - 1
+  }
+}
+
+export type Found = { readonly kind: 'found'; readonly address: string } | { readonly kind: 'absent' | 'busy' }
+
+export class NameTableReader {
+  readonly #slots: Slots
+  readonly #sequence: Int32Array
+
+  constructor(memory: NameTableMemory) {
+    this.#slots = new Slots(memory)
+    this.#sequence = new Int32Array(memory.header, HEADER.sequence, 1)
+  }
+
+  /** `busy`: the writer did not let go; ask again. */
+  find(key: string): Found {
+    const bytes = keyBytes(key)
+    if (bytes === null) return { kind: 'absent' }
+    for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
+      const before = Atomics.load(this.#sequence, 0)
+      if ((before & 1) !== 0) continue
+      const slot = this.#slots.find(bytes)
+      const isThere = slot !== null && this.#slots.length(slot) !== 0
+      const address = isThere ? this.#slots.address(slot) : 0
+      if (Atomics.load(this.#sequence, 0) !== before || slot === null) continue
+      return isThere ? { kind: 'found', address: formatAddress(address) } : { kind: 'absent' }
+    }
+    return { kind: 'busy' }
+  }
+}
+
+function keyBytes(key: string): Uint8Array | null {
+  const bytes = Buffer.from(key, 'latin1')
+  return bytes.length === 0 || bytes.length > keyBytesMax ? null : bytes
+}
+
+function parseAddress(address: string): number {
+  const parts = address.split('.').map(Number)
+  assert(parts.length === 4 && parts.every(part => Number.isInteger(part) && part >= 0 && part <= 255), 'IPv4 address')
+  return parts.reduce((value, part) => value * 256 + part, 0)
+}
+
+function formatAddress(value: number): string {
+  return [24, 16, 8, 0].map(shift => (value >>> shift) & 0xff).join('.')
+}

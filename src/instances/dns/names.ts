@@ -1,0 +1,123 @@
+// Keeps the name table right: after each commit that touches an instance or its VM at once, and wholly every few seconds. Effects: reads the store; timer.
+
+import { type Clock, pause } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
+import type { HostName } from '../../config/listen.ts'
+import type { DirectoryDb } from '../../store/db.ts'
+import { instanceById, instanceByVm, listLiving } from '../../store/directory/instance.query.ts'
+import { organizationById } from '../../store/directory/organization.query.ts'
+import type { VmEngine } from '../../vm/engine.ts'
+import { instanceAddress } from './address.plan.ts'
+import { type NameTableMemory, NameTableWriter, nameTableMemory } from './name-table.ts'
+
+export type NamesDeps = {
+  readonly db: DirectoryDb
+  readonly hostId: string
+  readonly engine: Pick<VmEngine, 'view'>
+  /** The most names that can have an address, the appliance's own included. */
+  readonly namesMax: number
+  /** Addresses of the appliance itself, under the labels of the domain; null where none is known. */
+  readonly hostAddresses: () => Readonly<Record<HostName, string | null>>
+  readonly clock: Pick<Clock, 'sleep'>
+  readonly log: Logger
+}
+
+const refreshMs = 5_000
+/** Instances looked at before others get their turn. */
+const refreshBatch = 100
+
+export class Names {
+  readonly memory: NameTableMemory
+  readonly #deps: NamesDeps
+  readonly #writer: NameTableWriter
+  /** Names in the table, by the instance's id. */
+  readonly #named = new Map<string, string>()
+  readonly #stopping = new AbortController()
+  #running: Promise<void> = Promise.resolve()
+
+  constructor(deps: NamesDeps) {
+    this.#deps = deps
+    this.memory = nameTableMemory(deps.namesMax)
+    this.#writer = new NameTableWriter(this.memory)
+  }
+
+  /** To be called after a commit, before anybody is told of it. When it returns, the table says what the store says. Never throws. */
+  instanceChanged(id: string): void {
+    const found = this.#lookUp(id)
+    if (found === null) this.#remove(id)
+    else this.#set(id, found)
+  }
+
+  /** Null for no name: no name is better than one that leads to somebody else. */
+  #lookUp(id: string): { name: string; address: string } | null {
+    const { db, engine, log } = this.#deps
+    try {
+      const instance = instanceById(db, id)
+      const address = instance === null ? null : instanceAddress(instance, vmId => engine.view(vmId))
+      if (instance === null || address === null) return null
+      const organization = organizationById(db, instance.organizationId)
+      return organization === null ? null : { name: `${instance.name}.${organization.slug}`, address }
+    } catch (error) {
+      log.error('an instance could not be looked up; its name has no address until it can be', { id, error })
+      return null
+    }
+  }
+
+  /** The same for the instance that a VM belongs to. */
+  vmChanged(vmId: string): void {
+    try {
+      const instance = instanceByVm(this.#deps.db, vmId)
+      if (instance !== null) this.instanceChanged(instance.id)
+    } catch (error) {
+      this.#deps.log.error('the instance of a VM could not be looked up; names follow with the next refresh', { error })
+    }
+  }
+
+  /** Fills the table, and from then on looks at everything again and again, should a change have been missed. */
+  async start(): Promise<void> {
+    await this.#refresh()
+    this.#running = this.#refreshRepeatedly()
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort()
+    await this.#running
+  }
+
+  #set(id: string, { name, address }: { name: string; address: string }): void {
+    if (this.#writer.set(name, address)) this.#named.set(id, name)
+    else this.#deps.log.error('the name table is full', { name })
+  }
+
+  #remove(id: string): void {
+    const name = this.#named.get(id)
+    if (name === undefined) return
+    this.#writer.set(name, null)
+    this.#named.delete(id)
+  }
+
+  async #refreshRepeatedly(): Promise<void> {
+    const { clock, log } = this.#deps
+    while (!this.#stopping.signal.aborted) {
+      await pause(clock, refreshMs, this.#stopping.signal)
+      try {
+        if (!this.#stopping.signal.aborted) await this.#refresh()
+      } catch (error) {
+        log.error('the name table was not refreshed', { error })
+      }
+    }
+  }
+
+  async #refresh(): Promise<void> {
+    const { db, hostId, clock } = this.#deps
+    for (const [label, address] of Object.entries(this.#deps.hostAddresses())) this.#writer.set(label, address)
+    const living = listLiving(db, hostId).map(instance => instance.id)
+    // Those that have gone first: a new instance may have got the name of an old one.
+    const ids = [...new Set(this.#named.keys()).difference(new Set(living)), ...living]
+    for (const [index, id] of ids.entries()) {
+      if (index % refreshBatch === refreshBatch - 1) await pause(clock, 0, this.#stopping.signal)
+      if (this.#stopping.signal.aborted) return
+      this.instanceChanged(id)
+    }
+  }
+}

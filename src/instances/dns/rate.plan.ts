@@ -1,0 +1,93 @@
+// Response rate limiting: how much of the DNS server each network prefix, and everybody together, may use. Pure: time and seed come as arguments.
+//
+// Senders of UDP can forge their address. So a prefix over its rate gets a few short responses that say "ask over TCP", which a forger's
+// victim never does and a resolver does at once; the rest is dropped. What all prefixes together may use is bounded as well.
+
+export type RateSettings = {
+  /** Responses to one prefix: /24 of IPv4, /56 of IPv6. */
+  readonly perSecond: number
+  readonly burst: number
+  /** Every so many packets over the rate get a truncated response. */
+  readonly slip: number
+  /** Responses to all prefixes, truncated ones included, in each window. */
+  readonly windowMs: number
+  readonly perWindow: number
+  /** Prefixes that are told apart; more of them share. A power of two. */
+  readonly prefixesMax: number
+}
+
+export const rateDefaults: RateSettings = {
+  perSecond: 200,
+  burst: 400,
+  slip: 4,
+  windowMs: 10,
+  perWindow: 100,
+  prefixesMax: 16_384,
+}
+
+export type Admission = 'answer' | 'truncate' | 'drop'
+
+/** One token bucket for each prefix, in arrays that never grow. */
+export class RateLimiter {
+  readonly #settings: RateSettings
+  readonly #seed: number
+  readonly #tokens: Float64Array
+  readonly #atMs: Float64Array
+  readonly #over: Uint8Array
+  #windowEndsMs = 0
+  #windowLeft = 0
+
+  /** The seed keeps strangers from choosing whom they share a bucket with. */
+  constructor(settings: RateSettings, seed: number) {
+    this.#settings = settings
+    this.#seed = seed | 0
+    this.#tokens = new Float64Array(settings.prefixesMax).fill(settings.burst)
+    this.#atMs = new Float64Array(settings.prefixesMax)
+    this.#over = new Uint8Array(settings.prefixesMax)
+  }
+
+  /** `nowMs` is monotonic. */
+  admit(address: string, nowMs: number): Admission {
+    const { perSecond, burst, slip, windowMs, perWindow, prefixesMax } = this.#settings
+    if (nowMs >= this.#windowEndsMs) {
+      this.#windowEndsMs = nowMs + windowMs
+      this.#windowLeft = perWindow
+    }
+    if (this.#windowLeft <= 0) return 'drop'
+    const bucket = this.#hash(prefixOf(address)) & (prefixesMax - 1)
+    const passedMs = Math.max(0, nowMs - (this.#atMs[bucket] ?? 0))
+    const tokens = Math.min(burst, (this.#tokens[bucket] ?? 0) + (passedMs * perSecond) / 1000)
+    this.#atMs[bucket] = nowMs
+    this.#tokens[bucket] = tokens >= 1 ? tokens - 1 : tokens
+    if (tokens < 1) {
+      const over = ((this.#over[bucket] ?? 0) + 1) % slip
+      this.#over[bucket] = over
+      if (over !== 0) return 'drop'
+    }
+    this.#windowLeft -= 1
+    return tokens >= 1 ? 'answer' : 'truncate'
+  }
+
+  #hash(prefix: string): number {
+    let hash = this.#seed ^ 0x811c9dc5
+    for (let i = 0; i < prefix.length; i += 1) hash = Math.imul(hash ^ prefix.charCodeAt(i), 0x01000193)
+    hash = Math.imul(hash ^ (hash >>> 15), 0x2c1b3c6d)
+    return (hash ^ (hash >>> 12)) >>> 0
+  }
+}
+
+/** The /24 of an IPv4 address (mapped into IPv6 or not), the /56 of an IPv6 address, as text. */
+export function prefixOf(address: string): string {
+  const dot = address.lastIndexOf('.')
+  if (dot !== -1) return address.slice(address.lastIndexOf(':') + 1, dot)
+  const [head = '', tail] = address.split('::')
+  const left = groupsOf(head)
+  const right = groupsOf(tail ?? '')
+  const groups = [...left, ...Array<number>(Math.max(0, 8 - left.length - right.length)).fill(0), ...right]
+  const [a = 0, b = 0, c = 0, d = 0] = groups
+  return [a, b, c, d >> 8].map(group => group.toString(16)).join(':')
+}
+
+function groupsOf(text: string): number[] {
+  return text === '' ? [] : text.split(':').map(group => Number.parseInt(group, 16) || 0)
+}

@@ -1,0 +1,57 @@
+// The DNS server's own thread: sockets, rate limits and answers, so that no flood of packets holds up the thread that everything else runs on.
+// Effects: listens. Started by server.ts with one message; it says where it listens, or why it cannot.
+
+import { constants, setPriority } from 'node:os'
+import { parentPort } from 'node:worker_threads'
+import { systemClock } from '../../base/clock.ts'
+import { messageOf } from '../../base/fault.ts'
+import { silentLogger } from '../../base/log.ts'
+import { type DnsSocket, listenDns } from '../../host/network/dns-socket.ts'
+import { type NameTableMemory, NameTableReader } from './name-table.ts'
+import { prefixOf, RateLimiter, rateDefaults } from './rate.plan.ts'
+import { createResponder, tcpRates } from './responder.ts'
+
+export type ThreadStart = {
+  readonly address: string
+  readonly port: number
+  readonly domain: string
+  readonly seed: number
+  readonly names: NameTableMemory
+  /** One Int32: messages that were not answered in full, ever more. */
+  readonly limited: SharedArrayBuffer
+}
+
+export type ThreadReport =
+  | { readonly kind: 'listening'; readonly port: number }
+  | { readonly kind: 'refused'; readonly reason: string }
+
+/** Exported for the benchmark, which runs it on the main thread to compare. Fault host.unsupported. */
+export function listenFrom(start: ThreadStart): Promise<DnsSocket> {
+  const { address, port, domain, seed } = start
+  const limited = new Int32Array(start.limited)
+  const handler = createResponder({
+    domain,
+    names: new NameTableReader(start.names),
+    limiters: { udp: new RateLimiter(rateDefaults, seed), tcp: new RateLimiter(tcpRates, seed) },
+    clock: systemClock,
+    onLimited: () => void Atomics.add(limited, 0, 1),
+  })
+  return listenDns({ address, port, handler, log: silentLogger, limits: { networkOf: prefixOf } })
+}
+
+async function serve(start: ThreadStart): Promise<ThreadReport> {
+  try {
+    // On Linux this is the priority of the calling thread alone: where processors are short, the other one goes first.
+    setPriority(0, constants.priority.PRIORITY_BELOW_NORMAL)
+  } catch {
+    // It may be forbidden; the thread then shares as any other does.
+  }
+  try {
+    return { kind: 'listening', port: (await listenFrom(start)).port }
+  } catch (error) {
+    return { kind: 'refused', reason: messageOf(error) }
+  }
+}
+
+// Null on the main thread.
+parentPort?.once('message', async (start: ThreadStart) => parentPort?.postMessage(await serve(start)))

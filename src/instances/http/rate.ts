@@ -1,0 +1,48 @@
+// Requests per minute of each key of service A. State in memory: one bucket for each key that is not full, and keys are few and ours.
+
+import type { Clock } from '../../base/clock.ts'
+import { LimitedFault } from '../limited.ts'
+
+export type RequestRate = {
+  /** Counts a request. Fault rate_limited. */
+  readonly take: (keyPrefix: string) => void
+  /** Keys that state is kept for. */
+  readonly size: () => number
+}
+
+type Bucket = { left: number; atMs: number }
+
+const minuteMs = 60_000
+
+/** A minute's requests may come at once; they come back one by one, over a minute. */
+export function createRequestRate(deps: {
+  readonly clock: Pick<Clock, 'monotonicMs'>
+  readonly requestsPerMinute: number
+}): RequestRate {
+  const { clock, requestsPerMinute: capacity } = deps
+  const buckets = new Map<string, Bucket>()
+  let sweptAtMs = clock.monotonicMs()
+
+  /** After a minute without a request a bucket is full, which is what a key without one has. */
+  const sweep = (nowMs: number) => {
+    if (nowMs - sweptAtMs < minuteMs) return
+    sweptAtMs = nowMs
+    for (const [key, bucket] of buckets) if (nowMs - bucket.atMs >= minuteMs) buckets.delete(key)
+  }
+
+  return {
+    take: keyPrefix => {
+      const nowMs = clock.monotonicMs()
+      sweep(nowMs)
+      const before = buckets.get(keyPrefix) ?? { left: capacity, atMs: nowMs }
+      const left = Math.min(capacity, before.left + ((nowMs - before.atMs) * capacity) / minuteMs)
+      if (left < 1) {
+        buckets.set(keyPrefix, { left, atMs: nowMs })
+        const message = `This key may send ${capacity} requests per minute; wait as long as Retry-After says.`
+        throw new LimitedFault(message, ((1 - left) * minuteMs) / capacity)
+      }
+      buckets.set(keyPrefix, { left: left - 1, atMs: nowMs })
+    },
+    size: () => buckets.size,
+  }
+}

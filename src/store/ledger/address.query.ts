@@ -1,0 +1,28 @@
+// Addresses that VMs have given back, and that rest before another VM gets them. Effects: SQL.
+
+import { gt, lte } from 'drizzle-orm'
+import type { LedgerDb } from '../db.ts'
+import { restingAddresses } from './vm.table.ts'
+
+/** Lets an address rest from now on. Repeated, it begins anew. */
+export function restAddress(db: LedgerDb, rest: { address: string; nowMs: number }): void {
+  const { address, nowMs: sinceMs } = rest
+  db.insert(restingAddresses)
+    .values({ address, sinceMs })
+    .onConflictDoUpdate({ target: restingAddresses.address, set: { sinceMs } })
+    .run()
+}
+
+/** The addresses that still rest; those that have rested long enough are forgotten. Where the clock jumped back, the rest begins anew. */
+export function restingAt(db: LedgerDb, at: { nowMs: number; restMs: number }): string[] {
+  const { nowMs, restMs } = at
+  db.update(restingAddresses).set({ sinceMs: nowMs }).where(gt(restingAddresses.sinceMs, nowMs)).run()
+  db.delete(restingAddresses)
+    .where(lte(restingAddresses.sinceMs, nowMs - restMs))
+    .run()
+  return db
+    .select()
+    .from(restingAddresses)
+    .all()
+    .map(row => row.address)
+}

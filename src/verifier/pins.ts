@@ -1,0 +1,96 @@
+// What a relying party has to pin before a verdict can be good: otherwise any confidential VM that somebody rents would do. Pure.
+//
+// Leaving one out is said, pin by pin, and the verdict repeats it. It never loosens the policy: what that names is compared all the same.
+
+import { floorsCompiledOn } from '../attest/policy/floors.ts'
+import type { Policy } from '../attest/policy/policy.ts'
+import { type Check, fail, notChecked, pass } from '../attest/verdict.ts'
+import { toHex } from '../base/bytes.ts'
+import type { ExpectedAllowlist } from './allowlist.ts'
+
+/** In the order in which they are shown. */
+export const PINS = ['measurement', 'allowlist', 'vmpl', 'crl', 'tcb'] as const
+
+export type Pin = (typeof PINS)[number]
+
+/** Only 'any' leaves a pin out; anything else, undefined too, is 'required'. */
+export type Pins = Readonly<Record<Pin, 'required' | 'any'>>
+
+/** A report alone has no allowlist. */
+export const REPORT_PINS: readonly Pin[] = PINS.filter(pin => pin !== 'allowlist')
+export type ReportPins = Omit<Pins, 'allowlist'>
+
+export const allPins: Pins = {
+  measurement: 'required',
+  allowlist: 'required',
+  vmpl: 'required',
+  crl: 'required',
+  tcb: 'required',
+}
+
+/** What is said of a pin: that anything was accepted, or what is missing and where it is to be named. */
+export const PIN_WORDS: Readonly<Record<Pin, { readonly accepted: string; readonly missing: string }>> = {
+  measurement: {
+    accepted: 'accepted any measurement',
+    missing: 'no measurement is expected: name yours in a --policy',
+  },
+  allowlist: {
+    accepted: 'accepted any allowlist and any operator key',
+    missing: 'no allowlist and no operator key is expected: name --allowlist, or a key in the --policy',
+  },
+  vmpl: { accepted: 'accepted any VMPL', missing: 'the --policy accepts every VMPL: name [0] in it' },
+  crl: { accepted: 'accepted evidence without a revocation list', missing: 'no revocation list is required' },
+  tcb: {
+    accepted: "accepted firmware below AMD's fixes, and memory aliases",
+    missing: 'no floor for the TCB is required',
+  },
+}
+
+export function pinCheckName(pin: Pin): string {
+  return `pin-${pin}`
+}
+
+export type Pinned = { readonly policy: Policy; readonly allowlist: ExpectedAllowlist | 'any' }
+
+/** One check for each of the pins `asked`. */
+export function pinChecks(asked: readonly Pin[], pins: Partial<Pins>, pinned: Pinned): Check[] {
+  return asked.map(pin => {
+    const name = pinCheckName(pin)
+    const isWaived = pins[pin] === 'any'
+    const what = PINNED[pin](pinned, isWaived)
+    if (what !== null) return pass(name, what)
+    const { accepted, missing } = PIN_WORDS[pin]
+    return isWaived
+      ? notChecked(name, `${accepted}: the caller said 'any'`, false)
+      : fail(name, `${missing}, or say 'any'`)
+  })
+}
+
+/** What is pinned; null when nothing is. Revocation lists and floors have checks of their own, which are made unless they are waived. */
+const PINNED: Readonly<Record<Pin, (pinned: Pinned, isWaived: boolean) => string | null>> = {
+  measurement: ({ policy: { measurements } }) => {
+    if (measurements === 'any') return null
+    return measurements.length === 1
+      ? '1 measurement, named in the policy'
+      : `${measurements.length} measurements, named in the policy`
+  },
+  allowlist: ({ allowlist, policy }) => {
+    if (allowlist !== 'any') return `allowlist ${toHex(allowlist.digest)}`
+    if (isKey(policy.idKeyDigest)) return `operator key ${toHex(policy.idKeyDigest)}`
+    if (isKey(policy.authorKeyDigest)) return `author key ${toHex(policy.authorKeyDigest)}`
+    return null
+  },
+  vmpl: ({ policy: { vmpls } }) => {
+    if (vmpls === 'any' || new Set(vmpls).size >= vmplCount) return null
+    return `VMPL ${vmpls.join(' or ')}`
+  },
+  crl: (_, isWaived) => (isWaived ? null : 'a revocation list is required'),
+  tcb: (_, isWaived) => (isWaived ? null : `the floors of ${floorsCompiledOn} are required`),
+}
+
+const vmplCount = 4
+
+/** A guest that was launched without an ID block reports zeros, as everybody's guest may. */
+function isKey(digest: Uint8Array | 'any'): digest is Uint8Array {
+  return digest !== 'any' && digest.some(byte => byte !== 0)
+}

@@ -1,0 +1,89 @@
+// Goal: as the appliance is put together, a name goes with the delete's commit, and comes and goes with its VM's.
+
+import { expect, test } from 'bun:test'
+import { composeNames } from '../../src/appliance/dns.ts'
+import { composeInstances, type InstancesParts } from '../../src/appliance/instances.ts'
+import { newUuid, systemRandom } from '../../src/base/ids.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { defaultConfig } from '../../src/config/load.ts'
+import { supportedAgent, supportedInferenceMode } from '../../src/contract/instance.ts'
+import { NameTableReader } from '../../src/instances/dns/name-table.ts'
+import { openStore } from '../../src/store/db.ts'
+import { insertInstance, instanceById, listInstances } from '../../src/store/directory/instance.query.ts'
+import { findOrganization, insertOrganization } from '../../src/store/directory/organization.query.ts'
+import type { VmView } from '../../src/vm/engine.ts'
+import { createManualClock } from '../rigs/clock.ts'
+import { publicKey } from '../rigs/instances-service.ts'
+
+test('goal: no name outlives the answer to its delete, even when what follows the delete fails', () => {
+  const store = openStore(':memory:')
+  const clock = createManualClock()
+  const listeners: ((vmId: string) => void)[] = []
+  let vm: VmView = {
+    id: '',
+    state: 'running',
+    address: '10.88.0.7',
+    platform: 'tcg' as const,
+    failureCode: null,
+    failedAtMs: null,
+    guest: null,
+  }
+  const reconciler = {
+    view: () => vm,
+    define: () => {},
+    dismiss: () => {
+      throw new Error('the ledger cannot be written')
+    },
+    onChange: (listener: (vmId: string) => void) => void listeners.push(listener),
+  }
+  const engine = { reconciler } as unknown as InstancesParts['engine']
+  const common = { config: defaultConfig(), store, engine, clock, random: systemRandom, log: silentLogger }
+  const names = composeNames(common)
+  const metering = { inferenceCostMicroUsd: () => 0n } as unknown as InstancesParts['metering']
+  const keys = {
+    revokeDeleted: () => {
+      throw new Error('the directory cannot be written')
+    },
+    instanceKey: () => '',
+  } as unknown as InstancesParts['keys']
+  const { service } = composeInstances({ ...common, metering, keys, gatewayCa: null, names })
+  insertOrganization(store.directory.db, { id: 'org', slug: 'acme', nowMs: 0 })
+  const organization = findOrganization(store.directory.db, 'acme')
+  if (organization === null) throw new Error('no organization')
+  const caller = { organization, keyPrefix: 'admin', scope: 'write' } as const
+  const reader = new NameTableReader(names.memory)
+
+  const instance = insert(store.directory.db)
+  for (const listener of listeners) listener(instance.vmId ?? '')
+  expect(reader.find(`${instance.name}.acme`)).toEqual({ kind: 'found', address: '10.88.0.7' })
+  vm = { ...vm, address: null }
+  for (const listener of listeners) listener(instance.vmId ?? '')
+  expect(reader.find(`${instance.name}.acme`)).toEqual({ kind: 'absent' })
+  vm = { ...vm, address: '10.88.0.8' }
+  for (const listener of listeners) listener(instance.vmId ?? '')
+  expect(reader.find(`${instance.name}.acme`)).toEqual({ kind: 'found', address: '10.88.0.8' })
+
+  service.remove(caller, instance.name)
+  expect(instanceById(store.directory.db, instance.id)?.desired).toBe('absent')
+  expect(reader.find(`${instance.name}.acme`)).toEqual({ kind: 'absent' })
+  store.close()
+
+  function insert(db: typeof store.directory.db) {
+    insertInstance(db, {
+      id: newUuid(),
+      hostId: store.hostId,
+      organizationId: 'org',
+      name: 'abcd2345',
+      hostname: 'abcd2345.acme.agents.example',
+      agent: supportedAgent,
+      publicKey,
+      inferenceMode: supportedInferenceMode,
+      inferenceModel: 'tiny',
+      vmId: newUuid(),
+      nowMs: 0,
+    })
+    const [row] = listInstances(db, 'org')
+    if (row === undefined) throw new Error('no instance')
+    return row
+  }
+})

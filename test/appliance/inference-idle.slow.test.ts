@@ -1,0 +1,86 @@
+// Goal: a connection to the gateway that only waits is closed soon, whoever opened it; a slow answer and a stream that pauses are not cut.
+
+import { afterAll, expect, test } from 'bun:test'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { connect } from 'node:tls'
+import { serveInference } from '../../src/appliance/inference.ts'
+import { systemRandom } from '../../src/base/ids.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { parseConfig } from '../../src/config/parse.ts'
+import { openAuthority } from '../../src/http/authority.ts'
+
+/** Well above the idle time of 1 s, which Bun rounds up to its timer's 4 s. */
+const slowMs = 14_000
+const closedWithinMs = 12_000
+
+const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-idle-'))
+afterAll(() => rmSync(stateDir, { recursive: true }))
+const authority = await openAuthority({ stateDir, nowMs: Date.now, names: ['a.test'], random: systemRandom })
+const issued = await authority.issue(['a.test'], 30)
+const pair = { ...issued, notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }
+
+const ANSWERS: Record<string, () => Promise<Response>> = {
+  '/refused': async () => new Response('no', { status: 401 }),
+  '/health': async () => new Response('ok'),
+  '/slow': async () => {
+    await Bun.sleep(slowMs)
+    return new Response('slow ok')
+  },
+  '/stream': async () => {
+    const body = new ReadableStream({
+      start: async controller => {
+        controller.enqueue(Buffer.from('first'))
+        await Bun.sleep(slowMs)
+        controller.enqueue(Buffer.from('stream ok'))
+        controller.close()
+      },
+    })
+    return new Response(body, { headers: { 'content-type': 'text/event-stream' } })
+  },
+}
+
+test('goal: connections that wait, and connections that work', async () => {
+  const verdict = parseConfig('[listen]\ninference = "127.0.0.1:0"\n[http]\nidle_timeout_s = 1\n', 'f')
+  if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
+  const server = serveInference(
+    {
+      fetch: async request => (await ANSWERS[new URL(request.url).pathname]?.()) ?? new Response(null, { status: 404 }),
+      collectors: [],
+      start: () => {},
+      stop: async () => {},
+    },
+    { config: verdict.config, tls: { current: () => pair, onChange: () => {} }, log: silentLogger },
+  )
+  try {
+    const ask = (path: string | null) => {
+      const { promise, resolve } = Promise.withResolvers<{ text: string; closedMs: number }>()
+      const sinceMs = performance.now()
+      let text = ''
+      const socket = connect(
+        { host: '127.0.0.1', port: server.port, ca: authority.caPem, servername: 'a.test' },
+        () => {
+          if (path !== null) socket.write(`GET ${path} HTTP/1.1\r\nHost: a.test\r\n\r\n`)
+        },
+      )
+      socket.on('data', (chunk: Buffer) => {
+        text += chunk.toString()
+        if (text.includes('slow ok') || text.includes('stream ok')) socket.destroy()
+      })
+      socket.on('error', () => {})
+      socket.on('close', () => resolve({ text, closedMs: performance.now() - sinceMs }))
+      setTimeout(() => socket.destroy(), slowMs + 4_000).unref()
+      return promise
+    }
+    const [silent, refused, health, slow, stream] = await Promise.all([null, ...Object.keys(ANSWERS)].map(ask))
+    for (const waiting of [refused, health]) expect(waiting?.closedMs).toBeLessThan(closedWithinMs)
+    // Bun closes a connection without a request after about 12 s, whatever it is told.
+    expect(silent?.closedMs).toBeLessThan(slowMs + 3_000)
+    expect(refused?.text).toStartWith('HTTP/1.1 401 ')
+    expect(slow?.text).toContain('slow ok')
+    expect(stream?.text).toContain('stream ok')
+  } finally {
+    await server.stop(false)
+  }
+}, 60_000)

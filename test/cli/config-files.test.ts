@@ -1,0 +1,106 @@
+// Goal: no file that a configuration names is found missing, unreadable, mismatched or expired by the daemon first: config check says it, with the field.
+
+import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { systemRandom } from '../../src/base/ids.ts'
+import { checkFiles, type FileFinding } from '../../src/cli/config-files.driver.ts'
+import { parseConfig } from '../../src/config/parse.ts'
+import { openAuthority } from '../../src/http/authority.ts'
+
+const dayMs = 86_400_000
+const nowMs = Date.now()
+let dir: string
+const at = (name: string) => join(dir, name)
+
+beforeAll(async () => {
+  dir = mkdtempSync(join(tmpdir(), 'strongroom-config-files-'))
+  chmodSync(dir, 0o755)
+  const authority = await openAuthority({ stateDir: dir, nowMs: () => nowMs, names: ['a.test'], random: systemRandom })
+  for (const name of ['a', 'b']) {
+    const pair = await authority.issue(['a.test'], 60)
+    writeFileSync(at(`${name}.pem`), pair.cert)
+    writeFileSync(at(`${name}.key`), pair.key)
+  }
+  writeFileSync(at('ca.pem'), authority.caPem)
+  writeFileSync(at('garbage'), 'garbage')
+  mkdirSync(at('directory'))
+  expect(Bun.spawnSync(['mkfifo', at('fifo')]).exitCode).toBe(0)
+})
+afterAll(() => rmSync(dir, { recursive: true, force: true }))
+
+/** Of a configuration whose other files are not at issue here. */
+function check(toml: string, atMs = nowMs): FileFinding[] {
+  const verdict = parseConfig(toml, 'f')
+  if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
+  return checkFiles(verdict.config, atMs).filter(({ field }) => !['vm.image_dir', 'vm.qemu'].includes(field))
+}
+
+const tls = (certificate: string, key: string) =>
+  `[tls]\ncertificate_file = "${at(certificate)}"\nkey_file = "${at(key)}"\n`
+const upstream = (fields: string) =>
+  `[[inference.upstreams]]\nname = "u"\nurl = "https://u.test/v1"\nmodels = ["m"]\n${fields}\n`
+
+test('goal: a good pair, a good authority and a good key are no findings', () => {
+  writeFileSync(at('api.key'), 'secret\n')
+  expect(
+    check(`${tls('a.pem', 'a.key')}${upstream(`ca_file = "${at('ca.pem')}"\nkey_file = "${at('api.key')}"`)}`),
+  ).toEqual([])
+})
+
+// Goal: what is wrong with a certificate or key is a problem of its own field.
+test.each([
+  ['no such certificate', 'none.pem', 'a.key', 'tls.certificate_file', 'none.pem does not exist'],
+  ['no such key', 'a.pem', 'none.key', 'tls.key_file', 'none.key does not exist'],
+  ['the key of another certificate', 'a.pem', 'b.key', 'tls.key_file', 'does not belong to the certificate'],
+  ['a key that is none', 'a.pem', 'garbage', 'tls.key_file', 'the private key cannot be read'],
+  ['a certificate that is none', 'garbage', 'a.key', 'tls.certificate_file', 'holds no PEM certificate'],
+  ['a directory', 'directory', 'a.key', 'tls.certificate_file', 'is not a regular file'],
+  ['a FIFO, which is not waited for', 'fifo', 'a.key', 'tls.certificate_file', 'is not a regular file'],
+  ['an authority', 'ca.pem', 'ca/ca.key', 'tls.certificate_file', 'is a CA'],
+])('goal: tls, %s: a problem of its field', (_, certificate, key, field, words) => {
+  const found = check(tls(certificate, key))
+  expect(found).toMatchObject([{ kind: 'problem', field }])
+  expect(found[0]?.message).toContain(words)
+  // A key never shows in a message.
+  expect(JSON.stringify(found)).not.toContain('BEGIN')
+})
+
+test('goal: both files missing are two problems', () => {
+  expect(check(tls('x', 'y')).map(({ field }) => field)).toEqual(['tls.certificate_file', 'tls.key_file'])
+})
+
+// Goal: dates are warnings.
+test.each([
+  ['expired', 61 * dayMs, 'expired at'],
+  ['about to expire', 50 * dayMs, 'expires at'],
+  ['not valid yet', -2 * dayMs, 'not valid before'],
+])('goal: a certificate that is %s is a warning', (_, offsetMs, words) => {
+  const found = check(tls('a.pem', 'a.key'), nowMs + offsetMs)
+  expect(found).toMatchObject([{ kind: 'warning', field: 'tls.certificate_file' }])
+  expect(found[0]?.message).toContain(words)
+})
+
+test('goal: files of an upstream are problems of their own fields; with the gateway off nothing of it is read', () => {
+  const toml = upstream(`ca_file = "${at('none')}"\nkey_file = "${at('none')}"`)
+  const fields = ['inference.upstreams.0.key_file', 'inference.upstreams.0.ca_file']
+  expect(check(toml)).toMatchObject(fields.map(field => ({ kind: 'problem', field })))
+  expect(check(upstream(`ca_file = "${at('garbage')}"`))).toMatchObject([{ kind: 'problem', field: fields[1] }])
+  expect(check(`[listen]\ninference = ""\n${toml}`)).toEqual([])
+})
+
+test('goal: what the daemon starts without is a warning: images, model, firmware, QEMU', () => {
+  const verdict = parseConfig(
+    `[vm]\nimage_dir = "/none/i"\nqemu = "/none/q"\nfirmware = "/none/f"\n[inference.worker]\nmodel_file = "/none/m"\nimage_dir = "/none/w"\n`,
+    'f',
+  )
+  if (!verdict.ok) throw new Error('the configuration is valid')
+  expect(checkFiles(verdict.config, nowMs).map(({ kind, field }) => `${kind} ${field}`)).toEqual([
+    'warning vm.image_dir',
+    'warning vm.qemu',
+    'warning vm.firmware',
+    'warning inference.worker.model_file',
+    'warning inference.worker.image_dir',
+  ])
+})

@@ -1,0 +1,89 @@
+// Goal: an image with one flipped bit, in whichever file, does not pass doctor; an untouched one does.
+
+import { afterAll, expect, test } from 'bun:test'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createClient } from '../../../src/cli/operator/client.ts'
+import { lookAtHost } from '../../../src/cli/operator/doctor.driver.ts'
+import { checkWorkerImage } from '../../../src/cli/operator/image-check.driver.ts'
+import { defaultConfig } from '../../../src/config/load.ts'
+
+const directories: string[] = []
+afterAll(() => {
+  for (const path of directories) rmSync(path, { recursive: true })
+})
+
+const rootHash = 'ab'.repeat(32)
+const CONTENTS: Record<string, string> = {
+  firmware: 'firmware',
+  root: 'root file system',
+  kernel: 'kernel',
+  initrd: 'initrd',
+  cmdline: `roothash=${rootHash} quiet`,
+}
+
+function imageOf(roles: readonly string[], more: object): string {
+  const directory = mkdtempSync(join(tmpdir(), 'strongroom-image-'))
+  directories.push(directory)
+  const files = Object.fromEntries(
+    roles.map(role => {
+      const content = CONTENTS[role] ?? ''
+      writeFileSync(join(directory, role), content)
+      const sha256 = new Bun.CryptoHasher('sha256').update(content).digest('hex')
+      return [role, { path: role, sha256, sizeBytes: content.length }]
+    }),
+  )
+  writeFileSync(join(directory, 'manifest.json'), JSON.stringify({ schemaVersion: 1, rootHash, files, ...more }))
+  return directory
+}
+
+const instanceImage = () =>
+  imageOf(Object.keys(CONTENTS), {
+    name: 'instance',
+    inputsSha256: 'cd'.repeat(32),
+    agent: { name: 'agent', version: '1' },
+    kernelVersion: '6.1',
+  })
+const workerImage = () =>
+  imageOf(['root'], {
+    name: 'inference',
+    verity: { hashOffset: 4096 },
+    program: { package: 'llama.cpp', version: '1' },
+  })
+
+function flipBit(directory: string, role: string): void {
+  const bytes = Buffer.from(CONTENTS[role] ?? '')
+  bytes[0] = (bytes[0] ?? 0) ^ 1
+  writeFileSync(join(directory, role), bytes)
+}
+
+async function imageFact(directory: string) {
+  const config = defaultConfig()
+  const loaded = { file: null, config: { ...config, vm: { ...config.vm, image_dir: directory } } }
+  const told: string[] = []
+  const client = createClient(join(directory, 'admin.sock'))
+  const facts = await lookAtHost({ loaded, stateDir: directory, client, progress: async text => void told.push(text) })
+  return { image: facts.image, told }
+}
+
+test('goal: an untouched instance image passes, and the wait is announced', async () => {
+  const { image, told } = await imageFact(instanceImage())
+  expect(image).toMatchObject({ ok: true, text: expect.stringContaining('all digests match') })
+  expect(told).toEqual([expect.stringContaining('image')])
+})
+
+test.each(Object.keys(CONTENTS))('goal: a flipped bit in the %s fails, with file and digests', async role => {
+  const directory = instanceImage()
+  flipBit(directory, role)
+  const { image } = await imageFact(directory)
+  expect(image.ok).toBe(false)
+  expect(image.text).toContain(`${join(directory, role)} was altered or damaged: its SHA-256 is `)
+})
+
+test('goal: a flipped bit in the root of the inference image fails', async () => {
+  const directory = workerImage()
+  expect(await checkWorkerImage(directory)).toContain('digest matches')
+  flipBit(directory, 'root')
+  await expect(checkWorkerImage(directory)).rejects.toMatchObject({ code: 'image.invalid' })
+})

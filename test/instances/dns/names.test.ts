@@ -1,0 +1,128 @@
+// Goal: names follow commits: a delete takes its name with it before anybody is told of it, and what was missed is made good by the next refresh.
+
+import { expect, test } from 'bun:test'
+import { silentLogger } from '../../../src/base/log.ts'
+import { NameTableReader } from '../../../src/instances/dns/name-table.ts'
+import { Names } from '../../../src/instances/dns/names.ts'
+import type { VmView } from '../../../src/vm/engine.ts'
+import { type Appliance, startAppliance } from '../../rigs/instances-service.ts'
+import { until } from '../../rigs/until.ts'
+
+type Vms = Map<string, Pick<VmView, 'state' | 'address'>>
+
+async function withNames(
+  work: (rig: {
+    appliance: Appliance
+    names: Names
+    vms: Vms
+    address: (name: string) => string | null
+  }) => Promise<void>,
+) {
+  let names: Names | null = null
+  await using appliance = await startAppliance({ onDeleted: instance => names?.instanceChanged(instance.id) })
+  const vms: Vms = new Map()
+  names = new Names({
+    db: appliance.store.db,
+    hostId: appliance.store.hostId,
+    engine: {
+      view: id => {
+        const vm = vms.get(id)
+        return vm === undefined
+          ? null
+          : { id, platform: 'tcg' as const, failureCode: null, failedAtMs: null, guest: null, ...vm }
+      },
+    },
+    namesMax: 4,
+    hostAddresses: () => ({ ns: '192.0.2.1', instances: '192.0.2.1', inference: null }),
+    clock: appliance.clock,
+    log: silentLogger,
+  })
+  const reader = new NameTableReader(names.memory)
+  const address = (name: string) => {
+    const found = reader.find(name)
+    return found.kind === 'found' ? found.address : null
+  }
+  try {
+    await work({ appliance, names, vms, address })
+  } finally {
+    await names.stop()
+  }
+}
+
+test('goal: a name is there from its VM’s address on, and gone when the delete is answered', async () => {
+  await withNames(async ({ appliance, names, vms, address }) => {
+    const { name, vmId } = await appliance.create()
+    expect(address(`${name}.acme`)).toBeNull()
+    vms.set(vmId ?? '', { state: 'launching', address: '10.88.0.7' })
+    names.vmChanged(vmId ?? '')
+    expect(address(`${name}.acme`)).toBe('10.88.0.7')
+    expect(address(`${name}.globex`)).toBeNull()
+    expect((await appliance.send('DELETE', `/v1/instances/${name}`)).status).toBe(202)
+    expect(address(`${name}.acme`)).toBeNull()
+    // The VM is still there and moves on; its name stays gone.
+    names.vmChanged(vmId ?? '')
+    expect(address(`${name}.acme`)).toBeNull()
+  })
+})
+
+test('goal: a VM that failed or is gone leaves its name without an address', async () => {
+  await withNames(async ({ appliance, names, vms, address }) => {
+    for (const state of ['failed', 'gone'] as const) {
+      const { name, vmId } = await appliance.create()
+      vms.set(vmId ?? '', { state: 'running', address: '10.88.0.7' })
+      names.vmChanged(vmId ?? '')
+      expect([state, address(`${name}.acme`)]).toEqual([state, '10.88.0.7'])
+      vms.set(vmId ?? '', { state, address: '10.88.0.7' })
+      names.vmChanged(vmId ?? '')
+      expect([state, address(`${name}.acme`)]).toEqual([state, null])
+    }
+  })
+})
+
+test('goal: the appliance’s own names are there from the start, and lost events are made good', async () => {
+  await withNames(async ({ appliance, names, vms, address }) => {
+    const [first, second] = [await appliance.create(), await appliance.create()]
+    vms.set(first.vmId ?? '', { state: 'running', address: '10.88.0.7' })
+    await names.start()
+    expect(['ns', 'instances', 'inference', `${first.name}.acme`].map(address)).toEqual([
+      '192.0.2.1',
+      '192.0.2.1',
+      null,
+      '10.88.0.7',
+    ])
+    vms.delete(first.vmId ?? '')
+    vms.set(second.vmId ?? '', { state: 'running', address: '10.88.0.8' })
+    await until('the refresh', 5_000, () => {
+      appliance.clock.advance(5_000)
+      return address(`${first.name}.acme`) === null && address(`${second.name}.acme`) === '10.88.0.8'
+    })
+  })
+})
+
+test('goal: what cannot be looked up has no name', async () => {
+  await withNames(async ({ appliance, names, vms, address }) => {
+    const created = [
+      await appliance.create(),
+      await appliance.create(),
+      await appliance.create(),
+      await appliance.create(),
+    ]
+    const [first] = created
+    await names.start()
+    for (const [i, { vmId }] of created.entries()) {
+      vms.set(vmId ?? '', { state: 'running', address: `10.88.0.${i}` })
+      names.vmChanged(vmId ?? '')
+    }
+    expect(created.map(({ name }) => address(`${name}.acme`))).toEqual([
+      '10.88.0.0',
+      '10.88.0.1',
+      '10.88.0.2',
+      '10.88.0.3',
+    ])
+    vms.get = () => {
+      throw new Error('the ledger cannot be read')
+    }
+    names.instanceChanged(first?.id ?? '')
+    expect(address(`${first?.name}.acme`)).toBeNull()
+  })
+})

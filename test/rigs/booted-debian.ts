@@ -1,0 +1,297 @@
+// A small Debian 12 with systemd, booted in a container, for tests of what systemd does with us. Effects: a directory tree in the cache,
+// processes, a control group named `srt-<pid>-<n>`; needs root.
+//
+// The container is that of systemd-nspawn(1): the kernel is this machine's, everything else is the tree's. It shares the network namespace of
+// the test, which must be one of its own (`inOwnNetns`), so that the test reaches what listens in it. All that it writes lies in memory.
+// It dies with the test, however that ends: it lies in a process namespace whose first process goes with us (PR_SET_PDEATHSIG), and with that
+// one everything in it. What may stay after a crash is an empty control group and an empty directory, which the next boot removes.
+//
+// Where this machine has no control group v2 with controllers, MemoryMax= and TasksMax= of units are accepted and bound nothing;
+// device policies hold everywhere (they are BPF programs).
+
+import { createHash } from 'node:crypto'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { until } from './until.ts'
+
+export type BootedDebian = AsyncDisposable & {
+  /** Its root directory as we see it: files in it can be read and written. */
+  readonly root: string
+  /** A directory of this machine for what the test keeps about it; goes with it. */
+  readonly scratch: string
+  /** Runs a command in it to its end, as root. Throws when it fails, unless `check` is false. */
+  readonly exec: (argv: readonly string[], options?: ExecOptions) => Promise<Executed>
+  /** What a unit has logged; at once, as what explains a failure must be. */
+  readonly journal: (unit: string) => string
+}
+
+export type ExecOptions = { readonly stdin?: string; readonly timeoutMs?: number; readonly check?: boolean }
+export type Executed = { readonly exitCode: number; readonly stdout: string; readonly stderr: string }
+
+export type BootOptions = {
+  /** Files and directories of this machine that it sees under the same path, read-only. */
+  readonly readOnly?: readonly string[]
+  /** Device nodes of this machine that it has. */
+  readonly devices?: readonly string[]
+}
+
+const bootTimeoutMs = 30_000
+const execTimeoutMs = 60_000
+export const buildTimeoutMs = 600_000
+
+/** Boots it and waits until systemd has started everything. `await using debian = await bootDebian()`. */
+export async function bootDebian({ readOnly = [], devices = [] }: BootOptions = {}): Promise<BootedDebian> {
+  const namespace = Bun.spawnSync(['ip', 'netns', 'identify', String(process.pid)])
+    .stdout.toString()
+    .trim()
+  if (!namespace.startsWith('srt-')) throw new Error('the container shares our network: run the test inside inOwnNetns')
+  removeStale()
+  const tree = await debianTree()
+  count += 1
+  const name = `srt-${process.pid}-${count}`
+  const scratch = mkdtempSync(join(tmpdir(), `${name}-debian-`))
+  living.set(name, scratch)
+  const mounts = [
+    ...readOnly.map(path => `--bind-ro=${path}`),
+    // A device is bound with its node; nspawn's own policy on devices needs systemd on the outside, which there need not be.
+    ...devices.map(path => `--bind=${path}`),
+  ]
+  const container = Bun.spawn(
+    [
+      ...['setpriv', '--pdeathsig', 'KILL', '--'],
+      ...['unshare', '--pid', '--fork', '--kill-child', '--mount-proc', '--mount', '--propagation', 'private', '--'],
+      ...['sh', '-euc', bootScript, 'sh', name, tree, scratch, 'systemd-nspawn'],
+      ...['--quiet', '--register=no', '--keep-unit', '--link-journal=no', '--console=pipe', '--resolv-conf=off'],
+      ...['--boot', `--machine=${name}`, `--directory=${scratch}/root`, '--network-namespace-path=/proc/self/ns/net'],
+      // What systemd has on a machine of its own, as far as the unit asks for it.
+      ...['--capability=CAP_NET_ADMIN,CAP_IPC_LOCK', '--system-call-filter=@keyring bpf'],
+      ...mounts,
+    ],
+    {
+      stdin: 'ignore',
+      stdout: 'pipe',
+      stderr: 'pipe',
+      // While it boots, it changes settings of its network only: the others are this machine's.
+      env: { ...process.env, SYSTEMD_NSPAWN_API_VFS_WRITABLE: 'network' },
+    },
+  )
+  const console_ = Promise.all([container.stdout.text(), container.stderr.text()])
+  const close = async () => {
+    container.kill('SIGKILL')
+    await container.exited
+    endContainer(name)
+  }
+  try {
+    let leader: number | null = null
+    let state = ''
+    await until(`systemd in ${name} has started everything`, bootTimeoutMs, async () => {
+      if (container.exitCode !== null) throw new Error(`it ended: ${(await console_).join('')}`)
+      // unshare, then nspawn, then systemd.
+      leader ??= firstProcessBelow(firstProcessBelow(container.pid))
+      if (leader !== null) state = (await execInside(leader, ['systemctl', 'is-system-running'])).stdout.trim()
+      return state === 'running' || state === 'degraded'
+    })
+    const pid = leader ?? 0
+    if (state !== 'running') {
+      throw new Error((await execInside(pid, ['systemctl', '--failed', '--no-pager'])).stdout)
+    }
+    // Writable as on a machine of its own: bwrap(1) writes /proc/sys/user of its own namespace.
+    await execInside(pid, ['mount', '-o', 'remount,bind,rw', '/proc/sys'])
+    return {
+      root: `/proc/${pid}/root`,
+      scratch,
+      exec: async (argv, options = {}) => {
+        const executed = await execInside(pid, argv, options)
+        if (options.check !== false && executed.exitCode !== 0) {
+          throw new Error(`${argv.join(' ')}: ${executed.exitCode}: ${executed.stderr}${executed.stdout}`)
+        }
+        return executed
+      },
+      journal: unit => {
+        const argv = ['journalctl', '--no-pager', '--output=cat', `--unit=${unit}`]
+        return Bun.spawnSync(insideArgv(pid, argv), { timeout: execTimeoutMs }).stdout.toString()
+      },
+      [Symbol.asyncDispose]: close,
+    }
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
+
+let count = 0
+/** Name of the control group, and its directory for the mounts. */
+const living = new Map<string, string>()
+
+// Run in a mount namespace of its own, so that nothing of this stays: a root whose changes lie in memory, a place for nspawn's own state,
+// and the second version of control groups alone, as on any machine of today.
+const bootScript = `
+name=$1 tree=$2 scratch=$3
+shift 3
+mount -t tmpfs -o mode=0755 none "$scratch"
+mkdir "$scratch/root" "$scratch/upper" "$scratch/work"
+mount -t overlay -o "lowerdir=$tree,upperdir=$scratch/upper,workdir=$scratch/work" none "$scratch/root"
+mkdir -p /run/systemd/nspawn
+mount -t tmpfs none /run/systemd/nspawn
+mount -t cgroup2 none /sys/fs/cgroup
+mkdir "/sys/fs/cgroup/$name"
+echo $$ > "/sys/fs/cgroup/$name/cgroup.procs"
+exec "$@"
+`
+
+function execInside(pid: number, argv: readonly string[], options: ExecOptions = {}): Promise<Executed> {
+  return outputOf(insideArgv(pid, argv), options.stdin ?? '', options.timeoutMs ?? execTimeoutMs)
+}
+
+function insideArgv(pid: number, argv: readonly string[]): string[] {
+  return [
+    ...['nsenter', `--target=${pid}`, '--mount', '--uts', '--ipc', '--net', '--pid', '--cgroup', '--'],
+    ...['env', '--ignore-environment', `PATH=${path}`, 'LC_ALL=C', 'SYSTEMD_PAGER=cat', ...argv],
+  ]
+}
+
+const path = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
+
+/** The process that is a child of `parent` and number 1 of its namespace (proc_pid_status(5), NSpid). */
+function firstProcessBelow(parent: number | null): number | null {
+  for (const entry of parent === null ? [] : readdirSync('/proc')) {
+    if (!/^\d+$/.test(entry)) continue
+    const status = readIfThere(`/proc/${entry}/status`)
+    const isChild = new RegExp(`^PPid:\\s+${parent}$`, 'm').test(status)
+    if (isChild && /^NSpid:.*\s1$/m.test(status)) return Number(entry)
+  }
+  return null
+}
+
+function readIfThere(file: string): string {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch {
+    return ''
+  }
+}
+
+function endContainer(name: string): void {
+  const scratch = living.get(name)
+  living.delete(name)
+  inControlGroups(
+    `
+    [ ! -d "$1" ] || { echo 1 > "$1/cgroup.kill"; for i in $(seq 100); do
+      grep -q 'populated 0' "$1/cgroup.events" && break; sleep 0.05; done; find "$1" -depth -type d -exec rmdir {} +; }`,
+    name,
+  )
+  // Empty: what was mounted on it was seen in the container's mount namespace only.
+  if (scratch !== undefined) rmSync(scratch, { recursive: true, force: true })
+}
+
+/** What test processes that are gone have left: control groups, and directories that were theirs. */
+function removeStale(): void {
+  for (const name of inControlGroups('ls').split('\n')) {
+    if (isStale(name, /^srt-(\d+)-\d+$/)) endContainer(name)
+  }
+  for (const name of readdirSync(tmpdir())) {
+    if (isStale(name, /^srt-(\d+)-\d+-debian-/)) rmSync(join(tmpdir(), name), { recursive: true, force: true })
+  }
+}
+
+/** The owner is a bun; another program with its number is a successor. */
+function isStale(name: string, pattern: RegExp): boolean {
+  const pid = pattern.exec(name)?.[1]
+  return pid !== undefined && !readIfThere(`/proc/${pid}/comm`).startsWith('bun')
+}
+
+/** Runs a script where the tree of control groups is the working directory, whatever this machine has mounted where. */
+function inControlGroups(script: string, ...words: string[]): string {
+  const whole = `mount -t cgroup2 none /sys/fs/cgroup; cd /sys/fs/cgroup; ${script}`
+  const argv = ['unshare', '--mount', '--propagation', 'private', 'sh', '-euc', whole, 'sh', ...words]
+  const { exitCode, stdout, stderr } = Bun.spawnSync(argv)
+  if (exitCode !== 0) throw new Error(`control groups: ${stderr.toString()}`)
+  return stdout.toString()
+}
+
+process.on('exit', () => {
+  for (const name of [...living.keys()]) endContainer(name)
+})
+
+const suite = 'bookworm'
+/** What README and `strongroom doctor` ask of a host. */
+const packages = ['systemd-sysv', 'dbus', 'nftables', 'iproute2', 'bubblewrap', 'erofs-utils', 'procps']
+const backports = ['qemu-system-x86', 'qemu-system-common', 'qemu-system-data', 'seabios']
+const leftOut = ['/usr/share/doc/*', '/usr/share/man/*', '/usr/share/locale/*']
+const keptTreeMs = 30 * 24 * 3_600_000
+
+/**
+ * Directory of the tree, from the cache where its inputs are unchanged. Built in a minute; addresses come from this machine's apt sources.
+ * That needs the network, so a test that runs in a namespace of its own asks for it outside: `beforeAll(debianTree, buildTimeoutMs)`.
+ */
+export async function debianTree(): Promise<string> {
+  const sources = await debianSources()
+  const argv = [
+    ...['mmdebstrap', '--mode=root', '--variant=minbase', '--format=directory'],
+    ...['--aptopt=APT::Install-Recommends "false"', '--aptopt=APT::Sandbox::User "root"', '--dpkgopt=force-unsafe-io'],
+    ...leftOut.map(pattern => `--dpkgopt=path-exclude=${pattern}`),
+    `--include=${[...packages, ...backports.map(name => `${name}/${suite}-backports`)].join(',')}`,
+    suite,
+  ]
+  const digest = createHash('sha256')
+    .update(JSON.stringify([argv, sources]))
+    .digest('hex')
+    .slice(0, 16)
+  const trees = join(process.env.STRONGROOM_CACHE ?? '/var/cache/strongroom', 'trees')
+  const target = join(trees, `booted-debian-${digest}`)
+  mkdirSync(trees, { recursive: true })
+  if (!existsSync(target)) await buildTree(argv, sources, target, join(trees, 'build.lock'))
+  const now = new Date()
+  utimesSync(target, now, now)
+  for (const entry of readdirSync(trees)) {
+    const tree = join(trees, entry)
+    if (entry.startsWith('booted-debian-') && statSync(tree).mtimeMs < now.getTime() - keptTreeMs) {
+      rmSync(tree, { recursive: true, force: true })
+    }
+  }
+  return target
+}
+
+async function buildTree(argv: readonly string[], sources: string, target: string, lock: string): Promise<void> {
+  process.stderr.write(`building ${target}, once\n`)
+  const partial = `${target}.partial`
+  // Another test run may be building it: then there is nothing left to do when the lock is ours.
+  const script = '[ -d "$1" ] && exit 0; rm -rf "$2"; shift 2; exec "$@"'
+  const whole = ['flock', lock, 'sh', '-euc', script, 'sh', target, partial, ...argv, partial, '-']
+  const { exitCode, stderr } = await outputOf(whole, sources, buildTimeoutMs)
+  if (exitCode !== 0) throw new Error(`mmdebstrap: ${exitCode}: ${stderr}`)
+  if (!existsSync(target)) renameSync(partial, target)
+}
+
+/** Lines of sources.list(5) for Debian's own archives, as this machine's apt names them. */
+async function debianSources(): Promise<string> {
+  const format = '$(ORIGIN)\t$(REPO_URI)\t$(RELEASE)\t$(COMPONENT)'
+  const argv = ['apt-get', 'indextargets', '--format', format, 'Created-By: Packages']
+  const { stdout } = await outputOf(argv, '', execTimeoutMs)
+  const rows = stdout.split('\n').map(line => line.split('\t'))
+  const lines = rows.flatMap(([origin = '', address = '', release = '', component = '']) =>
+    origin.startsWith('Debian') && release.startsWith(suite) && component === 'main'
+      ? [`deb ${address.replace(/\/+$/, '')} ${release} ${component}\n`]
+      : [],
+  )
+  const sources = [...new Set(lines)].toSorted().join('')
+  if (!sources.includes(`${suite}-backports`)) throw new Error('no apt source of backports: run scripts/setup')
+  return sources
+}
+
+async function outputOf(argv: readonly string[], stdin: string, timeoutMs: number): Promise<Executed> {
+  const child = Bun.spawn([...argv], { stdin: Buffer.from(stdin), stdout: 'pipe', stderr: 'pipe', timeout: timeoutMs })
+  const [stdout, stderr, exitCode] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+  return { exitCode, stdout, stderr }
+}

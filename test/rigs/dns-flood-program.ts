@@ -1,0 +1,97 @@
+// The processes of the DNS flood: service A with its DNS server, an HTTP client that measures it, and a flooder. One JSON line each; see dns-flood.ts.
+
+import { encode } from 'dns-packet'
+import { systemClock } from '../../src/base/clock.ts'
+import { systemRandom } from '../../src/base/ids.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { Names } from '../../src/instances/dns/names.ts'
+import { startDns } from '../../src/instances/dns/server.ts'
+import { listenFrom } from '../../src/instances/dns/thread.ts'
+import { startAppliance } from './instances-service.ts'
+
+const [role = '', ...argv] = process.argv.slice(2)
+const say = (line: object) => process.stdout.write(`${JSON.stringify(line)}\n`)
+const instanceCount = 20
+const flooderPrefixes = 64
+const batchPackets = 64
+
+if (role === 'target') await serveTarget()
+else if (role === 'flood') await flood(Number(argv[0]), Number(argv[1]), Number(argv[2]))
+else if (role === 'client') await measure(argv[0] ?? '', argv[1] ?? '', Number(argv[2]))
+
+/** Listens until its standard input ends. */
+async function serveTarget(): Promise<void> {
+  const appliance = await startAppliance()
+  for (let i = 0; i < instanceCount; i += 1) await appliance.create()
+  const view = () => ({
+    id: '',
+    state: 'running' as const,
+    address: '10.88.0.7',
+    platform: 'tcg' as const,
+    failureCode: null,
+    failedAtMs: null,
+    guest: null,
+  })
+  const names = new Names({
+    db: appliance.store.db,
+    hostId: appliance.store.hostId,
+    engine: { view },
+    namesMax: 256,
+    hostAddresses: () => ({ ns: '192.0.2.1', instances: '192.0.2.1', inference: null }),
+    clock: systemClock,
+    log: silentLogger,
+  })
+  const created = await appliance.create()
+  await names.start()
+  const where = { address: '127.0.0.1', port: 0, domain: 'agents.example', names: names.memory }
+  const dns =
+    argv[0] === 'thread'
+      ? await startDns({ ...where, clock: systemClock, random: systemRandom, log: silentLogger })
+      : await listenFrom({ ...where, seed: 1, limited: new SharedArrayBuffer(4) })
+  say({
+    dnsPort: dns.port,
+    url: `http://127.0.0.1:${appliance.port}/v1/instances`,
+    key: appliance.keys.acme,
+    name: created.hostname,
+  })
+  for await (const _ of Bun.stdin.stream());
+  process.exit(0)
+}
+
+/** Asks for names that there are not, from many prefixes at once, a third of it no question at all. */
+async function flood(port: number, packetsPerSecond: number, durationMs: number): Promise<void> {
+  const ask = (i: number) =>
+    encode({ type: 'query', id: i, flags: 0, questions: [{ name: `n${i}.acme.agents.example`, type: 'A' }] })
+  const batch = Array.from({ length: batchPackets }, (_, i) => (i % 3 === 0 ? Buffer.alloc(60, i) : ask(i)))
+  const sockets = await Promise.all(
+    Array.from({ length: flooderPrefixes }, (_, i) =>
+      Bun.udpSocket({ hostname: `127.0.${i + 1}.1`, connect: { hostname: '127.0.0.1', port } }),
+    ),
+  )
+  const startedMs = performance.now()
+  let sent = 0
+  for (let turn = 0; ; turn += 1) {
+    const passedMs = performance.now() - startedMs
+    if (passedMs >= durationMs) break
+    if (sent >= (passedMs / 1000) * packetsPerSecond) await Bun.sleep(0)
+    else sent += sockets[turn % sockets.length]?.sendMany(batch) || 0
+  }
+  say({ packetsPerSecond: Math.round((sent / durationMs) * 1000) })
+  process.exit(0)
+}
+
+/** The listing, one request after the other; every request's time in milliseconds. */
+async function measure(url: string, key: string, durationMs: number): Promise<void> {
+  const timesMs: number[] = []
+  const startedMs = performance.now()
+  while (performance.now() - startedMs < durationMs) {
+    const beganMs = performance.now()
+    const response = await fetch(url, { headers: { Authorization: `Bearer ${key}` } })
+    await response.text()
+    if (response.status !== 200) throw new Error(`the listing answered ${response.status}`)
+    timesMs.push(performance.now() - beganMs)
+    await Bun.sleep(2)
+  }
+  say({ timesMs: timesMs.map(ms => Math.round(ms * 100) / 100) })
+  process.exit(0)
+}

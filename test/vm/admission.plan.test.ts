@@ -1,0 +1,79 @@
+// Who gets room on the host, and who learns at once that there is none.
+
+import { expect, test } from 'bun:test'
+import { admission, type Capacity, type Lacking, type Occupancy } from '../../src/vm/admission.plan.ts'
+import { engineBench, hello, roomy } from '../rigs/vm-engine.ts'
+
+const capacity: Capacity = { memoryMib: 4096, vcpus: 4, addresses: 10, asids: 3, bootingMax: 1 }
+const none = { vms: 0, vcpus: 0, memoryMib: 0, booting: 0 }
+const small = { vcpus: 2, memoryMib: 2048 }
+const empty: Occupancy = { reserved: none, ahead: none, ending: none, restingAddresses: 0 }
+const full = (lacking: Lacking, isEnding = false) => ({ kind: 'full', lacking, isEnding }) as const
+
+test('admission counts memory, vCPUs, addresses, ASIDs and boots, each at its exact limit', () => {
+  // Goal: the last that fits is admitted, the next one is refused for the right reason.
+  const by = (reserved: Partial<typeof none>, of: Partial<Capacity> = {}) =>
+    admission(small, { ...empty, reserved: { ...none, ...reserved } }, { ...capacity, ...of })
+  expect(by({})).toEqual({ kind: 'admit' })
+  expect(by({ memoryMib: 2048 })).toEqual({ kind: 'admit' })
+  expect(by({ memoryMib: 2049 })).toEqual(full('memory'))
+  expect(by({ vcpus: 3 })).toEqual(full('vcpus'))
+  expect(by({ vms: 10 })).toEqual(full('addresses'))
+  expect(by({ vms: 3 })).toEqual(full('asids'))
+  expect(by({ vms: 3 }, { asids: null })).toEqual({ kind: 'admit' })
+  expect(by({ vms: 1, booting: 1 })).toEqual({ kind: 'queue' })
+})
+
+test('those that wait for longer count as if they had their places, and resting addresses as taken', () => {
+  // Goal: a place is promised once; who comes after the last one is not kept waiting for a turn.
+  const ahead = { vms: 1, vcpus: 2, memoryMib: 2048 }
+  expect(admission(small, { ...empty, ahead }, capacity)).toEqual({ kind: 'admit' })
+  expect(admission(small, { ...empty, ahead: { ...ahead, memoryMib: 4096 } }, capacity)).toEqual(full('memory'))
+  expect(admission(small, { ...empty, restingAddresses: 9 }, capacity)).toEqual({ kind: 'admit' })
+  expect(admission(small, { ...empty, restingAddresses: 10 }, capacity)).toEqual(full('addresses'))
+  expect(admission(small, { ...empty, ahead, restingAddresses: 9 }, capacity)).toEqual(full('addresses'))
+})
+
+test('a full host says whether what is ending would be enough', () => {
+  // Goal: an address that is being given back is no use yet, for it rests first.
+  const reserved = { ...none, vms: 2, vcpus: 4, memoryMib: 4096 }
+  const ending = { vms: 1, vcpus: 2, memoryMib: 2048 }
+  expect(admission(small, { ...empty, reserved }, capacity)).toEqual(full('memory'))
+  expect(admission(small, { ...empty, reserved, ending }, capacity)).toEqual(full('memory', true))
+  expect(admission(small, { ...empty, reserved, ending }, { ...capacity, addresses: 2 })).toEqual(full('memory'))
+})
+
+test('a create beyond the last place fails at once, though others still wait for their turn to boot', async () => {
+  // Goal: no minute of `provisioning` for what cannot become anything (issue 9: 52 s).
+  const b = engineBench({ capacity: { ...roomy, memoryMib: 3 * 2048, bootingMax: 1 } })
+  const ids = [b.define(), b.define(), b.define(), b.define()]
+  await b.clock.elapse(0)
+  expect(ids.map(b.state)).toEqual(['booting', 'waiting', 'waiting', 'failed'])
+  expect(b.failure(ids[3] ?? '')).toBe('capacity_exhausted')
+  for (const id of ids.slice(0, 3)) await b.observe(id, { hello })
+  expect(ids.map(b.state)).toEqual(['running', 'running', 'running', 'failed'])
+})
+
+test('a create on a full host waits for what is ending, for a short time', async () => {
+  // Goal: delete and create again works on a full host; an end that never comes is not waited for.
+  let hangs = false
+  const powerDown = () => new Promise<void>(resolve => (hangs ? undefined : b.clock.sleep(5_000).then(resolve)))
+  const b = engineBench({ capacity: { ...roomy, memoryMib: 2048 }, driver: { powerDown } })
+  const first = b.define()
+  await b.clock.elapse(0)
+  await b.observe(first, { hello })
+  await b.dismiss(first)
+  const second = b.define()
+  await b.clock.elapse(1_000)
+  expect([first, second].map(b.state)).toEqual(['stopping', 'waiting'])
+  await b.clock.elapse(5_000)
+  expect([first, second].map(b.state)).toEqual(['gone', 'booting'])
+  await b.observe(second, { hello })
+  hangs = true
+  await b.dismiss(second)
+  const third = b.define()
+  await b.clock.elapse(14_000)
+  expect([second, third].map(b.state)).toEqual(['stopping', 'waiting'])
+  await b.clock.elapse(2_000)
+  expect([b.state(third), b.failure(third)]).toEqual(['failed', 'capacity_exhausted'])
+})
