@@ -2,8 +2,8 @@
 
 import { systemErrorCode } from './base/fault.ts'
 import { JOURNAL_PRIORITIES, redact } from './base/log.ts'
-import { runCli } from './cli/index.ts'
 import type { Io } from './cli/io.ts'
+import { schemaChildCommand } from './inference/openai/schema-check-wire.ts'
 import { isJournal, stderrFd } from './linux/journal.ts'
 
 const failedExitCode = 1
@@ -50,4 +50,12 @@ const io: Io = {
   },
 }
 
+// Before the command line is loaded, which a child has no use for: it is to be small and started soon.
+if (process.argv[2] === schemaChildCommand) {
+  const { runSchemaChild } = await import('./inference/openai/schema-check-program.ts')
+  runSchemaChild()
+  process.exit(0)
+}
+
+const { runCli } = await import('./cli/index.ts')
 process.exit(await runCli(process.argv.slice(2), io))

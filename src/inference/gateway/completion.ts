@@ -5,8 +5,8 @@ import { Fault } from '../../base/fault.ts'
 import { checkBodyHeaders, readBody } from '../../http/body.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import { parseRequest } from '../openai/request.ts'
-import type { SchemaChecks } from '../openai/schema-check.ts'
-import type { Admit, Authenticate, Observe, Operation, RecordUsage, ResponseSealer } from '../types.ts'
+import type { SchemaChecks } from '../openai/schema-check-service.ts'
+import type { Admit, Authenticate, Caller, Observe, Operation, RecordUsage, ResponseSealer } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import { estimateTokens, NO_TOKENS, openAccount, type RequestAccount } from './accounting.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
@@ -60,7 +60,7 @@ export function createCompletionHandler(deps: CompletionDeps): CompletionHandler
     const headers = { ...commonHeaders(id), ...ticket.headers }
     const account = openAccount(deps, { id, operation, caller, ticket })
     try {
-      return await completeJob(deps, await prepareJob(deps, { request, operation, id, headers, account }))
+      return await completeJob(deps, await prepareJob(deps, { request, operation, id, headers, account, caller }))
     } catch (error) {
       return failureResponse(deps, error, { request, id, headers, account })
     }
@@ -79,8 +79,11 @@ type AdmittedRequest = {
   readonly account: RequestAccount
 }
 
-async function prepareJob(deps: CompletionDeps, admitted: AdmittedRequest & { operation: Operation }): Promise<Job> {
-  const { request, operation, id, headers, account } = admitted
+async function prepareJob(
+  deps: CompletionDeps,
+  admitted: AdmittedRequest & { operation: Operation; caller: Caller },
+): Promise<Job> {
+  const { request, operation, id, headers, account, caller } = admitted
   const { bodyBytesMax, bodyTimeoutMs } = deps.limits
   const body = await readBody(request, { bytesMax: bodyBytesMax, timeoutMs: bodyTimeoutMs }, deps.deadlines)
   const { request: parsed, source } = parseRequest(operation, body)
@@ -97,7 +100,10 @@ async function prepareJob(deps: CompletionDeps, admitted: AdmittedRequest & { op
     request: parsed,
     id: `${operation === 'chat' ? 'chatcmpl' : 'cmpl'}-${id}`,
     createdS: Math.floor(deps.clock.nowMs() / 1000),
-    schema: format.kind === 'json_schema' ? deps.schemas.compile(format.schema) : null,
+    schema:
+      format.kind === 'json_schema'
+        ? await deps.schemas.prepare(format.schema, { key: caller.keyPrefix, signal: request.signal })
+        : null,
   }
   const seal = isSealed ? (deps.sealer?.begin({ id, model, body }) ?? null) : null
   return { id, plan, source, seal, headers, account, signal: request.signal }

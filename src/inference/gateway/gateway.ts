@@ -6,7 +6,7 @@ import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { GatewayModelList } from '../../contract/inference.ts'
 import { checkHost } from '../../http/head.ts'
-import { createSchemaChecks } from '../openai/schema-check.ts'
+import { createSchemaChecks } from '../openai/schema-check-service.ts'
 import type { AdmitPublic } from '../types.ts'
 import { UpstreamClient } from '../upstream/client.ts'
 import { Router, type RouterView } from '../upstream/router.ts'
@@ -83,6 +83,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
     ejectFailures: limits.ejectFailures,
     ejectMs: limits.ejectMs,
   })
+  const schemas = createSchemaChecks({ clock, deadlines, log })
   const models = new Set(deps.upstreams.flatMap(target => target.models))
   const complete = createCompletionHandler({
     ...deps,
@@ -93,7 +94,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
     upstream,
     cacheSalt: createCacheSalt(deps.random),
     refusesUnknownFields: limits.refusesUnknownFields,
-    schemas: createSchemaChecks(),
+    schemas,
   })
   const routes = createRoutes(deps, { models, complete })
 
@@ -129,6 +130,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
     close: () => {
       router.close()
       upstream.close()
+      schemas.close()
     },
   }
 }

@@ -47,6 +47,9 @@ export async function respondWhole(
   const bodyLimits = { bytesMax: limits.responseBytesMax, timeoutMs: limits.idleTimeoutMs }
   const text = await readUpstreamBody(upstream, bodyLimits, deadlines)
   const completion = parseCompletion(text, plan, countsOf(job, lease.target))
+  await plan.schema?.(completion.contents).catch(error => {
+    throw error instanceof UpstreamFault ? error.charged(completion.tokens) : error
+  })
   signal.throwIfAborted()
   const { tokens, tokensSource } = completion
   const body = JSON.stringify(completion.body)

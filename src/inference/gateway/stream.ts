@@ -139,6 +139,13 @@ class StreamRelay {
 
   /** The next events for the client, at least one of them or the end. */
   async #readBatch(): Promise<Batch> {
+    const batch = await this.#readEvents()
+    const contents = this.#converter.takeContents()
+    if (contents.length > 0) await this.#deps.plan.schema?.(contents)
+    return batch
+  }
+
+  async #readEvents(): Promise<Batch> {
     const { firstByteTimeoutMs, idleTimeoutMs } = this.#deps.limits
     this.#idleDeadline.set(this.#isBegun ? idleTimeoutMs : firstByteTimeoutMs)
     try {

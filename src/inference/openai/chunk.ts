@@ -37,6 +37,7 @@ export class ChunkConverter {
   #usage: Usage | null = null
   #deliveredCount = 0
   #contentChars = 0
+  #contents: string[] = []
 
   /** `contentCharsMax`: how much content may be kept for a check of response_format. */
   constructor(plan: CompletionPlan, contentCharsMax: number) {
@@ -83,6 +84,14 @@ export class ChunkConverter {
       return isChat ? this.#chatChoice(choice, Number(index), state) : this.#textChoice(choice, Number(index), state)
     })
     return this.#leadingText + JSON.stringify(choices) + this.#trailingText
+  }
+
+  /** Contents of the choices that have ended since the last call, for a check against the strict schema of response_format. */
+  takeContents(): readonly string[] {
+    if (this.#contents.length === 0) return this.#contents
+    const taken = this.#contents
+    this.#contents = []
+    return taken
   }
 
   /** The last chunk with the usage, for clients that asked for it. */
@@ -163,7 +172,8 @@ export class ChunkConverter {
     const finishReason = parseFinishReason(reason, this.#plan.request.operation)
     const ending = { callCount: state.calls.size, finishReason, content: state.content, isRefused: state.isRefused }
     checkToolChoice(this.#plan, ending)
-    checkFormat(this.#plan, ending)
+    const content = checkFormat(this.#plan, ending)
+    if (content !== null) this.#contents.push(content)
     state.isFinished = true
     state.content = ''
     return publicFinishReason(ending)

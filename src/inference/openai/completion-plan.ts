@@ -4,7 +4,7 @@ import type { Operation } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import { isObject } from './json-text.ts'
 import type { GatewayRequest } from './request.ts'
-import type { SchemaCheck } from './schema-check.ts'
+import type { ContentsCheck } from './schema-check-service.ts'
 import { malformed } from './upstream-json.ts'
 
 export type CompletionPlan = {
@@ -13,7 +13,7 @@ export type CompletionPlan = {
   readonly id: string
   readonly createdS: number
   /** Of a strict response_format; null for none. */
-  readonly schema: SchemaCheck | null
+  readonly schema: ContentsCheck | null
 }
 
 /** How one choice ended. */
@@ -26,18 +26,25 @@ export function checkToolChoice(plan: CompletionPlan, { callCount, finishReason 
   if (kind === 'named' || kind === 'required') throw new UpstreamFault('wrong_tool')
 }
 
-/** What response_format demands holds for a choice that ended by itself, without a refusal and without calls. UpstreamFault not_json, schema_violated. */
-export function checkFormat(plan: CompletionPlan, ending: Ending & { content: string; isRefused: boolean }): void {
+/**
+ * What response_format demands holds for a choice that ended by itself, without a refusal and without calls. UpstreamFault not_json.
+ * With a strict schema the content comes back instead: it is for `plan.schema` to check before the choice is passed on.
+ */
+export function checkFormat(
+  plan: CompletionPlan,
+  ending: Ending & { content: string; isRefused: boolean },
+): string | null {
   const { format } = plan.request
-  if (format.kind === 'text' || ending.finishReason !== 'stop' || ending.callCount > 0 || ending.isRefused) return
+  if (format.kind === 'text' || ending.finishReason !== 'stop' || ending.callCount > 0 || ending.isRefused) return null
+  if (format.kind === 'json_schema') return ending.content
   let value: unknown
   try {
     value = JSON.parse(ending.content)
   } catch {
     throw new UpstreamFault('not_json')
   }
-  if (format.kind === 'json_object' && !isObject(value)) throw new UpstreamFault('not_json')
-  if (plan.schema !== null && !plan.schema(value)) throw new UpstreamFault('schema_violated')
+  if (!isObject(value)) throw new UpstreamFault('not_json')
+  return null
 }
 
 const FINISH_REASONS: Readonly<Record<Operation, ReadonlySet<string>>> = {

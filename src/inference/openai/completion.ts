@@ -22,6 +22,8 @@ export type Completion = {
   /** As the upstream counted them; an estimate where it did not, or where its count cannot be. */
   readonly tokens: Tokens
   readonly tokensSource: TokensSource
+  /** Contents that the strict schema of response_format is still to be checked against. */
+  readonly contents: readonly string[]
 }
 
 /** What counts that the upstream did not give, or that cannot be, are judged by and replaced with. */
@@ -33,6 +35,7 @@ export function parseCompletion(text: string, plan: CompletionPlan, counts: Toke
   const value = parseUpstreamJson(text)
   if (!isObject(value) || !Array.isArray(value.choices)) throw malformed()
   if (value.choices.length !== request.choiceCount) throw malformed()
+  const contents: string[] = []
   const found: readonly unknown[] = value.choices
   const given = parseUsage(value.usage)
   const usage = given !== null && isPlausible(given, counts.bounds, Buffer.byteLength(text)) ? given : null
@@ -40,7 +43,7 @@ export function parseCompletion(text: string, plan: CompletionPlan, counts: Toke
   const choices = chargeable(tokens, () =>
     found.map((choice, at) => {
       if (!isObject(choice) || (choice.index ?? at) !== at) throw malformed()
-      return request.operation === 'chat' ? chatChoice(choice, at, plan) : textChoice(choice, at)
+      return request.operation === 'chat' ? chatChoice(choice, at, { plan, contents }) : textChoice(choice, at)
     }),
   )
   const body = {
@@ -51,7 +54,8 @@ export function parseCompletion(text: string, plan: CompletionPlan, counts: Toke
     choices,
     ...(usage === null ? {} : { usage }),
   }
-  return { body, tokens, tokensSource: usage !== null ? 'reported' : given === null ? 'estimated' : 'implausible' }
+  const tokensSource = usage !== null ? 'reported' : given === null ? 'estimated' : 'implausible'
+  return { body, tokens, tokensSource, contents }
 }
 
 /** A failure of `work` that is charged has cost these tokens. */
@@ -85,7 +89,9 @@ function textChoice({ text, logprobs, finish_reason }: JsonObject, index: number
   }
 }
 
-function chatChoice(choice: JsonObject, index: number, plan: CompletionPlan): ChatChoice {
+type ChatParts = { readonly plan: CompletionPlan; readonly contents: string[] }
+
+function chatChoice(choice: JsonObject, index: number, { plan, contents }: ChatParts): ChatChoice {
   const message = parseMessage(choice.message, plan)
   const ending = {
     callCount: message.tool_calls?.length ?? 0,
@@ -94,7 +100,8 @@ function chatChoice(choice: JsonObject, index: number, plan: CompletionPlan): Ch
     isRefused: message.refusal !== null,
   }
   checkToolChoice(plan, ending)
-  checkFormat(plan, ending)
+  const content = checkFormat(plan, ending)
+  if (content !== null) contents.push(content)
   return {
     index,
     message,

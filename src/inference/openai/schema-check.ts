@@ -1,60 +1,46 @@
-// JSON Schemas from clients: compiled by ajv, with a limit on steps, because a small schema can demand 2^n of them. Pure but for its cache.
+// A strict response_format's JSON Schema, compiled by ajv, and contents checked against it. Pure. Runs in a child process only
+// (schema-check-program.ts), because the limits here keep honest work short, and the child's deadline and memory limit stop the rest.
 
 import { Ajv2020 } from 'ajv/dist/2020.js'
-import type { Fault } from '../../base/fault.ts'
-import { invalidRequest, isObject, type JsonObject } from './json-text.ts'
+import { messageOf } from '../../base/fault.ts'
+import { isObject, type JsonObject } from './json-text.ts'
+import { linearPattern } from './schema-check-pattern.ts'
 
-/** Whether a value is valid. A value whose check takes too many steps is not. */
-export type SchemaCheck = (value: unknown) => boolean
+/** Whether the text of one choice is JSON that is valid by the schema. One whose check takes too many steps is not. */
+export type ContentCheck = (text: string) => 'valid' | 'not_json' | 'violated'
 
-export type SchemaChecks = {
-  /** Fault invalid_request: not a JSON Schema (2020-12), or one whose check could take too long. */
-  readonly compile: (schema: JsonObject) => SchemaCheck
-}
+/** The schema cannot be used. The message goes to the client, after `The schema of response_format `. */
+export class SchemaRefusal extends Error {}
 
-const cacheEntriesMax = 128
-const schemaCharsMax = 262_144
-const schemaDepthMax = 64
+const depthMax = 64
+/** Of the schema and of what its references point to, counted for each reference. */
+const nodesMax = 20_000
+const patternsMax = 256
+/** In one place: ajv nests the code of each in the code of the one before. */
+const fieldsMax = 2_000
 const stepsMax = 1_000_000
-const patternCharsMax = 512
-const patternRepeatsMax = 3
-/** Longest text that a pattern with several repetitions is tried on: the work grows with a power of it. */
-const patternTextCharsMax = 256
+const quotedCharsMax = 100
 
-export function createSchemaChecks(): SchemaChecks {
-  const cache = new Map<string, SchemaCheck>()
-  return {
-    compile: schema => {
-      const text = JSON.stringify(schema)
-      if (text.length > schemaCharsMax) throw invalid(`is longer than ${schemaCharsMax} characters`)
-      const known = cache.get(text)
-      if (known !== undefined) {
-        // A Map keeps the order of insertion: the first entry is the one that was used longest ago.
-        cache.delete(text)
-        cache.set(text, known)
-        return known
-      }
-      const check = compileSchema(schema)
-      cache.set(text, check)
-      const oldest = cache.keys().next()
-      if (cache.size > cacheEntriesMax && !oldest.done) cache.delete(oldest.value)
-      return check
-    },
+/** Throws SchemaRefusal: not a JSON Schema (2020-12), or more than is allowed. */
+export function compileSchema(text: string): ContentCheck {
+  const schema: unknown = JSON.parse(text)
+  if (!isObject(schema)) throw new SchemaRefusal('is not an object')
+  const { $schema: _dialect, ...own } = schema
+  const counted = new Walk().schema(own, 0, '#')
+  const validate = compile(own, counted)
+  return content => {
+    let value: unknown
+    try {
+      value = JSON.parse(content)
+    } catch {
+      return 'not_json'
+    }
+    return validate(value) ? 'valid' : 'violated'
   }
 }
 
-const metaSchema = new Ajv2020({ strict: false, validateFormats: false })
-
-function compileSchema(schema: JsonObject): SchemaCheck {
-  const { $schema: _dialect, ...own } = schema
-  const counted = countSteps(own, 0)
-  let isValid: unknown
-  try {
-    isValid = metaSchema.validateSchema(own)
-  } catch {
-    isValid = false
-  }
-  if (isValid !== true) throw invalid('is not a JSON Schema')
+function compile(own: JsonObject, counted: JsonObject): (value: unknown) => boolean {
+  if (!isJsonSchema(own)) throw new SchemaRefusal('is not a JSON Schema')
   let steps = 0
   // A new instance for each schema: the `$id` of one client's must not be found by another's.
   const ajv = new Ajv2020({
@@ -62,7 +48,12 @@ function compileSchema(schema: JsonObject): SchemaCheck {
     validateFormats: false,
     validateSchema: false,
     meta: false,
-    code: { regExp: Object.assign(boundedPattern, { code: 'boundedPattern' }) },
+    // ajv would write the code of a schema anew wherever it is referred to: n references to a schema of n fields are n² of code.
+    inlineRefs: false,
+    // It prints code of megabytes, made of the client's text.
+    logger: false,
+    // To optimize the code takes time that grows with the square of the number of properties.
+    code: { optimize: false, regExp: Object.assign(supportedPattern, { code: 'supportedPattern' }) },
   })
   ajv.addKeyword({
     keyword: stepKeyword,
@@ -76,8 +67,8 @@ function compileSchema(schema: JsonObject): SchemaCheck {
   let validate: (value: unknown) => unknown
   try {
     validate = ajv.compile(counted)
-  } catch {
-    throw invalid('cannot be compiled')
+  } catch (error) {
+    throw error instanceof SchemaRefusal ? error : new SchemaRefusal(`cannot be compiled: ${quoted(messageOf(error))}`)
   }
   return value => {
     steps = 0
@@ -89,48 +80,100 @@ function compileSchema(schema: JsonObject): SchemaCheck {
   }
 }
 
+const metaSchema = new Ajv2020({ strict: false, validateFormats: false, logger: false })
+
+function isJsonSchema(schema: JsonObject): boolean {
+  try {
+    return metaSchema.validateSchema(schema) === true
+  } catch {
+    return false
+  }
+}
+
 const stepKeyword = 'x-strongroom-step'
 
 /** Keywords whose value is data, not a schema. */
 const DATA = new Set(['const', 'enum', 'default', 'examples', 'required'])
+const UNSUPPORTED = ['$dynamicRef', '$recursiveRef', '$async'] as const
 
-/** The schema with every `$ref` counting steps: only references multiply work beyond the sizes of schema and value. */
-function countSteps(node: JsonObject, depth: number): JsonObject {
-  if (depth > schemaDepthMax) throw invalid(`is nested deeper than ${schemaDepthMax} levels`)
-  if (node.uniqueItems === true) throw invalid('has uniqueItems, which is not supported')
-  if (Object.hasOwn(node, '$dynamicRef') || Object.hasOwn(node, '$async')) {
-    throw invalid('has $dynamicRef or $async, which are not supported')
+/** Counts a schema, and marks every `$ref` to count steps: only references multiply work beyond the sizes of schema and value. */
+class Walk {
+  #nodes = 0
+  #patterns = 0
+  readonly #sizes = new Map<string, number>()
+  readonly #references = new Set<string>()
+
+  schema(root: JsonObject, depth: number, place: string): JsonObject {
+    const counted = this.#object(root, depth, place)
+    const whole = this.#nodes
+    // A reference to what has no JSON pointer, as an $anchor, is counted as if it were all of the schema.
+    for (const reference of this.#references) this.#add(this.#sizes.get(reference) ?? whole)
+    return counted
   }
-  const out: Record<string, unknown> = Object.create(null)
-  for (const [key, value] of Object.entries(node)) {
-    out[key] = DATA.has(key) ? value : countStepsIn(value, depth + 1)
+
+  #object(node: JsonObject, depth: number, place: string): JsonObject {
+    if (depth > depthMax) throw new SchemaRefusal(`is nested deeper than ${depthMax} levels`)
+    const before = this.#nodes
+    this.#add(1)
+    if (node.uniqueItems === true) throw new SchemaRefusal('has uniqueItems, which is not supported')
+    for (const name of UNSUPPORTED) {
+      if (Object.hasOwn(node, name)) throw new SchemaRefusal(`has ${name}, which is not supported`)
+    }
+    if (typeof node.pattern === 'string') this.#addPattern()
+    if (Object.keys(node).length > fieldsMax) throw new SchemaRefusal(`has more than ${fieldsMax} fields in one object`)
+    const out: Record<string, unknown> = Object.create(null)
+    for (const [key, value] of Object.entries(node)) {
+      const inner = `${place}/${key.replaceAll('~', '~0').replaceAll('/', '~1')}`
+      if (key === 'patternProperties' && isObject(value)) for (const _ of Object.keys(value)) this.#addPattern()
+      if (DATA.has(key)) this.#addData(value)
+      out[key] = DATA.has(key) ? value : this.#value(value, depth + 1, inner)
+    }
+    if (typeof node.$ref === 'string') {
+      this.#references.add(node.$ref)
+      out[stepKeyword] = true
+    }
+    this.#sizes.set(place, this.#nodes - before)
+    return { ...out }
   }
-  if (typeof node.$ref === 'string') out[stepKeyword] = true
-  return { ...out }
+
+  #value(value: unknown, depth: number, place: string): unknown {
+    if (Array.isArray(value) && value.length > fieldsMax) {
+      throw new SchemaRefusal(`has more than ${fieldsMax} items in one list`)
+    }
+    if (Array.isArray(value)) return value.map((item, at) => this.#value(item, depth + 1, `${place}/${at}`))
+    if (isObject(value)) return this.#object(value, depth, place)
+    this.#add(1)
+    return value
+  }
+
+  #addData(value: unknown): void {
+    this.#add(1)
+    if (typeof value !== 'object' || value === null) return
+    for (const item of Object.values(value)) this.#addData(item)
+  }
+
+  #add(nodes: number): void {
+    this.#nodes += nodes
+    if (this.#nodes > nodesMax) {
+      throw new SchemaRefusal(`has more than ${nodesMax} parts, counting what each $ref refers to`)
+    }
+  }
+
+  #addPattern(): void {
+    this.#patterns += 1
+    if (this.#patterns > patternsMax) throw new SchemaRefusal(`has more than ${patternsMax} patterns`)
+  }
 }
 
-function countStepsIn(value: unknown, depth: number): unknown {
-  if (Array.isArray(value)) return value.map(item => countStepsIn(item, depth + 1))
-  return isObject(value) ? countSteps(value, depth) : value
+function supportedPattern(pattern: string): { test: (text: string) => boolean } {
+  try {
+    return linearPattern(pattern)
+  } catch (error) {
+    throw new SchemaRefusal(`has the pattern ${quoted(pattern)}, which is not supported: ${quoted(messageOf(error))}`)
+  }
 }
 
-/** A regular expression whose work is bounded: no repetition within a repetition, few of them, and only short texts where there are several. */
-function boundedPattern(pattern: string, flags: string): { test: (text: string) => boolean } {
-  const repeats = countRepeats(pattern)
-  if (pattern.length > patternCharsMax || repeats > patternRepeatsMax)
-    throw invalid('has a pattern that is too complex')
-  const expression = new RegExp(pattern, flags)
-  return { test: text => (repeats <= 1 || text.length <= patternTextCharsMax) && expression.test(text) }
-}
-
-/** Number of repetitions. Infinite where one may contain another, and for back references and lookarounds. */
-function countRepeats(pattern: string): number {
-  const bare = pattern.replace(/\\[^1-9k]/gs, 'x').replace(/\[[^\]]*\]/g, 'x')
-  if (/\\[1-9k]|\(\?(?!:)/.test(bare)) return Number.POSITIVE_INFINITY
-  if (/\)(?:[*+]|\{)/.test(bare)) return Number.POSITIVE_INFINITY
-  return [...bare.matchAll(/[*+]|\{\d+,?\d*\}/g)].length
-}
-
-function invalid(what: string): Fault {
-  return invalidRequest(`The schema of response_format ${what}.`)
+function quoted(text: string): string {
+  const short = text.length > quotedCharsMax ? `${text.slice(0, quotedCharsMax)}…` : text
+  return JSON.stringify(short)
 }

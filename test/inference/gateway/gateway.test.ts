@@ -278,7 +278,7 @@ describe('response_format', () => {
       ]),
     )
     const bad = [5, [], { type: 'nonsense' }, { $ref: '#/$defs/none' }, { $ref: 'http://127.0.0.1/x' }]
-    const busy = [{ pattern: '^(a+)+$' }, { pattern: '(a|a)*b' }, { pattern: '(.*)\\1' }, { uniqueItems: true }]
+    const busy = [{ pattern: '^(?=a)' }, { pattern: '(.*)\\1' }, { uniqueItems: true }]
     for (const schema of [...bad, ...busy]) {
       const answer = await gateway.chat({ response_format: strict(schema) })
       expect([schema, answer.status]).toEqual([schema, 400])
