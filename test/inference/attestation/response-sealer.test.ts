@@ -109,7 +109,7 @@ describe('who answered', () => {
     }
     expect(await said(outside, 'inside')).toEqual([
       'fail',
-      'upstream "other" answered, outside what the attestation covers: nothing vouches for it, or that it keeps the prompt to itself',
+      'upstream "other" answered, outside what the attestation covers: nothing vouches for it',
       true,
     ])
     expect(await said(outside, 'any')).toEqual([
