@@ -34,7 +34,12 @@ export function networksOf(address: string): readonly Network[] {
       { name: `${a}.${b}.0.0/16`, width: 'wide' },
     ]
   }
-  if (prefix === 'unknown') return [{ name: prefix, width: 'narrow' }]
+  if (prefix === 'unknown') {
+    return [
+      { name: prefix, width: 'narrow' },
+      { name: prefix, width: 'wide' },
+    ]
+  }
   const [a, b, c, d = '0'] = prefix.replace('::/64', '').split(':')
   const upper = (Number.parseInt(d, 16) & 0xff00).toString(16)
   return [

@@ -34,7 +34,7 @@ test('goal: addresses stand in the networks that one client can have', () => {
   expect(names('2001:db8:1:2ff:1:2:3:4')).toEqual(v6)
   expect(names('2001:db8:1:2ff:1:2:3:4%eth0')).toEqual(v6)
   expect(names('::1')).toEqual(['0:0:0:0::/56', '0:0:0::/48', '0:0::/32'])
-  for (const text of ['', 'nonsense', '1.2.3']) expect(names(text)).toEqual(['unknown'])
+  for (const text of ['', 'nonsense', '1.2.3']) expect(names(text)).toEqual(['unknown', 'unknown'])
 })
 
 test('goal: a network gets a 64th, a wider one an eighth, and everybody else is still served', () => {
@@ -75,12 +75,20 @@ test('goal: what is kept in memory is bounded; networks beyond it share an eight
   const { clock, quota, taken } = quotaWith({ networksMax: 16 })
   const senders = (from: number) => times(5_000, at => `${from + (at % 40)}.${at % 250}.${at % 250}.1`)
   const got = taken(senders(10))
-  expect(got).toBeLessThanOrEqual(8 * 100 + countMax / 8)
+  expect(got).toBeLessThanOrEqual(16 * 100 + countMax / 8)
   expect(got).toBeGreaterThanOrEqual(countMax / 8)
-  expect(quota.size()).toBeLessThanOrEqual(16)
+  expect(quota.size()).toBeLessThanOrEqual(32)
   clock.advance(2 * retentionMs)
   expect(quota.refusal('192.0.2.1')).toBeNull()
   expect(quota.size()).toBe(0)
+})
+
+test('goal: whoever fills that memory out of one network is held to its part, and keeps nobody else out', () => {
+  const { quota, taken } = quotaWith({ networksMax: 16 })
+  expect(taken(times(7_000, at => `2001:db8:${at.toString(16)}::1`))).toBe(800)
+  const others = times(10, at => `198.${at}.100.1`)
+  expect(others.map(address => taken(times(100, () => address)))).toEqual(times(10, () => '').map(() => 100))
+  expect(quota.refusal('2001:db8:ffff::1')).not.toBeNull()
 })
 
 test('goal: of the smallest ledger everybody can have one', () => {
