@@ -26,6 +26,7 @@ import { createGateway, type Gateway, type GatewayDeps } from '../inference/gate
 import { inferenceOpenapiDocument } from '../inference/gateway/openapi.ts'
 import { createGatewayAuthenticate } from '../inference/keys/authenticate.ts'
 import { createLimiter } from '../inference/limits/limiter.ts'
+import { createNonceQuota } from '../inference/limits/nonce-quota.ts'
 import { createPublicLimiter } from '../inference/limits/public.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
 import { runLedgerRetention } from '../inference/metering/retention.ts'
@@ -267,7 +268,7 @@ type AttestationParts = {
 }
 
 type Attestation = {
-  readonly respond: (request: Request) => Promise<Response>
+  readonly respond: (request: Request, address: () => string) => Promise<Response>
   /**
    * Opens the evidence source, however often that fails, until aborted. The simulator's keys take seconds to make, once; until then
    * there is no evidence. Never rejects.
@@ -280,12 +281,11 @@ function composeAttestation(
   { workloads, configuration, keys, log }: AttestationParts,
 ): Attestation {
   const { config, store, tls, clock, random } = deps
-  const nonces = createNonceLedger({
-    store: store.ledger,
-    clock,
+  const kept = {
     retentionMs: config.inference.nonce_retention_hours * hourMs,
     countMax: config.inference.nonces_max,
-  })
+  }
+  const nonces = createNonceLedger({ store: store.ledger, clock, quota: createNonceQuota({ clock, ...kept }), ...kept })
   const endpointOf = (origin: EvidenceOrigin) => {
     const attester = createAttester({
       origin,
@@ -302,7 +302,7 @@ function composeAttestation(
   }
   let endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source is being prepared' })
   return {
-    respond: request => endpoint(request),
+    respond: (request, address) => endpoint(request, address),
     prepare: async signal => {
       for (let retryMs = prepareRetryMinMs; !signal.aborted; retryMs = Math.min(retryMs * 2, prepareRetryMaxMs)) {
         try {

@@ -321,7 +321,7 @@ export const InferenceConfig = Type.Object(
       1_000_000,
       1000,
       100_000_000,
-      'How many used nonces are kept. When there are more, /attestation responds with status 503.',
+      'How many used nonces are kept. When there are more, /attestation responds with status 503. An IPv4 /24 or IPv6 /56 gets a 64th of them, then 429.',
     ),
     // At least two of the longest billing periods, so that the present one and the one before it are always whole.
     usage_retention_days: Count(

@@ -2,10 +2,7 @@
 
 import { sha256 } from '../attest/hash.ts'
 import { Malformed } from '../attest/malformed.ts'
-import { messageOf } from '../base/fault.ts'
-import { parseJson } from '../base/json.ts'
-import { Allowlist } from '../contract/allowlist.ts'
-import { shapeOf } from '../contract/shape.ts'
+import { type Allowlist, parseAllowlist } from '../contract/allowlist.ts'
 
 export type ExpectedAllowlist = {
   /** SHA-256 of the exact file. Statements and HOST_DATA carry it. */
@@ -15,13 +12,7 @@ export type ExpectedAllowlist = {
 
 /** Takes the exact bytes of the file. */
 export function readAllowlist(bytes: Uint8Array): ExpectedAllowlist {
-  let document: unknown
-  try {
-    document = parseJson(bytes, { depthMax: 8 })
-  } catch (error) {
-    throw new Malformed(`allowlist: ${messageOf(error)}`, { cause: error })
-  }
-  const shape = shapeOf(Allowlist, document)
+  const shape = parseAllowlist(bytes)
   if (!shape.ok) throw new Malformed(`allowlist: ${shape.problem}`)
   return { digest: sha256(bytes), allowlist: shape.value }
 }

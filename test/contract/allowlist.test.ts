@@ -6,7 +6,7 @@ import { type AllowedWorkload, admits, type WorkloadCandidate } from '../../src/
 
 const worker = { imageDigest: new Uint8Array(32).fill(7), command: ['/usr/bin/llama-server', '--threads', '2'] }
 const candidate: WorkloadCandidate = { workload: 'inference-worker', ...worker }
-const listOf = (...workloads: AllowedWorkload[]) => ({ schemaVersion: 1 as const, workloads })
+const listOf = (...workloads: AllowedWorkload[]) => ({ schemaVersion: 2 as const, workloads })
 
 const cases: [name: string, change: Partial<WorkloadCandidate>, ok: boolean][] = [
   ['the very same', {}, true],
@@ -25,8 +25,7 @@ for (const [name, change, ok] of cases) {
   test(`goal: ${name} is ${ok ? 'admitted' : 'refused'}`, () => {
     const allowlist = listOf({
       workload: 'inference-worker',
-      imageDigests: [toHex(worker.imageDigest)],
-      commands: [worker.command],
+      images: [{ digest: toHex(worker.imageDigest), commands: [worker.command] }],
     })
     const admission = admits(allowlist, { ...candidate, ...change })
     expect(admission.ok).toBe(ok)
@@ -34,15 +33,37 @@ for (const [name, change, ok] of cases) {
   })
 }
 
-test('goal: every approved image may run with every approved command, and two entries for one workload are refused', () => {
+test('goal: an image runs with its own commands alone, not with those of another', () => {
   const other = { imageDigest: new Uint8Array(32).fill(9), command: ['/usr/bin/other'] }
+  const second = ['/usr/bin/llama-server', '--threads', '4']
   const row: AllowedWorkload = {
     workload: 'inference-worker',
-    imageDigests: [worker, other].map(one => toHex(one.imageDigest)),
-    commands: [worker.command, other.command],
+    images: [
+      { digest: toHex(worker.imageDigest), commands: [worker.command, second] },
+      { digest: toHex(other.imageDigest), commands: [other.command] },
+    ],
   }
-  expect(admits(listOf(row), { ...candidate, command: other.command }).ok).toBe(true)
-  expect(admits(listOf(row), { ...candidate, imageDigest: other.imageDigest }).ok).toBe(true)
+  const runs = (imageDigest: Uint8Array, command: string[]) =>
+    admits(listOf(row), { ...candidate, imageDigest, command }).ok
+  const commands = [worker.command, second, other.command]
+  expect(commands.map(one => runs(worker.imageDigest, one))).toEqual([true, true, false])
+  expect(commands.map(one => runs(other.imageDigest, one))).toEqual([false, false, true])
+  const crossed = admits(listOf(row), { ...candidate, command: other.command })
+  expect(crossed.ok || crossed.fault.message).toBe(
+    `inference-worker: this command is not on the allowlist for image ${toHex(worker.imageDigest)}: ["/usr/bin/other"]`,
+  )
+})
+
+test('goal: an image that stands in the list twice has the commands of both, and two entries for one workload are refused', () => {
+  const digest = toHex(worker.imageDigest)
+  const row: AllowedWorkload = {
+    workload: 'inference-worker',
+    images: [
+      { digest, commands: [['/usr/bin/other']] },
+      { digest, commands: [worker.command] },
+    ],
+  }
+  expect(admits(listOf(row), candidate).ok).toBe(true)
   expect(admits(listOf(row, row), candidate).ok).toBe(false)
   expect(admits(listOf(), candidate).ok).toBe(false)
 })

@@ -188,6 +188,7 @@ async function sealed(appliance: Appliance, client: GatewayClient, spent: Spent)
   const trust = [
     ...['--attestation', attestation, '--nonce', nonce, '--trust-simulated-root', rootFile(appliance)],
     ...(await pinsOf(appliance)),
+    ...['--configuration', join(appliance.stateDir, 'gateway-configuration.json')],
   ]
   for (const isStream of [false, true]) {
     const request = JSON.stringify({
@@ -218,7 +219,11 @@ async function sealed(appliance: Appliance, client: GatewayClient, spent: Spent)
       exitCode: 0,
       ok: true,
       simulated: true,
-      response: { model, prompt_tokens: usage.prompt_tokens, completion_tokens: usage.completion_tokens },
+      response: { model, upstream: 'built-in', coverage: 'inside' },
+    })
+    expect(JSON.parse(good.stdout).response).toMatchObject({
+      prompt_tokens: usage.prompt_tokens,
+      completion_tokens: usage.completion_tokens,
     })
     const changed = body.slice()
     const at = text.indexOf('"role"') + 1

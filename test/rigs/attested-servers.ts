@@ -26,7 +26,7 @@ export type GatewayServer = Disposable & { readonly url: string }
 export async function startGateway(options: { readonly origin?: EvidenceOrigin } = {}): Promise<GatewayServer> {
   const pair = await authority.issue(['127.0.0.1'], 1)
   const rig = await openRig({ ...options, tlsSpkiDigest: spkiDigestOf(pair.cert) })
-  const server = serve(pair, rig.endpoint)
+  const server = serve(pair, request => rig.endpoint(request))
   return {
     url: server.url,
     [Symbol.dispose]: () => {

@@ -19,6 +19,7 @@ import { createAttestationEndpoint } from '../../src/inference/attestation/endpo
 import { createNonceLedger } from '../../src/inference/attestation/nonces.ts'
 import { makeReceiptKeys, type ReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
 import { allowlistOf } from '../../src/inference/attestation/workloads.ts'
+import type { NonceQuota } from '../../src/inference/types.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
 
 export const imageDigest = new Uint8Array(32).fill(5)
@@ -84,6 +85,7 @@ export type RigOptions = {
   readonly callersMax?: number
   readonly timeoutMs?: number
   readonly noncesMax?: number
+  readonly quota?: NonceQuota
   readonly tlsSpkiDigest?: Uint8Array
   readonly keys?: ReceiptKeys
   /** Lines of warnings and worse go here. */
@@ -92,11 +94,14 @@ export type RigOptions = {
 
 export type Rig = Disposable & {
   readonly store: Store
-  readonly endpoint: (request: Request) => Promise<Response>
+  readonly endpoint: (request: Request, address?: string) => Promise<Response>
   readonly url: string
   /** GET /attestation with this query and these headers. */
   readonly get: (query: string, headers?: Record<string, string>) => Promise<{ status: number; body: string }>
 }
+
+/** Everybody may fill the ledger. */
+export const noQuota: NonceQuota = { refusal: () => null, take: () => {} }
 
 export const retentionMs = 24 * 3_600_000
 export const tlsSpkiDigest = new Uint8Array(32).fill(9)
@@ -107,8 +112,11 @@ export const configurationDigest = new Uint8Array(Bun.CryptoHasher.hash('sha256'
 export async function openRig(options: RigOptions = {}): Promise<Rig> {
   const clock = options.clock ?? systemClock
   const store = openStore(options.database ?? ':memory:')
-  const endpoint = createAttestationEndpoint({
-    nonces: createNonceLedger({ store: store.ledger, clock, retentionMs, countMax: options.noncesMax ?? 1000 }),
+  const respond = createAttestationEndpoint({
+    nonces: createNonceLedger({
+      ...{ store: store.ledger, clock, quota: options.quota ?? noQuota, retentionMs },
+      countMax: options.noncesMax ?? 1000,
+    }),
     attester: createAttester({
       origin: options.origin ?? (await simulatedOrigin()),
       describeWorkloads: options.describeWorkloads ?? (() => workloads),
@@ -125,7 +133,8 @@ export async function openRig(options: RigOptions = {}): Promise<Rig> {
         ? silentLogger
         : createLogger({ level: 'warn', sink: line => void options.logged?.push(line), nowMs: clock.nowMs }),
   })
-  const server = Bun.serve({ hostname: '127.0.0.1', port: 0, fetch: endpoint })
+  const endpoint = (request: Request, address = '127.0.0.1') => respond(request, () => address)
+  const server = Bun.serve({ hostname: '127.0.0.1', port: 0, fetch: request => endpoint(request) })
   const url = `http://127.0.0.1:${server.port}`
   return {
     store,

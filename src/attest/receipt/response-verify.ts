@@ -87,10 +87,7 @@ function upstreamCheck({ upstream, coverage }: ResponseClaim, accepted: Response
   if (accepted === 'any') {
     return notChecked(name, `accepted ${who}, outside what the attestation covers: the caller said 'any'`, false)
   }
-  return fail(
-    name,
-    `${who} answered, outside what the attestation covers: nothing vouches for it`,
-  )
+  return fail(name, `${who} answered, outside what the attestation covers: nothing vouches for it`)
 }
 
 function responseChecks(claim: ResponseClaim, response: Uint8Array): Check[] {

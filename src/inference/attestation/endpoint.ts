@@ -10,7 +10,7 @@ import type { AttestationResponse } from '../../contract/attestation.ts'
 import { type GatewayErrorCode, gatewayError } from '../../contract/inference.ts'
 import type { Attester } from './attester.ts'
 import { readNonce } from './nonce-request.ts'
-import type { NonceLedger } from './nonces.ts'
+import { type NonceLedger, QuotaFault } from './nonces.ts'
 
 export type AttestationDeps = {
   readonly nonces: NonceLedger
@@ -18,12 +18,12 @@ export type AttestationDeps = {
   readonly log: Logger
 }
 
-/** Never rejects. Limits per address come before it. */
+/** Never rejects. Requests per address are limited before it. `address` gives the client's. */
 export function createAttestationEndpoint({
   nonces,
   attester,
   log,
-}: AttestationDeps): (r: Request) => Promise<Response> {
+}: AttestationDeps): (r: Request, address: () => string) => Promise<Response> {
   let reported: string | null = null
   /** The same reason again is logged as debug only: anyone may send requests. */
   const report = (error: unknown) => {
@@ -31,11 +31,12 @@ export function createAttestationEndpoint({
     log[reason === reported ? 'debug' : 'warn']('no attestation', { reason, error })
     reported = reason
   }
-  return async request => {
+  return async (request, address) => {
     try {
       if (request.method !== 'GET') throw new Fault('method_not_allowed', 'The method here is GET.')
       const nonce = readNonce(request)
-      const receipts = await attester.attest(nonce, { accept: () => nonces.use(nonce), signal: request.signal })
+      const accept = () => nonces.use(nonce, address())
+      const receipts = await attester.attest(nonce, { accept, signal: request.signal })
       const attestation: AttestationResponse = {
         schemaVersion: 1,
         scope: 'launch-or-admission-only',
@@ -56,20 +57,27 @@ export function createAttestationEndpoint({
 /** Evidence is fresh for one caller only. */
 const HEADERS = { 'Cache-Control': 'no-store' } as const
 
-type Refusal = { readonly code: GatewayErrorCode; readonly status: number; readonly message: string }
+type Refusal = {
+  readonly code: GatewayErrorCode
+  readonly status: number
+  readonly message: string
+  readonly headers: Readonly<Record<string, string>>
+}
 
-function refusalResponse({ code, status, message }: Refusal): Response {
-  const headers = code === 'method_not_allowed' ? { ...HEADERS, Allow: 'GET' } : HEADERS
-  return Response.json(gatewayError(code, message), { status, headers })
+function refusalResponse({ code, status, message, headers: own }: Refusal): Response {
+  return Response.json(gatewayError(code, message), { status, headers: { ...HEADERS, ...own } })
 }
 
 /** Every failure of ours is `attestation_unavailable`; the reason is in the log. */
 function refusalOf(error: unknown): Refusal {
   if (error instanceof Fault) {
     const { code, status, message } = error
-    if (code === 'invalid_request' || code === 'conflict' || code === 'method_not_allowed') {
-      return { code, status, message }
+    if (error instanceof QuotaFault) {
+      return { code: 'rate_limited', status, message, headers: { 'Retry-After': String(error.retryAfterSeconds) } }
     }
+    if (code === 'method_not_allowed') return { code, status, message, headers: { Allow: 'GET' } }
+    if (code === 'invalid_request' || code === 'conflict') return { code, status, message, headers: {} }
   }
-  return { code: 'attestation_unavailable', status: 503, message: 'Fresh attestation is not available.' }
+  const message = 'Fresh attestation is not available.'
+  return { code: 'attestation_unavailable', status: 503, message, headers: {} }
 }

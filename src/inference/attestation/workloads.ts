@@ -4,19 +4,24 @@ import { createReadStream, readFileSync } from 'node:fs'
 import { toHex, utf8 } from '../../base/bytes.ts'
 import { Fault, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
-import { type Admission, Allowlist, admits, encodeAllowlist, type WorkloadCandidate } from '../../contract/allowlist.ts'
+import {
+  type Admission,
+  type Allowlist,
+  admits,
+  encodeAllowlist,
+  parseAllowlist,
+  type WorkloadCandidate,
+} from '../../contract/allowlist.ts'
 import { ATTESTED_WORKLOADS, type AttestedWorkload } from '../../contract/attestation.ts'
-import { checkedJson } from '../../contract/shape.ts'
 import type { AdmittedWorkload, AdmittedWorkloads } from './attester.ts'
 
 /** An allowlist that admits exactly these. Pure. */
 export function allowlistOf(candidates: readonly WorkloadCandidate[]): Allowlist {
   return {
-    schemaVersion: 1,
+    schemaVersion: 2,
     workloads: candidates.map(({ workload, imageDigest, command }) => ({
       workload,
-      imageDigests: [toHex(imageDigest)],
-      commands: [[...command]],
+      images: [{ digest: toHex(imageDigest), commands: [[...command]] }],
     })),
   }
 }
@@ -64,7 +69,7 @@ export async function createWorkloads(deps: WorkloadsDeps): Promise<Workloads> {
   )
   const file = readAllowlistFile(deps.allowlistFile)
   const derive = (candidates: readonly WorkloadCandidate[]) => utf8(encodeAllowlist(allowlistOf(inOrder(candidates))))
-  let inForce = parseAllowlist(file ?? derive(own), deps.allowlistFile)
+  let inForce = inForceOf(file ?? derive(own), deps.allowlistFile)
   /** Derived, and the worker may still change it. */
   let isProvisional = file === null && deps.hasWorker
   const logInForce = () => {
@@ -76,7 +81,7 @@ export async function createWorkloads(deps: WorkloadsDeps): Promise<Workloads> {
   const admissions = new Map<AttestedWorkload, { candidate: WorkloadCandidate; admission: Admission }>()
   const admit = (candidate: WorkloadCandidate) => {
     if (isProvisional && candidate.workload === 'inference-worker') {
-      inForce = parseAllowlist(derive([...own, candidate]), deps.allowlistFile)
+      inForce = inForceOf(derive([...own, candidate]), deps.allowlistFile)
       logInForce()
     }
     const admission = admits(inForce.allowlist, candidate)
@@ -130,11 +135,10 @@ function readAllowlistFile(path: string): Uint8Array | null {
   }
 }
 
-function parseAllowlist(bytes: Uint8Array, path: string): AllowlistInForce {
-  return {
-    allowlist: checkedJson(Allowlist, bytes, { what: `the allowlist ${path}`, code: 'config.invalid' }),
-    digest: new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes)),
-  }
+function inForceOf(bytes: Uint8Array, path: string): AllowlistInForce {
+  const shape = parseAllowlist(bytes)
+  if (!shape.ok) throw new Fault('config.invalid', `the allowlist ${path}: ${shape.problem}`)
+  return { allowlist: shape.value, digest: new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes)) }
 }
 
 async function sha256File(path: string): Promise<Uint8Array> {

@@ -30,7 +30,7 @@ import {
 export type GatewayDeps = CompletionServices & {
   readonly admitPublic: AdmitPublic
   /** Responds to GET /attestation; may throw Faults. Null: 503. */
-  readonly attestation: ((request: Request) => Response | Promise<Response>) | null
+  readonly attestation: ((request: Request, address: () => string) => Response | Promise<Response>) | null
   /** The document of /openapi.json. */
   readonly openapi: string
   readonly upstreams: readonly UpstreamTarget[]
@@ -62,7 +62,7 @@ export type Gateway = {
 type Route = {
   readonly methods: readonly string[]
   readonly isPublic: boolean
-  readonly respond: (request: Request, id: string) => Response | Promise<Response>
+  readonly respond: (request: Request, id: string, address: () => string) => Response | Promise<Response>
 }
 
 export function createGateway(deps: GatewayDeps): Gateway {
@@ -110,7 +110,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
       deps.authenticate(request.headers)
     }
     if (route === undefined) throw new Fault('not_found', 'There is no such route.')
-    if (route.methods.includes(request.method)) return route.respond(request, id)
+    if (route.methods.includes(request.method)) return route.respond(request, id, address)
     const error = new Fault('method_not_allowed', `The methods here are ${route.methods.join(', ')}.`)
     return errorResponse(error, { ...commonHeaders(id), allow: route.methods.join(', ') })
   }
@@ -157,9 +157,9 @@ function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): Reado
     admission.ticket.settle(NO_TOKENS)
     return jsonTextResponse(modelsText, 200, { ...headers, ...admission.ticket.headers })
   }
-  const attest = (request: Request) => {
+  const attest: Route['respond'] = (request, _id, address) => {
     if (deps.attestation === null) throw new Fault('attestation_unavailable', 'There is no fresh attestation evidence.')
-    return deps.attestation(request)
+    return deps.attestation(request, address)
   }
   const post = (respond: Route['respond']): Route => ({ methods: ['POST'], isPublic: false, respond })
   const get = (isPublic: boolean, respond: Route['respond']): Route => ({ methods: ['GET', 'HEAD'], isPublic, respond })

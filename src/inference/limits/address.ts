@@ -20,6 +20,35 @@ export function limitedPrefix(address: string): string {
     .join(':')}::/64`
 }
 
+/** How many hosts it may have: what one customer is given, what one site is given, what a provider is given. */
+export type NetworkWidth = 'narrow' | 'middle' | 'wide'
+export type Network = { readonly name: string; readonly width: NetworkWidth }
+
+/** The networks of an address that one client may have all of, the narrowest first. Texts that are no address are one network. */
+export function networksOf(address: string): readonly Network[] {
+  const prefix = limitedPrefix(address)
+  if (isIPv4(prefix)) {
+    const [a, b, c] = prefix.split('.')
+    return [
+      { name: `${a}.${b}.${c}.0/24`, width: 'narrow' },
+      { name: `${a}.${b}.0.0/16`, width: 'wide' },
+    ]
+  }
+  if (prefix === 'unknown') {
+    return [
+      { name: prefix, width: 'narrow' },
+      { name: prefix, width: 'wide' },
+    ]
+  }
+  const [a, b, c, d = '0'] = prefix.replace('::/64', '').split(':')
+  const upper = (Number.parseInt(d, 16) & 0xff00).toString(16)
+  return [
+    { name: `${a}:${b}:${c}:${upper}::/56`, width: 'narrow' },
+    { name: `${a}:${b}:${c}::/48`, width: 'middle' },
+    { name: `${a}:${b}::/32`, width: 'wide' },
+  ]
+}
+
 /** The eight 16-bit groups (RFC 4291 2.2). */
 function groupsOf(address: string): number[] {
   const [head = '', tail] = withoutDots(address).split('::')

@@ -12,6 +12,7 @@ import { ATTESTED_WORKLOADS, AttestationResponse } from '../../../src/contract/a
 import { GatewayError, gatewayError } from '../../../src/contract/inference.ts'
 import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
+import { createNonceQuota } from '../../../src/inference/limits/nonce-quota.ts'
 import { readAllowlist } from '../../../src/verifier/allowlist.ts'
 import { type GatewayQuestion, verifyGateway } from '../../../src/verifier/gateway.ts'
 import { allPins } from '../../../src/verifier/pins.ts'
@@ -25,6 +26,7 @@ import {
   imageDigest,
   newNonce,
   openRig,
+  retentionMs,
   rigDir,
   simulatedHost,
   simulatedOrigin,
@@ -284,6 +286,21 @@ describe('503, never partial', () => {
     for (const one of [own, newNonce(), own]) statuses.push((await rig.get(`?nonce=${one}`)).status)
     expect(statuses).toEqual([200, 503, 409])
   })
+})
+
+test('goal: a network over its quota gets 429 with Retry-After, keeps its nonce, and others are served', async () => {
+  const clock = createManualClock(systemClock.nowMs())
+  const quota = createNonceQuota({ clock, retentionMs, countMax: 64 })
+  using rig = await openRig({ clock, quota })
+  const ask = (one: string, address: string) =>
+    rig.endpoint(new Request(`http://gateway.example/attestation?nonce=${one}`), address)
+  const own = newNonce()
+  expect((await ask(newNonce(), '192.0.2.1')).status).toBe(200)
+  const refused = await ask(own, '192.0.2.2')
+  expect([refused.status, await refused.json()]).toMatchObject([429, { error: { code: 'rate_limited' } }])
+  expect(Number(refused.headers.get('retry-after'))).toBeWithin(retentionMs / 1000, retentionMs / 1000 + 1500)
+  expect((await ask(own, '198.51.100.1')).status).toBe(200)
+  expect((await ask(own, '192.0.2.2')).status).toBe(409)
 })
 
 describe('the queue', () => {

@@ -5,10 +5,11 @@ import { join } from 'node:path'
 import { Fault } from '../../../src/base/fault.ts'
 import { readNonce } from '../../../src/inference/attestation/nonce-request.ts'
 import { createNonceLedger } from '../../../src/inference/attestation/nonces.ts'
+import { createNonceQuota } from '../../../src/inference/limits/nonce-quota.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { countNonces } from '../../../src/store/ledger/nonce.query.ts'
 import { createManualClock } from '../../rigs/clock.ts'
-import { clearRig, rigDir } from '../../rigs/gateway-attestation.ts'
+import { clearRig, noQuota, rigDir } from '../../rigs/gateway-attestation.ts'
 
 afterAll(clearRig)
 
@@ -76,6 +77,29 @@ describe('readNonce', () => {
 
 describe('the ledger', () => {
   const nonceOf = (seed: number) => new Uint8Array(32).fill(seed)
+  const address = '192.0.2.1'
+
+  test('goal: one client cannot fill it: over its quota it gets 429, others are served, and used nonces stay used', () => {
+    const store = openStore(':memory:')
+    const clock = createManualClock()
+    const [retentionMs, countMax] = [24 * 3_600_000, 1000]
+    const quota = createNonceQuota({ clock, retentionMs, countMax })
+    const ledger = createNonceLedger({ store: store.ledger, clock, quota, retentionMs, countMax })
+    const bytes = (index: number) => Uint8Array.from({ length: 32 }, (_, at) => (at < 2 ? index >> (8 * at) : 0))
+    const codes = Array.from({ length: 2 * countMax }, (_, at) => codeOf(() => ledger.use(bytes(at), address)))
+    expect([codes.filter(one => one === 'done').length, new Set(codes)]).toEqual([
+      15,
+      new Set(['done', 'rate_limited']),
+    ])
+    expect(codeOf(() => ledger.use(bytes(0), address))).toBe('conflict')
+    expect(codeOf(() => ledger.use(nonceOf(1), '198.51.100.1'))).toBe('done')
+    // A refused nonce is not used up, and a used one takes nothing of anybody's quota.
+    for (let tries = 0; tries < 20; tries += 1)
+      expect(codeOf(() => ledger.use(nonceOf(1), '203.0.113.1'))).toBe('conflict')
+    expect(codeOf(() => ledger.use(bytes(500), '203.0.113.1'))).toBe('done')
+    expect(countNonces(store.ledger.db)).toBe(17)
+    store.close()
+  })
 
   test('a nonce is used once, across restarts', () => {
     // Goal: what was used stays used when the process ends and the next one opens the same database.
@@ -84,8 +108,8 @@ describe('the ledger', () => {
     const answers: string[] = []
     for (let run = 0; run < 2; run += 1) {
       const store = openStore(file)
-      const ledger = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax: 10 })
-      for (const seed of [1, 1, 2 + run]) answers.push(codeOf(() => ledger.use(nonceOf(seed))))
+      const ledger = createNonceLedger({ store: store.ledger, clock, quota: noQuota, retentionMs: 1000, countMax: 10 })
+      for (const seed of [1, 1, 2 + run]) answers.push(codeOf(() => ledger.use(nonceOf(seed), address)))
       store.close()
     }
     expect(answers).toEqual(['done', 'conflict', 'done', 'conflict', 'conflict', 'done'])
@@ -95,8 +119,8 @@ describe('the ledger', () => {
     // Goal: the window is kept exactly, so that no nonce comes back while a verifier may still take its evidence for fresh.
     const store = openStore(':memory:')
     const clock = createManualClock()
-    const ledger = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax: 10 })
-    const use = () => codeOf(() => ledger.use(nonceOf(1)))
+    const ledger = createNonceLedger({ store: store.ledger, clock, quota: noQuota, retentionMs: 1000, countMax: 10 })
+    const use = () => codeOf(() => ledger.use(nonceOf(1), address))
     expect(use()).toBe('done')
     clock.advance(999)
     expect(use()).toBe('conflict')
@@ -111,12 +135,13 @@ describe('the ledger', () => {
     const file = join(rigDir(), 'full.db')
     const clock = createManualClock()
     const first = openStore(file)
-    const ledger = createNonceLedger({ store: first.ledger, clock, retentionMs: 1000, countMax: 2 })
-    const seeds = (one: typeof ledger, ...list: number[]) => list.map(seed => codeOf(() => one.use(nonceOf(seed))))
+    const ledger = createNonceLedger({ store: first.ledger, clock, quota: noQuota, retentionMs: 1000, countMax: 2 })
+    const seeds = (one: typeof ledger, ...list: number[]) =>
+      list.map(seed => codeOf(() => one.use(nonceOf(seed), address)))
     expect(seeds(ledger, 1, 2, 3, 1)).toEqual(['done', 'done', 'attestation_unavailable', 'conflict'])
     first.close()
     const store = openStore(file)
-    const next = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax: 2 })
+    const next = createNonceLedger({ store: store.ledger, clock, quota: noQuota, retentionMs: 1000, countMax: 2 })
     expect(seeds(next, 3, 2)).toEqual(['attestation_unavailable', 'conflict'])
     clock.advance(1000)
     expect(seeds(next, 3, 1, 2, 3)).toEqual(['done', 'done', 'attestation_unavailable', 'conflict'])
@@ -129,14 +154,14 @@ describe('the ledger', () => {
     const store = openStore(':memory:')
     const clock = createManualClock()
     const countMax = 200
-    const ledger = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax })
+    const ledger = createNonceLedger({ store: store.ledger, clock, quota: noQuota, retentionMs: 1000, countMax })
     const bytes = (index: number) => Uint8Array.from({ length: 32 }, (_, at) => (at === 0 ? index : at === 1 ? 7 : 0))
-    for (let index = 0; index < countMax; index += 1) ledger.use(bytes(index))
-    expect(codeOf(() => ledger.use(nonceOf(255)))).toBe('attestation_unavailable')
+    for (let index = 0; index < countMax; index += 1) ledger.use(bytes(index), address)
+    expect(codeOf(() => ledger.use(nonceOf(255), address))).toBe('attestation_unavailable')
     clock.advance(1000)
-    ledger.use(nonceOf(255))
+    ledger.use(nonceOf(255), address)
     expect(countNonces(store.ledger.db)).toBe(countMax - 64 + 1)
-    for (let index = 0; index < countMax - 2; index += 1) ledger.use(bytes(index))
+    for (let index = 0; index < countMax - 2; index += 1) ledger.use(bytes(index), address)
     expect(countNonces(store.ledger.db)).toBe(countMax - 1)
     store.close()
   })

@@ -96,8 +96,11 @@ describe('description', () => {
   test('the digest of the executable is not taken from the allowlist', async () => {
     const path = join(dir, 'several.json')
     const { allowlist } = (await derivedWith(candidate)).inForce()
-    const others = allowlist.workloads.map(row => ({ ...row, imageDigests: ['00'.repeat(32), ...row.imageDigests] }))
-    writeFileSync(path, encodeAllowlist({ schemaVersion: 1, workloads: others }))
+    const others = allowlist.workloads.map(row => ({
+      ...row,
+      images: [{ digest: '00'.repeat(32), commands: [['/bin/other']] }, ...row.images],
+    }))
+    writeFileSync(path, encodeAllowlist({ schemaVersion: 2, workloads: others }))
     const workloads = await create({ allowlistFile: path })
     expect(workloads.admit(candidate).ok).toBe(true)
     expect(toHex(workloads.executableDigest)).toBe(digestOfAbc)
@@ -126,6 +129,16 @@ describe('the file', () => {
     expect((await create({ allowlistFile: path })).inForce().digest).not.toEqual(derived.digest)
   })
 
+  test('goal: a file of version 1 stops the start, with its path and what to write instead', async () => {
+    const path = join(dir, 'old.json')
+    writeFileSync(path, '{"schemaVersion":1,"workloads":[]}')
+    const start = create({ allowlistFile: path })
+    await expect(start).rejects.toThrow(
+      `the allowlist ${path}: /schemaVersion: 1 let every image run with every command`,
+    )
+    await expect(start).rejects.toThrow('each image with its own commands')
+  })
+
   // Goal: what the operator wrote binds, whatever the configuration says.
   test('the file overrules the configuration', async () => {
     const path = join(dir, 'strict.json')
@@ -134,26 +147,27 @@ describe('the file', () => {
     const workloads = await create({ allowlistFile: path })
     expect(workloads.admit(candidate).ok).toBe(false)
     expect(workloads.admit(approved).ok).toBe(true)
-    writeFileSync(path, encodeAllowlist({ schemaVersion: 1, workloads: [] }))
+    writeFileSync(path, encodeAllowlist({ schemaVersion: 2, workloads: [] }))
     expect(caught((await create({ allowlistFile: path })).describe).message).toContain('gateway')
   })
 
   for (const [name, text] of [
     ['no JSON', '{'],
-    ['another version', '{"schemaVersion":2,"workloads":[]}'],
+    ['another version', '{"schemaVersion":3,"workloads":[]}'],
+    ['version 1', '{"schemaVersion":1,"workloads":[]}'],
     [
       'an unknown workload',
-      '{"schemaVersion":1,"workloads":[{"workload":"x","imageDigests":["00"],"commands":[["a"]]}]}',
+      `{"schemaVersion":2,"workloads":[{"workload":"x","images":[{"digest":"${digestOfAbc}","commands":[["a"]]}]}]}`,
     ],
     [
       'an empty command',
       JSON.stringify({
-        schemaVersion: 1,
-        workloads: [{ workload: 'gateway', imageDigests: [digestOfAbc], commands: [[]] }],
+        schemaVersion: 2,
+        workloads: [{ workload: 'gateway', images: [{ digest: digestOfAbc, commands: [[]] }] }],
       }),
     ],
-    ['a further field', '{"schemaVersion":1,"workloads":[],"allowAll":true}'],
-    ['a field twice', '{"schemaVersion":1,"workloads":[1],"workloads":[]}'],
+    ['a further field', '{"schemaVersion":2,"workloads":[],"allowAll":true}'],
+    ['a field twice', '{"schemaVersion":2,"workloads":[1],"workloads":[]}'],
   ] as const) {
     test(`goal: ${name} stops the start instead of admitting anything`, async () => {
       const path = join(dir, 'wrong.json')
