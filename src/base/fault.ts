@@ -23,7 +23,7 @@ export const FAULTS = {
   body_too_large: { wire: 'invalid_request', status: 413, remedy: 'send a smaller body' },
   body_timeout: { wire: 'invalid_request', status: 408, remedy: 'send the whole body sooner' },
   method_not_allowed: { wire: 'invalid_request', status: 405, remedy: 'use a method that the Allow header names' },
-  context_length_exceeded: { wire: 'invalid_request', remedy: 'send a shorter prompt, or ask for fewer tokens' },
+  context_length_exceeded: { wire: 'invalid_request', remedy: 'send a shorter prompt, or a smaller max_tokens' },
   unauthenticated: { wire: 'unauthenticated', remedy: 'send a valid key as a Bearer token' },
   forbidden: { wire: 'forbidden', remedy: 'use a key that is allowed to do this' },
   not_found: { wire: 'not_found', remedy: 'check the name: `strongroom org list`, `strongroom instance list`' },
