@@ -1,5 +1,6 @@
 // A verdict in at most fifteen lines: what it is, what it rests on, what was accepted because the caller asked, what was not checked. Pure.
 
+import { upstreamCheckName } from '../../attest/receipt/response-verify.ts'
 import type { Check } from '../../attest/verdict.ts'
 import { PINS, pinCheckName } from '../../verifier/pins.ts'
 import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } from '../render.ts'
@@ -50,8 +51,12 @@ function groupName({ name }: Check): string {
   return name.slice(name.indexOf('/') + 1)
 }
 
-function isWaiver({ name, outcome }: Check): boolean {
-  return outcome === 'not-checked' && PINS.some(pin => name === pinCheckName(pin))
+function isWaiver({ name, outcome, required }: Check): boolean {
+  return (
+    outcome === 'not-checked' &&
+    !required &&
+    (name === upstreamCheckName || PINS.some(pin => name === pinCheckName(pin)))
+  )
 }
 
 function isBad({ outcome, required }: Check): boolean {
@@ -75,7 +80,7 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['nonce', ['attestation-nonce']],
   ['TLS key', ['tls-binding']],
   ['response', ['response-receipt']],
-  ['upstream', ['response-upstream']],
+  ['upstream', [upstreamCheckName]],
 ]
 
 function restLines(checks: readonly Check[]): string[] {

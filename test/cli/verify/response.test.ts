@@ -119,10 +119,25 @@ test('goal: an answer from an upstream that nothing vouches for fails, unless as
   expect([accepted.code, accepted.failed]).toEqual([0, []])
   expect(accepted.document.response).toMatchObject({ upstream: 'other', coverage: 'outside' })
   expect(accepted.text).toContain(
-    'accepted upstream "other", outside what the attestation covers: you asked with --any-upstream',
+    'accepted     upstream "other", outside what the attestation covers: you asked with --any-upstream\n',
   )
   const inside = await verify({ response: plain, receipt: seal(plain) }, '--any-upstream')
   expect(inside.text).toContain('upstream "built-in" answered, inside what the attestation covers')
+})
+
+test('goal: whatever else was accepted or not checked, the summary names the upstream from outside among what was accepted', async () => {
+  const [, root = ''] = all
+  const waivers = ['measurement', 'allowlist', 'vmpl', 'crl', 'tcb', 'upstream'].map(pin => `--any-${pin}`)
+  const outside = { response: plain, receipt: seal(plain, { upstream: 'other' }) }
+  const { code, text } = await verifyBy(['--trust-simulated-root', root], outside, ...waivers)
+  const lines = text.trimEnd().split('\n')
+  const accepted = lines.slice(lines.findIndex(line => line.startsWith('accepted')))
+  const end = accepted.findIndex(line => line.startsWith('not checked'))
+  expect([code, accepted.slice(0, end).filter(line => line.includes('upstream "other"'))]).toEqual([
+    0,
+    ['             upstream "other", outside what the attestation covers: you asked with --any-upstream'],
+  ])
+  expect(lines.length).toBeLessThanOrEqual(15)
 })
 
 test('goal: a receipt is worth nothing when the attestation is not trusted', async () => {
