@@ -3,7 +3,7 @@
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
-import { guestGateway } from '../config/listen.ts'
+import { guestGateway, listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { egressLimitBytes } from '../contract/instance.ts'
 import { requireConntrack } from '../host/network/conntrack.ts'
@@ -57,7 +57,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     clock,
     log: log.unit('network'),
     egressLimitBytes,
-    ...firewallSettings(config),
+    ruleset: firewallSettings(config),
   })
   const driver = new VmDriver({
     db: store.ledger.db,
@@ -104,7 +104,17 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
 }
 
 /** What the firewall takes from the configuration. */
-export function firewallSettings(config: Config): Pick<NftPlan, 'table' | 'gateway' | 'gatewayPorts'> {
+export function firewallSettings({ listen, ...config }: Config): Omit<NftPlan, 'vms' | 'removed'> {
   const { table, gateway_v4: gateway } = config.network
-  return { table, gateway, gatewayPorts: guestGateway(config).ports }
+  const { connections_per_address_max: perAddressMax, connections_max: allMax } = config.http
+  const listening = [listen.instances, listen.inference].filter(text => text !== '')
+  // Port 0 is for tests: the kernel chooses, and nobody is counted.
+  const ports = [...new Set(listening.map(text => listenAddress(text).port))].filter(port => port !== 0)
+  return {
+    table,
+    gateway,
+    gatewayPorts: guestGateway({ listen, ...config }).ports,
+    services: { ports, perAddressMax, allMax },
+    uids: { min: config.vm.uid_min, max: config.vm.uid_max },
+  }
 }

@@ -65,6 +65,13 @@ export const HttpConfig = Type.Object(
       255,
       'A connection without traffic is closed after this time; of the gateway, one without a request under way.',
     ),
+    connections_per_address_max: Count(
+      256,
+      1,
+      65_535,
+      'How many connections one IPv4 address, or one IPv6 network of 64 bits, may have to the services; more are reset by the firewall.',
+    ),
+    connections_max: Count(16_384, 1, 1_000_000, 'How many connections all clients together may have to the services.'),
   },
   { ...closed, default: {} },
 )

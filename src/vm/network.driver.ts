@@ -15,16 +15,15 @@ import { listResources } from '../store/ledger/resource.query.ts'
 import { vmById } from '../store/ledger/vm.query.ts'
 import type { EgressSample } from '../store/ledger/vm.table.ts'
 import { macAddress } from './launch.plan.ts'
-import { type NftVm, rulesetText } from './nft.plan.ts'
+import { type NftPlan, type NftVm, rulesetText } from './nft.plan.ts'
 
 export type VmNetworkDeps = {
   readonly ledger: LedgerStore
   readonly nft: Nft
   readonly clock: Clock
   readonly log: Logger
-  readonly table: string
-  readonly gateway: string
-  readonly gatewayPorts: readonly number[]
+  /** What the ruleset has whichever VMs there are. */
+  readonly ruleset: Omit<NftPlan, 'vms' | 'removed'>
   readonly egressLimitBytes: number
 }
 
@@ -92,7 +91,8 @@ export class VmNetwork {
   }
 
   async #restore(nowMs: number): Promise<void> {
-    const { ledger, log, table } = this.#deps
+    const { ledger, log, ruleset } = this.#deps
+    const { table } = ruleset
     log.error('nftables objects have vanished; restoring them with what was counted', { table })
     appendEvent(ledger.db, { nowMs, kind: 'nft.restored', subject: '', detail: { table } })
     this.#installed = null
@@ -112,14 +112,14 @@ export class VmNetwork {
   }
 
   async #apply(): Promise<void> {
-    const { nft, table, gateway, gatewayPorts } = this.#deps
+    const { nft, ruleset } = this.#deps
     const inKernel = this.#installed ?? new Set((await nft.readCounters(nftTimeoutMs))?.quotas.keys())
     const vms = this.#wanted()
     const names = new Set(vms.map(vm => vm.tap))
     const removed = [...inKernel].filter(tap => !names.has(tap))
     // Until nft has returned we do not know what the kernel holds: read again after a failure.
     this.#installed = null
-    await nft.applyRuleset(rulesetText({ table, gateway, gatewayPorts, vms, removed }), nftTimeoutMs)
+    await nft.applyRuleset(rulesetText({ ...ruleset, vms, removed }), nftTimeoutMs)
     this.#installed = names
   }
 }

@@ -13,8 +13,19 @@ export type NftVm = {
   readonly usedBytes: number
 }
 
+/** Bounds on TCP connections to the appliance's own services, which the runtime has not. */
+export type ServiceConnections = {
+  readonly ports: readonly number[]
+  /** From one IPv4 address, or one IPv6 network of 64 bits. */
+  readonly perAddressMax: number
+  readonly allMax: number
+}
+
 export type NftPlan = {
   readonly table: string
+  readonly services: ServiceConnections
+  /** Users that QEMU runs as. None of them has business on a network: a guest's traffic comes out of its tap. */
+  readonly uids: { readonly min: number; readonly max: number }
   readonly gateway: string
   /** TCP ports of the gateway address that guests may reach. */
   readonly gatewayPorts: readonly number[]
@@ -29,6 +40,8 @@ export function rulesetText(plan: NftPlan): string {
   return `${[
     `add table ${table}`,
     ...COLLECTIONS.map(([kind, name, type]) => `add ${kind} ${table} ${name} { type ${type}; }`),
+    // Never flushed: they hold what is being counted.
+    ...COUNTED.map(([name, type]) => `add set ${table} ${name} { type ${type}; size 65535; flags dynamic; }`),
     ...CHAINS.map(([name, hook]) => `add chain ${table} ${name} { type ${hook}; policy accept; }`),
     ...CHAINS.map(([name]) => `flush chain ${table} ${name}`),
     ...COLLECTIONS.map(([kind, name]) => `flush ${kind} ${table} ${name}`),
@@ -45,10 +58,17 @@ const COLLECTIONS = [
   ['map', 'counters', 'ifname : counter'],
 ] as const
 
+const COUNTED = [
+  ['connections_v4', 'ipv4_addr'],
+  ['connections_v6', 'ipv6_addr'],
+] as const
+
 const CHAINS = [
   ['guard', 'filter hook prerouting priority raw'],
   ['input', 'filter hook input priority filter'],
   ['forward', 'filter hook forward priority filter'],
+  ['services', 'filter hook input priority filter - 20'],
+  ['qemu', 'filter hook output priority filter'],
   ['nat', 'nat hook postrouting priority srcnat'],
 ] as const
 
@@ -90,5 +110,21 @@ function rules(plan: NftPlan): [chain: (typeof CHAINS)[number][0], rule: string]
     ['forward', `oifname @taps icmp type echo-request ${acceptGuest}`],
     ['forward', 'oifname @taps drop'],
     ['nat', 'iifname @taps oifname != @taps masquerade'],
+    // Whoever has escaped from a VM into its QEMU reaches neither this host nor the world.
+    ['qemu', `meta skuid ${plan.uids.min}-${plan.uids.max} drop`],
+    ...serviceRules(plan.services),
+  ]
+}
+
+function serviceRules({ ports, perAddressMax, allMax }: ServiceConnections): ['services', string][] {
+  if (ports.length === 0) return []
+  // A proxy on this host speaks for many clients.
+  const fresh = `iifname != "lo" tcp dport { ${ports.join(', ')} } ct state new`
+  const reset = 'counter reject with tcp reset'
+  const prefix = 'ip6 saddr and ffff:ffff:ffff:ffff::'
+  return [
+    ['services', `${fresh} add @connections_v4 { ip saddr ct count over ${perAddressMax} } ${reset}`],
+    ['services', `${fresh} add @connections_v6 { ${prefix} ct count over ${perAddressMax} } ${reset}`],
+    ['services', `${fresh} ct count over ${allMax} ${reset}`],
   ]
 }

@@ -8,6 +8,8 @@ export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   table: 'strongroom',
   gateway,
   gatewayPorts: [8442],
+  services: { ports: [8441, 8442], perAddressMax: 4, allMax: 6 },
+  uids: { min: 70_000, max: 79_999 },
   vms: [1, 2].map(n => ({ ...guest(n), limitBytes: 100_000, usedBytes: 0 })),
   removed: [],
   ...change,

@@ -116,9 +116,7 @@ inOwnNetns(
         nft,
         clock,
         log: silentLogger,
-        table: 'strongroom',
-        gateway,
-        gatewayPorts: [],
+        ruleset: plan({ gatewayPorts: [] }),
         egressLimitBytes: 1_000_000,
       })
       await network.rest(address)

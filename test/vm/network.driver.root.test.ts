@@ -11,6 +11,7 @@ import { insertVm, moveVm } from '../../src/store/ledger/vm.query.ts'
 import { VmNetwork } from '../../src/vm/network.driver.ts'
 import { createManualClock } from '../rigs/clock.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
+import { plan } from '../rigs/two-guests.ts'
 
 const timeoutMs = 20_000
 const limitBytes = 1_000_000
@@ -24,9 +25,7 @@ inOwnNetns(
       const clock = createManualClock()
       const nft = createNft({ table: 'strongroom', log: silentLogger })
       const options = {
-        table: 'strongroom',
-        gateway: '169.254.88.1',
-        gatewayPorts: [8442],
+        ruleset: plan(),
         egressLimitBytes: limitBytes,
       }
       const create = () => new VmNetwork({ ledger: store.ledger, nft, clock, log: silentLogger, ...options })

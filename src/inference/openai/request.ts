@@ -36,7 +36,7 @@ export type RequestSource = { readonly text: string; readonly body: JsonObject }
 
 export type ParsedRequest = { readonly request: GatewayRequest; readonly source: RequestSource }
 
-const bodyLimits = { depthMax: 128, namesMax: 65_536 }
+const bodyLimits = { depthMax: 128, namesMax: 32_768, valuesMax: 262_144 }
 const choicesMax = 128
 
 /** Fault invalid_request. The caller bounds the length. */

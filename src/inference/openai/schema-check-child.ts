@@ -119,21 +119,26 @@ function limitTime(deadlines: Deadlines, pid: number, onLate: () => void): () =>
   const wait = () => {
     cancel = deadlines.after(jobMs, () => {
       leftCount -= 1
-      if (leftCount <= 0 || cpuMsOf(pid) - startedMs >= jobMs / 2) onLate()
-      else wait()
+      const nowMs = cpuMsOf(pid)
+      const isStarved = startedMs !== null && nowMs !== null && nowMs - startedMs < jobMs / 2
+      if (leftCount > 0 && isStarved) wait()
+      else onLate()
     })
   }
   wait()
   return () => cancel()
 }
 
-/** Of all its threads, user and system (proc(5), fields 14 and 15 of stat; in hundredths of a second on every Linux). */
-function cpuMsOf(pid: number): number {
+/**
+ * Of all its threads, user and system (proc(5), fields 14 and 15 of stat; in hundredths of a second on every Linux). Null where /proc does not
+ * show it: with ProtectProc=invisible the children of a daemon without CAP_SYS_PTRACE are not to be seen, because they run as another user.
+ */
+function cpuMsOf(pid: number): number | null {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
     return 10 * (Number(fields[11]) + Number(fields[12]))
   } catch {
-    return 0
+    return null
   }
 }

@@ -149,7 +149,7 @@ class Walk {
   #addData(value: unknown): void {
     this.#add(1)
     if (typeof value !== 'object' || value === null) return
-    for (const item of Object.values(value)) this.#addData(item)
+    for (const item of Array.isArray(value) ? value : Object.values(value)) this.#addData(item)
   }
 
   #add(nodes: number): void {

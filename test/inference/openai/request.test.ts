@@ -10,7 +10,7 @@ import type { Operation } from '../../../src/inference/types.ts'
 
 const user = { role: 'user', content: 'Hi' }
 const base = { model: 'm', messages: [user] }
-const limits = { depthMax: 50, namesMax: 1000 }
+const limits = { depthMax: 50, namesMax: 1000, valuesMax: 10_000 }
 const tool = { type: 'function', function: { name: 'f' } }
 const call = { id: 'c', type: 'function', function: { name: 'f', arguments: '{}' } }
 
@@ -143,6 +143,42 @@ test('fields', () => {
   expect(parseJsonText(JSON.stringify(spread), limits)).toEqual(spread)
   expect(() => parseJsonText(JSON.stringify({ ...spread, one: 1 }), limits)).toThrow('more than 1000 fields')
   // Five more stand in the body itself.
-  expect(verdict('chat', { ...base, metadata: names(65_531) })).toBe('ok')
-  expect(verdict('chat', { ...base, metadata: names(65_532) })).toBe('invalid_request')
+  expect(verdict('chat', { ...base, metadata: names(32_763) })).toBe('ok')
+  expect(verdict('chat', { ...base, metadata: names(32_764) })).toBe('invalid_request')
+})
+
+// Goal: so many values are read and one more is refused, whatever they are; commas and brackets in texts are none.
+test('values', () => {
+  const lists = (count: number) => JSON.stringify(Array.from({ length: count }, () => []))
+  const numbers = (count: number) => JSON.stringify(Array.from({ length: count }, () => 1))
+  expect(parseJsonText(lists(5_000), limits)).toHaveLength(5_000)
+  expect(() => parseJsonText(lists(5_001), limits)).toThrow('more than 10000 values')
+  expect(parseJsonText(numbers(10_000), limits)).toHaveLength(10_000)
+  expect(() => parseJsonText(numbers(10_001), limits)).toThrow('more than 10000 values')
+  expect(parseJsonText(`"${'[,'.repeat(20_000)}"`, limits)).toHaveLength(40_000)
+})
+
+// Goal: no body of 4 MiB holds the event loop for long; those with millions of values took from a tenth of a second to five seconds.
+test.each([
+  ['objects', '', '{},', ''],
+  ['lists', '', '[],', ''],
+  ['numbers', '', '1,', ''],
+  ['nested lists', '', `${'['.repeat(100)}${']'.repeat(100)},`, ''],
+  [
+    'a schema',
+    '"response_format":{"type":"json_schema","json_schema":{"name":"s","strict":true,"schema":{"enum":',
+    '1,',
+    '}}}',
+  ],
+])('time for 4 MiB of %s', (_name, before, unit, after) => {
+  const list = `[${unit.repeat(Math.floor(4_190_000 / unit.length)).slice(0, -1)}]`
+  const field = before === '' ? `"metadata":${list}` : `${before}${list}${after}`
+  const bytes = utf8(`{"model":"m","messages":[{"role":"user","content":"x"}],${field}}`)
+  // The least of some: the processor is not ours alone.
+  const tookMs = [1, 2, 3, 4].map(() => {
+    const startedMs = performance.now()
+    expect(() => parseRequest('chat', bytes)).toThrow('more than 262144 values')
+    return performance.now() - startedMs
+  })
+  expect(Math.min(...tookMs)).toBeLessThan(80)
 })
