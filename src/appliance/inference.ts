@@ -196,14 +196,22 @@ function composeWorkloads({ config, stateDir }: InferenceParts, log: Logger): Pr
   })
 }
 
-/** For the operator to hand out: relying parties compare its digest with the one in the receipt. Fault internal. */
+/** For the operator to hand out: relying parties compare its digest with the one in the receipt. */
 function writeConfiguration(
   { stateDir, log }: InferenceParts,
   configuration: GatewayConfiguration,
 ): GatewayConfiguration {
   const file = join(stateDir, 'gateway-configuration.json')
-  writeFileAtomic(file, configuration.bytes, { mode: 0o644 })
-  log.unit('inference').info('configuration in force', { sha256: toHex(configuration.digest), file })
+  const sha256 = toHex(configuration.digest)
+  try {
+    writeFileAtomic(file, configuration.bytes, { mode: 0o644 })
+    log.unit('inference').info('configuration in force', { sha256, file })
+  } catch (error) {
+    // A full disk, for example: the gateway itself needs no file.
+    const problem =
+      'the configuration cannot be handed out; make room and restart, until then the file is missing or old'
+    log.unit('inference').error(problem, { sha256, file, error })
+  }
   return configuration
 }
 

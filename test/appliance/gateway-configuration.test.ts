@@ -1,7 +1,7 @@
 // Goal: the appliance hands out the very text whose digest its gateway is to attest, and no start leaves an old one behind.
 
 import { expect, test } from 'bun:test'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { composeInference } from '../../src/appliance/inference.ts'
@@ -10,35 +10,59 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { Metering } from '../../src/inference/metering/ledger.ts'
-import { openStore } from '../../src/store/db.ts'
+import { openStore, type Store } from '../../src/store/db.ts'
+
+const upstreamOf = (name: string) =>
+  `[[inference.upstreams]]\nname = "${name}"\nurl = "https://${name}.example/v1"\nmodels = ["m"]\n`
+
+/** Starts nothing; what is logged. */
+async function compose(stateDir: string, store: Store, toml: string): Promise<string[]> {
+  const lines: string[] = []
+  const log = createLogger({ level: 'info', sink: line => void lines.push(line), nowMs: systemClock.nowMs })
+  const verdict = parseConfig(toml, 'test.toml')
+  if (!verdict.ok) throw new Error('the configuration is valid')
+  const metering = new Metering({ store: store.directory, clock: systemClock, log, cost: () => 0n })
+  const inference = await composeInference({
+    ...{ config: verdict.config, stateDir, store, metering, log, platform: 'snp' },
+    ...{ clock: systemClock, random: systemRandom },
+    tls: {
+      current: () => ({ cert: '', key: '', notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }),
+      onChange: () => {},
+    },
+    capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
+  })
+  await inference.stop()
+  metering.stop()
+  return lines
+}
+
+function openState(): Disposable & { readonly stateDir: string; readonly store: Store; readonly file: string } {
+  const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-configuration-'))
+  const store = openStore(join(stateDir, 'strongroom.db'))
+  const close = () => {
+    store.close()
+    rmSync(stateDir, { recursive: true })
+  }
+  return { stateDir, store, file: join(stateDir, 'gateway-configuration.json'), [Symbol.dispose]: close }
+}
 
 test('goal: gateway-configuration.json is that of this start, and the log has its digest', async () => {
-  const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-configuration-'))
-  await using undo = new AsyncDisposableStack()
-  undo.defer(() => rmSync(stateDir, { recursive: true }))
-  const store = openStore(join(stateDir, 'strongroom.db'))
-  undo.defer(() => store.close())
+  using state = openState()
   for (const name of ['first', 'second']) {
-    const lines: string[] = []
-    const log = createLogger({ level: 'info', sink: line => void lines.push(line), nowMs: systemClock.nowMs })
-    const upstream = `[[inference.upstreams]]\nname = "${name}"\nurl = "https://${name}.example/v1"\nmodels = ["m"]\n`
-    const verdict = parseConfig(upstream, 'test.toml')
-    if (!verdict.ok) throw new Error('the configuration is valid')
-    const metering = new Metering({ store: store.directory, clock: systemClock, log, cost: () => 0n })
-    const inference = await composeInference({
-      ...{ config: verdict.config, stateDir, store, metering, log, platform: 'snp' },
-      ...{ clock: systemClock, random: systemRandom },
-      tls: {
-        current: () => ({ cert: '', key: '', notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }),
-        onChange: () => {},
-      },
-      capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
-    })
-    await inference.stop()
-    metering.stop()
-    const bytes = readFileSync(join(stateDir, 'gateway-configuration.json'))
+    const lines = await compose(state.stateDir, state.store, upstreamOf(name))
+    const bytes = readFileSync(state.file)
     expect(JSON.parse(bytes.toString()).upstreams).toMatchObject([{ name, url: `https://${name}.example/v1` }])
     const digest = new Bun.CryptoHasher('sha256').update(bytes).digest('hex')
     expect(lines.filter(line => line.includes('configuration in force')).join()).toContain(digest)
   }
+})
+
+test('goal: a disk that takes no more does not keep the gateway from starting, and the log says what is missing', async () => {
+  using state = openState()
+  // Nothing can be renamed over a directory, not even by root.
+  mkdirSync(state.file)
+  const lines = await compose(state.stateDir, state.store, upstreamOf('first'))
+  const said = lines.filter(line => line.includes('the configuration cannot be handed out'))
+  expect(said).toHaveLength(1)
+  expect(said[0]).toContain(state.file)
 })

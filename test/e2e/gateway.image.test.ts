@@ -70,7 +70,7 @@ async function byFetch(client: GatewayClient, spent: Spent): Promise<void> {
   expect(await (await client.get('/health')).json()).toEqual({ status: 'ok' })
   expect(await (await client.get('/v1/models')).json()).toEqual({
     object: 'list',
-    data: [{ id: model, object: 'model', owned_by: 'strongroom' }],
+    data: [{ id: model, object: 'model', created: expect.any(Number), owned_by: 'strongroom' }],
   })
   const whole = await client.post('/v1/chat/completions', chat)
   expect(whole.status).toBe(200)
