@@ -42,7 +42,7 @@ inOwnNetns(
       await run(['mkfifo', fifo], bounds)
       const { identity } = spawnDetached(['bash', '-c', `read -t 60 <> ${fifo}`, '-uuid', uuid], {
         uuid,
-        stdoutFile: '/dev/null',
+        stdoutFile: join(tmpdir(), `tap-test-${uuid}.log`),
         extraFds: [tap.fd],
         scope: 'x',
         systemd: false,
@@ -155,7 +155,7 @@ inOwnNetns(
       ]
       const { identity } = spawnDetached([...qemu, ...nic, '-uuid', uuid], {
         uuid,
-        stdoutFile: '/dev/null',
+        stdoutFile: join(tmpdir(), `tap-test-${uuid}.log`),
         extraFds: [held.fd],
         scope: 'x',
         systemd: false,
