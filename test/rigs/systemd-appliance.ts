@@ -123,6 +123,9 @@ async function install({ root, exec }: BootedDebian, image: string): Promise<voi
     'domain = "agents.test"\nplatform = "tcg"\nlog_level = "debug"\n',
     '[listen]\ninstances = "127.0.0.1:8441"\ndns = "127.0.0.1:53"\n',
     `[vm]\nimage_dir = ${JSON.stringify(image)}\n`,
+    '[instances]\nrequests_per_minute = 1_000_000\n',
+    // There is no default route here whose address could be told.
+    '[network]\npublic_v4 = "192.0.2.10"\n',
     await gatewayTables(modelFile),
   ]
   writeFileSync(`${root}/etc/strongroom/strongroom.toml`, config.join(''))

@@ -86,7 +86,7 @@ inOwnNetns(
           gateway = await createGatewayClient(appliance, 'models')
           await until('the worker answers', 60_000, async () => (await chat()).status === 200)
           const worker = (await appliance.debian.exec(['pgrep', '--oldest', 'bwrap'])).stdout.trim()
-          expect(await proc(worker, 'cgroup')).toMatch(/0::\/system\.slice\/run-.*\.scope$/m)
+          expect(await proc(worker, 'cgroup')).toMatch(/0::\/strongroom\.slice\/run-.*\.scope$/m)
         },
         timeoutMs,
       )
@@ -101,7 +101,7 @@ inOwnNetns(
           await acme.reached(name, 'ready', 150_000)
           address = (await appliance.resolve(hostname)) ?? ''
           const pid = await qemuPid()
-          expect(await proc(pid, 'cgroup')).toMatch(/0::\/system\.slice\/strongroom-[0-9a-f-]{36}\.scope$/m)
+          expect(await proc(pid, 'cgroup')).toMatch(/0::\/strongroom\.slice\/strongroom-[0-9a-f-]{36}\.scope$/m)
           const status = await proc(pid, 'status')
           expect(status).toMatch(/^CapBnd:\s+0{16}$/m)
           expect(status).toMatch(/^NoNewPrivs:\s+1$/m)
