@@ -7,12 +7,20 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from './shape.ts'
 
-export const agentProtocol = 1
-export const agentLineBytesMax = 65_536
+export const agentProtocol = 2
+export const agentLineBytesMax = 131_072
 export const agentPortName = 'strongroom.agent.0'
 
 const closed = { additionalProperties: false } as const
 const Base64Key = Type.String({ pattern: '^[A-Za-z0-9+/]{43}=$', description: '32 bytes, standard base64' })
+const Base64Url = (bytesMin: number, bytesMax: number, description: string) =>
+  Type.String({
+    pattern: '^[A-Za-z0-9_-]+$',
+    minLength: Math.ceil((bytesMin * 4) / 3),
+    maxLength: Math.ceil((bytesMax * 4) / 3),
+    description: `${description}; base64url without padding`,
+  })
+const Sha384 = Type.String({ pattern: '^[0-9a-f]{96}$' })
 const Ipv4 = Type.String({ pattern: '^[0-9.]{7,15}$' })
 
 /** What the guest says of itself. Its keys are made at boot inside the VM and are only in its memory. */
@@ -28,6 +36,8 @@ export const Hello = Type.Object(
     sshHostKey: Type.String({ maxLength: 512 }),
     /** Id of the claim in force, null before the first. */
     claimId: Type.Union([Type.String({ maxLength: 64 }), Type.Null()]),
+    /** Where this guest's SNP reports come from: a device of its own, or nowhere. */
+    platform: OneOf(['snp', 'none']),
   },
   closed,
 )
@@ -88,24 +98,67 @@ export const Claimed = Type.Object(
 )
 export type Claimed = Static<typeof Claimed>
 
+/** What a simulated platform reports of this VM's launch. A guest with a report device of its own refuses it. */
+export const SimulatedLaunch = Type.Object({ measurement: Sha384, operatorKey: Sha384 }, closed)
+export type SimulatedLaunch = Static<typeof SimulatedLaunch>
+
+/** Fresh evidence of a claimed guest: its statement of kind `claim` over the nonce, signed. The host adds the certificates of the report. */
+export const GuestEvidence = Type.Object(
+  {
+    statement: Base64Url(1, 4096, 'Deterministic CBOR, attest/receipt/statement.ts'),
+    keys: Type.Object(
+      {
+        ed25519: Base64Url(32, 32, 'RFC 8032'),
+        mldsa65: Base64Url(1952, 1952, 'FIPS 204'),
+        x25519: Base64Url(32, 32, 'RFC 7748'),
+        mlkem768: Base64Url(1184, 1184, 'FIPS 203'),
+      },
+      closed,
+    ),
+    signatures: Type.Object(
+      { ed25519: Base64Url(64, 64, 'Over the statement'), mldsa65: Base64Url(3309, 3309, 'Over the statement') },
+      closed,
+    ),
+    /** The SNP report whose REPORT_DATA is SHA-512 of the statement; null where the host's simulation makes it. */
+    report: Type.Union([Base64Url(1184, 1184, 'AMD 56860, table 23'), Type.Null()]),
+  },
+  closed,
+)
+export type GuestEvidence = Static<typeof GuestEvidence>
+
 const id = Type.String({ minLength: 1, maxLength: 64 })
 
 export const AgentRequest = Type.Union([
   Type.Object({ id, op: Type.Literal('hello') }, closed),
   Type.Object({ id, op: Type.Literal('network'), network: Network }, closed),
   Type.Object({ id, op: Type.Literal('claim'), sealed: SealedClaim }, closed),
+  Type.Object(
+    {
+      id,
+      op: Type.Literal('evidence'),
+      nonce: Base64Url(32, 32, 'Of the relying party'),
+      simulated: Type.Union([SimulatedLaunch, Type.Null()]),
+    },
+    closed,
+  ),
+  /** The whole receipt, as JSON, that the host made of the guest's last evidence: for the verifier inside the guest. */
+  Type.Object({ id, op: Type.Literal('receipt'), receipt: Type.String({ maxLength: 98_304 }) }, closed),
   Type.Object({ id, op: Type.Literal('shutdown') }, closed),
 ])
 export type AgentRequest = Static<typeof AgentRequest>
 export type AgentOp = AgentRequest['op']
 
-/** Why a guest refuses: the line is no request of this wire, the claim cannot be opened, another claim is in force, the set-up failed. */
-export const AgentErrorCode = OneOf(['bad_request', 'bad_claim', 'claimed', 'failed'])
+/**
+ * Why a guest refuses: the line is no request of this wire, the claim cannot be opened, another claim is in force, there is no claim yet,
+ * the set-up failed.
+ */
+export const AgentErrorCode = OneOf(['bad_request', 'bad_claim', 'claimed', 'unclaimed', 'failed'])
 export type AgentErrorCode = Static<typeof AgentErrorCode>
 
 export const AgentResponse = Type.Union([
   Type.Object({ id, ok: Type.Literal(true), hello: Hello }, closed),
   Type.Object({ id, ok: Type.Literal(true), claimed: Claimed }, closed),
+  Type.Object({ id, ok: Type.Literal(true), evidence: GuestEvidence }, closed),
   Type.Object({ id, ok: Type.Literal(true) }, closed),
   Type.Object({ id, ok: Type.Literal(false), code: AgentErrorCode, message: Type.String({ maxLength: 1024 }) }, closed),
 ])

@@ -22,6 +22,8 @@ export const INSTANCE_FAILURES = {
   boot_timeout: 'The virtual machine did not finish starting in time.',
   agent_unreachable: 'The virtual machine stopped answering.',
   network_lost: 'The network interface of the virtual machine was lost.',
+  launch_mismatch: 'The virtual machine was not launched from what this host expects.',
+  attestation_failed: 'The virtual machine could not prove what it is.',
   claim_failed: 'The virtual machine could not be set up for this instance.',
   ssh_unreachable: 'The instance did not become reachable over SSH in time.',
   host_restarted: 'The host restarted while the virtual machine was running.',

@@ -36,7 +36,10 @@ export function createAgent({ version, identity, networking, claiming, log }: Ag
   const hello = async (): Promise<Outcome> => {
     const { bootId, boxKey, sshHostKey } = await identity
     const claimId = claiming.claimId()
-    return { ok: true, hello: { protocol: agentProtocol, version, bootId, boxKey, sshHostKey, claimId } } as const
+    return {
+      ok: true,
+      hello: { protocol: agentProtocol, version, bootId, boxKey, sshHostKey, claimId, platform: 'none' },
+    } as const
   }
 
   const change = async (request: Change): Promise<Outcome> => {
@@ -49,6 +52,9 @@ export function createAgent({ version, identity, networking, claiming, log }: Ag
         const { sshHostKey } = await identity
         return { ok: true, claimed: { claimId: claimed.claimId, sshHostKey } } as const
       }
+      case 'evidence':
+      case 'receipt':
+        return refuse('failed', `${request.op}: not made by this version`)
       case 'shutdown':
         return ok
     }

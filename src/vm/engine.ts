@@ -7,6 +7,7 @@ import type { Vm, VmState } from '../store/ledger/vm.table.ts'
 /** Why a VM failed: those of the documented failure codes that a VM can meet. */
 export const VM_FAILURE_CODES = [
   'capacity_exhausted',
+  'launch_mismatch',
   'boot_failed',
   'boot_timeout',
   'agent_unreachable',

@@ -17,7 +17,7 @@ describe('the agent', () => {
     host.write('\n')
 
     const { hello } = await ask(host, { id: 'h1', op: 'hello' })
-    expect(hello).toMatchObject({ protocol: 1, version: '0.0.0-test', claimId: null })
+    expect(hello).toMatchObject({ protocol: 2, version: '0.0.0-test', claimId: null })
     expect(hello.sshHostKey).toMatch(/^ssh-ed25519 [A-Za-z0-9+/]{68}$/)
 
     host.write(`{"broken\n7\n{"op":"hello"}\n`)

@@ -22,12 +22,13 @@ export const addressRestMs = 600_000
 export const spec = { image: 'instance', vcpus: 2, memoryMib: 2048 } as const
 export const roomy: Capacity = { memoryMib: 8192, vcpus: 16, addresses: 14, asids: null, bootingMax: 2 }
 export const hello: Hello = {
-  protocol: 1,
+  protocol: 2,
   version: '1',
   bootId: 'b',
   boxKey: 'k',
   sshHostKey: 'ssh-ed25519 A',
   claimId: null,
+  platform: 'none',
 }
 
 export function engineBench(

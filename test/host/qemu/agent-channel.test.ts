@@ -14,12 +14,13 @@ afterAll(() => rmSync(dir, { recursive: true }))
 
 const key = Buffer.alloc(32, 7).toString('base64')
 const hello = {
-  protocol: 1,
+  protocol: 2,
   version: '1',
   bootId: newUuid(),
   boxKey: key,
   sshHostKey: 'ssh-ed25519 AAAA',
   claimId: null,
+  platform: 'none' as const,
 }
 const network = { address: '10.88.0.5', gateway: '169.254.88.1', mtuBytes: 1500, resolvers: [] }
 const sealed = { ephemeralKey: key, nonce: Buffer.alloc(24).toString('base64'), box: 'AA==' }
@@ -78,7 +79,7 @@ const usual = (id: string, op: string) =>
 
 test('goal: each request gets its typed response, after a first empty line, with ids of the prefix', async () => {
   await withPeer(async ({ channel, lines }) => {
-    expect(await channel.hello(1_000)).toEqual({ ...hello, protocol: 1 })
+    expect(await channel.hello(1_000)).toEqual({ ...hello, protocol: 2 })
     await channel.network(network, 1_000)
     expect(await channel.claim(sealed, 1_000)).toEqual(claimed)
     await channel.shutdown(1_000)
@@ -183,7 +184,7 @@ test('goal: a request sent before the guest opens its port gets its response whe
   const response = channel.hello(5_000)
   await until('connected', 1_000, () => release !== undefined)
   release?.()
-  expect((await response).protocol).toBe(1)
+  expect((await response).protocol).toBe(2)
   channel.close()
   listener.stop(true)
 })
@@ -200,7 +201,7 @@ test('goal: a guest that floods is read at a bounded rate, and the channel still
       return at >= flood.length
     })
     socket().write(usual('p1-1', 'hello'))
-    expect((await asked).protocol).toBe(1)
+    expect((await asked).protocol).toBe(2)
     expect(channel.ignored().unasked).toBe(20_000)
     // 480 kB, of which the first 256 KiB pass at once and the rest at 256 KiB a second.
     expect(performance.now() - startedMs).toBeGreaterThan(500)
