@@ -46,6 +46,8 @@ export async function connectChannel(path: string, options: ChannelOptions): Pro
 }
 
 const pendingCountMax = 8
+/** Of what the guest sends: two of the longest lines. */
+const readBytesPerSecondMax = 2 * agentLineBytesMax
 
 /** Every request's Faults: channel.timeout (the connection stays), channel.refused (the message begins with the guest's code), channel.closed. */
 export type Channel = Omit<AgentChannel, 'connect'>
@@ -79,7 +81,7 @@ class AgentChannel {
       timeoutMs,
       signal,
       code: 'channel.closed',
-      bytesPerSecondMax: 4 * agentLineBytesMax,
+      bytesPerSecondMax: readBytesPerSecondMax,
       queuedBytesMax: 4 * agentLineBytesMax,
       onData: chunk => {
         splitter.push(chunk)
