@@ -76,7 +76,21 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const gatewayCa = tls.caFile === null ? null : readFileSync(tls.caFile, 'utf8')
   const names = composeNames({ config, store, engine, clock, log })
   undo.defer(() => names.stop())
-  const parts = { config, stateDir, store, engine, tls, clock, random, log, metering, keys, gatewayCa, names }
+  const parts = {
+    config,
+    stateDir,
+    store,
+    engine,
+    operatorKey,
+    tls,
+    clock,
+    random,
+    log,
+    metering,
+    keys,
+    gatewayCa,
+    names,
+  }
 
   const { service, background } = composeInstances(parts)
   undo.defer(() => background.stop())
