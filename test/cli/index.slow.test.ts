@@ -167,6 +167,7 @@ const COMMANDS = [
   'gateway key list',
   'gateway key revoke',
   'metrics',
+  'operator-key',
 ]
 
 test('goal: every command has help with its usage, examples, the global options and the exit codes', async () => {
