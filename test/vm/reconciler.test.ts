@@ -144,6 +144,19 @@ test('a launch that is not what was expected fails the VM with the part in quest
   expect(b.releases).toContain(`${id} true`)
 })
 
+test('evidence of a VM that is not there, not attached or not on record says so', async () => {
+  // Goal: whoever asks for evidence gets a failure with a code, never a wait for nobody.
+  const { engine, define, observe, clock } = bench()
+  const nonce = new Uint8Array(32)
+  const codeOf = (id: string) => engine.evidence(id, nonce, 1_000).catch(error => Reflect.get(Object(error), 'code'))
+  expect(await codeOf('none')).toBe('attest.unavailable')
+  const id = define()
+  await clock.elapse(0)
+  await observe(id, { hello })
+  expect(await codeOf(id)).toBe('attest.unavailable')
+  await expect(engine.handReceipt('none', {} as never, 1_000)).rejects.toMatchObject({ code: 'channel.closed' })
+})
+
 test('after a reboot of the host, VMs that had booted are failed with host_restarted and new ones are not', async () => {
   // Goal: the reboot is named as the cause for exactly those that it took.
   const { store, clock, engine, define, state, failure } = bench({ hostRestarted: true })
