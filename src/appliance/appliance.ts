@@ -1,6 +1,5 @@
 // One appliance from its configuration. This folder is the only place that constructs things. Effects: all of them.
 
-import { readFileSync } from 'node:fs'
 import { systemClock } from '../base/clock.ts'
 import { systemRandom } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
@@ -63,10 +62,22 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const secret = loadKeySecret(`${stateDir}/gateway-key.secret`, random)
   const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })
   keys.revokeDeleted()
-  const gatewayCa = tls.caFile === null ? null : readFileSync(tls.caFile, 'utf8')
   const names = composeNames({ config, store, engine, clock, log })
   undo.defer(() => names.stop())
-  const parts = { config, stateDir, store, engine, tls, clock, random, log, metering, keys, gatewayCa, names }
+  const parts = {
+    config,
+    stateDir,
+    store,
+    engine,
+    tls,
+    clock,
+    random,
+    log,
+    metering,
+    keys,
+    names,
+    guestCaPem: tls.guestCaPem,
+  }
 
   const { service, background } = composeInstances(parts)
   undo.defer(() => background.stop())

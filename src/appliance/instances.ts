@@ -33,8 +33,8 @@ export type InstancesParts = {
   readonly log: Logger
   readonly metering: Metering
   readonly keys: InstanceKeys
-  /** What guests must trust to reach the gateway; null with the operator's own certificate. */
-  readonly gatewayCa: string | null
+  /** What instances must trust to reach this appliance's gateway. */
+  readonly guestCaPem: string
   readonly names: Pick<Names, 'instanceChanged'>
 }
 
@@ -69,6 +69,7 @@ export type Background = { readonly start: () => void; readonly stop: () => Prom
 
 export function composeInstances(parts: InstancesParts): { service: InstancesService; background: Background } {
   const { config, store, engine, clock, random, log } = parts
+  const { baseUrl, address } = guestGateway(config)
   const reconciler = new InstanceReconciler({
     store,
     engine: engine.reconciler,
@@ -77,8 +78,7 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
     clock,
     random,
     log: log.unit('instances'),
-    inferenceBaseUrl: guestGateway(config).baseUrl,
-    inferenceCa: parts.gatewayCa,
+    gateway: { baseUrl, address, ca: address === null ? null : parts.guestCaPem },
     // Without our own gateway there is no key to give.
     inferenceKey: id => (config.listen.inference === '' ? null : parts.keys.instanceKey(id)),
     claimTimeoutMs: config.vm.claim_timeout_ms,

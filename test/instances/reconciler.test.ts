@@ -104,8 +104,7 @@ function bench(behaviour: Partial<Guest> = {}) {
     clock,
     random: systemRandom,
     log: silentLogger,
-    inferenceBaseUrl: 'https://gateway/v1',
-    inferenceCa: 'PEM',
+    gateway: { baseUrl: 'https://gateway/v1', address: '192.0.2.7', ca: 'PEM' },
     inferenceKey: (id: string) => `gw_of_${id}`,
     claimTimeoutMs,
     sshTimeoutMs,
@@ -143,7 +142,13 @@ test('a running VM is claimed, probed with the reported host key as the only one
       name: 'abcd1234',
       hostname: 'abcd1234.acme.agents.test',
       publicKey: 'ssh-ed25519 AAAA me',
-      inference: { baseUrl: 'https://gateway/v1', ca: 'PEM', model: 'tiny', key: 'gw_of_instance' },
+      inference: {
+        baseUrl: 'https://gateway/v1',
+        address: '192.0.2.7',
+        ca: 'PEM',
+        model: 'tiny',
+        key: 'gw_of_instance',
+      },
     },
   ])
   expect(probes).toMatchObject([{ address: '10.88.0.1', port: 22, hostKey }])

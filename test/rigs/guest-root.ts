@@ -85,6 +85,7 @@ export function makeClaim(publicKey: string, overrides: Partial<Claim> = {}): Cl
     publicKey,
     inference: {
       baseUrl: 'http://192.0.2.1:8442/v1',
+      address: null,
       model: 'vendor/model-1',
       ca: gatewayCa,
       key: 'gw_00000000_secret',
