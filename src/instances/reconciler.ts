@@ -122,7 +122,7 @@ export class InstanceReconciler {
       case 'provision':
         return vm === null ? undefined : this.#provision(instance, vm)
       case 'fail_with_vm':
-        this.#fail(instance, vm?.failureCode ?? 'internal', vm?.failedAtMs ?? null)
+        this.#fail(instance, vm?.failureCode ?? 'internal', vm?.failedAtMs ?? null, vm?.failureMessage)
         return
       case 'dismiss_vm':
         if (vmId !== null) engine.dismiss(vmId)
@@ -208,8 +208,14 @@ export class InstanceReconciler {
   }
 
   /** `atMs`: when it was last known to be well, so that hours end there; null: now. */
-  #fail(instance: Instance, failureCode: InstanceFailureCode, atMs: number | null = null): void {
-    this.#move(instance, 'broken', { failureCode, failureMessage: INSTANCE_FAILURES[failureCode] }, atMs)
+  #fail(
+    instance: Instance,
+    failureCode: InstanceFailureCode,
+    atMs: number | null = null,
+    message: string | null = null,
+  ): void {
+    const failureMessage = message ?? INSTANCE_FAILURES[failureCode]
+    this.#move(instance, 'broken', { failureCode, failureMessage }, atMs)
   }
 
   /** False: the instance was moved by somebody else since it was read. Either way it is looked at again. */

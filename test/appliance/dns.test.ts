@@ -25,6 +25,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     address: '10.88.0.7',
     platform: 'tcg' as const,
     failureCode: null,
+    failureMessage: null,
     failedAtMs: null,
     guest: null,
   }

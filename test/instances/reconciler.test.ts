@@ -28,6 +28,7 @@ const sshTimeoutMs = 5_000
 type Guest = {
   state: VmView['state']
   failureCode: VmView['failureCode']
+  failureMessage: string | null
   failedAtMs: VmView['failedAtMs']
   claim: (sealed: SealedClaim) => Promise<void>
   probe: (probe: SshProbe) => Promise<void>
@@ -41,6 +42,7 @@ function bench(behaviour: Partial<Guest> = {}) {
   const guest: Guest = {
     state: 'running',
     failureCode: null,
+    failureMessage: null,
     failedAtMs: null,
     claim: async () => {},
     probe: async () => {},
@@ -87,6 +89,7 @@ function bench(behaviour: Partial<Guest> = {}) {
       platform: 'kvm',
       address: '10.88.0.1',
       failureCode: guest.failureCode,
+      failureMessage: guest.failureMessage,
       failedAtMs: guest.failedAtMs,
       guest: { boxKey: toBase64(box.publicKey), sshHostKey: hostKey, claimId: null },
     }),
@@ -95,6 +98,8 @@ function bench(behaviour: Partial<Guest> = {}) {
       await guest.claim(sealed)
       return { claimId: 'instance', sshHostKey: hostKey }
     },
+    evidence: () => Promise.reject(new Error('nobody asks here')),
+    handReceipt: async () => {},
     onChange: () => {},
   }
   const reconciler = new InstanceReconciler({

@@ -36,6 +36,7 @@ function hostOf({ store, clock }: Appliance, options: { hostId?: string; memoryM
       powerDown: async () => {},
       release: async () => {},
     },
+    evidence: { collateral: null, simulated: () => Promise.reject(new Error('nobody asks here')) },
     clock,
     log: silentLogger,
     capacity: { memoryMib: options.memoryMib ?? 65_536, vcpus: 64, addresses: 14, asids: null, bootingMax: 8 },
