@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'bun:test'
+import * as fs from 'node:fs'
 import { join } from 'node:path'
 import { Check } from '@sinclair/typebox/value'
 import { AgentResponse } from '../../src/contract/agent.ts'
@@ -46,7 +47,9 @@ describe('the agent', () => {
 
     expect(await ask(host, { id: 's1', op: 'shutdown' })).toEqual({ id: 's1', ok: true })
     expect(await agent.exited()).toBe(0)
-    const log = await agent.log()
+    expect(await agent.console()).toBe('agent started, version 0.0.0-test\nagent ready\n')
+    expect(fs.statSync(sandbox.paths.logDir).mode & 0o777).toBe(0o700)
+    const log = agent.log()
     expect(log[0]).toMatchObject({ level: 'info', unit: 'agent', message: 'agent started', version: '0.0.0-test' })
     expect(log[1]).toMatchObject({ message: 'agent ready' })
     for (const secret of [claim.inference.key ?? '', claim.organization, publicKey])
@@ -119,19 +122,22 @@ async function ask(host: HostEnd, request: { id: string; [field: string]: unknow
   return answer
 }
 
-function startAgent({ root, owner, sshdArgv, sshPort }: Sandbox, port: PortPaths) {
-  const settings: AgentProcessSettings = { root, system: owner, login: owner, sshdArgv, sshPort, port }
+function startAgent({ root, paths, owner, sshdArgv, sshPort }: Sandbox, port: PortPaths, { device = false } = {}) {
+  const settings: AgentProcessSettings = { root, system: owner, login: owner, sshdArgv, sshPort, port, device }
   const argv = [process.execPath, join(import.meta.dir, '../rigs/guest-agent-process.ts'), JSON.stringify(settings)]
-  const logFile = Bun.file(join(root, `agent-${crypto.randomUUID()}.log`))
-  const child = Bun.spawn(argv, { stdin: 'ignore', stdout: 'ignore', stderr: logFile })
+  const child = Bun.spawn(argv, { stdin: 'ignore', stdout: 'pipe', stderr: 'inherit' })
   return {
     pid: child.pid,
     exited: () => child.exited,
-    log: async () =>
-      (await logFile.text())
+    /** Lines of its own log. */
+    log: () =>
+      fs
+        .readFileSync(join(paths.logDir, 'agent.log'), 'utf8')
         .trim()
         .split('\n')
         .map(text => JSON.parse(text)),
+    /** All that it printed, once it has ended. */
+    console: () => child.stdout.text(),
     [Symbol.asyncDispose]: async () => {
       child.kill('SIGKILL')
       await child.exited
