@@ -1,11 +1,10 @@
 import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
-import { join } from 'node:path'
-import { Check } from '@sinclair/typebox/value'
-import { AgentResponse } from '../../src/contract/agent.ts'
-import { type HostEnd, makeHostEnd, makePortPaths, type PortPaths } from '../rigs/agent-port.ts'
-import type { AgentProcessSettings } from '../rigs/guest-agent-process.ts'
-import { makeClaim, makeCustomerKey, makeSandbox, type Sandbox, seal, sshArgv, succeed } from '../rigs/guest-root.ts'
+import { decodeStatement } from '../../src/attest/receipt/statement.ts'
+import { fromBase64Url, toBase64Url } from '../../src/base/bytes.ts'
+import { makeHostEnd, makePortPaths } from '../rigs/agent-port.ts'
+import { ask, startAgent } from '../rigs/agent-process.ts'
+import { makeClaim, makeCustomerKey, makeSandbox, seal, sshArgv, succeed } from '../rigs/guest-root.ts'
 
 describe('the agent', () => {
   // Goal: over the wire, in a process of its own: every op is answered as the schema says, and nonsense does not end it.
@@ -79,7 +78,7 @@ describe('the agent', () => {
     expect(agent.pid).toBeGreaterThan(0)
   })
 
-  // Goal: kill -9 of a claimed agent drops no session; its successor says the claim, and the customer gets in as before.
+  // Goal: kill -9 of a claimed agent drops no session; its successor says and states the claim, and the customer gets in as before.
   test('dies without a trace in sessions', async () => {
     await using sandbox = await makeSandbox()
     const customer = makeCustomerKey(sandbox)
@@ -105,6 +104,17 @@ describe('the agent', () => {
     expect(successor.boxKey).not.toBe(hello.boxKey)
     const again = await ask(reconnected, { id: 'c2', op: 'claim', sealed: seal(claim, successor.boxKey) })
     expect(again).toMatchObject({ ok: true, claimed: { claimId: claim.claimId } })
+    const nonce = toBase64Url(new Uint8Array(32).fill(3))
+    const simulated = { measurement: '5a'.repeat(48), operatorKey: '6b'.repeat(48) }
+    const { evidence } = await ask(reconnected, { id: 'e1', op: 'evidence', nonce, simulated })
+    const digestOf = (line: string) => succeed(['sh', '-c', `echo '${line}' | ssh-keygen -l -f -`]).split(' ')[1]
+    const statement = decodeStatement(fromBase64Url(evidence.statement) ?? new Uint8Array(0))
+    if (statement.kind !== 'claim') throw new Error('a claim is stated')
+    expect(statement).toMatchObject({ organization: 'acme', name: claim.name, hostname: claim.hostname })
+    const fingerprints = [statement.sshHostKeyDigest, statement.publicKeyDigest].map(
+      digest => `SHA256:${digest.toBase64({ omitPadding: true })}`,
+    )
+    expect(fingerprints).toEqual([digestOf(hello.sshHostKey), digestOf(customer.publicKey)])
     expect(succeed(sshArgv(sandbox, { ...login, command: 'echo in' }))).toBe('in\n')
     session.stdin.write('still here\n')
     session.stdin.end()
@@ -112,35 +122,3 @@ describe('the agent', () => {
     expect(second.pid).not.toBe(first.pid)
   })
 })
-
-/** Sends one request; its answer, checked against the contract. Fields are left to the caller's expectations. */
-async function ask(host: HostEnd, request: { id: string; [field: string]: unknown }) {
-  host.write(`${JSON.stringify(request)}\n`)
-  const answer = JSON.parse((await host.readLines(1))[0] ?? '')
-  expect(Check(AgentResponse, answer)).toBe(true)
-  expect(answer.id).toBe(request.id)
-  return answer
-}
-
-function startAgent({ root, paths, owner, sshdArgv, sshPort }: Sandbox, port: PortPaths, { device = false } = {}) {
-  const settings: AgentProcessSettings = { root, system: owner, login: owner, sshdArgv, sshPort, port, device }
-  const argv = [process.execPath, join(import.meta.dir, '../rigs/guest-agent-process.ts'), JSON.stringify(settings)]
-  const child = Bun.spawn(argv, { stdin: 'ignore', stdout: 'pipe', stderr: 'inherit' })
-  return {
-    pid: child.pid,
-    exited: () => child.exited,
-    /** Lines of its own log. */
-    log: () =>
-      fs
-        .readFileSync(join(paths.logDir, 'agent.log'), 'utf8')
-        .trim()
-        .split('\n')
-        .map(text => JSON.parse(text)),
-    /** All that it printed, once it has ended. */
-    console: () => child.stdout.text(),
-    [Symbol.asyncDispose]: async () => {
-      child.kill('SIGKILL')
-      await child.exited
-    },
-  }
-}
