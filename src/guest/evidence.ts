@@ -26,6 +26,8 @@ export type Evidence = {
     request: { readonly nonce: string; readonly simulated: SimulatedLaunch | null },
     claim: ClaimRecord | null,
   ) => Promise<{ ok: true; evidence: GuestEvidence } | Refusal>
+  /** Does once, with nothing of a claim, what the first evidence will need. What it signs is dropped here. */
+  readonly warmUp: () => Promise<void>
   /** Keeps the receipt that the host made of the last evidence, for the verifier inside the guest. */
   readonly keep: (receipt: string) => { ok: true } | Refusal
 }
@@ -83,6 +85,16 @@ export function createEvidence({ paths, owner, keys, device, imageName, nowMs }:
       last = evidence
       return { ok: true, evidence }
     },
+    warmUp: async () => {
+      const zeros = new Uint8Array(48)
+      const nowhere = {
+        claim: noClaim,
+        launch: { measurement: zeros, operatorKey: zeros },
+        nonce: zeros.subarray(16),
+        imageName,
+      }
+      textsOf(await keys.signStatement(newStatement(fieldsOf(nowhere), { ...keys, nowMs: 0 })))
+    },
     keep: text => {
       if (last === null) return refuse('unclaimed', 'receipt: there is no evidence yet')
       const read = readReceipt(text)
@@ -98,6 +110,11 @@ export function createEvidence({ paths, owner, keys, device, imageName, nowMs }:
       return ok
     },
   }
+}
+
+const noClaim: ClaimRecord = {
+  ...{ claimId: 'none', sha256: '00'.repeat(32), organization: 'none', name: '00000000', hostname: 'none' },
+  ...{ sshHostKeyDigest: '00'.repeat(32), publicKeyDigest: '00'.repeat(32) },
 }
 
 type Facts = {

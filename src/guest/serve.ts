@@ -100,6 +100,8 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
   const channel = createChannel({ ...port, clock })
   log.info('agent ready')
   showStage('agent ready')
+  // Beside the first requests: under software emulation the first claim and the first evidence would take three times as long.
+  void identity.then(({ warmUp }) => Promise.all([warmUp(), evidence.warmUp()])).catch(() => {})
   const agent = createAgent({ version, identity, networking, claiming, evidence, log })
   await serveChannel({ channel, identity, agent, powerOff: () => settings.powerOff({ clock, log }) })
   throw new Error('invariant broken: the channel ended without an error')

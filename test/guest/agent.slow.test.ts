@@ -107,7 +107,7 @@ describe('the agent', () => {
     const nonce = toBase64Url(new Uint8Array(32).fill(3))
     const simulated = { measurement: '5a'.repeat(48), operatorKey: '6b'.repeat(48) }
     const { evidence } = await ask(reconnected, { id: 'e1', op: 'evidence', nonce, simulated })
-    const digestOf = (line: string) => succeed(['sh', '-c', `echo '${line}' | ssh-keygen -l -f -`]).split(' ')[1]
+    const digestOf = (line: string) => succeed(['sh', '-c', `echo '${line}' | ssh-keygen -l -f -`]).split(' ')[1] ?? ''
     const statement = decodeStatement(fromBase64Url(evidence.statement) ?? new Uint8Array(0))
     if (statement.kind !== 'claim') throw new Error('a claim is stated')
     expect(statement).toMatchObject({ organization: 'acme', name: claim.name, hostname: claim.hostname })
