@@ -289,7 +289,7 @@ function composeAttestation(
   deps: InferenceParts,
   { workloads, configuration, keys, log }: AttestationParts,
 ): Attestation {
-  const { config, store, tls, clock, random } = deps
+  const { config, store, tls, clock } = deps
   const kept = {
     retentionMs: config.inference.nonce_retention_hours * hourMs,
     countMax: config.inference.nonces_max,
@@ -303,7 +303,6 @@ function composeAttestation(
       tlsSpkiDigest: () => spkiDigestOf(tls.current().cert),
       configurationDigest: configuration.digest,
       clock,
-      random,
       callersMax: attestationCallersMax,
       timeoutMs: attestationTimeoutMs,
     })

@@ -25,6 +25,7 @@ type ClaimPaths = Pick<GuestPaths, 'authorizedKeys' | 'gatewayCa' | 'hosts' | 'h
 /** What the schema cannot say: the first wrong field, never its value, or null. */
 export function claimProblem(claim: Claim): string | null {
   const { address, baseUrl, ca, key, model } = claim.inference
+  if (!VISIBLE_ASCII.test(claim.organization)) return 'claim.organization: not a name'
   if (!HOST_NAME.test(claim.hostname)) return 'claim.hostname: not a host name'
   if (!isPublicKeyLine(claim.publicKey)) return 'claim.publicKey: not one OpenSSH public key'
   if (baseUrl === '' && address !== null) return 'claim.inference.address: without a baseUrl'
