@@ -21,6 +21,8 @@ import { composeInference, serveInference } from './inference.ts'
 import { composeInstances, serveInstances } from './instances.ts'
 import { startListener } from './listening.ts'
 import { serveOperator } from './operator.ts'
+import { createSimulatedPlatform } from './simulated-platform.ts'
+import { createTrust } from './trust.ts'
 
 export type ServeOptions = { readonly stateDir: string; readonly log: Logger }
 
@@ -64,18 +66,21 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })
   keys.revokeDeleted()
   const gatewayCa = tls.caFile === null ? null : readFileSync(tls.caFile, 'utf8')
+  const { platform, capacity } = engine
+  const simulatedPlatform = createSimulatedPlatform({ stateDir, nowMs: clock.nowMs, random })
+  const trust = createTrust({ platform, simulatedPlatform, operatorKey: null })
   const names = composeNames({ config, store, engine, clock, log })
   undo.defer(() => names.stop())
-  const parts = { config, stateDir, store, engine, tls, clock, random, log, metering, keys, gatewayCa, names }
+  const parts = { config, stateDir, store, engine, tls, clock, random, log, metering, keys, gatewayCa, names, trust }
 
   const { service, background } = composeInstances(parts)
   undo.defer(() => background.stop())
   const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
   undo.defer(() => instances.stop(true))
-  const { platform, capacity } = engine
   const collateral = composeCollateral({ config, stateDir, platform, clock, log })
   undo.defer(() => collateral?.stop())
-  const inference = config.listen.inference === '' ? null : await composeInference({ ...parts, platform, capacity })
+  const inference =
+    config.listen.inference === '' ? null : await composeInference({ ...parts, platform, capacity, simulatedPlatform })
   if (inference !== null) undo.defer(() => inference.stop())
   const gateway =
     inference === null ? null : await startListener('inference', config.listen, () => serveInference(inference, parts))

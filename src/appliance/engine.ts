@@ -57,6 +57,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     clock,
     log: log.unit('network'),
     egressLimitBytes,
+    rescueLimitBytes: config.network.rescue_bytes,
     ruleset: firewallSettings(config),
   })
   const driver = new VmDriver({

@@ -10,7 +10,7 @@ import type { Collector } from '../base/prometheus.ts'
 import { listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { startSandboxed } from '../host/sandbox.ts'
-import { openSimulatedHost } from '../host/simulated-host.ts'
+import type { SimulatedHost } from '../host/simulated-host.ts'
 import { lookupUser } from '../host/system.ts'
 import type { Tls } from '../http/certificate.ts'
 import { spkiDigestOf } from '../http/pair.ts'
@@ -47,6 +47,7 @@ export type InferenceParts = {
   readonly store: Store
   readonly tls: Pick<Tls, 'current' | 'onChange'>
   readonly platform: Platform
+  readonly simulatedPlatform: () => Promise<SimulatedHost>
   readonly capacity: Capacity
   readonly metering: Metering
   readonly clock: Clock
@@ -332,8 +333,7 @@ const prepareRetryMaxMs = 60_000
 
 async function evidenceOrigin(deps: InferenceParts, workloads: Workloads): Promise<EvidenceOrigin> {
   if (deps.platform === 'snp') return noEvidenceOnHost
-  const { stateDir, clock, random } = deps
-  const host = await openSimulatedHost({ stateDir, nowMs: clock.nowMs, random })
+  const host = await deps.simulatedPlatform()
   deps.log.warn('attestation is SIMULATED: no hardware vouches for anything', { trustRoot: host.rootFile })
   const measurement = host.measurementOf(workloads.executableDigest)
   return {

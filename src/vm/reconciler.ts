@@ -8,7 +8,7 @@ import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { createWorkers, type Workers } from '../base/workers.ts'
-import type { Claimed, Hello, Network, SealedClaim } from '../contract/agent.ts'
+import type { Claimed, Network, SealedClaim } from '../contract/agent.ts'
 import { INSTANCE_FAILURES } from '../contract/instance.ts'
 import type { LedgerDb, LedgerStore } from '../store/db.ts'
 import { restingAt } from '../store/ledger/address.query.ts'
@@ -21,18 +21,19 @@ import {
   insertVm,
   listVms,
   moveVm,
+  openVm,
   reservedBy,
   vmById,
   waitingBefore,
 } from '../store/ledger/vm.query.ts'
 import type { Vm, VmState } from '../store/ledger/vm.table.ts'
 import { type Admission, admission, type Capacity } from './admission.plan.ts'
-import { VM_FAILURE_CODES, type VmEngine, type VmFailureCode, type VmSpec, type VmView } from './engine.ts'
+import type { VmEngine, VmEvidence, VmSpec, VmView } from './engine.ts'
+import { closeLink, type Entry, linkOf, newEntry } from './entry.ts'
 import { freeAddress } from './launch.plan.ts'
-import type { VmLink } from './link.driver.ts'
-import { type Loss, Pulse, type PulseDeps } from './pulse.ts'
+import { Pulse, type PulseDeps } from './pulse.ts'
 import type { VmDriver } from './vm.driver.ts'
-import { failureOf, next, VM_TABLE, type VmEvent, type VmWork } from './vm.machine.ts'
+import { failureOf, knownFailure, LOSSES, next, SILENCES, VM_TABLE, type VmEvent, type VmWork } from './vm.machine.ts'
 
 export type VmReconcilerDeps = {
   readonly ledger: LedgerStore
@@ -55,18 +56,6 @@ export type VmReconcilerDeps = {
   readonly probeSsh: PulseDeps['probeSsh']
   /** What the driver starts QEMU on. */
   readonly platform: NonNullable<Vm['platform']>
-}
-
-/** What this daemon knows of a VM besides its row; a restart may forget it all. */
-type Entry = {
-  link: VmLink | null
-  state: VmState | null
-  /** When this daemon first saw the VM in its present state, monotonic. */
-  sinceMs: number
-  /** The agent's hello that listeners know of. */
-  announcedHello: Hello | null
-  /** Of a VM that runs. */
-  pulse: Pulse | null
 }
 
 type Work = (vm: Vm, entry: Entry) => VmEvent | null | Promise<VmEvent | null>
@@ -98,6 +87,7 @@ export class VmReconciler implements VmEngine {
     greet: (vm, entry) => this.#greet(vm, entry),
     bound_log: vm => this.#boundLog(vm),
     watch: (vm, entry) => this.#watch(vm, entry),
+    open: (vm, entry) => this.#open(vm, entry),
     power_down: (vm, entry) => this.#powerDown(vm, entry),
     release: (vm, entry) => this.#release(vm, entry),
   }
@@ -138,7 +128,8 @@ export class VmReconciler implements VmEngine {
     const guest = state === 'running' ? (this.#entries.get(vmId)?.link?.observe().hello ?? null) : null
     const failedAtMs = state === 'failed' ? vm.changedAtMs : null
     const failureCode = knownFailure(vm.failureCode)
-    return { id, state, platform, address: this.#addressOf(vm), failureCode, failedAtMs, guest }
+    const opened = vm.openedAtMs !== null && (this.#entries.get(vmId)?.opened ?? false)
+    return { id, state, platform, address: this.#addressOf(vm), failureCode, failedAtMs, guest, opened }
   }
 
   /** The row keeps the address of a VM that has failed, for the operator; it may be another VM's by now. */
@@ -158,6 +149,18 @@ export class VmReconciler implements VmEngine {
       this.wake(vmId)
       throw error
     }
+  }
+
+  async evidence(): Promise<VmEvidence> {
+    throw new Fault('internal', 'evidence of guests is not there yet')
+  }
+
+  async handReceipt(): Promise<void> {
+    throw new Fault('internal', 'receipts are not handed to guests yet')
+  }
+
+  open(vmId: string): void {
+    if (openVm(this.#deps.ledger.db, { id: vmId, nowMs: this.#deps.clock.nowMs() })) this.wake(vmId)
   }
 
   onChange(listener: (vmId: string) => void): void {
@@ -207,7 +210,7 @@ export class VmReconciler implements VmEngine {
       this.#entries.delete(vmId)
       return
     }
-    const entry = this.#entries.get(vmId) ?? { link: null, state: null, sinceMs: 0, announcedHello: null, pulse: null }
+    const entry = this.#entries.get(vmId) ?? newEntry()
     this.#entries.set(vmId, entry)
     if (entry.state !== vm.state) Object.assign(entry, { state: vm.state, sinceMs: clock.monotonicMs() })
     const dismissed = vm.desired === 'gone' && next(vm.state, 'dismissed') !== null
@@ -379,6 +382,14 @@ export class VmReconciler implements VmEngine {
     return null
   }
 
+  async #open(vm: Vm, entry: Entry): Promise<null> {
+    if (vm.openedAtMs === null || entry.opened) return null
+    await this.#deps.driver.open()
+    entry.opened = true
+    this.#tellListeners(vm.id)
+    return null
+  }
+
   #pulseOf(vm: Vm, entry: Entry): Pulse {
     const { clock, log, probeSsh, driver } = this.#deps
     entry.pulse ??= new Pulse({
@@ -408,30 +419,4 @@ export class VmReconciler implements VmEngine {
     this.#wakeWaiting()
     return null
   }
-}
-
-const SILENCES: ReadonlySet<VmEvent> = new Set<Loss>(['unanswered', 'network_lost'])
-/** What the end of the host may look like from here. */
-const LOSSES: ReadonlySet<VmEvent> = new Set<VmEvent>([
-  'spawn_failed',
-  'deadline',
-  'qemu_gone',
-  'guest_stopped',
-  'unanswered',
-  'network_lost',
-])
-
-function linkOf(entry: Entry): VmLink {
-  return present(entry.link, 'a VM is attached before it is spoken to')
-}
-
-function closeLink(entry: Entry): void {
-  entry.link?.close()
-  entry.link = null
-}
-
-/** A code that an older or newer executable wrote and this one does not know is shown as `internal`. */
-function knownFailure(code: string | null): VmFailureCode | null {
-  if (code === null) return null
-  return VM_FAILURE_CODES.find(known => known === code) ?? 'internal'
 }

@@ -4,7 +4,7 @@
 // at any point of it, and is finished when the work itself says so.
 
 import type { VmState } from '../store/ledger/vm.table.ts'
-import type { VmFailureCode } from './engine.ts'
+import { VM_FAILURE_CODES, type VmFailureCode } from './engine.ts'
 
 export type VmEvent =
   /** There is room and a turn: address and capacity are reserved. */
@@ -45,6 +45,8 @@ export type VmWork =
   | 'bound_log'
   /** See whether the guest still runs and answers, and what it says of itself. */
   | 'watch'
+  /** Let its traffic through, once that is wanted. */
+  | 'open'
   /** Ask the guest to stop, within the grace period. */
   | 'power_down'
   /** End QEMU and undo the resource ledger, newest entry first. */
@@ -71,7 +73,7 @@ export const VM_TABLE = {
     },
   },
   running: {
-    work: ['bound_log', 'attach', 'watch'],
+    work: ['bound_log', 'attach', 'watch', 'open'],
     on: {
       qemu_gone: 'failed',
       guest_stopped: 'failed',
@@ -99,3 +101,20 @@ export function failureOf(state: VmState, event: VmEvent, hostRestarted: boolean
   if (event === 'network_lost') return 'network_lost'
   return state === 'running' ? 'agent_unreachable' : 'boot_failed'
 }
+
+/** A code that an older or newer executable wrote and this one does not know is shown as `internal`. */
+export function knownFailure(code: string | null): VmFailureCode | null {
+  if (code === null) return null
+  return VM_FAILURE_CODES.find(known => known === code) ?? 'internal'
+}
+
+export const SILENCES: ReadonlySet<VmEvent> = new Set<VmEvent>(['unanswered', 'network_lost'])
+/** What the end of the host may look like from here. */
+export const LOSSES: ReadonlySet<VmEvent> = new Set<VmEvent>([
+  'spawn_failed',
+  'deadline',
+  'qemu_gone',
+  'guest_stopped',
+  'unanswered',
+  'network_lost',
+])

@@ -5,6 +5,7 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { composeInference } from '../../src/appliance/inference.ts'
+import { createSimulatedPlatform } from '../../src/appliance/simulated-platform.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger, silentLogger } from '../../src/base/log.ts'
@@ -57,6 +58,7 @@ test('retention', async () => {
       onChange: () => {},
     },
     platform: 'snp',
+    simulatedPlatform: () => Promise.reject(new Error('nobody asks here')),
     capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
     metering,
     clock: systemClock,
@@ -97,6 +99,7 @@ test('attestation after a start that could not write', async () => {
     store,
     tls: { current: () => pair, onChange: () => {} },
     platform: 'tcg',
+    simulatedPlatform: createSimulatedPlatform({ stateDir, nowMs, random: systemRandom, modulusBits: 2048 }),
     capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
     metering,
     clock: systemClock,

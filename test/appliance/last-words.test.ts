@@ -34,6 +34,7 @@ function bench() {
     failureCode: null,
     failedAtMs: null,
     guest: null,
+    opened: true,
   }
   let file = join(dir, 'absent')
   reportFailures({

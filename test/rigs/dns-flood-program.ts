@@ -31,6 +31,7 @@ async function serveTarget(): Promise<void> {
     failureCode: null,
     failedAtMs: null,
     guest: null,
+    opened: true,
   })
   const names = new Names({
     db: appliance.store.db,

@@ -54,6 +54,7 @@ export function engineBench(
     ssh: async (_probe: SshProbe): Promise<void> => {},
     network: async (): Promise<boolean> => true,
     attach: async (): Promise<void> => {},
+    open: async (): Promise<void> => {},
     isHostStopping: false,
   }
   const linkTo = (vmId: string): VmLink => ({
@@ -80,6 +81,7 @@ export function engineBench(
       return linkTo(vm.id)
     },
     boundLog: () => {},
+    open: () => world.open(),
     checkNetwork: () => world.network(),
     powerDown: async () => {},
     release: async (vm, { keepDirectory }) => {
