@@ -1,6 +1,5 @@
 // One appliance from its configuration. This folder is the only place that constructs things. Effects: all of them.
 
-import { readFileSync } from 'node:fs'
 import { systemClock } from '../base/clock.ts'
 import { systemRandom } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
@@ -23,6 +22,7 @@ import { composeInstances, serveInstances } from './instances.ts'
 import { startListener } from './listening.ts'
 import { serveOperator } from './operator.ts'
 import { createSimulatedPlatform } from './simulated-platform.ts'
+import { createTrust } from './trust.ts'
 
 export type ServeOptions = { readonly stateDir: string; readonly log: Logger }
 
@@ -73,24 +73,11 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const secret = loadKeySecret(`${stateDir}/gateway-key.secret`, random)
   const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })
   keys.revokeDeleted()
-  const gatewayCa = tls.caFile === null ? null : readFileSync(tls.caFile, 'utf8')
   const names = composeNames({ config, store, engine, clock, log })
   undo.defer(() => names.stop())
-  const parts = {
-    config,
-    stateDir,
-    store,
-    engine,
-    operatorKey,
-    tls,
-    clock,
-    random,
-    log,
-    metering,
-    keys,
-    gatewayCa,
-    names,
-  }
+  const trust = createTrust({ platform, simulatedPlatform, operatorKey: operatorKey.digest })
+  const shared = { config, stateDir, store, engine, operatorKey, tls, clock, random, log }
+  const parts = { ...shared, metering, keys, names, trust, guestCaPem: tls.guestCaPem }
 
   const { service, background } = composeInstances(parts)
   undo.defer(() => background.stop())
