@@ -1,4 +1,4 @@
-// strongroom verify: evidence against AMD's roots and a policy. Needs no daemon, no configuration and no root; only `gateway` uses the network.
+// strongroom verify: evidence against AMD's roots and a policy. Needs no daemon, no configuration and no root; only `gateway` and `instance` use the network.
 
 import type { Command } from 'commander'
 import { idAuthBytes, idBlockBytes } from '../../attest/launch/id-block.ts'
@@ -13,6 +13,7 @@ import { readInput } from '../input-file.ts'
 import { json, verdictDocument, verdictText } from '../render.ts'
 import { floorsDocument, floorsText } from './floors-render.ts'
 import { addVerifyGateway } from './gateway.ts'
+import { addVerifyInstance } from './instance.ts'
 import { addVerifyReport } from './report.ts'
 import { addVerifyResponse } from './response.ts'
 
@@ -20,7 +21,7 @@ export function addVerify(program: Command, cli: Cli): void {
   const verify = program
     .command('verify')
     .description(
-      'verify evidence: report, id-block, gateway, response, policy-schema, policy-example, tcb-floors; needs no daemon',
+      'verify evidence: report, id-block, gateway, response, instance, policy-schema, policy-example, tcb-floors; needs no daemon',
     )
     .addHelpText(
       'after',
@@ -31,6 +32,7 @@ export function addVerify(program: Command, cli: Cli): void {
   addIdBlock(verify, cli)
   addVerifyGateway(verify, cli)
   addVerifyResponse(verify, cli)
+  addVerifyInstance(verify, cli)
 
   verify
     .command('policy-schema')
