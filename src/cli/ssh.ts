@@ -104,7 +104,8 @@ function startSsh(argv: readonly string[], env: Run['io']['env']) {
 export function sshArguments({ user, knownHost, args }: Login, knownHostsFile: string): string[] {
   const options = {
     StrictHostKeyChecking: 'yes',
-    UserKnownHostsFile: `"${knownHostsFile}"`,
+    // One name, whatever blanks are in it, and no token of ssh's.
+    UserKnownHostsFile: `"${knownHostsFile.replaceAll('%', '%%')}"`,
     GlobalKnownHostsFile: '/dev/null',
     KnownHostsCommand: 'none',
     // The name in the file, also where the configuration has another address or port for it.
