@@ -32,6 +32,7 @@ function hashed(name: string): string {
 }
 
 describe('text', () => {
+  // Goal: the host's line is the only plain one of the host, and stands at the end.
   test.each<readonly [string, string, string, number]>([
     ['nothing', '', `${host.line}\n`, 0],
     ['another host', 'a.example ssh-rsa AAAA\n', `a.example ssh-rsa AAAA\n${host.line}\n`, 0],

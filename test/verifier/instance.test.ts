@@ -161,6 +161,7 @@ describe('another than what was asked for', () => {
       ['receipt/evidence', 'receipt/operator-key'],
     ],
   ]
+  // Goal: each thing that was asked for is compared, and named where the document has another.
   test.each(cases)('%s', async (_, changes, names) => {
     await expectBad(good, names, changes)
   })
@@ -197,6 +198,7 @@ describe('another than what was asked for', () => {
     await expectBad(await makeInstanceAttestation(wanted), names)
   })
 
+  // Goal: a genuine receipt for something else is no claim.
   test.each(['workload', 'build'] as const)('a receipt of kind %s', async kind => {
     const receipt = JSON.parse(JSON.stringify(await sampleReceipt(kind)))
     const reasons = await judge({ ...good, receipt })
@@ -317,8 +319,8 @@ describe('the receipt', () => {
 })
 
 describe('the launch', () => {
-  // Goal: the report vouches for every letter of the launch document.
   const texts = Object.keys(sampleLaunch).map(field => [field, changedLaunch(field)] as const)
+  // Goal: the report vouches for every letter of the launch document.
   test.each(texts)('%s changed under the same HOST_DATA', async (field, changed) => {
     const { found, failed, reasons } = await judge({ ...good, launch: launchText(changed) })
     expect(found.ok).toBe(false)
@@ -391,6 +393,7 @@ describe('a manifest', () => {
     edit(manifest)
     return utf8(JSON.stringify(manifest))
   }
+  // Goal: what is no whole manifest is refused in words.
   test.each<readonly [string, Uint8Array, string]>([
     ['no JSON', utf8('x'), 'manifest is not valid JSON'],
     ['a name twice', utf8(sampleManifestText.replace('{', '{"name":"x",')), 'has the field "name" twice'],
@@ -398,7 +401,7 @@ describe('a manifest', () => {
     ['empty digests', edited(one => Object.assign(one, { launchDigests: {} })), 'launchDigests is empty'],
     ['a short digest', edited(one => Object.assign(one, { launchDigests: { a: 'bb' } })), 'manifest: launchDigests/a'],
     ['no kernel', edited(one => Object.assign(one.files ?? {}, { kernel: undefined })), 'manifest: /files/kernel'],
-  ])('goal: with %s is refused in words', (_, bytes, reason) => {
+  ])('%s', (_, bytes, reason) => {
     expect(() => readExpectedImage(bytes)).toThrow(reason)
   })
 

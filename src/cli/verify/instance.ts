@@ -1,6 +1,5 @@
 // strongroom verify instance: an instance's attestation, fresh from service A or saved, and its line for known_hosts. Effects: the network, files.
 
-import { statSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Command, InvalidArgumentError } from 'commander'
 import { notChecked } from '../../attest/verdict.ts'
@@ -15,15 +14,15 @@ import {
   readInstanceHostname,
   verifyInstance,
 } from '../../verifier/instance.ts'
-import { type ExpectedImage, readExpectedImage } from '../../verifier/launch.ts'
 import { INSTANCE_PINS } from '../../verifier/pins.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { type ClientDefaults, clientConfigHelp, loadClientDefaults } from '../client-config.ts'
 import { EXIT, InputFault } from '../exit.ts'
-import { KIB, MIB, readInput, readingInput, readTextInput } from '../input-file.ts'
+import { KIB, MIB, readInput, readTextInput } from '../input-file.ts'
 import { type KnownHostsUpdate, writeKnownHost } from '../known-hosts.ts'
 import { countOption, nonceOption, plainUrl, timeOption, urlOption } from '../options.ts'
 import { type Paint, type ShownVerdict, verdictDocument } from '../render.ts'
+import { readImage } from './image-option.ts'
 import { fetchAttestation, readApiKey } from './instance-source.ts'
 import type { PinOptions } from './pin-options.ts'
 import { addPinOptions, readPins, withFlags } from './pin-options.ts'
@@ -226,14 +225,6 @@ function knownHostsFile({ io: { env } }: Run, given: string | boolean): string |
 function readPublicKey(path: string | undefined): string | 'any' {
   if (path === undefined) return 'any'
   return readTextInput({ path, param: 'public-key', bytesMax: 16 * KIB }).trim()
-}
-
-async function readImage(path: string | undefined): Promise<ExpectedImage | 'any'> {
-  if (path === undefined) return 'any'
-  const isDirectory = statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
-  const file = isDirectory ? join(path, 'manifest.json') : path
-  const bytes = readInput({ path: file, param: 'image', bytesMax: MIB })
-  return await readingInput(`--image ${file}`, () => readExpectedImage(bytes))
 }
 
 export function instanceArgument(text: string): AskedInstance {

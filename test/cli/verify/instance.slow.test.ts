@@ -4,7 +4,7 @@ import { afterAll, afterEach, describe, expect, test } from 'bun:test'
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { toBase64Url } from '../../../src/base/bytes.ts'
+import { toBase64Url, toHex } from '../../../src/base/bytes.ts'
 import { sampleApiKey, startInstanceApi } from '../../rigs/instance-api.ts'
 import {
   ed25519Line,
@@ -16,6 +16,7 @@ import {
   samplePublicKey,
 } from '../../rigs/instance-attestation.ts'
 import { checksOf, expectUsageError, runHere } from '../../rigs/program.ts'
+import { operatorKey as sampleOperatorKey } from '../../rigs/receipt-samples.ts'
 import { simulatedAsOf } from '../../rigs/simulated-platform.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-verify-instance-'))
@@ -227,6 +228,19 @@ describe('service A', () => {
     }
     expect(api.requests).toEqual([])
   })
+})
+
+test('goal: policy-example makes the policy of an image and an operator, and an instance passes by it', async () => {
+  const argv = ['verify', 'policy-example', '--image', file('manifest.json', sampleManifestText)]
+  const operatorKey = ['--operator-key', toHex(sampleOperatorKey)]
+  const { code, stdout } = await runHere([...argv, ...operatorKey])
+  const { measurements, idKeyDigest, platformInfo } = JSON.parse(stdout)
+  expect([code, measurements.length, idKeyDigest, platformInfo.aliasCheck]).toEqual([
+    ...[0, 2, toHex(sampleOperatorKey), 'required'],
+  ])
+  const passed = await verify([...online(), '--policy', file('example.json', stdout)])
+  expect([passed.code, checksOf(passed.document, 'FAIL')]).toEqual([0, []])
+  await expectUsageError([...argv, '--operator-key', '00'], '48 bytes in hexadecimal')
 })
 
 test('goal: bad input is refused with exit code 2', async () => {
