@@ -1,6 +1,7 @@
 // What a VM was launched from: the launch document that its report vouches for, and the image that a relying party expects. Pure; throws Malformed.
 
 import { parsedJson } from '../attest/encoding/json.ts'
+import type { LaunchVehicle } from '../attest/launch/digest.ts'
 import { wellFormed } from '../attest/malformed.ts'
 import { type Check, check, fail, notChecked } from '../attest/verdict.ts'
 import { fromHex, utf8 } from '../base/bytes.ts'
@@ -9,12 +10,8 @@ import { LaunchDocument, launchText } from '../contract/launch.ts'
 import { shapeOf } from '../contract/shape.ts'
 
 /** Of an image's manifest.json, what a launch is compared with. */
-export type ExpectedImage = Pick<ImageManifest, 'name' | 'rootHash' | 'inputsSha256' | 'files'> & {
-  /** Launch digests in hexadecimal, by `profile/vehicle/vCPU type/vCPUs`. */
-  readonly launchDigests: Readonly<Record<string, string>>
-}
+export type ExpectedImage = Pick<ImageManifest, 'name' | 'rootHash' | 'inputsSha256' | 'files' | 'launchDigests'>
 
-const launchDigestPattern = /^[0-9a-f]{96}$/
 /** The only profile that the appliance launches with; see attest/launch/digest.ts. */
 const launchProfile = 'qemu-kvm'
 
@@ -22,15 +19,9 @@ const launchProfile = 'qemu-kvm'
 export function readExpectedImage(bytes: Uint8Array): ExpectedImage {
   const shape = shapeOf(ImageManifest, parsedJson('manifest', bytes))
   wellFormed(shape.ok, `manifest: ${shape.ok ? '' : shape.problem}`)
-  const digests: unknown = Reflect.get(shape.value, 'launchDigests')
-  wellFormed(typeof digests === 'object' && digests !== null, 'manifest: no launchDigests')
-  const launchDigests = Object.entries(digests).map(([key, digest]: [string, unknown]) => {
-    wellFormed(typeof digest === 'string' && launchDigestPattern.test(digest), `manifest: launchDigests/${key}`)
-    return [key, digest] as const
-  })
-  wellFormed(launchDigests.length > 0, 'manifest: launchDigests is empty')
-  const { name, rootHash, inputsSha256, files } = shape.value
-  return { name, rootHash, inputsSha256, files, launchDigests: Object.fromEntries(launchDigests) }
+  const { name, rootHash, inputsSha256, files, launchDigests } = shape.value
+  wellFormed(Object.keys(launchDigests).length > 0, 'manifest: launchDigests is empty')
+  return { name, rootHash, inputsSha256, files, launchDigests }
 }
 
 /** Takes exactly the canonical text; every other spelling of the same document is refused. */
@@ -78,15 +69,11 @@ export function imageCheck(image: ExpectedImage | 'any', launch: LaunchDocument 
 }
 
 /** What manifests call each vehicle: firmware outside an IGVM file is given to QEMU by -bios. */
-const VEHICLE_NAMES = { ovmf: ['ovmf', 'bios'], igvm: ['igvm'] } as const satisfies Record<
-  LaunchDocument['vehicle'],
-  readonly string[]
->
+const VEHICLE_NAMES = { ovmf: 'bios', igvm: 'igvm' } as const satisfies Record<LaunchDocument['vehicle'], LaunchVehicle>
 
 function digestOf({ launchDigests }: ExpectedImage, { vehicle, vcpuType, vcpus }: LaunchDocument): string | null {
-  const keys = VEHICLE_NAMES[vehicle].map(name => `${launchProfile}/${name}/${vcpuType}/${vcpus}`)
-  const found = keys.find(key => Object.hasOwn(launchDigests, key))
-  return found === undefined ? null : (launchDigests[found] ?? null)
+  const key = `${launchProfile}/${VEHICLE_NAMES[vehicle]}/${vcpuType}/${vcpus}`
+  return Object.hasOwn(launchDigests, key) ? (launchDigests[key] ?? null) : null
 }
 
 /** What a launch document says, for people. */

@@ -33,7 +33,7 @@ export async function startInstanceApi(
     writeFileSync(path, text)
     return path
   }
-  const deps = { stateDir: directory, nowMs: systemClock.nowMs, random: systemRandom }
+  const deps = { kind: 'clients' as const, stateDir: directory, nowMs: systemClock.nowMs, random: systemRandom }
   const authority = await openAuthority({ ...deps, names: ['localhost', 'other.example'] })
   const pair = await authority.issue([...names], 1)
   const caFile = file('ca.pem', authority.caPem)

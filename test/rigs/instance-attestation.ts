@@ -3,6 +3,7 @@
 import { toPem } from '../../src/attest/encoding/pem.ts'
 import { sha256 } from '../../src/attest/hash.ts'
 import { encodePolicy, type Policy, strictPolicy } from '../../src/attest/policy/policy.ts'
+import { portableSigner } from '../../src/attest/receipt/hybrid-keys.ts'
 import { issueReceipt, type StatementFields } from '../../src/attest/receipt/issue.ts'
 import type { Receipt, ReceiptEvidence } from '../../src/attest/receipt/receipt.ts'
 import { issueSimulatedCrl, issueSimulatedVcek } from '../../src/attest/simulator/certificates.ts'
@@ -61,7 +62,7 @@ export const sampleManifestText = JSON.stringify({
     cmdline: { path: 'cmdline', sha256: 'a6'.repeat(32), sizeBytes: 1 },
   },
   ...{ agent: { name: 'opencode', version: '1' }, kernelVersion: '6.1' },
-  launchDigests: { 'qemu-kvm/ovmf/EPYC-v4/1': 'bb'.repeat(48), 'qemu-kvm/ovmf/EPYC-v4/2': toHex(sampleMeasurement) },
+  launchDigests: { 'qemu-kvm/bios/EPYC-v4/1': 'bb'.repeat(48), 'qemu-kvm/bios/EPYC-v4/2': toHex(sampleMeasurement) },
 })
 
 export function sampleImage(): ExpectedImage {
@@ -103,11 +104,11 @@ export async function makeInstanceAttestation(wanted: WantedAttestation = {}): P
   const receipt = await issueReceipt({
     // Tests make statements that are wrong, too; issueReceipt checks each field's form.
     fields: fields as unknown as StatementFields,
-    keys: sampleKeys(),
+    publicKeys: sampleKeys().publicKeys,
+    sign: portableSigner(sampleKeys().secretKeys, countingRandom(70)),
     evidenceSource: reportData => evidenceOf(reportData, wanted, text),
     platform: 'simulated',
     nowMs: wanted.nowMs ?? simulatedAsOf.getTime(),
-    random: countingRandom(70),
   })
   return {
     ...{ schemaVersion: 1, scope: 'claim-only', ...instance },

@@ -397,16 +397,16 @@ describe('a manifest', () => {
   test.each<readonly [string, Uint8Array, string]>([
     ['no JSON', utf8('x'), 'manifest is not valid JSON'],
     ['a name twice', utf8(sampleManifestText.replace('{', '{"name":"x",')), 'has the field "name" twice'],
-    ['no digests', edited(one => delete one.launchDigests), 'manifest: no launchDigests'],
+    ['no digests', edited(one => delete one.launchDigests), 'manifest: /launchDigests'],
     ['empty digests', edited(one => Object.assign(one, { launchDigests: {} })), 'launchDigests is empty'],
-    ['a short digest', edited(one => Object.assign(one, { launchDigests: { a: 'bb' } })), 'manifest: launchDigests/a'],
+    ['a short digest', edited(one => Object.assign(one, { launchDigests: { a: 'bb' } })), 'manifest: /launchDigests/a'],
     ['no kernel', edited(one => Object.assign(one.files ?? {}, { kernel: undefined })), 'manifest: /files/kernel'],
   ])('%s', (_, bytes, reason) => {
     expect(() => readExpectedImage(bytes)).toThrow(reason)
   })
 
   test('goal: a name out of the prototype is no launch digest', async () => {
-    const image = { ...sampleImage(), launchDigests: Object.create({ 'qemu-kvm/ovmf/EPYC-v4/2': 'cc'.repeat(48) }) }
+    const image = { ...sampleImage(), launchDigests: Object.create({ 'qemu-kvm/bios/EPYC-v4/2': 'cc'.repeat(48) }) }
     const reasons = await expectBad(good, ['image'], { image })
     expect(reasons).toContain('no launch digest for ovmf/EPYC-v4/2')
   })
