@@ -6,6 +6,7 @@ import { strictPolicy } from '../../src/attest/policy/policy.ts'
 import { fromBase64Url, toBase64Url, toHex, utf8 } from '../../src/base/bytes.ts'
 import type { InstanceAttestation } from '../../src/contract/instance-attestation.ts'
 import { type LaunchDocument, launchText } from '../../src/contract/launch.ts'
+import { toAttestation } from '../../src/instances/attestation.codec.ts'
 import {
   type InstanceQuestion,
   instanceAttestationBytesMax,
@@ -14,6 +15,7 @@ import {
 } from '../../src/verifier/instance.ts'
 import { readExpectedImage } from '../../src/verifier/launch.ts'
 import { allInstancePins, type InstancePins } from '../../src/verifier/pins.ts'
+import { evidenceOf, guestHostKey } from '../rigs/attested-guest.ts'
 import {
   ed25519Line,
   instanceQuestion,
@@ -26,9 +28,10 @@ import {
   sampleMeasurement,
   sampleNonce,
   samplePolicy,
+  samplePublicKey,
   type WantedAttestation,
 } from '../rigs/instance-attestation.ts'
-import { sampleReceipt } from '../rigs/receipt-samples.ts'
+import { operatorKey, sampleReceipt } from '../rigs/receipt-samples.ts'
 import { simulatedAsOf, simulatedPlatform } from '../rigs/simulated-platform.ts'
 
 const good = await makeInstanceAttestation()
@@ -86,6 +89,16 @@ describe('a good one', () => {
     const open = found.checks.filter(one => one.outcome === 'not-checked').map(one => one.name)
     expect([found.ok, open]).toEqual([true, ['attestation-nonce', 'own-key', 'image']])
   })
+})
+
+test('goal: what service A makes of a guest’s evidence is what its owner accepts', async () => {
+  const { name, organization, hostname } = sampleInstance
+  const claimed = { organization, name, hostname, publicKey: samplePublicKey, sshHostKey: guestHostKey }
+  const report = { report: { idKeyDigest: operatorKey, platformInfo: 0x21n } }
+  const evidence = await evidenceOf({ nonce: sampleNonce, claimed }, { report })
+  const document = toAttestation(evidence, { nonce: sampleNonce, claimed })
+  const { found, failed } = await judge(document, { image: 'any' })
+  expect([failed, found.ok, found.knownHost?.line]).toEqual([[], true, `${hostname} ${guestHostKey}`])
 })
 
 describe('what is required', () => {
