@@ -167,10 +167,10 @@ function openClaim(bytes: Uint8Array | null): { ok: true; claim: Claim; sha256: 
   return { ok: true, claim, sha256: createHash('sha256').update(canonical(claim)).digest('hex') }
 }
 
-/** The same text for the same claim, whatever order its fields came in. */
+/** The same text for the same claim, whatever order its fields came in; another text for whatever else it asks. */
 function canonical({ claimId, organization, name, hostname, publicKey, inference }: Claim): string {
-  const { baseUrl, model, key } = inference
-  return JSON.stringify([claimId, organization, name, hostname, publicKey, baseUrl, model, key])
+  const { baseUrl, model, ca, key } = inference
+  return JSON.stringify([claimId, organization, name, hostname, publicKey, baseUrl, model, ca, key])
 }
 
 function textOf(bytes: Uint8Array): string | null {
