@@ -68,6 +68,7 @@ test('a first list takes a turn for every few records, and a second one none', a
 })
 
 test('what changes while others have their turn is in the list, and what goes is not', async () => {
+  // Goal: turns cost no correctness: the list is that of the moment at which it is done.
   const { id, names, add, terminate } = organization()
   const [early = '', gone = ''] = names
   const late = names.at(-1) ?? ''
@@ -93,6 +94,7 @@ test('what changes while others have their turn is in the list, and what goes is
 })
 
 test('callers who ask at the same time share the work, and short lists do not wait for long ones', async () => {
+  // Goal: many callers after a start cost one of them.
   const long = organization()
   const short = organization(3)
   let turns = 0

@@ -39,6 +39,7 @@ inOwnNetns(
     const both = ['table inet strongroom', 'table inet strongroom_guard']
 
     test('whoever flushes the ruleset takes the guard along; it comes back with our own table, and the log says so', async () => {
+      // Goal: a hand-made flush leaves no gap for the next time the daemon is down.
       using b = await bench(shipped)
       await b.apply()
       expect(await b.tables()).toEqual(both)

@@ -38,6 +38,7 @@ const completions = (exchanges: readonly Exchange[]) => exchanges.filter(({ path
 test.skipIf(missing)(
   'a prompt of another organization is computed anew, whoever asks how, and nothing in the answer tells',
   async () => {
+    // Goal: neither a count nor the work of the engine says what another organization has asked, whatever fields a client sends.
     await using bench = await openRealWorker({ listens: true })
     const { gateway, exchanges } = bench
     insertOrganization(gateway.store.db, { id: 'o2', slug: 'beta', nowMs: 1 })
