@@ -2,8 +2,9 @@
 
 import { Database } from 'bun:sqlite'
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { copyFileSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
+import { join } from 'node:path'
 import { createGatewayClient, type GatewayClient, workerModel } from '../../rigs/appliance-gateway.ts'
 import { buildTimeoutMs, debianTree } from '../../rigs/booted-debian.ts'
 import { type Customer, createCustomer } from '../../rigs/instances-client.ts'
@@ -35,22 +36,28 @@ function isOpen(address: string): Promise<boolean> {
   })
 }
 
-/** One number of the appliance's database, or null. */
-function numberIn(stateDir: string, select: string, ...values: string[]): number | null {
-  using db = new Database(`${stateDir}/strongroom.db`, { readonly: true })
+/** One number of the appliance's database, or null. Of a copy: SQLite follows links by name, and the container's files lie behind one of /proc. */
+function numberIn({ stateDir, debian }: SystemdAppliance, select: string, ...values: string[]): number | null {
+  const copy = join(debian.scratch, 'copy.db')
+  for (const suffix of ['', '-wal']) {
+    rmSync(copy + suffix, { force: true })
+    const file = `${stateDir}/strongroom.db${suffix}`
+    if (existsSync(file)) copyFileSync(file, copy + suffix)
+  }
+  using db = new Database(copy)
   return (db.query(select).values(...values)[0]?.[0] as number | null | undefined) ?? null
 }
 
-const egressObservedMs = (stateDir: string, name: string) =>
+const egressObservedMs = (appliance: SystemdAppliance, name: string) =>
   numberIn(
-    stateDir,
+    appliance,
     'SELECT e.observed_at_ms FROM egress e JOIN instances i ON i.vm_id = e.vm_id WHERE i.name = ?',
     name,
   )
 
-const changedMs = (stateDir: string, name: string, status: string) =>
+const changedMs = (appliance: SystemdAppliance, name: string, status: string) =>
   numberIn(
-    stateDir,
+    appliance,
     'SELECT c.at_ms FROM instance_changes c JOIN instances i ON i.id = c.instance_id WHERE i.name = ? AND c.status = ?',
     name,
     status,
@@ -295,7 +302,7 @@ inOwnNetns(
           const lost = (await acme.create('unit-2')).body.data.name
           await acme.reached(lost, 'ready', 150_000)
           const readyMs = Date.now()
-          const egressReadMs = () => egressObservedMs(appliance.stateDir, lost)
+          const egressReadMs = () => egressObservedMs(appliance, lost)
           await until('its egress has been read while it was ready', 90_000, () => (egressReadMs() ?? 0) > readyMs)
           const lastWellMs = egressReadMs() ?? 0
           const rebootMs = Date.now()
@@ -304,7 +311,7 @@ inOwnNetns(
           await appliance.answers(30_000)
           const record = await acme.reached(lost, 'failed', 30_000)
           expect(record.failure_code).toBe('host_restarted')
-          const failedMs = changedMs(appliance.stateDir, lost, 'failed')
+          const failedMs = changedMs(appliance, lost, 'failed')
           expect(failedMs).toBeGreaterThanOrEqual(lastWellMs)
           expect(failedMs).toBeLessThan(rebootMs)
           expect((await appliance.debian.exec(['pgrep', '--full', '^/usr/bin/qemu'], { check: false })).stdout).toBe('')
