@@ -5,8 +5,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { copyFileSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
+import { imageDir } from '../../rigs/appliance.ts'
 import { createGatewayClient, type GatewayClient, workerModel } from '../../rigs/appliance-gateway.ts'
 import { buildTimeoutMs, debianTree } from '../../rigs/booted-debian.ts'
+import { buildTreeImage } from '../../rigs/image-build.ts'
 import { type Customer, createCustomer } from '../../rigs/instances-client.ts'
 import { inOwnNetns } from '../../rigs/netns.ts'
 import { installAppliance, type SystemdAppliance, units } from '../../rigs/systemd-appliance.ts'
@@ -20,8 +22,12 @@ const connectTimeoutMs = 1_500
 /** The limit that stood in the unit before: after so many starts within a minute systemd gave up. */
 const formerStartsMax = 10
 
-// The namespace of the tests has no way to Debian's mirror.
-beforeAll(async () => void (await debianTree()), buildTimeoutMs)
+// The namespace of the tests has no way to Debian's mirror, and what is not cached takes minutes.
+beforeAll(async () => {
+  await debianTree()
+  await imageDir()
+  await buildTreeImage('inference')
+}, 3 * buildTimeoutMs)
 
 /** Whether the SSH port of an address can be reached. */
 function isOpen(address: string): Promise<boolean> {
