@@ -8,6 +8,7 @@ import { guestGateway, listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { egressLimitBytes } from '../contract/instance.ts'
 import { requireConntrack } from '../host/network/conntrack.ts'
+import { guardFile } from '../host/network/guard.ts'
 import { createNft, type Nft } from '../host/network/nft.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
@@ -62,7 +63,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const capacity = capacityOf(config, platform)
   ensureDir(`${stateDir}/vms`, { mode: 0o700 })
   enableForwarding()
-  const nft = createNft({ table: config.network.table, log: log.unit('nft') })
+  const nft = createNft({ table: config.network.table, log: log.unit('nft'), guardFile })
   const network = new VmNetwork({
     ledger: store.ledger,
     nft,

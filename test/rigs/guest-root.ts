@@ -113,8 +113,8 @@ export function seal(plain: unknown, boxKey: string): SealedClaim {
 }
 
 /** The customer's key: path of the private one, and the public line. */
-export function makeCustomerKey(sandbox: Sandbox): { path: string; publicKey: string } {
-  const path = join(sandbox.root, 'customer')
+export function makeCustomerKey(sandbox: Sandbox, name = 'customer'): { path: string; publicKey: string } {
+  const path = join(sandbox.root, name)
   succeed(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', '', '-f', path])
   return { path, publicKey: fs.readFileSync(`${path}.pub`, 'utf8').trim() }
 }
