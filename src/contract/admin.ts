@@ -154,6 +154,8 @@ export const AdminInstance = Type.Object(
     egress_bytes: Type.Integer({ minimum: 0 }),
     egress_observed_at: TimeOrNull,
     egress_block_applied_at: TimeOrNull,
+    /** Sent as answers to SSH since the cap was spent, as last sampled; null without a VM. */
+    rescue_bytes: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()]),
     created_at: Time,
     ready_at: TimeOrNull,
     /** When its VM proved at the claim what it is; null before, and for instances from before there was that. */
