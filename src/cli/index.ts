@@ -16,6 +16,7 @@ import { addDoctor } from './operator/doctor.ts'
 import { addGateway, addMetrics } from './operator/gateway.ts'
 import { addInstance } from './operator/instance.ts'
 import { addKey } from './operator/key.ts'
+import { addOperatorKey } from './operator/operator-key.ts'
 import { addOrg } from './operator/org.ts'
 import { addStatus } from './operator/status.ts'
 import { json, paintFor, wantsColour } from './render.ts'
@@ -62,7 +63,18 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     .showSuggestionAfterError(true)
     .addHelpText('after', helpText('strongroom serve', 'strongroom org create acme', 'strongroom key create acme'))
   for (const option of globalOptions()) program.addOption(option)
-  const operator = [addServe, addStatus, addOrg, addKey, addGateway, addInstance, addMetrics, addDoctor, addConfig]
+  const operator = [
+    addServe,
+    addStatus,
+    addOrg,
+    addKey,
+    addGateway,
+    addInstance,
+    addMetrics,
+    addDoctor,
+    addConfig,
+    addOperatorKey,
+  ]
   const anyone = [addVerify, addSsh, addMeasure, addIgvm, addVerity, addVersion]
   for (const add of [...operator, ...anyone]) add(program, cli)
   return program

@@ -87,5 +87,5 @@ inOwnNetns(
       timeoutMs,
     )
   },
-  timeoutMs + 60_000,
+  { timeoutMs },
 )
