@@ -56,7 +56,13 @@ describe('a claim', () => {
       hostname: 'zzzz9999.acme.example.test',
       publicKey: otherKey,
     }
-    const otherInference = { baseUrl: 'http://192.0.2.2:8442/v1', model: 'vendor/model-2', ca: null, key: 'gw_1_other' }
+    const otherInference = {
+      baseUrl: 'http://gateway.example:8442/v1',
+      address: '192.0.2.2',
+      model: 'vendor/model-2',
+      ca: null,
+      key: 'gw_1_other',
+    }
     // Whatever is added to the claim later counts, too.
     expect([Object.keys(others), Object.keys(otherInference)].map(names => names.sort())).toEqual([
       Object.keys(claim)

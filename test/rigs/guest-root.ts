@@ -93,8 +93,8 @@ export function makeClaim(publicKey: string, overrides: Partial<Claim> = {}): Cl
     hostname: 'abcd1234.acme.example.test',
     publicKey,
     inference: {
-      baseUrl: 'http://192.0.2.1:8442/v1',
-      address: null,
+      baseUrl: 'http://gateway.example.test:8442/v1',
+      address: '192.0.2.1',
       model: 'vendor/model-1',
       ca: gatewayCa,
       key: 'gw_00000000_secret',

@@ -46,7 +46,7 @@ test('five lines', async () => {
     '',
   ])
 
-  const inference = { baseUrl: 'https://127.0.0.1:1/v1', model: 'none', ca: null, key: null }
+  const inference = { baseUrl: 'https://127.0.0.1:1/v1', address: null, model: 'none', ca: null, key: null }
   await ask(host, { id: 'c', op: 'claim', sealed: seal(makeClaim(publicKey, { inference }), hello.boxKey) })
   const nonce = toBase64Url(systemRandom(32))
   const { evidence } = await ask(host, { id: 'e', op: 'evidence', nonce, simulated: simulatedLaunch })
