@@ -19,6 +19,7 @@ import { VmNetwork } from '../vm/network.driver.ts'
 import type { NftPlan } from '../vm/nft.plan.ts'
 import { capacityOf, choosePlatform, qemuPlatform, rememberPlatform } from '../vm/platform.driver.ts'
 import { VmReconciler } from '../vm/reconciler.ts'
+import { scratchRoomGib } from '../vm/scratch.driver.ts'
 import { VmDriver } from '../vm/vm.driver.ts'
 
 export type EngineDeps = {
@@ -70,6 +71,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     uids: checkUidRange({ min: config.vm.uid_min, max: config.vm.uid_max }),
     groups: groupsOfDevices(platform),
     platform: qemuPlatform(platform, config.vm),
+    scratchLimits: { mibPerS: config.vm.scratch_mib_per_s_max, iops: config.vm.scratch_iops_max },
     image: () => loadImage(config.vm.image_dir),
     gateway: config.network.gateway_v4,
     mtuBytes: config.network.mtu_bytes,
@@ -93,6 +95,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
       mtuBytes: config.network.mtu_bytes,
       resolvers: config.network.resolvers,
     },
+    scratchGib: config.vm.scratch_gib,
+    scratchGibMax: () => config.capacity.scratch_gib || scratchRoomGib(stateDir),
     bootTimeoutMs: config.vm.boot_timeout_ms,
     capacityWaitMs: config.capacity.wait_ms,
     platform,

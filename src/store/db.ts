@@ -12,6 +12,7 @@ import { rooms } from './migrations/0003-rooms.ts'
 import { tokensSource } from './migrations/0004-tokens-source.ts'
 import { rest } from './migrations/0005-rest.ts'
 import { uids } from './migrations/0006-uids.ts'
+import { scratch } from './migrations/0010-scratch.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -52,7 +53,7 @@ export type Store = {
 }
 
 /** In order; the position (from 1) is the schema version that `PRAGMA user_version` holds. */
-export const MIGRATIONS: readonly string[] = [initial, inference, rooms, tokensSource, rest, uids]
+export const MIGRATIONS: readonly string[] = [initial, inference, rooms, tokensSource, rest, uids, scratch]
 
 const busyTimeoutMs = 5_000
 

@@ -46,6 +46,10 @@ export type VmReconcilerDeps = {
   readonly addressRestMs: number
   /** What every guest's network has in common. */
   readonly guestNetwork: Omit<Network, 'address'>
+  /** Size of each new VM's scratch disk; 0 for none. */
+  readonly scratchGib: number
+  /** What all of them together may hold, as the file system is now. */
+  readonly scratchGibMax: () => number
   readonly bootTimeoutMs: number
   readonly capacityWaitMs: number
   /** VMs that had booted before this boot of the host have lost their QEMU with it. */
@@ -115,9 +119,9 @@ export class VmReconciler implements VmEngine {
   }
 
   define(vmId: string, spec: VmSpec): void {
-    const { ledger, hostId, clock } = this.#deps
+    const { ledger, hostId, clock, scratchGib } = this.#deps
     const { image, vcpus, memoryMib } = spec
-    insertVm(ledger.db, { id: vmId, hostId, image, vcpus, memoryMib, nowMs: clock.nowMs() })
+    insertVm(ledger.db, { id: vmId, hostId, image, vcpus, memoryMib, scratchGib, nowMs: clock.nowMs() })
     this.wake(vmId)
   }
 
@@ -302,6 +306,7 @@ export class VmReconciler implements VmEngine {
       ahead: waitingBefore(tx, vm),
       ending: endingOn(tx, hostId),
       restingAddresses: resting.length,
+      scratchGibMax: this.#deps.scratchGibMax(),
     }
     const verdict = admission(vm, occupancy, capacity)
     if (verdict.kind !== 'admit') return { verdict, change: null }
@@ -348,8 +353,9 @@ export class VmReconciler implements VmEngine {
 
   async #greet(vm: Vm, entry: Entry): Promise<VmEvent | null> {
     const link = linkOf(entry)
-    const { stopped, hello } = link.observe()
+    const { stopped, paused, hello } = link.observe()
     if (stopped) return 'guest_stopped'
+    if (paused) await this.#deps.driver.resume(vm, link)
     if (hello === null) {
       const leftMs = Math.max(1, this.#bootLeftMs(entry))
       link.greet(leftMs)
@@ -366,10 +372,15 @@ export class VmReconciler implements VmEngine {
     return null
   }
 
-  #watch(vm: Vm, entry: Entry): VmEvent | null {
+  async #watch(vm: Vm, entry: Entry): Promise<VmEvent | null> {
     const link = linkOf(entry)
-    const { stopped, hello } = link.observe()
+    const { stopped, paused, hello } = link.observe()
     if (stopped) return 'guest_stopped'
+    // Its silence says nothing. Each sweep looks again.
+    if (paused) {
+      await this.#deps.driver.resume(vm, link)
+      return null
+    }
     const loss = this.#pulseOf(vm, entry).ask(link)
     if (loss !== null) return loss
     if (hello === null) link.greet(this.#deps.bootTimeoutMs)

@@ -29,7 +29,8 @@ import type { Image } from './image.driver.ts'
 import { macAddress, tapName, type UidRange, type VmPaths, vmPaths } from './launch.plan.ts'
 import { attachLink, type VmLink } from './link.driver.ts'
 import type { VmNetwork } from './network.driver.ts'
-import { type QemuPlatform, qemuArgv } from './qemu.plan.ts'
+import { type QemuPlatform, qemuArgv, type ScratchLimits } from './qemu.plan.ts'
+import { makeScratch, resumeWhenRoom } from './scratch.driver.ts'
 import { findQemu, releaseUid, reserveUid } from './uid.driver.ts'
 
 export type VmDriverDeps = {
@@ -44,6 +45,7 @@ export type VmDriverDeps = {
   /** Groups of the devices that QEMU opens. */
   readonly groups: readonly number[]
   readonly platform: QemuPlatform
+  readonly scratchLimits: ScratchLimits
   readonly image: (name: string) => Image
   readonly gateway: string
   readonly mtuBytes: number
@@ -57,7 +59,7 @@ const killTimeoutMs = 10_000
 const commandTimeoutMs = 10_000
 const removeTimeoutMs = 60_000
 /** In the order in which `spawnDetached` is given them. */
-const inheritedFds = { tap: 3, qmp: 4, qmpRescue: 5, console: 6, channel: 7 } as const
+const inheritedFds = { tap: 3, qmp: 4, qmpRescue: 5, console: 6, channel: 7, scratch: 8 } as const
 
 export class VmDriver {
   readonly #deps: VmDriverDeps
@@ -78,6 +80,7 @@ export class VmDriver {
     const paths = this.#paths(vm)
     this.#record(vm, 'directory', paths.directory)
     ensureDir(paths.directory, { mode: 0o700, owner: ourselves() })
+    if (vm.scratchGib > 0) this.#record(vm, 'disk', paths.scratch)
     const name = tapName(tapPrefix, vm.id)
     this.#record(vm, 'tap', name)
     const tap = openTap(name)
@@ -134,6 +137,11 @@ export class VmDriver {
       await configureTap({ name, gateway, address, mac: macAddress(vm.id), mtuBytes, timeoutMs: commandTimeoutMs })
     }
     return state !== 'gone'
+  }
+
+  /** Lets a VM that was paused for want of disk space run again once there is some. Never throws. */
+  async resume(vm: Vm, link: VmLink): Promise<void> {
+    await resumeWhenRoom(this.#deps, { vmId: vm.id, directory: this.#paths(vm).directory, link })
   }
 
   /** Bounds what QEMU has written to its log since the last time. Never throws. */
@@ -200,8 +208,8 @@ export class VmDriver {
   }
 
   #spawnQemu(vm: Vm, { paths, tapFd, uid }: { paths: VmPaths; tapFd: number; uid: number }): ProcessIdentity {
-    const { qemu, groups, image, platform } = this.#deps
-    const { vcpus, memoryMib } = vm
+    const { qemu, groups, image, platform, scratchLimits } = this.#deps
+    const { vcpus, memoryMib, scratchGib } = vm
     const argv = qemuArgv({
       qemu,
       vmId: vm.id,
@@ -209,19 +217,21 @@ export class VmDriver {
       memoryMib,
       mac: macAddress(vm.id),
       directory: paths.directory,
-      fds: inheritedFds,
+      fds: { ...inheritedFds, scratch: scratchGib > 0 ? inheritedFds.scratch : null },
       image: image(vm.image),
       platform,
+      scratchLimits,
     })
     const systemd = isUnderSystemd()
-    const confinement = { uid, groups, platform: platform.kind, vcpus, memoryMib, systemd }
+    const confinement = { uid, groups, platform: platform.kind, vcpus, memoryMib, scratchGib, systemd }
     using sockets = new DisposableStack()
     const listenAt = (path: string): ListeningSocket => sockets.use(listenUnix(path))
     const listening = [paths.qmp, paths.qmpRescue, paths.console, paths.channel].map(listenAt)
+    const disk = scratchGib > 0 ? [sockets.use(makeScratch(paths.scratch, scratchGib)).fd] : []
     return spawnDetached(confinedArgv(confinement, argv), {
       uuid: vm.id,
       stdoutFile: paths.qemuLog,
-      extraFds: [tapFd, ...listening.map(({ fd }) => fd)],
+      extraFds: [tapFd, ...listening.map(({ fd }) => fd), ...disk],
       scope: `strongroom-${vm.id}`,
       scopeProperties: scopeProperties(confinement),
       systemd,
@@ -243,6 +253,8 @@ export class VmDriver {
         return this.#deps.network.remove(resource.name)
       case 'tap':
         return removeTap(resource.name, commandTimeoutMs)
+      case 'disk':
+        return removeFile(resource.name)
       case 'directory':
         return removeForeignTree(resource.name, removeTimeoutMs)
       case 'uid':

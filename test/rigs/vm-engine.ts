@@ -37,6 +37,8 @@ export function engineBench(
     capacityWaitMs?: number
     hostRestarted?: boolean
     pool?: string
+    scratchGib?: number
+    scratchGibMax?: number
     driver?: Partial<Driver>
   } = {},
 ) {
@@ -47,6 +49,7 @@ export function engineBench(
   const changed = new Map<string, () => void>()
   const networks: string[] = []
   const releases: string[] = []
+  const resumed: string[] = []
   /** What the world says of every VM; a test changes it as it likes. */
   const world = {
     monitor: async (): Promise<unknown> => ({}),
@@ -63,9 +66,10 @@ export function engineBench(
       network: async (network: { address: string }) => networks.push(network.address),
       close: () => {},
     } as never,
-    observe: () => seen.get(vmId) ?? { closed: false, stopped: false, hello: null },
+    observe: () => seen.get(vmId) ?? { closed: false, stopped: false, paused: false, hello: null },
     greet: () => {},
     forget: () => {},
+    resume: async () => {},
     close: () => {},
   })
   const driver: Driver = {
@@ -80,6 +84,9 @@ export function engineBench(
       return linkTo(vm.id)
     },
     boundLog: () => {},
+    resume: async vm => {
+      resumed.push(vm.id)
+    },
     checkNetwork: () => world.network(),
     powerDown: async () => {},
     release: async (vm, { keepDirectory }) => {
@@ -101,6 +108,8 @@ export function engineBench(
       log: silentLogger,
       capacity: options.capacity ?? roomy,
       bootTimeoutMs,
+      scratchGib: options.scratchGib ?? 0,
+      scratchGibMax: () => options.scratchGibMax ?? 1000,
       addressRestMs,
       platform: 'tcg',
       isHostStopping: async () => world.isHostStopping,
@@ -117,7 +126,7 @@ export function engineBench(
     return id
   }
   const observe = async (id: string, observation: Partial<LinkObservation>) => {
-    seen.set(id, { closed: false, stopped: false, hello: null, ...observation })
+    seen.set(id, { closed: false, stopped: false, paused: false, hello: null, ...observation })
     changed.get(id)?.()
     await clock.elapse(0)
   }
@@ -127,5 +136,20 @@ export function engineBench(
   }
   const state = (id: string): VmState | undefined => vmById(store.ledger.db, id)?.state
   const failure = (id: string) => vmById(store.ledger.db, id)?.failureCode
-  return { world, store, clock, engine, create, define, observe, dismiss, state, failure, alive, networks, releases }
+  return {
+    world,
+    store,
+    clock,
+    engine,
+    create,
+    define,
+    observe,
+    dismiss,
+    state,
+    failure,
+    alive,
+    networks,
+    releases,
+    resumed,
+  }
 }

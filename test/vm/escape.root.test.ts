@@ -81,6 +81,7 @@ inOwnNetns(
         uids: { min: firstUid, max: firstUid + uidCount - 1 },
         groups: [],
         platform: { kind: 'tcg' },
+        scratchLimits: { mibPerS: 0, iops: 0 },
         image: () => ({
           firmware: image,
           root: image,

@@ -1,0 +1,131 @@
+// Goal: whatever disk the host gives as the scratch disk, the guest boots, and nothing that the host has put there or can read there is of use to it.
+
+import { expect, test } from 'bun:test'
+import { mkdir, open, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { bootGuest } from '../../rigs/guest-boot.ts'
+import { agentStarted, buildTestImage, imageBench, run } from '../../rigs/image-build.ts'
+
+const bootTimeoutMs = 150_000
+const mib = 1_048_576
+const marker = 'what only the guest may know'
+const planted = 'what the host has planted'
+/** The guest says what it sees of its root, and leaves something there that the host can look for. */
+const program = `
+import { statfsSync, writeFileSync, openSync, fsyncSync, readFileSync } from 'node:fs'
+const { execSync } = require('node:child_process')
+const mounts = readFileSync('/proc/mounts', 'utf8').split('\\n')
+for (const line of mounts) if (/ (ext4|overlay) /.test(line)) console.log('mounted ' + line)
+const { blocks, bsize } = statfsSync('/home/agent')
+console.log('home of ' + Math.round((blocks * bsize) / ${mib}) + ' MiB')
+console.log('setuid: [' + execSync('find / -xdev -perm /6000 2>/dev/null || true').toString().trim() + ']')
+writeFileSync('/home/agent/marker', '${marker} '.repeat(40_000))
+fsyncSync(openSync('/home/agent/marker', 'r'))
+const command = readFileSync('/proc/cmdline', 'utf8')
+const key = execSync('dmsetup table --showkeys scratch 2>/dev/null || true').toString().split(' ')[4] ?? ''
+const environment = readFileSync('/proc/1/environ', 'utf8')
+console.log('key: ' + key.length + ' digits, told elsewhere: ' + (key !== '' && (command + environment).includes(key)))
+`
+
+/** Arguments of QEMU for a scratch disk. */
+const disk = (path: string, more = '') => [
+  ...['-blockdev', `driver=file,node-name=scratch-file,filename=${path}${more}`],
+  ...['-blockdev', `driver=raw,node-name=scratch,file=scratch-file${more}`],
+  ...['-device', 'virtio-blk-pci,drive=scratch,serial=scratch,discard=on'],
+]
+
+async function sparse(path: string, sizeBytes: number): Promise<string> {
+  await writeFile(path, '')
+  await run(['truncate', `--size=${sizeBytes}`, path], {})
+  return path
+}
+
+/** A sound file system with a setuid program on it. */
+async function prepared(dir: string): Promise<string> {
+  const tree = join(dir, 'tree')
+  await mkdir(join(tree, 'upper', 'usr', 'bin'), { recursive: true })
+  await writeFile(join(tree, 'upper', 'usr', 'bin', 'planted'), planted)
+  await run(['chmod', '4755', join(tree, 'upper', 'usr', 'bin', 'planted')], {})
+  const path = await sparse(join(dir, 'prepared.img'), 1024 * mib)
+  await run(['mke2fs', '-q', '-F', '-t', 'ext4', '-d', tree, path], {})
+  return path
+}
+
+async function bytesAt(path: string, offset: number, length: number): Promise<string> {
+  const file = await open(path, 'r')
+  try {
+    const { buffer } = await file.read(Buffer.alloc(length), 0, length, offset)
+    return buffer.toString('hex')
+  } finally {
+    await file.close()
+  }
+}
+
+/** Whether a whole file holds a text; read by grep, as it is large. */
+async function holds(path: string, text: string): Promise<boolean> {
+  return (await Bun.spawn(['grep', '-qF', text, path]).exited) === 0
+}
+
+test('a scratch disk is encrypted anew at each boot, and a useless one costs the disk, not the boot', async () => {
+  await using bench = await imageBench(program)
+  const image = await buildTestImage({
+    recipe: 'instance',
+    cacheDir: join(bench.dir, 'cache'),
+    guest: bench.guest,
+    shared: ['downloads', 'bases'],
+    umask: '022',
+    env: {},
+  })
+  const root = join(image, 'root.img')
+  const boot = async (devices: readonly string[]) => {
+    await using guest = await bootGuest(image, root, { devices })
+    expect({ started: await guest.shows(agentStarted, bootTimeoutMs), serial: guest.serial() }).toMatchObject({
+      started: true,
+    })
+    expect(await guest.shows('key: ', bootTimeoutMs)).toBe(true)
+    return guest.serial()
+  }
+
+  // A disk that the host has prepared: nothing of it is seen, and what the guest writes cannot be read.
+  const path = await prepared(bench.dir)
+  expect(await holds(path, planted)).toBe(true)
+  const superblock = { offset: 1024, length: 1024 }
+  const before = await bytesAt(path, superblock.offset, superblock.length)
+  const ciphertexts: string[] = []
+  for (let i = 0; i < 2; i += 1) {
+    const serial = await boot(disk(path, ',discard=unmap'))
+    expect(serial).toContain('strongroom: scratch disk: 1024 MiB, encrypted')
+    expect(serial).toMatch(/mounted overlay \/ overlay \S*nodev/)
+    expect(serial).toMatch(/mounted \S+ \/var\/lib\/strongroom\/scratch ext4 rw,nosuid,nodev/)
+    // Of 1 GiB memory: a tmpfs would be of half of it.
+    expect(Number(/home of (\d+) MiB/.exec(serial)?.[1])).toBeGreaterThan(900)
+    expect(serial).toContain('setuid: []')
+    expect(serial).toContain('key: 128 digits, told elsewhere: false')
+    expect(await holds(path, marker)).toBe(false)
+    ciphertexts.push(await bytesAt(path, superblock.offset, superblock.length))
+  }
+  expect(new Set([before, ...ciphertexts]).size).toBe(3)
+
+  // No disk, or none that is of use.
+  const tiny = await sparse(join(bench.dir, 'tiny.img'), 64 * mib)
+  const failing = await sparse(join(bench.dir, 'failing.img'), 1024 * mib)
+  const broken = [
+    ...['-blockdev', `driver=file,node-name=scratch-file,filename=${failing}`],
+    ...[
+      '-blockdev',
+      'driver=blkdebug,node-name=scratch,image=scratch-file,inject-error.0.event=none,inject-error.0.iotype=write,inject-error.0.errno=5',
+    ],
+    ...['-device', 'virtio-blk-pci,drive=scratch,serial=scratch,werror=report'],
+  ]
+  for (const [devices, reason] of [
+    [[], 'there is none'],
+    [disk(tiny), 'it is too small'],
+    [disk(path, ',read-only=on'), 'it is read-only'],
+    [broken, 'no file system could be made on it'],
+  ] as const) {
+    const serial = await boot(devices)
+    expect(serial).toContain(`strongroom: no scratch disk, ${reason}: memory instead`)
+    expect(serial).toMatch(/mounted overlay \/ overlay /)
+    expect(serial).not.toContain(' ext4 ')
+  }
+}, 900_000)
