@@ -10,8 +10,10 @@ import type { Tls } from '../http/certificate.ts'
 import { serveTls, type TlsServer } from '../http/serve.ts'
 import type { InstanceKeys } from '../inference/keys/instance-keys.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
+import { Attestations } from '../instances/attestation.ts'
 import type { Names } from '../instances/dns/names.ts'
 import { runEgressSampler } from '../instances/egress.ts'
+import type { AttestationTrust } from '../instances/evidence.verify.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import { openapiDocument } from '../instances/http/openapi.ts'
 import { createRequestRate } from '../instances/http/rate.ts'
@@ -33,14 +35,28 @@ export type InstancesParts = {
   readonly log: Logger
   readonly metering: Metering
   readonly keys: InstanceKeys
-  /** What guests must trust to reach the gateway; null with the operator's own certificate. */
-  readonly gatewayCa: string | null
+  /** What instances must trust to reach this appliance's gateway. */
+  readonly guestCaPem: string
   readonly names: Pick<Names, 'instanceChanged'>
+  readonly trust: () => Promise<AttestationTrust>
 }
 
 /** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */
 export function serveInstances(service: InstancesService, parts: InstancesParts & { readonly tls: Tls }): TlsServer {
-  const { config, store, clock, random, log, tls } = parts
+  const { config, store, engine, clock, random, log, tls, trust } = parts
+  const attestationRate = createRequestRate({
+    clock,
+    requestsPerMinute: config.instances.attestations_per_minute,
+    what: 'fresh attestations',
+  })
+  const attestations = new Attestations({
+    db: store.directory.db,
+    engine: engine.reconciler,
+    trust,
+    admit: keyPrefix => attestationRate.take(keyPrefix),
+    clock,
+    log: log.unit('instances'),
+  })
   const http = createHttp({
     log: log.unit('http'),
     clock,
@@ -52,7 +68,7 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
     },
     rate: createRequestRate({ clock, requestsPerMinute: config.instances.requests_per_minute }),
     authenticate: createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') }),
-    routes: instanceRoutes(service),
+    routes: instanceRoutes(service, attestations),
     openapi: openapiDocument(),
   })
   return serveTls(request => http.fetch(request), {
@@ -69,16 +85,18 @@ export type Background = { readonly start: () => void; readonly stop: () => Prom
 
 export function composeInstances(parts: InstancesParts): { service: InstancesService; background: Background } {
   const { config, store, engine, clock, random, log } = parts
+  const { baseUrl, address } = guestGateway(config)
   const reconciler = new InstanceReconciler({
     store,
     engine: engine.reconciler,
     vmSpec: { image: 'instance', vcpus: config.vm.vcpus, memoryMib: config.vm.memory_mib },
+    trust: parts.trust,
+    onReady: id => parts.names.instanceChanged(id),
     probe: probeSsh,
     clock,
     random,
     log: log.unit('instances'),
-    inferenceBaseUrl: guestGateway(config).baseUrl,
-    inferenceCa: parts.gatewayCa,
+    gateway: { baseUrl, address, ca: address === null ? null : parts.guestCaPem },
     // Without our own gateway there is no key to give.
     inferenceKey: id => (config.listen.inference === '' ? null : parts.keys.instanceKey(id)),
     claimTimeoutMs: config.vm.claim_timeout_ms,

@@ -117,6 +117,12 @@ export const NetworkConfig = Type.Object(
       description: 'Names of taps begin with this; 10 characters of the VM id follow.',
     }),
     sample_interval_ms: Count(5_000, 100, 600_000, 'How often egress counters are read.'),
+    rescue_bytes: Count(
+      268_435_456,
+      0,
+      1_099_511_627_776,
+      'How many bytes an instance may still send once its egress cap is spent, as answers within SSH connections from outside alone, so that its owner can rescue the work. They are not part of `egress_bytes`. 0 for none.',
+    ),
   },
   { ...closed, default: {} },
 )
@@ -228,6 +234,12 @@ export const InstancesConfig = Type.Object(
       10_000,
       'How many records one organization may have, those of terminated instances included, which are kept for `retention_days`. Beyond it: status 429. Every list shows them all.',
     ),
+    attestations_per_minute: Count(
+      30,
+      1,
+      100_000,
+      'Fresh attestations of instances per minute of each key: `?nonce=` at `/v1/instances/{name}/attestation`. Beyond it: status 429.',
+    ),
     inference_models: Type.Array(Type.String({ minLength: 1, maxLength: 256 }), {
       default: ['strongroom-tiny'],
       minItems: 1,
@@ -239,7 +251,7 @@ export const InstancesConfig = Type.Object(
       maxLength: 512,
       allowed: '"" or an http or https URL of at most 512 characters',
       description:
-        'Base URL of the inference gateway that instances use. "" for the gateway of this appliance: `network.gateway_v4` at the port of `listen.inference`, path /v1.',
+        'Base URL of the inference gateway that instances use; it must be publicly trusted. "" for the gateway of this appliance, which instances call inference.strongroom.internal: `network.gateway_v4` at the port of `listen.inference`, path /v1.',
     }),
   },
   { ...closed, default: {} },

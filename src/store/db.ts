@@ -12,6 +12,8 @@ import { rooms } from './migrations/0003-rooms.ts'
 import { tokensSource } from './migrations/0004-tokens-source.ts'
 import { rest } from './migrations/0005-rest.ts'
 import { uids } from './migrations/0006-uids.ts'
+import { attestedClaim } from './migrations/0007-attested-claim.ts'
+import { launches } from './migrations/0008-launches.ts'
 import { scratch } from './migrations/0010-scratch.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
@@ -53,7 +55,17 @@ export type Store = {
 }
 
 /** In order; the position (from 1) is the schema version that `PRAGMA user_version` holds. */
-export const MIGRATIONS: readonly string[] = [initial, inference, rooms, tokensSource, rest, uids, scratch]
+export const MIGRATIONS: readonly string[] = [
+  initial,
+  inference,
+  rooms,
+  tokensSource,
+  rest,
+  uids,
+  attestedClaim,
+  launches,
+  scratch,
+]
 
 const busyTimeoutMs = 5_000
 

@@ -3,13 +3,13 @@
 // One worker per VM, woken by changes and looking at the whole situation each time (level-triggered), so a lost event costs time, never
 // correctness. VMs never wait for each other, except for room and for their turn to boot.
 
+import type { Receipt } from '../attest/receipt/receipt.ts'
 import { present } from '../base/assert.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { createWorkers, type Workers } from '../base/workers.ts'
-import type { Claimed, Hello, Network, SealedClaim } from '../contract/agent.ts'
-import { INSTANCE_FAILURES } from '../contract/instance.ts'
+import type { Claimed, Network, SealedClaim } from '../contract/agent.ts'
 import type { LedgerDb, LedgerStore } from '../store/db.ts'
 import { restingAt } from '../store/ledger/address.query.ts'
 import { egressOf } from '../store/ledger/egress.query.ts'
@@ -21,18 +21,31 @@ import {
   insertVm,
   listVms,
   moveVm,
+  openVm,
   reservedBy,
   vmById,
   waitingBefore,
 } from '../store/ledger/vm.query.ts'
 import type { Vm, VmState } from '../store/ledger/vm.table.ts'
 import { type Admission, admission, type Capacity } from './admission.plan.ts'
-import { VM_FAILURE_CODES, type VmEngine, type VmFailureCode, type VmSpec, type VmView } from './engine.ts'
+import type { VmEngine, VmEvidence, VmSpec, VmView } from './engine.ts'
+import { closeLink, type Entry, linkOf, newEntry } from './entry.ts'
+import { type EvidenceSources, EvidenceTaker } from './evidence.driver.ts'
 import { freeAddress } from './launch.plan.ts'
-import type { VmLink } from './link.driver.ts'
-import { type Loss, Pulse, type PulseDeps } from './pulse.ts'
+import { LaunchMismatch } from './launcher.driver.ts'
+import { Pulse, type PulseDeps } from './pulse.ts'
 import type { VmDriver } from './vm.driver.ts'
-import { failureOf, next, VM_TABLE, type VmEvent, type VmWork } from './vm.machine.ts'
+import {
+  failureMessage,
+  failureOf,
+  knownFailure,
+  LOSSES,
+  next,
+  SILENCES,
+  VM_TABLE,
+  type VmEvent,
+  type VmWork,
+} from './vm.machine.ts'
 
 export type VmReconcilerDeps = {
   readonly ledger: LedgerStore
@@ -46,10 +59,8 @@ export type VmReconcilerDeps = {
   readonly addressRestMs: number
   /** What every guest's network has in common. */
   readonly guestNetwork: Omit<Network, 'address'>
-  /** Size of each new VM's scratch disk; 0 for none. */
-  readonly scratchGib: number
-  /** What all of them together may hold, as the file system is now. */
-  readonly scratchGibMax: () => number
+  /** Size of each new VM's scratch disk, 0 for none; and what all of them together may hold, as the file system is now. */
+  readonly scratch: { readonly gib: number; readonly gibMax: () => number }
   readonly bootTimeoutMs: number
   readonly capacityWaitMs: number
   /** VMs that had booted before this boot of the host have lost their QEMU with it. */
@@ -57,20 +68,10 @@ export type VmReconcilerDeps = {
   /** Whether the host is shutting down: what VMs die of then is the restart. */
   readonly isHostStopping: () => Promise<boolean>
   readonly probeSsh: PulseDeps['probeSsh']
+  /** Who vouches for what VMs say of themselves. */
+  readonly evidence: EvidenceSources
   /** What the driver starts QEMU on. */
   readonly platform: NonNullable<Vm['platform']>
-}
-
-/** What this daemon knows of a VM besides its row; a restart may forget it all. */
-type Entry = {
-  link: VmLink | null
-  state: VmState | null
-  /** When this daemon first saw the VM in its present state, monotonic. */
-  sinceMs: number
-  /** The agent's hello that listeners know of. */
-  announcedHello: Hello | null
-  /** Of a VM that runs. */
-  pulse: Pulse | null
 }
 
 type Work = (vm: Vm, entry: Entry) => VmEvent | null | Promise<VmEvent | null>
@@ -93,21 +94,33 @@ export class VmReconciler implements VmEngine {
   /** With when they were last counted, before this boot. */
   readonly #lostWithHost = new Map<string, number | null>()
   readonly #workers: Workers
+  readonly #evidence: EvidenceTaker
   /** How each work of VM_TABLE is done. */
   readonly #works: Record<VmWork, Work> = {
     admit: (vm, entry) => this.#admit(vm, entry),
-    build: vm => this.#build(vm),
+    build: (vm, entry) => this.#build(vm, entry),
     check_deadline: (_, entry) => (this.#bootLeftMs(entry) <= 0 ? 'deadline' : null),
     attach: (vm, entry) => this.#attach(vm, entry),
+    resume: (vm, entry) => this.#deps.driver.resume(vm, linkOf(entry)),
     greet: (vm, entry) => this.#greet(vm, entry),
-    bound_log: vm => this.#boundLog(vm),
+    bound_log: vm => {
+      this.#deps.driver.boundLog(vm)
+      return null
+    },
     watch: (vm, entry) => this.#watch(vm, entry),
+    open: (vm, entry) => this.#open(vm, entry),
     power_down: (vm, entry) => this.#powerDown(vm, entry),
     release: (vm, entry) => this.#release(vm, entry),
   }
 
   constructor(deps: VmReconcilerDeps) {
     this.#deps = deps
+    this.#evidence = new EvidenceTaker({
+      db: deps.ledger.db,
+      clock: deps.clock,
+      sources: deps.evidence,
+      linkOf: vmId => this.#entries.get(vmId)?.link ?? null,
+    })
     this.#workers = createWorkers({
       clock: deps.clock,
       work: vmId => this.#look(vmId),
@@ -119,9 +132,8 @@ export class VmReconciler implements VmEngine {
   }
 
   define(vmId: string, spec: VmSpec): void {
-    const { ledger, hostId, clock, scratchGib } = this.#deps
-    const { image, vcpus, memoryMib } = spec
-    insertVm(ledger.db, { id: vmId, hostId, image, vcpus, memoryMib, scratchGib, nowMs: clock.nowMs() })
+    const { ledger, hostId, clock, scratch } = this.#deps
+    insertVm(ledger.db, { ...spec, id: vmId, hostId, scratchGib: scratch.gib, nowMs: clock.nowMs() })
     this.wake(vmId)
   }
 
@@ -141,8 +153,9 @@ export class VmReconciler implements VmEngine {
     const { id, state, platform } = vm
     const guest = state === 'running' ? (this.#entries.get(vmId)?.link?.observe().hello ?? null) : null
     const failedAtMs = state === 'failed' ? vm.changedAtMs : null
-    const failureCode = knownFailure(vm.failureCode)
-    return { id, state, platform, address: this.#addressOf(vm), failureCode, failedAtMs, guest }
+    const failure = { failureCode: knownFailure(vm.failureCode), failureMessage: vm.failureMessage, failedAtMs }
+    const opened = vm.openedAtMs !== null && (this.#entries.get(vmId)?.opened ?? false)
+    return { id, state, platform, address: this.#addressOf(vm), ...failure, guest, opened }
   }
 
   /** The row keeps the address of a VM that has failed, for the operator; it may be another VM's by now. */
@@ -162,6 +175,18 @@ export class VmReconciler implements VmEngine {
       this.wake(vmId)
       throw error
     }
+  }
+
+  evidence(vmId: string, nonce: Uint8Array, timeoutMs: number): Promise<VmEvidence> {
+    return this.#evidence.take(vmId, nonce, timeoutMs)
+  }
+
+  handReceipt(vmId: string, receipt: Receipt, timeoutMs: number): Promise<void> {
+    return this.#evidence.hand(vmId, receipt, timeoutMs)
+  }
+
+  open(vmId: string): void {
+    if (openVm(this.#deps.ledger.db, { id: vmId, nowMs: this.#deps.clock.nowMs() })) this.wake(vmId)
   }
 
   onChange(listener: (vmId: string) => void): void {
@@ -211,7 +236,7 @@ export class VmReconciler implements VmEngine {
       this.#entries.delete(vmId)
       return
     }
-    const entry = this.#entries.get(vmId) ?? { link: null, state: null, sinceMs: 0, announcedHello: null, pulse: null }
+    const entry = this.#entries.get(vmId) ?? newEntry()
     this.#entries.set(vmId, entry)
     if (entry.state !== vm.state) Object.assign(entry, { state: vm.state, sinceMs: clock.monotonicMs() })
     const dismissed = vm.desired === 'gone' && next(vm.state, 'dismissed') !== null
@@ -254,7 +279,9 @@ export class VmReconciler implements VmEngine {
       nowMs: changedAtMs,
       address: to === 'gone' ? null : (address ?? vm.address),
       ...(event === 'spawned' ? { platform: this.#deps.platform } : {}),
-      ...(failureCode === undefined ? {} : { failureCode, failureMessage: INSTANCE_FAILURES[failureCode] }),
+      ...(failureCode === undefined
+        ? {}
+        : { failureCode, failureMessage: failureMessage(failureCode, this.#entries.get(vm.id)?.mismatch) }),
     })
     if (!moved) return null
     appendEvent(tx, { nowMs, kind: `vm.${to}`, subject: vm.id, detail: { from: vm.state, event, failureCode } })
@@ -306,7 +333,7 @@ export class VmReconciler implements VmEngine {
       ahead: waitingBefore(tx, vm),
       ending: endingOn(tx, hostId),
       restingAddresses: resting.length,
-      scratchGibMax: this.#deps.scratchGibMax(),
+      scratchGibMax: this.#deps.scratch.gibMax(),
     }
     const verdict = admission(vm, occupancy, capacity)
     if (verdict.kind !== 'admit') return { verdict, change: null }
@@ -319,13 +346,15 @@ export class VmReconciler implements VmEngine {
     return { verdict, change }
   }
 
-  async #build(vm: Vm): Promise<VmEvent> {
+  async #build(vm: Vm, entry: Entry): Promise<VmEvent> {
     try {
       await this.#deps.driver.build(vm)
       return 'spawned'
     } catch (error) {
       this.#deps.log.error('a VM could not be started', { vm: vm.id, error })
-      return 'spawn_failed'
+      if (!(error instanceof LaunchMismatch)) return 'spawn_failed'
+      entry.mismatch = error.parts.join(', ')
+      return 'launch_mismatch'
     }
   }
 
@@ -353,9 +382,8 @@ export class VmReconciler implements VmEngine {
 
   async #greet(vm: Vm, entry: Entry): Promise<VmEvent | null> {
     const link = linkOf(entry)
-    const { stopped, paused, hello } = link.observe()
+    const { stopped, hello } = link.observe()
     if (stopped) return 'guest_stopped'
-    if (paused) await this.#deps.driver.resume(vm, link)
     if (hello === null) {
       const leftMs = Math.max(1, this.#bootLeftMs(entry))
       link.greet(leftMs)
@@ -367,26 +395,25 @@ export class VmReconciler implements VmEngine {
     return 'greeted'
   }
 
-  #boundLog(vm: Vm): null {
-    this.#deps.driver.boundLog(vm)
-    return null
-  }
-
-  async #watch(vm: Vm, entry: Entry): Promise<VmEvent | null> {
+  #watch(vm: Vm, entry: Entry): VmEvent | null {
     const link = linkOf(entry)
     const { stopped, paused, hello } = link.observe()
-    if (stopped) return 'guest_stopped'
-    // Its silence says nothing. Each sweep looks again.
-    if (paused) {
-      await this.#deps.driver.resume(vm, link)
-      return null
-    }
+    // The silence of a paused one says nothing.
+    if (stopped || paused) return stopped ? 'guest_stopped' : null
     const loss = this.#pulseOf(vm, entry).ask(link)
     if (loss !== null) return loss
     if (hello === null) link.greet(this.#deps.bootTimeoutMs)
     // Services may wait for what a guest says after a reattach, though no state changes.
     if (hello !== entry.announcedHello) this.#tellListeners(vm.id)
     entry.announcedHello = hello
+    return null
+  }
+
+  async #open(vm: Vm, entry: Entry): Promise<null> {
+    if (vm.openedAtMs === null || entry.opened) return null
+    await this.#deps.driver.open()
+    entry.opened = true
+    this.#tellListeners(vm.id)
     return null
   }
 
@@ -419,30 +446,4 @@ export class VmReconciler implements VmEngine {
     this.#wakeWaiting()
     return null
   }
-}
-
-const SILENCES: ReadonlySet<VmEvent> = new Set<Loss>(['unanswered', 'network_lost'])
-/** What the end of the host may look like from here. */
-const LOSSES: ReadonlySet<VmEvent> = new Set<VmEvent>([
-  'spawn_failed',
-  'deadline',
-  'qemu_gone',
-  'guest_stopped',
-  'unanswered',
-  'network_lost',
-])
-
-function linkOf(entry: Entry): VmLink {
-  return present(entry.link, 'a VM is attached before it is spoken to')
-}
-
-function closeLink(entry: Entry): void {
-  entry.link?.close()
-  entry.link = null
-}
-
-/** A code that an older or newer executable wrote and this one does not know is shown as `internal`. */
-function knownFailure(code: string | null): VmFailureCode | null {
-  if (code === null) return null
-  return VM_FAILURE_CODES.find(known => known === code) ?? 'internal'
 }

@@ -27,9 +27,11 @@ import type { Resource, ResourceKind, Vm } from '../store/ledger/vm.table.ts'
 import { confinedArgv, scopeProperties } from './confinement.plan.ts'
 import type { Image } from './image.driver.ts'
 import { macAddress, tapName, type UidRange, type VmPaths, vmPaths } from './launch.plan.ts'
+import type { Launcher, PreparedLaunch } from './launcher.driver.ts'
 import { attachLink, type VmLink } from './link.driver.ts'
 import type { VmNetwork } from './network.driver.ts'
-import { type QemuPlatform, qemuArgv, type ScratchLimits } from './qemu.plan.ts'
+import type { HostPlatform } from './platform.driver.ts'
+import { type QemuPlatform, qemuArgv, type ScratchLimits, type SnpBoot } from './qemu.plan.ts'
 import { makeScratch, resumeWhenRoom } from './scratch.driver.ts'
 import { findQemu, releaseUid, reserveUid } from './uid.driver.ts'
 
@@ -44,9 +46,10 @@ export type VmDriverDeps = {
   readonly uids: UidRange
   /** Groups of the devices that QEMU opens. */
   readonly groups: readonly number[]
-  readonly platform: QemuPlatform
+  readonly platform: HostPlatform
   readonly scratchLimits: ScratchLimits
   readonly image: (name: string) => Image
+  readonly launcher: Pick<Launcher, 'prepare'>
   readonly gateway: string
   readonly mtuBytes: number
   readonly tapPrefix: string
@@ -59,7 +62,17 @@ const killTimeoutMs = 10_000
 const commandTimeoutMs = 10_000
 const removeTimeoutMs = 60_000
 /** In the order in which `spawnDetached` is given them. */
-const inheritedFds = { tap: 3, qmp: 4, qmpRescue: 5, console: 6, channel: 7, scratch: 8 } as const
+const inheritedFds = {
+  tap: 3,
+  qmp: 4,
+  qmpRescue: 5,
+  console: 6,
+  channel: 7,
+  kernel: 8,
+  initrd: 9,
+  firmware: 10,
+  scratch: 11,
+} as const
 
 export class VmDriver {
   readonly #deps: VmDriverDeps
@@ -68,7 +81,7 @@ export class VmDriver {
     this.#deps = deps
   }
 
-  /** Makes everything up to a paused QEMU. Faults: host.*, image.invalid. */
+  /** Makes everything up to a paused QEMU. Faults: host.*, image.invalid, launch.mismatch (LaunchMismatch). */
   async build(vm: Vm): Promise<void> {
     const running = findQemu(this.#deps.db, vm.id)
     if (running !== null) {
@@ -76,7 +89,9 @@ export class VmDriver {
       return
     }
     if (vm.address === null) throw new Fault('internal', `VM ${vm.id} has no address`)
-    const { db, clock, random, uids, tapPrefix, network, gateway, mtuBytes } = this.#deps
+    const { db, clock, random, uids, tapPrefix, network, gateway, mtuBytes, launcher } = this.#deps
+    const image = this.#deps.image(vm.image)
+    using launch = await launcher.prepare(vm, image)
     const paths = this.#paths(vm)
     this.#record(vm, 'directory', paths.directory)
     ensureDir(paths.directory, { mode: 0o700, owner: ourselves() })
@@ -92,7 +107,7 @@ export class VmDriver {
       await configureTap({ name, gateway, address: vm.address, mac, mtuBytes, timeoutMs: commandTimeoutMs })
       const uid = await reserveUid({ db, random, range: uids }, { vmId: vm.id, nowMs: clock.nowMs() })
       this.#record(vm, 'qemu', `unspawned:${vm.id}`)
-      this.#record(vm, 'qemu', identityName(this.#spawnQemu(vm, { paths, tapFd: tap.fd, uid })))
+      this.#record(vm, 'qemu', identityName(this.#spawnQemu(vm, { paths, tapFd: tap.fd, uid, image, launch })))
     } finally {
       // QEMU holds its own copy; when it dies the interface goes with it.
       tap.close()
@@ -139,9 +154,16 @@ export class VmDriver {
     return state !== 'gone'
   }
 
+  /** Applies the firewall, which lets through what the ledger says is opened. Faults: host.*. */
+  open(): Promise<void> {
+    return this.#deps.network.sync()
+  }
+
   /** Lets a VM that was paused for want of disk space run again once there is some. Never throws. */
-  async resume(vm: Vm, link: VmLink): Promise<void> {
-    await resumeWhenRoom(this.#deps, { vmId: vm.id, directory: this.#paths(vm).directory, link })
+  async resume(vm: Vm, link: VmLink): Promise<null> {
+    if (link.observe().paused)
+      await resumeWhenRoom(this.#deps, { vmId: vm.id, directory: this.#paths(vm).directory, link })
+    return null
   }
 
   /** Bounds what QEMU has written to its log since the last time. Never throws. */
@@ -207,8 +229,8 @@ export class VmDriver {
     waiting.abort()
   }
 
-  #spawnQemu(vm: Vm, { paths, tapFd, uid }: { paths: VmPaths; tapFd: number; uid: number }): ProcessIdentity {
-    const { qemu, groups, image, platform, scratchLimits } = this.#deps
+  #spawnQemu(vm: Vm, { paths, tapFd, uid, image, launch }: Spawn): ProcessIdentity {
+    const { qemu, groups, platform, scratchLimits } = this.#deps
     const { vcpus, memoryMib, scratchGib } = vm
     const argv = qemuArgv({
       qemu,
@@ -218,8 +240,13 @@ export class VmDriver {
       mac: macAddress(vm.id),
       directory: paths.directory,
       fds: { ...inheritedFds, scratch: scratchGib > 0 ? inheritedFds.scratch : null },
-      image: image(vm.image),
-      platform,
+      image: {
+        ...image,
+        cmdline: launch.cmdline,
+        kernel: ownFd(inheritedFds.kernel),
+        initrd: ownFd(inheritedFds.initrd),
+      },
+      platform: qemuPlatform(platform, launch),
       scratchLimits,
     })
     const systemd = isUnderSystemd()
@@ -231,7 +258,12 @@ export class VmDriver {
     return spawnDetached(confinedArgv(confinement, argv), {
       uuid: vm.id,
       stdoutFile: paths.qemuLog,
-      extraFds: [tapFd, ...listening.map(({ fd }) => fd), ...disk],
+      extraFds: [
+        tapFd,
+        ...listening.map(({ fd }) => fd),
+        ...[launch.kernel, launch.initrd, launch.firmware].map(({ fd }) => fd),
+        ...disk,
+      ],
       scope: `strongroom-${vm.id}`,
       scopeProperties: scopeProperties(confinement),
       systemd,
@@ -265,6 +297,27 @@ export class VmDriver {
         return unreachable(resource.kind)
     }
   }
+}
+
+type Spawn = {
+  readonly paths: VmPaths
+  readonly tapFd: number
+  readonly uid: number
+  readonly image: Image
+  readonly launch: PreparedLaunch
+}
+
+/** What a process opens again through a descriptor that it has inherited: the same file, whatever has its name by now (proc_pid_fd(5)). */
+function ownFd(fd: number): string {
+  return `/proc/self/fd/${fd}`
+}
+
+/** QEMU loads what was checked, by descriptor. */
+function qemuPlatform(platform: HostPlatform, { document, signed }: PreparedLaunch): QemuPlatform {
+  if (platform.kind !== 'snp') return platform
+  const file = ownFd(inheritedFds.firmware)
+  const boot: SnpBoot = document.vehicle === 'igvm' ? { kind: 'igvm', file } : { kind: 'bios', firmware: file }
+  return { kind: 'snp', boot, launch: { ...platform.cpu, ...signed } }
 }
 
 /** A guest can make QEMU complain as often as it likes. QEMU appends, so an emptied file stays small. */

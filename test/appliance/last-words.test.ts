@@ -32,8 +32,10 @@ function bench() {
     address: null,
     platform: 'tcg' as const,
     failureCode: null,
+    failureMessage: null,
     failedAtMs: null,
     guest: null,
+    opened: true,
   }
   let file = join(dir, 'absent')
   reportFailures({

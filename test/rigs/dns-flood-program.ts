@@ -29,8 +29,10 @@ async function serveTarget(): Promise<void> {
     address: '10.88.0.7',
     platform: 'tcg' as const,
     failureCode: null,
+    failureMessage: null,
     failedAtMs: null,
     guest: null,
+    opened: true,
   })
   const names = new Names({
     db: appliance.store.db,

@@ -10,6 +10,7 @@ import { recordResource, resourceOf, strikeResource } from '../../src/store/ledg
 import { vmById } from '../../src/store/ledger/vm.query.ts'
 import type { VmState } from '../../src/store/ledger/vm.table.ts'
 import type { Capacity } from '../../src/vm/admission.plan.ts'
+import type { EvidenceSources } from '../../src/vm/evidence.driver.ts'
 import type { LinkObservation, VmLink } from '../../src/vm/link.driver.ts'
 import { VmReconciler } from '../../src/vm/reconciler.ts'
 import type { VmDriver } from '../../src/vm/vm.driver.ts'
@@ -40,6 +41,7 @@ export function engineBench(
     scratchGib?: number
     scratchGibMax?: number
     driver?: Partial<Driver>
+    evidence?: EvidenceSources
   } = {},
 ) {
   const store = openStore(':memory:')
@@ -57,6 +59,7 @@ export function engineBench(
     ssh: async (_probe: SshProbe): Promise<void> => {},
     network: async (): Promise<boolean> => true,
     attach: async (): Promise<void> => {},
+    open: async (): Promise<void> => {},
     isHostStopping: false,
   }
   const linkTo = (vmId: string): VmLink => ({
@@ -84,8 +87,10 @@ export function engineBench(
       return linkTo(vm.id)
     },
     boundLog: () => {},
-    resume: async vm => {
-      resumed.push(vm.id)
+    open: () => world.open(),
+    resume: async (vm, link) => {
+      if (link.observe().paused) resumed.push(vm.id)
+      return null
     },
     checkNetwork: () => world.network(),
     powerDown: async () => {},
@@ -108,10 +113,13 @@ export function engineBench(
       log: silentLogger,
       capacity: options.capacity ?? roomy,
       bootTimeoutMs,
-      scratchGib: options.scratchGib ?? 0,
-      scratchGibMax: () => options.scratchGibMax ?? 1000,
+      scratch: { gib: options.scratchGib ?? 0, gibMax: () => options.scratchGibMax ?? 1000 },
       addressRestMs,
       platform: 'tcg',
+      evidence: options.evidence ?? {
+        collateral: null,
+        simulated: () => Promise.reject(new Error('nobody asks here')),
+      },
       isHostStopping: async () => world.isHostStopping,
       probeSsh: probe => world.ssh(probe),
       pool: options.pool ?? '10.88.0.0/28',

@@ -22,6 +22,8 @@ export const vms = sqliteTable(
     changedAtMs: integer('changed_at_ms').notNull(),
     /** What its QEMU runs on; null before there is one. */
     platform: text('platform', { enum: ['snp', 'kvm', 'tcg'] }),
+    /** Since when the firewall is to let its traffic through; null: it has not proved what it is. Never taken back. */
+    openedAtMs: integer('opened_at_ms'),
     /** Promised size of its scratch disk; 0 for none. */
     scratchGib: integer('scratch_gib').notNull().default(0),
   },
@@ -67,6 +69,26 @@ export const egress = sqliteTable('egress', {
   usedBytes: integer('used_bytes').notNull(),
   observedAtMs: integer('observed_at_ms').notNull(),
   blockedAtMs: integer('blocked_at_ms'),
+  /** Of the allowance for answers to SSH, once the cap is spent. */
+  rescueBytes: integer('rescue_bytes').notNull().default(0),
 })
 
 export type EgressSample = typeof egress.$inferSelect
+
+/** What a VM was launched from, written before its QEMU is started. It goes with the VM. */
+export const launches = sqliteTable('launches', {
+  vmId: text('vm_id')
+    .primaryKey()
+    .references(() => vms.id, { onDelete: 'cascade' }),
+  /** Text of the launch document (contract/launch.ts). */
+  document: text('document').notNull(),
+  /** Launch digest, hexadecimal, as are the next two. */
+  measurement: text('measurement').notNull(),
+  /** SHA-256 of the document. */
+  hostData: text('host_data').notNull(),
+  /** SHA-384 of the ID key that signed the ID block. */
+  operatorKey: text('operator_key').notNull(),
+  launchedAtMs: integer('launched_at_ms').notNull(),
+})
+
+export type Launch = typeof launches.$inferSelect
