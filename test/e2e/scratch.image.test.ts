@@ -60,7 +60,7 @@ inOwnNetns(
         await acme.end(refused)
         const { hostname } = await acme.reached(name, 'ready', readyTimeoutMs)
         const filler = join(appliance.stateDir, 'filler')
-        expect(await Bun.spawn(['fallocate', '--length', '1200M', filler]).exited).toBe(0)
+        expect(await Bun.spawn(['fallocate', '--length', '1350M', filler]).exited).toBe(0)
         const session = appliance.sshSession(
           hostname,
           'head -c 256M /dev/zero >~/zeros && sync -f ~/zeros; sha256sum ~/zeros',
