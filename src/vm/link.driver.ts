@@ -111,8 +111,14 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
       close,
       observe: () => ({ closed, stopped, paused, hello }),
       resume: async () => {
+        // Before it is asked: its next write may fail before it answers.
         paused = false
-        await qmp.command('cont', qmpTimeoutMs.blocking)
+        try {
+          await qmp.command('cont', qmpTimeoutMs.blocking)
+        } catch (error) {
+          paused = true
+          throw error
+        }
       },
       forget: () => {
         hello = null
