@@ -26,6 +26,7 @@ export type OperatorParts = {
   readonly service: InstancesService
   readonly collectors: readonly Collector[]
   readonly tls: StatusDeps['tls']
+  readonly operatorKey: StatusDeps['operatorKey']
   readonly listening: StatusDeps['listening']
   readonly clock: Clock
   readonly random: RandomBytes

@@ -53,6 +53,8 @@ beforeAll(async () => {
       started_at: '2026-11-20T00:00:00.000Z',
       listen: { instances: 'https://127.0.0.1:1', inference: null, dns: null },
       tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem' },
+      operator_key: { digest: 'ab'.repeat(48), public_key: 'PEM' },
+      collateral: null,
       organizations: 0,
       instances: { ready: 1, failed: 0 },
       vms: {},
@@ -147,9 +149,11 @@ const COMMANDS = [
   'verify',
   'verify report',
   'verify id-block',
+  'verify instance',
   'verify policy-schema',
   'verify policy-example',
   'verify tcb-floors',
+  'ssh',
   'measure',
   'measure ovmf',
   'measure igvm',
@@ -165,6 +169,7 @@ const COMMANDS = [
   'gateway key list',
   'gateway key revoke',
   'metrics',
+  'operator-key',
 ]
 
 test('goal: every command has help with its usage, examples, the global options and the exit codes', async () => {
@@ -347,6 +352,8 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
     'host names',
     'user',
     'image',
+    'measurement',
+    'collateral',
     'worker',
     'state directory',
     'systemd',
