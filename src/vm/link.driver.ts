@@ -20,7 +20,7 @@ export type VmLink = {
   readonly greet: (timeoutMs: number) => void
   /** Drops what the guest said: its agent has restarted and has other keys. */
   readonly forget: () => void
-  /** Lets a paused VM run again. Faults: qmp.*. */
+  /** Lets a paused VM run again. It may be paused once more before this resolves. Faults: qmp.*. */
   readonly resume: () => Promise<void>
   readonly close: () => void
 }
@@ -111,14 +111,11 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
       close,
       observe: () => ({ closed, stopped, paused, hello }),
       resume: async () => {
-        // Before it is asked: its next write may fail before it answers.
         paused = false
-        try {
-          await qmp.command('cont', qmpTimeoutMs.blocking)
-        } catch (error) {
+        await qmp.command('cont', qmpTimeoutMs.blocking).catch(error => {
           paused = true
           throw error
-        }
+        })
       },
       forget: () => {
         hello = null
