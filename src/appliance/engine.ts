@@ -25,6 +25,7 @@ import { VmNetwork } from '../vm/network.driver.ts'
 import type { NftPlan } from '../vm/nft.plan.ts'
 import { bootOf, capacityOf, choosePlatform, hostPlatform, rememberPlatform } from '../vm/platform.driver.ts'
 import { VmReconciler } from '../vm/reconciler.ts'
+import { scratchRoomGib } from '../vm/scratch.driver.ts'
 import { VmDriver } from '../vm/vm.driver.ts'
 import type { CollateralService } from './collateral.ts'
 
@@ -94,6 +95,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     groups: groupsOfDevices(platform),
     platform: hostPlatform(platform, config.vm),
     launcher,
+    scratchLimits: { mibPerS: config.vm.scratch_mib_per_s_max, iops: config.vm.scratch_iops_max },
     image: () => loadImage(config.vm.image_dir),
     gateway: config.network.gateway_v4,
     mtuBytes: config.network.mtu_bytes,
@@ -117,6 +119,10 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
       gateway: config.network.gateway_v4,
       mtuBytes: config.network.mtu_bytes,
       resolvers: config.network.resolvers,
+    },
+    scratch: {
+      gib: config.vm.scratch_gib,
+      gibMax: () => config.capacity.scratch_gib || scratchRoomGib(stateDir),
     },
     bootTimeoutMs: config.vm.boot_timeout_ms,
     capacityWaitMs: config.capacity.wait_ms,

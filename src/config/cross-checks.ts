@@ -88,6 +88,11 @@ const CHECKS: readonly Check[] = [
       field: 'capacity.vcpus',
       message: `${capacity.vcpus} is too small for one instance of vm.vcpus (${vm.vcpus}); raise it, or use 0 for the default`,
     }),
+  ({ vm, capacity }) =>
+    when(capacity.scratch_gib !== 0 && capacity.scratch_gib < vm.scratch_gib, {
+      field: 'capacity.scratch_gib',
+      message: `${capacity.scratch_gib} is too small for one instance of vm.scratch_gib (${vm.scratch_gib}); raise it, or use 0 for the default`,
+    }),
   ({ inference }) => upstreamNameProblems(inference.upstreams.map(one => one.name)),
   ({ instances }) =>
     when(new Set(instances.inference_models).size !== instances.inference_models.length, {

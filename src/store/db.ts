@@ -14,6 +14,7 @@ import { rest } from './migrations/0005-rest.ts'
 import { uids } from './migrations/0006-uids.ts'
 import { attestedClaim } from './migrations/0007-attested-claim.ts'
 import { launches } from './migrations/0008-launches.ts'
+import { scratch } from './migrations/0010-scratch.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -63,6 +64,7 @@ export const MIGRATIONS: readonly string[] = [
   uids,
   attestedClaim,
   launches,
+  scratch,
 ]
 
 const busyTimeoutMs = 5_000

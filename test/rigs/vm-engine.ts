@@ -38,6 +38,8 @@ export function engineBench(
     capacityWaitMs?: number
     hostRestarted?: boolean
     pool?: string
+    scratchGib?: number
+    scratchGibMax?: number
     driver?: Partial<Driver>
     evidence?: EvidenceSources
   } = {},
@@ -49,6 +51,7 @@ export function engineBench(
   const changed = new Map<string, () => void>()
   const networks: string[] = []
   const releases: string[] = []
+  const resumed: string[] = []
   /** What the world says of every VM; a test changes it as it likes. */
   const world = {
     monitor: async (): Promise<unknown> => ({}),
@@ -66,9 +69,10 @@ export function engineBench(
       network: async (network: { address: string }) => networks.push(network.address),
       close: () => {},
     } as never,
-    observe: () => seen.get(vmId) ?? { closed: false, stopped: false, hello: null },
+    observe: () => seen.get(vmId) ?? { closed: false, stopped: false, paused: false, hello: null },
     greet: () => {},
     forget: () => {},
+    resume: async () => {},
     close: () => {},
   })
   const driver: Driver = {
@@ -84,6 +88,10 @@ export function engineBench(
     },
     boundLog: () => {},
     open: () => world.open(),
+    resume: async (vm, link) => {
+      if (link.observe().paused) resumed.push(vm.id)
+      return null
+    },
     checkNetwork: () => world.network(),
     powerDown: async () => {},
     release: async (vm, { keepDirectory }) => {
@@ -105,6 +113,7 @@ export function engineBench(
       log: silentLogger,
       capacity: options.capacity ?? roomy,
       bootTimeoutMs,
+      scratch: { gib: options.scratchGib ?? 0, gibMax: () => options.scratchGibMax ?? 1000 },
       addressRestMs,
       platform: 'tcg',
       evidence: options.evidence ?? {
@@ -125,7 +134,7 @@ export function engineBench(
     return id
   }
   const observe = async (id: string, observation: Partial<LinkObservation>) => {
-    seen.set(id, { closed: false, stopped: false, hello: null, ...observation })
+    seen.set(id, { closed: false, stopped: false, paused: false, hello: null, ...observation })
     changed.get(id)?.()
     await clock.elapse(0)
   }
@@ -135,5 +144,20 @@ export function engineBench(
   }
   const state = (id: string): VmState | undefined => vmById(store.ledger.db, id)?.state
   const failure = (id: string) => vmById(store.ledger.db, id)?.failureCode
-  return { world, store, clock, engine, create, define, observe, dismiss, state, failure, alive, networks, releases }
+  return {
+    world,
+    store,
+    clock,
+    engine,
+    create,
+    define,
+    observe,
+    dismiss,
+    state,
+    failure,
+    alive,
+    networks,
+    releases,
+    resumed,
+  }
 }

@@ -31,7 +31,13 @@ export async function lookAtHost(deps: {
   const { vm, inference } = loaded.config
   const { user: workerUser, model_file: workerModel } = inference.worker
   const isRoot = process.getuid?.() === 0
-  const first = { uid: vm.uid_min, vcpus: vm.vcpus, memoryMib: vm.memory_mib, systemd: true }
+  const first = {
+    uid: vm.uid_min,
+    vcpus: vm.vcpus,
+    memoryMib: vm.memory_mib,
+    scratchGib: vm.scratch_gib,
+    systemd: true,
+  }
   const [kvmDevice, sevDevice, qemu, qemuObjects, nft, ip, user, daemon] = await Promise.all([
     lookAtDevice('/dev/kvm', { ...first, platform: 'kvm', groups: groupsOfVms('kvm') }),
     lookAtDevice('/dev/sev', { ...first, platform: 'snp', groups: groupsOfVms('snp') }),
