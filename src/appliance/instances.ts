@@ -3,6 +3,7 @@
 import { type Clock, pause } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { modelContextTokens } from '../config/context.ts'
 import { guestGateway, listenAddress } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
@@ -81,6 +82,7 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
     inferenceCa: parts.gatewayCa,
     // Without our own gateway there is no key to give.
     inferenceKey: id => (config.listen.inference === '' ? null : parts.keys.instanceKey(id)),
+    contextTokens: model => modelContextTokens(config, model),
     claimTimeoutMs: config.vm.claim_timeout_ms,
     sshTimeoutMs: config.vm.ssh_timeout_ms,
   })

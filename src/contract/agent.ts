@@ -72,6 +72,8 @@ export const Claim = Type.Object(
         ca: Type.Union([Type.String({ maxLength: 16_384 }), Type.Null()]),
         /** The instance's own gateway key; null when no gateway is configured. */
         key: Type.Union([Type.String({ maxLength: 128 }), Type.Null()]),
+        /** Context size of the model, prompt and completion together; absent when the host does not know it. */
+        contextTokens: Type.Optional(Type.Integer({ minimum: 1, maximum: 16_777_216 })),
       },
       closed,
     ),

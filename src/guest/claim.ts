@@ -9,6 +9,7 @@ import { messageOf, wrapFault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { Claim, type SealedClaim } from '../contract/agent.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
+import { bundleWithout } from './authority.plan.ts'
 import { type ClaimPlan, claimLeftovers, claimProblem, type PlannedFile, planClaim } from './claim.plan.ts'
 import type { Identity } from './identity.ts'
 import type { GuestPaths } from './paths.ts'
@@ -57,7 +58,10 @@ export function createClaiming(deps: ClaimDeps): Claiming {
         const same = record.claimId === claimId && record.sha256 === sha256
         return same ? { ok: true, claimId } : refuse('claimed', 'claim: another claim is in force')
       }
-      const failure = await applyAll(steps(deps, planClaim(claim, paths), { claimId, sha256 }), log)
+      const failure = await applyAll(
+        steps(deps, planClaim(claim, paths, readTextOrNull(paths.caBundle)), { claimId, sha256 }),
+        log,
+      )
       if (failure !== null) return refuse('failed', failure)
       record = { claimId, sha256 }
       return { ok: true, claimId }
@@ -66,6 +70,7 @@ export function createClaiming(deps: ClaimDeps): Claiming {
       if (record !== null) return sshd.start()
       await sshd.stop()
       for (const path of claimLeftovers(paths)) fs.rmSync(path, { force: true })
+      restoreBundle(deps)
     },
   }
 }
@@ -118,6 +123,13 @@ function fileStep({ path, content, mode }: PlannedFile, owner: Owner): Step {
       else writeFileAtomic(path, before, { mode, owner })
     },
   }
+}
+
+/** The trust store without the authority of a claim that was never in force. */
+function restoreBundle({ paths, system }: ClaimDeps): void {
+  const bundle = readTextOrNull(paths.caBundle)
+  if (bundle === null || bundleWithout(bundle) === bundle) return
+  writeFileAtomic(paths.caBundle, bundleWithout(bundle), { mode: 0o644, owner: system })
 }
 
 /** The kernel's host name, through /proc: that file cannot be replaced by another. */

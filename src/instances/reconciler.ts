@@ -37,6 +37,8 @@ export type InstanceReconcilerDeps = {
   readonly inferenceCa: string | null
   /** The instance's own gateway key, the same at every call; null without a gateway. */
   readonly inferenceKey: (instanceId: string) => string | null
+  /** Context size of a model, where it is known. Absent: of none. */
+  readonly contextTokens?: (model: string) => number | null
   readonly claimTimeoutMs: number
   readonly sshTimeoutMs: number
 }
@@ -151,7 +153,7 @@ export class InstanceReconciler {
     for (let attempt = 1; this.#isStillWanted(instance); attempt += 1) {
       try {
         const guest = await this.#guestOf(vmId)
-        const inference = { baseUrl, ca, key: this.#deps.inferenceKey(instance.id) }
+        const inference = { baseUrl, ca, key: this.#deps.inferenceKey(instance.id), ...this.#contextOf(instance) }
         const wanted = claimOf({ instance, organization: organization.slug, inference })
         const sealed = sealClaim(wanted, guest.boxKey, random)
         return (await engine.claim(vmId, sealed, this.#deps.claimTimeoutMs)).sshHostKey
@@ -165,6 +167,11 @@ export class InstanceReconciler {
       }
     }
     return null
+  }
+
+  #contextOf({ inferenceModel }: Instance): { contextTokens?: number } {
+    const contextTokens = this.#deps.contextTokens?.(inferenceModel) ?? null
+    return contextTokens === null ? {} : { contextTokens }
   }
 
   /** What the guest says of itself now: after a failed claim it is asked anew. Fault: channel.timeout. */

@@ -49,7 +49,7 @@ async function runAgent(agent: string, { dir, ca, baseUrl }: { dir: string; ca: 
   const root = await mkdtemp(join(dir, 'root-'))
   const paths = guestPaths(root)
   const inference = { baseUrl, model: 'm', ca, key: 'gw_00000000_secret' }
-  const { files } = planClaim(makeClaim('ssh-ed25519 AAAA', { inference }), paths)
+  const { files } = planClaim(makeClaim('ssh-ed25519 AAAA', { inference }), paths, null)
   await mkdir(join(root, 'project'))
   for (const { path, content } of files) {
     await Bun.write(path, content.replace(`file://${plugin}`, `file://${join(root, plugin)}`))
