@@ -7,6 +7,10 @@ import type { PackagesLock } from './packages-lock.ts'
 import type { Recipe } from './recipe.ts'
 import { runTool } from './tool.ts'
 
+/** Of apt in the guest: those that Debian's own package of it gives for this suite. */
+const debianSources =
+  '--customize-hook=install -D --mode=0644 "$1/usr/share/doc/apt/examples/debian.sources" "$1/etc/apt/sources.list.d/debian.sources"'
+
 export type BaseTreeOptions = {
   readonly recipe: Recipe
   readonly lock: PackagesLock
@@ -44,6 +48,7 @@ export async function buildBaseTree(options: BaseTreeOptions): Promise<void> {
         '--aptopt=APT::Sandbox::User "root"',
         '--dpkgopt=force-unsafe-io',
         '--skip=check/signed-by',
+        ...(wanted.some(entry => entry.name === 'apt') ? [debianSources] : []),
         recipe.suite,
         partial,
         // Bytes were checked against the lock; a signature would add nothing.

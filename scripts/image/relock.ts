@@ -17,7 +17,7 @@ export type ResolvedLock = Omit<PackagesLock, 'releases'> & { readonly releases:
 /** Resolves the recipe's packages against its suite as the mirror has it now. `workDir` must be empty. Throws release_refused. */
 export async function resolveLock(recipe: Recipe, mirrors: Mirrors, workDir: string): Promise<ResolvedLock> {
   const apt = await privateApt(recipe, suiteSources(recipe.suite, mirrors), join(workDir, 'root'))
-  // mmdebstrap brings what is essential; apt counts itself as such, but nothing in a guest installs packages.
+  // mmdebstrap brings what is essential; apt counts itself as such, but whether it is in a guest is the recipe's to say.
   const essential = '?and(?essential,?not(?exact-name(apt)))'
   const simulated = await apt.run('apt-get', ['--simulate', 'install', essential, ...recipe.packages])
   const chosen = [...simulated.matchAll(/^Inst (\S+) \((\S+) /gm)].map(match => ({

@@ -81,11 +81,14 @@ async function layOver(overlayDir: string, tree: string): Promise<void> {
   }
 }
 
+/** Of common/root: bash, in a control group of its own. */
+const loginShell = '/usr/lib/strongroom/login-shell'
+
 async function addUser(recipe: Recipe, tree: string): Promise<void> {
   const { name, uid } = recipe.user
   const day = Math.floor(recipe.sourceDateEpoch / 86_400)
   const home = join(tree, 'home', name)
-  await appendFile(join(tree, 'etc/passwd'), `${name}:x:${uid}:${uid}::/home/${name}:/bin/bash\n`)
+  await appendFile(join(tree, 'etc/passwd'), `${name}:x:${uid}:${uid}::/home/${name}:${loginShell}\n`)
   await appendFile(join(tree, 'etc/group'), `${name}:x:${uid}:\n`)
   // `*` is no password and, unlike `!`, does not lock the account for sshd.
   await appendFile(join(tree, 'etc/shadow'), `${name}:*:${day}:0:99999:7:::\n`)

@@ -3,7 +3,7 @@
 import { encodeGguf, type GgufTensor, type GgufValue } from './gguf.ts'
 
 const seed = 0x5712_0a6d
-const shape = { embedding: 128, feedForward: 384, layers: 2, heads: 4, headsKv: 2, contextTokens: 8192 } as const
+const shape = { embedding: 128, feedForward: 384, layers: 2, heads: 4, headsKv: 2, contextTokens: 32_768 } as const
 
 /** In ids after the ordinary tokens; those of type control never come out of text. */
 const controlTokens = ['<|begin|>', '<|im_start|>', '<|im_end|>'] as const

@@ -6,6 +6,7 @@ import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { guestGateway, listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
+import { guestGatewayName } from '../contract/agent.ts'
 import { egressLimitBytes } from '../contract/instance.ts'
 import { requireConntrack } from '../host/network/conntrack.ts'
 import { guardFile } from '../host/network/guard.ts'
@@ -155,7 +156,7 @@ export function firewallSettings({ listen, ...config }: Config): Omit<NftPlan, '
   return {
     table,
     gateway,
-    gatewayPorts: guestGateway({ listen, ...config }).ports,
+    gatewayPorts: guestGateway({ listen, ...config }, guestGatewayName).ports,
     services: { ports, perAddressMax, allMax },
     uids: { min: config.vm.uid_min, max: config.vm.uid_max },
   }

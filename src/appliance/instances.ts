@@ -3,8 +3,10 @@
 import { type Clock, pause } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { modelContextTokens } from '../config/context.ts'
 import { guestGateway, listenAddress } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
+import { guestGatewayName } from '../contract/agent.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
 import type { Tls } from '../http/certificate.ts'
 import { serveTls, type TlsServer } from '../http/serve.ts'
@@ -85,7 +87,7 @@ export type Background = { readonly start: () => void; readonly stop: () => Prom
 
 export function composeInstances(parts: InstancesParts): { service: InstancesService; background: Background } {
   const { config, store, engine, clock, random, log } = parts
-  const { baseUrl, address } = guestGateway(config)
+  const { baseUrl, address } = guestGateway(config, guestGatewayName)
   const reconciler = new InstanceReconciler({
     store,
     engine: engine.reconciler,
@@ -99,6 +101,7 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
     gateway: { baseUrl, address, ca: address === null ? null : parts.guestCaPem },
     // Without our own gateway there is no key to give.
     inferenceKey: id => (config.listen.inference === '' ? null : parts.keys.instanceKey(id)),
+    contextTokens: model => modelContextTokens(config, model),
     claimTimeoutMs: config.vm.claim_timeout_ms,
     sshTimeoutMs: config.vm.ssh_timeout_ms,
   })

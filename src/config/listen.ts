@@ -82,18 +82,12 @@ export function hostAddresses(
   return { ns: addressOf(ns), instances: addressOf(instances), inference: addressOf(inference) }
 }
 
-/**
- * What instances call the gateway of their appliance: a name that exists in them alone, so that the one authority that they trust for it
- * can vouch for nothing else (`.internal` is reserved for private use).
- */
-export const guestGatewayName = 'inference.strongroom.internal'
-
 /** How instances reach the inference gateway. */
 export type GuestGateway = {
   /** TCP ports of the gateway address that instances may reach; the firewall closes all others. */
   readonly ports: readonly number[]
   readonly baseUrl: string
-  /** Where `guestGatewayName` leads; null where the configuration names a gateway elsewhere, which has to be publicly trusted. */
+  /** Where the name in it leads; null where the configuration names a gateway elsewhere, which has to be publicly trusted. */
   readonly address: string | null
 }
 
@@ -101,9 +95,9 @@ export type GuestGateway = {
  * Follows `listen.inference`, so that what instances are told and what the firewall lets through are one.
  * There is no port to let through where the gateway is off, or has any free port (0), which the configuration cannot know.
  */
-export function guestGateway({ listen, network, instances }: Config): GuestGateway {
+export function guestGateway({ listen, network, instances }: Config, name: string): GuestGateway {
   const port = listen.inference === '' ? 0 : listenAddress(listen.inference).port
-  const origin = port === 0 ? `https://${guestGatewayName}` : `https://${guestGatewayName}:${port}`
+  const origin = port === 0 ? `https://${name}` : `https://${name}:${port}`
   const elsewhere = instances.inference_base_url
   return {
     ports: port === 0 ? [] : [port],

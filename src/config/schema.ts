@@ -280,7 +280,12 @@ export const WorkerConfig = Type.Object(
       'Directory of the `inference` image, with its manifest.json.',
     ),
     user: UserName('Unprivileged user that the built-in worker runs as.'),
-    context_tokens: Count(2048, 128, 1_048_576, 'Context size of one request: prompt and completion together.'),
+    context_tokens: Count(
+      32_768,
+      128,
+      1_048_576,
+      'Context size of one request: prompt and completion together. The packaged agent needs 16384 to start, with `strongroom-tiny` 32768.',
+    ),
     parallel: Count(4, 1, 256, 'How many requests the worker serves at the same time.'),
     threads: Count(2, 1, 1024, 'How many CPU threads the worker uses.'),
     memory_mib_max: Count(

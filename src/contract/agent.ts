@@ -11,6 +11,12 @@ export const agentProtocol = 2
 export const agentLineBytesMax = 131_072
 export const agentPortName = 'strongroom.agent.0'
 
+/**
+ * What instances call the gateway of their appliance: a name that exists in them alone, so that the one authority that they trust for it
+ * can vouch for nothing else (`.internal` is reserved for private use).
+ */
+export const guestGatewayName = 'inference.strongroom.internal'
+
 const closed = { additionalProperties: false } as const
 const Base64Key = Type.String({ pattern: '^[A-Za-z0-9+/]{43}=$', description: '32 bytes, standard base64' })
 const Base64Url = (bytesMin: number, bytesMax: number, description: string) =>
@@ -74,6 +80,8 @@ export const Claim = Type.Object(
         ca: Type.Union([Type.String({ maxLength: 16_384 }), Type.Null()]),
         /** The instance's own gateway key; null when no gateway is configured. */
         key: Type.Union([Type.String({ maxLength: 128 }), Type.Null()]),
+        /** Context size of the model, prompt and completion together; absent when the host does not know it. */
+        contextTokens: Type.Optional(Type.Integer({ minimum: 1, maximum: 16_777_216 })),
       },
       closed,
     ),

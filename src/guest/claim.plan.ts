@@ -2,7 +2,9 @@
 
 import { fromBase64 } from '../base/bytes.ts'
 import type { Claim } from '../contract/agent.ts'
+import { bundleWith, isHeldToGateway } from './authority.plan.ts'
 import type { GuestPaths } from './paths.ts'
+import { messageOfTheDay, sessionEnvironment, sshdEnvironment } from './session.plan.ts'
 import { sshKeyType } from './ssh-host-key.codec.ts'
 
 export type PlannedFile = {
@@ -20,7 +22,18 @@ export type ClaimPlan = {
   readonly files: readonly PlannedFile[]
 }
 
-type ClaimPaths = Pick<GuestPaths, 'authorizedKeys' | 'gatewayCa' | 'hosts' | 'hostname' | 'loginHome'>
+type ClaimPaths = Pick<
+  GuestPaths,
+  | 'authorizedKeys'
+  | 'caBundle'
+  | 'gatewayCa'
+  | 'hosts'
+  | 'hostname'
+  | 'localCa'
+  | 'loginHome'
+  | 'motd'
+  | 'sshdEnvironment'
+>
 
 /** What the schema cannot say: the first wrong field, never its value, or null. */
 export function claimProblem(claim: Claim): string | null {
@@ -38,32 +51,60 @@ export function claimProblem(claim: Claim): string | null {
   return null
 }
 
-/** For a claim without problem. */
-export function planClaim(claim: Claim, paths: ClaimPaths): ClaimPlan {
+/** For a claim without problem. `caBundle` is the system's trust store as it is, null for none. */
+export function planClaim(claim: Claim, paths: ClaimPaths, caBundle: string | null): ClaimPlan {
   const configDir = `${paths.loginHome}/.config`
   const opencodeDir = `${configDir}/opencode`
+  const pluginLock = `${opencodeDir}/${pluginLockFile}`
   const files: PlannedFile[] = [
     { path: paths.hostname, content: `${claim.name}\n`, mode: 0o644, owner: 'system' },
     { path: paths.hosts, content: hosts(claim), mode: 0o644, owner: 'system' },
     { path: `${opencodeDir}/opencode.json`, content: opencodeConfig(claim), mode: 0o600, owner: 'login' },
+    { path: pluginLock, content: opencodePluginLock, mode: 0o644, owner: 'login' },
     // sshd(8) reads it as the login user, so that user must be able to; StrictModes wants it writable by root alone.
     { path: paths.authorizedKeys, content: `${claim.publicKey}\n`, mode: 0o644, owner: 'system' },
   ]
   const { key, ca } = claim.inference
-  // Public. Only the packaged agent uses it by itself, for the gateway alone: see the plugin.
+  const authorityIsTrusted = caBundle !== null && isHeldToGateway(claim)
+  const facts = { authorityIsTrusted, gatewayCa: paths.gatewayCa, caBundle: paths.caBundle }
+  const environment = sshdEnvironment(sessionEnvironment(claim, facts))
+  files.unshift(
+    { path: paths.motd, content: messageOfTheDay(claim, facts), mode: 0o644, owner: 'system' },
+    { path: paths.sshdEnvironment, content: environment, mode: 0o600, owner: 'system' },
+  )
+  if (ca !== null && authorityIsTrusted) {
+    files.unshift(
+      { path: paths.caBundle, content: bundleWith(caBundle, ca), mode: 0o644, owner: 'system' },
+      { path: paths.localCa, content: ca, mode: 0o644, owner: 'system' },
+    )
+  }
+  // Public. The packaged agent trusts it by itself, for the gateway alone: see the plugin.
   if (ca !== null) files.unshift({ path: paths.gatewayCa, content: ca, mode: 0o644, owner: 'system' })
   if (key !== null)
     files.unshift({ path: `${opencodeDir}/${keyFile}`, content: `${key}\n`, mode: 0o600, owner: 'login' })
-  return { hostname: claim.name, directories: [configDir, opencodeDir], files }
+  return { hostname: claim.name, directories: [configDir, opencodeDir, `${opencodeDir}/node_modules`], files }
 }
 
-/** Files that a claim may have made, for the undo of one whose agent died half-way. */
+/** Files that a claim may have made, for the undo of one whose agent died half-way. The trust store is not made, but added to. */
 export function claimLeftovers(paths: ClaimPaths): string[] {
   const opencodeDir = `${paths.loginHome}/.config/opencode`
-  return [paths.authorizedKeys, paths.gatewayCa, `${opencodeDir}/opencode.json`, `${opencodeDir}/${keyFile}`]
+  const { authorizedKeys, gatewayCa, localCa, sshdEnvironment } = paths
+  return [
+    authorizedKeys,
+    gatewayCa,
+    localCa,
+    sshdEnvironment,
+    ...['opencode.json', pluginLockFile, keyFile].map(name => `${opencodeDir}/${name}`),
+  ]
 }
 
 const keyFile = 'inference.key'
+/**
+ * opencode installs its plugin library from npm's registry into each directory with a configuration, at every start, unless a lock there
+ * names it beside a `node_modules`. Our plugin does not use that library.
+ */
+const pluginLockFile = 'package-lock.json'
+const opencodePluginLock = `${JSON.stringify({ packages: { '': { dependencies: { '@opencode-ai/plugin': '*' } } } })}\n`
 /** Of the measured image: guest-image/common/root. */
 const gatewayPlugin = 'file:///usr/lib/strongroom/opencode-gateway.js'
 
@@ -116,9 +157,15 @@ function opencodeConfig({ inference }: Claim): string {
   return `${JSON.stringify(config, null, 2)}\n`
 }
 
+/** Of a model whose context nobody has told: less than today's have, and room for the agent's own prompt and some files. */
+const contextTokensUnknown = 32_768
+/** Of the context, for one response: what is left must hold the prompt. */
+const outputShare = 8
+
 /** `{file:…}` is relative to the configuration file. */
-function opencodeProvider({ baseUrl, model, key }: Claim['inference']) {
+function opencodeProvider({ baseUrl, model, key, contextTokens }: Claim['inference']) {
   const options = { baseURL: baseUrl, ...(key === null ? {} : { apiKey: `{file:./${keyFile}}` }) }
+  const context = contextTokens ?? contextTokensUnknown
   return {
     enabled_providers: ['strongroom'],
     model: `strongroom/${model}`,
@@ -128,7 +175,7 @@ function opencodeProvider({ baseUrl, model, key }: Claim['inference']) {
         npm: '@ai-sdk/openai-compatible',
         name: 'Strongroom',
         options,
-        models: { [model]: { name: model } },
+        models: { [model]: { name: model, limit: { context, output: Math.floor(context / outputShare) } } },
       },
     },
   }

@@ -7,6 +7,7 @@ import { messageOf, wrapFault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { Claim, type SealedClaim } from '../contract/agent.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
+import { bundleWithout } from './authority.plan.ts'
 import { type ClaimPlan, claimLeftovers, claimProblem, type PlannedFile, planClaim } from './claim.plan.ts'
 import { ClaimRecord, recordOf } from './claim-record.ts'
 import type { Identity } from './identity.ts'
@@ -50,7 +51,8 @@ export function createClaiming(deps: ClaimDeps): Claiming {
         const same = record.claimId === claimId && record.sha256 === wanted.sha256
         return same ? { ok: true, claimId } : refuse('claimed', 'claim: another claim is in force')
       }
-      const failure = await applyAll(steps(deps, planClaim(claim, paths), wanted), log)
+      const plan = planClaim(claim, paths, readTextOrNull(paths.caBundle))
+      const failure = await applyAll(steps(deps, plan, wanted), log)
       if (failure !== null) return refuse('failed', failure)
       record = wanted
       return { ok: true, claimId }
@@ -59,6 +61,7 @@ export function createClaiming(deps: ClaimDeps): Claiming {
       if (record !== null) return sshd.start()
       await sshd.stop()
       for (const path of claimLeftovers(paths)) fs.rmSync(path, { force: true })
+      restoreBundle(deps)
     },
   }
 }
@@ -111,6 +114,13 @@ function fileStep({ path, content, mode }: PlannedFile, owner: Owner): Step {
       else writeFileAtomic(path, before, { mode, owner })
     },
   }
+}
+
+/** The trust store without the authority of a claim that was never in force. */
+function restoreBundle({ paths, system }: ClaimDeps): void {
+  const bundle = readTextOrNull(paths.caBundle)
+  if (bundle === null || bundleWithout(bundle) === bundle) return
+  writeFileAtomic(paths.caBundle, bundleWithout(bundle), { mode: 0o644, owner: system })
 }
 
 /** The kernel's host name, through /proc: that file cannot be replaced by another. */

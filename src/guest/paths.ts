@@ -6,6 +6,8 @@ export type GuestPaths = {
   readonly sshHostKey: string
   readonly authorizedKeys: string
   readonly gatewayCa: string
+  /** Included by sshd's configuration. */
+  readonly sshdEnvironment: string
   readonly claimRecord: string
   /** The receipt of the last evidence, for the verifier inside the guest. */
   readonly receipt: string
@@ -15,6 +17,10 @@ export type GuestPaths = {
   readonly sshdRecord: string
   /** Privilege separation directory of sshd. */
   readonly sshdRunDir: string
+  /** The system's trust store, and what update-ca-certificates adds to it. */
+  readonly caBundle: string
+  readonly localCa: string
+  readonly motd: string
   readonly hosts: string
   readonly hostname: string
   readonly kernelHostname: string
@@ -43,12 +49,16 @@ export function guestPaths(root: string): GuestPaths {
     sshHostKey: `${runDir}/ssh_host_ed25519_key`,
     authorizedKeys: `${runDir}/authorized_keys`,
     gatewayCa: `${runDir}/gateway-ca.pem`,
+    sshdEnvironment: `${runDir}/sshd_environment.conf`,
     claimRecord: `${runDir}/claim.json`,
     receipt: `${runDir}/receipt.json`,
     lockoutSocket: `${runDir}/lockout.sock`,
     networkRecord: `${runDir}/network.json`,
     sshdRecord: `${runDir}/sshd.json`,
     sshdRunDir: `${root}/run/sshd`,
+    caBundle: `${root}/etc/ssl/certs/ca-certificates.crt`,
+    localCa: `${root}/usr/local/share/ca-certificates/strongroom-gateway.crt`,
+    motd: `${root}/etc/motd`,
     hosts: `${root}/etc/hosts`,
     hostname: `${root}/etc/hostname`,
     kernelHostname: `${root}/proc/sys/kernel/hostname`,

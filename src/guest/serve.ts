@@ -53,7 +53,7 @@ export const guestSettings: GuestSettings = {
   root: '',
   system: { uid: 0, gid: 0 },
   login: { uid: 1000, gid: 1000 },
-  sshdArgv: ['/usr/sbin/sshd', '-D', '-e'],
+  sshdArgv: ['/usr/lib/strongroom/sshd'],
   sshPort: 22,
   hostKeyWaitMs: 15_000,
   interfaceWaitMs: 20_000,

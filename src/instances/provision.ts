@@ -28,6 +28,8 @@ export type ProvisionDeps = {
   readonly gateway: Pick<ClaimInputs['inference'], 'baseUrl' | 'address' | 'ca'>
   /** The instance's own gateway key, the same at every call; null without a gateway. */
   readonly inferenceKey: (instanceId: string) => string | null
+  /** Context size of a model, where it is known. Absent: of none. */
+  readonly contextTokens?: (model: string) => number | null
   readonly claimTimeoutMs: number
   readonly sshTimeoutMs: number
 }
@@ -88,7 +90,7 @@ export class Provisioner {
     for (let attempt = 1; provision.isStillWanted(); attempt += 1) {
       try {
         const guest = await this.#guestOf(vmId, provision.signal)
-        const inference = { ...gateway, key: this.#deps.inferenceKey(instance.id) }
+        const inference = { ...gateway, key: this.#deps.inferenceKey(instance.id), ...this.#contextOf(instance) }
         const sealed = sealClaim(claimOf({ instance, organization, inference }), guest.boxKey, random)
         const { sshHostKey } = await engine.claim(vmId, sealed, this.#deps.claimTimeoutMs)
         const { name, hostname, publicKey } = instance
@@ -100,6 +102,11 @@ export class Provisioner {
       }
     }
     return unwanted
+  }
+
+  #contextOf({ inferenceModel }: Instance): { contextTokens?: number } {
+    const contextTokens = this.#deps.contextTokens?.(inferenceModel) ?? null
+    return contextTokens === null ? {} : { contextTokens }
   }
 
   /** What the guest says of itself now: after a failed claim it is asked anew. Fault: channel.timeout. */

@@ -4,6 +4,7 @@ import { expect, test } from 'bun:test'
 import { firewallSettings } from '../../src/appliance/engine.ts'
 import { guestGateway } from '../../src/config/listen.ts'
 import { parseConfig } from '../../src/config/parse.ts'
+import { guestGatewayName } from '../../src/contract/agent.ts'
 import { rulesetText } from '../../src/vm/nft.plan.ts'
 
 const gatewayRules = (toml: string) => {
@@ -11,7 +12,7 @@ const gatewayRules = (toml: string) => {
   if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
   const text = rulesetText({ ...firewallSettings(verdict.config), vms: [], removed: { quotas: [], counters: [] } })
   const rules = text.split('\n').filter(line => line.includes('dport') && line.includes(' input '))
-  return { rules, baseUrl: guestGateway(verdict.config).baseUrl }
+  return { rules, baseUrl: guestGateway(verdict.config, guestGatewayName).baseUrl }
 }
 
 test('goal: the firewall lets instances through to the port that they are told, and to no other', () => {

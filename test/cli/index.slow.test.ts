@@ -1,7 +1,7 @@
 // Goal: the program itself, started as users start it, prints what scripts and people rely on and exits with documented codes.
 
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
-import { closeSync, fstatSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { systemClock } from '../../src/base/clock.ts'
@@ -426,17 +426,6 @@ test('goal: config commands need no daemon and tell good from bad files', async 
   expect((await run(['config', 'reference'])).stdout).toStartWith('# Configuration of strongroom.')
   expect(await runJson('config', 'reference')).toMatchObject({ document: { type: 'object', properties: { vm: {} } } })
   expect((await run(['serve', '--config', bad])).code).toBe(2)
-})
-
-test('goal: in the journal each line of why a command failed is an error', async () => {
-  const file = join(dir, 'journal.txt')
-  const fd = openSync(file, 'w')
-  const { dev, ino } = fstatSync(fd)
-  const env = { PATH: process.env.PATH ?? '', JOURNAL_STREAM: `${dev}:${ino}` }
-  const argv = [process.execPath, main, 'serve', '--config', '/none/c.toml']
-  expect(await Bun.spawn(argv, { env, stdio: ['ignore', 'ignore', fd] }).exited).toBe(2)
-  closeSync(fd)
-  expect(readFileSync(file, 'utf8')).toMatch(/^<3>strongroom: .*\n<3>remedy: .*\n$/)
 })
 
 test('goal: the version is printed for people and for programs', async () => {

@@ -80,7 +80,10 @@ test('goal: instances are told of the gateway where it listens', () => {
     const verdict = parseConfig(text, 'f')
     const own = text.includes('192.0.2.1') ? '192.0.2.1' : '169.254.88.1'
     const address = text.includes('inference_base_url') ? null : own
-    expect(verdict.ok && [text, guestGateway(verdict.config)]).toEqual([text, { baseUrl, ports, address }])
+    expect(verdict.ok && [text, guestGateway(verdict.config, 'inference.strongroom.internal')]).toEqual([
+      text,
+      { baseUrl, ports, address },
+    ])
   }
 })
 

@@ -50,8 +50,8 @@ inOwnNetns(
         expect(root.stdout).toBe('')
         expect((await appliance.sshWith(['-o', 'PubkeyAuthentication=no'], hostname, ['true'])).exitCode).toBe(255)
         expect((await appliance.sshWith(['-l', 'root'], hostname, ['true'])).exitCode).toBe(255)
-        const forwarded = ['-o', 'ExitOnForwardFailure=yes', '-R', '127.0.0.1:9999:127.0.0.1:22']
-        expect((await appliance.sshWith(forwarded, hostname, ['true'])).exitCode).toBe(255)
+        const privileged = ['-o', 'ExitOnForwardFailure=yes', '-R', '127.0.0.1:99:127.0.0.1:22']
+        expect((await appliance.sshWith(privileged, hostname, ['true'])).exitCode).toBe(255)
 
         await until(
           'the sampler has seen the traffic',

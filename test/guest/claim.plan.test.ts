@@ -1,6 +1,4 @@
 import { expect, test } from 'bun:test'
-import { join } from 'node:path'
-import { $ } from 'bun'
 import { claimLeftovers, claimProblem, planClaim } from '../../src/guest/claim.plan.ts'
 import { guestPaths } from '../../src/guest/paths.ts'
 import { gatewayCa, makeClaim } from '../rigs/guest-root.ts'
@@ -10,20 +8,30 @@ const paths = guestPaths('')
 
 // Goal: what a claim writes, to the byte, with owner and mode.
 test('the plan of a claim with a gateway', () => {
-  const plan = planClaim(makeClaim(publicKey), paths)
+  const plan = planClaim(makeClaim(publicKey), paths, 'the store\n')
   expect(plan.hostname).toBe('abcd1234')
-  expect(plan.directories).toEqual(['/home/agent/.config', '/home/agent/.config/opencode'])
+  expect(plan.directories).toEqual([
+    '/home/agent/.config',
+    '/home/agent/.config/opencode',
+    '/home/agent/.config/opencode/node_modules',
+  ])
   expect(plan.files.map(({ path, mode, owner }) => `${path} ${mode.toString(8)} ${owner}`)).toEqual([
     '/home/agent/.config/opencode/inference.key 600 login',
     '/run/strongroom/gateway-ca.pem 644 system',
+    '/etc/motd 644 system',
+    '/run/strongroom/sshd_environment.conf 600 system',
     '/etc/hostname 644 system',
     '/etc/hosts 644 system',
     '/home/agent/.config/opencode/opencode.json 600 login',
+    '/home/agent/.config/opencode/package-lock.json 644 login',
     '/run/strongroom/authorized_keys 644 system',
   ])
-  expect(plan.files.map(file => file.content)).toEqual([
+  const texts = plan.files.filter(({ path }) => path !== paths.motd).map(({ content }) => content)
+  expect(texts).toEqual([
     'gw_00000000_secret\n',
     gatewayCa,
+    'SetEnv "OPENAI_BASE_URL=http://gateway.example.test:8442/v1" "OPENAI_API_KEY=gw_00000000_secret" "OPENCODE_DISABLE_AUTOUPDATE=1" ' +
+      '"OPENCODE_DISABLE_DEFAULT_PLUGINS=1" "OPENCODE_DISABLE_LSP_DOWNLOAD=1" "OPENCODE_DISABLE_MODELS_FETCH=1"\n',
     'abcd1234\n',
     '127.0.0.1 localhost\n127.0.1.1 abcd1234.acme.example.test abcd1234\n::1 localhost\n192.0.2.1 gateway.example.test\n',
     `{
@@ -45,7 +53,11 @@ test('the plan of a claim with a gateway', () => {
       },
       "models": {
         "vendor/model-1": {
-          "name": "vendor/model-1"
+          "name": "vendor/model-1",
+          "limit": {
+            "context": 32768,
+            "output": 4096
+          }
         }
       }
     }
@@ -55,6 +67,7 @@ test('the plan of a claim with a gateway', () => {
   ]
 }
 `,
+    '{"packages":{"":{"dependencies":{"@opencode-ai/plugin":"*"}}}}\n',
     `${publicKey}\n`,
   ])
 })
@@ -66,13 +79,12 @@ test('the plan of a claim without key or gateway', () => {
       inference: { baseUrl: 'http://192.0.2.1/v1', model: 'm', address: null, ca: null, key: null },
     }),
     paths,
+    null,
   )
   expect(keyless.files.map(file => file.path)).not.toContain('/home/agent/.config/opencode/inference.key')
-  expect(keyless.files.some(file => file.content.includes('apiKey') || file.content.includes('plugin'))).toBe(false)
-  const bare = planClaim(
-    makeClaim(publicKey, { inference: { baseUrl: '', model: '', address: null, ca: null, key: null } }),
-    paths,
-  )
+  expect(keyless.files.some(file => file.content.includes('apiKey') || file.content.includes('"plugin"'))).toBe(false)
+  const noGateway = { baseUrl: '', model: '', address: null, ca: null, key: null }
+  const bare = planClaim(makeClaim(publicKey, { inference: noGateway }), paths, null)
   expect(bare.files.find(file => file.path.endsWith('opencode.json'))?.content).toBe(`{
   "$schema": "https://opencode.ai/config.json",
   "autoupdate": false,
@@ -81,22 +93,20 @@ test('the plan of a claim without key or gateway', () => {
 `)
 })
 
-// Goal: the authority of the claim is used by the packaged agent for its gateway alone: no session, no environment and no trust store has it.
-test('who trusts the authority of the claim', async () => {
-  const users =
-    await $`grep --recursive --files-with-matches --extended-regexp ${'gateway-ca|NODE_EXTRA|SSL_CERT|CURL_CA'} .`
-      .cwd(join(import.meta.dir, '../../guest-image/common'))
-      .text()
-  expect(users).toBe('./root/usr/lib/strongroom/opencode-gateway.js\n')
-  const module = await Bun.file(join(import.meta.dir, '../../guest-image/common', users.trim())).text()
-  expect(module).toContain(`'${paths.gatewayCa}'`)
-  expect(module).not.toContain('process.env')
+// Goal: the packaged agent is told the model's real context, and leaves seven eighths of it to the prompt.
+test('a context that the host knows', () => {
+  const inference = { ...makeClaim(publicKey).inference, contextTokens: 16_384 }
+  const { files } = planClaim(makeClaim(publicKey, { inference }), paths, null)
+  const config = files.find(file => file.path.endsWith('opencode.json'))?.content ?? ''
+  const { models } = JSON.parse(config).provider.strongroom
+  expect(models['vendor/model-1'].limit).toEqual({ context: 16_384, output: 2048 })
 })
 
 // Goal: whatever a claim leaves below the login user's home and for sshd is on the list that an undo after a crash goes by.
 test('leftovers', () => {
-  const lasting = planClaim(makeClaim(publicKey), paths).files.filter(file => !file.path.startsWith('/etc/'))
-  expect(claimLeftovers(paths).sort()).toEqual(lasting.map(file => file.path).sort())
+  const lasting = planClaim(makeClaim(publicKey), paths, null).files.filter(file => !file.path.startsWith('/etc/'))
+  const inStore = paths.localCa // beside the trust store, only with an authority that may be in it
+  expect(claimLeftovers(paths).sort()).toEqual([...lasting.map(file => file.path), inStore].sort())
 })
 
 // Goal: the key kinds of the API are taken, with and without a comment.

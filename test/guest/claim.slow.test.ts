@@ -1,7 +1,10 @@
 import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { dirname } from 'node:path'
+import { systemRandom } from '../../src/base/ids.ts'
+import { guestGatewayName } from '../../src/contract/agent.ts'
 import type { SshdDeps } from '../../src/guest/sshd.ts'
+import { openAuthority } from '../../src/http/authority.ts'
 import {
   listTree,
   makeClaim,
@@ -29,6 +32,8 @@ describe('a claim', () => {
 
     const login = { keyPath: customer.path, hostKey: identity.sshHostKey, command: 'echo in' }
     expect(succeed(sshArgv(sandbox, login))).toBe('in\n')
+    const environment = succeed(sshArgv(sandbox, { ...login, command: 'echo "$OPENAI_BASE_URL $OPENAI_API_KEY"' }))
+    expect(environment).toBe('http://gateway.example.test:8442/v1 gw_00000000_secret\n')
     const stranger = `${sandbox.root}/stranger`
     succeed(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-f', stranger])
     expect(Bun.spawnSync(sshArgv(sandbox, { ...login, keyPath: stranger })).stderr.toString()).toContain(
@@ -173,6 +178,13 @@ describe('sshd', () => {
   })
 })
 
+/** One that the trust store may have. */
+async function authorityOfGateway(sandbox: Sandbox): Promise<string> {
+  const stateDir = `${sandbox.root}/host`
+  const names = [guestGatewayName]
+  return (await openAuthority({ kind: 'guests', stateDir, names, nowMs: Date.now, random: systemRandom })).caPem
+}
+
 describe('a successor of a dead agent', () => {
   // Goal: it takes over the same sshd, knows the claim under its new box key, and refuses another one.
   test('finds the claim in force', async () => {
@@ -215,7 +227,10 @@ describe('a successor of a dead agent', () => {
     await using sandbox = await makeSandbox()
     const customer = makeCustomerKey(sandbox)
     const first = await makeParts(sandbox)
-    await first.claiming.claim(seal(makeClaim(customer.publicKey), first.identity.boxKey), first.identity)
+    const inference = { ...makeClaim(customer.publicKey).inference, ca: await authorityOfGateway(sandbox) }
+    const claim = makeClaim(customer.publicKey, { inference })
+    await first.claiming.claim(seal(claim, first.identity.boxKey), first.identity)
+    expect(fs.readFileSync(sandbox.paths.caBundle, 'utf8')).toContain(inference.ca)
     const pid = sshdPid(sandbox)
     fs.rmSync(sandbox.paths.claimRecord)
 
@@ -225,6 +240,8 @@ describe('a successor of a dead agent', () => {
     expect(fs.existsSync(`/proc/${pid}/exe`)).toBe(false)
     expect(listTree(sandbox.root).join()).not.toContain('gw_00000000_secret')
     expect(fs.existsSync(sandbox.paths.authorizedKeys)).toBe(false)
+    expect(fs.readFileSync(sandbox.paths.caBundle, 'utf8')).toBe('authorities of the image\n')
+    expect(fs.existsSync(sandbox.paths.localCa)).toBe(false)
     const other = seal(makeClaim(customer.publicKey, { claimId: 'claim-2' }), second.identity.boxKey)
     expect(await second.claiming.claim(other, second.identity)).toEqual({ ok: true, claimId: 'claim-2' })
   })

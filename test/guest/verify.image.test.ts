@@ -59,7 +59,7 @@ describe('strongroom-verify', () => {
             .replace(/.*strongroom: /, '')
             .replace(/version .*/, 'version'),
         ),
-      ).toEqual(['agent started, version', 'agent ready'])
+      ).toEqual(['no scratch disk, there is none: memory instead', 'agent started, version', 'agent ready'])
       expect(guest.serial()).not.toMatch(/sshd|Accepted|"level"|claim/)
       const logs = await guest.ssh('ls /run/strongroom/log; cat /run/strongroom/claim.json')
       expect(logs.stdout).toBe('')

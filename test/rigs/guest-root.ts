@@ -22,6 +22,8 @@ export type Sandbox = AsyncDisposable & {
   readonly sshds: Sshd[]
 }
 
+const storeDirs = ['etc/ssl/certs', 'usr/local/share/ca-certificates']
+
 /** Below the home directory: sshd's StrictModes refuses keys below the world-writable /tmp. */
 export async function makeSandbox(): Promise<Sandbox> {
   const root = fs.mkdtempSync(join(homedir(), '.strongroom-guest-test-'))
@@ -34,11 +36,13 @@ export async function makeSandbox(): Promise<Sandbox> {
     'sys/class/net',
     'proc/sys/kernel/random',
     'usr/lib/strongroom',
+    ...storeDirs,
   ]) {
     fs.mkdirSync(join(root, dir), { recursive: true })
   }
   fs.writeFileSync(paths.hosts, '127.0.0.1 localhost\n')
   fs.writeFileSync(paths.hostname, 'strongroom\n')
+  fs.writeFileSync(paths.caBundle, 'authorities of the image\n')
   fs.writeFileSync(paths.kernelHostname, 'strongroom')
   fs.writeFileSync(paths.imageFile, '{"name":"instance"}')
   fs.writeFileSync(paths.bootId, '0f0e0d0c-0b0a-4908-8706-050403020100\n')
@@ -167,5 +171,6 @@ AuthenticationMethods publickey
 StrictModes yes
 UsePAM no
 PidFile none
+Include ${paths.sshdEnvironment}
 `
 }

@@ -59,7 +59,7 @@ test('goal: the digest is SHA-256 of the text, as sha256sum prints it, and the t
       },
       { name: 'first', url: 'http://first.example/v1', models: ['strongroom-tiny'], ca_sha256: '' },
     ],
-    worker: { name: 'built-in', model: 'strongroom-tiny', context_tokens: 2048, parallel: 4 },
+    worker: { name: 'built-in', model: 'strongroom-tiny', context_tokens: 32_768, parallel: 4 },
   })
 })
 

@@ -9,6 +9,7 @@ import { recipePaths } from '../../../scripts/image/recipe.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { planClaim } from '../../../src/guest/claim.plan.ts'
 import { guestPaths } from '../../../src/guest/paths.ts'
+import { sessionEnvironment } from '../../../src/guest/session.plan.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
 import { makeClaim } from '../../rigs/guest-root.ts'
 import { repo } from '../../rigs/image-build.ts'
@@ -49,7 +50,9 @@ async function runAgent(agent: string, { dir, ca, baseUrl }: { dir: string; ca: 
   const root = await mkdtemp(join(dir, 'root-'))
   const paths = guestPaths(root)
   const inference = { baseUrl, address: null, model: 'm', ca, key: 'gw_00000000_secret' }
-  const { files } = planClaim(makeClaim('ssh-ed25519 AAAA', { inference }), paths)
+  const claim = makeClaim('ssh-ed25519 AAAA', { inference })
+  const { directories, files } = planClaim(claim, paths, null)
+  for (const path of directories) await mkdir(path, { recursive: true })
   await mkdir(join(root, 'project'))
   for (const { path, content } of files) {
     await Bun.write(path, content.replace(`file://${plugin}`, `file://${join(root, plugin)}`))
@@ -59,7 +62,7 @@ async function runAgent(agent: string, { dir, ca, baseUrl }: { dir: string; ca: 
   await Bun.write(join(root, plugin), text.replace("'/run/strongroom/gateway-ca.pem'", `'${paths.gatewayCa}'`))
   const child = Bun.spawn([agent, 'run', 'hello'], {
     cwd: join(root, 'project'),
-    env: { PATH: '/usr/bin:/bin', HOME: paths.loginHome },
+    env: { PATH: '/usr/bin:/bin', HOME: paths.loginHome, ...sessionEnvironment(claim, untrusted) },
     stdin: 'ignore',
     stdout: 'pipe',
     stderr: 'pipe',
@@ -69,6 +72,7 @@ async function runAgent(agent: string, { dir, ca, baseUrl }: { dir: string; ca: 
   return stdout + stderr
 }
 
+const untrusted = { authorityIsTrusted: false, gatewayCa: '', caBundle: '' }
 const environment = 'env | grep --extended-regexp "_CA|CERT|BUN_|NODE_|^HOME=" | sed "s/^HOME=.*/HOME=set/"'
 
 /** Asks for one tool call, then ends. */

@@ -1,0 +1,19 @@
+// Context size of a model, as the configuration knows it. Pure.
+
+import type { Config } from './schema.ts'
+
+/** Tokens of prompt and completion together that every server of this model has room for; null where one of them, or all, are unknown. */
+export function modelContextTokens(
+  { inference, instances }: Pick<Config, 'inference' | 'instances'>,
+  model: string,
+): number | null {
+  // Instances use another gateway, which may serve the same name by anything.
+  if (instances.inference_base_url !== '') return null
+  const { worker, upstreams } = inference
+  const ofWorker = worker.model_file !== '' && worker.model === model ? [worker.context_tokens] : []
+  const sizes = [
+    ...ofWorker,
+    ...upstreams.filter(({ models }) => models.includes(model)).map(one => one.context_tokens),
+  ]
+  return sizes.length === 0 || sizes.includes(0) ? null : Math.min(...sizes)
+}

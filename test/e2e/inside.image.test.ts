@@ -1,0 +1,256 @@
+// What someone finds who logs into an instance: environment, tools, limits, a root of one's own, and the packaged agent over a scripted upstream.
+
+import { expect, test } from 'bun:test'
+import { join } from 'node:path'
+import { type Appliance, createAppliance } from '../rigs/appliance.ts'
+import { createCustomer } from '../rigs/instances-client.ts'
+import { inOwnNetns } from '../rigs/netns.ts'
+import { until } from '../rigs/until.ts'
+import { type Behaviour, delta, openSse, sse, startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
+
+const timeoutMs = 900_000
+const contextTokens = 24_576
+const model = 'scripted-1'
+
+/** One thing to whoever has no tools (the title of a session); else a file is to be written by a tool, and then it says so. */
+const scripted: Behaviour = (response, { body }) => {
+  openSse(response)
+  const messages = body.messages as { role: string }[]
+  const answer = (content: string) => [delta({ role: 'assistant', content }), delta({}, 'stop')]
+  const call = JSON.stringify({ command: 'echo written by a tool >by-tool.txt', description: 'writes a file' })
+  const called = { index: 0, id: 'call_1', type: 'function', function: { name: 'bash', arguments: call.slice(0, 20) } }
+  const calls = [
+    delta({ role: 'assistant', content: null }),
+    delta({ tool_calls: [called] }),
+    delta({ tool_calls: [{ index: 0, function: { arguments: call.slice(20) } }] }),
+    delta({}, 'tool_calls'),
+  ]
+  const isWritten = messages.some(({ role }) => role === 'tool')
+  const events = body.tools === undefined ? answer('a title') : isWritten ? answer('it is written') : calls
+  for (const event of events) response.write(sse(event))
+  response.end('data: [DONE]\n\n')
+}
+
+const tables = ({ url }: TestUpstream) => `[[inference.upstreams]]
+name = "scripted"
+url = ${JSON.stringify(url)}
+models = [${JSON.stringify(model)}]
+context_tokens = ${contextTokens}
+`
+
+type Inside = Login & { readonly appliance: Appliance; readonly hostname: string; readonly upstream: TestUpstream }
+
+/** A login of the instance's owner. */
+type Login = {
+  /** Output of a command that must succeed, without blanks around it. */
+  readonly prints: (command: string, ...options: string[]) => Promise<string>
+  readonly fails: (command: string, ...options: string[]) => Promise<string>
+  /** Output of a command that takes longer than a connection may. */
+  readonly printsLate: (command: string) => Promise<string>
+}
+
+function loginOf(appliance: Appliance, hostname: string): Login {
+  const run = async (command: string, options: readonly string[]) => {
+    const { exitCode, stdout, stderr } = await appliance.sshWith(options, hostname, [command])
+    return { isGood: exitCode === 0, said: `${command}: ${exitCode}\n${stdout}${stderr}`, output: stdout.trim() }
+  }
+  const prints: Login['prints'] = async (command, ...options) => {
+    const { isGood, said, output } = await run(command, options)
+    if (!isGood) throw new Error(said)
+    return output
+  }
+  return {
+    prints,
+    fails: async (command, ...options) => {
+      const { isGood, said } = await run(command, options)
+      if (isGood) throw new Error(`must fail, but did not: ${said}`)
+      return said
+    },
+    printsLate: async command => {
+      await prints(
+        `rm -f late; setsid sh -c '(${command}) >late.new 2>&1; mv late.new late' </dev/null >/dev/null 2>&1 &`,
+      )
+      await until(command, 500_000, async () => (await prints('test -e late && echo there || sleep 2')) === 'there')
+      return prints('cat late')
+    },
+  }
+}
+
+const python = `import os, urllib.request as u
+print(u.urlopen(u.Request(os.environ["OPENAI_BASE_URL"] + "/models", headers={"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})).read().decode())`
+const node = `fetch(process.env.OPENAI_BASE_URL + "/models", { headers: { authorization: "Bearer " + process.env.OPENAI_API_KEY } })
+  .then(r => r.text()).then(console.log)`
+
+/** The gateway by every client, by the environment of a command without a terminal, and by the system's store alone. */
+async function theGateway({ prints }: Inside): Promise<void> {
+  const asked =
+    'curl --silent --show-error --max-time 60 --header "Authorization: Bearer $OPENAI_API_KEY" $OPENAI_BASE_URL/models'
+  const clean = 'unset SSL_CERT_FILE REQUESTS_CA_BUNDLE NODE_EXTRA_CA_CERTS;'
+  for (const client of [asked, `python3 -c '${python}'`, `node -e '${node}'`]) {
+    expect(JSON.parse(await prints(clean + client)).data.map(({ id }: { id: string }) => id)).toEqual([model])
+  }
+  // Of git, whose TLS is another library's: the server was trusted and has no such repository.
+  expect(await prints(`${clean} git ls-remote \${OPENAI_BASE_URL%/v1}/none 2>&1 || true`)).toContain('not found')
+  expect(await prints('bash --login -c "echo $OPENAI_BASE_URL"')).toStartWith('https://')
+}
+
+async function theTools({ prints }: Inside): Promise<void> {
+  const source = '#include <iostream>\nint main() { std::cout << "compiled" << std::endl; }\n'
+  expect(await prints(`printf '${source.replaceAll('\n', '\\n')}' >a.cc && g++ -o a a.cc && ./a`)).toBe('compiled')
+  const tools = [
+    'make',
+    'jq',
+    'tmux',
+    'xz',
+    'unzip',
+    'zip',
+    'rsync',
+    'file',
+    'htop',
+    'vim',
+    'pkg-config',
+    'ssh',
+    'corepack',
+  ]
+  expect(await prints(`for tool in ${tools.join(' ')}; do command -v $tool >/dev/null || echo $tool; done`)).toBe('')
+  expect(await prints('man -P cat proc_version | head -1')).toContain('proc_version(5)')
+  expect(await prints('python3 -m venv --without-pip v && v/bin/python -c "print(1 + 1)"')).toBe('2')
+}
+
+/** Copies there and back, and forwardings of every kind that lead to the owner's own. */
+async function theConnections({ prints, appliance }: Inside): Promise<void> {
+  const remote = ['-o', 'ExitOnForwardFailure=yes', '-R', '9999:127.0.0.1:8441']
+  const listening = await prints('cat /proc/net/tcp /proc/net/tcp6 | grep -i :270F', ...remote)
+  // 127.0.0.1 and ::1, and nothing that can be reached from outside.
+  for (const line of listening.split('\n')) expect(line).toMatch(/0100007F:270F|00000000000000000000000001000000:270F/)
+  const agentFile = join(appliance.directory, 'agent.sock')
+  const agent = Bun.spawn(['ssh-agent', '-D', '-a', agentFile], { stdout: 'ignore' })
+  try {
+    await until('ssh-agent listens', 10_000, () => Bun.spawnSync(['test', '-S', agentFile]).exitCode === 0)
+    Bun.spawnSync(['ssh-add', '-q', join(appliance.directory, 'client')], {
+      env: { ...process.env, SSH_AUTH_SOCK: agentFile },
+    })
+    expect(await prints('ssh-add -l', '-o', `ForwardAgent=${agentFile}`)).toContain('ED25519')
+  } finally {
+    agent.kill()
+  }
+}
+
+/** Root of one's own: a package is installed in it and runs in it; outside nothing has changed and nobody is root. */
+async function thePrivateRoot({ prints, printsLate, fails }: Inside): Promise<void> {
+  const listing = 'find /usr /etc /var -xdev -newer /run/strongroom/claim.json 2>/dev/null | sort'
+  const before = await prints(listing)
+  const control = 'Package: srt-trial\\nVersion: 1\\nArchitecture: all\\nMaintainer: a <a@a>\\nDescription: trial\\n'
+  const script = '#!/bin/sh\\nset -e\\ninstall -d -o man -g adm /var/lib/srt-trial\\n'
+  await prints(
+    `mkdir -p p/DEBIAN p/usr/bin && printf '${control}' >p/DEBIAN/control && printf '${script}' >p/DEBIAN/postinst && chmod 755 p/DEBIAN/postinst &&
+    printf '#!/bin/sh\\necho trial runs as $(id -u)\\n' >p/usr/bin/srt-trial && chmod 755 p/usr/bin/srt-trial && dpkg-deb --root-owner-group --build p /tmp/srt-trial.deb`,
+  )
+  const installed = await printsLate('private-root apt-get install --yes /tmp/srt-trial.deb; echo status $?')
+  expect(installed).toContain('status 0')
+  expect(await prints('private-root srt-trial')).toBe('trial runs as 0')
+  expect(await prints('private-root stat --format=%U:%G /var/lib/srt-trial')).toBe('man:adm')
+  expect(await prints('private-root dpkg-query --show srt-trial')).toBe('srt-trial\t1')
+  expect(await prints('private-root stat --format=%U /usr/bin/bash')).toBe('root')
+  expect(await prints('private-root sh -c "pwd; echo $HOME"')).toBe('/home/agent\n/home/agent')
+  expect(await prints('cd /tmp && private-root pwd')).toBe('/tmp')
+  expect(await prints(listing)).toBe(before)
+  expect(await fails('srt-trial')).toContain('not found')
+  expect(await fails('dpkg-query --show srt-trial')).toContain('no packages found')
+  // Its root has no power over the machine.
+  for (const command of [
+    'cat /dev/vda',
+    'sh -c "echo 1 >/proc/sys/kernel/sysrq"',
+    'cat /run/strongroom/ssh_host_ed25519_key',
+    'cat /run/strongroom/sshd_environment.conf',
+    'sh -c "echo 1 >/sys/fs/cgroup/ssh/daemon/cgroup.procs"',
+    'mount -t erofs /dev/dm-0 /mnt',
+    'touch /run/strongroom/measured-root/x',
+    'insmod /usr/lib/modules/boot/sev-guest.ko',
+  ]) {
+    await fails(`private-root ${command}`)
+  }
+  expect(await prints('find / -xdev -perm /6000 -type f 2>/dev/null || true')).toBe('')
+}
+
+/** Neither a fork bomb nor a hog of memory keeps the owner out, or ends sshd and the agent. */
+async function theLimits({ prints, fails, appliance, hostname }: Inside): Promise<void> {
+  const group = await prints('cat /proc/self/cgroup')
+  expect(group).toMatch(/^0::\/ssh\/sessions\/\d+$/)
+  expect(await prints('cat /proc/self/cgroup')).not.toBe(group)
+  expect(await prints('cat /proc/self/oom_score_adj; ls -d /sys/fs/cgroup/ssh/sessions/*/ | wc -l')).toMatch(
+    /^0\n[1-4]$/,
+  )
+  const guarded =
+    'for pid in $(pgrep "sshd$|strongroom-gues"); do echo $(cat /proc/$pid/comm /proc/$pid/oom_score_adj) $pid; done | sort'
+  const guards = await prints(guarded)
+  expect(guards).toMatch(/^sshd -1000 \d+\nstrongroom-gues -900 \d+$/)
+
+  const bomb = appliance.sshSession(hostname, 'bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 600')
+  await until(
+    'the bomb is at its limit',
+    60_000,
+    async () => Number(await prints('cat /sys/fs/cgroup/ssh/sessions/pids.current')) > 1000,
+  )
+  expect(await prints('ls / | wc -l; echo in')).toContain('in')
+  await prints(
+    'for session in /sys/fs/cgroup/ssh/sessions/[0-9]*; do [ $(cat $session/pids.current) -lt 500 ] || echo 1 >$session/cgroup.kill; done',
+  )
+  await bomb.exited
+  const isQuiet = async () => Number(await prints('cat /sys/fs/cgroup/ssh/sessions/pids.current')) < 50
+  await until('the bomb is gone', 60_000, isQuiet)
+
+  await fails('python3 -c \'x = [b"x" * (1 << 26) for _ in range(1000)]\'')
+  expect(await prints(guarded)).toBe(guards)
+}
+
+async function theAgent({ printsLate, prints, upstream }: Inside): Promise<void> {
+  const started = upstream.seen.length
+  const said = await printsLate('cd && mkdir -p project && cd project && opencode run "write a file"; echo status $?')
+  expect(said).toContain('it is written')
+  expect(said).toContain('status 0')
+  expect(await prints('cat project/by-tool.txt')).toBe('written by a tool')
+  const requests = upstream.seen.slice(started).map(({ body }) => body)
+  expect(requests.length).toBeGreaterThanOrEqual(2)
+  for (const request of requests) {
+    expect(request).toMatchObject({ model, stream: true })
+    expect(Number(request.max_tokens ?? request.max_completion_tokens)).toBeLessThanOrEqual(contextTokens / 8)
+  }
+  const { provider } = JSON.parse(await prints('cat ~/.config/opencode/opencode.json'))
+  expect(provider.strongroom.models[model].limit.context).toBe(contextTokens)
+  // Nothing else was looked for: neither a list of models nor packages came, and nobody waited for them.
+  expect(await prints('ls ~/.config/opencode/node_modules; ls ~/.cache/opencode/models.json 2>/dev/null || true')).toBe(
+    '',
+  )
+}
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    test(
+      'an instance worth living in',
+      async () => {
+        // Goal: each thing that was missed works as the login user, over SSH, in a real VM; the measured root stays as it was.
+        const upstream = await startUpstream(scripted)
+        const models = `inference_models = [${JSON.stringify(model)}]`
+        await using appliance = await createAppliance(models, 'instances', undefined, tables(upstream))
+        await appliance.start()
+        const acme = await createCustomer(appliance, 'acme')
+        const { name, hostname } = (await acme.create()).body.data
+        await acme.reached(name, 'ready', 180_000)
+        const login = loginOf(appliance, hostname)
+        const terminal = await appliance.sshWith(['-tt'], hostname, [])
+        expect(terminal.stdout).toContain(`${hostname}: a Strongroom instance`)
+        const steps = { theGateway, theTools, thePrivateRoot, theConnections, theAgent, theLimits }
+        for (const [step, run] of Object.entries(steps)) {
+          const startedMs = performance.now()
+          await run({ ...login, appliance, hostname, upstream })
+          process.stderr.write(`inside: ${step} ${Math.round(performance.now() - startedMs)} ms\n`)
+        }
+        await upstream.stop()
+      },
+      timeoutMs,
+    )
+  },
+  { timeoutMs },
+)

@@ -1,0 +1,64 @@
+import { expect, test } from 'bun:test'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { messageOfTheDay, sessionEnvironment, sshdEnvironment } from '../../src/guest/session.plan.ts'
+import { gatewayCa, makeClaim } from '../rigs/guest-root.ts'
+
+const publicKey = 'ssh-ed25519 AAAA'
+const facts = { authorityIsTrusted: true, gatewayCa: '/run/ca.pem', caBundle: '/etc/bundle.crt' }
+const claim = makeClaim(publicKey)
+const without = makeClaim(publicKey, { inference: { baseUrl: '', model: '', address: null, ca: null, key: null } })
+
+// Goal: every variable, by name; none of the gateway without one.
+test('the environment', () => {
+  expect(sessionEnvironment(claim, facts)).toEqual({
+    OPENAI_BASE_URL: 'http://gateway.example.test:8442/v1',
+    OPENAI_API_KEY: 'gw_00000000_secret',
+    SSL_CERT_FILE: '/etc/bundle.crt',
+    REQUESTS_CA_BUNDLE: '/etc/bundle.crt',
+    NODE_EXTRA_CA_CERTS: '/run/ca.pem',
+    OPENCODE_DISABLE_AUTOUPDATE: '1',
+    OPENCODE_DISABLE_DEFAULT_PLUGINS: '1',
+    OPENCODE_DISABLE_LSP_DOWNLOAD: '1',
+    OPENCODE_DISABLE_MODELS_FETCH: '1',
+  })
+  const names = Object.keys(sessionEnvironment(without, { ...facts, authorityIsTrusted: false }))
+  expect(names.filter(name => !name.startsWith('OPENCODE_'))).toEqual([])
+})
+
+// Goal: sshd reads back exactly what was meant, whatever visible characters a key has, and takes no second directive from it.
+test('values that sshd might misread', () => {
+  const awkward = { A: `a"b\\c'd #e`, B: '%h= $x "', C: '\\' }
+  const dir = mkdtempSync(join(tmpdir(), 'srt-session-'))
+  const key = join(dir, 'key')
+  const config = join(dir, 'config')
+  Bun.spawnSync(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-f', key])
+  writeFileSync(config, sshdEnvironment(awkward))
+  const { exitCode, stdout, stderr } = Bun.spawnSync(['/usr/sbin/sshd', '-T', '-f', config, '-h', key])
+  rmSync(dir, { recursive: true })
+  expect([exitCode, stderr.toString()]).toEqual([0, ''])
+  const set = stdout
+    .toString()
+    .split('\n')
+    .filter(line => line.startsWith('setenv '))
+  expect(set).toEqual(Object.entries(awkward).map(([name, value]) => `setenv ${name}=${value}`))
+  expect(sshdEnvironment({})).toBe('')
+})
+
+// Goal: the message fits a terminal and names all that a newcomer needs; without a gateway it does not speak of one.
+test('the message of the day', () => {
+  const message = messageOfTheDay(claim, facts)
+  for (const line of message.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
+  for (const word of [claim.hostname, 'strongroom-verify', `strongroom verify instance ${claim.hostname}`]) {
+    expect(message).toContain(word)
+  }
+  for (const word of ['opencode run', 'private-root apt-get', 'GET /v1/usage', 'ends with this VM', 'vendor/model-1']) {
+    expect(message).toContain(word)
+  }
+  expect(message).not.toContain(claim.inference.key ?? '')
+  expect(message).not.toContain(gatewayCa)
+  const bare = messageOfTheDay(without, facts)
+  expect(bare).not.toContain('OPENAI')
+  expect(bare).toContain('No gateway is configured')
+})
