@@ -10,6 +10,7 @@ import { listResources } from '../store/ledger/resource.query.ts'
 import { vmById } from '../store/ledger/vm.query.ts'
 import type { ResourceKind } from '../store/ledger/vm.table.ts'
 import { type UidRange, vmPaths } from './launch.plan.ts'
+import { tapOfQuota } from './nft.plan.ts'
 
 export type Leak = {
   readonly kind: ResourceKind
@@ -36,7 +37,7 @@ export async function findLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDep
       .map(name => vmPaths(stateDir, name).scratch)
       .filter(path => existsSync(path)),
     tap: await listTaps(tapPrefix, timeoutMs),
-    nft: [...((await nft.readCounters(timeoutMs))?.quotas.keys() ?? [])],
+    nft: [...new Set([...((await nft.readCounters(timeoutMs))?.quotas.keys() ?? [])].map(tapOfQuota))],
     qemu: listWithUuid()
       .filter(({ pid }) => identifyProcess(pid)?.argv.some(argument => argument.includes(`${stateDir}/vms/`)))
       .map(({ pid, startTicks }) => `${pid}:${startTicks}`),

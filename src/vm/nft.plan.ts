@@ -45,6 +45,11 @@ export function quotaNames(tap: string): { readonly cap: string; readonly rescue
   return { cap: tap, rescue: `${tap}_rescue` }
 }
 
+/** The tap whose quota this is: the ledger has one name for both. */
+export function tapOfQuota(name: string): string {
+  return name.replace(/_rescue$/, '')
+}
+
 /** Ruleset text. Adding is idempotent; `removed` must name only objects that exist. */
 export function rulesetText(plan: NftPlan): string {
   const table = `inet ${plan.table}`

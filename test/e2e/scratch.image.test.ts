@@ -58,7 +58,9 @@ inOwnNetns(
         const refused = (await acme.create()).body.data.name
         expect((await acme.reached(refused, 'failed', 10_000)).failure_code).toBe('capacity_exhausted')
         await acme.end(refused)
-        const { hostname } = await acme.reached(name, 'ready', readyTimeoutMs)
+        const { hostname } = await acme.reached(name, 'ready', readyTimeoutMs).catch(error => {
+          throw new Error(`${error}\n${appliance.log().split('\n').slice(-40).join('\n')}`)
+        })
         const filler = join(appliance.stateDir, 'filler')
         expect(await Bun.spawn(['fallocate', '--length', '1350M', filler]).exited).toBe(0)
         const session = appliance.sshSession(

@@ -1,5 +1,5 @@
 import { expect, test } from 'bun:test'
-import { rulesetText } from '../../src/vm/nft.plan.ts'
+import { quotaNames, rulesetText, tapOfQuota } from '../../src/vm/nft.plan.ts'
 import { expectGolden } from '../rigs/golden.ts'
 import { guest, objectsOf, plan, unspent } from '../rigs/two-guests.ts'
 
@@ -15,4 +15,9 @@ test('rules do not grow with VMs, and no name comes from a user', () => {
     vms: Array.from({ length: 100 }, (_, n) => ({ ...guest(1), tap: `sr${n}`, ...unspent, opened: n % 2 === 0 })),
   })
   expect(rulesOf(rulesetText(many))).toEqual(rulesOf(rulesetText(plan())))
+})
+
+test('both quotas of a VM lead to its tap, which is the name in the ledger', () => {
+  // Goal: `doctor --leaks` takes neither for something that nobody owns.
+  for (const name of Object.values(quotaNames('sr0123456789'))) expect(tapOfQuota(name)).toBe('sr0123456789')
 })
