@@ -68,7 +68,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   undo.defer(() => names.stop())
   const parts = { config, stateDir, store, engine, tls, clock, random, log, metering, keys, gatewayCa, names }
 
-  const { service, background } = composeInstances(parts)
+  const { service, pool, background } = composeInstances(parts)
   undo.defer(() => background.stop())
   const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
   undo.defer(() => instances.stop(true))
@@ -88,7 +88,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     inference: gateway === null ? null : localUrl(config.listen.inference, gateway.port),
     dns: dns === null ? null : `${listenAddress(config.listen.dns).hostname}:${dns.port}`,
   }
-  const admin = await serveOperator({ ...parts, service, listening, collectors: inference?.collectors ?? [] })
+  const admin = await serveOperator({ ...parts, service, pool, listening, collectors: inference?.collectors ?? [] })
   undo.defer(() => admin.stop())
 
   // Last, so that no instance changes before the interfaces that report it are there.

@@ -183,6 +183,18 @@ export const CapacityConfig = Type.Object(
   { ...closed, default: {} },
 )
 
+export const PoolConfig = Type.Object(
+  {
+    warm: Count(
+      0,
+      0,
+      1024,
+      'How many VMs are kept booted for instances to come. Each holds memory, vCPUs and an address like an instance; a new instance takes one over instead of booting its own. 0 for none.',
+    ),
+  },
+  { ...closed, default: {} },
+)
+
 export const InstancesConfig = Type.Object(
   {
     retention_days: Count(30, 30, 3650, 'How long the records of terminated instances, and their names, are kept.'),
@@ -395,6 +407,7 @@ export const Config = Type.Object(
     network: NetworkConfig,
     vm: VmConfig,
     capacity: CapacityConfig,
+    pool: PoolConfig,
     instances: InstancesConfig,
     inference: InferenceConfig,
     kds: KdsConfig,

@@ -1,6 +1,6 @@
 // What `strongroom status` says. Effects: reads the store.
 
-import { type Clock, iso } from '../base/clock.ts'
+import { type Clock, iso, isoOrNull } from '../base/clock.ts'
 import { version } from '../base/version.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import type { AdminStatus } from '../contract/admin.ts'
@@ -11,6 +11,11 @@ import { listOrganizations } from '../store/directory/organization.query.ts'
 import { countVms, reservedBy } from '../store/ledger/vm.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 
+export type PoolSummary = Pick<AdminStatus['pool'], 'wanted' | 'warm' | 'booting' | 'lacking'> & {
+  readonly lastFailure: { readonly atMs: number; readonly reason: string } | null
+  readonly nextAttemptAtMs: number | null
+}
+
 export type StatusDeps = {
   readonly config: Pick<Config, 'domain'>
   readonly store: Store
@@ -18,6 +23,8 @@ export type StatusDeps = {
     readonly platform: Platform
     readonly capacity: Pick<Capacity, 'memoryMib' | 'vcpus' | 'addresses'>
   }
+  /** What the warm pool says of itself, times in milliseconds. */
+  readonly pool: { readonly status: () => PoolSummary }
   readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
   readonly clock: Pick<Clock, 'nowMs'>
   /** Where each service listens; null for one that is switched off. */
@@ -50,6 +57,12 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
         addresses_used: reserved.vms,
         addresses_total: engine.capacity.addresses,
       },
+      pool: poolStatus(deps.pool.status()),
     }
   }
+}
+
+function poolStatus({ lastFailure, nextAttemptAtMs, ...counts }: PoolSummary): AdminStatus['pool'] {
+  const failure = lastFailure === null ? null : { at: iso(lastFailure.atMs), reason: lastFailure.reason }
+  return { ...counts, last_failure: failure, next_attempt_at: isoOrNull(nextAttemptAtMs) }
 }

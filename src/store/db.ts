@@ -12,6 +12,7 @@ import { rooms } from './migrations/0003-rooms.ts'
 import { tokensSource } from './migrations/0004-tokens-source.ts'
 import { rest } from './migrations/0005-rest.ts'
 import { uids } from './migrations/0006-uids.ts'
+import { pool } from './migrations/0009-pool.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -52,7 +53,7 @@ export type Store = {
 }
 
 /** In order; the position (from 1) is the schema version that `PRAGMA user_version` holds. */
-export const MIGRATIONS: readonly string[] = [initial, inference, rooms, tokensSource, rest, uids]
+export const MIGRATIONS: readonly string[] = [initial, inference, rooms, tokensSource, rest, uids, pool]
 
 const busyTimeoutMs = 5_000
 

@@ -64,6 +64,7 @@ beforeAll(async () => {
         addresses_used: 5,
         addresses_total: 6,
       },
+      pool: { ...{ wanted: 3, warm: 1, booting: 0, lacking: null }, last_failure: null, next_attempt_at: null },
     }),
     leaks: async () => leaks,
     collectors: [],
@@ -317,6 +318,7 @@ test('goal: status and leaks are shown, and a leak is no success', async () => {
   const status = await run(['status'])
   expect(status.stdout).toContain('platform:      tcg (evidence is SIMULATED)\n')
   expect(status.stdout).toContain('instances:     1 ready\n')
+  expect(status.stdout).toContain('warm pool:     1 warm, 0 booting, 3 wanted\n')
   expect(await runJson('status')).toMatchObject({ code: 0, document: { platform: 'tcg' } })
   expect(await run(['doctor', '--leaks'])).toEqual({ code: 0, stdout: 'nothing leaked\n', stderr: '' })
   leaks = [{ kind: 'tap', name: 'sr0123456789', detail: 'unknown' }]

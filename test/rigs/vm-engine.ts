@@ -47,6 +47,8 @@ export function engineBench(
   const changed = new Map<string, () => void>()
   const networks: string[] = []
   const releases: string[] = []
+  /** VMs whose agent is asked anew who it is. */
+  const forgotten: string[] = []
   /** What the world says of every VM; a test changes it as it likes. */
   const world = {
     monitor: async (): Promise<unknown> => ({}),
@@ -65,7 +67,7 @@ export function engineBench(
     } as never,
     observe: () => seen.get(vmId) ?? { closed: false, stopped: false, hello: null },
     greet: () => {},
-    forget: () => {},
+    forget: () => void forgotten.push(vmId),
     close: () => {},
   })
   const driver: Driver = {
@@ -127,5 +129,8 @@ export function engineBench(
   }
   const state = (id: string): VmState | undefined => vmById(store.ledger.db, id)?.state
   const failure = (id: string) => vmById(store.ledger.db, id)?.failureCode
-  return { world, store, clock, engine, create, define, observe, dismiss, state, failure, alive, networks, releases }
+  return {
+    ...{ world, store, clock, engine, create, define, observe, dismiss },
+    ...{ state, failure, alive, networks, releases, forgotten },
+  }
 }

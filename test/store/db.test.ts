@@ -14,6 +14,7 @@ import { instanceChanges, instances } from '../../src/store/directory/instance.t
 import { keys } from '../../src/store/directory/key.table.ts'
 import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
 import { organizations } from '../../src/store/directory/organization.table.ts'
+import { poolVms } from '../../src/store/directory/pool.table.ts'
 import { usage } from '../../src/store/directory/usage.table.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
 import { nonces } from '../../src/store/ledger/nonce.table.ts'
@@ -21,7 +22,7 @@ import { recordResource, resourcesOf } from '../../src/store/ledger/resource.que
 import { egress, resources, restingAddresses, vms } from '../../src/store/ledger/vm.table.ts'
 
 const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
-  directory: [organizations, keys, gatewayKeys, usage, instances, instanceChanges, idempotency],
+  directory: [organizations, keys, gatewayKeys, usage, instances, instanceChanges, idempotency, poolVms],
   ledger: [vms, resources, restingAddresses, egress, nonces, events],
 }
 const TABLES = [...ROOMS.directory, ...ROOMS.ledger]
