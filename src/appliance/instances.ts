@@ -115,6 +115,8 @@ export function composeInstances(parts: InstancesParts): Instances {
     takeVm: tx => pool.take(tx),
     onCreated: (instance, start) => {
       pool.accepted(instance, start)
+      // A VM of the pool has its address already: no change of it will follow.
+      parts.names.instanceChanged(instance.id)
       reconciler.wake(instance.id)
     },
     onDeleted: instance => {
