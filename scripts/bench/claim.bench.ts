@@ -7,10 +7,10 @@ import { type Appliance, createAppliance } from '../../test/rigs/appliance.ts'
 import { type Customer, createCustomer } from '../../test/rigs/instances-client.ts'
 import { qemuProcesses } from '../../test/rigs/leftovers.ts'
 import { until } from '../../test/rigs/until.ts'
-import type { Figure, Figures } from './bench-report.ts'
-import { type BootTimeline, PHASES, watchBoot } from './boot-timeline.ts'
+import type { Figures } from './bench-report.ts'
 import { loggedIn, measureInNetns, percentile, round, type Say } from './in-netns.ts'
 import type { BenchContext } from './main.ts'
+import { PHASES, type Timeline, watchVm } from './vm-timeline.ts'
 
 const warmRuns = 10
 const coldRuns = 3
@@ -27,44 +27,54 @@ export function run(context: BenchContext): Promise<Figures> {
 
 if (import.meta.main) await Bun.write(process.argv[2] ?? '', JSON.stringify(await measure()))
 
-type Start = { readonly readyMs: number; readonly sshMs: number; readonly claimMs: number; readonly probeMs: number }
+type Start = { readonly readyMs: number; readonly sshMs: number; readonly timeline: Timeline }
 
 async function measure(): Promise<Figures> {
   const say = (line: string) => process.stdout.write(`${line}\n`)
   const cold = await measureCold(say)
-  const warm = await measureWarm(say)
-  const of = (starts: readonly Start[], key: keyof Start) => starts.map(start => start[key])
-  const recorded = (value: number, unit = 'ms'): Figure => ({ value, unit, aim: null })
+  const { starts: warm, refillsMs, idleVmMiB } = await measureWarm(say)
+  const ready = (starts: readonly Start[], percent: number) =>
+    percentile(
+      starts.map(one => one.readyMs),
+      percent,
+    )
+  const ssh = (starts: readonly Start[]) =>
+    percentile(
+      starts.map(one => one.sshMs),
+      50,
+    )
   return {
-    warmReadyMsP50: { value: percentile(of(warm.starts, 'readyMs'), 50), unit: 'ms', aim: { atMost: 1_500 } },
-    warmReadyMsP99: { value: percentile(of(warm.starts, 'readyMs'), 99), unit: 'ms', aim: { atMost: 3_000 } },
-    warmSshMsP50: { value: percentile(of(warm.starts, 'sshMs'), 50), unit: 'ms', aim: { atMost: 3_000 } },
-    coldSshMsP50: { value: percentile(of(cold.starts, 'sshMs'), 50), unit: 'ms', aim: { atMost: 10_000 } },
-    coldReadyMsP50: recorded(percentile(of(cold.starts, 'readyMs'), 50)),
-    warmClaimMsP50: recorded(percentile(of(warm.starts, 'claimMs'), 50)),
-    warmProbeMsP50: recorded(percentile(of(warm.starts, 'probeMs'), 50)),
-    idleVmMiB: recorded(warm.idleVmMiB, 'MiB'),
-    refillMsP50: recorded(percentile(warm.refillsMs, 50)),
-    refillsPerMinute: recorded(round(60_000 / percentile(warm.refillsMs, 50)), '/min'),
-    ...bootFigures(cold.boots),
+    warmReadyMsP50: { value: ready(warm, 50), unit: 'ms', aim: { atMost: 1_500 } },
+    warmReadyMsP99: { value: ready(warm, 99), unit: 'ms', aim: { atMost: 3_000 } },
+    warmSshMsP50: { value: ssh(warm), unit: 'ms', aim: { atMost: 3_000 } },
+    coldSshMsP50: { value: ssh(cold), unit: 'ms', aim: { atMost: 10_000 } },
+    coldReadyMsP50: { value: ready(cold, 50), unit: 'ms', aim: null },
+    idleVmMiB: { value: idleVmMiB, unit: 'MiB', aim: null },
+    refillMsP50: { value: percentile(refillsMs, 50), unit: 'ms', aim: null },
+    refillsPerMinute: { value: round(60_000 / percentile(refillsMs, 50)), unit: '/min', aim: null },
+    ...phaseFigures('cold', cold),
+    ...phaseFigures('warm', warm),
   }
 }
 
-/** Of each phase of a boot, the median. */
-function bootFigures(boots: readonly BootTimeline[]): Figures {
+/** Of each phase the median, where there is one. */
+function phaseFigures(kind: string, starts: readonly Start[]): Figures {
   return Object.fromEntries(
-    PHASES.map(phase => {
-      const value = percentile(
-        boots.flatMap(boot => boot[phase] ?? []),
-        50,
-      )
-      return [`boot${phase}Ms`, { value, unit: 'ms', aim: null }]
+    PHASES.flatMap(phase => {
+      const values = starts.flatMap(one => one.timeline[phase] ?? [])
+      if (values.length === 0) return []
+      return [[`${kind}${phase}MsP50`, { value: percentile(values, 50), unit: 'ms', aim: null }]]
     }),
   )
 }
 
 /** One instance, from its POST to the end of the first SSH command. */
-async function start(appliance: Appliance, customer: Customer): Promise<Start & { readonly name: string }> {
+async function measureStart(
+  appliance: Appliance,
+  customer: Customer,
+  which: 'next' | 'present',
+): Promise<Start & { readonly name: string }> {
+  const watching = watchVm(appliance, which)
   const startedMs = performance.now()
   const { name, hostname } = (await customer.create()).body.data
   for (let status = ''; status !== 'ready'; status = (await customer.retrieve(name)).status) {
@@ -74,36 +84,26 @@ async function start(appliance: Appliance, customer: Customer): Promise<Start & 
   const readyMs = performance.now() - startedMs
   await loggedIn(appliance, hostname)
   const sshMs = performance.now() - startedMs
-  return { name, readyMs, sshMs, ...provisionedIn(appliance) }
+  return { name, readyMs, sshMs, timeline: await watching.timeline(`bench/${name}`) }
 }
 
-/** What the daemon says of the newest claim. */
-function provisionedIn(appliance: Appliance): Pick<Start, 'claimMs' | 'probeMs'> {
-  const line = appliance
-    .log()
-    .split('\n')
-    .findLast(text => text.includes('instance provisioned'))
-  const { claimMs, probeMs }: { claimMs?: number; probeMs?: number } = JSON.parse(line ?? '{}')
-  if (claimMs === undefined || probeMs === undefined) throw new Error('the daemon does not say what a claim took')
-  return { claimMs, probeMs }
+function startText({ readyMs, sshMs, timeline }: Start): string {
+  const phases = Object.entries(timeline).map(([phase, ms]) => `${phase} ${ms}`)
+  return `ready ${round(readyMs)} ms, SSH ${round(sshMs)} ms (${phases.join(', ')})`
 }
 
-async function measureCold(say: Say): Promise<{ starts: Start[]; boots: BootTimeline[] }> {
+async function measureCold(say: Say): Promise<Start[]> {
   await using appliance = await createAppliance()
   await appliance.start()
   const customer = await createCustomer(appliance, 'bench')
   const starts: Start[] = []
-  const boots: BootTimeline[] = []
   for (let i = 0; i < coldRuns; i += 1) {
-    const watching = watchBoot(appliance)
-    const one = await start(appliance, customer)
-    const boot = await watching.timeline(`bench/${one.name}`)
+    const one = await measureStart(appliance, customer, 'next')
     starts.push(one)
-    boots.push(boot)
-    say(`cold ${i + 1}: ready ${round(one.readyMs)} ms, SSH ${round(one.sshMs)} ms; ${JSON.stringify(boot)}`)
+    say(`cold ${i + 1}: ${startText(one)}`)
     await customer.end(one.name, readyTimeoutMs)
   }
-  return { starts, boots }
+  return starts
 }
 
 async function measureWarm(say: Say): Promise<{ starts: Start[]; refillsMs: number[]; idleVmMiB: number }> {
@@ -114,11 +114,9 @@ async function measureWarm(say: Say): Promise<{ starts: Start[]; refillsMs: numb
   await warm(appliance)
   const idleVmMiB = round(Math.max(...qemuProcesses(appliance.stateDir).map(pssMiB)))
   for (let i = 0; i < warmRuns; i += 1) {
-    const one = await start(appliance, customer)
+    const one = await measureStart(appliance, customer, 'present')
     starts.push(one)
-    say(
-      `warm ${i + 1}: ready ${round(one.readyMs)} ms (claim ${one.claimMs}, probe ${one.probeMs}), SSH ${round(one.sshMs)} ms`,
-    )
+    say(`warm ${i + 1}: ${startText(one)}`)
     await customer.end(one.name, readyTimeoutMs)
     await warm(appliance)
   }

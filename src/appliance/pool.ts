@@ -46,8 +46,7 @@ export function composePool(parts: PoolParts, vmSpec: VmSpec): WarmPool {
 
 /** What of the configuration a VM cannot change any more once it is launched, its image aside. */
 function shapeOf(vm: Config['vm'], platform: Platform): string {
-  const size = `${vm.vcpus} vCPUs, ${vm.memory_mib} MiB`
-  return platform === 'snp'
-    ? `snp, ${vm.vcpu_type}, ${size}, ${vm.snp_boot} ${vm.firmware}${vm.igvm}`
-    : `${platform}, ${size}`
+  const boot = vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware
+  const words = [platform, vm.vcpu_type, `${vm.vcpus} vCPUs`, `${vm.memory_mib} MiB`, vm.snp_boot]
+  return [...words, ...(boot === '' ? [] : [boot])].join(', ')
 }

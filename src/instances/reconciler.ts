@@ -136,15 +136,9 @@ export class InstanceReconciler {
   async #provision(instance: Instance, vm: VmView): Promise<void> {
     // A restarted daemon may have attached without having been greeted yet; the greeting wakes us.
     if (vm.guest === null || vm.address === null) return
-    const { clock, log } = this.#deps
-    const startedMs = clock.monotonicMs()
     const hostKey = await this.#claim(instance, vm.id)
-    if (hostKey === null) return
-    const claimedMs = clock.monotonicMs()
-    if (!(await this.#isReachable(instance, vm.address, hostKey))) return
-    const probedMs = clock.monotonicMs()
-    const took = { claimMs: Math.round(claimedMs - startedMs), probeMs: Math.round(probedMs - claimedMs) }
-    log.info('instance provisioned', { instance: instance.id, ...took })
+    if (hostKey === null || !(await this.#isReachable(instance, vm.address, hostKey))) return
+    const { clock, log } = this.#deps
     if (this.#move(instance, 'usable', { readyAtMs: clock.nowMs(), platform: vm.platform })) return
     log.info('an instance was moved while it was being provisioned', { instance: instance.id })
   }
