@@ -60,8 +60,9 @@ const inference = await composeInference({
   stateDir,
   store,
   // Evidence is not asked for here, and a host that cannot have any prepares none.
-  tls: { current: () => NO_PAIR, onChange: () => {} },
+  tls: { current: () => NO_PAIR, guestCertificate: () => '', onChange: () => {} },
   platform: 'snp',
+  simulatedPlatform: () => Promise.reject(new Error('nobody asks here')),
   capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
   metering,
   clock,

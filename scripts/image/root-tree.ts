@@ -33,6 +33,9 @@ export async function layTree(options: RootTreeOptions): Promise<void> {
   await layOver(options.overlayDir, tree)
   await runTool(['cp', '--reflink=auto', options.guest, join(tree, 'usr/bin/strongroom-guest')], { timeoutMs: 60_000 })
   await chmod(join(tree, 'usr/bin/strongroom-guest'), 0o755)
+  // Statements of the guest name its image by this.
+  await writeFile(join(tree, 'usr/lib/strongroom/image.json'), `${JSON.stringify({ name: recipe.name })}\n`)
+  await chmod(join(tree, 'usr/lib/strongroom/image.json'), 0o644)
   await addUser(recipe, tree)
   await addModules(options)
   for (const name of busyboxNames) await symlink('../bin/busybox', join(tree, 'usr/sbin', name))

@@ -1,11 +1,11 @@
 // One appliance from its configuration. This folder is the only place that constructs things. Effects: all of them.
 
-import { readFileSync } from 'node:fs'
 import { systemClock } from '../base/clock.ts'
 import { systemRandom } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { listenAddress, localUrl } from '../config/listen.ts'
-import type { Config } from '../config/schema.ts'
+import type { Config, Platform } from '../config/schema.ts'
+import { openOperatorKey } from '../host/operator-key.ts'
 import { createTls } from '../http/certificate.ts'
 import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-keys.ts'
 import { Metering } from '../inference/metering/ledger.ts'
@@ -21,6 +21,7 @@ import { composeInference, serveInference } from './inference.ts'
 import { composeInstances, serveInstances } from './instances.ts'
 import { startListener } from './listening.ts'
 import { serveOperator } from './operator.ts'
+import { createSimulatedPlatform } from './simulated-platform.ts'
 
 export type ServeOptions = { readonly stateDir: string; readonly log: Logger }
 
@@ -56,26 +57,44 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     appendEvent(store.ledger.db, { nowMs: clock.nowMs(), kind, subject: '', detail })
   const tls = await createTls({ config, stateDir, clock, random, log: log.unit('tls'), onEvent })
   undo.defer(() => tls.stop())
-  const engine = composeEngine({ config, stateDir, store, clock, random, log })
+  const operatorKey = await openOperatorKey(stateDir)
+  const simulatedPlatform = createSimulatedPlatform({ stateDir, nowMs: clock.nowMs, random })
+  const collateralOf = (platform: Platform) => composeCollateral({ config, stateDir, platform, clock, log })
+  const engine = composeEngine({
+    ...{ config, stateDir, store, clock, random, log, operatorKey, simulatedPlatform },
+    collateral: collateralOf,
+  })
+  const { platform, capacity, collateral } = engine
+  undo.defer(() => collateral?.stop())
   const cost = createCost(config.inference.prices)
   const metering = new Metering({ store: store.directory, clock, log: log.unit('metering'), cost })
   undo.defer(() => metering.stop())
   const secret = loadKeySecret(`${stateDir}/gateway-key.secret`, random)
   const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })
   keys.revokeDeleted()
-  const gatewayCa = tls.caFile === null ? null : readFileSync(tls.caFile, 'utf8')
   const names = composeNames({ config, store, engine, clock, log })
   undo.defer(() => names.stop())
-  const parts = { config, stateDir, store, engine, tls, clock, random, log, metering, keys, gatewayCa, names }
+  const parts = {
+    config,
+    stateDir,
+    store,
+    engine,
+    tls,
+    clock,
+    random,
+    log,
+    metering,
+    keys,
+    names,
+    guestCaPem: tls.guestCaPem,
+  }
 
   const { service, pool, background } = composeInstances(parts)
   undo.defer(() => background.stop())
   const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
   undo.defer(() => instances.stop(true))
-  const { platform, capacity } = engine
-  const collateral = composeCollateral({ config, stateDir, platform, clock, log })
-  undo.defer(() => collateral?.stop())
-  const inference = config.listen.inference === '' ? null : await composeInference({ ...parts, platform, capacity })
+  const inference =
+    config.listen.inference === '' ? null : await composeInference({ ...parts, platform, capacity, simulatedPlatform })
   if (inference !== null) undo.defer(() => inference.stop())
   const gateway =
     inference === null ? null : await startListener('inference', config.listen, () => serveInference(inference, parts))
@@ -94,6 +113,8 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   // Last, so that no instance changes before the interfaces that report it are there.
   background.start()
   collateral?.start()
+  // Its keys take seconds to make, once; a failure is told to who needs it.
+  if (platform !== 'snp') simulatedPlatform().catch(() => {})
   inference?.start()
   const running = undo.move()
   return {

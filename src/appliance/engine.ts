@@ -9,17 +9,21 @@ import { egressLimitBytes } from '../contract/instance.ts'
 import { requireConntrack } from '../host/network/conntrack.ts'
 import { createNft, type Nft } from '../host/network/nft.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
+import type { OperatorKey } from '../host/operator-key.ts'
+import type { SimulatedHost } from '../host/simulated-host.ts'
 import { checkUidRange, enableForwarding, groupsOfDevices, hostBootId, isHostStopping } from '../host/system.ts'
 import { ensureDir } from '../linux/files.ts'
 import type { Store } from '../store/db.ts'
 import { swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { loadImage } from '../vm/image.driver.ts'
+import { Launcher } from '../vm/launcher.driver.ts'
 import { VmNetwork } from '../vm/network.driver.ts'
 import type { NftPlan } from '../vm/nft.plan.ts'
-import { capacityOf, choosePlatform, qemuPlatform, rememberPlatform } from '../vm/platform.driver.ts'
+import { bootOf, capacityOf, choosePlatform, hostPlatform, rememberPlatform } from '../vm/platform.driver.ts'
 import { VmReconciler } from '../vm/reconciler.ts'
 import { VmDriver } from '../vm/vm.driver.ts'
+import type { CollateralService } from './collateral.ts'
 
 export type EngineDeps = {
   readonly config: Config
@@ -28,6 +32,10 @@ export type EngineDeps = {
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger
+  readonly operatorKey: OperatorKey
+  readonly simulatedPlatform: () => Promise<SimulatedHost>
+  /** Of what this host's reports are verified with, once the platform is known. */
+  readonly collateral: (platform: Platform) => CollateralService | null
 }
 
 export type Engine = {
@@ -36,10 +44,12 @@ export type Engine = {
   readonly nft: Nft
   readonly platform: Platform
   readonly capacity: Capacity
+  /** Null where there is none: see appliance/collateral.ts. */
+  readonly collateral: CollateralService | null
 }
 
 /** Faults: host.unsupported, image.invalid (a firmware that would boot anything). */
-export function composeEngine({ config, stateDir, store, clock, random, log }: EngineDeps): Engine {
+export function composeEngine({ config, stateDir, store, clock, random, log, ...deps }: EngineDeps): Engine {
   requireConntrack()
   const choice = choosePlatform(config.platform)
   const { platform, reasons } = choice
@@ -59,6 +69,14 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     egressLimitBytes,
     ruleset: firewallSettings(config),
   })
+  const { operatorKey, simulatedPlatform: simulated } = deps
+  const launcher = new Launcher({
+    db: store.ledger.db,
+    clock,
+    operatorKey,
+    vcpuType: config.vm.vcpu_type,
+    boot: bootOf(config.vm),
+  })
   const driver = new VmDriver({
     db: store.ledger.db,
     clock,
@@ -69,7 +87,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     qemu: config.vm.qemu,
     uids: checkUidRange({ min: config.vm.uid_min, max: config.vm.uid_max }),
     groups: groupsOfDevices(platform),
-    platform: qemuPlatform(platform, config.vm),
+    platform: hostPlatform(platform, config.vm),
+    launcher,
     image: () => loadImage(config.vm.image_dir),
     gateway: config.network.gateway_v4,
     mtuBytes: config.network.mtu_bytes,
@@ -77,6 +96,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     consoleBytesMax: config.vm.console_bytes_max,
     stopGraceMs: config.vm.stop_grace_ms,
   })
+  const collateral = deps.collateral(platform)
   const bootId = hostBootId()
   const bootBefore = swapMeta(store.ledger.db, 'host_boot_id', bootId)
   const reconciler = new VmReconciler({
@@ -96,11 +116,12 @@ export function composeEngine({ config, stateDir, store, clock, random, log }: E
     bootTimeoutMs: config.vm.boot_timeout_ms,
     capacityWaitMs: config.capacity.wait_ms,
     platform,
+    evidence: { collateral: collateral?.forReport ?? null, simulated },
     isHostStopping,
     probeSsh,
     hostRestarted: bootBefore !== null && bootBefore !== bootId,
   })
-  return { reconciler, network, nft, platform, capacity }
+  return { reconciler, network, nft, platform, capacity, collateral }
 }
 
 /** What the firewall takes from the configuration. */

@@ -7,14 +7,13 @@ import { type Clock, pause } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
-import { listenAddress } from '../config/listen.ts'
+import { guestGatewayName, listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { startSandboxed } from '../host/sandbox.ts'
-import { openSimulatedHost } from '../host/simulated-host.ts'
+import type { SimulatedHost } from '../host/simulated-host.ts'
 import { lookupUser } from '../host/system.ts'
-import type { Tls } from '../http/certificate.ts'
 import { spkiDigestOf } from '../http/pair.ts'
-import { type FetchHandler, serveTls, type TlsServer } from '../http/serve.ts'
+import { type FetchHandler, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
 import { createAttester, type EvidenceOrigin, noEvidenceOnHost } from '../inference/attestation/attester.ts'
 import { type GatewayConfiguration, gatewayConfiguration } from '../inference/attestation/configuration.ts'
 import { createAttestationEndpoint } from '../inference/attestation/endpoint.ts'
@@ -45,8 +44,9 @@ export type InferenceParts = {
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
-  readonly tls: Pick<Tls, 'current' | 'onChange'>
+  readonly tls: ServedTls
   readonly platform: Platform
+  readonly simulatedPlatform: () => Promise<SimulatedHost>
   readonly capacity: Capacity
   readonly metering: Metering
   readonly clock: Clock
@@ -160,6 +160,7 @@ export function serveInference(
   return serveTls(handler, {
     ...listenAddress(config.listen.inference),
     tls,
+    guestName: guestGatewayName,
     idleTimeoutSeconds,
     // As with service A, the gateway itself limits the body and refuses it in its own words.
     requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
@@ -288,7 +289,7 @@ function composeAttestation(
   deps: InferenceParts,
   { workloads, configuration, keys, log }: AttestationParts,
 ): Attestation {
-  const { config, store, tls, clock, random } = deps
+  const { config, store, tls, clock } = deps
   const kept = {
     retentionMs: config.inference.nonce_retention_hours * hourMs,
     countMax: config.inference.nonces_max,
@@ -302,7 +303,6 @@ function composeAttestation(
       tlsSpkiDigest: () => spkiDigestOf(tls.current().cert),
       configurationDigest: configuration.digest,
       clock,
-      random,
       callersMax: attestationCallersMax,
       timeoutMs: attestationTimeoutMs,
     })
@@ -332,8 +332,7 @@ const prepareRetryMaxMs = 60_000
 
 async function evidenceOrigin(deps: InferenceParts, workloads: Workloads): Promise<EvidenceOrigin> {
   if (deps.platform === 'snp') return noEvidenceOnHost
-  const { stateDir, clock, random } = deps
-  const host = await openSimulatedHost({ stateDir, nowMs: clock.nowMs, random })
+  const host = await deps.simulatedPlatform()
   deps.log.warn('attestation is SIMULATED: no hardware vouches for anything', { trustRoot: host.rootFile })
   const measurement = host.measurementOf(workloads.executableDigest)
   return {

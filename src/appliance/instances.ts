@@ -35,8 +35,8 @@ export type InstancesParts = {
   readonly log: Logger
   readonly metering: Metering
   readonly keys: InstanceKeys
-  /** What guests must trust to reach the gateway; null with the operator's own certificate. */
-  readonly gatewayCa: string | null
+  /** What instances must trust to reach this appliance's gateway. */
+  readonly guestCaPem: string
   readonly names: Pick<Names, 'instanceChanged'>
 }
 
@@ -79,6 +79,7 @@ export function composeInstances(parts: InstancesParts): Instances {
   const { config, store, engine, clock, random, log } = parts
   const vmSpec = { image: 'instance', vcpus: config.vm.vcpus, memoryMib: config.vm.memory_mib }
   const pool = composePool(parts, vmSpec)
+  const { baseUrl, address } = guestGateway(config)
   const reconciler = new InstanceReconciler({
     store,
     engine: engine.reconciler,
@@ -87,8 +88,7 @@ export function composeInstances(parts: InstancesParts): Instances {
     clock,
     random,
     log: log.unit('instances'),
-    inferenceBaseUrl: guestGateway(config).baseUrl,
-    inferenceCa: parts.gatewayCa,
+    gateway: { baseUrl, address, ca: address === null ? null : parts.guestCaPem },
     // Without our own gateway there is no key to give.
     inferenceKey: id => (config.listen.inference === '' ? null : parts.keys.instanceKey(id)),
     claimTimeoutMs: config.vm.claim_timeout_ms,

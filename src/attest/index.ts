@@ -45,7 +45,7 @@ export {
 } from './policy/floors.ts'
 export { encodePolicy, type Policy, parsePolicy, strictPolicy } from './policy/policy.ts'
 export { policySchema } from './policy/schema.ts'
-export { type HybridKeys, makeHybridKeys, type Random, type SecretKeys, signHybrid } from './receipt/hybrid-keys.ts'
+export { type HybridKeys, makeHybridKeys, portableSigner, type SecretKeys, signHybrid } from './receipt/hybrid-keys.ts'
 export {
   defaultVerifiers,
   type HybridVerifiers,
@@ -64,6 +64,8 @@ export {
   type Receipt,
   type ReceiptEvidence,
 } from './receipt/receipt.ts'
+export { makeReceiptKeys, type NativeKeys, type ReceiptKeys, type SignStatement } from './receipt/receipt-keys.ts'
+export type { Random } from './receipt/seeds.ts'
 // Statements and receipts, `strongroom/attest-pq/v1`.
 export {
   decodeStatement,

@@ -80,6 +80,16 @@ export const FAULTS = {
     wire: 'internal_error',
     remedy: 'another machine has the address of the VM; check addresses',
   },
+  'launch.mismatch': {
+    wire: 'internal_error',
+    remedy:
+      'run `strongroom doctor`: it says which file of the image is not what its manifest says; build or copy the image again',
+  },
+  'attest.unavailable': {
+    wire: 'internal_error',
+    status: 503,
+    remedy: 'look at the collateral in `strongroom status` and `strongroom doctor`; retry later',
+  },
   'image.invalid': {
     wire: 'internal_error',
     remedy: 'build or copy the image again, check `vm.image_dir`, then `strongroom doctor`',

@@ -82,11 +82,19 @@ export function hostAddresses(
   return { ns: addressOf(ns), instances: addressOf(instances), inference: addressOf(inference) }
 }
 
+/**
+ * What instances call the gateway of their appliance: a name that exists in them alone, so that the one authority that they trust for it
+ * can vouch for nothing else (`.internal` is reserved for private use).
+ */
+export const guestGatewayName = 'inference.strongroom.internal'
+
 /** How instances reach the inference gateway. */
 export type GuestGateway = {
   /** TCP ports of the gateway address that instances may reach; the firewall closes all others. */
   readonly ports: readonly number[]
   readonly baseUrl: string
+  /** Where `guestGatewayName` leads; null where the configuration names a gateway elsewhere, which has to be publicly trusted. */
+  readonly address: string | null
 }
 
 /**
@@ -95,9 +103,11 @@ export type GuestGateway = {
  */
 export function guestGateway({ listen, network, instances }: Config): GuestGateway {
   const port = listen.inference === '' ? 0 : listenAddress(listen.inference).port
-  const origin = port === 0 ? `https://${network.gateway_v4}` : `https://${network.gateway_v4}:${port}`
+  const origin = port === 0 ? `https://${guestGatewayName}` : `https://${guestGatewayName}:${port}`
+  const elsewhere = instances.inference_base_url
   return {
     ports: port === 0 ? [] : [port],
-    baseUrl: instances.inference_base_url || `${origin}/v1`,
+    baseUrl: elsewhere || `${origin}/v1`,
+    address: elsewhere === '' ? network.gateway_v4 : null,
   }
 }

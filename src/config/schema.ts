@@ -227,7 +227,7 @@ export const InstancesConfig = Type.Object(
       maxLength: 512,
       allowed: '"" or an http or https URL of at most 512 characters',
       description:
-        'Base URL of the inference gateway that instances use. "" for the gateway of this appliance: `network.gateway_v4` at the port of `listen.inference`, path /v1.',
+        'Base URL of the inference gateway that instances use; it must be publicly trusted. "" for the gateway of this appliance, which instances call inference.strongroom.internal: `network.gateway_v4` at the port of `listen.inference`, path /v1.',
     }),
   },
   { ...closed, default: {} },

@@ -67,6 +67,8 @@ export const Claim = Type.Object(
     inference: Type.Object(
       {
         baseUrl: Type.String({ maxLength: 512 }),
+        /** Of the host in baseUrl; null where DNS knows it. */
+        address: Type.Union([Ipv4, Type.Null()]),
         model: Type.String({ maxLength: 256 }),
         /** PEM certificates of the authority that signed the certificate of baseUrl; null when it is publicly trusted. */
         ca: Type.Union([Type.String({ maxLength: 16_384 }), Type.Null()]),

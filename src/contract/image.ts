@@ -4,6 +4,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 
 const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
+const Sha384 = Type.String({ pattern: '^[0-9a-f]{96}$' })
 const RootHash = Type.String({ pattern: '^[0-9a-f]{64}$', description: 'dm-verity root hash, SHA-256.' })
 const ImageFile = Type.Object({
   path: Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$', description: 'Name within the image directory.' }),
@@ -26,6 +27,10 @@ export const ImageManifest = Type.Object({
   }),
   agent: Type.Object({ name: Type.String(), version: Type.String() }),
   kernelVersion: Type.String(),
+  launchDigests: Type.Record(Type.String(), Sha384, {
+    description:
+      'MEASUREMENT on SEV-SNP, by `<profile>/<vehicle>/<vCPU type>/<vCPUs>`, as in `qemu-kvm/bios/EPYC-v4/2`.',
+  }),
 })
 export type ImageManifest = Static<typeof ImageManifest>
 

@@ -5,6 +5,7 @@ import { type Logger, redact } from '../base/log.ts'
 import { createSerial } from '../base/serial.ts'
 import { type AgentRequest, type AgentResponse, agentProtocol } from '../contract/agent.ts'
 import type { Claiming } from './claim.ts'
+import type { Evidence } from './evidence.ts'
 import type { Identity } from './identity.ts'
 import type { Networking } from './network.ts'
 import { ok, parseRequest, type ReceivedLine, type Refusal, refuse } from './wire.codec.ts'
@@ -20,6 +21,7 @@ export type AgentDeps = {
   readonly identity: Promise<Identity>
   readonly networking: Networking
   readonly claiming: Claiming
+  readonly evidence: Evidence
   readonly log: Logger
 }
 
@@ -29,23 +31,27 @@ type Change = Exclude<AgentRequest, { op: 'hello' }>
 
 /** Changes that wait for each other; a host in order asks for fewer. */
 const changesMax = 8
+/** Requests that are being answered; a host that sends more without reading gets them refused. */
+const requestsMax = 64
 
-export function createAgent({ version, identity, networking, claiming, log }: AgentDeps): Agent {
+export function createAgent({ version, identity, networking, claiming, evidence, log }: AgentDeps): Agent {
   const changes = createSerial()
+  let requests = 0
 
   const hello = async (): Promise<Outcome> => {
     const { bootId, boxKey, sshHostKey } = await identity
-    const claimId = claiming.claimId()
+    const platform = await evidence.platform()
+    const claimId = claiming.record()?.claimId ?? null
     return {
       ok: true,
-      hello: { protocol: agentProtocol, version, bootId, boxKey, sshHostKey, claimId, platform: 'none' },
+      hello: { protocol: agentProtocol, version, bootId, boxKey, sshHostKey, claimId, platform },
     } as const
   }
 
   const change = async (request: Change): Promise<Outcome> => {
     switch (request.op) {
       case 'network':
-        return networking.apply(request.network, { claimed: claiming.claimId() !== null })
+        return networking.apply(request.network, { claimed: claiming.record() !== null })
       case 'claim': {
         const claimed = await claiming.claim(request.sealed, await identity)
         if (!claimed.ok) return claimed
@@ -53,14 +59,17 @@ export function createAgent({ version, identity, networking, claiming, log }: Ag
         return { ok: true, claimed: { claimId: claimed.claimId, sshHostKey } } as const
       }
       case 'evidence':
+        return evidence.make(request, claiming.record())
       case 'receipt':
-        return refuse('failed', `${request.op}: not made by this version`)
+        return evidence.keep(request.receipt)
       case 'shutdown':
         return ok
     }
   }
 
   const perform = async (request: AgentRequest): Promise<Outcome> => {
+    if (requests >= requestsMax) return refuse('failed', 'too many requests at once')
+    requests += 1
     try {
       if (request.op === 'hello') return await hello()
       const isFull = changes.size() >= changesMax
@@ -72,6 +81,8 @@ export function createAgent({ version, identity, networking, claiming, log }: Ag
       const reason = redact(messageOf(error))
       log.error('request failed', { op: request.op, reason })
       return refuse('failed', reason)
+    } finally {
+      requests -= 1
     }
   }
 

@@ -24,11 +24,14 @@ type ClaimPaths = Pick<GuestPaths, 'authorizedKeys' | 'gatewayCa' | 'hosts' | 'h
 
 /** What the schema cannot say: the first wrong field, never its value, or null. */
 export function claimProblem(claim: Claim): string | null {
-  const { baseUrl, ca, key, model } = claim.inference
+  const { address, baseUrl, ca, key, model } = claim.inference
+  if (!VISIBLE_ASCII.test(claim.organization)) return 'claim.organization: not a name'
   if (!HOST_NAME.test(claim.hostname)) return 'claim.hostname: not a host name'
   if (!isPublicKeyLine(claim.publicKey)) return 'claim.publicKey: not one OpenSSH public key'
+  if (baseUrl === '' && address !== null) return 'claim.inference.address: without a baseUrl'
   if (baseUrl === '') return key === null ? null : 'claim.inference.key: without a baseUrl'
   if (!isHttpUrl(baseUrl)) return 'claim.inference.baseUrl: not an http or https address'
+  if (address !== null && !isHostName(new URL(baseUrl).hostname)) return 'claim.inference.address: baseUrl has no name'
   if (!VISIBLE_ASCII.test(model)) return 'claim.inference.model: not a model name'
   if (ca !== null && !PEM_CERTIFICATES.test(ca)) return 'claim.inference.ca: not PEM certificates'
   if (key !== null && !VISIBLE_ASCII.test(key)) return 'claim.inference.key: not a key'
@@ -73,6 +76,11 @@ const VISIBLE_ASCII = /^[\x21-\x7e]+$/
 const PUBLIC_KEY_LINE =
   /^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)|sk-ssh-ed25519@openssh\.com|sk-ecdsa-sha2-nistp256@openssh\.com) ([A-Za-z0-9+/]+={0,2})(?: [^\p{Cc}]*)?$/u
 
+/** And no address: an address needs no entry in hosts(5). */
+function isHostName(text: string): boolean {
+  return HOST_NAME.test(text) && /[a-z]/.test(text)
+}
+
 function isPublicKeyLine(line: string): boolean {
   const [, type, base64] = line.match(PUBLIC_KEY_LINE) ?? []
   const blob = base64 === undefined ? null : fromBase64(base64)
@@ -90,9 +98,10 @@ function isHttpUrl(text: string): boolean {
 }
 
 /** hosts(5). The own name is there without the network, as Debian does it. */
-function hosts({ hostname, name }: Claim): string {
+function hosts({ hostname, name, inference: { address, baseUrl } }: Claim): string {
   const names = hostname === name ? name : `${hostname} ${name}`
-  return `127.0.0.1 localhost\n127.0.1.1 ${names}\n::1 localhost\n`
+  const gateway = address === null ? '' : `${address} ${new URL(baseUrl).hostname}\n`
+  return `127.0.0.1 localhost\n127.0.1.1 ${names}\n::1 localhost\n${gateway}`
 }
 
 /** https://opencode.ai/config.json. Without a gateway (empty baseUrl) the customer names a provider. */

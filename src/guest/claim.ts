@@ -1,8 +1,6 @@
 // The claim: makes a waiting VM its customer's. Effects: files, host name, sshd. A claim that fails leaves everything as it was.
 
-import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
-import { type Static, Type } from '@sinclair/typebox'
 import { Check } from '@sinclair/typebox/value'
 import { fromUtf8 } from '../base/bytes.ts'
 import { messageOf, wrapFault } from '../base/fault.ts'
@@ -10,18 +8,19 @@ import type { Logger } from '../base/log.ts'
 import { Claim, type SealedClaim } from '../contract/agent.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import { type ClaimPlan, claimLeftovers, claimProblem, type PlannedFile, planClaim } from './claim.plan.ts'
+import { ClaimRecord, recordOf } from './claim-record.ts'
 import type { Identity } from './identity.ts'
 import type { GuestPaths } from './paths.ts'
 import type { Sshd } from './sshd.ts'
 import { jsonOf, type Refusal, refuse } from './wire.codec.ts'
 
 export type Claiming = {
-  /** Id of the claim in force, or null. */
-  readonly claimId: () => string | null
+  /** The claim in force, or null. */
+  readonly record: () => ClaimRecord | null
   /** The same claim again gets the same response; another one is refused. Do not call it while a call is under way. */
   readonly claim: (
     sealed: SealedClaim,
-    identity: Pick<Identity, 'openBox'>,
+    identity: Pick<Identity, 'openBox' | 'sshHostKey'>,
   ) => Promise<{ ok: true; claimId: string } | Refusal>
   /** Call it once, before anything else: takes over the claim of an agent that died, or removes what that agent left half done. */
   readonly restore: () => Promise<void>
@@ -35,31 +34,25 @@ export type ClaimDeps = {
   readonly log: Logger
 }
 
-/** Written last: when it is there, all the rest is in place. The digest tells the same claim from another one with its id. */
-const ClaimRecord = Type.Object(
-  { claimId: Type.String({ minLength: 1, maxLength: 64 }), sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }) },
-  { additionalProperties: false },
-)
-type ClaimRecord = Static<typeof ClaimRecord>
-
 export function createClaiming(deps: ClaimDeps): Claiming {
   const { paths, sshd, log } = deps
   let record = readRecord(paths)
 
   return {
-    claimId: () => record?.claimId ?? null,
+    record: () => record,
     claim: async (sealed, identity) => {
       const opened = openClaim(await identity.openBox(sealed))
       if (!opened.ok) return opened
-      const { claim, sha256 } = opened
+      const { claim } = opened
       const { claimId } = claim
+      const wanted = recordOf(claim, identity.sshHostKey)
       if (record !== null) {
-        const same = record.claimId === claimId && record.sha256 === sha256
+        const same = record.claimId === claimId && record.sha256 === wanted.sha256
         return same ? { ok: true, claimId } : refuse('claimed', 'claim: another claim is in force')
       }
-      const failure = await applyAll(steps(deps, planClaim(claim, paths), { claimId, sha256 }), log)
+      const failure = await applyAll(steps(deps, planClaim(claim, paths), wanted), log)
       if (failure !== null) return refuse('failed', failure)
-      record = { claimId, sha256 }
+      record = wanted
       return { ok: true, claimId }
     },
     restore: async () => {
@@ -158,19 +151,13 @@ async function applyAll(all: readonly Step[], log: Logger): Promise<string | nul
   }
 }
 
-function openClaim(bytes: Uint8Array | null): { ok: true; claim: Claim; sha256: string } | Refusal {
+function openClaim(bytes: Uint8Array | null): { ok: true; claim: Claim } | Refusal {
   if (bytes === null) return refuse('bad_claim', 'claim: does not open with the key of this guest')
   const claim = jsonOf(textOf(bytes) ?? '')
   if (!Check(Claim, claim)) return refuse('bad_claim', 'claim: opened, but not a claim of this wire')
   const problem = claimProblem(claim)
   if (problem !== null) return refuse('bad_claim', problem)
-  return { ok: true, claim, sha256: createHash('sha256').update(canonical(claim)).digest('hex') }
-}
-
-/** The same text for the same claim, whatever order its fields came in. */
-function canonical({ claimId, organization, name, hostname, publicKey, inference }: Claim): string {
-  const { baseUrl, model, key } = inference
-  return JSON.stringify([claimId, organization, name, hostname, publicKey, baseUrl, model, key])
+  return { ok: true, claim }
 }
 
 function textOf(bytes: Uint8Array): string | null {

@@ -1,7 +1,7 @@
 // The keys of this boot. Effects: reads (or makes) the SSH host key below /run.
 // The X25519 key is in the memory of this process alone: a restarted agent has another one.
 
-import { generateKeyPairSync } from 'node:crypto'
+import { createPublicKey, diffieHellman, generateKeyPairSync, type KeyObject } from 'node:crypto'
 import * as fs from 'node:fs'
 import { fromBase64 } from '../base/bytes.ts'
 import type { Clock } from '../base/clock.ts'
@@ -20,6 +20,8 @@ export type Identity = {
   readonly sshHostKey: string
   /** The plain bytes, or null when the box was not sealed to this key or was changed on the way. */
   readonly openBox: (sealed: SealedClaim) => Promise<Uint8Array | null>
+  /** Does what a claim will need once, so that the claim finds it loaded and compiled. */
+  readonly warmUp: () => Promise<void>
 }
 
 export type IdentityDeps = {
@@ -37,22 +39,52 @@ export async function createIdentity({ paths, clock, hostKeyWaitMs }: IdentityDe
   return { bootId, ...box, sshHostKey: await hostKey({ paths, clock, hostKeyWaitMs }) }
 }
 
-/** A new X25519 key pair. node:crypto makes it natively: tweetnacl costs 0.15 s for it under software emulation. */
-function createBoxKey(): Pick<Identity, 'boxKey' | 'openBox'> {
+/** A new X25519 key pair. node:crypto makes it, and the shared secrets, natively: tweetnacl costs 0.15 s for each under software emulation. */
+function createBoxKey(): Pick<Identity, 'boxKey' | 'openBox' | 'warmUp'> {
   const { privateKey } = generateKeyPairSync('x25519')
-  const { d, x } = privateKey.export({ format: 'jwk' })
-  const secretKey = Uint8Array.fromBase64(d ?? '', { alphabet: 'base64url' })
-  const boxKey = Uint8Array.fromBase64(x ?? '', { alphabet: 'base64url' }).toBase64()
+  const { x } = privateKey.export({ format: 'jwk' })
+  const open = async (box: { ephemeralKey: Uint8Array; nonce: Uint8Array; ciphertext: Uint8Array }) => {
+    const secret = sharedSecret(privateKey, box.ephemeralKey)
+    if (secret === null) return null
+    const { default: nacl } = await import('tweetnacl')
+    // NaCl's crypto_box_beforenm: HSalsa20 of the shared secret, with zeros for the nonce.
+    const key = new Uint8Array(nacl.secretbox.keyLength)
+    const { crypto_core_hsalsa20: hsalsa20 } = (nacl as unknown as LowLevel).lowlevel
+    hsalsa20(key, new Uint8Array(16), secret, new TextEncoder().encode('expand 32-byte k'))
+    return nacl.secretbox.open(box.ciphertext, box.nonce, key)
+  }
   return {
-    boxKey,
+    boxKey: Uint8Array.fromBase64(x ?? '', { alphabet: 'base64url' }).toBase64(),
     openBox: async sealed => {
       const ephemeralKey = fromBase64(sealed.ephemeralKey)
       const nonce = fromBase64(sealed.nonce)
       const ciphertext = fromBase64(sealed.box)
       if (ephemeralKey?.length !== 32 || nonce?.length !== 24 || ciphertext === null) return null
-      const { default: nacl } = await import('tweetnacl')
-      return nacl.box.open(ciphertext, nonce, ephemeralKey, secretKey)
+      return open({ ephemeralKey, nonce, ciphertext })
     },
+    warmUp: async () => {
+      const other = generateKeyPairSync('x25519').publicKey.export({ format: 'jwk' })
+      const ephemeralKey = Uint8Array.fromBase64(other.x ?? '', { alphabet: 'base64url' })
+      await open({ ephemeralKey, nonce: new Uint8Array(24), ciphertext: new Uint8Array(2_048) })
+    },
+  }
+}
+
+/** Exported by tweetnacl, but missing in its types. */
+type LowLevel = {
+  readonly lowlevel: {
+    readonly crypto_core_hsalsa20: (out: Uint8Array, input: Uint8Array, key: Uint8Array, constant: Uint8Array) => void
+  }
+}
+
+/** RFC 7748 section 6.1; null for a point of small order, with which anyone could compute the secret. */
+function sharedSecret(privateKey: KeyObject, publicKey: Uint8Array): Uint8Array | null {
+  try {
+    const x = publicKey.toBase64({ alphabet: 'base64url', omitPadding: true })
+    const key = createPublicKey({ key: { kty: 'OKP', crv: 'X25519', x }, format: 'jwk' })
+    return Uint8Array.from(diffieHellman({ privateKey, publicKey: key }))
+  } catch {
+    return null
   }
 }
 

@@ -7,6 +7,8 @@ export type GuestPaths = {
   readonly authorizedKeys: string
   readonly gatewayCa: string
   readonly claimRecord: string
+  /** The receipt of the last evidence, for the verifier inside the guest. */
+  readonly receipt: string
   readonly networkRecord: string
   readonly sshdRecord: string
   /** Privilege separation directory of sshd. */
@@ -21,6 +23,14 @@ export type GuestPaths = {
   readonly interfaces: string
   readonly virtioPorts: string
   readonly devices: string
+  /** Made by init when every device is set up. */
+  readonly devicesReady: string
+  readonly tsmReports: string
+  readonly sevGuest: string
+  /** Of the measured root: says which image this is. */
+  readonly imageFile: string
+  /** Root's alone. */
+  readonly logDir: string
 }
 
 /** Paths below `root`, which is '' in the guest. */
@@ -32,6 +42,7 @@ export function guestPaths(root: string): GuestPaths {
     authorizedKeys: `${runDir}/authorized_keys`,
     gatewayCa: `${runDir}/gateway-ca.pem`,
     claimRecord: `${runDir}/claim.json`,
+    receipt: `${runDir}/receipt.json`,
     networkRecord: `${runDir}/network.json`,
     sshdRecord: `${runDir}/sshd.json`,
     sshdRunDir: `${root}/run/sshd`,
@@ -44,5 +55,10 @@ export function guestPaths(root: string): GuestPaths {
     interfaces: `${root}/sys/class/net`,
     virtioPorts: `${root}/sys/class/virtio-ports`,
     devices: `${root}/dev`,
+    devicesReady: `${runDir}/ready`,
+    tsmReports: `${root}/sys/kernel/config/tsm/report`,
+    sevGuest: `${root}/dev/sev-guest`,
+    imageFile: `${root}/usr/lib/strongroom/image.json`,
+    logDir: `${runDir}/log`,
   }
 }

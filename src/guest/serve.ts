@@ -1,19 +1,29 @@
 // Role `agent`: puts the parts together and serves the channel until the device fails. Effects: everything the parts do.
 
 import * as fs from 'node:fs'
+import { Type } from '@sinclair/typebox'
+import { Check } from '@sinclair/typebox/value'
+import { makeReceiptKeys } from '../attest/receipt/receipt-keys.ts'
 import { type Clock, systemClock } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import { systemRandom } from '../base/ids.ts'
 import { createLogger } from '../base/log.ts'
 import { run } from '../linux/command.ts'
-import type { Owner } from '../linux/files.ts'
+import { type Owner, readTextOrNull } from '../linux/files.ts'
+import { nativeKeys } from '../linux/native-keys.ts'
 import { type Agent, createAgent } from './agent.ts'
 import { type Channel, createChannel, openPort } from './channel.ts'
 import { createClaiming } from './claim.ts'
+import { createEvidence } from './evidence.ts'
 import { createIdentity, type Identity } from './identity.ts'
+import { openLogFile } from './log-file.ts'
 import { createNetworking } from './network.ts'
 import { type GuestPaths, guestPaths } from './paths.ts'
 import { powerOff } from './power.ts'
+import { type ConfigFiles, kernelFiles } from './report/configfs.ts'
+import { findReportDevice } from './report/find.ts'
 import { createSshd } from './sshd.ts'
-import { encodeResponse, type ReceivedLine } from './wire.codec.ts'
+import { encodeResponse, jsonOf, type ReceivedLine } from './wire.codec.ts'
 
 /** What the agent runs on; tests give it a directory of their own. */
 export type GuestSettings = {
@@ -26,6 +36,10 @@ export type GuestSettings = {
   readonly sshPort: number
   readonly hostKeyWaitMs: number
   readonly interfaceWaitMs: number
+  readonly devicesWaitMs: number
+  readonly configFiles: ConfigFiles
+  /** Boot stages: all that the host's console sees of the agent. */
+  readonly showStage: (stage: string) => void
   readonly listenTimeoutMs: number
   readonly openPort: (paths: GuestPaths, clock: Clock) => Promise<{ readonly readFd: number; readonly writeFd: number }>
   readonly run: typeof run
@@ -41,6 +55,9 @@ export const guestSettings: GuestSettings = {
   sshPort: 22,
   hostKeyWaitMs: 15_000,
   interfaceWaitMs: 20_000,
+  devicesWaitMs: 20_000,
+  configFiles: kernelFiles,
+  showStage,
   listenTimeoutMs: 30_000,
   openPort: async (paths, clock) => {
     const fd = await openPort(paths, { clock, waitMs: portWaitMs })
@@ -55,11 +72,13 @@ const portWaitMs = 60_000
 /** Rejects when the agent must be started again: no port, a failing device, no keys, a claimed guest whose sshd does not start. */
 export async function serveAgent(version: string, settings: GuestSettings): Promise<never> {
   const clock = systemClock
-  const log = createLogger({ level: 'info', sink: writeLogLine, nowMs: clock.nowMs, name: 'agent' })
-  log.info('agent started', { version })
-  const { system: owner, hostKeyWaitMs, interfaceWaitMs } = settings
+  const { system: owner, hostKeyWaitMs, interfaceWaitMs, devicesWaitMs, showStage } = settings
   const paths = guestPaths(settings.root)
   fs.mkdirSync(paths.runDir, { recursive: true, mode: 0o755 })
+  const { write: sink } = openLogFile(paths.logDir, 'agent', owner)
+  const log = createLogger({ level: 'info', sink, nowMs: clock.nowMs, name: 'agent' })
+  log.info('agent started', { version })
+  showStage(`agent started, version ${version}`)
 
   const portOpen = settings.openPort(paths, clock)
   const identity = createIdentity({ paths, clock, hostKeyWaitMs })
@@ -68,11 +87,22 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
   const claiming = createClaiming({ ...settings, paths, sshd, log })
   const networking = createNetworking({ paths, owner, clock, run: settings.run, interfaceWaitMs })
 
+  const device = findReportDevice({ paths, files: settings.configFiles, clock, devicesWaitMs })
+  device.catch(() => {}) // reported where it is awaited
+  const evidence = createEvidence({
+    ...{ paths, owner, device, nowMs: clock.nowMs },
+    keys: makeReceiptKeys(systemRandom, nativeKeys),
+    imageName: imageNameIn(paths),
+  })
+
   const port = await portOpen
   await claiming.restore()
   const channel = createChannel({ ...port, clock })
   log.info('agent ready')
-  const agent = createAgent({ version, identity, networking, claiming, log })
+  showStage('agent ready')
+  // Beside the first requests: under software emulation the first claim and the first evidence would take three times as long.
+  void identity.then(({ warmUp }) => Promise.all([warmUp(), evidence.warmUp()])).catch(() => {})
+  const agent = createAgent({ version, identity, networking, claiming, evidence, log })
   await serveChannel({ channel, identity, agent, powerOff: () => settings.powerOff({ clock, log }) })
   throw new Error('invariant broken: the channel ended without an error')
 }
@@ -97,11 +127,20 @@ async function serveChannel({ channel, identity, agent, powerOff }: ServeDeps): 
   await Promise.race([failed.promise, Promise.all([received, identity])])
 }
 
-/** Straight to the console: a stream would have to be set up first. A console that cannot be written to must not stop the agent. */
-function writeLogLine(line: string): void {
+const ImageFile = Type.Object({ name: Type.String({ minLength: 1, maxLength: 64 }) }, { additionalProperties: false })
+
+/** Of the measured root. Fault internal: an image without a name cannot be attested. */
+function imageNameIn({ imageFile }: Pick<GuestPaths, 'imageFile'>): string {
+  const image = jsonOf(readTextOrNull(imageFile) ?? 'null')
+  if (!Check(ImageFile, image)) throw new Fault('internal', `read ${imageFile}: no image name`)
+  return image.name
+}
+
+/** Straight to the console, which init made standard output: a stream would have to be set up first. One that cannot be written to must not stop the agent. */
+function showStage(stage: string): void {
   try {
-    fs.writeSync(2, `${line}\n`)
+    fs.writeSync(1, `strongroom: ${stage}\n`)
   } catch {
-    // There is nowhere else to say it.
+    // The log has it too.
   }
 }

@@ -1,4 +1,4 @@
-// Keeps sshd running after the claim. Effects: one detached child, a record of it below /run.
+// Keeps sshd running after the claim. Effects: one detached child, a record and a log of it below /run.
 //
 // sshd outlives an agent that dies: the agent's successor finds it through the record, and no session is lost.
 
@@ -9,6 +9,7 @@ import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
+import { keepBounded, openProgramLog } from './log-file.ts'
 import type { GuestPaths } from './paths.ts'
 import { identifyProcess, isAlive, isListening, type ProcessIdentity, signalProcess } from './process-identity.ts'
 import { jsonOf } from './wire.codec.ts'
@@ -21,7 +22,7 @@ export type Sshd = {
 }
 
 export type SshdDeps = {
-  readonly paths: Pick<GuestPaths, 'sshdRecord' | 'sshdRunDir'>
+  readonly paths: Pick<GuestPaths, 'sshdRecord' | 'sshdRunDir' | 'logDir'>
   readonly owner: Owner
   readonly sshdArgv: readonly [string, ...string[]]
   readonly sshPort: number
@@ -47,7 +48,7 @@ export function createSshd(deps: SshdDeps): Sshd {
 
   const launch = async (): Promise<ProcessIdentity> => {
     ensureDir(paths.sshdRunDir, { mode: 0o755, owner: deps.owner })
-    const sshd = spawnSshd(deps.sshdArgv)
+    const sshd = spawnSshd(deps.sshdArgv, { logDir: paths.logDir, owner: deps.owner })
     writeFileAtomic(paths.sshdRecord, JSON.stringify(sshd satisfies Record), { mode: 0o600, owner: deps.owner })
     const untilMs = clock.monotonicMs() + deps.listenTimeoutMs
     while (!isListening(sshd, deps.sshPort)) {
@@ -77,6 +78,7 @@ export function createSshd(deps: SshdDeps): Sshd {
     let startedMs = clock.monotonicMs()
     while (!signal.aborted) {
       await clock.sleep(watchPollMs, signal)
+      boundLog(paths.logDir)
       if (sshd !== null && isAlive(sshd)) continue
       if (clock.monotonicMs() - startedMs >= steadyMs) backOffMs = backOffFirstMs
       log.warn('sshd ended, restarting', { backOffMs })
@@ -120,15 +122,32 @@ function recorded(paths: Pick<GuestPaths, 'sshdRecord'>): ProcessIdentity | null
   return Check(Record, record) && isAlive(record) ? record : null
 }
 
-function spawnSshd(argv: readonly [string, ...string[]]): ProcessIdentity {
-  let pid: number
+const logName = 'sshd'
+
+/** Strangers fill it, with an attempt each. */
+function boundLog(logDir: string): void {
   try {
-    // Detached: a session of its own, which no signal to the agent's group reaches. Its log is the console.
-    const child = Bun.spawn([...argv], { stdin: 'ignore', stdout: 'inherit', stderr: 'inherit', detached: true })
+    keepBounded(logDir, logName)
+  } catch {
+    // It is tried again in a second.
+  }
+}
+
+function spawnSshd(
+  argv: readonly [string, ...string[]],
+  { logDir, owner }: { readonly logDir: string; readonly owner: Owner },
+): ProcessIdentity {
+  let pid: number
+  const logFd = openProgramLog(logDir, logName, owner)
+  try {
+    // Detached: a session of its own, which no signal to the agent's group reaches.
+    const child = Bun.spawn([...argv], { stdin: 'ignore', stdout: 'ignore', stderr: logFd, detached: true })
     child.unref()
     pid = child.pid
   } catch (error) {
     throw new Fault('host.command_failed', `sshd: ${messageOf(error)}`)
+  } finally {
+    fs.closeSync(logFd)
   }
   const sshd = identifyProcess(pid)
   if (sshd === null) throw new Fault('host.command_failed', 'sshd: ended at once')

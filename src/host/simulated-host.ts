@@ -1,4 +1,4 @@
-// The simulated platform of a host without SEV-SNP: an authority, a chip and an operator key of its own, made once and kept.
+// The simulated platform of a host without SEV-SNP: an authority and a chip, made once and kept; its operator is the one of this host (operator-key.ts).
 // Effects: <stateDir>/simulator (keys.json, mode 0600; root.pem for --trust-simulated-root). No hardware vouches for any of it.
 
 import { generateKeyPair } from 'node:crypto'
@@ -8,8 +8,6 @@ import { type Static, Type } from '@sinclair/typebox'
 import type { Tcb } from '../attest/amd/tcb.ts'
 import { toPem } from '../attest/encoding/pem.ts'
 import { sha384 } from '../attest/hash.ts'
-import { publicIdKey } from '../attest/launch/id-block-sign.ts'
-import { idKeyDigest } from '../attest/launch/id-block-verify.ts'
 import type { ReceiptEvidence } from '../attest/receipt/receipt.ts'
 import {
   createSimulatedAuthority,
@@ -34,6 +32,7 @@ import { Fault, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import { checkedJson } from '../contract/shape.ts'
 import { ensureDir, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
+import { openOperatorKey } from './operator-key.ts'
 
 export type SimulatedHost = {
   /** For a relying party that explicitly trusts the simulation: ARK, ASK and ASVK as PEM. */
@@ -46,6 +45,10 @@ export type SimulatedHost = {
     readonly measurement: Uint8Array
     readonly reportData: Uint8Array
     readonly hostData: Uint8Array
+    /** SHA-384 of the ID key that signed the launch's ID block; this host's own unless given. */
+    readonly operatorKey?: Uint8Array
+    /** Guest policy; the plain one unless given. */
+    readonly policy?: bigint
   }) => Promise<ReceiptEvidence>
 }
 
@@ -68,28 +71,28 @@ const product = 'genoa'
 const platformInfo = 0x21n
 const tcb: Tcb = { fmc: null, bootloader: 10, tee: 0, snp: 27, microcode: 88 }
 
-/** Opens the platform of this state directory, or makes it. Fault internal: its files cannot be read or written. */
+/** Opens the platform of this state directory, or makes it, with its operator key. Fault internal: its files cannot be read or written. */
 export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<SimulatedHost> {
   const dir = join(deps.stateDir, 'simulator')
   const keysFile = join(dir, 'keys.json')
   const rootFile = join(dir, 'root.pem')
+  const { digest: operatorKey } = await openOperatorKey(deps.stateDir)
   ensureDir(dir, { mode: 0o755 })
   let kept = await readKept(keysFile)
   if (kept === null) {
     kept = await makeKept(deps)
     writeFileAtomic(keysFile, await encodeKept(kept), { mode: 0o600 })
   }
-  const { authority, chipId, idKey } = kept
+  const { authority, chipId } = kept
   const { ark, ask, asvk } = authority.root
   // Written on every start, so that verifiers get the root that is in use.
   writeFileAtomic(rootFile, [ark, ask, asvk].map(der => toPem(der, 'CERTIFICATE')).join(''), { mode: 0o644 })
-  const operatorKey = await idKeyDigest(await publicIdKey(idKey.publicKey))
   const collateral = collateralOf({ authority, chipId, nowMs: deps.nowMs })
   return {
     rootFile,
     operatorKey,
     measurementOf: simulatedMeasurement,
-    evidence: async ({ measurement, reportData, hostData }) => {
+    evidence: async ({ measurement, reportData, hostData, ...launch }) => {
       const [{ vcek, crl }, report] = await Promise.all([
         collateral(),
         simulateReport(
@@ -102,7 +105,11 @@ export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<Simula
             reportData,
             measurement,
             hostData,
-            report: { idKeyDigest: operatorKey, platformInfo },
+            report: {
+              idKeyDigest: launch.operatorKey ?? operatorKey,
+              platformInfo,
+              ...(launch.policy === undefined ? {} : { policy: launch.policy }),
+            },
           },
           authority.keys.vcek.privateKey,
         ),
@@ -155,14 +162,13 @@ function collateralOf({
 type Kept = {
   readonly authority: SimulatedAuthority
   readonly chipId: Uint8Array
-  readonly idKey: CryptoKeyPair
 }
 
 async function makeKept({ nowMs, random, modulusBits = 4096 }: SimulatedHostDeps): Promise<Kept> {
   const algorithm = { ...SIMULATED_AUTHORITY_ALGORITHM, modulusLength: modulusBits }
   const authorityKey = () => makeAuthorityKey(algorithm)
   const [ark, ask, asvk] = await Promise.all([authorityKey(), authorityKey(), authorityKey()])
-  const [vcek, vlek, idKey] = await Promise.all([p384Key(), p384Key(), p384Key()])
+  const [vcek, vlek] = await Promise.all([p384Key(), p384Key()])
   const keys: SimulatedKeys = { ark, ask, asvk, vcek, vlek }
   const atMs = nowMs()
   const validity = {
@@ -170,7 +176,7 @@ async function makeKept({ nowMs, random, modulusBits = 4096 }: SimulatedHostDeps
     notAfter: wholeSecond(atMs + authorityDays * dayMs),
   }
   const authority = await createSimulatedAuthority(product, keys, validity)
-  return { authority, chipId: random(64), idKey }
+  return { authority, chipId: random(64) }
 }
 
 async function p384Key(): Promise<CryptoKeyPair> {
@@ -183,23 +189,19 @@ const KeyPair = Type.Tuple([Base64, Base64], { description: 'PKCS #8 and Subject
 const KeptFile = Type.Object({
   platform: Type.Literal(SIMULATED),
   keys: Type.Object({ ark: KeyPair, ask: KeyPair, asvk: KeyPair, vcek: KeyPair, vlek: KeyPair }),
-  idKey: KeyPair,
+  /** An operator key of earlier releases, no longer used. */
+  idKey: Type.Optional(KeyPair),
   certificates: Type.Object({ ark: Base64, ask: Base64, asvk: Base64 }),
   chipId: Base64,
 })
 type KeptFile = Static<typeof KeptFile>
 
-async function encodeKept({ authority, chipId, idKey }: Kept): Promise<string> {
+async function encodeKept({ authority, chipId }: Kept): Promise<string> {
   const keys = await exportSimulatedKeys(authority.keys)
   const { ark, ask, asvk } = authority.root
-  const id = {
-    pkcs8: new Uint8Array(await crypto.subtle.exportKey('pkcs8', idKey.privateKey)),
-    spki: new Uint8Array(await crypto.subtle.exportKey('spki', idKey.publicKey)),
-  }
   const file: KeptFile = {
     platform: SIMULATED,
     keys: mapKeys(keys, encodePair),
-    idKey: encodePair(id),
     certificates: { ark: toBase64(ark), ask: toBase64(ask), asvk: toBase64(asvk) },
     chipId: toBase64(chipId),
   }
@@ -215,12 +217,7 @@ async function readKept(path: string): Promise<Kept | null> {
     const { ark, ask, asvk } = file.certificates
     const root: SimulatedRoot = { product, ark: decode(ark), ask: decode(ask), asvk: decode(asvk) }
     const keys = await importSimulatedKeys(mapKeys(file.keys, decodePair))
-    const { pkcs8, spki } = decodePair(file.idKey)
-    const idKey = {
-      privateKey: await importP384('pkcs8', pkcs8, 'sign'),
-      publicKey: await importP384('spki', spki, 'verify'),
-    }
-    return { authority: { product, root, keys }, chipId: decode(file.chipId), idKey }
+    return { authority: { product, root, keys }, chipId: decode(file.chipId) }
   } catch (error) {
     throw wrapFault(error, `read ${path}; restore it, or remove it to get another simulated root`)
   }
@@ -245,10 +242,6 @@ function decode(text: string): Uint8Array {
   const bytes = fromBase64(text)
   if (bytes === null) throw new Fault('internal', 'a value is not base64')
   return bytes
-}
-
-async function importP384(format: 'pkcs8' | 'spki', bytes: Uint8Array, usage: 'sign' | 'verify'): Promise<CryptoKey> {
-  return await crypto.subtle.importKey(format, new Uint8Array(bytes), SIMULATED_VEK_ALGORITHM, true, [usage])
 }
 
 /** X.509 times have no fractions. */

@@ -1,7 +1,9 @@
-// The local certificate authority: one P-256 root, made on first start, that signs the certificates the daemon serves.
-// Effects: two files in <stateDir>/ca. Profile: RFC 5280 4.1 and 4.2, strict enough for `openssl verify -x509_strict`.
+// The appliance's two certificate authorities: each one P-256 root, made on first start, that signs certificates the daemon serves.
+// Effects: two files in <stateDir>/ca (for clients) and in <stateDir>/guest-ca (for instances). Profile: RFC 5280 4.1 and 4.2, strict
+// enough for `openssl verify -x509_strict`.
 //
-// Critical name constraints (4.2.1.10) hold it to the appliance's own names: whoever has its key can sign for no other DNS name.
+// Critical name constraints (4.2.1.10) hold each to names of its own: whoever has its key can sign for no other DNS name.
+// Instances trust theirs in their system's store, and the host is their way to the world: it can sign for one name, and for no address.
 // One of an earlier release, without them, is given up with its key. When the names change, the same key signs a new root with the same
 // subject, so that whoever trusts the earlier one goes on as long as that one permits every name served.
 
@@ -17,7 +19,7 @@ import {
   id_ce_nameConstraints,
   NameConstraints,
 } from '@peculiar/asn1-x509'
-import type { Extension, X509Certificate } from '@peculiar/x509'
+import type { Extension, PublicKey, X509Certificate } from '@peculiar/x509'
 import { loadX509 } from '../attest/simulator/x509-runtime.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
@@ -39,7 +41,14 @@ export type Authority = {
   readonly replaced: Replacement | null
   /** A fresh key and certificate for these DNS names and IP addresses. Ends no later than the authority itself. */
   readonly issue: (names: readonly string[], validityDays: number) => Promise<IssuedPair>
+  /** A certificate, as PEM, for a key that is there already. `spki`: SubjectPublicKeyInfo, DER. */
+  readonly certify: (spki: Uint8Array, names: readonly string[], validityDays: number) => Promise<string>
 }
+
+export const AUTHORITIES = {
+  clients: { directory: 'ca', title: 'Strongroom local CA', addresses: 'any' },
+  guests: { directory: 'guest-ca', title: 'Strongroom guest CA', addresses: 'none' },
+} as const satisfies Record<string, { directory: string; title: string; addresses: 'any' | 'none' }>
 
 /** `unconstrained`: the earlier one could sign for any name. `names`: the names that this appliance goes by are others now. */
 export type Replacement = 'unconstrained' | 'names'
@@ -47,6 +56,7 @@ export type Replacement = 'unconstrained' | 'names'
 export type IssuedPair = { readonly cert: string; readonly key: string }
 
 export type AuthorityDeps = {
+  readonly kind: keyof typeof AUTHORITIES
   readonly stateDir: string
   /** DNS names and IP addresses of the appliance. These names, and those below them, are all that the authority can sign for. */
   readonly names: readonly string[]
@@ -56,7 +66,8 @@ export type AuthorityDeps = {
 
 /** Opens the authority of this state directory, or makes it. Fault internal: its files do not fit together, or cannot be written. */
 export async function openAuthority(deps: AuthorityDeps): Promise<Authority> {
-  const dir = join(deps.stateDir, 'ca')
+  const { directory, title, addresses } = AUTHORITIES[deps.kind]
+  const dir = join(deps.stateDir, directory)
   const files = { keyFile: join(dir, 'ca.key'), caFile: join(dir, 'ca.pem') }
   const { keyFile, caFile } = files
   ensureDir(dir, { mode: 0o755 })
@@ -66,7 +77,7 @@ export async function openAuthority(deps: AuthorityDeps): Promise<Authority> {
       `${caFile} is there without ${keyFile}; restore the key, or remove the file to get a new authority, which clients must then trust`,
     )
   }
-  const constraints = constraintsOf(deps.names)
+  const constraints = constraintsOf(deps.names, addresses)
   const earlier = existsSync(caFile) ? readAuthority(readFileSync(caFile, 'utf8'), files) : null
   const replaced = earlier === null ? null : whyReplace(earlier, constraints)
   if (replaced === 'unconstrained') {
@@ -79,34 +90,40 @@ export async function openAuthority(deps: AuthorityDeps): Promise<Authority> {
   const keys = await importKeys(readFileSync(keyFile, 'utf8'), keyFile)
   if (earlier === null || replaced !== null) {
     // Each authority has a name of its own, so that the roots of two appliances differ in one trust store.
-    const name =
-      replaced === 'names' && earlier !== null ? earlier.subject : `CN=Strongroom local CA ${deps.random(4).toHex()}`
+    const name = replaced === 'names' && earlier !== null ? earlier.subject : `CN=${title} ${deps.random(4).toHex()}`
     writeFileAtomic(caFile, await selfSign(keys, { name, constraints }, deps), { mode: 0o644 })
   }
   const caPem = readFileSync(caFile, 'utf8')
   const ca = readAuthority(caPem, files)
   const notAfterMs = ca.notAfter.getTime()
+  const certify: Authority['certify'] = async (spki, names, validityDays) => {
+    const nowMs = deps.nowMs()
+    const publicKey = new x509.PublicKey(Uint8Array.from(spki))
+    const leaf = await x509.X509CertificateGenerator.create({
+      serialNumber: serialOf(deps.random),
+      subject: 'CN=strongroom',
+      issuer: ca.subject,
+      notBefore: wholeSecond(Math.max(nowMs - backdateMs, ca.notBefore.getTime())),
+      notAfter: wholeSecond(Math.min(nowMs + validityDays * dayMs, notAfterMs)),
+      signingKey: keys.privateKey,
+      publicKey,
+      signingAlgorithm: SIGNING,
+      extensions: await leafExtensions(names, { ca, publicKey }),
+    })
+    return `${leaf.toString('pem')}\n`
+  }
   return {
     caFile,
     caPem,
     notAfterMs,
     replaced,
+    certify,
     issue: async (names, validityDays) => {
       const leafKeys = await crypto.subtle.generateKey(P256, true, ['sign', 'verify'])
-      const nowMs = deps.nowMs()
-      const leaf = await x509.X509CertificateGenerator.create({
-        serialNumber: serialOf(deps.random),
-        subject: 'CN=strongroom',
-        issuer: ca.subject,
-        notBefore: wholeSecond(Math.max(nowMs - backdateMs, ca.notBefore.getTime())),
-        notAfter: wholeSecond(Math.min(nowMs + validityDays * dayMs, notAfterMs)),
-        signingKey: keys.privateKey,
-        publicKey: leafKeys.publicKey,
-        signingAlgorithm: SIGNING,
-        extensions: await leafExtensions(names, { ca, leafKey: leafKeys.publicKey }),
-      })
+      const spki = await crypto.subtle.exportKey('spki', leafKeys.publicKey)
       const key = await crypto.subtle.exportKey('pkcs8', leafKeys.privateKey)
-      return { cert: `${leaf.toString('pem')}\n`, key: `${x509.PemConverter.encode(key, 'PRIVATE KEY')}\n` }
+      const cert = await certify(new Uint8Array(spki), names, validityDays)
+      return { cert, key: `${x509.PemConverter.encode(key, 'PRIVATE KEY')}\n` }
     },
   }
 }
@@ -165,19 +182,26 @@ async function selfSign(keys: CryptoKeyPair, { name, constraints }: Root, deps: 
 }
 
 /**
- * RFC 5280 4.2.1.10, DNS names. A DNS name permits all below it. Addresses cannot be constrained yet: BoringSSL, and so Bun, refuses every
- * certificate with an address below a root with such a constraint (X509_V_ERR_UNSUPPORTED_CONSTRAINT_TYPE).
+ * RFC 5280 4.2.1.10. A DNS name permits all below it. `addresses` 'none' excludes every address. Single addresses cannot be permitted:
+ * BoringSSL, and so Bun, refuses every certificate with an address below a root that says anything of addresses
+ * (X509_V_ERR_UNSUPPORTED_CONSTRAINT_TYPE); so clients, who know the appliance by addresses too, have a root that says nothing of them.
  */
-function constraintsOf(names: readonly string[]): Extension {
+function constraintsOf(names: readonly string[], addresses: 'any' | 'none'): Extension {
   const domains = new Set(names.filter(name => isIP(name) === 0).map(name => name.replace(/^\*\./, '')))
   // Without one, DNS names would not be constrained at all.
   if (domains.size === 0) throw new Fault('internal', 'an authority must be held to at least one DNS name')
   const isBelowAnother = (name: string) => [...domains].some(domain => name.endsWith(`.${domain}`))
   const permitted = [...domains].filter(name => !isBelowAnother(name)).sort()
-  const subtrees = permitted.map(dNSName => new GeneralSubtree({ base: new GeneralName({ dNSName }) }))
-  const constraints = new NameConstraints({ permittedSubtrees: new GeneralSubtrees(subtrees) })
+  const subtrees = (all: readonly Partial<GeneralName>[]) =>
+    new GeneralSubtrees(all.map(base => new GeneralSubtree({ base: new GeneralName(base) })))
+  const constraints = new NameConstraints({
+    permittedSubtrees: subtrees(permitted.map(dNSName => ({ dNSName }))),
+    ...(addresses === 'any' ? {} : { excludedSubtrees: subtrees(everyAddress.map(iPAddress => ({ iPAddress }))) }),
+  })
   return new x509.Extension(id_ce_nameConstraints, true, AsnConvert.serialize(constraints))
 }
+
+const everyAddress = ['0.0.0.0/0', '::/0']
 
 function whyReplace(earlier: X509Certificate, constraints: Extension): Replacement | null {
   const found = earlier.getExtension(id_ce_nameConstraints)
@@ -187,7 +211,7 @@ function whyReplace(earlier: X509Certificate, constraints: Extension): Replaceme
 
 async function leafExtensions(
   names: readonly string[],
-  { ca, leafKey }: { ca: X509Certificate; leafKey: CryptoKey },
+  { ca, publicKey }: { ca: X509Certificate; publicKey: PublicKey },
 ): Promise<Extension[]> {
   return [
     new x509.BasicConstraintsExtension(false, undefined, true),
@@ -197,7 +221,7 @@ async function leafExtensions(
       names.map(name => ({ type: isIP(name) === 0 ? ('dns' as const) : ('ip' as const), value: name })),
     ),
     await x509.AuthorityKeyIdentifierExtension.create(ca.publicKey),
-    await x509.SubjectKeyIdentifierExtension.create(leafKey),
+    await x509.SubjectKeyIdentifierExtension.create(publicKey),
   ]
 }
 

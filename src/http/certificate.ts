@@ -2,6 +2,7 @@
 //
 // A pair that cannot be used never replaces one that can: the old one stays, and the reason is logged and journalled.
 
+import { createPublicKey, X509Certificate } from 'node:crypto'
 import { readFileSync, statSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { join } from 'node:path'
@@ -10,7 +11,7 @@ import { Fault, messageOf, systemErrorCode, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { createSerial } from '../base/serial.ts'
-import { parseListen } from '../config/listen.ts'
+import { guestGatewayName, parseListen } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { ensureDir, writeFileAtomic } from '../linux/files.ts'
 import { type Authority, openAuthority, type Replacement } from './authority.ts'
@@ -37,8 +38,29 @@ export type TlsDeps = {
  * Afterwards nothing throws: the pair that works stays.
  */
 export async function createTls(deps: TlsDeps): Promise<Tls> {
-  const { certificate_file: certificateFile } = deps.config.tls
-  return new Tls(certificateFile === '' ? await localSource(deps) : operatorSource(deps), deps)
+  const { config, stateDir, clock, random } = deps
+  const source = config.tls.certificate_file === '' ? await localSource(deps) : operatorSource(deps)
+  const names = [guestGatewayName]
+  const guests = await openAuthority({ kind: 'guests', stateDir, names, nowMs: clock.nowMs, random })
+  return new Tls({ source, guests, guest: await certifyGuest(guests, source.first, clock) }, deps)
+}
+
+type GuestCertificate = { readonly cert: string; readonly notBeforeMs: number; readonly notAfterMs: number }
+
+/** It is made at every start and is of use to nobody else, so it may be valid for long. */
+const guestValidityDays = 365
+const guestRenewBeforeMs = 90 * dayMs
+
+/** For the key of the pair in service: receipts name one key, whoever connects. */
+async function certifyGuest(guests: Authority, { key }: TlsPair, clock: Clock): Promise<GuestCertificate> {
+  const spki = createPublicKey(key).export({ format: 'der', type: 'spki' })
+  const cert = await guests.certify(spki, [guestGatewayName], guestValidityDays)
+  const { validFrom, validTo } = new X509Certificate(cert)
+  return { cert, notBeforeMs: Math.min(Date.parse(validFrom), clock.nowMs()), notAfterMs: Date.parse(validTo) }
+}
+
+function isGuestDue({ notBeforeMs, notAfterMs }: GuestCertificate, nowMs: number): boolean {
+  return notBeforeMs > nowMs || notAfterMs - nowMs < guestRenewBeforeMs
 }
 
 export type { Tls }
@@ -47,19 +69,27 @@ class Tls {
   readonly source: 'local' | 'operator'
   /** The authority that clients must trust; null while the operator's own certificate is served. */
   readonly caFile: string | null
+  /** The authority that instances trust; they reach the gateway as `guestGatewayName`. */
+  readonly guestCaPem: string
   readonly #source: Source
   readonly #deps: TlsDeps
-  readonly #listeners: ((pair: TlsPair) => void)[] = []
+  readonly #guests: Authority
+  readonly #listeners: (() => void)[] = []
   readonly #stopping = new AbortController()
   /** One check after the other: a SIGHUP during a renewal waits for it. */
   readonly #checks = createSerial()
   #pair: TlsPair
+  #guest: GuestCertificate
   #warnedAtMs = Number.NEGATIVE_INFINITY
 
-  constructor(source: Source, deps: TlsDeps) {
+  constructor(parts: { source: Source; guests: Authority; guest: GuestCertificate }, deps: TlsDeps) {
+    const { source, guests, guest } = parts
     this.source = source.kind
     this.caFile = source.caFile
+    this.guestCaPem = guests.caPem
     this.#source = source
+    this.#guests = guests
+    this.#guest = guest
     this.#deps = deps
     this.#pair = source.first
     this.#warnOfExpiry()
@@ -70,8 +100,13 @@ class Tls {
     return this.#pair
   }
 
-  /** Calls `listener` after every change with the new pair; what it throws is logged. */
-  onChange(listener: (pair: TlsPair) => void): void {
+  /** For connections of instances: PEM of another certificate for the same key, by the authority that they trust. */
+  guestCertificate(): string {
+    return this.#guest.cert
+  }
+
+  /** Calls `listener` after every change; what it throws is logged. */
+  onChange(listener: () => void): void {
     this.#listeners.push(listener)
   }
 
@@ -98,7 +133,10 @@ class Tls {
     return this.#checks.run(async () => {
       try {
         const next = await this.#source.check({ current: this.#pair, forced })
-        if (next !== null) this.#replace(next)
+        if (next !== null || isGuestDue(this.#guest, this.#deps.clock.nowMs())) {
+          const pair = next ?? this.#pair
+          this.#replace(pair, await certifyGuest(this.#guests, pair, this.#deps.clock))
+        }
         this.#warnOfExpiry()
       } catch (error) {
         log.error('certificate not renewed', { error })
@@ -107,18 +145,22 @@ class Tls {
     })
   }
 
-  #replace(next: TlsPair): void {
-    const { log, onEvent } = this.#deps
+  #replace(next: TlsPair, guest: GuestCertificate): void {
+    const { log, onEvent, clock } = this.#deps
     const { fingerprint, key, cert } = this.#pair
-    if (next.fingerprint === fingerprint && next.key === key && next.cert === cert) return
-    this.#pair = next
-    this.#warnedAtMs = Number.NEGATIVE_INFINITY
-    const detail = { fingerprint: next.fingerprint, expires_at: iso(next.notAfterMs) }
-    log.info('certificate changed', detail)
-    onEvent('tls.changed', detail)
+    const isSame = next.fingerprint === fingerprint && next.key === key && next.cert === cert
+    if (isSame && !isGuestDue(this.#guest, clock.nowMs())) return
+    this.#guest = guest
+    if (!isSame) {
+      this.#pair = next
+      this.#warnedAtMs = Number.NEGATIVE_INFINITY
+      const detail = { fingerprint: next.fingerprint, expires_at: iso(next.notAfterMs) }
+      log.info('certificate changed', detail)
+      onEvent('tls.changed', detail)
+    }
     for (const listener of this.#listeners) {
       try {
-        listener(next)
+        listener()
       } catch (error) {
         log.error('a listener does not serve the new certificate', { error })
       }
@@ -140,7 +182,7 @@ class Tls {
 
 type NamingConfig = Pick<Config, 'tls' | 'domain' | 'listen' | 'network'>
 
-/** DNS names and addresses in a local certificate. Guests know the appliance by the gateway address. */
+/** DNS names and addresses in a local certificate. Instances of earlier releases know the appliance by the gateway address. */
 export function certificateNames({ tls, domain, listen, network }: NamingConfig): string[] {
   const address = parseListen(listen.instances)?.hostname ?? ''
   const specific = isIP(address) !== 0 && !['0.0.0.0', '::'].includes(address) ? [address] : []
@@ -173,7 +215,7 @@ async function localSource(deps: TlsDeps): Promise<Source> {
   const file = join(dir, 'server.pem')
   ensureDir(dir, { mode: 0o700 })
   const names = certificateNames(config)
-  const authority = await openAuthority({ stateDir, names, nowMs: clock.nowMs, random: deps.random })
+  const authority = await openAuthority({ kind: 'clients', stateDir, names, nowMs: clock.nowMs, random: deps.random })
   tellOfReplacement(authority, deps)
   const renew = async (): Promise<TlsPair> => {
     const pair = await issuePair(authority, names, config.tls.validity_days)

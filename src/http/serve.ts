@@ -6,13 +6,16 @@
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import type { Tls } from './certificate.ts'
-import type { TlsPair } from './pair.ts'
+
+export type ServedTls = Pick<Tls, 'current' | 'guestCertificate' | 'onChange'>
 
 export type ServeTlsOptions = {
   readonly hostname: string
   /** 0: any free port, which then stays. */
   readonly port: number
-  readonly tls: Pick<Tls, 'current' | 'onChange'>
+  readonly tls: ServedTls
+  /** Whoever asks for this name (SNI, RFC 6066 section 3) gets the certificate of `tls.guestCertificate`. */
+  readonly guestName?: string
   readonly idleTimeoutSeconds: number
   /** Bun refuses a larger body before the handler is asked; leave room above what the handler itself reports. */
   readonly requestBodyBytesMax: number
@@ -29,8 +32,16 @@ export type FetchHandler = (request: Request, server: Bun.Server<undefined>) => 
 
 /** Fault host.unsupported when the address cannot be listened on. */
 export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsServer {
-  const { hostname, tls, log } = options
-  const listen = (pair: TlsPair, port: number, reusePort: boolean): Bun.Server<undefined> =>
+  const { hostname, tls, guestName, log } = options
+  const certificates = () => {
+    const { cert, key } = tls.current()
+    if (guestName === undefined) return { cert, key }
+    return [
+      { cert, key },
+      { serverName: guestName, cert: tls.guestCertificate(), key },
+    ]
+  }
+  const listen = (port: number, reusePort: boolean): Bun.Server<undefined> =>
     Bun.serve({
       hostname,
       port,
@@ -39,14 +50,14 @@ export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsSe
       maxRequestBodySize: options.requestBodyBytesMax,
       // Bun's own error page shows source and paths.
       development: false,
-      tls: { cert: pair.cert, key: pair.key },
+      tls: certificates(),
       fetch: handler,
     })
   let current: Bun.Server<undefined>
   try {
     // Sharing would hide that another process has the port, so the first attempt does not share it.
-    if (options.port !== 0) listen(tls.current(), options.port, false).stop(true)
-    current = listen(tls.current(), options.port, true)
+    if (options.port !== 0) listen(options.port, false).stop(true)
+    current = listen(options.port, true)
   } catch (error) {
     throw new Fault('host.unsupported', `listen on ${hostname} port ${options.port}: ${messageOf(error)}`, {
       cause: error,
@@ -57,11 +68,11 @@ export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsSe
   const outgoing = new Set<Bun.Server<undefined>>()
   let stopped = false
 
-  tls.onChange(pair => {
+  tls.onChange(() => {
     if (stopped) return
     const old = current
     // Should this throw, the old one goes on as before.
-    current = listen(pair, port, true)
+    current = listen(port, true)
     outgoing.add(old)
     const end = old
       .stop(false)

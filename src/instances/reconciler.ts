@@ -20,7 +20,7 @@ import type { Instance } from '../store/directory/instance.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
 import type { VmEngine, VmSpec, VmView } from '../vm/engine.ts'
-import { claimOf, sealClaim } from './claim.plan.ts'
+import { type ClaimInputs, claimOf, sealClaim } from './claim.plan.ts'
 import { type InstanceEvent, nextStatus, taskOf } from './instance.machine.ts'
 
 export type InstanceReconcilerDeps = {
@@ -32,9 +32,8 @@ export type InstanceReconcilerDeps = {
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger
-  readonly inferenceBaseUrl: string
-  /** PEM of the authority behind inferenceBaseUrl; null for a publicly trusted one. */
-  readonly inferenceCa: string | null
+  /** The gateway as instances reach it; `ca` is the PEM of the authority behind it, null for a publicly trusted one. */
+  readonly gateway: Pick<ClaimInputs['inference'], 'baseUrl' | 'address' | 'ca'>
   /** The instance's own gateway key, the same at every call; null without a gateway. */
   readonly inferenceKey: (instanceId: string) => string | null
   readonly claimTimeoutMs: number
@@ -123,7 +122,7 @@ export class InstanceReconciler {
       case 'provision':
         return vm === null ? undefined : this.#provision(instance, vm)
       case 'fail_with_vm':
-        this.#fail(instance, vm?.failureCode ?? 'internal', vm?.failedAtMs ?? null)
+        this.#fail(instance, vm?.failureCode ?? 'internal', vm?.failedAtMs ?? null, vm?.failureMessage)
         return
       case 'dismiss_vm':
         if (vmId !== null) engine.dismiss(vmId)
@@ -145,13 +144,13 @@ export class InstanceReconciler {
 
   /** The host key that the claimed guest reports. Null: a failure that has been recorded, or nobody wants the instance any more. */
   async #claim(instance: Instance, vmId: string): Promise<string | null> {
-    const { store, engine, random, log, inferenceBaseUrl: baseUrl, inferenceCa: ca } = this.#deps
+    const { store, engine, random, log, gateway } = this.#deps
     const organization = organizationById(store.directory.db, instance.organizationId)
     if (organization === null) throw new Fault('internal', `instance ${instance.id} has no organization`)
     for (let attempt = 1; this.#isStillWanted(instance); attempt += 1) {
       try {
         const guest = await this.#guestOf(vmId)
-        const inference = { baseUrl, ca, key: this.#deps.inferenceKey(instance.id) }
+        const inference = { ...gateway, key: this.#deps.inferenceKey(instance.id) }
         const wanted = claimOf({ instance, organization: organization.slug, inference })
         const sealed = sealClaim(wanted, guest.boxKey, random)
         return (await engine.claim(vmId, sealed, this.#deps.claimTimeoutMs)).sshHostKey
@@ -209,8 +208,14 @@ export class InstanceReconciler {
   }
 
   /** `atMs`: when it was last known to be well, so that hours end there; null: now. */
-  #fail(instance: Instance, failureCode: InstanceFailureCode, atMs: number | null = null): void {
-    this.#move(instance, 'broken', { failureCode, failureMessage: INSTANCE_FAILURES[failureCode] }, atMs)
+  #fail(
+    instance: Instance,
+    failureCode: InstanceFailureCode,
+    atMs: number | null = null,
+    message: string | null = null,
+  ): void {
+    const failureMessage = message ?? INSTANCE_FAILURES[failureCode]
+    this.#move(instance, 'broken', { failureCode, failureMessage }, atMs)
   }
 
   /** False: the instance was moved by somebody else since it was read. Either way it is looked at again. */

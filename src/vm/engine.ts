@@ -1,5 +1,6 @@
 // What services see of the VM engine, which knows nothing of services A, B or C. Pure: types, and the failures that they may meet.
 
+import type { Receipt } from '../attest/receipt/receipt.ts'
 import type { Claimed, SealedClaim } from '../contract/agent.ts'
 import type { InstanceFailureCode } from '../contract/instance.ts'
 import type { Vm, VmState } from '../store/ledger/vm.table.ts'
@@ -26,6 +27,8 @@ export type VmView = {
   /** Routed IPv4 address, null before one is assigned and after release. */
   readonly address: string | null
   readonly failureCode: VmFailureCode | null
+  /** The sentence of its failure, for people; null unless it has failed. */
+  readonly failureMessage: string | null
   /** When it was last known to be well, where it has failed; else null. */
   readonly failedAtMs: number | null
   /** What the guest said of itself; null until it is running. */
@@ -33,6 +36,15 @@ export type VmView = {
 }
 
 export type VmSpec = { readonly image: string; readonly vcpus: number; readonly memoryMib: number }
+
+/** Fresh evidence of one VM. Whether it is good, the caller decides (attest/receipt/verify.ts). */
+export type VmEvidence = {
+  readonly receipt: Receipt
+  /** Text of the launch document, whose SHA-256 is HOST_DATA of the report. */
+  readonly launch: string
+  /** No hardware vouches for it. */
+  readonly simulated: boolean
+}
 
 export type VmEngine = {
   /** Records a new VM (state `waiting`) under an id of the caller's and starts on it. No effect if there is one of this id. */
@@ -42,6 +54,13 @@ export type VmEngine = {
   readonly view: (vmId: string) => VmView | null
   /** Hands a sealed claim to a running VM. Faults: channel.*. */
   readonly claim: (vmId: string, sealed: SealedClaim, timeoutMs: number) => Promise<Claimed>
+  /**
+   * Evidence of a claimed VM over a nonce of 32 bytes. One at a time for each VM; a few may wait. Faults: channel.*, and
+   * attest.unavailable, whose message says what is missing and what to do.
+   */
+  readonly evidence: (vmId: string, nonce: Uint8Array, timeoutMs: number) => Promise<VmEvidence>
+  /** Gives a VM the receipt of its last evidence, for the verifier inside. Faults: channel.*. */
+  readonly handReceipt: (vmId: string, receipt: Receipt, timeoutMs: number) => Promise<void>
   /** Calls `listener` with the id of every VM whose state has changed. */
   readonly onChange: (listener: (vmId: string) => void) => void
 }

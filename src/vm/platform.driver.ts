@@ -9,7 +9,7 @@ import type { LedgerDb } from '../store/db.ts'
 import { readMeta, swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from './admission.plan.ts'
 import { poolSize, uidCount } from './launch.plan.ts'
-import type { QemuPlatform, SnpBoot } from './qemu.plan.ts'
+import type { SnpBoot, SnpCpu } from './qemu.plan.ts'
 
 export type Choice = { readonly platform: Platform; readonly reasons: readonly string[] }
 
@@ -50,24 +50,23 @@ export function rememberPlatform(
   )
 }
 
-/** SEV-SNP guest policy: bit 17 must be one, bit 16 allows SMT (AMD 56860, table 10). No debugging, no migration. */
-const guestPolicy = 0x30000n
 /** What a guest loses of its physical address bits: the C-bit alone. */
 const reducedPhysBits = 1
 
-/** Faults: host.unsupported, image.invalid (a firmware that would not check kernel hashes). */
-export function qemuPlatform(platform: Platform, vm: Config['vm']): QemuPlatform {
+/** What every VM of this host is started on; the rest of a launch is the VM's own. */
+export type HostPlatform =
+  | { readonly kind: 'tcg' }
+  | { readonly kind: 'kvm' }
+  | { readonly kind: 'snp'; readonly cpu: SnpCpu }
+
+/** Fault host.unsupported. */
+export function hostPlatform(platform: Platform, vm: Config['vm']): HostPlatform {
   if (platform !== 'snp') return { kind: platform }
-  const hostData = new Uint8Array(32).toBase64()
-  const cbitPosition = snpFacts().cbitpos
-  return {
-    kind: 'snp',
-    boot: snpBoot(vm),
-    launch: { cpuModel: vm.vcpu_type, cbitPosition, reducedPhysBits, policy: guestPolicy, hostData, idBlock: null },
-  }
+  return { kind: 'snp', cpu: { cpuModel: vm.vcpu_type, cbitPosition: snpFacts().cbitpos, reducedPhysBits } }
 }
 
-function snpBoot(vm: Config['vm']): SnpBoot {
+/** What VMs boot through on snp, and what is measured everywhere. Faults: host.unsupported, image.invalid (a firmware that would not check kernel hashes). */
+export function bootOf(vm: Pick<Config['vm'], 'snp_boot' | 'igvm' | 'firmware'>): SnpBoot {
   if (vm.snp_boot === 'igvm') return { kind: 'igvm', file: vm.igvm }
   if (vm.firmware === '') return { kind: 'bios', firmware: null }
   let firmware: Uint8Array

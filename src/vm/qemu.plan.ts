@@ -23,16 +23,27 @@ export type SnpBoot =
   /** The image's own firmware unless another is named. */
   { readonly kind: 'bios'; readonly firmware: string | null } | { readonly kind: 'igvm'; readonly file: string }
 
-export type SnpLaunch = {
+export type SnpLaunch = SnpCpu & SignedLaunch
+
+export type SnpCpu = {
   readonly cpuModel: string
   /** From CPUID 8000001F EBX: position of the encryption bit, and how far it shrinks physical addresses. */
   readonly cbitPosition: number
   readonly reducedPhysBits: number
+}
+
+/** What firmware is told of one launch. Bytes are standard base64. */
+export type SignedLaunch = {
   /** Guest policy (AMD 56860, section 4.3). */
   readonly policy: bigint
-  /** 32 bytes, standard base64. */
+  /** 32 bytes. */
   readonly hostData: string
-  readonly idBlock: { readonly block: string; readonly auth: string } | null
+  readonly idBlock: {
+    readonly block: string
+    readonly auth: string
+    /** Whether an author has signed the ID key. */
+    readonly hasAuthor: boolean
+  }
 }
 
 /** Descriptor numbers under which QEMU inherits what it may use of this host: it opens nothing of the VM's by path. */
@@ -119,17 +130,15 @@ function platformArgs(plan: QemuPlan): string[] {
 function snpArgs(plan: QemuPlan, boot: SnpBoot, launch: SnpLaunch): string[] {
   const igvm = boot.kind === 'igvm' ? ',igvm-cfg=igvm0' : ''
   const machine = `q35,accel=kvm,kernel_irqchip=split,confidential-guest-support=sev0,memory-backend=ram0,vmport=off,hpet=off${igvm}`
-  const idBlock =
-    launch.idBlock === null
-      ? ''
-      : `,id-block=${launch.idBlock.block},id-auth=${launch.idBlock.auth},author-key-enabled=on`
+  const { block, auth, hasAuthor } = launch.idBlock
+  const idBlock = `id-block=${block},id-auth=${auth},author-key-enabled=${hasAuthor ? 'on' : 'off'}`
   const sev = [
     'sev-snp-guest,id=sev0',
     `cbitpos=${launch.cbitPosition},reduced-phys-bits=${launch.reducedPhysBits}`,
     `policy=0x${launch.policy.toString(16)}`,
     // An IGVM file carries its own kernel hashes.
     `kernel-hashes=${boot.kind === 'bios' ? 'on' : 'off'}`,
-    `host-data=${launch.hostData}${idBlock}`,
+    `host-data=${launch.hostData},${idBlock}`,
   ].join(',')
   return [
     ...['-machine', machine, '-cpu', launch.cpuModel],

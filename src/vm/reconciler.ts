@@ -3,13 +3,13 @@
 // One worker per VM, woken by changes and looking at the whole situation each time (level-triggered), so a lost event costs time, never
 // correctness. VMs never wait for each other, except for room and for their turn to boot.
 
+import type { Receipt } from '../attest/receipt/receipt.ts'
 import { present } from '../base/assert.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { createWorkers, type Workers } from '../base/workers.ts'
-import type { Claimed, Hello, Network, SealedClaim } from '../contract/agent.ts'
-import { INSTANCE_FAILURES } from '../contract/instance.ts'
+import type { Claimed, Network, SealedClaim } from '../contract/agent.ts'
 import type { LedgerDb, LedgerStore } from '../store/db.ts'
 import { restingAt } from '../store/ledger/address.query.ts'
 import { egressOf } from '../store/ledger/egress.query.ts'
@@ -27,12 +27,24 @@ import {
 } from '../store/ledger/vm.query.ts'
 import type { Vm, VmState } from '../store/ledger/vm.table.ts'
 import { type Admission, admission, type Capacity } from './admission.plan.ts'
-import { VM_FAILURE_CODES, type VmEngine, type VmFailureCode, type VmSpec, type VmView } from './engine.ts'
+import type { VmEngine, VmEvidence, VmSpec, VmView } from './engine.ts'
+import { closeLink, type Entry, linkOf, newEntry } from './entry.ts'
+import { type EvidenceSources, EvidenceTaker } from './evidence.driver.ts'
 import { freeAddress } from './launch.plan.ts'
-import type { VmLink } from './link.driver.ts'
-import { type Loss, Pulse, type PulseDeps } from './pulse.ts'
+import { LaunchMismatch } from './launcher.driver.ts'
+import { Pulse, type PulseDeps } from './pulse.ts'
 import type { VmDriver } from './vm.driver.ts'
-import { failureOf, next, VM_TABLE, type VmEvent, type VmWork } from './vm.machine.ts'
+import {
+  failureMessage,
+  failureOf,
+  knownFailure,
+  LOSSES,
+  next,
+  SILENCES,
+  VM_TABLE,
+  type VmEvent,
+  type VmWork,
+} from './vm.machine.ts'
 
 export type VmReconcilerDeps = {
   readonly ledger: LedgerStore
@@ -53,20 +65,10 @@ export type VmReconcilerDeps = {
   /** Whether the host is shutting down: what VMs die of then is the restart. */
   readonly isHostStopping: () => Promise<boolean>
   readonly probeSsh: PulseDeps['probeSsh']
+  /** Who vouches for what VMs say of themselves. */
+  readonly evidence: EvidenceSources
   /** What the driver starts QEMU on. */
   readonly platform: NonNullable<Vm['platform']>
-}
-
-/** What this daemon knows of a VM besides its row; a restart may forget it all. */
-type Entry = {
-  link: VmLink | null
-  state: VmState | null
-  /** When this daemon first saw the VM in its present state, monotonic. */
-  sinceMs: number
-  /** The agent's hello that listeners know of. */
-  announcedHello: Hello | null
-  /** Of a VM that runs. */
-  pulse: Pulse | null
 }
 
 type Work = (vm: Vm, entry: Entry) => VmEvent | null | Promise<VmEvent | null>
@@ -89,10 +91,11 @@ export class VmReconciler implements VmEngine {
   /** With when they were last counted, before this boot. */
   readonly #lostWithHost = new Map<string, number | null>()
   readonly #workers: Workers
+  readonly #evidence: EvidenceTaker
   /** How each work of VM_TABLE is done. */
   readonly #works: Record<VmWork, Work> = {
     admit: (vm, entry) => this.#admit(vm, entry),
-    build: vm => this.#build(vm),
+    build: (vm, entry) => this.#build(vm, entry),
     check_deadline: (_, entry) => (this.#bootLeftMs(entry) <= 0 ? 'deadline' : null),
     attach: (vm, entry) => this.#attach(vm, entry),
     greet: (vm, entry) => this.#greet(vm, entry),
@@ -104,6 +107,12 @@ export class VmReconciler implements VmEngine {
 
   constructor(deps: VmReconcilerDeps) {
     this.#deps = deps
+    this.#evidence = new EvidenceTaker({
+      db: deps.ledger.db,
+      clock: deps.clock,
+      sources: deps.evidence,
+      linkOf: vmId => this.#entries.get(vmId)?.link ?? null,
+    })
     this.#workers = createWorkers({
       clock: deps.clock,
       work: vmId => this.#look(vmId),
@@ -137,8 +146,8 @@ export class VmReconciler implements VmEngine {
     const { id, state, platform } = vm
     const guest = state === 'running' ? (this.#entries.get(vmId)?.link?.observe().hello ?? null) : null
     const failedAtMs = state === 'failed' ? vm.changedAtMs : null
-    const failureCode = knownFailure(vm.failureCode)
-    return { id, state, platform, address: this.#addressOf(vm), failureCode, failedAtMs, guest }
+    const failure = { failureCode: knownFailure(vm.failureCode), failureMessage: vm.failureMessage, failedAtMs }
+    return { id, state, platform, address: this.#addressOf(vm), ...failure, guest }
   }
 
   /** The row keeps the address of a VM that has failed, for the operator; it may be another VM's by now. */
@@ -158,6 +167,14 @@ export class VmReconciler implements VmEngine {
       this.wake(vmId)
       throw error
     }
+  }
+
+  evidence(vmId: string, nonce: Uint8Array, timeoutMs: number): Promise<VmEvidence> {
+    return this.#evidence.take(vmId, nonce, timeoutMs)
+  }
+
+  handReceipt(vmId: string, receipt: Receipt, timeoutMs: number): Promise<void> {
+    return this.#evidence.hand(vmId, receipt, timeoutMs)
   }
 
   onChange(listener: (vmId: string) => void): void {
@@ -207,7 +224,7 @@ export class VmReconciler implements VmEngine {
       this.#entries.delete(vmId)
       return
     }
-    const entry = this.#entries.get(vmId) ?? { link: null, state: null, sinceMs: 0, announcedHello: null, pulse: null }
+    const entry = this.#entries.get(vmId) ?? newEntry()
     this.#entries.set(vmId, entry)
     if (entry.state !== vm.state) Object.assign(entry, { state: vm.state, sinceMs: clock.monotonicMs() })
     const dismissed = vm.desired === 'gone' && next(vm.state, 'dismissed') !== null
@@ -250,7 +267,9 @@ export class VmReconciler implements VmEngine {
       nowMs: changedAtMs,
       address: to === 'gone' ? null : (address ?? vm.address),
       ...(event === 'spawned' ? { platform: this.#deps.platform } : {}),
-      ...(failureCode === undefined ? {} : { failureCode, failureMessage: INSTANCE_FAILURES[failureCode] }),
+      ...(failureCode === undefined
+        ? {}
+        : { failureCode, failureMessage: failureMessage(failureCode, this.#entries.get(vm.id)?.mismatch) }),
     })
     if (!moved) return null
     appendEvent(tx, { nowMs, kind: `vm.${to}`, subject: vm.id, detail: { from: vm.state, event, failureCode } })
@@ -314,13 +333,15 @@ export class VmReconciler implements VmEngine {
     return { verdict, change }
   }
 
-  async #build(vm: Vm): Promise<VmEvent> {
+  async #build(vm: Vm, entry: Entry): Promise<VmEvent> {
     try {
       await this.#deps.driver.build(vm)
       return 'spawned'
     } catch (error) {
       this.#deps.log.error('a VM could not be started', { vm: vm.id, error })
-      return 'spawn_failed'
+      if (!(error instanceof LaunchMismatch)) return 'spawn_failed'
+      entry.mismatch = error.parts.join(', ')
+      return 'launch_mismatch'
     }
   }
 
@@ -408,30 +429,4 @@ export class VmReconciler implements VmEngine {
     this.#wakeWaiting()
     return null
   }
-}
-
-const SILENCES: ReadonlySet<VmEvent> = new Set<Loss>(['unanswered', 'network_lost'])
-/** What the end of the host may look like from here. */
-const LOSSES: ReadonlySet<VmEvent> = new Set<VmEvent>([
-  'spawn_failed',
-  'deadline',
-  'qemu_gone',
-  'guest_stopped',
-  'unanswered',
-  'network_lost',
-])
-
-function linkOf(entry: Entry): VmLink {
-  return present(entry.link, 'a VM is attached before it is spoken to')
-}
-
-function closeLink(entry: Entry): void {
-  entry.link?.close()
-  entry.link = null
-}
-
-/** A code that an older or newer executable wrote and this one does not know is shown as `internal`. */
-function knownFailure(code: string | null): VmFailureCode | null {
-  if (code === null) return null
-  return VM_FAILURE_CODES.find(known => known === code) ?? 'internal'
 }

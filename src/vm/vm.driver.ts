@@ -27,9 +27,11 @@ import type { Resource, ResourceKind, Vm } from '../store/ledger/vm.table.ts'
 import { confinedArgv, scopeProperties } from './confinement.plan.ts'
 import type { Image } from './image.driver.ts'
 import { macAddress, tapName, type UidRange, type VmPaths, vmPaths } from './launch.plan.ts'
+import type { Launcher, PreparedLaunch } from './launcher.driver.ts'
 import { attachLink, type VmLink } from './link.driver.ts'
 import type { VmNetwork } from './network.driver.ts'
-import { type QemuPlatform, qemuArgv } from './qemu.plan.ts'
+import type { HostPlatform } from './platform.driver.ts'
+import { type QemuPlatform, qemuArgv, type SnpBoot } from './qemu.plan.ts'
 import { findQemu, releaseUid, reserveUid } from './uid.driver.ts'
 
 export type VmDriverDeps = {
@@ -43,8 +45,9 @@ export type VmDriverDeps = {
   readonly uids: UidRange
   /** Groups of the devices that QEMU opens. */
   readonly groups: readonly number[]
-  readonly platform: QemuPlatform
+  readonly platform: HostPlatform
   readonly image: (name: string) => Image
+  readonly launcher: Pick<Launcher, 'prepare'>
   readonly gateway: string
   readonly mtuBytes: number
   readonly tapPrefix: string
@@ -57,7 +60,16 @@ const killTimeoutMs = 10_000
 const commandTimeoutMs = 10_000
 const removeTimeoutMs = 60_000
 /** In the order in which `spawnDetached` is given them. */
-const inheritedFds = { tap: 3, qmp: 4, qmpRescue: 5, console: 6, channel: 7 } as const
+const inheritedFds = {
+  tap: 3,
+  qmp: 4,
+  qmpRescue: 5,
+  console: 6,
+  channel: 7,
+  kernel: 8,
+  initrd: 9,
+  firmware: 10,
+} as const
 
 export class VmDriver {
   readonly #deps: VmDriverDeps
@@ -66,7 +78,7 @@ export class VmDriver {
     this.#deps = deps
   }
 
-  /** Makes everything up to a paused QEMU. Faults: host.*, image.invalid. */
+  /** Makes everything up to a paused QEMU. Faults: host.*, image.invalid, launch.mismatch (LaunchMismatch). */
   async build(vm: Vm): Promise<void> {
     const running = findQemu(this.#deps.db, vm.id)
     if (running !== null) {
@@ -74,7 +86,9 @@ export class VmDriver {
       return
     }
     if (vm.address === null) throw new Fault('internal', `VM ${vm.id} has no address`)
-    const { db, clock, random, uids, tapPrefix, network, gateway, mtuBytes } = this.#deps
+    const { db, clock, random, uids, tapPrefix, network, gateway, mtuBytes, launcher } = this.#deps
+    const image = this.#deps.image(vm.image)
+    using launch = await launcher.prepare(vm, image)
     const paths = this.#paths(vm)
     this.#record(vm, 'directory', paths.directory)
     ensureDir(paths.directory, { mode: 0o700, owner: ourselves() })
@@ -89,7 +103,7 @@ export class VmDriver {
       await configureTap({ name, gateway, address: vm.address, mac, mtuBytes, timeoutMs: commandTimeoutMs })
       const uid = await reserveUid({ db, random, range: uids }, { vmId: vm.id, nowMs: clock.nowMs() })
       this.#record(vm, 'qemu', `unspawned:${vm.id}`)
-      this.#record(vm, 'qemu', identityName(this.#spawnQemu(vm, { paths, tapFd: tap.fd, uid })))
+      this.#record(vm, 'qemu', identityName(this.#spawnQemu(vm, { paths, tapFd: tap.fd, uid, image, launch })))
     } finally {
       // QEMU holds its own copy; when it dies the interface goes with it.
       tap.close()
@@ -199,8 +213,8 @@ export class VmDriver {
     waiting.abort()
   }
 
-  #spawnQemu(vm: Vm, { paths, tapFd, uid }: { paths: VmPaths; tapFd: number; uid: number }): ProcessIdentity {
-    const { qemu, groups, image, platform } = this.#deps
+  #spawnQemu(vm: Vm, { paths, tapFd, uid, image, launch }: Spawn): ProcessIdentity {
+    const { qemu, groups, platform } = this.#deps
     const { vcpus, memoryMib } = vm
     const argv = qemuArgv({
       qemu,
@@ -210,8 +224,13 @@ export class VmDriver {
       mac: macAddress(vm.id),
       directory: paths.directory,
       fds: inheritedFds,
-      image: image(vm.image),
-      platform,
+      image: {
+        ...image,
+        cmdline: launch.cmdline,
+        kernel: ownFd(inheritedFds.kernel),
+        initrd: ownFd(inheritedFds.initrd),
+      },
+      platform: qemuPlatform(platform, launch),
     })
     const systemd = isUnderSystemd()
     const confinement = { uid, groups, platform: platform.kind, vcpus, memoryMib, systemd }
@@ -221,7 +240,11 @@ export class VmDriver {
     return spawnDetached(confinedArgv(confinement, argv), {
       uuid: vm.id,
       stdoutFile: paths.qemuLog,
-      extraFds: [tapFd, ...listening.map(({ fd }) => fd)],
+      extraFds: [
+        tapFd,
+        ...listening.map(({ fd }) => fd),
+        ...[launch.kernel, launch.initrd, launch.firmware].map(({ fd }) => fd),
+      ],
       scope: `strongroom-${vm.id}`,
       scopeProperties: scopeProperties(confinement),
       systemd,
@@ -253,6 +276,27 @@ export class VmDriver {
         return unreachable(resource.kind)
     }
   }
+}
+
+type Spawn = {
+  readonly paths: VmPaths
+  readonly tapFd: number
+  readonly uid: number
+  readonly image: Image
+  readonly launch: PreparedLaunch
+}
+
+/** What a process opens again through a descriptor that it has inherited: the same file, whatever has its name by now (proc_pid_fd(5)). */
+function ownFd(fd: number): string {
+  return `/proc/self/fd/${fd}`
+}
+
+/** QEMU loads what was checked, by descriptor. */
+function qemuPlatform(platform: HostPlatform, { document, signed }: PreparedLaunch): QemuPlatform {
+  if (platform.kind !== 'snp') return platform
+  const file = ownFd(inheritedFds.firmware)
+  const boot: SnpBoot = document.vehicle === 'igvm' ? { kind: 'igvm', file } : { kind: 'bios', firmware: file }
+  return { kind: 'snp', boot, launch: { ...platform.cpu, ...signed } }
 }
 
 /** A guest can make QEMU complain as often as it likes. QEMU appends, so an emptied file stays small. */

@@ -3,8 +3,9 @@
 // Work belongs to states, not to transitions: after a crash only the state is known, so each state's work can be begun again
 // at any point of it, and is finished when the work itself says so.
 
+import { INSTANCE_FAILURES } from '../contract/instance.ts'
 import type { VmState } from '../store/ledger/vm.table.ts'
-import type { VmFailureCode } from './engine.ts'
+import { VM_FAILURE_CODES, type VmFailureCode } from './engine.ts'
 
 export type VmEvent =
   /** There is room and a turn: address and capacity are reserved. */
@@ -14,6 +15,8 @@ export type VmEvent =
   /** QEMU runs, paused, with all its sockets. */
   | 'spawned'
   | 'spawn_failed'
+  /** What QEMU was to load is not what this host expects. QEMU was not started. */
+  | 'launch_mismatch'
   /** The agent has said who it is and has its address. */
   | 'greeted'
   | 'deadline'
@@ -59,7 +62,10 @@ type Row = {
 /** What each state asks for, and where each event leads. */
 export const VM_TABLE = {
   waiting: { work: ['admit'], on: { admitted: 'launching', refused: 'failed', dismissed: 'gone' } },
-  launching: { work: ['build'], on: { spawned: 'booting', spawn_failed: 'failed', dismissed: 'stopping' } },
+  launching: {
+    work: ['build'],
+    on: { spawned: 'booting', spawn_failed: 'failed', launch_mismatch: 'failed', dismissed: 'stopping' },
+  },
   booting: {
     work: ['check_deadline', 'attach', 'greet'],
     on: {
@@ -95,7 +101,31 @@ export function next(state: VmState, event: VmEvent): VmState | null {
 export function failureOf(state: VmState, event: VmEvent, hostRestarted: boolean): VmFailureCode {
   if (event === 'refused') return 'capacity_exhausted'
   if (hostRestarted) return 'host_restarted'
+  if (event === 'launch_mismatch') return 'launch_mismatch'
   if (event === 'deadline') return 'boot_timeout'
   if (event === 'network_lost') return 'network_lost'
   return state === 'running' ? 'agent_unreachable' : 'boot_failed'
 }
+
+/** The sentence of a failure; of a launch that was refused also the parts in question. */
+export function failureMessage(code: VmFailureCode, mismatch: string | null | undefined): string {
+  const sentence = INSTANCE_FAILURES[code]
+  return code === 'launch_mismatch' && mismatch ? sentence.replace(/\.$/, `: ${mismatch}.`) : sentence
+}
+
+/** A code that an older or newer executable wrote and this one does not know is shown as `internal`. */
+export function knownFailure(code: string | null): VmFailureCode | null {
+  if (code === null) return null
+  return VM_FAILURE_CODES.find(known => known === code) ?? 'internal'
+}
+
+export const SILENCES: ReadonlySet<VmEvent> = new Set<VmEvent>(['unanswered', 'network_lost'])
+/** What the end of the host may look like from here. */
+export const LOSSES: ReadonlySet<VmEvent> = new Set<VmEvent>([
+  'spawn_failed',
+  'deadline',
+  'qemu_gone',
+  'guest_stopped',
+  'unanswered',
+  'network_lost',
+])

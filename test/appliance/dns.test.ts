@@ -25,6 +25,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     address: '10.88.0.7',
     platform: 'tcg' as const,
     failureCode: null,
+    failureMessage: null,
     failedAtMs: null,
     guest: null,
   }
@@ -46,7 +47,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     },
     instanceKey: () => '',
   } as unknown as InstancesParts['keys']
-  const { service } = composeInstances({ ...common, metering, keys, gatewayCa: null, names })
+  const { service } = composeInstances({ ...common, metering, keys, guestCaPem: '', names })
   insertOrganization(store.directory.db, { id: 'org', slug: 'acme', nowMs: 0 })
   const organization = findOrganization(store.directory.db, 'acme')
   if (organization === null) throw new Error('no organization')

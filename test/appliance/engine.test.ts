@@ -24,6 +24,6 @@ test('goal: the firewall lets instances through to the port that they are told, 
     const { rules, baseUrl } = gatewayRules(`[listen]\ninference = "${listen}"\n`)
     const rule = `add rule inet strongroom input iifname @taps ip daddr 169.254.88.1 tcp dport ${port} meta mark set meta mark | 0x08000000 accept`
     expect([listen, rules]).toEqual([listen, port === null ? [] : [rule]])
-    if (port !== null) expect(new URL(baseUrl).host).toBe(`169.254.88.1:${port}`)
+    if (port !== null) expect(new URL(baseUrl).host).toBe(`inference.strongroom.internal:${port}`)
   }
 })

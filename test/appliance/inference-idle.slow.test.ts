@@ -17,7 +17,13 @@ const closedWithinMs = 12_000
 
 const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-idle-'))
 afterAll(() => rmSync(stateDir, { recursive: true }))
-const authority = await openAuthority({ stateDir, nowMs: Date.now, names: ['a.test'], random: systemRandom })
+const authority = await openAuthority({
+  kind: 'clients',
+  stateDir,
+  nowMs: Date.now,
+  names: ['a.test'],
+  random: systemRandom,
+})
 const issued = await authority.issue(['a.test'], 30)
 const pair = { ...issued, notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }
 
@@ -51,7 +57,11 @@ test('goal: connections that wait, and connections that work', async () => {
       start: () => {},
       stop: async () => {},
     },
-    { config: verdict.config, tls: { current: () => pair, onChange: () => {} }, log: silentLogger },
+    {
+      config: verdict.config,
+      tls: { current: () => pair, guestCertificate: () => '', onChange: () => {} },
+      log: silentLogger,
+    },
   )
   try {
     const ask = (path: string | null) => {

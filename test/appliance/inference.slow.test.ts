@@ -5,6 +5,7 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { composeInference } from '../../src/appliance/inference.ts'
+import { createSimulatedPlatform } from '../../src/appliance/simulated-platform.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger, silentLogger } from '../../src/base/log.ts'
@@ -54,9 +55,11 @@ test('retention', async () => {
     // Evidence is not asked for here, and a host that cannot have any prepares none.
     tls: {
       current: () => ({ cert: '', key: '', notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }),
+      guestCertificate: () => '',
       onChange: () => {},
     },
     platform: 'snp',
+    simulatedPlatform: () => Promise.reject(new Error('nobody asks here')),
     capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
     metering,
     clock: systemClock,
@@ -84,7 +87,7 @@ test('attestation after a start that could not write', async () => {
   undo.defer(() => store.close())
   const metering = new Metering({ store: store.directory, clock: systemClock, log: silentLogger, cost: () => 0n })
   undo.defer(() => metering.stop())
-  const authority = await openAuthority({ stateDir, nowMs, names: ['a.test'], random: systemRandom })
+  const authority = await openAuthority({ kind: 'clients', stateDir, nowMs, names: ['a.test'], random: systemRandom })
   const issued = await authority.issue(['a.test'], 30)
   const verdict = readPair(issued.cert, issued.key)
   if (!verdict.ok) throw new Error(verdict.reason)
@@ -95,8 +98,9 @@ test('attestation after a start that could not write', async () => {
     config: defaultConfig(),
     stateDir,
     store,
-    tls: { current: () => pair, onChange: () => {} },
+    tls: { current: () => pair, guestCertificate: () => '', onChange: () => {} },
     platform: 'tcg',
+    simulatedPlatform: createSimulatedPlatform({ stateDir, nowMs, random: systemRandom, modulusBits: 2048 }),
     capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
     metering,
     clock: systemClock,

@@ -32,6 +32,7 @@ function bench() {
     address: null,
     platform: 'tcg' as const,
     failureCode: null,
+    failureMessage: null,
     failedAtMs: null,
     guest: null,
   }

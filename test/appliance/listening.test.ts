@@ -17,10 +17,17 @@ import { failure } from '../rigs/until.ts'
 
 const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-listening-'))
 afterAll(() => rmSync(stateDir, { recursive: true }))
-const authority = await openAuthority({ stateDir, nowMs: Date.now, names: ['a.test'], random: systemRandom })
+const authority = await openAuthority({
+  kind: 'clients',
+  stateDir,
+  nowMs: Date.now,
+  names: ['a.test'],
+  random: systemRandom,
+})
 const { cert, key } = await authority.issue(['a.test'], 30)
 const tls = {
   current: () => ({ cert, key, notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }),
+  guestCertificate: () => '',
   onChange: () => {},
 }
 const https = (listen: string) =>

@@ -17,7 +17,13 @@ const at = (name: string) => join(dir, name)
 beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), 'strongroom-config-files-'))
   chmodSync(dir, 0o755)
-  const authority = await openAuthority({ stateDir: dir, nowMs: () => nowMs, names: ['a.test'], random: systemRandom })
+  const authority = await openAuthority({
+    kind: 'clients',
+    stateDir: dir,
+    nowMs: () => nowMs,
+    names: ['a.test'],
+    random: systemRandom,
+  })
   for (const name of ['a', 'b']) {
     const pair = await authority.issue(['a.test'], 60)
     writeFileSync(at(`${name}.pem`), pair.cert)

@@ -61,11 +61,15 @@ test('goal: a client on this machine gets an address that it can connect to', ()
 
 test('goal: instances are told of the gateway where it listens', () => {
   const table: [text: string, baseUrl: string, ports: number[]][] = [
-    ['', 'https://169.254.88.1:8442/v1', [8442]],
-    ['[listen]\ninference = "0.0.0.0:9000"', 'https://169.254.88.1:9000/v1', [9000]],
-    ['[listen]\ninference = "[::]:443"\n[network]\ngateway_v4 = "192.0.2.1"', 'https://192.0.2.1:443/v1', [443]],
-    ['[listen]\ninference = ""', 'https://169.254.88.1/v1', []],
-    ['[listen]\ninference = "0.0.0.0:0"', 'https://169.254.88.1/v1', []],
+    ['', 'https://inference.strongroom.internal:8442/v1', [8442]],
+    ['[listen]\ninference = "0.0.0.0:9000"', 'https://inference.strongroom.internal:9000/v1', [9000]],
+    [
+      '[listen]\ninference = "[::]:443"\n[network]\ngateway_v4 = "192.0.2.1"',
+      'https://inference.strongroom.internal:443/v1',
+      [443],
+    ],
+    ['[listen]\ninference = ""', 'https://inference.strongroom.internal/v1', []],
+    ['[listen]\ninference = "0.0.0.0:0"', 'https://inference.strongroom.internal/v1', []],
     [
       '[listen]\ninference = "0.0.0.0:9000"\n[instances]\ninference_base_url = "https://gateway.example/v1"',
       'https://gateway.example/v1',
@@ -74,7 +78,9 @@ test('goal: instances are told of the gateway where it listens', () => {
   ]
   for (const [text, baseUrl, ports] of table) {
     const verdict = parseConfig(text, 'f')
-    expect(verdict.ok && [text, guestGateway(verdict.config)]).toEqual([text, { baseUrl, ports }])
+    const own = text.includes('192.0.2.1') ? '192.0.2.1' : '169.254.88.1'
+    const address = text.includes('inference_base_url') ? null : own
+    expect(verdict.ok && [text, guestGateway(verdict.config)]).toEqual([text, { baseUrl, ports, address }])
   }
 })
 

@@ -361,10 +361,12 @@ inOwnNetns(
           appliance.ssh(hostname, [
             'curl --silent --show-error --max-time 60 --cacert /run/strongroom/gateway-ca.pem',
             '--write-out "\\n%{http_code}" -H "Authorization: Bearer $(cat ~/.config/opencode/inference.key)"',
-            `${more} https://169.254.88.1:8442${path}`,
+            `${more} https://inference.strongroom.internal:8442${path}`,
           ])
         // No session is told of the authority: whoever wants it names it.
-        const session = await appliance.ssh(hostname, ['env; curl --silent https://169.254.88.1:8442/health; echo $?'])
+        const session = await appliance.ssh(hostname, [
+          'env; curl --silent https://inference.strongroom.internal:8442/health; echo $?',
+        ])
         expect(session.stdout).toContain('HOME=/home/agent\n')
         expect(session.stdout).not.toMatch(/NODE_EXTRA_CA_CERTS|SSL_CERT/)
         expect(session.stdout).toEndWith('\n60\n')

@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'bun:test'
-import { join } from 'node:path'
-import { Check } from '@sinclair/typebox/value'
-import { AgentResponse } from '../../src/contract/agent.ts'
-import { type HostEnd, makeHostEnd, makePortPaths, type PortPaths } from '../rigs/agent-port.ts'
-import type { AgentProcessSettings } from '../rigs/guest-agent-process.ts'
-import { makeClaim, makeCustomerKey, makeSandbox, type Sandbox, seal, sshArgv, succeed } from '../rigs/guest-root.ts'
+import * as fs from 'node:fs'
+import { decodeStatement } from '../../src/attest/receipt/statement.ts'
+import { fromBase64Url, toBase64Url } from '../../src/base/bytes.ts'
+import { makeHostEnd, makePortPaths } from '../rigs/agent-port.ts'
+import { ask, startAgent } from '../rigs/agent-process.ts'
+import { makeClaim, makeCustomerKey, makeSandbox, seal, sshArgv, succeed } from '../rigs/guest-root.ts'
 
 describe('the agent', () => {
   // Goal: over the wire, in a process of its own: every op is answered as the schema says, and nonsense does not end it.
@@ -46,7 +46,9 @@ describe('the agent', () => {
 
     expect(await ask(host, { id: 's1', op: 'shutdown' })).toEqual({ id: 's1', ok: true })
     expect(await agent.exited()).toBe(0)
-    const log = await agent.log()
+    expect(await agent.console()).toBe('agent started, version 0.0.0-test\nagent ready\n')
+    expect(fs.statSync(sandbox.paths.logDir).mode & 0o777).toBe(0o700)
+    const log = agent.log()
     expect(log[0]).toMatchObject({ level: 'info', unit: 'agent', message: 'agent started', version: '0.0.0-test' })
     expect(log[1]).toMatchObject({ message: 'agent ready' })
     for (const secret of [claim.inference.key ?? '', claim.organization, publicKey])
@@ -76,7 +78,7 @@ describe('the agent', () => {
     expect(agent.pid).toBeGreaterThan(0)
   })
 
-  // Goal: kill -9 of a claimed agent drops no session; its successor says the claim, and the customer gets in as before.
+  // Goal: kill -9 of a claimed agent drops no session; its successor says and states the claim, and the customer gets in as before.
   test('dies without a trace in sessions', async () => {
     await using sandbox = await makeSandbox()
     const customer = makeCustomerKey(sandbox)
@@ -102,6 +104,17 @@ describe('the agent', () => {
     expect(successor.boxKey).not.toBe(hello.boxKey)
     const again = await ask(reconnected, { id: 'c2', op: 'claim', sealed: seal(claim, successor.boxKey) })
     expect(again).toMatchObject({ ok: true, claimed: { claimId: claim.claimId } })
+    const nonce = toBase64Url(new Uint8Array(32).fill(3))
+    const simulated = { measurement: '5a'.repeat(48), operatorKey: '6b'.repeat(48) }
+    const { evidence } = await ask(reconnected, { id: 'e1', op: 'evidence', nonce, simulated })
+    const digestOf = (line: string) => succeed(['sh', '-c', `echo '${line}' | ssh-keygen -l -f -`]).split(' ')[1] ?? ''
+    const statement = decodeStatement(fromBase64Url(evidence.statement) ?? new Uint8Array(0))
+    if (statement.kind !== 'claim') throw new Error('a claim is stated')
+    expect(statement).toMatchObject({ organization: 'acme', name: claim.name, hostname: claim.hostname })
+    const fingerprints = [statement.sshHostKeyDigest, statement.publicKeyDigest].map(
+      digest => `SHA256:${digest.toBase64({ omitPadding: true })}`,
+    )
+    expect(fingerprints).toEqual([digestOf(hello.sshHostKey), digestOf(customer.publicKey)])
     expect(succeed(sshArgv(sandbox, { ...login, command: 'echo in' }))).toBe('in\n')
     session.stdin.write('still here\n')
     session.stdin.end()
@@ -109,32 +122,3 @@ describe('the agent', () => {
     expect(second.pid).not.toBe(first.pid)
   })
 })
-
-/** Sends one request; its answer, checked against the contract. Fields are left to the caller's expectations. */
-async function ask(host: HostEnd, request: { id: string; [field: string]: unknown }) {
-  host.write(`${JSON.stringify(request)}\n`)
-  const answer = JSON.parse((await host.readLines(1))[0] ?? '')
-  expect(Check(AgentResponse, answer)).toBe(true)
-  expect(answer.id).toBe(request.id)
-  return answer
-}
-
-function startAgent({ root, owner, sshdArgv, sshPort }: Sandbox, port: PortPaths) {
-  const settings: AgentProcessSettings = { root, system: owner, login: owner, sshdArgv, sshPort, port }
-  const argv = [process.execPath, join(import.meta.dir, '../rigs/guest-agent-process.ts'), JSON.stringify(settings)]
-  const logFile = Bun.file(join(root, `agent-${crypto.randomUUID()}.log`))
-  const child = Bun.spawn(argv, { stdin: 'ignore', stdout: 'ignore', stderr: logFile })
-  return {
-    pid: child.pid,
-    exited: () => child.exited,
-    log: async () =>
-      (await logFile.text())
-        .trim()
-        .split('\n')
-        .map(text => JSON.parse(text)),
-    [Symbol.asyncDispose]: async () => {
-      child.kill('SIGKILL')
-      await child.exited
-    },
-  }
-}

@@ -62,12 +62,17 @@ test('the plan of a claim with a gateway', () => {
 // Goal: without a key no key file is named or written; without a gateway no provider is.
 test('the plan of a claim without key or gateway', () => {
   const keyless = planClaim(
-    makeClaim(publicKey, { inference: { baseUrl: 'http://192.0.2.1/v1', model: 'm', ca: null, key: null } }),
+    makeClaim(publicKey, {
+      inference: { baseUrl: 'http://192.0.2.1/v1', model: 'm', address: null, ca: null, key: null },
+    }),
     paths,
   )
   expect(keyless.files.map(file => file.path)).not.toContain('/home/agent/.config/opencode/inference.key')
   expect(keyless.files.some(file => file.content.includes('apiKey') || file.content.includes('plugin'))).toBe(false)
-  const bare = planClaim(makeClaim(publicKey, { inference: { baseUrl: '', model: '', ca: null, key: null } }), paths)
+  const bare = planClaim(
+    makeClaim(publicKey, { inference: { baseUrl: '', model: '', address: null, ca: null, key: null } }),
+    paths,
+  )
   expect(bare.files.find(file => file.path.endsWith('opencode.json'))?.content).toBe(`{
   "$schema": "https://opencode.ai/config.json",
   "autoupdate": false,
@@ -132,23 +137,35 @@ test.each([
   [{ hostname: '-a' }, 'claim.hostname: not a host name'],
   [{ hostname: 'a..b' }, 'claim.hostname: not a host name'],
   [
-    { inference: { baseUrl: 'file:///etc/shadow', model: 'm', ca: null, key: null } },
+    { inference: { baseUrl: 'file:///etc/shadow', model: 'm', address: null, ca: null, key: null } },
     'claim.inference.baseUrl: not an http or https address',
   ],
   [
-    { inference: { baseUrl: 'http://u:p@h/', model: 'm', ca: null, key: null } },
+    { inference: { baseUrl: 'http://u:p@h/', model: 'm', address: null, ca: null, key: null } },
     'claim.inference.baseUrl: not an http or https address',
   ],
   [
-    { inference: { baseUrl: 'http://h/\n', model: 'm', ca: null, key: null } },
+    { inference: { baseUrl: 'http://h/\n', model: 'm', address: null, ca: null, key: null } },
     'claim.inference.baseUrl: not an http or https address',
   ],
-  [{ inference: { baseUrl: 'http://h/', model: '', ca: null, key: null } }, 'claim.inference.model: not a model name'],
-  [{ inference: { baseUrl: 'http://h/', model: 'm', ca: null, key: 'a\nb' } }, 'claim.inference.key: not a key'],
-  [{ inference: { baseUrl: 'http://h/', model: 'm', ca: null, key: '' } }, 'claim.inference.key: not a key'],
-  [{ inference: { baseUrl: '', model: '', ca: null, key: 'k' } }, 'claim.inference.key: without a baseUrl'],
   [
-    { inference: { baseUrl: 'http://h/', model: 'm', ca: 'not PEM', key: null } },
+    { inference: { baseUrl: 'http://h/', model: '', address: null, ca: null, key: null } },
+    'claim.inference.model: not a model name',
+  ],
+  [
+    { inference: { baseUrl: 'http://h/', model: 'm', address: null, ca: null, key: 'a\nb' } },
+    'claim.inference.key: not a key',
+  ],
+  [
+    { inference: { baseUrl: 'http://h/', model: 'm', address: null, ca: null, key: '' } },
+    'claim.inference.key: not a key',
+  ],
+  [
+    { inference: { baseUrl: '', model: '', address: null, ca: null, key: 'k' } },
+    'claim.inference.key: without a baseUrl',
+  ],
+  [
+    { inference: { baseUrl: 'http://h/', model: 'm', address: null, ca: 'not PEM', key: null } },
     'claim.inference.ca: not PEM certificates',
   ],
 ])('refuses %j', (change, problem) => {

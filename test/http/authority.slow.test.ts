@@ -6,12 +6,15 @@ import { createPublicKey } from 'node:crypto'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createServer } from 'node:tls'
+import { connect, createServer } from 'node:tls'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
-import { createLogger } from '../../src/base/log.ts'
+import { createLogger, silentLogger } from '../../src/base/log.ts'
+import { guestGatewayName } from '../../src/config/listen.ts'
 import { defaultConfig } from '../../src/config/load.ts'
 import { createTls } from '../../src/http/certificate.ts'
+import { spkiDigestOf } from '../../src/http/pair.ts'
+import { serveTls } from '../../src/http/serve.ts'
 
 let dir: string
 let caFile: string
@@ -38,7 +41,7 @@ async function start(names: readonly string[] = []) {
     onEvent: (kind, detail) => events.push({ kind, detail }),
   })
   tls.stop()
-  return { leaf: tls.current(), events, logged }
+  return { tls, leaf: tls.current(), events, logged }
 }
 
 function openssl(...argv: string[]): { ok: boolean; text: string } {
@@ -130,19 +133,57 @@ test('goal: Bun and Node refuse a leaf of this authority for another name, and t
   }
 })
 
-test('goal: addresses stay unconstrained for no longer than Bun refuses every leaf with an address below such a constraint', async () => {
-  const constrained = [
-    '-addext',
-    'nameConstraints=critical,permitted;DNS:agents.internal,permitted;IP:127.0.0.1/255.255.255.255',
-  ]
-  newRoot('/CN=x', constrained)
-  const pair = forge('/CN=x', 'DNS:agents.internal,IP:127.0.0.1')
-  expect(verify('-verify_ip', '127.0.0.1').ok).toBe(true)
-  using server = Bun.serve({ port: 0, hostname: '127.0.0.1', tls: pair, fetch: () => new Response('') })
+test('goal: the authority that instances trust can sign for the name of their gateway, for no other and for no address', async () => {
+  await start()
+  caFile = join(dir, 'guest-ca', 'ca.pem')
+  keyFile = join(dir, 'guest-ca', 'ca.key')
+  const own = `DNS:${guestGatewayName}`
+  for (const names of [
+    'DNS:evil.example',
+    'DNS:agents.internal',
+    'DNS:strongroom.internal',
+    'IP:169.254.88.1',
+    'IP:2001:db8::7',
+    `${own},IP:127.0.0.1`,
+    `${own},DNS:evil.example`,
+  ]) {
+    forge('/CN=x', names)
+    expect([names, verify().ok]).toEqual([names, false])
+  }
+  const pair = forge('/CN=x', `${own},IP:127.0.0.1`)
   const ca = readFileSync(caFile, 'utf8')
-  await expect(fetch(`https://127.0.0.1:${server.port}/`, { tls: { ca } })).rejects.toMatchObject({
-    code: 'UNSUPPORTED_CONSTRAINT_TYPE',
+  using server = Bun.serve({ port: 0, hostname: '127.0.0.1', tls: pair, fetch: () => new Response('') })
+  await expect(fetch(`https://127.0.0.1:${server.port}/`, { tls: { ca } })).rejects.toHaveProperty('code')
+  forge('/CN=x', own)
+  expect(verify('-x509_strict', '-verify_hostname', guestGatewayName).ok).toBe(true)
+})
+
+test('goal: one listener serves clients and instances, each by the authority that they trust, with one key', async () => {
+  const { tls } = await start()
+  const server = serveTls(() => new Response('here'), {
+    ...{ hostname: '127.0.0.1', port: 0, tls, guestName: guestGatewayName, idleTimeoutSeconds: 10 },
+    ...{ requestBodyBytesMax: 1024, log: silentLogger },
   })
+  try {
+    const { port } = server
+    const clientsCa = readFileSync(caFile, 'utf8')
+    /** The body, or the code of the refusal; and the digest of the key that was presented. */
+    const ask = (servername: string, ca: string) =>
+      new Promise<string>(resolve => {
+        const socket = connect({ host: '127.0.0.1', port, servername, ca }, () => {
+          resolve(`ok ${spkiDigestOf(socket.getPeerCertificate().raw).toHex()}`)
+          socket.destroy()
+        })
+        socket.on('error', () => resolve('refused'))
+      })
+    const key = `ok ${spkiDigestOf(tls.current().cert).toHex()}`
+    expect(await ask(guestGatewayName, tls.guestCaPem)).toBe(key)
+    expect(await ask('inference.agents.internal', clientsCa)).toBe(key)
+    expect(await ask(guestGatewayName, clientsCa)).toBe('refused')
+    expect(await ask('inference.agents.internal', tls.guestCaPem)).toBe('refused')
+  } finally {
+    await server.stop(false)
+  }
 })
 
 /** What earlier releases made: a root that may sign for any name. */

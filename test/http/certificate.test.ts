@@ -71,6 +71,7 @@ function openssl(...argv: string[]): { ok: boolean; text: string } {
 /** Writes an operator's own pair. */
 async function operatorPair(name: string, days = 365) {
   const authority = await openAuthority({
+    kind: 'clients',
     stateDir: mkdtempSync(join(dir, 'operator-')),
     names: [name, '127.0.0.1'],
     nowMs: Date.now,

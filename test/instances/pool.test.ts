@@ -25,7 +25,6 @@ describe('a create', () => {
     expect(vmId).toBe(before[0] ?? '')
     expect(b.claims).toEqual([{ vmId: before[0] ?? '', claimId: id }])
     expect(listEvents(b.store.ledger.db, { subject: id, limit: 9 }).map(one => [one.kind, one.detail.start])).toEqual([
-      ['instance.ready', undefined],
       ['instance.accepted', 'warm'],
     ])
     await b.clock.elapse(5_000)

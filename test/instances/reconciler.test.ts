@@ -28,6 +28,7 @@ const sshTimeoutMs = 5_000
 type Guest = {
   state: VmView['state']
   failureCode: VmView['failureCode']
+  failureMessage: string | null
   failedAtMs: VmView['failedAtMs']
   claim: (sealed: SealedClaim) => Promise<void>
   probe: (probe: SshProbe) => Promise<void>
@@ -41,6 +42,7 @@ function bench(behaviour: Partial<Guest> = {}) {
   const guest: Guest = {
     state: 'running',
     failureCode: null,
+    failureMessage: null,
     failedAtMs: null,
     claim: async () => {},
     probe: async () => {},
@@ -87,6 +89,7 @@ function bench(behaviour: Partial<Guest> = {}) {
       platform: 'kvm',
       address: '10.88.0.1',
       failureCode: guest.failureCode,
+      failureMessage: guest.failureMessage,
       failedAtMs: guest.failedAtMs,
       guest: { boxKey: toBase64(box.publicKey), sshHostKey: hostKey, claimId: null },
     }),
@@ -95,6 +98,8 @@ function bench(behaviour: Partial<Guest> = {}) {
       await guest.claim(sealed)
       return { claimId: 'instance', sshHostKey: hostKey }
     },
+    evidence: () => Promise.reject(new Error('nobody asks here')),
+    handReceipt: async () => {},
     onChange: () => {},
   }
   const reconciler = new InstanceReconciler({
@@ -104,8 +109,7 @@ function bench(behaviour: Partial<Guest> = {}) {
     clock,
     random: systemRandom,
     log: silentLogger,
-    inferenceBaseUrl: 'https://gateway/v1',
-    inferenceCa: 'PEM',
+    gateway: { baseUrl: 'https://gateway/v1', address: '192.0.2.7', ca: 'PEM' },
     inferenceKey: (id: string) => `gw_of_${id}`,
     claimTimeoutMs,
     sshTimeoutMs,
@@ -143,7 +147,13 @@ test('a running VM is claimed, probed with the reported host key as the only one
       name: 'abcd1234',
       hostname: 'abcd1234.acme.agents.test',
       publicKey: 'ssh-ed25519 AAAA me',
-      inference: { baseUrl: 'https://gateway/v1', ca: 'PEM', model: 'tiny', key: 'gw_of_instance' },
+      inference: {
+        baseUrl: 'https://gateway/v1',
+        address: '192.0.2.7',
+        ca: 'PEM',
+        model: 'tiny',
+        key: 'gw_of_instance',
+      },
     },
   ])
   expect(probes).toMatchObject([{ address: '10.88.0.1', port: 22, hostKey }])

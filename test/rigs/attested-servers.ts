@@ -12,6 +12,7 @@ import type { EvidenceOrigin } from '../../src/inference/attestation/attester.ts
 import { allowlistText, configurationText, imageDigest, openRig, rigDir, simulatedHost } from './gateway-attestation.ts'
 
 const authority = await openAuthority({
+  kind: 'clients',
   stateDir: rigDir(),
   names: ['localhost'],
   nowMs: systemClock.nowMs,

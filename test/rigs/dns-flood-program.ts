@@ -29,6 +29,7 @@ async function serveTarget(): Promise<void> {
     address: '10.88.0.7',
     platform: 'tcg' as const,
     failureCode: null,
+    failureMessage: null,
     failedAtMs: null,
     guest: null,
   })

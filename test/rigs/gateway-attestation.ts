@@ -124,7 +124,6 @@ export async function openRig(options: RigOptions = {}): Promise<Rig> {
       tlsSpkiDigest: () => options.tlsSpkiDigest ?? tlsSpkiDigest,
       configurationDigest,
       clock,
-      random: systemRandom,
       callersMax: options.callersMax ?? 16,
       timeoutMs: options.timeoutMs ?? 30_000,
     }),

@@ -3,17 +3,23 @@
 import { type GuestSettings, serveAgent } from '../../src/guest/serve.ts'
 import { run } from '../../src/linux/command.ts'
 import { openGuestEnd, type PortPaths } from './agent-port.ts'
+import { createTsmKernel } from './tsm-kernel.ts'
 
 export type AgentProcessSettings = Pick<GuestSettings, 'root' | 'system' | 'login' | 'sshdArgv' | 'sshPort'> & {
   readonly port: PortPaths
+  /** With a report device (tsm-kernel.ts), or without. */
+  readonly device: boolean
 }
 
 if (import.meta.main) {
-  const { port, ...settings }: AgentProcessSettings = JSON.parse(process.argv[2] ?? '')
+  const { port, device, ...settings }: AgentProcessSettings = JSON.parse(process.argv[2] ?? '')
   await serveAgent('0.0.0-test', {
     ...settings,
     hostKeyWaitMs: 0,
     interfaceWaitMs: 0,
+    devicesWaitMs: 0,
+    configFiles: createTsmKernel({ provider: device ? 'sev_guest' : null }),
+    showStage: stage => process.stdout.write(`${stage}\n`),
     listenTimeoutMs: 10_000,
     openPort: async () => openGuestEnd(port),
     run,

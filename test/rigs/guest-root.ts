@@ -26,12 +26,21 @@ export type Sandbox = AsyncDisposable & {
 export async function makeSandbox(): Promise<Sandbox> {
   const root = fs.mkdtempSync(join(homedir(), '.strongroom-guest-test-'))
   const paths = guestPaths(root)
-  for (const dir of ['run/strongroom', 'etc', 'home/agent', 'dev', 'sys/class/net', 'proc/sys/kernel/random']) {
+  for (const dir of [
+    'run/strongroom',
+    'etc',
+    'home/agent',
+    'dev',
+    'sys/class/net',
+    'proc/sys/kernel/random',
+    'usr/lib/strongroom',
+  ]) {
     fs.mkdirSync(join(root, dir), { recursive: true })
   }
   fs.writeFileSync(paths.hosts, '127.0.0.1 localhost\n')
   fs.writeFileSync(paths.hostname, 'strongroom\n')
   fs.writeFileSync(paths.kernelHostname, 'strongroom')
+  fs.writeFileSync(paths.imageFile, '{"name":"instance"}')
   fs.writeFileSync(paths.bootId, '0f0e0d0c-0b0a-4908-8706-050403020100\n')
   const sshPort = freePort()
   const config = join(root, 'sshd_config')
@@ -85,6 +94,7 @@ export function makeClaim(publicKey: string, overrides: Partial<Claim> = {}): Cl
     publicKey,
     inference: {
       baseUrl: 'http://192.0.2.1:8442/v1',
+      address: null,
       model: 'vendor/model-1',
       ca: gatewayCa,
       key: 'gw_00000000_secret',

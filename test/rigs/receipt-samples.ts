@@ -2,7 +2,7 @@
 
 import { strictPolicy } from '../../src/attest/policy/policy.ts'
 import type { HybridKeys } from '../../src/attest/receipt/hybrid-keys.ts'
-import { makeHybridKeys } from '../../src/attest/receipt/hybrid-keys.ts'
+import { makeHybridKeys, portableSigner } from '../../src/attest/receipt/hybrid-keys.ts'
 import type { EvidenceSource, StatementFields } from '../../src/attest/receipt/issue.ts'
 import { issueReceipt } from '../../src/attest/receipt/issue.ts'
 import type { Receipt } from '../../src/attest/receipt/receipt.ts'
@@ -111,11 +111,11 @@ export async function sampleReceipt(
 ): Promise<Receipt> {
   return await issueReceipt({
     fields: fieldsOf[kind],
-    keys: sampleKeys(),
+    publicKeys: sampleKeys().publicKeys,
+    sign: portableSigner(sampleKeys().secretKeys, countingRandom(50)),
     evidenceSource: simulatedSource(),
     platform: 'simulated',
     nowMs: simulatedAsOf.getTime(),
-    random: countingRandom(50),
     ...changes,
   })
 }

@@ -10,6 +10,7 @@ import { recordResource, resourceOf, strikeResource } from '../../src/store/ledg
 import { vmById } from '../../src/store/ledger/vm.query.ts'
 import type { VmState } from '../../src/store/ledger/vm.table.ts'
 import type { Capacity } from '../../src/vm/admission.plan.ts'
+import type { EvidenceSources } from '../../src/vm/evidence.driver.ts'
 import type { LinkObservation, VmLink } from '../../src/vm/link.driver.ts'
 import { VmReconciler } from '../../src/vm/reconciler.ts'
 import type { VmDriver } from '../../src/vm/vm.driver.ts'
@@ -38,6 +39,7 @@ export function engineBench(
     hostRestarted?: boolean
     pool?: string
     driver?: Partial<Driver>
+    evidence?: EvidenceSources
   } = {},
 ) {
   const store = openStore(':memory:')
@@ -105,6 +107,10 @@ export function engineBench(
       bootTimeoutMs,
       addressRestMs,
       platform: 'tcg',
+      evidence: options.evidence ?? {
+        collateral: null,
+        simulated: () => Promise.reject(new Error('nobody asks here')),
+      },
       isHostStopping: async () => world.isHostStopping,
       probeSsh: probe => world.ssh(probe),
       pool: options.pool ?? '10.88.0.0/28',

@@ -19,11 +19,11 @@ import { usage } from '../../src/store/directory/usage.table.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
 import { nonces } from '../../src/store/ledger/nonce.table.ts'
 import { recordResource, resourcesOf } from '../../src/store/ledger/resource.query.ts'
-import { egress, resources, restingAddresses, vms } from '../../src/store/ledger/vm.table.ts'
+import { egress, launches, resources, restingAddresses, vms } from '../../src/store/ledger/vm.table.ts'
 
 const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
   directory: [organizations, keys, gatewayKeys, usage, instances, instanceChanges, idempotency, poolVms],
-  ledger: [vms, resources, restingAddresses, egress, nonces, events],
+  ledger: [vms, resources, restingAddresses, egress, launches, nonces, events],
 }
 const TABLES = [...ROOMS.directory, ...ROOMS.ledger]
 

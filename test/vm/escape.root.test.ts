@@ -26,6 +26,7 @@ import { openStore } from '../../src/store/db.ts'
 import { listResources, recordResource, resourceOf } from '../../src/store/ledger/resource.query.ts'
 import { insertVm, moveVm, vmById } from '../../src/store/ledger/vm.query.ts'
 import type { Vm } from '../../src/store/ledger/vm.table.ts'
+import { openImageFile } from '../../src/vm/image-file.driver.ts'
 import { vmPaths } from '../../src/vm/launch.plan.ts'
 import { findLeaks } from '../../src/vm/leaks.driver.ts'
 import { VmDriver } from '../../src/vm/vm.driver.ts'
@@ -81,6 +82,17 @@ inOwnNetns(
         uids: { min: firstUid, max: firstUid + uidCount - 1 },
         groups: [],
         platform: { kind: 'tcg' },
+        launcher: {
+          prepare: async () => ({
+            ...{
+              firmware: openImageFile(image),
+              kernel: openImageFile(image),
+              initrd: openImageFile(image),
+              cmdline: '',
+            },
+            ...{ document: {} as never, signed: {} as never, [Symbol.dispose]: () => {} },
+          }),
+        },
         image: () => ({
           firmware: image,
           root: image,

@@ -10,17 +10,17 @@ const launch = {
   reducedPhysBits: 1,
   policy: 0x30000n,
   hostData: new Uint8Array(32).fill(7).toBase64(),
-  idBlock: null,
+  idBlock: { block: 'QkxPQ0s=', auth: 'QVVUSA==', hasAuthor: false },
 }
 const PLATFORMS = {
   tcg: { kind: 'tcg' },
   kvm: { kind: 'kvm' },
-  'snp-bios': { kind: 'snp', boot: { kind: 'bios', firmware: null }, launch },
-  'snp-igvm': { kind: 'snp', boot: { kind: 'igvm', file: '/srv/image/instance.igvm' }, launch },
-  'snp-id-block': {
+  'snp-bios': { kind: 'snp', boot: { kind: 'bios', firmware: '/proc/self/fd/10' }, launch },
+  'snp-igvm': { kind: 'snp', boot: { kind: 'igvm', file: '/proc/self/fd/10' }, launch },
+  'snp-author': {
     kind: 'snp',
-    boot: { kind: 'bios', firmware: '/usr/share/ovmf/OVMF.amdsev.fd' },
-    launch: { ...launch, idBlock: { block: 'QkxPQ0s=', auth: 'QVVUSA==' } },
+    boot: { kind: 'bios', firmware: '/proc/self/fd/10' },
+    launch: { ...launch, idBlock: { ...launch.idBlock, hasAuthor: true } },
   },
 } as const satisfies Record<string, QemuPlatform>
 
@@ -35,8 +35,8 @@ const planFor = (platform: QemuPlatform): QemuPlan => ({
   image: {
     firmware: '/srv/image/firmware.fd',
     root: '/srv/image/root.img',
-    kernel: '/srv/image/kernel',
-    initrd: '/srv/image/initrd',
+    kernel: '/proc/self/fd/8',
+    initrd: '/proc/self/fd/9',
     cmdline: 'console=ttyS0 strongroom.root=abc',
   },
   platform,

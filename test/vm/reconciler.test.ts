@@ -7,6 +7,7 @@ import { recordEgress } from '../../src/store/ledger/egress.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
 import { listResources } from '../../src/store/ledger/resource.query.ts'
 import { insertVm, listVms, moveVm } from '../../src/store/ledger/vm.query.ts'
+import { LaunchMismatch } from '../../src/vm/launcher.driver.ts'
 import { engineBench as bench, bootTimeoutMs, hello, roomy, spec } from '../rigs/vm-engine.ts'
 
 test('a VM goes from waiting to running, gets its address from the pool, and gives it back', async () => {
@@ -127,6 +128,20 @@ test('each way of failing has its code, releases everything but the directory, a
     expect(b.state(id)).toBe('gone')
     expect(b.releases.at(-1)).toBe(`${id} false`)
   }
+})
+
+test('a launch that is not what was expected fails the VM with the part in question', async () => {
+  // Goal: the owner and the operator read which part it was, also after a restart of the daemon.
+  const b = bench({
+    driver: { build: vm => Promise.reject(new LaunchMismatch(vm.id, ['kernel', 'command line'])) },
+  })
+  const id = b.define()
+  await b.clock.elapse(0)
+  const message = 'The virtual machine was not launched from what this host expects: kernel, command line.'
+  for (const engine of [b.engine, b.create()]) {
+    expect(engine.view(id)).toMatchObject({ state: 'failed', failureCode: 'launch_mismatch', failureMessage: message })
+  }
+  expect(b.releases).toContain(`${id} true`)
 })
 
 test('after a reboot of the host, VMs that had booted are failed with host_restarted and new ones are not', async () => {

@@ -18,6 +18,7 @@ test('every (state, event) pair is what the table of intent says', () => {
     'launching dismissed stopping',
     'launching spawned booting',
     'launching spawn_failed failed',
+    'launching launch_mismatch failed',
     'booting dismissed stopping',
     'booting greeted running',
     'booting deadline failed',
@@ -63,6 +64,7 @@ test('each failure has the code that its cause deserves', () => {
   // Goal: the closed set of failure codes is used as documented.
   expect(failureOf('waiting', 'refused', false)).toBe('capacity_exhausted')
   expect(failureOf('launching', 'spawn_failed', false)).toBe('boot_failed')
+  expect(failureOf('launching', 'launch_mismatch', false)).toBe('launch_mismatch')
   expect(failureOf('booting', 'deadline', false)).toBe('boot_timeout')
   expect(failureOf('booting', 'qemu_gone', false)).toBe('boot_failed')
   expect(failureOf('running', 'qemu_gone', false)).toBe('agent_unreachable')

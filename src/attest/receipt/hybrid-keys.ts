@@ -3,16 +3,14 @@
 // Ed25519 and ML-DSA sign the same bytes. ML-DSA also takes a context string (FIPS 204 section 5.2); Ed25519 has none, so the first bytes of a
 // message must tell its kind. A statement begins as a CBOR map, and nothing else that these keys sign does.
 
+import { shake256 } from '@noble/hashes/sha3.js'
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
 import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
 import nacl from 'tweetnacl'
-import { assert } from '../../base/assert.ts'
-import { utf8 } from '../../base/bytes.ts'
 import type { HybridSignature, PublicKeys } from './public-keys.ts'
-import { statementFormat } from './statement.ts'
-
-/** `random(n)` gives n bytes that nobody can predict. */
-export type Random = (lengthBytes: number) => Uint8Array
+import type { SignStatement } from './receipt-keys.ts'
+import { type Random, SEED_BYTES, take, XWING } from './seeds.ts'
+import { statementContext } from './statement.ts'
 
 export type SecretKeys = {
   readonly ed25519: Uint8Array
@@ -22,19 +20,16 @@ export type SecretKeys = {
 }
 export type HybridKeys = { readonly publicKeys: PublicKeys; readonly secretKeys: SecretKeys }
 
-/** The ML-DSA context under which statements are signed. */
-export const statementContext = utf8(statementFormat)
-
-/** Seeds in bytes: RFC 8032 section 5.1.5, FIPS 204 algorithm 1, RFC 7748 section 5, FIPS 203 algorithm 19 (d, z). */
-const SEED_BYTES = { ed25519: 32, mldsa65: 32, x25519: 32, mlkem768: 64 } as const
 /** FIPS 204 algorithm 2: rnd of the hedged variant. */
 const hedgeBytes = 32
 
+/** The key agreement pair is one X-Wing key: `mlkem768` before `x25519` is its public key (draft-connolly-cfrg-xwing-kem, section 5.2). */
 export function makeHybridKeys(random: Random): HybridKeys {
   const ed25519 = nacl.sign.keyPair.fromSeed(take(random, SEED_BYTES.ed25519))
   const mldsa65 = ml_dsa65.keygen(take(random, SEED_BYTES.mldsa65))
-  const x25519 = take(random, SEED_BYTES.x25519)
-  const mlkem768 = ml_kem768.keygen(take(random, SEED_BYTES.mlkem768))
+  const xwing = shake256(take(random, SEED_BYTES.xwing), { dkLen: XWING.expandedBytes })
+  const mlkem768 = ml_kem768.keygen(xwing.subarray(0, XWING.mlkem768SeedBytes))
+  const x25519 = xwing.slice(XWING.mlkem768SeedBytes)
   return {
     publicKeys: {
       ed25519: ed25519.publicKey,
@@ -61,11 +56,7 @@ export function signHybrid(
   }
 }
 
-function take(random: Random, lengthBytes: number): Uint8Array {
-  const bytes = random(lengthBytes)
-  assert(
-    bytes instanceof Uint8Array && bytes.length === lengthBytes,
-    'random gives the number of bytes that was asked for',
-  )
-  return Uint8Array.from(bytes)
+/** Signs statements in JavaScript, on any platform. */
+export function portableSigner(keys: SecretKeys, random: Random): SignStatement {
+  return statement => signHybrid(keys, statement, { context: statementContext, random })
 }

@@ -3,9 +3,9 @@
 import { equalConstantTime } from '../../base/bytes.ts'
 import { wellFormed } from '../malformed.ts'
 import { decodeReport } from '../report/report.ts'
-import { type HybridKeys, type Random, signHybrid, statementContext } from './hybrid-keys.ts'
-import { type HybridSignature, keysDigest } from './public-keys.ts'
+import { keysDigest, type PublicKeys } from './public-keys.ts'
 import { encodeReceipt, type Platform, type Receipt, type ReceiptEvidence } from './receipt.ts'
+import type { SignStatement } from './receipt-keys.ts'
 import {
   encodeStatement,
   reportDataOf,
@@ -25,41 +25,47 @@ export type StatementFields = { [Kind in StatementKind]: Omit<StatementOf<Kind>,
 /** A fresh report over these 64 bytes, and the certificates that verify it. */
 export type EvidenceSource = (reportData: Uint8Array) => Promise<ReceiptEvidence>
 
-/** Both signatures over a statement's bytes. */
-export type SignStatement = (statement: Uint8Array) => HybridSignature | Promise<HybridSignature>
-
-/**
- * Throws Malformed when a field does not fit STATEMENT_FIELDS, or when the source's report is not over this statement
- * or not of this VM: nobody could verify such a receipt. What the source throws is passed on.
- */
-export async function issueReceipt(issue: {
-  readonly fields: StatementFields
-  readonly keys: HybridKeys
-  readonly evidenceSource: EvidenceSource
-  readonly platform: Platform
-  readonly nowMs: number
-  readonly random: Random
-  /** Used instead of the portable signer where the platform signs natively: with `statementContext` and the same keys. */
-  readonly sign?: SignStatement | undefined
-}): Promise<Receipt> {
-  const { fields, keys } = issue
+/** The bytes of a new statement, for these keys. Throws Malformed when a field does not fit STATEMENT_FIELDS. */
+export function newStatement(
+  fields: StatementFields,
+  { publicKeys, nowMs }: { readonly publicKeys: PublicKeys; readonly nowMs: number },
+): Uint8Array {
   const filled = {
     ...fields,
     format: statementFormat,
     scope: STATEMENT_FIELDS[fields.kind].scope.text,
-    issuedAt: issue.nowMs,
-    keysDigest: keysDigest(keys.publicKeys),
+    issuedAt: nowMs,
+    keysDigest: keysDigest(publicKeys),
   }
   // TypeScript cannot see that `scope` above belongs to `kind`.
-  const statement = encodeStatement(filled as Statement)
-  const reportData = reportDataOf(statement)
-  const evidence = await issue.evidenceSource(reportData)
-  const report = decodeReport(evidence.report)
+  return encodeStatement(filled as Statement)
+}
+
+/** Throws Malformed unless the report is over this statement and of the VM that the statement names: nobody could verify such a receipt. */
+export function checkReport(bytes: Uint8Array, reportData: Uint8Array, fields: StatementFields): void {
+  const report = decodeReport(bytes)
   wellFormed(equalConstantTime(report.reportData, reportData), 'evidence source: a report over other data')
   wellFormed(equalConstantTime(report.measurement, fields.image.measurement), 'evidence source: another measurement')
   wellFormed(equalConstantTime(report.idKeyDigest, fields.operatorKey), 'evidence source: another operator key')
-  const portable: SignStatement = bytes =>
-    signHybrid(keys.secretKeys, bytes, { context: statementContext, random: issue.random })
-  const signatures = await (issue.sign ?? portable)(statement)
-  return encodeReceipt({ platform: issue.platform, statement, keys: keys.publicKeys, signatures, evidence })
+}
+
+/**
+ * Throws Malformed when a field does not fit STATEMENT_FIELDS, or when the source's report is not over this statement
+ * or not of this VM. What the source throws is passed on.
+ */
+export async function issueReceipt(issue: {
+  readonly fields: StatementFields
+  readonly publicKeys: PublicKeys
+  readonly sign: SignStatement
+  readonly evidenceSource: EvidenceSource
+  readonly platform: Platform
+  readonly nowMs: number
+}): Promise<Receipt> {
+  const { fields, publicKeys, platform } = issue
+  const statement = newStatement(fields, issue)
+  const reportData = reportDataOf(statement)
+  const evidence = await issue.evidenceSource(reportData)
+  checkReport(evidence.report, reportData, fields)
+  const signatures = await issue.sign(statement)
+  return encodeReceipt({ platform, statement, keys: publicKeys, signatures, evidence })
 }

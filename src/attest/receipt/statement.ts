@@ -8,6 +8,9 @@ import { wellFormed } from '../malformed.ts'
 
 export const statementFormat = 'strongroom/attest-pq/v1'
 
+/** The ML-DSA context under which statements are signed. */
+export const statementContext = utf8(statementFormat)
+
 export const STATEMENT_LIMITS = { sizeBytesMax: 64 * 1024, depthMax: 3 } as const satisfies CborLimits
 
 type Field =

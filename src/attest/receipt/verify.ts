@@ -10,7 +10,6 @@ import type { SnpReport } from '../report/report.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
 import { type PreparedChain, prepareChain } from '../verify/chain-prepare.ts'
 import { type EvidenceQuestion, type EvidenceVerdict, verifyEvidence } from '../verify/evidence.ts'
-import { statementContext } from './hybrid-keys.ts'
 import { type HybridVerifiers, verifyHybrid } from './hybrid-verify.ts'
 import { keysDigest } from './public-keys.ts'
 import { type DecodedReceipt, decodeReceipt, type Platform } from './receipt.ts'
@@ -21,6 +20,7 @@ import {
   type Statement,
   type StatementKind,
   type StatementOf,
+  statementContext,
 } from './statement.ts'
 
 /** Fields that are not compared with an expectation, because other checks cover them. */

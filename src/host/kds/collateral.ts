@@ -40,7 +40,7 @@ export type CollateralDeps = {
 const renewMs = 6 * 3_600_000
 const retryMs = 60_000
 const retryMsMax = 3_600_000
-const remedy =
+export const collateralRemedy =
   'let this host reach kds.base_url, set kds.base_url to a mirror, or put the named files there by hand (they are verified)'
 
 export class CollateralKeeper {
@@ -59,7 +59,7 @@ export class CollateralKeeper {
       if (failure !== null && !signal.aborted) {
         log.warn('the collateral of SNP reports is not complete: they cannot be verified', {
           reason: failure.reason,
-          remedy,
+          remedy: collateralRemedy,
         })
       }
       const waitMs = isRenewed ? renewMs : Math.max(backOffMs, failure?.retryAfterMs ?? 0)

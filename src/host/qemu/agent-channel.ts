@@ -5,6 +5,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
+import { toBase64Url } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import { type Logger, silentLogger } from '../../base/log.ts'
 import {
@@ -12,9 +13,11 @@ import {
   AgentResponse,
   agentLineBytesMax,
   type Claimed,
+  type GuestEvidence,
   type Hello,
   type Network,
   type SealedClaim,
+  type SimulatedLaunch,
 } from '../../contract/agent.ts'
 import { createLineSplitter } from '../../linux/lines.ts'
 import { Pending } from './pending.ts'
@@ -125,6 +128,18 @@ class AgentChannel {
     const response = await this.request({ op: 'claim', sealed }, timeoutMs)
     if (!('claimed' in response)) throw new Fault('channel.refused', 'agent claim: a response without claimed')
     return response.claimed
+  }
+
+  /** `simulated`: what a simulated platform reports of the launch; null where the guest has a report device. */
+  async evidence(nonce: Uint8Array, simulated: SimulatedLaunch | null, timeoutMs: number): Promise<GuestEvidence> {
+    const response = await this.request({ op: 'evidence', nonce: toBase64Url(nonce), simulated }, timeoutMs)
+    if (!('evidence' in response)) throw new Fault('channel.refused', 'agent evidence: a response without evidence')
+    return response.evidence
+  }
+
+  /** `receipt` as JSON. */
+  async receipt(receipt: string, timeoutMs: number): Promise<void> {
+    await this.request({ op: 'receipt', receipt }, timeoutMs)
   }
 
   async shutdown(timeoutMs: number): Promise<void> {

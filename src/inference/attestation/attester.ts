@@ -8,7 +8,6 @@ import { assert } from '../../base/assert.ts'
 import { equalConstantTime } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import type { RandomBytes } from '../../base/ids.ts'
 import { createSerial } from '../../base/serial.ts'
 import { ATTESTED_WORKLOADS, type AttestationResponse, type AttestedWorkload } from '../../contract/attestation.ts'
 import type { ReceiptKeys } from './receipt-keys.ts'
@@ -64,7 +63,6 @@ export type AttesterDeps = {
   /** SHA-256 of the gateway's configuration (configuration.ts). */
   readonly configurationDigest: Uint8Array
   readonly clock: Clock
-  readonly random: RandomBytes
   /** Callers in the queue, the one that is served included. */
   readonly callersMax: number
   /** For one caller, its wait in the queue included. */
@@ -108,7 +106,7 @@ export function createAttester(deps: AttesterDeps): Attester {
 }
 
 async function issueAll(
-  { describeWorkloads, keys, tlsSpkiDigest, configurationDigest, clock, random }: AttesterDeps,
+  { describeWorkloads, keys, tlsSpkiDigest, configurationDigest, clock }: AttesterDeps,
   origin: Extract<EvidenceOrigin, { kind: 'available' }>,
   caller: { readonly nonce: Uint8Array; readonly hasLeft: () => boolean },
 ): Promise<AttestationResponse['receipts']> {
@@ -139,11 +137,10 @@ async function issueAll(
         tlsSpkiDigest: target === 'gateway' ? tlsSpkiDigest() : null,
         configurationDigest: target === 'gateway' ? configurationDigest : null,
       },
-      keys: keys.hybrid,
+      publicKeys: keys.publicKeys,
       evidenceSource,
       platform: origin.platform,
       nowMs: clock.nowMs(),
-      random,
       sign: keys.signStatement,
     })
     entries.push({ target, workload, receipt })

@@ -15,7 +15,7 @@ export type SealerDeps = {
 }
 
 export function createResponseSealer({ keys, clock, inside }: SealerDeps): ResponseSealer {
-  const digest = keysDigest(keys.hybrid.publicKeys)
+  const digest = keysDigest(keys.publicKeys)
   return {
     begin: ({ id, model, body }) => {
       const request = newSha256()

@@ -68,3 +68,21 @@ export const egress = sqliteTable('egress', {
 })
 
 export type EgressSample = typeof egress.$inferSelect
+
+/** What a VM was launched from, written before its QEMU is started. It goes with the VM. */
+export const launches = sqliteTable('launches', {
+  vmId: text('vm_id')
+    .primaryKey()
+    .references(() => vms.id, { onDelete: 'cascade' }),
+  /** Text of the launch document (contract/launch.ts). */
+  document: text('document').notNull(),
+  /** Launch digest, hexadecimal, as are the next two. */
+  measurement: text('measurement').notNull(),
+  /** SHA-256 of the document. */
+  hostData: text('host_data').notNull(),
+  /** SHA-384 of the ID key that signed the ID block. */
+  operatorKey: text('operator_key').notNull(),
+  launchedAtMs: integer('launched_at_ms').notNull(),
+})
+
+export type Launch = typeof launches.$inferSelect

@@ -1,12 +1,13 @@
 // Hybrid keys and signatures: both halves, always.
 
 import { describe, expect, test } from 'bun:test'
+import { ml_kem768_x25519 } from '@noble/post-quantum/hybrid.js'
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
 import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
 import nacl from 'tweetnacl'
 import { sha256 } from '../../../src/attest/hash.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
-import { makeHybridKeys, signHybrid, statementContext } from '../../../src/attest/receipt/hybrid-keys.ts'
+import { makeHybridKeys, signHybrid } from '../../../src/attest/receipt/hybrid-keys.ts'
 import {
   defaultVerifiers,
   type HybridVerifiers,
@@ -20,7 +21,10 @@ import {
   PUBLIC_KEY_BYTES,
   SIGNATURE_BYTES,
 } from '../../../src/attest/receipt/public-keys.ts'
+import { makeReceiptKeys } from '../../../src/attest/receipt/receipt-keys.ts'
+import { statementContext } from '../../../src/attest/receipt/statement.ts'
 import { concat, fromHex, toHex, utf8 } from '../../../src/base/bytes.ts'
+import { nativeKeys } from '../../../src/linux/native-keys.ts'
 import { countingRandom, sampleKeys } from '../../rigs/receipt-samples.ts'
 
 const message = utf8('a statement')
@@ -145,5 +149,34 @@ describe('keys', () => {
     const client = nacl.box.keyPair()
     const ours = nacl.scalarMult(keys.secretKeys.x25519, client.publicKey)
     expect(nacl.scalarMult(client.secretKey, keys.publicKeys.x25519)).toEqual(ours)
+  })
+
+  test('the agreement pair is one X-Wing key', () => {
+    // Goal: an X-Wing implementation of others makes the same public key of the seed, and opens with the seed what was sealed to the pair.
+    const random = countingRandom(1)
+    const seeds = [random(32), random(32), random(32)]
+    const seed = seeds[2] ?? new Uint8Array(0)
+    const xwing = ml_kem768_x25519.keygen(seed)
+    const pair = concat(keys.publicKeys.mlkem768, keys.publicKeys.x25519)
+    expect(toHex(pair)).toBe(toHex(xwing.publicKey))
+    const { cipherText, sharedSecret } = ml_kem768_x25519.encapsulate(pair)
+    expect(ml_kem768_x25519.decapsulate(cipherText, seed)).toEqual(sharedSecret)
+  })
+
+  test('native keys are the portable ones', async () => {
+    // Goal: of the same randomness both make the same keys, and each signature of the native ones verifies in JavaScript.
+    const native = makeReceiptKeys(countingRandom(1), nativeKeys)
+    expect(native.publicKeys).toEqual(keys.publicKeys)
+    const signatures = await native.signStatement(message)
+    const checks = await verifyHybrid(native.publicKeys, message, signatures, { context, verifiers: portableVerifiers })
+    expect(checks.map(one => `${one.name} ${one.outcome}`)).toEqual(good)
+    expect(signatures.ed25519).toEqual(signature.ed25519)
+    const plain = native.sign(message)
+    expect(ml_dsa65.verify(plain.mldsa65, message, keys.publicKeys.mldsa65)).toBe(true)
+    const xwing = ml_kem768_x25519.keygen(native.xwingSeed).publicKey
+    expect(toHex(xwing)).toBe(toHex(concat(native.publicKeys.mlkem768, native.publicKeys.x25519)))
+    expect(() => makeReceiptKeys(countingRandom(1), { ...nativeKeys, mlkem768: () => new Uint8Array(7) })).toThrow(
+      'native mlkem768: 7 bytes',
+    )
   })
 })

@@ -3,11 +3,16 @@
 import { describe, expect, test } from 'bun:test'
 import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
 import { strictPolicy } from '../../../src/attest/policy/policy.ts'
-import { makeHybridKeys, signHybrid, statementContext } from '../../../src/attest/receipt/hybrid-keys.ts'
+import { makeHybridKeys, signHybrid } from '../../../src/attest/receipt/hybrid-keys.ts'
 import { nativeVerifiers } from '../../../src/attest/receipt/hybrid-verify.ts'
 import { keysDigest } from '../../../src/attest/receipt/public-keys.ts'
 import { decodeReceipt, encodeReceipt, type Receipt } from '../../../src/attest/receipt/receipt.ts'
-import { decodeStatement, encodeStatement, type StatementKind } from '../../../src/attest/receipt/statement.ts'
+import {
+  decodeStatement,
+  encodeStatement,
+  type StatementKind,
+  statementContext,
+} from '../../../src/attest/receipt/statement.ts'
 import type { Expected } from '../../../src/attest/receipt/verify.ts'
 import { type ReceiptQuestion, verifyReceipt } from '../../../src/attest/receipt/verify.ts'
 import { pass, type Verdict } from '../../../src/attest/verdict.ts'

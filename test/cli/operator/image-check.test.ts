@@ -44,6 +44,7 @@ const instanceImage = () =>
     inputsSha256: 'cd'.repeat(32),
     agent: { name: 'agent', version: '1' },
     kernelVersion: '6.1',
+    launchDigests: { 'qemu-kvm/bios/EPYC-v4/2': '00'.repeat(48) },
   })
 const workerImage = () =>
   imageOf(['root'], {

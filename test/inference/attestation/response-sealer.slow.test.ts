@@ -14,7 +14,7 @@ import { receiptKeys } from '../../rigs/gateway-attestation.ts'
 
 const clock = createManualClock()
 const keys = receiptKeys()
-const { publicKeys } = keys.hybrid
+const { publicKeys } = keys
 const sealer = createResponseSealer({ keys, clock, inside: new Set(['built-in']) })
 const request = utf8('{"model":"tiny","messages":[{"role":"user","content":"é"}],"stream":true}')
 const events = ['data: {"n":1}\n\n', 'data: {"n":2,"text":"ü"}\n\n', 'data: [DONE]\n\n']
@@ -189,7 +189,7 @@ describe('tampering', () => {
 
   test('other keys', async () => {
     // Goal: a receipt of another process of the gateway is none of this one's.
-    const others = makeReceiptKeys(systemRandom).hybrid.publicKeys
+    const others = makeReceiptKeys(systemRandom).publicKeys
     const signatures = ['response-signature-ed25519', 'response-signature-mldsa65']
     expect(await failed(receipt, { keys: others })).toEqual(['response-keys', ...signatures])
     expect(await failed(receipt, { keys: { ...publicKeys, x25519: others.x25519 } })).toEqual(['response-keys'])

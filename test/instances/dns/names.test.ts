@@ -29,7 +29,15 @@ async function withNames(
         const vm = vms.get(id)
         return vm === undefined
           ? null
-          : { id, platform: 'tcg' as const, failureCode: null, failedAtMs: null, guest: null, ...vm }
+          : {
+              id,
+              platform: 'tcg' as const,
+              failureCode: null,
+              failureMessage: null,
+              failedAtMs: null,
+              guest: null,
+              ...vm,
+            }
       },
     },
     namesMax: 4,

@@ -11,6 +11,7 @@ import {
   nativeVerifiers,
   PRODUCTS,
   type Product,
+  portableSigner,
   portableVerifiers,
   type ReceiptQuestion,
   type StatementKind,
@@ -97,11 +98,11 @@ async function receiptVerdicts(vectors: Vectors, kind: StatementKind): Promise<u
   const decoded = decodeReceipt(text)
   const again = await issueReceipt({
     fields: fieldsOf[kind],
-    keys: sampleKeys(),
+    publicKeys: sampleKeys().publicKeys,
+    sign: portableSigner(sampleKeys().secretKeys, countingRandom(50)),
     evidenceSource: async () => decoded.evidence,
     platform: 'simulated',
     nowMs: simulatedAsOf.getTime(),
-    random: countingRandom(50),
   })
   const question: ReceiptQuestion = {
     kind,

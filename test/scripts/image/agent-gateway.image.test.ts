@@ -26,7 +26,7 @@ test('the agent trusts the authority for its gateway alone', async () => {
     await installAgent(await fetchAgent(downloads, lock), lock, agent, dir)
     const names = ['agents.internal', '127.0.0.1']
     const open = (name: string) =>
-      openAuthority({ stateDir: join(dir, name), names, nowMs: Date.now, random: systemRandom })
+      openAuthority({ kind: 'clients', stateDir: join(dir, name), names, nowMs: Date.now, random: systemRandom })
     const [authority, other] = [await open('authority'), await open('other')]
     const gateway = startGateway(await authority.issue(names, 1))
     try {
@@ -48,7 +48,7 @@ test('the agent trusts the authority for its gateway alone', async () => {
 async function runAgent(agent: string, { dir, ca, baseUrl }: { dir: string; ca: string; baseUrl: string }) {
   const root = await mkdtemp(join(dir, 'root-'))
   const paths = guestPaths(root)
-  const inference = { baseUrl, model: 'm', ca, key: 'gw_00000000_secret' }
+  const inference = { baseUrl, address: null, model: 'm', ca, key: 'gw_00000000_secret' }
   const { files } = planClaim(makeClaim('ssh-ed25519 AAAA', { inference }), paths)
   await mkdir(join(root, 'project'))
   for (const { path, content } of files) {

@@ -1,0 +1,52 @@
+// The source inputs of strongroom-guest, which every image measures: what its entry point imports, type-only imports left out. Effects: Bun's bundler.
+
+import { readFileSync } from 'node:fs'
+import { join, relative, resolve } from 'node:path'
+
+export const agentInputsFile = 'guest-image/agent-inputs.json'
+
+export type AgentInputs = {
+  /** Of this repository, in order. */
+  readonly files: readonly string[]
+  /** Name and version of each package, and how many of its files. */
+  readonly packages: Readonly<Record<string, { readonly version: string; readonly files: number }>>
+}
+
+/** As the bundler finds them, which is what the executable is made of. */
+export async function findAgentInputs(repo: string): Promise<AgentInputs> {
+  const built = await Bun.build({
+    entrypoints: [join(repo, 'src/guest/main.ts')],
+    target: 'bun',
+    metafile: true,
+    root: repo,
+  })
+  if (!built.success || built.metafile === undefined) throw new Error('the agent does not bundle')
+  const paths = Object.keys(built.metafile.inputs).map(path => relative(repo, resolve(path)))
+  const names = paths.filter(path => !path.startsWith('node_modules/')).toSorted()
+  const packages = Map.groupBy(
+    paths.filter(path => path.startsWith('node_modules/')),
+    path => packageOf(path),
+  )
+  const found = [...packages].toSorted(([a], [b]) => (a < b ? -1 : 1))
+  return {
+    files: names,
+    packages: Object.fromEntries(
+      found.map(([name, files]) => [name, { version: versionOf(repo, name), files: files.length }]),
+    ),
+  }
+}
+
+export function agentInputsText(inputs: AgentInputs): string {
+  return `${JSON.stringify(inputs, null, 2)}\n`
+}
+
+/** `node_modules/@scope/name/…` or `node_modules/name/…`. */
+function packageOf(path: string): string {
+  const [, first = '', second = ''] = path.split('/')
+  return first.startsWith('@') ? `${first}/${second}` : first
+}
+
+function versionOf(repo: string, name: string): string {
+  const { version } = JSON.parse(readFileSync(join(repo, 'node_modules', name, 'package.json'), 'utf8'))
+  return String(version)
+}

@@ -1,0 +1,30 @@
+// What firmware checks of an ID block when a launch is finished (AMD 56860 rev 1.58, 8.18, SNP_LAUNCH_FINISH). Pure.
+//
+// BAD_SIGNATURE, BAD_MEASUREMENT and POLICY_FAILURE there are checks by name here. HOST_DATA is not checked: it is only put into reports.
+
+import { equalConstantTime } from '../../base/bytes.ts'
+import { check, verdict } from '../verdict.ts'
+import { readIdBlock } from './id-block.ts'
+import { type IdBlockVerdict, verifyIdBlock } from './id-block-verify.ts'
+
+export type LaunchFinish = {
+  /** The launch digest of what was loaded. */
+  readonly digest: Uint8Array
+  /** Guest policy with which the launch was begun. */
+  readonly policy: bigint
+  readonly idBlock: Uint8Array
+  readonly idAuth: Uint8Array
+}
+
+/** Never throws for bad bytes. The digests of the keys are what a report of this VM would show. */
+export async function finishLaunch({ digest, policy, idBlock, idAuth }: LaunchFinish): Promise<IdBlockVerdict> {
+  const signed = await verifyIdBlock({ idBlock, idAuth, author: 'any' })
+  if (signed.idKeyDigest === null) return signed
+  const wanted = readIdBlock(idBlock)
+  const checks = [
+    ...signed.checks,
+    check('launch-digest', equalConstantTime(wanted.measurement, digest), 'the ID block is for another launch digest'),
+    check('launch-policy', wanted.policy === policy, 'the ID block is for another guest policy'),
+  ]
+  return { ...signed, ...verdict(checks) }
+}

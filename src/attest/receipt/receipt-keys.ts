@@ -1,0 +1,65 @@
+// A VM's receipt keys, used through the runtime's native cryptography. Pure: the natives and the randomness come from the caller.
+//
+// JavaScript takes 14 ms for both signatures and 0.3 ms natively (Bun 1.4.5); under software emulation it takes seconds.
+
+import { wellFormed } from '../malformed.ts'
+import { type HybridSignature, PUBLIC_KEY_BYTES, type PublicKeys } from './public-keys.ts'
+import type { SignBoth } from './response-sign.ts'
+import { type Random, SEED_BYTES, take, XWING } from './seeds.ts'
+import { statementContext } from './statement.ts'
+
+/** Both signatures over a statement's bytes. */
+export type SignStatement = (statement: Uint8Array) => HybridSignature | Promise<HybridSignature>
+
+type NativeSigner = {
+  readonly publicKey: Uint8Array
+  /** ML-DSA: with an empty context. */
+  readonly sign: (message: Uint8Array) => Uint8Array
+}
+
+/** Key pairs out of their seeds (seeds.ts), and SHAKE256. src/linux/native-keys.ts has them. */
+export type NativeKeys = {
+  readonly ed25519: (seed: Uint8Array) => NativeSigner
+  readonly mldsa65: (seed: Uint8Array) => NativeSigner & {
+    readonly signWithContext: (message: Uint8Array, context: Uint8Array) => Promise<Uint8Array>
+  }
+  /** Public keys. */
+  readonly x25519: (secretKey: Uint8Array) => Uint8Array
+  readonly mlkem768: (seed: Uint8Array) => Uint8Array
+  readonly shake256: (bytes: Uint8Array, lengthBytes: number) => Uint8Array
+}
+
+export type ReceiptKeys = {
+  readonly publicKeys: PublicKeys
+  /** Of the key agreement pair: whoever opens what was sealed to it makes both secret keys of this. */
+  readonly xwingSeed: Uint8Array
+  readonly sign: SignBoth
+  /** Under the context of statements. */
+  readonly signStatement: SignStatement
+}
+
+/** The same keys as `makeHybridKeys` makes of the same randomness. */
+export function makeReceiptKeys(random: Random, native: NativeKeys): ReceiptKeys {
+  const ed25519 = native.ed25519(take(random, SEED_BYTES.ed25519))
+  const mldsa65 = native.mldsa65(take(random, SEED_BYTES.mldsa65))
+  const xwingSeed = take(random, SEED_BYTES.xwing)
+  const xwing = native.shake256(xwingSeed, XWING.expandedBytes)
+  const publicKeys: PublicKeys = {
+    ed25519: ed25519.publicKey,
+    mldsa65: mldsa65.publicKey,
+    x25519: native.x25519(xwing.slice(XWING.mlkem768SeedBytes)),
+    mlkem768: native.mlkem768(xwing.slice(0, XWING.mlkem768SeedBytes)),
+  }
+  for (const [name, key] of Object.entries(publicKeys)) {
+    wellFormed(key.length === PUBLIC_KEY_BYTES[name as keyof PublicKeys], `native ${name}: ${key.length} bytes`)
+  }
+  return {
+    publicKeys,
+    xwingSeed,
+    sign: message => ({ ed25519: ed25519.sign(message), mldsa65: mldsa65.sign(message) }),
+    signStatement: async statement => ({
+      ed25519: ed25519.sign(statement),
+      mldsa65: await mldsa65.signWithContext(statement, statementContext),
+    }),
+  }
+}

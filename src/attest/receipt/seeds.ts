@@ -1,0 +1,22 @@
+// Seeds of the hybrid keys, in the order in which they are drawn. Pure: randomness comes from the caller.
+
+import { assert } from '../../base/assert.ts'
+
+/** `random(n)` gives n bytes that nobody can predict. */
+export type Random = (lengthBytes: number) => Uint8Array
+
+/** In bytes: RFC 8032 section 5.1.5, FIPS 204 algorithm 1, draft-connolly-cfrg-xwing-kem section 5.2. */
+export const SEED_BYTES = { ed25519: 32, mldsa65: 32, xwing: 32 } as const
+
+/** What SHAKE256 makes of an X-Wing seed: d and z of FIPS 203 algorithm 19, then the X25519 key of RFC 7748 section 5. */
+export const XWING = { expandedBytes: 96, mlkem768SeedBytes: 64 } as const
+
+/** Throws when `random` gives another number of bytes. */
+export function take(random: Random, lengthBytes: number): Uint8Array {
+  const bytes = random(lengthBytes)
+  assert(
+    bytes instanceof Uint8Array && bytes.length === lengthBytes,
+    'random gives the number of bytes that was asked for',
+  )
+  return Uint8Array.from(bytes)
+}

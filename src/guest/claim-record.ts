@@ -1,0 +1,54 @@
+// The record of the claim in force: what a restarted agent needs of it. Written last: when it is there, all the rest is in place. Pure.
+
+import { createHash } from 'node:crypto'
+import { type Static, Type } from '@sinclair/typebox'
+import { fromBase64 } from '../base/bytes.ts'
+import type { Claim } from '../contract/agent.ts'
+
+const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
+
+export const ClaimRecord = Type.Object(
+  {
+    claimId: Type.String({ minLength: 1, maxLength: 64 }),
+    /** Of the whole claim: tells the same claim from another one with its id. */
+    sha256: Sha256,
+    organization: Type.String({ minLength: 1, maxLength: 63 }),
+    name: Type.String({ pattern: '^[a-z0-9]{8}$' }),
+    hostname: Type.String({ minLength: 1, maxLength: 253 }),
+    /** SHA-256 of the wire blobs of the guest's host key and of the customer's key (RFC 4253 section 6.6), as ssh-keygen -l prints it. */
+    sshHostKeyDigest: Sha256,
+    publicKeyDigest: Sha256,
+  },
+  { additionalProperties: false },
+)
+export type ClaimRecord = Static<typeof ClaimRecord>
+
+/** For a claim without problem. `sshHostKey` is `ssh-ed25519 AAAA…`. */
+export function recordOf(claim: Claim, sshHostKey: string): ClaimRecord {
+  return {
+    claimId: claim.claimId,
+    sha256: sha256(canonical(claim)),
+    organization: claim.organization,
+    name: claim.name,
+    hostname: claim.hostname,
+    sshHostKeyDigest: keyDigest(sshHostKey),
+    publicKeyDigest: keyDigest(claim.publicKey),
+  }
+}
+
+/** SHA-256 of the wire blob of an OpenSSH public key line without options, in hexadecimal. */
+export function keyDigest(line: string): string {
+  const blob = fromBase64(line.split(' ')[1] ?? '')
+  if (blob === null) throw new Error('invariant broken: the line was checked and holds a key')
+  return sha256(blob)
+}
+
+function sha256(content: string | Uint8Array): string {
+  return createHash('sha256').update(content).digest('hex')
+}
+
+/** The same text for the same claim, whatever order its fields came in. */
+function canonical({ claimId, organization, name, hostname, publicKey, inference }: Claim): string {
+  const { baseUrl, model, key } = inference
+  return JSON.stringify([claimId, organization, name, hostname, publicKey, baseUrl, model, key])
+}

@@ -1,0 +1,56 @@
+// What the guest has to say, in files that only its root reads: the serial console is the host's. Effects: files below /run/strongroom/log.
+
+import * as fs from 'node:fs'
+import { ensureDir, type Owner, truncateAbove } from '../linux/files.ts'
+
+/** Of each file; a full one becomes the one before, and the one before that is lost. */
+export const logBytesMax = 256 * 1024
+
+export type LogFile = { readonly write: (line: string) => void }
+
+/** Appends lines to `dir`/`name`.log. A log that cannot be written must not stop the agent. */
+export function openLogFile(dir: string, name: string, owner: Owner): LogFile {
+  const path = `${dir}/${name}.log`
+  let fd: number | null = null
+  let sizeBytes = 0
+  const open = () => {
+    fd = openForAppend(path)
+    sizeBytes = fs.fstatSync(fd).size
+  }
+  return {
+    write: line => {
+      try {
+        if (fd === null) {
+          ensureDir(dir, { mode: 0o700, owner })
+          open()
+        }
+        const bytes = Buffer.from(`${line}\n`)
+        if (sizeBytes + bytes.length > logBytesMax && fd !== null) {
+          fs.closeSync(fd)
+          fd = null
+          fs.renameSync(path, `${path}.1`)
+          open()
+        }
+        if (fd !== null) sizeBytes += fs.writeSync(fd, bytes)
+      } catch {
+        // There is nowhere else to say it.
+      }
+    },
+  }
+}
+
+/** A descriptor for another program to append to; `keepBounded` keeps the file small. The caller closes it. */
+export function openProgramLog(dir: string, name: string, owner: Owner): number {
+  ensureDir(dir, { mode: 0o700, owner })
+  return openForAppend(`${dir}/${name}.log`)
+}
+
+/** Empties a program's log when it is full: the program goes on appending. */
+export function keepBounded(dir: string, name: string): void {
+  truncateAbove(`${dir}/${name}.log`, logBytesMax)
+}
+
+function openForAppend(path: string): number {
+  const { O_WRONLY, O_APPEND, O_CREAT, O_NOFOLLOW } = fs.constants
+  return fs.openSync(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0o600)
+}

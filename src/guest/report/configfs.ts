@@ -1,0 +1,111 @@
+// Reports from configfs-tsm. Effects: directories and attributes below /sys/kernel/config/tsm/report.
+// Linux Documentation/ABI/testing/configfs-tsm-report. An entry is made for each report and removed after it.
+
+import * as fs from 'node:fs'
+import { systemErrorCode } from '../../base/fault.ts'
+import { type Attempt, retryable } from './device.ts'
+
+/** What configfs is asked. A plain directory cannot answer a write, so that tests put their own kernel behind this. */
+export type ConfigFiles = {
+  readonly makeDirectory: (path: string) => Promise<void>
+  readonly removeDirectory: (path: string) => Promise<void>
+  /** Up to `bytesMax`; more is an error. */
+  readonly read: (path: string) => Promise<Uint8Array>
+  /** In one write(2): the kernel takes each as a whole. */
+  readonly write: (path: string, bytes: Uint8Array) => Promise<void>
+}
+
+/** Asynchronously: a read of `outblob` lasts as long as the host throttles. */
+export const kernelFiles: ConfigFiles = {
+  makeDirectory: path => fs.promises.mkdir(path),
+  removeDirectory: path => fs.promises.rmdir(path),
+  read: path => fs.promises.readFile(path),
+  write: async (path, bytes) => {
+    const file = await fs.promises.open(path, fs.constants.O_WRONLY)
+    try {
+      await file.write(bytes)
+    } finally {
+      await file.close()
+    }
+  },
+}
+
+const provider = 'sev_guest'
+
+/** Null when there is no provider: the directory is there without the hardware too, but then it takes no entry. */
+export async function openConfigfs(
+  reports: string,
+  files: ConfigFiles,
+): Promise<{ readonly ask: (reportData: Uint8Array) => Promise<Attempt> } | null> {
+  try {
+    const found = await withEntry(reports, files, async entry => textOf(await files.read(`${entry}/provider`)))
+    if (found !== provider) return null
+  } catch (error) {
+    const code = systemErrorCode(error) ?? ''
+    if (absent.has(code)) return null
+    throw error
+  }
+  return { ask: reportData => ask(reports, files, reportData) }
+}
+
+/** ENXIO: no provider is registered. */
+const absent: ReadonlySet<string> = new Set(['ENOENT', 'ENXIO', 'ENOTDIR', 'EPERM', 'EACCES'])
+
+async function ask(reports: string, files: ConfigFiles, reportData: Uint8Array): Promise<Attempt> {
+  try {
+    return await withEntry(reports, files, async entry => {
+      // Under an SVSM, or with another VMPCK, the kernel may ask for reports of a lower privilege only.
+      const floor = await readOptional(files, `${entry}/privlevel_floor`)
+      const expected = (floor > 0 ? 1 : 0) + 1
+      const before = await generationOf(files, entry)
+      if (floor > 0) await files.write(`${entry}/privlevel`, Buffer.from(String(floor)))
+      await files.write(`${entry}/inblob`, reportData)
+      const report = Uint8Array.from(await files.read(`${entry}/outblob`))
+      // Whatever else had written to the entry would show here: the report would be over other data.
+      const after = await generationOf(files, entry)
+      if (after === before + expected) return { ok: true, report }
+      return { ok: false, again: true, reason: `configfs-tsm: generation ${after}, not ${before + expected}` }
+    })
+  } catch (error) {
+    const code = systemErrorCode(error)
+    if (code === null || code === undefined) throw error
+    return { ok: false, again: retryable.has(code), reason: `configfs-tsm: ${code}` }
+  }
+}
+
+/** Of this agent alone; one that an agent left which died is removed first. */
+const entryName = 'strongroom'
+
+async function withEntry<T>(reports: string, files: ConfigFiles, use: (entry: string) => Promise<T>): Promise<T> {
+  const entry = `${reports}/${entryName}`
+  try {
+    await files.makeDirectory(entry)
+  } catch (error) {
+    if (systemErrorCode(error) !== 'EEXIST') throw error
+    await files.removeDirectory(entry)
+    await files.makeDirectory(entry)
+  }
+  try {
+    return await use(entry)
+  } finally {
+    await files.removeDirectory(entry).catch(() => {}) // the next entry would find and remove it
+  }
+}
+
+async function generationOf(files: ConfigFiles, entry: string): Promise<number> {
+  return Number(textOf(await files.read(`${entry}/generation`)))
+}
+
+/** 0 without such an attribute: kernels show it only where it means something. */
+async function readOptional(files: ConfigFiles, path: string): Promise<number> {
+  try {
+    return Number(textOf(await files.read(path)))
+  } catch (error) {
+    if (systemErrorCode(error) === 'ENOENT') return 0
+    throw error
+  }
+}
+
+function textOf(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString('latin1').trim()
+}

@@ -1,0 +1,58 @@
+// Key pairs out of seeds by the runtime's native cryptography. Effects: none but the randomness with which ML-DSA hedges its signatures.
+
+import { createHash, createPrivateKey, createPublicKey, type KeyObject, sign } from 'node:crypto'
+
+/** PKCS #8 of a private key that is a seed, up to the seed: RFC 8410 section 7, RFC 9881 section 6 and RFC 9935 section 6 (the seed forms). */
+const PKCS8_HEADS = {
+  ed25519: '302e020100300506032b657004220420',
+  x25519: '302e020100300506032b656e04220420',
+  mldsa65: '3034020100300b060960864801650304031204228020',
+  mlkem768: '3054020100300b060960864801650304040204428040',
+} as const
+
+const PUBLIC_KEY_BYTES = { ed25519: 32, x25519: 32, mldsa65: 1952, mlkem768: 1184 } as const satisfies Record<
+  KeyName,
+  number
+>
+type KeyName = keyof typeof PKCS8_HEADS
+
+/** Implements NativeKeys of attest/receipt/receipt-keys.ts. Throws on a seed of another length. */
+export const nativeKeys = {
+  ed25519: (seed: Uint8Array) => {
+    const key = privateKey('ed25519', seed)
+    return { publicKey: publicKey('ed25519', key), sign: signer(key) }
+  },
+  mldsa65: (seed: Uint8Array) => {
+    const key = privateKey('mldsa65', seed)
+    const ownSeed = Uint8Array.from(seed)
+    return {
+      publicKey: publicKey('mldsa65', key),
+      sign: signer(key),
+      // Only WebCrypto takes a context for ML-DSA.
+      signWithContext: async (message: Uint8Array, context: Uint8Array) => {
+        const webKey = await crypto.subtle.importKey('raw-seed' as 'raw', ownSeed, 'ML-DSA-65', false, ['sign'])
+        const algorithm = { name: 'ML-DSA-65', context }
+        return new Uint8Array(await crypto.subtle.sign(algorithm, webKey, Uint8Array.from(message)))
+      },
+    }
+  },
+  x25519: (secretKey: Uint8Array) => publicKey('x25519', privateKey('x25519', secretKey)),
+  mlkem768: (seed: Uint8Array) => publicKey('mlkem768', privateKey('mlkem768', seed)),
+  shake256: (bytes: Uint8Array, lengthBytes: number) =>
+    new Uint8Array(createHash('shake256', { outputLength: lengthBytes }).update(bytes).digest()),
+}
+
+function privateKey(name: KeyName, seed: Uint8Array): KeyObject {
+  const pkcs8 = Buffer.concat([Buffer.from(PKCS8_HEADS[name], 'hex'), seed])
+  return createPrivateKey({ key: pkcs8, format: 'der', type: 'pkcs8' })
+}
+
+/** RFC 5280 4.1: the key's own bytes end its SubjectPublicKeyInfo. */
+function publicKey(name: KeyName, key: KeyObject): Uint8Array {
+  const spki = createPublicKey(key).export({ format: 'der', type: 'spki' })
+  return Uint8Array.from(spki.subarray(spki.length - PUBLIC_KEY_BYTES[name]))
+}
+
+function signer(key: KeyObject): (message: Uint8Array) => Uint8Array {
+  return message => new Uint8Array(sign(null, message, key))
+}

@@ -1,0 +1,217 @@
+import { describe, expect, test } from 'bun:test'
+import * as fs from 'node:fs'
+import { Check } from '@sinclair/typebox/value'
+import { portableVerifiers, verifyHybrid } from '../../src/attest/receipt/hybrid-verify.ts'
+import type { PublicKeys } from '../../src/attest/receipt/public-keys.ts'
+import { encodeReceipt } from '../../src/attest/receipt/receipt.ts'
+import { makeReceiptKeys } from '../../src/attest/receipt/receipt-keys.ts'
+import { decodeStatement, reportDataOf, statementContext } from '../../src/attest/receipt/statement.ts'
+import { decodeReport } from '../../src/attest/report/report.ts'
+import { fromBase64Url, toBase64Url } from '../../src/base/bytes.ts'
+import { systemRandom } from '../../src/base/ids.ts'
+import { GuestEvidence } from '../../src/contract/agent.ts'
+import type { ClaimRecord } from '../../src/guest/claim-record.ts'
+import { createEvidence } from '../../src/guest/evidence.ts'
+import { openConfigfs } from '../../src/guest/report/configfs.ts'
+import { createReportDevice, type ReportDevice } from '../../src/guest/report/device.ts'
+import { nativeKeys } from '../../src/linux/native-keys.ts'
+import { makeSandbox, type Sandbox } from '../rigs/guest-root.ts'
+import {
+  bareReport,
+  createTsmKernel,
+  deviceMeasurement,
+  deviceOperatorKey,
+  type TsmSettings,
+} from '../rigs/tsm-kernel.ts'
+
+const claim: ClaimRecord = {
+  claimId: 'claim-1',
+  sha256: 'ab'.repeat(32),
+  organization: 'acme',
+  name: 'abcd1234',
+  hostname: 'abcd1234.acme.example.test',
+  sshHostKeyDigest: '11'.repeat(32),
+  publicKeyDigest: '22'.repeat(32),
+}
+const simulated = { measurement: '5a'.repeat(48), operatorKey: '6b'.repeat(48) }
+const nonceBytes = new Uint8Array(32).fill(7)
+const nonce = toBase64Url(nonceBytes)
+const nowMs = Date.UTC(2026, 10, 22)
+const keys = makeReceiptKeys(systemRandom, nativeKeys)
+
+async function deviceOf(settings: TsmSettings): Promise<ReportDevice> {
+  const found = await openConfigfs('/reports', createTsmKernel(settings))
+  if (found === null) throw new Error('a provider was there')
+  return createReportDevice('configfs-tsm', found.ask, { sleep: async () => {} })
+}
+
+function evidenceOf({ paths, owner }: Sandbox, device: ReportDevice | null) {
+  return createEvidence({
+    paths,
+    owner,
+    keys,
+    device: Promise.resolve(device),
+    imageName: 'instance',
+    nowMs: () => nowMs,
+  })
+}
+
+async function made(
+  evidence: ReturnType<typeof evidenceOf>,
+  request = { nonce, simulated: null as typeof simulated | null },
+) {
+  const answer = await evidence.make(request, claim)
+  if (!answer.ok) throw new Error(answer.message)
+  expect(Check(GuestEvidence, answer.evidence)).toBe(true)
+  return answer.evidence
+}
+
+function bytesOf(text: string | null): Uint8Array {
+  return fromBase64Url(text ?? '') ?? new Uint8Array(0)
+}
+
+/** The receipt that a host makes of it. */
+function receiptOf(evidence: GuestEvidence, changes: Partial<Parameters<typeof encodeReceipt>[0]> = {}) {
+  const all = <Name extends string>(of: { [Key in Name]: string }) =>
+    Object.fromEntries(Object.entries<string>(of).map(([name, text]) => [name, bytesOf(text)])) as {
+      [Key in Name]: Uint8Array
+    }
+  const statement = bytesOf(evidence.statement)
+  const report = evidence.report === null ? bareReport(reportDataOf(statement)) : bytesOf(evidence.report)
+  const der = Uint8Array.of(0x30, 0)
+  return encodeReceipt({
+    platform: 'simulated',
+    statement,
+    keys: all(evidence.keys),
+    signatures: all(evidence.signatures),
+    evidence: { report, vek: der, chain: [der, der] },
+    ...changes,
+  })
+}
+
+describe('evidence', () => {
+  // Goal: with a device, the statement says the claim, the nonce and what the device reports of this VM, both halves of the signature verify,
+  // and the report is over exactly this statement.
+  test('of a device', async () => {
+    await using sandbox = await makeSandbox()
+    const own = evidenceOf(sandbox, await deviceOf({}))
+    expect(await own.platform()).toBe('snp')
+    const evidence = await made(own)
+    const bytes = bytesOf(evidence.statement)
+    expect(decodeStatement(bytes)).toMatchObject({
+      kind: 'claim',
+      scope: 'claim-only',
+      nonce: nonceBytes,
+      issuedAt: nowMs,
+      image: { name: 'instance', measurement: deviceMeasurement },
+      operatorKey: deviceOperatorKey,
+      organization: 'acme',
+      name: 'abcd1234',
+      hostname: 'abcd1234.acme.example.test',
+      sshHostKeyDigest: new Uint8Array(32).fill(0x11),
+      publicKeyDigest: new Uint8Array(32).fill(0x22),
+    })
+    const publicKeys: PublicKeys = keys.publicKeys
+    const signature = { ed25519: bytesOf(evidence.signatures.ed25519), mldsa65: bytesOf(evidence.signatures.mldsa65) }
+    const options = { context: statementContext, verifiers: portableVerifiers }
+    const checks = await verifyHybrid(publicKeys, bytes, signature, options)
+    expect(checks.map(one => one.outcome)).toEqual(['pass', 'pass'])
+    expect(decodeReport(bytesOf(evidence.report)).reportData).toEqual(reportDataOf(bytes))
+  })
+
+  // Goal: without a device there is no report, and measurement and operator key are the simulated ones.
+  test('without a device', async () => {
+    await using sandbox = await makeSandbox()
+    const own = evidenceOf(sandbox, null)
+    expect(await own.platform()).toBe('none')
+    const evidence = await made(own, { nonce, simulated })
+    expect(evidence.report).toBeNull()
+    expect(decodeStatement(bytesOf(evidence.statement))).toMatchObject({
+      operatorKey: new Uint8Array(48).fill(0x6b),
+      image: { name: 'instance', measurement: new Uint8Array(48).fill(0x5a) },
+    })
+  })
+
+  // Goal: nothing is signed before the claim, for a nonce that is not exactly 32 bytes, or where simulation and hardware mix.
+  test('is refused', async () => {
+    await using sandbox = await makeSandbox()
+    const hardware = evidenceOf(sandbox, await deviceOf({}))
+    const software = evidenceOf(sandbox, null)
+    expect(await hardware.make({ nonce, simulated: null }, null)).toMatchObject({ ok: false, code: 'unclaimed' })
+    expect(await software.make({ nonce, simulated }, null)).toMatchObject({ ok: false, code: 'unclaimed' })
+    expect(await hardware.make({ nonce, simulated }, claim)).toMatchObject({ ok: false, code: 'bad_request' })
+    expect(await software.make({ nonce, simulated: null }, claim)).toMatchObject({ ok: false, code: 'bad_request' })
+    // 43 letters whose last one carries bits that no byte has.
+    for (const odd of [`${'A'.repeat(42)}B`, 'A'.repeat(44), 'A'.repeat(42), '', '*'.repeat(43)]) {
+      expect(await hardware.make({ nonce: odd, simulated: null }, claim)).toMatchObject({
+        ok: false,
+        message: 'evidence.nonce: not 32 bytes in canonical base64url',
+      })
+    }
+  })
+
+  // Goal: a report over other data, or of another VM than the first one named, is never handed out.
+  test('distrusts the device', async () => {
+    await using sandbox = await makeSandbox()
+    const stale = await deviceOf({ reportOf: () => bareReport(new Uint8Array(64)) })
+    expect(evidenceOf(sandbox, stale).make({ nonce, simulated: null }, claim)).rejects.toThrow(
+      'a report over other data',
+    )
+    for (const [field, reason] of [
+      ['measurement', 'another measurement'],
+      ['idKeyDigest', 'another operator key'],
+    ] as const) {
+      const asked: Uint8Array[] = []
+      const changing = await deviceOf({
+        reportOf: inblob => bareReport(inblob, { [field]: new Uint8Array(48).fill(asked.push(inblob)) }),
+      })
+      expect(evidenceOf(sandbox, changing).make({ nonce, simulated: null }, claim)).rejects.toThrow(reason)
+    }
+  })
+})
+
+describe('the receipt', () => {
+  // Goal: only that of the last evidence is kept, in one canonical form, readable by everyone in the guest.
+  test('is kept', async () => {
+    await using sandbox = await makeSandbox()
+    const own = evidenceOf(sandbox, null)
+    const receiptPath = sandbox.paths.receipt
+    expect(own.keep('{}')).toMatchObject({ ok: false, code: 'unclaimed' })
+    const first = await made(own, { nonce, simulated })
+    expect(own.keep(JSON.stringify(receiptOf(first), null, 2))).toEqual({ ok: true })
+    expect(fs.readFileSync(receiptPath, 'utf8')).toBe(JSON.stringify(receiptOf(first)))
+    expect(fs.statSync(receiptPath).mode & 0o777).toBe(0o644)
+    const second = await made(own, { nonce: toBase64Url(new Uint8Array(32).fill(8)), simulated })
+    expect(own.keep(JSON.stringify(receiptOf(first)))).toMatchObject({
+      ok: false,
+      message: 'receipt: not of the last evidence',
+    })
+    expect(fs.readFileSync(receiptPath, 'utf8')).toBe(JSON.stringify(receiptOf(first)))
+    expect(own.keep(JSON.stringify(receiptOf(second)))).toEqual({ ok: true })
+    expect(fs.readFileSync(receiptPath, 'utf8')).toBe(JSON.stringify(receiptOf(second)))
+  })
+
+  // Goal: what is no receipt, or one with anything of another's in it, is refused and nothing is written.
+  test('is refused', async () => {
+    await using sandbox = await makeSandbox()
+    const own = evidenceOf(sandbox, await deviceOf({}))
+    const evidence = await made(own)
+    const good = receiptOf(evidence)
+    const flip = (text: string) => `${text.startsWith('A') ? 'B' : 'A'}${text.slice(1)}`
+    const bad = [
+      '',
+      '{',
+      'null',
+      '[]'.repeat(10_000),
+      JSON.stringify({ ...good, more: 1 }),
+      JSON.stringify({ ...good, statement: flip(good.statement) }),
+      JSON.stringify({ ...good, keys: { ...good.keys, x25519: flip(good.keys.x25519) } }),
+      JSON.stringify({ ...good, signatures: { ...good.signatures, ed25519: flip(good.signatures.ed25519) } }),
+      JSON.stringify({ ...good, evidence: { ...good.evidence, report: flip(good.evidence.report) } }),
+      JSON.stringify(good).replace('"platform"', '"format":"strongroom/attest-pq/v1","platform"'),
+    ]
+    for (const text of bad) expect(own.keep(text)).toMatchObject({ ok: false, code: 'bad_request' })
+    expect(fs.existsSync(sandbox.paths.receipt)).toBe(false)
+    expect(own.keep(JSON.stringify(good))).toEqual({ ok: true })
+  })
+})
