@@ -12,10 +12,13 @@ import { loggedIn, measureInNetns, percentile, round, type Say } from './in-netn
 import type { BenchContext } from './main.ts'
 import { PHASES, type Timeline, watchVm } from './vm-timeline.ts'
 
-const warmRuns = 10
+const warmRuns = 8
 const coldRuns = 3
 /** After the boot: the guest has gone quiet, and so has this machine. */
 const settleMs = 3_000
+const idleMs = 5_000
+/** USER_HZ is 100 everywhere that this runs. */
+const tickMs = 10
 const readyTimeoutMs = 180_000
 /** A client that asks oftener takes the CPU from the claim. */
 const askEveryMs = 20
@@ -32,7 +35,7 @@ type Start = { readonly readyMs: number; readonly sshMs: number; readonly timeli
 async function measure(): Promise<Figures> {
   const say = (line: string) => process.stdout.write(`${line}\n`)
   const cold = await measureCold(say)
-  const { starts: warm, refillsMs, idleVmMiB } = await measureWarm(say)
+  const { starts: warm, refillsMs, idle } = await measureWarm(say)
   const ready = (starts: readonly Start[], percent: number) =>
     percentile(
       starts.map(one => one.readyMs),
@@ -49,7 +52,8 @@ async function measure(): Promise<Figures> {
     warmSshMsP50: { value: ssh(warm), unit: 'ms', aim: { atMost: 3_000 } },
     coldSshMsP50: { value: ssh(cold), unit: 'ms', aim: { atMost: 10_000 } },
     coldReadyMsP50: { value: ready(cold, 50), unit: 'ms', aim: null },
-    idleVmMiB: { value: idleVmMiB, unit: 'MiB', aim: null },
+    idleVmMiB: { value: idle.memoryMiB, unit: 'MiB', aim: null },
+    idleVmCpuPercent: { value: idle.cpuPercent, unit: '%', aim: null },
     refillMsP50: { value: percentile(refillsMs, 50), unit: 'ms', aim: null },
     refillsPerMinute: { value: round(60_000 / percentile(refillsMs, 50)), unit: '/min', aim: null },
     ...phaseFigures('cold', cold),
@@ -106,13 +110,14 @@ async function measureCold(say: Say): Promise<Start[]> {
   return starts
 }
 
-async function measureWarm(say: Say): Promise<{ starts: Start[]; refillsMs: number[]; idleVmMiB: number }> {
+async function measureWarm(say: Say): Promise<{ starts: Start[]; refillsMs: number[]; idle: Idle }> {
   await using appliance = await createAppliance('warm = 1', 'pool')
   await appliance.start()
   const customer = await createCustomer(appliance, 'bench')
   const starts: Start[] = []
   await warm(appliance)
-  const idleVmMiB = round(Math.max(...qemuProcesses(appliance.stateDir).map(pssMiB)))
+  const idle = await measureIdle(qemuProcesses(appliance.stateDir)[0] ?? 0)
+  say(`a VM of the pool: ${idle.memoryMiB} MiB, ${idle.cpuPercent} % of a CPU`)
   for (let i = 0; i < warmRuns; i += 1) {
     const one = await measureStart(appliance, customer, 'present')
     starts.push(one)
@@ -120,7 +125,7 @@ async function measureWarm(say: Say): Promise<{ starts: Start[]; refillsMs: numb
     await customer.end(one.name, readyTimeoutMs)
     await warm(appliance)
   }
-  return { starts, refillsMs: refills(appliance), idleVmMiB }
+  return { starts, refillsMs: refills(appliance), idle }
 }
 
 /** Until there is a warm VM and nothing else goes on. */
@@ -142,8 +147,20 @@ function refills(appliance: Appliance): number[] {
   return lines.map(line => Number(JSON.parse(line).refillMs))
 }
 
-/** Memory of a process, what it shares with others counted in proportion. */
-function pssMiB(pid: number): number {
+type Idle = { readonly memoryMiB: number; readonly cpuPercent: number }
+
+/** Of a process; memory that it shares with others is counted in proportion (PSS). */
+async function measureIdle(pid: number): Promise<Idle> {
   const rollup = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8')
-  return Number(/^Pss:\s+(\d+) kB$/m.exec(rollup)?.[1] ?? Number.NaN) / 1024
+  const memoryMiB = round(Number(/^Pss:\s+(\d+) kB$/m.exec(rollup)?.[1]) / 1024)
+  const before = cpuTicks(pid)
+  await Bun.sleep(idleMs)
+  return { memoryMiB, cpuPercent: round(((cpuTicks(pid) - before) * tickMs * 100) / idleMs) }
+}
+
+/** proc_pid_stat(5): utime and stime. */
+function cpuTicks(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  return Number(fields[11]) + Number(fields[12])
 }
