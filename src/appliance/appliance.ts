@@ -22,6 +22,7 @@ import { composeInstances, serveInstances } from './instances.ts'
 import { startListener } from './listening.ts'
 import { serveOperator } from './operator.ts'
 import { createSimulatedPlatform } from './simulated-platform.ts'
+import { createTrust } from './trust.ts'
 
 export type ServeOptions = { readonly stateDir: string; readonly log: Logger }
 
@@ -74,20 +75,9 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   keys.revokeDeleted()
   const names = composeNames({ config, store, engine, clock, log })
   undo.defer(() => names.stop())
-  const parts = {
-    config,
-    stateDir,
-    store,
-    engine,
-    tls,
-    clock,
-    random,
-    log,
-    metering,
-    keys,
-    names,
-    guestCaPem: tls.guestCaPem,
-  }
+  const trust = createTrust({ platform, simulatedPlatform, operatorKey: operatorKey.digest })
+  const shared = { config, stateDir, store, engine, tls, clock, random, log }
+  const parts = { ...shared, metering, keys, names, trust, guestCaPem: tls.guestCaPem }
 
   const { service, pool, background } = composeInstances(parts)
   undo.defer(() => background.stop())

@@ -67,6 +67,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     clock,
     log: log.unit('network'),
     egressLimitBytes,
+    rescueLimitBytes: config.network.rescue_bytes,
     ruleset: firewallSettings(config),
   })
   const { operatorKey, simulatedPlatform: simulated } = deps

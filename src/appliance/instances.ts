@@ -10,8 +10,10 @@ import type { Tls } from '../http/certificate.ts'
 import { serveTls, type TlsServer } from '../http/serve.ts'
 import type { InstanceKeys } from '../inference/keys/instance-keys.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
+import { Attestations } from '../instances/attestation.ts'
 import type { Names } from '../instances/dns/names.ts'
 import { runEgressSampler } from '../instances/egress.ts'
+import type { AttestationTrust } from '../instances/evidence.verify.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import { openapiDocument } from '../instances/http/openapi.ts'
 import { createRequestRate } from '../instances/http/rate.ts'
@@ -38,11 +40,25 @@ export type InstancesParts = {
   /** What instances must trust to reach this appliance's gateway. */
   readonly guestCaPem: string
   readonly names: Pick<Names, 'instanceChanged'>
+  readonly trust: () => Promise<AttestationTrust>
 }
 
 /** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */
 export function serveInstances(service: InstancesService, parts: InstancesParts & { readonly tls: Tls }): TlsServer {
-  const { config, store, clock, random, log, tls } = parts
+  const { config, store, engine, clock, random, log, tls, trust } = parts
+  const attestationRate = createRequestRate({
+    clock,
+    requestsPerMinute: config.instances.attestations_per_minute,
+    what: 'fresh attestations',
+  })
+  const attestations = new Attestations({
+    db: store.directory.db,
+    engine: engine.reconciler,
+    trust,
+    admit: keyPrefix => attestationRate.take(keyPrefix),
+    clock,
+    log: log.unit('instances'),
+  })
   const http = createHttp({
     log: log.unit('http'),
     clock,
@@ -54,7 +70,7 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
     },
     rate: createRequestRate({ clock, requestsPerMinute: config.instances.requests_per_minute }),
     authenticate: createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') }),
-    routes: instanceRoutes(service),
+    routes: instanceRoutes(service, attestations),
     openapi: openapiDocument(),
   })
   return serveTls(request => http.fetch(request), {
@@ -84,6 +100,8 @@ export function composeInstances(parts: InstancesParts): Instances {
     store,
     engine: engine.reconciler,
     vmSpec,
+    trust: parts.trust,
+    onReady: id => parts.names.instanceChanged(id),
     probe: probeSsh,
     clock,
     random,

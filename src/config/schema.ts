@@ -117,6 +117,12 @@ export const NetworkConfig = Type.Object(
       description: 'Names of taps begin with this; 10 characters of the VM id follow.',
     }),
     sample_interval_ms: Count(5_000, 100, 600_000, 'How often egress counters are read.'),
+    rescue_bytes: Count(
+      268_435_456,
+      0,
+      1_099_511_627_776,
+      'How many bytes an instance may still send once its egress cap is spent, as answers within SSH connections from outside alone, so that its owner can rescue the work. They are not part of `egress_bytes`. 0 for none.',
+    ),
   },
   { ...closed, default: {} },
 )
@@ -215,6 +221,12 @@ export const InstancesConfig = Type.Object(
       1,
       10_000,
       'How many records one organization may have, those of terminated instances included, which are kept for `retention_days`. Beyond it: status 429. Every list shows them all.',
+    ),
+    attestations_per_minute: Count(
+      30,
+      1,
+      100_000,
+      'Fresh attestations of instances per minute of each key: `?nonce=` at `/v1/instances/{name}/attestation`. Beyond it: status 429.',
     ),
     inference_models: Type.Array(Type.String({ minLength: 1, maxLength: 256 }), {
       default: ['strongroom-tiny'],

@@ -156,6 +156,8 @@ export const AdminInstance = Type.Object(
     egress_block_applied_at: TimeOrNull,
     created_at: Time,
     ready_at: TimeOrNull,
+    /** When its VM proved at the claim what it is; null before, and for instances from before there was that. */
+    attested_at: TimeOrNull,
     terminated_at: TimeOrNull,
     /** Null while the instance waits for capacity, and after its VM is gone. */
     vm: Type.Union([AdminVm, Type.Null()]),

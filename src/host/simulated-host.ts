@@ -37,6 +37,8 @@ import { openOperatorKey } from './operator-key.ts'
 export type SimulatedHost = {
   /** For a relying party that explicitly trusts the simulation: ARK, ASK and ASVK as PEM. */
   readonly rootFile: string
+  /** The same, for this host itself. */
+  readonly root: SimulatedRoot
   /** SHA-384 of the operator's ID key. */
   readonly operatorKey: Uint8Array
   /** The launch digest that this platform reports for an image. */
@@ -90,6 +92,7 @@ export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<Simula
   const collateral = collateralOf({ authority, chipId, nowMs: deps.nowMs })
   return {
     rootFile,
+    root: authority.root,
     operatorKey,
     measurementOf: simulatedMeasurement,
     evidence: async ({ measurement, reportData, hostData, ...launch }) => {

@@ -1,15 +1,32 @@
-// A request that comes too soon. Pure. The wire has no code of its own for it (contract 7.1): status 429 and Retry-After say what it is.
+// A request that comes too soon. Pure. The wire has no codes of its own for these (contract 7.1): status and Retry-After say what they are.
 
-import { Fault } from '../base/fault.ts'
+import { Fault, type FaultCode, type FaultOptions } from '../base/fault.ts'
 
-/** Status 429 with Retry-After. */
-export class LimitedFault extends Fault {
+class LaterFault extends Fault {
   readonly retryAfterSeconds: number
 
-  constructor(message: string, waitMs: number) {
-    super('rate_limited', message)
+  constructor(code: FaultCode, message: string, waitMs: number, options: FaultOptions = {}) {
+    super(code, message, options)
     this.retryAfterSeconds = Math.min(waitSecondsMax, Math.max(1, Math.ceil(waitMs / 1000)))
   }
+}
+
+/** Status 429 with Retry-After. */
+export class LimitedFault extends LaterFault {
+  constructor(message: string, waitMs: number) {
+    super('rate_limited', message, waitMs)
+  }
+}
+
+/** Status 503 with Retry-After: what was asked for cannot be had now. The message is for the client. */
+export class UnavailableFault extends LaterFault {
+  constructor(message: string, waitMs: number, options: FaultOptions = {}) {
+    super('attestation_unavailable', message, waitMs, options)
+  }
+}
+
+export function retryAfterOf(error: unknown): number | null {
+  return error instanceof LaterFault ? error.retryAfterSeconds : null
 }
 
 /** Whatever a clock has done, no client is told to wait for years. */

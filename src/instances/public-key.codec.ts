@@ -2,6 +2,7 @@
 // Blobs: RFC 4253 6.6 (rsa), RFC 8709 4 (ed25519), RFC 5656 3.1 (ecdsa), OpenSSH PROTOCOL.u2f (sk-*).
 // Accepts what sshd would let in as a plain user key, and nothing that only looks like one.
 
+import { sha256 } from '../attest/hash.ts'
 import { fromBase64, fromUtf8 } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
 import { publicKeyCharsMax } from '../contract/instance.ts'
@@ -28,6 +29,13 @@ export function parsePublicKey(text: string): string {
   read(reader)
   reader.end()
   return [type, base64, ...comment].join(' ')
+}
+
+/** SHA-256 of the blob of a key line: what OpenSSH prints as its fingerprint, and SSHFP has as type 2. Throws TypeError when it is no key line. */
+export function sshKeyDigest(line: string): Uint8Array {
+  const blob = fromBase64(line.split(' ')[1] ?? '')
+  if (blob === null || blob.length === 0) throw new TypeError('an SSH public key is `type base64`')
+  return sha256(blob)
 }
 
 const rsaBitsMin = 1_024

@@ -1,14 +1,12 @@
-// Moves every instance of this host towards what its owner asked for: its VM, claim, readiness probe, ready; failure; the end of a delete.
-// Effects: through the VM engine, the SSH probe and the store. One worker per instance, level-triggered.
+// Moves every instance of this host towards what its owner asked for: its VM, its provisioning (provision.ts), ready; failure; the end of a delete.
+// Effects: through the VM engine and the store. One worker per instance, level-triggered.
 
-import { type Clock, pause } from '../base/clock.ts'
-import { Fault, messageOf } from '../base/fault.ts'
-import type { RandomBytes } from '../base/ids.ts'
-import type { Logger } from '../base/log.ts'
+import { pause } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
 import { createWorkers, type Workers } from '../base/workers.ts'
 import { INSTANCE_FAILURES, type InstanceFailureCode } from '../contract/instance.ts'
-import type { SshProbe } from '../host/network/ssh-probe.ts'
-import type { Store } from '../store/db.ts'
+import type { DirectoryDb, Store } from '../store/db.ts'
+import { storeAttestation } from '../store/directory/attestation.query.ts'
 import {
   type InstanceSet,
   instanceById,
@@ -20,30 +18,18 @@ import type { Instance } from '../store/directory/instance.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
 import type { VmEngine, VmSpec, VmView } from '../vm/engine.ts'
-import { type ClaimInputs, claimOf, sealClaim } from './claim.plan.ts'
 import { type InstanceEvent, nextStatus, taskOf } from './instance.machine.ts'
+import { type ProvisionDeps, Provisioner } from './provision.ts'
 
-export type InstanceReconcilerDeps = {
+export type InstanceReconcilerDeps = Omit<ProvisionDeps, 'engine'> & {
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   readonly engine: VmEngine
   /** Of the VMs that are made for instances. */
   readonly vmSpec: VmSpec
-  readonly probe: (probe: SshProbe) => Promise<void>
-  readonly clock: Clock
-  readonly random: RandomBytes
-  readonly log: Logger
-  /** The gateway as instances reach it; `ca` is the PEM of the authority behind it, null for a publicly trusted one. */
-  readonly gateway: Pick<ClaimInputs['inference'], 'baseUrl' | 'address' | 'ca'>
-  /** The instance's own gateway key, the same at every call; null without a gateway. */
-  readonly inferenceKey: (instanceId: string) => string | null
-  readonly claimTimeoutMs: number
-  readonly sshTimeoutMs: number
+  /** After the commit: its host key is known from now on. */
+  readonly onReady: (instanceId: string) => void
 }
 
-const claimAttemptsMax = 3
-const sshPort = 22
-const probeTimeoutMs = 10_000
-const probePauseMs = 100
 const retryMinMs = 200
 const retryMaxMs = 10_000
 /** Everything is looked at this often, should a wake have been lost. */
@@ -53,9 +39,11 @@ export class InstanceReconciler {
   readonly #deps: InstanceReconcilerDeps
   readonly #stopping = new AbortController()
   readonly #workers: Workers
+  readonly #provisioner: Provisioner
 
   constructor(deps: InstanceReconcilerDeps) {
     this.#deps = deps
+    this.#provisioner = new Provisioner(deps)
     this.#workers = createWorkers({
       clock: deps.clock,
       work: id => this.#look(id),
@@ -122,83 +110,45 @@ export class InstanceReconciler {
       case 'provision':
         return vm === null ? undefined : this.#provision(instance, vm)
       case 'fail_with_vm':
-        this.#fail(instance, vm?.failureCode ?? 'internal', vm?.failedAtMs ?? null, vm?.failureMessage)
+        this.#fail(instance, vm?.failureCode ?? 'internal', {
+          atMs: vm?.failedAtMs ?? null,
+          message: vm?.failureMessage ?? null,
+        })
         return
       case 'dismiss_vm':
         if (vmId !== null) engine.dismiss(vmId)
         return
       case 'finish':
-        this.#move(instance, 'vm_gone', { terminatedAtMs: clock.nowMs(), vmId: null })
+        this.#move(instance, 'vm_gone', { set: { terminatedAtMs: clock.nowMs(), vmId: null } })
     }
   }
 
   async #provision(instance: Instance, vm: VmView): Promise<void> {
     // A restarted daemon may have attached without having been greeted yet; the greeting wakes us.
     if (vm.guest === null || vm.address === null) return
-    const hostKey = await this.#claim(instance, vm.id)
-    if (hostKey === null || !(await this.#isReachable(instance, vm.address, hostKey))) return
-    const { clock, log } = this.#deps
-    if (this.#move(instance, 'usable', { readyAtMs: clock.nowMs(), platform: vm.platform })) return
-    log.info('an instance was moved while it was being provisioned', { instance: instance.id })
-  }
-
-  /** The host key that the claimed guest reports. Null: a failure that has been recorded, or nobody wants the instance any more. */
-  async #claim(instance: Instance, vmId: string): Promise<string | null> {
-    const { store, engine, random, log, gateway } = this.#deps
+    const { store, clock, log, onReady } = this.#deps
     const organization = organizationById(store.directory.db, instance.organizationId)
     if (organization === null) throw new Fault('internal', `instance ${instance.id} has no organization`)
-    for (let attempt = 1; this.#isStillWanted(instance); attempt += 1) {
-      try {
-        const guest = await this.#guestOf(vmId)
-        const inference = { ...gateway, key: this.#deps.inferenceKey(instance.id) }
-        const wanted = claimOf({ instance, organization: organization.slug, inference })
-        const sealed = sealClaim(wanted, guest.boxKey, random)
-        return (await engine.claim(vmId, sealed, this.#deps.claimTimeoutMs)).sshHostKey
-      } catch (error) {
-        if (this.#stopping.signal.aborted) return null
-        log.warn('a claim failed', { instance: instance.id, vm: vmId, attempt, error })
-        if (attempt >= claimAttemptsMax) {
-          this.#fail(instance, 'claim_failed')
-          return null
-        }
-      }
-    }
-    return null
-  }
-
-  /** What the guest says of itself now: after a failed claim it is asked anew. Fault: channel.timeout. */
-  async #guestOf(vmId: string): Promise<NonNullable<VmView['guest']>> {
-    const { clock, engine, claimTimeoutMs } = this.#deps
-    const deadlineMs = clock.monotonicMs() + claimTimeoutMs
-    for (;;) {
-      const guest = engine.view(vmId)?.guest
-      if (guest) return guest
-      if (clock.monotonicMs() >= deadlineMs) throw new Fault('channel.timeout', 'the agent did not say hello again')
-      await clock.sleep(probePauseMs, this.#stopping.signal)
-    }
-  }
-
-  async #isReachable(instance: Instance, address: string, hostKey: string): Promise<boolean> {
-    const { clock, log, probe, sshTimeoutMs } = this.#deps
-    const deadlineMs = clock.monotonicMs() + sshTimeoutMs
-    for (let attempt = 1; this.#isStillWanted(instance); attempt += 1) {
-      const leftMs = deadlineMs - clock.monotonicMs()
-      try {
-        if (leftMs <= 0) throw new Fault('ssh.unreachable', `not reachable within ${sshTimeoutMs} ms`)
-        await probe({ address, port: sshPort, hostKey, timeoutMs: Math.min(leftMs, probeTimeoutMs) })
-        return true
-      } catch (error) {
-        if (this.#stopping.signal.aborted) return false
-        if (leftMs <= 0 || (error instanceof Fault && error.code === 'ssh.wrong_host_key')) {
-          const reason = messageOf(error)
-          log.error('an instance cannot be reached by SSH', { instance: instance.id, attempt, reason })
-          this.#fail(instance, 'ssh_unreachable')
-          return false
-        }
-        await pause(clock, probePauseMs, this.#stopping.signal)
-      }
-    }
-    return false
+    const done = await this.#provisioner.run({
+      instance,
+      organization: organization.slug,
+      vmId: vm.id,
+      address: vm.address,
+      isStillWanted: () => this.#isStillWanted(instance),
+      signal: this.#stopping.signal,
+    })
+    if (done.kind === 'unwanted') return
+    if (done.kind === 'broken') return this.#fail(instance, done.code, { detail: done.detail })
+    const { sshHostKey, attestation } = done
+    const nowMs = clock.nowMs()
+    const row = { nonce: attestation.nonce, sshHostKey, attestedAtMs: nowMs, document: JSON.stringify(attestation) }
+    const isMoved = this.#move(instance, 'usable', {
+      set: { readyAtMs: nowMs, platform: vm.platform },
+      // In the transaction that makes it ready: none is ready without what it proved.
+      alongside: tx => storeAttestation(tx, { instanceId: instance.id, ...row }),
+    })
+    if (isMoved) onReady(instance.id)
+    else log.info('an instance was moved while it was being provisioned', { instance: instance.id })
   }
 
   #isStillWanted(instance: Instance): boolean {
@@ -207,19 +157,17 @@ export class InstanceReconciler {
     return now?.status === 'provisioning' && now.desired === 'present'
   }
 
-  /** `atMs`: when it was last known to be well, so that hours end there; null: now. */
   #fail(
     instance: Instance,
     failureCode: InstanceFailureCode,
-    atMs: number | null = null,
-    message: string | null = null,
+    { message, ...more }: Pick<Move, 'atMs' | 'detail'> & { readonly message?: string | null } = {},
   ): void {
     const failureMessage = message ?? INSTANCE_FAILURES[failureCode]
-    this.#move(instance, 'broken', { failureCode, failureMessage }, atMs)
+    this.#move(instance, 'broken', { set: { failureCode, failureMessage }, ...more })
   }
 
   /** False: the instance was moved by somebody else since it was read. Either way it is looked at again. */
-  #move(instance: Instance, event: InstanceEvent, set: InstanceSet, atMs: number | null = null): boolean {
+  #move(instance: Instance, event: InstanceEvent, { set, atMs, alongside, detail }: Move): boolean {
     const { store, clock, log } = this.#deps
     const { id, status: from } = instance
     const to = nextStatus(from, event)
@@ -227,12 +175,31 @@ export class InstanceReconciler {
     const nowMs = clock.nowMs()
     // Never before its last change, or its log would run backwards; never in the future.
     const changedAtMs = Math.min(nowMs, Math.max(atMs ?? nowMs, instance.changedAtMs))
-    const moved = store.directory.transact(tx => moveInstance(tx, { id, from, to, nowMs: changedAtMs, ...set }))
+    const isMoved = store.directory.transact(tx => {
+      const moved = moveInstance(tx, { id, from, to, nowMs: changedAtMs, ...set })
+      if (moved) alongside?.(tx)
+      return moved
+    })
     this.wake(id)
-    if (!moved) return false
+    if (!isMoved) return false
     const { failureCode } = set
-    log.info('instance moved', { instance: id, from, to, failureCode })
-    appendEvent(store.ledger.db, { nowMs, kind: `instance.${to}`, subject: id, detail: { from, failureCode } })
+    log.info('instance moved', { instance: id, from, to, failureCode, ...detail })
+    appendEvent(store.ledger.db, {
+      nowMs,
+      kind: `instance.${to}`,
+      subject: id,
+      detail: { from, failureCode, ...detail },
+    })
     return true
   }
+}
+
+type Move = {
+  readonly set: InstanceSet
+  /** When it was last known to be well, so that hours end there; else now. */
+  readonly atMs?: number | null
+  /** Written with the move, or not at all. */
+  readonly alongside?: (tx: DirectoryDb) => void
+  /** For the operator. */
+  readonly detail?: Readonly<Record<string, unknown>>
 }

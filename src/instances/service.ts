@@ -144,11 +144,11 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
       return { data: `{"instances":${list},"next_cursor":null}`, platforms }
     },
 
-    retrieve: (caller, name) => shown(find(directory.db, caller, name)),
+    retrieve: (caller, name) => shown(ownInstance(directory.db, caller, name)),
 
     remove: (caller, name) => {
       const outcome = directory.transact(tx => {
-        const instance = find(tx, caller, name)
+        const instance = ownInstance(tx, caller, name)
         if (instance.status === 'terminating' || instance.status === 'terminated') return { moved: false, instance }
         const moved = moveInstance(tx, {
           id: instance.id,
@@ -297,8 +297,8 @@ function assertWithinLimits(tx: DirectoryDb, { settings, clock }: InstancesDeps,
   }
 }
 
-/** Another organization's instance is as unknown as one that never was. */
-function find(db: DirectoryDb, caller: Principal, name: string): Instance {
+/** Another organization's instance is as unknown as one that never was. Fault not_found. */
+export function ownInstance(db: DirectoryDb, caller: Principal, name: string): Instance {
   const key = { organizationId: caller.organization.id, name }
   const instance = instanceNamePattern.test(name) ? findInstance(db, key) : null
   if (instance === null) throw new Fault('not_found', 'There is no instance of this name.')

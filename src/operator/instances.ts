@@ -17,6 +17,7 @@ import {
 } from '../contract/admin.ts'
 import { followConsole, readConsole } from '../host/qemu/console.ts'
 import type { DirectoryDb } from '../store/db.ts'
+import { attestedKeyOf } from '../store/directory/attestation.query.ts'
 import { findInstance, instanceById, listChangesOverlapping, listInstances } from '../store/directory/instance.query.ts'
 import type { Instance, InstanceChange } from '../store/directory/instance.table.ts'
 import { listOrganizations, organizationById } from '../store/directory/organization.query.ts'
@@ -156,7 +157,7 @@ function streamConsole(dir: string, from: { tailBytes: number; signal: AbortSign
   })
 }
 
-function instanceView({ vm }: InstancesDeps, { instance, organization }: OwnedInstance): AdminInstance {
+function instanceView({ vm, store }: InstancesDeps, { instance, organization }: OwnedInstance): AdminInstance {
   return {
     id: instance.id,
     organization: organization.slug,
@@ -175,6 +176,7 @@ function instanceView({ vm }: InstancesDeps, { instance, organization }: OwnedIn
     egress_block_applied_at: isoOrNull(instance.egressBlockAppliedAtMs),
     created_at: iso(instance.createdAtMs),
     ready_at: isoOrNull(instance.readyAtMs),
+    attested_at: isoOrNull(attestedKeyOf(store.directory.db, instance.id)?.attestedAtMs ?? null),
     terminated_at: isoOrNull(instance.terminatedAtMs),
     vm: vmView(vm, instance.vmId),
   }

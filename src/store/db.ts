@@ -12,6 +12,7 @@ import { rooms } from './migrations/0003-rooms.ts'
 import { tokensSource } from './migrations/0004-tokens-source.ts'
 import { rest } from './migrations/0005-rest.ts'
 import { uids } from './migrations/0006-uids.ts'
+import { attestedClaim } from './migrations/0007-attested-claim.ts'
 import { launches } from './migrations/0008-launches.ts'
 import { pool } from './migrations/0009-pool.ts'
 
@@ -54,7 +55,17 @@ export type Store = {
 }
 
 /** In order; the position (from 1) is the schema version that `PRAGMA user_version` holds. */
-export const MIGRATIONS: readonly string[] = [initial, inference, rooms, tokensSource, rest, uids, launches, pool]
+export const MIGRATIONS: readonly string[] = [
+  initial,
+  inference,
+  rooms,
+  tokensSource,
+  rest,
+  uids,
+  attestedClaim,
+  launches,
+  pool,
+]
 
 const busyTimeoutMs = 5_000
 

@@ -33,6 +33,8 @@ export type VmView = {
   readonly failedAtMs: number | null
   /** What the guest said of itself; null until it is running. */
   readonly guest: { readonly boxKey: string; readonly sshHostKey: string; readonly claimId: string | null } | null
+  /** Whether the firewall lets its traffic through. After a restart of the daemon false, until it has seen to that. */
+  readonly opened: boolean
 }
 
 export type VmSpec = { readonly image: string; readonly vcpus: number; readonly memoryMib: number }
@@ -61,6 +63,8 @@ export type VmEngine = {
   readonly evidence: (vmId: string, nonce: Uint8Array, timeoutMs: number) => Promise<VmEvidence>
   /** Gives a VM the receipt of its last evidence, for the verifier inside. Faults: channel.*. */
   readonly handReceipt: (vmId: string, receipt: Receipt, timeoutMs: number) => Promise<void>
+  /** Has the firewall let a VM's traffic through, for good; `VmView.opened` says when it does. Idempotent. */
+  readonly open: (vmId: string) => void
   /** Calls `listener` with the id of every VM whose state has changed. */
   readonly onChange: (listener: (vmId: string) => void) => void
 }

@@ -17,10 +17,12 @@ export type Entry = {
   pulse: Pulse | null
   /** The parts in which its launch was not what was expected, in words. */
   mismatch: string | null
+  /** This daemon has seen to it that the firewall lets it through. */
+  opened: boolean
 }
 
 export function newEntry(): Entry {
-  return { link: null, state: null, sinceMs: 0, announcedHello: null, pulse: null, mismatch: null }
+  return { link: null, state: null, sinceMs: 0, announcedHello: null, pulse: null, mismatch: null, opened: false }
 }
 
 export function linkOf(entry: Entry): VmLink {

@@ -6,7 +6,7 @@ import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import { createSerial } from '../base/serial.ts'
 import { forgetConnections } from '../host/network/conntrack.ts'
-import type { Nft, Quota } from '../host/network/nft.ts'
+import type { Counters, Nft, Quota } from '../host/network/nft.ts'
 import type { LedgerStore } from '../store/db.ts'
 import { restAddress } from '../store/ledger/address.query.ts'
 import { listEgress, recordEgress } from '../store/ledger/egress.query.ts'
@@ -15,7 +15,7 @@ import { listResources } from '../store/ledger/resource.query.ts'
 import { vmById } from '../store/ledger/vm.query.ts'
 import type { EgressSample } from '../store/ledger/vm.table.ts'
 import { macAddress } from './launch.plan.ts'
-import { type NftPlan, type NftVm, rulesetText } from './nft.plan.ts'
+import { type NftPlan, type NftVm, quotaNames, rulesetText } from './nft.plan.ts'
 
 export type VmNetworkDeps = {
   readonly ledger: LedgerStore
@@ -25,7 +25,11 @@ export type VmNetworkDeps = {
   /** What the ruleset has whichever VMs there are. */
   readonly ruleset: Omit<NftPlan, 'vms' | 'removed'>
   readonly egressLimitBytes: number
+  /** What answers to SSH may take once that is spent. */
+  readonly rescueLimitBytes: number
 }
+
+type Installed = { readonly quotas: ReadonlySet<string>; readonly counters: ReadonlySet<string> }
 
 const nftTimeoutMs = 30_000
 const conntrackTimeoutMs = 10_000
@@ -35,8 +39,8 @@ export class VmNetwork {
   readonly #turns = createSerial()
   /** Taps whose ledger row still stands, but whose objects are to go. */
   readonly #excluded = new Set<string>()
-  /** Taps whose objects are in the kernel; null until first read. */
-  #installed: ReadonlySet<string> | null = null
+  /** Names of our objects in the kernel; null until first read. */
+  #installed: Installed | null = null
   /** The run that has not begun yet. */
   #queued: Promise<void> | null = null
 
@@ -81,12 +85,15 @@ export class VmNetwork {
     const quotas = (await nft.readCounters(nftTimeoutMs))?.quotas ?? new Map<string, Quota>()
     const observedAtMs = clock.nowMs()
     const samples = vms.flatMap(({ vmId, tap }): EgressSample[] => {
-      const usedBytes = quotas.get(tap)?.usedBytes
+      const { cap, rescue } = quotaNames(tap)
+      const usedBytes = quotas.get(cap)?.usedBytes
       if (usedBytes === undefined) return []
-      return [{ vmId, usedBytes, observedAtMs, blockedAtMs: usedBytes >= egressLimitBytes ? observedAtMs : null }]
+      const blockedAtMs = usedBytes >= egressLimitBytes ? observedAtMs : null
+      return [{ vmId, usedBytes, rescueBytes: quotas.get(rescue)?.usedBytes ?? 0, observedAtMs, blockedAtMs }]
     })
     const stored = ledger.transact(tx => samples.map(sample => recordEgress(tx, sample)))
-    if (vms.some(vm => this.#installed?.has(vm.tap) && !quotas.has(vm.tap))) await this.#restore(observedAtMs)
+    const names = vms.flatMap(vm => Object.values(quotaNames(vm.tap)))
+    if (names.some(name => this.#installed?.quotas.has(name) && !quotas.has(name))) await this.#restore(observedAtMs)
     return stored
   }
 
@@ -102,24 +109,37 @@ export class VmNetwork {
   /** What the ledger says that the kernel must hold. */
   #wanted(): (NftVm & { readonly vmId: string })[] {
     const { db } = this.#deps.ledger
-    const limitBytes = this.#deps.egressLimitBytes
-    const usedBytes = new Map(listEgress(db).map(row => [row.vmId, row.usedBytes]))
+    const { egressLimitBytes: limitBytes, rescueLimitBytes } = this.#deps
+    const used = new Map(listEgress(db).map(row => [row.vmId, row]))
     return listResources(db, 'nft').flatMap(({ name: tap, vmId }) => {
-      const address = vmById(db, vmId)?.address
-      if (this.#excluded.has(tap) || !address) return []
-      return [{ vmId, tap, address, mac: macAddress(vmId), limitBytes, usedBytes: usedBytes.get(vmId) ?? 0 }]
+      const vm = vmById(db, vmId)
+      if (this.#excluded.has(tap) || !vm?.address) return []
+      const { usedBytes = 0, rescueBytes: rescueUsedBytes = 0 } = used.get(vmId) ?? {}
+      const opened = vm.openedAtMs !== null
+      const limits = { limitBytes, usedBytes, rescueLimitBytes, rescueUsedBytes }
+      return [{ vmId, tap, address: vm.address, mac: macAddress(vmId), opened, ...limits }]
     })
   }
 
   async #apply(): Promise<void> {
     const { nft, ruleset } = this.#deps
-    const inKernel = this.#installed ?? new Set((await nft.readCounters(nftTimeoutMs))?.quotas.keys())
+    const inKernel = this.#installed ?? installedOf(await nft.readCounters(nftTimeoutMs))
     const vms = this.#wanted()
-    const names = new Set(vms.map(vm => vm.tap))
-    const removed = [...inKernel].filter(tap => !names.has(tap))
+    const names = {
+      quotas: new Set(vms.flatMap(vm => Object.values(quotaNames(vm.tap)))),
+      counters: new Set(vms.map(vm => vm.tap)),
+    }
+    const removed = {
+      quotas: [...inKernel.quotas].filter(name => !names.quotas.has(name)),
+      counters: [...inKernel.counters].filter(name => !names.counters.has(name)),
+    }
     // Until nft has returned we do not know what the kernel holds: read again after a failure.
     this.#installed = null
     await nft.applyRuleset(rulesetText({ ...ruleset, vms, removed }), nftTimeoutMs)
     this.#installed = names
   }
+}
+
+function installedOf(read: Counters | null): Installed {
+  return { quotas: new Set(read?.quotas.keys()), counters: new Set(read?.counters.keys()) }
 }

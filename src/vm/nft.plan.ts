@@ -11,6 +11,12 @@ export type NftVm = {
   readonly limitBytes: number
   /** Counted before; matters only when the object is new to the kernel (first start, or someone flushed the ruleset). */
   readonly usedBytes: number
+  /** What answers to SSH from outside may take once the cap is spent, so that its owner can rescue the work. */
+  readonly rescueLimitBytes: number
+  /** As `usedBytes`. */
+  readonly rescueUsedBytes: number
+  /** Whether it has proved what it is. Before that nothing passes but the host's own look at its SSH server, and nothing counts. */
+  readonly opened: boolean
 }
 
 /** Bounds on TCP connections to the appliance's own services, which the runtime has not. */
@@ -30,8 +36,13 @@ export type NftPlan = {
   /** TCP ports of the gateway address that guests may reach. */
   readonly gatewayPorts: readonly number[]
   readonly vms: readonly NftVm[]
-  /** Taps whose objects are in the kernel and are to go. */
-  readonly removed: readonly string[]
+  /** Names of what is in the kernel and is to go. */
+  readonly removed: { readonly quotas: readonly string[]; readonly counters: readonly string[] }
+}
+
+/** The names of a VM's objects. */
+export function quotaNames(tap: string): { readonly cap: string; readonly rescue: string } {
+  return { cap: tap, rescue: `${tap}_rescue` }
 }
 
 /** Ruleset text. Adding is idempotent; `removed` must name only objects that exist. */
@@ -42,10 +53,13 @@ export function rulesetText(plan: NftPlan): string {
     ...COLLECTIONS.map(([kind, name, type]) => `add ${kind} ${table} ${name} { type ${type}; }`),
     // Never flushed: they hold what is being counted.
     ...COUNTED.map(([name, type]) => `add set ${table} ${name} { type ${type}; size 65535; flags dynamic; }`),
-    ...CHAINS.map(([name, hook]) => `add chain ${table} ${name} { type ${hook}; policy accept; }`),
+    ...CHAINS.map(
+      ([name, hook]) => `add chain ${table} ${name}${hook === null ? '' : ` { type ${hook}; policy accept; }`}`,
+    ),
     ...CHAINS.map(([name]) => `flush chain ${table} ${name}`),
     ...COLLECTIONS.map(([kind, name]) => `flush ${kind} ${table} ${name}`),
-    ...plan.removed.flatMap(tap => [`delete quota ${table} ${tap}`, `delete counter ${table} ${tap}`]),
+    ...plan.removed.quotas.map(name => `delete quota ${table} ${name}`),
+    ...plan.removed.counters.map(name => `delete counter ${table} ${name}`),
     ...plan.vms.flatMap(vm => vmLines(table, vm)),
     ...rules(plan).map(([chain, rule]) => `add rule ${table} ${chain} ${rule}`),
   ].join('\n')}\n`
@@ -53,8 +67,10 @@ export function rulesetText(plan: NftPlan): string {
 
 const COLLECTIONS = [
   ['set', 'taps', 'ifname'],
+  ['set', 'opened', 'ifname'],
   ['set', 'guests', 'ifname . ether_addr . ipv4_addr'],
   ['map', 'quotas', 'ifname : quota'],
+  ['map', 'rescues', 'ifname : quota'],
   ['map', 'counters', 'ifname : counter'],
 ] as const
 
@@ -65,20 +81,30 @@ const COUNTED = [
 
 const CHAINS = [
   ['guard', 'filter hook prerouting priority raw'],
+  // After connections are tracked, which is at -200.
+  ['answers', 'filter hook prerouting priority mangle'],
   ['input', 'filter hook input priority filter'],
   ['forward', 'filter hook forward priority filter'],
+  ['output', 'filter hook output priority filter'],
   ['services', 'filter hook input priority filter - 20'],
   ['qemu', 'filter hook output priority filter'],
   ['nat', 'nat hook postrouting priority srcnat'],
+  // Only what `answers` sends there.
+  ['spent', null],
+  ['rescue', null],
 ] as const
 
 function vmLines(table: string, vm: NftVm): string[] {
+  const { cap, rescue } = quotaNames(vm.tap)
   return [
-    `add quota ${table} ${vm.tap} { over ${vm.limitBytes} bytes used ${vm.usedBytes} bytes; }`,
+    `add quota ${table} ${cap} { over ${vm.limitBytes} bytes used ${vm.usedBytes} bytes; }`,
+    `add quota ${table} ${rescue} { over ${vm.rescueLimitBytes} bytes used ${vm.rescueUsedBytes} bytes; }`,
     `add counter ${table} ${vm.tap}`,
     `add element ${table} taps { "${vm.tap}" }`,
+    ...(vm.opened ? [`add element ${table} opened { "${vm.tap}" }`] : []),
     `add element ${table} guests { "${vm.tap}" . ${vm.mac} . ${vm.address} }`,
-    `add element ${table} quotas { "${vm.tap}" : "${vm.tap}" }`,
+    `add element ${table} quotas { "${vm.tap}" : "${cap}" }`,
+    `add element ${table} rescues { "${vm.tap}" : "${rescue}" }`,
     `add element ${table} counters { "${vm.tap}" : "${vm.tap}" }`,
   ]
 }
@@ -88,20 +114,30 @@ export const acceptedMark = 0x0800_0000
 
 const acceptGuest = `meta mark set meta mark | 0x${acceptedMark.toString(16).padStart(8, '0')} accept`
 
-function rules(plan: NftPlan): [chain: (typeof CHAINS)[number][0], rule: string][] {
+type Rule = [chain: (typeof CHAINS)[number][0], rule: string]
+
+function rules(plan: NftPlan): Rule[] {
   return [
-    // A guest speaks only as itself, and only IPv4; all that it sends counts, to the host too.
+    // A guest speaks only as itself, and only IPv4.
     ['guard', 'iifname != @taps accept'],
     ['guard', 'meta nfproto != ipv4 drop'],
     ['guard', 'iifname . ether saddr . ip saddr != @guests drop'],
-    ['guard', 'counter name iifname map @counters'],
-    ['guard', 'quota name iifname map @quotas drop'],
+    // Before it is opened it may answer the host's look at its SSH server, which `input` lets in only as an answer. It counts for nothing.
+    ['guard', `iifname != @opened ip daddr ${plan.gateway} tcp sport 22 accept`],
+    ['guard', 'iifname != @opened drop'],
+    ...capRules(),
+    ['input', `iifname @taps iifname != @opened ct state established ct direction reply tcp sport 22 ${acceptGuest}`],
+    ['input', 'iifname @taps iifname != @opened drop'],
     // A guest reaches the gateway on the host, and may reply to what the host began (the readiness probe). Nothing else.
     ['input', `iifname @taps ct state established,related ${acceptGuest}`],
     ...plan.gatewayPorts.map(
       port => ['input', `iifname @taps ip daddr ${plan.gateway} tcp dport ${port} ${acceptGuest}`] as ['input', string],
     ),
     ['input', 'iifname @taps drop'],
+    ['output', 'oifname @taps oifname != @opened tcp dport 22 accept'],
+    ['output', 'oifname @taps oifname != @opened drop'],
+    ['forward', 'iifname @taps iifname != @opened drop'],
+    ['forward', 'oifname @taps oifname != @opened drop'],
     // Guests have no path to each other; the world reaches a guest by SSH only.
     ['forward', 'iifname @taps oifname @taps drop'],
     ['forward', `iifname @taps ${acceptGuest}`],
@@ -113,6 +149,24 @@ function rules(plan: NftPlan): [chain: (typeof CHAINS)[number][0], rule: string]
     // Whoever has escaped from a VM into its QEMU reaches neither this host nor the world.
     ['qemu', `meta skuid ${plan.uids.min}-${plan.uids.max} drop`],
     ...serviceRules(plan.services),
+  ]
+}
+
+/**
+ * All that a guest sends counts, to the host too, and what goes over the cap is dropped: but for answers within SSH connections that
+ * somebody else began, which have an allowance of their own. Who began a connection is known only once it is tracked, so what may be such
+ * an answer is charged later than the rest.
+ */
+function capRules(): Rule[] {
+  return [
+    ['guard', 'counter name iifname map @counters'],
+    ['guard', 'tcp sport 22 accept'],
+    // All else, and what has no whole TCP header.
+    ['guard', 'quota name iifname map @quotas drop'],
+    ['answers', 'iifname @opened tcp sport 22 quota name iifname map @quotas goto spent'],
+    ['spent', 'ct state established ct direction reply goto rescue'],
+    ['spent', 'drop'],
+    ['rescue', 'quota name iifname map @rescues drop'],
   ]
 }
 

@@ -21,6 +21,7 @@ import {
   insertVm,
   listVms,
   moveVm,
+  openVm,
   reservedBy,
   vmById,
   waitingBefore,
@@ -101,6 +102,7 @@ export class VmReconciler implements VmEngine {
     greet: (vm, entry) => this.#greet(vm, entry),
     bound_log: vm => this.#boundLog(vm),
     watch: (vm, entry) => this.#watch(vm, entry),
+    open: (vm, entry) => this.#open(vm, entry),
     power_down: (vm, entry) => this.#powerDown(vm, entry),
     release: (vm, entry) => this.#release(vm, entry),
   }
@@ -147,7 +149,8 @@ export class VmReconciler implements VmEngine {
     const guest = state === 'running' ? (this.#entries.get(vmId)?.link?.observe().hello ?? null) : null
     const failedAtMs = state === 'failed' ? vm.changedAtMs : null
     const failure = { failureCode: knownFailure(vm.failureCode), failureMessage: vm.failureMessage, failedAtMs }
-    return { id, state, platform, address: this.#addressOf(vm), ...failure, guest }
+    const opened = vm.openedAtMs !== null && (this.#entries.get(vmId)?.opened ?? false)
+    return { id, state, platform, address: this.#addressOf(vm), ...failure, guest, opened }
   }
 
   /** The row keeps the address of a VM that has failed, for the operator; it may be another VM's by now. */
@@ -175,6 +178,10 @@ export class VmReconciler implements VmEngine {
 
   handReceipt(vmId: string, receipt: Receipt, timeoutMs: number): Promise<void> {
     return this.#evidence.hand(vmId, receipt, timeoutMs)
+  }
+
+  open(vmId: string): void {
+    if (openVm(this.#deps.ledger.db, { id: vmId, nowMs: this.#deps.clock.nowMs() })) this.wake(vmId)
   }
 
   onChange(listener: (vmId: string) => void): void {
@@ -397,6 +404,14 @@ export class VmReconciler implements VmEngine {
     // Services may wait for what a guest says after a reattach, though no state changes.
     if (hello !== entry.announcedHello) this.#tellListeners(vm.id)
     entry.announcedHello = hello
+    return null
+  }
+
+  async #open(vm: Vm, entry: Entry): Promise<null> {
+    if (vm.openedAtMs === null || entry.opened) return null
+    await this.#deps.driver.open()
+    entry.opened = true
+    this.#tellListeners(vm.id)
     return null
   }
 

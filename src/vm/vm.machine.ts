@@ -48,6 +48,8 @@ export type VmWork =
   | 'bound_log'
   /** See whether the guest still runs and answers, and what it says of itself. */
   | 'watch'
+  /** Let its traffic through, once that is wanted. */
+  | 'open'
   /** Ask the guest to stop, within the grace period. */
   | 'power_down'
   /** End QEMU and undo the resource ledger, newest entry first. */
@@ -77,7 +79,7 @@ export const VM_TABLE = {
     },
   },
   running: {
-    work: ['bound_log', 'attach', 'watch'],
+    work: ['bound_log', 'attach', 'watch', 'open'],
     on: {
       qemu_gone: 'failed',
       guest_stopped: 'failed',

@@ -28,6 +28,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     failureMessage: null,
     failedAtMs: null,
     guest: null,
+    opened: true,
   }
   const reconciler = {
     view: () => vm,
@@ -40,6 +41,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
   const engine = { reconciler } as unknown as InstancesParts['engine']
   const common = { config: defaultConfig(), store, engine, clock, random: systemRandom, log: silentLogger }
   const names = composeNames(common)
+  const trust = () => Promise.reject(new Error('nobody is attested here'))
   const metering = { inferenceCostMicroUsd: () => 0n } as unknown as InstancesParts['metering']
   const keys = {
     revokeDeleted: () => {
@@ -47,7 +49,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     },
     instanceKey: () => '',
   } as unknown as InstancesParts['keys']
-  const { service } = composeInstances({ ...common, metering, keys, guestCaPem: '', names })
+  const { service } = composeInstances({ ...common, metering, keys, guestCaPem: '', names, trust })
   insertOrganization(store.directory.db, { id: 'org', slug: 'acme', nowMs: 0 })
   const organization = findOrganization(store.directory.db, 'acme')
   if (organization === null) throw new Error('no organization')
@@ -56,13 +58,13 @@ test('goal: no name outlives the answer to its delete, even when what follows th
 
   const instance = insert(store.directory.db)
   for (const listener of listeners) listener(instance.vmId ?? '')
-  expect(reader.find(`${instance.name}.acme`)).toEqual({ kind: 'found', address: '10.88.0.7' })
+  expect(reader.find(`${instance.name}.acme`)).toEqual({ kind: 'found', address: '10.88.0.7', fingerprint: null })
   vm = { ...vm, address: null }
   for (const listener of listeners) listener(instance.vmId ?? '')
   expect(reader.find(`${instance.name}.acme`)).toEqual({ kind: 'absent' })
   vm = { ...vm, address: '10.88.0.8' }
   for (const listener of listeners) listener(instance.vmId ?? '')
-  expect(reader.find(`${instance.name}.acme`)).toEqual({ kind: 'found', address: '10.88.0.8' })
+  expect(reader.find(`${instance.name}.acme`)).toEqual({ kind: 'found', address: '10.88.0.8', fingerprint: null })
 
   service.remove(caller, instance.name)
   expect(instanceById(store.directory.db, instance.id)?.desired).toBe('absent')

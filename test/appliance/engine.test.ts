@@ -9,7 +9,7 @@ import { rulesetText } from '../../src/vm/nft.plan.ts'
 const gatewayRules = (toml: string) => {
   const verdict = parseConfig(toml, 'f')
   if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
-  const text = rulesetText({ ...firewallSettings(verdict.config), vms: [], removed: [] })
+  const text = rulesetText({ ...firewallSettings(verdict.config), vms: [], removed: { quotas: [], counters: [] } })
   const rules = text.split('\n').filter(line => line.includes('dport') && line.includes(' input '))
   return { rules, baseUrl: guestGateway(verdict.config).baseUrl }
 }

@@ -35,6 +35,7 @@ function bench() {
     failureMessage: null,
     failedAtMs: null,
     guest: null,
+    opened: true,
   }
   let file = join(dir, 'absent')
   reportFailures({

@@ -21,6 +21,7 @@ test('samples reach the instances that they belong to', async () => {
   const sampleOf = (usedBytes: number, blockedAtMs: number | null): EgressSample => ({
     vmId: String(vmId),
     usedBytes,
+    rescueBytes: 0,
     observedAtMs: clock.nowMs(),
     blockedAtMs,
   })

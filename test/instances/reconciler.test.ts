@@ -1,152 +1,30 @@
 // The path from a running VM to a ready or failed instance, with a VM engine and a probe that do what each test says. Real SQLite.
 
 import { expect, test } from 'bun:test'
-import nacl from 'tweetnacl'
-import { fromBase64, fromUtf8, toBase64 } from '../../src/base/bytes.ts'
 import { Fault } from '../../src/base/fault.ts'
-import { systemRandom } from '../../src/base/ids.ts'
-import { silentLogger } from '../../src/base/log.ts'
-import type { Claim, SealedClaim } from '../../src/contract/agent.ts'
-import type { SshProbe } from '../../src/host/network/ssh-probe.ts'
+import { InstanceAttestation } from '../../src/contract/instance-attestation.ts'
+import { shapeOf } from '../../src/contract/shape.ts'
 import { readyMs } from '../../src/instances/billing.ts'
-import { InstanceReconciler } from '../../src/instances/reconciler.ts'
-import { openStore } from '../../src/store/db.ts'
-import {
-  insertInstance,
-  instanceById,
-  listChangesOverlapping,
-  moveInstance,
-} from '../../src/store/directory/instance.query.ts'
-import { insertOrganization } from '../../src/store/directory/organization.query.ts'
-import type { VmEngine, VmView } from '../../src/vm/engine.ts'
-import { createManualClock } from '../rigs/clock.ts'
+import { attestationOf } from '../../src/store/directory/attestation.query.ts'
+import { listChangesOverlapping, moveInstance } from '../../src/store/directory/instance.query.ts'
+import { listEvents } from '../../src/store/ledger/event.query.ts'
+import { evidenceOf, guestHostKey } from '../rigs/attested-guest.ts'
+import { publicKey } from '../rigs/instances-service.ts'
+import { provisioningBench as bench, claimedAs, sshTimeoutMs } from '../rigs/provisioning-bench.ts'
+import { until } from '../rigs/until.ts'
 
-const hostKey = 'ssh-ed25519 AAAAhost'
-const claimTimeoutMs = 5_000
-const sshTimeoutMs = 5_000
-
-type Guest = {
-  state: VmView['state']
-  failureCode: VmView['failureCode']
-  failureMessage: string | null
-  failedAtMs: VmView['failedAtMs']
-  claim: (sealed: SealedClaim) => Promise<void>
-  probe: (probe: SshProbe) => Promise<void>
-}
-
-/** One organization with one provisioning instance whose VM runs. */
-function bench(behaviour: Partial<Guest> = {}) {
-  const store = openStore(':memory:')
-  const clock = createManualClock()
-  const box = nacl.box.keyPair()
-  const guest: Guest = {
-    state: 'running',
-    failureCode: null,
-    failureMessage: null,
-    failedAtMs: null,
-    claim: async () => {},
-    probe: async () => {},
-    ...behaviour,
-  }
-  const probes: SshProbe[] = []
-  const claims: Claim[] = []
-  const open = (sealed: SealedClaim): Claim => {
-    const [key, nonce, message] = [sealed.ephemeralKey, sealed.nonce, sealed.box].map(
-      text => fromBase64(text) ?? new Uint8Array(),
-    )
-    const plain = nacl.box.open(
-      message ?? new Uint8Array(),
-      nonce ?? new Uint8Array(),
-      key ?? new Uint8Array(),
-      box.secretKey,
-    )
-    if (plain === null) throw new Error('the claim does not open')
-    return JSON.parse(fromUtf8(plain)) as Claim
-  }
-  store.directory.transact(tx => {
-    insertOrganization(tx, { id: 'org', slug: 'acme', nowMs: clock.nowMs() })
-    insertInstance(tx, {
-      id: 'instance',
-      hostId: store.hostId,
-      organizationId: 'org',
-      name: 'abcd1234',
-      hostname: 'abcd1234.acme.agents.test',
-      agent: 'opencode',
-      publicKey: 'ssh-ed25519 AAAA me',
-      inferenceMode: 'default_gateway',
-      inferenceModel: 'tiny',
-      vmId: 'vm',
-      nowMs: clock.nowMs(),
-    })
-  })
-  const dismissed = new Set<string>()
-  const engine: VmEngine = {
-    define: () => {},
-    dismiss: vmId => dismissed.add(vmId),
-    view: id => ({
-      id,
-      state: guest.state,
-      platform: 'kvm',
-      address: '10.88.0.1',
-      failureCode: guest.failureCode,
-      failureMessage: guest.failureMessage,
-      failedAtMs: guest.failedAtMs,
-      guest: { boxKey: toBase64(box.publicKey), sshHostKey: hostKey, claimId: null },
-    }),
-    claim: async (_vmId, sealed) => {
-      claims.push(open(sealed))
-      await guest.claim(sealed)
-      return { claimId: 'instance', sshHostKey: hostKey }
-    },
-    evidence: () => Promise.reject(new Error('nobody asks here')),
-    handReceipt: async () => {},
-    onChange: () => {},
-  }
-  const reconciler = new InstanceReconciler({
-    store,
-    engine,
-    vmSpec: { image: 'instance', vcpus: 1, memoryMib: 512 },
-    clock,
-    random: systemRandom,
-    log: silentLogger,
-    gateway: { baseUrl: 'https://gateway/v1', address: '192.0.2.7', ca: 'PEM' },
-    inferenceKey: (id: string) => `gw_of_${id}`,
-    claimTimeoutMs,
-    sshTimeoutMs,
-    probe: async probe => {
-      probes.push(probe)
-      await guest.probe(probe)
-    },
-  })
-  const instance = () => {
-    const row = instanceById(store.directory.db, 'instance')
-    if (row === null) throw new Error('the instance has gone')
-    return row
-  }
-  return {
-    store,
-    clock,
-    guest,
-    probes,
-    claims,
-    reconciler,
-    instance,
-    dismissed: () => dismissed.has('vm'),
-  }
-}
-
-test('a running VM is claimed, probed with the reported host key as the only one, and then ready', async () => {
-  // Goal: the order claim, probe, ready; the claim names its owner and opens only with the VM's own key.
-  const { reconciler, clock, claims, probes, instance, dismissed } = bench()
+test('a running VM is claimed, attested, opened, probed with the attested host key as the only one, and then ready', async () => {
+  // Goal: the order of the steps; the claim names its owner and opens only with the VM's own key; what was proved is kept with it.
+  const { reconciler, store, steps, claims, probes, ready, provisioned, instance, dismissed } = bench()
   reconciler.wake('instance')
-  await clock.elapse(0)
+  await provisioned()
   expect(claims).toEqual([
     {
       claimId: 'instance',
       organization: 'acme',
       name: 'abcd1234',
       hostname: 'abcd1234.acme.agents.test',
-      publicKey: 'ssh-ed25519 AAAA me',
+      publicKey,
       inference: {
         baseUrl: 'https://gateway/v1',
         address: '192.0.2.7',
@@ -156,9 +34,97 @@ test('a running VM is claimed, probed with the reported host key as the only one
       },
     },
   ])
-  expect(probes).toMatchObject([{ address: '10.88.0.1', port: 22, hostKey }])
-  expect(instance()).toMatchObject({ status: 'ready', readyAtMs: clock.nowMs(), failureCode: null, platform: 'kvm' })
+  expect(steps).toEqual(['claim', 'evidence', 'receipt', 'open', 'probe'])
+  expect(probes).toMatchObject([{ address: '10.88.0.1', port: 22, hostKey: guestHostKey }])
+  expect(instance()).toMatchObject({ status: 'ready', failureCode: null, platform: 'kvm' })
   expect(dismissed()).toBe(false)
+  expect(ready).toEqual(['instance'])
+  const row = attestationOf(store.directory.db, 'instance')
+  expect(row).toMatchObject({ sshHostKey: guestHostKey, attestedAtMs: instance().readyAtMs })
+  const document: unknown = JSON.parse(row?.document ?? '')
+  expect(shapeOf(InstanceAttestation, document).ok).toBe(true)
+  expect(document).toMatchObject({
+    nonce: row?.nonce,
+    known_hosts: `abcd1234.acme.agents.test ${guestHostKey}`,
+    organization: 'acme',
+    public_key: publicKey,
+  })
+})
+
+test('evidence that is wrong is the end at once: never opened, never probed, never ready', async () => {
+  // Goal: no second chance for a VM that proves something else, and the operator reads which check failed.
+  const { reconciler, store, steps, provisioned, instance, dismissed } = bench({
+    evidence: asked => evidenceOf({ ...asked, claimed: { ...claimedAs, organization: 'globex' } }),
+  })
+  reconciler.wake('instance')
+  await provisioned()
+  expect(steps).toEqual(['claim', 'evidence'])
+  expect(instance()).toMatchObject({
+    status: 'failed',
+    failureCode: 'attestation_failed',
+    failureMessage: 'The virtual machine could not prove what it is.',
+    readyAtMs: null,
+  })
+  expect(attestationOf(store.directory.db, 'instance')).toBeNull()
+  expect(dismissed()).toBe(true)
+  const [event] = listEvents(store.ledger.db, { subject: 'instance', limit: 1 })
+  expect(JSON.stringify(event?.detail)).toContain('expected-organization')
+})
+
+test('a replay of evidence for another nonce is refused', async () => {
+  // Goal: the nonce is drawn anew for each attempt, and compared.
+  const old = await evidenceOf({ nonce: new Uint8Array(32), claimed: claimedAs })
+  const { reconciler, steps, provisioned, instance } = bench({ evidence: async () => old })
+  reconciler.wake('instance')
+  await provisioned()
+  expect([instance().failureCode, steps.includes('open')]).toEqual(['attestation_failed', false])
+})
+
+test('a guest that does not answer for its evidence three times, or does not take its receipt, has failed', async () => {
+  // Goal: bounded attempts, and the network stays shut.
+  for (const step of ['evidence', 'handReceipt'] as const) {
+    const silent = () => Promise.reject(new Fault('channel.timeout', 'no answer'))
+    const { reconciler, steps, provisioned, instance } = bench({ [step]: silent })
+    reconciler.wake('instance')
+    await provisioned()
+    expect(steps.filter(one => one === 'evidence').length).toBe(3)
+    expect(steps).not.toContain('open')
+    expect(instance()).toMatchObject({ status: 'failed', failureCode: 'attestation_failed' })
+  }
+})
+
+test('certificates that are not there yet are waited for, for minutes and no longer', async () => {
+  // Goal: a key distribution service that is slow costs time, not the instance; one that is away does not hold it for ever.
+  for (const [minutesAway, status] of [
+    [2, 'ready'],
+    [60, 'failed'],
+  ] as const) {
+    let awayUntilMs = 0
+    const { reconciler, clock, steps, provisioned, instance } = bench({
+      evidence: asked =>
+        clock.monotonicMs() < awayUntilMs
+          ? Promise.reject(new Fault('attest.unavailable', 'no VCEK'))
+          : evidenceOf(asked),
+    })
+    awayUntilMs = minutesAway * 60_000
+    reconciler.wake('instance')
+    await provisioned(5_000)
+    expect([instance().status, instance().failureCode]).toEqual([
+      status,
+      status === 'ready' ? null : 'attestation_failed',
+    ])
+    expect(clock.monotonicMs()).toBeLessThan(5 * 60_000)
+    expect(steps.filter(one => one === 'evidence').length).toBeGreaterThan(10)
+  }
+})
+
+test('an instance is not ready before the firewall has opened', async () => {
+  // Goal: an instance that the probe reaches by this host's own way, and nobody else, is of no use.
+  const { reconciler, steps, provisioned, instance } = bench({ opens: false })
+  reconciler.wake('instance')
+  await provisioned(1_000)
+  expect(instance()).toMatchObject({ status: 'failed', failureCode: 'ssh_unreachable' })
+  expect(steps.filter(step => step === 'probe').length).toBe(1)
 })
 
 test('the hours of an instance whose VM fell silent end with its last sign of life, never before it was ready', async () => {
@@ -168,11 +134,11 @@ test('the hours of an instance whose VM fell silent end with its last sign of li
     [90, 60],
     [-5, 0],
   ] as const) {
-    const { reconciler, clock, guest, instance, store } = bench()
+    const { reconciler, clock, guest, instance, provisioned, store } = bench()
     reconciler.wake('instance')
-    await clock.elapse(0)
-    const sinceMs = clock.nowMs()
-    await clock.elapse(60 * 60_000)
+    await provisioned()
+    const sinceMs = instance().readyAtMs ?? 0
+    await clock.elapse(sinceMs + 60 * 60_000 - clock.nowMs())
     const nowMs = clock.nowMs()
     Object.assign(guest, {
       state: 'failed',
@@ -207,14 +173,14 @@ test('a claim that fails three times makes claim_failed, and the VM goes', async
 test('a claim that fails once is tried again', async () => {
   // Goal: a restarted agent costs an attempt, not the instance.
   let attempts = 0
-  const { reconciler, clock, instance } = bench({
+  const { reconciler, provisioned, instance } = bench({
     claim: async () => {
       attempts += 1
       if (attempts === 1) throw new Fault('channel.refused', 'bad_claim')
     },
   })
   reconciler.wake('instance')
-  await clock.elapse(1_000)
+  await provisioned()
   expect(instance().status).toBe('ready')
 })
 
@@ -226,6 +192,10 @@ test('a guest that nobody can reach becomes ssh_unreachable when its time is ove
     },
   })
   reconciler.wake('instance')
+  await until('the first probe', 5_000, async () => {
+    await clock.elapse(0)
+    return probes.length > 0
+  })
   await clock.elapse(sshTimeoutMs - 200)
   expect(instance().status).toBe('provisioning')
   await clock.elapse(400)
@@ -237,13 +207,13 @@ test('a guest that nobody can reach becomes ssh_unreachable when its time is ove
 
 test('another host key at the address fails at once', async () => {
   // Goal: something in the VM's place is no reason to wait, and never leads to ready.
-  const { reconciler, clock, probes, instance } = bench({
+  const { reconciler, provisioned, probes, instance } = bench({
     probe: async () => {
       throw new Fault('ssh.wrong_host_key', 'another key')
     },
   })
   reconciler.wake('instance')
-  await clock.elapse(0)
+  await provisioned()
   expect(probes.length).toBe(1)
   expect(instance()).toMatchObject({ status: 'failed', failureCode: 'ssh_unreachable' })
 })
@@ -277,10 +247,10 @@ test('a delete in the middle of a claim wins', async () => {
 test('an instance fails with its VM, with the code of its VM, ready or not', async () => {
   // Goal: a lost VM is reported as what it was lost to.
   for (const ready of [false, true]) {
-    const { reconciler, clock, guest, instance } = bench()
+    const { reconciler, clock, guest, instance, provisioned } = bench()
     if (ready) {
       reconciler.wake('instance')
-      await clock.elapse(0)
+      await provisioned()
       expect(instance().status).toBe('ready')
     }
     guest.state = 'failed'

@@ -1,6 +1,6 @@
 // A claimed guest's side of the agent channel on a UNIX socket: it signs claim statements with keys of its own, and otherwise does what a test says.
 
-import { makeHybridKeys, signHybrid, statementContext } from '../../src/attest/receipt/hybrid-keys.ts'
+import { makeHybridKeys, portableSigner } from '../../src/attest/receipt/hybrid-keys.ts'
 import { keysDigest } from '../../src/attest/receipt/public-keys.ts'
 import { encodeStatement, reportDataOf, type StatementOf, statementFormat } from '../../src/attest/receipt/statement.ts'
 import { fromBase64Url, fromHex, toBase64Url } from '../../src/base/bytes.ts'
@@ -53,7 +53,7 @@ export function startClaimedGuest(path: string, options: GuestOptions): ClaimedG
         publicKeyDigest: digest(2),
       }),
     )
-    const signatures = signHybrid(keys.secretKeys, statement, { context: statementContext, random: systemRandom })
+    const signatures = await portableSigner(keys.secretKeys, systemRandom)(statement)
     const report = options.report === null ? null : await options.report(reportDataOf(statement))
     const { ed25519, mldsa65, x25519, mlkem768 } = keys.publicKeys
     const text = toBase64Url

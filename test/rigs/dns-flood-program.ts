@@ -32,6 +32,7 @@ async function serveTarget(): Promise<void> {
     failureMessage: null,
     failedAtMs: null,
     guest: null,
+    opened: true,
   })
   const names = new Names({
     db: appliance.store.db,

@@ -5,8 +5,11 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { present } from '../../src/base/assert.ts'
+import { Fault } from '../../src/base/fault.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
+import { Attestations } from '../../src/instances/attestation.ts'
+import type { AttestationTrust } from '../../src/instances/evidence.verify.ts'
 import { createAuthenticate, mintKey } from '../../src/instances/http/auth.ts'
 import { openapiDocument } from '../../src/instances/http/openapi.ts'
 import { createRequestRate } from '../../src/instances/http/rate.ts'
@@ -19,6 +22,7 @@ import type { Instance } from '../../src/store/directory/instance.table.ts'
 import { insertKey } from '../../src/store/directory/key.query.ts'
 import type { KeyScope } from '../../src/store/directory/key.table.ts'
 import { findOrganization, insertOrganization } from '../../src/store/directory/organization.query.ts'
+import type { VmEngine } from '../../src/vm/engine.ts'
 import { createManualClock, type ManualClock } from './clock.ts'
 
 export const publicKey =
@@ -91,9 +95,17 @@ export type Changes = Partial<
   Partial<Pick<HttpDeps, 'routes'>> & {
     readonly directory?: string
     readonly requestsPerMinute?: number
+    readonly attestationsPerMinute?: number
+    readonly engine?: Pick<VmEngine, 'evidence' | 'handReceipt'>
+    readonly trust?: () => Promise<AttestationTrust>
     readonly clock?: ManualClock
     readonly keys?: Appliance['keys']
   }
+
+const nobodyAttests = {
+  evidence: () => Promise.reject(new Fault('channel.closed', 'there are no VMs here')),
+  handReceipt: async () => {},
+}
 
 export async function startAppliance(changes: Changes = {}): Promise<Appliance> {
   const directory = changes.directory ?? mkdtempSync(join(tmpdir(), 'strongroom-test-'))
@@ -127,6 +139,19 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     onDeleted: changes.onDeleted ?? (instance => calls.push(`deleted ${instance.name}`)),
     inferenceCostMicroUsd: changes.inferenceCostMicroUsd ?? (() => 0n),
   })
+  const attestationRate = createRequestRate({
+    clock,
+    requestsPerMinute: changes.attestationsPerMinute ?? 1_000_000,
+    what: 'fresh attestations',
+  })
+  const attestations = new Attestations({
+    db: store.db,
+    engine: changes.engine ?? nobodyAttests,
+    trust: changes.trust ?? (() => Promise.reject(new Error('nobody is attested here'))),
+    admit: keyPrefix => attestationRate.take(keyPrefix),
+    clock,
+    log,
+  })
   const http = createHttp({
     log,
     clock,
@@ -134,7 +159,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     limits,
     rate: createRequestRate({ clock, requestsPerMinute: changes.requestsPerMinute ?? 1_000_000 }),
     authenticate: createAuthenticate({ db: store.db, clock, log }),
-    routes: changes.routes ?? instanceRoutes(service),
+    routes: changes.routes ?? instanceRoutes(service, attestations),
     openapi: openapiDocument(),
   })
   const listener = Bun.serve({

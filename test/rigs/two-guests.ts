@@ -4,13 +4,17 @@ import type { NftPlan } from '../../src/vm/nft.plan.ts'
 
 export const gateway = '169.254.88.1'
 export const guest = (n: number) => ({ tap: `srtest00000${n}`, mac: `02:00:00:00:00:0${n}`, address: `10.88.0.${n}` })
+export const unspent = { limitBytes: 100_000, usedBytes: 0, rescueLimitBytes: 50_000, rescueUsedBytes: 0 } as const
+/** What is in the kernel of a guest with this tap. */
+export const objectsOf = (tap: string | null) =>
+  tap === null ? { quotas: [], counters: [] } : { quotas: [tap, `${tap}_rescue`], counters: [tap] }
 export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   table: 'strongroom',
   gateway,
   gatewayPorts: [8442],
   services: { ports: [8441, 8442], perAddressMax: 4, allMax: 6 },
   uids: { min: 70_000, max: 79_999 },
-  vms: [1, 2].map(n => ({ ...guest(n), limitBytes: 100_000, usedBytes: 0 })),
-  removed: [],
+  vms: [1, 2].map(n => ({ ...guest(n), ...unspent, opened: true })),
+  removed: { quotas: [], counters: [] },
   ...change,
 })

@@ -58,6 +58,7 @@ export function engineBench(
     ssh: async (_probe: SshProbe): Promise<void> => {},
     network: async (): Promise<boolean> => true,
     attach: async (): Promise<void> => {},
+    open: async (): Promise<void> => {},
     isHostStopping: false,
   }
   const linkTo = (vmId: string): VmLink => ({
@@ -84,6 +85,7 @@ export function engineBench(
       return linkTo(vm.id)
     },
     boundLog: () => {},
+    open: () => world.open(),
     checkNetwork: () => world.network(),
     powerDown: async () => {},
     release: async (vm, { keepDirectory }) => {

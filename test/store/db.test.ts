@@ -8,6 +8,8 @@ import { join } from 'node:path'
 import { getTableConfig, type SQLiteTable } from 'drizzle-orm/sqlite-core'
 import { Fault } from '../../src/base/fault.ts'
 import { MIGRATIONS, openStore, type RoomName } from '../../src/store/db.ts'
+import { attestationOf, storeAttestation } from '../../src/store/directory/attestation.query.ts'
+import { instanceAttestations } from '../../src/store/directory/attestation.table.ts'
 import { gatewayKeys } from '../../src/store/directory/gateway-key.table.ts'
 import { idempotency } from '../../src/store/directory/idempotency.table.ts'
 import { instanceChanges, instances } from '../../src/store/directory/instance.table.ts'
@@ -16,13 +18,25 @@ import { insertOrganization, listOrganizations } from '../../src/store/directory
 import { organizations } from '../../src/store/directory/organization.table.ts'
 import { poolVms } from '../../src/store/directory/pool.table.ts'
 import { usage } from '../../src/store/directory/usage.table.ts'
+import { egressOf } from '../../src/store/ledger/egress.query.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
 import { nonces } from '../../src/store/ledger/nonce.table.ts'
 import { recordResource, resourcesOf } from '../../src/store/ledger/resource.query.ts'
+import { openVm, vmById } from '../../src/store/ledger/vm.query.ts'
 import { egress, launches, resources, restingAddresses, vms } from '../../src/store/ledger/vm.table.ts'
 
 const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
-  directory: [organizations, keys, gatewayKeys, usage, instances, instanceChanges, idempotency, poolVms],
+  directory: [
+    organizations,
+    keys,
+    gatewayKeys,
+    usage,
+    instances,
+    instanceChanges,
+    instanceAttestations,
+    idempotency,
+    poolVms,
+  ],
   ledger: [vms, resources, restingAddresses, egress, launches, nonces, events],
 }
 const TABLES = [...ROOMS.directory, ...ROOMS.ledger]
@@ -221,6 +235,44 @@ describe('versions', () => {
       [7, 'address'],
     ])
     expect(() => store.ledger.db.run("UPDATE resources SET kind = 'other'")).toThrow()
+    store.close()
+  })
+
+  // Goal: guests that ran before the upgrade keep their network and what they have sent; the attestation of an instance goes with its record.
+  test('guests of schema 6 count as opened', () => {
+    using at = place()
+    openStore(at.path, MIGRATIONS.slice(0, 6)).close()
+    const old = new Database(at.path)
+    old.run(`
+      INSERT INTO organizations VALUES ('o1', 'acme', 'active', 1);
+      INSERT INTO vms (id, host_id, image, desired, state, vcpus, memory_mib, created_at_ms, changed_at_ms) VALUES
+        ('v1', 'h', 'instance', 'running', 'running', 1, 512, 1, 5),
+        ('v2', 'h', 'instance', 'running', 'booting', 1, 512, 1, 6);
+      INSERT INTO egress VALUES ('v1', 4321, 7, NULL);
+      INSERT INTO instances (id, host_id, organization_id, name, hostname, desired, status, agent, public_key, inference_mode,
+        inference_model, vm_id, egress_bytes, created_at_ms, ready_at_ms, changed_at_ms)
+        VALUES ('i1', 'h', 'o1', 'n', 'n.x', 'present', 'ready', 'a', 'k', 'm', 't', 'v1', 77, 1, 2, 3);`)
+    old.close()
+    const store = openStore(at.path)
+    expect([vmById(store.ledger.db, 'v1')?.openedAtMs, vmById(store.ledger.db, 'v2')?.openedAtMs]).toEqual([5, null])
+    expect(egressOf(store.ledger.db, 'v1')).toMatchObject({ usedBytes: 4321, rescueBytes: 0 })
+    expect([openVm(store.ledger.db, { id: 'v1', nowMs: 9 }), openVm(store.ledger.db, { id: 'v3', nowMs: 9 })]).toEqual([
+      true,
+      false,
+    ])
+    expect(vmById(store.ledger.db, 'v1')?.openedAtMs).toBe(5)
+    const row = {
+      instanceId: 'i1',
+      nonce: 'n'.repeat(43),
+      sshHostKey: 'ssh-ed25519 A',
+      attestedAtMs: 1,
+      document: '{}',
+    }
+    storeAttestation(store.directory.db, row)
+    storeAttestation(store.directory.db, { ...row, attestedAtMs: 2 })
+    expect(attestationOf(store.directory.db, 'i1')).toEqual({ ...row, attestedAtMs: 2 })
+    store.directory.db.run("DELETE FROM instances WHERE id = 'i1'")
+    expect(attestationOf(store.directory.db, 'i1')).toBeNull()
     store.close()
   })
 

@@ -10,7 +10,7 @@ import { VmNetwork } from '../../src/vm/network.driver.ts'
 import { rulesetText } from '../../src/vm/nft.plan.ts'
 import { createManualClock } from '../rigs/clock.ts'
 import { createNetns, inOwnNetns, type Netns } from '../rigs/netns.ts'
-import { gateway, guest, plan } from '../rigs/two-guests.ts'
+import { gateway, guest, objectsOf, plan, unspent } from '../rigs/two-guests.ts'
 
 const timeoutMs = 30_000
 const address = '10.88.0.1'
@@ -34,8 +34,8 @@ function plugIn(n: 1 | 2): Netns {
     ip -netns ${netns.name} address add ${address}/32 dev eth0
     ip -netns ${netns.name} route add ${gateway} dev eth0 scope link
     ip -netns ${netns.name} route add default via ${gateway}`)
-  const vms = [{ ...guest(n), address, limitBytes: 100_000, usedBytes: 0 }]
-  const removed = n === 1 ? [] : [guest(1).tap]
+  const vms = [{ ...guest(n), address, ...unspent, opened: true }]
+  const removed = objectsOf(n === 1 ? null : guest(1).tap)
   const text = rulesetText(plan({ vms, removed }))
   const { exitCode, stderr } = Bun.spawnSync(['nft', '--file', '-'], { stdin: Buffer.from(text) })
   if (exitCode !== 0) throw new Error(String(stderr))
@@ -118,6 +118,7 @@ inOwnNetns(
         log: silentLogger,
         ruleset: plan({ gatewayPorts: [] }),
         egressLimitBytes: 1_000_000,
+        rescueLimitBytes: 0,
       })
       await network.rest(address)
       far.write('stale, and forgotten')

@@ -2,95 +2,35 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { rulesetText } from '../../src/vm/nft.plan.ts'
-import { createNetns, type Netns, needsRoot } from '../rigs/netns.ts'
-import { gateway, guest, plan } from '../rigs/two-guests.ts'
+import { createGuestNetwork, type GuestNetwork } from '../rigs/guest-network.ts'
+import { type Netns, needsRoot } from '../rigs/netns.ts'
+import { gateway, guest, objectsOf, plan } from '../rigs/two-guests.ts'
 
-// A host with two guests and an uplink: four namespaces joined by veth pairs that are named as taps would be.
 describe.if(needsRoot('the firewall test'))('the firewall in a network of namespaces', () => {
+  let network: GuestNetwork
   let host: Netns
   let world: Netns
-  let guests: [Netns, Netns]
-  const servers: Bun.Subprocess[] = []
-
-  const listen = async (where: Netns, address: string, port: number) => {
-    const code = `Bun.listen({ hostname: '${address}', port: ${port}, socket: {
-      open(s) { s.write(s.remoteAddress + '\\n') }, data() {} } }); console.log('up')`
-    const server = Bun.spawn(where.argv([process.execPath, '-e', code]), {
-      stdin: 'ignore',
-      stdout: 'pipe',
-      stderr: 'inherit',
-    })
-    servers.push(server)
-    await server.stdout.getReader().read()
-  }
-
-  /** The address that the server saw us as, or null when there is no way through. */
-  const reach = async (from: Netns, address: string, port: number, local?: string): Promise<string | null> => {
-    const code = `const timer = setTimeout(() => { console.log('-'); process.exit() }, 700)
-      require('node:net').connect({ host: '${address}', port: ${port}${local ? `, localAddress: '${local}'` : ''} })
-        .on('data', d => { console.log(String(d).trim()); process.exit() })
-        .on('error', () => { console.log('-'); process.exit() })`
-    const seen = (await from.run([process.execPath, '-e', code])).trim()
-    return seen === '-' ? null : seen
-  }
-
-  const apply = (text: string) => host.run(['nft', '--file', '-'], { stdin: text })
-  const quotas = async () => {
-    const { nftables } = JSON.parse(await host.run(['nft', '--json', 'list', 'quotas'])) as {
-      nftables: { quota?: { name: string; used: number } }[]
-    }
-    return Object.fromEntries(nftables.flatMap(({ quota }) => (quota ? [[quota.name, quota.used]] : [])))
+  let guests: GuestNetwork['guests']
+  const { reach, apply, quotas } = {
+    reach: (...to: Parameters<GuestNetwork['reach']>) => network.reach(...to),
+    apply: (text: string) => network.apply(text),
+    quotas: () => network.quotas(),
   }
 
   beforeAll(async () => {
-    host = createNetns()
-    world = createNetns()
-    guests = [createNetns(), createNetns()]
-    await host.run(['sh', '-c', 'echo 1 > /proc/sys/net/ipv4/ip_forward'])
-    await apply(rulesetText(plan()))
-    for (const [index, netns] of guests.entries()) {
-      const { tap, mac, address } = guest(index + 1)
-      await host.run(['ip', '-batch', '-'], {
-        stdin: [
-          `link add ${tap} type veth peer name eth0 netns ${netns.name}`,
-          `link set ${tap} up`,
-          `address add ${gateway}/32 dev ${tap}`,
-          `route add ${address}/32 dev ${tap} src ${gateway}`,
-        ].join('\n'),
-      })
-      await netns.run(['ip', '-batch', '-'], {
-        stdin: [
-          `link set eth0 address ${mac} up`,
-          `address add ${address}/32 dev eth0`,
-          `route add ${gateway} dev eth0 scope link`,
-          `route add default via ${gateway}`,
-        ].join('\n'),
-      })
-    }
-    await host.run(['ip', '-batch', '-'], {
-      stdin: [
-        `link add uplink type veth peer name eth0 netns ${world.name}`,
-        'link set uplink up',
-        'address add 192.0.2.1/24 dev uplink',
-      ].join('\n'),
-    })
-    await world.run(['ip', '-batch', '-'], {
-      stdin: ['link set eth0 up', 'address add 192.0.2.9/24 dev eth0', 'route add 10.88.0.0/24 via 192.0.2.1'].join(
-        '\n',
-      ),
-    })
-    await listen(world, '0.0.0.0', 80)
-    await listen(guests[1], '0.0.0.0', 22)
-    await listen(guests[1], '0.0.0.0', 80)
-    await listen(host, '0.0.0.0', 8442)
-    await listen(host, '0.0.0.0', 8441)
-    await listen(host, '::', 8443)
+    network = await createGuestNetwork()
+    host = network.host
+    world = network.world
+    guests = network.guests
+    await network.listen(world, '0.0.0.0', 80)
+    await network.listen(guests[1], '0.0.0.0', 22)
+    await network.listen(guests[1], '0.0.0.0', 80)
+    await network.listen(host, '0.0.0.0', 8442)
+    await network.listen(host, '0.0.0.0', 8441)
+    await network.listen(host, '::', 8443)
   })
 
-  afterAll(() => {
-    for (const server of servers) server.kill('SIGKILL')
-    for (const netns of [...(guests ?? []), world, host]) netns?.close()
-  })
+  afterAll(() => network?.[Symbol.dispose]())
 
   test('a guest reaches the world under the address of the host', async () => {
     // Goal: outbound works and is masqueraded.
@@ -119,7 +59,7 @@ describe.if(needsRoot('the firewall test'))('the firewall in a network of namesp
   test('a spoofed source goes nowhere', async () => {
     // Goal: another address, another MAC, and IPv6 are dropped by the guard, before anything counts or routes them.
     await guests[0].run(['ip', 'address', 'add', '10.88.0.77/32', 'dev', 'eth0'])
-    expect(await reach(guests[0], '192.0.2.9', 80, '10.88.0.77')).toBeNull()
+    expect(await reach(guests[0], '192.0.2.9', 80, { localAddress: '10.88.0.77' })).toBeNull()
     await guests[0].run(['ip', 'link', 'set', 'eth0', 'address', '02:00:00:00:00:99'])
     expect(await reach(guests[0], '192.0.2.9', 80)).toBeNull()
     await guests[0].run(['ip', 'link', 'set', 'eth0', 'address', guest(1).mac])
@@ -155,7 +95,7 @@ describe.if(needsRoot('the firewall test'))('the firewall in a network of namesp
 
   test('a removed guest leaves no object behind and loses its way', async () => {
     // Goal: quota, counter and set elements go in the same transaction that forgets the VM.
-    await apply(rulesetText(plan({ vms: plan().vms.slice(1), removed: [guest(1).tap] })))
+    await apply(rulesetText(plan({ vms: plan().vms.slice(1), removed: objectsOf(guest(1).tap) })))
     const ruleset = await host.run(['nft', 'list', 'ruleset'])
     expect(ruleset).not.toContain(guest(1).tap)
     expect(ruleset).toContain(guest(2).tap)

@@ -27,6 +27,7 @@ inOwnNetns(
       const options = {
         ruleset: plan(),
         egressLimitBytes: limitBytes,
+        rescueLimitBytes: 70_000,
       }
       const create = () => new VmNetwork({ ledger: store.ledger, nft, clock, log: silentLogger, ...options })
       const addVm = (n: number) => {
@@ -42,6 +43,11 @@ inOwnNetns(
       return { store, create, addVm, quotas, clock }
     }
 
+    const objectsOfTap2 = [
+      ['tap2', 0],
+      ['tap2_rescue', 0],
+    ]
+
     test('the table follows the ledger, and calls made meanwhile share a run', async () => {
       // Goal: what the ledger names is in the kernel, what is removed is not, and a hundred calls are no hundred runs of nft.
       const { store, create, addVm, quotas } = bench()
@@ -53,13 +59,15 @@ inOwnNetns(
       expect(runs.size).toBeLessThanOrEqual(2)
       expect(await quotas()).toEqual([
         ['tap1', 0],
+        ['tap1_rescue', 0],
         ['tap2', 0],
+        ['tap2_rescue', 0],
       ])
       await network.remove('tap1')
       strikeResource(store.ledger.db, { vmId: first, kind: 'nft' })
-      expect(await quotas()).toEqual([['tap2', 0]])
+      expect(await quotas()).toEqual(objectsOfTap2)
       await network.sync()
-      expect(await quotas()).toEqual([['tap2', 0]])
+      expect(await quotas()).toEqual(objectsOfTap2)
     })
 
     test('a restarted daemon takes out what is in the kernel and in no ledger', async () => {
@@ -76,15 +84,25 @@ inOwnNetns(
       // Goal: usage never counts back to zero, whoever flushes the ruleset; samples never shrink.
       const { store, create, addVm, quotas, clock } = bench()
       const id = addVm(1)
-      recordEgress(store.ledger.db, { vmId: id, usedBytes: 4321, observedAtMs: clock.nowMs(), blockedAtMs: null })
+      recordEgress(store.ledger.db, {
+        vmId: id,
+        usedBytes: 4321,
+        rescueBytes: 765,
+        observedAtMs: clock.nowMs(),
+        blockedAtMs: null,
+      })
       const network = create()
       await network.sync()
-      expect(await quotas()).toEqual([['tap1', 4321]])
-      expect(await network.sample()).toMatchObject([{ vmId: id, usedBytes: 4321, blockedAtMs: null }])
+      const counted = [
+        ['tap1', 4321],
+        ['tap1_rescue', 765],
+      ]
+      expect(await quotas()).toEqual(counted)
+      expect(await network.sample()).toMatchObject([{ vmId: id, usedBytes: 4321, rescueBytes: 765, blockedAtMs: null }])
       Bun.spawnSync(['nft', 'flush', 'ruleset'])
       await network.sample()
-      expect(await quotas()).toEqual([['tap1', 4321]])
-      expect(egressOf(store.ledger.db, id)?.usedBytes).toBe(4321)
+      expect(await quotas()).toEqual(counted)
+      expect(egressOf(store.ledger.db, id)).toMatchObject({ usedBytes: 4321, rescueBytes: 765 })
       expect(listEvents(store.ledger.db, { limit: 10 }).map(event => event.kind)).toEqual(['nft.restored'])
     })
 
@@ -92,7 +110,13 @@ inOwnNetns(
       // Goal: the block's time is that of the first sample that shows it, and stays.
       const { store, create, addVm, clock } = bench()
       const id = addVm(1)
-      recordEgress(store.ledger.db, { vmId: id, usedBytes: limitBytes, observedAtMs: clock.nowMs(), blockedAtMs: null })
+      recordEgress(store.ledger.db, {
+        vmId: id,
+        usedBytes: limitBytes,
+        rescueBytes: 0,
+        observedAtMs: clock.nowMs(),
+        blockedAtMs: null,
+      })
       const network = create()
       await network.sync()
       clock.advance(1_000)

@@ -1,18 +1,18 @@
 import { expect, test } from 'bun:test'
 import { rulesetText } from '../../src/vm/nft.plan.ts'
 import { expectGolden } from '../rigs/golden.ts'
-import { guest, plan } from '../rigs/two-guests.ts'
+import { guest, objectsOf, plan, unspent } from '../rigs/two-guests.ts'
 
 test('the ruleset of two VMs, with a third one going', () => {
   // Goal: the whole text is deliberate; a change shows up as a change of the golden text.
-  expectGolden('nft-two-vms.nft', rulesetText(plan({ removed: ['srtest000003'] })))
+  expectGolden('nft-two-vms.nft', rulesetText(plan({ removed: objectsOf('srtest000003') })))
 })
 
 test('rules do not grow with VMs, and no name comes from a user', () => {
   // Goal: dispatch is by sets and maps; a hundred VMs have the rules of one.
   const rulesOf = (text: string) => text.split('\n').filter(line => line.startsWith('add rule'))
   const many = plan({
-    vms: Array.from({ length: 100 }, (_, n) => ({ ...guest(1), tap: `sr${n}`, limitBytes: 1, usedBytes: 0 })),
+    vms: Array.from({ length: 100 }, (_, n) => ({ ...guest(1), tap: `sr${n}`, ...unspent, opened: n % 2 === 0 })),
   })
   expect(rulesOf(rulesetText(many))).toEqual(rulesOf(rulesetText(plan())))
 })

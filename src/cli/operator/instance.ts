@@ -132,6 +132,7 @@ function instanceText(row: AdminInstance, paint: Paint): string {
       ['egress', `${row.egress_bytes} bytes${blocked}`],
       ['created', row.created_at],
       ['ready', dash(row.ready_at)],
+      ['attested', row.attested_at === null ? 'no' : `at ${row.attested_at}`],
       ['terminated', row.terminated_at === null ? '-' : `${row.terminated_at} (${dash(row.terminated_reason)})`],
     ],
     paint,

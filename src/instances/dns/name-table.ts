@@ -1,4 +1,4 @@
-// Names and their IPv4 addresses in memory that two threads share: one writes what was committed, the other answers from it. Effects: on that memory alone.
+// Names, their IPv4 addresses and fingerprints of their SSH host keys in memory that two threads share: one writes what was committed, the other answers from it. Effects: on that memory alone.
 //
 // A write is seen by the next lookup, however busy the reading thread is: nothing is sent and nothing waits in a queue.
 // An open-addressed table behind a sequence lock: the sequence is odd during a write, and a reader that saw it change reads again.
@@ -9,8 +9,10 @@ export type NameTableMemory = { readonly header: SharedArrayBuffer; readonly slo
 
 /** `{label}` or `{name}.{slug}`, lowercase. */
 const keyBytesMax = 63 + 1 + 63
-/** A slot: the key's length (0: free), the address, the key. */
-const SLOT = { length: 0, address: 4, key: 8, bytes: 136 } as const
+/** A slot: the key's length (0: free), the address, the key, whether there is a fingerprint (0: none), the fingerprint. */
+const SLOT = { length: 0, address: 4, key: 8, hasFingerprint: 136, fingerprint: 140, bytes: 172 } as const
+/** SHA-256. */
+const fingerprintBytes = 32
 const HEADER = { sequence: 0, count: 4, bytes: 8 } as const
 /** Reads again at most so often while the other thread writes; a write takes microseconds. */
 const attemptsMax = 1_000
@@ -39,6 +41,12 @@ class Slots {
 
   address(slot: number): number {
     return this.words[(slot * SLOT.bytes + SLOT.address) >> 2] ?? 0
+  }
+
+  fingerprint(slot: number): Uint8Array | null {
+    const start = slot * SLOT.bytes
+    if (this.words[(start + SLOT.hasFingerprint) >> 2] !== 1) return null
+    return this.bytes.slice(start + SLOT.fingerprint, start + SLOT.fingerprint + fingerprintBytes)
   }
 
   holds(slot: number, key: Uint8Array): boolean {
@@ -77,8 +85,9 @@ export class NameTableWriter {
     this.#count = new Int32Array(memory.header, HEADER.count, 1)
   }
 
-  /** False: there is no room, and the table stays as it is. Null removes the name. */
-  set(key: string, address: string | null): boolean {
+  /** False: there is no room, and the table stays as it is. A null address removes the name. */
+  set(key: string, address: string | null, fingerprint: Uint8Array | null = null): boolean {
+    assert(fingerprint === null || fingerprint.length === fingerprintBytes, 'a fingerprint is a SHA-256')
     const bytes = keyBytes(key)
     assert(bytes !== null, 'a name fits the table')
     const slot = this.#slots.find(bytes)
@@ -94,6 +103,8 @@ export class NameTableWriter {
       const start = slot * SLOT.bytes
       this.#slots.bytes.set(bytes, start + SLOT.key)
       this.#slots.words[(start + SLOT.address) >> 2] = parseAddress(address)
+      this.#slots.words[(start + SLOT.hasFingerprint) >> 2] = fingerprint === null ? 0 : 1
+      if (fingerprint !== null) this.#slots.bytes.set(fingerprint, start + SLOT.fingerprint)
       this.#slots.words[(start + SLOT.length) >> 2] = bytes.length
       if (!isThere) this.#count[0] = count + 1
     })
@@ -122,7 +133,9 @@ export class NameTableWriter {
   }
 }
 
-export type Found = { readonly kind: 'found'; readonly address: string } | { readonly kind: 'absent' | 'busy' }
+export type Found =
+  | { readonly kind: 'found'; readonly address: string; readonly fingerprint: Uint8Array | null }
+  | { readonly kind: 'absent' | 'busy' }
 
 export class NameTableReader {
   readonly #slots: Slots
@@ -143,8 +156,9 @@ export class NameTableReader {
       const slot = this.#slots.find(bytes)
       const isThere = slot !== null && this.#slots.length(slot) !== 0
       const address = isThere ? this.#slots.address(slot) : 0
+      const fingerprint = isThere ? this.#slots.fingerprint(slot) : null
       if (Atomics.load(this.#sequence, 0) !== before || slot === null) continue
-      return isThere ? { kind: 'found', address: formatAddress(address) } : { kind: 'absent' }
+      return isThere ? { kind: 'found', address: formatAddress(address), fingerprint } : { kind: 'absent' }
     }
     return { kind: 'busy' }
   }

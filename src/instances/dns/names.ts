@@ -4,9 +4,11 @@ import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import type { HostName } from '../../config/listen.ts'
 import type { DirectoryDb } from '../../store/db.ts'
+import { attestedKeyOf } from '../../store/directory/attestation.query.ts'
 import { instanceById, instanceByVm, listLiving } from '../../store/directory/instance.query.ts'
 import { organizationById } from '../../store/directory/organization.query.ts'
 import type { VmEngine } from '../../vm/engine.ts'
+import { sshKeyDigest } from '../public-key.codec.ts'
 import { instanceAddress } from './address.plan.ts'
 import { type NameTableMemory, NameTableWriter, nameTableMemory } from './name-table.ts'
 
@@ -20,6 +22,13 @@ export type NamesDeps = {
   readonly hostAddresses: () => Readonly<Record<HostName, string | null>>
   readonly clock: Pick<Clock, 'sleep'>
   readonly log: Logger
+}
+
+type Named = {
+  readonly name: string
+  readonly address: string
+  /** Of the SSH host key, once it is attested. */
+  readonly fingerprint: Uint8Array | null
 }
 
 const refreshMs = 5_000
@@ -49,14 +58,17 @@ export class Names {
   }
 
   /** Null for no name: no name is better than one that leads to somebody else. */
-  #lookUp(id: string): { name: string; address: string } | null {
+  #lookUp(id: string): Named | null {
     const { db, engine, log } = this.#deps
     try {
       const instance = instanceById(db, id)
       const address = instance === null ? null : instanceAddress(instance, vmId => engine.view(vmId))
       if (instance === null || address === null) return null
       const organization = organizationById(db, instance.organizationId)
-      return organization === null ? null : { name: `${instance.name}.${organization.slug}`, address }
+      if (organization === null) return null
+      const key = attestedKeyOf(db, id)
+      const fingerprint = key === null ? null : sshKeyDigest(key.sshHostKey)
+      return { name: `${instance.name}.${organization.slug}`, address, fingerprint }
     } catch (error) {
       log.error('an instance could not be looked up; its name has no address until it can be', { id, error })
       return null
@@ -84,8 +96,8 @@ export class Names {
     await this.#running
   }
 
-  #set(id: string, { name, address }: { name: string; address: string }): void {
-    if (this.#writer.set(name, address)) this.#named.set(id, name)
+  #set(id: string, { name, address, fingerprint }: Named): void {
+    if (this.#writer.set(name, address, fingerprint)) this.#named.set(id, name)
     else this.#deps.log.error('the name table is full', { name })
   }
 

@@ -33,7 +33,7 @@ export function createResponder({ domain, names, limiters, clock, onLimited }: R
     const resolve = (name: string) => {
       const found = names.find(name)
       if (found.kind === 'busy') isBusy = true
-      return found.kind === 'found' ? found.address : null
+      return found.kind === 'found' ? found : null
     }
     // The zone may change at any moment, so its serial is the time (RFC 1912 2.2 leaves the scheme open).
     const zone = { domain, hosts, serial: Math.floor(clock.nowMs() / 1000) >>> 0 }

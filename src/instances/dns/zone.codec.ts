@@ -1,9 +1,10 @@
-// Authoritative answers for `{domain}` (RFC 1035, 2181, 2308, 6891, 8482). Pure: bytes in, bytes out.
+// Authoritative answers for `{domain}` (RFC 1035, 2181, 2308, 4255, 6891, 8482). Pure: bytes in, bytes out.
 //
 // Records are encoded by dns-packet. The question is read here, label by label, and goes back byte for byte: its case is kept
 // (resolvers use it against forgery) and a label that holds a dot is never taken for two.
 
 import { type Answer, decode, encode, type OptAnswer } from 'dns-packet'
+import { toHex } from '../../base/bytes.ts'
 
 export type Zone = {
   /** Lowercase, without a final dot. */
@@ -15,9 +16,15 @@ export type Zone = {
 }
 
 export type DnsTransport = 'udp' | 'tcp'
-/** IPv4 address of `{host}` or `{name}.{slug}`, lowercase; null when there is none. */
-export type ResolveAddress = (name: string) => string | null
-export type DnsContext = { readonly zone: Zone; readonly transport: DnsTransport; readonly resolve: ResolveAddress }
+export type Resolved = {
+  /** IPv4. */
+  readonly address: string
+  /** SHA-256 of the blob of its SSH host key (ed25519), once that is attested; else null. */
+  readonly fingerprint: Uint8Array | null
+}
+/** Of `{host}` or `{name}.{slug}`, lowercase; null when there is none. */
+export type ResolveName = (name: string) => Resolved | null
+export type DnsContext = { readonly zone: Zone; readonly transport: DnsTransport; readonly resolve: ResolveName }
 
 /** How long resolvers may cache a record, or its absence. Short, for an instance may appear at any moment. */
 export const ttlSeconds = 5
@@ -64,7 +71,7 @@ const headerBytes = 12
 /** Bits of the second header word, RFC 1035 4.1.1. */
 const FLAG = { response: 0x8000, opcode: 0x7800, authoritative: 0x0400, truncated: 0x0200, recursion: 0x0100 } as const
 const RCODE = { ok: 0, formatError: 1, nameError: 3, notImplemented: 4, refused: 5 } as const
-const TYPE = { A: 1, NS: 2, SOA: 6, transferIncremental: 251, transfer: 252, ANY: 255 } as const
+const TYPE = { A: 1, NS: 2, SOA: 6, SSHFP: 44, transferIncremental: 251, transfer: 252, ANY: 255 } as const
 const CLASS_IN = 1
 /** RFC 1035 4.2.1, and what avoids fragments on any path (RFC 6891 6.2.3 asks for a value; DNS flag day 2020 for this one). */
 const UDP_BYTES = { plain: 512, ednsMax: 1232 } as const
@@ -135,14 +142,12 @@ function decide(question: Question, { zone, resolve }: DnsContext): DnsReply {
   if (first === undefined) return atApex(owner, question.type, { zone, resolve })
   if (second === undefined) {
     // A label here is a host of ours, or is or could be an organization: both get the same response, so nobody learns which ones exist.
-    const address = zone.hosts.has(first) ? resolve(first) : null
-    return address === null ? negative(zone, RCODE.ok) : addressReply(owner, { address, type: question.type, zone })
+    const found = zone.hosts.has(first) ? resolve(first) : null
+    return found === null ? negative(zone, RCODE.ok) : nameReply(owner, { found, type: question.type, zone })
   }
   const isOurs = below.length === 2 && !zone.hosts.has(second) && below.every(label => LABEL.test(label))
-  const address = isOurs ? resolve(`${first}.${second}`) : null
-  return address === null
-    ? negative(zone, RCODE.nameError)
-    : addressReply(owner, { address, type: question.type, zone })
+  const found = isOurs ? resolve(`${first}.${second}`) : null
+  return found === null ? negative(zone, RCODE.nameError) : nameReply(owner, { found, type: question.type, zone })
 }
 
 /** What names and slugs are made of; a label may hold any byte. */
@@ -170,8 +175,8 @@ function atApex(owner: string, type: number, { zone, resolve }: Pick<DnsContext,
     case TYPE.ANY:
       return positive([soa(owner, zone)])
     case TYPE.NS: {
-      const address = resolve(nameServerLabel)
-      const glue: Answer[] = address === null ? [] : [{ type: 'A', name: server, ttl: ttlSeconds, data: address }]
+      const found = resolve(nameServerLabel)
+      const glue: Answer[] = found === null ? [] : [addressOf(server, found)]
       return { ...positive([{ type: 'NS', name: owner, ttl: ttlSeconds, data: server }]), glue }
     }
     default:
@@ -179,9 +184,21 @@ function atApex(owner: string, type: number, { zone, resolve }: Pick<DnsContext,
   }
 }
 
-function addressReply(owner: string, { address, type, zone }: { address: string; type: number; zone: Zone }): DnsReply {
-  if (type !== TYPE.A && type !== TYPE.ANY) return negative(zone, RCODE.ok)
-  return positive([{ type: 'A', name: owner, ttl: ttlSeconds, data: address }])
+type NameQuestion = { readonly found: Resolved; readonly type: number; readonly zone: Zone }
+
+/** An address, and beside it the fingerprint of the SSH host key. ANY gets the address alone: one set of records is answer enough (RFC 8482 4.1). */
+function nameReply(owner: string, { found, type, zone }: NameQuestion): DnsReply {
+  if (type === TYPE.A || type === TYPE.ANY) return positive([addressOf(owner, found)])
+  if (type !== TYPE.SSHFP || found.fingerprint === null) return negative(zone, RCODE.ok)
+  const fingerprint = toHex(found.fingerprint)
+  return positive([{ type: 'SSHFP', name: owner, ttl: ttlSeconds, data: { ...SSHFP_NUMBERS, fingerprint } }])
+}
+
+/** Key algorithm Ed25519 (RFC 8709 6), fingerprint SHA-256 (RFC 6594 4.1.2); SHA-1 is not given. */
+const SSHFP_NUMBERS = { algorithm: 4, hash: 2 } as const
+
+function addressOf(owner: string, { address }: Resolved): Answer {
+  return { type: 'A', name: owner, ttl: ttlSeconds, data: address }
 }
 
 function positive(answers: readonly Answer[]): DnsReply {

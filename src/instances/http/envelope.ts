@@ -5,7 +5,7 @@ import { FAULTS, Fault, statusOf } from '../../base/fault.ts'
 import { type RandomBytes, randomName } from '../../base/ids.ts'
 import type { FailureEnvelope, Problem } from '../../contract/problem.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
-import { LimitedFault } from '../limited.ts'
+import { retryAfterOf, UnavailableFault } from '../limited.ts'
 
 /** What the server knows of a request while it is under way. */
 export type RequestContext = {
@@ -77,7 +77,8 @@ export function failureResponse(
 }
 
 function retryAfter(error: unknown): Record<string, string> {
-  return error instanceof LimitedFault ? { 'Retry-After': String(error.retryAfterSeconds) } : {}
+  const seconds = retryAfterOf(error)
+  return seconds === null ? {} : { 'Retry-After': String(seconds) }
 }
 
 /** Headers that every response carries, whatever it is. */
@@ -91,8 +92,13 @@ export function stamp(context: RequestContext, response: Response): Response {
   return response
 }
 
+/** Whether a failure is ours, and nothing that is said to the client as it is. */
+export function isUnexpected(error: unknown): boolean {
+  return isInternal(error) && !(error instanceof UnavailableFault)
+}
+
 function problemOf(error: unknown): Problem {
-  if (!(error instanceof Fault) || isInternal(error)) {
+  if (!(error instanceof Fault) || isUnexpected(error)) {
     return { code: 'internal_error', message: internalErrorMessage }
   }
   const { wire } = FAULTS[error.code]

@@ -1,6 +1,7 @@
 // The OpenAPI 3.1 document of service A, from the schemas in contract/ alone. Pure; committed under test/golden.
 
 import type { TSchema } from '@sinclair/typebox'
+import { AttestationReceipt } from '../../contract/attestation.ts'
 import {
   CreateInstance,
   egressLimitBytes,
@@ -13,6 +14,7 @@ import {
   supportedInferenceMode,
   UsageSummary,
 } from '../../contract/instance.ts'
+import { InstanceAttestation } from '../../contract/instance-attestation.ts'
 import { FailureEnvelope, Problem, SuccessEnvelope } from '../../contract/problem.ts'
 import {
   type ApiFailure,
@@ -77,6 +79,26 @@ const READY = {
   ready_at: '2026-11-20T08:31:12.345Z',
   terminated_at: null,
 } as const
+/** Bytes are cut short here. */
+const ATTESTATION = {
+  schemaVersion: 1,
+  scope: 'claim-only',
+  organization: 'acme',
+  name: CREATED.name,
+  hostname: CREATED.hostname,
+  nonce: 'AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8',
+  known_hosts: `${CREATED.hostname} ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsJzTQ0tPK4Tw9J6f8W6S1QhIYzG1mJtN5gRt0cMZrE`,
+  public_key: PUBLIC_KEY,
+  launch: '{"format":"strongroom/launch/v1"}',
+  receipt: {
+    format: 'strongroom/attest-pq/v1',
+    platform: 'snp',
+    statement: 'q2Rrt2',
+    keys: { ed25519: 'IHsJzT', mldsa65: 'Q0tPK4', x25519: 'Tw9J6f', mlkem768: '8W6S1Q' },
+    signatures: { ed25519: 'hIYzG1', mldsa65: 'mJtN5g' },
+    evidence: { report: 'AwAAAA', vek: 'MIIFTD', chain: ['MIIGiT', 'MIIGYz'], crl: 'MIIEQD' },
+  },
+} as const
 const PARAMETERS = {
   Name: {
     name: 'name',
@@ -92,6 +114,14 @@ const PARAMETERS = {
     description:
       'Chosen by the client, once per intended instance: printable ASCII, and no comma before a space. Valid for 24 hours in the organization.',
     schema: { type: 'string', minLength: 1, maxLength: idempotencyKeyCharsMax, pattern: '^[ -~]+$' },
+  },
+  Nonce: {
+    name: 'nonce',
+    in: 'query',
+    required: false,
+    description:
+      '32 random bytes that nobody has used before, as base64url without padding: the attestation is made for them now. Without it: the one that was made at the claim, for a nonce of the appliance.',
+    schema: { type: 'string', pattern: '^[A-Za-z0-9_-]{43}$' },
   },
   CorrelationId: {
     name: 'X-Correlation-ID',
@@ -171,6 +201,15 @@ const FAILURES = {
       param: 'Idempotency-Key',
     },
   },
+  NotAttested: {
+    status: 409,
+    description: 'There is no attestation, or no fresh one: the instance is not ready. The message says what to do.',
+    error: {
+      code: 'conflict',
+      message:
+        'The instance is not ready yet, so there is no attestation; wait until its status is ready, then ask again.',
+    },
+  },
   BodyTooLarge: {
     status: 413,
     description: 'The body is too large.',
@@ -184,6 +223,16 @@ const FAILURES = {
     error: {
       code: 'invalid_request',
       message: 'This key may send 600 requests per minute; wait as long as Retry-After says.',
+    },
+  },
+  Unavailable: {
+    status: 503,
+    description:
+      'A fresh attestation cannot be had now: the virtual machine does not answer, or certificates are missing. Wait as long as Retry-After says.',
+    headers: { 'Retry-After': 'RetryAfter' },
+    error: {
+      code: 'internal_error',
+      message: 'The virtual machine does not answer right now; ask again as soon as Retry-After says.',
     },
   },
   InternalError: {
@@ -245,6 +294,19 @@ const OPERATIONS: readonly Operation[] = [
     body: null,
     success: enveloped(200, 'The instance.', 'InstanceRecord', READY),
     failures: [...READ_FAILURES, 'NotFound'],
+  },
+  {
+    method: 'get',
+    path: '/v1/instances/{name}/attestation',
+    id: 'retrieveInstanceAttestation',
+    summary: 'Attestation of an instance',
+    description:
+      'What the instance proves of itself, to be verified before the first login (`strongroom verify instance`): a receipt over launch, name, organization, SSH host key and public key, with all certificates. Nothing in it is to be trusted before that. Of one virtual machine at most one fresh attestation is made at a time, and each key has a limit of them per minute. What was made at the claim is kept as long as the record.',
+    isPublic: false,
+    parameters: ['Name', 'Nonce', 'CorrelationId'],
+    body: null,
+    success: enveloped(200, 'The attestation.', 'InstanceAttestation', ATTESTATION),
+    failures: [...READ_FAILURES, 'InvalidRequest', 'NotFound', 'NotAttested', 'Unavailable'],
   },
   {
     method: 'delete',
@@ -313,8 +375,8 @@ const OPERATIONS: readonly Operation[] = [
 
 /** Each schema under its name; where one holds another, it refers to it. */
 function toSchemas(): Record<string, unknown> {
-  const resources = { CreateInstance, InstanceCreated, InstanceRecord, InstanceList, UsageSummary }
-  const named: Record<string, TSchema> = { Problem, ...resources }
+  const resources = { CreateInstance, InstanceCreated, InstanceRecord, InstanceList, InstanceAttestation, UsageSummary }
+  const named: Record<string, TSchema> = { Problem, AttestationReceipt, ...resources }
   const out: Record<string, unknown> = {}
   for (const [name, schema] of Object.entries(named)) {
     const others = Object.fromEntries(Object.entries(named).filter(([other]) => other !== name))

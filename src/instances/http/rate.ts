@@ -18,8 +18,10 @@ const minuteMs = 60_000
 export function createRequestRate(deps: {
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly requestsPerMinute: number
+  /** What is counted, in the plural. */
+  readonly what?: string
 }): RequestRate {
-  const { clock, requestsPerMinute: capacity } = deps
+  const { clock, requestsPerMinute: capacity, what = 'requests' } = deps
   const buckets = new Map<string, Bucket>()
   let sweptAtMs = clock.monotonicMs()
 
@@ -38,7 +40,7 @@ export function createRequestRate(deps: {
       const left = Math.min(capacity, before.left + ((nowMs - before.atMs) * capacity) / minuteMs)
       if (left < 1) {
         buckets.set(keyPrefix, { left, atMs: nowMs })
-        const message = `This key may send ${capacity} requests per minute; wait as long as Retry-After says.`
+        const message = `This key may send ${capacity} ${what} per minute; wait as long as Retry-After says.`
         throw new LimitedFault(message, ((1 - left) * minuteMs) / capacity)
       }
       buckets.set(keyPrefix, { left: left - 1, atMs: nowMs })

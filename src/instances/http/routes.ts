@@ -1,6 +1,8 @@
-// The five endpoints of service A (contract 4.1): parse, one call, status. What they return becomes `data` of the envelope.
+// The endpoints of service A (contract 4.1, and the attestation of an instance): parse, one call, status. What they return becomes `data` of the envelope.
 
 import { Elysia } from 'elysia'
+import { readNonce } from '../attestation.codec.ts'
+import type { Attestations } from '../attestation.ts'
 import { parseCreate, parseIdempotencyKey } from '../create.codec.ts'
 import type { InstancesService, Principal, Shown } from '../service.ts'
 import { JsonText, Reply } from './envelope.ts'
@@ -13,7 +15,7 @@ export type Edge = {
   readonly json: (request: Request) => Promise<unknown>
 }
 
-export function instanceRoutes(service: InstancesService) {
+export function instanceRoutes(service: InstancesService, attestations: Pick<Attestations, 'show'>) {
   return (edge: Edge) =>
     new Elysia({ name: 'instances', normalize: false })
       .post(
@@ -34,6 +36,10 @@ export function instanceRoutes(service: InstancesService) {
       .get('/v1/instances/:name', ({ request, params }) =>
         reply(service.retrieve(edge.caller(request, 'read'), params.name)),
       )
+      .get('/v1/instances/:name/attestation', async ({ request, params }) => {
+        const caller = edge.caller(request, 'read')
+        return reply(await attestations.show(caller, params.name, readNonce(request.url)))
+      })
       .delete(
         '/v1/instances/:name',
         ({ request, params, set }) => {

@@ -10,9 +10,8 @@ import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger, LogLevel } from '../../base/log.ts'
 import { type JsonLimits, readJson } from '../../http/body.ts'
 import { checkHost } from '../../http/head.ts'
-import { isInternal } from '../../http/problem.ts'
 import type { Authenticate } from './auth.ts'
-import { failureResponse, openContext, type RequestContext, stamp, successResponse } from './envelope.ts'
+import { failureResponse, isUnexpected, openContext, type RequestContext, stamp, successResponse } from './envelope.ts'
 import type { RequestRate } from './rate.ts'
 import type { Edge } from './routes.ts'
 
@@ -45,7 +44,7 @@ export function createHttp(deps: HttpDeps): Http {
   const contextOf = (request: Request) => present(contexts.get(request), 'a request under way has a context')
   const fail = (request: Request, error: unknown, headers?: Record<string, string>): Response => {
     const context = contextOf(request)
-    if (isInternal(error)) deps.log.error('request failed', { request_id: context.requestId, error: describe(error) })
+    if (isUnexpected(error)) deps.log.error('request failed', { request_id: context.requestId, error: describe(error) })
     return failureResponse(context, error, headers)
   }
   const edge: Edge = {

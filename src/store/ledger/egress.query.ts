@@ -13,6 +13,7 @@ export function recordEgress(db: LedgerDb, sample: EgressSample): EgressSample {
       target: egress.vmId,
       set: {
         usedBytes: sql`max(${egress.usedBytes}, ${sample.usedBytes})`,
+        rescueBytes: sql`max(${egress.rescueBytes}, ${sample.rescueBytes})`,
         observedAtMs: sample.observedAtMs,
         blockedAtMs: sql`coalesce(${egress.blockedAtMs}, ${sample.blockedAtMs})`,
       },

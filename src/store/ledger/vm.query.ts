@@ -61,6 +61,12 @@ export function dismissVm(db: LedgerDb, id: string): void {
   db.update(vms).set({ desired: 'gone' }).where(eq(vms.id, id)).run()
 }
 
+/** Has the firewall let its traffic through from now on. Idempotent: the first time stays. False: there is no such VM. */
+export function openVm(db: LedgerDb, { id, nowMs }: { id: string; nowMs: number }): boolean {
+  const openedAtMs = sql`coalesce(${vms.openedAtMs}, ${nowMs})`
+  return db.update(vms).set({ openedAtMs }).where(eq(vms.id, id)).returning({ id: vms.id }).all().length === 1
+}
+
 export type Reserved = {
   readonly vms: number
   readonly vcpus: number

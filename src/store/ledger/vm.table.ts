@@ -22,6 +22,8 @@ export const vms = sqliteTable(
     changedAtMs: integer('changed_at_ms').notNull(),
     /** What its QEMU runs on; null before there is one. */
     platform: text('platform', { enum: ['snp', 'kvm', 'tcg'] }),
+    /** Since when the firewall is to let its traffic through; null: it has not proved what it is. Never taken back. */
+    openedAtMs: integer('opened_at_ms'),
   },
   table => [index('vms_state').on(table.state)],
 )
@@ -65,6 +67,8 @@ export const egress = sqliteTable('egress', {
   usedBytes: integer('used_bytes').notNull(),
   observedAtMs: integer('observed_at_ms').notNull(),
   blockedAtMs: integer('blocked_at_ms'),
+  /** Of the allowance for answers to SSH, once the cap is spent. */
+  rescueBytes: integer('rescue_bytes').notNull().default(0),
 })
 
 export type EgressSample = typeof egress.$inferSelect

@@ -5,7 +5,8 @@ import fc from 'fast-check'
 import { NameTableReader, NameTableWriter, nameTableMemory } from '../../../src/instances/dns/name-table.ts'
 
 const KEYS = ['ns', ...Array.from({ length: 12 }, (_, i) => `name${i}.acme`), `${'n'.repeat(63)}.${'s'.repeat(63)}`]
-const change = fc.record({ key: fc.constantFrom(...KEYS), address: fc.option(fc.ipV4()) })
+const fingerprint = fc.option(fc.uint8Array({ minLength: 32, maxLength: 32 }))
+const change = fc.record({ key: fc.constantFrom(...KEYS), address: fc.option(fc.ipV4()), fingerprint })
 
 test('goal: after any sets and removals it holds what a map holds', () => {
   fc.assert(
@@ -15,17 +16,17 @@ test('goal: after any sets and removals it holds what a map holds', () => {
       const [writer, reader, model] = [
         new NameTableWriter(memory),
         new NameTableReader(memory),
-        new Map<string, string>(),
+        new Map<string, { address: string; fingerprint: Uint8Array | null }>(),
       ]
-      for (const { key, address } of changes) {
-        const fits = writer.set(key, address)
+      for (const { key, address, fingerprint } of changes) {
+        const fits = writer.set(key, address, fingerprint)
         expect(fits).toBe(address === null || model.has(key) || model.size < 8)
         if (address === null) model.delete(key)
-        else if (fits) model.set(key, address)
+        else if (fits) model.set(key, { address, fingerprint })
         for (const name of KEYS) {
           const expected = model.get(name)
           const found = reader.find(name)
-          expect(found).toEqual(expected === undefined ? { kind: 'absent' } : { kind: 'found', address: expected })
+          expect(found).toEqual(expected === undefined ? { kind: 'absent' } : { kind: 'found', ...expected })
         }
       }
     }),
@@ -50,7 +51,7 @@ test('goal: while a write lasts there is no answer, rather than half of one', ()
   Atomics.add(sequence, 0, 1)
   expect(reader.find('a.b')).toEqual({ kind: 'busy' })
   Atomics.add(sequence, 0, 1)
-  expect(reader.find('a.b')).toEqual({ kind: 'found', address: '10.0.0.1' })
+  expect(reader.find('a.b')).toEqual({ kind: 'found', address: '10.0.0.1', fingerprint: null })
 })
 
 test('goal: a thread that reads while another one writes sees whole states only', async () => {
@@ -61,7 +62,8 @@ test('goal: a thread that reads while another one writes sees whole states only'
     self.onmessage = ({ data }) => {
       const writer = new NameTableWriter(data)
       for (let i = 0; i < 200000; i += 1) {
-        writer.set('a.b', i % 2 === 0 ? '10.10.10.10' : '20.20.20.20')
+        const part = i % 2 === 0 ? 10 : 20
+        writer.set('a.b', [part, part, part, part].join('.'), new Uint8Array(32).fill(part))
         if (i % 3 === 0) writer.set('c.d', i % 2 === 0 ? null : '30.30.30.30')
       }
       postMessage('done')
@@ -82,7 +84,7 @@ test('goal: a thread that reads while another one writes sees whole states only'
         for (let i = 0; i < 1_000; i += 1) {
           for (const name of ['a.b', 'c.d']) {
             const found = reader.find(name)
-            seen.add(`${name} ${found.kind === 'found' ? found.address : found.kind}`)
+            seen.add(`${name} ${found.kind === 'found' ? textOf(found) : found.kind}`)
           }
         }
         await Bun.sleep(0)
@@ -94,9 +96,18 @@ test('goal: a thread that reads while another one writes sees whole states only'
     // Before the first write.
     seen.delete('a.b absent')
     for (const state of seen)
-      expect(['a.b 10.10.10.10', 'a.b 20.20.20.20', 'c.d absent', 'c.d 30.30.30.30']).toContain(state)
-    expect(reader.find('a.b')).toEqual({ kind: 'found', address: '20.20.20.20' })
+      expect(['a.b 10.10.10.10 10', 'a.b 20.20.20.20 20', 'c.d absent', 'c.d 30.30.30.30']).toContain(state)
+    expect(reader.find('a.b')).toEqual({
+      kind: 'found',
+      address: '20.20.20.20',
+      fingerprint: new Uint8Array(32).fill(20),
+    })
   } finally {
     worker.terminate()
   }
 })
+
+/** With every value that the fingerprint has. */
+function textOf({ address, fingerprint }: { address: string; fingerprint: Uint8Array | null }): string {
+  return [address, ...new Set(fingerprint ?? [])].join(' ')
+}

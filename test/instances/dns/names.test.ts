@@ -1,9 +1,11 @@
 // Goal: names follow commits: a delete takes its name with it before anybody is told of it, and what was missed is made good by the next refresh.
 
 import { expect, test } from 'bun:test'
+import { toBase64 } from '../../../src/base/bytes.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { NameTableReader } from '../../../src/instances/dns/name-table.ts'
 import { Names } from '../../../src/instances/dns/names.ts'
+import { storeAttestation } from '../../../src/store/directory/attestation.query.ts'
 import type { VmView } from '../../../src/vm/engine.ts'
 import { type Appliance, startAppliance } from '../../rigs/instances-service.ts'
 import { until } from '../../rigs/until.ts'
@@ -16,6 +18,7 @@ async function withNames(
     names: Names
     vms: Vms
     address: (name: string) => string | null
+    fingerprint: (name: string) => string | null
   }) => Promise<void>,
 ) {
   let names: Names | null = null
@@ -36,6 +39,7 @@ async function withNames(
               failureMessage: null,
               failedAtMs: null,
               guest: null,
+              opened: true,
               ...vm,
             }
       },
@@ -50,8 +54,12 @@ async function withNames(
     const found = reader.find(name)
     return found.kind === 'found' ? found.address : null
   }
+  const fingerprint = (name: string) => {
+    const found = reader.find(name)
+    return found.kind === 'found' && found.fingerprint !== null ? toBase64(found.fingerprint) : null
+  }
   try {
-    await work({ appliance, names, vms, address })
+    await work({ appliance, names, vms, address, fingerprint })
   } finally {
     await names.stop()
   }
@@ -70,6 +78,23 @@ test('goal: a name is there from its VM’s address on, and gone when the delete
     // The VM is still there and moves on; its name stays gone.
     names.vmChanged(vmId ?? '')
     expect(address(`${name}.acme`)).toBeNull()
+  })
+})
+
+test('goal: the fingerprint of the attested host key stands beside the address, and goes with the name', async () => {
+  await withNames(async ({ appliance, names, vms, fingerprint }) => {
+    const { id, name, vmId } = await appliance.create()
+    vms.set(vmId ?? '', { state: 'running', address: '10.88.0.7' })
+    names.vmChanged(vmId ?? '')
+    expect(fingerprint(`${name}.acme`)).toBeNull()
+    const sshHostKey = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsJzTQ0tPK4Tw9J6f8W6S1QhIYzG1mJtN5gRt0cMZrE'
+    const row = { instanceId: id, nonce: 'n'.repeat(43), sshHostKey, attestedAtMs: 1, document: '{}' }
+    storeAttestation(appliance.store.db, row)
+    names.instanceChanged(id)
+    // As `ssh-keygen -l` prints it.
+    expect(fingerprint(`${name}.acme`)).toBe('De0OWSeuoZoObY+NjNtWg1896NfGFZ2gG8akGVi9/ds=')
+    expect((await appliance.send('DELETE', `/v1/instances/${name}`)).status).toBe(202)
+    expect(fingerprint(`${name}.acme`)).toBeNull()
   })
 })
 

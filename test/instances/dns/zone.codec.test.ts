@@ -17,12 +17,14 @@ const zone: Zone = {
   hosts: new Set(['ns', 'instances', 'inference']),
   serial: 1_800_000_000,
 }
-const ADDRESSES = new Map([
-  ['abcd2345.acme', '10.88.0.7'],
-  ['ns', '192.0.2.1'],
-  ['inference', '192.0.2.2'],
+const fingerprint = Uint8Array.from({ length: 32 }, (_, at) => 0xe0 + at)
+const NAMES = new Map([
+  ['abcd2345.acme', { address: '10.88.0.7', fingerprint }],
+  ['booting2.acme', { address: '10.88.0.8', fingerprint: null }],
+  ['ns', { address: '192.0.2.1', fingerprint: null }],
+  ['inference', { address: '192.0.2.2', fingerprint: null }],
 ])
-const resolve = (name: string) => ADDRESSES.get(name) ?? null
+const resolve = (name: string) => NAMES.get(name) ?? null
 
 function ask(message: Uint8Array, transport: DnsTransport = 'udp', change: Partial<DnsContext> = {}): Buffer | null {
   const answer = dnsResponse(message, { zone, transport, resolve, ...change })
@@ -36,7 +38,8 @@ function seen(answer: Buffer | null): Seen {
   const packet = decode(answer)
   const text = (record: Answer) => {
     const data = 'data' in record ? record.data : ''
-    return `${record.name} ${record.type} ${typeof data === 'string' ? data : ''}`.trim()
+    const value = record.type === 'SSHFP' ? Object.values(record.data).join(' ') : data
+    return `${record.name} ${record.type} ${typeof value === 'string' ? value : ''}`.trim()
   }
   return {
     rcode: String(Reflect.get(packet, 'rcode')),
@@ -55,6 +58,11 @@ const TABLE: [string, string, Seen][] = [
   ['AbCd2345.aCmE.AGENTS.example', 'A', found('AbCd2345.aCmE.AGENTS.example A 10.88.0.7')],
   [HOST, 'ANY', found(`${HOST} A 10.88.0.7`)],
   [HOST, 'AAAA', absent('NOERROR')],
+  [HOST, 'SSHFP', found(`${HOST} SSHFP 4 2 ${Buffer.from(fingerprint).toString('hex').toUpperCase()}`)],
+  ['booting2.acme.agents.example', 'SSHFP', absent('NOERROR')],
+  ['ns.agents.example', 'SSHFP', absent('NOERROR')],
+  ['agents.example', 'SSHFP', absent('NOERROR')],
+  ['zzzz9999.acme.agents.example', 'SSHFP', absent('NXDOMAIN')],
   [HOST, 'MX', absent('NOERROR')],
   [HOST, 'UNKNOWN_65', absent('NOERROR')],
   [HOST, 'AXFR', REFUSED],
@@ -275,4 +283,12 @@ test('goal: random bytes, and good queries with flipped bytes, never throw and n
     }),
     { seed: 20261120, numRuns: 3_000 },
   )
+})
+
+test('goal: an SSHFP record is on the wire as RFC 4255 has it: algorithm 4, fingerprint type 2, 32 bytes', () => {
+  const answer = ask(query({ type: 'SSHFP' }))
+  if (answer === null) throw new Error('no answer')
+  // The answer section ends the message: name, type 44, class 1, TTL 5, then the data behind its length.
+  const record = answer.subarray(answer.length - 44)
+  expect(record.toString('hex')).toBe(`002c00010000000500220402${Buffer.from(fingerprint).toString('hex')}`)
 })

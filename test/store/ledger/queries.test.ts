@@ -53,7 +53,7 @@ describe('VMs', () => {
       ['d', null],
     ] as const) {
       insertVm(db, { ...vm, id, nowMs: 1 })
-      recordEgress(db, { vmId: id, usedBytes: 1, observedAtMs: 1, blockedAtMs: null })
+      recordEgress(db, { vmId: id, usedBytes: 1, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null })
       if (goneAtMs !== null) moveVm(db, { id, from: 'waiting', to: 'gone', nowMs: goneAtMs })
     }
     expect(purgeGoneVms(db, { changedBeforeMs: 5, limit: 10 })).toBe(0)
@@ -70,12 +70,12 @@ test('egress samples only grow', () => {
   const { db } = store.ledger
   insertVm(db, { ...vm, id: 'v1', nowMs: 1 })
   const sample = (usedBytes: number, observedAtMs: number, blockedAtMs: number | null) =>
-    recordEgress(db, { vmId: 'v1', usedBytes, observedAtMs, blockedAtMs })
-  expect(sample(10, 1, null)).toEqual({ vmId: 'v1', usedBytes: 10, observedAtMs: 1, blockedAtMs: null })
-  expect(sample(30, 2, 2)).toEqual({ vmId: 'v1', usedBytes: 30, observedAtMs: 2, blockedAtMs: 2 })
-  expect(sample(20, 3, 3)).toEqual({ vmId: 'v1', usedBytes: 30, observedAtMs: 3, blockedAtMs: 2 })
-  expect(sample(40, 4, null)).toEqual({ vmId: 'v1', usedBytes: 40, observedAtMs: 4, blockedAtMs: 2 })
-  expect(egressOf(db, 'v1')).toEqual({ vmId: 'v1', usedBytes: 40, observedAtMs: 4, blockedAtMs: 2 })
+    recordEgress(db, { vmId: 'v1', usedBytes, rescueBytes: 0, observedAtMs, blockedAtMs })
+  expect(sample(10, 1, null)).toEqual({ vmId: 'v1', usedBytes: 10, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null })
+  expect(sample(30, 2, 2)).toEqual({ vmId: 'v1', usedBytes: 30, rescueBytes: 0, observedAtMs: 2, blockedAtMs: 2 })
+  expect(sample(20, 3, 3)).toEqual({ vmId: 'v1', usedBytes: 30, rescueBytes: 0, observedAtMs: 3, blockedAtMs: 2 })
+  expect(sample(40, 4, null)).toEqual({ vmId: 'v1', usedBytes: 40, rescueBytes: 0, observedAtMs: 4, blockedAtMs: 2 })
+  expect(egressOf(db, 'v1')).toEqual({ vmId: 'v1', usedBytes: 40, rescueBytes: 0, observedAtMs: 4, blockedAtMs: 2 })
 })
 
 test('nonces', () => {

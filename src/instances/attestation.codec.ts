@@ -1,0 +1,59 @@
+// The attestation of an instance as the wire has it (contract/instance-attestation.ts), and its request. Pure.
+
+import { fromBase64Url, toBase64Url } from '../base/bytes.ts'
+import { Fault } from '../base/fault.ts'
+import { nonceLength } from '../contract/attestation.ts'
+import { InstanceAttestation } from '../contract/instance-attestation.ts'
+import { checked } from '../contract/shape.ts'
+import type { VmEvidence } from '../vm/engine.ts'
+import type { ClaimedAs } from './evidence.verify.ts'
+
+export const nonceBytes = 32
+
+/** Fault internal: it is not as the contract shows it. */
+export function toAttestation(
+  { receipt, launch }: Pick<VmEvidence, 'receipt' | 'launch'>,
+  { nonce, claimed }: { readonly nonce: Uint8Array; readonly claimed: ClaimedAs },
+): InstanceAttestation {
+  const { organization, name, hostname, publicKey, sshHostKey } = claimed
+  const document = {
+    schemaVersion: 1,
+    scope: 'claim-only',
+    organization,
+    name,
+    hostname,
+    nonce: toBase64Url(nonce),
+    known_hosts: `${hostname} ${sshHostKey}`,
+    public_key: publicKey,
+    launch,
+    receipt,
+  }
+  return checked(InstanceAttestation, document, { what: 'attestation', code: 'internal' })
+}
+
+/** From the query of `GET /v1/instances/{name}/attestation`; null when it has none. Fault invalid_request: anything else in it, or no nonce. */
+export function readNonce(url: string): Uint8Array | null {
+  // Not `new URL`: it throws for the URL of a request without a Host header.
+  const [, query = ''] = /\?([^#]*)/.exec(url) ?? []
+  const fields = new URLSearchParams(query)
+  const unknown = [...fields.keys()].find(name => name !== 'nonce')
+  if (unknown !== undefined) {
+    const param = unknown.slice(0, 64)
+    throw new Fault('invalid_request', `The query has an unknown field ${JSON.stringify(param)}; it may have nonce.`, {
+      param,
+    })
+  }
+  const given = fields.getAll('nonce')
+  const [text] = given
+  if (text === undefined) return null
+  if (given.length > 1) throw refusal('Send one nonce, once.')
+  const bytes = text.length === nonceLength ? fromBase64Url(text) : null
+  if (bytes?.length !== nonceBytes) {
+    throw refusal(`The nonce must be ${nonceBytes} bytes as ${nonceLength} characters of base64url without padding.`)
+  }
+  return bytes
+}
+
+function refusal(message: string): Fault {
+  return new Fault('invalid_request', message, { param: 'nonce' })
+}

@@ -1,0 +1,134 @@
+// The attestation of an instance for its owner: what was kept of the claim, or a fresh one from the live VM. Effects: reads the store; the VM engine.
+
+import { assert } from '../base/assert.ts'
+import type { Clock } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import type { Logger } from '../base/log.ts'
+import { InstanceAttestation } from '../contract/instance-attestation.ts'
+import { shapeOf } from '../contract/shape.ts'
+import type { DirectoryDb } from '../store/db.ts'
+import { attestationOf } from '../store/directory/attestation.query.ts'
+import type { InstanceStatus } from '../store/directory/instance.table.ts'
+import type { VmEngine, VmEvidence } from '../vm/engine.ts'
+import { toAttestation } from './attestation.codec.ts'
+import { type AttestationTrust, type ClaimedAs, judgeEvidence } from './evidence.verify.ts'
+import { LimitedFault, UnavailableFault } from './limited.ts'
+import { ownInstance, type Principal, type Shown } from './service.ts'
+
+export type AttestationsDeps = {
+  readonly db: DirectoryDb
+  readonly engine: Pick<VmEngine, 'evidence' | 'handReceipt'>
+  readonly trust: () => Promise<AttestationTrust>
+  /** Counts a fresh attestation against the caller's key. Fault rate_limited. */
+  readonly admit: (keyPrefix: string) => void
+  readonly clock: Pick<Clock, 'nowMs'>
+  readonly log: Logger
+}
+
+const evidenceTimeoutMs = 15_000
+const retryMs = 5_000
+const busyRetryMs = 1_000
+
+export class Attestations {
+  readonly #deps: AttestationsDeps
+  /** VMs that are making evidence right now. */
+  readonly #busy = new Set<string>()
+
+  constructor(deps: AttestationsDeps) {
+    this.#deps = deps
+  }
+
+  /**
+   * Without a nonce what was kept of the claim, as long as the record is; with one a fresh one, while the instance is ready.
+   * Faults: not_found, conflict (there is none), rate_limited, attestation_unavailable (ask again later).
+   */
+  async show(caller: Principal, name: string, nonce: Uint8Array | null): Promise<Shown<InstanceAttestation>> {
+    const { db, admit } = this.#deps
+    const instance = ownInstance(db, caller, name)
+    const platforms = [instance.platform]
+    const kept = attestationOf(db, instance.id)
+    if (kept === null || (nonce !== null && instance.status !== 'ready')) throw conflict(instance.status)
+    if (nonce === null) {
+      const stored = shapeOf(InstanceAttestation, JSON.parse(kept.document))
+      assert(stored.ok, `the attestation of instance ${instance.id} is stored as the contract shows it`)
+      return { data: stored.value, platforms }
+    }
+    const { vmId, hostname, publicKey } = instance
+    assert(vmId !== null, 'a ready instance has a VM')
+    admit(caller.keyPrefix)
+    const organization = caller.organization.slug
+    const claimed = { organization, name, hostname, publicKey, sshHostKey: kept.sshHostKey }
+    return { data: await this.#fresh(vmId, { nonce, claimed }), platforms }
+  }
+
+  /** One at a time of each VM: whoever asks often keeps neither the guest nor this host busy. */
+  async #fresh(vmId: string, asked: Asked): Promise<InstanceAttestation> {
+    if (this.#busy.has(vmId)) {
+      throw new LimitedFault(
+        'The instance is making another attestation right now; ask again in a second.',
+        busyRetryMs,
+      )
+    }
+    this.#busy.add(vmId)
+    try {
+      const evidence = await this.#evidence(vmId, asked)
+      await this.#handReceipt(vmId, evidence)
+      return toAttestation(evidence, asked)
+    } finally {
+      this.#busy.delete(vmId)
+    }
+  }
+
+  async #evidence(vmId: string, asked: Asked): Promise<VmEvidence> {
+    const { engine, clock, log } = this.#deps
+    const trust = await this.#deps.trust()
+    let evidence: VmEvidence
+    try {
+      evidence = await engine.evidence(vmId, asked.nonce, evidenceTimeoutMs)
+    } catch (error) {
+      if (!(error instanceof Fault) || !isPassing(error)) throw error
+      log.warn('an instance could not be attested', { vm: vmId, error })
+      const what = error.code === 'attest.unavailable' ? NO_COLLATERAL : NO_ANSWER
+      throw new UnavailableFault(what, retryMs, { cause: error })
+    }
+    const judgement = await judgeEvidence(evidence, { ...asked, asOf: clock.nowMs(), trust })
+    if (judgement.ok) return evidence
+    log.error('the evidence of a ready instance does not verify', { vm: vmId, failed: judgement.failed })
+    throw new UnavailableFault(NOT_GOOD, retryMs)
+  }
+
+  /** For the verifier inside, which else would go on with certificates that grow old. */
+  async #handReceipt(vmId: string, { receipt }: VmEvidence): Promise<void> {
+    const { engine, log } = this.#deps
+    try {
+      await engine.handReceipt(vmId, receipt, evidenceTimeoutMs)
+    } catch (error) {
+      log.warn('a VM did not take its newest receipt; the one before stays', { vm: vmId, error })
+    }
+  }
+}
+
+type Asked = { readonly nonce: Uint8Array; readonly claimed: ClaimedAs }
+
+const NO_ANSWER = 'The virtual machine does not answer right now; ask again as soon as Retry-After says.'
+const NO_COLLATERAL =
+  'The certificates that verify the evidence are not there right now; ask again as soon as Retry-After says. If it lasts, tell the operator.'
+const NOT_GOOD =
+  'What the virtual machine answered does not verify. Do not trust it; tell the operator, whose log says what is wrong.'
+
+function isPassing({ code }: Fault): boolean {
+  return code.startsWith('channel.') || code === 'attest.unavailable'
+}
+
+function conflict(status: InstanceStatus): Fault {
+  return new Fault('conflict', WORDS[status])
+}
+
+const WORDS = {
+  provisioning:
+    'The instance is not ready yet, so there is no attestation; wait until its status is ready, then ask again.',
+  ready: 'The instance was made before instances were attested; create another one to have it attested.',
+  failed: 'The instance has failed and cannot be attested; see its failure_code, delete it and create another one.',
+  terminating: 'The instance is being deleted and cannot be attested any more; create another one.',
+  terminated: 'The instance is deleted and cannot be attested any more; create another one.',
+} as const satisfies Record<InstanceStatus, string>

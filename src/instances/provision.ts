@@ -1,0 +1,184 @@
+// From a VM that runs to an instance that its owner can use: claim, evidence, the network, SSH. Effects: through the VM engine and the SSH probe.
+//
+// The network is opened once the evidence is good, and not before: until then a VM that is not what it says reaches nobody and nobody reaches
+// it. The probe needs no open network (the firewall lets this host look at port 22), so it proves the host key on its own; and that the
+// firewall has really opened is asked for beside it. Every step may be repeated, for a daemon that was killed begins again with the claim.
+
+import { type Clock, pause } from '../base/clock.ts'
+import { Fault, messageOf } from '../base/fault.ts'
+import type { RandomBytes } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import type { InstanceFailureCode } from '../contract/instance.ts'
+import type { InstanceAttestation } from '../contract/instance-attestation.ts'
+import type { SshProbe } from '../host/network/ssh-probe.ts'
+import type { Instance } from '../store/directory/instance.table.ts'
+import type { VmEngine, VmView } from '../vm/engine.ts'
+import { nonceBytes, toAttestation } from './attestation.codec.ts'
+import { type ClaimInputs, claimOf, sealClaim } from './claim.plan.ts'
+import { type AttestationTrust, type ClaimedAs, judgeEvidence } from './evidence.verify.ts'
+
+export type ProvisionDeps = {
+  readonly engine: Pick<VmEngine, 'view' | 'claim' | 'evidence' | 'handReceipt' | 'open'>
+  readonly trust: () => Promise<AttestationTrust>
+  readonly probe: (probe: SshProbe) => Promise<void>
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+  /** The gateway as instances reach it; `ca` is the PEM of the authority behind it, null for a publicly trusted one. */
+  readonly gateway: Pick<ClaimInputs['inference'], 'baseUrl' | 'address' | 'ca'>
+  /** The instance's own gateway key, the same at every call; null without a gateway. */
+  readonly inferenceKey: (instanceId: string) => string | null
+  readonly claimTimeoutMs: number
+  readonly sshTimeoutMs: number
+}
+
+/** One provisioning of one instance. */
+export type Provision = {
+  readonly instance: Instance
+  /** Slug. */
+  readonly organization: string
+  readonly vmId: string
+  /** Of the VM. */
+  readonly address: string
+  /** False as soon as nobody wants the instance any more. */
+  readonly isStillWanted: () => boolean
+  /** Aborted when this daemon stops. */
+  readonly signal: AbortSignal
+}
+
+export type Provisioned =
+  | { readonly kind: 'usable'; readonly sshHostKey: string; readonly attestation: InstanceAttestation }
+  /** `detail` is for the operator. */
+  | { readonly kind: 'broken'; readonly code: InstanceFailureCode; readonly detail: Readonly<Record<string, unknown>> }
+  | { readonly kind: 'unwanted' }
+
+/** Of a claim, and of taking evidence. */
+const attemptsMax = 3
+const sshPort = 22
+const probeTimeoutMs = 10_000
+const probePauseMs = 100
+/** The certificate of a chip that this host has not seen before may wait a minute for its turn at AMD's service. */
+const collateralWaitMs = 180_000
+const collateralPauseMs = 5_000
+
+const unwanted = { kind: 'unwanted' } as const
+
+export class Provisioner {
+  readonly #deps: ProvisionDeps
+
+  constructor(deps: ProvisionDeps) {
+    this.#deps = deps
+  }
+
+  /** Faults: what no other attempt of ours can help, as internal. */
+  async run(provision: Provision): Promise<Provisioned> {
+    const { vmId, isStillWanted } = provision
+    const claimed = await this.#claim(provision)
+    if ('kind' in claimed) return claimed
+    const attestation = await this.#attest(provision, claimed)
+    if ('kind' in attestation) return attestation
+    if (!isStillWanted()) return unwanted
+    this.#deps.engine.open(vmId)
+    const failure = await this.#reach(provision, claimed.sshHostKey)
+    return failure ?? { kind: 'usable', sshHostKey: claimed.sshHostKey, attestation }
+  }
+
+  async #claim({ instance, organization, vmId, ...provision }: Provision): Promise<ClaimedAs | Provisioned> {
+    const { engine, random, log, gateway } = this.#deps
+    for (let attempt = 1; provision.isStillWanted(); attempt += 1) {
+      try {
+        const guest = await this.#guestOf(vmId, provision.signal)
+        const inference = { ...gateway, key: this.#deps.inferenceKey(instance.id) }
+        const sealed = sealClaim(claimOf({ instance, organization, inference }), guest.boxKey, random)
+        const { sshHostKey } = await engine.claim(vmId, sealed, this.#deps.claimTimeoutMs)
+        const { name, hostname, publicKey } = instance
+        return { organization, name, hostname, publicKey, sshHostKey }
+      } catch (error) {
+        if (provision.signal.aborted) return unwanted
+        log.warn('a claim failed', { instance: instance.id, vm: vmId, attempt, error })
+        if (attempt >= attemptsMax) return broken('claim_failed', { reason: messageOf(error) })
+      }
+    }
+    return unwanted
+  }
+
+  /** What the guest says of itself now: after a failed claim it is asked anew. Fault: channel.timeout. */
+  async #guestOf(vmId: string, signal: AbortSignal): Promise<NonNullable<VmView['guest']>> {
+    const { clock, engine, claimTimeoutMs } = this.#deps
+    const deadlineMs = clock.monotonicMs() + claimTimeoutMs
+    for (;;) {
+      const guest = engine.view(vmId)?.guest
+      if (guest) return guest
+      if (clock.monotonicMs() >= deadlineMs) throw new Fault('channel.timeout', 'the agent did not say hello again')
+      await clock.sleep(probePauseMs, signal)
+    }
+  }
+
+  /** Evidence that cannot be had now is asked for again; evidence that is wrong is the end. */
+  async #attest(provision: Provision, claimed: ClaimedAs): Promise<InstanceAttestation | Provisioned> {
+    const { clock, log } = this.#deps
+    const { vmId, isStillWanted, signal } = provision
+    const instance = provision.instance.id
+    const collateralDeadlineMs = clock.monotonicMs() + collateralWaitMs
+    let failures = 0
+    while (isStillWanted()) {
+      try {
+        return await this.#evidence(vmId, claimed)
+      } catch (error) {
+        if (signal.aborted) return unwanted
+        const lacksCollateral = error instanceof Fault && error.code === 'attest.unavailable'
+        if (!lacksCollateral) failures += 1
+        log.warn('the evidence of a VM could not be taken', { instance, vm: vmId, failures, error })
+        const isOver = lacksCollateral ? clock.monotonicMs() >= collateralDeadlineMs : failures >= attemptsMax
+        if (isOver) return broken('attestation_failed', { reason: messageOf(error) })
+        await pause(clock, lacksCollateral ? collateralPauseMs : probePauseMs, signal)
+      }
+    }
+    return unwanted
+  }
+
+  /** Faults: channel.*, attest.unavailable. */
+  async #evidence(vmId: string, claimed: ClaimedAs): Promise<InstanceAttestation | Provisioned> {
+    const { engine, clock, random, claimTimeoutMs } = this.#deps
+    const trust = await this.#deps.trust()
+    const nonce = random(nonceBytes)
+    const evidence = await engine.evidence(vmId, nonce, claimTimeoutMs)
+    const judgement = await judgeEvidence(evidence, { nonce, asOf: clock.nowMs(), trust, claimed })
+    if (!judgement.ok) return broken('attestation_failed', { failed: judgement.failed })
+    await engine.handReceipt(vmId, evidence.receipt, claimTimeoutMs)
+    return toAttestation(evidence, { nonce, claimed })
+  }
+
+  /** Null: its SSH server answers with this host key, and the firewall lets others to it. */
+  async #reach(provision: Provision, hostKey: string): Promise<Provisioned | null> {
+    const { clock, engine, log, probe, sshTimeoutMs } = this.#deps
+    const { vmId, address, isStillWanted, signal } = provision
+    const deadlineMs = clock.monotonicMs() + sshTimeoutMs
+    let hasAnswered = false
+    for (let attempt = 1; isStillWanted(); attempt += 1) {
+      const leftMs = deadlineMs - clock.monotonicMs()
+      try {
+        if (leftMs <= 0) throw new Fault('ssh.unreachable', `not reachable within ${sshTimeoutMs} ms`)
+        if (!hasAnswered) await probe({ address, port: sshPort, hostKey, timeoutMs: Math.min(leftMs, probeTimeoutMs) })
+        hasAnswered = true
+        if (engine.view(vmId)?.opened === true) return null
+      } catch (error) {
+        if (signal.aborted) return unwanted
+        if (leftMs <= 0 || (error instanceof Fault && error.code === 'ssh.wrong_host_key')) {
+          const reason = hasAnswered ? 'the firewall was not opened in time' : messageOf(error)
+          log.error('an instance cannot be reached by SSH', { instance: provision.instance.id, attempt, reason })
+          return broken('ssh_unreachable', { reason })
+        }
+      }
+      await pause(clock, hasAnswered ? openPauseMs : probePauseMs, signal)
+    }
+    return unwanted
+  }
+}
+
+/** Applying the firewall takes milliseconds. */
+const openPauseMs = 10
+
+function broken(code: InstanceFailureCode, detail: Readonly<Record<string, unknown>>): Provisioned {
+  return { kind: 'broken', code, detail }
+}

@@ -1,0 +1,24 @@
+// Attestations of instances. Effects: SQL.
+
+import { eq } from 'drizzle-orm'
+import type { DirectoryDb } from '../db.ts'
+import { type InstanceAttestationRow, instanceAttestations } from './attestation.table.ts'
+
+/** Keeps what an instance proved at its claim. A claim that is begun again replaces it. */
+export function storeAttestation(db: DirectoryDb, row: InstanceAttestationRow): void {
+  const { instanceId: _, ...set } = row
+  db.insert(instanceAttestations).values(row).onConflictDoUpdate({ target: instanceAttestations.instanceId, set }).run()
+}
+
+export function attestationOf(db: DirectoryDb, instanceId: string): InstanceAttestationRow | null {
+  return db.select().from(instanceAttestations).where(eq(instanceAttestations.instanceId, instanceId)).get() ?? null
+}
+
+export type AttestedKey = Pick<InstanceAttestationRow, 'sshHostKey' | 'attestedAtMs'>
+
+/** Without the document, which is long. */
+export function attestedKeyOf(db: DirectoryDb, instanceId: string): AttestedKey | null {
+  const { sshHostKey, attestedAtMs } = instanceAttestations
+  const where = eq(instanceAttestations.instanceId, instanceId)
+  return db.select({ sshHostKey, attestedAtMs }).from(instanceAttestations).where(where).get() ?? null
+}

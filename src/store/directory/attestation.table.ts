@@ -1,0 +1,20 @@
+// What each instance proved at its claim. One row for an instance that has become ready; it goes with the instance's record.
+
+import { integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
+import { instances } from './instance.table.ts'
+
+export const instanceAttestations = sqliteTable('instance_attestations', {
+  instanceId: text('instance_id')
+    .primaryKey()
+    .references(() => instances.id, { onDelete: 'cascade' }),
+  /** Base64url: what the appliance drew for the claim. */
+  nonce: text('nonce').notNull(),
+  /** `ssh-ed25519 AAAA…`, as in the statement. */
+  sshHostKey: text('ssh_host_key').notNull(),
+  /** By the clock of the host. */
+  attestedAtMs: integer('attested_at_ms').notNull(),
+  /** An InstanceAttestation, JSON. */
+  document: text('document').notNull(),
+})
+
+export type InstanceAttestationRow = typeof instanceAttestations.$inferSelect
