@@ -19,9 +19,9 @@ export const PHASES = [
   'Hello',
   /** The claim's files, the host name, sshd. */
   'Claim',
-  /** Evidence, where the guest has a report for it. */
+  /** The evidence over a nonce, its verification, and the receipt handed back. */
   'Evidence',
-  /** The SSH probe, up to the commit that makes it ready. */
+  /** The network opened, and the SSH handshake. */
   'Probe',
 ] as const
 
@@ -30,14 +30,12 @@ export type Timeline = Partial<Record<(typeof PHASES)[number], number>>
 /** What the guest's console says at the end of a phase. */
 const MARKS = {
   Firmware: 'Booting from ROM',
-  Userland: '"agent started"',
-  Agent: '"agent ready"',
-  Claim: '"op":"claim"',
-  Evidence: '"op":"evidence"',
+  Userland: 'agent started',
+  Agent: 'agent ready',
 } as const satisfies Partial<Record<(typeof PHASES)[number], string>>
 
 /** What the daemon's journal says at the end of a phase. */
-const EVENTS = { Spawn: 'vm.booting', Hello: 'vm.running', Probe: 'instance.ready' } as const
+const EVENTS = { Spawn: 'vm.booting', Hello: 'vm.running' } as const
 
 const pollMs = 10
 
@@ -66,9 +64,20 @@ export function watchVm(
       const { events } = await appliance.admin<{ events: AdminEvent[] }>('instance', 'logs', instance)
       const at = (kind: string) => Date.parse(events.find(one => one.kind === kind)?.at ?? '')
       for (const [phase, kind] of Object.entries(EVENTS)) marked.set(phase, at(kind))
-      return phasesBetween(at('instance.accepted'), marked)
+      return { ...phasesBetween(at('instance.accepted'), marked), ...provisionedIn(appliance) }
     },
   }
+}
+
+/** What the daemon says of the newest claim. */
+function provisionedIn(appliance: Appliance): Timeline {
+  const line = appliance
+    .log()
+    .split('\n')
+    .findLast(text => text.includes('"tookMs"'))
+  const { tookMs }: { tookMs?: { claim: number; evidence: number; probe: number } } = JSON.parse(line ?? '{}')
+  if (tookMs === undefined) throw new Error('the daemon does not say what a claim took')
+  return { Claim: Math.round(tookMs.claim), Evidence: Math.round(tookMs.evidence), Probe: Math.round(tookMs.probe) }
 }
 
 function phasesBetween(acceptedAtMs: number, marked: ReadonlyMap<string, number>): Timeline {
