@@ -5,7 +5,7 @@ import { join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { buildImage, relock } from './image/build.ts'
 import { ImageFault } from './image/image-fault.ts'
-import { recipeNames } from './image/recipe.ts'
+import { recipeNames, variantNames } from './image/recipe.ts'
 import { buildRelocking, relockVariable, relockWhen } from './image/relock-when.ts'
 
 const usage = `usage: bun scripts/build-image.ts RECIPE [--relock] [--guest FILE] [--out DIR] [--json]
@@ -39,7 +39,7 @@ async function main(argv: string[]): Promise<void> {
     return
   }
   const [name, ...rest] = positionals
-  const known = await recipeNames(repo)
+  const known = [...(await recipeNames(repo)), ...(await variantNames(repo))]
   if (name === undefined || rest.length > 0 || !known.includes(name)) {
     throw new ImageFault('usage', `name one recipe of: ${known.join(', ')}`)
   }

@@ -6,7 +6,7 @@ import type { Recipe } from './executable.ts'
 export const guestRecipe: Recipe = {
   name: 'strongroom-guest',
   entry: 'src/guest/main.ts',
-  sources: ['src/guest', 'src/base', 'src/contract', 'src/attest', 'src/linux'],
+  sources: ['src/guest', 'src/base', 'src/contract', 'src/attest', 'src/linux', 'src/verifier'],
   externals: [],
   tellsProvenance: false,
 }

@@ -17,13 +17,13 @@ import { type Manifest, measureFiles, partNames } from './manifest.ts'
 import { machineMirrors } from './mirror.ts'
 import { type PackagesLock, packageOf, readPackagesLock } from './packages-lock.ts'
 import {
+  imagePaths,
   type Recipe,
   type RecipePaths,
   readModuleList,
   readRecipe,
   readRecipeKind,
   readTreeRecipe,
-  recipePaths,
 } from './recipe.ts'
 import { refuseOlder, releaseLines } from './release.ts'
 import { lockChanges, resolveLock, resolveTreeLock } from './relock.ts'
@@ -45,7 +45,7 @@ export type BuildOptions = {
 export async function buildImage(options: BuildOptions): Promise<string> {
   // Modes of what is made below must not hang on the caller's umask.
   process.umask(0o022)
-  const paths = recipePaths(options.repo, options.name)
+  const paths = await imagePaths(options.repo, options.name)
   if ((await readRecipeKind(paths)) === 'tree') return buildTree({ paths, ...options })
   const recipe = await readRecipe(paths)
   if (!(await isFile(options.guest))) throw new ImageFault('guest_missing', `no guest executable at ${options.guest}`)
@@ -65,7 +65,7 @@ export async function buildImage(options: BuildOptions): Promise<string> {
 
 /** Writes a new package lock and gives what changed, empty when no package did. Throws release_refused: the mirror is older than the lock. */
 export async function relock(repo: string, name: string, report: BuildOptions['report']): Promise<string[]> {
-  const paths = recipePaths(repo, name)
+  const paths = await imagePaths(repo, name)
   const kind = await readRecipeKind(paths)
   const dirs = await openCacheDirs(null)
   await using work = await scratchDir(dirs.work)
@@ -134,8 +134,10 @@ async function assemble({ options, paths, recipe, lock, dirs, inputs, base, targ
   const boot = (await moduleClosure(kernel, listed.boot)).filter(module => !earlyPaths.has(module.path))
   const all = await moduleClosure(kernel, [...listed.initrd, ...listed.boot, ...listed.demand])
   const tree = join(work.path, 'tree')
-  const overlayDir = join(paths.commonDir, 'root')
-  await layTree({ recipe, tree, base, overlayDir, guest: options.guest, kernel, modules: { boot, all } })
+  const overlayDirs = [paths.commonDir, ...(paths.variantDir === null ? [] : [paths.variantDir])].map(dir =>
+    join(dir, 'root'),
+  )
+  await layTree({ recipe, tree, base, overlayDirs, guest: options.guest, kernel, modules: { boot, all } })
   await installAgent(agentTarball, agentLock, join(tree, 'usr/bin', agentLock.name), work.path)
 
   options.report('root: packing and hashing')

@@ -46,6 +46,7 @@ export async function gatherInputs(paths: RecipePaths, guest: string, tools: Too
     ...(await sha256Tree(join(paths.repo, 'src', 'attest'), paths.repo)),
     ...(await sha256Tree(paths.recipeDir, paths.repo)),
     ...(await sha256Tree(paths.commonDir, paths.repo)),
+    ...(paths.variantDir === null ? {} : await sha256Tree(paths.variantDir, paths.repo)),
     guest: guestSha256,
     'guest provenance': JSON.stringify(guestProvenance),
   }

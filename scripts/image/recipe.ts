@@ -89,8 +89,21 @@ export const ModuleList = Type.Object(
 )
 export type ModuleList = Static<typeof ModuleList>
 
+/** An image of another recipe with more files laid over it, and its own name. */
+export const Variant = Type.Object(
+  {
+    schemaVersion: Type.Literal(1),
+    name: Type.String({ pattern: '^[a-z][a-z0-9-]{0,31}$' }),
+    of: Type.String({ pattern: '^[a-z][a-z0-9-]{0,31}$' }),
+  },
+  closed,
+)
+export type Variant = Static<typeof Variant>
+
 /** Where the files of one recipe are. */
 export type RecipePaths = {
+  /** Of a variant; null for a recipe as it stands. */
+  readonly variantDir: string | null
   readonly repo: string
   readonly recipeDir: string
   readonly commonDir: string
@@ -104,6 +117,7 @@ export function recipePaths(repo: string, name: string): RecipePaths {
   const recipeDir = join(repo, 'guest-image', 'recipes', name)
   const commonDir = join(repo, 'guest-image', 'common')
   return {
+    variantDir: null,
     repo,
     recipeDir,
     commonDir,
@@ -118,6 +132,18 @@ export async function recipeNames(repo: string): Promise<string[]> {
   return (await readdir(join(repo, 'guest-image', 'recipes'))).sort()
 }
 
+export async function variantNames(repo: string): Promise<string[]> {
+  return (await readdir(join(repo, 'guest-image', 'variants'))).sort()
+}
+
+/** Those of the recipe that a variant is of, and the variant's own folder. Throws recipe_invalid. */
+export async function imagePaths(repo: string, name: string): Promise<RecipePaths> {
+  if (!(await variantNames(repo)).includes(name)) return recipePaths(repo, name)
+  const variantDir = join(repo, 'guest-image', 'variants', name)
+  const variant = await readChecked(Variant, join(variantDir, 'variant.json'))
+  return { ...recipePaths(repo, variant.of), variantDir }
+}
+
 /** What kind of image a recipe makes. Throws recipe_invalid. */
 export async function readRecipeKind(paths: RecipePaths): Promise<'machine' | 'tree'> {
   return (await readChecked(AnyRecipe, paths.recipe)).kind
@@ -129,8 +155,11 @@ export function readTreeRecipe(paths: RecipePaths): Promise<TreeRecipe> {
 }
 
 /** Throws recipe_invalid. */
-export function readRecipe(paths: RecipePaths): Promise<Recipe> {
-  return readChecked(Recipe, paths.recipe)
+export async function readRecipe(paths: RecipePaths): Promise<Recipe> {
+  const recipe = await readChecked(Recipe, paths.recipe)
+  if (paths.variantDir === null) return recipe
+  const { name } = await readChecked(Variant, join(paths.variantDir, 'variant.json'))
+  return { ...recipe, name }
 }
 
 /** Throws recipe_invalid. */

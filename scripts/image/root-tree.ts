@@ -14,8 +14,8 @@ export type RootTreeOptions = {
   readonly tree: string
   /** Tarball of the Debian part. */
   readonly base: string
-  /** Directory whose files are laid over the tree. */
-  readonly overlayDir: string
+  /** Directories whose files are laid over the tree, one after the other. */
+  readonly overlayDirs: readonly string[]
   readonly guest: string
   readonly kernel: Kernel
   readonly modules: { readonly boot: readonly KernelModule[]; readonly all: readonly KernelModule[] }
@@ -30,7 +30,7 @@ export async function layTree(options: RootTreeOptions): Promise<void> {
     ['tar', '--extract', '--file', options.base, '--directory', tree, '--numeric-owner', '--anchored', ...excludes],
     { timeoutMs: 300_000 },
   )
-  await layOver(options.overlayDir, tree)
+  for (const dir of options.overlayDirs) await layOver(dir, tree)
   await runTool(['cp', '--reflink=auto', options.guest, join(tree, 'usr/bin/strongroom-guest')], { timeoutMs: 60_000 })
   await chmod(join(tree, 'usr/bin/strongroom-guest'), 0o755)
   // Statements of the guest name its image by this.

@@ -76,7 +76,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const names = composeNames({ config, store, engine, clock, log })
   undo.defer(() => names.stop())
   const trust = createTrust({ platform, simulatedPlatform, operatorKey: operatorKey.digest })
-  const shared = { config, stateDir, store, engine, tls, clock, random, log }
+  const shared = { config, stateDir, store, engine, operatorKey, tls, clock, random, log }
   const parts = { ...shared, metering, keys, names, trust, guestCaPem: tls.guestCaPem }
 
   const { service, pool, background } = composeInstances(parts)

@@ -5,6 +5,7 @@ import type { Logger } from '../base/log.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { CollateralKeeper } from '../host/kds/collateral.ts'
 import { createKds, type KdsOptions } from '../host/kds/kds.ts'
+import { type KeptCollateral, kdsDirName, keptCollateral } from '../host/kds/kept.ts'
 import { hostProduct } from '../host/platform.ts'
 
 export type CollateralParts = {
@@ -20,6 +21,7 @@ export type CollateralParts = {
 }
 
 export type CollateralService = Pick<CollateralKeeper, 'forReport'> & {
+  readonly describe: () => KeptCollateral
   /** Returns at once: the service may be slow or away. */
   readonly start: () => void
   readonly stop: () => Promise<void>
@@ -42,10 +44,11 @@ export function composeCollateral({
     })
     return null
   }
+  const cacheDir = `${stateDir}/${kdsDirName}`
   const stopping = new AbortController()
   const kds = createKds({
     baseUrl: config.kds.base_url || null,
-    cacheDir: `${stateDir}/kds`,
+    cacheDir,
     clock,
     log,
     signal: stopping.signal,
@@ -55,6 +58,7 @@ export function composeCollateral({
   let running: Promise<void> = Promise.resolve()
   return {
     forReport: report => keeper.forReport(report),
+    describe: () => keptCollateral(cacheDir, product),
     start: () => {
       running = keeper.run(stopping.signal)
     },

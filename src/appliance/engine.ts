@@ -1,6 +1,7 @@
 // Puts the VM engine together from configuration. Effects: reads host facts; everything else begins with `start`.
 
 import type { Clock } from '../base/clock.ts'
+import { messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { guestGateway, listenAddress } from '../config/listen.ts'
@@ -16,6 +17,7 @@ import { ensureDir } from '../linux/files.ts'
 import type { Store } from '../store/db.ts'
 import { swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
+import { expectedMeasurement } from '../vm/expected.plan.ts'
 import { loadImage } from '../vm/image.driver.ts'
 import { Launcher } from '../vm/launcher.driver.ts'
 import { VmNetwork } from '../vm/network.driver.ts'
@@ -76,8 +78,9 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     clock,
     operatorKey,
     vcpuType: config.vm.vcpu_type,
-    boot: bootOf(config.vm),
+    boot: bootOf(platform, config.vm),
   })
+  warnUnmeasured(config, log)
   const driver = new VmDriver({
     db: store.ledger.db,
     clock,
@@ -123,6 +126,16 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     hostRestarted: bootBefore !== null && bootBefore !== bootId,
   })
   return { reconciler, network, nft, platform, capacity, collateral }
+}
+
+/** Every launch would be refused: the operator learns so at the start, not by the first VM. The image may still come. */
+function warnUnmeasured({ vm }: Config, log: Logger): void {
+  try {
+    const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: vm.vcpus }
+    expectedMeasurement(loadImage(vm.image_dir).manifest, shape)
+  } catch (error) {
+    log.error('no VM can be started from the configured image', { reason: messageOf(error) })
+  }
 }
 
 /** What the firewall takes from the configuration. */

@@ -13,7 +13,7 @@ import type { Metering } from '../inference/metering/ledger.ts'
 import { Attestations } from '../instances/attestation.ts'
 import type { Names } from '../instances/dns/names.ts'
 import { runEgressSampler } from '../instances/egress.ts'
-import type { AttestationTrust } from '../instances/evidence.verify.ts'
+import type { AttestationTrustOf } from '../instances/evidence.verify.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import { openapiDocument } from '../instances/http/openapi.ts'
 import { createRequestRate } from '../instances/http/rate.ts'
@@ -40,7 +40,7 @@ export type InstancesParts = {
   /** What instances must trust to reach this appliance's gateway. */
   readonly guestCaPem: string
   readonly names: Pick<Names, 'instanceChanged'>
-  readonly trust: () => Promise<AttestationTrust>
+  readonly trust: AttestationTrustOf
 }
 
 /** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */

@@ -29,6 +29,7 @@ export type OperatorParts = {
   readonly pool: WarmPool
   readonly collectors: readonly Pick<Collector, 'render'>[]
   readonly tls: StatusDeps['tls']
+  readonly operatorKey: StatusDeps['operatorKey']
   readonly listening: StatusDeps['listening']
   readonly clock: Clock
   readonly random: RandomBytes

@@ -94,6 +94,7 @@ export const FAULTS = {
     wire: 'internal_error',
     remedy: 'build or copy the image again, check `vm.image_dir`, then `strongroom doctor`',
   },
+  'api.unreachable': { wire: 'internal_error', remedy: 'check the address and the network; see --api' },
   'admin.unreachable': { wire: 'internal_error', remedy: 'start `strongroom serve`, or check --state-dir' },
 } as const satisfies Record<string, FaultRow>
 

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { type Command, Option } from 'commander'
 import { type LoadedConfig, loadConfig, resolveStateDir } from '../config/load.ts'
 import { adminSocketName } from '../contract/admin.ts'
-import { EXIT_HELP, type ExitCode } from './exit.ts'
+import { EXIT_HELP } from './exit.ts'
 import type { Io } from './io.ts'
 import { type AdminClient, createClient } from './operator/client.ts'
 import { json, type Paint, paintFor, wantsColour } from './render.ts'
@@ -25,11 +25,11 @@ export type Run = {
   readonly result: (document: unknown, text: string) => Promise<void>
   /** A remark for people, on stderr; not printed with --json. */
   readonly hint: (text: string) => Promise<void>
-  /** For a result that was printed but is no success, such as a check that did not pass. */
-  readonly exitWith: (code: ExitCode) => void
+  /** For a result that was printed but is no success, such as a check that did not pass: one of EXIT, or the exit code of a program that was run. */
+  readonly exitWith: (code: number) => void
 }
 
-export type Cli = { readonly io: Io; readonly exitWith: (code: ExitCode) => void }
+export type Cli = { readonly io: Io; readonly exitWith: (code: number) => void }
 
 /** Options of the program; commander accepts them before and after the command. */
 export function globalOptions(): Option[] {

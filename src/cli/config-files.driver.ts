@@ -11,6 +11,7 @@ import type { Config } from '../config/schema.ts'
 import { readPair } from '../http/pair.ts'
 import { loadUpstream } from '../inference/upstream/target.ts'
 import { readWorkerImage } from '../inference/worker/root.ts'
+import { expectedMeasurement } from '../vm/expected.plan.ts'
 import { loadImage } from '../vm/image.driver.ts'
 
 export type FileFinding = {
@@ -54,10 +55,19 @@ function datesOf(field: string, { notBeforeMs, notAfterMs }: Dates, nowMs: numbe
 function vmFindings({ vm }: Config): FileFinding[] {
   const firmware = vm.snp_boot === 'igvm' ? (['vm.igvm', vm.igvm] as const) : (['vm.firmware', vm.firmware] as const)
   return [
-    ...warned('vm.image_dir', () => void loadImage(vm.image_dir)),
+    ...imageFindings(vm),
     ...warned('vm.qemu', () => accessSync(vm.qemu, constants.X_OK)),
     ...(firmware[1] === '' ? [] : warned(firmware[0], () => checkReadable(firmware[1]))),
   ]
+}
+
+/** A shape that the image has no launch digest for, or other firmware than its own: every launch would be refused. */
+function imageFindings(vm: Config['vm']): FileFinding[] {
+  const unread = warned('vm.image_dir', () => void loadImage(vm.image_dir))
+  if (unread.length > 0) return unread
+  const { manifest } = loadImage(vm.image_dir)
+  const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: vm.vcpus }
+  return warned('vm.vcpus', () => void expectedMeasurement(manifest, shape))
 }
 
 /** None while the gateway is off: nothing of it is read then. */

@@ -18,7 +18,8 @@ export const EXIT_HELP = `Exit codes:
 
 export function exitCodeOf(error: unknown): ExitCode {
   if (!(error instanceof Fault)) return EXIT.failed
-  return error.code === 'admin.unreachable' ? EXIT.unreachable : BY_WIRE[FAULTS[error.code].wire]
+  const isUnreachable = error.code === 'admin.unreachable' || error.code === 'api.unreachable'
+  return isUnreachable ? EXIT.unreachable : BY_WIRE[FAULTS[error.code].wire]
 }
 
 const BY_WIRE = {
@@ -30,20 +31,28 @@ const BY_WIRE = {
   internal_error: EXIT.failed,
 } as const satisfies Record<WireCode, ExitCode>
 
-/** Bad input to a command: an option, or a file that one names. `remedy` says what to do about this very input. */
-export class InputFault extends Fault {
+/** A failure about which there is something better to do than what the table of base/fault.ts says. */
+export class AdvisedFault extends Fault {
   readonly remedy: string
 
-  constructor(message: string, { remedy, ...options }: FaultOptions & { readonly remedy: string }) {
+  constructor(code: FaultCode, message: string, { remedy, ...options }: FaultOptions & { readonly remedy: string }) {
+    super(code, message, options)
+    this.name = 'AdvisedFault'
+    this.remedy = remedy
+  }
+}
+
+/** Bad input to a command: an option, or a file that one names. `remedy` says what to do about this very input. */
+export class InputFault extends AdvisedFault {
+  constructor(message: string, options: FaultOptions & { readonly remedy: string }) {
     super('invalid_request', message, options)
     this.name = 'InputFault'
-    this.remedy = remedy
   }
 }
 
 /** What the reader should do about a failure. Some failures of the table of base/fault.ts have a better remedy here. */
 export function remedyOf(error: unknown): string {
-  if (error instanceof InputFault) return error.remedy
+  if (error instanceof AdvisedFault) return error.remedy
   if (!(error instanceof Fault)) return FAULTS.internal.remedy
   if (error.code === 'invalid_request') return 'correct the option or argument that the message names'
   // The file could not be read at all, so that no field of it is at fault.

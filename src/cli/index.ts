@@ -7,7 +7,7 @@ import { version } from '../base/version.ts'
 import { isJournal, stderrFd } from '../linux/journal.ts'
 import { type Cli, globalOptions, helpText } from './cli.ts'
 import { addConfig } from './config.ts'
-import { EXIT, type ExitCode, exitCodeOf, remedyOf } from './exit.ts'
+import { EXIT, exitCodeOf, remedyOf } from './exit.ts'
 import type { Io } from './io.ts'
 import { addIgvm } from './measure/igvm.ts'
 import { addMeasure } from './measure/measure.ts'
@@ -16,19 +16,21 @@ import { addDoctor } from './operator/doctor.ts'
 import { addGateway, addMetrics } from './operator/gateway.ts'
 import { addInstance } from './operator/instance.ts'
 import { addKey } from './operator/key.ts'
+import { addOperatorKey } from './operator/operator-key.ts'
 import { addOrg } from './operator/org.ts'
 import { addStatus } from './operator/status.ts'
 import { json, paintFor, wantsColour } from './render.ts'
 import { addServe } from './serve.ts'
+import { addSsh } from './ssh.ts'
 import { addVerify } from './verify/verify.ts'
 import { addVersion } from './version.ts'
 
 /** Runs one command line (without executable and script). Never rejects. */
-export async function runCli(argv: readonly string[], io: Io): Promise<ExitCode> {
-  let exitCode: ExitCode = EXIT.ok
+export async function runCli(argv: readonly string[], io: Io): Promise<number> {
+  let exitCode: number = EXIT.ok
   const asJson = asksForJson(argv)
   const written: string[] = []
-  const exitWith = (code: ExitCode) => {
+  const exitWith = (code: number) => {
     exitCode = code
   }
   const program = createProgram({ io, exitWith }, { asJson, written })
@@ -61,8 +63,19 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     .showSuggestionAfterError(true)
     .addHelpText('after', helpText('strongroom serve', 'strongroom org create acme', 'strongroom key create acme'))
   for (const option of globalOptions()) program.addOption(option)
-  const operator = [addServe, addStatus, addOrg, addKey, addGateway, addInstance, addMetrics, addDoctor, addConfig]
-  const anyone = [addVerify, addMeasure, addIgvm, addVerity, addVersion]
+  const operator = [
+    addServe,
+    addStatus,
+    addOrg,
+    addKey,
+    addGateway,
+    addInstance,
+    addMetrics,
+    addDoctor,
+    addConfig,
+    addOperatorKey,
+  ]
+  const anyone = [addVerify, addSsh, addMeasure, addIgvm, addVerity, addVersion]
   for (const add of [...operator, ...anyone]) add(program, cli)
   return program
 }

@@ -1,7 +1,8 @@
 // Values of options: numbers, hexadecimal, times. Pure. Each parser is for commander and throws its InvalidArgumentError.
 
 import { InvalidArgumentError } from 'commander'
-import { fromHex } from '../base/bytes.ts'
+import { fromBase64Url, fromHex } from '../base/bytes.ts'
+import { nonceBytes } from '../verifier/gateway.ts'
 import { InputFault } from './exit.ts'
 
 /** The value of an option that this use of a command cannot do without. */
@@ -46,4 +47,24 @@ export function timeOption(text: string): number {
   // The 30th of February is read as the 2nd of March.
   if (Number.isFinite(ms) && new Date(ms).toISOString().startsWith(iso.slice(0, 19))) return ms
   throw new InvalidArgumentError('It must be a time like 2025-06-01T00:00:00Z, or a day like 2025-06-01.')
+}
+
+/** https://HOST:PORT, with no credentials and nothing after it; else null. */
+export function plainUrl(text: string): URL | null {
+  const url = URL.canParse(text) ? new URL(text) : null
+  if (url === null || url.protocol !== 'https:' || url.username !== '' || url.password !== '') return null
+  return url.pathname === '/' && url.search === '' && url.hash === '' ? url : null
+}
+
+export function urlOption(text: string): URL {
+  const url = plainUrl(text)
+  if (url !== null) return url
+  throw new InvalidArgumentError('It must be https://HOST:PORT, with nothing after it.')
+}
+
+/** As GET /attestation takes it. */
+export function nonceOption(text: string): Uint8Array {
+  const bytes = fromBase64Url(text)
+  if (bytes?.length === nonceBytes) return bytes
+  throw new InvalidArgumentError(`It must be ${nonceBytes} bytes in base64url, which is 43 characters.`)
 }

@@ -198,6 +198,23 @@ export const AdminPool = Type.Object(
 )
 export type AdminPool = Static<typeof AdminPool>
 
+const AdminCollateral = Type.Object(
+  {
+    product: Type.String(),
+    veks: Type.Integer({ minimum: 0 }),
+    /** The newest. */
+    vek_fetched_at: TimeOrNull,
+    chain_fetched_at: TimeOrNull,
+    crl_fetched_at: TimeOrNull,
+    crl_next_update: TimeOrNull,
+    /** `bad`: no report can be verified; `soon`: that is about to be so. */
+    state: OneOf(['good', 'soon', 'bad']),
+    problem: Nullable(Type.String()),
+    remedy: Nullable(Type.String()),
+  },
+  closed,
+)
+
 export const AdminStatus = Type.Object(
   {
     version: Type.String(),
@@ -221,6 +238,17 @@ export const AdminStatus = Type.Object(
       },
       closed,
     ),
+    operator_key: Type.Object(
+      {
+        /** SHA-384 of the ID key, hexadecimal: ID_KEY_DIGEST in every report of this host's VMs. */
+        digest: Type.String({ pattern: '^[0-9a-f]{96}$' }),
+        /** SubjectPublicKeyInfo, PEM. */
+        public_key: Type.String({ maxLength: 1024 }),
+      },
+      closed,
+    ),
+    /** What SNP reports are verified with, kept on this host; null where there are no such reports. */
+    collateral: Type.Union([AdminCollateral, Type.Null()]),
     organizations: Type.Integer({ minimum: 0 }),
     instances: CountBy,
     vms: CountBy,

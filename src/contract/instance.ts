@@ -161,7 +161,8 @@ export const UsageSummary = Type.Object(
         inference_cost_usd: Usd('Inference through the default gateway in this period.'),
         egress_bytes: Type.Integer({
           minimum: 0,
-          description: 'Egress of all instances that are not terminated, each since its start, as last sampled.',
+          description:
+            'Egress of all instances that are not terminated, each since its start, as last sampled. It counts what the cap counts, so never more than the cap: the allowance for answers to SSH once that is spent is apart.',
         }),
         egress_limit_bytes: Type.Literal(egressLimitBytes, { description: 'Egress cap of each single instance.' }),
         egress_observed_at: Timestamp(

@@ -2,14 +2,22 @@
 
 import { messageOf } from '../base/fault.ts'
 import { version } from '../base/version.ts'
+import { guestPaths } from './paths.ts'
 import { guestSettings, serveAgent } from './serve.ts'
 
 const usage = `usage: strongroom-guest agent      serve the host over virtio-serial; started by init
+       strongroom-guest verify     what this VM can prove about itself; the owner's strongroom-verify
        strongroom-guest --version
 `
 
 async function main(argv: readonly string[]): Promise<void> {
   if (argv.length === 1 && argv[0] === 'agent') return serveAgent(version, guestSettings)
+  if (argv[0] === 'verify') {
+    // Loaded only here: the agent starts without it.
+    const { verify, verifySettings } = await import('./verify/command.ts')
+    process.exitCode = await verify(argv.slice(1), verifySettings(guestPaths('')))
+    return
+  }
   if (argv.length === 1 && argv[0] === '--version') {
     process.stdout.write(`strongroom-guest ${version}\n`)
     return

@@ -9,6 +9,8 @@ export type GuestPaths = {
   readonly claimRecord: string
   /** The receipt of the last evidence, for the verifier inside the guest. */
   readonly receipt: string
+  /** Says what root sees of the ways into this VM. */
+  readonly lockoutSocket: string
   readonly networkRecord: string
   readonly sshdRecord: string
   /** Privilege separation directory of sshd. */
@@ -43,6 +45,7 @@ export function guestPaths(root: string): GuestPaths {
     gatewayCa: `${runDir}/gateway-ca.pem`,
     claimRecord: `${runDir}/claim.json`,
     receipt: `${runDir}/receipt.json`,
+    lockoutSocket: `${runDir}/lockout.sock`,
     networkRecord: `${runDir}/network.json`,
     sshdRecord: `${runDir}/sshd.json`,
     sshdRunDir: `${root}/run/sshd`,

@@ -16,6 +16,8 @@ import { type Channel, createChannel, openPort } from './channel.ts'
 import { createClaiming } from './claim.ts'
 import { createEvidence } from './evidence.ts'
 import { createIdentity, type Identity } from './identity.ts'
+import { gatherFacts } from './lockout/facts.ts'
+import { serveLockout } from './lockout/socket.ts'
 import { openLogFile } from './log-file.ts'
 import { createNetworking } from './network.ts'
 import { type GuestPaths, guestPaths } from './paths.ts'
@@ -100,6 +102,10 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
   const channel = createChannel({ ...port, clock })
   log.info('agent ready')
   showStage('agent ready')
+  using _lockout = serveLockout({
+    ...{ clock, log, path: paths.lockoutSocket },
+    gather: () => gatherFacts({ root: settings.root, sshdProgram: '/usr/sbin/sshd', run: settings.run }),
+  })
   // Beside the first requests: under software emulation the first claim and the first evidence would take three times as long.
   void identity.then(({ warmUp }) => Promise.all([warmUp(), evidence.warmUp()])).catch(() => {})
   const agent = createAgent({ version, identity, networking, claiming, evidence, log })

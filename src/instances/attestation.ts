@@ -8,17 +8,17 @@ import { InstanceAttestation } from '../contract/instance-attestation.ts'
 import { shapeOf } from '../contract/shape.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { attestationOf } from '../store/directory/attestation.query.ts'
-import type { InstanceStatus } from '../store/directory/instance.table.ts'
+import type { Instance, InstanceStatus } from '../store/directory/instance.table.ts'
 import type { VmEngine, VmEvidence } from '../vm/engine.ts'
 import { toAttestation } from './attestation.codec.ts'
-import { type AttestationTrust, type ClaimedAs, judgeEvidence } from './evidence.verify.ts'
+import { type AttestationTrust, type AttestationTrustOf, type ClaimedAs, judgeEvidence } from './evidence.verify.ts'
 import { LimitedFault, UnavailableFault } from './limited.ts'
 import { ownInstance, type Principal, type Shown } from './service.ts'
 
 export type AttestationsDeps = {
   readonly db: DirectoryDb
   readonly engine: Pick<VmEngine, 'evidence' | 'handReceipt'>
-  readonly trust: () => Promise<AttestationTrust>
+  readonly trust: AttestationTrustOf
   /** Counts a fresh attestation against the caller's key. Fault rate_limited. */
   readonly admit: (keyPrefix: string) => void
   readonly clock: Pick<Clock, 'nowMs'>
@@ -53,12 +53,12 @@ export class Attestations {
       assert(stored.ok, `the attestation of instance ${instance.id} is stored as the contract shows it`)
       return { data: stored.value, platforms }
     }
-    const { vmId, hostname, publicKey } = instance
+    const { vmId, hostname, publicKey, platform } = instance
     assert(vmId !== null, 'a ready instance has a VM')
     admit(caller.keyPrefix)
     const organization = caller.organization.slug
     const claimed = { organization, name, hostname, publicKey, sshHostKey: kept.sshHostKey }
-    return { data: await this.#fresh(vmId, { nonce, claimed }), platforms }
+    return { data: await this.#fresh(vmId, { nonce, claimed, platform }), platforms }
   }
 
   /** One at a time of each VM: whoever asks often keeps neither the guest nor this host busy. */
@@ -81,9 +81,10 @@ export class Attestations {
 
   async #evidence(vmId: string, asked: Asked): Promise<VmEvidence> {
     const { engine, clock, log } = this.#deps
-    const trust = await this.#deps.trust()
     let evidence: VmEvidence
+    let trust: AttestationTrust
     try {
+      trust = await this.#deps.trust(asked.platform ?? undefined)
       evidence = await engine.evidence(vmId, asked.nonce, evidenceTimeoutMs)
     } catch (error) {
       if (!(error instanceof Fault) || !isPassing(error)) throw error
@@ -108,7 +109,11 @@ export class Attestations {
   }
 }
 
-type Asked = { readonly nonce: Uint8Array; readonly claimed: ClaimedAs }
+type Asked = {
+  readonly nonce: Uint8Array
+  readonly claimed: ClaimedAs
+  readonly platform: Instance['platform']
+}
 
 const NO_ANSWER = 'The virtual machine does not answer right now; ask again as soon as Retry-After says.'
 const NO_COLLATERAL =

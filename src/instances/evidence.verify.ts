@@ -14,6 +14,7 @@ import { fromHex, utf8 } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import { LaunchDocument, launchText } from '../contract/launch.ts'
 import { checkedJson } from '../contract/shape.ts'
+import type { Instance } from '../store/directory/instance.table.ts'
 import type { VmEvidence } from '../vm/engine.ts'
 import { sshKeyDigest } from './public-key.codec.ts'
 
@@ -25,6 +26,9 @@ export type AttestationTrust = {
   /** SHA-384 of the operator's ID key. */
   readonly operatorKey: Uint8Array
 }
+
+/** Of VMs that are claimed now, or of one that was made on another platform. Faults: attest.unavailable, internal. */
+export type AttestationTrustOf = (platform?: Instance['platform'] & {}) => Promise<AttestationTrust>
 
 /** Whose VM it is to be. */
 export type ClaimedAs = {

@@ -15,11 +15,11 @@ import type { Instance } from '../store/directory/instance.table.ts'
 import type { VmEngine, VmView } from '../vm/engine.ts'
 import { nonceBytes, toAttestation } from './attestation.codec.ts'
 import { type ClaimInputs, claimOf, sealClaim } from './claim.plan.ts'
-import { type AttestationTrust, type ClaimedAs, judgeEvidence } from './evidence.verify.ts'
+import { type AttestationTrustOf, type ClaimedAs, judgeEvidence } from './evidence.verify.ts'
 
 export type ProvisionDeps = {
   readonly engine: Pick<VmEngine, 'view' | 'claim' | 'evidence' | 'handReceipt' | 'open'>
-  readonly trust: () => Promise<AttestationTrust>
+  readonly trust: AttestationTrustOf
   readonly probe: (probe: SshProbe) => Promise<void>
   readonly clock: Clock
   readonly random: RandomBytes

@@ -1,9 +1,12 @@
 // What `strongroom status` says. Effects: reads the store.
 
+import { toHex } from '../base/bytes.ts'
 import { type Clock, iso, isoOrNull } from '../base/clock.ts'
 import { version } from '../base/version.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import type { AdminStatus } from '../contract/admin.ts'
+import { collateralProblem, type KeptCollateral } from '../host/kds/kept.ts'
+import type { OperatorKey } from '../host/operator-key.ts'
 import type { Tls } from '../http/certificate.ts'
 import type { Store } from '../store/db.ts'
 import { countInstances } from '../store/directory/instance.query.ts'
@@ -22,10 +25,12 @@ export type StatusDeps = {
   readonly engine: {
     readonly platform: Platform
     readonly capacity: Pick<Capacity, 'memoryMib' | 'vcpus' | 'addresses'>
+    readonly collateral: { readonly describe: () => KeptCollateral } | null
   }
   /** What the warm pool says of itself, times in milliseconds. */
   readonly pool: { readonly status: () => PoolSummary }
   readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
+  readonly operatorKey: Pick<OperatorKey, 'digest' | 'publicPem'>
   readonly clock: Pick<Clock, 'nowMs'>
   /** Where each service listens; null for one that is switched off. */
   readonly listening: AdminStatus['listen']
@@ -46,6 +51,9 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       started_at: startedAt,
       listen: deps.listening,
       tls: { source: tls.source, expires_at: iso(tls.current().notAfterMs), ca_file: tls.caFile },
+      operator_key: { digest: toHex(deps.operatorKey.digest), public_key: deps.operatorKey.publicPem },
+      collateral:
+        engine.collateral === null ? null : collateralStatus(engine.collateral.describe(), deps.clock.nowMs()),
       organizations: listOrganizations(store.directory.db).length,
       instances: countInstances(store.directory.db),
       vms: countVms(store.ledger.db),
@@ -65,4 +73,19 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
 function poolStatus({ lastFailure, nextAttemptAtMs, ...counts }: PoolSummary): AdminStatus['pool'] {
   const failure = lastFailure === null ? null : { at: iso(lastFailure.atMs), reason: lastFailure.reason }
   return { ...counts, last_failure: failure, next_attempt_at: isoOrNull(nextAttemptAtMs) }
+}
+
+function collateralStatus(kept: KeptCollateral, nowMs: number): NonNullable<AdminStatus['collateral']> {
+  const problem = collateralProblem(kept, nowMs)
+  return {
+    product: kept.product,
+    veks: kept.veks.count,
+    vek_fetched_at: isoOrNull(kept.veks.fetchedAtMs),
+    chain_fetched_at: isoOrNull(kept.chainFetchedAtMs),
+    crl_fetched_at: isoOrNull(kept.crlFetchedAtMs),
+    crl_next_update: isoOrNull(kept.crlNextUpdateMs),
+    state: problem?.kind ?? 'good',
+    problem: problem?.text ?? null,
+    remedy: problem?.remedy ?? null,
+  }
 }

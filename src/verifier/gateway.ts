@@ -3,9 +3,8 @@
 // Every receipt has some seventy checks. The verdict has them in groups, one group for each thing that the contract (4.2) wants checked;
 // the verdict of each receipt has every check.
 
-import { productOfCpuid } from '../attest/amd/product.ts'
 import type { TrustedRoot } from '../attest/amd/roots.ts'
-import { floorAgeCheck, floorChecks } from '../attest/policy/floors.ts'
+import { floorAgeCheck } from '../attest/policy/floors.ts'
 import type { Policy } from '../attest/policy/policy.ts'
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
 import type { PublicKeys } from '../attest/receipt/public-keys.ts'
@@ -13,7 +12,7 @@ import { decodeReceipt } from '../attest/receipt/receipt.ts'
 import type { StatementOf } from '../attest/receipt/statement.ts'
 import { type ReceiptQuestion, type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../attest/verdict.ts'
-import { equalConstantTime, fromBase64Url, toBase64Url, toHex } from '../base/bytes.ts'
+import { equalConstantTime, fromBase64Url, toHex } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
 import { admits } from '../contract/allowlist.ts'
@@ -21,6 +20,7 @@ import { AttestationResponse, type AttestedWorkload } from '../contract/attestat
 import { shapeOf } from '../contract/shape.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
 import { PINS, type Pins, pinChecks } from './pins.ts'
+import { COMMON_GROUPS, type Group, groupsOf, nonceCheck, withCrl, withFloors } from './receipt-groups.ts'
 
 /** A real receipt has about 20 KiB, so that a document of five is far smaller. */
 export const attestationBytesMax = 2 * 1024 * 1024
@@ -73,11 +73,12 @@ export async function verifyGateway(bytes: Uint8Array, question: GatewayQuestion
   const nonce = fromBase64Url(document.nonce) ?? new Uint8Array(0)
   const receipts = await Promise.all(
     document.receipts.map(async ({ target, receipt }) => {
-      const { crl } = question
-      const { evidence } = receipt
-      const given = crl === undefined ? receipt : { ...receipt, evidence: { ...evidence, crl: toBase64Url(crl) } }
+      const given = withCrl(receipt, question.crl)
       // Every receipt has to carry the document's nonce. The document's is compared with the caller's below.
-      return { target, verdict: withFloors(await verifyReceipt(given, questionOf(target, nonce, question)), question) }
+      return {
+        target,
+        verdict: withFloors(await verifyReceipt(given, questionOf(target, nonce, question)), question.pins),
+      }
     }),
   )
   const statements = receipts.map(one => one.verdict.statement)
@@ -90,7 +91,10 @@ export async function verifyGateway(bytes: Uint8Array, question: GatewayQuestion
     tlsCheck(gateway, question.tlsSpkiDigest),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     configurationCheck(gateway, question.configurationDigest),
-    ...receipts.flatMap(({ target, verdict: one }) => groupsOf(target, one, question.allowlist)),
+    ...receipts.flatMap(({ target, verdict: one }) => [
+      ...groupsOf(one.checks, { prefix: `${target}/`, groups: GROUPS, elsewhere: admissionMembers }),
+      admissionCheck(target, one, question.allowlist),
+    ]),
   ]
   const simulated = receipts.some(one => one.verdict.simulated)
   // The groups hold every check of the receipts; the verdict must not depend on how they are grouped.
@@ -145,32 +149,12 @@ function questionOf(
   }
 }
 
-/** The floors' checks are part of each receipt's verdict, unless the caller has waived them. */
-function withFloors(found: ReceiptVerdict<'workload'>, { pins }: GatewayQuestion): ReceiptVerdict<'workload'> {
-  if (pins.tcb === 'any') return found
-  const { report } = found
-  const cpuid = report?.cpuid ?? null
-  const product = cpuid === null ? null : productOfCpuid(cpuid)
-  return { ...found, ...verdict([...found.checks, ...floorChecks(report, product)]) }
-}
-
 function keysOf(document: AttestationResponse): PublicKeys | null {
   try {
     return decodeReceipt(document.receipts[0].receipt).keys
   } catch {
     return null
   }
-}
-
-function nonceCheck(found: Uint8Array, expected: Uint8Array | 'any'): Check {
-  const name = 'attestation-nonce'
-  if (expected === 'any') return notChecked(name, 'no nonce is expected: this evidence may be old', false)
-  return check(
-    name,
-    equalConstantTime(found, expected),
-    `the nonce is ${toHex(found)}, not ${toHex(expected)}`,
-    'the nonce that was sent',
-  )
 }
 
 /** All five receipts have to name the same keys, image, operator and allowlist. */
@@ -211,25 +195,8 @@ function configurationCheck(gateway: StatementOf<'workload'> | null, expected: U
   return check(name, found === toHex(expected), `the receipt names ${found}, not ${toHex(expected)}`, found)
 }
 
-type Group = {
-  readonly name: string
-  readonly members: readonly string[]
-  /** When this check was skipped by choice, the group is shown as not checked, with `otherwise` as the reason, whatever else of it passed. */
-  readonly decides?: { readonly check: string; readonly otherwise: string }
-}
-
 const GROUPS: readonly Group[] = [
-  { name: 'nonce', members: ['statement-nonce', 'statement-age'] },
-  {
-    name: 'measurement',
-    members: ['statement-measurement', 'measurement', 'expected-image-name'],
-    decides: { check: 'measurement', otherwise: 'no measurement is expected; name yours in a --policy' },
-  },
-  {
-    name: 'operator-key',
-    members: ['statement-operator-key', 'id-key-digest', 'expected-operator-key'],
-    decides: { check: 'id-key-digest', otherwise: 'no operator key is expected; name yours in a --policy' },
-  },
+  ...COMMON_GROUPS,
   {
     name: 'identity',
     members: [
@@ -246,43 +213,8 @@ const GROUPS: readonly Group[] = [
     decides: { check: 'expected-allowlist-digest', otherwise: 'no allowlist is expected; name yours by --allowlist' },
   },
 ]
-/** Only where the caller has not waived them. */
-const floorsPrefix = 'tcb-floor'
 /** Left to `admissionCheck`, which knows what the allowlist admits. */
 const admissionMembers = ['expected-image-digest', 'expected-command']
-
-function groupsOf(
-  target: AttestedWorkload,
-  found: ReceiptVerdict<'workload'>,
-  allowlist: ExpectedAllowlist | 'any',
-): Check[] {
-  const named = [...GROUPS.flatMap(group => group.members), ...admissionMembers]
-  const floors = found.checks.filter(one => one.name.startsWith(floorsPrefix))
-  const rest = found.checks.filter(one => !named.includes(one.name) && !one.name.startsWith(floorsPrefix))
-  const groups = GROUPS.map(group =>
-    grouped(
-      `${target}/${group.name}`,
-      found.checks.filter(one => group.members.includes(one.name)),
-      group.decides,
-    ),
-  )
-  const floor = floors.length === 0 ? [] : [grouped(`${target}/${floorsPrefix}`, floors)]
-  return [grouped(`${target}/evidence`, rest), ...floor, ...groups, admissionCheck(target, found, allowlist)]
-}
-
-function grouped(name: string, members: readonly Check[], decides?: Group['decides']): Check {
-  const reasons = (checks: readonly Check[]) => checks.map(one => `${one.name}: ${one.reason}`).join('; ')
-  const isMissing = ({ outcome, required }: Check) => outcome === 'not-checked' && required
-  const bad = members.filter(one => one.outcome === 'fail' || isMissing(one))
-  // It only repeats that another of them is bad.
-  const telling = bad.length > 1 ? bad.filter(one => one.name !== 'evidence') : bad
-  if (bad.some(one => one.outcome === 'fail')) return fail(name, reasons(telling))
-  if (bad.length > 0 || members.length === 0) return notChecked(name, reasons(telling) || 'nothing was checked', true)
-  const deciding = members.find(one => one.name === decides?.check)
-  if (decides !== undefined && deciding?.outcome !== 'pass') return notChecked(name, decides.otherwise, false)
-  const passed = members.filter(one => one.outcome === 'pass')
-  return pass(name, passed.length === 1 ? (passed[0]?.reason ?? '') : `${passed.length} checks`)
-}
 
 /** Judges image digest and command by the gateway's own rule. */
 function admissionCheck(

@@ -1,4 +1,4 @@
-// The relying party's public API: the attestation library, and the verification of a gateway and of its responses. Pure.
+// The relying party's public API: the attestation library, and the verification of an instance, of a gateway and of its responses. Pure.
 //
 // scripts/build-verifier.ts bundles this file for browsers. Modules inside this repository are imported by their own names.
 
@@ -13,7 +13,27 @@ export {
   nonceBytes,
   verifyGateway,
 } from './gateway.ts'
-export { allPins, PIN_WORDS, PINS, type Pin, type Pins, pinCheckName, type ReportPins } from './pins.ts'
+export {
+  type InstanceIdentity,
+  type InstanceQuestion,
+  type InstanceVerdict,
+  instanceAttestationBytesMax,
+  readInstanceHostname,
+  verifyInstance,
+} from './instance.ts'
+export { type ExpectedImage, readExpectedImage } from './launch.ts'
+export {
+  allInstancePins,
+  allPins,
+  INSTANCE_PINS,
+  type InstancePins,
+  PIN_WORDS,
+  PINS,
+  type Pin,
+  type Pins,
+  pinCheckName,
+  type ReportPins,
+} from './pins.ts'
 export { defaultPolicy, type SavedReport, verifySavedReport } from './report.ts'
 export {
   type GatewayResponse,
@@ -22,3 +42,4 @@ export {
   verifyGatewayResponse,
 } from './response.ts'
 export { readSimulatedRoot } from './simulated-root.ts'
+export type { KnownHost, SshKey } from './ssh-key.ts'

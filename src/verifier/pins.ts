@@ -8,13 +8,23 @@ import { type Check, fail, notChecked, pass } from '../attest/verdict.ts'
 import { toHex } from '../base/bytes.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
 
-/** In the order in which they are shown. */
+/** Of a gateway, in the order in which they are shown. */
 export const PINS = ['measurement', 'allowlist', 'vmpl', 'crl', 'tcb'] as const
 
-export type Pin = (typeof PINS)[number]
+/**
+ * Of an instance. It has no allowlist: what runs in it is what its owner starts. The operator's key is a pin of its own, because the measured
+ * image is public: anybody may launch it, and what the key says beyond the measurement is whose host it is.
+ */
+export const INSTANCE_PINS = ['measurement', 'operator-key', 'vmpl', 'crl', 'tcb'] as const
+
+/** Every pin that there is, each once. */
+export const EVERY_PIN = ['measurement', 'allowlist', 'operator-key', 'vmpl', 'crl', 'tcb'] as const
+
+export type Pin = (typeof EVERY_PIN)[number]
 
 /** Only 'any' leaves a pin out; anything else, undefined too, is 'required'. */
-export type Pins = Readonly<Record<Pin, 'required' | 'any'>>
+export type Pins = Readonly<Record<(typeof PINS)[number], 'required' | 'any'>>
+export type InstancePins = Readonly<Record<(typeof INSTANCE_PINS)[number], 'required' | 'any'>>
 
 /** A report alone has no allowlist. */
 export const REPORT_PINS: readonly Pin[] = PINS.filter(pin => pin !== 'allowlist')
@@ -23,6 +33,14 @@ export type ReportPins = Omit<Pins, 'allowlist'>
 export const allPins: Pins = {
   measurement: 'required',
   allowlist: 'required',
+  vmpl: 'required',
+  crl: 'required',
+  tcb: 'required',
+}
+
+export const allInstancePins: InstancePins = {
+  measurement: 'required',
+  'operator-key': 'required',
   vmpl: 'required',
   crl: 'required',
   tcb: 'required',
@@ -38,6 +56,10 @@ export const PIN_WORDS: Readonly<Record<Pin, { readonly accepted: string; readon
     accepted: 'accepted any allowlist and any operator key',
     missing: 'no allowlist and no operator key is expected: name --allowlist, or a key in the --policy',
   },
+  'operator-key': {
+    accepted: 'accepted any operator key',
+    missing: 'no operator key is expected: name it as idKeyDigest in a --policy',
+  },
   vmpl: { accepted: 'accepted any VMPL', missing: 'the --policy accepts every VMPL: name [0] in it' },
   crl: { accepted: 'accepted evidence without a revocation list', missing: 'no revocation list is required' },
   tcb: {
@@ -50,10 +72,19 @@ export function pinCheckName(pin: Pin): string {
   return `pin-${pin}`
 }
 
-export type Pinned = { readonly policy: Policy; readonly allowlist: ExpectedAllowlist | 'any' }
+export type Pinned = {
+  readonly policy: Policy
+  readonly allowlist: ExpectedAllowlist | 'any'
+  /** Name of an image whose manifest gives the measurement. */
+  readonly image?: string | undefined
+}
 
 /** One check for each of the pins `asked`. */
-export function pinChecks(asked: readonly Pin[], pins: Partial<Pins>, pinned: Pinned): Check[] {
+export function pinChecks(
+  asked: readonly Pin[],
+  pins: Partial<Record<Pin, 'required' | 'any'>>,
+  pinned: Pinned,
+): Check[] {
   return asked.map(pin => {
     const name = pinCheckName(pin)
     const isWaived = pins[pin] === 'any'
@@ -68,18 +99,16 @@ export function pinChecks(asked: readonly Pin[], pins: Partial<Pins>, pinned: Pi
 
 /** What is pinned; null when nothing is. Revocation lists and floors have checks of their own, which are made unless they are waived. */
 const PINNED: Readonly<Record<Pin, (pinned: Pinned, isWaived: boolean) => string | null>> = {
-  measurement: ({ policy: { measurements } }) => {
-    if (measurements === 'any') return null
+  measurement: ({ policy: { measurements }, image }) => {
+    if (measurements === 'any') return image === undefined ? null : `those in the manifest of the image ${image}`
     return measurements.length === 1
       ? '1 measurement, named in the policy'
       : `${measurements.length} measurements, named in the policy`
   },
   allowlist: ({ allowlist, policy }) => {
-    if (allowlist !== 'any') return `allowlist ${toHex(allowlist.digest)}`
-    if (isKey(policy.idKeyDigest)) return `operator key ${toHex(policy.idKeyDigest)}`
-    if (isKey(policy.authorKeyDigest)) return `author key ${toHex(policy.authorKeyDigest)}`
-    return null
+    return allowlist === 'any' ? keyPinned(policy) : `allowlist ${toHex(allowlist.digest)}`
   },
+  'operator-key': ({ policy }) => keyPinned(policy),
   vmpl: ({ policy: { vmpls } }) => {
     if (vmpls === 'any' || new Set(vmpls).size >= vmplCount) return null
     return `VMPL ${vmpls.join(' or ')}`
@@ -89,6 +118,11 @@ const PINNED: Readonly<Record<Pin, (pinned: Pinned, isWaived: boolean) => string
 }
 
 const vmplCount = 4
+
+function keyPinned({ idKeyDigest, authorKeyDigest }: Policy): string | null {
+  if (isKey(idKeyDigest)) return `operator key ${toHex(idKeyDigest)}`
+  return isKey(authorKeyDigest) ? `author key ${toHex(authorKeyDigest)}` : null
+}
 
 /** A guest that was launched without an ID block reports zeros, as everybody's guest may. */
 function isKey(digest: Uint8Array | 'any'): digest is Uint8Array {

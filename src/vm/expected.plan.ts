@@ -36,7 +36,8 @@ export function expectedMeasurement(
 
 function measureCommand({ vehicle, vcpuType, vcpus }: LaunchShape): string {
   if (vehicle === 'igvm') return 'strongroom measure igvm FILE --profile qemu-kvm'
-  return `strongroom measure ovmf --firmware FILE --kernel FILE --initrd FILE --cmdline FILE --vcpus ${vcpus} --vcpu-type ${vcpuType}`
+  const files = '--firmware firmware.fd --kernel kernel --initrd initrd --cmdline "$(cat cmdline)"'
+  return `strongroom measure ovmf ${files} --vcpus ${vcpus} --vcpu-type ${vcpuType} --features 0x1`
 }
 
 /** `igvmSha256`: of the IGVM file, which stands for the firmware; null with firmware. Fault image.invalid as above. */

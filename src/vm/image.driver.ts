@@ -9,8 +9,8 @@ import type { QemuImage } from './qemu.plan.ts'
 export type Image = QemuImage & { readonly manifest: ImageManifest }
 
 /**
- * Loads the image in `directory`. Only sizes are checked here: altered bytes are refused later, by dm-verity in the guest and, on snp, by
- * the launch digest. Fault: image.invalid.
+ * Loads the image in `directory`. Only sizes are checked here: altered bytes are refused later, those of the root by dm-verity in the guest,
+ * all others before QEMU starts (launcher.driver.ts) and, on snp, by the firmware. Fault: image.invalid.
  */
 export function loadImage(directory: string): Image {
   const manifest = readManifest(directory)

@@ -65,10 +65,11 @@ export function hostPlatform(platform: Platform, vm: Config['vm']): HostPlatform
   return { kind: 'snp', cpu: { cpuModel: vm.vcpu_type, cbitPosition: snpFacts().cbitpos, reducedPhysBits } }
 }
 
-/** What VMs boot through on snp, and what is measured everywhere. Faults: host.unsupported, image.invalid (a firmware that would not check kernel hashes). */
-export function bootOf(vm: Pick<Config['vm'], 'snp_boot' | 'igvm' | 'firmware'>): SnpBoot {
+/** What VMs boot through on snp, and what is measured everywhere. Faults on snp: host.unsupported, image.invalid (a firmware that would not check kernel hashes). */
+export function bootOf(platform: Platform, vm: Pick<Config['vm'], 'snp_boot' | 'igvm' | 'firmware'>): SnpBoot {
   if (vm.snp_boot === 'igvm') return { kind: 'igvm', file: vm.igvm }
   if (vm.firmware === '') return { kind: 'bios', firmware: null }
+  if (platform !== 'snp') return { kind: 'bios', firmware: vm.firmware }
   let firmware: Uint8Array
   try {
     firmware = readFileSync(vm.firmware)

@@ -59,7 +59,7 @@ test('goal: connections that wait, and connections that work', async () => {
     },
     {
       config: verdict.config,
-      tls: { current: () => pair, guestCertificate: () => '', onChange: () => {} },
+      tls: { current: () => pair, guestCertificate: () => pair.cert, onChange: () => {} },
       log: silentLogger,
     },
   )

@@ -98,7 +98,7 @@ test('attestation after a start that could not write', async () => {
     config: defaultConfig(),
     stateDir,
     store,
-    tls: { current: () => pair, guestCertificate: () => '', onChange: () => {} },
+    tls: { current: () => pair, guestCertificate: () => pair.cert, onChange: () => {} },
     platform: 'tcg',
     simulatedPlatform: createSimulatedPlatform({ stateDir, nowMs, random: systemRandom, modulusBits: 2048 }),
     capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },

@@ -27,7 +27,7 @@ const authority = await openAuthority({
 const { cert, key } = await authority.issue(['a.test'], 30)
 const tls = {
   current: () => ({ cert, key, notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }),
-  guestCertificate: () => '',
+  guestCertificate: () => cert,
   onChange: () => {},
 }
 const https = (listen: string) =>

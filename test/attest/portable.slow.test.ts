@@ -78,7 +78,12 @@ describe("the verifier's bundle", () => {
       return !/^src\/(?:attest|base|contract|verifier)\/[a-z0-9./-]+\.ts$/.test(path)
     })
     expect(foreign).toEqual([])
-    for (const path of ['src/attest/report/report.ts', 'src/verifier/gateway.ts', 'src/verifier/response.ts']) {
+    for (const path of [
+      'src/attest/report/report.ts',
+      'src/verifier/gateway.ts',
+      'src/verifier/response.ts',
+      'src/verifier/instance.ts',
+    ]) {
       expect(bundle.inputs.get(path)).toBeGreaterThan(0)
     }
   })
@@ -115,7 +120,7 @@ describe("the verifier's bundle", () => {
 
   // Goal: a page loads it in one go.
   test('size', () => {
-    expect(gzipBytes(bundle.text)).toBeLessThanOrEqual(120_000)
+    expect(gzipBytes(bundle.text)).toBeLessThanOrEqual(125_000)
   })
 })
 

@@ -8,6 +8,7 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { checkFiles, type FileFinding } from '../../src/cli/config-files.driver.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { openAuthority } from '../../src/http/authority.ts'
+import { writeLaunchImage } from '../rigs/launch-image.ts'
 
 const dayMs = 86_400_000
 const nowMs = Date.now()
@@ -109,4 +110,24 @@ test('goal: what the daemon starts without is a warning: images, model, firmware
     'warning inference.worker.model_file',
     'warning inference.worker.image_dir',
   ])
+})
+
+test('goal: a shape that the image has no launch digest for is a warning that names the shapes that there are', async () => {
+  const image = at('image')
+  mkdirSync(image)
+  const { manifest } = await writeLaunchImage(image)
+  const of = (vm: string) => {
+    const verdict = parseConfig(`[vm]\nimage_dir = "${image}"\n${vm}`, 'f')
+    if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
+    return checkFiles(verdict.config, nowMs).filter(({ field }) => field !== 'vm.qemu')
+  }
+  expect(of('vcpus = 2\n')).toEqual([])
+  const [warning, ...more] = of('vcpus = 3\n')
+  expect([warning?.kind, warning?.field, more]).toEqual(['warning', 'vm.vcpus', []])
+  expect(warning?.message).toContain('it has bios/EPYC-v4/1, bios/EPYC-v4/2')
+  // An image of an earlier release has none at all.
+  const { launchDigests: _, ...old } = manifest
+  writeFileSync(join(image, 'manifest.json'), JSON.stringify(old))
+  const [unread] = of('')
+  expect([unread?.field, unread?.message.includes('launchDigests')]).toEqual(['vm.image_dir', true])
 })

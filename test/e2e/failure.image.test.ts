@@ -2,6 +2,10 @@ import { expect, test } from 'bun:test'
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { sha256 } from '../../src/attest/hash.ts'
+import { launchDigest } from '../../src/attest/launch/digest.ts'
+import { toHex } from '../../src/base/bytes.ts'
+import { defaultConfig } from '../../src/config/load.ts'
 import { imageDir } from '../rigs/appliance.ts'
 import { qemuSpawned, startWithCustomer } from '../rigs/instances-client.ts'
 import { holdings, NOTHING, qemuProcesses } from '../rigs/leftovers.ts'
@@ -35,23 +39,22 @@ inOwnNetns(
     )
 
     test(
-      'an image that does not boot gives boot_failed',
+      'an image that does not boot gives boot_failed, and one that is not what its manifest says launch_mismatch',
       async () => {
-        // Goal: QEMU that refuses to start (a kernel that is no kernel) fails the instance, not the daemon.
-        const broken = mkdtempSync(join(tmpdir(), 'srt-image-'))
-        const sound = await imageDir()
-        const manifest = JSON.parse(readFileSync(join(sound, 'manifest.json'), 'utf8'))
-        writeFileSync(join(broken, 'kernel'), Buffer.alloc(4096, 1))
-        manifest.files.kernel.sizeBytes = 4096
-        writeFileSync(join(broken, 'manifest.json'), JSON.stringify(manifest))
-        for (const file of ['firmware.fd', 'initrd', 'cmdline']) cpSync(join(sound, file), join(broken, file))
-        symlinkSync(join(sound, 'root.img'), join(broken, 'root.img'))
-        Bun.spawnSync(['chmod', '-R', 'go+rX', broken])
-        using _cleared = { [Symbol.dispose]: () => rmSync(broken, { recursive: true, force: true }) }
-        await using started = await startWithCustomer('', 'vm', broken)
-        const { acme } = started
+        // Goal: QEMU that refuses to start (a kernel that is no kernel) fails the instance, not the daemon; an altered kernel never gets there.
+        using broken = await brokenImage()
+        await using started = await startWithCustomer('', 'vm', broken.directory)
+        const { acme, appliance } = started
         const { name } = (await acme.create()).body.data
-        expect((await acme.reached(name, 'failed', 30_000)).failure_code).toBe('boot_failed')
+        expect(await acme.reached(name, 'failed', 30_000)).toMatchObject({
+          failure_code: 'launch_mismatch',
+          failure_message: 'The virtual machine was not launched from what this host expects: kernel.',
+        })
+        expect(qemuProcesses(appliance.stateDir)).toEqual([])
+        await acme.end(name)
+        await broken.admitKernel()
+        const again = (await acme.create()).body.data.name
+        expect((await acme.reached(again, 'failed', 30_000)).failure_code).toBe('boot_failed')
       },
       timeoutMs,
     )
@@ -155,4 +158,38 @@ inOwnNetns(
 
 function stopQemu(stateDir: string): void {
   for (const pid of qemuProcesses(stateDir)) process.kill(pid, 'SIGSTOP')
+}
+
+/** The image with another kernel, which is none, of the size that the manifest says. */
+async function brokenImage() {
+  const directory = mkdtempSync(join(tmpdir(), 'srt-image-'))
+  const sound = await imageDir()
+  const kernel = new Uint8Array(4096).fill(1)
+  writeFileSync(join(directory, 'kernel'), kernel)
+  for (const file of ['firmware.fd', 'initrd', 'cmdline']) cpSync(join(sound, file), join(directory, file))
+  symlinkSync(join(sound, 'root.img'), join(directory, 'root.img'))
+  const manifest = JSON.parse(readFileSync(join(sound, 'manifest.json'), 'utf8'))
+  manifest.files.kernel.sizeBytes = kernel.length
+  const write = () => {
+    writeFileSync(join(directory, 'manifest.json'), JSON.stringify(manifest))
+    Bun.spawnSync(['chmod', '-R', 'go+rX', directory])
+  }
+  write()
+  return {
+    directory,
+    /** From now on the manifest says that this is the kernel. */
+    admitKernel: async () => {
+      const read = (file: string) => new Uint8Array(readFileSync(join(directory, file)))
+      const cmdline = readFileSync(join(directory, 'cmdline'), 'utf8')
+      const { vcpus, vcpu_type: vcpuType } = defaultConfig().vm
+      const { digest } = await launchDigest({
+        ...{ firmware: read('firmware.fd'), kernel, initrd: read('initrd'), cmdline },
+        ...{ vcpus, vcpuType, features: 1n, profile: 'qemu-kvm' },
+      })
+      manifest.files.kernel.sha256 = toHex(sha256(kernel))
+      manifest.launchDigests[`qemu-kvm/bios/${vcpuType}/${vcpus}`] = toHex(digest)
+      write()
+    },
+    [Symbol.dispose]: () => rmSync(directory, { recursive: true, force: true }),
+  }
 }

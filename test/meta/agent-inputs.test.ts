@@ -31,5 +31,6 @@ test('the list holds the guest and nothing of the host', () => {
     'src/contract',
     'src/guest',
     'src/linux',
+    'src/verifier',
   ])
 })

@@ -31,6 +31,7 @@ import { createAdmin } from '../../src/operator/api.ts'
 import type { AdminDeps } from '../../src/operator/deps.ts'
 import { type AdminServer, listenAdmin } from '../../src/operator/socket.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
+import { storeAttestation } from '../../src/store/directory/attestation.query.ts'
 import { insertInstance } from '../../src/store/directory/instance.query.ts'
 import { instances } from '../../src/store/directory/instance.table.ts'
 import { findKey } from '../../src/store/directory/key.query.ts'
@@ -48,6 +49,8 @@ const STATUS: AdminStatus = {
   started_at: '2026-11-20T00:00:00.000Z',
   listen: { instances: 'https://127.0.0.1:1', inference: null, dns: null },
   tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem' },
+  operator_key: { digest: 'ab'.repeat(48), public_key: 'PEM' },
+  collateral: null,
   organizations: 0,
   instances: { ready: 1 },
   vms: {},
@@ -327,6 +330,16 @@ test('goal: an instance is found by id, by slug/name, by name where that is unam
       },
     },
   })
+})
+
+test('goal: an instance says when it was attested, or that it was not', async () => {
+  await ask('POST', '/organizations', { slug: 'acme' })
+  const id = addInstance('acme', 'abcd2345')
+  const attestedAt = async () => Reflect.get(Object((await ask('GET', `/instance?ref=${id}`)).body), 'attested_at')
+  expect(await attestedAt()).toBeNull()
+  const row = { instanceId: id, nonce: 'n'.repeat(43), sshHostKey: 'ssh-ed25519 A', document: '{}' }
+  storeAttestation(store.directory.db, { ...row, attestedAtMs: Date.UTC(2026, 10, 20, 8, 30) })
+  expect(await attestedAt()).toBe('2026-11-20T08:30:00.000Z')
 })
 
 test('goal: a deletion goes to the service each time, and is journalled once', async () => {

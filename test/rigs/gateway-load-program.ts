@@ -104,7 +104,7 @@ async function secured({ gateway }: RealGateway): Promise<{ url: string; ca: str
   const server = serveTls((request, bun) => gateway.fetch(request, () => bun.requestIP(request)?.address ?? ''), {
     hostname: '127.0.0.1',
     port: 0,
-    tls: { current: () => pair, guestCertificate: () => '', onChange: () => {} },
+    tls: { current: () => pair, guestCertificate: () => pair.cert, onChange: () => {} },
     idleTimeoutSeconds: 120,
     requestBodyBytesMax: 1_048_576,
     log: silentLogger,

@@ -12,6 +12,8 @@ export type GuestNetwork = Disposable & {
   readonly apply: (text: string) => Promise<string>
   /** Bytes used, by the quota's name. */
   readonly quotas: () => Promise<Record<string, number>>
+  /** Bytes of IPv4 that have come to the world or to a guest. */
+  readonly countArrivals: (where: Netns) => Promise<number>
   /** Tells whoever connects its address, line by line; then sends as many bytes more as a line asks for. */
   readonly listen: (where: Netns, address: string, port: number) => Promise<void>
   /** The address that the server saw us as, or null when there is no way through. */
@@ -53,6 +55,7 @@ export async function createGuestNetwork(): Promise<GuestNetwork> {
   await world.run(['ip', '-batch', '-'], {
     stdin: ['link set eth0 up', `address add ${worldAddress}/24 dev eth0`, route].join('\n'),
   })
+  for (const where of [world, ...guests]) await where.run(['nft', '--file', '-'], { stdin: arrivals })
   const kept = undo.move()
   const program = async (where: Netns, code: string) => {
     const { child, ...running } = startProgram(where, code)
@@ -72,6 +75,12 @@ export async function createGuestNetwork(): Promise<GuestNetwork> {
       }
       return Object.fromEntries(nftables.flatMap(({ quota }) => (quota ? [[quota.name, quota.used]] : [])))
     },
+    countArrivals: async where => {
+      const { nftables } = JSON.parse(await where.run(['nft', '--json', 'list', 'counters'])) as {
+        nftables: { counter?: { name: string; bytes: number } }[]
+      }
+      return nftables.find(({ counter }) => counter?.name === 'arrived')?.counter?.bytes ?? 0
+    },
     listen: async (where, address, port) => {
       await program(where, serverCode(address, port))
     },
@@ -79,6 +88,14 @@ export async function createGuestNetwork(): Promise<GuestNetwork> {
     [Symbol.dispose]: () => kept.dispose(),
   }
 }
+
+/** Datagrams to port 9 are dropped, so that nobody answers that nobody listens. */
+const arrivals = `add table inet seen
+  add counter inet seen arrived
+  add chain inet seen pre { type filter hook prerouting priority -400; }
+  add rule inet seen pre iifname "eth0" meta nfproto ipv4 counter name arrived
+  add rule inet seen pre iifname "eth0" udp dport 9 drop
+`
 
 /** Without segmentation offload, as a guest's tap: packets have the sizes that leave. */
 async function plugIn(host: Netns, netns: Netns, n: number): Promise<void> {

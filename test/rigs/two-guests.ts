@@ -18,3 +18,8 @@ export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   removed: { quotas: [], counters: [] },
   ...change,
 })
+/** What a guest has used of its cap and of its allowance. */
+export function quotaOf(used: Readonly<Record<string, number>>, n: number): { cap: number; rescue: number } {
+  const { tap } = guest(n)
+  return { cap: used[tap] ?? -1, rescue: used[`${tap}_rescue`] ?? -1 }
+}

@@ -55,6 +55,8 @@ type Options = {
   readonly guest?: Partial<GuestOptions>
   readonly sources?: Partial<EvidenceSources>
   readonly isRecorded?: boolean
+  /** With which the VM was launched; this host's own unless given. */
+  readonly launchedBy?: string
 }
 
 async function bench(stack: AsyncDisposableStack, options: Options = {}) {
@@ -67,7 +69,14 @@ async function bench(stack: AsyncDisposableStack, options: Options = {}) {
   moveVm(db, { id: vmId, from: 'waiting', to: 'running', nowMs: 2, platform })
   const hostData = toHex(hostDataOf(document))
   if (isRecorded)
-    recordLaunch(db, { vmId, document: launchText(document), measurement, hostData, operatorKey, launchedAtMs: 3 })
+    recordLaunch(db, {
+      vmId,
+      document: launchText(document),
+      measurement,
+      hostData,
+      operatorKey: options.launchedBy ?? operatorKey,
+      launchedAtMs: 3,
+    })
   const ownLaunch = platform === 'snp' ? { measurement, operatorKey } : null
   const guest = stack.use(startClaimedGuest(join(dir, vmId), { report: null, ownLaunch, ...options.guest }))
   const channel = await connectChannel(guest.path, { idPrefix: 'p', timeoutMs: 2_000, onClose: () => {} })
@@ -127,6 +136,16 @@ describe('on a development platform', () => {
     const report = decodeReport(fromBase64Url(receipt.evidence.report) ?? nonce)
     expect(toHex(report.reportData)).toBe(toHex(reportDataOf(fromBase64Url(receipt.statement) ?? nonce)))
     expect(guest.requests).toMatchObject([{ op: 'evidence', simulated: { measurement, operatorKey } }])
+  })
+
+  test('a VM stays one of the operator key that it was launched with', async () => {
+    // Goal: evidence follows the record of the launch, whatever has become of this host's key since.
+    await using stack = new AsyncDisposableStack()
+    const { take } = await bench(stack, { launchedBy: 'ee'.repeat(48) })
+    const { receipt } = await take()
+    const { idKeyDigest, policy } = decodeReport(fromBase64Url(receipt.evidence.report) ?? nonce)
+    expect([toHex(idKeyDigest), policy]).toEqual(['ee'.repeat(48), 0x30000n])
+    expect(failed(await verdictOf(receipt, [simulatedRoot], Date.now()))).toContain('id-key-digest')
   })
 
   test('the receipt is handed back whole', async () => {

@@ -6,7 +6,7 @@ import { newUuid } from '../../src/base/ids.ts'
 import { recordEgress } from '../../src/store/ledger/egress.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
 import { listResources } from '../../src/store/ledger/resource.query.ts'
-import { insertVm, listVms, moveVm } from '../../src/store/ledger/vm.query.ts'
+import { insertVm, listVms, moveVm, vmById } from '../../src/store/ledger/vm.query.ts'
 import { LaunchMismatch } from '../../src/vm/launcher.driver.ts'
 import { engineBench as bench, bootTimeoutMs, hello, roomy, spec } from '../rigs/vm-engine.ts'
 
@@ -144,6 +144,19 @@ test('a launch that is not what was expected fails the VM with the part in quest
   expect(b.releases).toContain(`${id} true`)
 })
 
+test('evidence of a VM that is not there, not attached or not on record says so', async () => {
+  // Goal: whoever asks for evidence gets a failure with a code, never a wait for nobody.
+  const { engine, define, observe, clock } = bench()
+  const nonce = new Uint8Array(32)
+  const codeOf = (id: string) => engine.evidence(id, nonce, 1_000).catch(error => Reflect.get(Object(error), 'code'))
+  expect(await codeOf('none')).toBe('attest.unavailable')
+  const id = define()
+  await clock.elapse(0)
+  await observe(id, { hello })
+  expect(await codeOf(id)).toBe('attest.unavailable')
+  await expect(engine.handReceipt('none', {} as never, 1_000)).rejects.toMatchObject({ code: 'channel.closed' })
+})
+
 test('after a reboot of the host, VMs that had booted are failed with host_restarted and new ones are not', async () => {
   // Goal: the reboot is named as the cause for exactly those that it took.
   const { store, clock, engine, define, state, failure } = bench({ hostRestarted: true })
@@ -189,4 +202,39 @@ test('a release that fails is tried again until it succeeds, and only then is th
   broken = false
   await b.clock.elapse(11_000)
   expect(b.state(id)).toBe('gone')
+})
+
+test('a VM is opened once it runs and that is wanted; what could not be applied is tried again', async () => {
+  // Goal: `opened` says what the firewall does, not what was asked for; a restarted daemon sees to it again, and nobody has to ask twice.
+  const { engine, create, define, observe, clock, world, store } = bench()
+  let runs = 0
+  world.open = async () => {
+    runs += 1
+    if (runs === 1) throw new Fault('host.command_failed', 'nft is away')
+  }
+  const told: string[] = []
+  engine.onChange(vmId => told.push(vmId))
+  const id = define()
+  await clock.elapse(0)
+  await observe(id, { hello })
+  expect([engine.view(id)?.state, engine.view(id)?.opened, runs]).toEqual(['running', false, 0])
+  engine.open(id)
+  expect(engine.view(id)?.opened).toBe(false)
+  await clock.elapse(0)
+  expect([engine.view(id)?.opened, runs]).toEqual([false, 1])
+  const toldBefore = told.length
+  await clock.elapse(1_000)
+  expect([engine.view(id)?.opened, runs, told.length]).toEqual([true, 2, toldBefore + 1])
+  const openedAtMs = vmById(store.ledger.db, id)?.openedAtMs
+  engine.open(id)
+  engine.open('no such VM')
+  await clock.elapse(10_000)
+  expect([vmById(store.ledger.db, id)?.openedAtMs, runs]).toEqual([openedAtMs, 2])
+
+  const next = create()
+  expect(next.view(id)?.opened).toBe(false)
+  next.start()
+  await clock.elapse(0)
+  expect([next.view(id)?.opened, runs]).toEqual([true, 3])
+  await next.stop()
 })

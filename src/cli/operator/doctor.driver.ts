@@ -5,13 +5,14 @@ import { messageOf } from '../../base/fault.ts'
 import type { LoadedConfig } from '../../config/load.ts'
 import type { Config } from '../../config/schema.ts'
 import { AdminStatus } from '../../contract/admin.ts'
+import { collateralProblem, kdsDirName, keptCollateral } from '../../host/kds/kept.ts'
 import { defaultRouteAddress } from '../../host/network/default-route.ts'
-import { detectPlatform, snpFacts } from '../../host/platform.ts'
+import { detectPlatform, hostProduct, snpFacts } from '../../host/platform.ts'
 import { run } from '../../linux/command.ts'
 import { diskSpace } from '../../linux/files.ts'
 import type { AdminClient } from './client.ts'
 import { firmwareFile, type HostFacts, type Outcome } from './doctor.plan.ts'
-import { checkInstanceImage, checkWorkerImage } from './image-check.driver.ts'
+import { checkInstanceImage, checkMeasurement, checkWorkerImage } from './image-check.driver.ts'
 import { groupsOfVms, lookAtDevice } from './vm-identity.driver.ts'
 
 const commandTimeoutMs = 10_000
@@ -48,6 +49,8 @@ export async function lookAtHost(deps: {
   ])
   await progress('reading the images, to check them against the digests of their manifests …')
   const image = await outcomeOf(() => checkInstanceImage(vm.image_dir))
+  const measurement = image.ok ? await outcomeOf(async () => checkMeasurement(vm)) : null
+  const nowMs = Date.now()
   const worker = await workerOutcome(loaded.config.inference.worker)
   return {
     configFile: loaded.file,
@@ -68,6 +71,9 @@ export async function lookAtHost(deps: {
     routeAddress: defaultRouteAddress(),
     user,
     image,
+    measurement,
+    collateral: collateralIn(`${stateDir}/${kdsDirName}`, nowMs),
+    nowMs,
     firmwarePresent: existsSync(firmwareFile(vm)),
     worker,
     stateDir,
@@ -76,6 +82,14 @@ export async function lookAtHost(deps: {
     systemd: existsSync('/run/systemd/system'),
     daemon,
   }
+}
+
+/** Null before the first start, and for processors that nobody here knows. */
+function collateralIn(directory: string, nowMs: number): HostFacts['collateral'] {
+  const product = hostProduct()
+  if (product === null || !existsSync(directory)) return null
+  const kept = keptCollateral(directory, product)
+  return { kept, problem: collateralProblem(kept, nowMs) }
 }
 
 function command(argv: readonly string[]): Promise<Outcome> {

@@ -1,7 +1,10 @@
 // What a host needs, judged from the facts that were found. Pure.
 
+import { isoOrNull } from '../../base/clock.ts'
 import { HOST_LISTENERS, type HostName, hostAddresses } from '../../config/listen.ts'
 import type { Config, Platform } from '../../config/schema.ts'
+
+import type { CollateralProblem, KeptCollateral } from '../../host/kds/kept.ts'
 
 export type Verdict = 'PASS' | 'FAIL' | 'NOT CHECKED'
 export type Check = {
@@ -46,6 +49,11 @@ export type HostFacts = {
   /** The user of the built-in inference worker; null when none is configured. */
   readonly user: Outcome | null
   readonly image: Outcome
+  /** The launch digest that the image's manifest has for the configured shape; null when there is no image. */
+  readonly measurement: Outcome | null
+  /** What is kept for SNP reports; null where there are none, or before the first start. */
+  readonly collateral: { readonly kept: KeptCollateral; readonly problem: CollateralProblem | null } | null
+  readonly nowMs: number
   /** Whether the file that snp boots from exists: `firmwareFile`. */
   readonly firmwarePresent: boolean
   /** Image, model and tools of the built-in inference worker; null when none is configured. */
@@ -82,6 +90,10 @@ export function judge(facts: HostFacts): Check[] {
       facts.image,
       'build or copy the guest image again, or correct vm.image_dir in the configuration',
     ),
+    facts.measurement === null
+      ? notChecked('measurement', 'there is no image')
+      : fromOutcome('measurement', facts.measurement, MEASUREMENT_REMEDY),
+    collateralCheck(facts, platform),
     facts.worker === null
       ? notChecked('worker', 'no built-in inference worker is configured')
       : fromOutcome('worker', facts.worker, WORKER_REMEDY),
@@ -93,6 +105,8 @@ export function judge(facts: HostFacts): Check[] {
   ]
 }
 
+const MEASUREMENT_REMEDY =
+  'set vm.vcpu_type and vm.vcpus to a shape that the image has a launch digest for; leave vm.firmware empty'
 export const qemuMinimum = [7, 2] as const
 export const qemuMinimumSnp = [9, 1] as const
 const WORKER_REMEDY =
@@ -212,6 +226,24 @@ function hostNamesCheck({ config, routeAddress }: HostFacts): Check {
         `no address for ${missing.map(name => `${name}.${config.domain}`).join(', ')}`,
         'set network.public_v4 to the IPv4 address at which clients reach this host',
       )
+}
+
+function collateralCheck({ collateral, nowMs }: HostFacts, platform: Platform): Check {
+  const name = 'collateral'
+  if (platform !== 'snp') return notChecked(name, 'not an SNP host: reports are SIMULATED')
+  if (collateral === null) return notChecked(name, 'the first start fetches it')
+  const { kept, problem } = collateral
+  if (problem?.kind === 'bad') return fail(name, problem.text, problem.remedy)
+  const { veks, chainFetchedAtMs, crlFetchedAtMs, crlNextUpdateMs } = kept
+  const ages = `${veks.count} VEKs, the newest ${ageText(veks.fetchedAtMs, nowMs)}; chain ${ageText(chainFetchedAtMs, nowMs)}; CRL ${ageText(crlFetchedAtMs, nowMs)}, next update ${isoOrNull(crlNextUpdateMs)}`
+  if (problem === null) return pass(name, ages)
+  return { name, result: 'PASS', detail: `${problem.text} (${ages})`, remedy: problem.remedy }
+}
+
+function ageText(atMs: number | null, nowMs: number): string {
+  if (atMs === null) return 'none'
+  const hours = Math.max(0, Math.floor((nowMs - atMs) / 3_600_000))
+  return hours < 48 ? `${hours} h old` : `${Math.floor(hours / 24)} days old`
 }
 
 function stateDirCheck({ stateDir, stateDirFreeBytes, stateDirWritable }: HostFacts): Check {

@@ -2,7 +2,9 @@
 
 import { join } from 'node:path'
 import { Fault, wrapFault } from '../../base/fault.ts'
+import type { Config } from '../../config/schema.ts'
 import { readWorkerImage } from '../../inference/worker/root.ts'
+import { expectedMeasurement } from '../../vm/expected.plan.ts'
 import { loadImage } from '../../vm/image.driver.ts'
 
 type ImageFiles = { readonly [role: string]: { readonly path: string; readonly sha256: string } }
@@ -13,6 +15,26 @@ export async function checkInstanceImage(directory: string): Promise<string> {
   const { manifest } = loadImage(directory)
   await checkDigests(directory, manifest.files)
   return `${directory}: ${manifest.name}, kernel ${manifest.kernelVersion}, root hash ${manifest.rootHash.slice(0, 16)}…, all digests match`
+}
+
+/**
+ * The launch digest of the configured shape. Fault image.invalid: the manifest has none, or the configured firmware is not the manifest's.
+ */
+export async function checkMeasurement(vm: Config['vm']): Promise<string> {
+  const { manifest } = loadImage(vm.image_dir)
+  const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: vm.vcpus }
+  const digest = expectedMeasurement(manifest, shape)
+  if (vm.snp_boot === 'bios' && vm.firmware !== '') await checkFirmware(vm.firmware, manifest.files.firmware.sha256)
+  return `${shape.vehicle}/${shape.vcpuType}/${shape.vcpus}: ${digest}`
+}
+
+async function checkFirmware(path: string, sha256: string): Promise<void> {
+  const found = await digestOf(path)
+  if (found === sha256) return
+  throw new Fault(
+    'image.invalid',
+    `vm.firmware ${path} is not the firmware that the launch digests of the image were made with: its SHA-256 is ${found}, the manifest says ${sha256}`,
+  )
 }
 
 /** What the inference image is. Fault image.invalid as above. The worker itself checks the root hash at each start. */

@@ -33,6 +33,8 @@ function statusText(status: AdminStatus, paint: Paint): string {
       ['DNS', dash(status.listen.dns)],
       ['certificate', `${status.tls.source}, until ${status.tls.expires_at}`],
       ['authority', dash(status.tls.ca_file)],
+      ['operator key', status.operator_key.digest],
+      ...collateralFields(status, paint),
       ['organizations', String(status.organizations)],
       ['instances', countsText(status.instances)],
       ['VMs', countsText(status.vms)],
@@ -55,6 +57,19 @@ function poolFields(pool: AdminStatus['pool']): [string, string][] {
     ...(failure === null
       ? []
       : [['pool failure', `${failure.at}: ${failure.reason}${next}`] satisfies [string, string]]),
+  ]
+}
+
+function collateralFields({ collateral }: AdminStatus, paint: Paint): [string, string][] {
+  if (collateral === null) return []
+  const { veks, problem, remedy } = collateral
+  const fetched = (at: string | null) => (at === null ? 'not fetched yet' : `fetched ${at}`)
+  const word = collateral.state === 'good' ? 'good' : paint.bad(collateral.state)
+  return [
+    ['collateral', `${word}${problem === null ? '' : `: ${problem}; ${remedy}`}`],
+    ['VEKs', `${veks} of ${collateral.product}, ${fetched(collateral.vek_fetched_at)}`],
+    ['chain', fetched(collateral.chain_fetched_at)],
+    ['CRL', `${fetched(collateral.crl_fetched_at)}, next update ${collateral.crl_next_update ?? 'unknown'}`],
   ]
 }
 

@@ -1,6 +1,6 @@
 // strongroom verify gateway: asks a gateway for fresh attestation, over the very connection that it vouches for. Effects: the network, files.
 
-import { type Command, InvalidArgumentError } from 'commander'
+import type { Command } from 'commander'
 import { fail, notChecked, pass, type Verdict, verdict } from '../../attest/verdict.ts'
 import { fromUtf8, toBase64Url, toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
@@ -17,11 +17,11 @@ import {
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { MIB, readTextInput } from '../input-file.ts'
-import { countOption } from '../options.ts'
+import { countOption, urlOption } from '../options.ts'
 import { verdictDocument } from '../render.ts'
-import { type GatewayResponse, getFromGateway } from './gateway-connection.ts'
 import { withFlags } from './pin-options.ts'
 import { verdictSummary } from './summary.ts'
+import { getOverTls, type TlsResponse } from './tls-get.ts'
 import { addTrustOptions, readTrust, type TrustOptions } from './trust-options.ts'
 
 type GatewayOptions = TrustOptions & { ca?: string; timeoutMs: number }
@@ -30,7 +30,7 @@ export function addVerifyGateway(verify: Command, cli: Cli): void {
   const command = verify
     .command('gateway')
     .description('ask a gateway for fresh attestation, and verify that it names the key of this very connection')
-    .argument('<url>', 'https://HOST:PORT', urlArgument)
+    .argument('<url>', 'https://HOST:PORT', urlOption)
     .option('--ca <file>', "PEM of the authority that issued the gateway's certificate; default: the system's")
     .option('--timeout-ms <count>', 'longest wait for the whole response', countOption(100, 600_000), 30_000)
   addTrustOptions(command)
@@ -62,9 +62,9 @@ async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<vo
     showVerdict(run, { whole, found, verbose: options.verbose === true })
   const nonce = systemRandom(nonceBytes)
   const address = new URL(`/attestation?nonce=${toBase64Url(nonce)}`, url)
-  let response: GatewayResponse
+  let response: TlsResponse
   try {
-    response = await getFromGateway({ url: address, ca, timeoutMs, bodyBytesMax: attestationBytesMax })
+    response = await getOverTls({ url: address, ca, timeoutMs, bodyBytesMax: attestationBytesMax })
   } catch (error) {
     return await show(verdict([fail('connection', `${url.host}: ${messageOf(error)}`)]))
   }
@@ -105,13 +105,4 @@ function errorOf(body: Uint8Array): string {
   } catch {
     return 'no attestation'
   }
-}
-
-function urlArgument(text: string): URL {
-  const url = URL.canParse(text) ? new URL(text) : null
-  const isPlain = url?.protocol === 'https:' && url.username === '' && url.password === ''
-  if (url === null || !isPlain || url.pathname !== '/' || url.search !== '' || url.hash !== '') {
-    throw new InvalidArgumentError('It must be https://HOST:PORT, with nothing after it.')
-  }
-  return url
 }

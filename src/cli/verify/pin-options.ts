@@ -2,11 +2,12 @@
 
 import { type Command, Option } from 'commander'
 import type { Check } from '../../attest/verdict.ts'
-import { PIN_WORDS, PINS, type Pin, type Pins, pinCheckName } from '../../verifier/pins.ts'
+import { EVERY_PIN, type InstancePins, PIN_WORDS, type Pin, type Pins, pinCheckName } from '../../verifier/pins.ts'
 
 export type PinOptions = {
   anyMeasurement?: boolean
   anyAllowlist?: boolean
+  anyOperatorKey?: boolean
   anyVmpl?: boolean
   anyCrl?: boolean
   anyTcb?: boolean
@@ -15,6 +16,7 @@ export type PinOptions = {
 const HELP: Readonly<Record<Pin, string>> = {
   measurement: 'accept any measurement; else the --policy has to name those that you expect',
   allowlist: 'accept any allowlist and any operator key; else --allowlist, or a key in the --policy, is needed',
+  'operator-key': 'accept any operator key; else the --policy has to name the one that you expect',
   vmpl: 'accept any VMPL; else the --policy names it, and without a --policy it is 0',
   crl: 'accept evidence without a revocation list; one that is there is checked all the same',
   tcb: "accept firmware below AMD's fixes; else `verify tcb-floors` is the least that passes",
@@ -25,11 +27,12 @@ export function addPinOptions(command: Command, pins: readonly Pin[]): Command {
   return command
 }
 
-export function readPins(options: PinOptions): Pins {
+export function readPins(options: PinOptions): Pins & InstancePins {
   const said = (isWaived: boolean | undefined) => (isWaived === true ? 'any' : 'required')
   return {
     measurement: said(options.anyMeasurement),
     allowlist: said(options.anyAllowlist),
+    'operator-key': said(options.anyOperatorKey),
     vmpl: said(options.anyVmpl),
     crl: said(options.anyCrl),
     tcb: said(options.anyTcb),
@@ -41,7 +44,7 @@ export function withFlags(checks: readonly Check[]): Check[] {
   return checks.map(one => {
     if (one.outcome !== 'pass' && one.reason.includes(noCrl))
       return { ...one, reason: one.reason.replace(noCrl, crlAdvice) }
-    const pin = PINS.find(name => one.name === pinCheckName(name))
+    const pin = EVERY_PIN.find(name => one.name === pinCheckName(name))
     if (pin === undefined || one.outcome === 'pass') return one
     const { accepted, missing } = PIN_WORDS[pin]
     const reason =

@@ -1,17 +1,16 @@
 // strongroom verify response: a saved response of a gateway against its receipt and the gateway's saved attestation. Effects: reads files.
 
-import { type Command, InvalidArgumentError } from 'commander'
+import type { Command } from 'commander'
 import type { ResponseClaim } from '../../attest/receipt/response.ts'
 import { upstreamCheckName } from '../../attest/receipt/response-verify.ts'
 import type { Check } from '../../attest/verdict.ts'
-import { fromBase64Url } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
-import { attestationBytesMax, nonceBytes, verifyGateway } from '../../verifier/gateway.ts'
+import { attestationBytesMax, verifyGateway } from '../../verifier/gateway.ts'
 import { verifyGatewayResponse } from '../../verifier/response.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { MIB, readInput, readTextInput } from '../input-file.ts'
-import { timeOption } from '../options.ts'
+import { nonceOption, timeOption } from '../options.ts'
 import { verdictDocument } from '../render.ts'
 import { attestationDocument } from './gateway.ts'
 import { withFlags } from './pin-options.ts'
@@ -109,10 +108,4 @@ function claimDocument(claim: ResponseClaim) {
     completion_tokens: claim.completionTokens,
     events: claim.eventCount,
   }
-}
-
-function nonceOption(text: string): Uint8Array {
-  const bytes = fromBase64Url(text)
-  if (bytes?.length === nonceBytes) return bytes
-  throw new InvalidArgumentError(`It must be ${nonceBytes} bytes in base64url, which is 43 characters.`)
 }

@@ -2,7 +2,7 @@
 
 import { upstreamCheckName } from '../../attest/receipt/response-verify.ts'
 import type { Check } from '../../attest/verdict.ts'
-import { PINS, pinCheckName } from '../../verifier/pins.ts'
+import { EVERY_PIN, pinCheckName } from '../../verifier/pins.ts'
 import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } from '../render.ts'
 
 export const summaryLinesMax = 15
@@ -42,6 +42,7 @@ const openLinesMax = 4
 const TOLD_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
   [pinCheckName('measurement')]: ['measurement'],
   [pinCheckName('allowlist')]: ['allowlist', 'admission', 'operator-key', 'id-key-digest', 'author-key-digest'],
+  [pinCheckName('operator-key')]: ['operator-key', 'id-key-digest', 'author-key-digest'],
   [pinCheckName('vmpl')]: ['vmpl'],
   [pinCheckName('crl')]: ['chain-revocation'],
 }
@@ -55,7 +56,7 @@ function isWaiver({ name, outcome, required }: Check): boolean {
   return (
     outcome === 'not-checked' &&
     !required &&
-    (name === upstreamCheckName || PINS.some(pin => name === pinCheckName(pin)))
+    (name === upstreamCheckName || EVERY_PIN.some(pin => name === pinCheckName(pin)))
   )
 }
 
@@ -74,10 +75,15 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['root', ['chain-root']],
   ['measurement', ['measurement']],
   ['workloads', ['pin-allowlist']],
+  ['operator', ['pin-operator-key']],
   ['VMPL', ['vmpl']],
   ['firmware', ['tcb-floor-snp', 'tcb-floor-microcode']],
   ['revocation', ['chain-revocation']],
   ['nonce', ['attestation-nonce']],
+  ['launched', ['launch-document']],
+  ['image', ['image']],
+  ['own key', ['own-key']],
+  ['host key', ['known-hosts']],
   ['TLS key', ['tls-binding']],
   ['response', ['response-receipt']],
   ['upstream', [upstreamCheckName]],

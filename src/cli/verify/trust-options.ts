@@ -15,14 +15,15 @@ import { MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
 import { addPinOptions, type PinOptions, readPins } from './pin-options.ts'
 
 /** Of `verify gateway` and `verify response`. */
-export type TrustOptions = PinOptions & {
-  policy?: string
-  allowlist?: string
-  configuration?: string
-  crl?: string
-  trustSimulatedRoot?: string
-  verbose?: boolean
-}
+export type TrustOptions = PinOptions &
+  EvidenceOptions & {
+    policy?: string
+    allowlist?: string
+    configuration?: string
+  }
+
+/** Of everything that judges a receipt. */
+export type EvidenceOptions = { crl?: string; trustSimulatedRoot?: string; verbose?: boolean }
 
 const filesBytesMax = MIB
 
@@ -34,10 +35,14 @@ export function addTrustOptions(command: Command): Command {
       '--configuration <file>',
       "the gateway's configuration as it hands it out: its receipt must have the digest",
     )
+  return addPinOptions(addEvidenceOptions(command), PINS)
+}
+
+export function addEvidenceOptions(command: Command): Command {
+  return command
     .option('--crl <file>', 'revocation list, DER or PEM, used in place of the one that comes with the evidence')
     .option('--trust-simulated-root <file>', 'PEM of a simulated ARK, ASK and ASVK; the verdict then says SIMULATED')
     .option('--verbose', verboseHelp)
-  return addPinOptions(command, PINS)
 }
 
 export const verboseHelp = 'print every check, instead of a summary'
@@ -70,7 +75,7 @@ export async function readPolicy(path: string | undefined, pins: Pick<Pins, 'vmp
 }
 
 /** DER of a revocation list. */
-async function readCrl(path: string | undefined): Promise<Uint8Array | undefined> {
+export async function readCrl(path: string | undefined): Promise<Uint8Array | undefined> {
   if (path === undefined) return undefined
   const bytes = readInput({ path, param: 'crl', bytesMax: BUNDLE_LIMITS.bytesMax })
   return await readingInput(`--crl ${path}`, () => derBlocks(bytes, 'X509 CRL', 'revocation list')[0])

@@ -1,18 +1,22 @@
-// strongroom verify: evidence against AMD's roots and a policy. Needs no daemon, no configuration and no root; only `gateway` uses the network.
+// strongroom verify: evidence against AMD's roots and a policy. Needs no daemon, no configuration and no root; only `gateway` and `instance` use the network.
 
 import type { Command } from 'commander'
 import { idAuthBytes, idBlockBytes } from '../../attest/launch/id-block.ts'
 import { verifyIdBlock } from '../../attest/launch/id-block-verify.ts'
 import { policyWithFloors } from '../../attest/policy/floors.ts'
 import { encodePolicy } from '../../attest/policy/policy.ts'
-import { policySchema } from '../../attest/policy/schema.ts'
-import { toHex } from '../../base/bytes.ts'
+import { HEX_SIZES, policySchema } from '../../attest/policy/schema.ts'
+import { present } from '../../base/assert.ts'
+import { fromHex, toHex } from '../../base/bytes.ts'
 import { type Cli, helpText, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { readInput } from '../input-file.ts'
+import { hexOption } from '../options.ts'
 import { json, verdictDocument, verdictText } from '../render.ts'
 import { floorsDocument, floorsText } from './floors-render.ts'
 import { addVerifyGateway } from './gateway.ts'
+import { readImage } from './image-option.ts'
+import { addVerifyInstance } from './instance.ts'
 import { addVerifyReport } from './report.ts'
 import { addVerifyResponse } from './response.ts'
 
@@ -20,7 +24,7 @@ export function addVerify(program: Command, cli: Cli): void {
   const verify = program
     .command('verify')
     .description(
-      'verify evidence: report, id-block, gateway, response, policy-schema, policy-example, tcb-floors; needs no daemon',
+      'verify evidence: report, id-block, gateway, response, instance, policy-schema, policy-example, tcb-floors; needs no daemon',
     )
     .addHelpText(
       'after',
@@ -31,6 +35,7 @@ export function addVerify(program: Command, cli: Cli): void {
   addIdBlock(verify, cli)
   addVerifyGateway(verify, cli)
   addVerifyResponse(verify, cli)
+  addVerifyInstance(verify, cli)
 
   verify
     .command('policy-schema')
@@ -40,16 +45,7 @@ export function addVerify(program: Command, cli: Cli): void {
       await runOf(cli, command).result(policySchema, json(policySchema))
     })
 
-  verify
-    .command('policy-example')
-    .description(
-      "print a policy to start from: no debug, no migration, VMPL 0, AMD's floors; replace each 'any' that you can",
-    )
-    .addHelpText('after', helpText('strongroom verify policy-example > policy.json'))
-    .action(async (_options: unknown, command: Command) => {
-      const policy = encodePolicy(policyWithFloors())
-      await runOf(cli, command).result(policy, json(policy))
-    })
+  addPolicyExample(verify, cli)
 
   verify
     .command('tcb-floors')
@@ -59,6 +55,46 @@ export function addVerify(program: Command, cli: Cli): void {
       const run = runOf(cli, command)
       await run.result(floorsDocument(), floorsText(run.paint))
     })
+}
+
+type ExampleOptions = { image?: string; operatorKey?: Uint8Array }
+
+function addPolicyExample(verify: Command, cli: Cli): void {
+  verify
+    .command('policy-example')
+    .description(
+      "print a policy to start from: no debug, no migration, VMPL 0, AMD's floors; replace each 'any' that you can",
+    )
+    .option('--image <path>', 'directory or manifest.json of an image: its launch digests are the measurements')
+    .option(
+      '--operator-key <hex>',
+      'SHA-384 of the ID key of the operator whose hosts you expect',
+      hexOption(HEX_SIZES.idKeyDigest),
+    )
+    .addHelpText(
+      'after',
+      helpText(
+        'strongroom verify policy-example > policy.json',
+        'strongroom verify policy-example --image images/instance --operator-key HEX > policy.json   # for instances',
+      ),
+    )
+    .action(async (options: ExampleOptions, command: Command) => {
+      const image = await readImage(options.image)
+      const measurements =
+        image === 'any'
+          ? ('any' as const)
+          : unique(image.launchDigests).map(text => present(fromHex(text), 'hexadecimal'))
+      const policy = encodePolicy({
+        ...policyWithFloors(),
+        measurements,
+        idKeyDigest: options.operatorKey ?? 'any',
+      })
+      await runOf(cli, command).result(policy, json(policy))
+    })
+}
+
+function unique(digests: Readonly<Record<string, string>>): string[] {
+  return [...new Set(Object.values(digests))]
 }
 
 type IdBlockOptions = { idBlock: string; idAuth: string; requireAuthor?: boolean }

@@ -10,12 +10,25 @@ import {
 } from '../../../src/cli/operator/doctor.plan.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
+import { collateralProblem, type KeptCollateral } from '../../../src/host/kds/kept.ts'
 
 const ok = (text: string) => ({ ok: true, text }) as const
 const no = (text: string) => ({ ok: false, text }) as const
 
 const device = (group: string, mode: number, outcome: Outcome): DeviceFacts => ({ outcome, group, mode })
 const refused = no('Permission denied')
+
+const nowMs = Date.UTC(2026, 10, 20)
+const dayMs = 86_400_000
+const kept: KeptCollateral = {
+  product: 'genoa',
+  veks: { count: 1, fetchedAtMs: nowMs - 3 * dayMs },
+  chainFetchedAtMs: nowMs - 30 * dayMs,
+  crlFetchedAtMs: nowMs - 3_600_000,
+  crlNextUpdateMs: nowMs + 60 * dayMs,
+}
+
+const of = (collateral: KeptCollateral) => ({ kept: collateral, problem: collateralProblem(collateral, nowMs) })
 
 const SNP: HostFacts = {
   configFile: '/etc/f.toml',
@@ -31,6 +44,9 @@ const SNP: HostFacts = {
   routeAddress: '192.0.2.7',
   user: ok('strongroom-vm, uid 999, gid 999'),
   image: ok('image'),
+  measurement: ok('bios/EPYC-v4/2: abcd'),
+  collateral: of(kept),
+  nowMs,
   firmwarePresent: true,
   kvmDevice: device('kvm', 0o660, ok('opened')),
   sevDevice: device('kvm', 0o660, ok('opened')),
@@ -57,7 +73,16 @@ const igvm = withVm({ snp_boot: 'igvm', igvm: '/i.igvm' })
 
 const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['a complete SNP host', SNP, {}],
-  ['a development host', TCG, { kvm: 'NOT CHECKED', 'sev-snp': 'NOT CHECKED', firmware: 'NOT CHECKED' }],
+  [
+    'a development host',
+    TCG,
+    { kvm: 'NOT CHECKED', 'sev-snp': 'NOT CHECKED', firmware: 'NOT CHECKED', collateral: 'NOT CHECKED' },
+  ],
+  ['an image without a digest for the shape', { ...SNP, measurement: no('none') }, { measurement: 'FAIL' }],
+  ['no image', { ...SNP, image: no('none'), measurement: null }, { image: 'FAIL', measurement: 'NOT CHECKED' }],
+  ['no first start yet', { ...SNP, collateral: null }, { collateral: 'NOT CHECKED' }],
+  ['no CRL', { ...SNP, collateral: of({ ...kept, crlFetchedAtMs: null }) }, { collateral: 'FAIL' }],
+  ['a CRL that has ended', { ...SNP, collateral: of({ ...kept, crlNextUpdateMs: nowMs }) }, { collateral: 'FAIL' }],
   ['SNP without the CPU facts', { ...SNP, snp: no('open cpuid') }, { 'sev-snp': 'FAIL' }],
   ['a QEMU too old for SNP', { ...SNP, qemu: ok('QEMU emulator version 9.0.9') }, { qemu: 'FAIL' }],
   ['the oldest QEMU for SNP', { ...SNP, qemu: ok('QEMU emulator version 9.1.0') }, {}],
@@ -145,4 +170,16 @@ test('goal: a device that VMs cannot open fails the check and names the command 
   expect(of({ ...kvm, isRoot: false }, 'kvm')?.result).toBe('NOT CHECKED')
   expect(of({ ...SNP, isRoot: false }, 'sev-snp')?.result).toBe('NOT CHECKED')
   expect(of({ ...kvm, kvmDevice: null, isRoot: false }, 'kvm')?.result).toBe('FAIL')
+})
+
+test('goal: the age of the collateral is told, and what to do before it is too late', () => {
+  const said = (collateral: KeptCollateral) =>
+    judge({ ...SNP, collateral: of(collateral) }).find(check => check.name === 'collateral')
+  expect(said(kept)).toMatchObject({
+    detail: '1 VEKs, the newest 3 days old; chain 30 days old; CRL 1 h old, next update 2027-01-19T00:00:00.000Z',
+    remedy: null,
+  })
+  for (const change of [{ crlNextUpdateMs: nowMs + dayMs }, { crlFetchedAtMs: nowMs - 3 * dayMs }]) {
+    expect(said({ ...kept, ...change })?.remedy).toContain('kds.base_url')
+  }
 })

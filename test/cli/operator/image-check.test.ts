@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createClient } from '../../../src/cli/operator/client.ts'
 import { lookAtHost } from '../../../src/cli/operator/doctor.driver.ts'
-import { checkWorkerImage } from '../../../src/cli/operator/image-check.driver.ts'
+import { checkMeasurement, checkWorkerImage } from '../../../src/cli/operator/image-check.driver.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 
 const directories: string[] = []
@@ -87,4 +87,18 @@ test('goal: a flipped bit in the root of the inference image fails', async () =>
   expect(await checkWorkerImage(directory)).toContain('digest matches')
   flipBit(directory, 'root')
   await expect(checkWorkerImage(directory)).rejects.toMatchObject({ code: 'image.invalid' })
+})
+
+test('goal: doctor tells the launch digest of the configured shape, and other firmware than the image was measured with', async () => {
+  const directory = instanceImage()
+  const { vm } = defaultConfig()
+  const of = (change: Partial<typeof vm>) => checkMeasurement({ ...vm, image_dir: directory, ...change })
+  expect(await of({})).toBe(`bios/EPYC-v4/2: ${'00'.repeat(48)}`)
+  await expect(of({ vcpus: 3 })).rejects.toMatchObject({ code: 'image.invalid' })
+  await expect(of({ snp_boot: 'igvm' })).rejects.toMatchObject({ code: 'image.invalid' })
+  const own = join(directory, 'own.fd')
+  writeFileSync(own, CONTENTS.firmware ?? '')
+  expect(await of({ firmware: own })).toContain('bios/EPYC-v4/2')
+  writeFileSync(own, 'other')
+  await expect(of({ firmware: own })).rejects.toMatchObject({ message: expect.stringContaining('vm.firmware') })
 })

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Socket } from 'bun'
+import { toBase64Url } from '../../../src/base/bytes.ts'
 import { newUuid } from '../../../src/base/ids.ts'
 import { agentLineBytesMax } from '../../../src/contract/agent.ts'
 import { type Channel, connectChannel } from '../../../src/host/qemu/agent-channel.ts'
@@ -93,6 +94,36 @@ test('goal: each request gets its typed response, after a first empty line, with
     ])
     expect(channel.ignored()).toEqual({ garbage: 0, overlong: 0, unasked: 0 })
   }, usual)
+})
+
+test('goal: evidence is asked for with nonce and launch, the receipt handed back, and another response refused', async () => {
+  const nonce = new Uint8Array(32).fill(5)
+  const launch = { measurement: 'ab'.repeat(48), operatorKey: 'cd'.repeat(48) }
+  const text = (sizeBytes: number) => toBase64Url(new Uint8Array(sizeBytes))
+  const evidence = {
+    statement: text(10),
+    keys: { ed25519: text(32), mldsa65: text(1952), x25519: text(32), mlkem768: text(1184) },
+    signatures: { ed25519: text(64), mldsa65: text(3309) },
+    report: null,
+  }
+  const reply = (id: string, op: string) => line({ id, ok: true, ...(op === 'evidence' ? { evidence } : {}) })
+  await withPeer(async ({ channel, lines }) => {
+    expect(await channel.evidence(nonce, launch, 1_000)).toEqual(evidence)
+    expect((await channel.evidence(nonce, null, 1_000)).report).toBeNull()
+    await channel.receipt('{"format":"x"}', 1_000)
+    const asked = toBase64Url(nonce)
+    expect(lines().slice(1, 4)).toEqual([
+      `{"id":"p1-1","op":"evidence","nonce":"${asked}","simulated":${JSON.stringify(launch)}}`,
+      `{"id":"p1-2","op":"evidence","nonce":"${asked}","simulated":null}`,
+      `{"id":"p1-3","op":"receipt","receipt":"{\\"format\\":\\"x\\"}"}`,
+    ])
+  }, reply)
+  await withPeer(
+    async ({ channel }) => {
+      expect(await failure(channel.evidence(nonce, launch, 1_000))).toMatchObject({ code: 'channel.refused' })
+    },
+    id => line({ id, ok: true }),
+  )
 })
 
 test('goal: a refusal is channel.refused and names the code; so is a response of another kind', async () => {

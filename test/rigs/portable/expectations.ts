@@ -3,6 +3,7 @@
 import { expect } from 'bun:test'
 import { resolve } from 'node:path'
 import { present } from '../../../src/base/assert.ts'
+import { sampleHostKey, sampleInstance } from '../instance-attestation.ts'
 
 const folder = resolve(import.meta.dir, '../../vectors')
 
@@ -101,6 +102,26 @@ const RESPONSE_VERDICTS: Verdicts = {
   accepted: 'good',
 }
 
+/** An attestation document of an instance, as the gateway's above. */
+const INSTANCE_VERDICTS: Verdicts = {
+  good: 'good',
+  nonce: ['attestation-nonce'],
+  organization: ['instance', 'receipt/claim'],
+  hostname: ['instance', 'known-hosts', 'receipt/claim', 'receipt/host-key'],
+  ownKey: ['own-key'],
+  root: ['receipt/evidence'],
+  late: ['receipt/nonce'],
+  nothingExpected: 'good',
+  nothingPinned: ['pin-measurement', 'pin-operator-key', 'pin-vmpl'],
+  waived: 'good',
+  image: ['image'],
+  launch: ['launch-host-data', 'image'],
+  authority: ['known-hosts', 'receipt/host-key'],
+  changed: ['attestation-format'],
+  twice: ['attestation-format'],
+  cut: ['attestation-format'],
+}
+
 type Verdicts = Readonly<Record<string, 'good' | 'not enough' | readonly string[]>>
 
 /** The parts of the results that are looked at. */
@@ -142,6 +163,14 @@ type Results = {
     readonly claim: Record<string, unknown>
     readonly refused: { readonly root: Refused }
   }
+  readonly instance: {
+    readonly verdicts: Record<string, Told>
+    readonly simulated: boolean
+    readonly knownHost: { readonly line: string }
+    readonly xwingPublicKey: string
+    readonly bad: unknown
+    readonly refused: { readonly manifest: Refused }
+  }
 }
 
 type Told = { readonly ok: boolean; readonly failed: readonly string[]; readonly checks: readonly string[] }
@@ -152,12 +181,13 @@ type Tcb = { bootloader: number; tee: number; snp: number; microcode: number; fm
 
 /** Throws what `expect` throws. */
 export async function expectResults(json: string): Promise<void> {
-  const { reports, launches, tpm, simulated, gateway }: Results = JSON.parse(json)
+  const { reports, launches, tpm, simulated, gateway, instance }: Results = JSON.parse(json)
   await expectReports(reports)
   await expectLaunches(launches)
   await expectTpm(tpm)
   expectSimulated(simulated)
   expectGateway(gateway)
+  expectInstance(instance)
 }
 
 function verdictsOf(told: Readonly<Record<string, Told>>): Verdicts {
@@ -325,6 +355,13 @@ function expectGateway({ simulated, verdicts, gateway, responses, claim, refused
   // What was accepted because the caller asked is in the verdict.
   expect(responses.accepted?.checks.join('\n')).toContain('accepted upstream "other", outside what the attestation')
   expect(refused.root.refused).toBe('simulated root: no CERTIFICATE in it')
+}
+
+function expectInstance({ verdicts, simulated, knownHost, xwingPublicKey, bad, refused }: Results['instance']): void {
+  expect(verdictsOf(verdicts)).toEqual(INSTANCE_VERDICTS)
+  expect([simulated, knownHost.line]).toEqual([true, `${sampleInstance.hostname} ${sampleHostKey}`])
+  expect([xwingPublicKey.length, bad]).toEqual([2 * 1216, { knownHost: null, xwingPublicKey: null }])
+  expect(refused.manifest.refused).toStartWith('manifest: /')
 }
 
 async function read<T>(path: string): Promise<T> {

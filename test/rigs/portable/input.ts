@@ -13,6 +13,26 @@ export type SuiteInput = {
     readonly receipts: Readonly<Record<string, string>>
   }
   readonly gateway: GatewayVectors
+  readonly instance: InstanceVectors
+}
+
+/** One attestation document of a simulated instance, with what its owner expects of it. */
+export type InstanceVectors = {
+  /** JSON, as service A has it in `data`. */
+  readonly document: string
+  /** PEM of ARK, ASK and ASVK. */
+  readonly root: string
+  /** JSON; it names measurement and operator key. */
+  readonly policy: string
+  /** manifest.json of the image. */
+  readonly manifest: string
+  readonly hostname: string
+  /** base64. */
+  readonly nonce: string
+  /** As OpenSSH writes it. */
+  readonly publicKey: string
+  /** A time at which the document is fresh, in milliseconds since 1970. */
+  readonly asOf: number
 }
 
 /** One attestation document of a simulated gateway, with what a relying party expects of it, and one response with its receipt. */
@@ -59,6 +79,7 @@ export type SimulatedCrl = (typeof simulatedCrls)[number]
 export class Vectors {
   readonly simulated: SuiteInput['simulated']
   readonly gateway: GatewayVectors
+  readonly instance: InstanceVectors
   readonly #files: SuiteInput['files']
 
   constructor(json: string) {
@@ -66,6 +87,7 @@ export class Vectors {
     this.#files = input.files
     this.simulated = input.simulated
     this.gateway = input.gateway
+    this.instance = input.instance
   }
 
   bytes(path: string): Uint8Array {

@@ -19,9 +19,17 @@ import {
   simulatedHost,
   tlsSpkiDigest,
 } from '../gateway-attestation.ts'
+import {
+  clientFiles,
+  makeInstanceAttestation,
+  sampleInstance,
+  sampleManifestText,
+  sampleNonce,
+  samplePublicKey,
+} from '../instance-attestation.ts'
 import { kinds, sampleReceipt } from '../receipt-samples.ts'
-import { simulatedPlatform } from '../simulated-platform.ts'
-import type { GatewayVectors, SimulatedVectors, SuiteInput } from './input.ts'
+import { simulatedAsOf, simulatedPlatform } from '../simulated-platform.ts'
+import type { GatewayVectors, InstanceVectors, SimulatedVectors, SuiteInput } from './input.ts'
 
 const folder = resolve(import.meta.dir, '../../vectors')
 const patterns = ['reports/*', 'roots/*', 'launch-digest/*', 'ovmf/*', 'igvm/*', 'id-block/*', 'tpm/*']
@@ -39,6 +47,7 @@ export async function suiteInput(): Promise<string> {
       receipts: Object.fromEntries(await Promise.all(receipts)),
     },
     gateway: await gatewayVectors(),
+    instance: await instanceVectors(),
   }
   return JSON.stringify(input)
 }
@@ -90,6 +99,15 @@ async function gatewayVectors(): Promise<GatewayVectors> {
     }
   } finally {
     clearRig()
+  }
+}
+
+async function instanceVectors(): Promise<InstanceVectors> {
+  const { root, policy } = await clientFiles()
+  return {
+    document: JSON.stringify(await makeInstanceAttestation()),
+    ...{ root, policy, manifest: sampleManifestText, hostname: sampleInstance.hostname },
+    ...{ nonce: toBase64(sampleNonce), publicKey: samplePublicKey, asOf: simulatedAsOf.getTime() },
   }
 }
 

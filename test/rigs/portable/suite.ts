@@ -3,6 +3,7 @@
 import { canonicalJson } from './canonical.ts'
 import { gatewaySuite } from './gateway-suite.ts'
 import { Vectors } from './input.ts'
+import { instanceSuite } from './instance-suite.ts'
 import { launchSuite } from './launch-suite.ts'
 import { reportSuite } from './report-suite.ts'
 import { simulatedSuite } from './simulated-suite.ts'
@@ -17,5 +18,6 @@ export async function runSuite(input: string): Promise<string> {
     tpm: await tpmSuite(vectors),
     simulated: await simulatedSuite(vectors),
     gateway: await gatewaySuite(vectors),
+    instance: await instanceSuite(vectors),
   })
 }

@@ -4,10 +4,12 @@
 
 import { isIP } from 'node:net'
 import { connect, type TLSSocket } from 'node:tls'
-import { messageOf } from '../../base/fault.ts'
+import { messageOf } from '../base/fault.ts'
 
-export type GatewayResponse = {
+export type TlsResponse = {
   readonly status: number
+  /** Of Retry-After; null when there is none. */
+  readonly retryAfter: string | null
   readonly body: Uint8Array
   /** DER. */
   readonly certificate: Uint8Array
@@ -15,9 +17,11 @@ export type GatewayResponse = {
   readonly certificateFault: string | null
 }
 
-export type GatewayGet = {
+export type TlsGet = {
   /** https, no credentials. */
   readonly url: URL
+  /** Value of the Authorization field. A secret: it is sent only where nothing is wrong with the certificate. */
+  readonly authorization?: string | undefined
   /** PEM of an authority; undefined: the system's. */
   readonly ca: string | undefined
   /** For everything, from the begin of the connection to the last byte of the response. */
@@ -27,8 +31,15 @@ export type GatewayGet = {
 
 const headBytesMax = 16 * 1024
 
-/** Connects whatever the certificate is, because nothing secret is sent. Throws an Error that says what went wrong. */
-export async function getFromGateway({ url, ca, timeoutMs, bodyBytesMax }: GatewayGet): Promise<GatewayResponse> {
+/** A secret was to be sent, and the certificate is not good. The message is what is wrong with it. */
+export class CertificateError extends Error {}
+
+/**
+ * Connects whatever the certificate is, where nothing secret is sent: then the caller judges it. Throws an Error that says what went wrong,
+ * a CertificateError when a secret was kept back.
+ */
+export async function getOverTls(get: TlsGet): Promise<TlsResponse> {
+  const { url, ca, timeoutMs, bodyBytesMax, authorization } = get
   const host = url.hostname.replace(/^\[|\]$/g, '')
   const socket = connect({
     host,
@@ -45,8 +56,10 @@ export async function getFromGateway({ url, ca, timeoutMs, bodyBytesMax }: Gatew
     if (raw === undefined) throw new Error('the server showed no certificate')
     const certificate = new Uint8Array(raw)
     const certificateFault = socket.authorized ? null : messageOf(socket.authorizationError)
+    if (authorization !== undefined && certificateFault !== null) throw new CertificateError(certificateFault)
     const target = `${url.pathname}${url.search}`
     const head = [`GET ${target} HTTP/1.1`, `Host: ${url.host}`, 'Accept: application/json', 'Connection: close']
+    if (authorization !== undefined) head.push(`Authorization: ${authorization}`)
     socket.write(`${head.join('\r\n')}\r\n\r\n`)
     const bytes = await readToEnd(socket, headBytesMax + bodyBytesMax)
     return { ...parseResponse(bytes), certificate, certificateFault }
@@ -81,7 +94,7 @@ async function readToEnd(socket: TLSSocket, bytesMax: number): Promise<Uint8Arra
 }
 
 /** RFC 9112: a status line, fields, and a body by its Content-Length, in chunks, or up to the end of the connection. */
-function parseResponse(bytes: Uint8Array): { status: number; body: Uint8Array } {
+function parseResponse(bytes: Uint8Array): Pick<TlsResponse, 'status' | 'retryAfter' | 'body'> {
   const buffer = Buffer.from(bytes)
   const headEnd = buffer.indexOf('\r\n\r\n')
   if (headEnd === -1 || headEnd > headBytesMax) throw new Error('not an HTTP response')
@@ -93,10 +106,11 @@ function parseResponse(bytes: Uint8Array): { status: number; body: Uint8Array } 
     return line?.slice(name.length + 1).trim()
   }
   const rest = buffer.subarray(headEnd + 4)
-  if (field('transfer-encoding')?.toLowerCase() === 'chunked') return { status, body: unchunked(rest) }
+  const found = { status, retryAfter: field('retry-after') ?? null }
+  if (field('transfer-encoding')?.toLowerCase() === 'chunked') return { ...found, body: unchunked(rest) }
   const length = field('content-length')
   if (length !== undefined && Number(length) !== rest.length) throw new Error('the response was cut short')
-  return { status, body: new Uint8Array(rest) }
+  return { ...found, body: new Uint8Array(rest) }
 }
 
 function unchunked(buffer: Buffer): Uint8Array {

@@ -1,0 +1,107 @@
+// What a client need not type every day: ~/.config/strongroom/client.toml. Effects: reads that one file. Every Fault is invalid_request.
+
+import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs'
+import { dirname, join, resolve } from 'node:path'
+import { type Static, Type } from '@sinclair/typebox'
+import { messageOf, systemErrorCode } from '../base/fault.ts'
+import { lineOf, readToml } from '../config/toml.ts'
+import { shapeOf } from '../contract/shape.ts'
+import { InputFault } from './exit.ts'
+import { KIB } from './input-file.ts'
+import type { Io } from './io.ts'
+
+const Text = (description: string) => Type.Optional(Type.String({ minLength: 1, maxLength: 4096, description }))
+
+/** In the order in which help lists them. Each is the option of the same name, and the option goes before it. */
+const ClientFile = Type.Object(
+  {
+    api: Text('address of service A'),
+    key_file: Text('file with the API key'),
+    ca: Text("PEM of the authority that issued service A's certificate"),
+    policy: Text('the policy'),
+    image: Text('directory or manifest.json of the image'),
+    public_key: Text('your public key'),
+    trust_simulated_root: Text('PEM of a simulated root'),
+  },
+  { additionalProperties: false },
+)
+type ClientFile = Static<typeof ClientFile>
+
+export type ClientDefaults = {
+  readonly [Name in 'api' | 'keyFile' | 'ca' | 'policy' | 'image' | 'publicKey' | 'trustSimulatedRoot']?:
+    | string
+    | undefined
+}
+
+const bytesMax = 64 * KIB
+
+export const clientConfigHelp = `
+Defaults come from ~/.config/strongroom/client.toml (XDG_CONFIG_HOME), where it is there; an option goes before it:
+${Object.keys(ClientFile.properties)
+  .map(name => `  ${name} = "…"`)
+  .join('\n')}
+Its paths may begin with ~/, and are else relative to its directory. It decides what is trusted: nobody else may be able to write it.
+`
+
+/** An empty object where there is no file, or no home directory. */
+export function loadClientDefaults(env: Io['env']): ClientDefaults {
+  const home = env.HOME
+  const base = nonEmpty(env.XDG_CONFIG_HOME) ?? (home === undefined ? undefined : join(home, '.config'))
+  if (base === undefined) return {}
+  const path = join(base, 'strongroom', 'client.toml')
+  const text = readOwnFile(path)
+  if (text === null) return {}
+  const { api, key_file, ca, policy, image, public_key, trust_simulated_root } = parse(text, path)
+  const at = (name: string | undefined) => (name === undefined ? undefined : pathOf(name, dirname(path), home))
+  return {
+    ...{ api, keyFile: at(key_file), ca: at(ca), policy: at(policy), image: at(image) },
+    ...{ publicKey: at(public_key), trustSimulatedRoot: at(trust_simulated_root) },
+  }
+}
+
+function parse(text: string, path: string): ClientFile {
+  const toml = readToml(text)
+  if (!toml.ok) throw fault(`${path}:${toml.line}: ${toml.message}`)
+  const shape = shapeOf(ClientFile, toml.table)
+  if (shape.ok) return shape.value
+  const [, name = ''] = /^\/([^/:]*)/.exec(shape.problem) ?? []
+  const known = Object.hasOwn(ClientFile.properties, name)
+  const problem = known
+    ? `${name}: must be a text`
+    : `${name}: there is no such field, only ${Object.keys(ClientFile.properties).join(', ')}`
+  throw fault(`${path}:${lineOf(toml.lines, [name])}: ${problem}`)
+}
+
+/** Null where there is no such file. */
+function readOwnFile(path: string): string | null {
+  let fd: number
+  try {
+    fd = openSync(path, 'r')
+  } catch (error) {
+    if (systemErrorCode(error) === 'ENOENT') return null
+    throw fault(`${path}: ${messageOf(error)}`)
+  }
+  try {
+    const { mode, size } = fstatSync(fd)
+    if ((mode & 0o022) !== 0) throw fault(`${path}: others may write it`, `chmod go-w ${path}`)
+    if (size > bytesMax) throw fault(`${path}: ${size} bytes, at most ${bytesMax} are allowed`)
+    return readFileSync(fd, 'utf8')
+  } catch (error) {
+    if (error instanceof InputFault) throw error
+    throw fault(`${path}: ${messageOf(error)}`)
+  } finally {
+    closeSync(fd)
+  }
+}
+
+function pathOf(name: string, directory: string, home: string | undefined): string {
+  return name.startsWith('~/') && home !== undefined ? join(home, name.slice(2)) : resolve(directory, name)
+}
+
+function nonEmpty(text: string | undefined): string | undefined {
+  return text === '' ? undefined : text
+}
+
+function fault(message: string, remedy = 'correct the file, or remove it'): InputFault {
+  return new InputFault(message, { remedy })
+}

@@ -1,0 +1,234 @@
+// strongroom verify instance: an instance's attestation, fresh from service A or saved, and its line for known_hosts. Effects: the network, files.
+
+import { join } from 'node:path'
+import { type Command, InvalidArgumentError } from 'commander'
+import { notChecked } from '../../attest/verdict.ts'
+import { toBase64Url, toHex } from '../../base/bytes.ts'
+import { iso, systemClock } from '../../base/clock.ts'
+import { systemRandom } from '../../base/ids.ts'
+import { freshAgeMsMax, nonceBytes } from '../../verifier/gateway.ts'
+import {
+  type InstanceIdentity,
+  type InstanceVerdict,
+  instanceAttestationBytesMax,
+  readInstanceHostname,
+  verifyInstance,
+} from '../../verifier/instance.ts'
+import { INSTANCE_PINS } from '../../verifier/pins.ts'
+import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import { type ClientDefaults, clientConfigHelp, loadClientDefaults } from '../client-config.ts'
+import { EXIT, InputFault } from '../exit.ts'
+import { KIB, MIB, readInput, readTextInput } from '../input-file.ts'
+import { type KnownHostsUpdate, writeKnownHost } from '../known-hosts.ts'
+import { countOption, nonceOption, plainUrl, timeOption, urlOption } from '../options.ts'
+import { type Paint, type ShownVerdict, verdictDocument } from '../render.ts'
+import { readImage } from './image-option.ts'
+import { fetchAttestation, readApiKey } from './instance-source.ts'
+import type { PinOptions } from './pin-options.ts'
+import { addPinOptions, readPins, withFlags } from './pin-options.ts'
+import { verdictSummary } from './summary.ts'
+import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from './trust-options.ts'
+
+/** Of `verify instance` and `ssh`. */
+export type InstanceOptions = PinOptions &
+  EvidenceOptions & {
+    api?: URL
+    keyFile?: string
+    ca?: string
+    timeoutMs: number
+    policy?: string
+    image?: string
+    publicKey?: string
+  }
+
+type VerifyOptions = InstanceOptions & {
+  document?: string
+  nonce?: Uint8Array
+  asOf?: number
+  /** False: --no-known-hosts. */
+  knownHosts: string | boolean
+}
+
+export type AskedInstance = InstanceIdentity & { readonly domain: string }
+
+export function addVerifyInstance(verify: Command, cli: Cli): void {
+  const command = verify
+    .command('instance')
+    .description('verify that the SSH host key of an instance was made in a VM of the expected image, claimed for you')
+    .argument('<hostname>', 'NAME.ORGANIZATION.DOMAIN', instanceArgument)
+    .option('--document <file>', 'a saved response of service A, in place of asking for one; needs no network')
+    .option('--nonce <text>', 'the nonce that --document was asked for with, 43 characters', nonceOption)
+    .option('--as-of <time>', 'verify for this time in UTC, like 2026-06-01T00:00:00Z; default now', timeOption)
+    .option('--known-hosts <file>', 'where its line is written on PASS; default ~/.ssh/known_hosts')
+    .option('--no-known-hosts', 'write no such line')
+  addInstanceOptions(command)
+    .addHelpText(
+      'after',
+      clientConfigHelp +
+        helpText(
+          'strongroom verify instance k3v9x2ma.acme.agents.example --key-file key.txt --ca ca.pem --policy policy.json',
+          'strongroom verify instance k3v9x2ma.acme.agents.example --document attestation.json --nonce TEXT --policy policy.json',
+        ),
+    )
+    .action(async (instance: AskedInstance, options: VerifyOptions, one: Command) =>
+      verifyAndKeep(runOf(cli, one), instance, options),
+    )
+}
+
+export function addInstanceOptions(command: Command): Command {
+  command
+    .option('--api <url>', 'service A, https://HOST:PORT; default https://instances.DOMAIN:8441', urlOption)
+    .option('--key-file <file>', 'file with the API key; default: the environment, STRONGROOM_API_KEY')
+    .option('--ca <file>', "PEM of the authority that issued service A's certificate; default: the system's")
+    .option('--timeout-ms <count>', 'longest wait for the whole response', countOption(100, 600_000), 30_000)
+    .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
+    .option('--image <path>', 'directory or manifest.json of the image that it is to run; gives the measurement too')
+    .option('--public-key <file>', 'your public key: the instance must let in this one')
+  return addPinOptions(addEvidenceOptions(command), INSTANCE_PINS)
+}
+
+export type JudgedInstance = {
+  readonly found: InstanceVerdict
+  /** With the words of the command line. */
+  readonly shown: ShownVerdict
+  readonly asOf: number
+}
+
+/** Asks service A, unless there is a document, and judges what it says. Faults: those of `fetchAttestation`, and invalid_request. */
+export async function judgeInstance(
+  run: Run,
+  instance: AskedInstance,
+  given: InstanceOptions & Partial<Pick<VerifyOptions, 'document' | 'nonce' | 'asOf'>>,
+): Promise<JudgedInstance> {
+  const defaults = loadClientDefaults(run.io.env)
+  const trustRoot = given.trustSimulatedRoot ?? defaults.trustSimulatedRoot
+  const pins = readPins(given)
+  // Before the network: a mistake here needs no request.
+  const question = {
+    ...{
+      instance,
+      pins,
+      roots: await readRoots(trustRoot),
+      policy: await readPolicy(given.policy ?? defaults.policy, pins),
+    },
+    ...{ crl: await readCrl(given.crl), publicKey: readPublicKey(given.publicKey ?? defaults.publicKey) },
+    image: await readImage(given.image ?? defaults.image),
+  }
+  const { bytes, nonce, isFresh } = await documentOf(run, instance, given, defaults)
+  const asOf = given.asOf ?? systemClock.nowMs()
+  // The nonce says that it is fresh. Its own time is compared only where both clocks are to show the present.
+  const ageMsMax = isFresh && given.asOf === undefined ? freshAgeMsMax : 'any'
+  const found = await verifyInstance(bytes, { ...question, nonce, asOf, ageMsMax })
+  const remark = notChecked('scope', 'attested are launch and claim, not what was done in the instance since', false)
+  const shown = { ok: found.ok, simulated: found.simulated, checks: [...withFlags(found.checks), remark] }
+  return { found, shown, asOf }
+}
+
+type Document = { readonly bytes: Uint8Array; readonly nonce: Uint8Array | 'any'; readonly isFresh: boolean }
+
+async function documentOf(
+  run: Run,
+  instance: AskedInstance,
+  options: InstanceOptions & Partial<Pick<VerifyOptions, 'document' | 'nonce'>>,
+  defaults: ClientDefaults,
+): Promise<Document> {
+  const { document, nonce: known } = options
+  if (document !== undefined) {
+    const bytes = readInput({ path: document, param: 'document', bytesMax: instanceAttestationBytesMax })
+    return { bytes, nonce: known ?? 'any', isFresh: false }
+  }
+  if (known !== undefined) {
+    throw new InputFault('--nonce is that of a saved --document; a fresh one is drawn for each request', {
+      ...{ param: 'nonce', remedy: 'leave out --nonce, or name the --document' },
+    })
+  }
+  const caPath = options.ca ?? defaults.ca
+  const source = {
+    api: options.api ?? defaultApi(instance, defaults),
+    key: readApiKey(options.keyFile, run.io.env, defaults.keyFile),
+    ca: caPath === undefined ? undefined : readTextInput({ path: caPath, param: 'ca', bytesMax: MIB }),
+    timeoutMs: options.timeoutMs,
+  }
+  const nonce = systemRandom(nonceBytes)
+  return { bytes: await fetchAttestation(source, instance, nonce), nonce, isFresh: true }
+}
+
+const apiPort = 8441
+
+function defaultApi({ domain }: AskedInstance, { api }: ClientDefaults): URL {
+  if (api === undefined) return new URL(`https://instances.${domain}:${apiPort}`)
+  const url = plainUrl(api)
+  if (url !== null) return url
+  throw new InputFault(`client.toml: api: ${JSON.stringify(api)} is not https://HOST:PORT`, {
+    remedy: 'correct the file',
+  })
+}
+
+async function verifyAndKeep(run: Run, instance: AskedInstance, options: VerifyOptions): Promise<void> {
+  const file = knownHostsFile(run, options.knownHosts)
+  const { found, shown, asOf } = await judgeInstance(run, instance, options)
+  const { knownHost } = found
+  const kept = file === null || knownHost === null ? null : writeKnownHost(file, knownHost)
+  const document = { ...instanceDocument(found, shown, asOf), known_hosts: kept === null ? null : keptDocument(kept) }
+  await run.result(document, instanceSummary({ found, shown }, run.paint, options.verbose === true))
+  if (kept !== null) await run.hint(keptText(kept, instance.hostname))
+  if (!shown.ok) run.exitWith(EXIT.failed)
+}
+
+export function instanceSummary(
+  { found, shown }: Pick<JudgedInstance, 'found' | 'shown'>,
+  paint: Paint,
+  verbose: boolean,
+): string {
+  return verdictSummary(shown, { verbose, details: found.receipt?.checks ?? [], paint })
+}
+
+/** With every check of the receipt beside the groups. The host key's line is there only in a good verdict. */
+export function instanceDocument(found: InstanceVerdict, shown: ShownVerdict, asOf: number) {
+  const { receipt, launch, hostKey, knownHost, xwingPublicKey } = found
+  const statement = receipt?.statement ?? null
+  return {
+    ...verdictDocument(shown),
+    as_of: iso(asOf),
+    issued_at: statement === null ? null : iso(statement.issuedAt),
+    image: statement === null ? null : { name: statement.image.name, measurement: toHex(statement.image.measurement) },
+    launch,
+    host_key: hostKey === null ? null : { fingerprint: hostKey.fingerprint, line: knownHost?.line ?? null },
+    xwing_public_key: xwingPublicKey === null ? null : toBase64Url(xwingPublicKey),
+    receipt: receipt === null ? null : verdictDocument(receipt),
+  }
+}
+
+function keptDocument({ path, isWritten, replaced, hashed }: KnownHostsUpdate) {
+  return { file: path, written: isWritten, replaced, hashed_lines: hashed }
+}
+
+function keptText({ path, isWritten, replaced, hashed }: KnownHostsUpdate, hostname: string): string {
+  const older =
+    replaced === 0 ? '' : `, in the place of ${replaced === 1 ? 'an older line' : `${replaced} older lines`}`
+  const text = isWritten ? `${path}: wrote the line of ${hostname}${older}` : `${path}: has this line already`
+  const left = `${path}: line ${hashed.join(', ')} has this host under a hash, and ssh accepts its key too`
+  return hashed.length === 0 ? text : `${text}\n${left}; remove it with ssh-keygen -R ${hostname} -f ${path}`
+}
+
+/** Null: nothing is to be written. */
+function knownHostsFile({ io: { env } }: Run, given: string | boolean): string | null {
+  if (given === false) return null
+  if (typeof given === 'string') return given
+  const home = env.HOME
+  if (home !== undefined && home !== '') return join(home, '.ssh', 'known_hosts')
+  throw new InputFault('there is no HOME, so that ~/.ssh/known_hosts is nowhere', {
+    ...{ param: 'known-hosts', remedy: 'name a file by --known-hosts, or say --no-known-hosts' },
+  })
+}
+
+function readPublicKey(path: string | undefined): string | 'any' {
+  if (path === undefined) return 'any'
+  return readTextInput({ path, param: 'public-key', bytesMax: 16 * KIB }).trim()
+}
+
+export function instanceArgument(text: string): AskedInstance {
+  const instance = readInstanceHostname(text)
+  if (instance !== null) return instance
+  throw new InvalidArgumentError('It must be NAME.ORGANIZATION.DOMAIN, in lower case; the name has 8 characters.')
+}

@@ -1,0 +1,166 @@
+// What root sees of every way into this VM, for a verifier that runs as the login user. Effects: reads files and /proc, runs `sshd -T`.
+//
+// It only looks: judge.plan.ts says what is wrong with it. Nothing secret is in it: of a password it says whether there is one.
+
+import * as fs from 'node:fs'
+import { type Static, Type } from '@sinclair/typebox'
+import { messageOf } from '../../base/fault.ts'
+import { AgentRequest } from '../../contract/agent.ts'
+import type { run } from '../../linux/command.ts'
+import { readTextOrNull } from '../../linux/files.ts'
+
+const closed = { additionalProperties: false } as const
+const Text = Type.String({ maxLength: 65_536 })
+const OrNull = Type.Union([Text, Type.Null()])
+
+export const LockoutFacts = Type.Object(
+  {
+    /** passwd(5). */
+    passwd: Text,
+    /** Of shadow(5): `none` can never be entered, `empty` needs no entering. */
+    passwords: Type.Array(
+      Type.Object(
+        { name: Text, password: Type.Union([Type.Literal('none'), Type.Literal('set'), Type.Literal('empty')]) },
+        closed,
+      ),
+    ),
+    authorizedKeys: OrNull,
+    /** Output of `sshd -T`, or why there is none. */
+    sshd: Type.Object({ ok: Type.Boolean(), text: Text }, closed),
+    /** Titles of the processes that listen for SSH. */
+    sshdTitles: Type.Array(Text),
+    /** Processes that can read from a console. */
+    consoleReaders: Type.Array(Type.Object({ pid: Type.Integer(), title: Text, device: Text }, closed)),
+    /** Listening TCP sockets and bound UDP sockets. */
+    sockets: Type.Array(
+      Type.Object({ protocol: Text, address: Text, port: Type.Integer(), uid: Type.Integer() }, closed),
+    ),
+    /** What the host can ask of the agent. */
+    agentOps: Type.Array(Text),
+    commandLine: Text,
+    modules: Type.Array(Text),
+    measuredModules: Type.Array(Text),
+    tainted: OrNull,
+    lockdown: OrNull,
+    /** Names of mounted file systems' types. */
+    mountTypes: Type.Array(Text),
+    sysrq: OrNull,
+    kgdb: OrNull,
+    hasMemoryDevice: Type.Boolean(),
+  },
+  closed,
+)
+export type LockoutFacts = Static<typeof LockoutFacts>
+
+export type FactsDeps = {
+  /** Before every path; '' in the guest. */
+  readonly root: string
+  readonly sshdProgram: string
+  readonly run: typeof run
+}
+
+const sshdBounds = { timeoutMs: 20_000, outputBytesMax: 65_536 } as const
+
+/** Never rejects for a file that is not there. */
+export async function gatherFacts({ root, sshdProgram, run }: FactsDeps): Promise<LockoutFacts> {
+  const read = (path: string) => readTextOrNull(`${root}${path}`)
+  const lines = (path: string) => (read(path) ?? '').split('\n').filter(line => line !== '')
+  return {
+    passwd: read('/etc/passwd') ?? '',
+    passwords: lines('/etc/shadow').map(passwordOf),
+    authorizedKeys: read('/run/strongroom/authorized_keys'),
+    sshd: await run([sshdProgram, '-T'], sshdBounds).then(
+      ({ stdout }) => ({ ok: true, text: stdout }),
+      error => ({ ok: false, text: messageOf(error) }),
+    ),
+    sshdTitles: processes(root)
+      .map(pid => titleOf(root, pid))
+      .filter(title => title.includes('[listener]')),
+    consoleReaders: processes(root).flatMap(pid => consolesReadBy(root, pid)),
+    sockets: [
+      ...['tcp', 'tcp6'].flatMap(name => socketsIn(lines(`/proc/net/${name}`), name, '0A')),
+      ...['udp', 'udp6'].flatMap(name => socketsIn(lines(`/proc/net/${name}`), name, '07')),
+    ],
+    agentOps: AgentRequest.anyOf.map(one => one.properties.op.const),
+    commandLine: (read('/proc/cmdline') ?? '').trim(),
+    modules: lines('/proc/modules').map(line => line.split(' ')[0] ?? ''),
+    measuredModules: modulesBelow(`${root}/usr/lib/modules`),
+    tainted: read('/proc/sys/kernel/tainted')?.trim() ?? null,
+    lockdown: read('/sys/kernel/security/lockdown')?.trim() ?? null,
+    mountTypes: [...new Set(lines('/proc/mounts').map(line => line.split(' ')[2] ?? ''))],
+    sysrq: read('/proc/sys/kernel/sysrq')?.trim() ?? null,
+    kgdb: read('/sys/module/kgdboc/parameters/kgdboc')?.trim() ?? null,
+    hasMemoryDevice: ['/dev/mem', '/dev/kmem', '/dev/port'].some(path => fs.existsSync(`${root}${path}`)),
+  }
+}
+
+/** shadow(5): `!` and `*` begin what no password can be. */
+function passwordOf(line: string): LockoutFacts['passwords'][number] {
+  const [name = '', hash = ''] = line.split(':')
+  return { name, password: hash === '' ? 'empty' : /^[!*]/.test(hash) ? 'none' : 'set' }
+}
+
+function processes(root: string): number[] {
+  return entries(`${root}/proc`)
+    .filter(name => /^[0-9]+$/.test(name))
+    .map(Number)
+}
+
+function titleOf(root: string, pid: number): string {
+  return (tryRead(`${root}/proc/${pid}/cmdline`) ?? '').replaceAll('\0', ' ').trim()
+}
+
+const consoleDevice = /^\/dev\/(console|tty[0-9]+|ttyS[0-9]+|hvc[0-9]+)$/
+/** open(2): O_ACCMODE and O_WRONLY. */
+const accessMode = 0o3
+const writeOnly = 0o1
+
+function consolesReadBy(root: string, pid: number): LockoutFacts['consoleReaders'] {
+  return entries(`${root}/proc/${pid}/fd`).flatMap(fd => {
+    const device = tryLink(`${root}/proc/${pid}/fd/${fd}`)
+    if (device === null || !consoleDevice.test(device)) return []
+    const flags = /^flags:\s+([0-7]+)$/m.exec(tryRead(`${root}/proc/${pid}/fdinfo/${fd}`) ?? '')?.[1]
+    const reads = flags === undefined || (Number.parseInt(flags, 8) & accessMode) !== writeOnly
+    return reads ? [{ pid, title: titleOf(root, pid).slice(0, 256), device }] : []
+  })
+}
+
+/** proc(5), /proc/net/tcp and udp: local address, state and user are the columns 1, 3 and 7. */
+function socketsIn(lines: readonly string[], protocol: string, state: string): LockoutFacts['sockets'] {
+  return lines.slice(1).flatMap(line => {
+    const columns = line.trim().split(/\s+/)
+    const [address = '', port = ''] = (columns[1] ?? '').split(':')
+    return columns[3] === state ? [{ protocol, address, port: Number.parseInt(port, 16), uid: Number(columns[7]) }] : []
+  })
+}
+
+/** Names as /proc/modules has them. */
+function modulesBelow(dir: string): string[] {
+  const found = entries(dir, true).flatMap(path => /([^/]+)\.ko(\.[a-z0-9]+)?$/.exec(path)?.[1] ?? [])
+  return [...new Set(found.map(name => name.replaceAll('-', '_')))].toSorted()
+}
+
+/** Processes come and go while we look. */
+function entries(dir: string, recursive = false): string[] {
+  try {
+    return fs.readdirSync(dir, { recursive, encoding: 'utf8' })
+  } catch {
+    return []
+  }
+}
+
+function tryRead(path: string): string | null {
+  try {
+    return fs.readFileSync(path, 'utf8')
+  } catch {
+    return null
+  }
+}
+
+function tryLink(path: string): string | null {
+  try {
+    return fs.readlinkSync(path)
+  } catch {
+    return null
+  }
+}

@@ -1,0 +1,183 @@
+// strongroom-verify: five lines on this very VM, for its owner. Effects: reads what the agent and the host left, asks sshd, the gateway and the agent.
+
+import { connect } from 'node:net'
+import { hostname } from 'node:os'
+import { parseArgs } from 'node:util'
+import { Check as isOfSchema } from '@sinclair/typebox/value'
+import { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
+import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
+import { notChecked } from '../../attest/verdict.ts'
+import { toHex } from '../../base/bytes.ts'
+import { systemClock } from '../../base/clock.ts'
+import { messageOf } from '../../base/fault.ts'
+import { systemRandom } from '../../base/ids.ts'
+import { parseJson } from '../../base/json.ts'
+import { run } from '../../linux/command.ts'
+import { readTextOrNull } from '../../linux/files.ts'
+import { type ExpectedAllowlist, readAllowlist } from '../../verifier/allowlist.ts'
+import { defaultPolicy } from '../../verifier/report.ts'
+import { readSimulatedRoot } from '../../verifier/simulated-root.ts'
+import { LockoutFacts } from '../lockout/facts.ts'
+import { judgeLockout } from '../lockout/judge.plan.ts'
+import type { GuestPaths } from '../paths.ts'
+import { jsonOf } from '../wire.codec.ts'
+import { gatewayIn, judgeGateway } from './gateway.ts'
+import { judgeHardware } from './hardware.ts'
+import { judgeHostKey } from './host-key.ts'
+import { isGood, type Line, lineOf, linesDocument, linesText } from './line.ts'
+
+export const verifyUsage = `usage: strongroom-verify [--json | --verbose] [--policy FILE] [--allowlist FILE] [--trust-simulated-root FILE]
+
+Prints PASS, FAIL or NOT CHECKED for each of five things; exit code 0 only when all five pass, 1 when not, 2 for wrong arguments.
+  --policy FILE                the measurements and the operator key that you expect, of this VM and of the gateway; JSON
+  --allowlist FILE             the workloads that you expect of the gateway
+  --trust-simulated-root FILE  PEM of a simulated platform; the first line still fails and says SIMULATED
+  --verbose                    each check below its line
+  --json                       the same for programs
+What is printed here was found out by the VM about itself. From outside: strongroom verify instance NAME.ORGANIZATION.DOMAIN
+`
+
+export type VerifySettings = {
+  readonly paths: GuestPaths
+  readonly sshPort: number
+  /** Name of this instance as the kernel has it. */
+  readonly name: string
+  readonly nowMs: () => number
+  readonly write: (text: string) => void
+  readonly complain: (text: string) => void
+}
+
+export function verifySettings(paths: GuestPaths): VerifySettings {
+  return {
+    ...{ paths, sshPort: 22, name: hostname(), nowMs: systemClock.nowMs },
+    write: text => void process.stdout.write(text),
+    complain: text => void process.stderr.write(text),
+  }
+}
+
+type Arguments = {
+  readonly json: boolean
+  readonly verbose: boolean
+  readonly roots: readonly TrustedRoot[]
+  readonly policy: Policy
+  readonly allowlist: ExpectedAllowlist | 'any'
+}
+
+const fileBytesMax = 1024 * 1024
+const timeoutMs = 30_000
+
+/** Resolves with the exit code. */
+export async function verify(argv: readonly string[], settings: VerifySettings): Promise<number> {
+  const { paths, nowMs, name } = settings
+  let asked: Arguments
+  try {
+    asked = await readArguments(argv)
+  } catch (error) {
+    settings.complain(`strongroom-verify: ${messageOf(error)}\n\n${verifyUsage}`)
+    return 2
+  }
+  const { roots, policy, allowlist } = asked
+  const hardware = await judgeHardware({
+    ...{ name, roots, policy, nowMs: nowMs() },
+    receipt: readTextOrNull(paths.receipt),
+  })
+  const [scan, facts, gateway] = await Promise.all([
+    scanHostKey(settings.sshPort),
+    askFacts(paths.lockoutSocket),
+    judgeGateway({
+      ...{ nowMs, roots, policy, allowlist, timeoutMs, random: systemRandom },
+      baseUrl: gatewayIn(readTextOrNull(`${paths.loginHome}/.config/opencode/opencode.json`)),
+      ca: readTextOrNull(paths.gatewayCa),
+    }),
+  ])
+  const { statement } = hardware
+  const lines: Line[] = [
+    hardware.line,
+    lineOf('TPM measurements', [notChecked('tpm', 'this platform gives the VM no TPM', true)], ''),
+    judgeHostKey({ scan, statement }),
+    gateway,
+    lockoutLine(facts, statement === null ? null : toHex(statement.publicKeyDigest)),
+  ]
+  settings.write(
+    asked.json
+      ? `${JSON.stringify(linesDocument(lines, hardware.simulated), null, 2)}\n`
+      : linesText(lines, { verbose: asked.verbose }),
+  )
+  return isGood(lines) ? 0 : 1
+}
+
+async function readArguments(argv: readonly string[]): Promise<Arguments> {
+  const file = { type: 'string' } as const
+  const flag = { type: 'boolean', default: false } as const
+  const { values } = parseArgs({
+    args: [...argv],
+    options: { json: flag, verbose: flag, policy: file, allowlist: file, 'trust-simulated-root': file },
+  })
+  const root = values['trust-simulated-root']
+  return {
+    ...{ json: values.json, verbose: values.verbose },
+    roots:
+      root === undefined ? AMD_ROOTS : [...AMD_ROOTS, await reading('trust-simulated-root', root, readSimulatedRoot)],
+    policy:
+      values.policy === undefined
+        ? defaultPolicy({ vmpl: 'required' })
+        : await reading('policy', values.policy, bytes => parsePolicy(parseJson(bytes, { depthMax: 8 }))),
+    allowlist: values.allowlist === undefined ? 'any' : await reading('allowlist', values.allowlist, readAllowlist),
+  }
+}
+
+/** Names the option and the file in whatever goes wrong. */
+async function reading<T>(option: string, path: string, read: (bytes: Uint8Array) => T): Promise<T> {
+  try {
+    const file = Bun.file(path)
+    if (file.size > fileBytesMax) throw new Error(`larger than ${fileBytesMax} bytes`)
+    return read(await file.bytes())
+  } catch (error) {
+    throw new Error(`--${option} ${path}: ${messageOf(error)}`)
+  }
+}
+
+async function scanHostKey(port: number): Promise<{ ok: boolean; text: string }> {
+  const argv = ['ssh-keyscan', '-q', '-t', 'ed25519', '-T', '10', '-p', String(port), '127.0.0.1']
+  try {
+    const { stdout } = await run(argv, { timeoutMs, outputBytesMax: 65_536 })
+    return stdout.trim() === '' ? { ok: false, text: 'sshd presents no key' } : { ok: true, text: stdout }
+  } catch (error) {
+    return { ok: false, text: messageOf(error) }
+  }
+}
+
+const factsBytesMax = 1024 * 1024
+
+/** What the agent, which is root, sees; or why it does not say. */
+async function askFacts(path: string): Promise<LockoutFacts | string> {
+  try {
+    const value = jsonOf(await readSocket(path))
+    return isOfSchema(LockoutFacts, value) ? value : 'the agent says something else than what it sees'
+  } catch (error) {
+    return `the agent does not answer: ${messageOf(error)}`
+  }
+}
+
+async function readSocket(path: string): Promise<string> {
+  const socket = connect(path)
+  const timer = setTimeout(() => socket.destroy(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
+  let text = ''
+  try {
+    for await (const chunk of socket) {
+      text += String(chunk)
+      if (text.length > factsBytesMax) throw new Error('the answer is too long')
+    }
+    return text
+  } finally {
+    clearTimeout(timer)
+    socket.destroy()
+  }
+}
+
+function lockoutLine(facts: LockoutFacts | string, publicKeyDigest: string | null): Line {
+  const name = 'external-access lockout'
+  if (typeof facts === 'string') return lineOf(name, [notChecked('lockout', facts, true)], '')
+  const checks = judgeLockout({ facts, publicKeyDigest })
+  return lineOf(name, checks, `${checks.length} ways in are shut; the owner's key alone opens SSH`)
+}

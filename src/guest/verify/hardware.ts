@@ -1,0 +1,106 @@
+// Hardware attestation of this VM: the receipt of its claim, that the host handed back. Pure: what is read comes in.
+
+import { productOfCpuid } from '../../attest/amd/product.ts'
+import type { TrustedRoot } from '../../attest/amd/roots.ts'
+import { floorAgeCheck, floorChecks } from '../../attest/policy/floors.ts'
+import type { Policy } from '../../attest/policy/policy.ts'
+import { nativeVerifiers } from '../../attest/receipt/hybrid-verify.ts'
+import type { StatementOf } from '../../attest/receipt/statement.ts'
+import { verifyReceipt } from '../../attest/receipt/verify.ts'
+import { type Check, fail, notChecked, verdict } from '../../attest/verdict.ts'
+import { toHex } from '../../base/bytes.ts'
+import { type Line, lineOf } from './line.ts'
+
+export type HardwareQuestion = {
+  /** Text of the receipt; null when the host has handed none over yet. */
+  readonly receipt: string | null
+  /** Name of this instance, which the kernel has from the claim. */
+  readonly name: string
+  readonly nowMs: number
+  readonly roots: readonly TrustedRoot[]
+  readonly policy: Policy
+}
+
+export type HardwareAnswer = {
+  readonly line: Line
+  readonly simulated: boolean
+  /** The claim that the evidence vouches for; null when nothing does. Under a simulated root that the caller trusts, that root does. */
+  readonly statement: StatementOf<'claim'> | null
+}
+
+const name = 'hardware attestation'
+
+export async function judgeHardware({
+  receipt,
+  name: instance,
+  nowMs,
+  roots,
+  policy,
+}: HardwareQuestion): Promise<HardwareAnswer> {
+  if (receipt === null) {
+    const missing = notChecked('receipt', 'the host has not handed the receipt over yet; try again in a minute', true)
+    return { line: lineOf(name, [missing], ''), simulated: false, statement: null }
+  }
+  const found = await verifyReceipt(receipt, {
+    kind: 'claim',
+    // The receipt is of the last evidence that this guest's agent signed; whoever asked drew the nonce.
+    nonce: 'any',
+    asOf: nowMs,
+    ageMsMax: 'any',
+    roots,
+    policy,
+    requireCrl: true,
+    expected: {
+      imageName: 'any',
+      operatorKey: 'any',
+      organization: 'any',
+      name: { equals: instance },
+      hostname: 'any',
+      // Judged in the lines of their own.
+      sshHostKeyDigest: 'any',
+      publicKeyDigest: 'any',
+    },
+    tpm: 'any',
+    verifiers: nativeVerifiers,
+  })
+  const { report, simulated, statement } = found
+  const product = report?.cpuid == null ? null : productOfCpuid(report.cpuid)
+  const checks = [...found.checks, ...floorChecks(report, product), floorAgeCheck(nowMs), measurementPin(policy)]
+  const vouched = found.ok ? statement : null
+  // Known from the envelope's own word where no root is trusted: then it does not matter whether that word is true.
+  const isSimulated = simulated || /"platform":\s*"simulated"/.test(receipt)
+  if (isSimulated) {
+    const all = [fail('platform-is-hardware', 'SIMULATED: no hardware vouches for this VM'), ...checks]
+    return {
+      line: { ...lineOf(name, all, ''), reason: simulatedWords(verdict(found.checks).ok) },
+      simulated: true,
+      statement: vouched,
+    }
+  }
+  const measurement = statement === null ? '' : toHex(statement.image.measurement)
+  return {
+    line: lineOf(name, checks, `${product ?? 'AMD'}, measurement ${measurement}`),
+    simulated,
+    statement: vouched,
+  }
+}
+
+function simulatedWords(isGood: boolean): string {
+  const rest = isGood
+    ? 'all else of its evidence is good'
+    : 'its evidence is not good either, or its root is not trusted; see --verbose'
+  return `SIMULATED: no hardware vouches for this VM; ${rest}`
+}
+
+/** The same for every relying party: without it any confidential VM that somebody rents would do. */
+function measurementPin({ measurements }: Policy): Check {
+  const pin = 'pin-measurement'
+  if (measurements === 'any') {
+    return notChecked(
+      pin,
+      'the evidence is compared with no measurement: name those that you expect in a --policy',
+      true,
+    )
+  }
+  return { name: pin, outcome: 'pass', reason: `${measurements.length} named in the policy`, required: true }
+}

@@ -1,0 +1,78 @@
+// The five lines of strongroom-verify. Pure.
+
+import type { Check } from '../../attest/verdict.ts'
+import { harmless } from '../../base/harmless.ts'
+
+export const LINES = [
+  'hardware attestation',
+  'TPM measurements',
+  'host-key binding',
+  'inference provider attestation',
+  'external-access lockout',
+] as const
+
+export type LineName = (typeof LINES)[number]
+
+export type Line = {
+  readonly name: LineName
+  readonly outcome: 'pass' | 'fail' | 'not-checked'
+  /** For people: what it rests on, or what is wrong. */
+  readonly reason: string
+  readonly checks: readonly Check[]
+}
+
+/** A failed check fails the line; a required one that was not made leaves it not checked; `good` is said when all are well. */
+export function lineOf(name: LineName, checks: readonly Check[], good: string): Line {
+  const failed = checks.filter(one => one.outcome === 'fail')
+  const missing = checks.filter(one => one.outcome === 'not-checked' && one.required)
+  // It only repeats that another check of it is bad.
+  const telling = failed.length > 1 ? failed.filter(one => one.name !== 'evidence') : failed
+  if (failed.length > 0) return { name, outcome: 'fail', reason: wordsOf(telling), checks }
+  if (missing.length > 0 || checks.length === 0) {
+    return { name, outcome: 'not-checked', reason: wordsOf(missing) || 'nothing was checked', checks }
+  }
+  return { name, outcome: 'pass', reason: good, checks }
+}
+
+const reasonsMax = 3
+
+function wordsOf(checks: readonly Check[]): string {
+  const words = checks.slice(0, reasonsMax).map(one => `${one.name}: ${one.reason}`)
+  const more = checks.length - words.length
+  return [...words, ...(more > 0 ? [`and ${more} more, see --verbose`] : [])].join('; ')
+}
+
+const WORDS = { pass: 'PASS', fail: 'FAIL', 'not-checked': 'NOT CHECKED' } as const
+const wordChars = 'NOT CHECKED'.length
+
+/** Exactly one line each; with `verbose`, the checks below each. */
+export function linesText(lines: readonly Line[], { verbose }: { readonly verbose: boolean }): string {
+  const text = lines.flatMap(line => [
+    `${WORDS[line.outcome].padEnd(wordChars)}  ${line.name}: ${oneLine(line.reason)}`,
+    ...(verbose ? line.checks.map(one => `    ${WORDS[one.outcome].padEnd(wordChars)}  ${one.name}${after(one)}`) : []),
+  ])
+  return text.map(one => `${one}\n`).join('')
+}
+
+function after({ reason }: Check): string {
+  return reason === '' ? '' : `: ${oneLine(reason)}`
+}
+
+/** What others wrote is in some reasons. */
+function oneLine(text: string): string {
+  return harmless(text).replaceAll('\n', ' ')
+}
+
+/** For programs. */
+export function linesDocument(lines: readonly Line[], simulated: boolean) {
+  return {
+    schemaVersion: 1,
+    ok: isGood(lines),
+    simulated,
+    lines: lines.map(({ name, outcome, reason, checks }) => ({ name, outcome, reason, checks })),
+  }
+}
+
+export function isGood(lines: readonly Line[]): boolean {
+  return lines.length === LINES.length && lines.every(line => line.outcome === 'pass')
+}

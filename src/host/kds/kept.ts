@@ -1,0 +1,86 @@
+// What is kept of the key distribution service: how old it is, and what is wrong with it. Effects: reads files of one directory.
+
+import { readdirSync, readFileSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Product } from '../../attest/amd/product.ts'
+import { decodeCrl } from '../../attest/x509/crl.ts'
+import { iso } from '../../base/clock.ts'
+import { collateralRemedy } from './collateral.ts'
+import { chainRequest, crlRequest } from './request.ts'
+
+/** Of the cache, below the state directory. */
+export const kdsDirName = 'kds'
+
+/** Milliseconds since 1970 throughout; null for what is not there. */
+export type KeptCollateral = {
+  readonly product: Product
+  /** Certificates of the keys that sign this host's reports: one for each chip and TCB. The time is that of the newest. */
+  readonly veks: { readonly count: number; readonly fetchedAtMs: number | null }
+  readonly chainFetchedAtMs: number | null
+  readonly crlFetchedAtMs: number | null
+  /** When the CRL in force has to be replaced. */
+  readonly crlNextUpdateMs: number | null
+}
+
+/** Signatures are not checked here: whoever uses a file does that (kds.ts). Never throws; what cannot be read is not there. */
+export function keptCollateral(cacheDir: string, product: Product): KeptCollateral {
+  const crl = crlRequest(product, 'vcek')
+  const names = listOf(cacheDir).filter(name => name.startsWith(`vcek-${product}-`) && name.endsWith('.der'))
+  const times = names.flatMap(name => timeOf(join(cacheDir, name)) ?? [])
+  return {
+    product,
+    veks: { count: names.length, fetchedAtMs: times.length === 0 ? null : Math.max(...times) },
+    chainFetchedAtMs: timeOf(join(cacheDir, chainRequest(product, 'vcek').file)),
+    crlFetchedAtMs: timeOf(join(cacheDir, crl.file)),
+    crlNextUpdateMs: nextUpdateOf(join(cacheDir, crl.file), crl.bodyBytesMax),
+  }
+}
+
+export type CollateralProblem = {
+  /** `bad`: no report of this host can be verified. `soon`: that is about to be so. */
+  readonly kind: 'bad' | 'soon'
+  readonly text: string
+  readonly remedy: string
+}
+
+const dayMs = 86_400_000
+/** A CRL is asked for every 6 hours; AMD's are in force for months. */
+const renewalLateMs = 2 * dayMs
+const endingMs = 14 * dayMs
+
+/** The first thing that is wrong; null when nothing is. A VEK comes with the first report, so that none at all is no problem. */
+export function collateralProblem(kept: KeptCollateral, nowMs: number): CollateralProblem | null {
+  const { chainFetchedAtMs, crlFetchedAtMs, crlNextUpdateMs } = kept
+  const problem = (kind: CollateralProblem['kind'], text: string) => ({ kind, text, remedy: collateralRemedy })
+  if (chainFetchedAtMs === null || crlFetchedAtMs === null) {
+    const missing = [...(chainFetchedAtMs === null ? ['chain'] : []), ...(crlFetchedAtMs === null ? ['CRL'] : [])]
+    return problem('bad', `${missing.join(' and ')} could not be fetched yet`)
+  }
+  if (crlNextUpdateMs === null) return problem('bad', 'the CRL cannot be read')
+  if (crlNextUpdateMs <= nowMs) return problem('bad', `the CRL ended at ${iso(crlNextUpdateMs)}`)
+  if (crlNextUpdateMs - nowMs < endingMs) return problem('soon', `the CRL ends at ${iso(crlNextUpdateMs)}`)
+  if (nowMs - crlFetchedAtMs > renewalLateMs)
+    return problem('soon', `the CRL has not been renewed since ${iso(crlFetchedAtMs)}`)
+  return null
+}
+
+function listOf(directory: string): string[] {
+  try {
+    return readdirSync(directory)
+  } catch {
+    return []
+  }
+}
+
+function timeOf(path: string): number | null {
+  return statSync(path, { throwIfNoEntry: false })?.mtime.getTime() ?? null
+}
+
+function nextUpdateOf(path: string, bytesMax: number): number | null {
+  try {
+    if (statSync(path).size > bytesMax) return null
+    return decodeCrl(new Uint8Array(readFileSync(path))).nextUpdateMs
+  } catch {
+    return null
+  }
+}

@@ -1,0 +1,284 @@
+// Verifies an instance's attestation: that this host name's SSH host key was made inside a VM of the expected image, claimed for this owner. Pure.
+//
+// The verdict has the checks in groups, one for each thing that an owner wants to know before the first login. The receipt's own verdict has each check.
+
+import type { TrustedRoot } from '../attest/amd/roots.ts'
+import { parsedJson } from '../attest/encoding/json.ts'
+import { sha256 } from '../attest/hash.ts'
+import { type Parsed, parsed, reasonOf } from '../attest/malformed.ts'
+import { floorAgeCheck } from '../attest/policy/floors.ts'
+import type { Policy } from '../attest/policy/policy.ts'
+import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
+import { decodeReceipt } from '../attest/receipt/receipt.ts'
+import { type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
+import type { SnpReport } from '../attest/report/report.ts'
+import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../attest/verdict.ts'
+import { concat, equalConstantTime, fromBase64Url, toHex, utf8 } from '../base/bytes.ts'
+import { InstanceAttestation } from '../contract/instance-attestation.ts'
+import type { LaunchDocument } from '../contract/launch.ts'
+import { SuccessEnvelope } from '../contract/problem.ts'
+import { shapeOf } from '../contract/shape.ts'
+import { type ExpectedImage, expectedMeasurement, imageCheck, launchWords, readLaunch } from './launch.ts'
+import { INSTANCE_PINS, type InstancePins, pinChecks } from './pins.ts'
+import { COMMON_GROUPS, type Group, groupsOf, nonceCheck, withCrl, withFloors } from './receipt-groups.ts'
+import { type KnownHost, readKnownHost, readSshKey, type SshKey } from './ssh-key.ts'
+
+/** A real one has about 20 KiB. */
+export const instanceAttestationBytesMax = 1024 * 1024
+
+/** Which instance was asked for: the three parts of its host name, and the whole of it. */
+export type InstanceIdentity = {
+  readonly name: string
+  readonly organization: string
+  readonly hostname: string
+}
+
+export type InstanceQuestion = {
+  readonly instance: InstanceIdentity
+  /** The one that was sent. */
+  readonly nonce: Uint8Array | 'any'
+  /** The time to verify for, in milliseconds since 1970; never taken from a clock here. */
+  readonly asOf: number
+  /** How old the statement may be at `asOf`. */
+  readonly ageMsMax: number | 'any'
+  /** Whom to trust: AMD_ROOTS, and a simulated root (`readSimulatedRoot`) only where the caller chooses to. */
+  readonly roots: readonly TrustedRoot[]
+  readonly policy: Policy
+  /** Whoever does not want something pinned says 'any' to exactly that; see pins.ts. */
+  readonly pins: InstancePins
+  /** DER of a revocation list, used in place of the one in the receipt; undefined: that one is used. */
+  readonly crl: Uint8Array | undefined
+  /** The caller's own key, as OpenSSH writes it: the one that the instance lets in. */
+  readonly publicKey: string | 'any'
+  /** The image that the instance is to run; its manifest gives the measurement. */
+  readonly image: ExpectedImage | 'any'
+}
+
+export type InstanceVerdict = Verdict & {
+  /** True when the receipt's chain ends at a root that is not AMD's: no hardware vouches for it. */
+  readonly simulated: boolean
+  /** Every check of the receipt; null when the document cannot be read. */
+  readonly receipt: ReceiptVerdict<'claim'> | null
+  /** What it was launched from. Null when it cannot be read; to be trusted only in a good verdict. */
+  readonly launch: LaunchDocument | null
+  /** The SSH host key, under the same conditions. */
+  readonly hostKey: SshKey | null
+  /** For known_hosts(5). Null unless the verdict is good. */
+  readonly knownHost: KnownHost | null
+  /** The instance's X-Wing public key (draft-connolly-cfrg-xwing-kem): ML-KEM-768, then X25519; 1216 bytes. Null unless the verdict is good. */
+  readonly xwingPublicKey: Uint8Array | null
+}
+
+const hostnameCharsMax = 253
+const labelPattern = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/
+const namePattern = /^[a-z0-9]{8}$/
+
+/** Reads NAME.ORGANIZATION.DOMAIN, and gives the domain beside it; null when it is no such name. */
+export function readInstanceHostname(text: string): (InstanceIdentity & { readonly domain: string }) | null {
+  const [name = '', organization = '', ...domain] = text.split('.')
+  const isHostname = text.length <= hostnameCharsMax && [organization, ...domain].every(one => labelPattern.test(one))
+  if (!namePattern.test(name) || !isHostname || domain.length === 0) return null
+  return { name, organization, hostname: text, domain: domain.join('.') }
+}
+
+/**
+ * Takes the body of GET /v1/instances/{name}/attestation, or its `data`, as bytes or as what a strict reader made of them.
+ * Never throws: what cannot be read is a failed check.
+ */
+export async function verifyInstance(
+  given: Uint8Array | InstanceAttestation,
+  question: InstanceQuestion,
+): Promise<InstanceVerdict> {
+  const read = parsed(() => readDocument(given))
+  const document: Parsed<InstanceAttestation> = read.ok ? read.value : read
+  const pins = pinChecks(INSTANCE_PINS, question.pins, {
+    ...{ policy: question.policy, allowlist: 'any' },
+    image: question.image === 'any' ? undefined : question.image.name,
+  })
+  if (!document.ok) return nothing([fail('attestation-format', document.reason), ...pins])
+  try {
+    return await judge(document.value, question, pins)
+  } catch (error) {
+    return nothing([fail('attestation-unexpected', reasonOf(error)), ...pins])
+  }
+}
+
+function nothing(checks: readonly Check[]): InstanceVerdict {
+  const unread = { receipt: null, launch: null, hostKey: null, knownHost: null, xwingPublicKey: null }
+  return { ...verdict(checks), simulated: false, ...unread }
+}
+
+const Envelope = SuccessEnvelope(InstanceAttestation)
+
+function readDocument(given: unknown): Parsed<InstanceAttestation> {
+  const bytes = isBytes(given) ? given : null
+  if (bytes !== null && bytes.length > instanceAttestationBytesMax) {
+    return { ok: false, reason: `${bytes.length} bytes are too many` }
+  }
+  const value = bytes === null ? given : parsedJson('attestation', bytes)
+  const isEnvelope = typeof value === 'object' && value !== null && Object.hasOwn(value, 'data')
+  if (!isEnvelope) {
+    const shape = shapeOf(InstanceAttestation, value)
+    return shape.ok ? shape : { ok: false, reason: shape.problem }
+  }
+  const shape = shapeOf(Envelope, value)
+  return shape.ok ? { ok: true, value: shape.value.data } : { ok: false, reason: shape.problem }
+}
+
+/** Of another realm too, where `instanceof` would not do. */
+function isBytes(given: unknown): given is Uint8Array {
+  return ArrayBuffer.isView(given)
+}
+
+type Read = {
+  readonly document: InstanceAttestation
+  readonly knownHost: Parsed<KnownHost>
+  readonly publicKey: Parsed<SshKey>
+  readonly launch: Parsed<LaunchDocument>
+}
+
+async function judge(
+  document: InstanceAttestation,
+  question: InstanceQuestion,
+  pins: readonly Check[],
+): Promise<InstanceVerdict> {
+  const read: Read = {
+    document,
+    knownHost: parsed(() => readKnownHost(document.known_hosts, question.instance.hostname)),
+    publicKey: parsed(() => readSshKey(document.public_key)),
+    launch: parsed(() => readLaunch(document.launch)),
+  }
+  const nonce = fromBase64Url(document.nonce) ?? new Uint8Array(0)
+  const receipt = await judgeReceipt(read, nonce, question)
+  const { knownHost, publicKey } = read
+  const launch = read.launch.ok ? read.launch.value : null
+  const checks = [
+    pass('attestation-format', 'the fields of the contract, and no others'),
+    ...pins,
+    nonceCheck(nonce, question.nonce),
+    instanceCheck(document, question.instance),
+    parsedCheck('known-hosts', knownHost, ({ line }) => line),
+    parsedCheck('public-key', publicKey, ({ fingerprint }) => fingerprint),
+    ownKeyCheck(publicKey, question.publicKey),
+    parsedCheck('launch-document', read.launch, launchWords),
+    ...launchChecks(document.launch, launch, receipt),
+    imageCheck(question.image, launch),
+    ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
+    ...groupsOf(receipt.checks, { prefix: 'receipt/', groups: GROUPS, elsewhere: [] }),
+  ]
+  // The groups hold every check of the receipt; the verdict must not depend on how they are grouped.
+  const ok = verdict(checks).ok && receipt.ok
+  return {
+    ...{ ok, checks, simulated: receipt.simulated, receipt, launch },
+    hostKey: knownHost.ok ? knownHost.value.key : null,
+    knownHost: ok && knownHost.ok ? knownHost.value : null,
+    xwingPublicKey: ok ? xwingPublicKeyOf(document) : null,
+  }
+}
+
+/** What of the receipt an owner wants to see by name. The rest of its checks is `receipt/evidence`. */
+const GROUPS: readonly Group[] = [
+  ...COMMON_GROUPS,
+  {
+    name: 'claim',
+    members: ['statement-kind', 'expected-organization', 'expected-name', 'expected-hostname'],
+  },
+  { name: 'host-key', members: ['expected-ssh-host-key-digest'] },
+  { name: 'public-key', members: ['expected-public-key-digest'] },
+]
+
+async function judgeReceipt(
+  { document, knownHost, publicKey, launch }: Read,
+  nonce: Uint8Array,
+  { asOf, ageMsMax, roots, policy, pins, crl, instance, image }: InstanceQuestion,
+): Promise<ReceiptVerdict<'claim'>> {
+  // What cannot be read fails by a check of its own; nothing has an empty digest.
+  const digestOf = (key: SshKey | null) => ({ equals: key === null ? new Uint8Array(0) : key.digest })
+  const ofImage = image === 'any' || !launch.ok ? null : expectedMeasurement(image, launch.value)
+  const isPinnedByImage = ofImage !== null && policy.measurements === 'any'
+  const found = await verifyReceipt(withCrl(document.receipt, crl), {
+    ...{ kind: 'claim', nonce, asOf, ageMsMax, roots, requireCrl: pins.crl !== 'any', tpm: 'any' },
+    policy: isPinnedByImage ? { ...policy, measurements: [ofImage] } : policy,
+    expected: {
+      imageName: { equals: launch.ok ? launch.value.image.name : '' },
+      // The policy names it.
+      operatorKey: 'any',
+      organization: { equals: instance.organization },
+      name: { equals: instance.name },
+      hostname: { equals: instance.hostname },
+      sshHostKeyDigest: digestOf(knownHost.ok ? knownHost.value.key : null),
+      publicKeyDigest: digestOf(publicKey.ok ? publicKey.value : null),
+    },
+    verifiers: nativeVerifiers,
+  })
+  return withFloors(found, pins)
+}
+
+function parsedCheck<T>(name: string, read: Parsed<T>, words: (value: T) => string): Check {
+  return read.ok ? pass(name, words(read.value)) : fail(name, read.reason)
+}
+
+/** Outside the statement, which `receipt/claim` compares by itself. */
+function instanceCheck(document: InstanceAttestation, asked: InstanceIdentity): Check {
+  const wrong = (['organization', 'name', 'hostname'] as const).filter(field => document[field] !== asked[field])
+  const reasons = wrong.map(field => `${field} is ${JSON.stringify(document[field])}, not ${asked[field]}`)
+  return check('instance', wrong.length === 0, reasons.join('; '), asked.hostname)
+}
+
+function ownKeyCheck(found: Parsed<SshKey>, own: string | 'any'): Check {
+  const name = 'own-key'
+  if (!found.ok) return notChecked(name, 'the key in the claim cannot be read', true)
+  const { fingerprint, blob } = found.value
+  if (own === 'any') {
+    return notChecked(name, `the instance lets in the key ${fingerprint}; name yours by --public-key`, false)
+  }
+  const expected = parsed(() => readSshKey(own))
+  if (!expected.ok) return fail(name, `your key: ${expected.reason}`)
+  return check(
+    name,
+    equalConstantTime(blob, expected.value.blob),
+    `the instance lets in the key ${fingerprint}, yours is ${expected.value.fingerprint}`,
+    fingerprint,
+  )
+}
+
+/** The report vouches for the exact text, and what the text says is what the report says. */
+function launchChecks(text: string, launch: LaunchDocument | null, { report }: ReceiptVerdict<'claim'>): Check[] {
+  const fields = ['launch-host-data', 'launch-measurement', 'launch-policy'] as const
+  if (report === null) return fields.map(name => notChecked(name, 'there is no report', true))
+  const digest = sha256(utf8(text))
+  const hostData = check(
+    fields[0],
+    equalConstantTime(report.hostData, digest),
+    `HOST_DATA is ${toHex(report.hostData)}, not ${toHex(digest)}, the SHA-256 of the launch document`,
+    toHex(digest),
+  )
+  if (launch === null) {
+    return [hostData, ...fields.slice(1).map(name => notChecked(name, 'the launch document cannot be read', true))]
+  }
+  return [hostData, ...documentChecks(launch, report)]
+}
+
+function documentChecks(launch: LaunchDocument, report: SnpReport): Check[] {
+  const measurement = toHex(report.measurement)
+  const policy = `0x${report.policy.toString(16)}`
+  return [
+    check(
+      'launch-measurement',
+      launch.measurement === measurement,
+      `the launch document has ${launch.measurement}, the report ${measurement}`,
+      measurement,
+    ),
+    check(
+      'launch-policy',
+      BigInt(launch.policy) === report.policy,
+      `the launch document has ${launch.policy}, the report ${policy}`,
+      policy,
+    ),
+  ]
+}
+
+function xwingPublicKeyOf({ receipt }: InstanceAttestation): Uint8Array {
+  const { keys } = decodeReceipt(receipt)
+  return concat(keys.mlkem768, keys.x25519)
+}

@@ -1,0 +1,82 @@
+// What a VM was launched from: the launch document that its report vouches for, and the image that a relying party expects. Pure; throws Malformed.
+
+import { parsedJson } from '../attest/encoding/json.ts'
+import type { LaunchVehicle } from '../attest/launch/digest.ts'
+import { wellFormed } from '../attest/malformed.ts'
+import { type Check, check, fail, notChecked } from '../attest/verdict.ts'
+import { fromHex, utf8 } from '../base/bytes.ts'
+import { ImageManifest } from '../contract/image.ts'
+import { LaunchDocument, launchText } from '../contract/launch.ts'
+import { shapeOf } from '../contract/shape.ts'
+
+/** Of an image's manifest.json, what a launch is compared with. */
+export type ExpectedImage = Pick<ImageManifest, 'name' | 'rootHash' | 'inputsSha256' | 'files' | 'launchDigests'>
+
+/** The only profile that the appliance launches with; see attest/launch/digest.ts. */
+const launchProfile = 'qemu-kvm'
+
+/** Takes the bytes of manifest.json. */
+export function readExpectedImage(bytes: Uint8Array): ExpectedImage {
+  const shape = shapeOf(ImageManifest, parsedJson('manifest', bytes))
+  wellFormed(shape.ok, `manifest: ${shape.ok ? '' : shape.problem}`)
+  const { name, rootHash, inputsSha256, files, launchDigests } = shape.value
+  wellFormed(Object.keys(launchDigests).length > 0, 'manifest: launchDigests is empty')
+  return { name, rootHash, inputsSha256, files, launchDigests }
+}
+
+/** Takes exactly the canonical text; every other spelling of the same document is refused. */
+export function readLaunch(text: string): LaunchDocument {
+  const what = 'launch document'
+  const shape = shapeOf(LaunchDocument, parsedJson(what, utf8(text)))
+  wellFormed(shape.ok, `${what}: ${shape.ok ? '' : shape.problem}`)
+  wellFormed(launchText(shape.value) === text, `${what}: not in its canonical form`)
+  return shape.value
+}
+
+/** The digest that the manifest gives for this shape of VM; null when it has none. */
+export function expectedMeasurement(image: ExpectedImage, launch: LaunchDocument): Uint8Array | null {
+  const digest = digestOf(image, launch)
+  return digest === null ? null : fromHex(digest)
+}
+
+/** Every digest of the document that the manifest has too, and the measurement. */
+export function imageCheck(image: ExpectedImage | 'any', launch: LaunchDocument | null): Check {
+  const name = 'image'
+  if (image === 'any') return notChecked(name, 'no image is expected; name its manifest by --image', false)
+  if (launch === null) return notChecked(name, 'the launch document cannot be read', true)
+  const { files } = image
+  const compared: readonly (readonly [field: string, found: string, expected: string])[] = [
+    ['image.name', launch.image.name, image.name],
+    ['image.rootHash', launch.image.rootHash, image.rootHash],
+    ['image.inputsSha256', launch.image.inputsSha256, image.inputsSha256],
+    // An IGVM file holds the firmware; its digest takes the firmware's place.
+    ...(launch.vehicle === 'ovmf' ? [['firmwareSha256', launch.firmwareSha256, files.firmware.sha256] as const] : []),
+    ['kernelSha256', launch.kernelSha256, files.kernel.sha256],
+    ['initrdSha256', launch.initrdSha256, files.initrd.sha256],
+    ['cmdlineSha256', launch.cmdlineSha256, files.cmdline.sha256],
+  ]
+  const [wrong] = compared.filter(([, found, expected]) => found !== expected)
+  if (wrong !== undefined) return fail(name, `${wrong[0]} is ${wrong[1]}, the manifest has ${wrong[2]}`)
+  const shape = `${launch.vehicle}/${launch.vcpuType}/${launch.vcpus}`
+  const digest = digestOf(image, launch)
+  if (digest === null) return fail(name, `the manifest has no launch digest for ${shape}`)
+  return check(
+    name,
+    digest === launch.measurement,
+    `measurement is ${launch.measurement}, the manifest has ${digest} for ${shape}`,
+    `${image.name}, ${shape}`,
+  )
+}
+
+/** What manifests call each vehicle: firmware outside an IGVM file is given to QEMU by -bios. */
+const VEHICLE_NAMES = { ovmf: 'bios', igvm: 'igvm' } as const satisfies Record<LaunchDocument['vehicle'], LaunchVehicle>
+
+function digestOf({ launchDigests }: ExpectedImage, { vehicle, vcpuType, vcpus }: LaunchDocument): string | null {
+  const key = `${launchProfile}/${VEHICLE_NAMES[vehicle]}/${vcpuType}/${vcpus}`
+  return Object.hasOwn(launchDigests, key) ? (launchDigests[key] ?? null) : null
+}
+
+/** What a launch document says, for people. */
+export function launchWords({ image, vehicle, vcpus, vcpuType, memoryMib }: LaunchDocument): string {
+  return `image ${image.name}, ${vehicle}, ${vcpus} vCPU of ${vcpuType}, ${memoryMib} MiB`
+}

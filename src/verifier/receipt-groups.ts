@@ -1,0 +1,100 @@
+// What the verdicts on a gateway and on an instance have in common: some seventy checks of a receipt in a few groups, its floors and its nonce. Pure.
+
+import { productOfCpuid } from '../attest/amd/product.ts'
+import { floorChecks } from '../attest/policy/floors.ts'
+import type { StatementKind } from '../attest/receipt/statement.ts'
+import type { ReceiptVerdict } from '../attest/receipt/verify.ts'
+import { type Check, check, fail, notChecked, pass, verdict } from '../attest/verdict.ts'
+import { equalConstantTime, toBase64Url, toHex } from '../base/bytes.ts'
+import type { Pins } from './pins.ts'
+
+export type Group = {
+  readonly name: string
+  readonly members: readonly string[]
+  /** When this check was skipped by choice, the group is shown as not checked, with `otherwise` as the reason, whatever else of it passed. */
+  readonly decides?: { readonly check: string; readonly otherwise: string }
+}
+
+/** Of every kind of receipt. */
+export const COMMON_GROUPS: readonly Group[] = [
+  { name: 'nonce', members: ['statement-nonce', 'statement-age'] },
+  {
+    name: 'measurement',
+    members: ['statement-measurement', 'measurement', 'expected-image-name'],
+    decides: { check: 'measurement', otherwise: 'no measurement is expected; name yours in a --policy' },
+  },
+  {
+    name: 'operator-key',
+    members: ['statement-operator-key', 'id-key-digest', 'expected-operator-key'],
+    decides: { check: 'id-key-digest', otherwise: 'no operator key is expected; name yours in a --policy' },
+  },
+]
+
+/** Only where the caller has not waived them. */
+const floorsPrefix = 'tcb-floor'
+
+/** Every check is in one group or in `evidence`, but for those that the caller judges `elsewhere`. */
+export function groupsOf(
+  checks: readonly Check[],
+  {
+    prefix,
+    groups,
+    elsewhere,
+  }: { readonly prefix: string; readonly groups: readonly Group[]; readonly elsewhere: readonly string[] },
+): Check[] {
+  const named = [...groups.flatMap(group => group.members), ...elsewhere]
+  const floors = checks.filter(one => one.name.startsWith(floorsPrefix))
+  const rest = checks.filter(one => !named.includes(one.name) && !one.name.startsWith(floorsPrefix))
+  const inGroups = groups.map(group =>
+    grouped(
+      `${prefix}${group.name}`,
+      checks.filter(one => group.members.includes(one.name)),
+      group.decides,
+    ),
+  )
+  const floor = floors.length === 0 ? [] : [grouped(`${prefix}${floorsPrefix}`, floors)]
+  return [grouped(`${prefix}evidence`, rest), ...floor, ...inGroups]
+}
+
+function grouped(name: string, members: readonly Check[], decides?: Group['decides']): Check {
+  const reasons = (checks: readonly Check[]) => checks.map(one => `${one.name}: ${one.reason}`).join('; ')
+  const isMissing = ({ outcome, required }: Check) => outcome === 'not-checked' && required
+  const bad = members.filter(one => one.outcome === 'fail' || isMissing(one))
+  // It only repeats that another of them is bad.
+  const telling = bad.length > 1 ? bad.filter(one => one.name !== 'evidence') : bad
+  if (bad.some(one => one.outcome === 'fail')) return fail(name, reasons(telling))
+  if (bad.length > 0 || members.length === 0) return notChecked(name, reasons(telling) || 'nothing was checked', true)
+  const deciding = members.find(one => one.name === decides?.check)
+  if (decides !== undefined && deciding?.outcome !== 'pass') return notChecked(name, decides.otherwise, false)
+  const passed = members.filter(one => one.outcome === 'pass')
+  return pass(name, passed.length === 1 ? (passed[0]?.reason ?? '') : `${passed.length} checks`)
+}
+
+/** The floors' checks are part of a receipt's verdict, unless the caller has waived them. */
+export function withFloors<Kind extends StatementKind>(
+  found: ReceiptVerdict<Kind>,
+  { tcb }: Pick<Pins, 'tcb'>,
+): ReceiptVerdict<Kind> {
+  if (tcb === 'any') return found
+  const { report } = found
+  const cpuid = report?.cpuid ?? null
+  const product = cpuid === null ? null : productOfCpuid(cpuid)
+  return { ...found, ...verdict([...found.checks, ...floorChecks(report, product)]) }
+}
+
+/** The receipt with the caller's revocation list, where there is one, in the place of its own. */
+export function withCrl<R extends { readonly evidence: object }>(receipt: R, crl: Uint8Array | undefined): R {
+  return crl === undefined ? receipt : { ...receipt, evidence: { ...receipt.evidence, crl: toBase64Url(crl) } }
+}
+
+/** A document's nonce; each of its receipts is compared with it by a check of its own. */
+export function nonceCheck(found: Uint8Array, expected: Uint8Array | 'any'): Check {
+  const name = 'attestation-nonce'
+  if (expected === 'any') return notChecked(name, 'no nonce is expected: this evidence may be old', false)
+  return check(
+    name,
+    equalConstantTime(found, expected),
+    `the nonce is ${toHex(found)}, not ${toHex(expected)}`,
+    'the nonce that was sent',
+  )
+}

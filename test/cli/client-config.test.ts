@@ -1,0 +1,72 @@
+// Goal: client.toml gives defaults and nothing else: every mistake in it is refused with its line.
+
+import { afterAll, beforeEach, expect, test } from 'bun:test'
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { clientConfigHelp, loadClientDefaults } from '../../src/cli/client-config.ts'
+
+const home = mkdtempSync(join(tmpdir(), 'srt-client-config-'))
+afterAll(() => rmSync(home, { recursive: true }))
+const folder = join(home, '.config/strongroom')
+const path = join(folder, 'client.toml')
+beforeEach(() => {
+  rmSync(folder, { recursive: true, force: true })
+  mkdirSync(folder, { recursive: true })
+})
+
+const env = { HOME: home }
+
+function load(text: string) {
+  writeFileSync(path, text, { mode: 0o600 })
+  return loadClientDefaults(env)
+}
+
+test('goal: every field is a default, and paths are relative to the file or to the home directory', () => {
+  const text = [
+    'api = "https://instances.example:8441"',
+    'key_file = "~/keys/a"',
+    'ca = "ca.pem"',
+    'policy = "../policy.json"',
+    'image = "/images/instance"',
+    'public_key = "~/.ssh/id_ed25519.pub"',
+    'trust_simulated_root = "root.pem"',
+  ]
+  expect(load(text.join('\n'))).toEqual({
+    api: 'https://instances.example:8441',
+    keyFile: join(home, 'keys/a'),
+    ca: join(folder, 'ca.pem'),
+    policy: join(home, '.config/policy.json'),
+    image: '/images/instance',
+    publicKey: join(home, '.ssh/id_ed25519.pub'),
+    trustSimulatedRoot: join(folder, 'root.pem'),
+  })
+  for (const name of text.map(line => line.split(' ')[0] ?? '')) expect(clientConfigHelp).toContain(`  ${name} = `)
+})
+
+test('goal: without the file, or without a home, there are no defaults; XDG_CONFIG_HOME goes before HOME', () => {
+  expect(loadClientDefaults(env)).toEqual({})
+  expect(loadClientDefaults({})).toEqual({})
+  load('ca = "ca.pem"')
+  expect(loadClientDefaults({ HOME: '/nonexistent', XDG_CONFIG_HOME: join(home, '.config') }).ca).toBe(
+    join(folder, 'ca.pem'),
+  )
+})
+
+// Goal: a mistake in the file is refused, with its line.
+test.each([
+  ['any_crl = true', 'client.toml:1: any_crl: there is no such field, only api, key_file'],
+  ['api = "https://x"\npolicy = 1', 'client.toml:2: policy: must be a text'],
+  ['policy = ""', 'client.toml:1: policy: must be a text'],
+  ['policy', 'client.toml:1: '],
+  ['[policy]\na = 1', 'client.toml:1: policy: must be a text'],
+  ['x'.repeat(70_000), 'at most 65536 are allowed'],
+])('goal: %p is refused', (text, message) => {
+  expect(() => load(text)).toThrow(message)
+})
+
+test('goal: a file that others may write decides nothing', () => {
+  load('ca = "ca.pem"')
+  chmodSync(path, 0o620)
+  expect(() => loadClientDefaults(env)).toThrow('others may write it')
+})

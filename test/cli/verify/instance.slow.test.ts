@@ -1,0 +1,258 @@
+// strongroom verify instance against a stand-in for service A over real HTTPS, and offline.
+
+import { afterAll, afterEach, describe, expect, test } from 'bun:test'
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { toBase64Url, toHex } from '../../../src/base/bytes.ts'
+import { sampleApiKey, startInstanceApi } from '../../rigs/instance-api.ts'
+import {
+  ed25519Line,
+  makeInstanceAttestation,
+  sampleHostKey,
+  sampleInstance,
+  sampleManifestText,
+  sampleNonce,
+  samplePublicKey,
+} from '../../rigs/instance-attestation.ts'
+import { checksOf, expectUsageError, runHere } from '../../rigs/program.ts'
+import { operatorKey as sampleOperatorKey } from '../../rigs/receipt-samples.ts'
+import { simulatedAsOf } from '../../rigs/simulated-platform.ts'
+
+const dir = mkdtempSync(join(tmpdir(), 'srt-verify-instance-'))
+const api = await startInstanceApi(dir)
+afterAll(async () => {
+  await api[Symbol.asyncDispose]()
+  rmSync(dir, { recursive: true })
+})
+const known = join(dir, 'known_hosts')
+afterEach(() => {
+  Object.assign(api, { wanted: {}, answer: null })
+  api.requests.length = 0
+  rmSync(known, { force: true })
+})
+
+const { hostname } = sampleInstance
+const line = (...more: string[]) => ['verify', 'instance', hostname, '--known-hosts', known, ...more]
+const online = (...more: string[]) => line('--api', api.url, ...api.options, ...more)
+
+function file(name: string, text: string): string {
+  const path = join(dir, name)
+  writeFileSync(path, text)
+  return path
+}
+
+async function verify(argv: string[]) {
+  const { code, stdout } = await runHere([...argv, '--json'])
+  return { code, document: JSON.parse(stdout) }
+}
+
+describe('a good one', () => {
+  test('goal: it is at most fifteen lines, says SIMULATED and what it rests on, and writes the line', async () => {
+    const { code, stdout, stderr } = await runHere(online())
+    expect([code, stdout.split('\n').length <= 16]).toEqual([0, true])
+    expect(stdout).toStartWith('VERDICT: PASS SIMULATED, no hardware vouches for this evidence\nrests on ')
+    for (const part of ['measurement: ', 'operator: ', 'VMPL: ', 'nonce: the nonce that was sent', 'host key: ']) {
+      expect(stdout).toContain(part)
+    }
+    expect(stderr).toBe(`${known}: wrote the line of ${hostname}\n`)
+    expect(readFileSync(known, 'utf8')).toBe(`${hostname} ${sampleHostKey}\n`)
+  })
+
+  test('goal: the request has a fresh nonce each time, and the key only in its field', async () => {
+    await verify(online())
+    await verify(online())
+    const nonces = api.requests.map(one => /\?nonce=([A-Za-z0-9_-]{43})$/.exec(one.path)?.[1])
+    expect([new Set(nonces).size, nonces.includes(undefined)]).toEqual([2, false])
+    for (const { path, authorization } of api.requests) {
+      expect([path.split('?')[0], authorization]).toEqual([
+        `/v1/instances/${sampleInstance.name}/attestation`,
+        `Bearer ${sampleApiKey}`,
+      ])
+      expect(path).not.toContain(sampleApiKey)
+    }
+  })
+
+  test('goal: programs get every check, the keys and where the line was written', async () => {
+    const image = file('manifest.json', sampleManifestText)
+    const { code, document } = await verify(
+      online('--image', image, '--public-key', file('id.pub', `${samplePublicKey}\n`)),
+    )
+    expect([code, document.ok, document.simulated, checksOf(document, 'FAIL')]).toEqual([0, true, true, []])
+    expect(checksOf(document, 'PASS')).toEqual(expect.arrayContaining(['image', 'own-key', 'receipt/host-key']))
+    expect(checksOf(document.receipt, 'PASS')).toContain('signature-mldsa65')
+    expect(document.host_key.line).toBe(`${hostname} ${sampleHostKey}`)
+    expect(document.xwing_public_key).toHaveLength(Math.ceil((1216 * 4) / 3))
+    expect(document.known_hosts).toEqual({ file: known, written: true, replaced: 0, hashed_lines: [] })
+  })
+
+  test('goal: --image takes the directory, too, and gives the measurement', async () => {
+    file('manifest.json', sampleManifestText)
+    const policy = JSON.parse(readFileSync(join(dir, 'policy.json'), 'utf8'))
+    const open = file('open-policy.json', JSON.stringify({ ...policy, measurements: 'any' }))
+    const { code, document } = await verify([...online('--image', dir), '--policy', open])
+    expect([code, checksOf(document, 'PASS').includes('receipt/measurement')]).toEqual([0, true])
+    const without = await verify([...online(), '--policy', open])
+    expect([without.code, checksOf(without.document, 'FAIL')]).toEqual([1, ['pin-measurement']])
+  })
+
+  test('goal: every waiver is repeated, and --verbose names every check', async () => {
+    const waivers = ['measurement', 'operator-key', 'vmpl', 'crl', 'tcb'].map(pin => `--any-${pin}`)
+    const argv = line('--api', api.url, ...api.options.filter((_, at) => at !== 2 && at !== 3), ...waivers)
+    const { code, stdout } = await runHere(argv)
+    expect([code, stdout.split('\n').length <= 16]).toEqual([0, true])
+    expect(stdout).toContain('accepted     any measurement: you asked with --any-measurement')
+    expect(stdout).toContain('any operator key: you asked with --any-operator-key')
+    const verbose = await runHere(online('--verbose'))
+    expect(verbose.stdout).toContain('PASS receipt/claim: 4 checks')
+    expect(verbose.stdout).toContain('NOT CHECKED scope: ')
+  })
+
+  test('goal: --no-known-hosts writes nothing', async () => {
+    const argv = ['verify', 'instance', hostname, '--no-known-hosts', '--api', api.url, ...api.options]
+    const { code, document } = await verify(argv)
+    expect([code, document.known_hosts]).toEqual([0, null])
+  })
+})
+
+describe('offline', () => {
+  const options = api.options.filter((_, at) => at >= 2 && at < 6)
+  const asOf = ['--as-of', simulatedAsOf.toISOString()]
+  const saved = async (nonce = sampleNonce) =>
+    file('saved.json', JSON.stringify(await makeInstanceAttestation({ nonce })))
+
+  test('goal: a saved document needs no network and no key; with its nonce that is checked, too', async () => {
+    const argv = line(...options, ...asOf, '--document', await saved())
+    const known = await verify([...argv, '--nonce', toBase64Url(sampleNonce)])
+    expect([known.code, checksOf(known.document, 'PASS').includes('attestation-nonce')]).toEqual([0, true])
+    const unknown = await verify(argv)
+    expect([unknown.code, checksOf(unknown.document, 'NOT CHECKED').includes('attestation-nonce')]).toEqual([0, true])
+    expect(api.requests).toEqual([])
+  })
+
+  test('goal: another nonce, and a time at which nothing of it is valid, fail', async () => {
+    const argv = line(...options, '--document', await saved())
+    const replayed = await verify([...argv, ...asOf, '--nonce', toBase64Url(new Uint8Array(32))])
+    expect([replayed.code, checksOf(replayed.document, 'FAIL')]).toEqual([1, ['attestation-nonce']])
+    const late = await verify([...argv, '--as-of', '2027-01-01'])
+    expect([late.code, checksOf(late.document, 'FAIL')]).toEqual([1, ['receipt/evidence']])
+    expect(existsSync(known)).toBe(false)
+  })
+})
+
+describe('what must not pass', () => {
+  // Goal: nothing is written on FAIL, and the exit code is 1.
+  test.each<readonly [string, () => void, readonly string[]]>([
+    ['another nonce', () => Object.assign(api, { wanted: { nonce: sampleNonce } }), ['attestation-nonce']],
+    ['an old statement', () => Object.assign(api, { wanted: { nowMs: Date.now() - 3_600_000 } }), ['receipt/nonce']],
+    [
+      'another organization',
+      () => Object.assign(api, { wanted: { instance: { ...sampleInstance, organization: 'other' } } }),
+      ['instance', 'receipt/claim'],
+    ],
+    ['no document', () => Object.assign(api, { answer: () => Response.json({}) }), ['attestation-format']],
+    ['no JSON', () => Object.assign(api, { answer: () => new Response('<html>') }), ['attestation-format']],
+  ])('%s', async (_, prepare, failed) => {
+    writeFileSync(known, 'other.example ssh-ed25519 AAAA\n')
+    prepare()
+    const { code, document } = await verify(online())
+    expect([code, document.ok, checksOf(document, 'FAIL'), document.known_hosts]).toEqual([1, false, [...failed], null])
+    expect([document.host_key?.line ?? null, document.xwing_public_key]).toEqual([null, null])
+    expect(readFileSync(known, 'utf8')).toBe('other.example ssh-ed25519 AAAA\n')
+  })
+
+  test('goal: simulated evidence without its root, and a key that is not mine', async () => {
+    const { code, document } = await verify(
+      online().filter((one, at, all) => !(one + all[at - 1]).includes('trust-sim')),
+    )
+    expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['receipt/evidence']])
+    const other = await verify(online('--public-key', file('other.pub', ed25519Line(7))))
+    expect([other.code, checksOf(other.document, 'FAIL')]).toEqual([1, ['own-key']])
+  })
+})
+
+describe('service A', () => {
+  const refuse = (status: number, headers: Record<string, string> = {}) => {
+    const error = { code: 'x', message: 'The words\u001b[2J of the service.' }
+    api.answer = () => Response.json({ request_id: 'req_1', correlation_id: null, error }, { status, headers })
+  }
+
+  // Goal: each refusal says what to do next, in words and by an exit code of its own; nothing of it reaches the terminal raw.
+  test.each<readonly [number, number, string, Record<string, string>]>([
+    [401, 1, 'use a key of the organization acme that is not revoked', {}],
+    [403, 1, 'use a key of the organization acme that is not revoked', {}],
+    [404, 4, 'check the name, that the key is of the organization acme', {}],
+    [409, 5, 'wait until the status of the instance is ready', {}],
+    [429, 1, 'try again in 7 s', { 'retry-after': '7' }],
+    [503, 1, 'try again in a minute', {}],
+    [500, 1, 'check that --api is service A', {}],
+    [302, 1, 'check that --api is service A', { location: 'https://127.0.0.1:1/' }],
+  ])('%i', async (status, exitCode, remedy, headers) => {
+    refuse(status, headers)
+    const { code, stdout, stderr } = await runHere(online())
+    expect([code, stdout]).toEqual([exitCode, ''])
+    expect(stderr).toContain(`${status}: The words`)
+    expect(stderr).toContain(`remedy: ${remedy}`)
+    expect(stderr).not.toContain('\u001b')
+    expect(stderr).not.toContain(sampleApiKey)
+    expect([api.requests.length, existsSync(known)]).toEqual([1, false])
+  })
+
+  test('goal: 401 names where the key was read', async () => {
+    refuse(401)
+    expect((await runHere(online())).stderr).toContain(`the key was read from the file ${join(dir, 'key.txt')}`)
+  })
+
+  test('goal: nobody there, one who never answers, and one who never ends', async () => {
+    const nobody = await runHere(line('--api', 'https://127.0.0.1:1', ...api.options))
+    expect([nobody.code, nobody.stderr.includes('check the address (--api)')]).toEqual([3, true])
+    api.answer = () => new Promise(() => {})
+    const silent = await runHere(online('--timeout-ms', '300'))
+    expect([silent.code, silent.stderr.includes('no response within 300 ms')]).toEqual([3, true])
+    api.answer = () => new Response(new Uint8Array(2 * 1024 * 1024))
+    const large = await runHere(online())
+    expect([large.code, large.stderr.includes('the response is larger than')]).toEqual([3, true])
+  })
+
+  test('goal: the key is sent to nobody whose certificate is not good: of a stranger, or for another host', async () => {
+    const strange = await runHere(online().filter((one, at, all) => one !== '--ca' && all[at - 1] !== '--ca'))
+    expect([strange.code, strange.stderr.includes('the API key was not sent')]).toEqual([3, true])
+    const otherDir = mkdtempSync(join(tmpdir(), 'srt-verify-instance-'))
+    try {
+      await using named = await startInstanceApi(otherDir, ['other.example'])
+      const wrong = await runHere(line('--api', named.url, ...api.options, '--ca', named.caFile))
+      expect([wrong.code, wrong.stderr.includes('the API key was not sent')]).toEqual([3, true])
+      expect(named.requests).toEqual([])
+    } finally {
+      rmSync(otherDir, { recursive: true })
+    }
+    expect(api.requests).toEqual([])
+  })
+})
+
+test('goal: policy-example makes the policy of an image and an operator, and an instance passes by it', async () => {
+  const argv = ['verify', 'policy-example', '--image', file('manifest.json', sampleManifestText)]
+  const operatorKey = ['--operator-key', toHex(sampleOperatorKey)]
+  const { code, stdout } = await runHere([...argv, ...operatorKey])
+  const { measurements, idKeyDigest, platformInfo } = JSON.parse(stdout)
+  expect([code, measurements.length, idKeyDigest, platformInfo.aliasCheck]).toEqual([
+    ...[0, 2, toHex(sampleOperatorKey), 'required'],
+  ])
+  const passed = await verify([...online(), '--policy', file('example.json', stdout)])
+  expect([passed.code, checksOf(passed.document, 'FAIL')]).toEqual([0, []])
+  await expectUsageError([...argv, '--operator-key', '00'], '48 bytes in hexadecimal')
+})
+
+test('goal: bad input is refused with exit code 2', async () => {
+  for (const wrong of ['k3v9x2ma', 'k3v9x2ma.acme', 'K3V9X2MA.acme.x', 'https://k3v9x2ma.acme.x']) {
+    await expectUsageError(['verify', 'instance', wrong], 'It must be NAME.ORGANIZATION.DOMAIN')
+  }
+  await expectUsageError(line('--api', 'http://x'), 'It must be https://HOST:PORT')
+  await expectUsageError(line('--nonce', 'x'), '43 characters')
+  await expectUsageError(line('--nonce', toBase64Url(sampleNonce)), '--nonce is that of a saved --document')
+  await expectUsageError(line(), 'an API key is needed')
+  await expectUsageError(line('--key-file', file('bad-key.txt', 'gw_x')), 'no API key')
+  await expectUsageError(line('--image', file('bad.json', '{}')), '--image')
+  await expectUsageError(line('--document', '/nonexistent'), '--document /nonexistent')
+  await expectUsageError(['verify', 'instance', hostname], 'there is no HOME')
+})

@@ -1,0 +1,222 @@
+// An attested claim from end to end: a real guest proves itself to the daemon, and its owner checks the same offline. Boots VMs under TCG.
+
+import { expect, test } from 'bun:test'
+import { randomBytes } from 'node:crypto'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { type Answer, decode } from 'dns-packet'
+import { AMD_ROOTS, type TrustedRoot } from '../../src/attest/amd/roots.ts'
+import { sha256 } from '../../src/attest/hash.ts'
+import { publicIdKey } from '../../src/attest/launch/id-block-sign.ts'
+import { idKeyDigest } from '../../src/attest/launch/id-block-verify.ts'
+import { strictPolicy } from '../../src/attest/policy/policy.ts'
+import { type ReceiptVerdict, verifyReceipt } from '../../src/attest/receipt/verify.ts'
+import { fromBase64Url, fromHex, toBase64Url, toHex, utf8 } from '../../src/base/bytes.ts'
+import { InstanceAttestation } from '../../src/contract/instance-attestation.ts'
+import { LaunchDocument } from '../../src/contract/launch.ts'
+import { checked, checkedJson } from '../../src/contract/shape.ts'
+import { sshKeyDigest } from '../../src/instances/public-key.codec.ts'
+import { readSimulatedRoot } from '../../src/verifier/simulated-root.ts'
+import type { Appliance } from '../rigs/appliance.ts'
+import { query } from '../rigs/dns-query.ts'
+import { type Customer, createCustomer, type Envelope, startWithCustomer } from '../rigs/instances-client.ts'
+import { inOwnNetns } from '../rigs/netns.ts'
+import { until } from '../rigs/until.ts'
+
+const timeoutMs = 480_000
+const bootTimeoutMs = 180_000
+
+type Expecting = {
+  readonly nonce: string
+  readonly organization: string
+  readonly name: string
+  readonly hostname: string
+}
+
+/** What the owner's verifier asks, with nothing from the daemon but the document and the root that the owner trusts. */
+async function verify(
+  { receipt, launch, known_hosts, public_key }: InstanceAttestation,
+  { nonce, organization, name, hostname }: Expecting,
+  { roots, operatorKey }: { roots: readonly TrustedRoot[]; operatorKey: Uint8Array },
+): Promise<ReceiptVerdict<'claim'>> {
+  const document = checkedJson(LaunchDocument, utf8(launch), { what: 'launch', code: 'internal' })
+  const [host, ...hostKey] = known_hosts.split(' ')
+  expect(host).toBe(hostname)
+  return verifyReceipt(receipt, {
+    kind: 'claim',
+    nonce: fromBase64Url(nonce) ?? new Uint8Array(),
+    asOf: Date.now(),
+    ageMsMax: 'any',
+    roots,
+    requireCrl: true,
+    policy: {
+      ...strictPolicy(),
+      measurements: [fromHex(document.measurement) ?? new Uint8Array()],
+      hostData: sha256(utf8(launch)),
+      idKeyDigest: operatorKey,
+    },
+    expected: {
+      imageName: { equals: 'instance' },
+      operatorKey: { equals: operatorKey },
+      organization: { equals: organization },
+      name: { equals: name },
+      hostname: { equals: hostname },
+      sshHostKeyDigest: { equals: sshKeyDigest(hostKey.join(' ')) },
+      publicKeyDigest: { equals: sshKeyDigest(public_key) },
+    },
+    tpm: 'any',
+  })
+}
+
+function failed({ checks }: ReceiptVerdict<'claim'>): string[] {
+  return checks.filter(({ outcome }) => outcome === 'fail').map(({ name }) => name)
+}
+
+/** As an owner has it who was given the simulated root and the operator's public key. */
+async function trustOf({ stateDir }: Appliance) {
+  const root = readSimulatedRoot(readFileSync(join(stateDir, 'simulator/root.pem')))
+  const pem = readFileSync(join(stateDir, 'operator-key.pub.pem'), 'utf8')
+  const spki = Buffer.from(pem.replaceAll(/-----[A-Z ]+-----|\s/g, ''), 'base64')
+  const key = await crypto.subtle.importKey('spki', spki, { name: 'ECDSA', namedCurve: 'P-384' }, true, ['verify'])
+  return { roots: [root], operatorKey: await idKeyDigest(await publicIdKey(key)) }
+}
+
+const newNonce = () => toBase64Url(randomBytes(32))
+
+async function ask(appliance: Appliance, { key }: Pick<Customer, 'key'>, name: string, nonce?: string) {
+  const path = `/v1/instances/${name}/attestation${nonce === undefined ? '' : `?nonce=${nonce}`}`
+  return appliance.http<Envelope<unknown>>('GET', path, { key })
+}
+
+async function attestation(...asked: Parameters<typeof ask>): Promise<InstanceAttestation> {
+  const { status, body, headers } = await ask(...asked)
+  expect([status, body.error?.message]).toEqual([200, undefined])
+  expect(headers.get('x-strongroom-platform')).toBe('tcg; simulated')
+  return checked(InstanceAttestation, body.data, { what: 'attestation', code: 'internal' })
+}
+
+/** Fingerprints by the appliance's own DNS; null: there is no such name. */
+async function fingerprintsOf(hostname: string): Promise<string[] | null> {
+  const answered = Promise.withResolvers<Buffer>()
+  const socket = await Bun.udpSocket({ socket: { data: (_, bytes) => answered.resolve(bytes) } })
+  socket.send(query({ name: hostname, type: 'SSHFP' }), 53, '127.0.0.1')
+  const timer = setTimeout(() => answered.reject(new Error('the DNS does not answer')), 5_000)
+  try {
+    const packet = decode(await answered.promise)
+    if (Reflect.get(packet, 'rcode') !== 'NOERROR') return null
+    return (packet.answers ?? []).map((record: Answer) =>
+      record.type === 'SSHFP' ? `${record.data.algorithm} ${record.data.hash} ${record.data.fingerprint}` : record.type,
+    )
+  } finally {
+    clearTimeout(timer)
+    socket.close()
+  }
+}
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    test(
+      'an owner verifies an instance before the first login, again with a nonce of their own, and after a restart',
+      async () => {
+        // Goal: the receipt is good with the simulated root and not without; it is of this nonce, instance and organization alone; plain ssh can use it.
+        await using started = await startWithCustomer()
+        const { appliance, acme } = started
+        const other = await createCustomer(appliance, 'other')
+        const { name, hostname } = (await acme.create()).body.data
+        const early = await ask(appliance, acme, name)
+        expect([early.status, early.body.error?.code]).toEqual([409, 'conflict'])
+        await acme.reached(name, 'ready', bootTimeoutMs)
+        const trust = await trustOf(appliance)
+        const expecting = { organization: 'acme', name, hostname }
+
+        const kept = await attestation(appliance, acme, name)
+        const good = await verify(kept, { ...expecting, nonce: kept.nonce }, trust)
+        expect([good.ok, good.simulated, failed(good)]).toEqual([true, true, []])
+        const unbelieved = await verify(kept, { ...expecting, nonce: kept.nonce }, { ...trust, roots: AMD_ROOTS })
+        expect(unbelieved.ok).toBe(false)
+
+        const nonce = newNonce()
+        const fresh = await attestation(appliance, acme, name, nonce)
+        expect((await verify(fresh, { ...expecting, nonce }, trust)).ok).toBe(true)
+        expect(fresh.known_hosts).toBe(kept.known_hosts)
+        const replays: [Partial<Expecting>, string][] = [
+          [{ nonce: newNonce() }, 'statement-nonce'],
+          [{ name: 'zzzz9999' }, 'expected-name'],
+          [{ organization: 'other' }, 'expected-organization'],
+        ]
+        for (const [change, check] of replays) {
+          const replayed = await verify(fresh, { ...expecting, nonce, ...change }, trust)
+          expect([replayed.ok, failed(replayed)]).toEqual([false, [check]])
+        }
+        expect((await ask(appliance, other, name, newNonce())).status).toBe(404)
+
+        // The verifier inside has the newest receipt.
+        const inside = await appliance.ssh(hostname, ['cat /run/strongroom/receipt.json'])
+        expect(JSON.parse(inside.stdout)).toEqual(fresh.receipt)
+
+        const strictly = async (line: string) => {
+          const file = join(appliance.directory, 'attested_hosts')
+          writeFileSync(file, `${line}\n`)
+          const options = ['-o', 'StrictHostKeyChecking=yes', '-o', `UserKnownHostsFile=${file}`]
+          return (await appliance.sshWith(options, hostname, ['true'])).exitCode
+        }
+        expect(await strictly(fresh.known_hosts)).toBe(0)
+        // The same line with another key, which is 32 bytes at its end.
+        expect(await strictly(fresh.known_hosts.replace(/.{43}$/, 'A'.repeat(43)))).toBe(255)
+        const digest = toHex(sshKeyDigest(fresh.known_hosts.slice(hostname.length + 1))).toUpperCase()
+        expect(await fingerprintsOf(hostname)).toEqual([`4 2 ${digest}`])
+
+        await appliance.kill()
+        await appliance.start()
+        await until('the daemon has found its VM again', 30_000, async () => {
+          const { status } = await ask(appliance, acme, name, newNonce())
+          if (![200, 503].includes(status)) throw new Error(`status ${status}`)
+          return status === 200
+        })
+        const later = newNonce()
+        const again = await attestation(appliance, acme, name, later)
+        expect((await verify(again, { ...expecting, nonce: later }, trust)).ok).toBe(true)
+        expect([again.known_hosts, again.launch]).toEqual([kept.known_hosts, kept.launch])
+        expect(await attestation(appliance, acme, name)).toEqual(kept)
+        const shown = await appliance.admin<{ attested_at: string | null }>('instance', 'show', `acme/${name}`)
+        expect(shown.attested_at).not.toBeNull()
+
+        await acme.end(name)
+        expect((await ask(appliance, acme, name, newNonce())).status).toBe(409)
+        expect(await attestation(appliance, acme, name)).toEqual(kept)
+        expect(await fingerprintsOf(hostname)).toBeNull()
+      },
+      timeoutMs,
+    )
+
+    test(
+      'a daemon that is killed while it claims makes the same instance ready, attested once',
+      async () => {
+        // Goal: nothing of an attested claim lives in the daemon alone.
+        await using started = await startWithCustomer()
+        const { appliance, acme } = started
+        const { name, hostname } = (await acme.create()).body.data
+        const vmState = async () =>
+          (await appliance.admin<{ vm: { id: string; state: string } | null }>('instance', 'show', `acme/${name}`)).vm
+        await until('its VM runs', bootTimeoutMs, async () => (await vmState())?.state === 'running')
+        const before = await vmState()
+        await appliance.kill()
+        await appliance.start()
+        await acme.reached(name, 'ready', bootTimeoutMs)
+        expect((await vmState())?.id).toBe(before?.id)
+        const kept = await attestation(appliance, acme, name)
+        const verdict = await verify(
+          kept,
+          { organization: 'acme', name, hostname, nonce: kept.nonce },
+          await trustOf(appliance),
+        )
+        expect(failed(verdict)).toEqual([])
+        expect(verdict.ok).toBe(true)
+        await acme.end(name)
+      },
+      timeoutMs,
+    )
+  },
+  { timeoutMs: 2 * timeoutMs },
+)

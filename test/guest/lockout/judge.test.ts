@@ -1,0 +1,257 @@
+import { describe, expect, test } from 'bun:test'
+import { keyDigest } from '../../../src/guest/claim-record.ts'
+import type { LockoutFacts } from '../../../src/guest/lockout/facts.ts'
+import { judgeLockout } from '../../../src/guest/lockout/judge.plan.ts'
+
+const key = `ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI${'A'.repeat(43)}`
+const sshd = [
+  'port 22',
+  'allowusers agent',
+  'authenticationmethods publickey',
+  'authorizedkeyscommand none',
+  'authorizedkeysfile /run/strongroom/authorized_keys',
+  'authorizedprincipalscommand none',
+  'authorizedprincipalsfile none',
+  'hostbasedauthentication no',
+  'hostkey /run/strongroom/ssh_host_ed25519_key',
+  'kbdinteractiveauthentication no',
+  'passwordauthentication no',
+  'permitemptypasswords no',
+  'permitrootlogin no',
+  'permittunnel no',
+  'permituserenvironment no',
+  'pubkeyauthentication yes',
+  'strictmodes yes',
+  'trustedusercakeys none',
+  'usepam no',
+]
+const title = 'sshd: /usr/sbin/sshd -D -e [listener] 0 of 10-100 startups'
+const passwd = [
+  'root:x:0:0:root:/root:/bin/bash',
+  'daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin',
+  'sync:x:4:65534:sync:/bin:/bin/sync',
+  'agent:x:1000:1000::/home/agent:/bin/bash',
+]
+
+const good: LockoutFacts = {
+  passwd: `${passwd.join('\n')}\n`,
+  passwords: [
+    { name: 'root', password: 'none' },
+    { name: 'agent', password: 'none' },
+  ],
+  authorizedKeys: `${key}\n`,
+  sshd: { ok: true, text: `${sshd.join('\n')}\n` },
+  sshdTitles: [title],
+  consoleReaders: [],
+  sockets: [
+    { protocol: 'tcp', address: '00000000', port: 22, uid: 0 },
+    { protocol: 'tcp6', address: '0'.repeat(32), port: 22, uid: 0 },
+    { protocol: 'tcp', address: '0100007F', port: 631, uid: 0 },
+    { protocol: 'tcp6', address: '00000000000000000000000001000000', port: 631, uid: 0 },
+  ],
+  agentOps: ['hello', 'network', 'claim', 'evidence', 'receipt', 'shutdown'],
+  commandLine: 'console=ttyS0 quiet loglevel=4 rdinit=/init module.sig_enforce=1 strongroom.root_hash=ab',
+  modules: ['virtio_net', 'dm_verity'],
+  measuredModules: ['dm_verity', 'virtio_net', 'ext4'],
+  tainted: '0',
+  lockdown: 'none integrity [confidentiality]',
+  mountTypes: ['proc', 'sysfs', 'overlay', 'securityfs'],
+  sysrq: '0',
+  kgdb: null,
+  hasMemoryDevice: true,
+}
+
+function outcomes(changes: Partial<LockoutFacts>, publicKeyDigest: string | null = keyDigest(key)) {
+  const checks = judgeLockout({ facts: { ...good, ...changes }, publicKeyDigest })
+  expect(checks).toHaveLength(12)
+  return Object.fromEntries(
+    checks.filter(one => one.outcome !== 'pass').map(one => [one.name, `${one.outcome}: ${one.reason}`]),
+  )
+}
+
+function sshdWith(setting: string) {
+  const name = `${setting.split(' ')[0]} `
+  return { sshd: { ok: true, text: [...sshd.filter(line => !line.startsWith(name)), setting].join('\n') } }
+}
+
+// Goal: the image as it is passes every look.
+test('a closed VM', () => {
+  expect(outcomes({})).toEqual({})
+})
+
+describe('planted', () => {
+  // Goal: each way in, planted alone, fails exactly its own look, by name.
+  test.each([
+    [
+      'another root',
+      { passwd: `${good.passwd}toor:x:0:0::/root:/usr/sbin/nologin\n` },
+      'accounts',
+      'toor is another root',
+    ],
+    [
+      'a second shell',
+      { passwd: `${good.passwd}help:x:1001:1001::/:/bin/sh\n` },
+      'accounts',
+      'help has the shell /bin/sh',
+    ],
+    ['no shell named', { passwd: `${good.passwd}help:x:1001:1001::/:\n` }, 'accounts', 'help has the shell /bin/sh'],
+    [
+      'another login user',
+      { passwd: good.passwd.replace('agent:x:1000', 'agent:x:0') },
+      'accounts',
+      'agent is another root',
+    ],
+    ['a password', { passwords: [{ name: 'root', password: 'set' }] }, 'passwords', 'root has a password'],
+    [
+      'an empty password',
+      { passwords: [{ name: 'agent', password: 'empty' }] },
+      'passwords',
+      'agent has an empty password',
+    ],
+    [
+      'a second key',
+      { authorizedKeys: `${key}\n${key} other\n` },
+      'authorized-keys',
+      "2 keys log in, not the owner's alone",
+    ],
+    ['a command', { authorizedKeys: `command="id" ${key}\n` }, 'authorized-keys', 'the key has options before it'],
+    [
+      'password logins',
+      sshdWith('passwordauthentication yes'),
+      'sshd-configuration',
+      'passwordauthentication is yes, not no',
+    ],
+    [
+      'root logins',
+      sshdWith('permitrootlogin prohibit-password'),
+      'sshd-configuration',
+      'permitrootlogin is prohibit-password, not no',
+    ],
+    [
+      'a second file of keys',
+      sshdWith('authorizedkeysfile .ssh/authorized_keys /run/strongroom/authorized_keys'),
+      'sshd-configuration',
+      'authorizedkeysfile is .ssh',
+    ],
+    [
+      'a command for keys',
+      sshdWith('authorizedkeyscommand /bin/keys'),
+      'sshd-configuration',
+      'authorizedkeyscommand is /bin/keys',
+    ],
+    [
+      'an authority of keys',
+      sshdWith('trustedusercakeys /etc/ca'),
+      'sshd-configuration',
+      'trustedusercakeys is /etc/ca',
+    ],
+    ['any user', sshdWith('allowusers agent help'), 'sshd-configuration', 'allowusers is agent help'],
+    [
+      'a second host key',
+      { sshd: { ok: true, text: `${sshd.join('\n')}\nhostkey /etc/ssh/other\n` } },
+      'sshd-configuration',
+      'and /etc/ssh/other',
+    ],
+    [
+      'an option of sshd',
+      { sshdTitles: ['sshd: /usr/sbin/sshd -D -e -o UsePAM=yes [listener] 0'] },
+      'sshd-process',
+      'UsePAM=yes',
+    ],
+    ['a second sshd', { sshdTitles: [title, title] }, 'sshd-process', '2 of them listen'],
+    [
+      'a console shell',
+      { consoleReaders: [{ pid: 9, title: 'sh -i', device: '/dev/ttyS0' }] },
+      'consoles',
+      'sh -i reads /dev/ttyS0',
+    ],
+    [
+      'telnet',
+      { sockets: [{ protocol: 'tcp', address: '00000000', port: 23, uid: 0 }] },
+      'listening-sockets',
+      'tcp port 23 of user 0',
+    ],
+    [
+      'SSH over UDP',
+      { sockets: [{ protocol: 'udp', address: '0F02000A', port: 22, uid: 0 }] },
+      'listening-sockets',
+      'udp port 22 of user 0',
+    ],
+    ['an op', { agentOps: [...good.agentOps, 'exec'] }, 'agent-channel', 'the host can ask for exec'],
+    ['another init', { commandLine: `${good.commandLine} init=/bin/sh` }, 'kernel-command-line', 'init=/bin/sh'],
+    [
+      'another first init',
+      { commandLine: good.commandLine.replace('/init', '/bin/sh') },
+      'kernel-command-line',
+      'rdinit=/bin/sh',
+    ],
+    ['single user', { commandLine: `${good.commandLine} single` }, 'kernel-command-line', 'single'],
+    ['another console', { commandLine: `${good.commandLine} console=hvc0` }, 'kernel-command-line', 'console=hvc0'],
+    ['kgdb', { commandLine: `${good.commandLine} kgdboc=ttyS0` }, 'kernel-command-line', 'kgdboc=ttyS0'],
+    [
+      'unsigned modules',
+      { commandLine: good.commandLine.replace('module.sig_enforce=1', '') },
+      'kernel-command-line',
+      'module.sig_enforce=1 is missing',
+    ],
+    ['a module', { modules: [...good.modules, 'rootkit'] }, 'kernel-modules', 'rootkit'],
+    ['a forced module', { tainted: '2' }, 'kernel-modules', 'tainted by a module (2)'],
+    ['debugfs', { mountTypes: [...good.mountTypes, 'debugfs'] }, 'debug-interfaces', 'debugfs is mounted'],
+    ['a waiting kgdb', { kgdb: 'ttyS0' }, 'debug-interfaces', 'kgdb listens on ttyS0'],
+    ['sysrq', { sysrq: '176' }, 'debug-interfaces', 'sysrq is 176, not 0'],
+  ] as const)('%s', (_what, changes, name, reason) => {
+    const found = outcomes(changes as Partial<LockoutFacts>)
+    expect(Object.keys(found)).toEqual([name])
+    expect(found[name]).toStartWith('fail: ')
+    expect(found[name]).toContain(reason)
+  })
+
+  // Goal: a kernel that is not locked down fails for that, and for its memory device.
+  test('no lockdown', () => {
+    expect(outcomes({ lockdown: '[none] integrity confidentiality' })).toEqual({
+      'kernel-lockdown': 'fail: the kernel is not locked down: none',
+      'debug-interfaces': 'fail: /dev/mem or /dev/port is there, and the kernel is not locked down',
+    })
+  })
+
+  // Goal: another key than the claim's fails; without a verified claim nothing is said of it.
+  test('another key', () => {
+    expect(outcomes({}, 'ab'.repeat(32))['authorized-keys']).toStartWith('fail: the key is ')
+    expect(outcomes({}, null)['authorized-keys']).toStartWith('not-checked: there is no verified claim')
+  })
+
+  // Goal: what cannot be seen is never taken for good.
+  test('what cannot be seen', () => {
+    const blind = outcomes({
+      passwords: [],
+      authorizedKeys: null,
+      sshd: { ok: false, text: 'gone' },
+      sshdTitles: [],
+      measuredModules: [],
+      lockdown: null,
+      sysrq: null,
+      hasMemoryDevice: false,
+    })
+    expect(Object.keys(blind)).toEqual([
+      'passwords',
+      'authorized-keys',
+      'sshd-configuration',
+      'sshd-process',
+      'kernel-modules',
+      'kernel-lockdown',
+      'debug-interfaces',
+    ])
+    expect(outcomes({ passwd: '' }).accounts).toBe('fail: there is no login user')
+  })
+
+  // Goal: what the owner's own programs open is told, and is no fault.
+  test("the owner's programs", () => {
+    const sockets = [...good.sockets, { protocol: 'tcp', address: '00000000', port: 8080, uid: 1000 }]
+    const checks = judgeLockout({ facts: { ...good, sockets }, publicKeyDigest: keyDigest(key) })
+    const found = checks.find(one => one.name === 'listening-sockets')
+    expect(found).toMatchObject({
+      outcome: 'pass',
+      reason: "SSH alone; of the owner's programs: tcp port 8080 of user 1000",
+    })
+  })
+})

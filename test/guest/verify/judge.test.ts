@@ -1,0 +1,138 @@
+import { describe, expect, test } from 'bun:test'
+import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
+import { sha256 } from '../../../src/attest/hash.ts'
+import { type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
+import type { StatementOf } from '../../../src/attest/receipt/statement.ts'
+import { gatewayIn, judgeGateway } from '../../../src/guest/verify/gateway.ts'
+import { judgeHardware } from '../../../src/guest/verify/hardware.ts'
+import { judgeHostKey } from '../../../src/guest/verify/host-key.ts'
+import type { TlsResponse } from '../../../src/linux/tls-get.ts'
+import { fieldsOf, measurement, sampleReceipt, statementOf } from '../../rigs/receipt-samples.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../rigs/simulated-platform.ts'
+
+const nowMs = simulatedAsOf.getTime()
+const policy: Policy = { ...strictPolicy(), measurements: [measurement] }
+const receipt = JSON.stringify(await sampleReceipt('claim', { fields: { ...fieldsOf.claim, name: 'abcd1234' } }))
+const { root } = (await simulatedPlatform('genoa')).authority
+const question = { receipt, name: 'abcd1234', nowMs, policy }
+
+describe('hardware attestation', () => {
+  // Goal: a simulated platform fails and says so, whether its root is trusted or not; only where it is, its claim is taken for the other lines.
+  test('of a simulated platform', async () => {
+    const trusted = await judgeHardware({ ...question, roots: [...AMD_ROOTS, root] })
+    expect(trusted.line).toMatchObject({ outcome: 'fail' })
+    expect(trusted.line.reason).toBe('SIMULATED: no hardware vouches for this VM; all else of its evidence is good')
+    expect(trusted).toMatchObject({ simulated: true, statement: { name: 'abcd1234', organization: 'acme' } })
+    const stranger = await judgeHardware({ ...question, roots: AMD_ROOTS })
+    expect(stranger.line.outcome).toBe('fail')
+    expect(stranger.line.reason).toStartWith(
+      'SIMULATED: no hardware vouches for this VM; its evidence is not good either',
+    )
+    expect(stranger).toMatchObject({ simulated: true, statement: null })
+  })
+
+  // Goal: a receipt that says hardware but has no root of AMD's fails as forged, and its claim counts for nothing.
+  test('of a liar', async () => {
+    const lie = receipt.replace('"platform":"simulated"', '"platform":"snp"')
+    const found = await judgeHardware({ ...question, receipt: lie, roots: AMD_ROOTS })
+    expect(found).toMatchObject({ line: { outcome: 'fail' }, statement: null })
+    const trusting = await judgeHardware({ ...question, receipt: lie, roots: [...AMD_ROOTS, root] })
+    expect(trusting).toMatchObject({ line: { outcome: 'fail' }, simulated: true, statement: null })
+  })
+
+  // Goal: another VM's receipt, another measurement, a changed byte and no receipt at all are told apart.
+  test('that is not this one', async () => {
+    const roots = [...AMD_ROOTS, root]
+    for (const other of [
+      { ...question, roots, name: 'zzzz9999' },
+      { ...question, roots, policy: { ...policy, measurements: [new Uint8Array(48)] } },
+      { ...question, roots, receipt: receipt.replace('"statement":"', '"statement":"A') },
+    ]) {
+      expect(await judgeHardware(other)).toMatchObject({ line: { outcome: 'fail' }, statement: null })
+    }
+    const none = await judgeHardware({ ...question, roots, receipt: null })
+    expect(none).toMatchObject({ line: { outcome: 'not-checked' }, statement: null })
+    const unpinned = await judgeHardware({ ...question, roots, policy: strictPolicy() })
+    expect(unpinned.line.checks.find(one => one.name === 'pin-measurement')?.outcome).toBe('not-checked')
+  })
+})
+
+describe('host-key binding', () => {
+  const blob = Uint8Array.from([0, 0, 0, 11, ...Buffer.from('ssh-ed25519'), 0, 0, 0, 32, ...new Uint8Array(32).fill(5)])
+  const line = `127.0.0.1 ssh-ed25519 ${blob.toBase64()}\n`
+  const statement = { ...statementOf('claim'), sshHostKeyDigest: sha256(blob) } as StatementOf<'claim'>
+
+  // Goal: exactly the attested key passes; another, a second one, none, and no attested claim do not.
+  test('is of the key that sshd presents', () => {
+    const outcome = (scan: { ok: boolean; text: string }, of: StatementOf<'claim'> | null = statement) =>
+      judgeHostKey({ scan, statement: of }).outcome
+    expect(outcome({ ok: true, text: `# 127.0.0.1:22 SSH-2.0\n${line}` })).toBe('pass')
+    expect(outcome({ ok: true, text: line }, { ...statement, sshHostKeyDigest: new Uint8Array(32) })).toBe('fail')
+    expect(outcome({ ok: true, text: `${line}${line.replace('AAAA', 'AAAB')}` })).toBe('fail')
+    expect(outcome({ ok: true, text: '127.0.0.1 ssh-ed25519 ***\n' })).toBe('fail')
+    expect(outcome({ ok: true, text: '' })).toBe('fail')
+    expect(outcome({ ok: false, text: 'sshd presents no key' })).toBe('fail')
+    expect(outcome({ ok: true, text: line }, null)).toBe('not-checked')
+  })
+})
+
+describe('inference provider attestation', () => {
+  const asked = {
+    ...{ ca: null, nowMs: () => nowMs, random: (length: number) => new Uint8Array(length), roots: AMD_ROOTS, policy },
+    ...{ allowlist: 'any' as const, timeoutMs: 1_000 },
+  }
+  const answer = async (
+    response: Partial<TlsResponse> | Error,
+    baseUrl: string | null = 'https://gateway.test:8442/v1',
+  ) => {
+    const certificate = new Uint8Array(await selfSigned())
+    return judgeGateway({
+      ...asked,
+      baseUrl,
+      get: async () => {
+        if (response instanceof Error) throw response
+        return {
+          status: 200,
+          retryAfter: null,
+          body: new Uint8Array(),
+          certificate,
+          certificateFault: null,
+          ...response,
+        }
+      },
+    })
+  }
+
+  // Goal: no gateway, none that answers, and none that attests are not checked; a bad certificate, plain http and a bad document fail.
+  test('of what answers', async () => {
+    expect((await answer({}, null)).outcome).toBe('not-checked')
+    expect(await answer(new Error('refused'))).toMatchObject({
+      outcome: 'not-checked',
+      reason: 'connection: gateway.test:8442: refused',
+    })
+    const body = Buffer.from('{"error":{"message":"no evidence here"}}')
+    expect(await answer({ status: 503, body })).toMatchObject({
+      outcome: 'not-checked',
+      reason: 'attestation: gateway.test:8442 answers 503: no evidence here',
+    })
+    expect((await answer({ certificateFault: 'expired' })).outcome).toBe('fail')
+    expect((await answer({}, 'http://192.0.2.1/v1')).outcome).toBe('fail')
+    expect((await answer({ body: Buffer.from('{}') })).outcome).toBe('fail')
+  })
+
+  // Goal: the gateway is found where the packaged agent finds it, and nowhere in what is no configuration.
+  test('of the gateway in the configuration', () => {
+    const config = { provider: { strongroom: { options: { baseURL: 'https://a.test/v1' } } } }
+    expect(gatewayIn(JSON.stringify(config))).toBe('https://a.test/v1')
+    for (const text of [null, '', '{', '{"provider":null}', '{"provider":{"strongroom":{"options":{"baseURL":7}}}}']) {
+      expect(gatewayIn(text)).toBeNull()
+    }
+  })
+})
+
+let made: Uint8Array | null = null
+
+async function selfSigned(): Promise<Uint8Array> {
+  made ??= (await simulatedPlatform('genoa')).vcek
+  return made
+}
