@@ -12,8 +12,8 @@ import { loggedIn, measureInNetns, percentile, round, type Say } from './in-netn
 import type { BenchContext } from './main.ts'
 import { PHASES, type Timeline, watchVm } from './vm-timeline.ts'
 
-const warmRuns = 5
-const coldRuns = 2
+const warmRuns = 8
+const coldRuns = 3
 /** After the boot: the guest has gone quiet, and so has this machine. */
 const settleMs = 3_000
 const idleMs = 5_000

@@ -8,8 +8,8 @@ import { holdings, NOTHING, qemuProcesses } from '../rigs/leftovers.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
 import { until } from '../rigs/until.ts'
 
-const timeoutMs = 600_000
-const bootedMs = 120_000
+const timeoutMs = 900_000
+const bootedMs = 300_000
 
 inOwnNetns(
   import.meta.path,
