@@ -131,13 +131,15 @@ async function assemble({ options, paths, recipe, lock, dirs, inputs, base, targ
   const listed = await readModuleList(paths)
   const early = await moduleClosure(kernel, listed.initrd)
   const earlyPaths = new Set(early.map(module => module.path))
-  const boot = (await moduleClosure(kernel, listed.boot)).filter(module => !earlyPaths.has(module.path))
-  const all = await moduleClosure(kernel, [...listed.initrd, ...listed.boot, ...listed.demand])
+  const late = async (names: readonly string[]) =>
+    (await moduleClosure(kernel, names)).filter(module => !earlyPaths.has(module.path))
+  const [scratch, boot] = [await late(listed.scratch), await late(listed.boot)]
+  const all = await moduleClosure(kernel, [...listed.initrd, ...listed.scratch, ...listed.boot, ...listed.demand])
   const tree = join(work.path, 'tree')
   const overlayDirs = [paths.commonDir, ...(paths.variantDir === null ? [] : [paths.variantDir])].map(dir =>
     join(dir, 'root'),
   )
-  await layTree({ recipe, tree, base, overlayDirs, guest: options.guest, kernel, modules: { boot, all } })
+  await layTree({ recipe, tree, base, overlayDirs, guest: options.guest, kernel, modules: { scratch, boot, all } })
   await installAgent(agentTarball, agentLock, join(tree, 'usr/bin', agentLock.name), work.path)
 
   options.report('root: packing and hashing')

@@ -80,6 +80,8 @@ export const ModuleList = Type.Object(
     schemaVersion: Type.Literal(1),
     /** Loaded by the initrd before the root is mounted. */
     initrd: Type.Array(Type.String(), { minItems: 1, maxItems: 64 }),
+    /** In the root; loaded by the initrd for a scratch disk. */
+    scratch: Type.Array(Type.String(), { maxItems: 64 }),
     /** In the root; loaded by init. */
     boot: Type.Array(Type.String(), { maxItems: 64 }),
     /** In the root; loaded on demand. */

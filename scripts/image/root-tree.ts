@@ -18,7 +18,8 @@ export type RootTreeOptions = {
   readonly overlayDirs: readonly string[]
   readonly guest: string
   readonly kernel: Kernel
-  readonly modules: { readonly boot: readonly KernelModule[]; readonly all: readonly KernelModule[] }
+  /** Those that the initrd and init load, in that order, and all. */
+  readonly modules: Readonly<Record<'scratch' | 'boot' | 'all', readonly KernelModule[]>>
 }
 
 /** Unpacks and completes the tree, but for the packaged agent. No program in it is setuid or setgid: nothing in a guest needs to become root. */
@@ -96,13 +97,15 @@ async function addUser(recipe: Recipe, tree: string): Promise<void> {
 
 async function addModules(options: RootTreeOptions): Promise<void> {
   const { tree, kernel, modules } = options
-  const dir = join(tree, 'usr/lib/modules', kernel.version)
-  await installBuiltinLists(kernel, dir)
-  await installModules(modules.all, dir)
-  const bootDir = join(tree, 'usr/lib/modules/boot')
-  await mkdir(bootDir, { recursive: true })
-  for (const module of modules.boot) {
-    await symlink(join('..', kernel.version, module.path), join(bootDir, basename(module.path)))
+  const versionDir = join(tree, 'usr/lib/modules', kernel.version)
+  await installBuiltinLists(kernel, versionDir)
+  await installModules(modules.all, versionDir)
+  for (const stage of ['scratch', 'boot'] as const) {
+    const dir = join(tree, 'usr/lib/modules', stage)
+    await mkdir(dir, { recursive: true })
+    for (const module of modules[stage]) {
+      await symlink(join('..', kernel.version, module.path), join(dir, basename(module.path)))
+    }
+    await writeFile(join(dir, 'order'), loadingOrder(modules[stage]))
   }
-  await writeFile(join(bootDir, 'order'), loadingOrder(modules.boot))
 }

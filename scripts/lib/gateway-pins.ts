@@ -1,5 +1,5 @@
 // What a relying party expects of a gateway on a simulated platform, from what it has itself: the executable, the configuration, image and model.
-// Effects: reads these files, writes the two files for `strongroom verify gateway`. The gateway is not asked, so that nothing is pinned to its word.
+// Effects: reads these files, writes the files for `strongroom verify gateway`. The gateway is not asked, so that nothing is pinned to its word.
 
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -10,7 +10,9 @@ import { loadConfig } from '../../src/config/load.ts'
 import { encodeAllowlist } from '../../src/contract/allowlist.ts'
 import { ATTESTED_WORKLOADS } from '../../src/contract/attestation.ts'
 import { simulatedMeasurement } from '../../src/host/simulated-host.ts'
+import { gatewayConfiguration } from '../../src/inference/attestation/configuration.ts'
 import { allowlistOf } from '../../src/inference/attestation/workloads.ts'
+import { loadUpstream } from '../../src/inference/upstream/target.ts'
 import { workerCommand } from '../../src/inference/worker/command.plan.ts'
 import { readWorkerImage } from '../../src/inference/worker/root.ts'
 
@@ -18,13 +20,14 @@ export type Expected = {
   /** argv of the daemon; the first is the executable. */
   readonly daemon: readonly [executable: string, ...string[]]
   readonly configFile: string
-  /** The two files are written into it. */
+  /** The files are written into it. */
   readonly directory: string
 }
 
 /** The options of `strongroom verify gateway` that pin all of it. */
 export async function pinGateway({ daemon, configFile, directory }: Expected): Promise<string[]> {
-  const { worker } = loadConfig({ path: configFile, env: {} }).config.inference
+  const { config } = loadConfig({ path: configFile, env: {} })
+  const { worker, upstreams } = config.inference
   const executable = await sha256(daemon[0])
   const rootHash = fromHex(readWorkerImage(worker.image_dir).rootHash) ?? new Uint8Array(0)
   const command = workerCommand(worker, await sha256(worker.model_file))
@@ -34,13 +37,18 @@ export async function pinGateway({ daemon, configFile, directory }: Expected): P
       : { workload, imageDigest: executable, command: daemon },
   )
   const policy = { ...policyWithFloors(), measurements: [simulatedMeasurement(executable)] }
-  const file = (name: string, text: string) => {
+  const configuration = gatewayConfiguration(
+    config,
+    upstreams.map(upstream => loadUpstream(upstream).ca),
+  )
+  const file = (name: string, text: string | Uint8Array) => {
     const path = join(directory, name)
     writeFileSync(path, text)
     return path
   }
   return [
     ...['--policy', file('policy.json', JSON.stringify(encodePolicy(policy)))],
+    ...['--configuration', file('configuration.json', configuration.bytes)],
     ...['--allowlist', file('allowlist.json', encodeAllowlist(allowlistOf(candidates)))],
   ]
 }

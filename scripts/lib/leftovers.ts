@@ -2,7 +2,8 @@
 //
 // Everything that tests make is named `srt-<pid>-*` after the process that made it, and every process they start inherits
 // STRONGROOM_TEST_RUN. Other test runs may be under way on the same machine, so only two things are removed: processes
-// with this run's mark, and what is named after a process that has ended. Any other `srt-*` is reported and left alone.
+// with this run's mark, and what is named after a process that has ended, with the processes inside of such a namespace: a paused QEMU, for
+// example, which carries no mark and would keep its tap. Any other `srt-*` is reported and left alone.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { runCommand } from './command.ts'
@@ -104,12 +105,19 @@ async function remove(thing: Thing): Promise<boolean> {
     case 'process':
       return kill(thing.pid)
     case 'namespace':
+      // Without its name nobody would find them again.
+      await killInside(thing.name)
       return (await runTool(['ip', 'netns', 'delete', thing.name])).exitCode === 0
     case 'link':
       return (await runTool(['ip', 'link', 'delete', 'dev', thing.name])).exitCode === 0
     case 'table':
       return (await runTool(['nft', 'delete', 'table', thing.family, thing.name])).exitCode === 0
   }
+}
+
+async function killInside(namespace: string): Promise<void> {
+  const { output } = await runTool(['ip', 'netns', 'pids', namespace])
+  for (const pid of output.split('\n').filter(line => /^\d+$/.test(line))) kill(Number(pid))
 }
 
 async function runTool(argv: readonly string[]): Promise<{ exitCode: number | null; output: string }> {

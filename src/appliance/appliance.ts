@@ -43,7 +43,7 @@ export type Serving = {
 
 const lockTimeoutMs = 2_000
 
-/** Starts the appliance. Faults: conflict (the state directory is in use), store.*, host.unsupported, host.listen_failed, config.invalid, image.invalid. */
+/** Starts the appliance. Faults: conflict (the state directory is in use), store.*, host.unsupported, host.listen_failed, config.invalid, config.file, image.invalid. */
 export async function serve(config: Config, { stateDir, log }: ServeOptions): Promise<Serving> {
   const clock = systemClock
   const random = systemRandom

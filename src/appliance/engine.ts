@@ -8,6 +8,7 @@ import { guestGateway, listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { egressLimitBytes } from '../contract/instance.ts'
 import { requireConntrack } from '../host/network/conntrack.ts'
+import { guardFile } from '../host/network/guard.ts'
 import { createNft, type Nft } from '../host/network/nft.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
@@ -23,7 +24,8 @@ import { Launcher } from '../vm/launcher.driver.ts'
 import { VmNetwork } from '../vm/network.driver.ts'
 import type { NftPlan } from '../vm/nft.plan.ts'
 import { bootOf, capacityOf, choosePlatform, hostPlatform, rememberPlatform } from '../vm/platform.driver.ts'
-import { VmReconciler } from '../vm/reconciler.ts'
+import { VmReconciler, type VmReconcilerDeps } from '../vm/reconciler.ts'
+import { scratchRoomGib } from '../vm/scratch.driver.ts'
 import { VmDriver } from '../vm/vm.driver.ts'
 import type { CollateralService } from './collateral.ts'
 
@@ -46,6 +48,7 @@ export type Engine = {
   readonly nft: Nft
   readonly platform: Platform
   readonly capacity: Capacity
+  readonly scratch: VmReconcilerDeps['scratch']
   /** Null where there is none: see appliance/collateral.ts. */
   readonly collateral: CollateralService | null
 }
@@ -62,7 +65,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const capacity = capacityOf(config, platform)
   ensureDir(`${stateDir}/vms`, { mode: 0o700 })
   enableForwarding()
-  const nft = createNft({ table: config.network.table, log: log.unit('nft') })
+  const nft = createNft({ table: config.network.table, log: log.unit('nft'), guardFile })
   const network = new VmNetwork({
     ledger: store.ledger,
     nft,
@@ -93,6 +96,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     groups: groupsOfDevices(platform),
     platform: hostPlatform(platform, config.vm),
     launcher,
+    scratchLimits: { mibPerS: config.vm.scratch_mib_per_s_max, iops: config.vm.scratch_iops_max },
     image: () => loadImage(config.vm.image_dir),
     gateway: config.network.gateway_v4,
     mtuBytes: config.network.mtu_bytes,
@@ -103,6 +107,10 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const collateral = deps.collateral(platform)
   const bootId = hostBootId()
   const bootBefore = swapMeta(store.ledger.db, 'host_boot_id', bootId)
+  const scratch = {
+    gib: config.vm.scratch_gib,
+    gibMax: () => config.capacity.scratch_gib || scratchRoomGib(stateDir),
+  }
   const reconciler = new VmReconciler({
     ledger: store.ledger,
     hostId: store.hostId,
@@ -117,6 +125,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
       mtuBytes: config.network.mtu_bytes,
       resolvers: config.network.resolvers,
     },
+    scratch,
     bootTimeoutMs: config.vm.boot_timeout_ms,
     capacityWaitMs: config.capacity.wait_ms,
     platform,
@@ -125,7 +134,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     probeSsh,
     hostRestarted: bootBefore !== null && bootBefore !== bootId,
   })
-  return { reconciler, network, nft, platform, capacity, collateral }
+  return { reconciler, network, nft, platform, capacity, scratch, collateral }
 }
 
 /** Every launch would be refused: the operator learns so at the start, not by the first VM. The image may still come. */

@@ -68,7 +68,7 @@ const attestationTimeoutMs = 30_000
 const unpackTimeoutMs = 60_000
 const hourMs = 3_600_000
 
-/** Faults: config.invalid (key, certificate or allowlist files), host.unsupported. A worker that cannot run is no fault: requests for its model get 502. */
+/** Faults: config.file (key, certificate or allowlist files), host.unsupported. A worker that cannot run is no fault: requests for its model get 502. */
 export async function composeInference(deps: InferenceParts): Promise<Inference> {
   const { config, store, clock, random, metering } = deps
   const settings = config.inference

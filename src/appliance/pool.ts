@@ -34,6 +34,7 @@ export function composePool(parts: PoolParts, vmSpec: VmSpec): WarmPool {
         hostId: store.hostId,
         vcpus: vmSpec.vcpus,
         memoryMib: vmSpec.memoryMib,
+        scratch: engine.scratch,
         capacity: engine.capacity,
         addressRestMs: config.network.address_rest_s * 1000,
         nowMs: clock.nowMs(),
@@ -47,6 +48,7 @@ export function composePool(parts: PoolParts, vmSpec: VmSpec): WarmPool {
 /** What of the configuration a VM cannot change any more once it is launched, its image aside. */
 function shapeOf(vm: Config['vm'], platform: Platform): string {
   const boot = vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware
-  const words = [platform, vm.vcpu_type, `${vm.vcpus} vCPUs`, `${vm.memory_mib} MiB`, vm.snp_boot]
+  const scratch = `${vm.scratch_gib} GiB scratch, ${vm.scratch_mib_per_s_max} MiB/s, ${vm.scratch_iops_max}/s`
+  const words = [platform, vm.vcpu_type, `${vm.vcpus} vCPUs`, `${vm.memory_mib} MiB`, scratch, vm.snp_boot]
   return [...words, ...(boot === '' ? [] : [boot])].join(', ')
 }

@@ -1,16 +1,15 @@
 // Whom this host believes when a guest proves what it is. Effects: opens the simulated platform where that is needed.
 
 import { AMD_ROOTS } from '../attest/amd/roots.ts'
-import { Fault } from '../base/fault.ts'
 import type { Platform } from '../config/schema.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
 import type { AttestationTrustOf } from '../instances/evidence.verify.ts'
 
 export type TrustParts = {
   readonly platform: Platform
-  readonly simulatedPlatform: () => Promise<Pick<SimulatedHost, 'root' | 'operatorKey'>>
-  /** SHA-384 of the operator's ID key; null where only the simulated platform has one. */
-  readonly operatorKey: Uint8Array | null
+  readonly simulatedPlatform: () => Promise<Pick<SimulatedHost, 'root'>>
+  /** SHA-384 of the operator's ID key. */
+  readonly operatorKey: Uint8Array
 }
 
 /**
@@ -19,11 +18,8 @@ export type TrustParts = {
  */
 export function createTrust({ platform, simulatedPlatform, operatorKey }: TrustParts): AttestationTrustOf {
   return async (of = platform) => {
-    if (of === 'snp') {
-      if (operatorKey === null) throw new Fault('attest.unavailable', 'this host has no operator key')
-      return { roots: AMD_ROOTS, simulated: false, operatorKey }
-    }
-    const simulated = await simulatedPlatform()
-    return { roots: [simulated.root], simulated: true, operatorKey: operatorKey ?? simulated.operatorKey }
+    if (of === 'snp') return { roots: AMD_ROOTS, simulated: false, operatorKey }
+    const { root } = await simulatedPlatform()
+    return { roots: [root], simulated: true, operatorKey }
   }
 }

@@ -45,6 +45,12 @@ export const FAULTS = {
       'try again; if it fails again, look in the log of the daemon, where one was asked, and report the message as a bug',
   },
   'config.invalid': { wire: 'invalid_request', remedy: 'correct the named field of the configuration file' },
+  /** Apart from config.invalid, for which systemd does not start the daemon again: a file may be mounted or renewed in a moment. */
+  'config.file': {
+    wire: 'internal_error',
+    remedy:
+      'put the named file right, or name another in the configuration; under systemd the daemon then starts by itself',
+  },
   'store.newer': { wire: 'internal_error', remedy: 'run the newer executable that wrote this database' },
   'store.corrupt': { wire: 'internal_error', remedy: 'restore the database from a backup' },
   'host.command_failed': {

@@ -82,7 +82,8 @@ function readOwnFile(path: string): string | null {
     throw fault(`${path}: ${messageOf(error)}`)
   }
   try {
-    const { mode, size } = fstatSync(fd)
+    const { mode, size, uid } = fstatSync(fd)
+    if (uid !== 0 && uid !== process.getuid?.()) throw fault(`${path}: it belongs to another user`)
     if ((mode & 0o022) !== 0) throw fault(`${path}: others may write it`, `chmod go-w ${path}`)
     if (size > bytesMax) throw fault(`${path}: ${size} bytes, at most ${bytesMax} are allowed`)
     return readFileSync(fd, 'utf8')

@@ -12,7 +12,7 @@ export const EXIT_HELP = `Exit codes:
   0  done
   1  failed, or a check did not pass
   2  bad usage or bad input; the configuration file counts as input
-  3  no daemon answers
+  3  no daemon answers, or no service A
   4  not found
   5  conflict with the current state`
 

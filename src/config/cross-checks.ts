@@ -88,6 +88,11 @@ const CHECKS: readonly Check[] = [
       field: 'capacity.vcpus',
       message: `${capacity.vcpus} is too small for one instance of vm.vcpus (${vm.vcpus}); raise it, or use 0 for the default`,
     }),
+  ({ vm, capacity }) =>
+    when(capacity.scratch_gib !== 0 && capacity.scratch_gib < vm.scratch_gib, {
+      field: 'capacity.scratch_gib',
+      message: `${capacity.scratch_gib} is too small for one instance of vm.scratch_gib (${vm.scratch_gib}); raise it, or use 0 for the default`,
+    }),
   warmProblems,
   ({ inference }) => upstreamNameProblems(inference.upstreams.map(one => one.name)),
   ({ instances }) =>
@@ -108,6 +113,7 @@ function warmProblems({ pool: { warm }, vm, capacity, network }: Config): CrossP
   const limits = [
     { of: `capacity.memory_mib (${capacity.memory_mib})`, room: roomIn(capacity.memory_mib, vm.memory_mib) },
     { of: `capacity.vcpus (${capacity.vcpus})`, room: roomIn(capacity.vcpus, vm.vcpus) },
+    { of: `capacity.scratch_gib (${capacity.scratch_gib})`, room: roomIn(capacity.scratch_gib, vm.scratch_gib) },
     { of: `capacity.asids (${capacity.asids})`, room: roomIn(capacity.asids, 1) },
     { of: `network.pool_v4 (${network.pool_v4})`, room: addresses },
     { of: 'vm.uid_min to vm.uid_max', room: vm.uid_max - vm.uid_min + 1 },

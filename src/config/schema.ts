@@ -143,6 +143,24 @@ export const VmConfig = Type.Object(
     uid_max: Count(79_999, 1, 4_294_967_293, 'Highest user id of this range.'),
     vcpus: Count(2, 1, 255, 'vCPUs of an instance. On snp they are part of the launch measurement.'),
     memory_mib: Count(2048, 512, 1_048_576, 'Memory of an instance.'),
+    scratch_gib: Count(
+      8,
+      0,
+      2048,
+      'Size of the scratch disk of an instance, on which its home and all that it installs are, encrypted with a key that only it has. It grows with its use. 0 for none: what an instance writes then takes up its memory, half of it at most.',
+    ),
+    scratch_mib_per_s_max: Count(
+      256,
+      0,
+      1_048_576,
+      'How much an instance may read and write on its scratch disk per second. For up to 10 s it may do four times as much. 0 for no limit.',
+    ),
+    scratch_iops_max: Count(
+      4_000,
+      0,
+      10_000_000,
+      'How many reads and writes on its scratch disk an instance may do per second. For up to 10 s it may do four times as many. 0 for no limit.',
+    ),
     vcpu_type: Type.String({
       default: 'EPYC-v4',
       pattern: '^EPYC(-[A-Za-z0-9]+)*$',
@@ -178,6 +196,12 @@ export const CapacityConfig = Type.Object(
     memory_mib: Count(0, 0, 67_108_864, 'Memory for all VMs together. 0 for 80 % of the memory of the host.'),
     vcpus: Count(0, 0, 65_536, 'vCPUs for all VMs together. 0 for four per CPU of the host.'),
     asids: Count(0, 0, 65_536, 'SEV-SNP ASIDs for VMs on snp. 0 for as many as the CPU reports.'),
+    scratch_gib: Count(
+      0,
+      0,
+      16_777_216,
+      'Scratch disks of all VMs together. 0 for 80 % of what is free for them on the file system of the state directory. A VM whose write finds no room there is paused until there is.',
+    ),
     wait_ms: Count(0, 0, 86_400_000, 'How long a new instance waits for free capacity before it fails.'),
     instances_per_organization_max: Count(
       100,

@@ -154,6 +154,8 @@ export const AdminInstance = Type.Object(
     egress_bytes: Type.Integer({ minimum: 0 }),
     egress_observed_at: TimeOrNull,
     egress_block_applied_at: TimeOrNull,
+    /** Sent as answers to SSH since the cap was spent, as last sampled; null without a VM. */
+    rescue_bytes: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()]),
     created_at: Time,
     ready_at: TimeOrNull,
     /** When its VM proved at the claim what it is; null before, and for instances from before there was that. */
@@ -188,7 +190,7 @@ export const AdminPool = Type.Object(
     wanted: Type.Integer({ minimum: 0 }),
     warm: Type.Integer({ minimum: 0 }),
     booting: Type.Integer({ minimum: 0 }),
-    /** What the host lacks for the next VM: memory, vcpus, addresses or asids. */
+    /** What the host lacks for the next VM: memory, vcpus, disk, addresses or asids. */
     lacking: Nullable(Type.String()),
     last_failure: Type.Union([Type.Object({ at: Time, reason: Type.String() }, closed), Type.Null()]),
     /** Null: nothing keeps it from asking for the next VM now. */

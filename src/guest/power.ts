@@ -21,5 +21,5 @@ export async function powerOff({ clock, log }: { clock: Clock; log: Logger }): P
   } catch (error) {
     log.warn('init cannot be asked', { reason: messageOf(error) })
   }
-  await run(['busybox', 'poweroff', '-f'], commandBounds)
+  await run(['busybox', 'reboot', '-n', '-f'], commandBounds)
 }

@@ -15,7 +15,7 @@ import { type Agent, createAgent } from './agent.ts'
 import { type Channel, createChannel, openPort } from './channel.ts'
 import { createClaiming } from './claim.ts'
 import { createEvidence } from './evidence.ts'
-import { createIdentity, type Identity } from './identity.ts'
+import { createIdentity } from './identity.ts'
 import { gatherFacts } from './lockout/facts.ts'
 import { serveLockout } from './lockout/socket.ts'
 import { openLogFile } from './log-file.ts'
@@ -109,18 +109,24 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
   // Beside the first requests: under software emulation the first claim and the first evidence would take three times as long.
   void identity.then(({ warmUp }) => Promise.all([warmUp(), evidence.warmUp()])).catch(() => {})
   const agent = createAgent({ version, identity, networking, claiming, evidence, log })
-  await serveChannel({ channel, identity, agent, powerOff: () => settings.powerOff({ clock, log }) })
+  await serveChannel({
+    channel,
+    needed: Promise.all([identity, device]),
+    agent,
+    powerOff: () => settings.powerOff({ clock, log }),
+  })
   throw new Error('invariant broken: the channel ended without an error')
 }
 
 type ServeDeps = {
   readonly channel: Channel
-  readonly identity: Promise<Identity>
+  /** Without these there is nothing to serve: their failure ends this too, and init starts the agent again. */
+  readonly needed: Promise<unknown>
   readonly agent: Agent
   readonly powerOff: () => Promise<void>
 }
 
-async function serveChannel({ channel, identity, agent, powerOff }: ServeDeps): Promise<void> {
+async function serveChannel({ channel, needed, agent, powerOff }: ServeDeps): Promise<void> {
   const failed = Promise.withResolvers<never>()
   const serveLine = async (line: ReceivedLine) => {
     const handled = await agent.handle(line)
@@ -129,8 +135,7 @@ async function serveChannel({ channel, identity, agent, powerOff }: ServeDeps): 
     if (handled.next === 'power_off') await powerOff()
   }
   const received = channel.receive(line => void serveLine(line).catch(failed.reject), new AbortController().signal)
-  // Without keys there is nothing to serve, so their failure ends this too.
-  await Promise.race([failed.promise, Promise.all([received, identity])])
+  await Promise.race([failed.promise, Promise.all([received, needed])])
 }
 
 const ImageFile = Type.Object({ name: Type.String({ minLength: 1, maxLength: 64 }) }, { additionalProperties: false })

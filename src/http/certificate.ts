@@ -34,7 +34,7 @@ export type TlsDeps = {
 }
 
 /**
- * Faults at start: config.invalid when the operator's files cannot be used, internal when the authority cannot.
+ * Faults at start: config.file when the operator's files cannot be used, internal when the authority cannot.
  * Afterwards nothing throws: the pair that works stays.
  */
 export async function createTls(deps: TlsDeps): Promise<Tls> {
@@ -288,7 +288,7 @@ function operatorSource({ config, clock, log, onEvent }: TlsDeps): Source {
     first = verdict.pair
   } catch (error) {
     const why = `tls.certificate_file ${certificateFile}, tls.key_file ${keyFile}`
-    throw new Fault('config.invalid', wrapFault(error, why).message, { param: 'tls.certificate_file', cause: error })
+    throw new Fault('config.file', wrapFault(error, why).message, { param: 'tls.certificate_file', cause: error })
   }
   const refuse = (reason: string): null => {
     log.warn('certificate refused, the old one stays', { reason, certificateFile, keyFile })

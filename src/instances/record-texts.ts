@@ -2,21 +2,19 @@
 // Effects: reads the store.
 
 import { present } from '../base/assert.ts'
+import { createSerial } from '../base/serial.ts'
 import type { DirectoryDb } from '../store/db.ts'
-import {
-  type InstanceState,
-  instanceById,
-  listInstances,
-  prepareInstanceStates,
-} from '../store/directory/instance.query.ts'
+import { type InstanceState, instancesByIds, prepareInstanceStates } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import { toRecord } from './record.ts'
 
 /** A record changes only when its status does, and no status comes twice (instance.machine), so id and status name its text. */
-type Kept = { readonly states: string; readonly texts: ReadonlyMap<string, string>; readonly list: string }
+type Kept = { readonly key: string; readonly texts: ReadonlyMap<string, string>; readonly list: string }
 
-/** So many rows are read one by one; more of them all at once. */
-const singlesMax = 20
+/** So many texts are made before others get their turn: with keys of the largest size, milliseconds. */
+const textsPerTurn = 25
+/** After so many rounds of changes that came meanwhile the rest is made at once. */
+const roundsMax = 8
 /** Of all organizations together. Beyond it, the list that was asked for the longest ago is made anew when it is asked for. */
 const keptCharsMax = 64 * 1024 * 1024
 
@@ -27,60 +25,108 @@ export type RecordTexts = {
   readonly platforms: readonly Instance['platform'][]
 }
 
-/** Returns them as they are now. */
-export function createRecordTexts(db: DirectoryDb): (organizationId: string) => RecordTexts {
-  const statesOf = prepareInstanceStates(db)
-  const kept = new Map<string, Kept>()
-  let keptChars = 0
+/** Which records there are at this moment, and the name of each one's text. */
+type Found = { readonly states: readonly InstanceState[]; readonly names: readonly string[]; readonly key: string }
 
-  /** After a change they are a few; the first time, all. */
-  const rowsOf = (organizationId: string, wanted: readonly InstanceState[]): Map<string, Instance> => {
-    const rows =
-      wanted.length > singlesMax
-        ? listInstances(db, organizationId)
-        : wanted.flatMap(({ id }) => instanceById(db, id) ?? [])
-    return new Map(rows.map(row => [row.id, row]))
+export class RecordLists {
+  readonly #db: DirectoryDb
+  readonly #statesOf: (organizationId: string) => InstanceState[]
+  readonly #nextTurn: () => Promise<void>
+  readonly #kept = new Map<string, Kept>()
+  #keptChars = 0
+  /** One long list after the other: many at once would take one long turn together, and their texts are all in memory. */
+  readonly #long = createSerial()
+
+  constructor(db: DirectoryDb, nextTurn: () => Promise<void> = immediate) {
+    this.#db = db
+    this.#statesOf = prepareInstanceStates(db)
+    this.#nextTurn = nextTurn
   }
-  const forget = (organizationId: string) => {
-    const before = kept.get(organizationId)
-    if (before === undefined) return
-    keptChars -= before.list.length
-    kept.delete(organizationId)
+
+  /** As they are when it resolves. A list of which little is missing is made at once; the first one of many records takes turns. */
+  async of(organizationId: string): Promise<RecordTexts> {
+    return this.#atOnce(organizationId) ?? (await this.#long.run(() => this.#inTurns(organizationId)))
   }
-  const keep = (organizationId: string, made: Kept) => {
-    forget(organizationId)
-    kept.set(organizationId, made)
-    keptChars += made.list.length
-    for (const oldest of kept.keys()) {
-      if (keptChars <= keptCharsMax) break
-      forget(oldest)
+
+  #atOnce(organizationId: string): RecordTexts | null {
+    const found = this.#find(organizationId)
+    const before = this.#kept.get(organizationId)
+    if (before?.key === found.key) return this.#keep(organizationId, found, before)
+    if (missing(found, before?.texts).length > textsPerTurn) return null
+    return this.#assemble(organizationId, found, before?.texts ?? new Map())
+  }
+
+  async #inTurns(organizationId: string): Promise<RecordTexts> {
+    // Who waited for the same list finds it made.
+    const soon = this.#atOnce(organizationId)
+    if (soon !== null) return soon
+    const texts = new Map(this.#kept.get(organizationId)?.texts)
+    for (let round = 0; round < roundsMax; round += 1) {
+      const wanted = missing(this.#find(organizationId), texts)
+      if (wanted.length <= textsPerTurn) break
+      for (let at = 0; at < wanted.length; at += textsPerTurn) {
+        this.#addTexts(wanted.slice(at, at + textsPerTurn), texts)
+        await this.#nextTurn()
+      }
+    }
+    return this.#assemble(organizationId, this.#find(organizationId), texts)
+  }
+
+  #find(organizationId: string): Found {
+    const states = this.#statesOf(organizationId)
+    const names = states.map(nameOf)
+    return { states, names, key: names.join() }
+  }
+
+  /** Of those that are still there. */
+  #addTexts(wanted: readonly InstanceState[], texts: Map<string, string>): void {
+    for (const row of instancesByIds(
+      this.#db,
+      wanted.map(({ id }) => id),
+    )) {
+      texts.set(nameOf(row), JSON.stringify(toRecord(row)))
     }
   }
 
-  return organizationId => {
-    const found = statesOf(organizationId)
-    const names = found.map(({ id, status }) => `${id} ${status}`)
-    const states = names.join()
-    const living = found.filter(({ status }) => status !== 'terminated')
-    const platforms = [...new Set(living.map(({ platform }) => platform))]
-    const before = kept.get(organizationId)
-    const list = before?.states === states ? before.list : null
-    if (before !== undefined && list !== null) {
-      keep(organizationId, before)
-      return { list, platforms }
-    }
-    const rows = rowsOf(
-      organizationId,
-      found.filter((_, index) => !before?.texts.has(names[index] ?? '')),
+  /** Without a pause from the look at the states on, so that no row changes or goes meanwhile. */
+  #assemble(organizationId: string, found: Found, known: ReadonlyMap<string, string>): RecordTexts {
+    const added = new Map<string, string>()
+    this.#addTexts(missing(found, known), added)
+    const texts = new Map(
+      found.names.map(name => [name, present(added.get(name) ?? known.get(name), 'every record has its text')]),
     )
-    const texts = new Map<string, string>()
-    for (const [index, { id }] of found.entries()) {
-      const name = present(names[index], 'every record has its name')
-      const text = before?.texts.get(name)
-      texts.set(name, text ?? JSON.stringify(toRecord(present(rows.get(id), 'no row goes within a turn'))))
-    }
-    const made = { states, texts, list: `[${[...texts.values()].join()}]` }
-    keep(organizationId, made)
-    return { list: made.list, platforms }
+    return this.#keep(organizationId, found, { key: found.key, texts, list: `[${[...texts.values()].join()}]` })
   }
+
+  #keep(organizationId: string, { states }: Found, made: Kept): RecordTexts {
+    this.#forget(organizationId)
+    this.#kept.set(organizationId, made)
+    this.#keptChars += made.list.length
+    for (const oldest of this.#kept.keys()) {
+      if (this.#keptChars <= keptCharsMax) break
+      this.#forget(oldest)
+    }
+    const living = states.filter(({ status }) => status !== 'terminated')
+    return { list: made.list, platforms: [...new Set(living.map(({ platform }) => platform))] }
+  }
+
+  #forget(organizationId: string): void {
+    const before = this.#kept.get(organizationId)
+    if (before === undefined) return
+    this.#keptChars -= before.list.length
+    this.#kept.delete(organizationId)
+  }
+}
+
+function nameOf({ id, status }: Pick<InstanceState, 'id' | 'status'>): string {
+  return `${id} ${status}`
+}
+
+function missing({ states, names }: Found, texts: ReadonlyMap<string, string> | undefined): InstanceState[] {
+  return texts === undefined ? [...states] : states.filter((_, index) => !texts.has(names[index] ?? ''))
+}
+
+/** What waits on sockets comes before what is asked of this. */
+function immediate(): Promise<void> {
+  return new Promise(resolve => setImmediate(resolve))
 }

@@ -42,7 +42,7 @@ import { type CreateRequest, canonicalCreate } from './create.codec.ts'
 import { LimitedFault } from './limited.ts'
 import type { InstanceStart } from './pool.plan.ts'
 import { toCreated, toRecord } from './record.ts'
-import { createRecordTexts } from './record-texts.ts'
+import { RecordLists } from './record-texts.ts'
 import { recordsKeptMs, retentionIntervalMs } from './retention.ts'
 
 export type InstancesSettings = {
@@ -92,7 +92,7 @@ export type InstancesService = {
   /** Faults: invalid_request, conflict, forbidden, unauthenticated, rate_limited. The response to a repeated key is the first one, verbatim. */
   readonly create: (caller: Principal, request: CreateRequest, idempotencyKey: string | null) => Shown<InstanceCreated>
   /** An InstanceList, as JSON text. */
-  readonly list: (caller: Principal) => Shown<string>
+  readonly list: (caller: Principal) => Promise<Shown<string>>
   /** Faults: not_found. */
   readonly retrieve: (caller: Principal, name: string) => Shown<InstanceRecord>
   /** Accepted in every state; repeating it changes nothing. Faults: not_found. */
@@ -107,7 +107,7 @@ const dayMs = 24 * 60 * 60 * 1000
 export function createInstancesService(deps: InstancesDeps): InstancesService {
   const { directory, clock, settings } = deps
   assert(settings.inferenceModels.length > 0, 'there is a default model')
-  const recordTexts = createRecordTexts(directory.db)
+  const recordLists = new RecordLists(directory.db)
 
   const afterCommit = (instance: Instance, callback: (instance: Instance) => void) => {
     try {
@@ -139,8 +139,8 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
       return { data: outcome.data, platforms: outcome.platforms }
     },
 
-    list: caller => {
-      const { list, platforms } = recordTexts(caller.organization.id)
+    list: async caller => {
+      const { list, platforms } = await recordLists.of(caller.organization.id)
       return { data: `{"instances":${list},"next_cursor":null}`, platforms }
     },
 

@@ -22,6 +22,7 @@ import { findInstance, instanceById, listChangesOverlapping, listInstances } fro
 import type { Instance, InstanceChange } from '../store/directory/instance.table.ts'
 import { listOrganizations, organizationById } from '../store/directory/organization.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
+import { egressOf } from '../store/ledger/egress.query.ts'
 import { appendEvent, listEvents } from '../store/ledger/event.query.ts'
 import type { Event } from '../store/ledger/event.table.ts'
 import type { AdminDeps } from './deps.ts'
@@ -174,6 +175,7 @@ function instanceView({ vm, store }: InstancesDeps, { instance, organization }: 
     egress_bytes: instance.egressBytes,
     egress_observed_at: isoOrNull(instance.egressObservedAtMs),
     egress_block_applied_at: isoOrNull(instance.egressBlockAppliedAtMs),
+    rescue_bytes: instance.vmId === null ? null : (egressOf(store.ledger.db, instance.vmId)?.rescueBytes ?? 0),
     created_at: iso(instance.createdAtMs),
     ready_at: isoOrNull(instance.readyAtMs),
     attested_at: isoOrNull(attestedKeyOf(store.directory.db, instance.id)?.attestedAtMs ?? null),

@@ -15,6 +15,7 @@ import { uids } from './migrations/0006-uids.ts'
 import { attestedClaim } from './migrations/0007-attested-claim.ts'
 import { launches } from './migrations/0008-launches.ts'
 import { pool } from './migrations/0009-pool.ts'
+import { scratch } from './migrations/0010-scratch.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -65,6 +66,7 @@ export const MIGRATIONS: readonly string[] = [
   attestedClaim,
   launches,
   pool,
+  scratch,
 ]
 
 const busyTimeoutMs = 5_000

@@ -1,4 +1,4 @@
-// Whether a new VM fits. Pure. Counts memory, vCPUs, addresses and, on snp, ASIDs; and how many may boot at the same time.
+// Whether a new VM fits. Pure. Counts memory, vCPUs, room for scratch disks, addresses and, on snp, ASIDs; and how many may boot at the same time.
 
 import type { Reserved, Room } from '../store/ledger/vm.query.ts'
 
@@ -20,9 +20,11 @@ export type Occupancy = {
   readonly ending: Room
   /** Addresses that no VM holds, but that nobody gets yet. */
   readonly restingAddresses: number
+  /** What the scratch disks of all VMs may hold together, as the file system is now. */
+  readonly scratchGibMax: number
 }
 
-export type Lacking = 'memory' | 'vcpus' | 'addresses' | 'asids'
+export type Lacking = 'memory' | 'vcpus' | 'disk' | 'addresses' | 'asids'
 
 export type Admission =
   | { readonly kind: 'admit' }
@@ -31,19 +33,17 @@ export type Admission =
   /** `isEnding`: there will be room as soon as what is ending has ended. */
   | { readonly kind: 'full'; readonly lacking: Lacking; readonly isEnding: boolean }
 
-export function admission(
-  request: { readonly vcpus: number; readonly memoryMib: number },
-  occupancy: Occupancy,
-  capacity: Capacity,
-): Admission {
+export type Request = { readonly vcpus: number; readonly memoryMib: number; readonly scratchGib: number }
+
+export function admission(request: Request, occupancy: Occupancy, capacity: Capacity): Admission {
   const { reserved, ahead, ending } = occupancy
   const taken = plus(reserved, ahead, 1)
-  const lacking = lackingOf(request, taken, occupancy.restingAddresses, capacity)
+  const lacking = lackingOf(request, taken, occupancy, capacity)
   if (lacking !== null) {
     const afterwards = plus(taken, ending, -1)
     // An address that is given back rests first.
-    const resting = occupancy.restingAddresses + ending.vms
-    return { kind: 'full', lacking, isEnding: lackingOf(request, afterwards, resting, capacity) === null }
+    const later = { ...occupancy, restingAddresses: occupancy.restingAddresses + ending.vms }
+    return { kind: 'full', lacking, isEnding: lackingOf(request, afterwards, later, capacity) === null }
   }
   return reserved.booting >= capacity.bootingMax ? { kind: 'queue' } : { kind: 'admit' }
 }
@@ -53,17 +53,19 @@ function plus(room: Room, other: Room, sign: 1 | -1): Room {
     vms: room.vms + sign * other.vms,
     vcpus: room.vcpus + sign * other.vcpus,
     memoryMib: room.memoryMib + sign * other.memoryMib,
+    scratchGib: room.scratchGib + sign * other.scratchGib,
   }
 }
 
 function lackingOf(
-  request: { readonly vcpus: number; readonly memoryMib: number },
+  request: Request,
   taken: Room,
-  restingAddresses: number,
+  { restingAddresses, scratchGibMax }: Pick<Occupancy, 'restingAddresses' | 'scratchGibMax'>,
   capacity: Capacity,
 ): Lacking | null {
   if (taken.memoryMib + request.memoryMib > capacity.memoryMib) return 'memory'
   if (taken.vcpus + request.vcpus > capacity.vcpus) return 'vcpus'
+  if (request.scratchGib > 0 && taken.scratchGib + request.scratchGib > scratchGibMax) return 'disk'
   if (taken.vms + restingAddresses + 1 > capacity.addresses) return 'addresses'
   if (capacity.asids !== null && taken.vms + 1 > capacity.asids) return 'asids'
   return null

@@ -14,6 +14,7 @@ export type Confinement = {
   readonly platform: QemuPlatform['kind']
   readonly vcpus: number
   readonly memoryMib: number
+  readonly scratchGib: number
   readonly systemd: boolean
 }
 
@@ -53,7 +54,7 @@ export function scopeProperties(confinement: Confinement): string[] {
  */
 const oomScoreAdjust = '500'
 const filesMax = 1024
-/** QEMU writes to one file, its log; the daemon empties it above 1 MiB. Memory that is a memfd counts as a file, too. */
+/** QEMU writes to its log, which the daemon empties above 1 MiB, and to the scratch disk. Memory that is a memfd counts as a file, too. */
 const fileMib = 64
 /** Each thread reserves a stack. */
 const stackMib = 8
@@ -73,7 +74,7 @@ export function confinedArgv(confinement: Confinement, argv: readonly string[]):
 }
 
 function limits(confinement: Confinement): string[] {
-  const { platform, memoryMib, systemd } = confinement
+  const { platform, memoryMib, scratchGib, systemd } = confinement
   const isSnp = platform === 'snp'
   const tasks = tasksMax(confinement)
   return [
@@ -82,7 +83,7 @@ function limits(confinement: Confinement): string[] {
     `--memlock=${isSnp ? memoryMaxMib(confinement) * bytesPerMib : 0}`,
     `--nofile=${filesMax}`,
     `--nproc=${tasks}`,
-    `--fsize=${(isSnp ? memoryMib + fileMib : fileMib) * bytesPerMib}`,
+    `--fsize=${Math.max(isSnp ? memoryMib + fileMib : fileMib, scratchGib * 1024) * bytesPerMib}`,
     ...(systemd ? [] : [`--data=${(memoryMaxMib(confinement) + tasks * stackMib) * bytesPerMib}`]),
   ]
 }

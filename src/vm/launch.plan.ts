@@ -11,7 +11,10 @@ export type VmPaths = {
   readonly channel: string
   readonly console: string
   readonly qemuLog: string
+  readonly scratch: string
 }
+
+export const scratchFileName = 'scratch.img'
 
 /** Files of one VM under the state directory. */
 export function vmPaths(stateDir: string, vmId: string): VmPaths {
@@ -23,6 +26,7 @@ export function vmPaths(stateDir: string, vmId: string): VmPaths {
     channel: `${directory}/agent.sock`,
     console: `${directory}/console.sock`,
     qemuLog: `${directory}/qemu.log`,
+    scratch: `${directory}/${scratchFileName}`,
   }
 }
 

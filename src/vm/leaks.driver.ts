@@ -1,6 +1,6 @@
 // Things on this host that are in no ledger, and things in the ledger that are not on this host. Effects: reads the kernel's and the disk's state.
 
-import { readdirSync } from 'node:fs'
+import { existsSync, readdirSync } from 'node:fs'
 import type { Nft } from '../host/network/nft.ts'
 import { listTaps } from '../host/network/tap.ts'
 import { identifyProcess, listWithUuid } from '../linux/process.ts'
@@ -9,7 +9,7 @@ import type { LedgerDb } from '../store/db.ts'
 import { listResources } from '../store/ledger/resource.query.ts'
 import { vmById } from '../store/ledger/vm.query.ts'
 import type { ResourceKind } from '../store/ledger/vm.table.ts'
-import type { UidRange } from './launch.plan.ts'
+import { type UidRange, vmPaths } from './launch.plan.ts'
 
 export type Leak = {
   readonly kind: ResourceKind
@@ -32,6 +32,9 @@ const timeoutMs = 10_000
 export async function findLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDeps): Promise<Leak[]> {
   const found: Record<Exclude<ResourceKind, 'address'>, readonly string[]> = {
     directory: readdirSync(`${stateDir}/vms`).map(name => `${stateDir}/vms/${name}`),
+    disk: readdirSync(`${stateDir}/vms`)
+      .map(name => vmPaths(stateDir, name).scratch)
+      .filter(path => existsSync(path)),
     tap: await listTaps(tapPrefix, timeoutMs),
     nft: [...((await nft.readCounters(timeoutMs))?.quotas.keys() ?? [])],
     qemu: listWithUuid()
@@ -52,7 +55,7 @@ export async function findLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDep
   })
 }
 
-const KINDS = ['directory', 'tap', 'nft', 'qemu', 'uid'] as const
+const KINDS = ['directory', 'disk', 'tap', 'nft', 'qemu', 'uid'] as const
 
 /** Uids of the range under which something runs, other than those of another appliance's QEMU on this machine. */
 function uidsWithProcesses({ min, max }: UidRange, stateDir: string): string[] {

@@ -20,6 +20,8 @@ export type VmLink = {
   readonly greet: (timeoutMs: number) => void
   /** Drops what the guest said: its agent has restarted and has other keys. */
   readonly forget: () => void
+  /** Lets a paused VM run again. It may be paused once more before this resolves. Faults: qmp.*. */
+  readonly resume: () => Promise<void>
   readonly close: () => void
 }
 
@@ -28,6 +30,8 @@ export type LinkObservation = {
   readonly closed: boolean
   /** The guest has powered off or panicked; QEMU holds it paused. */
   readonly stopped: boolean
+  /** QEMU holds it until its scratch disk can be written to again. */
+  readonly paused: boolean
   readonly hello: Hello | null
 }
 
@@ -43,13 +47,14 @@ export type LinkDeps = {
   readonly onChange: () => void
 }
 
-const STOPPED = new Set(['shutdown', 'guest-panicked', 'internal-error', 'io-error'])
+const STOPPED = new Set(['shutdown', 'guest-panicked', 'internal-error'])
 const WAITING_FOR_CONT = new Set(['prelaunch', 'inmigrate'])
 
 /** Connects everything, then lets a paused VM run. Faults: qmp.*, channel.*. */
 export async function attachLink(deps: LinkDeps): Promise<VmLink> {
   let closed = false
   let stopped = false
+  let paused = false
   let hello: Hello | null = null
   let greeting = false
   const opened: { close: () => unknown }[] = []
@@ -68,6 +73,10 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
       log: deps.log,
       onClose,
       onEvent: event => {
+        if (event.event === 'BLOCK_IO_ERROR' && event.data.action === 'stop') {
+          paused = true
+          deps.onChange()
+        }
         if (event.event !== 'SHUTDOWN' && event.event !== 'GUEST_PANICKED') return
         stopped = true
         deps.onChange()
@@ -95,11 +104,19 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
     const { status } = await qmp.command('query-status', qmpTimeoutMs.blocking)
     if (WAITING_FOR_CONT.has(status)) await qmp.command('cont', qmpTimeoutMs.blocking)
     stopped ||= STOPPED.has(status)
+    paused ||= status === 'io-error'
     return {
       qmp,
       channel,
       close,
-      observe: () => ({ closed, stopped, hello }),
+      observe: () => ({ closed, stopped, paused, hello }),
+      resume: async () => {
+        paused = false
+        await qmp.command('cont', qmpTimeoutMs.blocking).catch(error => {
+          paused = true
+          throw error
+        })
+      },
       forget: () => {
         hello = null
       },

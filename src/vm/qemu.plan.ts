@@ -54,6 +54,8 @@ export type QemuFds = {
   readonly qmpRescue: number
   readonly console: number
   readonly channel: number
+  /** The scratch disk's file, open for reading and writing; null for a VM without. */
+  readonly scratch: number | null
 }
 
 export type QemuPlan = {
@@ -67,7 +69,11 @@ export type QemuPlan = {
   readonly fds: QemuFds
   readonly image: QemuImage
   readonly platform: QemuPlatform
+  readonly scratchLimits: ScratchLimits
 }
+
+/** Reads and writes together, per second; 0 for no limit. */
+export type ScratchLimits = { readonly mibPerS: number; readonly iops: number }
 
 /** Full argv, QEMU's path first. The VM is started paused: `cont` comes once every socket is connected. */
 export function qemuArgv(plan: QemuPlan): string[] {
@@ -88,10 +94,10 @@ export function qemuArgv(plan: QemuPlan): string[] {
     ...['-device', device(plan, 'virtio-serial-pci', 'id=serial')],
     ...socketArgs('agent', plan.fds.channel),
     ...['-device', 'virtserialport,bus=serial.0,chardev=agent,name=strongroom.agent.0'],
-    ...['-object', 'rng-random,id=rng,filename=/dev/urandom', '-device', device(plan, 'virtio-rng-pci', 'rng=rng')],
     ...['-blockdev', `driver=file,node-name=root-file,filename=${escaped(plan.image.root)},read-only=on`],
     ...['-blockdev', 'driver=raw,node-name=root,file=root-file,read-only=on'],
     ...['-device', device(plan, 'virtio-blk-pci', 'drive=root,serial=root')],
+    ...scratchArgs(plan),
     ...['-netdev', `tap,id=net,fd=${plan.fds.tap}`],
     // Segmentation offload would undercount egress: one big frame is counted with one header.
     ...[
@@ -99,6 +105,51 @@ export function qemuArgv(plan: QemuPlan): string[] {
       device(plan, 'virtio-net-pci', `netdev=net,mac=${plan.mac},host_tso4=off,host_tso6=off,host_ufo=off,romfile=`),
     ],
   ]
+}
+
+/**
+ * Behind the root, so that the root is /dev/vda. The guest encrypts what it writes here, and nobody needs it after the VM's end: QEMU caches
+ * and never flushes. `werror=enospc` pauses the VM while the host's disk is full; every other error is the guest's to deal with.
+ */
+function scratchArgs(plan: QemuPlan): string[] {
+  const { scratch: fd } = plan.fds
+  if (fd === null) return []
+  const caching = 'cache.direct=off,cache.no-flush=on,discard=unmap'
+  const limits = limitsOf(plan.scratchLimits)
+  const limited = limits !== null
+  return [
+    ...['-add-fd', `fd=${fd},set=1,opaque=scratch`],
+    ...['-blockdev', `driver=file,node-name=scratch-file,filename=/dev/fdset/1,aio=threads,${caching}`],
+    ...['-blockdev', `driver=raw,node-name=scratch-raw,file=scratch-file,${caching}`],
+    ...(limited ? ['-object', JSON.stringify({ 'qom-type': 'throttle-group', id: 'scratch-limits', limits })] : []),
+    ...(limited
+      ? ['-blockdev', `driver=throttle,node-name=scratch,throttle-group=scratch-limits,file=scratch-raw`]
+      : []),
+    ...[
+      '-device',
+      device(
+        plan,
+        'virtio-blk-pci',
+        `drive=${limited ? 'scratch' : 'scratch-raw'},serial=scratch,discard=on,werror=enospc,rerror=report`,
+      ),
+    ],
+  ]
+}
+
+const burst = { times: 4, seconds: 10 } as const
+const bytesPerMib = 1_048_576
+
+/** ThrottleLimits of QEMU's qapi/block-core.json; null for none. */
+function limitsOf({ mibPerS, iops }: ScratchLimits): Record<string, number> | null {
+  const limits = {
+    ...(mibPerS === 0 ? {} : limit('bps-total', mibPerS * bytesPerMib)),
+    ...(iops === 0 ? {} : limit('iops-total', iops)),
+  }
+  return Object.keys(limits).length === 0 ? null : limits
+}
+
+function limit(name: string, perSecond: number): Record<string, number> {
+  return { [name]: perSecond, [`${name}-max`]: burst.times * perSecond, [`${name}-max-length`]: burst.seconds }
 }
 
 function socketArgs(id: string, fd: number): string[] {

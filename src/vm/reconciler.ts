@@ -59,6 +59,8 @@ export type VmReconcilerDeps = {
   readonly addressRestMs: number
   /** What every guest's network has in common. */
   readonly guestNetwork: Omit<Network, 'address'>
+  /** Size of each new VM's scratch disk, 0 for none; and what all of them together may hold, as the file system is now. */
+  readonly scratch: { readonly gib: number; readonly gibMax: () => number }
   readonly bootTimeoutMs: number
   readonly capacityWaitMs: number
   /** VMs that had booted before this boot of the host have lost their QEMU with it. */
@@ -99,8 +101,12 @@ export class VmReconciler implements VmEngine {
     build: (vm, entry) => this.#build(vm, entry),
     check_deadline: (_, entry) => (this.#bootLeftMs(entry) <= 0 ? 'deadline' : null),
     attach: (vm, entry) => this.#attach(vm, entry),
+    resume: (vm, entry) => this.#deps.driver.resume(vm, linkOf(entry)),
     greet: (vm, entry) => this.#greet(vm, entry),
-    bound_log: vm => this.#boundLog(vm),
+    bound_log: vm => {
+      this.#deps.driver.boundLog(vm)
+      return null
+    },
     watch: (vm, entry) => this.#watch(vm, entry),
     open: (vm, entry) => this.#open(vm, entry),
     power_down: (vm, entry) => this.#powerDown(vm, entry),
@@ -126,9 +132,8 @@ export class VmReconciler implements VmEngine {
   }
 
   define(vmId: string, spec: VmSpec): void {
-    const { ledger, hostId, clock } = this.#deps
-    const { image, vcpus, memoryMib } = spec
-    insertVm(ledger.db, { id: vmId, hostId, image, vcpus, memoryMib, nowMs: clock.nowMs() })
+    const { ledger, hostId, clock, scratch } = this.#deps
+    insertVm(ledger.db, { ...spec, id: vmId, hostId, scratchGib: scratch.gib, nowMs: clock.nowMs() })
     this.wake(vmId)
   }
 
@@ -328,6 +333,7 @@ export class VmReconciler implements VmEngine {
       ahead: waitingBefore(tx, vm),
       ending: endingOn(tx, hostId),
       restingAddresses: resting.length,
+      scratchGibMax: this.#deps.scratch.gibMax(),
     }
     const verdict = admission(vm, occupancy, capacity)
     if (verdict.kind !== 'admit') return { verdict, change: null }
@@ -389,15 +395,11 @@ export class VmReconciler implements VmEngine {
     return 'greeted'
   }
 
-  #boundLog(vm: Vm): null {
-    this.#deps.driver.boundLog(vm)
-    return null
-  }
-
   #watch(vm: Vm, entry: Entry): VmEvent | null {
     const link = linkOf(entry)
-    const { stopped, hello } = link.observe()
-    if (stopped) return 'guest_stopped'
+    const { stopped, paused, hello } = link.observe()
+    // The silence of a paused one says nothing.
+    if (stopped || paused) return stopped ? 'guest_stopped' : null
     const loss = this.#pulseOf(vm, entry).ask(link)
     if (loss !== null) return loss
     if (hello === null) link.greet(this.#deps.bootTimeoutMs)

@@ -9,6 +9,7 @@ export type RoomWanted = {
   readonly hostId: string
   readonly vcpus: number
   readonly memoryMib: number
+  readonly scratch: { readonly gib: number; readonly gibMax: () => number }
   readonly capacity: Capacity
   readonly addressRestMs: number
   readonly nowMs: number
@@ -23,7 +24,8 @@ export function roomFor(db: LedgerDb, wanted: RoomWanted): Admission {
     ahead,
     ending: endingOn(db, hostId),
     restingAddresses: restingAt(db, { nowMs, restMs }).length,
+    scratchGibMax: wanted.scratch.gibMax(),
   }
-  const verdict = admission(wanted, occupancy, capacity)
+  const verdict = admission({ ...wanted, scratchGib: wanted.scratch.gib }, occupancy, capacity)
   return verdict.kind === 'admit' && ahead.vms > 0 ? { kind: 'queue' } : verdict
 }

@@ -31,7 +31,8 @@ import type { Launcher, PreparedLaunch } from './launcher.driver.ts'
 import { attachLink, type VmLink } from './link.driver.ts'
 import type { VmNetwork } from './network.driver.ts'
 import type { HostPlatform } from './platform.driver.ts'
-import { type QemuPlatform, qemuArgv, type SnpBoot } from './qemu.plan.ts'
+import { type QemuPlatform, qemuArgv, type ScratchLimits, type SnpBoot } from './qemu.plan.ts'
+import { makeScratch, resumeWhenRoom } from './scratch.driver.ts'
 import { findQemu, releaseUid, reserveUid } from './uid.driver.ts'
 
 export type VmDriverDeps = {
@@ -46,6 +47,7 @@ export type VmDriverDeps = {
   /** Groups of the devices that QEMU opens. */
   readonly groups: readonly number[]
   readonly platform: HostPlatform
+  readonly scratchLimits: ScratchLimits
   readonly image: (name: string) => Image
   readonly launcher: Pick<Launcher, 'prepare'>
   readonly gateway: string
@@ -69,6 +71,7 @@ const inheritedFds = {
   kernel: 8,
   initrd: 9,
   firmware: 10,
+  scratch: 11,
 } as const
 
 export class VmDriver {
@@ -92,6 +95,7 @@ export class VmDriver {
     const paths = this.#paths(vm)
     this.#record(vm, 'directory', paths.directory)
     ensureDir(paths.directory, { mode: 0o700, owner: ourselves() })
+    if (vm.scratchGib > 0) this.#record(vm, 'disk', paths.scratch)
     const name = tapName(tapPrefix, vm.id)
     this.#record(vm, 'tap', name)
     const tap = openTap(name)
@@ -153,6 +157,13 @@ export class VmDriver {
   /** Applies the firewall, which lets through what the ledger says is opened. Faults: host.*. */
   open(): Promise<void> {
     return this.#deps.network.sync()
+  }
+
+  /** Lets a VM that was paused for want of disk space run again once there is some. Never throws. */
+  async resume(vm: Vm, link: VmLink): Promise<null> {
+    if (link.observe().paused)
+      await resumeWhenRoom(this.#deps, { vmId: vm.id, directory: this.#paths(vm).directory, link })
+    return null
   }
 
   /** Bounds what QEMU has written to its log since the last time. Never throws. */
@@ -219,8 +230,8 @@ export class VmDriver {
   }
 
   #spawnQemu(vm: Vm, { paths, tapFd, uid, image, launch }: Spawn): ProcessIdentity {
-    const { qemu, groups, platform } = this.#deps
-    const { vcpus, memoryMib } = vm
+    const { qemu, groups, platform, scratchLimits } = this.#deps
+    const { vcpus, memoryMib, scratchGib } = vm
     const argv = qemuArgv({
       qemu,
       vmId: vm.id,
@@ -228,7 +239,7 @@ export class VmDriver {
       memoryMib,
       mac: macAddress(vm.id),
       directory: paths.directory,
-      fds: inheritedFds,
+      fds: { ...inheritedFds, scratch: scratchGib > 0 ? inheritedFds.scratch : null },
       image: {
         ...image,
         cmdline: launch.cmdline,
@@ -236,12 +247,14 @@ export class VmDriver {
         initrd: ownFd(inheritedFds.initrd),
       },
       platform: qemuPlatform(platform, launch),
+      scratchLimits,
     })
     const systemd = isUnderSystemd()
-    const confinement = { uid, groups, platform: platform.kind, vcpus, memoryMib, systemd }
+    const confinement = { uid, groups, platform: platform.kind, vcpus, memoryMib, scratchGib, systemd }
     using sockets = new DisposableStack()
     const listenAt = (path: string): ListeningSocket => sockets.use(listenUnix(path))
     const listening = [paths.qmp, paths.qmpRescue, paths.console, paths.channel].map(listenAt)
+    const disk = scratchGib > 0 ? [sockets.use(makeScratch(paths.scratch, scratchGib)).fd] : []
     return spawnDetached(confinedArgv(confinement, argv), {
       uuid: vm.id,
       stdoutFile: paths.qemuLog,
@@ -249,6 +262,7 @@ export class VmDriver {
         tapFd,
         ...listening.map(({ fd }) => fd),
         ...[launch.kernel, launch.initrd, launch.firmware].map(({ fd }) => fd),
+        ...disk,
       ],
       scope: `strongroom-${vm.id}`,
       scopeProperties: scopeProperties(confinement),
@@ -271,6 +285,8 @@ export class VmDriver {
         return this.#deps.network.remove(resource.name)
       case 'tap':
         return removeTap(resource.name, commandTimeoutMs)
+      case 'disk':
+        return removeFile(resource.name)
       case 'directory':
         return removeForeignTree(resource.name, removeTimeoutMs)
       case 'uid':

@@ -44,6 +44,8 @@ export type VmWork =
   | 'attach'
   /** Ask the agent who it is, and give it its address. */
   | 'greet'
+  /** Let it run again where QEMU paused it for want of disk space, and there is some. */
+  | 'resume'
   /** Bound what QEMU has written to its log. */
   | 'bound_log'
   /** See whether the guest still runs and answers, and what it says of itself. */
@@ -69,7 +71,7 @@ export const VM_TABLE = {
     on: { spawned: 'booting', spawn_failed: 'failed', launch_mismatch: 'failed', dismissed: 'stopping' },
   },
   booting: {
-    work: ['check_deadline', 'attach', 'greet'],
+    work: ['check_deadline', 'attach', 'resume', 'greet'],
     on: {
       greeted: 'running',
       deadline: 'failed',
@@ -79,7 +81,7 @@ export const VM_TABLE = {
     },
   },
   running: {
-    work: ['bound_log', 'attach', 'watch', 'open'],
+    work: ['bound_log', 'attach', 'resume', 'watch', 'open'],
     on: {
       qemu_gone: 'failed',
       guest_stopped: 'failed',

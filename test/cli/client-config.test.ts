@@ -1,10 +1,12 @@
 // Goal: client.toml gives defaults and nothing else: every mistake in it is refused with its line.
 
 import { afterAll, beforeEach, expect, test } from 'bun:test'
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { clientConfigHelp, loadClientDefaults } from '../../src/cli/client-config.ts'
+import { isRoot } from '../rigs/netns.ts'
+import { skipUnless } from '../rigs/skip.ts'
 
 const home = mkdtempSync(join(tmpdir(), 'srt-client-config-'))
 afterAll(() => rmSync(home, { recursive: true }))
@@ -69,4 +71,12 @@ test('goal: a file that others may write decides nothing', () => {
   load('ca = "ca.pem"')
   chmodSync(path, 0o620)
   expect(() => loadClientDefaults(env)).toThrow('others may write it')
+})
+
+const noRoot = skipUnless(isRoot, 'needs root, to give a file away')
+
+test.skipIf(noRoot)('goal: nor does one that belongs to somebody else', () => {
+  load('ca = "ca.pem"')
+  chownSync(path, 65_534, 65_534)
+  expect(() => loadClientDefaults(env)).toThrow('it belongs to another user')
 })

@@ -1,8 +1,10 @@
 // Goal: every remedy is something that its reader can do. It is read at the command line: by the operator, who has nobody else to ask.
 
 import { expect, test } from 'bun:test'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { FAULTS, Fault, type FaultCode } from '../../src/base/fault.ts'
-import { remedyOf } from '../../src/cli/exit.ts'
+import { EXIT, exitCodeOf, remedyOf } from '../../src/cli/exit.ts'
 import { createProgram } from '../../src/cli/index.ts'
 
 const codes = Object.keys(FAULTS) as FaultCode[]
@@ -48,4 +50,20 @@ test('goal: a command that a remedy names is one that there is', () => {
       if (next !== undefined) command = next
     }
   }
+})
+
+test('goal: systemd gives up on a configuration that only an edit mends, and on nothing else that keeps the daemon from starting', () => {
+  const unit = readFileSync(join(import.meta.dir, '../../scripts/systemd/strongroom.service'), 'utf8')
+  const [, prevented] = /^RestartPreventExitStatus=(.*)$/m.exec(unit) ?? []
+  expect(prevented).toBe(String(EXIT.usage))
+  expect(exitCodeOf(new Fault('config.invalid', 'm'))).toBe(EXIT.usage)
+  const passing: FaultCode[] = [
+    'config.file',
+    'host.listen_failed',
+    'host.unsupported',
+    'image.invalid',
+    'conflict',
+    'store.corrupt',
+  ]
+  for (const code of passing) expect([code, exitCodeOf(new Fault(code, 'm'))]).not.toEqual([code, EXIT.usage])
 })

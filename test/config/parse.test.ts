@@ -156,6 +156,12 @@ const MISTAKES: [string, string[]][] = [
     ['f:1: vm.uid_max: 79999 is below uid_min (80000); each VM needs a user id of its own from this range'],
   ],
   [
+    '[capacity]\nscratch_gib = 7',
+    [
+      'f:2: capacity.scratch_gib: 7 is too small for one instance of vm.scratch_gib (8); raise it, or use 0 for the default',
+    ],
+  ],
+  [
     '[capacity]\nmemory_mib = 1',
     [
       'f:2: capacity.memory_mib: 1 is too small for one instance of vm.memory_mib (2048); raise it, or use 0 for the default',

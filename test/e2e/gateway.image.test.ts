@@ -188,8 +188,9 @@ async function sealed(appliance: Appliance, client: GatewayClient, spent: Spent)
   const trust = [
     ...['--attestation', attestation, '--nonce', nonce, '--trust-simulated-root', rootFile(appliance)],
     ...(await pinsOf(appliance)),
-    ...['--configuration', join(appliance.stateDir, 'gateway-configuration.json')],
   ]
+  const handedOut = readFileSync(join(appliance.stateDir, 'gateway-configuration.json'), 'utf8')
+  expect(readFileSync(join(appliance.directory, 'configuration.json'), 'utf8')).toBe(handedOut)
   for (const isStream of [false, true]) {
     const request = JSON.stringify({
       ...chat,

@@ -25,7 +25,7 @@ test('the plan of a claim with a gateway', () => {
     'gw_00000000_secret\n',
     gatewayCa,
     'abcd1234\n',
-    '127.0.0.1 localhost\n127.0.1.1 abcd1234.acme.example.test abcd1234\n::1 localhost\n',
+    '127.0.0.1 localhost\n127.0.1.1 abcd1234.acme.example.test abcd1234\n::1 localhost\n192.0.2.1 gateway.example.test\n',
     `{
   "$schema": "https://opencode.ai/config.json",
   "autoupdate": false,
@@ -40,7 +40,7 @@ test('the plan of a claim with a gateway', () => {
       "npm": "@ai-sdk/openai-compatible",
       "name": "Strongroom",
       "options": {
-        "baseURL": "http://192.0.2.1:8442/v1",
+        "baseURL": "http://gateway.example.test:8442/v1",
         "apiKey": "{file:./inference.key}"
       },
       "models": {

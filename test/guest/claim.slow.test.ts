@@ -42,14 +42,40 @@ describe('a claim', () => {
   test('is made once', async () => {
     await using sandbox = await makeSandbox()
     const { publicKey } = makeCustomerKey(sandbox)
+    const { publicKey: otherKey } = makeCustomerKey(sandbox, 'other')
     const { claiming, identity } = await makeParts(sandbox)
     const claim = makeClaim(publicKey)
     const first = await claiming.claim(seal(claim, identity.boxKey), identity)
     const tree = listTree(sandbox.root)
     expect(await claiming.claim(seal(claim, identity.boxKey), identity)).toEqual(first)
-    for (const other of [{ claimId: 'claim-2' }, { name: 'zzzz9999' }, { organization: 'other' }]) {
-      const sealed = seal({ ...claim, ...other }, identity.boxKey)
-      expect(await claiming.claim(sealed, identity)).toMatchObject({ ok: false, code: 'claimed' })
+    const { inference } = claim
+    const others = {
+      claimId: 'claim-2',
+      organization: 'other',
+      name: 'zzzz9999',
+      hostname: 'zzzz9999.acme.example.test',
+      publicKey: otherKey,
+    }
+    const otherInference = {
+      baseUrl: 'http://gateway.example:8442/v1',
+      address: '192.0.2.2',
+      model: 'vendor/model-2',
+      ca: null,
+      key: 'gw_1_other',
+    }
+    // Whatever is added to the claim later counts, too.
+    expect([Object.keys(others), Object.keys(otherInference)].map(names => names.sort())).toEqual([
+      Object.keys(claim)
+        .filter(name => name !== 'inference')
+        .sort(),
+      Object.keys(inference).sort(),
+    ])
+    for (const change of [
+      ...Object.entries(others).map(([name, value]) => ({ [name]: value })),
+      ...Object.entries(otherInference).map(([name, value]) => ({ inference: { ...inference, [name]: value } })),
+    ]) {
+      const answer = await claiming.claim(seal({ ...claim, ...change }, identity.boxKey), identity)
+      expect([change, answer]).toMatchObject([change, { ok: false, code: 'claimed' }])
     }
     expect(listTree(sandbox.root)).toEqual(tree)
   })

@@ -231,7 +231,7 @@ test('goal: an unusable operator pair at start is a config fault that names the 
   const files = { certificate_file: join(dir, 'a.crt'), key_file: join(dir, 'a.key') }
   writeFileSync(files.certificate_file, pair.cert)
   await expect(createTls(setUp(files).deps)).rejects.toMatchObject({
-    code: 'config.invalid',
+    code: 'config.file',
     param: 'tls.certificate_file',
     message: expect.stringContaining(files.key_file),
   })

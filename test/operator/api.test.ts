@@ -36,6 +36,7 @@ import { insertInstance } from '../../src/store/directory/instance.query.ts'
 import { instances } from '../../src/store/directory/instance.table.ts'
 import { findKey } from '../../src/store/directory/key.query.ts'
 import { findOrganization } from '../../src/store/directory/organization.query.ts'
+import { recordEgress } from '../../src/store/ledger/egress.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
 
@@ -340,6 +341,20 @@ test('goal: an instance says when it was attested, or that it was not', async ()
   const row = { instanceId: id, nonce: 'n'.repeat(43), sshHostKey: 'ssh-ed25519 A', document: '{}' }
   storeAttestation(store.directory.db, { ...row, attestedAtMs: Date.UTC(2026, 10, 20, 8, 30) })
   expect(await attestedAt()).toBe('2026-11-20T08:30:00.000Z')
+})
+
+test('goal: an instance shows what it has sent beyond its cap', async () => {
+  await ask('POST', '/organizations', { slug: 'acme' })
+  const id = addInstance('acme', 'abcd2345')
+  const rescued = async () => Reflect.get(Object((await ask('GET', `/instance?ref=${id}`)).body), 'rescue_bytes')
+  const vmId = newUuid()
+  store.directory.db.update(instances).set({ vmId: null }).run()
+  expect(await rescued()).toBeNull()
+  insertVm(store.ledger.db, { id: vmId, hostId: 'h', image: 'instance', vcpus: 1, memoryMib: 512, nowMs: 1 })
+  store.directory.db.update(instances).set({ vmId }).run()
+  expect(await rescued()).toBe(0)
+  recordEgress(store.ledger.db, { vmId, usedBytes: 9, rescueBytes: 7, observedAtMs: 1, blockedAtMs: 1 })
+  expect(await rescued()).toBe(7)
 })
 
 test('goal: a deletion goes to the service each time, and is journalled once', async () => {

@@ -32,8 +32,13 @@ export type BootedDebian = AsyncDisposable & {
   readonly scratch: string
   /** Runs a command in it to its end, as root. Throws when it fails, unless `check` is false. */
   readonly exec: (argv: readonly string[], options?: ExecOptions) => Promise<Executed>
-  /** What a unit has logged; at once, as what explains a failure must be. */
+  /** What a unit has logged since it booted; at once, as what explains a failure must be. */
   readonly journal: (unit: string) => string
+  /**
+   * `systemctl reboot`, until systemd has started everything again. What it wrote stays, but for /run and /tmp; /proc has another boot id.
+   * The kernel does not restart, so what a kernel forgets of its network is taken away here: nftables, conntrack, and interfaces with their routes.
+   */
+  readonly reboot: () => Promise<void>
 }
 
 export type ExecOptions = { readonly stdin?: string; readonly timeoutMs?: number; readonly check?: boolean }
@@ -86,30 +91,36 @@ export async function bootDebian({ readOnly = [], devices = [] }: BootOptions = 
       env: { ...process.env, SYSTEMD_NSPAWN_API_VFS_WRITABLE: 'network' },
     },
   )
-  const console_ = Promise.all([container.stdout.text(), container.stderr.text()])
+  const output = Promise.all([container.stdout.text(), container.stderr.text()])
   const close = async () => {
     container.kill('SIGKILL')
     await container.exited
     endContainer(name)
   }
-  try {
-    let leader: number | null = null
+  const boot = async (before: number | null): Promise<number> => {
+    let found: number | null = null
     let state = ''
     await until(`systemd in ${name} has started everything`, bootTimeoutMs, async () => {
-      if (container.exitCode !== null) throw new Error(`it ended: ${(await console_).join('')}`)
-      // unshare, then nspawn, then systemd.
-      leader ??= firstProcessBelow(firstProcessBelow(container.pid))
-      if (leader !== null) state = (await execInside(leader, ['systemctl', 'is-system-running'])).stdout.trim()
+      if (container.exitCode !== null) throw new Error(`it ended: ${(await output).join('')}`)
+      found = systemdOf(container.pid)
+      if (found === null || found === before) return false
+      state = (await execInside(found, ['systemctl', 'is-system-running'])).stdout.trim()
       return state === 'running' || state === 'degraded'
     })
-    const pid = leader ?? 0
+    const pid = found ?? 0
     if (state !== 'running') {
       throw new Error((await execInside(pid, ['systemctl', '--failed', '--no-pager'])).stdout)
     }
     // Writable as on a machine of its own: bwrap(1) writes /proc/sys/user of its own namespace.
     await execInside(pid, ['mount', '-o', 'remount,bind,rw', '/proc/sys'])
+    return pid
+  }
+  try {
+    let pid = await boot(null)
     return {
-      root: `/proc/${pid}/root`,
+      get root() {
+        return `/proc/${pid}/root`
+      },
       scratch,
       exec: async (argv, options = {}) => {
         const executed = await execInside(pid, argv, options)
@@ -119,8 +130,13 @@ export async function bootDebian({ readOnly = [], devices = [] }: BootOptions = 
         return executed
       },
       journal: unit => {
-        const argv = ['journalctl', '--no-pager', '--output=cat', `--unit=${unit}`]
+        const argv = ['journalctl', '--no-pager', '--output=cat', '--boot', `--unit=${unit}`]
         return Bun.spawnSync(insideArgv(pid, argv), { timeout: execTimeoutMs }).stdout.toString()
+      },
+      reboot: async () => {
+        // It may be gone before it can say that it will go.
+        await execInside(pid, ['systemctl', 'reboot'])
+        pid = await boot(pid)
       },
       [Symbol.asyncDispose]: close,
     }
@@ -135,7 +151,8 @@ let count = 0
 const living = new Map<string, string>()
 
 // Run in a mount namespace of its own, so that nothing of this stays: a root whose changes lie in memory, a place for nspawn's own state,
-// and the second version of control groups alone, as on any machine of today.
+// and the second version of control groups alone, as on any machine of today. nspawn ends with 133 where the container reboots: then it is
+// started again, in a control group of its own, after the network has been emptied.
 const bootScript = `
 name=$1 tree=$2 scratch=$3
 shift 3
@@ -146,8 +163,18 @@ mkdir -p /run/systemd/nspawn
 mount -t tmpfs none /run/systemd/nspawn
 mount -t cgroup2 none /sys/fs/cgroup
 mkdir "/sys/fs/cgroup/$name"
-echo $$ > "/sys/fs/cgroup/$name/cgroup.procs"
-exec "$@"
+boots=0
+while true; do
+  boots=$((boots + 1))
+  group="/sys/fs/cgroup/$name/$boots"
+  mkdir "$group"
+  ended=0
+  sh -euc 'echo $$ > "$1/cgroup.procs"; shift; exec "$@"' sh "$group" "$@" || ended=$?
+  [ "$ended" = 133 ] || exit "$ended"
+  nft flush ruleset
+  conntrack --flush
+  for link in $(ls /sys/class/net); do [ "$link" = lo ] || ip link delete dev "$link"; done
+done
 `
 
 function execInside(pid: number, argv: readonly string[], options: ExecOptions = {}): Promise<Executed> {
@@ -163,15 +190,21 @@ function insideArgv(pid: number, argv: readonly string[]): string[] {
 
 const path = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
-/** The process that is a child of `parent` and number 1 of its namespace (proc_pid_status(5), NSpid). */
-function firstProcessBelow(parent: number | null): number | null {
-  for (const entry of parent === null ? [] : readdirSync('/proc')) {
-    if (!/^\d+$/.test(entry)) continue
+/** The container's systemd: below unshare(1), the script and nspawn(1). Null while there is none. */
+function systemdOf(outermost: number): number | null {
+  const script = childrenOf(outermost)[0]
+  const nspawn = script === undefined ? [] : childrenOf(script.pid)
+  return nspawn.flatMap(({ pid }) => childrenOf(pid)).find(child => child.isFirst)?.pid ?? null
+}
+
+/** `isFirst`: number 1 of a process namespace (proc_pid_status(5), NSpid). */
+function childrenOf(parent: number): { readonly pid: number; readonly isFirst: boolean }[] {
+  return readdirSync('/proc').flatMap(entry => {
+    if (!/^\d+$/.test(entry)) return []
     const status = readIfThere(`/proc/${entry}/status`)
-    const isChild = new RegExp(`^PPid:\\s+${parent}$`, 'm').test(status)
-    if (isChild && /^NSpid:.*\s1$/m.test(status)) return Number(entry)
-  }
-  return null
+    if (!new RegExp(`^PPid:\\s+${parent}$`, 'm').test(status)) return []
+    return [{ pid: Number(entry), isFirst: /^NSpid:.*\s1$/m.test(status) }]
+  })
 }
 
 function readIfThere(file: string): string {

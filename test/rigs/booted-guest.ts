@@ -4,19 +4,13 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { join } from 'node:path'
-import { encodeReceipt } from '../../src/attest/receipt/receipt.ts'
-import { reportDataOf } from '../../src/attest/receipt/statement.ts'
-import { issueSimulatedCrl } from '../../src/attest/simulator/certificates.ts'
-import { fromBase64Url, fromHex, toBase64Url } from '../../src/base/bytes.ts'
+import { toBase64Url } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
-import type { GuestEvidence } from '../../src/contract/agent.ts'
 import { makeClaim, seal, succeed } from './guest-root.ts'
-import { simulatedPlatform } from './simulated-platform.ts'
 import { until } from './until.ts'
+import { simulatedLaunch, vouchFor } from './vouch.ts'
 
 const bootMs = 120_000
-const measurement = '5a'.repeat(48)
-const operatorKey = '6b'.repeat(48)
 
 export type ClaimedGuest = AsyncDisposable & {
   /** How long each request to the agent took, in ms, in their order. */
@@ -61,7 +55,7 @@ export async function claimedGuest(imageDir: string): Promise<ClaimedGuest> {
     })
     const { claimed } = await agent.ask({ op: 'claim', sealed: seal(claim, hello.boxKey) })
     const nonce = toBase64Url(systemRandom(32))
-    const { evidence } = await agent.ask({ op: 'evidence', nonce, simulated: { measurement, operatorKey } })
+    const { evidence } = await agent.ask({ op: 'evidence', nonce, simulated: simulatedLaunch })
     const { receipt, rootPem } = await vouchFor(evidence)
     await agent.ask({ op: 'receipt', receipt })
     await Bun.write(join(dir, 'known_hosts'), `[127.0.0.1]:${sshPort} ${claimed.sshHostKey}\n`)
@@ -151,37 +145,6 @@ async function connectAgent(path: string, timings: { op: string; ms: number }[])
     },
     end: () => socket.destroy(),
   }
-}
-
-/** What a host without hardware makes of the guest's evidence. */
-async function vouchFor(evidence: GuestEvidence): Promise<{ receipt: string; rootPem: string }> {
-  const platform = await simulatedPlatform('genoa')
-  const { root } = platform.authority
-  const bytes = (text: string) => fromBase64Url(text) ?? new Uint8Array(0)
-  const statement = bytes(evidence.statement)
-  const hex = (text: string) => fromHex(text) ?? new Uint8Array(0)
-  const report = await platform.report({
-    ...{ reportData: reportDataOf(statement), measurement: hex(measurement), hostData: new Uint8Array(32) },
-    report: { idKeyDigest: hex(operatorKey) },
-  })
-  const { keys, signatures } = evidence
-  const day = 86_400_000
-  const crl = await issueSimulatedCrl(platform.authority, {
-    ...{ thisUpdate: new Date(Date.now() - day), nextUpdate: new Date(Date.now() + day), revoked: [] },
-  })
-  const receipt = encodeReceipt({
-    platform: 'simulated',
-    statement,
-    keys: {
-      ...{ ed25519: bytes(keys.ed25519), mldsa65: bytes(keys.mldsa65) },
-      ...{ x25519: bytes(keys.x25519), mlkem768: bytes(keys.mlkem768) },
-    },
-    signatures: { ed25519: bytes(signatures.ed25519), mldsa65: bytes(signatures.mldsa65) },
-    evidence: { report, vek: platform.vcek, chain: [root.ask, root.ark], crl },
-  })
-  const pem = (der: Uint8Array) =>
-    `-----BEGIN CERTIFICATE-----\n${der.toBase64().replace(/.{64}/g, '$&\n').trim()}\n-----END CERTIFICATE-----\n`
-  return { receipt: JSON.stringify(receipt), rootPem: pem(root.ark) + pem(root.ask) }
 }
 
 function freePort(): number {

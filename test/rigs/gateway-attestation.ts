@@ -3,6 +3,8 @@
 import { mkdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { strictPolicy } from '../../src/attest/policy/policy.ts'
+import { fromBase64Url } from '../../src/base/bytes.ts'
 import { type Clock, systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger, silentLogger } from '../../src/base/log.ts'
@@ -21,6 +23,10 @@ import { makeReceiptKeys, type ReceiptKeys } from '../../src/inference/attestati
 import { allowlistOf } from '../../src/inference/attestation/workloads.ts'
 import type { NonceQuota } from '../../src/inference/types.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
+import { readAllowlist } from '../../src/verifier/allowlist.ts'
+import type { GatewayQuestion } from '../../src/verifier/gateway.ts'
+import { allPins } from '../../src/verifier/pins.ts'
+import { readSimulatedRoot } from '../../src/verifier/simulated-root.ts'
 
 export const imageDigest = new Uint8Array(32).fill(5)
 
@@ -147,6 +153,24 @@ export async function openRig(options: RigOptions = {}): Promise<Rig> {
       void server.stop(true)
       store.close()
     },
+  }
+}
+
+/** What a relying party expects who trusts the simulation and pins everything else. */
+export async function gatewayQuestion(nonce: string, changes: Partial<GatewayQuestion> = {}): Promise<GatewayQuestion> {
+  const { rootFile, operatorKey, measurementOf } = await simulatedHost()
+  return {
+    nonce: fromBase64Url(nonce) ?? new Uint8Array(),
+    asOf: systemClock.nowMs(),
+    ageMsMax: 60_000,
+    roots: [readSimulatedRoot(new Uint8Array(await Bun.file(rootFile).bytes()))],
+    policy: { ...strictPolicy(), measurements: [measurementOf(imageDigest)], idKeyDigest: operatorKey },
+    pins: allPins,
+    crl: undefined,
+    allowlist: readAllowlist(new TextEncoder().encode(allowlistText)),
+    tlsSpkiDigest,
+    configurationDigest,
+    ...changes,
   }
 }
 

@@ -93,8 +93,8 @@ export function makeClaim(publicKey: string, overrides: Partial<Claim> = {}): Cl
     hostname: 'abcd1234.acme.example.test',
     publicKey,
     inference: {
-      baseUrl: 'http://192.0.2.1:8442/v1',
-      address: null,
+      baseUrl: 'http://gateway.example.test:8442/v1',
+      address: '192.0.2.1',
       model: 'vendor/model-1',
       ca: gatewayCa,
       key: 'gw_00000000_secret',
@@ -113,8 +113,8 @@ export function seal(plain: unknown, boxKey: string): SealedClaim {
 }
 
 /** The customer's key: path of the private one, and the public line. */
-export function makeCustomerKey(sandbox: Sandbox): { path: string; publicKey: string } {
-  const path = join(sandbox.root, 'customer')
+export function makeCustomerKey(sandbox: Sandbox, name = 'customer'): { path: string; publicKey: string } {
+  const path = join(sandbox.root, name)
   succeed(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', '', '-f', path])
   return { path, publicKey: fs.readFileSync(`${path}.pub`, 'utf8').trim() }
 }

@@ -11,12 +11,12 @@ export const agentStarted = 'test agent started'
 
 export type ImageBench = AsyncDisposable & { readonly dir: string; readonly guest: string }
 
-/** A directory with a small guest executable in it; removed with its owner. */
-export async function imageBench(): Promise<ImageBench> {
+/** A directory with a small guest executable in it, which runs `program` before it says that it has started; removed with its owner. */
+export async function imageBench(program = ''): Promise<ImageBench> {
   const dir = await mkdtemp(join(tmpdir(), 'guest-image-bench-'))
   const source = join(dir, 'guest.ts')
   const guest = join(dir, 'guest')
-  await writeFile(source, `process.stdout.write('${agentStarted}\\n')\nsetInterval(() => {}, 60_000)\n`)
+  await writeFile(source, `${program}\nprocess.stdout.write('${agentStarted}\\n')\nsetInterval(() => {}, 60_000)\n`)
   await run(['bun', 'build', '--compile', source, '--outfile', guest], {})
   return {
     dir,

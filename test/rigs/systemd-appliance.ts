@@ -52,7 +52,9 @@ export async function installAppliance(): Promise<SystemdAppliance> {
   const answered = async () => (await fetch(`${url}/openapi.json`, { tls: { ca: ca() } })).ok
   return {
     debian,
-    stateDir: `${debian.root}${stateDir}`,
+    get stateDir() {
+      return `${debian.root}${stateDir}`
+    },
     publicKey: readFileSync(`${keyFile}.pub`, 'utf8').trim(),
     cli,
     systemctl,

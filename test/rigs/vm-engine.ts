@@ -38,6 +38,8 @@ export function engineBench(
     capacityWaitMs?: number
     hostRestarted?: boolean
     pool?: string
+    scratchGib?: number
+    scratchGibMax?: number
     driver?: Partial<Driver>
     evidence?: EvidenceSources
   } = {},
@@ -51,6 +53,7 @@ export function engineBench(
   const releases: string[] = []
   /** VMs whose agent is asked anew who it is. */
   const forgotten: string[] = []
+  const resumed: string[] = []
   /** What the world says of every VM; a test changes it as it likes. */
   const world = {
     monitor: async (): Promise<unknown> => ({}),
@@ -68,9 +71,10 @@ export function engineBench(
       network: async (network: { address: string }) => networks.push(network.address),
       close: () => {},
     } as never,
-    observe: () => seen.get(vmId) ?? { closed: false, stopped: false, hello: null },
+    observe: () => seen.get(vmId) ?? { closed: false, stopped: false, paused: false, hello: null },
     greet: () => {},
     forget: () => void forgotten.push(vmId),
+    resume: async () => {},
     close: () => {},
   })
   const driver: Driver = {
@@ -86,6 +90,10 @@ export function engineBench(
     },
     boundLog: () => {},
     open: () => world.open(),
+    resume: async (vm, link) => {
+      if (link.observe().paused) resumed.push(vm.id)
+      return null
+    },
     checkNetwork: () => world.network(),
     powerDown: async () => {},
     release: async (vm, { keepDirectory }) => {
@@ -107,6 +115,7 @@ export function engineBench(
       log: silentLogger,
       capacity: options.capacity ?? roomy,
       bootTimeoutMs,
+      scratch: { gib: options.scratchGib ?? 0, gibMax: () => options.scratchGibMax ?? 1000 },
       addressRestMs,
       platform: 'tcg',
       evidence: options.evidence ?? {
@@ -127,7 +136,7 @@ export function engineBench(
     return id
   }
   const observe = async (id: string, observation: Partial<LinkObservation>) => {
-    seen.set(id, { closed: false, stopped: false, hello: null, ...observation })
+    seen.set(id, { closed: false, stopped: false, paused: false, hello: null, ...observation })
     changed.get(id)?.()
     await clock.elapse(0)
   }
@@ -139,6 +148,6 @@ export function engineBench(
   const failure = (id: string) => vmById(store.ledger.db, id)?.failureCode
   return {
     ...{ world, store, clock, engine, create, define, observe, dismiss },
-    ...{ state, failure, alive, networks, releases, forgotten },
+    ...{ state, failure, alive, networks, releases, resumed, forgotten },
   }
 }

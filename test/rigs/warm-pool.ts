@@ -77,7 +77,8 @@ export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
         return image.digest
       },
       room: () => {
-        const asked = { hostId: store.hostId, ...spec, capacity, addressRestMs, nowMs: clock.nowMs() }
+        const scratch = { gib: 0, gibMax: () => 0 }
+        const asked = { hostId: store.hostId, ...spec, scratch, capacity, addressRestMs, nowMs: clock.nowMs() }
         return roomFor(store.ledger.db, asked)
       },
       clock,

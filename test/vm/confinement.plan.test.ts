@@ -2,9 +2,18 @@ import { expect, test } from 'bun:test'
 import { type Confinement, confinedArgv, memoryMaxMib, scopeProperties } from '../../src/vm/confinement.plan.ts'
 import { expectGolden } from '../rigs/golden.ts'
 
-const base: Confinement = { uid: 70_123, groups: [], platform: 'tcg', vcpus: 2, memoryMib: 2048, systemd: true }
+const base: Confinement = {
+  uid: 70_123,
+  groups: [],
+  platform: 'tcg',
+  vcpus: 2,
+  memoryMib: 2048,
+  scratchGib: 8,
+  systemd: true,
+}
 const CASES: Record<string, Confinement> = {
   'tcg, systemd': base,
+  'tcg, no scratch disk': { ...base, scratchGib: 0 },
   'tcg, no systemd': { ...base, systemd: false },
   'kvm, systemd': { ...base, platform: 'kvm', groups: [105] },
   'snp, systemd': { ...base, platform: 'snp', groups: [105, 106] },

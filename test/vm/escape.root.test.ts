@@ -93,6 +93,7 @@ inOwnNetns(
             ...{ document: {} as never, signed: {} as never, [Symbol.dispose]: () => {} },
           }),
         },
+        scratchLimits: { mibPerS: 0, iops: 0 },
         image: () => ({
           firmware: image,
           root: image,

@@ -90,7 +90,9 @@ async function bench(stack: AsyncDisposableStack, options: Options = {}) {
     clock: systemClock,
     sources: { collateral: null, simulated: async () => host, ...options.sources },
     linkOf: () =>
-      state.attached ? { channel, observe: () => ({ closed: false, stopped: false, hello: state.hello }) } : null,
+      state.attached
+        ? { channel, observe: () => ({ closed: false, stopped: false, paused: false, hello: state.hello }) }
+        : null,
   })
   return { vmId, guest, taker, state, take: (of = nonce, ms = timeoutMs) => taker.take(vmId, of, ms) }
 }

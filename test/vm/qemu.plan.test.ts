@@ -31,7 +31,7 @@ const planFor = (platform: QemuPlatform): QemuPlan => ({
   memoryMib: 2048,
   mac: '02:01:23:ab:cd:45',
   directory: vmPaths('/var/lib/strongroom', vmId).directory,
-  fds: { tap: 3, qmp: 4, qmpRescue: 5, console: 6, channel: 7 },
+  fds: { tap: 3, qmp: 4, qmpRescue: 5, console: 6, channel: 7, scratch: 8 },
   image: {
     firmware: '/srv/image/firmware.fd',
     root: '/srv/image/root.img',
@@ -40,6 +40,7 @@ const planFor = (platform: QemuPlatform): QemuPlan => ({
     cmdline: 'console=ttyS0 strongroom.root=abc',
   },
   platform,
+  scratchLimits: { mibPerS: 256, iops: 4000 },
 })
 
 for (const [name, platform] of Object.entries(PLATFORMS)) {
@@ -60,6 +61,11 @@ test('no platform weakens isolation or confidentiality', () => {
     const confidential = platform.kind === 'snp'
     const virtio = argv.filter(argument => /^virtio-.*-pci,/.test(argument))
     expect(virtio.length).toBe(4)
+    // Nothing that a guest wrote is opened by a path, and no other image than the root.
+    expect(argv.filter(argument => argument.includes('filename='))).toEqual([
+      expect.stringContaining('filename=/srv/image/root.img,read-only=on'),
+      expect.stringContaining('filename=/dev/fdset/1,'),
+    ])
     for (const device of virtio) expect(device.includes('iommu_platform=on,disable-legacy=on')).toBe(confidential)
     expect(argv.includes('-enable-kvm')).toBe(false)
   }
@@ -70,4 +76,17 @@ test('a comma in a path stays in the path', () => {
   const plan = planFor({ kind: 'tcg' })
   const argv = qemuArgv({ ...plan, image: { ...plan.image, root: '/srv/a,readonly=off' } })
   expect(argv).toContain('driver=file,node-name=root-file,filename=/srv/a,,readonly=off,read-only=on')
+})
+
+test('a VM without a scratch disk, or without limits on it, has none in its arguments', () => {
+  // Goal: 0 means what the configuration says of it, and no half of a limit is left.
+  const plan = planFor({ kind: 'tcg' })
+  const none = qemuArgv({ ...plan, fds: { ...plan.fds, scratch: null } }).join('\n')
+  expect(none).not.toMatch(/scratch|fdset|throttle/)
+  const unlimited = qemuArgv({ ...plan, scratchLimits: { mibPerS: 0, iops: 0 } }).join('\n')
+  expect(unlimited).toContain('drive=scratch-raw,serial=scratch')
+  expect(unlimited).not.toContain('throttle')
+  const byRate = qemuArgv({ ...plan, scratchLimits: { mibPerS: 1, iops: 0 } }).join('\n')
+  expect(byRate).toContain('"bps-total":1048576')
+  expect(byRate).not.toContain('iops-total')
 })

@@ -6,12 +6,14 @@ import type { LoadedConfig } from '../../config/load.ts'
 import type { Config } from '../../config/schema.ts'
 import { AdminStatus } from '../../contract/admin.ts'
 import { collateralProblem, kdsDirName, keptCollateral } from '../../host/kds/kept.ts'
+import { hasConntrack } from '../../host/network/conntrack.ts'
 import { defaultRouteAddress } from '../../host/network/default-route.ts'
+import { guardFile, lookAtGuard } from '../../host/network/guard.ts'
 import { detectPlatform, hostProduct, snpFacts } from '../../host/platform.ts'
-import { run } from '../../linux/command.ts'
+import { plainEnv, run } from '../../linux/command.ts'
 import { diskSpace } from '../../linux/files.ts'
 import type { AdminClient } from './client.ts'
-import { firmwareFile, type HostFacts, type Outcome } from './doctor.plan.ts'
+import { firmwareFile, type GuardFacts, type HostFacts, type Outcome } from './doctor.plan.ts'
 import { checkInstanceImage, checkMeasurement, checkWorkerImage } from './image-check.driver.ts'
 import { groupsOfVms, lookAtDevice } from './vm-identity.driver.ts'
 
@@ -29,7 +31,13 @@ export async function lookAtHost(deps: {
   const { vm, inference } = loaded.config
   const { user: workerUser, model_file: workerModel } = inference.worker
   const isRoot = process.getuid?.() === 0
-  const first = { uid: vm.uid_min, vcpus: vm.vcpus, memoryMib: vm.memory_mib, systemd: true }
+  const first = {
+    uid: vm.uid_min,
+    vcpus: vm.vcpus,
+    memoryMib: vm.memory_mib,
+    scratchGib: vm.scratch_gib,
+    systemd: true,
+  }
   const [kvmDevice, sevDevice, qemu, qemuObjects, nft, ip, user, daemon] = await Promise.all([
     lookAtDevice('/dev/kvm', { ...first, platform: 'kvm', groups: groupsOfVms('kvm') }),
     lookAtDevice('/dev/sev', { ...first, platform: 'snp', groups: groupsOfVms('snp') }),
@@ -67,6 +75,14 @@ export async function lookAtHost(deps: {
     qemuObjects,
     nft,
     ip,
+    conntrack: hasConntrack(),
+    missingTools: hostTools.filter(tool => Bun.which(tool, { PATH: plainEnv.PATH }) === null),
+    // What nft cannot list is not loaded: the check of nft itself says why.
+    guard: isRoot
+      ? await lookAtGuard(commandTimeoutMs)
+          .catch(() => ({ prefixes: null }))
+          .then(guardFacts)
+      : null,
     tunDevice: existsSync('/dev/net/tun'),
     routeAddress: defaultRouteAddress(),
     user,
@@ -126,12 +142,16 @@ function isWritable(path: string): boolean {
   }
 }
 
-const workerTools = ['bwrap', 'setpriv', 'fsck.erofs'] as const
-const toolPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
+const hostTools = ['prlimit', 'choom', 'setpriv'] as const
 
+function guardFacts({ prefixes }: Pick<GuardFacts, 'prefixes'>): GuardFacts {
+  return { prefixes, file: guardFile, installed: existsSync(guardFile) }
+}
+
+const workerTools = ['bwrap', 'setpriv', 'fsck.erofs'] as const
 async function workerOutcome(worker: Config['inference']['worker']): Promise<Outcome | null> {
   if (worker.model_file === '') return null
-  const missing = workerTools.filter(tool => Bun.which(tool, { PATH: toolPath }) === null)
+  const missing = workerTools.filter(tool => Bun.which(tool, { PATH: plainEnv.PATH }) === null)
   if (missing.length > 0) return { ok: false, text: `not installed: ${missing.join(', ')}` }
   if (!existsSync(worker.model_file)) return { ok: false, text: `${worker.model_file} does not exist` }
   return await outcomeOf(async () => {

@@ -6,7 +6,8 @@ import type { Config, Platform } from '../../config/schema.ts'
 
 import type { CollateralProblem, KeptCollateral } from '../../host/kds/kept.ts'
 
-export type Verdict = 'PASS' | 'FAIL' | 'NOT CHECKED'
+/** WARN: it works, but less is held back than README says. */
+export type Verdict = 'PASS' | 'WARN' | 'FAIL' | 'NOT CHECKED'
 export type Check = {
   readonly name: string
   readonly result: Verdict
@@ -27,6 +28,14 @@ export type DeviceFacts = {
   readonly mode: number
 }
 
+export type GuardFacts = {
+  /** The beginnings of interface names that it shuts; null where its table is not loaded. */
+  readonly prefixes: readonly string[] | null
+  /** Its file. */
+  readonly file: string
+  readonly installed: boolean
+}
+
 export type HostFacts = {
   readonly configFile: string | null
   readonly config: Config
@@ -43,6 +52,11 @@ export type HostFacts = {
   /** Null when not run as root, which nft needs. */
   readonly nft: Outcome | null
   readonly ip: Outcome
+  readonly conntrack: boolean
+  /** Programs of util-linux without which no VM starts and no schema is checked; those that are missing. */
+  readonly missingTools: readonly string[]
+  /** Null when not run as root. */
+  readonly guard: GuardFacts | null
   readonly tunDevice: boolean
   /** IPv4 address of the default route's interface; null when there is none, or several. */
   readonly routeAddress: string | null
@@ -77,7 +91,18 @@ export function judge(facts: HostFacts): Check[] {
     qemuCheck(facts, platform),
     firmwareCheck(facts, platform),
     nftCheck(facts),
+    guardCheck(facts),
     fromOutcome('ip', facts.ip, 'install iproute2'),
+    facts.conntrack
+      ? pass('conntrack', 'installed')
+      : fail(
+          'conntrack',
+          'the command conntrack is missing',
+          'install conntrack; without it the daemon does not start',
+        ),
+    facts.missingTools.length === 0
+      ? pass('util-linux', 'prlimit, choom, setpriv')
+      : fail('util-linux', `not installed: ${facts.missingTools.join(', ')}`, 'install util-linux'),
     facts.tunDevice
       ? pass('tun', '/dev/net/tun')
       : fail('tun', '/dev/net/tun does not exist', 'load the tun module: modprobe tun'),
@@ -213,6 +238,29 @@ function nftCheck({ nft }: HostFacts): Check {
   return fromOutcome('nft', nft, 'install nftables and run as root; the kernel needs nf_tables')
 }
 
+function guardCheck({ guard, config }: HostFacts): Check {
+  if (guard === null) return notChecked('guard', 'needs root')
+  const { prefixes, file, installed } = guard
+  if (prefixes === null) {
+    const detail =
+      'table inet strongroom_guard is not loaded: when the daemon is down, nothing keeps VMs from this host and the network'
+    return warn(
+      'guard',
+      detail,
+      installed ? `run systemctl restart strongroom-guard, which loads ${file}` : GUARD_REMEDY,
+    )
+  }
+  const { tap_prefix: tapPrefix } = config.network
+  const covered = prefixes.length > 0 && prefixes.every(prefix => tapPrefix.startsWith(prefix))
+  if (covered) return pass('guard', `shuts ${prefixes.join('*, ')}* while the daemon is down`)
+  const shut = prefixes.length === 0 ? 'no interfaces' : `${prefixes.join('*, ')}*`
+  const detail = `it shuts ${shut}, but network.tap_prefix is ${JSON.stringify(tapPrefix)}: taps are not held while the daemon is down`
+  return warn('guard', detail, `write define taps = "${tapPrefix}*" in ${file}; run systemctl restart strongroom-guard`)
+}
+
+const GUARD_REMEDY =
+  'install strongroom-guard.nft in /etc/strongroom, strongroom-guard.service and the drop-in for nftables.service, as README says; run systemctl enable --now strongroom-guard'
+
 function hostNamesCheck({ config, routeAddress }: HostFacts): Check {
   if (config.listen.dns === '')
     return notChecked('host names', 'listen.dns is off: another server has to name this host')
@@ -266,6 +314,10 @@ function pass(name: string, detail: string): Check {
 
 function fail(name: string, detail: string, remedy: string): Check {
   return { name, result: 'FAIL', detail, remedy }
+}
+
+function warn(name: string, detail: string, remedy: string): Check {
+  return { name, result: 'WARN', detail, remedy }
 }
 
 function notChecked(name: string, detail: string): Check {

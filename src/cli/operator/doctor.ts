@@ -14,7 +14,7 @@ export function addDoctor(program: Command, cli: Cli): void {
   program
     .command('doctor')
     .description(
-      'check whether this host has what strongroom needs; exit code 1 when a check fails or something leaked',
+      'check whether this host has what strongroom needs; exit code 1 when a check says FAIL or something leaked',
     )
     .option('--leaks', 'ask the daemon what is on the host but not in its ledger, and the reverse')
     .addHelpText('after', helpText('strongroom doctor', 'strongroom doctor --leaks --json'))

@@ -115,7 +115,9 @@ function listText(instances: readonly AdminInstance[], paint: Paint): string {
 }
 
 function instanceText(row: AdminInstance, paint: Paint): string {
-  const blocked = row.egress_block_applied_at === null ? '' : `, blocked since ${row.egress_block_applied_at}`
+  const since = row.egress_block_applied_at
+  const blocked =
+    since === null ? '' : `, blocked since ${since}; ${row.rescue_bytes ?? 0} bytes more as answers to SSH`
   return fields(
     [
       ['id', row.id],

@@ -192,6 +192,7 @@ export function instanceDocument(found: InstanceVerdict, shown: ShownVerdict, as
     as_of: iso(asOf),
     issued_at: statement === null ? null : iso(statement.issuedAt),
     image: statement === null ? null : { name: statement.image.name, measurement: toHex(statement.image.measurement) },
+    operator_key: statement === null ? null : toHex(statement.operatorKey),
     launch,
     host_key: hostKey === null ? null : { fingerprint: hostKey.fingerprint, line: knownHost?.line ?? null },
     xwing_public_key: xwingPublicKey === null ? null : toBase64Url(xwingPublicKey),

@@ -59,7 +59,10 @@ export function addVerifyReport(verify: Command, cli: Cli): void {
       hexOption(FIELDS.reportData[1]),
     )
     .option('--masked-chip-id', 'accept a platform that hides its chip_id; the VCEK is then not compared with it')
-    .option('--trust-simulated-root <file>', 'PEM of a simulated ARK, ASK and ASVK; the verdict then says SIMULATED')
+    .option(
+      '--trust-simulated-root <file>',
+      'PEM of a simulated ARK and ASK, and for VLEKs the ASVK; the verdict then says SIMULATED',
+    )
     .option('--verbose', verboseHelp)
   addPinOptions(command, REPORT_PINS)
     .addHelpText(

@@ -41,7 +41,10 @@ export function addTrustOptions(command: Command): Command {
 export function addEvidenceOptions(command: Command): Command {
   return command
     .option('--crl <file>', 'revocation list, DER or PEM, used in place of the one that comes with the evidence')
-    .option('--trust-simulated-root <file>', 'PEM of a simulated ARK, ASK and ASVK; the verdict then says SIMULATED')
+    .option(
+      '--trust-simulated-root <file>',
+      'PEM of a simulated ARK and ASK, and for VLEKs the ASVK; the verdict then says SIMULATED',
+    )
     .option('--verbose', verboseHelp)
 }
 

@@ -3,20 +3,16 @@
 import type { Command } from 'commander'
 import { idAuthBytes, idBlockBytes } from '../../attest/launch/id-block.ts'
 import { verifyIdBlock } from '../../attest/launch/id-block-verify.ts'
-import { policyWithFloors } from '../../attest/policy/floors.ts'
-import { encodePolicy } from '../../attest/policy/policy.ts'
-import { HEX_SIZES, policySchema } from '../../attest/policy/schema.ts'
-import { present } from '../../base/assert.ts'
-import { fromHex, toHex } from '../../base/bytes.ts'
+import { policySchema } from '../../attest/policy/schema.ts'
+import { toHex } from '../../base/bytes.ts'
 import { type Cli, helpText, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { readInput } from '../input-file.ts'
-import { hexOption } from '../options.ts'
 import { json, verdictDocument, verdictText } from '../render.ts'
 import { floorsDocument, floorsText } from './floors-render.ts'
 import { addVerifyGateway } from './gateway.ts'
-import { readImage } from './image-option.ts'
 import { addVerifyInstance } from './instance.ts'
+import { addPolicyExample } from './policy-example.ts'
 import { addVerifyReport } from './report.ts'
 import { addVerifyResponse } from './response.ts'
 
@@ -55,46 +51,6 @@ export function addVerify(program: Command, cli: Cli): void {
       const run = runOf(cli, command)
       await run.result(floorsDocument(), floorsText(run.paint))
     })
-}
-
-type ExampleOptions = { image?: string; operatorKey?: Uint8Array }
-
-function addPolicyExample(verify: Command, cli: Cli): void {
-  verify
-    .command('policy-example')
-    .description(
-      "print a policy to start from: no debug, no migration, VMPL 0, AMD's floors; replace each 'any' that you can",
-    )
-    .option('--image <path>', 'directory or manifest.json of an image: its launch digests are the measurements')
-    .option(
-      '--operator-key <hex>',
-      'SHA-384 of the ID key of the operator whose hosts you expect',
-      hexOption(HEX_SIZES.idKeyDigest),
-    )
-    .addHelpText(
-      'after',
-      helpText(
-        'strongroom verify policy-example > policy.json',
-        'strongroom verify policy-example --image images/instance --operator-key HEX > policy.json   # for instances',
-      ),
-    )
-    .action(async (options: ExampleOptions, command: Command) => {
-      const image = await readImage(options.image)
-      const measurements =
-        image === 'any'
-          ? ('any' as const)
-          : unique(image.launchDigests).map(text => present(fromHex(text), 'hexadecimal'))
-      const policy = encodePolicy({
-        ...policyWithFloors(),
-        measurements,
-        idKeyDigest: options.operatorKey ?? 'any',
-      })
-      await runOf(cli, command).result(policy, json(policy))
-    })
-}
-
-function unique(digests: Readonly<Record<string, string>>): string[] {
-  return [...new Set(Object.values(digests))]
 }
 
 type IdBlockOptions = { idBlock: string; idAuth: string; requireAuthor?: boolean }

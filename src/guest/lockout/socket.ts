@@ -1,4 +1,7 @@
-// Tells programs of the VM, over a unix socket, what root sees of the ways into it. Nothing that they send is read. Effects: one socket.
+// Tells programs of the VM, over a unix socket, what root sees of the ways into it. Effects: one socket.
+//
+// The first byte, whatever it is, asks; nothing else that they send means anything. Without that byte the answer could be there, and the
+// connection closed, before Bun's client has seen that it is connected: it then reports a reset (1.4.5).
 
 import { chmodSync, rmSync } from 'node:fs'
 import type { Clock } from '../../base/clock.ts'
@@ -16,6 +19,8 @@ export type LockoutSocketDeps = {
 /** Whoever asks within this time of another gets the same answer: looking costs a process. */
 const freshMs = 1_000
 const connectionsMax = 16
+/** For a connection that says or reads nothing. */
+const idleSeconds = 60
 
 /** One JSON object for each connection, then its end. Does not throw: without it only the verifier's last line is not checked. */
 export function serveLockout({ path, gather, clock, log }: LockoutSocketDeps): Disposable {
@@ -29,13 +34,18 @@ export function serveLockout({ path, gather, clock, log }: LockoutSocketDeps): D
   }
   try {
     rmSync(path, { force: true })
-    const listener = Bun.listen<{ rest: Uint8Array }>({
+    const listener = Bun.listen<{ rest: Uint8Array; asked: boolean }>({
       unix: path,
       socket: {
         open: socket => {
           connections += 1
-          socket.data = { rest: new Uint8Array(0) }
-          if (connections > connectionsMax) return void socket.end()
+          socket.data = { rest: new Uint8Array(0), asked: false }
+          socket.timeout(idleSeconds)
+          if (connections > connectionsMax) socket.end()
+        },
+        data: socket => {
+          if (socket.data.asked) return
+          socket.data.asked = true
           textNow()
             .then(text => {
               socket.data.rest = Buffer.from(text)
@@ -47,7 +57,7 @@ export function serveLockout({ path, gather, clock, log }: LockoutSocketDeps): D
             })
         },
         drain,
-        data: () => {},
+        timeout: socket => void socket.end(),
         close: () => {
           connections -= 1
         },

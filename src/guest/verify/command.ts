@@ -138,7 +138,7 @@ async function reading<T>(option: string, path: string, read: (bytes: Uint8Array
 }
 
 async function scanHostKey(port: number): Promise<{ ok: boolean; text: string }> {
-  const argv = ['ssh-keyscan', '-q', '-t', 'ed25519', '-T', '10', '-p', String(port), '127.0.0.1']
+  const argv = ['ssh-keyscan', '-t', 'ed25519', '-T', '10', '-p', String(port), '127.0.0.1']
   try {
     const { stdout } = await run(argv, { timeoutMs, outputBytesMax: 65_536 })
     return stdout.trim() === '' ? { ok: false, text: 'sshd presents no key' } : { ok: true, text: stdout }
@@ -164,6 +164,7 @@ async function readSocket(path: string): Promise<string> {
   const timer = setTimeout(() => socket.destroy(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
   let text = ''
   try {
+    socket.write('?')
     for await (const chunk of socket) {
       text += String(chunk)
       if (text.length > factsBytesMax) throw new Error('the answer is too long')

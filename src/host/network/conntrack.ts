@@ -22,9 +22,13 @@ export async function forgetConnections(address: string, timeoutMs: number): Pro
   }
 }
 
+export function hasConntrack(): boolean {
+  return Bun.which('conntrack', { PATH: plainEnv.PATH }) !== null
+}
+
 /** Fault host.unsupported where the command is missing. */
 export function requireConntrack(): void {
-  if (Bun.which('conntrack', { PATH: plainEnv.PATH }) !== null) return
+  if (hasConntrack()) return
   throw new Fault(
     'host.unsupported',
     'the command conntrack is missing: without it connections of one instance could reach the next; install the package conntrack',

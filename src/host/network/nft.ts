@@ -8,6 +8,7 @@ import type { Logger } from '../../base/log.ts'
 import { createSerial } from '../../base/serial.ts'
 import { checked } from '../../contract/shape.ts'
 import { run } from '../../linux/command.ts'
+import { restoreGuard } from './guard.ts'
 
 export type Counter = { readonly packets: number; readonly bytes: number }
 export type Quota = { readonly usedBytes: number; readonly limitBytes: number }
@@ -30,15 +31,17 @@ export type NftOptions = {
   readonly log: Logger
   /** Changes that may wait for their turn. */
   readonly waitingMax?: number
+  /** Of strongroom-guard.nft: loaded again before a ruleset where its table has gone. Null: there is none. */
+  readonly guardFile?: string | null
 }
 
-export function createNft({ table, log, waitingMax = 256 }: NftOptions): Nft {
+export function createNft({ table, log, waitingMax = 256, guardFile = null }: NftOptions): Nft {
   if (!/^[a-z][a-z0-9_]{0,30}$/.test(table)) throw new Fault('internal', `not a table name: ${JSON.stringify(table)}`)
   const changes = createSerial()
-  const change = async (text: string, timeoutMs: number): Promise<void> => {
+  const change = async (work: () => Promise<void>): Promise<void> => {
     if (changes.size() >= waitingMax) throw new Fault('host.command_failed', `nft: ${waitingMax} changes wait already`)
     try {
-      await changes.run(() => apply(text, timeoutMs))
+      await changes.run(work)
     } catch (error) {
       log.error('nft refused a change', { table, error })
       throw error
@@ -49,7 +52,12 @@ export function createNft({ table, log, waitingMax = 256 }: NftOptions): Nft {
     return parseLists(stdout).some(item => item.table?.family === 'inet' && item.table.name === table)
   }
   return {
-    applyRuleset: change,
+    applyRuleset: (text, timeoutMs) =>
+      change(async () => {
+        // Before our own: at no time is a tap open that neither of the two tables shuts.
+        if (guardFile !== null) await restoreGuard({ file: guardFile, log, timeoutMs })
+        await apply(text, timeoutMs)
+      }),
     tableExists,
     readCounters: async timeoutMs => {
       const lists = `list counters table inet ${table}; list quotas table inet ${table}`
@@ -62,7 +70,7 @@ export function createNft({ table, log, waitingMax = 256 }: NftOptions): Nft {
       }
     },
     // `add` first, so that there is something to delete in every case.
-    deleteTable: timeoutMs => change(`add table inet ${table}\ndelete table inet ${table}\n`, timeoutMs),
+    deleteTable: timeoutMs => change(() => apply(`add table inet ${table}\ndelete table inet ${table}\n`, timeoutMs)),
   }
 }
 

@@ -61,7 +61,7 @@ export type AllowlistInForce = {
   readonly digest: Uint8Array
 }
 
-/** Reads or derives the allowlist, and admits the workloads of this process. Fault config.invalid for an invalid allowlist. */
+/** Reads or derives the allowlist, and admits the workloads of this process. Fault config.file for an invalid allowlist. */
 export async function createWorkloads(deps: WorkloadsDeps): Promise<Workloads> {
   const executableDigest = await sha256File(deps.executable)
   const own = ATTESTED_WORKLOADS.filter(workload => workload !== 'inference-worker').map(
@@ -127,17 +127,17 @@ const allowlistBytesMax = 1_048_576
 function readAllowlistFile(path: string): Uint8Array | null {
   try {
     const bytes = readFileSync(path)
-    if (bytes.length > allowlistBytesMax) throw new Fault('config.invalid', `more than ${allowlistBytesMax} bytes`)
+    if (bytes.length > allowlistBytesMax) throw new Fault('config.file', `more than ${allowlistBytesMax} bytes`)
     return bytes
   } catch (error) {
     if (systemErrorCode(error) === 'ENOENT') return null
-    throw wrapFault(error, `read the allowlist ${path}`, 'config.invalid')
+    throw wrapFault(error, `read the allowlist ${path}`, 'config.file')
   }
 }
 
 function inForceOf(bytes: Uint8Array, path: string): AllowlistInForce {
   const shape = parseAllowlist(bytes)
-  if (!shape.ok) throw new Fault('config.invalid', `the allowlist ${path}: ${shape.problem}`)
+  if (!shape.ok) throw new Fault('config.file', `the allowlist ${path}: ${shape.problem}`)
   return { allowlist: shape.value, digest: new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes)) }
 }
 

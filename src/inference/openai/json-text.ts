@@ -15,10 +15,13 @@ export type JsonLimits = {
   readonly namesMax: number
   /** Values of all lists and objects together: a million empty lists take JSON.parse a tenth of a second and much memory. */
   readonly valuesMax: number
+  /** Escapes of all texts together: JSON.parse takes 20 to 25 ns for one, and less than 1 ns for a plain character. */
+  readonly escapesMax: number
 }
 
 /** The value. Fault invalid_request. */
 export function parseJsonText(text: string, limits: JsonLimits): unknown {
+  checkEscapes(text, limits)
   const nameCount = checkBounds(text, limits)
   let value: unknown
   try {
@@ -31,6 +34,19 @@ export function parseJsonText(text: string, limits: JsonLimits): unknown {
   // Of duplicate names JSON.parse takes the last, and an upstream may take the first. The value then has fewer names than the text.
   if (countNames(value) !== nameCount) throw invalidRequest('The body has a field twice.')
   return value
+}
+
+/** Each begins with a backslash, which stands nowhere else in JSON. Native search finds them, and the count ends with the bound. */
+function checkEscapes(text: string, { escapesMax }: JsonLimits): void {
+  let left = escapesMax
+  for (let at = text.indexOf('\\'); at >= 0; at = text.indexOf('\\', at + 2)) {
+    if (left === 0) {
+      throw invalidRequest(
+        `The body has more than ${escapesMax} escapes in its texts; send them as UTF-8, without escapes.`,
+      )
+    }
+    left -= 1
+  }
 }
 
 /** The number of names in a text. Before JSON.parse, which recurses; so the text need not be JSON. */

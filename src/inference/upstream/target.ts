@@ -31,7 +31,7 @@ export type UpstreamTarget = {
   readonly spkiSha256: string | null
 }
 
-/** Reads key and certificate files. Fault config.invalid. */
+/** Reads key and certificate files. Faults: config.file; config.invalid when fields contradict each other. */
 export function loadUpstream(config: UpstreamConfig): UpstreamTarget {
   const where = `inference.upstreams "${config.name}"`
   const isTls = config.url.startsWith('https:')
@@ -40,7 +40,7 @@ export function loadUpstream(config: UpstreamConfig): UpstreamTarget {
   }
   const key = config.key_file === '' ? null : readText(config.key_file, `${where}: key_file`).trim()
   if (key !== null && !/^[\x21-\x7e]{1,4096}$/.test(key)) {
-    throw new Fault('config.invalid', `${where}: key_file must hold one line of printable ASCII`)
+    throw new Fault('config.file', `${where}: key_file must hold one line of printable ASCII`)
   }
   return {
     name: config.name,
@@ -64,7 +64,7 @@ function readText(path: string, what: string): string {
   try {
     return readFileSync(path, 'utf8')
   } catch (error) {
-    throw new Fault('config.invalid', `${what}: ${messageOf(error)}`, { cause: error })
+    throw new Fault('config.file', `${what}: ${messageOf(error)}`, { cause: error })
   }
 }
 

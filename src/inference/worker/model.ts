@@ -19,7 +19,7 @@ export type ReadModel = (signal: AbortSignal) => Promise<Model>
 
 /**
  * Reads the whole file; the next call reads it again only when its identity has changed. Rejects when the signal is aborted.
- * Faults: config.invalid (no such file, not a file), host.command_failed (it changed while it was read).
+ * Faults: config.file (no such file, not a file), host.command_failed (it changed while it was read).
  */
 export function createModelReader(path: string): ReadModel {
   let last: { readonly identity: string; readonly digest: Uint8Array } | null = null
@@ -41,12 +41,12 @@ export function createModelReader(path: string): ReadModel {
   }
 }
 
-/** Fault config.invalid. */
+/** Fault config.file. */
 export function checkModelFile(path: string): void {
   const status = statSync(path, { throwIfNoEntry: false })
   if (status?.isFile()) return
   const found = status === undefined ? 'no such file' : 'not a file'
-  throw new Fault('config.invalid', `model ${path}: ${found}`, { param: 'inference.worker.model_file' })
+  throw new Fault('config.file', `model ${path}: ${found}`, { param: 'inference.worker.model_file' })
 }
 
 function identityOf({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string {

@@ -29,8 +29,8 @@ export function instanceRoutes(service: InstancesService, attestations: Pick<Att
         },
         { parse: 'none' },
       )
-      .get('/v1/instances', ({ request }) => {
-        const { data, platforms } = service.list(edge.caller(request, 'read'))
+      .get('/v1/instances', async ({ request }) => {
+        const { data, platforms } = await service.list(edge.caller(request, 'read'))
         return reply({ data: new JsonText(data), platforms })
       })
       .get('/v1/instances/:name', ({ request, params }) =>

@@ -124,6 +124,16 @@ export function instanceById(db: DirectoryDb, id: string): Instance | null {
   return db.select().from(instances).where(eq(instances.id, id)).get() ?? null
 }
 
+/** Those that are there, in any order. The caller bounds how many. */
+export function instancesByIds(db: DirectoryDb, ids: readonly string[]): Instance[] {
+  if (ids.length === 0) return []
+  return db
+    .select()
+    .from(instances)
+    .where(inArray(instances.id, [...ids]))
+    .all()
+}
+
 /** Null for a VM that backs no instance, such as one that is gone. */
 export function instanceByVm(db: DirectoryDb, vmId: string): Instance | null {
   return db.select().from(instances).where(eq(instances.vmId, vmId)).get() ?? null

@@ -4,7 +4,11 @@ import { and, asc, count, eq, inArray, lt, ne, or, type SQL, sql } from 'drizzle
 import type { LedgerDb } from '../db.ts'
 import { resources, type Vm, type VmState, vms } from './vm.table.ts'
 
-export type NewVm = Pick<Vm, 'id' | 'hostId' | 'image' | 'vcpus' | 'memoryMib'> & { readonly nowMs: number }
+export type NewVm = Pick<Vm, 'id' | 'hostId' | 'image' | 'vcpus' | 'memoryMib'> & {
+  /** None unless given. */
+  readonly scratchGib?: number
+  readonly nowMs: number
+}
 
 /** Adds a VM in `waiting`. False: there is one of this id, and it stays as it is. */
 export function insertVm(db: LedgerDb, { nowMs, ...vm }: NewVm): boolean {
@@ -71,6 +75,7 @@ export type Reserved = {
   readonly vms: number
   readonly vcpus: number
   readonly memoryMib: number
+  readonly scratchGib: number
   readonly booting: number
 }
 
@@ -97,12 +102,13 @@ function roomOf(db: LedgerDb, where: SQL | undefined): Reserved {
       vms: sql<number>`count(*)`,
       vcpus: sql<number>`coalesce(sum(${vms.vcpus}), 0)`,
       memoryMib: sql<number>`coalesce(sum(${vms.memoryMib}), 0)`,
+      scratchGib: sql<number>`coalesce(sum(${vms.scratchGib}), 0)`,
       booting: sql<number>`coalesce(sum(${vms.state} IN ('launching', 'booting')), 0)`,
     })
     .from(vms)
     .where(where)
     .get()
-  return row ?? { vms: 0, vcpus: 0, memoryMib: 0, booting: 0 }
+  return row ?? { vms: 0, vcpus: 0, memoryMib: 0, scratchGib: 0, booting: 0 }
 }
 
 export type Room = Omit<Reserved, 'booting'>

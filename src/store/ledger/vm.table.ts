@@ -24,6 +24,8 @@ export const vms = sqliteTable(
     platform: text('platform', { enum: ['snp', 'kvm', 'tcg'] }),
     /** Since when the firewall is to let its traffic through; null: it has not proved what it is. Never taken back. */
     openedAtMs: integer('opened_at_ms'),
+    /** Promised size of its scratch disk; 0 for none. */
+    scratchGib: integer('scratch_gib').notNull().default(0),
   },
   table => [index('vms_state').on(table.state)],
 )
@@ -39,7 +41,7 @@ export const resources = sqliteTable(
     vmId: text('vm_id')
       .notNull()
       .references(() => vms.id),
-    kind: text('kind', { enum: ['address', 'directory', 'tap', 'nft', 'uid', 'qemu'] }).notNull(),
+    kind: text('kind', { enum: ['address', 'directory', 'disk', 'tap', 'nft', 'uid', 'qemu'] }).notNull(),
     /** What the host calls it: address, path, interface name, object suffix, user id, process identity. */
     name: text('name').notNull(),
     createdAtMs: integer('created_at_ms').notNull(),

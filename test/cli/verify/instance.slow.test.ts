@@ -4,6 +4,9 @@ import { afterAll, afterEach, describe, expect, test } from 'bun:test'
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { toPem } from '../../../src/attest/encoding/pem.ts'
+import { publicIdKey } from '../../../src/attest/launch/id-block-sign.ts'
+import { idKeyDigest } from '../../../src/attest/launch/id-block-verify.ts'
 import { toBase64Url, toHex } from '../../../src/base/bytes.ts'
 import { sampleApiKey, startInstanceApi } from '../../rigs/instance-api.ts'
 import {
@@ -240,7 +243,17 @@ test('goal: policy-example makes the policy of an image and an operator, and an 
   ])
   const passed = await verify([...online(), '--policy', file('example.json', stdout)])
   expect([passed.code, checksOf(passed.document, 'FAIL')]).toEqual([0, []])
-  await expectUsageError([...argv, '--operator-key', '00'], '48 bytes in hexadecimal')
+  await expectUsageError([...argv, '--operator-key', '00'], '--operator-key 00: there is no such file')
+  await expectUsageError([...argv, '--operator-key', join(dir, 'policy.json')], '--operator-key')
+})
+
+test('goal: policy-example computes the digest of the key that an operator publishes', async () => {
+  const curve = { name: 'ECDSA', namedCurve: 'P-384' }
+  const { publicKey } = await crypto.subtle.generateKey(curve, true, ['sign', 'verify'])
+  const pem = toPem(new Uint8Array(await crypto.subtle.exportKey('spki', publicKey)), 'PUBLIC KEY')
+  const { code, stdout } = await runHere(['verify', 'policy-example', '--operator-key', file('key.pub.pem', pem)])
+  const digest = toHex(await idKeyDigest(await publicIdKey(publicKey)))
+  expect([code, JSON.parse(stdout).idKeyDigest]).toEqual([0, digest])
 })
 
 test('goal: bad input is refused with exit code 2', async () => {

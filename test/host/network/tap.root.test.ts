@@ -1,12 +1,11 @@
-import { expect, test } from 'bun:test'
-import { readFileSync } from 'node:fs'
+import { afterAll, expect, test } from 'bun:test'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { newUuid } from '../../../src/base/ids.ts'
 import { configureTap, listTaps, openTap, removeTap, tapBatch, tapState } from '../../../src/host/network/tap.ts'
 import { connectQmp } from '../../../src/host/qemu/qmp.ts'
 import { run } from '../../../src/linux/command.ts'
-import { removeFile } from '../../../src/linux/files.ts'
 import { signalProcess, spawnDetached, waitGone } from '../../../src/linux/process.ts'
 import { inOwnNetns } from '../../rigs/netns.ts'
 import { failure, until } from '../../rigs/until.ts'
@@ -33,16 +32,19 @@ test('goal: a name that could break out of a batch or a path is refused', () => 
 inOwnNetns(
   import.meta.path,
   () => {
+    const directory = mkdtempSync(join(tmpdir(), 'srt-tap-'))
+    afterAll(() => rmSync(directory, { recursive: true, force: true }))
+
     test('goal: a tap appears exclusively and goes with its last holder', async () => {
       const tap = openTap('srt0')
       expect(await listTaps('sr', 5_000)).toEqual(['srt0'])
       expect(() => openTap('srt0')).toThrow('EBUSY')
       const uuid = newUuid()
-      const fifo = join(tmpdir(), `tap-test-${uuid}`)
+      const fifo = join(directory, uuid)
       await run(['mkfifo', fifo], bounds)
       const { identity } = spawnDetached(['bash', '-c', `read -t 60 <> ${fifo}`, '-uuid', uuid], {
         uuid,
-        stdoutFile: join(tmpdir(), `tap-test-${uuid}.log`),
+        stdoutFile: join(directory, `${uuid}.log`),
         extraFds: [tap.fd],
         scope: 'x',
         systemd: false,
@@ -53,7 +55,6 @@ inOwnNetns(
       expect(signalProcess(identity, 'SIGKILL')).toBe(true)
       expect(await waitGone(identity, 2_000)).toBe(true)
       await until('the interface is gone', 2_000, async () => (await listTaps('sr', 5_000)).length === 0)
-      removeFile(fifo)
     })
 
     test('goal: a tap that is down or without its route is told from one that is gone, and configuring puts it right', async () => {
@@ -144,7 +145,7 @@ inOwnNetns(
         '-m',
         '32',
       ]
-      const monitor = join(tmpdir(), `tap-test-${uuid}.qmp`)
+      const monitor = join(directory, 'qmp')
       const nic = [
         '-qmp',
         `unix:${monitor},server=on,wait=off`,
@@ -155,7 +156,7 @@ inOwnNetns(
       ]
       const { identity } = spawnDetached([...qemu, ...nic, '-uuid', uuid], {
         uuid,
-        stdoutFile: join(tmpdir(), `tap-test-${uuid}.log`),
+        stdoutFile: join(directory, `${uuid}.log`),
         extraFds: [held.fd],
         scope: 'x',
         systemd: false,
@@ -169,7 +170,6 @@ inOwnNetns(
       expect(await waitGone(identity, 5_000)).toBe(true)
       await until('srt3 is gone', 2_000, async () => (await listTaps('srt', 5_000)).join() === 'srt4')
       other.close()
-      removeFile(monitor)
     })
   },
   { timeoutMs: 60_000 },

@@ -177,7 +177,7 @@ describe('the file', () => {
         (error: unknown) => error,
       )
       expect(failure).toBeInstanceOf(Fault)
-      expect(failure).toMatchObject({ code: 'config.invalid' })
+      expect(failure).toMatchObject({ code: 'config.file' })
     })
   }
 })

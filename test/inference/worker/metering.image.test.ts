@@ -1,17 +1,7 @@
 // The ledger against the worker's own count: llama-server out of our own image, in its sandbox, with our own model.
 
 import { expect, test } from 'bun:test'
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { tinyModel } from '../../../scripts/model/tiny-model.ts'
-import { systemClock } from '../../../src/base/clock.ts'
-import { silentLogger } from '../../../src/base/log.ts'
-import { startSandboxed } from '../../../src/host/sandbox.ts'
-import { createWorkerRoot } from '../../../src/inference/worker/root.ts'
-import { BuiltInWorker, workerTiming } from '../../../src/inference/worker/worker.ts'
-import { buildTreeImage } from '../../rigs/image-build.ts'
-import { startRealGateway } from '../../rigs/real-gateway.ts'
+import { realWorkerModel as model, openRealWorker, realWorkerSlots as parallel } from '../../rigs/real-worker.ts'
 import { skipUnless } from '../../rigs/skip.ts'
 
 const missing =
@@ -19,8 +9,6 @@ const missing =
   skipUnless(Bun.which('bwrap') !== null, 'needs bubblewrap')
 
 const requestCount = 200
-const parallel = 4
-const model = 'strongroom-tiny'
 const WORDS = ['hello', 'the', 'world', 'Grüße', '👋', 'a longer word: antidisestablishmentarianism', '{"x":1}']
 
 type Usage = { readonly prompt_tokens: number; readonly completion_tokens: number }
@@ -74,54 +62,11 @@ async function inParallel<T>(count: number, runners: number, one: (index: number
   return results
 }
 
-/** A worker behind a gateway, both of its own. */
-async function openBench() {
-  await using undo = new AsyncDisposableStack()
-  const dir = mkdtempSync(join(tmpdir(), 'srt-metering-'))
-  undo.defer(() => rmSync(dir, { recursive: true, force: true }))
-  chmodSync(dir, 0o711)
-  const stateDir = join(dir, 'state')
-  mkdirSync(stateDir, { mode: 0o711 })
-  const modelFile = join(dir, 'model.gguf')
-  writeFileSync(modelFile, tinyModel())
-  chmodSync(modelFile, 0o644)
-  const imageDir = await buildTreeImage('inference')
-  const worker = new BuiltInWorker({
-    settings: {
-      ...{ model_file: modelFile, model, image_dir: imageDir, user: 'nobody', context_tokens: 2048, parallel },
-      ...{ threads: 1, memory_mib_max: 1024, start_timeout_ms: 60_000 },
-    },
-    stateDir,
-    root: createWorkerRoot({ imageDir, target: join(stateDir, 'worker-root/root'), timeoutMs: 60_000 }),
-    user: () => ({ uid: 65534, gid: 65534 }),
-    startSandboxed,
-    admit: () => ({ ok: true }),
-    clock: systemClock,
-    log: silentLogger,
-    timing: workerTiming,
-    onReady: () => {},
-  })
-  undo.defer(() => worker.stop())
-  worker.start()
-  expect((await worker.settled).kind).toBe('ready')
-  const { name, models, weight, concurrencyMax, baseUrl, unix } = worker.upstream
-  const target = { name, models, weight, concurrencyMax, url: baseUrl, unixSocket: unix }
-  const engine = { engine: 'llama-server', choicesMax: 4, contextTokens: null, content: [], remoteUrls: false } as const
-  const gateway = startRealGateway([{ ...target, ...engine, key: null, ca: null, spkiSha256: null }], {
-    firstByteTimeoutMs: 20_000,
-    idleTimeoutMs: 20_000,
-  })
-  undo.use(gateway)
-  const key = gateway.addKey()
-  const running = undo.move()
-  return { worker, gateway, key, [Symbol.asyncDispose]: () => running.disposeAsync() }
-}
-
 test.skipIf(missing)(
   'metered tokens are the tokens that the worker counts',
   async () => {
     // Goal: over 200 mixed requests the ledger's sums are exactly those of the worker, asked the same without a gateway between.
-    await using bench = await openBench()
+    await using bench = await openRealWorker()
     const { gateway, key } = bench
     const { baseUrl, unix } = bench.worker.upstream
     const told = await inParallel(requestCount, parallel, async index => {
@@ -169,7 +114,7 @@ test.skipIf(missing)(
   'streams one after the other',
   async () => {
     // Goal: no request is sent over a connection that the worker has closed: after a stream it does, whatever it has said of keeping it.
-    await using bench = await openBench()
+    await using bench = await openRealWorker()
     const body = { model, prompt: 'hello', max_tokens: 2, temperature: 0, stream: true }
     const statuses = await inParallel(1_500, 2, async () => {
       const answer = await bench.gateway.post('/v1/completions', body, { key: bench.key })

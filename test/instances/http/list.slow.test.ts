@@ -3,8 +3,28 @@
 import { describe, expect, test } from 'bun:test'
 import { present } from '../../../src/base/assert.ts'
 import { newUuid } from '../../../src/base/ids.ts'
+import { RecordLists } from '../../../src/instances/record-texts.ts'
 import { insertInstance, moveInstance } from '../../../src/store/directory/instance.query.ts'
-import { publicKey, startAppliance } from '../../rigs/instances-service.ts'
+import { type Appliance, publicKey, startAppliance } from '../../rigs/instances-service.ts'
+
+/** CPU time of the longest stretch without a turn for others, while a daemon that has just started makes the list. */
+async function longestTurnMs({ store, instance }: Appliance): Promise<number> {
+  const { organizationId } = instance('00000000')
+  let longestMs = 0
+  let since = process.cpuUsage()
+  const measure = () => {
+    const { user, system } = process.cpuUsage(since)
+    longestMs = Math.max(longestMs, (user + system) / 1000)
+  }
+  const lists = new RecordLists(store.db, async () => {
+    measure()
+    await new Promise(resolve => setImmediate(resolve))
+    since = process.cpuUsage()
+  })
+  await lists.of(organizationId)
+  measure()
+  return longestMs
+}
 
 describe('a list at the bound', () => {
   /** 1,000 records, most of them terminated, with keys of the largest size. */
@@ -48,6 +68,10 @@ describe('a list at the bound', () => {
       const { user, system } = process.cpuUsage(started)
       return { ms: (user + system) / 1000, response }
     }
+    // What a daemon does that has just started: nobody else waits for the whole of it.
+    const held: number[] = []
+    for (let i = 0; i < 5; i += 1) held.push(await longestTurnMs(appliance))
+    expect(Math.min(...held)).toBeLessThan(20)
     const cold = await list()
     const listed = (await cold.response.json()) as { data: { instances: { name: string; status: string }[] } }
     expect(listed.data.instances).toHaveLength(1000)

@@ -1,22 +1,33 @@
 // The systemd unit as systemd runs it: an appliance installed in a booted Debian, with a VM under software emulation and a worker.
 
+import { Database } from 'bun:sqlite'
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { copyFileSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
+import { join } from 'node:path'
+import { imageDir } from '../../rigs/appliance.ts'
 import { createGatewayClient, type GatewayClient, workerModel } from '../../rigs/appliance-gateway.ts'
 import { buildTimeoutMs, debianTree } from '../../rigs/booted-debian.ts'
+import { buildTreeImage } from '../../rigs/image-build.ts'
 import { type Customer, createCustomer } from '../../rigs/instances-client.ts'
 import { inOwnNetns } from '../../rigs/netns.ts'
 import { installAppliance, type SystemdAppliance, units } from '../../rigs/systemd-appliance.ts'
 import { until } from '../../rigs/until.ts'
 
 const timeoutMs = 300_000
+/** Of all tests together: two VMs boot one after the other. */
+const wholeTimeoutMs = 900_000
 const bootTimeoutMs = 60_000
 const connectTimeoutMs = 1_500
 /** The limit that stood in the unit before: after so many starts within a minute systemd gave up. */
 const formerStartsMax = 10
 
-// The namespace of the tests has no way to Debian's mirror.
-beforeAll(async () => void (await debianTree()), buildTimeoutMs)
+// The namespace of the tests has no way to Debian's mirror, and what is not cached takes minutes.
+beforeAll(async () => {
+  await debianTree()
+  await imageDir()
+  await buildTreeImage('inference')
+}, 3 * buildTimeoutMs)
 
 /** Whether the SSH port of an address can be reached. */
 function isOpen(address: string): Promise<boolean> {
@@ -30,6 +41,33 @@ function isOpen(address: string): Promise<boolean> {
     setTimeout(() => end(false), connectTimeoutMs)
   })
 }
+
+/** One number of the appliance's database, or null. Of a copy: SQLite follows links by name, and the container's files lie behind one of /proc. */
+function numberIn({ stateDir, debian }: SystemdAppliance, select: string, ...values: string[]): number | null {
+  const copy = join(debian.scratch, 'copy.db')
+  for (const suffix of ['', '-wal']) {
+    rmSync(copy + suffix, { force: true })
+    const file = `${stateDir}/strongroom.db${suffix}`
+    if (existsSync(file)) copyFileSync(file, copy + suffix)
+  }
+  using db = new Database(copy)
+  return (db.query(select).values(...values)[0]?.[0] as number | null | undefined) ?? null
+}
+
+const egressObservedMs = (appliance: SystemdAppliance, name: string) =>
+  numberIn(
+    appliance,
+    'SELECT e.observed_at_ms FROM egress e JOIN instances i ON i.vm_id = e.vm_id WHERE i.name = ?',
+    name,
+  )
+
+const changedMs = (appliance: SystemdAppliance, name: string, status: string) =>
+  numberIn(
+    appliance,
+    'SELECT c.at_ms FROM instance_changes c JOIN instances i ON i.id = c.instance_id WHERE i.name = ? AND c.status = ?',
+    name,
+    status,
+  )
 
 inOwnNetns(
   import.meta.path,
@@ -87,6 +125,39 @@ inOwnNetns(
           await until('the worker answers', 60_000, async () => (await chat()).status === 200)
           const worker = (await appliance.debian.exec(['pgrep', '--oldest', 'bwrap'])).stdout.trim()
           expect(await proc(worker, 'cgroup')).toMatch(/0::\/strongroom\.slice\/run-.*\.scope$/m)
+          expect((await proc(worker, 'oom_score_adj')).trim()).toBe('900')
+        },
+        timeoutMs,
+      )
+
+      test(
+        'a strict schema of a client is compiled and checked, by a child without privileges',
+        async () => {
+          // Goal: the child starts, becomes nobody and compiles under the unit's system calls, capabilities and limits.
+          const ask = (schema: unknown) =>
+            gateway.post('/v1/chat/completions', {
+              model: workerModel,
+              messages: [{ role: 'user', content: 'hello' }],
+              max_tokens: 64,
+              response_format: { type: 'json_schema', json_schema: { name: 'answer', strict: true, schema } },
+            })
+          const properties = { a: { type: 'string', enum: ['yes'] } }
+          const answered = await ask({ type: 'object', properties, required: ['a'], additionalProperties: false })
+          const body = (await answered.json()) as { choices: { message: { content: string } }[] }
+          expect([answered.status, body]).toMatchObject([200, { choices: [{ message: {} }] }])
+          expect(JSON.parse(body.choices[0]?.message.content ?? '')).toEqual({ a: 'yes' })
+          const refused = await ask({ type: 'object', properties: { a: { type: 'no such type' } } })
+          expect([refused.status, await refused.text()]).toEqual([400, expect.stringContaining('response_format')])
+          const child = (
+            await appliance.debian.exec(['pgrep', '--oldest', '--full', 'schema-check-child$'])
+          ).stdout.trim()
+          const status = await proc(child, 'status')
+          expect(status).toMatch(/^Uid:\s+65534\s+65534\s+65534\s+65534$/m)
+          expect(status).toMatch(/^CapEff:\s+0{16}$/m)
+          expect(status).toMatch(/^NoNewPrivs:\s+1$/m)
+          expect(status).toMatch(/^Seccomp:\s+2$/m)
+          expect((await proc(child, 'oom_score_adj')).trim()).toBe('1000')
+          expect(await proc(child, 'cgroup')).toMatch(/0::\/system\.slice\/strongroom\.service$/m)
         },
         timeoutMs,
       )
@@ -103,6 +174,7 @@ inOwnNetns(
           const pid = await qemuPid()
           expect(await proc(pid, 'cgroup')).toMatch(/0::\/strongroom\.slice\/strongroom-[0-9a-f-]{36}\.scope$/m)
           const status = await proc(pid, 'status')
+          expect((await proc(pid, 'oom_score_adj')).trim()).toBe('500')
           expect(status).toMatch(/^CapBnd:\s+0{16}$/m)
           expect(status).toMatch(/^NoNewPrivs:\s+1$/m)
           expect(status).toMatch(/^Seccomp:\s+2$/m)
@@ -138,6 +210,16 @@ inOwnNetns(
         },
         timeoutMs,
       )
+
+      test('a flushed ruleset comes back, and the guard with it', async () => {
+        // Goal: the daemon sees that its table has gone; when it stops later, nothing is open.
+        await appliance.debian.exec(['nft', 'flush', 'ruleset'])
+        const tables = async () => (await appliance.debian.exec(['nft', 'list', 'tables'])).stdout.trim().split('\n')
+        const both = ['table inet strongroom', 'table inet strongroom_guard']
+        await until('both tables are there', 30_000, async () => (await tables()).toSorted().join() === both.join())
+        expect(appliance.log()).toContain('the firewall guard had vanished')
+        expect(await isOpen(address)).toBe(true)
+      })
 
       test(
         'stopping is orderly',
@@ -187,6 +269,38 @@ inOwnNetns(
       )
 
       test(
+        'a wrong configuration is not tried again, until somebody has put it right',
+        async () => {
+          // Goal: at 3 a.m. the unit says `failed` and why, instead of starting every second; files that are not there yet are waited for.
+          const file = `${appliance.debian.root}/etc/strongroom/strongroom.toml`
+          const good = readFileSync(file, 'utf8')
+          const restarts = async () => Number(await appliance.property('NRestarts'))
+          await appliance.systemctl('stop', 'strongroom')
+          try {
+            writeFileSync(file, `nonsense = 1\n${good}`)
+            await appliance.systemctl('start', 'strongroom')
+            const state = () => appliance.property('ActiveState')
+            await until('it has ended', 15_000, async () => (await state()) === 'failed')
+            expect(await appliance.property('ExecMainStatus')).toBe('2')
+            expect(appliance.log()).toContain('strongroom.toml:1: nonsense: unknown field')
+            expect(await appliance.property('SubState')).toBe('failed')
+            expect(await restarts()).toBe(0)
+            const missing = '[tls]\ncertificate_file = "/run/c.pem"\nkey_file = "/run/k.pem"\n'
+            writeFileSync(file, `${good}\n${missing}`)
+            await appliance.systemctl('start', 'strongroom')
+            await until('it is started again', 30_000, async () => (await restarts()) > 1)
+            expect(appliance.log()).toContain('/run/c.pem')
+          } finally {
+            writeFileSync(file, good)
+          }
+          // A start that stands already is not waited for: the next try finds the file as it was.
+          await appliance.systemctl('start', 'strongroom')
+          await appliance.answers(15_000)
+        },
+        timeoutMs,
+      )
+
+      test(
         'a deleted instance leaves no scope behind',
         async () => {
           // Goal: what was started before the restarts can still be ended after them.
@@ -196,7 +310,35 @@ inOwnNetns(
         },
         timeoutMs,
       )
+
+      test(
+        'an orderly reboot of the host fails its instances with host_restarted, and ends their hours when they were last well',
+        async () => {
+          // Goal: systemd ends the scopes of VMs while the daemon still runs; what that looks like is not put on record.
+          const lost = (await acme.create('unit-2')).body.data.name
+          await acme.reached(lost, 'ready', 150_000)
+          const readyMs = Date.now()
+          const egressReadMs = () => egressObservedMs(appliance, lost)
+          await until('its egress has been read while it was ready', 90_000, () => (egressReadMs() ?? 0) > readyMs)
+          const lastWellMs = egressReadMs() ?? 0
+          const rebootMs = Date.now()
+          await appliance.debian.reboot()
+          // Enabled: nobody starts it.
+          await appliance.answers(30_000)
+          const record = await acme.reached(lost, 'failed', 30_000)
+          expect(record.failure_code).toBe('host_restarted')
+          const failedMs = changedMs(appliance, lost, 'failed')
+          expect(failedMs).toBeGreaterThanOrEqual(lastWellMs)
+          expect(failedMs).toBeLessThan(rebootMs)
+          expect((await appliance.debian.exec(['pgrep', '--full', '^/usr/bin/qemu'], { check: false })).stdout).toBe('')
+          // Every process is another, and the appliance works as before.
+          await until('the worker answers', 60_000, async () => (await chat()).status === 200)
+          await acme.end(lost)
+          expect(await appliance.admin('doctor', '--leaks')).toMatchObject({ leaks: [] })
+        },
+        timeoutMs,
+      )
     })
   },
-  { timeoutMs },
+  { timeoutMs: wholeTimeoutMs },
 )

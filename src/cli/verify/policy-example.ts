@@ -1,0 +1,67 @@
+// strongroom verify policy-example: a policy to start from, or for the instances of one image and one operator. Effects: reads files.
+
+import type { Command } from 'commander'
+import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
+import { webBytes } from '../../attest/hash.ts'
+import { publicIdKey } from '../../attest/launch/id-block-sign.ts'
+import { idKeyDigest } from '../../attest/launch/id-block-verify.ts'
+import { policyWithFloors } from '../../attest/policy/floors.ts'
+import { encodePolicy, type Policy } from '../../attest/policy/policy.ts'
+import { HEX_SIZES } from '../../attest/policy/schema.ts'
+import { present } from '../../base/assert.ts'
+import { fromHex } from '../../base/bytes.ts'
+import { type Cli, helpText, runOf } from '../cli.ts'
+import { inputFault, readInput, readingInput } from '../input-file.ts'
+import { json } from '../render.ts'
+import { readImage } from './image-option.ts'
+
+type ExampleOptions = { image?: string; operatorKey?: string }
+
+export function addPolicyExample(verify: Command, cli: Cli): void {
+  verify
+    .command('policy-example')
+    .description(
+      "print a policy to start from: no debug, no migration, VMPL 0, AMD's floors; replace each 'any' that you can",
+    )
+    .option('--image <path>', 'directory or manifest.json of an image: its launch digests are the measurements')
+    .option('--operator-key <key>', 'file of `strongroom operator-key`, or its digest: whose hosts you expect')
+    .addHelpText(
+      'after',
+      helpText(
+        'strongroom verify policy-example > policy.json',
+        'strongroom verify policy-example --image images/instance --operator-key operator-key.pub.pem > policy.json',
+      ),
+    )
+    .action(async ({ image, operatorKey }: ExampleOptions, command: Command) => {
+      const policy = encodePolicy({
+        ...policyWithFloors(),
+        measurements: await measurementsOf(image),
+        idKeyDigest: operatorKey === undefined ? 'any' : await keyDigestOf(operatorKey),
+      })
+      await runOf(cli, command).result(policy, json(policy))
+    })
+}
+
+async function measurementsOf(path: string | undefined): Promise<Policy['measurements']> {
+  const image = await readImage(path)
+  if (image === 'any') return 'any'
+  return [...new Set(Object.values(image.launchDigests))].map(text => present(fromHex(text), 'hexadecimal'))
+}
+
+/** Of the digest itself, or of the public key in a PEM file. */
+async function keyDigestOf(given: string): Promise<Uint8Array> {
+  const digest = fromHex(given)
+  if (digest !== null && digest.length === HEX_SIZES.idKeyDigest) return digest
+  const input = { path: given, param: 'operator-key', bytesMax: BUNDLE_LIMITS.bytesMax }
+  const pem = readInput(input)
+  const spki = await readingInput(`--operator-key ${given}`, () =>
+    present(derBlocks(pem, 'PUBLIC KEY', 'operator key')[0], 'a block'),
+  )
+  try {
+    const curve = { name: 'ECDSA', namedCurve: 'P-384' }
+    const key = await crypto.subtle.importKey('spki', webBytes(spki), curve, true, ['verify'])
+    return await idKeyDigest(await publicIdKey(key))
+  } catch {
+    throw inputFault(input, 'no public key of P-384', 'name the file that `strongroom operator-key` has printed')
+  }
+}

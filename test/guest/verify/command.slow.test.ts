@@ -1,0 +1,99 @@
+// strongroom-verify over a real agent and a real sshd, as far as that goes without a VM.
+
+import { expect, test } from 'bun:test'
+import * as fs from 'node:fs'
+import { toBase64Url } from '../../../src/base/bytes.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { verify } from '../../../src/guest/verify/command.ts'
+import { makeHostEnd, makePortPaths } from '../../rigs/agent-port.ts'
+import { ask, startAgent } from '../../rigs/agent-process.ts'
+import { makeClaim, makeCustomerKey, makeSandbox, type Sandbox, seal } from '../../rigs/guest-root.ts'
+import { simulatedLaunch, vouchFor } from '../../rigs/vouch.ts'
+
+async function verifyIn({ paths, sshPort }: Sandbox, argv: readonly string[]) {
+  let printed = ''
+  let complaint = ''
+  const exitCode = await verify(argv, {
+    ...{ paths, sshPort, name: 'abcd1234', nowMs: systemClock.nowMs },
+    write: text => {
+      printed += text
+    },
+    complain: text => {
+      complaint += text
+    },
+  })
+  return { exitCode, complaint, printed, words: printed.split('\n').map(line => line.split(':')[0]) }
+}
+
+// Goal: the receipt that came through the agent, the key that sshd presents and the agent's own facts make the five lines; before the claim
+// nothing is good; the same receipt in another instance, or with another key behind sshd, is not this one's.
+test('five lines', async () => {
+  await using sandbox = await makeSandbox()
+  const { publicKey } = makeCustomerKey(sandbox)
+  const port = makePortPaths(sandbox)
+  await using _agent = startAgent(sandbox, port)
+  using host = await makeHostEnd(port)
+  const { hello } = await ask(host, { id: 'h', op: 'hello' })
+  const unclaimed = await verifyIn(sandbox, [])
+  expect(unclaimed.exitCode).toBe(1)
+  expect(unclaimed.words).toEqual([
+    'NOT CHECKED  hardware attestation',
+    'NOT CHECKED  TPM measurements',
+    'FAIL         host-key binding',
+    'NOT CHECKED  inference provider attestation',
+    'FAIL         external-access lockout',
+    '',
+  ])
+
+  const inference = { baseUrl: 'https://127.0.0.1:1/v1', address: null, model: 'none', ca: null, key: null }
+  await ask(host, { id: 'c', op: 'claim', sealed: seal(makeClaim(publicKey, { inference }), hello.boxKey) })
+  const nonce = toBase64Url(systemRandom(32))
+  const { evidence } = await ask(host, { id: 'e', op: 'evidence', nonce, simulated: simulatedLaunch })
+  const { receipt, rootPem } = await vouchFor(evidence)
+  expect(await ask(host, { id: 'r', op: 'receipt', receipt })).toEqual({ id: 'r', ok: true })
+  const rootPath = `${sandbox.root}/root.pem`
+  fs.writeFileSync(rootPath, rootPem)
+  const trusting = ['--trust-simulated-root', rootPath]
+  const found = await verifyIn(sandbox, trusting)
+  expect(found.words.slice(0, 4)).toEqual([
+    'FAIL         hardware attestation',
+    'NOT CHECKED  TPM measurements',
+    'PASS         host-key binding',
+    'NOT CHECKED  inference provider attestation',
+  ])
+  expect(found.printed).toContain(
+    'hardware attestation: SIMULATED: no hardware vouches for this VM; all else of its evidence is good',
+  )
+  const document = JSON.parse((await verifyIn(sandbox, ['--json', ...trusting])).printed)
+  const lockout = document.lines.at(-1)
+  expect(lockout.checks).toHaveLength(12)
+  // The claim's key alone is there; the sandbox is no VM, so that other looks fail.
+  expect(lockout.checks.find((one: { name: string }) => one.name === 'authorized-keys').outcome).toBe('pass')
+  expect(document).toMatchObject({ schemaVersion: 1, ok: false, simulated: true })
+  expect((await verifyIn(sandbox, [])).words[2]).toBe('NOT CHECKED  host-key binding')
+
+  fs.appendFileSync(sandbox.paths.authorizedKeys, `${publicKey} second\n`)
+  const planted = await verifyIn(sandbox, ['--verbose', ...trusting])
+  expect(planted.printed).toContain("FAIL         authorized-keys: 2 keys log in, not the owner's alone")
+})
+
+// Goal: wrong arguments and files are named, with the usage, and exit with 2.
+test('wrong arguments', async () => {
+  await using sandbox = await makeSandbox()
+  const file = `${sandbox.root}/file`
+  fs.writeFileSync(file, '{}')
+  for (const [argv, words] of [
+    [['--nonsense'], 'nonsense'],
+    [['extra'], 'extra'],
+    [['--policy', '/nonexistent'], '--policy /nonexistent: '],
+    [['--policy', file], `--policy ${file}: `],
+    [['--allowlist', file], `--allowlist ${file}: `],
+    [['--trust-simulated-root', file], `--trust-simulated-root ${file}: `],
+  ] as const) {
+    const { exitCode, complaint, printed } = await verifyIn(sandbox, argv)
+    expect([exitCode, printed]).toEqual([2, ''])
+    expect(complaint).toContain(words)
+    expect(complaint).toContain('usage: strongroom-verify')
+  }
+})

@@ -1,0 +1,34 @@
+// What a killed test leaves behind goes with the next run, whatever it was doing.
+
+import { expect, test } from 'bun:test'
+import { existsSync, readFileSync } from 'node:fs'
+import { clearLeftovers } from '../../../scripts/lib/leftovers.ts'
+import { needsRoot } from '../../rigs/netns.ts'
+import { until } from '../../rigs/until.ts'
+
+test.skipIf(!needsRoot('test/scripts/lib/leftovers.root.test.ts'))(
+  'a process without a mark goes with the namespace of the test that started it',
+  async () => {
+    // Goal: a paused QEMU of a killed test ignores all but SIGKILL, has an environment of its own, and holds its tap for ever.
+    const owner = Bun.spawn(['true'])
+    await owner.exited
+    const name = `srt-${owner.pid}-1`
+    expect(Bun.spawnSync(['ip', 'netns', 'add', name]).exitCode).toBe(0)
+    const script = 'kill -STOP $$; sleep 600'
+    const child = Bun.spawn(['ip', 'netns', 'exec', name, 'sh', '-c', script], {
+      env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' },
+      stdio: ['ignore', 'ignore', 'ignore'],
+    })
+    try {
+      await until('it is paused', 5_000, () => /^State:\s+T/m.test(readFileSync(`/proc/${child.pid}/status`, 'utf8')))
+      const removed = (await clearLeftovers(`nobody-${process.pid}`)).filter(one => one.thing.name === name)
+      expect(removed).toMatchObject([{ thing: { kind: 'namespace' }, removed: true }])
+      await until('it has ended', 5_000, () => child.signalCode === 'SIGKILL')
+      expect(existsSync(`/run/netns/${name}`)).toBe(false)
+    } finally {
+      child.kill('SIGKILL')
+      Bun.spawnSync(['ip', 'netns', 'delete', name])
+    }
+  },
+  20_000,
+)

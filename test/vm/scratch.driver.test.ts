@@ -1,0 +1,80 @@
+// Scratch files on a real file system: made empty, counted by what they hold, and a paused VM that is let go on once.
+
+import { expect, test } from 'bun:test'
+import {
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { silentLogger } from '../../src/base/log.ts'
+import { openStore } from '../../src/store/db.ts'
+import { listEvents } from '../../src/store/ledger/event.query.ts'
+import { vmPaths } from '../../src/vm/launch.plan.ts'
+import type { VmLink } from '../../src/vm/link.driver.ts'
+import { makeScratch, resumeWhenRoom, scratchRoomGib } from '../../src/vm/scratch.driver.ts'
+
+const gib = 2 ** 30
+
+function place(): { stateDir: string; path: string } & Disposable {
+  const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-scratch-'))
+  mkdirSync(join(stateDir, 'vms', 'a'), { recursive: true })
+  const { scratch: path } = vmPaths(stateDir, 'a')
+  return { stateDir, path, [Symbol.dispose]: () => rmSync(stateDir, { recursive: true }) }
+}
+
+test('a scratch file is sparse, ours alone, and empty though an earlier attempt left something', () => {
+  // Goal: nothing of an earlier VM or attempt reaches a guest, and a size costs nothing before it is used.
+  using at = place()
+  writeFileSync(at.path, 'left behind')
+  using file = makeScratch(at.path, 3)
+  expect(statSync(at.path)).toMatchObject({ size: 3 * gib, blocks: 0 })
+  writeSync(file.fd, 'x', 0)
+  const start = Buffer.alloc(4)
+  readSync(file.fd, start, 0, start.length, 0)
+  expect(start).toEqual(Buffer.from('x\0\0\0'))
+})
+
+test('a scratch file is made nowhere else', () => {
+  // Goal: a link in the VM's directory leads root to no other file.
+  using at = place()
+  const other = join(at.stateDir, 'other')
+  writeFileSync(other, 'precious')
+  symlinkSync(other, at.path)
+  expect(() => makeScratch(at.path, 1)).toThrow()
+  expect(readFileSync(other, 'utf8')).toBe('precious')
+})
+
+test('room is a share of what is free and of what is held, so that writing to a scratch disk takes none of it', () => {
+  // Goal: a VM that fills its disk does not lower the bound under which it was admitted.
+  using at = place()
+  const before = scratchRoomGib(at.stateDir)
+  expect(before).toBeGreaterThan(0)
+  using file = makeScratch(at.path, 1)
+  writeSync(file.fd, Buffer.alloc(64 * 2 ** 20, 1), 0)
+  expect(Math.abs(scratchRoomGib(at.stateDir) - before)).toBeLessThanOrEqual(1)
+})
+
+test('a pause is on record once, and its end once', async () => {
+  // Goal: the operator's journal tells when a VM stood still, not each look at it; a refusal is tried again.
+  using at = place()
+  const store = openStore(':memory:')
+  let refusals = 2
+  const link = {
+    resume: async () => {
+      refusals -= 1
+      if (refusals >= 0) throw new Error('QEMU is busy')
+    },
+  } as unknown as VmLink
+  const deps = { db: store.ledger.db, log: silentLogger, clock: { nowMs: () => 1 } }
+  for (let i = 0; i < 3; i += 1) await resumeWhenRoom(deps, { vmId: 'a', directory: at.stateDir, link })
+  const kinds = listEvents(store.ledger.db, { subject: 'a', limit: 10 }).map(({ kind }) => kind)
+  expect(kinds).toEqual(['vm.resumed', 'vm.paused'])
+})
