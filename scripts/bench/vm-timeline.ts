@@ -50,14 +50,17 @@ export function watchVm(
   const directory = join(appliance.stateDir, 'vms')
   const before = readdirSync(directory)
   const marked = new Map<string, number>()
-  const timer = setInterval(() => {
+  const look = () => {
     const vm = which === 'present' ? before[0] : readdirSync(directory).find(name => !before.includes(name))
     if (vm === undefined) return
     const text = consoleText(join(directory, vm, 'console.log'))
     for (const [phase, mark] of Object.entries(MARKS)) {
       if (!marked.has(phase) && text.includes(mark)) marked.set(phase, Date.now())
     }
-  }, pollMs)
+  }
+  // What a VM that waits has said already was over before the create.
+  look()
+  const timer = setInterval(look, pollMs)
   return {
     timeline: async instance => {
       clearInterval(timer)

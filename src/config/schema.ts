@@ -3,6 +3,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { LOG_LEVELS } from '../base/log.ts'
+import { BillingConfig } from './billing.ts'
 import {
   AddressPort,
   AddressPortOrOff,
@@ -405,20 +406,6 @@ export const KdsConfig = Type.Object(
       description:
         'snp: AMD\'s key distribution service, or a mirror of it; "" for none: its files are then put below kds/ in the state directory.',
     }),
-  },
-  { ...closed, default: {} },
-)
-
-export const BillingConfig = Type.Object(
-  {
-    subscription_cost_usd: Usd('0.00', 'Cost of a billing period, whatever is used.'),
-    instance_hours_included: Count(
-      0,
-      0,
-      1_000_000,
-      'Instance-hours of a period that `subscription_cost_usd` includes.',
-    ),
-    overage_per_hour_usd: Usd('0.00', 'Cost of each instance-hour beyond the included ones.'),
   },
   { ...closed, default: {} },
 )

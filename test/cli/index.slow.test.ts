@@ -55,9 +55,7 @@ beforeAll(async () => {
       tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem' },
       operator_key: { digest: 'ab'.repeat(48), public_key: 'PEM' },
       collateral: null,
-      organizations: 0,
-      instances: { ready: 1, failed: 0 },
-      vms: {},
+      ...{ organizations: 0, instances: { ready: 1, failed: 0 }, vms: {} },
       capacity: {
         ...{ memory_mib_used: 1, memory_mib_total: 2, vcpus_used: 3 },
         ...{ vcpus_total: 4, addresses_used: 5, addresses_total: 6 },
