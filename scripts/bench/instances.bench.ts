@@ -2,14 +2,13 @@
 // Runs the compiled appliance in a network namespace of its own; real QEMU under TCG, real OpenSSH.
 
 import { Database } from 'bun:sqlite'
-import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Appliance, createAppliance, imageDir } from '../../test/rigs/appliance.ts'
+import { createAppliance, imageDir } from '../../test/rigs/appliance.ts'
 import { type Customer, createCustomer } from '../../test/rigs/instances-client.ts'
 import { holdings, NOTHING } from '../../test/rigs/leftovers.ts'
-import { createNetns } from '../../test/rigs/netns.ts'
 import type { Figures } from './bench-report.ts'
+import { loggedIn, measureInNetns, percentile, round, type Say } from './in-netns.ts'
 import type { BenchContext } from './main.ts'
 
 const coldRuns = 5
@@ -19,29 +18,10 @@ const listCount = 1000
 const listRuns = 50
 const cycles = 50
 const readyTimeoutMs = 180_000
-const insideTimeoutMs = 1_200_000
 
 /** Figures of one run; the measuring itself happens in a second process, inside the namespace. */
-export async function run({ repoRoot, note, signal }: BenchContext): Promise<Figures> {
-  const image = await imageDir()
-  using netns = createNetns()
-  const results = join(mkdtempSync(join(tmpdir(), 'srt-bench-')), 'figures.json')
-  try {
-    const child = Bun.spawn(netns.argv([process.execPath, import.meta.path, results]), {
-      cwd: repoRoot,
-      env: { ...process.env, STRONGROOM_IMAGE_DIR: image },
-      stdin: 'ignore',
-      stdout: 'pipe',
-      stderr: 'inherit',
-      timeout: insideTimeoutMs,
-      signal,
-    })
-    for await (const chunk of child.stdout) note(Buffer.from(chunk).toString().trimEnd())
-    if ((await child.exited) !== 0) throw new Error(`the measuring process ended with ${await child.exited}`)
-    return JSON.parse(readFileSync(results, 'utf8')) as Figures
-  } finally {
-    rmSync(join(results, '..'), { recursive: true, force: true })
-  }
+export function run(context: BenchContext): Promise<Figures> {
+  return measureInNetns(import.meta.path, context)
 }
 
 if (import.meta.main) await Bun.write(process.argv[2] ?? '', JSON.stringify(await measure()))
@@ -70,8 +50,6 @@ async function measure(): Promise<Figures> {
   }
 }
 
-type Say = (line: string) => void
-
 /** From the POST to the end of the first successful SSH command, one VM at a time. */
 async function measureCold(say: Say): Promise<{ ssh: number[]; ready: number[]; warm: number[] }> {
   await using appliance = await createAppliance()
@@ -93,11 +71,6 @@ async function measureCold(say: Say): Promise<{ ssh: number[]; ready: number[]; 
     say(`cold start ${i + 1}: ${round(figures.ssh.at(-1) ?? 0)} ms to the first SSH command`)
   }
   return figures
-}
-
-async function loggedIn(appliance: Appliance, hostname: string): Promise<void> {
-  const { exitCode, stderr } = await appliance.ssh(hostname, ['true'])
-  if (exitCode !== 0) throw new Error(`ssh: ${exitCode}: ${stderr}`)
 }
 
 /** Requests against records that no VM backs: one instance fills the configured capacity, idle, and the others wait. */
@@ -205,14 +178,4 @@ function rssMiB(pid: number): number {
 
 function descriptors(pid: number): number {
   return [...new Bun.Glob('*').scanSync({ cwd: `/proc/${pid}/fd`, onlyFiles: false })].length
-}
-
-function percentile(values: readonly number[], percent: number): number {
-  const sorted = [...values].sort((a, b) => a - b)
-  const at = Math.min(sorted.length - 1, Math.ceil((percent / 100) * sorted.length) - 1)
-  return round(sorted[Math.max(0, at)] ?? Number.NaN)
-}
-
-function round(value: number): number {
-  return Math.round(value * 100) / 100
 }

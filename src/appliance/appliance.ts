@@ -79,7 +79,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const shared = { config, stateDir, store, engine, operatorKey, tls, clock, random, log }
   const parts = { ...shared, metering, keys, names, trust, guestCaPem: tls.guestCaPem }
 
-  const { service, background } = composeInstances(parts)
+  const { service, pool, background } = composeInstances(parts)
   undo.defer(() => background.stop())
   const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
   undo.defer(() => instances.stop(true))
@@ -97,7 +97,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     inference: gateway === null ? null : localUrl(config.listen.inference, gateway.port),
     dns: dns === null ? null : `${listenAddress(config.listen.dns).hostname}:${dns.port}`,
   }
-  const admin = await serveOperator({ ...parts, service, listening, collectors: inference?.collectors ?? [] })
+  const admin = await serveOperator({ ...parts, service, pool, listening, collectors: inference?.collectors ?? [] })
   undo.defer(() => admin.stop())
 
   // Last, so that no instance changes before the interfaces that report it are there.

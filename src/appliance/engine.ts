@@ -25,7 +25,7 @@ import { Launcher } from '../vm/launcher.driver.ts'
 import { VmNetwork } from '../vm/network.driver.ts'
 import type { NftPlan } from '../vm/nft.plan.ts'
 import { bootOf, capacityOf, choosePlatform, hostPlatform, rememberPlatform } from '../vm/platform.driver.ts'
-import { VmReconciler } from '../vm/reconciler.ts'
+import { VmReconciler, type VmReconcilerDeps } from '../vm/reconciler.ts'
 import { scratchRoomGib } from '../vm/scratch.driver.ts'
 import { VmDriver } from '../vm/vm.driver.ts'
 import type { CollateralService } from './collateral.ts'
@@ -49,6 +49,7 @@ export type Engine = {
   readonly nft: Nft
   readonly platform: Platform
   readonly capacity: Capacity
+  readonly scratch: VmReconcilerDeps['scratch']
   /** Null where there is none: see appliance/collateral.ts. */
   readonly collateral: CollateralService | null
 }
@@ -107,6 +108,10 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const collateral = deps.collateral(platform)
   const bootId = hostBootId()
   const bootBefore = swapMeta(store.ledger.db, 'host_boot_id', bootId)
+  const scratch = {
+    gib: config.vm.scratch_gib,
+    gibMax: () => config.capacity.scratch_gib || scratchRoomGib(stateDir),
+  }
   const reconciler = new VmReconciler({
     ledger: store.ledger,
     hostId: store.hostId,
@@ -121,10 +126,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
       mtuBytes: config.network.mtu_bytes,
       resolvers: config.network.resolvers,
     },
-    scratch: {
-      gib: config.vm.scratch_gib,
-      gibMax: () => config.capacity.scratch_gib || scratchRoomGib(stateDir),
-    },
+    scratch,
     bootTimeoutMs: config.vm.boot_timeout_ms,
     capacityWaitMs: config.capacity.wait_ms,
     platform,
@@ -133,7 +135,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     probeSsh,
     hostRestarted: bootBefore !== null && bootBefore !== bootId,
   })
-  return { reconciler, network, nft, platform, capacity, collateral }
+  return { reconciler, network, nft, platform, capacity, scratch, collateral }
 }
 
 /** Every launch would be refused: the operator learns so at the start, not by the first VM. The image may still come. */

@@ -21,12 +21,14 @@ import { openapiDocument } from '../instances/http/openapi.ts'
 import { createRequestRate } from '../instances/http/rate.ts'
 import { instanceRoutes } from '../instances/http/routes.ts'
 import { createHttp } from '../instances/http/server.ts'
+import type { WarmPool } from '../instances/pool.ts'
 import { InstanceReconciler } from '../instances/reconciler.ts'
 import { runRetention } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
 import type { Store } from '../store/db.ts'
 import { purgeGoneVms } from '../store/ledger/vm.query.ts'
 import type { Engine } from './engine.ts'
+import { composePool } from './pool.ts'
 
 export type InstancesParts = {
   readonly config: Config
@@ -85,13 +87,21 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
 
 export type Background = { readonly start: () => void; readonly stop: () => Promise<void> }
 
-export function composeInstances(parts: InstancesParts): { service: InstancesService; background: Background } {
+export type Instances = {
+  readonly service: InstancesService
+  readonly pool: WarmPool
+  readonly background: Background
+}
+
+export function composeInstances(parts: InstancesParts): Instances {
   const { config, store, engine, clock, random, log } = parts
+  const vmSpec = { image: 'instance', vcpus: config.vm.vcpus, memoryMib: config.vm.memory_mib }
+  const pool = composePool(parts, vmSpec)
   const { baseUrl, address } = guestGateway(config, guestGatewayName)
   const reconciler = new InstanceReconciler({
     store,
     engine: engine.reconciler,
-    vmSpec: { image: 'instance', vcpus: config.vm.vcpus, memoryMib: config.vm.memory_mib },
+    vmSpec,
     trust: parts.trust,
     onReady: id => parts.names.instanceChanged(id),
     probe: probeSsh,
@@ -123,7 +133,13 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
       instanceHoursIncluded: config.billing.instance_hours_included,
       overagePerHourUsd: config.billing.overage_per_hour_usd,
     },
-    onCreated: instance => reconciler.wake(instance.id),
+    takeVm: tx => pool.take(tx),
+    onCreated: (instance, start) => {
+      pool.accepted(instance, start)
+      // A VM of the pool has its address already: no change of it will follow.
+      parts.names.instanceChanged(instance.id)
+      reconciler.wake(instance.id)
+    },
     onDeleted: instance => {
       // First: whoever is told of the delete no longer finds the name.
       parts.names.instanceChanged(instance.id)
@@ -132,7 +148,7 @@ export function composeInstances(parts: InstancesParts): { service: InstancesSer
     },
     inferenceCostMicroUsd: (organizationId, period) => parts.metering.inferenceCostMicroUsd(organizationId, period),
   })
-  return { service, background: backgroundWork(parts, reconciler) }
+  return { service, pool, background: backgroundWork(parts, reconciler, pool) }
 }
 
 const purgeIntervalMs = 60_000
@@ -143,6 +159,7 @@ const purgeRowsMax = 500
 function backgroundWork(
   { config, store, engine, clock, log }: InstancesParts,
   reconciler: InstanceReconciler,
+  pool: WarmPool,
 ): Background {
   const stopping = new AbortController()
   const retention = {
@@ -169,6 +186,7 @@ function backgroundWork(
     start: () => {
       // A reboot of the host has removed the firewall's table; it is made again from the ledger before the first VM is looked at.
       engine.network.sync().catch(error => log.error('the firewall could not be applied', { error }))
+      pool.start()
       reconciler.start()
       engine.reconciler.start()
       loops = Promise.all([
@@ -179,7 +197,7 @@ function backgroundWork(
     },
     stop: async () => {
       stopping.abort()
-      await Promise.all([reconciler.stop(), engine.reconciler.stop(), loops])
+      await Promise.all([pool.stop(), reconciler.stop(), engine.reconciler.stop(), loops])
     },
   }
 }

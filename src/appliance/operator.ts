@@ -8,6 +8,8 @@ import type { Config } from '../config/schema.ts'
 import { adminSocketName } from '../contract/admin.ts'
 import { mintGatewayKey } from '../inference/keys/authenticate.ts'
 import { mintKey } from '../instances/http/auth.ts'
+import type { WarmPool } from '../instances/pool.ts'
+import { createPoolMetrics } from '../instances/pool-metrics.ts'
 import type { InstancesService } from '../instances/service.ts'
 import { createAdmin } from '../operator/api.ts'
 import { type AdminServer, listenAdmin } from '../operator/socket.ts'
@@ -24,7 +26,8 @@ export type OperatorParts = {
   readonly store: Store
   readonly engine: Engine
   readonly service: InstancesService
-  readonly collectors: readonly Collector[]
+  readonly pool: WarmPool
+  readonly collectors: readonly Pick<Collector, 'render'>[]
   readonly tls: StatusDeps['tls']
   readonly operatorKey: StatusDeps['operatorKey']
   readonly listening: StatusDeps['listening']
@@ -35,7 +38,7 @@ export type OperatorParts = {
 
 /** Faults: conflict (another daemon listens there), host.unsupported. */
 export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
-  const { config, stateDir, store, engine, service, clock, random } = parts
+  const { config, stateDir, store, engine, service, pool, clock, random } = parts
   const log = parts.log.unit('admin')
   reportFailures({
     engine: engine.reconciler,
@@ -56,15 +59,17 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     },
     vm: id => engine.reconciler.view(id),
     status: createStatus(parts),
-    collectors: parts.collectors,
-    leaks: () =>
-      findLeaks({
+    collectors: [...parts.collectors, createPoolMetrics(pool)],
+    leaks: async () => [
+      ...(await findLeaks({
         db: store.ledger.db,
         nft: engine.nft,
         stateDir,
         tapPrefix: config.network.tap_prefix,
         uids: { min: config.vm.uid_min, max: config.vm.uid_max },
-      }),
+      })),
+      ...pool.claimedOrphans().map(vmId => ({ kind: 'vm', name: vmId, detail: 'unowned' })),
+    ],
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,
   })
   return listenAdmin(`${stateDir}/${adminSocketName}`, admin)

@@ -93,6 +93,7 @@ const CHECKS: readonly Check[] = [
       field: 'capacity.scratch_gib',
       message: `${capacity.scratch_gib} is too small for one instance of vm.scratch_gib (${vm.scratch_gib}); raise it, or use 0 for the default`,
     }),
+  warmProblems,
   ({ inference }) => upstreamNameProblems(inference.upstreams.map(one => one.name)),
   ({ instances }) =>
     when(new Set(instances.inference_models).size !== instances.inference_models.length, {
@@ -105,6 +106,29 @@ const CHECKS: readonly Check[] = [
       message: `${JSON.stringify(instances.inference_base_url)} is not allowed; allowed: "" or an http: or https: URL`,
     }),
 ]
+
+/** A pool that can never be full would ask for ever. What is derived from the host is not known here: at run time the pool waits for room. */
+function warmProblems({ pool: { warm }, vm, capacity, network }: Config): CrossProblem[] {
+  const addresses = 2 ** (32 - parsePool(network.pool_v4).prefixLength) - 2
+  const limits = [
+    { of: `capacity.memory_mib (${capacity.memory_mib})`, room: roomIn(capacity.memory_mib, vm.memory_mib) },
+    { of: `capacity.vcpus (${capacity.vcpus})`, room: roomIn(capacity.vcpus, vm.vcpus) },
+    { of: `capacity.scratch_gib (${capacity.scratch_gib})`, room: roomIn(capacity.scratch_gib, vm.scratch_gib) },
+    { of: `capacity.asids (${capacity.asids})`, room: roomIn(capacity.asids, 1) },
+    { of: `network.pool_v4 (${network.pool_v4})`, room: addresses },
+    { of: 'vm.uid_min to vm.uid_max', room: vm.uid_max - vm.uid_min + 1 },
+  ]
+  const { of, room } = limits.reduce((least, limit) => (limit.room < least.room ? limit : least))
+  return when(warm > Math.max(0, room), {
+    field: 'pool.warm',
+    message: `${warm} VMs do not fit: ${of} has room for ${room}`,
+  })
+}
+
+/** Endless where the configuration leaves it to the host. */
+function roomIn(total: number, each: number): number {
+  return total === 0 ? Number.POSITIVE_INFINITY : Math.floor(total / each)
+}
 
 /** RFC 1123 2.1, with a leading wildcard label (RFC 6125 6.4.3). */
 const DNS_NAME = /^(?=.{1,253}$)(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/

@@ -3,6 +3,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { LOG_LEVELS } from '../base/log.ts'
+import { BillingConfig } from './billing.ts'
 import {
   AddressPort,
   AddressPortOrOff,
@@ -213,6 +214,18 @@ export const CapacityConfig = Type.Object(
   { ...closed, default: {} },
 )
 
+export const PoolConfig = Type.Object(
+  {
+    warm: Count(
+      0,
+      0,
+      1024,
+      'How many VMs are kept booted for instances to come. Each holds memory, vCPUs and an address like an instance; a new instance takes one over instead of booting its own. 0 for none.',
+    ),
+  },
+  { ...closed, default: {} },
+)
+
 export const InstancesConfig = Type.Object(
   {
     retention_days: Count(30, 30, 3650, 'How long the records of terminated instances, and their names, are kept.'),
@@ -402,20 +415,6 @@ export const KdsConfig = Type.Object(
   { ...closed, default: {} },
 )
 
-export const BillingConfig = Type.Object(
-  {
-    subscription_cost_usd: Usd('0.00', 'Cost of a billing period, whatever is used.'),
-    instance_hours_included: Count(
-      0,
-      0,
-      1_000_000,
-      'Instance-hours of a period that `subscription_cost_usd` includes.',
-    ),
-    overage_per_hour_usd: Usd('0.00', 'Cost of each instance-hour beyond the included ones.'),
-  },
-  { ...closed, default: {} },
-)
-
 export const Config = Type.Object(
   {
     domain: Type.String({
@@ -436,6 +435,7 @@ export const Config = Type.Object(
     network: NetworkConfig,
     vm: VmConfig,
     capacity: CapacityConfig,
+    pool: PoolConfig,
     instances: InstancesConfig,
     inference: InferenceConfig,
     kds: KdsConfig,

@@ -184,6 +184,22 @@ export type AdminEvent = Static<typeof AdminEvent>
 export const AdminEventList = Type.Object({ events: Type.Array(AdminEvent) }, closed)
 export const eventCountMax = 1000
 
+/** The warm pool. */
+export const AdminPool = Type.Object(
+  {
+    wanted: Type.Integer({ minimum: 0 }),
+    warm: Type.Integer({ minimum: 0 }),
+    booting: Type.Integer({ minimum: 0 }),
+    /** What the host lacks for the next VM: memory, vcpus, disk, addresses or asids. */
+    lacking: Nullable(Type.String()),
+    last_failure: Type.Union([Type.Object({ at: Time, reason: Type.String() }, closed), Type.Null()]),
+    /** Null: nothing keeps it from asking for the next VM now. */
+    next_attempt_at: TimeOrNull,
+  },
+  closed,
+)
+export type AdminPool = Static<typeof AdminPool>
+
 const AdminCollateral = Type.Object(
   {
     product: Type.String(),
@@ -249,6 +265,7 @@ export const AdminStatus = Type.Object(
       },
       closed,
     ),
+    pool: AdminPool,
   },
   closed,
 )

@@ -75,13 +75,23 @@ export class Provisioner {
   /** Faults: what no other attempt of ours can help, as internal. */
   async run(provision: Provision): Promise<Provisioned> {
     const { vmId, isStillWanted } = provision
+    const { clock, log } = this.#deps
+    const sinceMs = clock.monotonicMs()
     const claimed = await this.#claim(provision)
     if ('kind' in claimed) return claimed
+    const claimedMs = clock.monotonicMs()
     const attestation = await this.#attest(provision, claimed)
     if ('kind' in attestation) return attestation
+    const attestedMs = clock.monotonicMs()
     if (!isStillWanted()) return unwanted
     this.#deps.engine.open(vmId)
     const failure = await this.#reach(provision, claimed.sshHostKey)
+    const took = {
+      claim: claimedMs - sinceMs,
+      evidence: attestedMs - claimedMs,
+      probe: clock.monotonicMs() - attestedMs,
+    }
+    log.info('an instance was provisioned', { instance: provision.instance.id, tookMs: took })
     return failure ?? { kind: 'usable', sshHostKey: claimed.sshHostKey, attestation }
   }
 

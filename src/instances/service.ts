@@ -40,6 +40,7 @@ import type { Organization } from '../store/directory/organization.table.ts'
 import { billingPeriod, formatUsd, hours, type Period, parseUsd, readyMs } from './billing.ts'
 import { type CreateRequest, canonicalCreate } from './create.codec.ts'
 import { LimitedFault } from './limited.ts'
+import type { InstanceStart } from './pool.plan.ts'
 import { toCreated, toRecord } from './record.ts'
 import { RecordLists } from './record-texts.ts'
 import { recordsKeptMs, retentionIntervalMs } from './retention.ts'
@@ -67,8 +68,10 @@ export type InstancesDeps = {
   readonly random: RandomBytes
   readonly log: Logger
   readonly settings: InstancesSettings
+  /** Takes a VM out of the warm pool, in the transaction that inserts its instance; null: there is none. */
+  readonly takeVm: (tx: DirectoryDb) => { readonly vmId: string; readonly start: InstanceStart } | null
   /** After the commit, once per instance, so that its host's reconciler looks at it. What they throw is logged and goes no further. */
-  readonly onCreated: (instance: Instance) => void
+  readonly onCreated: (instance: Instance, start: InstanceStart) => void
   readonly onDeleted: (instance: Instance) => void
   /** Inference spend of an organization within a period, in whole micro-dollars. */
   readonly inferenceCostMicroUsd: (organizationId: string, period: Period) => bigint
@@ -124,12 +127,15 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
           const instance = findInstance(tx, { organizationId: attempt.organizationId, name: earlier.name })
           return { kind: 'repeated', data: earlier, platforms: [instance?.platform ?? null] } as const
         }
-        const instance = addInstance(tx, deps, caller, request)
+        const { instance, start } = addInstance(tx, deps, caller, request)
         const data = toCreated(instance)
         storeResponse(tx, attempt, data)
-        return { kind: 'created', instance, data, platforms: [instance.platform] } as const
+        return { kind: 'created', instance, start, data, platforms: [instance.platform] } as const
       })
-      if (outcome.kind === 'created') afterCommit(outcome.instance, deps.onCreated)
+      if (outcome.kind === 'created') {
+        const { instance, start } = outcome
+        afterCommit(instance, () => deps.onCreated(instance, start))
+      }
       return { data: outcome.data, platforms: outcome.platforms }
     },
 
@@ -233,8 +239,10 @@ function bodySha256(request: CreateRequest): Uint8Array {
   return new Bun.CryptoHasher('sha256').update(canonicalCreate(request)).digest()
 }
 
-/** Only the row, with the id of a VM that is not there yet: the reconciler of its host makes it. */
-function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, request: CreateRequest): Instance {
+type Added = { readonly instance: Instance; readonly start: InstanceStart }
+
+/** Only the row, with the id of a VM of the pool or of one that is not there yet: the reconciler of its host makes it. */
+function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, request: CreateRequest): Added {
   const { settings, random } = deps
   const { organization } = caller
   const inferenceModel = request.inferenceModel ?? settings.inferenceModels[0]
@@ -250,6 +258,7 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
     )
   }
   assertWithinLimits(tx, deps, organization.id)
+  const { vmId, start } = deps.takeVm(tx) ?? { vmId: newUuid(random), start: 'cold' }
   for (let attempt = 0; attempt < nameAttemptsMax; attempt += 1) {
     const name = randomName(instanceNameLength, random)
     const instance = insertInstance(tx, {
@@ -262,11 +271,11 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
       publicKey: request.publicKey,
       inferenceMode: supportedInferenceMode,
       inferenceModel,
-      vmId: newUuid(random),
+      vmId,
       platform: deps.platform,
       nowMs: deps.clock.nowMs(),
     })
-    if (instance !== null) return instance
+    if (instance !== null) return { instance, start }
   }
   throw new Fault('internal', `no free instance name in ${nameAttemptsMax} attempts`)
 }

@@ -25,7 +25,7 @@ export type AdminDeps = {
   readonly status: () => AdminStatus
   readonly leaks: () => Promise<readonly AdminLeak[]>
   /** What GET /metrics shows, one after the other. */
-  readonly collectors: readonly Collector[]
+  readonly collectors: readonly Pick<Collector, 'render'>[]
   /** Directory that holds the console of a VM. */
   readonly consoleDir: (vmId: string) => string
 }

@@ -14,6 +14,11 @@ import { listOrganizations } from '../store/directory/organization.query.ts'
 import { countVms, reservedBy } from '../store/ledger/vm.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 
+export type PoolSummary = Pick<AdminStatus['pool'], 'wanted' | 'warm' | 'booting' | 'lacking'> & {
+  readonly lastFailure: { readonly atMs: number; readonly reason: string } | null
+  readonly nextAttemptAtMs: number | null
+}
+
 export type StatusDeps = {
   readonly config: Pick<Config, 'domain'>
   readonly store: Store
@@ -22,6 +27,8 @@ export type StatusDeps = {
     readonly capacity: Pick<Capacity, 'memoryMib' | 'vcpus' | 'addresses'>
     readonly collateral: { readonly describe: () => KeptCollateral } | null
   }
+  /** What the warm pool says of itself, times in milliseconds. */
+  readonly pool: { readonly status: () => PoolSummary }
   readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
   readonly operatorKey: Pick<OperatorKey, 'digest' | 'publicPem'>
   readonly clock: Pick<Clock, 'nowMs'>
@@ -58,8 +65,14 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
         addresses_used: reserved.vms,
         addresses_total: engine.capacity.addresses,
       },
+      pool: poolStatus(deps.pool.status()),
     }
   }
+}
+
+function poolStatus({ lastFailure, nextAttemptAtMs, ...counts }: PoolSummary): AdminStatus['pool'] {
+  const failure = lastFailure === null ? null : { at: iso(lastFailure.atMs), reason: lastFailure.reason }
+  return { ...counts, last_failure: failure, next_attempt_at: isoOrNull(nextAttemptAtMs) }
 }
 
 function collateralStatus(kept: KeptCollateral, nowMs: number): NonNullable<AdminStatus['collateral']> {

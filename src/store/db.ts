@@ -14,6 +14,7 @@ import { rest } from './migrations/0005-rest.ts'
 import { uids } from './migrations/0006-uids.ts'
 import { attestedClaim } from './migrations/0007-attested-claim.ts'
 import { launches } from './migrations/0008-launches.ts'
+import { pool } from './migrations/0009-pool.ts'
 import { scratch } from './migrations/0010-scratch.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
@@ -64,6 +65,7 @@ export const MIGRATIONS: readonly string[] = [
   uids,
   attestedClaim,
   launches,
+  pool,
   scratch,
 ]
 

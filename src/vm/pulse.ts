@@ -90,6 +90,9 @@ export class Pulse {
     })
     const ssh = this.#askSsh(this.#hello ?? link.observe().hello, hurry ? qmpTimeoutMs.blocking : sshTimeoutMs)
     const hello = await said
+    // Its agent has restarted, and has other keys: what it said before holds no longer.
+    const known = this.#hello ?? link.observe().hello
+    if (hello !== null && known !== null && hello.boxKey !== known.boxKey) link.forget()
     this.#hello = hello ?? this.#hello
     const round = { monitor: await answered, agent: hello !== null, ssh: await ssh, network: await reachable }
     const before = this.#misses

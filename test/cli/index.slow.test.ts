@@ -1,7 +1,7 @@
 // Goal: the program itself, started as users start it, prints what scripts and people rely on and exits with documented codes.
 
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { systemClock } from '../../src/base/clock.ts'
@@ -55,17 +55,12 @@ beforeAll(async () => {
       tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem' },
       operator_key: { digest: 'ab'.repeat(48), public_key: 'PEM' },
       collateral: null,
-      organizations: 0,
-      instances: { ready: 1, failed: 0 },
-      vms: {},
+      ...{ organizations: 0, instances: { ready: 1, failed: 0 }, vms: {} },
       capacity: {
-        memory_mib_used: 1,
-        memory_mib_total: 2,
-        vcpus_used: 3,
-        vcpus_total: 4,
-        addresses_used: 5,
-        addresses_total: 6,
+        ...{ memory_mib_used: 1, memory_mib_total: 2, vcpus_used: 3 },
+        ...{ vcpus_total: 4, addresses_used: 5, addresses_total: 6 },
       },
+      pool: { ...{ wanted: 3, warm: 1, booting: 0, lacking: null }, last_failure: null, next_attempt_at: null },
     }),
     leaks: async () => leaks,
     collectors: [],
@@ -322,6 +317,7 @@ test('goal: status and leaks are shown, and a leak is no success', async () => {
   const status = await run(['status'])
   expect(status.stdout).toContain('platform:      tcg (evidence is SIMULATED)\n')
   expect(status.stdout).toContain('instances:     1 ready\n')
+  expect(status.stdout).toContain('warm pool:     1 warm, 0 booting, 3 wanted\n')
   expect(await runJson('status')).toMatchObject({ code: 0, document: { platform: 'tcg' } })
   expect(await run(['doctor', '--leaks'])).toEqual({ code: 0, stdout: 'nothing leaked\n', stderr: '' })
   leaks = [{ kind: 'tap', name: 'sr0123456789', detail: 'unknown' }]

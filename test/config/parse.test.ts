@@ -167,6 +167,25 @@ const MISTAKES: [string, string[]][] = [
       'f:2: capacity.memory_mib: 1 is too small for one instance of vm.memory_mib (2048); raise it, or use 0 for the default',
     ],
   ],
+  ['[pool]\nwarm = 1025', ['f:2: pool.warm: 1025 is not allowed; allowed: an integer from 0 to 1024']],
+  [
+    '[capacity]\nmemory_mib = 6144\n[pool]\nwarm = 4',
+    ['f:4: pool.warm: 4 VMs do not fit: capacity.memory_mib (6144) has room for 3'],
+  ],
+  [
+    '[capacity]\nmemory_mib = 6144\nvcpus = 5\nasids = 3\n[pool]\nwarm = 4',
+    ['f:6: pool.warm: 4 VMs do not fit: capacity.vcpus (5) has room for 2'],
+  ],
+  ['[capacity]\nasids = 3\n[pool]\nwarm = 4', ['f:4: pool.warm: 4 VMs do not fit: capacity.asids (3) has room for 3']],
+  [
+    '[network]\npool_v4 = "10.1.2.0/30"\n[pool]\nwarm = 3',
+    ['f:4: pool.warm: 3 VMs do not fit: network.pool_v4 (10.1.2.0/30) has room for 2'],
+  ],
+  [
+    '[vm]\nuid_min = 70000\nuid_max = 70000\n[pool]\nwarm = 3',
+    ['f:5: pool.warm: 3 VMs do not fit: vm.uid_min to vm.uid_max has room for 1'],
+  ],
+  ['[capacity]\nmemory_mib = 6144\nvcpus = 6\nasids = 3\n[pool]\nwarm = 3', []],
   [
     '[instances]\nretention_days = 29',
     ['f:2: instances.retention_days: 29 is not allowed; allowed: an integer from 30 to 3650'],

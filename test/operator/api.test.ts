@@ -63,6 +63,7 @@ const STATUS: AdminStatus = {
     addresses_used: 0,
     addresses_total: 1,
   },
+  pool: { wanted: 0, warm: 0, booting: 0, lacking: null, last_failure: null, next_attempt_at: null },
 }
 
 const GATEWAY_TERMS = {

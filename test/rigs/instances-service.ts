@@ -87,7 +87,10 @@ export type Answer = {
 }
 
 export type Changes = Partial<
-  Pick<InstancesDeps, 'settings' | 'random' | 'onCreated' | 'onDeleted' | 'platform' | 'inferenceCostMicroUsd'>
+  Pick<
+    InstancesDeps,
+    'settings' | 'random' | 'takeVm' | 'onCreated' | 'onDeleted' | 'platform' | 'inferenceCostMicroUsd'
+  >
 > &
   Partial<Pick<HttpDeps, 'routes'>> & {
     readonly directory?: string
@@ -131,6 +134,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     random: changes.random ?? systemRandom,
     log,
     settings: changes.settings ?? settings,
+    takeVm: changes.takeVm ?? (() => null),
     onCreated: changes.onCreated ?? (instance => calls.push(`created ${instance.name}`)),
     onDeleted: changes.onDeleted ?? (instance => calls.push(`deleted ${instance.name}`)),
     inferenceCostMicroUsd: changes.inferenceCostMicroUsd ?? (() => 0n),

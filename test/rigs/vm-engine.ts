@@ -51,6 +51,8 @@ export function engineBench(
   const changed = new Map<string, () => void>()
   const networks: string[] = []
   const releases: string[] = []
+  /** VMs whose agent is asked anew who it is. */
+  const forgotten: string[] = []
   const resumed: string[] = []
   /** What the world says of every VM; a test changes it as it likes. */
   const world = {
@@ -71,7 +73,7 @@ export function engineBench(
     } as never,
     observe: () => seen.get(vmId) ?? { closed: false, stopped: false, paused: false, hello: null },
     greet: () => {},
-    forget: () => {},
+    forget: () => void forgotten.push(vmId),
     resume: async () => {},
     close: () => {},
   })
@@ -145,19 +147,7 @@ export function engineBench(
   const state = (id: string): VmState | undefined => vmById(store.ledger.db, id)?.state
   const failure = (id: string) => vmById(store.ledger.db, id)?.failureCode
   return {
-    world,
-    store,
-    clock,
-    engine,
-    create,
-    define,
-    observe,
-    dismiss,
-    state,
-    failure,
-    alive,
-    networks,
-    releases,
-    resumed,
+    ...{ world, store, clock, engine, create, define, observe, dismiss },
+    ...{ state, failure, alive, networks, releases, resumed, forgotten },
   }
 }

@@ -16,6 +16,7 @@ import { instanceChanges, instances } from '../../src/store/directory/instance.t
 import { keys } from '../../src/store/directory/key.table.ts'
 import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
 import { organizations } from '../../src/store/directory/organization.table.ts'
+import { poolVms } from '../../src/store/directory/pool.table.ts'
 import { usage } from '../../src/store/directory/usage.table.ts'
 import { egressOf } from '../../src/store/ledger/egress.query.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
@@ -25,7 +26,17 @@ import { openVm, vmById } from '../../src/store/ledger/vm.query.ts'
 import { egress, launches, resources, restingAddresses, vms } from '../../src/store/ledger/vm.table.ts'
 
 const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
-  directory: [organizations, keys, gatewayKeys, usage, instances, instanceChanges, instanceAttestations, idempotency],
+  directory: [
+    organizations,
+    keys,
+    gatewayKeys,
+    usage,
+    instances,
+    instanceChanges,
+    instanceAttestations,
+    idempotency,
+    poolVms,
+  ],
   ledger: [vms, resources, restingAddresses, egress, launches, nonces, events],
 }
 const TABLES = [...ROOMS.directory, ...ROOMS.ledger]

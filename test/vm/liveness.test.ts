@@ -170,3 +170,13 @@ test('one good answer clears a count, and no single round is a loss', () => {
           expect(cleared).toEqual(noMisses)
         }
 })
+
+test('an agent that restarted is asked anew who it is, once', async () => {
+  // Goal: its old keys are not handed to services any longer; the same keys are no news.
+  const b = await running()
+  expect(b.forgotten).toEqual([])
+  b.world.agent = async () => ({ ...claimed, boxKey: 'another' })
+  await b.clock.elapse(2 * minuteMs)
+  expect(b.forgotten).toEqual([b.id])
+  await b.engine.stop()
+})

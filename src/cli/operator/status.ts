@@ -38,12 +38,26 @@ function statusText(status: AdminStatus, paint: Paint): string {
       ['organizations', String(status.organizations)],
       ['instances', countsText(status.instances)],
       ['VMs', countsText(status.vms)],
+      ...poolFields(status.pool),
       ['memory', `${capacity.memory_mib_used} of ${capacity.memory_mib_total} MiB`],
       ['vCPUs', `${capacity.vcpus_used} of ${capacity.vcpus_total}`],
       ['addresses', `${capacity.addresses_used} of ${capacity.addresses_total}`],
     ],
     paint,
   )
+}
+
+function poolFields(pool: AdminStatus['pool']): [string, string][] {
+  if (pool.wanted === 0 && pool.warm + pool.booting === 0) return [['warm pool', 'off']]
+  const lacking = pool.lacking === null ? '' : `; no room for more: ${pool.lacking}`
+  const next = pool.next_attempt_at === null ? '' : `; next attempt ${pool.next_attempt_at}`
+  const failure = pool.last_failure
+  return [
+    ['warm pool', `${pool.warm} warm, ${pool.booting} booting, ${pool.wanted} wanted${lacking}`],
+    ...(failure === null
+      ? []
+      : [['pool failure', `${failure.at}: ${failure.reason}${next}`] satisfies [string, string]]),
+  ]
 }
 
 function collateralFields({ collateral }: AdminStatus, paint: Paint): [string, string][] {

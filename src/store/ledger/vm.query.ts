@@ -119,6 +119,11 @@ export function waitingBefore(db: LedgerDb, vm: Pick<Vm, 'id' | 'hostId'>): Room
   return roomOf(db, and(eq(vms.hostId, vm.hostId), eq(vms.state, 'waiting'), eq(vms.desired, 'running'), isBefore))
 }
 
+/** What all VMs of a host that wait will hold. */
+export function waitingOn(db: LedgerDb, hostId: string): Room {
+  return roomOf(db, and(eq(vms.hostId, hostId), eq(vms.state, 'waiting'), eq(vms.desired, 'running')))
+}
+
 /** What is being given back on a host right now. */
 export function endingOn(db: LedgerDb, hostId: string): Room {
   return roomOf(db, and(holdsRoom(hostId), or(inArray(vms.state, ['stopping', 'failed']), eq(vms.desired, 'gone'))))

@@ -1,0 +1,18 @@
+// What operators charge: the table `billing` of the configuration. Pure.
+
+import { Type } from '@sinclair/typebox'
+import { Count, closed, Usd } from './fields.ts'
+
+export const BillingConfig = Type.Object(
+  {
+    subscription_cost_usd: Usd('0.00', 'Cost of a billing period, whatever is used.'),
+    instance_hours_included: Count(
+      0,
+      0,
+      1_000_000,
+      'Instance-hours of a period that `subscription_cost_usd` includes.',
+    ),
+    overage_per_hour_usd: Usd('0.00', 'Cost of each instance-hour beyond the included ones.'),
+  },
+  { ...closed, default: {} },
+)

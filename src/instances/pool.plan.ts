@@ -1,0 +1,90 @@
+// What a VM of the warm pool is worth, which one a create gets, which ones go, and when the next is asked for. Pure.
+
+import type { PoolVm } from '../store/directory/pool.table.ts'
+import type { VmView } from '../vm/engine.ts'
+
+/** The furthest along first: a create takes them in this order. */
+const TAKEN_IN_ORDER = ['warm', 'greeting', 'booting', 'launching', 'waiting'] as const
+
+export type PoolStage =
+  | (typeof TAKEN_IN_ORDER)[number]
+  /** The engine does not know it: the daemon ended before it was defined. */
+  | 'absent'
+  /** Somebody has it, by a record that is not here: such as in a database from a backup that is older than the claim. */
+  | 'claimed'
+  /** It cannot be given to anybody any more. */
+  | 'lost'
+
+export type PoolLook = { readonly stage: PoolStage /** Why it is lost, else null. */; readonly reason: string | null }
+
+/** What a row of the pool stands for, by the engine's view of its VM. */
+export function lookOf(
+  row: Pick<PoolVm, 'boxKey'>,
+  view: Pick<VmView, 'state' | 'failureCode' | 'guest'> | null,
+): PoolLook {
+  if (view === null) return { stage: 'absent', reason: null }
+  switch (view.state) {
+    case 'waiting':
+    case 'launching':
+    case 'booting':
+      return { stage: view.state, reason: null }
+    case 'running':
+      return guestLook(row, view.guest)
+    case 'failed':
+      return { stage: 'lost', reason: `it failed: ${view.failureCode ?? 'internal'}` }
+    case 'stopping':
+    case 'gone':
+      return { stage: 'lost', reason: 'it was taken down' }
+  }
+}
+
+function guestLook({ boxKey }: Pick<PoolVm, 'boxKey'>, guest: VmView['guest']): PoolLook {
+  // After a restart of the daemon, until the agent is asked again.
+  if (guest === null) return { stage: 'greeting', reason: null }
+  if (guest.claimId !== null) return { stage: 'claimed', reason: null }
+  if (boxKey !== null && boxKey !== guest.boxKey) return { stage: 'lost', reason: 'its agent restarted' }
+  return { stage: 'warm', reason: null }
+}
+
+/** How early a stage is taken, 0 first; null: never. */
+export function takeRank(stage: PoolStage): number | null {
+  const order: readonly PoolStage[] = TAKEN_IN_ORDER
+  const rank = order.indexOf(stage)
+  return rank < 0 ? null : rank
+}
+
+/** How an instance began: on a VM that waited for it, on one that was booting already, or on one of its own. */
+export const INSTANCE_STARTS = ['warm', 'booting', 'cold'] as const
+export type InstanceStart = (typeof INSTANCE_STARTS)[number]
+
+export function startOf(stage: PoolStage): InstanceStart {
+  return stage === 'warm' ? 'warm' : 'booting'
+}
+
+/** Those beyond the wanted number: the least far along first, then the newest. `pool`: oldest first. */
+export function surplus<T extends { readonly stage: PoolStage }>(pool: readonly T[], wanted: number): T[] {
+  const last = TAKEN_IN_ORDER.length
+  return pool
+    .map((one, age) => ({ one, age, rank: takeRank(one.stage) ?? last }))
+    .sort((a, b) => b.rank - a.rank || b.age - a.age)
+    .slice(0, Math.max(0, pool.length - wanted))
+    .map(({ one }) => one)
+}
+
+const backOffMinMs = 1_000
+export const backOffMaxMs = 300_000
+
+/** How long the pool asks for nothing after so many failures in a row. */
+export function backOffMs(failures: number): number {
+  return failures === 0 ? 0 : Math.min(backOffMinMs * 2 ** Math.min(failures - 1, 30), backOffMaxMs)
+}
+
+/** A VM that the ledger has and that neither an instance nor the pool names. */
+export type Orphan = 'dismiss' | 'keep' | 'ask_later'
+
+/** What is nobody's goes. What somebody has claimed is left to the operator: it may hold a customer's work. */
+export function orphanVerdict({ state, guest }: Pick<VmView, 'state' | 'guest'>): Orphan {
+  if (state !== 'running') return 'dismiss'
+  if (guest === null) return 'ask_later'
+  return guest.claimId === null ? 'dismiss' : 'keep'
+}

@@ -1,0 +1,22 @@
+// VMs that a host keeps booted and that are nobody's yet.
+
+import { index, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
+
+/** A VM is in the pool as long as it has a row here. The row is there before the VM, and goes with the transaction that gives the VM away. */
+export const poolVms = sqliteTable(
+  'pool_vms',
+  {
+    vmId: text('vm_id').primaryKey(),
+    hostId: text('host_id').notNull(),
+    /** SHA-256 of the manifest of the image that it boots, in hexadecimal digits. */
+    imageDigest: text('image_digest').notNull(),
+    /** What it is made of besides, in words: platform, CPU model, vCPUs, memory. */
+    shape: text('shape').notNull(),
+    /** The key that its agent said hello with; null until then. An agent that has restarted has another one. */
+    boxKey: text('box_key'),
+    createdAtMs: integer('created_at_ms').notNull(),
+  },
+  table => [index('pool_vms_host').on(table.hostId, table.createdAtMs)],
+)
+
+export type PoolVm = typeof poolVms.$inferSelect
