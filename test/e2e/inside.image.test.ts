@@ -130,7 +130,9 @@ async function theConnections({ prints, appliance }: Inside): Promise<void> {
     Bun.spawnSync(['ssh-add', '-q', join(appliance.directory, 'client')], {
       env: { ...process.env, SSH_AUTH_SOCK: agentFile },
     })
-    expect(await prints('ssh-add -l', '-o', `ForwardAgent=${agentFile}`)).toContain('ED25519')
+    expect(await prints('ssh-add -l', '-o', `IdentityAgent=${agentFile}`, '-o', 'ForwardAgent=yes')).toContain(
+      'ED25519',
+    )
   } finally {
     agent.kill()
   }
@@ -248,7 +250,7 @@ inOwnNetns(
           loginsMs.push(performance.now() - startedMs)
         }
         process.stderr.write(`inside: a command over ssh, in ms: ${loginsMs.map(Math.round).join(' ')}\n`)
-        const steps = { theGateway, theTools, thePrivateRoot, theConnections, theAgent, theLimits }
+        const steps = { theGateway, theTools, theConnections, theAgent, theLimits, thePrivateRoot }
         for (const [step, run] of Object.entries(steps)) {
           const startedMs = performance.now()
           await run({ ...login, appliance, hostname, upstream })
