@@ -114,6 +114,13 @@ export async function installAppliance(): Promise<SystemdAppliance> {
   }
 }
 
+/**
+ * A container has a boot id of its own, which nspawn mounts over that of this machine's kernel. ProtectProc= gives the service a fresh /proc, in
+ * which the kernel's own is seen again, and that does not change when the container boots. So it is mounted there, too.
+ */
+const bootIdFile = '/run/boot-id'
+const bootIdDropIn = `[Service]\nBindReadOnlyPaths=${bootIdFile}:/proc/sys/kernel/random/boot_id\n`
+
 /** The steps of README, "For operators". The images stay where they are: the configuration names them. */
 async function install({ root, exec }: BootedDebian, image: string): Promise<void> {
   mkdirSync(`${root}/usr/local/bin`, { recursive: true })
@@ -136,6 +143,10 @@ async function install({ root, exec }: BootedDebian, image: string): Promise<voi
   mkdirSync(dropIns)
   copyFileSync(join(unitsDir, 'nftables-guard.conf'), `${dropIns}/strongroom-guard.conf`)
   for (const unit of units) copyFileSync(join(unitsDir, unit), `${root}/etc/systemd/system/${unit}`)
+  writeFileSync(`${root}/etc/tmpfiles.d/boot-id.conf`, `f ${bootIdFile} 0444 root root - %b\n`)
+  await exec(['systemd-tmpfiles', '--create', '/etc/tmpfiles.d/boot-id.conf'])
+  mkdirSync(`${root}/etc/systemd/system/strongroom.service.d`)
+  writeFileSync(`${root}/etc/systemd/system/strongroom.service.d/boot-id.conf`, bootIdDropIn)
   await exec(['useradd', '--system', '--shell', '/usr/sbin/nologin', '--home-dir', '/nonexistent', 'strongroom-vm'])
   await exec(['systemctl', 'enable', ...units])
 }
