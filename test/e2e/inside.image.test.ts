@@ -241,6 +241,13 @@ inOwnNetns(
         const login = loginOf(appliance, hostname)
         const terminal = await appliance.sshWith(['-tt'], hostname, [])
         expect(terminal.stdout).toContain(`${hostname}: a Strongroom instance`)
+        const loginsMs: number[] = []
+        for (let count = 0; count < 7; count += 1) {
+          const startedMs = performance.now()
+          await login.prints('true')
+          loginsMs.push(performance.now() - startedMs)
+        }
+        process.stderr.write(`inside: a command over ssh, in ms: ${loginsMs.map(Math.round).join(' ')}\n`)
         const steps = { theGateway, theTools, thePrivateRoot, theConnections, theAgent, theLimits }
         for (const [step, run] of Object.entries(steps)) {
           const startedMs = performance.now()

@@ -7,6 +7,7 @@ import { iso, systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
 import { spkiDigestOf } from '../../http/pair.ts'
+import { getOverTls, type TlsResponse } from '../../linux/tls-get.ts'
 import {
   attestationBytesMax,
   freshAgeMsMax,
@@ -21,7 +22,6 @@ import { countOption, urlOption } from '../options.ts'
 import { verdictDocument } from '../render.ts'
 import { withFlags } from './pin-options.ts'
 import { verdictSummary } from './summary.ts'
-import { getOverTls, type TlsResponse } from './tls-get.ts'
 import { addTrustOptions, readTrust, type TrustOptions } from './trust-options.ts'
 
 type GatewayOptions = TrustOptions & { ca?: string; timeoutMs: number }

@@ -2,12 +2,12 @@
 
 import { fromUtf8, toBase64Url } from '../../base/bytes.ts'
 import { type FaultCode, messageOf } from '../../base/fault.ts'
+import { CertificateError, getOverTls, type TlsResponse } from '../../linux/tls-get.ts'
 import { type InstanceIdentity, instanceAttestationBytesMax } from '../../verifier/instance.ts'
 import { AdvisedFault, InputFault } from '../exit.ts'
 import { KIB, readTextInput } from '../input-file.ts'
 import type { Io } from '../io.ts'
 import { oneLine } from '../render.ts'
-import { CertificateError, getOverTls, type TlsResponse } from './tls-get.ts'
 
 export type InstanceSource = {
   /** https://HOST:PORT. */

@@ -1,7 +1,7 @@
 // Tells programs of the VM, over a unix socket, what root sees of the ways into it. Effects: one socket.
 //
-// The first byte, whatever it is, asks; nothing else that they send means anything. Without that byte the answer could be there, and the
-// connection closed, before Bun's client has seen that it is connected: it then reports a reset (1.4.5).
+// The first byte, whatever it is, asks; nothing else that they send means anything. The answer is one line, and whoever asked closes: where
+// we closed, Bun's client could see that before it had read, and reported a reset (1.4.5, now and then on a busy machine).
 
 import { chmodSync, rmSync } from 'node:fs'
 import type { Clock } from '../../base/clock.ts'
@@ -22,13 +22,13 @@ const connectionsMax = 16
 /** For a connection that says or reads nothing. */
 const idleSeconds = 60
 
-/** One JSON object for each connection, then its end. Does not throw: without it only the verifier's last line is not checked. */
+/** One JSON object, and LF, for each connection. Does not throw: without it only the verifier's last line is not checked. */
 export function serveLockout({ path, gather, clock, log }: LockoutSocketDeps): Disposable {
   let last: { readonly atMs: number; readonly text: Promise<string> } | null = null
   let connections = 0
   const textNow = () => {
     if (last === null || clock.monotonicMs() - last.atMs >= freshMs) {
-      last = { atMs: clock.monotonicMs(), text: gather().then(facts => JSON.stringify(facts)) }
+      last = { atMs: clock.monotonicMs(), text: gather().then(facts => `${JSON.stringify(facts)}\n`) }
     }
     return last.text
   }
@@ -72,13 +72,11 @@ export function serveLockout({ path, gather, clock, log }: LockoutSocketDeps): D
   }
 }
 
-type Writing = { data: { rest: Uint8Array }; write: (bytes: Uint8Array) => number; end: () => unknown }
+type Writing = { data: { rest: Uint8Array }; write: (bytes: Uint8Array) => number }
 
 function drain(socket: Writing): void {
   const { rest } = socket.data
   if (rest.length === 0) return
   const written = socket.write(rest)
-  if (written < 0) return
-  socket.data.rest = rest.subarray(written)
-  if (socket.data.rest.length === 0) socket.end()
+  if (written > 0) socket.data.rest = rest.subarray(written)
 }

@@ -167,9 +167,10 @@ async function readSocket(path: string): Promise<string> {
     socket.write('?')
     for await (const chunk of socket) {
       text += String(chunk)
+      if (text.endsWith('\n')) return text
       if (text.length > factsBytesMax) throw new Error('the answer is too long')
     }
-    return text
+    throw new Error('it closed without an answer')
   } finally {
     clearTimeout(timer)
     socket.destroy()

@@ -42,6 +42,7 @@ test('where JSON.parse stands', () => {
     'attest/receipt/receipt.ts': 'counts the names of the text, and refuses a second one',
     'cli/input-file.ts': "for the parser's own words; the strict reader follows",
     'cli/verify/gateway.ts': 'the message of an HTTP error, which is only shown',
+    'cli/verify/instance-source.ts': 'the message of an HTTP error, which is only shown',
   }
   const root = resolve(import.meta.dir, '../../../src')
   const rooms = 'attest base cli config contract verifier vm inference/attestation inference/worker'.split(' ')

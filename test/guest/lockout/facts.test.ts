@@ -136,6 +136,9 @@ async function readAll(path: string): Promise<string> {
   const socket = await opened(path)
   socket.write('?')
   let text = ''
-  for await (const chunk of socket) text += String(chunk)
+  for await (const chunk of socket) {
+    text += String(chunk)
+    if (text.endsWith('\n')) break
+  }
   return text
 }

@@ -9,6 +9,7 @@ import { verify } from '../../../src/guest/verify/command.ts'
 import { makeHostEnd, makePortPaths } from '../../rigs/agent-port.ts'
 import { ask, startAgent } from '../../rigs/agent-process.ts'
 import { makeClaim, makeCustomerKey, makeSandbox, type Sandbox, seal } from '../../rigs/guest-root.ts'
+import { until } from '../../rigs/until.ts'
 import { simulatedLaunch, vouchFor } from '../../rigs/vouch.ts'
 
 async function verifyIn({ paths, sshPort }: Sandbox, argv: readonly string[]) {
@@ -74,8 +75,11 @@ test('five lines', async () => {
   expect((await verifyIn(sandbox, [])).words[2]).toBe('NOT CHECKED  host-key binding')
 
   fs.appendFileSync(sandbox.paths.authorizedKeys, `${publicKey} second\n`)
-  const planted = await verifyIn(sandbox, ['--verbose', ...trusting])
-  expect(planted.printed).toContain("FAIL         authorized-keys: 2 keys log in, not the owner's alone")
+  // What the agent has just said to another, it says for a second.
+  await until('the second key is seen', 10_000, async () => {
+    const { printed } = await verifyIn(sandbox, ['--verbose', ...trusting])
+    return printed.includes("FAIL         authorized-keys: 2 keys log in, not the owner's alone")
+  })
 })
 
 // Goal: wrong arguments and files are named, with the usage, and exit with 2.
