@@ -37,8 +37,8 @@ const conntrackTimeoutMs = 10_000
 export class VmNetwork {
   readonly #deps: VmNetworkDeps
   readonly #turns = createSerial()
-  /** Taps whose ledger row still stands, but whose objects are to go. */
-  readonly #excluded = new Set<string>()
+  /** Taps whose objects are to go, or have gone, as long as their ledger row stands. */
+  readonly #removed = new Set<string>()
   /** Names of our objects in the kernel; null until first read. */
   #installed: Installed | null = null
   /** The run that has not begun yet. */
@@ -57,14 +57,13 @@ export class VmNetwork {
     return this.#queued
   }
 
-  /** Takes a VM's objects out of the kernel; the caller strikes the ledger row afterwards. */
+  /**
+   * Takes a VM's objects out of the kernel for good; the caller strikes the ledger row afterwards. Until then another run may come, which
+   * must not put them back.
+   */
   async remove(tap: string): Promise<void> {
-    this.#excluded.add(tap)
-    try {
-      await this.sync()
-    } finally {
-      this.#excluded.delete(tap)
-    }
+    this.#removed.add(tap)
+    await this.sync()
   }
 
   /**
@@ -111,9 +110,11 @@ export class VmNetwork {
     const { db } = this.#deps.ledger
     const { egressLimitBytes: limitBytes, rescueLimitBytes } = this.#deps
     const used = new Map(listEgress(db).map(row => [row.vmId, row]))
-    return listResources(db, 'nft').flatMap(({ name: tap, vmId }) => {
+    const rows = listResources(db, 'nft')
+    for (const tap of this.#removed) if (!rows.some(row => row.name === tap)) this.#removed.delete(tap)
+    return rows.flatMap(({ name: tap, vmId }) => {
       const vm = vmById(db, vmId)
-      if (this.#excluded.has(tap) || !vm?.address) return []
+      if (this.#removed.has(tap) || !vm?.address) return []
       const { usedBytes = 0, rescueBytes: rescueUsedBytes = 0 } = used.get(vmId) ?? {}
       const opened = vm.openedAtMs !== null
       const limits = { limitBytes, usedBytes, rescueLimitBytes, rescueUsedBytes }
