@@ -360,17 +360,17 @@ inOwnNetns(
         const request = JSON.stringify(chat)
         const curl = (path: string, more: string) =>
           appliance.ssh(hostname, [
-            'curl --silent --show-error --max-time 60 --cacert /run/strongroom/gateway-ca.pem',
+            'curl --silent --show-error --max-time 60',
             '--write-out "\\n%{http_code}" -H "Authorization: Bearer $(cat ~/.config/opencode/inference.key)"',
             `${more} https://inference.strongroom.internal:8442${path}`,
           ])
-        // No session is told of the authority: whoever wants it names it.
+        // Every program of the instance trusts the authority of its gateway, which can sign for nothing else.
         const session = await appliance.ssh(hostname, [
           'env; curl --silent https://inference.strongroom.internal:8442/health; echo $?',
         ])
         expect(session.stdout).toContain('HOME=/home/agent\n')
-        expect(session.stdout).not.toMatch(/NODE_EXTRA_CA_CERTS|SSL_CERT/)
-        expect(session.stdout).toEndWith('\n60\n')
+        expect(session.stdout).toMatch(/\nNODE_EXTRA_CA_CERTS=\/run\/strongroom\/gateway-ca\.pem\n/)
+        expect(session.stdout).toEndWith('{"status":"ok"}0\n')
         const models = await curl('/v1/models', '')
         expect(models.stdout).toEndWith('\n200')
         await until('the worker responds to the instance', 30_000, async () => {
