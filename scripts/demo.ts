@@ -81,10 +81,15 @@ async function demo({ step, note, defer }: Steps): Promise<void> {
   )
   note(`${name}, to be reached at ${hostname}`)
   await step('provisioning → ready', () => reached(api, name, 'ready'))
+  const knownHosts = join(directory, 'known_hosts')
+  await step('strongroom verify instance', () =>
+    verifyInstance({ inside, strongroom, env, directory }, { hostname, key, image, knownHosts }),
+  )
+  // The verdict has written the host key; no other is taken.
   const ssh = (command: string) =>
     run([
-      ...[...inside, 'ssh', '-i', client, '-o', 'BatchMode=yes', '-o', 'StrictHostKeyChecking=accept-new'],
-      ...['-o', `UserKnownHostsFile=${join(directory, 'known_hosts')}`, `agent@${hostname}`, command],
+      ...[...inside, 'ssh', '-i', client, '-o', 'BatchMode=yes', '-o', 'StrictHostKeyChecking=yes'],
+      ...['-o', `UserKnownHostsFile=${knownHosts}`, `agent@${hostname}`, command],
     ])
   await step(`ssh agent@${hostname} uname -r`, () => ssh('uname -r').then(firstLine))
   note(`${((performance.now() - startedMs) / 1000).toFixed(1)} s from the POST to the first output over SSH`)
@@ -106,15 +111,38 @@ const question = JSON.stringify({
   max_tokens: 8,
 })
 /** The tiny model writes noise: the demonstration shows that a response comes, and from where. */
-const insideQuestion = `curl --silent --fail --cacert /run/strongroom/gateway-ca.pem \
+const insideQuestion = `curl --silent --fail \
   --header "Authorization: Bearer $(cat ~/.config/opencode/inference.key)" --header 'Content-Type: application/json' \
-  --data '${question}' https://169.254.88.1:8442/v1/chat/completions >/dev/null`
+  --data '${question}' "$OPENAI_BASE_URL/chat/completions" >/dev/null`
 
 type Host = {
   readonly inside: readonly string[]
   readonly strongroom: (...argv: string[]) => Promise<string>
   readonly env: { readonly STRONGROOM_STATE_DIR: string; readonly STRONGROOM_CONFIG: string }
   readonly directory: string
+}
+
+type Verified = { readonly hostname: string; readonly key: string; readonly image: string; readonly knownHosts: string }
+
+/** With what the operator publishes: the image's manifest and the operator key. */
+async function verifyInstance(
+  { inside, strongroom, env, directory }: Host,
+  { hostname, key, image, knownHosts }: Verified,
+): Promise<string> {
+  const file = (name: string, text: string) => {
+    const path = join(directory, name)
+    writeFileSync(path, text, { mode: 0o600 })
+    return path
+  }
+  const operatorKey = file('operator-key.pub.pem', await strongroom('operator-key'))
+  const policy = await strongroom('verify', 'policy-example', '--image', image, '--operator-key', operatorKey)
+  const summary = await run([
+    ...[...inside, executable, 'verify', 'instance', hostname, '--key-file', file('key.txt', key)],
+    ...['--ca', join(env.STRONGROOM_STATE_DIR, 'ca/ca.pem'), '--known-hosts', knownHosts],
+    ...['--policy', file('instance-policy.json', policy), '--image', image],
+    ...['--trust-simulated-root', join(env.STRONGROOM_STATE_DIR, 'simulator/root.pem')],
+  ])
+  return summary.trim().replaceAll('\n', '\n          ')
 }
 
 async function gatewaySteps(step: Steps['step'], host: Host): Promise<void> {
