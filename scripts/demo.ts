@@ -16,7 +16,8 @@ const root = resolve(import.meta.dir, '..')
 const executable = join(root, 'dist/strongroom')
 const serveArgv = [executable, 'serve', '--json'] as const
 const domain = 'agents.demo'
-const commandTimeoutMs = 120_000
+/** Under software emulation on a busy machine, the first start of the packaged agent takes minutes. */
+const commandTimeoutMs = 300_000
 const buildTimeoutMs = 1_500_000
 const readyTimeoutMs = 180_000
 

@@ -8,7 +8,7 @@ import { inOwnNetns } from '../rigs/netns.ts'
 import { until } from '../rigs/until.ts'
 import { type Behaviour, delta, openSse, sse, startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
 
-const timeoutMs = 900_000
+const timeoutMs = 1_500_000
 const contextTokens = 24_576
 const model = 'scripted-1'
 
