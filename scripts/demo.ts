@@ -16,6 +16,8 @@ const root = resolve(import.meta.dir, '..')
 const executable = join(root, 'dist/strongroom')
 const serveArgv = [executable, 'serve', '--json'] as const
 const domain = 'agents.demo'
+/** Where the DNS says that the services are: an address for documentation (RFC 5737), on the namespace's loopback. */
+const publicAddress = '192.0.2.1'
 /** Under software emulation on a busy machine, the first start of the packaged agent takes minutes. */
 const commandTimeoutMs = 300_000
 const buildTimeoutMs = 1_500_000
@@ -192,6 +194,7 @@ async function createNamespace(defer: Steps['defer']): Promise<string[]> {
   writeFileSync(`${files}/resolv.conf`, 'nameserver 127.0.0.1\n')
   await run(['ip', 'netns', 'add', name])
   await run(['ip', '-netns', name, 'link', 'set', 'dev', 'lo', 'up'])
+  await run(['ip', '-netns', name, 'address', 'add', `${publicAddress}/32`, 'dev', 'lo'])
   return ['ip', 'netns', 'exec', name]
 }
 
@@ -278,7 +281,7 @@ function configText({ image, workerImage, model }: { image: string; workerImage:
 platform = "tcg"
 
 [listen]
-instances = "127.0.0.1:8441"
+instances = "0.0.0.0:8441"
 inference = "0.0.0.0:8442"
 dns = "127.0.0.1:53"
 
@@ -287,6 +290,8 @@ image_dir = ${JSON.stringify(image)}
 
 [network]
 sample_interval_ms = 500
+# The namespace has no route that an address could be taken from.
+public_v4 = "${publicAddress}"
 
 [inference.worker]
 model_file = ${JSON.stringify(model)}
