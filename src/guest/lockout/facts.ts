@@ -1,6 +1,7 @@
 // What root sees of every way into this VM, for a verifier that runs as the login user. Effects: reads files and /proc, runs `sshd -T`.
 //
-// It only looks: judge.plan.ts says what is wrong with it. Nothing secret is in it: of a password it says whether there is one.
+// It only looks: judge.plan.ts says what is wrong with it. Every process of the VM may ask, so nothing secret is in it: of a password it says
+// whether there is one, and of sshd's configuration not what sessions get in their environment, which the instance's gateway key is part of.
 
 import * as fs from 'node:fs'
 import { type Static, Type } from '@sinclair/typebox'
@@ -25,7 +26,7 @@ export const LockoutFacts = Type.Object(
       ),
     ),
     authorizedKeys: OrNull,
-    /** Output of `sshd -T`, or why there is none. */
+    /** Output of `sshd -T` without its `setenv` lines, or why there is none. */
     sshd: Type.Object({ ok: Type.Boolean(), text: Text }, closed),
     /** Titles of the processes that listen for SSH. */
     sshdTitles: Type.Array(Text),
@@ -70,7 +71,7 @@ export async function gatherFacts({ root, sshdProgram, run }: FactsDeps): Promis
     passwords: lines('/etc/shadow').map(passwordOf),
     authorizedKeys: read('/run/strongroom/authorized_keys'),
     sshd: await run([sshdProgram, '-T'], sshdBounds).then(
-      ({ stdout }) => ({ ok: true, text: stdout }),
+      ({ stdout }) => ({ ok: true, text: stdout.replaceAll(/^setenv .*\n?/gim, '') }),
       error => ({ ok: false, text: messageOf(error) }),
     ),
     sshdTitles: processes(root)

@@ -45,7 +45,9 @@ async function planted() {
   return sandbox
 }
 
-const answering = { sshdProgram: '/usr/sbin/sshd', run: async () => ({ stdout: 'usepam no\n', stderr: '' }) }
+/** As sshd prints the environment that a claim has given to sessions. */
+const printed = 'usepam no\nsetenv OPENAI_API_KEY=gw_00000000_secret\nSetEnv A=gw_00000000_secret\nx11forwarding no\n'
+const answering = { sshdProgram: '/usr/sbin/sshd', run: async () => ({ stdout: printed, stderr: '' }) }
 
 describe('the facts', () => {
   // Goal: each file is read for exactly what is judged, and no password's hash leaves it.
@@ -62,7 +64,7 @@ describe('the facts', () => {
         { name: 'set', password: 'set' },
       ],
       authorizedKeys: 'ssh-ed25519 AAAA\n',
-      sshd: { ok: true, text: 'usepam no\n' },
+      sshd: { ok: true, text: 'usepam no\nx11forwarding no\n' },
       sshdTitles: ['sshd: /usr/sbin/sshd -D -e [listener] 0 of 10-100 startups'],
       consoleReaders: [{ pid: 8, title: '/bin/sh -i', device: '/dev/ttyS0' }],
       sockets: [
