@@ -30,15 +30,17 @@ export function composePool(parts: PoolParts, vmSpec: VmSpec): WarmPool {
     wanted: config.pool.warm,
     imageDigest: () => imageDigest(config.vm.image_dir),
     room: () =>
-      roomFor(store.ledger.db, {
-        hostId: store.hostId,
-        vcpus: vmSpec.vcpus,
-        memoryMib: vmSpec.memoryMib,
-        scratch: engine.scratch,
-        capacity: engine.capacity,
-        addressRestMs: config.network.address_rest_s * 1000,
-        nowMs: clock.nowMs(),
-      }),
+      roomFor(
+        store.ledger.db,
+        { ...vmSpec, scratchGib: engine.scratch.gib },
+        {
+          hostId: store.hostId,
+          scratch: engine.scratch,
+          capacity: engine.capacity,
+          addressRestMs: config.network.address_rest_s * 1000,
+          nowMs: clock.nowMs(),
+        },
+      ),
     clock,
     random,
     log: log.unit('pool'),

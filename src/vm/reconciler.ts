@@ -11,29 +11,18 @@ import type { Logger } from '../base/log.ts'
 import { createWorkers, type Workers } from '../base/workers.ts'
 import type { Claimed, Network, SealedClaim } from '../contract/agent.ts'
 import type { LedgerDb, LedgerStore } from '../store/db.ts'
-import { restingAt } from '../store/ledger/address.query.ts'
 import { egressOf } from '../store/ledger/egress.query.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
-import { listResources, recordResource, resourceOf } from '../store/ledger/resource.query.ts'
-import {
-  dismissVm,
-  endingOn,
-  insertVm,
-  listVms,
-  moveVm,
-  openVm,
-  reservedBy,
-  vmById,
-  waitingBefore,
-} from '../store/ledger/vm.query.ts'
+import { recordResource, resourceOf } from '../store/ledger/resource.query.ts'
+import { dismissVm, insertVm, listVms, moveVm, openVm, vmById } from '../store/ledger/vm.query.ts'
 import type { Vm, VmState } from '../store/ledger/vm.table.ts'
-import { type Admission, admission, type Capacity } from './admission.plan.ts'
+import type { Capacity } from './admission.plan.ts'
 import type { VmEngine, VmEvidence, VmSpec, VmView } from './engine.ts'
 import { closeLink, type Entry, linkOf, newEntry } from './entry.ts'
 import { type EvidenceSources, EvidenceTaker } from './evidence.driver.ts'
-import { freeAddress } from './launch.plan.ts'
 import { LaunchMismatch } from './launcher.driver.ts'
 import { Pulse, type PulseDeps } from './pulse.ts'
+import { type Place, placeFor } from './room.query.ts'
 import type { VmDriver } from './vm.driver.ts'
 import {
   failureMessage,
@@ -308,16 +297,16 @@ export class VmReconciler implements VmEngine {
   /** Moves the VM by itself: room is reserved in the transaction that moves, or two VMs would be given the same. */
   #admit(vm: Vm, entry: Entry): VmEvent | null {
     const { ledger, clock, log } = this.#deps
-    const { verdict, change } = ledger.transact(tx => this.#reserve(tx, vm))
+    const { place, change } = ledger.transact(tx => this.#reserve(tx, vm))
     if (change !== null) {
       this.wake(vm.id)
       this.#announce(vm.id, change)
     }
-    if (verdict.kind !== 'full') return null
-    const waitMs = Math.max(this.#deps.capacityWaitMs, verdict.isEnding ? endingWaitMs : 0)
+    if (place.kind !== 'full') return null
+    const waitMs = Math.max(this.#deps.capacityWaitMs, place.isEnding ? endingWaitMs : 0)
     const leftMs = entry.sinceMs + waitMs - clock.monotonicMs()
     if (leftMs <= 0) {
-      log.warn('no room for a VM', { vm: vm.id, lacking: verdict.lacking })
+      log.warn('no room for a VM', { vm: vm.id, lacking: place.lacking })
       return 'refused'
     }
     // An address that has rested comes free without anything changing.
@@ -325,25 +314,14 @@ export class VmReconciler implements VmEngine {
     return null
   }
 
-  #reserve(tx: LedgerDb, vm: Vm): { verdict: Admission; change: Change | null } {
-    const { hostId, capacity, pool, addressRestMs: restMs, clock } = this.#deps
-    const resting = restingAt(tx, { nowMs: clock.nowMs(), restMs })
-    const occupancy = {
-      reserved: reservedBy(tx, hostId),
-      ahead: waitingBefore(tx, vm),
-      ending: endingOn(tx, hostId),
-      restingAddresses: resting.length,
-      scratchGibMax: this.#deps.scratch.gibMax(),
-    }
-    const verdict = admission(vm, occupancy, capacity)
-    if (verdict.kind !== 'admit') return { verdict, change: null }
-    const held = listResources(tx, 'address').map(row => row.name)
-    const address = freeAddress(pool, new Set([...held, ...resting]))
-    // Addresses of an earlier pool, or those that failed VMs have not given back yet.
-    if (address === null) return { verdict: { kind: 'full', lacking: 'addresses', isEnding: false }, change: null }
+  #reserve(tx: LedgerDb, vm: Vm): { place: Place; change: Change | null } {
+    const nowMs = this.#deps.clock.nowMs()
+    const place = placeFor(tx, vm, { ...this.#deps, nowMs })
+    if (place.kind !== 'place') return { place, change: null }
+    const { address } = place
     const change = this.#move(tx, vm, 'admitted', address)
-    if (change !== null) recordResource(tx, { vmId: vm.id, kind: 'address', name: address, nowMs: clock.nowMs() })
-    return { verdict, change }
+    if (change !== null) recordResource(tx, { vmId: vm.id, kind: 'address', name: address, nowMs })
+    return { place, change }
   }
 
   async #build(vm: Vm, entry: Entry): Promise<VmEvent> {

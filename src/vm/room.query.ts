@@ -1,31 +1,58 @@
-// Whether a VM that nobody has asked for yet would find room on a host now. Effects: SQL.
+// What is left of a host: for the VM whose turn it is, and for one that nobody has asked for yet. Effects: SQL.
 
 import type { LedgerDb } from '../store/db.ts'
 import { restingAt } from '../store/ledger/address.query.ts'
-import { endingOn, reservedBy, waitingOn } from '../store/ledger/vm.query.ts'
-import { type Admission, admission, type Capacity } from './admission.plan.ts'
+import { listResources } from '../store/ledger/resource.query.ts'
+import { endingOn, type Room, reservedBy, waitingBefore, waitingOn } from '../store/ledger/vm.query.ts'
+import type { Vm } from '../store/ledger/vm.table.ts'
+import { type Admission, admission, type Capacity, type Request } from './admission.plan.ts'
+import { freeAddress } from './launch.plan.ts'
 
-export type RoomWanted = {
+/** A host, and what VMs may have of it. */
+export type Host = {
   readonly hostId: string
-  readonly vcpus: number
-  readonly memoryMib: number
-  readonly scratch: { readonly gib: number; readonly gibMax: () => number }
   readonly capacity: Capacity
+  /** What scratch disks may hold together, as the file system is now. */
+  readonly scratch: { readonly gibMax: () => number }
   readonly addressRestMs: number
-  readonly nowMs: number
 }
 
-/** As the engine would decide, but behind every VM that waits: `queue` while there is one, even where room is left. */
-export function roomFor(db: LedgerDb, wanted: RoomWanted): Admission {
-  const { hostId, capacity, addressRestMs: restMs, nowMs } = wanted
-  const ahead = waitingOn(db, hostId)
+/** A place on the host with an address of the pool; or why there is none now. */
+export type Place =
+  | { readonly kind: 'place'; readonly address: string }
+  | Exclude<Admission, { readonly kind: 'admit' }>
+
+/** For a VM whose row waits, behind those that have waited for longer. In the transaction that takes the place. */
+export function placeFor(tx: LedgerDb, vm: Vm, host: Host & { readonly pool: string; readonly nowMs: number }): Place {
+  const { verdict, resting } = judge(tx, vm, { ...host, ahead: waitingBefore(tx, vm) })
+  if (verdict.kind !== 'admit') return verdict
+  const held = listResources(tx, 'address').map(row => row.name)
+  const address = freeAddress(host.pool, new Set([...held, ...resting]))
+  // Addresses of an earlier pool, or those that failed VMs have not given back yet.
+  return address === null ? { kind: 'full', lacking: 'addresses', isEnding: false } : { kind: 'place', address }
+}
+
+/** Behind every VM that waits: `queue` while there is one, even where room is left. */
+export function roomFor(db: LedgerDb, wanted: Request, host: Host & { readonly nowMs: number }): Admission {
+  const ahead = waitingOn(db, host.hostId)
+  const { verdict } = judge(db, wanted, { ...host, ahead })
+  return verdict.kind === 'admit' && ahead.vms > 0 ? { kind: 'queue' } : verdict
+}
+
+type Judged = { readonly verdict: Admission; readonly resting: readonly string[] }
+
+function judge(
+  db: LedgerDb,
+  wanted: Request,
+  { hostId, capacity, scratch, addressRestMs: restMs, nowMs, ahead }: Host & { nowMs: number; ahead: Room },
+): Judged {
+  const resting = restingAt(db, { nowMs, restMs })
   const occupancy = {
     reserved: reservedBy(db, hostId),
     ahead,
     ending: endingOn(db, hostId),
-    restingAddresses: restingAt(db, { nowMs, restMs }).length,
-    scratchGibMax: wanted.scratch.gibMax(),
+    restingAddresses: resting.length,
+    scratchGibMax: scratch.gibMax(),
   }
-  const verdict = admission({ ...wanted, scratchGib: wanted.scratch.gib }, occupancy, capacity)
-  return verdict.kind === 'admit' && ahead.vms > 0 ? { kind: 'queue' } : verdict
+  return { verdict: admission(wanted, occupancy, capacity), resting }
 }

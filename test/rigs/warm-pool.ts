@@ -77,9 +77,9 @@ export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
         return image.digest
       },
       room: () => {
-        const scratch = { gib: 0, gibMax: () => 0 }
-        const asked = { hostId: store.hostId, ...spec, scratch, capacity, addressRestMs, nowMs: clock.nowMs() }
-        return roomFor(store.ledger.db, asked)
+        const scratch = { gibMax: () => 0 }
+        const host = { hostId: store.hostId, scratch, capacity, addressRestMs, nowMs: clock.nowMs() }
+        return roomFor(store.ledger.db, { ...spec, scratchGib: 0 }, host)
       },
       clock,
       random: systemRandom,
