@@ -136,7 +136,7 @@ function rules(plan: NftPlan): Rule[] {
     ['guard', 'meta nfproto != ipv4 drop'],
     ['guard', 'iifname . ether saddr . ip saddr != @guests drop'],
     // Before it is opened it may answer the host's look at its SSH server, which `input` lets in only as an answer. It counts for nothing.
-    ['guard', `iifname != @opened ip daddr ${plan.gateway} tcp sport 22 accept`],
+    ['guard', `iifname != @opened iifname != @fetching ip daddr ${plan.gateway} tcp sport 22 accept`],
     ...fetchRules(plan),
     ['guard', 'iifname != @opened iifname != @fetching drop'],
     ...capRules(),
