@@ -34,7 +34,12 @@ export type Completion = Omit<Dispatch, 'stage' | 'jobId'> & {
 export type Stage = Dispatch | Completion
 
 /** Certificates and report over the provenance, as the host hands them. */
-export type VouchedProvenance = { readonly report: string; readonly vek: string; readonly ask: string; readonly ark: string }
+export type VouchedProvenance = {
+  readonly report: string
+  readonly vek: string
+  readonly ask: string
+  readonly ark: string
+}
 
 type Launch = { readonly measurement: Uint8Array; readonly operatorKey: Uint8Array }
 
@@ -72,8 +77,10 @@ export class Attester {
   async make(stage: Stage, simulated: SimulatedLaunch | null): Promise<{ ok: true; vouched: BuildEvidence } | Refusal> {
     const { keys, nowMs } = this.#deps
     const device = await this.#deps.device
-    if (device !== null && simulated !== null) return refuse('bad_request', 'vouch.simulated: this guest has a report device')
-    if (device === null && simulated === null) return refuse('bad_request', 'vouch.simulated: this guest has no report device')
+    if (device !== null && simulated !== null)
+      return refuse('bad_request', 'vouch.simulated: this guest has a report device')
+    if (device === null && simulated === null)
+      return refuse('bad_request', 'vouch.simulated: this guest has no report device')
     const launch = await this.#launchOf(device, simulated)
     const fields = this.#fieldsOf(stage, launch)
     const statement = newStatement(fields, { ...keys, nowMs: nowMs() })
@@ -95,7 +102,8 @@ export class Attester {
 
   /** Keeps what the host has completed, when it is about the last evidence. */
   keep(stage: AttestedStage, text: string, provenance: VouchedProvenance | null): { ok: true } | Refusal {
-    if (this.#last === null || this.#last.stage.stage !== stage) return refuse('unclaimed', 'vouched: no evidence of this stage was asked for')
+    if (this.#last === null || this.#last.stage.stage !== stage)
+      return refuse('unclaimed', 'vouched: no evidence of this stage was asked for')
     const { evidence } = this.#last
     let receipt: Receipt
     try {
@@ -103,7 +111,10 @@ export class Attester {
     } catch (error) {
       return refuse('bad_request', messageOf(error))
     }
-    const isLast = receipt.statement === evidence.statement && isSame(receipt.keys, evidence.keys) && isSame(receipt.signatures, evidence.signatures)
+    const isLast =
+      receipt.statement === evidence.statement &&
+      isSame(receipt.keys, evidence.keys) &&
+      isSame(receipt.signatures, evidence.signatures)
     if (!isLast) return refuse('bad_request', 'vouched.receipt: not of the last evidence')
     if (evidence.report !== null && receipt.evidence.report !== evidence.report) {
       return refuse('bad_request', 'vouched.receipt: another report than that of the last evidence')
@@ -126,10 +137,14 @@ export class Attester {
   }
 
   /** A report of the provenance that is not about it would make evidence.json a lie. */
-  #provenanceProblem({ stage, evidence }: { stage: Stage; evidence: BuildEvidence }, given: VouchedProvenance | null): string | null {
+  #provenanceProblem(
+    { stage, evidence }: { stage: Stage; evidence: BuildEvidence },
+    given: VouchedProvenance | null,
+  ): string | null {
     if ((evidence.provenance === null) !== (given === null)) return 'there, or missing, against the evidence'
     if (given === null || stage.stage !== 'completion') return null
-    if (evidence.provenance?.report !== null && evidence.provenance?.report !== given.report) return 'another report than that of the evidence'
+    if (evidence.provenance?.report !== null && evidence.provenance?.report !== given.report)
+      return 'another report than that of the evidence'
     const expected = familyReportData(stage.provenanceDigest, stage.nonce)
     try {
       const { reportData } = decodeReport(bytesOf(given.report))
@@ -170,7 +185,10 @@ async function provenanceReport(stage: Stage, device: ReportDevice | null): Prom
   const data = familyReportData(stage.provenanceDigest, stage.nonce)
   if (data === null) return null
   const report = device === null ? null : await device.report(data)
-  return { sha256: Buffer.from(stage.provenanceDigest).toString('hex'), report: report === null ? null : toBase64Url(report) }
+  return {
+    sha256: Buffer.from(stage.provenanceDigest).toString('hex'),
+    report: report === null ? null : toBase64Url(report),
+  }
 }
 
 function textsOf<Name extends string>(of: { readonly [Key in Name]: Uint8Array }): { [Key in Name]: string } {
@@ -178,7 +196,10 @@ function textsOf<Name extends string>(of: { readonly [Key in Name]: Uint8Array }
   return Object.fromEntries(entries) as { [Key in Name]: string }
 }
 
-function isSame<Name extends string>(a: { readonly [Key in Name]: string }, b: { readonly [Key in Name]: string }): boolean {
+function isSame<Name extends string>(
+  a: { readonly [Key in Name]: string },
+  b: { readonly [Key in Name]: string },
+): boolean {
   return Object.keys(b).every(name => a[name as Name] === b[name as Name])
 }
 

@@ -23,7 +23,10 @@ export function readCargoLock(text: string): CargoLock {
   try {
     table = parse(text)
   } catch (error) {
-    throw new BuildFailure('source_invalid', `Cargo.lock: ${messageOf(error).split('\n')[0]}; run \`cargo generate-lockfile\``)
+    throw new BuildFailure(
+      'source_invalid',
+      `Cargo.lock: ${messageOf(error).split('\n')[0]}; run \`cargo generate-lockfile\``,
+    )
   }
   // A lock file of an empty workspace names no package.
   const packages = table.package ?? []
@@ -58,7 +61,10 @@ function fromOf(what: string, source: string, checksum: unknown): LockedCrate['f
   }
   if (!/^(?:registry|sparse)\+/.test(source)) throw invalid(`package ${what}: \`source\` is neither registry nor git`)
   if (typeof checksum !== 'string' || !/^[0-9a-f]{64}$/.test(checksum)) {
-    throw new BuildFailure('checksum_mismatch', `Cargo.lock: package ${what} has no checksum; run \`cargo generate-lockfile\``)
+    throw new BuildFailure(
+      'checksum_mismatch',
+      `Cargo.lock: package ${what} has no checksum; run \`cargo generate-lockfile\``,
+    )
   }
   return { kind: 'registry', sha256: checksum }
 }

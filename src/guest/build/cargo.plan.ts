@@ -43,10 +43,10 @@ export function cargoFetchEnvironment(path: string, proxy: string): Record<strin
 /** A mirror in place of the registry that the lock names; its crates must have the lock's checksums all the same. */
 function mirrorConfig(mirror: string | null): string[] {
   if (mirror === null) return []
-  return ['source.crates-io.replace-with="strongroom-mirror"', `source.strongroom-mirror.registry=${JSON.stringify(mirror)}`].flatMap(one => [
-    '--config',
-    one,
-  ])
+  return [
+    'source.crates-io.replace-with="strongroom-mirror"',
+    `source.strongroom-mirror.registry=${JSON.stringify(mirror)}`,
+  ].flatMap(one => ['--config', one])
 }
 
 export function isMirror(url: string): boolean {
@@ -78,7 +78,13 @@ export function cargoBuildArgv(mirror: string | null): string[] {
 
 /** One of cargo's lines on standard output, as far as it matters here. */
 export type CargoMessage =
-  | { readonly kind: 'artifact'; readonly packageId: string; readonly name: string; readonly fresh: boolean; readonly files: readonly string[] }
+  | {
+      readonly kind: 'artifact'
+      readonly packageId: string
+      readonly name: string
+      readonly fresh: boolean
+      readonly files: readonly string[]
+    }
   | { readonly kind: 'other' }
 
 /** Libraries that others can use without Rust. An rlib is none: its name has a hash in it, and only the same compiler reads it. */
@@ -92,7 +98,8 @@ export function readCargoMessage(line: string): CargoMessage {
   } catch {
     return { kind: 'other' }
   }
-  if (!isRecord(message) || message.reason !== 'compiler-artifact' || !isRecord(message.target)) return { kind: 'other' }
+  if (!isRecord(message) || message.reason !== 'compiler-artifact' || !isRecord(message.target))
+    return { kind: 'other' }
   const packageId = typeof message.package_id === 'string' ? message.package_id : ''
   const kinds: readonly unknown[] = Array.isArray(message.target.kind) ? message.target.kind : []
   const names: readonly unknown[] = Array.isArray(message.filenames) ? message.filenames : []
@@ -100,7 +107,8 @@ export function readCargoMessage(line: string): CargoMessage {
   // Of the source's own packages; what a registry's package builds for itself is no result.
   if (packageId.includes(`path+file://${places.source}`)) {
     if (kinds.includes('bin')) files.push(message.executable)
-    if (kinds.some(kind => LIBRARY_KINDS.has(kind))) files.push(...names.filter(one => typeof one === 'string' && /\.(?:so|a)$/.test(one)))
+    if (kinds.some(kind => LIBRARY_KINDS.has(kind)))
+      files.push(...names.filter(one => typeof one === 'string' && /\.(?:so|a)$/.test(one)))
   }
   return {
     kind: 'artifact',
@@ -115,7 +123,9 @@ export function readCargoMessage(line: string): CargoMessage {
 export function packageOf(packageId: string): string {
   const [, url = '', fragment = ''] = /^(?:[a-z]+\+)?([^#]*)#(.*)$/.exec(packageId) ?? []
   if (fragment === '') return packageId.split(' ').slice(0, 2).join(' ')
-  const [name, version] = fragment.includes('@') ? fragment.split('@') : [url.split('/').at(-1)?.split('?')[0], fragment]
+  const [name, version] = fragment.includes('@')
+    ? fragment.split('@')
+    : [url.split('/').at(-1)?.split('?')[0], fragment]
   return `${name} ${version}`
 }
 

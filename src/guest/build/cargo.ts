@@ -31,7 +31,11 @@ const fetchPids = 64
 const projectPlace = ({ dir }: Project) => (dir === '' ? places.source : `${places.source}/${dir}`)
 
 /** Whether the source has all that its lock names, as cargo judges it, without a network. `why`: cargo's words when it has not. */
-export async function cargoHasAll(phase: Phase, project: Project, sourceDir: string): Promise<{ has: boolean; why: string }> {
+export async function cargoHasAll(
+  phase: Phase,
+  project: Project,
+  sourceDir: string,
+): Promise<{ has: boolean; why: string }> {
   const dirs = scratchDirs(phase, 'check', uids.build)
   const code = await runProgram(phase.site, {
     name: 'cargo-check',
@@ -40,7 +44,13 @@ export async function cargoHasAll(phase: Phase, project: Project, sourceDir: str
     onStdout: () => {},
     onStderr: phase.job.output('fetch'),
     plan: {
-      ...{ uid: uids.build, network: false, nestedNamespaces: false, cwd: projectPlace(project), argv: cargoCheckArgv() },
+      ...{
+        uid: uids.build,
+        network: false,
+        nestedNamespaces: false,
+        cwd: projectPlace(project),
+        argv: cargoCheckArgv(),
+      },
       binds: [...phase.tools.binds, { from: sourceDir, to: places.source, writable: false }, ...dirs.binds],
       etcDir: `${phase.workDir}/etc`,
       env: cargoEnvironment(phase.tools.path),
@@ -60,7 +70,11 @@ export async function cargoFetch(
   const dirs = scratchDirs(phase, 'fetch', uids.fetch)
   const code = await runProgram(phase.site, {
     name: 'cargo-fetch',
-    bounds: { ...boundsOf(phase, phase.order.limits.fetchSeconds), diskBytes: phase.order.limits.fetchBytes, pids: fetchPids },
+    bounds: {
+      ...boundsOf(phase, phase.order.limits.fetchSeconds),
+      diskBytes: phase.order.limits.fetchBytes,
+      pids: fetchPids,
+    },
     signal: phase.job.signal,
     onStdout: phase.job.output('fetch'),
     onStderr: phase.job.output('fetch'),
@@ -80,7 +94,8 @@ export async function cargoFetch(
   refuseUnless(
     code === 0,
     /checksum/i.test(phase.job.tail()) ? 'checksum_mismatch' : 'source_unreachable',
-    () => `cargo fetch: exit code ${code}; vendor the packages, or ask the operator which hosts are allowed: ${phase.job.tail()}`,
+    () =>
+      `cargo fetch: exit code ${code}; vendor the packages, or ask the operator which hosts are allowed: ${phase.job.tail()}`,
   )
   const home = `${dirs.root}/cargo`
   await giveTo(0, home)
@@ -174,7 +189,13 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Candi
     onStdout: chunk => messages.push(chunk),
     onStderr: job.output('build'),
     plan: {
-      ...{ uid: uids.build, network: false, nestedNamespaces: false, cwd: projectPlace(project), argv: cargoBuildArgv(fetched?.mirror ?? null) },
+      ...{
+        uid: uids.build,
+        network: false,
+        nestedNamespaces: false,
+        cwd: projectPlace(project),
+        argv: cargoBuildArgv(fetched?.mirror ?? null),
+      },
       binds: [
         ...phase.tools.binds,
         { from: source, to: places.source, writable: true },
@@ -193,7 +214,11 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Candi
 /** A path as the build sees it, as ours. */
 function candidateOf(file: string, target: string): Candidate {
   const name = file.slice(file.lastIndexOf('/') + 1)
-  if (!file.startsWith(`${places.target}/`)) throw new BuildFailure('build_failed', `artifact ${JSON.stringify(name.slice(0, 200))}: not below the build's output`)
+  if (!file.startsWith(`${places.target}/`))
+    throw new BuildFailure(
+      'build_failed',
+      `artifact ${JSON.stringify(name.slice(0, 200))}: not below the build's output`,
+    )
   return { name, root: target, relative: file.slice(places.target.length + 1) }
 }
 

@@ -27,12 +27,21 @@ export async function collect(
   candidates: readonly Candidate[],
   limits: Pick<BuildLimits, 'artifactBytes' | 'artifactCount'>,
 ): Promise<Collected[]> {
-  refuseUnless(candidates.length <= limits.artifactCount, 'limit_exceeded', () => `artifacts: ${candidates.length}, at most ${limits.artifactCount}`)
+  refuseUnless(
+    candidates.length <= limits.artifactCount,
+    'limit_exceeded',
+    () => `artifacts: ${candidates.length}, at most ${limits.artifactCount}`,
+  )
   const byName = new Map<string, Candidate>()
   for (const one of candidates) {
     refuseUnless(isArtifactName(one.name), 'build_failed', () => `artifact ${showName(one.name)}: not a plain name`)
     const other = [...byName.keys()].find(name => name.toLowerCase() === one.name.toLowerCase())
-    refuseUnless(other === undefined, 'build_failed', () => `artifacts ${showName(other ?? '')} and ${showName(one.name)}: names that differ in nothing, or in case alone`)
+    refuseUnless(
+      other === undefined,
+      'build_failed',
+      () =>
+        `artifacts ${showName(other ?? '')} and ${showName(one.name)}: names that differ in nothing, or in case alone`,
+    )
     byName.set(one.name, one)
   }
   const collected: Collected[] = []
@@ -44,7 +53,11 @@ export async function collect(
     leftBytes -= one.sizeBytes
     collected.push(one)
   }
-  refuseUnless(collected.length > 0, 'no_artifacts', () => 'the build left no artifact: no executable, cdylib or staticlib of the project')
+  refuseUnless(
+    collected.length > 0,
+    'no_artifacts',
+    () => 'the build left no artifact: no executable, cdylib or staticlib of the project',
+  )
   return collected
 }
 
@@ -77,7 +90,11 @@ async function measure({ name, root, relative }: Candidate, bytesMax: number): P
 /** Nobody writes there any more: what is no link now will be none when the file is opened. */
 async function checkParents(root: string, relative: string, shown: string): Promise<void> {
   const components = relative.split('/')
-  refuseUnless(!components.some(one => one === '' || one === '.' || one === '..'), 'build_failed', () => `artifact ${shown}: not below the build's output`)
+  refuseUnless(
+    !components.some(one => one === '' || one === '.' || one === '..'),
+    'build_failed',
+    () => `artifact ${shown}: not below the build's output`,
+  )
   for (let depth = 1; depth < components.length; depth += 1) {
     const parent = await fs.promises.lstat([root, ...components.slice(0, depth)].join('/')).catch(() => null)
     refuseUnless(parent?.isDirectory() === true, 'build_failed', () => `artifact ${shown}: behind a link, or not there`)

@@ -36,14 +36,21 @@ export async function checkSource(device: string, expected: { sizeBytes: number;
       at += bytesRead
     }
     const found = sha256.digest('hex')
-    refuseUnless(found === expected.sha256, 'internal', () => `exchange disk: SHA-256 ${found} is not that of the order`)
+    refuseUnless(
+      found === expected.sha256,
+      'internal',
+      () => `exchange disk: SHA-256 ${found} is not that of the order`,
+    )
   } finally {
     await file.close()
   }
 }
 
 /** Writes from byte 0 and waits until the device has it. Failures: `limit_exceeded` when it does not fit, and what the chunks throw. */
-export async function writeResult(device: string, chunks: AsyncIterable<Uint8Array>): Promise<{ sizeBytes: number; sha256: string }> {
+export async function writeResult(
+  device: string,
+  chunks: AsyncIterable<Uint8Array>,
+): Promise<{ sizeBytes: number; sha256: string }> {
   const file = await fs.promises.open(device, fs.constants.O_WRONLY)
   try {
     const sha256 = createHash('sha256')
@@ -51,7 +58,11 @@ export async function writeResult(device: string, chunks: AsyncIterable<Uint8Arr
     for await (const chunk of chunks) {
       for (let at = 0; at < chunk.length; ) {
         const { bytesWritten } = await file.write(chunk, at, chunk.length - at, sizeBytes + at).catch(cause => {
-          throw new BuildFailure('limit_exceeded', 'result: does not fit on the exchange disk; build fewer or smaller artifacts', { cause })
+          throw new BuildFailure(
+            'limit_exceeded',
+            'result: does not fit on the exchange disk; build fewer or smaller artifacts',
+            { cause },
+          )
         })
         at += bytesWritten
       }

@@ -20,10 +20,6 @@ export function failureOf(error: unknown): BuildFailure {
   return new BuildFailure('internal', `the build VM failed: ${messageOf(error)}`, { cause: error })
 }
 
-export function refuseUnless(
-  condition: boolean,
-  errorType: BuildErrorType,
-  message: () => string,
-): asserts condition {
+export function refuseUnless(condition: boolean, errorType: BuildErrorType, message: () => string): asserts condition {
   if (!condition) throw new BuildFailure(errorType, message())
 }

@@ -15,7 +15,8 @@ export type ProxyAddress = { readonly host: string; readonly port: number }
 /** Of `http://ADDRESS:PORT`; the host says it, and it becomes a part of command lines. Failure `internal`. */
 export function proxyAddress(proxy: string): ProxyAddress {
   const [, host, port] = /^http:\/\/([0-9.]{7,15}):([1-9][0-9]{0,4})$/.exec(proxy) ?? []
-  if (host === undefined || Number(port) > 65_535) throw new BuildFailure('internal', 'fetch.proxy: not http://ADDRESS:PORT')
+  if (host === undefined || Number(port) > 65_535)
+    throw new BuildFailure('internal', 'fetch.proxy: not http://ADDRESS:PORT')
   return { host, port: Number(port) }
 }
 
@@ -26,7 +27,10 @@ export async function awaitProxy({ host, port }: ProxyAddress, clock: Clock, sig
     signal.throwIfAborted()
     if (await canConnect(host, port)) return
     if (clock.monotonicMs() >= untilMs) {
-      throw new BuildFailure('source_unreachable', "the service's fetch proxy is not reachable; try again, or ask the operator")
+      throw new BuildFailure(
+        'source_unreachable',
+        "the service's fetch proxy is not reachable; try again, or ask the operator",
+      )
     }
     await clock.sleep(pollMs, signal)
   }

@@ -2,8 +2,8 @@
 
 import * as fs from 'node:fs'
 import { parse } from 'smol-toml'
-import { isComponent } from '../../attest/provenance/paths.ts'
 import { sha256 } from '../../attest/hash.ts'
+import { isComponent } from '../../attest/provenance/paths.ts'
 import { toHex } from '../../base/bytes.ts'
 import type { Toolchain } from '../../contract/build.ts'
 import { lockBytesMax } from './cargo-lock.codec.ts'
@@ -43,7 +43,8 @@ export async function findProject(root: string, wish: ProjectWish): Promise<Proj
   refuseUnless(
     fs.lstatSync(`${locked}/${lock}`, { throwIfNoEntry: false })?.isFile() === true,
     'lock_missing',
-    () => `source: ${manifest} without ${lock}${dir === '' ? '' : ` in ${showName(dir)}`}; run \`${make}\` and send ${lock} with the source`,
+    () =>
+      `source: ${manifest} without ${lock}${dir === '' ? '' : ` in ${showName(dir)}`}; run \`${make}\` and send ${lock} with the source`,
   )
   const text = await readBounded(`${locked}/${lock}`, lock)
   const described = toolchain === 'cargo' ? describedBy(await readBounded(`${at}/${manifest}`, manifest)) : null
@@ -63,9 +64,12 @@ async function projectDir(root: string, wished: string | null): Promise<string> 
   if (name.kind === 'root') return ''
   refuseUnless(name.kind === 'path', 'source_invalid', () => 'project_dir: not a relative path inside of the source')
   const dir = name.components.join('/')
-  const [realRoot, real] = await Promise.all([fs.promises.realpath(root), fs.promises.realpath(`${root}/${dir}`).catch(() => null)])
+  const [realRoot, real] = await Promise.all([
+    fs.promises.realpath(root),
+    fs.promises.realpath(`${root}/${dir}`).catch(() => null),
+  ])
   refuseUnless(
-    real !== null && real.startsWith(`${realRoot}/`) && fs.statSync(real).isDirectory(),
+    real !== null && `${real}/`.startsWith(`${realRoot}/`) && fs.statSync(real).isDirectory(),
     'source_invalid',
     () => `project_dir: ${showName(dir)} is no directory of the source`,
   )
@@ -75,7 +79,11 @@ async function projectDir(root: string, wished: string | null): Promise<string> 
 function toolchainOf(wished: Toolchain | null, has: (name: string) => boolean): Toolchain {
   if (wished !== null) {
     const { manifest } = FILES[wished]
-    refuseUnless(has(manifest), 'toolchain_undetected', () => `toolchain ${wished}: there is no ${manifest} in the project; see project_dir`)
+    refuseUnless(
+      has(manifest),
+      'toolchain_undetected',
+      () => `toolchain ${wished}: there is no ${manifest} in the project; see project_dir`,
+    )
     return wished
   }
   // Nix before Cargo where both have their lock; a manifest whose lock is missing does not hide one that has its own.

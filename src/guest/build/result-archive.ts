@@ -40,11 +40,18 @@ async function feed(chunks: AsyncIterable<Uint8Array>, gzip: ReturnType<typeof c
 
 async function* tarOf(project: string, entries: readonly ResultEntry[]): AsyncGenerator<Uint8Array> {
   let total = 0
-  const sorted = withDirectories(project, entries).sort((a, b) => Buffer.compare(Buffer.from(a.path), Buffer.from(b.path)))
+  const sorted = withDirectories(project, entries).sort((a, b) =>
+    Buffer.compare(Buffer.from(a.path), Buffer.from(b.path)),
+  )
   for (const one of sorted) {
     const sizeBytes = one.kind === 'directory' ? 0 : one.kind === 'bytes' ? one.bytes.length : one.sizeBytes
     const isExecutable = one.kind === 'directory' || (one.kind === 'artifact' && one.executable)
-    yield header({ path: one.path, mode: isExecutable ? 0o755 : 0o644, sizeBytes, isDirectory: one.kind === 'directory' })
+    yield header({
+      path: one.path,
+      mode: isExecutable ? 0o755 : 0o644,
+      sizeBytes,
+      isDirectory: one.kind === 'directory',
+    })
     if (one.kind === 'bytes') yield one.bytes
     if (one.kind === 'artifact') yield* contentOf(one.file, one.sizeBytes)
     const padding = (blockBytes - (sizeBytes % blockBytes)) % blockBytes
@@ -60,7 +67,8 @@ function withDirectories(project: string, entries: readonly ResultEntry[]): TarE
   const directories = new Set([`${project}/`])
   for (const { path } of entries) {
     const components = path.split('/')
-    for (let depth = 1; depth < components.length; depth += 1) directories.add(`${[project, ...components.slice(0, depth)].join('/')}/`)
+    for (let depth = 1; depth < components.length; depth += 1)
+      directories.add(`${[project, ...components.slice(0, depth)].join('/')}/`)
   }
   return [
     ...[...directories].map((path): TarEntry => ({ kind: 'directory', path })),
@@ -111,15 +119,20 @@ function splitPath(path: string): { prefix: string; name: string } {
   if (Buffer.byteLength(path) <= nameBytesMax) return { prefix: '', name: path }
   for (let at = path.indexOf('/'); at !== -1; at = path.indexOf('/', at + 1)) {
     const [prefix, name] = [path.slice(0, at), path.slice(at + 1)]
-    if (name !== '' && Buffer.byteLength(name) <= nameBytesMax && Buffer.byteLength(prefix) <= prefixBytesMax) return { prefix, name }
+    if (name !== '' && Buffer.byteLength(name) <= nameBytesMax && Buffer.byteLength(prefix) <= prefixBytesMax)
+      return { prefix, name }
   }
   refuseUnless(false, 'build_failed', () => `result: ${JSON.stringify(path.slice(0, 300))}: too long a path for a tar`)
   return { prefix: '', name: '' }
 }
 
 /** Where an artifact stands in the archive. */
-export function artifactEntry(artifact: { name: string; path: string; sizeBytes: number; executable: boolean }): ResultEntry {
+export function artifactEntry(artifact: {
+  name: string
+  path: string
+  sizeBytes: number
+  executable: boolean
+}): ResultEntry {
   const { name, path, sizeBytes, executable } = artifact
   return { kind: 'artifact', path: artifactPath(name), file: path, sizeBytes, executable }
 }
-

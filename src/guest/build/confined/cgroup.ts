@@ -52,13 +52,20 @@ export function createCgroup(site: CgroupSite, name: string, limits: CgroupLimit
     const text = readOrEmpty(`${dir}/${file}`)
     return Number(new RegExp(`^${event} (\\d+)$`, 'm').exec(text)?.[1] ?? 0)
   }
+  // Its counts go with the directory.
+  let met: Exhausted = null
+  const exhausted = (): Exhausted => {
+    if (met === null && count('memory.events', 'oom_kill') + count('memory.events', 'oom_group_kill') > 0) met = 'memory'
+    if (met === null && count('pids.events', 'max') > 0) met = 'pids'
+    return met
+  }
   return {
     dir,
-    exhausted: () => {
-      if (count('memory.events', 'oom_kill') > 0 || count('memory.events', 'oom_group_kill') > 0) return 'memory'
-      return count('pids.events', 'max') > 0 ? 'pids' : null
+    exhausted,
+    end: async () => {
+      exhausted()
+      await endCgroup(dir, clock)
     },
-    end: () => endCgroup(dir, clock),
   }
 }
 
@@ -74,7 +81,8 @@ function enable({ root, needed }: CgroupSite): ReadonlySet<Controller> {
       fs.writeFileSync(`${root}/cgroup.subtree_control`, `+${one}`)
       enabled.add(one)
     } catch (error) {
-      if (needed.includes(one)) throw new Fault('host.unsupported', wrapFault(error, `cgroup ${root}: ${one}`).message, { cause: error })
+      if (needed.includes(one))
+        throw new Fault('host.unsupported', wrapFault(error, `cgroup ${root}: ${one}`).message, { cause: error })
     }
   }
   return enabled
@@ -92,7 +100,8 @@ async function endCgroup(dir: string, clock: Clock): Promise<void> {
       // Busy: what was killed has not been reaped yet.
       if (systemErrorCode(error) !== 'EBUSY') throw wrapFault(error, `end cgroup ${dir}`)
     }
-    if (clock.monotonicMs() >= untilMs) throw new Fault('host.command_timeout', `cgroup ${dir}: its processes do not end`)
+    if (clock.monotonicMs() >= untilMs)
+      throw new Fault('host.command_timeout', `cgroup ${dir}: its processes do not end`)
     await clock.sleep(pollMs)
   }
 }

@@ -7,7 +7,7 @@ import { messageOf } from '../../../base/fault.ts'
 import { plainEnv } from '../../../linux/command.ts'
 import { endProcessesOf } from '../../../linux/users.ts'
 import { BuildFailure } from '../failure.ts'
-import { type CgroupSite, createCgroup } from './cgroup.ts'
+import { type Cgroup, type CgroupSite, createCgroup } from './cgroup.ts'
 import { launchArgv, ownEtc, type RootPlan, rootArgv } from './root.plan.ts'
 
 export type Bounds = {
@@ -45,10 +45,33 @@ const inodesPerMiB = 1024
 
 /** The exit code. Failures: `limit_exceeded`, `cancelled`; `internal` when the program cannot be started or ended. */
 export async function runProgram(site: Site, program: Program): Promise<number> {
-  const { plan, bounds, signal } = program
-  signal.throwIfAborted()
+  const { plan, bounds } = program
+  program.signal.throwIfAborted()
   writeEtc(plan)
   const cgroup = createCgroup(site.cgroups, program.name, bounds, site.clock)
+  try {
+    const code = await runInside(site, program, cgroup)
+    // The kernel may have ended a part of it, of which the rest made an error of its own.
+    if (code !== 0) refuseExhausted(program, cgroup)
+    return code
+  } catch (error) {
+    refuseExhausted(program, cgroup)
+    if (error instanceof BuildFailure) throw error
+    throw new BuildFailure('internal', `${program.name}: cannot be run: ${messageOf(error)}`, { cause: error })
+  } finally {
+    await cgroup.end()
+    // A process may have left the cgroup's reach only by a fault of the kernel's; its user it cannot change.
+    await endProcessesOf(plan.uid, killTimeoutMs, site.clock)
+  }
+}
+
+function refuseExhausted({ name, bounds }: Program, cgroup: Cgroup): void {
+  if (cgroup.exhausted() !== 'memory') return
+  throw new BuildFailure('limit_exceeded', `${name}: more than ${bounds.memoryBytes} bytes of memory`)
+}
+
+async function runInside(site: Site, program: Program, cgroup: Cgroup): Promise<number> {
+  const { plan, bounds, signal } = program
   const over = Promise.withResolvers<never>()
   over.promise.catch(() => {}) // raced below
   const exceed = (what: string) => over.reject(new BuildFailure('limit_exceeded', `${program.name}: ${what}`))
@@ -70,25 +93,20 @@ export async function runProgram(site: Site, program: Program): Promise<number> 
       leftBytes -= chunk.length
       if (leftBytes < 0) exceed(`printed more than ${bounds.outputBytes} bytes`)
     }
-    const outputs = Promise.all([drain(child.stdout, take(program.onStdout)), drain(child.stderr, take(program.onStderr))])
+    const outputs = Promise.all([
+      drain(child.stdout, take(program.onStdout)),
+      drain(child.stderr, take(program.onStderr)),
+    ])
     outputs.catch(() => {}) // awaited below, where nothing ended it before
     const code = await Promise.race([child.exited, over.promise])
     // Whatever still holds the pipes was left behind; its words count until now.
     await cgroup.end()
     await Promise.race([outputs, over.promise])
     return code
-  } catch (error) {
-    if (error instanceof BuildFailure) throw error
-    throw new BuildFailure('internal', `${program.name}: cannot be run: ${messageOf(error)}`, { cause: error })
   } finally {
     clearTimeout(deadline)
     clearInterval(disk)
     signal.removeEventListener('abort', cancel)
-    const met = cgroup.exhausted()
-    await cgroup.end()
-    // A process may have left the cgroup's reach only by a fault of the kernel's; its user it cannot change.
-    await endProcessesOf(plan.uid, killTimeoutMs, site.clock)
-    if (met === 'memory') throw new BuildFailure('limit_exceeded', `${program.name}: more than ${bounds.memoryBytes} bytes of memory`)
   }
 }
 

@@ -13,8 +13,6 @@ export type RootPlan = {
   readonly nestedNamespaces: boolean
   /** In order; later ones may lie inside of earlier ones. */
   readonly binds: readonly Bind[]
-  /** Directories of this machine that stand read-only where they are. */
-  readonly system: readonly string[]
   /** With passwd, group, hosts and nsswitch.conf of the build's own. */
   readonly etcDir: string
   readonly env: Readonly<Record<string, string>>
@@ -30,6 +28,8 @@ const hostname = 'build'
 
 export const systemDirs = ['/usr'] as const
 
+const bindArgv = ({ from, to, writable }: Bind) => [writable ? '--bind' : '--ro-bind', from, to]
+
 /** argv of bwrap(1). */
 export function rootArgv(plan: RootPlan): string[] {
   return [
@@ -39,7 +39,7 @@ export function rootArgv(plan: RootPlan): string[] {
     ...(plan.nestedNamespaces ? [] : ['--disable-userns']),
     ...['--die-with-parent', '--new-session', '--cap-drop', 'ALL', '--hostname', hostname],
     ...['--uid', String(plan.uid), '--gid', String(plan.uid)],
-    ...plan.system.flatMap(dir => ['--ro-bind', dir, dir]),
+    ...plan.binds.flatMap(bindArgv),
     ...['bin', 'sbin', 'lib', 'lib64'].flatMap(name => ['--symlink', `usr/${name}`, `/${name}`]),
     ...ETC.flatMap(name => ['--ro-bind-try', `/etc/${name}`, `/etc/${name}`]),
     ...ownEtc.flatMap(({ name }) => ['--ro-bind', `${plan.etcDir}/${name}`, `/etc/${name}`]),
@@ -48,7 +48,6 @@ export function rootArgv(plan: RootPlan): string[] {
     ...['--symlink', '/proc/self/fd', '/dev/fd'],
     ...['stdin', 'stdout', 'stderr'].flatMap((name, fd) => ['--symlink', `/proc/self/fd/${fd}`, `/dev/${name}`]),
     ...['--perms', '1777', '--size', String(sharedMemoryBytesMax), '--tmpfs', '/dev/shm', '--remount-ro', '/dev'],
-    ...plan.binds.flatMap(({ from, to, writable }) => [writable ? '--bind' : '--ro-bind', from, to]),
     ...['--remount-ro', '/', '--clearenv'],
     ...Object.entries(plan.env).flatMap(([name, value]) => ['--setenv', name, value]),
     ...['--chdir', plan.cwd, '--', ...plan.argv],
@@ -74,7 +73,12 @@ export type Limits = {
  */
 export function launchArgv(cgroupDir: string, uid: number, limits: Limits, rest: readonly string[]): string[] {
   return [
-    ...['/bin/sh', '-c', 'echo 1000 >/proc/self/oom_score_adj && echo 0 >"$0/cgroup.procs" && umask 022 && exec "$@"', cgroupDir],
+    ...[
+      '/bin/sh',
+      '-c',
+      'echo 1000 >/proc/self/oom_score_adj && echo 0 >"$0/cgroup.procs" && umask 022 && exec "$@"',
+      cgroupDir,
+    ],
     ...['prlimit', '--core=0', '--nofile=4096', '--memlock=0', `--fsize=${limits.fileBytesMax}`, '--'],
     ...['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', '--no-new-privs', '--inh-caps=-all'],
     ...['--bounding-set=-all', '--pdeathsig=KILL', '--'],

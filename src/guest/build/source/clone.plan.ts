@@ -16,10 +16,15 @@ export function checkClone({ url, ref }: CloneOrder): URL {
   if (!/^https:\/\/[\x21-\x7e]+$/.test(url)) refuse('repo_url: not an https URL')
   const parsed = URL.canParse(url) ? new URL(url) : refuse('repo_url: not a URL')
   if (parsed.protocol !== 'https:') refuse('repo_url: not an https URL')
-  if (parsed.username !== '' || parsed.password !== '' || url.slice('https://'.length).split('/')[0]?.includes('@') === true) {
+  if (
+    parsed.username !== '' ||
+    parsed.password !== '' ||
+    url.slice('https://'.length).split('/')[0]?.includes('@') === true
+  ) {
     refuse('repo_url: with a user or password; the service takes no credentials')
   }
-  if (parsed.hash !== '' || parsed.search !== '') refuse('repo_url: with a query or fragment; name a branch, tag or commit in repo_ref')
+  if (parsed.hash !== '' || parsed.search !== '')
+    refuse('repo_url: with a query or fragment; name a branch, tag or commit in repo_ref')
   if (ref !== null && refProblem(ref) !== null) refuse(`repo_ref: ${showName(ref)} ${refProblem(ref)}`)
   return parsed
 }
@@ -28,7 +33,8 @@ export function checkClone({ url, ref }: CloneOrder): URL {
 function refProblem(ref: string): string | null {
   if (/^[-+^:]/.test(ref)) return 'begins with a sign that has a meaning'
   if (!/^[\x21-\x7e]+$/.test(ref)) return 'has a character that no ref has'
-  if (/[~^:?*[\\]|\.\.|@\{|\/\/|^\/|\/$|\.$|\.lock$|(?:^|\/)\./.test(ref) || ref === '@') return 'is not the name of a branch, tag or commit'
+  if (/[~^:?*[\\]|\.\.|@\{|\/\/|^\/|\/$|\.$|\.lock$|(?:^|\/)\./.test(ref) || ref === '@')
+    return 'is not the name of a branch, tag or commit'
   return null
 }
 

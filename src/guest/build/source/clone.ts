@@ -77,7 +77,11 @@ export async function cloneSource(phase: Phase, order: CloneOrder, proxy: string
   if (fetched.code !== 0) throw fetchFailure(url, order.ref, fetched.code, phase.job.tail())
   await must(checkoutArgv())
   const [commit = '', tree = ''] = (await must(idsArgv())).trim().split('\n')
-  refuseUnless(/^[0-9a-f]{40}$/.test(commit) && /^[0-9a-f]{40}$/.test(tree), 'source_invalid', () => 'git: no commit in the repository')
+  refuseUnless(
+    /^[0-9a-f]{40}$/.test(commit) && /^[0-9a-f]{40}$/.test(tree),
+    'source_invalid',
+    () => 'git: no commit in the repository',
+  )
   await remove(gitDir)
   await giveTo(0, into)
   return { commit, tree, uri: url.href }
@@ -96,6 +100,11 @@ function fetchFailure(url: URL, ref: string | null, code: number, tail: string):
 export function refuseOtherTree(cloned: Cloned, found: string, root: string): void {
   if (cloned.tree === found) return
   const modules = readTextOrNull(`${root}/.gitmodules`) !== null
-  const why = modules ? 'it has submodules, which are not fetched; send an archive with their files' : 'a file cannot be put on disk as it is'
-  throw new BuildFailure('source_invalid', `git: commit ${cloned.commit} has tree ${cloned.tree}, on disk is ${found}: ${why}`)
+  const why = modules
+    ? 'it has submodules, which are not fetched; send an archive with their files'
+    : 'a file cannot be put on disk as it is'
+  throw new BuildFailure(
+    'source_invalid',
+    `git: commit ${cloned.commit} has tree ${cloned.tree}, on disk is ${found}: ${why}`,
+  )
 }

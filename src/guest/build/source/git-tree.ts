@@ -41,7 +41,11 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
     try {
       const { size } = await file.stat()
       counts.bytes += size
-      refuseUnless(counts.bytes <= bounds.bytesMax, 'source_invalid', () => `source: more than ${bounds.bytesMax} bytes`)
+      refuseUnless(
+        counts.bytes <= bounds.bytesMax,
+        'source_invalid',
+        () => `source: more than ${bounds.bytesMax} bytes`,
+      )
       const hashes = begin('blob', size)
       const chunk = new Uint8Array(Math.min(chunkBytes, Math.max(size, 1)))
       let readBytes = 0
@@ -60,12 +64,24 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
 
   const entryOf = async (dir: Buffer, name: Buffer, depth: number): Promise<TreeEntry | null> => {
     counts.entries += 1
-    refuseUnless(counts.entries <= bounds.entriesMax, 'source_invalid', () => `source: more than ${bounds.entriesMax} files and directories`)
+    refuseUnless(
+      counts.entries <= bounds.entriesMax,
+      'source_invalid',
+      () => `source: more than ${bounds.entriesMax} files and directories`,
+    )
     const path = Buffer.concat([dir, Buffer.from('/'), name])
     const shown = showName(path.subarray(Buffer.byteLength(root) + 1).toString('utf8'))
     refuseUnless(name.length <= componentBytesMax, 'source_invalid', () => `source: ${shown}: too long a name`)
-    refuseUnless(name.equals(Buffer.from(name.toString('utf8'))), 'source_invalid', () => `source: ${shown}: a name that is not UTF-8`)
-    refuseUnless(!/\p{Cc}/u.test(name.toString('utf8')), 'source_invalid', () => `source: ${shown}: a control character in a name`)
+    refuseUnless(
+      name.equals(Buffer.from(name.toString('utf8'))),
+      'source_invalid',
+      () => `source: ${shown}: a name that is not UTF-8`,
+    )
+    refuseUnless(
+      !/\p{Cc}/u.test(name.toString('utf8')),
+      'source_invalid',
+      () => `source: ${shown}: a control character in a name`,
+    )
     const stat = await fs.promises.lstat(path)
     if (stat.isDirectory()) {
       refuseUnless(depth < depthMax, 'source_invalid', () => `source: ${shown}: deeper than ${depthMax} directories`)

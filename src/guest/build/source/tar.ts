@@ -55,7 +55,8 @@ export async function* readTar(reader: ByteReader): AsyncGenerator<ArchiveEntry>
     if (type === 'x' || type === 'g') {
       const records = paxRecords(await extensionBytes(reader, sizeBytes, type))
       if (type === 'g') {
-        if (sawGlobal || records.some(([key]) => key !== 'comment')) throw invalid('a global pax header of more than a comment')
+        if (sawGlobal || records.some(([key]) => key !== 'comment'))
+          throw invalid('a global pax header of more than a comment')
         sawGlobal = true
       } else {
         for (const [key, value] of records) takePax(extension, key, value)
@@ -107,10 +108,12 @@ function untilNul(bytes: Uint8Array): Uint8Array {
 
 function checkHeader(header: Uint8Array): { type: string; sizeBytes: number } {
   const magic = Buffer.from(field(header, 'magic')).toString('latin1')
-  if (magic !== 'ustar\x0000' && magic !== 'ustar  \0') throw invalid('a tar header without its magic; write ustar, pax or GNU tar')
+  if (magic !== 'ustar\x0000' && magic !== 'ustar  \0')
+    throw invalid('a tar header without its magic; write ustar, pax or GNU tar')
   const [from, sizeBytes] = HEADER.checksum
   const sum = header.reduce((total, byte, at) => total + (at >= from && at < from + sizeBytes ? 0x20 : byte), 0)
-  if (octal(field(header, 'checksum'), 'checksum') !== sum) throw invalid('a tar header with a wrong checksum; the archive is damaged')
+  if (octal(field(header, 'checksum'), 'checksum') !== sum)
+    throw invalid('a tar header with a wrong checksum; the archive is damaged')
   const type = String.fromCharCode(field(header, 'type')[0] ?? 0)
   return { type: type === '\0' ? '0' : type, sizeBytes: sizeBytesOf(header) }
 }
@@ -136,7 +139,8 @@ async function skip(reader: ByteReader, count: number): Promise<void> {
 }
 
 async function extensionBytes(reader: ByteReader, sizeBytes: number, type: string): Promise<Uint8Array> {
-  if (sizeBytes === 0 || sizeBytes > extensionBytesMax) throw invalid(`a tar record of type ${type} of ${sizeBytes} bytes`)
+  if (sizeBytes === 0 || sizeBytes > extensionBytesMax)
+    throw invalid(`a tar record of type ${type} of ${sizeBytes} bytes`)
   const bytes = await reader.piece(sizeBytes)
   if (bytes === null) throw invalid('the archive ends early; pack it anew')
   await skip(reader, padding(sizeBytes))
@@ -171,14 +175,15 @@ function takePax(extension: Extension, key: string, value: Uint8Array): void {
 
 function takeGnu(extension: Extension, type: 'L' | 'K', bytes: Uint8Array): void {
   const value = untilNul(bytes)
-  if (value.length !== bytes.length - 1) throw invalid("a GNU long name that is not ended by one NUL")
+  if (value.length !== bytes.length - 1) throw invalid('a GNU long name that is not ended by one NUL')
   if (type === 'L') setName(extension, 'path', value)
   else setTarget(extension, 'linkpath', value)
 }
 
 function setName(extension: Extension, key: string, value: Uint8Array): void {
   if (extension.seen.has(key)) throw invalid('an entry with two long names')
-  if (value.length === 0 || value.length > nameBytesMax || value.includes(0)) throw invalid(`a long name of ${value.length} bytes`)
+  if (value.length === 0 || value.length > nameBytesMax || value.includes(0))
+    throw invalid(`a long name of ${value.length} bytes`)
   extension.seen.add(key)
   extension.name = value
 }
@@ -221,7 +226,9 @@ function entryOf(header: Uint8Array, type: string, extension: Extension): BareEn
   if (extension.target !== null) throw invalid(`${shown(name)}: a link's target for what is no link`)
   if (type === '0') return { kind: 'file', name, executable }
   if (type === '5') return { kind: 'directory', name, executable }
-  throw invalid(`${shown(name)}: ${REFUSED_TYPES[type] ?? `an entry of type ${showName(type)}`}; only files, directories and links may be in it`)
+  throw invalid(
+    `${shown(name)}: ${REFUSED_TYPES[type] ?? `an entry of type ${showName(type)}`}; only files, directories and links may be in it`,
+  )
 }
 
 /** GNU's format has times where ustar has the prefix. */
@@ -235,7 +242,8 @@ function ustarName(header: Uint8Array): Uint8Array {
 /** The second empty block, and padding: nothing that another reader could take for more. */
 async function checkEnd(reader: ByteReader): Promise<void> {
   const second = await reader.piece(blockBytes)
-  if (second === null || second.some(byte => byte !== 0)) throw invalid('the tar ends without its two empty blocks; pack it anew')
+  if (second === null || second.some(byte => byte !== 0))
+    throw invalid('the tar ends without its two empty blocks; pack it anew')
   for await (const part of reader.rest()) {
     if (part.some(byte => byte !== 0)) throw invalid('bytes after the end of the tar')
   }

@@ -28,7 +28,8 @@ export function readName(bytes: Uint8Array): NameVerdict {
     return refused('a name that is not UTF-8')
   }
   const shown = showName(text)
-  if (/[\p{Cc}\p{Cs}\u2028\u2029\u202a-\u202e\u2066-\u2069]/u.test(text)) return refused(`${shown}: a control character in a name`)
+  if (/[\p{Cc}\p{Cs}\u2028\u2029\u202a-\u202e\u2066-\u2069]/u.test(text))
+    return refused(`${shown}: a control character in a name`)
   if (text.includes('\\')) return refused(`${shown}: a backslash in a name`)
   if (text.startsWith('/') || /^[A-Za-z]:/.test(text)) return refused(`${shown}: an absolute path`)
   const isDirectory = text.endsWith('/')

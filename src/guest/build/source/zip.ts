@@ -4,7 +4,7 @@
 // to the directory, nothing overlaps, nothing is left over. Encryption, zip64 and methods other than stored and deflated are refused.
 
 import type * as fs from 'node:fs'
-import { crc32, createInflateRaw } from 'node:zlib'
+import { createInflateRaw } from 'node:zlib'
 import { fromUtf8 } from '../../../base/bytes.ts'
 import { BuildFailure } from '../failure.ts'
 import type { ArchiveEntry } from './tar.ts'
@@ -90,12 +90,16 @@ async function readDirectory(file: ZipFile): Promise<{ entries: readonly Central
   const directoryOffset = tail.getUint32(at + 16, true)
   if (at + SIZE.end + tail.getUint16(at + 20, true) !== tailBytes) throw invalid('zip: bytes after the end record')
   if (entryCount === 0xffff || directoryBytes === 0xffffffff || directoryOffset === 0xffffffff) throw zip64()
-  if (disk !== 0 || directoryDisk !== 0 || entriesHere !== entryCount) throw invalid('zip: in several parts; send one file')
+  if (disk !== 0 || directoryDisk !== 0 || entriesHere !== entryCount)
+    throw invalid('zip: in several parts; send one file')
   const endOffset = file.sizeBytes - tailBytes + at
-  if (directoryOffset + directoryBytes !== endOffset) throw invalid('zip: the directory does not end where the end record begins')
-  if (entryCount === undefined || entryCount > file.entriesMax) throw invalid(`more than ${file.entriesMax} files and directories`)
+  if (directoryOffset + directoryBytes !== endOffset)
+    throw invalid('zip: the directory does not end where the end record begins')
+  if (entryCount === undefined || entryCount > file.entriesMax)
+    throw invalid(`more than ${file.entriesMax} files and directories`)
   const perEntryMax = SIZE.central + 3 * 65_535
-  if (directoryBytes > entryCount * perEntryMax || directoryBytes > directoryBytesMax) throw invalid('zip: a directory that is too large')
+  if (directoryBytes > entryCount * perEntryMax || directoryBytes > directoryBytesMax)
+    throw invalid('zip: a directory that is too large')
   const view = await read(file, directoryOffset, directoryBytes)
   const entries: Central[] = []
   let offset = 0
@@ -118,7 +122,9 @@ function centralAt(view: DataView, at: number): { entry: Central; nextOffset: nu
   if (at + SIZE.central > view.byteLength || view.getUint32(at, true) !== SIGNATURE.central) {
     throw invalid('zip: a malformed directory')
   }
-  const [nameBytes = 0, extraBytes = 0, commentBytes = 0] = [28, 30, 32].map(offset => view.getUint16(at + offset, true))
+  const [nameBytes = 0, extraBytes = 0, commentBytes = 0] = [28, 30, 32].map(offset =>
+    view.getUint16(at + offset, true),
+  )
   const nextOffset = at + SIZE.central + nameBytes + extraBytes + commentBytes
   if (nextOffset > view.byteLength) throw invalid('zip: a malformed directory')
   const name = bytesOf(view, at + SIZE.central, nameBytes)
@@ -144,7 +150,8 @@ function centralAt(view: DataView, at: number): { entry: Central; nextOffset: nu
 function checkFlags({ name, flags, method, packedBytes, sizeBytes }: Central): void {
   if ((flags & (FLAG.encrypted | FLAG.strong | FLAG.masked)) !== 0) throw invalid(`${shown(name)}: encrypted`)
   if ((flags & FLAG.patched) !== 0) throw invalid(`${shown(name)}: patch data`)
-  if (method !== METHOD.stored && method !== METHOD.deflated) throw invalid(`${shown(name)}: zip method ${method}; use stored or deflated`)
+  if (method !== METHOD.stored && method !== METHOD.deflated)
+    throw invalid(`${shown(name)}: zip method ${method}; use stored or deflated`)
   if (method === METHOD.stored && packedBytes !== sizeBytes) throw invalid(`${shown(name)}: stored, in another size`)
 }
 
@@ -158,7 +165,8 @@ function checkExtra(extra: Uint8Array, name: Uint8Array): void {
     if (id === EXTRA.zip64) throw zip64()
     if (id === EXTRA.aes) throw invalid(`${shown(name)}: encrypted`)
     // Version, CRC of the other name, then the name itself.
-    if (id === EXTRA.unicodePath && !isSame(extra.subarray(at + 9, end), name)) throw invalid(`${shown(name)}: a second, other name`)
+    if (id === EXTRA.unicodePath && !isSame(extra.subarray(at + 9, end), name))
+      throw invalid(`${shown(name)}: a second, other name`)
     at = end
   }
 }
@@ -201,7 +209,8 @@ async function endOf(file: ZipFile, entry: Central, dataEnd: number, directoryOf
     if (start === 4 && view.getUint32(0, true) !== SIGNATURE.descriptor) continue
     if (start + 12 > view.byteLength) continue
     const [crc, packedBytes, sizeBytes] = [0, 4, 8].map(offset => view.getUint32(start + offset, true))
-    if (crc === entry.crc && packedBytes === entry.packedBytes && sizeBytes === entry.sizeBytes) return dataEnd + start + 12
+    if (crc === entry.crc && packedBytes === entry.packedBytes && sizeBytes === entry.sizeBytes)
+      return dataEnd + start + 12
   }
   throw invalid(`${shown(entry.name)}: data descriptor and directory differ`)
 }
@@ -212,7 +221,8 @@ async function entryOf(file: ZipFile, entry: Central, dataOffset: number): Promi
   const type = unixMode & MODE.mask
   const isDirectory = name.at(-1) === 0x2f
   if (isDirectory || type === MODE.directory) {
-    if (sizeBytes !== 0 || (type !== 0 && type !== MODE.directory) || !isDirectory) throw invalid(`${shown(name)}: a directory with content`)
+    if (sizeBytes !== 0 || (type !== 0 && type !== MODE.directory) || !isDirectory)
+      throw invalid(`${shown(name)}: a directory with content`)
     return { kind: 'directory', name, executable }
   }
   if (type === MODE.link) {
@@ -242,10 +252,11 @@ async function* contentOf(file: ZipFile, entry: Central, dataOffset: number): As
     total += part.length
     // Before it goes anywhere: an entry may unpack to a thousand times what the directory says.
     if (total > sizeBytes) throw invalid(`${shown(name)}: more content than the directory says`)
-    sum = crc32(part, sum)
+    sum = Bun.hash.crc32(part, sum)
     yield part
   }
-  if (total !== sizeBytes || sum !== crc) throw invalid(`${shown(name)}: content and directory differ; the archive is damaged`)
+  if (total !== sizeBytes || sum !== crc)
+    throw invalid(`${shown(name)}: content and directory differ; the archive is damaged`)
 }
 
 async function* packed(file: ZipFile, { packedBytes }: Central, dataOffset: number): AsyncGenerator<Uint8Array> {
