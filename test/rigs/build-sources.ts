@@ -46,7 +46,8 @@ export const workspaceProject: SourceFiles = {
     '[package]\nname = "app"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\nclib = { path = "../clib" }\n',
   'app/build.rs':
     'fn main() { let out = std::env::var("OUT_DIR").unwrap(); std::fs::write(out + "/n.rs", format!("pub const N: u32 = {};", 41 + 1)).unwrap(); println!("cargo:rerun-if-changed=build.rs"); }\n',
-  'app/src/main.rs': 'include!(concat!(env!("OUT_DIR"), "/n.rs"));\nfn main() { println!("{}", N + clib::one() as u32); }\n',
+  'app/src/main.rs':
+    'include!(concat!(env!("OUT_DIR"), "/n.rs"));\nfn main() { println!("{}", N + clib::one() as u32); }\n',
   'clib/Cargo.toml':
     '[package]\nname = "clib"\nversion = "0.1.0"\nedition = "2021"\n[lib]\ncrate-type = ["lib", "cdylib", "staticlib"]\n',
   'clib/src/lib.rs': '#[no_mangle]\npub extern "C" fn one() -> i32 { 1 }\n',
@@ -61,8 +62,7 @@ export function vendoredProject(): SourceFiles {
   const checksum = sha256('the crate file of answer 0.1.0')
   const files = { 'Cargo.toml': sha256(dependencyManifest), 'src/lib.rs': sha256(dependencySource) }
   return {
-    'Cargo.toml':
-      '[package]\nname = "uses"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\nanswer = "0.1"\n',
+    'Cargo.toml': '[package]\nname = "uses"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\nanswer = "0.1"\n',
     'Cargo.lock': lockOf(
       `${lockEntry('answer', `source = "registry+https://github.com/rust-lang/crates.io-index"\nchecksum = "${checksum}"\n`)}${lockEntry('uses', 'dependencies = ["answer"]\n')}`,
     ),

@@ -7,7 +7,13 @@ import { join } from 'node:path'
 import { encodeReceipt } from '../../src/attest/receipt/receipt.ts'
 import { reportDataOf } from '../../src/attest/receipt/statement.ts'
 import { fromBase64Url, fromHex, toBase64Url } from '../../src/base/bytes.ts'
-import type { BuildEvidence, BuildLimits, BuildLine, BuildOrder, BuildProgress } from '../../src/contract/build-agent.ts'
+import type {
+  BuildEvidence,
+  BuildLimits,
+  BuildLine,
+  BuildOrder,
+  BuildProgress,
+} from '../../src/contract/build-agent.ts'
 import { guestPaths } from '../../src/guest/paths.ts'
 import { type HostEnd, makeHostEnd, type PortPaths } from './agent-port.ts'
 import type { BuilderProcessSettings } from './builder-process.ts'

@@ -19,7 +19,11 @@ export function cargoRun(phase: Phase, project: Project, sourceDir: string): Too
       const count = lock.crates.length
       if (count === 0) return job.say('fetch', 'Cargo.lock names no package from elsewhere: nothing to fetch')
       const { has, why } = await cargoHasAll(phase, project, sourceDir)
-      if (has) return job.say('fetch', `${count} packages of Cargo.lock are in the source: nothing to fetch`)
+      if (has)
+        return job.say(
+          'fetch',
+          `Cargo.lock names packages from elsewhere, ${count}, and all are in the source: nothing to fetch`,
+        )
       if (order.fetch === null) {
         const advice =
           'this service fetches nothing; run `cargo vendor`, and send vendor/ and .cargo/config.toml with the source'
@@ -29,9 +33,9 @@ export function cargoRun(phase: Phase, project: Project, sourceDir: string): Too
         )
       }
       const mirror = order.fetch.cratesMirror
-      job.say('fetch', `${count} packages from ${mirror ?? 'the registry'}`)
+      job.say('fetch', `packages from ${mirror ?? 'the registry'}: ${count}`)
       fetched = await cargoFetch(phase, project, { lock, sourceDir, proxy: await openNetwork(), mirror })
-      job.say('fetch', `each fetched package has its checksum of Cargo.lock`)
+      job.say('fetch', 'each fetched package has its checksum of Cargo.lock')
     },
     build: round => cargoBuild(phase, { project, sourceDir, lock, fetched, round }),
     facts: async () => ({

@@ -103,6 +103,8 @@ export function readCargoMessage(line: string): CargoMessage {
   const packageId = typeof message.package_id === 'string' ? message.package_id : ''
   const kinds: readonly unknown[] = Array.isArray(message.target.kind) ? message.target.kind : []
   const names: readonly unknown[] = Array.isArray(message.filenames) ? message.filenames : []
+  // A build script comes before its package.
+  if (kinds.includes('custom-build')) return { kind: 'other' }
   const files: unknown[] = []
   // Of the source's own packages; what a registry's package builds for itself is no result.
   if (packageId.includes(`path+file://${places.source}`)) {

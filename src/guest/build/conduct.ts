@@ -78,7 +78,7 @@ export async function conduct(
   job.say('fetch', `done, the network is gone, ${seconds()}`)
 
   const artifacts = await collect(await toolchain.build(1), order.limits)
-  job.say('build', `done: ${artifacts.length} artifacts, ${seconds()}`)
+  job.say('build', `done, artifacts: ${artifacts.map(one => one.name).join(', ')}; ${seconds()}`)
   const reproducible = order.reproduce ? await builtAgain(phase, artifacts, () => toolchain.build(2)) : null
 
   const documents = await writeDocuments(

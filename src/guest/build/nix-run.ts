@@ -180,7 +180,8 @@ function candidatesOf(built: readonly Built[], nixDir: string, countMax: number)
       files.push({ root: path.slice(0, at), relative: path.slice(at + 1) })
     }
   }
-  const nameOf = (relative: string) => relative.slice(relative.lastIndexOf('/') + 1)
+  // An output that is itself a file has its digest before its name.
+  const nameOf = (relative: string) => relative.slice(relative.lastIndexOf('/') + 1).replace(/^[0-9a-z]{32}-/, '')
   const counts = Map.groupBy(files, one => nameOf(one.relative).toLowerCase())
   return files.map(one => {
     const name = nameOf(one.relative)

@@ -15,6 +15,8 @@ const OPTIONS = {
   builders: '',
   sandbox: 'true',
   'sandbox-fallback': 'false',
+  // What Nix promises to every derivation; Debian's has no shell built in. Static, so that it needs nothing else.
+  'sandbox-paths': '/bin/sh=/usr/bin/busybox',
   // One user has the store and builds; in the sandbox a derivation sees nothing of it but its inputs.
   'build-users-group': '',
   // A flake's own settings would choose programs that run outside of the sandbox (post-build-hook).

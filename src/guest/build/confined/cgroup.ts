@@ -55,7 +55,8 @@ export function createCgroup(site: CgroupSite, name: string, limits: CgroupLimit
   // Its counts go with the directory.
   let met: Exhausted = null
   const exhausted = (): Exhausted => {
-    if (met === null && count('memory.events', 'oom_kill') + count('memory.events', 'oom_group_kill') > 0) met = 'memory'
+    if (met === null && count('memory.events', 'oom_kill') + count('memory.events', 'oom_group_kill') > 0)
+      met = 'memory'
     if (met === null && count('pids.events', 'max') > 0) met = 'pids'
     return met
   }

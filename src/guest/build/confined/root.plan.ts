@@ -9,7 +9,7 @@ export type RootPlan = {
   /** Of the program, and of nobody else. */
   readonly uid: number
   readonly network: boolean
-  /** Nix makes user namespaces for its own sandbox; nothing else may. */
+  /** Nix makes user namespaces for its own sandbox, and pseudoterminals for its builders; nothing else may. */
   readonly nestedNamespaces: boolean
   /** In order; later ones may lie inside of earlier ones. */
   readonly binds: readonly Bind[]
@@ -28,6 +28,14 @@ const hostname = 'build'
 
 export const systemDirs = ['/usr'] as const
 
+const deviceArgv: readonly string[] = [
+  ...['--tmpfs', '/dev'],
+  ...DEVICES.flatMap(name => ['--dev-bind', `/dev/${name}`, `/dev/${name}`]),
+  ...['--symlink', '/proc/self/fd', '/dev/fd'],
+  ...['stdin', 'stdout', 'stderr'].flatMap((name, fd) => ['--symlink', `/proc/self/fd/${fd}`, `/dev/${name}`]),
+  ...['--perms', '1777', '--size', String(sharedMemoryBytesMax), '--tmpfs', '/dev/shm', '--remount-ro', '/dev'],
+]
+
 const bindArgv = ({ from, to, writable }: Bind) => [writable ? '--bind' : '--ro-bind', from, to]
 
 /** argv of bwrap(1). */
@@ -43,11 +51,8 @@ export function rootArgv(plan: RootPlan): string[] {
     ...['bin', 'sbin', 'lib', 'lib64'].flatMap(name => ['--symlink', `usr/${name}`, `/${name}`]),
     ...ETC.flatMap(name => ['--ro-bind-try', `/etc/${name}`, `/etc/${name}`]),
     ...ownEtc.flatMap(({ name }) => ['--ro-bind', `${plan.etcDir}/${name}`, `/etc/${name}`]),
-    ...['--proc', '/proc', '--tmpfs', '/dev'],
-    ...DEVICES.flatMap(name => ['--dev-bind', `/dev/${name}`, `/dev/${name}`]),
-    ...['--symlink', '/proc/self/fd', '/dev/fd'],
-    ...['stdin', 'stdout', 'stderr'].flatMap((name, fd) => ['--symlink', `/proc/self/fd/${fd}`, `/dev/${name}`]),
-    ...['--perms', '1777', '--size', String(sharedMemoryBytesMax), '--tmpfs', '/dev/shm', '--remount-ro', '/dev'],
+    ...['--proc', '/proc'],
+    ...(plan.nestedNamespaces ? ['--dev', '/dev'] : deviceArgv),
     ...['--remount-ro', '/', '--clearenv'],
     ...Object.entries(plan.env).flatMap(([name, value]) => ['--setenv', name, value]),
     ...['--chdir', plan.cwd, '--', ...plan.argv],
