@@ -1,7 +1,7 @@
 // Archives byte by byte, so that each can be wrong in exactly one way. Pure.
 
 import { createHash } from 'node:crypto'
-import { crc32, deflateRawSync } from 'node:zlib'
+import { deflateRawSync } from 'node:zlib'
 
 export type TarEntry = {
   readonly name: string | Uint8Array
@@ -93,7 +93,7 @@ export function zipOf(entries: readonly ZipEntry[], change: ZipChange = {}): Uin
     const method = entry.method ?? (entry.stored === true ? 0 : 8)
     const extra = entry.extra ?? new Uint8Array(0)
     const flags = (entry.flags ?? 0) | (entry.descriptor === true ? 8 : 0)
-    const crc = crc32(content)
+    const crc = Bun.hash.crc32(content)
     const size = entry.centralSize ?? content.length
     const local = Buffer.alloc(30)
     local.writeUInt32LE(0x04034b50, 0)

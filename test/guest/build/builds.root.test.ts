@@ -158,7 +158,7 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
         at += 512 + Math.ceil(Number.parseInt(field(124, 136), 8) / 512) * 512
       }
       expect(names).toEqual([...names].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b))))
-      expect([...(first.archive ?? []).subarray(0, 10)]).toEqual([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3])
+      expect([...(first.archive ?? new Uint8Array(0)).subarray(0, 10)]).toEqual([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3])
     },
     timeoutMs,
   )

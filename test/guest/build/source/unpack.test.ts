@@ -35,7 +35,6 @@ const file = (name: string, more: Partial<TarEntry> = {}): TarEntry => ({ name, 
 const longName = `${'d'.repeat(90)}/${'e'.repeat(90)}/f`
 
 describe('archives that are taken', () => {
-  // Goal: what git, GNU tar, bsdtar and zip write comes out as files of two modes, without owners, times, set-user-ID and empty directories.
   const taken: Record<string, [Uint8Array, string[]]> = {
     'a tar': [tarOf([file('a'), file('b/c', { mode: '0004755\0' })]), ['a 644 "x"', 'b 755 directory', 'b/c 755 "x"']],
     'a tar.gz': [gzipSync(tarOf([file('a')])), ['a 644 "x"']],
@@ -95,6 +94,7 @@ describe('archives that are taken', () => {
     'a zip with a comment': [zipOf([{ name: 'a', content: 'x' }], { comment: Buffer.from('8bbc46a') }), ['a 644 "x"']],
   }
   for (const [what, [archive, tree]] of Object.entries(taken)) {
+    // Goal: what git, GNU tar, bsdtar and zip write comes out as files of two modes, without owners, times, set-user-ID and empty directories.
     test(what, async () => {
       expect(await unpacked(archive)).toEqual(tree)
     })
@@ -102,7 +102,6 @@ describe('archives that are taken', () => {
 })
 
 describe('tars that are refused', () => {
-  // Goal: each trick is named, and nothing of it reaches the disk.
   const extended = (records: string, entry: TarEntry = file('a')) =>
     tarOf([{ name: 'p', type: 'x', content: records }, entry])
   const refused: Record<string, [Uint8Array, RegExp]> = {
@@ -114,7 +113,7 @@ describe('tars that are refused', () => {
     'no UTF-8': [tarOf([{ name: Uint8Array.of(0x61, 0xff), content: 'x' }]), /not UTF-8/],
     'an empty component': [tarOf([file('a//b')]), /empty component/],
     'a component that is too long': [extended(paxRecord('path', 'x'.repeat(256))), /component of more than/],
-    'a path that is too deep': [extended(paxRecord('path', 'a/'.repeat(70) + 'b')), /deeper than/],
+    'a path that is too deep': [extended(paxRecord('path', `${'a/'.repeat(70)}b`)), /deeper than/],
     'a hard link': [tarOf([file('a'), { name: 'b', type: '1', link: 'a' }]), /hard link/],
     'a character device': [tarOf([{ name: 'a', type: '3' }]), /character device/],
     'a block device': [tarOf([{ name: 'a', type: '4' }]), /block device/],
@@ -188,6 +187,7 @@ describe('tars that are refused', () => {
     'nothing that we know': [Buffer.from('BZh91AY&SY'), /neither gzip, tar nor zip/],
   }
   for (const [what, [archive, why]] of Object.entries(refused)) {
+    // Goal: each trick is named, and nothing of it reaches the disk.
     test(what, async () => {
       const result = await unpacked(archive)
       expect(typeof result === 'string' ? result : `taken: ${result.join()}`).toMatch(why)
@@ -196,7 +196,6 @@ describe('tars that are refused', () => {
 })
 
 describe('zips that are refused', () => {
-  // Goal: two readers of the same zip never see two sources, and what it unpacks to is known before it is.
   const one = (change: Partial<ZipEntry> = {}, all: ZipChange = {}) =>
     zipOf([{ name: 'a', content: 'x', ...change }], all)
   const extra = (id: number, body: number[]) => Uint8Array.from([id & 0xff, id >> 8, body.length, 0, ...body])
@@ -248,6 +247,7 @@ describe('zips that are refused', () => {
     'too many entries': [zipOf(Array.from({ length: 50 }, (_, at) => ({ name: `f${at}` }))), /more than 40/],
   }
   for (const [what, [archive, why]] of Object.entries(refused)) {
+    // Goal: two readers of the same zip never see two sources, and what it unpacks to is known before it is.
     test(what, async () => {
       const result = await unpacked(archive)
       expect(typeof result === 'string' ? result : `taken: ${result.join()}`).toMatch(why)
