@@ -15,7 +15,7 @@ export function archiveOf(files: SourceFiles, top = ''): Uint8Array {
     const root = join(dir, top)
     for (const [path, text] of Object.entries(files)) {
       fs.mkdirSync(dirname(join(root, path)), { recursive: true })
-      fs.writeFileSync(join(root, path), text)
+      fs.writeFileSync(join(root, path), text, { mode: text.startsWith('#!') ? 0o755 : 0o644 })
     }
     const tar = join(dir, '..', `${dir.slice(dir.lastIndexOf('/') + 1)}.tar`)
     try {
