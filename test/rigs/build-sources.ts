@@ -4,6 +4,8 @@ import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
 import { dirname, join } from 'node:path'
 import { gzipSync } from 'node:zlib'
+import { tarOf } from './archive-bytes.ts'
+import { findRust } from './build-vm.ts'
 import { succeed } from './guest-root.ts'
 
 export type SourceFiles = Readonly<Record<string, string>>
@@ -13,10 +15,7 @@ export function archiveOf(files: SourceFiles, top = ''): Uint8Array {
   const dir = fs.mkdtempSync('/tmp/strongroom-source-')
   try {
     const root = join(dir, top)
-    for (const [path, text] of Object.entries(files)) {
-      fs.mkdirSync(dirname(join(root, path)), { recursive: true })
-      fs.writeFileSync(join(root, path), text, { mode: text.startsWith('#!') ? 0o755 : 0o644 })
-    }
+    writeTree(root, files)
     const tar = join(dir, '..', `${dir.slice(dir.lastIndexOf('/') + 1)}.tar`)
     try {
       succeed(['tar', '--create', '--file', tar, '--directory', dir, ...fs.readdirSync(dir)])
@@ -55,23 +54,56 @@ export const workspaceProject: SourceFiles = {
 
 const dependencySource = 'pub fn answer() -> u32 { 42 }\n'
 const dependencyManifest = '[package]\nname = "answer"\nversion = "0.1.0"\nedition = "2021"\n'
-const sha256 = (text: string) => createHash('sha256').update(text).digest('hex')
+const sha256 = (text: string | Uint8Array) => createHash('sha256').update(text).digest('hex')
 
-/** With one package of the registry below vendor/, whose name and checksum are of our own making. */
+/** The one package of a registry that exists in tests alone, and the file that the registry gives of it. */
+export const answerCrate = (() => {
+  const files = { 'answer-0.1.0/Cargo.toml': dependencyManifest, 'answer-0.1.0/src/lib.rs': dependencySource }
+  const bytes = gzipSync(tarOf(Object.entries(files).map(([name, content]) => ({ name, content }))))
+  return { bytes, sha256: sha256(bytes) }
+})()
+
+let lockOfUses: string | null = null
+
+/** With a package of the default registry below vendor/. Cargo itself writes the lock, which names that registry. */
 export function vendoredProject(): SourceFiles {
-  const checksum = sha256('the crate file of answer 0.1.0')
   const files = { 'Cargo.toml': sha256(dependencyManifest), 'src/lib.rs': sha256(dependencySource) }
-  return {
+  const project = {
     'Cargo.toml': '[package]\nname = "uses"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\nanswer = "0.1"\n',
-    'Cargo.lock': lockOf(
-      `${lockEntry('answer', `source = "registry+https://github.com/rust-lang/crates.io-index"\nchecksum = "${checksum}"\n`)}${lockEntry('uses', 'dependencies = ["answer"]\n')}`,
-    ),
     '.cargo/config.toml':
       '[source.crates-io]\nreplace-with = "vendored-sources"\n[source.vendored-sources]\ndirectory = "vendor"\n',
     'src/main.rs': 'fn main() { println!("{}", answer::answer()); }\n',
     'vendor/answer/Cargo.toml': dependencyManifest,
     'vendor/answer/src/lib.rs': dependencySource,
-    'vendor/answer/.cargo-checksum.json': JSON.stringify({ files, package: checksum }),
+    'vendor/answer/.cargo-checksum.json': JSON.stringify({ files, package: answerCrate.sha256 }),
+  }
+  lockOfUses ??= lockedBy(project)
+  return { ...project, 'Cargo.lock': lockOfUses }
+}
+
+/** The same, to be fetched. */
+export function fetchedProject(): SourceFiles {
+  return Object.fromEntries(Object.entries(vendoredProject()).filter(([name]) => !/^(?:vendor|\.cargo)/.test(name)))
+}
+
+function lockedBy(files: SourceFiles): string {
+  const dir = fs.mkdtempSync('/tmp/strongroom-lock-')
+  try {
+    writeTree(dir, files)
+    const cargo = `${findRust()}/bin/cargo`
+    const env = { ...process.env, CARGO_HOME: join(dir, 'home'), PATH: `${findRust()}/bin:${process.env.PATH}` }
+    const { exitCode, stderr } = Bun.spawnSync([cargo, 'generate-lockfile', '--offline'], { cwd: dir, env })
+    if (exitCode !== 0) throw new Error(`cargo generate-lockfile: ${stderr}`)
+    return fs.readFileSync(join(dir, 'Cargo.lock'), 'utf8')
+  } finally {
+    fs.rmSync(dir, { recursive: true, force: true })
+  }
+}
+
+export function writeTree(root: string, files: SourceFiles): void {
+  for (const [path, text] of Object.entries(files)) {
+    fs.mkdirSync(dirname(join(root, path)), { recursive: true })
+    fs.writeFileSync(join(root, path), text, { mode: text.startsWith('#!') ? 0o755 : 0o644 })
   }
 }
 

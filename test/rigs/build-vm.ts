@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { encodeReceipt } from '../../src/attest/receipt/receipt.ts'
 import { reportDataOf } from '../../src/attest/receipt/statement.ts'
 import { fromBase64Url, fromHex, toBase64Url } from '../../src/base/bytes.ts'
+import { systemClock } from '../../src/base/clock.ts'
 import type {
   BuildEvidence,
   BuildLimits,
@@ -14,6 +15,7 @@ import type {
   BuildOrder,
   BuildProgress,
 } from '../../src/contract/build-agent.ts'
+import { endLeftCgroups } from '../../src/guest/build/confined/cgroup.ts'
 import { guestPaths } from '../../src/guest/paths.ts'
 import { type HostEnd, makeHostEnd, type PortPaths } from './agent-port.ts'
 import type { BuilderProcessSettings } from './builder-process.ts'
@@ -63,8 +65,9 @@ export type BuildVm = AsyncDisposable & {
   readonly root: string
   readonly scratch: string
   readonly exchange: string
-  readonly pid: number
   readonly request: (op: Record<string, unknown>) => Promise<Record<string, unknown>>
+  /** Kills the builder in the middle of whatever it does, and starts another, as init does. */
+  readonly restart: () => Promise<void>
   /** Orders the build, completes its evidence, and follows it to its end. */
   readonly build: (order: Partial<BuildOrder> & { archive?: Uint8Array }, follow?: Follow) => Promise<BuildEnd>
 }
@@ -100,11 +103,14 @@ export async function startBuildVm({ device = false }: { device?: boolean } = {}
   }
   fs.writeFileSync(paths.imageFile, '{"name":"builder"}')
   fs.writeFileSync(paths.bootId, '0f0e0d0c-0b0a-4908-8706-050403020100\n')
+  // Of this VM alone: others of this machine may build at the same time.
+  const cgroupRoot = join(cgroup2Root() ?? '/sys/fs/cgroup', root.slice('/tmp/'.length))
+  fs.mkdirSync(cgroupRoot)
   const port: PortPaths = { toGuest: join(root, 'to-guest'), fromGuest: join(root, 'from-guest') }
   succeed(['mkfifo', port.toGuest, port.fromGuest])
   const settings: BuilderProcessSettings = {
     ...{ root, scratch, exchange, port, device },
-    cgroupRoot: cgroup2Root() ?? '/sys/fs/cgroup',
+    cgroupRoot,
     tools: {
       path: '/opt/rust/bin:/usr/bin',
       binds: [
@@ -115,21 +121,32 @@ export async function startBuildVm({ device = false }: { device?: boolean } = {}
     },
   }
   const log = fs.openSync(join(root, 'output'), 'w')
-  const child = Bun.spawn([process.execPath, join(import.meta.dir, 'builder-process.ts'), JSON.stringify(settings)], {
-    stdio: ['ignore', log, log],
+  const start = async () => {
+    const program = [process.execPath, join(import.meta.dir, 'builder-process.ts'), JSON.stringify(settings)]
     // What a program of a build must not find.
-    env: { ...process.env, STRONGROOM_SECRET: 'agent-secret' },
-  })
-  const host = await makeHostEnd(port)
-  const client = new Client(host)
+    const env = { ...process.env, STRONGROOM_SECRET: 'agent-secret' }
+    const child = Bun.spawn(program, { stdio: ['ignore', log, log], env })
+    const host = await makeHostEnd(port)
+    return { child, host, client: new Client(host) }
+  }
+  const stop = async () => {
+    running.child.kill('SIGKILL')
+    await running.child.exited
+    running.host[Symbol.dispose]()
+  }
+  let running = await start()
   return {
-    ...{ root, scratch, exchange, pid: child.pid },
-    request: op => client.request(op),
-    build: (order, follow = {}) => runBuild(client, exchange, order, follow),
+    ...{ root, scratch, exchange },
+    request: op => running.client.request(op),
+    build: (order, follow = {}) => runBuild(running.client, exchange, order, follow),
+    restart: async () => {
+      await stop()
+      running = await start()
+    },
     [Symbol.asyncDispose]: async () => {
-      child.kill('SIGKILL')
-      await child.exited
-      host[Symbol.dispose]()
+      await stop()
+      await endLeftCgroups({ root: cgroupRoot, needed: [] }, systemClock)
+      fs.rmdirSync(cgroupRoot)
       fs.closeSync(log)
       for (const dir of [rust, scratch]) Bun.spawnSync(['umount', '--lazy', dir], { stderr: 'ignore' })
       fs.rmSync(root, { recursive: true, force: true })

@@ -17,7 +17,7 @@ import {
 } from '../wire.codec.ts'
 import type { Attester, Stage } from './attester.ts'
 import { conduct } from './conduct.ts'
-import { failureOf } from './failure.ts'
+import { BuildFailure, failureOf } from './failure.ts'
 import { Job } from './job.ts'
 import type { Phase } from './phase.ts'
 
@@ -34,6 +34,8 @@ export type BuilderDeps = {
   readonly device: () => Promise<string | null>
   /** The empty work directory of this build. */
   readonly phaseOf: (order: BuildOrder, job: Job) => Phase
+  /** Job of this VM's build, kept as long as the VM runs: a builder that is started again takes no other. */
+  readonly record: { readonly read: () => string | null; readonly write: (jobId: string) => void }
   readonly log: Logger
 }
 
@@ -46,13 +48,15 @@ const requestsMax = 64
 export class Builder {
   readonly #deps: BuilderDeps
   /** The one build, from its order on. */
-  #build: { readonly order: BuildOrder; readonly job: Job } | null = null
+  #build: { readonly jobId: string; readonly job: Job } | null
   /** What the evidence that is waited for is about. */
   #stage: Stage | null = null
   #requests = 0
 
   constructor(deps: BuilderDeps) {
     this.#deps = deps
+    const jobId = deps.record.read()
+    this.#build = jobId === null ? null : { jobId, job: lostJob() }
   }
 
   /** As Agent of agent.ts. */
@@ -133,11 +137,12 @@ export class Builder {
 
   #take(order: BuildOrder): Outcome {
     if (this.#build !== null) {
-      if (this.#build.order.jobId === order.jobId) return ok
+      if (this.#build.jobId === order.jobId) return ok
       return refuse('claimed', 'build: this VM has its build')
     }
+    this.#deps.record.write(order.jobId)
     const job = new Job()
-    this.#build = { order, job }
+    this.#build = { jobId: order.jobId, job }
     void this.#run(order, job)
     return ok
   }
@@ -176,4 +181,12 @@ export class Builder {
       this.#stage = null
     }
   }
+}
+
+/** Keys, log and phase were in the memory of the process that ended. */
+function lostJob(): Job {
+  const job = new Job()
+  job.endNetwork()
+  job.fail(new BuildFailure('internal', "the build VM's own program ended during the build; submit it again"))
+  return job
 }

@@ -2,7 +2,6 @@
 
 import type { BuildStep } from '../../contract/build.ts'
 import type { AttestedStage, BuildLine, BuildProgress } from '../../contract/build-agent.ts'
-import { createLineSplitter } from '../../linux/lines.ts'
 import { BuildFailure } from './failure.ts'
 
 /** Per answer, as BuildProgress of contract/build-agent.ts says. */
@@ -15,7 +14,7 @@ const linesMax = 50_000
 /** Of the log's end, in the message of a failure. */
 const tailCharsMax = 4000
 const errorCharsMax = 8000
-const outputLineBytesMax = 16_384
+const outputLineCharsMax = 16_384
 
 export class Job {
   readonly #lines: BuildLine[] = []
@@ -24,8 +23,6 @@ export class Job {
   #network: BuildProgress['network'] = 'unused'
   #waiting: { readonly stage: AttestedStage; readonly done: () => void } | null = null
   #result: BuildProgress['result'] = null
-  /** The last lines that a program printed. */
-  #tail: string[] = []
 
   /** Aborted with a failure `cancelled`. */
   get signal(): AbortSignal {
@@ -50,19 +47,30 @@ export class Job {
   /** What a program prints: into the log as it is, as lines of this type without what a terminal would act on. Whatever it looks like, it stays text. */
   output(type: 'fetch' | 'build' | 'init'): (chunk: Uint8Array) => void {
     const decoder = new TextDecoder()
-    const splitter = createLineSplitter({
-      lineBytesMax: outputLineBytesMax,
-      onLine: line => {
-        const msg = cleanLine(decoder.decode(line)).slice(0, messageCharsMax).toWellFormed()
-        if (msg.trim() === '') return
-        this.#tail = [...this.#tail.slice(-39), msg]
-        this.#push(type, msg)
-      },
-      onOverlong: () => this.#push(type, `(a line of more than ${outputLineBytesMax} bytes: see build.log)`),
-    })
+    let held = ''
+    let isOverlong = false
+    const push = (line: string) => {
+      const msg = line.slice(0, messageCharsMax).toWellFormed()
+      if (msg.trim() !== '') this.#push(type, msg)
+    }
     return chunk => {
       this.#log.push(chunk.slice())
-      splitter.push(chunk)
+      // A flood of short lines costs more than its bytes: beyond the bound they are not even cut.
+      if (type === 'build' && this.#lines.length > linesMax) return
+      const text = held + decoder.decode(chunk, { stream: true })
+      const end = text.lastIndexOf('\n') + 1
+      // Once for all lines of the chunk.
+      const [first = '', ...others] = cleanText(text.slice(0, end)).split('\n')
+      if (end > 0) {
+        if (!isOverlong) push(first)
+        isOverlong = false
+        for (const line of others) push(line)
+      }
+      held = isOverlong ? '' : text.slice(end)
+      if (held.length <= outputLineCharsMax) return
+      push(`${cleanText(held).slice(0, 200)}… (the line is whole in build.log)`)
+      held = ''
+      isOverlong = true
     }
   }
 
@@ -70,9 +78,19 @@ export class Job {
     return Buffer.concat(this.#log)
   }
 
-  /** The end of what programs have printed, for the message of a failure. */
+  /** The log's end, for the message of a failure. */
   tail(): string {
-    return this.#tail.join('\n').slice(-tailCharsMax).toWellFormed()
+    const parts: Uint8Array[] = []
+    let bytes = 0
+    for (let at = this.#log.length - 1; at >= 0 && bytes < tailCharsMax; at -= 1) {
+      const part = this.#log[at]?.subarray(-tailCharsMax) ?? new Uint8Array(0)
+      parts.unshift(part)
+      bytes += part.length
+    }
+    return cleanText(new TextDecoder().decode(Buffer.concat(parts)))
+      .trim()
+      .slice(-tailCharsMax)
+      .toWellFormed()
   }
 
   wantNetwork(): void {
@@ -139,10 +157,15 @@ export class Job {
   }
 }
 
-/** Without escape sequences (ECMA-48), control characters and marks that change the direction of text. */
+/** One line without escape sequences (ECMA-48), control characters and marks that change the direction of text. */
 export function cleanLine(text: string): string {
+  return cleanText(text).replaceAll('\n', '')
+}
+
+/** As cleanLine, with its line ends. */
+function cleanText(text: string): string {
   return text
-    .replace(/\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])/g, '')
+    .replace(/\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])/g, '')
     .replaceAll('\t', '  ')
-    .replace(/[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu, '')
+    .replace(/[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, '')
 }

@@ -51,12 +51,11 @@ async function canConnect(hostname: string, port: number): Promise<boolean> {
   return socket !== null
 }
 
-/** Every interface with a device behind it goes down, and what the kernel knew of ways goes with it. Faults: host.command_failed, host.command_timeout. */
+/** Every interface but the loopback goes down, and what the kernel knew of ways goes with it. Faults: host.command_failed, host.command_timeout. */
 export async function takeNetworkDown(interfaces: string, runCommand: typeof run): Promise<void> {
   const names = fs.existsSync(interfaces) ? fs.readdirSync(interfaces) : []
-  for (const name of names.filter(one => fs.existsSync(`${interfaces}/${one}/device`))) {
+  for (const name of names.filter(one => one !== 'lo')) {
     await runCommand(['ip', 'address', 'flush', 'dev', name], ipBounds)
     await runCommand(['ip', 'link', 'set', 'dev', name, 'down'], ipBounds)
   }
-  if (names.length > 0) await runCommand(['ip', '-4', 'route', 'flush', 'table', 'main'], ipBounds)
 }

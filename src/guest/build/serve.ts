@@ -8,7 +8,7 @@ import { Fault } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
 import { createLogger } from '../../base/log.ts'
 import type { BuildOrder } from '../../contract/build-agent.ts'
-import { readTextOrNull } from '../../linux/files.ts'
+import { readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
 import { nativeKeys } from '../../linux/native-keys.ts'
 import { createChannel } from '../channel.ts'
 import { createBoxKey } from '../identity.ts'
@@ -20,7 +20,7 @@ import { type GuestSettings, guestSettings, imageNameIn, serveChannel } from '..
 import { Attester } from './attester.ts'
 import { Builder } from './builder.ts'
 import { sha256Of } from './cargo.ts'
-import type { CgroupSite } from './confined/cgroup.ts'
+import { type CgroupSite, endLeftCgroups } from './confined/cgroup.ts'
 import { systemDirs } from './confined/root.plan.ts'
 import { findExchange } from './exchange.ts'
 import type { Job } from './job.ts'
@@ -78,6 +78,8 @@ export async function serveBuilder(version: string, settings: BuilderSettings): 
   showStage(`builder started, version ${version}`)
 
   const portOpen = settings.openPort(paths, clock)
+  // Of a builder before this one: whoever orders a build now is to find the VM as it was at boot.
+  await endLeftCgroups(settings.cgroups, clock)
   const device = findReportDevice({ paths, files: settings.configFiles, clock, devicesWaitMs: settings.devicesWaitMs })
   device.catch(() => {}) // reported where it is awaited
   const keys = makeReceiptKeys(systemRandom, nativeKeys)
@@ -88,6 +90,10 @@ export async function serveBuilder(version: string, settings: BuilderSettings): 
   const port = await portOpen
   const builder = new Builder({
     ...{ version, keys, guest, image, log },
+    record: {
+      read: () => readTextOrNull(`${paths.runDir}/build`),
+      write: jobId => writeFileAtomic(`${paths.runDir}/build`, jobId, { mode: 0o600, owner }),
+    },
     identity: { bootId: bootIdIn(paths), boxKey: createBoxKey().boxKey },
     networking: createNetworking({ ...settings, paths, owner, clock }),
     attester: new Attester({ keys, device, imageName: image.name, nowMs: clock.nowMs }),

@@ -12,6 +12,7 @@ import { fromBase64, toHex } from '../../../src/base/bytes.ts'
 import { processesByUid } from '../../../src/linux/users.ts'
 import {
   archiveOf,
+  fetchedProject,
   flakeProject,
   plainProject,
   type SourceFiles,
@@ -25,6 +26,7 @@ import {
   buildNonce,
   cgroup2Root,
   findRust,
+  orderOf,
   startBuildVm,
 } from '../../rigs/build-vm.ts'
 import { skipUnless } from '../../rigs/skip.ts'
@@ -177,10 +179,7 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
         'vendor/answer/src/lib.rs': 'pub fn answer() -> u32 { 666 }\n',
       })
       expect(changed.result).toMatchObject({ status: 'failed', errorType: 'build_failed' })
-      const unvendored = Object.fromEntries(
-        Object.entries(vendoredProject()).filter(([name]) => !/^(?:vendor|\.cargo)/.test(name)),
-      )
-      const end3 = await built(unvendored)
+      const end3 = await built(fetchedProject())
       expect(end3.result).toMatchObject({
         status: 'failed',
         errorType: 'source_unreachable',
@@ -278,6 +277,36 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
       expect(await vm.request({ op: 'vouched', stage: 'dispatch', receipt: '{}', provenance: null })).toMatchObject({
         ok: false,
       })
+    },
+    timeoutMs,
+  )
+
+  // Goal: a builder that is killed takes its build with it, and whatever ran for it; the next one says so, and takes no other build.
+  test(
+    'a builder that is started again',
+    async () => {
+      await using vm = await startBuildVm()
+      const slow = {
+        ...plainProject,
+        'build.rs': 'fn main() { std::thread::sleep(std::time::Duration::from_secs(200)); }\n',
+      }
+      const jobId = crypto.randomUUID()
+      const end = await vm.build(
+        { archive: archiveOf(slow), jobId },
+        {
+          onProgress: async ({ lines }) => {
+            if (lines.some(one => one.msg.includes('Compiling hello'))) await vm.restart()
+          },
+        },
+      )
+      expect(end.result).toMatchObject({
+        status: 'failed',
+        errorType: 'internal',
+        error: expect.stringContaining('submit it again'),
+      })
+      expect(processesByUid().get(61_002)).toBeUndefined()
+      expect(await vm.request({ op: 'build', order: orderOf({ jobId }) })).toMatchObject({ ok: true })
+      expect(await vm.request({ op: 'build', order: orderOf({}) })).toMatchObject({ ok: false, code: 'claimed' })
     },
     timeoutMs,
   )

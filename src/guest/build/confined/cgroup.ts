@@ -25,6 +25,7 @@ export type Cgroup = {
   readonly end: () => Promise<void>
 }
 
+const prefix = 'strongroom-'
 const endTimeoutMs = 30_000
 const pollMs = 10
 /** Share of the processors where the VM's own agent wants some, too; it has 100. */
@@ -32,7 +33,7 @@ const weight = '50'
 
 /** Fault host.unsupported: a controller is missing, or the limits do not take. */
 export function createCgroup(site: CgroupSite, name: string, limits: CgroupLimits, clock: Clock): Cgroup {
-  const dir = `${site.root}/strongroom-${name}`
+  const dir = `${site.root}/${prefix}${name}`
   const has = enable(site)
   try {
     fs.mkdirSync(dir)
@@ -44,7 +45,8 @@ export function createCgroup(site: CgroupSite, name: string, limits: CgroupLimit
     set('memory', 'memory.oom.group', '1')
     set('pids', 'pids.max', String(limits.pids))
     set('cpu', 'cpu.weight', weight)
-    set('io', 'io.weight', weight)
+    // There only where the kernel's disk scheduler knows weights.
+    if (fs.existsSync(`${dir}/io.weight`)) set('io', 'io.weight', weight)
   } catch (error) {
     throw new Fault('host.unsupported', wrapFault(error, `cgroup ${dir}`).message, { cause: error })
   }
@@ -68,6 +70,12 @@ export function createCgroup(site: CgroupSite, name: string, limits: CgroupLimit
       await endCgroup(dir, clock)
     },
   }
+}
+
+/** Ends what a process of this program has left that did not live to end it. Fault host.command_timeout. */
+export async function endLeftCgroups({ root }: CgroupSite, clock: Clock): Promise<void> {
+  const names = fs.existsSync(root) ? fs.readdirSync(root) : []
+  for (const name of names.filter(one => one.startsWith(prefix))) await endCgroup(`${root}/${name}`, clock)
 }
 
 /** The controllers that its children get. */
