@@ -117,7 +117,7 @@ export class EvidenceTaker {
     } catch (error) {
       throw refused(vmId, messageOf(error))
     }
-    return { receipt, launch: launch.document, simulated: !isSnp }
+    return { receipt, launch: launch.document, operatorKey: hexOf(launch.operatorKey), simulated: !isSnp }
   }
 
   #linkTo(vmId: string): Pick<VmLink, 'channel' | 'observe'> {
