@@ -83,6 +83,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     operatorKey,
     vcpuType: config.vm.vcpu_type,
     boot: bootOf(platform, config.vm),
+    igvmDirectory: `${stateDir}/igvm`,
   })
   warnUnmeasured(config, log)
   const driver = new VmDriver({

@@ -176,7 +176,9 @@ export const VmConfig = Type.Object(
     firmware: PathOrNone(
       'Firmware for `snp_boot` "bios"; it must check kernel hashes. "" for the firmware of the image.',
     ),
-    igvm: PathOrNone('The IGVM file for `snp_boot` "igvm".'),
+    igvm: PathOrNone(
+      'The IGVM file for `snp_boot` "igvm"; its launch digest must be that of the image. "" for one that is made of the image.',
+    ),
     boot_timeout_ms: Count(
       180_000,
       1000,

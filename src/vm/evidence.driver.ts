@@ -106,7 +106,8 @@ export class EvidenceTaker {
     } catch (error) {
       throw refusedEvidence(vmId, messageOf(error))
     }
-    return { receipt, launch: launch.document, simulated: !isSnp }
+    const operatorKey = ledgerHex(launch.operatorKey)
+    return { receipt, launch: launch.document, operatorKey, simulated: !isSnp }
   }
 
   #linkTo(vmId: string): Pick<VmLink, 'channel' | 'observe'> {

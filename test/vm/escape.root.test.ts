@@ -89,6 +89,7 @@ inOwnNetns(
               kernel: openImageFile(image),
               initrd: openImageFile(image),
               cmdline: '',
+              firmwareSha256: '',
             },
             ...{ document: {} as never, signed: {} as never, [Symbol.dispose]: () => {} },
           }),

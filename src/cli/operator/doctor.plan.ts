@@ -220,9 +220,9 @@ export function parseQemuVersion(text: string): readonly [major: number, minor: 
   return match === null ? null : [Number(match[1]), Number(match[2])]
 }
 
-/** What snp boots through: the configured file, or the image's own firmware. */
+/** What snp boots through: the configured file, or the image's own firmware, of which an IGVM file is made too. */
 export function firmwareFile(vm: HostFacts['config']['vm']): string {
-  return vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware || `${vm.image_dir}/firmware.fd`
+  return (vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware) || `${vm.image_dir}/firmware.fd`
 }
 
 function firmwareCheck({ config, firmwarePresent }: HostFacts, platform: Platform): Check {
