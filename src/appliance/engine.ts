@@ -24,7 +24,15 @@ import { loadImage } from '../vm/image.driver.ts'
 import { Launcher } from '../vm/launcher.driver.ts'
 import { VmNetwork } from '../vm/network.driver.ts'
 import type { NftPlan } from '../vm/nft.plan.ts'
-import { bootOf, capacityOf, choosePlatform, hostPlatform, rememberPlatform } from '../vm/platform.driver.ts'
+import {
+  bootOf,
+  capacityOf,
+  choosePlatform,
+  hostPlatform,
+  rememberPlatform,
+  type TpmChoice,
+  tpmChoice,
+} from '../vm/platform.driver.ts'
 import { VmReconciler, type VmReconcilerDeps } from '../vm/reconciler.ts'
 import { scratchRoomGib } from '../vm/scratch.driver.ts'
 import { VmDriver } from '../vm/vm.driver.ts'
@@ -48,6 +56,8 @@ export type Engine = {
   readonly network: VmNetwork
   readonly nft: Nft
   readonly platform: Platform
+  /** What is the TPM of a VM that starts now. */
+  readonly tpm: () => TpmChoice['kind']
   readonly capacity: Capacity
   readonly scratch: VmReconcilerDeps['scratch']
   /** Null where there is none: see appliance/collateral.ts. */
@@ -85,6 +95,9 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     boot: bootOf(platform, config.vm),
   })
   warnUnmeasured(config, log)
+  const tpm = () => tpmChoice(platform, config.vm)
+  if (tpm().kind === 'missing')
+    log.warn('VMs get no TPM: install swtpm, or set vm.tpm = "off"', { swtpm: config.vm.swtpm })
   const driver = new VmDriver({
     db: store.ledger.db,
     clock,
@@ -93,6 +106,10 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     network,
     stateDir,
     qemu: config.vm.qemu,
+    swtpm: () => {
+      const choice = tpm()
+      return choice.kind === 'swtpm' ? choice.program : null
+    },
     uids: checkUidRange({ min: config.vm.uid_min, max: config.vm.uid_max }),
     groups: groupsOfDevices(platform),
     platform: hostPlatform(platform, config.vm),
@@ -135,7 +152,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     probeSsh,
     hostRestarted: bootBefore !== null && bootBefore !== bootId,
   })
-  return { reconciler, network, nft, platform, capacity, scratch, collateral }
+  return { reconciler, network, nft, platform, tpm: () => tpm().kind, capacity, scratch, collateral }
 }
 
 /** Every launch would be refused: the operator learns so at the start, not by the first VM. The image may still come. */

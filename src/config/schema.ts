@@ -135,6 +135,12 @@ export const VmConfig = Type.Object(
       'Directory of the `instance` image, with its manifest.json.',
     ),
     qemu: Path('/usr/bin/qemu-system-x86_64', 'The QEMU executable.'),
+    tpm: OneOf(['auto', 'off'], {
+      default: 'auto',
+      description:
+        'Whether a VM on kvm or tcg gets a TPM that this host emulates, where `swtpm` is installed. Nobody may trust it: it is there so that what reads a TPM runs on development machines. On snp a VM has the TPM of its SVSM, or none.',
+    }),
+    swtpm: Path('/usr/bin/swtpm', 'The swtpm executable.'),
     uid_min: Count(
       70_000,
       1,

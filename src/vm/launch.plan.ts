@@ -12,6 +12,9 @@ export type VmPaths = {
   readonly console: string
   readonly qemuLog: string
   readonly scratch: string
+  /** Of the VM's swtpm, where it has one. */
+  readonly tpmState: string
+  readonly tpmLog: string
 }
 
 export const scratchFileName = 'scratch.img'
@@ -27,6 +30,8 @@ export function vmPaths(stateDir: string, vmId: string): VmPaths {
     console: `${directory}/console.sock`,
     qemuLog: `${directory}/qemu.log`,
     scratch: `${directory}/${scratchFileName}`,
+    tpmState: `${directory}/tpm.state`,
+    tpmLog: `${directory}/tpm.log`,
   }
 }
 

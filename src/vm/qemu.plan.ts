@@ -56,6 +56,8 @@ export type QemuFds = {
   readonly channel: number
   /** The scratch disk's file, open for reading and writing; null for a VM without. */
   readonly scratch: number | null
+  /** Control channel of the VM's swtpm; null for a VM without. */
+  readonly tpm: number | null
 }
 
 export type QemuPlan = {
@@ -98,6 +100,7 @@ export function qemuArgv(plan: QemuPlan): string[] {
     ...['-blockdev', 'driver=raw,node-name=root,file=root-file,read-only=on'],
     ...['-device', device(plan, 'virtio-blk-pci', 'drive=root,serial=root')],
     ...scratchArgs(plan),
+    ...tpmArgs(plan.fds.tpm),
     ...['-netdev', `tap,id=net,fd=${plan.fds.tap}`],
     // Segmentation offload would undercount egress: one big frame is counted with one header.
     ...[
@@ -133,6 +136,16 @@ function scratchArgs(plan: QemuPlan): string[] {
         `drive=${limited ? 'scratch' : 'scratch-raw'},serial=scratch,discard=on,werror=enospc,rerror=report`,
       ),
     ],
+  ]
+}
+
+/** TIS: of the two interfaces that QEMU has, the one that Linux takes up without ACPI (`tpm_tis.force=1` on the command line). */
+function tpmArgs(fd: number | null): string[] {
+  if (fd === null) return []
+  return [
+    ...['-chardev', `socket,id=tpm,fd=${fd}`],
+    ...['-tpmdev', 'emulator,id=tpm0,chardev=tpm'],
+    ...['-device', 'tpm-tis,tpmdev=tpm0'],
   ]
 }
 
