@@ -106,11 +106,12 @@ export class EvidenceTaker {
     const signed = signedOf(said)
     checkStatement(signed.statement, { vmId, nonce, launch, keys: signed.keys })
     progress.step = isSnp ? 'the certificates of its report' : 'the simulated platform'
+    const tpm = said.tpm === undefined ? {} : { tpm: bytesOf(said.tpm, 'tpm') }
     const evidence = await (said.report === null
       ? this.#simulate(signed.statement, launch)
       : this.#complete(bytesOf(said.report, 'report'), signed.statement, { vmId, launch }))
     const platform = isSnp ? 'snp' : 'simulated'
-    const receipt = encodeReceipt({ platform, ...signed, evidence })
+    const receipt = encodeReceipt({ platform, ...signed, evidence: { ...evidence, ...tpm } })
     try {
       // Its bounds are those of every receipt: what breaks them would be of no use to anybody.
       decodeReceipt(receipt)
