@@ -16,6 +16,7 @@ import {
   Usd,
   UserName,
 } from './fields.ts'
+import { KdsConfig } from './kds.ts'
 import { UpstreamConfig } from './upstream.ts'
 
 const PLATFORMS = ['snp', 'kvm', 'tcg'] as const
@@ -406,20 +407,6 @@ export const InferenceConfig = Type.Object(
   { ...closed, default: {} },
 )
 export type InferenceConfig = Static<typeof InferenceConfig>
-
-export const KdsConfig = Type.Object(
-  {
-    base_url: Type.String({
-      default: 'https://kdsintf.amd.com',
-      pattern: '^$|^https?://[^/?#@\\s]+(/[^?#\\s]*)?$',
-      maxLength: 512,
-      allowed: '"" or an http or https URL without credentials',
-      description:
-        'snp: AMD\'s key distribution service, or a mirror of it; "" for none: its files are then put below kds/ in the state directory.',
-    }),
-  },
-  { ...closed, default: {} },
-)
 
 export const Config = Type.Object(
   {

@@ -77,7 +77,8 @@ export async function judgeHardware({
       line: { ...lineOf(name, all, ''), reason: simulatedWords(verdict(found.checks).ok) },
       simulated: true,
       statement: vouched,
-      isSimulatedAlone: simulated && verdict(checks).ok,
+      // Floors of AMD's firmware say nothing of a platform that has none.
+      isSimulatedAlone: simulated && verdict([...found.checks, measurementPin(policy)]).ok,
     }
   }
   const measurement = statement === null ? '' : toHex(statement.image.measurement)

@@ -81,6 +81,6 @@ async function bindingOf(
   const { vek, chain, crl } = read.value.evidence
   const prepared = await prepareChain({ vek, chain, crl, roots })
   // The guest's own reports may be of a lower privilege; the SVSM's is of the highest, which verifySvsmVtpm checks.
-  const ofSvsm: Policy = { ...policy, vmpls: [0] }
+  const ofSvsm: Policy = { ...policy, vmpls: [0], reportData: 'any' }
   return verifyEvidence({ report, prepared, asOf: nowMs, requireCrl: true, policy: ofSvsm })
 }
