@@ -71,6 +71,17 @@ export type BootSource =
   /** Null: a file that is made of the image. */
   | { readonly kind: 'igvm'; readonly file: string | null }
 
+export type TpmChoice =
+  /** `off`: the configuration says so. `snp`: the host has no business emulating one there. `missing`: the program is not installed. */
+  { readonly kind: 'swtpm'; readonly program: string } | { readonly kind: 'off' | 'snp' | 'missing' }
+
+/** What is the TPM of a VM that starts now. */
+export function tpmChoice(platform: Platform, vm: Pick<Config['vm'], 'tpm' | 'swtpm'>): TpmChoice {
+  if (platform === 'snp') return { kind: 'snp' }
+  if (vm.tpm === 'off') return { kind: 'off' }
+  return Bun.which(vm.swtpm) === null ? { kind: 'missing' } : { kind: 'swtpm', program: vm.swtpm }
+}
+
 /** What VMs boot through on snp, and what is measured everywhere. Faults on snp: host.unsupported, image.invalid (a firmware that would not check kernel hashes). */
 export function bootOf(platform: Platform, vm: Pick<Config['vm'], 'snp_boot' | 'igvm' | 'firmware'>): BootSource {
   if (vm.snp_boot === 'igvm') return { kind: 'igvm', file: vm.igvm === '' ? null : vm.igvm }

@@ -60,6 +60,8 @@ export type QemuFds = {
   readonly scratch: number | null
   /** As `scratch`, of the exchange disk. */
   readonly exchange: number | null
+  /** Control channel of the VM's swtpm; null for a VM without. */
+  readonly tpm: number | null
 }
 
 export type QemuPlan = {
@@ -103,6 +105,7 @@ export function qemuArgv(plan: QemuPlan): string[] {
     ...['-device', device(plan, 'virtio-blk-pci', 'drive=root,serial=root')],
     ...scratchArgs(plan),
     ...exchangeArgs(plan),
+    ...tpmArgs(plan.fds.tpm),
     ...['-netdev', `tap,id=net,fd=${plan.fds.tap}`],
     // Segmentation offload would undercount egress: one big frame is counted with one header.
     ...[
@@ -155,6 +158,16 @@ function exchangeArgs(plan: QemuPlan): string[] {
       '-device',
       device(plan, 'virtio-blk-pci', `drive=exchange,serial=${exchangeSerial},discard=on,werror=report,rerror=report`),
     ],
+  ]
+}
+
+/** TIS: of the two interfaces that QEMU has, the one that Linux takes up without ACPI (`tpm_tis.force=1` on the command line). */
+function tpmArgs(fd: number | null): string[] {
+  if (fd === null) return []
+  return [
+    ...['-chardev', `socket,id=tpm,fd=${fd}`],
+    ...['-tpmdev', 'emulator,id=tpm0,chardev=tpm'],
+    ...['-device', 'tpm-tis,tpmdev=tpm0'],
   ]
 }
 

@@ -79,6 +79,7 @@ inOwnNetns(
         network: { sync: async () => {}, remove: async () => {}, rest: async () => {} },
         stateDir,
         qemu,
+        swtpm: () => null,
         uids: { min: firstUid, max: firstUid + uidCount - 1 },
         groups: [],
         platform: { kind: 'tcg' },
