@@ -68,6 +68,7 @@ async function shell(
   return { code, stderr, stdout }
 }
 
+// Goal: what any client of OCI asks for, it gets as the specification has it, and nothing can be changed.
 describe('distribution-spec', () => {
   test('base, manifest by tag and by digest, exact bytes', async () => {
     expect([(await get('/v2/')).status, await (await get('/v2/')).text()]).toEqual([200, '{}'])
@@ -184,6 +185,7 @@ describe('distribution-spec', () => {
   })
 })
 
+// Goal: a digest always is that of the bytes that are sent, at the cost of one reading.
 describe('files that change', () => {
   test('a digest is computed once, and again for a file that changed', async () => {
     const other = join(dir, 'other')
@@ -203,6 +205,7 @@ describe('files that change', () => {
   })
 })
 
+// Goal: a client that nobody here wrote pulls by digest, and notices what was changed on the way.
 describe('skopeo', () => {
   const copy = (to: string) =>
     shell(`skopeo copy --src-tls-verify=false docker://127.0.0.1:${server.port}/builder@${image.digest} dir:${to}`)
