@@ -16,6 +16,7 @@ import {
   Usd,
   UserName,
 } from './fields.ts'
+import { KdsConfig } from './kds.ts'
 import { UpstreamConfig } from './upstream.ts'
 
 const PLATFORMS = ['snp', 'kvm', 'tcg'] as const
@@ -135,6 +136,12 @@ export const VmConfig = Type.Object(
       'Directory of the `instance` image, with its manifest.json.',
     ),
     qemu: Path('/usr/bin/qemu-system-x86_64', 'The QEMU executable.'),
+    tpm: OneOf(['auto', 'off'], {
+      default: 'auto',
+      description:
+        'Whether a VM on kvm or tcg gets a TPM that this host emulates, where `swtpm` is installed. Nobody may trust it: it is there so that what reads a TPM runs on development machines. On snp a VM has the TPM of its SVSM, or none.',
+    }),
+    swtpm: Path('/usr/bin/swtpm', 'The swtpm executable.'),
     uid_min: Count(
       70_000,
       1,
@@ -176,7 +183,9 @@ export const VmConfig = Type.Object(
     firmware: PathOrNone(
       'Firmware for `snp_boot` "bios"; it must check kernel hashes. "" for the firmware of the image.',
     ),
-    igvm: PathOrNone('The IGVM file for `snp_boot` "igvm".'),
+    igvm: PathOrNone(
+      'The IGVM file for `snp_boot` "igvm"; its launch digest must be that of the image. "" for one that is made of the image.',
+    ),
     boot_timeout_ms: Count(
       180_000,
       1000,
@@ -400,20 +409,6 @@ export const InferenceConfig = Type.Object(
   { ...closed, default: {} },
 )
 export type InferenceConfig = Static<typeof InferenceConfig>
-
-export const KdsConfig = Type.Object(
-  {
-    base_url: Type.String({
-      default: 'https://kdsintf.amd.com',
-      pattern: '^$|^https?://[^/?#@\\s]+(/[^?#\\s]*)?$',
-      maxLength: 512,
-      allowed: '"" or an http or https URL without credentials',
-      description:
-        'snp: AMD\'s key distribution service, or a mirror of it; "" for none: its files are then put below kds/ in the state directory.',
-    }),
-  },
-  { ...closed, default: {} },
-)
 
 export const Config = Type.Object(
   {

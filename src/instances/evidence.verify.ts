@@ -10,7 +10,7 @@ import type { BitRule } from '../attest/policy/schema.ts'
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
 import { verifyReceipt } from '../attest/receipt/verify.ts'
 import { hasBit, POLICY_BITS, type PolicyBit } from '../attest/report/bits.ts'
-import { fromHex, utf8 } from '../base/bytes.ts'
+import { equalConstantTime, fromHex, utf8 } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import { LaunchDocument, launchText } from '../contract/launch.ts'
 import { checkedJson } from '../contract/shape.ts'
@@ -23,8 +23,8 @@ export type AttestationTrust = {
   /** AMD's on snp; elsewhere the simulated root of this host, and no other. */
   readonly roots: readonly TrustedRoot[]
   readonly simulated: boolean
-  /** SHA-384 of the operator's ID key. */
-  readonly operatorKey: Uint8Array
+  /** SHA-384 of every ID key that the operator has had on this host: a VM keeps the one that its launch was signed with. */
+  readonly operatorKeys: readonly Uint8Array[]
 }
 
 /** Of VMs that are claimed now, or of one that was made on another platform. Faults: attest.unavailable, internal. */
@@ -56,6 +56,10 @@ export async function judgeEvidence(evidence: VmEvidence, question: EvidenceQues
   const { trust, claimed, nonce, asOf } = question
   try {
     const launch = readLaunch(evidence.launch)
+    const { operatorKey } = evidence
+    if (!trust.operatorKeys.some(one => equalConstantTime(one, operatorKey))) {
+      return { ok: false, failed: ['operator-key: the launch was signed with a key that this host has never had'] }
+    }
     const { ok, checks, simulated } = await verifyReceipt(evidence.receipt, {
       kind: 'claim',
       nonce,
@@ -63,10 +67,10 @@ export async function judgeEvidence(evidence: VmEvidence, question: EvidenceQues
       ageMsMax: 'any',
       roots: trust.roots,
       requireCrl: true,
-      policy: launchPolicy(launch, { hostData: sha256(utf8(evidence.launch)), operatorKey: trust.operatorKey }),
+      policy: launchPolicy(launch, { hostData: sha256(utf8(evidence.launch)), operatorKey }),
       expected: {
         imageName: { equals: launch.image.name },
-        operatorKey: { equals: trust.operatorKey },
+        operatorKey: { equals: operatorKey },
         organization: { equals: claimed.organization },
         name: { equals: claimed.name },
         hostname: { equals: claimed.hostname },

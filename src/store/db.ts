@@ -17,6 +17,7 @@ import { launches } from './migrations/0008-launches.ts'
 import { pool } from './migrations/0009-pool.ts'
 import { scratch } from './migrations/0010-scratch.ts'
 import { buildVms } from './migrations/0011-build-vms.ts'
+import { tpm } from './migrations/0012-tpm.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -69,6 +70,7 @@ export const MIGRATIONS: readonly string[] = [
   pool,
   scratch,
   buildVms,
+  tpm,
 ]
 
 const busyTimeoutMs = 5_000
