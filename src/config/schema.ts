@@ -4,6 +4,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { LOG_LEVELS } from '../base/log.ts'
 import { BillingConfig } from './billing.ts'
+import { BuildsConfig } from './builds.ts'
 import {
   AddressPort,
   AddressPortOrOff,
@@ -16,6 +17,7 @@ import {
   Usd,
   UserName,
 } from './fields.ts'
+import { KdsConfig } from './kds.ts'
 import { UpstreamConfig } from './upstream.ts'
 
 const PLATFORMS = ['snp', 'kvm', 'tcg'] as const
@@ -28,6 +30,7 @@ export const ListenConfig = Type.Object(
       '0.0.0.0:8442',
       'HTTPS address of service B, the inference gateway. Instances reach it on `network.gateway_v4`, at this port.',
     ),
+    builds: AddressPortOrOff('', 'HTTPS address of service C, attested builds, such as "0.0.0.0:8443".'),
     dns: AddressPortOrOff('0.0.0.0:53', 'Address of the authoritative DNS server for `domain`, UDP and TCP.'),
   },
   { ...closed, default: {} },
@@ -401,20 +404,6 @@ export const InferenceConfig = Type.Object(
 )
 export type InferenceConfig = Static<typeof InferenceConfig>
 
-export const KdsConfig = Type.Object(
-  {
-    base_url: Type.String({
-      default: 'https://kdsintf.amd.com',
-      pattern: '^$|^https?://[^/?#@\\s]+(/[^?#\\s]*)?$',
-      maxLength: 512,
-      allowed: '"" or an http or https URL without credentials',
-      description:
-        'snp: AMD\'s key distribution service, or a mirror of it; "" for none: its files are then put below kds/ in the state directory.',
-    }),
-  },
-  { ...closed, default: {} },
-)
-
 export const Config = Type.Object(
   {
     domain: Type.String({
@@ -438,6 +427,7 @@ export const Config = Type.Object(
     pool: PoolConfig,
     instances: InstancesConfig,
     inference: InferenceConfig,
+    builds: BuildsConfig,
     kds: KdsConfig,
     billing: BillingConfig,
   },
