@@ -16,6 +16,7 @@ import { attestedClaim } from './migrations/0007-attested-claim.ts'
 import { launches } from './migrations/0008-launches.ts'
 import { pool } from './migrations/0009-pool.ts'
 import { scratch } from './migrations/0010-scratch.ts'
+import { builds } from './migrations/0011-builds.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -67,6 +68,7 @@ export const MIGRATIONS: readonly string[] = [
   launches,
   pool,
   scratch,
+  builds,
 ]
 
 const busyTimeoutMs = 5_000
