@@ -46,7 +46,7 @@ export const INNER_ORDERS = {
     ['policy', 'tpm', 'simulator'],
     ['report'],
     ['igvm', 'amd'],
-    ['launch', 'verity', 'x509'],
+    ['launch', 'verity', 'x509', 'provenance'],
     ['encoding'],
     ['verdict.ts', 'hash.ts', 'web.d.ts'],
     ['malformed.ts'],

@@ -27,6 +27,8 @@ type Field =
 const sha256Digest = { type: 'bytes', min: 32, max: 32 } as const
 const sha384Digest = { type: 'bytes', min: 48, max: 48 } as const
 const name = { type: 'text', sizeBytesMax: 256 } as const
+/** The client's, as it was sent: its length is bound too. */
+const buildNonce = { type: 'bytes', min: 1, max: 16 } as const
 
 const COMMON = {
   format: { type: 'constant', text: statementFormat },
@@ -69,14 +71,26 @@ export const STATEMENT_FIELDS = {
     sshHostKeyDigest: sha256Digest,
     publicKeyDigest: sha256Digest,
   },
+  /** Made before any source code runs. */
+  'build-dispatch': {
+    ...COMMON,
+    kind: { type: 'constant', text: 'build-dispatch' },
+    scope: { type: 'constant', text: 'build-only' },
+    nonce: buildNonce,
+    jobId: name,
+    sourceDigest: sha256Digest,
+    networkPolicy: name,
+  },
   build: {
     ...COMMON,
     kind: { type: 'constant', text: 'build' },
     scope: { type: 'constant', text: 'build-only' },
-    /** The client's, 1 to 16 bytes; its length is bound too. */
-    buildNonce: { type: 'bytes', min: 1, max: 16 },
+    nonce: buildNonce,
+    /** SHA-256 of the exact bytes of the `build-dispatch` statement. */
+    dispatchDigest: sha256Digest,
     /** SHA-256 of the exact bytes of provenance.json. */
     provenanceDigest: sha256Digest,
+    /** Git's tree id of the source in its SHA-256 object format. */
     sourceDigest: sha256Digest,
     networkPolicy: name,
   },

@@ -1,0 +1,41 @@
+// A Sigstore bundle v0.3 (sigstore/protobuf-specs, sigstore_bundle.proto) of the same statement. Pure; throws Malformed.
+//
+// A bundle's envelope has exactly one signature: the Ed25519 one of the DSSE envelope, byte for byte. Its key is named, not certified, and there is
+// no transparency log: whoever wants to trust the key finds it in the receipts, for which the hardware vouches.
+
+import { parsedJson } from '../encoding/json.ts'
+import { wellFormed } from '../malformed.ts'
+import { type Envelope, envelopeJson, readEnvelope } from './dsse.ts'
+import { Fields } from './fields.ts'
+import { prettyJson } from './json.ts'
+
+export const bundleMediaType = 'application/vnd.dev.sigstore.bundle.v0.3+json'
+
+/** Exact bytes of attestations/bundle.sigstore.json. Takes the envelope with both signatures. */
+export function bundleBytes(envelope: Envelope): Uint8Array {
+  const [ed25519] = envelope.signatures
+  wellFormed(ed25519 !== undefined, 'bundle: the envelope has no signature')
+  return prettyJson({
+    mediaType: bundleMediaType,
+    verificationMaterial: { publicKey: { hint: ed25519.keyid } },
+    dsseEnvelope: envelopeJson({ ...envelope, signatures: [ed25519] }),
+  })
+}
+
+export type Bundle = { readonly hint: string; readonly envelope: Envelope }
+
+/** Takes bundles of exactly this form. */
+export function readBundle(bytes: Uint8Array): Bundle {
+  const what = 'bundle.sigstore.json'
+  const root = new Fields(parsedJson(what, bytes), what)
+  wellFormed(root.text('mediaType') === bundleMediaType, `${what}: mediaType is not ${bundleMediaType}`)
+  const material = root.object('verificationMaterial')
+  const key = material.object('publicKey')
+  const bundle: Bundle = {
+    hint: key.text('hint'),
+    envelope: readEnvelope(root.take('dsseEnvelope'), `${what}: dsseEnvelope`),
+  }
+  for (const fields of [key, material, root]) fields.end()
+  wellFormed(bundle.envelope.signatures.length === 1, `${what}: not exactly one signature`)
+  return bundle
+}

@@ -1,0 +1,53 @@
+// What stands where in a build's result archive. Pure.
+//
+// One top-level directory, which has the project's name; in it exactly these files. Only `provenance.json` and `evidence.json` are read by
+// other verifiers of this family (confidential-dot-ai/kettle); the others are bound by digest in the provenance's byproducts.
+
+/** Relative to the top-level directory. */
+export const RESULT_PATHS = {
+  artifacts: 'artifacts',
+  provenance: 'provenance.json',
+  evidence: 'evidence.json',
+  slsa: 'attestations/slsa.json',
+  dsse: 'attestations/slsa.dsse.json',
+  bundle: 'attestations/bundle.sigstore.json',
+  sbom: 'attestations/sbom.cdx.json',
+  log: 'build.log',
+} as const satisfies Record<string, string>
+
+/** What the provenance's byproducts bind, in their order there; a byproduct's name is the file's path. */
+export const BYPRODUCTS = ['slsa', 'dsse', 'bundle', 'sbom', 'log'] as const satisfies (keyof typeof RESULT_PATHS)[]
+export type Byproduct = (typeof BYPRODUCTS)[number]
+
+/** Path of an artifact below the top-level directory. */
+export function artifactPath(name: string): string {
+  return `${RESULT_PATHS.artifacts}/${name}`
+}
+
+const nameCharsMax = 1024
+const componentCharsMax = 255
+const depthMax = 16
+/** Printable ASCII but for what some system takes for a separator, a drive or a pattern. */
+const componentPattern = /^[\x20-\x7e]+$/
+const refusedChars = /[/\\:*?"<>|]/
+
+/**
+ * Whether an artifact may have this name: a relative path of plain names. A name without `/` is the only kind that other verifiers of the family
+ * find. Names that differ in case alone are for the caller to refuse.
+ */
+export function isArtifactName(name: string): boolean {
+  const components = name.split('/')
+  return name.length <= nameCharsMax && components.length <= depthMax && components.every(isComponent)
+}
+
+/** A name that is one component; what the top-level directory must be. */
+export function isComponent(name: string): boolean {
+  return (
+    name.length <= componentCharsMax &&
+    componentPattern.test(name) &&
+    !refusedChars.test(name) &&
+    name !== '.' &&
+    name !== '..' &&
+    name === name.trim()
+  )
+}

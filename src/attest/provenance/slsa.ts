@@ -1,0 +1,155 @@
+// attestations/slsa.json: the whole SLSA v1.2 provenance of a build, in the words of the specification (slsa.dev/spec/v1.2/build-provenance), as an
+// in-toto Statement v1. provenance.json says what its readers can parse; this says all of it. Pure; throws Malformed.
+
+import { prettyJson } from './json.ts'
+import { packageUrl } from './packages.ts'
+import { RESULT_PATHS } from './paths.ts'
+import type { BuildRecord, LockedPackage, Tool } from './record.ts'
+import { BUILD_TYPES, slsaPredicateType, sourceTreeName, statementType } from './statement.ts'
+
+/** in-toto attestation v1, resource_descriptor.md. Digests in hexadecimal. */
+export type ResourceDescriptor = {
+  readonly name?: string
+  readonly uri?: string
+  readonly digest?: Readonly<Record<string, string>>
+  readonly mediaType?: string
+  readonly annotations?: Readonly<Record<string, unknown>>
+}
+
+export type SlsaStatement = {
+  readonly _type: string
+  readonly subject: readonly ResourceDescriptor[]
+  readonly predicateType: string
+  readonly predicate: {
+    readonly buildDefinition: {
+      readonly buildType: string
+      readonly externalParameters: Readonly<Record<string, unknown>>
+      readonly internalParameters: Readonly<Record<string, unknown>>
+      readonly resolvedDependencies: readonly ResourceDescriptor[]
+    }
+    readonly runDetails: {
+      readonly builder: {
+        readonly id: string
+        readonly version: Readonly<Record<string, string>>
+        readonly builderDependencies: readonly ResourceDescriptor[]
+      }
+      readonly metadata: { readonly invocationId: string; readonly startedOn: string; readonly finishedOn: string }
+      readonly byproducts: readonly ResourceDescriptor[]
+    }
+  }
+}
+
+/** What a result can reach, and what is missing for more: said in the statement and by our verifier, which also says what it could not compare. */
+export const SLSA_LEVELS = {
+  build: 'SLSA_BUILD_LEVEL_3',
+  /** Draft track. */
+  buildEnvironment: 'SLSA_BUILDENV_LEVEL_3',
+  missing: ['build environment: no quote of the host interface at boot'],
+} as const
+
+/** SHA-256 of the SBOM and of the log, hexadecimal. */
+export function slsaStatement(
+  record: BuildRecord,
+  digests: { readonly sbom: string; readonly log: string },
+): SlsaStatement {
+  return {
+    _type: statementType,
+    subject: record.artifacts.map(({ name, sha256, sizeBytes, reproducible }) => ({
+      name,
+      digest: { sha256 },
+      annotations: { sizeBytes, ...(reproducible === null ? {} : { reproducible }) },
+    })),
+    predicateType: slsaPredicateType,
+    predicate: {
+      buildDefinition: {
+        buildType: BUILD_TYPES[record.tools.toolchain],
+        externalParameters: record.request,
+        internalParameters: {
+          command: record.command,
+          environment: record.environment,
+          limits: record.limits,
+          networkPolicy: record.networkPolicy,
+          slsa: SLSA_LEVELS,
+        },
+        resolvedDependencies: [...sourceDependencies(record), ...record.packages.map(packageDescriptor)],
+      },
+      runDetails: {
+        builder: {
+          id: record.builderId,
+          version: { strongroom: record.guest.version },
+          builderDependencies: builderDependencies(record),
+        },
+        metadata: {
+          invocationId: record.jobId,
+          startedOn: new Date(record.startedAtMs).toISOString(),
+          finishedOn: new Date(record.finishedAtMs).toISOString(),
+        },
+        byproducts: [
+          { name: RESULT_PATHS.sbom, digest: { sha256: digests.sbom }, mediaType: 'application/vnd.cyclonedx+json' },
+          { name: RESULT_PATHS.log, digest: { sha256: digests.log }, mediaType: 'text/plain' },
+        ],
+      },
+    },
+  }
+}
+
+/** Exact bytes of attestations/slsa.json. */
+export function slsaBytes(statement: SlsaStatement): Uint8Array {
+  return prettyJson(statement)
+}
+
+function sourceDependencies({ source, request, lockFile }: BuildRecord): ResourceDescriptor[] {
+  const from: ResourceDescriptor =
+    source.commit === null
+      ? { name: 'source', ...(request.archive === null ? {} : { digest: { sha256: request.archive.sha256 } }) }
+      : {
+          name: 'source',
+          uri: `git+${source.uri}${request.repoRef === null ? '' : `@${request.repoRef}`}`,
+          digest: { gitCommit: source.commit },
+        }
+  return [
+    from,
+    {
+      name: sourceTreeName,
+      uri: `gitoid:tree:sha256:${source.treeSha256}`,
+      digest: { gitTree: source.treeSha1, sha256: source.treeSha256 },
+    },
+    { name: lockFile.name, digest: { sha256: lockFile.sha256 } },
+  ]
+}
+
+function packageDescriptor(one: LockedPackage): ResourceDescriptor {
+  const named = { name: one.name, uri: packageUrl(one) }
+  switch (one.kind) {
+    case 'crate':
+      return {
+        ...named,
+        digest: one.from.kind === 'registry' ? { sha256: one.from.sha256 } : { gitCommit: one.from.commit },
+      }
+    case 'flake-input':
+      return { ...named, digest: { sha256: one.narSha256 }, annotations: { reference: one.uri } }
+    case 'nix-fetch':
+      return {
+        ...named,
+        digest: { [one.hash.algorithm]: one.hash.hex },
+        annotations: { drvPath: one.drvPath, outputHashMode: one.outputHashMode, url: one.url },
+      }
+  }
+}
+
+function builderDependencies({ image, tools, guest }: BuildRecord): ResourceDescriptor[] {
+  const tool = (name: string, one: Tool): ResourceDescriptor => ({
+    name,
+    digest: { sha256: one.sha256 },
+    annotations: { version: one.version },
+  })
+  const named = Object.entries(tools).filter((entry): entry is [string, Tool] => typeof entry[1] === 'object')
+  return [
+    {
+      name: image.name,
+      annotations: { rootHash: image.rootHash, measurement: image.measurement },
+    },
+    ...named.map(([name, one]) => tool(name, one)),
+    tool('strongroom-guest', guest),
+  ]
+}
