@@ -17,7 +17,7 @@ import { issueSimulatedCrl } from '../../src/attest/simulator/certificates.ts'
 import type { SimulatedReport } from '../../src/attest/simulator/report.ts'
 import { simulatedAsOf, simulatedPlatform } from './simulated-platform.ts'
 
-export const kinds = ['workload', 'claim', 'build'] as const satisfies StatementKind[]
+export const kinds = ['workload', 'claim', 'build-dispatch', 'build'] as const satisfies StatementKind[]
 
 export const measurement = new Uint8Array(48).fill(9)
 export const operatorKey = new Uint8Array(48).fill(4)
@@ -47,10 +47,19 @@ export const fieldsOf = {
     sshHostKeyDigest: new Uint8Array(32).fill(7),
     publicKeyDigest: new Uint8Array(32).fill(8),
   },
+  'build-dispatch': {
+    ...common,
+    kind: 'build-dispatch',
+    nonce: Uint8Array.of(1, 2, 3),
+    jobId: '4f9d2c1e-0000-4000-8000-000000000001',
+    sourceDigest: new Uint8Array(32).fill(11),
+    networkPolicy: 'none',
+  },
   build: {
     ...common,
     kind: 'build',
-    buildNonce: Uint8Array.of(1, 2, 3),
+    nonce: Uint8Array.of(1, 2, 3),
+    dispatchDigest: new Uint8Array(32).fill(12),
     provenanceDigest: new Uint8Array(32).fill(10),
     sourceDigest: new Uint8Array(32).fill(11),
     networkPolicy: 'none',
@@ -133,7 +142,7 @@ export async function questionOf<Kind extends StatementKind>(kind: Kind): Promis
   const { authority } = await simulatedPlatform('genoa')
   return {
     kind,
-    nonce,
+    nonce: fieldsOf[kind].nonce,
     asOf: simulatedAsOf,
     ageMsMax: 60_000,
     roots: [authority.root],

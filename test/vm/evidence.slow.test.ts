@@ -185,8 +185,8 @@ describe('on a development platform', () => {
         'a build, not a claim',
         ({ organization: _, name: __, hostname: ___, sshHostKeyDigest: a, publicKeyDigest: b, ...statement }) =>
           ({
-            ...{ ...statement, kind: 'build', scope: 'build-only', buildNonce: other(1, 8) },
-            ...{ provenanceDigest: a, sourceDigest: b, networkPolicy: 'none' },
+            ...{ ...statement, kind: 'build', scope: 'build-only', nonce: other(1, 8) },
+            ...{ dispatchDigest: a, provenanceDigest: a, sourceDigest: b, networkPolicy: 'none' },
           }) as never,
       ],
     ]

@@ -3,8 +3,10 @@
 //
 // The outer object of the family's readers ignores fields that it does not know; `evidence` and `cert_chain` refuse them.
 
-import { concat, toBase64 } from '../../base/bytes.ts'
-import { wellFormed } from '../malformed.ts'
+import { concat, fromBase64, fromBase64Url, fromHex, toBase64 } from '../../base/bytes.ts'
+import { parsedJson } from '../encoding/json.ts'
+import { Malformed, wellFormed } from '../malformed.ts'
+import { Fields } from './fields.ts'
 import { prettyJson } from './json.ts'
 
 /** REPORT_DATA has 64 bytes: SHA-256 of provenance.json, the nonce of exactly 16 bytes, zeros. */
@@ -51,4 +53,115 @@ export function evidenceBytes(file: BuildEvidenceFile): Uint8Array {
           },
     strongroom: { dispatch: file.dispatch, completion: file.completion },
   })
+}
+
+/** Our receipts have some 20 KiB each, a report with its chain 6. */
+export const evidenceBytesMax = 1024 * 1024
+
+/** What is read: ours, or that of another builder of the family. Nothing of it is checked but its form. */
+export type ReadEvidence = {
+  readonly platform: string
+  readonly evidence: FamilyEvidence | null
+  /** Null in what other builders write. */
+  readonly receipts: { readonly dispatch: unknown; readonly completion: unknown } | null
+}
+
+export type FamilyEvidence = { readonly kind: 'snp'; readonly snp: SnpEvidence } | VtpmEvidence
+
+/** On Azure: the paravisor's TPM quotes what REPORT_DATA would be, and an HCL report binds the TPM's key. */
+export type VtpmEvidence = {
+  readonly kind: 'az-snp'
+  readonly hclReport: Uint8Array
+  readonly vek: Uint8Array
+  /** TPMS_ATTEST. */
+  readonly quote: Uint8Array
+  /** RSASSA with SHA-256, without its structure. */
+  readonly signature: Uint8Array
+  /** Of the SHA-256 bank, from 0 on. */
+  readonly pcrs: readonly Uint8Array[]
+}
+
+/** Throws Malformed for what is not in one of the forms of the family, and for evidence of other hardware. */
+export function readEvidence(bytes: Uint8Array): ReadEvidence {
+  wellFormed(bytes.length <= evidenceBytesMax, `${what}: ${bytes.length} bytes are more than ${evidenceBytesMax}`)
+  const root = new Fields(parsedJson(what, bytes), what)
+  const platform = root.text('platform')
+  const receipts = root.has('strongroom') ? receiptsOf(root.object('strongroom')) : null
+  const isLeftOut = root.take('evidence') === null
+  wellFormed(!isLeftOut || receipts !== null, `${what}: evidence: none`)
+  const evidence = isLeftOut ? null : familyEvidence(platform, root.object('evidence'))
+  root.end()
+  return { platform, evidence, receipts }
+}
+
+const what = 'evidence.json'
+
+function receiptsOf(fields: Fields): NonNullable<ReadEvidence['receipts']> {
+  const receipts = { dispatch: fields.take('dispatch'), completion: fields.take('completion') }
+  fields.end()
+  return receipts
+}
+
+const snpPlatforms = ['snp', 'gcp-snp', 'simulated']
+
+function familyEvidence(platform: string, fields: Fields): FamilyEvidence {
+  if (platform === 'az-snp') return vtpmEvidence(fields)
+  wellFormed(snpPlatforms.includes(platform), `${what}: platform ${JSON.stringify(platform)} has no SEV-SNP`)
+  const report = base64(fields.text('attestation_report'), 'attestation_report')
+  const chain = fields.object('cert_chain')
+  const snp: SnpEvidence = {
+    report,
+    vek: base64(chain.text('vcek'), 'cert_chain.vcek'),
+    ask: base64OrNull(chain, 'ask'),
+    ark: base64OrNull(chain, 'ark'),
+  }
+  chain.end()
+  fields.end()
+  return { kind: 'snp', snp }
+}
+
+/** Missing is null, as the family's readers take it. */
+function base64OrNull(chain: Fields, name: 'ask' | 'ark'): Uint8Array | null {
+  const text = chain.has(name) ? chain.textOrNull(name) : null
+  return text === null ? null : base64(text, `cert_chain.${name}`)
+}
+
+const pcrCount = 24
+
+function vtpmEvidence(fields: Fields): VtpmEvidence {
+  wellFormed(fields.count('version') === 1, `${what}: evidence.version is not 1`)
+  const tpm = fields.object('tpm_quote')
+  const evidence: VtpmEvidence = {
+    kind: 'az-snp',
+    hclReport: base64Url(fields.text('hcl_report'), 'hcl_report'),
+    vek: base64Url(fields.text('vcek'), 'vcek'),
+    quote: hex(tpm.text('message'), 'tpm_quote.message'),
+    signature: hex(tpm.text('signature'), 'tpm_quote.signature'),
+    pcrs: tpm.list('pcrs', (one, where) => {
+      wellFormed(typeof one === 'string', `${where}: not a text`)
+      return hex(one, 'tpm_quote.pcrs')
+    }),
+  }
+  wellFormed(evidence.pcrs.length <= pcrCount, `${what}: more than ${pcrCount} PCRs`)
+  tpm.end()
+  fields.end()
+  return evidence
+}
+
+function base64(text: string, field: string): Uint8Array {
+  return decoded(fromBase64(text), field, 'base64')
+}
+
+/** With or without padding. */
+function base64Url(text: string, field: string): Uint8Array {
+  return decoded(fromBase64Url(text.replace(/={1,2}$/, '')), field, 'base64url')
+}
+
+function hex(text: string, field: string): Uint8Array {
+  return decoded(fromHex(text), field, 'hexadecimal')
+}
+
+function decoded(bytes: Uint8Array | null, field: string, form: string): Uint8Array {
+  if (bytes === null || bytes.length === 0) throw new Malformed(`${what}: ${field} is not ${form}`)
+  return bytes
 }

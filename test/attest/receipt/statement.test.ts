@@ -193,15 +193,15 @@ describe('statements', () => {
         'ac',
         `646b696e64${'656275696c64'}`,
         `65696d616765a2${'646e616d6569696e666572656e6365'}${`6b6d6561737572656d656e745830${'09'.repeat(48)}`}`,
-        `656e6f6e63655820${toHex(Uint8Array.from({ length: 32 }, (_, at) => at))}`,
+        `656e6f6e6365${'43010203'}`,
         `6573636f7065${'6a6275696c642d6f6e6c79'}`,
         `66666f726d6174${'777374726f6e67726f6f6d2f6174746573742d70712f7631'}`,
         `686973737565644174${'1b000001a1f8d3ea00'}`,
-        `6a6275696c644e6f6e6365${'43010203'}`,
         `6a6b6579734469676573745820${'03'.repeat(32)}`,
         `6b6f70657261746f724b65795830${'04'.repeat(48)}`,
         `6c736f757263654469676573745820${'0b'.repeat(32)}`,
         `6d6e6574776f726b506f6c696379${'646e6f6e65'}`,
+        `6e64697370617463684469676573745820${'0c'.repeat(32)}`,
         `7070726f76656e616e63654469676573745820${'0a'.repeat(32)}`,
       ].join(''),
     )
@@ -250,11 +250,11 @@ describe('statements', () => {
     expect(() => workload({ nonce: new Uint8Array(31) })).toThrow(Malformed)
     expect(workload({ tlsSpkiDigest: null }).length).toBeLessThan(workload({}).length)
     const build = (changes: object) => encodeStatement(statementOf('build', { ...changes }))
-    expect(decodeStatement(build({ buildNonce: new Uint8Array(16), nonce: Uint8Array.of(1) })).kind).toBe('build')
-    expect(() => build({ buildNonce: new Uint8Array(17) })).toThrow(Malformed)
-    expect(() => build({ buildNonce: new Uint8Array(0) })).toThrow(Malformed)
+    expect(decodeStatement(build({ nonce: new Uint8Array(16) })).kind).toBe('build')
+    expect(() => build({ nonce: new Uint8Array(17) })).toThrow(Malformed)
+    expect(() => build({ nonce: new Uint8Array(0) })).toThrow(Malformed)
     // The same bytes, one zero longer, are another nonce.
-    const [short, long] = [build({ buildNonce: new Uint8Array(1) }), build({ buildNonce: new Uint8Array(2) })]
+    const [short, long] = [build({ nonce: new Uint8Array(1) }), build({ nonce: new Uint8Array(2) })]
     expect(toHex(reportDataOf(short))).not.toBe(toHex(reportDataOf(long)))
     expect(() => decodeStatement(new Uint8Array(STATEMENT_LIMITS.sizeBytesMax + 1))).toThrow(Malformed)
   })

@@ -33,6 +33,7 @@ import { simulatedAsOf, vekValidity } from '../../rigs/simulated-platform.ts'
 const samples = {
   workload: await sampleReceipt('workload'),
   claim: await sampleReceipt('claim'),
+  'build-dispatch': await sampleReceipt('build-dispatch'),
   build: await sampleReceipt('build'),
 } as const satisfies Record<StatementKind, Receipt>
 
@@ -210,7 +211,7 @@ describe('what must not verify', () => {
     // Goal: no receipt is taken for one of another kind, nor its statement given out as such.
     for (const kind of kinds) {
       for (const other of kinds.filter(one => one !== kind)) {
-        const verdict = await verifyReceipt(samples[kind], await ask(other))
+        const verdict = await verifyReceipt(samples[kind], await ask(other, { nonce: fieldsOf[kind].nonce }))
         expect([verdict.ok, verdict.statement]).toEqual([false, null])
         expect(failed(verdict)).toEqual(['statement-kind'])
       }

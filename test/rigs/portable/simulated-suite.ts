@@ -29,7 +29,6 @@ import {
   fieldsOf,
   kinds,
   measurement,
-  nonce,
   questionOf,
   sampleKeys,
   sampleReceipt,
@@ -106,7 +105,7 @@ async function receiptVerdicts(vectors: Vectors, kind: StatementKind): Promise<u
   })
   const question: ReceiptQuestion = {
     kind,
-    nonce,
+    nonce: fieldsOf[kind].nonce,
     asOf: simulatedAsOf,
     ageMsMax: 60_000,
     roots: [rootOf(vectors, 'genoa')],
