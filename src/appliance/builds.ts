@@ -7,7 +7,6 @@ import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { type Builds, createBuilds } from '../builds/builds.ts'
 import { FetchProxy } from '../builds/fetch-proxy.ts'
-import { bodyBytesMax } from '../builds/http/body.ts'
 import { resultCommands } from '../builds/http/commands.plan.ts'
 import { buildsOpenapiDocument } from '../builds/http/openapi.ts'
 import type { BuildRoutesDeps } from '../builds/http/routes.ts'
@@ -45,11 +44,8 @@ const dayMs = 24 * 60 * minuteMs
 /** Everything of a build request but its source. */
 const documentBytesMax = 65_536
 
-/** With the fetch proxy's end. */
-export type ComposedBuilds = Builds & { readonly limits: BuildRoutesDeps['limits'] }
-
 /** Faults: config.file (the authorities to fetch with), internal. */
-export function composeBuilds(parts: BuildsParts): ComposedBuilds {
+export function composeBuilds(parts: BuildsParts): Builds {
   const { config, stateDir, store, engine, clock, random } = parts
   const log = parts.log.unit('builds')
   const { builds, network } = config
@@ -105,7 +101,6 @@ export function composeBuilds(parts: BuildsParts): ComposedBuilds {
   })
   return {
     ...all,
-    limits,
     stop: async () => {
       await all.stop()
       gate.stop()
@@ -195,7 +190,7 @@ const pauseSecondsMax = 255
 
 /** Service C over HTTPS. Fault host.unsupported: the address cannot be listened on. */
 export function serveBuilds(
-  { fetch, limits }: ComposedBuilds,
+  { fetch }: Builds,
   { config, tls, log }: Pick<BuildsParts, 'config' | 'log'> & { readonly tls: ServedTls },
 ): TlsServer {
   const handler: FetchHandler = (request, socket) =>
@@ -208,7 +203,7 @@ export function serveBuilds(
     tls,
     idleTimeoutSeconds: config.http.idle_timeout_s,
     // The service itself limits the body while it arrives, so that the refusal is in its own words.
-    requestBodyBytesMax: bodyBytesMax(limits) * 2,
+    requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
     log: log.unit('builds'),
   })
 }

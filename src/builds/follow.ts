@@ -53,6 +53,8 @@ const orderDeadlineMs = 300_000
 const silenceMs = 120_000
 /** The certificate of a chip that this host has not seen before may wait a minute for its turn at AMD's service. */
 const collateralWaitMs = 180_000
+/** Of taking evidence, where it is not certificates that are waited for. */
+const attemptsMax = 3
 const pauseBusyMs = 20
 const pauseMinMs = 50
 const pauseMaxMs = 300
@@ -214,6 +216,7 @@ export class BuildFollower {
     const isNext = stage === 'dispatch' ? earlier === null : earlier !== null && earlier.provenance === null
     if (!isNext) return this.#internal(`the build VM asks for the evidence of its ${stage} out of turn`, null)
     const deadlineMs = clock.monotonicMs() + collateralWaitMs
+    let failures = 0
     for (;;) {
       if (!this.#isStill('running')) return unwanted
       try {
@@ -242,7 +245,8 @@ export class BuildFollower {
         if (isRefusal(error)) return this.#internal(`the build VM gave no evidence of its ${stage}`, error)
         if (clock.monotonicMs() >= deadlineMs) return this.#internal(`there is no evidence of the ${stage}`, error)
         log.warn('the evidence of a build could not be taken', { build: row.id, stage, error })
-        if (!(error instanceof Fault && error.code === 'attest.unavailable')) return null
+        if (!(error instanceof Fault && error.code === 'attest.unavailable')) failures += 1
+        if (failures >= attemptsMax) return this.#internal(`the evidence of the ${stage} could not be taken`, error)
       }
       await pause(clock, retryMs, this.#signal)
     }

@@ -56,6 +56,7 @@ export class BuildReconciler {
   readonly #stopping = new AbortController()
   readonly #workers: Workers
   readonly #positions = new Map<string, number>()
+  #noRoomUntilMs = Number.NEGATIVE_INFINITY
   readonly #counts = { ok: 0, failed: 0, cancelled: 0 }
 
   constructor(deps: BuildReconcilerDeps) {
@@ -121,7 +122,9 @@ export class BuildReconciler {
     const { store, clock, random, vms, concurrentMax } = this.#deps
     const { directory, hostId } = store
     let waiting = listQueued(directory.db, hostId)
-    while (waiting.length > 0 && !this.#stopping.signal.aborted) {
+    const waitMs = this.#noRoomUntilMs - clock.monotonicMs()
+    if (waitMs > 0) this.#workers.alarm(queue, waitMs)
+    while (waitMs <= 0 && waiting.length > 0 && !this.#stopping.signal.aborted) {
       const [first] = waiting
       const busy = countBuilds(directory.db, { hostId, states: VM_STATES }) + countReserved(directory.db, { hostId })
       if (first === undefined || busy >= concurrentMax) break
@@ -227,12 +230,13 @@ export class BuildReconciler {
 
   /** Its VM found no room after all. */
   #requeue(build: Build): void {
-    const { engine } = this.#deps
+    const { engine, clock } = this.#deps
     if (build.vmId !== null) engine.dismiss(build.vmId)
     this.#move(build, 'no_room', { vmId: null, startedAtMs: null })
     // So that its place in the queue is said.
     this.#positions.set(build.id, -1)
-    this.#workers.alarm(queue, roomRetryMs)
+    this.#noRoomUntilMs = clock.monotonicMs() + roomRetryMs
+    this.#workers.wake(queue)
   }
 
   #end(build: Build, followed: Followed): void {
