@@ -1,5 +1,6 @@
 // Builds one image: the steps and their order. Each step is in its own file; this one only joins them. Effects.
 
+import { existsSync } from 'node:fs'
 import { cp, mkdir, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fetchAgent, installAgent, readAgentLock } from './agent-lock.ts'
@@ -124,8 +125,8 @@ async function assemble({ options, paths, recipe, lock, dirs, inputs, base, targ
   const part = (name: keyof typeof partNames) => join(image, partNames[name])
 
   options.report('root: laying the tree')
-  const agentLock = await readAgentLock(paths.agentLock)
-  const agentTarball = await fetchAgent(dirs.downloads, agentLock)
+  const agentLock = recipe.user === undefined ? null : await readAgentLock(paths.agentLock)
+  const agentTarball = agentLock === null ? null : await fetchAgent(dirs.downloads, agentLock)
   const kernelEntry = packageOf(lock, 'kernel')
   const kernel = await unpackKernel(downloadPath(dirs.downloads, kernelEntry.sha256), join(work.path, 'kernel'))
   const listed = await readModuleList(paths)
@@ -136,11 +137,14 @@ async function assemble({ options, paths, recipe, lock, dirs, inputs, base, targ
   const [scratch, boot] = [await late(listed.scratch), await late(listed.boot)]
   const all = await moduleClosure(kernel, [...listed.initrd, ...listed.scratch, ...listed.boot, ...listed.demand])
   const tree = join(work.path, 'tree')
-  const overlayDirs = [paths.commonDir, ...(paths.variantDir === null ? [] : [paths.variantDir])].map(dir =>
-    join(dir, 'root'),
-  )
+  const overlayDirs = [paths.commonDir, paths.recipeDir, paths.variantDir]
+    .filter(dir => dir !== null)
+    .map(dir => join(dir, 'root'))
+    .filter(existsSync)
   await layTree({ recipe, tree, base, overlayDirs, guest: options.guest, kernel, modules: { scratch, boot, all } })
-  await installAgent(agentTarball, agentLock, join(tree, 'usr/bin', agentLock.name), work.path)
+  if (agentLock !== null && agentTarball !== null) {
+    await installAgent(agentTarball, agentLock, join(tree, 'usr/bin', agentLock.name), work.path)
+  }
 
   options.report('root: packing and hashing')
   const inputsSha256 = inputsDigest(inputs.image)
@@ -169,7 +173,7 @@ async function assemble({ options, paths, recipe, lock, dirs, inputs, base, targ
     rootHash,
     verity: parameters,
     files: await measureFiles(image),
-    agent: { name: agentLock.name, version: agentLock.version },
+    ...(agentLock === null ? {} : { agent: { name: agentLock.name, version: agentLock.version } }),
     guestSha256: await sha256File(options.guest),
     guestProvenance: inputs.guestProvenance,
     kernelVersion: `${kernel.version} (${kernelEntry.version})`,

@@ -48,7 +48,7 @@ export const Manifest = Type.Object(
       { firmware: ImageFile, root: ImageFile, kernel: ImageFile, initrd: ImageFile, cmdline: ImageFile },
       closed,
     ),
-    agent: Type.Object({ name: Type.String(), version: Type.String() }, closed),
+    agent: Type.Optional(Type.Object({ name: Type.String(), version: Type.String() }, closed)),
     guestSha256: Sha256,
     /** What the guest executable was compiled from; null for one that scripts/build-guest.ts did not make. */
     guestProvenance: Type.Union([

@@ -20,6 +20,8 @@ export const Recipe = Type.Object(
     sourceDateEpoch: Type.Integer({ minimum: 1 }),
     /** Names, and what apt may resolve further; used by --relock only. */
     packages: Type.Array(PackageName, { minItems: 1, maxItems: 256 }),
+    /** Those of `packages` that come from the suite's backports; used by --relock only. */
+    backports: Type.Optional(Type.Array(PackageName, { maxItems: 64 })),
     /** Metapackage that names the kernel; used by --relock only. */
     kernelMetapackage: PackageName,
     /** Firmware that checks kernel hashes: package, the suite that has it, and the file in it. Package and suite are used by --relock only. */
@@ -43,9 +45,14 @@ export const Recipe = Type.Object(
     kernelArguments: Type.Array(Type.String({ pattern: '^[!-~]+$' }), { maxItems: 64 }),
     /** Path globs, relative to the root, that are left out. */
     exclude: Type.Array(Type.String(), { maxItems: 256 }),
-    user: Type.Object(
-      { name: Type.String({ pattern: '^[a-z]+$' }), uid: Type.Integer({ minimum: 1000, maximum: 59_999 }) },
-      closed,
+    /** What `strongroom-guest` is there. */
+    program: Type.Union([Type.Literal('agent'), Type.Literal('builder')]),
+    /** The login, who has the packaged coding agent; none where nobody logs in. */
+    user: Type.Optional(
+      Type.Object(
+        { name: Type.String({ pattern: '^[a-z]+$' }), uid: Type.Integer({ minimum: 1000, maximum: 59_999 }) },
+        closed,
+      ),
     ),
   },
   closed,

@@ -16,10 +16,14 @@ export type ResolvedLock = Omit<PackagesLock, 'releases'> & { readonly releases:
 
 /** Resolves the recipe's packages against its suite as the mirror has it now. `workDir` must be empty. Throws release_refused. */
 export async function resolveLock(recipe: Recipe, mirrors: Mirrors, workDir: string): Promise<ResolvedLock> {
-  const apt = await privateApt(recipe, suiteSources(recipe.suite, mirrors), join(workDir, 'root'))
+  const { suite: main, backports = [] } = recipe
+  const sources = suiteSources(main, mirrors)
+  if (backports.length > 0) sources.push(source('debian', `${main}-backports`, mirrors))
+  const apt = await privateApt(recipe, sources, join(workDir, 'root'))
+  const wanted = recipe.packages.map(name => (backports.includes(name) ? `${name}/${main}-backports` : name))
   // mmdebstrap brings what is essential; apt counts itself as such, but whether it is in a guest is the recipe's to say.
   const essential = '?and(?essential,?not(?exact-name(apt)))'
-  const simulated = await apt.run('apt-get', ['--simulate', 'install', essential, ...recipe.packages])
+  const simulated = await apt.run('apt-get', ['--simulate', 'install', essential, ...wanted])
   const chosen = [...simulated.matchAll(/^Inst (\S+) \((\S+) /gm)].map(match => ({
     name: match[1] ?? '',
     version: match[2] ?? '',

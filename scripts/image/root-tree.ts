@@ -34,10 +34,16 @@ export async function layTree(options: RootTreeOptions): Promise<void> {
   for (const dir of options.overlayDirs) await layOver(dir, tree)
   await runTool(['cp', '--reflink=auto', options.guest, join(tree, 'usr/bin/strongroom-guest')], { timeoutMs: 60_000 })
   await chmod(join(tree, 'usr/bin/strongroom-guest'), 0o755)
-  // Statements of the guest name its image by this.
-  await writeFile(join(tree, 'usr/lib/strongroom/image.json'), `${JSON.stringify({ name: recipe.name })}\n`)
-  await chmod(join(tree, 'usr/lib/strongroom/image.json'), 0o644)
-  await addUser(recipe, tree)
+  // Statements of the guest name its image by the one, and init starts the other.
+  for (const [name, text] of [
+    ['image.json', JSON.stringify({ name: recipe.name })],
+    ['program', recipe.program],
+  ] as const) {
+    const path = join(tree, 'usr/lib/strongroom', name)
+    await writeFile(path, `${text}\n`)
+    await chmod(path, 0o644)
+  }
+  if (recipe.user !== undefined) await addUser(recipe, recipe.user, tree)
   await addModules(options)
   for (const name of busyboxNames) await symlink('../bin/busybox', join(tree, 'usr/sbin', name))
   await runTool(['find', tree, '-type', 'f', '-perm', '/6000', '-exec', 'chmod', 'u-s,g-s', '{}', '+'], {
@@ -81,11 +87,10 @@ async function layOver(overlayDir: string, tree: string): Promise<void> {
   }
 }
 
-/** Of common/root: bash, in a control group of its own. */
+/** Of the recipe: bash, in a control group of its own. */
 const loginShell = '/usr/lib/strongroom/login-shell'
 
-async function addUser(recipe: Recipe, tree: string): Promise<void> {
-  const { name, uid } = recipe.user
+async function addUser(recipe: Recipe, { name, uid }: NonNullable<Recipe['user']>, tree: string): Promise<void> {
   const day = Math.floor(recipe.sourceDateEpoch / 86_400)
   const home = join(tree, 'home', name)
   await appendFile(join(tree, 'etc/passwd'), `${name}:x:${uid}:${uid}::/home/${name}:${loginShell}\n`)

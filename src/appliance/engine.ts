@@ -19,6 +19,7 @@ import { ensureDir } from '../linux/files.ts'
 import type { Store } from '../store/db.ts'
 import { swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
+import { diskRoomGib } from '../vm/disk.driver.ts'
 import { expectedMeasurement } from '../vm/expected.plan.ts'
 import { loadImage } from '../vm/image.driver.ts'
 import { Launcher } from '../vm/launcher.driver.ts'
@@ -26,7 +27,6 @@ import { VmNetwork } from '../vm/network.driver.ts'
 import type { NftPlan } from '../vm/nft.plan.ts'
 import { bootOf, capacityOf, choosePlatform, hostPlatform, rememberPlatform } from '../vm/platform.driver.ts'
 import { VmReconciler, type VmReconcilerDeps } from '../vm/reconciler.ts'
-import { scratchRoomGib } from '../vm/scratch.driver.ts'
 import { VmDriver } from '../vm/vm.driver.ts'
 import type { CollateralService } from './collateral.ts'
 
@@ -49,7 +49,7 @@ export type Engine = {
   readonly nft: Nft
   readonly platform: Platform
   readonly capacity: Capacity
-  readonly scratch: VmReconcilerDeps['scratch']
+  readonly diskGibMax: VmReconcilerDeps['diskGibMax']
   /** Null where there is none: see appliance/collateral.ts. */
   readonly collateral: CollateralService | null
 }
@@ -108,10 +108,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const collateral = deps.collateral(platform)
   const bootId = hostBootId()
   const bootBefore = swapMeta(store.ledger.db, 'host_boot_id', bootId)
-  const scratch = {
-    gib: config.vm.scratch_gib,
-    gibMax: () => config.capacity.scratch_gib || scratchRoomGib(stateDir),
-  }
+  const diskGibMax = () => config.capacity.scratch_gib || diskRoomGib(stateDir)
   const reconciler = new VmReconciler({
     ledger: store.ledger,
     hostId: store.hostId,
@@ -126,7 +123,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
       mtuBytes: config.network.mtu_bytes,
       resolvers: config.network.resolvers,
     },
-    scratch,
+    diskGibMax,
     bootTimeoutMs: config.vm.boot_timeout_ms,
     capacityWaitMs: config.capacity.wait_ms,
     platform,
@@ -135,7 +132,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     probeSsh,
     hostRestarted: bootBefore !== null && bootBefore !== bootId,
   })
-  return { reconciler, network, nft, platform, capacity, scratch, collateral }
+  return { reconciler, network, nft, platform, capacity, diskGibMax, collateral }
 }
 
 /** Every launch would be refused: the operator learns so at the start, not by the first VM. The image may still come. */
@@ -160,6 +157,7 @@ export function firewallSettings({ listen, ...config }: Config): Omit<NftPlan, '
     gateway,
     gatewayPorts: guestGateway({ listen, ...config }, guestGatewayName).ports,
     services: { ports, perAddressMax, allMax },
+    fetchPort: null,
     uids: { min: config.vm.uid_min, max: config.vm.uid_max },
   }
 }

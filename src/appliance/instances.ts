@@ -95,7 +95,8 @@ export type Instances = {
 
 export function composeInstances(parts: InstancesParts): Instances {
   const { config, store, engine, clock, random, log } = parts
-  const vmSpec = { image: 'instance', vcpus: config.vm.vcpus, memoryMib: config.vm.memory_mib }
+  const { vcpus, memory_mib: memoryMib, scratch_gib: scratchGib } = config.vm
+  const vmSpec = { image: 'instance', vcpus, memoryMib, scratchGib }
   const pool = composePool(parts, vmSpec)
   const { baseUrl, address } = guestGateway(config, guestGatewayName)
   const reconciler = new InstanceReconciler({

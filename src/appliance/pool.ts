@@ -32,10 +32,10 @@ export function composePool(parts: PoolParts, vmSpec: VmSpec): WarmPool {
     room: () =>
       roomFor(
         store.ledger.db,
-        { ...vmSpec, scratchGib: engine.scratch.gib },
+        { ...vmSpec, diskGib: vmSpec.scratchGib ?? 0 },
         {
           hostId: store.hostId,
-          scratch: engine.scratch,
+          diskGibMax: engine.diskGibMax,
           capacity: engine.capacity,
           addressRestMs: config.network.address_rest_s * 1000,
           nowMs: clock.nowMs(),

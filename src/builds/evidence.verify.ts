@@ -6,12 +6,11 @@
 import { sha256 } from '../attest/hash.ts'
 import { NETWORK_POLICIES } from '../attest/provenance/record.ts'
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
-import { decodeReceipt } from '../attest/receipt/receipt.ts'
+import { decodeReceipt, type Receipt } from '../attest/receipt/receipt.ts'
 import { type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
 import { fromHex, toHex } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import type { AttestedStage } from '../contract/build-agent.ts'
-import type { VmEvidence } from '../vm/engine.ts'
 import { type HostTrust, launchPolicy, readLaunch } from '../vm/launch-policy.plan.ts'
 
 /** What the verified receipts of one build say, digests in hexadecimal. */
@@ -26,6 +25,13 @@ export type BuildProof = {
   readonly simulated: boolean
   /** Null until completion. */
   readonly provenance: string | null
+}
+
+/** What a build VM says, and what its host has on record of it. */
+export type BuildStatement = {
+  readonly receipt: Receipt
+  /** Text of the launch document, whose SHA-256 is HOST_DATA of the report. */
+  readonly launch: string
 }
 
 export type BuildQuestion = {
@@ -47,7 +53,7 @@ export type BuildJudgement =
   | { readonly ok: false; readonly failed: readonly string[] }
 
 /** Never throws: what cannot be read is not good. */
-export async function judgeBuild(evidence: VmEvidence, question: BuildQuestion): Promise<BuildJudgement> {
+export async function judgeBuild(evidence: BuildStatement, question: BuildQuestion): Promise<BuildJudgement> {
   try {
     const isDispatch = question.stage === 'dispatch'
     if (isDispatch !== (question.earlier === null)) return bad(['stage: completion follows dispatch, once'])
@@ -57,7 +63,7 @@ export async function judgeBuild(evidence: VmEvidence, question: BuildQuestion):
   }
 }
 
-async function judgeDispatch(evidence: VmEvidence, question: BuildQuestion): Promise<BuildJudgement> {
+async function judgeDispatch(evidence: BuildStatement, question: BuildQuestion): Promise<BuildJudgement> {
   const common = commonOf(evidence, question)
   const verdict = await verifyReceipt(evidence.receipt, {
     ...common.question,
@@ -82,7 +88,7 @@ async function judgeDispatch(evidence: VmEvidence, question: BuildQuestion): Pro
   }
 }
 
-async function judgeCompletion(evidence: VmEvidence, question: BuildQuestion): Promise<BuildJudgement> {
+async function judgeCompletion(evidence: BuildStatement, question: BuildQuestion): Promise<BuildJudgement> {
   const { earlier } = question
   if (earlier === null) return bad(['stage: completion without dispatch'])
   const common = commonOf(evidence, question)
@@ -105,7 +111,7 @@ async function judgeCompletion(evidence: VmEvidence, question: BuildQuestion): P
   return { ok: true, proof: { ...earlier, provenance: toHex(statement.provenanceDigest) } }
 }
 
-function commonOf({ launch }: VmEvidence, { nonce, asOf, trust, mayFetch }: BuildQuestion) {
+function commonOf({ launch }: BuildStatement, { nonce, asOf, trust, mayFetch }: BuildQuestion) {
   return {
     question: {
       nonce: bytesOf(nonce),

@@ -3,8 +3,9 @@
 // The guest is hostile: what it says is held against the wire, the order and its evidence, and whatever does not fit ends the build as
 // `internal`. Each step may be repeated, for a daemon that was killed begins again with the row and the events that it finds.
 
-import type { Clock } from '../base/clock.ts'
-import { pause } from '../base/clock.ts'
+import { present } from '../base/assert.ts'
+import { fromHex } from '../base/bytes.ts'
+import { type Clock, pause } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import type { BuildErrorType } from '../contract/build.ts'
@@ -29,6 +30,8 @@ export type FollowDeps = {
   readonly log: Logger
   readonly files: BuildFiles
   readonly trust: () => Promise<HostTrust>
+  /** Text of the launch document of a VM; null: there is no record of it. */
+  readonly launchDocument: (vmId: string) => string | null
   readonly gate: FetchGate
   readonly order: OrderSettings
   readonly exchangeBytes: number
@@ -210,7 +213,7 @@ export class BuildFollower {
 
   /** Completes the evidence of a stage and judges it. What cannot be had now is asked for again; what is wrong is the end. */
   async #vouch(stage: AttestedStage): Promise<Followed | null> {
-    const { engine, clock, trust, order, log } = this.#deps
+    const { engine, clock, trust, order, log, launchDocument } = this.#deps
     const row = this.#row()
     const earlier = proofOf(row)
     const isNext = stage === 'dispatch' ? earlier === null : earlier !== null && earlier.provenance === null
@@ -220,8 +223,11 @@ export class BuildFollower {
     for (;;) {
       if (!this.#isStill('running')) return unwanted
       try {
-        const evidence = await engine.vouch(this.#vmId, stage, vouchTimeoutMs)
-        const judgement = await judgeBuild(evidence, {
+        const nonce = present(fromHex(row.nonce), 'a nonce is stored in hexadecimal')
+        const receipt = await engine.vouch(this.#vmId, { stage, nonce }, vouchTimeoutMs)
+        const launch = launchDocument(this.#vmId)
+        if (launch === null) return this.#internal('there is no record of how the build VM was launched', null)
+        const judgement = await judgeBuild({ receipt, launch }, {
           stage,
           jobId: row.id,
           nonce: row.nonce,

@@ -38,8 +38,8 @@ export const Hello = Type.Object(
     bootId: Type.String({ pattern: '^[0-9a-f-]{36}$' }),
     /** X25519 public key that claims are sealed to (nacl box). */
     boxKey: Base64Key,
-    /** SSH host key as `ssh-ed25519 AAAA…`, no comment. */
-    sshHostKey: Type.String({ maxLength: 512 }),
+    /** SSH host key as `ssh-ed25519 AAAA…`, no comment; null for a guest that nobody logs in to. */
+    sshHostKey: Type.Union([Type.String({ maxLength: 512 }), Type.Null()]),
     /** Id of the claim in force, null before the first. */
     claimId: Type.Union([Type.String({ maxLength: 64 }), Type.Null()]),
     /** Where this guest's SNP reports come from: a device of its own, or nowhere. */

@@ -192,6 +192,8 @@ export const BUILD_REQUESTS = [
   Type.Object({ id, op: Type.Literal('cancel') }, closed),
 ] as const
 
+export type BuildAgentRequest = Static<(typeof BUILD_REQUESTS)[number]>
+
 export const BUILD_RESPONSES = [
   Type.Object({ id, ok: Type.Literal(true), progress: BuildProgress }, closed),
   Type.Object({ id, ok: Type.Literal(true), vouched: BuildEvidence }, closed),

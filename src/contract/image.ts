@@ -25,7 +25,8 @@ export const ImageManifest = Type.Object({
     initrd: ImageFile,
     cmdline: ImageFile,
   }),
-  agent: Type.Object({ name: Type.String(), version: Type.String() }),
+  /** The packaged coding agent; absent where nobody logs in. */
+  agent: Type.Optional(Type.Object({ name: Type.String(), version: Type.String() })),
   kernelVersion: Type.String(),
   launchDigests: Type.Record(Type.String(), Sha384, {
     description:

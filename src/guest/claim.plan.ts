@@ -105,7 +105,7 @@ const keyFile = 'inference.key'
  */
 const pluginLockFile = 'package-lock.json'
 const opencodePluginLock = `${JSON.stringify({ packages: { '': { dependencies: { '@opencode-ai/plugin': '*' } } } })}\n`
-/** Of the measured image: guest-image/common/root. */
+/** Of the measured image: guest-image/recipes/instance/root. */
 const gatewayPlugin = 'file:///usr/lib/strongroom/opencode-gateway.js'
 
 /** RFC 1123 2.1. */

@@ -16,7 +16,8 @@ import { attestedClaim } from './migrations/0007-attested-claim.ts'
 import { launches } from './migrations/0008-launches.ts'
 import { pool } from './migrations/0009-pool.ts'
 import { scratch } from './migrations/0010-scratch.ts'
-import { builds } from './migrations/0011-builds.ts'
+import { buildVms } from './migrations/0011-build-vms.ts'
+import { builds } from './migrations/0012-builds.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -68,6 +69,7 @@ export const MIGRATIONS: readonly string[] = [
   launches,
   pool,
   scratch,
+  buildVms,
   builds,
 ]
 

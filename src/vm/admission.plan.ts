@@ -1,4 +1,4 @@
-// Whether a new VM fits. Pure. Counts memory, vCPUs, room for scratch disks, addresses and, on snp, ASIDs; and how many may boot at the same time.
+// Whether a new VM fits. Pure. Counts memory, vCPUs, room for disks, addresses and, on snp, ASIDs; and how many may boot at the same time.
 
 import type { Reserved, Room } from '../store/ledger/vm.query.ts'
 
@@ -20,8 +20,8 @@ export type Occupancy = {
   readonly ending: Room
   /** Addresses that no VM holds, but that nobody gets yet. */
   readonly restingAddresses: number
-  /** What the scratch disks of all VMs may hold together, as the file system is now. */
-  readonly scratchGibMax: number
+  /** What the disks of all VMs may hold together, as the file system is now. */
+  readonly diskGibMax: number
 }
 
 export type Lacking = 'memory' | 'vcpus' | 'disk' | 'addresses' | 'asids'
@@ -33,7 +33,7 @@ export type Admission =
   /** `isEnding`: there will be room as soon as what is ending has ended. */
   | { readonly kind: 'full'; readonly lacking: Lacking; readonly isEnding: boolean }
 
-export type Request = { readonly vcpus: number; readonly memoryMib: number; readonly scratchGib: number }
+export type Request = { readonly vcpus: number; readonly memoryMib: number; readonly diskGib: number }
 
 export function admission(request: Request, occupancy: Occupancy, capacity: Capacity): Admission {
   const { reserved, ahead, ending } = occupancy
@@ -53,19 +53,19 @@ function plus(room: Room, other: Room, sign: 1 | -1): Room {
     vms: room.vms + sign * other.vms,
     vcpus: room.vcpus + sign * other.vcpus,
     memoryMib: room.memoryMib + sign * other.memoryMib,
-    scratchGib: room.scratchGib + sign * other.scratchGib,
+    diskGib: room.diskGib + sign * other.diskGib,
   }
 }
 
 function lackingOf(
   request: Request,
   taken: Room,
-  { restingAddresses, scratchGibMax }: Pick<Occupancy, 'restingAddresses' | 'scratchGibMax'>,
+  { restingAddresses, diskGibMax }: Pick<Occupancy, 'restingAddresses' | 'diskGibMax'>,
   capacity: Capacity,
 ): Lacking | null {
   if (taken.memoryMib + request.memoryMib > capacity.memoryMib) return 'memory'
   if (taken.vcpus + request.vcpus > capacity.vcpus) return 'vcpus'
-  if (request.scratchGib > 0 && taken.scratchGib + request.scratchGib > scratchGibMax) return 'disk'
+  if (request.diskGib > 0 && taken.diskGib + request.diskGib > diskGibMax) return 'disk'
   if (taken.vms + restingAddresses + 1 > capacity.addresses) return 'addresses'
   if (capacity.asids !== null && taken.vms + 1 > capacity.asids) return 'asids'
   return null

@@ -14,7 +14,8 @@ export type Confinement = {
   readonly platform: QemuPlatform['kind']
   readonly vcpus: number
   readonly memoryMib: number
-  readonly scratchGib: number
+  /** Of the largest disk that it writes to. */
+  readonly diskGib: number
   readonly systemd: boolean
 }
 
@@ -54,7 +55,7 @@ export function scopeProperties(confinement: Confinement): string[] {
  */
 const oomScoreAdjust = '500'
 const filesMax = 1024
-/** QEMU writes to its log, which the daemon empties above 1 MiB, and to the scratch disk. Memory that is a memfd counts as a file, too. */
+/** QEMU writes to its log, which the daemon empties above 1 MiB, and to the VM's disks. Memory that is a memfd counts as a file, too. */
 const fileMib = 64
 /** Each thread reserves a stack. */
 const stackMib = 8
@@ -74,7 +75,7 @@ export function confinedArgv(confinement: Confinement, argv: readonly string[]):
 }
 
 function limits(confinement: Confinement): string[] {
-  const { platform, memoryMib, scratchGib, systemd } = confinement
+  const { platform, memoryMib, diskGib, systemd } = confinement
   const isSnp = platform === 'snp'
   const tasks = tasksMax(confinement)
   return [
@@ -83,7 +84,7 @@ function limits(confinement: Confinement): string[] {
     `--memlock=${isSnp ? memoryMaxMib(confinement) * bytesPerMib : 0}`,
     `--nofile=${filesMax}`,
     `--nproc=${tasks}`,
-    `--fsize=${Math.max(isSnp ? memoryMib + fileMib : fileMib, scratchGib * 1024) * bytesPerMib}`,
+    `--fsize=${Math.max(isSnp ? memoryMib + fileMib : fileMib, diskGib * 1024) * bytesPerMib}`,
     ...(systemd ? [] : [`--data=${(memoryMaxMib(confinement) + tasks * stackMib) * bytesPerMib}`]),
   ]
 }

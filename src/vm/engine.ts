@@ -3,7 +3,7 @@
 import type { Receipt } from '../attest/receipt/receipt.ts'
 import type { Claimed, SealedClaim } from '../contract/agent.ts'
 import type { InstanceFailureCode } from '../contract/instance.ts'
-import type { Vm, VmState } from '../store/ledger/vm.table.ts'
+import type { Vm, VmNetworkKind, VmState } from '../store/ledger/vm.table.ts'
 
 /** Why a VM failed: those of the documented failure codes that a VM can meet. */
 export const VM_FAILURE_CODES = [
@@ -32,12 +32,27 @@ export type VmView = {
   /** When it was last known to be well, where it has failed; else null. */
   readonly failedAtMs: number | null
   /** What the guest said of itself; null until it is running. */
-  readonly guest: { readonly boxKey: string; readonly sshHostKey: string; readonly claimId: string | null } | null
+  readonly guest: {
+    readonly boxKey: string
+    readonly sshHostKey: string | null
+    readonly claimId: string | null
+  } | null
   /** Whether the firewall lets its traffic through. After a restart of the daemon false, until it has seen to that. */
   readonly opened: boolean
 }
 
-export type VmSpec = { readonly image: string; readonly vcpus: number; readonly memoryMib: number }
+export type VmSpec = {
+  /** Name of an image that the engine was given. */
+  readonly image: string
+  readonly vcpus: number
+  readonly memoryMib: number
+  /** Size of its scratch disk; none unless given. */
+  readonly scratchGib?: number
+  /** Size of the disk over which host and guest hand each other files; none unless given. */
+  readonly exchangeGib?: number
+  /** What it reaches once it is opened: the world unless given. */
+  readonly network?: VmNetworkKind
+}
 
 /** Fresh evidence of one VM. Whether it is good, the caller decides (attest/receipt/verify.ts). */
 export type VmEvidence = {

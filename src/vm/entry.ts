@@ -17,12 +17,12 @@ export type Entry = {
   pulse: Pulse | null
   /** The parts in which its launch was not what was expected, in words. */
   mismatch: string | null
-  /** This daemon has seen to it that the firewall lets it through. */
-  opened: boolean
+  /** Whether this daemon has had the firewall let it through, or drop it again; null: neither yet. */
+  opened: boolean | null
 }
 
 export function newEntry(): Entry {
-  return { link: null, state: null, sinceMs: 0, announcedHello: null, pulse: null, mismatch: null, opened: false }
+  return { link: null, state: null, sinceMs: 0, announcedHello: null, pulse: null, mismatch: null, opened: null }
 }
 
 export function linkOf(entry: Entry): VmLink {

@@ -12,6 +12,7 @@ export type VmPaths = {
   readonly console: string
   readonly qemuLog: string
   readonly scratch: string
+  readonly exchange: string
 }
 
 export const scratchFileName = 'scratch.img'
@@ -27,6 +28,7 @@ export function vmPaths(stateDir: string, vmId: string): VmPaths {
     console: `${directory}/console.sock`,
     qemuLog: `${directory}/qemu.log`,
     scratch: `${directory}/${scratchFileName}`,
+    exchange: `${directory}/exchange.img`,
   }
 }
 

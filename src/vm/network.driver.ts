@@ -116,9 +116,10 @@ export class VmNetwork {
       const vm = vmById(db, vmId)
       if (this.#removed.has(tap) || !vm?.address) return []
       const { usedBytes = 0, rescueBytes: rescueUsedBytes = 0 } = used.get(vmId) ?? {}
-      const opened = vm.openedAtMs !== null
+      const opened = vm.openedAtMs !== null && vm.closedAtMs === null
+      const { network } = vm
       const limits = { limitBytes, usedBytes, rescueLimitBytes, rescueUsedBytes }
-      return [{ vmId, tap, address: vm.address, mac: macAddress(vmId), opened, ...limits }]
+      return [{ vmId, tap, address: vm.address, mac: macAddress(vmId), opened, network, ...limits }]
     })
   }
 

@@ -3,6 +3,8 @@
 // Dispatch is by sets and maps keyed on the tap, so the rules stay the same however many VMs there are. Names are tap names,
 // never user input. Chains are flushed and written again; quotas and counters stay, with what they have counted.
 
+import type { VmNetworkKind } from '../store/ledger/vm.table.ts'
+
 export type NftVm = {
   readonly tap: string
   readonly mac: string
@@ -17,6 +19,7 @@ export type NftVm = {
   readonly rescueUsedBytes: number
   /** Whether it has proved what it is. Before that nothing passes but the host's own look at its SSH server, and nothing counts. */
   readonly opened: boolean
+  readonly network: VmNetworkKind
 }
 
 /** Bounds on TCP connections to the appliance's own services, which the runtime has not. */
@@ -35,6 +38,8 @@ export type NftPlan = {
   readonly gateway: string
   /** TCP ports of the gateway address that guests may reach. */
   readonly gatewayPorts: readonly number[]
+  /** TCP port of the gateway address that VMs of network `fetch` may reach, and nothing else; null: there is none. */
+  readonly fetchPort: number | null
   readonly vms: readonly NftVm[]
   /** Names of what is in the kernel and is to go. */
   readonly removed: { readonly quotas: readonly string[]; readonly counters: readonly string[] }
@@ -73,6 +78,7 @@ export function rulesetText(plan: NftPlan): string {
 const COLLECTIONS = [
   ['set', 'taps', 'ifname'],
   ['set', 'opened', 'ifname'],
+  ['set', 'fetching', 'ifname'],
   ['set', 'guests', 'ifname . ether_addr . ipv4_addr'],
   ['map', 'quotas', 'ifname : quota'],
   ['map', 'rescues', 'ifname : quota'],
@@ -106,13 +112,15 @@ function vmLines(table: string, vm: NftVm): string[] {
     `add quota ${table} ${rescue} { over ${vm.rescueLimitBytes} bytes used ${vm.rescueUsedBytes} bytes; }`,
     `add counter ${table} ${vm.tap}`,
     `add element ${table} taps { "${vm.tap}" }`,
-    ...(vm.opened ? [`add element ${table} opened { "${vm.tap}" }`] : []),
+    ...(vm.opened ? [`add element ${table} ${openedSets[vm.network]} { "${vm.tap}" }`] : []),
     `add element ${table} guests { "${vm.tap}" . ${vm.mac} . ${vm.address} }`,
     `add element ${table} quotas { "${vm.tap}" : "${cap}" }`,
     `add element ${table} rescues { "${vm.tap}" : "${rescue}" }`,
     `add element ${table} counters { "${vm.tap}" : "${vm.tap}" }`,
   ]
 }
+
+const openedSets = { world: 'opened', fetch: 'fetching' } as const satisfies Record<VmNetworkKind, string>
 
 /** The bit of a packet's mark that says that we have accepted it: strongroom-guard.nft drops packets of guests without it. */
 export const acceptedMark = 0x0800_0000
@@ -128,8 +136,9 @@ function rules(plan: NftPlan): Rule[] {
     ['guard', 'meta nfproto != ipv4 drop'],
     ['guard', 'iifname . ether saddr . ip saddr != @guests drop'],
     // Before it is opened it may answer the host's look at its SSH server, which `input` lets in only as an answer. It counts for nothing.
-    ['guard', `iifname != @opened ip daddr ${plan.gateway} tcp sport 22 accept`],
-    ['guard', 'iifname != @opened drop'],
+    ['guard', `iifname != @opened iifname != @fetching ip daddr ${plan.gateway} tcp sport 22 accept`],
+    ...fetchRules(plan),
+    ['guard', 'iifname != @opened iifname != @fetching drop'],
     ...capRules(),
     ['input', `iifname @taps iifname != @opened ct state established ct direction reply tcp sport 22 ${acceptGuest}`],
     ['input', 'iifname @taps iifname != @opened drop'],
@@ -154,6 +163,19 @@ function rules(plan: NftPlan): Rule[] {
     // Whoever has escaped from a VM into its QEMU reaches neither this host nor the world.
     ['qemu', `meta skuid ${plan.uids.min}-${plan.uids.max} drop`],
     ...serviceRules(plan.services),
+  ]
+}
+
+/** What fetches reaches the one port of the host, and gets answers. `guard` comes first; what `input` and `output` say later never sees it. */
+function fetchRules({ gateway, fetchPort }: NftPlan): Rule[] {
+  if (fetchPort === null) return [['guard', 'iifname @fetching drop']]
+  const answer = `ip saddr ${gateway} tcp sport ${fetchPort} ct state established ct direction reply`
+  return [
+    ['guard', `iifname @fetching ip daddr != ${gateway} drop`],
+    ['guard', `iifname @fetching tcp dport != ${fetchPort} drop`],
+    ['guard', 'iifname @fetching meta l4proto != tcp drop'],
+    ['input', `iifname @fetching ip daddr ${gateway} tcp dport ${fetchPort} ${acceptGuest}`],
+    ['output', `oifname @fetching ${answer} accept`],
   ]
 }
 

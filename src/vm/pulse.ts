@@ -107,11 +107,12 @@ export class Pulse {
   async #askSsh(hello: Hello | null, timeoutMs: number): Promise<boolean | null> {
     const { clock, probeSsh, address } = this.#deps
     const isDue = this.#misses.agent > 0 || clock.monotonicMs() - this.#sshAskedMs >= sshEveryMs
-    if (!isDue || hello === null || hello.claimId === null || sshProbes >= sshProbesMax) return null
+    const hostKey = hello?.claimId == null ? null : hello.sshHostKey
+    if (!isDue || hostKey === null || sshProbes >= sshProbesMax) return null
     this.#sshAskedMs = clock.monotonicMs()
     sshProbes += 1
     try {
-      return await probeSsh({ address, port: sshPort, hostKey: hello.sshHostKey, timeoutMs }).then(yes, no)
+      return await probeSsh({ address, port: sshPort, hostKey, timeoutMs }).then(yes, no)
     } finally {
       sshProbes -= 1
     }

@@ -2,6 +2,7 @@
 // Every device has an id; neither QEMU's default devices nor the user's configuration is used.
 
 import { unreachable } from '../base/assert.ts'
+import { exchangeSerial } from '../contract/build-agent.ts'
 
 export type QemuImage = {
   /** Firmware that checks kernel hashes; used on snp. */
@@ -56,6 +57,8 @@ export type QemuFds = {
   readonly channel: number
   /** The scratch disk's file, open for reading and writing; null for a VM without. */
   readonly scratch: number | null
+  /** As `scratch`, of the exchange disk. */
+  readonly exchange: number | null
 }
 
 export type QemuPlan = {
@@ -98,6 +101,7 @@ export function qemuArgv(plan: QemuPlan): string[] {
     ...['-blockdev', 'driver=raw,node-name=root,file=root-file,read-only=on'],
     ...['-device', device(plan, 'virtio-blk-pci', 'drive=root,serial=root')],
     ...scratchArgs(plan),
+    ...exchangeArgs(plan),
     ...['-netdev', `tap,id=net,fd=${plan.fds.tap}`],
     // Segmentation offload would undercount egress: one big frame is counted with one header.
     ...[
@@ -132,6 +136,23 @@ function scratchArgs(plan: QemuPlan): string[] {
         'virtio-blk-pci',
         `drive=${limited ? 'scratch' : 'scratch-raw'},serial=scratch,discard=on,werror=enospc,rerror=report`,
       ),
+    ],
+  ]
+}
+
+/** Both ends read and write its file through the host's page cache. A guest that fills the host's disk gets an error. */
+function exchangeArgs(plan: QemuPlan): string[] {
+  const { exchange: fd } = plan.fds
+  if (fd === null) return []
+  const caching = 'cache.direct=off,cache.no-flush=on,discard=unmap'
+  return [
+    ...['-add-fd', `fd=${fd},set=2,opaque=exchange`],
+    // The host reads and writes the file meanwhile, so nobody locks it.
+    ...['-blockdev', `driver=file,node-name=exchange-file,filename=/dev/fdset/2,aio=threads,locking=off,${caching}`],
+    ...['-blockdev', `driver=raw,node-name=exchange,file=exchange-file,${caching}`],
+    ...[
+      '-device',
+      device(plan, 'virtio-blk-pci', `drive=exchange,serial=${exchangeSerial},discard=on,werror=report,rerror=report`),
     ],
   ]
 }

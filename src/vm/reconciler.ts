@@ -14,14 +14,16 @@ import type { LedgerDb, LedgerStore } from '../store/db.ts'
 import { egressOf } from '../store/ledger/egress.query.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
 import { recordResource, resourceOf } from '../store/ledger/resource.query.ts'
-import { dismissVm, insertVm, listVms, moveVm, openVm, vmById } from '../store/ledger/vm.query.ts'
+import { closeVm, dismissVm, insertVm, listVms, moveVm, openVm, vmById } from '../store/ledger/vm.query.ts'
 import type { Vm, VmState } from '../store/ledger/vm.table.ts'
 import type { Capacity } from './admission.plan.ts'
+import { VmBuilds } from './build.driver.ts'
 import type { VmEngine, VmEvidence, VmSpec, VmView } from './engine.ts'
 import { closeLink, type Entry, linkOf, newEntry } from './entry.ts'
-import { type EvidenceSources, EvidenceTaker } from './evidence.driver.ts'
+import { EvidenceTaker } from './evidence.driver.ts'
 import { LaunchMismatch } from './launcher.driver.ts'
 import { Pulse, type PulseDeps } from './pulse.ts'
+import type { EvidenceSources } from './report.driver.ts'
 import { type Place, placeFor } from './room.query.ts'
 import type { VmDriver } from './vm.driver.ts'
 import {
@@ -48,8 +50,8 @@ export type VmReconcilerDeps = {
   readonly addressRestMs: number
   /** What every guest's network has in common. */
   readonly guestNetwork: Omit<Network, 'address'>
-  /** Size of each new VM's scratch disk, 0 for none; and what all of them together may hold, as the file system is now. */
-  readonly scratch: { readonly gib: number; readonly gibMax: () => number }
+  /** What the disks of all VMs may hold together, as the file system is now. */
+  readonly diskGibMax: () => number
   readonly bootTimeoutMs: number
   readonly capacityWaitMs: number
   /** VMs that had booted before this boot of the host have lost their QEMU with it. */
@@ -84,6 +86,8 @@ export class VmReconciler implements VmEngine {
   readonly #lostWithHost = new Map<string, number | null>()
   readonly #workers: Workers
   readonly #evidence: EvidenceTaker
+  /** What VMs that build are asked. */
+  readonly builds: VmBuilds
   /** How each work of VM_TABLE is done. */
   readonly #works: Record<VmWork, Work> = {
     admit: (vm, entry) => this.#admit(vm, entry),
@@ -104,12 +108,10 @@ export class VmReconciler implements VmEngine {
 
   constructor(deps: VmReconcilerDeps) {
     this.#deps = deps
-    this.#evidence = new EvidenceTaker({
-      db: deps.ledger.db,
-      clock: deps.clock,
-      sources: deps.evidence,
-      linkOf: vmId => this.#entries.get(vmId)?.link ?? null,
-    })
+    const { evidence: sources } = deps
+    const asking = { db: deps.ledger.db, sources, linkOf: (vmId: string) => this.#entries.get(vmId)?.link ?? null }
+    this.#evidence = new EvidenceTaker({ ...asking, clock: deps.clock })
+    this.builds = new VmBuilds(asking)
     this.#workers = createWorkers({
       clock: deps.clock,
       work: vmId => this.#look(vmId),
@@ -121,8 +123,8 @@ export class VmReconciler implements VmEngine {
   }
 
   define(vmId: string, spec: VmSpec): void {
-    const { ledger, hostId, clock, scratch } = this.#deps
-    insertVm(ledger.db, { ...spec, id: vmId, hostId, scratchGib: scratch.gib, nowMs: clock.nowMs() })
+    const { ledger, hostId, clock } = this.#deps
+    insertVm(ledger.db, { ...spec, id: vmId, hostId, nowMs: clock.nowMs() })
     this.wake(vmId)
   }
 
@@ -143,7 +145,7 @@ export class VmReconciler implements VmEngine {
     const guest = state === 'running' ? (this.#entries.get(vmId)?.link?.observe().hello ?? null) : null
     const failedAtMs = state === 'failed' ? vm.changedAtMs : null
     const failure = { failureCode: knownFailure(vm.failureCode), failureMessage: vm.failureMessage, failedAtMs }
-    const opened = vm.openedAtMs !== null && (this.#entries.get(vmId)?.opened ?? false)
+    const opened = vm.openedAtMs !== null && vm.closedAtMs === null && (this.#entries.get(vmId)?.opened ?? false)
     return { id, state, platform, address: this.#addressOf(vm), ...failure, guest, opened }
   }
 
@@ -176,6 +178,10 @@ export class VmReconciler implements VmEngine {
 
   open(vmId: string): void {
     if (openVm(this.#deps.ledger.db, { id: vmId, nowMs: this.#deps.clock.nowMs() })) this.wake(vmId)
+  }
+
+  close(vmId: string): void {
+    if (closeVm(this.#deps.ledger.db, { id: vmId, nowMs: this.#deps.clock.nowMs() })) this.wake(vmId)
   }
 
   onChange(listener: (vmId: string) => void): void {
@@ -387,10 +393,12 @@ export class VmReconciler implements VmEngine {
     return null
   }
 
+  /** Has the firewall do with the VM what the ledger says. */
   async #open(vm: Vm, entry: Entry): Promise<null> {
-    if (vm.openedAtMs === null || entry.opened) return null
+    const opened = vm.openedAtMs !== null && vm.closedAtMs === null
+    if (vm.openedAtMs === null || opened === entry.opened) return null
     await this.#deps.driver.open()
-    entry.opened = true
+    entry.opened = opened
     this.#tellListeners(vm.id)
     return null
   }

@@ -12,8 +12,8 @@ import { freeAddress } from './launch.plan.ts'
 export type Host = {
   readonly hostId: string
   readonly capacity: Capacity
-  /** What scratch disks may hold together, as the file system is now. */
-  readonly scratch: { readonly gibMax: () => number }
+  /** What the disks of all VMs may hold together, as the file system is now. */
+  readonly diskGibMax: () => number
   readonly addressRestMs: number
 }
 
@@ -24,7 +24,9 @@ export type Place =
 
 /** For a VM whose row waits, behind those that have waited for longer. In the transaction that takes the place. */
 export function placeFor(tx: LedgerDb, vm: Vm, host: Host & { readonly pool: string; readonly nowMs: number }): Place {
-  const { verdict, resting } = judge(tx, vm, { ...host, ahead: waitingBefore(tx, vm) })
+  const { vcpus, memoryMib } = vm
+  const wanted = { vcpus, memoryMib, diskGib: vm.scratchGib + vm.exchangeGib }
+  const { verdict, resting } = judge(tx, wanted, { ...host, ahead: waitingBefore(tx, vm) })
   if (verdict.kind !== 'admit') return verdict
   const held = listResources(tx, 'address').map(row => row.name)
   const address = freeAddress(host.pool, new Set([...held, ...resting]))
@@ -44,7 +46,7 @@ type Judged = { readonly verdict: Admission; readonly resting: readonly string[]
 function judge(
   db: LedgerDb,
   wanted: Request,
-  { hostId, capacity, scratch, addressRestMs: restMs, nowMs, ahead }: Host & { nowMs: number; ahead: Room },
+  { hostId, capacity, diskGibMax, addressRestMs: restMs, nowMs, ahead }: Host & { nowMs: number; ahead: Room },
 ): Judged {
   const resting = restingAt(db, { nowMs, restMs })
   const occupancy = {
@@ -52,7 +54,7 @@ function judge(
     ahead,
     ending: endingOn(db, hostId),
     restingAddresses: resting.length,
-    scratchGibMax: scratch.gibMax(),
+    diskGibMax: diskGibMax(),
   }
   return { verdict: admission(wanted, occupancy, capacity), resting }
 }

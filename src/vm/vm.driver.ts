@@ -10,7 +10,7 @@ import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { configureTap, openTap, removeTap, tapState } from '../host/network/tap.ts'
 import { qmpTimeoutMs } from '../host/qemu/qmp.ts'
-import { type ListeningSocket, listenUnix } from '../host/qemu/unix-socket.ts'
+import { listenUnix } from '../host/qemu/unix-socket.ts'
 import { ensureDir, type Owner, removeFile, truncateAbove } from '../linux/files.ts'
 import {
   isAlive,
@@ -25,6 +25,7 @@ import type { LedgerDb } from '../store/db.ts'
 import { recordResource, resourceOf, resourcesOf, strikeResource } from '../store/ledger/resource.query.ts'
 import type { Resource, ResourceKind, Vm } from '../store/ledger/vm.table.ts'
 import { confinedArgv, scopeProperties } from './confinement.plan.ts'
+import { makeDisk, resumeWhenRoom } from './disk.driver.ts'
 import type { Image } from './image.driver.ts'
 import { macAddress, tapName, type UidRange, type VmPaths, vmPaths } from './launch.plan.ts'
 import type { Launcher, PreparedLaunch } from './launcher.driver.ts'
@@ -32,7 +33,6 @@ import { attachLink, type VmLink } from './link.driver.ts'
 import type { VmNetwork } from './network.driver.ts'
 import type { HostPlatform } from './platform.driver.ts'
 import { type QemuPlatform, qemuArgv, type ScratchLimits, type SnpBoot } from './qemu.plan.ts'
-import { makeScratch, resumeWhenRoom } from './scratch.driver.ts'
 import { findQemu, releaseUid, reserveUid } from './uid.driver.ts'
 
 export type VmDriverDeps = {
@@ -61,18 +61,8 @@ const attachTimeoutMs = 15_000
 const killTimeoutMs = 10_000
 const commandTimeoutMs = 10_000
 const removeTimeoutMs = 60_000
-/** In the order in which `spawnDetached` is given them. */
-const inheritedFds = {
-  tap: 3,
-  qmp: 4,
-  qmpRescue: 5,
-  console: 6,
-  channel: 7,
-  kernel: 8,
-  initrd: 9,
-  firmware: 10,
-  scratch: 11,
-} as const
+/** The first descriptor that a program inherits beside its standard ones. */
+const firstFd = 3
 
 export class VmDriver {
   readonly #deps: VmDriverDeps
@@ -198,7 +188,7 @@ export class VmDriver {
     const { db } = this.#deps
     for (const resource of resourcesOf(db, vm.id)) {
       if (resource.kind === 'directory' && keepDirectory) {
-        removeSockets(this.#paths(vm))
+        removeExchanges(this.#paths(vm))
         continue
       }
       try {
@@ -231,7 +221,21 @@ export class VmDriver {
 
   #spawnQemu(vm: Vm, { paths, tapFd, uid, image, launch }: Spawn): ProcessIdentity {
     const { qemu, groups, platform, scratchLimits } = this.#deps
-    const { vcpus, memoryMib, scratchGib } = vm
+    const { vcpus, memoryMib, scratchGib, exchangeGib } = vm
+    using opened = new DisposableStack()
+    const listenAt = (path: string): number => opened.use(listenUnix(path)).fd
+    const diskAt = (path: string, sizeGib: number): number | null =>
+      sizeGib > 0 ? opened.use(makeDisk(path, sizeGib)).fd : null
+    const inherited = new Inherited()
+    const fds = {
+      tap: inherited.add(tapFd),
+      qmp: inherited.add(listenAt(paths.qmp)),
+      qmpRescue: inherited.add(listenAt(paths.qmpRescue)),
+      console: inherited.add(listenAt(paths.console)),
+      channel: inherited.add(listenAt(paths.channel)),
+      scratch: inherited.addIfAny(diskAt(paths.scratch, scratchGib)),
+      exchange: inherited.addIfAny(diskAt(paths.exchange, exchangeGib)),
+    }
     const argv = qemuArgv({
       qemu,
       vmId: vm.id,
@@ -239,31 +243,23 @@ export class VmDriver {
       memoryMib,
       mac: macAddress(vm.id),
       directory: paths.directory,
-      fds: { ...inheritedFds, scratch: scratchGib > 0 ? inheritedFds.scratch : null },
+      fds,
       image: {
         ...image,
         cmdline: launch.cmdline,
-        kernel: ownFd(inheritedFds.kernel),
-        initrd: ownFd(inheritedFds.initrd),
+        kernel: ownFd(inherited.add(launch.kernel.fd)),
+        initrd: ownFd(inherited.add(launch.initrd.fd)),
       },
-      platform: qemuPlatform(platform, launch),
+      platform: qemuPlatform(platform, launch, ownFd(inherited.add(launch.firmware.fd))),
       scratchLimits,
     })
     const systemd = isUnderSystemd()
-    const confinement = { uid, groups, platform: platform.kind, vcpus, memoryMib, scratchGib, systemd }
-    using sockets = new DisposableStack()
-    const listenAt = (path: string): ListeningSocket => sockets.use(listenUnix(path))
-    const listening = [paths.qmp, paths.qmpRescue, paths.console, paths.channel].map(listenAt)
-    const disk = scratchGib > 0 ? [sockets.use(makeScratch(paths.scratch, scratchGib)).fd] : []
+    const diskGib = Math.max(scratchGib, exchangeGib)
+    const confinement = { uid, groups, platform: platform.kind, vcpus, memoryMib, diskGib, systemd }
     return spawnDetached(confinedArgv(confinement, argv), {
       uuid: vm.id,
       stdoutFile: paths.qemuLog,
-      extraFds: [
-        tapFd,
-        ...listening.map(({ fd }) => fd),
-        ...[launch.kernel, launch.initrd, launch.firmware].map(({ fd }) => fd),
-        ...disk,
-      ],
+      extraFds: inherited.fds,
       scope: `strongroom-${vm.id}`,
       scopeProperties: scopeProperties(confinement),
       systemd,
@@ -307,15 +303,27 @@ type Spawn = {
   readonly launch: PreparedLaunch
 }
 
+/** Descriptors of ours that QEMU gets, under the numbers that it has them under. */
+class Inherited {
+  readonly fds: number[] = []
+
+  add(fd: number): number {
+    return firstFd + this.fds.push(fd) - 1
+  }
+
+  addIfAny(fd: number | null): number | null {
+    return fd === null ? null : this.add(fd)
+  }
+}
+
 /** What a process opens again through a descriptor that it has inherited: the same file, whatever has its name by now (proc_pid_fd(5)). */
 function ownFd(fd: number): string {
   return `/proc/self/fd/${fd}`
 }
 
 /** QEMU loads what was checked, by descriptor. */
-function qemuPlatform(platform: HostPlatform, { document, signed }: PreparedLaunch): QemuPlatform {
+function qemuPlatform(platform: HostPlatform, { document, signed }: PreparedLaunch, file: string): QemuPlatform {
   if (platform.kind !== 'snp') return platform
-  const file = ownFd(inheritedFds.firmware)
   const boot: SnpBoot = document.vehicle === 'igvm' ? { kind: 'igvm', file } : { kind: 'bios', firmware: file }
   return { kind: 'snp', boot, launch: { ...platform.cpu, ...signed } }
 }
@@ -339,6 +347,6 @@ function ourselves(): Owner {
   return { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }
 }
 
-function removeSockets(paths: VmPaths): void {
-  for (const path of [paths.qmp, paths.qmpRescue, paths.channel, paths.console]) removeFile(path)
+function removeExchanges(paths: VmPaths): void {
+  for (const path of [paths.qmp, paths.qmpRescue, paths.channel, paths.console, paths.exchange]) removeFile(path)
 }

@@ -48,7 +48,7 @@ function hostOf({ store, clock }: Appliance, options: { hostId?: string; memoryM
     isHostStopping: async () => false,
     probeSsh: async () => {},
     guestNetwork: { gateway: '169.254.88.1', mtuBytes: 1500, resolvers: [] },
-    scratch: { gib: 0, gibMax: () => 0 },
+    diskGibMax: () => 0,
     bootTimeoutMs: 600_000,
     capacityWaitMs: 0,
     hostRestarted: false,

@@ -204,6 +204,7 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
     ...{ store, engine, clock, random: systemRandom, log, settings, gate: watched },
     order: { builderId: settings.builderId, limits: settings.limits, fetch: changes.fetch ?? null },
     trust: simulatedTrust,
+    launchDocument: vmId => world.launchDocument(vmId),
     vm: {
       spec: { image: 'builder', vcpus: 1, memoryMib: 1024 },
       shape: 'a shape',

@@ -14,7 +14,8 @@ export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   gatewayPorts: [8442],
   services: { ports: [8441, 8442], perAddressMax: 4, allMax: 6 },
   uids: { min: 70_000, max: 79_999 },
-  vms: [1, 2].map(n => ({ ...guest(n), ...unspent, opened: true })),
+  fetchPort: 3129,
+  vms: [1, 2].map(n => ({ ...guest(n), ...unspent, opened: true, network: 'world' })),
   removed: { quotas: [], counters: [] },
   ...change,
 })

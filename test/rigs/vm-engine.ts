@@ -10,9 +10,9 @@ import { recordResource, resourceOf, strikeResource } from '../../src/store/ledg
 import { vmById } from '../../src/store/ledger/vm.query.ts'
 import type { VmState } from '../../src/store/ledger/vm.table.ts'
 import type { Capacity } from '../../src/vm/admission.plan.ts'
-import type { EvidenceSources } from '../../src/vm/evidence.driver.ts'
 import type { LinkObservation, VmLink } from '../../src/vm/link.driver.ts'
 import { VmReconciler } from '../../src/vm/reconciler.ts'
+import type { EvidenceSources } from '../../src/vm/report.driver.ts'
 import type { VmDriver } from '../../src/vm/vm.driver.ts'
 import { createManualClock } from './clock.ts'
 
@@ -39,7 +39,7 @@ export function engineBench(
     hostRestarted?: boolean
     pool?: string
     scratchGib?: number
-    scratchGibMax?: number
+    diskGibMax?: number
     driver?: Partial<Driver>
     evidence?: EvidenceSources
   } = {},
@@ -115,7 +115,7 @@ export function engineBench(
       log: silentLogger,
       capacity: options.capacity ?? roomy,
       bootTimeoutMs,
-      scratch: { gib: options.scratchGib ?? 0, gibMax: () => options.scratchGibMax ?? 1000 },
+      diskGibMax: () => options.diskGibMax ?? 1000,
       addressRestMs,
       platform: 'tcg',
       evidence: options.evidence ?? {
@@ -132,7 +132,7 @@ export function engineBench(
   const engine = create()
   const define = (by = engine): string => {
     const id = newUuid()
-    by.define(id, spec)
+    by.define(id, { ...spec, scratchGib: options.scratchGib ?? 0 })
     return id
   }
   const observe = async (id: string, observation: Partial<LinkObservation>) => {

@@ -77,9 +77,8 @@ export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
         return image.digest
       },
       room: () => {
-        const scratch = { gibMax: () => 0 }
-        const host = { hostId: store.hostId, scratch, capacity, addressRestMs, nowMs: clock.nowMs() }
-        return roomFor(store.ledger.db, { ...spec, scratchGib: 0 }, host)
+        const host = { hostId: store.hostId, diskGibMax: () => 0, capacity, addressRestMs, nowMs: clock.nowMs() }
+        return roomFor(store.ledger.db, { ...spec, diskGib: 0 }, host)
       },
       clock,
       random: systemRandom,

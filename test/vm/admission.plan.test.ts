@@ -6,9 +6,9 @@ import { admission, type Capacity, type Lacking, type Occupancy } from '../../sr
 import { engineBench, hello, roomy } from '../rigs/vm-engine.ts'
 
 const capacity: Capacity = { memoryMib: 4096, vcpus: 4, addresses: 10, asids: 3, bootingMax: 1 }
-const none = { vms: 0, vcpus: 0, memoryMib: 0, scratchGib: 0, booting: 0 }
-const small = { vcpus: 2, memoryMib: 2048, scratchGib: 8 }
-const empty: Occupancy = { reserved: none, ahead: none, ending: none, restingAddresses: 0, scratchGibMax: 100 }
+const none = { vms: 0, vcpus: 0, memoryMib: 0, diskGib: 0, booting: 0 }
+const small = { vcpus: 2, memoryMib: 2048, diskGib: 8 }
+const empty: Occupancy = { reserved: none, ahead: none, ending: none, restingAddresses: 0, diskGibMax: 100 }
 const full = (lacking: Lacking, isEnding = false) => ({ kind: 'full', lacking, isEnding }) as const
 
 test('admission counts memory, vCPUs, addresses, ASIDs and boots, each at its exact limit', () => {
@@ -19,8 +19,8 @@ test('admission counts memory, vCPUs, addresses, ASIDs and boots, each at its ex
   expect(by({ memoryMib: 2048 })).toEqual({ kind: 'admit' })
   expect(by({ memoryMib: 2049 })).toEqual(full('memory'))
   expect(by({ vcpus: 3 })).toEqual(full('vcpus'))
-  expect(by({ scratchGib: 92 })).toEqual({ kind: 'admit' })
-  expect(by({ scratchGib: 93 })).toEqual(full('disk'))
+  expect(by({ diskGib: 92 })).toEqual({ kind: 'admit' })
+  expect(by({ diskGib: 93 })).toEqual(full('disk'))
   expect(by({ vms: 10 })).toEqual(full('addresses'))
   expect(by({ vms: 3 })).toEqual(full('asids'))
   expect(by({ vms: 3 }, { asids: null })).toEqual({ kind: 'admit' })
@@ -29,18 +29,16 @@ test('admission counts memory, vCPUs, addresses, ASIDs and boots, each at its ex
 
 test('a VM without a scratch disk needs no room for one, and what ends gives its room back', () => {
   // Goal: a full disk refuses only who wants some of it; a delete makes room.
-  const reserved = { ...none, vms: 1, scratchGib: 96 }
+  const reserved = { ...none, vms: 1, diskGib: 96 }
   const taken = { ...empty, reserved }
-  expect(admission({ ...small, scratchGib: 0 }, { ...taken, scratchGibMax: 0 }, capacity)).toEqual({ kind: 'admit' })
+  expect(admission({ ...small, diskGib: 0 }, { ...taken, diskGibMax: 0 }, capacity)).toEqual({ kind: 'admit' })
   expect(admission(small, taken, capacity)).toEqual(full('disk'))
-  expect(admission(small, { ...taken, ending: { ...none, vms: 1, scratchGib: 8 } }, capacity)).toEqual(
-    full('disk', true),
-  )
+  expect(admission(small, { ...taken, ending: { ...none, vms: 1, diskGib: 8 } }, capacity)).toEqual(full('disk', true))
 })
 
 test('a create that does not fit on the disk is refused, and its size stays on record for those that do', async () => {
   // Goal: the host's disk is promised once; a daemon with another configuration counts what was promised before.
-  const b = engineBench({ scratchGib: 8, scratchGibMax: 20 })
+  const b = engineBench({ scratchGib: 8, diskGibMax: 20 })
   const ids = [b.define(), b.define(), b.define()]
   await b.clock.elapse(0)
   expect(ids.map(b.state)).toEqual(['booting', 'booting', 'failed'])
@@ -70,7 +68,7 @@ test('a VM that is paused for want of disk space stays what it is, and is looked
 
 test('those that wait for longer count as if they had their places, and resting addresses as taken', () => {
   // Goal: a place is promised once; who comes after the last one is not kept waiting for a turn.
-  const ahead = { vms: 1, vcpus: 2, memoryMib: 2048, scratchGib: 8 }
+  const ahead = { vms: 1, vcpus: 2, memoryMib: 2048, diskGib: 8 }
   expect(admission(small, { ...empty, ahead }, capacity)).toEqual({ kind: 'admit' })
   expect(admission(small, { ...empty, ahead: { ...ahead, memoryMib: 4096 } }, capacity)).toEqual(full('memory'))
   expect(admission(small, { ...empty, restingAddresses: 9 }, capacity)).toEqual({ kind: 'admit' })
@@ -81,7 +79,7 @@ test('those that wait for longer count as if they had their places, and resting 
 test('a full host says whether what is ending would be enough', () => {
   // Goal: an address that is being given back is no use yet, for it rests first.
   const reserved = { ...none, vms: 2, vcpus: 4, memoryMib: 4096 }
-  const ending = { vms: 1, vcpus: 2, memoryMib: 2048, scratchGib: 8 }
+  const ending = { vms: 1, vcpus: 2, memoryMib: 2048, diskGib: 8 }
   expect(admission(small, { ...empty, reserved }, capacity)).toEqual(full('memory'))
   expect(admission(small, { ...empty, reserved, ending }, capacity)).toEqual(full('memory', true))
   expect(admission(small, { ...empty, reserved, ending }, { ...capacity, addresses: 2 })).toEqual(full('memory'))

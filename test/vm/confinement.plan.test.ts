@@ -8,12 +8,12 @@ const base: Confinement = {
   platform: 'tcg',
   vcpus: 2,
   memoryMib: 2048,
-  scratchGib: 8,
+  diskGib: 8,
   systemd: true,
 }
 const CASES: Record<string, Confinement> = {
   'tcg, systemd': base,
-  'tcg, no scratch disk': { ...base, scratchGib: 0 },
+  'tcg, no scratch disk': { ...base, diskGib: 0 },
   'tcg, no systemd': { ...base, systemd: false },
   'kvm, systemd': { ...base, platform: 'kvm', groups: [105] },
   'snp, systemd': { ...base, platform: 'snp', groups: [105, 106] },

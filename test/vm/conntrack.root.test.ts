@@ -34,7 +34,7 @@ function plugIn(n: 1 | 2): Netns {
     ip -netns ${netns.name} address add ${address}/32 dev eth0
     ip -netns ${netns.name} route add ${gateway} dev eth0 scope link
     ip -netns ${netns.name} route add default via ${gateway}`)
-  const vms = [{ ...guest(n), address, ...unspent, opened: true }]
+  const vms = [{ ...guest(n), address, ...unspent, opened: true, network: 'world' as const }]
   const removed = objectsOf(n === 1 ? null : guest(1).tap)
   const text = rulesetText(plan({ vms, removed }))
   const { exitCode, stderr } = Bun.spawnSync(['nft', '--file', '-'], { stdin: Buffer.from(text) })

@@ -12,7 +12,13 @@ test('rules do not grow with VMs, and no name comes from a user', () => {
   // Goal: dispatch is by sets and maps; a hundred VMs have the rules of one.
   const rulesOf = (text: string) => text.split('\n').filter(line => line.startsWith('add rule'))
   const many = plan({
-    vms: Array.from({ length: 100 }, (_, n) => ({ ...guest(1), tap: `sr${n}`, ...unspent, opened: n % 2 === 0 })),
+    vms: Array.from({ length: 100 }, (_, n) => ({
+      ...guest(1),
+      tap: `sr${n}`,
+      ...unspent,
+      opened: n % 2 === 0,
+      network: n % 3 === 0 ? 'fetch' : 'world',
+    })),
   })
   expect(rulesOf(rulesetText(many))).toEqual(rulesOf(rulesetText(plan())))
 })

@@ -31,7 +31,7 @@ const planFor = (platform: QemuPlatform): QemuPlan => ({
   memoryMib: 2048,
   mac: '02:01:23:ab:cd:45',
   directory: vmPaths('/var/lib/strongroom', vmId).directory,
-  fds: { tap: 3, qmp: 4, qmpRescue: 5, console: 6, channel: 7, scratch: 8 },
+  fds: { tap: 3, qmp: 4, qmpRescue: 5, console: 6, channel: 7, scratch: 8, exchange: null },
   image: {
     firmware: '/srv/image/firmware.fd',
     root: '/srv/image/root.img',

@@ -35,7 +35,7 @@ export async function lookAtHost(deps: {
     uid: vm.uid_min,
     vcpus: vm.vcpus,
     memoryMib: vm.memory_mib,
-    scratchGib: vm.scratch_gib,
+    diskGib: vm.scratch_gib,
     systemd: true,
   }
   const [kvmDevice, sevDevice, qemu, qemuObjects, nft, ip, user, daemon] = await Promise.all([

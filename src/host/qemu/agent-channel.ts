@@ -19,13 +19,14 @@ import {
   type SealedClaim,
   type SimulatedLaunch,
 } from '../../contract/agent.ts'
+import { BUILD_RESPONSES, type BuildAgentRequest } from '../../contract/build-agent.ts'
 import { createLineSplitter } from '../../linux/lines.ts'
 import { Pending } from './pending.ts'
 import { connectUnix, type UnixSocket } from './unix-socket.ts'
 
 type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
-export type AgentOperation = WithoutId<AgentRequest>
-export type AgentSuccess = Extract<Static<typeof AgentResponse>, { ok: true }>
+export type AgentOperation = WithoutId<AgentRequest | BuildAgentRequest>
+export type AgentSuccess = Extract<Static<typeof Response>, { ok: true }>
 
 /** Counts by kind: not of the wire, over the line limit, and responses that nobody waits for (late, twice, to an earlier connection). */
 export type ChannelIgnored = { readonly garbage: number; readonly overlong: number; readonly unasked: number }
@@ -162,7 +163,7 @@ class AgentChannel {
     if (message === null) this.#ignore('garbage')
     // Before the schema, which costs the most: in a flood no id is one that waits.
     else if (!this.#pending.has(message.id)) this.#ignore('unasked')
-    else if (!Value.Check(AgentResponse, message)) this.#ignore('garbage')
+    else if (!Value.Check(Response, message)) this.#ignore('garbage')
     else if (message.ok) this.#pending.resolve(message.id, message)
     else this.#pending.reject(message.id, new Fault('channel.refused', `${message.code}: ${message.message}`))
   }
@@ -183,5 +184,7 @@ function parseLine(line: Uint8Array): { id: string } | null {
     return null
   }
 }
+
+const Response = Type.Union([...AgentResponse.anyOf, ...BUILD_RESPONSES])
 
 const Identified = Type.Object({ id: Type.String() })

@@ -1,14 +1,11 @@
 // Queries on VMs. State moves by compare-and-set only. Effects: SQL.
 
-import { and, asc, count, eq, inArray, lt, ne, or, type SQL, sql } from 'drizzle-orm'
+import { and, asc, count, eq, inArray, isNotNull, lt, ne, or, type SQL, sql } from 'drizzle-orm'
 import type { LedgerDb } from '../db.ts'
 import { resources, type Vm, type VmState, vms } from './vm.table.ts'
 
-export type NewVm = Pick<Vm, 'id' | 'hostId' | 'image' | 'vcpus' | 'memoryMib'> & {
-  /** None unless given. */
-  readonly scratchGib?: number
-  readonly nowMs: number
-}
+export type NewVm = Pick<Vm, 'id' | 'hostId' | 'image' | 'vcpus' | 'memoryMib'> &
+  Partial<Pick<Vm, 'scratchGib' | 'exchangeGib' | 'network'>> & { readonly nowMs: number }
 
 /** Adds a VM in `waiting`. False: there is one of this id, and it stays as it is. */
 export function insertVm(db: LedgerDb, { nowMs, ...vm }: NewVm): boolean {
@@ -71,11 +68,19 @@ export function openVm(db: LedgerDb, { id, nowMs }: { id: string; nowMs: number 
   return db.update(vms).set({ openedAtMs }).where(eq(vms.id, id)).returning({ id: vms.id }).all().length === 1
 }
 
+/** Has the firewall drop everything of a VM that was opened. Idempotent, and never taken back. False: there is none that was opened. */
+export function closeVm(db: LedgerDb, { id, nowMs }: { id: string; nowMs: number }): boolean {
+  const closedAtMs = sql`coalesce(${vms.closedAtMs}, ${nowMs})`
+  const where = and(eq(vms.id, id), isNotNull(vms.openedAtMs))
+  return db.update(vms).set({ closedAtMs }).where(where).returning({ id: vms.id }).all().length === 1
+}
+
 export type Reserved = {
   readonly vms: number
   readonly vcpus: number
   readonly memoryMib: number
-  readonly scratchGib: number
+  /** Of its disks together. */
+  readonly diskGib: number
   readonly booting: number
 }
 
@@ -102,13 +107,13 @@ function roomOf(db: LedgerDb, where: SQL | undefined): Reserved {
       vms: sql<number>`count(*)`,
       vcpus: sql<number>`coalesce(sum(${vms.vcpus}), 0)`,
       memoryMib: sql<number>`coalesce(sum(${vms.memoryMib}), 0)`,
-      scratchGib: sql<number>`coalesce(sum(${vms.scratchGib}), 0)`,
+      diskGib: sql<number>`coalesce(sum(${vms.scratchGib} + ${vms.exchangeGib}), 0)`,
       booting: sql<number>`coalesce(sum(${vms.state} IN ('launching', 'booting')), 0)`,
     })
     .from(vms)
     .where(where)
     .get()
-  return row ?? { vms: 0, vcpus: 0, memoryMib: 0, scratchGib: 0, booting: 0 }
+  return row ?? { vms: 0, vcpus: 0, memoryMib: 0, diskGib: 0, booting: 0 }
 }
 
 export type Room = Omit<Reserved, 'booting'>

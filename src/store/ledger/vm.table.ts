@@ -4,6 +4,10 @@ import { index, integer, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqli
 
 export const VM_STATES = ['waiting', 'launching', 'booting', 'running', 'stopping', 'failed', 'gone'] as const
 
+/** `world`: what instances reach. `fetch`: the fetch proxy of this host alone. */
+export const VM_NETWORKS = ['world', 'fetch'] as const
+export type VmNetworkKind = (typeof VM_NETWORKS)[number]
+
 export const vms = sqliteTable(
   'vms',
   {
@@ -26,6 +30,12 @@ export const vms = sqliteTable(
     openedAtMs: integer('opened_at_ms'),
     /** Promised size of its scratch disk; 0 for none. */
     scratchGib: integer('scratch_gib').notNull().default(0),
+    /** Promised size of the disk over which host and guest hand each other files; 0 for none. */
+    exchangeGib: integer('exchange_gib').notNull().default(0),
+    /** What it reaches once it is opened. */
+    network: text('network', { enum: VM_NETWORKS }).notNull().default('world'),
+    /** Since when the firewall drops everything of it, for good; null: not so. */
+    closedAtMs: integer('closed_at_ms'),
   },
   table => [index('vms_state').on(table.state)],
 )

@@ -57,7 +57,7 @@ async function runAgent(agent: string, { dir, ca, baseUrl }: { dir: string; ca: 
   for (const { path, content } of files) {
     await Bun.write(path, content.replace(`file://${plugin}`, `file://${join(root, plugin)}`))
   }
-  await cp(join(repo, 'guest-image/common/root', plugin), join(root, plugin), { recursive: true })
+  await cp(join(repo, 'guest-image/recipes/instance/root', plugin), join(root, plugin), { recursive: true })
   const text = await Bun.file(join(root, plugin)).text()
   await Bun.write(join(root, plugin), text.replace("'/run/strongroom/gateway-ca.pem'", `'${paths.gatewayCa}'`))
   const child = Bun.spawn([agent, 'run', 'hello'], {

@@ -1,4 +1,4 @@
-// The scratch disk of each VM on this host: a sparse file that only its guest can read, and the room that all of them have. Effects: files.
+// Disks that VMs write to, each a sparse file on this host, and the room that all of them have. Effects: files.
 
 import { closeSync, constants as fsConstants, ftruncateSync, lstatSync, readdirSync } from 'node:fs'
 import { wrapFault } from '../base/fault.ts'
@@ -6,7 +6,7 @@ import type { Logger } from '../base/log.ts'
 import { diskSpace, openRegular } from '../linux/files.ts'
 import type { LedgerDb } from '../store/db.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
-import { vmPaths } from './launch.plan.ts'
+import { type VmPaths, vmPaths } from './launch.plan.ts'
 import type { VmLink } from './link.driver.ts'
 
 const bytesPerGib = 1_073_741_824
@@ -15,10 +15,10 @@ const share = 0.8
 /** `stat.blocks` counts these whatever the file system's own are (stat(2)). */
 const blockBytes = 512
 
-export type ScratchFile = Disposable & { readonly fd: number }
+export type DiskFile = Disposable & { readonly fd: number }
 
 /** Makes the file empty, whatever an earlier attempt left, and opens it; the caller closes it. Faults: internal. */
-export function makeScratch(path: string, sizeGib: number): ScratchFile {
+export function makeDisk(path: string, sizeGib: number): DiskFile {
   const fd = openRegular(path, fsConstants.O_RDWR | fsConstants.O_CREAT)
   try {
     ftruncateSync(fd, 0)
@@ -30,14 +30,15 @@ export function makeScratch(path: string, sizeGib: number): ScratchFile {
   return { fd, [Symbol.dispose]: () => closeSync(fd) }
 }
 
-/** What scratch disks may hold together: a share of what is free and of what they hold already. Faults: internal. */
-export function scratchRoomGib(stateDir: string): number {
-  const held = readdirSync(`${stateDir}/vms`).reduce((sum, vmId) => sum + heldBytes(vmPaths(stateDir, vmId).scratch), 0)
+/** What the disks of all VMs may hold together: a share of what is free and of what they hold already. Faults: internal. */
+export function diskRoomGib(stateDir: string): number {
+  const held = readdirSync(`${stateDir}/vms`).reduce((sum, vmId) => sum + heldBytes(vmPaths(stateDir, vmId)), 0)
   return Math.floor(((diskSpace(stateDir).freeBytes + held) * share) / bytesPerGib)
 }
 
-function heldBytes(path: string): number {
-  return (lstatSync(path, { throwIfNoEntry: false })?.blocks ?? 0) * blockBytes
+function heldBytes({ scratch, exchange }: VmPaths): number {
+  const blocks = [scratch, exchange].map(path => lstatSync(path, { throwIfNoEntry: false })?.blocks ?? 0)
+  return blocks.reduce((sum, count) => sum + count, 0) * blockBytes
 }
 
 /** A VM that can write this much goes on for a while. */

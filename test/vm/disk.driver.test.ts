@@ -17,9 +17,9 @@ import { join } from 'node:path'
 import { silentLogger } from '../../src/base/log.ts'
 import { openStore } from '../../src/store/db.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
+import { diskRoomGib, makeDisk, resumeWhenRoom } from '../../src/vm/disk.driver.ts'
 import { vmPaths } from '../../src/vm/launch.plan.ts'
 import type { VmLink } from '../../src/vm/link.driver.ts'
-import { makeScratch, resumeWhenRoom, scratchRoomGib } from '../../src/vm/scratch.driver.ts'
 
 const gib = 2 ** 30
 
@@ -34,7 +34,7 @@ test('a scratch file is sparse, ours alone, and empty though an earlier attempt 
   // Goal: nothing of an earlier VM or attempt reaches a guest, and a size costs nothing before it is used.
   using at = place()
   writeFileSync(at.path, 'left behind')
-  using file = makeScratch(at.path, 3)
+  using file = makeDisk(at.path, 3)
   expect(statSync(at.path)).toMatchObject({ size: 3 * gib, blocks: 0 })
   writeSync(file.fd, 'x', 0)
   const start = Buffer.alloc(4)
@@ -48,18 +48,18 @@ test('a scratch file is made nowhere else', () => {
   const other = join(at.stateDir, 'other')
   writeFileSync(other, 'precious')
   symlinkSync(other, at.path)
-  expect(() => makeScratch(at.path, 1)).toThrow()
+  expect(() => makeDisk(at.path, 1)).toThrow()
   expect(readFileSync(other, 'utf8')).toBe('precious')
 })
 
 test('room is a share of what is free and of what is held, so that writing to a scratch disk takes none of it', () => {
   // Goal: a VM that fills its disk does not lower the bound under which it was admitted.
   using at = place()
-  const before = scratchRoomGib(at.stateDir)
+  const before = diskRoomGib(at.stateDir)
   expect(before).toBeGreaterThan(0)
-  using file = makeScratch(at.path, 1)
+  using file = makeDisk(at.path, 1)
   writeSync(file.fd, Buffer.alloc(64 * 2 ** 20, 1), 0)
-  expect(Math.abs(scratchRoomGib(at.stateDir) - before)).toBeLessThanOrEqual(1)
+  expect(Math.abs(diskRoomGib(at.stateDir) - before)).toBeLessThanOrEqual(1)
 })
 
 test('a pause is on record once, and its end once', async () => {
