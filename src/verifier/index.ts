@@ -5,6 +5,8 @@
 export * from '../attest/index.ts'
 export type { ResponseClaim } from '../attest/receipt/response.ts'
 export { type ExpectedAllowlist, readAllowlist } from './allowlist.ts'
+export { type BuildVerdict, type SlsaReached, verifyBuild } from './build.ts'
+export type { BootImage, BootParts, BuildQuestion, FastHashes, ResultFiles } from './build-question.ts'
 export {
   attestationBytesMax,
   freshAgeMsMax,

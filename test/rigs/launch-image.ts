@@ -20,18 +20,32 @@ const metadata = {
   resetEip: 0x80b004,
 } as const
 
-const rootHash = 'ab'.repeat(32)
-const cmdline = `console=ttyS0 roothash=${rootHash}`
+export type LaunchImageParts = {
+  readonly name: string
+  readonly cmdline: string
+  readonly rootHash: string
+  readonly root: Uint8Array
+}
+
+const sampleParts: LaunchImageParts = {
+  name: 'instance',
+  cmdline: `console=ttyS0 roothash=${'ab'.repeat(32)}`,
+  rootHash: 'ab'.repeat(32),
+  root: utf8('a root'),
+}
 const features = 1n
 export const imageVcpuType = 'EPYC-v4'
 /** Shapes that the manifest has digests for: 1 and 2 vCPUs, from firmware and from an IGVM file. */
 export const imageVcpus = [1, 2] as const
 
 /** Writes the image into an empty directory, with an IGVM file for two vCPUs beside it. */
-export async function writeLaunchImage(directory: string): Promise<{ manifest: ImageManifest; igvm: string }> {
+export async function writeLaunchImage(
+  directory: string,
+  { name, cmdline, rootHash, root }: LaunchImageParts = sampleParts,
+): Promise<{ manifest: ImageManifest; igvm: string }> {
   const firmware = ovmfFirmware(metadata, 4, at => at & 0xff)
   const [kernel, initrd] = [utf8('a kernel'.repeat(1000)), utf8('an initrd'.repeat(1000))]
-  const contents = { firmware, root: utf8('a root'), kernel, initrd, cmdline: utf8(cmdline) }
+  const contents = { firmware, root, kernel, initrd, cmdline: utf8(cmdline) }
   const files = Object.fromEntries(
     Object.entries(contents).map(([path, bytes]) => {
       writeFileSync(join(directory, path), bytes)
@@ -49,7 +63,7 @@ export async function writeLaunchImage(directory: string): Promise<{ manifest: I
   }
   const manifest: ImageManifest = {
     schemaVersion: 1,
-    name: 'instance',
+    name,
     inputsSha256: 'cd'.repeat(32),
     rootHash,
     files,
@@ -58,7 +72,7 @@ export async function writeLaunchImage(directory: string): Promise<{ manifest: I
     launchDigests: digests,
   }
   writeFileSync(join(directory, 'manifest.json'), JSON.stringify(manifest))
-  const igvm = join(directory, 'instance.igvm')
+  const igvm = join(directory, `${name}.igvm`)
   const kernelHashes = await kernelHashesOf({ kernel, initrd, cmdline })
   const build = { firmware, kernelHashes, vcpus: 2, vcpuType: imageVcpuType, features, policy: 0x30000n }
   writeFileSync(igvm, await buildIgvm(build))

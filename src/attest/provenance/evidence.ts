@@ -98,6 +98,7 @@ const what = 'evidence.json'
 
 function receiptsOf(fields: Fields): NonNullable<ReadEvidence['receipts']> {
   const receipts = { dispatch: fields.take('dispatch'), completion: fields.take('completion') }
+  for (const one of Object.values(receipts)) wellFormed(typeof one === 'object', `${what}: a receipt is no object`)
   fields.end()
   return receipts
 }

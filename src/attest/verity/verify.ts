@@ -16,13 +16,20 @@ export type VerityImage = {
   readonly hashOffset: number
 }
 
+export type ExpectedVerity = {
+  readonly rootHash: Uint8Array
+  readonly uuid: string | 'any'
+  /** Where something else than the superblock says them, as a command line does: the superblock must say the same. */
+  readonly parameters?: VerityParameters
+}
+
 /**
  * Recomputes the whole tree and compares it with the stored one, block by block, and with the root. Checks: `verity-superblock`,
  * `verity-tree`, `verity-root`. Never throws for bad bytes; what the source throws passes through.
  */
 export async function checkVerity(
   image: VerityImage,
-  expected: { readonly rootHash: Uint8Array; readonly uuid: string | 'any' },
+  expected: ExpectedVerity,
   options: { readonly hash?: Hash } = {},
 ): Promise<Check[]> {
   const hashes = image.hashes ?? image.data
@@ -34,11 +41,8 @@ export async function checkVerity(
     if (error instanceof Malformed) return [fail('verity-superblock', error.message)]
     throw error
   }
-  const uuid = check(
-    'verity-superblock',
-    expected.uuid === 'any' || expected.uuid === superblock.uuid,
-    `UUID ${superblock.uuid}, expected ${expected.uuid}`,
-  )
+  const uuid = superblockCheck(superblock, expected)
+  if (uuid.outcome === 'fail') return [uuid]
   try {
     const stored = new StoredTree(hashes, superblock, verityTreeOffset(superblock, image.hashOffset))
     const tree = new VerityTree(superblock, { ...options, onHashBlock: (...finished) => stored.expect(...finished) })
@@ -61,6 +65,18 @@ export async function checkVerity(
     if (error instanceof Malformed) return [uuid, fail('verity-tree', error.message)]
     throw error
   }
+}
+
+function superblockCheck(superblock: VeritySuperblock, { uuid, parameters }: ExpectedVerity): Check {
+  const name = 'verity-superblock'
+  if (uuid !== 'any' && uuid !== superblock.uuid) return fail(name, `UUID ${superblock.uuid}, expected ${uuid}`)
+  const found = parametersText(superblock)
+  const wanted = parameters === undefined ? found : parametersText(parameters)
+  return check(name, found === wanted, `${found}; expected ${wanted}`)
+}
+
+function parametersText({ dataBlocks, dataBlockBytes, hashBlockBytes, salt }: VerityParameters): string {
+  return `${dataBlocks} blocks of ${dataBlockBytes} bytes, hashes in ${hashBlockBytes}, salt ${toHex(salt)}`
 }
 
 type Run = { readonly level: number; readonly firstIndex: number; readonly blocks: Uint8Array[] }

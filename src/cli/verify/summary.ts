@@ -79,8 +79,10 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['VMPL', ['vmpl']],
   ['firmware', ['tcb-floor-snp', 'tcb-floor-microcode']],
   ['revocation', ['chain-revocation']],
-  ['nonce', ['attestation-nonce']],
-  ['launched', ['launch-document']],
+  ['nonce', ['attestation-nonce', 'report/nonce']],
+  ['launched', ['launch-document', 'launch-measurement']],
+  ['disk', ['image-root-hash']],
+  ['artifacts', ['artifact-digests']],
   ['image', ['image']],
   ['own key', ['own-key']],
   ['host key', ['known-hosts']],
@@ -96,7 +98,7 @@ function restLines(checks: readonly Check[]): string[] {
   })
 }
 
-/** One line for each reason, however many checks give it, and one for the same group of several workloads. */
+/** One line for each reason, however many checks give it, and one for the same group of several receipts. */
 function grouped(checks: readonly Check[], linesMax: number): string[] {
   const lines = new Map<string, Check[]>()
   for (const one of checks) {
@@ -114,7 +116,7 @@ function lineOf(checks: readonly Check[]): string {
   if (first === undefined) return ''
   const reason = new Set(checks.map(one => one.reason)).size === 1 ? first.reason : `${first.reason}, and so on`
   if (first.name.includes('/') && more.length > 0) {
-    return `${groupName(first)} of ${checks.length} workloads: ${oneLine(reason)}`
+    return `${groupName(first)} of ${checks.length} receipts: ${oneLine(reason)}`
   }
   return `${first.name}${more.length === 0 ? '' : ` and ${more.length} more`}: ${oneLine(reason)}`
 }

@@ -9,6 +9,7 @@ import { type Cli, helpText, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { readInput } from '../input-file.ts'
 import { json, verdictDocument, verdictText } from '../render.ts'
+import { addVerifyBuild } from './build.ts'
 import { floorsDocument, floorsText } from './floors-render.ts'
 import { addVerifyGateway } from './gateway.ts'
 import { addVerifyInstance } from './instance.ts'
@@ -20,7 +21,7 @@ export function addVerify(program: Command, cli: Cli): void {
   const verify = program
     .command('verify')
     .description(
-      'verify evidence: report, id-block, gateway, response, instance, policy-schema, policy-example, tcb-floors; needs no daemon',
+      'verify evidence: report, id-block, gateway, response, instance, build, policy-schema, policy-example, tcb-floors; needs no daemon',
     )
     .addHelpText(
       'after',
@@ -32,6 +33,7 @@ export function addVerify(program: Command, cli: Cli): void {
   addVerifyGateway(verify, cli)
   addVerifyResponse(verify, cli)
   addVerifyInstance(verify, cli)
+  addVerifyBuild(verify, cli)
 
   verify
     .command('policy-schema')

@@ -1,0 +1,152 @@
+// strongroom verify build: the result of an attested build, offline. Effects: reads files.
+
+import { type Command, InvalidArgumentError, Option } from 'commander'
+import { fromHex, toHex } from '../../base/bytes.ts'
+import { iso, systemClock } from '../../base/clock.ts'
+import { type BuildVerdict, verifyBuild } from '../../verifier/build.ts'
+import { REPORT_PINS } from '../../verifier/pins.ts'
+import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import { EXIT, InputFault } from '../exit.ts'
+import { nativeSha256, nativeSha384 } from '../measure/native.ts'
+import { timeOption } from '../options.ts'
+import { type Paint, type ShownVerdict, verdictDocument } from '../render.ts'
+import { openBootImage, readIgvmFile } from './boot-source.ts'
+import { addPinOptions, type PinOptions, readPins, withFlags } from './pin-options.ts'
+import { readResult } from './result-source.ts'
+import { verdictSummary } from './summary.ts'
+import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from './trust-options.ts'
+
+type BuildOptions = PinOptions &
+  EvidenceOptions & {
+    nonce?: Uint8Array
+    anyNonce?: boolean
+    igvm?: string
+    image?: string
+    policy?: string
+    asOf?: number
+  }
+
+export function addVerifyBuild(verify: Command, cli: Cli): void {
+  const command = verify
+    .command('build')
+    .description('verify what was built of what, in which VM, on which hardware, for your nonce; needs no network')
+    .argument('<project>', "the result's directory, or its tar.gz")
+    .option('--nonce <hex>', 'the nonce that you sent with the request, 1 to 16 bytes', buildNonceOption)
+    .addOption(new Option('--any-nonce', 'accept any nonce; the result may then be an old one'))
+    .option('--igvm <file>', 'IGVM file that the VM was launched from, or the directory of an image with one')
+    .option(
+      '--image <path>',
+      "the builder's image: its directory, as pulled or as built; or root.img beside its cmdline",
+    )
+    .option('--policy <file>', 'JSON as in `verify policy-schema`; it may name the measurements and the operator key')
+    .option('--as-of <time>', 'verify for this time in UTC, like 2026-06-01T00:00:00Z; default now', timeOption)
+  addPinOptions(addEvidenceOptions(command), REPORT_PINS)
+    .addHelpText(
+      'after',
+      helpText(
+        'strongroom verify build ./project --nonce 00112233445566778899aabbccddeeff --igvm builder.igvm --image ./builder-image',
+        'strongroom verify build project.tar.gz --nonce 0011223344556677 --policy policy.json',
+      ),
+    )
+    .action(
+      async (project: string, options: BuildOptions, one: Command) =>
+        await verifyResult(runOf(cli, one), project, options),
+    )
+}
+
+const nonceBytesMax = 16
+
+function buildNonceOption(text: string): Uint8Array {
+  const bytes = fromHex(text)
+  if (bytes !== null && bytes.length >= 1 && bytes.length <= nonceBytesMax) return bytes
+  throw new InvalidArgumentError(`It must be 1 to ${nonceBytesMax} bytes in hexadecimal.`)
+}
+
+async function verifyResult(run: Run, project: string, options: BuildOptions): Promise<void> {
+  const { found, asOf } = await judgeResult(project, options)
+  const shown: ShownVerdict = { ok: found.ok, simulated: found.simulated, checks: withFlags(found.checks) }
+  await run.result(
+    buildDocument(found, shown, asOf),
+    buildSummary({ found, shown }, run.paint, options.verbose === true),
+  )
+  if (!found.ok) run.exitWith(EXIT.failed)
+}
+
+export type JudgedResult = { readonly found: BuildVerdict; readonly asOf: number }
+
+/** Faults: invalid_request, for what cannot be read. */
+export async function judgeResult(project: string, options: BuildOptions): Promise<JudgedResult> {
+  const nonce = nonceOf(options)
+  const pins = readPins(options)
+  const question = {
+    ...{ nonce, pins, roots: await readRoots(options.trustSimulatedRoot) },
+    ...{ policy: await readPolicy(options.policy, pins), crl: await readCrl(options.crl) },
+    igvm: readIgvmFile(options.igvm),
+  }
+  await using boot = await openBootImage(options.image)
+  const files = await readResult(project)
+  const asOf = options.asOf ?? systemClock.nowMs()
+  const hashes = { sha256: nativeSha256, sha384: nativeSha384 }
+  const found = await verifyBuild(files, { ...question, asOf, image: boot.image, hashes })
+  return { found, asOf }
+}
+
+function nonceOf({ nonce, anyNonce }: BuildOptions): Uint8Array | 'any' {
+  if (nonce !== undefined && anyNonce !== true) return nonce
+  if (nonce === undefined && anyNonce === true) return 'any'
+  throw new InputFault(nonce === undefined ? '--nonce is missing' : '--nonce and --any-nonce contradict each other', {
+    ...{ param: 'nonce', remedy: 'name the nonce that you sent, or accept any with --any-nonce' },
+  })
+}
+
+export function buildSummary(
+  { found, shown }: { readonly found: BuildVerdict; readonly shown: ShownVerdict },
+  paint: Paint,
+  verbose: boolean,
+): string {
+  const details = found.completion?.checks ?? []
+  const { firstBroken, slsa } = found
+  const reached = [slsa.build, slsa.buildEnvironment].filter(one => one !== null)
+  const lines = [
+    ...(firstBroken === null ? [] : [`first broken link: ${firstBroken}`]),
+    `SLSA: ${reached.length === 0 ? 'no level' : reached.join(', ')}`,
+    ...slsa.missing.map(one => `  missing: ${one}`),
+  ]
+  return verdictSummary(shown, { verbose, details, paint }) + lines.map(line => `${line}\n`).join('')
+}
+
+export function buildDocument(found: BuildVerdict, shown: ShownVerdict, asOf: number) {
+  const { provenance, dispatch, completion, report, slsa } = found
+  const statement = completion?.statement ?? null
+  const measurement = completion?.report?.measurement ?? report?.report?.measurement ?? null
+  return {
+    ...verdictDocument(shown),
+    as_of: iso(asOf),
+    first_broken: found.firstBroken,
+    slsa: { build: slsa.build, build_environment: slsa.buildEnvironment, missing: slsa.missing },
+    measurement: measurement === null ? null : toHex(measurement),
+    operator_key: statement === null ? null : toHex(statement.operatorKey),
+    tpm: report?.tpm ?? null,
+    provenance: provenance === null ? null : provenanceDocument(provenance),
+    receipts: {
+      dispatch: dispatch === null ? null : verdictDocument(dispatch),
+      completion: completion === null ? null : verdictDocument(completion),
+    },
+    report: report === null ? null : verdictDocument(report),
+  }
+}
+
+function provenanceDocument({ predicate, subject }: NonNullable<BuildVerdict['provenance']>) {
+  const { buildDefinition, runDetails } = predicate
+  const { source, buildCommand } = buildDefinition.externalParameters
+  return {
+    build_type: buildDefinition.buildType,
+    build_command: buildCommand,
+    builder: runDetails.builder.id,
+    job_id: runDetails.metadata.invocationId,
+    started: runDetails.metadata.startedOn,
+    finished: runDetails.metadata.finishedOn,
+    source: { uri: source.uri, git_commit: source.digest.gitCommit, git_tree: source.digest.gitTree },
+    artifacts: subject.map(({ name, digest }) => ({ name, digest })),
+  }
+}

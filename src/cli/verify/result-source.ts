@@ -1,0 +1,161 @@
+// The result of a build as a directory, or as the archive that was downloaded or packed anew. Effects: reads files; writes none.
+// Every failure is an InputFault: what cannot be read is no verdict.
+
+import { constants, createReadStream, type Dirent } from 'node:fs'
+import { open, readdir, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { createGunzip } from 'node:zlib'
+import { wellFormed } from '../../attest/malformed.ts'
+import { isComponent, RESULT_PATHS } from '../../attest/provenance/paths.ts'
+import { Fault, messageOf } from '../../base/fault.ts'
+import type { ResultFiles } from '../../verifier/build-question.ts'
+import { InputFault } from '../exit.ts'
+import { MIB, readingInput, unreadable } from '../input-file.ts'
+import { readResultTar, tarMagicOffset } from './result-tar.ts'
+
+/** What is kept whole in memory; a log is only hashed. */
+const documentBytesMax = 16 * MIB
+const fileCountMax = 20_000
+const depthMax = 20
+/** Unpacked, with the headers: artifacts may be large, but nobody builds this. */
+const totalBytesMax = 32 * 1024 * MIB
+
+const param = 'project'
+
+export async function readResult(path: string): Promise<ResultFiles> {
+  const found = await stat(path).catch((error: unknown) => {
+    throw unreadable({ path, param: 'file' }, error)
+  })
+  const files = await readingInput(path, async () => {
+    if (found.isDirectory()) return await readDirectory(path)
+    wellFormed(found.isFile(), 'it is neither a directory nor an archive')
+    return await readArchive(path)
+  })
+  const result = files.result()
+  if (result.digests.has(RESULT_PATHS.provenance) || result.digests.has(RESULT_PATHS.evidence)) return result
+  throw new InputFault(`${path}: neither ${RESULT_PATHS.provenance} nor ${RESULT_PATHS.evidence} is in it`, {
+    param,
+    remedy: "name the result's directory, or its tar.gz as it was downloaded",
+  })
+}
+
+/** Takes files one by one. Throws Malformed. */
+class Collected {
+  readonly #documents = new Map<string, Uint8Array>()
+  readonly #digests = new Map<string, string>()
+
+  async add(path: string, sizeBytes: number, content: AsyncIterable<Uint8Array>): Promise<void> {
+    const shown = JSON.stringify(path)
+    wellFormed(this.#digests.size < fileCountMax, `more than ${fileCountMax} files`)
+    const components = path.split('/')
+    wellFormed(
+      components.length <= depthMax && components.every(isComponent),
+      `the name ${shown} leaves the archive, or is not of plain ASCII`,
+    )
+    wellFormed(!this.#digests.has(path), `${shown} stands twice in it`)
+    // Below the top-level directory, whose name is known only at the end.
+    const isDocument = documents.some(one => path === one || path.endsWith(`/${one}`)) && !path.includes('/artifacts/')
+    wellFormed(
+      !isDocument || sizeBytes <= documentBytesMax,
+      `${shown}: ${sizeBytes} bytes, at most ${documentBytesMax}`,
+    )
+    const hasher = new Bun.CryptoHasher('sha256')
+    const parts: Uint8Array[] = []
+    let readBytes = 0
+    for await (const part of content) {
+      hasher.update(part)
+      readBytes += part.length
+      wellFormed(readBytes <= sizeBytes, `${shown} grew while it was read`)
+      if (isDocument) parts.push(part.slice())
+    }
+    this.#digests.set(path, hasher.digest('hex'))
+    if (isDocument) this.#documents.set(path, Buffer.concat(parts))
+  }
+
+  /** Without the one top-level directory, where there is one. */
+  result(): ResultFiles {
+    const paths = [...this.#digests.keys()]
+    const [top = ''] = (paths[0] ?? '').split('/')
+    const isWrapped = !this.#digests.has(RESULT_PATHS.provenance) && paths.every(path => path.startsWith(`${top}/`))
+    const inner = (path: string) => (isWrapped ? path.slice(top.length + 1) : path)
+    const renamed = <T>(map: ReadonlyMap<string, T>) => new Map([...map].map(([path, value]) => [inner(path), value]))
+    return { documents: renamed(this.#documents), digests: renamed(this.#digests) }
+  }
+}
+
+const documents = Object.values(RESULT_PATHS).filter(
+  path => path !== RESULT_PATHS.artifacts && path !== RESULT_PATHS.log,
+)
+
+async function readDirectory(root: string): Promise<Collected> {
+  const collected = new Collected()
+  const pending = ['']
+  for (let dir = pending.pop(); dir !== undefined; dir = pending.pop()) {
+    const entries: Dirent[] = await readdir(join(root, dir), { withFileTypes: true })
+    for (const entry of entries) {
+      const path = dir === '' ? entry.name : `${dir}/${entry.name}`
+      wellFormed(path.split('/').length <= depthMax, `${JSON.stringify(path)} is nested too deeply`)
+      if (entry.isDirectory()) {
+        pending.push(path)
+        wellFormed(pending.length <= fileCountMax, `more than ${fileCountMax} directories`)
+        continue
+      }
+      wellFormed(entry.isFile(), `${JSON.stringify(path)} is neither a file nor a directory`)
+      await addFile(collected, root, path)
+    }
+  }
+  return collected
+}
+
+async function addFile(collected: Collected, root: string, path: string): Promise<void> {
+  const file = join(root, path)
+  try {
+    const handle = await open(file, constants.O_RDONLY | constants.O_NOFOLLOW)
+    const { size } = await handle.stat()
+    // The stream closes the handle.
+    await collected.add(path, size, handle.createReadStream({ highWaterMark: MIB }))
+  } catch (error) {
+    if (error instanceof Fault || (error as { code?: unknown }).code === undefined) throw error
+    throw unreadable({ path: file, param: 'file' }, error)
+  }
+}
+
+async function readArchive(path: string): Promise<Collected> {
+  const collected = new Collected()
+  const file = createReadStream(path, { highWaterMark: MIB })
+  try {
+    const packed = await isGzip(path)
+    const gunzip = packed ? createGunzip({ chunkSize: 256 * 1024 }) : null
+    // pipe() does not pass errors on.
+    if (gunzip !== null) file.on('error', error => gunzip.destroy(error))
+    const bytes: AsyncIterable<Uint8Array> = gunzip === null ? file : file.pipe(gunzip)
+    try {
+      for await (const entry of readResultTar(bytes, { bytesMax: totalBytesMax })) {
+        await collected.add(entry.path.replace(/^(?:\.\/)+/, ''), entry.sizeBytes, entry.content)
+      }
+    } catch (error) {
+      // zlib's own: damaged, or cut short.
+      const code = (error as { code?: unknown }).code
+      wellFormed(typeof code !== 'string' || !code.startsWith('Z_'), `archive: ${messageOf(error)}: it is damaged`)
+      throw error
+    } finally {
+      gunzip?.destroy()
+    }
+  } finally {
+    file.destroy()
+  }
+  return collected
+}
+
+async function isGzip(path: string): Promise<boolean> {
+  const handle = await open(path, 'r')
+  try {
+    const head = Buffer.alloc(tarMagicOffset + 5)
+    await handle.read(head, 0, head.length, 0)
+    if (head[0] === 0x1f && head[1] === 0x8b) return true
+    wellFormed(head.toString('latin1', tarMagicOffset) === 'ustar', 'it is neither a tar.gz nor a tar')
+    return false
+  } finally {
+    await handle.close()
+  }
+}
