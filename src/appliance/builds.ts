@@ -19,18 +19,20 @@ import { createRequestRate } from '../http/rate.ts'
 import { type FetchHandler, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import type { Store } from '../store/db.ts'
+import { launchOf } from '../store/ledger/launch.query.ts'
+import { listVms } from '../store/ledger/vm.query.ts'
 import type { BuildEngine } from '../vm/build-engine.ts'
 import { imageDigest } from '../vm/image-digest.driver.ts'
+import { vmPaths } from '../vm/launch.plan.ts'
 import type { HostTrust } from '../vm/launch-policy.plan.ts'
 import { roomFor } from '../vm/room.query.ts'
-import type { Engine } from './engine.ts'
+import { builderImage, type Engine } from './engine.ts'
 
 export type BuildsParts = {
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
   readonly engine: Engine
-  readonly buildEngine: BuildEngine
   readonly trust: () => Promise<HostTrust>
   readonly clock: Clock
   readonly random: RandomBytes
@@ -63,13 +65,20 @@ export function composeBuilds(parts: BuildsParts): Builds {
     timeoutMs: builds.body_timeout_s * 1000,
     depthMax: config.http.json_depth_max,
   }
-  const spec = { image: 'builder', vcpus: builds.vcpus, memoryMib: builds.memory_mib }
-  const { scratch } = engine
+  const spec = {
+    image: builderImage,
+    vcpus: builds.vcpus,
+    memoryMib: builds.memory_mib,
+    scratchGib: builds.scratch_gib,
+    exchangeGib: builds.exchange_gib,
+    network: 'fetch',
+  } as const
   const all = createBuilds({
     directory: `${stateDir}/builds`,
     ...{ store, clock, random, log, settings, gate },
-    engine: parts.buildEngine,
+    engine: buildEngine(parts),
     trust: parts.trust,
+    launchDocument: vmId => launchOf(store.ledger.db, vmId)?.document ?? null,
     order: { builderId: settings.builderId, limits: settings.limits, fetch: fetchOf(config) },
     vm: {
       spec,
@@ -81,10 +90,10 @@ export function composeBuilds(parts: BuildsParts): Builds {
       room: () =>
         roomFor(
           store.ledger.db,
-          { ...spec, scratchGib: builds.scratch_gib + builds.exchange_gib },
+          { ...spec, diskGib: builds.scratch_gib + builds.exchange_gib },
           {
             hostId: store.hostId,
-            scratch,
+            diskGibMax: engine.diskGibMax,
             capacity: engine.capacity,
             addressRestMs: network.address_rest_s * 1000,
             nowMs: clock.nowMs(),
@@ -105,6 +114,33 @@ export function composeBuilds(parts: BuildsParts): Builds {
       await all.stop()
       gate.stop()
     },
+  }
+}
+
+function buildEngine({ engine, stateDir }: Pick<BuildsParts, 'engine' | 'stateDir'>): BuildEngine {
+  const { reconciler } = engine
+  const { builds } = reconciler
+  return {
+    define: (vmId, spec) => reconciler.define(vmId, spec),
+    dismiss: vmId => reconciler.dismiss(vmId),
+    view: vmId => reconciler.view(vmId),
+    onChange: listener => reconciler.onChange(listener),
+    open: vmId => reconciler.open(vmId),
+    close: vmId => reconciler.close(vmId),
+    exchange: vmId => vmPaths(stateDir, vmId).exchange,
+    order: (vmId, order, timeoutMs) => builds.order(vmId, order, timeoutMs),
+    progress: (vmId, from, timeoutMs) => builds.progress(vmId, from, timeoutMs),
+    vouch: (vmId, wanted, timeoutMs) => builds.vouch(vmId, wanted, timeoutMs),
+    cancel: (vmId, timeoutMs) => builds.cancel(vmId, timeoutMs),
+  }
+}
+
+/** Where the service is switched off: VMs of builds that an earlier daemon began serve nobody. */
+export function dismissBuildVms({ store, engine, log }: Pick<BuildsParts, 'store' | 'engine' | 'log'>): void {
+  for (const vm of listVms(store.ledger.db, store.hostId)) {
+    if (vm.image !== builderImage || vm.desired === 'gone') continue
+    log.unit('builds').warn('a build VM is dismissed: listen.builds is off', { vm: vm.id })
+    engine.reconciler.dismiss(vm.id)
   }
 }
 

@@ -227,15 +227,18 @@ export class BuildFollower {
         const receipt = await engine.vouch(this.#vmId, { stage, nonce }, vouchTimeoutMs)
         const launch = launchDocument(this.#vmId)
         if (launch === null) return this.#internal('there is no record of how the build VM was launched', null)
-        const judgement = await judgeBuild({ receipt, launch }, {
-          stage,
-          jobId: row.id,
-          nonce: row.nonce,
-          mayFetch: order.fetch !== null,
-          asOf: clock.nowMs(),
-          trust: await trust(),
-          earlier,
-        })
+        const judgement = await judgeBuild(
+          { receipt, launch },
+          {
+            stage,
+            jobId: row.id,
+            nonce: row.nonce,
+            mayFetch: order.fetch !== null,
+            asOf: clock.nowMs(),
+            trust: await trust(),
+            earlier,
+          },
+        )
         if (!judgement.ok) {
           log.error('the evidence of a build is not good', { build: row.id, stage, failed: judgement.failed })
           return broken(

@@ -1,10 +1,11 @@
 // Contradictions in the table `builds` of the configuration, and with others. Pure.
 
 import { isIPv4 } from 'node:net'
-import type { CrossProblem } from './cross-checks.ts'
 import { fetchHostAllowed, parseFetchHost } from './fetch-hosts.ts'
 import { type ListenAddress, listenOverlap, parseListen } from './listen.ts'
 import type { Config } from './schema.ts'
+
+export type CrossProblem = { readonly field: string; readonly message: string }
 
 /** All of them; what concerns the host's capacity only where service C is on. */
 export function buildsProblems(config: Config): CrossProblem[] {

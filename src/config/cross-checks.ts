@@ -1,11 +1,9 @@
 // Checks of the configuration that the schema of one field cannot make. Pure.
 
 import { isIP } from 'node:net'
-import { buildsProblems } from './builds-checks.ts'
+import { buildsProblems, type CrossProblem } from './builds-checks.ts'
 import { LISTENERS, type Listener, listenOverlap, parseListen } from './listen.ts'
 import { type Config, ListenConfig } from './schema.ts'
-
-export type CrossProblem = { readonly field: string; readonly message: string }
 
 /** All contradictions in a configuration; empty when there are none. */
 export function crossCheck(config: Config): CrossProblem[] {
