@@ -51,6 +51,7 @@ const listenRetryMs = 1_000
 export class FetchProxy implements FetchGate {
   readonly #deps: FetchProxyDeps
   readonly #visitors = new Map<string, Visitor>()
+  readonly #ended = new WeakSet<Socket>()
   #server: Server | null = null
   #retry: ReturnType<typeof setTimeout> | undefined
 
@@ -129,6 +130,8 @@ export class FetchProxy implements FetchGate {
   #own(visitor: Visitor, socket: Socket): void {
     visitor.sockets.add(socket)
     socket.on('close', () => visitor.sockets.delete(socket))
+    // Bun 1.4.5 says `end` of a paused socket as well, once nothing is left to read: it may come before the relay listens.
+    socket.once('end', () => this.#ended.add(socket))
     socket.setTimeout(idleTimeoutMs, () => socket.destroy())
   }
 
@@ -231,7 +234,8 @@ export class FetchProxy implements FetchGate {
         to.once('drain', () => from.resume())
       }
     })
-    from.once('end', () => to.end())
+    if (this.#ended.has(from)) to.end()
+    else from.once('end', () => to.end())
     from.resume()
   }
 
