@@ -6,6 +6,7 @@ import { iso, systemClock } from '../../base/clock.ts'
 import { type BuildVerdict, verifyBuild } from '../../verifier/build.ts'
 import { REPORT_PINS } from '../../verifier/pins.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import { loadClientDefaults } from '../client-config.ts'
 import { EXIT, InputFault } from '../exit.ts'
 import { nativeSha256, nativeSha384 } from '../measure/native.ts'
 import { timeOption } from '../options.ts'
@@ -43,16 +44,21 @@ export function addVerifyBuild(verify: Command, cli: Cli): void {
   addPinOptions(addEvidenceOptions(command), REPORT_PINS)
     .addHelpText(
       'after',
-      helpText(
-        'strongroom verify build ./project --nonce 00112233445566778899aabbccddeeff --igvm builder.igvm --image ./builder-image',
-        'strongroom verify build project.tar.gz --nonce 0011223344556677 --policy policy.json',
-      ),
+      clientTrustHelp +
+        helpText(
+          'strongroom verify build ./project --nonce 00112233445566778899aabbccddeeff --igvm builder.igvm --image ./builder-image',
+          'strongroom verify build project.tar.gz --nonce 0011223344556677 --policy policy.json',
+        ),
     )
     .action(
       async (project: string, options: BuildOptions, one: Command) =>
         await verifyResult(runOf(cli, one), project, options),
     )
 }
+
+const clientTrustHelp = `
+Of ~/.config/strongroom/client.toml only trust_simulated_root is used: its policy and its image are those of instances.
+`
 
 const nonceBytesMax = 16
 
@@ -63,7 +69,7 @@ function buildNonceOption(text: string): Uint8Array {
 }
 
 async function verifyResult(run: Run, project: string, options: BuildOptions): Promise<void> {
-  const { found, asOf } = await judgeResult(project, options)
+  const { found, asOf } = await judgeResult(run, project, options)
   const shown: ShownVerdict = { ok: found.ok, simulated: found.simulated, checks: withFlags(found.checks) }
   await run.result(
     buildDocument(found, shown, asOf),
@@ -75,11 +81,13 @@ async function verifyResult(run: Run, project: string, options: BuildOptions): P
 export type JudgedResult = { readonly found: BuildVerdict; readonly asOf: number }
 
 /** Faults: invalid_request, for what cannot be read. */
-export async function judgeResult(project: string, options: BuildOptions): Promise<JudgedResult> {
+export async function judgeResult(run: Run, project: string, options: BuildOptions): Promise<JudgedResult> {
   const nonce = nonceOf(options)
   const pins = readPins(options)
+  // Its policy and its image are those of instances.
+  const trustRoot = options.trustSimulatedRoot ?? loadClientDefaults(run.io.env).trustSimulatedRoot
   const question = {
-    ...{ nonce, pins, roots: await readRoots(options.trustSimulatedRoot) },
+    ...{ nonce, pins, roots: await readRoots(trustRoot) },
     ...{ policy: await readPolicy(options.policy, pins), crl: await readCrl(options.crl) },
     igvm: readIgvmFile(options.igvm),
   }

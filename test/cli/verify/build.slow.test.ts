@@ -55,6 +55,7 @@ beforeAll(async () => {
   ]
 })
 
+// Goal: whatever form it comes in, it is the same result.
 describe('a good result', () => {
   test('as a process, in the text and in the document', async () => {
     const argv = ['verify', 'build', project, ...options]
@@ -107,6 +108,7 @@ describe('a good result', () => {
   })
 })
 
+// Goal: the whole way from the file on disk to the exit code and the line.
 describe('exit code 1', () => {
   const copy = (name: string) => {
     const at = join(dir, name)
@@ -168,6 +170,7 @@ describe('exit code 1', () => {
   })
 })
 
+// Goal: what cannot be read is no verdict; nothing outside of the result is named, read or written.
 describe('exit code 2', () => {
   const refuse = (path: string, message: string) => expectUsageError(['verify', 'build', path, ...options], message)
 
@@ -236,6 +239,7 @@ with tarfile.open('hostile.tar.gz', 'w:gz', compresslevel=1) as tar:
   })
 
   test('options', async () => {
+    // Goal: a nonce is named or waived, and a file that is named is there.
     const without = options.toSpliced(options.indexOf('--nonce'), 2)
     await expectUsageError(['verify', 'build', project, ...without], '--nonce is missing')
     await expectUsageError(['verify', 'build', project, ...options, '--any-nonce'], 'contradict')

@@ -1,0 +1,98 @@
+// The boot images that are served: their files, each with its digest, which is computed once for each state of a file. Effects: reads files.
+
+import { createReadStream } from 'node:fs'
+import { readdir, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { Fault } from '../../base/fault.ts'
+import { parseJson } from '../../base/json.ts'
+import { ImageManifest } from '../../contract/image.ts'
+import { shapeOf } from '../../contract/shape.ts'
+import { type BootFile, bootManifest } from './manifest.plan.ts'
+
+export type ServedImage = {
+  /** Of the manifest: `sha256:` and hexadecimal. */
+  readonly digest: string
+  readonly manifest: Uint8Array
+  readonly files: readonly (BootFile & { readonly path: string })[]
+  readonly hasIgvm: boolean
+}
+
+export type BootImages = {
+  readonly names: readonly string[]
+  /** Null for an unknown name. What changed on disk is hashed again first. Fault internal: the image's files cannot be read. */
+  readonly open: (name: string) => Promise<ServedImage | null>
+}
+
+const igvmPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,58}\.igvm$/
+const igvmCountMax = 16
+const manifestBytesMax = 1024 * 1024
+
+/** Directories as scripts/build-image.ts leaves them, by the names under which they are served. Nothing is read before it is asked for. */
+export function createBootImages(directories: ReadonlyMap<string, string>): BootImages {
+  const digests = new FileDigests()
+  return {
+    names: [...directories.keys()],
+    open: async name => {
+      const directory = directories.get(name)
+      if (directory === undefined) return null
+      try {
+        return await openImage(directory, digests)
+      } catch (cause) {
+        throw new Fault('internal', `boot image ${directory}: it cannot be read`, { cause })
+      }
+    },
+  }
+}
+
+async function openImage(directory: string, digests: FileDigests): Promise<ServedImage> {
+  const names = await fileNames(directory)
+  const files = await Promise.all(
+    names.map(async name => ({ name, path: join(directory, name), ...(await digests.of(join(directory, name))) })),
+  )
+  const manifest = bootManifest(files)
+  const hex = new Bun.CryptoHasher('sha256').update(manifest).digest('hex')
+  return { digest: `sha256:${hex}`, manifest, files, hasIgvm: names.some(name => igvmPattern.test(name)) }
+}
+
+/** The manifest first; the files that it names; IGVM files that stand beside them. */
+async function fileNames(directory: string): Promise<string[]> {
+  const path = join(directory, 'manifest.json')
+  const { size } = await stat(path)
+  if (size > manifestBytesMax) throw new Error(`manifest.json has ${size} bytes`)
+  const shape = shapeOf(ImageManifest, parseJson(await Bun.file(path).bytes(), { depthMax: 8, what: 'manifest.json' }))
+  if (!shape.ok) throw new Error(`manifest.json: ${shape.problem}`)
+  const { firmware, kernel, initrd, cmdline, root } = shape.value.files
+  const igvm = (await readdir(directory)).filter(name => igvmPattern.test(name)).toSorted()
+  const named = [cmdline, firmware, kernel, initrd, root].map(file => file.path)
+  return [...new Set(['manifest.json', ...named, ...igvm.slice(0, igvmCountMax)])]
+}
+
+type Digest = { readonly digest: string; readonly sizeBytes: number }
+type Known = { readonly state: string; readonly digest: Promise<Digest> }
+
+/** By path, kept for as long as inode, size and time of change stay. Whoever asks meanwhile waits for the same reading. */
+class FileDigests {
+  readonly #known = new Map<string, Known>()
+
+  async of(path: string): Promise<Digest> {
+    const { ino, size, mtimeNs, ctimeNs } = await stat(path, { bigint: true })
+    const state = [ino, size, mtimeNs, ctimeNs].join(' ')
+    const known = this.#known.get(path)
+    if (known?.state === state) return await known.digest
+    const digest = hashFile(path)
+    this.#known.set(path, { state, digest })
+    // A failed reading is tried again by the next one who asks.
+    digest.catch(() => this.#known.delete(path))
+    return await digest
+  }
+}
+
+async function hashFile(path: string): Promise<Digest> {
+  const hasher = new Bun.CryptoHasher('sha256')
+  let sizeBytes = 0
+  for await (const chunk of createReadStream(path, { highWaterMark: 1024 * 1024 })) {
+    hasher.update(chunk)
+    sizeBytes += chunk.length
+  }
+  return { digest: `sha256:${hasher.digest('hex')}`, sizeBytes }
+}

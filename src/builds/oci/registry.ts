@@ -1,0 +1,169 @@
+// A read-only registry of boot images: OCI distribution-spec v1.1, "Pull" and "Content Discovery", without content that anybody could push.
+// Effects: sends files. Whoever pulls by digest need not trust it.
+
+import { utf8 } from '../../base/bytes.ts'
+import type { BootImages, ServedImage } from './boot-images.ts'
+import { emptyBlob, emptyDigest, MEDIA_TYPES } from './manifest.plan.ts'
+
+/** Of the distribution-spec, "Error Codes". */
+const ERRORS = {
+  NAME_UNKNOWN: 404,
+  MANIFEST_UNKNOWN: 404,
+  BLOB_UNKNOWN: 404,
+  DIGEST_INVALID: 400,
+  UNSUPPORTED: 405,
+} as const satisfies Record<string, number>
+
+type ErrorCode = keyof typeof ERRORS
+
+/** The one tag of each image: what is there now. */
+const tag = 'latest'
+const digestPattern = /^sha256:[0-9a-f]{64}$/
+
+/** Path templates; `:name` and the like are one component each. */
+export const OCI_PATHS = [
+  '/v2/',
+  '/v2/:name/manifests/:reference',
+  '/v2/:name/blobs/:digest',
+  '/v2/:name/tags/list',
+  '/v2/:name/referrers/:digest',
+] as const
+
+type Asked = Pick<Request, 'method' | 'url' | 'headers'>
+
+/** What the build listener's dispatcher takes. */
+export type OciRoute = {
+  readonly method: 'GET'
+  readonly path: (typeof OCI_PATHS)[number]
+  readonly respond: (context: { readonly request: Asked; readonly address: () => string }) => Promise<Response>
+}
+
+/** `admit` may throw for an address that asks too often; nobody needs a key for what is no secret. */
+export function ociRoutes({
+  images,
+  admit,
+}: {
+  readonly images: BootImages
+  readonly admit?: (address: string) => void
+}): OciRoute[] {
+  return OCI_PATHS.map(path => ({
+    method: 'GET',
+    path,
+    respond: async ({ request, address }) => {
+      admit?.(address())
+      return await serveOci(images, request)
+    },
+  }))
+}
+
+/** Every path below /v2/. Fault internal: an image's files cannot be read. */
+export async function serveOci(images: BootImages, request: Asked): Promise<Response> {
+  if (request.method !== 'GET' && request.method !== 'HEAD') {
+    return errorResponse('UNSUPPORTED', 'This registry is read-only.', { Allow: 'GET, HEAD' })
+  }
+  const [, version, name = '', kind = '', reference = '', ...more] = pathOf(request.url).split('/')
+  if (version === 'v2' && name === '' && kind === '') return answer(request, utf8('{}'), 'application/json', {})
+  const image = version === 'v2' && more.length === 0 ? await images.open(name) : null
+  if (image === null)
+    return errorResponse('NAME_UNKNOWN', `There is no image of this name; there is ${images.names.join(', ')}.`)
+  if (kind === 'manifests') return manifestResponse(request, image, reference)
+  if (kind === 'blobs') return blobResponse(request, image, reference)
+  if (kind === 'tags' && reference === 'list') return tagsResponse(request, name)
+  if (kind === 'referrers') return referrersResponse(request, reference)
+  return errorResponse('NAME_UNKNOWN', 'There is nothing at this path.')
+}
+
+/** As it was sent: a name or digest has one spelling. */
+function pathOf(url: string): string {
+  const start = url.indexOf('/', url.indexOf('//') + 2)
+  const query = url.indexOf('?', start)
+  return start < 0 ? '/' : url.slice(start, query < 0 ? undefined : query)
+}
+
+function manifestResponse(request: Asked, { digest, manifest }: ServedImage, reference: string): Response {
+  if (reference.includes(':') && !digestPattern.test(reference)) return badDigest()
+  if (reference !== tag && reference !== digest) {
+    return errorResponse('MANIFEST_UNKNOWN', `There is no such manifest; ${tag} is ${digest}.`)
+  }
+  return answer(request, manifest, MEDIA_TYPES.manifest, { 'Docker-Content-Digest': digest, ETag: `"${digest}"` })
+}
+
+function blobResponse(request: Asked, image: ServedImage, digest: string): Response {
+  if (!digestPattern.test(digest)) return badDigest()
+  const headers = { 'Docker-Content-Digest': digest, ETag: `"${digest}"`, 'Accept-Ranges': 'bytes' }
+  if (digest === emptyDigest) return answer(request, emptyBlob, MEDIA_TYPES.file, headers)
+  const file = image.files.find(one => one.digest === digest)
+  if (file === undefined) return errorResponse('BLOB_UNKNOWN', 'No layer of this image has this digest.')
+  return fileResponse(request, file, headers)
+}
+
+function fileResponse(
+  request: Asked,
+  { path, sizeBytes }: { readonly path: string; readonly sizeBytes: number },
+  headers: Readonly<Record<string, string>>,
+): Response {
+  const condition = request.headers.get('if-range')
+  const isSame = condition === null || condition === headers.ETag
+  const range = isSame ? readRange(request.headers.get('range'), sizeBytes) : null
+  if (range === 'unsatisfiable') {
+    return new Response(null, { status: 416, headers: { ...headers, 'Content-Range': `bytes */${sizeBytes}` } })
+  }
+  const { start, end } = range ?? { start: 0, end: sizeBytes - 1 }
+  const all = {
+    ...headers,
+    'Content-Type': MEDIA_TYPES.file,
+    'Content-Length': String(end - start + 1),
+    ...(range === null ? {} : { 'Content-Range': `bytes ${start}-${end}/${sizeBytes}` }),
+  }
+  const body = request.method === 'HEAD' ? null : Bun.file(path).slice(start, end + 1)
+  return new Response(body, { status: range === null ? 200 : 206, headers: all })
+}
+
+type Range = { readonly start: number; readonly end: number }
+
+/** RFC 9110 14.2: one range of bytes. Null: none, or several, which is as if there were none. */
+function readRange(text: string | null, sizeBytes: number): Range | 'unsatisfiable' | null {
+  const [, first = '', last = ''] = /^bytes=([0-9]{0,15})-([0-9]{0,15})$/.exec(text ?? '') ?? []
+  if (first === '' && last === '') return null
+  const start = first === '' ? Math.max(0, sizeBytes - Number(last)) : Number(first)
+  const end = first === '' || last === '' ? sizeBytes - 1 : Math.min(Number(last), sizeBytes - 1)
+  if (first !== '' && last !== '' && Number(last) < start) return null
+  return start > end ? 'unsatisfiable' : { start, end }
+}
+
+function tagsResponse(request: Asked, name: string): Response {
+  const query = new URL(request.url).searchParams
+  const isPast = (query.get('last') ?? '') >= tag || query.get('n') === '0'
+  return answer(request, utf8(JSON.stringify({ name, tags: isPast ? [] : [tag] })), 'application/json', {})
+}
+
+/** Nothing refers to an image here; the specification wants an empty index, not 404. */
+function referrersResponse(request: Asked, digest: string): Response {
+  if (!digestPattern.test(digest)) return badDigest()
+  const index = { schemaVersion: 2, mediaType: MEDIA_TYPES.index, manifests: [] }
+  return answer(request, utf8(JSON.stringify(index)), MEDIA_TYPES.index, {})
+}
+
+function badDigest(): Response {
+  return errorResponse('DIGEST_INVALID', 'A digest here is sha256: and 64 hexadecimal digits in lowercase.')
+}
+
+function answer(
+  { method }: Asked,
+  bytes: Uint8Array,
+  mediaType: string,
+  headers: Readonly<Record<string, string>>,
+): Response {
+  const all = { ...headers, ...apiVersion, 'Content-Type': mediaType, 'Content-Length': String(bytes.length) }
+  return new Response(method === 'HEAD' ? null : Uint8Array.from(bytes), { headers: all })
+}
+
+/** Some clients look for it at /v2/. */
+const apiVersion = { 'Docker-Distribution-Api-Version': 'registry/2.0' }
+
+function errorResponse(code: ErrorCode, message: string, headers: Readonly<Record<string, string>> = {}): Response {
+  return Response.json(
+    { errors: [{ code, message }] },
+    { status: ERRORS[code], headers: { ...apiVersion, ...headers } },
+  )
+}
