@@ -12,6 +12,7 @@ import { run } from '../linux/command.ts'
 import { type Owner, readTextOrNull } from '../linux/files.ts'
 import { nativeKeys } from '../linux/native-keys.ts'
 import { type Agent, createAgent } from './agent.ts'
+import type { Builder } from './build/builder.ts'
 import { type Channel, createChannel, openPort } from './channel.ts'
 import { createClaiming } from './claim.ts'
 import { createEvidence } from './evidence.ts'
@@ -147,15 +148,15 @@ async function tpmBytes(tpm: Tpm, { nonce, log }: { nonce: Uint8Array; log: Logg
   return answer.kind === 'evidence' ? answer.bytes : null
 }
 
-type ServeDeps = {
+export type ServeDeps = {
   readonly channel: Channel
   /** Without these there is nothing to serve: their failure ends this too, and init starts the agent again. */
   readonly needed: Promise<unknown>
-  readonly agent: Agent
+  readonly agent: Pick<Agent | Builder, 'handle'>
   readonly powerOff: () => Promise<void>
 }
 
-async function serveChannel({ channel, needed, agent, powerOff }: ServeDeps): Promise<void> {
+export async function serveChannel({ channel, needed, agent, powerOff }: ServeDeps): Promise<void> {
   const failed = Promise.withResolvers<never>()
   const serveLine = async (line: ReceivedLine) => {
     const handled = await agent.handle(line)
@@ -170,7 +171,7 @@ async function serveChannel({ channel, needed, agent, powerOff }: ServeDeps): Pr
 const ImageFile = Type.Object({ name: Type.String({ minLength: 1, maxLength: 64 }) }, { additionalProperties: false })
 
 /** Of the measured root. Fault internal: an image without a name cannot be attested. */
-function imageNameIn({ imageFile }: Pick<GuestPaths, 'imageFile'>): string {
+export function imageNameIn({ imageFile }: Pick<GuestPaths, 'imageFile'>): string {
   const image = jsonOf(readTextOrNull(imageFile) ?? 'null')
   if (!Check(ImageFile, image)) throw new Fault('internal', `read ${imageFile}: no image name`)
   return image.name
