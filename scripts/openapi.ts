@@ -1,11 +1,13 @@
 // Keeps the OpenAPI documents under test/golden in step with the schemas: `--write` renews them, `--check` fails when one has drifted.
 
+import { buildsOpenapiDocument } from '../src/builds/http/openapi.ts'
 import { inferenceOpenapiDocument } from '../src/inference/gateway/openapi.ts'
 import { openapiDocument } from '../src/instances/http/openapi.ts'
 
 const DOCUMENTS = {
   'openapi.json': openapiDocument,
   'openapi-inference.json': inferenceOpenapiDocument,
+  'openapi-builds.json': buildsOpenapiDocument,
 } as const
 
 const [mode, ...rest] = process.argv.slice(2)

@@ -14,6 +14,7 @@ import { ensureDir } from '../linux/files.ts'
 import { lockFileOfDead } from '../linux/lock.ts'
 import { openStore } from '../store/db.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
+import { composeBuilds, dismissBuildVms, serveBuilds } from './builds.ts'
 import { composeCollateral } from './collateral.ts'
 import { composeNames, serveDns } from './dns.ts'
 import { composeEngine } from './engine.ts'
@@ -31,6 +32,8 @@ export type Serving = {
   readonly instancesUrl: string
   /** Service B; null when it is switched off. */
   readonly inferenceUrl: string | null
+  /** Service C; null when it is switched off. */
+  readonly buildsUrl: string | null
   readonly dnsPort: number | null
   readonly adminSocket: string
   /** The authority that clients must trust; null while the operator's own certificate is served. */
@@ -89,19 +92,34 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const gateway =
     inference === null ? null : await startListener('inference', config.listen, () => serveInference(inference, parts))
   if (gateway !== null) undo.defer(() => gateway.stop(true))
+  const builds = config.listen.builds === '' ? null : composeBuilds(parts)
+  if (builds !== null) undo.defer(() => builds.stop())
+  const builder =
+    builds === null ? null : await startListener('builds', config.listen, () => serveBuilds(builds, parts))
+  if (builder !== null) undo.defer(() => builder.stop(true))
   const dns = await startListener('dns', config.listen, () => serveDns(parts))
   if (dns !== null) undo.defer(() => dns.close())
 
   const listening = {
     instances: localUrl(config.listen.instances, instances.port),
     inference: gateway === null ? null : localUrl(config.listen.inference, gateway.port),
+    builds: builder === null ? null : localUrl(config.listen.builds, builder.port),
     dns: dns === null ? null : `${listenAddress(config.listen.dns).hostname}:${dns.port}`,
   }
-  const admin = await serveOperator({ ...parts, service, pool, listening, collectors: inference?.collectors ?? [] })
+  const admin = await serveOperator({
+    ...parts,
+    service,
+    pool,
+    builds,
+    listening,
+    collectors: inference?.collectors ?? [],
+  })
   undo.defer(() => admin.stop())
 
   // Last, so that no instance changes before the interfaces that report it are there.
   background.start()
+  if (builds === null) dismissBuildVms(parts)
+  else builds.start()
   collateral?.start()
   // Its keys take seconds to make, once; a failure is told to who needs it.
   if (platform !== 'snp') simulatedPlatform().catch(() => {})
@@ -110,6 +128,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   return {
     instancesUrl: listening.instances,
     inferenceUrl: listening.inference,
+    buildsUrl: listening.builds,
     dnsPort: dns?.port ?? null,
     adminSocket: admin.path,
     caFile: tls.caFile,

@@ -38,6 +38,9 @@ import { VmReconciler, type VmReconcilerDeps } from '../vm/reconciler.ts'
 import { VmDriver } from '../vm/vm.driver.ts'
 import type { CollateralService } from './collateral.ts'
 
+/** Name of the image that build VMs boot. */
+export const builderImage = 'builder'
+
 export type EngineDeps = {
   readonly config: Config
   readonly stateDir: string
@@ -116,7 +119,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     platform: hostPlatform(platform, config.vm),
     launcher,
     scratchLimits: { mibPerS: config.vm.scratch_mib_per_s_max, iops: config.vm.scratch_iops_max },
-    image: () => loadImage(config.vm.image_dir),
+    image: name => loadImage(name === builderImage ? config.builds.image_dir : config.vm.image_dir),
     gateway: config.network.gateway_v4,
     mtuBytes: config.network.mtu_bytes,
     tapPrefix: config.network.tap_prefix,
@@ -167,7 +170,7 @@ function warnUnmeasured({ vm }: Config, log: Logger): void {
 export function firewallSettings({ listen, ...config }: Config): Omit<NftPlan, 'vms' | 'removed'> {
   const { table, gateway_v4: gateway } = config.network
   const { connections_per_address_max: perAddressMax, connections_max: allMax } = config.http
-  const listening = [listen.instances, listen.inference].filter(text => text !== '')
+  const listening = [listen.instances, listen.inference, listen.builds].filter(text => text !== '')
   // Port 0 is for tests: the kernel chooses, and nobody is counted.
   const ports = [...new Set(listening.map(text => listenAddress(text).port))].filter(port => port !== 0)
   return {
@@ -175,7 +178,7 @@ export function firewallSettings({ listen, ...config }: Config): Omit<NftPlan, '
     gateway,
     gatewayPorts: guestGateway({ listen, ...config }, guestGatewayName).ports,
     services: { ports, perAddressMax, allMax },
-    fetchPort: null,
+    fetchPort: listen.builds === '' || config.builds.fetch_hosts.length === 0 ? null : config.builds.fetch_port,
     uids: { min: config.vm.uid_min, max: config.vm.uid_max },
   }
 }

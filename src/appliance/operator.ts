@@ -4,6 +4,8 @@ import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
+import type { Builds } from '../builds/builds.ts'
+import { createBuildMetrics } from '../builds/metrics.ts'
 import type { Config } from '../config/schema.ts'
 import { adminSocketName } from '../contract/admin.ts'
 import { mintGatewayKey } from '../inference/keys/authenticate.ts'
@@ -27,6 +29,8 @@ export type OperatorParts = {
   readonly engine: Engine
   readonly service: InstancesService
   readonly pool: WarmPool
+  /** Null: service C is switched off. */
+  readonly builds: Builds | null
   readonly collectors: readonly Pick<Collector, 'render'>[]
   readonly tls: StatusDeps['tls']
   readonly operatorKey: StatusDeps['operatorKey']
@@ -38,7 +42,7 @@ export type OperatorParts = {
 
 /** Faults: conflict (another daemon listens there), host.unsupported. */
 export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
-  const { config, stateDir, store, engine, service, pool, clock, random } = parts
+  const { config, stateDir, store, engine, service, pool, builds, clock, random } = parts
   const log = parts.log.unit('admin')
   reportFailures({
     engine: engine.reconciler,
@@ -58,8 +62,12 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
       service.remove({ organization, keyPrefix: 'admin', scope: 'write' }, instance.name)
     },
     vm: id => engine.reconciler.view(id),
-    status: createStatus(parts),
-    collectors: [...parts.collectors, createPoolMetrics(pool)],
+    status: createStatus({ ...parts, buildVms: builds === null ? null : () => builds.vms.status() }),
+    collectors: [
+      ...parts.collectors,
+      createPoolMetrics(pool),
+      ...(builds === null ? [] : [createBuildMetrics(store.directory.db, builds)]),
+    ],
     leaks: async () => [
       ...(await findLeaks({
         db: store.ledger.db,

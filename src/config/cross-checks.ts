@@ -1,10 +1,9 @@
 // Checks of the configuration that the schema of one field cannot make. Pure.
 
 import { isIP } from 'node:net'
+import { buildsProblems, type CrossProblem } from './builds-checks.ts'
 import { LISTENERS, type Listener, listenOverlap, parseListen } from './listen.ts'
 import { type Config, ListenConfig } from './schema.ts'
-
-export type CrossProblem = { readonly field: string; readonly message: string }
 
 /** All contradictions in a configuration; empty when there are none. */
 export function crossCheck(config: Config): CrossProblem[] {
@@ -89,6 +88,7 @@ const CHECKS: readonly Check[] = [
       message: `${capacity.scratch_gib} is too small for one instance of vm.scratch_gib (${vm.scratch_gib}); raise it, or use 0 for the default`,
     }),
   warmProblems,
+  buildsProblems,
   ({ inference }) => upstreamNameProblems(inference.upstreams.map(one => one.name)),
   ({ instances }) =>
     when(new Set(instances.inference_models).size !== instances.inference_models.length, {

@@ -1,4 +1,4 @@
-// Configuration of AMD's key distribution service. Pure.
+// Where AMD's certificates come from: the table `kds` of the configuration. Pure.
 
 import { Type } from '@sinclair/typebox'
 import { closed } from './fields.ts'

@@ -6,7 +6,12 @@ import type { Config } from './schema.ts'
 export type ListenAddress = { readonly hostname: string; readonly port: number }
 
 /** The listeners on TCP, in the order in which they start: a later one finds its address taken. DNS has UDP as well. */
-export const LISTENERS = ['instances', 'inference', 'dns'] as const satisfies readonly (keyof Config['listen'])[]
+export const LISTENERS = [
+  'instances',
+  'inference',
+  'builds',
+  'dns',
+] as const satisfies readonly (keyof Config['listen'])[]
 export type Listener = (typeof LISTENERS)[number]
 
 /** Splits `host:port`; IPv6 hosts stand in brackets. Null when it is neither. */
@@ -57,10 +62,12 @@ export function localUrl(listen: string, port: number): string {
 }
 
 /** Host names of the appliance itself under its domain, and the listener behind each. */
-export const HOST_LISTENERS = { ns: 'dns', instances: 'instances', inference: 'inference' } as const satisfies Record<
-  string,
-  Listener
->
+export const HOST_LISTENERS = {
+  ns: 'dns',
+  instances: 'instances',
+  inference: 'inference',
+  builds: 'builds',
+} as const satisfies Record<string, Listener>
 export type HostName = keyof typeof HOST_LISTENERS
 
 /**
@@ -78,8 +85,13 @@ export function hostAddresses(
     if (host === '0.0.0.0' || host === '::') return routeAddress
     return isIPv4(host) ? host : null
   }
-  const { ns, instances, inference } = HOST_LISTENERS
-  return { ns: addressOf(ns), instances: addressOf(instances), inference: addressOf(inference) }
+  const { ns, instances, inference, builds } = HOST_LISTENERS
+  return {
+    ns: addressOf(ns),
+    instances: addressOf(instances),
+    inference: addressOf(inference),
+    builds: addressOf(builds),
+  }
 }
 
 /** How instances reach the inference gateway. */

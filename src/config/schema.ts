@@ -4,6 +4,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { LOG_LEVELS } from '../base/log.ts'
 import { BillingConfig } from './billing.ts'
+import { BuildsConfig } from './builds.ts'
 import {
   AddressPort,
   AddressPortOrOff,
@@ -29,6 +30,7 @@ export const ListenConfig = Type.Object(
       '0.0.0.0:8442',
       'HTTPS address of service B, the inference gateway. Instances reach it on `network.gateway_v4`, at this port.',
     ),
+    builds: AddressPortOrOff('', 'HTTPS address of service C, attested builds, such as "0.0.0.0:8443".'),
     dns: AddressPortOrOff('0.0.0.0:53', 'Address of the authoritative DNS server for `domain`, UDP and TCP.'),
   },
   { ...closed, default: {} },
@@ -433,6 +435,7 @@ export const Config = Type.Object(
     pool: PoolConfig,
     instances: InstancesConfig,
     inference: InferenceConfig,
+    builds: BuildsConfig,
     kds: KdsConfig,
     billing: BillingConfig,
   },

@@ -200,6 +200,21 @@ export const AdminPool = Type.Object(
 )
 export type AdminPool = Static<typeof AdminPool>
 
+export const AdminBuilds = Type.Object(
+  {
+    states: CountBy,
+    /** VMs that no build has taken. */
+    wanted: Type.Integer({ minimum: 0 }),
+    warm: Type.Integer({ minimum: 0 }),
+    booting: Type.Integer({ minimum: 0 }),
+    reserved: Type.Integer({ minimum: 0 }),
+    /** What keeps the next VM from being made; null: nothing is known. */
+    lacking: Nullable(Type.String()),
+    disk_bytes: Type.Integer({ minimum: 0 }),
+  },
+  closed,
+)
+
 const AdminCollateral = Type.Object(
   {
     product: Type.String(),
@@ -230,7 +245,12 @@ export const AdminStatus = Type.Object(
     domain: Type.String(),
     started_at: Time,
     listen: Type.Object(
-      { instances: Type.String(), inference: Nullable(Type.String()), dns: Nullable(Type.String()) },
+      {
+        instances: Type.String(),
+        inference: Nullable(Type.String()),
+        builds: Nullable(Type.String()),
+        dns: Nullable(Type.String()),
+      },
       closed,
     ),
     tls: Type.Object(
@@ -268,6 +288,8 @@ export const AdminStatus = Type.Object(
       closed,
     ),
     pool: AdminPool,
+    /** Service C; null when it is switched off. */
+    builds: Type.Union([AdminBuilds, Type.Null()]),
   },
   closed,
 )

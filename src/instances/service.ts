@@ -18,6 +18,7 @@ import {
   supportedInferenceMode,
   type UsageSummary,
 } from '../contract/instance.ts'
+import { LimitedFault } from '../http/limited.ts'
 import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
 import { findIdempotency, insertIdempotency } from '../store/directory/idempotency.query.ts'
 import {
@@ -39,7 +40,6 @@ import { organizationById } from '../store/directory/organization.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
 import { billingPeriod, formatUsd, hours, type Period, parseUsd, readyMs } from './billing.ts'
 import { type CreateRequest, canonicalCreate } from './create.codec.ts'
-import { LimitedFault } from './limited.ts'
 import type { InstanceStart } from './pool.plan.ts'
 import { toCreated, toRecord } from './record.ts'
 import { RecordLists } from './record-texts.ts'

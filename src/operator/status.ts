@@ -9,6 +9,7 @@ import { collateralProblem, type KeptCollateral } from '../host/kds/kept.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import type { Tls } from '../http/certificate.ts'
 import type { Store } from '../store/db.ts'
+import { buildDiskBytes, countBuildsByState } from '../store/directory/build.query.ts'
 import { countInstances } from '../store/directory/instance.query.ts'
 import { listOrganizations } from '../store/directory/organization.query.ts'
 import { countVms, reservedBy } from '../store/ledger/vm.query.ts'
@@ -18,6 +19,11 @@ export type PoolSummary = Pick<AdminStatus['pool'], 'wanted' | 'warm' | 'booting
   readonly lastFailure: { readonly atMs: number; readonly reason: string } | null
   readonly nextAttemptAtMs: number | null
 }
+
+export type BuildVmsSummary = Pick<
+  NonNullable<AdminStatus['builds']>,
+  'wanted' | 'warm' | 'booting' | 'reserved' | 'lacking'
+>
 
 export type StatusDeps = {
   readonly config: Pick<Config, 'domain'>
@@ -30,6 +36,8 @@ export type StatusDeps = {
   }
   /** What the warm pool says of itself, times in milliseconds. */
   readonly pool: { readonly status: () => PoolSummary }
+  /** What service C says of build VMs that no build has taken; null: it is switched off. */
+  readonly buildVms: (() => BuildVmsSummary) | null
   readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
   readonly operatorKey: Pick<OperatorKey, 'digest' | 'publicPem'>
   readonly clock: Pick<Clock, 'nowMs'>
@@ -68,6 +76,14 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
         addresses_total: engine.capacity.addresses,
       },
       pool: poolStatus(deps.pool.status()),
+      builds:
+        deps.buildVms === null
+          ? null
+          : {
+              ...deps.buildVms(),
+              states: countBuildsByState(store.directory.db),
+              disk_bytes: buildDiskBytes(store.directory.db),
+            },
     }
   }
 }

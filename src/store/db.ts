@@ -18,6 +18,7 @@ import { pool } from './migrations/0009-pool.ts'
 import { scratch } from './migrations/0010-scratch.ts'
 import { buildVms } from './migrations/0011-build-vms.ts'
 import { tpm } from './migrations/0012-tpm.ts'
+import { builds } from './migrations/0013-builds.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -71,6 +72,7 @@ export const MIGRATIONS: readonly string[] = [
   scratch,
   buildVms,
   tpm,
+  builds,
 ]
 
 const busyTimeoutMs = 5_000

@@ -28,3 +28,17 @@ test('goal: the firewall lets instances through to the port that they are told, 
     if (port !== null) expect(new URL(baseUrl).host).toBe(`inference.strongroom.internal:${port}`)
   }
 })
+
+test('goal: build VMs reach the fetch proxy where builds may fetch, and nothing where they may not', () => {
+  const hosts = '[builds]\nfetch_hosts = ["git.example"]\nfetch_port = 9999\n'
+  const table: [toml: string, port: number | null][] = [
+    ['', null],
+    ['[listen]\nbuilds = "0.0.0.0:8443"\n', null],
+    [hosts, null],
+    [`[listen]\nbuilds = "0.0.0.0:8443"\n${hosts}`, 9999],
+  ]
+  for (const [toml, port] of table) {
+    const verdict = parseConfig(toml, 'f')
+    expect([toml, verdict.ok && firewallSettings(verdict.config).fetchPort]).toEqual([toml, port])
+  }
+})

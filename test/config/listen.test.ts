@@ -89,22 +89,22 @@ test('goal: instances are told of the gateway where it listens', () => {
 
 test('goal: the host names have the configured address, else that of their listener, else that of the default route', () => {
   const table: [string, string | null, ReturnType<typeof hostAddresses>][] = [
-    ['', '192.0.2.7', { ns: '192.0.2.7', instances: '192.0.2.7', inference: '192.0.2.7' }],
-    ['', null, { ns: null, instances: null, inference: null }],
+    ['', '192.0.2.7', { ns: '192.0.2.7', instances: '192.0.2.7', inference: '192.0.2.7', builds: null }],
+    ['', null, { ns: null, instances: null, inference: null, builds: null }],
     [
-      '[network]\npublic_v4 = "203.0.113.5"',
+      '[network]\npublic_v4 = "203.0.113.5"\n[listen]\nbuilds = "0.0.0.0:8443"',
       '192.0.2.7',
-      { ns: '203.0.113.5', instances: '203.0.113.5', inference: '203.0.113.5' },
+      { ns: '203.0.113.5', instances: '203.0.113.5', inference: '203.0.113.5', builds: '203.0.113.5' },
     ],
     [
       '[listen]\ndns = "192.0.2.1:53"\ninstances = "[::ffff:192.0.2.2]:8441"\ninference = ""',
       '192.0.2.7',
-      { ns: '192.0.2.1', instances: '192.0.2.2', inference: null },
+      { ns: '192.0.2.1', instances: '192.0.2.2', inference: null, builds: null },
     ],
     [
       '[listen]\ndns = "[::]:53"\ninstances = "[fd00::1]:8441"',
       '192.0.2.7',
-      { ns: '192.0.2.7', instances: null, inference: '192.0.2.7' },
+      { ns: '192.0.2.7', instances: null, inference: '192.0.2.7', builds: null },
     ],
   ]
   for (const [toml, route, expected] of table) {

@@ -39,7 +39,7 @@ async function serveTarget(): Promise<void> {
     hostId: appliance.store.hostId,
     engine: { view },
     namesMax: 256,
-    hostAddresses: () => ({ ns: '192.0.2.1', instances: '192.0.2.1', inference: null }),
+    hostAddresses: () => ({ ns: '192.0.2.1', instances: '192.0.2.1', inference: null, builds: null }),
     clock: systemClock,
     log: silentLogger,
   })

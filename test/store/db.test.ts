@@ -10,6 +10,7 @@ import { Fault } from '../../src/base/fault.ts'
 import { MIGRATIONS, openStore, type RoomName } from '../../src/store/db.ts'
 import { attestationOf, storeAttestation } from '../../src/store/directory/attestation.query.ts'
 import { instanceAttestations } from '../../src/store/directory/attestation.table.ts'
+import { buildNonces, builds, buildVms } from '../../src/store/directory/build.table.ts'
 import { gatewayKeys } from '../../src/store/directory/gateway-key.table.ts'
 import { idempotency } from '../../src/store/directory/idempotency.table.ts'
 import { instanceChanges, instances } from '../../src/store/directory/instance.table.ts'
@@ -36,6 +37,9 @@ const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
     instanceAttestations,
     idempotency,
     poolVms,
+    builds,
+    buildNonces,
+    buildVms,
   ],
   ledger: [vms, resources, restingAddresses, egress, launches, nonces, events],
 }

@@ -56,7 +56,12 @@ inOwnNetns(
         ...{ uids: { min: firstUid, max: firstUid + 7 }, groups: [], platform: { kind: 'tcg' } },
         launcher: {
           prepare: async () => ({
-            ...{ firmwareSha256: '00'.repeat(32), firmware: openImageFile(image), kernel: openImageFile(image), initrd: openImageFile(image) },
+            ...{
+              firmwareSha256: '00'.repeat(32),
+              firmware: openImageFile(image),
+              kernel: openImageFile(image),
+              initrd: openImageFile(image),
+            },
             ...{ cmdline: '', document: {} as never, signed: {} as never, [Symbol.dispose]: () => {} },
           }),
         },

@@ -3,7 +3,7 @@
 import type { Command } from 'commander'
 import { AdminStatus } from '../../contract/admin.ts'
 import { type Cli, helpText, runOf } from '../cli.ts'
-import { dash, fields, type Paint } from '../render.ts'
+import { bytesText, dash, fields, type Paint } from '../render.ts'
 
 export function addStatus(program: Command, cli: Cli): void {
   program
@@ -31,6 +31,7 @@ function statusText(status: AdminStatus, paint: Paint): string {
       ['domain', status.domain],
       ['instances API', status.listen.instances],
       ['inference API', dash(status.listen.inference)],
+      ['builds API', dash(status.listen.builds)],
       ['DNS', dash(status.listen.dns)],
       ['certificate', `${status.tls.source}, until ${status.tls.expires_at}`],
       ['authority', dash(status.tls.ca_file)],
@@ -40,6 +41,7 @@ function statusText(status: AdminStatus, paint: Paint): string {
       ['instances', countsText(status.instances)],
       ['VMs', countsText(status.vms)],
       ...poolFields(status.pool),
+      ...buildsFields(status),
       ['memory', `${capacity.memory_mib_used} of ${capacity.memory_mib_total} MiB`],
       ['vCPUs', `${capacity.vcpus_used} of ${capacity.vcpus_total}`],
       ['addresses', `${capacity.addresses_used} of ${capacity.addresses_total}`],
@@ -65,6 +67,16 @@ function poolFields(pool: AdminStatus['pool']): [string, string][] {
     ...(failure === null
       ? []
       : [['pool failure', `${failure.at}: ${failure.reason}${next}`] satisfies [string, string]]),
+  ]
+}
+
+function buildsFields({ builds }: AdminStatus): [string, string][] {
+  if (builds === null) return []
+  const { warm, booting, wanted, reserved, lacking, states, disk_bytes } = builds
+  const lack = lacking === null ? '' : `; the next one lacks: ${lacking}`
+  return [
+    ['builds', `${countsText(states)}; files ${bytesText(disk_bytes)}`],
+    ['build VMs', `${warm} warm, ${booting} booting, ${wanted} wanted, ${reserved} reserved${lack}`],
   ]
 }
 

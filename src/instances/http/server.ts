@@ -10,9 +10,9 @@ import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger, LogLevel } from '../../base/log.ts'
 import { type JsonLimits, readJson } from '../../http/body.ts'
 import { checkHost } from '../../http/head.ts'
+import type { RequestRate } from '../../http/rate.ts'
 import type { Authenticate } from './auth.ts'
 import { failureResponse, isUnexpected, openContext, type RequestContext, stamp, successResponse } from './envelope.ts'
-import type { RequestRate } from './rate.ts'
 import type { Edge } from './routes.ts'
 
 export type HttpDeps = {

@@ -45,7 +45,7 @@ async function withNames(
       },
     },
     namesMax: 4,
-    hostAddresses: () => ({ ns: '192.0.2.1', instances: '192.0.2.1', inference: null }),
+    hostAddresses: () => ({ ns: '192.0.2.1', instances: '192.0.2.1', inference: null, builds: null }),
     clock: appliance.clock,
     log: silentLogger,
   })

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { silentLogger } from '../../../src/base/log.ts'
-import { createRequestRate } from '../../../src/instances/http/rate.ts'
+import { createRequestRate } from '../../../src/http/rate.ts'
 import { removeExpired } from '../../../src/instances/retention.ts'
 import { moveInstance } from '../../../src/store/directory/instance.query.ts'
 import { createManualClock } from '../../rigs/clock.ts'

@@ -1,7 +1,7 @@
-// Requests per minute of each key of service A. State in memory: one bucket for each key that is not full, and keys are few and ours.
+// Requests per minute of each key. State in memory: one bucket for each key that is not full, and keys are few and ours.
 
-import type { Clock } from '../../base/clock.ts'
-import { LimitedFault } from '../limited.ts'
+import type { Clock } from '../base/clock.ts'
+import { LimitedFault } from './limited.ts'
 
 export type RequestRate = {
   /** Counts a request. Fault rate_limited. */

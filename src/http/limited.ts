@@ -1,4 +1,4 @@
-// A request that comes too soon. Pure. The wire has no codes of its own for these (contract 7.1): status and Retry-After say what they are.
+// A request that comes too soon, or cannot be served now. Pure. Status and Retry-After say what they are; the wires have no codes of their own for these.
 
 import { Fault, type FaultCode, type FaultOptions } from '../base/fault.ts'
 

@@ -1,0 +1,243 @@
+// Puts service C together from configuration, and its HTTPS listener. Effects: reads files; all of theirs after `start`.
+
+import { readFileSync } from 'node:fs'
+import type { Clock } from '../base/clock.ts'
+import { Fault, messageOf } from '../base/fault.ts'
+import type { RandomBytes } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import { type Builds, createBuilds } from '../builds/builds.ts'
+import { FetchProxy } from '../builds/fetch-proxy.ts'
+import { resultCommands } from '../builds/http/commands.plan.ts'
+import { buildsOpenapiDocument } from '../builds/http/openapi.ts'
+import type { BuildRoutesDeps } from '../builds/http/routes.ts'
+import type { BuildsSettings } from '../builds/types.ts'
+import { parseFetchHost } from '../config/fetch-hosts.ts'
+import { listenAddress } from '../config/listen.ts'
+import type { Config } from '../config/schema.ts'
+import type { BuildOrder } from '../contract/build-agent.ts'
+import { createRequestRate } from '../http/rate.ts'
+import { type FetchHandler, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
+import { createAuthenticate } from '../instances/http/auth.ts'
+import type { Store } from '../store/db.ts'
+import { listVms } from '../store/ledger/vm.query.ts'
+import type { BuildEngine } from '../vm/build-engine.ts'
+import { imageDigest } from '../vm/image-digest.driver.ts'
+import { vmPaths } from '../vm/launch.plan.ts'
+import type { HostTrust } from '../vm/launch-policy.plan.ts'
+import { roomFor } from '../vm/room.query.ts'
+import { builderImage, type Engine } from './engine.ts'
+
+export type BuildsParts = {
+  readonly config: Config
+  readonly stateDir: string
+  readonly store: Store
+  readonly engine: Engine
+  readonly trust: () => Promise<HostTrust>
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+}
+
+const mib = 1_048_576
+const gib = 1024 * mib
+const minuteMs = 60_000
+const dayMs = 24 * 60 * minuteMs
+/** Everything of a build request but its source. */
+const documentBytesMax = 65_536
+
+/** Faults: config.file (the authorities to fetch with), internal. */
+export function composeBuilds(parts: BuildsParts): Builds {
+  const { config, stateDir, store, engine, clock, random } = parts
+  const log = parts.log.unit('builds')
+  const { builds, network } = config
+  const settings = settingsOf(config)
+  const gate = new FetchProxy({
+    hostname: network.gateway_v4,
+    port: builds.fetch_port,
+    hosts: builds.fetch_hosts.flatMap(text => parseFetchHost(text) ?? []),
+    ownNetworks: [network.pool_v4, network.gateway_v4],
+    log,
+  })
+  const limits = {
+    sourceBytesMax: builds.archive_mib * mib,
+    documentBytesMax,
+    timeoutMs: builds.body_timeout_s * 1000,
+    depthMax: config.http.json_depth_max,
+  }
+  const spec = {
+    image: builderImage,
+    vcpus: builds.vcpus,
+    memoryMib: builds.memory_mib,
+    scratchGib: builds.scratch_gib,
+    exchangeGib: builds.exchange_gib,
+    network: 'fetch',
+  } as const
+  const all = createBuilds({
+    directory: `${stateDir}/builds`,
+    ...{ store, clock, random, log, settings, gate },
+    engine: buildEngine(parts),
+    trust: parts.trust,
+    order: { builderId: settings.builderId, limits: settings.limits, fetch: fetchOf(config) },
+    vm: {
+      spec,
+      shape: [engine.platform, `${builds.vcpus} vCPUs`, `${builds.memory_mib} MiB`, `${builds.scratch_gib} GiB`].join(
+        ', ',
+      ),
+      warm: builds.warm,
+      imageDigest: () => imageDigest(builds.image_dir),
+      room: () =>
+        roomFor(
+          store.ledger.db,
+          { ...spec, diskGib: builds.scratch_gib + builds.exchange_gib },
+          {
+            hostId: store.hostId,
+            diskGibMax: engine.diskGibMax,
+            capacity: engine.capacity,
+            addressRestMs: network.address_rest_s * 1000,
+            nowMs: clock.nowMs(),
+          },
+        ),
+    },
+    http: {
+      ...callers(parts),
+      baseUrl: builds.base_url,
+      commands: resultCommands,
+      limits,
+      openapi: JSON.stringify(buildsOpenapiDocument()),
+    },
+  })
+  return {
+    ...all,
+    stop: async () => {
+      await all.stop()
+      gate.stop()
+    },
+  }
+}
+
+function buildEngine({ engine, stateDir }: Pick<BuildsParts, 'engine' | 'stateDir'>): BuildEngine {
+  const { reconciler } = engine
+  const { builds } = reconciler
+  return {
+    define: (vmId, spec) => reconciler.define(vmId, spec),
+    dismiss: vmId => reconciler.dismiss(vmId),
+    view: vmId => reconciler.view(vmId),
+    onChange: listener => reconciler.onChange(listener),
+    open: vmId => reconciler.open(vmId),
+    close: vmId => reconciler.close(vmId),
+    exchange: vmId => vmPaths(stateDir, vmId).exchange,
+    order: (vmId, order, timeoutMs) => builds.order(vmId, order, timeoutMs),
+    progress: (vmId, from, timeoutMs) => builds.progress(vmId, from, timeoutMs),
+    vouch: (vmId, wanted, timeoutMs) => builds.vouch(vmId, wanted, timeoutMs),
+    cancel: (vmId, timeoutMs) => builds.cancel(vmId, timeoutMs),
+  }
+}
+
+/** Where the service is switched off: VMs of builds that an earlier daemon began serve nobody. */
+export function dismissBuildVms({ store, engine, log }: Pick<BuildsParts, 'store' | 'engine' | 'log'>): void {
+  for (const vm of listVms(store.ledger.db, store.hostId)) {
+    if (vm.image !== builderImage || vm.desired === 'gone') continue
+    log.unit('builds').warn('a build VM is dismissed: listen.builds is off', { vm: vm.id })
+    engine.reconciler.dismiss(vm.id)
+  }
+}
+
+/** Who may call: whoever has a key of service A; with "open" also whoever has none, counted by address. */
+function callers({ config, store, clock, log }: BuildsParts): Pick<BuildRoutesDeps, 'caller' | 'admitPublic'> {
+  const authenticate = createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') })
+  const { auth, requests_per_minute: requestsPerMinute } = config.builds
+  const byKey = createRequestRate({ clock, requestsPerMinute })
+  const byAddress = createRequestRate({ clock, requestsPerMinute })
+  return {
+    admitPublic: address => byAddress.take(address),
+    caller: (headers, need, address) => {
+      if (auth === 'open' && headers.get('authorization') === null) {
+        byAddress.take(address())
+        return { organizationId: null, slug: null }
+      }
+      const { organization, keyPrefix } = authenticate(headers, need)
+      byKey.take(keyPrefix)
+      return { organizationId: organization.id, slug: organization.slug }
+    },
+  }
+}
+
+function settingsOf({ builds, domain }: Config): BuildsSettings {
+  return {
+    concurrentMax: builds.concurrent_max,
+    queueMax: builds.queue_max,
+    perOrganizationMax: builds.per_organization_max,
+    perDayMax: builds.per_day_max,
+    uploadsMax: builds.uploads_max,
+    reservedMs: builds.reserved_minutes * minuteMs,
+    retentionMs: builds.retention_days * dayMs,
+    resultBytesMax: builds.results_gib_max * gib,
+    exchangeBytes: builds.exchange_gib * gib,
+    eventBytesMax: builds.log_mib * mib,
+    fetchHosts: builds.fetch_hosts,
+    builderId: builds.base_url || `https://builds.${domain}`,
+    limits: {
+      sourceBytes: builds.source_mib * mib,
+      sourceEntries: builds.source_entries,
+      fetchSeconds: builds.fetch_seconds,
+      fetchBytes: builds.fetch_mib * mib,
+      buildSeconds: builds.build_seconds,
+      memoryBytes: (builds.build_memory_mib || Math.floor((builds.memory_mib * 3) / 4)) * mib,
+      pids: builds.build_pids,
+      diskBytes: builds.build_disk_gib * gib || Math.floor((builds.scratch_gib * 3 * gib) / 4),
+      logBytes: builds.log_mib * mib,
+      artifactBytes: builds.artifact_mib * mib,
+      artifactCount: builds.artifact_count,
+    },
+  }
+}
+
+/** Fault config.file. */
+function fetchOf({ builds, network }: Config): BuildOrder['fetch'] {
+  if (builds.fetch_hosts.length === 0) return null
+  return {
+    proxy: `http://${network.gateway_v4}:${builds.fetch_port}`,
+    cratesMirror: builds.crates_mirror === '' ? null : builds.crates_mirror,
+    ca: builds.fetch_ca_file === '' ? null : readAuthorities(builds.fetch_ca_file),
+  }
+}
+
+const caCharsMax = 16_384
+
+function readAuthorities(path: string): string {
+  let text: string
+  try {
+    text = readFileSync(path, 'utf8')
+  } catch (error) {
+    throw new Fault('config.file', `builds.fetch_ca_file: ${messageOf(error)}`, {
+      param: 'builds.fetch_ca_file',
+      cause: error,
+    })
+  }
+  if (text.length <= caCharsMax && text.includes('-----BEGIN CERTIFICATE-----')) return text
+  const message = `builds.fetch_ca_file: ${path} is no PEM certificate, or has more than ${caCharsMax} characters`
+  throw new Fault('config.file', message, { param: 'builds.fetch_ca_file' })
+}
+
+/** The longest that Bun can allow a connection to be idle. */
+const pauseSecondsMax = 255
+
+/** Service C over HTTPS. Fault host.unsupported: the address cannot be listened on. */
+export function serveBuilds(
+  { fetch }: Builds,
+  { config, tls, log }: Pick<BuildsParts, 'config' | 'log'> & { readonly tls: ServedTls },
+): TlsServer {
+  const handler: FetchHandler = (request, socket) =>
+    fetch(request, {
+      address: () => socket.requestIP(request)?.address ?? '',
+      mayPause: () => socket.timeout(request, pauseSecondsMax),
+    })
+  return serveTls(handler, {
+    ...listenAddress(config.listen.builds),
+    tls,
+    idleTimeoutSeconds: config.http.idle_timeout_s,
+    // The service itself limits the body while it arrives, so that the refusal is in its own words.
+    requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
+    log: log.unit('builds'),
+  })
+}

@@ -1,0 +1,101 @@
+// States of a build as data (contract 3.2). Pure. An absent cell is a refusal.
+
+import type { BuildState } from '../contract/build.ts'
+import type { VmState } from '../store/ledger/vm.table.ts'
+
+export type BuildEvent =
+  /** A VM was named for it. */
+  | 'vm_named'
+  /** Its VM found no room on the host; it waits for another one. */
+  | 'no_room'
+  /** The guest has its order. */
+  | 'ordered'
+  /** The result is here, whole, and its evidence is good. */
+  | 'finished'
+  | 'broken'
+  | 'cancelled'
+
+type Row = { readonly [event in BuildEvent]?: BuildState }
+
+export const BUILD_TABLE = {
+  queued: { vm_named: 'starting', broken: 'failed', cancelled: 'cancelled' },
+  starting: { no_room: 'queued', ordered: 'running', broken: 'failed', cancelled: 'cancelled' },
+  running: { finished: 'ok', broken: 'failed', cancelled: 'cancelled' },
+  ok: {},
+  failed: {},
+  cancelled: {},
+} as const satisfies Record<BuildState, Row>
+
+export function nextState(state: BuildState, event: BuildEvent): BuildState | null {
+  const row: Row = BUILD_TABLE[state]
+  return row[event] ?? null
+}
+
+/** What a build needs, in itself harmless to repeat. */
+export type BuildTask =
+  | 'wait'
+  /** Have its VM made, under the id that its row names. */
+  | 'define_vm'
+  /** Hand over source and order. */
+  | 'order'
+  /** Follow it to its end. */
+  | 'follow'
+  | 'fail_with_vm'
+  /** Dismiss its VM, complete its events. */
+  | 'close'
+
+type Tasks = { readonly [vm in VmState | 'absent']: BuildTask }
+
+const ended: Tasks = {
+  absent: 'close',
+  waiting: 'close',
+  launching: 'close',
+  booting: 'close',
+  running: 'close',
+  stopping: 'close',
+  failed: 'close',
+  gone: 'close',
+}
+
+/** By the state of its VM; `absent`: the ledger has none of this id, because it is not made yet or because it is purged. */
+export const BUILD_TASKS = {
+  // Its turn comes by the queue.
+  queued: {
+    absent: 'wait',
+    waiting: 'wait',
+    launching: 'wait',
+    booting: 'wait',
+    running: 'wait',
+    stopping: 'wait',
+    failed: 'wait',
+    gone: 'wait',
+  },
+  starting: {
+    absent: 'define_vm',
+    waiting: 'wait',
+    launching: 'wait',
+    booting: 'wait',
+    running: 'order',
+    stopping: 'fail_with_vm',
+    failed: 'fail_with_vm',
+    gone: 'fail_with_vm',
+  },
+  running: {
+    absent: 'fail_with_vm',
+    // A VM goes back to no earlier state; should it, what it says is judged as ever.
+    waiting: 'wait',
+    launching: 'wait',
+    booting: 'wait',
+    running: 'follow',
+    stopping: 'fail_with_vm',
+    failed: 'fail_with_vm',
+    gone: 'fail_with_vm',
+  },
+  ok: ended,
+  failed: ended,
+  cancelled: ended,
+} as const satisfies Record<BuildState, Tasks>
+
+export function taskOf(state: BuildState, vm: VmState | null): BuildTask {
+  return BUILD_TASKS[state][vm ?? 'absent']
+}

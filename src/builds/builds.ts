@@ -1,0 +1,115 @@
+// Service C as one thing: files, events, decisions, reconcilers and HTTP, put together from what the appliance gives. Effects: all of theirs;
+// nothing runs before `start`.
+
+import type { Clock } from '../base/clock.ts'
+import type { RandomBytes } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import type { Store } from '../store/db.ts'
+import type { Build } from '../store/directory/build.table.ts'
+import type { Admission } from '../vm/admission.plan.ts'
+import type { BuildEngine } from '../vm/build-engine.ts'
+import type { VmSpec } from '../vm/engine.ts'
+import type { HostTrust } from '../vm/launch-policy.plan.ts'
+import { EventLogs } from './events.ts'
+import type { FetchGate } from './fetch-proxy.ts'
+import { BuildFiles } from './files.ts'
+import { type BuildRoutesDeps, buildRoutes } from './http/routes.ts'
+import { type BuildHttp, createBuildHttp } from './http/server.ts'
+import type { OrderSettings } from './order.plan.ts'
+import { BuildReconciler } from './reconciler.ts'
+import { BuildRetention } from './retention.ts'
+import { BuildsService } from './service.ts'
+import type { BuildsSettings } from './types.ts'
+import { BuildVms } from './vms.ts'
+
+export type BuildsDeps = {
+  /** Of the files of builds. */
+  readonly directory: string
+  readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
+  readonly engine: BuildEngine
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+  readonly settings: BuildsSettings
+  readonly order: OrderSettings
+  readonly gate: FetchGate
+  readonly trust: () => Promise<HostTrust>
+  readonly vm: {
+    readonly spec: VmSpec
+    readonly shape: string
+    readonly warm: number
+    readonly imageDigest: () => string
+    readonly room: () => Admission
+  }
+  readonly http: Pick<BuildRoutesDeps, 'caller' | 'admitPublic' | 'baseUrl' | 'commands' | 'limits' | 'openapi'>
+}
+
+/** How many clients may follow events at the same time. */
+const readersMax = 1_024
+
+export type Builds = {
+  readonly service: BuildsService
+  readonly vms: BuildVms
+  readonly reconciler: BuildReconciler
+  readonly fetch: BuildHttp['fetch']
+  readonly start: () => void
+  readonly stop: () => Promise<void>
+}
+
+/** Fault internal: the directory cannot be made. */
+export function createBuilds(deps: BuildsDeps): Builds {
+  const { store, engine, clock, random, log, settings, gate, http } = deps
+  const { directory, hostId } = store
+  const stopping = new AbortController()
+  const files = new BuildFiles(deps.directory)
+  const events = new EventLogs(id => files.path(id, 'events'), {
+    bytesMax: settings.eventBytesMax,
+    nowMs: clock.nowMs,
+  })
+  const { retentionMs, resultBytesMax, concurrentMax } = settings
+  const retention = new BuildRetention({ directory, hostId, files, clock, log, retentionMs, resultBytesMax })
+  retention.removeOrphans()
+  const vms = new BuildVms({ store, engine, clock, random, log, concurrentMax, vmSpec: deps.vm.spec, ...deps.vm })
+  const makeRoom = (bytes: number) => retention.makeRoom(bytes)
+  const reconciler = new BuildReconciler({
+    ...{ store, engine, clock, random, log, files, events, vms, gate, makeRoom, concurrentMax },
+    trust: deps.trust,
+    order: deps.order,
+    exchangeBytes: settings.exchangeBytes,
+    vmSpec: deps.vm.spec,
+    farewell: (build: Build) => http.commands(build, http.baseUrl || baseUrlUnknown),
+  })
+  const service = new BuildsService({
+    ...{ directory, hostId, clock, random, log, settings, files, events, makeRoom },
+    reserveVm: (tx, of) => vms.reserve(tx, of),
+    onAccepted: build => reconciler.wake(build.id),
+    onCancelled: build => reconciler.wakeCancelled(build),
+  })
+  const routes = buildRoutes({
+    ...http,
+    ...{ service, files, events, clock, random, log, readersMax },
+    isVmUp: vmId => engine.view(vmId)?.state === 'running',
+    rules: { fetchHosts: settings.fetchHosts },
+    signal: stopping.signal,
+  })
+  let loops: Promise<unknown> = Promise.resolve()
+  return {
+    service,
+    vms,
+    reconciler,
+    fetch: createBuildHttp({ log, clock, random, routes }).fetch,
+    start: () => {
+      vms.start()
+      reconciler.start()
+      loops = retention.run(stopping.signal)
+    },
+    stop: async () => {
+      stopping.abort()
+      await Promise.all([vms.stop(), reconciler.stop(), loops])
+      events.closeAll()
+    },
+  }
+}
+
+/** For the events, which are written before anybody has asked for them by some name. */
+const baseUrlUnknown = 'https://BUILD_URL'

@@ -1,0 +1,156 @@
+// Judges what a build VM proves of itself, at dispatch and at completion: every expectation is exact. Pure.
+//
+// What it is to be comes from the build's row, from the launch that its host has on record, and, at completion, from what it proved at
+// dispatch. The source's tree id is the VM's to say: what it said before any source code ran, it must say again at the end.
+
+import { sha256 } from '../attest/hash.ts'
+import { NETWORK_POLICIES } from '../attest/provenance/record.ts'
+import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
+import { decodeReceipt, type Receipt } from '../attest/receipt/receipt.ts'
+import { type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
+import { fromHex, toHex } from '../base/bytes.ts'
+import { messageOf } from '../base/fault.ts'
+import type { AttestedStage } from '../contract/build-agent.ts'
+import { type HostTrust, launchPolicy, readLaunch, strangeOperatorKey } from '../vm/launch-policy.plan.ts'
+
+/** What the verified receipts of one build say, digests in hexadecimal. */
+export type BuildProof = {
+  readonly dispatch: {
+    /** SHA-256 of the statement. */
+    readonly statement: string
+    readonly keys: string
+    readonly source: string
+  }
+  readonly measurement: string
+  readonly simulated: boolean
+  /** Null until completion. */
+  readonly provenance: string | null
+}
+
+/** What a build VM says, and what its host has on record of it. */
+export type BuildStatement = {
+  readonly receipt: Receipt
+  /** Text of the launch document, whose SHA-256 is HOST_DATA of the report. */
+  readonly launch: string
+  /** SHA-384 of the ID key that signed the launch. */
+  readonly operatorKey: Uint8Array
+}
+
+export type BuildQuestion = {
+  readonly stage: AttestedStage
+  readonly jobId: string
+  /** Hexadecimal. */
+  readonly nonce: string
+  /** Whether its order lets it fetch. */
+  readonly mayFetch: boolean
+  readonly asOf: number
+  readonly trust: HostTrust
+  /** What it proved at dispatch; null at dispatch. */
+  readonly earlier: BuildProof | null
+}
+
+/** `failed`: each check that did not pass, with its reason. */
+export type BuildJudgement =
+  | { readonly ok: true; readonly proof: BuildProof }
+  | { readonly ok: false; readonly failed: readonly string[] }
+
+/** Never throws: what cannot be read is not good. */
+export async function judgeBuild(evidence: BuildStatement, question: BuildQuestion): Promise<BuildJudgement> {
+  try {
+    const isDispatch = question.stage === 'dispatch'
+    if (isDispatch !== (question.earlier === null)) return bad(['stage: completion follows dispatch, once'])
+    const stranger = strangeOperatorKey(question.trust, evidence.operatorKey)
+    if (stranger !== null) return bad([stranger])
+    return isDispatch ? await judgeDispatch(evidence, question) : await judgeCompletion(evidence, question)
+  } catch (error) {
+    return bad([messageOf(error)])
+  }
+}
+
+async function judgeDispatch(evidence: BuildStatement, question: BuildQuestion): Promise<BuildJudgement> {
+  const common = commonOf(evidence, question)
+  const verdict = await verifyReceipt(evidence.receipt, {
+    ...common.question,
+    kind: 'build-dispatch',
+    expected: { ...common.expected, jobId: { equals: question.jobId }, sourceDigest: 'any' },
+  })
+  const failed = failedOf(verdict, question.trust)
+  if (failed.length > 0 || verdict.statement === null) return bad(failed)
+  const { statement, simulated } = verdict
+  return {
+    ok: true,
+    proof: {
+      dispatch: {
+        statement: toHex(sha256(decodeReceipt(evidence.receipt).statement)),
+        keys: toHex(statement.keysDigest),
+        source: toHex(statement.sourceDigest),
+      },
+      measurement: toHex(statement.image.measurement),
+      simulated,
+      provenance: null,
+    },
+  }
+}
+
+async function judgeCompletion(evidence: BuildStatement, question: BuildQuestion): Promise<BuildJudgement> {
+  const { earlier } = question
+  if (earlier === null) return bad(['stage: completion without dispatch'])
+  const common = commonOf(evidence, question)
+  const verdict = await verifyReceipt(evidence.receipt, {
+    ...common.question,
+    kind: 'build',
+    expected: {
+      ...common.expected,
+      dispatchDigest: { equals: bytesOf(earlier.dispatch.statement) },
+      sourceDigest: { equals: bytesOf(earlier.dispatch.source) },
+      // Compared with the result's, which comes later.
+      provenanceDigest: 'any',
+    },
+  })
+  const failed = failedOf(verdict, question.trust)
+  if (failed.length > 0 || verdict.statement === null) return bad(failed)
+  const { statement } = verdict
+  // Keys are made at boot and stay in the VM's memory: other ones are another VM's, or another boot's.
+  if (toHex(statement.keysDigest) !== earlier.dispatch.keys) return bad(['keys-digest: not the keys of the dispatch'])
+  return { ok: true, proof: { ...earlier, provenance: toHex(statement.provenanceDigest) } }
+}
+
+function commonOf({ launch, operatorKey }: BuildStatement, { nonce, asOf, trust, mayFetch }: BuildQuestion) {
+  return {
+    question: {
+      nonce: bytesOf(nonce),
+      asOf,
+      // The nonce is the client's, new for each build; a guest's clock proves nothing.
+      ageMsMax: 'any',
+      roots: trust.roots,
+      requireCrl: true,
+      policy: launchPolicy(launch, operatorKey),
+      tpm: 'any',
+      verifiers: nativeVerifiers,
+    },
+    expected: {
+      imageName: { equals: readLaunch(launch).image.name },
+      operatorKey: { equals: operatorKey },
+      networkPolicy: { equals: mayFetch ? NETWORK_POLICIES.fetchOnly : NETWORK_POLICIES.none },
+    },
+  } as const
+}
+
+function failedOf({ ok, checks, simulated }: ReceiptVerdict, trust: HostTrust): string[] {
+  const failed = checks
+    .filter(({ outcome, required }) => outcome === 'fail' || (required && outcome !== 'pass'))
+    .map(({ name, reason }) => `${name}: ${reason}`)
+  // The roots decide it already; said twice, because nothing else tells hardware from a simulation.
+  if (simulated !== trust.simulated) failed.push(`simulated: the evidence is ${simulated ? '' : 'not '}simulated`)
+  return ok || failed.length > 0 ? failed : ['verdict: not good']
+}
+
+function bad(failed: readonly string[]): BuildJudgement {
+  return { ok: false, failed }
+}
+
+function bytesOf(hex: string): Uint8Array {
+  const bytes = fromHex(hex)
+  if (bytes === null) throw new TypeError('not hexadecimal')
+  return bytes
+}

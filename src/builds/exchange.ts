@@ -1,0 +1,75 @@
+// Source and result over the exchange disk of a build VM: a file of this host, whose content the guest writes too. Effects: files.
+//
+// Copied in slices, each with its turn of the event loop in between. What is read is exactly as long and has exactly the digest that was said.
+
+import { createHash } from 'node:crypto'
+import { constants as fsConstants } from 'node:fs'
+import { type FileHandle, open } from 'node:fs/promises'
+import { Fault, wrapFault } from '../base/fault.ts'
+import { guardedFlags } from '../linux/files.ts'
+
+export type Copied = { readonly sizeBytes: number; readonly sha256: string }
+
+const sliceBytes = 1_048_576
+
+/** Writes the source from byte 0. Faults: internal, also when the file is not what was accepted or the disk is too small. */
+export async function writeSource(source: string, exchange: string, expected: Copied): Promise<void> {
+  try {
+    await using from = await openRegular(source, fsConstants.O_RDONLY)
+    await using to = await openRegular(exchange, fsConstants.O_RDWR)
+    if ((await to.handle.stat()).size < expected.sizeBytes)
+      throw new Fault('internal', 'the exchange disk is too small')
+    const sha256 = await copy(from.handle, to.handle, expected.sizeBytes)
+    if (sha256 !== expected.sha256) throw new Fault('internal', 'the source on disk is not what was accepted')
+    // QEMU may have the file open past the page cache.
+    await to.handle.datasync()
+  } catch (error) {
+    throw wrapFault(error, 'hand over the source')
+  }
+}
+
+/** Copies the result to a new file, synced. Faults: internal, also when it is not what the guest said; then there is no file. */
+export async function readResult(exchange: string, result: string, expected: Copied): Promise<void> {
+  try {
+    await using from = await openRegular(exchange, fsConstants.O_RDONLY)
+    if ((await from.handle.stat()).size < expected.sizeBytes) {
+      throw new Fault('internal', 'the guest says that its result is larger than its disk')
+    }
+    const { O_WRONLY, O_CREAT, O_TRUNC } = fsConstants
+    await using to = await openRegular(result, O_WRONLY | O_CREAT | O_TRUNC)
+    const sha256 = await copy(from.handle, to.handle, expected.sizeBytes)
+    if (sha256 !== expected.sha256)
+      throw new Fault('internal', 'the result on the disk has another digest than the guest says')
+    await to.handle.sync()
+  } catch (error) {
+    throw wrapFault(error, 'take over the result')
+  }
+}
+
+/** From byte 0 to byte 0. SHA-256 in hexadecimal. */
+async function copy(from: FileHandle, to: FileHandle, sizeBytes: number): Promise<string> {
+  const hash = createHash('sha256')
+  const buffer = Buffer.alloc(Math.min(sliceBytes, Math.max(1, sizeBytes)))
+  for (let at = 0; at < sizeBytes; ) {
+    const { bytesRead } = await from.read(buffer, 0, Math.min(buffer.length, sizeBytes - at), at)
+    if (bytesRead === 0) throw new Fault('internal', `it ends after ${at} of ${sizeBytes} bytes`)
+    const slice = buffer.subarray(0, bytesRead)
+    hash.update(slice)
+    for (let done = 0; done < bytesRead; ) {
+      const { bytesWritten } = await to.write(slice, done, bytesRead - done, at + done)
+      done += bytesWritten
+    }
+    at += bytesRead
+  }
+  return hash.digest('hex')
+}
+
+type Opened = AsyncDisposable & { readonly handle: FileHandle }
+
+async function openRegular(path: string, flags: number): Promise<Opened> {
+  const handle = await open(path, flags | guardedFlags, 0o600)
+  const opened = { handle, [Symbol.asyncDispose]: () => handle.close() }
+  if ((await handle.stat()).isFile()) return opened
+  await handle.close()
+  throw new Fault('internal', `${path} is no regular file`)
+}

@@ -1,0 +1,125 @@
+// The files of builds: `<root>/<job id>/` with source, events.jsonl and result.tar.gz, and `<root>/incoming/` with sources on their way.
+// Effects: the file system. A file under its name is complete: it was written as a temporary, synced and renamed.
+
+import {
+  closeSync,
+  fsyncSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs'
+import { join } from 'node:path'
+import { systemErrorCode, wrapFault } from '../base/fault.ts'
+import { diskSpace, ensureDir, removeFile, removeTree } from '../linux/files.ts'
+
+const FILES = {
+  source: 'source',
+  events: 'events.jsonl',
+  result: 'result.tar.gz',
+  resultPart: 'result.tar.gz.tmp',
+} as const
+export type BuildFile = keyof typeof FILES
+
+const incoming = 'incoming'
+
+export class BuildFiles {
+  readonly #root: string
+
+  /** Fault internal: the directory cannot be made. Sources that were on their way when an earlier daemon ended are removed. */
+  constructor(root: string) {
+    this.#root = root
+    ensureDir(root, { mode: 0o700 })
+    removeTree(join(root, incoming))
+    ensureDir(join(root, incoming), { mode: 0o700 })
+  }
+
+  path(buildId: string, file: BuildFile): string {
+    return join(this.#root, buildId, FILES[file])
+  }
+
+  /** Where a source is written while it arrives. */
+  incomingPath(name: string): string {
+    return join(this.#root, incoming, name)
+  }
+
+  /** Makes the directory of a build, with its source where one was sent. Fault internal. */
+  adopt(buildId: string, upload: { readonly path: string } | null): void {
+    const directory = join(this.#root, buildId)
+    try {
+      mkdirSync(directory, { mode: 0o700 })
+      if (upload !== null) renameSync(upload.path, this.path(buildId, 'source'))
+      syncDirectory(directory)
+      syncDirectory(this.#root)
+    } catch (error) {
+      throw wrapFault(error, `keep the source of build ${buildId}`)
+    }
+  }
+
+  /** The finished part gets its name. Fault internal. */
+  finishResult(buildId: string): void {
+    try {
+      renameSync(this.path(buildId, 'resultPart'), this.path(buildId, 'result'))
+      syncDirectory(join(this.#root, buildId))
+    } catch (error) {
+      throw wrapFault(error, `keep the result of build ${buildId}`)
+    }
+  }
+
+  /** No effect if already removed. */
+  removeFile(buildId: string, file: BuildFile): void {
+    removeFile(this.path(buildId, file))
+  }
+
+  /** No effect if already removed. */
+  remove(buildId: string): void {
+    removeTree(join(this.#root, buildId))
+  }
+
+  /** What the files of a build take up. */
+  sizeBytes(buildId: string): number {
+    return Object.values(FILES).reduce((sum, name) => sum + sizeOf(join(this.#root, buildId, name)), 0)
+  }
+
+  hasResult(buildId: string): boolean {
+    return sizeOf(this.path(buildId, 'result')) > 0
+  }
+
+  /** Removes directories of builds that no record names. Names of those. */
+  removeOrphans(known: ReadonlySet<string>): string[] {
+    const orphans = readdirSync(this.#root).filter(name => name !== incoming && !known.has(name))
+    for (const name of orphans) rmSync(join(this.#root, name), { recursive: true, force: true })
+    return orphans
+  }
+
+  freeBytes(): number {
+    return diskSpace(this.#root).freeBytes
+  }
+}
+
+function sizeOf(path: string): number {
+  try {
+    const stat = lstatSync(path)
+    return stat.isFile() ? stat.size : 0
+  } catch (error) {
+    if (systemErrorCode(error) === 'ENOENT') return 0
+    throw error
+  }
+}
+
+/** Whether a file is there. */
+export function fileExists(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isFile() === true
+}
+
+function syncDirectory(path: string): void {
+  const fd = openSync(path, 'r')
+  try {
+    fsyncSync(fd)
+  } finally {
+    closeSync(fd)
+  }
+}

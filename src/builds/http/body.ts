@@ -1,0 +1,132 @@
+// The body of a build request: its JSON in memory, bounded; its source on disk, decoded while it arrives. Effects: reads one request, writes one file.
+//
+// Nothing here grows with the source: a piece of the body is worked off in slices, and the event loop has its turn after each.
+
+import { createHash } from 'node:crypto'
+import { constants as fsConstants } from 'node:fs'
+import { type FileHandle, open } from 'node:fs/promises'
+import type { Deadlines } from '../../base/deadlines.ts'
+import { Fault, wrapFault } from '../../base/fault.ts'
+import { parseJson } from '../../base/json.ts'
+import { checkBodyHeaders } from '../../http/body.ts'
+import { removeFile } from '../../linux/files.ts'
+import type { Upload } from '../request.codec.ts'
+import { type ScanLimits, SourceScan } from './source-scan.ts'
+
+export type SourceBodyLimits = ScanLimits & {
+  /** From the first look at the body to its last byte. */
+  readonly timeoutMs: number
+  readonly depthMax: number
+}
+
+export type SourceBody = { readonly json: unknown; readonly upload: Upload | null }
+
+/** What an escape or two add to base64; and the other fields. */
+export function bodyBytesMax({ sourceBytesMax, documentBytesMax }: ScanLimits): number {
+  return Math.ceil((sourceBytesMax * 5) / 3) + documentBytesMax
+}
+
+const sliceBytes = 262_144
+
+/** The file at `path` is new, and gone again if this rejects. Faults: invalid_request, body_too_large, body_timeout, internal. */
+export async function readSourceBody(
+  request: Request,
+  path: string,
+  { limits, deadlines }: { readonly limits: SourceBodyLimits; readonly deadlines: Deadlines },
+): Promise<SourceBody> {
+  const bytesMax = bodyBytesMax(limits)
+  checkBodyHeaders(request.headers, { bytesMax, charset: 'utf-8' })
+  const file = new SourceFile(path)
+  try {
+    const scan = new SourceScan(limits)
+    await readPieces(request, { ...limits, bytesMax }, deadlines, async piece => {
+      const decoded: Uint8Array[] = []
+      scan.push(piece, bytes => decoded.push(bytes))
+      for (const bytes of decoded) await file.write(bytes)
+    })
+    const json = parseJson(scan.end(), { depthMax: limits.depthMax })
+    return { json, upload: await file.finish() }
+  } catch (error) {
+    await file.discard()
+    throw error
+  }
+}
+
+type Limits = { readonly timeoutMs: number; readonly bytesMax: number }
+
+async function readPieces(
+  request: Request,
+  { timeoutMs, bytesMax }: Limits,
+  deadlines: Deadlines,
+  take: (piece: Uint8Array) => Promise<void>,
+): Promise<void> {
+  const reader = request.body?.getReader()
+  if (reader === undefined) return
+  let isLate = false
+  const stop = deadlines.after(timeoutMs, () => {
+    isLate = true
+    void reader.cancel().catch(() => {})
+  })
+  let sizeBytes = 0
+  try {
+    for (;;) {
+      const next = await reader.read().catch(cause => {
+        throw new Fault('invalid_request', 'The body ended early.', { cause })
+      })
+      if (isLate) throw new Fault('body_timeout', `The body did not arrive within ${timeoutMs} ms.`)
+      if (next.done) return
+      sizeBytes += next.value.length
+      if (sizeBytes > bytesMax) throw new Fault('body_too_large', `The body is larger than ${bytesMax} bytes.`)
+      for (let at = 0; at < next.value.length; at += sliceBytes) {
+        await take(next.value.subarray(at, at + sliceBytes))
+      }
+    }
+  } catch (error) {
+    // The rest of the body is not waited for.
+    void reader.cancel().catch(() => {})
+    throw error
+  } finally {
+    stop()
+  }
+}
+
+/** Made at its first byte. */
+class SourceFile {
+  readonly #path: string
+  readonly #hash = createHash('sha256')
+  #handle: FileHandle | null = null
+  #sizeBytes = 0
+
+  constructor(path: string) {
+    this.#path = path
+  }
+
+  async write(bytes: Uint8Array): Promise<void> {
+    const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = fsConstants
+    try {
+      this.#handle ??= await open(this.#path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
+      this.#hash.update(bytes)
+      for (let at = 0; at < bytes.length; ) {
+        const { bytesWritten } = await this.#handle.write(bytes, at, bytes.length - at)
+        at += bytesWritten
+      }
+      this.#sizeBytes += bytes.length
+    } catch (error) {
+      throw wrapFault(error, `write ${this.#path}`)
+    }
+  }
+
+  /** Null: there was none. */
+  async finish(): Promise<Upload | null> {
+    if (this.#handle === null) return null
+    await this.#handle.sync()
+    await this.#handle.close()
+    this.#handle = null
+    return { path: this.#path, sizeBytes: this.#sizeBytes, sha256: this.#hash.digest('hex') }
+  }
+
+  async discard(): Promise<void> {
+    await this.#handle?.close().catch(() => {})
+    removeFile(this.#path)
+  }
+}

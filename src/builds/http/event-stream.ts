@@ -1,0 +1,65 @@
+// A build's events to one client, as server-sent events, as fast as it reads. Effects: reads the log on disk.
+
+import { utf8 } from '../../base/bytes.ts'
+import { Fault } from '../../base/fault.ts'
+import { ping, retryLine, toServerSentEvent } from '../event-line.codec.ts'
+import type { EventReader } from '../events.ts'
+
+/** Often enough for every proxy in between, and for whoever waits. */
+const pingMs = 15_000
+
+export type StreamHooks = {
+  /** Once, when nothing more is read of it, for whatever reason. */
+  readonly onEnd: () => void
+  /** A failure of ours. */
+  readonly onFailure: (error: unknown) => void
+}
+
+/** `signal`: aborted when the client leaves, or the daemon stops. The stream ends after `complete`. */
+export function eventStream(reader: EventReader, signal: AbortSignal, hooks: StreamHooks): ReadableStream<Uint8Array> {
+  let isEnded = false
+  let isBegun = false
+  const end = () => {
+    if (isEnded) return
+    isEnded = true
+    hooks.onEnd()
+  }
+  signal.addEventListener('abort', end, { once: true })
+  return new ReadableStream<Uint8Array>(
+    {
+      pull: async controller => {
+        try {
+          if (!isBegun) {
+            isBegun = true
+            controller.enqueue(utf8(retryLine))
+            return
+          }
+          const lines = isEnded ? null : await reader.next(pingMs)
+          if (lines === null || isEnded) {
+            end()
+            controller.close()
+          } else controller.enqueue(utf8(lines.length === 0 ? ping : lines.map(toServerSentEvent).join('')))
+        } catch (error) {
+          end()
+          hooks.onFailure(error)
+          controller.error(error)
+        }
+      },
+      cancel: end,
+    },
+    { highWaterMark: 0 },
+  )
+}
+
+/** The id after which a client wants to go on: `?from=`, else Last-Event-ID, else 0. Fault invalid_request. */
+export function startOf(request: Request): number {
+  const from = new URL(request.url).searchParams.getAll('from')
+  if (from.length > 1) throw new Fault('invalid_request', 'from must be given once.', { param: 'from' })
+  const [text, param] =
+    from[0] === undefined ? [request.headers.get('last-event-id') ?? '', 'Last-Event-ID'] : [from[0], 'from']
+  if (text === '' && param !== 'from') return 0
+  if (!/^[0-9]{1,15}$/.test(text)) {
+    throw new Fault('invalid_request', `${param} must be the id of an event, a whole number.`, { param })
+  }
+  return Number(text)
+}

@@ -1,0 +1,224 @@
+// Cuts the source out of a build request's JSON while it arrives: `source_data` is decoded piece by piece, all else is kept as a small
+// document with a few characters in its place, which the strict JSON reader then judges. No I/O; state of one body.
+
+import { Fault } from '../../base/fault.ts'
+
+const quote = 0x22
+const backslash = 0x5c
+const fieldName = 'source_data'
+/** What a name in the small document may take up before it cannot be `source_data` any more, escapes and all. */
+const nameBytesMax = 128
+/** Characters that are decoded at a time; whole groups of four. */
+const groupChars = 196_608
+
+export type ScanLimits = {
+  /** Of everything but the source. */
+  readonly documentBytesMax: number
+  /** Of the source, decoded. */
+  readonly sourceBytesMax: number
+}
+
+export class SourceScan {
+  readonly #limits: ScanLimits
+  #document = Buffer.alloc(4096)
+  #documentBytes = 0
+  #depth = 0
+  #mode: 'between' | 'string' | 'source' = 'between'
+  #isEscaped = false
+  /** Where a name of the outermost object begins in the document; null: no name is being read. */
+  #nameStart: number | null = null
+  #name: string | null = null
+  #place: 'name' | 'value' | 'other' = 'other'
+  /** Characters of the source that are not decoded yet. */
+  readonly #held = Buffer.alloc(groupChars)
+  #heldChars = 0
+  /** What was read of an escape sequence of the source; null outside of one. */
+  #escaped: string | null = null
+  #hasSource = false
+  #isPadded = false
+  #sourceBytes = 0
+
+  constructor(limits: ScanLimits) {
+    this.#limits = limits
+  }
+
+  /** Takes a piece of the body; what it holds of the source goes to `emit`, decoded. Faults: invalid_request, body_too_large. */
+  push(piece: Uint8Array, emit: (bytes: Uint8Array) => void): void {
+    for (let at = 0; at < piece.length; ) {
+      if (this.#mode === 'source') at = this.#takeSource(piece, at, emit)
+      else {
+        this.#take(piece[at] ?? 0)
+        at += 1
+      }
+    }
+  }
+
+  /** The document without the source. Fault invalid_request: the body ends within it. */
+  end(): Uint8Array {
+    if (this.#mode === 'source') throw new Fault('invalid_request', 'The body is not valid JSON.')
+    if (this.#documentBytes === 0) throw new Fault('invalid_request', 'The body is empty; a JSON object is expected.')
+    return this.#document.subarray(0, this.#documentBytes)
+  }
+
+  #keep(byte: number): void {
+    if (this.#documentBytes >= this.#limits.documentBytesMax) {
+      const message = `The fields beside source_data take up more than ${this.#limits.documentBytesMax} bytes.`
+      throw new Fault('body_too_large', message)
+    }
+    if (this.#documentBytes === this.#document.length) {
+      this.#document = Buffer.concat([this.#document], this.#document.length * 2)
+    }
+    this.#document[this.#documentBytes] = byte
+    this.#documentBytes += 1
+  }
+
+  #take(byte: number): void {
+    if (this.#mode === 'string') {
+      this.#takeOfString(byte)
+      return
+    }
+    switch (byte) {
+      case quote:
+        if (this.#depth === 1 && this.#place === 'value' && this.#name === fieldName) {
+          this.#beginSource()
+          return
+        }
+        this.#mode = 'string'
+        this.#nameStart = this.#depth === 1 && this.#place === 'name' ? this.#documentBytes : null
+        break
+      case 0x7b: // {
+      case 0x5b: // [
+        this.#depth += 1
+        if (this.#depth === 1) this.#place = byte === 0x7b ? 'name' : 'other'
+        break
+      case 0x7d: // }
+      case 0x5d: // ]
+        this.#depth -= 1
+        break
+      case 0x2c: // ,
+        if (this.#depth === 1) this.#place = 'name'
+        break
+      case 0x3a: // :
+        if (this.#depth === 1) this.#place = 'value'
+        break
+    }
+    this.#keep(byte)
+  }
+
+  #takeOfString(byte: number): void {
+    this.#keep(byte)
+    if (this.#isEscaped) this.#isEscaped = false
+    else if (byte === backslash) this.#isEscaped = true
+    else if (byte === quote) {
+      this.#mode = 'between'
+      if (this.#nameStart !== null) this.#name = nameOf(this.#document.subarray(this.#nameStart, this.#documentBytes))
+      this.#nameStart = null
+    }
+  }
+
+  #beginSource(): void {
+    if (this.#hasSource) throw new Fault('invalid_request', 'The body has source_data twice.', { param: fieldName })
+    this.#hasSource = true
+    this.#mode = 'source'
+    this.#keep(quote)
+  }
+
+  /** As far as the source goes in this piece. */
+  #takeSource(piece: Uint8Array, from: number, emit: (bytes: Uint8Array) => void): number {
+    // Once for the piece: whoever escapes much must not have all of it searched each time.
+    const end = piece.indexOf(quote, from)
+    const stop = end === -1 ? piece.length : end
+    for (let at = from; at < stop; ) {
+      if (this.#escaped !== null) {
+        this.#takeEscaped(piece[at] ?? 0, emit)
+        at += 1
+        continue
+      }
+      const found = piece.indexOf(backslash, at)
+      const runEnd = found === -1 || found > stop ? stop : found
+      this.#hold(piece.subarray(at, runEnd), emit)
+      at = runEnd
+      if (at < stop) {
+        this.#escaped = ''
+        at += 1
+      }
+    }
+    if (end === -1) return piece.length
+    // An escaped quotation mark.
+    if (this.#escaped !== null) throw notBase64()
+    this.#decode(emit)
+    // A value that is not empty stays one.
+    if (this.#sourceBytes > 0) for (const byte of Buffer.from('AAAA')) this.#keep(byte)
+    this.#keep(quote)
+    this.#mode = 'between'
+    this.#place = 'other'
+    return end + 1
+  }
+
+  /** Encoders write / as \/, + as \u002b. Everything else that is escaped is no base64. */
+  #takeEscaped(byte: number, emit: (bytes: Uint8Array) => void): void {
+    const text = (this.#escaped ?? '') + String.fromCharCode(byte)
+    const isWhole = text[0] !== 'u' || text.length === 5
+    this.#escaped = isWhole ? null : text
+    if (!isWhole) return
+    const hex = /^u00([0-7][0-9a-fA-F])$/.exec(text)?.[1]
+    const char = text === '/' ? 0x2f : hex === undefined ? null : Number.parseInt(hex, 16)
+    if (char === null) throw notBase64()
+    this.#hold(Uint8Array.of(char), emit)
+  }
+
+  #hold(chars: Uint8Array, emit: (bytes: Uint8Array) => void): void {
+    for (let at = 0; at < chars.length; ) {
+      const count = Math.min(groupChars - this.#heldChars, chars.length - at)
+      this.#held.set(chars.subarray(at, at + count), this.#heldChars)
+      this.#heldChars += count
+      at += count
+      if (this.#heldChars === groupChars) this.#decode(emit)
+    }
+  }
+
+  /** Strict: standard alphabet, no white space, padding at the end alone, and no bits left over in it. */
+  #decode(emit: (bytes: Uint8Array) => void): void {
+    if (this.#heldChars === 0) return
+    // Full groups were not known to be the last ones; then nothing may follow a padding.
+    if (this.#isPadded || this.#heldChars % 4 !== 0) throw notBase64()
+    const text = this.#held.toString('latin1', 0, this.#heldChars)
+    this.#heldChars = 0
+    const padding = text.endsWith('==') ? 2 : text.endsWith('=') ? 1 : 0
+    this.#isPadded = padding > 0
+    const bytes = decoded(text)
+    if (bytes === null || bytes.length !== (text.length / 4) * 3 - padding) throw notBase64()
+    this.#sourceBytes += bytes.length
+    if (this.#sourceBytes > this.#limits.sourceBytesMax) {
+      const message = `source_data holds more than ${this.#limits.sourceBytesMax} bytes.`
+      throw new Fault('body_too_large', message, { param: fieldName })
+    }
+    emit(bytes)
+  }
+}
+
+/** Null: no base64. */
+function decoded(text: string): Uint8Array | null {
+  try {
+    return Uint8Array.fromBase64(text, { alphabet: 'base64', lastChunkHandling: 'strict' })
+  } catch {
+    return null
+  }
+}
+
+/** Null: too long to be ours, or no JSON string; the strict reader says so later. */
+function nameOf(text: Uint8Array): string | null {
+  if (text.length > nameBytesMax) return null
+  try {
+    const name: unknown = JSON.parse(Buffer.from(text).toString('utf8'))
+    return typeof name === 'string' ? name : null
+  } catch {
+    return null
+  }
+}
+
+function notBase64(): Fault {
+  const message =
+    'source_data must be standard base64 (RFC 4648 section 4) with its padding and without line breaks, as `base64 --wrap=0` prints it.'
+  return new Fault('invalid_request', message, { param: fieldName })
+}

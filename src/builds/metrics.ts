@@ -1,0 +1,46 @@
+// Builds as metrics. Pure but for what it reads at each scrape.
+
+import { type Family, metricsText } from '../base/prometheus.ts'
+import type { DirectoryDb } from '../store/db.ts'
+import { buildDiskBytes, countBuildsByState } from '../store/directory/build.query.ts'
+import type { Builds } from './builds.ts'
+
+export function createBuildMetrics(
+  db: DirectoryDb,
+  { vms, reconciler }: Pick<Builds, 'vms' | 'reconciler'>,
+): { readonly render: () => string } {
+  return {
+    render: () => {
+      const { queued = 0, starting = 0, running = 0 } = countBuildsByState(db)
+      const { warm, booting, reserved, wanted } = vms.status()
+      const counts = reconciler.counts()
+      return metricsText([
+        family('strongroom_builds', 'Builds that have not ended, by state.', 'gauge', [
+          [{ state: 'queued' }, queued],
+          [{ state: 'starting' }, starting],
+          [{ state: 'running' }, running],
+        ]),
+        family('strongroom_builds_ended_total', 'Builds that have ended, by how.', 'counter', [
+          [{ state: 'ok' }, counts.ok],
+          [{ state: 'failed' }, counts.failed],
+          [{ state: 'cancelled' }, counts.cancelled],
+        ]),
+        family('strongroom_build_vms', 'Build VMs that no build has taken, by state.', 'gauge', [
+          [{ state: 'warm' }, warm],
+          [{ state: 'booting' }, booting],
+          [{ state: 'reserved' }, reserved],
+        ]),
+        family('strongroom_build_vms_wanted', 'Build VMs that are to be kept warm.', 'gauge', [[{}, wanted]]),
+        family('strongroom_build_files_bytes', 'What the files of all builds take up.', 'gauge', [
+          [{}, buildDiskBytes(db)],
+        ]),
+      ])
+    },
+  }
+}
+
+type Samples = readonly (readonly [Record<string, string>, number])[]
+
+function family(name: string, help: string, type: Family['type'], samples: Samples): Family {
+  return { name, help, type, samples: samples.map(([labels, value]) => ({ labels, value })) }
+}

@@ -1,0 +1,120 @@
+// The body of `POST /build`, whose source went to disk while it arrived, as what is wanted; each refusal names its field. Pure.
+
+import { Value } from '@sinclair/typebox/value'
+import { Fault } from '../base/fault.ts'
+import { parseFetchHost } from '../config/fetch-hosts.ts'
+import { BuildRequest, type Toolchain } from '../contract/build.ts'
+
+/** A source that was sent, on disk. */
+export type Upload = { readonly path: string; readonly sizeBytes: number; readonly sha256: string }
+
+export type BuildWanted = {
+  /** Lowercase hexadecimal. */
+  readonly nonce: string
+  readonly source:
+    | { readonly kind: 'archive'; readonly name: string | null; readonly upload: Upload }
+    | { readonly kind: 'git'; readonly url: string; readonly ref: string | null }
+  readonly projectDir: string | null
+  readonly toolchain: Toolchain | null
+  readonly reproduce: boolean
+}
+
+export type RequestRules = { readonly fetchHosts: readonly string[] }
+
+/** `body`: its JSON, with a few characters in the place of source_data. Fault invalid_request. */
+export function parseBuildRequest(body: unknown, upload: Upload | null, rules: RequestRules): BuildWanted {
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) {
+    throw new Fault('invalid_request', 'The body must be a JSON object.')
+  }
+  // Clients that write every field write null for what they leave out.
+  const fields = Object.fromEntries(Object.entries(body).filter(([name, value]) => value !== null || name === 'nonce'))
+  checkNonce(fields.nonce)
+  if (!Value.Check(BuildRequest, fields)) throw schemaFault(fields)
+  const { repo_url: url, repo_ref: ref = null, source_data: data, source_name: name = null } = fields
+  if ((url === undefined) === (data === undefined)) {
+    const found = url === undefined ? 'neither' : 'both'
+    throw new Fault('invalid_request', `Send exactly one of repo_url and source_data; there is ${found}.`)
+  }
+  if (ref !== null && url === undefined) throw wrong('repo_ref', 'belongs to repo_url')
+  if (name !== null && data === undefined) throw wrong('source_name', 'belongs to source_data')
+  return {
+    nonce: fields.nonce.toLowerCase(),
+    source:
+      url === undefined
+        ? { kind: 'archive', name: checkedName(name), upload: sent(upload) }
+        : { kind: 'git', url: checkedUrl(url, rules), ref: checkedRef(ref) },
+    projectDir: checkedDirectory(fields.project_dir ?? null),
+    toolchain: fields.toolchain ?? null,
+    reproduce: fields.reproduce ?? false,
+  }
+}
+
+function sent(upload: Upload | null): Upload {
+  if (upload === null || upload.sizeBytes === 0) throw wrong('source_data', 'must be an archive in base64')
+  return upload
+}
+
+function checkNonce(nonce: unknown): void {
+  if (nonce === undefined || nonce === null) throw wrong('nonce', 'is missing: send 16 random bytes in hexadecimal')
+  if (typeof nonce !== 'string' || !/^(?:[0-9a-fA-F]{2}){1,16}$/.test(nonce)) {
+    throw wrong('nonce', 'must be 1 to 16 bytes in hexadecimal: 2 to 32 digits, an even number of them')
+  }
+}
+
+function schemaFault(fields: object): Fault {
+  const first = Value.Errors(BuildRequest, fields).First()
+  const name = first?.path.split('/')[1] ?? ''
+  if (name !== '' && !Object.hasOwn(BuildRequest.properties, name)) {
+    return new Fault('invalid_request', 'The body has a field that is none of this request.', {
+      ...(name.length <= 64 ? { param: name } : {}),
+    })
+  }
+  return name === ''
+    ? new Fault('invalid_request', 'The body does not fit the schema of a build request; see /openapi.json.')
+    : wrong(name, `does not fit its schema: ${first?.message ?? 'see /openapi.json'}`)
+}
+
+function checkedUrl(text: string, { fetchHosts }: RequestRules): string {
+  const url = URL.canParse(text) ? new URL(text) : null
+  if (url === null || url.protocol !== 'https:' || !/^https:\/\/[^/]/.test(text))
+    throw wrong('repo_url', 'must be an https URL')
+  if (url.username !== '' || url.password !== '') throw wrong('repo_url', 'must be without credentials')
+  if (/[\x00-\x20\x7f\\]/.test(text) || url.hash !== '' || url.search !== '') {
+    throw wrong('repo_url', 'must be a plain address: no spaces, query or fragment')
+  }
+  const port = Number(url.port || 443)
+  const isListed = fetchHosts.map(parseFetchHost).some(one => one?.host === url.hostname && one.port === port)
+  if (!isListed)
+    throw wrong('repo_url', 'has a host that this service does not fetch from; send the source as source_data')
+  return text
+}
+
+function checkedRef(ref: string | null): string | null {
+  if (ref !== null && !/^[A-Za-z0-9_][A-Za-z0-9_./+@=-]*$/.test(ref)) {
+    throw wrong('repo_ref', 'must be the name of a branch or tag, or a commit')
+  }
+  if (ref?.includes('..') === true || ref?.includes('@{') === true)
+    throw wrong('repo_ref', 'must be one name, not a range')
+  return ref
+}
+
+function checkedName(name: string | null): string | null {
+  if (name !== null && (/[/\\\x00-\x1f\x7f]/.test(name) || name === '.' || name === '..')) {
+    throw wrong('source_name', 'must be a plain file name')
+  }
+  return name
+}
+
+function checkedDirectory(directory: string | null): string | null {
+  if (directory === null) return null
+  const parts = directory.replace(/\/$/, '').split('/')
+  if (/[\\\x00-\x1f\x7f]/.test(directory) || parts.some(part => part === '' || part === '..' || part === '.git')) {
+    throw wrong('project_dir', 'must be a relative path within the source')
+  }
+  const plain = parts.filter(part => part !== '.').join('/')
+  return plain === '' ? null : plain
+}
+
+function wrong(param: string, problem: string): Fault {
+  return new Fault('invalid_request', `${param} ${problem}.`, { param })
+}

@@ -1,0 +1,91 @@
+// What is kept of builds, and for how long: records by age, files by age and by room. Effects: the store, files.
+
+import { type Clock, pause } from '../base/clock.ts'
+import type { Logger } from '../base/log.ts'
+import type { DirectoryStore } from '../store/db.ts'
+import {
+  buildDiskBytes,
+  deleteBuild,
+  listBuildIds,
+  listExpiredBuilds,
+  noteRemoved,
+  oldestWithFiles,
+} from '../store/directory/build.query.ts'
+import type { BuildFiles } from './files.ts'
+
+export type BuildRetentionDeps = {
+  readonly directory: DirectoryStore
+  readonly hostId: string
+  readonly files: BuildFiles
+  readonly clock: Clock
+  readonly log: Logger
+  readonly retentionMs: number
+  /** Of all files of builds together. */
+  readonly resultBytesMax: number
+}
+
+const intervalMs = 10 * 60 * 1000
+const batchMax = 100
+const removalsMax = 1_000
+
+export class BuildRetention {
+  readonly #deps: BuildRetentionDeps
+
+  constructor(deps: BuildRetentionDeps) {
+    this.#deps = deps
+  }
+
+  /** Removes the files of the oldest builds that are done with, until this many more bytes fit. False: they do not. */
+  makeRoom(bytes: number): boolean {
+    const { directory, hostId, files, clock, log, resultBytesMax } = this.#deps
+    for (let count = 0; count <= removalsMax; count += 1) {
+      if (buildDiskBytes(directory.db) + bytes <= resultBytesMax) return true
+      const build = oldestWithFiles(directory.db, hostId)
+      if (build === null) return false
+      // The note first: what is offered is there.
+      noteRemoved(directory.db, { id: build.id, nowMs: clock.nowMs() })
+      files.remove(build.id)
+      log.info('the files of a build made room for others', { build: build.id, bytes: build.diskBytes })
+    }
+    return false
+  }
+
+  /** Directories that no record names: of builds that were not accepted when an earlier daemon was killed. */
+  removeOrphans(): void {
+    const { directory, hostId, files, log } = this.#deps
+    const orphans = files.removeOrphans(listBuildIds(directory.db, hostId))
+    if (orphans.length > 0) log.info('files of builds that nobody has accepted were removed', { count: orphans.length })
+  }
+
+  /** Until the signal. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      try {
+        await this.removeExpired(signal)
+        this.makeRoom(0)
+      } catch (error) {
+        this.#deps.log.error('expired builds were not removed', { error })
+      }
+      await pause(this.#deps.clock, intervalMs, signal)
+    }
+  }
+
+  async removeExpired(signal: AbortSignal): Promise<number> {
+    const { directory, hostId, files, clock, log, retentionMs } = this.#deps
+    let removed = 0
+    while (!signal.aborted) {
+      const finishedBeforeMs = clock.nowMs() - retentionMs
+      const ids = listExpiredBuilds(directory.db, { hostId, finishedBeforeMs, limit: batchMax })
+      for (const id of ids) {
+        // The files first: a record without them is found again.
+        files.remove(id)
+        directory.transact(tx => deleteBuild(tx, id))
+      }
+      removed += ids.length
+      if (ids.length < batchMax) break
+      await clock.sleep(0, signal)
+    }
+    if (removed > 0) log.info('expired builds removed', { count: removed })
+    return removed
+  }
+}

@@ -1,0 +1,280 @@
+// Service C's decisions: submit, show, cancel, reserve a VM. Effects: the store's directory, files, and callbacks after a commit.
+// What it accepts is carried out by the reconciler.
+
+import { assert, present } from '../base/assert.ts'
+import { type Clock, iso } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import { newUuid, type RandomBytes } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import { LimitedFault } from '../http/limited.ts'
+import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
+import {
+  buildById,
+  buildByVm,
+  buildVmById,
+  countBuilds,
+  countReserved,
+  insertBuild,
+  isNonceUsed,
+  LIVING_STATES,
+  listQueued,
+  moveBuild,
+  nthNewestBuild,
+  removeBuildVm,
+  VM_STATES,
+} from '../store/directory/build.query.ts'
+import type { Build, BuildVm } from '../store/directory/build.table.ts'
+import { nextState } from './build.machine.ts'
+import type { EventLogs } from './events.ts'
+import type { BuildFiles } from './files.ts'
+import type { BuildWanted } from './request.codec.ts'
+import type { BuildsSettings, Caller } from './types.ts'
+
+export type BuildsServiceDeps = {
+  readonly directory: DirectoryStore
+  readonly hostId: string
+  readonly clock: Pick<Clock, 'nowMs'>
+  readonly random: RandomBytes
+  readonly log: Logger
+  readonly settings: BuildsSettings
+  readonly files: BuildFiles
+  readonly events: EventLogs
+  /** Removes old results until this many more bytes fit. False: they do not. */
+  readonly makeRoom: (bytes: number) => boolean
+  /** Makes or takes a VM for a reservation, whose row it writes in this transaction; `start` follows the commit. Null: the host has no room. */
+  readonly reserveVm: (
+    tx: DirectoryDb,
+    of: { organizationId: string | null; expiresAtMs: number },
+  ) => { readonly vmId: string; readonly start: () => void } | null
+  /** After the commit. */
+  readonly onAccepted: (build: Build) => void
+  readonly onCancelled: (build: Build) => void
+}
+
+export type Place = {
+  /** Of a VM that was reserved; null: any. */
+  readonly vmId: string | null
+}
+
+const dayMs = 24 * 60 * 60 * 1000
+/** How soon it is worth asking again, where nobody knows when there is room. */
+const busyRetryMs = 15_000
+/** Files are bounded by the configuration; this much is left free for everything else on the file system. */
+const freeBytesMin = 512 * 1024 * 1024
+
+export class BuildsService {
+  readonly #deps: BuildsServiceDeps
+  #uploads = 0
+
+  constructor(deps: BuildsServiceDeps) {
+    this.#deps = deps
+  }
+
+  /** Refuses what could not be accepted whatever its body says. Faults: rate_limited, not_found, conflict. */
+  admit(caller: Caller, { vmId }: Place): void {
+    const { directory } = this.#deps
+    if (vmId !== null) this.#reservedVm(directory.db, caller, vmId)
+    this.#checkLimits(directory.db, caller, vmId !== null)
+  }
+
+  /** Runs `work` as one of the bodies that are on their way. Fault rate_limited: there are enough of them. */
+  async whileUploading<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#uploads >= this.#deps.settings.uploadsMax) {
+      throw new LimitedFault('As many sources as this service takes at a time are on their way.', busyRetryMs)
+    }
+    this.#uploads += 1
+    try {
+      return await work()
+    } finally {
+      this.#uploads -= 1
+    }
+  }
+
+  /** Accepts a build; its source becomes its own. Faults: conflict (nonce, VM), not_found (VM), rate_limited, internal. */
+  submit(caller: Caller, wanted: BuildWanted, { vmId }: Place): Build {
+    const { directory, files, random, clock } = this.#deps
+    const { source } = wanted
+    const upload = source.kind === 'archive' ? source.upload : null
+    this.#checkNonce(directory.db, caller, wanted)
+    this.#checkRoom(upload?.sizeBytes ?? 0)
+    const id = newUuid(random)
+    files.adopt(id, upload)
+    let build: Build
+    try {
+      build = directory.transact(tx => {
+        this.#checkLimits(tx, caller, vmId !== null)
+        this.#checkNonce(tx, caller, wanted)
+        if (vmId !== null) {
+          this.#reservedVm(tx, caller, vmId)
+          assert(removeBuildVm(tx, vmId), 'an immediate transaction sees no other writer')
+        }
+        const inserted = insertBuild(tx, { ...this.#rowOf(caller, wanted), id, vmId, nowMs: clock.nowMs() })
+        assert(inserted, 'the nonce was looked for')
+        return present(buildById(tx, id), 'a build that was inserted is there')
+      })
+    } catch (error) {
+      files.remove(id)
+      throw error
+    }
+    this.#after(build, () => {
+      if (build.state === 'queued') this.#deps.events.of(id).append([{ data: this.#queuedEvent(id), seq: null }])
+      this.#deps.onAccepted(build)
+    })
+    return build
+  }
+
+  /** A build of the caller's. Fault not_found: there is none, or it is another organization's. */
+  find(caller: Caller, id: string, { vmId }: Place): Build {
+    const build = uuidPattern.test(id) ? buildById(this.#deps.directory.db, id) : null
+    if (build === null || build.organizationId !== caller.organizationId || (vmId !== null && build.vmId !== vmId)) {
+      throw new Fault('not_found', 'There is no build of this id.')
+    }
+    return build
+  }
+
+  /** No effect on one that has ended. Fault not_found. */
+  cancel(caller: Caller, id: string, place: Place): Build {
+    return this.#cancel(this.find(caller, id, place))
+  }
+
+  /** As the operator. Null: there is none. */
+  cancelById(id: string): Build | null {
+    const build = buildById(this.#deps.directory.db, id)
+    return build === null ? null : this.#cancel(build)
+  }
+
+  /** A VM of the caller's own, for one build. Faults: rate_limited. */
+  reserve(caller: Caller): { readonly vmId: string; readonly expiresAtMs: number } {
+    const { directory, clock, settings, reserveVm } = this.#deps
+    const { organizationId } = caller
+    const expiresAtMs = clock.nowMs() + settings.reservedMs
+    const vm = directory.transact(tx => {
+      this.#checkOrganization(tx, caller)
+      if (this.#withVm(tx) >= settings.concurrentMax) {
+        throw new LimitedFault(`All ${settings.concurrentMax} build VMs are in use.`, busyRetryMs)
+      }
+      return reserveVm(tx, { organizationId, expiresAtMs })
+    })
+    if (vm === null) throw new LimitedFault('This host has no room for another build VM now.', busyRetryMs)
+    vm.start()
+    return { vmId: vm.vmId, expiresAtMs }
+  }
+
+  /** Whether a VM is there, reserved or with its build. */
+  hasVm(vmId: string): boolean {
+    const { db } = this.#deps.directory
+    return uuidPattern.test(vmId) && (buildVmById(db, vmId)?.kind === 'reserved' || buildByVm(db, vmId) !== null)
+  }
+
+  #rowOf({ organizationId }: Caller, wanted: BuildWanted) {
+    const { source, nonce, projectDir, toolchain, reproduce } = wanted
+    const common = { hostId: this.#deps.hostId, organizationId, nonce, projectDir, toolchain, reproduce }
+    const none = { sourceName: null, sourceBytes: null, sourceSha256: null, repoUrl: null, repoRef: null }
+    if (source.kind === 'git') {
+      return { ...common, ...none, sourceKind: 'git', repoUrl: source.url, repoRef: source.ref, diskBytes: 0 } as const
+    }
+    const { sizeBytes, sha256 } = source.upload
+    const archive = { sourceName: source.name, sourceBytes: sizeBytes, sourceSha256: sha256, diskBytes: sizeBytes }
+    return { ...common, ...none, ...archive, sourceKind: 'archive' } as const
+  }
+
+  #cancel(build: Build): Build {
+    const { directory, clock, onCancelled } = this.#deps
+    const to = nextState(build.state, 'cancelled')
+    if (to === null) return build
+    const isMoved = directory.transact(tx =>
+      moveBuild(tx, {
+        id: build.id,
+        from: build.state,
+        to,
+        finishedAtMs: clock.nowMs(),
+        errorType: 'cancelled',
+        error: 'The build was cancelled.',
+      }),
+    )
+    const now = present(buildById(directory.db, build.id), 'a build is there as long as its record')
+    // Somebody moved it first: once more, from where it is now. Its states have an end.
+    if (!isMoved) return this.#cancel(now)
+    this.#after(now, () => onCancelled(now))
+    return now
+  }
+
+  /** Faults: not_found, conflict (it has taken its build). */
+  #reservedVm(db: DirectoryDb, { organizationId }: Caller, vmId: string): BuildVm {
+    const vm = uuidPattern.test(vmId) ? buildVmById(db, vmId) : null
+    if (vm !== null && vm.kind === 'reserved' && vm.organizationId === organizationId) return vm
+    const build = uuidPattern.test(vmId) ? buildByVm(db, vmId) : null
+    if (build !== null && build.organizationId === organizationId) {
+      throw new Fault('conflict', 'This VM has accepted a build already; each takes one.')
+    }
+    throw new Fault('not_found', 'There is no such VM; a reserved one is kept for a while only.')
+  }
+
+  #checkNonce(db: DirectoryDb, { organizationId }: Caller, { nonce }: BuildWanted): void {
+    if (!isNonceUsed(db, { organizationId, nonce })) return
+    throw new Fault('conflict', 'This nonce was used for another build; draw a new one.', { param: 'nonce' })
+  }
+
+  #checkLimits(db: DirectoryDb, caller: Caller, hasVm: boolean): void {
+    const { hostId, settings, clock } = this.#deps
+    const { organizationId } = caller
+    if (!hasVm) {
+      this.#checkOrganization(db, caller)
+      if (countBuilds(db, { hostId, states: ['queued'] }) >= settings.queueMax + this.#freeVms(db)) {
+        throw new LimitedFault(`As many builds as may wait (${settings.queueMax}) are waiting.`, busyRetryMs)
+      }
+    }
+    const sinceMs = clock.nowMs() - dayMs
+    const first = nthNewestBuild(db, { organizationId, nth: settings.perDayMax, sinceMs })
+    if (first !== null) {
+      const message = `${settings.perDayMax} builds were begun within 24 hours, which is the limit.`
+      throw new LimitedFault(message, Math.min(dayMs, first + dayMs - clock.nowMs()))
+    }
+  }
+
+  #checkOrganization(db: DirectoryDb, { organizationId }: Caller): void {
+    const { hostId, settings } = this.#deps
+    const living = countBuilds(db, { organizationId, states: LIVING_STATES })
+    if (living + countReserved(db, { hostId, organizationId }) >= settings.perOrganizationMax) {
+      const message = `${settings.perOrganizationMax} builds wait or run, which is the limit; wait for one, or cancel one.`
+      throw new LimitedFault(message, busyRetryMs)
+    }
+  }
+
+  /** Whoever finds a VM free does not wait in the queue. */
+  #freeVms(db: DirectoryDb): number {
+    return Math.max(0, this.#deps.settings.concurrentMax - this.#withVm(db))
+  }
+
+  #withVm(db: DirectoryDb): number {
+    const { hostId } = this.#deps
+    return countBuilds(db, { hostId, states: VM_STATES }) + countReserved(db, { hostId })
+  }
+
+  #checkRoom(bytes: number): void {
+    const { makeRoom, files } = this.#deps
+    if (makeRoom(bytes) && files.freeBytes() >= bytes + freeBytesMin) return
+    throw new LimitedFault('There is no room for another source on this host now.', busyRetryMs)
+  }
+
+  #queuedEvent(id: string) {
+    const { directory, hostId } = this.#deps
+    const position = listQueued(directory.db, hostId).findIndex(one => one.id === id)
+    return { type: 'queued', position: Math.max(0, position) } as const
+  }
+
+  #after(build: Build, callback: () => void): void {
+    try {
+      callback()
+    } catch (error) {
+      this.#deps.log.error('a build callback failed', { build: build.id, state: build.state, error })
+    }
+  }
+}
+
+export const uuidPattern = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+
+/** When a reservation ends, for the wire. */
+export function expiryText(expiresAtMs: number): string {
+  return iso(expiresAtMs)
+}

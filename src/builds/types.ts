@@ -1,0 +1,26 @@
+// What the parts of service C share. Types only.
+
+import type { BuildLimits } from '../contract/build-agent.ts'
+
+/** Who is calling; null organization: nobody in particular, where no key is asked for. */
+export type Caller = {
+  readonly organizationId: string | null
+  /** For the log. */
+  readonly slug: string | null
+}
+
+export type BuildsSettings = {
+  readonly concurrentMax: number
+  readonly queueMax: number
+  readonly perOrganizationMax: number
+  readonly perDayMax: number
+  readonly uploadsMax: number
+  readonly reservedMs: number
+  readonly retentionMs: number
+  readonly resultBytesMax: number
+  readonly exchangeBytes: number
+  readonly eventBytesMax: number
+  readonly fetchHosts: readonly string[]
+  readonly limits: BuildLimits
+  readonly builderId: string
+}

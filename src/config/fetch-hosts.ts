@@ -1,0 +1,26 @@
+// The hosts that builds may fetch from, as the configuration names them: HOST, HOST:PORT, either with =ADDRESS behind it. Pure.
+
+import { isIPv4 } from 'node:net'
+
+export type FetchHost = {
+  /** A DNS name in lowercase. */
+  readonly host: string
+  readonly port: number
+  /** IPv4: connections go there and the name is not looked up. Null: wherever the DNS says, but never to a private address. */
+  readonly address: string | null
+}
+
+export const fetchHostAllowed =
+  'HOST or HOST:PORT (443 unless given), where the host is a DNS name in lowercase; =ADDRESS may follow, an IPv4 address, for a host that has a private one'
+
+/** Null: it is none of these forms. */
+export function parseFetchHost(text: string): FetchHost | null {
+  const match = /^([a-z0-9.-]{1,253})(?::([0-9]{1,5}))?(?:=([0-9.]{7,15}))?$/.exec(text)
+  if (match === null) return null
+  const [, host = '', digits, address = null] = match
+  const port = digits === undefined ? 443 : Number(digits)
+  const isName = host.split('.').every(label => /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(label))
+  // What has only digits in its last label would be read as an address.
+  if (!isName || /(^|\.)[0-9]+$/.test(host) || port < 1 || port > 65_535) return null
+  return address !== null && !isIPv4(address) ? null : { host, port, address }
+}

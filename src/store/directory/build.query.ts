@@ -1,0 +1,295 @@
+// Attested builds, their nonces, and build VMs that no build has taken. States move only by compare-and-set. Effects: SQL.
+
+import { and, asc, count, desc, eq, gte, inArray, isNotNull, isNull, lt, ne, type SQL, sql, sum } from 'drizzle-orm'
+import { assert } from '../../base/assert.ts'
+import type { DirectoryDb } from '../db.ts'
+import { type Build, type BuildVm, buildNonces, builds, buildVms } from './build.table.ts'
+
+export type BuildState = Build['state']
+
+/** States in which a build has a VM of its own or is to get one. */
+export const LIVING_STATES = ['queued', 'starting', 'running'] as const satisfies readonly BuildState[]
+export const VM_STATES = ['starting', 'running'] as const satisfies readonly BuildState[]
+
+export type NewBuild = Pick<
+  Build,
+  | 'id'
+  | 'hostId'
+  | 'organizationId'
+  | 'nonce'
+  | 'sourceKind'
+  | 'sourceName'
+  | 'sourceBytes'
+  | 'sourceSha256'
+  | 'repoUrl'
+  | 'repoRef'
+  | 'projectDir'
+  | 'toolchain'
+  | 'reproduce'
+  | 'vmId'
+  | 'diskBytes'
+> & { readonly nowMs: number }
+
+/** Adds a build, `starting` where it has a VM already and else `queued`, and its nonce. Call inside a transaction. False: the nonce is used; nothing was written. */
+export function insertBuild(db: DirectoryDb, { nowMs, ...build }: NewBuild): boolean {
+  const owner = build.organizationId ?? ''
+  const used = db
+    .select({ nonce: buildNonces.nonce })
+    .from(buildNonces)
+    .where(and(eq(buildNonces.owner, owner), eq(buildNonces.nonce, build.nonce)))
+    .get()
+  if (used !== undefined) return false
+  const hasVm = build.vmId !== null
+  db.insert(builds)
+    .values({
+      ...build,
+      state: hasVm ? 'starting' : 'queued',
+      network: 'unused',
+      createdAtMs: nowMs,
+      startedAtMs: hasVm ? nowMs : null,
+    })
+    .run()
+  db.insert(buildNonces).values({ owner, nonce: build.nonce, buildId: build.id }).run()
+  return true
+}
+
+export function isNonceUsed(db: DirectoryDb, used: { organizationId: string | null; nonce: string }): boolean {
+  const where = and(eq(buildNonces.owner, used.organizationId ?? ''), eq(buildNonces.nonce, used.nonce))
+  return db.select({ nonce: buildNonces.nonce }).from(buildNonces).where(where).get() !== undefined
+}
+
+export function buildById(db: DirectoryDb, id: string): Build | null {
+  return db.select().from(builds).where(eq(builds.id, id)).get() ?? null
+}
+
+export function buildByVm(db: DirectoryDb, vmId: string): Build | null {
+  return db.select().from(builds).where(eq(builds.vmId, vmId)).get() ?? null
+}
+
+/** Builds of a host whose VM or events are not done with, oldest first. */
+export function listOpenBuilds(db: DirectoryDb, hostId: string): Build[] {
+  return db
+    .select()
+    .from(builds)
+    .where(and(eq(builds.hostId, hostId), isNull(builds.closedAtMs)))
+    .orderBy(asc(builds.createdAtMs), sql`rowid`)
+    .all()
+}
+
+/** The newest first; of all organizations where none is named. */
+export function listBuilds(db: DirectoryDb, of: { organizationId?: string; limit: number }): Build[] {
+  const where = of.organizationId === undefined ? undefined : eq(builds.organizationId, of.organizationId)
+  return db.select().from(builds).where(where).orderBy(desc(builds.createdAtMs), sql`rowid DESC`).limit(of.limit).all()
+}
+
+/** Those that wait for a VM, in the order of their turns. */
+export function listQueued(db: DirectoryDb, hostId: string): Pick<Build, 'id' | 'createdAtMs'>[] {
+  return db
+    .select({ id: builds.id, createdAtMs: builds.createdAtMs })
+    .from(builds)
+    .where(and(eq(builds.hostId, hostId), eq(builds.state, 'queued')))
+    .orderBy(asc(builds.createdAtMs), sql`rowid`)
+    .all()
+}
+
+/** Columns that a move may set besides the state. */
+export type BuildSet = Partial<
+  Pick<
+    Build,
+    | 'vmId'
+    | 'network'
+    | 'evidence'
+    | 'simulated'
+    | 'measurement'
+    | 'resultBytes'
+    | 'resultSha256'
+    | 'provenanceSha256'
+    | 'errorType'
+    | 'error'
+    | 'diskBytes'
+    | 'startedAtMs'
+    | 'orderedAtMs'
+    | 'finishedAtMs'
+  >
+>
+
+export type BuildMove = { readonly id: string; readonly from: BuildState; readonly to: BuildState } & BuildSet
+
+/** Compare-and-set on (id, state). False: someone moved it first; reread and decide again. */
+export function moveBuild(db: DirectoryDb, { id, from, to, ...set }: BuildMove): boolean {
+  const isEnd = to === 'ok' || to === 'failed' || to === 'cancelled'
+  assert(from !== to && from !== 'ok' && from !== 'failed' && from !== 'cancelled', 'nothing leaves an end')
+  assert(!isEnd || typeof set.finishedAtMs === 'number', 'a build that has ended has its time')
+  assert(to !== 'ok' || (typeof set.resultSha256 === 'string' && !set.error), 'a good build has its result')
+  assert(to !== 'failed' || typeof set.errorType === 'string', 'a failed build says how')
+  return updated(db, { ...set, state: to }, and(eq(builds.id, id), eq(builds.state, from)))
+}
+
+/** Sets columns of a build that is still in this state. False: it is not. */
+export function setBuild(
+  db: DirectoryDb,
+  { id, state, ...set }: { id: string; state: BuildState } & BuildSet,
+): boolean {
+  return updated(db, set, and(eq(builds.id, id), eq(builds.state, state)))
+}
+
+/** Notes that nothing is left to do for it, and what its files take up. */
+export function closeBuild(db: DirectoryDb, closed: { id: string; diskBytes: number; nowMs: number }): void {
+  updated(db, { closedAtMs: closed.nowMs, diskBytes: closed.diskBytes }, eq(builds.id, closed.id))
+}
+
+function updated(db: DirectoryDb, set: Partial<Build>, where: SQL | undefined): boolean {
+  return db.update(builds).set(set).where(where).returning({ id: builds.id }).all().length === 1
+}
+
+export function countBuilds(
+  db: DirectoryDb,
+  of: { hostId?: string; organizationId?: string | null; states: readonly BuildState[] },
+): number {
+  const { hostId, organizationId, states } = of
+  const where = and(
+    inArray(builds.state, [...states]),
+    hostId === undefined ? undefined : eq(builds.hostId, hostId),
+    organizationId === undefined ? undefined : ownedBy(builds.organizationId, organizationId),
+  )
+  return db.select({ n: count() }).from(builds).where(where).get()?.n ?? 0
+}
+
+function ownedBy(column: typeof builds.organizationId | typeof buildVms.organizationId, id: string | null) {
+  return id === null ? isNull(column) : eq(column, id)
+}
+
+/** How many there are in each state that there is one of. */
+export function countBuildsByState(db: DirectoryDb): Partial<Record<BuildState, number>> {
+  const rows = db.select({ state: builds.state, n: count() }).from(builds).groupBy(builds.state).all()
+  return Object.fromEntries(rows.map(({ state, n }) => [state, n]))
+}
+
+/** When the nth newest build of an owner since a time was made; null: there are fewer. */
+export function nthNewestBuild(
+  db: DirectoryDb,
+  of: { organizationId: string | null; nth: number; sinceMs: number },
+): number | null {
+  const found = db
+    .select({ atMs: builds.createdAtMs })
+    .from(builds)
+    .where(and(ownedBy(builds.organizationId, of.organizationId), gte(builds.createdAtMs, of.sinceMs)))
+    .orderBy(desc(builds.createdAtMs))
+    .offset(of.nth - 1)
+    .limit(1)
+    .get()
+  return found?.atMs ?? null
+}
+
+/** What the files of all builds take up. */
+export function buildDiskBytes(db: DirectoryDb): number {
+  const row = db
+    .select({ bytes: sum(builds.diskBytes).mapWith(Number) })
+    .from(builds)
+    .get()
+  return row?.bytes ?? 0
+}
+
+/** The oldest build that is done with and whose files are still there; null: there is none. */
+export function oldestWithFiles(db: DirectoryDb, hostId: string): Build | null {
+  const where = and(eq(builds.hostId, hostId), isNotNull(builds.closedAtMs), isNull(builds.removedAtMs))
+  return db.select().from(builds).where(where).orderBy(asc(builds.finishedAtMs), sql`rowid`).limit(1).get() ?? null
+}
+
+/** Its files make room for others; the record stays. */
+export function noteRemoved(db: DirectoryDb, { id, nowMs }: { id: string; nowMs: number }): void {
+  updated(db, { removedAtMs: nowMs, diskBytes: 0 }, eq(builds.id, id))
+}
+
+/** Builds that were done with before a time, at most `limit`. */
+export function listExpiredBuilds(
+  db: DirectoryDb,
+  expired: { hostId: string; finishedBeforeMs: number; limit: number },
+): string[] {
+  const where = and(
+    eq(builds.hostId, expired.hostId),
+    isNotNull(builds.closedAtMs),
+    lt(builds.finishedAtMs, expired.finishedBeforeMs),
+  )
+  return db
+    .select({ id: builds.id })
+    .from(builds)
+    .where(where)
+    .limit(expired.limit)
+    .all()
+    .map(({ id }) => id)
+}
+
+/** With its nonce. */
+export function deleteBuild(db: DirectoryDb, id: string): void {
+  db.delete(builds).where(eq(builds.id, id)).run()
+}
+
+/** Ids of all builds of a host. */
+export function listBuildIds(db: DirectoryDb, hostId: string): ReadonlySet<string> {
+  const rows = db.select({ id: builds.id }).from(builds).where(eq(builds.hostId, hostId)).all()
+  return new Set(rows.map(({ id }) => id))
+}
+
+export function insertBuildVm(
+  db: DirectoryDb,
+  { nowMs, ...vm }: Omit<BuildVm, 'createdAtMs'> & { nowMs: number },
+): void {
+  db.insert(buildVms)
+    .values({ ...vm, createdAtMs: nowMs })
+    .run()
+}
+
+/** VMs of a host that no build has taken, oldest first. */
+export function listBuildVms(db: DirectoryDb, hostId: string): BuildVm[] {
+  return db
+    .select()
+    .from(buildVms)
+    .where(eq(buildVms.hostId, hostId))
+    .orderBy(asc(buildVms.createdAtMs), sql`rowid`)
+    .all()
+}
+
+export function buildVmById(db: DirectoryDb, vmId: string): BuildVm | null {
+  return db.select().from(buildVms).where(eq(buildVms.vmId, vmId)).get() ?? null
+}
+
+export function countReserved(db: DirectoryDb, of: { hostId: string; organizationId?: string | null }): number {
+  const where = and(
+    eq(buildVms.hostId, of.hostId),
+    eq(buildVms.kind, 'reserved'),
+    of.organizationId === undefined ? undefined : ownedBy(buildVms.organizationId, of.organizationId),
+  )
+  return db.select({ n: count() }).from(buildVms).where(where).get()?.n ?? 0
+}
+
+/** Compare-and-set: true for exactly one caller, who decides what becomes of the VM. */
+export function removeBuildVm(db: DirectoryDb, vmId: string): boolean {
+  return db.delete(buildVms).where(eq(buildVms.vmId, vmId)).returning({ vmId: buildVms.vmId }).all().length === 1
+}
+
+/** A warm VM becomes an organization's. False: somebody was faster. */
+export function reserveBuildVm(
+  db: DirectoryDb,
+  vm: { vmId: string; organizationId: string | null; expiresAtMs: number },
+): boolean {
+  const { vmId, ...set } = vm
+  return (
+    db
+      .update(buildVms)
+      .set({ ...set, kind: 'reserved' })
+      .where(and(eq(buildVms.vmId, vmId), ne(buildVms.kind, 'reserved')))
+      .returning({ vmId: buildVms.vmId })
+      .all().length === 1
+  )
+}
+
+/** VMs of a host that a build or a row here names. */
+export function namedBuildVms(db: DirectoryDb, hostId: string): ReadonlySet<string> {
+  const ofBuilds = db
+    .select({ vmId: builds.vmId })
+    .from(builds)
+    .where(and(eq(builds.hostId, hostId), isNull(builds.closedAtMs), isNotNull(builds.vmId)))
+    .all()
+  return new Set([...ofBuilds, ...listBuildVms(db, hostId)].flatMap(({ vmId }) => vmId ?? []))
+}

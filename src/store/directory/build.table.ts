@@ -1,0 +1,97 @@
+// Attested builds as their owners see them, the nonces that accepted ones have used, and build VMs that no build has taken yet.
+
+import { index, integer, primaryKey, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqlite-core'
+import { BUILD_ERROR_TYPES, BUILD_STATES, TOOLCHAINS } from '../../contract/build.ts'
+import { organizations } from './organization.table.ts'
+
+export const builds = sqliteTable(
+  'builds',
+  {
+    /** The job id, a UUID. */
+    id: text('id').primaryKey(),
+    hostId: text('host_id').notNull(),
+    /** Null: of nobody, where no key is asked for. */
+    organizationId: text('organization_id').references(() => organizations.id),
+    state: text('state', { enum: BUILD_STATES }).notNull(),
+    /** Lowercase hexadecimal. */
+    nonce: text('nonce').notNull(),
+    sourceKind: text('source_kind', { enum: ['archive', 'git'] }).notNull(),
+    /** Of an archive. */
+    sourceName: text('source_name'),
+    sourceBytes: integer('source_bytes'),
+    sourceSha256: text('source_sha256'),
+    /** Of git. */
+    repoUrl: text('repo_url'),
+    repoRef: text('repo_ref'),
+    projectDir: text('project_dir'),
+    toolchain: text('toolchain', { enum: TOOLCHAINS }),
+    reproduce: integer('reproduce', { mode: 'boolean' }).notNull(),
+    /** Drawn when the build gets its VM; kept for good, for that VM takes no other build. */
+    vmId: text('vm_id'),
+    /** Of its VM; what was closed is never opened again. */
+    network: text('network', { enum: ['unused', 'open', 'closed'] }).notNull(),
+    /** What its verified receipts say, as JSON; null before the first. */
+    evidence: text('evidence'),
+    simulated: integer('simulated', { mode: 'boolean' }),
+    /** Launch digest of its VM, SHA-384 in hexadecimal, from its verified receipts. */
+    measurement: text('measurement'),
+    resultBytes: integer('result_bytes'),
+    resultSha256: text('result_sha256'),
+    provenanceSha256: text('provenance_sha256'),
+    errorType: text('error_type', { enum: BUILD_ERROR_TYPES }),
+    error: text('error'),
+    /** What its files take up, at most. */
+    diskBytes: integer('disk_bytes').notNull(),
+    createdAtMs: integer('created_at_ms').notNull(),
+    startedAtMs: integer('started_at_ms'),
+    /** From here on the exchange disk is the guest's. */
+    orderedAtMs: integer('ordered_at_ms'),
+    finishedAtMs: integer('finished_at_ms'),
+    /** Its VM is dismissed and its events are complete. */
+    closedAtMs: integer('closed_at_ms'),
+    /** Its result made room for others. */
+    removedAtMs: integer('removed_at_ms'),
+  },
+  table => [
+    index('builds_state').on(table.state, table.createdAtMs),
+    index('builds_organization').on(table.organizationId, table.createdAtMs),
+    uniqueIndex('builds_vm').on(table.vmId),
+  ],
+)
+
+export type Build = typeof builds.$inferSelect
+
+export const buildNonces = sqliteTable(
+  'build_nonces',
+  {
+    /** Id of an organization; '' for builds of nobody. */
+    owner: text('owner').notNull(),
+    nonce: text('nonce').notNull(),
+    buildId: text('build_id')
+      .notNull()
+      .references(() => builds.id, { onDelete: 'cascade' }),
+  },
+  table => [primaryKey({ columns: [table.owner, table.nonce] })],
+)
+
+/** A VM stands here until a build takes it, which is one transaction, or until it is dismissed. The row is there before the VM. */
+export const buildVms = sqliteTable(
+  'build_vms',
+  {
+    vmId: text('vm_id').primaryKey(),
+    hostId: text('host_id').notNull(),
+    /** `warm`: nobody's yet. `reserved`: an organization's. */
+    kind: text('kind', { enum: ['warm', 'reserved'] }).notNull(),
+    organizationId: text('organization_id').references(() => organizations.id),
+    /** SHA-256 of the manifest of its image, in hexadecimal digits. */
+    imageDigest: text('image_digest').notNull(),
+    /** What it is made of besides, in words. */
+    shape: text('shape').notNull(),
+    createdAtMs: integer('created_at_ms').notNull(),
+    /** Of a reserved one. */
+    expiresAtMs: integer('expires_at_ms'),
+  },
+  table => [index('build_vms_host').on(table.hostId, table.kind, table.createdAtMs)],
+)
+
+export type BuildVm = typeof buildVms.$inferSelect
