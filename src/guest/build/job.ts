@@ -9,8 +9,8 @@ const linesPerAnswerMax = 64
 const answerBytesMax = 60 * 1024
 /** Of `msg`; its schema allows more. */
 const messageCharsMax = 4000
-/** What stands in the log beyond these is not sent as events. */
-const linesMax = 50_000
+/** What stands in the log beyond these is not sent as events: the host takes them in portions, and the result comes after the last. */
+const linesMax = 10_000
 /** Of the log's end, in the message of a failure. */
 const tailCharsMax = 4000
 const errorCharsMax = 8000
