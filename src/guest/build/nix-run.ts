@@ -100,7 +100,7 @@ class Nix {
     })
     refuseUnless(
       code === 0,
-      'source_unreachable',
+      /NAR hash mismatch|hash mismatch/i.test(job.tail()) ? 'checksum_mismatch' : 'source_unreachable',
       () => `nix flake archive: exit code ${code}; ask the operator which hosts are allowed: ${job.tail()}`,
     )
     this.#store = `${root}/nix`
@@ -121,8 +121,18 @@ class Nix {
     refuseUnless(code === 0, 'build_failed', () => `nix build: exit code ${code}: ${job.tail()}`)
     const built = readBuilt(stdout)
     refuseUnless(built !== null, 'build_failed', () => 'nix build: no list of outputs')
-    const show = nixShowArgv(built.map(one => one.drvPath))
-    const shown = await this.#run({ ...common, name: 'nix-show', argv: show, answers: true })
+    const show = (name: 'new' | 'old') =>
+      this.#run({
+        ...common,
+        name: 'nix-show',
+        argv: nixShowArgv(
+          built.map(one => one.drvPath),
+          name,
+        ),
+        answers: true,
+      })
+    const first = await show('new')
+    const shown = first.code === 0 ? first : await show('old')
     const derivations = shown.code === 0 ? readDerivations(shown.stdout) : null
     refuseUnless(derivations !== null, 'internal', () => 'nix show-derivation: no list of derivations')
     this.derivations = derivations
