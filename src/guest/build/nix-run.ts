@@ -100,7 +100,7 @@ class Nix {
     })
     refuseUnless(
       code === 0,
-      /NAR hash mismatch|hash mismatch/i.test(job.tail()) ? 'checksum_mismatch' : 'source_unreachable',
+      /hash mismatch|mismatch in field 'narHash'/i.test(job.tail()) ? 'checksum_mismatch' : 'source_unreachable',
       () => `nix flake archive: exit code ${code}; ask the operator which hosts are allowed: ${job.tail()}`,
     )
     this.#store = `${root}/nix`

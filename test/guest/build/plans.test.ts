@@ -280,6 +280,17 @@ describe('job', () => {
     expect(job.logBytes().length).toBe(80 * 6001 + 3 + 200_003)
   })
 
+  // Goal: a failure's message ends with what the last program said, and with nothing from before it.
+  test('tail', () => {
+    const job = new Job()
+    job.say('init', 'ours')
+    job.output('fetch')(Buffer.from('first\n'))
+    job.output('build')(Buffer.from(`${'x'.repeat(9000)}\n\x1b[1mlast\x1b[0m\n`))
+    expect(job.tail()).toEndWith('x\nlast')
+    expect(job.tail()).not.toMatch(/ours|first/)
+    expect(job.tail().length).toBeLessThanOrEqual(4000)
+  })
+
   // Goal: lines without end are cut with a word, and the log has them all.
   test('many lines', () => {
     const job = new Job()
