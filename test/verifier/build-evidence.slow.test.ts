@@ -169,6 +169,11 @@ describe('real results of another builder', () => {
     ).toEqual(['pin-measurement'])
   })
 
+  test('their firmware is below the floors, which alone is what fails then', async () => {
+    const pins = { measurement: 'any', vmpl: 'required', crl: 'any', tcb: 'required' } as const
+    expect(badChecks(await askVector('kex', { pins }))).toEqual(['report/tcb-floor'])
+  })
+
   test('nothing of them can be changed', async () => {
     const files = new Map<string, Uint8Array>(
       ['provenance.json', 'evidence.json'].map(file => [file, read('kex', file)]),
