@@ -82,7 +82,7 @@ inOwnNetns(
           console.log(`build ${run + 1}: ${Math.round(performance.now() - startedMs)} ms`)
           expect(seen.at(-1)).toEqual({ type: 'complete', result: { status: 'ok' } })
           expect(new Set(seen.map(event => event.type))).toEqual(
-            new Set(['queued', 'vm', 'init', 'detect', 'build', 'provenance', 'attest', 'host', 'complete']),
+            new Set(['queued', 'vm', 'init', 'detect', 'fetch', 'build', 'provenance', 'attest', 'host', 'complete']),
           )
           const archive = join(appliance.directory, `result-${run}.tar.gz`)
           writeFileSync(archive, Buffer.from(await (await ask(`/build/${job_id}/result`)).arrayBuffer()))
