@@ -88,9 +88,9 @@ inOwnNetns(
           writeFileSync(archive, Buffer.from(await (await ask(`/build/${job_id}/result`)).arrayBuffer()))
           const verified = await appliance.cli(
             ...['verify', 'build', archive, '--nonce', used, '--trust-simulated-root', rootPem],
-            ...['--image', builder, '--any-operator-key', '--json'],
+            ...['--image', builder, '--json'],
           )
-          expect([verified.stderr, verified.exitCode]).toEqual(['', 0])
+          expect([verified.stderr || verified.stdout.slice(0, 3000), verified.exitCode]).toEqual(['', 0])
           const unpacked = join(appliance.directory, `unpacked-${run}`)
           mkdirSync(unpacked)
           Bun.spawnSync(['tar', '-xzf', archive, '-C', unpacked])
