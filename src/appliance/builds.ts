@@ -7,12 +7,11 @@ import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { type Builds, createBuilds } from '../builds/builds.ts'
 import { FetchProxy } from '../builds/fetch-proxy.ts'
-import { resultCommands } from '../builds/http/commands.plan.ts'
 import { buildsOpenapiDocument } from '../builds/http/openapi.ts'
 import type { BuildRoutesDeps } from '../builds/http/routes.ts'
 import type { BuildsSettings } from '../builds/types.ts'
 import { parseFetchHost } from '../config/fetch-hosts.ts'
-import { listenAddress } from '../config/listen.ts'
+import { type HostName, listenAddress } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import type { BuildOrder } from '../contract/build-agent.ts'
 import { createRequestRate } from '../http/rate.ts'
@@ -77,6 +76,8 @@ export function composeBuilds(parts: BuildsParts): Builds {
     ...{ store, clock, random, log, settings, gate },
     engine: buildEngine(parts),
     trust: parts.trust,
+    ownUrl: ownUrl(config),
+    imageDirectory: builds.image_dir,
     order: { builderId: settings.builderId, limits: settings.limits, fetch: fetchOf(config) },
     vm: {
       spec,
@@ -101,7 +102,6 @@ export function composeBuilds(parts: BuildsParts): Builds {
     http: {
       ...callers(parts),
       baseUrl: builds.base_url,
-      commands: resultCommands,
       limits,
       openapi: JSON.stringify(buildsOpenapiDocument()),
     },
@@ -175,7 +175,7 @@ function settingsOf({ builds, domain }: Config): BuildsSettings {
     exchangeBytes: builds.exchange_gib * gib,
     eventBytesMax: builds.log_mib * mib,
     fetchHosts: builds.fetch_hosts,
-    builderId: builds.base_url || `https://builds.${domain}`,
+    builderId: builds.base_url || `https://${hostLabel}.${domain}`,
     limits: {
       sourceBytes: builds.source_mib * mib,
       sourceEntries: builds.source_entries,
@@ -191,6 +191,14 @@ function settingsOf({ builds, domain }: Config): BuildsSettings {
     },
   }
 }
+
+/** By the name that this host has in its own DNS (config/listen.ts). */
+function ownUrl({ domain, listen }: Config): string {
+  const { port } = listenAddress(listen.builds)
+  return `https://${hostLabel}.${domain}${port === 443 ? '' : `:${port}`}`
+}
+
+const hostLabel = 'builds' satisfies HostName
 
 /** Fault config.file. */
 function fetchOf({ builds, network }: Config): BuildOrder['fetch'] {

@@ -13,8 +13,12 @@ import type { HostTrust } from '../vm/launch-policy.plan.ts'
 import { EventLogs } from './events.ts'
 import type { FetchGate } from './fetch-proxy.ts'
 import { BuildFiles } from './files.ts'
+import { resultCommands } from './http/commands.plan.ts'
 import { type BuildRoutesDeps, buildRoutes } from './http/routes.ts'
 import { type BuildHttp, createBuildHttp } from './http/server.ts'
+import { type BootImages, createBootImages } from './oci/boot-images.ts'
+import type { PulledImage } from './oci/commands.plan.ts'
+import { ociRoutes } from './oci/registry.ts'
 import type { OrderSettings } from './order.plan.ts'
 import { BuildReconciler } from './reconciler.ts'
 import { BuildRetention } from './retention.ts'
@@ -41,7 +45,11 @@ export type BuildsDeps = {
     readonly imageDigest: () => string
     readonly room: () => Admission
   }
-  readonly http: Pick<BuildRoutesDeps, 'caller' | 'admitPublic' | 'baseUrl' | 'commands' | 'limits' | 'openapi'>
+  readonly http: Pick<BuildRoutesDeps, 'caller' | 'admitPublic' | 'baseUrl' | 'limits' | 'openapi'>
+  /** For what is printed before any client has named us, and where the configuration names nothing. */
+  readonly ownUrl: string
+  /** Directory of the image that build VMs boot. */
+  readonly imageDirectory: string
 }
 
 /** How many clients may follow events at the same time. */
@@ -67,6 +75,9 @@ export function createBuilds(deps: BuildsDeps): Builds {
     nowMs: clock.nowMs,
   })
   const { retentionMs, resultBytesMax, concurrentMax } = settings
+  const images = createBootImages(new Map([[deps.vm.spec.image, deps.imageDirectory]]))
+  const pulled = new PulledImages(images, deps.vm.spec.image, log)
+  const commands = (build: Build, baseUrl: string) => resultCommands(build, { baseUrl, image: pulled.current() })
   const retention = new BuildRetention({ directory, hostId, files, clock, log, retentionMs, resultBytesMax })
   retention.removeOrphans()
   const vms = new BuildVms({ store, engine, clock, random, log, concurrentMax, vmSpec: deps.vm.spec, ...deps.vm })
@@ -77,17 +88,21 @@ export function createBuilds(deps: BuildsDeps): Builds {
     order: deps.order,
     exchangeBytes: settings.exchangeBytes,
     vmSpec: deps.vm.spec,
-    farewell: (build: Build) => http.commands(build, http.baseUrl || baseUrlUnknown),
+    farewell: (build: Build) => commands(build, http.baseUrl || deps.ownUrl),
   })
   const service = new BuildsService({
     ...{ directory, hostId, clock, random, log, settings, files, events, makeRoom },
     reserveVm: (tx, of) => vms.reserve(tx, of),
-    onAccepted: build => reconciler.wake(build.id),
+    onAccepted: build => {
+      // Its digest takes seconds where the image is new; the build takes longer.
+      pulled.refresh()
+      reconciler.wake(build.id)
+    },
     onCancelled: build => reconciler.wakeCancelled(build),
   })
   const routes = buildRoutes({
     ...http,
-    ...{ service, files, events, clock, random, log, readersMax },
+    ...{ service, files, events, clock, random, log, readersMax, commands },
     isVmUp: vmId => engine.view(vmId)?.state === 'running',
     rules: { fetchHosts: settings.fetchHosts },
     signal: stopping.signal,
@@ -97,8 +112,14 @@ export function createBuilds(deps: BuildsDeps): Builds {
     service,
     vms,
     reconciler,
-    fetch: createBuildHttp({ log, clock, random, routes }).fetch,
+    fetch: createBuildHttp({
+      log,
+      clock,
+      random,
+      routes: [...routes, ...ociRoutes({ images, admit: http.admitPublic })],
+    }).fetch,
     start: () => {
+      pulled.refresh()
       vms.start()
       reconciler.start()
       loops = retention.run(stopping.signal)
@@ -111,5 +132,32 @@ export function createBuilds(deps: BuildsDeps): Builds {
   }
 }
 
-/** For the events, which are written before anybody has asked for them by some name. */
-const baseUrlUnknown = 'https://BUILD_URL'
+/** What the registry serves now, for what is printed: as of the last look, which nobody waits for. */
+class PulledImages {
+  readonly #images: BootImages
+  readonly #name: string
+  readonly #log: Logger
+  #current: PulledImage | null = null
+
+  constructor(images: BootImages, name: string, log: Logger) {
+    this.#images = images
+    this.#name = name
+    this.#log = log
+  }
+
+  current(): PulledImage | null {
+    return this.#current
+  }
+
+  refresh(): void {
+    this.#images.open(this.#name).then(
+      found => {
+        this.#current = found && { name: this.#name, digest: found.digest, hasIgvm: found.hasIgvm }
+      },
+      error => {
+        this.#current = null
+        this.#log.warn('the image of build VMs cannot be served', { error })
+      },
+    )
+  }
+}

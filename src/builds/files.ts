@@ -1,17 +1,8 @@
 // The files of builds: `<root>/<job id>/` with source, events.jsonl and result.tar.gz, and `<root>/incoming/` with sources on their way.
 // Effects: the file system. A file under its name is complete: it was written as a temporary, synced and renamed.
 
-import {
-  closeSync,
-  fsyncSync,
-  lstatSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  renameSync,
-  rmSync,
-  statSync,
-} from 'node:fs'
+import { lstatSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { mkdir, open, rename } from 'node:fs/promises'
 import { join } from 'node:path'
 import { systemErrorCode, wrapFault } from '../base/fault.ts'
 import { diskSpace, ensureDir, removeFile, removeTree } from '../linux/files.ts'
@@ -46,24 +37,24 @@ export class BuildFiles {
     return join(this.#root, incoming, name)
   }
 
-  /** Makes the directory of a build, with its source where one was sent. Fault internal. */
-  adopt(buildId: string, upload: { readonly path: string } | null): void {
+  /** Makes the directory of a build, with its source where one was sent. Not on the event loop: a disk may take its time. Fault internal. */
+  async adopt(buildId: string, upload: { readonly path: string } | null): Promise<void> {
     const directory = join(this.#root, buildId)
     try {
-      mkdirSync(directory, { mode: 0o700 })
-      if (upload !== null) renameSync(upload.path, this.path(buildId, 'source'))
-      syncDirectory(directory)
-      syncDirectory(this.#root)
+      await mkdir(directory, { mode: 0o700 })
+      if (upload !== null) await rename(upload.path, this.path(buildId, 'source'))
+      await syncDirectory(directory)
+      await syncDirectory(this.#root)
     } catch (error) {
       throw wrapFault(error, `keep the source of build ${buildId}`)
     }
   }
 
   /** The finished part gets its name. Fault internal. */
-  finishResult(buildId: string): void {
+  async finishResult(buildId: string): Promise<void> {
     try {
-      renameSync(this.path(buildId, 'resultPart'), this.path(buildId, 'result'))
-      syncDirectory(join(this.#root, buildId))
+      await rename(this.path(buildId, 'resultPart'), this.path(buildId, 'result'))
+      await syncDirectory(join(this.#root, buildId))
     } catch (error) {
       throw wrapFault(error, `keep the result of build ${buildId}`)
     }
@@ -115,11 +106,7 @@ export function fileExists(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isFile() === true
 }
 
-function syncDirectory(path: string): void {
-  const fd = openSync(path, 'r')
-  try {
-    fsyncSync(fd)
-  } finally {
-    closeSync(fd)
-  }
+async function syncDirectory(path: string): Promise<void> {
+  await using directory = await open(path, 'r')
+  await directory.sync()
 }

@@ -271,7 +271,7 @@ export class BuildFollower {
     try {
       await readResult(engine.exchange(this.#vmId), files.path(this.#id, 'resultPart'), { sizeBytes, sha256 })
       if (!this.#isStill('running')) return unwanted
-      files.finishResult(this.#id)
+      await files.finishResult(this.#id)
     } catch (error) {
       return this.#internal('the result could not be taken over', error)
     }

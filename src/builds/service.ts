@@ -91,16 +91,16 @@ export class BuildsService {
   }
 
   /** Accepts a build; its source becomes its own. Faults: conflict (nonce, VM), not_found (VM), rate_limited, internal. */
-  submit(caller: Caller, wanted: BuildWanted, { vmId }: Place): Build {
+  async submit(caller: Caller, wanted: BuildWanted, { vmId }: Place): Promise<Build> {
     const { directory, files, random, clock } = this.#deps
     const { source } = wanted
     const upload = source.kind === 'archive' ? source.upload : null
     this.#checkNonce(directory.db, caller, wanted)
     this.#checkRoom(upload?.sizeBytes ?? 0)
     const id = newUuid(random)
-    files.adopt(id, upload)
     let build: Build
     try {
+      await files.adopt(id, upload)
       build = directory.transact(tx => {
         this.#checkLimits(tx, caller, vmId !== null)
         this.#checkNonce(tx, caller, wanted)

@@ -16,6 +16,7 @@ const Text = (description: string) => Type.Optional(Type.String({ minLength: 1, 
 const ClientFile = Type.Object(
   {
     api: Text('address of service A'),
+    builds: Text('address of service C'),
     key_file: Text('file with the API key'),
     ca: Text("PEM of the authority that issued service A's certificate"),
     policy: Text('the policy'),
@@ -28,7 +29,7 @@ const ClientFile = Type.Object(
 type ClientFile = Static<typeof ClientFile>
 
 export type ClientDefaults = {
-  readonly [Name in 'api' | 'keyFile' | 'ca' | 'policy' | 'image' | 'publicKey' | 'trustSimulatedRoot']?:
+  readonly [Name in 'api' | 'builds' | 'keyFile' | 'ca' | 'policy' | 'image' | 'publicKey' | 'trustSimulatedRoot']?:
     | string
     | undefined
 }
@@ -51,10 +52,10 @@ export function loadClientDefaults(env: Io['env']): ClientDefaults {
   const path = join(base, 'strongroom', 'client.toml')
   const text = readOwnFile(path)
   if (text === null) return {}
-  const { api, key_file, ca, policy, image, public_key, trust_simulated_root } = parse(text, path)
+  const { api, builds, key_file, ca, policy, image, public_key, trust_simulated_root } = parse(text, path)
   const at = (name: string | undefined) => (name === undefined ? undefined : pathOf(name, dirname(path), home))
   return {
-    ...{ api, keyFile: at(key_file), ca: at(ca), policy: at(policy), image: at(image) },
+    ...{ api, builds, keyFile: at(key_file), ca: at(ca), policy: at(policy), image: at(image) },
     ...{ publicKey: at(public_key), trustSimulatedRoot: at(trust_simulated_root) },
   }
 }

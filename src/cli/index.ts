@@ -5,6 +5,7 @@ import { Fault, messageOf } from '../base/fault.ts'
 import { JOURNAL_PRIORITIES } from '../base/log.ts'
 import { version } from '../base/version.ts'
 import { isJournal, stderrFd } from '../linux/journal.ts'
+import { addBuild } from './build/build.ts'
 import { type Cli, globalOptions, helpText } from './cli.ts'
 import { addConfig } from './config.ts'
 import { EXIT, exitCodeOf, remedyOf } from './exit.ts'
@@ -75,7 +76,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     addConfig,
     addOperatorKey,
   ]
-  const anyone = [addVerify, addSsh, addMeasure, addIgvm, addVerity, addVersion]
+  const anyone = [addVerify, addSsh, addBuild, addMeasure, addIgvm, addVerity, addVersion]
   for (const add of [...operator, ...anyone]) add(program, cli)
   return program
 }

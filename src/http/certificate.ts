@@ -191,6 +191,7 @@ export function certificateNames({ tls, domain, listen, network }: NamingConfig)
     domain,
     `instances.${domain}`,
     `inference.${domain}`,
+    ...(listen.builds === '' ? [] : [`builds.${domain}`]),
     'localhost',
     '127.0.0.1',
     '::1',

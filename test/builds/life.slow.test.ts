@@ -29,7 +29,7 @@ test('goal: a build is accepted, followed, downloaded and shown, and leaves no V
     'complete: {"status":"ok"}',
   ])
   expect(said.filter(text => text.startsWith('host')).at(-1)).toBe(
-    `host: strongroom verify build ./${id} --nonce ${nonce}`,
+    `host: strongroom verify build ${id}.tar.gz --nonce ${nonce}`,
   )
   const expected = resultOf(source)
   const result = await rig.send('GET', `/build/${id}/result`)

@@ -39,7 +39,12 @@ export type Step =
     }
   | { readonly kind: 'wait'; readonly until: Promise<unknown> }
   | { readonly kind: 'failed'; readonly errorType: BuildErrorType; readonly error: string }
-  | { readonly kind: 'ok'; readonly change?: Partial<Extract<BuildProgress['result'], { status: 'ok' }>> }
+  /** `bytes`: the archive, in place of resultOf. */
+  | {
+      readonly kind: 'ok'
+      readonly bytes?: Uint8Array
+      readonly change?: Partial<Extract<BuildProgress['result'], { status: 'ok' }>>
+    }
 
 export const line = (type: BuildStep, msg: string): Step => ({ kind: 'line', type, msg })
 
@@ -270,7 +275,7 @@ function advance(guest: Guest, script: readonly Step[], path: string): void {
         guest.result = { status: 'failed', errorType: step.errorType, error: step.error }
         return
       case 'ok': {
-        const bytes = resultOf(guest.source)
+        const bytes = step.bytes ?? resultOf(guest.source)
         const fd = openSync(path, 'r+')
         writeSync(fd, bytes, 0, bytes.length, 0)
         closeSync(fd)

@@ -9,7 +9,6 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
 import { type Builds, createBuilds } from '../../src/builds/builds.ts'
 import type { FetchGate } from '../../src/builds/fetch-proxy.ts'
-import { resultCommands } from '../../src/builds/http/commands.plan.ts'
 import type { BuildsSettings } from '../../src/builds/types.ts'
 import type { BuildOrder } from '../../src/contract/build-agent.ts'
 import { createRequestRate } from '../../src/http/rate.ts'
@@ -69,6 +68,7 @@ export type BuildsChanges = {
   readonly body?: { readonly sourceBytesMax?: number; readonly timeoutMs?: number }
   readonly requestsPerMinute?: number
   readonly clock?: Clock
+  readonly imageDirectory?: string
   /** Whether builds are carried out; else they stay where their requests have put them. */
   readonly starts?: boolean
 }
@@ -204,6 +204,8 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
     ...{ store, engine, clock, random: systemRandom, log, settings, gate: watched },
     order: { builderId: settings.builderId, limits: settings.limits, fetch: changes.fetch ?? null },
     trust: simulatedTrust,
+    ownUrl: 'https://builds.example',
+    imageDirectory: changes.imageDirectory ?? join(directory, 'no-image'),
     vm: {
       spec: { image: 'builder', vcpus: 1, memoryMib: 1024 },
       shape: 'a shape',
@@ -220,7 +222,6 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
       },
       admitPublic: () => {},
       baseUrl: '',
-      commands: resultCommands,
       limits,
       openapi: '{}',
     },

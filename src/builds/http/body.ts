@@ -26,7 +26,9 @@ export function bodyBytesMax({ sourceBytesMax, documentBytesMax }: ScanLimits): 
   return Math.ceil((sourceBytesMax * 5) / 3) + documentBytesMax
 }
 
-const sliceBytes = 262_144
+const sliceBytes = 65_536
+/** After this long others have their turn: a piece that is there already, and a write that is done at once, give them none. */
+const turnMs = 3
 
 /** The file at `path` is new, and gone again if this rejects. Faults: invalid_request, body_too_large, body_timeout, internal. */
 export async function readSourceBody(
@@ -68,6 +70,7 @@ async function readPieces(
     void reader.cancel().catch(() => {})
   })
   let sizeBytes = 0
+  let turnSinceMs = performance.now()
   try {
     for (;;) {
       const next = await reader.read().catch(cause => {
@@ -79,6 +82,9 @@ async function readPieces(
       if (sizeBytes > bytesMax) throw new Fault('body_too_large', `The body is larger than ${bytesMax} bytes.`)
       for (let at = 0; at < next.value.length; at += sliceBytes) {
         await take(next.value.subarray(at, at + sliceBytes))
+        if (performance.now() - turnSinceMs < turnMs) continue
+        await new Promise(resolve => setImmediate(resolve))
+        turnSinceMs = performance.now()
       }
     }
   } catch (error) {

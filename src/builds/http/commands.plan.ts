@@ -1,11 +1,15 @@
 // How to fetch and verify a result, as commands of a shell. Pure.
 
 import type { Build } from '../../store/directory/build.table.ts'
+import { type PulledImage, verifyCommands } from '../oci/commands.plan.ts'
 
-export function resultCommands({ id, nonce }: Pick<Build, 'id' | 'nonce'>, baseUrl: string): string[] {
+/** `image`: the one that build VMs boot, as the registry serves it; null: not known now. */
+export function resultCommands(
+  { id, nonce }: Pick<Build, 'id' | 'nonce'>,
+  { baseUrl, image }: { readonly baseUrl: string; readonly image: PulledImage | null },
+): string[] {
   return [
     `curl --fail --header "Authorization: Bearer $STRONGROOM_API_KEY" --output ${id}.tar.gz ${baseUrl}/build/${id}/result`,
-    `tar --extract --gzip --one-top-level --strip-components=1 --file ${id}.tar.gz`,
-    `strongroom verify build ./${id} --nonce ${nonce}`,
+    ...verifyCommands({ baseUrl, image, project: `${id}.tar.gz`, nonce }),
   ]
 }

@@ -119,7 +119,7 @@ function handlersOf(deps: BuildRoutesDeps) {
       try {
         const wanted = parseBuildRequest(json, upload, deps.rules)
         // What was true of the caller at the headers must still be true now.
-        const build = service.submit(deps.caller(request.headers, 'write', context.address), wanted, place)
+        const build = await service.submit(deps.caller(request.headers, 'write', context.address), wanted, place)
         const base = baseOf(deps, request) + (place.vmId === null ? '' : `/vm/${place.vmId}`)
         return Response.json({ job_id: build.id, build_url: `${base}/build/${build.id}` } satisfies BuildAccepted)
       } finally {

@@ -5,11 +5,15 @@ import { Fault } from '../../base/fault.ts'
 
 const quote = 0x22
 const backslash = 0x5c
+const slash = 0x2f
+const letterU = 0x75
 const fieldName = 'source_data'
 /** What a name in the small document may take up before it cannot be `source_data` any more, escapes and all. */
 const nameBytesMax = 128
 /** Characters that are decoded at a time; whole groups of four. */
 const groupChars = 196_608
+/** How far is looked byte by byte after an escaped character. */
+const escapedRunBytes = 256
 
 export type ScanLimits = {
   /** Of everything but the source. */
@@ -32,8 +36,10 @@ export class SourceScan {
   /** Characters of the source that are not decoded yet. */
   readonly #held = Buffer.alloc(groupChars)
   #heldChars = 0
-  /** What was read of an escape sequence of the source; null outside of one. */
-  #escaped: string | null = null
+  /** Where in an escape sequence of the source: 0 outside of one, 1 after the backslash, from 2 on the digits after the u. */
+  #escape = 0
+  /** Of the digits so far. */
+  #escaped = 0
   #hasSource = false
   #isPadded = false
   #sourceBytes = 0
@@ -129,23 +135,18 @@ export class SourceScan {
     const end = piece.indexOf(quote, from)
     const stop = end === -1 ? piece.length : end
     for (let at = from; at < stop; ) {
-      if (this.#escaped !== null) {
-        this.#takeEscaped(piece[at] ?? 0, emit)
-        at += 1
+      if (this.#escape !== 0 || piece[at] === backslash) {
+        at = this.#takeEscapes(piece, at, Math.min(stop, at + escapedRunBytes), emit)
         continue
       }
       const found = piece.indexOf(backslash, at)
       const runEnd = found === -1 || found > stop ? stop : found
       this.#hold(piece.subarray(at, runEnd), emit)
       at = runEnd
-      if (at < stop) {
-        this.#escaped = ''
-        at += 1
-      }
     }
     if (end === -1) return piece.length
     // An escaped quotation mark.
-    if (this.#escaped !== null) throw notBase64()
+    if (this.#escape !== 0) throw notBase64()
     this.#decode(emit)
     // A value that is not empty stays one.
     if (this.#sourceBytes > 0) for (const byte of Buffer.from('AAAA')) this.#keep(byte)
@@ -155,16 +156,45 @@ export class SourceScan {
     return end + 1
   }
 
-  /** Encoders write / as \/, + as \u002b. Everything else that is escaped is no base64. */
-  #takeEscaped(byte: number, emit: (bytes: Uint8Array) => void): void {
-    const text = (this.#escaped ?? '') + String.fromCharCode(byte)
-    const isWhole = text[0] !== 'u' || text.length === 5
-    this.#escaped = isWhole ? null : text
-    if (!isWhole) return
-    const hex = /^u00([0-7][0-9a-fA-F])$/.exec(text)?.[1]
-    const char = text === '/' ? 0x2f : hex === undefined ? null : Number.parseInt(hex, 16)
-    if (char === null) throw notBase64()
-    this.#hold(Uint8Array.of(char), emit)
+  /**
+   * Encoders write / as \/, + as \u002b, some all of it so. Everything else that is escaped is no base64. Byte by byte, for a while: where one
+   * character is escaped, the next ones often are. Where to go on.
+   */
+  #takeEscapes(piece: Uint8Array, from: number, to: number, emit: (bytes: Uint8Array) => void): number {
+    let state = this.#escape
+    let value = this.#escaped
+    for (let at = from; at < to; at += 1) {
+      const byte = piece[at] ?? 0
+      if (state === 0 && byte === backslash) {
+        state = 1
+        continue
+      }
+      if (state === 1) {
+        if (byte !== slash && byte !== letterU) throw notBase64()
+        state = byte === slash ? 0 : 2
+        value = 0
+        if (byte !== slash) continue
+      } else if (state > 1) {
+        const digit = hexDigit(byte)
+        if (digit === -1) throw notBase64()
+        value = value * 16 + digit
+        state = state === 5 ? 0 : state + 1
+        if (state !== 0) continue
+        if (value > 0x7f) throw notBase64()
+        this.#holdOne(value, emit)
+        continue
+      }
+      this.#holdOne(byte, emit)
+    }
+    this.#escape = state
+    this.#escaped = value
+    return to
+  }
+
+  #holdOne(char: number, emit: (bytes: Uint8Array) => void): void {
+    this.#held[this.#heldChars] = char
+    this.#heldChars += 1
+    if (this.#heldChars === groupChars) this.#decode(emit)
   }
 
   #hold(chars: Uint8Array, emit: (bytes: Uint8Array) => void): void {
@@ -195,6 +225,13 @@ export class SourceScan {
     }
     emit(bytes)
   }
+}
+
+/** Of an ASCII digit; -1: it is none. */
+function hexDigit(byte: number): number {
+  if (byte >= 0x30 && byte <= 0x39) return byte - 0x30
+  const lower = byte | 0x20
+  return lower >= 0x61 && lower <= 0x66 ? lower - 0x57 : -1
 }
 
 /** Null: no base64. */

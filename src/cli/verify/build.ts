@@ -17,7 +17,8 @@ import { readResult } from './result-source.ts'
 import { verdictSummary } from './summary.ts'
 import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from './trust-options.ts'
 
-type BuildOptions = PinOptions &
+/** Of `verify build`, and of `build submit` for what it fetched. */
+export type BuildOptions = PinOptions &
   EvidenceOptions & {
     nonce?: Uint8Array
     anyNonce?: boolean

@@ -4,7 +4,13 @@
 
 import { Malformed, wellFormed } from '../../attest/malformed.ts'
 
-export type TarFile = { readonly path: string; readonly sizeBytes: number; readonly content: AsyncIterable<Uint8Array> }
+export type TarFile = {
+  readonly path: string
+  readonly sizeBytes: number
+  /** By its owner. */
+  readonly isExecutable: boolean
+  readonly content: AsyncIterable<Uint8Array>
+}
 
 const blockBytes = 512
 const extensionBytesMax = 64 * 1024
@@ -12,6 +18,7 @@ const extensionBytesMax = 64 * 1024
 /** [offset, size] in a header. */
 const HEADER = {
   name: [0, 100],
+  mode: [100, 8],
   size: [124, 12],
   checksum: [148, 8],
   type: [156, 1],
@@ -48,7 +55,7 @@ export async function* readResultTar(
       continue
     }
     const content = reader.parts(sizeBytes)
-    yield { path, sizeBytes, content }
+    yield { path, sizeBytes, isExecutable: (octal(field(header, 'mode')) & 0o100) !== 0, content }
     // What the caller left is not lost: the next header must be where it belongs.
     for await (const _ of content);
     await reader.skip(padding(sizeBytes))

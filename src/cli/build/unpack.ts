@@ -1,0 +1,79 @@
+// Unpacks a result that was downloaded, trusting nothing in it: plain files under plain names, in a new directory. Effects: writes files.
+
+import { createReadStream, existsSync, constants as fsConstants, mkdirSync, renameSync, rmSync } from 'node:fs'
+import { open } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { createGunzip } from 'node:zlib'
+import { wellFormed } from '../../attest/malformed.ts'
+import { isComponent } from '../../attest/provenance/paths.ts'
+import { messageOf, systemErrorCode } from '../../base/fault.ts'
+import { MIB, readingInput } from '../input-file.ts'
+import { readResultTar, type TarFile } from '../verify/result-tar.ts'
+
+const totalBytesMax = 32 * 1024 * MIB
+const filesMax = 20_000
+const depthMax = 20
+
+/** The directory that is there afterwards, below `output`: the project's name, with the job's id behind it where that name is taken. Fault invalid_request. */
+export function unpackResult(archive: string, output: string, jobId: string): Promise<string> {
+  const temporary = join(output, `.${jobId}.unpacking`)
+  return readingInput(archive, async () => {
+    rmSync(temporary, { recursive: true, force: true })
+    mkdirSync(temporary, { recursive: true })
+    try {
+      const top = await writeAll(archive, temporary)
+      const wanted = join(output, top)
+      const target = existsSync(wanted) ? `${wanted}-${jobId.slice(0, 8)}` : wanted
+      renameSync(join(temporary, top), target)
+      return target
+    } finally {
+      rmSync(temporary, { recursive: true, force: true })
+    }
+  })
+}
+
+/** Name of the one top-level directory. Throws Malformed. */
+async function writeAll(archive: string, root: string): Promise<string> {
+  const file = createReadStream(archive, { highWaterMark: MIB })
+  const gunzip = createGunzip({ chunkSize: 256 * 1024 })
+  file.on('error', error => gunzip.destroy(error))
+  let top: string | null = null
+  let count = 0
+  try {
+    for await (const entry of readResultTar(file.pipe(gunzip), { bytesMax: totalBytesMax })) {
+      const components = entry.path.replace(/^(?:\.\/)+/, '').split('/')
+      const [first = ''] = components
+      count += 1
+      wellFormed(count <= filesMax, `archive: more than ${filesMax} files`)
+      wellFormed(
+        components.length > 1 && components.length <= depthMax && components.every(isComponent),
+        `archive: the name ${JSON.stringify(entry.path)} leaves its directory, or is not of plain ASCII`,
+      )
+      top ??= first
+      wellFormed(top === first, 'archive: more than one top-level directory')
+      await writeFile(join(root, ...components), entry)
+    }
+  } catch (error) {
+    // zlib's own: damaged, cut short, or no gzip at all.
+    wellFormed(systemErrorCode(error)?.startsWith('Z_') !== true, `archive: ${messageOf(error)}: it is damaged`)
+    throw error
+  } finally {
+    gunzip.destroy()
+    file.destroy()
+  }
+  wellFormed(top !== null, 'archive: it is empty')
+  return top
+}
+
+async function writeFile(path: string, { content, isExecutable }: TarFile): Promise<void> {
+  mkdirSync(dirname(path), { recursive: true })
+  const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = fsConstants
+  const handle = await open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, isExecutable ? 0o755 : 0o644)
+  try {
+    for await (const part of content) {
+      for (let at = 0; at < part.length; ) at += (await handle.write(part, at, part.length - at)).bytesWritten
+    }
+  } finally {
+    await handle.close()
+  }
+}
