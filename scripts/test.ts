@@ -19,6 +19,7 @@ const checkTimeoutMs = 300_000
 const builds = [
   { name: 'build strongroom-guest', argv: ['scripts/build-guest.ts'], timeoutMs: 300_000 },
   { name: 'build the instance image', argv: ['scripts/build-image.ts', 'instance'], timeoutMs: 1_500_000 },
+  { name: 'build the builder image', argv: ['scripts/build-image.ts', 'builder'], timeoutMs: 1_500_000 },
   { name: 'build the inference image', argv: ['scripts/build-image.ts', 'inference'], timeoutMs: 900_000 },
   { name: 'build strongroom', argv: ['scripts/build-appliance.ts'], timeoutMs: 300_000 },
 ] as const

@@ -2,7 +2,11 @@
 
 import { cp, mkdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { buildImageIgvm } from '../../src/attest/igvm/image.ts'
+import { measureIgvm } from '../../src/attest/igvm/measure.ts'
 import { launchDigest } from '../../src/attest/launch/digest.ts'
+import { guestFeatures as features, launchProfile as profile } from '../../src/attest/launch/guest.ts'
+import { kernelHashesOf } from '../../src/attest/launch/kernel-hashes.ts'
 import { hasKernelHashTable } from '../../src/attest/launch/ovmf.ts'
 import { toHex } from '../../src/base/bytes.ts'
 import { ImageFault } from './image-fault.ts'
@@ -21,10 +25,7 @@ export async function unpackFirmware(debPath: string, file: string, workDir: str
   }
 }
 
-/** SEV_FEATURES of a plain SEV-SNP guest: bit 0, SNP itself. */
-const features = 1n
-
-/** Digests for every vCPU type and count of the recipe, by `<profile>/<vehicle>/<vCPU type>/<vCPUs>`. */
+/** Digests for both vehicles, and every vCPU type and count of the recipe, by `<profile>/<vehicle>/<vCPU type>/<vCPUs>`. */
 export async function launchDigests(
   recipe: Recipe,
   part: (name: keyof typeof partNames) => string,
@@ -35,12 +36,15 @@ export async function launchDigests(
   if (firmware === undefined || kernel === undefined || initrd === undefined)
     throw new Error('invariant broken: three parts')
   const cmdline = await readFile(part('cmdline'), 'utf8')
+  const kernelHashes = await kernelHashesOf({ kernel, initrd, cmdline })
   const digests: Record<string, string> = {}
   for (const vcpuType of recipe.launch.vcpuTypes) {
     for (const vcpus of recipe.launch.vcpus) {
-      const cpus = { vcpus, vcpuType, features, profile: 'qemu-kvm' } as const
-      const { digest } = await launchDigest({ firmware, kernel, initrd, cmdline, ...cpus })
-      digests[`qemu-kvm/bios/${vcpuType}/${vcpus}`] = toHex(digest)
+      const bios = await launchDigest({ firmware, kernel, initrd, cmdline, vcpus, vcpuType, features, profile })
+      digests[`${profile}/bios/${vcpuType}/${vcpus}`] = toHex(bios.digest)
+      // Of the very file that a host makes of these parts.
+      const igvm = await measureIgvm(await buildImageIgvm({ firmware, kernelHashes, vcpus, vcpuType }), { profile })
+      digests[`${profile}/igvm/${vcpuType}/${vcpus}`] = toHex(igvm.digest)
     }
   }
   return digests

@@ -78,7 +78,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   keys.revokeDeleted()
   const names = composeNames({ config, store, engine, clock, log })
   undo.defer(() => names.stop())
-  const trust = createTrust({ platform, simulatedPlatform, operatorKey: operatorKey.digest })
+  const trust = createTrust({ platform, simulatedPlatform, operatorKeys: operatorKey.owned })
   const shared = { config, stateDir, store, engine, operatorKey, tls, clock, random, log }
   const parts = { ...shared, metering, keys, names, trust, guestCaPem: tls.guestCaPem }
 

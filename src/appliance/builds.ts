@@ -18,7 +18,6 @@ import { createRequestRate } from '../http/rate.ts'
 import { type FetchHandler, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import type { Store } from '../store/db.ts'
-import { launchOf } from '../store/ledger/launch.query.ts'
 import { listVms } from '../store/ledger/vm.query.ts'
 import type { BuildEngine } from '../vm/build-engine.ts'
 import { imageDigest } from '../vm/image-digest.driver.ts'
@@ -79,7 +78,6 @@ export function composeBuilds(parts: BuildsParts): Builds {
     trust: parts.trust,
     ownUrl: ownUrl(config),
     imageDirectory: builds.image_dir,
-    launchDocument: vmId => launchOf(store.ledger.db, vmId)?.document ?? null,
     order: { builderId: settings.builderId, limits: settings.limits, fetch: fetchOf(config) },
     vm: {
       spec,

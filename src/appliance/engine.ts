@@ -25,7 +25,15 @@ import { loadImage } from '../vm/image.driver.ts'
 import { Launcher } from '../vm/launcher.driver.ts'
 import { VmNetwork } from '../vm/network.driver.ts'
 import type { NftPlan } from '../vm/nft.plan.ts'
-import { bootOf, capacityOf, choosePlatform, hostPlatform, rememberPlatform } from '../vm/platform.driver.ts'
+import {
+  bootOf,
+  capacityOf,
+  choosePlatform,
+  hostPlatform,
+  rememberPlatform,
+  type TpmChoice,
+  tpmChoice,
+} from '../vm/platform.driver.ts'
 import { VmReconciler, type VmReconcilerDeps } from '../vm/reconciler.ts'
 import { VmDriver } from '../vm/vm.driver.ts'
 import type { CollateralService } from './collateral.ts'
@@ -51,6 +59,8 @@ export type Engine = {
   readonly network: VmNetwork
   readonly nft: Nft
   readonly platform: Platform
+  /** What is the TPM of a VM that starts now. */
+  readonly tpm: () => TpmChoice['kind']
   readonly capacity: Capacity
   readonly diskGibMax: VmReconcilerDeps['diskGibMax']
   /** Null where there is none: see appliance/collateral.ts. */
@@ -86,8 +96,12 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     operatorKey,
     vcpuType: config.vm.vcpu_type,
     boot: bootOf(platform, config.vm),
+    igvmDirectory: `${stateDir}/igvm`,
   })
   warnUnmeasured(config, log)
+  const tpm = () => tpmChoice(platform, config.vm)
+  if (tpm().kind === 'missing')
+    log.warn('VMs get no TPM: install swtpm, or set vm.tpm = "off"', { swtpm: config.vm.swtpm })
   const driver = new VmDriver({
     db: store.ledger.db,
     clock,
@@ -96,6 +110,10 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     network,
     stateDir,
     qemu: config.vm.qemu,
+    swtpm: () => {
+      const choice = tpm()
+      return choice.kind === 'swtpm' ? choice.program : null
+    },
     uids: checkUidRange({ min: config.vm.uid_min, max: config.vm.uid_max }),
     groups: groupsOfDevices(platform),
     platform: hostPlatform(platform, config.vm),
@@ -135,7 +153,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     probeSsh,
     hostRestarted: bootBefore !== null && bootBefore !== bootId,
   })
-  return { reconciler, network, nft, platform, capacity, diskGibMax, collateral }
+  return { reconciler, network, nft, platform, tpm: () => tpm().kind, capacity, diskGibMax, collateral }
 }
 
 /** Every launch would be refused: the operator learns so at the start, not by the first VM. The image may still come. */

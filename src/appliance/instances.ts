@@ -8,6 +8,7 @@ import { guestGateway, listenAddress } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { guestGatewayName } from '../contract/agent.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
+import type { OperatorKey } from '../host/operator-key.ts'
 import type { Tls } from '../http/certificate.ts'
 import { createRequestRate } from '../http/rate.ts'
 import { serveTls, type TlsServer } from '../http/serve.ts'
@@ -43,6 +44,7 @@ export type InstancesParts = {
   readonly guestCaPem: string
   readonly names: Pick<Names, 'instanceChanged'>
   readonly trust: AttestationTrustOf
+  readonly operatorKey: Pick<OperatorKey, 'digest'>
 }
 
 /** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */
@@ -97,7 +99,7 @@ export function composeInstances(parts: InstancesParts): Instances {
   const { config, store, engine, clock, random, log } = parts
   const { vcpus, memory_mib: memoryMib, scratch_gib: scratchGib } = config.vm
   const vmSpec = { image: 'instance', vcpus, memoryMib, scratchGib }
-  const pool = composePool(parts, vmSpec)
+  const pool = composePool({ ...parts, operatorKey: parts.operatorKey.digest }, vmSpec)
   const { baseUrl, address } = guestGateway(config, guestGatewayName)
   const reconciler = new InstanceReconciler({
     store,

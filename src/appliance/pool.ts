@@ -1,5 +1,6 @@
 // Puts the warm pool together from configuration. Effects: none before its `start`.
 
+import { toHex } from '../base/bytes.ts'
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
@@ -15,18 +16,20 @@ export type PoolParts = {
   readonly config: Config
   readonly store: Store
   readonly engine: Engine
+  /** Of the operator's key today: a VM that waits was launched with it, or is not handed out. */
+  readonly operatorKey: Uint8Array
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger
 }
 
 export function composePool(parts: PoolParts, vmSpec: VmSpec): WarmPool {
-  const { config, store, engine, clock, random, log } = parts
+  const { config, store, engine, operatorKey, clock, random, log } = parts
   return new WarmPool({
     store,
     engine: engine.reconciler,
     vmSpec,
-    shape: shapeOf(config.vm, engine.platform),
+    shape: shapeOf(config.vm, engine.platform, operatorKey),
     wanted: config.pool.warm,
     imageDigest: () => imageDigest(config.vm.image_dir),
     room: () =>
@@ -47,10 +50,14 @@ export function composePool(parts: PoolParts, vmSpec: VmSpec): WarmPool {
   })
 }
 
+/** Of its digest: enough to tell two keys apart. */
+const keyDigits = 16
+
 /** What of the configuration a VM cannot change any more once it is launched, its image aside. */
-function shapeOf(vm: Config['vm'], platform: Platform): string {
+function shapeOf(vm: Config['vm'], platform: Platform, operatorKey: Uint8Array): string {
   const boot = vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware
   const scratch = `${vm.scratch_gib} GiB scratch, ${vm.scratch_mib_per_s_max} MiB/s, ${vm.scratch_iops_max}/s`
   const words = [platform, vm.vcpu_type, `${vm.vcpus} vCPUs`, `${vm.memory_mib} MiB`, scratch, vm.snp_boot]
-  return [...words, ...(boot === '' ? [] : [boot])].join(', ')
+  const key = `operator key ${toHex(operatorKey).slice(0, keyDigits)}`
+  return [...words, ...(boot === '' ? [] : [boot]), key].join(', ')
 }

@@ -8,18 +8,18 @@ import type { AttestationTrustOf } from '../instances/evidence.verify.ts'
 export type TrustParts = {
   readonly platform: Platform
   readonly simulatedPlatform: () => Promise<Pick<SimulatedHost, 'root'>>
-  /** SHA-384 of the operator's ID key. */
-  readonly operatorKey: Uint8Array
+  /** SHA-384 of every ID key that the operator has had on this host. */
+  readonly operatorKeys: readonly Uint8Array[]
 }
 
 /**
  * AMD's roots on snp, and there no other; elsewhere the simulated root of this host, and no other. `of`: the platform that a VM was made on,
  * where it is not of today: VMs outlive a change of the configuration.
  */
-export function createTrust({ platform, simulatedPlatform, operatorKey }: TrustParts): AttestationTrustOf {
+export function createTrust({ platform, simulatedPlatform, operatorKeys }: TrustParts): AttestationTrustOf {
   return async (of = platform) => {
-    if (of === 'snp') return { roots: AMD_ROOTS, simulated: false, operatorKey }
+    if (of === 'snp') return { roots: AMD_ROOTS, simulated: false, operatorKeys }
     const { root } = await simulatedPlatform()
-    return { roots: [root], simulated: true, operatorKey }
+    return { roots: [root], simulated: true, operatorKeys }
   }
 }

@@ -38,7 +38,6 @@ export type BuildsDeps = {
   readonly order: OrderSettings
   readonly gate: FetchGate
   readonly trust: () => Promise<HostTrust>
-  readonly launchDocument: (vmId: string) => string | null
   readonly vm: {
     readonly spec: VmSpec
     readonly shape: string
@@ -86,7 +85,6 @@ export function createBuilds(deps: BuildsDeps): Builds {
   const reconciler = new BuildReconciler({
     ...{ store, engine, clock, random, log, files, events, vms, gate, makeRoom, concurrentMax },
     trust: deps.trust,
-    launchDocument: deps.launchDocument,
     order: deps.order,
     exchangeBytes: settings.exchangeBytes,
     vmSpec: deps.vm.spec,

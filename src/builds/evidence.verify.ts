@@ -11,7 +11,7 @@ import { type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
 import { fromHex, toHex } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import type { AttestedStage } from '../contract/build-agent.ts'
-import { type HostTrust, launchPolicy, readLaunch } from '../vm/launch-policy.plan.ts'
+import { type HostTrust, launchPolicy, readLaunch, strangeOperatorKey } from '../vm/launch-policy.plan.ts'
 
 /** What the verified receipts of one build say, digests in hexadecimal. */
 export type BuildProof = {
@@ -32,6 +32,8 @@ export type BuildStatement = {
   readonly receipt: Receipt
   /** Text of the launch document, whose SHA-256 is HOST_DATA of the report. */
   readonly launch: string
+  /** SHA-384 of the ID key that signed the launch. */
+  readonly operatorKey: Uint8Array
 }
 
 export type BuildQuestion = {
@@ -57,6 +59,8 @@ export async function judgeBuild(evidence: BuildStatement, question: BuildQuesti
   try {
     const isDispatch = question.stage === 'dispatch'
     if (isDispatch !== (question.earlier === null)) return bad(['stage: completion follows dispatch, once'])
+    const stranger = strangeOperatorKey(question.trust, evidence.operatorKey)
+    if (stranger !== null) return bad([stranger])
     return isDispatch ? await judgeDispatch(evidence, question) : await judgeCompletion(evidence, question)
   } catch (error) {
     return bad([messageOf(error)])
@@ -111,7 +115,7 @@ async function judgeCompletion(evidence: BuildStatement, question: BuildQuestion
   return { ok: true, proof: { ...earlier, provenance: toHex(statement.provenanceDigest) } }
 }
 
-function commonOf({ launch }: BuildStatement, { nonce, asOf, trust, mayFetch }: BuildQuestion) {
+function commonOf({ launch, operatorKey }: BuildStatement, { nonce, asOf, trust, mayFetch }: BuildQuestion) {
   return {
     question: {
       nonce: bytesOf(nonce),
@@ -120,13 +124,13 @@ function commonOf({ launch }: BuildStatement, { nonce, asOf, trust, mayFetch }: 
       ageMsMax: 'any',
       roots: trust.roots,
       requireCrl: true,
-      policy: launchPolicy(launch, trust.operatorKey),
+      policy: launchPolicy(launch, operatorKey),
       tpm: 'any',
       verifiers: nativeVerifiers,
     },
     expected: {
       imageName: { equals: readLaunch(launch).image.name },
-      operatorKey: { equals: trust.operatorKey },
+      operatorKey: { equals: operatorKey },
       networkPolicy: { equals: mayFetch ? NETWORK_POLICIES.fetchOnly : NETWORK_POLICIES.none },
     },
   } as const

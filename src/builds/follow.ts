@@ -30,8 +30,6 @@ export type FollowDeps = {
   readonly log: Logger
   readonly files: BuildFiles
   readonly trust: () => Promise<HostTrust>
-  /** Text of the launch document of a VM; null: there is no record of it. */
-  readonly launchDocument: (vmId: string) => string | null
   readonly gate: FetchGate
   readonly order: OrderSettings
   readonly exchangeBytes: number
@@ -213,7 +211,7 @@ export class BuildFollower {
 
   /** Completes the evidence of a stage and judges it. What cannot be had now is asked for again; what is wrong is the end. */
   async #vouch(stage: AttestedStage): Promise<Followed | null> {
-    const { engine, clock, trust, order, log, launchDocument } = this.#deps
+    const { engine, clock, trust, order, log } = this.#deps
     const row = this.#row()
     const earlier = proofOf(row)
     const isNext = stage === 'dispatch' ? earlier === null : earlier !== null && earlier.provenance === null
@@ -224,21 +222,16 @@ export class BuildFollower {
       if (!this.#isStill('running')) return unwanted
       try {
         const nonce = present(fromHex(row.nonce), 'a nonce is stored in hexadecimal')
-        const receipt = await engine.vouch(this.#vmId, { stage, nonce }, vouchTimeoutMs)
-        const launch = launchDocument(this.#vmId)
-        if (launch === null) return this.#internal('there is no record of how the build VM was launched', null)
-        const judgement = await judgeBuild(
-          { receipt, launch },
-          {
-            stage,
-            jobId: row.id,
-            nonce: row.nonce,
-            mayFetch: order.fetch !== null,
-            asOf: clock.nowMs(),
-            trust: await trust(),
-            earlier,
-          },
-        )
+        const evidence = await engine.vouch(this.#vmId, { stage, nonce }, vouchTimeoutMs)
+        const judgement = await judgeBuild(evidence, {
+          stage,
+          jobId: row.id,
+          nonce: row.nonce,
+          mayFetch: order.fetch !== null,
+          asOf: clock.nowMs(),
+          trust: await trust(),
+          earlier,
+        })
         if (!judgement.ok) {
           log.error('the evidence of a build is not good', { build: row.id, stage, failed: judgement.failed })
           return broken(

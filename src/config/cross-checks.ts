@@ -68,11 +68,6 @@ const CHECKS: readonly Check[] = [
       }),
     ),
   ({ vm }) =>
-    when(vm.snp_boot === 'igvm' && vm.igvm === '', {
-      field: 'vm.snp_boot',
-      message: '"igvm" needs igvm, the path of the IGVM file',
-    }),
-  ({ vm }) =>
     when(vm.uid_max < vm.uid_min, {
       field: 'vm.uid_max',
       message: `${vm.uid_max} is below uid_min (${vm.uid_min}); each VM needs a user id of its own from this range`,

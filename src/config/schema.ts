@@ -138,6 +138,12 @@ export const VmConfig = Type.Object(
       'Directory of the `instance` image, with its manifest.json.',
     ),
     qemu: Path('/usr/bin/qemu-system-x86_64', 'The QEMU executable.'),
+    tpm: OneOf(['auto', 'off'], {
+      default: 'auto',
+      description:
+        'Whether a VM on kvm or tcg gets a TPM that this host emulates, where `swtpm` is installed. Nobody may trust it: it is there so that what reads a TPM runs on development machines. On snp a VM has the TPM of its SVSM, or none.',
+    }),
+    swtpm: Path('/usr/bin/swtpm', 'The swtpm executable.'),
     uid_min: Count(
       70_000,
       1,
@@ -179,7 +185,9 @@ export const VmConfig = Type.Object(
     firmware: PathOrNone(
       'Firmware for `snp_boot` "bios"; it must check kernel hashes. "" for the firmware of the image.',
     ),
-    igvm: PathOrNone('The IGVM file for `snp_boot` "igvm".'),
+    igvm: PathOrNone(
+      'The IGVM file for `snp_boot` "igvm"; its launch digest must be that of the image. "" for one that is made of the image.',
+    ),
     boot_timeout_ms: Count(
       180_000,
       1000,

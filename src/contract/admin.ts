@@ -240,6 +240,8 @@ export const AdminStatus = Type.Object(
     platform: OneOf(['snp', 'kvm', 'tcg']),
     /** True on every platform but snp: the evidence comes from the simulator. */
     evidence_simulated: Type.Boolean(),
+    /** The TPM of VMs: the host's swtpm, or why it emulates none. */
+    tpm: OneOf(['swtpm', 'off', 'snp', 'missing']),
     domain: Type.String(),
     started_at: Time,
     listen: Type.Object(

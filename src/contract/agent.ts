@@ -131,6 +131,8 @@ export const GuestEvidence = Type.Object(
     ),
     /** The SNP report whose REPORT_DATA is SHA-512 of the statement; null where the host's simulation makes it. */
     report: Type.Union([Base64Url(1184, 1184, 'AMD 56860, table 23'), Type.Null()]),
+    /** A quote over the same 64 bytes as the report, attest/tpm/evidence.ts; left out by a guest without a TPM that works. */
+    tpm: Type.Optional(Base64Url(1, 16_384, 'Deterministic CBOR')),
   },
   closed,
 )

@@ -40,12 +40,14 @@ export type EvidenceDeps = {
   readonly device: Promise<ReportDevice | null>
   readonly imageName: string
   readonly nowMs: () => number
+  /** Bytes of TPM evidence over a nonce; null where there is none to be had. Never rejects. */
+  readonly tpm: (nonce: Uint8Array) => Promise<Uint8Array | null>
 }
 
 /** What the platform says of this VM's launch; it does not change while the VM lives. */
 type Launch = { readonly measurement: Uint8Array; readonly operatorKey: Uint8Array }
 
-export function createEvidence({ paths, owner, keys, device, imageName, nowMs }: EvidenceDeps): Evidence {
+export function createEvidence({ paths, owner, keys, device, imageName, nowMs, tpm }: EvidenceDeps): Evidence {
   let launch: Launch | null = null
   let last: GuestEvidence | null = null
 
@@ -74,6 +76,7 @@ export function createEvidence({ paths, owner, keys, device, imageName, nowMs }:
       const fields = fieldsOf({ claim, launch, nonce, imageName })
       const statement = newStatement(fields, { ...keys, nowMs: nowMs() })
       const signatures = await keys.signStatement(statement)
+      const quoted = await tpm(reportDataOf(statement))
       const report = from === null ? null : await from.report(reportDataOf(statement))
       if (report !== null) checkReport(report, reportDataOf(statement), fields)
       const evidence: GuestEvidence = {
@@ -81,6 +84,7 @@ export function createEvidence({ paths, owner, keys, device, imageName, nowMs }:
         keys: textsOf(keys.publicKeys),
         signatures: textsOf(signatures),
         report: report === null ? null : toBase64Url(report),
+        ...(quoted === null ? {} : { tpm: toBase64Url(quoted) }),
       }
       last = evidence
       return { ok: true, evidence }
@@ -100,12 +104,14 @@ export function createEvidence({ paths, owner, keys, device, imageName, nowMs }:
       const read = readReceipt(text)
       if (!read.ok) return refuse('bad_request', read.reason)
       const { receipt } = read
-      const { statement, keys: own, signatures, report } = last
+      const { statement, keys: own, signatures, report, tpm: quoted } = last
       const isLast =
         receipt.statement === statement && isSame(receipt.keys, own) && isSame(receipt.signatures, signatures)
       if (!isLast) return refuse('bad_request', 'receipt: not of the last evidence')
       if (report !== null && receipt.evidence.report !== report)
         return refuse('bad_request', 'receipt: another report than that of the last evidence')
+      if (receipt.evidence.tpm !== quoted)
+        return refuse('bad_request', 'receipt: another TPM evidence than that of the last evidence')
       writeFileAtomic(paths.receipt, JSON.stringify(receipt), { mode: 0o644, owner })
       return ok
     },

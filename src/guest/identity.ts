@@ -40,7 +40,7 @@ export async function createIdentity({ paths, clock, hostKeyWaitMs }: IdentityDe
 }
 
 /** A new X25519 key pair. node:crypto makes it, and the shared secrets, natively: tweetnacl costs 0.15 s for each under software emulation. */
-function createBoxKey(): Pick<Identity, 'boxKey' | 'openBox' | 'warmUp'> {
+export function createBoxKey(): Pick<Identity, 'boxKey' | 'openBox' | 'warmUp'> {
   const { privateKey } = generateKeyPairSync('x25519')
   const { x } = privateKey.export({ format: 'jwk' })
   const open = async (box: { ephemeralKey: Uint8Array; nonce: Uint8Array; ciphertext: Uint8Array }) => {

@@ -6,12 +6,17 @@ import { guestPaths } from './paths.ts'
 import { guestSettings, serveAgent } from './serve.ts'
 
 const usage = `usage: strongroom-guest agent      serve the host over virtio-serial; started by init
+       strongroom-guest builder    serve the host in a VM that builds; started by init
        strongroom-guest verify     what this VM can prove about itself; the owner's strongroom-verify
        strongroom-guest --version
 `
 
 async function main(argv: readonly string[]): Promise<void> {
   if (argv.length === 1 && argv[0] === 'agent') return serveAgent(version, guestSettings)
+  if (argv.length === 1 && argv[0] === 'builder') {
+    const { serveBuilder, builderSettings } = await import('./build/serve.ts')
+    return serveBuilder(version, builderSettings)
+  }
   if (argv[0] === 'verify') {
     // Loaded only here: the agent starts without it.
     const { verify, verifySettings } = await import('./verify/command.ts')

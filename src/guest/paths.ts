@@ -35,6 +35,11 @@ export type GuestPaths = {
   readonly devicesReady: string
   readonly tsmReports: string
   readonly sevGuest: string
+  /** Of the kernel's resource manager. */
+  readonly tpm: string
+  /** Gives programs of the VM a quote over a nonce of theirs. */
+  readonly tpmSocket: string
+  readonly commandLine: string
   /** Of the measured root: says which image this is. */
   readonly imageFile: string
   /** Root's alone. */
@@ -71,6 +76,9 @@ export function guestPaths(root: string): GuestPaths {
     devicesReady: `${runDir}/ready`,
     tsmReports: `${root}/sys/kernel/config/tsm/report`,
     sevGuest: `${root}/dev/sev-guest`,
+    tpm: `${root}/dev/tpmrm0`,
+    tpmSocket: `${runDir}/tpm.sock`,
+    commandLine: `${root}/proc/cmdline`,
     imageFile: `${root}/usr/lib/strongroom/image.json`,
     logDir: `${runDir}/log`,
   }

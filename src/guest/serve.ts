@@ -5,13 +5,14 @@ import { Type } from '@sinclair/typebox'
 import { Check } from '@sinclair/typebox/value'
 import { makeReceiptKeys } from '../attest/receipt/receipt-keys.ts'
 import { type Clock, systemClock } from '../base/clock.ts'
-import { Fault } from '../base/fault.ts'
+import { Fault, messageOf } from '../base/fault.ts'
 import { systemRandom } from '../base/ids.ts'
-import { createLogger } from '../base/log.ts'
+import { createLogger, type Logger } from '../base/log.ts'
 import { run } from '../linux/command.ts'
 import { type Owner, readTextOrNull } from '../linux/files.ts'
 import { nativeKeys } from '../linux/native-keys.ts'
 import { type Agent, createAgent } from './agent.ts'
+import type { Builder } from './build/builder.ts'
 import { type Channel, createChannel, openPort } from './channel.ts'
 import { createClaiming } from './claim.ts'
 import { createEvidence } from './evidence.ts'
@@ -24,7 +25,12 @@ import { type GuestPaths, guestPaths } from './paths.ts'
 import { powerOff } from './power.ts'
 import { type ConfigFiles, kernelFiles } from './report/configfs.ts'
 import { findReportDevice } from './report/find.ts'
+import { findSvsm } from './report/svsm.ts'
 import { createSshd } from './sshd.ts'
+import { openTpmDevice } from './tpm/device.ts'
+import { measuredIn } from './tpm/measured.ts'
+import { serveTpm } from './tpm/socket.ts'
+import { createTpm, type SvsmService, type Tpm } from './tpm/tpm.ts'
 import { encodeResponse, jsonOf, type ReceivedLine } from './wire.codec.ts'
 
 /** What the agent runs on; tests give it a directory of their own. */
@@ -91,10 +97,13 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
 
   const device = findReportDevice({ paths, files: settings.configFiles, clock, devicesWaitMs })
   device.catch(() => {}) // reported where it is awaited
+  const svsm = device.then(found => (found === null ? null : findSvsm(paths.tsmReports, settings.configFiles)))
+  const tpm = guestTpm({ paths, svsm, clock, log })
   const evidence = createEvidence({
     ...{ paths, owner, device, nowMs: clock.nowMs },
     keys: makeReceiptKeys(systemRandom, nativeKeys),
     imageName: imageNameIn(paths),
+    tpm: nonce => tpmBytes(tpm, { nonce, log }),
   })
 
   const port = await portOpen
@@ -106,6 +115,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
     ...{ clock, log, path: paths.lockoutSocket },
     gather: () => gatherFacts({ root: settings.root, sshdProgram: '/usr/sbin/sshd', run: settings.run }),
   })
+  using _tpm = serveTpm({ path: paths.tpmSocket, tpm, log })
   // Beside the first requests: under software emulation the first claim and the first evidence would take three times as long.
   void identity.then(({ warmUp }) => Promise.all([warmUp(), evidence.warmUp()])).catch(() => {})
   const agent = createAgent({ version, identity, networking, claiming, evidence, log })
@@ -118,15 +128,35 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
   throw new Error('invariant broken: the channel ended without an error')
 }
 
-type ServeDeps = {
+const tpmCommandTimeoutMs = 5_000
+/** A receipt without a TPM's word is worth more than one that comes too late. */
+const tpmEvidenceTimeoutMs = 8_000
+
+type TpmParts = { paths: GuestPaths; svsm: Promise<SvsmService | null>; clock: Clock; log: Logger }
+
+/** The kernel has its driver built in, so that the device is there before init is, or never. */
+function guestTpm({ paths, svsm, clock, log }: TpmParts): Tpm {
+  svsm.catch(error => log.error('the SVSM does not answer', { reason: messageOf(error) }))
+  const device = openTpmDevice(paths.tpm, { timeoutMs: tpmCommandTimeoutMs })
+  return createTpm({ device, measured: measuredIn(paths), svsm, clock, log })
+}
+
+async function tpmBytes(tpm: Tpm, { nonce, log }: { nonce: Uint8Array; log: Logger }): Promise<Uint8Array | null> {
+  const late = Bun.sleep(tpmEvidenceTimeoutMs).then(() => ({ kind: 'failed', reason: 'it takes too long' }) as const)
+  const answer = await Promise.race([tpm.evidence(nonce), late])
+  if (answer.kind === 'failed') log.warn('evidence without the TPM', { reason: answer.reason })
+  return answer.kind === 'evidence' ? answer.bytes : null
+}
+
+export type ServeDeps = {
   readonly channel: Channel
   /** Without these there is nothing to serve: their failure ends this too, and init starts the agent again. */
   readonly needed: Promise<unknown>
-  readonly agent: Agent
+  readonly agent: Pick<Agent | Builder, 'handle'>
   readonly powerOff: () => Promise<void>
 }
 
-async function serveChannel({ channel, needed, agent, powerOff }: ServeDeps): Promise<void> {
+export async function serveChannel({ channel, needed, agent, powerOff }: ServeDeps): Promise<void> {
   const failed = Promise.withResolvers<never>()
   const serveLine = async (line: ReceivedLine) => {
     const handled = await agent.handle(line)
@@ -141,7 +171,7 @@ async function serveChannel({ channel, needed, agent, powerOff }: ServeDeps): Pr
 const ImageFile = Type.Object({ name: Type.String({ minLength: 1, maxLength: 64 }) }, { additionalProperties: false })
 
 /** Of the measured root. Fault internal: an image without a name cannot be attested. */
-function imageNameIn({ imageFile }: Pick<GuestPaths, 'imageFile'>): string {
+export function imageNameIn({ imageFile }: Pick<GuestPaths, 'imageFile'>): string {
   const image = jsonOf(readTextOrNull(imageFile) ?? 'null')
   if (!Check(ImageFile, image)) throw new Fault('internal', `read ${imageFile}: no image name`)
   return image.name

@@ -1,8 +1,10 @@
 // The guest's end of the agent wire (contract/agent.ts): bytes to lines, lines to requests, responses to lines. Pure.
 
+import { type Static, Type } from '@sinclair/typebox'
 import { Check } from '@sinclair/typebox/value'
 import { fromUtf8, utf8 } from '../base/bytes.ts'
 import { type AgentErrorCode, AgentRequest, type AgentResponse, agentLineBytesMax } from '../contract/agent.ts'
+import { BUILD_REQUESTS, type BUILD_RESPONSES, type BuildAgentRequest } from '../contract/build-agent.ts'
 
 export type ReceivedLine = { kind: 'line'; text: string } | { kind: 'dropped'; reason: 'overlong' | 'not_utf8' }
 
@@ -72,6 +74,17 @@ export function parseRequest(text: string): ParsedRequest {
   return id === null ? null : { kind: 'refused', id, message: 'not a request of this wire' }
 }
 
+const BuildAgentRequestSchema = Type.Union([...BUILD_REQUESTS])
+
+/** As parseRequest, for a VM that builds: it takes its own requests, too. */
+export function parseBuilderRequest(text: string): ParsedRequest | { kind: 'request'; request: BuildAgentRequest } {
+  const value = jsonOf(text)
+  return Check(BuildAgentRequestSchema, value) ? { kind: 'request', request: value } : parseRequest(text)
+}
+
+/** What a VM that builds answers. */
+export type BuilderResponse = AgentResponse | Static<(typeof BUILD_RESPONSES)[number]>
+
 /** The value of a JSON text; undefined when it is none. */
 export function jsonOf(text: string): unknown {
   try {
@@ -88,7 +101,7 @@ function idOf(value: unknown): string | null {
 }
 
 /** One response as bytes with its LF. */
-export function encodeResponse(response: AgentResponse): Uint8Array {
+export function encodeResponse(response: BuilderResponse): Uint8Array {
   return utf8(`${JSON.stringify(response)}\n`)
 }
 

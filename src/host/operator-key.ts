@@ -1,12 +1,14 @@
 // The operator key: the ID key with which this host signs the ID block of every launch (AMD 56860 rev 1.58, 8.18). Its digest is in every
-// report, so that relying parties can tell VMs of this operator from others. Effects: two files of the state directory.
+// report, so that relying parties can tell VMs of this operator from others. Effects: three files of the state directory.
 //
-// It is made once and never replaced by us: another key is another identity, and whoever pins the digest refuses it.
+// It is made once and never replaced by us: another key is another identity, and whoever pins the digest refuses it. The operator may do so;
+// VMs that run then were launched with the key before, so the digests of all keys that this host has had stay on record.
 
 import { createPrivateKey, createPublicKey, generateKeyPairSync } from 'node:crypto'
 import { join } from 'node:path'
 import { publicIdKey } from '../attest/launch/id-block-sign.ts'
 import { idKeyDigest } from '../attest/launch/id-block-verify.ts'
+import { fromHex, toHex } from '../base/bytes.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import { readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 
@@ -17,6 +19,8 @@ export type OperatorKey = {
   readonly publicPem: string
   /** SHA-384 of the key's structure: ID_KEY_DIGEST in reports. */
   readonly digest: Uint8Array
+  /** Digests of every key that this host has had, this one too; VMs that were launched with another may still run. */
+  readonly owned: readonly Uint8Array[]
   readonly keys: CryptoKeyPair
 }
 
@@ -38,7 +42,27 @@ export async function openOperatorKey(stateDir: string): Promise<OperatorKey> {
   else if (keptPublic !== publicPem) {
     throw new Fault('internal', `${keyFile} is not the key of ${publicFile}; ${remedyOf('both files')}`)
   }
-  return { keyFile, publicFile, publicPem, keys, digest: await idKeyDigest(await publicIdKey(keys.publicKey)) }
+  const digest = await idKeyDigest(await publicIdKey(keys.publicKey))
+  const owned = ownedKeys(join(stateDir, 'operator-keys.txt'), digest)
+  return { keyFile, publicFile, publicPem, keys, digest, owned }
+}
+
+const digestBytes = 48
+
+/** One digest a line, hexadecimal, the oldest first. Adds this one. */
+function ownedKeys(file: string, digest: Uint8Array): readonly Uint8Array[] {
+  const lines = (readTextOrNull(file) ?? '').split('\n').filter(line => line !== '')
+  const kept = lines.map((line, index) => {
+    const bytes = fromHex(line)
+    if (bytes?.length === digestBytes) return bytes
+    throw new Fault(
+      'internal',
+      `${file}, line ${index + 1}: no SHA-384 in hexadecimal; restore the file from the backup, or remove it: then VMs that were launched with an earlier key are attested no more`,
+    )
+  })
+  if (lines.includes(toHex(digest))) return kept
+  writeFileAtomic(file, `${[...lines, toHex(digest)].join('\n')}\n`, { mode: 0o644 })
+  return [...kept, digest]
 }
 
 function remedyOf(what: string): string {

@@ -8,7 +8,7 @@ import { verifyReceipt } from '../attest/receipt/verify.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import type { VmEvidence } from '../vm/engine.ts'
-import { type HostTrust, launchPolicy, readLaunch } from '../vm/launch-policy.plan.ts'
+import { type HostTrust, launchPolicy, readLaunch, strangeOperatorKey } from '../vm/launch-policy.plan.ts'
 import { sshKeyDigest } from './public-key.codec.ts'
 
 export type AttestationTrust = HostTrust
@@ -42,6 +42,9 @@ export async function judgeEvidence(evidence: VmEvidence, question: EvidenceQues
   const { trust, claimed, nonce, asOf } = question
   try {
     const launch = readLaunch(evidence.launch)
+    const { operatorKey } = evidence
+    const stranger = strangeOperatorKey(trust, operatorKey)
+    if (stranger !== null) return { ok: false, failed: [stranger] }
     const { ok, checks, simulated } = await verifyReceipt(evidence.receipt, {
       kind: 'claim',
       nonce,
@@ -49,10 +52,10 @@ export async function judgeEvidence(evidence: VmEvidence, question: EvidenceQues
       ageMsMax: 'any',
       roots: trust.roots,
       requireCrl: true,
-      policy: launchPolicy(evidence.launch, trust.operatorKey),
+      policy: launchPolicy(evidence.launch, operatorKey),
       expected: {
         imageName: { equals: launch.image.name },
-        operatorKey: { equals: trust.operatorKey },
+        operatorKey: { equals: operatorKey },
         organization: { equals: claimed.organization },
         name: { equals: claimed.name },
         hostname: { equals: claimed.hostname },

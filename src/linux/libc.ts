@@ -49,6 +49,15 @@ export function listen(fd: number, backlog: number): SystemResult {
   return result(libc().listen(fd, backlog))
 }
 
+/** socketpair(2): two connected UNIX stream sockets, close-on-exec. */
+export function unixSocketPair():
+  | { readonly ok: true; readonly fds: readonly [number, number] }
+  | (SystemResult & { readonly ok: false }) {
+  const fds = new Int32Array(2)
+  const made = result(libc().socketpair(UNIX.family, UNIX.stream | UNIX.closeOnExec, 0, ptr(fds)))
+  return made.ok ? { ok: true, fds: [fds[0] ?? -1, fds[1] ?? -1] } : made
+}
+
 /** A close-on-exec copy of `fd`, numbered `fdMin` or above. */
 export function duplicateFd(fd: number, fdMin: number): SystemResult {
   return result(libc().fcntl(fd, FCNTL.duplicateCloseOnExec, fdMin))
@@ -82,6 +91,7 @@ function open() {
       flock: { args: [i32, i32], returns: i32 },
       fcntl: { args: [i32, i32, i32], returns: i32 },
       socket: { args: [i32, i32, i32], returns: i32 },
+      socketpair: { args: [i32, i32, i32, pointer], returns: i32 },
       bind: { args: [i32, pointer, u32], returns: i32 },
       listen: { args: [i32, i32], returns: i32 },
       syscall: { args: [i64, i64, i64, i64, i64], returns: i64 },

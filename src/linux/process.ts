@@ -189,6 +189,15 @@ export function listWithUuid(): ProcessIdentity[] {
   return identities
 }
 
+/** Every living process one of whose arguments holds this text. Their word for it, as above. */
+export function listWithArgument(text: string): RunningProcess[] {
+  return readdirSync('/proc').flatMap(name => {
+    const pid = Number(name)
+    const found = Number.isInteger(pid) && pid !== process.pid ? identifyProcess(pid) : null
+    return found?.argv.some(argument => argument.includes(text)) ? [found] : []
+  })
+}
+
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
 function readArgv(pid: number): string[] | null {

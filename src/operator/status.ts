@@ -30,6 +30,7 @@ export type StatusDeps = {
   readonly store: Store
   readonly engine: {
     readonly platform: Platform
+    readonly tpm: () => AdminStatus['tpm']
     readonly capacity: Pick<Capacity, 'memoryMib' | 'vcpus' | 'addresses'>
     readonly collateral: { readonly describe: () => KeptCollateral } | null
   }
@@ -55,6 +56,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       host_id: store.hostId,
       platform: engine.platform,
       evidence_simulated: engine.platform !== 'snp',
+      tpm: engine.tpm(),
       domain: config.domain,
       started_at: startedAt,
       listen: deps.listening,

@@ -17,7 +17,8 @@ import { launches } from './migrations/0008-launches.ts'
 import { pool } from './migrations/0009-pool.ts'
 import { scratch } from './migrations/0010-scratch.ts'
 import { buildVms } from './migrations/0011-build-vms.ts'
-import { builds } from './migrations/0012-builds.ts'
+import { tpm } from './migrations/0012-tpm.ts'
+import { builds } from './migrations/0013-builds.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -70,6 +71,7 @@ export const MIGRATIONS: readonly string[] = [
   pool,
   scratch,
   buildVms,
+  tpm,
   builds,
 ]
 

@@ -90,7 +90,13 @@ async function judgeSnp(snp: SnpEvidence, question: AskedBuild, crl: Uint8Array 
     question,
   )
   const { report, simulated } = found
-  return { checks: inGroups(found.checks), report, simulated, tpm: null, signed: report?.reportData ?? null }
+  return {
+    checks: inGroups([...found.checks, ...floorsOf(found, question)]),
+    report,
+    simulated,
+    tpm: null,
+    signed: report?.reportData ?? null,
+  }
 }
 
 async function judgeVtpm(given: VtpmEvidence, question: AskedBuild, crl: Uint8Array | undefined): Promise<Found> {
@@ -111,7 +117,13 @@ async function judgeVtpm(given: VtpmEvidence, question: AskedBuild, crl: Uint8Ar
     nonce: extraData,
     pcrs: { 'SHA-256': new Map(given.pcrs.map((value, number) => [number, value])) },
   })
-  const all = [...evidence.checks, claims.ok ? claims.value : fail('hcl-claims', claims.reason), ...tpm.checks]
+  const floors = floorsOf(evidence, question)
+  const all = [
+    ...evidence.checks,
+    ...floors,
+    claims.ok ? claims.value : fail('hcl-claims', claims.reason),
+    ...tpm.checks,
+  ]
   return { checks: inGroups(all), report, simulated, tpm: tpm.kind, signed: extraData }
 }
 
@@ -121,11 +133,14 @@ async function evidenceOf(
   { asOf, roots, policy, pins }: AskedBuild,
 ): Promise<EvidenceVerdict> {
   const prepared = await prepareChain({ ...chain, roots })
-  const found = await verifyEvidence({ report, prepared, asOf, policy, requireCrl: pins.crl !== 'any' })
-  if (pins.tcb === 'any') return found
-  const cpuid = found.report?.cpuid ?? null
-  const floors = floorChecks(found.report, cpuid === null ? found.product : productOfCpuid(cpuid))
-  return { ...found, ...verdict([...found.checks, ...floors]) }
+  return await verifyEvidence({ report, prepared, asOf, policy, requireCrl: pins.crl !== 'any' })
+}
+
+/** Beside the evidence, so that a TPM whose report is good but for old firmware is not said to be bad as well. */
+function floorsOf({ report, product }: EvidenceVerdict, { pins }: AskedBuild): Check[] {
+  if (pins.tcb === 'any') return []
+  const cpuid = report?.cpuid ?? null
+  return floorChecks(report, cpuid === null ? product : productOfCpuid(cpuid))
 }
 
 const tpmNames = ['vtpm-', 'tpm-', 'hcl-']

@@ -55,7 +55,7 @@ export type BootParts = {
   readonly shapes: readonly string[]
 }
 
-/** Of the runtime, in place of the library's own, which are JavaScript. */
+/** Of the runtime, in place of the library's own, which are JavaScript. `sha256` may return the same array every time. */
 export type FastHashes = { readonly sha256: Hash; readonly sha384: Hash }
 
 /** What the parts of the verifier share. */

@@ -2,6 +2,7 @@
 
 import { parsedJson } from '../attest/encoding/json.ts'
 import type { LaunchVehicle } from '../attest/launch/digest.ts'
+import { launchProfile } from '../attest/launch/guest.ts'
 import { wellFormed } from '../attest/malformed.ts'
 import { type Check, check, fail, notChecked } from '../attest/verdict.ts'
 import { fromHex, utf8 } from '../base/bytes.ts'
@@ -11,9 +12,6 @@ import { shapeOf } from '../contract/shape.ts'
 
 /** Of an image's manifest.json, what a launch is compared with. */
 export type ExpectedImage = Pick<ImageManifest, 'name' | 'rootHash' | 'inputsSha256' | 'files' | 'launchDigests'>
-
-/** The only profile that the appliance launches with; see attest/launch/digest.ts. */
-const launchProfile = 'qemu-kvm'
 
 /** Takes the bytes of manifest.json. */
 export function readExpectedImage(bytes: Uint8Array): ExpectedImage {

@@ -1,8 +1,7 @@
 // What service C sees of the VM engine beside what every service does. Pure: types, and the failures that they may meet.
 
-import type { Receipt } from '../attest/receipt/receipt.ts'
 import type { AttestedStage, BuildOrder, BuildProgress } from '../contract/build-agent.ts'
-import type { VmEngine } from './engine.ts'
+import type { VmEngine, VmEvidence } from './engine.ts'
 
 /** The stage that the guest waits at, and the build's nonce. */
 export type VouchWanted = { readonly stage: AttestedStage; readonly nonce: Uint8Array }
@@ -15,10 +14,10 @@ export type BuildEngine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChan
   /** Lines from `from` on, and what the guest waits for. */
   readonly progress: (vmId: string, from: number, timeoutMs: number) => Promise<BuildProgress>
   /**
-   * Completes the evidence of the stage that the guest waits for, and hands it to the guest. Its receipt is complete, not verified. Faults beside:
+   * Completes the evidence of the stage that the guest waits for, and hands it to the guest. It is complete, not verified. Faults beside:
    * attest.unavailable, whose message says what is missing and what to do.
    */
-  readonly vouch: (vmId: string, wanted: VouchWanted, timeoutMs: number) => Promise<Receipt>
+  readonly vouch: (vmId: string, wanted: VouchWanted, timeoutMs: number) => Promise<VmEvidence>
   readonly cancel: (vmId: string, timeoutMs: number) => Promise<void>
   /** Has the firewall drop everything of the VM, for good. Idempotent; no effect on one that was never opened. */
   readonly close: (vmId: string) => void

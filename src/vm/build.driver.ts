@@ -2,7 +2,7 @@
 //
 // The guest is hostile: what it states is held against its launch before anybody works for it. What comes out is complete, not yet verified.
 
-import { decodeReceipt, encodeReceipt, type Receipt } from '../attest/receipt/receipt.ts'
+import { decodeReceipt, encodeReceipt } from '../attest/receipt/receipt.ts'
 import { reportDataOf, type StatementKind } from '../attest/receipt/statement.ts'
 import { present } from '../base/assert.ts'
 import { concat, fromHex, toBase64Url } from '../base/bytes.ts'
@@ -16,6 +16,7 @@ import type {
 } from '../contract/build-agent.ts'
 import type { LedgerDb } from '../store/db.ts'
 import type { VouchWanted } from './build-engine.ts'
+import type { VmEvidence } from './engine.ts'
 import { checkStatement, signedOf } from './evidence.driver.ts'
 import type { VmLink } from './link.driver.ts'
 import {
@@ -23,6 +24,7 @@ import {
   type EvidenceSources,
   type Launched,
   launchedVm,
+  ledgerHex,
   refusedEvidence,
   simulatedLaunch,
 } from './report.driver.ts'
@@ -68,7 +70,7 @@ export class VmBuilds {
   }
 
   /** As BuildEngine.vouch. `nonce` is the build's. */
-  async vouch(vmId: string, { stage, nonce }: VouchWanted, timeoutMs: number): Promise<Receipt> {
+  async vouch(vmId: string, { stage, nonce }: VouchWanted, timeoutMs: number): Promise<VmEvidence> {
     const launched = launchedVm(this.#deps.db, vmId)
     const channel = this.#channelOf(vmId)
     const response = await channel.request({ op: 'vouch', simulated: simulatedLaunch(launched) }, timeoutMs)
@@ -89,7 +91,8 @@ export class VmBuilds {
     }
     const provenance = await this.#provenanceEvidence(launched, said, nonce)
     await channel.request({ op: 'vouched', stage, receipt: JSON.stringify(receipt), provenance }, timeoutMs)
-    return receipt
+    const { document, operatorKey } = launched.launch
+    return { receipt, launch: document, operatorKey: ledgerHex(operatorKey), simulated: platform === 'simulated' }
   }
 
   /** The second report of a completion: over the digest of provenance.json and the nonce. */

@@ -53,7 +53,7 @@ export function scopeProperties(confinement: Confinement): string[] {
  * When memory runs out the kernel kills the worker (900) first, then VMs, then the daemon (proc_pid_oom_score_adj(5)). An escape can undo
  * it as far down as the daemon's own value when the daemon lacks CAP_SYS_RESOURCE; MemoryMax still holds.
  */
-const oomScoreAdjust = '500'
+export const oomScoreAdjust = '500'
 const filesMax = 1024
 /** QEMU writes to its log, which the daemon empties above 1 MiB, and to the VM's disks. Memory that is a memfd counts as a file, too. */
 const fileMib = 64
@@ -63,14 +63,20 @@ const bytesPerMib = 1_048_576
 
 /** The whole command line: limits, then the kernel's choice of victims, then become the user for good. */
 export function confinedArgv(confinement: Confinement, argv: readonly string[]): string[] {
-  const { uid, groups } = confinement
   return [
     ...['prlimit', ...limits(confinement), '--'],
     ...['choom', '--adjust', oomScoreAdjust, '--'],
+    ...becomeArgv(confinement),
+    ...argv,
+  ]
+}
+
+/** Before a command: become the VM's user, with no way back. */
+export function becomeArgv({ uid, groups }: Pick<Confinement, 'uid' | 'groups'>): string[] {
+  return [
     ...['setpriv', `--reuid=${uid}`, `--regid=${uid}`],
     groups.length === 0 ? '--clear-groups' : `--groups=${groups.join(',')}`,
     ...['--no-new-privs', '--inh-caps=-all', '--bounding-set=-all', '--'],
-    ...argv,
   ]
 }
 

@@ -59,6 +59,8 @@ export type VmEvidence = {
   readonly receipt: Receipt
   /** Text of the launch document, whose SHA-256 is HOST_DATA of the report. */
   readonly launch: string
+  /** SHA-384 of the ID key that the launch was signed with, as this host has it on record. */
+  readonly operatorKey: Uint8Array
   /** No hardware vouches for it. */
   readonly simulated: boolean
 }

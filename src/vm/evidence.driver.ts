@@ -96,17 +96,19 @@ export class EvidenceTaker {
     const signed = signedOf(said)
     checkStatement(signed.statement, { kind: 'claim', vmId, nonce, launch, keys: signed.keys })
     progress.step = isSnp ? 'the certificates of its report' : 'the simulated platform'
+    const tpm = said.tpm === undefined ? {} : { tpm: evidenceBytes(said.tpm, 'tpm') }
     const reportData = reportDataOf(signed.statement)
     const evidence = await completeReport(this.#deps.sources, launched, { said: said.report, reportData })
     const platform = isSnp ? 'snp' : 'simulated'
-    const receipt = encodeReceipt({ platform, ...signed, evidence })
+    const receipt = encodeReceipt({ platform, ...signed, evidence: { ...evidence, ...tpm } })
     try {
       // Its bounds are those of every receipt: what breaks them would be of no use to anybody.
       decodeReceipt(receipt)
     } catch (error) {
       throw refusedEvidence(vmId, messageOf(error))
     }
-    return { receipt, launch: launch.document, simulated: !isSnp }
+    const operatorKey = ledgerHex(launch.operatorKey)
+    return { receipt, launch: launch.document, operatorKey, simulated: !isSnp }
   }
 
   #linkTo(vmId: string): Pick<VmLink, 'channel' | 'observe'> {

@@ -3,6 +3,7 @@
 import { sha256 } from '../attest/hash.ts'
 import type { LaunchVehicle } from '../attest/launch/digest.ts'
 import { finishLaunch } from '../attest/launch/finish.ts'
+import { guestPolicy, launchProfile } from '../attest/launch/guest.ts'
 import { equalConstantTime, fromBase64, toHex, utf8 } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
 import type { ImageManifest } from '../contract/image.ts'
@@ -11,11 +12,6 @@ import type { SignedLaunch } from './qemu.plan.ts'
 
 /** What the launch digest depends on beside the image's bytes. */
 export type LaunchShape = { readonly vehicle: LaunchVehicle; readonly vcpuType: string; readonly vcpus: number }
-
-/** SEV-SNP guest policy: bit 17 must be one, bit 16 allows SMT (AMD 56860, table 10). No debugging, no migration. */
-export const guestPolicy = 0x30000n
-/** Who lays the VM out in memory; part of the name of a digest. */
-export const launchProfile = 'qemu-kvm'
 
 /** The manifest's digest for this shape, hexadecimal. Fault image.invalid: it has none, with the shapes that it has. */
 export function expectedMeasurement(
@@ -35,12 +31,12 @@ export function expectedMeasurement(
 }
 
 function measureCommand({ vehicle, vcpuType, vcpus }: LaunchShape): string {
-  if (vehicle === 'igvm') return 'strongroom measure igvm FILE --profile qemu-kvm'
+  if (vehicle === 'igvm') return `strongroom measure igvm --image DIR --vcpus ${vcpus} --vcpu-type ${vcpuType}`
   const files = '--firmware firmware.fd --kernel kernel --initrd initrd --cmdline "$(cat cmdline)"'
   return `strongroom measure ovmf ${files} --vcpus ${vcpus} --vcpu-type ${vcpuType} --features 0x1`
 }
 
-/** `igvmSha256`: of the IGVM file, which stands for the firmware; null with firmware. Fault image.invalid as above. */
+/** `igvmSha256`: of the IGVM file without an ID block, which stands for the firmware; null with firmware. Fault image.invalid as above. */
 export function launchDocument(
   manifest: ImageManifest,
   launch: LaunchShape & { readonly memoryMib: number; readonly igvmSha256: string | null },
@@ -78,6 +74,21 @@ export type GivenLaunch = {
   /** The launch digest of these bytes on these processors. */
   readonly digest: Uint8Array
   readonly signed: SignedLaunch
+  /** Of an IGVM file: null with firmware. Then `firmware` is the one in the file. */
+  readonly igvm: GivenIgvm | null
+}
+
+/** SHA-256, hexadecimal; null for what the file does not have. */
+export type GivenIgvm = {
+  /** Of the file without its ID block. */
+  readonly unsigned: string
+  /** With these the firmware compares what it is given. */
+  readonly kernel: string | null
+  readonly initrd: string | null
+  readonly cmdline: string | null
+  /** That of the command line that is given, taken as `cmdline` is: with its NUL. */
+  readonly cmdlineGiven: string
+  readonly policy: bigint | null
 }
 
 /** In the order in which they are told. */
@@ -86,6 +97,7 @@ export type LaunchPart =
   | 'kernel'
   | 'initrd'
   | 'command line'
+  | 'IGVM file'
   | 'policy'
   | 'host data'
   | 'operator key'
@@ -98,9 +110,15 @@ export type LaunchPart =
  */
 export async function differingParts(
   given: GivenLaunch,
-  expected: { readonly document: LaunchDocument; readonly operatorKey: Uint8Array },
+  expected: {
+    readonly document: LaunchDocument
+    readonly operatorKey: Uint8Array
+    /** SHA-256 of the firmware that the image's manifest names. */
+    readonly firmwareSha256: string
+  },
 ): Promise<LaunchPart[]> {
-  const { document, operatorKey } = expected
+  const { document, operatorKey, firmwareSha256 } = expected
+  const { igvm } = given
   const { policy, hostData, idBlock } = given.signed
   const [block, auth] = [bytesOf(idBlock.block), bytesOf(idBlock.auth)]
   const finished = await finishLaunch({ digest: given.digest, policy, idBlock: block, idAuth: auth })
@@ -108,11 +126,16 @@ export async function differingParts(
   const isSigned = !hasFailed('id-block-format') && !hasFailed('id-block-signature')
   const isOurs = finished.idKeyDigest !== null && equalConstantTime(finished.idKeyDigest, operatorKey)
   const differs: [LaunchPart, boolean][] = [
-    ['firmware', given.firmware !== document.firmwareSha256],
-    ['kernel', given.kernel !== document.kernelSha256],
-    ['initrd', given.initrd !== document.initrdSha256],
-    ['command line', given.cmdline !== document.cmdlineSha256],
-    ['policy', policy !== BigInt(document.policy) || hasFailed('launch-policy')],
+    ['firmware', given.firmware !== (igvm === null ? document.firmwareSha256 : firmwareSha256)],
+    ['kernel', [given.kernel, igvm?.kernel].some(one => one !== undefined && one !== document.kernelSha256)],
+    ['initrd', [given.initrd, igvm?.initrd].some(one => one !== undefined && one !== document.initrdSha256)],
+    ['command line', given.cmdline !== document.cmdlineSha256 || (igvm !== null && igvm.cmdline !== igvm.cmdlineGiven)],
+    ['IGVM file', igvm !== null && igvm.unsigned !== document.firmwareSha256],
+    [
+      'policy',
+      [policy, igvm?.policy].some(one => one !== undefined && one !== BigInt(document.policy)) ||
+        hasFailed('launch-policy'),
+    ],
     ['host data', !equalConstantTime(bytesOf(hostData), hostDataOf(document))],
     ['operator key', isSigned && !isOurs],
     ['ID block', !isSigned],

@@ -35,6 +35,12 @@ const settledMs = 2_000
 
 const readAt = promisify(read)
 
+/** Of the runtime: the library's own are written in JavaScript. */
+export const nativeHashes = {
+  sha256: (bytes: Uint8Array): Uint8Array => new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes)),
+  sha384: (bytes: Uint8Array): Uint8Array => new Uint8Array(Bun.CryptoHasher.hash('sha384', bytes)),
+} as const
+
 /** The whole file. Fault image.invalid: it is too large, cannot be read, or changes meanwhile. */
 export async function readWhole(file: ImageFile): Promise<Uint8Array> {
   const parts: Uint8Array[] = []

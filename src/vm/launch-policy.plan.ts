@@ -5,7 +5,7 @@ import { sha256 } from '../attest/hash.ts'
 import { type Policy, strictPolicy } from '../attest/policy/policy.ts'
 import type { BitRule } from '../attest/policy/schema.ts'
 import { hasBit, POLICY_BITS, type PolicyBit } from '../attest/report/bits.ts'
-import { fromHex, utf8 } from '../base/bytes.ts'
+import { equalConstantTime, fromHex, utf8 } from '../base/bytes.ts'
 import { LaunchDocument, launchText } from '../contract/launch.ts'
 import { checkedJson } from '../contract/shape.ts'
 
@@ -14,8 +14,14 @@ export type HostTrust = {
   /** AMD's on snp; elsewhere the simulated root of this host, and no other. */
   readonly roots: readonly TrustedRoot[]
   readonly simulated: boolean
-  /** SHA-384 of the operator's ID key. */
-  readonly operatorKey: Uint8Array
+  /** SHA-384 of every ID key that the operator has had on this host: a VM keeps the one that its launch was signed with. */
+  readonly operatorKeys: readonly Uint8Array[]
+}
+
+/** What is wrong with the key that signed a launch, or null. */
+export function strangeOperatorKey({ operatorKeys }: HostTrust, operatorKey: Uint8Array): string | null {
+  const isOurs = operatorKeys.some(one => equalConstantTime(one, operatorKey))
+  return isOurs ? null : 'operator-key: the launch was signed with a key that this host has never had'
 }
 
 /** Exactly the canonical text: HOST_DATA is its digest. Throws a Fault naming the first wrong field, or a TypeError. */

@@ -13,6 +13,9 @@ export type VmPaths = {
   readonly qemuLog: string
   readonly scratch: string
   readonly exchange: string
+  /** Of the VM's swtpm, where it has one. */
+  readonly tpmState: string
+  readonly tpmLog: string
 }
 
 export const scratchFileName = 'scratch.img'
@@ -29,6 +32,8 @@ export function vmPaths(stateDir: string, vmId: string): VmPaths {
     qemuLog: `${directory}/qemu.log`,
     scratch: `${directory}/${scratchFileName}`,
     exchange: `${directory}/exchange.img`,
+    tpmState: `${directory}/tpm.state`,
+    tpmLog: `${directory}/tpm.log`,
   }
 }
 

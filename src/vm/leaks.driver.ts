@@ -11,6 +11,8 @@ import { vmById } from '../store/ledger/vm.query.ts'
 import type { ResourceKind } from '../store/ledger/vm.table.ts'
 import { type UidRange, vmPaths } from './launch.plan.ts'
 import { tapOfQuota } from './nft.plan.ts'
+import { listTpms } from './tpm.driver.ts'
+import { tpmLabelPrefix } from './tpm.plan.ts'
 
 export type Leak = {
   readonly kind: ResourceKind
@@ -41,6 +43,7 @@ export async function findLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDep
     qemu: listWithUuid()
       .filter(({ pid }) => identifyProcess(pid)?.argv.some(argument => argument.includes(`${stateDir}/vms/`)))
       .map(({ pid, startTicks }) => `${pid}:${startTicks}`),
+    tpm: listTpms(stateDir).map(({ pid, startTicks }) => `${pid}:${startTicks}`),
     uid: [...uidsWithProcesses(uids, stateDir)],
   }
   return KINDS.flatMap(kind => {
@@ -56,7 +59,7 @@ export async function findLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDep
   })
 }
 
-const KINDS = ['directory', 'disk', 'tap', 'nft', 'qemu', 'uid'] as const
+const KINDS = ['directory', 'disk', 'tap', 'nft', 'tpm', 'qemu', 'uid'] as const
 
 /** Uids of the range under which something runs, other than those of another appliance's QEMU on this machine. */
 function uidsWithProcesses({ min, max }: UidRange, stateDir: string): string[] {
@@ -65,9 +68,11 @@ function uidsWithProcesses({ min, max }: UidRange, stateDir: string): string[] {
     .map(([uid]) => `${uid}`)
 }
 
-/** QEMU's name is its VM's directory. */
+/** QEMU's name is its VM's directory; swtpm's label begins as those of its appliance do. */
 function isElsewhere(pid: number, stateDir: string): boolean {
   const argv = identifyProcess(pid)?.argv ?? []
+  if (argv.some(argument => /,prefix=tpm-[0-9a-f]{12}-/.test(argument)))
+    return !argv.some(argument => argument.includes(tpmLabelPrefix(stateDir)))
   const name = argv[argv.indexOf('-name') + 1]
   return argv.includes('-uuid') && /\/vms\/[^/]+$/.test(name ?? '') && !name?.startsWith(`${stateDir}/vms/`)
 }

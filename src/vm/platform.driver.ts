@@ -9,7 +9,7 @@ import type { LedgerDb } from '../store/db.ts'
 import { readMeta, swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from './admission.plan.ts'
 import { poolSize, uidCount } from './launch.plan.ts'
-import type { SnpBoot, SnpCpu } from './qemu.plan.ts'
+import type { SnpCpu } from './qemu.plan.ts'
 
 export type Choice = { readonly platform: Platform; readonly reasons: readonly string[] }
 
@@ -65,9 +65,26 @@ export function hostPlatform(platform: Platform, vm: Config['vm']): HostPlatform
   return { kind: 'snp', cpu: { cpuModel: vm.vcpu_type, cbitPosition: snpFacts().cbitpos, reducedPhysBits } }
 }
 
+export type BootSource =
+  /** Null: the image's own firmware. */
+  | { readonly kind: 'bios'; readonly firmware: string | null }
+  /** Null: a file that is made of the image. */
+  | { readonly kind: 'igvm'; readonly file: string | null }
+
+export type TpmChoice =
+  /** `off`: the configuration says so. `snp`: the host has no business emulating one there. `missing`: the program is not installed. */
+  { readonly kind: 'swtpm'; readonly program: string } | { readonly kind: 'off' | 'snp' | 'missing' }
+
+/** What is the TPM of a VM that starts now. */
+export function tpmChoice(platform: Platform, vm: Pick<Config['vm'], 'tpm' | 'swtpm'>): TpmChoice {
+  if (platform === 'snp') return { kind: 'snp' }
+  if (vm.tpm === 'off') return { kind: 'off' }
+  return Bun.which(vm.swtpm) === null ? { kind: 'missing' } : { kind: 'swtpm', program: vm.swtpm }
+}
+
 /** What VMs boot through on snp, and what is measured everywhere. Faults on snp: host.unsupported, image.invalid (a firmware that would not check kernel hashes). */
-export function bootOf(platform: Platform, vm: Pick<Config['vm'], 'snp_boot' | 'igvm' | 'firmware'>): SnpBoot {
-  if (vm.snp_boot === 'igvm') return { kind: 'igvm', file: vm.igvm }
+export function bootOf(platform: Platform, vm: Pick<Config['vm'], 'snp_boot' | 'igvm' | 'firmware'>): BootSource {
+  if (vm.snp_boot === 'igvm') return { kind: 'igvm', file: vm.igvm === '' ? null : vm.igvm }
   if (vm.firmware === '') return { kind: 'bios', firmware: null }
   if (platform !== 'snp') return { kind: 'bios', firmware: vm.firmware }
   let firmware: Uint8Array

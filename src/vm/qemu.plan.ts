@@ -5,7 +5,7 @@ import { unreachable } from '../base/assert.ts'
 import { exchangeSerial } from '../contract/build-agent.ts'
 
 export type QemuImage = {
-  /** Firmware that checks kernel hashes; used on snp. */
+  /** Firmware that checks kernel hashes. */
   readonly firmware: string
   readonly root: string
   readonly kernel: string
@@ -21,8 +21,9 @@ export type QemuPlatform =
   | { readonly kind: 'snp'; readonly boot: SnpBoot; readonly launch: SnpLaunch }
 
 export type SnpBoot =
-  /** The image's own firmware unless another is named. */
-  { readonly kind: 'bios'; readonly firmware: string | null } | { readonly kind: 'igvm'; readonly file: string }
+  | { readonly kind: 'bios'; readonly firmware: string }
+  /** The file carries firmware, kernel hashes, processors, and ID block. */
+  | { readonly kind: 'igvm'; readonly file: string }
 
 export type SnpLaunch = SnpCpu & SignedLaunch
 
@@ -59,6 +60,8 @@ export type QemuFds = {
   readonly scratch: number | null
   /** As `scratch`, of the exchange disk. */
   readonly exchange: number | null
+  /** Control channel of the VM's swtpm; null for a VM without. */
+  readonly tpm: number | null
 }
 
 export type QemuPlan = {
@@ -102,6 +105,7 @@ export function qemuArgv(plan: QemuPlan): string[] {
     ...['-device', device(plan, 'virtio-blk-pci', 'drive=root,serial=root')],
     ...scratchArgs(plan),
     ...exchangeArgs(plan),
+    ...tpmArgs(plan.fds.tpm),
     ...['-netdev', `tap,id=net,fd=${plan.fds.tap}`],
     // Segmentation offload would undercount egress: one big frame is counted with one header.
     ...[
@@ -157,6 +161,16 @@ function exchangeArgs(plan: QemuPlan): string[] {
   ]
 }
 
+/** TIS: of the two interfaces that QEMU has, the one that Linux takes up without ACPI (`tpm_tis.force=1` on the command line). */
+function tpmArgs(fd: number | null): string[] {
+  if (fd === null) return []
+  return [
+    ...['-chardev', `socket,id=tpm,fd=${fd}`],
+    ...['-tpmdev', 'emulator,id=tpm0,chardev=tpm'],
+    ...['-device', 'tpm-tis,tpmdev=tpm0'],
+  ]
+}
+
 const burst = { times: 4, seconds: 10 } as const
 const bytesPerMib = 1_048_576
 
@@ -187,7 +201,8 @@ function platformArgs(plan: QemuPlan): string[] {
   switch (plan.platform.kind) {
     case 'tcg':
       return [
-        ...['-machine', 'q35,vmport=off,hpet=off', '-accel', 'tcg,thread=multi,tb-size=512', '-cpu', 'max'],
+        // Page tables of four levels: walks of five cost software emulation an eighth of a boot.
+        ...['-machine', 'q35,vmport=off,hpet=off', '-accel', 'tcg,thread=multi,tb-size=512', '-cpu', 'max,la57=off'],
         ...directBoot(plan.image),
       ]
     case 'kvm':
@@ -199,25 +214,32 @@ function platformArgs(plan: QemuPlan): string[] {
   }
 }
 
+/**
+ * With an IGVM file QEMU still gives kernel, initrd and command line to the firmware, which compares them with the hashes in the file: these
+ * arguments stay. It refuses -bios beside the file (docs/system/igvm.rst), and takes ID block and ID authentication from the file alone: those
+ * of the command line it forgets, but for the flag that there is one, so that the launch would fail (target/i386/sev.c, cgs_set_guest_policy).
+ * The policy is given both ways: SNP_LAUNCH_START is called before the file is read.
+ */
 function snpArgs(plan: QemuPlan, boot: SnpBoot, launch: SnpLaunch): string[] {
   const igvm = boot.kind === 'igvm' ? ',igvm-cfg=igvm0' : ''
   const machine = `q35,accel=kvm,kernel_irqchip=split,confidential-guest-support=sev0,memory-backend=ram0,vmport=off,hpet=off${igvm}`
   const { block, auth, hasAuthor } = launch.idBlock
   const idBlock = `id-block=${block},id-auth=${auth},author-key-enabled=${hasAuthor ? 'on' : 'off'}`
+  const hostData = `host-data=${launch.hostData}`
   const sev = [
     'sev-snp-guest,id=sev0',
     `cbitpos=${launch.cbitPosition},reduced-phys-bits=${launch.reducedPhysBits}`,
     `policy=0x${launch.policy.toString(16)}`,
     // An IGVM file carries its own kernel hashes.
     `kernel-hashes=${boot.kind === 'bios' ? 'on' : 'off'}`,
-    `host-data=${launch.hostData},${idBlock}`,
+    boot.kind === 'bios' ? `${hostData},${idBlock}` : hostData,
   ].join(',')
   return [
     ...['-machine', machine, '-cpu', launch.cpuModel],
     ...['-object', `memory-backend-memfd,id=ram0,size=${plan.memoryMib}M,share=true,prealloc=false`],
     ...['-object', sev],
     ...(boot.kind === 'bios'
-      ? ['-bios', boot.firmware ?? plan.image.firmware, ...directBoot(plan.image)]
+      ? ['-bios', boot.firmware, ...directBoot(plan.image)]
       : ['-object', `igvm-cfg,id=igvm0,file=${escaped(boot.file)}`, ...directBoot(plan.image)]),
   ]
 }

@@ -1,4 +1,4 @@
-// The steps that make and unmake a VM on this host. Effects: directories, taps, nft, QEMU processes.
+// The steps that make and unmake a VM on this host. Effects: directories, taps, nft, QEMU and swtpm processes.
 //
 // Each thing is a ledger row before it is made, and the row goes after the thing has gone. Every step may be repeated: a daemon that was
 // killed in the middle begins again and finds what is there.
@@ -33,6 +33,7 @@ import { attachLink, type VmLink } from './link.driver.ts'
 import type { VmNetwork } from './network.driver.ts'
 import type { HostPlatform } from './platform.driver.ts'
 import { type QemuPlatform, qemuArgv, type ScratchLimits, type SnpBoot } from './qemu.plan.ts'
+import { findTpm, type StartedTpm, startTpm } from './tpm.driver.ts'
 import { findQemu, releaseUid, reserveUid } from './uid.driver.ts'
 
 export type VmDriverDeps = {
@@ -43,6 +44,8 @@ export type VmDriverDeps = {
   readonly network: Pick<VmNetwork, 'sync' | 'remove' | 'rest'>
   readonly stateDir: string
   readonly qemu: string
+  /** The program that is to be the TPM of a VM that starts now; null for none. */
+  readonly swtpm: () => string | null
   readonly uids: UidRange
   /** Groups of the devices that QEMU opens. */
   readonly groups: readonly number[]
@@ -76,6 +79,9 @@ export class VmDriver {
     const running = findQemu(this.#deps.db, vm.id)
     if (running !== null) {
       this.#record(vm, 'qemu', identityName(running))
+      // Its TPM runs since before it did.
+      const tpm = findTpm(this.#deps.db, { stateDir: this.#deps.stateDir, vmId: vm.id })
+      if (tpm !== null) this.#record(vm, 'tpm', identityName(tpm))
       return
     }
     if (vm.address === null) throw new Fault('internal', `VM ${vm.id} has no address`)
@@ -96,8 +102,10 @@ export class VmDriver {
       const mac = macAddress(vm.id)
       await configureTap({ name, gateway, address: vm.address, mac, mtuBytes, timeoutMs: commandTimeoutMs })
       const uid = await reserveUid({ db, random, range: uids }, { vmId: vm.id, nowMs: clock.nowMs() })
+      using tpm = this.#startTpm(vm, paths, uid)
       this.#record(vm, 'qemu', `unspawned:${vm.id}`)
-      this.#record(vm, 'qemu', identityName(this.#spawnQemu(vm, { paths, tapFd: tap.fd, uid, image, launch })))
+      const { fd: tapFd } = tap
+      this.#record(vm, 'qemu', identityName(this.#spawnQemu(vm, { paths, tapFd, uid, image, launch, tpm })))
     } finally {
       // QEMU holds its own copy; when it dies the interface goes with it.
       tap.close()
@@ -159,7 +167,7 @@ export class VmDriver {
   /** Bounds what QEMU has written to its log since the last time. Never throws. */
   boundLog(vm: Vm): void {
     try {
-      truncateAbove(this.#paths(vm).qemuLog, qemuLogBytesMax)
+      for (const path of [this.#paths(vm).qemuLog, this.#paths(vm).tpmLog]) truncateAbove(path, qemuLogBytesMax)
     } catch (error) {
       this.#deps.log.warn('the log of QEMU could not be bounded', { vm: vm.id, error })
     }
@@ -219,7 +227,17 @@ export class VmDriver {
     waiting.abort()
   }
 
-  #spawnQemu(vm: Vm, { paths, tapFd, uid, image, launch }: Spawn): ProcessIdentity {
+  /** Null: this VM has none. Faults: host.*. */
+  #startTpm(vm: Vm, paths: VmPaths, uid: number): StartedTpm | null {
+    const swtpm = this.#deps.swtpm()
+    if (swtpm === null) return null
+    this.#record(vm, 'tpm', `unspawned:${vm.id}`)
+    const started = startTpm({ swtpm, stateDir: this.#deps.stateDir, vmId: vm.id, paths, uid })
+    this.#record(vm, 'tpm', identityName(started.identity))
+    return started
+  }
+
+  #spawnQemu(vm: Vm, { paths, tapFd, uid, image, launch, tpm }: Spawn): ProcessIdentity {
     const { qemu, groups, platform, scratchLimits } = this.#deps
     const { vcpus, memoryMib, scratchGib, exchangeGib } = vm
     using opened = new DisposableStack()
@@ -235,6 +253,7 @@ export class VmDriver {
       channel: inherited.add(listenAt(paths.channel)),
       scratch: inherited.addIfAny(diskAt(paths.scratch, scratchGib)),
       exchange: inherited.addIfAny(diskAt(paths.exchange, exchangeGib)),
+      tpm: inherited.addIfAny(tpm === null ? null : tpm.control),
     }
     const argv = qemuArgv({
       qemu,
@@ -268,14 +287,11 @@ export class VmDriver {
 
   async #undo(vm: Vm, resource: Resource): Promise<void> {
     switch (resource.kind) {
-      case 'qemu': {
-        const identity = parseIdentity(resource.name, vm.id) ?? findQemu(this.#deps.db, vm.id)
-        if (identity === null) return
-        signalProcess(identity, 'SIGKILL')
-        if (!(await waitGone(identity, killTimeoutMs))) {
-          throw new Fault('host.command_timeout', `QEMU ${identity.pid} of VM ${vm.id} does not die`)
-        }
-        return
+      case 'qemu':
+        return end('QEMU', parseIdentity(resource.name, vm.id) ?? findQemu(this.#deps.db, vm.id))
+      case 'tpm': {
+        const { db, stateDir } = this.#deps
+        return end('swtpm', parseIdentity(resource.name, vm.id) ?? findTpm(db, { stateDir, vmId: vm.id }))
       }
       case 'nft':
         return this.#deps.network.remove(resource.name)
@@ -301,6 +317,15 @@ type Spawn = {
   readonly uid: number
   readonly image: Image
   readonly launch: PreparedLaunch
+  readonly tpm: StartedTpm | null
+}
+
+async function end(what: string, identity: ProcessIdentity | null): Promise<void> {
+  if (identity === null) return
+  signalProcess(identity, 'SIGKILL')
+  if (!(await waitGone(identity, killTimeoutMs))) {
+    throw new Fault('host.command_timeout', `${what} ${identity.pid} of VM ${identity.uuid} does not die`)
+  }
 }
 
 /** Descriptors of ours that QEMU gets, under the numbers that it has them under. */

@@ -49,7 +49,15 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     },
     instanceKey: () => '',
   } as unknown as InstancesParts['keys']
-  const { service } = composeInstances({ ...common, metering, keys, guestCaPem: '', names, trust })
+  const { service } = composeInstances({
+    ...common,
+    metering,
+    keys,
+    guestCaPem: '',
+    names,
+    trust,
+    operatorKey: { digest: new Uint8Array(48) },
+  })
   insertOrganization(store.directory.db, { id: 'org', slug: 'acme', nowMs: 0 })
   const organization = findOrganization(store.directory.db, 'acme')
   if (organization === null) throw new Error('no organization')

@@ -5,16 +5,16 @@ import { createTrust } from '../../src/appliance/trust.ts'
 import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
 import { simulatedPlatform } from '../rigs/simulated-platform.ts'
 
-const operatorKey = new Uint8Array(48).fill(4)
+const operatorKeys = [new Uint8Array(48).fill(4), new Uint8Array(48).fill(5)]
 
 test("hardware is believed by AMD's roots alone, a simulation by this host's root alone", async () => {
   // Goal: no simulation counts as hardware, nor the other way round; a VM is judged by the platform that it was made on.
   const { root } = (await simulatedPlatform('genoa')).authority
-  const parts = { simulatedPlatform: async () => ({ root }), operatorKey }
+  const parts = { simulatedPlatform: async () => ({ root }), operatorKeys }
   const onSnp = createTrust({ ...parts, platform: 'snp' })
   const onTcg = createTrust({ ...parts, platform: 'tcg' })
-  const hardware = { roots: AMD_ROOTS, simulated: false, operatorKey }
-  const simulated = { roots: [root], simulated: true, operatorKey }
+  const hardware = { roots: AMD_ROOTS, simulated: false, operatorKeys }
+  const simulated = { roots: [root], simulated: true, operatorKeys }
   expect([await onSnp(), await onTcg(), await onSnp('kvm'), await onTcg('snp')]).toEqual([
     hardware,
     simulated,

@@ -150,7 +150,6 @@ const MISTAKES: [string, string[]][] = [
     '[inference.worker]\nmodel_file = "m.gguf"',
     ['f:2: inference.worker.model_file: "m.gguf" is not allowed; allowed: "" or an absolute path'],
   ],
-  ['[vm]\nsnp_boot = "igvm"', ['f:2: vm.snp_boot: "igvm" needs igvm, the path of the IGVM file']],
   [
     '[vm]\nuid_min = 80000',
     ['f:1: vm.uid_max: 79999 is below uid_min (80000); each VM needs a user id of its own from this range'],

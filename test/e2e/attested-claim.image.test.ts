@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { randomBytes } from 'node:crypto'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Answer, decode } from 'dns-packet'
 import { AMD_ROOTS, type TrustedRoot } from '../../src/attest/amd/roots.ts'
@@ -169,11 +169,13 @@ inOwnNetns(
 
         await appliance.kill()
         await appliance.start()
-        await until('the daemon has found its VM again', 30_000, async () => {
-          const { status } = await ask(appliance, acme, name, newNonce())
-          if (![200, 503].includes(status)) throw new Error(`status ${status}`)
-          return status === 200
-        })
+        const foundAgain = () =>
+          until('the daemon has found its VM again', 30_000, async () => {
+            const { status } = await ask(appliance, acme, name, newNonce())
+            if (![200, 503].includes(status)) throw new Error(`status ${status}`)
+            return status === 200
+          })
+        await foundAgain()
         const later = newNonce()
         const again = await attestation(appliance, acme, name, later)
         expect((await verify(again, { ...expecting, nonce: later }, trust)).ok).toBe(true)
@@ -181,6 +183,18 @@ inOwnNetns(
         expect(await attestation(appliance, acme, name)).toEqual(kept)
         const shown = await appliance.admin<{ attested_at: string | null }>('instance', 'show', `acme/${name}`)
         expect(shown.attested_at).not.toBeNull()
+
+        // The operator takes another key: the VM keeps that of its launch, for this host and for whoever has pinned it.
+        await appliance.stop()
+        for (const file of ['operator-key.pem', 'operator-key.pub.pem']) rmSync(join(appliance.stateDir, file))
+        await appliance.start()
+        await foundAgain()
+        const latest = newNonce()
+        const afterChange = await attestation(appliance, acme, name, latest)
+        const changed = await trustOf(appliance)
+        expect(toHex(changed.operatorKey)).not.toBe(toHex(trust.operatorKey))
+        expect((await verify(afterChange, { ...expecting, nonce: latest }, trust)).ok).toBe(true)
+        expect((await verify(afterChange, { ...expecting, nonce: latest }, changed)).ok).toBe(false)
 
         await acme.end(name)
         expect((await ask(appliance, acme, name, newNonce())).status).toBe(409)

@@ -3,12 +3,61 @@
 import { expect, test } from 'bun:test'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { createAppliance, imageDir } from '../rigs/appliance.ts'
+import { type Appliance, createAppliance, imageDir } from '../rigs/appliance.ts'
 import { createCustomer } from '../rigs/instances-client.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
 import { checksOf } from '../rigs/program.ts'
+import { startSshAgent } from '../rigs/ssh-agent.ts'
 
 const timeoutMs = 240_000
+
+const contentBytes = 1 << 20
+
+/** A file there and back by each of the three, over SSH with the given options: other bytes each way, the same bytes at both ends. */
+async function copies(appliance: Appliance, hostname: string, options: readonly string[]): Promise<void> {
+  const address = (await appliance.resolve(hostname)) ?? ''
+  const own = ['-i', join(appliance.directory, 'client'), '-o', 'IdentitiesOnly=yes', '-o', 'BatchMode=yes']
+  const ssh = [...options, ...own, '-o', `HostKeyAlias=${hostname}`]
+  const run = async (argv: readonly string[], stdin = '') => {
+    const process = Bun.spawn([...argv], { stdin: new Blob([stdin]), stdout: 'ignore', stderr: 'pipe' })
+    const said = await new Response(process.stderr).text()
+    if ((await process.exited) !== 0) throw new Error(`${argv[0]}: ${said}`)
+  }
+  const local = (name: string) => join(appliance.directory, name)
+  const digestOf = (bytes: Uint8Array) => new Bun.CryptoHasher('sha256').update(bytes).digest('hex')
+  const there = async (path: string) => {
+    const { stdout } = await appliance.sshWith(options, hostname, [`sha256sum <${path}`])
+    return stdout.split(' ')[0]
+  }
+  const BY = {
+    scp: [
+      (name: string) => run(['scp', '-q', ...ssh, local(name), `agent@${address}:up/${name}`]),
+      (name: string) => run(['scp', '-q', ...ssh, `agent@${address}:down/${name}`, local(`${name}.back`)]),
+    ],
+    sftp: [
+      (name: string) => run(['sftp', '-q', ...ssh, `agent@${address}`], `put ${local(name)} up/${name}\n`),
+      (name: string) => run(['sftp', '-q', ...ssh, `agent@${address}`], `get down/${name} ${local(`${name}.back`)}\n`),
+    ],
+  } as const
+  await appliance.sshWith(options, hostname, ['mkdir up down'])
+  for (const [by, [up, down]] of Object.entries(BY)) {
+    const content = crypto.getRandomValues(new Uint8Array(contentBytes / 16))
+    writeFileSync(local(by), content)
+    await up(by)
+    expect([by, await there(`up/${by}`)]).toEqual([by, digestOf(content)])
+    await appliance.sshWith(options, hostname, [`head --bytes=${contentBytes} /dev/urandom >down/${by}`])
+    await down(by)
+    const back = readFileSync(local(`${by}.back`))
+    expect([by, back.length, digestOf(back)]).toEqual([by, contentBytes, (await there(`down/${by}`)) ?? ''])
+  }
+  // rsync's two ends are both in the instance, with its sshd between them: no machine that runs this test needs one.
+  using agent = await startSshAgent(appliance.directory, local('client'))
+  const remote = "rsync --archive -e 'ssh -o StrictHostKeyChecking=accept-new -o BatchMode=yes'"
+  const synced = await appliance.sshWith([...options, ...agent.options], hostname, [
+    `${remote} down/ 127.0.0.1:pushed && ${remote} 127.0.0.1:pushed/ pulled && diff -r down pulled && ls pulled`,
+  ])
+  expect([synced.exitCode, synced.stdout]).toEqual([0, 'scp\nsftp\n'])
+}
 
 inOwnNetns(
   import.meta.path,
@@ -64,6 +113,7 @@ inOwnNetns(
         // Plain ssh with nothing but the line that was written, and ours.
         const strict = ['-o', 'StrictHostKeyChecking=yes', '-o', `UserKnownHostsFile=${known}`]
         expect((await appliance.sshWith(strict, hostname, ['hostname'])).stdout).toBe(`${name}\n`)
+        await copies(appliance, hostname, strict)
         const address = (await appliance.resolve(hostname)) ?? ''
         const login = [
           ...['-o', `HostName=${address}`, '-i', join(appliance.directory, 'client'), '-o', 'IdentitiesOnly=yes'],

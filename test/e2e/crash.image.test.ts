@@ -1,7 +1,7 @@
 import { expect, test } from 'bun:test'
 import type { Appliance } from '../rigs/appliance.ts'
 import { qemuSpawned, startWithCustomer } from '../rigs/instances-client.ts'
-import { holdings, NOTHING, qemuProcesses } from '../rigs/leftovers.ts'
+import { holdings, NOTHING, qemuProcesses, tpmProcesses } from '../rigs/leftovers.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
 import { until } from '../rigs/until.ts'
 
@@ -22,6 +22,8 @@ inOwnNetns(
         await qemuSpawned(appliance)
         await appliance.kill()
         const [pid] = qemuProcesses(appliance.stateDir)
+        const [tpm] = tpmProcesses(appliance.stateDir)
+        expect(tpm).toBeGreaterThan(0)
         await appliance.start()
         // While the guest boots, some seconds in.
         await until('the guest kernel speaks', 60_000, async () =>
@@ -31,6 +33,7 @@ inOwnNetns(
         await appliance.start()
         await acme.reached(name, 'ready', 120_000)
         expect(qemuProcesses(appliance.stateDir)).toEqual([pid ?? 0])
+        expect(tpmProcesses(appliance.stateDir)).toEqual([tpm ?? 0])
 
         // While ready, with a session open across the kill.
         const session = appliance.sshSession(hostname, 'echo first; read line; echo "second $line"')

@@ -4,7 +4,7 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import OpenAI from 'openai'
 import { pinGateway } from '../../scripts/lib/gateway-pins.ts'
-import { type Appliance, createAppliance, executable } from '../rigs/appliance.ts'
+import { type Appliance, createAppliance, executable, imageDir } from '../rigs/appliance.ts'
 import {
   caOf,
   createGatewayClient,
@@ -36,8 +36,8 @@ const json = async (response: Response) => (await response.json()) as Body
 const newNonce = () => randomBytes(32).toString('base64url')
 const rootFile = (appliance: Appliance) => join(appliance.stateDir, 'simulator/root.pem')
 
-async function started(modelFile: string): Promise<Appliance> {
-  const appliance = await createAppliance('', 'vm', undefined, await gatewayTables(modelFile))
+async function started(modelFile: string, vmSettings = ''): Promise<Appliance> {
+  const appliance = await createAppliance(vmSettings, 'vm', undefined, await gatewayTables(modelFile))
   await appliance.start()
   return appliance
 }
@@ -174,6 +174,46 @@ async function attested(appliance: Appliance, client: GatewayClient): Promise<st
     ...['gateway', 'inference-router', 'inference-worker', 'metrics-collector', 'cluster-state-metrics'],
   ])
   return nonce
+}
+
+/** The five words of strongroom-verify in an instance, whose owner trusts this host's simulated root and pins VM and gateway. */
+async function verifiedInside(appliance: Appliance, hostname: string): Promise<void> {
+  await pinsOf(appliance)
+  const read = (path: string) => readFileSync(join(appliance.directory, path), 'utf8')
+  const { launchDigests }: { launchDigests: Record<string, string> } = await Bun.file(
+    join(await imageDir(), 'manifest.json'),
+  ).json()
+  // The VM is launched from an IGVM file that the host has made of the image.
+  const ofVm = Object.entries(launchDigests).flatMap(([shape, digest]) =>
+    shape.startsWith('qemu-kvm/igvm/EPYC-v4/') ? [digest] : [],
+  )
+  expect(ofVm.length).toBeGreaterThan(0)
+  const policy = JSON.parse(read('policy.json')) as { measurements: string[] }
+  const withVm = { ...policy, measurements: [...policy.measurements, ...ofVm] }
+  const files = {
+    'root.pem': readFileSync(rootFile(appliance), 'utf8'),
+    'policy.json': JSON.stringify(withVm),
+    'vm.json': JSON.stringify({ ...withVm, measurements: ofVm }),
+    'allowlist.json': read('allowlist.json'),
+  }
+  for (const [name, text] of Object.entries(files)) {
+    const encoded = Buffer.from(text).toString('base64')
+    expect((await appliance.ssh(hostname, [`echo ${encoded} | base64 --decode >${name}`])).exitCode).toBe(0)
+  }
+  const lines = async (options: string) => {
+    const verify = `strongroom-verify --verbose --trust-simulated-root root.pem ${options}`
+    const { stdout } = await appliance.ssh(hostname, [verify])
+    const words = stdout
+      .split('\n')
+      .flatMap(line => /^(PASS|FAIL|NOT CHECKED) +([a-zA-Z -]+):/.exec(line)?.slice(1, 3) ?? [])
+    return { stdout, outcomes: words.filter((_, at) => at % 2 === 0) }
+  }
+  const good = await lines('--policy policy.json --allowlist allowlist.json')
+  expect({ ...good }).toEqual({ ...good, outcomes: ['FAIL', 'NOT CHECKED', 'PASS', 'PASS', 'PASS'] })
+  expect(good.stdout).toMatch(/^PASS +inference provider attestation: .*over its own TLS key \(SIMULATED\)$/m)
+  // Whoever pins nothing has not checked it, and another measurement is no gateway of this owner's.
+  expect((await lines('')).outcomes[3]).toBe('NOT CHECKED')
+  expect((await lines('--policy vm.json --allowlist allowlist.json')).outcomes[3]).toBe('FAIL')
 }
 
 /** A sealed response, whole and streamed, verifies offline; with one byte changed it does not. */
@@ -352,7 +392,7 @@ inOwnNetns(
       async () => {
         // Goal: inside an instance its own key and the authority beside it are all that inference needs; deleting it ends the key.
         using file = createModelFile()
-        await using appliance = await started(file.path)
+        await using appliance = await started(file.path, 'snp_boot = "igvm"')
         const acme = await createCustomer(appliance, 'acme')
         const { name, hostname } = (await acme.create('gateway-1')).body.data
         await acme.reached(name, 'ready', 120_000)
@@ -377,6 +417,7 @@ inOwnNetns(
           const response = await curl('/v1/chat/completions', `-H 'Content-Type: application/json' -d '${request}'`)
           return response.stdout.endsWith('\n200') && response.stdout.includes('"chat.completion"')
         })
+        await verifiedInside(appliance, hostname)
         await until('it is in the books', 5_000, async () => (await acme.usage()).usage.inference_cost_usd !== '0.00')
 
         const key = (await appliance.ssh(hostname, ['cat ~/.config/opencode/inference.key'])).stdout.trim()

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { type Appliance, createAppliance } from '../rigs/appliance.ts'
 import { createCustomer } from '../rigs/instances-client.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
+import { startSshAgent } from '../rigs/ssh-agent.ts'
 import { until } from '../rigs/until.ts'
 import { type Behaviour, delta, openSse, sse, startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
 
@@ -123,19 +124,8 @@ async function theConnections({ prints, appliance }: Inside): Promise<void> {
   const listening = await prints('cat /proc/net/tcp /proc/net/tcp6 | grep -i :270F', ...remote)
   // 127.0.0.1 and ::1, and nothing that can be reached from outside.
   for (const line of listening.split('\n')) expect(line).toMatch(/0100007F:270F|00000000000000000000000001000000:270F/)
-  const agentFile = join(appliance.directory, 'agent.sock')
-  const agent = Bun.spawn(['ssh-agent', '-D', '-a', agentFile], { stdout: 'ignore' })
-  try {
-    await until('ssh-agent listens', 10_000, () => Bun.spawnSync(['test', '-S', agentFile]).exitCode === 0)
-    Bun.spawnSync(['ssh-add', '-q', join(appliance.directory, 'client')], {
-      env: { ...process.env, SSH_AUTH_SOCK: agentFile },
-    })
-    expect(await prints('ssh-add -l', '-o', `IdentityAgent=${agentFile}`, '-o', 'ForwardAgent=yes')).toContain(
-      'ED25519',
-    )
-  } finally {
-    agent.kill()
-  }
+  using agent = await startSshAgent(appliance.directory, join(appliance.directory, 'client'))
+  expect(await prints('ssh-add -l', ...agent.options)).toContain('ED25519')
 }
 
 /** Root of one's own: a package is installed in it and runs in it; outside nothing has changed and nobody is root. */

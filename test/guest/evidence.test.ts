@@ -53,6 +53,7 @@ function evidenceOf({ paths, owner }: Sandbox, device: ReportDevice | null) {
     device: Promise.resolve(device),
     imageName: 'instance',
     nowMs: () => nowMs,
+    tpm: async () => null,
   })
 }
 

@@ -1,6 +1,10 @@
 // strongroom-verify in real VMs, claimed as a host does it.
 
 import { describe, expect, test } from 'bun:test'
+import { decodeReceipt } from '../../src/attest/receipt/receipt.ts'
+import { reportDataOf } from '../../src/attest/receipt/statement.ts'
+import { decodeTpmEvidence, verifyTpmEvidence } from '../../src/attest/tpm/evidence.ts'
+import { fromBase64Url, toBase64Url } from '../../src/base/bytes.ts'
 import { claimedGuest } from '../rigs/booted-guest.ts'
 import { buildTreeImage } from '../rigs/image-build.ts'
 import { until } from '../rigs/until.ts'
@@ -63,6 +67,79 @@ describe('strongroom-verify', () => {
       expect(guest.serial()).not.toMatch(/sshd|Accepted|"level"|claim/)
       const logs = await guest.ssh('ls /run/strongroom/log; cat /run/strongroom/claim.json')
       expect(logs.stdout).toBe('')
+    },
+    timeoutMs,
+  )
+
+  // Goal: with a TPM of the host's the second line says what was checked and that it is nobody's proof, with the root trusted or not; a quote
+  // for another nonce fails; a TPM that has died is said, within seconds, and the other lines are as before.
+  test(
+    'in an instance with a TPM of the host',
+    async () => {
+      await using guest = await claimedGuest(await buildTreeImage('instance'), { tpm: true })
+      process.stdout.write(`timings: ${guest.timings.map(({ op, ms }) => `${op} ${ms} ms`).join(', ')}\n`)
+      await guest.ssh('cat >root.pem', guest.rootPem)
+      const trusting = 'strongroom-verify --trust-simulated-root root.pem'
+      const found = await guest.ssh(`${trusting} --json`)
+      const [, tpm] = JSON.parse(found.stdout).lines
+      expect(tpm).toMatchObject({ name: 'TPM measurements', outcome: 'fail' })
+      expect(tpm.reason).toBe(
+        'vtpm:host-untrusted: the host runs this TPM and decides what it says, so it proves nothing; quote signature, nonce, PCR values, log and measured command line are good',
+      )
+      const outcomes = tpm.checks.map((one: { name: string; outcome: string }) => `${one.outcome} ${one.name}`)
+      expect(outcomes).toEqual([
+        'fail vtpm-binding',
+        'pass tpm-quote-signature',
+        'pass tpm-quote-format',
+        'pass tpm-quote-nonce',
+        'pass tpm-quote-pcrs',
+        'pass vtpm-attestation-key',
+        'pass tpm-event-log',
+        'pass tpm-measured',
+      ])
+      expect((await guest.ssh('strongroom-verify')).stdout.split('\n')[1]).toStartWith(
+        'FAIL         TPM measurements: vtpm:host-untrusted: ',
+      )
+
+      // What the agent gives over a nonce of ours, and what the receipt of the claim carries over its statement.
+      const nonce = new Uint8Array(32).fill(0x11)
+      const reply = await guest.ssh(
+        `printf '%s\\n' ${toBase64Url(nonce)} | timeout 20 python3 -c '
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect("/run/strongroom/tpm.sock")
+s.sendall(sys.stdin.buffer.read())
+print(s.makefile().readline())'`,
+      )
+      const bytes = fromBase64Url(JSON.parse(reply.stdout).evidence) ?? new Uint8Array(0)
+      const wrongOver = async (evidence: Uint8Array, over: Uint8Array) => {
+        const binding = async () => Promise.reject(new Error('there is no SVSM'))
+        const read = decodeTpmEvidence(evidence)
+        const { checks } = await verifyTpmEvidence(read, { nonce: over, measured: 'any', binding })
+        return checks.filter(one => one.outcome !== 'pass').map(one => one.name)
+      }
+      expect(await wrongOver(bytes, nonce)).toEqual(['vtpm-binding'])
+      expect(await wrongOver(bytes, new Uint8Array(32).fill(0x12))).toEqual(['vtpm-binding', 'tpm-quote-nonce'])
+      const receipt = decodeReceipt((await guest.ssh('cat /run/strongroom/receipt.json')).stdout)
+      const kept = receipt.evidence.tpm ?? new Uint8Array(0)
+      expect(await wrongOver(kept, reportDataOf(receipt.statement))).toEqual(['vtpm-binding'])
+      expect(await wrongOver(kept, nonce)).toEqual(['vtpm-binding', 'tpm-quote-nonce'])
+      const denied = await guest.ssh('cat /dev/tpm0 /dev/tpmrm0')
+      expect(denied.stderr.match(/Permission denied/g)).toHaveLength(2)
+
+      guest.killTpm()
+      const startedMs = performance.now()
+      const { stdout } = await guest.ssh(trusting)
+      const ms = Math.round(performance.now() - startedMs)
+      process.stdout.write(`${ms} ms after the end of swtpm: ${stdout.split('\n')[1]}\n`)
+      expect(stdout.split('\n')[1]).toStartWith(
+        'FAIL         TPM measurements: tpm: this VM has a TPM, but it gives no quote: ',
+      )
+      expect(ms).toBeLessThan(30_000)
+      expect([words(stdout)[2], words(stdout)[4]]).toEqual([
+        'PASS         host-key binding',
+        'PASS         external-access lockout',
+      ])
     },
     timeoutMs,
   )

@@ -45,6 +45,25 @@ test('goal: the key signs ID blocks whose key digest is the one that is publishe
   expect(first.publicPem).not.toContain('PRIVATE')
 })
 
+test('goal: the digests of all keys that this host has had stay on record, each once, the oldest first', async () => {
+  const stateDir = newDir()
+  const first = await openOperatorKey(stateDir)
+  expect([first.owned, (await openOperatorKey(stateDir)).owned]).toEqual([[first.digest], [first.digest]])
+  rmSync(first.keyFile)
+  rmSync(first.publicFile)
+  const second = await openOperatorKey(stateDir)
+  const owned = [first.digest, second.digest]
+  expect([second.owned, (await openOperatorKey(stateDir)).owned]).toEqual([owned, owned])
+  const file = join(stateDir, 'operator-keys.txt')
+  expect([readFileSync(file, 'utf8').split('\n').length, statSync(file).mode & 0o777]).toEqual([3, 0o644])
+  for (const damaged of ['ab\n', `${'g'.repeat(96)}\n`, 'x']) {
+    writeFileSync(file, damaged)
+    await expect(openOperatorKey(stateDir)).rejects.toMatchObject({
+      message: expect.stringContaining(`${file}, line 1`),
+    })
+  }
+})
+
 test('goal: a key that cannot be read is an error that says what to do, and is left as it is', async () => {
   const stateDir = newDir()
   const { keyFile } = await openOperatorKey(stateDir)

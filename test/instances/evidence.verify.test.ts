@@ -120,10 +120,21 @@ describe('wrong evidence', () => {
   test("another operator's key, and roots that are not this platform's, fail", async () => {
     // Goal: whose VM it is and what vouches for it are not taken from the evidence.
     const evidence = await evidenceOf({ nonce, claimed })
-    expect(await failedOf(evidence, { trust: { operatorKey: new Uint8Array(48) } })).toContain('id-key-digest')
+    expect(await failedOf(evidence, { trust: { operatorKeys: [new Uint8Array(48)] } })).toEqual(['operator-key'])
+    expect(await failedOf(evidence, { trust: { operatorKeys: [] } })).toEqual(['operator-key'])
     expect(await failedOf(evidence, { trust: { roots: AMD_ROOTS } })).toContain('evidence')
     // A simulation is not taken for hardware, whatever the roots say.
     expect(await failedOf(evidence, { trust: { simulated: false } })).toEqual(['simulated'])
+  })
+
+  test('a VM is held to the operator key of its own launch, and to no other that this host has had', async () => {
+    // Goal: VMs outlive a change of the operator key; a report by one key is no evidence of a launch by another.
+    const other = new Uint8Array(48).fill(9)
+    const trust = { operatorKeys: [other, operatorKey] }
+    expect(await failedOf(await evidenceOf({ nonce, claimed }), { trust })).toEqual([])
+    const launchedWithOther = await evidenceOf({ nonce, claimed }, { launchedWith: other })
+    expect(await failedOf(launchedWithOther, { trust })).toContain('id-key-digest')
+    expect(await failedOf(launchedWithOther, { trust })).toContain('expected-operator-key')
   })
 
   test('a launch document that is not in its canonical form, or none, fails', async () => {

@@ -46,6 +46,7 @@ const STATUS: AdminStatus = {
   host_id: 'h',
   platform: 'tcg',
   evidence_simulated: true,
+  tpm: 'swtpm',
   domain: 'agents.test',
   started_at: '2026-11-20T00:00:00.000Z',
   builds: null,

@@ -53,8 +53,17 @@ export type Appliance = {
   readonly [Symbol.asyncDispose]: () => Promise<void>
 }
 
-/** `settings` are further lines of the TOML table `table`; `tables` are whole tables behind all others. */
-export async function createAppliance(settings = '', table = 'vm', image?: string, tables = ''): Promise<Appliance> {
+/**
+ * `settings` are further lines of the TOML table `table`, and so is each of `lines` of its own table; `tables` are whole tables behind all
+ * others.
+ */
+export async function createAppliance(
+  settings = '',
+  table = 'vm',
+  image?: string,
+  tables = '',
+  lines: Readonly<Record<string, string>> = {},
+): Promise<Appliance> {
   if (!existsSync(executable))
     throw new Error('dist/strongroom is missing: run scripts/test, or scripts/build-appliance.ts')
   const directory = mkdtempSync(join(tmpdir(), 'srt-'))
@@ -62,7 +71,10 @@ export async function createAppliance(settings = '', table = 'vm', image?: strin
   const stateDir = join(directory, 'state')
   const config = join(directory, 'strongroom.toml')
   const logFile = join(directory, 'daemon.log')
-  writeFileSync(config, configText(image ?? (await imageDir()), table, settings) + tables)
+  writeFileSync(
+    config,
+    configText(image ?? (await imageDir()), { ...lines, [table]: `${lines[table] ?? ''}\n${settings}` }) + tables,
+  )
   const keyFile = join(directory, 'client')
   await exec(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', 'client', '-f', keyFile])
   const publicKey = readFileSync(`${keyFile}.pub`, 'utf8').trim()
@@ -178,7 +190,7 @@ function operatorResponds(socket: string): Promise<boolean> {
   )
 }
 
-function configText(image: string, table: string, settings: string): string {
+function configText(image: string, lines: Readonly<Record<string, string>>): string {
   const tables: Record<string, string> = {
     listen: 'instances = "127.0.0.1:8441"\ndns = "127.0.0.1:53"',
     vm: `image_dir = ${JSON.stringify(image)}`,
@@ -186,7 +198,7 @@ function configText(image: string, table: string, settings: string): string {
     // Tests poll a hundred times a second; limits have tests of their own.
     instances: 'requests_per_minute = 1_000_000',
   }
-  tables[table] = `${tables[table] ?? ''}\n${settings}`
+  for (const [table, more] of Object.entries(lines)) tables[table] = `${tables[table] ?? ''}\n${more}`
   const top = 'domain = "agents.test"\nlog_level = "debug"\nplatform = "tcg"\n'
   return (
     top +
@@ -198,9 +210,12 @@ function configText(image: string, table: string, settings: string): string {
 
 /** Where the guest image is; built when it is not cached. */
 export async function imageDir(): Promise<string> {
-  const given = process.env.STRONGROOM_IMAGE_DIR
-  if (given) return given
-  const { stdout } = await exec([process.execPath, join(root, 'scripts/build-image.ts'), 'instance'], {
+  return process.env.STRONGROOM_IMAGE_DIR || builtImage('instance')
+}
+
+/** As `imageDir`, of any recipe. */
+export async function builtImage(name: string): Promise<string> {
+  const { stdout } = await exec([process.execPath, join(root, 'scripts/build-image.ts'), name], {
     timeoutMs: 900_000,
   })
   return stdout.trim().split('\n').at(-1) ?? ''

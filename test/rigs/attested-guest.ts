@@ -39,11 +39,13 @@ export type EvidenceChange = {
   readonly report?: Partial<SimulatedReport>
   /** Of what the host says that it launched. */
   readonly launch?: string
+  /** And with which operator key. */
+  readonly launchedWith?: Uint8Array
 }
 
 export async function simulatedTrust(): Promise<AttestationTrust> {
   const { authority } = await simulatedPlatform('genoa')
-  return { roots: [authority.root], simulated: true, operatorKey }
+  return { roots: [authority.root], simulated: true, operatorKeys: [operatorKey] }
 }
 
 /** Of a guest that was claimed so, over a nonce. */
@@ -71,5 +73,5 @@ export async function evidenceOf(
     platform: 'simulated',
     nowMs: simulatedAsOf.getTime(),
   })
-  return { receipt, launch, simulated: true }
+  return { receipt, launch, operatorKey: change.launchedWith ?? operatorKey, simulated: true }
 }

@@ -22,16 +22,26 @@ export type ClaimedGuest = AsyncDisposable & {
   readonly ssh: (command: string, stdin?: string) => Promise<{ exitCode: number; stdout: string; stderr: string }>
   /** PEM of the root that vouches for its reports. */
   readonly rootPem: string
+  readonly killTpm: () => void
 }
 
-export async function claimedGuest(imageDir: string): Promise<ClaimedGuest> {
+export type GuestHardware = {
+  /** With an swtpm of its own. */
+  readonly tpm: boolean
+}
+
+export async function claimedGuest(imageDir: string, { tpm }: GuestHardware = { tpm: false }): Promise<ClaimedGuest> {
   const dir = await mkdtemp('/tmp/claimed-guest-')
   const sshPort = freePort()
-  const child = Bun.spawn(['qemu-system-x86_64', ...(await qemuArguments(imageDir, dir, sshPort))], {
-    stdin: 'pipe',
-    stdout: 'pipe',
-    stderr: 'inherit',
-  })
+  const swtpm = tpm ? await startTpmFor(dir) : null
+  const child = Bun.spawn(
+    ['qemu-system-x86_64', ...(await qemuArguments(imageDir, dir, sshPort)), ...(swtpm?.arguments ?? [])],
+    {
+      stdin: 'pipe',
+      stdout: 'pipe',
+      stderr: 'inherit',
+    },
+  )
   let serial = ''
   const reading = (async () => {
     for await (const chunk of child.stdout) serial += new TextDecoder().decode(chunk)
@@ -40,6 +50,7 @@ export async function claimedGuest(imageDir: string): Promise<ClaimedGuest> {
     child.kill('SIGKILL')
     await child.exited
     await reading
+    await swtpm?.end()
     await rm(dir, { recursive: true, force: true })
   }
   try {
@@ -61,6 +72,7 @@ export async function claimedGuest(imageDir: string): Promise<ClaimedGuest> {
     await Bun.write(join(dir, 'known_hosts'), `[127.0.0.1]:${sshPort} ${claimed.sshHostKey}\n`)
     return {
       ...{ timings, rootPem },
+      killTpm: () => swtpm?.kill(),
       serial: () => serial,
       type: line => {
         child.stdin.write(`${line}\n`)
@@ -115,6 +127,24 @@ async function qemuArguments(imageDir: string, dir: string, sshPort: number): Pr
     ...['-netdev', `user,id=net,restrict=on,net=10.0.2.0/24,host=10.0.2.2,hostfwd=${forward}`],
     ...['-device', 'virtio-net-pci,netdev=net', '-serial', 'stdio'],
   ]
+}
+
+async function startTpmFor(dir: string) {
+  const path = join(dir, 'tpm.sock')
+  const argv = ['swtpm', 'socket', '--tpm2', '--tpmstate', `dir=${dir}`, '--ctrl', `type=unixio,path=${path}`]
+  const child = Bun.spawn([...argv, '--flags', 'startup-clear'], { stdout: 'inherit', stderr: 'inherit' })
+  await until('swtpm listens', 10_000, () => Bun.spawnSync(['test', '-S', path]).exitCode === 0)
+  return {
+    arguments: [
+      ...['-chardev', `socket,id=tpm,path=${path}`, '-tpmdev', 'emulator,id=tpm0,chardev=tpm'],
+      ...['-device', 'tpm-tis,tpmdev=tpm0'],
+    ],
+    kill: () => child.kill('SIGKILL'),
+    end: async () => {
+      child.kill('SIGKILL')
+      await child.exited
+    },
+  }
 }
 
 async function connectAgent(path: string, timings: { op: string; ms: number }[]) {

@@ -7,7 +7,7 @@ import { sha256 } from '../../src/attest/hash.ts'
 import { NETWORK_POLICIES } from '../../src/attest/provenance/record.ts'
 import { type HybridKeys, makeHybridKeys, portableSigner } from '../../src/attest/receipt/hybrid-keys.ts'
 import { issueReceipt, type StatementFields } from '../../src/attest/receipt/issue.ts'
-import { decodeReceipt, type Receipt } from '../../src/attest/receipt/receipt.ts'
+import { decodeReceipt } from '../../src/attest/receipt/receipt.ts'
 import type { SimulatedReport } from '../../src/attest/simulator/report.ts'
 import { fromHex, toHex, utf8 } from '../../src/base/bytes.ts'
 import { Fault } from '../../src/base/fault.ts'
@@ -15,7 +15,7 @@ import type { BuildErrorType, BuildStep } from '../../src/contract/build.ts'
 import type { AttestedStage, BuildLine, BuildOrder, BuildProgress } from '../../src/contract/build-agent.ts'
 import { launchText } from '../../src/contract/launch.ts'
 import type { BuildEngine } from '../../src/vm/build-engine.ts'
-import type { VmFailureCode, VmView } from '../../src/vm/engine.ts'
+import type { VmEvidence, VmFailureCode, VmView } from '../../src/vm/engine.ts'
 import { launchDocument } from './attested-guest.ts'
 import { countingRandom, measurement, operatorKey, simulatedSource } from './receipt-samples.ts'
 import { simulatedAsOf } from './simulated-platform.ts'
@@ -79,7 +79,6 @@ type Guest = {
   result: BuildProgress['result']
   dispatch: Uint8Array | null
   /** What its host has on record, as of its last evidence. */
-  launch: string
 }
 
 type Vm = { view: VmView; readonly guest: Guest }
@@ -104,7 +103,6 @@ export type FakeBuildEngine = {
   /** Takes the place of a guest's answer. */
   progress: ((vmId: string, from: number) => Promise<BuildProgress>) | null
   readonly exchange: (vmId: string) => string
-  readonly launchDocument: (vmId: string) => string | null
 }
 
 export const exchangeBytes = 4 * 1_048_576
@@ -137,7 +135,6 @@ export function fakeBuildEngine(directory: string): FakeBuildEngine {
     progress: null,
     calls,
     exchange,
-    launchDocument: vmId => vms.get(vmId)?.guest.launch ?? null,
     up,
     fail: (vmId, failureCode, failureMessage) => set(vmId, { state: 'failed', failureCode, failureMessage }),
     vms: () => [...vms.values()].map(({ view }) => view),
@@ -237,7 +234,7 @@ function waiting(id: string): VmView {
 function newGuest(seed: number): Guest {
   const keys = makeHybridKeys(countingRandom(100 + seed))
   const nothing = { order: null, source: new Uint8Array(0), at: 0, lines: [], waitsFor: null, result: null }
-  return { keys, network: 'unused', dispatch: null, launch: '', ...nothing }
+  return { keys, network: 'unused', dispatch: null, ...nothing }
 }
 
 function takeOrder(guest: Guest, order: BuildOrder, path: string): void {
@@ -296,7 +293,7 @@ function advance(guest: Guest, script: readonly Step[], path: string): void {
   }
 }
 
-async function vouch(guest: Guest, stage: AttestedStage, script: readonly Step[]): Promise<Receipt> {
+async function vouch(guest: Guest, stage: AttestedStage, script: readonly Step[]): Promise<VmEvidence> {
   const step = script[guest.at]
   const { order, keys } = guest
   if (order === null || step?.kind !== 'vouch' || step.stage !== stage) {
@@ -332,6 +329,5 @@ async function vouch(guest: Guest, stage: AttestedStage, script: readonly Step[]
   if (stage === 'dispatch') guest.dispatch = decodeReceipt(receipt).statement
   guest.waitsFor = null
   guest.at += 1
-  guest.launch = launch
-  return receipt
+  return { receipt, launch, operatorKey, simulated: true }
 }

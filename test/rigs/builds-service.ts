@@ -206,7 +206,6 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
     trust: simulatedTrust,
     ownUrl: 'https://builds.example',
     imageDirectory: changes.imageDirectory ?? join(directory, 'no-image'),
-    launchDocument: vmId => world.launchDocument(vmId),
     vm: {
       spec: { image: 'builder', vcpus: 1, memoryMib: 1024 },
       shape: 'a shape',

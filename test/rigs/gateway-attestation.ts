@@ -156,6 +156,21 @@ export async function openRig(options: RigOptions = {}): Promise<Rig> {
   }
 }
 
+export type Sample = Disposable & {
+  readonly rig: Rig
+  readonly origin: Available
+  readonly nonce: string
+  readonly answer: string
+}
+
+/** A gateway that has answered once, for this nonce. */
+export async function openSample(): Promise<Sample> {
+  const [origin, nonce] = [await simulatedOrigin(), newNonce()]
+  const rig = await openRig({ origin })
+  const { body: answer } = await rig.get(`?nonce=${nonce}`)
+  return { rig, origin, nonce, answer, [Symbol.dispose]: () => rig[Symbol.dispose]() }
+}
+
 /** What a relying party expects who trusts the simulation and pins everything else. */
 export async function gatewayQuestion(nonce: string, changes: Partial<GatewayQuestion> = {}): Promise<GatewayQuestion> {
   const { rootFile, operatorKey, measurementOf } = await simulatedHost()

@@ -97,8 +97,8 @@ const arrivals = `add table inet seen
   add rule inet seen pre iifname "eth0" udp dport 9 drop
 `
 
-/** Without segmentation offload, as a guest's tap: packets have the sizes that leave. */
-async function plugIn(host: Netns, netns: Netns, n: number): Promise<void> {
+/** Guest `n` with its default route, as a tap would join it. Without segmentation offload, as a guest's tap: packets have the sizes that leave. */
+export async function plugIn(host: Netns, netns: Netns, n: number): Promise<void> {
   const { tap, mac, address } = guest(n)
   await host.run(['ip', '-batch', '-'], {
     stdin: [

@@ -2,6 +2,7 @@
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { listTpms } from '../../src/vm/tpm.driver.ts'
 
 export type Holdings = {
   readonly taps: readonly string[]
@@ -26,7 +27,7 @@ export function holdings(stateDir: string): Holdings {
   return {
     taps: links.map(link => link.ifname).filter(name => name.startsWith('sr')),
     nftObjects: ruleset.nftables.flatMap(({ quota, counter }) => [quota?.name ?? [], counter?.name ?? []].flat()),
-    processes: qemuProcesses(stateDir).map(pid => `${pid}`),
+    processes: [...qemuProcesses(stateDir), ...tpmProcesses(stateDir)].map(pid => `${pid}`),
     directories: existsSync(join(stateDir, 'vms')) ? readdirSync(join(stateDir, 'vms')) : [],
     routes: routes.filter(route => route.dev.startsWith('sr')).map(route => route.dst),
   }
@@ -44,6 +45,11 @@ export function qemuProcesses(stateDir: string): number[] {
       }
     })
     .map(Number)
+}
+
+/** Pids of the swtpm processes of this state directory's VMs. */
+export function tpmProcesses(stateDir: string): number[] {
+  return listTpms(stateDir).map(({ pid }) => pid)
 }
 
 function json<T>(...argv: string[]): T {

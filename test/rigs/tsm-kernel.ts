@@ -1,7 +1,9 @@
 // The kernel behind configfs-tsm, as far as reports go: a fake at the outermost edge, because no machine of ours has the hardware and a
 // plain directory cannot answer a write. Its reports have the true layout and no signature.
 
+import { sha512 } from '../../src/attest/hash.ts'
 import { FIELDS, reportSizeBytes } from '../../src/attest/report/report.ts'
+import { concat } from '../../src/base/bytes.ts'
 import type { ConfigFiles } from '../../src/guest/report/configfs.ts'
 
 export const deviceMeasurement = new Uint8Array(48).fill(0x3c)
@@ -40,10 +42,19 @@ export type TsmSettings = {
   /** Someone else writes to the entry before each read of `outblob`. */
   readonly meddler?: boolean
   readonly reportOf?: (inblob: Uint8Array) => Uint8Array
+  /** An SVSM with a vTPM whose endorsement key's public area is this. */
+  readonly manifest?: Uint8Array | null
 }
 
 export function createTsmKernel(settings: TsmSettings = {}): TsmKernel {
-  const { provider = 'sev_guest', floor = 0, errors = [], meddler = false, reportOf = bareReport } = settings
+  const {
+    provider = 'sev_guest',
+    floor = 0,
+    errors = [],
+    meddler = false,
+    reportOf = bareReport,
+    manifest = null,
+  } = settings
   const entries: TsmKernel['entries'] = new Map()
   const asked: { inblob: Uint8Array; privlevel: number }[] = []
   const text = (value: string | number) => Buffer.from(`${value}\n`)
@@ -81,6 +92,12 @@ export function createTsmKernel(settings: TsmSettings = {}): TsmKernel {
         if (inblob === undefined) throw errno('EINVAL')
         if (meddler) bump(entry)
         asked.push({ inblob, privlevel: Number(Buffer.from(entry.get('privlevel') ?? text(0)).toString()) })
+        const guid = Buffer.from(entry.get('service_guid') ?? []).toString()
+        if (manifest !== null && guid !== '') {
+          if (guid !== 'c476f1eb-0123-45a5-9641-b4e7dde5bfe3') throw errno('EINVAL')
+          entry.set('manifestblob', manifest)
+          return reportOf(sha512(concat(inblob, manifest)))
+        }
         return reportOf(inblob)
       }
       const value = entry.get(name)
@@ -89,7 +106,9 @@ export function createTsmKernel(settings: TsmSettings = {}): TsmKernel {
     },
     write: async (path, bytes) => {
       const { entry, name } = split(path)
-      if (name !== 'inblob' && name !== 'privlevel') throw errno('EACCES')
+      const known = ['inblob', 'privlevel', ...(manifest === null ? [] : serviceNames)]
+      if (!known.includes(name)) throw errno('EACCES')
+      if (name === 'service_provider' && Buffer.from(bytes).toString() !== 'svsm') throw errno('EINVAL')
       if (name === 'inblob' && bytes.length > 64) throw errno('EINVAL')
       if (name === 'privlevel' && Number(Buffer.from(bytes).toString()) < floor) throw errno('EINVAL')
       entry.set(name, Uint8Array.from(bytes))
@@ -97,6 +116,8 @@ export function createTsmKernel(settings: TsmSettings = {}): TsmKernel {
     },
   }
 }
+
+const serviceNames = ['service_provider', 'service_guid', 'service_manifest_version']
 
 function errno(code: string): Error {
   return Object.assign(new Error(code), { code })

@@ -38,7 +38,10 @@ export async function vouchFor(evidence: GuestEvidence): Promise<{ receipt: stri
       ...{ x25519: bytes(keys.x25519), mlkem768: bytes(keys.mlkem768) },
     },
     signatures: { ed25519: bytes(signatures.ed25519), mldsa65: bytes(signatures.mldsa65) },
-    evidence: { report, vek: platform.vcek, chain: [root.ask, root.ark], crl },
+    evidence: {
+      ...{ report, vek: platform.vcek, chain: [root.ask, root.ark], crl },
+      ...(evidence.tpm === undefined ? {} : { tpm: bytes(evidence.tpm) }),
+    },
   })
   const pem = (der: Uint8Array) =>
     `-----BEGIN CERTIFICATE-----\n${der.toBase64().replace(/.{64}/g, '$&\n').trim()}\n-----END CERTIFICATE-----\n`

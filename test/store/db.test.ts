@@ -242,6 +242,31 @@ describe('versions', () => {
     store.close()
   })
 
+  // Goal: VMs that ran before the upgrade keep what they have, and a TPM can join it, between the user id and QEMU.
+  test('resources of schema 10 come along', () => {
+    using at = place()
+    openStore(at.path, MIGRATIONS.slice(0, 10)).close()
+    const old = new Database(at.path)
+    old.run(`
+      INSERT INTO vms (id, host_id, image, desired, state, vcpus, memory_mib, created_at_ms, changed_at_ms)
+        VALUES ('v1', 'h', 'instance', 'running', 'running', 1, 512, 1, 1);
+      INSERT INTO resources VALUES (7, 'v1', 'uid', '70000', 1), (9, 'v1', 'disk', '/d', 2);`)
+    old.close()
+    const store = openStore(at.path)
+    for (const [kind, name] of [
+      ['tpm', '1:2'],
+      ['qemu', '3:4'],
+    ] as const)
+      recordResource(store.ledger.db, { vmId: 'v1', kind, name, nowMs: 3 })
+    expect(resourcesOf(store.ledger.db, 'v1').map(({ kind, name }) => `${kind} ${name}`)).toEqual([
+      'qemu 3:4',
+      'tpm 1:2',
+      'disk /d',
+      'uid 70000',
+    ])
+    store.close()
+  })
+
   // Goal: guests that ran before the upgrade keep their network and what they have sent; the attestation of an instance goes with its record.
   test('guests of schema 6 count as opened', () => {
     using at = place()

@@ -2,14 +2,18 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
+import { sha256 } from '../../src/attest/hash.ts'
 import { strictPolicy } from '../../src/attest/policy/policy.ts'
+import { familyReportData } from '../../src/attest/provenance/evidence.ts'
+import { fileSha256, prettyJson } from '../../src/attest/provenance/json.ts'
 import { makeHybridKeys } from '../../src/attest/receipt/hybrid-keys.ts'
-import { fromUtf8, utf8 } from '../../src/base/bytes.ts'
+import { present } from '../../src/base/assert.ts'
+import { fromUtf8, toBase64, utf8 } from '../../src/base/bytes.ts'
 import { type BuildVerdict, verifyBuild } from '../../src/verifier/build.ts'
 import type { BuildQuestion } from '../../src/verifier/build-question.ts'
 import { type BuildCase, badChecks, flipped, openBuildCase, withFile, withJson } from '../rigs/build-case.ts'
 import { buildQuestion, type ResultChanges, resultFiles, sampleResult } from '../rigs/build-result.ts'
-import { countingRandom } from '../rigs/receipt-samples.ts'
+import { countingRandom, operatorKey, simulatedSource } from '../rigs/receipt-samples.ts'
 
 let one: BuildCase
 beforeAll(async () => {
@@ -165,6 +169,11 @@ describe('real results of another builder', () => {
     ).toEqual(['pin-measurement'])
   })
 
+  test('their firmware is below the floors, which alone is what fails then', async () => {
+    const pins = { measurement: 'any', vmpl: 'required', crl: 'any', tcb: 'required' } as const
+    expect(badChecks(await askVector('kex', { pins }))).toEqual(['report/tcb-floor'])
+  })
+
   test('nothing of them can be changed', async () => {
     const files = new Map<string, Uint8Array>(
       ['provenance.json', 'evidence.json'].map(file => [file, read('kex', file)]),
@@ -187,5 +196,82 @@ describe('real results of another builder', () => {
     // The evidence of another build.
     const mixed = new Map(files).set('evidence.json', read('ripgrep', 'evidence.json'))
     expect(badChecks(await askVector('kex', {}, mixed))).toEqual(['report/provenance-digest'])
+  })
+})
+
+// Goal: a result of another builder, on hardware of its own: its report alone vouches, and what it does unlike the specification is said.
+describe('a result with a report and no receipts', () => {
+  const nonce = new Uint8Array(16).fill(7)
+  const artifact = utf8('an artifact')
+
+  async function foreign(
+    change: (value: Record<string, unknown>) => void = () => {},
+  ): Promise<Map<string, Uint8Array>> {
+    const { predicate, ...rest } = JSON.parse(fromUtf8(present(one.good.files.get('provenance.json'), 'provenance')))
+    const { buildDefinition: definition, runDetails } = predicate
+    const provenance = prettyJson({
+      _type: rest._type,
+      predicate: {
+        buildDefinition: {
+          ...definition,
+          buildType: 'https://other.example/cargo@v1',
+          resolvedDependencies: [{ digest: { sha256: 'X2Vv6VVM3Kjm=' }, name: 'a', uri: 'pkg:nix-fetch/a' }],
+        },
+        runDetails: { ...runDetails, byproducts: [{ digest: { sha256: '00' }, name: 'input_merkle_root' }] },
+      },
+      predicateType: rest.predicateType,
+      subject: [{ digest: { sha256: fileSha256(artifact) }, name: 'tool' }],
+    })
+    const reportData = present(familyReportData(sha256(provenance), nonce), 'report data')
+    const source = simulatedSource({
+      ...{ measurement: one.measurement, reportData },
+      report: { idKeyDigest: operatorKey, platformInfo: 0x21n },
+    })
+    const { report, vek } = await source(reportData)
+    const evidence: Record<string, unknown> = {
+      platform: 'simulated',
+      evidence: { attestation_report: toBase64(report), cert_chain: { vcek: toBase64(vek), ask: null, ark: null } },
+    }
+    change(evidence)
+    return new Map([
+      ['provenance.json', provenance],
+      ['evidence.json', prettyJson(evidence)],
+      ['artifacts/tool', artifact],
+    ])
+  }
+  const pins = { measurement: 'required', vmpl: 'required', crl: 'any', tcb: 'required' } as const
+
+  test('passes, with remarks', async () => {
+    const verdict = await one.ask(await foreign(), { nonce, pins })
+    expect(badChecks(verdict)).toEqual([])
+    expect([verdict.ok, verdict.isOwn, verdict.report?.tpm]).toEqual([true, false, null])
+    const open = verdict.checks.filter(check => check.outcome === 'not-checked').map(check => check.name)
+    expect(open).toEqual(expect.arrayContaining(['receipts', 'dependency-digests', 'byproduct-digests']))
+  })
+
+  test('another nonce, a strange field, an artifact beside artifacts/, one that nobody named', async () => {
+    const other = await one.ask(await foreign(), { nonce: new Uint8Array(16), pins })
+    expect(badChecks(other)).toEqual(['report/nonce'])
+    const strange = await foreign(value => {
+      Object.assign(value.evidence as object, { extra: 1 })
+    })
+    expect((await one.ask(strange, { nonce, pins })).firstBroken).toBe('evidence-format')
+    const beside = (await foreign()).set('tool', artifact)
+    expect(badChecks(await one.ask(beside, { nonce, pins }))).toEqual([])
+    beside.set('tool', utf8('another'))
+    expect(badChecks(await one.ask(beside, { nonce, pins }))).toEqual(['artifact-digests'])
+    const extra = (await foreign()).set('artifacts/extra', artifact)
+    expect(badChecks(await one.ask(extra, { nonce, pins }))).toEqual(['artifact-list'])
+  })
+
+  test('simulated evidence that says it is not', async () => {
+    const files = await foreign(value => {
+      value.platform = 'snp'
+    })
+    expect(badChecks(await one.ask(files, { nonce, pins }))).toEqual(['report/platform'])
+    const tdx = await foreign(value => {
+      value.platform = 'tdx'
+    })
+    expect((await one.ask(tdx, { nonce, pins })).firstBroken).toBe('evidence-format')
   })
 })

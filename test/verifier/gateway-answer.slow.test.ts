@@ -9,22 +9,13 @@ import { ATTESTED_WORKLOADS } from '../../src/contract/attestation.ts'
 import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
 import { readAllowlist } from '../../src/verifier/allowlist.ts'
 import { type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
-import {
-  allowlistText,
-  clearRig,
-  gatewayQuestion,
-  newNonce,
-  openRig,
-  simulatedOrigin,
-} from '../rigs/gateway-attestation.ts'
+import { allowlistText, clearRig, gatewayQuestion, newNonce, openRig, openSample } from '../rigs/gateway-attestation.ts'
 
 afterAll(clearRig)
 
-const nonce = newNonce()
-const origin = await simulatedOrigin()
-const sample = await openRig({ origin })
+const sample = await openSample()
 afterAll(() => sample[Symbol.dispose]())
-const answer = (await sample.get(`?nonce=${nonce}`)).body
+const { nonce, origin, answer } = sample
 
 async function failuresOf(body: string, changes: Partial<GatewayQuestion> = {}): Promise<string[]> {
   const verdict = await verifyGateway(new TextEncoder().encode(body), await gatewayQuestion(nonce, changes))

@@ -1,10 +1,11 @@
 // Launches are what the manifest promises, or are refused before QEMU starts, with the part that differs. Real files, real digests.
 
 import { afterAll, describe, expect, test } from 'bun:test'
-import { mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { sha256 } from '../../src/attest/hash.ts'
+import { IGVM_FIXED_HEADER, readIgvm, writeIgvm } from '../../src/attest/igvm/file.ts'
 import { finishLaunch } from '../../src/attest/launch/finish.ts'
 import { signIdBlock } from '../../src/attest/launch/id-block-sign.ts'
 import { fromBase64, fromHex, toBase64, toHex, utf8 } from '../../src/base/bytes.ts'
@@ -15,8 +16,9 @@ import { openStore } from '../../src/store/db.ts'
 import { launchOf } from '../../src/store/ledger/launch.query.ts'
 import { insertVm, moveVm, purgeGoneVms } from '../../src/store/ledger/vm.query.ts'
 import { hostDataOf } from '../../src/vm/expected.plan.ts'
+import { readIgvmLaunch } from '../../src/vm/igvm.plan.ts'
 import { loadImage } from '../../src/vm/image.driver.ts'
-import { FileDigests, openImageFile } from '../../src/vm/image-file.driver.ts'
+import { FileDigests, nativeHashes, openImageFile } from '../../src/vm/image-file.driver.ts'
 import { Launcher, type LauncherDeps, LaunchMismatch, type PreparedLaunch } from '../../src/vm/launcher.driver.ts'
 import { imageVcpuType, writeLaunchImage } from '../rigs/launch-image.ts'
 
@@ -25,13 +27,18 @@ afterAll(() => rmSync(stateDir, { recursive: true }))
 const operatorKey = await openOperatorKey(stateDir)
 const vm = { id: 'vm', vcpus: 2, memoryMib: 2048 }
 
-async function bench(options: Partial<LauncherDeps> & { igvm?: true } = {}) {
+/** `igvm`: the file of the image's own, or one that the host makes. */
+async function bench(options: Partial<LauncherDeps> & { igvm?: 'named' | 'made' } = {}) {
   const directory = mkdtempSync(join(stateDir, 'image-'))
+  const igvmDirectory = join(directory, 'state', 'igvm')
   const { manifest, igvm } = await writeLaunchImage(directory)
   const { db } = openStore(':memory:').ledger
   insertVm(db, { ...vm, hostId: 'host', image: 'instance', nowMs: 1 })
-  const boot = options.igvm ? ({ kind: 'igvm', file: igvm } as const) : ({ kind: 'bios', firmware: null } as const)
-  const launcher = new Launcher({ db, clock: systemClock, operatorKey, vcpuType: imageVcpuType, boot, ...options })
+  const file = options.igvm === 'named' ? igvm : null
+  const boot =
+    options.igvm === undefined ? ({ kind: 'bios', firmware: null } as const) : ({ kind: 'igvm', file } as const)
+  const deps = { db, clock: systemClock, operatorKey, vcpuType: imageVcpuType, boot, igvmDirectory }
+  const launcher = new Launcher({ ...deps, ...options })
   const prepare = (of = vm) => launcher.prepare(of, loadImage(directory))
   const mismatchOf = async (work: Promise<unknown>): Promise<readonly string[]> => {
     const error = await work.then(
@@ -42,7 +49,29 @@ async function bench(options: Partial<LauncherDeps> & { igvm?: true } = {}) {
     if (!(error instanceof LaunchMismatch)) throw error
     return error.parts
   }
-  return { directory, manifest, igvm, db, launcher, prepare, mismatchOf }
+  const written = join(igvmDirectory, 'instance-EPYC-v4-2.igvm')
+  return { directory, manifest, igvm, written, db, launcher, prepare, mismatchOf }
+}
+
+type Parts = Record<'firmware' | 'kernel' | 'initrd' | 'cmdline', Buffer>
+
+/** The firmware, and the hashes that an IGVM file has of the others. */
+function partsOf(directory: string): Parts {
+  const read = (name: string) => readFileSync(join(directory, name))
+  const hash = (bytes: Uint8Array) => Buffer.from(sha256(bytes))
+  const cmdline = hash(Buffer.concat([read('cmdline'), Buffer.from([0])]))
+  return { firmware: read('firmware'), kernel: hash(read('kernel')), initrd: hash(read('initrd')), cmdline }
+}
+
+async function failureOf(work: Promise<unknown>): Promise<string> {
+  return await work.then(
+    () => '',
+    (thrown: unknown) => messageChain(thrown),
+  )
+}
+
+function messageChain(thrown: unknown): string {
+  return thrown instanceof Error ? `${thrown.message}: ${messageChain(thrown.cause)}` : ''
 }
 
 function flip(path: string, at: number): void {
@@ -52,9 +81,14 @@ function flip(path: string, at: number): void {
 }
 
 describe('a sound launch', () => {
-  test.each(['bios', 'igvm'] as const)('is signed, on record and open: %s', async vehicle => {
+  const ways = [
+    ['bios', {}],
+    ['igvm', { igvm: 'named' }],
+    ['igvm', { igvm: 'made' }],
+  ] as const
+  test.each(ways)('is signed, on record and open: %s %o', async (vehicle, options) => {
     // Goal: what firmware and report will say follows from the manifest and this host's key alone.
-    const { prepare, db, manifest } = await bench(vehicle === 'igvm' ? { igvm: true } : {})
+    const { prepare, db, manifest } = await bench(options)
     using launch = await prepare()
     const measurement = manifest.launchDigests[`qemu-kvm/${vehicle}/EPYC-v4/2`] ?? ''
     expect(launch.document).toMatchObject({ measurement, vcpus: 2, memoryMib: 2048, policy: '0x30000' })
@@ -107,21 +141,64 @@ describe('one flipped byte', () => {
     })
   }
 
-  test('in the IGVM file, wherever it stands', async () => {
-    // Goal: what the file would load is measured, not what its name says.
-    const { igvm, prepare } = await bench({ igvm: true })
-    const sizeBytes = readFileSync(igvm).length
-    for (const at of [sizeBytes - 1, sizeBytes - 5_000, sizeBytes >> 1]) {
+  for (const [file, part, at] of files) {
+    test(`in the ${part}, where the IGVM file is made of it`, async () => {
+      // Goal: what a host makes of altered parts is not launched, and the part is named.
+      const { directory, prepare, mismatchOf } = await bench({ igvm: 'made' })
+      using _ = await prepare()
+      flip(join(directory, file), at)
+      expect(await mismatchOf(prepare())).toEqual([part])
+      flip(join(directory, file), at)
+      using __ = await prepare()
+    })
+  }
+
+  // Of the file that the rig writes: where the bytes of each part stand.
+  const inFile = [
+    ['firmware', (bytes: Buffer, { firmware }: Parts) => bytes.indexOf(firmware.subarray(0, 64)) + 7],
+    ['kernel', (bytes: Buffer, { kernel }: Parts) => bytes.indexOf(kernel)],
+    ['initrd', (bytes: Buffer, { initrd }: Parts) => bytes.indexOf(initrd)],
+    ['command line', (bytes: Buffer, { cmdline }: Parts) => bytes.indexOf(cmdline)],
+    // RDX of the last VMSA: the signature of the processor.
+    ['measurement', (bytes: Buffer) => bytes.lastIndexOf(Buffer.from([0x12, 0x0f, 0x80, 0]))],
+  ] as const
+  for (const [part, find] of inFile) {
+    test(`in the named IGVM file: ${part}`, async () => {
+      // Goal: what the file would load is measured and taken apart, not what its name says.
+      const { directory, igvm, prepare, mismatchOf } = await bench({ igvm: 'named' })
+      const at = find(readFileSync(igvm), partsOf(directory))
+      expect(at).toBeGreaterThan(0)
       flip(igvm, at)
-      const error = await prepare().catch((thrown: unknown) => thrown)
-      // A page gives another digest; a header may make the file no IGVM file at all.
-      expect([at, Reflect.get(Object(error), 'code')]).toEqual([
-        at,
-        expect.stringMatching(/^(launch.mismatch|image.invalid)$/),
-      ])
+      expect(await mismatchOf(prepare())).toEqual([part])
       flip(igvm, at)
-    }
-    using _ = await prepare()
+      using _ = await prepare()
+    })
+  }
+
+  test('in the file that this host wrote', async () => {
+    // Goal: it is written anew, and what is altered between that and QEMU is told.
+    const { written, launcher, prepare, mismatchOf } = await bench({ igvm: 'made' })
+    using first = await prepare()
+    const sound = readFileSync(written)
+    flip(written, sound.length - 5_000)
+    expect(await mismatchOf(launcher.check('vm', first))).not.toEqual([])
+    using second = await prepare()
+    expect(await mismatchOf(launcher.check('vm', second))).toEqual([])
+    expect(statSync(written).size).toBe(sound.length)
+    // Of its ID block: the launch digest that is signed for.
+    const at = readFileSync(written).indexOf(Buffer.from(second.document.measurement, 'hex'))
+    expect(at).toBeGreaterThan(0)
+    flip(written, at)
+    expect(await failureOf(launcher.check('vm', second))).toMatch(/checksum/)
+  })
+
+  test('in the document of an IGVM launch', async () => {
+    // Goal: the document names the very file, as anyone can make it again.
+    const { launcher, prepare, igvm, mismatchOf } = await bench({ igvm: 'made' })
+    using launch = await prepare()
+    expect(launch.document.firmwareSha256).toBe(toHex(sha256(readFileSync(igvm))))
+    const document = { ...launch.document, firmwareSha256: '00'.repeat(32) }
+    expect(await mismatchOf(launcher.check('vm', { ...launch, document }))).toEqual(['IGVM file', 'host data'])
   })
 
   test('in what firmware is told: policy, host data, ID block', async () => {
@@ -261,3 +338,77 @@ test('goal: HOST_DATA follows from the text alone', async () => {
     new Bun.CryptoHasher('sha256').update(launchText(launch.document)).digest('hex'),
   )
 })
+
+describe('an IGVM file', () => {
+  test('of this host carries its ID block, since QEMU forgets that of its command line', async () => {
+    // Goal: firmware is given the block that this host has signed, by the only way that reaches it.
+    const { prepare } = await bench({ igvm: 'made' })
+    using launch = await prepare()
+    const given = await readIgvmLaunch(
+      new Uint8Array(readFileSync(`/proc/self/fd/${launch.firmware.fd}`)),
+      nativeHashes,
+    )
+    const { block, auth } = given.idBlock ?? { block: new Uint8Array(), auth: new Uint8Array() }
+    expect([toBase64(block), toBase64(auth)]).toEqual([launch.signed.idBlock.block, launch.signed.idBlock.auth])
+    const finished = await finishLaunch({ digest: given.digest, policy: 0x30000n, idBlock: block, idAuth: auth })
+    expect([finished.ok, finished.idKeyDigest, given.policy]).toEqual([true, operatorKey.digest, 0x30000n])
+  })
+
+  test('is written once for a shape, readable to whoever QEMU runs as, and again when the image changes', async () => {
+    // Goal: launches do not write files all the time, and none is launched from the file of another image.
+    const { directory, written, prepare, manifest } = await bench({ igvm: 'made' })
+    using first = await prepare()
+    const { ino, mode } = statSync(written)
+    using second = await prepare()
+    expect([statSync(written).ino, mode & 0o777]).toEqual([ino, 0o444])
+    expect(second.document.firmwareSha256).toBe(first.document.firmwareSha256)
+    const launchDigests = { ...manifest.launchDigests, 'qemu-kvm/igvm/EPYC-v4/2': '11'.repeat(48) }
+    writeFileSync(join(directory, 'manifest.json'), JSON.stringify({ ...manifest, launchDigests }))
+    expect(await failureOf(prepare())).toContain('measurement')
+    expect(statSync(written).ino).not.toBe(ino)
+  })
+
+  test('that has an ID block, another policy, or another layout is not launched', async () => {
+    // Goal: what the configuration names is the plain file that anyone can make again.
+    const { igvm, prepare, mismatchOf } = await bench({ igvm: 'named' })
+    using launch = await prepare()
+    const signed = readFileSync(`/proc/self/fd/${launch.firmware.fd}`)
+    const plain = readFileSync(igvm)
+    const { headers } = readIgvm(new Uint8Array(plain))
+    const debug = headers.map(one => (one.kind === 'guestPolicy' ? { ...one, policy: one.policy | (1n << 19n) } : one))
+    writeFileSync(igvm, signed)
+    expect(await failureOf(prepare())).toContain('it has an ID block')
+    writeFileSync(igvm, writeIgvm({ headers: debug }))
+    // The block is signed for the policy of this host.
+    expect(await mismatchOf(prepare())).toContain('policy')
+    writeFileSync(igvm, withLooseEnd(plain))
+    expect(await failureOf(prepare())).toContain('not laid out as')
+    writeFileSync(igvm, plain)
+    using _ = await prepare()
+  })
+
+  test('of many launches at once is one file, whole for each of them', async () => {
+    // Goal: no launch is given the half of a file, or the file of another.
+    const { launcher, prepare } = await bench({ igvm: 'made' })
+    const shapes = Array.from({ length: 12 }, (_, index) => ({ ...vm, vcpus: 1 + (index % 2) }))
+    const launches = await Promise.all(shapes.map(shape => prepare(shape)))
+    for (const launch of launches) {
+      await launcher.check('vm', launch)
+      launch[Symbol.dispose]()
+    }
+    expect(new Set(launches.map(({ document }) => document.measurement)).size).toBe(2)
+  })
+})
+
+/** The same headers, with bytes at the end that none of them names. */
+function withLooseEnd(plain: Buffer): Buffer {
+  const bytes = Buffer.concat([plain, Buffer.alloc(8)])
+  const [sizeAt] = IGVM_FIXED_HEADER.fileBytes
+  const [checksumAt] = IGVM_FIXED_HEADER.checksum
+  bytes.writeUInt32LE(bytes.length, sizeAt)
+  bytes.writeUInt32LE(0, checksumAt)
+  const end =
+    bytes.readUInt32LE(IGVM_FIXED_HEADER.headersOffset[0]) + bytes.readUInt32LE(IGVM_FIXED_HEADER.headersBytes[0])
+  bytes.writeUInt32LE(Bun.hash.crc32(bytes.subarray(0, end)), checksumAt)
+  return bytes
+}

@@ -31,7 +31,7 @@ const planFor = (platform: QemuPlatform): QemuPlan => ({
   memoryMib: 2048,
   mac: '02:01:23:ab:cd:45',
   directory: vmPaths('/var/lib/strongroom', vmId).directory,
-  fds: { tap: 3, qmp: 4, qmpRescue: 5, console: 6, channel: 7, scratch: 8, exchange: null },
+  fds: { tap: 3, qmp: 4, qmpRescue: 5, console: 6, channel: 7, scratch: 8, exchange: null, tpm: null },
   image: {
     firmware: '/srv/image/firmware.fd',
     root: '/srv/image/root.img',
@@ -76,6 +76,20 @@ test('a comma in a path stays in the path', () => {
   const plan = planFor({ kind: 'tcg' })
   const argv = qemuArgv({ ...plan, image: { ...plan.image, root: '/srv/a,readonly=off' } })
   expect(argv).toContain('driver=file,node-name=root-file,filename=/srv/a,,readonly=off,read-only=on')
+})
+
+test('a VM with a TPM has swtpm behind it, by descriptor', () => {
+  // Goal: the device is the one that the guest's kernel takes up without ACPI, and nobody else can connect to its TPM.
+  const plan = planFor({ kind: 'tcg' })
+  const without = qemuArgv(plan)
+  const argv = qemuArgv({ ...plan, fds: { ...plan.fds, tpm: 9 } })
+  expect(argv.filter(argument => !without.includes(argument))).toEqual([
+    'socket,id=tpm,fd=9',
+    '-tpmdev',
+    'emulator,id=tpm0,chardev=tpm',
+    'tpm-tis,tpmdev=tpm0',
+  ])
+  expectGolden('qemu-tcg-tpm.txt', `${argv.join('\n')}\n`)
 })
 
 test('a VM without a scratch disk, or without limits on it, has none in its arguments', () => {

@@ -1,16 +1,18 @@
 // Builds the IGVM files of our images: firmware, its sections, the kernel-hash page, and one VMSA for each processor. Pure.
 // None of their pages is shared: QEMU, for which they are built, does not know the flag.
+// id-block-header.ts has the header of whoever signs the launch.
 
 import { toHex } from '../../base/bytes.ts'
 import type { Hash } from '../hash.ts'
 import { firmwareRegion, type LaunchCpus, type LaunchRegion, laterRegions } from '../launch/digest.ts'
-import { curveP384, type IdAuth, type IdBlock, writeIdKey, writeIdSignature } from '../launch/id-block.ts'
+import type { IdAuth, IdBlock } from '../launch/id-block.ts'
 import type { KernelHashes } from '../launch/kernel-hashes.ts'
 import { readOvmf } from '../launch/ovmf.ts'
 import type { PageType } from '../launch/page-info.ts'
 import { wellFormed } from '../malformed.ts'
 import { writeIgvm } from './file.ts'
 import { IGVM_PLATFORMS, type IgvmHeader, type PageDataType } from './headers.ts'
+import { writeIdBlockHeader } from './id-block-header.ts'
 import { measureIgvm } from './measure.ts'
 
 export type IgvmBuild = Pick<LaunchCpus, 'vcpus' | 'vcpuType' | 'features'> & {
@@ -84,33 +86,5 @@ async function idBlockHeader(build: IgvmBuild, headers: readonly IgvmHeader[]): 
   const { digest } = await measureIgvm({ headers }, { profile: 'qemu-kvm', ...hashes })
   wellFormed(toHex(block.measurement) === toHex(digest), 'IGVM: the ID block names another launch digest')
   wellFormed(block.policy === build.policy, 'IGVM: the ID block names another policy')
-  const idKey = keyFields(auth.idKey)
-  const author = auth.author === null ? noKey : keyFields(auth.author.key)
-  const { measurement, familyId, imageId, guestSvn } = block
-  return {
-    kind: 'snpIdBlock',
-    compatibilityMask: snpMask,
-    authorKeyEnabled: auth.author === null ? 0 : 1,
-    measurement,
-    familyId,
-    imageId,
-    guestSvn,
-    version: 1,
-    idKeyAlgorithm: 1,
-    authorKeyAlgorithm: auth.author === null ? 0 : 1,
-    idSignature: writeIdSignature(auth.idSignature).slice(0, pairBytes),
-    idKeyCurve: idKey.curve,
-    idKeyPoint: idKey.point,
-    authorSignature: auth.author === null ? noKey.point : writeIdSignature(auth.author.signature).slice(0, pairBytes),
-    authorKeyCurve: author.curve,
-    authorKeyPoint: author.point,
-  }
-}
-
-/** Two numbers of 72 bytes: both coordinates of a key, or both halves of a signature. */
-const pairBytes = 144
-const noKey = { curve: 0, point: new Uint8Array(pairBytes) }
-
-function keyFields(key: IdAuth['idKey']): { curve: number; point: Uint8Array } {
-  return { curve: curveP384, point: writeIdKey(key).slice(4, 4 + pairBytes) }
+  return writeIdBlockHeader({ block, auth }, snpMask)
 }

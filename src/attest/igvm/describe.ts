@@ -56,14 +56,12 @@ export async function describeIgvm(
 ): Promise<IgvmDescription> {
   const file = readIgvm(bytes)
   const headers = snpHeaders(file)
-  const loaded = firmwareOf(headers)
-  const kernelHashes = loaded === null ? null : committedHashes(headers, loaded.metadata)
-  const policy = headers.find(header => header.kind === 'guestPolicy')
+  const { loaded, kernelHashes, policy } = bootOfIgvm(file)
   const idBlock = headers.find(header => header.kind === 'snpIdBlock')
   return {
     platforms: file.headers.flatMap(header => (header.kind === 'supportedPlatform' ? [platformOf(header)] : [])),
     headers: countKinds(file),
-    policy: policy?.kind === 'guestPolicy' ? policy.policy : null,
+    policy,
     vmsaCount: headers.filter(({ kind }) => kind === 'vpContext').length,
     sharedPageCount: headers.filter(header => header.kind === 'pageData' && header.isShared).length,
     digests: await digestsOf(file, options.sha384),
@@ -77,6 +75,25 @@ export async function describeIgvm(
       checkIgvmLayout(file, loaded === null ? null : { ...loaded, kernelHashes }),
       ...(await kernelChecks(kernelHashes, options.expected)),
     ],
+  }
+}
+
+export type IgvmBoot = {
+  /** The firmware that ends at 4 GiB, with its tables; null when there is none that this library can read. */
+  readonly loaded: { readonly firmware: Uint8Array; readonly metadata: OvmfMetadata } | null
+  readonly kernelHashes: KernelHashes | null
+  readonly policy: bigint | null
+}
+
+/** What boots from a file. Throws Malformed when it is not for SEV-SNP, or loads a page twice. */
+export function bootOfIgvm(file: IgvmFile): IgvmBoot {
+  const headers = snpHeaders(file)
+  const loaded = firmwareOf(headers)
+  const policy = headers.find(header => header.kind === 'guestPolicy')
+  return {
+    loaded,
+    kernelHashes: loaded === null ? null : committedHashes(headers, loaded.metadata),
+    policy: policy?.kind === 'guestPolicy' ? policy.policy : null,
   }
 }
 
@@ -120,7 +137,7 @@ function measuredPages(headers: readonly IgvmHeader[]): Map<bigint, Uint8Array> 
 }
 
 /** The measured pages that end at 4 GiB, read as OVMF. */
-function firmwareOf(headers: readonly IgvmHeader[]): { firmware: Uint8Array; metadata: OvmfMetadata } | null {
+function firmwareOf(headers: readonly IgvmHeader[]): IgvmBoot['loaded'] {
   const pages = measuredPages(headers)
   const found: Uint8Array[] = []
   for (let gpa = firmwareEndGpa; ; ) {

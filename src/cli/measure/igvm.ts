@@ -1,20 +1,19 @@
 // strongroom igvm: builds and shows IGVM files. Needs no daemon, no configuration and no root. Effects: reads and writes the named files.
 
-import { lstatSync } from 'node:fs'
 import { type Command, Option } from 'commander'
 import { buildIgvm, type IgvmBuild } from '../../attest/igvm/build.ts'
 import { describeIgvm, type IgvmExpectation } from '../../attest/igvm/describe.ts'
 import { igvmBytesMax } from '../../attest/igvm/file.ts'
 import { measureIgvm } from '../../attest/igvm/measure.ts'
+import { guestPolicy as policyDefault } from '../../attest/launch/guest.ts'
 import { idAuthBytes, idBlockBytes, readIdAuth, readIdBlock } from '../../attest/launch/id-block.ts'
 import { verdict } from '../../attest/verdict.ts'
 import { toHex } from '../../base/bytes.ts'
-import { messageOf, systemErrorCode } from '../../base/fault.ts'
-import { writeFileAtomic } from '../../linux/files.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
-import { inputFault, readInput, readingInput, readOptionalInput } from '../input-file.ts'
+import { readInput, readingInput, readOptionalInput } from '../input-file.ts'
 import { required, unsignedOption } from '../options.ts'
+import { writeOutput } from '../output-file.ts'
 import { bytesText, fields, hexNumber, verdictDocument, verdictText } from '../render.ts'
 import { igvmDocument, igvmText } from './igvm-render.ts'
 import {
@@ -29,9 +28,6 @@ import {
   requiredCpus,
 } from './launch-options.ts'
 import { nativeSha256, nativeSha384 } from './native.ts'
-
-/** SMT allowed and the bit that must be one; neither debug nor migration (AMD 56860 rev 1.58, table 9). */
-const policyDefault = 0x30000n
 
 export function addIgvm(program: Command, cli: Cli): void {
   const igvm = program
@@ -103,18 +99,6 @@ async function readIdBlockFiles({ idBlock, idAuth }: BuildOptions): Promise<Igvm
   const block = readInput({ path: required('id-block', idBlock), param: 'id-block', bytesMax: idBlockBytes })
   const auth = readInput({ path: required('id-auth', idAuth), param: 'id-auth', bytesMax: idAuthBytes })
   return await readingInput('', () => ({ block: readIdBlock(block), auth: readIdAuth(auth) }))
-}
-
-/** Replaces only regular files: writing is a rename, which would put a file in place of a device. */
-function writeOutput(path: string, bytes: Uint8Array): void {
-  const refuse = (reason: string) => inputFault({ path, param: 'out' }, reason, 'name a file that can be written')
-  try {
-    const existing = lstatSync(path, { throwIfNoEntry: false })
-    if (existing !== undefined && !existing.isFile()) throw new Error('it exists and is not a regular file')
-    writeFileAtomic(path, bytes, { mode: 0o644 })
-  } catch (error) {
-    throw refuse(systemErrorCode(error) === 'ENOENT' ? 'there is no such directory' : messageOf(error))
-  }
 }
 
 function addShow(igvm: Command, cli: Cli): void {

@@ -1,8 +1,6 @@
 // strongroom measure: predicts the launch digest that hardware will report. Needs no daemon, no configuration and no root. Effects: reads the named files.
 
 import { type Command, Option } from 'commander'
-import { igvmBytesMax } from '../../attest/igvm/file.ts'
-import { IGVM_PROFILES, type IgvmProfile, measureIgvm } from '../../attest/igvm/measure.ts'
 import {
   type LaunchDigest,
   type LaunchVehicle,
@@ -12,11 +10,10 @@ import {
 import { launchDigestBytes } from '../../attest/launch/page-info.ts'
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
-import { type Cli, helpText, type Run, runOf } from '../cli.ts'
-import { EXIT, InputFault } from '../exit.ts'
+import { type Cli, helpText, runOf } from '../cli.ts'
+import { InputFault } from '../exit.ts'
 import { MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
 import { hexOption, required } from '../options.ts'
-import { digestCheck, digestDocument, digestText, type ShownDigest } from './digest-render.ts'
 import { cpusOf, launchOf, parseLaunchInputs } from './launch-inputs.ts'
 import {
   addBootOptions,
@@ -27,7 +24,9 @@ import {
   readBootFiles,
   requiredCpus,
 } from './launch-options.ts'
+import { addMeasureIgvm } from './measure-igvm.ts'
 import { nativeSha384 } from './native.ts'
+import { showDigest } from './show-digest.ts'
 
 const inputsBytesMax = MIB
 const VEHICLES = ['bios', 'igvm'] as const satisfies readonly LaunchVehicle[]
@@ -38,7 +37,7 @@ export function addMeasure(program: Command, cli: Cli): void {
     .description('predict launch digests: ovmf, igvm; offline, needs no daemon')
     .addHelpText('after', helpText('strongroom measure igvm image.igvm --profile qemu-kvm'))
   addOvmf(measure, cli)
-  addIgvmFile(measure, cli)
+  addMeasureIgvm(measure, cli)
 }
 
 type OvmfOptions = BootOptions &
@@ -102,34 +101,4 @@ async function measureInputs(options: OvmfOptions): Promise<Measured> {
     const digest = await precomputedLaunchDigest({ ...launch, profile: 'qemu-kvm' })
     return { digest, expected: options.expect ?? expected }
   })
-}
-
-type IgvmOptions = { profile: IgvmProfile; expect?: Uint8Array }
-
-function addIgvmFile(measure: Command, cli: Cli): void {
-  measure
-    .command('igvm')
-    .description('launch digest of an IGVM file; --profile says which loader, because loaders differ')
-    .argument('<file>', 'IGVM file')
-    .addOption(
-      new Option(
-        '--profile <name>',
-        'qemu-kvm: as QEMU 10.1 and later loads it; directive-order: in the order of the directives in the file',
-      )
-        .choices(IGVM_PROFILES)
-        .makeOptionMandatory(),
-    )
-    .option('--expect <hex>', 'compare; exit code 1 when the digest differs', hexOption(launchDigestBytes))
-    .addHelpText('after', helpText('strongroom measure igvm image.igvm --profile qemu-kvm'))
-    .action(async (file: string, { profile, expect }: IgvmOptions, command: Command) => {
-      const bytes = readInput({ path: file, param: 'file', bytesMax: igvmBytesMax })
-      const measured = await readingInput(file, () => measureIgvm(bytes, { profile, sha384: nativeSha384 }))
-      await showDigest(runOf(cli, command), measured, expect)
-    })
-}
-
-async function showDigest(run: Run, digest: ShownDigest, expected: Uint8Array | undefined): Promise<void> {
-  const matched = digestCheck(digest.digest, expected)
-  await run.result(digestDocument(digest, matched), digestText(digest, matched, run.paint))
-  if (matched !== null && matched.outcome !== 'pass') run.exitWith(EXIT.failed)
 }

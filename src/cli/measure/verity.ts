@@ -12,7 +12,7 @@ import { EXIT, InputFault } from '../exit.ts'
 import { readingInput } from '../input-file.ts'
 import { countOption, hexOption, required } from '../options.ts'
 import { fields, verdictDocument, verdictText } from '../render.ts'
-import { type ImageSource, imageBytesMax, nativeSha256, openImage } from './native.ts'
+import { blockSha256, type ImageSource, imageBytesMax, openImage } from './native.ts'
 
 const blockBytesDefault = 4096
 
@@ -92,12 +92,12 @@ type Image = { readonly path: string; readonly image: ImageSource }
 async function rootBySuperblock(run: Run, { path, image, options }: Image & { options: RootOptions }): Promise<void> {
   const hashOffset = required('hash-offset', options.hashOffset)
   if (options.expect === undefined) {
-    const work = () => verityRoot({ data: image, hashOffset }, { hash: nativeSha256 })
+    const work = () => verityRoot({ data: image, hashOffset }, { hash: blockSha256() })
     await show(run, await readingInput(path, work), null)
     return
   }
   const expected = { rootHash: options.expect, uuid: 'any' } as const
-  const checks = await checkVerity({ data: image, hashOffset }, expected, { hash: nativeSha256 })
+  const checks = await checkVerity({ data: image, hashOffset }, expected, { hash: blockSha256() })
   await show(run, null, checks)
 }
 
@@ -107,7 +107,7 @@ async function rootByParameters(
 ): Promise<void> {
   const root = await readingInput(path, () => {
     checkVerityParameters(given)
-    return verityRootOf(image, given, { hash: nativeSha256 })
+    return verityRootOf(image, given, { hash: blockSha256() })
   })
   if (expect === undefined) return await show(run, root, null)
   const computed = toHex(root.rootHash)

@@ -38,11 +38,12 @@ export async function lookAtHost(deps: {
     diskGib: vm.scratch_gib,
     systemd: true,
   }
-  const [kvmDevice, sevDevice, qemu, qemuObjects, nft, ip, user, daemon] = await Promise.all([
+  const [kvmDevice, sevDevice, qemu, qemuObjects, swtpm, nft, ip, user, daemon] = await Promise.all([
     lookAtDevice('/dev/kvm', { ...first, platform: 'kvm', groups: groupsOfVms('kvm') }),
     lookAtDevice('/dev/sev', { ...first, platform: 'snp', groups: groupsOfVms('snp') }),
     firstLine([vm.qemu, '--version']),
     command([vm.qemu, '-machine', 'none', '-object', 'help']),
+    firstLine([vm.swtpm, '--version']),
     isRoot
       ? command(['nft', 'list', 'tables']).then(outcome => (outcome.ok ? firstLine(['nft', '--version']) : outcome))
       : null,
@@ -73,6 +74,7 @@ export async function lookAtHost(deps: {
     sevDevice,
     qemu,
     qemuObjects,
+    swtpm,
     nft,
     ip,
     conntrack: hasConntrack(),

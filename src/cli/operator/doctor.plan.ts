@@ -49,6 +49,8 @@ export type HostFacts = {
   readonly qemu: Outcome
   /** The object types that QEMU has, one on each line. */
   readonly qemuObjects: Outcome
+  /** First line of `--version`. */
+  readonly swtpm: Outcome
   /** Null when not run as root, which nft needs. */
   readonly nft: Outcome | null
   readonly ip: Outcome
@@ -89,6 +91,7 @@ export function judge(facts: HostFacts): Check[] {
     kvmCheck(facts, platform),
     sevCheck(facts, platform),
     qemuCheck(facts, platform),
+    tpmCheck(facts, platform),
     firmwareCheck(facts, platform),
     nftCheck(facts),
     guardCheck(facts),
@@ -220,9 +223,9 @@ export function parseQemuVersion(text: string): readonly [major: number, minor: 
   return match === null ? null : [Number(match[1]), Number(match[2])]
 }
 
-/** What snp boots through: the configured file, or the image's own firmware. */
+/** What snp boots through: the configured file, or the image's own firmware, of which an IGVM file is made too. */
 export function firmwareFile(vm: HostFacts['config']['vm']): string {
-  return vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware || `${vm.image_dir}/firmware.fd`
+  return (vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware) || `${vm.image_dir}/firmware.fd`
 }
 
 function firmwareCheck({ config, firmwarePresent }: HostFacts, platform: Platform): Check {
@@ -231,6 +234,17 @@ function firmwareCheck({ config, firmwarePresent }: HostFacts, platform: Platfor
   return firmwarePresent
     ? pass('firmware', file)
     : fail('firmware', `${file} does not exist`, 'install the firmware, or correct vm.firmware or vm.igvm')
+}
+
+function tpmCheck({ swtpm, config }: HostFacts, platform: Platform): Check {
+  if (platform === 'snp') return pass('tpm', 'swtpm is not needed: on snp a VM has the TPM of its SVSM, or none')
+  if (config.vm.tpm === 'off') return notChecked('tpm', 'vm.tpm is "off": VMs get no TPM')
+  if (swtpm.ok) return pass('tpm', `${swtpm.text}; it is the host's, so its evidence says vtpm:host-untrusted`)
+  return warn(
+    'tpm',
+    `VMs get no TPM: ${swtpm.text}`,
+    `install swtpm, or correct vm.swtpm (${config.vm.swtpm}), or set vm.tpm to "off"`,
+  )
 }
 
 function nftCheck({ nft }: HostFacts): Check {

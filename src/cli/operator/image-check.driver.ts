@@ -1,11 +1,14 @@
 // Images on disk, each file read whole and held against the digest in its manifest, for `strongroom doctor`. Effects: reads files.
 
 import { join } from 'node:path'
+import { toHex } from '../../base/bytes.ts'
 import { Fault, wrapFault } from '../../base/fault.ts'
 import type { Config } from '../../config/schema.ts'
 import { readWorkerImage } from '../../inference/worker/root.ts'
 import { expectedMeasurement } from '../../vm/expected.plan.ts'
+import { readIgvmLaunch } from '../../vm/igvm.plan.ts'
 import { loadImage } from '../../vm/image.driver.ts'
+import { nativeHashes, openImageFile, readWhole } from '../../vm/image-file.driver.ts'
 
 type ImageFiles = { readonly [role: string]: { readonly path: string; readonly sha256: string } }
 
@@ -18,14 +21,32 @@ export async function checkInstanceImage(directory: string): Promise<string> {
 }
 
 /**
- * The launch digest of the configured shape. Fault image.invalid: the manifest has none, or the configured firmware is not the manifest's.
+ * The launch digest of the configured shape. Fault image.invalid: the manifest has none, or the configured firmware or IGVM file is not the manifest's.
  */
 export async function checkMeasurement(vm: Config['vm']): Promise<string> {
   const { manifest } = loadImage(vm.image_dir)
   const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: vm.vcpus }
   const digest = expectedMeasurement(manifest, shape)
   if (vm.snp_boot === 'bios' && vm.firmware !== '') await checkFirmware(vm.firmware, manifest.files.firmware.sha256)
+  if (vm.snp_boot === 'igvm' && vm.igvm !== '') await checkIgvm(vm.igvm, digest)
   return `${shape.vehicle}/${shape.vcpuType}/${shape.vcpus}: ${digest}`
+}
+
+async function checkIgvm(path: string, expected: string): Promise<void> {
+  let found: string
+  try {
+    using file = openImageFile(path)
+    const { digest, idBlock } = await readIgvmLaunch(await readWhole(file), nativeHashes)
+    if (idBlock !== null) throw new Fault('image.invalid', 'it has an ID block; this host signs launches itself')
+    found = toHex(digest)
+  } catch (error) {
+    throw wrapFault(error, `vm.igvm ${path}`, 'image.invalid')
+  }
+  if (found === expected) return
+  throw new Fault(
+    'image.invalid',
+    `vm.igvm ${path} is not the IGVM file of the image: its launch digest is ${found}, the manifest says ${expected}. Set vm.igvm = "" for one that is made of the image`,
+  )
 }
 
 async function checkFirmware(path: string, sha256: string): Promise<void> {

@@ -27,6 +27,7 @@ function statusText(status: AdminStatus, paint: Paint): string {
       ['host', status.host_id],
       ['started', status.started_at],
       ['platform', `${status.platform}${simulated}`],
+      ['TPM of VMs', TPM_WORDS[status.tpm]],
       ['domain', status.domain],
       ['instances API', status.listen.instances],
       ['inference API', dash(status.listen.inference)],
@@ -48,6 +49,13 @@ function statusText(status: AdminStatus, paint: Paint): string {
     paint,
   )
 }
+
+const TPM_WORDS = {
+  swtpm: "swtpm, this host's own: nobody may trust it",
+  off: 'none (vm.tpm is "off")',
+  snp: 'that of their SVSM, or none',
+  missing: 'none: swtpm is not installed; strongroom doctor says what to do',
+} as const satisfies Record<AdminStatus['tpm'], string>
 
 function poolFields(pool: AdminStatus['pool']): [string, string][] {
   if (pool.wanted === 0 && pool.warm + pool.booting === 0) return [['warm pool', 'off']]

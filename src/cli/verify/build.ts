@@ -8,7 +8,7 @@ import { REPORT_PINS } from '../../verifier/pins.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { loadClientDefaults } from '../client-config.ts'
 import { EXIT, InputFault } from '../exit.ts'
-import { nativeSha256, nativeSha384 } from '../measure/native.ts'
+import { blockSha256, nativeSha384 } from '../measure/native.ts'
 import { timeOption } from '../options.ts'
 import { type Paint, type ShownVerdict, verdictDocument } from '../render.ts'
 import { openBootImage, readIgvmFile } from './boot-source.ts'
@@ -95,7 +95,7 @@ export async function judgeResult(run: Run, project: string, options: BuildOptio
   await using boot = await openBootImage(options.image)
   const files = await readResult(project)
   const asOf = options.asOf ?? systemClock.nowMs()
-  const hashes = { sha256: nativeSha256, sha384: nativeSha384 }
+  const hashes = { sha256: blockSha256(), sha384: nativeSha384 }
   const found = await verifyBuild(files, { ...question, asOf, image: boot.image, hashes })
   return { found, asOf }
 }

@@ -15,6 +15,8 @@ import { readResultTar, tarMagicOffset } from './result-tar.ts'
 
 /** What is kept whole in memory; a log is only hashed. */
 const documentBytesMax = 16 * MIB
+/** Of all that is kept: an archive may have many directories with such names. */
+const keptBytesMax = 64 * MIB
 const fileCountMax = 20_000
 const depthMax = 20
 /** Unpacked, with the headers: artifacts may be large, but nobody builds this. */
@@ -43,6 +45,8 @@ export async function readResult(path: string): Promise<ResultFiles> {
 class Collected {
   readonly #documents = new Map<string, Uint8Array>()
   readonly #digests = new Map<string, string>()
+  #totalBytes = 0
+  #keptBytes = 0
 
   async add(path: string, sizeBytes: number, content: AsyncIterable<Uint8Array>): Promise<void> {
     const shown = JSON.stringify(path)
@@ -53,12 +57,15 @@ class Collected {
       `the name ${shown} leaves the archive, or is not of plain ASCII`,
     )
     wellFormed(!this.#digests.has(path), `${shown} stands twice in it`)
-    // Below the top-level directory, whose name is known only at the end.
-    const isDocument = documents.some(one => path === one || path.endsWith(`/${one}`)) && !path.includes('/artifacts/')
+    this.#totalBytes += sizeBytes
+    wellFormed(this.#totalBytes <= totalBytesMax, `more than ${totalBytesMax} bytes`)
+    const isDocument = documentPattern.test(path) && sizeBytes <= documentBytesMax
     wellFormed(
-      !isDocument || sizeBytes <= documentBytesMax,
+      isDocument || !documentPattern.test(path) || path.startsWith(artifacts),
       `${shown}: ${sizeBytes} bytes, at most ${documentBytesMax}`,
     )
+    if (isDocument) this.#keptBytes += sizeBytes
+    wellFormed(this.#keptBytes <= keptBytesMax, `more than ${keptBytesMax} bytes of documents`)
     const hasher = new Bun.CryptoHasher('sha256')
     const parts: Uint8Array[] = []
     let readBytes = 0
@@ -83,8 +90,14 @@ class Collected {
   }
 }
 
-const documents = Object.values(RESULT_PATHS).filter(
-  path => path !== RESULT_PATHS.artifacts && path !== RESULT_PATHS.log,
+const artifacts = `${RESULT_PATHS.artifacts}/`
+
+/** Right in the result, or in its one top-level directory, whose name is known only at the end. */
+const documentPattern = new RegExp(
+  `^(?:[^/]+/)?(?:${Object.values(RESULT_PATHS)
+    .filter(path => path !== RESULT_PATHS.artifacts && path !== RESULT_PATHS.log)
+    .map(path => path.replaceAll('.', '\\.'))
+    .join('|')})$`,
 )
 
 async function readDirectory(root: string): Promise<Collected> {

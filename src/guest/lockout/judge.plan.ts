@@ -163,11 +163,26 @@ function agentChannel({ agentOps }: LockoutFacts): Check {
 const FORBIDDEN_WORDS = [
   /^(debug|single|s|1|emergency|rescue|nokaslr|kgdbwait|ignore_loglevel|nolockdown)$/i,
   /^(init|kgdboc|kgdbcon|kgdbdbgp|earlyprintk|earlycon|netconsole|systemd\.debug[-_]shell|strongroom\.debug)(=|$)/,
-  /^lockdown=none$/,
+  // The kernel takes the last of several.
+  /^lockdown=(?!confidentiality$)/,
+  /^debugfs=(?!off$)/,
+  /^module\.sig_enforce=(?!1$)/,
+  /^pci=(?!noacpi$)/,
+  /^acpi(=|_|\.)/,
   /^console=(?!ttyS0$|ttyS0,)/,
   /^rdinit=(?!\/init$)/,
 ]
-const REQUIRED_WORDS = ['module.sig_enforce=1']
+/** Without these the host's ACPI tables are run or read, or the kernel takes foreign code. The recipe of the image has them too. */
+const REQUIRED_WORDS = [
+  'initcall_blacklist=acpi_init',
+  'pci=noacpi',
+  'erst_disable',
+  'bert_disable',
+  'hest_disable',
+  'module.sig_enforce=1',
+  'lockdown=confidentiality',
+  'debugfs=off',
+]
 
 function commandLine({ commandLine: text }: LockoutFacts): Check {
   const words = text.split(/\s+/).filter(word => word !== '')

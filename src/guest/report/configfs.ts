@@ -76,8 +76,13 @@ async function ask(reports: string, files: ConfigFiles, reportData: Uint8Array):
 /** Of this agent alone; one that an agent left which died is removed first. */
 const entryName = 'strongroom'
 
-async function withEntry<T>(reports: string, files: ConfigFiles, use: (entry: string) => Promise<T>): Promise<T> {
-  const entry = `${reports}/${entryName}`
+export async function withEntry<T>(
+  reports: string,
+  files: ConfigFiles,
+  use: (entry: string) => Promise<T>,
+  name: string = entryName,
+): Promise<T> {
+  const entry = `${reports}/${name}`
   try {
     await files.makeDirectory(entry)
   } catch (error) {
@@ -92,7 +97,7 @@ async function withEntry<T>(reports: string, files: ConfigFiles, use: (entry: st
   }
 }
 
-async function generationOf(files: ConfigFiles, entry: string): Promise<number> {
+export async function generationOf(files: ConfigFiles, entry: string): Promise<number> {
   return Number(textOf(await files.read(`${entry}/generation`)))
 }
 

@@ -26,6 +26,8 @@ export type HardwareAnswer = {
   readonly simulated: boolean
   /** The claim that the evidence vouches for; null when nothing does. Under a simulated root that the caller trusts, that root does. */
   readonly statement: StatementOf<'claim'> | null
+  /** The one thing that is wrong is that no hardware vouches for it. */
+  readonly isSimulatedAlone: boolean
 }
 
 const name = 'hardware attestation'
@@ -39,7 +41,7 @@ export async function judgeHardware({
 }: HardwareQuestion): Promise<HardwareAnswer> {
   if (receipt === null) {
     const missing = notChecked('receipt', 'the host has not handed the receipt over yet; try again in a minute', true)
-    return { line: lineOf(name, [missing], ''), simulated: false, statement: null }
+    return { line: lineOf(name, [missing], ''), simulated: false, statement: null, isSimulatedAlone: false }
   }
   const found = await verifyReceipt(receipt, {
     kind: 'claim',
@@ -75,6 +77,8 @@ export async function judgeHardware({
       line: { ...lineOf(name, all, ''), reason: simulatedWords(verdict(found.checks).ok) },
       simulated: true,
       statement: vouched,
+      // Floors of AMD's firmware say nothing of a platform that has none.
+      isSimulatedAlone: simulated && verdict([...found.checks, measurementPin(policy)]).ok,
     }
   }
   const measurement = statement === null ? '' : toHex(statement.image.measurement)
@@ -82,6 +86,7 @@ export async function judgeHardware({
     line: lineOf(name, checks, `${product ?? 'AMD'}, measurement ${measurement}`),
     simulated,
     statement: vouched,
+    isSimulatedAlone: false,
   }
 }
 

@@ -51,7 +51,7 @@ export const resources = sqliteTable(
     vmId: text('vm_id')
       .notNull()
       .references(() => vms.id),
-    kind: text('kind', { enum: ['address', 'directory', 'disk', 'tap', 'nft', 'uid', 'qemu'] }).notNull(),
+    kind: text('kind', { enum: ['address', 'directory', 'disk', 'tap', 'nft', 'uid', 'tpm', 'qemu'] }).notNull(),
     /** What the host calls it: address, path, interface name, object suffix, user id, process identity. */
     name: text('name').notNull(),
     createdAtMs: integer('created_at_ms').notNull(),

@@ -15,6 +15,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { signIdBlock } from '../../../src/attest/launch/id-block-sign.ts'
 import { fromHex } from '../../../src/base/bytes.ts'
+import { writeLaunchImage } from '../../rigs/launch-image.ts'
 import { checksOf, expectUsageError, run, runJson, vectors } from '../../rigs/program.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-igvm-'))
@@ -127,4 +128,55 @@ test('goal: usage errors exit 2, and nothing is put in the place of what is no f
     true,
     'kernel',
   ])
+})
+
+test('goal: a stranger makes the very file of an image again from its directory, without its root', async () => {
+  const image = mkdtempSync(join(dir, 'image-'))
+  const { manifest, igvm } = await writeLaunchImage(image)
+  rmSync(join(image, 'root'))
+  const again = join(dir, 'again.igvm')
+  const shape = ['--vcpus', '2', '--vcpu-type', 'EPYC-v4']
+  const made = await runJson('measure', 'igvm', '--image', image, ...shape, '--out', again)
+  const digest = manifest.launchDigests['qemu-kvm/igvm/EPYC-v4/2']
+  const sha256 = new Bun.CryptoHasher('sha256').update(readFileSync(igvm)).digest('hex')
+  expect([made.code, made.document]).toMatchObject([0, { ok: true, digest, sha256, file: again, profile: 'qemu-kvm' }])
+  expect(readFileSync(again).equals(readFileSync(igvm))).toBe(true)
+  const file = await runJson('measure', 'igvm', again, '--profile', 'qemu-kvm')
+  expect([file.code, file.document.digest]).toEqual([0, digest])
+  const other = await run('measure', 'igvm', '--image', image, '--vcpus', '3', '--vcpu-type', 'EPYC-v4')
+  expect([other.code, other.stdout.includes('the manifest has no launch digest for qemu-kvm/igvm/EPYC-v4/3')]).toEqual([
+    1,
+    true,
+  ])
+})
+
+test.each(['firmware', 'kernel', 'initrd', 'cmdline'])('one altered byte in the %s of an image', async part => {
+  // Goal: the part is told by name, and the digest is not the manifest's.
+  const image = mkdtempSync(join(dir, 'image-'))
+  await writeLaunchImage(image)
+  const bytes = readFileSync(join(image, part))
+  bytes[2] = (bytes[2] ?? 0) ^ 1
+  writeFileSync(join(image, part), bytes)
+  const shape = ['--vcpus', '2', '--vcpu-type', 'EPYC-v4']
+  const { code, document } = await runJson('measure', 'igvm', '--image', image, ...shape)
+  expect([code, checksOf(document, 'FAIL')]).toEqual([1, [part, 'launch-digest']])
+})
+
+test('goal: measure igvm takes a file or an image, and says what is missing', async () => {
+  const image = mkdtempSync(join(dir, 'image-'))
+  await writeLaunchImage(image)
+  const errors: [string[], string][] = [
+    [[], "missing required argument 'file'"],
+    [[sample], 'required option --profile is missing'],
+    [[sample, '--profile', 'qemu-kvm', '--out', out], '--out needs --image'],
+    [[sample, '--image', image], 'a file and --image exclude each other'],
+    [['--image', image, '--vcpu-type', 'EPYC-v4'], 'required option --vcpus is missing'],
+    [['--image', image, '--vcpus', '2'], 'required option --vcpu-type is missing'],
+    [['--image', image, '--profile', 'directive-order'], 'manifests have digests of profile qemu-kvm alone'],
+    [
+      ['--image', join(image, 'kernel'), '--vcpus', '2', '--vcpu-type', 'EPYC-v4'],
+      'kernel/manifest.json: there is no such file',
+    ],
+  ]
+  for (const [argv, message] of errors) await expectUsageError(['measure', 'igvm', ...argv], message)
 })

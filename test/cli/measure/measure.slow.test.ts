@@ -146,7 +146,7 @@ test('goal: usage errors and input that cannot be measured exit 2', async () => 
       ['measure', 'ovmf', '--inputs', changed('type.json', { ovmf_sections: [{ gpa: 0, size: 4096, type: 9 }] })],
       'unknown type 9',
     ],
-    [['measure', 'igvm', igvm], "required option '--profile <name>' not specified"],
+    [['measure', 'igvm', igvm], 'required option --profile is missing'],
     [['measure', 'igvm', igvm, '--profile', 'ec2'], 'Allowed choices are directive-order, qemu-kvm'],
     [['measure', 'igvm', missing, '--profile', 'qemu-kvm'], `${missing}: there is no such file`],
     [['measure', 'igvm', firmware, '--profile', 'qemu-kvm'], `${firmware}: IGVM: magic`],

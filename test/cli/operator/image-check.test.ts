@@ -8,6 +8,7 @@ import { createClient } from '../../../src/cli/operator/client.ts'
 import { lookAtHost } from '../../../src/cli/operator/doctor.driver.ts'
 import { checkMeasurement, checkWorkerImage } from '../../../src/cli/operator/image-check.driver.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
+import { writeLaunchImage } from '../../rigs/launch-image.ts'
 
 const directories: string[] = []
 afterAll(() => {
@@ -101,4 +102,19 @@ test('goal: doctor tells the launch digest of the configured shape, and other fi
   expect(await of({ firmware: own })).toContain('bios/EPYC-v4/2')
   writeFileSync(own, 'other')
   await expect(of({ firmware: own })).rejects.toMatchObject({ message: expect.stringContaining('vm.firmware') })
+})
+
+test('goal: doctor tells an IGVM file that is not that of the image, and of no other shape', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'strongroom-image-'))
+  directories.push(directory)
+  const { manifest, igvm } = await writeLaunchImage(directory)
+  const { vm } = defaultConfig()
+  const of = (change: Partial<typeof vm>) =>
+    checkMeasurement({ ...vm, image_dir: directory, snp_boot: 'igvm', vcpus: 2, ...change })
+  const digest = manifest.launchDigests['qemu-kvm/igvm/EPYC-v4/2']
+  expect([await of({}), await of({ igvm })]).toEqual([`igvm/EPYC-v4/2: ${digest}`, `igvm/EPYC-v4/2: ${digest}`])
+  await expect(of({ igvm, vcpus: 1 })).rejects.toMatchObject({
+    message: expect.stringContaining('its launch digest is'),
+  })
+  await expect(of({ igvm: join(directory, 'kernel') })).rejects.toMatchObject({ code: 'image.invalid' })
 })

@@ -219,6 +219,7 @@ with tarfile.open('hostile.tar.gz', 'w:gz', compresslevel=1) as tar:
       ["add('demo/d', b'', type=tarfile.CHRTYPE)", 'neither a file nor a directory'],
       ["add('demo/provenance.json', b'x' * (17 * 1024 * 1024))", 'at most'],
       ["add('demo/' + 'a/' * 30 + 'x')", 'leaves the archive'],
+      ["[add('d%d/provenance.json' % n, b'x' * (15 * 1024 * 1024)) for n in range(5)]", 'bytes of documents'],
       ["[add('demo/%d' % n, b'') for n in range(20001)]", 'more than 20000 files'],
     ]
     for (const [body, message] of cases) {

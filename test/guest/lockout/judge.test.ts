@@ -3,6 +3,11 @@ import { keyDigest } from '../../../src/guest/claim-record.ts'
 import type { LockoutFacts } from '../../../src/guest/lockout/facts.ts'
 import { judgeLockout } from '../../../src/guest/lockout/judge.plan.ts'
 
+/** What the image is built with: judge and recipe have to agree. */
+const recipe: { kernelArguments: string[] } = await Bun.file(
+  new URL('../../../guest-image/recipes/instance/recipe.json', import.meta.url),
+).json()
+
 const key = `ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI${'A'.repeat(43)}`
 const sshd = [
   'port 22',
@@ -50,7 +55,7 @@ const good: LockoutFacts = {
     { protocol: 'tcp6', address: '00000000000000000000000001000000', port: 631, uid: 0 },
   ],
   agentOps: ['hello', 'network', 'claim', 'evidence', 'receipt', 'shutdown'],
-  commandLine: 'console=ttyS0 quiet loglevel=4 rdinit=/init module.sig_enforce=1 strongroom.root_hash=ab',
+  commandLine: `${recipe.kernelArguments.join(' ')} strongroom.root_hash=ab`,
   modules: ['virtio_net', 'dm_verity'],
   measuredModules: ['dm_verity', 'virtio_net', 'ext4'],
   tainted: '0',
@@ -205,6 +210,36 @@ describe('planted', () => {
     expect(found[name]).toStartWith('fail: ')
     expect(found[name]).toContain(reason)
   })
+
+  // Goal: recipe and judge agree on the words that keep the host's code and tables out; a new word of the recipe has to be decided on here.
+  test('the words of the recipe', () => {
+    const withoutLockout = [
+      ...['console=ttyS0', 'quiet', 'loglevel=4', 'panic=-1', 'rdinit=/init', 'reboot=k', '8250.nr_uarts=1'],
+      ...['no_timer_check', 'random.trust_cpu=on', 'random.trust_bootloader=off', 'init_on_alloc=1', 'slab_nomerge'],
+      ...['page_alloc.shuffle=1', 'randomize_kstack_offset=on', 'vsyscall=none', 'ia32_emulation=0'],
+    ]
+    const depended = recipe.kernelArguments.filter(word => {
+      const commandLine = recipe.kernelArguments.filter(other => other !== word).join(' ')
+      const found = outcomes({ commandLine })
+      if (found['kernel-command-line'] === undefined) return false
+      expect(found).toEqual({ 'kernel-command-line': `fail: ${word} is missing` })
+      return true
+    })
+    const decided = new Set([...depended, ...withoutLockout])
+    expect(depended).toContain('initcall_blacklist=acpi_init')
+    expect([...decided].sort()).toEqual([...recipe.kernelArguments].sort())
+    expect(depended.length + withoutLockout.length).toBe(recipe.kernelArguments.length)
+  })
+
+  // Goal: a word that undoes a required one, put behind it, is told.
+  test.each(['lockdown=integrity', 'debugfs=on', 'module.sig_enforce=0', 'pci=acpi', 'acpi=force', 'acpi_rsdp=0x1000'])(
+    'undone by %s',
+    word => {
+      expect(outcomes({ commandLine: `${good.commandLine} ${word}` })).toEqual({
+        'kernel-command-line': `fail: ${word}`,
+      })
+    },
+  )
 
   // Goal: a kernel that is not locked down fails for that, and for its memory device.
   test('no lockdown', () => {

@@ -16,20 +16,18 @@ import {
   gatewayQuestion,
   newNonce,
   openRig,
+  openSample,
   retentionMs,
   rigDir,
-  simulatedOrigin,
   workloads,
 } from '../../rigs/gateway-attestation.ts'
 import { until } from '../../rigs/until.ts'
 
 afterAll(clearRig)
 
-const nonce = newNonce()
-const origin = await simulatedOrigin()
-const sample = await openRig({ origin })
+const sample = await openSample()
 afterAll(() => sample[Symbol.dispose]())
-const answer = (await sample.get(`?nonce=${nonce}`)).body
+const { nonce, origin, answer } = sample
 
 describe('the answer', () => {
   test('is exactly what the contract says', () => {
@@ -65,24 +63,24 @@ describe('refusals', () => {
     [`?nonce=${nonce}`, {}, 409, 'conflict'],
     ['', { 'X-Attestation-Nonce': nonce }, 409, 'conflict'],
   ] as [string, Record<string, string>, number, string][])('%j %j is %d %s', async (query, headers, status, code) => {
-    const { status: found, body } = await sample.get(query, headers)
+    const { status: found, body } = await sample.rig.get(query, headers)
     expect([found, JSON.parse(body).error.code]).toEqual([status, code])
     expect(Value.Check(GatewayError, JSON.parse(body))).toBe(true)
   })
 
   test('a refused nonce is still unused', async () => {
     // Goal: what is refused for its form uses nothing up; the same nonce then works once.
-    expect((await sample.get(`?nonce=${good}`, { 'X-Attestation-Nonce': good })).status).toBe(400)
-    const statuses = [await sample.get('', { 'X-Attestation-Nonce': good }), await sample.get(`?nonce=${good}`)]
+    expect((await sample.rig.get(`?nonce=${good}`, { 'X-Attestation-Nonce': good })).status).toBe(400)
+    const statuses = [await sample.rig.get('', { 'X-Attestation-Nonce': good }), await sample.rig.get(`?nonce=${good}`)]
     expect(statuses.map(one => one.status)).toEqual([200, 409])
   })
 
   test('other methods are refused without using the nonce', async () => {
     // Goal: only GET makes evidence.
     const own = newNonce()
-    const response = await fetch(`${sample.url}/attestation?nonce=${own}`, { method: 'POST', body: 'x' })
+    const response = await fetch(`${sample.rig.url}/attestation?nonce=${own}`, { method: 'POST', body: 'x' })
     expect([response.status, response.headers.get('allow')]).toEqual([405, 'GET'])
-    expect((await sample.get(`?nonce=${own}`)).status).toBe(200)
+    expect((await sample.rig.get(`?nonce=${own}`)).status).toBe(200)
   })
 })
 
@@ -90,7 +88,7 @@ describe('one answer per nonce', () => {
   test('of many requests at the same time exactly one is answered', async () => {
     // Goal: no race lets one nonce into two sets of receipts.
     const own = newNonce()
-    const answers = await Promise.all(Array.from({ length: 8 }, () => sample.get(`?nonce=${own}`)))
+    const answers = await Promise.all(Array.from({ length: 8 }, () => sample.rig.get(`?nonce=${own}`)))
     expect(answers.map(one => one.status).sort()).toEqual([200, ...Array.from({ length: 7 }, () => 409)])
   })
 

@@ -327,7 +327,7 @@ function expectSimulated({ evidence, receipts, cbor, live }: Results['simulated'
       expect(verdicts[name]?.checks.join('\n')).toMatch(/^fail chain-revocation: serial number \w+ is revoked$/m)
     }
   }
-  expect(Object.keys(receipts)).toEqual(['build', 'claim', 'workload'])
+  expect(Object.keys(receipts)).toEqual(['build', 'build-dispatch', 'claim', 'workload'])
   for (const { isSame, verdicts } of Object.values(receipts)) {
     expect(isSame).toBe(true)
     expect(verdictsOf(verdicts)).toEqual(RECEIPT_VERDICTS)

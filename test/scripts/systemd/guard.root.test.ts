@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { acceptedMark, rulesetText } from '../../../src/vm/nft.plan.ts'
+import { plugIn } from '../../rigs/guest-network.ts'
 import { createNetns, type Netns, needsRoot } from '../../rigs/netns.ts'
 import { gateway, guest, plan } from '../../rigs/two-guests.ts'
 
@@ -71,25 +72,7 @@ describe.if(needsRoot('the guard test'))('the guard in a network of namespaces',
     world = createNetns()
     guests = [createNetns(), createNetns()]
     await host.run(['sh', '-c', 'echo 1 > /proc/sys/net/ipv4/ip_forward'])
-    for (const [index, netns] of guests.entries()) {
-      const { tap, mac, address } = guest(index + 1)
-      await host.run(['ip', '-batch', '-'], {
-        stdin: [
-          `link add ${tap} type veth peer name eth0 netns ${netns.name}`,
-          `link set ${tap} up`,
-          `address add ${gateway}/32 dev ${tap}`,
-          `route add ${address}/32 dev ${tap} src ${gateway}`,
-        ].join('\n'),
-      })
-      await netns.run(['ip', '-batch', '-'], {
-        stdin: [
-          `link set eth0 address ${mac} up`,
-          `address add ${address}/32 dev eth0`,
-          `route add ${gateway} dev eth0 scope link`,
-          `route add default via ${gateway}`,
-        ].join('\n'),
-      })
-    }
+    for (const [index, netns] of guests.entries()) await plugIn(host, netns, index + 1)
     await host.run(['ip', '-batch', '-'], {
       stdin: [
         `link add uplink type veth peer name eth0 netns ${world.name}`,

@@ -1,4 +1,4 @@
-// Migration 12: attested builds, the nonces that accepted ones have used, and build VMs that no build has taken yet.
+// Migration 13: attested builds, the nonces that accepted ones have used, and build VMs that no build has taken yet.
 
 export const builds = `
 CREATE TABLE builds (

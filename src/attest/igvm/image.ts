@@ -1,0 +1,18 @@
+// The IGVM file of an image, made of its parts: the same bytes wherever it is made. Pure.
+
+import type { Hash } from '../hash.ts'
+import { guestFeatures, guestPolicy } from '../launch/guest.ts'
+import type { KernelHashes } from '../launch/kernel-hashes.ts'
+import { buildIgvm } from './build.ts'
+
+export type ImageParts = {
+  readonly firmware: Uint8Array
+  readonly kernelHashes: KernelHashes
+  readonly vcpuType: string
+  readonly vcpus: number
+}
+
+/** Without an ID block, which is the launching host's. Throws Malformed: firmware that checks no kernel hashes, for example. */
+export function buildImageIgvm(parts: ImageParts, options: { readonly sha384?: Hash } = {}): Promise<Uint8Array> {
+  return buildIgvm({ ...parts, features: guestFeatures, policy: guestPolicy, ...options })
+}

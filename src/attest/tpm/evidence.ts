@@ -1,0 +1,154 @@
+// What a guest gives of its TPM: the quote, its key, the values and the log behind it; and whether that holds together. Pure.
+//
+// Deterministic CBOR, in `evidence.tpm` of a receipt and in the answer to the VM's owner. vtpm.ts says what each kind of TPM is worth.
+
+import { type CborValue, decodeCbor, encodeCbor } from '../encoding/cbor.ts'
+import { sha512 } from '../hash.ts'
+import { Malformed, parsed, wellFormed } from '../malformed.ts'
+import { type Check, check, fail, verdict } from '../verdict.ts'
+import { BANKS } from './algorithm.ts'
+import { verifyEventLog } from './event-log-verify.ts'
+import { decodePublicArea, isAttestationKey } from './public-area.ts'
+import { type BindingEvidence, type VtpmKind, type VtpmVerdict, verifyHostVtpm, verifySvsmVtpm } from './vtpm.ts'
+
+export const tpmEvidenceFormat = 'strongroom/tpm/v1'
+export const TPM_EVIDENCE_BYTES_MAX = 16 * 1024
+/** Values and log are of this bank alone. */
+export const tpmEvidenceBank = 'SHA-256'
+
+/** PCRs that firmware and kernel leave alone on the way to the guest's agent, which extends them once a boot. */
+export const GUEST_PCRS = { commandLine: 8, image: 9 } as const
+
+export type TpmEvidence = {
+  /** TPMT_PUBLIC of the key that signed the quote. */
+  readonly key: Uint8Array
+  /** TPMS_ATTEST. */
+  readonly quote: Uint8Array
+  /** TPMT_SIGNATURE. */
+  readonly signature: Uint8Array
+  readonly pcrs: ReadonlyMap<number, Uint8Array>
+  /** TCG2 event log of what the agent has extended. */
+  readonly log: Uint8Array
+  /** What the SVSM says of its TPM, over `svsmNonceOf`; null where there is no SVSM, and the host runs the TPM. */
+  readonly svsm: { readonly report: Uint8Array; readonly manifest: Uint8Array } | null
+}
+
+export function encodeTpmEvidence(evidence: TpmEvidence): Uint8Array {
+  const { key, quote, signature, pcrs, log, svsm } = evidence
+  const values = [...pcrs].map(([pcr, value]): [string, CborValue] => [`${pcr}`, value])
+  return encodeCbor(
+    new Map<string, CborValue>([
+      ['format', tpmEvidenceFormat],
+      ['key', key],
+      ['quote', quote],
+      ['signature', signature],
+      ['pcrs', new Map(values)],
+      ['log', log],
+      ['svsm', svsm === null ? null : new Map(Object.entries(svsm))],
+    ]),
+  )
+}
+
+/** Throws Malformed. */
+export function decodeTpmEvidence(bytes: Uint8Array): TpmEvidence {
+  const map = mapOf(decodeCbor(bytes, { sizeBytesMax: TPM_EVIDENCE_BYTES_MAX, depthMax: 3 }), [
+    ...['format', 'key', 'quote', 'signature', 'pcrs', 'log', 'svsm'],
+  ])
+  wellFormed(map.get('format') === tpmEvidenceFormat, 'tpm evidence: format')
+  const values = map.get('pcrs')
+  wellFormed(values instanceof Map && values.size > 0 && values.size <= 24, 'tpm evidence: pcrs')
+  const pcrs = [...values].map(([name, value]): [number, Uint8Array] => {
+    wellFormed(/^(0|[1-9]|1[0-9]|2[0-3])$/.test(String(name)), 'tpm evidence: name of a PCR')
+    wellFormed(
+      value instanceof Uint8Array && value.length === BANKS[tpmEvidenceBank].sizeBytes,
+      'tpm evidence: value of a PCR',
+    )
+    return [Number(name), value]
+  })
+  const given = map.get('svsm') ?? null
+  const svsm = given === null ? null : mapOf(given, ['report', 'manifest'])
+  return {
+    key: bytesIn(map, 'key'),
+    quote: bytesIn(map, 'quote'),
+    signature: bytesIn(map, 'signature'),
+    pcrs: new Map(pcrs),
+    log: bytesIn(map, 'log'),
+    svsm: svsm === null ? null : { report: bytesIn(svsm, 'report'), manifest: bytesIn(svsm, 'manifest') },
+  }
+}
+
+/** What the SVSM is asked to cover, for a quote over `nonce`: 64 bytes. */
+export function svsmNonceOf(nonce: Uint8Array): Uint8Array {
+  return sha512(nonce)
+}
+
+export type TpmEvidenceQuestion = {
+  /** What the quote's extraData must be. */
+  readonly nonce: Uint8Array
+  /** What the log must say of these PCRs, each extended once with it; 'any': whatever it says. */
+  readonly measured: 'any' | { readonly commandLine: Uint8Array; readonly image: Uint8Array }
+  /** The verified report of the SVSM, and the measurement that it must have. Asked for only when there is one. */
+  readonly binding: (report: Uint8Array) => Promise<{ evidence: BindingEvidence; measurement: Uint8Array | 'any' }>
+}
+
+/** The verdict on the TPM, of the kind that the evidence is of. Never throws. */
+export async function verifyTpmEvidence(
+  evidence: TpmEvidence,
+  { nonce, measured, binding }: TpmEvidenceQuestion,
+): Promise<VtpmVerdict> {
+  const { key, quote, signature, svsm, log } = evidence
+  const asked = { quote, signature, nonce, pcrs: { [tpmEvidenceBank]: evidence.pcrs } }
+  const area = parsed(() => decodePublicArea(key))
+  const own: Check[] = [
+    verifyEventLog({ log, bank: tpmEvidenceBank, pcrs: asked.pcrs, answersFor: Object.values(GUEST_PCRS) }),
+    ...(measured === 'any' ? [] : [measuredCheck(evidence, measured)]),
+  ]
+  if (svsm !== null) {
+    const bound = await binding(svsm.report)
+    const found = await verifySvsmVtpm({
+      ...{ ...asked, ...bound, reportNonce: svsmNonceOf(nonce), manifest: svsm.manifest },
+      ...{ attestationKey: key, activation: null },
+    })
+    return joined(found.kind, [...found.checks, ...own])
+  }
+  const name = 'vtpm-attestation-key'
+  if (!area.ok) return joined('vtpm:host-untrusted', [fail(name, area.reason)])
+  const found = await verifyHostVtpm({ ...asked, ak: area.value.key })
+  const isRestricted = isAttestationKey(area.value)
+  const restricted = check(name, isRestricted, 'the key is not restricted to signing structures of its TPM')
+  return joined(found.kind, [...found.checks, restricted, ...own])
+}
+
+function joined(kind: VtpmKind, checks: readonly Check[]): VtpmVerdict {
+  return { ...verdict(checks), kind }
+}
+
+/** The log could replay and yet tell of another command line. */
+function measuredCheck({ pcrs }: TpmEvidence, measured: { commandLine: Uint8Array; image: Uint8Array }): Check {
+  const { hash, sizeBytes } = BANKS[tpmEvidenceBank]
+  const once = (data: Uint8Array) => {
+    const value = new Uint8Array(2 * sizeBytes)
+    value.set(hash(data), sizeBytes)
+    return hash(value)
+  }
+  const wrong = (Object.keys(GUEST_PCRS) as (keyof typeof GUEST_PCRS)[]).filter(name => {
+    const value = pcrs.get(GUEST_PCRS[name])
+    return value === undefined || !once(measured[name]).every((byte, at) => byte === value[at])
+  })
+  const words = wrong.map(name => `PCR ${GUEST_PCRS[name]} is not that of this VM's ${WORDS[name]}`)
+  return check('tpm-measured', wrong.length === 0, words.join(', '), 'command line and image are those of this VM')
+}
+
+const WORDS = { commandLine: 'kernel command line', image: 'image' } as const
+
+function mapOf(value: CborValue | undefined, names: readonly string[]): ReadonlyMap<string, CborValue> {
+  wellFormed(value instanceof Map && value.size === names.length, 'tpm evidence: fields')
+  for (const name of names) wellFormed(value.has(name), `tpm evidence: no ${name}`)
+  return value
+}
+
+function bytesIn(map: ReadonlyMap<string, CborValue>, name: string): Uint8Array {
+  const value = map.get(name)
+  if (!(value instanceof Uint8Array)) throw new Malformed(`tpm evidence: ${name}`)
+  return value
+}

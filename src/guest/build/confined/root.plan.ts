@@ -1,0 +1,93 @@
+// The world that a program of a build sees: a root of its own with the system read-only, and nothing of the VM beside it. Pure.
+//
+// Made by bubblewrap (bwrap(1)), which starts as the build's own user: it needs no privilege, so there is none to lose. Mount, process, IPC,
+// host name, cgroup and, but for fetching, network namespaces are new; /dev holds six devices; there is no /sys and no /run.
+
+export type Bind = { readonly from: string; readonly to: string; readonly writable: boolean }
+
+export type RootPlan = {
+  /** Of the program, and of nobody else. */
+  readonly uid: number
+  readonly network: boolean
+  /** Nix makes user namespaces for its own sandbox, and pseudoterminals for its builders; nothing else may. */
+  readonly nestedNamespaces: boolean
+  /** In order; later ones may lie inside of earlier ones. */
+  readonly binds: readonly Bind[]
+  /** With passwd, group, hosts and nsswitch.conf of the build's own. */
+  readonly etcDir: string
+  readonly env: Readonly<Record<string, string>>
+  readonly cwd: string
+  readonly argv: readonly string[]
+}
+
+const DEVICES = ['null', 'zero', 'full', 'random', 'urandom', 'tty'] as const
+/** Of /etc, what programs need to start, to find their compiler, and to trust a certificate. */
+const ETC = ['alternatives', 'ld.so.cache', 'ld.so.conf', 'ld.so.conf.d', 'ssl'] as const
+const sharedMemoryBytesMax = 64 * 1024 * 1024
+const hostname = 'build'
+
+export const systemDirs = ['/usr'] as const
+
+const deviceArgv: readonly string[] = [
+  ...['--tmpfs', '/dev'],
+  ...DEVICES.flatMap(name => ['--dev-bind', `/dev/${name}`, `/dev/${name}`]),
+  ...['--symlink', '/proc/self/fd', '/dev/fd'],
+  ...['stdin', 'stdout', 'stderr'].flatMap((name, fd) => ['--symlink', `/proc/self/fd/${fd}`, `/dev/${name}`]),
+  ...['--perms', '1777', '--size', String(sharedMemoryBytesMax), '--tmpfs', '/dev/shm', '--remount-ro', '/dev'],
+]
+
+const bindArgv = ({ from, to, writable }: Bind) => [writable ? '--bind' : '--ro-bind', from, to]
+
+/** argv of bwrap(1). */
+export function rootArgv(plan: RootPlan): string[] {
+  return [
+    'bwrap',
+    ...['--unshare-user', '--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup'],
+    ...(plan.network ? [] : ['--unshare-net']),
+    ...(plan.nestedNamespaces ? [] : ['--disable-userns']),
+    ...['--die-with-parent', '--new-session', '--cap-drop', 'ALL', '--hostname', hostname],
+    ...['--uid', String(plan.uid), '--gid', String(plan.uid)],
+    ...plan.binds.flatMap(bindArgv),
+    ...['bin', 'sbin', 'lib', 'lib64'].flatMap(name => ['--symlink', `usr/${name}`, `/${name}`]),
+    ...ETC.flatMap(name => ['--ro-bind-try', `/etc/${name}`, `/etc/${name}`]),
+    ...ownEtc.flatMap(({ name }) => ['--ro-bind', `${plan.etcDir}/${name}`, `/etc/${name}`]),
+    ...['--proc', '/proc'],
+    ...(plan.nestedNamespaces ? ['--dev', '/dev'] : deviceArgv),
+    ...['--remount-ro', '/', '--clearenv'],
+    ...Object.entries(plan.env).flatMap(([name, value]) => ['--setenv', name, value]),
+    ...['--chdir', plan.cwd, '--', ...plan.argv],
+  ]
+}
+
+/** What /etc says of the users in there. */
+export const ownEtc = [
+  { name: 'hosts', textOf: () => '127.0.0.1 localhost\n::1 localhost\n' },
+  { name: 'nsswitch.conf', textOf: () => 'passwd: files\ngroup: files\nhosts: files dns\n' },
+  { name: 'passwd', textOf: (uid: number) => `build:x:${uid}:${uid}:build:/build/home:/bin/sh\n` },
+  { name: 'group', textOf: (uid: number) => `build:x:${uid}:\n` },
+] as const
+
+export type Limits = {
+  readonly processesMax: number
+  readonly fileBytesMax: number
+}
+
+/**
+ * The program's whole command line: it joins the cgroup before it is anything else, then loses root for good. `$0` is the cgroup's directory.
+ * A program that is started by the VM's agent would otherwise be the last one to be ended when memory runs out.
+ */
+export function launchArgv(cgroupDir: string, uid: number, limits: Limits, rest: readonly string[]): string[] {
+  return [
+    ...[
+      '/bin/sh',
+      '-c',
+      'echo 1000 >/proc/self/oom_score_adj && echo 0 >"$0/cgroup.procs" && umask 022 && exec "$@"',
+      cgroupDir,
+    ],
+    ...['prlimit', '--core=0', '--nofile=4096', '--memlock=0', `--fsize=${limits.fileBytesMax}`, '--'],
+    ...['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', '--no-new-privs', '--inh-caps=-all'],
+    ...['--bounding-set=-all', '--pdeathsig=KILL', '--'],
+    // Counted by user: set as that user, so that it is not root's processes that are counted.
+    ...['prlimit', `--nproc=${limits.processesMax}`, '--', ...rest],
+  ]
+}

@@ -1,0 +1,77 @@
+// The exchange disk: the source comes on it, the result leaves on it, each from byte 0. Effects: one block device (a file, in tests).
+
+import { createHash } from 'node:crypto'
+import * as fs from 'node:fs'
+import type { Clock } from '../../base/clock.ts'
+import { exchangeSerial } from '../../contract/build-agent.ts'
+import { readTextOrNull } from '../../linux/files.ts'
+import { BuildFailure, refuseUnless } from './failure.ts'
+
+const chunkBytes = 1024 * 1024
+const pollMs = 50
+
+/** Its path below /dev, or null when there is none in time: the driver may still be loading. */
+export async function findExchange(root: string, clock: Clock, waitMs: number): Promise<string | null> {
+  const untilMs = clock.monotonicMs() + waitMs
+  for (;;) {
+    const blocks = `${root}/sys/block`
+    const names = fs.existsSync(blocks) ? fs.readdirSync(blocks) : []
+    const name = names.find(one => readTextOrNull(`${blocks}/${one}/serial`)?.trim() === exchangeSerial)
+    if (name !== undefined) return `${root}/dev/${name}`
+    if (clock.monotonicMs() >= untilMs) return null
+    await clock.sleep(pollMs)
+  }
+}
+
+/** Failure `internal`: the host put another archive there than it ordered. */
+export async function checkSource(device: string, expected: { sizeBytes: number; sha256: string }): Promise<void> {
+  const file = await fs.promises.open(device, fs.constants.O_RDONLY)
+  try {
+    const sha256 = createHash('sha256')
+    const chunk = new Uint8Array(chunkBytes)
+    for (let at = 0; at < expected.sizeBytes; ) {
+      const { bytesRead } = await file.read(chunk, 0, Math.min(chunk.length, expected.sizeBytes - at), at)
+      refuseUnless(bytesRead > 0, 'internal', () => 'exchange disk: shorter than the source that was ordered')
+      sha256.update(chunk.subarray(0, bytesRead))
+      at += bytesRead
+    }
+    const found = sha256.digest('hex')
+    refuseUnless(
+      found === expected.sha256,
+      'internal',
+      () => `exchange disk: SHA-256 ${found} is not that of the order`,
+    )
+  } finally {
+    await file.close()
+  }
+}
+
+/** Writes from byte 0 and waits until the device has it. Failures: `limit_exceeded` when it does not fit, and what the chunks throw. */
+export async function writeResult(
+  device: string,
+  chunks: AsyncIterable<Uint8Array>,
+): Promise<{ sizeBytes: number; sha256: string }> {
+  const file = await fs.promises.open(device, fs.constants.O_WRONLY)
+  try {
+    const sha256 = createHash('sha256')
+    let sizeBytes = 0
+    for await (const chunk of chunks) {
+      for (let at = 0; at < chunk.length; ) {
+        const { bytesWritten } = await file.write(chunk, at, chunk.length - at, sizeBytes + at).catch(cause => {
+          throw new BuildFailure(
+            'limit_exceeded',
+            'result: does not fit on the exchange disk; build fewer or smaller artifacts',
+            { cause },
+          )
+        })
+        at += bytesWritten
+      }
+      sha256.update(chunk)
+      sizeBytes += chunk.length
+    }
+    await file.sync()
+    return { sizeBytes, sha256: sha256.digest('hex') }
+  } finally {
+    await file.close()
+  }
+}

@@ -1,0 +1,66 @@
+// Exact pieces out of a stream of chunks, with a bound on how much may come in all. No effects of its own.
+
+import { BuildFailure } from '../failure.ts'
+
+export class ByteReader {
+  readonly #chunks: AsyncIterator<Uint8Array>
+  readonly #bytesMax: number
+  #held: Uint8Array = new Uint8Array(0)
+  #readBytes = 0
+
+  /** More than `bytesMax` bytes are a failure `source_invalid`: what is packed small may be a bomb. */
+  constructor(chunks: AsyncIterable<Uint8Array>, bytesMax: number) {
+    this.#chunks = chunks[Symbol.asyncIterator]()
+    this.#bytesMax = bytesMax
+  }
+
+  /** The next `count` bytes, copied; null at the end of the stream, which between two pieces is no failure. */
+  async piece(count: number): Promise<Uint8Array | null> {
+    if (this.#held.length === 0 && !(await this.#fill())) return null
+    const whole = new Uint8Array(count)
+    let at = 0
+    for await (const part of this.parts(count)) {
+      whole.set(part, at)
+      at += part.length
+    }
+    return whole
+  }
+
+  /** The next `count` bytes in parts that are valid until the next one is asked for. */
+  async *parts(count: number): AsyncGenerator<Uint8Array> {
+    let left = count
+    while (left > 0) {
+      if (this.#held.length === 0 && !(await this.#fill())) {
+        throw new BuildFailure('source_invalid', 'source: the archive ends early; pack it anew')
+      }
+      const part = this.#held.subarray(0, left)
+      this.#held = this.#held.subarray(part.length)
+      left -= part.length
+      yield part
+    }
+  }
+
+  /** What is left, in parts. */
+  async *rest(): AsyncGenerator<Uint8Array> {
+    for (;;) {
+      if (this.#held.length === 0 && !(await this.#fill())) return
+      const part = this.#held
+      this.#held = new Uint8Array(0)
+      yield part
+    }
+  }
+
+  async #fill(): Promise<boolean> {
+    for (;;) {
+      const { done, value } = await this.#chunks.next()
+      if (done === true) return false
+      this.#readBytes += value.length
+      if (this.#readBytes > this.#bytesMax) {
+        throw new BuildFailure('source_invalid', `source: more than ${this.#bytesMax} bytes unpacked; send less`)
+      }
+      if (value.length === 0) continue
+      this.#held = value
+      return true
+    }
+  }
+}

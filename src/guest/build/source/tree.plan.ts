@@ -1,0 +1,183 @@
+// What an archive may put on disk: one tree of plain names, in which no name stands twice and no link leads out. Pure.
+//
+// Names are checked as a whole before anything is written, and links are made last, so that no file is ever written through one.
+
+import { fromUtf8 } from '../../../base/bytes.ts'
+
+export const nameBytesMax = 1024
+export const componentBytesMax = 255
+export const depthMax = 64
+const linkHopsMax = 40
+
+/** `refused` says why in words; `ignored` is part of a `.git` that somebody uploaded. */
+export type NameVerdict =
+  | { readonly kind: 'path'; readonly components: readonly string[]; readonly isDirectory: boolean }
+  | { readonly kind: 'root' }
+  | { readonly kind: 'ignored' }
+  | { readonly kind: 'refused'; readonly problem: string }
+
+/** An entry's name as it stands in the archive. `./` before it and `/` after it mean nothing. */
+export function readName(bytes: Uint8Array): NameVerdict {
+  const refused = (problem: string): NameVerdict => ({ kind: 'refused', problem })
+  if (bytes.length === 0) return refused('an entry without a name')
+  if (bytes.length > nameBytesMax) return refused(`a name of more than ${nameBytesMax} bytes`)
+  let text: string
+  try {
+    text = fromUtf8(bytes)
+  } catch {
+    return refused('a name that is not UTF-8')
+  }
+  const shown = showName(text)
+  if (/[\p{Cc}\p{Cs}\u2028\u2029\u202a-\u202e\u2066-\u2069]/u.test(text))
+    return refused(`${shown}: a control character in a name`)
+  if (text.includes('\\')) return refused(`${shown}: a backslash in a name`)
+  if (text.startsWith('/') || /^[A-Za-z]:/.test(text)) return refused(`${shown}: an absolute path`)
+  const isDirectory = text.endsWith('/')
+  const relative = text.replace(/^(\.\/)+/, '').replace(/\/$/, '')
+  if (relative === '' || relative === '.') return { kind: 'root' }
+  const components = relative.split('/')
+  if (components.includes('..')) return refused(`${shown}: a path with ..`)
+  if (components.some(one => one === '' || one === '.')) return refused(`${shown}: a path with an empty component`)
+  if (components.length > depthMax) return refused(`${shown}: deeper than ${depthMax} directories`)
+  if (components.some(one => Buffer.byteLength(one) > componentBytesMax)) {
+    return refused(`${shown}: a component of more than ${componentBytesMax} bytes`)
+  }
+  if (components.some(isGitDirectory)) return { kind: 'ignored' }
+  return { kind: 'path', components, isDirectory }
+}
+
+/** Git never tracks these names, so that they are in no tree id; also as HFS+ and NTFS take them for `.git`. */
+function isGitDirectory(component: string): boolean {
+  const folded = component.replace(/[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]/g, '').toLowerCase()
+  return folded === '.git' || folded === 'git~1'
+}
+
+/** For messages: bounded, and without what a terminal would act on. */
+export function showName(text: string): string {
+  return JSON.stringify(text.length > 120 ? `${text.slice(0, 120)}…` : text)
+}
+
+type Node =
+  | { readonly kind: 'file'; readonly path: string }
+  | { readonly kind: 'directory'; readonly path: string; declared: boolean }
+  | { readonly kind: 'link'; readonly path: string; readonly target: string }
+
+/** The tree so far. Every method returns the problem in words, or null. */
+export class TreePlan {
+  readonly #entriesMax: number
+  /** By path without regard to case and to Unicode's composition: two names that some file system takes for one are refused. */
+  readonly #nodes = new Map<string, Node>()
+
+  constructor(entriesMax: number) {
+    this.#entriesMax = entriesMax
+  }
+
+  addFile(components: readonly string[]): string | null {
+    const path = components.join('/')
+    return this.#addParents(components) ?? this.#add({ kind: 'file', path })
+  }
+
+  addLink(components: readonly string[], target: string): string | null {
+    const path = components.join('/')
+    const problem = linkTargetProblem(target)
+    if (problem !== null) return `${showName(path)}: ${problem}`
+    return this.#addParents(components) ?? this.#add({ kind: 'link', path, target })
+  }
+
+  addDirectory(components: readonly string[]): string | null {
+    const path = components.join('/')
+    const parents = this.#addParents(components)
+    if (parents !== null) return parents
+    const found = this.#nodes.get(keyOf(path))
+    if (found?.kind === 'directory' && found.path === path && !found.declared) {
+      found.declared = true
+      return null
+    }
+    return this.#add({ kind: 'directory', path, declared: true })
+  }
+
+  links(): readonly { readonly path: string; readonly target: string }[] {
+    return [...this.#nodes.values()].filter(node => node.kind === 'link')
+  }
+
+  fileCount(): number {
+    return [...this.#nodes.values()].filter(node => node.kind === 'file').length
+  }
+
+  /** The first link that leads out of the tree, by whatever other links it goes. */
+  linkProblem(): string | null {
+    for (const { path, target } of this.links()) {
+      const parent = path.split('/').slice(0, -1)
+      if (!this.#staysInside(parent, target)) return `${showName(path)}: a link that leads out of the source`
+    }
+    return null
+  }
+
+  #staysInside(from: readonly string[], target: string): boolean {
+    let at = [...from]
+    const ahead = target.split('/')
+    let hops = 0
+    for (let next = ahead.shift(); next !== undefined; next = ahead.shift()) {
+      if (next === '' || next === '.') continue
+      if (next === '..') {
+        if (at.length === 0) return false
+        at.pop()
+        continue
+      }
+      const node = this.#nodes.get(keyOf([...at, next].join('/')))
+      if (node?.kind === 'link') {
+        hops += 1
+        // A ring leads nowhere, so it does not lead out; the build will see ELOOP.
+        if (hops > linkHopsMax) return true
+        ahead.unshift(...node.target.split('/'))
+      } else {
+        at = [...at, next]
+      }
+    }
+    return true
+  }
+
+  #addParents(components: readonly string[]): string | null {
+    for (let depth = 1; depth < components.length; depth += 1) {
+      const path = components.slice(0, depth).join('/')
+      const found = this.#nodes.get(keyOf(path))
+      if (found === undefined) {
+        const problem = this.#add({ kind: 'directory', path, declared: false })
+        if (problem !== null) return problem
+      } else if (found.path !== path) {
+        return collision(path, found.path)
+      } else if (found.kind !== 'directory') {
+        return `${showName(components.join('/'))}: below ${showName(path)}, which is no directory`
+      }
+    }
+    return null
+  }
+
+  #add(node: Node): string | null {
+    const key = keyOf(node.path)
+    const found = this.#nodes.get(key)
+    if (found !== undefined) return collision(node.path, found.path)
+    if (this.#nodes.size >= this.#entriesMax) return `more than ${this.#entriesMax} files and directories`
+    this.#nodes.set(key, node)
+    return null
+  }
+}
+
+function collision(path: string, other: string): string {
+  return path === other
+    ? `${showName(path)}: stands twice in the archive`
+    : `${showName(path)}: differs from ${showName(other)} in case or composition alone`
+}
+
+function keyOf(path: string): string {
+  return path.normalize('NFKC').toLowerCase()
+}
+
+/** What a link may say at all; where it leads, `linkProblem` says when the whole tree is known. */
+export function linkTargetProblem(target: string): string | null {
+  if (target === '') return 'a link without a target'
+  if (Buffer.byteLength(target) > nameBytesMax) return `a link's target of more than ${nameBytesMax} bytes`
+  if (target.startsWith('/')) return 'a link to an absolute path'
+  if (/[\p{Cc}\p{Cs}]/u.test(target)) return "a control character in a link's target"
+  return null
+}

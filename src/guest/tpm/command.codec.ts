@@ -1,0 +1,151 @@
+// The few TPM 2.0 commands that the guest gives, byte for byte, and what comes back. Pure.
+// TCG TPM 2.0 Library: Part 3 (commands), Part 1 section 18 (command structure), Part 2 section 6 (constants). Big-endian.
+
+import { reader } from '../../attest/encoding/reader.ts'
+import { Malformed, wellFormed } from '../../attest/malformed.ts'
+import { ALGORITHM, BANKS, CURVES } from '../../attest/tpm/algorithm.ts'
+import { ATTRIBUTES } from '../../attest/tpm/public-area.ts'
+import { concat } from '../../base/bytes.ts'
+
+/** Part 2, section 6.5.2. */
+export const COMMANDS = {
+  startup: 0x144,
+  createPrimary: 0x131,
+  quote: 0x158,
+  flushContext: 0x165,
+  pcrRead: 0x17e,
+  pcrExtend: 0x182,
+} as const
+const TAG = { sessions: 0x8002, noSessions: 0x8001 } as const
+const HANDLE = { endorsement: 0x4000000b, password: 0x40000009 } as const
+
+/** The largest command or response of a PC client's TPM. */
+export const tpmMessageBytesMax = 4096
+const headBytes = 10
+
+/** What may pass by itself (Part 2, section 6.6.3): TPM_RC_YIELDED, TESTING, RETRY. */
+export const retryCodes: ReadonlySet<number> = new Set([0x908, 0x90a, 0x922])
+/** TPM_RC_INITIALIZE: it has been started already. */
+export const alreadyStarted = 0x100
+
+/** An attestation key: a P-256 key that the TPM makes of its own seed, the same one each time, and that signs its own structures alone. */
+export function createPrimary(): Uint8Array {
+  const set = ['fixedTPM', 'fixedParent', 'sensitiveDataOrigin', 'userWithAuth', 'noDA', 'restricted', 'sign'] as const
+  const area = concat(
+    ...[u16(ALGORITHM.ecc), u16(BANKS['SHA-256'].id), u32(set.reduce((sum, one) => sum + 2 ** ATTRIBUTES[one], 0))],
+    ...[sized(new Uint8Array(0)), u16(ALGORITHM.null), u16(ALGORITHM.ecdsa), u16(BANKS['SHA-256'].id)],
+    ...[u16(CURVES['P-256'].id), u16(ALGORITHM.null), u16(0), u16(0)],
+  )
+  const noSensitive = sized(concat(u16(0), u16(0)))
+  const parameters = concat(noSensitive, sized(area), u16(0), u32(0))
+  return command(COMMANDS.createPrimary, { handle: HANDLE.endorsement, parameters })
+}
+
+/** The key's handle and its TPMT_PUBLIC. */
+export function readPrimary(response: Uint8Array): { readonly handle: number; readonly area: Uint8Array } {
+  const read = bodyOf(response, 'TPM2_CreatePrimary')
+  const handle = read.u32()
+  read.u32() // size of the parameters
+  return { handle, area: read.sized(1024) }
+}
+
+/** Over these PCRs of the SHA-256 bank. */
+export function quote(handle: number, { nonce, pcrs }: { nonce: Uint8Array; pcrs: readonly number[] }): Uint8Array {
+  const parameters = concat(sized(nonce), u16(ALGORITHM.null), selection(pcrs))
+  return command(COMMANDS.quote, { handle, parameters })
+}
+
+/** TPMS_ATTEST and TPMT_SIGNATURE. */
+export function readQuote(response: Uint8Array): { readonly quote: Uint8Array; readonly signature: Uint8Array } {
+  const read = bodyOf(response, 'TPM2_Quote')
+  const sizeBytes = read.u32()
+  const before = read.left()
+  const attested = read.sized(1024)
+  const used = before - read.left()
+  wellFormed(sizeBytes >= used && sizeBytes <= before, 'TPM2_Quote: size of the parameters')
+  return { quote: attested, signature: read.bytes(sizeBytes - used) }
+}
+
+export function pcrRead(pcrs: readonly number[]): Uint8Array {
+  return command(COMMANDS.pcrRead, { parameters: selection(pcrs) })
+}
+
+/** The values in ascending order of the PCRs, all of which must be there. */
+export function readPcrs(response: Uint8Array, pcrs: readonly number[]): ReadonlyMap<number, Uint8Array> {
+  const what = 'TPM2_PCR_Read'
+  const read = bodyOf(response, what)
+  read.u32() // update counter
+  const asked = selection(pcrs)
+  const given = read.bytes(asked.length)
+  wellFormed(
+    given.every((byte, at) => byte === asked[at]),
+    `${what}: other PCRs than those that were asked for`,
+  )
+  wellFormed(read.u32() === pcrs.length, `${what}: number of values`)
+  const ascending = [...pcrs].sort((a, b) => a - b)
+  const values = ascending.map((pcr): [number, Uint8Array] => {
+    const value = read.sized(BANKS['SHA-256'].sizeBytes)
+    wellFormed(value.length === BANKS['SHA-256'].sizeBytes, `${what}: a value of ${value.length} bytes`)
+    return [pcr, value]
+  })
+  read.end()
+  return new Map(values)
+}
+
+/** In the SHA-256 bank. */
+export function pcrExtend(pcr: number, digest: Uint8Array): Uint8Array {
+  const parameters = concat(u32(1), u16(BANKS['SHA-256'].id), digest)
+  return command(COMMANDS.pcrExtend, { handle: pcr, parameters })
+}
+
+export function flushContext(handle: number): Uint8Array {
+  return command(COMMANDS.flushContext, { parameters: u32(handle) })
+}
+
+/** TPM_SU_CLEAR. A kernel has done so long before us; tests talk to a TPM without one. */
+export function startup(): Uint8Array {
+  return command(COMMANDS.startup, { parameters: u16(0) })
+}
+
+/** TPM_RC; 0 is success. Throws Malformed on what is no response, or not of its length. */
+export function responseCode(response: Uint8Array): number {
+  const read = reader(response, 'tpm response')
+  const tag = read.u16()
+  wellFormed(tag === TAG.sessions || tag === TAG.noSessions || tag === 0x00c4, 'tpm response: tag')
+  wellFormed(read.u32() === response.length, 'tpm response: length')
+  return read.u32()
+}
+
+function bodyOf(response: Uint8Array, what: string) {
+  const code = responseCode(response)
+  if (code !== 0) throw new Malformed(`${what}: TPM_RC 0x${code.toString(16)}`)
+  return reader(response.subarray(headBytes), what)
+}
+
+/** With a handle it is authorized by the empty password (Part 1, section 19.4). */
+function command(code: number, { handle, parameters }: { handle?: number; parameters: Uint8Array }): Uint8Array {
+  const authorization = concat(u32(HANDLE.password), u16(0), Uint8Array.of(0), u16(0))
+  const rest =
+    handle === undefined ? parameters : concat(u32(handle), u32(authorization.length), authorization, parameters)
+  const tag = handle === undefined ? TAG.noSessions : TAG.sessions
+  return concat(u16(tag), u32(headBytes + rest.length), u32(code), rest)
+}
+
+/** TPML_PCR_SELECTION of one bank, 24 PCRs. */
+function selection(pcrs: readonly number[]): Uint8Array {
+  const bitmap = new Uint8Array(3)
+  for (const pcr of pcrs) bitmap[pcr >> 3] = (bitmap[pcr >> 3] ?? 0) | (1 << (pcr & 7))
+  return concat(u32(1), u16(BANKS['SHA-256'].id), Uint8Array.of(bitmap.length), bitmap)
+}
+
+function u16(value: number): Uint8Array {
+  return Uint8Array.of(value >> 8, value & 0xff)
+}
+
+function u32(value: number): Uint8Array {
+  return concat(u16(value >>> 16), u16(value & 0xffff))
+}
+
+function sized(bytes: Uint8Array): Uint8Array {
+  return concat(u16(bytes.length), bytes)
+}

@@ -1,0 +1,57 @@
+// The TPM as the kernel gives it to root: /dev/tpmrm0. Effects: one character device.
+//
+// The kernel's resource manager keeps our handles apart from those of others and drops them when we close. Its driver waits, up to minutes, for
+// a TPM that has gone silent: off this thread, and for no longer than `timeoutMs` as far as we are concerned.
+
+import * as fs from 'node:fs'
+import { systemErrorCode } from '../../base/fault.ts'
+import { tpmMessageBytesMax } from './command.codec.ts'
+
+/** Gives a command and resolves with the response. Rejects when there is none. */
+export type Transmit = (command: Uint8Array) => Promise<Uint8Array>
+
+export type TpmDevice = {
+  /** Handles that are made within are gone afterwards. One at a time. */
+  readonly session: <T>(use: (transmit: Transmit) => Promise<T>) => Promise<T>
+}
+
+/** Null when there is none. */
+export function openTpmDevice(path: string, { timeoutMs }: { readonly timeoutMs: number }): TpmDevice | null {
+  if (!fs.existsSync(path)) return null
+  let isStuck = false
+  return {
+    session: async use => {
+      // A call that the kernel has not come back from holds a thread: no second one.
+      if (isStuck) throw new Error('the TPM has not answered an earlier command')
+      const file = await fs.promises.open(path, fs.constants.O_RDWR)
+      const one: Transmit = async command => {
+        await file.write(command)
+        const response = new Uint8Array(tpmMessageBytesMax)
+        const { bytesRead } = await file.read(response, 0, response.length, null)
+        return response.slice(0, bytesRead)
+      }
+      const bounded: Transmit = async command => {
+        const answer = one(command).catch(error => {
+          throw new Error(`${path}: ${systemErrorCode(error) ?? String(error)}`)
+        })
+        const timer = Promise.withResolvers<never>()
+        const late = setTimeout(() => {
+          isStuck = true
+          timer.reject(new Error(`no answer within ${timeoutMs} ms`))
+        }, timeoutMs)
+        try {
+          return await Promise.race([answer, timer.promise])
+        } finally {
+          clearTimeout(late)
+          if (isStuck) void answer.catch(() => {}).finally(() => (isStuck = false))
+        }
+      }
+      try {
+        return await use(bounded)
+      } finally {
+        // Waits for a call that is under way, so it is not waited for.
+        void file.close().catch(() => {})
+      }
+    },
+  }
+}

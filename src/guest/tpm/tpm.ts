@@ -1,0 +1,110 @@
+// Evidence of this VM's TPM: measures once a boot, then quotes as often as asked. Effects: the TPM, and the SVSM where there is one.
+
+import { encodeTpmEvidence, GUEST_PCRS, svsmNonceOf } from '../../attest/tpm/evidence.ts'
+import type { Clock } from '../../base/clock.ts'
+import { messageOf } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
+import { createSerial } from '../../base/serial.ts'
+import {
+  createPrimary,
+  flushContext,
+  pcrExtend,
+  pcrRead,
+  quote,
+  readPcrs,
+  readPrimary,
+  readQuote,
+  responseCode,
+  retryCodes,
+} from './command.codec.ts'
+import type { TpmDevice, Transmit } from './device.ts'
+import { encodeEventLog, eventsOf, type Measured } from './event-log.codec.ts'
+
+/** `none`: this VM has no TPM. `failed`: it has one that does not do its work. */
+export type TpmAnswer =
+  | { readonly kind: 'evidence'; readonly bytes: Uint8Array }
+  | { readonly kind: 'none' }
+  | { readonly kind: 'failed'; readonly reason: string }
+
+export type Tpm = {
+  /** Over 32 bytes of whoever asks, or the 64 of a REPORT_DATA: lengths keep them apart. Never rejects. */
+  readonly evidence: (nonce: Uint8Array) => Promise<TpmAnswer>
+}
+
+export type SvsmService = (nonce: Uint8Array) => Promise<{ readonly report: Uint8Array; readonly manifest: Uint8Array }>
+
+export type TpmDeps = {
+  readonly device: TpmDevice | null
+  readonly measured: Measured
+  /** The SVSM's word for its TPM; null where there is no SVSM. May not be known yet. */
+  readonly svsm: Promise<SvsmService | null>
+  readonly clock: Pick<Clock, 'sleep'>
+  readonly log: Logger
+}
+
+const turnsMax = 8
+const pcrs = Object.values(GUEST_PCRS)
+
+export function createTpm({ device, measured, svsm, clock, log }: TpmDeps): Tpm {
+  const turns = createSerial()
+  if (device === null) return { evidence: async () => ({ kind: 'none' }) }
+  const patient = (transmit: Transmit): Transmit => withRetries(transmit, clock)
+  const extended = turns.run(() => device.session(transmit => extendOnce(patient(transmit), measured)))
+  extended.catch(error => log.error('the TPM could not be extended', { reason: messageOf(error) }))
+  const take = async (nonce: Uint8Array): Promise<TpmAnswer> => {
+    await extended
+    const quoted = await device.session(transmit => quoteOnce(patient(transmit), nonce))
+    const service = await svsm
+    const said = service === null ? null : await service(svsmNonceOf(nonce))
+    return { kind: 'evidence', bytes: encodeTpmEvidence({ ...quoted, log: encodeEventLog(measured), svsm: said }) }
+  }
+  return {
+    evidence: async nonce => {
+      if (turns.size() >= turnsMax) return { kind: 'failed', reason: 'too many ask at once; try again' }
+      try {
+        return await turns.run(() => take(nonce))
+      } catch (error) {
+        return { kind: 'failed', reason: messageOf(error) }
+      }
+    },
+  }
+}
+
+/** An agent that is started again finds them extended; whatever else is in them shows in the quote. */
+async function extendOnce(transmit: Transmit, measured: Measured): Promise<void> {
+  const values = readPcrs(await transmit(pcrRead(pcrs)), pcrs)
+  for (const { pcr, digest } of eventsOf(measured)) {
+    if (values.get(pcr)?.some(byte => byte !== 0)) continue
+    expectDone(await transmit(pcrExtend(pcr, digest)), 'TPM2_PCR_Extend')
+  }
+}
+
+async function quoteOnce(transmit: Transmit, nonce: Uint8Array) {
+  const { handle, area } = readPrimary(await transmit(createPrimary()))
+  try {
+    const quoted = readQuote(await transmit(quote(handle, { nonce, pcrs })))
+    return { key: area, ...quoted, pcrs: readPcrs(await transmit(pcrRead(pcrs)), pcrs) }
+  } finally {
+    await transmit(flushContext(handle)).catch(() => {})
+  }
+}
+
+const triesMax = 5
+const pauseFirstMs = 20
+
+function withRetries(transmit: Transmit, clock: Pick<Clock, 'sleep'>): Transmit {
+  return async command => {
+    let pauseMs = pauseFirstMs
+    for (let tries = 1; ; tries += 1) {
+      const response = await transmit(command)
+      if (!retryCodes.has(responseCode(response)) || tries === triesMax) return response
+      await clock.sleep(pauseMs)
+      pauseMs *= 2
+    }
+  }
+}
+
+function expectDone(response: Uint8Array, what: string): void {
+  const code = responseCode(response)
+  if (code !== 0) throw new Error(`${what}: TPM_RC 0x${code.toString(16)}`)
+}

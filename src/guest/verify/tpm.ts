@@ -1,0 +1,86 @@
+// TPM measurements: a fresh quote of this VM's TPM, over a nonce of ours. Pure: what the agent answered comes in.
+//
+// A TPM that the host runs says what the host likes: its line fails, whatever it says. `isHostsAlone`: nothing else is wrong with it.
+
+import type { TrustedRoot } from '../../attest/amd/roots.ts'
+import { parsed } from '../../attest/malformed.ts'
+import type { Policy } from '../../attest/policy/policy.ts'
+import { decodeReceipt } from '../../attest/receipt/receipt.ts'
+import { decodeTpmEvidence, type TpmEvidenceQuestion, verifyTpmEvidence } from '../../attest/tpm/evidence.ts'
+import type { BindingEvidence, VtpmKind } from '../../attest/tpm/vtpm.ts'
+import { type Check, fail, notChecked, verdict } from '../../attest/verdict.ts'
+import { prepareChain } from '../../attest/verify/chain-prepare.ts'
+import { verifyEvidence } from '../../attest/verify/evidence.ts'
+import { fromBase64Url } from '../../base/bytes.ts'
+import type { TpmReply } from '../tpm/socket.ts'
+import { type Line, lineOf } from './line.ts'
+
+export type TpmQuestion = {
+  /** What the agent answered, or why it did not. */
+  readonly reply: TpmReply | string
+  readonly nonce: Uint8Array
+  readonly measured: Exclude<TpmEvidenceQuestion['measured'], 'any'>
+  /** Text of the claim's receipt, whose certificates are those of an SVSM's report, too; null when there is none yet. */
+  readonly receipt: string | null
+  /** The measurement of this VM that line 1 found good; null when it found none. */
+  readonly measurement: Uint8Array | null
+  readonly nowMs: number
+  readonly roots: readonly TrustedRoot[]
+  readonly policy: Policy
+}
+
+export type TpmAnswer = {
+  readonly line: Line
+  readonly kind: VtpmKind | null
+  /** The one thing that is wrong is that the host runs this TPM. */
+  readonly isHostsAlone: boolean
+}
+
+const name = 'TPM measurements'
+
+export async function judgeTpm(question: TpmQuestion): Promise<TpmAnswer> {
+  const { reply, nonce, measured } = question
+  if (typeof reply === 'string') return wordless(notChecked('tpm', reply, true))
+  if (reply.kind === 'none') return wordless(notChecked('tpm', noTpm, true))
+  if (reply.kind === 'failed') return wordless(fail('tpm', `this VM has a TPM, but it gives no quote: ${reply.reason}`))
+  const evidence = parsed(() => decodeTpmEvidence(fromBase64Url(reply.evidence) ?? new Uint8Array(0)))
+  if (!evidence.ok) return wordless(fail('tpm-evidence', evidence.reason))
+  const binding = async (report: Uint8Array) => ({
+    evidence: await bindingOf(report, question),
+    measurement: question.measurement ?? ('any' as const),
+  })
+  const { kind, checks } = await verifyTpmEvidence(evidence.value, { nonce, measured, binding })
+  const line = lineOf(name, checks, `${kind}: ${checkedWords}`)
+  if (kind !== 'vtpm:host-untrusted') return { line, kind, isHostsAlone: false }
+  const isHostsAlone = verdict(checks.filter(one => one.name !== 'vtpm-binding')).ok
+  const rest = isHostsAlone ? checkedWords : `it is not even sound (${wrongIn(checks)})`
+  return { line: { ...line, reason: `${kind}: ${hostsWords}; ${rest}` }, kind, isHostsAlone }
+}
+
+const noTpm =
+  'this VM has no TPM. On snp it needs an image that boots an SVSM; on a development machine the operator installs swtpm and creates the VM anew'
+const hostsWords = 'the host runs this TPM and decides what it says, so it proves nothing'
+const checkedWords = 'quote signature, nonce, PCR values, log and measured command line are good'
+
+function wordless(one: Check): TpmAnswer {
+  return { line: lineOf(name, [one], ''), kind: null, isHostsAlone: false }
+}
+
+function wrongIn(checks: readonly Check[]): string {
+  const wrong = checks.filter(one => one.name !== 'vtpm-binding' && one.outcome !== 'pass')
+  return wrong.map(one => `${one.name}: ${one.reason}`).join('; ')
+}
+
+async function bindingOf(
+  report: Uint8Array,
+  { receipt, nowMs, roots, policy }: Pick<TpmQuestion, 'receipt' | 'nowMs' | 'roots' | 'policy'>,
+): Promise<BindingEvidence> {
+  const read = parsed(() => decodeReceipt(receipt ?? 'null'))
+  if (!read.ok)
+    return { ...verdict([fail('certificates', 'the claim has no receipt to take them from')]), report: null }
+  const { vek, chain, crl } = read.value.evidence
+  const prepared = await prepareChain({ vek, chain, crl, roots })
+  // The guest's own reports may be of a lower privilege; the SVSM's is of the highest, which verifySvsmVtpm checks.
+  const ofSvsm: Policy = { ...policy, vmpls: [0], reportData: 'any' }
+  return verifyEvidence({ report, prepared, asOf: nowMs, requireCrl: true, policy: ofSvsm })
+}

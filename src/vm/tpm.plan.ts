@@ -1,0 +1,66 @@
+// The emulated TPM of a VM on a development platform: swtpm's command line, and what it may use of this host. Pure.
+//
+// The host runs this TPM, so it proves nothing to anybody (`vtpm:host-untrusted`): it is there so that the code of guests and verifiers runs.
+
+import { createHash } from 'node:crypto'
+import { becomeArgv, oomScoreAdjust } from './confinement.plan.ts'
+
+export type TpmPlan = {
+  readonly swtpm: string
+  readonly vmId: string
+  readonly stateDir: string
+  /** Descriptors that swtpm inherits: the control channel, whose other end is QEMU's, and the file that holds its state. */
+  readonly fds: { readonly control: number; readonly state: number }
+}
+
+/** Full argv, swtpm's path first. It has no socket at any path, and opens no file but the one that it inherits. */
+export function swtpmArgv({ swtpm, vmId, stateDir, fds }: TpmPlan): string[] {
+  return [
+    ...[swtpm, 'socket', '--tpm2'],
+    // One file of root's directory, given to its user: it can make no others there.
+    ...['--tpmstate', `backend-uri=file:///proc/self/fd/${fds.state}`],
+    ...['--ctrl', `type=unixio,clientfd=${fds.control}`],
+    ...['--flags', 'startup-clear', '--terminate'],
+    // A system call that is not on its list ends it (swtpm(8)).
+    ...['--seccomp', 'action=kill'],
+    ...['--log', `level=1,prefix=${tpmLabel(stateDir, vmId)} `],
+  ]
+}
+
+/** What tells whose swtpm this is: of which appliance on this machine, and of which VM. It stands in its arguments. */
+export function tpmLabel(stateDir: string, vmId: string): string {
+  return `${tpmLabelPrefix(stateDir)}${vmId}`
+}
+
+/** Of all of this appliance. A path could hold what separates swtpm's options, so its digest stands for it. */
+export function tpmLabelPrefix(stateDir: string): string {
+  return `tpm-${createHash('sha256').update(stateDir).digest('hex').slice(0, 12)}-`
+}
+
+export type TpmConfinement = { readonly uid: number; readonly systemd: boolean }
+
+/** Measured: 7 MiB resident; the TPM's state is below 200 KiB. */
+const limits = { memoryMib: 64, files: 32, tasks: 4, fileMib: 1 } as const
+const bytesPerMib = 1_048_576
+
+export function tpmScopeProperties(): string[] {
+  return [
+    'Slice=strongroom.slice',
+    `MemoryMax=${limits.memoryMib}M`,
+    'MemorySwapMax=0',
+    `TasksMax=${limits.tasks}`,
+    'CPUWeight=10',
+  ]
+}
+
+/** The whole command line, as for QEMU: limits, then the kernel's choice of victims, then become the VM's user for good. */
+export function confinedTpmArgv({ uid, systemd }: TpmConfinement, argv: readonly string[]): string[] {
+  return [
+    ...['prlimit', '--core=0', '--memlock=0', `--nofile=${limits.files}`, `--nproc=${limits.tasks}`],
+    ...[`--fsize=${limits.fileMib * bytesPerMib}`],
+    ...(systemd ? [] : [`--data=${limits.memoryMib * bytesPerMib}`]),
+    ...['--', 'choom', '--adjust', oomScoreAdjust, '--'],
+    ...becomeArgv({ uid, groups: [] }),
+    ...argv,
+  ]
+}

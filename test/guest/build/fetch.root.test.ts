@@ -1,0 +1,193 @@
+import { describe, expect, test } from 'bun:test'
+import * as fs from 'node:fs'
+import { userInfo } from 'node:os'
+import { join } from 'node:path'
+import type { BuildOrder } from '../../../src/contract/build-agent.ts'
+import { archiveOf, fetchedProject, plainProject } from '../../rigs/build-sources.ts'
+import { type BuildEnd, cgroup2Root, findRust, startBuildVm, testLimits } from '../../rigs/build-vm.ts'
+import { type FetchServers, gitIn, makeRepository, refusedHost, startFetchServers } from '../../rigs/fetch-servers.ts'
+import { skipUnless } from '../../rigs/skip.ts'
+
+const isRoot = userInfo().uid === 0
+const skipped = skipUnless(isRoot && findRust() !== null && cgroup2Root() !== null, 'needs root, a cargo and cgroup2')
+const timeoutMs = 180_000
+
+async function cloned(
+  { fetch }: FetchServers,
+  url: string,
+  ref: string | null = null,
+  change: Partial<BuildOrder> = {},
+): Promise<BuildEnd> {
+  await using vm = await startBuildVm()
+  const end = await vm.build({ source: { kind: 'git', url, ref }, fetch, ...change })
+  process.stdout.write(`${url} ${ref ?? ''}: ${Math.round(end.elapsedMs)} ms\n`)
+  return end
+}
+
+const provenanceOf = ({ archive }: BuildEnd) =>
+  JSON.parse(
+    Bun.spawnSync(['tar', '-xzO', '--wildcards', '*/provenance.json'], {
+      stdin: archive ?? new Uint8Array(0),
+    }).stdout.toString(),
+  )
+
+describe.skipIf(skipped)('sources from git', () => {
+  // Goal: branch, tag, commit and HEAD give the commit and tree that git has; the network is wanted, then done; attributes change no byte.
+  test(
+    'a repository',
+    async () => {
+      await using servers = await startFetchServers()
+      const odd = {
+        '.gitattributes': 'odd.txt text eol=crlf ident filter=lfs\n',
+        'odd.txt': '$Id$\nline\n',
+      }
+      const { url, commit, tree } = makeRepository(servers, 'plain', { ...plainProject, ...odd })
+      for (const ref of [null, 'main', 'v1', commit]) {
+        const end = await cloned(servers, url, ref)
+        expect(end.result).toMatchObject({ status: 'ok' })
+        expect(end.networks.filter(one => one !== 'unused')).toEqual(['wanted', 'done'])
+        const { source } = provenanceOf(end).predicate.buildDefinition.externalParameters
+        expect(source.digest).toEqual({ gitCommit: commit, gitTree: tree })
+        expect(source.uri).toContain(url)
+      }
+    },
+    timeoutMs,
+  )
+
+  // Goal: each trick of a repository, a server or a URL ends as what it is, and its message says why.
+  test(
+    'hostile repositories',
+    async () => {
+      await using servers = await startFetchServers()
+      const plain = makeRepository(servers, 'plain', plainProject)
+      const link = makeRepository(servers, 'link', plainProject, dir => {
+        fs.symlinkSync('../../../etc/passwd', join(dir, 'passwd'))
+        gitIn(dir)('add', '--all')
+      })
+      const submodule = makeRepository(servers, 'submodule', plainProject, dir => {
+        fs.writeFileSync(join(dir, '.gitmodules'), `[submodule "x"]\n\tpath = x\n\turl = ${plain.url}\n`)
+        gitIn(dir)('add', '--all')
+        gitIn(dir)('update-index', '--add', '--cacheinfo', `160000,${plain.commit},x`)
+      })
+      /** A tree whose entry git itself would never add. */
+      const forged = (name: string, entry: string) =>
+        makeRepository(servers, name, plainProject, dir => {
+          const git = gitIn(dir)
+          const blob = git('hash-object', '-w', 'src/main.rs')
+          const body = Buffer.concat([Buffer.from(`100644 ${entry}\0`), Buffer.from(blob, 'hex')])
+          fs.writeFileSync(join(dir, '.git/body'), body)
+          const tree = git('hash-object', '-w', '-t', 'tree', '--literally', '.git/body')
+          const commit = git('commit-tree', '-m', 'one', tree)
+          git('update-ref', 'refs/heads/main', commit)
+        })
+      const bomb = makeRepository(servers, 'bomb', plainProject, dir => {
+        const git = gitIn(dir)
+        let tree = git('rev-parse', `${git('write-tree')}:src`)
+        for (let depth = 0; depth < 6; depth += 1) {
+          const lines = Array.from({ length: 10 }, (_, at) => `040000 tree ${tree}\td${at}`).join('\n')
+          tree = Bun.spawnSync(['git', '-C', dir, 'mktree'], { stdin: Buffer.from(`${lines}\n`) })
+            .stdout.toString()
+            .trim()
+        }
+        git('update-ref', 'refs/heads/main', git('commit-tree', '-m', 'one', tree))
+      })
+      const { limits } = { limits: { ...testLimits, fetchBytes: 16 * 1024 ** 2, sourceBytes: 16 * 1024 ** 2 } }
+      const cases: [string, string | null, string, RegExp][] = [
+        [link.url, null, 'source_invalid', /leads out/],
+        [submodule.url, null, 'source_invalid', /submodules/],
+        [forged('dots', '..').url, null, 'source_invalid', /hasDotdot/],
+        [forged('git', '.git').url, null, 'source_invalid', /hasDotgit/],
+        [forged('slash', 'a/b').url, null, 'source_invalid', /fullPathname/],
+        [bomb.url, null, 'limit_exceeded', /on disk/],
+        [plain.url, 'nothing', 'source_unreachable', /couldn't find remote ref/],
+        [plain.url, '00'.repeat(20), 'source_unreachable', /not our ref/],
+        [plain.url.replace('plain', 'none'), null, 'source_unreachable', /not found/],
+        [plain.url.replace('plain.git', 'redirect/a.git'), null, 'source_unreachable', /302|redirect/],
+        [`https://${refusedHost}/plain.git`, null, 'source_unreachable', /403/],
+        [plain.url.replace('https:', 'http:'), null, 'source_invalid', /https/],
+        ['file:///etc', null, 'source_invalid', /https/],
+        [plain.url, '--upload-pack=id', 'source_invalid', /repo_ref/],
+      ]
+      for (const [url, ref, errorType, why] of cases) {
+        const { result } = await cloned(servers, url, ref, { limits })
+        expect([url, ref, result]).toEqual([
+          url,
+          ref,
+          expect.objectContaining({ status: 'failed', errorType, error: expect.stringMatching(why) }),
+        ])
+      }
+      // Neither a redirect nor a submodule makes anybody go elsewhere.
+      expect(new Set(servers.connected)).toEqual(new Set([`${new URL(plain.url).hostname}:443`, `${refusedHost}:443`]))
+    },
+    timeoutMs,
+  )
+
+  // Goal: a service that fetches nothing says so, before anything is tried.
+  test(
+    'without a network',
+    async () => {
+      await using servers = await startFetchServers()
+      const end = await cloned(servers, 'https://git.strongroom.test/plain.git', null, { fetch: null })
+      expect(end.result).toMatchObject({ errorType: 'source_unreachable' })
+      expect(end.networks).not.toContain('wanted')
+    },
+    timeoutMs,
+  )
+})
+
+describe.skipIf(skipped)('packages from a registry', () => {
+  // Goal: what the lock names comes from the mirror by the proxy, each with its checksum, and is built without the network.
+  test(
+    'a package',
+    async () => {
+      await using servers = await startFetchServers()
+      await using vm = await startBuildVm()
+      const end = await vm.build({ archive: archiveOf(fetchedProject()), fetch: servers.fetch, reproduce: true })
+      expect(end.result).toMatchObject({ status: 'ok' })
+      expect(end.networks).toEqual(['unused', 'wanted', 'done'])
+      expect(end.lines.map(one => one.msg)).toContain('uses: reproducible')
+      expect(new Set(servers.connected)).toEqual(new Set(['crates.strongroom.test:443']))
+    },
+    timeoutMs,
+  )
+
+  // Goal: a registry that gives other bytes than the lock says is found out; so is one that cannot be reached.
+  test(
+    'another package than the locked one',
+    async () => {
+      await using servers = await startFetchServers()
+      servers.crate = Uint8Array.from([...servers.crate, 0])
+      await using vm = await startBuildVm()
+      const end = await vm.build({ archive: archiveOf(fetchedProject()), fetch: servers.fetch })
+      expect(end.result).toMatchObject({ status: 'failed', errorType: 'checksum_mismatch' })
+      await using other = await startBuildVm()
+      const fetch = { ...servers.fetch, cratesMirror: `sparse+https://${refusedHost}/index/` }
+      expect((await other.build({ archive: archiveOf(fetchedProject()), fetch })).result).toMatchObject({
+        errorType: 'source_unreachable',
+      })
+    },
+    timeoutMs,
+  )
+
+  // Goal: while there is a network, no program that the source names runs, and its settings count for nothing.
+  test(
+    'settings of cargo in the source',
+    async () => {
+      await using servers = await startFetchServers()
+      await using vm = await startBuildVm()
+      const config = `[registry]\nglobal-credential-providers = ["/build/source/run"]\n[http]\nproxy = "127.0.0.1:1"\ncainfo = "/none"\n[net]\noffline = true\n[build]\nrustc = "/build/source/run"\n`
+      const files = {
+        ...fetchedProject(),
+        '.cargo/config.toml': config,
+        run: '#!/bin/sh\necho RAN "$@" >&2\nexec rustc "$@"\n',
+      }
+      const end = await vm.build({ archive: archiveOf(files), fetch: servers.fetch })
+      const before = end.lines.findIndex(one => one.msg.includes('the network is gone'))
+      expect(before).toBeGreaterThan(0)
+      const wanted = end.lines.findIndex(one => one.msg.startsWith('packages from'))
+      expect(end.lines.slice(wanted, before).filter(one => one.msg.includes('RAN'))).toEqual([])
+      expect(end.result).toMatchObject({ status: 'ok' })
+    },
+    timeoutMs,
+  )
+})

@@ -1,0 +1,149 @@
+// What a build may fetch from, on loopback: repositories over https as git serves them, a sparse registry, and the one proxy that leads there.
+// Effects: sockets, git; cleans up after itself.
+
+import * as fs from 'node:fs'
+import { createServer } from 'node:http'
+import { type AddressInfo, connect, type Socket } from 'node:net'
+import { join } from 'node:path'
+import type { BuildOrder } from '../../src/contract/build-agent.ts'
+import { answerCrate, type SourceFiles, writeTree } from './build-sources.ts'
+import { succeed } from './guest-root.ts'
+import { selfSigned } from './raw-upstream.ts'
+
+export const gitHost = 'git.strongroom.test'
+export const cratesHost = 'crates.strongroom.test'
+/** Answers like gitHost, but the proxy lets nobody through to it. */
+export const refusedHost = 'refused.strongroom.test'
+
+export type FetchServers = AsyncDisposable & {
+  readonly fetch: NonNullable<BuildOrder['fetch']>
+  /** A directory that holds repositories: `NAME.git` is `https://git.strongroom.test/NAME.git`. */
+  readonly repositories: string
+  /** `CONNECT` lines that the proxy saw. */
+  readonly connected: string[]
+  /** Of the crate; another one than the lock's when a test says so. */
+  crate: Uint8Array
+}
+
+export async function startFetchServers(): Promise<FetchServers> {
+  const repositories = fs.mkdtempSync('/tmp/strongroom-repositories-')
+  const { cert, key } = await selfSigned(gitHost, cratesHost, refusedHost)
+  const servers: { crate: Uint8Array } = { crate: answerCrate.bytes }
+  const https = Bun.serve({
+    hostname: '127.0.0.1',
+    port: 0,
+    tls: { cert, key },
+    fetch: request => {
+      const url = new URL(request.url)
+      if (url.pathname.startsWith('/redirect/'))
+        return Response.redirect(`https://${refusedHost}/a.git${url.search}`, 302)
+      if (url.pathname === '/index/config.json') return Response.json({ dl: `https://${cratesHost}/dl` })
+      if (url.pathname === '/index/an/sw/answer') return new Response(indexLine)
+      if (url.pathname === '/dl/answer/0.1.0/download') return new Response(Buffer.from(servers.crate))
+      if (/^\/[a-z-]+\.git\//.test(url.pathname)) return gitBackend(request, url, repositories)
+      return new Response('none', { status: 404 })
+    },
+  })
+  const connected: string[] = []
+  const proxy = createServer((_, response) => response.writeHead(405).end())
+  const sockets = new Set<Socket>()
+  proxy.on('connect', (request, client: Socket) => {
+    sockets.add(client)
+    client.on('error', () => {})
+    connected.push(request.url ?? '')
+    if (![`${gitHost}:443`, `${cratesHost}:443`].includes(request.url ?? ''))
+      return client.end('HTTP/1.1 403 Forbidden\r\n\r\n')
+    const server = connect(https.port ?? 0, '127.0.0.1', () => client.write('HTTP/1.1 200 OK\r\n\r\n'))
+    sockets.add(server)
+    server.on('error', () => client.destroy())
+    client.on('close', () => server.destroy())
+    server.pipe(client)
+    client.pipe(server)
+  })
+  await new Promise<void>(resolve => proxy.listen(0, '127.0.0.1', resolve))
+  const { port } = proxy.address() as AddressInfo
+  return Object.assign(servers, {
+    fetch: { proxy: `http://127.0.0.1:${port}`, cratesMirror: `sparse+https://${cratesHost}/index/`, ca: cert },
+    repositories,
+    connected,
+    [Symbol.asyncDispose]: async () => {
+      for (const socket of sockets) socket.destroy()
+      proxy.close()
+      await https.stop(true)
+      fs.rmSync(repositories, { recursive: true, force: true })
+    },
+  })
+}
+
+const indexLine = `${JSON.stringify({ name: 'answer', vers: '0.1.0', deps: [], cksum: answerCrate.sha256, features: {}, yanked: false })}\n`
+
+/** git-http-backend(1), as a CGI program. */
+async function gitBackend(request: Request, url: URL, root: string): Promise<Response> {
+  const child = Bun.spawn(['git', 'http-backend'], {
+    stdin: await request.arrayBuffer().then(body => new Uint8Array(body)),
+    env: {
+      PATH: process.env.PATH,
+      GIT_PROJECT_ROOT: root,
+      GIT_HTTP_EXPORT_ALL: '1',
+      GIT_CONFIG_COUNT: '1',
+      GIT_CONFIG_KEY_0: 'safe.directory',
+      GIT_CONFIG_VALUE_0: '*',
+      PATH_INFO: url.pathname,
+      QUERY_STRING: url.search.slice(1),
+      REQUEST_METHOD: request.method,
+      CONTENT_TYPE: request.headers.get('content-type') ?? '',
+      HTTP_CONTENT_ENCODING: request.headers.get('content-encoding') ?? '',
+      HTTP_GIT_PROTOCOL: request.headers.get('git-protocol') ?? '',
+    },
+    stdout: 'pipe',
+    stderr: 'ignore',
+  })
+  const output = Buffer.from(await new Response(child.stdout).arrayBuffer())
+  const end = output.indexOf('\r\n\r\n')
+  const fields = output
+    .subarray(0, end)
+    .toString('latin1')
+    .split('\r\n')
+    .map(line => line.split(': ', 2))
+  const status = Number(fields.find(([name]) => name === 'Status')?.[1]?.slice(0, 3) ?? 200)
+  const headers = fields
+    .filter(([name]) => name !== 'Status')
+    .map(([name = '', value = '']): [string, string] => [name, value])
+  return new Response(output.subarray(end + 4), { status, headers })
+}
+
+export type Repository = { readonly url: string; readonly commit: string; readonly tree: string; readonly dir: string }
+
+/** A repository of one commit on `main`, tagged `v1`. `change` runs in its work tree before the commit, as git plumbing may want. */
+export function makeRepository(
+  { repositories }: FetchServers,
+  name: string,
+  files: SourceFiles,
+  change?: (dir: string) => void,
+): Repository {
+  const dir = join(repositories, `${name}.git`)
+  fs.mkdirSync(dir)
+  const git = gitIn(dir)
+  git('init', '--quiet', '--initial-branch=main')
+  writeTree(dir, files)
+  git('add', '--all', '--force', '.')
+  change?.(dir)
+  if (
+    git('write-tree') !== '' &&
+    Bun.spawnSync(['git', '-C', dir, 'rev-parse', '--verify', 'HEAD'], { stderr: 'ignore' }).exitCode !== 0
+  ) {
+    git('commit', '--quiet', '--allow-empty', '--message', 'one')
+  }
+  git('tag', '--annotate', '--message', 'v1', 'v1')
+  return {
+    url: `https://${gitHost}/${name}.git`,
+    commit: git('rev-parse', 'HEAD'),
+    tree: git('rev-parse', 'HEAD^{tree}'),
+    dir,
+  }
+}
+
+export function gitIn(dir: string): (...argv: string[]) => string {
+  const identity = ['-c', 'user.name=Test', '-c', 'user.email=test@strongroom.test', '-c', 'protocol.file.allow=always']
+  return (...argv) => succeed(['git', ...identity, '-C', dir, ...argv]).trim()
+}
