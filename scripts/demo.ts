@@ -8,6 +8,7 @@ import { join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { relockVariable } from './image/relock-when.ts'
 import { runCommand } from './lib/command.ts'
+import { buildSteps } from './lib/demo-builds.ts'
 import { pinGateway } from './lib/gateway-pins.ts'
 import { runSteps, type Steps } from './lib/steps.ts'
 
@@ -28,6 +29,7 @@ type InstanceRecord = { name: string; status: string; hostname: string; failure_
 async function demo({ step, note, defer }: Steps): Promise<void> {
   await step('guest executable', () => bun('scripts/build-guest.ts').then(() => ''))
   const image = await step('guest image', () => buildImage('instance', note))
+  const builderImage = await step('builder image', () => buildImage('builder', note))
   const workerImage = await step('inference image', () => buildImage('inference', note))
   await step('appliance executable', () => bun('scripts/build-appliance.ts').then(() => ''))
 
@@ -39,7 +41,7 @@ async function demo({ step, note, defer }: Steps): Promise<void> {
   const model = join(directory, 'tiny.gguf')
   await step('a tiny model with random weights', () => bun('scripts/build-model.ts', '--out', model).then(() => ''))
   await run(['chmod', '0644', model])
-  writeFileSync(config, configText({ image, workerImage, model }))
+  writeFileSync(config, configText({ image, builderImage, workerImage, model }))
   const env = { STRONGROOM_CONFIG: config, STRONGROOM_STATE_DIR: join(directory, 'state') }
   const strongroom = (...argv: string[]) => run([executable, ...argv], env)
 
@@ -105,6 +107,13 @@ async function demo({ step, note, defer }: Steps): Promise<void> {
   )
   await step(`DELETE /v1/instances/${name}`, () => api('DELETE', `/v1/instances/${name}`).then(record => record.status))
   await step('terminating → terminated', () => reached(api, name, 'terminated'))
+  await buildSteps(
+    { step },
+    {
+      ...{ executable, directory, key, stateDir: env.STRONGROOM_STATE_DIR, url: `https://builds.${domain}:8443` },
+      run: (argv, extra = {}) => run([...inside, ...argv], extra),
+    },
+  )
   await step('strongroom doctor --leaks', () => strongroom('doctor', '--leaks').then(firstLine))
 }
 
@@ -275,7 +284,9 @@ function firstLine(text: string): string {
   return text.trim().split('\n')[0] ?? ''
 }
 
-function configText({ image, workerImage, model }: { image: string; workerImage: string; model: string }): string {
+type Parts = Readonly<Record<'image' | 'builderImage' | 'workerImage' | 'model', string>>
+
+function configText({ image, builderImage, workerImage, model }: Parts): string {
   return `domain = "${domain}"
 # Software emulation runs everywhere and needs nothing of the host.
 platform = "tcg"
@@ -283,10 +294,16 @@ platform = "tcg"
 [listen]
 instances = "0.0.0.0:8441"
 inference = "0.0.0.0:8442"
+builds = "0.0.0.0:8443"
 dns = "127.0.0.1:53"
 
 [vm]
 image_dir = ${JSON.stringify(image)}
+
+[builds]
+image_dir = ${JSON.stringify(builderImage)}
+memory_mib = 2048
+scratch_gib = 4
 
 [network]
 sample_interval_ms = 500

@@ -5,7 +5,9 @@ import * as fs from 'node:fs'
 import { createServer } from 'node:http'
 import { type AddressInfo, connect, type Socket } from 'node:net'
 import { join } from 'node:path'
+import { gzipSync } from 'node:zlib'
 import type { BuildOrder } from '../../src/contract/build-agent.ts'
+import { tarOf } from './archive-bytes.ts'
 import { answerCrate, type SourceFiles, writeTree } from './build-sources.ts'
 import { succeed } from './guest-root.ts'
 import { selfSigned } from './raw-upstream.ts'
@@ -37,6 +39,7 @@ export async function startFetchServers(): Promise<FetchServers> {
       const url = new URL(request.url)
       if (url.pathname.startsWith('/redirect/'))
         return Response.redirect(`https://${refusedHost}/a.git${url.search}`, 302)
+      if (url.pathname === '/input.tar.gz') return new Response(Buffer.from(flakeInput))
       if (url.pathname === '/index/config.json') return Response.json({ dl: `https://${cratesHost}/dl` })
       if (url.pathname === '/index/an/sw/answer') return new Response(indexLine)
       if (url.pathname === '/dl/answer/0.1.0/download') return new Response(Buffer.from(servers.crate))
@@ -73,6 +76,48 @@ export async function startFetchServers(): Promise<FetchServers> {
       fs.rmSync(repositories, { recursive: true, force: true })
     },
   })
+}
+
+/** Of a flake: one top-level directory, as Nix expects of a tarball. */
+const flakeInput = gzipSync(tarOf([{ name: 'input/text', content: 'from elsewhere\n' }]))
+
+/** A flake that reads a file of that tarball; its lock has the narHash of what is in it. */
+export function flakeWithInput(narHash: string): SourceFiles {
+  const input = { type: 'tarball', url: `https://${gitHost}/input.tar.gz` }
+  const lock = {
+    nodes: {
+      input: { flake: false, locked: { ...input, narHash }, original: input },
+      root: { inputs: { input: 'input' } },
+    },
+    root: 'root',
+    version: 7,
+  }
+  return {
+    'flake.nix': `{
+  inputs.input = { url = "${input.url}"; flake = false; };
+  outputs = { self, input }: {
+    packages.x86_64-linux.default = derivation {
+      name = "hello";
+      system = "x86_64-linux";
+      builder = "/bin/sh";
+      args = [ "-c" "read line < \${input}/text; echo $line > $out" ];
+    };
+  };
+}
+`,
+    'flake.lock': JSON.stringify(lock),
+  }
+}
+
+/** nix-hash(1) of the directory in it. */
+export function flakeInputHash(): string {
+  const dir = fs.mkdtempSync('/tmp/strongroom-input-')
+  try {
+    fs.writeFileSync(join(dir, 'text'), 'from elsewhere\n', { mode: 0o644 })
+    return succeed(['nix', '--extra-experimental-features', 'nix-command', 'hash', 'path', dir]).trim()
+  } finally {
+    fs.rmSync(dir, { recursive: true, force: true })
+  }
 }
 
 const indexLine = `${JSON.stringify({ name: 'answer', vers: '0.1.0', deps: [], cksum: answerCrate.sha256, features: {}, yanked: false })}\n`

@@ -9,8 +9,8 @@ const linesPerAnswerMax = 64
 const answerBytesMax = 60 * 1024
 /** Of `msg`; its schema allows more. */
 const messageCharsMax = 4000
-/** What stands in the log beyond these is not sent as events. */
-const linesMax = 50_000
+/** What stands in the log beyond these is not sent as events: the host takes them in portions, and the result comes after the last. */
+const linesMax = 10_000
 /** Of the log's end, in the message of a failure. */
 const tailCharsMax = 4000
 const errorCharsMax = 8000
@@ -19,6 +19,7 @@ const outputLineCharsMax = 16_384
 export class Job {
   readonly #lines: BuildLine[] = []
   readonly #log: Uint8Array[] = []
+  #tailFrom = 0
   readonly #cancelled = new AbortController()
   #network: BuildProgress['network'] = 'unused'
   #waiting: { readonly stage: AttestedStage; readonly done: () => void } | null = null
@@ -46,6 +47,7 @@ export class Job {
 
   /** What a program prints: into the log as it is, as lines of this type without what a terminal would act on. Whatever it looks like, it stays text. */
   output(type: 'fetch' | 'build' | 'init'): (chunk: Uint8Array) => void {
+    this.#tailFrom = this.#log.length
     const decoder = new TextDecoder()
     let held = ''
     let isOverlong = false
@@ -78,11 +80,11 @@ export class Job {
     return Buffer.concat(this.#log)
   }
 
-  /** The log's end, for the message of a failure. */
+  /** The log's end, for the message of a failure; nothing from before the last program. */
   tail(): string {
     const parts: Uint8Array[] = []
     let bytes = 0
-    for (let at = this.#log.length - 1; at >= 0 && bytes < tailCharsMax; at -= 1) {
+    for (let at = this.#log.length - 1; at >= this.#tailFrom && bytes < tailCharsMax; at -= 1) {
       const part = this.#log[at]?.subarray(-tailCharsMax) ?? new Uint8Array(0)
       parts.unshift(part)
       bytes += part.length

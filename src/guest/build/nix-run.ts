@@ -49,6 +49,8 @@ type Run = {
   readonly binds: readonly Bind[]
   readonly env: Readonly<Record<string, string>>
   readonly step: 'fetch' | 'build'
+  /** Its standard output is long, and no part of the log. */
+  readonly answers?: true
 }
 
 class Nix {
@@ -65,6 +67,12 @@ class Nix {
     this.#phase = phase
     this.#sourceDir = sourceDir
     this.flake = project.dir === '' ? places.source : `${places.source}/${project.dir}`
+    // It becomes a part of a flake reference, in which other signs have a meaning.
+    refuseUnless(
+      /^[A-Za-z0-9._/-]+$/.test(this.flake),
+      'source_invalid',
+      () => 'project_dir: a flake may not stand there; use letters, digits and . _ -',
+    )
     this.inputs = readFlakeLock(project.lock.text)
   }
 
@@ -92,7 +100,7 @@ class Nix {
     })
     refuseUnless(
       code === 0,
-      'source_unreachable',
+      /hash mismatch|mismatch in field 'narHash'/i.test(job.tail()) ? 'checksum_mismatch' : 'source_unreachable',
       () => `nix flake archive: exit code ${code}; ask the operator which hosts are allowed: ${job.tail()}`,
     )
     this.#store = `${root}/nix`
@@ -113,7 +121,18 @@ class Nix {
     refuseUnless(code === 0, 'build_failed', () => `nix build: exit code ${code}: ${job.tail()}`)
     const built = readBuilt(stdout)
     refuseUnless(built !== null, 'build_failed', () => 'nix build: no list of outputs')
-    const shown = await this.#run({ ...common, name: 'nix-show', argv: nixShowArgv(built.map(one => one.drvPath)) })
+    const show = (name: 'new' | 'old') =>
+      this.#run({
+        ...common,
+        name: 'nix-show',
+        argv: nixShowArgv(
+          built.map(one => one.drvPath),
+          name,
+        ),
+        answers: true,
+      })
+    const first = await show('new')
+    const shown = first.code === 0 ? first : await show('old')
     const derivations = shown.code === 0 ? readDerivations(shown.stdout) : null
     refuseUnless(derivations !== null, 'internal', () => 'nix show-derivation: no list of derivations')
     this.derivations = derivations
@@ -129,7 +148,7 @@ class Nix {
     return { from: this.#phase.caBundle, to: places.ca, writable: false }
   }
 
-  async #run({ name, uid, network, argv, binds, env, step }: Run): Promise<{ code: number; stdout: string }> {
+  async #run({ name, uid, network, argv, binds, env, step, answers }: Run): Promise<{ code: number; stdout: string }> {
     const { job, order, site, tools, workDir } = this.#phase
     const { limits } = order
     const answer: Uint8Array[] = []
@@ -141,7 +160,7 @@ class Nix {
         memoryBytes: limits.memoryBytes,
         pids: limits.pids,
         diskBytes: network ? limits.fetchBytes : limits.diskBytes,
-        outputBytes: limits.logBytes + answerBytesMax,
+        outputBytes: answers ? answerBytesMax : limits.logBytes,
       },
       signal: job.signal,
       onStdout: chunk => {

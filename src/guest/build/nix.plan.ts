@@ -39,9 +39,14 @@ export function nixBuildArgv(flake: string): string[] {
   return nix('build', '--no-link', '--json', '--offline', '--print-build-logs', ...locked, `path:${flake}`)
 }
 
-/** Every derivation that these outputs come from. */
-export function nixShowArgv(drvPaths: readonly string[]): string[] {
-  return nix('--offline', 'show-derivation', '--recursive', ...drvPaths)
+/** Every derivation that these outputs come from. Before 2.9 the command had another name. */
+export function nixShowArgv(drvPaths: readonly string[], name: 'new' | 'old'): string[] {
+  return nix(
+    '--offline',
+    ...(name === 'new' ? ['derivation', 'show'] : ['show-derivation']),
+    '--recursive',
+    ...drvPaths,
+  )
 }
 
 /** Puts the inputs that the lock names into the store, each with its narHash. */

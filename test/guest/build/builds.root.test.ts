@@ -4,12 +4,16 @@ import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import { gunzipSync } from 'node:zlib'
 import { sha256 } from '../../../src/attest/hash.ts'
+import { policyWithFloors } from '../../../src/attest/policy/floors.ts'
 import { readProvenance } from '../../../src/attest/provenance/statement.ts'
 import { decodeReceipt } from '../../../src/attest/receipt/receipt.ts'
 import { decodeStatement } from '../../../src/attest/receipt/statement.ts'
 import { decodeReport } from '../../../src/attest/report/report.ts'
 import { fromBase64, toHex } from '../../../src/base/bytes.ts'
 import { processesByUid } from '../../../src/linux/users.ts'
+import { verifyBuild } from '../../../src/verifier/build.ts'
+import { flipped } from '../../rigs/build-case.ts'
+import { buildQuestion, resultFiles } from '../../rigs/build-result.ts'
 import {
   archiveOf,
   fetchedProject,
@@ -119,6 +123,29 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
         predicateType: 'https://slsa.dev/provenance/v1',
       })
       expect(Buffer.from(files.get('build.log') ?? []).toString('utf8')).toContain('Compiling hello')
+    },
+    timeoutMs,
+  )
+
+  // Goal: our own verifier takes what the VM wrote, for both toolchains, and finds out one changed bit of an artifact.
+  test(
+    'the verifier takes the result',
+    async () => {
+      const cases = noNix ? [vendoredProject()] : [vendoredProject(), flakeProject]
+      for (const source of cases) {
+        const files = filesOf(await built(source))
+        const asked = await buildQuestion(Uint8Array.from(Buffer.from(buildNonce, 'hex')), {
+          asOf: Date.now(),
+          pins: { measurement: 'required', vmpl: 'required', crl: 'any', tcb: 'required' },
+          policy: { ...policyWithFloors(), measurements: [Uint8Array.from(Buffer.from(buildMeasurement, 'hex'))] },
+        })
+        const verdict = await verifyBuild(resultFiles(files), asked)
+        expect(verdict.checks.filter(one => one.outcome === 'fail')).toEqual([])
+        expect([verdict.ok, verdict.firstBroken, verdict.isOwn]).toEqual([true, null, true])
+        const [artifact = ''] = [...files.keys()].filter(name => name.startsWith('artifacts/'))
+        const changed = new Map(files).set(artifact, flipped(files.get(artifact) ?? new Uint8Array(1), 0))
+        expect((await verifyBuild(resultFiles(changed), asked)).ok).toBe(false)
+      }
     },
     timeoutMs,
   )

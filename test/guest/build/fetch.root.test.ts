@@ -5,11 +5,23 @@ import { join } from 'node:path'
 import type { BuildOrder } from '../../../src/contract/build-agent.ts'
 import { archiveOf, fetchedProject, plainProject } from '../../rigs/build-sources.ts'
 import { type BuildEnd, cgroup2Root, findRust, startBuildVm, testLimits } from '../../rigs/build-vm.ts'
-import { type FetchServers, gitIn, makeRepository, refusedHost, startFetchServers } from '../../rigs/fetch-servers.ts'
+import {
+  type FetchServers,
+  flakeInputHash,
+  flakeWithInput,
+  gitIn,
+  makeRepository,
+  refusedHost,
+  startFetchServers,
+} from '../../rigs/fetch-servers.ts'
 import { skipUnless } from '../../rigs/skip.ts'
 
 const isRoot = userInfo().uid === 0
 const skipped = skipUnless(isRoot && findRust() !== null && cgroup2Root() !== null, 'needs root, a cargo and cgroup2')
+const noNix = skipUnless(
+  isRoot && Bun.which('nix') !== null && fs.existsSync('/usr/bin/busybox'),
+  'needs root, nix and a static busybox',
+)
 const timeoutMs = 180_000
 
 async function cloned(
@@ -187,6 +199,31 @@ describe.skipIf(skipped)('packages from a registry', () => {
       const wanted = end.lines.findIndex(one => one.msg.startsWith('packages from'))
       expect(end.lines.slice(wanted, before).filter(one => one.msg.includes('RAN'))).toEqual([])
       expect(end.result).toMatchObject({ status: 'ok' })
+    },
+    timeoutMs,
+  )
+})
+
+describe.skipIf(noNix)('inputs of a flake', () => {
+  // Goal: an input comes by the proxy with its narHash, and is there for a build without a network; another one than the locked is found out.
+  test(
+    'a tarball',
+    async () => {
+      await using servers = await startFetchServers()
+      const built = async (narHash: string) => {
+        await using vm = await startBuildVm()
+        return await vm.build({ archive: archiveOf(flakeWithInput(narHash)), fetch: servers.fetch })
+      }
+      const end = await built(flakeInputHash())
+      expect(end.result).toMatchObject({ status: 'ok' })
+      expect(end.networks).toEqual(['unused', 'wanted', 'done'])
+      expect(
+        Bun.spawnSync(['tar', '-xzO', '--wildcards', '*/artifacts/hello'], {
+          stdin: end.archive ?? new Uint8Array(0),
+        }).stdout.toString(),
+      ).toBe('from elsewhere\n')
+      const other = await built(`sha256-${'A'.repeat(43)}=`)
+      expect(other.result).toMatchObject({ status: 'failed', errorType: 'checksum_mismatch' })
     },
     timeoutMs,
   )

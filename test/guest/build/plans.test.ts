@@ -280,13 +280,24 @@ describe('job', () => {
     expect(job.logBytes().length).toBe(80 * 6001 + 3 + 200_003)
   })
 
+  // Goal: a failure's message ends with what the last program said, and with nothing from before it.
+  test('tail', () => {
+    const job = new Job()
+    job.say('init', 'ours')
+    job.output('fetch')(Buffer.from('first\n'))
+    job.output('build')(Buffer.from(`${'x'.repeat(9000)}\n\x1b[1mlast\x1b[0m\n`))
+    expect(job.tail()).toEndWith('x\nlast')
+    expect(job.tail()).not.toMatch(/ours|first/)
+    expect(job.tail().length).toBeLessThanOrEqual(4000)
+  })
+
   // Goal: lines without end are cut with a word, and the log has them all.
   test('many lines', () => {
     const job = new Job()
     const take = job.output('build')
     for (let at = 0; at < 60; at += 1) take(Buffer.from('x\n'.repeat(1000)))
     job.say('provenance', 'done')
-    const last = job.progress(50_000).lines
+    const last = job.progress(10_000).lines
     expect(last.map(one => one.msg)).toEqual(['(more lines are in build.log alone)', 'done'])
     expect(job.logBytes().length).toBeGreaterThan(120_000)
   })

@@ -128,10 +128,14 @@ async function writeFile(path: string, entry: Extract<ArchiveEntry, { kind: 'fil
   const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = fs.constants
   const file = await fs.promises.open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, entry.executable ? 0o755 : 0o644)
   try {
-    for await (const part of entry.content) await file.writeFile(part)
+    for await (const part of entry.content) await writeAll(file, part)
   } finally {
     await file.close()
   }
+}
+
+async function writeAll(file: fs.promises.FileHandle, part: Uint8Array): Promise<void> {
+  for (let at = 0; at < part.length; ) at += (await file.write(part, at, part.length - at)).bytesWritten
 }
 
 function makeParent(path: string): void {

@@ -255,6 +255,38 @@ describe('zips that are refused', () => {
   }
 })
 
+// Goal: content that comes in many pieces is on disk as it was, and so is what follows it.
+test('large files', async () => {
+  const large = new Uint8Array(3 * 1024 * 1024 + 1)
+  for (let at = 0; at < large.length; at += 1) large[at] = (at * 2_654_435_761) >>> 13
+  const digestOf = (bytes: Uint8Array) => new Bun.CryptoHasher('sha256').update(bytes).digest('hex')
+  const archives = [
+    tarOf([file('large', { content: large }), file('b')]),
+    gzipSync(tarOf([file('large', { content: large }), file('b')])),
+    zipOf([
+      { name: 'large', content: large },
+      { name: 'b', content: 'x' },
+    ]),
+    zipOf([
+      { name: 'large', content: large, stored: true, descriptor: true },
+      { name: 'b', content: 'x' },
+    ]),
+  ]
+  for (const archive of archives) {
+    const dir = fs.mkdtempSync('/tmp/strongroom-unpack-')
+    try {
+      fs.mkdirSync(join(dir, 'into'))
+      fs.writeFileSync(join(dir, 'device'), archive)
+      const order = { device: join(dir, 'device'), sizeBytes: archive.length, into: join(dir, 'into') }
+      await unpackArchive({ ...order, bytesMax: 8 * 1024 * 1024, entriesMax: 4 })
+      expect(digestOf(fs.readFileSync(join(dir, 'into/large')))).toBe(digestOf(large))
+      expect(fs.readFileSync(join(dir, 'into/b'), 'utf8')).toBe('x')
+    } finally {
+      fs.rmSync(dir, { recursive: true, force: true })
+    }
+  }
+})
+
 // Goal: whatever bytes come in, the answer is a tree or a refusal, in bounded time.
 test('damage anywhere in an archive is refused or harmless', async () => {
   const originals = [
