@@ -143,21 +143,28 @@ export function dismissBuildVms({ store, engine, log }: Pick<BuildsParts, 'store
 }
 
 /** Who may call: whoever has a key of service A; with "open" also whoever has none, counted by address. */
-function callers({ config, store, clock, log }: BuildsParts): Pick<BuildRoutesDeps, 'caller' | 'admitPublic'> {
+function callers({
+  config,
+  store,
+  clock,
+  log,
+}: BuildsParts): Pick<BuildRoutesDeps, 'caller' | 'count' | 'admitPublic'> {
   const authenticate = createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') })
   const { auth, requests_per_minute: requestsPerMinute } = config.builds
   const byKey = createRequestRate({ clock, requestsPerMinute })
   const byAddress = createRequestRate({ clock, requestsPerMinute })
   return {
     admitPublic: address => byAddress.take(address),
-    caller: (headers, need, address) => {
+    count: ({ keyPrefix }, address) => {
+      if (keyPrefix === null) byAddress.take(address())
+      else byKey.take(keyPrefix)
+    },
+    caller: (headers, need) => {
       if (auth === 'open' && headers.get('authorization') === null) {
-        byAddress.take(address())
-        return { organizationId: null, slug: null }
+        return { organizationId: null, slug: null, keyPrefix: null }
       }
       const { organization, keyPrefix } = authenticate(headers, need)
-      byKey.take(keyPrefix)
-      return { organizationId: organization.id, slug: organization.slug }
+      return { organizationId: organization.id, slug: organization.slug, keyPrefix }
     },
   }
 }
