@@ -218,6 +218,8 @@ describe('planted', () => {
       ...[
         'no_timer_check',
         'cryptomgr.notests=1',
+        'rng_core.default_quality=0',
+        'tpm_tis.force=1',
         'random.trust_cpu=on',
         'random.trust_bootloader=off',
         'init_on_alloc=1',
