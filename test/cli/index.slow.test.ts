@@ -39,6 +39,7 @@ beforeAll(async () => {
     log: silentLogger,
     mintKey,
     mintGatewayKey,
+    cancelBuild: null,
     deleteInstance: instance => {
       store.directory.db.update(instances).set({ desired: 'absent', terminatedReason: instance.terminatedReason }).run()
     },
@@ -138,6 +139,10 @@ const COMMANDS = [
   'instance delete',
   'instance console',
   'instance logs',
+  'builds',
+  'builds list',
+  'builds show',
+  'builds cancel',
   'doctor',
   'config',
   'config check',
