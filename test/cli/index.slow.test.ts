@@ -362,6 +362,7 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
     'measurement',
     'collateral',
     'worker',
+    'builds',
     'state directory',
     'systemd',
     'daemon',
