@@ -11,7 +11,7 @@ import type { BuildRoutesDeps } from '../builds/http/routes.ts'
 import type { BuildsSettings } from '../builds/types.ts'
 import { parseFetchHost } from '../config/fetch-hosts.ts'
 import { type HostName, listenAddress } from '../config/listen.ts'
-import type { Config } from '../config/schema.ts'
+import type { Config, Platform } from '../config/schema.ts'
 import type { BuildOrder } from '../contract/build-agent.ts'
 import { createRequestRate } from '../http/rate.ts'
 import { type FetchHandler, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
@@ -81,9 +81,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
     order: { builderId: settings.builderId, limits: settings.limits, fetch: fetchOf(config) },
     vm: {
       spec,
-      shape: [engine.platform, `${builds.vcpus} vCPUs`, `${builds.memory_mib} MiB`, `${builds.scratch_gib} GiB`].join(
-        ', ',
-      ),
+      shape: buildVmShape(config, engine.platform),
       warm: builds.warm,
       imageDigest: () => imageDigest(builds.image_dir),
       room: () =>
@@ -113,6 +111,13 @@ export function composeBuilds(parts: BuildsParts): Builds {
       gate.stop()
     },
   }
+}
+
+/** What of the configuration a build VM cannot change any more once it is launched, its image aside: a warm one of another shape is not used. */
+export function buildVmShape({ builds, vm }: Pick<Config, 'builds' | 'vm'>, platform: Platform): string {
+  const disks = [`${builds.scratch_gib} GiB`, `${builds.exchange_gib} GiB exchange`]
+  const size = [`${builds.vcpus} vCPUs`, `${builds.memory_mib} MiB`, ...disks]
+  return [platform, vm.vcpu_type, vm.snp_boot, ...size].join(', ')
 }
 
 function buildEngine({ engine, stateDir }: Pick<BuildsParts, 'engine' | 'stateDir'>): BuildEngine {
