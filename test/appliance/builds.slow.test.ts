@@ -4,7 +4,7 @@ import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { composeBuilds, dismissBuildVms, serveBuilds } from '../../src/appliance/builds.ts'
+import { buildVmShape, composeBuilds, dismissBuildVms, serveBuilds } from '../../src/appliance/builds.ts'
 import type { Engine } from '../../src/appliance/engine.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
@@ -102,4 +102,16 @@ test('goal: where the service is switched off, VMs of builds go and those of ins
   dismissBuildVms({ store, engine, log: silentLogger })
   expect(dismissed).toEqual(['vm-build'])
   store.close()
+})
+
+test('goal: a warm VM whose disks, processor or way of booting are no longer the configured ones is of another shape', () => {
+  const shapeOf = (builds: string, vm = '') => {
+    const verdict = parseConfig(`[builds]\n${builds}\n[vm]\n${vm}\n`, 'f')
+    if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
+    return buildVmShape(verdict.config, 'snp')
+  }
+  const changes = ['vcpus = 1', 'memory_mib = 8192', 'scratch_gib = 30', 'exchange_gib = 4'].map(text => shapeOf(text))
+  const ofVms = ['snp_boot = "igvm"', 'vcpu_type = "EPYC-Genoa"'].map(text => shapeOf('', text))
+  expect(new Set([shapeOf(''), ...changes, ...ofVms]).size).toBe(7)
+  expect(shapeOf('build_seconds = 60', 'igvm = "/instance.igvm"')).toBe(shapeOf(''))
 })
