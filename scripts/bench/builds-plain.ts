@@ -72,6 +72,8 @@ function qemuArgv({ image, vcpus, memoryMib }: PlainVm, initrd: string): string[
   const words = readFileSync(join(image, 'cmdline'), 'utf8').trim().split(' ')
   const kept = words.filter(word => !/^(?:strongroom\.|rdinit=)/.test(word))
   return [
+    // Ends with this process, however that ends.
+    ...['setpriv', '--pdeathsig', 'KILL', '--'],
     ...['qemu-system-x86_64', '-nodefaults', '-no-user-config', '-nographic', '-no-reboot'],
     ...['-machine', 'q35,vmport=off,hpet=off', '-accel', 'tcg,thread=multi,tb-size=512', '-cpu', 'max,la57=off'],
     ...['-smp', `${vcpus}`, '-m', `${memoryMib}M`, '-serial', 'stdio'],

@@ -6,16 +6,17 @@ import { join } from 'node:path'
 import { assert } from '../../src/base/assert.ts'
 import type { AdminStatus } from '../../src/contract/admin.ts'
 import { type Appliance, builtImage, createAppliance, imageDir } from '../../test/rigs/appliance.ts'
-import { archiveOf, type SourceFiles } from '../../test/rigs/build-sources.ts'
+import { archiveOf } from '../../test/rigs/build-sources.ts'
 import { randomNonce } from '../../test/rigs/builds-service.ts'
 import { until } from '../../test/rigs/until.ts'
 import type { Figures } from './bench-report.ts'
 import { plainBuildMs } from './builds-plain.ts'
+import { project } from './builds-project.ts'
 import { measureInNetns, percentile, round, type Say } from './in-netns.ts'
 import type { BenchContext } from './main.ts'
 
-const coldRuns = 2
-const warmRuns = 3
+const coldRuns = 1
+const warmRuns = 2
 const vcpus = 2
 const memoryMib = 2048
 const warmTimeoutMs = 180_000
@@ -173,38 +174,4 @@ function spentMs(events: readonly BuildEvent[]): number {
   const ms = Math.round((secondsAt('build') - secondsAt('fetch')) * 1000)
   assert(ms > 0, 'the build does not say how long it took')
   return ms
-}
-
-const modules = 6
-
-/** Without dependencies; enough of collections and formatting to keep the compiler busy rather than the disk. */
-const project: SourceFiles = {
-  'Cargo.toml': '[package]\nname = "work"\nversion = "0.1.0"\nedition = "2021"\n',
-  'Cargo.lock': 'version = 4\n\n[[package]]\nname = "work"\nversion = "0.1.0"\n',
-  'src/main.rs': [
-    ...Array.from({ length: modules }, (_, i) => `mod m${i};`),
-    'fn main() {',
-    ...Array.from({ length: modules }, (_, i) => `    println!("{}", m${i}::work(${i + 3}));`),
-    '}\n',
-  ].join('\n'),
-  ...Object.fromEntries(Array.from({ length: modules }, (_, i) => [`src/m${i}.rs`, moduleText(i)])),
-}
-
-function moduleText(i: number): string {
-  return `use std::collections::{BTreeMap, HashMap};
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Key${i} { name: String, at: u64 }
-pub fn work(n: u64) -> String {
-    let mut sorted: BTreeMap<Key${i}, Vec<u64>> = BTreeMap::new();
-    let mut counts: HashMap<Key${i}, u64> = HashMap::new();
-    for at in 0..n * ${i + 7} {
-        let key = Key${i} { name: format!("{:04}", at % 17), at: at % 5 };
-        sorted.entry(key.clone()).or_default().push(at * at);
-        *counts.entry(key).or_insert(0) += 1;
-    }
-    let mut all: Vec<(Key${i}, u64)> = counts.into_iter().collect();
-    all.sort_by(|a, b| b.cmp(a));
-    format!("{:?} {:?}", sorted, all)
-}
-`
 }
