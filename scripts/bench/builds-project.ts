@@ -2,7 +2,7 @@
 
 import type { SourceFiles } from '../../test/rigs/build-sources.ts'
 
-const modules = 6
+const modules = 1
 
 /** Without dependencies; enough of collections and formatting to keep the compiler busy rather than the disk. */
 export const project: SourceFiles = {
