@@ -13,6 +13,7 @@ import { parseFetchHost } from '../config/fetch-hosts.ts'
 import { type HostName, listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import type { BuildOrder } from '../contract/build-agent.ts'
+import type { OperatorKey } from '../host/operator-key.ts'
 import { createRequestRate } from '../http/rate.ts'
 import { type FetchHandler, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
@@ -25,12 +26,14 @@ import { vmPaths } from '../vm/launch.plan.ts'
 import type { HostTrust } from '../vm/launch-policy.plan.ts'
 import { roomFor } from '../vm/room.query.ts'
 import type { Engine } from './engine.ts'
+import { operatorKeyWords } from './pool.ts'
 
 export type BuildsParts = {
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
   readonly engine: Engine
+  readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly trust: () => Promise<HostTrust>
   readonly clock: Clock
   readonly random: RandomBytes
@@ -81,7 +84,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
     order: { builderId: settings.builderId, limits: settings.limits, fetch: fetchOf(config) },
     vm: {
       spec,
-      shape: buildVmShape(config, engine.platform),
+      shape: buildVmShape(config, engine.platform, parts.operatorKey.digest),
       warm: builds.warm,
       imageDigest: () => imageDigest(builds.image_dir),
       room: () =>
@@ -114,10 +117,14 @@ export function composeBuilds(parts: BuildsParts): Builds {
 }
 
 /** What of the configuration a build VM cannot change any more once it is launched, its image aside: a warm one of another shape is not used. */
-export function buildVmShape({ builds, vm }: Pick<Config, 'builds' | 'vm'>, platform: Platform): string {
+export function buildVmShape(
+  { builds, vm }: Pick<Config, 'builds' | 'vm'>,
+  platform: Platform,
+  operatorKey: Uint8Array,
+): string {
   const disks = [`${builds.scratch_gib} GiB`, `${builds.exchange_gib} GiB exchange`]
   const size = [`${builds.vcpus} vCPUs`, `${builds.memory_mib} MiB`, ...disks]
-  return [platform, vm.vcpu_type, vm.snp_boot, ...size].join(', ')
+  return [platform, vm.vcpu_type, vm.snp_boot, ...size, operatorKeyWords(operatorKey)].join(', ')
 }
 
 function buildEngine({ engine, stateDir }: Pick<BuildsParts, 'engine' | 'stateDir'>): BuildEngine {

@@ -40,7 +40,8 @@ function partsOf(toml: string) {
   const { config } = verdict
   const store = openStore(':memory:')
   const common = { clock: certainClock, random: systemRandom, log: silentLogger }
-  return { ...common, config, stateDir: dir, store, engine, trust: simulatedTrust }
+  const operatorKey = { digest: new Uint8Array(48) }
+  return { ...common, config, stateDir: dir, store, engine, operatorKey, trust: simulatedTrust }
 }
 
 async function serve(toml: string) {
@@ -104,14 +105,14 @@ test('goal: where the service is switched off, VMs of builds go and those of ins
   store.close()
 })
 
-test('goal: a warm VM whose disks, processor or way of booting are no longer the configured ones is of another shape', () => {
-  const shapeOf = (builds: string, vm = '') => {
+test('goal: a warm VM whose disks, processor, way of booting or operator key are no longer those of now is of another shape', () => {
+  const shapeOf = (builds: string, vm = '', key = 1) => {
     const verdict = parseConfig(`[builds]\n${builds}\n[vm]\n${vm}\n`, 'f')
     if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
-    return buildVmShape(verdict.config, 'snp')
+    return buildVmShape(verdict.config, 'snp', new Uint8Array(48).fill(key))
   }
   const changes = ['vcpus = 1', 'memory_mib = 8192', 'scratch_gib = 30', 'exchange_gib = 4'].map(text => shapeOf(text))
   const ofVms = ['snp_boot = "igvm"', 'vcpu_type = "EPYC-Genoa"'].map(text => shapeOf('', text))
-  expect(new Set([shapeOf(''), ...changes, ...ofVms]).size).toBe(7)
+  expect(new Set([shapeOf(''), ...changes, ...ofVms, shapeOf('', '', 2)]).size).toBe(8)
   expect(shapeOf('build_seconds = 60', 'igvm = "/instance.igvm"')).toBe(shapeOf(''))
 })
