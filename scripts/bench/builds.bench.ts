@@ -1,6 +1,6 @@
-// Attested builds: how fast the service and the guest's own code handle bytes and readers (builds-service.ts), and how long whoever receives a
-// result waits for its verdict. For that the image's disk has 1 GiB, and all of it is hashed; the verdict stands beside what the system needs for
-// SHA-256 over the same file, measured in the same run.
+// Attested builds: how soon a build begins and what our layers cost it (builds-vm.ts), how fast the service and the guest's own code handle bytes
+// and readers (builds-service.ts), and how long whoever receives a result waits for its verdict. For that the image's disk has 1 GiB, and all of
+// it is hashed; the verdict stands beside what the system needs for SHA-256 over the same file, measured in the same run.
 
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -14,6 +14,7 @@ import { sampleResult } from '../../test/rigs/build-result.ts'
 import { simulatedAsOf, simulatedPlatform } from '../../test/rigs/simulated-platform.ts'
 import type { Figures } from './bench-report.ts'
 import { measureService } from './builds-service.ts'
+import { measureBuildVms } from './builds-vm.ts'
 import type { BenchContext } from './main.ts'
 
 const blockBytes = 4096
@@ -23,7 +24,7 @@ const rounds = 3
 export async function run(context: BenchContext): Promise<Figures> {
   const verdict = await measureVerdict(context)
   const service = await measureService(context.note)
-  return { ...verdict, ...service }
+  return { ...(await measureBuildVms(context)), ...verdict, ...service }
 }
 
 async function measureVerdict({ repoRoot, note, signal }: BenchContext): Promise<Figures> {
