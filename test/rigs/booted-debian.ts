@@ -259,7 +259,17 @@ process.on('exit', () => {
 
 const suite = 'bookworm'
 /** What README and `strongroom doctor` ask of a host. */
-const packages = ['systemd-sysv', 'dbus', 'nftables', 'conntrack', 'iproute2', 'bubblewrap', 'erofs-utils', 'procps']
+const packages = [
+  'systemd-sysv',
+  'dbus',
+  'nftables',
+  'conntrack',
+  'iproute2',
+  'bubblewrap',
+  'erofs-utils',
+  'procps',
+  'swtpm',
+]
 const backports = ['qemu-system-x86', 'qemu-system-common', 'qemu-system-data', 'seabios']
 const leftOut = ['/usr/share/doc/*', '/usr/share/man/*', '/usr/share/locale/*']
 const keptTreeMs = 30 * 24 * 3_600_000
