@@ -1,10 +1,9 @@
 // Puts service C together from configuration, and its HTTPS listener. Effects: reads files; all of theirs after `start`.
 
-import { readFileSync } from 'node:fs'
 import type { Clock } from '../base/clock.ts'
-import { Fault, messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { readAuthorities } from '../builds/authorities.ts'
 import { type Builds, createBuilds } from '../builds/builds.ts'
 import { FetchProxy } from '../builds/fetch-proxy.ts'
 import { buildsOpenapiDocument } from '../builds/http/openapi.ts'
@@ -12,25 +11,29 @@ import type { BuildRoutesDeps } from '../builds/http/routes.ts'
 import type { BuildsSettings } from '../builds/types.ts'
 import { parseFetchHost } from '../config/fetch-hosts.ts'
 import { type HostName, listenAddress } from '../config/listen.ts'
-import type { Config } from '../config/schema.ts'
+import type { Config, Platform } from '../config/schema.ts'
 import type { BuildOrder } from '../contract/build-agent.ts'
+import type { OperatorKey } from '../host/operator-key.ts'
 import { createRequestRate } from '../http/rate.ts'
 import { type FetchHandler, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import type { Store } from '../store/db.ts'
 import { listVms } from '../store/ledger/vm.query.ts'
 import type { BuildEngine } from '../vm/build-engine.ts'
+import { builderImage } from '../vm/image.driver.ts'
 import { imageDigest } from '../vm/image-digest.driver.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
 import type { HostTrust } from '../vm/launch-policy.plan.ts'
 import { roomFor } from '../vm/room.query.ts'
-import { builderImage, type Engine } from './engine.ts'
+import type { Engine } from './engine.ts'
+import { operatorKeyWords } from './pool.ts'
 
 export type BuildsParts = {
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
   readonly engine: Engine
+  readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly trust: () => Promise<HostTrust>
   readonly clock: Clock
   readonly random: RandomBytes
@@ -81,9 +84,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
     order: { builderId: settings.builderId, limits: settings.limits, fetch: fetchOf(config) },
     vm: {
       spec,
-      shape: [engine.platform, `${builds.vcpus} vCPUs`, `${builds.memory_mib} MiB`, `${builds.scratch_gib} GiB`].join(
-        ', ',
-      ),
+      shape: buildVmShape(config, engine.platform, parts.operatorKey.digest),
       warm: builds.warm,
       imageDigest: () => imageDigest(builds.image_dir),
       room: () =>
@@ -115,6 +116,17 @@ export function composeBuilds(parts: BuildsParts): Builds {
   }
 }
 
+/** What of the configuration a build VM cannot change any more once it is launched, its image aside: a warm one of another shape is not used. */
+export function buildVmShape(
+  { builds, vm }: Pick<Config, 'builds' | 'vm'>,
+  platform: Platform,
+  operatorKey: Uint8Array,
+): string {
+  const disks = [`${builds.scratch_gib} GiB`, `${builds.exchange_gib} GiB exchange`]
+  const size = [`${builds.vcpus} vCPUs`, `${builds.memory_mib} MiB`, ...disks]
+  return [platform, vm.vcpu_type, vm.snp_boot, ...size, operatorKeyWords(operatorKey)].join(', ')
+}
+
 function buildEngine({ engine, stateDir }: Pick<BuildsParts, 'engine' | 'stateDir'>): BuildEngine {
   const { reconciler } = engine
   const { builds } = reconciler
@@ -143,21 +155,28 @@ export function dismissBuildVms({ store, engine, log }: Pick<BuildsParts, 'store
 }
 
 /** Who may call: whoever has a key of service A; with "open" also whoever has none, counted by address. */
-function callers({ config, store, clock, log }: BuildsParts): Pick<BuildRoutesDeps, 'caller' | 'admitPublic'> {
+function callers({
+  config,
+  store,
+  clock,
+  log,
+}: BuildsParts): Pick<BuildRoutesDeps, 'caller' | 'count' | 'admitPublic'> {
   const authenticate = createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') })
   const { auth, requests_per_minute: requestsPerMinute } = config.builds
   const byKey = createRequestRate({ clock, requestsPerMinute })
   const byAddress = createRequestRate({ clock, requestsPerMinute })
   return {
     admitPublic: address => byAddress.take(address),
-    caller: (headers, need, address) => {
+    count: ({ keyPrefix }, address) => {
+      if (keyPrefix === null) byAddress.take(address())
+      else byKey.take(keyPrefix)
+    },
+    caller: (headers, need) => {
       if (auth === 'open' && headers.get('authorization') === null) {
-        byAddress.take(address())
-        return { organizationId: null, slug: null }
+        return { organizationId: null, slug: null, keyPrefix: null }
       }
       const { organization, keyPrefix } = authenticate(headers, need)
-      byKey.take(keyPrefix)
-      return { organizationId: organization.id, slug: organization.slug }
+      return { organizationId: organization.id, slug: organization.slug, keyPrefix }
     },
   }
 }
@@ -208,23 +227,6 @@ function fetchOf({ builds, network }: Config): BuildOrder['fetch'] {
     cratesMirror: builds.crates_mirror === '' ? null : builds.crates_mirror,
     ca: builds.fetch_ca_file === '' ? null : readAuthorities(builds.fetch_ca_file),
   }
-}
-
-const caCharsMax = 16_384
-
-function readAuthorities(path: string): string {
-  let text: string
-  try {
-    text = readFileSync(path, 'utf8')
-  } catch (error) {
-    throw new Fault('config.file', `builds.fetch_ca_file: ${messageOf(error)}`, {
-      param: 'builds.fetch_ca_file',
-      cause: error,
-    })
-  }
-  if (text.length <= caCharsMax && text.includes('-----BEGIN CERTIFICATE-----')) return text
-  const message = `builds.fetch_ca_file: ${path} is no PEM certificate, or has more than ${caCharsMax} characters`
-  throw new Fault('config.file', message, { param: 'builds.fetch_ca_file' })
 }
 
 /** The longest that Bun can allow a connection to be idle. */

@@ -21,7 +21,7 @@ import { swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { diskRoomGib } from '../vm/disk.driver.ts'
 import { expectedMeasurement } from '../vm/expected.plan.ts'
-import { loadImage } from '../vm/image.driver.ts'
+import { builderImage, type Image, loadBuilderImage, loadImage } from '../vm/image.driver.ts'
 import { Launcher } from '../vm/launcher.driver.ts'
 import { VmNetwork } from '../vm/network.driver.ts'
 import type { NftPlan } from '../vm/nft.plan.ts'
@@ -37,9 +37,6 @@ import {
 import { VmReconciler, type VmReconcilerDeps } from '../vm/reconciler.ts'
 import { VmDriver } from '../vm/vm.driver.ts'
 import type { CollateralService } from './collateral.ts'
-
-/** Name of the image that build VMs boot. */
-export const builderImage = 'builder'
 
 export type EngineDeps = {
   readonly config: Config
@@ -119,7 +116,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     platform: hostPlatform(platform, config.vm),
     launcher,
     scratchLimits: { mibPerS: config.vm.scratch_mib_per_s_max, iops: config.vm.scratch_iops_max },
-    image: name => loadImage(name === builderImage ? config.builds.image_dir : config.vm.image_dir),
+    image: name => (name === builderImage ? loadBuilderImage(config.builds.image_dir) : loadImage(config.vm.image_dir)),
     gateway: config.network.gateway_v4,
     mtuBytes: config.network.mtu_bytes,
     tapPrefix: config.network.tap_prefix,
@@ -157,13 +154,16 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
 }
 
 /** Every launch would be refused: the operator learns so at the start, not by the first VM. The image may still come. */
-function warnUnmeasured({ vm }: Config, log: Logger): void {
-  try {
-    const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: vm.vcpus }
-    expectedMeasurement(loadImage(vm.image_dir).manifest, shape)
-  } catch (error) {
-    log.error('no VM can be started from the configured image', { reason: messageOf(error) })
+function warnUnmeasured({ vm, builds, listen }: Config, log: Logger): void {
+  const check = (field: string, vcpus: number, load: () => Image) => {
+    try {
+      expectedMeasurement(load().manifest, { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus })
+    } catch (error) {
+      log.error('no VM can be started from the configured image', { field, reason: messageOf(error) })
+    }
   }
+  check('vm.image_dir', vm.vcpus, () => loadImage(vm.image_dir))
+  if (listen.builds !== '') check('builds.image_dir', builds.vcpus, () => loadBuilderImage(builds.image_dir))
 }
 
 /** What the firewall takes from the configuration. */

@@ -61,6 +61,7 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     deleteInstance: (instance, organization) => {
       service.remove({ organization, keyPrefix: 'admin', scope: 'write' }, instance.name)
     },
+    cancelBuild: builds === null ? null : id => builds.service.cancelById(id),
     vm: id => engine.reconciler.view(id),
     status: createStatus({ ...parts, buildVms: builds === null ? null : () => builds.vms.status() }),
     collectors: [

@@ -53,11 +53,15 @@ export function composePool(parts: PoolParts, vmSpec: VmSpec): WarmPool {
 /** Of its digest: enough to tell two keys apart. */
 const keyDigits = 16
 
+/** The key that signs launches, as a part of a shape: a VM that an earlier one has signed is not given to anybody. */
+export function operatorKeyWords(operatorKey: Uint8Array): string {
+  return `operator key ${toHex(operatorKey).slice(0, keyDigits)}`
+}
+
 /** What of the configuration a VM cannot change any more once it is launched, its image aside. */
 function shapeOf(vm: Config['vm'], platform: Platform, operatorKey: Uint8Array): string {
   const boot = vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware
   const scratch = `${vm.scratch_gib} GiB scratch, ${vm.scratch_mib_per_s_max} MiB/s, ${vm.scratch_iops_max}/s`
   const words = [platform, vm.vcpu_type, `${vm.vcpus} vCPUs`, `${vm.memory_mib} MiB`, scratch, vm.snp_boot]
-  const key = `operator key ${toHex(operatorKey).slice(0, keyDigits)}`
-  return [...words, ...(boot === '' ? [] : [boot]), key].join(', ')
+  return [...words, ...(boot === '' ? [] : [boot]), operatorKeyWords(operatorKey)].join(', ')
 }

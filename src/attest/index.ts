@@ -107,6 +107,7 @@ export { decodeQuote, decodeSignature, type Quote, type TpmSignature } from './t
 export {
   type Activation,
   type BindingEvidence,
+  type FailedActivation,
   type ParavisorInput,
   type SvsmInput,
   type VtpmKind,

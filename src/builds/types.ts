@@ -7,6 +7,8 @@ export type Caller = {
   readonly organizationId: string | null
   /** For the log. */
   readonly slug: string | null
+  /** The public part of the key that was used; null without one. */
+  readonly keyPrefix: string | null
 }
 
 export type BuildsSettings = {

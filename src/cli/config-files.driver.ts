@@ -7,12 +7,13 @@ import { X509Certificate } from 'node:crypto'
 import { accessSync, constants, readFileSync, statSync } from 'node:fs'
 import { iso } from '../base/clock.ts'
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
+import { readAuthorities } from '../builds/authorities.ts'
 import type { Config } from '../config/schema.ts'
 import { readPair } from '../http/pair.ts'
 import { loadUpstream } from '../inference/upstream/target.ts'
 import { readWorkerImage } from '../inference/worker/root.ts'
 import { expectedMeasurement } from '../vm/expected.plan.ts'
-import { loadImage } from '../vm/image.driver.ts'
+import { loadBuilderImage, loadImage } from '../vm/image.driver.ts'
 
 export type FileFinding = {
   readonly kind: 'problem' | 'warning'
@@ -23,7 +24,12 @@ export type FileFinding = {
 
 /** Never throws. What this user may not read is a warning that says so: the daemon is root, and may. */
 export function checkFiles(config: Config, nowMs: number): FileFinding[] {
-  return [...tlsFindings(config, nowMs), ...vmFindings(config), ...inferenceFindings(config, nowMs)]
+  return [
+    ...tlsFindings(config, nowMs),
+    ...vmFindings(config),
+    ...buildFindings(config, nowMs),
+    ...inferenceFindings(config, nowMs),
+  ]
 }
 
 const expirySoonMs = 14 * 86_400_000
@@ -68,6 +74,33 @@ function imageFindings(vm: Config['vm']): FileFinding[] {
   const { manifest } = loadImage(vm.image_dir)
   const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: vm.vcpus }
   return warned('vm.vcpus', () => void expectedMeasurement(manifest, shape))
+}
+
+/** None while service C is off: nothing of it is read then. */
+function buildFindings({ listen, vm, builds }: Config, nowMs: number): FileFinding[] {
+  if (listen.builds === '') return []
+  return [...builderFindings(vm, builds), ...fetchFindings(builds, nowMs)]
+}
+
+function builderFindings(vm: Config['vm'], builds: Config['builds']): FileFinding[] {
+  const unread = warned('builds.image_dir', () => void loadBuilderImage(builds.image_dir))
+  if (unread.length > 0) return unread
+  const { manifest } = loadBuilderImage(builds.image_dir)
+  const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: builds.vcpus }
+  return warned('builds.vcpus', () => void expectedMeasurement(manifest, shape))
+}
+
+/** The daemon does not start without it. */
+function fetchFindings({ fetch_hosts: hosts, fetch_ca_file: path }: Config['builds'], nowMs: number): FileFinding[] {
+  const field = 'builds.fetch_ca_file'
+  if (hosts.length === 0 || path === '') return []
+  const read = readNamed(field, path)
+  if ('finding' in read) return [read.finding]
+  try {
+    return authoritiesOf(field, readAuthorities(path), nowMs)
+  } catch (error) {
+    return [problem(field, messageOf(error).replace(`${field}: `, ''))]
+  }
 }
 
 /** None while the gateway is off: nothing of it is read then. */

@@ -13,6 +13,7 @@ import type { Io } from './io.ts'
 import { addIgvm } from './measure/igvm.ts'
 import { addMeasure } from './measure/measure.ts'
 import { addVerity } from './measure/verity.ts'
+import { addBuilds } from './operator/builds.ts'
 import { addDoctor } from './operator/doctor.ts'
 import { addGateway, addMetrics } from './operator/gateway.ts'
 import { addInstance } from './operator/instance.ts'
@@ -71,6 +72,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     addKey,
     addGateway,
     addInstance,
+    addBuilds,
     addMetrics,
     addDoctor,
     addConfig,

@@ -23,6 +23,7 @@ export function paintFor(coloured: boolean): Paint {
 const WORDS: { readonly [word: string]: 'good' | 'bad' | 'waiting' | 'weak' } = {
   ready: 'good',
   active: 'good',
+  ok: 'good',
   running: 'good',
   PASS: 'good',
   failed: 'bad',
@@ -30,6 +31,7 @@ const WORDS: { readonly [word: string]: 'good' | 'bad' | 'waiting' | 'weak' } = 
   revoked: 'bad',
   FAIL: 'bad',
   terminated: 'weak',
+  cancelled: 'weak',
 }
 
 /** Colour only for a terminal, and not when NO_COLOR is set. */

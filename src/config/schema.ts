@@ -183,10 +183,10 @@ export const VmConfig = Type.Object(
         'How instances boot on snp: from firmware that checks kernel hashes, or from an IGVM file (QEMU 10.1 or later, built with IGVM support).',
     }),
     firmware: PathOrNone(
-      'Firmware for `snp_boot` "bios"; it must check kernel hashes. "" for the firmware of the image.',
+      'Firmware of instances for `snp_boot` "bios"; it must check kernel hashes. "" for the firmware of the image. Build VMs have that of their own image.',
     ),
     igvm: PathOrNone(
-      'The IGVM file for `snp_boot` "igvm"; its launch digest must be that of the image. "" for one that is made of the image.',
+      'The IGVM file of instances for `snp_boot` "igvm"; its launch digest must be that of the image. "" for one that is made of the image. Build VMs have one that is made of their own image.',
     ),
     boot_timeout_ms: Count(
       180_000,

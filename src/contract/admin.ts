@@ -2,6 +2,7 @@
 // The daemon responds with these shapes; the command line checks responses against them and prints them with --json.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { BUILD_STATES } from './build.ts'
 import { OneOf } from './shape.ts'
 
 export const adminSocketName = 'admin.sock'
@@ -11,6 +12,7 @@ const Nullable = <T extends ReturnType<typeof Type.String> | ReturnType<typeof T
   Type.Union([schema, Type.Null()])
 const Time = Type.String({ description: 'ISO 8601 UTC' })
 const TimeOrNull = Nullable(Time)
+const CountOrNull = Nullable(Type.Integer({ minimum: 0 }))
 const CountBy = Type.Record(Type.String(), Type.Integer({ minimum: 0 }))
 
 export const slugCharsMax = 32
@@ -183,6 +185,56 @@ export type AdminEvent = Static<typeof AdminEvent>
 /** Oldest first. */
 export const AdminEventList = Type.Object({ events: Type.Array(AdminEvent) }, closed)
 export const eventCountMax = 1000
+
+/** An attested build. */
+export const AdminBuild = Type.Object(
+  {
+    id: Type.String(),
+    /** Null: of nobody, where no key is asked for. */
+    organization: Nullable(Slug),
+    state: OneOf(BUILD_STATES),
+    nonce: Type.String(),
+    source: Type.Object(
+      {
+        kind: OneOf(['archive', 'git']),
+        /** Of an archive its name, of git its address. */
+        name: Nullable(Type.String()),
+        ref: Nullable(Type.String()),
+        size_bytes: CountOrNull,
+        sha256: Nullable(Type.String()),
+      },
+      closed,
+    ),
+    project_dir: Nullable(Type.String()),
+    toolchain: Nullable(Type.String()),
+    reproduce: Type.Boolean(),
+    network: OneOf(['unused', 'open', 'closed']),
+    /** Launch digest of its VM, from verified receipts; null before the first. */
+    measurement: Nullable(Type.String()),
+    simulated: Type.Union([Type.Boolean(), Type.Null()]),
+    result: Type.Union([
+      Type.Object({ size_bytes: Type.Integer({ minimum: 0 }), sha256: Type.String(), removed_at: TimeOrNull }, closed),
+      Type.Null(),
+    ]),
+    error_type: Nullable(Type.String()),
+    error: Nullable(Type.String()),
+    /** What its files take up, at most. */
+    disk_bytes: Type.Integer({ minimum: 0 }),
+    created_at: Time,
+    started_at: TimeOrNull,
+    finished_at: TimeOrNull,
+    /** When its VM was dismissed and its events were complete. */
+    closed_at: TimeOrNull,
+    vm_id: Nullable(Type.String()),
+    /** Null while it waits for a VM, and after its VM is gone. */
+    vm: Type.Union([AdminVm, Type.Null()]),
+  },
+  closed,
+)
+export type AdminBuild = Static<typeof AdminBuild>
+/** The newest first. */
+export const AdminBuildList = Type.Object({ builds: Type.Array(AdminBuild) }, closed)
+export const buildListMax = 1000
 
 /** The warm pool. */
 export const AdminPool = Type.Object(

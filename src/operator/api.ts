@@ -8,6 +8,7 @@ import { metricsContentType } from '../base/prometheus.ts'
 import { AdminLeaks, type AdminProblem, AdminStatus } from '../contract/admin.ts'
 import { readJson } from '../http/body.ts'
 import { failureHeaders, isInternal } from '../http/problem.ts'
+import { buildRoutes } from './builds.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { gatewayKeyRoutes } from './gateway-keys.ts'
 import { instanceRoutes } from './instances.ts'
@@ -41,6 +42,7 @@ export function createAdmin(deps: AdminDeps): AdminHandler {
     .use(keyRoutes(deps, readBody))
     .use(gatewayKeyRoutes(deps, readBody))
     .use(instanceRoutes(deps))
+    .use(buildRoutes(deps))
   return request => app.fetch(request)
 }
 

@@ -7,6 +7,7 @@ import type { Collector } from '../base/prometheus.ts'
 import type { AdminLeak, AdminStatus } from '../contract/admin.ts'
 import type { MintedKey } from '../http/bearer.ts'
 import type { Store } from '../store/db.ts'
+import type { Build } from '../store/directory/build.table.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
 
@@ -21,6 +22,8 @@ export type AdminDeps = {
   readonly mintGatewayKey: (random: RandomBytes) => MintedKey
   /** Accepts a deletion as the owner's would be. Idempotent. */
   readonly deleteInstance: (instance: Instance, organization: Organization) => void
+  /** Cancels a build as its owner would. No effect on one that has ended. Null: service C is off. */
+  readonly cancelBuild: ((id: string) => Build | null) | null
   readonly vm: (vmId: string) => VmSummary | null
   readonly status: () => AdminStatus
   readonly leaks: () => Promise<readonly AdminLeak[]>

@@ -12,14 +12,14 @@ import { Fault, wrapFault } from '../base/fault.ts'
 import { createSerial } from '../base/serial.ts'
 import { ensureDir, writeFileAtomic } from '../linux/files.ts'
 import { signedIgvm } from './igvm.plan.ts'
-import type { Image } from './image.driver.ts'
+import { type Image, isOfNamed } from './image.driver.ts'
 import { type FileDigests, type ImageFile, nativeHashes, openImageFile, readWhole } from './image-file.driver.ts'
 
 export type IgvmFilesDeps = {
   /** Made at the first launch. */
   readonly directory: string
   readonly files: FileDigests
-  /** The configured file; null makes them from the image. */
+  /** The configured file, which is the instance image's alone; null makes its too from the image. */
   readonly named: string | null
 }
 
@@ -58,7 +58,7 @@ export class IgvmFiles {
   }
 
   async #open(wanted: IgvmWanted): Promise<IgvmToLaunch> {
-    using source = openImageFile(this.#deps.named ?? wanted.image.firmware)
+    using source = openImageFile(this.#namedFor(wanted.image) ?? wanted.image.firmware)
     const key = await this.#keyOf(wanted, source)
     const known = this.#written.get(key)
     const kept = known === undefined ? null : await this.#kept(known)
@@ -93,8 +93,9 @@ export class IgvmFiles {
   }
 
   async #write(wanted: IgvmWanted, source: ImageFile): Promise<Written> {
-    const { directory, named } = this.#deps
+    const { directory } = this.#deps
     const { image, vcpuType, vcpus, sign } = wanted
+    const named = this.#namedFor(image)
     const unsigned = named === null ? await this.#make(wanted, source) : await readWhole(source)
     const id = await sign()
     let signed: Uint8Array
@@ -112,6 +113,10 @@ export class IgvmFiles {
     // QEMU opens it again through its descriptor, as a user of its own.
     writeFileAtomic(path, signed, { mode: 0o444 })
     return { path, unsigned: toHex(sha256(unsigned)), sha256: toHex(sha256(signed)) }
+  }
+
+  #namedFor(image: Image): string | null {
+    return isOfNamed(image) ? this.#deps.named : null
   }
 
   async #make({ image, kernel, initrd, vcpuType, vcpus }: IgvmWanted, firmware: ImageFile): Promise<Uint8Array> {

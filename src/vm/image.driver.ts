@@ -6,6 +6,9 @@ import { ImageManifest } from '../contract/image.ts'
 import { checkedJson } from '../contract/shape.ts'
 import type { QemuImage } from './qemu.plan.ts'
 
+/** Name of the image that build VMs boot. */
+export const builderImage = 'builder'
+
 export type Image = QemuImage & { readonly manifest: ImageManifest }
 
 /**
@@ -36,6 +39,22 @@ export function loadImage(directory: string): Image {
     kernel: `${directory}/${manifest.files.kernel.path}`,
     initrd: `${directory}/${manifest.files.initrd.path}`,
   }
+}
+
+/** The image that build VMs boot. Fault image.invalid: as `loadImage`, or it is an image of another kind, whose guest builds nothing. */
+export function loadBuilderImage(directory: string): Image {
+  const image = loadImage(directory)
+  const { name } = image.manifest
+  if (name === builderImage) return image
+  throw new Fault(
+    'image.invalid',
+    `${directory} holds the image \`${name}\`; build VMs boot the image \`${builderImage}\``,
+  )
+}
+
+/** Whether `vm.firmware` and `vm.igvm` are of this image. They are the instance image's; every other boots from its own. */
+export function isOfNamed({ manifest }: Pick<Image, 'manifest'>): boolean {
+  return manifest.name !== builderImage
 }
 
 function readManifest(directory: string): ImageManifest {

@@ -32,7 +32,7 @@ import {
 } from './expected.plan.ts'
 import { readIgvmLaunch } from './igvm.plan.ts'
 import { IgvmFiles } from './igvm-file.driver.ts'
-import type { Image } from './image.driver.ts'
+import { type Image, isOfNamed } from './image.driver.ts'
 import { FileDigests, type ImageFile, nativeHashes, openImageFile, readWhole } from './image-file.driver.ts'
 import type { BootSource } from './platform.driver.ts'
 import type { SignedLaunch } from './qemu.plan.ts'
@@ -134,7 +134,7 @@ export class Launcher {
     const measurement = expectedMeasurement(image.manifest, shape)
     const id = await this.#signId(measurement)
     const igvm = await this.#igvm?.open({ image, kernel, initrd, vcpuType, vcpus, measurement, sign: async () => id })
-    const named = boot.kind === 'bios' ? boot.firmware : null
+    const named = boot.kind === 'bios' && isOfNamed(image) ? boot.firmware : null
     const firmware = igvm === undefined ? open(named ?? image.firmware) : opened.use(igvm.file)
     const document = launchDocument(image.manifest, { ...shape, memoryMib, igvmSha256: igvm?.unsigned ?? null })
     const { block, auth } = { block: toBase64(writeIdBlock(id.block)), auth: toBase64(writeIdAuth(id.auth)) }

@@ -74,7 +74,8 @@ describe('lines', () => {
     const said = events.filter(({ event }) => event === 'build').length
     const cut = events.findIndex(({ data }) => String(data.msg).startsWith('These events have reached their limit'))
     expect(cut).toBeGreaterThan(0)
-    expect(events.slice(cut + 1).map(({ event }) => event)).toEqual(['host', 'host', 'host', 'host', 'complete'])
+    expect(new Set(events.slice(cut + 1, -1).map(({ event }) => event))).toEqual(new Set(['host']))
+    expect(events.at(-1)?.event).toBe('complete')
     // 3000 of the flood and 5 of the good script.
     const left = events.slice(cut + 1).find(({ data }) => String(data.msg).includes('left out'))
     expect(left?.data.msg).toBe(`${3005 - said} lines were left out of these events; build.log of the result has them.`)

@@ -57,7 +57,7 @@ test('goal: without the file, or without a home, there are no defaults; XDG_CONF
 
 // Goal: a mistake in the file is refused, with its line.
 test.each([
-  ['any_crl = true', 'client.toml:1: any_crl: there is no such field, only api, key_file'],
+  ['any_crl = true', 'client.toml:1: any_crl: there is no such field, only api, builds, key_file'],
   ['api = "https://x"\npolicy = 1', 'client.toml:2: policy: must be a text'],
   ['policy = ""', 'client.toml:1: policy: must be a text'],
   ['policy', 'client.toml:1: '],

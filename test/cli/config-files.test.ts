@@ -8,6 +8,7 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { checkFiles, type FileFinding } from '../../src/cli/config-files.driver.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { openAuthority } from '../../src/http/authority.ts'
+import { writeBuilderImage } from '../rigs/build-image-directory.ts'
 import { writeLaunchImage } from '../rigs/launch-image.ts'
 
 const dayMs = 86_400_000
@@ -130,4 +131,26 @@ test('goal: a shape that the image has no launch digest for is a warning that na
   writeFileSync(join(image, 'manifest.json'), JSON.stringify(old))
   const [unread] = of('')
   expect([unread?.field, unread?.message.includes('launchDigests')]).toEqual(['vm.image_dir', true])
+})
+
+test('goal: with service C on, its image, shape and authorities are looked at; with it off, nothing of it', async () => {
+  const [builder, instance] = [at('builder'), at('instance')]
+  await writeBuilderImage(builder, 3)
+  mkdirSync(instance)
+  await writeLaunchImage(instance)
+  const on = '[listen]\nbuilds = "127.0.0.1:8443"\n'
+  const of = (fields: string, listen = on) =>
+    check(`${listen}[builds]\nfetch_hosts = ["git.example"]\n${fields}\n`).map(({ kind, field }) => `${kind} ${field}`)
+  const image = (path: string) => `image_dir = "${path}"`
+  expect(of(`${image(builder)}\nfetch_ca_file = "${at('ca.pem')}"`)).toEqual([])
+  expect(of(image('/none/b'))).toEqual(['warning builds.image_dir'])
+  expect(of(image(instance))).toEqual(['warning builds.image_dir'])
+  expect(of(`${image(builder)}\nvcpus = 3`)).toEqual(['warning builds.vcpus'])
+  for (const path of ['nothing', 'garbage', 'fifo', 'directory']) {
+    expect([path, of(`${image(builder)}\nfetch_ca_file = "${at(path)}"`)]).toEqual([
+      path,
+      ['problem builds.fetch_ca_file'],
+    ])
+  }
+  expect(of(`${image('/none/b')}\nfetch_ca_file = "/none/ca"`, '[listen]\nbuilds = ""\n')).toEqual([])
 })

@@ -39,6 +39,7 @@ beforeAll(async () => {
     log: silentLogger,
     mintKey,
     mintGatewayKey,
+    cancelBuild: null,
     deleteInstance: instance => {
       store.directory.db.update(instances).set({ desired: 'absent', terminatedReason: instance.terminatedReason }).run()
     },
@@ -138,6 +139,10 @@ const COMMANDS = [
   'instance delete',
   'instance console',
   'instance logs',
+  'builds',
+  'builds list',
+  'builds show',
+  'builds cancel',
   'doctor',
   'config',
   'config check',
@@ -357,6 +362,7 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
     'measurement',
     'collateral',
     'worker',
+    'builds',
     'state directory',
     'systemd',
     'daemon',

@@ -84,7 +84,7 @@ describe('strongroom-verify', () => {
       const [, tpm] = JSON.parse(found.stdout).lines
       expect(tpm).toMatchObject({ name: 'TPM measurements', outcome: 'fail' })
       expect(tpm.reason).toBe(
-        'vtpm:host-untrusted: the host runs this TPM and decides what it says, so it proves nothing; quote signature, nonce, PCR values, log and measured command line are good',
+        'vtpm:host-untrusted: the host runs this TPM and decides what it says, so it proves nothing; quote signature, its key, nonce, PCR values, log and measured command line are good',
       )
       const outcomes = tpm.checks.map((one: { name: string; outcome: string }) => `${one.outcome} ${one.name}`)
       expect(outcomes).toEqual([
@@ -115,15 +115,19 @@ print(s.makefile().readline())'`,
       const wrongOver = async (evidence: Uint8Array, over: Uint8Array) => {
         const binding = async () => Promise.reject(new Error('there is no SVSM'))
         const read = decodeTpmEvidence(evidence)
-        const { checks } = await verifyTpmEvidence(read, { nonce: over, measured: 'any', binding })
+        const { checks } = await verifyTpmEvidence(read, { nonce: over, measured: 'any', binding, activate: 'offline' })
         return checks.filter(one => one.outcome !== 'pass').map(one => one.name)
       }
-      expect(await wrongOver(bytes, nonce)).toEqual(['vtpm-binding'])
-      expect(await wrongOver(bytes, new Uint8Array(32).fill(0x12))).toEqual(['vtpm-binding', 'tpm-quote-nonce'])
+      expect(await wrongOver(bytes, nonce)).toEqual(['vtpm-binding', 'vtpm-attestation-key'])
+      expect(await wrongOver(bytes, new Uint8Array(32).fill(0x12))).toEqual([
+        'vtpm-binding',
+        'tpm-quote-nonce',
+        'vtpm-attestation-key',
+      ])
       const receipt = decodeReceipt((await guest.ssh('cat /run/strongroom/receipt.json')).stdout)
       const kept = receipt.evidence.tpm ?? new Uint8Array(0)
-      expect(await wrongOver(kept, reportDataOf(receipt.statement))).toEqual(['vtpm-binding'])
-      expect(await wrongOver(kept, nonce)).toEqual(['vtpm-binding', 'tpm-quote-nonce'])
+      expect(await wrongOver(kept, reportDataOf(receipt.statement))).toEqual(['vtpm-binding', 'vtpm-attestation-key'])
+      expect(await wrongOver(kept, nonce)).toEqual(['vtpm-binding', 'tpm-quote-nonce', 'vtpm-attestation-key'])
       const denied = await guest.ssh('cat /dev/tpm0 /dev/tpmrm0')
       expect(denied.stderr.match(/Permission denied/g)).toHaveLength(2)
 

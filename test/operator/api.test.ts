@@ -96,6 +96,7 @@ beforeEach(async () => {
     log: silentLogger,
     mintKey,
     mintGatewayKey,
+    cancelBuild: null,
     deleteInstance: (instance, organization) => {
       deleted.push(`${organization.slug}/${instance.name}`)
       store.directory.db.update(instances).set({ desired: 'absent' }).run()

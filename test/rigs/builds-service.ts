@@ -215,11 +215,12 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
     },
     http: {
       caller: (headers, need) => {
-        if (changes.open === true && headers.get('authorization') === null) return { organizationId: null, slug: null }
+        if (changes.open === true && headers.get('authorization') === null)
+          return { organizationId: null, slug: null, keyPrefix: null }
         const { organization, keyPrefix } = authenticate(headers, need)
-        rate.take(keyPrefix)
-        return { organizationId: organization.id, slug: organization.slug }
+        return { organizationId: organization.id, slug: organization.slug, keyPrefix }
       },
+      count: ({ keyPrefix }) => rate.take(keyPrefix ?? ''),
       admitPublic: () => {},
       baseUrl: '',
       limits,

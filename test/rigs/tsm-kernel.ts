@@ -41,7 +41,7 @@ export type TsmSettings = {
   readonly errors?: string[]
   /** Someone else writes to the entry before each read of `outblob`. */
   readonly meddler?: boolean
-  readonly reportOf?: (inblob: Uint8Array) => Uint8Array
+  readonly reportOf?: (inblob: Uint8Array) => Uint8Array | Promise<Uint8Array>
   /** An SVSM with a vTPM whose endorsement key's public area is this. */
   readonly manifest?: Uint8Array | null
 }

@@ -17,10 +17,11 @@ import { launchOf } from '../../src/store/ledger/launch.query.ts'
 import { insertVm, moveVm, purgeGoneVms } from '../../src/store/ledger/vm.query.ts'
 import { hostDataOf } from '../../src/vm/expected.plan.ts'
 import { readIgvmLaunch } from '../../src/vm/igvm.plan.ts'
-import { loadImage } from '../../src/vm/image.driver.ts'
+import { loadBuilderImage, loadImage } from '../../src/vm/image.driver.ts'
 import { FileDigests, nativeHashes, openImageFile } from '../../src/vm/image-file.driver.ts'
 import { Launcher, type LauncherDeps, LaunchMismatch, type PreparedLaunch } from '../../src/vm/launcher.driver.ts'
-import { imageVcpuType, writeLaunchImage } from '../rigs/launch-image.ts'
+import { writeBuilderImage } from '../rigs/build-image-directory.ts'
+import { imageVcpus, imageVcpuType, writeLaunchImage } from '../rigs/launch-image.ts'
 
 const stateDir = mkdtempSync(join(tmpdir(), 'srt-launcher-'))
 afterAll(() => rmSync(stateDir, { recursive: true }))
@@ -288,6 +289,37 @@ test('goal: other firmware than the manifest names is told, also where the confi
   using _ = await same.prepare()
   flip(other, 7)
   expect(await same.mismatchOf(same.prepare())).toEqual(['firmware'])
+})
+
+test('goal: the firmware and the IGVM file that are configured are the instance image’s: a builder image boots from its own', async () => {
+  const builderDirectory = join(mkdtempSync(join(stateDir, 'builder-')), 'image')
+  const { manifest } = await writeBuilderImage(builderDirectory, 3)
+  const other = join(stateDir, 'of-instances.fd')
+  writeFileSync(other, 'firmware of another')
+  const ways = [await bench({ igvm: 'named' }), await bench({ boot: { kind: 'bios', firmware: other } })]
+  for (const [at, { launcher, igvm, written, db }] of ways.entries()) {
+    const vehicle = at === 0 ? 'igvm' : 'bios'
+    // Another number of vCPUs, too: one IGVM file is for one.
+    for (const vcpus of imageVcpus) {
+      const id = `build-${vcpus}`
+      insertVm(db, { id, vcpus, memoryMib: 4096, hostId: 'host', image: 'builder', nowMs: 1 })
+      using launch = await launcher.prepare({ id, vcpus, memoryMib: 4096 }, loadBuilderImage(builderDirectory))
+      expect([launch.document.image.name, launch.document.measurement]).toEqual([
+        'builder',
+        manifest.launchDigests[`qemu-kvm/${vehicle}/EPYC-v4/${vcpus}`] ?? '',
+      ])
+      const file =
+        at === 0 ? written.replace('instance-EPYC-v4-2', `builder-EPYC-v4-${vcpus}`) : `${builderDirectory}/firmware`
+      expect([launch.firmware.path, launch.firmware.path === igvm]).toEqual([file, false])
+    }
+  }
+})
+
+test('goal: an image of another kind in the place of the builder image is refused by its name', async () => {
+  const { directory } = await bench()
+  expect(() => loadBuilderImage(directory)).toThrow(
+    `${directory} holds the image \`instance\`; build VMs boot the image \`builder\``,
+  )
 })
 
 describe('between the check and QEMU', () => {

@@ -26,10 +26,11 @@ const timeoutMs = 60_000
 const firstUid = 100_000 + (process.pid % 500) * 16
 const patienceMs = 20_000
 
-/** Asks the TPM behind the descriptor that a VM without scratch disk has for it what it can do (CMD_GET_CAPABILITY), then lives on. */
+/** Asks the TPM behind the descriptor that its command line names what it can do (CMD_GET_CAPABILITY), then lives on. */
 const askingQemu = `#!/bin/bash
-printf '\\0\\0\\0\\1' >&11
-echo "tpm says $(timeout 5 head -c 8 <&11 | od -An -tx1 | tr -d ' \\n')"
+fd=$(printf '%s\\n' "$@" | sed -n 's/^socket,id=tpm,fd=//p')
+printf '\\0\\0\\0\\1' >&"$fd"
+echo "tpm says $(timeout 5 head -c 8 <&"$fd" | od -An -tx1 | tr -d ' \\n')"
 exec 9<> <(:)
 read -t 1000 -u 9
 `

@@ -14,6 +14,7 @@ export const ALGORITHM = {
   oaep: 0x0017,
   ecdsa: 0x0018,
   ecc: 0x0023,
+  cfb: 0x0043,
 } as const satisfies Record<string, number>
 
 /** Banks of PCRs, and hashes in signatures. SHA-1 is in the table so that a refusal can name it. */

@@ -8,8 +8,17 @@ import { Malformed, parsed, wellFormed } from '../malformed.ts'
 import { type Check, check, fail, verdict } from '../verdict.ts'
 import { BANKS } from './algorithm.ts'
 import { verifyEventLog } from './event-log-verify.ts'
-import { decodePublicArea, isAttestationKey } from './public-area.ts'
-import { type BindingEvidence, type VtpmKind, type VtpmVerdict, verifyHostVtpm, verifySvsmVtpm } from './vtpm.ts'
+import { decodePublicArea } from './public-area.ts'
+import {
+  type Activation,
+  attestationKeyStep,
+  type BindingEvidence,
+  type FailedActivation,
+  type VtpmKind,
+  type VtpmVerdict,
+  verifyHostVtpm,
+  verifySvsmVtpm,
+} from './vtpm.ts'
 
 export const tpmEvidenceFormat = 'strongroom/tpm/v1'
 export const TPM_EVIDENCE_BYTES_MAX = 16 * 1024
@@ -89,16 +98,27 @@ export type TpmEvidenceQuestion = {
   readonly measured: 'any' | { readonly commandLine: Uint8Array; readonly image: Uint8Array }
   /** The verified report of the SVSM, and the measurement that it must have. Asked for only when there is one. */
   readonly binding: (report: Uint8Array) => Promise<{ evidence: BindingEvidence; measurement: Uint8Array | 'any' }>
+  /**
+   * Has the TPM activate a credential for the endorsement key (null: the one that the TPM itself names, as no SVSM does) and the key of this
+   * Name. 'offline': nobody can ask the TPM, as with evidence in a receipt; the check is not made, and the verdict is not good.
+   */
+  readonly activate: 'offline' | ActivateCredential
 }
+
+export type ActivateCredential = (
+  endorsementKey: Uint8Array | null,
+  attestationKeyName: Uint8Array,
+) => Promise<Activation | FailedActivation>
 
 /** The verdict on the TPM, of the kind that the evidence is of. Never throws. */
 export async function verifyTpmEvidence(
   evidence: TpmEvidence,
-  { nonce, measured, binding }: TpmEvidenceQuestion,
+  { nonce, measured, binding, activate }: TpmEvidenceQuestion,
 ): Promise<VtpmVerdict> {
   const { key, quote, signature, svsm, log } = evidence
   const asked = { quote, signature, nonce, pcrs: { [tpmEvidenceBank]: evidence.pcrs } }
   const area = parsed(() => decodePublicArea(key))
+  const activation = activate === 'offline' || !area.ok ? null : await activate(svsm?.manifest ?? null, area.value.name)
   const own: Check[] = [
     verifyEventLog({ log, bank: tpmEvidenceBank, pcrs: asked.pcrs, answersFor: Object.values(GUEST_PCRS) }),
     ...(measured === 'any' ? [] : [measuredCheck(evidence, measured)]),
@@ -107,16 +127,16 @@ export async function verifyTpmEvidence(
     const bound = await binding(svsm.report)
     const found = await verifySvsmVtpm({
       ...{ ...asked, ...bound, reportNonce: svsmNonceOf(nonce), manifest: svsm.manifest },
-      ...{ attestationKey: key, activation: null },
+      ...{ attestationKey: key, activation },
     })
     return joined(found.kind, [...found.checks, ...own])
   }
   const name = 'vtpm-attestation-key'
   if (!area.ok) return joined('vtpm:host-untrusted', [fail(name, area.reason)])
   const found = await verifyHostVtpm({ ...asked, ak: area.value.key })
-  const isRestricted = isAttestationKey(area.value)
-  const restricted = check(name, isRestricted, 'the key is not restricted to signing structures of its TPM')
-  return joined(found.kind, [...found.checks, restricted, ...own])
+  const named = activation !== null && 'endorsementKey' in activation ? activation.endorsementKey : new Uint8Array(0)
+  const tied = attestationKeyStep(area.value, { activation, endorsementKey: named })
+  return joined(found.kind, [...found.checks, tied, ...own])
 }
 
 function joined(kind: VtpmKind, checks: readonly Check[]): VtpmVerdict {

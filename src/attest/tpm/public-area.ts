@@ -13,6 +13,8 @@ export type TpmPublic = {
   readonly attributes: ReadonlySet<TpmAttribute>
   readonly authPolicy: Uint8Array
   readonly key: TpmKey
+  /** What a storage key protects its children with; null for a key that has none. */
+  readonly symmetric: { readonly algorithm: number; readonly keyBits: number; readonly mode: number } | null
   /** TPM2B_NAME's content: the name hash's identifier, then the digest of the whole area. */
   readonly name: Uint8Array
 }
@@ -57,7 +59,7 @@ export function decodePublicArea(bytes: Uint8Array): TpmPublic {
     authPolicy.length === 0 || authPolicy.length === BANKS[nameHash].sizeBytes,
     'tpm public area: authPolicy length',
   )
-  skipSymmetric(read)
+  const symmetric = readSymmetric(read)
   skipScheme(read)
   const key = type === ALGORITHM.rsa ? readRsa(read) : readEcc(read)
   read.end()
@@ -67,6 +69,7 @@ export function decodePublicArea(bytes: Uint8Array): TpmPublic {
     attributes: new Set(attributeNames.filter(name => (attributeBits & (1 << ATTRIBUTES[name])) !== 0)),
     authPolicy,
     key,
+    symmetric,
     name: concat(Uint8Array.of(id >> 8, id & 0xff), BANKS[nameHash].hash(bytes)),
   }
 }
@@ -87,10 +90,9 @@ function isBoundToTpm({ attributes }: TpmPublic): boolean {
 }
 
 /** TPMT_SYM_DEF_OBJECT: nothing after TPM_ALG_NULL, else key size and mode. */
-function skipSymmetric(read: Reader): void {
-  if (read.u16() === ALGORITHM.null) return
-  read.u16()
-  read.u16()
+function readSymmetric(read: Reader): TpmPublic['symmetric'] {
+  const algorithm = read.u16()
+  return algorithm === ALGORITHM.null ? null : { algorithm, keyBits: read.u16(), mode: read.u16() }
 }
 
 /** TPMT_RSA_SCHEME or TPMT_ECC_SCHEME: nothing after NULL and RSAES, else a hash. Schemes with more than a hash are refused. */

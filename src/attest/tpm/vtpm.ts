@@ -39,6 +39,7 @@ export type VtpmQuote = {
 /**
  * Proof that the TPM of the endorsement key holds the attestation key: the secret that a relying party wrapped for
  * both with TPM2_MakeCredential, and what TPM2_ActivateCredential returned (TPM 2.0 Library, Part 1, section 24).
+ * Both secrets may be a function of theirs that shows nothing else (make-credential.ts, activationProof).
  */
 export type Activation = {
   /** The TPMT_PUBLIC and the Name that the credential was made for. */
@@ -47,6 +48,9 @@ export type Activation = {
   readonly secret: Uint8Array
   readonly activated: Uint8Array
 }
+
+/** It was tried, and why there is nothing to compare. */
+export type FailedActivation = { readonly failed: string }
 
 export type SvsmInput = VtpmQuote & {
   readonly evidence: BindingEvidence
@@ -57,7 +61,7 @@ export type SvsmInput = VtpmQuote & {
   /** TPMT_PUBLIC. */
   readonly attestationKey: Uint8Array
   /** Null: nothing ties the attestation key to the endorsement key, and the verdict is not good. */
-  readonly activation: Activation | null
+  readonly activation: Activation | FailedActivation | null
 }
 
 export async function verifySvsmVtpm(input: SvsmInput): Promise<VtpmVerdict> {
@@ -73,7 +77,7 @@ export async function verifySvsmVtpm(input: SvsmInput): Promise<VtpmVerdict> {
       ek !== null && isEndorsementKey(ek),
       'the manifest is not the endorsement key of a TPM',
     ),
-    attestationKeyStep(input, ak),
+    attestationKeyStep(ak, { activation: input.activation, endorsementKey: input.manifest }),
   ]
   return finish('vtpm:svsm-vmpl0', steps, ak?.key ?? null, input)
 }
@@ -122,14 +126,18 @@ function bindingSteps(kind: VtpmKind, evidence: BindingEvidence, measurement: Ui
   ]
 }
 
-function attestationKeyStep(input: SvsmInput, ak: TpmPublic | null): Check {
+/** Whether the key signs structures of its TPM alone, and is in the TPM of this endorsement key. */
+export function attestationKeyStep(
+  ak: TpmPublic | null,
+  { activation, endorsementKey }: Pick<SvsmInput, 'activation'> & { readonly endorsementKey: Uint8Array },
+): Check {
   const name = 'vtpm-attestation-key'
-  const { activation } = input
   if (ak === null) return fail(name, 'the attestation key cannot be read')
   if (!isAttestationKey(ak)) return fail(name, 'the key is not restricted to signing structures of its TPM')
   if (activation === null)
-    return notChecked(name, 'no credential was activated: the key may belong to another TPM', true)
-  if (!equalConstantTime(activation.endorsementKey, input.manifest)) {
+    return notChecked(name, 'no credential was activated, which needs the TPM: the key may belong to another one', true)
+  if ('failed' in activation) return fail(name, `no credential is activated: ${activation.failed}`)
+  if (!equalConstantTime(activation.endorsementKey, endorsementKey)) {
     return fail(name, 'the credential was made for another endorsement key')
   }
   if (!equalConstantTime(activation.attestationKeyName, ak.name)) {

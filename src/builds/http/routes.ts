@@ -24,8 +24,10 @@ export type BuildRoutesDeps = {
   readonly service: BuildsService
   readonly files: BuildFiles
   readonly events: EventLogs
-  /** Who sent this, from its headers alone; counts the request. Faults: unauthenticated, forbidden, rate_limited. */
-  readonly caller: (headers: Headers, need: 'read' | 'write', address: () => string) => Caller
+  /** Who sent this, from its headers alone. Faults: unauthenticated, forbidden. */
+  readonly caller: (headers: Headers, need: 'read' | 'write') => Caller
+  /** Counts a request of a caller, or of an address where there is no key. Fault rate_limited. */
+  readonly count: (caller: Caller, address: () => string) => void
   /** Counts a request that needs no key. Fault rate_limited. */
   readonly admitPublic: (address: string) => void
   readonly isVmUp: (vmId: string) => boolean
@@ -97,8 +99,9 @@ function handlersOf(deps: BuildRoutesDeps) {
   const deadlines = createDeadlines(clock)
   let readers = 0
   const caller = ({ request, address, noteOrganization }: BuildHttpContext, need: 'read' | 'write'): Caller => {
-    const found = deps.caller(request.headers, need, address)
+    const found = deps.caller(request.headers, need)
     noteOrganization(found.slug)
+    deps.count(found, address)
     return found
   }
   const placeOf = ({ params }: BuildHttpContext) => ({ vmId: params.vm ?? null })
@@ -119,7 +122,7 @@ function handlersOf(deps: BuildRoutesDeps) {
       try {
         const wanted = parseBuildRequest(json, upload, deps.rules)
         // What was true of the caller at the headers must still be true now.
-        const build = await service.submit(deps.caller(request.headers, 'write', context.address), wanted, place)
+        const build = await service.submit(deps.caller(request.headers, 'write'), wanted, place)
         const base = baseOf(deps, request) + (place.vmId === null ? '' : `/vm/${place.vmId}`)
         return Response.json({ job_id: build.id, build_url: `${base}/build/${build.id}` } satisfies BuildAccepted)
       } finally {

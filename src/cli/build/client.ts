@@ -3,8 +3,10 @@
 import { createHash } from 'node:crypto'
 import { constants as fsConstants, renameSync, rmSync } from 'node:fs'
 import { open } from 'node:fs/promises'
+import { utf8 } from '../../base/bytes.ts'
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault, type FaultCode, messageOf } from '../../base/fault.ts'
+import { parseJson } from '../../base/json.ts'
 import { BuildEvent } from '../../contract/build.ts'
 import { BuildAccepted } from '../../contract/build-api.ts'
 import { shapeOf } from '../../contract/shape.ts'
@@ -205,17 +207,19 @@ function eventOf(block: string): SeenEvent | null {
   const data = field('data')
   if (data === undefined) return null
   try {
-    const shape = shapeOf(BuildEvent, JSON.parse(data))
+    const shape = shapeOf(BuildEvent, parseJson(utf8(data), jsonLimits))
     return shape.ok ? { id: Number(field('id') ?? 0), data: shape.value } : null
   } catch {
     return null
   }
 }
 
+const jsonLimits = { depthMax: 16 } as const
+
 async function jsonOf(response: Response): Promise<unknown> {
   const bytes = await response.arrayBuffer().catch(() => new ArrayBuffer(0))
   try {
-    return bytes.byteLength > answerBytesMax ? null : JSON.parse(Buffer.from(bytes).toString('utf8'))
+    return bytes.byteLength > answerBytesMax ? null : parseJson(new Uint8Array(bytes), jsonLimits)
   } catch {
     return null
   }

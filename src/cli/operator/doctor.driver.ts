@@ -12,8 +12,10 @@ import { guardFile, lookAtGuard } from '../../host/network/guard.ts'
 import { detectPlatform, hostProduct, snpFacts } from '../../host/platform.ts'
 import { plainEnv, run } from '../../linux/command.ts'
 import { diskSpace } from '../../linux/files.ts'
+import type { Outcome } from './check.ts'
 import type { AdminClient } from './client.ts'
-import { firmwareFile, type GuardFacts, type HostFacts, type Outcome } from './doctor.plan.ts'
+import { firmwareFile, type GuardFacts, type HostFacts } from './doctor.plan.ts'
+import { lookAtBuilds } from './doctor-builds.driver.ts'
 import { checkInstanceImage, checkMeasurement, checkWorkerImage } from './image-check.driver.ts'
 import { groupsOfVms, lookAtDevice } from './vm-identity.driver.ts'
 
@@ -94,6 +96,7 @@ export async function lookAtHost(deps: {
     nowMs,
     firmwarePresent: existsSync(firmwareFile(vm)),
     worker,
+    builds: await lookAtBuilds(loaded.config, stateDir),
     stateDir,
     stateDirFreeBytes: existsSync(stateDir) ? diskSpace(stateDir).freeBytes : null,
     stateDirWritable: isWritable(stateDir),

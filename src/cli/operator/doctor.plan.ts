@@ -3,21 +3,9 @@
 import { isoOrNull } from '../../base/clock.ts'
 import { HOST_LISTENERS, type HostName, hostAddresses } from '../../config/listen.ts'
 import type { Config, Platform } from '../../config/schema.ts'
-
 import type { CollateralProblem, KeptCollateral } from '../../host/kds/kept.ts'
-
-/** WARN: it works, but less is held back than README says. */
-export type Verdict = 'PASS' | 'WARN' | 'FAIL' | 'NOT CHECKED'
-export type Check = {
-  readonly name: string
-  readonly result: Verdict
-  readonly detail: string
-  /** What to do about it; null where there is nothing to do. */
-  readonly remedy: string | null
-}
-
-/** The result of looking at one thing: what was found, or why that failed. */
-export type Outcome = { readonly ok: true; readonly text: string } | { readonly ok: false; readonly text: string }
+import { type Check, fail, fromOutcome, notChecked, type Outcome, pass, warn } from './check.ts'
+import { type BuildFacts, buildChecks } from './doctor-builds.plan.ts'
 
 /** A device that QEMU opens. */
 export type DeviceFacts = {
@@ -74,6 +62,8 @@ export type HostFacts = {
   readonly firmwarePresent: boolean
   /** Image, model and tools of the built-in inference worker; null when none is configured. */
   readonly worker: Outcome | null
+  /** Service C; null when it is off. */
+  readonly builds: BuildFacts | null
   readonly stateDir: string
   /** Null when the directory does not exist yet. */
   readonly stateDirFreeBytes: number | null
@@ -125,6 +115,7 @@ export function judge(facts: HostFacts): Check[] {
     facts.worker === null
       ? notChecked('worker', 'no built-in inference worker is configured')
       : fromOutcome('worker', facts.worker, WORKER_REMEDY),
+    ...buildChecks(facts.builds, facts.config),
     stateDirCheck(facts),
     facts.systemd
       ? pass('systemd', 'VMs run in scopes of their own')
@@ -316,24 +307,4 @@ function stateDirCheck({ stateDir, stateDirFreeBytes, stateDirWritable }: HostFa
   return stateDirFreeBytes < stateFreeBytesMin
     ? fail('state directory', free, `free some space: at least ${stateFreeBytesMin / 1_048_576} MiB are needed`)
     : pass('state directory', free)
-}
-
-function fromOutcome(name: string, outcome: Outcome, remedy: string): Check {
-  return outcome.ok ? pass(name, outcome.text) : fail(name, outcome.text, remedy)
-}
-
-function pass(name: string, detail: string): Check {
-  return { name, result: 'PASS', detail, remedy: null }
-}
-
-function fail(name: string, detail: string, remedy: string): Check {
-  return { name, result: 'FAIL', detail, remedy }
-}
-
-function warn(name: string, detail: string, remedy: string): Check {
-  return { name, result: 'WARN', detail, remedy }
-}
-
-function notChecked(name: string, detail: string): Check {
-  return { name, result: 'NOT CHECKED', detail, remedy: null }
 }

@@ -5,8 +5,9 @@ import { type AdminLeak, AdminLeaks } from '../../contract/admin.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { type Paint, table } from '../render.ts'
+import type { Check } from './check.ts'
 import { lookAtHost } from './doctor.driver.ts'
-import { type Check, judge } from './doctor.plan.ts'
+import { judge } from './doctor.plan.ts'
 
 const leaksTimeoutMs = 60_000
 

@@ -7,7 +7,7 @@ import type { Config } from '../../config/schema.ts'
 import { readWorkerImage } from '../../inference/worker/root.ts'
 import { expectedMeasurement } from '../../vm/expected.plan.ts'
 import { readIgvmLaunch } from '../../vm/igvm.plan.ts'
-import { loadImage } from '../../vm/image.driver.ts'
+import { type Image, loadBuilderImage, loadImage } from '../../vm/image.driver.ts'
 import { nativeHashes, openImageFile, readWhole } from '../../vm/image-file.driver.ts'
 
 type ImageFiles = { readonly [role: string]: { readonly path: string; readonly sha256: string } }
@@ -15,7 +15,15 @@ type ImageFiles = { readonly [role: string]: { readonly path: string; readonly s
 /** What the instance image is. Fault image.invalid: it cannot be read, or a file is not the manifest's. */
 export async function checkInstanceImage(directory: string): Promise<string> {
   // Its load checks sizes, and that the command line names the root hash.
-  const { manifest } = loadImage(directory)
+  return await checkImage(directory, loadImage(directory))
+}
+
+/** What the builder image is. Fault image.invalid as above, or it is an image of another kind. */
+export async function checkBuilderImage(directory: string): Promise<string> {
+  return await checkImage(directory, loadBuilderImage(directory))
+}
+
+async function checkImage(directory: string, { manifest }: Image): Promise<string> {
   await checkDigests(directory, manifest.files)
   return `${directory}: ${manifest.name}, kernel ${manifest.kernelVersion}, root hash ${manifest.rootHash.slice(0, 16)}…, all digests match`
 }
@@ -29,6 +37,13 @@ export async function checkMeasurement(vm: Config['vm']): Promise<string> {
   const digest = expectedMeasurement(manifest, shape)
   if (vm.snp_boot === 'bios' && vm.firmware !== '') await checkFirmware(vm.firmware, manifest.files.firmware.sha256)
   if (vm.snp_boot === 'igvm' && vm.igvm !== '') await checkIgvm(vm.igvm, digest)
+  return `${shape.vehicle}/${shape.vcpuType}/${shape.vcpus}: ${digest}`
+}
+
+/** The launch digest of a build VM, which boots from firmware or IGVM file of its own image. Fault image.invalid: the manifest has none. */
+export function builderMeasurement({ vm, builds }: Pick<Config, 'vm' | 'builds'>): string {
+  const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: builds.vcpus }
+  const digest = expectedMeasurement(loadBuilderImage(builds.image_dir).manifest, shape)
   return `${shape.vehicle}/${shape.vcpuType}/${shape.vcpus}: ${digest}`
 }
 

@@ -5,7 +5,8 @@ import { messageOf } from '../../base/fault.ts'
 import { groupsOfDevices } from '../../host/system.ts'
 import { run } from '../../linux/command.ts'
 import { type Confinement, confinedArgv } from '../../vm/confinement.plan.ts'
-import type { DeviceFacts, Outcome } from './doctor.plan.ts'
+import type { Outcome } from './check.ts'
+import type { DeviceFacts } from './doctor.plan.ts'
 
 /** Null when there is no such device. `vm`: as what it is opened. Needs root, as the start of a VM does. Never throws. */
 export async function lookAtDevice(path: string, vm: Confinement): Promise<DeviceFacts | null> {

@@ -5,19 +5,22 @@ import { reader } from '../../attest/encoding/reader.ts'
 import { Malformed, wellFormed } from '../../attest/malformed.ts'
 import { ALGORITHM, BANKS, CURVES } from '../../attest/tpm/algorithm.ts'
 import { ATTRIBUTES } from '../../attest/tpm/public-area.ts'
-import { concat } from '../../base/bytes.ts'
+import { concat, fromHex } from '../../base/bytes.ts'
 
 /** Part 2, section 6.5.2. */
 export const COMMANDS = {
   startup: 0x144,
   createPrimary: 0x131,
+  activateCredential: 0x147,
+  policySecret: 0x151,
   quote: 0x158,
   flushContext: 0x165,
+  startAuthSession: 0x176,
   pcrRead: 0x17e,
   pcrExtend: 0x182,
 } as const
 const TAG = { sessions: 0x8002, noSessions: 0x8001 } as const
-const HANDLE = { endorsement: 0x4000000b, password: 0x40000009 } as const
+const HANDLE = { endorsement: 0x4000000b, null: 0x40000007, password: 0x40000009 } as const
 
 /** The largest command or response of a PC client's TPM. */
 export const tpmMessageBytesMax = 4096
@@ -36,9 +39,64 @@ export function createPrimary(): Uint8Array {
     ...[sized(new Uint8Array(0)), u16(ALGORITHM.null), u16(ALGORITHM.ecdsa), u16(BANKS['SHA-256'].id)],
     ...[u16(CURVES['P-256'].id), u16(ALGORITHM.null), u16(0), u16(0)],
   )
+  return createOf(area)
+}
+
+/** TPM2_PolicySecret of the endorsement hierarchy: EK Credential Profile 2.5, section B.6.2, PolicyA with SHA-256. */
+const policyA = fromHex('837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa') ?? new Uint8Array(0)
+
+/** The endorsement key of template L-1 (EK Credential Profile 2.5, section B.3.3), the same one each time, and the one that an SVSM makes. */
+export function createEndorsementKey(): Uint8Array {
+  const bound = ['fixedTPM', 'fixedParent', 'sensitiveDataOrigin', 'adminWithPolicy', 'restricted'] as const
+  const set = [...bound, 'decrypt'] as const
+  const area = concat(
+    ...[u16(ALGORITHM.rsa), u16(BANKS['SHA-256'].id), u32(set.reduce((sum, one) => sum + 2 ** ATTRIBUTES[one], 0))],
+    ...[sized(policyA), u16(ALGORITHM.aes), u16(128), u16(ALGORITHM.cfb), u16(ALGORITHM.null)],
+    ...[u16(2048), u32(0), sized(new Uint8Array(256))],
+  )
+  return createOf(area)
+}
+
+/** In the endorsement hierarchy, without a secret of ours. */
+function createOf(area: Uint8Array): Uint8Array {
   const noSensitive = sized(concat(u16(0), u16(0)))
   const parameters = concat(noSensitive, sized(area), u16(0), u32(0))
   return command(COMMANDS.createPrimary, { handle: HANDLE.endorsement, parameters })
+}
+
+/** A policy session with SHA-256. Nothing is keyed or encrypted with it, so that the caller's nonce may be anything. */
+export function startPolicySession(): Uint8Array {
+  const nonce = sized(new Uint8Array(16))
+  const kind = concat(Uint8Array.of(1), u16(ALGORITHM.null), u16(BANKS['SHA-256'].id))
+  const parameters = concat(u32(HANDLE.null), u32(HANDLE.null), nonce, u16(0), kind)
+  return command(COMMANDS.startAuthSession, { parameters })
+}
+
+export function readSession(response: Uint8Array): number {
+  return bodyOf(response, 'TPM2_StartAuthSession').u32()
+}
+
+/** What an endorsement key's policy asks for: the empty password of the endorsement hierarchy. */
+export function policySecret(session: number): Uint8Array {
+  const parameters = concat(u16(0), u16(0), u16(0), u32(0))
+  return command(COMMANDS.policySecret, { handles: [HANDLE.endorsement, session], parameters })
+}
+
+export type ActivationHandles = { readonly key: number; readonly endorsementKey: number; readonly session: number }
+
+/** `credential`: TPM2B_ID_OBJECT and TPM2B_ENCRYPTED_SECRET. */
+export function activateCredential(handles: ActivationHandles, credential: Uint8Array): Uint8Array {
+  return command(COMMANDS.activateCredential, {
+    handles: [handles.key, handles.endorsementKey],
+    sessions: [HANDLE.password, handles.session],
+    parameters: credential,
+  })
+}
+
+export function readActivated(response: Uint8Array): Uint8Array {
+  const read = bodyOf(response, 'TPM2_ActivateCredential')
+  read.u32() // size of the parameters
+  return read.sized(64)
 }
 
 /** The key's handle and its TPMT_PUBLIC. */
@@ -122,13 +180,29 @@ function bodyOf(response: Uint8Array, what: string) {
   return reader(response.subarray(headBytes), what)
 }
 
-/** With a handle it is authorized by the empty password (Part 1, section 19.4). */
-function command(code: number, { handle, parameters }: { handle?: number; parameters: Uint8Array }): Uint8Array {
-  const authorization = concat(u32(HANDLE.password), u16(0), Uint8Array.of(0), u16(0))
+type CommandParts = {
+  readonly handle?: number
+  readonly handles?: readonly number[]
+  /** Without secrets: the empty password, or a policy session that is fulfilled (Part 1, sections 19.4 and 19.7). */
+  readonly sessions?: readonly number[]
+  readonly parameters: Uint8Array
+}
+
+/** With a handle it is authorized by the empty password, unless other sessions are named. */
+function command(code: number, parts: CommandParts): Uint8Array {
+  const { handle, handles = handle === undefined ? [] : [handle], sessions = [HANDLE.password], parameters } = parts
+  // continueSession: who has started a session ends it.
+  const authorization = concat(...sessions.map(one => concat(u32(one), u16(0), Uint8Array.of(flagsOf(one)), u16(0))))
   const rest =
-    handle === undefined ? parameters : concat(u32(handle), u32(authorization.length), authorization, parameters)
-  const tag = handle === undefined ? TAG.noSessions : TAG.sessions
+    handles.length === 0
+      ? parameters
+      : concat(...handles.map(u32), u32(authorization.length), authorization, parameters)
+  const tag = handles.length === 0 ? TAG.noSessions : TAG.sessions
   return concat(u16(tag), u32(headBytes + rest.length), u32(code), rest)
+}
+
+function flagsOf(session: number): number {
+  return session === HANDLE.password ? 0 : 1
 }
 
 /** TPML_PCR_SELECTION of one bank, 24 PCRs. */

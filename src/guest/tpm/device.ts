@@ -7,8 +7,8 @@ import * as fs from 'node:fs'
 import { systemErrorCode } from '../../base/fault.ts'
 import { tpmMessageBytesMax } from './command.codec.ts'
 
-/** Gives a command and resolves with the response. Rejects when there is none. */
-export type Transmit = (command: Uint8Array) => Promise<Uint8Array>
+/** Gives a command and resolves with the response. Rejects when there is none, within `timeoutMs` if it is given. */
+export type Transmit = (command: Uint8Array, timeoutMs?: number) => Promise<Uint8Array>
 
 export type TpmDevice = {
   /** Handles that are made within are gone afterwards. One at a time. */
@@ -16,7 +16,7 @@ export type TpmDevice = {
 }
 
 /** Null when there is none. */
-export function openTpmDevice(path: string, { timeoutMs }: { readonly timeoutMs: number }): TpmDevice | null {
+export function openTpmDevice(path: string, bounds: { readonly timeoutMs: number }): TpmDevice | null {
   if (!fs.existsSync(path)) return null
   let isStuck = false
   return {
@@ -30,7 +30,7 @@ export function openTpmDevice(path: string, { timeoutMs }: { readonly timeoutMs:
         const { bytesRead } = await file.read(response, 0, response.length, null)
         return response.slice(0, bytesRead)
       }
-      const bounded: Transmit = async command => {
+      const bounded: Transmit = async (command, timeoutMs = bounds.timeoutMs) => {
         const answer = one(command).catch(error => {
           throw new Error(`${path}: ${systemErrorCode(error) ?? String(error)}`)
         })

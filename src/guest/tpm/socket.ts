@@ -1,28 +1,29 @@
-// Gives programs of the VM a quote of its TPM over a nonce of theirs, over a unix socket. Effects: one socket.
+// Gives programs of the VM a quote of its TPM over a nonce of theirs, and proof of whose key signs it, over a unix socket. Effects: one socket.
 //
-// Whoever asks sends 32 bytes in base64url and LF, gets one line, and closes (lockout/socket.ts says why not we). A quote over a receipt's
-// statement is over 64 bytes, so that nobody gets one here.
+// Whoever asks sends a line (request.codec.ts), gets one line, and closes (lockout/socket.ts says why not we). A quote over a receipt's
+// statement is over 64 bytes, so that nobody gets one here. Nobody gets the secret of a credential either: only what shows that it is known.
 
 import { chmodSync, rmSync } from 'node:fs'
 import { type Static, Type } from '@sinclair/typebox'
-import { fromBase64Url, fromUtf8, toBase64Url } from '../../base/bytes.ts'
+import { toBase64Url } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
+import { decodeTpmRequest, type TpmRequest, tpmNonceBytes, tpmRequestBytesMax } from './request.codec.ts'
 import type { Tpm } from './tpm.ts'
 
 const closed = { additionalProperties: false } as const
 
 export const TpmReply = Type.Union([
   Type.Object({ kind: Type.Literal('evidence'), evidence: Type.String({ maxLength: 32_768 }) }, closed),
+  Type.Object({ kind: Type.Literal('endorsement-key'), area: Type.String({ maxLength: 2_048 }) }, closed),
+  Type.Object({ kind: Type.Literal('activated'), proof: Type.String({ maxLength: 64 }) }, closed),
   Type.Object({ kind: Type.Literal('none') }, closed),
   Type.Object({ kind: Type.Literal('failed'), reason: Type.String({ maxLength: 1_024 }) }, closed),
 ])
 export type TpmReply = Static<typeof TpmReply>
 
-export const tpmNonceBytes = 32
-/** Of the request: the nonce and LF. */
-const requestBytes = 44
 const connectionsMax = 16
+const lineFeed = 0x0a
 /** For a connection that says or reads nothing. */
 const idleSeconds = 60
 
@@ -45,10 +46,11 @@ export function serveTpm({ path, tpm, log }: { path: string; tpm: Tpm; log: Logg
         data: (socket, chunk) => {
           const { data } = socket
           if (data.asked) return
-          data.held = Buffer.concat([data.held, chunk.subarray(0, requestBytes)])
-          if (data.held.length < requestBytes) return
+          data.held = Buffer.concat([data.held, chunk.subarray(0, tpmRequestBytesMax)])
+          const lineBytes = data.held.indexOf(lineFeed) + 1
+          if (lineBytes === 0 && data.held.length < tpmRequestBytesMax) return
           data.asked = true
-          void replyTo(data.held, tpm).then(reply => {
+          void replyTo(lineBytes === 0 ? data.held : data.held.subarray(0, lineBytes), tpm).then(reply => {
             data.rest = Buffer.from(`${JSON.stringify(reply)}\n`)
             drain(socket)
           })
@@ -70,17 +72,23 @@ export function serveTpm({ path, tpm, log }: { path: string; tpm: Tpm; log: Logg
 }
 
 async function replyTo(request: Uint8Array, tpm: Tpm): Promise<TpmReply> {
-  const nonce = nonceIn(request)
-  if (nonce === null) return { kind: 'failed', reason: `ask with ${tpmNonceBytes} bytes in base64url, and LF` }
-  const answer = await tpm.evidence(nonce)
-  if (answer.kind === 'evidence') return { kind: 'evidence', evidence: toBase64Url(answer.bytes) }
-  return answer.kind === 'none' ? answer : { kind: 'failed', reason: answer.reason.slice(0, 1_024) }
+  const asked = decodeTpmRequest(request)
+  if (asked === null) return { kind: 'failed', reason: `ask with ${tpmNonceBytes} bytes in base64url, and LF` }
+  const answer = await answerTo(asked, tpm)
+  return answer.kind === 'failed' ? { kind: 'failed', reason: answer.reason.slice(0, 1_024) } : answer
 }
 
-function nonceIn(request: Uint8Array): Uint8Array | null {
-  if (request.length !== requestBytes || request.at(-1) !== 0x0a || request.some(byte => byte >= 0x80)) return null
-  const nonce = fromBase64Url(fromUtf8(request.subarray(0, requestBytes - 1)))
-  return nonce?.length === tpmNonceBytes ? nonce : null
+async function answerTo(asked: TpmRequest, tpm: Tpm): Promise<TpmReply> {
+  if (asked.kind === 'quote') {
+    const answer = await tpm.evidence(asked.nonce)
+    return answer.kind === 'evidence' ? { kind: 'evidence', evidence: toBase64Url(answer.bytes) } : answer
+  }
+  if (asked.kind === 'endorsement-key') {
+    const answer = await tpm.endorsementKey()
+    return answer.kind === 'endorsement-key' ? { kind: answer.kind, area: toBase64Url(answer.area) } : answer
+  }
+  const answer = await tpm.activate(asked.credential)
+  return answer.kind === 'activated' ? { kind: 'activated', proof: toBase64Url(answer.proof) } : answer
 }
 
 type Writing = { data: { rest: Uint8Array }; write: (bytes: Uint8Array) => number }

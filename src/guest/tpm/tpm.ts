@@ -1,21 +1,30 @@
 // Evidence of this VM's TPM: measures once a boot, then quotes as often as asked. Effects: the TPM, and the SVSM where there is one.
+//
+// Credentials are activated for the agent's own attestation key alone: the TPM refuses those for another name (TPM 2.0 Library, Part 3).
 
 import { encodeTpmEvidence, GUEST_PCRS, svsmNonceOf } from '../../attest/tpm/evidence.ts'
+import { activationProof } from '../../attest/tpm/make-credential.ts'
 import type { Clock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import { createSerial } from '../../base/serial.ts'
 import {
+  activateCredential,
+  createEndorsementKey,
   createPrimary,
   flushContext,
   pcrExtend,
   pcrRead,
+  policySecret,
   quote,
+  readActivated,
   readPcrs,
   readPrimary,
   readQuote,
+  readSession,
   responseCode,
   retryCodes,
+  startPolicySession,
 } from './command.codec.ts'
 import type { TpmDevice, Transmit } from './device.ts'
 import { encodeEventLog, eventsOf, type Measured } from './event-log.codec.ts'
@@ -26,9 +35,21 @@ export type TpmAnswer =
   | { readonly kind: 'none' }
   | { readonly kind: 'failed'; readonly reason: string }
 
+export type EndorsementKeyAnswer =
+  | { readonly kind: 'endorsement-key'; readonly area: Uint8Array }
+  | Exclude<TpmAnswer, { readonly kind: 'evidence' }>
+
+export type ActivationAnswer =
+  /** `activationProof` of the secret. */
+  { readonly kind: 'activated'; readonly proof: Uint8Array } | Exclude<TpmAnswer, { readonly kind: 'evidence' }>
+
 export type Tpm = {
   /** Over 32 bytes of whoever asks, or the 64 of a REPORT_DATA: lengths keep them apart. Never rejects. */
   readonly evidence: (nonce: Uint8Array) => Promise<TpmAnswer>
+  /** TPMT_PUBLIC. Never rejects, nor does the next. */
+  readonly endorsementKey: () => Promise<EndorsementKeyAnswer>
+  /** For the attestation key that signs the quotes. */
+  readonly activate: (credential: Uint8Array) => Promise<ActivationAnswer>
 }
 
 export type SvsmService = (nonce: Uint8Array) => Promise<{ readonly report: Uint8Array; readonly manifest: Uint8Array }>
@@ -47,7 +68,10 @@ const pcrs = Object.values(GUEST_PCRS)
 
 export function createTpm({ device, measured, svsm, clock, log }: TpmDeps): Tpm {
   const turns = createSerial()
-  if (device === null) return { evidence: async () => ({ kind: 'none' }) }
+  if (device === null) {
+    const none = async () => ({ kind: 'none' }) as const
+    return { evidence: none, endorsementKey: none, activate: none }
+  }
   const patient = (transmit: Transmit): Transmit => withRetries(transmit, clock)
   const extended = turns.run(() => device.session(transmit => extendOnce(patient(transmit), measured)))
   extended.catch(error => log.error('the TPM could not be extended', { reason: messageOf(error) }))
@@ -58,15 +82,21 @@ export function createTpm({ device, measured, svsm, clock, log }: TpmDeps): Tpm 
     const said = service === null ? null : await service(svsmNonceOf(nonce))
     return { kind: 'evidence', bytes: encodeTpmEvidence({ ...quoted, log: encodeEventLog(measured), svsm: said }) }
   }
+  const inTurn = async <T>(
+    work: () => Promise<T>,
+  ): Promise<T | { readonly kind: 'failed'; readonly reason: string }> => {
+    if (turns.size() >= turnsMax) return { kind: 'failed', reason: 'too many ask at once; try again' }
+    try {
+      return await turns.run(work)
+    } catch (error) {
+      return { kind: 'failed', reason: messageOf(error) }
+    }
+  }
+  const endorsing = createEndorsing({ device, patient })
   return {
-    evidence: async nonce => {
-      if (turns.size() >= turnsMax) return { kind: 'failed', reason: 'too many ask at once; try again' }
-      try {
-        return await turns.run(() => take(nonce))
-      } catch (error) {
-        return { kind: 'failed', reason: messageOf(error) }
-      }
-    },
+    evidence: nonce => inTurn(() => take(nonce)),
+    endorsementKey: () => inTurn(endorsing.endorsementKey),
+    activate: credential => inTurn(() => endorsing.activate(credential)),
   }
 }
 
@@ -89,14 +119,52 @@ async function quoteOnce(transmit: Transmit, nonce: Uint8Array) {
   }
 }
 
+function createEndorsing({ device, patient }: { device: TpmDevice; patient: (transmit: Transmit) => Transmit }) {
+  return {
+    endorsementKey: (): Promise<EndorsementKeyAnswer> =>
+      device.session(async given => {
+        const transmit = patient(given)
+        const { handle, area } = readPrimary(await transmit(createEndorsementKey(), endorsementKeyTimeoutMs))
+        await transmit(flushContext(handle)).catch(() => {})
+        return { kind: 'endorsement-key', area }
+      }),
+    activate: (credential: Uint8Array): Promise<ActivationAnswer> =>
+      device.session(async given => {
+        const secret = await activateOnce(patient(given), credential)
+        return { kind: 'activated', proof: activationProof(secret) }
+      }),
+  }
+}
+
+/** The TPM looks for the key's primes anew each time. */
+const endorsementKeyTimeoutMs = 20_000
+
+async function activateOnce(transmit: Transmit, credential: Uint8Array): Promise<Uint8Array> {
+  const held: number[] = []
+  const hold = (handle: number): number => {
+    held.push(handle)
+    return handle
+  }
+  try {
+    const key = hold(readPrimary(await transmit(createPrimary())).handle)
+    const made = await transmit(createEndorsementKey(), endorsementKeyTimeoutMs)
+    const endorsementKey = hold(readPrimary(made).handle)
+    const session = hold(readSession(await transmit(startPolicySession())))
+    expectDone(await transmit(policySecret(session)), 'TPM2_PolicySecret')
+    return readActivated(await transmit(activateCredential({ key, endorsementKey, session }, credential)))
+  } finally {
+    for (const handle of held) await transmit(flushContext(handle)).catch(() => {})
+  }
+}
+
 const triesMax = 5
 const pauseFirstMs = 20
 
 function withRetries(transmit: Transmit, clock: Pick<Clock, 'sleep'>): Transmit {
-  return async command => {
+  return async (command, timeoutMs) => {
     let pauseMs = pauseFirstMs
     for (let tries = 1; ; tries += 1) {
-      const response = await transmit(command)
+      const response = await transmit(command, timeoutMs)
       if (!retryCodes.has(responseCode(response)) || tries === triesMax) return response
       await clock.sleep(pauseMs)
       pauseMs *= 2

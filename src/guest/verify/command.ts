@@ -7,7 +7,7 @@ import { Check as isOfSchema } from '@sinclair/typebox/value'
 import { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
 import { notChecked } from '../../attest/verdict.ts'
-import { toBase64Url, toHex } from '../../base/bytes.ts'
+import { toHex } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
@@ -21,7 +21,8 @@ import { LockoutFacts } from '../lockout/facts.ts'
 import { judgeLockout } from '../lockout/judge.plan.ts'
 import type { GuestPaths } from '../paths.ts'
 import { measuredIn } from '../tpm/measured.ts'
-import { TpmReply, tpmNonceBytes } from '../tpm/socket.ts'
+import { encodeTpmRequest, type TpmRequest, tpmNonceBytes } from '../tpm/request.codec.ts'
+import { TpmReply } from '../tpm/socket.ts'
 import { jsonOf } from '../wire.codec.ts'
 import { gatewayIn, judgeGateway } from './gateway.ts'
 import { judgeHardware } from './hardware.ts'
@@ -89,7 +90,7 @@ export async function verify(argv: readonly string[], settings: VerifySettings):
   const [scan, facts, tpmReply, gateway] = await Promise.all([
     scanHostKey(settings.sshPort),
     askFacts(paths.lockoutSocket),
-    askTpm(paths.tpmSocket, nonce),
+    askTpm(paths.tpmSocket, { kind: 'quote', nonce }),
     judgeGateway({
       ...{ nowMs, roots, policy, allowlist, timeoutMs, random: systemRandom },
       baseUrl: gatewayIn(readTextOrNull(`${paths.loginHome}/.config/opencode/opencode.json`)),
@@ -100,6 +101,7 @@ export async function verify(argv: readonly string[], settings: VerifySettings):
   const tpm = await judgeTpm({
     ...{ reply: tpmReply, nonce, measured: measuredIn(paths), nowMs: nowMs(), roots, policy },
     ...{ receipt: readTextOrNull(paths.receipt), measurement: statement?.image.measurement ?? null },
+    ...{ random: systemRandom, ask: request => askTpm(paths.tpmSocket, request) },
   })
   const isDevelopment = hardware.isSimulatedAlone
   const excused: LineName[] = isDevelopment ? [hardware.line.name, ...(tpm.isHostsAlone ? [tpm.line.name] : [])] : []
@@ -171,10 +173,10 @@ async function askFacts(path: string): Promise<LockoutFacts | string> {
   }
 }
 
-/** A quote over this nonce, or why the agent gives none. */
-async function askTpm(path: string, nonce: Uint8Array): Promise<TpmReply | string> {
+/** What the agent says, or why it says nothing. */
+async function askTpm(path: string, request: TpmRequest): Promise<TpmReply | string> {
   try {
-    const value = jsonOf(await readSocket(path, `${toBase64Url(nonce)}\n`))
+    const value = jsonOf(await readSocket(path, encodeTpmRequest(request)))
     return isOfSchema(TpmReply, value) ? value : 'the agent says something else than what its TPM does'
   } catch (error) {
     return `the agent does not answer: ${messageOf(error)}`

@@ -1,4 +1,5 @@
-// TPM measurements: a fresh quote of this VM's TPM, over a nonce of ours. Pure: what the agent answered comes in.
+// TPM measurements: a fresh quote of this VM's TPM, over a nonce of ours, by a key that a credential of ours ties to the TPM. Pure: what the agent
+// answers comes in.
 //
 // A TPM that the host runs says what the host likes: its line fails, whatever it says. `isHostsAlone`: nothing else is wrong with it.
 
@@ -6,12 +7,21 @@ import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import { parsed } from '../../attest/malformed.ts'
 import type { Policy } from '../../attest/policy/policy.ts'
 import { decodeReceipt } from '../../attest/receipt/receipt.ts'
-import { decodeTpmEvidence, type TpmEvidenceQuestion, verifyTpmEvidence } from '../../attest/tpm/evidence.ts'
+import {
+  type ActivateCredential,
+  decodeTpmEvidence,
+  type TpmEvidenceQuestion,
+  verifyTpmEvidence,
+} from '../../attest/tpm/evidence.ts'
+import { activationProof, credentialSecretBytes, makeCredential } from '../../attest/tpm/make-credential.ts'
 import type { BindingEvidence, VtpmKind } from '../../attest/tpm/vtpm.ts'
 import { type Check, fail, notChecked, verdict } from '../../attest/verdict.ts'
 import { prepareChain } from '../../attest/verify/chain-prepare.ts'
 import { verifyEvidence } from '../../attest/verify/evidence.ts'
 import { fromBase64Url } from '../../base/bytes.ts'
+import { messageOf } from '../../base/fault.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import type { TpmRequest } from '../tpm/request.codec.ts'
 import type { TpmReply } from '../tpm/socket.ts'
 import { type Line, lineOf } from './line.ts'
 
@@ -27,6 +37,9 @@ export type TpmQuestion = {
   readonly nowMs: number
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
+  /** Asks the agent once more; text: why it says nothing. */
+  readonly ask: (request: TpmRequest) => Promise<TpmReply | string>
+  readonly random: RandomBytes
 }
 
 export type TpmAnswer = {
@@ -42,6 +55,8 @@ export async function judgeTpm(question: TpmQuestion): Promise<TpmAnswer> {
   const { reply, nonce, measured } = question
   if (typeof reply === 'string') return wordless(notChecked('tpm', reply, true))
   if (reply.kind === 'none') return wordless(notChecked('tpm', noTpm, true))
+  if (reply.kind !== 'evidence' && reply.kind !== 'failed')
+    return wordless(fail('tpm', 'the agent answers something else'))
   if (reply.kind === 'failed') return wordless(fail('tpm', `this VM has a TPM, but it gives no quote: ${reply.reason}`))
   const evidence = parsed(() => decodeTpmEvidence(fromBase64Url(reply.evidence) ?? new Uint8Array(0)))
   if (!evidence.ok) return wordless(fail('tpm-evidence', evidence.reason))
@@ -49,7 +64,12 @@ export async function judgeTpm(question: TpmQuestion): Promise<TpmAnswer> {
     evidence: await bindingOf(report, question),
     measurement: question.measurement ?? ('any' as const),
   })
-  const { kind, checks } = await verifyTpmEvidence(evidence.value, { nonce, measured, binding })
+  const { kind, checks } = await verifyTpmEvidence(evidence.value, {
+    nonce,
+    measured,
+    binding,
+    activate: activationBy(question),
+  })
   const line = lineOf(name, checks, `${kind}: ${checkedWords}`)
   if (kind !== 'vtpm:host-untrusted') return { line, kind, isHostsAlone: false }
   const isHostsAlone = verdict(checks.filter(one => one.name !== 'vtpm-binding')).ok
@@ -60,7 +80,7 @@ export async function judgeTpm(question: TpmQuestion): Promise<TpmAnswer> {
 const noTpm =
   'this VM has no TPM. On snp it needs an image that boots an SVSM; on a development machine the operator installs swtpm and creates the VM anew'
 const hostsWords = 'the host runs this TPM and decides what it says, so it proves nothing'
-const checkedWords = 'quote signature, nonce, PCR values, log and measured command line are good'
+const checkedWords = 'quote signature, its key, nonce, PCR values, log and measured command line are good'
 
 function wordless(one: Check): TpmAnswer {
   return { line: lineOf(name, [one], ''), kind: null, isHostsAlone: false }
@@ -69,6 +89,37 @@ function wordless(one: Check): TpmAnswer {
 function wrongIn(checks: readonly Check[]): string {
   const wrong = checks.filter(one => one.name !== 'vtpm-binding' && one.outcome !== 'pass')
   return wrong.map(one => `${one.name}: ${one.reason}`).join('; ')
+}
+
+/** A secret of ours that comes back only from the TPM that holds both keys. */
+function activationBy({ ask, random }: Pick<TpmQuestion, 'ask' | 'random'>): ActivateCredential {
+  return async (bound, attestationKeyName) => {
+    const endorsementKey = bound ?? (await endorsementKeyOf(ask))
+    if (typeof endorsementKey === 'string') return { failed: endorsementKey }
+    const secret = random(credentialSecretBytes)
+    try {
+      const seed = random(credentialSecretBytes)
+      const credential = await makeCredential({ endorsementKey, name: attestationKeyName, secret, seed })
+      const reply = await ask({ kind: 'activate', credential })
+      if (typeof reply === 'string' || reply.kind !== 'activated') return { failed: refusalIn(reply) }
+      const activated = fromBase64Url(reply.proof) ?? new Uint8Array(0)
+      return { endorsementKey, attestationKeyName, secret: activationProof(secret), activated }
+    } catch (error) {
+      return { failed: messageOf(error) }
+    }
+  }
+}
+
+/** Of a TPM that no SVSM vouches for. */
+async function endorsementKeyOf(ask: TpmQuestion['ask']): Promise<Uint8Array | string> {
+  const reply = await ask({ kind: 'endorsement-key' })
+  if (typeof reply === 'string' || reply.kind !== 'endorsement-key') return refusalIn(reply)
+  return fromBase64Url(reply.area) ?? 'the endorsement key is not in base64url'
+}
+
+function refusalIn(reply: TpmReply | string): string {
+  if (typeof reply === 'string') return reply
+  return reply.kind === 'failed' ? reply.reason : 'the agent answers something else'
 }
 
 async function bindingOf(

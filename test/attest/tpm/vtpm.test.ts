@@ -315,6 +315,9 @@ describe('vtpm:svsm-vmpl0', () => {
       { attestationKeyName: flipped(activation.attestationKeyName, 5) },
     ]
     for (const one of changes) stopsAt(await run({ activation: { ...activation, ...one } }), 'vtpm-attestation-key')
+    const failed = await run({ activation: { failed: 'TPM_RC 0x1df' } })
+    stopsAt(failed, 'vtpm-attestation-key')
+    expect(failed.checks.find(one => one.outcome === 'fail')?.reason).toBe('no credential is activated: TPM_RC 0x1df')
   })
 })
 

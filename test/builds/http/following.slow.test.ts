@@ -2,7 +2,11 @@
 
 import { describe, expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { goodScript, line, resultOf, type Step } from '../../rigs/build-engine.ts'
+import { writeBuilderImage } from '../../rigs/build-image-directory.ts'
 import { type BuildsRig, parseEvents, randomNonce, source, startBuilds } from '../../rigs/builds-service.ts'
 import { until } from '../../rigs/until.ts'
 
@@ -228,4 +232,26 @@ describe('VMs of their own', () => {
     await rig.restart({ warm: 0 })
     await until('none is kept warm', 5_000, () => states().warm + states().booting === 0)
   })
+})
+
+test('goal: the image of build VMs is pulled from the same listener, without a key, and the record says how', async () => {
+  const imageDirectory = mkdtempSync(join(tmpdir(), 'strongroom-image-'))
+  try {
+    await writeBuilderImage(imageDirectory)
+    await using rig = await startBuilds({ imageDirectory })
+    expect((await rig.send('GET', '/v2/', { key: null })).status).toBe(200)
+    const manifest = await rig.send('GET', '/v2/builder/manifests/latest', { key: null })
+    const digest = manifest.headers.get('docker-content-digest') ?? ''
+    expect([manifest.status, digest]).toEqual([200, expect.stringMatching(/^sha256:[0-9a-f]{64}$/)])
+    const id = await rig.submit()
+    await rig.ended(id)
+    const { json } = await rig.send('GET', `/build/${id}`)
+    expect(json.commands).toEqual([
+      expect.stringContaining(`/build/${id}/result`),
+      expect.stringContaining(`/builder@${digest} dir:./builder-image`),
+      expect.stringContaining(`strongroom verify build ${id}.tar.gz --nonce ${rig.build(id).nonce}`),
+    ])
+  } finally {
+    rmSync(imageDirectory, { recursive: true, force: true })
+  }
 })

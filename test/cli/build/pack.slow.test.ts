@@ -53,13 +53,13 @@ const FILES = {
 const KEPT = ['.gitignore', 'Cargo.toml', 'src/main.rs', 'src/target/kept.rs', 'sub/.gitignore', 'sub/kept.txt']
 
 describe('which files', () => {
-  test('a directory that is no repository, with its .gitignore files', async () => {
+  test('goal: a directory that is no repository, with its .gitignore files', async () => {
     const { paths, leftOut } = await listSource(project('plain', FILES))
     expect(paths).toEqual(KEPT)
     expect(leftOut).toEqual(['target', 'result', 'what .gitignore names'])
   })
 
-  test('a repository: what is tracked and what is new, but not what is deleted', async () => {
+  test('goal: a repository: what is tracked and what is new, but not what is deleted', async () => {
     const root = project('repository', { ...FILES, 'gone.rs': '' })
     git(root, 'init', '--quiet')
     git(root, 'add', '--all')
@@ -74,14 +74,14 @@ describe('which files', () => {
     expect((await listSource(join(root, 'sub'))).paths).toEqual(['.gitignore', 'kept.txt'])
   })
 
-  test('nothing to build is refused', async () => {
+  test('goal: nothing to build is refused', async () => {
     mkdirSync(join(dir, 'empty'))
     expect(await failure(listSource(join(dir, 'empty')))).toMatchObject({ code: 'invalid_request' })
   })
 })
 
 describe('the archive', () => {
-  test('the same bytes for the same files, whenever they were written', async () => {
+  test('goal: the same bytes for the same files, whenever they were written', async () => {
     const root = project('same', { a: 'a', 'b/c': 'c' })
     const first = await packSource(root, ['a', 'b/c'], bytesMax)
     utimesSync(join(root, 'a'), 1, 1)
@@ -89,7 +89,7 @@ describe('the archive', () => {
     expect(Buffer.from(second.bytes).equals(first.bytes)).toBe(true)
   })
 
-  test('tar unpacks it to the same files: modes, links, long names, names that are not of ASCII, and large ones', async () => {
+  test('goal: tar unpacks it to the same files: modes, links, long names, names that are not of ASCII, and large ones', async () => {
     const long = `${'d'.repeat(90)}/${'e'.repeat(90)}/ü`
     const root = project('all', {
       'run.sh': '#!/bin/sh',
@@ -116,7 +116,7 @@ describe('the archive', () => {
     ])
   })
 
-  test('what is too large is refused while it is packed', async () => {
+  test('goal: what is too large is refused while it is packed', async () => {
     const root = project('large', {})
     mkdirSync(root, { recursive: true })
     writeFileSync(join(root, 'noise'), crypto.getRandomValues(new Uint8Array(65_536)))

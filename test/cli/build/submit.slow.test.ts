@@ -115,7 +115,7 @@ async function submit(
 }
 
 describe('a good build', () => {
-  test('plain lines while it goes, then the verdict, the archive and the files', async () => {
+  test('goal: plain lines while it goes, then the verdict, the archive and the files', async () => {
     const { code, stdout, stderr } = await submit()
     expect([code, stderr]).toEqual([0, expect.stringContaining('left out: target, what .gitignore names')])
     expect(stdout).toStartWith('VERDICT: PASS SIMULATED')
@@ -134,7 +134,7 @@ describe('a good build', () => {
     expect(readdirSync(output).sort()).toEqual([`${id}.tar.gz`, 'demo'].sort())
   })
 
-  test('one document with --json, and nothing on stderr', async () => {
+  test('goal: one document with --json, and nothing on stderr', async () => {
     const { code, stdout, stderr } = await submit(['--json'])
     expect([code, stderr]).toEqual([0, ''])
     expect(JSON.parse(stdout)).toMatchObject({
@@ -145,7 +145,7 @@ describe('a good build', () => {
     })
   })
 
-  test('a spinner with phases on a terminal', async () => {
+  test('goal: a spinner with phases on a terminal', async () => {
     const held = Promise.withResolvers<void>()
     rig.world.script = [line('init', 'begun'), { kind: 'wait', until: held.promise }, ...script()]
     const done = submit([], { isTerminal: true })
@@ -158,7 +158,7 @@ describe('a good build', () => {
     expect(stderr).toMatch(/✓\S* download/)
   })
 
-  test('a stream that breaks and a download that stops are taken up where they were', async () => {
+  test('goal: a stream that breaks and a download that stops are taken up where they were', async () => {
     let streams = 0
     let downloads = 0
     const seen: (string | null)[] = []
@@ -204,7 +204,7 @@ describe('a good build', () => {
 })
 
 describe('exit code 1', () => {
-  test('a build that fails, with its error type and what it said, harmless on a terminal', async () => {
+  test('goal: a build that fails, with its error type and what it said, harmless on a terminal', async () => {
     rig.world.script = [{ kind: 'failed', errorType: 'build_failed', error: 'error[E0425]\n\u001b[2Jgone' }]
     const { code, stdout } = await submit()
     expect([code, stdout]).toEqual([1, 'build failed: build_failed\nerror[E0425]\n\\x1b[2Jgone\n'])
@@ -212,13 +212,13 @@ describe('exit code 1', () => {
     expect([json.code, JSON.parse(json.stdout)]).toMatchObject([1, { state: 'failed', error_type: 'build_failed' }])
   })
 
-  test('a result that is not the one of this nonce', async () => {
+  test('goal: a result that is not the one of this nonce', async () => {
     const { code, stdout } = await submit(['--nonce', '0102'])
     expect(code).toBe(1)
     expect(stdout).toStartWith('VERDICT: FAIL')
   })
 
-  test('Ctrl-C, which cancels the build on the server', async () => {
+  test('goal: Ctrl-C, which cancels the build on the server', async () => {
     const held = Promise.withResolvers<void>()
     rig.world.script = [line('init', 'begun'), { kind: 'wait', until: held.promise }, ...script()]
     let interrupt = () => {}
@@ -241,7 +241,7 @@ describe('exit code 1', () => {
 })
 
 describe('other exit codes', () => {
-  test('2 for what this client or the service refuses, 3 for a service that is not there, 5 for a nonce that was used', async () => {
+  test('goal: 2 for what this client or the service refuses, 3 for a service that is not there, 5 for a nonce that was used', async () => {
     expect((await submit(['--toolchain', 'make'])).code).toBe(2)
     expect((await submit(['--ref', 'v1'])).code).toBe(2)
     expect((await submit([], { from: join(dir, 'nothing') })).code).toBe(2)
@@ -254,7 +254,7 @@ describe('other exit codes', () => {
     expect([again.code, again.stderr]).toEqual([5, expect.stringContaining('This nonce was used')])
   })
 
-  test('a certificate of nobody we trust: the key is not sent', async () => {
+  test('goal: a certificate of nobody we trust: the key is not sent', async () => {
     const asked: string[] = []
     intercept = async request => {
       asked.push(request.headers.get('authorization') ?? '')
@@ -266,7 +266,7 @@ describe('other exit codes', () => {
   })
 })
 
-test('a result that is no archive is refused, and nothing of it is kept', async () => {
+test('goal: a result that is no archive is refused, and nothing of it is kept', async () => {
   for (const bytes of [
     Buffer.from('hello'),
     archive.subarray(0, archive.length - 100),
@@ -279,7 +279,7 @@ test('a result that is no archive is refused, and nothing of it is kept', async 
   }
 })
 
-test('a result that would be written elsewhere is refused, and nothing of it is kept', async () => {
+test('goal: a result that would be written elsewhere is refused, and nothing of it is kept', async () => {
   const names = ['demo/../../evil', '/evil', 'demo//x', 'evil']
   for (const name of names) {
     const evil = join(dir, 'evil-source')

@@ -1,13 +1,8 @@
 // Goal: each fact about a host leads to the right verdict on each platform; nothing unknown is ever called PASS.
 
 import { expect, test } from 'bun:test'
-import {
-  type DeviceFacts,
-  type HostFacts,
-  judge,
-  type Outcome,
-  parseQemuVersion,
-} from '../../../src/cli/operator/doctor.plan.ts'
+import type { Outcome } from '../../../src/cli/operator/check.ts'
+import { type DeviceFacts, type HostFacts, judge, parseQemuVersion } from '../../../src/cli/operator/doctor.plan.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
 import { collateralProblem, type KeptCollateral } from '../../../src/host/kds/kept.ts'
@@ -33,7 +28,7 @@ const guard = (prefixes: readonly string[] | null) => ({ prefixes, file: '/etc/g
 
 const SNP: HostFacts = {
   configFile: '/etc/f.toml',
-  config: defaultConfig(),
+  config: { ...defaultConfig(), builds: { ...defaultConfig().builds, fetch_hosts: ['git.example'] } },
   isRoot: true,
   detected: { platform: 'snp', reasons: ['/dev/sev: present'] },
   snp: ok('C-bit 51, 99 ASIDs'),
@@ -56,6 +51,7 @@ const SNP: HostFacts = {
   kvmDevice: device('kvm', 0o660, ok('opened')),
   sevDevice: device('kvm', 0o660, ok('opened')),
   worker: ok('strongroom-tiny'),
+  builds: { image: ok('builder'), measurement: ok('bios/EPYC-v4/2: ef'), authorities: null, roomGib: 21 },
   stateDir: '/var/lib/strongroom',
   stateDirFreeBytes: 10_737_418_240,
   stateDirWritable: true,
@@ -69,8 +65,13 @@ function not(facts: HostFacts): Record<string, string> {
   return Object.fromEntries(odd.map(check => [check.name, check.result]))
 }
 
+function withBuilds(change: Partial<NonNullable<HostFacts['builds']>>): HostFacts {
+  if (SNP.builds === null) throw new Error('the sample has service C')
+  return { ...SNP, builds: { ...SNP.builds, ...change } }
+}
+
 function withVm(change: Partial<Config['vm']>): Config {
-  const config = defaultConfig()
+  const { config } = SNP
   return { ...config, vm: { ...config.vm, ...change } }
 }
 
@@ -136,6 +137,18 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
     { ...SNP, routeAddress: null, config: { ...SNP.config, listen: { ...SNP.config.listen, dns: '' } } },
     { 'host names': 'NOT CHECKED' },
   ],
+  ['no service C', { ...SNP, builds: null }, { builds: 'NOT CHECKED' }],
+  [
+    'no builder image',
+    withBuilds({ image: no('none'), measurement: null }),
+    { 'builder image': 'FAIL', 'builder measurement': 'NOT CHECKED' },
+  ],
+  ['a builder image without the shape', withBuilds({ measurement: no('none') }), { 'builder measurement': 'FAIL' }],
+  ['authorities to fetch with', withBuilds({ authorities: ok('/ca.pem') }), {}],
+  ['authorities that cannot be read', withBuilds({ authorities: no('ENOENT') }), { 'builder fetch': 'FAIL' }],
+  ['builds that fetch nothing', { ...SNP, config: defaultConfig() }, { 'builder fetch': 'NOT CHECKED' }],
+  ['a disk just too small for a build', withBuilds({ roomGib: 20 }), { 'builder disk': 'FAIL' }],
+  ['a disk of unknown room', withBuilds({ roomGib: null }), { 'builder disk': 'NOT CHECKED' }],
   ['no tun', { ...SNP, tunDevice: false }, { tun: 'FAIL' }],
   ['no user', { ...SNP, user: no('there is no user x') }, { user: 'FAIL' }],
   ['no image', { ...SNP, image: no('ENOENT') }, { image: 'FAIL' }],
@@ -205,4 +218,15 @@ test('goal: the age of the collateral is told, and what to do before it is too l
   for (const change of [{ crlNextUpdateMs: nowMs + dayMs }, { crlFetchedAtMs: nowMs - 3 * dayMs }]) {
     expect(said({ ...kept, ...change })?.remedy).toContain('kds.base_url')
   }
+})
+
+test('goal: what service C lacks comes with the field to change', () => {
+  const remedy = (facts: HostFacts, name: string) => judge(facts).find(check => check.name === name)?.remedy ?? ''
+  expect(remedy(withBuilds({ image: no('x') }), 'builder image')).toContain('build-image.ts builder')
+  expect(remedy(withBuilds({ measurement: no('x') }), 'builder measurement')).toContain('builds.vcpus (2)')
+  expect(remedy(withBuilds({ authorities: no('x') }), 'builder fetch')).toContain('builds.fetch_ca_file')
+  const small = withBuilds({ roomGib: 20 })
+  expect(remedy(small, 'builder disk')).toStartWith('free space in the state directory')
+  const config = { ...SNP.config, capacity: { ...SNP.config.capacity, scratch_gib: 20 } }
+  expect(remedy({ ...small, config }, 'builder disk')).toStartWith('raise capacity.scratch_gib')
 })

@@ -1,13 +1,15 @@
 // Goal: an image with one flipped bit, in whichever file, does not pass doctor; an untouched one does.
 
 import { afterAll, expect, test } from 'bun:test'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createClient } from '../../../src/cli/operator/client.ts'
 import { lookAtHost } from '../../../src/cli/operator/doctor.driver.ts'
+import { lookAtBuilds } from '../../../src/cli/operator/doctor-builds.driver.ts'
 import { checkMeasurement, checkWorkerImage } from '../../../src/cli/operator/image-check.driver.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
+import { writeBuilderImage } from '../../rigs/build-image-directory.ts'
 import { writeLaunchImage } from '../../rigs/launch-image.ts'
 
 const directories: string[] = []
@@ -117,4 +119,46 @@ test('goal: doctor tells an IGVM file that is not that of the image, and of no o
     message: expect.stringContaining('its launch digest is'),
   })
   await expect(of({ igvm: join(directory, 'kernel') })).rejects.toMatchObject({ code: 'image.invalid' })
+})
+
+test('goal: doctor reads the builder image whole, by the shape of build VMs, and refuses an image of another kind', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'strongroom-builder-'))
+  directories.push(directory)
+  const { manifest, disk } = await writeBuilderImage(directory, 3)
+  const config = defaultConfig()
+  const factsOf = (change: Partial<typeof config.builds>, builds = '127.0.0.1:8443') =>
+    lookAtBuilds(
+      {
+        ...config,
+        listen: { ...config.listen, builds },
+        // Of instances: build VMs have their own.
+        vm: { ...config.vm, snp_boot: 'igvm', igvm: '/none/instance.igvm', vcpus: 99 },
+        builds: { ...config.builds, image_dir: directory, ...change },
+      },
+      directory,
+    )
+  const text = (said: string) => expect.stringContaining(said)
+  expect(await factsOf({})).toEqual({
+    image: { ok: true, text: text('all digests match') },
+    measurement: { ok: true, text: `igvm/EPYC-v4/2: ${manifest.launchDigests['qemu-kvm/igvm/EPYC-v4/2']}` },
+    authorities: null,
+    roomGib: null,
+  })
+  mkdirSync(join(directory, 'vms'))
+  expect((await factsOf({}))?.roomGib).toBeGreaterThanOrEqual(0)
+  expect(await factsOf({ vcpus: 3 })).toMatchObject({ measurement: { ok: false, text: text('igvm/EPYC-v4/3') } })
+  const fetching = { fetch_hosts: ['git.example'], fetch_ca_file: join(directory, 'nothing.pem') }
+  expect(await factsOf(fetching)).toMatchObject({ authorities: { ok: false, text: text('nothing.pem') } })
+  expect(await factsOf({}, '')).toBeNull()
+  const instance = mkdtempSync(join(tmpdir(), 'strongroom-image-'))
+  directories.push(instance)
+  await writeLaunchImage(instance)
+  for (const [image_dir, said] of [
+    [instance, 'holds the image `instance`'],
+    [join(directory, 'none'), 'read image manifest'],
+  ] as const) {
+    expect(await factsOf({ image_dir })).toMatchObject({ image: { ok: false, text: text(said) }, measurement: null })
+  }
+  writeFileSync(join(directory, 'root'), disk.fill(disk[9] === 7 ? 8 : 7, 9, 10))
+  expect(await factsOf({})).toMatchObject({ image: { ok: false, text: text('was altered or damaged') } })
 })

@@ -215,7 +215,16 @@ describe('planted', () => {
   test('the words of the recipe', () => {
     const withoutLockout = [
       ...['console=ttyS0', 'quiet', 'loglevel=4', 'panic=-1', 'rdinit=/init', 'reboot=k', '8250.nr_uarts=1'],
-      ...['no_timer_check', 'random.trust_cpu=on', 'random.trust_bootloader=off', 'init_on_alloc=1', 'slab_nomerge'],
+      ...[
+        'no_timer_check',
+        'cryptomgr.notests=1',
+        'rng_core.default_quality=0',
+        'tpm_tis.force=1',
+        'random.trust_cpu=on',
+        'random.trust_bootloader=off',
+        'init_on_alloc=1',
+        'slab_nomerge',
+      ],
       ...['page_alloc.shuffle=1', 'randomize_kstack_offset=on', 'vsyscall=none', 'ia32_emulation=0'],
     ]
     const depended = recipe.kernelArguments.filter(word => {

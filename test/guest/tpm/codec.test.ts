@@ -4,15 +4,21 @@ import { decodeEventLog } from '../../../src/attest/tpm/event-log.ts'
 import { isDataMeasured, replayEventLog } from '../../../src/attest/tpm/event-log-verify.ts'
 import { concat, fromHex, toHex, utf8 } from '../../../src/base/bytes.ts'
 import {
+  activateCredential,
+  createEndorsementKey,
   createPrimary,
   flushContext,
   pcrExtend,
   pcrRead,
+  policySecret,
   quote,
+  readActivated,
   readPcrs,
   readPrimary,
   readQuote,
+  readSession,
   responseCode,
+  startPolicySession,
   startup,
 } from '../../../src/guest/tpm/command.codec.ts'
 import { encodeEventLog, eventsOf } from '../../../src/guest/tpm/event-log.codec.ts'
@@ -43,6 +49,33 @@ describe('commands', () => {
     expect(createPrimary()).toEqual(
       hex(`8002 00000041 00000131 4000000b ${authorization} 0004 0000 0000 0018 ${area} 0000 00000000`),
     )
+  })
+
+  // Goal: the same for those of a credential; the template is L-1 of the EK Credential Profile, the session continues, and each handle has its
+  // authorization.
+  test('of an activation', () => {
+    const authorization = '00000009 40000009 0000 00 0000'
+    const policy = '0020 837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa'
+    const area = `0001 000b 000300b2 ${policy} 0006 0080 0043 0010 0800 00000000 0100 ${'00'.repeat(256)}`
+    expect(createEndorsementKey()).toEqual(
+      hex(`8002 00000163 00000131 4000000b ${authorization} 0004 0000 0000 013a ${area} 0000 00000000`),
+    )
+    expect(startPolicySession()).toEqual(
+      hex(`8001 0000002b 00000176 40000007 40000007 0010 ${'00'.repeat(16)} 0000 01 0010 000b`),
+    )
+    expect(policySecret(0x03000000)).toEqual(
+      hex(`8002 00000029 00000151 4000000b 03000000 ${authorization} 0000 0000 0000 00000000`),
+    )
+    const handles = { key: 0x80000000, endorsementKey: 0x80000001, session: 0x03000000 }
+    const both = '00000012 40000009 0000 00 0000 03000000 0000 01 0000'
+    expect(activateCredential(handles, hex('aabb'))).toEqual(
+      hex(`8002 0000002a 00000147 80000000 80000001 ${both} aabb`),
+    )
+    expect(readSession(response('03000000 0001 aa'))).toBe(0x03000000)
+    expect(readActivated(response('00000004 0002 aabb', { tag: '8002' }))).toEqual(hex('aabb'))
+    expect(() => readActivated(response('00000004 ffff aabb'))).toThrow('a field of 65535 bytes')
+    expect(() => readActivated(response('', { code: '000001df' }))).toThrow('TPM2_ActivateCredential: TPM_RC 0x1df')
+    expect(() => readSession(response('', { code: '00000903' }))).toThrow('TPM2_StartAuthSession: TPM_RC 0x903')
   })
 
   // Goal: a TPM that lies about lengths, answers something else or fails is refused with the command's name, never read past its end.

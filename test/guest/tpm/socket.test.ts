@@ -32,12 +32,20 @@ test('quotes over 32 bytes and nothing else', async () => {
   const dir = mkdtempSync('/tmp/tpm-socket-')
   const path = `${dir}/tpm.sock`
   const nonces: Uint8Array[] = []
+  const credentials: Uint8Array[] = []
   const tpm: Tpm = {
     evidence: async nonce => {
       nonces.push(nonce)
       if (nonce[0] === 1) return { kind: 'none' }
       if (nonce[0] === 2) return { kind: 'failed', reason: 'x'.repeat(5_000) }
       return { kind: 'evidence', bytes: Uint8Array.of(1, 2, 3) }
+    },
+    endorsementKey: async () => ({ kind: 'endorsement-key', area: Uint8Array.of(4, 5, 6) }),
+    activate: async credential => {
+      credentials.push(credential)
+      return credential[0] === 1
+        ? { kind: 'failed', reason: 'y'.repeat(5_000) }
+        : { kind: 'activated', proof: Uint8Array.of(7, 8, 9) }
     },
   }
   try {
@@ -53,6 +61,23 @@ test('quotes over 32 bytes and nothing else', async () => {
     for (const bad of [`${of(7, 64)}\n`, `${'='.repeat(43)}\n`, new Uint8Array(100_000).fill(0xff), `${of(7)} more\n`])
       expect(await asked(path, bad)).toEqual(refusal)
     expect(nonces.slice(before)).toEqual([])
+
+    const activate = (first: number, length = 328) => `activate ${of(first, length)}\n`
+    expect(await asked(path, 'ek\n')).toEqual({ kind: 'endorsement-key', area: 'BAUG' })
+    expect(await asked(path, activate(7).slice(0, 60), activate(7).slice(60))).toEqual({
+      ...{ kind: 'activated', proof: 'BwgJ' },
+    })
+    expect(await asked(path, activate(1))).toEqual({ kind: 'failed', reason: 'y'.repeat(1_024) })
+    expect(credentials.map(one => one.length)).toEqual([328, 328])
+    for (const bad of [
+      ...[activate(7, 327), activate(7, 329), activate(7, 0), activate(7, 50_000), 'activate \n', 'EK\n', '\n'],
+      ...[`activate  ${of(7, 328)}\n`, `${activate(7).trimEnd()} \n`],
+    ])
+      expect(await asked(path, bad)).toEqual(refusal)
+    expect([credentials.length, nonces.slice(before)]).toEqual([2, []])
+    // One connection, one request.
+    expect(await asked(path, `ek\n${activate(7)}`)).toEqual({ kind: 'endorsement-key', area: 'BAUG' })
+    expect(credentials.length).toBe(2)
   } finally {
     rmSync(dir, { recursive: true, force: true })
   }

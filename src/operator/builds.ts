@@ -1,0 +1,113 @@
+// Attested builds of all organizations in the admin interface. Effects: the store; cancelling is service C's, and comes in as a function.
+
+import { Type } from '@sinclair/typebox'
+import { Elysia, t } from 'elysia'
+import { present } from '../base/assert.ts'
+import { iso, isoOrNull } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import { AdminBuild, AdminBuildList, buildListMax, Slug } from '../contract/admin.ts'
+import { buildById, LIVING_STATES, listBuilds } from '../store/directory/build.query.ts'
+import type { Build } from '../store/directory/build.table.ts'
+import { organizationById } from '../store/directory/organization.query.ts'
+import { appendEvent } from '../store/ledger/event.query.ts'
+import type { AdminDeps } from './deps.ts'
+import { organizationBySlug } from './organizations.ts'
+
+type BuildsDeps = Pick<AdminDeps, 'store' | 'clock' | 'cancelBuild' | 'vm'>
+
+export function buildRoutes(deps: BuildsDeps) {
+  const params = Type.Object({ id: Type.String({ minLength: 1, maxLength: 64 }) })
+  return new Elysia({ normalize: false })
+    .get('/builds', ({ query }) => ({ builds: list(deps, query.organization ?? null, query.limit) }), {
+      query: Type.Object({
+        organization: Type.Optional(Slug),
+        limit: t.Integer({ default: buildListMax, minimum: 1, maximum: buildListMax }),
+      }),
+      response: AdminBuildList,
+    })
+    .get('/builds/:id', ({ params: { id } }) => buildView(deps, find(deps, id)), { params, response: AdminBuild })
+    .post('/builds/:id/cancel', ({ params: { id } }) => buildView(deps, cancel(deps, id)), {
+      params,
+      response: AdminBuild,
+    })
+}
+
+/** Of one organization, or of all where `slug` is null, the newest first. Fault not_found. */
+function list(deps: BuildsDeps, slug: string | null, limit: number): AdminBuild[] {
+  const { db } = deps.store.directory
+  const of = slug === null ? {} : { organizationId: organizationBySlug(db, slug).id }
+  return listBuilds(db, { ...of, limit }).map(build => buildView(deps, build))
+}
+
+/** Fault not_found. */
+function find({ store }: BuildsDeps, id: string): Build {
+  const build = buildById(store.directory.db, id)
+  if (build === null) throw new Fault('not_found', `there is no build ${id}`, { param: 'build' })
+  return build
+}
+
+/** No effect on one that has ended; only what it changes is an event. Faults: not_found, conflict (service C is off). */
+function cancel(deps: BuildsDeps, id: string): Build {
+  const { store, clock, cancelBuild } = deps
+  const before = find(deps, id)
+  if (!isLiving(before)) return before
+  if (cancelBuild === null) {
+    const message =
+      'service C is off in this daemon, so nothing runs or ends its builds; set listen.builds and start it again'
+    throw new Fault('conflict', message)
+  }
+  const after = present(cancelBuild(id), 'nothing removes a living build')
+  if (after.state === 'cancelled') {
+    const detail = { state: before.state, organization: slugOf(deps, before) }
+    appendEvent(store.ledger.db, { nowMs: clock.nowMs(), kind: 'build.operator_cancel', subject: id, detail })
+  }
+  return after
+}
+
+function isLiving({ state }: Build): boolean {
+  return LIVING_STATES.some(living => living === state)
+}
+
+function slugOf({ store }: Pick<BuildsDeps, 'store'>, { organizationId }: Build): string | null {
+  if (organizationId === null) return null
+  return present(organizationById(store.directory.db, organizationId), 'a build has its organization').slug
+}
+
+function buildView(deps: BuildsDeps, build: Build): AdminBuild {
+  const vm = build.vmId === null ? null : deps.vm(build.vmId)
+  const isGit = build.sourceKind === 'git'
+  return {
+    id: build.id,
+    organization: slugOf(deps, build),
+    state: build.state,
+    nonce: build.nonce,
+    source: {
+      kind: build.sourceKind,
+      name: isGit ? build.repoUrl : build.sourceName,
+      ref: build.repoRef,
+      size_bytes: build.sourceBytes,
+      sha256: build.sourceSha256,
+    },
+    project_dir: build.projectDir,
+    toolchain: build.toolchain,
+    reproduce: build.reproduce,
+    network: build.network,
+    measurement: build.measurement,
+    simulated: build.simulated,
+    result: resultOf(build),
+    error_type: build.errorType,
+    error: build.error,
+    disk_bytes: build.diskBytes,
+    created_at: iso(build.createdAtMs),
+    started_at: isoOrNull(build.startedAtMs),
+    finished_at: isoOrNull(build.finishedAtMs),
+    closed_at: isoOrNull(build.closedAtMs),
+    vm_id: build.vmId,
+    vm: build.vmId === null || vm === null ? null : { id: build.vmId, state: vm.state, address: vm.address },
+  }
+}
+
+function resultOf({ resultBytes, resultSha256, removedAtMs }: Build): AdminBuild['result'] {
+  if (resultBytes === null || resultSha256 === null) return null
+  return { size_bytes: resultBytes, sha256: resultSha256, removed_at: isoOrNull(removedAtMs) }
+}

@@ -1,0 +1,118 @@
+// Service C as the appliance puts it together: over HTTPS, with keys of service A, and with the files that the configuration names.
+
+import { afterAll, expect, test } from 'bun:test'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { buildVmShape, composeBuilds, dismissBuildVms, serveBuilds } from '../../src/appliance/builds.ts'
+import type { Engine } from '../../src/appliance/engine.ts'
+import { systemRandom } from '../../src/base/ids.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { parseConfig } from '../../src/config/parse.ts'
+import { createTls } from '../../src/http/certificate.ts'
+import { openStore } from '../../src/store/db.ts'
+import { insertVm } from '../../src/store/ledger/vm.query.ts'
+import { simulatedTrust } from '../rigs/attested-guest.ts'
+import { certainClock } from '../rigs/builds-service.ts'
+import { addKey } from '../rigs/instances-service.ts'
+import { failure } from '../rigs/until.ts'
+
+const dir = mkdtempSync(join(tmpdir(), 'strongroom-compose-builds-'))
+afterAll(() => rmSync(dir, { recursive: true, force: true }))
+
+const dismissed: string[] = []
+const engine = {
+  platform: 'tcg',
+  capacity: { memoryMib: 65_536, vcpus: 16, addresses: 14, asids: null, bootingMax: 2 },
+  diskGibMax: () => 1_000,
+  reconciler: {
+    builds: {},
+    define: () => {},
+    dismiss: (vmId: string) => void dismissed.push(vmId),
+    view: () => null,
+    onChange: () => {},
+  },
+} as unknown as Engine
+
+function partsOf(toml: string) {
+  const verdict = parseConfig(`[listen]\nbuilds = "127.0.0.1:0"\n[builds]\n${toml}`, 'f')
+  if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
+  const { config } = verdict
+  const store = openStore(':memory:')
+  const common = { clock: certainClock, random: systemRandom, log: silentLogger }
+  const operatorKey = { digest: new Uint8Array(48) }
+  return { ...common, config, stateDir: dir, store, engine, operatorKey, trust: simulatedTrust }
+}
+
+async function serve(toml: string) {
+  const parts = partsOf(toml)
+  const tls = await createTls({ ...parts, onEvent: () => {} })
+  const builds = composeBuilds(parts)
+  const server = serveBuilds(builds, { ...parts, tls })
+  const get = (path: string, init: RequestInit = {}) =>
+    fetch(`https://127.0.0.1:${server.port}${path}`, { ...init, tls: { rejectUnauthorized: false } } as RequestInit)
+  const key = addKey(parts.store.directory, { nowMs: certainClock.nowMs } as never, 'acme', 'write')
+  return {
+    ...{ get, key, names: tls.current().names },
+    [Symbol.asyncDispose]: async () => {
+      await server.stop(true)
+      await builds.stop()
+      await tls.stop()
+      parts.store.close()
+    },
+  }
+}
+
+const body = (nonce: string) => JSON.stringify({ nonce, source_data: 'AAAA' })
+
+test('goal: service C answers over HTTPS under a name of its own, and takes builds of who has a key of service A', async () => {
+  await using service = await serve('')
+  expect(await (await service.get('/health')).text()).toBe('ok')
+  expect(service.names).toContain('DNS:builds.agents.internal')
+  expect((await service.get('/build', { method: 'POST', body: body('00') })).status).toBe(401)
+  const headers = { authorization: `Bearer ${service.key}` }
+  expect((await service.get('/build', { method: 'POST', headers, body: body('00') })).status).toBe(200)
+  const document = (await (await service.get('/openapi.json')).json()) as { info: { title: string } }
+  expect(document.info.title).toBe('Strongroom attested builds')
+})
+
+test('goal: an open service takes builds of anybody, so many a minute from one address', async () => {
+  await using service = await serve('auth = "open"\nrequests_per_minute = 2')
+  const post = (nonce: string) => service.get('/build', { method: 'POST', body: body(nonce) })
+  expect([(await post('00')).status, (await post('01')).status]).toEqual([200, 200])
+  const third = await post('02')
+  expect([third.status, Number(third.headers.get('retry-after')) > 0]).toEqual([429, true])
+})
+
+test('goal: authorities that are none are a fault of the named file', async () => {
+  writeFileSync(join(dir, 'none.pem'), 'hello')
+  for (const file of ['none.pem', 'missing.pem']) {
+    const parts = partsOf(`fetch_hosts = ["git.example"]\nfetch_ca_file = "${join(dir, file)}"`)
+    const fault = await failure(Promise.resolve().then(() => composeBuilds(parts)))
+    expect(fault).toMatchObject({ code: 'config.file', param: 'builds.fetch_ca_file' })
+    parts.store.close()
+  }
+})
+
+test('goal: where the service is switched off, VMs of builds go and those of instances stay', () => {
+  const { store } = partsOf('')
+  const common = { hostId: store.hostId, vcpus: 1, memoryMib: 1024, nowMs: 0 }
+  insertVm(store.ledger.db, { ...common, id: 'vm-build', image: 'builder' })
+  insertVm(store.ledger.db, { ...common, id: 'vm-instance', image: 'instance' })
+  dismissed.length = 0
+  dismissBuildVms({ store, engine, log: silentLogger })
+  expect(dismissed).toEqual(['vm-build'])
+  store.close()
+})
+
+test('goal: a warm VM whose disks, processor, way of booting or operator key are no longer those of now is of another shape', () => {
+  const shapeOf = (builds: string, vm = '', key = 1) => {
+    const verdict = parseConfig(`[builds]\n${builds}\n[vm]\n${vm}\n`, 'f')
+    if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
+    return buildVmShape(verdict.config, 'snp', new Uint8Array(48).fill(key))
+  }
+  const changes = ['vcpus = 1', 'memory_mib = 8192', 'scratch_gib = 30', 'exchange_gib = 4'].map(text => shapeOf(text))
+  const ofVms = ['snp_boot = "igvm"', 'vcpu_type = "EPYC-Genoa"'].map(text => shapeOf('', text))
+  expect(new Set([shapeOf(''), ...changes, ...ofVms, shapeOf('', '', 2)]).size).toBe(8)
+  expect(shapeOf('build_seconds = 60', 'igvm = "/instance.igvm"')).toBe(shapeOf(''))
+})
