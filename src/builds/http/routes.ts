@@ -135,7 +135,9 @@ function handlersOf(deps: BuildRoutesDeps) {
   const follow = (context: BuildHttpContext): Response => {
     const build = found(context)
     const afterId = startOf(context.request)
-    if (build.removedAtMs !== null || !fileExists(files.path(build.id, 'events'))) {
+    const isOpen = build.closedAtMs === null
+    // Of one that goes on, the first event may not be written yet.
+    if (build.removedAtMs !== null || !(isOpen || fileExists(files.path(build.id, 'events')))) {
       throw new Fault('not_found', 'The events of this build were removed to make room.')
     }
     const headers = { 'Content-Type': 'text/event-stream', 'X-Accel-Buffering': 'no' }
@@ -143,7 +145,7 @@ function handlersOf(deps: BuildRoutesDeps) {
     if (readers >= deps.readersMax) throw new LimitedFault(`${deps.readersMax} clients follow builds already.`, 5_000)
     readers += 1
     context.mayPause()
-    const reader = events.reader(build.id, { afterId, isOpen: build.closedAtMs === null })
+    const reader = events.reader(build.id, { afterId, isOpen })
     const signal = AbortSignal.any([context.request.signal, deps.signal])
     const stream = eventStream(reader, signal, {
       onEnd: () => {

@@ -205,6 +205,18 @@ describe('VMs of their own', () => {
     expect((await rig.send('GET', `/vm/${own}/build/${other}`)).status).toBe(200)
   })
 
+  test('goal: a build for a reserved VM can be followed as soon as it is accepted, before the VM is there', async () => {
+    await using rig = await startBuilds()
+    rig.world.boots = false
+    const { json } = await rig.send('POST', '/vm')
+    const body = { nonce: randomNonce(), source_data: source.toString('base64') }
+    const sent = await rig.send('POST', `/vm/${json.vm_id}/build`, { body })
+    const stream = await open(rig, String(sent.json.job_id))
+    expect(stream.response.status).toBe(200)
+    expect((await rig.send('DELETE', `/build/${sent.json.job_id}`)).status).toBe(200)
+    expect((await stream.until(() => false)).at(-1)?.event).toBe('complete')
+  })
+
   test('goal: reserved VMs count as VMs in use, and go when no build comes', async () => {
     await using rig = await startBuilds({ settings: { concurrentMax: 2, reservedMs: 400 } })
     const vms = [await rig.send('POST', '/vm'), await rig.send('POST', '/vm')]
