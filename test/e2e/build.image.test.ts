@@ -3,11 +3,10 @@
 import { expect, test } from 'bun:test'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Appliance, builtImage, createAppliance, imageDir } from '../rigs/appliance.ts'
+import { createBuildsAppliance, createBuildsClient, unpackResult, verifyResult } from '../rigs/builds-client.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
 
 const timeoutMs = 900_000
-const builds = 'https://127.0.0.1:8443'
 const nonce = '00112233445566778899aabbccddeeff'
 
 /** A Cargo project without dependencies, with a build script that goes for what it must not reach. */
@@ -33,26 +32,6 @@ fn main() {
   writeFileSync(join(directory, 'src/main.rs'), 'fn main() { println!("reached: {}", env!("REACHED")); }\n')
 }
 
-async function client(appliance: Appliance) {
-  await appliance.cli('org', 'create', 'acme')
-  const { key } = await appliance.admin<{ key: string }>('key', 'create', 'acme')
-  const tls = { ca: readFileSync(join(appliance.stateDir, 'ca/ca.pem'), 'utf8') }
-  const ask = (path: string, init: RequestInit = {}) =>
-    fetch(builds + path, { ...init, tls, headers: { Authorization: `Bearer ${key}`, ...init.headers } })
-  return {
-    ask,
-    submit: async (body: object) => {
-      const response = await ask('/build', { method: 'POST', body: JSON.stringify(body) })
-      return { status: response.status, ...((await response.json()) as { job_id: string; build_url: string }) }
-    },
-    /** The data of every event until the stream closes. */
-    events: async (id: string): Promise<{ type: string; msg?: string; result?: unknown }[]> => {
-      const text = await (await ask(`/build/${id}/events`)).text()
-      return [...text.matchAll(/^data: (.*)$/gm)].map(match => JSON.parse(match[1] ?? ''))
-    },
-  }
-}
-
 inOwnNetns(
   import.meta.path,
   () => {
@@ -60,19 +39,15 @@ inOwnNetns(
       'a source becomes artifacts with evidence that a client verifies; the same source gives the same artifacts',
       async () => {
         // Goal: what service C is for, with nothing in it that stands for something else but the platform.
-        const builder = await builtImage('builder')
-        const settings = `image_dir = ${JSON.stringify(builder)}\nmemory_mib = 2048\nscratch_gib = 4`
-        await using appliance = await createAppliance(settings, 'builds', await imageDir(), '', {
-          listen: 'builds = "127.0.0.1:8443"',
-        })
+        const service = await createBuildsAppliance()
+        await using appliance = service.appliance
         await appliance.start()
-        const { ask, submit, events } = await client(appliance)
+        const { submit, events, result } = await createBuildsClient(appliance)
         const project = join(appliance.directory, 'hello')
         writeProject(project)
         const { exitCode } = Bun.spawnSync(['tar', '-czf', `${project}.tar.gz`, '-C', appliance.directory, 'hello'])
         expect(exitCode).toBe(0)
         const source_data = readFileSync(`${project}.tar.gz`).toString('base64')
-        const rootPem = join(appliance.stateDir, 'simulator/root.pem')
         const outputs: string[] = []
         for (const [run, used] of [nonce, `${nonce.slice(0, 30)}00`].entries()) {
           const startedMs = performance.now()
@@ -85,27 +60,12 @@ inOwnNetns(
             new Set(['queued', 'vm', 'init', 'detect', 'fetch', 'build', 'provenance', 'attest', 'host', 'complete']),
           )
           const archive = join(appliance.directory, `result-${run}.tar.gz`)
-          writeFileSync(archive, Buffer.from(await (await ask(`/build/${job_id}/result`)).arrayBuffer()))
-          const verified = await appliance.cli(
-            ...['verify', 'build', archive, '--nonce', used, '--trust-simulated-root', rootPem],
-            ...['--image', builder, '--json'],
-          )
-          expect([verified.exitCode, verified.exitCode === 0 ? '' : verified.stdout + verified.stderr]).toEqual([0, ''])
-          const unpacked = join(appliance.directory, `unpacked-${run}`)
-          mkdirSync(unpacked)
-          Bun.spawnSync(['tar', '-xzf', archive, '-C', unpacked])
-          outputs.push(join(unpacked, 'hello/artifacts/hello'))
+          const bytes = await result(job_id)
+          writeFileSync(archive, bytes)
+          expect(await verifyResult(service, archive, used)).toBe('')
+          outputs.push(join(unpackResult(join(appliance.directory, `unpacked-${run}`), bytes), 'artifacts/hello'))
           // Another nonce is another build.
-          const replayed = await appliance.cli(
-            'verify',
-            'build',
-            archive,
-            '--nonce',
-            'ff',
-            '--trust-simulated-root',
-            rootPem,
-          )
-          expect(replayed.exitCode).toBe(1)
+          expect(await verifyResult(service, archive, 'ff')).toStartWith('1: ')
         }
         expect(outputs.map(path => existsSync(path))).toEqual([true, true])
         const [first, second] = outputs.map(path => readFileSync(path))

@@ -81,7 +81,25 @@ export function vendoredProject(): SourceFiles {
   return { ...project, 'Cargo.lock': lockOfUses }
 }
 
-/** The same, to be fetched. */
+/** A build script, a package of the default registry below vendor/, and beside what can be built again a program that says when it was built. */
+export function vendoredWorkspace(): SourceFiles {
+  const vendored = Object.entries(vendoredProject()).filter(([name]) => /^(?:vendor|\.cargo)\//.test(name))
+  const project = {
+    ...workspaceProject,
+    ...Object.fromEntries(vendored),
+    'Cargo.toml': '[workspace]\nresolver = "2"\nmembers = ["app", "clib", "moment"]\n',
+    'moment/Cargo.toml': '[package]\nname = "moment"\nversion = "0.1.0"\nedition = "2021"\n',
+    'moment/build.rs':
+      'fn main() { println!("cargo:rustc-env=AT={:?}", std::time::SystemTime::now()); println!("cargo:rerun-if-changed=build.rs"); }\n',
+    'moment/src/main.rs': 'fn main() { println!("{}", env!("AT")); }\n',
+    'app/Cargo.toml': `${workspaceProject['app/Cargo.toml']}answer = "0.1"\n`,
+    'app/src/main.rs':
+      'include!(concat!(env!("OUT_DIR"), "/n.rs"));\nfn main() { println!("{}", N + answer::answer() + clib::one() as u32); }\n',
+  }
+  return { ...project, 'Cargo.lock': lockedBy(project) }
+}
+
+/** The project with a vendored package, to be fetched. */
 export function fetchedProject(): SourceFiles {
   return Object.fromEntries(Object.entries(vendoredProject()).filter(([name]) => !/^(?:vendor|\.cargo)/.test(name)))
 }
