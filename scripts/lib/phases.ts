@@ -8,7 +8,7 @@ export const PHASES = {
   /** Needs root, and may change the kernel's state (namespaces, nftables, loop devices): one file at a time. */
   root: { suffix: '.root.test.ts', serial: true, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
   /** Needs the built executables and images: reads them, builds them, or boots VMs. One file at a time. */
-  image: { suffix: '.image.test.ts', serial: true, needsBuild: true, timeoutMs: 3_600_000, testTimeoutMs: 900_000 },
+  image: { suffix: '.image.test.ts', serial: true, needsBuild: true, timeoutMs: 4_200_000, testTimeoutMs: 900_000 },
 } as const satisfies Record<string, Phase>
 
 type Phase = {
