@@ -14,7 +14,7 @@ import { PHASE_NAMES, PHASES, type PhaseName, phaseOf, testFiles } from './lib/p
 import { print, seconds } from './lib/terminal.ts'
 
 const root = resolve(import.meta.dir, '..')
-const runTimeoutMs = 80 * 60_000
+const runTimeoutMs = 85 * 60_000
 const checkTimeoutMs = 300_000
 const builds = [
   { name: 'build strongroom-guest', argv: ['scripts/build-guest.ts'], timeoutMs: 300_000 },
