@@ -1,39 +1,31 @@
-// Puts the inference gateway together from configuration. Effects: reads files; everything else begins with `start`.
+// Puts the inference gateway together as a process of this host. Effects: reads files; everything else begins with `start`.
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { toHex } from '../base/bytes.ts'
-import { type Clock, pause } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import { listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { guestGatewayName } from '../contract/agent.ts'
+import type { GatewaySettings } from '../contract/workload.ts'
 import { startSandboxed } from '../host/sandbox.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
 import { lookupUser } from '../host/system.ts'
 import { spkiDigestOf } from '../http/pair.ts'
-import { type FetchHandler, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
-import { createAttester, type EvidenceOrigin, noEvidenceOnHost } from '../inference/attestation/attester.ts'
+import { type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
+import { type EvidenceOrigin, noEvidenceOnHost } from '../inference/attestation/attester.ts'
 import { type GatewayConfiguration, gatewayConfiguration } from '../inference/attestation/configuration.ts'
-import { createAttestationEndpoint } from '../inference/attestation/endpoint.ts'
-import { createNonceLedger } from '../inference/attestation/nonces.ts'
-import { makeReceiptKeys, type ReceiptKeys } from '../inference/attestation/receipt-keys.ts'
-import { createResponseSealer } from '../inference/attestation/response-sealer.ts'
+import { makeReceiptKeys } from '../inference/attestation/receipt-keys.ts'
 import { createWorkloads, type Workloads } from '../inference/attestation/workloads.ts'
-import { createGateway, type Gateway, type GatewayDeps } from '../inference/gateway/gateway.ts'
-import { inferenceOpenapiDocument } from '../inference/gateway/openapi.ts'
-import { createGatewayAuthenticate } from '../inference/keys/authenticate.ts'
-import { createLimiter } from '../inference/limits/limiter.ts'
-import { createNonceQuota } from '../inference/limits/nonce-quota.ts'
-import { createPublicLimiter } from '../inference/limits/public.ts'
+import { createGatewayAuthenticate, keyDefaults } from '../inference/keys/authenticate.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
 import { runLedgerRetention } from '../inference/metering/retention.ts'
 import { createClusterMetrics } from '../inference/metrics/cluster.ts'
-import { gatewayFamilies } from '../inference/metrics/gateway.ts'
-import { createMetrics } from '../inference/metrics/requests.ts'
-import { loadUpstream, type UpstreamTarget } from '../inference/upstream/target.ts'
+import { createInferenceService, type InferenceService, inferenceHandler, workerTarget } from '../inference/service.ts'
+import { loadUpstream } from '../inference/upstream/target.ts'
 import { createWorkerRoot } from '../inference/worker/root.ts'
 import { BuiltInWorker, workerTiming } from '../inference/worker/worker.ts'
 import { writeFileAtomic } from '../linux/files.ts'
@@ -56,27 +48,23 @@ export type InferenceParts = {
 }
 
 export type Inference = {
-  readonly fetch: Gateway['fetch']
+  readonly fetch: InferenceService['fetch']
   readonly collectors: readonly Collector[]
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
 
-/** The longest that Bun can allow a connection to be idle: how long a stream may pause is for the gateway's own limits to decide. */
-const streamIdleSeconds = 255
-const attestationCallersMax = 64
-const attestationTimeoutMs = 30_000
 const unpackTimeoutMs = 60_000
 const hourMs = 3_600_000
 
 /** Faults: config.file (key, certificate or allowlist files), host.unsupported. A worker that cannot run is no fault: requests for its model get 502. */
 export async function composeInference(deps: InferenceParts): Promise<Inference> {
   const { config, store, clock, random, metering } = deps
-  const settings = config.inference
+  const settings = gatewaySettings(config)
   const log = deps.log.unit('inference')
   const workloads = await composeWorkloads(deps, log)
-  const worker = composeWorker(deps, workloads, { log, onReady: name => gateway.probeNow(name) })
-  const configured = settings.upstreams.map(loadUpstream)
+  const worker = composeWorker(deps, workloads, { log, onReady: name => service.probeNow(name) })
+  const configured = config.inference.upstreams.map(loadUpstream)
   const configuration = writeConfiguration(
     deps,
     gatewayConfiguration(
@@ -84,60 +72,39 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
       configured.map(one => one.ca),
     ),
   )
-  const upstreams = [...configured, ...(worker === null ? [] : [targetOf(worker, settings.worker)])]
-  const keys = makeReceiptKeys(random)
-  const limiter = createLimiter(clock)
-  const { admitPublic } = createPublicLimiter({ clock, requestsPerMinute: settings.public_requests_per_minute })
-  const metrics = createMetrics({
-    models: upstreams.flatMap(upstream => upstream.models),
-    upstreams: upstreams.map(upstream => upstream.name),
-    otherFamilies: () =>
-      gatewayFamilies({ metering: metering.counts(), running: limiter.running(), ...gateway.view() }),
-  })
-  const attestation = composeAttestation(deps, { workloads, configuration, keys, log })
-  const gateway = createGateway({
-    authenticate: createGatewayAuthenticate({
-      db: store.directory.db,
-      clock,
-      log,
-      defaults: {
-        requestsPerMinute: settings.key_requests_per_minute,
-        tokensPerMinute: settings.key_tokens_per_minute,
-        concurrencyMax: settings.key_concurrency_max,
-      },
-    }),
-    admit: limiter.admit,
-    admitPublic,
-    recordUsage: record => metering.record(record),
-    observe: metrics.observe,
-    sealer: createResponseSealer({ keys, clock, inside: new Set(worker === null ? [] : [worker.upstream.name]) }),
-    responseReceipts: settings.response_receipts,
-    attestation: attestation.respond,
-    openapi: JSON.stringify(inferenceOpenapiDocument()),
-    upstreams,
-    ownedBy: settings.owned_by,
+  const service = createInferenceService({
+    settings,
+    upstreams: [...configured, ...(worker === null ? [] : [workerTarget(worker.upstream, workerBounds(config))])],
+    inside: new Set(worker === null ? [] : [worker.upstream.name]),
+    authenticate: createGatewayAuthenticate({ db: store.directory.db, clock, log, defaults: keyDefaults(settings) }),
+    metering: { record: record => metering.record(record), counts: () => metering.counts() },
+    nonces: store.ledger,
+    workloads,
+    keys: makeReceiptKeys(random),
+    tlsSpkiDigest: () => spkiDigestOf(deps.tls.current().cert),
+    configurationDigest: configuration.digest,
+    // The simulator's keys take seconds to make, once; until then there is no evidence.
+    openEvidence: () => evidenceOrigin(deps, workloads),
     clock,
     random,
     log,
-    limits: limitsOf(config),
   })
   const stopping = new AbortController()
   let retention: Promise<void> = Promise.resolve()
   return {
-    fetch: gateway.fetch,
-    collectors: [metrics, createClusterMetrics({ store, capacity: deps.capacity })],
+    fetch: service.fetch,
+    collectors: [service.metrics, createClusterMetrics({ store, capacity: deps.capacity })],
     start: () => {
       worker?.start()
-      // Not waited for at the end: keys that are being made are of no use any more.
-      void attestation.prepare(stopping.signal)
+      service.start()
       retention = runLedgerRetention(
-        { store: store.directory, clock, log, retentionDays: settings.usage_retention_days },
+        { store: store.directory, clock, log, retentionDays: config.inference.usage_retention_days },
         stopping.signal,
       )
     },
     stop: async () => {
       stopping.abort()
-      gateway.close()
+      service.close()
       await Promise.all([worker?.stop(), retention])
     },
   }
@@ -145,32 +112,26 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
 
 /** The gateway over HTTPS. Fault host.unsupported: the address cannot be listened on. */
 export function serveInference(
-  { fetch }: Inference,
+  inference: Inference,
   { config, tls, log }: Pick<InferenceParts, 'config' | 'tls' | 'log'>,
 ): TlsServer {
-  const idleTimeoutSeconds = config.http.idle_timeout_s
-  const handler: FetchHandler = async (request, socket) => {
-    // Bun counts the wait for an upstream as idle, too.
-    socket.timeout(request, streamIdleSeconds)
-    const response = await fetch(request, () => socket.requestIP(request)?.address ?? '')
-    // From here on only a stream may pause; else whoever has been refused could keep the connection for as long.
-    const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') === true
-    if (!isStream) socket.timeout(request, idleTimeoutSeconds)
-    return response
-  }
-  return serveTls(handler, {
+  const settings = gatewaySettings(config)
+  return serveTls(inferenceHandler(inference, settings), {
     ...listenAddress(config.listen.inference),
     tls,
     guestName: guestGatewayName,
-    idleTimeoutSeconds,
+    idleTimeoutSeconds: settings.connectionIdleSeconds,
     // As with service A, the gateway itself limits the body and refuses it in its own words.
     requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
     log: log.unit('inference'),
   })
 }
 
-function limitsOf({ inference }: Config): GatewayDeps['limits'] {
+/** How the gateway serves its clients, wherever it is placed. */
+export function gatewaySettings({ inference, http }: Pick<Config, 'inference' | 'http'>): GatewaySettings {
   return {
+    ownedBy: inference.owned_by,
+    refusesUnknownFields: inference.unknown_fields === 'refuse',
     bodyBytesMax: inference.body_bytes_max,
     bodyTimeoutMs: inference.body_timeout_ms,
     connectTimeoutMs: inference.connect_timeout_ms,
@@ -179,11 +140,18 @@ function limitsOf({ inference }: Config): GatewayDeps['limits'] {
     stallTimeoutMs: inference.client_stall_timeout_ms,
     eventBytesMax: inference.event_bytes_max,
     responseBytesMax: inference.answer_bytes_max,
-    refusesUnknownFields: inference.unknown_fields === 'refuse',
     queueMax: inference.queue_max,
     queueTimeoutMs: inference.queue_timeout_ms,
     ejectFailures: inference.eject_failures,
     ejectMs: inference.eject_ms,
+    keyRequestsPerMinute: inference.key_requests_per_minute,
+    keyTokensPerMinute: inference.key_tokens_per_minute,
+    keyConcurrencyMax: inference.key_concurrency_max,
+    publicRequestsPerMinute: inference.public_requests_per_minute,
+    nonceRetentionMs: inference.nonce_retention_hours * hourMs,
+    noncesMax: inference.nonces_max,
+    responseReceipts: inference.response_receipts,
+    connectionIdleSeconds: http.idle_timeout_s,
   }
 }
 
@@ -217,6 +185,10 @@ function writeConfiguration(
   return configuration
 }
 
+function workerBounds({ inference: { worker } }: Config) {
+  return { parallel: worker.parallel, contextTokens: worker.context_tokens }
+}
+
 type WorkerSide = { readonly log: Logger; readonly onReady: (upstream: string) => void }
 
 function composeWorker(
@@ -248,88 +220,6 @@ function composeWorker(
   })
   return worker
 }
-
-function targetOf({ upstream }: BuiltInWorker, settings: Config['inference']['worker']): UpstreamTarget {
-  const { name, models, weight, concurrencyMax, baseUrl, unix } = upstream
-  return {
-    name,
-    url: baseUrl,
-    unixSocket: unix,
-    key: null,
-    engine: 'llama-server',
-    models,
-    weight,
-    concurrencyMax,
-    // It refuses more choices than it has slots.
-    choicesMax: settings.parallel,
-    contextTokens: settings.context_tokens,
-    content: [],
-    remoteUrls: false,
-    ca: null,
-    spkiSha256: null,
-  }
-}
-
-type AttestationParts = {
-  readonly workloads: Workloads
-  readonly configuration: GatewayConfiguration
-  readonly keys: ReceiptKeys
-  readonly log: Logger
-}
-
-type Attestation = {
-  readonly respond: (request: Request, address: () => string) => Promise<Response>
-  /**
-   * Opens the evidence source, however often that fails, until aborted. The simulator's keys take seconds to make, once; until then
-   * there is no evidence. Never rejects.
-   */
-  readonly prepare: (signal: AbortSignal) => Promise<void>
-}
-
-function composeAttestation(
-  deps: InferenceParts,
-  { workloads, configuration, keys, log }: AttestationParts,
-): Attestation {
-  const { config, store, tls, clock } = deps
-  const kept = {
-    retentionMs: config.inference.nonce_retention_hours * hourMs,
-    countMax: config.inference.nonces_max,
-  }
-  const nonces = createNonceLedger({ store: store.ledger, clock, quota: createNonceQuota({ clock, ...kept }), ...kept })
-  const endpointOf = (origin: EvidenceOrigin) => {
-    const attester = createAttester({
-      origin,
-      describeWorkloads: workloads.describe,
-      keys,
-      tlsSpkiDigest: () => spkiDigestOf(tls.current().cert),
-      configurationDigest: configuration.digest,
-      clock,
-      callersMax: attestationCallersMax,
-      timeoutMs: attestationTimeoutMs,
-    })
-    return createAttestationEndpoint({ nonces, attester, log })
-  }
-  let endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source is being prepared' })
-  return {
-    respond: (request, address) => endpoint(request, address),
-    prepare: async signal => {
-      for (let retryMs = prepareRetryMinMs; !signal.aborted; retryMs = Math.min(retryMs * 2, prepareRetryMaxMs)) {
-        try {
-          endpoint = endpointOf(await evidenceOrigin(deps, workloads))
-          return
-        } catch (error) {
-          // A full disk, for example: somebody makes room, and nobody should have to start the daemon again for that.
-          log.error('the evidence source cannot be prepared; it will be tried again', { error, retryMs })
-          endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source cannot be prepared; see the log' })
-        }
-        await pause(clock, retryMs, signal)
-      }
-    },
-  }
-}
-
-const prepareRetryMinMs = 1_000
-const prepareRetryMaxMs = 60_000
 
 async function evidenceOrigin(deps: InferenceParts, workloads: Workloads): Promise<EvidenceOrigin> {
   if (deps.platform === 'snp') return noEvidenceOnHost

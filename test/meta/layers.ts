@@ -52,6 +52,7 @@ export const INNER_ORDERS = {
     ['malformed.ts'],
   ],
   'src/inference': [
+    ['service.ts'],
     ['gateway'],
     ['openai', 'metrics'],
     ['upstream', 'worker'],

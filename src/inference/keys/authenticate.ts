@@ -4,6 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
+import type { GatewaySettings } from '../../contract/workload.ts'
 import { createKeyFormat, type MintedKey, secretMatches } from '../../http/bearer.ts'
 import type { DirectoryDb } from '../../store/db.ts'
 import {
@@ -25,6 +26,17 @@ export type GatewayAuthDeps = {
     readonly requestsPerMinute: number
     readonly tokensPerMinute: number
     readonly concurrencyMax: number
+  }
+}
+
+/** What keys without limits of their own get. */
+export function keyDefaults(
+  settings: Pick<GatewaySettings, 'keyRequestsPerMinute' | 'keyTokensPerMinute' | 'keyConcurrencyMax'>,
+): GatewayAuthDeps['defaults'] {
+  return {
+    requestsPerMinute: settings.keyRequestsPerMinute,
+    tokensPerMinute: settings.keyTokensPerMinute,
+    concurrencyMax: settings.keyConcurrencyMax,
   }
 }
 

@@ -1,0 +1,195 @@
+// Service B, put together from what its place gives it: a host process, or a measured VM. Effects: those of its parts; all begin with `start`.
+
+import { type Clock, pause } from '../base/clock.ts'
+import type { RandomBytes } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import type { Collector } from '../base/prometheus.ts'
+import type { GatewaySettings } from '../contract/workload.ts'
+import type { FetchHandler } from '../http/serve.ts'
+import type { LedgerStore } from '../store/db.ts'
+import { createAttester, type EvidenceOrigin } from './attestation/attester.ts'
+import { createAttestationEndpoint } from './attestation/endpoint.ts'
+import { createNonceLedger } from './attestation/nonces.ts'
+import type { ReceiptKeys } from './attestation/receipt-keys.ts'
+import { createResponseSealer } from './attestation/response-sealer.ts'
+import type { Workloads } from './attestation/workloads.ts'
+import { createGateway } from './gateway/gateway.ts'
+import { inferenceOpenapiDocument } from './gateway/openapi.ts'
+import { createLimiter } from './limits/limiter.ts'
+import { createNonceQuota } from './limits/nonce-quota.ts'
+import { createPublicLimiter } from './limits/public.ts'
+import type { MeteringCounts } from './metering/ledger.ts'
+import { gatewayFamilies } from './metrics/gateway.ts'
+import { createMetrics } from './metrics/requests.ts'
+import type { Authenticate, RecordUsage } from './types.ts'
+import type { UpstreamTarget } from './upstream/target.ts'
+import type { WorkerUpstream } from './worker/worker.ts'
+
+export type InferenceServiceDeps = {
+  readonly settings: GatewaySettings
+  readonly upstreams: readonly UpstreamTarget[]
+  /** Names of the upstreams that are workloads of the attestation. */
+  readonly inside: ReadonlySet<string>
+  readonly authenticate: Authenticate
+  readonly metering: { readonly record: RecordUsage; readonly counts: () => MeteringCounts }
+  /** Where used nonces are kept. */
+  readonly nonces: LedgerStore
+  readonly workloads: Pick<Workloads, 'describe'>
+  readonly keys: ReceiptKeys
+  /** SHA-256 of the SPKI of the TLS key that is in service now. */
+  readonly tlsSpkiDigest: () => Uint8Array
+  /** SHA-256 of the gateway's configuration. */
+  readonly configurationDigest: Uint8Array
+  /** Called again, with pauses, until it resolves: what vouches for the gateway may take seconds to be there. */
+  readonly openEvidence: () => Promise<EvidenceOrigin>
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+}
+
+export type InferenceService = {
+  /** Never rejects. `address` gives the client's. */
+  readonly fetch: (request: Request, address: () => string) => Promise<Response>
+  readonly metrics: Collector
+  /** Requests under way, streams included. */
+  readonly running: () => number
+  /** Probes the upstream now if it is ejected, because whoever runs it has seen that it is healthy. */
+  readonly probeNow: (upstream: string) => void
+  readonly start: () => void
+  /** Ends waiting and probing; requests under way go on. */
+  readonly close: () => void
+}
+
+const attestationCallersMax = 64
+const attestationTimeoutMs = 30_000
+
+export function createInferenceService(deps: InferenceServiceDeps): InferenceService {
+  const { settings, upstreams, metering, keys, clock, random, log } = deps
+  const limiter = createLimiter(clock)
+  const { admitPublic } = createPublicLimiter({ clock, requestsPerMinute: settings.publicRequestsPerMinute })
+  const metrics = createMetrics({
+    models: upstreams.flatMap(upstream => upstream.models),
+    upstreams: upstreams.map(upstream => upstream.name),
+    otherFamilies: () =>
+      gatewayFamilies({ metering: metering.counts(), running: limiter.running(), ...gateway.view() }),
+  })
+  const attestation = createAttestation(deps)
+  const gateway = createGateway({
+    authenticate: deps.authenticate,
+    admit: limiter.admit,
+    admitPublic,
+    recordUsage: metering.record,
+    observe: metrics.observe,
+    sealer: createResponseSealer({ keys, clock, inside: deps.inside }),
+    responseReceipts: settings.responseReceipts,
+    attestation: attestation.respond,
+    openapi: JSON.stringify(inferenceOpenapiDocument()),
+    upstreams,
+    ownedBy: settings.ownedBy,
+    clock,
+    random,
+    log,
+    limits: settings,
+  })
+  const stopping = new AbortController()
+  return {
+    fetch: gateway.fetch,
+    metrics,
+    running: () => limiter.running(),
+    probeNow: gateway.probeNow,
+    // Not waited for at the end: evidence that is being prepared is of no use any more.
+    start: () => void attestation.prepare(stopping.signal),
+    close: () => {
+      stopping.abort()
+      gateway.close()
+    },
+  }
+}
+
+/** The longest that Bun can allow a connection to be idle: how long a stream may pause is for the gateway's own limits to decide. */
+const streamIdleSeconds = 255
+
+/** Connections that are idle between requests end early, streams may pause. */
+export function inferenceHandler(
+  { fetch }: Pick<InferenceService, 'fetch'>,
+  { connectionIdleSeconds }: Pick<GatewaySettings, 'connectionIdleSeconds'>,
+): FetchHandler {
+  return async (request, socket) => {
+    // Bun counts the wait for an upstream as idle, too.
+    socket.timeout(request, streamIdleSeconds)
+    const response = await fetch(request, () => socket.requestIP(request)?.address ?? '')
+    // From here on only a stream may pause; else whoever has been refused could keep the connection for as long.
+    const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') === true
+    if (!isStream) socket.timeout(request, connectionIdleSeconds)
+    return response
+  }
+}
+
+/** The built-in worker as the router sees it. */
+export function workerTarget(
+  { name, models, weight, concurrencyMax, baseUrl, unix }: WorkerUpstream,
+  { parallel, contextTokens }: { readonly parallel: number; readonly contextTokens: number },
+): UpstreamTarget {
+  return {
+    name,
+    url: baseUrl,
+    unixSocket: unix,
+    key: null,
+    engine: 'llama-server',
+    models,
+    weight,
+    concurrencyMax,
+    // It refuses more choices than it has slots.
+    choicesMax: parallel,
+    contextTokens,
+    content: [],
+    remoteUrls: false,
+    ca: null,
+    spkiSha256: null,
+  }
+}
+
+type Attestation = {
+  readonly respond: (request: Request, address: () => string) => Promise<Response>
+  /** Opens the evidence source, however often that fails, until aborted. Never rejects. */
+  readonly prepare: (signal: AbortSignal) => Promise<void>
+}
+
+const prepareRetryMinMs = 1_000
+const prepareRetryMaxMs = 60_000
+
+function createAttestation(deps: InferenceServiceDeps): Attestation {
+  const { settings, clock, log } = deps
+  const kept = { retentionMs: settings.nonceRetentionMs, countMax: settings.noncesMax }
+  const nonces = createNonceLedger({ store: deps.nonces, clock, quota: createNonceQuota({ clock, ...kept }), ...kept })
+  const endpointOf = (origin: EvidenceOrigin) => {
+    const attester = createAttester({
+      origin,
+      describeWorkloads: deps.workloads.describe,
+      keys: deps.keys,
+      tlsSpkiDigest: deps.tlsSpkiDigest,
+      configurationDigest: deps.configurationDigest,
+      clock,
+      callersMax: attestationCallersMax,
+      timeoutMs: attestationTimeoutMs,
+    })
+    return createAttestationEndpoint({ nonces, attester, log })
+  }
+  let endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source is being prepared' })
+  return {
+    respond: (request, address) => endpoint(request, address),
+    prepare: async signal => {
+      for (let retryMs = prepareRetryMinMs; !signal.aborted; retryMs = Math.min(retryMs * 2, prepareRetryMaxMs)) {
+        try {
+          endpoint = endpointOf(await deps.openEvidence())
+          return
+        } catch (error) {
+          // A full disk, for example: somebody makes room, and nobody should have to start the daemon again for that.
+          log.error('the evidence source cannot be prepared; it will be tried again', { error, retryMs })
+          endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source cannot be prepared; see the log' })
+        }
+        await pause(clock, retryMs, signal)
+      }
+    },
+  }
+}
