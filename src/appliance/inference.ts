@@ -19,7 +19,7 @@ import { type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
 import { type EvidenceOrigin, noEvidenceOnHost } from '../inference/attestation/attester.ts'
 import { type GatewayConfiguration, gatewayConfiguration } from '../inference/attestation/configuration.ts'
 import { makeReceiptKeys } from '../inference/attestation/receipt-keys.ts'
-import { createWorkloads, type Workloads } from '../inference/attestation/workloads.ts'
+import { createWorkloads, readAllowlist, type Workloads } from '../inference/attestation/workloads.ts'
 import { createGatewayAuthenticate, keyDefaults } from '../inference/keys/authenticate.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
 import { runLedgerRetention } from '../inference/metering/retention.ts'
@@ -155,13 +155,15 @@ export function gatewaySettings({ inference, http }: Pick<Config, 'inference' | 
   }
 }
 
-function composeWorkloads({ config, stateDir }: InferenceParts, log: Logger): Promise<Workloads> {
+async function composeWorkloads({ config, stateDir }: InferenceParts, log: Logger): Promise<Workloads> {
+  const file = join(stateDir, 'allowlist.json')
+  const bytes = readAllowlist(file)
   return createWorkloads({
     executable: '/proc/self/exe',
     // From the kernel, because the runtime's own argv names paths inside the executable.
     command: readFileSync('/proc/self/cmdline', 'utf8').split('\0').slice(0, -1),
     hasWorker: config.inference.worker.model_file !== '',
-    allowlistFile: join(stateDir, 'allowlist.json'),
+    allowlist: bytes === null ? null : { bytes, source: file },
     log,
   })
 }
@@ -231,6 +233,7 @@ async function evidenceOrigin(deps: InferenceParts, workloads: Workloads): Promi
     platform: 'simulated',
     image: { name: 'strongroom', measurement },
     operatorKey: host.operatorKey,
+    hostData: null,
     evidence: (reportData, hostData) => host.evidence({ measurement, reportData, hostData }),
   }
 }

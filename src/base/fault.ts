@@ -34,6 +34,12 @@ export const FAULTS = {
     status: 502,
     remedy: 'look at the upstreams: `strongroom metrics` and the log of the daemon',
   },
+  metering_unavailable: {
+    wire: 'internal_error',
+    status: 503,
+    remedy:
+      'retry later; the operator looks at `strongroom inference show`: its daemon takes no usage from the gateway',
+  },
   attestation_unavailable: {
     wire: 'internal_error',
     status: 503,

@@ -6,6 +6,7 @@
 // the host what the VM's receipt keys have signed.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { concat, utf8 } from '../base/bytes.ts'
 import { OneOf } from './shape.ts'
 
 const closed = { additionalProperties: false } as const
@@ -21,6 +22,9 @@ const Base64Url = (bytesMin: number, bytesMax: number) =>
 const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 const OrNull = <T extends ReturnType<typeof Type.String> | typeof Count>(schema: T) => Type.Union([schema, Type.Null()])
 
+/** Where a gateway VM listens. */
+export const gatewayVmPort = 8442
+
 /** Serial of the model's disk, as the guest sees it. */
 export const modelDiskSerial = 'model'
 
@@ -29,8 +33,8 @@ export const pieceBytesMax = 49_152
 /** Of a whole document. */
 export const documentBytesMax = { workload: 1_048_576, control: 16_777_216 } as const
 
-/** Domain of the control key's signatures: it stands before the bytes that are signed. */
-export const controlDomain = 'strongroom/control/v1\n'
+/** Stands before the bytes that the control key signs. */
+const controlDomain = 'strongroom/control/v1\n'
 
 /** A gateway key: its hash, never the key. */
 export const ControlKey = Type.Object(
@@ -81,8 +85,8 @@ export const UsageRow = Type.Object(
 export type UsageRow = Static<typeof UsageRow>
 
 export const usageRowsMax = 128
-/** Domain of the receipt keys' signature over a batch: it stands before the digest that is signed. */
-export const usageDomain = 'strongroom/usage/v1\n'
+/** Stands before the digest that is signed. */
+const usageDomain = 'strongroom/usage/v1\n'
 
 /**
  * Rows `from` … `from + rows.length - 1`, counted from 0 in the life of one VM. `digest` is SHA-256 over the digest of the batch before it (32
@@ -99,6 +103,21 @@ export const UsageBatch = Type.Object(
   closed,
 )
 export type UsageBatch = Static<typeof UsageBatch>
+
+/** What a batch's digest is the SHA-256 of. */
+export function usageBytes(before: Uint8Array, rows: readonly UsageRow[]): Uint8Array {
+  return concat(before, utf8(JSON.stringify(rows)))
+}
+
+/** What is signed of a batch. */
+export function usageMessage(digest: Uint8Array): Uint8Array {
+  return concat(utf8(usageDomain), digest)
+}
+
+/** What the control key signs of a snapshot's bytes. */
+export function controlMessage(snapshot: Uint8Array): Uint8Array {
+  return concat(utf8(controlDomain), snapshot)
+}
 
 /** What the VM waits for. `id` is the same until it is answered. */
 export const Want = Type.Union([

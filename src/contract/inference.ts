@@ -19,6 +19,7 @@ export const GATEWAY_PUBLIC_CODES = [
   'body_too_large',
   'rate_limited',
   'upstream_failed',
+  'metering_unavailable',
   'attestation_unavailable',
 ] as const satisfies readonly FaultCode[]
 
@@ -38,6 +39,7 @@ export const GATEWAY_ERROR_TYPES = {
   body_too_large: 'invalid_request_error',
   rate_limited: 'rate_limit_error',
   upstream_failed: 'upstream_error',
+  metering_unavailable: 'server_error',
   attestation_unavailable: 'server_error',
   internal: 'server_error',
 } as const satisfies Record<GatewayErrorCode, string>

@@ -17,6 +17,7 @@ export const LAYERS = {
   'src/instances': 4,
   'src/inference': 4,
   'src/builds': 4,
+  'src/enclave-host': 4,
   'src/operator': 4,
   'src/appliance': 5,
   'src/cli': 6,
@@ -28,12 +29,16 @@ export const APART = {
   'src/guest': ['src/base', 'src/contract', 'src/attest', 'src/linux', 'src/verifier'],
   'src/verifier': ['src/base', 'src/contract', 'src/attest'],
   'src/enclave': [
-    ...['src/base', 'src/config', 'src/contract', 'src/attest', 'src/linux', 'src/http', 'src/store', 'src/inference'],
+    ...['src/base', 'src/config', 'src/contract', 'src/attest', 'src/linux', 'src/http', 'src/host', 'src/store'],
+    ...['src/inference', 'src/guest'],
   ],
 } as const satisfies Record<string, readonly string[]>
 
-/** The one arrow from the layers to an entry point: the command line runs the relying party's code. */
-const useOfApart: Readonly<Record<string, readonly string[]>> = { 'src/cli': ['src/verifier'] }
+/** The arrows from the layers to an entry point: the command line, and the host before it hands its clients to a gateway VM, run the relying party's code. */
+const useOfApart: Readonly<Record<string, readonly string[]>> = {
+  'src/cli': ['src/verifier'],
+  'src/enclave-host': ['src/verifier'],
+}
 
 /**
  * The order inside a room, the highest floor first; what shares a floor are siblings. A folder, or a file right in the room.

@@ -76,6 +76,7 @@ export async function simulatedOrigin(): Promise<Available> {
   const measurement = measurementOf(imageDigest)
   return {
     kind: 'available',
+    hostData: null,
     platform: 'simulated',
     image: { name: 'gateway', measurement },
     operatorKey,

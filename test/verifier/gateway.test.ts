@@ -26,6 +26,7 @@ const rig = await openRig({
   clock: createManualClock(simulatedAsOf.getTime()),
   origin: {
     kind: 'available',
+    hostData: null,
     platform: 'simulated',
     image: { name: 'gateway', measurement },
     operatorKey,

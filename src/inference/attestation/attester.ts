@@ -20,10 +20,9 @@ export type EvidenceOrigin =
       readonly image: Image
       /** SHA-384 of the ID key; 48 zero bytes without one. */
       readonly operatorKey: Uint8Array
-      /**
-       * A fresh report over 64 bytes. Its HOST_DATA must be the allowlist's digest: hardware has it from the launch, a simulator takes `hostData`.
-       * It must settle by itself, within a bounded time: the next caller waits for it.
-       */
+      /** HOST_DATA of its launch: SHA-256 of workload.json in a measured VM; null where a simulator takes the allowlist's digest. */
+      readonly hostData: Uint8Array | null
+      /** A fresh report over 64 bytes, with that HOST_DATA. It must settle by itself, within a bounded time: the next caller waits for it. */
       readonly evidence: (reportData: Uint8Array, hostData: Uint8Array) => Promise<ReceiptEvidence>
     }
   | { readonly kind: 'unavailable'; readonly reason: string }
@@ -113,10 +112,11 @@ async function issueAll(
   const { workloads, allowlistDigest } = await describeWorkloads()
   const names = workloads.map(one => `${one.target}=${one.workload}`).join(' ')
   assert(names === ATTESTED_WORKLOADS.map(one => `${one}=${one}`).join(' '), 'the workloads are those of the contract')
+  const hostData = origin.hostData ?? allowlistDigest
   const evidenceSource = async (reportData: Uint8Array) => {
-    const evidence = await origin.evidence(reportData, allowlistDigest)
-    const isMeasured = equalConstantTime(decodeReport(evidence.report).hostData, allowlistDigest)
-    if (!isMeasured) throw unavailable('HOST_DATA of the report is not the digest of the allowlist in use')
+    const evidence = await origin.evidence(reportData, hostData)
+    const isMeasured = equalConstantTime(decodeReport(evidence.report).hostData, hostData)
+    if (!isMeasured) throw unavailable('HOST_DATA of the report is not the digest of what is in use')
     return evidence
   }
   const entries: unknown[] = []

@@ -34,11 +34,11 @@ export type WorkloadsDeps = {
   /** Whether the configuration has a built-in worker. */
   readonly hasWorker: boolean
   /**
-   * Written by the operator. Without it the allowlist is derived from the configuration: it gets the worker when that asks for admission, because
-   * the worker's model has been read by then. After the worker has served or was described, the allowlist stays as it is: the keys of this process
-   * vouch for no other.
+   * Bytes of the one in force, and where they come from. Null: it is derived from the configuration, and gets the worker when that asks for
+   * admission, because the worker's model has been read by then. After the worker has served or was described, the allowlist stays as it is:
+   * the keys of this process vouch for no other.
    */
-  readonly allowlistFile: string
+  readonly allowlist: { readonly bytes: Uint8Array; readonly source: string } | null
   readonly log: Logger
 }
 
@@ -61,27 +61,26 @@ export type AllowlistInForce = {
   readonly digest: Uint8Array
 }
 
-/** Reads or derives the allowlist, and admits the workloads of this process. Fault config.file for an invalid allowlist. */
+/** Takes or derives the allowlist, and admits the workloads of this process. Fault config.file for an invalid allowlist. */
 export async function createWorkloads(deps: WorkloadsDeps): Promise<Workloads> {
   const executableDigest = await sha256File(deps.executable)
   const own = ATTESTED_WORKLOADS.filter(workload => workload !== 'inference-worker').map(
     (workload): WorkloadCandidate => ({ workload, imageDigest: executableDigest, command: deps.command }),
   )
-  const file = readAllowlistFile(deps.allowlistFile)
+  const given = deps.allowlist
   const derive = (candidates: readonly WorkloadCandidate[]) => utf8(encodeAllowlist(allowlistOf(inOrder(candidates))))
-  let inForce = inForceOf(file ?? derive(own), deps.allowlistFile)
+  let inForce = inForceOf(given?.bytes ?? derive(own), given?.source ?? derived)
   /** Derived, and the worker may still change it. */
-  let isProvisional = file === null && deps.hasWorker
+  let isProvisional = given === null && deps.hasWorker
   const logInForce = () => {
-    const source = file === null ? 'configuration' : deps.allowlistFile
-    deps.log.info('allowlist in force', { sha256: toHex(inForce.digest), source })
+    deps.log.info('allowlist in force', { sha256: toHex(inForce.digest), source: given?.source ?? derived })
   }
   if (!isProvisional) logInForce()
 
   const admissions = new Map<AttestedWorkload, { candidate: WorkloadCandidate; admission: Admission }>()
   const admit = (candidate: WorkloadCandidate) => {
     if (isProvisional && candidate.workload === 'inference-worker') {
-      inForce = inForceOf(derive([...own, candidate]), deps.allowlistFile)
+      inForce = inForceOf(derive([...own, candidate]), derived)
       logInForce()
     }
     const admission = admits(inForce.allowlist, candidate)
@@ -122,9 +121,11 @@ function inOrder(candidates: readonly WorkloadCandidate[]): WorkloadCandidate[] 
   return candidates.toSorted((a, b) => place(a) - place(b))
 }
 
+const derived = 'configuration'
 const allowlistBytesMax = 1_048_576
 
-function readAllowlistFile(path: string): Uint8Array | null {
+/** The operator's own; null: there is none. Fault config.file. */
+export function readAllowlist(path: string): Uint8Array | null {
   try {
     const bytes = readFileSync(path)
     if (bytes.length > allowlistBytesMax) throw new Fault('config.file', `more than ${allowlistBytesMax} bytes`)
@@ -135,9 +136,9 @@ function readAllowlistFile(path: string): Uint8Array | null {
   }
 }
 
-function inForceOf(bytes: Uint8Array, path: string): AllowlistInForce {
+function inForceOf(bytes: Uint8Array, source: string): AllowlistInForce {
   const shape = parseAllowlist(bytes)
-  if (!shape.ok) throw new Fault('config.file', `the allowlist ${path}: ${shape.problem}`)
+  if (!shape.ok) throw new Fault('config.file', `the allowlist ${source}: ${shape.problem}`)
   return { allowlist: shape.value, digest: new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes)) }
 }
 

@@ -42,23 +42,36 @@ export function keyDefaults(
 
 /** Every key that is no good gets the same 401: malformed, unknown, revoked, expired, of a suspended organization or a deleted instance. */
 export function createGatewayAuthenticate(deps: GatewayAuthDeps): Authenticate {
-  const known = createLookup(deps.db)
+  return createKeyAuthenticate({
+    ...deps,
+    find: createLookup(deps.db),
+    onUse: (key, nowMs) => noteUse(deps, key, nowMs),
+  })
+}
+
+export type KeyAuthDeps = Pick<GatewayAuthDeps, 'clock' | 'defaults'> & {
+  readonly find: (prefix: string) => KnownGatewayKey | null
+  readonly onUse: (key: GatewayKey, nowMs: number) => void
+}
+
+/** As `createGatewayAuthenticate`, over keys from anywhere. */
+export function createKeyAuthenticate({ find, onUse, clock, defaults }: KeyAuthDeps): Authenticate {
   return headers => {
     const presented = gatewayKeys.parse(headers.get('authorization'))
     if (presented === null) throw unauthenticated()
-    const found = known(presented.prefix)
+    const found = find(presented.prefix)
     const matches = secretMatches(presented.secret, found?.key.secretSha256 ?? null)
-    const nowMs = deps.clock.nowMs()
+    const nowMs = clock.nowMs()
     if (found === null || !matches || !isActive(found, nowMs)) throw unauthenticated()
     const { key } = found
-    noteUse(deps, key, nowMs)
+    onUse(key, nowMs)
     return {
       keyPrefix: key.prefix,
       organizationId: key.organizationId,
       instanceId: key.instanceId,
-      requestsPerMinute: key.requestsPerMinute ?? deps.defaults.requestsPerMinute,
-      tokensPerMinute: key.tokensPerMinute ?? deps.defaults.tokensPerMinute,
-      concurrencyMax: key.concurrencyMax ?? deps.defaults.concurrencyMax,
+      requestsPerMinute: key.requestsPerMinute ?? defaults.requestsPerMinute,
+      tokensPerMinute: key.tokensPerMinute ?? defaults.tokensPerMinute,
+      concurrencyMax: key.concurrencyMax ?? defaults.concurrencyMax,
     }
   }
 }

@@ -89,6 +89,7 @@ test('goal: a flag never loosens what a policy file says', async () => {
 test('goal: evidence without a revocation list fails, unless that was asked for', async () => {
   const origin = {
     kind: 'available',
+    hostData: null,
     platform: 'simulated',
     image: { name: 'gateway', measurement },
     operatorKey,

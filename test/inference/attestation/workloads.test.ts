@@ -9,7 +9,7 @@ import { Fault } from '../../../src/base/fault.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { encodeAllowlist, type WorkloadCandidate } from '../../../src/contract/allowlist.ts'
 import { ATTESTED_WORKLOADS } from '../../../src/contract/attestation.ts'
-import { createWorkloads, type Workloads } from '../../../src/inference/attestation/workloads.ts'
+import { createWorkloads, readAllowlist, type Workloads } from '../../../src/inference/attestation/workloads.ts'
 
 let dir = ''
 let executable = ''
@@ -25,14 +25,17 @@ const digestOfAbc = 'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20
 const command = ['strongroom', 'serve']
 const worker = { imageDigest: new Uint8Array(32).fill(7), command: ['/usr/bin/llama-server', '--threads', '2'] }
 const candidate: WorkloadCandidate = { workload: 'inference-worker', ...worker }
-const create = (options: { hasWorker?: boolean; allowlistFile?: string } = {}) =>
-  createWorkloads({
+const create = async (options: { hasWorker?: boolean; allowlistFile?: string } = {}) => {
+  const source = options.allowlistFile ?? join(dir, 'none.json')
+  const bytes = readAllowlist(source)
+  return createWorkloads({
     executable,
     command,
     hasWorker: options.hasWorker ?? true,
-    allowlistFile: options.allowlistFile ?? join(dir, 'none.json'),
+    allowlist: bytes === null ? null : { bytes, source },
     log: silentLogger,
   })
+}
 
 /** The configuration's, once the worker has asked. */
 async function derivedWith(first: WorkloadCandidate) {

@@ -73,7 +73,7 @@ async function bench(
     executable: '/proc/self/exe',
     command: ['strongroom', 'serve'],
     hasWorker: true,
-    allowlistFile: join(stateDir, 'none.json'),
+    allowlist: null,
     log: silentLogger,
   })
   const pausesMs: number[] = []

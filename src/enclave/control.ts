@@ -1,0 +1,80 @@
+// What the host may change while the gateway runs: keys with their limits, and the keys of upstreams. Effects: memory.
+//
+// The host is hostile: only what the control key of workload.json has signed counts, and only if its revision is above the one in force. After a
+// restart there is none in force, so the host can bring back an older one; the threat model says so.
+
+import { createPublicKey, type KeyObject, verify } from 'node:crypto'
+import { present } from '../base/assert.ts'
+import { fromBase64Url } from '../base/bytes.ts'
+import { messageOf } from '../base/fault.ts'
+import { parseJson } from '../base/json.ts'
+import { type ControlKey, ControlSnapshot, controlMessage } from '../contract/enclave.ts'
+import { type Shape, shapeOf } from '../contract/shape.ts'
+import { type Refusal, refuse } from '../guest/wire.codec.ts'
+import type { KnownGatewayKey } from '../store/directory/gateway-key.query.ts'
+
+export class Control {
+  readonly #key: KeyObject
+  #revision = 0
+  #keys: ReadonlyMap<string, KnownGatewayKey> = new Map()
+  #upstreamKeys: ReadonlyMap<string, string> = new Map()
+
+  /** `controlKey`: the Ed25519 public key of workload.json, base64url. */
+  constructor(controlKey: string) {
+    this.#key = createPublicKey({ key: { kty: 'OKP', crv: 'Ed25519', x: controlKey }, format: 'jwk' })
+  }
+
+  /** Of the snapshot in force; 0 before the first. */
+  get revision(): number {
+    return this.#revision
+  }
+
+  findKey(prefix: string): KnownGatewayKey | null {
+    return this.#keys.get(prefix) ?? null
+  }
+
+  upstreamKey(upstream: string): string | null {
+    return this.#upstreamKeys.get(upstream) ?? null
+  }
+
+  /** All of it or nothing. `signature`: base64url. The snapshot that is in force already is no refusal. */
+  apply(bytes: Uint8Array, signature: string): { readonly ok: true; readonly revision: number } | Refusal {
+    const signed = fromBase64Url(signature)
+    if (signed === null || !verify(null, controlMessage(bytes), this.#key, signed)) {
+      return refuse('bad_request', 'control: the control key of workload.json has not signed this')
+    }
+    const read = readSnapshot(bytes)
+    if (!read.ok) return refuse('bad_request', `control: ${read.problem}`)
+    const { revision, keys, upstreamKeys } = read.value
+    if (revision < this.#revision) {
+      return refuse('bad_request', `control: revision ${revision} is below ${this.#revision}, which is in force`)
+    }
+    if (revision > this.#revision) {
+      this.#keys = new Map(keys.map(key => [key.prefix, knownOf(key)]))
+      this.#upstreamKeys = new Map(Object.entries(upstreamKeys))
+      this.#revision = revision
+    }
+    return { ok: true, revision }
+  }
+}
+
+/** Arrays and objects within each other, in the deepest snapshot, and one to spare. */
+const depthMax = 5
+
+function readSnapshot(bytes: Uint8Array): Shape<ControlSnapshot> {
+  try {
+    return shapeOf(ControlSnapshot, parseJson(bytes, { depthMax }))
+  } catch (error) {
+    return { ok: false, problem: messageOf(error) }
+  }
+}
+
+/** A snapshot has only keys that are good but for their end. */
+function knownOf({ secretSha256, ...key }: ControlKey): KnownGatewayKey {
+  const digest = present(fromBase64Url(secretSha256), 'the schema lets only base64url through')
+  return {
+    key: { ...key, secretSha256: Buffer.from(digest), createdAtMs: 0, lastUsedAtMs: null, revokedAtMs: null },
+    organizationStatus: 'active',
+    instanceDesired: null,
+  }
+}

@@ -1,0 +1,247 @@
+// What a gateway VM does for each request of its host. Effects only through what it is given.
+//
+// The host is hostile: the workload counts only when it is the HOST_DATA of this VM's own report, the control snapshot only when the control key
+// of that workload has signed it. Nothing that the host says reaches a prompt, a key or a receipt.
+
+import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
+import { equalConstantTime, fromHex, fromUtf8, toBase64Url, toHex } from '../base/bytes.ts'
+import type { Clock } from '../base/clock.ts'
+import { messageOf } from '../base/fault.ts'
+import { parseJson } from '../base/json.ts'
+import { type Logger, redact } from '../base/log.ts'
+import { type AgentRequest, agentProtocol } from '../contract/agent.ts'
+import type { EnclaveNext, EnclaveReport, EnclaveRequest, EnclaveStatus } from '../contract/enclave.ts'
+import { type Shape, shapeOf } from '../contract/shape.ts'
+import { WorkloadDocument, workloadText } from '../contract/workload.ts'
+import type { Networking } from '../guest/network.ts'
+import type { ReportDevice } from '../guest/report/device.ts'
+import { ok, type ReceivedLine, type Refusal, refuse } from '../guest/wire.codec.ts'
+import { Control } from './control.ts'
+import { Documents } from './documents.ts'
+import { evidenceOrigin, launchOf } from './evidence.ts'
+import type { EnclaveGateway, EnclaveGatewayDeps } from './gateway.ts'
+import type { Hosts } from './hosts.ts'
+import type { LogLines } from './log-lines.ts'
+import type { UsageSpool } from './usage-spool.ts'
+import type { Wants } from './wants.ts'
+import { type EnclaveResponse, parseEnclaveRequest } from './wire.codec.ts'
+
+export type EnclaveDeps = {
+  readonly version: string
+  readonly identity: { readonly bootId: string; readonly boxKey: string }
+  readonly imageName: string
+  readonly networking: Networking
+  /** Null on a platform without one. */
+  readonly device: Promise<ReportDevice | null>
+  readonly keys: ReceiptKeys
+  readonly spool: UsageSpool
+  readonly wants: Wants
+  readonly hosts: Hosts
+  readonly lines: LogLines
+  readonly makeGateway: (
+    parts: Pick<EnclaveGatewayDeps, 'workload' | 'text' | 'digest' | 'control' | 'origin'>,
+  ) => EnclaveGateway
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
+type Outcome = WithoutId<Extract<EnclaveResponse, { ok: true }>> | Refusal
+type Next = Extract<EnclaveRequest, { op: 'next' }>
+
+/** Requests that are being answered; a host that sends more without reading gets them refused. */
+const requestsMax = 64
+/** As the wire allows (contract/enclave.ts). */
+const metricsCharsMax = 65_536
+const problemCharsMax = 512
+
+/** The workload in force, and what follows from it. */
+type Work = { readonly digest: Uint8Array; readonly control: Control; readonly gateway: EnclaveGateway }
+
+export class Enclave {
+  readonly #deps: EnclaveDeps
+  readonly #documents = new Documents()
+  #work: Work | null = null
+  #requests = 0
+
+  constructor(deps: EnclaveDeps) {
+    this.#deps = deps
+  }
+
+  /** As Agent of guest/agent.ts. */
+  async handle(line: ReceivedLine): Promise<{ response: EnclaveResponse; next: 'go_on' | 'power_off' } | null> {
+    const { log } = this.#deps
+    if (line.kind === 'dropped') {
+      log.warn('line dropped', { reason: line.reason })
+      return null
+    }
+    const parsed = parseEnclaveRequest(line.text)
+    if (parsed === null) {
+      log.warn('line dropped', { reason: 'no_request' })
+      return null
+    }
+    if (parsed.kind === 'refused') {
+      return { response: { id: parsed.id, ...refuse('bad_request', parsed.message) }, next: 'go_on' }
+    }
+    const { id, op } = parsed.request
+    const outcome = await this.#perform(parsed.request)
+    return { response: { id, ...outcome }, next: op === 'shutdown' && outcome.ok ? 'power_off' : 'go_on' }
+  }
+
+  async #perform(request: AgentRequest | EnclaveRequest): Promise<Outcome> {
+    const { log } = this.#deps
+    if (this.#requests >= requestsMax) return refuse('failed', 'too many requests at once')
+    this.#requests += 1
+    try {
+      const outcome = await this.#answer(request)
+      if (!outcome.ok) log.warn('request refused', { op: request.op, code: outcome.code, reason: outcome.message })
+      return outcome
+    } catch (error) {
+      const reason = redact(messageOf(error))
+      log.error('request failed', { op: request.op, reason })
+      return refuse('failed', reason)
+    } finally {
+      this.#requests -= 1
+    }
+  }
+
+  async #answer(request: AgentRequest | EnclaveRequest): Promise<Outcome> {
+    const { networking, wants, hosts } = this.#deps
+    switch (request.op) {
+      case 'hello':
+        return this.#hello()
+      case 'network':
+        return networking.apply(request.network, { claimed: this.#work !== null })
+      case 'piece':
+        return this.#documents.add(request)
+      case 'workload':
+        return this.#takeWorkload(request)
+      case 'control':
+        return this.#takeControl(request)
+      case 'addresses':
+        hosts.write(request.hosts)
+        return ok
+      case 'next':
+        return { ok: true, next: await this.#next(request) }
+      case 'evidence_for': {
+        const { want, evidence, problem } = request
+        if (evidence === null) wants.refuse(want, 'evidence', problem ?? 'it has no evidence')
+        else wants.answer(want, 'evidence', evidence)
+        return ok
+      }
+      case 'certificate_for':
+        wants.answer(request.want, 'certificate', { clients: request.clients, guests: request.guests })
+        return ok
+      case 'report':
+        return { ok: true, report: this.#report(request.logFrom) }
+      case 'drain':
+        this.#work?.gateway.drain()
+        return ok
+      case 'shutdown':
+        return ok
+      case 'claim':
+      case 'evidence':
+      case 'receipt':
+        return refuse('bad_request', `${request.op}: this VM serves inference; nobody claims it`)
+    }
+  }
+
+  async #hello(): Promise<Outcome> {
+    const { version, identity, device } = this.#deps
+    const platform = (await device) === null ? 'none' : 'snp'
+    return {
+      ok: true,
+      hello: { protocol: agentProtocol, version, ...identity, sshHostKey: null, claimId: null, platform },
+    }
+  }
+
+  async #takeWorkload({ sha256, simulated }: Extract<EnclaveRequest, { op: 'workload' }>): Promise<Outcome> {
+    if (this.#work !== null) {
+      if (toHex(this.#work.digest) === sha256) return ok
+      return refuse('claimed', 'workload: another workload is in force')
+    }
+    const bytes = this.#documents.take('workload', sha256)
+    if (bytes === null) return refuse('bad_request', 'workload: its pieces do not have this digest')
+    const device = await this.#deps.device
+    const launched = await launchOf({ device, simulated })
+    if (!launched.ok) return launched
+    const digest = fromHex(sha256) ?? new Uint8Array(0)
+    if (!equalConstantTime(launched.launch.hostData, digest)) {
+      return refuse(
+        'bad_request',
+        `workload: HOST_DATA of this VM is ${toHex(launched.launch.hostData)}, not ${sha256}`,
+      )
+    }
+    const read = readWorkload(bytes)
+    if (!read.ok) return refuse('bad_request', `workload: ${read.problem}`)
+    // While the device was asked, another request may have come to its end.
+    if (this.#work !== null) return refuse('claimed', 'workload: another one has just been taken')
+    const { imageName, wants, makeGateway, log } = this.#deps
+    const control = new Control(read.value.controlKey)
+    const origin = evidenceOrigin({ device, launch: launched.launch, imageName, wants })
+    const gateway = makeGateway({ workload: read.value, text: fromUtf8(bytes), digest, control, origin })
+    this.#work = { digest, control, gateway }
+    log.info('workload in force', { sha256 })
+    gateway.start()
+    return ok
+  }
+
+  #takeControl({ sha256, signature }: Extract<EnclaveRequest, { op: 'control' }>): Outcome {
+    if (this.#work === null) return refuse('unclaimed', 'control: there is no workload yet')
+    const bytes = this.#documents.take('control', sha256)
+    if (bytes === null) return refuse('bad_request', 'control: its pieces do not have this digest')
+    const applied = this.#work.control.apply(bytes, signature)
+    if (applied.ok) this.#deps.log.info('control snapshot in force', { revision: applied.revision })
+    return applied
+  }
+
+  async #next({ known, booked, waitMs }: Next): Promise<EnclaveNext> {
+    const { spool, wants, clock, log } = this.#deps
+    if (!spool.book(booked)) log.error('the host has other books', { booked, ...spool.counts() })
+    const untilMs = clock.monotonicMs() + waitMs
+    const before = JSON.stringify(this.#status())
+    for (;;) {
+      const news = { status: this.#status(), wants: wants.unknownTo(known), usage: spool.next() }
+      const leftMs = untilMs - clock.monotonicMs()
+      const isNews = news.wants.length > 0 || news.usage !== null || JSON.stringify(news.status) !== before
+      if (isNews || leftMs <= 0) return news
+      await wants.news(leftMs)
+    }
+  }
+
+  #status(): EnclaveStatus {
+    const { spool, keys } = this.#deps
+    const gateway = this.#work?.gateway
+    return {
+      state: gateway?.state ?? 'waiting',
+      workload: this.#work === null ? null : toHex(this.#work.digest),
+      revision: this.#work?.control.revision ?? 0,
+      running: gateway?.running() ?? 0,
+      usageWaiting: spool.waiting(),
+      receiptKey: toBase64Url(keys.publicKeys.ed25519),
+      problem: gateway?.problem?.slice(0, problemCharsMax) ?? null,
+    }
+  }
+
+  #report(logFrom: number): EnclaveReport {
+    const metrics = this.#work?.gateway.metrics() ?? ''
+    const end = metrics.length <= metricsCharsMax ? metrics.length : metrics.lastIndexOf('\n', metricsCharsMax - 1) + 1
+    return { metrics: metrics.slice(0, end), log: this.#deps.lines.from(logFrom) }
+  }
+}
+
+/** Arrays and objects within each other, in the deepest workload, and one to spare. */
+const depthMax = 10
+
+/** Exactly the canonical text: HOST_DATA is its digest. */
+function readWorkload(bytes: Uint8Array): Shape<WorkloadDocument> {
+  try {
+    const shape = shapeOf(WorkloadDocument, parseJson(bytes, { depthMax }))
+    if (shape.ok && workloadText(shape.value) !== fromUtf8(bytes)) {
+      return { ok: false, problem: 'it is not in its canonical form' }
+    }
+    return shape
+  } catch (error) {
+    return { ok: false, problem: messageOf(error) }
+  }
+}

@@ -1,0 +1,101 @@
+// What vouches for this VM: its report device, or the host's simulation, and the certificates that the host adds. Effects: the report device,
+// the host.
+
+import type { ReceiptEvidence } from '../attest/receipt/receipt.ts'
+import { decodeReport } from '../attest/report/report.ts'
+import { present } from '../base/assert.ts'
+import { equalConstantTime, fromBase64Url, fromHex, toBase64Url } from '../base/bytes.ts'
+import { Fault } from '../base/fault.ts'
+import { CompletedEvidence } from '../contract/enclave.ts'
+import { checked } from '../contract/shape.ts'
+import type { ReportDevice } from '../guest/report/device.ts'
+import { type Refusal, refuse } from '../guest/wire.codec.ts'
+import type { EvidenceOrigin } from '../inference/attestation/attester.ts'
+import type { Wants } from './wants.ts'
+
+/** What a simulated platform says of the launch; a VM with a report device refuses it. */
+export type SimulatedLaunch = { readonly measurement: string; readonly operatorKey: string; readonly hostData: string }
+
+/** What this VM was launched with. It does not change while the VM lives. */
+export type Launch = {
+  readonly measurement: Uint8Array
+  readonly operatorKey: Uint8Array
+  readonly hostData: Uint8Array
+}
+
+export type LaunchSources = {
+  readonly device: ReportDevice | null
+  readonly simulated: SimulatedLaunch | null
+}
+
+/** From a report of the device, where there is one. Fault internal when it fails. */
+export async function launchOf({
+  device,
+  simulated,
+}: LaunchSources): Promise<{ readonly ok: true; readonly launch: Launch } | Refusal> {
+  if (device !== null) {
+    if (simulated !== null) return refuse('bad_request', 'workload.simulated: this VM has a report device')
+    const { measurement, idKeyDigest, hostData } = decodeReport(await device.report(new Uint8Array(64)))
+    return { ok: true, launch: { measurement, operatorKey: idKeyDigest, hostData } }
+  }
+  if (simulated === null) return refuse('bad_request', 'workload.simulated: this VM has no report device')
+  const bytesOf = (hex: string) => present(fromHex(hex), 'the schema lets only hexadecimal through')
+  const { measurement, operatorKey, hostData } = simulated
+  return {
+    ok: true,
+    launch: { measurement: bytesOf(measurement), operatorKey: bytesOf(operatorKey), hostData: bytesOf(hostData) },
+  }
+}
+
+export type OriginParts = {
+  readonly device: ReportDevice | null
+  readonly launch: Launch
+  readonly imageName: string
+  readonly wants: Wants
+}
+
+/** The host's key service may be slow; after that the caller gets 503 and may ask again. */
+const evidenceTimeoutMs = 25_000
+
+export function evidenceOrigin({ device, launch, imageName, wants }: OriginParts): EvidenceOrigin {
+  const image = { name: imageName, measurement: launch.measurement }
+  return {
+    kind: 'available',
+    platform: device === null ? 'simulated' : 'snp',
+    image,
+    operatorKey: launch.operatorKey,
+    hostData: launch.hostData,
+    evidence: async reportData => {
+      const report = device === null ? null : await device.report(reportData)
+      const wanted = {
+        kind: 'evidence',
+        reportData: toBase64Url(reportData),
+        report: report === null ? null : toBase64Url(report),
+      } as const
+      const evidence = completed(await wants.ask(wanted, evidenceTimeoutMs))
+      if (report !== null && !equalConstantTime(report, evidence.report)) {
+        throw new Fault('attest.unavailable', 'the host has put another report in the place of the one of this VM')
+      }
+      return evidence
+    },
+  }
+}
+
+/** Fault attest.unavailable. */
+function completed(answer: unknown): ReceiptEvidence {
+  const { report, vek, chain, crl } = checked(CompletedEvidence, answer, {
+    what: 'evidence of the host',
+    code: 'attest.unavailable',
+  })
+  const bytesOf = (text: string) => {
+    const bytes = fromBase64Url(text)
+    if (bytes === null) throw new Fault('attest.unavailable', 'evidence of the host: not canonical base64url')
+    return bytes
+  }
+  return {
+    report: bytesOf(report),
+    vek: bytesOf(vek),
+    chain: [bytesOf(chain[0]), bytesOf(chain[1])],
+    ...(crl === undefined ? {} : { crl: bytesOf(crl) }),
+  }
+}

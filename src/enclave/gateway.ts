@@ -1,0 +1,193 @@
+// The gateway of this VM, put together from its workload.json. Effects: those of its parts: a listening socket, the worker's process.
+
+import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
+import { utf8 } from '../base/bytes.ts'
+import type { Clock } from '../base/clock.ts'
+import { messageOf } from '../base/fault.ts'
+import { systemRandom } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import { guestGatewayName } from '../contract/agent.ts'
+import { encodeAllowlist } from '../contract/allowlist.ts'
+import type { WorkloadDocument } from '../contract/workload.ts'
+import { spkiDigestOf } from '../http/pair.ts'
+import { serveTls, type TlsServer } from '../http/serve.ts'
+import type { EvidenceOrigin } from '../inference/attestation/attester.ts'
+import { createWorkloads } from '../inference/attestation/workloads.ts'
+import { createKeyAuthenticate, keyDefaults } from '../inference/keys/authenticate.ts'
+import { createInferenceService, type InferenceService, inferenceHandler, workerTarget } from '../inference/service.ts'
+import type { Authenticate } from '../inference/types.ts'
+import type { BuiltInWorker } from '../inference/worker/worker.ts'
+import type { LedgerStore } from '../store/db.ts'
+import type { Control } from './control.ts'
+import { EnclaveTls } from './tls.ts'
+import { upstreamTarget } from './upstreams.ts'
+import type { UsageSpool } from './usage-spool.ts'
+import type { Wants } from './wants.ts'
+import type { StartWorker } from './worker.ts'
+
+export type EnclaveGatewayDeps = {
+  readonly workload: WorkloadDocument
+  /** Canonical text of workload.json, and its SHA-256. */
+  readonly text: string
+  readonly digest: Uint8Array
+  readonly control: Control
+  readonly keys: ReceiptKeys
+  readonly spool: UsageSpool
+  readonly wants: Wants
+  readonly origin: EvidenceOrigin
+  readonly nonces: LedgerStore
+  readonly startWorker: StartWorker
+  readonly listen: { readonly hostname: string; readonly port: number }
+  /** This program: its file, and its own argv. */
+  readonly executable: string
+  readonly command: readonly string[]
+  readonly clock: Clock
+  readonly log: Logger
+  /** State or problem may have changed. */
+  readonly onChange: () => void
+}
+
+export class EnclaveGateway {
+  readonly #deps: EnclaveGatewayDeps
+  readonly #stopping = new AbortController()
+  #service: InferenceService | null = null
+  #server: TlsServer | null = null
+  #worker: BuiltInWorker | null = null
+  #isDraining = false
+  #problem: string | null = 'it is being started'
+
+  constructor(deps: EnclaveGatewayDeps) {
+    this.#deps = deps
+  }
+
+  /** Begins; the outcome is in `state` and `problem`. */
+  start(): void {
+    this.#start().catch(error => {
+      this.#deps.log.error('the gateway does not start', { error })
+      this.#become(messageOf(error))
+    })
+  }
+
+  get state(): 'starting' | 'ready' | 'draining' {
+    if (this.#isDraining) return 'draining'
+    return this.#server === null ? 'starting' : 'ready'
+  }
+
+  /** Why it does not do all that it should, in words; null while it does. */
+  get problem(): string | null {
+    if (this.#problem !== null) return this.#problem
+    const state = this.#worker?.state
+    if (state === undefined || state.kind === 'ready') return null
+    return 'message' in state ? `the worker: ${state.message}` : `the worker is ${state.kind}`
+  }
+
+  running(): number {
+    return this.#service?.running() ?? 0
+  }
+
+  metrics(): string {
+    return this.#service?.metrics.render() ?? ''
+  }
+
+  /** Clients are asked to connect anew, which leads them to the next gateway; what runs may end. */
+  drain(): void {
+    this.#isDraining = true
+    this.#deps.onChange()
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort()
+    this.#service?.close()
+    await this.#worker?.stop()
+    await this.#server?.stop(false)
+  }
+
+  async #start(): Promise<void> {
+    const { workload, control, keys, spool, wants, origin, clock, log } = this.#deps
+    const { signal } = this.#stopping
+    const workloads = await createWorkloads({
+      executable: this.#deps.executable,
+      command: this.#deps.command,
+      hasWorker: workload.worker !== null,
+      allowlist: { bytes: utf8(encodeAllowlist(workload.allowlist)), source: 'workload.json' },
+      log,
+    })
+    const tlsOpen = EnclaveTls.open({ wants, clock, log }, signal)
+    tlsOpen.catch(() => {}) // reported where it is awaited
+    const worker =
+      workload.worker === null
+        ? null
+        : await this.#deps.startWorker(workload.worker, {
+            admit: workloads.admit,
+            onReady: name => {
+              workloads.bind()
+              this.#service?.probeNow(name)
+              this.#deps.onChange()
+            },
+          })
+    this.#worker = worker
+    const tls = await tlsOpen
+    const { settings, upstreams } = { settings: workload.gateway, upstreams: workload.upstreams }
+    const own = worker === null || workload.worker === null ? [] : [workerTarget(worker.upstream, workload.worker)]
+    const service = createInferenceService({
+      settings,
+      upstreams: [...upstreams.map(one => upstreamTarget(one, name => control.upstreamKey(name))), ...own],
+      inside: new Set(own.map(one => one.name)),
+      authenticate: this.#metered(
+        createKeyAuthenticate({
+          find: prefix => control.findKey(prefix),
+          onUse: () => {},
+          clock,
+          defaults: keyDefaults(settings),
+        }),
+      ),
+      metering: { record: record => spool.record(record), counts: () => spool.counts() },
+      nonces: this.#deps.nonces,
+      workloads,
+      keys,
+      tlsSpkiDigest: () => spkiDigestOf(tls.current().cert),
+      configurationDigest: this.#deps.digest,
+      openEvidence: () => Promise.resolve(origin),
+      clock,
+      random: systemRandom,
+      log,
+    })
+    this.#service = service
+    signal.throwIfAborted()
+    this.#server = serveTls(this.#handler(service), {
+      ...this.#deps.listen,
+      tls,
+      guestName: guestGatewayName,
+      idleTimeoutSeconds: settings.connectionIdleSeconds,
+      requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
+      log,
+    })
+    service.start()
+    void tls.keepFresh(signal)
+    log.info('the gateway listens', { port: this.#server.port })
+    this.#become(null)
+  }
+
+  /** No request is served whose usage could not be kept. */
+  #metered(authenticate: Authenticate): Authenticate {
+    return headers => {
+      const caller = authenticate(headers)
+      this.#deps.spool.checkRoom(this.running())
+      return caller
+    }
+  }
+
+  #handler(service: InferenceService): ReturnType<typeof inferenceHandler> {
+    const handle = inferenceHandler(service, this.#deps.workload.gateway)
+    return async (request, socket) => {
+      const response = await handle(request, socket)
+      if (this.#isDraining) response.headers.set('connection', 'close')
+      return response
+    }
+  }
+
+  #become(problem: string | null): void {
+    this.#problem = problem
+    this.#deps.onChange()
+  }
+}

@@ -1,0 +1,136 @@
+// Role `serve`: puts the parts of a gateway VM together and serves the channel until the device fails. Effects: everything the parts do.
+
+import * as fs from 'node:fs'
+import { makeReceiptKeys } from '../attest/receipt/receipt-keys.ts'
+import { fromHex } from '../base/bytes.ts'
+import { systemClock } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import { systemRandom } from '../base/ids.ts'
+import { createLogger } from '../base/log.ts'
+import { gatewayVmPort } from '../contract/enclave.ts'
+import { createChannel } from '../guest/channel.ts'
+import { createBoxKey } from '../guest/identity.ts'
+import { createNetworking } from '../guest/network.ts'
+import { guestPaths } from '../guest/paths.ts'
+import { findReportDevice } from '../guest/report/find.ts'
+import { type GuestSettings, guestSettings, imageNameIn, serveChannel } from '../guest/serve.ts'
+import { startSandboxed } from '../host/sandbox.ts'
+import { readTextOrNull } from '../linux/files.ts'
+import { nativeKeys } from '../linux/native-keys.ts'
+import { openStore } from '../store/db.ts'
+import { Enclave } from './enclave.ts'
+import { EnclaveGateway } from './gateway.ts'
+import { Hosts } from './hosts.ts'
+import { LogLines } from './log-lines.ts'
+import { UsageSpool } from './usage-spool.ts'
+import { Wants } from './wants.ts'
+import { createStartWorker, type EnclaveWorkerDeps } from './worker.ts'
+
+/** What the gateway VM runs on; tests give it a directory of their own. */
+export type EnclaveSettings = Pick<
+  GuestSettings,
+  | 'root'
+  | 'system'
+  | 'interfaceWaitMs'
+  | 'devicesWaitMs'
+  | 'configFiles'
+  | 'showStage'
+  | 'openPort'
+  | 'run'
+  | 'powerOff'
+> & {
+  readonly listen: { readonly hostname: string; readonly port: number }
+  readonly executable: string
+  readonly commandLine: string
+  readonly worker: Pick<EnclaveWorkerDeps, 'user' | 'startSandboxed' | 'openModel'> & { readonly root: string }
+  readonly usageRowsMax: number
+}
+
+/** Inside the VM: guest-image/recipes/inference has the other half of these. */
+export const enclaveSettings: EnclaveSettings = {
+  ...guestSettings,
+  listen: { hostname: '0.0.0.0', port: gatewayVmPort },
+  executable: '/proc/self/exe',
+  commandLine: '/proc/self/cmdline',
+  worker: {
+    root: '/',
+    user: { uid: 999, gid: 999 },
+    startSandboxed,
+    openModel: async () => {
+      throw new Fault('host.unsupported', 'this image opens no model disks yet')
+    },
+  },
+  usageRowsMax: 65_536,
+}
+
+/** Rejects when it must be started again: no port, a failing device. Nothing of it survives that: its keys are in this process alone. */
+export async function serveEnclave(version: string, settings: EnclaveSettings): Promise<never> {
+  const clock = systemClock
+  const { system: owner, devicesWaitMs, showStage } = settings
+  const paths = guestPaths(settings.root)
+  fs.mkdirSync(paths.runDir, { recursive: true, mode: 0o755 })
+  const lines = new LogLines()
+  const log = createLogger({ level: 'info', sink: lines.add, nowMs: clock.nowMs, name: 'enclave' })
+  log.info('enclave started', { version })
+  showStage(`enclave started, version ${version}`)
+
+  const portOpen = settings.openPort(paths, clock)
+  const device = findReportDevice({ paths, files: settings.configFiles, clock, devicesWaitMs })
+  device.catch(() => {}) // reported where it is awaited
+  const keys = makeReceiptKeys(systemRandom, nativeKeys)
+  const wants = new Wants(clock)
+  const spool = new UsageSpool({
+    rowsMax: settings.usageRowsMax,
+    sign: message => keys.sign(message).ed25519,
+    onRow: () => wants.tell(),
+  })
+  const store = openStore(':memory:')
+  const startWorker = createStartWorker({
+    ...settings.worker,
+    runDir: paths.runDir,
+    root: { path: settings.worker.root, rootHash: rootHashIn(paths.commandLine) },
+    clock,
+    log: log.unit('worker'),
+  })
+  const enclave = new Enclave({
+    ...{ version, keys, device, spool, wants, lines, clock, log },
+    imageName: imageNameIn(paths),
+    identity: { bootId: bootIdIn(paths.bootId), boxKey: createBoxKey().boxKey },
+    networking: createNetworking({ ...settings, paths, owner, clock }),
+    hosts: new Hosts(`${paths.runDir}/hosts`, owner),
+    makeGateway: parts =>
+      new EnclaveGateway({
+        ...parts,
+        ...{ keys, spool, wants, startWorker, clock },
+        nonces: store.ledger,
+        listen: settings.listen,
+        executable: settings.executable,
+        // From the kernel, because the runtime's own argv names paths inside the executable.
+        command: fs.readFileSync(settings.commandLine, 'utf8').split('\0').slice(0, -1),
+        log: log.unit('inference'),
+        onChange: () => wants.tell(),
+      }),
+  })
+  const port = await portOpen
+  log.info('enclave ready')
+  showStage('enclave ready')
+  await serveChannel({
+    channel: createChannel({ ...port, clock }),
+    needed: device,
+    agent: { handle: line => enclave.handle(line) },
+    powerOff: () => settings.powerOff({ clock, log }),
+  })
+  throw new Error('invariant broken: the channel ended without an error')
+}
+
+/** Of the kernel's command line, which is measured. */
+function rootHashIn(path: string): Uint8Array | null {
+  const found = /(?:^| )strongroom\.root_hash=([0-9a-f]{64})(?: |$)/.exec(readTextOrNull(path)?.trim() ?? '')?.[1]
+  return found === undefined ? null : fromHex(found)
+}
+
+function bootIdIn(path: string): string {
+  const id = readTextOrNull(path)?.trim()
+  if (id === undefined) throw new Fault('internal', `read ${path}: not there`)
+  return id
+}

@@ -1,0 +1,27 @@
+// The upstreams of workload.json as the router takes them. Pure but for the key, which is read for each request.
+
+import type { WorkloadUpstream } from '../contract/workload.ts'
+import type { UpstreamTarget } from '../inference/upstream/target.ts'
+
+/** `keyOf`: the key to send at the moment; it changes with what the host may change while the gateway runs. */
+export function upstreamTarget(upstream: WorkloadUpstream, keyOf: (name: string) => string | null): UpstreamTarget {
+  const { name, url, engine, models, weight, concurrencyMax, choicesMax, contextTokens, hasKey } = upstream
+  return {
+    name,
+    url: url.replace(/\/+$/, ''),
+    unixSocket: null,
+    get key() {
+      return hasKey ? keyOf(name) : null
+    },
+    engine,
+    models,
+    weight,
+    concurrencyMax,
+    choicesMax,
+    contextTokens,
+    content: upstream.content,
+    remoteUrls: upstream.remoteUrls,
+    ca: upstream.ca,
+    spkiSha256: upstream.spkiSha256,
+  }
+}

@@ -1,0 +1,92 @@
+// Usage on its way to the host's books: kept until the host says that it is there, in batches that are chained and signed. Effects: memory.
+//
+// A batch stays as it was cut until it is booked, so that a repeated one has the same digest. Nothing is dropped: a full spool admits no
+// further requests.
+
+import { toBase64Url, toHex } from '../base/bytes.ts'
+import { Fault } from '../base/fault.ts'
+import { type UsageBatch, type UsageRow, usageBytes, usageMessage, usageRowsMax } from '../contract/enclave.ts'
+import type { MeteringCounts } from '../inference/metering/ledger.ts'
+import type { UsageRecord } from '../inference/types.ts'
+
+export type UsageSpoolDeps = {
+  /** Rows that may wait. */
+  readonly rowsMax: number
+  /** Ed25519, by the receipt key. */
+  readonly sign: (message: Uint8Array) => Uint8Array
+  /** There is something to tell. */
+  readonly onRow: () => void
+}
+
+export class UsageSpool {
+  readonly #deps: UsageSpoolDeps
+  /** Not yet booked; the first of them has the number `#booked`. */
+  readonly #rows: UsageRow[] = []
+  #booked = 0
+  #digest = new Uint8Array(32)
+  #batch: { readonly batch: UsageBatch; readonly digest: Uint8Array<ArrayBuffer> } | null = null
+
+  constructor(deps: UsageSpoolDeps) {
+    this.#deps = deps
+  }
+
+  /** Never refuses: admission keeps room for the requests that run. */
+  record({ caller, tokens, ...record }: UsageRecord): void {
+    this.#rows.push({
+      id: record.id,
+      atMs: record.atMs,
+      organizationId: caller.organizationId,
+      keyPrefix: caller.keyPrefix,
+      instanceId: caller.instanceId,
+      model: record.model,
+      upstream: record.upstream,
+      promptTokens: tokens.prompt,
+      completionTokens: tokens.completion,
+      tokensSource: record.tokensSource,
+      outcome: record.outcome,
+    })
+    this.#deps.onRow()
+  }
+
+  /** Fault metering_unavailable: with one more request, beside those that run, there would be more rows than may wait. */
+  checkRoom(running: number): void {
+    if (this.#rows.length + running < this.#deps.rowsMax) return
+    throw new Fault('metering_unavailable', 'Usage cannot be recorded at present; try again later.')
+  }
+
+  waiting(): number {
+    return this.#rows.length
+  }
+
+  /** As the metrics of a gateway on the host have them: written is what the host has booked. */
+  counts(): MeteringCounts {
+    return { written: this.#booked, lost: 0, waiting: this.#rows.length }
+  }
+
+  /**
+   * So many rows are in the host's books. False: that cannot be. Fewer than were said before: the host has lost rows that are gone here; more than
+   * were sent; or a part of a batch.
+   */
+  book(count: number): boolean {
+    if (count === this.#booked) return true
+    if (this.#batch === null || count !== this.#booked + this.#batch.batch.rows.length) return false
+    this.#rows.splice(0, this.#batch.batch.rows.length)
+    this.#booked = count
+    this.#digest = this.#batch.digest
+    this.#batch = null
+    return true
+  }
+
+  /** The batch that is to be booked next; null: all is booked. */
+  next(): UsageBatch | null {
+    if (this.#batch === null && this.#rows.length > 0) this.#batch = this.#cut(this.#rows.slice(0, usageRowsMax))
+    return this.#batch?.batch ?? null
+  }
+
+  #cut(rows: UsageRow[]): { batch: UsageBatch; digest: Uint8Array<ArrayBuffer> } {
+    const digest = new Uint8Array(Bun.CryptoHasher.hash('sha256', usageBytes(this.#digest, rows)))
+    const signature = toBase64Url(this.#deps.sign(usageMessage(digest)))
+    const batch = { from: this.#booked, rows, before: toHex(this.#digest), digest: toHex(digest), signature }
+    return { batch, digest }
+  }
+}

@@ -1,0 +1,86 @@
+// What this VM wants from its host, and who waits for news of it. Effects: memory.
+//
+// The host asks with `next`. An open want is told again to whoever does not know it, so that a daemon that restarts answers what an earlier
+// one has not.
+
+import { type Clock, pause } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import type { Want } from '../contract/enclave.ts'
+
+type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
+export type NewWant = WithoutId<Want>
+
+type Open = {
+  readonly want: Want
+  readonly resolve: (answer: unknown) => void
+  readonly reject: (error: unknown) => void
+}
+
+/** As the wire allows (contract/enclave.ts). */
+const wantsMax = 16
+
+export class Wants {
+  readonly #clock: Clock
+  readonly #open = new Map<string, Open>()
+  #count = 0
+  /** Wakes every `next` that waits. */
+  #news = Promise.withResolvers<void>()
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  /** Waits for the host's answer, which is not checked here. Faults: attest.unavailable, when none comes in time or too many are open. */
+  async ask(wanted: NewWant, timeoutMs: number): Promise<unknown> {
+    if (this.#open.size >= wantsMax) throw new Fault('attest.unavailable', `${wantsMax} wants are open already`)
+    this.#count += 1
+    const id = `w${this.#count}`
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>()
+    this.#open.set(id, { want: { id, ...wanted } as Want, resolve, reject })
+    this.tell()
+    const ended = new AbortController()
+    const late = this.#clock.sleep(timeoutMs, ended.signal).then(() => {
+      throw new Fault('attest.unavailable', `the host has not answered within ${timeoutMs} ms: ${wanted.kind}`)
+    })
+    late.catch(() => {})
+    try {
+      return await Promise.race([promise, late])
+    } finally {
+      ended.abort()
+      this.#open.delete(id)
+    }
+  }
+
+  /** False: nobody wants that, or no more. */
+  answer(id: string, kind: Want['kind'], answer: unknown): boolean {
+    const open = this.#open.get(id)
+    if (open?.want.kind !== kind) return false
+    open.resolve(answer)
+    return true
+  }
+
+  refuse(id: string, kind: Want['kind'], reason: string): boolean {
+    const open = this.#open.get(id)
+    if (open?.want.kind !== kind) return false
+    open.reject(new Fault('attest.unavailable', `the host: ${reason}`))
+    return true
+  }
+
+  /** Those that are not in `known`. */
+  unknownTo(known: readonly string[]): Want[] {
+    return [...this.#open.values()].map(one => one.want).filter(want => !known.includes(want.id))
+  }
+
+  /** Something has changed: whoever waits looks again. */
+  tell(): void {
+    this.#news.resolve()
+    this.#news = Promise.withResolvers<void>()
+  }
+
+  /** Resolves at the next news, or after `timeoutMs`. */
+  async news(timeoutMs: number): Promise<void> {
+    const ended = new AbortController()
+    await Promise.race([this.#news.promise, pause(this.#clock, timeoutMs, ended.signal)])
+    ended.abort()
+  }
+}

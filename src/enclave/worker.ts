@@ -1,0 +1,70 @@
+// The built-in worker in this VM: its model's disk is opened, then llama-server runs in a sandbox over the measured root. Effects: dm-verity,
+// mounts, processes.
+
+import type { Clock } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import type { Logger } from '../base/log.ts'
+import type { Admission, WorkloadCandidate } from '../contract/allowlist.ts'
+import type { WorkloadModel, WorkloadWorker } from '../contract/workload.ts'
+import type { StartSandboxed } from '../host/sandbox.ts'
+import type { WorkerSettings } from '../inference/worker/command.plan.ts'
+import { BuiltInWorker, workerTiming } from '../inference/worker/worker.ts'
+import type { Owner } from '../linux/files.ts'
+
+export type WorkerSide = {
+  readonly admit: (candidate: WorkloadCandidate) => Admission
+  /** Called with the name of its upstream, each time it has become healthy. */
+  readonly onReady: (upstream: string) => void
+}
+
+/** Starts it; its state says what comes of that. Faults: attest.unavailable (the image has no root hash), of the model's disk. */
+export type StartWorker = (worker: WorkloadWorker, side: WorkerSide) => Promise<BuiltInWorker>
+
+export type EnclaveWorkerDeps = {
+  /** A directory for its socket. */
+  readonly runDir: string
+  /** The measured root, and its dm-verity root hash; null when the kernel's command line names none. */
+  readonly root: { readonly path: string; readonly rootHash: Uint8Array | null }
+  readonly user: Owner
+  readonly startSandboxed: StartSandboxed
+  /** Path of the GGUF file of a model, once its disk is open. */
+  readonly openModel: (model: WorkloadModel) => Promise<string>
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+export function createStartWorker(deps: EnclaveWorkerDeps): StartWorker {
+  return async (worker, { admit, onReady }) => {
+    const { path, rootHash } = deps.root
+    if (rootHash === null) throw new Fault('attest.unavailable', 'the kernel command line names no root hash')
+    const built = new BuiltInWorker({
+      settings: settingsOf(worker, await deps.openModel(worker.disk)),
+      stateDir: deps.runDir,
+      root: async () => ({ path, digest: rootHash }),
+      user: () => deps.user,
+      startSandboxed: deps.startSandboxed,
+      admit,
+      onReady: () => onReady(built.upstream.name),
+      clock: deps.clock,
+      log: deps.log,
+      timing: workerTiming,
+    })
+    built.start()
+    return built
+  }
+}
+
+function settingsOf(worker: WorkloadWorker, modelFile: string): WorkerSettings {
+  return {
+    model_file: modelFile,
+    model: worker.model,
+    // Of a worker on the host alone.
+    image_dir: '/',
+    user: 'worker',
+    context_tokens: worker.contextTokens,
+    parallel: worker.parallel,
+    threads: worker.threads,
+    memory_mib_max: worker.memoryMibMax,
+    start_timeout_ms: worker.startTimeoutMs,
+  }
+}
