@@ -52,7 +52,7 @@ export async function judgeEvidence(evidence: VmEvidence, question: EvidenceQues
       ageMsMax: 'any',
       roots: trust.roots,
       requireCrl: true,
-      policy: launchPolicy(evidence.launch, operatorKey),
+      policy: launchPolicy({ document: evidence.launch, workload: null, operatorKey }),
       expected: {
         imageName: { equals: launch.image.name },
         operatorKey: { equals: operatorKey },

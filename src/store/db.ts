@@ -19,6 +19,7 @@ import { scratch } from './migrations/0010-scratch.ts'
 import { buildVms } from './migrations/0011-build-vms.ts'
 import { tpm } from './migrations/0012-tpm.ts'
 import { builds } from './migrations/0013-builds.ts'
+import { gatewayVms } from './migrations/0014-gateway-vms.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -73,6 +74,7 @@ export const MIGRATIONS: readonly string[] = [
   buildVms,
   tpm,
   builds,
+  gatewayVms,
 ]
 
 const busyTimeoutMs = 5_000

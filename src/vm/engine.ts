@@ -52,6 +52,13 @@ export type VmSpec = {
   readonly exchangeGib?: number
   /** What it reaches once it is opened: the world unless given. */
   readonly network?: VmNetworkKind
+  /**
+   * Canonical text of workload.json: its SHA-256 becomes the HOST_DATA of the launch, in the place of the launch document's. At most
+   * `workloadBytesMax` bytes.
+   */
+  readonly workload?: string
+  /** Path of a disk that it gets read-only; none unless given. */
+  readonly modelDisk?: string
 }
 
 /** Fresh evidence of one VM. Whether it is good, the caller decides (attest/receipt/verify.ts). */

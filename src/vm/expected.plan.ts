@@ -59,9 +59,11 @@ export function launchDocument(
   }
 }
 
-/** HOST_DATA of a launch with this document. */
-export function hostDataOf(document: LaunchDocument): Uint8Array {
-  return sha256(utf8(launchText(document)))
+/** What HOST_DATA of a launch stands for: the workload where there is one, else the launch document. Canonical texts, both. */
+export type LaunchTexts = { readonly document: string; readonly workload: string | null }
+
+export function hostDataOf({ document, workload }: LaunchTexts): Uint8Array {
+  return sha256(utf8(workload ?? document))
 }
 
 /** What QEMU is about to be given, by its own bytes. */
@@ -112,12 +114,14 @@ export async function differingParts(
   given: GivenLaunch,
   expected: {
     readonly document: LaunchDocument
+    /** Canonical text of workload.json; null for none. */
+    readonly workload: string | null
     readonly operatorKey: Uint8Array
     /** SHA-256 of the firmware that the image's manifest names. */
     readonly firmwareSha256: string
   },
 ): Promise<LaunchPart[]> {
-  const { document, operatorKey, firmwareSha256 } = expected
+  const { document, workload, operatorKey, firmwareSha256 } = expected
   const { igvm } = given
   const { policy, hostData, idBlock } = given.signed
   const [block, auth] = [bytesOf(idBlock.block), bytesOf(idBlock.auth)]
@@ -136,7 +140,7 @@ export async function differingParts(
       [policy, igvm?.policy].some(one => one !== undefined && one !== BigInt(document.policy)) ||
         hasFailed('launch-policy'),
     ],
-    ['host data', !equalConstantTime(bytesOf(hostData), hostDataOf(document))],
+    ['host data', !equalConstantTime(bytesOf(hostData), hostDataOf({ document: launchText(document), workload }))],
     ['operator key', isSigned && !isOurs],
     ['ID block', !isSigned],
   ]

@@ -1,13 +1,13 @@
 // What a VM of this host may report of itself, from the launch that its host has on record; and whom this host believes. Pure.
 
 import type { TrustedRoot } from '../attest/amd/roots.ts'
-import { sha256 } from '../attest/hash.ts'
 import { type Policy, strictPolicy } from '../attest/policy/policy.ts'
 import type { BitRule } from '../attest/policy/schema.ts'
 import { hasBit, POLICY_BITS, type PolicyBit } from '../attest/report/bits.ts'
 import { equalConstantTime, fromHex, utf8 } from '../base/bytes.ts'
 import { LaunchDocument, launchText } from '../contract/launch.ts'
 import { checkedJson } from '../contract/shape.ts'
+import { hostDataOf, type LaunchTexts } from './expected.plan.ts'
 
 /** Whom this host believes. */
 export type HostTrust = {
@@ -24,16 +24,19 @@ export function strangeOperatorKey({ operatorKeys }: HostTrust, operatorKey: Uin
   return isOurs ? null : 'operator-key: the launch was signed with a key that this host has never had'
 }
 
-/** Exactly the canonical text: HOST_DATA is its digest. Throws a Fault naming the first wrong field, or a TypeError. */
+/** Exactly the canonical text: HOST_DATA is its digest where there is no workload. Throws a Fault naming the first wrong field, or a TypeError. */
 export function readLaunch(text: string): LaunchDocument {
   const document = checkedJson(LaunchDocument, utf8(text), { what: 'launch document', code: 'internal' })
   if (launchText(document) !== text) throw new TypeError('launch document: not in its canonical form')
   return document
 }
 
+/** A launch on record. */
+export type RecordedLaunch = LaunchTexts & { readonly operatorKey: Uint8Array }
+
 /** No debug and no migration whatever the document says; all other bits of the guest policy as it says. */
-export function launchPolicy(text: string, operatorKey: Uint8Array): Policy {
-  const { measurement, policy } = readLaunch(text)
+export function launchPolicy({ document, workload, operatorKey }: RecordedLaunch): Policy {
+  const { measurement, policy } = readLaunch(document)
   const strict = strictPolicy()
   const wanted = BigInt(policy)
   const bits = Object.entries(POLICY_BITS).map(([name, bit]): [string, BitRule] => {
@@ -45,7 +48,7 @@ export function launchPolicy(text: string, operatorKey: Uint8Array): Policy {
     signers: ['vcek'],
     guestPolicy: { ...(Object.fromEntries(bits) as Record<PolicyBit, BitRule>), unknown: 'forbidden' },
     measurements: [fromHex(measurement) ?? new Uint8Array(0)],
-    hostData: sha256(utf8(text)),
+    hostData: hostDataOf({ document, workload }),
     idKeyDigest: operatorKey,
   }
 }

@@ -67,8 +67,13 @@ export type PreparedLaunch = Disposable & {
   readonly initrd: ImageFile
   readonly cmdline: string
   readonly document: LaunchDocument
+  /** Canonical text of workload.json, which HOST_DATA then stands for; null for none. */
+  readonly workload: string | null
   readonly signed: SignedLaunch
 }
+
+/** What a launch depends on of a VM. */
+export type LaunchedVm = Pick<Vm, 'id' | 'vcpus' | 'memoryMib' | 'workload'>
 
 /** What is known of the bytes that are loaded first: the digest with all else, and of an IGVM file what it holds. */
 type Measured = { readonly digest: Uint8Array; readonly igvm: MeasuredIgvm | null }
@@ -96,16 +101,19 @@ export class Launcher {
    * Everything for one launch: opened, signed, on record and checked. The caller disposes of it once QEMU has its descriptors.
    * Faults: image.invalid (files, or no measurement for this shape), launch.mismatch (LaunchMismatch).
    */
-  async prepare(vm: Pick<Vm, 'id' | 'vcpus' | 'memoryMib'>, image: Image): Promise<PreparedLaunch> {
+  async prepare(vm: LaunchedVm, image: Image): Promise<PreparedLaunch> {
     const { db, clock, operatorKey } = this.#deps
     const launch = await this.#open(vm, image)
     try {
-      const { document } = launch
+      const { workload } = launch
+      const { measurement } = launch.document
+      const document = launchText(launch.document)
       recordLaunch(db, {
         vmId: vm.id,
-        document: launchText(document),
-        measurement: document.measurement,
-        hostData: toHex(hostDataOf(document)),
+        document,
+        workload,
+        measurement,
+        hostData: toHex(hostDataOf({ document, workload })),
         operatorKey: toHex(operatorKey.digest),
         launchedAtMs: clock.nowMs(),
       })
@@ -119,13 +127,14 @@ export class Launcher {
 
   /** Fault launch.mismatch (LaunchMismatch): what would be loaded is not what the document says. */
   async check(vmId: string, launch: Omit<PreparedLaunch, typeof Symbol.dispose>): Promise<void> {
-    const { document, firmwareSha256 } = launch
+    const { document, workload, firmwareSha256 } = launch
     const operatorKey = this.#deps.operatorKey.digest
-    const parts = await differingParts(await this.#measure(launch), { document, operatorKey, firmwareSha256 })
+    const expected = { document, workload, operatorKey, firmwareSha256 }
+    const parts = await differingParts(await this.#measure(launch), expected)
     if (parts.length > 0) throw new LaunchMismatch(vmId, parts)
   }
 
-  async #open({ vcpus, memoryMib }: Pick<Vm, 'vcpus' | 'memoryMib'>, image: Image): Promise<PreparedLaunch> {
+  async #open({ vcpus, memoryMib, workload }: LaunchedVm, image: Image): Promise<PreparedLaunch> {
     const { boot, vcpuType } = this.#deps
     using opened = new DisposableStack()
     const open = (path: string) => opened.use(openImageFile(path))
@@ -139,10 +148,11 @@ export class Launcher {
     const document = launchDocument(image.manifest, { ...shape, memoryMib, igvmSha256: igvm?.unsigned ?? null })
     const { block, auth } = { block: toBase64(writeIdBlock(id.block)), auth: toBase64(writeIdAuth(id.auth)) }
     const idBlock = { block, auth, hasAuthor: id.auth.author !== null }
-    const signed = { policy: guestPolicy, hostData: toBase64(hostDataOf(document)), idBlock }
+    const hostData = toBase64(hostDataOf({ document: launchText(document), workload }))
+    const signed = { policy: guestPolicy, hostData, idBlock }
     const kept = opened.move()
     return {
-      ...{ firmware, kernel, initrd, cmdline: image.cmdline, document, signed },
+      ...{ firmware, kernel, initrd, cmdline: image.cmdline, document, workload, signed },
       firmwareSha256: image.manifest.files.firmware.sha256,
       [Symbol.dispose]: () => kept.dispose(),
     }

@@ -79,6 +79,7 @@ const COLLECTIONS = [
   ['set', 'taps', 'ifname'],
   ['set', 'opened', 'ifname'],
   ['set', 'fetching', 'ifname'],
+  ['set', 'serving', 'ifname'],
   ['set', 'guests', 'ifname . ether_addr . ipv4_addr'],
   ['map', 'quotas', 'ifname : quota'],
   ['map', 'rescues', 'ifname : quota'],
@@ -120,7 +121,10 @@ function vmLines(table: string, vm: NftVm): string[] {
   ]
 }
 
-const openedSets = { world: 'opened', fetch: 'fetching' } as const satisfies Record<VmNetworkKind, string>
+const openedSets = { world: 'opened', fetch: 'fetching', gateway: 'serving' } as const satisfies Record<
+  VmNetworkKind,
+  string
+>
 
 /** The bit of a packet's mark that says that we have accepted it: strongroom-guard.nft drops packets of guests without it. */
 export const acceptedMark = 0x0800_0000

@@ -21,9 +21,10 @@ import { poolVms } from '../../src/store/directory/pool.table.ts'
 import { usage } from '../../src/store/directory/usage.table.ts'
 import { egressOf } from '../../src/store/ledger/egress.query.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
+import { launchOf } from '../../src/store/ledger/launch.query.ts'
 import { nonces } from '../../src/store/ledger/nonce.table.ts'
 import { recordResource, resourcesOf } from '../../src/store/ledger/resource.query.ts'
-import { openVm, vmById } from '../../src/store/ledger/vm.query.ts'
+import { insertVm, listVms, openVm, vmById } from '../../src/store/ledger/vm.query.ts'
 import { egress, launches, resources, restingAddresses, vms } from '../../src/store/ledger/vm.table.ts'
 
 const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
@@ -302,6 +303,35 @@ describe('versions', () => {
     expect(attestationOf(store.directory.db, 'i1')).toEqual({ ...row, attestedAtMs: 2 })
     store.directory.db.run("DELETE FROM instances WHERE id = 'i1'")
     expect(attestationOf(store.directory.db, 'i1')).toBeNull()
+    store.close()
+  })
+
+  // Goal: VMs that ran before the upgrade keep their network, their turn and their records; a gateway's can join them.
+  test('VMs of schema 13 come along', () => {
+    using at = place()
+    openStore(at.path, MIGRATIONS.slice(0, 13)).close()
+    const old = new Database(at.path)
+    old.run(`
+      INSERT INTO vms (id, host_id, image, desired, state, vcpus, memory_mib, created_at_ms, changed_at_ms, network) VALUES
+        ('v2', 'h', 'builder', 'running', 'running', 1, 512, 1, 5, 'fetch'),
+        ('v1', 'h', 'instance', 'running', 'running', 1, 512, 1, 5, 'world');
+      INSERT INTO resources (vm_id, kind, name, created_at_ms) VALUES ('v1', 'address', '10.0.0.1', 1);
+      INSERT INTO launches VALUES ('v1', '{}', 'm', 'h', 'o', 1);`)
+    old.close()
+    const store = openStore(at.path)
+    const { db } = store.ledger
+    expect(listVms(db, 'h').map(({ id, network }) => [id, network])).toEqual([
+      ['v2', 'fetch'],
+      ['v1', 'world'],
+    ])
+    expect(vmById(db, 'v1')).toMatchObject({ workload: null, modelDisk: null })
+    expect(launchOf(db, 'v1')).toMatchObject({ document: '{}', hostData: 'h', workload: null })
+    const vm = { hostId: 'h', image: 'inference', vcpus: 1, memoryMib: 512, nowMs: 9 }
+    insertVm(db, { ...vm, id: 'v3', network: 'gateway', workload: '{}', modelDisk: '/m.img' })
+    insertVm(db, { ...vm, id: 'v4' })
+    expect(vmById(db, 'v3')).toMatchObject({ network: 'gateway', workload: '{}', modelDisk: '/m.img' })
+    expect(vmById(db, 'v4')).toMatchObject({ network: 'world', workload: null, modelDisk: null })
+    expect(() => db.run("UPDATE vms SET network = 'other'")).toThrow()
     store.close()
   })
 

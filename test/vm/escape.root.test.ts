@@ -92,7 +92,7 @@ inOwnNetns(
               cmdline: '',
               firmwareSha256: '',
             },
-            ...{ document: {} as never, signed: {} as never, [Symbol.dispose]: () => {} },
+            ...{ document: {} as never, workload: null, signed: {} as never, [Symbol.dispose]: () => {} },
           }),
         },
         scratchLimits: { mibPerS: 0, iops: 0 },

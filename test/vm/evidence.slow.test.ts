@@ -49,6 +49,7 @@ const document: LaunchDocument = {
   ...{ firmwareSha256: digest, kernelSha256: digest, initrdSha256: digest, cmdlineSha256: digest },
   ...{ vcpus: 2, vcpuType: 'EPYC-v4', memoryMib: 2048, policy: '0x30000', measurement },
 }
+const texts = { document: launchText(document), workload: null }
 const operatorKey = toHex(host.operatorKey)
 
 type Options = {
@@ -68,11 +69,11 @@ async function bench(stack: AsyncDisposableStack, options: Options = {}) {
   const vmId = newUuid()
   insertVm(db, { id: vmId, hostId: 'h', image: 'instance', vcpus: 2, memoryMib: 2048, nowMs: 1 })
   moveVm(db, { id: vmId, from: 'waiting', to: 'running', nowMs: 2, platform })
-  const hostData = toHex(hostDataOf(document))
+  const hostData = toHex(hostDataOf(texts))
   if (isRecorded)
     recordLaunch(db, {
       vmId,
-      document: launchText(document),
+      ...texts,
       measurement,
       hostData,
       operatorKey: options.launchedBy ?? operatorKey,
@@ -101,7 +102,7 @@ async function bench(stack: AsyncDisposableStack, options: Options = {}) {
 function verdictOf(receipt: Receipt, roots: readonly TrustedRoot[], asOf: number, of = nonce) {
   const launch = {
     measurements: [fromHex(measurement) ?? nonce],
-    hostData: hostDataOf(document),
+    hostData: hostDataOf(texts),
     idKeyDigest: host.operatorKey,
   }
   return verifyReceipt(JSON.stringify(receipt), {
@@ -271,7 +272,7 @@ async function onSnp(stack: AsyncDisposableStack, options: { limits?: object } =
     limits: options.limits ?? {},
   })
   const keeper = new CollateralKeeper({ kds, product, clock, log: silentLogger })
-  const device = { measurement: fromHex(measurement) ?? nonce, hostData: hostDataOf(document) }
+  const device = { measurement: fromHex(measurement) ?? nonce, hostData: hostDataOf(texts) }
   const report = (reportData: Uint8Array, change: object = {}) =>
     server.platform.report({
       reportData,

@@ -1,58 +1,28 @@
 // Launches are what the manifest promises, or are refused before QEMU starts, with the part that differs. Real files, real digests.
 
-import { afterAll, describe, expect, test } from 'bun:test'
-import { mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { describe, expect, test } from 'bun:test'
+import { mkdtempSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { sha256 } from '../../src/attest/hash.ts'
-import { IGVM_FIXED_HEADER, readIgvm, writeIgvm } from '../../src/attest/igvm/file.ts'
 import { finishLaunch } from '../../src/attest/launch/finish.ts'
 import { signIdBlock } from '../../src/attest/launch/id-block-sign.ts'
 import { fromBase64, fromHex, toBase64, toHex, utf8 } from '../../src/base/bytes.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { type LaunchDocument, launchText } from '../../src/contract/launch.ts'
 import { openOperatorKey } from '../../src/host/operator-key.ts'
-import { openStore } from '../../src/store/db.ts'
 import { launchOf } from '../../src/store/ledger/launch.query.ts'
 import { insertVm, moveVm, purgeGoneVms } from '../../src/store/ledger/vm.query.ts'
 import { hostDataOf } from '../../src/vm/expected.plan.ts'
-import { readIgvmLaunch } from '../../src/vm/igvm.plan.ts'
-import { loadBuilderImage, loadImage } from '../../src/vm/image.driver.ts'
-import { FileDigests, nativeHashes, openImageFile } from '../../src/vm/image-file.driver.ts'
-import { Launcher, type LauncherDeps, LaunchMismatch, type PreparedLaunch } from '../../src/vm/launcher.driver.ts'
+import { loadBuilderImage } from '../../src/vm/image.driver.ts'
+import { FileDigests, openImageFile } from '../../src/vm/image-file.driver.ts'
+import type { PreparedLaunch } from '../../src/vm/launcher.driver.ts'
 import { writeBuilderImage } from '../rigs/build-image-directory.ts'
-import { imageVcpus, imageVcpuType, writeLaunchImage } from '../rigs/launch-image.ts'
+import { imageVcpus } from '../rigs/launch-image.ts'
+import { failureOf, flip, openLauncherBench, launchedVm as vm } from '../rigs/launcher.ts'
 
-const stateDir = mkdtempSync(join(tmpdir(), 'srt-launcher-'))
-afterAll(() => rmSync(stateDir, { recursive: true }))
-const operatorKey = await openOperatorKey(stateDir)
-const vm = { id: 'vm', vcpus: 2, memoryMib: 2048 }
+const { stateDir, operatorKey, bench } = await openLauncherBench()
 
-/** `igvm`: the file of the image's own, or one that the host makes. */
-async function bench(options: Partial<LauncherDeps> & { igvm?: 'named' | 'made' } = {}) {
-  const directory = mkdtempSync(join(stateDir, 'image-'))
-  const igvmDirectory = join(directory, 'state', 'igvm')
-  const { manifest, igvm } = await writeLaunchImage(directory)
-  const { db } = openStore(':memory:').ledger
-  insertVm(db, { ...vm, hostId: 'host', image: 'instance', nowMs: 1 })
-  const file = options.igvm === 'named' ? igvm : null
-  const boot =
-    options.igvm === undefined ? ({ kind: 'bios', firmware: null } as const) : ({ kind: 'igvm', file } as const)
-  const deps = { db, clock: systemClock, operatorKey, vcpuType: imageVcpuType, boot, igvmDirectory }
-  const launcher = new Launcher({ ...deps, ...options })
-  const prepare = (of = vm) => launcher.prepare(of, loadImage(directory))
-  const mismatchOf = async (work: Promise<unknown>): Promise<readonly string[]> => {
-    const error = await work.then(
-      () => null,
-      (thrown: unknown) => thrown,
-    )
-    if (error === null) return []
-    if (!(error instanceof LaunchMismatch)) throw error
-    return error.parts
-  }
-  const written = join(igvmDirectory, 'instance-EPYC-v4-2.igvm')
-  return { directory, manifest, igvm, written, db, launcher, prepare, mismatchOf }
-}
+const workload = '{"format":"strongroom/workload/v1"}'
 
 type Parts = Record<'firmware' | 'kernel' | 'initrd' | 'cmdline', Buffer>
 
@@ -62,23 +32,6 @@ function partsOf(directory: string): Parts {
   const hash = (bytes: Uint8Array) => Buffer.from(sha256(bytes))
   const cmdline = hash(Buffer.concat([read('cmdline'), Buffer.from([0])]))
   return { firmware: read('firmware'), kernel: hash(read('kernel')), initrd: hash(read('initrd')), cmdline }
-}
-
-async function failureOf(work: Promise<unknown>): Promise<string> {
-  return await work.then(
-    () => '',
-    (thrown: unknown) => messageChain(thrown),
-  )
-}
-
-function messageChain(thrown: unknown): string {
-  return thrown instanceof Error ? `${thrown.message}: ${messageChain(thrown.cause)}` : ''
-}
-
-function flip(path: string, at: number): void {
-  const bytes = readFileSync(path)
-  bytes[at] = (bytes[at] ?? 0) ^ 1
-  writeFileSync(path, bytes)
 }
 
 describe('a sound launch', () => {
@@ -97,7 +50,7 @@ describe('a sound launch', () => {
     const hostData = toHex(sha256(utf8(text)))
     expect(toHex(fromBase64(launch.signed.hostData) ?? new Uint8Array())).toBe(hostData)
     expect(launchOf(db, 'vm')).toMatchObject({
-      ...{ document: text, measurement, hostData, operatorKey: toHex(operatorKey.digest) },
+      ...{ document: text, workload: null, measurement, hostData, operatorKey: toHex(operatorKey.digest) },
     })
     const finished = await finishLaunch({
       digest: fromHex(measurement) ?? new Uint8Array(),
@@ -111,6 +64,28 @@ describe('a sound launch', () => {
       false,
     ])
   })
+
+  test.each(ways)(
+    'of a VM with a workload has that in HOST_DATA, and keeps its launch document: %s %o',
+    async (_, options) => {
+      // Goal: a report of a gateway's VM vouches for every field of workload.json; image and shape are still on record and checked.
+      const { prepare, db, mismatchOf, launcher } = await bench(options)
+      using plain = await prepare()
+      using launch = await prepare({ ...vm, workload })
+      const hostData = '467dc1ce7e116332f83a3027475eca060ea1db325f54e79512beed94ce004893'
+      expect(toHex(fromBase64(launch.signed.hostData) ?? new Uint8Array())).toBe(hostData)
+      expect(launch.document).toEqual(plain.document)
+      expect(launch.signed.idBlock.block).toBe(plain.signed.idBlock.block)
+      expect(launchOf(db, 'vm')).toMatchObject({ document: launchText(launch.document), workload, hostData })
+      const check = (change: Partial<PreparedLaunch>) => mismatchOf(launcher.check('vm', { ...launch, ...change }))
+      expect(await check({})).toEqual([])
+      expect(await check({ workload: `${workload} ` })).toEqual(['host data'])
+      expect(await check({ workload: null })).toEqual(['host data'])
+      expect(await check({ signed: { ...launch.signed, hostData: plain.signed.hostData } })).toEqual(['host data'])
+      // What HOST_DATA says nothing of any more is still held against what is loaded.
+      expect(await check({ document: { ...launch.document, kernelSha256: '00'.repeat(32) } })).toEqual(['kernel'])
+    },
+  )
 
   test('its record goes with the VM', async () => {
     // Goal: nothing of a VM that is gone for good is left in the ledger.
@@ -303,7 +278,7 @@ test('goal: the firmware and the IGVM file that are configured are the instance 
     for (const vcpus of imageVcpus) {
       const id = `build-${vcpus}`
       insertVm(db, { id, vcpus, memoryMib: 4096, hostId: 'host', image: 'builder', nowMs: 1 })
-      using launch = await launcher.prepare({ id, vcpus, memoryMib: 4096 }, loadBuilderImage(builderDirectory))
+      using launch = await launcher.prepare({ ...vm, id, vcpus, memoryMib: 4096 }, loadBuilderImage(builderDirectory))
       expect([launch.document.image.name, launch.document.measurement]).toEqual([
         'builder',
         manifest.launchDigests[`qemu-kvm/${vehicle}/EPYC-v4/${vcpus}`] ?? '',
@@ -366,81 +341,8 @@ describe('between the check and QEMU', () => {
 test('goal: HOST_DATA follows from the text alone', async () => {
   const { prepare } = await bench()
   using launch = await prepare()
-  expect(toHex(hostDataOf(launch.document))).toBe(
-    new Bun.CryptoHasher('sha256').update(launchText(launch.document)).digest('hex'),
-  )
+  const document = launchText(launch.document)
+  const hashed = (text: string) => new Bun.CryptoHasher('sha256').update(text).digest('hex')
+  expect(toHex(hostDataOf({ document, workload: null }))).toBe(hashed(document))
+  expect(toHex(hostDataOf({ document, workload }))).toBe(hashed(workload))
 })
-
-describe('an IGVM file', () => {
-  test('of this host carries its ID block, since QEMU forgets that of its command line', async () => {
-    // Goal: firmware is given the block that this host has signed, by the only way that reaches it.
-    const { prepare } = await bench({ igvm: 'made' })
-    using launch = await prepare()
-    const given = await readIgvmLaunch(
-      new Uint8Array(readFileSync(`/proc/self/fd/${launch.firmware.fd}`)),
-      nativeHashes,
-    )
-    const { block, auth } = given.idBlock ?? { block: new Uint8Array(), auth: new Uint8Array() }
-    expect([toBase64(block), toBase64(auth)]).toEqual([launch.signed.idBlock.block, launch.signed.idBlock.auth])
-    const finished = await finishLaunch({ digest: given.digest, policy: 0x30000n, idBlock: block, idAuth: auth })
-    expect([finished.ok, finished.idKeyDigest, given.policy]).toEqual([true, operatorKey.digest, 0x30000n])
-  })
-
-  test('is written once for a shape, readable to whoever QEMU runs as, and again when the image changes', async () => {
-    // Goal: launches do not write files all the time, and none is launched from the file of another image.
-    const { directory, written, prepare, manifest } = await bench({ igvm: 'made' })
-    using first = await prepare()
-    const { ino, mode } = statSync(written)
-    using second = await prepare()
-    expect([statSync(written).ino, mode & 0o777]).toEqual([ino, 0o444])
-    expect(second.document.firmwareSha256).toBe(first.document.firmwareSha256)
-    const launchDigests = { ...manifest.launchDigests, 'qemu-kvm/igvm/EPYC-v4/2': '11'.repeat(48) }
-    writeFileSync(join(directory, 'manifest.json'), JSON.stringify({ ...manifest, launchDigests }))
-    expect(await failureOf(prepare())).toContain('measurement')
-    expect(statSync(written).ino).not.toBe(ino)
-  })
-
-  test('that has an ID block, another policy, or another layout is not launched', async () => {
-    // Goal: what the configuration names is the plain file that anyone can make again.
-    const { igvm, prepare, mismatchOf } = await bench({ igvm: 'named' })
-    using launch = await prepare()
-    const signed = readFileSync(`/proc/self/fd/${launch.firmware.fd}`)
-    const plain = readFileSync(igvm)
-    const { headers } = readIgvm(new Uint8Array(plain))
-    const debug = headers.map(one => (one.kind === 'guestPolicy' ? { ...one, policy: one.policy | (1n << 19n) } : one))
-    writeFileSync(igvm, signed)
-    expect(await failureOf(prepare())).toContain('it has an ID block')
-    writeFileSync(igvm, writeIgvm({ headers: debug }))
-    // The block is signed for the policy of this host.
-    expect(await mismatchOf(prepare())).toContain('policy')
-    writeFileSync(igvm, withLooseEnd(plain))
-    expect(await failureOf(prepare())).toContain('not laid out as')
-    writeFileSync(igvm, plain)
-    using _ = await prepare()
-  })
-
-  test('of many launches at once is one file, whole for each of them', async () => {
-    // Goal: no launch is given the half of a file, or the file of another.
-    const { launcher, prepare } = await bench({ igvm: 'made' })
-    const shapes = Array.from({ length: 12 }, (_, index) => ({ ...vm, vcpus: 1 + (index % 2) }))
-    const launches = await Promise.all(shapes.map(shape => prepare(shape)))
-    for (const launch of launches) {
-      await launcher.check('vm', launch)
-      launch[Symbol.dispose]()
-    }
-    expect(new Set(launches.map(({ document }) => document.measurement)).size).toBe(2)
-  })
-})
-
-/** The same headers, with bytes at the end that none of them names. */
-function withLooseEnd(plain: Buffer): Buffer {
-  const bytes = Buffer.concat([plain, Buffer.alloc(8)])
-  const [sizeAt] = IGVM_FIXED_HEADER.fileBytes
-  const [checksumAt] = IGVM_FIXED_HEADER.checksum
-  bytes.writeUInt32LE(bytes.length, sizeAt)
-  bytes.writeUInt32LE(0, checksumAt)
-  const end =
-    bytes.readUInt32LE(IGVM_FIXED_HEADER.headersOffset[0]) + bytes.readUInt32LE(IGVM_FIXED_HEADER.headersBytes[0])
-  bytes.writeUInt32LE(Bun.hash.crc32(bytes.subarray(0, end)), checksumAt)
-  return bytes
-}

@@ -1,4 +1,5 @@
 import { expect, test } from 'bun:test'
+import { hostDataOf } from '../../src/vm/expected.plan.ts'
 import { vmPaths } from '../../src/vm/launch.plan.ts'
 import { type QemuPlan, type QemuPlatform, qemuArgv } from '../../src/vm/qemu.plan.ts'
 import { expectGolden } from '../rigs/golden.ts'
@@ -16,6 +17,12 @@ const PLATFORMS = {
   tcg: { kind: 'tcg' },
   kvm: { kind: 'kvm' },
   'snp-bios': { kind: 'snp', boot: { kind: 'bios', firmware: '/proc/self/fd/10' }, launch },
+  // HOST_DATA is the digest of a workload, where there is one.
+  'snp-workload': {
+    kind: 'snp',
+    boot: { kind: 'bios', firmware: '/proc/self/fd/10' },
+    launch: { ...launch, hostData: hostDataOf({ document: '{}', workload: '{"format":"w"}' }).toBase64() },
+  },
   'snp-igvm': { kind: 'snp', boot: { kind: 'igvm', file: '/proc/self/fd/10' }, launch },
   'snp-author': {
     kind: 'snp',

@@ -1,14 +1,17 @@
 // Queries on VMs. State moves by compare-and-set only. Effects: SQL.
 
 import { and, asc, count, eq, inArray, isNotNull, lt, ne, or, type SQL, sql } from 'drizzle-orm'
+import { assert } from '../../base/assert.ts'
+import { workloadBytesMax } from '../../contract/workload.ts'
 import type { LedgerDb } from '../db.ts'
 import { resources, type Vm, type VmState, vms } from './vm.table.ts'
 
 export type NewVm = Pick<Vm, 'id' | 'hostId' | 'image' | 'vcpus' | 'memoryMib'> &
-  Partial<Pick<Vm, 'scratchGib' | 'exchangeGib' | 'network'>> & { readonly nowMs: number }
+  Partial<Pick<Vm, 'scratchGib' | 'exchangeGib' | 'network' | 'workload' | 'modelDisk'>> & { readonly nowMs: number }
 
 /** Adds a VM in `waiting`. False: there is one of this id, and it stays as it is. */
 export function insertVm(db: LedgerDb, { nowMs, ...vm }: NewVm): boolean {
+  assert(Buffer.byteLength(vm.workload ?? '') <= workloadBytesMax, 'a workload has at most 1 MiB')
   return (
     db
       .insert(vms)

@@ -4,8 +4,8 @@ import { index, integer, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqli
 
 export const VM_STATES = ['waiting', 'launching', 'booting', 'running', 'stopping', 'failed', 'gone'] as const
 
-/** `world`: what instances reach. `fetch`: the fetch proxy of this host alone. */
-export const VM_NETWORKS = ['world', 'fetch'] as const
+/** `world`: what instances reach. `fetch`: the fetch proxy of this host alone. `gateway`: the gateway's upstreams; the world reaches its service port. */
+export const VM_NETWORKS = ['world', 'fetch', 'gateway'] as const
 export type VmNetworkKind = (typeof VM_NETWORKS)[number]
 
 export const vms = sqliteTable(
@@ -32,10 +32,14 @@ export const vms = sqliteTable(
     scratchGib: integer('scratch_gib').notNull().default(0),
     /** Promised size of the disk over which host and guest hand each other files; 0 for none. */
     exchangeGib: integer('exchange_gib').notNull().default(0),
-    /** What it reaches once it is opened. */
-    network: text('network', { enum: VM_NETWORKS }).notNull().default('world'),
     /** Since when the firewall drops everything of it, for good; null: not so. */
     closedAtMs: integer('closed_at_ms'),
+    /** What it reaches once it is opened. */
+    network: text('network', { enum: VM_NETWORKS }).notNull().default('world'),
+    /** Canonical text of workload.json (contract/workload.ts), whose SHA-256 is then the HOST_DATA of its launch; null for none. */
+    workload: text('workload'),
+    /** Path of a disk that it gets read-only; null for none. */
+    modelDisk: text('model_disk'),
   },
   table => [index('vms_state').on(table.state)],
 )
@@ -94,11 +98,13 @@ export const launches = sqliteTable('launches', {
   document: text('document').notNull(),
   /** Launch digest, hexadecimal, as are the next two. */
   measurement: text('measurement').notNull(),
-  /** SHA-256 of the document. */
+  /** SHA-256 of the workload where there is one, else of the document. */
   hostData: text('host_data').notNull(),
   /** SHA-384 of the ID key that signed the ID block. */
   operatorKey: text('operator_key').notNull(),
   launchedAtMs: integer('launched_at_ms').notNull(),
+  /** Canonical text of workload.json; null for none. */
+  workload: text('workload'),
 })
 
 export type Launch = typeof launches.$inferSelect

@@ -1,6 +1,7 @@
 // The queries of VMs, egress samples, nonces and events, over a real database.
 
 import { describe, expect, test } from 'bun:test'
+import { workloadBytesMax } from '../../../src/contract/workload.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { egressOf, listEgress, recordEgress } from '../../../src/store/ledger/egress.query.ts'
 import { appendEvent, eventCountMax, listEvents } from '../../../src/store/ledger/event.query.ts'
@@ -40,6 +41,16 @@ describe('VMs', () => {
     })
     expect(listVms(db, 'here')).toHaveLength(1)
     expect(listVms(db, 'elsewhere')).toEqual([])
+  })
+
+  // Goal: no caller fills the ledger with a document that no gateway would take.
+  test('a workload has a bound', () => {
+    using store = open()
+    const insert = (id: string, bytes: number) =>
+      insertVm(store.ledger.db, { ...vm, id, workload: 'é'.repeat(bytes / 2), nowMs: 1 })
+    expect(insert('v1', workloadBytesMax)).toBe(true)
+    expect(() => insert('v2', workloadBytesMax + 2)).toThrow('1 MiB')
+    expect(vmById(store.ledger.db, 'v2')).toBeNull()
   })
 
   // Goal: only rows of VMs that have been gone for long enough go, at most `limit` at once, with their samples.
