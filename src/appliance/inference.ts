@@ -83,6 +83,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     keys: makeReceiptKeys(random),
     tlsSpkiDigest: () => spkiDigestOf(deps.tls.current().cert),
     configurationDigest: configuration.digest,
+    workload: null,
     // The simulator's keys take seconds to make, once; until then there is no evidence.
     openEvidence: () => evidenceOrigin(deps, workloads),
     clock,

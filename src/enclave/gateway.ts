@@ -147,6 +147,7 @@ export class EnclaveGateway {
       keys,
       tlsSpkiDigest: () => spkiDigestOf(tls.current().cert),
       configurationDigest: this.#deps.digest,
+      workload: this.#deps.text,
       openEvidence: () => Promise.resolve(origin),
       clock,
       random: systemRandom,

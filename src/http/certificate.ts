@@ -6,6 +6,7 @@ import { createPublicKey, X509Certificate } from 'node:crypto'
 import { readFileSync, statSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { join } from 'node:path'
+import { loadX509 } from '../attest/simulator/x509-runtime.ts'
 import { type Clock, iso, pause } from '../base/clock.ts'
 import { Fault, messageOf, systemErrorCode, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
@@ -45,6 +46,9 @@ export async function createTls(deps: TlsDeps): Promise<Tls> {
   const guests = await openAuthority({ kind: 'guests', stateDir, names, nowMs: clock.nowMs, random })
   return new Tls({ source, guests, guest: await certifyGuest(guests, source.first, clock) }, deps)
 }
+
+/** Certificates for the key of a gateway VM, as PEM. */
+export type GatewayChains = { readonly clients: string; readonly guests: string }
 
 type GuestCertificate = { readonly cert: string; readonly notBeforeMs: number; readonly notAfterMs: number }
 
@@ -104,6 +108,20 @@ class Tls {
   /** For connections of instances: PEM of another certificate for the same key, by the authority that they trust. */
   guestCertificate(): string {
     return this.#guest.cert
+  }
+
+  /**
+   * Certificates, by this appliance's authorities, for a key that stays in its VM: for clients, and for instances. `csr`: PKCS #10, DER; of what
+   * it asks for only the key counts. Fault invalid_request: it is no request, or not signed by its own key.
+   */
+  async certify(csr: Uint8Array): Promise<GatewayChains> {
+    const { config } = this.#deps
+    const spki = await requestedKey(csr)
+    const clients = await this.#source.authority()
+    return {
+      clients: await clients.certify(spki, certificateNames(config), config.tls.validity_days),
+      guests: await this.#guests.certify(spki, [guestGatewayName], config.tls.validity_days),
+    }
   }
 
   /** Calls `listener` after every change; what it throws is logged. */
@@ -206,6 +224,8 @@ type Source = {
   readonly caFile: string | null
   readonly intervalMs: number
   readonly warnMs: number
+  /** Signs for keys that are not this process's own. */
+  readonly authority: () => Promise<Pick<Authority, 'certify'>>
   /** The pair to serve from now on, or null for no change. */
   readonly check: (now: { readonly current: TlsPair; readonly forced: boolean }) => Promise<TlsPair | null>
 }
@@ -239,6 +259,7 @@ async function localSource(deps: TlsDeps): Promise<Source> {
     intervalMs: renewIntervalMs,
     // Renewal begins long before. So little time left means that it keeps failing, or that the authority itself ends.
     warnMs: Math.min(expiryWarnMs, (config.tls.renew_before_days * dayMs) / 2),
+    authority: async () => authority,
     check: async ({ current }) => (isDue(current) ? await renew() : null),
   }
 }
@@ -254,6 +275,18 @@ function tellOfReplacement({ replaced, caFile }: Authority, { log, onEvent }: Tl
     'give clients the new ca_file; who holds the earlier one, running instances included, may refuse this appliance'
   log.warn('certificate authority replaced', { reason: REPLACED[replaced], caFile, remedy })
   onEvent('tls.authority_replaced', { reason: REPLACED[replaced], ca_file: caFile })
+}
+
+/** SubjectPublicKeyInfo, DER. Fault invalid_request. */
+async function requestedKey(csr: Uint8Array): Promise<Uint8Array> {
+  try {
+    const { Pkcs10CertificateRequest } = await loadX509()
+    const request = new Pkcs10CertificateRequest(Uint8Array.from(csr))
+    if (!(await request.verify())) throw new Error('its key has not signed it')
+    return new Uint8Array(request.publicKey.rawData)
+  } catch (error) {
+    throw new Fault('invalid_request', `certificate request: ${messageOf(error)}`)
+  }
 }
 
 async function issuePair(authority: Authority, names: readonly string[], validityDays: number): Promise<TlsPair> {
@@ -277,7 +310,7 @@ function readStored(file: string, authority: Authority, names: readonly string[]
   return sameNames(verdict.pair.names, names) ? verdict.pair : null
 }
 
-function operatorSource({ config, clock, log, onEvent }: TlsDeps): Source {
+function operatorSource({ config, stateDir, clock, random, log, onEvent }: TlsDeps): Source {
   const { certificate_file: certificateFile, key_file: keyFile } = config.tls
   const read = () => readPair(readFileSync(certificateFile, 'utf8'), readFileSync(keyFile, 'utf8'))
   const stamp = () => `${stampOf(certificateFile)} ${stampOf(keyFile)}`
@@ -303,6 +336,9 @@ function operatorSource({ config, clock, log, onEvent }: TlsDeps): Source {
     caFile: null,
     intervalMs: watchIntervalMs,
     warnMs: expiryWarnMs,
+    // The operator's key is of no use for another's: a gateway VM gets its certificate from an authority of this appliance.
+    authority: () =>
+      openAuthority({ kind: 'clients', stateDir, names: certificateNames(config), nowMs: clock.nowMs, random }),
     check: async ({ current, forced }) => {
       const now = stamp()
       if (now === seen && !forced) return null

@@ -40,6 +40,8 @@ export type InferenceServiceDeps = {
   readonly tlsSpkiDigest: () => Uint8Array
   /** SHA-256 of the gateway's configuration. */
   readonly configurationDigest: Uint8Array
+  /** Text of workload.json; null where the gateway has no VM of its own. */
+  readonly workload: string | null
   /** Called again, with pauses, until it resolves: what vouches for the gateway may take seconds to be there. */
   readonly openEvidence: () => Promise<EvidenceOrigin>
   readonly clock: Clock
@@ -84,6 +86,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     responseReceipts: settings.responseReceipts,
     attestation: attestation.respond,
     openapi: JSON.stringify(inferenceOpenapiDocument()),
+    workload: deps.workload,
     upstreams,
     ownedBy: settings.ownedBy,
     clock,

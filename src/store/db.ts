@@ -20,6 +20,7 @@ import { buildVms } from './migrations/0011-build-vms.ts'
 import { tpm } from './migrations/0012-tpm.ts'
 import { builds } from './migrations/0013-builds.ts'
 import { gatewayVms } from './migrations/0014-gateway-vms.ts'
+import { gateways } from './migrations/0015-gateways.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -75,6 +76,7 @@ export const MIGRATIONS: readonly string[] = [
   tpm,
   builds,
   gatewayVms,
+  gateways,
 ]
 
 const busyTimeoutMs = 5_000

@@ -4,6 +4,7 @@
 // the verdict of each receipt has every check.
 
 import type { TrustedRoot } from '../attest/amd/roots.ts'
+import { sha256 } from '../attest/hash.ts'
 import { floorAgeCheck } from '../attest/policy/floors.ts'
 import type { Policy } from '../attest/policy/policy.ts'
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
@@ -12,14 +13,15 @@ import { decodeReceipt } from '../attest/receipt/receipt.ts'
 import type { StatementOf } from '../attest/receipt/statement.ts'
 import { type ReceiptQuestion, type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../attest/verdict.ts'
-import { equalConstantTime, fromBase64Url, toHex } from '../base/bytes.ts'
+import { equalConstantTime, fromBase64Url, toHex, utf8 } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
-import { admits } from '../contract/allowlist.ts'
+import { admits, encodeAllowlist } from '../contract/allowlist.ts'
 import { AttestationResponse, type AttestedWorkload } from '../contract/attestation.ts'
 import { shapeOf } from '../contract/shape.ts'
+import { WorkloadDocument, workloadBytesMax } from '../contract/workload.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
-import { PINS, type Pins, pinChecks } from './pins.ts'
+import { PINS, type Pinned, type Pins, pinChecks } from './pins.ts'
 import { COMMON_GROUPS, type Group, groupsOf, nonceCheck, withCrl, withFloors } from './receipt-groups.ts'
 
 /** A real receipt has about 20 KiB, so that a document of five is far smaller. */
@@ -50,6 +52,11 @@ export type GatewayQuestion = {
   readonly tlsSpkiDigest: Uint8Array | 'any'
   /** SHA-256 of the gateway's configuration, which lists its upstreams; the operator hands out the text. */
   readonly configurationDigest: Uint8Array | 'any'
+  /**
+   * workload.json of a gateway in a VM of its own, as it was served or as the operator handed it out: HOST_DATA has to be its digest. Null or
+   * absent: there is none, and HOST_DATA has to be the allowlist's.
+   */
+  readonly workload?: Uint8Array | null
 }
 
 export type GatewayVerdict = Verdict & {
@@ -60,14 +67,16 @@ export type GatewayVerdict = Verdict & {
   readonly keys: PublicKeys | null
   /** The gateway's own statement, under the same conditions as `keys`. */
   readonly gateway: StatementOf<'workload'> | null
+  /** What workload.json says, under the same conditions; null where there is none, or it cannot be read. */
+  readonly workload: WorkloadDocument | null
 }
 
 /** Takes the body of GET /attestation. Never throws: what cannot be read is a failed check. */
 export async function verifyGateway(bytes: Uint8Array, question: GatewayQuestion): Promise<GatewayVerdict> {
   const read = readDocument(bytes)
   if (!read.ok) {
-    const checks = [fail('attestation-format', read.reason), ...pinChecks(PINS, question.pins, question)]
-    return { ...verdict(checks), simulated: false, receipts: [], keys: null, gateway: null }
+    const checks = [fail('attestation-format', read.reason), ...pinChecks(PINS, question.pins, pinnedBy(question))]
+    return { ...verdict(checks), simulated: false, receipts: [], keys: null, gateway: null, workload: null }
   }
   const { document } = read
   const nonce = fromBase64Url(document.nonce) ?? new Uint8Array(0)
@@ -83,14 +92,16 @@ export async function verifyGateway(bytes: Uint8Array, question: GatewayQuestion
   )
   const statements = receipts.map(one => one.verdict.statement)
   const gateway = statements[0] ?? null
+  const workload = workloadChecks(gateway, question.workload ?? null)
   const checks = [
     pass('attestation-format', 'five receipts, in the order and under the names of the contract'),
-    ...pinChecks(PINS, question.pins, question),
+    ...pinChecks(PINS, question.pins, pinnedBy(question)),
     nonceCheck(nonce, question.nonce),
     togetherCheck(statements),
     tlsCheck(gateway, question.tlsSpkiDigest),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     configurationCheck(gateway, question.configurationDigest),
+    ...workload.checks,
     ...receipts.flatMap(({ target, verdict: one }) => [
       ...groupsOf(one.checks, { prefix: `${target}/`, groups: GROUPS, elsewhere: admissionMembers }),
       admissionCheck(target, one, question.allowlist),
@@ -99,7 +110,18 @@ export async function verifyGateway(bytes: Uint8Array, question: GatewayQuestion
   const simulated = receipts.some(one => one.verdict.simulated)
   // The groups hold every check of the receipts; the verdict must not depend on how they are grouped.
   const ok = verdict(checks).ok && receipts.every(one => one.verdict.ok)
-  return { ok, checks, simulated, receipts, keys: keysOf(document), gateway }
+  return { ok, checks, simulated, receipts, keys: keysOf(document), gateway, workload: workload.document }
+}
+
+/** What a gateway answers to GET /workload.json: the document, or that it has none. */
+export function workloadIn({
+  status,
+  body,
+}: {
+  readonly status: number
+  readonly body: Uint8Array
+}): Uint8Array | null {
+  return status === 200 ? body : null
 }
 
 type ReadDocument =
@@ -119,7 +141,7 @@ function readDocument(bytes: Uint8Array): ReadDocument {
 function questionOf(
   target: AttestedWorkload,
   nonce: Uint8Array,
-  { asOf, ageMsMax, roots, policy, pins, allowlist }: GatewayQuestion,
+  { asOf, ageMsMax, roots, policy, pins, allowlist, workload = null }: GatewayQuestion,
 ): ReceiptQuestion<'workload'> {
   return {
     kind: 'workload',
@@ -146,6 +168,7 @@ function questionOf(
     },
     tpm: 'any',
     verifiers: nativeVerifiers,
+    ...(workload === null ? {} : { hostData: sha256(workload) }),
   }
 }
 
@@ -193,6 +216,65 @@ function configurationCheck(gateway: StatementOf<'workload'> | null, expected: U
     return notChecked(name, `${found}: no configuration is expected; its upstreams are not known`, false)
   }
   return check(name, found === toHex(expected), `the receipt names ${found}, not ${toHex(expected)}`, found)
+}
+
+/** A workload.json of its own binds more than an allowlist: whoever accepts it has to know whose it is. */
+function pinnedBy({ policy, allowlist, workload = null }: GatewayQuestion): Pinned {
+  return { policy, allowlist, hasWorkload: workload !== null }
+}
+
+type WorkloadVerdict = { readonly checks: readonly Check[]; readonly document: WorkloadDocument | null }
+
+/** That the receipts were made under this very workload.json; that HOST_DATA is its digest, each receipt's own checks say. */
+function workloadChecks(gateway: StatementOf<'workload'> | null, bytes: Uint8Array | null): WorkloadVerdict {
+  if (bytes === null) return { checks: [], document: null }
+  const name = 'workload'
+  const read = readWorkload(bytes)
+  if (!read.ok) return { checks: [fail(name, read.reason)], document: null }
+  const { document } = read
+  if (gateway === null) return { checks: [notChecked(name, "the gateway's receipt cannot be read", true)], document }
+  const allowlist = sha256(utf8(encodeAllowlist(document.allowlist)))
+  const isAllowlist = equalConstantTime(gateway.allowlistDigest, allowlist)
+  const isConfiguration =
+    gateway.configurationDigest !== null && equalConstantTime(gateway.configurationDigest, sha256(bytes))
+  return {
+    checks: [
+      check(name, isConfiguration, 'the receipt names another workload.json', toHex(sha256(bytes))),
+      check('workload-allowlist', isAllowlist, 'the receipts name another allowlist than workload.json'),
+      // Whether prompts may leave what is measured, the relying party decides; the verdict names it.
+      pass('workload-upstreams', boundaryText(document)),
+    ],
+    document,
+  }
+}
+
+/** Where the prompts for each model go. */
+function boundaryText({ worker, upstreams }: WorkloadDocument): string {
+  const inside = worker === null ? [] : [`${worker.model}: inside the measured VM`]
+  const outside = upstreams.map(({ name, models, url, spkiSha256, ca }) => {
+    const pin =
+      spkiSha256 === null ? (ca === null ? 'public authorities' : 'an authority of its own') : `key ${spkiSha256}`
+    const trust = url.startsWith('https:') ? pin : 'no TLS'
+    return `${models.join(', ')}: OUTSIDE, ${name} at ${url} (${trust})`
+  })
+  return [...inside, ...outside].join('; ') || 'no models'
+}
+
+/** Arrays and objects within each other, in the deepest workload, and one to spare. */
+const workloadDepthMax = 10
+
+type ReadWorkload =
+  | { readonly ok: true; readonly document: WorkloadDocument }
+  | { readonly ok: false; readonly reason: string }
+
+function readWorkload(bytes: Uint8Array): ReadWorkload {
+  if (bytes.length > workloadBytesMax) return { ok: false, reason: `workload.json: ${bytes.length} bytes are too many` }
+  try {
+    const shape = shapeOf(WorkloadDocument, parseJson(bytes, { depthMax: workloadDepthMax }))
+    return shape.ok ? { ok: true, document: shape.value } : { ok: false, reason: `workload.json: ${shape.problem}` }
+  } catch (error) {
+    return { ok: false, reason: `workload.json: ${messageOf(error)}` }
+  }
 }
 
 const GROUPS: readonly Group[] = [

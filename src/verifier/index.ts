@@ -13,6 +13,7 @@ export {
   type GatewayVerdict,
   nonceBytes,
   verifyGateway,
+  workloadIn,
 } from './gateway.ts'
 export {
   type InstanceIdentity,

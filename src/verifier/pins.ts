@@ -77,6 +77,8 @@ export type Pinned = {
   readonly allowlist: ExpectedAllowlist | 'any'
   /** Name of an image whose manifest gives the measurement. */
   readonly image?: string | undefined
+  /** There is a workload.json, which says more than its allowlist: that alone does not say whose it is. */
+  readonly hasWorkload?: boolean
 }
 
 /** One check for each of the pins `asked`. */
@@ -105,7 +107,11 @@ const PINNED: Readonly<Record<Pin, (pinned: Pinned, isWaived: boolean) => string
       ? '1 measurement, named in the policy'
       : `${measurements.length} measurements, named in the policy`
   },
-  allowlist: ({ allowlist, policy }) => {
+  allowlist: ({ allowlist, policy, hasWorkload = false }) => {
+    if (hasWorkload) {
+      const { hostData } = policy
+      return hostData === 'any' ? keyPinned(policy) : `workload.json ${toHex(hostData)}, by HOST_DATA`
+    }
     return allowlist === 'any' ? keyPinned(policy) : `allowlist ${toHex(allowlist.digest)}`
   },
   'operator-key': ({ policy }) => keyPinned(policy),

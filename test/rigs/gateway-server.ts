@@ -96,6 +96,7 @@ export function startGateway(upstreams: readonly UpstreamTarget[], options: Opti
     sealer: null,
     responseReceipts: 'on-request',
     attestation: null,
+    workload: null,
     openapi: '{"openapi":"3.1.0"}',
     ownedBy: 'strongroom',
     clock: systemClock,

@@ -66,6 +66,7 @@ export function startRealGateway(
     sealer: createResponseSealer({ keys: makeReceiptKeys(systemRandom), clock, inside: new Set() }),
     responseReceipts: 'on-request',
     attestation: null,
+    workload: null,
     openapi: '{}',
     ownedBy: 'strongroom',
     clock,

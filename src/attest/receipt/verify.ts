@@ -54,6 +54,8 @@ export type ReceiptQuestion<Kind extends StatementKind = StatementKind> = {
   readonly maskedChipId?: EvidenceQuestion['maskedChipId']
   readonly product?: EvidenceQuestion['product']
   readonly verifiers?: HybridVerifiers
+  /** Of a workload: what HOST_DATA has to be, where that is not the digest of the statement's allowlist. */
+  readonly hostData?: Uint8Array
 }
 
 export type ReceiptVerdict<Kind extends StatementKind = StatementKind> = Verdict & {
@@ -242,7 +244,7 @@ function checkNameOf(field: string): string {
   return `expected-${field.replace(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`
 }
 
-/** One check for each field of the kind, in the table's order; for workloads also that HOST_DATA is the allowlist. */
+/** One check for each field of the kind, in the table's order; for workloads also that HOST_DATA binds the allowlist. */
 function kindChecks(statement: Statement | null, question: ReceiptQuestion, report: SnpReport | null): Check[] {
   const expected: Readonly<Record<string, unknown>> = question.expected
   const checks = expectationNames(question.kind).map(field => {
@@ -255,8 +257,10 @@ function kindChecks(statement: Statement | null, question: ReceiptQuestion, repo
   const name = 'host-data-allowlist'
   if (statement?.kind !== 'workload' || report === null)
     return [...checks, notChecked(name, 'nothing to compare', true)]
-  const isSame = equalConstantTime(report.hostData, statement.allowlistDigest)
-  return [...checks, check(name, isSame, 'HOST_DATA is not the SHA-256 of the allowlist')]
+  const { hostData } = question
+  const isSame = equalConstantTime(report.hostData, hostData ?? statement.allowlistDigest)
+  const what = hostData === undefined ? 'the allowlist' : 'workload.json, which names the allowlist'
+  return [...checks, check(name, isSame, `HOST_DATA is not the SHA-256 of ${what}`)]
 }
 
 function expectationCheck(name: string, expected: unknown, value: unknown): Check {

@@ -6,14 +6,16 @@ import { fromUtf8, toBase64Url, toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
+import { workloadBytesMax } from '../../contract/workload.ts'
 import { spkiDigestOf } from '../../http/pair.ts'
-import { getOverTls, type TlsResponse } from '../../linux/tls-get.ts'
+import { getOverTls, type TlsGet, type TlsResponse } from '../../linux/tls-get.ts'
 import {
   attestationBytesMax,
   freshAgeMsMax,
   type GatewayVerdict,
   nonceBytes,
   verifyGateway,
+  workloadIn,
 } from '../../verifier/gateway.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
@@ -77,6 +79,7 @@ async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<vo
   }
   const found = await verifyGateway(body, {
     ...trust,
+    workload: trust.workload ?? (await fetchWorkload({ url, ca, timeoutMs })),
     nonce,
     asOf: systemClock.nowMs(),
     ageMsMax: freshAgeMsMax,
@@ -84,6 +87,21 @@ async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<vo
   })
   const whole = verdict([...connection, ...found.checks])
   await show({ ok: whole.ok && found.ok, checks: withFlags(whole.checks) }, found)
+}
+
+/** Whoever hands it out: the receipts name its digest. Null: the gateway has none. */
+async function fetchWorkload({
+  url,
+  ca,
+  timeoutMs,
+}: Pick<TlsGet, 'url' | 'ca' | 'timeoutMs'>): Promise<Uint8Array | null> {
+  const address = new URL('/workload.json', url)
+  try {
+    return workloadIn(await getOverTls({ url: address, ca, timeoutMs, bodyBytesMax: workloadBytesMax }))
+  } catch {
+    // Then the receipts, which name one, do not verify.
+    return null
+  }
 }
 
 type Shown = { readonly whole: Verdict; readonly found: GatewayVerdict | null; readonly verbose: boolean }

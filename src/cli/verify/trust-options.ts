@@ -20,6 +20,7 @@ export type TrustOptions = PinOptions &
     policy?: string
     allowlist?: string
     configuration?: string
+    workload?: string
   }
 
 /** Of everything that judges a receipt. */
@@ -35,6 +36,7 @@ export function addTrustOptions(command: Command): Command {
       '--configuration <file>',
       "the gateway's configuration as it hands it out: its receipt must have the digest",
     )
+    .option('--workload <file>', 'workload.json of a gateway in a VM of its own: HOST_DATA must be its digest')
   return addPinOptions(addEvidenceOptions(command), PINS)
 }
 
@@ -50,13 +52,20 @@ export function addEvidenceOptions(command: Command): Command {
 
 export const verboseHelp = 'print every check, instead of a summary'
 
-export type Trust = Pick<GatewayQuestion, 'roots' | 'policy' | 'crl' | 'pins' | 'allowlist' | 'configurationDigest'>
+export type Trust = Pick<
+  GatewayQuestion,
+  'roots' | 'policy' | 'crl' | 'pins' | 'allowlist' | 'configurationDigest' | 'workload'
+>
 
 export async function readTrust(options: TrustOptions): Promise<Trust> {
   const pins = readPins(options)
+  const workload = readWorkload(options.workload)
+  const policy = await readPolicy(options.policy, pins)
   return {
     roots: await readRoots(options.trustSimulatedRoot),
-    policy: await readPolicy(options.policy, pins),
+    // A document that the relying party has of its own is one to compare with.
+    policy: workload === null ? policy : { ...policy, hostData: sha256(workload) },
+    workload,
     crl: await readCrl(options.crl),
     pins,
     allowlist: await readAllowlistFile(options.allowlist),
@@ -87,6 +96,10 @@ export async function readCrl(path: string | undefined): Promise<Uint8Array | un
 function readConfigurationDigest(path: string | undefined): Trust['configurationDigest'] {
   if (path === undefined) return 'any'
   return sha256(readInput({ path, param: 'configuration', bytesMax: filesBytesMax }))
+}
+
+function readWorkload(path: string | undefined): Uint8Array | null {
+  return path === undefined ? null : readInput({ path, param: 'workload', bytesMax: filesBytesMax })
 }
 
 async function readAllowlistFile(path: string | undefined): Promise<Trust['allowlist']> {

@@ -7,9 +7,10 @@ import { type Check, check, fail, notChecked, pass } from '../../attest/verdict.
 import { toBase64Url, utf8 } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
+import { workloadBytesMax } from '../../contract/workload.ts'
 import { getOverTls, type TlsResponse } from '../../linux/tls-get.ts'
 import type { ExpectedAllowlist } from '../../verifier/allowlist.ts'
-import { attestationBytesMax, freshAgeMsMax, nonceBytes, verifyGateway } from '../../verifier/gateway.ts'
+import { attestationBytesMax, freshAgeMsMax, nonceBytes, verifyGateway, workloadIn } from '../../verifier/gateway.ts'
 import { allPins } from '../../verifier/pins.ts'
 import { jsonOf } from '../wire.codec.ts'
 import { type Line, lineOf } from './line.ts'
@@ -58,13 +59,28 @@ export async function judgeGateway(question: GatewayLineQuestion): Promise<Line>
     )
   }
   const { roots, policy, allowlist } = question
+  const workload = await fetchWorkload(question, url)
   const found = await verifyGateway(body, {
     ...{ nonce, asOf: question.nowMs(), ageMsMax: freshAgeMsMax, roots, policy, pins: allPins },
-    ...{ crl: undefined, allowlist, configurationDigest: 'any' },
+    ...{ crl: undefined, allowlist, configurationDigest: 'any', workload },
     tlsSpkiDigest: spkiDigestOf(certificate),
   })
   const good = `${url.host}, over its own TLS key${found.simulated ? ' (SIMULATED)' : ''}`
   return lineOf(name, [...connection, ...found.checks.map(pinAsAdvice)], good)
+}
+
+/** Whoever hands it out: the receipts name its digest. Null: the gateway has none. */
+async function fetchWorkload(
+  { ca, timeoutMs, get = getOverTls }: GatewayLineQuestion,
+  url: URL,
+): Promise<Uint8Array | null> {
+  const address = new URL('/workload.json', url)
+  try {
+    return workloadIn(await get({ url: address, ca: ca ?? undefined, timeoutMs, bodyBytesMax: workloadBytesMax }))
+  } catch {
+    // Then the receipts, which name one, do not verify.
+    return null
+  }
 }
 
 /** Nothing is wrong with the gateway when its owner names nothing to compare it with: then it was not checked. */

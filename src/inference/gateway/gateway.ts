@@ -33,6 +33,8 @@ export type GatewayDeps = CompletionServices & {
   readonly attestation: ((request: Request, address: () => string) => Response | Promise<Response>) | null
   /** The document of /openapi.json. */
   readonly openapi: string
+  /** The document of /workload.json; null where the gateway has no VM of its own. */
+  readonly workload: string | null
   readonly upstreams: readonly UpstreamTarget[]
   readonly ownedBy: string
   readonly random: RandomBytes
@@ -161,6 +163,10 @@ function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): Reado
     if (deps.attestation === null) throw new Fault('attestation_unavailable', 'There is no fresh attestation evidence.')
     return deps.attestation(request, address)
   }
+  const showWorkload: Route['respond'] = (_request, id) => {
+    if (deps.workload === null) throw new Fault('not_found', 'This gateway has no VM of its own, and no workload.json.')
+    return jsonTextResponse(deps.workload, 200, commonHeaders(id))
+  }
   const post = (respond: Route['respond']): Route => ({ methods: ['POST'], isPublic: false, respond })
   const get = (isPublic: boolean, respond: Route['respond']): Route => ({ methods: ['GET', 'HEAD'], isPublic, respond })
   return new Map([
@@ -170,6 +176,7 @@ function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): Reado
     ['/health', get(true, (_request, id) => jsonResponse({ status: 'ok' }, 200, commonHeaders(id)))],
     ['/attestation', get(true, attest)],
     ['/openapi.json', get(true, (_request, id) => jsonTextResponse(deps.openapi, 200, commonHeaders(id)))],
+    ['/workload.json', get(true, showWorkload)],
   ])
 }
 

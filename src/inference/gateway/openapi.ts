@@ -160,6 +160,12 @@ const FAILURES = {
     description: 'No upstream is available, or its response is invalid.',
     error: example('upstream_failed', 'The upstream did not answer in time.'),
   },
+  Unavailable: {
+    status: 503,
+    description:
+      'Usage cannot be recorded at present, or a receipt that was asked for is not available: nothing is served that is not metered.',
+    error: example('metering_unavailable', 'Usage cannot be recorded at present; try again later.'),
+  },
   AttestationUnavailable: {
     status: 503,
     description: 'Fresh evidence, or a receipt that was asked for, is not available. Accept nothing less.',
@@ -180,7 +186,7 @@ const COMPLETION = [
   'RateLimited',
   'Internal',
   'UpstreamFailed',
-  'AttestationUnavailable',
+  'Unavailable',
 ] as const
 const SUCCESS = {
   status: 200,
@@ -218,6 +224,21 @@ const OPERATIONS: readonly Operation[] = [
     body: null,
     success: { ...SUCCESS, content: jsonContent(ref('schemas', 'AttestationResponse')) },
     failures: ['InvalidRequest', 'Conflict', ...READ, 'AttestationUnavailable'],
+  },
+  {
+    method: 'get',
+    path: '/workload.json',
+    id: 'workload',
+    summary:
+      'What a gateway in a VM of its own was launched for: HOST_DATA of its receipts is the SHA-256 of this text',
+    isPublic: true,
+    parameters: [],
+    body: null,
+    success: {
+      ...SUCCESS,
+      content: { 'application/json': { schema: { type: 'object', description: 'Canonical JSON, RFC 8785.' } } },
+    },
+    failures: ['NotFound', ...READ],
   },
   {
     method: 'get',

@@ -66,6 +66,18 @@ export class Metering {
     while (this.#waiting.length > 0 && this.#flushBatch());
   }
 
+  /**
+   * Writes records now, for whoever has to know that they are there. Those that the store will never take are logged and counted as lost. Throws
+   * when the store cannot be written to now.
+   */
+  book(records: readonly UsageRecord[]): void {
+    const rows = records.map(record => rowOf(record, this.#deps.cost))
+    const outcome = writeBatch({ store: this.#deps.store, append: this.#append }, rows)
+    for (const { row, error } of outcome.refused) this.#noteLost(row.id, error)
+    this.#written += outcome.written
+    if (outcome.left.length > 0) throw outcome.error
+  }
+
   /** Exact: the queue is written first. */
   usage(organizationId: string, { startMs, endMs }: Period): UsageSum {
     this.flush()

@@ -1,6 +1,6 @@
 // Gateway keys in the store; secrets arrive here already hashed. Effects: SQL.
 
-import { and, desc, eq, gt, inArray, isNull, lt, lte, notExists, or, sql } from 'drizzle-orm'
+import { and, desc, eq, gt, inArray, isNull, lt, lte, ne, notExists, or, sql } from 'drizzle-orm'
 import { assert, present } from '../../base/assert.ts'
 import { type DirectoryDb, prepareRaw } from '../db.ts'
 import { type GatewayKey, gatewayKeys } from './gateway-key.table.ts'
@@ -77,6 +77,25 @@ export function prepareGatewayKeyLookup(db: DirectoryDb): (prefix: string) => Kn
     .where(eq(gatewayKeys.prefix, sql.placeholder('prefix')))
     .prepare()
   return prefix => query.get({ prefix }) ?? null
+}
+
+/** Every key that is good now, or would be but for its end; by prefix. */
+export function listGoodGatewayKeys(db: DirectoryDb): GatewayKey[] {
+  return db
+    .select({ key: gatewayKeys })
+    .from(gatewayKeys)
+    .innerJoin(organizations, eq(organizations.id, gatewayKeys.organizationId))
+    .leftJoin(instances, eq(instances.id, gatewayKeys.instanceId))
+    .where(
+      and(
+        isNull(gatewayKeys.revokedAtMs),
+        eq(organizations.status, 'active'),
+        or(isNull(instances.desired), ne(instances.desired, 'absent')),
+      ),
+    )
+    .orderBy(gatewayKeys.prefix)
+    .all()
+    .map(row => row.key)
 }
 
 /** The newest `gatewayKeyListMax` keys of an organization, its instances' and revoked ones included, oldest first. */

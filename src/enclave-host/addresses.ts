@@ -1,0 +1,83 @@
+// Addresses of the hosts that upstreams are on: gateway VMs have no resolver, and the firewall lets them reach exactly these. Effects: DNS, a timer.
+
+import { lookup } from 'node:dns/promises'
+import { isIPv4 } from 'node:net'
+import { type Clock, pause } from '../base/clock.ts'
+import type { Logger } from '../base/log.ts'
+
+export type UpstreamPlace = { readonly host: string; readonly port: number }
+
+export type AddressesDeps = {
+  /** Base URLs of the upstreams. */
+  readonly urls: readonly string[]
+  readonly resolve?: (host: string) => Promise<readonly string[]>
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+const lookMs = 60_000
+/** As the wire allows (contract/enclave.ts). */
+const addressesMax = 8
+
+export class Addresses {
+  readonly #deps: AddressesDeps
+  readonly #places: readonly UpstreamPlace[]
+  readonly #listeners: (() => void)[] = []
+  /** The last that were found stay until others are. */
+  #found: ReadonlyMap<string, readonly string[]> = new Map()
+
+  constructor(deps: AddressesDeps) {
+    this.#deps = deps
+    this.#places = deps.urls.map(placeOf)
+  }
+
+  /** Calls `listener` whenever an address has changed. */
+  onChange(listener: () => void): void {
+    this.#listeners.push(listener)
+  }
+
+  /** By name; addresses in a URL need none. */
+  hosts(): Record<string, readonly string[]> {
+    return Object.fromEntries(this.#found)
+  }
+
+  /** What the gateway may reach. */
+  reached(): { readonly address: string; readonly port: number }[] {
+    const all = this.#places.flatMap(({ host, port }) =>
+      (isIPv4(host) ? [host] : (this.#found.get(host) ?? [])).map(address => ({ address, port })),
+    )
+    return [...new Map(all.map(one => [`${one.address} ${one.port}`, one])).values()]
+  }
+
+  async look(): Promise<void> {
+    const names = [...new Set(this.#places.map(place => place.host))].filter(host => !isIPv4(host))
+    const found = new Map<string, readonly string[]>()
+    for (const name of names) {
+      try {
+        found.set(name, (await (this.#deps.resolve ?? resolveV4)(name)).toSorted().slice(0, addressesMax))
+      } catch (error) {
+        this.#deps.log.warn('the host of an upstream has no address', { host: name, error })
+        found.set(name, this.#found.get(name) ?? [])
+      }
+    }
+    const isChanged = JSON.stringify([...found]) !== JSON.stringify([...this.#found])
+    this.#found = found
+    if (isChanged) for (const listener of this.#listeners) listener()
+  }
+
+  async watch(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await this.look()
+      await pause(this.#deps.clock, lookMs, signal)
+    }
+  }
+}
+
+function placeOf(url: string): UpstreamPlace {
+  const { hostname, port, protocol } = new URL(url)
+  return { host: hostname, port: Number(port || (protocol === 'https:' ? 443 : 80)) }
+}
+
+async function resolveV4(host: string): Promise<string[]> {
+  return (await lookup(host, { family: 4, all: true })).map(one => one.address)
+}

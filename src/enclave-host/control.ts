@@ -1,0 +1,109 @@
+// What gateway VMs are told while they run: keys and limits of this appliance, signed by its control key. Effects: reads the store, a timer.
+
+import { toBase64Url, utf8 } from '../base/bytes.ts'
+import { type Clock, pause } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import { type ControlSnapshot, controlMessage, documentBytesMax } from '../contract/enclave.ts'
+import type { DirectoryDb } from '../store/db.ts'
+import { listGoodGatewayKeys, prepareChangeMark } from '../store/directory/gateway-key.query.ts'
+import type { ControlKey } from './control-key.ts'
+
+export type ControlSourceDeps = {
+  readonly db: DirectoryDb
+  readonly key: ControlKey
+  readonly upstreamKeys: Readonly<Record<string, string>>
+  readonly clock: Clock
+}
+
+/** A snapshot, ready to be sent. */
+export type SignedSnapshot = {
+  readonly revision: number
+  readonly bytes: Uint8Array
+  readonly sha256: string
+  /** Base64url. */
+  readonly signature: string
+}
+
+/** A key that was made just now is good in the gateway so much later. */
+const lookMs = 100
+
+export class ControlSource {
+  readonly #deps: ControlSourceDeps
+  readonly #readMark: ReturnType<typeof prepareChangeMark>
+  readonly #listeners: (() => void)[] = []
+  #mark = { own: -1, others: -1 }
+  /** The keys as text, by which a change is seen. */
+  #keys = ''
+  #current: SignedSnapshot | null = null
+  #revision = 0
+
+  constructor(deps: ControlSourceDeps) {
+    this.#deps = deps
+    this.#readMark = prepareChangeMark(deps.db)
+  }
+
+  /** Calls `listener` whenever the snapshot has changed. */
+  onChange(listener: () => void): void {
+    this.#listeners.push(listener)
+  }
+
+  /** The snapshot as it is now. */
+  current(): SignedSnapshot {
+    this.#look()
+    this.#current ??= this.#sign()
+    return this.#current
+  }
+
+  /** A gateway has a higher revision than ours: the clock was set back. The next snapshot is above it. */
+  raiseAbove(revision: number): void {
+    if (revision < this.#revision) return
+    this.#revision = revision
+    this.#current = null
+  }
+
+  async watch(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await pause(this.#deps.clock, lookMs, signal)
+      if (signal.aborted || !this.#look()) continue
+      for (const listener of this.#listeners) listener()
+    }
+  }
+
+  /** Whether there is another snapshot than at the last look. Cheap while nothing in the store changes. */
+  #look(): boolean {
+    const mark = this.#readMark()
+    if (mark.own === this.#mark.own && mark.others === this.#mark.others) return false
+    this.#mark = mark
+    const keys = JSON.stringify(this.#listKeys())
+    if (keys === this.#keys) return false
+    this.#keys = keys
+    this.#current = null
+    return true
+  }
+
+  #listKeys(): ControlSnapshot['keys'] {
+    return listGoodGatewayKeys(this.#deps.db).map(key => ({
+      prefix: key.prefix,
+      secretSha256: toBase64Url(key.secretSha256),
+      organizationId: key.organizationId,
+      instanceId: key.instanceId,
+      requestsPerMinute: key.requestsPerMinute,
+      tokensPerMinute: key.tokensPerMinute,
+      concurrencyMax: key.concurrencyMax,
+      expiresAtMs: key.expiresAtMs,
+    }))
+  }
+
+  #sign(): SignedSnapshot {
+    const { key, upstreamKeys, clock } = this.#deps
+    // The time, so that a daemon that restarts is above the one before it.
+    this.#revision = Math.max(clock.nowMs(), this.#revision + 1)
+    const head = JSON.stringify({ revision: this.#revision, upstreamKeys })
+    const bytes = utf8(`${head.slice(0, -1)},"keys":${this.#keys}}`)
+    if (bytes.length > documentBytesMax.control) {
+      throw new Fault('internal', `the keys of the gateway are ${bytes.length} bytes; revoke keys that are not used`)
+    }
+    const sha256 = new Bun.CryptoHasher('sha256').update(bytes).digest('hex')
+    return { revision: this.#revision, bytes, sha256, signature: toBase64Url(key.sign(controlMessage(bytes))) }
+  }
+}

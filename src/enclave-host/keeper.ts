@@ -1,0 +1,333 @@
+// Keeps one gateway VM serving, and replaces it without a gap. Effects: the store, the VM engine, the firewall.
+//
+// One worker looks at the whole situation each time: the rows, their VMs and what those say. A row is written before its VM is defined, a move
+// is a compare-and-set, and the route follows from the rows, so whoever is killed anywhere goes on from what is there.
+
+import { type Clock, iso, pause } from '../base/clock.ts'
+import { messageOf } from '../base/fault.ts'
+import { newUuid, type RandomBytes } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import { createWorkers, type Workers } from '../base/workers.ts'
+import type { EnclaveStatus } from '../contract/enclave.ts'
+import type { LedgerStore } from '../store/db.ts'
+import { appendEvent } from '../store/ledger/event.query.ts'
+import {
+  insertGateway,
+  listGateways,
+  listGoneGateways,
+  moveGateway,
+  purgeGateways,
+  setReceiptKey,
+} from '../store/ledger/gateway.query.ts'
+import type { GatewayState, GatewayVm } from '../store/ledger/gateway.table.ts'
+import type { VmSpec } from '../vm/engine.ts'
+import type { Addresses } from './addresses.ts'
+import type { GatewaySession } from './session.ts'
+import type { GatewayEngine } from './types.ts'
+import type { VerifiedGateway } from './verify.ts'
+
+export type KeeperDeps = {
+  readonly store: LedgerStore
+  readonly hostId: string
+  readonly engine: GatewayEngine
+  /** What a gateway VM that starts now is launched from. Fault image.invalid. */
+  readonly wanted: () => WantedGateway
+  readonly newSession: (vmId: string, onChange: () => void) => GatewaySession
+  readonly addresses: Pick<Addresses, 'reached' | 'onChange'>
+  readonly verify: (vmId: string) => Promise<VerifiedGateway>
+  /** Longest time that the requests of a VM which was replaced may take. */
+  readonly drainMs: number
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+}
+
+export type WantedGateway = {
+  readonly spec: VmSpec & { readonly workload: string }
+  /** Digest of all that it is launched from. */
+  readonly shape: string
+}
+
+export type GatewayView = {
+  readonly vmId: string
+  readonly state: GatewayState
+  readonly address: string | null
+  readonly status: EnclaveStatus | null
+  readonly sinceMs: number
+  /** Whether it is launched from what the configuration says now. */
+  readonly isWanted: boolean
+  readonly booked: number
+  readonly reason: string | null
+}
+
+const worker = 'gateway'
+const retryMinMs = 500
+const retryMaxMs = 30_000
+const sweepMs = 2_000
+const backOffMinMs = 1_000
+const backOffMaxMs = 300_000
+/** How long a VM that listens may have a problem before it serves nevertheless, where nobody else does. */
+const patienceMs = 60_000
+const goneKeptMs = 7 * 24 * 3_600_000
+const goneShownMax = 10
+
+export class GatewayKeeper {
+  readonly #deps: KeeperDeps
+  readonly #workers: Workers
+  readonly #stopping = new AbortController()
+  readonly #sessions = new Map<string, GatewaySession>()
+  #failuresInRow = 0
+  #nextAttemptMs = Number.NEGATIVE_INFINITY
+  #problem: string | null = null
+  /** VMs that the operator wants replaced. */
+  readonly #outdated = new Set<string>()
+  /** The route that the firewall has, as text. */
+  #routed = ''
+  /** When a VM first listened, monotonic. */
+  readonly #listeningSinceMs = new Map<string, number>()
+
+  constructor(deps: KeeperDeps) {
+    this.#deps = deps
+    this.#workers = createWorkers({
+      clock: deps.clock,
+      work: () => this.#look(),
+      retryMinMs,
+      retryMaxMs,
+      onFailure: ({ error, retryMs }) => {
+        this.#problem = messageOf(error)
+        deps.log.error('the gateway VM could not be looked after; it is tried again', { retryMs, error })
+      },
+    })
+  }
+
+  start(): void {
+    const { engine, addresses } = this.#deps
+    engine.onChange(vmId => {
+      if (this.#sessions.has(vmId)) this.#wake()
+    })
+    addresses.onChange(() => {
+      for (const session of this.#sessions.values()) session.pushAddresses()
+      this.#wake()
+    })
+    this.#wake()
+    void this.#sweep()
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort()
+    await this.#workers.stop()
+    await Promise.all([...this.#sessions.values()].map(session => session.stop()))
+  }
+
+  /** Keys or limits have changed. */
+  pushControl(): void {
+    for (const session of this.#sessions.values()) session.pushControl()
+  }
+
+  /** A new VM takes over as soon as it is verified. False: there is none to replace. */
+  replace(): boolean {
+    const { store, hostId, clock } = this.#deps
+    const rows = listGateways(store.db, hostId).filter(row => row.state === 'serving')
+    for (const row of rows) this.#outdated.add(row.vmId)
+    if (rows.length > 0) this.#event('gateway.update_asked', { vm: rows.map(row => row.vmId), at: iso(clock.nowMs()) })
+    this.#wake()
+    return rows.length > 0
+  }
+
+  /** Those that are, then the newest that were. */
+  view(): { readonly gateways: readonly GatewayView[]; readonly problem: string | null } {
+    const { store, hostId } = this.#deps
+    const rows = [...listGateways(store.db, hostId), ...listGoneGateways(store.db, hostId, goneShownMax)]
+    return { gateways: rows.map(row => this.#viewOf(row)), problem: this.#problem }
+  }
+
+  /** The VM that serves, or that is to be the first to. */
+  session(): GatewaySession | null {
+    const rows = listGateways(this.#deps.store.db, this.#deps.hostId)
+    const row = rows.find(one => one.state === 'serving') ?? rows.find(one => one.state === 'starting')
+    return row === undefined ? null : (this.#sessions.get(row.vmId) ?? null)
+  }
+
+  #viewOf(row: GatewayVm): GatewayView {
+    const { engine } = this.#deps
+    return {
+      vmId: row.vmId,
+      state: row.state,
+      address: row.state === 'gone' ? null : (engine.view(row.vmId)?.address ?? null),
+      status: this.#sessions.get(row.vmId)?.status ?? null,
+      sinceMs: row.changedAtMs,
+      isWanted: this.#isWanted(row),
+      booked: row.booked,
+      reason: row.reason,
+    }
+  }
+
+  #isWanted(row: GatewayVm): boolean {
+    try {
+      return row.shape === this.#deps.wanted().shape && !this.#outdated.has(row.vmId)
+    } catch {
+      return false
+    }
+  }
+
+  #wake(): void {
+    this.#workers.wake(worker)
+  }
+
+  async #sweep(): Promise<void> {
+    while (!this.#stopping.signal.aborted) {
+      await pause(this.#deps.clock, sweepMs, this.#stopping.signal)
+      this.#wake()
+    }
+  }
+
+  async #look(): Promise<void> {
+    const { store, hostId, clock } = this.#deps
+    for (const row of listGateways(store.db, hostId)) await this.#tend(row)
+    await this.#promote()
+    this.#ensureOne()
+    await this.#route()
+    purgeGateways(store.db, clock.nowMs() - goneKeptMs)
+  }
+
+  /** One VM: gone where its machine is, fed while it lives, dismissed once it has drained. */
+  async #tend(row: GatewayVm): Promise<void> {
+    const { engine } = this.#deps
+    const vm = engine.view(row.vmId)
+    // Between the row and its VM somebody was killed.
+    if (vm === null && row.state === 'starting' && !this.#sessions.has(row.vmId)) return this.#define(row)
+    if (vm === null || vm.state === 'failed' || vm.state === 'stopping' || vm.state === 'gone') {
+      return this.#end(row, vm?.failureMessage ?? 'its VM is gone')
+    }
+    const session = this.#sessionOf(row)
+    if (row.state !== 'draining') return
+    const { status } = session
+    if (status !== null && status.state !== 'draining') session.drain()
+    const isIdle = status !== null && status.running === 0 && status.usageWaiting === 0
+    const isLate = this.#deps.clock.nowMs() - row.changedAtMs >= this.#deps.drainMs
+    if ((isIdle && status.state === 'draining') || isLate) await this.#end(row, 'it was replaced')
+  }
+
+  #sessionOf(row: GatewayVm): GatewaySession {
+    const known = this.#sessions.get(row.vmId)
+    if (known !== undefined) return known
+    const session = this.#deps.newSession(row.vmId, () => this.#wake())
+    this.#sessions.set(row.vmId, session)
+    session.start()
+    return session
+  }
+
+  /** Of those that start, the newest that is wanted serves once it has proved itself. */
+  async #promote(): Promise<void> {
+    const { store, hostId, engine, verify, log, clock } = this.#deps
+    const rows = listGateways(store.db, hostId)
+    const serving = rows.find(row => row.state === 'serving')
+    for (const row of rows.filter(one => one.state === 'starting').toReversed()) {
+      if (!this.#isWanted(row)) {
+        await this.#end(row, 'the configuration or the image is another by now')
+        continue
+      }
+      if (!this.#isReady(row, serving !== undefined)) continue
+      let verified: VerifiedGateway
+      try {
+        verified = await verify(row.vmId)
+      } catch (error) {
+        this.#problem = messageOf(error)
+        log.error('the gateway VM cannot be verified; it does not serve', { vm: row.vmId, error })
+        if (clock.nowMs() - row.createdAtMs >= this.#verifyMs()) await this.#end(row, messageOf(error))
+        continue
+      }
+      engine.open(row.vmId)
+      const nowMs = clock.nowMs()
+      store.transact(tx => {
+        setReceiptKey(tx, row.vmId, verified.receiptKey)
+        if (serving !== undefined) moveGateway(tx, { vmId: serving.vmId, from: ['serving'], to: 'draining', nowMs })
+        moveGateway(tx, { vmId: row.vmId, from: ['starting'], to: 'serving', nowMs })
+      })
+      this.#failuresInRow = 0
+      this.#problem = null
+      this.#event('gateway.serving', { vm: row.vmId, replaced: serving?.vmId ?? null })
+      log.info('a gateway VM serves', { vm: row.vmId, replaced: serving?.vmId ?? null })
+      this.#wake()
+      return
+    }
+  }
+
+  #verifyMs(): number {
+    return 10 * patienceMs
+  }
+
+  /** A VM that replaces another has to do all that it should. The first one serves also while its worker does not: other models are there. */
+  #isReady({ vmId }: GatewayVm, isReplacing: boolean): boolean {
+    const { clock } = this.#deps
+    const status = this.#sessions.get(vmId)?.status
+    if (status?.state !== 'ready' || status.revision === 0) return false
+    if (status.problem === null) return true
+    if (isReplacing) return false
+    const sinceMs = this.#listeningSinceMs.get(vmId) ?? clock.monotonicMs()
+    this.#listeningSinceMs.set(vmId, sinceMs)
+    return clock.monotonicMs() - sinceMs >= patienceMs
+  }
+
+  /** Starts a VM where none that is wanted serves or starts. */
+  #ensureOne(): void {
+    const { store, hostId, clock, random, log } = this.#deps
+    const rows = listGateways(store.db, hostId)
+    const isThere = rows.some(row => (row.state === 'serving' || row.state === 'starting') && this.#isWanted(row))
+    if (isThere || clock.monotonicMs() < this.#nextAttemptMs) return
+    const { shape } = this.#deps.wanted()
+    const vmId = newUuid(random)
+    insertGateway(store.db, { vmId, hostId, shape, nowMs: clock.nowMs() })
+    log.info('a gateway VM is started', { vm: vmId, serving: rows.find(row => row.state === 'serving')?.vmId ?? null })
+    const row = listGateways(store.db, hostId).find(one => one.vmId === vmId)
+    if (row !== undefined) this.#define(row)
+  }
+
+  #define(row: GatewayVm): void {
+    const { engine, wanted } = this.#deps
+    const { spec, shape } = wanted()
+    // Killed before it was defined, and wanted otherwise since then: `promote` ends it.
+    if (shape !== row.shape) return void this.#end(row, 'the configuration or the image is another by now')
+    engine.define(row.vmId, spec)
+    this.#wake()
+  }
+
+  async #end(row: GatewayVm, reason: string): Promise<void> {
+    const { store, engine, clock, log } = this.#deps
+    const nowMs = clock.nowMs()
+    if (
+      !moveGateway(store.db, { vmId: row.vmId, from: ['starting', 'serving', 'draining'], to: 'gone', reason, nowMs })
+    )
+      return
+    this.#outdated.delete(row.vmId)
+    this.#listeningSinceMs.delete(row.vmId)
+    if (row.state !== 'draining') {
+      this.#failuresInRow += 1
+      const backOffMs = Math.min(backOffMaxMs, backOffMinMs * 2 ** Math.min(this.#failuresInRow - 1, 16))
+      this.#nextAttemptMs = clock.monotonicMs() + (row.state === 'serving' ? 0 : backOffMs)
+      this.#problem = reason
+      log.error('a gateway VM is given up', { vm: row.vmId, state: row.state, reason })
+    }
+    this.#event('gateway.gone', { vm: row.vmId, state: row.state, reason })
+    await this.#sessions.get(row.vmId)?.stop()
+    this.#sessions.delete(row.vmId)
+    engine.dismiss(row.vmId)
+    this.#wake()
+  }
+
+  /** The firewall follows the rows. */
+  async #route(): Promise<void> {
+    const { store, hostId, engine, addresses } = this.#deps
+    const serving = listGateways(store.db, hostId).find(row => row.state === 'serving')?.vmId ?? null
+    const route = { serving, upstreams: addresses.reached() }
+    const text = JSON.stringify(route)
+    if (text === this.#routed) return
+    await engine.route(route)
+    this.#routed = text
+  }
+
+  #event(kind: string, detail: Record<string, unknown>): void {
+    const { store, clock } = this.#deps
+    appendEvent(store.db, { nowMs: clock.nowMs(), kind, subject: '', detail })
+  }
+}

@@ -1,0 +1,227 @@
+// The conversation with one gateway VM: feeds it, answers what it wants, books its usage. Effects: through the engine, the books, the authority.
+//
+// One loop asks the VM for news and looks at the whole of it each time, so a lost message costs time, never usage. The VM is hostile: what it
+// sends is checked by the wire, and nothing it says makes this loop faster than its pauses.
+
+import { fromBase64Url, toBase64Url, utf8 } from '../base/bytes.ts'
+import { type Clock, pause } from '../base/clock.ts'
+import { messageOf } from '../base/fault.ts'
+import type { Logger } from '../base/log.ts'
+import { createSerial } from '../base/serial.ts'
+import type { CompletedEvidence, EnclaveStatus, Want } from '../contract/enclave.ts'
+import type { Addresses } from './addresses.ts'
+import type { Books } from './books.ts'
+import type { ControlSource } from './control.ts'
+import type { Certify, GatewayEngine } from './types.ts'
+
+export type SessionDeps = {
+  readonly vmId: string
+  /** Canonical text of the workload that the VM was launched for. */
+  readonly workload: string
+  readonly engine: GatewayEngine
+  readonly control: Pick<ControlSource, 'current' | 'raiseAbove'>
+  readonly addresses: Pick<Addresses, 'hosts'>
+  readonly books: Books
+  readonly certify: Certify
+  readonly clock: Clock
+  readonly log: Logger
+  /** The status has changed. */
+  readonly onChange: () => void
+}
+
+const askTimeoutMs = 10_000
+const waitMs = 10_000
+const retryMs = 1_000
+const reportMs = 5_000
+const logLinesMax = 1_000
+/** Between two answers of a VM that always has news. */
+const leastPauseMs = 5
+
+export class GatewaySession {
+  readonly vmId: string
+  readonly #deps: SessionDeps
+  readonly #stopping = new AbortController()
+  readonly #known = new Set<string>()
+  readonly #pushes = createSerial()
+  readonly #lines: { seq: number; line: string }[] = []
+  #running: Promise<unknown> | null = null
+  #status: EnclaveStatus | null = null
+  #metrics = ''
+  #logFrom = 0
+  /** The receipt key of the process that was fed; another one knows nothing. */
+  #fed: string | null = null
+
+  constructor(deps: SessionDeps) {
+    this.vmId = deps.vmId
+    this.#deps = deps
+  }
+
+  /** What it last said of itself; null before it has said anything. */
+  get status(): EnclaveStatus | null {
+    return this.#status
+  }
+
+  /** Prometheus text. */
+  get metrics(): string {
+    return this.#metrics
+  }
+
+  /** Lines of its log that are kept here, from that number on. */
+  log(from: number): { readonly seq: number; readonly line: string }[] {
+    return this.#lines.filter(one => one.seq >= from)
+  }
+
+  start(): void {
+    this.#running ??= Promise.all([this.#converse(), this.#collect()])
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort()
+    await this.#running
+  }
+
+  /** Keys or limits have changed: it is told now, not at its next news. */
+  pushControl(): void {
+    if (this.#status === null || this.#status.workload === null) return
+    void this.#pushes.run(() => this.#sendControl()).catch(error => this.#note('keys', error))
+  }
+
+  pushAddresses(): void {
+    if (this.#status === null) return
+    void this.#pushes.run(() => this.#sendAddresses()).catch(error => this.#note('addresses', error))
+  }
+
+  /** Its clients are to go elsewhere. */
+  drain(): void {
+    void this.#deps.engine.drain(this.vmId, askTimeoutMs).catch(error => this.#note('drain', error))
+  }
+
+  async #converse(): Promise<void> {
+    const { clock, engine } = this.#deps
+    const { signal } = this.#stopping
+    while (!signal.aborted) {
+      if (engine.view(this.vmId)?.state !== 'running') {
+        await pause(clock, retryMs, signal)
+        continue
+      }
+      try {
+        await this.#askOnce()
+        await pause(clock, leastPauseMs, signal)
+      } catch (error) {
+        if (signal.aborted) return
+        this.#note('news', error)
+        await pause(clock, retryMs, signal)
+      }
+    }
+  }
+
+  async #askOnce(): Promise<void> {
+    const { engine, books, onChange } = this.#deps
+    const asked = { known: [...this.#known], booked: books.booked(this.vmId), waitMs }
+    const { status, wants, usage } = await engine.next(this.vmId, asked, waitMs + askTimeoutMs)
+    const isChanged = JSON.stringify(status) !== JSON.stringify(this.#status)
+    this.#status = status
+    if (this.#fed !== status.receiptKey) {
+      this.#known.clear()
+      await this.#sendAddresses()
+      this.#fed = status.receiptKey
+    }
+    if (status.state === 'waiting') await this.#sendWorkload()
+    else if (status.revision !== this.#deps.control.current().revision) {
+      await this.#pushes.run(() => this.#sendControl())
+    }
+    for (const want of wants) this.#answer(want)
+    if (usage !== null) books.take(this.vmId, usage)
+    if (isChanged) onChange()
+  }
+
+  async #sendWorkload(): Promise<void> {
+    const { engine, workload } = this.#deps
+    const bytes = utf8(workload)
+    const sha256 = new Bun.CryptoHasher('sha256').update(bytes).digest('hex')
+    await this.#pushes.run(async () => {
+      await engine.document(this.vmId, 'workload', bytes, askTimeoutMs)
+      await engine.workload(this.vmId, sha256, askTimeoutMs)
+    })
+  }
+
+  async #sendControl(): Promise<void> {
+    const { engine, control } = this.#deps
+    const inForce = this.#status?.revision ?? 0
+    if (inForce > control.current().revision) control.raiseAbove(inForce)
+    const { bytes, sha256, signature, revision } = control.current()
+    if (revision === inForce) return
+    await engine.document(this.vmId, 'control', bytes, askTimeoutMs)
+    await engine.control(this.vmId, { sha256, signature }, askTimeoutMs)
+    if (this.#status !== null) this.#status = { ...this.#status, revision }
+  }
+
+  #sendAddresses(): Promise<void> {
+    return this.#deps.engine.addresses(this.vmId, this.#deps.addresses.hosts(), askTimeoutMs)
+  }
+
+  /** Beside the loop: certificates may take long. What fails is asked for again. */
+  #answer(want: Want): void {
+    if (this.#known.has(want.id)) return
+    this.#known.add(want.id)
+    const work = want.kind === 'evidence' ? this.#completeEvidence(want) : this.#certify(want)
+    work.catch(error => this.#note(want.kind, error)).finally(() => this.#known.delete(want.id))
+  }
+
+  async #completeEvidence({ id, reportData, report }: Extract<Want, { kind: 'evidence' }>): Promise<void> {
+    const { engine } = this.#deps
+    const bytes = fromBase64Url(reportData)
+    let answer: { evidence: CompletedEvidence | null; problem: string | null }
+    try {
+      if (bytes === null) throw new Error('reportData is not canonical base64url')
+      const { vek, chain, crl, report: whole } = await engine.completeEvidence(this.vmId, { reportData: bytes, report })
+      const evidence: CompletedEvidence = {
+        report: toBase64Url(whole),
+        vek: toBase64Url(vek),
+        chain: [toBase64Url(chain[0]), toBase64Url(chain[1])],
+        ...(crl === undefined ? {} : { crl: toBase64Url(crl) }),
+      }
+      answer = { evidence, problem: null }
+    } catch (error) {
+      this.#note('evidence', error)
+      answer = { evidence: null, problem: messageOf(error).slice(0, 512) }
+    }
+    await engine.evidenceFor(this.vmId, { want: id, ...answer }, askTimeoutMs)
+  }
+
+  async #certify({ id, csr }: Extract<Want, { kind: 'certificate' }>): Promise<void> {
+    const { engine, certify, clock } = this.#deps
+    try {
+      const chains = await certify(fromBase64Url(csr) ?? new Uint8Array(0))
+      await engine.certificateFor(this.vmId, { want: id, ...chains }, askTimeoutMs)
+    } catch (error) {
+      // Known until then: a VM that sends nonsense is not asked for more of it at once.
+      await pause(clock, retryMs, this.#stopping.signal)
+      throw error
+    }
+  }
+
+  /** Metrics and log. */
+  async #collect(): Promise<void> {
+    const { clock, engine } = this.#deps
+    const { signal } = this.#stopping
+    while (!signal.aborted) {
+      await pause(clock, reportMs, signal)
+      if (signal.aborted || this.#status === null) continue
+      try {
+        const { metrics, log } = await engine.report(this.vmId, this.#logFrom, askTimeoutMs)
+        this.#metrics = metrics
+        this.#lines.push(...log)
+        this.#lines.splice(0, this.#lines.length - logLinesMax)
+        this.#logFrom = (log.at(-1)?.seq ?? this.#logFrom - 1) + 1
+      } catch (error) {
+        this.#note('report', error)
+      }
+    }
+  }
+
+  #note(what: string, error: unknown): void {
+    if (this.#stopping.signal.aborted) return
+    this.#deps.log.warn('the gateway VM: a message failed; it is tried again', { vm: this.vmId, what, error })
+  }
+}

@@ -1,0 +1,78 @@
+// Whether a gateway VM is what it was launched as, asked as any client asks: its five receipts over the connection that they name. Effects: one
+// connection.
+
+import { toBase64Url, utf8 } from '../base/bytes.ts'
+import type { Clock } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import type { RandomBytes } from '../base/ids.ts'
+import { encodeAllowlist, parseAllowlist } from '../contract/allowlist.ts'
+import { checkedJson } from '../contract/shape.ts'
+import { WorkloadDocument } from '../contract/workload.ts'
+import { spkiDigestOf } from '../http/pair.ts'
+import { getOverTls } from '../linux/tls-get.ts'
+import { attestationBytesMax, freshAgeMsMax, nonceBytes, verifyGateway } from '../verifier/gateway.ts'
+import { allPins } from '../verifier/pins.ts'
+import { type HostTrust, launchPolicy, type RecordedLaunch, strangeOperatorKey } from '../vm/launch-policy.plan.ts'
+
+export type VerifyDeps = {
+  readonly trust: () => Promise<HostTrust>
+  readonly clock: Clock
+  readonly random: RandomBytes
+}
+
+export type VerifiedGateway = {
+  /** Its Ed25519 receipt key, base64url. */
+  readonly receiptKey: string
+}
+
+const timeoutMs = 60_000
+
+/** Fault attest.unavailable: it does not answer, or what it answers is not good; the message names the first check that failed. */
+export async function verifyGatewayVm(
+  { trust, clock, random }: VerifyDeps,
+  { url, launch }: { readonly url: string; readonly launch: RecordedLaunch },
+): Promise<VerifiedGateway> {
+  const believed = await trust()
+  const strange = strangeOperatorKey(believed, launch.operatorKey)
+  if (strange !== null) throw unfit(strange)
+  const { workload } = launch
+  if (workload === null) throw unfit('it was launched without a workload')
+  const document = checkedJson(WorkloadDocument, utf8(workload), { what: 'workload', code: 'internal' })
+  const nonce = random(nonceBytes)
+  const address = new URL(`/attestation?nonce=${toBase64Url(nonce)}`, url)
+  const { status, body, certificate } = await getOverTls({
+    url: address,
+    ca: undefined,
+    timeoutMs,
+    bodyBytesMax: attestationBytesMax,
+  })
+  if (status !== 200) throw unfit(`/attestation answered with status ${status}`)
+  const bytes = utf8(encodeAllowlist(document.allowlist))
+  const allowlist = parseAllowlist(bytes)
+  if (!allowlist.ok) throw unfit(`its allowlist: ${allowlist.problem}`)
+  const found = await verifyGateway(body, {
+    nonce,
+    asOf: clock.nowMs(),
+    ageMsMax: freshAgeMsMax,
+    roots: believed.roots,
+    policy: launchPolicy(launch),
+    pins: believed.simulated ? { ...allPins, tcb: 'any', crl: 'any' } : { ...allPins, tcb: 'any' },
+    crl: undefined,
+    allowlist: { allowlist: allowlist.value, digest: sha256(bytes) },
+    tlsSpkiDigest: spkiDigestOf(certificate),
+    configurationDigest: sha256(utf8(workload)),
+    workload: utf8(workload),
+  })
+  const bad = found.checks.find(one => one.outcome === 'fail' || (one.outcome === 'not-checked' && one.required))
+  if (!found.ok || found.keys === null)
+    throw unfit(bad === undefined ? 'its verdict is not good' : `${bad.name}: ${bad.reason}`)
+  return { receiptKey: toBase64Url(found.keys.ed25519) }
+}
+
+function sha256(bytes: Uint8Array): Uint8Array {
+  return new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes))
+}
+
+function unfit(reason: string): Fault {
+  return new Fault('attest.unavailable', `the gateway VM: ${reason}`)
+}
