@@ -67,6 +67,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const engine = composeEngine({
     ...{ config, stateDir, store, clock, random, log, operatorKey, simulatedPlatform },
     collateral: collateralOf,
+    gatewayImageDir: null,
   })
   const { platform, capacity, collateral } = engine
   undo.defer(() => collateral?.stop())

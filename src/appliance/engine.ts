@@ -1,7 +1,7 @@
 // Puts the VM engine together from configuration. Effects: reads host facts; everything else begins with `start`.
 
 import type { Clock } from '../base/clock.ts'
-import { messageOf } from '../base/fault.ts'
+import { Fault, messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { guestGateway, listenAddress } from '../config/listen.ts'
@@ -21,7 +21,14 @@ import { swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { diskRoomGib } from '../vm/disk.driver.ts'
 import { expectedMeasurement } from '../vm/expected.plan.ts'
-import { builderImage, type Image, loadBuilderImage, loadImage } from '../vm/image.driver.ts'
+import {
+  builderImage,
+  gatewayImage,
+  type Image,
+  loadBuilderImage,
+  loadGatewayImage,
+  loadImage,
+} from '../vm/image.driver.ts'
 import { Launcher } from '../vm/launcher.driver.ts'
 import { VmNetwork } from '../vm/network.driver.ts'
 import type { NftPlan } from '../vm/nft.plan.ts'
@@ -47,6 +54,8 @@ export type EngineDeps = {
   readonly log: Logger
   readonly operatorKey: OperatorKey
   readonly simulatedPlatform: () => Promise<SimulatedHost>
+  /** Of the image that the gateway's VM boots; null where the gateway runs in this process. */
+  readonly gatewayImageDir: string | null
   /** Of what this host's reports are verified with, once the platform is known. */
   readonly collateral: (platform: Platform) => CollateralService | null
 }
@@ -86,7 +95,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     rescueLimitBytes: config.network.rescue_bytes,
     ruleset: firewallSettings(config),
   })
-  const { operatorKey, simulatedPlatform: simulated } = deps
+  const { operatorKey, simulatedPlatform: simulated, gatewayImageDir } = deps
   const launcher = new Launcher({
     db: store.ledger.db,
     clock,
@@ -116,7 +125,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     platform: hostPlatform(platform, config.vm),
     launcher,
     scratchLimits: { mibPerS: config.vm.scratch_mib_per_s_max, iops: config.vm.scratch_iops_max },
-    image: name => (name === builderImage ? loadBuilderImage(config.builds.image_dir) : loadImage(config.vm.image_dir)),
+    image: name => imageNamed(name, { config, gatewayImageDir }),
     gateway: config.network.gateway_v4,
     mtuBytes: config.network.mtu_bytes,
     tapPrefix: config.network.tap_prefix,
@@ -151,6 +160,14 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     hostRestarted: bootBefore !== null && bootBefore !== bootId,
   })
   return { reconciler, network, nft, platform, tpm: () => tpm().kind, capacity, diskGibMax, collateral }
+}
+
+/** Fault image.invalid. */
+function imageNamed(name: string, { config, gatewayImageDir }: Pick<EngineDeps, 'config' | 'gatewayImageDir'>): Image {
+  if (name === builderImage) return loadBuilderImage(config.builds.image_dir)
+  if (name !== gatewayImage) return loadImage(config.vm.image_dir)
+  if (gatewayImageDir === null) throw new Fault('image.invalid', 'this appliance runs its gateway in no VM')
+  return loadGatewayImage(gatewayImageDir)
 }
 
 /** Every launch would be refused: the operator learns so at the start, not by the first VM. The image may still come. */

@@ -8,6 +8,8 @@ import type { QemuImage } from './qemu.plan.ts'
 
 /** Name of the image that build VMs boot. */
 export const builderImage = 'builder'
+/** Name of the image that the gateway's VM boots. */
+export const gatewayImage = 'inference'
 
 export type Image = QemuImage & { readonly manifest: ImageManifest }
 
@@ -43,18 +45,24 @@ export function loadImage(directory: string): Image {
 
 /** The image that build VMs boot. Fault image.invalid: as `loadImage`, or it is an image of another kind, whose guest builds nothing. */
 export function loadBuilderImage(directory: string): Image {
+  return loadNamedImage(directory, builderImage, 'build VMs boot')
+}
+
+/** The image that the gateway's VM boots. Fault image.invalid: as `loadImage`, or it is an image of another kind, in which no gateway runs. */
+export function loadGatewayImage(directory: string): Image {
+  return loadNamedImage(directory, gatewayImage, "the gateway's VM boots")
+}
+
+function loadNamedImage(directory: string, expected: string, who: string): Image {
   const image = loadImage(directory)
   const { name } = image.manifest
-  if (name === builderImage) return image
-  throw new Fault(
-    'image.invalid',
-    `${directory} holds the image \`${name}\`; build VMs boot the image \`${builderImage}\``,
-  )
+  if (name === expected) return image
+  throw new Fault('image.invalid', `${directory} holds the image \`${name}\`; ${who} the image \`${expected}\``)
 }
 
 /** Whether `vm.firmware` and `vm.igvm` are of this image. They are the instance image's; every other boots from its own. */
 export function isOfNamed({ manifest }: Pick<Image, 'manifest'>): boolean {
-  return manifest.name !== builderImage
+  return manifest.name !== builderImage && manifest.name !== gatewayImage
 }
 
 function readManifest(directory: string): ImageManifest {

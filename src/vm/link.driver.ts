@@ -7,7 +7,7 @@ import { Fault } from '../base/fault.ts'
 import { type RandomBytes, randomName } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Hello } from '../contract/agent.ts'
-import { type Channel, connectChannel } from '../host/qemu/agent-channel.ts'
+import { type Channel, type ChannelLimits, connectChannel } from '../host/qemu/agent-channel.ts'
 import { connectConsole } from '../host/qemu/console.ts'
 import { connectQmp, type Qmp, qmpTimeoutMs } from '../host/qemu/qmp.ts'
 import type { VmPaths } from './launch.plan.ts'
@@ -38,6 +38,7 @@ export type LinkObservation = {
 export type LinkDeps = {
   readonly paths: VmPaths
   readonly consoleBytesMax: number
+  readonly channelLimits: ChannelLimits
   readonly timeoutMs: number
   /** Stops waiting for connections. */
   readonly signal: AbortSignal
@@ -99,6 +100,7 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
       signal: deps.signal,
       onClose,
       log: deps.log,
+      limits: deps.channelLimits,
     })
     opened.push(channel)
     const { status } = await qmp.command('query-status', qmpTimeoutMs.blocking)

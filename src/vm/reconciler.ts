@@ -21,6 +21,7 @@ import { VmBuilds } from './build.driver.ts'
 import type { VmEngine, VmEvidence, VmSpec, VmView } from './engine.ts'
 import { closeLink, type Entry, linkOf, newEntry } from './entry.ts'
 import { EvidenceTaker } from './evidence.driver.ts'
+import { VmGateways } from './gateway.driver.ts'
 import { LaunchMismatch } from './launcher.driver.ts'
 import { Pulse, type PulseDeps } from './pulse.ts'
 import type { EvidenceSources } from './report.driver.ts'
@@ -88,6 +89,8 @@ export class VmReconciler implements VmEngine {
   readonly #evidence: EvidenceTaker
   /** What VMs that build are asked. */
   readonly builds: VmBuilds
+  /** What VMs that the gateway runs in are asked. */
+  readonly gateways: VmGateways
   /** How each work of VM_TABLE is done. */
   readonly #works: Record<VmWork, Work> = {
     admit: (vm, entry) => this.#admit(vm, entry),
@@ -112,6 +115,7 @@ export class VmReconciler implements VmEngine {
     const asking = { db: deps.ledger.db, sources, linkOf: (vmId: string) => this.#entries.get(vmId)?.link ?? null }
     this.#evidence = new EvidenceTaker({ ...asking, clock: deps.clock })
     this.builds = new VmBuilds(asking)
+    this.gateways = new VmGateways(asking)
     this.#workers = createWorkers({
       clock: deps.clock,
       work: vmId => this.#look(vmId),

@@ -9,6 +9,7 @@ import { Fault, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { configureTap, openTap, removeTap, tapState } from '../host/network/tap.ts'
+import { usualLimits } from '../host/qemu/agent-channel.ts'
 import { qmpTimeoutMs } from '../host/qemu/qmp.ts'
 import { listenUnix } from '../host/qemu/unix-socket.ts'
 import { ensureDir, type Owner, removeFile, truncateAbove } from '../linux/files.ts'
@@ -26,7 +27,8 @@ import { recordResource, resourceOf, resourcesOf, strikeResource } from '../stor
 import type { Resource, ResourceKind, Vm } from '../store/ledger/vm.table.ts'
 import { confinedArgv, scopeProperties } from './confinement.plan.ts'
 import { makeDisk, resumeWhenRoom } from './disk.driver.ts'
-import type { Image } from './image.driver.ts'
+import { gatewayChannelLimits } from './gateway.driver.ts'
+import { gatewayImage, type Image } from './image.driver.ts'
 import { macAddress, tapName, type UidRange, type VmPaths, vmPaths } from './launch.plan.ts'
 import type { Launcher, PreparedLaunch } from './launcher.driver.ts'
 import { attachLink, type VmLink } from './link.driver.ts'
@@ -128,6 +130,7 @@ export class VmDriver {
       return await attachLink({
         paths: this.#paths(vm),
         consoleBytesMax,
+        channelLimits: vm.image === gatewayImage ? gatewayChannelLimits : usualLimits,
         timeoutMs: attachTimeoutMs,
         signal: waiting.signal,
         random,

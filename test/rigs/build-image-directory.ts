@@ -1,4 +1,4 @@
-// A builder image in small, whose disk has a true dm-verity tree, for tests of verify build and of the registry.
+// An image in small, whose disk has a true dm-verity tree: a builder's for tests of verify build and of the registry, or another.
 
 import { mkdirSync } from 'node:fs'
 import { VERITY_SUPERBLOCK, veritySuperblockBytes } from '../../src/attest/verity/superblock.ts'
@@ -57,8 +57,11 @@ function superblock(dataBlocks: number): Uint8Array {
 }
 
 /** Files as scripts/build-image.ts names them, with an IGVM file for two vCPUs beside them. */
-export async function writeBuilderImage(directory: string, dataBlocks = 300) {
+export async function writeNamedImage(name: string, directory: string, dataBlocks: number) {
   mkdirSync(directory, { recursive: true })
   const { disk, rootHash, cmdline } = verityDisk(dataBlocks)
-  return { ...(await writeLaunchImage(directory, { name: 'builder', cmdline, rootHash, root: disk })), disk, cmdline }
+  return { ...(await writeLaunchImage(directory, { name, cmdline, rootHash, root: disk })), disk, cmdline }
 }
+
+export const writeBuilderImage = (directory: string, dataBlocks = 300) =>
+  writeNamedImage('builder', directory, dataBlocks)

@@ -13,10 +13,10 @@ import { openOperatorKey } from '../../src/host/operator-key.ts'
 import { launchOf } from '../../src/store/ledger/launch.query.ts'
 import { insertVm, moveVm, purgeGoneVms } from '../../src/store/ledger/vm.query.ts'
 import { hostDataOf } from '../../src/vm/expected.plan.ts'
-import { loadBuilderImage } from '../../src/vm/image.driver.ts'
+import { loadBuilderImage, loadGatewayImage } from '../../src/vm/image.driver.ts'
 import { FileDigests, openImageFile } from '../../src/vm/image-file.driver.ts'
 import type { PreparedLaunch } from '../../src/vm/launcher.driver.ts'
-import { writeBuilderImage } from '../rigs/build-image-directory.ts'
+import { writeNamedImage } from '../rigs/build-image-directory.ts'
 import { imageVcpus } from '../rigs/launch-image.ts'
 import { failureOf, flip, openLauncherBench, launchedVm as vm } from '../rigs/launcher.ts'
 
@@ -266,35 +266,40 @@ test('goal: other firmware than the manifest names is told, also where the confi
   expect(await same.mismatchOf(same.prepare())).toEqual(['firmware'])
 })
 
-test('goal: the firmware and the IGVM file that are configured are the instance image’s: a builder image boots from its own', async () => {
-  const builderDirectory = join(mkdtempSync(join(stateDir, 'builder-')), 'image')
-  const { manifest } = await writeBuilderImage(builderDirectory, 3)
-  const other = join(stateDir, 'of-instances.fd')
-  writeFileSync(other, 'firmware of another')
-  const ways = [await bench({ igvm: 'named' }), await bench({ boot: { kind: 'bios', firmware: other } })]
-  for (const [at, { launcher, igvm, written, db }] of ways.entries()) {
-    const vehicle = at === 0 ? 'igvm' : 'bios'
-    // Another number of vCPUs, too: one IGVM file is for one.
-    for (const vcpus of imageVcpus) {
-      const id = `build-${vcpus}`
-      insertVm(db, { id, vcpus, memoryMib: 4096, hostId: 'host', image: 'builder', nowMs: 1 })
-      using launch = await launcher.prepare({ ...vm, id, vcpus, memoryMib: 4096 }, loadBuilderImage(builderDirectory))
-      expect([launch.document.image.name, launch.document.measurement]).toEqual([
-        'builder',
-        manifest.launchDigests[`qemu-kvm/${vehicle}/EPYC-v4/${vcpus}`] ?? '',
-      ])
-      const file =
-        at === 0 ? written.replace('instance-EPYC-v4-2', `builder-EPYC-v4-${vcpus}`) : `${builderDirectory}/firmware`
-      expect([launch.firmware.path, launch.firmware.path === igvm]).toEqual([file, false])
+describe.each([
+  ['builder', loadBuilderImage, 'build VMs boot'],
+  ['inference', loadGatewayImage, "the gateway's VM boots"],
+] as const)('an image of its own: %s', (name, load, who) => {
+  test('boots from its own firmware and IGVM file', async () => {
+    // Goal: the firmware and the IGVM file that are configured are the instance image's.
+    const directory = join(mkdtempSync(join(stateDir, `${name}-`)), 'image')
+    const { manifest } = await writeNamedImage(name, directory, 3)
+    const other = join(stateDir, 'of-instances.fd')
+    writeFileSync(other, 'firmware of another')
+    const ways = [await bench({ igvm: 'named' }), await bench({ boot: { kind: 'bios', firmware: other } })]
+    for (const [at, { launcher, igvm, written, db }] of ways.entries()) {
+      const vehicle = at === 0 ? 'igvm' : 'bios'
+      // Another number of vCPUs, too: one IGVM file is for one.
+      for (const vcpus of imageVcpus) {
+        const id = `own-${vcpus}`
+        insertVm(db, { id, vcpus, memoryMib: 4096, hostId: 'host', image: name, nowMs: 1 })
+        using launch = await launcher.prepare({ ...vm, id, vcpus, memoryMib: 4096 }, load(directory))
+        expect([launch.document.image.name, launch.document.measurement]).toEqual([
+          name,
+          manifest.launchDigests[`qemu-kvm/${vehicle}/EPYC-v4/${vcpus}`] ?? '',
+        ])
+        const made = written.replace('instance-EPYC-v4-2', `${name}-EPYC-v4-${vcpus}`)
+        const file = at === 0 ? made : `${directory}/firmware`
+        expect([launch.firmware.path, launch.firmware.path === igvm]).toEqual([file, false])
+      }
     }
-  }
-})
+  })
 
-test('goal: an image of another kind in the place of the builder image is refused by its name', async () => {
-  const { directory } = await bench()
-  expect(() => loadBuilderImage(directory)).toThrow(
-    `${directory} holds the image \`instance\`; build VMs boot the image \`builder\``,
-  )
+  test('is not taken for another', async () => {
+    // Goal: an image of another kind in its place is refused by its name.
+    const { directory } = await bench()
+    expect(() => load(directory)).toThrow(`${directory} holds the image \`instance\`; ${who} the image \`${name}\``)
+  })
 })
 
 describe('between the check and QEMU', () => {

@@ -6,6 +6,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import { toBase64Url } from '../../base/bytes.ts'
+import { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { type Logger, silentLogger } from '../../base/log.ts'
 import {
@@ -20,16 +21,24 @@ import {
   type SimulatedLaunch,
 } from '../../contract/agent.ts'
 import { BUILD_RESPONSES, type BuildAgentRequest } from '../../contract/build-agent.ts'
+import { ENCLAVE_RESPONSES, type EnclaveRequest } from '../../contract/enclave.ts'
 import { createLineSplitter } from '../../linux/lines.ts'
+import { Allowance } from './allowance.ts'
 import { Pending } from './pending.ts'
 import { connectUnix, type UnixSocket } from './unix-socket.ts'
 
 type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
-export type AgentOperation = WithoutId<AgentRequest | BuildAgentRequest>
+export type AgentOperation = WithoutId<AgentRequest | BuildAgentRequest | EnclaveRequest>
 export type AgentSuccess = Extract<Static<typeof Response>, { ok: true }>
 
 /** Counts by kind: not of the wire, over the line limit, and responses that nobody waits for (late, twice, to an earlier connection). */
 export type ChannelIgnored = { readonly garbage: number; readonly overlong: number; readonly unasked: number }
+
+/** How much a guest may say, and how many requests may wait for it at the same time. */
+export type ChannelLimits = { readonly readBytesPerSecondMax: number; readonly pendingCountMax: number }
+
+/** Of what the guest sends: two of the longest lines a second. */
+export const usualLimits: ChannelLimits = { readBytesPerSecondMax: 2 * agentLineBytesMax, pendingCountMax: 8 }
 
 export type ChannelOptions = {
   /** Another one for each connection, so that responses to an earlier one are recognized; at most 40 characters. */
@@ -40,6 +49,8 @@ export type ChannelOptions = {
   readonly onClose: (reason: string) => void
   readonly signal?: AbortSignal
   readonly log?: Logger
+  /** `usualLimits` unless given. */
+  readonly limits?: ChannelLimits
 }
 
 /** Connects; the guest need not be there yet. Faults: channel.closed (no socket), host.unsupported (path too long). */
@@ -49,9 +60,8 @@ export async function connectChannel(path: string, options: ChannelOptions): Pro
   return channel
 }
 
-const pendingCountMax = 8
-/** Of what the guest sends: two of the longest lines. */
-const readBytesPerSecondMax = 2 * agentLineBytesMax
+/** The shortest lines cost the most for their bytes: so many take a few per cent of this one thread. */
+const readLinesPerSecondMax = 20_000
 
 /** Every request's Faults: channel.timeout (the connection stays), channel.refused (the message begins with the guest's code), channel.closed. */
 export type Channel = Omit<AgentChannel, 'connect'>
@@ -59,11 +69,7 @@ export type Channel = Omit<AgentChannel, 'connect'>
 class AgentChannel {
   readonly #options: ChannelOptions
   readonly #log: Logger
-  readonly #pending = new Pending<AgentSuccess>({
-    countMax: pendingCountMax,
-    late: 'channel.timeout',
-    full: 'channel.refused',
-  })
+  readonly #pending: Pending<AgentSuccess>
   readonly #ignored = { garbage: 0, overlong: 0, unasked: 0 }
   #socket: UnixSocket | null = null
   #count = 0
@@ -71,25 +77,34 @@ class AgentChannel {
   constructor(options: ChannelOptions) {
     this.#options = options
     this.#log = options.log ?? silentLogger
+    const { pendingCountMax: countMax } = options.limits ?? usualLimits
+    this.#pending = new Pending({ countMax, late: 'channel.timeout', full: 'channel.refused' })
   }
 
   /** Once, by `connectChannel`. */
   async connect(path: string): Promise<void> {
-    const { timeoutMs, signal, onClose } = this.#options
+    const { timeoutMs, signal, onClose, limits = usualLimits } = this.#options
+    const allowance = new Allowance(readLinesPerSecondMax, systemClock)
+    let lines = 0
     const splitter = createLineSplitter({
       lineBytesMax: agentLineBytesMax,
-      onLine: line => this.#receive(line),
+      onLine: line => {
+        lines += 1
+        this.#receive(line)
+      },
       onOverlong: () => this.#ignore('overlong'),
     })
     this.#socket = await connectUnix(path, {
       timeoutMs,
       signal,
       code: 'channel.closed',
-      bytesPerSecondMax: readBytesPerSecondMax,
+      bytesPerSecondMax: limits.readBytesPerSecondMax,
       queuedBytesMax: 4 * agentLineBytesMax,
       onData: chunk => {
+        lines = 0
         splitter.push(chunk)
-        return undefined
+        const pauseMs = allowance.owedMs(lines)
+        return pauseMs === 0 ? undefined : systemClock.sleep(pauseMs)
       },
       onClose: reason => {
         this.#pending.rejectAll(new Fault('channel.closed', reason))
@@ -106,6 +121,8 @@ class AgentChannel {
     const what = `agent ${operation.op}`
     const line = Buffer.from(`${JSON.stringify({ id, ...operation })}\n`)
     const response = this.#pending.add(id, timeoutMs, what)
+    // Refused, because too many wait: the guest is not to act on it either.
+    if (!this.#pending.has(id)) return response
     if (line.length > agentLineBytesMax + 1) {
       this.#pending.reject(id, new Fault('channel.refused', `${what}: longer than ${agentLineBytesMax} bytes`))
     } else if (!this.#socket?.write(line)) {
@@ -185,6 +202,6 @@ function parseLine(line: Uint8Array): { id: string } | null {
   }
 }
 
-const Response = Type.Union([...AgentResponse.anyOf, ...BUILD_RESPONSES])
+const Response = Type.Union([...AgentResponse.anyOf, ...BUILD_RESPONSES, ...ENCLAVE_RESPONSES])
 
 const Identified = Type.Object({ id: Type.String() })

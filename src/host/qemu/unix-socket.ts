@@ -10,6 +10,7 @@ import { type Clock, systemClock } from '../../base/clock.ts'
 import { Fault, type FaultCode, messageOf } from '../../base/fault.ts'
 import { removeFile } from '../../linux/files.ts'
 import { bindUnix, errnoName, listen, unixStreamSocket } from '../../linux/libc.ts'
+import { Allowance } from './allowance.ts'
 
 export type UnixSocketOptions = {
   /** Until connected; a socket that is not there yet or refuses is tried again until then. */
@@ -124,21 +125,11 @@ function createIntake(options: UnixSocketOptions, clock: Clock) {
   let stopped = false
   let chunks = 0
   let working: Promise<void> = Promise.resolve()
-  // A bucket of one second's bytes; below zero we owe a pause.
-  let allowanceBytes = options.bytesPerSecondMax
-  let filledAtMs = clock.monotonicMs()
-
-  const owedMs = (sizeBytes: number): number => {
-    const nowMs = clock.monotonicMs()
-    const refillBytes = ((nowMs - filledAtMs) / 1000) * options.bytesPerSecondMax
-    allowanceBytes = Math.min(options.bytesPerSecondMax, allowanceBytes + refillBytes) - sizeBytes
-    filledAtMs = nowMs
-    return allowanceBytes >= 0 ? 0 : (-allowanceBytes / options.bytesPerSecondMax) * 1000
-  }
+  const allowance = new Allowance(options.bytesPerSecondMax, clock)
   return {
     take: (socket: Socket, chunk: Uint8Array) => {
       if (stopped) return
-      const pauseMs = owedMs(chunk.length)
+      const pauseMs = allowance.owedMs(chunk.length)
       const work = options.onData(chunk)
       if (pauseMs === 0 && work === undefined) return
       socket.pause()

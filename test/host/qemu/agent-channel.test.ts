@@ -6,7 +6,7 @@ import type { Socket } from 'bun'
 import { toBase64Url } from '../../../src/base/bytes.ts'
 import { newUuid } from '../../../src/base/ids.ts'
 import { agentLineBytesMax } from '../../../src/contract/agent.ts'
-import { type Channel, connectChannel } from '../../../src/host/qemu/agent-channel.ts'
+import { type Channel, type ChannelLimits, connectChannel, usualLimits } from '../../../src/host/qemu/agent-channel.ts'
 import { failure, until } from '../../rigs/until.ts'
 
 setDefaultTimeout(20_000)
@@ -38,7 +38,11 @@ type Peer = {
 
 let peers = 0
 /** A channel to a stand-in for QEMU and the guest behind it. `reply` gives the text to send for each request. */
-async function withPeer(use: (peer: Peer) => Promise<void>, reply: (id: string, op: string) => string = () => '') {
+async function withPeer(
+  use: (peer: Peer) => Promise<void>,
+  reply: (id: string, op: string) => string = () => '',
+  limits: ChannelLimits = usualLimits,
+) {
   peers += 1
   const path = join(dir, String(peers))
   let received = ''
@@ -63,6 +67,7 @@ async function withPeer(use: (peer: Peer) => Promise<void>, reply: (id: string, 
     idPrefix: 'p1',
     timeoutMs: 1_000,
     onClose: reason => closes.push(reason),
+    limits,
   })
   await until('the peer has a client', 1_000, () => client !== undefined)
   const socket = () => client as Socket
@@ -183,10 +188,13 @@ test('goal: when the other end goes, everything that waits is channel.closed, an
 })
 
 test('goal: requests and their size are bounded', async () => {
-  await withPeer(async ({ channel }) => {
+  await withPeer(async ({ channel, lines }) => {
     const many = Array.from({ length: 9 }, () => failure(channel.hello(50)))
     const codes = (await Promise.all(many)).map(({ code }) => code)
     expect(codes).toEqual([...Array(8).fill('channel.timeout'), 'channel.refused'])
+    // What is refused is not sent.
+    await until('the others are sent', 1_000, () => lines().length >= 10)
+    expect(lines()).toHaveLength(10)
     const long = { ...sealed, box: 'A'.repeat(agentLineBytesMax) }
     expect(await failure(channel.claim(long, 1_000))).toMatchObject({ code: 'channel.refused' })
   })
@@ -237,4 +245,55 @@ test('goal: a guest that floods is read at a bounded rate, and the channel still
     // 480 kB, of which the first 256 KiB pass at once and the rest at 256 KiB a second.
     expect(performance.now() - startedMs).toBeGreaterThan(500)
   })
+})
+
+test('goal: short lines, which cost the most for their bytes, are read at a bounded rate, also where many bytes are allowed', async () => {
+  await withPeer(
+    async ({ channel, socket, lines }) => {
+      const startedMs = performance.now()
+      const asked = channel.hello(20_000)
+      await until('the request is there', 1_000, () => lines().length === 3)
+      const flood = Buffer.from(`${'1\n'.repeat(60_000)}${usual('p1-1', 'hello')}`)
+      let at = 0
+      await until('the flood is out', 10_000, () => {
+        at += socket().write(flood.subarray(at))
+        return at >= flood.length
+      })
+      expect((await asked).protocol).toBe(2)
+      expect(channel.ignored().garbage).toBe(60_000)
+      // 20,000 lines a second; the kernel hands over what fits into its buffer at once, so the pause comes behind the flood at the latest.
+      const again = channel.hello(20_000)
+      socket().write(usual('p1-2', 'hello'))
+      await again
+      expect(performance.now() - startedMs).toBeGreaterThan(1_500)
+    },
+    () => '',
+    { readBytesPerSecondMax: 4_194_304, pendingCountMax: 8 },
+  )
+})
+
+test('goal: a connection may be allowed more, in bytes and in requests that wait', async () => {
+  const limits = { readBytesPerSecondMax: 4_194_304, pendingCountMax: 32 }
+  await withPeer(
+    async ({ channel, socket, lines }) => {
+      const many = Array.from({ length: 33 }, () => failure(channel.hello(50)))
+      const codes = (await Promise.all(many)).map(({ code }) => code)
+      expect(codes).toEqual([...Array(32).fill('channel.timeout'), 'channel.refused'])
+      await until('the requests are there', 1_000, () => lines().length === 34)
+      const startedMs = performance.now()
+      const asked = channel.hello(10_000)
+      await until('the request is there', 1_000, () => lines().length === 35)
+      const flood = Buffer.from(`${`${'x'.repeat(100_000)}\n`.repeat(20)}${usual('p1-34', 'hello')}`)
+      let at = 0
+      await until('the flood is out', 10_000, () => {
+        at += socket().write(flood.subarray(at))
+        return at >= flood.length
+      })
+      expect((await asked).protocol).toBe(2)
+      // 2 MB: at the usual rate of 256 KiB a second they take seven seconds.
+      expect(performance.now() - startedMs).toBeLessThan(5_000)
+    },
+    () => '',
+    limits,
+  )
 })
