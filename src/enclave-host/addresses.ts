@@ -24,7 +24,7 @@ export class Addresses {
   readonly #places: readonly UpstreamPlace[]
   readonly #listeners: (() => void)[] = []
   /** The last that were found stay until others are. */
-  #found: ReadonlyMap<string, readonly string[]> = new Map()
+  #found: ReadonlyMap<string, string[]> = new Map()
 
   constructor(deps: AddressesDeps) {
     this.#deps = deps
@@ -37,7 +37,7 @@ export class Addresses {
   }
 
   /** By name; addresses in a URL need none. */
-  hosts(): Record<string, readonly string[]> {
+  hosts(): Record<string, string[]> {
     return Object.fromEntries(this.#found)
   }
 
@@ -51,7 +51,7 @@ export class Addresses {
 
   async look(): Promise<void> {
     const names = [...new Set(this.#places.map(place => place.host))].filter(host => !isIPv4(host))
-    const found = new Map<string, readonly string[]>()
+    const found = new Map<string, string[]>()
     for (const name of names) {
       try {
         found.set(name, (await (this.#deps.resolve ?? resolveV4)(name)).toSorted().slice(0, addressesMax))

@@ -19,9 +19,7 @@ export type ControlSourceDeps = {
 export type SignedSnapshot = {
   readonly revision: number
   readonly bytes: Uint8Array
-  readonly sha256: string
-  /** Base64url. */
-  readonly signature: string
+  readonly signature: Uint8Array
 }
 
 /** A key that was made just now is good in the gateway so much later. */
@@ -103,7 +101,6 @@ export class ControlSource {
     if (bytes.length > documentBytesMax.control) {
       throw new Fault('internal', `the keys of the gateway are ${bytes.length} bytes; revoke keys that are not used`)
     }
-    const sha256 = new Bun.CryptoHasher('sha256').update(bytes).digest('hex')
-    return { revision: this.#revision, bytes, sha256, signature: toBase64Url(key.sign(controlMessage(bytes))) }
+    return { revision: this.#revision, bytes, signature: key.sign(controlMessage(bytes)) }
   }
 }

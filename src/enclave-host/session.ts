@@ -3,12 +3,12 @@
 // One loop asks the VM for news and looks at the whole of it each time, so a lost message costs time, never usage. The VM is hostile: what it
 // sends is checked by the wire, and nothing it says makes this loop faster than its pauses.
 
-import { fromBase64Url, toBase64Url, utf8 } from '../base/bytes.ts'
+import { fromBase64Url } from '../base/bytes.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { createSerial } from '../base/serial.ts'
-import type { CompletedEvidence, EnclaveStatus, Want } from '../contract/enclave.ts'
+import type { EnclaveStatus, Want } from '../contract/enclave.ts'
 import type { Addresses } from './addresses.ts'
 import type { Books } from './books.ts'
 import type { ControlSource } from './control.ts'
@@ -16,8 +16,6 @@ import type { Certify, GatewayEngine } from './types.ts'
 
 export type SessionDeps = {
   readonly vmId: string
-  /** Canonical text of the workload that the VM was launched for. */
-  readonly workload: string
   readonly engine: GatewayEngine
   readonly control: Pick<ControlSource, 'current' | 'raiseAbove'>
   readonly addresses: Pick<Addresses, 'hosts'>
@@ -34,6 +32,8 @@ const waitMs = 10_000
 const retryMs = 1_000
 const reportMs = 5_000
 const logLinesMax = 1_000
+/** As the wire allows (contract/enclave.ts). */
+const problemCharsMax = 512
 /** Between two answers of a VM that always has news. */
 const leastPauseMs = 5
 
@@ -126,7 +126,7 @@ export class GatewaySession {
       await this.#sendAddresses()
       this.#fed = status.receiptKey
     }
-    if (status.state === 'waiting') await this.#sendWorkload()
+    if (status.state === 'waiting') await engine.workload(this.vmId, askTimeoutMs)
     else if (status.revision !== this.#deps.control.current().revision) {
       await this.#pushes.run(() => this.#sendControl())
     }
@@ -135,24 +135,13 @@ export class GatewaySession {
     if (isChanged) onChange()
   }
 
-  async #sendWorkload(): Promise<void> {
-    const { engine, workload } = this.#deps
-    const bytes = utf8(workload)
-    const sha256 = new Bun.CryptoHasher('sha256').update(bytes).digest('hex')
-    await this.#pushes.run(async () => {
-      await engine.document(this.vmId, 'workload', bytes, askTimeoutMs)
-      await engine.workload(this.vmId, sha256, askTimeoutMs)
-    })
-  }
-
   async #sendControl(): Promise<void> {
     const { engine, control } = this.#deps
     const inForce = this.#status?.revision ?? 0
     if (inForce > control.current().revision) control.raiseAbove(inForce)
-    const { bytes, sha256, signature, revision } = control.current()
-    if (revision === inForce) return
-    await engine.document(this.vmId, 'control', bytes, askTimeoutMs)
-    await engine.control(this.vmId, { sha256, signature }, askTimeoutMs)
+    const snapshot = control.current()
+    if (snapshot.revision === inForce) return
+    const revision = await engine.control(this.vmId, snapshot, askTimeoutMs)
     if (this.#status !== null) this.#status = { ...this.#status, revision }
   }
 
@@ -168,25 +157,16 @@ export class GatewaySession {
     work.catch(error => this.#note(want.kind, error)).finally(() => this.#known.delete(want.id))
   }
 
-  async #completeEvidence({ id, reportData, report }: Extract<Want, { kind: 'evidence' }>): Promise<void> {
+  async #completeEvidence(want: Extract<Want, { kind: 'evidence' }>): Promise<void> {
     const { engine } = this.#deps
-    const bytes = fromBase64Url(reportData)
-    let answer: { evidence: CompletedEvidence | null; problem: string | null }
-    try {
-      if (bytes === null) throw new Error('reportData is not canonical base64url')
-      const { vek, chain, crl, report: whole } = await engine.completeEvidence(this.vmId, { reportData: bytes, report })
-      const evidence: CompletedEvidence = {
-        report: toBase64Url(whole),
-        vek: toBase64Url(vek),
-        chain: [toBase64Url(chain[0]), toBase64Url(chain[1])],
-        ...(crl === undefined ? {} : { crl: toBase64Url(crl) }),
-      }
-      answer = { evidence, problem: null }
-    } catch (error) {
-      this.#note('evidence', error)
-      answer = { evidence: null, problem: messageOf(error).slice(0, 512) }
-    }
-    await engine.evidenceFor(this.vmId, { want: id, ...answer }, askTimeoutMs)
+    const answer = await engine.completeEvidence(this.vmId, want).then(
+      ({ evidence }) => ({ evidence, problem: null }),
+      error => {
+        this.#note('evidence', error)
+        return { evidence: null, problem: messageOf(error).slice(0, problemCharsMax) }
+      },
+    )
+    await engine.evidenceFor(this.vmId, { want: want.id, ...answer }, askTimeoutMs)
   }
 
   async #certify({ id, csr }: Extract<Want, { kind: 'certificate' }>): Promise<void> {
