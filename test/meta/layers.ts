@@ -28,7 +28,8 @@ export const APART = {
   'src/guest': ['src/base', 'src/contract', 'src/attest', 'src/linux', 'src/verifier'],
   'src/verifier': ['src/base', 'src/contract', 'src/attest'],
   'src/enclave': [
-    ...['src/base', 'src/config', 'src/contract', 'src/attest', 'src/linux', 'src/http', 'src/store', 'src/inference'],
+    ...['src/base', 'src/contract', 'src/attest', 'src/linux', 'src/http', 'src/store', 'src/host', 'src/inference'],
+    'src/guest',
   ],
 } as const satisfies Record<string, readonly string[]>
 
