@@ -325,6 +325,19 @@ export const WorkerConfig = Type.Object(
 
 export const InferenceConfig = Type.Object(
   {
+    placement: OneOf(['vm', 'host'], {
+      default: 'vm',
+      description:
+        'Where the gateway runs: in a measured VM of its own, so that this host cannot read what it serves, or as a part of this process, for development. On snp the latter has no attestation.',
+    }),
+    vcpus: Count(2, 1, 255, 'vCPUs of the VM of the gateway. On snp they are part of its launch measurement.'),
+    memory_mib: Count(4096, 1024, 1_048_576, 'Memory of the VM of the gateway; the model and its context are in it.'),
+    drain_s: Count(
+      600,
+      1,
+      86_400,
+      'How long the requests of a VM that was replaced may go on, before it is stopped with them.',
+    ),
     upstreams: Type.Array(UpstreamConfig, {
       default: [],
       maxItems: 64,

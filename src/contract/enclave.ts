@@ -223,8 +223,8 @@ export const ENCLAVE_REQUESTS = [
     closed,
   ),
   /**
-   * Answered at once when there is a want that is not in `known`, or usage behind `booked`; else when there is, or after `waitMs`. `booked`: how
-   * many rows of this VM's usage are in the books.
+   * Answered at once when there is a want that is not in `known`, usage behind `booked`, or another status than the last one told; else when
+   * there is, or after `waitMs`. `booked`: how many rows of this VM's usage are in the books.
    */
   Type.Object(
     {

@@ -34,7 +34,8 @@ export type KeeperDeps = {
   readonly wanted: () => WantedGateway
   readonly newSession: (vmId: string, onChange: () => void) => GatewaySession
   readonly addresses: Pick<Addresses, 'reached' | 'onChange'>
-  readonly verify: (vmId: string) => Promise<VerifiedGateway>
+  /** `said`: what the VM says of itself, for whoever has nothing to verify. Fault attest.unavailable. */
+  readonly verify: (vmId: string, said: VerifiedGateway) => Promise<VerifiedGateway>
   /** Longest time that the requests of a VM which was replaced may take. */
   readonly drainMs: number
   readonly clock: Clock
@@ -230,7 +231,7 @@ export class GatewayKeeper {
       if (!this.#isReady(row, serving !== undefined)) continue
       let verified: VerifiedGateway
       try {
-        verified = await verify(row.vmId)
+        verified = await verify(row.vmId, { receiptKey: this.#sessions.get(row.vmId)?.status?.receiptKey ?? '' })
       } catch (error) {
         this.#problem = messageOf(error)
         log.error('the gateway VM cannot be verified; it does not serve', { vm: row.vmId, error })

@@ -41,6 +41,7 @@ export class GatewaySession {
   readonly vmId: string
   readonly #deps: SessionDeps
   readonly #stopping = new AbortController()
+  readonly #stopped = Promise.withResolvers<void>()
   readonly #known = new Set<string>()
   readonly #pushes = createSerial()
   readonly #lines: { seq: number; line: string }[] = []
@@ -77,6 +78,7 @@ export class GatewaySession {
 
   async stop(): Promise<void> {
     this.#stopping.abort()
+    this.#stopped.resolve()
     await this.#running
   }
 
@@ -105,7 +107,8 @@ export class GatewaySession {
         continue
       }
       try {
-        await this.#askOnce()
+        // What is answered after the end is not waited for, and counts for nothing.
+        await Promise.race([this.#askOnce(), this.#stopped.promise])
         await pause(clock, leastPauseMs, signal)
       } catch (error) {
         if (signal.aborted) return
@@ -117,8 +120,11 @@ export class GatewaySession {
 
   async #askOnce(): Promise<void> {
     const { engine, books, onChange } = this.#deps
-    const asked = { known: [...this.#known], booked: books.booked(this.vmId), waitMs }
+    // What an earlier daemon was told, this one has to hear again.
+    const isNew = this.#status === null || this.#status.state === 'waiting'
+    const asked = { known: [...this.#known], booked: books.booked(this.vmId), waitMs: isNew ? 0 : waitMs }
     const { status, wants, usage } = await engine.next(this.vmId, asked, waitMs + askTimeoutMs)
+    if (this.#stopping.signal.aborted) return
     const isChanged = JSON.stringify(status) !== JSON.stringify(this.#status)
     this.#status = status
     if (this.#fed !== status.receiptKey) {

@@ -25,6 +25,15 @@ export type VerifiedGateway = {
   readonly receiptKey: string
 }
 
+/** Whether there is anything to verify: an attestation has five receipts, and one of them is of the worker inside (contract 4.2). */
+export function isAttestable(workload: string): boolean {
+  return readWorkload(workload).worker !== null
+}
+
+function readWorkload(workload: string): WorkloadDocument {
+  return checkedJson(WorkloadDocument, utf8(workload), { what: 'workload', code: 'internal' })
+}
+
 const timeoutMs = 60_000
 
 /** Fault attest.unavailable: it does not answer, or what it answers is not good; the message names the first check that failed. */
@@ -37,7 +46,7 @@ export async function verifyGatewayVm(
   if (strange !== null) throw unfit(strange)
   const { workload } = launch
   if (workload === null) throw unfit('it was launched without a workload')
-  const document = checkedJson(WorkloadDocument, utf8(workload), { what: 'workload', code: 'internal' })
+  const document = readWorkload(workload)
   const nonce = random(nonceBytes)
   const address = new URL(`/attestation?nonce=${toBase64Url(nonce)}`, url)
   const { status, body, certificate } = await getOverTls({

@@ -63,6 +63,8 @@ export class Enclave {
   readonly #documents = new Documents()
   #work: Work | null = null
   #requests = 0
+  /** The status that was told last. */
+  #told = ''
 
   constructor(deps: EnclaveDeps) {
     this.#deps = deps
@@ -199,12 +201,14 @@ export class Enclave {
     const { spool, wants, clock, log } = this.#deps
     if (!spool.book(booked)) log.error('the host has other books', { booked, ...spool.counts() })
     const untilMs = clock.monotonicMs() + waitMs
-    const before = JSON.stringify(this.#status())
     for (;;) {
       const news = { status: this.#status(), wants: wants.unknownTo(known), usage: spool.next() }
       const leftMs = untilMs - clock.monotonicMs()
-      const isNews = news.wants.length > 0 || news.usage !== null || JSON.stringify(news.status) !== before
-      if (isNews || leftMs <= 0) return news
+      const told = JSON.stringify(news.status)
+      if (news.wants.length > 0 || news.usage !== null || told !== this.#told || leftMs <= 0) {
+        this.#told = told
+        return news
+      }
       await wants.news(leftMs)
     }
   }

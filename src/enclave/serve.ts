@@ -11,7 +11,6 @@ import { gatewayVmPort } from '../contract/enclave.ts'
 import { createChannel } from '../guest/channel.ts'
 import { createBoxKey } from '../guest/identity.ts'
 import { createNetworking } from '../guest/network.ts'
-import { guestPaths } from '../guest/paths.ts'
 import { findReportDevice } from '../guest/report/find.ts'
 import { type GuestSettings, guestSettings, imageNameIn, serveChannel } from '../guest/serve.ts'
 import { startSandboxed } from '../host/sandbox.ts'
@@ -22,6 +21,9 @@ import { Enclave } from './enclave.ts'
 import { EnclaveGateway } from './gateway.ts'
 import { Hosts } from './hosts.ts'
 import { LogLines } from './log-lines.ts'
+import { enclavePaths } from './paths.ts'
+import { powerOff } from './power.ts'
+import { showStage } from './stage.ts'
 import { UsageSpool } from './usage-spool.ts'
 import { Wants } from './wants.ts'
 import { createStartWorker, type EnclaveWorkerDeps } from './worker.ts'
@@ -42,18 +44,19 @@ export type EnclaveSettings = Pick<
   readonly listen: { readonly hostname: string; readonly port: number }
   readonly executable: string
   readonly commandLine: string
-  readonly worker: Pick<EnclaveWorkerDeps, 'user' | 'startSandboxed' | 'openModel'> & { readonly root: string }
+  readonly worker: Pick<EnclaveWorkerDeps, 'user' | 'startSandboxed' | 'openModel'>
   readonly usageRowsMax: number
 }
 
-/** Inside the VM: guest-image/recipes/inference has the other half of these. */
+/** Inside the VM: guest-image/common/initrd/enclave has the other half of these. */
 export const enclaveSettings: EnclaveSettings = {
   ...guestSettings,
+  showStage,
+  powerOff,
   listen: { hostname: '0.0.0.0', port: gatewayVmPort },
   executable: '/proc/self/exe',
   commandLine: '/proc/self/cmdline',
   worker: {
-    root: '/',
     user: { uid: 999, gid: 999 },
     startSandboxed,
     openModel: async () => {
@@ -67,12 +70,13 @@ export const enclaveSettings: EnclaveSettings = {
 export async function serveEnclave(version: string, settings: EnclaveSettings): Promise<never> {
   const clock = systemClock
   const { system: owner, devicesWaitMs, showStage } = settings
-  const paths = guestPaths(settings.root)
+  process.umask(0o022)
+  const paths = enclavePaths(settings.root)
   fs.mkdirSync(paths.runDir, { recursive: true, mode: 0o755 })
   const lines = new LogLines()
   const log = createLogger({ level: 'info', sink: lines.add, nowMs: clock.nowMs, name: 'enclave' })
-  log.info('enclave started', { version })
-  showStage(`enclave started, version ${version}`)
+  log.info('gateway started', { version })
+  showStage(`gateway started, version ${version}`)
 
   const portOpen = settings.openPort(paths, clock)
   const device = findReportDevice({ paths, files: settings.configFiles, clock, devicesWaitMs })
@@ -88,7 +92,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
   const startWorker = createStartWorker({
     ...settings.worker,
     runDir: paths.runDir,
-    root: { path: settings.worker.root, rootHash: rootHashIn(paths.commandLine) },
+    root: { path: paths.workerRoot, rootHash: rootHashIn(paths.commandLine) },
     clock,
     log: log.unit('worker'),
   })
@@ -97,7 +101,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     imageName: imageNameIn(paths),
     identity: { bootId: bootIdIn(paths.bootId), boxKey: createBoxKey().boxKey },
     networking: createNetworking({ ...settings, paths, owner, clock }),
-    hosts: new Hosts(`${paths.runDir}/hosts`, owner),
+    hosts: new Hosts(paths.hosts, owner),
     makeGateway: parts =>
       new EnclaveGateway({
         ...parts,
@@ -112,8 +116,8 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
       }),
   })
   const port = await portOpen
-  log.info('enclave ready')
-  showStage('enclave ready')
+  log.info('gateway ready')
+  showStage('gateway ready')
   await serveChannel({
     channel: createChannel({ ...port, clock }),
     needed: device,

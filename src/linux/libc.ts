@@ -63,6 +63,24 @@ export function duplicateFd(fd: number, fdMin: number): SystemResult {
   return result(libc().fcntl(fd, FCNTL.duplicateCloseOnExec, fdMin))
 }
 
+/** waitid(2) that collects nothing: a child that has ended and waits to be collected, or null. */
+export function endedChild(): number | null {
+  const info = new DataView(new ArrayBuffer(SIGINFO.bytes))
+  const asked = result(libc().waitid(WAIT.all, 0, ptr(info.buffer), WAIT.noHang | WAIT.exited | WAIT.noWait))
+  const pid = info.getInt32(SIGINFO.pid, true)
+  return asked.ok && pid > 0 ? pid : null
+}
+
+/** waitpid(2) for a child that has ended; no effect on any other. */
+export function collectChild(pid: number): void {
+  libc().waitpid(pid, null, WAIT.noHang)
+}
+
+/** reboot(2): restarts the machine at once. Nothing is written to any disk before. Returns only where it may not. */
+export function restartMachine(): SystemResult {
+  return result(libc().reboot(rebootAutoboot))
+}
+
 /** `ESRCH`, `EBUSY`, …; the number when it has no name here. */
 export function errnoName(errno: number): string {
   return Object.entries(constants.errno).find(([, value]) => value === errno)?.[0] ?? `errno ${errno}`
@@ -74,6 +92,13 @@ export const LOCK = { exclusive: 2, nonBlocking: 4, unlock: 8 } as const satisfi
 const UNIX = { family: 1, stream: 1, closeOnExec: 0o2000000 } as const satisfies Record<string, number>
 const SYSCALL = { pidfdSendSignal: 424, pidfdOpen: 434 } as const satisfies Record<string, number>
 const FCNTL = { duplicateCloseOnExec: 1030 } as const satisfies Record<string, number>
+
+/** include/uapi/linux/wait.h; `all` is P_ALL. */
+const WAIT = { all: 0, noHang: 1, exited: 4, noWait: 0x0100_0000 } as const satisfies Record<string, number>
+/** siginfo_t, include/uapi/asm-generic/siginfo.h: `si_pid` stands behind three ints and their padding. */
+const SIGINFO = { bytes: 128, pid: 16 } as const satisfies Record<string, number>
+/** include/uapi/linux/reboot.h: LINUX_REBOOT_CMD_RESTART. */
+const rebootAutoboot = 0x0123_4567
 
 type Libc = ReturnType<typeof open>
 let loaded: Libc | undefined
@@ -94,6 +119,9 @@ function open() {
       socketpair: { args: [i32, i32, i32, pointer], returns: i32 },
       bind: { args: [i32, pointer, u32], returns: i32 },
       listen: { args: [i32, i32], returns: i32 },
+      waitid: { args: [i32, u32, pointer, i32], returns: i32 },
+      waitpid: { args: [i32, pointer, i32], returns: i32 },
+      reboot: { args: [i32], returns: i32 },
       syscall: { args: [i64, i64, i64, i64, i64], returns: i64 },
       __errno_location: { args: [], returns: pointer },
     }).symbols

@@ -177,7 +177,7 @@ async function connectAgent(path: string, timings: { op: string; ms: number }[])
   }
 }
 
-function freePort(): number {
+export function freePort(): number {
   const listener = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data() {} } })
   listener.stop(true)
   return listener.port

@@ -20,6 +20,7 @@ import { organizations } from '../../src/store/directory/organization.table.ts'
 import { poolVms } from '../../src/store/directory/pool.table.ts'
 import { usage } from '../../src/store/directory/usage.table.ts'
 import { egressOf } from '../../src/store/ledger/egress.query.ts'
+import { gateways } from '../../src/store/ledger/gateway.table.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
 import { launchOf } from '../../src/store/ledger/launch.query.ts'
 import { nonces } from '../../src/store/ledger/nonce.table.ts'
@@ -42,7 +43,7 @@ const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
     buildNonces,
     buildVms,
   ],
-  ledger: [vms, resources, restingAddresses, egress, launches, nonces, events],
+  ledger: [vms, resources, restingAddresses, egress, launches, gateways, nonces, events],
 }
 const TABLES = [...ROOMS.directory, ...ROOMS.ledger]
 

@@ -1,0 +1,187 @@
+// Puts together what the host does for a gateway in a VM of its own. Effects: reads files; everything else begins with `start`.
+
+import { join } from 'node:path'
+import type { Clock } from '../base/clock.ts'
+import type { RandomBytes } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import type { Collector } from '../base/prometheus.ts'
+import { listenAddress } from '../config/listen.ts'
+import type { Config } from '../config/schema.ts'
+import { gatewayVmPort, type UsageRow } from '../contract/enclave.ts'
+import type { WorkloadModel } from '../contract/workload.ts'
+import { Addresses } from '../enclave-host/addresses.ts'
+import { Books } from '../enclave-host/books.ts'
+import { ControlSource } from '../enclave-host/control.ts'
+import { openControlKey } from '../enclave-host/control-key.ts'
+import { GatewayKeeper, type WantedGateway } from '../enclave-host/keeper.ts'
+import { GatewaySession } from '../enclave-host/session.ts'
+import type { Certify, GatewayEngine } from '../enclave-host/types.ts'
+import { isAttestable, verifyGatewayVm } from '../enclave-host/verify.ts'
+import type { OperatorKey } from '../host/operator-key.ts'
+import { readAllowlist } from '../inference/attestation/workloads.ts'
+import type { Metering } from '../inference/metering/ledger.ts'
+import { runLedgerRetention } from '../inference/metering/retention.ts'
+import { createClusterMetrics } from '../inference/metrics/cluster.ts'
+import type { UsageRecord } from '../inference/types.ts'
+import { loadUpstream } from '../inference/upstream/target.ts'
+import type { Store } from '../store/db.ts'
+import type { Capacity } from '../vm/admission.plan.ts'
+import { gatewayImage, loadGatewayImage } from '../vm/image.driver.ts'
+import { imageDigest } from '../vm/image-digest.driver.ts'
+import type { HostTrust } from '../vm/launch-policy.plan.ts'
+import { launchedVm, ledgerHex } from '../vm/report.driver.ts'
+import type { Engine } from './engine.ts'
+import { operatorKeyWords } from './pool.ts'
+import { gatewayWorkload } from './workload.ts'
+
+/** The model of the built-in worker on its disk. */
+export type GatewayModel = { readonly disk: string; readonly document: WorkloadModel }
+
+export type GatewayVmParts = {
+  readonly config: Config
+  readonly stateDir: string
+  readonly store: Store
+  readonly engine: Engine
+  readonly capacity: Capacity
+  readonly operatorKey: Pick<OperatorKey, 'digest'>
+  readonly metering: Metering
+  readonly certify: Certify
+  readonly trust: () => Promise<HostTrust>
+  /** Null: there is no built-in worker. Faults: config.file, image.invalid. */
+  readonly model: () => GatewayModel | null
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+}
+
+export type GatewayVm = {
+  readonly keeper: GatewayKeeper
+  readonly collectors: readonly Collector[]
+  readonly start: () => void
+  readonly stop: () => Promise<void>
+}
+
+/** Faults: config.file (files of upstreams), internal (the control key). */
+export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
+  const { config, stateDir, store, metering, clock, random } = parts
+  const log = parts.log.unit('inference')
+  const upstreams = config.inference.upstreams.map(loadUpstream)
+  const controlKey = openControlKey(join(stateDir, 'control.key'))
+  const control = new ControlSource({
+    db: store.directory.db,
+    key: controlKey,
+    upstreamKeys: Object.fromEntries(upstreams.flatMap(one => (one.key === null ? [] : [[one.name, one.key]]))),
+    clock,
+  })
+  const addresses = new Addresses({ urls: upstreams.map(one => one.url), clock, log })
+  const books = new Books({ ledger: store.ledger.db, write: rows => metering.book(rows.map(recordOf)), log })
+  const engine = gatewayEngine(parts)
+  const allowlistFile = join(stateDir, 'allowlist.json')
+  const wanted = (): WantedGateway => {
+    const imageDir = config.inference.worker.image_dir
+    const { manifest } = loadGatewayImage(imageDir)
+    const model = parts.model()
+    const bytes = readAllowlist(allowlistFile)
+    const workload = gatewayWorkload({
+      ...{ config, manifest, upstreams, controlKey: controlKey.publicKey },
+      model: model?.document ?? null,
+      allowlist: bytes === null ? null : { bytes, source: allowlistFile },
+    })
+    const { vcpus, memory_mib: memoryMib } = config.inference
+    const { vcpu_type: vcpuType, snp_boot: boot } = config.vm
+    const size = [`${vcpus} vCPUs`, `${memoryMib} MiB`, vcpuType, boot, parts.engine.platform]
+    const shape = [...size, imageDigest(imageDir), operatorKeyWords(parts.operatorKey.digest), workload].join('\n')
+    return {
+      spec: {
+        ...{ image: gatewayImage, vcpus, memoryMib, network: 'gateway', workload },
+        ...(model === null ? {} : { modelDisk: model.disk }),
+      },
+      shape: new Bun.CryptoHasher('sha256').update(shape).digest('hex'),
+    }
+  }
+  const keeper = new GatewayKeeper({
+    ...{ store: store.ledger, hostId: store.hostId, engine, wanted, addresses, clock, random, log },
+    drainMs: config.inference.drain_s * 1000,
+    newSession: (vmId, onChange) =>
+      new GatewaySession({ vmId, engine, control, addresses, books, certify: parts.certify, clock, log, onChange }),
+    verify: async (vmId, said) => {
+      const launch = engine.launch(vmId)
+      if (!isAttestable(launch.workload ?? '')) {
+        log.warn(
+          'the gateway serves without attestation: there is no built-in worker, of which a receipt would have to be',
+        )
+        return said
+      }
+      const url = `https://${engine.view(vmId)?.address}:${gatewayVmPort}`
+      return verifyGatewayVm({ trust: parts.trust, clock, random }, { url, launch })
+    },
+  })
+  control.onChange(() => keeper.pushControl())
+  const stopping = new AbortController()
+  let running: Promise<unknown> = Promise.resolve()
+  return {
+    keeper,
+    collectors: [
+      { workload: 'metrics-collector', render: () => keeper.session()?.metrics ?? '' },
+      createClusterMetrics({ store, capacity: parts.capacity }),
+    ],
+    start: () => {
+      const { signal } = stopping
+      keeper.start()
+      const retentionDays = config.inference.usage_retention_days
+      running = Promise.all([
+        control.watch(signal),
+        addresses.watch(signal),
+        runLedgerRetention({ store: store.directory, clock, log, retentionDays }, signal),
+      ])
+    },
+    stop: async () => {
+      stopping.abort()
+      await keeper.stop()
+      await running
+    },
+  }
+}
+
+function gatewayEngine({ engine, store, config }: GatewayVmParts): GatewayEngine {
+  const { reconciler, network } = engine
+  const { gateways } = reconciler
+  const { port } = listenAddress(config.listen.inference)
+  return {
+    define: (vmId, spec) => reconciler.define(vmId, spec),
+    dismiss: vmId => reconciler.dismiss(vmId),
+    view: vmId => reconciler.view(vmId),
+    onChange: listener => reconciler.onChange(listener),
+    open: vmId => reconciler.open(vmId),
+    workload: (...args) => gateways.workload(...args),
+    control: (...args) => gateways.control(...args),
+    addresses: (...args) => gateways.addresses(...args),
+    next: (...args) => gateways.next(...args),
+    evidenceFor: (...args) => gateways.evidenceFor(...args),
+    certificateFor: (...args) => gateways.certificateFor(...args),
+    report: (...args) => gateways.report(...args),
+    drain: (...args) => gateways.drain(...args),
+    completeEvidence: (...args) => gateways.completeEvidence(...args),
+    launch: vmId => {
+      const { launch } = launchedVm(store.ledger.db, vmId)
+      return { document: launch.document, workload: launch.workload, operatorKey: ledgerHex(launch.operatorKey) }
+    },
+    route: ({ serving, upstreams }) => network.setGateway({ serving, port, upstreams }),
+  }
+}
+
+/** A row of a gateway VM as the ledger takes it. Its limits are the VM's concern. */
+export function recordOf({
+  promptTokens,
+  completionTokens,
+  organizationId,
+  keyPrefix,
+  instanceId,
+  ...row
+}: UsageRow): UsageRecord {
+  return {
+    ...row,
+    caller: { organizationId, keyPrefix, instanceId, requestsPerMinute: 0, tokensPerMinute: 0, concurrencyMax: 0 },
+    tokens: { prompt: promptTokens, completion: completionTokens },
+  }
+}

@@ -1,0 +1,41 @@
+// strongroom-enclave: the one program of ours inside the gateway's VM. argv -> role.
+
+import { messageOf } from '../base/fault.ts'
+import { version } from '../base/version.ts'
+import { schemaChildCommand } from '../inference/openai/schema-check-wire.ts'
+
+const usage = `usage: strongroom-enclave init     PID 1 of the VM; started by the initrd
+       strongroom-enclave serve    the gateway; started by init
+       strongroom-enclave --version
+`
+
+/** Each role is loaded only where it is asked for: init is to be small and started soon. */
+async function main(argv: readonly string[]): Promise<void> {
+  const role = argv.length === 1 ? argv[0] : undefined
+  switch (role) {
+    case 'init': {
+      const { initSettings, runInit } = await import('./boot.ts')
+      return runInit(initSettings)
+    }
+    case 'serve': {
+      const { enclaveSettings, serveEnclave } = await import('./serve.ts')
+      return serveEnclave(version, enclaveSettings)
+    }
+    case schemaChildCommand: {
+      const { runSchemaChild } = await import('../inference/openai/schema-check-program.ts')
+      return runSchemaChild()
+    }
+    case '--version':
+      process.stdout.write(`strongroom-enclave ${version}\n`)
+      return
+    default:
+      process.stderr.write(usage)
+      process.exitCode = 2
+  }
+}
+
+main(process.argv.slice(2)).catch(error => {
+  const entry = { level: 'error', unit: 'enclave', message: 'gateway ended', reason: messageOf(error) }
+  process.stderr.write(`${JSON.stringify(entry)}\n`)
+  process.exit(1)
+})

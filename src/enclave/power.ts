@@ -1,0 +1,25 @@
+// Powers the gateway's VM off. Effects: signals init; should that fail, restarts the machine, which its host takes for the end.
+
+import { constants } from 'node:os'
+import type { Clock } from '../base/clock.ts'
+import { messageOf } from '../base/fault.ts'
+import type { Logger } from '../base/log.ts'
+import { restartMachine } from '../linux/libc.ts'
+
+/** What init takes for the order to power off. */
+export const powerOffSignal = 'SIGUSR2'
+const initPid = 1
+const initTimeoutMs = 15_000
+
+/** Does not return while init does its work. Nothing is left to lose: all state is in memory. */
+export async function powerOff({ clock, log }: { clock: Clock; log: Logger }): Promise<void> {
+  log.info('powering off')
+  try {
+    process.kill(initPid, constants.signals[powerOffSignal])
+    await clock.sleep(initTimeoutMs)
+    log.warn('init does not power off')
+  } catch (error) {
+    log.warn('init cannot be asked', { reason: messageOf(error) })
+  }
+  restartMachine()
+}

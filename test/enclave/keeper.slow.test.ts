@@ -1,0 +1,160 @@
+// One gateway VM serves, whatever happens: real enclaves as processes, the keeper over a real store. The firewall's part is on record.
+
+import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { systemClock } from '../../src/base/clock.ts'
+import { systemRandom } from '../../src/base/ids.ts'
+import { createLogger } from '../../src/base/log.ts'
+import { GatewayKeeper } from '../../src/enclave-host/keeper.ts'
+import { sumUsage } from '../../src/store/directory/usage.query.ts'
+import { listGateways } from '../../src/store/ledger/gateway.query.ts'
+import { EnclaveBench } from '../rigs/enclave.ts'
+import { until } from '../rigs/until.ts'
+import { startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
+
+const testMs = 120_000
+let upstream: TestUpstream
+beforeAll(async () => {
+  upstream = await startUpstream()
+})
+afterAll(() => upstream.stop())
+
+function keeperOf(bench: EnclaveBench): GatewayKeeper {
+  const log = createLogger({ level: 'info', sink: line => void bench.log.push(line), nowMs: systemClock.nowMs })
+  return new GatewayKeeper({
+    store: bench.store.ledger,
+    hostId: bench.store.hostId,
+    engine: bench.engine,
+    wanted: () => {
+      const workload = bench.workloadText
+      return { spec: { image: 'inference', vcpus: 1, memoryMib: 1024, network: 'gateway', workload }, shape: workload }
+    },
+    newSession: (vmId, onChange) => bench.newSession(vmId, onChange),
+    addresses: bench.addresses,
+    verify: vmId => bench.verify(vmId),
+    drainMs: 20_000,
+    clock: systemClock,
+    random: systemRandom,
+    log,
+  })
+}
+
+const servingOf = (bench: EnclaveBench) =>
+  listGateways(bench.store.ledger.db, bench.store.hostId).find(row => row.state === 'serving')?.vmId ?? null
+const usageOf = (bench: EnclaveBench) =>
+  sumUsage(bench.store.directory.db, { organizationId: 'o1', startMs: 0, endMs: Number.MAX_SAFE_INTEGER })
+
+async function serving(bench: EnclaveBench, other: string | null = null): Promise<string> {
+  await until('a gateway serves', 40_000, () => servingOf(bench) !== null && servingOf(bench) !== other)
+  const vmId = servingOf(bench) ?? ''
+  await until('clients are sent to it', 5_000, () => bench.routes.at(-1)?.serving === vmId)
+  return vmId
+}
+
+function chat(bench: EnclaveBench, vmId: string, key: string, more: Record<string, unknown> = {}): Promise<Response> {
+  return fetch(`${bench.url(vmId)}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hello' }], ...more }),
+    tls: { ca: bench.caPem },
+  })
+}
+
+test(
+  'goal: an update is without a gap: the new VM is verified before it serves, the old one ends its streams and goes',
+  async () => {
+    await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
+    const key = bench.addKey()
+    const keeper = keeperOf(bench)
+    await using _keeper = { [Symbol.asyncDispose]: () => keeper.stop() }
+    keeper.start()
+    const first = await serving(bench)
+    const { promise: held, resolve: release } = Promise.withResolvers<void>()
+    const { behave } = upstream
+    upstream.behave = async (response, seen, gone) => {
+      await held
+      await behave(response, seen, gone)
+    }
+    const stream = chat(bench, first, key, { stream: true })
+    await until('the stream has begun', 10_000, () => upstream.active() === 1)
+    upstream.behave = behave
+    expect(keeper.replace()).toBe(true)
+    const second = await serving(bench, first)
+    expect((await chat(bench, second, key)).status).toBe(200)
+    expect(listGateways(bench.store.ledger.db, bench.store.hostId).map(row => row.state)).toEqual([
+      'draining',
+      'serving',
+    ])
+    release()
+    expect(await (await stream).text()).toEndWith('data: [DONE]\n\n')
+    await until(
+      'the old one is gone',
+      20_000,
+      () => listGateways(bench.store.ledger.db, bench.store.hostId).length === 1,
+    )
+    await until('the rows of both are booked', 10_000, () => usageOf(bench).requests === 2)
+    const routes = bench.routes.map(route => route.serving)
+    expect(routes.filter((vm, at) => vm !== routes[at - 1])).toEqual([null, first, second])
+  },
+  testMs,
+)
+
+test(
+  'goal: a VM that dies is replaced, its receipts do not vouch for the next, and no row is lost or double',
+  async () => {
+    await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
+    const key = bench.addKey()
+    const keeper = keeperOf(bench)
+    await using _keeper = { [Symbol.asyncDispose]: () => keeper.stop() }
+    keeper.start()
+    const first = await serving(bench)
+    const keyOfFirst = (await bench.verify(first)).receiptKey
+    for (let count = 0; count < 20; count += 1) await (await chat(bench, first, key)).text()
+    await until('the rows are booked', 10_000, () => usageOf(bench).requests === 20)
+    bench.kill(first)
+    const second = await serving(bench, first)
+    expect((await bench.verify(second)).receiptKey).not.toBe(keyOfFirst)
+    await (await chat(bench, second, key)).text()
+    await until('the next row is booked', 10_000, () => usageOf(bench).requests === 21)
+  },
+  testMs,
+)
+
+test(
+  'goal: a keeper that is killed anywhere goes on with the VM that serves, and starts no other',
+  async () => {
+    await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
+    const key = bench.addKey()
+    const first = keeperOf(bench)
+    first.start()
+    const vmId = await serving(bench)
+    await first.stop()
+    bench.disconnect(vmId)
+    await (await chat(bench, vmId, key)).text()
+    await bench.connect(vmId)
+    const routed = bench.routes.length
+    const second = keeperOf(bench)
+    await using _keeper = { [Symbol.asyncDispose]: () => second.stop() }
+    second.start()
+    await until('the firewall hears of it again', 10_000, () => bench.routes.length > routed)
+    await until('the row is booked', 10_000, () => usageOf(bench).requests === 1)
+    expect(listGateways(bench.store.ledger.db, bench.store.hostId).map(row => row.vmId)).toEqual([vmId])
+  },
+  testMs,
+)
+
+test(
+  'goal: another configuration is another VM',
+  async () => {
+    await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
+    const keeper = keeperOf(bench)
+    await using _keeper = { [Symbol.asyncDispose]: () => keeper.stop() }
+    keeper.start()
+    const first = await serving(bench)
+    bench.workload = { ...bench.workload, gateway: { ...bench.workload.gateway, ownedBy: 'another' } }
+    const second = await serving(bench, first)
+    expect(await (await fetch(`${bench.url(second)}/workload.json`, { tls: { ca: bench.caPem } })).text()).toBe(
+      bench.workloadText,
+    )
+  },
+  testMs,
+)
