@@ -1,4 +1,4 @@
-// The two executables of this repository.
+// The executables of this repository.
 
 import type { Recipe } from './executable.ts'
 
@@ -7,6 +7,28 @@ export const guestRecipe: Recipe = {
   name: 'strongroom-guest',
   entry: 'src/guest/main.ts',
   sources: ['src/guest', 'src/base', 'src/contract', 'src/attest', 'src/linux', 'src/verifier'],
+  externals: [],
+  tellsProvenance: false,
+}
+
+/** Measured too: the gateway, and what of a guest and of a host it needs in its VM. */
+export const enclaveRecipe: Recipe = {
+  name: 'strongroom-enclave',
+  entry: 'src/enclave/main.ts',
+  sources: [
+    'src/enclave',
+    'src/base',
+    'src/contract',
+    'src/config',
+    'src/attest',
+    'src/linux',
+    'src/http',
+    'src/host',
+    'src/store',
+    'src/inference',
+    'src/guest',
+    'src/verifier',
+  ],
   externals: [],
   tellsProvenance: false,
 }

@@ -4,7 +4,7 @@ import { mkdir, rename, rm, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { linkPackages } from './downloads.ts'
 import type { PackagesLock } from './packages-lock.ts'
-import type { Recipe } from './recipe.ts'
+import type { MachineRecipe } from './recipe.ts'
 import { runTool } from './tool.ts'
 
 /** Of apt in the guest: those that Debian's own package of it gives for this suite. */
@@ -12,7 +12,7 @@ const debianSources =
   '--customize-hook=install -D --mode=0644 "$1/usr/share/doc/apt/examples/debian.sources" "$1/etc/apt/sources.list.d/debian.sources"'
 
 export type BaseTreeOptions = {
-  readonly recipe: Recipe
+  readonly recipe: MachineRecipe
   readonly lock: PackagesLock
   readonly downloadsDir: string
   readonly workDir: string

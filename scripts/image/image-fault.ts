@@ -12,7 +12,8 @@ export const IMAGE_FAULTS = {
     'set STRONGROOM_SNAPSHOT_MIRROR to a mirror that keeps old versions, or accept new measurements with --relock (in scripts that build: STRONGROOM_RELOCK=1)',
   release_refused: 'use a mirror that is up to date; the lock is unchanged',
   digest_mismatch: 'delete the named file and build again; if it persists the mirror serves something else',
-  guest_missing: 'build the guest executable first, or name one with --guest',
+  executable_missing:
+    'build it first (bun scripts/build-guest.ts, bun scripts/build-enclave.ts), or name one with --guest or --enclave',
   library_missing: 'add the package that has it to the recipe, and relock',
   module_missing: 'correct common/modules.json for this kernel',
   busy: 'another build holds the image cache; wait for it',

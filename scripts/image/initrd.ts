@@ -1,4 +1,4 @@
-// The measured initrd: busybox, dmsetup with its libraries, the modules that reach the root, and our init. Reads trees, writes one file.
+// The measured initrd: busybox, dmsetup with its libraries, the modules that reach the root, and our init in two parts. Reads trees, writes one file.
 
 import { realpath, stat, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
@@ -6,6 +6,7 @@ import { type Static, Type } from '@sinclair/typebox'
 import { readChecked } from './checked-json.ts'
 import { type CpioEntry, cpioArchive } from './cpio.ts'
 import type { KernelModule } from './kernel.ts'
+import type { Recipe } from './recipe.ts'
 
 export const InitrdFiles = Type.Object(
   {
@@ -21,11 +22,14 @@ export const InitrdFiles = Type.Object(
 export type InitrdFiles = Static<typeof InitrdFiles>
 
 export type InitrdOptions = {
-  /** Directory of `init` and `files.json`. */
+  /** Directory of `init`, its second part and `files.json`. */
   readonly sourceDir: string
+  /** Init's second part, once the root is mapped: the file of this name. */
+  readonly kind: Recipe['kind']
+  /** Where the listed files are taken from. */
   readonly tree: string
-  /** In loading order. */
-  readonly modules: readonly KernelModule[]
+  /** Those that reach the root, and those that init's second part loads; each in loading order. */
+  readonly modules: Readonly<Record<'early' | 'boot', readonly KernelModule[]>>
   readonly mtimeSeconds: number
   readonly target: string
 }
@@ -42,12 +46,22 @@ export async function buildInitrd(options: InitrdOptions): Promise<void> {
     const executable = ((await stat(from)).mode & 0o100) !== 0
     entries.push({ kind: 'file', path, bytes: await Bun.file(from).bytes(), executable })
   }
-  for (const module of options.modules) {
-    entries.push({ kind: 'file', path: `modules/${basename(module.path)}`, bytes: module.bytes, executable: false })
+  for (const [dir, modules] of [
+    ['modules', options.modules.early],
+    ['boot-modules', options.modules.boot],
+  ] as const) {
+    for (const module of modules) {
+      entries.push({ kind: 'file', path: `${dir}/${basename(module.path)}`, bytes: module.bytes, executable: false })
+    }
+    entries.push({ kind: 'file', path: `${dir}/order`, bytes: loadingOrder(modules), executable: false })
   }
-  entries.push({ kind: 'file', path: 'modules/order', bytes: loadingOrder(options.modules), executable: false })
-  const init = await Bun.file(join(options.sourceDir, 'init')).bytes()
-  entries.push({ kind: 'file', path: 'init', bytes: init, executable: true })
+  for (const [path, source, executable] of [
+    ['init', 'init', true],
+    ['continue', options.kind, false],
+  ] as const) {
+    const bytes = await Bun.file(join(options.sourceDir, source)).bytes()
+    entries.push({ kind: 'file', path, bytes, executable })
+  }
   await writeFile(options.target, cpioArchive(entries, options.mtimeSeconds), { mode: 0o644 })
 }
 

@@ -4,20 +4,17 @@ import { join } from 'node:path'
 import { type ProvenanceFile, provenancePath } from '../build/executable.ts'
 import { sha256File, sha256Text, sha256Tree } from './digest.ts'
 import { ImageFault } from './image-fault.ts'
-import type { Manifest } from './manifest.ts'
-import { type RecipePaths, readRecipe } from './recipe.ts'
+import type { Origin } from './manifest.ts'
+import type { MachineRecipe, RecipePaths } from './recipe.ts'
 import { runTool } from './tool.ts'
 
 /** Named inputs and what stands for each: a digest, or a version. */
 export type Inputs = Readonly<Record<string, string>>
 
-export type InputSets = {
-  /** What the Debian part depends on. */
-  readonly base: Inputs
-  /** What the image depends on, `base` included. */
-  readonly image: Inputs
-  readonly tools: ToolVersions
-  readonly guestProvenance: Manifest['guestProvenance']
+export type ImageInputs = {
+  readonly inputs: Inputs
+  /** What the executable was compiled from. */
+  readonly origin: Origin
 }
 
 export type ToolVersions = Readonly<Record<string, string>>
@@ -27,49 +24,41 @@ export function inputsDigest(inputs: Inputs): string {
   return sha256Text(JSON.stringify(Object.entries(inputs).sort(([a], [b]) => (a < b ? -1 : 1))))
 }
 
-/** Digests the recipe, the locks, the build's own sources and the guest executable. */
-export async function gatherInputs(paths: RecipePaths, guest: string, tools: ToolVersions): Promise<InputSets> {
-  const scripts = await sha256Tree(join(paths.repo, 'scripts', 'image'), paths.repo)
-  const base: Record<string, string> = {
-    'packages.lock': await sha256File(paths.packagesLock),
-    'base-tree.ts': scripts['scripts/image/base-tree.ts'] ?? '',
-    'recipe.sourceDateEpoch': String((await readRecipe(paths)).sourceDateEpoch),
-    'tool mmdebstrap': tools.mmdebstrap ?? '',
-    'tool dpkg-deb': tools['dpkg-deb'] ?? '',
-  }
-  const guestSha256 = await sha256File(guest)
-  const guestProvenance = await readGuestProvenance(guest, guestSha256)
-  const image: Record<string, string> = {
-    ...base,
-    ...scripts,
+/** Digests the recipe, the locks, the build's own sources and our executable. */
+export async function gatherInputs(paths: RecipePaths, executable: string, tools: ToolVersions): Promise<ImageInputs> {
+  const executableSha256 = await sha256File(executable)
+  const origin = await readOrigin(executable, executableSha256)
+  const inputs: Record<string, string> = {
+    ...(await sha256Tree(join(paths.repo, 'scripts', 'image'), paths.repo)),
     // Launch digests in the manifest are of its making.
     ...(await sha256Tree(join(paths.repo, 'src', 'attest'), paths.repo)),
     ...(await sha256Tree(paths.recipeDir, paths.repo)),
     ...(await sha256Tree(paths.commonDir, paths.repo)),
     ...(paths.variantDir === null ? {} : await sha256Tree(paths.variantDir, paths.repo)),
-    guest: guestSha256,
-    'guest provenance': JSON.stringify(guestProvenance),
+    executable: executableSha256,
+    'executable origin': JSON.stringify(origin),
   }
-  for (const [name, version] of Object.entries(tools)) image[`tool ${name}`] = version
-  return { base, image, tools, guestProvenance }
+  for (const [name, version] of Object.entries(tools)) inputs[`tool ${name}`] = version
+  return { inputs, origin }
+}
+
+/** What the Debian part of a machine depends on. */
+export async function baseInputs(paths: RecipePaths, recipe: MachineRecipe, tools: ToolVersions): Promise<Inputs> {
+  return {
+    'packages.lock': await sha256File(paths.packagesLock),
+    'base-tree.ts': await sha256File(join(paths.repo, 'scripts', 'image', 'base-tree.ts')),
+    'recipe.sourceDateEpoch': String(recipe.sourceDateEpoch),
+    'tool mmdebstrap': tools.mmdebstrap ?? '',
+    'tool dpkg-deb': tools['dpkg-deb'] ?? '',
+  }
 }
 
 /** Null when the build wrote none, or for other bytes. The commit is left out: equal inputs must give equal manifests. */
-async function readGuestProvenance(guest: string, sha256: string): Promise<Manifest['guestProvenance']> {
-  const file = Bun.file(provenancePath(guest))
+async function readOrigin(executable: string, sha256: string): Promise<Origin> {
+  const file = Bun.file(provenancePath(executable))
   if (!(await file.exists())) return null
   const { executableSha256, bunSha256, lockSha256, sourceSha256 }: ProvenanceFile = await file.json()
   return executableSha256 === sha256 ? { bunSha256, lockSha256, sourceSha256 } : null
-}
-
-/** Of a tree: no guest executable, no common files, no launch digests. */
-export async function gatherTreeInputs(paths: RecipePaths, tools: ToolVersions): Promise<Inputs> {
-  const image: Record<string, string> = {
-    ...(await sha256Tree(join(paths.repo, 'scripts', 'image'), paths.repo)),
-    ...(await sha256Tree(paths.recipeDir, paths.repo)),
-  }
-  for (const [name, version] of Object.entries(tools)) image[`tool ${name}`] = version
-  return image
 }
 
 const versionCommands = {

@@ -27,66 +27,73 @@ export const partNames = {
   root: 'root.img',
 } as const
 
-export const Manifest = Type.Object(
+/** What an executable of ours was compiled from; null for one that scripts/build-*.ts did not make. */
+const Origin = Type.Union([
+  Type.Object({ bunSha256: Sha256, lockSha256: Sha256, sourceSha256: Sha256 }, closed),
+  Type.Null(),
+])
+export type Origin = Static<typeof Origin>
+
+const common = {
+  schemaVersion: Type.Literal(1),
+  name: Type.String(),
+  inputsSha256: Sha256,
+  rootHash: Sha256,
+  verity: Type.Object(
+    {
+      salt: Sha256,
+      uuid: Type.String(),
+      dataBlocks: Type.Integer({ minimum: 1 }),
+      /** Bytes. */
+      hashOffset: Type.Integer({ minimum: 4096 }),
+      hashStartBlock: Type.Integer({ minimum: 2 }),
+    },
+    closed,
+  ),
+  files: Type.Object(
+    { firmware: ImageFile, root: ImageFile, kernel: ImageFile, initrd: ImageFile, cmdline: ImageFile },
+    closed,
+  ),
+  kernelVersion: Type.String(),
+  sourceDateEpoch: Type.Integer(),
+  packagesLockSha256: Sha256,
+  tools: Type.Record(Type.String(), Type.String()),
+  firmwareVersion: Type.String(),
+  /** Launch digests on SEV-SNP, hexadecimal, by `<profile>/<vehicle>/<vCPU type>/<vCPUs>`. */
+  launchDigests: Type.Record(Type.String(), Type.String()),
+} as const
+
+const CommonManifest = Type.Object(common, closed)
+export type CommonManifest = Static<typeof CommonManifest>
+
+export const MachineManifest = Type.Object(
   {
-    schemaVersion: Type.Literal(1),
-    name: Type.String(),
-    inputsSha256: Sha256,
-    rootHash: Sha256,
-    verity: Type.Object(
-      {
-        salt: Sha256,
-        uuid: Type.String(),
-        dataBlocks: Type.Integer({ minimum: 1 }),
-        /** Bytes. */
-        hashOffset: Type.Integer({ minimum: 4096 }),
-        hashStartBlock: Type.Integer({ minimum: 2 }),
-      },
-      closed,
-    ),
-    files: Type.Object(
-      { firmware: ImageFile, root: ImageFile, kernel: ImageFile, initrd: ImageFile, cmdline: ImageFile },
-      closed,
-    ),
+    ...common,
     agent: Type.Optional(Type.Object({ name: Type.String(), version: Type.String() }, closed)),
     guestSha256: Sha256,
-    /** What the guest executable was compiled from; null for one that scripts/build-guest.ts did not make. */
-    guestProvenance: Type.Union([
-      Type.Object({ bunSha256: Sha256, lockSha256: Sha256, sourceSha256: Sha256 }, closed),
-      Type.Null(),
-    ]),
-    kernelVersion: Type.String(),
-    sourceDateEpoch: Type.Integer(),
-    packagesLockSha256: Sha256,
-    tools: Type.Record(Type.String(), Type.String()),
-    firmwareVersion: Type.String(),
-    /** Launch digests on SEV-SNP, hexadecimal, by `<profile>/<vehicle>/<vCPU type>/<vCPUs>`. */
-    launchDigests: Type.Record(Type.String(), Type.String()),
+    guestProvenance: Origin,
   },
   closed,
 )
-export type Manifest = Static<typeof Manifest>
+export type MachineManifest = Static<typeof MachineManifest>
 
-/** Of a tree: a root that a sandbox takes as it is. */
-export const TreeManifest = Type.Object(
+export const EnclaveManifest = Type.Object(
   {
-    schemaVersion: Type.Literal(1),
-    name: Type.String(),
-    inputsSha256: Sha256,
-    rootHash: Sha256,
-    verity: Manifest.properties.verity,
-    files: Type.Object({ root: ImageFile }, closed),
+    ...common,
+    /** The worker's package. */
     program: Type.Object({ package: Type.String(), version: Type.String() }, closed),
-    sourceDateEpoch: Type.Integer(),
-    packagesLockSha256: Sha256,
-    tools: Type.Record(Type.String(), Type.String()),
+    /** strongroom-enclave as it runs in the VM. */
+    gateway: Type.Object(
+      { sha256: Sha256, command: Type.Array(Type.String(), { minItems: 1 }), provenance: Origin },
+      closed,
+    ),
   },
   closed,
 )
-export type TreeManifest = Static<typeof TreeManifest>
+export type EnclaveManifest = Static<typeof EnclaveManifest>
 
 /** Digests and sizes of the parts in `dir`. */
-export async function measureFiles(dir: string): Promise<Manifest['files']> {
+export async function measureFiles(dir: string): Promise<CommonManifest['files']> {
   const measure = (part: keyof typeof partNames) => measurePart(dir, part)
   return {
     firmware: await measure('firmware'),
@@ -97,8 +104,7 @@ export async function measureFiles(dir: string): Promise<Manifest['files']> {
   }
 }
 
-/** Digest and size of one part in `dir`. */
-export async function measurePart(dir: string, part: keyof typeof partNames): Promise<Static<typeof ImageFile>> {
+async function measurePart(dir: string, part: keyof typeof partNames): Promise<Static<typeof ImageFile>> {
   const path = join(dir, partNames[part])
   return { path: partNames[part], sha256: await sha256File(path), sizeBytes: (await stat(path)).size }
 }

@@ -11,8 +11,11 @@ export const LockedPackage = Type.Object(
   {
     name: Type.String({ pattern: '^[a-z0-9][a-z0-9+.-]+$' }),
     version: Type.String({ pattern: '^[A-Za-z0-9.+:~-]+$', maxLength: 128 }),
-    /** `root` is installed; of `kernel` only the kernel and the listed modules are taken, of `firmware` the one file that the recipe names. */
-    role: Type.Union([Type.Literal('root'), Type.Literal('kernel'), Type.Literal('firmware')]),
+    /**
+     * `root` is installed, or unpacked for the root; `initrd` is unpacked for the initrd alone; of `kernel` only the kernel and the listed modules
+     * are taken, of `firmware` the one file that the recipe names.
+     */
+    role: Type.Union([Type.Literal('root'), Type.Literal('initrd'), Type.Literal('kernel'), Type.Literal('firmware')]),
     archive: Type.Union([Type.Literal('debian'), Type.Literal('debian-security')]),
     /** Path below the archive's root. */
     file: Type.String({ pattern: '^pool/[A-Za-z0-9/.+~_%-]+\\.deb$', maxLength: 512 }),
@@ -36,25 +39,22 @@ export const PackagesLock = Type.Object(
 )
 export type PackagesLock = Static<typeof PackagesLock>
 
-/** Throws recipe_invalid: not of the schema, unsorted, a name twice, or, for a machine, not exactly one kernel and one firmware. */
-export async function readPackagesLock(path: string, kind: 'machine' | 'tree' = 'machine'): Promise<PackagesLock> {
+/** Throws recipe_invalid: not of the schema, unsorted, a name twice, or not exactly one kernel and one firmware. */
+export async function readPackagesLock(path: string): Promise<PackagesLock> {
   const lock = await readChecked(PackagesLock, path)
-  const wrong = lockProblem(lock, kind)
+  const wrong = lockProblem(lock)
   if (wrong !== null) throw new ImageFault('recipe_invalid', `${path}: ${wrong}`)
   return lock
 }
 
 /** What the schema cannot say, or null. */
-export function lockProblem(lock: PackagesLock, kind: 'machine' | 'tree' = 'machine'): string | null {
+export function lockProblem(lock: PackagesLock): string | null {
   const names = lock.packages.map(entry => entry.name)
   if (new Set(names).size !== names.length) return 'a package is listed twice'
   if (names.some((name, index) => index > 0 && name < (names[index - 1] ?? ''))) return 'packages are not sorted'
   if (lock.packages.some(entry => entry.file.includes('..'))) return 'a file leaves the archive'
-  const count = kind === 'machine' ? 1 : 0
   for (const role of ['kernel', 'firmware'] as const) {
-    if (lock.packages.filter(entry => entry.role === role).length !== count) {
-      return `there must be ${count === 1 ? 'exactly one' : 'no'} ${role}`
-    }
+    if (lock.packages.filter(entry => entry.role === role).length !== 1) return `there must be exactly one ${role}`
   }
   return null
 }

@@ -8,41 +8,45 @@ import { readChecked } from './checked-json.ts'
 const closed = { additionalProperties: false } as const
 const PackageName = Type.String({ pattern: '^[a-z0-9][a-z0-9+.-]+$' })
 
-/** An image that a machine boots. */
-export const Recipe = Type.Object(
+const common = {
+  schemaVersion: Type.Literal(1),
+  name: Type.String({ pattern: '^[a-z][a-z0-9-]{0,31}$' }),
+  suite: Type.String({ pattern: '^[a-z]+$' }),
+  architecture: Type.Literal('amd64'),
+  /** Seconds; every timestamp in the image. */
+  sourceDateEpoch: Type.Integer({ minimum: 1 }),
+  /** Firmware that checks kernel hashes: package, the suite that has it, and the file in it. Package and suite are used by --relock only. */
+  firmware: Type.Object(
+    {
+      package: PackageName,
+      suite: Type.String({ pattern: '^[a-z]+$' }),
+      file: Type.String({ pattern: '^usr/[A-Za-z0-9/._-]+$' }),
+    },
+    closed,
+  ),
+  /** vCPU types and counts whose launch digests the manifest gives. */
+  launch: Type.Object(
+    {
+      vcpuTypes: Type.Array(Type.String(), { minItems: 1, maxItems: 16 }),
+      vcpus: Type.Array(Type.Integer({ minimum: 1, maximum: 255 }), { minItems: 1, maxItems: 16 }),
+    },
+    closed,
+  ),
+  /** Kernel command line before the verity parameters. */
+  kernelArguments: Type.Array(Type.String({ pattern: '^[!-~]+$' }), { maxItems: 64 }),
+} as const
+
+/** A Debian that init sets up: packages are installed, with all they depend on, and the root can be written to. */
+export const MachineRecipe = Type.Object(
   {
-    schemaVersion: Type.Literal(1),
+    ...common,
     kind: Type.Literal('machine'),
-    name: Type.String({ pattern: '^[a-z][a-z0-9-]{0,31}$' }),
-    suite: Type.String({ pattern: '^[a-z]+$' }),
-    architecture: Type.Literal('amd64'),
-    /** Seconds; every timestamp in the image. */
-    sourceDateEpoch: Type.Integer({ minimum: 1 }),
     /** Names, and what apt may resolve further; used by --relock only. */
     packages: Type.Array(PackageName, { minItems: 1, maxItems: 256 }),
     /** Those of `packages` that come from the suite's backports; used by --relock only. */
     backports: Type.Optional(Type.Array(PackageName, { maxItems: 64 })),
     /** Metapackage that names the kernel; used by --relock only. */
     kernelMetapackage: PackageName,
-    /** Firmware that checks kernel hashes: package, the suite that has it, and the file in it. Package and suite are used by --relock only. */
-    firmware: Type.Object(
-      {
-        package: PackageName,
-        suite: Type.String({ pattern: '^[a-z]+$' }),
-        file: Type.String({ pattern: '^usr/[A-Za-z0-9/._-]+$' }),
-      },
-      closed,
-    ),
-    /** vCPU types and counts whose launch digests the manifest gives. */
-    launch: Type.Object(
-      {
-        vcpuTypes: Type.Array(Type.String(), { minItems: 1, maxItems: 16 }),
-        vcpus: Type.Array(Type.Integer({ minimum: 1, maximum: 255 }), { minItems: 1, maxItems: 16 }),
-      },
-      closed,
-    ),
-    /** Kernel command line before the verity parameters. */
-    kernelArguments: Type.Array(Type.String({ pattern: '^[!-~]+$' }), { maxItems: 64 }),
     /** Path globs, relative to the root, that are left out. */
     exclude: Type.Array(Type.String(), { maxItems: 256 }),
     /** What `strongroom-guest` is there. */
@@ -57,41 +61,46 @@ export const Recipe = Type.Object(
   },
   closed,
 )
-export type Recipe = Static<typeof Recipe>
+export type MachineRecipe = Static<typeof MachineRecipe>
 
-/** A root without kernel and init: packages are unpacked, not installed, so that nothing but the listed ones comes in. */
-export const TreeRecipe = Type.Object(
+/** The gateway's VM: a read-only root of listed files out of unpacked packages. No maintainer script runs, no dependency is followed. */
+export const EnclaveRecipe = Type.Object(
   {
-    schemaVersion: Type.Literal(1),
-    kind: Type.Literal('tree'),
-    name: Type.String({ pattern: '^[a-z][a-z0-9-]{0,31}$' }),
-    suite: Type.String({ pattern: '^[a-z]+$' }),
-    architecture: Type.Literal('amd64'),
-    /** Seconds; every timestamp in the image. */
-    sourceDateEpoch: Type.Integer({ minimum: 1 }),
-    /** All of them: dependencies are not followed. The build fails when a library is missing. */
+    ...common,
+    kind: Type.Literal('enclave'),
+    /** All of them. The build fails when a library is missing. */
     packages: Type.Array(PackageName, { minItems: 1, maxItems: 256 }),
-    /** The package whose version the manifest gives. */
+    /** Unpacked for the initrd alone. */
+    initrdPackages: Type.Array(PackageName, { minItems: 1, maxItems: 16 }),
+    /** Metapackage that names the kernel, and the suite that has it; used by --relock only. */
+    kernel: Type.Object({ metapackage: PackageName, suite: Type.String({ pattern: '^[a-z]+$' }) }, closed),
+    /** Path globs, relative to the root, of what is taken from the packages. Each must match; libraries that these need come along. */
+    files: Type.Array(Type.String({ pattern: '^[a-z][A-Za-z0-9/._*+-]*$' }), { minItems: 1, maxItems: 64 }),
+    /** The package whose version the manifest gives: the worker's. */
     program: PackageName,
-    /** Path globs, relative to the root, that are left out. */
-    exclude: Type.Array(Type.String({ pattern: '^[a-z][A-Za-z0-9/._*+-]*$' }), { maxItems: 256 }),
   },
   closed,
 )
-export type TreeRecipe = Static<typeof TreeRecipe>
+export type EnclaveRecipe = Static<typeof EnclaveRecipe>
 
-const AnyRecipe = Type.Object({ kind: Type.Union([Type.Literal('machine'), Type.Literal('tree')]) })
+export const Recipe = Type.Union([MachineRecipe, EnclaveRecipe])
+/** What goes into an image that a VM boots. */
+export type Recipe = Static<typeof Recipe>
+
+const AnyRecipe = Type.Object({ kind: Type.Union([Type.Literal('machine'), Type.Literal('enclave')]) })
 
 export const ModuleList = Type.Object(
   {
     schemaVersion: Type.Literal(1),
     /** Loaded by the initrd before the root is mounted. */
     initrd: Type.Array(Type.String(), { minItems: 1, maxItems: 64 }),
+    /** As `initrd`, where the root can be written to. */
+    overlay: Type.Array(Type.String(), { maxItems: 64 }),
     /** In the root; loaded by the initrd for a scratch disk. */
     scratch: Type.Array(Type.String(), { maxItems: 64 }),
-    /** In the root; loaded by init. */
+    /** In a machine's root, loaded by init; of the enclave in the initrd, and loaded there. */
     boot: Type.Array(Type.String(), { maxItems: 64 }),
-    /** In the root; loaded on demand. */
+    /** In a machine's root; loaded on demand. */
     demand: Type.Array(Type.String(), { maxItems: 256 }),
   },
   closed,
@@ -153,19 +162,21 @@ export async function imagePaths(repo: string, name: string): Promise<RecipePath
   return { ...recipePaths(repo, variant.of), variantDir }
 }
 
-/** What kind of image a recipe makes. Throws recipe_invalid. */
-export async function readRecipeKind(paths: RecipePaths): Promise<'machine' | 'tree'> {
-  return (await readChecked(AnyRecipe, paths.recipe)).kind
-}
-
-/** Throws recipe_invalid. */
-export function readTreeRecipe(paths: RecipePaths): Promise<TreeRecipe> {
-  return readChecked(TreeRecipe, paths.recipe)
-}
-
 /** Throws recipe_invalid. */
 export async function readRecipe(paths: RecipePaths): Promise<Recipe> {
-  const recipe = await readChecked(Recipe, paths.recipe)
+  // The kind first: of a union the first field at fault would be anybody's guess.
+  const { kind } = await readChecked(AnyRecipe, paths.recipe)
+  return kind === 'machine' ? readMachineRecipe(paths) : readEnclaveRecipe(paths)
+}
+
+/** Throws recipe_invalid. */
+export function readEnclaveRecipe(paths: RecipePaths): Promise<EnclaveRecipe> {
+  return readChecked(EnclaveRecipe, paths.recipe)
+}
+
+/** Throws recipe_invalid. */
+export async function readMachineRecipe(paths: RecipePaths): Promise<MachineRecipe> {
+  const recipe = await readChecked(MachineRecipe, paths.recipe)
   if (paths.variantDir === null) return recipe
   const { name } = await readChecked(Variant, join(paths.variantDir, 'variant.json'))
   return { ...recipe, name }

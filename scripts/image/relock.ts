@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { ImageFault } from './image-fault.ts'
 import type { Mirrors } from './mirror.ts'
 import type { LockedPackage, PackagesLock } from './packages-lock.ts'
-import type { Recipe, TreeRecipe } from './recipe.ts'
+import type { EnclaveRecipe, MachineRecipe, Recipe } from './recipe.ts'
 import { type Release, readRelease } from './release.ts'
 import { runTool } from './tool.ts'
 
@@ -14,12 +14,21 @@ const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg'
 /** A lock before it is written: its releases still say until when they hold. */
 export type ResolvedLock = Omit<PackagesLock, 'releases'> & { readonly releases: readonly Release[] }
 
-/** Resolves the recipe's packages against its suite as the mirror has it now. `workDir` must be empty. Throws release_refused. */
+/** Chooses versions as the mirror has them now. `workDir` must be empty. Throws release_refused. */
 export async function resolveLock(recipe: Recipe, mirrors: Mirrors, workDir: string): Promise<ResolvedLock> {
+  const apts = new Apts(recipe, mirrors, workDir)
+  const packages = recipe.kind === 'machine' ? await machinePackages(recipe, apts) : await enclavePackages(recipe, apts)
+  const firmware = await apts.of([recipe.firmware.suite])
+  packages.push(await newestOf(firmware, recipe.firmware.package, 'firmware'))
+  packages.sort((a, b) => (a.name < b.name ? -1 : 1))
+  const { suite, architecture } = recipe
+  return { schemaVersion: 1, suite, architecture, releases: apts.releases(), packages }
+}
+
+/** The recipe's packages and all they depend on. */
+async function machinePackages(recipe: MachineRecipe, apts: Apts): Promise<LockedPackage[]> {
   const { suite: main, backports = [] } = recipe
-  const sources = suiteSources(main, mirrors)
-  if (backports.length > 0) sources.push(source('debian', `${main}-backports`, mirrors))
-  const apt = await privateApt(recipe, sources, join(workDir, 'root'))
+  const apt = await apts.of([...updatedSuites(main), ...(backports.length > 0 ? [`${main}-backports`] : [])])
   const wanted = recipe.packages.map(name => (backports.includes(name) ? `${name}/${main}-backports` : name))
   // mmdebstrap brings what is essential; apt counts itself as such, but whether it is in a guest is the recipe's to say.
   const essential = '?and(?essential,?not(?exact-name(apt)))'
@@ -29,75 +38,83 @@ export async function resolveLock(recipe: Recipe, mirrors: Mirrors, workDir: str
     version: match[2] ?? '',
     role: 'root' as const,
   }))
-  const kernel = await apt.run('apt-cache', ['show', '--no-all-versions', recipe.kernelMetapackage])
-  const [, name, version] = /^Depends: (linux-image-\S+) \(= ([^)]+)\)/m.exec(kernel) ?? []
-  if (name === undefined || version === undefined) {
-    throw new ImageFault('recipe_invalid', `${recipe.kernelMetapackage} names no kernel`)
-  }
-  const entries = [...chosen, { name, version, role: 'kernel' as const }]
-  const shown = await apt.run('apt-cache', ['show', ...entries.map(entry => `${entry.name}=${entry.version}`)])
+  const shown = await apt.run('apt-cache', ['show', ...chosen.map(entry => `${entry.name}=${entry.version}`)])
   const paragraphs = new Map(
     shown.split(/\n\n+/).map(text => [`${field(text, 'Package')}=${field(text, 'Version')}`, text]),
   )
-  const packages = entries.map(entry => describe(entry, paragraphs.get(`${entry.name}=${entry.version}`) ?? ''))
-  const firmware = await resolveFirmware(recipe, mirrors, join(workDir, 'firmware'))
-  packages.push(firmware.package)
-  packages.sort((a, b) => (a.name < b.name ? -1 : 1))
-  const releases = [...apt.releases, ...firmware.releases]
-  return { schemaVersion: 1, suite: recipe.suite, architecture: recipe.architecture, releases, packages }
+  const packages = chosen.map(entry => describe(entry, paragraphs.get(`${entry.name}=${entry.version}`) ?? ''))
+  return [...packages, await kernelOf(apt, recipe.kernelMetapackage)]
 }
 
-/** The listed packages of a tree, each in the suite's newest version; nothing further is resolved. `workDir` must be empty. Throws release_refused. */
-export async function resolveTreeLock(recipe: TreeRecipe, mirrors: Mirrors, workDir: string): Promise<ResolvedLock> {
-  const sources = treeSources(recipe.suite, mirrors)
-  const apt = await privateApt(recipe, sources, join(workDir, 'root'))
+/** The listed packages, each in the suite's newest version, and the kernel of its own suite; nothing further is resolved. */
+async function enclavePackages(recipe: EnclaveRecipe, apts: Apts): Promise<LockedPackage[]> {
+  const apt = await apts.of(updatedSuites(recipe.suite))
   const packages: LockedPackage[] = []
-  for (const name of recipe.packages.toSorted()) {
-    const shown = await apt.run('apt-cache', ['show', '--no-all-versions', name])
-    packages.push(describe({ name, version: field(shown, 'Version'), role: 'root' }, shown))
-  }
-  const { suite, architecture } = recipe
-  return { schemaVersion: 1, suite, architecture, releases: [...apt.releases], packages }
+  for (const name of recipe.packages) packages.push(await newestOf(apt, name, 'root'))
+  for (const name of recipe.initrdPackages) packages.push(await newestOf(apt, name, 'initrd'))
+  const { metapackage, suite } = recipe.kernel
+  packages.push(await kernelOf(await apts.of(updatedSuites(suite)), metapackage))
+  return packages
 }
 
-// Testing has no updates suite of its own.
-function treeSources(suite: string, mirrors: Mirrors): Source[] {
-  return suite === 'testing' ? [testing(mirrors)] : suiteSources(suite, mirrors)
-}
-
-type Firmware = { readonly package: LockedPackage; readonly releases: readonly Release[] }
-
-/** Out of a suite of its own, so that nothing else is taken from there. */
-async function resolveFirmware(recipe: Recipe, mirrors: Mirrors, workDir: string): Promise<Firmware> {
-  const { package: name, suite } = recipe.firmware
-  const from = suite === 'testing' ? testing(mirrors) : source('debian', suite, mirrors)
-  const apt = await privateApt(recipe, [from], workDir)
+async function newestOf(apt: Apt, name: string, role: LockedPackage['role']): Promise<LockedPackage> {
   const shown = await apt.run('apt-cache', ['show', '--no-all-versions', name])
-  return {
-    package: describe({ name, version: field(shown, 'Version'), role: 'firmware' }, shown),
-    releases: apt.releases,
+  return describe({ name, version: field(shown, 'Version'), role }, shown)
+}
+
+async function kernelOf(apt: Apt, metapackage: string): Promise<LockedPackage> {
+  const meta = await apt.run('apt-cache', ['show', '--no-all-versions', metapackage])
+  const [, name, version] = /^Depends: (linux-image-\S+) \(= ([^)]+)\)/m.exec(meta) ?? []
+  if (name === undefined || version === undefined) {
+    throw new ImageFault('recipe_invalid', `${metapackage} names no kernel`)
+  }
+  const shown = await apt.run('apt-cache', ['show', `${name}=${version}`])
+  return describe({ name, version, role: 'kernel' }, shown)
+}
+
+/** Testing has no updates suite of its own. */
+function updatedSuites(suite: string): string[] {
+  return suite === 'testing' ? [suite] : [suite, `${suite}-updates`, `${suite}-security`]
+}
+
+/** One apt for each set of suites, so that nothing is taken from a suite that was not meant. */
+class Apts {
+  readonly #recipe: Recipe
+  readonly #mirrors: Mirrors
+  readonly #workDir: string
+  readonly #made = new Map<string, Apt>()
+
+  constructor(recipe: Recipe, mirrors: Mirrors, workDir: string) {
+    this.#recipe = recipe
+    this.#mirrors = mirrors
+    this.#workDir = workDir
+  }
+
+  async of(suites: readonly string[]): Promise<Apt> {
+    const name = suites.join('+')
+    const made = this.#made.get(name)
+    if (made !== undefined) return made
+    const sources = suites.map(suite => sourceOf(suite, this.#mirrors))
+    const apt = await privateApt(this.#recipe, sources, join(this.#workDir, name))
+    this.#made.set(name, apt)
+    return apt
+  }
+
+  /** Of all of them, in the order in which they were asked for. */
+  releases(): Release[] {
+    return [...this.#made.values()].flatMap(apt => apt.releases)
   }
 }
 
 type Source = { readonly archive: LockedPackage['archive']; readonly suite: string; readonly line: string }
 
-function suiteSources(suite: string, mirrors: Mirrors): Source[] {
-  return [
-    source('debian', suite, mirrors),
-    source('debian', `${suite}-updates`, mirrors),
-    source('debian-security', `${suite}-security`, mirrors),
-  ]
-}
-
-// Its index on a mirror may be past its time. That is said aloud, and one older than the lock's is refused, so that nobody goes back by it.
-function testing(mirrors: Mirrors): Source {
-  return source('debian', 'testing', mirrors, 'check-valid-until=no')
-}
-
-function source(archive: Source['archive'], suite: string, mirrors: Mirrors, option = ''): Source {
+function sourceOf(suite: string, mirrors: Mirrors): Source {
+  const archive = suite.endsWith('-security') ? 'debian-security' : 'debian'
   const mirror = mirrors[archive]
   if (mirror === null) throw new ImageFault('mirror_unknown', `no apt source has ${archive}`)
-  return { archive, suite, line: `deb [signed-by=${keyring}${option && ` ${option}`}] ${mirror} ${suite} main` }
+  // Testing's index on a mirror may be past its time. That is said aloud, and one older than the lock's is refused, so that nobody goes back by it.
+  const option = suite === 'testing' ? ' check-valid-until=no' : ''
+  return { archive, suite, line: `deb [signed-by=${keyring}${option}] ${mirror} ${suite} main` }
 }
 
 /** Lines that say what a new lock changes, for people. */

@@ -5,12 +5,12 @@ import { basename, dirname, join, relative } from 'node:path'
 import { filesBelow } from './digest.ts'
 import { loadingOrder } from './initrd.ts'
 import { installBuiltinLists, installModules, type Kernel, type KernelModule } from './kernel.ts'
-import type { Recipe } from './recipe.ts'
+import type { MachineRecipe, Recipe } from './recipe.ts'
 import { runTool } from './tool.ts'
 import { uuidOf } from './verity.ts'
 
 export type RootTreeOptions = {
-  readonly recipe: Recipe
+  readonly recipe: MachineRecipe
   readonly tree: string
   /** Tarball of the Debian part. */
   readonly base: string
@@ -32,23 +32,35 @@ export async function layTree(options: RootTreeOptions): Promise<void> {
     { timeoutMs: 300_000 },
   )
   for (const dir of options.overlayDirs) await layOver(dir, tree)
-  await runTool(['cp', '--reflink=auto', options.guest, join(tree, 'usr/bin/strongroom-guest')], { timeoutMs: 60_000 })
-  await chmod(join(tree, 'usr/bin/strongroom-guest'), 0o755)
-  // Statements of the guest name its image by the one, and init starts the other.
-  for (const [name, text] of [
-    ['image.json', JSON.stringify({ name: recipe.name })],
-    ['program', recipe.program],
-  ] as const) {
-    const path = join(tree, 'usr/lib/strongroom', name)
-    await writeFile(path, `${text}\n`)
-    await chmod(path, 0o644)
-  }
+  await layExecutable(options.guest, join(tree, 'usr/bin/strongroom-guest'))
+  await layImageName(recipe, tree)
+  await layText(recipe.program, join(tree, 'usr/lib/strongroom/program'))
   if (recipe.user !== undefined) await addUser(recipe, recipe.user, tree)
   await addModules(options)
   for (const name of busyboxNames) await symlink('../bin/busybox', join(tree, 'usr/sbin', name))
+  await dropSetuid(tree)
+}
+
+/** Statements of a guest name its image by this. */
+export function layImageName({ name }: Pick<Recipe, 'name'>, tree: string): Promise<void> {
+  return layText(JSON.stringify({ name }), join(tree, 'usr/lib/strongroom/image.json'))
+}
+
+export async function layExecutable(from: string, target: string): Promise<void> {
+  await runTool(['cp', '--reflink=auto', from, target], { timeoutMs: 60_000 })
+  await chmod(target, 0o755)
+}
+
+export async function dropSetuid(tree: string): Promise<void> {
   await runTool(['find', tree, '-type', 'f', '-perm', '/6000', '-exec', 'chmod', 'u-s,g-s', '{}', '+'], {
     timeoutMs: 30_000,
   })
+}
+
+async function layText(text: string, target: string): Promise<void> {
+  await mkdir(dirname(target), { recursive: true, mode: 0o755 })
+  await writeFile(target, `${text}\n`)
+  await chmod(target, 0o644)
 }
 
 // Tools of root's that Debian has in packages which would bring setuid programs or more.
@@ -76,8 +88,8 @@ export async function packTree(
   await runTool(argv, { timeoutMs: 300_000, env: { SOURCE_DATE_EPOCH: String(recipe.sourceDateEpoch) } })
 }
 
-// A checkout's modes hang on its umask; only the executable bit is the file's own.
-async function layOver(overlayDir: string, tree: string): Promise<void> {
+/** A checkout's modes hang on its umask; only the executable bit is the file's own. */
+export async function layOver(overlayDir: string, tree: string): Promise<void> {
   for (const source of await filesBelow(overlayDir)) {
     const target = join(tree, relative(overlayDir, source))
     await mkdir(dirname(target), { recursive: true, mode: 0o755 })
@@ -90,7 +102,11 @@ async function layOver(overlayDir: string, tree: string): Promise<void> {
 /** Of the recipe: bash, in a control group of its own. */
 const loginShell = '/usr/lib/strongroom/login-shell'
 
-async function addUser(recipe: Recipe, { name, uid }: NonNullable<Recipe['user']>, tree: string): Promise<void> {
+async function addUser(
+  recipe: MachineRecipe,
+  { name, uid }: NonNullable<MachineRecipe['user']>,
+  tree: string,
+): Promise<void> {
   const day = Math.floor(recipe.sourceDateEpoch / 86_400)
   const home = join(tree, 'home', name)
   await appendFile(join(tree, 'etc/passwd'), `${name}:x:${uid}:${uid}::/home/${name}:${loginShell}\n`)
