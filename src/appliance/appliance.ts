@@ -7,6 +7,7 @@ import { listenAddress, localUrl } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { openOperatorKey } from '../host/operator-key.ts'
 import { createTls } from '../http/certificate.ts'
+import type { TlsServer } from '../http/serve.ts'
 import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-keys.ts'
 import { Metering } from '../inference/metering/ledger.ts'
 import { createCost } from '../inference/metering/price.ts'
@@ -18,6 +19,7 @@ import { composeBuilds, dismissBuildVms, serveBuilds } from './builds.ts'
 import { composeCollateral } from './collateral.ts'
 import { composeNames, serveDns } from './dns.ts'
 import { composeEngine } from './engine.ts'
+import { composeGatewayVm, dismissGatewayVms } from './gateway-vm.ts'
 import { composeInference, serveInference } from './inference.ts'
 import { composeInstances, serveInstances } from './instances.ts'
 import { startListener } from './listening.ts'
@@ -62,12 +64,13 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const tls = await createTls({ config, stateDir, clock, random, log: log.unit('tls'), onEvent })
   undo.defer(() => tls.stop())
   const operatorKey = await openOperatorKey(stateDir)
+  const placement = config.listen.inference === '' ? 'off' : config.inference.placement
   const simulatedPlatform = createSimulatedPlatform({ stateDir, nowMs: clock.nowMs, random })
   const collateralOf = (platform: Platform) => composeCollateral({ config, stateDir, platform, clock, log })
   const engine = composeEngine({
     ...{ config, stateDir, store, clock, random, log, operatorKey, simulatedPlatform },
     collateral: collateralOf,
-    gatewayImageDir: null,
+    gatewayImageDir: placement === 'vm' ? config.inference.worker.image_dir : null,
   })
   const { platform, capacity, collateral } = engine
   undo.defer(() => collateral?.stop())
@@ -88,11 +91,17 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
   undo.defer(() => instances.stop(true))
   const inference =
-    config.listen.inference === '' ? null : await composeInference({ ...parts, platform, capacity, simulatedPlatform })
+    placement === 'host' ? await composeInference({ ...parts, platform, capacity, simulatedPlatform }) : null
   if (inference !== null) undo.defer(() => inference.stop())
   const gateway =
     inference === null ? null : await startListener('inference', config.listen, () => serveInference(inference, parts))
   if (gateway !== null) undo.defer(() => gateway.stop(true))
+  const gatewayVm =
+    placement === 'vm'
+      ? composeGatewayVm({ ...parts, capacity, certify: csr => tls.certify(csr), model: () => null })
+      : null
+  if (gatewayVm === null) dismissGatewayVms(parts)
+  else undo.defer(() => gatewayVm.stop())
   const builds = config.listen.builds === '' ? null : composeBuilds(parts)
   if (builds !== null) undo.defer(() => builds.stop())
   const builder =
@@ -103,7 +112,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
 
   const listening = {
     instances: localUrl(config.listen.instances, instances.port),
-    inference: gateway === null ? null : localUrl(config.listen.inference, gateway.port),
+    inference: inferenceUrl(config, gateway),
     builds: builder === null ? null : localUrl(config.listen.builds, builder.port),
     dns: dns === null ? null : `${listenAddress(config.listen.dns).hostname}:${dns.port}`,
   }
@@ -113,7 +122,8 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     pool,
     builds,
     listening,
-    collectors: inference?.collectors ?? [],
+    gatewayVm: gatewayVm?.keeper ?? null,
+    collectors: (inference ?? gatewayVm)?.collectors ?? [],
   })
   undo.defer(() => admin.stop())
 
@@ -125,6 +135,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   // Its keys take seconds to make, once; a failure is told to who needs it.
   if (platform !== 'snp') simulatedPlatform().catch(() => {})
   inference?.start()
+  gatewayVm?.start()
   const running = undo.move()
   return {
     instancesUrl: listening.instances,
@@ -136,4 +147,13 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     reload: () => tls.reload(),
     stop: () => running.disposeAsync(),
   }
+}
+
+/** Where clients on this machine reach service B; null: it is off. */
+function inferenceUrl({ listen, inference, network }: Config, gateway: TlsServer | null): string | null {
+  if (listen.inference === '') return null
+  if (gateway !== null) return localUrl(listen.inference, gateway.port)
+  if (inference.placement === 'host') return null
+  // The firewall sends what comes for this host's addresses to the VM; loopback is not among them.
+  return `https://${network.gateway_v4}:${listenAddress(listen.inference).port}`
 }

@@ -25,6 +25,7 @@ import { createClusterMetrics } from '../inference/metrics/cluster.ts'
 import type { UsageRecord } from '../inference/types.ts'
 import { loadUpstream } from '../inference/upstream/target.ts'
 import type { Store } from '../store/db.ts'
+import { listGateways, moveGateway } from '../store/ledger/gateway.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { gatewayImage, loadGatewayImage } from '../vm/image.driver.ts'
 import { imageDigest } from '../vm/image-digest.driver.ts'
@@ -140,6 +141,21 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
       await keeper.stop()
       await running
     },
+  }
+}
+
+/** Where the gateway is no VM's: those that an earlier daemon kept serve nobody. */
+export function dismissGatewayVms({
+  store,
+  engine,
+  clock,
+  log,
+}: Pick<GatewayVmParts, 'store' | 'engine' | 'clock' | 'log'>): void {
+  const nowMs = clock.nowMs()
+  for (const { vmId, state } of listGateways(store.ledger.db, store.hostId)) {
+    log.unit('inference').warn('a gateway VM is dismissed: inference.placement is not "vm"', { vm: vmId })
+    moveGateway(store.ledger.db, { vmId, from: [state], to: 'gone', reason: 'the gateway has no VM any more', nowMs })
+    engine.reconciler.dismiss(vmId)
   }
 }
 

@@ -14,6 +14,7 @@ import type { WarmPool } from '../instances/pool.ts'
 import { createPoolMetrics } from '../instances/pool-metrics.ts'
 import type { InstancesService } from '../instances/service.ts'
 import { createAdmin } from '../operator/api.ts'
+import type { AdminDeps } from '../operator/deps.ts'
 import { type AdminServer, listenAdmin } from '../operator/socket.ts'
 import { createStatus, type StatusDeps } from '../operator/status.ts'
 import type { Store } from '../store/db.ts'
@@ -31,6 +32,8 @@ export type OperatorParts = {
   readonly pool: WarmPool
   /** Null: service C is switched off. */
   readonly builds: Builds | null
+  /** Null: the gateway has no VM. */
+  readonly gatewayVm: AdminDeps['gatewayVm']
   readonly collectors: readonly Pick<Collector, 'render'>[]
   readonly tls: StatusDeps['tls']
   readonly operatorKey: StatusDeps['operatorKey']
@@ -61,6 +64,7 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     deleteInstance: (instance, organization) => {
       service.remove({ organization, keyPrefix: 'admin', scope: 'write' }, instance.name)
     },
+    gatewayVm: parts.gatewayVm,
     cancelBuild: builds === null ? null : id => builds.service.cancelById(id),
     vm: id => engine.reconciler.view(id),
     status: createStatus({ ...parts, buildVms: builds === null ? null : () => builds.vms.status() }),

@@ -16,6 +16,7 @@ import { addVerity } from './measure/verity.ts'
 import { addBuilds } from './operator/builds.ts'
 import { addDoctor } from './operator/doctor.ts'
 import { addGateway, addMetrics } from './operator/gateway.ts'
+import { addInference } from './operator/inference.ts'
 import { addInstance } from './operator/instance.ts'
 import { addKey } from './operator/key.ts'
 import { addOperatorKey } from './operator/operator-key.ts'
@@ -73,6 +74,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     addGateway,
     addInstance,
     addBuilds,
+    addInference,
     addMetrics,
     addDoctor,
     addConfig,

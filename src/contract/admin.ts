@@ -236,6 +236,45 @@ export type AdminBuild = Static<typeof AdminBuild>
 export const AdminBuildList = Type.Object({ builds: Type.Array(AdminBuild) }, closed)
 export const buildListMax = 1000
 
+/** VMs of the gateway: those that are, then the last that were. */
+export const AdminGateways = Type.Object(
+  {
+    placement: OneOf(['vm', 'host']),
+    /** Why no VM serves, or no newer one; null: nothing is known to be wrong. */
+    problem: Nullable(Type.String()),
+    gateways: Type.Array(
+      Type.Object(
+        {
+          vm: Type.String(),
+          state: OneOf(['starting', 'serving', 'draining', 'gone']),
+          address: Nullable(Type.String()),
+          since: Time,
+          /** Whether it is launched from what configuration and image say now. */
+          current: Type.Boolean(),
+          /** HOST_DATA of its reports. */
+          workload_sha256: Nullable(Type.String()),
+          keys_revision: CountOrNull,
+          requests_running: CountOrNull,
+          usage_waiting: CountOrNull,
+          usage_booked: Type.Integer({ minimum: 0 }),
+          /** Why it does not do all that it should. */
+          problem: Nullable(Type.String()),
+          /** Why it is gone. */
+          reason: Nullable(Type.String()),
+        },
+        closed,
+      ),
+    ),
+  },
+  closed,
+)
+export type AdminGateways = Static<typeof AdminGateways>
+
+export const AdminGatewayLog = Type.Object(
+  { lines: Type.Array(Type.Object({ seq: Type.Integer({ minimum: 0 }), line: Type.String() }, closed)) },
+  closed,
+)
+
 /** The warm pool. */
 export const AdminPool = Type.Object(
   {

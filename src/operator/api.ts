@@ -11,6 +11,7 @@ import { failureHeaders, isInternal } from '../http/problem.ts'
 import { buildRoutes } from './builds.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { gatewayKeyRoutes } from './gateway-keys.ts'
+import { inferenceRoutes } from './inference.ts'
 import { instanceRoutes } from './instances.ts'
 import { keyRoutes } from './keys.ts'
 import { organizationRoutes } from './organizations.ts'
@@ -43,6 +44,7 @@ export function createAdmin(deps: AdminDeps): AdminHandler {
     .use(gatewayKeyRoutes(deps, readBody))
     .use(instanceRoutes(deps))
     .use(buildRoutes(deps))
+    .use(inferenceRoutes(deps))
   return request => app.fetch(request)
 }
 

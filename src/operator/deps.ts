@@ -5,11 +5,13 @@ import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { AdminLeak, AdminStatus } from '../contract/admin.ts'
+import type { EnclaveStatus } from '../contract/enclave.ts'
 import type { MintedKey } from '../http/bearer.ts'
 import type { Store } from '../store/db.ts'
 import type { Build } from '../store/directory/build.table.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
+import type { GatewayState } from '../store/ledger/gateway.table.ts'
 
 export type AdminDeps = {
   readonly store: Pick<Store, 'directory' | 'ledger'>
@@ -24,6 +26,8 @@ export type AdminDeps = {
   readonly deleteInstance: (instance: Instance, organization: Organization) => void
   /** Cancels a build as its owner would. No effect on one that has ended. Null: service C is off. */
   readonly cancelBuild: ((id: string) => Build | null) | null
+  /** The gateway's VMs; null: it has none. */
+  readonly gatewayVm: GatewayVmControl | null
   readonly vm: (vmId: string) => VmSummary | null
   readonly status: () => AdminStatus
   readonly leaks: () => Promise<readonly AdminLeak[]>
@@ -31,6 +35,26 @@ export type AdminDeps = {
   readonly collectors: readonly Pick<Collector, 'render'>[]
   /** Directory that holds the console of a VM. */
   readonly consoleDir: (vmId: string) => string
+}
+
+/** As enclave-host/keeper.ts has it. */
+export type GatewayVmControl = {
+  readonly view: () => {
+    readonly problem: string | null
+    readonly gateways: readonly {
+      readonly vmId: string
+      readonly state: GatewayState
+      readonly address: string | null
+      readonly status: EnclaveStatus | null
+      readonly sinceMs: number
+      readonly isWanted: boolean
+      readonly booked: number
+      readonly reason: string | null
+    }[]
+  }
+  /** False: there is none to replace. */
+  readonly replace: () => boolean
+  readonly session: () => { readonly log: (from: number) => { readonly seq: number; readonly line: string }[] } | null
 }
 
 export type VmSummary = { readonly state: string; readonly address: string | null }

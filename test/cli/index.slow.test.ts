@@ -39,6 +39,7 @@ beforeAll(async () => {
     log: silentLogger,
     mintKey,
     mintGatewayKey,
+    gatewayVm: null,
     cancelBuild: null,
     deleteInstance: instance => {
       store.directory.db.update(instances).set({ desired: 'absent', terminatedReason: instance.terminatedReason }).run()

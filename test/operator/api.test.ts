@@ -96,6 +96,7 @@ beforeEach(async () => {
     log: silentLogger,
     mintKey,
     mintGatewayKey,
+    gatewayVm: null,
     cancelBuild: null,
     deleteInstance: (instance, organization) => {
       deleted.push(`${organization.slug}/${instance.name}`)

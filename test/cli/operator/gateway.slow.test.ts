@@ -57,6 +57,7 @@ beforeAll(async () => {
     log: createLogger({ level: 'debug', sink: line => logged.push(line), nowMs: () => nowMs }),
     mintKey,
     mintGatewayKey,
+    gatewayVm: null,
     cancelBuild: null,
     deleteInstance: notAskedHere,
     vm: notAskedHere,

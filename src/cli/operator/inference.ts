@@ -1,0 +1,63 @@
+// strongroom inference: the VM of the gateway, as the operator sees it. Effects: requests to the daemon.
+
+import type { Command } from 'commander'
+import { AdminGatewayLog, AdminGateways } from '../../contract/admin.ts'
+import { type Cli, helpText, runOf } from '../cli.ts'
+import { countOption } from '../options.ts'
+import { dash, oneLine, type Paint, table, timeText } from '../render.ts'
+
+export function addInference(program: Command, cli: Cli): void {
+  const inference = program
+    .command('inference')
+    .description('the VM of the inference gateway: show, update, logs')
+    .addHelpText('after', helpText('strongroom inference show', 'strongroom inference update'))
+
+  inference
+    .command('show')
+    .description('the VM that serves, those that start or drain, and the last ones that were')
+    .addHelpText('after', helpText('strongroom inference show', 'strongroom inference show --json'))
+    .action(async (_options: unknown, command: Command) => {
+      const run = runOf(cli, command)
+      const found = await run.client().request({ path: '/inference', response: AdminGateways })
+      await run.result(found, gatewaysText(found, run.paint))
+    })
+
+  inference
+    .command('update')
+    .description('start a new VM; once it is verified it serves, and the one before it ends what it has begun')
+    .addHelpText('after', helpText('strongroom inference update'))
+    .action(async (_options: unknown, command: Command) => {
+      const run = runOf(cli, command)
+      const found = await run.client().request({ method: 'POST', path: '/inference/update', response: AdminGateways })
+      await run.result(found, gatewaysText(found, run.paint))
+      await run.hint('`strongroom inference show` tells how far it is')
+    })
+
+  inference
+    .command('logs')
+    .description('the last lines of the log of the VM that serves: ids and codes, never text of a request')
+    .option('--from <n>', 'lines from this number on', countOption(0, Number.MAX_SAFE_INTEGER), 0)
+    .addHelpText('after', helpText('strongroom inference logs', 'strongroom inference logs --from 120 --json'))
+    .action(async ({ from }: { from: number }, command: Command) => {
+      const run = runOf(cli, command)
+      const found = await run.client().request({ path: '/inference/log', query: { from }, response: AdminGatewayLog })
+      await run.result(found, found.lines.map(({ seq, line }) => `${seq} ${oneLine(line)}`).join('\n'))
+    })
+}
+
+function gatewaysText({ placement, problem, gateways }: AdminGateways, paint: Paint): string {
+  if (placement === 'host') return 'the gateway is a part of the daemon: inference.placement is "host"'
+  const rows = gateways.map(one => [
+    one.vm,
+    paint.word(one.state),
+    dash(one.address),
+    one.current ? 'yes' : 'no',
+    one.requests_running === null ? '-' : String(one.requests_running),
+    `${one.usage_booked}${one.usage_waiting ? ` + ${one.usage_waiting}` : ''}`,
+    timeText(one.since),
+    oneLine(dash(one.problem ?? one.reason)),
+  ])
+  const head = ['VM', 'STATE', 'ADDRESS', 'CURRENT', 'RUNNING', 'USAGE ROWS', 'SINCE', 'PROBLEM']
+  const found = gateways.length === 0 ? 'there is no gateway VM yet' : table(head, rows, paint)
+  return problem === null ? found : `${found}\n\nproblem: ${oneLine(problem)}`
+}
