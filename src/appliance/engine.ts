@@ -4,7 +4,7 @@ import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
-import { guestGateway, listenAddress } from '../config/listen.ts'
+import { guestGateway, listenAddress, listenV4 } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { guestGatewayName } from '../contract/agent.ts'
 import { egressLimitBytes } from '../contract/instance.ts'
@@ -30,8 +30,8 @@ import {
   loadImage,
 } from '../vm/image.driver.ts'
 import { Launcher } from '../vm/launcher.driver.ts'
-import { VmNetwork } from '../vm/network.driver.ts'
-import type { NftPlan } from '../vm/nft.plan.ts'
+import { VmNetwork, type VmNetworkDeps } from '../vm/network.driver.ts'
+import type { GatewayListen } from '../vm/nft.plan.ts'
 import {
   bootOf,
   capacityOf,
@@ -85,6 +85,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const capacity = capacityOf(config, platform)
   ensureDir(`${stateDir}/vms`, { mode: 0o700 })
   enableForwarding()
+  const { operatorKey, simulatedPlatform: simulated, gatewayImageDir } = deps
+  const ruleset = firewallSettings(config, { gatewayInVm: gatewayImageDir !== null })
   const nft = createNft({ table: config.network.table, log: log.unit('nft'), guardFile })
   const network = new VmNetwork({
     ledger: store.ledger,
@@ -93,9 +95,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     log: log.unit('network'),
     egressLimitBytes,
     rescueLimitBytes: config.network.rescue_bytes,
-    ruleset: firewallSettings(config),
+    ruleset,
   })
-  const { operatorKey, simulatedPlatform: simulated, gatewayImageDir } = deps
   const launcher = new Launcher({
     db: store.ledger.db,
     clock,
@@ -127,6 +128,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     scratchLimits: { mibPerS: config.vm.scratch_mib_per_s_max, iops: config.vm.scratch_iops_max },
     image: name => imageNamed(name, { config, gatewayImageDir }),
     gateway: config.network.gateway_v4,
+    loopbackClients: hasLoopback(ruleset.gatewayListen),
     mtuBytes: config.network.mtu_bytes,
     tapPrefix: config.network.tap_prefix,
     consoleBytesMax: config.vm.console_bytes_max,
@@ -184,7 +186,10 @@ function warnUnmeasured({ vm, builds, listen }: Config, log: Logger): void {
 }
 
 /** What the firewall takes from the configuration. */
-export function firewallSettings({ listen, ...config }: Config): Omit<NftPlan, 'vms' | 'removed'> {
+export function firewallSettings(
+  { listen, ...config }: Config,
+  { gatewayInVm }: { readonly gatewayInVm: boolean },
+): VmNetworkDeps['ruleset'] {
   const { table, gateway_v4: gateway } = config.network
   const { connections_per_address_max: perAddressMax, connections_max: allMax } = config.http
   const listening = [listen.instances, listen.inference, listen.builds].filter(text => text !== '')
@@ -196,6 +201,11 @@ export function firewallSettings({ listen, ...config }: Config): Omit<NftPlan, '
     gatewayPorts: guestGateway({ listen, ...config }, guestGatewayName).ports,
     services: { ports, perAddressMax, allMax },
     fetchPort: listen.builds === '' || config.builds.fetch_hosts.length === 0 ? null : config.builds.fetch_port,
+    gatewayListen: gatewayInVm ? listenV4(listen.inference) : null,
     uids: { min: config.vm.uid_min, max: config.vm.uid_max },
   }
+}
+
+function hasLoopback(listen: GatewayListen | null): boolean {
+  return listen?.address === '0.0.0.0' || listen?.address?.startsWith('127.') === true
 }

@@ -94,6 +94,19 @@ export function hostAddresses(
   }
 }
 
+/**
+ * Where IPv4 clients reach a listener: its address (`0.0.0.0`: every one of this host) and port. An IPv6 address alone has none: null. Null as a
+ * whole where it is off, or has any free port.
+ */
+export function listenV4(text: string): { readonly address: string | null; readonly port: number } | null {
+  if (text === '') return null
+  const { hostname, port } = listenAddress(text)
+  if (port === 0) return null
+  const host = canonicalHost(hostname)
+  if (host === '::') return { address: '0.0.0.0', port }
+  return { address: isIPv4(host) ? host : null, port }
+}
+
 /** How instances reach the inference gateway. */
 export type GuestGateway = {
   /** TCP ports of the gateway address that instances may reach; the firewall closes all others. */

@@ -2,7 +2,9 @@
 //
 // The kernel enforces the cap by itself; sampling serves reports, and restores the table when someone has flushed it.
 
+import { isIPv4 } from 'node:net'
 import type { Clock } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { createSerial } from '../base/serial.ts'
 import { forgetConnections } from '../host/network/conntrack.ts'
@@ -15,7 +17,7 @@ import { listResources } from '../store/ledger/resource.query.ts'
 import { vmById } from '../store/ledger/vm.query.ts'
 import type { EgressSample } from '../store/ledger/vm.table.ts'
 import { macAddress } from './launch.plan.ts'
-import { type NftPlan, type NftVm, quotaNames, rulesetText } from './nft.plan.ts'
+import { type GatewayService, type NftPlan, type NftVm, quotaNames, rulesetText } from './nft.plan.ts'
 
 export type VmNetworkDeps = {
   readonly ledger: LedgerStore
@@ -23,16 +25,33 @@ export type VmNetworkDeps = {
   readonly clock: Clock
   readonly log: Logger
   /** What the ruleset has whichever VMs there are. */
-  readonly ruleset: Omit<NftPlan, 'vms' | 'removed'>
+  readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayService'>
   readonly egressLimitBytes: number
   /** What answers to SSH may take once that is spent. */
   readonly rescueLimitBytes: number
+}
+
+/** The gateway in VMs of network `gateway`. */
+export type ServedGateway = {
+  /** The VM that gets new connections, once it is opened; null: none does. */
+  readonly serving: string | null
+  /** TCP port that it listens on in each VM. */
+  readonly port: number
+  /**
+   * Where its VMs may connect to, IPv4 alone. An address of this host opens nothing, but for the gateway address: name that only where the
+   * configuration does, never because a resolver has said so.
+   */
+  readonly upstreams: GatewayService['upstreams']
 }
 
 type Installed = { readonly quotas: ReadonlySet<string>; readonly counters: ReadonlySet<string> }
 
 const nftTimeoutMs = 30_000
 const conntrackTimeoutMs = 10_000
+/** As many as a workload may have, each with as many addresses as its VM is told. */
+const upstreamCountMax = 64 * 8
+/** Of a gateway's VM: what it sends is counted, and has no cap. */
+const unlimitedBytes = Number.MAX_SAFE_INTEGER
 
 export class VmNetwork {
   readonly #deps: VmNetworkDeps
@@ -43,6 +62,7 @@ export class VmNetwork {
   #installed: Installed | null = null
   /** The run that has not begun yet. */
   #queued: Promise<void> | null = null
+  #gateway: ServedGateway | null = null
 
   constructor(deps: VmNetworkDeps) {
     this.#deps = deps
@@ -55,6 +75,16 @@ export class VmNetwork {
       return this.#apply()
     })
     return this.#queued
+  }
+
+  /**
+   * Says which VM the gateway's clients come to, and where its VMs may connect to. Streams stay where they are. It holds for this process, so
+   * a process says it before its first `sync`, which would else take the map away for as long. Faults: internal (no such port or address), host.*.
+   */
+  async setGateway(gateway: ServedGateway): Promise<void> {
+    checkGateway(gateway)
+    this.#gateway = gateway
+    await this.sync()
   }
 
   /**
@@ -78,16 +108,16 @@ export class VmNetwork {
 
   /** Reads all quotas, stores them, and puts back what is missing. Returns what is stored now of the VMs that were read. Faults: host.*. */
   async sample(): Promise<readonly EgressSample[]> {
-    const { ledger, nft, clock, egressLimitBytes } = this.#deps
+    const { ledger, nft, clock } = this.#deps
     const vms = this.#wanted()
     if (vms.length === 0) return []
     const quotas = (await nft.readCounters(nftTimeoutMs))?.quotas ?? new Map<string, Quota>()
     const observedAtMs = clock.nowMs()
-    const samples = vms.flatMap(({ vmId, tap }): EgressSample[] => {
+    const samples = vms.flatMap(({ vmId, tap, limitBytes }): EgressSample[] => {
       const { cap, rescue } = quotaNames(tap)
       const usedBytes = quotas.get(cap)?.usedBytes
       if (usedBytes === undefined) return []
-      const blockedAtMs = usedBytes >= egressLimitBytes ? observedAtMs : null
+      const blockedAtMs = usedBytes >= limitBytes ? observedAtMs : null
       return [{ vmId, usedBytes, rescueBytes: quotas.get(rescue)?.usedBytes ?? 0, observedAtMs, blockedAtMs }]
     })
     const stored = ledger.transact(tx => samples.map(sample => recordEgress(tx, sample)))
@@ -108,7 +138,7 @@ export class VmNetwork {
   /** What the ledger says that the kernel must hold. */
   #wanted(): (NftVm & { readonly vmId: string })[] {
     const { db } = this.#deps.ledger
-    const { egressLimitBytes: limitBytes, rescueLimitBytes } = this.#deps
+    const { egressLimitBytes, rescueLimitBytes } = this.#deps
     const used = new Map(listEgress(db).map(row => [row.vmId, row]))
     const rows = listResources(db, 'nft')
     for (const tap of this.#removed) if (!rows.some(row => row.name === tap)) this.#removed.delete(tap)
@@ -118,6 +148,7 @@ export class VmNetwork {
       const { usedBytes = 0, rescueBytes: rescueUsedBytes = 0 } = used.get(vmId) ?? {}
       const opened = vm.openedAtMs !== null && vm.closedAtMs === null
       const { network } = vm
+      const limitBytes = network === 'gateway' ? unlimitedBytes : egressLimitBytes
       const limits = { limitBytes, usedBytes, rescueLimitBytes, rescueUsedBytes }
       return [{ vmId, tap, address: vm.address, mac: macAddress(vmId), opened, network, ...limits }]
     })
@@ -137,9 +168,31 @@ export class VmNetwork {
     }
     // Until nft has returned we do not know what the kernel holds: read again after a failure.
     this.#installed = null
-    await nft.applyRuleset(rulesetText({ ...ruleset, vms, removed }), nftTimeoutMs)
+    const gatewayService = serviceOf(this.#gateway, vms)
+    await nft.applyRuleset(rulesetText({ ...ruleset, gatewayService, vms, removed }), nftTimeoutMs)
     this.#installed = names
   }
+}
+
+function serviceOf(
+  gateway: ServedGateway | null,
+  vms: readonly (NftVm & { readonly vmId: string })[],
+): GatewayService | null {
+  if (gateway === null) return null
+  const { serving, port, upstreams } = gateway
+  const vm = vms.find(({ vmId, network, opened }) => vmId === serving && network === 'gateway' && opened)
+  return { port, address: vm?.address ?? null, upstreams }
+}
+
+/** What comes from outside is written into a ruleset: it is what it says, or it is refused. */
+function checkGateway({ port, upstreams }: ServedGateway): void {
+  if (upstreams.length > upstreamCountMax) {
+    throw new Fault('internal', `${upstreams.length} addresses of upstreams, at most ${upstreamCountMax}`)
+  }
+  const isPort = (value: number) => Number.isInteger(value) && value >= 1 && value <= 65_535
+  if (!isPort(port)) throw new Fault('internal', `not a port of the gateway: ${port}`)
+  const wrong = upstreams.find(upstream => !isIPv4(upstream.address) || !isPort(upstream.port))
+  if (wrong !== undefined) throw new Fault('internal', `not an address of an upstream: ${JSON.stringify(wrong)}`)
 }
 
 function installedOf(read: Counters | null): Installed {

@@ -30,6 +30,23 @@ export type ServiceConnections = {
   readonly allMax: number
 }
 
+/** Where this host takes connections for the gateway in a VM. */
+export type GatewayListen = {
+  /** IPv4 address of this host, `0.0.0.0` for every one; null: none. Instances come to the gateway address in any case. */
+  readonly address: string | null
+  readonly port: number
+}
+
+/** The gateway in VMs: all of them have its port, one gets new connections. */
+export type GatewayService = {
+  /** TCP port that it listens on in each VM. */
+  readonly port: number
+  /** IPv4 address of the VM that gets what comes to `GatewayListen`; null: none does. */
+  readonly address: string | null
+  /** What its VMs may connect to, by TCP. The gateway address among them opens that port of this host; no other address of it does. */
+  readonly upstreams: readonly { readonly address: string; readonly port: number }[]
+}
+
 export type NftPlan = {
   readonly table: string
   readonly services: ServiceConnections
@@ -40,6 +57,10 @@ export type NftPlan = {
   readonly gatewayPorts: readonly number[]
   /** TCP port of the gateway address that VMs of network `fetch` may reach, and nothing else; null: there is none. */
   readonly fetchPort: number | null
+  /** Null: this host takes none. */
+  readonly gatewayListen: GatewayListen | null
+  /** Null: VMs of network `gateway` reach nobody, and nobody reaches them. */
+  readonly gatewayService: GatewayService | null
   readonly vms: readonly NftVm[]
   /** Names of what is in the kernel and is to go. */
   readonly removed: { readonly quotas: readonly string[]; readonly counters: readonly string[] }
@@ -71,6 +92,9 @@ export function rulesetText(plan: NftPlan): string {
     ...plan.removed.quotas.map(name => `delete quota ${table} ${name}`),
     ...plan.removed.counters.map(name => `delete counter ${table} ${name}`),
     ...plan.vms.flatMap(vm => vmLines(table, vm)),
+    ...(plan.gatewayService?.upstreams ?? []).map(
+      ({ address, port }) => `add element ${table} gateway_upstreams { ${address} . ${port} }`,
+    ),
     ...rules(plan).map(([chain, rule]) => `add rule ${table} ${chain} ${rule}`),
   ].join('\n')}\n`
 }
@@ -79,7 +103,10 @@ const COLLECTIONS = [
   ['set', 'taps', 'ifname'],
   ['set', 'opened', 'ifname'],
   ['set', 'fetching', 'ifname'],
+  // VMs of network `gateway`: all, and those that are opened.
+  ['set', 'gateways', 'ifname'],
   ['set', 'serving', 'ifname'],
+  ['set', 'gateway_upstreams', 'ipv4_addr . inet_service'],
   ['set', 'guests', 'ifname . ether_addr . ipv4_addr'],
   ['map', 'quotas', 'ifname : quota'],
   ['map', 'rescues', 'ifname : quota'],
@@ -89,6 +116,8 @@ const COLLECTIONS = [
 const COUNTED = [
   ['connections_v4', 'ipv4_addr'],
   ['connections_v6', 'ipv6_addr'],
+  // To the gateway's VMs, of all clients together.
+  ['connections_gateway', 'inet_service'],
 ] as const
 
 const CHAINS = [
@@ -101,6 +130,10 @@ const CHAINS = [
   ['services', 'filter hook input priority filter - 20'],
   ['qemu', 'filter hook output priority filter'],
   ['nat', 'nat hook postrouting priority srcnat'],
+  // What comes to this host for the gateway goes to its VM: from outside and from guests, and from this host itself.
+  ['mapped', 'nat hook prerouting priority dstnat'],
+  ['mapped_here', 'nat hook output priority -100'],
+  ['gateway_clients', 'filter hook forward priority filter - 20'],
   // Only what `answers` sends there.
   ['spent', null],
   ['rescue', null],
@@ -113,6 +146,7 @@ function vmLines(table: string, vm: NftVm): string[] {
     `add quota ${table} ${rescue} { over ${vm.rescueLimitBytes} bytes used ${vm.rescueUsedBytes} bytes; }`,
     `add counter ${table} ${vm.tap}`,
     `add element ${table} taps { "${vm.tap}" }`,
+    ...(vm.network === 'gateway' ? [`add element ${table} gateways { "${vm.tap}" }`] : []),
     ...(vm.opened ? [`add element ${table} ${openedSets[vm.network]} { "${vm.tap}" }`] : []),
     `add element ${table} guests { "${vm.tap}" . ${vm.mac} . ${vm.address} }`,
     `add element ${table} quotas { "${vm.tap}" : "${cap}" }`,
@@ -139,6 +173,8 @@ function rules(plan: NftPlan): Rule[] {
     ['guard', 'iifname != @taps accept'],
     ['guard', 'meta nfproto != ipv4 drop'],
     ['guard', 'iifname . ether saddr . ip saddr != @guests drop'],
+    ['guard', 'iifname @taps ip daddr 127.0.0.0/8 drop'],
+    ...gatewayRules(plan),
     // Before it is opened it may answer the host's look at its SSH server, which `input` lets in only as an answer. It counts for nothing.
     ['guard', `iifname != @opened iifname != @fetching ip daddr ${plan.gateway} tcp sport 22 accept`],
     ...fetchRules(plan),
@@ -167,6 +203,75 @@ function rules(plan: NftPlan): Rule[] {
     // Whoever has escaped from a VM into its QEMU reaches neither this host nor the world.
     ['qemu', `meta skuid ${plan.uids.min}-${plan.uids.max} drop`],
     ...serviceRules(plan.services),
+  ]
+}
+
+/**
+ * VMs of network `gateway`. Clients reach their one port, from outside, from opened guests and from this host; they reach their upstreams,
+ * and nothing else. A connection stays while its VM is opened: with the VM that it was mapped to, and with an upstream that has since gone from
+ * the set. Before a VM is opened, this host alone reaches its port. `guard` lets pass what `input` and `forward` then decide, since who began
+ * a connection is not known that early. These rules come first in each chain, and no later one sees packets of such a VM.
+ */
+function gatewayRules(plan: NftPlan): Rule[] {
+  const { gateway, gatewayService: service } = plan
+  if (service === null) {
+    return [
+      ['guard', 'iifname @gateways drop'],
+      ['forward', 'oifname @gateways drop'],
+      ['output', 'oifname @gateways drop'],
+    ]
+  }
+  const { port } = service
+  const answer = `tcp sport ${port} ct state established ct direction reply`
+  const upstream = 'ip daddr . tcp dport @gateway_upstreams'
+  return [
+    ['guard', `iifname @gateways iifname != @serving ip daddr ${gateway} tcp sport ${port} accept`],
+    ['guard', 'iifname @gateways iifname != @serving drop'],
+    // Its quota has no end: it counts.
+    ['guard', 'iifname @serving counter name iifname map @counters quota name iifname map @quotas drop'],
+    ['guard', 'iifname @serving accept'],
+    ['input', `iifname @gateways ${answer} ${acceptGuest}`],
+    ['input', `iifname @serving ip daddr ${gateway} ${upstream} ${acceptGuest}`],
+    ['input', 'iifname @gateways drop'],
+    ['output', `oifname @gateways tcp dport ${port} accept`],
+    [
+      'output',
+      `oifname @serving ip saddr ${gateway} ip saddr . tcp sport @gateway_upstreams ct state established accept`,
+    ],
+    // That a path takes smaller packets only, for example.
+    ['output', 'oifname @serving ct state related accept'],
+    ['output', 'oifname @gateways drop'],
+    ['forward', 'oifname @serving iifname @taps iifname != @opened drop'],
+    ['forward', `oifname @serving tcp dport ${port} ct direction original ${acceptGuest}`],
+    ['forward', `oifname @serving iifname != @taps ct state established,related ${acceptGuest}`],
+    ['forward', 'oifname @gateways drop'],
+    ['forward', 'iifname @serving oifname @taps oifname != @opened drop'],
+    ['forward', `iifname @serving ${answer} ${acceptGuest}`],
+    ['forward', 'iifname @serving oifname @taps drop'],
+    ['forward', `iifname @serving ct state established ct direction original ${acceptGuest}`],
+    ['forward', `iifname @serving ct state new ${upstream} ${acceptGuest}`],
+    ['forward', 'iifname @gateways drop'],
+    ...mappedRules(plan, service),
+    ...clientRules(plan.services, port),
+  ]
+}
+
+/** Connections keep the VM that they were given (nf_conntrack): what is written here decides about new ones. Clients keep their addresses. */
+function mappedRules({ gateway, gatewayListen: listen }: NftPlan, { port, address }: GatewayService): Rule[] {
+  if (listen === null || address === null) return []
+  const to = `tcp dport ${listen.port} dnat ip to ${address}:${port}`
+  const here = listen.address === '0.0.0.0' ? 'fib daddr type local' : `ip daddr ${listen.address}`
+  return [
+    ['mapped', `iifname @opened ip daddr ${gateway} ${to}`],
+    ['mapped_here', `ip daddr ${gateway} ${to}`],
+    ...(listen.address === null
+      ? []
+      : ([
+          ['mapped', `iifname != @taps ${here} ${to}`],
+          ['mapped_here', `${here} ${to}`],
+          // No answer finds its way to a loopback address from elsewhere.
+          ['nat', `oifname @gateways ip saddr 127.0.0.0/8 snat ip to ${gateway}`],
+        ] satisfies Rule[])),
   ]
 }
 
@@ -201,11 +306,21 @@ function capRules(): Rule[] {
   ]
 }
 
+const reset = 'counter reject with tcp reset'
+
+/** The bounds of the other services, where connections pass through to the VM. An address has one share of all services together. */
+function clientRules({ perAddressMax, allMax }: ServiceConnections, port: number): Rule[] {
+  const fresh = `oifname @gateways tcp dport ${port} ct state new`
+  return [
+    ['gateway_clients', `${fresh} add @connections_v4 { ip saddr ct count over ${perAddressMax} } ${reset}`],
+    ['gateway_clients', `${fresh} add @connections_gateway { tcp dport ct count over ${allMax} } ${reset}`],
+  ]
+}
+
 function serviceRules({ ports, perAddressMax, allMax }: ServiceConnections): ['services', string][] {
   if (ports.length === 0) return []
   // A proxy on this host speaks for many clients.
   const fresh = `iifname != "lo" tcp dport { ${ports.join(', ')} } ct state new`
-  const reset = 'counter reject with tcp reset'
   const prefix = 'ip6 saddr and ffff:ffff:ffff:ffff::'
   return [
     ['services', `${fresh} add @connections_v4 { ip saddr ct count over ${perAddressMax} } ${reset}`],

@@ -56,6 +56,8 @@ export type VmDriverDeps = {
   readonly image: (name: string) => Image
   readonly launcher: Pick<Launcher, 'prepare'>
   readonly gateway: string
+  /** Whether clients at loopback addresses of this host come to the gateway's VMs. */
+  readonly loopbackClients: boolean
   readonly mtuBytes: number
   readonly tapPrefix: string
   readonly consoleBytesMax: number
@@ -87,7 +89,7 @@ export class VmDriver {
       return
     }
     if (vm.address === null) throw new Fault('internal', `VM ${vm.id} has no address`)
-    const { db, clock, random, uids, tapPrefix, network, gateway, mtuBytes, launcher } = this.#deps
+    const { db, clock, random, uids, tapPrefix, network, launcher } = this.#deps
     const image = this.#deps.image(vm.image)
     using launch = await launcher.prepare(vm, image)
     const paths = this.#paths(vm)
@@ -101,8 +103,7 @@ export class VmDriver {
       this.#record(vm, 'nft', name)
       // The guard stands before the interface is up: no packet passes uncounted.
       await network.sync()
-      const mac = macAddress(vm.id)
-      await configureTap({ name, gateway, address: vm.address, mac, mtuBytes, timeoutMs: commandTimeoutMs })
+      await this.#configureTap(vm, vm.address)
       const uid = await reserveUid({ db, random, range: uids }, { vmId: vm.id, nowMs: clock.nowMs() })
       using tpm = this.#startTpm(vm, paths, uid)
       this.#record(vm, 'qemu', `unspawned:${vm.id}`)
@@ -144,13 +145,13 @@ export class VmDriver {
 
   /** Whether the VM still has its interface. One that was taken down or lost its route is put right. Faults: host.*. */
   async checkNetwork(vm: Vm): Promise<boolean> {
-    const { tapPrefix, gateway, mtuBytes, log } = this.#deps
+    const { tapPrefix, log } = this.#deps
     const name = tapName(tapPrefix, vm.id)
     const address = present(vm.address, 'a running VM has an address')
     const state = tapState(name, address)
     if (state === 'unrouted') {
       log.warn('the interface of a VM was not up with its route; it is configured again', { vm: vm.id, tap: name })
-      await configureTap({ name, gateway, address, mac: macAddress(vm.id), mtuBytes, timeoutMs: commandTimeoutMs })
+      await this.#configureTap(vm, address)
     }
     return state !== 'gone'
   }
@@ -228,6 +229,14 @@ export class VmDriver {
   async #abortWhenGone(vm: Vm, waiting: AbortController): Promise<void> {
     while (!waiting.signal.aborted && this.isAlive(vm)) await pause(this.#deps.clock, alivePollMs, waiting.signal)
     waiting.abort()
+  }
+
+  async #configureTap({ id, network }: Vm, address: string): Promise<void> {
+    const { tapPrefix, gateway, mtuBytes } = this.#deps
+    const loopbackClients = this.#deps.loopbackClients && network === 'gateway'
+    const name = tapName(tapPrefix, id)
+    const mac = macAddress(id)
+    await configureTap({ name, gateway, address, mac, loopbackClients, mtuBytes, timeoutMs: commandTimeoutMs })
   }
 
   /** Null: this VM has none. Faults: host.*. */

@@ -7,10 +7,12 @@ import { parseConfig } from '../../src/config/parse.ts'
 import { guestGatewayName } from '../../src/contract/agent.ts'
 import { rulesetText } from '../../src/vm/nft.plan.ts'
 
+const onHost = { gatewayInVm: false } as const
+const none = { gatewayService: null, vms: [], removed: { quotas: [], counters: [] } } as const
 const gatewayRules = (toml: string) => {
   const verdict = parseConfig(toml, 'f')
   if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
-  const text = rulesetText({ ...firewallSettings(verdict.config), vms: [], removed: { quotas: [], counters: [] } })
+  const text = rulesetText({ ...firewallSettings(verdict.config, onHost), ...none })
   const rules = text.split('\n').filter(line => line.includes('dport') && line.includes(' input '))
   return { rules, baseUrl: guestGateway(verdict.config, guestGatewayName).baseUrl }
 }
@@ -39,6 +41,22 @@ test('goal: build VMs reach the fetch proxy where builds may fetch, and nothing 
   ]
   for (const [toml, port] of table) {
     const verdict = parseConfig(toml, 'f')
-    expect([toml, verdict.ok && firewallSettings(verdict.config).fetchPort]).toEqual([toml, port])
+    expect([toml, verdict.ok && firewallSettings(verdict.config, onHost).fetchPort]).toEqual([toml, port])
+  }
+})
+
+test('goal: this host takes connections for a gateway in a VM where it would listen itself, and else leaves them alone', () => {
+  const table = [
+    ['0.0.0.0:8442', { address: '0.0.0.0', port: 8442 }],
+    ['192.0.2.1:9000', { address: '192.0.2.1', port: 9000 }],
+    ['[::]:8442', { address: '0.0.0.0', port: 8442 }],
+    ['[2001:db8::1]:8442', { address: null, port: 8442 }],
+    ['', null],
+  ] as const
+  for (const [listen, taken] of table) {
+    const verdict = parseConfig(`[listen]\ninference = "${listen}"\n`, 'f')
+    if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
+    const settings = (gatewayInVm: boolean) => firewallSettings(verdict.config, { gatewayInVm }).gatewayListen
+    expect([listen, settings(true), settings(false)]).toEqual([listen, taken, null])
   }
 })

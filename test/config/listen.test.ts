@@ -6,6 +6,7 @@ import {
   hostAddresses,
   listenAddress,
   listenOverlap,
+  listenV4,
   localUrl,
   parseListen,
 } from '../../src/config/listen.ts'
@@ -22,6 +23,19 @@ test('goal: listen addresses are split exactly', () => {
     ['1.2.3.4', null],
   ]
   for (const [text, expected] of table) expect([text, parseListen(text)]).toEqual([text, expected])
+})
+
+test('goal: where IPv4 clients reach a listener, in whatever way its address is written', () => {
+  const table: [string, ReturnType<typeof listenV4>][] = [
+    ['0.0.0.0:8442', { address: '0.0.0.0', port: 8442 }],
+    ['[::]:8442', { address: '0.0.0.0', port: 8442 }],
+    ['127.0.0.1:8442', { address: '127.0.0.1', port: 8442 }],
+    ['[::ffff:192.0.2.1]:8442', { address: '192.0.2.1', port: 8442 }],
+    ['[2001:db8::1]:8442', { address: null, port: 8442 }],
+    ['0.0.0.0:0', null],
+    ['', null],
+  ]
+  for (const [text, expected] of table) expect([text, listenV4(text)]).toEqual([text, expected])
 })
 
 test('goal: two listeners overlap when one address takes the other, in whatever way it is written', () => {

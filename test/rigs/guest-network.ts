@@ -7,15 +7,16 @@ import { gateway, guest, plan } from './two-guests.ts'
 export type GuestNetwork = Disposable & {
   readonly host: Netns
   readonly world: Netns
-  readonly guests: readonly [Netns, Netns]
+  /** Two, or as many as were asked for. */
+  readonly guests: readonly [Netns, Netns, ...Netns[]]
   /** Applies text to the host's firewall. */
   readonly apply: (text: string) => Promise<string>
   /** Bytes used, by the quota's name. */
   readonly quotas: () => Promise<Record<string, number>>
   /** Bytes of IPv4 that have come to the world or to a guest. */
   readonly countArrivals: (where: Netns) => Promise<number>
-  /** Tells whoever connects its address, line by line; then sends as many bytes more as a line asks for. */
-  readonly listen: (where: Netns, address: string, port: number) => Promise<void>
+  /** Tells whoever connects its address, behind a greeting if there is one; then sends as many bytes more as a line asks for. */
+  readonly listen: (where: Netns, address: string, port: number, greeting?: string) => Promise<void>
   /** The address that the server saw us as, or null when there is no way through. */
   readonly reach: (from: Netns, address: string, port: number, local?: Local) => Promise<string | null>
   /** A program that runs until the end; resolves once it has said `up`. */
@@ -35,11 +36,12 @@ export const worldAddress = '192.0.2.9'
 export const hostAddress = '192.0.2.1'
 
 /** With the ruleset of `plan()` in force, and the host forwarding. */
-export async function createGuestNetwork(): Promise<GuestNetwork> {
+export async function createGuestNetwork(guestCount = 2): Promise<GuestNetwork> {
   using undo = new DisposableStack()
   const host = undo.use(createNetns())
   const world = undo.use(createNetns())
-  const guests = [undo.use(createNetns()), undo.use(createNetns())] as const
+  const create = () => undo.use(createNetns())
+  const guests = [create(), create(), ...Array.from({ length: guestCount - 2 }, create)] as const
   const apply = (text: string) => host.run(['nft', '--file', '-'], { stdin: text })
   await host.run(['sh', '-c', 'echo 1 > /proc/sys/net/ipv4/ip_forward'])
   await apply(rulesetText(plan()))
@@ -81,8 +83,8 @@ export async function createGuestNetwork(): Promise<GuestNetwork> {
       }
       return nftables.find(({ counter }) => counter?.name === 'arrived')?.counter?.bytes ?? 0
     },
-    listen: async (where, address, port) => {
-      await program(where, serverCode(address, port))
+    listen: async (where, address, port, greeting = '') => {
+      await program(where, serverCode(address, port, greeting))
     },
     reach,
     [Symbol.dispose]: () => kept.dispose(),
@@ -118,11 +120,11 @@ export async function plugIn(host: Netns, netns: Netns, n: number): Promise<void
   })
 }
 
-const serverCode = (address: string, port: number) => `
+const serverCode = (address: string, port: number, greeting: string) => `
   const pump = s => { while (s.data.left > 0) {
     const sent = s.write(new Uint8Array(Math.min(s.data.left, 65536))); if (sent <= 0) return; s.data.left -= sent } }
   Bun.listen({ hostname: '${address}', port: ${port}, socket: {
-    open(s) { s.data = { left: 0 }; s.write(s.remoteAddress + '\\n') },
+    open(s) { s.data = { left: 0 }; s.write('${greeting}' + s.remoteAddress + '\\n') },
     data(s, bytes) { s.data.left += Number(bytes.toString()) || 0; pump(s) }, drain: pump } })
   console.log('up')`
 

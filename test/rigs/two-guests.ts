@@ -15,6 +15,8 @@ export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   services: { ports: [8441, 8442], perAddressMax: 4, allMax: 6 },
   uids: { min: 70_000, max: 79_999 },
   fetchPort: 3129,
+  gatewayListen: null,
+  gatewayService: null,
   vms: [1, 2].map(n => ({ ...guest(n), ...unspent, opened: true, network: 'world' })),
   removed: { quotas: [], counters: [] },
   ...change,

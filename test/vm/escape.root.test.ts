@@ -105,6 +105,7 @@ inOwnNetns(
           manifest: {} as never,
         }),
         gateway: '169.254.88.1',
+        loopbackClients: false,
         mtuBytes: 1500,
         tapPrefix: 'sr',
         consoleBytesMax: 65_536,

@@ -1,19 +1,22 @@
 // The one writer of the firewall, with an nft that takes its time and keeps what it is told: what is removed stays removed.
 
-import { expect, test } from 'bun:test'
+import { describe, expect, test } from 'bun:test'
 import { silentLogger } from '../../src/base/log.ts'
 import type { Counters, Nft } from '../../src/host/network/nft.ts'
 import { openStore } from '../../src/store/db.ts'
+import { recordEgress } from '../../src/store/ledger/egress.query.ts'
 import { recordResource, strikeResource } from '../../src/store/ledger/resource.query.ts'
-import { insertVm, moveVm } from '../../src/store/ledger/vm.query.ts'
+import { closeVm, insertVm, moveVm, type NewVm, openVm } from '../../src/store/ledger/vm.query.ts'
 import { VmNetwork } from '../../src/vm/network.driver.ts'
 import { createManualClock } from '../rigs/clock.ts'
 import { plan } from '../rigs/two-guests.ts'
+import { failure } from '../rigs/until.ts'
 
 function bench() {
   const store = openStore(':memory:')
   const clock = createManualClock()
   const kernel = new Set<string>()
+  const texts: string[] = []
   const counters = (): Counters => ({
     counters: new Map(),
     quotas: new Map([...kernel].map(name => [name, { usedBytes: 0, limitBytes: 1 }])),
@@ -21,6 +24,7 @@ function bench() {
   const nft: Nft = {
     applyRuleset: async text => {
       await Bun.sleep(1)
+      texts.push(text)
       for (const [, verb, name] of text.matchAll(/^(add|delete) quota \S+ \S+ (\S+)/gm)) {
         if (verb === 'add') kernel.add(name ?? '')
         else kernel.delete(name ?? '')
@@ -31,16 +35,24 @@ function bench() {
     deleteTable: async () => {},
   }
   const limits = { egressLimitBytes: 1, rescueLimitBytes: 1 }
-  const network = new VmNetwork({ ledger: store.ledger, nft, clock, log: silentLogger, ruleset: plan(), ...limits })
-  const addVm = (n: number) => {
+  const ruleset = plan({ gatewayListen: { address: '0.0.0.0', port: 9442 } })
+  const network = new VmNetwork({ ledger: store.ledger, nft, clock, log: silentLogger, ruleset, ...limits })
+  const addVm = (n: number, kind: Partial<NewVm> = {}) => {
     const id = `0000000${n}-0000-4000-8000-000000000000`
     const nowMs = clock.nowMs()
-    insertVm(store.ledger.db, { id, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
+    insertVm(store.ledger.db, { id, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs, ...kind })
     moveVm(store.ledger.db, { id, from: 'waiting', to: 'launching', nowMs, address: `10.88.0.${n}` })
     recordResource(store.ledger.db, { vmId: id, kind: 'nft', name: `tap${n}`, nowMs })
     return id
   }
-  return { store, network, kernel, addVm }
+  /** Where new connections lead in the newest ruleset, and what VMs of the gateway reach. */
+  const served = () => {
+    const lines = (texts.at(-1) ?? '').split('\n')
+    const found = (pattern: RegExp) => lines.flatMap(line => pattern.exec(line)?.[1] ?? [])
+    const upstreams = found(/^add element \S+ \S+ gateway_upstreams \{ (.*) \}$/)
+    return { leadsTo: [...new Set(found(/ dnat ip to (\S+)$/))], upstreams }
+  }
+  return { store, network, kernel, addVm, texts, served }
 }
 
 test('what is removed does not come back by a run for another VM before its row is struck', async () => {
@@ -58,4 +70,90 @@ test('what is removed does not come back by a run for another VM before its row 
   expect([...b.kernel]).toEqual(['tap2', 'tap2_rescue'])
   await b.network.sync()
   expect([...b.kernel]).toEqual(['tap2', 'tap2_rescue'])
+})
+
+describe('the gateway', () => {
+  const upstreams = [{ address: '192.0.2.9', port: 443 }]
+  const kind = { network: 'gateway' } as const
+
+  test('gets new connections in the VM that serves, once that is opened, and until it is closed or removed', async () => {
+    // Goal: no client comes to a VM that has proved nothing, or that is going.
+    const { store, network, addVm, served } = bench()
+    const [first, second] = [addVm(1, kind), addVm(2, kind)]
+    const at = { nowMs: 5 }
+    await network.setGateway({ serving: first, port: 8442, upstreams })
+    expect(served()).toEqual({ leadsTo: [], upstreams: ['192.0.2.9 . 443'] })
+    openVm(store.ledger.db, { id: first, ...at })
+    await network.sync()
+    expect(served().leadsTo).toEqual(['10.88.0.1:8442'])
+    openVm(store.ledger.db, { id: second, ...at })
+    await network.setGateway({ serving: second, port: 8442, upstreams: [] })
+    expect(served()).toEqual({ leadsTo: ['10.88.0.2:8442'], upstreams: [] })
+    closeVm(store.ledger.db, { id: second, ...at })
+    await network.sync()
+    expect(served().leadsTo).toEqual([])
+    await network.setGateway({ serving: first, port: 8442, upstreams })
+    expect(served().leadsTo).toEqual(['10.88.0.1:8442'])
+    await network.remove('tap1')
+    expect(served().leadsTo).toEqual([])
+    await network.setGateway({ serving: null, port: 8442, upstreams })
+    expect(served()).toEqual({ leadsTo: [], upstreams: ['192.0.2.9 . 443'] })
+  })
+
+  test('is in no VM of another network, and in none that is unknown', async () => {
+    // Goal: a wrong id leads no client to an instance.
+    const { store, network, addVm, served } = bench()
+    const instance = addVm(1)
+    openVm(store.ledger.db, { id: instance, nowMs: 5 })
+    for (const serving of [instance, '00000009-0000-4000-8000-000000000000']) {
+      await network.setGateway({ serving, port: 8442, upstreams })
+      expect(served().leadsTo).toEqual([])
+    }
+  })
+
+  test('changes in turn with everything else, and calls made meanwhile share a run', async () => {
+    // Goal: the newest that was said is what holds, and there is one writer.
+    const { store, network, addVm, served, texts } = bench()
+    const ids = [1, 2].map(n => addVm(n, kind))
+    for (const id of ids) openVm(store.ledger.db, { id, nowMs: 5 })
+    const last = ids[1] ?? ''
+    const said = Array.from({ length: 40 }, (_, n) =>
+      network.setGateway({ serving: ids[(n + 1) % 2] ?? null, port: 8442, upstreams }),
+    )
+    said.push(network.setGateway({ serving: last, port: 8442, upstreams }), network.sync())
+    await Promise.all(said)
+    expect(served().leadsTo).toEqual(['10.88.0.2:8442'])
+    expect(texts.length).toBeLessThanOrEqual(2)
+  })
+
+  test('is refused where an address or a port is none, and what held before goes on', async () => {
+    // Goal: what a resolver says never becomes part of a ruleset but as the address that it is.
+    const { store, network, addVm, served } = bench()
+    const id = addVm(1, kind)
+    openVm(store.ledger.db, { id, nowMs: 5 })
+    const sound = { serving: id, port: 8442, upstreams }
+    await network.setGateway(sound)
+    const wrong = [
+      { ...sound, port: 0 },
+      { ...sound, port: 8442.5 },
+      { ...sound, upstreams: [{ address: '::1', port: 443 }] },
+      { ...sound, upstreams: [{ address: '192.0.2.9 . 22 }\nflush ruleset', port: 443 }] },
+      { ...sound, upstreams: [{ address: '192.0.2.9', port: 65_536 }] },
+      { ...sound, upstreams: Array.from({ length: 513 }, () => ({ address: '192.0.2.9', port: 443 })) },
+    ]
+    for (const one of wrong) expect(await failure(network.setGateway(one))).toMatchObject({ code: 'internal' })
+    await network.sync()
+    expect(served()).toEqual({ leadsTo: ['10.88.0.1:8442'], upstreams: ['192.0.2.9 . 443'] })
+  })
+
+  test('has no cap, and its traffic is on record as that of others', async () => {
+    // Goal: a gateway never stops for what it has sent; a flush of the ruleset forgets none of it.
+    const { store, network, addVm, texts } = bench()
+    const id = addVm(1, kind)
+    recordEgress(store.ledger.db, { vmId: id, usedBytes: 77, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null })
+    await network.setGateway({ serving: null, port: 8442, upstreams })
+    expect(texts.at(-1)).toContain(
+      `quota inet strongroom tap1 { over ${Number.MAX_SAFE_INTEGER} bytes used 77 bytes; }`,
+    )
+  })
 })

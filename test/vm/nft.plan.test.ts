@@ -1,11 +1,18 @@
 import { expect, test } from 'bun:test'
 import { quotaNames, rulesetText, tapOfQuota } from '../../src/vm/nft.plan.ts'
+import { gatewayPlan } from '../rigs/gateway-guests.ts'
 import { expectGolden } from '../rigs/golden.ts'
 import { guest, objectsOf, plan, unspent } from '../rigs/two-guests.ts'
 
 test('the ruleset of two VMs, with a third one going', () => {
   // Goal: the whole text is deliberate; a change shows up as a change of the golden text.
   expectGolden('nft-two-vms.nft', rulesetText(plan({ removed: objectsOf('srtest000003') })))
+})
+
+test('the ruleset with the gateway in VMs', () => {
+  // Goal: as above, with a gateway that is drained, one that serves and one that is not opened yet, an instance and a VM that builds.
+  const vms = { 5: { opened: false } }
+  expectGolden('nft-gateway.nft', rulesetText(gatewayPlan({ service: { address: guest(2).address }, vms })))
 })
 
 test('rules do not grow with VMs, and no name comes from a user', () => {
@@ -17,10 +24,17 @@ test('rules do not grow with VMs, and no name comes from a user', () => {
       tap: `sr${n}`,
       ...unspent,
       opened: n % 2 === 0,
-      network: n % 3 === 0 ? 'fetch' : 'world',
+      network: (['fetch', 'world', 'gateway'] as const)[n % 3] ?? 'world',
     })),
   })
   expect(rulesOf(rulesetText(many))).toEqual(rulesOf(rulesetText(plan())))
+  const { gatewayListen, gatewayService } = gatewayPlan()
+  const served = { gatewayListen, gatewayService }
+  expect(rulesOf(rulesetText({ ...many, ...served }))).toEqual(rulesOf(rulesetText(plan(served))))
+  // Nor with upstreams.
+  const upstreams = Array.from({ length: 100 }, (_, n) => ({ address: `192.0.2.${n}`, port: 443 }))
+  const further = gatewayPlan({ service: { upstreams } })
+  expect(rulesOf(rulesetText(further))).toEqual(rulesOf(rulesetText(gatewayPlan())))
 })
 
 test('both quotas of a VM lead to its tap, which is the name in the ledger', () => {

@@ -71,7 +71,14 @@ inOwnNetns(
         image: () => ({
           ...{ firmware: image, root: image, kernel: image, initrd: image, cmdline: '', manifest: {} as never },
         }),
-        ...{ gateway: '169.254.88.1', mtuBytes: 1500, tapPrefix: 'sr', consoleBytesMax: 65_536, stopGraceMs: 0 },
+        ...{
+          gateway: '169.254.88.1',
+          loopbackClients: false,
+          mtuBytes: 1500,
+          tapPrefix: 'sr',
+          consoleBytesMax: 65_536,
+          stopGraceMs: 0,
+        },
       })
     const driver = create()
     const newVm = (): Vm => {

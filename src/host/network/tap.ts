@@ -71,6 +71,8 @@ export type TapAddresses = {
   readonly address: string
   /** The VM's. When it is given, nobody can claim the VM's address by ARP. */
   readonly mac?: string
+  /** Whether clients at loopback addresses of this host are led to the VM (vm/nft.plan.ts, which keeps it from coming back that way). */
+  readonly loopbackClients?: boolean
   readonly mtuBytes: number
   readonly timeoutMs: number
 }
@@ -79,7 +81,7 @@ export type TapAddresses = {
 export async function configureTap(tap: TapAddresses): Promise<void> {
   checkName(tap.name)
   // Before `up`: no moment with IPv6 or loose filters.
-  for (const [path, value] of tapSettings(tap.name)) writeSetting(path, value)
+  for (const [path, value] of tapSettings(tap)) writeSetting(path, value)
   await run(['ip', '-batch', '-'], { stdin: tapBatch(tap), timeoutMs: tap.timeoutMs, outputBytesMax })
 }
 
@@ -95,7 +97,10 @@ export function tapBatch({ name, gateway, address, mac, mtuBytes }: Omit<TapAddr
 }
 
 /** Settings below /proc/sys/net of one tap (Documentation/networking/ip-sysctl.rst). Pure. */
-export function tapSettings(name: string): [path: string, value: string][] {
+export function tapSettings({
+  name,
+  loopbackClients = false,
+}: Pick<TapAddresses, 'name' | 'loopbackClients'>): [path: string, value: string][] {
   const v4 = `/proc/sys/net/ipv4/conf/${name}`
   const v6 = `/proc/sys/net/ipv6/conf/${name}`
   return [
@@ -103,6 +108,8 @@ export function tapSettings(name: string): [path: string, value: string][] {
     [`${v6}/disable_ipv6`, '1'],
     // A source that is not routed back to this tap is spoofed.
     [`${v4}/rp_filter`, '1'],
+    // Else packets of a loopback address neither leave nor come back by it.
+    [`${v4}/route_localnet`, loopbackClients ? '1' : '0'],
     // Answer ARP for the gateway only, and ask with it, not with other addresses of the host.
     [`${v4}/arp_ignore`, '1'],
     [`${v4}/arp_announce`, '2'],

@@ -71,6 +71,12 @@ inOwnNetns(
       await configureTap(addresses)
       expect(state()).toBe('routed')
       expect(tapState('srt9', '10.88.3.8')).toBe('unrouted')
+      // Loopback addresses are nobody's way in or out, but where that is asked for, and until it is no more.
+      for (const loopbackClients of [false, true, false]) {
+        await configureTap({ ...addresses, loopbackClients })
+        const setting = readFileSync('/proc/sys/net/ipv4/conf/srt9/route_localnet', 'utf8').trim()
+        expect([loopbackClients, setting]).toEqual([loopbackClients, loopbackClients ? '1' : '0'])
+      }
       for (const harm of [
         ['ip', 'link', 'set', 'dev', 'srt9', 'down'],
         ['ip', 'route', 'delete', '10.88.3.9/32', 'dev', 'srt9'],
