@@ -26,7 +26,10 @@ export const FAULTS = {
   context_length_exceeded: { wire: 'invalid_request', remedy: 'send a shorter prompt, or a smaller max_tokens' },
   unauthenticated: { wire: 'unauthenticated', remedy: 'send a valid key as a Bearer token' },
   forbidden: { wire: 'forbidden', remedy: 'use a key that is allowed to do this' },
-  not_found: { wire: 'not_found', remedy: 'check the name: `strongroom org list`, `strongroom instance list`' },
+  not_found: {
+    wire: 'not_found',
+    remedy: 'check the name: `strongroom org list`, `strongroom instance list`, `strongroom builds list`',
+  },
   conflict: { wire: 'conflict', remedy: 'look at the present state (`strongroom status`), then decide again' },
   rate_limited: { wire: 'invalid_request', status: 429, remedy: 'wait as long as Retry-After says' },
   upstream_failed: {

@@ -8,7 +8,7 @@ import { fromHex } from '../base/bytes.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
-import type { BuildErrorType } from '../contract/build.ts'
+import { type BuildErrorType, isOfService } from '../contract/build.ts'
 import type { AttestedStage, BuildProgress } from '../contract/build-agent.ts'
 import type { DirectoryStore } from '../store/db.ts'
 import { type BuildSet, buildById, setBuild } from '../store/directory/build.query.ts'
@@ -170,7 +170,7 @@ export class BuildFollower {
   #eventsOf(lines: BuildProgress['lines']): NewEvent[] | null {
     const events: NewEvent[] = []
     for (const [at, { seq, type, msg }] of lines.entries()) {
-      if (seq !== this.#events.nextSeq + at || type === 'host') return null
+      if (seq !== this.#events.nextSeq + at || isOfService(type)) return null
       events.push({ data: { type, msg }, seq })
     }
     return events

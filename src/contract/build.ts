@@ -55,10 +55,15 @@ export const BuildRequest = Type.Object(
 )
 export type BuildRequest = Static<typeof BuildRequest>
 
-/** What a step of a build is about, in the order in which a build takes them. `host` comes from the service, the others from the VM. */
+/** What a step of a build is about, in the order in which a build takes them. */
 export const BUILD_STEPS = ['vm', 'init', 'detect', 'fetch', 'build', 'provenance', 'attest', 'host'] as const
 export const BuildStep = OneOf(BUILD_STEPS)
 export type BuildStep = Static<typeof BuildStep>
+
+/** Lines of these steps come from the service, those of the others from the VM. */
+export function isOfService(step: BuildStep): boolean {
+  return step === 'vm' || step === 'host'
+}
 
 /** The `data` of one server-sent event. After `complete` there is no other. */
 export const BuildEvent = Type.Union([

@@ -34,6 +34,13 @@ export type ApiTables<Parameter extends string, Header extends string, Failure e
 /** From the header's name on the wire to its row in the table. */
 export type HeaderNames<Header extends string> = Readonly<Record<string, Header>>
 
+/** Rows of every service's table of headers that mean the same in each. */
+export const COMMON_HEADERS = {
+  RetryAfter: { description: 'Seconds until it is worth trying again.', required: true, schema: { type: 'integer' } },
+  Allow: { description: 'Methods of this path.', required: true, schema: { type: 'string' } },
+  WwwAuthenticate: { description: 'Always `Bearer`.', required: true, schema: { const: 'Bearer' } },
+} as const
+
 /** A method at a path. */
 export type ApiOperation<Parameter extends string, Header extends string, Failure extends string> = {
   readonly method: 'get' | 'post' | 'delete'

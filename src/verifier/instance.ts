@@ -93,7 +93,7 @@ export async function verifyInstance(
   const document: Parsed<InstanceAttestation> = read.ok ? read.value : read
   const pins = pinChecks(INSTANCE_PINS, question.pins, {
     ...{ policy: question.policy, allowlist: 'any' },
-    image: question.image === 'any' ? undefined : question.image.name,
+    source: question.image === 'any' ? undefined : `the manifest of the image ${question.image.name}`,
   })
   if (!document.ok) return nothing([fail('attestation-format', document.reason), ...pins])
   try {

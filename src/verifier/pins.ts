@@ -75,8 +75,8 @@ export function pinCheckName(pin: Pin): string {
 export type Pinned = {
   readonly policy: Policy
   readonly allowlist: ExpectedAllowlist | 'any'
-  /** Name of an image whose manifest gives the measurement. */
-  readonly image?: string | undefined
+  /** Where the measurements come from, unless the policy names them: `the IGVM file`, for example. */
+  readonly source?: string | undefined
   /** There is a workload.json, which says more than its allowlist: that alone does not say whose it is. */
   readonly hasWorkload?: boolean
 }
@@ -101,8 +101,8 @@ export function pinChecks(
 
 /** What is pinned; null when nothing is. Revocation lists and floors have checks of their own, which are made unless they are waived. */
 const PINNED: Readonly<Record<Pin, (pinned: Pinned, isWaived: boolean) => string | null>> = {
-  measurement: ({ policy: { measurements }, image }) => {
-    if (measurements === 'any') return image === undefined ? null : `those in the manifest of the image ${image}`
+  measurement: ({ policy: { measurements }, source }) => {
+    if (measurements === 'any') return source === undefined ? null : `those of ${source}`
     return measurements.length === 1
       ? '1 measurement, named in the policy'
       : `${measurements.length} measurements, named in the policy`

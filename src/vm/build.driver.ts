@@ -79,6 +79,7 @@ export class VmBuilds {
     if (said.stage !== stage) throw refusedEvidence(vmId, `its guest is at ${said.stage}, not at ${stage}`)
     const signed = signedOf(said)
     checkStatement(signed.statement, { kind: kinds[stage], vmId, nonce, launch: launched.launch, keys: signed.keys })
+    checkProvenanceWanted(vmId, said, nonce)
     const reportData = reportDataOf(signed.statement)
     const evidence = await completeReport(this.#deps.sources, launched, { said: said.report, reportData })
     const platform = launched.vm.platform === 'snp' ? 'snp' : 'simulated'
@@ -95,19 +96,12 @@ export class VmBuilds {
     return { receipt, launch: document, operatorKey: ledgerHex(operatorKey), simulated: platform === 'simulated' }
   }
 
-  /** The second report of a completion: over the digest of provenance.json and the nonce. */
+  /** The second report of a completion: over the digest of provenance.json and the nonce. Null: none is wanted. */
   async #provenanceEvidence(
     launched: Launched,
-    { stage, provenance }: BuildEvidence,
+    { provenance }: BuildEvidence,
     nonce: Uint8Array,
   ): Promise<Vouched['provenance']> {
-    const isWanted = stage === 'completion' && nonce.length === wholeNonceBytes
-    if ((provenance !== null) !== isWanted) {
-      throw refusedEvidence(
-        launched.vm.id,
-        `a report over the provenance is ${isWanted ? 'missing' : 'not wanted here'}`,
-      )
-    }
     if (provenance === null) return null
     const digest = present(fromHex(provenance.sha256), 'the schema lets only hexadecimal through')
     const reportData = concat(digest, nonce, new Uint8Array(reportDataBytes - digest.length - nonce.length))
@@ -124,4 +118,11 @@ export class VmBuilds {
     if (link === null) throw new Fault('channel.closed', `VM ${vmId} is not attached`)
     return link.channel
   }
+}
+
+/** Fault channel.refused. */
+function checkProvenanceWanted(vmId: string, { stage, provenance }: BuildEvidence, nonce: Uint8Array): void {
+  const isWanted = stage === 'completion' && nonce.length === wholeNonceBytes
+  if ((provenance !== null) === isWanted) return
+  throw refusedEvidence(vmId, `a report over the provenance is ${isWanted ? 'missing' : 'not wanted here'}`)
 }

@@ -31,9 +31,12 @@ export function makeDisk(path: string, sizeGib: number): DiskFile {
 }
 
 /** What the disks of all VMs may hold together: a share of what is free and of what they hold already. Faults: internal. */
-export function diskRoomGib(stateDir: string): number {
+export function diskRoomGib(
+  stateDir: string,
+  { freeBytes }: { readonly freeBytes: number } = diskSpace(stateDir),
+): number {
   const held = readdirSync(`${stateDir}/vms`).reduce((sum, vmId) => sum + heldBytes(vmPaths(stateDir, vmId)), 0)
-  return Math.floor(((diskSpace(stateDir).freeBytes + held) * share) / bytesPerGib)
+  return Math.floor(((freeBytes + held) * share) / bytesPerGib)
 }
 
 function heldBytes({ scratch, exchange }: VmPaths): number {

@@ -200,7 +200,7 @@ export class VmDriver {
     const { db } = this.#deps
     for (const resource of resourcesOf(db, vm.id)) {
       if (resource.kind === 'directory' && keepDirectory) {
-        removeExchanges(this.#paths(vm))
+        removeAllButLogs(this.#paths(vm))
         continue
       }
       try {
@@ -384,6 +384,8 @@ function ourselves(): Owner {
   return { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }
 }
 
-function removeExchanges(paths: VmPaths): void {
-  for (const path of [paths.qmp, paths.qmpRescue, paths.channel, paths.console, paths.exchange]) removeFile(path)
+/** The scratch disk has a row of its own. */
+function removeAllButLogs(paths: VmPaths): void {
+  const { qmp, qmpRescue, channel, console, exchange, tpmState } = paths
+  for (const path of [qmp, qmpRescue, channel, console, exchange, tpmState]) removeFile(path)
 }

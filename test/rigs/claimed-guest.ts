@@ -6,6 +6,7 @@ import { encodeStatement, reportDataOf, type StatementOf, statementFormat } from
 import { fromBase64Url, fromHex, toBase64Url } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import type { AgentRequest, GuestEvidence, SimulatedLaunch } from '../../src/contract/agent.ts'
+import { listenAsGuest } from './guest-socket.ts'
 
 export type EvidenceRequest = Extract<AgentRequest, { op: 'evidence' }>
 
@@ -64,26 +65,12 @@ export function startClaimedGuest(path: string, options: GuestOptions): ClaimedG
       report: report === null ? null : text(report),
     })
   }
-  const answer = async (request: AgentRequest): Promise<unknown> => {
+  const socket = listenAsGuest<AgentRequest>(path, async request => {
+    requests.push(request)
     if (request.op !== 'evidence') return { id: request.id, ok: true }
     await self.gate
     const evidence = await evidenceOf(request)
     return evidence === null ? null : { id: request.id, ok: true, evidence }
-  }
-  let rest = ''
-  const listener = Bun.listen({
-    unix: path,
-    socket: {
-      data: (socket, bytes) => {
-        const lines = (rest + bytes.toString()).split('\n')
-        rest = lines.pop() ?? ''
-        for (const line of lines.filter(Boolean)) {
-          const request: AgentRequest = JSON.parse(line)
-          requests.push(request)
-          void answer(request).then(said => said !== null && socket.write(`${JSON.stringify(said)}\n`))
-        }
-      },
-    },
   })
   const self: ClaimedGuest = {
     path,
@@ -91,7 +78,7 @@ export function startClaimedGuest(path: string, options: GuestOptions): ClaimedG
     state: statement => statement,
     send: evidence => evidence,
     gate: Promise.resolve(),
-    [Symbol.dispose]: () => listener.stop(true),
+    [Symbol.dispose]: () => socket[Symbol.dispose](),
   }
   return self
 }

@@ -1,9 +1,11 @@
 // Who gets room on the host, and who learns at once that there is none.
 
 import { expect, test } from 'bun:test'
+import { newUuid } from '../../src/base/ids.ts'
 import { vmById } from '../../src/store/ledger/vm.query.ts'
 import { admission, type Capacity, type Lacking, type Occupancy } from '../../src/vm/admission.plan.ts'
-import { engineBench, hello, roomy } from '../rigs/vm-engine.ts'
+import { roomFor } from '../../src/vm/room.query.ts'
+import { engineBench, hello, roomy, spec } from '../rigs/vm-engine.ts'
 
 const capacity: Capacity = { memoryMib: 4096, vcpus: 4, addresses: 10, asids: 3, bootingMax: 1 }
 const none = { vms: 0, vcpus: 0, memoryMib: 0, diskGib: 0, booting: 0 }
@@ -44,6 +46,22 @@ test('a create that does not fit on the disk is refused, and its size stays on r
   expect(ids.map(b.state)).toEqual(['booting', 'booting', 'failed'])
   expect(b.failure(ids[2] ?? '')).toBe('capacity_exhausted')
   expect(vmById(b.store.ledger.db, ids[0] ?? '')?.scratchGib).toBe(8)
+})
+
+test('the exchange disk of a build VM is promised like its scratch disk', async () => {
+  // Goal: builds and instances share one bound: what waits, what holds its room, and what nobody has asked for yet.
+  const capacity = { ...roomy, bootingMax: 4 }
+  const b = engineBench({ diskGibMax: 20, capacity })
+  const builder = { ...spec, image: 'builder', scratchGib: 4, exchangeGib: 4 }
+  const ids = [newUuid(), newUuid(), newUuid()]
+  for (const id of ids) b.engine.define(id, builder)
+  const host = { hostId: b.store.hostId, capacity, diskGibMax: () => 20, addressRestMs: 0, nowMs: 0 }
+  const roomOf = (diskGib: number) => roomFor(b.store.ledger.db, { vcpus: 1, memoryMib: 512, diskGib }, host)
+  expect([roomOf(0).kind, roomOf(1)]).toEqual(['queue', { kind: 'full', lacking: 'disk', isEnding: false }])
+  await b.clock.elapse(0)
+  expect(ids.map(b.state)).toEqual(['booting', 'booting', 'failed'])
+  expect(b.failure(ids[2] ?? '')).toBe('capacity_exhausted')
+  expect([roomOf(4).kind, roomOf(5)]).toEqual(['admit', { kind: 'full', lacking: 'disk', isEnding: false }])
 })
 
 test('a VM that is paused for want of disk space stays what it is, and is looked at again until it runs', async () => {

@@ -15,27 +15,29 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { silentLogger } from '../../src/base/log.ts'
+import { diskSpace } from '../../src/linux/files.ts'
 import { openStore } from '../../src/store/db.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
 import { diskRoomGib, makeDisk, resumeWhenRoom } from '../../src/vm/disk.driver.ts'
 import { vmPaths } from '../../src/vm/launch.plan.ts'
 import type { VmLink } from '../../src/vm/link.driver.ts'
 
+const mib = 2 ** 20
 const gib = 2 ** 30
 
-function place(): { stateDir: string; path: string } & Disposable {
+function place(): { stateDir: string; scratch: string; exchange: string } & Disposable {
   const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-scratch-'))
   mkdirSync(join(stateDir, 'vms', 'a'), { recursive: true })
-  const { scratch: path } = vmPaths(stateDir, 'a')
-  return { stateDir, path, [Symbol.dispose]: () => rmSync(stateDir, { recursive: true }) }
+  const { scratch, exchange } = vmPaths(stateDir, 'a')
+  return { stateDir, scratch, exchange, [Symbol.dispose]: () => rmSync(stateDir, { recursive: true }) }
 }
 
 test('a scratch file is sparse, ours alone, and empty though an earlier attempt left something', () => {
   // Goal: nothing of an earlier VM or attempt reaches a guest, and a size costs nothing before it is used.
   using at = place()
-  writeFileSync(at.path, 'left behind')
-  using file = makeDisk(at.path, 3)
-  expect(statSync(at.path)).toMatchObject({ size: 3 * gib, blocks: 0 })
+  writeFileSync(at.scratch, 'left behind')
+  using file = makeDisk(at.scratch, 3)
+  expect(statSync(at.scratch)).toMatchObject({ size: 3 * gib, blocks: 0 })
   writeSync(file.fd, 'x', 0)
   const start = Buffer.alloc(4)
   readSync(file.fd, start, 0, start.length, 0)
@@ -47,19 +49,30 @@ test('a scratch file is made nowhere else', () => {
   using at = place()
   const other = join(at.stateDir, 'other')
   writeFileSync(other, 'precious')
-  symlinkSync(other, at.path)
-  expect(() => makeDisk(at.path, 1)).toThrow()
+  symlinkSync(other, at.scratch)
+  expect(() => makeDisk(at.scratch, 1)).toThrow()
   expect(readFileSync(other, 'utf8')).toBe('precious')
 })
 
-test('room is a share of what is free and of what is held, so that writing to a scratch disk takes none of it', () => {
-  // Goal: a VM that fills its disk does not lower the bound under which it was admitted.
+test('room is a share of what is free', () => {
+  // Goal: a rest stays for the database and the logs.
   using at = place()
-  const before = diskRoomGib(at.stateDir)
-  expect(before).toBeGreaterThan(0)
-  using file = makeDisk(at.path, 1)
-  writeSync(file.fd, Buffer.alloc(64 * 2 ** 20, 1), 0)
-  expect(Math.abs(diskRoomGib(at.stateDir) - before)).toBeLessThanOrEqual(1)
+  const freeBytes = diskSpace(at.stateDir).freeBytes
+  expect(diskRoomGib(at.stateDir)).toBeGreaterThan(0)
+  expect(diskRoomGib(at.stateDir)).toBeLessThan(freeBytes / gib)
+  expect(diskRoomGib(at.stateDir, { freeBytes: 10 * gib })).toBe(8)
+})
+
+test.each(['scratch', 'exchange'] as const)('what a VM has written to its %s disk is room as before', name => {
+  // Goal: a VM that fills its disk does not lower the bound under which it, or any other, was admitted.
+  using at = place()
+  // What is free as it would be on a host where nothing else is written meanwhile: what the VM takes is no longer free.
+  const writtenBytes = 2 * mib
+  const freeBytes = 10 * gib - writtenBytes
+  using file = makeDisk(at[name], 1)
+  expect(diskRoomGib(at.stateDir, { freeBytes })).toBe(7)
+  writeSync(file.fd, Buffer.alloc(writtenBytes, 1), 0)
+  expect(diskRoomGib(at.stateDir, { freeBytes })).toBe(8)
 })
 
 test('a pause is on record once, and its end once', async () => {

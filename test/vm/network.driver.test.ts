@@ -157,3 +157,22 @@ describe('the gateway', () => {
     )
   })
 })
+
+test('each VM is opened to the network of its kind, and one that was closed to none', async () => {
+  // Goal: the ledger's word on a build's network is the firewall's; no build VM is ever among those that reach the world.
+  const b = bench()
+  const { db } = b.store.ledger
+  const opened = async () => {
+    await b.network.sync()
+    return [...(b.texts.at(-1) ?? '').matchAll(/^add element \S+ \S+ (opened|fetching) \{ "(\S+)" \}$/gm)].map(
+      ([, set, tap]) => `${tap} ${set}`,
+    )
+  }
+  const [instance, build] = [b.addVm(1), b.addVm(2, { network: 'fetch' })]
+  expect(await opened()).toEqual([])
+  for (const id of [instance, build]) openVm(db, { id, nowMs: 5 })
+  expect(await opened()).toEqual(['tap1 opened', 'tap2 fetching'])
+  closeVm(db, { id: build, nowMs: 6 })
+  openVm(db, { id: build, nowMs: 7 })
+  expect(await opened()).toEqual(['tap1 opened'])
+})

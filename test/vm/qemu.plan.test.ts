@@ -99,6 +99,18 @@ test('a VM with a TPM has swtpm behind it, by descriptor', () => {
   expectGolden('qemu-tcg-tpm.txt', `${argv.join('\n')}\n`)
 })
 
+test('a VM that builds has an exchange disk, by descriptor', () => {
+  // Goal: host and guest share this one file and no other; a guest that finds it full gets an error in place of a pause.
+  const plan = planFor({ kind: 'tcg' })
+  const without = qemuArgv(plan)
+  const argv = qemuArgv({ ...plan, fds: { ...plan.fds, exchange: 9 } })
+  const added = argv.filter(argument => !without.includes(argument))
+  expect(added).toHaveLength(4)
+  expect(added.at(-1)).toContain('serial=exchange,discard=on,werror=report,rerror=report')
+  expect(argv.filter(argument => argument.includes('filename=')).at(-1)).toContain('filename=/dev/fdset/2,')
+  expectGolden('qemu-tcg-exchange.txt', `${argv.join('\n')}\n`)
+})
+
 test('a VM without a scratch disk, or without limits on it, has none in its arguments', () => {
   // Goal: 0 means what the configuration says of it, and no half of a limit is left.
   const plan = planFor({ kind: 'tcg' })

@@ -238,3 +238,40 @@ test('a VM is opened once it runs and that is wanted; what could not be applied 
   expect([next.view(id)?.opened, runs]).toEqual([true, 3])
   await next.stop()
 })
+
+test('a VM is closed for good: by whom it was opened, by a daemon that came later, and never opened again', async () => {
+  // Goal: after its fetch a build has no network, whatever is killed in between; one that was never opened is not touched.
+  const { engine, create, define, observe, clock, world } = bench()
+  let runs = 0
+  let broken = false
+  world.open = async () => {
+    runs += 1
+    if (broken) throw new Fault('host.command_failed', 'nft is away')
+  }
+  const id = define()
+  await clock.elapse(0)
+  await observe(id, { hello })
+  engine.close(id)
+  await clock.elapse(0)
+  expect([engine.view(id)?.opened, runs]).toEqual([false, 0])
+  engine.open(id)
+  await clock.elapse(0)
+  expect([engine.view(id)?.opened, runs]).toEqual([true, 1])
+  broken = true
+  engine.close(id)
+  // From the word on: what the firewall still does is no reason to call it open.
+  expect(engine.view(id)?.opened).toBe(false)
+  await clock.elapse(0)
+  expect(runs).toBe(2)
+  // Killed before it could be applied: the next daemon applies it without being asked.
+  await engine.stop()
+  broken = false
+  const next = create()
+  next.start()
+  await clock.elapse(0)
+  expect([next.view(id)?.opened, runs]).toEqual([false, 3])
+  next.open(id)
+  await clock.elapse(20_000)
+  expect([next.view(id)?.opened, runs]).toEqual([false, 3])
+  await next.stop()
+})

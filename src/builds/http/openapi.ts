@@ -5,6 +5,7 @@ import { BuildAccepted, BuildProblem, BuildRecord, BuildVmReserved } from '../..
 import {
   type ApiFailure,
   type ApiOperation,
+  COMMON_HEADERS,
   jsonContent,
   type OpenApiDocument,
   ref,
@@ -85,9 +86,9 @@ const PARAMETERS = {
 
 const HEADERS = {
   RequestId: { description: 'The id of this request in the log.', schema: { type: 'string' } },
-  RetryAfter: { description: 'Seconds until it is worth trying again.', required: true, schema: { type: 'integer' } },
-  Allow: { description: 'Methods of this path.', required: true, schema: { type: 'string' } },
-  WwwAuthenticate: { description: 'Always `Bearer`.', required: true, schema: { const: 'Bearer' } },
+  RetryAfter: COMMON_HEADERS.RetryAfter,
+  Allow: COMMON_HEADERS.Allow,
+  WwwAuthenticate: COMMON_HEADERS.WwwAuthenticate,
   ETag: { description: 'SHA-256 of the result, in quotes.', schema: { type: 'string' } },
 } as const
 

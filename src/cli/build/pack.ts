@@ -4,10 +4,11 @@
 import { closeSync, fstatSync, lstatSync, openSync, readlinkSync, readSync } from 'node:fs'
 import { join } from 'node:path'
 import { createGzip } from 'node:zlib'
+import { fromUtf8 } from '../../base/bytes.ts'
+import { encodePax, encodeUstar, tarBlockBytes, tarPaddingBytes, USTAR } from '../../base/ustar.codec.ts'
 import { InputFault } from '../exit.ts'
 import { bytesText } from '../render.ts'
 
-const blockBytes = 512
 /** 1980-01-01: what every archive format can say. */
 const mtimeSeconds = 315_532_800
 
@@ -33,7 +34,7 @@ export async function packSource(directory: string, paths: readonly string[], by
     await writeEntry(join(directory, path), path, write)
     if (sizeBytes > bytesMax) break
   }
-  await write(new Uint8Array(blockBytes * 2))
+  await write(new Uint8Array(tarBlockBytes * 2))
   gzip.end()
   await done
   if (sizeBytes > bytesMax) {
@@ -72,7 +73,7 @@ async function writeEntry(file: string, path: string, write: Write): Promise<voi
       await write(buffer.subarray(0, count))
       at += count
     }
-    await write(new Uint8Array((blockBytes - (size % blockBytes)) % blockBytes))
+    await write(new Uint8Array(tarPaddingBytes(size)))
   } finally {
     closeSync(fd)
   }
@@ -87,40 +88,31 @@ type Header = {
 }
 
 async function writeHeader(header: Header, write: Write): Promise<void> {
-  const records = [...paxOf('path', header.path, 100), ...paxOf('linkpath', header.target, 100)].join('')
-  if (records !== '') {
-    const bytes = Buffer.from(records)
-    await write(block({ path: 'pax', type: 'x', mode: 0o644, sizeBytes: bytes.length, target: '' }))
-    await write(bytes)
-    await write(new Uint8Array((blockBytes - (bytes.length % blockBytes)) % blockBytes))
+  const records = Buffer.concat([...paxOf('path', header.path), ...paxOf('linkpath', header.target)])
+  if (records.length > 0) {
+    await write(block({ path: 'pax', type: 'x', mode: 0o644, sizeBytes: records.length, target: '' }))
+    await write(records)
+    await write(new Uint8Array(tarPaddingBytes(records.length)))
   }
   await write(block(header))
 }
 
-/** A record where the name has no place in the header, or is not of ASCII. Its length counts itself. */
-function paxOf(key: string, value: string, bytesMax: number): string[] {
-  if (Buffer.byteLength(value) <= bytesMax && /^[\x20-\x7e]*$/.test(value)) return []
-  const rest = ` ${key}=${value}\n`
-  const size = Buffer.byteLength(rest)
-  let length = size + 1
-  while (String(length).length + size !== length) length = String(length).length + size
-  return [`${length}${rest}`]
+const nameBytesMax = USTAR.name[1]
+
+/** A record where the name has no place in the header, or is not of ASCII. */
+function paxOf(key: string, value: string): Uint8Array[] {
+  if (Buffer.byteLength(value) <= nameBytesMax && /^[\x20-\x7e]*$/.test(value)) return []
+  return [encodePax(key, value)]
 }
 
 function block({ path, type, mode, sizeBytes, target }: Header): Uint8Array {
-  const bytes = Buffer.alloc(blockBytes)
-  const octal = (value: number, width: number) => `${value.toString(8).padStart(width - 1, '0')}\0`
-  bytes.write(path.slice(0, 100), 0, 100, 'utf8')
-  bytes.write(octal(mode, 8), 100)
-  bytes.write(octal(0, 8), 108)
-  bytes.write(octal(0, 8), 116)
-  bytes.write(octal(sizeBytes, 12), 124)
-  bytes.write(octal(mtimeSeconds, 12), 136)
-  bytes.write(' '.repeat(8), 148)
-  bytes.write(type, 156)
-  bytes.write(target.slice(0, 100), 157, 100, 'utf8')
-  bytes.write('ustar\x0000', 257, 'latin1')
-  const sum = bytes.reduce((total, byte) => total + byte, 0)
-  bytes.write(`${sum.toString(8).padStart(6, '0')}\0 `, 148)
-  return bytes
+  const names = { name: cut(path), prefix: '', linkName: cut(target) }
+  return encodeUstar({ ...names, type, mode, sizeBytes, mtimeSeconds })
+}
+
+/** What goes into a header beside a pax record with all of it. */
+function cut(text: string): string {
+  const bytes = new Uint8Array(nameBytesMax)
+  const { written } = new TextEncoder().encodeInto(text, bytes)
+  return fromUtf8(bytes.subarray(0, written))
 }

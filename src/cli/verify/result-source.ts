@@ -8,10 +8,11 @@ import { createGunzip } from 'node:zlib'
 import { wellFormed } from '../../attest/malformed.ts'
 import { isComponent, RESULT_PATHS } from '../../attest/provenance/paths.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
+import { looksLikeTar, tarBlockBytes } from '../../base/ustar.codec.ts'
 import type { ResultFiles } from '../../verifier/build-question.ts'
 import { InputFault } from '../exit.ts'
 import { MIB, readingInput, unreadable } from '../input-file.ts'
-import { readResultTar, tarMagicOffset } from './result-tar.ts'
+import { readResultTar } from './result-tar.ts'
 
 /** What is kept whole in memory; a log is only hashed. */
 const documentBytesMax = 16 * MIB
@@ -163,10 +164,10 @@ async function readArchive(path: string): Promise<Collected> {
 async function isGzip(path: string): Promise<boolean> {
   const handle = await open(path, 'r')
   try {
-    const head = Buffer.alloc(tarMagicOffset + 5)
+    const head = Buffer.alloc(tarBlockBytes)
     await handle.read(head, 0, head.length, 0)
     if (head[0] === 0x1f && head[1] === 0x8b) return true
-    wellFormed(head.toString('latin1', tarMagicOffset) === 'ustar', 'it is neither a tar.gz nor a tar')
+    wellFormed(looksLikeTar(head), 'it is neither a tar.gz nor a tar')
     return false
   } finally {
     await handle.close()

@@ -3,19 +3,16 @@
 
 import { createGzip } from 'node:zlib'
 import { artifactPath, isComponent } from '../../attest/provenance/paths.ts'
-import { utf8 } from '../../base/bytes.ts'
+import { encodeUstar, tarBlockBytes, tarPaddingBytes, ustarPath, ustarSizeBytesEnd } from '../../base/ustar.codec.ts'
 import { openRegular } from './collect.ts'
-import { refuseUnless } from './failure.ts'
+import { BuildFailure, refuseUnless } from './failure.ts'
 
 export type ResultEntry = { readonly path: string } & (
   | { readonly kind: 'bytes'; readonly bytes: Uint8Array }
   | { readonly kind: 'artifact'; readonly file: string; readonly sizeBytes: number; readonly executable: boolean }
 )
 
-const blockBytes = 512
 const chunkBytes = 1024 * 1024
-const nameBytesMax = 100
-const prefixBytesMax = 155
 /** GNU tar and pax end at a multiple of this. */
 const recordBytes = 10_240
 
@@ -54,11 +51,11 @@ async function* tarOf(project: string, entries: readonly ResultEntry[]): AsyncGe
     })
     if (one.kind === 'bytes') yield one.bytes
     if (one.kind === 'artifact') yield* contentOf(one.file, one.sizeBytes)
-    const padding = (blockBytes - (sizeBytes % blockBytes)) % blockBytes
+    const padding = tarPaddingBytes(sizeBytes)
     yield new Uint8Array(padding)
-    total += blockBytes + sizeBytes + padding
+    total += tarBlockBytes + sizeBytes + padding
   }
-  yield new Uint8Array(2 * blockBytes + ((recordBytes - ((total + 2 * blockBytes) % recordBytes)) % recordBytes))
+  yield new Uint8Array(2 * tarBlockBytes + ((recordBytes - ((total + 2 * tarBlockBytes) % recordBytes)) % recordBytes))
 }
 
 type TarEntry = ResultEntry | { readonly kind: 'directory'; readonly path: string }
@@ -93,37 +90,14 @@ async function* contentOf(path: string, sizeBytes: number): AsyncGenerator<Uint8
 }
 
 function header(entry: { path: string; mode: number; sizeBytes: number; isDirectory: boolean }): Uint8Array {
-  const { prefix, name } = splitPath(entry.path)
-  const block = new Uint8Array(blockBytes)
-  const put = (offset: number, text: string) => block.set(utf8(text), offset)
-  const octal = (value: number, digits: number) => value.toString(8).padStart(digits, '0')
-  refuseUnless(entry.sizeBytes < 8 ** 11, 'limit_exceeded', () => 'result: a file of 8 GiB or more')
-  put(0, name)
-  put(100, `${octal(entry.mode, 7)}\0`)
-  put(108, `${octal(0, 7)}\0`)
-  put(116, `${octal(0, 7)}\0`)
-  put(124, `${octal(entry.sizeBytes, 11)}\0`)
-  put(136, `${octal(0, 11)}\0`)
-  put(148, '        ')
-  put(156, entry.isDirectory ? '5' : '0')
-  put(257, 'ustar\x0000')
-  put(329, `${octal(0, 7)}\0`)
-  put(337, `${octal(0, 7)}\0`)
-  put(345, prefix)
-  const sum = block.reduce((all, byte) => all + byte, 0)
-  put(148, `${octal(sum, 6)}\0 `)
-  return block
-}
-
-function splitPath(path: string): { prefix: string; name: string } {
-  if (Buffer.byteLength(path) <= nameBytesMax) return { prefix: '', name: path }
-  for (let at = path.indexOf('/'); at !== -1; at = path.indexOf('/', at + 1)) {
-    const [prefix, name] = [path.slice(0, at), path.slice(at + 1)]
-    if (name !== '' && Buffer.byteLength(name) <= nameBytesMax && Buffer.byteLength(prefix) <= prefixBytesMax)
-      return { prefix, name }
+  const { path, mode, sizeBytes, isDirectory } = entry
+  refuseUnless(sizeBytes < ustarSizeBytesEnd, 'limit_exceeded', () => 'result: a file of 8 GiB or more')
+  const place = ustarPath(path)
+  if (place === null) {
+    throw new BuildFailure('build_failed', `result: ${JSON.stringify(path.slice(0, 300))}: too long a path for a tar`)
   }
-  refuseUnless(false, 'build_failed', () => `result: ${JSON.stringify(path.slice(0, 300))}: too long a path for a tar`)
-  return { prefix: '', name: '' }
+  const type = isDirectory ? '5' : '0'
+  return encodeUstar({ ...place, type, mode, sizeBytes, mtimeSeconds: 0, linkName: '' })
 }
 
 /** Where an artifact stands in the archive. */

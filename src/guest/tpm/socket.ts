@@ -1,13 +1,12 @@
 // Gives programs of the VM a quote of its TPM over a nonce of theirs, and proof of whose key signs it, over a unix socket. Effects: one socket.
 //
-// Whoever asks sends a line (request.codec.ts), gets one line, and closes (lockout/socket.ts says why not we). A quote over a receipt's
+// Whoever asks sends a line (request.codec.ts), gets one line, and closes. A quote over a receipt's
 // statement is over 64 bytes, so that nobody gets one here. Nobody gets the secret of a credential either: only what shows that it is known.
 
-import { chmodSync, rmSync } from 'node:fs'
 import { type Static, Type } from '@sinclair/typebox'
 import { toBase64Url } from '../../base/bytes.ts'
-import { messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
+import { serveLines } from '../line-server.ts'
 import { decodeTpmRequest, type TpmRequest, tpmNonceBytes, tpmRequestBytesMax } from './request.codec.ts'
 import type { Tpm } from './tpm.ts'
 
@@ -22,53 +21,10 @@ export const TpmReply = Type.Union([
 ])
 export type TpmReply = Static<typeof TpmReply>
 
-const connectionsMax = 16
-const lineFeed = 0x0a
-/** For a connection that says or reads nothing. */
-const idleSeconds = 60
-
-type Asking = { held: Uint8Array; asked: boolean; rest: Uint8Array }
-
 /** Does not throw: without it only the verifier's second line is not checked. */
 export function serveTpm({ path, tpm, log }: { path: string; tpm: Tpm; log: Logger }): Disposable {
-  let connections = 0
-  try {
-    rmSync(path, { force: true })
-    const listener = Bun.listen<Asking>({
-      unix: path,
-      socket: {
-        open: socket => {
-          connections += 1
-          socket.data = { held: new Uint8Array(0), asked: false, rest: new Uint8Array(0) }
-          socket.timeout(idleSeconds)
-          if (connections > connectionsMax) socket.end()
-        },
-        data: (socket, chunk) => {
-          const { data } = socket
-          if (data.asked) return
-          data.held = Buffer.concat([data.held, chunk.subarray(0, tpmRequestBytesMax)])
-          const lineBytes = data.held.indexOf(lineFeed) + 1
-          if (lineBytes === 0 && data.held.length < tpmRequestBytesMax) return
-          data.asked = true
-          void replyTo(lineBytes === 0 ? data.held : data.held.subarray(0, lineBytes), tpm).then(reply => {
-            data.rest = Buffer.from(`${JSON.stringify(reply)}\n`)
-            drain(socket)
-          })
-        },
-        drain,
-        timeout: socket => void socket.end(),
-        close: () => {
-          connections -= 1
-        },
-        error: () => {},
-      },
-    })
-    chmodSync(path, 0o666)
-    return { [Symbol.dispose]: () => listener.stop(true) }
-  } catch (error) {
-    log.error('TPM socket does not open', { reason: messageOf(error) })
-    return { [Symbol.dispose]: () => {} }
-  }
+  const answer = (request: Uint8Array) => replyTo(request, tpm)
+  return serveLines({ path, what: 'TPM socket', requestBytesMax: tpmRequestBytesMax, answer, log })
 }
 
 async function replyTo(request: Uint8Array, tpm: Tpm): Promise<TpmReply> {
@@ -89,13 +45,4 @@ async function answerTo(asked: TpmRequest, tpm: Tpm): Promise<TpmReply> {
   }
   const answer = await tpm.activate(asked.credential)
   return answer.kind === 'activated' ? { kind: 'activated', proof: toBase64Url(answer.proof) } : answer
-}
-
-type Writing = { data: { rest: Uint8Array }; write: (bytes: Uint8Array) => number }
-
-function drain(socket: Writing): void {
-  const { rest } = socket.data
-  if (rest.length === 0) return
-  const written = socket.write(rest)
-  if (written > 0) socket.data.rest = rest.subarray(written)
 }

@@ -12,6 +12,7 @@ import {
 import {
   type ApiFailure,
   type ApiOperation,
+  COMMON_HEADERS,
   jsonContent,
   type OpenApiDocument,
   ref,
@@ -87,14 +88,14 @@ const PARAMETERS = {
 
 const HEADERS = {
   RequestId: { description: 'The id of this request in the log and the ledger.', schema: { type: 'string' } },
-  RetryAfter: { description: 'Seconds until it is worth trying again.', required: true, schema: { type: 'integer' } },
+  RetryAfter: COMMON_HEADERS.RetryAfter,
   ShouldRetry: {
     description: 'Whether repeating the request may help.',
     required: true,
     schema: { enum: ['true', 'false'] },
   },
-  Allow: { description: 'Methods of this path.', required: true, schema: { type: 'string' } },
-  WwwAuthenticate: { description: 'Always `Bearer`.', required: true, schema: { const: 'Bearer' } },
+  Allow: COMMON_HEADERS.Allow,
+  WwwAuthenticate: COMMON_HEADERS.WwwAuthenticate,
   Receipt: {
     description: 'Signed receipt of the response. In a stream it is the comment line before `data: [DONE]` instead.',
     schema: { type: 'string' },

@@ -19,6 +19,7 @@ import { FailureEnvelope, Problem, SuccessEnvelope } from '../../contract/proble
 import {
   type ApiFailure,
   type ApiOperation,
+  COMMON_HEADERS,
   jsonContent,
   type OpenApiDocument,
   ref,
@@ -152,8 +153,8 @@ const HEADERS = {
       'What the instances of this response run on, each value once: `snp`: SEV-SNP keeps their memory from the host; `kvm; simulated` and `tcg; simulated`: nothing does, and their evidence is simulated; `unknown`: made before this was recorded. A list names what is not terminated, and has no such header without any.',
     schema: { type: 'string', examples: ['snp'] },
   },
-  Allow: { description: 'Methods of this path.', required: true, schema: { type: 'string' } },
-  WwwAuthenticate: { description: 'Always `Bearer`.', required: true, schema: { const: 'Bearer' } },
+  Allow: COMMON_HEADERS.Allow,
+  WwwAuthenticate: COMMON_HEADERS.WwwAuthenticate,
 } as const
 
 const EVERY_RESPONSE = { 'X-Request-ID': 'RequestId', 'X-Correlation-ID': 'CorrelationId' } as const

@@ -3,9 +3,10 @@
 
 import * as fs from 'node:fs'
 import { createGunzip } from 'node:zlib'
+import { ByteReader } from '../../../base/byte-reader.ts'
+import { looksLikeTar } from '../../../base/ustar.codec.ts'
 import { BuildFailure, refuseUnless } from '../failure.ts'
-import { ByteReader } from './byte-reader.ts'
-import { type ArchiveEntry, readTar, tarMagicOffset } from './tar.ts'
+import { type ArchiveEntry, readTar } from './tar.ts'
 import { readName, showName, TreePlan } from './tree.plan.ts'
 import { readZip } from './zip.ts'
 
@@ -34,11 +35,20 @@ export async function unpackArchive(order: UnpackOrder): Promise<Unpacked> {
     const entries =
       format === 'zip'
         ? readZip({ handle, sizeBytes: order.sizeBytes, entriesMax: order.entriesMax })
-        : readTar(new ByteReader(tarBytes(order, format), tarBytesMax(order)))
+        : readTar(tarReader(order, format))
     return { format, ...(await writeTree(entries, order)) }
   } finally {
     await handle.close()
   }
+}
+
+function tarReader(order: UnpackOrder, format: 'tar.gz' | 'tar'): ByteReader {
+  const bytesMax = tarBytesMax(order)
+  return new ByteReader(tarBytes(order, format), {
+    bytesMax,
+    tooMuch: () => new BuildFailure('source_invalid', `source: more than ${bytesMax} bytes unpacked; send less`),
+    tooLittle: () => new BuildFailure('source_invalid', 'source: the archive ends early; pack it anew'),
+  })
 }
 
 /** Content, and for each entry its headers and padding: three blocks, or more with long names. */
@@ -52,7 +62,7 @@ async function formatOf(handle: fs.promises.FileHandle, sizeBytes: number): Prom
   const startsWith = (...bytes: number[]) => bytes.every((byte, at) => head[at] === byte)
   if (startsWith(0x1f, 0x8b)) return 'tar.gz'
   if (startsWith(0x50, 0x4b, 0x03, 0x04)) return 'zip'
-  if (head.toString('latin1', tarMagicOffset, tarMagicOffset + 5) === 'ustar') return 'tar'
+  if (looksLikeTar(head)) return 'tar'
   throw new BuildFailure('source_invalid', 'source: neither gzip, tar nor zip with content; send a tar.gz, tar or zip')
 }
 

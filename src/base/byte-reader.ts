@@ -1,17 +1,22 @@
 // Exact pieces out of a stream of chunks, with a bound on how much may come in all. No effects of its own.
 
-import { BuildFailure } from '../failure.ts'
+export type ByteReaderOptions = {
+  readonly bytesMax: number
+  /** What is thrown once more than `bytesMax` have come: what is packed small may be a bomb. */
+  readonly tooMuch: () => Error
+  /** What is thrown at the end of the stream within a piece. */
+  readonly tooLittle: () => Error
+}
 
 export class ByteReader {
   readonly #chunks: AsyncIterator<Uint8Array>
-  readonly #bytesMax: number
+  readonly #options: ByteReaderOptions
   #held: Uint8Array = new Uint8Array(0)
   #readBytes = 0
 
-  /** More than `bytesMax` bytes are a failure `source_invalid`: what is packed small may be a bomb. */
-  constructor(chunks: AsyncIterable<Uint8Array>, bytesMax: number) {
+  constructor(chunks: AsyncIterable<Uint8Array>, options: ByteReaderOptions) {
     this.#chunks = chunks[Symbol.asyncIterator]()
-    this.#bytesMax = bytesMax
+    this.#options = options
   }
 
   /** The next `count` bytes, copied; null at the end of the stream, which between two pieces is no failure. */
@@ -30,14 +35,16 @@ export class ByteReader {
   async *parts(count: number): AsyncGenerator<Uint8Array> {
     let left = count
     while (left > 0) {
-      if (this.#held.length === 0 && !(await this.#fill())) {
-        throw new BuildFailure('source_invalid', 'source: the archive ends early; pack it anew')
-      }
+      if (this.#held.length === 0 && !(await this.#fill())) throw this.#options.tooLittle()
       const part = this.#held.subarray(0, left)
       this.#held = this.#held.subarray(part.length)
       left -= part.length
       yield part
     }
+  }
+
+  async skip(count: number): Promise<void> {
+    for await (const _ of this.parts(count));
   }
 
   /** What is left, in parts. */
@@ -55,9 +62,7 @@ export class ByteReader {
       const { done, value } = await this.#chunks.next()
       if (done === true) return false
       this.#readBytes += value.length
-      if (this.#readBytes > this.#bytesMax) {
-        throw new BuildFailure('source_invalid', `source: more than ${this.#bytesMax} bytes unpacked; send less`)
-      }
+      if (this.#readBytes > this.#options.bytesMax) throw this.#options.tooMuch()
       if (value.length === 0) continue
       this.#held = value
       return true

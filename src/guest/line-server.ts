@@ -1,0 +1,83 @@
+// Answers programs of the VM over a unix socket that everybody in it may open: one line in, one JSON line out. Effects: one socket.
+//
+// Whoever asked closes: where we closed, Bun's client could see that before it had read, and reported a reset (1.4.5, now and then on a busy
+// machine).
+
+import { chmodSync, rmSync } from 'node:fs'
+import { messageOf } from '../base/fault.ts'
+import type { Logger } from '../base/log.ts'
+
+export type LineServerOptions = {
+  readonly path: string
+  /** Names the socket in the log. */
+  readonly what: string
+  /** What asks: all up to an LF, or this many bytes. With 1 the first byte asks, whatever it is. */
+  readonly requestBytesMax: number
+  /** Any value of JSON. Where it rejects, the connection ends without an answer. */
+  readonly answer: (request: Uint8Array) => Promise<unknown>
+  readonly log: Logger
+}
+
+const connectionsMax = 16
+const lineFeed = 0x0a
+/** For a connection that says or reads nothing. */
+const idleSeconds = 60
+
+type Asking = { held: Uint8Array; asked: boolean; rest: Uint8Array }
+
+/** One answer for each connection. Does not throw: where the socket does not open, those who would ask find none. */
+export function serveLines({ path, what, requestBytesMax, answer, log }: LineServerOptions): Disposable {
+  let connections = 0
+  try {
+    rmSync(path, { force: true })
+    const listener = Bun.listen<Asking>({
+      unix: path,
+      socket: {
+        open: socket => {
+          connections += 1
+          const isRefused = connections > connectionsMax
+          socket.data = { held: new Uint8Array(0), asked: isRefused, rest: new Uint8Array(0) }
+          socket.timeout(idleSeconds)
+          if (isRefused) socket.end()
+        },
+        data: (socket, chunk) => {
+          const { data } = socket
+          if (data.asked) return
+          data.held = Buffer.concat([data.held, chunk.subarray(0, requestBytesMax)])
+          const lineBytes = data.held.indexOf(lineFeed) + 1
+          if (lineBytes === 0 && data.held.length < requestBytesMax) return
+          data.asked = true
+          answer(lineBytes === 0 ? data.held : data.held.subarray(0, lineBytes))
+            .then(said => {
+              data.rest = Buffer.from(`${JSON.stringify(said)}\n`)
+              drain(socket)
+            })
+            .catch(error => {
+              log.error(`${what}: no answer`, { reason: messageOf(error) })
+              socket.end()
+            })
+        },
+        drain,
+        timeout: socket => void socket.end(),
+        close: () => {
+          connections -= 1
+        },
+        error: () => {},
+      },
+    })
+    chmodSync(path, 0o666)
+    return { [Symbol.dispose]: () => listener.stop(true) }
+  } catch (error) {
+    log.error(`${what} does not open`, { reason: messageOf(error) })
+    return { [Symbol.dispose]: () => {} }
+  }
+}
+
+type Writing = { data: { rest: Uint8Array }; write: (bytes: Uint8Array) => number }
+
+function drain(socket: Writing): void {
+  const { rest } = socket.data
+  if (rest.length === 0) return
+  const written = socket.write(rest)
+  if (written > 0) socket.data.rest = rest.subarray(written)
+}

@@ -1,0 +1,25 @@
+// The agent channel of a guest as a UNIX socket: what the host asks comes in as lines of JSON, and what a test answers goes back. Effects: one socket.
+
+/** `null`: the guest says nothing. */
+export type Answer<Request> = (request: Request) => Promise<object | null>
+
+export function listenAsGuest<Request extends { readonly id: string }>(
+  path: string,
+  answer: Answer<Request>,
+): Disposable {
+  let rest = ''
+  const listener = Bun.listen({
+    unix: path,
+    socket: {
+      data: (socket, bytes) => {
+        const lines = (rest + bytes.toString()).split('\n')
+        rest = lines.pop() ?? ''
+        for (const line of lines.filter(Boolean)) {
+          const request: Request = JSON.parse(line)
+          void answer(request).then(said => said !== null && socket.write(`${JSON.stringify(said)}\n`))
+        }
+      },
+    },
+  })
+  return { [Symbol.dispose]: () => listener.stop(true) }
+}
