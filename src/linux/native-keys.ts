@@ -63,7 +63,7 @@ export const nativeKeys = {
       decapsulate: async (ciphertext: Uint8Array) => {
         // Only WebCrypto decapsulates, and Bun's types do not know that yet.
         const subtle = crypto.subtle as SubtleCrypto & KeyEncapsulation
-        webKey ??= subtle.importKey('raw-seed' as 'raw', ownSeed, 'ML-KEM-768', false, ['decapsulateBits' as KeyUsage])
+        webKey ??= subtle.importKey('raw-seed' as 'raw', ownSeed, 'ML-KEM-768', false, ['decapsulateBits' as 'sign'])
         return new Uint8Array(await subtle.decapsulateBits('ML-KEM-768', await webKey, Uint8Array.from(ciphertext)))
       },
     }
