@@ -12,7 +12,11 @@ import { nativeKeys } from '../../src/linux/native-keys.ts'
 /** Made once: these tests change nothing about them. */
 export const ehbpKeys: ReceiptKeys = makeReceiptKeys(systemRandom, nativeKeys)
 
-type ServerOptions = { readonly keys?: ReceiptKeys; readonly newAesGcm?: NewAesGcm; readonly pause?: () => Promise<void> }
+type ServerOptions = {
+  readonly keys?: ReceiptKeys
+  readonly newAesGcm?: NewAesGcm
+  readonly pause?: () => Promise<void>
+}
 
 /** What a server makes of the header of a sealed request. */
 export async function serverContext(encapsulatedHex: string, options: ServerOptions = {}): Promise<ServerContext> {

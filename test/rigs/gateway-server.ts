@@ -5,9 +5,11 @@ import { systemClock } from '../../src/base/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
+import { createEncryption } from '../../src/inference/encryption/encryption.ts'
 import { createGateway, type Gateway, type GatewayDeps } from '../../src/inference/gateway/gateway.ts'
 import type { Caller, RequestObservation, Tokens, UsageRecord } from '../../src/inference/types.ts'
 import type { UpstreamTarget } from '../../src/inference/upstream/target.ts'
+import { ehbpKeys } from './ehbp.ts'
 import { startUpstream, type TestUpstream } from './upstream-server.ts'
 
 export const MODEL = 'tiny'
@@ -96,7 +98,11 @@ export function startGateway(upstreams: readonly UpstreamTarget[], options: Opti
     sealer: null,
     responseReceipts: 'on-request',
     attestation: null,
+<<<<<<< HEAD
     workload: null,
+=======
+    encryption: createEncryption({ keys: ehbpKeys, random: systemRandom }),
+>>>>>>> 08834c3 (The gateway opens encrypted requests and encrypts their responses (EHBP))
     openapi: '{"openapi":"3.1.0"}',
     ownedBy: 'strongroom',
     clock: systemClock,

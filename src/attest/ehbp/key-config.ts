@@ -18,7 +18,10 @@ export function encodeKeyConfig(keys: AgreementKeys): Uint8Array {
 }
 
 /** Members of the problem document (RFC 9457 section 3.1). */
-export function keyConfigProblemOf(title: string): { readonly type: string; readonly title: string } {
+export function keyConfigProblemOf(title: string): {
+  readonly type: typeof keyConfigProblem.type
+  readonly title: string
+} {
   return { type: keyConfigProblem.type, title }
 }
 

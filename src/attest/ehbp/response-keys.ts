@@ -28,11 +28,7 @@ export function responseCiphers(secrets: ResponseSecrets, newAesGcm: NewAesGcm):
   wellFormed(responseNonce.length === SIZES.responseNonce, 'response nonce: not 32 bytes')
   const prk = extract(sha256, exported, concat(encapsulated, responseNonce))
   const cipher = (keyLabel: Uint8Array, nonceLabel: Uint8Array) =>
-    new OrderedCipher(
-      expand(sha256, prk, keyLabel, SIZES.key),
-      expand(sha256, prk, nonceLabel, SIZES.nonce),
-      newAesGcm,
-    )
+    new OrderedCipher(expand(sha256, prk, keyLabel, SIZES.key), expand(sha256, prk, nonceLabel, SIZES.nonce), newAesGcm)
   return {
     body: cipher(LABELS.key, LABELS.nonce),
     headers: cipher(LABELS.headersKey, LABELS.headersNonce),

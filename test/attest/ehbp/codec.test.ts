@@ -207,7 +207,9 @@ describe('a long request', () => {
   test('goal: the server gives way to others between its parts', async () => {
     const request = await seal(new Uint8Array(3_000_000))
     let pauses = 0
-    const pause = async () => void (pauses += 1)
+    const pause = async () => {
+      pauses += 1
+    }
     const context = await serverContext(request.headers['ehbp-encapsulated-key'], { pause })
     expect((await context.open(request.body, 3_000_000)).length).toBe(3_000_000)
     expect(pauses).toBe(1)
@@ -259,7 +261,15 @@ describe('a changed response', () => {
     const streamed = await exchange(EVENTS, { type: stream })
     const other = await exchange(EVENTS, { type: stream })
     const [a, b, c] = streamed.frames as [Uint8Array, Uint8Array, Uint8Array]
-    const wrong = [[b, a, c], [a, a, b, c], [a, c], [b, c], [a, b, c, c], other.frames, [a, b, ...other.frames.slice(2)]]
+    const wrong = [
+      [b, a, c],
+      [a, a, b, c],
+      [a, c],
+      [b, c],
+      [a, b, c, c],
+      other.frames,
+      [a, b, ...other.frames.slice(2)],
+    ]
     for (const frames of wrong) await expect(opened(streamed, frames)).rejects.toThrow(Malformed)
   })
 
@@ -284,7 +294,14 @@ describe('a changed response', () => {
 
   test('goal: without a nonce, or with one that is none, nothing is taken for the response', async () => {
     const { request } = await exchange(['{}'])
-    for (const nonce of ['', '00', 'g'.repeat(64), '0'.repeat(63), '0'.repeat(66), `${'0'.repeat(64)}, ${'0'.repeat(64)}`])
+    for (const nonce of [
+      '',
+      '00',
+      'g'.repeat(64),
+      '0'.repeat(63),
+      '0'.repeat(66),
+      `${'0'.repeat(64)}, ${'0'.repeat(64)}`,
+    ])
       await expect(request.openResponse(headOf({ 'ehbp-response-nonce': nonce }))).rejects.toThrow(Malformed)
     await expect(request.openResponse(headOf({}))).rejects.toThrow('not sealed')
   })
@@ -335,7 +352,13 @@ describe('sealed headers', () => {
     const asHeader = (bytes: Uint8Array) =>
       headOf({ ...head, 'x-strongroom-sealed-headers': Buffer.from(bytes).toString('base64url') })
     await expect(request.openResponse(asHeader(frame.slice(4)))).rejects.toThrow('do not open')
-    for (const plain of ['{"content-type":"x"}', '{"x-strongroom-receipt":1}', '[]', 'null', '{"x-strongroom-ignored":"a\\nb"}']) {
+    for (const plain of [
+      '{"content-type":"x"}',
+      '{"x-strongroom-receipt":1}',
+      '[]',
+      'null',
+      '{"x-strongroom-ignored":"a\\nb"}',
+    ]) {
       const ciphertext = await headersCiphertext(head['ehbp-response-nonce'], request, plain)
       await expect(request.openResponse(asHeader(ciphertext))).rejects.toThrow(Malformed)
     }

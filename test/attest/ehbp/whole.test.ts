@@ -68,9 +68,13 @@ test('goal: a stream is whole when its last event ends it, in whatever pieces it
 })
 
 test('goal: no beginning of a whole response is whole', () => {
-  const stream = 'data: {"choices":[{"delta":{"content":"\\n\\ndata: [DONE]\\n\\n"}}]}\n\n: strongroom-receipt abc\n\ndata: [DONE]\n\n'
+  const stream =
+    'data: {"choices":[{"delta":{"content":"\\n\\ndata: [DONE]\\n\\n"}}]}\n\n: strongroom-receipt abc\n\ndata: [DONE]\n\n'
   const object = '{"choices":[{"message":{"content":"} \\" {"}}],"usage":{}}'
-  for (const [type, text] of [['text/event-stream', stream], ['application/json', object]] as const) {
+  for (const [type, text] of [
+    ['text/event-stream', stream],
+    ['application/json', object],
+  ] as const) {
     expect(isWhole(type, [text])).toBe(true)
     for (let length = 0; length < text.length; length += 1) expect(isWhole(type, [text.slice(0, length)])).toBe(false)
   }
