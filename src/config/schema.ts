@@ -402,6 +402,11 @@ export const InferenceConfig = Type.Object(
       3650,
       'How long usage records are kept, and gateway keys after they were revoked or expired.',
     ),
+    pad_streams: OneOf(['auto', 'on', 'off'], {
+      default: 'auto',
+      description:
+        'Whether the chunks of streams are padded, so that their sizes do not give away the lengths of tokens. "auto": where the gateway runs in a measured VM. Clients choose for themselves with `stream_options.include_obfuscation`, as with OpenAI. It costs about 50 bytes a chunk.',
+    }),
     response_receipts: OneOf(['on-request', 'always'], {
       default: 'on-request',
       description:

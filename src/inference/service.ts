@@ -68,6 +68,7 @@ const attestationTimeoutMs = 30_000
 
 export function createInferenceService(deps: InferenceServiceDeps): InferenceService {
   const { settings, upstreams, metering, keys, clock, random, log } = deps
+  const { padStreams } = settings
   const limiter = createLimiter(clock)
   const { admitPublic } = createPublicLimiter({ clock, requestsPerMinute: settings.publicRequestsPerMinute })
   const metrics = createMetrics({
@@ -100,7 +101,8 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     clock,
     random,
     log,
-    limits: settings,
+    // Only a measured VM has a workload.json.
+    limits: { ...settings, padsStreams: padStreams === 'auto' ? deps.workload !== null : padStreams === 'on' },
   })
   const stopping = new AbortController()
   return {

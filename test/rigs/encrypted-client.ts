@@ -34,7 +34,7 @@ export async function postEncrypted(url: string, body: unknown, init: EncryptedI
   const request = await sealRequest({ keys, suite, random: systemRandom }, utf8(text))
   const response = await fetch(url, {
     method: 'POST',
-    body: change(request.body) as BodyInit,
+    body: change(request.body) as Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array>,
     headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', ...request.headers, ...headers },
     ...(init.signal === undefined ? {} : { signal: init.signal }),
   })

@@ -37,6 +37,7 @@ export const LIMITS: GatewayDeps['limits'] = {
   ejectFailures: 3,
   ejectMs: 60_000,
   refusesUnknownFields: false,
+  padsStreams: false,
 }
 
 export type TestGateway = AsyncDisposable & {

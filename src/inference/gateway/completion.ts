@@ -4,6 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { checkBodyHeaders, readBody } from '../../http/body.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
+import type { Obfuscate } from '../openai/obfuscation.ts'
 import { parseRequest } from '../openai/request.ts'
 import type { SchemaChecks } from '../openai/schema-check-service.ts'
 import type {
@@ -42,12 +43,18 @@ export type CompletionServices = {
   readonly clock: Clock
 }
 
-export type CompletionLimits = StreamLimits & { readonly bodyBytesMax: number; readonly bodyTimeoutMs: number }
+export type CompletionLimits = StreamLimits & {
+  readonly bodyBytesMax: number
+  readonly bodyTimeoutMs: number
+  /** Whether the chunks of streams are padded where the client does not say. */
+  readonly padsStreams: boolean
+}
 
 export type CompletionDeps = CompletionServices &
   FailoverDeps & {
     readonly models: ReadonlySet<string>
     readonly schemas: SchemaChecks
+    readonly obfuscate: Obfuscate
     readonly limits: CompletionLimits
   }
 
@@ -140,6 +147,7 @@ async function prepareJob(
       format.kind === 'json_schema'
         ? await deps.schemas.prepare(format.schema, { key: caller.keyPrefix, signal: request.signal })
         : null,
+    obfuscate: (parsed.includeObfuscation ?? deps.limits.padsStreams) ? deps.obfuscate : null,
   }
   const seal = isSealed ? (deps.sealer?.begin({ id, model, body }) ?? null) : null
   return { id, plan, source, seal, headers, account, signal: request.signal }

@@ -7,6 +7,7 @@ import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { GatewayModelList } from '../../contract/inference.ts'
 import { checkHost } from '../../http/head.ts'
+import { createObfuscate } from '../openai/obfuscation.ts'
 import { createSchemaChecks } from '../openai/schema-check-service.ts'
 import type { AdmitPublic, EncryptedExchange, Encryption } from '../types.ts'
 import { UpstreamClient } from '../upstream/client.ts'
@@ -102,6 +103,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
     cacheSalt: createCacheSalt(deps.random),
     refusesUnknownFields: limits.refusesUnknownFields,
     schemas,
+    obfuscate: createObfuscate(deps.random),
   })
   const routes = createRoutes(deps, { models, complete })
 
