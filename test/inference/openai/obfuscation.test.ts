@@ -61,8 +61,10 @@ test('goal: without the padding a chunk is what it would have been, and the padd
 
 test('goal: include_obfuscation is a flag, of streams alone', () => {
   const parse = (stream_options: unknown, stream = true) =>
-    parseRequest('chat', utf8(JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'x' }], stream, stream_options })))
-      .request.includeObfuscation
+    parseRequest(
+      'chat',
+      utf8(JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'x' }], stream, stream_options })),
+    ).request.includeObfuscation
   expect([parse({}), parse(null), parse({ include_obfuscation: null })]).toEqual([null, null, null])
   expect([parse({ include_obfuscation: true }), parse({ include_obfuscation: false })]).toEqual([true, false])
   expect(() => parse({ include_obfuscation: 1 })).toThrow('stream_options.include_obfuscation')
