@@ -1,10 +1,12 @@
 // Both halves of EHBP without a gateway: receipt keys, a server's context for a sealed request, bodies in frames. Effects: randomness.
 
+import { AEAD_AES_256_GCM, KDF_HKDF_SHA256, KEM_DHKEM_X25519_HKDF_SHA256 } from '@panva/hpke-noble'
+import { CipherSuite } from 'hpke'
 import type { NewAesGcm } from '../../src/attest/ehbp/aes-gcm.ts'
 import { frameLength } from '../../src/attest/ehbp/frames.ts'
 import { openContext, type ServerContext, suiteOfEncapsulated } from '../../src/attest/ehbp/server.ts'
 import { makeReceiptKeys, type ReceiptKeys } from '../../src/attest/receipt/receipt-keys.ts'
-import { concat, fromHex } from '../../src/base/bytes.ts'
+import { concat, fromHex, toHex, utf8 } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { nativeAesGcm } from '../../src/linux/native-aes-gcm.ts'
 import { nativeKeys } from '../../src/linux/native-keys.ts'
@@ -36,6 +38,16 @@ export function framesOf(sealed: Uint8Array): Uint8Array[] {
     at += bytes
   }
   return frames
+}
+
+/** Frames of one X25519 context for the server, made by another HPKE, as a client that streams its request sends them. */
+export async function sealedParts(parts: readonly Uint8Array[]) {
+  const suite = new CipherSuite(KEM_DHKEM_X25519_HKDF_SHA256, KDF_HKDF_SHA256, AEAD_AES_256_GCM)
+  const publicKey = await suite.DeserializePublicKey(ehbpKeys.publicKeys.x25519)
+  const { ctx, encapsulatedSecret } = await suite.SetupSender(publicKey, { info: utf8('ehbp request') })
+  const frames: Uint8Array[] = []
+  for (const part of parts) frames.push(frameOf(await ctx.Seal(part)))
+  return { frames, headers: { 'ehbp-encapsulated-key': toHex(encapsulatedSecret) } }
 }
 
 export function frameOf(ciphertext: Uint8Array): Uint8Array {

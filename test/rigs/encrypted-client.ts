@@ -1,9 +1,11 @@
 // A client of the gateway that encrypts, of our own codec: one request, its response opened. Effects: requests over the network.
 
+import { Value } from '@sinclair/typebox/value'
 import { type EhbpSuite, type ResponseLimits, type SealedRequest, sealRequest } from '../../src/attest/ehbp/client.ts'
 import type { AgreementKeys } from '../../src/attest/receipt/kem.ts'
 import { utf8 } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
+import { GatewayError } from '../../src/contract/inference.ts'
 import { ehbpKeys } from './ehbp.ts'
 import { chatBody, KEY } from './gateway-server.ts'
 
@@ -64,4 +66,19 @@ export async function openEncrypted(
 
 export function chatEncrypted(url: string, more: Record<string, unknown> = {}, init: EncryptedInit = {}) {
   return postEncrypted(`${url}/v1/chat/completions`, chatBody(more), init)
+}
+
+/** The error document of a response. */
+export async function errorOf(response: EncryptedResponse): Promise<GatewayError['error']> {
+  return Value.Decode(GatewayError, JSON.parse(await response.text())).error
+}
+
+/** A chat whose body was sealed before, or never; the response as it comes. */
+export async function postSealed(url: string, headers: Record<string, string>, body: Uint8Array) {
+  const response = await fetch(`${url}/v1/chat/completions`, {
+    method: 'POST',
+    body: Uint8Array.from(body),
+    headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json', ...headers },
+  })
+  return { response, text: await response.text() }
 }

@@ -99,11 +99,8 @@ export function startGateway(upstreams: readonly UpstreamTarget[], options: Opti
     sealer: null,
     responseReceipts: 'on-request',
     attestation: null,
-<<<<<<< HEAD
     workload: null,
-=======
     encryption: createEncryption({ keys: ehbpKeys, random: systemRandom }),
->>>>>>> 08834c3 (The gateway opens encrypted requests and encrypts their responses (EHBP))
     openapi: '{"openapi":"3.1.0"}',
     ownedBy: 'strongroom',
     clock: systemClock,

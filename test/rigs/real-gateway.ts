@@ -75,11 +75,8 @@ export function startRealGateway(
     sealer: createResponseSealer({ keys, clock, inside: new Set() }),
     responseReceipts: 'on-request',
     attestation: null,
-<<<<<<< HEAD
     workload: null,
-=======
     encryption,
->>>>>>> 08834c3 (The gateway opens encrypted requests and encrypts their responses (EHBP))
     openapi: '{}',
     ownedBy: 'strongroom',
     clock,

@@ -1,20 +1,17 @@
-// The two KEMs of HPKE (RFC 9180) that a receipt's key agreement pair serves: DHKEM(X25519) with its X25519 half, X-Wing with both halves. Pure:
-// randomness and private keys are the caller's.
+// The two KEMs of HPKE (RFC 9180) that a receipt's key agreement pair serves: DHKEM(X25519) with its X25519 half, X-Wing with both halves; what both
+// sides share, and decapsulation. Pure: the private keys are the caller's. The other side is encapsulate.ts, which a VM has no use for.
 //
 // One X25519 key in both is safe to share: DHKEM extracts under the label of its own suite, X-Wing hashes under another (the draft's section 5.3), and
 // neither gives out the shared point. DHKEM(X25519, HKDF-SHA256): RFC 9180 sections 4.1 and 7.1. X-Wing: draft-connolly-cfrg-xwing-kem, section 5.
 
-import { x25519 } from '@noble/curves/ed25519.js'
 import { expand, extract } from '@noble/hashes/hkdf.js'
 import { sha256 } from '@noble/hashes/sha2.js'
 import { sha3_256 } from '@noble/hashes/sha3.js'
-import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
 import { concat, utf8 } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
 import type { PublicKeys } from './public-keys.ts'
-import { type Random, take } from './seeds.ts'
 
-const x25519Bytes = 32
+export const x25519Bytes = 32
 const mlkem768PublicKeyBytes = 1184
 const mlkem768CiphertextBytes = 1088
 
@@ -36,8 +33,6 @@ export const kemNames = ['x25519', 'xwing'] as const satisfies readonly KemName[
 /** The key agreement pair of a receipt. */
 export type AgreementKeys = Pick<PublicKeys, 'x25519' | 'mlkem768'>
 
-export type Encapsulated = { readonly sharedSecret: Uint8Array; readonly encapsulated: Uint8Array }
-
 /** 32 bytes that only whoever encapsulated knows, too. Rejects with Malformed what no honest sender makes; see `AgreementSecrets`. */
 export type Decapsulate = (kem: KemName, encapsulated: Uint8Array) => Promise<Uint8Array>
 
@@ -46,22 +41,6 @@ export function kemPublicKey(kem: KemName, keys: AgreementKeys): Uint8Array {
   const publicKey = kem === 'x25519' ? keys.x25519 : concat(keys.mlkem768, keys.x25519)
   wellFormed(publicKey.length === KEMS[kem].publicKeyBytes, `${kem}: a public key of ${publicKey.length} bytes`)
   return publicKey
-}
-
-/** A fresh secret for the owner of the keys. In JavaScript, on any platform. Throws Malformed on keys that cannot be keys. */
-export function encapsulate(kem: KemName, keys: AgreementKeys, random: Random): Encapsulated {
-  kemPublicKey(kem, keys)
-  if (kem === 'x25519') {
-    const { point, ephemeral } = agreeWith(keys.x25519, take(random, x25519Bytes))
-    return { sharedSecret: dhkemSecret(point, ephemeral, keys.x25519), encapsulated: ephemeral }
-  }
-  // Section 5.4 of the draft: first the randomness of ML-KEM, then that of X25519.
-  const lattice = encapsulateLattice(keys.mlkem768, take(random, 32))
-  const { point, ephemeral } = agreeWith(keys.x25519, take(random, x25519Bytes))
-  return {
-    sharedSecret: xwingSecret(lattice.sharedSecret, point, ephemeral, keys.x25519),
-    encapsulated: concat(lattice.cipherText, ephemeral),
-  }
 }
 
 /** The private halves, which stay where they are: each function gives what RFC 7748 or FIPS 203 calls the shared secret. */
@@ -83,27 +62,12 @@ export function decapsulateWith(publicKeys: AgreementKeys, secrets: AgreementSec
   }
 }
 
-function agreeWith(publicKey: Uint8Array, secretKey: Uint8Array) {
-  return {
-    point: pointOf(() => x25519.getSharedSecret(secretKey, publicKey)),
-    ephemeral: x25519.getPublicKey(secretKey),
-  }
-}
-
-function pointOf(agree: () => Uint8Array): Uint8Array {
+/** Malformed for a point of small order. */
+export function pointOf(agree: () => Uint8Array): Uint8Array {
   try {
     return agree()
   } catch (cause) {
     throw new Malformed('x25519: a point of small order', { cause })
-  }
-}
-
-function encapsulateLattice(publicKey: Uint8Array, randomness: Uint8Array) {
-  try {
-    return ml_kem768.encapsulate(publicKey, randomness)
-  } catch (cause) {
-    // FIPS 203 section 7.2: coefficients that are not reduced.
-    throw new Malformed('mlkem768: not a public key', { cause })
   }
 }
 
@@ -112,13 +76,18 @@ const dhkemSuite = concat(utf8('KEM'), Uint8Array.of(KEMS.x25519.id >> 8, KEMS.x
 const hpkeVersion = utf8('HPKE-v1')
 
 /** RFC 9180 section 4.1, ExtractAndExpand. */
-function dhkemSecret(point: Uint8Array, ephemeral: Uint8Array, publicKey: Uint8Array): Uint8Array {
+export function dhkemSecret(point: Uint8Array, ephemeral: Uint8Array, publicKey: Uint8Array): Uint8Array {
   const prk = extract(sha256, concat(hpkeVersion, dhkemSuite, utf8('eae_prk'), point), new Uint8Array(0))
   const lengthAndLabel = concat(Uint8Array.of(0, 32), hpkeVersion, dhkemSuite, utf8('shared_secret'))
   return expand(sha256, prk, concat(lengthAndLabel, ephemeral, publicKey), 32)
 }
 
 /** The draft's section 5.3, Combiner. The label is a drawing. */
-function xwingSecret(lattice: Uint8Array, point: Uint8Array, ephemeral: Uint8Array, publicKey: Uint8Array): Uint8Array {
+export function xwingSecret(
+  lattice: Uint8Array,
+  point: Uint8Array,
+  ephemeral: Uint8Array,
+  publicKey: Uint8Array,
+): Uint8Array {
   return sha3_256(concat(lattice, point, ephemeral, publicKey, utf8('\\.//^\\')))
 }

@@ -18,7 +18,7 @@ import { concat, fromHex, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { nativeAesGcm } from '../../../src/linux/native-aes-gcm.ts'
 import { nativeKeys } from '../../../src/linux/native-keys.ts'
-import { ehbpKeys, frameOf, framesOf, serverContext, splitBytes, withFlip } from '../../rigs/ehbp.ts'
+import { ehbpKeys, frameOf, framesOf, sealedParts, serverContext, splitBytes, withFlip } from '../../rigs/ehbp.ts'
 import { fuzz } from '../../rigs/fuzz.ts'
 
 const plainBytesMax = 65_536
@@ -127,14 +127,10 @@ describe('the stock client', () => {
 })
 
 describe('a changed request', () => {
-  /** Two frames of one context, as a client that streams sends them. */
   async function twoFrames() {
-    const suite = new CipherSuite(KEM_DHKEM_X25519_HKDF_SHA256, KDF_HKDF_SHA256, AEAD_AES_256_GCM)
-    const publicKey = await suite.DeserializePublicKey(ehbpKeys.publicKeys.x25519)
-    const { ctx, encapsulatedSecret } = await suite.SetupSender(publicKey, { info: utf8('ehbp request') })
-    const first = frameOf(await ctx.Seal(utf8('{"model":')))
-    const second = frameOf(await ctx.Seal(utf8('"tiny"}')))
-    return { first, second, key: toHex(encapsulatedSecret) }
+    const { frames, headers } = await sealedParts([utf8('{"model":'), utf8('"tiny"}')])
+    const [first = new Uint8Array(0), second = new Uint8Array(0)] = frames
+    return { first, second, key: headers['ehbp-encapsulated-key'] }
   }
   const failure = async (key: string, body: Uint8Array) => {
     const context = await serverContext(key)
@@ -213,13 +209,9 @@ describe('a long request', () => {
     const context = await serverContext(request.headers['ehbp-encapsulated-key'], { pause })
     expect((await context.open(request.body, 3_000_000)).length).toBe(3_000_000)
     expect(pauses).toBe(1)
-    const suite = new CipherSuite(KEM_DHKEM_X25519_HKDF_SHA256, KDF_HKDF_SHA256, AEAD_AES_256_GCM)
-    const publicKey = await suite.DeserializePublicKey(ehbpKeys.publicKeys.x25519)
-    const { ctx, encapsulatedSecret } = await suite.SetupSender(publicKey, { info: utf8('ehbp request') })
-    const frames: Uint8Array[] = []
-    for (let at = 0; at < 1000; at += 1) frames.push(frameOf(await ctx.Seal(new Uint8Array(100))))
+    const { frames, headers } = await sealedParts(Array.from({ length: 1000 }, () => new Uint8Array(100)))
     pauses = 0
-    const small = await serverContext(toHex(encapsulatedSecret), { pause })
+    const small = await serverContext(headers['ehbp-encapsulated-key'], { pause })
     expect((await small.open(concat(...frames), 1_000_000)).length).toBe(100_000)
     expect(pauses).toBeGreaterThan(5)
   })

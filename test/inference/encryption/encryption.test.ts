@@ -1,12 +1,8 @@
 // Encrypted requests over HTTP: the same contract as plain ones, whoever stands in between.
 
 import { describe, expect, test } from 'bun:test'
-import { AEAD_AES_256_GCM, KDF_HKDF_SHA256, KEM_DHKEM_X25519_HKDF_SHA256 } from '@panva/hpke-noble'
 import { Value } from '@sinclair/typebox/value'
-import { CipherSuite } from 'hpke'
 import { isKeyConfigProblem } from '../../../src/attest/ehbp/key-config.ts'
-import { sealedBytesMaxOf } from '../../../src/attest/ehbp/server.ts'
-import { Malformed } from '../../../src/attest/malformed.ts'
 import { kemNames } from '../../../src/attest/receipt/kem.ts'
 import { makeReceiptKeys } from '../../../src/attest/receipt/receipt-keys.ts'
 import { splitResponse } from '../../../src/attest/receipt/response.ts'
@@ -19,8 +15,8 @@ import { createResponseSealer } from '../../../src/inference/attestation/respons
 import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
 import { GatewayProblem } from '../../../src/inference/gateway/responses.ts'
 import { nativeKeys } from '../../../src/linux/native-keys.ts'
-import { ehbpKeys, frameOf, withFlip } from '../../rigs/ehbp.ts'
-import { chatEncrypted, type EncryptedResponse, openEncrypted, postEncrypted } from '../../rigs/encrypted-client.ts'
+import { ehbpKeys, sealedParts, withFlip } from '../../rigs/ehbp.ts'
+import { chatEncrypted, errorOf, postEncrypted, postSealed } from '../../rigs/encrypted-client.ts'
 import {
   chatBody,
   eachWithGateway,
@@ -32,7 +28,6 @@ import {
   target,
 } from '../../rigs/gateway-server.ts'
 import { eventsOf } from '../../rigs/openai-schema.ts'
-import { until } from '../../rigs/until.ts'
 import { delta, openSse, sendJson, sse, type TestUpstream } from '../../rigs/upstream-server.ts'
 
 let upstream: TestUpstream
@@ -43,30 +38,6 @@ eachWithGateway((freshUpstream, freshGateway) => {
 })
 
 const CHAT = '/v1/chat/completions'
-
-async function errorOf(response: EncryptedResponse): Promise<GatewayError['error']> {
-  return Value.Decode(GatewayError, JSON.parse(await response.text())).error
-}
-
-/** A response in the clear, to a request that was encrypted. */
-async function plainPost(headers: Record<string, string>, body: Uint8Array | ReadableStream<Uint8Array>, path = CHAT) {
-  const response = await fetch(gateway.url + path, {
-    method: 'POST',
-    body: body as Uint8Array<ArrayBuffer>,
-    headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json', ...headers },
-  })
-  return { response, text: await response.text() }
-}
-
-/** Frames of one context for the gateway, as a client that streams its request makes them. */
-async function sealedParts(parts: readonly Uint8Array[]) {
-  const suite = new CipherSuite(KEM_DHKEM_X25519_HKDF_SHA256, KDF_HKDF_SHA256, AEAD_AES_256_GCM)
-  const publicKey = await suite.DeserializePublicKey(ehbpKeys.publicKeys.x25519)
-  const { ctx, encapsulatedSecret } = await suite.SetupSender(publicKey, { info: utf8('ehbp request') })
-  const frames: Uint8Array[] = []
-  for (const part of parts) frames.push(frameOf(await ctx.Seal(part)))
-  return { frames, headers: { 'ehbp-encapsulated-key': toHex(encapsulatedSecret) } }
-}
 
 describe.each(kemNames)('suite %s', suite => {
   test('goal: completions, whole and streamed, are those of plain requests, and nothing of them is in the clear', async () => {
@@ -162,7 +133,7 @@ describe('refusals', () => {
       expect(sent.length).toBe(1)
     }
     const { frames, headers } = await sealedParts([utf8(JSON.stringify(chatBody()))])
-    const { response, text } = await plainPost(headers, withFlip(concat(...frames), 30))
+    const { response, text } = await postSealed(gateway.url, headers, withFlip(concat(...frames), 30))
     expect([response.status, response.headers.get('x-should-retry')]).toEqual([422, 'false'])
     expect(response.headers.get('ehbp-response-nonce')).toBeNull()
     const problem = { status: response.status, contentType: response.headers.get('content-type'), body: text }
@@ -188,161 +159,21 @@ describe('refusals', () => {
       'ab'.repeat(100_000),
     ]) {
       if (header.length > 10_000) continue
-      const { response, text } = await plainPost({ 'ehbp-encapsulated-key': header }, utf8('x'.repeat(50)))
+      const { response, text } = await postSealed(
+        gateway.url,
+        { 'ehbp-encapsulated-key': header },
+        utf8('x'.repeat(50)),
+      )
       expect([header, response.status]).toEqual([header, 400])
       expect(JSON.parse(text).error.message).toContain('Ehbp-Encapsulated-Key')
       expect(response.headers.get('ehbp-response-nonce')).toBeNull()
     }
     expect(gateway.admitted()).toBe(0)
     // A point of small order is seen only when it is used: still a 400 in the clear, for nobody could read another.
-    const { response, text } = await plainPost({ 'ehbp-encapsulated-key': low }, utf8('x'.repeat(50)))
+    const { response, text } = await postSealed(gateway.url, { 'ehbp-encapsulated-key': low }, utf8('x'.repeat(50)))
     expect([response.status, response.headers.get('ehbp-response-nonce')]).toEqual([400, null])
     expect(JSON.parse(text).error.code).toBe('invalid_request')
     expect(gateway.settled).toEqual([{ prompt: 0, completion: 0 }])
-  })
-})
-
-describe('a request that was changed on its way', () => {
-  /** Status and whether it could be read by whoever encrypted. */
-  async function outcomeOf(change: (sealed: Uint8Array) => Uint8Array): Promise<number> {
-    return await chatEncrypted(gateway.url, {}, { change }).then(
-      async response => {
-        expect((await errorOf(response)).code).toBe('invalid_request')
-        return response.response.status
-      },
-      (error: unknown) => {
-        expect(error).toBeInstanceOf(Malformed)
-        return 422
-      },
-    )
-  }
-
-  test('goal: no flipped bit, lost, doubled, moved or foreign frame reaches an upstream', async () => {
-    const length = (await sealedParts([utf8(JSON.stringify(chatBody()))])).frames[0]?.length ?? 0
-    for (let at = 0; at < length; at += 7) expect([400, 422]).toContain(await outcomeOf(sealed => withFlip(sealed, at)))
-    for (const cut of [1, 3, 4, 19, length - 1]) expect(await outcomeOf(sealed => sealed.slice(0, cut))).toBe(400)
-    expect(await outcomeOf(sealed => concat(sealed, sealed))).toBe(400)
-    expect(await outcomeOf(() => new Uint8Array(400))).toBe(400)
-    const text = utf8(JSON.stringify(chatBody()))
-    const { frames, headers } = await sealedParts([text.slice(0, 9), text.slice(9)])
-    const other = await sealedParts([text.slice(0, 9), text.slice(9)])
-    const [first = new Uint8Array(0), second = new Uint8Array(0)] = frames
-    const [, foreign = new Uint8Array(0)] = other.frames
-    for (const [body, status] of [
-      [concat(second, first), 422],
-      [concat(first, foreign), 400],
-      [concat(first, first, second), 400],
-      [second, 422],
-      [first, 400],
-    ] as const)
-      expect((await plainPost(headers, body)).response.status).toBe(status)
-    expect(upstream.seen).toEqual([])
-    expect((await plainPost(headers, concat(first, new Uint8Array(8), second))).response.status).toBe(200)
-    expect(upstream.seen.length).toBe(1)
-  })
-
-  test('goal: a response cannot be given to another request', async () => {
-    const [one, two] = [await chatEncrypted(gateway.url), await chatEncrypted(gateway.url)]
-    const swapped = await openEncrypted(one.request, two.response)
-    await expect(swapped.text()).rejects.toThrow(Malformed)
-  })
-
-  test('goal: a response that was cut, changed or stripped on its way is refused', async () => {
-    const saved = await chatEncrypted(gateway.url, { stream: true })
-    const bytes = new Uint8Array(await saved.response.arrayBuffer())
-    const reopened = async (body: Uint8Array, headers = saved.response.headers) =>
-      await (await openEncrypted(saved.request, new Response(Uint8Array.from(body), { headers }))).text()
-    expect(await reopened(bytes)).toEndWith('data: [DONE]\n\n')
-    for (let at = 0; at < bytes.length; at += 11) await expect(reopened(withFlip(bytes, at))).rejects.toThrow(Malformed)
-    for (let length = 0; length < bytes.length; length += 11)
-      await expect(reopened(bytes.slice(0, length))).rejects.toThrow(Malformed)
-    const stripped = new Headers(saved.response.headers)
-    stripped.delete('ehbp-response-nonce')
-    await expect(reopened(utf8('{}'), stripped)).rejects.toThrow('not sealed')
-  })
-})
-
-describe('bounds', () => {
-  /** A chat whose JSON has exactly so many bytes. */
-  function bodyOf(bytes: number): Uint8Array {
-    const empty = JSON.stringify(chatBody({ user: '' })).length
-    return utf8(
-      JSON.stringify(chatBody({ messages: [{ role: 'user', content: 'Hello' }], user: '' })).padEnd(
-        Math.max(bytes, empty),
-      ),
-    )
-  }
-
-  test('goal: the limit is on the plain body, to the byte, with a declared length and chunked alike', async () => {
-    for (const [bytes, status] of [
-      [LIMITS.bodyBytesMax, 200],
-      [LIMITS.bodyBytesMax + 1, 413],
-    ] as const) {
-      const body = new TextDecoder().decode(bodyOf(bytes))
-      expect((await postEncrypted(gateway.url + CHAT, body)).response.status).toBe(status)
-      const change = (sealed: Uint8Array) => new Blob([Uint8Array.from(sealed)]).stream()
-      expect((await postEncrypted(gateway.url + CHAT, body, { change })).response.status).toBe(status)
-    }
-  })
-
-  test('goal: frames of a kilobyte fit, a flood of small or empty ones does not, and a sealed body over the bound is not read', async () => {
-    const text = bodyOf(LIMITS.bodyBytesMax)
-    const partsOf = (bytes: number) =>
-      Array.from({ length: Math.ceil(text.length / bytes) }, (_, i) => text.slice(i * bytes, (i + 1) * bytes))
-    const kilobytes = await sealedParts(partsOf(1024))
-    expect((await plainPost(kilobytes.headers, concat(...kilobytes.frames))).response.status).toBe(200)
-    const tiny = await sealedParts(partsOf(16))
-    expect((await plainPost(tiny.headers, concat(...tiny.frames.slice(0, 300)))).response.status).toBe(400)
-    const [first = new Uint8Array(0)] = kilobytes.frames
-    expect((await plainPost(kilobytes.headers, concat(first, new Uint8Array(8_000)))).response.status).toBe(400)
-    const over = sealedBytesMaxOf(LIMITS.bodyBytesMax) + 1
-    expect((await plainPost(kilobytes.headers, new Uint8Array(over))).response.status).toBe(413)
-    const lie = Uint8Array.of(0xff, 0xff, 0xff, 0xff, 1, 2, 3)
-    expect((await plainPost(kilobytes.headers, concat(first, lie))).response.status).toBe(400)
-  })
-
-  test('goal: a body that stops arriving is a 408, encrypted', async () => {
-    const change = (sealed: Uint8Array) =>
-      new ReadableStream<Uint8Array>({ start: controller => controller.enqueue(sealed.slice(0, 30)) })
-    const late = await chatEncrypted(gateway.url, {}, { change })
-    expect(late.response.status).toBe(408)
-    expect((await errorOf(late)).code).toBe('body_timeout')
-  })
-
-  test('goal: what is reserved is the plain length, and the type of the body is the plain one’s', async () => {
-    const reserved: number[] = []
-    await using other = startGateway([target(upstream.url)], {
-      admit: (_, tokens) => {
-        reserved.push(tokens)
-        return { ok: true, ticket: { headers: {}, settle: () => {} } }
-      },
-    })
-    await (await other.chat()).text()
-    await (await chatEncrypted(other.url)).text()
-    expect(reserved[1]).toBe(reserved[0] ?? -1)
-    const typed = await chatEncrypted(other.url, {}, { headers: { 'content-type': 'text/plain' } })
-    expect([typed.response.status, (await errorOf(typed)).code]).toEqual([400, 'invalid_request'])
-  })
-
-  test('goal: when the client leaves, the upstream is free at once, whole and streamed', async () => {
-    upstream.behave = async (response, seen, gone) => {
-      if (seen.body.stream === true) {
-        openSse(response)
-        response.write(sse(delta({ content: 'one' })))
-      }
-      await gone
-    }
-    for (const stream of [false, true]) {
-      const leaving = new AbortController()
-      const sent = chatEncrypted(gateway.url, { stream }, { signal: leaving.signal })
-      await until('the upstream is asked', 5_000, () => upstream.active() === 1)
-      if (stream) await (await sent).pieces().next()
-      leaving.abort()
-      await sent.catch(() => {})
-      await until('the upstream is free', 5_000, () => upstream.active() === 0)
-    }
-    await until('both are on record', 5_000, () => gateway.records.length === 2)
-    expect(gateway.records.map(one => one.outcome)).toEqual(['aborted', 'aborted'])
   })
 })
 
