@@ -386,7 +386,7 @@ export const InferenceConfig = Type.Object(
       60,
       1,
       1_000_000,
-      'Requests per minute to /health and /attestation from one IP address.',
+      'Requests per minute to /health, /attestation and the other public routes of the gateway from one IP address.',
     ),
     nonce_retention_hours: Count(24, 1, 8760, 'How long an attestation nonce that was used is refused.'),
     nonces_max: Count(
