@@ -32,6 +32,36 @@ export type ServerParts = {
   readonly pause: () => Promise<void>
 }
 
+/** Parts of a body, joined as they come. One alone, as most bodies are, is not copied. */
+class Joined {
+  readonly #bytesMax: number
+  #first: Uint8Array | null = null
+  #all: Uint8Array | null = null
+  #bytes = 0
+  count = 0
+
+  constructor(bytesMax: number) {
+    this.#bytesMax = bytesMax
+  }
+
+  add(part: Uint8Array): void {
+    this.count += 1
+    if (this.#first === null) this.#first = part
+    else {
+      if (this.#all === null) {
+        this.#all = new Uint8Array(this.#bytesMax)
+        this.#all.set(this.#first)
+      }
+      this.#all.set(part, this.#bytes)
+    }
+    this.#bytes += part.length
+  }
+
+  whole(): Uint8Array {
+    return (this.#all ?? this.#first ?? new Uint8Array(0)).subarray(0, this.#bytes)
+  }
+}
+
 /** One request's context. */
 export class ServerContext {
   readonly #recipient: Recipient
@@ -51,19 +81,20 @@ export class ServerContext {
   async open(sealed: Uint8Array, plainBytesMax: number): Promise<Uint8Array> {
     const framesMax = framesMaxOf(plainBytesMax)
     const reader = new FrameReader({ bytesMax: sealed.length, emptyMax: framesMax })
-    const frames = reader.push(sealed)
-    wellFormed(reader.isClean(), 'sealed body: it ends within a frame')
-    wellFormed(frames.length <= framesMax, `sealed body: more than ${framesMax} frames`)
-    const plain: Uint8Array[] = []
-    let bytesSincePause = 0
-    for (const frame of frames) {
-      plain.push(await this.#openFrame(frame, plain.length === 0))
-      bytesSincePause += frame.length + frameCostBytes
-      if (bytesSincePause < pauseBytes) continue
-      bytesSincePause = 0
-      await this.#parts.pause()
+    const plain = new Joined(sealed.length)
+    let costBytes = 0
+    for (let at = 0; at < sealed.length; at += sliceBytes) {
+      for (const frame of reader.push(sealed.subarray(at, at + sliceBytes))) {
+        wellFormed(plain.count < framesMax, `sealed body: more than ${framesMax} frames`)
+        plain.add(await this.#openFrame(frame, plain.count === 0))
+        costBytes += frame.length + frameCostBytes
+        if (costBytes < pauseBytes) continue
+        costBytes = 0
+        await this.#parts.pause()
+      }
     }
-    return plain.length === 1 && plain[0] !== undefined ? plain[0] : concat(...plain)
+    wellFormed(reader.isClean(), 'sealed body: it ends within a frame')
+    return plain.whole()
   }
 
   /** `responseNonce`: 32 fresh random bytes. */
@@ -128,6 +159,8 @@ export class ResponseSealing {
 
 /** So that a client need not keep more than this before it can read on. */
 const framePlainBytesMax = 65_536
+/** What is taken apart at a time. */
+const sliceBytes = 65_536
 /** After so much work others have their turn: about a millisecond. A frame costs as much as this many bytes. */
 const pauseBytes = 524_288
 const frameCostBytes = 4_096

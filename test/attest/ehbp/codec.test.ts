@@ -179,8 +179,9 @@ describe('a changed request', () => {
     const max = framesMaxOf(plainBytesMax)
     expect(await failure(key, concat(first, new Uint8Array(4 * max)))).toBe('opened')
     expect(await failure(key, concat(first, new Uint8Array(4 * (max + 1))))).toBe('Malformed')
-    const smallest = frameOf(new Uint8Array(16))
-    expect(await failure(key, concat(...Array.from({ length: max + 1 }, () => smallest)))).toBe('Malformed')
+    const { frames, headers } = await sealedParts(Array.from({ length: max + 1 }, () => new Uint8Array(0)))
+    expect(await failure(headers['ehbp-encapsulated-key'], concat(...frames.slice(0, -1)))).toBe('opened')
+    expect(await failure(headers['ehbp-encapsulated-key'], concat(...frames))).toBe('Malformed')
   })
 
   test('goal: the bound on a sealed body leaves room for every plain one in frames of a kilobyte', () => {
