@@ -133,6 +133,7 @@ export function gatewaySettings({ inference, http }: Pick<Config, 'inference' | 
   return {
     ownedBy: inference.owned_by,
     refusesUnknownFields: inference.unknown_fields === 'refuse',
+    padStreams: inference.pad_streams,
     bodyBytesMax: inference.body_bytes_max,
     bodyTimeoutMs: inference.body_timeout_ms,
     connectTimeoutMs: inference.connect_timeout_ms,

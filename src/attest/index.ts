@@ -64,7 +64,7 @@ export {
   type Receipt,
   type ReceiptEvidence,
 } from './receipt/receipt.ts'
-export { makeReceiptKeys, type NativeKeys, type ReceiptKeys, type SignStatement } from './receipt/receipt-keys.ts'
+export type { NativeKeys, ReceiptKeys, SignStatement } from './receipt/receipt-keys.ts'
 export type { Random } from './receipt/seeds.ts'
 // Statements and receipts, `strongroom/attest-pq/v1`.
 export {

@@ -29,6 +29,7 @@ interface SubtleCrypto {
   exportKey(format: 'raw' | 'spki' | 'pkcs8', key: CryptoKey): Promise<ArrayBuffer>
   generateKey(algorithm: WebAlgorithm, extractable: boolean, usages: readonly string[]): Promise<CryptoKeyPair>
   encrypt(algorithm: WebAlgorithm, key: CryptoKey, data: BufferSource): Promise<ArrayBuffer>
+  decrypt(algorithm: WebAlgorithm, key: CryptoKey, data: BufferSource): Promise<ArrayBuffer>
   sign(algorithm: WebAlgorithm, key: CryptoKey, data: BufferSource): Promise<ArrayBuffer>
   verify(algorithm: WebAlgorithm, key: CryptoKey, signature: BufferSource, data: BufferSource): Promise<boolean>
 }

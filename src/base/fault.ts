@@ -31,6 +31,11 @@ export const FAULTS = {
     remedy: 'check the name: `strongroom org list`, `strongroom instance list`, `strongroom builds list`',
   },
   conflict: { wire: 'conflict', remedy: 'look at the present state (`strongroom status`), then decide again' },
+  key_config_mismatch: {
+    wire: 'invalid_request',
+    status: 422,
+    remedy: 'verify the attestation again, and encrypt to the keys that it names',
+  },
   rate_limited: { wire: 'invalid_request', status: 429, remedy: 'wait as long as Retry-After says' },
   upstream_failed: {
     wire: 'internal_error',

@@ -399,7 +399,7 @@ export const InferenceConfig = Type.Object(
       60,
       1,
       1_000_000,
-      'Requests per minute to /health and /attestation from one IP address.',
+      'Requests per minute to /health, /attestation and the other public routes of the gateway from one IP address.',
     ),
     nonce_retention_hours: Count(24, 1, 8760, 'How long an attestation nonce that was used is refused.'),
     nonces_max: Count(
@@ -415,6 +415,11 @@ export const InferenceConfig = Type.Object(
       3650,
       'How long usage records are kept, and gateway keys after they were revoked or expired.',
     ),
+    pad_streams: OneOf(['auto', 'on', 'off'], {
+      default: 'auto',
+      description:
+        'Whether the chunks of streams are padded, so that their sizes do not give away the lengths of tokens. "auto": where the gateway runs in a measured VM. Clients choose for themselves with `stream_options.include_obfuscation`, as with OpenAI. It costs about 50 bytes a chunk.',
+    }),
     response_receipts: OneOf(['on-request', 'always'], {
       default: 'on-request',
       description:

@@ -22,6 +22,8 @@ export const GatewaySettings = Type.Object(
   {
     ownedBy: Type.String({ minLength: 1, maxLength: 64 }),
     refusesUnknownFields: Type.Boolean(),
+    /** `auto`: where the gateway runs in a measured VM. */
+    padStreams: OneOf(['auto', 'on', 'off']),
     bodyBytesMax: Count,
     bodyTimeoutMs: Count,
     connectTimeoutMs: Count,

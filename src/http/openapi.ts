@@ -67,6 +67,8 @@ export type ApiFailure<Header extends string> = {
   readonly description: string
   readonly headers?: HeaderNames<Header>
   readonly error: unknown
+  /** By media type; left out where it is the common document. */
+  readonly content?: Readonly<Record<string, object>>
 }
 
 /** The whole document, as plain JSON. */
@@ -131,7 +133,7 @@ function toFailure(row: ApiFailure<string>, common: ApiTables<never, string, nev
   return {
     description: row.description,
     headers: headerRefs({ ...common.headers, ...row.headers }),
-    content: jsonContent(ref('schemas', common.schema), common.toExample(row.error)),
+    content: row.content ?? jsonContent(ref('schemas', common.schema), common.toExample(row.error)),
   }
 }
 

@@ -13,6 +13,7 @@ import { createNonceLedger } from './attestation/nonces.ts'
 import type { ReceiptKeys } from './attestation/receipt-keys.ts'
 import { createResponseSealer } from './attestation/response-sealer.ts'
 import type { Workloads } from './attestation/workloads.ts'
+import { createEncryption } from './encryption/encryption.ts'
 import { createGateway } from './gateway/gateway.ts'
 import { inferenceOpenapiDocument } from './gateway/openapi.ts'
 import { createLimiter } from './limits/limiter.ts'
@@ -67,15 +68,22 @@ const attestationTimeoutMs = 30_000
 
 export function createInferenceService(deps: InferenceServiceDeps): InferenceService {
   const { settings, upstreams, metering, keys, clock, random, log } = deps
+  const { padStreams } = settings
   const limiter = createLimiter(clock)
   const { admitPublic } = createPublicLimiter({ clock, requestsPerMinute: settings.publicRequestsPerMinute })
   const metrics = createMetrics({
     models: upstreams.flatMap(upstream => upstream.models),
     upstreams: upstreams.map(upstream => upstream.name),
     otherFamilies: () =>
-      gatewayFamilies({ metering: metering.counts(), running: limiter.running(), ...gateway.view() }),
+      gatewayFamilies({
+        metering: metering.counts(),
+        running: limiter.running(),
+        encryption: encryption.counts,
+        ...gateway.view(),
+      }),
   })
   const attestation = createAttestation(deps)
+  const encryption = createEncryption({ keys, random })
   const gateway = createGateway({
     authenticate: deps.authenticate,
     admit: limiter.admit,
@@ -85,6 +93,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     sealer: createResponseSealer({ keys, clock, inside: deps.inside }),
     responseReceipts: settings.responseReceipts,
     attestation: attestation.respond,
+    encryption,
     openapi: JSON.stringify(inferenceOpenapiDocument()),
     workload: deps.workload,
     upstreams,
@@ -92,7 +101,8 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     clock,
     random,
     log,
-    limits: settings,
+    // Only a measured VM has a workload.json.
+    limits: { ...settings, padsStreams: padStreams === 'auto' ? deps.workload !== null : padStreams === 'on' },
   })
   const stopping = new AbortController()
   return {

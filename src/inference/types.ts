@@ -81,6 +81,33 @@ export type ResponseSeal = {
   readonly finish: (tokens: Tokens) => string
 }
 
+/** How requests with an encapsulated key have fared since the start, by suite. */
+export type EncryptionCounts = Record<
+  'x25519' | 'xwing',
+  Record<'decrypted' | 'key_config_mismatch' | 'malformed', number>
+>
+
+/** Opens encrypted requests (EHBP) and encrypts their responses. */
+export type Encryption = {
+  /** What stock clients fetch, `application/ohttp-keys`. */
+  readonly keyConfig: Uint8Array
+  /** Null: the request is plain, and so is its response. Looks at the headers alone. Fault invalid_request: a header that is no encapsulated key. */
+  readonly begin: (request: Request) => EncryptedExchange | null
+  readonly counts: EncryptionCounts
+}
+
+/** One encrypted request and its response. */
+export type EncryptedExchange = {
+  /** How long the encrypted body may be, for a plain one of at most so many bytes. */
+  readonly encryptedBytesMaxOf: (plainBytes: number) => number
+  /** The most that an encrypted body of this length can hold. */
+  readonly plainBytesOf: (encryptedBytes: number) => number
+  /** The plain body. Faults: key_config_mismatch, invalid_request, body_too_large for a plain body over `bytesMax`. */
+  readonly decrypt: (body: Uint8Array, bytesMax: number) => Promise<Uint8Array>
+  /** Of any response but a key_config_mismatch. Rejects rather than give a response of value in the clear. */
+  readonly encrypt: (response: Response) => Promise<Response>
+}
+
 /** What happened to a request, for metrics. Durations in milliseconds. */
 export type RequestObservation = {
   readonly operation: Operation

@@ -1,6 +1,6 @@
 // Key pairs out of seeds by the runtime's native cryptography. Effects: none but the randomness with which ML-DSA hedges its signatures.
 
-import { createHash, createPrivateKey, createPublicKey, type KeyObject, sign } from 'node:crypto'
+import { createHash, createPrivateKey, createPublicKey, diffieHellman, type KeyObject, sign } from 'node:crypto'
 
 /** PKCS #8 of a private key that is a seed, up to the seed: RFC 8410 section 7, RFC 9881 section 6 and RFC 9935 section 6 (the seed forms). */
 const PKCS8_HEADS = {
@@ -10,10 +10,18 @@ const PKCS8_HEADS = {
   mlkem768: '3054020100300b060960864801650304040204428040',
 } as const
 
+/** SubjectPublicKeyInfo of an X25519 key, up to the key: RFC 8410 section 4. */
+const x25519SpkiHead = '302a300506032b656e032100'
+
 const PUBLIC_KEY_BYTES = { ed25519: 32, x25519: 32, mldsa65: 1952, mlkem768: 1184 } as const satisfies Record<
   KeyName,
   number
 >
+/** Of the draft "Modern Algorithms in the Web Cryptography API". */
+type KeyEncapsulation = {
+  readonly decapsulateBits: (algorithm: string, key: CryptoKey, ciphertext: Uint8Array) => Promise<ArrayBuffer>
+}
+
 type KeyName = keyof typeof PKCS8_HEADS
 
 /** Implements NativeKeys of attest/receipt/receipt-keys.ts. Throws on a seed of another length. */
@@ -36,8 +44,30 @@ export const nativeKeys = {
       },
     }
   },
-  x25519: (secretKey: Uint8Array) => publicKey('x25519', privateKey('x25519', secretKey)),
-  mlkem768: (seed: Uint8Array) => publicKey('mlkem768', privateKey('mlkem768', seed)),
+  x25519: (secretKey: Uint8Array) => {
+    const key = privateKey('x25519', secretKey)
+    return {
+      publicKey: publicKey('x25519', key),
+      agree: (peer: Uint8Array) => {
+        const spki = Buffer.concat([Buffer.from(x25519SpkiHead, 'hex'), peer])
+        const peerKey = createPublicKey({ key: spki, format: 'der', type: 'spki' })
+        return new Uint8Array(diffieHellman({ privateKey: key, publicKey: peerKey }))
+      },
+    }
+  },
+  mlkem768: (seed: Uint8Array) => {
+    const ownSeed = Uint8Array.from(seed)
+    let webKey: Promise<CryptoKey> | null = null
+    return {
+      publicKey: publicKey('mlkem768', privateKey('mlkem768', seed)),
+      decapsulate: async (ciphertext: Uint8Array) => {
+        // Only WebCrypto decapsulates, and Bun's types do not know that yet.
+        const subtle = crypto.subtle as SubtleCrypto & KeyEncapsulation
+        webKey ??= subtle.importKey('raw-seed' as 'raw', ownSeed, 'ML-KEM-768', false, ['decapsulateBits' as 'sign'])
+        return new Uint8Array(await subtle.decapsulateBits('ML-KEM-768', await webKey, Uint8Array.from(ciphertext)))
+      },
+    }
+  },
   shake256: (bytes: Uint8Array, lengthBytes: number) =>
     new Uint8Array(createHash('shake256', { outputLength: lengthBytes }).update(bytes).digest()),
 }

@@ -46,6 +46,7 @@ const useOfApart: Readonly<Record<string, readonly string[]>> = {
 export const INNER_ORDERS = {
   'src/attest': [
     ['index.ts'],
+    ['ehbp'],
     ['receipt'],
     ['verify'],
     ['policy', 'tpm', 'simulator'],
@@ -61,7 +62,7 @@ export const INNER_ORDERS = {
     ['gateway'],
     ['openai', 'metrics'],
     ['upstream', 'worker'],
-    ['attestation', 'keys', 'limits', 'metering'],
+    ['attestation', 'encryption', 'keys', 'limits', 'metering'],
     ['types.ts'],
   ],
   'src/store': [['directory', 'ledger'], ['db.ts'], ['migrations']],

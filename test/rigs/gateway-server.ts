@@ -5,9 +5,11 @@ import { systemClock } from '../../src/base/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
+import { createEncryption } from '../../src/inference/encryption/encryption.ts'
 import { createGateway, type Gateway, type GatewayDeps } from '../../src/inference/gateway/gateway.ts'
 import type { Caller, RequestObservation, Tokens, UsageRecord } from '../../src/inference/types.ts'
 import type { UpstreamTarget } from '../../src/inference/upstream/target.ts'
+import { ehbpKeys } from './ehbp.ts'
 import { startUpstream, type TestUpstream } from './upstream-server.ts'
 
 export const MODEL = 'tiny'
@@ -35,6 +37,7 @@ export const LIMITS: GatewayDeps['limits'] = {
   ejectFailures: 3,
   ejectMs: 60_000,
   refusesUnknownFields: false,
+  padsStreams: false,
 }
 
 export type TestGateway = AsyncDisposable & {
@@ -97,6 +100,7 @@ export function startGateway(upstreams: readonly UpstreamTarget[], options: Opti
     responseReceipts: 'on-request',
     attestation: null,
     workload: null,
+    encryption: createEncryption({ keys: ehbpKeys, random: systemRandom }),
     openapi: '{"openapi":"3.1.0"}',
     ownedBy: 'strongroom',
     clock: systemClock,

@@ -6,8 +6,9 @@ import { join } from 'node:path'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
-import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
+import { makeReceiptKeys, type ReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../../src/inference/attestation/response-sealer.ts'
+import { createEncryption } from '../../src/inference/encryption/encryption.ts'
 import { createGateway, type Gateway, type GatewayDeps } from '../../src/inference/gateway/gateway.ts'
 import { createGatewayAuthenticate, mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { createLimiter, type Limiter } from '../../src/inference/limits/limiter.ts'
@@ -25,6 +26,7 @@ export type RealGateway = AsyncDisposable & {
   readonly url: string
   readonly gateway: Gateway
   readonly limiter: Limiter
+  readonly keys: ReceiptKeys
   readonly store: DirectoryStore
   readonly log: readonly string[]
   readonly addKey: (changes?: Partial<NewGatewayKey>) => string
@@ -49,12 +51,19 @@ export function startRealGateway(
   const lines: string[] = []
   const log = createLogger({ level: 'debug', sink: line => void lines.push(line), nowMs: clock.nowMs })
   const limiter = createLimiter(clock)
+  const keys = makeReceiptKeys(systemRandom)
+  const encryption = createEncryption({ keys, random: systemRandom })
   const metering = new Metering({ store, clock, log, cost: () => 0n })
   const metrics = createMetrics({
     models: upstreams.flatMap(upstream => upstream.models),
     upstreams: upstreams.map(upstream => upstream.name),
     otherFamilies: () =>
-      gatewayFamilies({ metering: metering.counts(), running: limiter.running(), ...gateway.view() }),
+      gatewayFamilies({
+        metering: metering.counts(),
+        running: limiter.running(),
+        encryption: encryption.counts,
+        ...gateway.view(),
+      }),
   })
   const defaults = { requestsPerMinute: 1_000_000, tokensPerMinute: 1_000_000_000, concurrencyMax: 65_536 }
   const gateway = createGateway({
@@ -63,10 +72,11 @@ export function startRealGateway(
     admitPublic: () => null,
     recordUsage: record => metering.record(record),
     observe: metrics.observe,
-    sealer: createResponseSealer({ keys: makeReceiptKeys(systemRandom), clock, inside: new Set() }),
+    sealer: createResponseSealer({ keys, clock, inside: new Set() }),
     responseReceipts: 'on-request',
     attestation: null,
     workload: null,
+    encryption,
     openapi: '{}',
     ownedBy: 'strongroom',
     clock,
@@ -87,6 +97,7 @@ export function startRealGateway(
     url,
     gateway,
     limiter,
+    keys,
     store,
     log: lines,
     addKey: changes => addKey(store, changes),

@@ -3,6 +3,7 @@
 // JavaScript takes 14 ms for both signatures and 0.3 ms natively (Bun 1.4.5); under software emulation it takes seconds.
 
 import { wellFormed } from '../malformed.ts'
+import { type Decapsulate, decapsulateWith } from './kem.ts'
 import { type HybridSignature, PUBLIC_KEY_BYTES, type PublicKeys } from './public-keys.ts'
 import type { SignBoth } from './response-sign.ts'
 import { type Random, SEED_BYTES, take, XWING } from './seeds.ts'
@@ -23,16 +24,22 @@ export type NativeKeys = {
   readonly mldsa65: (seed: Uint8Array) => NativeSigner & {
     readonly signWithContext: (message: Uint8Array, context: Uint8Array) => Promise<Uint8Array>
   }
-  /** Public keys. */
-  readonly x25519: (secretKey: Uint8Array) => Uint8Array
-  readonly mlkem768: (seed: Uint8Array) => Uint8Array
+  readonly x25519: (secretKey: Uint8Array) => {
+    readonly publicKey: Uint8Array
+    /** Throws on a point of small order. */
+    readonly agree: (publicKey: Uint8Array) => Uint8Array
+  }
+  readonly mlkem768: (seed: Uint8Array) => {
+    readonly publicKey: Uint8Array
+    readonly decapsulate: (ciphertext: Uint8Array) => Promise<Uint8Array>
+  }
   readonly shake256: (bytes: Uint8Array, lengthBytes: number) => Uint8Array
 }
 
 export type ReceiptKeys = {
   readonly publicKeys: PublicKeys
-  /** Of the key agreement pair: whoever opens what was sealed to it makes both secret keys of this. */
-  readonly xwingSeed: Uint8Array
+  /** Opens what was encapsulated to the key agreement pair. The private keys themselves leave this object in no form. */
+  readonly decapsulate: Decapsulate
   readonly sign: SignBoth
   /** Under the context of statements. */
   readonly signStatement: SignStatement
@@ -42,20 +49,21 @@ export type ReceiptKeys = {
 export function makeReceiptKeys(random: Random, native: NativeKeys): ReceiptKeys {
   const ed25519 = native.ed25519(take(random, SEED_BYTES.ed25519))
   const mldsa65 = native.mldsa65(take(random, SEED_BYTES.mldsa65))
-  const xwingSeed = take(random, SEED_BYTES.xwing)
-  const xwing = native.shake256(xwingSeed, XWING.expandedBytes)
+  const xwing = native.shake256(take(random, SEED_BYTES.xwing), XWING.expandedBytes)
+  const x25519 = native.x25519(xwing.slice(XWING.mlkem768SeedBytes))
+  const mlkem768 = native.mlkem768(xwing.slice(0, XWING.mlkem768SeedBytes))
   const publicKeys: PublicKeys = {
     ed25519: ed25519.publicKey,
     mldsa65: mldsa65.publicKey,
-    x25519: native.x25519(xwing.slice(XWING.mlkem768SeedBytes)),
-    mlkem768: native.mlkem768(xwing.slice(0, XWING.mlkem768SeedBytes)),
+    x25519: x25519.publicKey,
+    mlkem768: mlkem768.publicKey,
   }
   for (const [name, key] of Object.entries(publicKeys)) {
     wellFormed(key.length === PUBLIC_KEY_BYTES[name as keyof PublicKeys], `native ${name}: ${key.length} bytes`)
   }
   return {
     publicKeys,
-    xwingSeed,
+    decapsulate: decapsulateWith(publicKeys, { x25519: x25519.agree, mlkem768: mlkem768.decapsulate }),
     sign: message => ({ ed25519: ed25519.sign(message), mldsa65: mldsa65.sign(message) }),
     signStatement: async statement => ({
       ed25519: ed25519.sign(statement),

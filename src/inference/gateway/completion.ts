@@ -4,9 +4,19 @@ import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { checkBodyHeaders, readBody } from '../../http/body.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
+import type { Obfuscate } from '../openai/obfuscation.ts'
 import { parseRequest } from '../openai/request.ts'
 import type { SchemaChecks } from '../openai/schema-check-service.ts'
-import type { Admit, Authenticate, Caller, Observe, Operation, RecordUsage, ResponseSealer } from '../types.ts'
+import type {
+  Admit,
+  Authenticate,
+  Caller,
+  EncryptedExchange,
+  Observe,
+  Operation,
+  RecordUsage,
+  ResponseSealer,
+} from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import { estimateTokens, NO_TOKENS, openAccount, type RequestAccount } from './accounting.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
@@ -33,17 +43,31 @@ export type CompletionServices = {
   readonly clock: Clock
 }
 
-export type CompletionLimits = StreamLimits & { readonly bodyBytesMax: number; readonly bodyTimeoutMs: number }
+export type CompletionLimits = StreamLimits & {
+  readonly bodyBytesMax: number
+  readonly bodyTimeoutMs: number
+  /** Whether the chunks of streams are padded where the client does not say. */
+  readonly padsStreams: boolean
+}
 
 export type CompletionDeps = CompletionServices &
   FailoverDeps & {
     readonly models: ReadonlySet<string>
     readonly schemas: SchemaChecks
+    readonly obfuscate: Obfuscate
     readonly limits: CompletionLimits
   }
 
-/** `id` is the request's. Throws what is wrong before admission; afterwards the response says it. */
-export type CompletionHandler = (request: Request, operation: Operation, id: string) => Promise<Response>
+export type Received = {
+  readonly operation: Operation
+  /** The request's. */
+  readonly id: string
+  /** Null: the request's body is plain. */
+  readonly exchange: EncryptedExchange | null
+}
+
+/** Throws what is wrong before admission; afterwards the response says it. The response is plain in either case. */
+export type CompletionHandler = (request: Request, received: Received) => Promise<Response>
 
 /** Reserved for the completion until its tokens are counted. */
 const completionTokensReserved = 256
@@ -51,25 +75,45 @@ const completionTokensReserved = 256
 const chunkedBytesReserved = 16_384
 
 export function createCompletionHandler(deps: CompletionDeps): CompletionHandler {
-  return async (request, operation, id) => {
+  return async (request, { operation, id, exchange }) => {
     const caller = deps.authenticate(request.headers)
-    checkBodyHeaders(request.headers, { bytesMax: deps.limits.bodyBytesMax, charset: 'any' })
-    const admission = deps.admit(caller, tokensToReserve(request.headers))
+    checkBodyHeaders(request.headers, { bytesMax: bytesMaxOf(deps.limits, exchange), charset: 'any' })
+    const admission = deps.admit(caller, tokensToReserve(request.headers, exchange))
     if (!admission.ok) return refusalResponse(admission.refusal, commonHeaders(id))
     const { ticket } = admission
     const headers = { ...commonHeaders(id), ...ticket.headers }
     const account = openAccount(deps, { id, operation, caller, ticket })
     try {
-      return await completeJob(deps, await prepareJob(deps, { request, operation, id, headers, account, caller }))
+      return await completeJob(
+        deps,
+        await prepareJob(deps, { request, operation, id, exchange, headers, account, caller }),
+      )
     } catch (error) {
       return failureResponse(deps, error, { request, id, headers, account })
     }
   }
 }
 
-function tokensToReserve(headers: Headers): number {
+/** Of the body as it is sent. */
+function bytesMaxOf({ bodyBytesMax }: CompletionLimits, exchange: EncryptedExchange | null): number {
+  return exchange === null ? bodyBytesMax : exchange.encryptedBytesMaxOf(bodyBytesMax)
+}
+
+function tokensToReserve(headers: Headers, exchange: EncryptedExchange | null): number {
   const declared = headers.get('content-length')
-  return estimateTokens(declared === null ? chunkedBytesReserved : Number(declared)) + completionTokensReserved
+  const bytes = declared === null ? chunkedBytesReserved : Number(declared)
+  return estimateTokens(exchange === null ? bytes : exchange.plainBytesOf(bytes)) + completionTokensReserved
+}
+
+/** The plain body. */
+async function readPlainBody(
+  { limits, deadlines }: CompletionDeps,
+  request: Request,
+  exchange: EncryptedExchange | null,
+): Promise<Uint8Array> {
+  const bounds = { bytesMax: bytesMaxOf(limits, exchange), timeoutMs: limits.bodyTimeoutMs }
+  const body = await readBody(request, bounds, deadlines)
+  return exchange === null ? body : await exchange.decrypt(body, limits.bodyBytesMax)
 }
 
 type AdmittedRequest = {
@@ -81,11 +125,10 @@ type AdmittedRequest = {
 
 async function prepareJob(
   deps: CompletionDeps,
-  admitted: AdmittedRequest & { operation: Operation; caller: Caller },
+  admitted: AdmittedRequest & Received & { caller: Caller },
 ): Promise<Job> {
-  const { request, operation, id, headers, account, caller } = admitted
-  const { bodyBytesMax, bodyTimeoutMs } = deps.limits
-  const body = await readBody(request, { bytesMax: bodyBytesMax, timeoutMs: bodyTimeoutMs }, deps.deadlines)
+  const { request, operation, id, exchange, headers, account, caller } = admitted
+  const body = await readPlainBody(deps, request, exchange)
   const { request: parsed, source } = parseRequest(operation, body)
   const { model, format } = parsed
   if (!deps.models.has(model)) throw new Fault('not_found', 'There is no such model; see /v1/models.')
@@ -104,6 +147,7 @@ async function prepareJob(
       format.kind === 'json_schema'
         ? await deps.schemas.prepare(format.schema, { key: caller.keyPrefix, signal: request.signal })
         : null,
+    obfuscate: (parsed.includeObfuscation ?? deps.limits.padsStreams) ? deps.obfuscate : null,
   }
   const seal = isSealed ? (deps.sealer?.begin({ id, model, body }) ?? null) : null
   return { id, plan, source, seal, headers, account, signal: request.signal }

@@ -1,13 +1,15 @@
 // Service B's request path (contract 4.2): a plain dispatch on the path, because every microsecond here is added to every request.
 
+import { keyConfigMediaType, keyConfigPath } from '../../attest/ehbp/protocol.ts'
 import { createDeadlines } from '../../base/deadlines.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { GatewayModelList } from '../../contract/inference.ts'
 import { checkHost } from '../../http/head.ts'
+import { createObfuscate } from '../openai/obfuscation.ts'
 import { createSchemaChecks } from '../openai/schema-check-service.ts'
-import type { AdmitPublic } from '../types.ts'
+import type { AdmitPublic, EncryptedExchange, Encryption } from '../types.ts'
 import { UpstreamClient } from '../upstream/client.ts'
 import { Router, type RouterView } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
@@ -31,6 +33,7 @@ export type GatewayDeps = CompletionServices & {
   readonly admitPublic: AdmitPublic
   /** Responds to GET /attestation; may throw Faults. Null: 503. */
   readonly attestation: ((request: Request, address: () => string) => Response | Promise<Response>) | null
+  readonly encryption: Encryption
   /** The document of /openapi.json. */
   readonly openapi: string
   /** The document of /workload.json; null where the gateway has no VM of its own. */
@@ -61,10 +64,13 @@ export type Gateway = {
   readonly close: () => void
 }
 
+/** `exchange`: null for a plain request. */
+type Received = { readonly id: string; readonly address: () => string; readonly exchange: EncryptedExchange | null }
+
 type Route = {
   readonly methods: readonly string[]
   readonly isPublic: boolean
-  readonly respond: (request: Request, id: string, address: () => string) => Response | Promise<Response>
+  readonly respond: (request: Request, received: Received) => Response | Promise<Response>
 }
 
 export function createGateway(deps: GatewayDeps): Gateway {
@@ -97,12 +103,13 @@ export function createGateway(deps: GatewayDeps): Gateway {
     cacheSalt: createCacheSalt(deps.random),
     refusesUnknownFields: limits.refusesUnknownFields,
     schemas,
+    obfuscate: createObfuscate(deps.random),
   })
   const routes = createRoutes(deps, { models, complete })
 
-  const dispatch = (request: Request, address: () => string, id: string): Response | Promise<Response> => {
+  const dispatch = (request: Request, path: string, received: Received): Response | Promise<Response> => {
+    const { id, address } = received
     checkHost(request.headers)
-    const path = pathOf(request.url)
     const route = routes.get(path)
     if (route?.isPublic ?? !path.startsWith('/v1/')) {
       const refusal = deps.admitPublic(address())
@@ -112,7 +119,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
       deps.authenticate(request.headers)
     }
     if (route === undefined) throw new Fault('not_found', 'There is no such route.')
-    if (route.methods.includes(request.method)) return route.respond(request, id, address)
+    if (route.methods.includes(request.method)) return route.respond(request, received)
     const error = new Fault('method_not_allowed', `The methods here are ${route.methods.join(', ')}.`)
     return errorResponse(error, { ...commonHeaders(id), allow: route.methods.join(', ') })
   }
@@ -120,11 +127,18 @@ export function createGateway(deps: GatewayDeps): Gateway {
   return {
     fetch: async (request, address) => {
       const id = requestId(deps.random, clock.nowMs())
-      try {
-        return await dispatch(request, address, id)
-      } catch (error) {
+      const failed = (error: unknown) => {
         if (isServerFailure(error)) log.error('request failed', { request: id, error })
         return errorResponse(error, commonHeaders(id))
+      }
+      try {
+        const path = pathOf(request.url)
+        const exchange = path.startsWith('/v1/') ? deps.encryption.begin(request) : null
+        const respond = async () => dispatch(request, path, { id, address, exchange })
+        // The only way out: so no response to an encrypted request leaves in the clear.
+        return exchange === null ? await respond() : await exchange.encrypt(await respond().catch(failed))
+      } catch (error) {
+        return failed(error)
       }
     },
     view: () => router.view(),
@@ -152,32 +166,37 @@ function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): Reado
     data: [...models].map(id => ({ id, object: 'model', created, owned_by: deps.ownedBy })),
   }
   const modelsText = JSON.stringify(modelList)
-  const listModels = (request: Request, id: string) => {
+  const listModels: Route['respond'] = (request, { id }) => {
     const headers = commonHeaders(id)
     const admission = deps.admit(deps.authenticate(request.headers), 0)
     if (!admission.ok) return refusalResponse(admission.refusal, headers)
     admission.ticket.settle(NO_TOKENS)
     return jsonTextResponse(modelsText, 200, { ...headers, ...admission.ticket.headers })
   }
-  const attest: Route['respond'] = (request, _id, address) => {
+  const attest: Route['respond'] = (request, { address }) => {
     if (deps.attestation === null) throw new Fault('attestation_unavailable', 'There is no fresh attestation evidence.')
     return deps.attestation(request, address)
   }
-  const showWorkload: Route['respond'] = (_request, id) => {
+  const showWorkload: Route['respond'] = (_request, { id }) => {
     if (deps.workload === null) throw new Fault('not_found', 'This gateway has no VM of its own, and no workload.json.')
     return jsonTextResponse(deps.workload, 200, commonHeaders(id))
   }
   const post = (respond: Route['respond']): Route => ({ methods: ['POST'], isPublic: false, respond })
   const get = (isPublic: boolean, respond: Route['respond']): Route => ({ methods: ['GET', 'HEAD'], isPublic, respond })
   return new Map([
-    ['/v1/chat/completions', post((request, id) => complete(request, 'chat', id))],
-    ['/v1/completions', post((request, id) => complete(request, 'text_completion', id))],
+    ['/v1/chat/completions', post((request, received) => complete(request, { operation: 'chat', ...received }))],
+    ['/v1/completions', post((request, received) => complete(request, { operation: 'text_completion', ...received }))],
     ['/v1/models', get(false, listModels)],
-    ['/health', get(true, (_request, id) => jsonResponse({ status: 'ok' }, 200, commonHeaders(id)))],
+    ['/health', get(true, (_request, { id }) => jsonResponse({ status: 'ok' }, 200, commonHeaders(id)))],
     ['/attestation', get(true, attest)],
-    ['/openapi.json', get(true, (_request, id) => jsonTextResponse(deps.openapi, 200, commonHeaders(id)))],
+    [keyConfigPath, get(true, (_request, { id }) => keyConfigResponse(deps.encryption, id))],
+    ['/openapi.json', get(true, (_request, { id }) => jsonTextResponse(deps.openapi, 200, commonHeaders(id)))],
     ['/workload.json', get(true, showWorkload)],
   ])
+}
+
+function keyConfigResponse({ keyConfig }: Encryption, id: string): Response {
+  return new Response(keyConfig, { headers: { ...commonHeaders(id), 'content-type': keyConfigMediaType } })
 }
 
 /** The path of an absolute URL, as it was sent: not decoded, so that each route has one spelling. */

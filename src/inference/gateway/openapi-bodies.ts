@@ -2,6 +2,11 @@
 
 const Flag = { type: ['boolean', 'null'] } as const
 
+const StreamOptions = {
+  include_usage: Flag,
+  include_obfuscation: { ...Flag, description: 'Whether chunks are padded; left out: as the gateway is configured.' },
+} as const
+
 export const ChatCompletionRequest = {
   type: 'object',
   description: 'As OpenAI has it. Fields that are not named here are passed on as they are.',
@@ -18,7 +23,7 @@ export const ChatCompletionRequest = {
       },
     },
     stream: { ...Flag, description: '`true` for server-sent events.' },
-    stream_options: { type: ['object', 'null'], properties: { include_usage: Flag } },
+    stream_options: { type: ['object', 'null'], properties: StreamOptions },
     n: { type: ['integer', 'null'], minimum: 1, maximum: 128 },
     response_format: {
       type: ['object', 'null'],
@@ -92,7 +97,7 @@ export const CompletionRequest = {
       ],
     },
     stream: { ...Flag, description: '`true` for server-sent events.' },
-    stream_options: { type: ['object', 'null'], properties: { include_usage: Flag } },
+    stream_options: { type: ['object', 'null'], properties: StreamOptions },
     n: { type: ['integer', 'null'], minimum: 1, maximum: 128 },
   },
 } as const

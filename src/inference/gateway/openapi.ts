@@ -1,6 +1,15 @@
 // The OpenAPI 3.1 document of service B, the inference gateway. Pure; committed under test/golden.
 // Chat and completion bodies are OpenAI's own: named here are the fields that the gateway checks.
 
+import { keyConfigProblemOf } from '../../attest/ehbp/key-config.ts'
+import {
+  encapsulatedKeyHeader,
+  keyConfigMediaType,
+  keyConfigPath,
+  keyConfigProblem,
+  responseNonceHeader,
+  sealedHeadersHeader,
+} from '../../attest/ehbp/protocol.ts'
 import { AttestationResponse } from '../../contract/attestation.ts'
 import {
   GATEWAY_ERROR_TYPES,
@@ -20,6 +29,7 @@ import {
   toOpenApi,
 } from '../../http/openapi.ts'
 import { ChatCompletionRequest, CompletionRequest, CompletionResponse } from './openapi-bodies.ts'
+import { GatewayProblem } from './responses.ts'
 
 /** The whole document, as plain JSON. */
 export function inferenceOpenapiDocument(): OpenApiDocument {
@@ -37,6 +47,7 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
     operations: OPERATIONS,
     schemas: {
       GatewayError: toJsonSchema(GatewayError),
+      GatewayProblem: toJsonSchema(GatewayProblem),
       GatewayModelList: toJsonSchema(GatewayModelList),
       GatewayHealth: toJsonSchema(GatewayHealth),
       AttestationResponse: toJsonSchema(AttestationResponse),
@@ -59,6 +70,7 @@ const DESCRIPTION = [
   'Errors are `{error: {code, message}}`. `x-should-retry` says whether repeating a request may help.',
   'Without a valid key nothing under /v1/ is told, not even which routes there are.',
   'A stream is whole only when it ends with `data: [DONE]`. One that breaks ends with an event that holds `error`, without [DONE].',
+  'Bodies of completions may be encrypted to the keys of the attestation (EHBP: X25519 for stock clients, X-Wing by the length of the encapsulated key); then so are their responses, refusals included, whatever else is said here of their content. Headers, status and sizes stay in the clear. EHBP has no end marker: look for `[DONE]`, or for the whole JSON object.',
   'A request that is given up is charged what the upstream reported, else an estimate of its prompt and a token for each chunk delivered.',
 ].join('\n')
 
@@ -84,6 +96,14 @@ const PARAMETERS = {
     description: '`1` for a signed receipt of the response.',
     schema: { const: '1' },
   },
+  EncapsulatedKey: {
+    name: encapsulatedKeyHeader,
+    in: 'header',
+    required: false,
+    description:
+      'The body is encrypted (EHBP), and this is the encapsulated key in hexadecimal: 32 bytes for X25519, 1120 for X-Wing.',
+    schema: { type: 'string', pattern: '^([0-9a-f]{64}|[0-9a-f]{2240})$' },
+  },
 } as const
 
 const HEADERS = {
@@ -100,11 +120,22 @@ const HEADERS = {
     description: 'Signed receipt of the response. In a stream it is the comment line before `data: [DONE]` instead.',
     schema: { type: 'string' },
   },
+  ResponseNonce: {
+    description: 'The response is encrypted (EHBP), and this is the nonce of its keys. Only of encrypted requests.',
+    schema: { type: 'string', pattern: '^[0-9a-f]{64}$' },
+  },
+  SealedHeaders: {
+    description:
+      'X-Strongroom-Receipt and x-strongroom-ignored of an encrypted response, as base64url of one AES-256-GCM ciphertext: they would tell what is in the bodies.',
+    schema: { type: 'string' },
+  },
 } as const
 
 function example<const Code extends GatewayErrorCode>(code: Code, message: string, param: string | null = null) {
   return { code, message, type: GATEWAY_ERROR_TYPES[code], param }
 }
+
+const KEY_CONFIG_MISMATCH = example('key_config_mismatch', 'The body was not encrypted to the present keys.')
 
 const FAILURES = {
   InvalidRequest: {
@@ -145,6 +176,18 @@ const FAILURES = {
     description: 'The body is too large.',
     error: example('body_too_large', 'The body is larger than 4194304 bytes.'),
   },
+  KeyConfigMismatch: {
+    status: 422,
+    description:
+      'The body was encrypted to other keys than the present ones, or changed on its way. In the clear, and nobody signs it: attest the gateway again, encrypt to the keys of that attestation and send again.',
+    error: KEY_CONFIG_MISMATCH,
+    content: {
+      [keyConfigProblem.mediaType]: {
+        schema: ref('schemas', 'GatewayProblem'),
+        example: { ...keyConfigProblemOf(KEY_CONFIG_MISMATCH.message), error: KEY_CONFIG_MISMATCH },
+      },
+    },
+  },
   RateLimited: {
     status: 429,
     description: 'A limit of requests, tokens or concurrency, or no upstream had room in time.',
@@ -184,6 +227,7 @@ const COMPLETION = [
   'MethodNotAllowed',
   'BodyTimeout',
   'BodyTooLarge',
+  'KeyConfigMismatch',
   'RateLimited',
   'Internal',
   'UpstreamFailed',
@@ -196,7 +240,12 @@ const SUCCESS = {
 } as const
 const COMPLETED = {
   ...SUCCESS,
-  headers: { ...SUCCESS.headers, 'X-Strongroom-Receipt': 'Receipt' },
+  headers: {
+    ...SUCCESS.headers,
+    'X-Strongroom-Receipt': 'Receipt',
+    [responseNonceHeader]: 'ResponseNonce',
+    [sealedHeadersHeader]: 'SealedHeaders',
+  },
   content: {
     ...jsonContent(ref('schemas', 'CompletionResponse')),
     'text/event-stream': { schema: { type: 'string', description: 'With `stream: true`; ends with `data: [DONE]`.' } },
@@ -243,6 +292,21 @@ const OPERATIONS: readonly Operation[] = [
   },
   {
     method: 'get',
+    path: keyConfigPath,
+    id: 'keyConfig',
+    summary: 'The X25519 key that requests can be encrypted to (EHBP), for stock clients',
+    description: 'Nobody signs it. Whoever wants to know whose key it is takes the keys of /attestation.',
+    isPublic: true,
+    parameters: [],
+    body: null,
+    success: {
+      ...SUCCESS,
+      content: { [keyConfigMediaType]: { schema: { description: 'One key configuration, RFC 9458 section 3.1.' } } },
+    },
+    failures: READ,
+  },
+  {
+    method: 'get',
     path: '/v1/models',
     id: 'listModels',
     summary: 'Model catalog',
@@ -264,7 +328,7 @@ const OPERATIONS: readonly Operation[] = [
     id: 'createChatCompletion',
     summary: 'Chat completion',
     isPublic: false,
-    parameters: ['Receipt'],
+    parameters: ['Receipt', 'EncapsulatedKey'],
     body: {
       schema: 'ChatCompletionRequest',
       example: { model: 'strongroom-tiny', messages: [{ role: 'user', content: 'Hello' }], stream: true },
@@ -278,7 +342,7 @@ const OPERATIONS: readonly Operation[] = [
     id: 'createCompletion',
     summary: 'Text completion',
     isPublic: false,
-    parameters: ['Receipt'],
+    parameters: ['Receipt', 'EncapsulatedKey'],
     body: { schema: 'CompletionRequest', example: { model: 'strongroom-tiny', prompt: 'Once upon a time' } },
     success: COMPLETED,
     failures: COMPLETION,

@@ -1,17 +1,26 @@
 // Responses of the gateway: errors in the contract's form (7.2), and the headers that every response has. Pure.
 
+import { type Static, Type } from '@sinclair/typebox'
+import { keyConfigProblemOf } from '../../attest/ehbp/key-config.ts'
+import { keyConfigProblem } from '../../attest/ehbp/protocol.ts'
 import { Fault, statusOf } from '../../base/fault.ts'
-import {
-  GATEWAY_PUBLIC_CODES,
-  type GatewayError,
-  type GatewayErrorCode,
-  gatewayError,
-} from '../../contract/inference.ts'
+import { GATEWAY_PUBLIC_CODES, GatewayError, type GatewayErrorCode, gatewayError } from '../../contract/inference.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
 import type { Refusal } from '../types.ts'
 import { BusyFault, UpstreamFault } from '../upstream/fault.ts'
 
 export type ResponseHeaders = Record<string, string>
+
+/** An error that is also a problem document (RFC 9457): `key_config_mismatch`, as EHBP has it. */
+export const GatewayProblem = Type.Object(
+  {
+    type: Type.Literal(keyConfigProblem.type),
+    title: Type.String(),
+    error: GatewayError.properties.error,
+  },
+  { additionalProperties: false },
+)
+export type GatewayProblem = Static<typeof GatewayProblem>
 
 type PublicError = {
   readonly status: number
@@ -46,10 +55,15 @@ export function errorBody(error: unknown): GatewayError {
 }
 
 export function errorResponse(error: unknown, headers: ResponseHeaders): Response {
-  const { status } = publicErrorOf(error)
+  const { status, code, message } = publicErrorOf(error)
   const all: ResponseHeaders = { ...headers, ...failureHeaders(status), 'x-should-retry': String(shouldRetry(error)) }
   if (error instanceof BusyFault) all['retry-after'] = String(error.retryAfterSeconds)
-  return jsonResponse(errorBody(error), status, all)
+  if (code !== 'key_config_mismatch') return jsonResponse(errorBody(error), status, all)
+  const problem: GatewayProblem = { ...keyConfigProblemOf(message), ...errorBody(error) }
+  return new Response(JSON.stringify(problem), {
+    status,
+    headers: { ...all, 'content-type': keyConfigProblem.mediaType },
+  })
 }
 
 export function refusalResponse(refusal: Refusal, headers: ResponseHeaders): Response {

@@ -2,6 +2,7 @@
 
 import type { Family } from '../../base/prometheus.ts'
 import type { MeteringCounts } from '../metering/ledger.ts'
+import type { EncryptionCounts } from '../types.ts'
 import type { RouterTargetView } from '../upstream/router.ts'
 
 export type GatewayGauges = {
@@ -11,9 +12,10 @@ export type GatewayGauges = {
   /** Requests that wait for an upstream. */
   readonly waiting: number
   readonly targets: readonly RouterTargetView[]
+  readonly encryption: EncryptionCounts
 }
 
-export function gatewayFamilies({ metering, running, waiting, targets }: GatewayGauges): Family[] {
+export function gatewayFamilies({ metering, running, waiting, targets, encryption }: GatewayGauges): Family[] {
   return [
     gauge('strongroom_gateway_requests_running', 'Requests under way.', running),
     gauge('strongroom_gateway_requests_queued', 'Requests that wait for an upstream.', waiting),
@@ -35,6 +37,14 @@ export function gatewayFamilies({ metering, running, waiting, targets }: Gateway
       'Usage records that the ledger refused or had no room for.',
       metering.lost,
     ),
+    {
+      name: 'strongroom_gateway_encrypted_requests_total',
+      help: 'Requests with an encapsulated key (EHBP) whose body was read, by suite and what came of it.',
+      type: 'counter',
+      samples: Object.entries(encryption).flatMap(([suite, outcomes]) =>
+        Object.entries(outcomes).map(([outcome, value]) => ({ labels: { suite, outcome }, value })),
+      ),
+    },
     gauge('strongroom_usage_records_waiting', 'Usage records on their way into the ledger.', metering.waiting),
   ]
 }

@@ -33,6 +33,8 @@ export class ChunkConverter {
   /** Every chunk is this, its choices and the tail: only the choices are serialized each time. */
   readonly #leadingText: string
   readonly #trailingText: string
+  /** Of a chunk's text, what is the same in every chunk. */
+  readonly #headBytes: number
   readonly #choices = new Map<number, ChoiceState>()
   #usage: Usage | null = null
   #deliveredCount = 0
@@ -52,6 +54,7 @@ export class ChunkConverter {
     }
     this.#leadingText = `${JSON.stringify(this.#head).slice(0, -1)},"choices":`
     this.#trailingText = request.includeUsage ? ',"usage":null}' : '}'
+    this.#headBytes = Buffer.byteLength(this.#leadingText + this.#trailingText)
   }
 
   /** What the upstream has reported so far. */
@@ -83,7 +86,7 @@ export class ChunkConverter {
       const state = this.#stateOf(index)
       return isChat ? this.#chatChoice(choice, Number(index), state) : this.#textChoice(choice, Number(index), state)
     })
-    return this.#leadingText + JSON.stringify(choices) + this.#trailingText
+    return this.#padded(this.#leadingText + JSON.stringify(choices) + this.#trailingText)
   }
 
   /** Contents of the choices that have ended since the last call, for a check against the strict schema of response_format. */
@@ -96,7 +99,11 @@ export class ChunkConverter {
 
   /** The last chunk with the usage, for clients that asked for it. */
   usageChunk(usage: Usage): string {
-    return JSON.stringify({ ...this.#head, choices: [], usage })
+    return this.#padded(JSON.stringify({ ...this.#head, choices: [], usage }))
+  }
+
+  #padded(chunk: string): string {
+    return this.#plan.obfuscate?.(chunk, this.#headBytes) ?? chunk
   }
 
   #checkFinished(): void {

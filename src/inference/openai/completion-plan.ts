@@ -3,6 +3,7 @@
 import type { Operation } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import { isObject } from './json-text.ts'
+import type { Obfuscate } from './obfuscation.ts'
 import type { GatewayRequest } from './request.ts'
 import type { ContentsCheck } from './schema-check-service.ts'
 import { malformed } from './upstream-json.ts'
@@ -14,6 +15,8 @@ export type CompletionPlan = {
   readonly createdS: number
   /** Of a strict response_format; null for none. */
   readonly schema: ContentsCheck | null
+  /** Pads the chunks of a stream; null for none. */
+  readonly obfuscate: Obfuscate | null
 }
 
 /** How one choice ended. */

@@ -20,6 +20,8 @@ export type GatewayRequest = {
   readonly stream: boolean
   /** Whether the client asked for the chunk with the usage. */
   readonly includeUsage: boolean
+  /** Whether the client wants its stream's chunks padded; null when it does not say. */
+  readonly includeObfuscation: boolean | null
   /** Names of the tools that the completion may call. */
   readonly tools: ReadonlySet<string>
   readonly toolChoice: ToolChoice
@@ -49,7 +51,7 @@ export function parseRequest(operation: Operation, bytes: Uint8Array): ParsedReq
   if (typeof model !== 'string' || model === '') throw invalidField('model', 'must be the id of a model.')
   checkFields(operation, body)
   const stream = parseFlag(body, 'stream')
-  const includeUsage = parseStreamOptions(body, stream)
+  const options = parseStreamOptions(body, stream)
   const { tools, toolChoice, format, needs, promptCount } = operation === 'chat' ? parseChat(body) : parseText(body)
   const choiceCount = promptCount * parseCount(body.n)
   if (choiceCount > choicesMax) throw invalidField('n', `asks for more than ${choicesMax} choices.`)
@@ -57,7 +59,8 @@ export function parseRequest(operation: Operation, bytes: Uint8Array): ParsedReq
     operation,
     model,
     stream,
-    includeUsage,
+    includeUsage: parseOption(options, 'include_usage') ?? false,
+    includeObfuscation: parseOption(options, 'include_obfuscation'),
     tools: callableTools(tools, toolChoice),
     toolChoice,
     format,
@@ -130,14 +133,20 @@ function parseFlag(body: JsonObject, name: string): boolean {
   return value
 }
 
-function parseStreamOptions(body: JsonObject, stream: boolean): boolean {
+function parseStreamOptions(body: JsonObject, stream: boolean): JsonObject {
   const options = body.stream_options
-  if (options === undefined || options === null) return false
+  if (options === undefined || options === null) return {}
   if (!stream) throw invalidField('stream_options', 'is for requests with stream: true.')
   if (!isObject(options)) throw invalidField('stream_options', 'must be an object.')
-  if (options.include_usage === undefined || options.include_usage === null) return false
-  if (typeof options.include_usage === 'boolean') return options.include_usage
-  throw invalidField('stream_options.include_usage', 'must be true or false.')
+  return options
+}
+
+/** Null where it is absent. */
+function parseOption(options: JsonObject, name: string): boolean | null {
+  const value = options[name]
+  if (value === undefined || value === null) return null
+  if (typeof value === 'boolean') return value
+  throw invalidField(`stream_options.${name}`, 'must be true or false.')
 }
 
 const schemaPath = 'response_format.json_schema.schema'

@@ -4,6 +4,7 @@ import { expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
 import { GatewayError } from '../../../src/contract/inference.ts'
 import { inferenceOpenapiDocument } from '../../../src/inference/gateway/openapi.ts'
+import { GatewayProblem } from '../../../src/inference/gateway/responses.ts'
 import { startGateway, target } from '../../rigs/gateway-server.ts'
 
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
@@ -31,8 +32,10 @@ test('references and examples', () => {
   }
   visit(document)
   for (const response of Object.values(document.components.responses as Record<string, { content: Json }>)) {
-    const { example } = (response.content as { 'application/json': { example: unknown } })['application/json']
-    expect(Value.Check(GatewayError, example)).toBe(true)
+    for (const [type, { example }] of Object.entries(response.content as Record<string, { example: Json }>)) {
+      const schema = type === 'application/problem+json' ? GatewayProblem : GatewayError
+      expect([type, Value.Check(schema, example)]).toEqual([type, true])
+    }
   }
 })
 

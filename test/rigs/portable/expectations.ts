@@ -126,6 +126,10 @@ type Verdicts = Readonly<Record<string, 'good' | 'not enough' | readonly string[
 
 /** The parts of the results that are looked at. */
 type Results = {
+  readonly encryption: Record<
+    string,
+    { key: string; body: string; opened: { text: string; headers: object } } & Record<string, unknown>
+  >
   readonly reports: {
     readonly verdicts: Record<string, Told>
     readonly decoded: Record<string, Decoded>
@@ -181,13 +185,32 @@ type Tcb = { bootloader: number; tee: number; snp: number; microcode: number; fm
 
 /** Throws what `expect` throws. */
 export async function expectResults(json: string): Promise<void> {
-  const { reports, launches, tpm, simulated, gateway, instance }: Results = JSON.parse(json)
+  const { reports, launches, tpm, simulated, gateway, instance, encryption }: Results = JSON.parse(json)
   await expectReports(reports)
   await expectLaunches(launches)
   await expectTpm(tpm)
   expectSimulated(simulated)
   expectGateway(gateway)
   expectInstance(instance)
+  expectEncryption(encryption)
+}
+
+/** Both suites: what was sealed opens, and whatever was done to it is refused. */
+function expectEncryption(encryption: Results['encryption']): void {
+  expect(Object.keys(encryption).sort()).toEqual(['x25519', 'xwing'])
+  for (const [suite, { key, opened, body, ...refused }] of Object.entries(encryption)) {
+    expect(key.length).toBe(suite === 'x25519' ? 64 : 2240)
+    expect(body.length).toBeGreaterThan(100)
+    expect(opened).toEqual({ text: '{"text":"ja"}', headers: { 'x-strongroom-receipt': 'abc' } })
+    expect(refused).toEqual({
+      cut: { refused: 'response: it was cut short' },
+      cutWithin: { refused: 'response: it was cut short' },
+      changed: { refused: 'response: a frame does not open; it is not of this response, or was changed' },
+      asStream: { refused: 'response: it was cut short' },
+      plain: { refused: 'response: it is not sealed' },
+      otherKey: { refused: 'x25519: a point of small order' },
+    })
+  }
 }
 
 function verdictsOf(told: Readonly<Record<string, Told>>): Verdicts {

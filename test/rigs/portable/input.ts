@@ -14,6 +14,23 @@ export type SuiteInput = {
   }
   readonly gateway: GatewayVectors
   readonly instance: InstanceVectors
+  readonly encrypted: EncryptedVectors
+}
+
+/** A gateway's keys, and what it responded with to the suite's encrypted request, by EHBP suite. base64. */
+export type EncryptedVectors = {
+  readonly keys: { readonly x25519: string; readonly mlkem768: string }
+  readonly responses: Readonly<
+    Record<
+      'x25519' | 'xwing',
+      {
+        /** Names in lowercase. */
+        readonly headers: Readonly<Record<string, string>>
+        readonly body: string
+        readonly firstFrameBytes: number
+      }
+    >
+  >
 }
 
 /** One attestation document of a simulated instance, with what its owner expects of it. */
@@ -80,6 +97,7 @@ export class Vectors {
   readonly simulated: SuiteInput['simulated']
   readonly gateway: GatewayVectors
   readonly instance: InstanceVectors
+  readonly encrypted: EncryptedVectors
   readonly #files: SuiteInput['files']
 
   constructor(json: string) {
@@ -88,6 +106,7 @@ export class Vectors {
     this.simulated = input.simulated
     this.gateway = input.gateway
     this.instance = input.instance
+    this.encrypted = input.encrypted
   }
 
   bytes(path: string): Uint8Array {

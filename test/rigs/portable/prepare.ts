@@ -2,12 +2,15 @@
 
 import { resolve } from 'node:path'
 import { PRODUCTS, type Product } from '../../../src/attest/amd/product.ts'
+import type { EhbpSuite } from '../../../src/attest/ehbp/client.ts'
 import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
 import { decodeCertificate } from '../../../src/attest/x509/certificate.ts'
-import { present } from '../../../src/base/assert.ts'
-import { fromBase64Url, toBase64, utf8 } from '../../../src/base/bytes.ts'
+import { assert, present } from '../../../src/base/assert.ts'
+import { concat, fromBase64Url, fromUtf8, toBase64, utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
+import { ehbpKeys, serverContext } from '../ehbp.ts'
 import {
   allowlistText,
   clearRig,
@@ -29,7 +32,8 @@ import {
 } from '../instance-attestation.ts'
 import { kinds, sampleReceipt } from '../receipt-samples.ts'
 import { simulatedAsOf, simulatedPlatform } from '../simulated-platform.ts'
-import type { GatewayVectors, InstanceVectors, SimulatedVectors, SuiteInput } from './input.ts'
+import { sealedPrompt, sealSample } from './encryption-suite.ts'
+import type { EncryptedVectors, GatewayVectors, InstanceVectors, SimulatedVectors, SuiteInput } from './input.ts'
 
 const folder = resolve(import.meta.dir, '../../vectors')
 const patterns = ['reports/*', 'roots/*', 'launch-digest/*', 'ovmf/*', 'igvm/*', 'id-block/*', 'tpm/*']
@@ -48,6 +52,10 @@ export async function suiteInput(): Promise<string> {
     },
     gateway: await gatewayVectors(),
     instance: await instanceVectors(),
+    encrypted: {
+      keys: encryptionKeys(),
+      responses: { x25519: await encrypted('x25519'), xwing: await encrypted('xwing') },
+    },
   }
   return JSON.stringify(input)
 }
@@ -108,6 +116,27 @@ async function instanceVectors(): Promise<InstanceVectors> {
     document: JSON.stringify(await makeInstanceAttestation()),
     ...{ root, policy, manifest: sampleManifestText, hostname: sampleInstance.hostname },
     ...{ nonce: toBase64(sampleNonce), publicKey: samplePublicKey, asOf: simulatedAsOf.getTime() },
+  }
+}
+
+function encryptionKeys(): EncryptedVectors['keys'] {
+  const { x25519, mlkem768 } = ehbpKeys.publicKeys
+  return { x25519: toBase64(x25519), mlkem768: toBase64(mlkem768) }
+}
+
+/** The server's response, in two frames, to the request that the suite seals. Throws when that does not open. */
+async function encrypted(suite: EhbpSuite): Promise<EncryptedVectors['responses'][EhbpSuite]> {
+  const request = await sealSample(suite, ehbpKeys.publicKeys)
+  const context = await serverContext(request.headers['ehbp-encapsulated-key'])
+  const opened = fromUtf8(await context.open(request.body, 65_536))
+  assert(opened === sealedPrompt, 'the server opens what the suite seals')
+  const sealing = await context.sealResponse(systemRandom(32))
+  const frames = [await sealing.seal(utf8('{"text":')), await sealing.seal(utf8('"ja"}'))]
+  const sealedHeaders = await sealing.sealHeaders({ 'x-strongroom-receipt': 'abc' })
+  return {
+    headers: { 'ehbp-response-nonce': sealing.nonce, 'x-strongroom-sealed-headers': sealedHeaders },
+    body: toBase64(concat(...frames)),
+    firstFrameBytes: frames[0]?.length ?? 0,
   }
 }
 

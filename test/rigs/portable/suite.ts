@@ -1,6 +1,7 @@
 // Everything that the relying party's code does with the vectors, as one function from text to text: bundled once, run in every runtime. Pure.
 
 import { canonicalJson } from './canonical.ts'
+import { encryptionSuite } from './encryption-suite.ts'
 import { gatewaySuite } from './gateway-suite.ts'
 import { Vectors } from './input.ts'
 import { instanceSuite } from './instance-suite.ts'
@@ -19,5 +20,6 @@ export async function runSuite(input: string): Promise<string> {
     simulated: await simulatedSuite(vectors),
     gateway: await gatewaySuite(vectors),
     instance: await instanceSuite(vectors),
+    encryption: await encryptionSuite(vectors),
   })
 }

@@ -1,0 +1,138 @@
+// EHBP (encrypted HTTP body protocol), the client's half: seals one request's body to a gateway's attested keys and opens its response. Pure:
+// randomness comes from the caller; requests are sent by the caller.
+//
+// 1. sealRequest(...) gives a header and a body for `fetch`. The caller's own headers (authorization, content-type) go beside it, in the clear.
+// 2. isKeyConfigProblem(...) of key-config.ts says that the gateway has other keys now: attest it again, then seal anew.
+// 3. openResponse(head) refuses a response that is not sealed, and gives a ResponseOpener for the pieces of its body as they arrive.
+
+import { concat, fromHex, toHex } from '../../base/bytes.ts'
+import { Malformed, wellFormed } from '../malformed.ts'
+import type { AgreementKeys, KemName } from '../receipt/kem.ts'
+import type { Random } from '../receipt/seeds.ts'
+import { type NewAesGcm, webAesGcm } from './aes-gcm.ts'
+import { type FrameLimits, FrameReader, frameLength } from './frames.ts'
+import { setUpSender } from './hpke.ts'
+import { LABELS, responseNonceHeader, SIZES, sealedHeadersHeader } from './protocol.ts'
+import { type OrderedCipher, responseCiphers } from './response-keys.ts'
+import { openHeaders, type SealedHeaders } from './sealed-headers.ts'
+import { createWholeCheck, type WholeCheck } from './whole.ts'
+
+/** X25519 for every EHBP server; X-Wing (X25519 and ML-KEM-768 together) for gateways of this project. */
+export type EhbpSuite = KemName
+
+/** The key agreement pair of an attestation receipt's `keys`. */
+export type EhbpKeys = AgreementKeys
+
+export type SealOptions = {
+  readonly keys: EhbpKeys
+  readonly suite: EhbpSuite
+  readonly random: Random
+  /** WebCrypto's by default. */
+  readonly newAesGcm?: NewAesGcm
+}
+
+export type SealedRequest = {
+  /** To be added to the request's headers. */
+  readonly headers: Readonly<Record<'ehbp-encapsulated-key', string>>
+  readonly body: Uint8Array<ArrayBuffer>
+  /**
+   * For the response to this request. Rejects with Malformed when it is not sealed, whatever its status: then nobody vouches for any of it, and a caller
+   * may show a plain error only as an unauthenticated one.
+   */
+  readonly openResponse: (head: ResponseHead, limits?: ResponseLimits) => Promise<ResponseOpener>
+}
+
+/** `headers`: those of a fetch response, for example. `get` gives null where there is no such header. */
+export type ResponseHead = { readonly headers: { readonly get: (name: string) => string | null } }
+
+/** Bounds on what a gateway, or whoever stands before it, can make a client keep. */
+export type ResponseLimits = {
+  /** Of one frame: 1 MiB by default. Gateways of this project send at most 64 KiB. */
+  readonly frameBytesMax: number
+  /** Frames without content in one response: 64 by default. */
+  readonly emptyFramesMax: number
+}
+
+const defaultLimits: ResponseLimits = { frameBytesMax: 1_048_576, emptyFramesMax: 64 }
+
+/** Rejects with Malformed for keys that cannot be keys, and for an empty body: EHBP does not seal one. */
+export async function sealRequest(options: SealOptions, body: Uint8Array): Promise<SealedRequest> {
+  const { keys, suite, random, newAesGcm = webAesGcm } = options
+  wellFormed(body.length > 0, 'sealed request: an empty body')
+  const { sender, encapsulated } = await setUpSender(suite, { keys, random, newAesGcm })
+  const ciphertext = await sender.Seal(body)
+  const exported = await sender.Export(LABELS.response, SIZES.exported)
+  return {
+    headers: { 'ehbp-encapsulated-key': toHex(encapsulated) },
+    body: Uint8Array.from(concat(frameLength(ciphertext), ciphertext)),
+    openResponse: async ({ headers }, { frameBytesMax, emptyFramesMax } = defaultLimits) => {
+      const nonce = headers.get(responseNonceHeader)
+      wellFormed(nonce !== null, 'response: it is not sealed')
+      const responseNonce = fromHex(nonce)
+      wellFormed(responseNonce?.length === SIZES.responseNonce, 'response nonce: not 32 bytes in hexadecimal')
+      const ciphers = responseCiphers({ exported, encapsulated, responseNonce }, newAesGcm)
+      const sealed = headers.get(sealedHeadersHeader)
+      return new ResponseOpener({
+        headers: sealed === null ? {} : await openHeaders(sealed, ciphers),
+        cipher: ciphers.body,
+        whole: createWholeCheck(headers.get('content-type')),
+        limits: { bytesMax: frameBytesMax, emptyMax: emptyFramesMax },
+      })
+    },
+  }
+}
+
+type OpenerParts = {
+  readonly headers: SealedHeaders
+  readonly cipher: OrderedCipher
+  readonly whole: WholeCheck
+  readonly limits: FrameLimits
+}
+
+export class ResponseOpener {
+  /** Headers that were sealed, such as `x-strongroom-receipt`: they take the place of any of the same name among the response's own. */
+  readonly headers: SealedHeaders
+  readonly #frames: FrameReader
+  readonly #cipher: OrderedCipher
+  readonly #whole: WholeCheck
+  #isBroken = false
+
+  constructor({ headers, cipher, whole, limits }: OpenerParts) {
+    this.headers = headers
+    this.#cipher = cipher
+    this.#whole = whole
+    this.#frames = new FrameReader(limits)
+  }
+
+  /**
+   * The next bytes of the body, in any pieces; gives the plain bytes of the frames that they complete. Rejects with Malformed at a frame that does not
+   * open, and at every call after that. One call at a time.
+   */
+  async push(bytes: Uint8Array): Promise<Uint8Array> {
+    wellFormed(!this.#isBroken, 'response: it has failed before')
+    this.#isBroken = true
+    const plain: Uint8Array[] = []
+    for (const frame of this.#frames.push(bytes)) plain.push(await openFrame(this.#cipher, frame))
+    this.#isBroken = false
+    const all = plain.length === 1 && plain[0] !== undefined ? plain[0] : concat(...plain)
+    this.#whole.push(all)
+    return all
+  }
+
+  /**
+   * At the body's end. Throws Malformed when it was cut: EHBP has no end marker, so a stream must end with `[DONE]` or an error event, and any other
+   * response must be one whole JSON object.
+   */
+  finish(): void {
+    wellFormed(!this.#isBroken, 'response: it has failed before')
+    wellFormed(this.#frames.isClean() && this.#whole.isWhole(), 'response: it was cut short')
+  }
+}
+
+async function openFrame(cipher: OrderedCipher, frame: Uint8Array): Promise<Uint8Array> {
+  try {
+    return await cipher.open(frame)
+  } catch (cause) {
+    throw new Malformed('response: a frame does not open; it is not of this response, or was changed', { cause })
+  }
+}

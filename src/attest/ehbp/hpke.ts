@@ -1,0 +1,82 @@
+// HPKE contexts in base mode (RFC 9180 section 5.1.1) by the package `hpke`, over our KEMs and any AES-256-GCM. Pure: randomness and private keys are
+// the caller's.
+
+import { expand, extract } from '@noble/hashes/hkdf.js'
+import { sha256 } from '@noble/hashes/sha2.js'
+import { type AEAD, CipherSuite, type KDF, type KEM, type Key, type RecipientContext, type SenderContext } from 'hpke'
+import { encapsulate } from '../receipt/encapsulate.ts'
+import { type AgreementKeys, type Decapsulate, KEMS, type KemName } from '../receipt/kem.ts'
+import type { Random } from '../receipt/seeds.ts'
+import type { NewAesGcm } from './aes-gcm.ts'
+import { aeadId, kdfId, LABELS, SIZES } from './protocol.ts'
+
+export type Sender = Pick<SenderContext, 'Seal' | 'Export'>
+export type Recipient = Pick<RecipientContext, 'Open' | 'Export'>
+
+/** Rejects with Malformed for keys that cannot be keys. */
+export async function setUpSender(
+  kem: KemName,
+  { keys, random, newAesGcm }: { readonly keys: AgreementKeys; readonly random: Random; readonly newAesGcm: NewAesGcm },
+): Promise<{ readonly sender: Sender; readonly encapsulated: Uint8Array }> {
+  const made = encapsulate(kem, keys, random)
+  const suite = suiteOf({
+    ...unusedKem(kem),
+    Encap: async () => ({ shared_secret: made.sharedSecret, enc: made.encapsulated }),
+  })
+  const { ctx } = await suite(newAesGcm).SetupSender(keyInside('public'), { info: LABELS.request })
+  return { sender: ctx, encapsulated: made.encapsulated }
+}
+
+/** Rejects as `decapsulate` does. */
+export async function setUpRecipient(
+  kem: KemName,
+  encapsulated: Uint8Array,
+  { decapsulate, newAesGcm }: { readonly decapsulate: Decapsulate; readonly newAesGcm: NewAesGcm },
+): Promise<Recipient> {
+  const sharedSecret = await decapsulate(kem, encapsulated)
+  const suite = suiteOf({ ...unusedKem(kem), Decap: async () => sharedSecret })
+  return await suite(newAesGcm).SetupRecipient(keyInside('private'), encapsulated, { info: LABELS.request })
+}
+
+function suiteOf(kem: KEM): (newAesGcm: NewAesGcm) => CipherSuite {
+  return newAesGcm =>
+    new CipherSuite(
+      () => kem,
+      () => hkdfSha256,
+      () => aeadOf(newAesGcm),
+    )
+}
+
+/** A KEM of the package has functions for keys. Keys of ours never come near it, and each suite is for one direction of one message. */
+function unusedKem(name: KemName): KEM {
+  const { id, publicKeyBytes, encapsulatedBytes } = KEMS[name]
+  return {
+    ...{ id, type: 'KEM', name, Nsecret: SIZES.key, Nenc: encapsulatedBytes, Npk: publicKeyBytes, Nsk: SIZES.key },
+    ...{ Encap: unused, Decap: unused, DeriveKeyPair: unused, GenerateKeyPair: unused },
+    ...{ SerializePublicKey: unused, DeserializePublicKey: unused },
+    ...{ SerializePrivateKey: unused, DeserializePrivateKey: unused },
+  }
+}
+
+function keyInside(type: 'public' | 'private'): Key {
+  return { algorithm: { name: 'inside the KEM' }, extractable: false, type }
+}
+
+const hkdfSha256: KDF = {
+  ...{ id: kdfId, type: 'KDF', name: 'HKDF-SHA256', Nh: 32, stages: 2 },
+  Extract: async (salt, ikm) => extract(sha256, ikm, salt),
+  Expand: async (prk, info, lengthBytes) => expand(sha256, prk, info, lengthBytes),
+  Derive: unused,
+}
+
+function aeadOf(newAesGcm: NewAesGcm): AEAD {
+  return {
+    ...{ id: aeadId, type: 'AEAD', name: 'AES-256-GCM', Nk: SIZES.key, Nn: SIZES.nonce, Nt: SIZES.tag },
+    Seal: async (key, nonce, _aad, plaintext) => newAesGcm(key).seal(nonce, plaintext),
+    Open: async (key, nonce, _aad, ciphertext) => newAesGcm(key).open(nonce, ciphertext),
+  }
+}
+
+async function unused(): Promise<never> {
+  throw new Error('invariant broken: a function of the KEM that EHBP does not use')
+}

@@ -1,0 +1,50 @@
+// The key configuration that stock EHBP clients fetch, and the problem document that sends them to fetch it again. Pure.
+//
+// One bare key configuration (RFC 9458 section 3.1), without the length that RFC 9458 section 3.2 puts before each: so EHBP has it (SPEC.md section 3).
+// It holds the X25519 key alone. Nobody signs it: who wants to know whose key it is takes the keys of the attestation, X-Wing's with it.
+
+import { concat } from '../../base/bytes.ts'
+import { type AgreementKeys, KEMS, kemPublicKey } from '../receipt/kem.ts'
+import { aeadId, kdfId, keyConfigProblem } from './protocol.ts'
+
+/** EHBP servers have one key at a time. */
+const keyId = 0
+const suiteBytes = 4
+
+/** Throws Malformed on a key of another length. */
+export function encodeKeyConfig(keys: AgreementKeys): Uint8Array {
+  const suites = concat(u16(kdfId), u16(aeadId))
+  return concat(Uint8Array.of(keyId), u16(KEMS.x25519.id), kemPublicKey('x25519', keys), u16(suiteBytes), suites)
+}
+
+/** Members of the problem document (RFC 9457 section 3.1). */
+export function keyConfigProblemOf(title: string): {
+  readonly type: typeof keyConfigProblem.type
+  readonly title: string
+} {
+  return { type: keyConfigProblem.type, title }
+}
+
+/**
+ * Whether a response says that the gateway cannot open what was sealed to these keys: then attest it again, for it has others now. Nobody signs such a
+ * response; it proves nothing but that this request was not answered. `body`: its text, within the caller's bound.
+ */
+export function isKeyConfigProblem(response: {
+  readonly status: number
+  readonly contentType: string | null
+  readonly body: string
+}): boolean {
+  const { status, mediaType, type } = keyConfigProblem
+  if (response.status !== status) return false
+  if (response.contentType?.split(';', 1)[0]?.trim().toLowerCase() !== mediaType) return false
+  try {
+    const problem: unknown = JSON.parse(response.body)
+    return typeof problem === 'object' && problem !== null && 'type' in problem && problem.type === type
+  } catch {
+    return false
+  }
+}
+
+function u16(value: number): Uint8Array {
+  return Uint8Array.of(value >> 8, value & 0xff)
+}

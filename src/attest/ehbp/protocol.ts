@@ -1,0 +1,52 @@
+// EHBP (encrypted HTTP body protocol) 0.1, as the npm package `ehbp` speaks it: names, sizes and labels, each once. Pure.
+// Specification: SPEC.md of github.com/tinfoilsh/encrypted-http-body-protocol. HPKE: RFC 9180.
+//
+// A body is a row of frames: a u32be length, then that many bytes of AES-256-GCM ciphertext with its tag; a length of zero is passed over.
+// Request: the frames of one HPKE context in base mode. Response: a key of its own out of that context, the request's encapsulated key and a nonce.
+// There is no end marker: whoever reads a response looks for the end of what is in it (whole.ts).
+
+import { utf8 } from '../../base/bytes.ts'
+
+export const encapsulatedKeyHeader = 'Ehbp-Encapsulated-Key'
+export const responseNonceHeader = 'Ehbp-Response-Nonce'
+
+/** Where a server has its key configuration, and of what media type it is. */
+export const keyConfigPath = '/.well-known/hpke-keys'
+export const keyConfigMediaType = 'application/ohttp-keys'
+
+/** A server that cannot open a request responds with 422 and a problem document (RFC 9457) of this type. */
+export const keyConfigProblem = {
+  status: 422,
+  mediaType: 'application/problem+json',
+  type: 'urn:ietf:params:ehbp:error:key-config',
+} as const
+
+/**
+ * This project's own header of a sealed response: base64url of headers that would tell what is in the body, as one more AES-GCM ciphertext. Inside is a
+ * JSON object of names in lowercase and texts. Clients of others ignore it.
+ */
+export const sealedHeadersHeader = 'X-Strongroom-Sealed-Headers'
+/** A receipt holds hashes of the bodies, by which a guess could be tried; the other names fields of the request. */
+export const sealedHeaderNames = ['x-strongroom-receipt', 'x-strongroom-ignored'] as const
+/** Characters of base64url. A receipt takes about 6,700. */
+export const sealedHeadersLengthMax = 12_288
+
+/** HPKE's registry at IANA: HKDF-SHA256, AES-256-GCM. */
+export const kdfId = 0x0001
+export const aeadId = 0x0002
+
+/** In bytes. `responseNonce`: the larger of the AEAD's key and nonce (RFC 9458 section 4.4). */
+export const SIZES = { key: 32, nonce: 12, tag: 16, responseNonce: 32, exported: 32, frameLength: 4 } as const
+
+/** What a frame is longer than what is in it. */
+export const frameOverheadBytes = SIZES.frameLength + SIZES.tag
+
+export const LABELS = {
+  request: utf8('ehbp request'),
+  response: utf8('ehbp response'),
+  key: utf8('key'),
+  nonce: utf8('nonce'),
+  /** Of this project's sealed headers. */
+  headersKey: utf8('strongroom headers key'),
+  headersNonce: utf8('strongroom headers nonce'),
+} as const

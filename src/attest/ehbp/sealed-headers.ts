@@ -1,0 +1,32 @@
+// Headers of a sealed response that tell what is in its body, sealed as it is: one JSON object (protocol.ts). Pure.
+
+import { fromBase64Url, fromUtf8, toBase64Url, utf8 } from '../../base/bytes.ts'
+import { Malformed, wellFormed } from '../malformed.ts'
+import { sealedHeaderNames, sealedHeadersLengthMax } from './protocol.ts'
+import type { ResponseCiphers } from './response-keys.ts'
+
+export type SealedHeaders = Readonly<Partial<Record<(typeof sealedHeaderNames)[number], string>>>
+
+/** The value of X-Strongroom-Sealed-Headers. */
+export async function sealHeaders(headers: SealedHeaders, ciphers: ResponseCiphers): Promise<string> {
+  return toBase64Url(await ciphers.headers.seal(utf8(JSON.stringify(headers))))
+}
+
+/** Rejects with Malformed for anything that `sealHeaders` would not have made with these ciphers. */
+export async function openHeaders(value: string, ciphers: ResponseCiphers): Promise<SealedHeaders> {
+  wellFormed(value.length <= sealedHeadersLengthMax, 'sealed headers: too long')
+  const ciphertext = fromBase64Url(value)
+  wellFormed(ciphertext !== null, 'sealed headers: not base64url')
+  let plain: unknown
+  try {
+    plain = JSON.parse(fromUtf8(await ciphers.headers.open(ciphertext)))
+  } catch (cause) {
+    throw new Malformed('sealed headers: they do not open', { cause })
+  }
+  wellFormed(typeof plain === 'object' && plain !== null && !Array.isArray(plain), 'sealed headers: not an object')
+  for (const [name, text] of Object.entries(plain)) {
+    const isKnown = sealedHeaderNames.some(one => one === name)
+    wellFormed(isKnown && typeof text === 'string' && /^[\x20-\x7e]*$/.test(text), `sealed headers: ${name}`)
+  }
+  return plain
+}

@@ -1,0 +1,166 @@
+// EHBP, the server's half: opens one request's body and seals its response. Pure: the private keys, randomness and AES come from the caller.
+
+import { concat, toHex } from '../../base/bytes.ts'
+import { Malformed, wellFormed } from '../malformed.ts'
+import { type Decapsulate, KEMS, type KemName, kemNames } from '../receipt/kem.ts'
+import type { NewAesGcm } from './aes-gcm.ts'
+import { FrameReader, frameLength } from './frames.ts'
+import { type Recipient, setUpRecipient } from './hpke.ts'
+import { frameOverheadBytes, LABELS, SIZES } from './protocol.ts'
+import { type ResponseCiphers, responseCiphers } from './response-keys.ts'
+import { type SealedHeaders, sealHeaders } from './sealed-headers.ts'
+
+/** The suite of an encapsulated key: its length says so. Null for any other length. */
+export function suiteOfEncapsulated(encapsulated: Uint8Array): KemName | null {
+  return kemNames.find(name => KEMS[name].encapsulatedBytes === encapsulated.length) ?? null
+}
+
+/** A body of n bytes may come in this many frames, empty ones included: a kilobyte each, and some. */
+export function framesMaxOf(plainBytes: number): number {
+  return 64 + Math.ceil(plainBytes / 1024)
+}
+
+/** How long a sealed body may be whose plain one has at most n bytes. */
+export function sealedBytesMaxOf(plainBytes: number): number {
+  return plainBytes + framesMaxOf(plainBytes) * frameOverheadBytes
+}
+
+export type ServerParts = {
+  readonly decapsulate: Decapsulate
+  readonly newAesGcm: NewAesGcm
+  /** Gives way to other work, between parts of a long body. */
+  readonly pause: () => Promise<void>
+}
+
+/** Parts of a body, joined as they come. One alone, as most bodies are, is not copied. */
+class Joined {
+  readonly #bytesMax: number
+  #first: Uint8Array | null = null
+  #all: Uint8Array | null = null
+  #bytes = 0
+  count = 0
+
+  constructor(bytesMax: number) {
+    this.#bytesMax = bytesMax
+  }
+
+  add(part: Uint8Array): void {
+    this.count += 1
+    if (this.#first === null) this.#first = part
+    else {
+      if (this.#all === null) {
+        this.#all = new Uint8Array(this.#bytesMax)
+        this.#all.set(this.#first)
+      }
+      this.#all.set(part, this.#bytes)
+    }
+    this.#bytes += part.length
+  }
+
+  whole(): Uint8Array {
+    return (this.#all ?? this.#first ?? new Uint8Array(0)).subarray(0, this.#bytes)
+  }
+}
+
+/** One request's context. */
+export class ServerContext {
+  readonly #recipient: Recipient
+  readonly #encapsulated: Uint8Array
+  readonly #parts: ServerParts
+
+  constructor(recipient: Recipient, encapsulated: Uint8Array, parts: ServerParts) {
+    this.#recipient = recipient
+    this.#encapsulated = encapsulated
+    this.#parts = parts
+  }
+
+  /**
+   * The plain body. Rejects with NotOurs when its first frame does not open, and with Malformed for frames that are not whole, too many, or changed.
+   * The caller has bounded `sealed` by `sealedBytesMaxOf`, and bounds what comes out.
+   */
+  async open(sealed: Uint8Array, plainBytesMax: number): Promise<Uint8Array> {
+    const framesMax = framesMaxOf(plainBytesMax)
+    const reader = new FrameReader({ bytesMax: sealed.length, emptyMax: framesMax })
+    const plain = new Joined(sealed.length)
+    let costBytes = 0
+    for (let at = 0; at < sealed.length; at += sliceBytes) {
+      for (const frame of reader.push(sealed.subarray(at, at + sliceBytes))) {
+        wellFormed(plain.count < framesMax, `sealed body: more than ${framesMax} frames`)
+        plain.add(await this.#openFrame(frame, plain.count === 0))
+        costBytes += frame.length + frameCostBytes
+        if (costBytes < pauseBytes) continue
+        costBytes = 0
+        await this.#parts.pause()
+      }
+    }
+    wellFormed(reader.isClean(), 'sealed body: it ends within a frame')
+    return plain.whole()
+  }
+
+  /** `responseNonce`: 32 fresh random bytes. */
+  async sealResponse(responseNonce: Uint8Array): Promise<ResponseSealing> {
+    const exported = await this.#recipient.Export(LABELS.response, SIZES.exported)
+    const secrets = { exported, encapsulated: this.#encapsulated, responseNonce }
+    return new ResponseSealing(toHex(responseNonce), responseCiphers(secrets, this.#parts.newAesGcm))
+  }
+
+  async #openFrame(frame: Uint8Array, isFirst: boolean): Promise<Uint8Array> {
+    try {
+      return await this.#recipient.Open(frame)
+    } catch (cause) {
+      if (isFirst) throw new NotOurs({ cause })
+      throw new Malformed('sealed body: a frame does not open', { cause })
+    }
+  }
+}
+
+/** Rejects with Malformed for what no honest sender encapsulates. */
+export async function openContext(
+  suite: KemName,
+  encapsulated: Uint8Array,
+  parts: ServerParts,
+): Promise<ServerContext> {
+  return new ServerContext(await setUpRecipient(suite, encapsulated, parts), encapsulated, parts)
+}
+
+/** The first frame does not open: it was sealed to another key, or changed on its way. Nobody can tell which. */
+export class NotOurs extends Error {
+  constructor(options: { readonly cause: unknown }) {
+    super('the body was not sealed to this key, or was changed', options)
+    this.name = 'NotOurs'
+  }
+}
+
+export class ResponseSealing {
+  /** The value of Ehbp-Response-Nonce. */
+  readonly nonce: string
+  readonly #ciphers: ResponseCiphers
+
+  constructor(nonce: string, ciphers: ResponseCiphers) {
+    this.nonce = nonce
+    this.#ciphers = ciphers
+  }
+
+  /** The frames of the body's next bytes: one for every 64 KiB, none for no bytes. One call at a time. */
+  async seal(plaintext: Uint8Array): Promise<Uint8Array> {
+    const parts: Uint8Array[] = []
+    for (let at = 0; at < plaintext.length; at += framePlainBytesMax) {
+      const ciphertext = await this.#ciphers.body.seal(plaintext.subarray(at, at + framePlainBytesMax))
+      parts.push(frameLength(ciphertext), ciphertext)
+    }
+    return concat(...parts)
+  }
+
+  /** The value of X-Strongroom-Sealed-Headers. Once. */
+  sealHeaders(headers: SealedHeaders): Promise<string> {
+    return sealHeaders(headers, this.#ciphers)
+  }
+}
+
+/** So that a client need not keep more than this before it can read on. */
+const framePlainBytesMax = 65_536
+/** What is taken apart at a time. */
+const sliceBytes = 65_536
+/** After so much work others have their turn: about a millisecond. A frame costs as much as this many bytes. */
+const pauseBytes = 524_288
+const frameCostBytes = 4_096

@@ -1,0 +1,122 @@
+// Whether a response that was opened is whole: EHBP has no end marker, so its content must say so. Pure; holds one response's state.
+//
+// A stream ends with the event `[DONE]`, or with one that holds `error`: the gateway ends a stream that broke in that way. Anything else is one JSON
+// object, and no beginning of an object is an object. Frames open only in their order, so what is whole here was whole when it was sealed.
+
+import { concat, fromUtf8 } from '../../base/bytes.ts'
+
+export type WholeCheck = {
+  readonly push: (plaintext: Uint8Array) => void
+  readonly isWhole: () => boolean
+}
+
+export function createWholeCheck(contentType: string | null): WholeCheck {
+  const isStream = /^text\/event-stream[ \t]*(?:;|$)/i.test(contentType ?? '')
+  return isStream ? new StreamCheck() : new ObjectCheck()
+}
+
+const BYTES = { newline: 0x0a, quote: 0x22, backslash: 0x5c, open: 0x7b, close: 0x7d } as const
+/** Tab, line feed, carriage return, space. */
+const isBlank = (byte: number) => byte === 0x20 || (byte >= 0x09 && byte <= 0x0d)
+
+/** Counts braces outside of strings. Whether it is JSON is for the reader to say, who parses it anyway. */
+class ObjectCheck implements WholeCheck {
+  #depth = 0
+  #state: 'before' | 'in' | 'string' | 'escape' | 'after' | 'wrong' = 'before'
+
+  push(plaintext: Uint8Array): void {
+    for (const byte of plaintext) this.#step(byte)
+  }
+
+  isWhole(): boolean {
+    return this.#state === 'after'
+  }
+
+  #step(byte: number): void {
+    switch (this.#state) {
+      case 'before':
+      case 'after':
+        if (isBlank(byte)) return
+        this.#state = this.#state === 'before' && byte === BYTES.open ? 'in' : 'wrong'
+        this.#depth = 1
+        return
+      case 'in':
+        if (byte === BYTES.quote) this.#state = 'string'
+        else if (byte === BYTES.open) this.#depth += 1
+        else if (byte === BYTES.close) {
+          this.#depth -= 1
+          if (this.#depth === 0) this.#state = 'after'
+        }
+        return
+      case 'string':
+        if (byte === BYTES.quote) this.#state = 'in'
+        else if (byte === BYTES.backslash) this.#state = 'escape'
+        return
+      case 'escape':
+        this.#state = 'string'
+        return
+      case 'wrong':
+        return
+    }
+  }
+}
+
+/** More than any event that ends a stream. */
+const lastEventBytesMax = 65_536
+
+/** Keeps the last event, and of a long one nothing. */
+class StreamCheck implements WholeCheck {
+  #pieces: Uint8Array[] = []
+  #bytes = 0
+  #lastWasNewline = false
+  #isWhole = false
+
+  push(plaintext: Uint8Array): void {
+    let from = 0
+    for (let at = plaintext.indexOf(BYTES.newline); at !== -1; at = plaintext.indexOf(BYTES.newline, at + 1)) {
+      // An event ends with an empty line.
+      const ends = at > from ? plaintext[at - 1] === BYTES.newline : this.#lastWasNewline
+      if (!ends) continue
+      this.#take(plaintext.subarray(from, at + 1))
+      this.#isWhole = this.#bytes <= lastEventBytesMax && isEnd(fromBytes(this.#pieces))
+      this.#pieces = []
+      this.#bytes = 0
+      this.#lastWasNewline = false
+      from = at + 1
+    }
+    if (from === plaintext.length) return
+    this.#take(plaintext.subarray(from))
+    this.#lastWasNewline = plaintext.at(-1) === BYTES.newline
+    this.#isWhole = false
+  }
+
+  isWhole(): boolean {
+    return this.#isWhole
+  }
+
+  #take(piece: Uint8Array): void {
+    this.#bytes += piece.length
+    if (this.#bytes <= lastEventBytesMax) this.#pieces.push(piece.slice())
+    else this.#pieces = []
+  }
+}
+
+function fromBytes(pieces: readonly Uint8Array[]): string {
+  try {
+    return fromUtf8(concat(...pieces))
+  } catch {
+    return ''
+  }
+}
+
+function isEnd(event: string): boolean {
+  const data = /^data: (.*)\n\n$/.exec(event)?.[1]
+  if (data === undefined) return false
+  if (data === '[DONE]') return true
+  try {
+    const value: unknown = JSON.parse(data)
+    return typeof value === 'object' && value !== null && 'error' in value
+  } catch {
+    return false
+  }
+}

@@ -1,0 +1,144 @@
+// Encrypted requests and responses (EHBP) to the gateway's attested keys. Effects: native cryptography, randomness.
+//
+// The response to a request with an encapsulated key is encrypted whatever it is, a refusal included, so that a client can tell the gateway's own words
+// from those of whoever stands before it. In the clear are only: what says that the keys are other ones now, and a header that is no key.
+
+import { encodeKeyConfig } from '../../attest/ehbp/key-config.ts'
+import { encapsulatedKeyHeader, frameOverheadBytes } from '../../attest/ehbp/protocol.ts'
+import {
+  NotOurs,
+  openContext,
+  type ServerContext,
+  type ServerParts,
+  sealedBytesMaxOf,
+  suiteOfEncapsulated,
+} from '../../attest/ehbp/server.ts'
+import { Malformed } from '../../attest/malformed.ts'
+import { KEMS, type KemName, kemNames } from '../../attest/receipt/kem.ts'
+import type { ReceiptKeys } from '../../attest/receipt/receipt-keys.ts'
+import { fromHex } from '../../base/bytes.ts'
+import { Fault } from '../../base/fault.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import { nativeAesGcm } from '../../linux/native-aes-gcm.ts'
+import type { EncryptedExchange, Encryption, EncryptionCounts } from '../types.ts'
+import { encryptResponse } from './response.ts'
+
+export type EncryptionDeps = {
+  readonly keys: Pick<ReceiptKeys, 'publicKeys' | 'decapsulate'>
+  readonly random: RandomBytes
+}
+
+export function createEncryption({ keys, random }: EncryptionDeps): Encryption {
+  const counts: EncryptionCounts = {
+    x25519: { decrypted: 0, key_config_mismatch: 0, malformed: 0 },
+    xwing: { decrypted: 0, key_config_mismatch: 0, malformed: 0 },
+  }
+  const parts: ServerParts = { decapsulate: keys.decapsulate, newAesGcm: nativeAesGcm, pause: nextTurn }
+  return {
+    keyConfig: encodeKeyConfig(keys.publicKeys),
+    counts,
+    begin: request => {
+      const text = request.headers.get(encapsulatedKeyHeader)
+      if (text === null || request.method !== 'POST' || !hasBody(request.headers)) return null
+      const encapsulated = text.length <= encapsulatedCharsMax ? fromHex(text) : null
+      const suite = encapsulated === null ? null : suiteOfEncapsulated(encapsulated)
+      if (encapsulated === null || suite === null) throw wrongHeader()
+      return new Exchange({ suite, encapsulated, counts, parts, random })
+    },
+  }
+}
+
+const encapsulatedCharsMax = 2 * Math.max(...kemNames.map(name => KEMS[name].encapsulatedBytes))
+
+/** A request without a body cannot be encrypted, and whoever sent it does not take it for encrypted (SPEC.md section 7.4). */
+function hasBody(headers: Headers): boolean {
+  const length = headers.get('content-length')
+  return length === null ? headers.has('transfer-encoding') : length !== '0'
+}
+
+type ExchangeParts = {
+  readonly suite: KemName
+  readonly encapsulated: Uint8Array
+  readonly counts: EncryptionCounts
+  readonly parts: ServerParts
+  readonly random: RandomBytes
+}
+
+class Exchange implements EncryptedExchange {
+  readonly #given: ExchangeParts
+  /** Null: no honest sender has made this encapsulated key, so nobody could read the response. */
+  #context: Promise<ServerContext | null> | null = null
+  #isMismatch = false
+
+  constructor(given: ExchangeParts) {
+    this.#given = given
+  }
+
+  encryptedBytesMaxOf(plainBytes: number): number {
+    return sealedBytesMaxOf(plainBytes)
+  }
+
+  plainBytesOf(encryptedBytes: number): number {
+    return Math.max(0, encryptedBytes - frameOverheadBytes)
+  }
+
+  async decrypt(body: Uint8Array, bytesMax: number): Promise<Uint8Array> {
+    const { counts, suite } = this.#given
+    try {
+      const context = await this.#open()
+      if (context === null) throw wrongHeader()
+      const plain = await context.open(body, bytesMax)
+      if (plain.length > bytesMax) throw new Fault('body_too_large', `The body is larger than ${bytesMax} bytes.`)
+      if (plain.length === 0) throw new Fault('invalid_request', 'The encrypted body is empty.')
+      counts[suite].decrypted += 1
+      return plain
+    } catch (error) {
+      this.#isMismatch = error instanceof NotOurs
+      counts[suite][this.#isMismatch ? 'key_config_mismatch' : 'malformed'] += 1
+      throw faultOf(error)
+    }
+  }
+
+  async encrypt(response: Response): Promise<Response> {
+    const context = this.#isMismatch ? null : await this.#open()
+    if (context !== null) return encryptResponse(response, await context.sealResponse(this.#given.random(32)))
+    // A response of value is never sent in the clear, whatever has gone wrong before.
+    if (response.status < 400) throw new Error('a response that cannot be encrypted')
+    return response
+  }
+
+  #open(): Promise<ServerContext | null> {
+    const { suite, encapsulated, parts } = this.#given
+    this.#context ??= openContext(suite, encapsulated, parts).catch(error => {
+      if (error instanceof Malformed) return null
+      throw error
+    })
+    return this.#context
+  }
+}
+
+/** One word for every cryptographic failure after the first frame: what differs helps only whoever tries (SPEC.md section 5.4.4). */
+function faultOf(error: unknown): unknown {
+  if (error instanceof NotOurs) {
+    return new Fault(
+      'key_config_mismatch',
+      'The body was not encrypted to the present keys, or was changed: take the keys of a fresh attestation, then encrypt and send again.',
+      { cause: error },
+    )
+  }
+  if (error instanceof Malformed) {
+    return new Fault('invalid_request', 'The encrypted body is malformed, cut short or changed.', { cause: error })
+  }
+  return error
+}
+
+function wrongHeader(): Fault {
+  return new Fault(
+    'invalid_request',
+    `The ${encapsulatedKeyHeader} header must be the encapsulated key of X25519 or X-Wing in hexadecimal, sent once.`,
+  )
+}
+
+function nextTurn(): Promise<void> {
+  return new Promise(resolve => setImmediate(resolve))
+}

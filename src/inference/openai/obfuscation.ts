@@ -1,0 +1,27 @@
+// Padding of a stream's chunks, so that their sizes say little about the words in them. Pure: randomness comes from the caller.
+//
+// The field is OpenAI's: `obfuscation` in a chunk, random characters, asked for or refused by `stream_options.include_obfuscation`; clients pass over it.
+// A chunk with up to 32 bytes more than an empty one, which nearly every token is, always has the same size; longer ones go up in steps of 32.
+
+export type Obfuscate = (chunk: string, headBytes: number) => string
+
+const stepBytes = 32
+/** Of the choices of a chunk without content. */
+const emptyBytes = '[{"index":0,"delta":{"content":""},"logprobs":null,"finish_reason":null}]'.length
+
+/** `headBytes`: how much of the chunk, a JSON object, is the same in every chunk of its stream. */
+export function createObfuscate(random: (lengthBytes: number) => Uint8Array): Obfuscate {
+  return (chunk, headBytes) => {
+    const overBytes = Buffer.byteLength(chunk) - headBytes - emptyBytes
+    const steps = Math.max(1, Math.ceil(overBytes / stepBytes))
+    const padding = randomText(steps * stepBytes - overBytes, random)
+    return `${chunk.slice(0, -1)},"obfuscation":"${padding}"}`
+  }
+}
+
+/** Random, because the same characters would vanish where something on the way compresses. */
+function randomText(lengthChars: number, random: (lengthBytes: number) => Uint8Array): string {
+  return random(Math.ceil((lengthChars * 3) / 4))
+    .toBase64({ alphabet: 'base64url', omitPadding: true })
+    .slice(0, lengthChars)
+}
