@@ -27,6 +27,13 @@ export const ImageManifest = Type.Object({
   }),
   /** The packaged coding agent; absent where nobody logs in. */
   agent: Type.Optional(Type.Object({ name: Type.String(), version: Type.String() })),
+  /** What runs as the gateway in the image's VM, as its allowlist names it; absent where none does. */
+  gateway: Type.Optional(
+    Type.Object({
+      sha256: Sha256,
+      command: Type.Array(Type.String({ minLength: 1, maxLength: 4096 }), { minItems: 1, maxItems: 256 }),
+    }),
+  ),
   kernelVersion: Type.String(),
   launchDigests: Type.Record(Type.String(), Sha384, {
     description:
@@ -35,7 +42,7 @@ export const ImageManifest = Type.Object({
 })
 export type ImageManifest = Static<typeof ImageManifest>
 
-/** The `inference` image: the root file system of the built-in worker. */
+/** The `inference` image as the host's own worker sees it: a root file system, whoever boots the rest. */
 export const WorkerImageManifest = Type.Object({
   schemaVersion: Type.Literal(1),
   name: Type.Literal('inference'),

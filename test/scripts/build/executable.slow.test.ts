@@ -7,7 +7,7 @@ import { applianceRecipe, guestRecipe } from '../../../scripts/build/recipes.ts'
 import { version } from '../../../src/base/version.ts'
 
 const repo = resolve(import.meta.dir, '../../..')
-/** All that the guest is made of beside our own sources; test/meta/agent-inputs.test.ts holds the list to the truth. */
+/** All that the guest is made of beside our own sources; test/meta/measured-inputs.test.ts holds the list to the truth. */
 const { packages }: { packages: Record<string, unknown> } = await Bun.file(
   join(repo, 'guest-image/agent-inputs.json'),
 ).json()

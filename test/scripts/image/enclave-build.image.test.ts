@@ -10,7 +10,7 @@ import { TreeManifest } from '../../../scripts/image/manifest.ts'
 import { readPackagesLock } from '../../../scripts/image/packages-lock.ts'
 import { readTreeRecipe, recipePaths } from '../../../scripts/image/recipe.ts'
 import { buildTree } from '../../../scripts/image/tree-build.ts'
-import { buildTestImage, buildTreeImage, repo, run } from '../../rigs/image-build.ts'
+import { buildTestImage, buildCachedImage, repo, run } from '../../rigs/image-build.ts'
 
 let dir = ''
 beforeAll(async () => {
@@ -45,7 +45,7 @@ test('two builds under differing conditions have equal digests throughout', asyn
 
 // Goal: the root hash of the manifest is what the kernel would accept, and the tree holds the program but no way to more rights.
 test('the root verifies and holds no setuid program', async () => {
-  const image = await buildTreeImage('inference')
+  const image = await buildCachedImage('inference')
   const manifest = Value.Decode(TreeManifest, await Bun.file(join(image, 'manifest.json')).json())
   const root = join(image, manifest.files.root.path)
   await run(['veritysetup', 'verify', `--hash-offset=${manifest.verity.hashOffset}`, root, root, manifest.rootHash], {})
