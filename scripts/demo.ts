@@ -28,6 +28,7 @@ type InstanceRecord = { name: string; status: string; hostname: string; failure_
 
 async function demo({ step, note, defer }: Steps): Promise<void> {
   await step('guest executable', () => bun('scripts/build-guest.ts').then(() => ''))
+  await step("executable of the gateway's VM", () => bun('scripts/build-enclave.ts').then(() => ''))
   const image = await step('guest image', () => buildImage('instance', note))
   const builderImage = await step('builder image', () => buildImage('builder', note))
   const workerImage = await step('inference image', () => buildImage('inference', note))

@@ -18,6 +18,7 @@ const runTimeoutMs = 85 * 60_000
 const checkTimeoutMs = 300_000
 const builds = [
   { name: 'build strongroom-guest', argv: ['scripts/build-guest.ts'], timeoutMs: 300_000 },
+  { name: 'build strongroom-enclave', argv: ['scripts/build-enclave.ts'], timeoutMs: 300_000 },
   { name: 'build the instance image', argv: ['scripts/build-image.ts', 'instance'], timeoutMs: 1_500_000 },
   { name: 'build the builder image', argv: ['scripts/build-image.ts', 'builder'], timeoutMs: 1_500_000 },
   { name: 'build the inference image', argv: ['scripts/build-image.ts', 'inference'], timeoutMs: 900_000 },

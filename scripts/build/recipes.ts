@@ -27,7 +27,6 @@ export const enclaveRecipe: Recipe = {
     'src/store',
     'src/inference',
     'src/guest',
-    'src/verifier',
   ],
   externals: [],
   tellsProvenance: false,

@@ -6,7 +6,7 @@ import { reportDataOf } from '../../src/attest/receipt/statement.ts'
 import { decodeTpmEvidence, verifyTpmEvidence } from '../../src/attest/tpm/evidence.ts'
 import { fromBase64Url, toBase64Url } from '../../src/base/bytes.ts'
 import { claimedGuest } from '../rigs/booted-guest.ts'
-import { buildTreeImage } from '../rigs/image-build.ts'
+import { buildCachedImage } from '../rigs/image-build.ts'
 import { until } from '../rigs/until.ts'
 
 const timeoutMs = 900_000
@@ -25,7 +25,7 @@ describe('strongroom-verify', () => {
   test(
     'in an instance',
     async () => {
-      await using guest = await claimedGuest(await buildTreeImage('instance'))
+      await using guest = await claimedGuest(await buildCachedImage('instance'))
       process.stdout.write(`timings: ${guest.timings.map(({ op, ms }) => `${op} ${ms} ms`).join(', ')}\n`)
       await guest.ssh('cat >root.pem', guest.rootPem)
       const verbose = await guest.ssh('strongroom-verify --verbose --trust-simulated-root root.pem')
@@ -76,7 +76,7 @@ describe('strongroom-verify', () => {
   test(
     'in an instance with a TPM of the host',
     async () => {
-      await using guest = await claimedGuest(await buildTreeImage('instance'), { tpm: true })
+      await using guest = await claimedGuest(await buildCachedImage('instance'), { tpm: true })
       process.stdout.write(`timings: ${guest.timings.map(({ op, ms }) => `${op} ${ms} ms`).join(', ')}\n`)
       await guest.ssh('cat >root.pem', guest.rootPem)
       const trusting = 'strongroom-verify --trust-simulated-root root.pem'
@@ -152,7 +152,7 @@ print(s.makefile().readline())'`,
   test(
     'in a staging VM',
     async () => {
-      await using guest = await claimedGuest(await buildTreeImage('staging'))
+      await using guest = await claimedGuest(await buildCachedImage('staging'))
       guest.type('echo "I am $(id -u)"')
       await until('the console answers', 30_000, () => guest.serial().includes('I am 0'))
       await guest.ssh('cat >root.pem', guest.rootPem)

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { tinyModel } from '../../scripts/model/tiny-model.ts'
 import type { Appliance } from './appliance.ts'
-import { buildTreeImage } from './image-build.ts'
+import { buildCachedImage } from './image-build.ts'
 import { until } from './until.ts'
 
 export const gatewayUrl = 'https://127.0.0.1:8442'
@@ -34,7 +34,7 @@ export async function gatewayTables(modelFile: string): Promise<string> {
     'key_tokens_per_minute = 100000000',
     '[inference.worker]',
     `model_file = ${JSON.stringify(modelFile)}`,
-    `image_dir = ${JSON.stringify(await buildTreeImage('inference'))}`,
+    `image_dir = ${JSON.stringify(await buildCachedImage('inference'))}`,
     '[[inference.prices]]',
     `model = "${workerModel}"`,
     `prompt_usd_per_million = "${PRICE.prompt}.00"`,

@@ -9,18 +9,22 @@ export const repo = resolve(import.meta.dir, '..', '..')
 /** What the guest program of tests prints when init has started it. */
 export const agentStarted = 'test agent started'
 
-export type ImageBench = AsyncDisposable & { readonly dir: string; readonly guest: string }
+export type ImageBench = AsyncDisposable & {
+  readonly dir: string
+  /** Stands for strongroom-guest, or for strongroom-enclave. */
+  readonly executable: string
+}
 
-/** A directory with a small guest executable in it, which runs `program` before it says that it has started; removed with its owner. */
+/** A directory with a small executable in it, which runs `program` before it says that it has started; removed with its owner. */
 export async function imageBench(program = ''): Promise<ImageBench> {
   const dir = await mkdtemp(join(tmpdir(), 'guest-image-bench-'))
   const source = join(dir, 'guest.ts')
-  const guest = join(dir, 'guest')
+  const executable = join(dir, 'guest')
   await writeFile(source, `${program}\nprocess.stdout.write('${agentStarted}\\n')\nsetInterval(() => {}, 60_000)\n`)
-  await run(['bun', 'build', '--compile', source, '--outfile', guest], {})
+  await run(['bun', 'build', '--compile', source, '--outfile', executable], {})
   return {
     dir,
-    guest,
+    executable,
     async [Symbol.asyncDispose]() {
       await rm(dir, { recursive: true, force: true })
     },
@@ -30,7 +34,7 @@ export async function imageBench(program = ''): Promise<ImageBench> {
 export type TestBuild = {
   readonly recipe: string
   readonly cacheDir: string
-  readonly guest: string
+  readonly executable: string
   readonly shared: readonly ('downloads' | 'bases')[]
   readonly umask: string
   readonly env: Readonly<Record<string, string>>
@@ -44,7 +48,8 @@ export async function buildTestImage(build: TestBuild): Promise<string> {
     await mkdir(join(sharedRoot, name), { recursive: true })
     await symlink(join(sharedRoot, name), join(build.cacheDir, name))
   }
-  const argv = ['bun', join(repo, 'scripts', 'build-image.ts'), build.recipe, '--guest', build.guest]
+  const argv = ['bun', join(repo, 'scripts', 'build-image.ts'), build.recipe, '--guest', build.executable]
+  argv.push('--enclave', build.executable)
   // A umask can only be given to a child through a shell.
   const printed = await run(['sh', '-c', `umask ${build.umask}; exec "$@"`, 'sh', ...argv], {
     ...build.env,
@@ -53,8 +58,8 @@ export async function buildTestImage(build: TestBuild): Promise<string> {
   return printed.trimEnd().split('\n').at(-1) ?? ''
 }
 
-/** Directory of a tree's image, from this machine's own cache where it is there. */
-export async function buildTreeImage(recipe: string): Promise<string> {
+/** Directory of an image, from this machine's own cache where it is there. */
+export async function buildCachedImage(recipe: string): Promise<string> {
   return (await run(['bun', join(repo, 'scripts', 'build-image.ts'), recipe], {})).trimEnd().split('\n').at(-1) ?? ''
 }
 

@@ -10,7 +10,7 @@ import { silentLogger } from '../../src/base/log.ts'
 import { startSandboxed } from '../../src/host/sandbox.ts'
 import { createWorkerRoot } from '../../src/inference/worker/root.ts'
 import { BuiltInWorker, workerTiming } from '../../src/inference/worker/worker.ts'
-import { buildTreeImage } from './image-build.ts'
+import { buildCachedImage } from './image-build.ts'
 import { type RealGateway, startRealGateway } from './real-gateway.ts'
 
 export const realWorkerModel = 'strongroom-tiny'
@@ -38,7 +38,7 @@ export async function openRealWorker({ listens = false } = {}): Promise<RealWork
   const modelFile = join(dir, 'model.gguf')
   writeFileSync(modelFile, tinyModel())
   chmodSync(modelFile, 0o644)
-  const imageDir = await buildTreeImage('inference')
+  const imageDir = await buildCachedImage('inference')
   const worker = new BuiltInWorker({
     settings: {
       ...{ model_file: modelFile, model: realWorkerModel, image_dir: imageDir, user: 'nobody' },

@@ -7,7 +7,7 @@ import { tinyModel } from '../../scripts/model/tiny-model.ts'
 import { type Appliance, executable, imageDir } from './appliance.ts'
 import { gatewayTables } from './appliance-gateway.ts'
 import { type BootedDebian, bootDebian } from './booted-debian.ts'
-import { buildTreeImage } from './image-build.ts'
+import { buildCachedImage } from './image-build.ts'
 import { until } from './until.ts'
 
 const repo = join(import.meta.dir, '../..')
@@ -33,7 +33,7 @@ export type SystemdAppliance = AsyncDisposable &
 export async function installAppliance(): Promise<SystemdAppliance> {
   await using undo = new AsyncDisposableStack()
   const image = await imageDir()
-  const workerImage = await buildTreeImage('inference')
+  const workerImage = await buildCachedImage('inference')
   const debian = undo.use(await bootDebian({ devices: ['/dev/net/tun'], readOnly: [image, workerImage] }))
   const keys = debian.scratch
   await install(debian, image)

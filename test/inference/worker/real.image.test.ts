@@ -22,7 +22,7 @@ import { createWorkloads, type Workloads } from '../../../src/inference/attestat
 import { createWorkerRoot, readWorkerImage } from '../../../src/inference/worker/root.ts'
 import { BuiltInWorker, workerTiming } from '../../../src/inference/worker/worker.ts'
 import { descendants } from '../../rigs/appliance-gateway.ts'
-import { buildTreeImage } from '../../rigs/image-build.ts'
+import { buildCachedImage } from '../../rigs/image-build.ts'
 import { skipUnless } from '../../rigs/skip.ts'
 import { settings as plainSettings, until } from '../../rigs/worker-bench.ts'
 
@@ -41,7 +41,7 @@ beforeAll(async () => {
   chmodSync(dir, 0o711)
   writeFileSync(join(dir, 'model.gguf'), tinyModel())
   chmodSync(join(dir, 'model.gguf'), 0o644)
-  image = await buildTreeImage('inference')
+  image = await buildCachedImage('inference')
 }, imageTimeoutMs)
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
 

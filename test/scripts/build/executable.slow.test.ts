@@ -3,29 +3,33 @@ import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
 import { join, resolve } from 'node:path'
 import { buildExecutable, compileArguments } from '../../../scripts/build/executable.ts'
-import { applianceRecipe, guestRecipe } from '../../../scripts/build/recipes.ts'
+import { applianceRecipe, enclaveRecipe, guestRecipe } from '../../../scripts/build/recipes.ts'
+import { MEASURED } from '../../../scripts/lib/measured-inputs.ts'
 import { version } from '../../../src/base/version.ts'
 
 const repo = resolve(import.meta.dir, '../../..')
-/** All that the guest is made of beside our own sources; test/meta/agent-inputs.test.ts holds the list to the truth. */
-const { packages }: { packages: Record<string, unknown> } = await Bun.file(
-  join(repo, 'guest-image/agent-inputs.json'),
-).json()
+/** All that a measured executable is made of beside our own sources; test/meta/measured-inputs.test.ts holds the lists to the truth. */
+function packagesOf(name: keyof typeof MEASURED): string[] {
+  return Object.keys(JSON.parse(fs.readFileSync(join(repo, MEASURED[name].file), 'utf8')).packages)
+}
 
-describe('the guest executable', () => {
+describe('the measured executables', () => {
   // Goal: the same sources give the same bytes, built twice and in another checkout; unchanged inputs are not built again.
-  test('is reproducible', async () => {
+  test.each([
+    { recipe: guestRecipe, packages: packagesOf('strongroom-guest') },
+    { recipe: enclaveRecipe, packages: packagesOf('strongroom-enclave') },
+  ])('$recipe.name is reproducible', async ({ recipe, packages }) => {
     await using dir = makeDirectory()
-    const first = await buildExecutable(guestRecipe, { repo, outDir: join(dir.path, 'first'), force: false })
+    const first = await buildExecutable(recipe, { repo, outDir: join(dir.path, 'first'), force: false })
     const checkout = join(dir.path, 'elsewhere', 'checkout')
     fs.mkdirSync(checkout, { recursive: true })
     for (const name of ['src', 'scripts', 'package.json', 'bun.lock', 'tsconfig.json']) {
       fs.cpSync(join(repo, name), join(checkout, name), { recursive: true })
     }
-    for (const name of Object.keys(packages)) {
+    for (const name of packages) {
       fs.cpSync(join(repo, 'node_modules', name), join(checkout, 'node_modules', name), { recursive: true })
     }
-    const second = await buildExecutable(guestRecipe, {
+    const second = await buildExecutable(recipe, {
       repo: checkout,
       outDir: join(dir.path, 'second'),
       force: false,
@@ -33,37 +37,37 @@ describe('the guest executable', () => {
     expect(second.sha256).toBe(first.sha256)
     expect([first.fresh, second.fresh]).toEqual([true, true])
 
-    const again = await buildExecutable(guestRecipe, { repo, outDir: join(dir.path, 'first'), force: false })
+    const again = await buildExecutable(recipe, { repo, outDir: join(dir.path, 'first'), force: false })
     expect(again).toEqual({ ...first, fresh: false })
-    fs.appendFileSync(join(checkout, 'src/guest/main.ts'), '\n// changed\n')
-    const changed = await buildExecutable(guestRecipe, {
+    fs.appendFileSync(join(checkout, recipe.entry), '\n// changed\n')
+    const changed = await buildExecutable(recipe, {
       repo: checkout,
       outDir: join(dir.path, 'second'),
       force: false,
     })
     expect(changed.fresh).toBe(true)
     fs.appendFileSync(first.path, 'x')
-    expect((await buildExecutable(guestRecipe, { repo, outDir: join(dir.path, 'first'), force: false })).fresh).toBe(
-      true,
-    )
+    expect((await buildExecutable(recipe, { repo, outDir: join(dir.path, 'first'), force: false })).fresh).toBe(true)
   })
 
   // Goal: it behaves by its arguments alone: no file of the working directory and no runtime option on its command line counts.
-  test('has two roles and ignores its surroundings', async () => {
+  test.each([guestRecipe, enclaveRecipe])('$name has its roles and ignores its surroundings', async recipe => {
     await using dir = makeDirectory()
-    const { path } = await buildExecutable(guestRecipe, { repo, outDir: join(repo, 'dist'), force: false })
+    const { path } = await buildExecutable(recipe, { repo, outDir: join(repo, 'dist'), force: false })
     fs.writeFileSync(join(dir.path, '.env'), 'BUN_OPTIONS=--preload=./planted.ts\n')
     fs.writeFileSync(join(dir.path, 'bunfig.toml'), 'preload = ["./planted.ts"]\n')
     fs.writeFileSync(join(dir.path, 'planted.ts'), 'process.stdout.write("planted")\n')
     const run = (...argv: string[]) => {
       const { exitCode, stdout, stderr } = Bun.spawnSync([path, ...argv], { cwd: dir.path, env: {} })
-      return { exitCode, stdout: stdout.toString(), usage: stderr.toString().startsWith('usage: strongroom-guest') }
+      return { exitCode, stdout: stdout.toString(), usage: stderr.toString().startsWith(`usage: ${recipe.name}`) }
     }
-    expect(run('--version')).toEqual({ exitCode: 0, stdout: `strongroom-guest ${version}\n`, usage: false })
+    expect(run('--version')).toEqual({ exitCode: 0, stdout: `${recipe.name} ${version}\n`, usage: false })
     for (const argv of [
       [],
       ['help'],
       ['agent', 'x'],
+      ['init', 'x'],
+      ['serve', 'x'],
       ['--version', 'x'],
       ['--preload', './planted.ts'],
       ['run', './planted.ts'],
@@ -110,8 +114,8 @@ test('the appliance is reproducible and tells its provenance', async () => {
   })
 })
 
-// Goal: neither executable tells where it was built, which would also make its bytes depend on it.
-test.each([guestRecipe, applianceRecipe])('no path of the checkout is in $name', async recipe => {
+// Goal: no executable tells where it was built, which would also make its bytes depend on it.
+test.each([guestRecipe, enclaveRecipe, applianceRecipe])('no path of the checkout is in $name', async recipe => {
   const { path } = await buildExecutable(recipe, { repo, outDir: join(repo, 'dist'), force: false })
   expect(fs.readFileSync(path).includes(`${repo}/`)).toBe(false)
 })

@@ -74,7 +74,7 @@ test('a host gains nothing by the disk or by the ACPI tables that it gives, and 
   const image = await buildTestImage({
     recipe: 'instance',
     cacheDir: join(bench.dir, 'cache'),
-    guest: bench.guest,
+    executable: bench.executable,
     shared: ['downloads', 'bases'],
     umask: '022',
     env: {},

@@ -5,52 +5,62 @@ import { appendFile, chmod, cp, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { filesBelow } from '../../../scripts/image/digest.ts'
-import { gatherInputs, inputsDigest } from '../../../scripts/image/inputs.ts'
-import { recipePaths } from '../../../scripts/image/recipe.ts'
+import { baseInputs, gatherInputs, inputsDigest } from '../../../scripts/image/inputs.ts'
+import { readMachineRecipe, recipePaths } from '../../../scripts/image/recipe.ts'
 import { repo } from '../../rigs/image-build.ts'
 
 const tools = { bun: '1', mmdebstrap: '1', 'dpkg-deb': '1' }
 
 // Goal: no input of the image can change without its cache key changing.
-test('every file, the guest and every tool count', async () => {
-  const copy = await mkdtemp(join(tmpdir(), 'guest-image-inputs-'))
-  try {
-    await cp(join(repo, 'guest-image'), join(copy, 'guest-image'), { recursive: true })
-    for (const sources of [join('scripts', 'image'), join('src', 'attest')]) {
-      await cp(join(repo, sources), join(copy, sources), { recursive: true })
-    }
-    const guest = join(copy, 'guest')
-    await writeFile(guest, 'guest')
-    const paths = recipePaths(copy, 'instance')
-    const digest = async (versions = tools) => inputsDigest((await gatherInputs(paths, guest, versions)).image)
-    const seen = new Set([await digest()])
+test.each(['instance', 'inference'])(
+  'every file of %s, its executable and every tool count',
+  async name => {
+    const copy = await mkdtemp(join(tmpdir(), 'guest-image-inputs-'))
+    try {
+      await cp(join(repo, 'guest-image'), join(copy, 'guest-image'), { recursive: true })
+      for (const sources of [join('scripts', 'image'), join('src', 'attest')]) {
+        await cp(join(repo, sources), join(copy, sources), { recursive: true })
+      }
+      const executable = join(copy, 'executable')
+      await writeFile(executable, 'executable')
+      const paths = recipePaths(copy, name)
+      const digest = async (versions = tools) => inputsDigest((await gatherInputs(paths, executable, versions)).inputs)
+      const seen = new Set([await digest()])
 
-    const counted = [paths.recipeDir, paths.commonDir, join(copy, 'scripts', 'image'), join(copy, 'src', 'attest')]
-    const files = (await Promise.all(counted.map(filesBelow))).flat()
-    for (const file of [...files, guest]) {
-      await appendFile(file, ' ')
-      const after = await digest()
-      expect({ file, changed: !seen.has(after) }).toEqual({ file, changed: true })
-      seen.add(after)
-    }
-    for (const name of Object.keys(tools)) seen.add(await digest({ ...tools, [name]: '2' }))
-    await chmod(join(paths.commonDir, 'root', 'etc', 'hosts'), 0o755)
-    seen.add(await digest())
-    expect(seen.size).toBe(1 + files.length + 1 + Object.keys(tools).length + 1)
+      const counted = [paths.recipeDir, paths.commonDir, join(copy, 'scripts', 'image'), join(copy, 'src', 'attest')]
+      const files = (await Promise.all(counted.map(filesBelow))).flat()
+      for (const file of [...files, executable]) {
+        await appendFile(file, ' ')
+        const after = await digest()
+        expect({ file, changed: !seen.has(after) }).toEqual({ file, changed: true })
+        seen.add(after)
+      }
+      for (const name of Object.keys(tools)) seen.add(await digest({ ...tools, [name]: '2' }))
+      await chmod(join(paths.commonDir, 'root', 'etc', 'hosts'), 0o755)
+      seen.add(await digest())
+      expect(seen.size).toBe(1 + files.length + 1 + Object.keys(tools).length + 1)
 
-    await chmod(join(paths.commonDir, 'root', 'etc', 'hosts'), 0o644)
-    await writeFile(join(copy, 'guest-image', 'README.md'), 'other words')
-    expect(seen.has(await digest())).toBe(true)
-  } finally {
-    await rm(copy, { recursive: true, force: true })
-  }
-}, 60_000)
+      await chmod(join(paths.commonDir, 'root', 'etc', 'hosts'), 0o644)
+      await writeFile(join(copy, 'guest-image', 'README.md'), 'other words')
+      expect(seen.has(await digest())).toBe(true)
+    } finally {
+      await rm(copy, { recursive: true, force: true })
+    }
+  },
+  60_000,
+)
 
 // Goal: a new guest executable does not lay the Debian tree again; a new lock does.
 test('the Debian part hangs on the lock, not on the guest', async () => {
   const paths = recipePaths(repo, 'instance')
-  const a = await gatherInputs(paths, paths.recipe, tools)
-  const b = await gatherInputs(paths, paths.modules, tools)
-  expect(inputsDigest(a.base)).toBe(inputsDigest(b.base))
-  expect(inputsDigest(a.image)).not.toBe(inputsDigest(b.image))
+  const recipe = await readMachineRecipe(paths)
+  const base = inputsDigest(await baseInputs(paths, recipe, tools))
+  expect(inputsDigest(await baseInputs({ ...paths, commonDir: '/nonexistent' }, recipe, tools))).toBe(base)
+  const otherLock = { ...paths, packagesLock: recipePaths(repo, 'builder').packagesLock }
+  expect(inputsDigest(await baseInputs(otherLock, recipe, tools))).not.toBe(base)
+  const other = { ...recipe, sourceDateEpoch: recipe.sourceDateEpoch + 1 }
+  expect(inputsDigest(await baseInputs(paths, other, tools))).not.toBe(base)
+  for (const name of ['mmdebstrap', 'dpkg-deb']) {
+    expect(inputsDigest(await baseInputs(paths, recipe, { ...tools, [name]: '2' }))).not.toBe(base)
+  }
 })

@@ -3,6 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { existsSync } from 'node:fs'
 import { readAgentLock } from '../../../scripts/image/agent-lock.ts'
+import { enclaveLockProblem } from '../../../scripts/image/enclave-build.ts'
 import { ImageFault } from '../../../scripts/image/image-fault.ts'
 import { mirrorsOf, packageAddresses } from '../../../scripts/image/mirror.ts'
 import {
@@ -13,15 +14,14 @@ import {
   readPackagesLock,
 } from '../../../scripts/image/packages-lock.ts'
 import {
+  readEnclaveRecipe,
+  readMachineRecipe,
   readModuleList,
   readRecipe,
-  readRecipeKind,
-  readTreeRecipe,
   recipeNames,
   recipePaths,
 } from '../../../scripts/image/recipe.ts'
 import { lockChanges } from '../../../scripts/image/relock.ts'
-import { treeLockProblem } from '../../../scripts/image/tree-build.ts'
 import { uuidOf } from '../../../scripts/image/verity.ts'
 import { repo } from '../../rigs/image-build.ts'
 
@@ -48,7 +48,7 @@ const lockOf = (...packages: LockedPackage[]): PackagesLock => ({
 const recipes = await Promise.all(
   (await recipeNames(repo)).map(async name => {
     const paths = recipePaths(repo, name)
-    return { name, paths, kind: await readRecipeKind(paths) }
+    return { name, paths, kind: (await readRecipe(paths)).kind }
   }),
 )
 
@@ -56,22 +56,36 @@ const recipes = await Promise.all(
 test('the recipes', () => {
   expect(recipes.map(({ name, kind }) => `${name} ${kind}`)).toEqual([
     'builder machine',
-    'inference tree',
+    'inference enclave',
     'instance machine',
   ])
 })
 
-for (const { name, paths } of recipes.filter(({ kind }) => kind === 'tree')) {
+for (const { name, paths } of recipes.filter(({ kind }) => kind === 'enclave')) {
   describe(name, () => {
     // Goal: what is committed can be built from, and nothing comes in that the recipe does not name.
     test('the lock holds the packages of the recipe and no other', async () => {
-      const recipe = await readTreeRecipe(paths)
-      const lock = await readPackagesLock(paths.packagesLock, 'tree')
+      const recipe = await readEnclaveRecipe(paths)
+      const lock = await readPackagesLock(paths.packagesLock)
+      await readModuleList(paths)
       expect(recipe.name).toBe(name)
       expect(recipe.packages).toContain(recipe.program)
-      expect(treeLockProblem(recipe, lock)).toBeNull()
-      expect(treeLockProblem({ ...recipe, suite: 'trixie' }, lock)).toContain('of suite testing')
-      expect(treeLockProblem({ ...recipe, packages: recipe.packages.slice(1) }, lock)).toContain('not the recipe')
+      expect(packageOf(lock, 'kernel').name).toStartWith('linux-image-')
+      const problem = (changed: Partial<typeof recipe>) => enclaveLockProblem({ ...recipe, ...changed }, lock)
+      expect(problem({})).toBeNull()
+      expect(problem({ suite: 'trixie' })).toContain('of suite testing')
+      expect(problem({ packages: recipe.packages.slice(1) })).toContain('for the root are not')
+      expect(problem({ packages: [...recipe.packages, 'bash'] })).toContain('for the root are not')
+      expect(problem({ initrdPackages: [] })).toContain('for the initrd are not')
+      expect(problem({ firmware: { ...recipe.firmware, package: 'ovmf' } })).toContain('for the firmware are not')
+    })
+
+    // Goal: whatever could be a shell for somebody inside, or install one, is in no package of the root.
+    test('the root has no package of a shell, a login or a package manager', async () => {
+      const { packages } = await readEnclaveRecipe(paths)
+      const unwanted =
+        /^(?:bash|dash|busybox.*|zsh|perl.*|python.*|dpkg|apt|openssh.*|login.*|passwd|sudo|systemd.*|coreutils)$/
+      expect(packages.filter(one => unwanted.test(one))).toEqual([])
     })
 
     // Goal: mirrors come from the machine that builds.
@@ -87,7 +101,7 @@ for (const { name, paths } of recipes.filter(({ kind }) => kind === 'machine')) 
   describe(name, () => {
     // Goal: what is committed can be built from.
     test('recipe, module list and locks are of their schemas', async () => {
-      const recipe = await readRecipe(paths)
+      const recipe = await readMachineRecipe(paths)
       const lock = await readPackagesLock(paths.packagesLock)
       expect(recipe.name).toBe(name)
       expect(lock.suite).toBe(recipe.suite)
@@ -99,7 +113,7 @@ for (const { name, paths } of recipes.filter(({ kind }) => kind === 'machine')) 
 
     // Goal: the closure is complete and brings neither systemd nor a way to become root.
     test('the lock holds every package that the recipe names, one kernel and no other init', async () => {
-      const [recipe, lock] = [await readRecipe(paths), await readPackagesLock(paths.packagesLock)]
+      const [recipe, lock] = [await readMachineRecipe(paths), await readPackagesLock(paths.packagesLock)]
       const names = new Set(lock.packages.map(locked => locked.name))
       for (const wanted of recipe.packages) expect(names).toContain(wanted)
       expect(packageOf(lock, 'kernel').name).toStartWith('linux-image-')
@@ -124,19 +138,17 @@ test('locks that cannot be meant are refused', () => {
   expect(lockProblem(lockOf(entry('bash'), entry('bash'), kernel))).toBe('a package is listed twice')
   expect(lockProblem(lockOf(kernel, entry('bash')))).toBe('packages are not sorted')
   expect(lockProblem(lockOf(entry('a'), entry('bash')))).toBe('there must be exactly one kernel')
-  expect(lockProblem(lockOf(entry('bash'), kernel), 'tree')).toBe('there must be no kernel')
-  expect(lockProblem(lockOf(entry('bash'), entry('curl')), 'tree')).toBeNull()
   expect(lockProblem(lockOf(entry('bash', { file: 'pool/../x.deb' }), kernel))).toBe('a file leaves the archive')
 })
 
 // Goal: a lock says from which state of which suites it was made, so that a relock can tell an older one.
-test.each(recipes)('the releases of $name', async ({ paths, kind }) => {
-  const lock = await readPackagesLock(paths.packagesLock, kind)
+test.each(recipes)('the releases of $name', async ({ paths }) => {
+  const [recipe, lock] = [await readRecipe(paths), await readPackagesLock(paths.packagesLock)]
   const suites = lock.releases.map(({ archive, suite }) => `${archive} ${suite}`)
-  const backported = kind === 'machine' && (await readRecipe(paths)).backports !== undefined
-  const machine = ['debian trixie', 'debian trixie-updates', 'debian-security trixie-security']
-  const more = backported ? ['debian trixie-backports'] : []
-  expect(suites).toEqual([...(kind === 'machine' ? [...machine, ...more] : []), 'debian testing'])
+  const updated = ['debian trixie', 'debian trixie-updates', 'debian-security trixie-security']
+  if (recipe.kind === 'enclave') return expect(suites).toEqual(['debian testing', ...updated])
+  const more = recipe.backports === undefined ? [] : ['debian trixie-backports']
+  expect(suites).toEqual([...updated, ...more, 'debian testing'])
 })
 
 // Goal: nobody relocks without seeing which versions move.

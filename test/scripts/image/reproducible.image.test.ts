@@ -14,7 +14,7 @@ test('two builds under differing conditions have equal digests throughout', asyn
     const first = await buildTestImage({
       recipe: 'instance',
       cacheDir: join(bench.dir, 'first'),
-      guest: bench.guest,
+      executable: bench.executable,
       shared: ['downloads'],
       umask: '022',
       env: { TZ: 'Pacific/Auckland', LC_ALL: 'C.UTF-8', LANG: 'C.UTF-8' },
@@ -22,7 +22,7 @@ test('two builds under differing conditions have equal digests throughout', asyn
     const second = await buildTestImage({
       recipe: 'instance',
       cacheDir: join(elsewhere, 'a-rather-longer-name-for-the-second'),
-      guest: bench.guest,
+      executable: bench.executable,
       shared: ['downloads'],
       umask: '077',
       env: { TZ: 'America/St_Johns', LC_ALL: 'POSIX', LANG: 'de_DE.UTF-8', SOURCE_DATE_EPOCH: '1' },

@@ -2,7 +2,7 @@ import { expect, test } from 'bun:test'
 import { statSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { filesBelow } from '../../../scripts/image/digest.ts'
-import { imagePaths, readRecipe, recipeNames, recipePaths, variantNames } from '../../../scripts/image/recipe.ts'
+import { imagePaths, readMachineRecipe, recipeNames, recipePaths, variantNames } from '../../../scripts/image/recipe.ts'
 
 const repo = resolve(import.meta.dir, '..', '..', '..')
 
@@ -10,8 +10,8 @@ const repo = resolve(import.meta.dir, '..', '..', '..')
 test('staging is the instance but for its name', async () => {
   const staging = await imagePaths(repo, 'staging')
   expect(recipePaths(repo, 'instance')).toEqual({ ...staging, variantDir: null })
-  const instance = await readRecipe(recipePaths(repo, 'instance'))
-  expect(await readRecipe(staging)).toEqual({ ...instance, name: 'staging' })
+  const instance = await readMachineRecipe(recipePaths(repo, 'instance'))
+  expect(await readMachineRecipe(staging)).toEqual({ ...instance, name: 'staging' })
   expect(await imagePaths(repo, 'instance')).toEqual(recipePaths(repo, 'instance'))
   expect((await variantNames(repo)).filter(name => !/^[a-z-]+$/.test(name))).toEqual([])
   for (const name of await variantNames(repo)) expect(await recipeNames(repo)).not.toContain(name)

@@ -4,7 +4,7 @@ import { expect, test } from 'bun:test'
 import { open } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Value } from '@sinclair/typebox/value'
-import { Manifest } from '../../../scripts/image/manifest.ts'
+import { MachineManifest } from '../../../scripts/image/manifest.ts'
 import { bootGuest } from '../../rigs/guest-boot.ts'
 import { agentStarted, buildTestImage, imageBench, run } from '../../rigs/image-build.ts'
 
@@ -18,12 +18,12 @@ test('dm-verity admits the built root and refuses a changed one', async () => {
   const image = await buildTestImage({
     recipe: 'instance',
     cacheDir,
-    guest: bench.guest,
+    executable: bench.executable,
     shared,
     umask: '022',
     env: {},
   })
-  const manifest = Value.Decode(Manifest, await Bun.file(join(image, 'manifest.json')).json())
+  const manifest = Value.Decode(MachineManifest, await Bun.file(join(image, 'manifest.json')).json())
   const root = join(image, manifest.files.root.path)
   const verify = (path: string) =>
     run(['veritysetup', 'verify', `--hash-offset=${manifest.verity.hashOffset}`, path, path, manifest.rootHash], {})

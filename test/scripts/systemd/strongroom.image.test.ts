@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { imageDir } from '../../rigs/appliance.ts'
 import { createGatewayClient, type GatewayClient, workerModel } from '../../rigs/appliance-gateway.ts'
 import { buildTimeoutMs, debianTree } from '../../rigs/booted-debian.ts'
-import { buildTreeImage } from '../../rigs/image-build.ts'
+import { buildCachedImage } from '../../rigs/image-build.ts'
 import { type Customer, createCustomer } from '../../rigs/instances-client.ts'
 import { inOwnNetns } from '../../rigs/netns.ts'
 import { installAppliance, type SystemdAppliance, units } from '../../rigs/systemd-appliance.ts'
@@ -26,7 +26,7 @@ const formerStartsMax = 10
 beforeAll(async () => {
   await debianTree()
   await imageDir()
-  await buildTreeImage('inference')
+  await buildCachedImage('inference')
 }, 3 * buildTimeoutMs)
 
 /** Whether the SSH port of an address can be reached. */

@@ -1,11 +1,15 @@
-// The source inputs of strongroom-guest, which every image measures: what its entry point imports, type-only imports left out. Effects: Bun's bundler.
+// The source inputs of the executables that images measure: what their entry points import, type-only imports left out. Effects: Bun's bundler.
 
 import { readFileSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'
 
-export const agentInputsFile = 'guest-image/agent-inputs.json'
+/** Each with its committed list. */
+export const MEASURED = {
+  'strongroom-guest': { entry: 'src/guest/main.ts', file: 'guest-image/agent-inputs.json' },
+  'strongroom-enclave': { entry: 'src/enclave/main.ts', file: 'guest-image/enclave-inputs.json' },
+} as const satisfies Record<string, { readonly entry: string; readonly file: string }>
 
-export type AgentInputs = {
+export type MeasuredInputs = {
   /** Of this repository, in order. */
   readonly files: readonly string[]
   /** Name and version of each package, and how many of its files. */
@@ -13,14 +17,9 @@ export type AgentInputs = {
 }
 
 /** As the bundler finds them, which is what the executable is made of. */
-export async function findAgentInputs(repo: string): Promise<AgentInputs> {
-  const built = await Bun.build({
-    entrypoints: [join(repo, 'src/guest/main.ts')],
-    target: 'bun',
-    metafile: true,
-    root: repo,
-  })
-  if (!built.success || built.metafile === undefined) throw new Error('the agent does not bundle')
+export async function findInputs(repo: string, entry: string): Promise<MeasuredInputs> {
+  const built = await Bun.build({ entrypoints: [join(repo, entry)], target: 'bun', metafile: true, root: repo })
+  if (!built.success || built.metafile === undefined) throw new Error(`${entry} does not bundle`)
   const paths = Object.keys(built.metafile.inputs).map(path => relative(repo, resolve(path)))
   const names = paths.filter(path => !path.startsWith('node_modules/')).toSorted()
   const packages = Map.groupBy(
@@ -36,7 +35,7 @@ export async function findAgentInputs(repo: string): Promise<AgentInputs> {
   }
 }
 
-export function agentInputsText(inputs: AgentInputs): string {
+export function inputsText(inputs: MeasuredInputs): string {
   return `${JSON.stringify(inputs, null, 2)}\n`
 }
 
