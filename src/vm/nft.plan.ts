@@ -173,7 +173,6 @@ function rules(plan: NftPlan): Rule[] {
     ['guard', 'iifname != @taps accept'],
     ['guard', 'meta nfproto != ipv4 drop'],
     ['guard', 'iifname . ether saddr . ip saddr != @guests drop'],
-    ['guard', 'iifname @taps ip daddr 127.0.0.0/8 drop'],
     ...gatewayRules(plan),
     // Before it is opened it may answer the host's look at its SSH server, which `input` lets in only as an answer. It counts for nothing.
     ['guard', `iifname != @opened iifname != @fetching ip daddr ${plan.gateway} tcp sport 22 accept`],

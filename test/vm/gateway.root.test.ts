@@ -110,6 +110,22 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
     })
   })
 
+  test('what they send counts, and never ends', async () => {
+    // Goal: a gateway is as observable as an instance, and does not stop for what it has answered.
+    await apply()
+    const sent = async () => {
+      const counters = await host.run(['nft', 'list', 'counter', 'inet', 'strongroom', guest(1).tap])
+      const { [guest(1).tap]: quota = 0, [`${guest(1).tap}_rescue`]: rescue } = await network.quotas()
+      return { quota, rescue, counter: Number(/bytes (\d+)/.exec(counters)?.[1]) }
+    }
+    const before = await sent()
+    expect(await network.reach(world, hostAddress, listenPort)).toBe(`a ${worldAddress}`)
+    const after = await sent()
+    expect(after.quota).toBeGreaterThan(before.quota)
+    expect(after.counter - before.counter).toBe(after.quota - before.quota)
+    expect(after.rescue).toBe(0)
+  })
+
   test('nobody reaches anything else of them, and who has no business with the gateway reaches none of it', async () => {
     // Goal: one port is open, to those who are clients.
     await apply()

@@ -7,7 +7,7 @@ import { openStore } from '../../src/store/db.ts'
 import { egressOf, recordEgress } from '../../src/store/ledger/egress.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
 import { recordResource, strikeResource } from '../../src/store/ledger/resource.query.ts'
-import { insertVm, moveVm } from '../../src/store/ledger/vm.query.ts'
+import { insertVm, moveVm, type NewVm, openVm } from '../../src/store/ledger/vm.query.ts'
 import { VmNetwork } from '../../src/vm/network.driver.ts'
 import { createManualClock } from '../rigs/clock.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
@@ -25,15 +25,23 @@ inOwnNetns(
       const clock = createManualClock()
       const nft = createNft({ table: 'strongroom', log: silentLogger })
       const options = {
-        ruleset: plan(),
+        ruleset: plan({ gatewayListen: { address: '0.0.0.0', port: 9442 } }),
         egressLimitBytes: limitBytes,
         rescueLimitBytes: 70_000,
       }
       const create = () => new VmNetwork({ ledger: store.ledger, nft, clock, log: silentLogger, ...options })
-      const addVm = (n: number) => {
+      const addVm = (n: number, kind: Partial<NewVm> = {}) => {
         const id = `0000000${n}-0000-4000-8000-000000000000`
         const nowMs = clock.nowMs()
-        insertVm(store.ledger.db, { id, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
+        insertVm(store.ledger.db, {
+          id,
+          hostId: store.hostId,
+          image: 'instance',
+          vcpus: 1,
+          memoryMib: 512,
+          nowMs,
+          ...kind,
+        })
         moveVm(store.ledger.db, { id, from: 'waiting', to: 'launching', nowMs, address: `10.88.0.${n}` })
         recordResource(store.ledger.db, { vmId: id, kind: 'nft', name: `tap${n}`, nowMs })
         return id
@@ -129,6 +137,37 @@ inOwnNetns(
         observedAtMs: clock.nowMs(),
         usedBytes: limitBytes,
       })
+    })
+
+    test('the gateway is mapped by the kernel as it was said, through flushes and switches, and is never blocked', async () => {
+      // Goal: what the one writer writes of it is what nftables takes, and its samples are those of any VM but for the cap.
+      const { store, create, addVm, clock } = bench()
+      const ids = [1, 2].map(n => addVm(n, { network: 'gateway' }))
+      const [first = '', second = ''] = ids
+      for (const id of ids) openVm(store.ledger.db, { id, nowMs: clock.nowMs() })
+      const usedBytes = 2 * limitBytes
+      const before = { vmId: first, usedBytes, rescueBytes: 0, observedAtMs: clock.nowMs(), blockedAtMs: null }
+      recordEgress(store.ledger.db, before)
+      const network = create()
+      const mapped = () => {
+        const { stdout } = Bun.spawnSync(['nft', 'list', 'chain', 'inet', 'strongroom', 'mapped'])
+        return [...new Set([...stdout.toString().matchAll(/ dnat ip to (\S+)/g)].map(([, to]) => to))]
+      }
+      const upstreams = [{ address: '192.0.2.9', port: 443 }]
+      for (const [serving, to] of [
+        [first, ['10.88.0.1:8442']],
+        [second, ['10.88.0.2:8442']],
+        [null, []],
+        [first, ['10.88.0.1:8442']],
+      ] as const) {
+        await network.setGateway({ serving, port: 8442, upstreams })
+        expect(mapped()).toEqual([...to])
+      }
+      expect(await network.sample()).toMatchObject([{ vmId: first, usedBytes, blockedAtMs: null }, { vmId: second }])
+      Bun.spawnSync(['nft', 'flush', 'ruleset'])
+      await network.sample()
+      expect(mapped()).toEqual(['10.88.0.1:8442'])
+      expect(egressOf(store.ledger.db, first)).toMatchObject({ usedBytes, blockedAtMs: null })
     })
   },
   { timeoutMs },
