@@ -18,6 +18,7 @@ import { addDoctor } from './operator/doctor.ts'
 import { addGateway, addMetrics } from './operator/gateway.ts'
 import { addInstance } from './operator/instance.ts'
 import { addKey } from './operator/key.ts'
+import { addModels } from './operator/model.ts'
 import { addOperatorKey } from './operator/operator-key.ts'
 import { addOrg } from './operator/org.ts'
 import { addStatus } from './operator/status.ts'
@@ -73,6 +74,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     addGateway,
     addInstance,
     addBuilds,
+    addModels,
     addMetrics,
     addDoctor,
     addConfig,

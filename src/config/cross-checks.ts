@@ -4,6 +4,7 @@ import { isIP } from 'node:net'
 import { buildsProblems, type CrossProblem } from './builds-checks.ts'
 import { LISTENERS, type Listener, listenOverlap, parseListen } from './listen.ts'
 import { type Config, ListenConfig } from './schema.ts'
+import { workerProblems } from './worker-checks.ts'
 
 /** All contradictions in a configuration; empty when there are none. */
 export function crossCheck(config: Config): CrossProblem[] {
@@ -89,6 +90,7 @@ const CHECKS: readonly Check[] = [
     }),
   warmProblems,
   buildsProblems,
+  ({ inference }) => workerProblems('host', inference.worker),
   ({ inference }) => upstreamNameProblems(inference.upstreams.map(one => one.name)),
   ({ instances }) =>
     when(new Set(instances.inference_models).size !== instances.inference_models.length, {

@@ -21,6 +21,7 @@ import { Enclave } from './enclave.ts'
 import { EnclaveGateway } from './gateway.ts'
 import { Hosts } from './hosts.ts'
 import { LogLines } from './log-lines.ts'
+import { modelPath, openModel } from './models.ts'
 import { enclavePaths } from './paths.ts'
 import { powerOff } from './power.ts'
 import { showStage } from './stage.ts'
@@ -44,7 +45,7 @@ export type EnclaveSettings = Pick<
   readonly listen: { readonly hostname: string; readonly port: number }
   readonly executable: string
   readonly commandLine: string
-  readonly worker: Pick<EnclaveWorkerDeps, 'user' | 'startSandboxed' | 'openModel'>
+  readonly worker: Pick<EnclaveWorkerDeps, 'user' | 'startSandboxed'> & { readonly modelDiskWaitMs: number }
   readonly usageRowsMax: number
 }
 
@@ -59,9 +60,7 @@ export const enclaveSettings: EnclaveSettings = {
   worker: {
     user: { uid: 999, gid: 999 },
     startSandboxed,
-    openModel: async () => {
-      throw new Fault('host.unsupported', 'this image opens no model disks yet')
-    },
+    modelDiskWaitMs: 10_000,
   },
   usageRowsMax: 65_536,
 }
@@ -93,6 +92,12 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     ...settings.worker,
     runDir: paths.runDir,
     root: { path: paths.workerRoot, rootHash: rootHashIn(paths.commandLine) },
+    modelPath: model => modelPath(settings.root, model),
+    openModel: model =>
+      openModel(model, {
+        ...{ root: settings.root, run: settings.run, clock },
+        diskWaitMs: settings.worker.modelDiskWaitMs,
+      }),
     clock,
     log: log.unit('worker'),
   })
