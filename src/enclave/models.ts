@@ -1,7 +1,7 @@
-// The disk of this gateway's model: mapped through dm-verity with the root hash of workload.json, then mounted. Effects: dmsetup, mount.
+// The disk of this gateway's model: mapped through dm-verity with the root hash of workload.json, then mounted. Effects: veritysetup, a mount.
 //
 // Nothing on the disk is believed: offset and root hash come from workload.json, and salt and block size are the same for every model, so the
-// superblock is not even read. A block that does not match gives a read error (the root's own mapping stops the machine instead): the worker
+// superblock is not read. A block that does not match gives a read error (the root's own mapping stops the machine instead): the worker
 // fails with it, and the gateway says why and serves its other models.
 
 import { existsSync, mkdirSync, readdirSync, statSync } from 'node:fs'
@@ -10,7 +10,7 @@ import { Fault, systemErrorCode, wrapFault } from '../base/fault.ts'
 import { modelDiskSerial } from '../contract/enclave.ts'
 import type { WorkloadModel } from '../contract/workload.ts'
 import { findDisk } from '../guest/disk.ts'
-import { erofsBlockBytes, modelFileName } from '../host/models/erofs.ts'
+import { erofsBlockBytes, hashOffsetOf, modelFileName } from '../host/models/erofs.ts'
 import type { run } from '../linux/command.ts'
 import { readTextOrNull } from '../linux/files.ts'
 
@@ -18,11 +18,12 @@ export type ModelsDeps = {
   /** '' in the guest. */
   readonly root: string
   readonly run: typeof run
+  /** Faults: host.*. */
+  readonly mountReadOnly: (device: string, target: string, type: string) => void
   readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
   readonly diskWaitMs: number
 }
 
-const withoutUdev = ['--noudevsync', '--noudevrules']
 const command = { timeoutMs: 30_000, outputBytesMax: 65_536 }
 
 /** Where its file is once the disk is open. */
@@ -47,14 +48,17 @@ export async function openModel(model: WorkloadModel, deps: ModelsDeps): Promise
 
 async function mountModel(model: WorkloadModel, mountPoint: string, deps: ModelsDeps): Promise<void> {
   const doing = `open the disk of model ${model.name}`
+  if (model.hashOffset !== hashOffsetOf(model.fileBytes)) {
+    const problem = `hashOffset ${model.hashOffset} does not follow from ${model.fileBytes} bytes`
+    throw new Fault('host.command_failed', `${doing}: ${problem}`)
+  }
   try {
     const mapped = findMapped(deps.root, model) ?? (await mapModel(model, deps))
     mkdirSync(mountPoint, { recursive: true, mode: 0o755 })
-    // Short options: busybox has no others.
-    await deps.run(['mount', '-t', 'erofs', '-o', 'ro,nosuid,nodev,noexec', mapped, mountPoint], command)
+    deps.mountReadOnly(mapped, mountPoint, 'erofs')
   } catch (error) {
     // So that the next attempt begins anew.
-    await deps.run(['dmsetup', 'remove', ...withoutUdev, mappingName(model)], command).catch(() => {})
+    await deps.run(['veritysetup', 'close', mappingName(model)], command).catch(() => {})
     throw wrapFault(error, doing, 'host.command_failed')
   }
 }
@@ -64,23 +68,20 @@ async function mapModel(model: WorkloadModel, deps: ModelsDeps): Promise<string>
   const { root, clock, diskWaitMs } = deps
   const disk = await findDisk({ root, serial: modelDiskSerial, clock, waitMs: diskWaitMs })
   if (disk === null) throw new Fault('host.unsupported', `this VM has no disk with the serial ${modelDiskSerial}`)
-  const options = ['--readonly', ...withoutUdev, '--table', verityTable(model, disk)]
-  await deps.run(['dmsetup', 'create', mappingName(model), ...options], command)
+  await deps.run(verityArgv(model, disk), command)
   const mapped = findMapped(root, model)
-  if (mapped === null) throw new Fault('host.command_failed', 'dmsetup made no mapping')
+  if (mapped === null) throw new Fault('host.command_failed', 'veritysetup made no mapping')
   return mapped
 }
 
-/**
- * Documentation/admin-guide/device-mapper/verity.rst, version 1, no salt. Sectors have 512 bytes; the tree begins one block behind the superblock.
- * Without an option for corruption a bad block is a read error.
- */
-export function verityTable({ rootHash, hashOffset }: WorkloadModel, disk: string): string {
-  const blocks = hashOffset / erofsBlockBytes
-  if (!Number.isSafeInteger(blocks))
-    throw new Fault('config.invalid', `hashOffset: ${hashOffset} is no multiple of 4096`)
-  const sizes = `${erofsBlockBytes} ${erofsBlockBytes} ${blocks} ${blocks + 1}`
-  return `0 ${blocks * (erofsBlockBytes / 512)} verity 1 ${disk} ${disk} ${sizes} sha256 ${rootHash} -`
+/** The tree begins one block behind the superblock. Without an option for corruption a bad block is a read error (veritysetup(8)). */
+export function verityArgv(model: WorkloadModel, disk: string): string[] {
+  return [
+    ...['veritysetup', 'open', '--no-superblock', '--format=1', '--hash=sha256', '--salt=-'],
+    ...[`--data-block-size=${erofsBlockBytes}`, `--hash-block-size=${erofsBlockBytes}`],
+    ...[`--data-blocks=${model.hashOffset / erofsBlockBytes}`, `--hash-offset=${model.hashOffset + erofsBlockBytes}`],
+    ...['--', disk, mappingName(model), disk, model.rootHash],
+  ]
 }
 
 function mappingName({ rootHash }: WorkloadModel): string {

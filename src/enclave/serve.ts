@@ -15,6 +15,7 @@ import { findReportDevice } from '../guest/report/find.ts'
 import { type GuestSettings, guestSettings, imageNameIn, serveChannel } from '../guest/serve.ts'
 import { startSandboxed } from '../host/sandbox.ts'
 import { readTextOrNull } from '../linux/files.ts'
+import { mountReadOnly } from '../linux/mount.ts'
 import { nativeKeys } from '../linux/native-keys.ts'
 import { openStore } from '../store/db.ts'
 import { Enclave } from './enclave.ts'
@@ -45,7 +46,7 @@ export type EnclaveSettings = Pick<
   readonly listen: { readonly hostname: string; readonly port: number }
   readonly executable: string
   readonly commandLine: string
-  readonly worker: Pick<EnclaveWorkerDeps, 'user' | 'startSandboxed'> & { readonly modelDiskWaitMs: number }
+  readonly worker: Pick<EnclaveWorkerDeps, 'user' | 'startSandboxed' | 'openModel' | 'modelPath'>
   readonly usageRowsMax: number
 }
 
@@ -60,7 +61,9 @@ export const enclaveSettings: EnclaveSettings = {
   worker: {
     user: { uid: 999, gid: 999 },
     startSandboxed,
-    modelDiskWaitMs: 10_000,
+    modelPath: model => modelPath('', model),
+    openModel: model =>
+      openModel(model, { root: '', run: guestSettings.run, mountReadOnly, clock: systemClock, diskWaitMs: 10_000 }),
   },
   usageRowsMax: 65_536,
 }
@@ -92,12 +95,6 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     ...settings.worker,
     runDir: paths.runDir,
     root: { path: paths.workerRoot, rootHash: rootHashIn(paths.commandLine) },
-    modelPath: model => modelPath(settings.root, model),
-    openModel: model =>
-      openModel(model, {
-        ...{ root: settings.root, run: settings.run, clock },
-        diskWaitMs: settings.worker.modelDiskWaitMs,
-      }),
     clock,
     log: log.unit('worker'),
   })

@@ -10,7 +10,7 @@ import { toHex } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import type { WorkloadModel } from '../../contract/workload.ts'
 import { blockSha256 } from '../../linux/native-hash.ts'
-import { erofsBlockBytes, erofsBlocks, erofsHead, erofsHeadBytes } from './erofs.ts'
+import { erofsBlockBytes, erofsBlocks, erofsHead, erofsHeadBytes, hashOffsetOf } from './erofs.ts'
 
 export type ModelDiskFacts = Pick<WorkloadModel, 'rootHash' | 'hashOffset' | 'fileSha256' | 'fileBytes'>
 
@@ -27,11 +27,6 @@ function parametersOf(fileBytes: number): VerityParameters {
     dataBlocks: erofsBlocks(fileBytes),
     salt: new Uint8Array(0),
   }
-}
-
-/** Where the hashes begin, which is where the file system ends. */
-export function hashOffsetOf(fileBytes: number): number {
-  return erofsBlocks(fileBytes) * erofsBlockBytes
 }
 
 /** Size of the whole disk with a file of this size. */

@@ -72,6 +72,11 @@ export function erofsBlocks(fileBytes: number): number {
   return headBlocks + Math.ceil(fileBytes / erofsBlockBytes)
 }
 
+/** Where the hashes of its disk begin, which is where the file system ends. */
+export function hashOffsetOf(fileBytes: number): number {
+  return erofsBlocks(fileBytes) * erofsBlockBytes
+}
+
 /** What stands before the file's bytes, `erofsHeadBytes` of it. */
 export function erofsHead(fileBytes: number): Uint8Array {
   assert(Number.isSafeInteger(fileBytes) && fileBytes > 0 && fileBytes <= modelBytesMax, 'the size of a model')

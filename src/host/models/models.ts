@@ -21,8 +21,8 @@ import {
   writeFileAtomic,
 } from '../../linux/files.ts'
 import { type FileLock, lockFile } from '../../linux/lock.ts'
-import { hashOffsetOf, type ModelDiskFacts, modelDiskBytes, type Progress, writeModelDisk } from './disk.ts'
-import { modelBytesMax } from './erofs.ts'
+import { type ModelDiskFacts, modelDiskBytes, type Progress, writeModelDisk } from './disk.ts'
+import { hashOffsetOf, modelBytesMax } from './erofs.ts'
 import { ggufHeaderBytes, ggufPart, ggufProblem } from './gguf.ts'
 
 export type StoredModel = {
