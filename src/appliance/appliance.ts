@@ -97,9 +97,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     inference === null ? null : await startListener('inference', config.listen, () => serveInference(inference, parts))
   if (gateway !== null) undo.defer(() => gateway.stop(true))
   const gatewayVm =
-    placement === 'vm'
-      ? composeGatewayVm({ ...parts, capacity, certify: csr => tls.certify(csr), model: () => null })
-      : null
+    placement === 'vm' ? composeGatewayVm({ ...parts, capacity, certify: csr => tls.certify(csr) }) : null
   if (gatewayVm === null) dismissGatewayVms(parts)
   else undo.defer(() => gatewayVm.stop())
   const builds = config.listen.builds === '' ? null : composeBuilds(parts)
@@ -127,6 +125,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   })
   undo.defer(() => admin.stop())
 
+  await gatewayVm?.restoreRoute()
   // Last, so that no instance changes before the interfaces that report it are there.
   background.start()
   if (builds === null) dismissBuildVms(parts)
@@ -149,11 +148,8 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   }
 }
 
-/** Where clients on this machine reach service B; null: it is off. */
-function inferenceUrl({ listen, inference, network }: Config, gateway: TlsServer | null): string | null {
+/** Where clients on this machine reach service B; null: it is off. The firewall leads the address to the VM where that has the gateway. */
+function inferenceUrl({ listen }: Config, gateway: TlsServer | null): string | null {
   if (listen.inference === '') return null
-  if (gateway !== null) return localUrl(listen.inference, gateway.port)
-  if (inference.placement === 'host') return null
-  // The firewall sends what comes for this host's addresses to the VM; loopback is not among them.
-  return `https://${network.gateway_v4}:${listenAddress(listen.inference).port}`
+  return localUrl(listen.inference, gateway?.port ?? listenAddress(listen.inference).port)
 }

@@ -5,10 +5,8 @@ import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
-import { listenAddress } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { gatewayVmPort, type UsageRow } from '../contract/enclave.ts'
-import type { WorkloadModel } from '../contract/workload.ts'
 import { Addresses } from '../enclave-host/addresses.ts'
 import { Books } from '../enclave-host/books.ts'
 import { ControlSource } from '../enclave-host/control.ts'
@@ -32,11 +30,9 @@ import { imageDigest } from '../vm/image-digest.driver.ts'
 import type { HostTrust } from '../vm/launch-policy.plan.ts'
 import { launchedVm, ledgerHex } from '../vm/report.driver.ts'
 import type { Engine } from './engine.ts'
+import { GatewayModel } from './gateway-model.ts'
 import { operatorKeyWords } from './pool.ts'
 import { gatewayWorkload } from './workload.ts'
-
-/** The model of the built-in worker on its disk. */
-export type GatewayModel = { readonly disk: string; readonly document: WorkloadModel }
 
 export type GatewayVmParts = {
   readonly config: Config
@@ -48,8 +44,6 @@ export type GatewayVmParts = {
   readonly metering: Metering
   readonly certify: Certify
   readonly trust: () => Promise<HostTrust>
-  /** Null: there is no built-in worker. Faults: config.file, image.invalid. */
-  readonly model: () => GatewayModel | null
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger
@@ -58,6 +52,10 @@ export type GatewayVmParts = {
 export type GatewayVm = {
   readonly keeper: GatewayKeeper
   readonly collectors: readonly Collector[]
+  /**
+   * Before anything else writes the firewall: its clients go on to the VM that serves them. Never rejects; what fails is tried again after `start`.
+   */
+  readonly restoreRoute: () => Promise<void>
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -77,15 +75,16 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const addresses = new Addresses({ urls: upstreams.map(one => one.url), clock, log })
   const books = new Books({ ledger: store.ledger.db, write: rows => metering.book(rows.map(recordOf)), log })
   const engine = gatewayEngine(parts)
+  const models = new GatewayModel({ config, stateDir, clock, log })
   const allowlistFile = join(stateDir, 'allowlist.json')
   const wanted = (): WantedGateway => {
     const imageDir = config.inference.worker.image_dir
     const { manifest } = loadGatewayImage(imageDir)
-    const model = parts.model()
+    const model = models.current()
     const bytes = readAllowlist(allowlistFile)
     const workload = gatewayWorkload({
       ...{ config, manifest, upstreams, controlKey: controlKey.publicKey },
-      model: model?.document ?? null,
+      model: model?.model ?? null,
       allowlist: bytes === null ? null : { bytes, source: allowlistFile },
     })
     const { vcpus, memory_mib: memoryMib } = config.inference
@@ -126,11 +125,13 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
       { workload: 'metrics-collector', render: () => keeper.session()?.metrics ?? '' },
       createClusterMetrics({ store, capacity: parts.capacity }),
     ],
+    restoreRoute: () => keeper.restoreRoute(),
     start: () => {
       const { signal } = stopping
       keeper.start()
       const retentionDays = config.inference.usage_retention_days
       running = Promise.all([
+        models.prepare(signal),
         control.watch(signal),
         addresses.watch(signal),
         runLedgerRetention({ store: store.directory, clock, log, retentionDays }, signal),
@@ -159,10 +160,9 @@ export function dismissGatewayVms({
   }
 }
 
-function gatewayEngine({ engine, store, config }: GatewayVmParts): GatewayEngine {
+function gatewayEngine({ engine, store }: GatewayVmParts): GatewayEngine {
   const { reconciler, network } = engine
   const { gateways } = reconciler
-  const { port } = listenAddress(config.listen.inference)
   return {
     define: (vmId, spec) => reconciler.define(vmId, spec),
     dismiss: vmId => reconciler.dismiss(vmId),
@@ -182,7 +182,7 @@ function gatewayEngine({ engine, store, config }: GatewayVmParts): GatewayEngine
       const { launch } = launchedVm(store.ledger.db, vmId)
       return { document: launch.document, workload: launch.workload, operatorKey: ledgerHex(launch.operatorKey) }
     },
-    route: ({ serving, upstreams }) => network.setGateway({ serving, port, upstreams }),
+    route: ({ serving, upstreams }) => network.setGateway({ serving, port: gatewayVmPort, upstreams }),
   }
 }
 

@@ -9,8 +9,10 @@ import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import { listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
+import { hasWorker } from '../config/worker-checks.ts'
 import { guestGatewayName } from '../contract/agent.ts'
 import type { GatewaySettings } from '../contract/workload.ts'
+import { findModelOf, loadModel } from '../host/models/models.ts'
 import { startSandboxed } from '../host/sandbox.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
 import { lookupUser } from '../host/system.ts'
@@ -27,7 +29,7 @@ import { createClusterMetrics } from '../inference/metrics/cluster.ts'
 import { createInferenceService, type InferenceService, inferenceHandler, workerTarget } from '../inference/service.ts'
 import { loadUpstream } from '../inference/upstream/target.ts'
 import { createWorkerRoot } from '../inference/worker/root.ts'
-import { BuiltInWorker, workerTiming } from '../inference/worker/worker.ts'
+import { BuiltInWorker, type KnownModel, workerTiming } from '../inference/worker/worker.ts'
 import { writeFileAtomic } from '../linux/files.ts'
 import { isUnderSystemd } from '../linux/process.ts'
 import type { Store } from '../store/db.ts'
@@ -164,7 +166,7 @@ async function composeWorkloads({ config, stateDir }: InferenceParts, log: Logge
     executable: '/proc/self/exe',
     // From the kernel, because the runtime's own argv names paths inside the executable.
     command: readFileSync('/proc/self/cmdline', 'utf8').split('\0').slice(0, -1),
-    hasWorker: config.inference.worker.model_file !== '',
+    hasWorker: hasWorker(config.inference.worker),
     allowlist: bytes === null ? null : { bytes, source: file },
     log,
   })
@@ -201,7 +203,7 @@ function composeWorker(
   { log, onReady }: WorkerSide,
 ): BuiltInWorker | null {
   const settings = config.inference.worker
-  if (settings.model_file === '') return null
+  if (!hasWorker(settings)) return null
   if (settings.memory_mib_max === 0) log.warn('the worker may use all memory: inference.worker.memory_mib_max is 0')
   else if (!isUnderSystemd()) {
     log.warn('no systemd, no scope: memory_mib_max bounds private memory of each process of the worker only')
@@ -213,6 +215,7 @@ function composeWorker(
     root: createWorkerRoot({ imageDir: settings.image_dir, target, timeoutMs: unpackTimeoutMs }),
     user: () => lookupUser(settings.user),
     startSandboxed,
+    openModel: async () => knownModel(stateDir, settings),
     admit: workloads.admit,
     clock,
     log,
@@ -223,6 +226,12 @@ function composeWorker(
     },
   })
   return worker
+}
+
+/** By its name, or by the file itself where a disk was made of it. Fault config.file. */
+function knownModel(stateDir: string, { model_disk, model_file }: Config['inference']['worker']): KnownModel | null {
+  if (model_disk !== '') return loadModel(stateDir, model_disk).model
+  return findModelOf(stateDir, model_file)?.model ?? null
 }
 
 async function evidenceOrigin(deps: InferenceParts, workloads: Workloads): Promise<EvidenceOrigin> {

@@ -73,6 +73,7 @@ export const FAULTS = {
   },
   'host.command_timeout': { wire: 'internal_error', remedy: 'look for a wedged kernel or disk' },
   'host.unsupported': { wire: 'internal_error', remedy: 'see `strongroom doctor` for what this host lacks' },
+  'host.disk_full': { wire: 'internal_error', remedy: 'make room on the named file system, then try again' },
   'host.listen_failed': {
     wire: 'internal_error',
     remedy: 'find who has the port (ss --listening --numeric --processes), or change the named field',

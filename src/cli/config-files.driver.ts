@@ -9,6 +9,7 @@ import { iso } from '../base/clock.ts'
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
 import { readAuthorities } from '../builds/authorities.ts'
 import type { Config } from '../config/schema.ts'
+import { hasWorker } from '../config/worker-checks.ts'
 import { readPair } from '../http/pair.ts'
 import { loadUpstream } from '../inference/upstream/target.ts'
 import { readWorkerImage } from '../inference/worker/root.ts'
@@ -108,11 +109,11 @@ function inferenceFindings({ listen, inference }: Config, nowMs: number): FileFi
   if (listen.inference === '') return []
   const { worker, upstreams } = inference
   const ofWorker = [
-    ...warned('inference.worker.model_file', () => checkReadable(worker.model_file)),
+    ...(worker.model_file === '' ? [] : warned('inference.worker.model_file', () => checkReadable(worker.model_file))),
     ...warned('inference.worker.image_dir', () => void readWorkerImage(worker.image_dir)),
   ]
   return [
-    ...(worker.model_file === '' ? [] : ofWorker),
+    ...(hasWorker(worker) ? ofWorker : []),
     ...upstreams.flatMap((upstream, index) => upstreamFindings(upstream, `inference.upstreams.${index}`, nowMs)),
   ]
 }

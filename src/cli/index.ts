@@ -19,6 +19,7 @@ import { addGateway, addMetrics } from './operator/gateway.ts'
 import { addInference } from './operator/inference.ts'
 import { addInstance } from './operator/instance.ts'
 import { addKey } from './operator/key.ts'
+import { addModels } from './operator/model.ts'
 import { addOperatorKey } from './operator/operator-key.ts'
 import { addOrg } from './operator/org.ts'
 import { addStatus } from './operator/status.ts'
@@ -75,6 +76,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     addInstance,
     addBuilds,
     addInference,
+    addModels,
     addMetrics,
     addDoctor,
     addConfig,

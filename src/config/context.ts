@@ -1,6 +1,7 @@
 // Context size of a model, as the configuration knows it. Pure.
 
 import type { Config } from './schema.ts'
+import { hasWorker } from './worker-checks.ts'
 
 /** Tokens of prompt and completion together that every server of this model has room for; null where one of them, or all, are unknown. */
 export function modelContextTokens(
@@ -10,7 +11,7 @@ export function modelContextTokens(
   // Instances use another gateway, which may serve the same name by anything.
   if (instances.inference_base_url !== '') return null
   const { worker, upstreams } = inference
-  const ofWorker = worker.model_file !== '' && worker.model === model ? [worker.context_tokens] : []
+  const ofWorker = hasWorker(worker) && worker.model === model ? [worker.context_tokens] : []
   const sizes = [
     ...ofWorker,
     ...upstreams.filter(({ models }) => models.includes(model)).map(one => one.context_tokens),

@@ -4,6 +4,7 @@ import { isIP } from 'node:net'
 import { buildsProblems, type CrossProblem } from './builds-checks.ts'
 import { LISTENERS, type Listener, listenOverlap, parseListen } from './listen.ts'
 import { type Config, ListenConfig } from './schema.ts'
+import { workerProblems } from './worker-checks.ts'
 
 /** All contradictions in a configuration; empty when there are none. */
 export function crossCheck(config: Config): CrossProblem[] {
@@ -89,6 +90,12 @@ const CHECKS: readonly Check[] = [
     }),
   warmProblems,
   buildsProblems,
+  ({ inference }) => workerProblems(inference.placement, inference.worker),
+  ({ inference, listen }) =>
+    when(inference.placement === 'vm' && parseListen(listen.inference)?.port === 0, {
+      field: 'listen.inference',
+      message: 'needs a port: the firewall leads it to the VM of the gateway (inference.placement is "vm")',
+    }),
   ({ inference }) => upstreamNameProblems(inference.upstreams.map(one => one.name)),
   ({ instances }) =>
     when(new Set(instances.inference_models).size !== instances.inference_models.length, {

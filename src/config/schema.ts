@@ -292,7 +292,16 @@ export const PriceConfig = Type.Object(
 
 export const WorkerConfig = Type.Object(
   {
-    model_file: PathOrNone('GGUF file with the model that the built-in worker serves. "" for no built-in worker.'),
+    model_file: PathOrNone(
+      'GGUF file with the model that the built-in worker serves. "" here and in `model_disk` for no built-in worker.',
+    ),
+    model_disk: Type.String({
+      default: '',
+      pattern: '^$|^[a-z0-9][a-z0-9._-]{0,62}$',
+      allowed: '"" or the name of a model, as `strongroom model list` shows it',
+      description:
+        "Model whose disk a gateway in a VM serves (`strongroom model add`). A gateway on the host serves `model_file`, and holds it against this model's digest and golden answer.",
+    }),
     model: Type.String({
       default: 'strongroom-tiny',
       minLength: 1,
@@ -318,7 +327,12 @@ export const WorkerConfig = Type.Object(
       16_777_216,
       'Most memory that the worker may use. 0 for no limit. A large model needs more than the default.',
     ),
-    start_timeout_ms: Count(60_000, 1000, 3_600_000, 'Longest time from the start of the worker until it is healthy.'),
+    start_timeout_ms: Count(
+      60_000,
+      1000,
+      3_600_000,
+      'Longest time from the start of the worker until it is healthy, and then for its golden answer.',
+    ),
   },
   { ...closed, default: {} },
 )

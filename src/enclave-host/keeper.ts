@@ -80,6 +80,8 @@ export class GatewayKeeper {
   #failuresInRow = 0
   #nextAttemptMs = Number.NEGATIVE_INFINITY
   #problem: string | null = null
+  /** As at the last look. */
+  #wanted: WantedGateway | null = null
   /** VMs that the operator wants replaced. */
   readonly #outdated = new Set<string>()
   /** The route that the firewall has, as text. */
@@ -99,6 +101,15 @@ export class GatewayKeeper {
         deps.log.error('the gateway VM could not be looked after; it is tried again', { retryMs, error })
       },
     })
+  }
+
+  /** The firewall of this process does not know yet who serves. Never rejects. */
+  async restoreRoute(): Promise<void> {
+    try {
+      await this.#route()
+    } catch (error) {
+      this.#deps.log.error('clients are not led to the gateway VM yet', { error })
+    }
   }
 
   start(): void {
@@ -164,10 +175,19 @@ export class GatewayKeeper {
   }
 
   #isWanted(row: GatewayVm): boolean {
+    return row.shape === this.#wanted?.shape && !this.#outdated.has(row.vmId)
+  }
+
+  /** Null: the image or the model cannot be used at present. */
+  #whatIsWanted(): WantedGateway | null {
+    const { wanted, log } = this.#deps
     try {
-      return row.shape === this.#deps.wanted().shape && !this.#outdated.has(row.vmId)
-    } catch {
-      return false
+      return wanted()
+    } catch (error) {
+      const problem = messageOf(error)
+      if (problem !== this.#problem) log.error('no gateway VM can be started', { error })
+      this.#problem = problem
+      return null
     }
   }
 
@@ -184,9 +204,13 @@ export class GatewayKeeper {
 
   async #look(): Promise<void> {
     const { store, hostId, clock } = this.#deps
+    this.#wanted = this.#whatIsWanted()
     for (const row of listGateways(store.db, hostId)) await this.#tend(row)
-    await this.#promote()
-    this.#ensureOne()
+    // As long as it is not known what is wanted, what serves goes on.
+    if (this.#wanted !== null) {
+      await this.#promote()
+      this.#ensureOne(this.#wanted)
+    }
     await this.#route()
     purgeGateways(store.db, clock.nowMs() - goneKeptMs)
   }
@@ -271,12 +295,11 @@ export class GatewayKeeper {
   }
 
   /** Starts a VM where none that is wanted serves or starts. */
-  #ensureOne(): void {
+  #ensureOne({ shape }: WantedGateway): void {
     const { store, hostId, clock, random, log } = this.#deps
     const rows = listGateways(store.db, hostId)
     const isThere = rows.some(row => (row.state === 'serving' || row.state === 'starting') && this.#isWanted(row))
     if (isThere || clock.monotonicMs() < this.#nextAttemptMs) return
-    const { shape } = this.#deps.wanted()
     const vmId = newUuid(random)
     insertGateway(store.db, { vmId, hostId, shape, nowMs: clock.nowMs() })
     log.info('a gateway VM is started', { vm: vmId, serving: rows.find(row => row.state === 'serving')?.vmId ?? null })
@@ -285,11 +308,9 @@ export class GatewayKeeper {
   }
 
   #define(row: GatewayVm): void {
-    const { engine, wanted } = this.#deps
-    const { spec, shape } = wanted()
     // Killed before it was defined, and wanted otherwise since then: `promote` ends it.
-    if (shape !== row.shape) return void this.#end(row, 'the configuration or the image is another by now')
-    engine.define(row.vmId, spec)
+    if (this.#wanted?.shape !== row.shape) return
+    this.#deps.engine.define(row.vmId, this.#wanted.spec)
     this.#wake()
   }
 

@@ -15,12 +15,14 @@ import { findReportDevice } from '../guest/report/find.ts'
 import { type GuestSettings, guestSettings, imageNameIn, serveChannel } from '../guest/serve.ts'
 import { startSandboxed } from '../host/sandbox.ts'
 import { readTextOrNull } from '../linux/files.ts'
+import { mountReadOnly } from '../linux/mount.ts'
 import { nativeKeys } from '../linux/native-keys.ts'
 import { openStore } from '../store/db.ts'
 import { Enclave } from './enclave.ts'
 import { EnclaveGateway } from './gateway.ts'
 import { Hosts } from './hosts.ts'
 import { LogLines } from './log-lines.ts'
+import { modelPath, openModel } from './models.ts'
 import { enclavePaths } from './paths.ts'
 import { powerOff } from './power.ts'
 import { showStage } from './stage.ts'
@@ -44,7 +46,7 @@ export type EnclaveSettings = Pick<
   readonly listen: { readonly hostname: string; readonly port: number }
   readonly executable: string
   readonly commandLine: string
-  readonly worker: Pick<EnclaveWorkerDeps, 'user' | 'startSandboxed' | 'openModel'>
+  readonly worker: Pick<EnclaveWorkerDeps, 'user' | 'startSandboxed' | 'openModel' | 'modelPath'>
   readonly usageRowsMax: number
 }
 
@@ -59,9 +61,9 @@ export const enclaveSettings: EnclaveSettings = {
   worker: {
     user: { uid: 999, gid: 999 },
     startSandboxed,
-    openModel: async () => {
-      throw new Fault('host.unsupported', 'this image opens no model disks yet')
-    },
+    modelPath: model => modelPath('', model),
+    openModel: model =>
+      openModel(model, { root: '', run: guestSettings.run, mountReadOnly, clock: systemClock, diskWaitMs: 10_000 }),
   },
   usageRowsMax: 65_536,
 }

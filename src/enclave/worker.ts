@@ -17,7 +17,7 @@ export type WorkerSide = {
   readonly onReady: (upstream: string) => void
 }
 
-/** Starts it; its state says what comes of that. Faults: attest.unavailable (the image has no root hash), of the model's disk. */
+/** Starts it; its state says what comes of that. Fault attest.unavailable: the image has no root hash. */
 export type StartWorker = (worker: WorkloadWorker, side: WorkerSide) => Promise<BuiltInWorker>
 
 export type EnclaveWorkerDeps = {
@@ -27,8 +27,9 @@ export type EnclaveWorkerDeps = {
   readonly root: { readonly path: string; readonly rootHash: Uint8Array | null }
   readonly user: Owner
   readonly startSandboxed: StartSandboxed
-  /** Path of the GGUF file of a model, once its disk is open. */
-  readonly openModel: (model: WorkloadModel) => Promise<string>
+  /** Opens a model's disk; its file is at `modelPath` then. No effect when it is open. */
+  readonly openModel: (model: WorkloadModel) => Promise<void>
+  readonly modelPath: (model: WorkloadModel) => string
   readonly clock: Clock
   readonly log: Logger
 }
@@ -38,11 +39,16 @@ export function createStartWorker(deps: EnclaveWorkerDeps): StartWorker {
     const { path, rootHash } = deps.root
     if (rootHash === null) throw new Fault('attest.unavailable', 'the kernel command line names no root hash')
     const built = new BuiltInWorker({
-      settings: settingsOf(worker, await deps.openModel(worker.disk)),
+      settings: settingsOf(worker, deps.modelPath(worker.disk)),
       stateDir: deps.runDir,
       root: async () => ({ path, digest: rootHash }),
       user: () => deps.user,
       startSandboxed: deps.startSandboxed,
+      // Before each start: a disk that cannot be opened stops the worker, and the gateway serves its other models.
+      openModel: async () => {
+        await deps.openModel(worker.disk)
+        return worker.disk
+      },
       admit,
       onReady: () => onReady(built.upstream.name),
       clock: deps.clock,
@@ -57,6 +63,7 @@ export function createStartWorker(deps: EnclaveWorkerDeps): StartWorker {
 function settingsOf(worker: WorkloadWorker, modelFile: string): WorkerSettings {
   return {
     model_file: modelFile,
+    model_disk: worker.disk.name,
     model: worker.model,
     // Of a worker on the host alone.
     image_dir: '/',

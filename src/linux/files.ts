@@ -1,6 +1,7 @@
 // Small files and directories. Effects: the file system, synchronously: these files are small and few.
 
 import {
+  type BigIntStats,
   closeSync,
   fchmodSync,
   fchownSync,
@@ -54,7 +55,8 @@ function writeAll(fd: number, bytes: Uint8Array): void {
   for (let at = 0; at < bytes.length; ) at += writeSync(fd, bytes, at)
 }
 
-function syncDirectory(path: string): void {
+/** Waits until what was renamed in it, or into it, is on disk. */
+export function syncDirectory(path: string): void {
   const fd = openSync(path, fsConstants.O_RDONLY | fsConstants.O_DIRECTORY)
   try {
     fsyncSync(fd)
@@ -99,6 +101,14 @@ export const guardedFlags = fsConstants.O_NOFOLLOW | fsConstants.O_NONBLOCK
 export function checkRegular(found: { isFile: () => boolean; readonly nlink: number }, path: string): void {
   if (!found.isFile()) throw new Fault('internal', `${path} is no regular file`)
   if (found.nlink > 1) throw new Fault('internal', `${path} is a hard link to a file that has another name`)
+}
+
+/**
+ * The same for a file that has not changed: device, inode, size, and times of the last write and the last change. Two writes within one tick of
+ * the file system's clock that keep the size look alike; so does what is written to the block device below.
+ */
+export function fileIdentity({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
+  return [dev, ino, size, mtimeNs, ctimeNs].join(' ')
 }
 
 /** Opens a regular file and nothing else, never waiting; the caller closes the descriptor. A missing one is ENOENT in the cause. Fault internal. */

@@ -81,12 +81,21 @@ export function restartMachine(): SystemResult {
   return result(libc().reboot(rebootAutoboot))
 }
 
+/** mount(2) of a device, without data for the file system. `flags` of MOUNT. */
+export function mount(source: string, target: string, type: string, flags: number): SystemResult {
+  const [from, to, name] = [source, target, type].map(text => Buffer.from(`${text}\0`)) as [Buffer, Buffer, Buffer]
+  return result(libc().mount(ptr(from), ptr(to), ptr(name), flags, null))
+}
+
 /** `ESRCH`, `EBUSY`, …; the number when it has no name here. */
 export function errnoName(errno: number): string {
   return Object.entries(constants.errno).find(([, value]) => value === errno)?.[0] ?? `errno ${errno}`
 }
 
 export const LOCK = { exclusive: 2, nonBlocking: 4, unlock: 8 } as const satisfies Record<string, number>
+
+/** include/uapi/linux/mount.h. */
+export const MOUNT = { readOnly: 1, noSuid: 2, noDevices: 4, noExecution: 8 } as const satisfies Record<string, number>
 
 /** include/linux/socket.h, include/linux/net.h; the same on x86-64 and aarch64. */
 const UNIX = { family: 1, stream: 1, closeOnExec: 0o2000000 } as const satisfies Record<string, number>
@@ -115,6 +124,7 @@ function open() {
       ioctl: { args: [i32, u64, pointer], returns: i32 },
       flock: { args: [i32, i32], returns: i32 },
       fcntl: { args: [i32, i32, i32], returns: i32 },
+      mount: { args: [pointer, pointer, pointer, u64, pointer], returns: i32 },
       socket: { args: [i32, i32, i32], returns: i32 },
       socketpair: { args: [i32, i32, i32, pointer], returns: i32 },
       bind: { args: [i32, pointer, u32], returns: i32 },

@@ -3,6 +3,7 @@
 
 import { unreachable } from '../base/assert.ts'
 import { exchangeSerial } from '../contract/build-agent.ts'
+import { modelDiskSerial } from '../contract/enclave.ts'
 
 export type QemuImage = {
   /** Firmware that checks kernel hashes. */
@@ -60,6 +61,8 @@ export type QemuFds = {
   readonly scratch: number | null
   /** As `scratch`, of the exchange disk. */
   readonly exchange: number | null
+  /** A model's disk, open for reading alone; null for a VM without. */
+  readonly model: number | null
   /** Control channel of the VM's swtpm; null for a VM without. */
   readonly tpm: number | null
 }
@@ -105,6 +108,7 @@ export function qemuArgv(plan: QemuPlan): string[] {
     ...['-device', device(plan, 'virtio-blk-pci', 'drive=root,serial=root')],
     ...scratchArgs(plan),
     ...exchangeArgs(plan),
+    ...modelArgs(plan),
     ...tpmArgs(plan.fds.tpm),
     ...['-netdev', `tap,id=net,fd=${plan.fds.tap}`],
     // Segmentation offload would undercount egress: one big frame is counted with one header.
@@ -158,6 +162,18 @@ function exchangeArgs(plan: QemuPlan): string[] {
       '-device',
       device(plan, 'virtio-blk-pci', `drive=exchange,serial=${exchangeSerial},discard=on,werror=report,rerror=report`),
     ],
+  ]
+}
+
+/** Shared with whoever else serves this model: its pages are in the host's cache once. The guest checks every block (dm-verity). */
+function modelArgs(plan: QemuPlan): string[] {
+  const { model: fd } = plan.fds
+  if (fd === null) return []
+  return [
+    ...['-add-fd', `fd=${fd},set=3,opaque=model`],
+    ...['-blockdev', 'driver=file,node-name=model-file,filename=/dev/fdset/3,aio=threads,read-only=on'],
+    ...['-blockdev', 'driver=raw,node-name=model,file=model-file,read-only=on'],
+    ...['-device', device(plan, 'virtio-blk-pci', `drive=model,serial=${modelDiskSerial},rerror=report`)],
   ]
 }
 

@@ -29,6 +29,7 @@ import { confinedArgv, scopeProperties } from './confinement.plan.ts'
 import { makeDisk, resumeWhenRoom } from './disk.driver.ts'
 import { gatewayChannelLimits } from './gateway.driver.ts'
 import { gatewayImage, type Image } from './image.driver.ts'
+import { openImageFile } from './image-file.driver.ts'
 import { macAddress, tapName, type UidRange, type VmPaths, vmPaths } from './launch.plan.ts'
 import type { Launcher, PreparedLaunch } from './launcher.driver.ts'
 import { attachLink, type VmLink } from './link.driver.ts'
@@ -251,7 +252,7 @@ export class VmDriver {
 
   #spawnQemu(vm: Vm, { paths, tapFd, uid, image, launch, tpm }: Spawn): ProcessIdentity {
     const { qemu, groups, platform, scratchLimits } = this.#deps
-    const { vcpus, memoryMib, scratchGib, exchangeGib } = vm
+    const { vcpus, memoryMib, scratchGib, exchangeGib, modelDisk } = vm
     using opened = new DisposableStack()
     const listenAt = (path: string): number => opened.use(listenUnix(path)).fd
     const diskAt = (path: string, sizeGib: number): number | null =>
@@ -265,6 +266,7 @@ export class VmDriver {
       channel: inherited.add(listenAt(paths.channel)),
       scratch: inherited.addIfAny(diskAt(paths.scratch, scratchGib)),
       exchange: inherited.addIfAny(diskAt(paths.exchange, exchangeGib)),
+      model: inherited.addIfAny(modelDisk === null ? null : opened.use(openImageFile(modelDisk)).fd),
       tpm: inherited.addIfAny(tpm === null ? null : tpm.control),
     }
     const argv = qemuArgv({

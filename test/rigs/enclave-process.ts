@@ -53,7 +53,8 @@ if (import.meta.main) {
     worker: {
       user: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
       startSandboxed: startScriptedWorker,
-      openModel: async () => settings.modelFile,
+      openModel: async () => {},
+      modelPath: () => settings.modelFile,
     },
   })
 }

@@ -41,7 +41,7 @@ export async function openRealWorker({ listens = false } = {}): Promise<RealWork
   const imageDir = await buildCachedImage('inference')
   const worker = new BuiltInWorker({
     settings: {
-      ...{ model_file: modelFile, model: realWorkerModel, image_dir: imageDir, user: 'nobody' },
+      ...{ model_file: modelFile, model_disk: '', model: realWorkerModel, image_dir: imageDir, user: 'nobody' },
       ...{ context_tokens: 2048, parallel: realWorkerSlots, threads: 1 },
       ...{ memory_mib_max: 1024, start_timeout_ms: 60_000 },
     },
@@ -49,6 +49,7 @@ export async function openRealWorker({ listens = false } = {}): Promise<RealWork
     root: createWorkerRoot({ imageDir, target: join(stateDir, 'worker-root/root'), timeoutMs: 60_000 }),
     user: () => ({ uid: 65534, gid: 65534 }),
     startSandboxed,
+    openModel: async () => null,
     admit: () => ({ ok: true }),
     clock: systemClock,
     log: silentLogger,

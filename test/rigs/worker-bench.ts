@@ -101,6 +101,7 @@ export const sha256 = (text: string) => new Uint8Array(Bun.CryptoHasher.hash('sh
 
 export const settings = (dir: string): WorkerSettings => ({
   model_file: join(dir, 'model.gguf'),
+  model_disk: '',
   model: 'tiny',
   image_dir: join(dir, 'image'),
   user: 'nobody',
@@ -136,6 +137,7 @@ export function workerBench(stand: StandIn, deps: Partial<WorkerDeps> = {}): Ben
     root: async () => ({ path: '/', digest: new Uint8Array(32).fill(1) }),
     user: () => self,
     startSandboxed: stand.start,
+    openModel: async () => null,
     admit: () => ({ ok: true }),
     clock,
     log: createLogger({ level: 'debug', sink: line => logged.push(line), nowMs: () => 0 }),

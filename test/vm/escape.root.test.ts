@@ -112,10 +112,11 @@ inOwnNetns(
         stopGraceMs: 0,
       })
     const driver = create()
-    const build = async (attacks: string, by = driver, id = newUuid()): Promise<Vm> => {
+    const build = async (attacks: string, by = driver, id = newUuid(), modelDisk?: string): Promise<Vm> => {
       writeFileSync(join(dir, 'attacks'), `export dir=${vmPaths(stateDir, id).directory}\n${attacks}`, { mode: 0o644 })
       const nowMs = Date.now()
-      insertVm(store.ledger.db, { id, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
+      const spec = { image: 'instance', vcpus: 1, memoryMib: 512, ...(modelDisk === undefined ? {} : { modelDisk }) }
+      insertVm(store.ledger.db, { id, hostId: store.hostId, ...spec, nowMs })
       moveVm(store.ledger.db, { id, from: 'waiting', to: 'launching', nowMs, address: `10.88.0.${built.length + 2}` })
       const vm = vmById(store.ledger.db, id) as Vm
       built.push(vm)
@@ -199,6 +200,31 @@ inOwnNetns(
       ])
         expect(log).toContain(line)
       expect(log).toMatch(/^Groups: ?$/m)
+    })
+
+    test('an escape reads the disk of its model, and changes nothing on it', async () => {
+      // Goal: one gateway VM cannot spoil the model of the next: the disk is read through a descriptor, and no way leads to a writable one.
+      const models = join(stateDir, 'models')
+      mkdirSync(models, { mode: 0o700 })
+      const disk = join(models, 'model.erofs')
+      writeFileSync(disk, 'model', { mode: 0o400 })
+      const vm = await build(
+        [
+          `fd=$(for f in /proc/self/fd/*; do [ "$(readlink $f)" != ${disk} ] || echo \${f##*/}; done)`,
+          `attack read '[ "$(cat <&'$fd')" = model ]'`,
+          `attack write 'echo x >&'$fd`,
+          `attack reopen 'echo x > /proc/self/fd/'$fd`,
+          `attack path 'cat ${disk} || echo x > ${disk}'`,
+          `attack mode 'chmod 666 /proc/self/fd/'$fd`,
+        ].join('\n'),
+        driver,
+        newUuid(),
+        disk,
+      )
+      expect([...(logOf(vm).match(/\w+: (?:DONE|refused)/g) ?? [])]).toEqual([
+        ...['read: DONE', 'write: refused', 'reopen: refused', 'path: refused', 'mode: refused'],
+      ])
+      expect(readFileSync(disk, 'utf8')).toBe('model')
     })
 
     test('no uid is given out while anything runs under it, and what outlives QEMU ends with the VM', async () => {

@@ -1,4 +1,5 @@
 import { expect, test } from 'bun:test'
+import { modelDiskSerial } from '../../src/contract/enclave.ts'
 import { hostDataOf } from '../../src/vm/expected.plan.ts'
 import { vmPaths } from '../../src/vm/launch.plan.ts'
 import { type QemuPlan, type QemuPlatform, qemuArgv } from '../../src/vm/qemu.plan.ts'
@@ -38,7 +39,7 @@ const planFor = (platform: QemuPlatform): QemuPlan => ({
   memoryMib: 2048,
   mac: '02:01:23:ab:cd:45',
   directory: vmPaths('/var/lib/strongroom', vmId).directory,
-  fds: { tap: 3, qmp: 4, qmpRescue: 5, console: 6, channel: 7, scratch: 8, exchange: null, tpm: null },
+  fds: { tap: 3, qmp: 4, qmpRescue: 5, console: 6, channel: 7, scratch: 8, exchange: null, model: null, tpm: null },
   image: {
     firmware: '/srv/image/firmware.fd',
     root: '/srv/image/root.img',
@@ -83,6 +84,22 @@ test('a comma in a path stays in the path', () => {
   const plan = planFor({ kind: 'tcg' })
   const argv = qemuArgv({ ...plan, image: { ...plan.image, root: '/srv/a,readonly=off' } })
   expect(argv).toContain('driver=file,node-name=root-file,filename=/srv/a,,readonly=off,read-only=on')
+})
+
+test("a model's disk is read-only, by descriptor, and tells the guest its name", () => {
+  // Goal: neither the guest nor an escape from it can change what other gateways read.
+  const plan = planFor({ kind: 'tcg' })
+  const without = qemuArgv(plan)
+  const argv = qemuArgv({ ...plan, fds: { ...plan.fds, model: 9 } })
+  expect(argv.filter(argument => !without.includes(argument))).toEqual([
+    'fd=9,set=3,opaque=model',
+    'driver=file,node-name=model-file,filename=/dev/fdset/3,aio=threads,read-only=on',
+    'driver=raw,node-name=model,file=model-file,read-only=on',
+    `virtio-blk-pci,drive=model,serial=${modelDiskSerial},rerror=report`,
+  ])
+  expectGolden('qemu-tcg-model.txt', `${argv.join('\n')}\n`)
+  const snp = qemuArgv({ ...planFor(PLATFORMS['snp-bios']), fds: { ...plan.fds, model: 9 } })
+  expect(snp.find(argument => argument.includes('drive=model'))).toEndWith(',iommu_platform=on,disable-legacy=on')
 })
 
 test('a VM with a TPM has swtpm behind it, by descriptor', () => {

@@ -7,12 +7,13 @@ import { checkVerityParameters, type VerityParameters, veritySaltBytesMax } from
 import { verityDigestBytes } from '../../attest/verity/tree.ts'
 import { checkVerity } from '../../attest/verity/verify.ts'
 import { equalConstantTime, fromHex, toHex } from '../../base/bytes.ts'
+import { blockSha256 } from '../../linux/native-hash.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT, InputFault } from '../exit.ts'
 import { readingInput } from '../input-file.ts'
 import { countOption, hexOption, required } from '../options.ts'
 import { fields, verdictDocument, verdictText } from '../render.ts'
-import { blockSha256, type ImageSource, imageBytesMax, openImage } from './native.ts'
+import { type ImageSource, imageBytesMax, openImage } from './native.ts'
 
 const blockBytesDefault = 4096
 

@@ -4,8 +4,10 @@ import { accessSync, constants, existsSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
 import type { LoadedConfig } from '../../config/load.ts'
 import type { Config } from '../../config/schema.ts'
+import { hasWorker } from '../../config/worker-checks.ts'
 import { AdminStatus } from '../../contract/admin.ts'
 import { collateralProblem, kdsDirName, keptCollateral } from '../../host/kds/kept.ts'
+import { loadModel } from '../../host/models/models.ts'
 import { hasConntrack } from '../../host/network/conntrack.ts'
 import { defaultRouteAddress } from '../../host/network/default-route.ts'
 import { guardFile, lookAtGuard } from '../../host/network/guard.ts'
@@ -31,7 +33,7 @@ export async function lookAtHost(deps: {
 }): Promise<HostFacts> {
   const { loaded, stateDir, progress } = deps
   const { vm, inference } = loaded.config
-  const { user: workerUser, model_file: workerModel } = inference.worker
+  const { user: workerUser } = inference.worker
   const isRoot = process.getuid?.() === 0
   const first = {
     uid: vm.uid_min,
@@ -50,7 +52,7 @@ export async function lookAtHost(deps: {
       ? command(['nft', 'list', 'tables']).then(outcome => (outcome.ok ? firstLine(['nft', '--version']) : outcome))
       : null,
     firstLine(['ip', '-Version']),
-    workerModel === ''
+    !hasWorker(inference.worker)
       ? null
       : command(['getent', 'passwd', workerUser]).then(outcome => userOutcome(outcome, workerUser)),
     outcomeOf(async () => {
@@ -62,7 +64,7 @@ export async function lookAtHost(deps: {
   const image = await outcomeOf(() => checkInstanceImage(vm.image_dir))
   const measurement = image.ok ? await outcomeOf(async () => checkMeasurement(vm)) : null
   const nowMs = Date.now()
-  const worker = await workerOutcome(loaded.config.inference.worker)
+  const worker = await workerOutcome(inference.worker, stateDir)
   return {
     configFile: loaded.file,
     config: loaded.config,
@@ -154,12 +156,17 @@ function guardFacts({ prefixes }: Pick<GuardFacts, 'prefixes'>): GuardFacts {
 }
 
 const workerTools = ['bwrap', 'setpriv', 'fsck.erofs'] as const
-async function workerOutcome(worker: Config['inference']['worker']): Promise<Outcome | null> {
-  if (worker.model_file === '') return null
+async function workerOutcome(worker: Config['inference']['worker'], stateDir: string): Promise<Outcome | null> {
+  if (!hasWorker(worker)) return null
   const missing = workerTools.filter(tool => Bun.which(tool, { PATH: plainEnv.PATH }) === null)
   if (missing.length > 0) return { ok: false, text: `not installed: ${missing.join(', ')}` }
-  if (!existsSync(worker.model_file)) return { ok: false, text: `${worker.model_file} does not exist` }
+  if (worker.model_file !== '' && !existsSync(worker.model_file)) {
+    return { ok: false, text: `${worker.model_file} does not exist` }
+  }
   return await outcomeOf(async () => {
-    return `${worker.model} by ${await checkWorkerImage(worker.image_dir)}`
+    const disk = worker.model_disk === '' ? null : loadModel(stateDir, worker.model_disk).model
+    const ofDisk =
+      disk === null ? '' : ` from disk ${disk.name}, ${disk.golden === null ? 'no' : 'with a'} golden answer,`
+    return `${worker.model}${ofDisk} by ${await checkWorkerImage(worker.image_dir)}`
   })
 }

@@ -2,26 +2,9 @@
 
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
-import type { Clock } from '../../base/clock.ts'
-import { exchangeSerial } from '../../contract/build-agent.ts'
-import { readTextOrNull } from '../../linux/files.ts'
 import { BuildFailure, refuseUnless } from './failure.ts'
 
 const chunkBytes = 1024 * 1024
-const pollMs = 50
-
-/** Its path below /dev, or null when there is none in time: the driver may still be loading. */
-export async function findExchange(root: string, clock: Clock, waitMs: number): Promise<string | null> {
-  const untilMs = clock.monotonicMs() + waitMs
-  for (;;) {
-    const blocks = `${root}/sys/block`
-    const names = fs.existsSync(blocks) ? fs.readdirSync(blocks) : []
-    const name = names.find(one => readTextOrNull(`${blocks}/${one}/serial`)?.trim() === exchangeSerial)
-    if (name !== undefined) return `${root}/dev/${name}`
-    if (clock.monotonicMs() >= untilMs) return null
-    await clock.sleep(pollMs)
-  }
-}
 
 /** Failure `internal`: the host put another archive there than it ordered. */
 export async function checkSource(device: string, expected: { sizeBytes: number; sha256: string }): Promise<void> {

@@ -7,10 +7,11 @@ import { type Clock, systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
 import { createLogger } from '../../base/log.ts'
-import type { BuildOrder } from '../../contract/build-agent.ts'
+import { type BuildOrder, exchangeSerial } from '../../contract/build-agent.ts'
 import { readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
 import { nativeKeys } from '../../linux/native-keys.ts'
 import { createChannel } from '../channel.ts'
+import { findDisk } from '../disk.ts'
 import { createBoxKey } from '../identity.ts'
 import { openLogFile } from '../log-file.ts'
 import { createNetworking } from '../network.ts'
@@ -22,7 +23,6 @@ import { Builder } from './builder.ts'
 import { sha256Of } from './cargo.ts'
 import { type CgroupSite, endLeftCgroups } from './confined/cgroup.ts'
 import { systemDirs } from './confined/root.plan.ts'
-import { findExchange } from './exchange.ts'
 import type { Job } from './job.ts'
 import { takeNetworkDown } from './network.ts'
 import type { Phase, Tools } from './phase.ts'
@@ -98,7 +98,9 @@ export async function serveBuilder(version: string, settings: BuilderSettings): 
     networking: createNetworking({ ...settings, paths, owner, clock }),
     attester: new Attester({ keys, device, imageName: image.name, nowMs: clock.nowMs }),
     takeNetworkDown: () => settings.takeNetworkDown(paths.interfaces),
-    device: async () => settings.exchange ?? (await findExchange(settings.root, clock, settings.exchangeWaitMs)),
+    device: async () =>
+      settings.exchange ??
+      (await findDisk({ root: settings.root, serial: exchangeSerial, clock, waitMs: settings.exchangeWaitMs })),
     phaseOf: (order, job) => newPhase({ settings, paths, clock, order, job }),
   })
   log.info('builder ready')

@@ -5,6 +5,7 @@ import { toHex, utf8 } from '../../base/bytes.ts'
 import { canonicalJson } from '../../base/canonical-json.ts'
 import { workerUpstreamName } from '../../config/cross-checks.ts'
 import type { Config } from '../../config/schema.ts'
+import { hasWorker } from '../../config/worker-checks.ts'
 
 export type GatewayConfiguration = {
   /** Canonical JSON (RFC 8785) and a line break. No secrets, no paths of this host. */
@@ -29,13 +30,12 @@ export function gatewayConfiguration(
       ca_sha256: digestOf(authorities[at] ?? null),
     })),
     // Its image, its command and the digest of its model are in its own statement.
-    worker:
-      worker.model_file === ''
-        ? null
-        : {
-            name: workerUpstreamName,
-            ...{ model: worker.model, context_tokens: worker.context_tokens, parallel: worker.parallel },
-          },
+    worker: !hasWorker(worker)
+      ? null
+      : {
+          name: workerUpstreamName,
+          ...{ model: worker.model, context_tokens: worker.context_tokens, parallel: worker.parallel },
+        },
   }
   const bytes = utf8(`${canonicalJson(document)}\n`)
   return { bytes, digest: sha256(bytes) }

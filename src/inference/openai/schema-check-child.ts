@@ -4,9 +4,9 @@
 // A process and not a thread: JavaScriptCore cannot stop a thread inside a regular expression or the compiler, and has no memory limit for one.
 
 import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
 import type { Deadlines } from '../../base/deadlines.ts'
 import { plainEnv } from '../../linux/command.ts'
+import { ownProgram } from '../../linux/own-program.ts'
 import { decodeReply, encodeJob, type Job, type Reply, schemaChildCommand } from './schema-check-wire.ts'
 
 /** Why there is no reply. `lost`: the child could not start, was killed from outside or broke the protocol; the others are the job's doing. */
@@ -91,7 +91,7 @@ export async function startSchemaChild(deadlines: Deadlines): Promise<SchemaChil
 }
 
 function spawn() {
-  const program = [`/proc/${process.pid}/exe`, ...sources(), schemaChildCommand]
+  const program = [...ownProgram(), schemaChildCommand]
   try {
     return Bun.spawn(['prlimit', `--data=${dataBytesMax}`, '--core=0', '--', ...program], {
       stdin: 'pipe',
@@ -104,11 +104,6 @@ function spawn() {
   } catch {
     throw new ChildError('lost')
   }
-}
-
-/** The program's file where this process runs from sources, nothing where it is compiled. */
-function sources(): string[] {
-  return import.meta.path.startsWith('/$bunfs/') ? [] : [join(import.meta.dir, '..', '..', 'main.ts')]
 }
 
 /** Calls `onLate` unless cancelled: when the process has worked long enough, or at the last limit. */

@@ -4,9 +4,10 @@
 // and last change. Changes that leave these as they are go unnoticed: writes to the block device below, and a write that keeps the size within
 // the same tick of the file system's clock (milliseconds).
 
-import { type BigIntStats, statSync } from 'node:fs'
+import { statSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { Fault } from '../../base/fault.ts'
+import { fileIdentity } from '../../linux/files.ts'
 
 export type Model = {
   /** SHA-256. */
@@ -27,11 +28,11 @@ export function createModelReader(path: string): ReadModel {
     checkModelFile(path)
     await using file = await open(path, 'r')
     const status = await file.stat({ bigint: true })
-    const identity = identityOf(status)
+    const identity = fileIdentity(status)
     const checkUnchanged = () => {
       // A link is followed, as the mount follows it.
       const now = statSync(path, { bigint: true, throwIfNoEntry: false })
-      if (now === undefined || identityOf(now) !== identity) throw changed(path)
+      if (now === undefined || fileIdentity(now) !== identity) throw changed(path)
     }
     const digest = last?.identity === identity ? last.digest : await sha256(file, status.size, signal)
     if (digest === null) throw changed(path)
@@ -47,10 +48,6 @@ export function checkModelFile(path: string): void {
   if (status?.isFile()) return
   const found = status === undefined ? 'no such file' : 'not a file'
   throw new Fault('config.file', `model ${path}: ${found}`, { param: 'inference.worker.model_file' })
-}
-
-function identityOf({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
-  return [dev, ino, size, mtimeNs, ctimeNs].join(' ')
 }
 
 function changed(path: string): Fault {

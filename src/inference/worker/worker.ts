@@ -1,18 +1,22 @@
 // The built-in worker: llama-server in a sandbox, admitted, started, watched, restarted with back-off. Effects: processes, files, its socket.
 //
+// Ready means healthy, and right about the golden question of its model where that has one.
 // A worker that cannot run does not stop the appliance from starting: the gateway responds with 502 for its model, and the log says why.
 
 import { lstatSync } from 'node:fs'
+import { toHex } from '../../base/bytes.ts'
 import { type Clock, pause } from '../../base/clock.ts'
-import { Fault, messageOf } from '../../base/fault.ts'
+import { Fault, messageOf, wrapFault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import { workerUpstreamName } from '../../config/cross-checks.ts'
 import type { Admission, WorkloadCandidate } from '../../contract/allowlist.ts'
+import type { WorkloadModel } from '../../contract/workload.ts'
 import { checkSocketPath } from '../../host/qemu/unix-socket.ts'
 import type { StartSandboxed } from '../../host/sandbox.ts'
 import { ensureDir, type Owner } from '../../linux/files.ts'
 import { removeForeignTree } from '../../linux/tree.ts'
 import { restartDelayMs, type WorkerSettings, workerCommand, workerSandbox, workerSocketName } from './command.plan.ts'
+import { checkGolden } from './golden.ts'
 import { becomesHealthy, type HealthDeps, type HealthTiming, watchHealth } from './health.ts'
 import { checkModelFile, createModelReader, type ReadModel } from './model.ts'
 import type { WorkerRoot } from './root.ts'
@@ -50,6 +54,9 @@ export const workerTiming: WorkerTiming = {
   stableMs: 60_000,
 }
 
+/** A worker with another file, or another answer than the golden one, does not become ready. */
+export type KnownModel = Pick<WorkloadModel, 'name' | 'fileSha256' | 'golden'>
+
 export type WorkerDeps = {
   readonly settings: WorkerSettings
   readonly stateDir: string
@@ -58,6 +65,11 @@ export type WorkerDeps = {
   /** The unprivileged user that it runs as. Throws when there is no such user. */
   readonly user: () => Owner
   readonly startSandboxed: StartSandboxed
+  /**
+   * Called before each start, before the file is looked for: makes it reachable where it is not yet. What is known of the model from its disk;
+   * null: nothing, and any file is served. Rejects with a Fault.
+   */
+  readonly openModel: () => Promise<KnownModel | null>
   /** Called before each start, with the digest of the bytes that will run. */
   readonly admit: (candidate: WorkloadCandidate) => Admission
   /** Called each time it has become healthy. */
@@ -129,7 +141,7 @@ export class BuiltInWorker {
 
   /** Starts the process again and again, until the worker is stopped or refused. */
   async #supervise(): Promise<void> {
-    const { clock, settings, timing, root } = this.#deps
+    const { clock, settings, timing, openModel, root } = this.#deps
     const { signal } = this.#stopping
     for (let failures = 1; !signal.aborted; failures += 1) {
       let readyAtMs: number | null = null
@@ -138,8 +150,9 @@ export class BuiltInWorker {
       }
       try {
         // Before the root is unpacked, which takes seconds: a mistake in the configuration is reported at once.
+        const known = await openModel()
         checkModelFile(settings.model_file)
-        await this.#runOnce(await root(), onReady)
+        await this.#runOnce({ root: await root(), known }, onReady)
       } catch (error) {
         if (signal.aborted) return
         if (error instanceof Refused) return this.#become({ kind: 'refused', message: error.message })
@@ -151,12 +164,16 @@ export class BuiltInWorker {
   }
 
   /** Runs one process. Returns only when the worker is stopped, else throws the reason. */
-  async #runOnce(root: WorkerRoot, onReady: () => void): Promise<void> {
+  async #runOnce(
+    { root, known }: { readonly root: WorkerRoot; readonly known: KnownModel | null },
+    onReady: () => void,
+  ): Promise<void> {
     const { settings, startSandboxed, admit } = this.#deps
     const socketDir = this.#socketDir
     const { signal } = this.#stopping
     const user = this.#deps.user()
     const model = await this.#readModel(signal)
+    this.#checkFile(known, model.digest)
     const command = workerCommand(settings, model.digest)
     const admission = admit({ workload: 'inference-worker', imageDigest: root.digest, command })
     if (!admission.ok) throw new Refused(admission.fault.message)
@@ -184,6 +201,8 @@ export class BuiltInWorker {
       // The worker has opened the file by now, so what was read is what it serves.
       model.checkUnchanged()
       this.#takeSocket()
+      await Promise.race([exit, this.#askGolden(known, health.signal, output)])
+      if (signal.aborted) return
       // From here on its output may quote requests.
       output.close()
       onReady()
@@ -207,6 +226,26 @@ export class BuiltInWorker {
     if ((await becomesHealthy(health, start_timeout_ms)) || health.signal.aborted) return
     const reason = `the worker was not healthy within ${start_timeout_ms} ms${output.text()}`
     throw new Fault('host.command_timeout', `model ${model_file}: ${reason}`)
+  }
+
+  /** Fault config.file. */
+  #checkFile(known: KnownModel | null, digest: Uint8Array): void {
+    if (known === null || known.fileSha256 === toHex(digest)) return
+    const problem = `SHA-256 ${toHex(digest)}; the file of model ${known.name} has ${known.fileSha256}`
+    throw new Fault('config.file', `model ${this.#deps.settings.model_file}: ${problem}`)
+  }
+
+  /** Faults: host.command_failed, host.command_timeout. */
+  async #askGolden(known: KnownModel | null, signal: AbortSignal, output: OutputTail): Promise<void> {
+    if (known === null || known.golden === null) return
+    const timeoutMs = this.#deps.settings.start_timeout_ms
+    try {
+      await checkGolden(known.golden, { socket: this.upstream.unix, timeoutMs, signal })
+    } catch (error) {
+      if (signal.aborted) return
+      const fault = wrapFault(error, `model ${known.name}`)
+      throw new Fault(fault.code, `${fault.message}${output.text()}`, { cause: error })
+    }
   }
 
   /** From here on the worker cannot replace its socket, for example with a link to another socket of this host. */

@@ -20,7 +20,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { startSandboxed } from '../../../src/host/sandbox.ts'
 import { createWorkloads, type Workloads } from '../../../src/inference/attestation/workloads.ts'
 import { createWorkerRoot, readWorkerImage } from '../../../src/inference/worker/root.ts'
-import { BuiltInWorker, workerTiming } from '../../../src/inference/worker/worker.ts'
+import { BuiltInWorker, type KnownModel, workerTiming } from '../../../src/inference/worker/worker.ts'
 import { descendants } from '../../rigs/appliance-gateway.ts'
 import { buildCachedImage } from '../../rigs/image-build.ts'
 import { skipUnless } from '../../rigs/skip.ts'
@@ -55,7 +55,13 @@ type Bench = AsyncDisposable & {
 
 let states = 0
 async function bench(
-  options: { model?: string; memoryMiBMax?: number; image?: string; prepare?: (stateDir: string) => void } = {},
+  options: {
+    model?: string
+    memoryMiBMax?: number
+    image?: string
+    known?: KnownModel
+    prepare?: (stateDir: string) => void
+  } = {},
 ): Promise<Bench> {
   states += 1
   const stateDir = join(dir, `state-${states}`)
@@ -83,6 +89,7 @@ async function bench(
     root: createWorkerRoot({ imageDir, target: `${stateDir}/worker-root/root`, timeoutMs: 60_000 }),
     user: () => nobody,
     startSandboxed,
+    openModel: async () => options.known ?? null,
     admit: workloads.admit,
     clock: {
       ...systemClock,

@@ -1,0 +1,252 @@
+// strongroom model: disks of models for a gateway in a VM. Works on the state directory, with or without a daemon. Effects: files; runs a model once.
+
+import { type Command, Option } from 'commander'
+import { systemClock } from '../../base/clock.ts'
+import { Fault, systemErrorCode } from '../../base/fault.ts'
+import type { Config } from '../../config/schema.ts'
+import type { GoldenAnswer } from '../../contract/workload.ts'
+import { modelDiskBytes } from '../../host/models/disk.ts'
+import {
+  type AddedModel,
+  addModel,
+  findModelOf,
+  type ListedModel,
+  listModels,
+  modelDiskPath,
+  modelNameOf,
+  removeModel,
+} from '../../host/models/models.ts'
+import { processesWithOpen } from '../../linux/open-files.ts'
+import { createProgress, type Progress } from '../build/progress.ts'
+import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import { AdvisedFault, InputFault } from '../exit.ts'
+import { bytesText, fields, oneLine, type Paint, table } from '../render.ts'
+import { recordOnHost } from './model-golden.driver.ts'
+
+type AddOptions = {
+  name?: string
+  nameByDigest?: boolean
+  goldenPrompt?: string
+  goldenAnswer?: string
+  golden?: 'none'
+}
+
+export function addModels(program: Command, cli: Cli): void {
+  const model = program
+    .command('model')
+    .description('disks of models, which a gateway in a VM serves: add, list, remove; needs no daemon')
+    .addHelpText('after', helpText('strongroom model add llama.gguf', 'strongroom model list'))
+
+  model
+    .command('add')
+    .description(
+      'make the disk of a GGUF file: read-only, its root hash the same on every host; no effect where it is there. Without a golden option the model is run once here, and what it surely answers is kept: a worker that answers otherwise does not serve',
+    )
+    .argument('<file>', 'GGUF file; it is read, and not needed afterwards by a gateway in a VM')
+    .option('--name <name>', 'name of the model on this host; that of the file unless given')
+    .addOption(new Option('--name-by-digest', 'name it after the SHA-256 of the file').conflicts('name'))
+    .option('--golden-prompt <text>', 'a prompt, for which --golden-answer is known')
+    .option('--golden-answer <text>', 'what the completion begins with at temperature 0, white space included')
+    .addOption(
+      new Option('--golden <none>', 'none: no golden answer, so that nothing checks what the model answers')
+        .choices(['none'])
+        .conflicts(['goldenPrompt', 'goldenAnswer']),
+    )
+    .addHelpText(
+      'after',
+      helpText(
+        'strongroom model add llama.gguf',
+        'strongroom model add llama.gguf --name llama --golden-prompt "2 + 2 =" --golden-answer " 4"',
+        'strongroom model add llama.gguf --golden none --json',
+      ),
+    )
+    .action(async (file: string, options: AddOptions, command: Command) => {
+      await add(runOf(cli, command), file, options)
+    })
+
+  model
+    .command('list')
+    .description('list the disks of models and who uses them')
+    .addHelpText('after', helpText('strongroom model list', 'strongroom model list --json'))
+    .action(async (_options: unknown, command: Command) => {
+      const run = runOf(cli, command)
+      const configured = configuredModel(run.config().config, run.stateDir)
+      const models = asRoot(() => listModels(run.stateDir)).map(one => ({
+        one,
+        configured: one.name === configured,
+        pids: processesWithOpen(modelDiskPath(run.stateDir, one.name)),
+      }))
+      await run.result({ models: models.map(listedDocument) }, listText(models, run.paint))
+    })
+
+  model
+    .command('remove')
+    .description('remove the disk of a model that neither the configuration nor a running VM uses')
+    .argument('<name>', 'name of the model')
+    .addHelpText('after', helpText('strongroom model remove llama'))
+    .action(async (name: string, _options: unknown, command: Command) => {
+      await remove(runOf(cli, command), name)
+    })
+}
+
+async function add(run: Run, file: string, options: AddOptions): Promise<void> {
+  const golden = goldenOf(options)
+  const stopping = new AbortController()
+  const stopped = new AdvisedFault('host.command_failed', 'stopped; nothing was added', { remedy: 'run it again' })
+  const stop = () => stopping.abort(stopped)
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) run.io.onSignal(signal, stop)
+  const { io, paint } = run
+  const progress = createProgress({ io, paint, isQuiet: run.json, monotonicMs: systemClock.monotonicMs })
+  const record = async () => {
+    await progress.phase('golden', 'running the model once')
+    return await recordOnHost({ file, settings: run.config().config.inference.worker, signal: stopping.signal })
+  }
+  try {
+    const added = await addModel(
+      {
+        ...{ stateDir: run.stateDir, file },
+        name: options.nameByDigest === true ? null : (options.name ?? modelNameOf(file)),
+        golden: golden === 'record' ? record : async () => golden,
+        replacesGolden: golden !== 'record',
+      },
+      { onProgress: showBytes(progress, io.stderrIsTerminal), signal: stopping.signal, nowMs: systemClock.nowMs },
+    )
+    await progress.stop()
+    await run.result(addedDocument(added), addedText(added, paint))
+    if (!added.made) await run.hint('It was there.')
+    await run.hint(`To serve it in a VM: inference.worker.model_disk = "${added.model.name}"`)
+  } catch (error) {
+    throw advised(error)
+  } finally {
+    await progress.stop()
+  }
+}
+
+/** The options' answer, null for none, or that it is to be recorded. */
+function goldenOf({
+  golden,
+  goldenPrompt: prompt,
+  goldenAnswer: expected,
+}: AddOptions): GoldenAnswer | null | 'record' {
+  if (golden === 'none') return null
+  if (prompt === undefined && expected === undefined) return 'record'
+  for (const [param, text, charsMax] of [
+    ['golden-prompt', prompt, 4096],
+    ['golden-answer', expected, 1024],
+  ] as const) {
+    if (text !== undefined && text !== '' && text.length <= charsMax) continue
+    throw new InputFault(`--${param} must have 1 to ${charsMax} characters`, {
+      param,
+      remedy: 'give --golden-prompt and --golden-answer together',
+    })
+  }
+  const text = expected ?? ''
+  return { prompt: prompt ?? '', maxTokens: Math.min(256, Math.max(16, Buffer.byteLength(text))), expected: text }
+}
+
+/** On a terminal as it goes, elsewhere a line for every tenth. */
+function showBytes(progress: Progress, isTerminal: boolean) {
+  let shown = -1
+  return ({ bytes, totalBytes }: { bytes: number; totalBytes: number }) => {
+    const step = Math.floor((bytes / totalBytes) * (isTerminal ? 1000 : 10))
+    if (step === shown) return
+    shown = step
+    void progress.phase('reading', `${bytesText(bytes)} of ${bytesText(totalBytes)}`)
+  }
+}
+
+/** What the table of base/fault.ts says is for others who meet the same failure. */
+function advised(error: unknown): unknown {
+  if (!(error instanceof Fault) || error instanceof AdvisedFault) return error
+  if (isForbidden(error)) return new InputFault(error.message, { remedy: 'run the command as root', cause: error })
+  if (error.code !== 'conflict' || error.param !== 'name') return error
+  const remedy = 'give another --name, or remove the one that is there: strongroom model remove NAME'
+  return new AdvisedFault('conflict', error.message, { param: 'name', remedy, cause: error })
+}
+
+function isForbidden(error: Fault): boolean {
+  return ['EACCES', 'EPERM'].includes(systemErrorCode(error.cause) ?? '')
+}
+
+function asRoot<T>(work: () => T): T {
+  try {
+    return work()
+  } catch (error) {
+    throw advised(error)
+  }
+}
+
+/** Named by the configuration, or made of the file that it names. */
+function configuredModel({ inference: { worker } }: Config, stateDir: string): string | null {
+  if (worker.model_disk !== '') return worker.model_disk
+  return worker.model_file === '' ? null : (findModelOf(stateDir, worker.model_file)?.model.name ?? null)
+}
+
+async function remove(run: Run, name: string): Promise<void> {
+  const refuse = (why: string, remedy: string) => {
+    throw new AdvisedFault('conflict', `model ${name} ${why}`, { param: 'name', remedy })
+  }
+  if (configuredModel(run.config().config, run.stateDir) === name) {
+    refuse('is what the configuration serves', 'change inference.worker.model_disk and model_file first')
+  }
+  const listed = asRoot(() => listModels(run.stateDir)).some(one => one.name === name)
+  const pids = listed ? processesWithOpen(modelDiskPath(run.stateDir, name)) : []
+  if (pids.length > 0) refuse(`is in use by process ${pids.join(', ')}`, 'wait until the VM that has it is gone')
+  asRoot(() => removeModel(run.stateDir, name))
+  await run.result({ name, removed: true }, `removed ${name}\n`)
+}
+
+type Model = AddedModel['model']
+
+function modelDocument(disk: string, { golden, ...model }: Model) {
+  return {
+    name: model.name,
+    disk,
+    disk_bytes: modelDiskBytes(model.fileBytes),
+    root_hash: model.rootHash,
+    hash_offset: model.hashOffset,
+    file_sha256: model.fileSha256,
+    file_bytes: model.fileBytes,
+    golden: golden === null ? null : { prompt: golden.prompt, max_tokens: golden.maxTokens, expected: golden.expected },
+  }
+}
+
+function addedDocument({ disk, model, made }: AddedModel) {
+  return { ...modelDocument(disk, model), made }
+}
+
+function addedText({ disk, model }: AddedModel, paint: Paint): string {
+  const { golden } = model
+  return fields(
+    [
+      ['name', model.name],
+      ['root hash', model.rootHash],
+      ['hash offset', String(model.hashOffset)],
+      ['file', `${bytesText(model.fileBytes)}, SHA-256 ${model.fileSha256}`],
+      ['disk', disk],
+      [
+        'golden',
+        golden === null ? 'none' : oneLine(`${JSON.stringify(golden.prompt)} → ${JSON.stringify(golden.expected)}`),
+      ],
+    ],
+    paint,
+  )
+}
+
+type Listed = { readonly one: ListedModel; readonly configured: boolean; readonly pids: readonly number[] }
+
+function listedDocument({ one, configured, pids }: Listed) {
+  const use = { configured, open_by: pids }
+  if (one.kind === 'broken') return { name: one.name, problem: one.problem, ...use }
+  return { ...modelDocument(one.disk, one.model), problem: null, ...use }
+}
+
+function listText(models: readonly Listed[], paint: Paint): string {
+  const rows = models.map(({ one, configured, pids }) => {
+    const users = [...(configured ? ['configuration'] : []), ...pids.map(pid => `process ${pid}`)].join(', ')
+    if (one.kind === 'broken') return [one.name, '-', `${paint.bad('broken')}: ${oneLine(one.problem)}`, '-', users]
+    const { fileBytes, rootHash, golden } = one.model
+    return [one.name, bytesText(fileBytes), rootHash, golden === null ? 'no' : 'yes', users === '' ? '-' : users]
+  })
+  return table(['NAME', 'SIZE', 'ROOT HASH', 'GOLDEN', 'IN USE BY'], rows, paint)
+}
