@@ -147,7 +147,8 @@ async function startTpmFor(dir: string) {
   }
 }
 
-async function connectAgent(path: string, timings: { op: string; ms: number }[]) {
+/** Once QEMU listens there. Each request rejects when the guest refuses it. */
+export async function connectAgent(path: string, timings: { op: string; ms: number }[]) {
   await until('QEMU listens', 10_000, () => Bun.spawnSync(['test', '-S', path]).exitCode === 0)
   const socket = connect(path)
   const waiting: ((line: string) => void)[] = []

@@ -19,8 +19,17 @@ export type ImageBench = AsyncDisposable & {
 export async function imageBench(program = ''): Promise<ImageBench> {
   const dir = await mkdtemp(join(tmpdir(), 'guest-image-bench-'))
   const source = join(dir, 'guest.ts')
-  const executable = join(dir, 'guest')
   await writeFile(source, `${program}\nprocess.stdout.write('${agentStarted}\\n')\nsetInterval(() => {}, 60_000)\n`)
+  return benchOf(source, dir)
+}
+
+/** As imageBench, of a program of the rigs. */
+export async function programBench(source: string): Promise<ImageBench> {
+  return benchOf(join(import.meta.dir, source), await mkdtemp(join(tmpdir(), 'guest-image-bench-')))
+}
+
+async function benchOf(source: string, dir: string): Promise<ImageBench> {
+  const executable = join(dir, 'guest')
   await run(['bun', 'build', '--compile', source, '--outfile', executable], {})
   return {
     dir,
