@@ -15,6 +15,7 @@ import { allowlistOf } from '../../src/inference/attestation/workloads.ts'
 import { loadUpstream } from '../../src/inference/upstream/target.ts'
 import { workerCommand } from '../../src/inference/worker/command.plan.ts'
 import { readWorkerImage } from '../../src/inference/worker/root.ts'
+import { loadGatewayImage } from '../../src/vm/image.driver.ts'
 
 export type Expected = {
   /** argv of the daemon; the first is the executable. */
@@ -51,6 +52,31 @@ export async function pinGateway({ daemon, configFile, directory }: Expected): P
     ...['--configuration', file('configuration.json', configuration.bytes)],
     ...['--allowlist', file('allowlist.json', encodeAllowlist(allowlistOf(candidates)))],
   ]
+}
+
+export type ExpectedVm = Pick<Expected, 'configFile' | 'directory'> & {
+  /** SHA-384 of the ID key, hexadecimal, as `strongroom operator-key` prints it. */
+  readonly operatorKey: string
+}
+
+/** As `pinGateway`, of a gateway in a VM: the measured image, and whose host launched it. workload.json comes with the evidence, bound by both. */
+export async function pinGatewayVm({ configFile, directory, operatorKey }: ExpectedVm): Promise<string[]> {
+  const { config } = loadConfig({ path: configFile, env: {} })
+  const { vcpus, worker } = config.inference
+  const { launchDigests } = loadGatewayImage(worker.image_dir).manifest
+  const measurements = Object.entries(launchDigests).flatMap(([shape, digest]) =>
+    shape.startsWith('qemu-kvm/') && shape.endsWith(`/${config.vm.vcpu_type}/${vcpus}`) ? [bytesOf(digest)] : [],
+  )
+  const policy = { ...policyWithFloors(), measurements, idKeyDigest: bytesOf(operatorKey) }
+  const path = join(directory, 'gateway-vm-policy.json')
+  writeFileSync(path, JSON.stringify(encodePolicy(policy)))
+  return ['--policy', path]
+}
+
+function bytesOf(hex: string): Uint8Array {
+  const bytes = fromHex(hex)
+  if (bytes === null) throw new Error(`not hexadecimal: ${hex}`)
+  return bytes
 }
 
 async function sha256(path: string): Promise<Uint8Array> {

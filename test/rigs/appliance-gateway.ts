@@ -25,9 +25,10 @@ export function createModelFile(): Disposable & { readonly path: string } {
 }
 
 /** Tables for `createAppliance`: the built-in worker with this model, priced, and room for tests that ask often. */
-export async function gatewayTables(modelFile: string): Promise<string> {
+export async function gatewayTables(modelFile: string, placement: 'vm' | 'host' = 'host'): Promise<string> {
   return [
     '[inference]',
+    `placement = "${placement}"`,
     'public_requests_per_minute = 100000',
     'eject_ms = 500',
     'key_requests_per_minute = 100000',

@@ -1,0 +1,124 @@
+// The gateway in a measured VM, as its clients, its operator and a hostile accident meet it: a whole appliance with real VMs.
+
+import { expect, test } from 'bun:test'
+import { join } from 'node:path'
+import OpenAI from 'openai'
+import { pinGatewayVm } from '../../scripts/lib/gateway-pins.ts'
+import type { AdminGateways } from '../../src/contract/admin.ts'
+import { type Appliance, createAppliance } from '../rigs/appliance.ts'
+import {
+  caOf,
+  createGatewayClient,
+  createModelFile,
+  type GatewayClient,
+  gatewayTables,
+  gatewayUrl,
+  workerModel as model,
+} from '../rigs/appliance-gateway.ts'
+import { qemuProcesses } from '../rigs/leftovers.ts'
+import { inOwnNetns } from '../rigs/netns.ts'
+import { until } from '../rigs/until.ts'
+
+const testMs = 600_000
+const startMs = 120_000
+const messages = [{ role: 'user' as const, content: 'hello the world' }]
+const chat = { model, messages, max_tokens: 8, temperature: 0 }
+
+const gatewaysOf = async (appliance: Appliance) => (await appliance.admin<AdminGateways>('inference', 'show')).gateways
+
+async function serving(appliance: Appliance, other: string | null = null): Promise<string> {
+  let found = ''
+  await until('a gateway VM serves', startMs, async () => {
+    const one = (await gatewaysOf(appliance)).find(({ state }) => state === 'serving')
+    found = one?.vm ?? ''
+    return found !== '' && found !== other && one?.problem === null
+  })
+  return found
+}
+
+const openaiOf = (appliance: Appliance, { key }: GatewayClient) =>
+  new OpenAI({
+    apiKey: key,
+    baseURL: `${gatewayUrl}/v1`,
+    fetch: (url, init) => fetch(url, { ...init, tls: { ca: caOf(appliance) } } as RequestInit),
+  })
+
+const usageRows = async (appliance: Appliance) => {
+  const text = (await appliance.cli('metrics')).stdout
+  return Number(/^strongroom_usage_records_total (\d+)$/m.exec(text)?.[1] ?? 0)
+}
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    test(
+      'goal: clients are served by a VM that they verify, whatever becomes of daemon and VM',
+      async () => {
+        using file = createModelFile()
+        await using appliance = await createAppliance('', 'vm', undefined, await gatewayTables(file.path, 'vm'))
+        await appliance.start()
+        await appliance.admin('org', 'create', 'acme')
+        const client = await createGatewayClient(appliance, 'acme')
+        const first = await serving(appliance)
+        const openai = openaiOf(appliance, client)
+        const whole = await openai.chat.completions.create(chat)
+        expect(whole.usage?.completion_tokens).toBe(8)
+
+        // Anybody verifies it: the measured image, this operator's key, this very connection.
+        const pins = await pinGatewayVm({
+          operatorKey: (await appliance.admin<{ digest: string }>('operator-key')).digest,
+          configFile: join(appliance.directory, 'strongroom.toml'),
+          directory: appliance.directory,
+        })
+        const argv = ['verify', 'gateway', gatewayUrl, '--ca', join(appliance.stateDir, 'ca/ca.pem'), ...pins]
+        const root = ['--trust-simulated-root', join(appliance.stateDir, 'simulator/root.pem')]
+        const verdict = await appliance.cli(...argv, ...root)
+        expect(verdict.stdout).toContain('VERDICT: PASS SIMULATED')
+        expect(verdict.stdout).toContain(`${model}: inside the measured VM`)
+
+        // A daemon that dies takes no stream with it.
+        const stream = await openai.chat.completions.create({ ...chat, max_tokens: 64, stream: true })
+        let chunks = 0
+        for await (const _ of stream) {
+          chunks += 1
+          if (chunks === 2) await appliance.kill()
+        }
+        expect(chunks).toBeGreaterThan(32)
+        await appliance.start()
+        expect(await serving(appliance)).toBe(first)
+        await until('the usage of both is booked', 30_000, async () => (await usageRows(appliance)) >= 1)
+
+        // An update is without a gap.
+        let failed = 0
+        let asked = 0
+        const stopping = new AbortController()
+        const load = (async () => {
+          while (!stopping.signal.aborted) {
+            asked += 1
+            const { status } = await client.post('/v1/chat/completions', { ...chat, max_tokens: 1 })
+            if (status !== 200) failed += 1
+          }
+        })()
+        expect((await appliance.cli('inference', 'update')).exitCode).toBe(0)
+        const second = await serving(appliance, first)
+        await until('the old VM is gone', 60_000, async () =>
+          (await gatewaysOf(appliance)).every(({ vm, state }) => vm !== first || state === 'gone'),
+        )
+        stopping.abort()
+        await load
+        expect([failed, asked > 5]).toEqual([0, true])
+
+        // A VM that dies is replaced.
+        const [pid] = qemuProcesses(appliance.stateDir)
+        process.kill(pid ?? 0, 'SIGKILL')
+        const third = await serving(appliance, second)
+        expect((await openai.chat.completions.create(chat)).usage?.completion_tokens).toBe(8)
+        expect(third).not.toBe(second)
+        expect((await appliance.cli(...argv, ...root)).stdout).toContain('VERDICT: PASS SIMULATED')
+        await appliance.stop()
+      },
+      testMs,
+    )
+  },
+  { timeoutMs: testMs + 60_000 },
+)
