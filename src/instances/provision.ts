@@ -1,8 +1,8 @@
 // From a VM that runs to an instance that its owner can use: claim, evidence, the network, SSH. Effects: through the VM engine and the SSH probe.
 //
 // The network is opened once the evidence is good, and not before: until then a VM that is not what it says reaches nobody and nobody reaches
-// it. The probe needs no open network (the firewall lets this host look at port 22), so it proves the host key on its own; and that the
-// firewall has really opened is asked for beside it. Every step may be repeated, for a daemon that was killed begins again with the claim.
+// it. The probe needs no open network (the firewall lets this host look at port 22), so it proves the host key on its own, beside the evidence;
+// that the firewall has really opened is asked for afterwards. Every step may be repeated, for a daemon that was killed begins again with the claim.
 
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
@@ -80,12 +80,19 @@ export class Provisioner {
     const claimed = await this.#claim(provision)
     if ('kind' in claimed) return claimed
     const claimedMs = clock.monotonicMs()
+    const deadlineMs = claimedMs + this.#deps.sshTimeoutMs
+    // Beside the evidence: both take their time, and neither needs the other.
+    const ended = new AbortController()
+    const answers = this.#answers(provision, { hostKey: claimed.sshHostKey, deadlineMs, ended: ended.signal })
     const attestation = await this.#attest(provision, claimed)
-    if ('kind' in attestation) return attestation
+    if ('kind' in attestation) {
+      ended.abort()
+      await answers
+      return attestation
+    }
     const attestedMs = clock.monotonicMs()
-    if (!isStillWanted()) return unwanted
-    this.#deps.engine.open(vmId)
-    const failure = await this.#reach(provision, claimed.sshHostKey)
+    if (isStillWanted()) this.#deps.engine.open(vmId)
+    const failure = (await answers) ?? (await this.#opens(provision, deadlineMs))
     const took = {
       claim: claimedMs - sinceMs,
       evidence: attestedMs - claimedMs,
@@ -166,31 +173,57 @@ export class Provisioner {
     return toAttestation(evidence, { nonce, claimed })
   }
 
-  /** Null: its SSH server answers with this host key, and the firewall lets others to it. */
-  async #reach(provision: Provision, hostKey: string): Promise<Provisioned | null> {
-    const { clock, engine, log, probe, sshTimeoutMs } = this.#deps
-    const { vmId, address, isStillWanted, signal } = provision
-    const deadlineMs = clock.monotonicMs() + sshTimeoutMs
-    let hasAnswered = false
+  /** Null: its SSH server answers with this host key, or that does not matter any more. Never rejects. */
+  async #answers(provision: Provision, { hostKey, deadlineMs, ended }: Answers): Promise<Provisioned | null> {
+    const { clock, probe } = this.#deps
+    const { address, isStillWanted, signal } = provision
     for (let attempt = 1; isStillWanted(); attempt += 1) {
+      if (ended.aborted) return null
       const leftMs = deadlineMs - clock.monotonicMs()
       try {
-        if (leftMs <= 0) throw new Fault('ssh.unreachable', `not reachable within ${sshTimeoutMs} ms`)
-        if (!hasAnswered) await probe({ address, port: sshPort, hostKey, timeoutMs: Math.min(leftMs, probeTimeoutMs) })
-        hasAnswered = true
-        if (engine.view(vmId)?.opened === true) return null
+        if (leftMs <= 0) throw this.#late()
+        await probe({ address, port: sshPort, hostKey, timeoutMs: Math.min(leftMs, probeTimeoutMs) })
+        return null
       } catch (error) {
-        if (signal.aborted) return unwanted
+        if (signal.aborted || ended.aborted) return unwanted
         if (leftMs <= 0 || (error instanceof Fault && error.code === 'ssh.wrong_host_key')) {
-          const reason = hasAnswered ? 'the firewall was not opened in time' : messageOf(error)
-          log.error('an instance cannot be reached by SSH', { instance: provision.instance.id, attempt, reason })
-          return broken('ssh_unreachable', { reason })
+          return this.#unreachable(provision, { attempt, reason: messageOf(error) })
         }
       }
-      await pause(clock, hasAnswered ? openPauseMs : probePauseMs, signal)
+      await pause(clock, probePauseMs, signal)
     }
     return unwanted
   }
+
+  /** Null: the firewall lets others to it. */
+  async #opens(provision: Provision, deadlineMs: number): Promise<Provisioned | null> {
+    const { clock, engine } = this.#deps
+    const { vmId, isStillWanted, signal } = provision
+    while (isStillWanted() && !signal.aborted) {
+      if (engine.view(vmId)?.opened === true) return null
+      if (clock.monotonicMs() >= deadlineMs) {
+        return this.#unreachable(provision, { attempt: 1, reason: 'the firewall was not opened in time' })
+      }
+      await pause(clock, openPauseMs, signal)
+    }
+    return unwanted
+  }
+
+  #late(): Fault {
+    return new Fault('ssh.unreachable', `not reachable within ${this.#deps.sshTimeoutMs} ms`)
+  }
+
+  #unreachable({ instance }: Provision, { attempt, reason }: { attempt: number; reason: string }): Provisioned {
+    this.#deps.log.error('an instance cannot be reached by SSH', { instance: instance.id, attempt, reason })
+    return broken('ssh_unreachable', { reason })
+  }
+}
+
+type Answers = {
+  readonly hostKey: string
+  readonly deadlineMs: number
+  /** Nobody waits any more. */
+  readonly ended: AbortSignal
 }
 
 /** Applying the firewall takes milliseconds. */

@@ -8,7 +8,8 @@ import { provisioningBench } from '../rigs/provisioning-bench.ts'
 import { until } from '../rigs/until.ts'
 
 type Engine = Pick<VmEngine, 'claim' | 'evidence' | 'handReceipt' | 'open'>
-const STEPS = ['claim', 'evidence', 'receipt', 'open', 'probe'] as const
+/** The probe begins with the evidence, beside it. */
+const STEPS = ['claim', 'probe', 'evidence', 'receipt', 'open'] as const
 
 describe('a daemon killed', () => {
   for (const step of STEPS) {
@@ -35,10 +36,13 @@ describe('a daemon killed', () => {
             step === 'receipt' ? die(() => engine.handReceipt(...asked)) : engine.handReceipt(...asked),
           open: vmId => {
             if (step !== 'open' || moment === 'after') engine.open(vmId)
+            opened.resolve()
           },
         }
-        // The step after a synchronous one is where its daemon ends.
-        const probe = step === 'open' || step === 'probe' ? () => die(async () => {}) : undefined
+        // A synchronous step cannot hang: its daemon ends where it waits for the probe, and all else is done by then.
+        const opened = Promise.withResolvers<void>()
+        const probe =
+          step === 'open' || step === 'probe' ? () => opened.promise.then(() => die(async () => {})) : undefined
         bench.start(killed, probe).wake('instance')
         await until('the daemon has died', 10_000, async () => {
           await clock.elapse(0)
