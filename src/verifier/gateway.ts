@@ -13,16 +13,17 @@ import { decodeReceipt } from '../attest/receipt/receipt.ts'
 import type { StatementOf } from '../attest/receipt/statement.ts'
 import { type ReceiptQuestion, type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../attest/verdict.ts'
-import { equalConstantTime, fromBase64Url, toHex, utf8 } from '../base/bytes.ts'
+import { equalConstantTime, fromBase64Url, toHex } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
-import { admits, encodeAllowlist } from '../contract/allowlist.ts'
+import { admits } from '../contract/allowlist.ts'
 import { AttestationResponse, type AttestedWorkload } from '../contract/attestation.ts'
 import { shapeOf } from '../contract/shape.ts'
-import { WorkloadDocument, workloadBytesMax } from '../contract/workload.ts'
+import type { WorkloadDocument } from '../contract/workload.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
 import { PINS, type Pinned, type Pins, pinChecks } from './pins.ts'
 import { COMMON_GROUPS, type Group, groupsOf, nonceCheck, withCrl, withFloors } from './receipt-groups.ts'
+import { type ReadWorkload, readWorkload, workloadChecks } from './workload.ts'
 
 /** A real receipt has about 20 KiB, so that a document of five is far smaller. */
 export const attestationBytesMax = 2 * 1024 * 1024
@@ -72,10 +73,12 @@ export type GatewayVerdict = Verdict & {
 }
 
 /** Takes the body of GET /attestation. Never throws: what cannot be read is a failed check. */
-export async function verifyGateway(bytes: Uint8Array, question: GatewayQuestion): Promise<GatewayVerdict> {
+export async function verifyGateway(bytes: Uint8Array, asked: GatewayQuestion): Promise<GatewayVerdict> {
   const read = readDocument(bytes)
+  const ownWorkload = readWorkload(asked.workload ?? null)
+  const question = withWorkload(asked, ownWorkload)
   if (!read.ok) {
-    const checks = [fail('attestation-format', read.reason), ...pinChecks(PINS, question.pins, pinnedBy(question))]
+    const checks = [fail('attestation-format', read.reason), ...pinChecks(PINS, asked.pins, pinnedBy(asked))]
     return { ...verdict(checks), simulated: false, receipts: [], keys: null, gateway: null, workload: null }
   }
   const { document } = read
@@ -92,16 +95,15 @@ export async function verifyGateway(bytes: Uint8Array, question: GatewayQuestion
   )
   const statements = receipts.map(one => one.verdict.statement)
   const gateway = statements[0] ?? null
-  const workload = workloadChecks(gateway, question.workload ?? null)
   const checks = [
     pass('attestation-format', 'five receipts, in the order and under the names of the contract'),
-    ...pinChecks(PINS, question.pins, pinnedBy(question)),
+    ...pinChecks(PINS, asked.pins, pinnedBy(asked)),
     nonceCheck(nonce, question.nonce),
     togetherCheck(statements),
     tlsCheck(gateway, question.tlsSpkiDigest),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     configurationCheck(gateway, question.configurationDigest),
-    ...workload.checks,
+    ...workloadChecks(gateway, ownWorkload),
     ...receipts.flatMap(({ target, verdict: one }) => [
       ...groupsOf(one.checks, { prefix: `${target}/`, groups: GROUPS, elsewhere: admissionMembers }),
       admissionCheck(target, one, question.allowlist),
@@ -110,18 +112,7 @@ export async function verifyGateway(bytes: Uint8Array, question: GatewayQuestion
   const simulated = receipts.some(one => one.verdict.simulated)
   // The groups hold every check of the receipts; the verdict must not depend on how they are grouped.
   const ok = verdict(checks).ok && receipts.every(one => one.verdict.ok)
-  return { ok, checks, simulated, receipts, keys: keysOf(document), gateway, workload: workload.document }
-}
-
-/** What a gateway answers to GET /workload.json: the document, or that it has none. */
-export function workloadIn({
-  status,
-  body,
-}: {
-  readonly status: number
-  readonly body: Uint8Array
-}): Uint8Array | null {
-  return status === 200 ? body : null
+  return { ok, checks, simulated, receipts, keys: keysOf(document), gateway, workload: ownWorkload?.document ?? null }
 }
 
 type ReadDocument =
@@ -218,63 +209,20 @@ function configurationCheck(gateway: StatementOf<'workload'> | null, expected: U
   return check(name, found === toHex(expected), `the receipt names ${found}, not ${toHex(expected)}`, found)
 }
 
+/** What workload.json names is expected where the caller names nothing: it is bound by HOST_DATA, and that by a pin. */
+function withWorkload(question: GatewayQuestion, workload: ReadWorkload | null): GatewayQuestion {
+  if (workload === null || workload.document === null) return question
+  const { digest, allowlist } = workload
+  return {
+    ...question,
+    allowlist: question.allowlist === 'any' ? allowlist : question.allowlist,
+    configurationDigest: question.configurationDigest === 'any' ? digest : question.configurationDigest,
+  }
+}
+
 /** A workload.json of its own binds more than an allowlist: whoever accepts it has to know whose it is. */
 function pinnedBy({ policy, allowlist, workload = null }: GatewayQuestion): Pinned {
   return { policy, allowlist, hasWorkload: workload !== null }
-}
-
-type WorkloadVerdict = { readonly checks: readonly Check[]; readonly document: WorkloadDocument | null }
-
-/** That the receipts were made under this very workload.json; that HOST_DATA is its digest, each receipt's own checks say. */
-function workloadChecks(gateway: StatementOf<'workload'> | null, bytes: Uint8Array | null): WorkloadVerdict {
-  if (bytes === null) return { checks: [], document: null }
-  const name = 'workload'
-  const read = readWorkload(bytes)
-  if (!read.ok) return { checks: [fail(name, read.reason)], document: null }
-  const { document } = read
-  if (gateway === null) return { checks: [notChecked(name, "the gateway's receipt cannot be read", true)], document }
-  const allowlist = sha256(utf8(encodeAllowlist(document.allowlist)))
-  const isAllowlist = equalConstantTime(gateway.allowlistDigest, allowlist)
-  const isConfiguration =
-    gateway.configurationDigest !== null && equalConstantTime(gateway.configurationDigest, sha256(bytes))
-  return {
-    checks: [
-      check(name, isConfiguration, 'the receipt names another workload.json', toHex(sha256(bytes))),
-      check('workload-allowlist', isAllowlist, 'the receipts name another allowlist than workload.json'),
-      // Whether prompts may leave what is measured, the relying party decides; the verdict names it.
-      pass('workload-upstreams', boundaryText(document)),
-    ],
-    document,
-  }
-}
-
-/** Where the prompts for each model go. */
-function boundaryText({ worker, upstreams }: WorkloadDocument): string {
-  const inside = worker === null ? [] : [`${worker.model}: inside the measured VM`]
-  const outside = upstreams.map(({ name, models, url, spkiSha256, ca }) => {
-    const pin =
-      spkiSha256 === null ? (ca === null ? 'public authorities' : 'an authority of its own') : `key ${spkiSha256}`
-    const trust = url.startsWith('https:') ? pin : 'no TLS'
-    return `${models.join(', ')}: OUTSIDE, ${name} at ${url} (${trust})`
-  })
-  return [...inside, ...outside].join('; ') || 'no models'
-}
-
-/** Arrays and objects within each other, in the deepest workload, and one to spare. */
-const workloadDepthMax = 10
-
-type ReadWorkload =
-  | { readonly ok: true; readonly document: WorkloadDocument }
-  | { readonly ok: false; readonly reason: string }
-
-function readWorkload(bytes: Uint8Array): ReadWorkload {
-  if (bytes.length > workloadBytesMax) return { ok: false, reason: `workload.json: ${bytes.length} bytes are too many` }
-  try {
-    const shape = shapeOf(WorkloadDocument, parseJson(bytes, { depthMax: workloadDepthMax }))
-    return shape.ok ? { ok: true, document: shape.value } : { ok: false, reason: `workload.json: ${shape.problem}` }
-  } catch (error) {
-    return { ok: false, reason: `workload.json: ${messageOf(error)}` }
-  }
 }
 
 const GROUPS: readonly Group[] = [

@@ -13,7 +13,6 @@ export {
   type GatewayVerdict,
   nonceBytes,
   verifyGateway,
-  workloadIn,
 } from './gateway.ts'
 export {
   type InstanceIdentity,
@@ -45,3 +44,4 @@ export {
 } from './response.ts'
 export { readSimulatedRoot } from './simulated-root.ts'
 export type { KnownHost, SshKey } from './ssh-key.ts'
+export { workloadIn } from './workload.ts'

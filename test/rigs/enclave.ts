@@ -53,7 +53,8 @@ import type { EnclaveProcessSettings } from './enclave-process.ts'
 import { succeed } from './guest-root.ts'
 import { until } from './until.ts'
 
-const measurement = 'ab'.repeat(48)
+export const launchMeasurement = 'ab'.repeat(48)
+const measurement = launchMeasurement
 const digest = 'cd'.repeat(32)
 const command = ['strongroom-enclave', 'serve']
 /** What the enclave takes for its own program. */

@@ -15,8 +15,8 @@ import {
   type GatewayVerdict,
   nonceBytes,
   verifyGateway,
-  workloadIn,
 } from '../../verifier/gateway.ts'
+import { workloadIn } from '../../verifier/workload.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { MIB, readTextInput } from '../input-file.ts'

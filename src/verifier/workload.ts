@@ -1,0 +1,82 @@
+// workload.json of a gateway in a VM of its own: what its receipts have to agree with, and where prompts go. Pure.
+
+import { sha256 } from '../attest/hash.ts'
+import type { StatementOf } from '../attest/receipt/statement.ts'
+import { type Check, check, fail, notChecked, pass } from '../attest/verdict.ts'
+import { equalConstantTime, toHex, utf8 } from '../base/bytes.ts'
+import { messageOf } from '../base/fault.ts'
+import { parseJson } from '../base/json.ts'
+import { encodeAllowlist } from '../contract/allowlist.ts'
+import { shapeOf } from '../contract/shape.ts'
+import { WorkloadDocument, workloadBytesMax } from '../contract/workload.ts'
+import type { ExpectedAllowlist } from './allowlist.ts'
+
+/** What a gateway answers to GET /workload.json: the document, or that it has none. */
+export function workloadIn({
+  status,
+  body,
+}: {
+  readonly status: number
+  readonly body: Uint8Array
+}): Uint8Array | null {
+  return status === 200 ? body : null
+}
+
+export type ReadWorkload =
+  | { readonly document: WorkloadDocument; readonly digest: Uint8Array; readonly allowlist: ExpectedAllowlist }
+  | { readonly document: null; readonly reason: string }
+
+/** Arrays and objects within each other, in the deepest workload, and one to spare. */
+const depthMax = 10
+
+/** Null: there is none. Never throws. */
+export function readWorkload(bytes: Uint8Array | null): ReadWorkload | null {
+  if (bytes === null) return null
+  const unread = (reason: string) => ({ document: null, reason: `workload.json: ${reason}` })
+  if (bytes.length > workloadBytesMax) return unread(`${bytes.length} bytes are too many`)
+  try {
+    const shape = shapeOf(WorkloadDocument, parseJson(bytes, { depthMax }))
+    if (!shape.ok) return unread(shape.problem)
+    const { allowlist } = shape.value
+    const expected = { allowlist, digest: sha256(utf8(encodeAllowlist(allowlist))) }
+    return { document: shape.value, digest: sha256(bytes), allowlist: expected }
+  } catch (error) {
+    return unread(messageOf(error))
+  }
+}
+
+/** That the receipts were made under this very workload.json; that HOST_DATA is its digest, each receipt's own checks say. */
+export function workloadChecks(
+  gateway: StatementOf<'workload'> | null,
+  workload: ReadWorkload | null,
+): readonly Check[] {
+  if (workload === null) return []
+  const name = 'workload'
+  if (workload.document === null) return [fail(name, workload.reason)]
+  if (gateway === null) return [notChecked(name, "the gateway's receipt cannot be read", true)]
+  const { document, digest, allowlist } = workload
+  const stated = gateway.configurationDigest
+  const isStated = stated !== null && equalConstantTime(stated, digest)
+  const isAllowlist = equalConstantTime(gateway.allowlistDigest, allowlist.digest)
+  return [
+    check(name, isStated, 'the receipt names another workload.json', toHex(digest)),
+    check('workload-allowlist', isAllowlist, 'the receipts name another allowlist than workload.json'),
+    // Whether prompts may leave what is measured, the relying party decides; the verdict names it.
+    pass('workload-upstreams', boundaryText(document)),
+  ]
+}
+
+/** Where the prompts for each model go. */
+function boundaryText({ worker, upstreams }: WorkloadDocument): string {
+  const inside = worker === null ? [] : [`${worker.model}: inside the measured VM`]
+  const outside = upstreams.map(
+    upstream => `${upstream.models.join(', ')}: OUTSIDE, ${upstream.name} at ${upstream.url} (${trustText(upstream)})`,
+  )
+  return [...inside, ...outside].join('; ') || 'no models'
+}
+
+function trustText({ url, spkiSha256, ca }: WorkloadDocument['upstreams'][number]): string {
+  if (!url.startsWith('https:')) return 'no TLS'
+  if (spkiSha256 !== null) return `key ${spkiSha256}`
+  return ca === null ? 'public authorities' : 'an authority of its own'
+}

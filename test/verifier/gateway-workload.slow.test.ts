@@ -1,0 +1,117 @@
+// A gateway in a VM of its own, as a relying party judges it: the evidence of a real enclave process under its workload.json.
+
+import { afterAll, describe, expect, test } from 'bun:test'
+import { strictPolicy } from '../../src/attest/policy/policy.ts'
+import { fromBase64Url, fromHex, toBase64Url, utf8 } from '../../src/base/bytes.ts'
+import { systemClock } from '../../src/base/clock.ts'
+import { systemRandom } from '../../src/base/ids.ts'
+import { workloadText } from '../../src/contract/workload.ts'
+import { spkiDigestOf } from '../../src/http/pair.ts'
+import { getOverTls } from '../../src/linux/tls-get.ts'
+import { type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
+import { allPins } from '../../src/verifier/pins.ts'
+import { EnclaveBench, launchMeasurement } from '../rigs/enclave.ts'
+
+const far = { url: 'https://far.example/v1', spkiSha256: 'ab'.repeat(32), models: ['big'] }
+const bench = await EnclaveBench.start({ upstreams: [far] })
+afterAll(() => bench[Symbol.asyncDispose]())
+const { vmId } = await bench.serve()
+const nonce = systemRandom(32)
+const answer = await getOverTls({
+  url: new URL(`/attestation?nonce=${toBase64Url(nonce)}`, bench.url(vmId)),
+  ca: bench.caPem,
+  timeoutMs: 30_000,
+  bodyBytesMax: 1_048_576,
+})
+const policy = { ...strictPolicy(), measurements: [fromHex(launchMeasurement) ?? new Uint8Array(0)] }
+const byKey = { ...policy, idKeyDigest: bench.host.operatorKey }
+const sha256 = (text: string) => new Uint8Array(Bun.CryptoHasher.hash('sha256', text))
+
+async function judge(changes: Partial<GatewayQuestion> = {}, body = answer.body) {
+  const found = await verifyGateway(body, {
+    ...{ nonce, asOf: systemClock.nowMs(), ageMsMax: 60_000, roots: [bench.host.root], policy: byKey },
+    ...{ pins: { ...allPins, tcb: 'any', crl: 'any' }, crl: undefined, allowlist: 'any', configurationDigest: 'any' },
+    ...{ tlsSpkiDigest: spkiDigestOf(answer.certificate), workload: utf8(bench.workloadText), ...changes },
+  })
+  const bad = found.checks.filter(one => one.outcome === 'fail').map(one => one.name)
+  expect(found.ok).toBe(bad.length === 0)
+  const textOf = (name: string) => found.checks.find(one => one.name === name)?.reason ?? ''
+  return { found, bad, textOf }
+}
+
+describe('whose gateway it is', () => {
+  test('goal: the operator key vouches, or HOST_DATA does, and the verdict says which; neither is a failure', async () => {
+    const key = await judge()
+    expect([key.bad, key.textOf('pin-allowlist')]).toEqual([[], expect.stringContaining('operator key')])
+    const data = await judge({ policy: { ...policy, hostData: sha256(bench.workloadText) } })
+    expect([data.bad, data.textOf('pin-allowlist')]).toEqual([[], expect.stringContaining('by HOST_DATA')])
+    expect((await judge({ policy })).bad).toEqual(['pin-allowlist'])
+    // An allowlist is a part of workload.json alone: with it pinned, upstreams may still be anybody's.
+    const allowlist = {
+      allowlist: bench.workload.allowlist,
+      digest: key.found.gateway?.allowlistDigest ?? new Uint8Array(0),
+    }
+    expect((await judge({ policy, allowlist })).bad).toEqual(['pin-allowlist'])
+  })
+
+  test('goal: the verdict says for each model whether prompts leave what is measured, and to whom', async () => {
+    expect((await judge()).textOf('workload-upstreams')).toBe(
+      `w: inside the measured VM; big: OUTSIDE, far at https://far.example/v1 (key ${'ab'.repeat(32)})`,
+    )
+  })
+})
+
+describe('what is changed is caught by its name:', () => {
+  const everywhere = (group: string) =>
+    ['gateway', 'inference-router', 'inference-worker', 'metrics-collector', 'cluster-state-metrics'].map(
+      target => `${target}/${group}`,
+    )
+  const changed = (changes: Partial<typeof bench.workload>) => utf8(workloadText({ ...bench.workload, ...changes }))
+
+  test('goal: another workload.json, by one upstream more or by nothing but its limits', async () => {
+    for (const workload of [
+      changed({ upstreams: [] }),
+      changed({ gateway: { ...bench.workload.gateway, queueMax: 1 } }),
+      changed({ controlKey: 'A'.repeat(43) }),
+    ]) {
+      const { bad } = await judge({ workload })
+      expect(bad).toEqual(expect.arrayContaining(['workload', 'gateway-configuration', ...everywhere('allowlist')]))
+    }
+  })
+
+  test('goal: no workload.json at all, and one that is not the schema', async () => {
+    expect((await judge({ workload: null })).bad).toEqual(everywhere('allowlist'))
+    expect((await judge({ workload: utf8('{}') })).bad).toEqual(expect.arrayContaining(['workload']))
+    expect((await judge({ workload: new Uint8Array(2_000_000) })).bad).toEqual(expect.arrayContaining(['workload']))
+  })
+
+  test('goal: another worker than the allowlist of workload.json admits', async () => {
+    const workloads = bench.workload.allowlist.workloads.map(one =>
+      one.workload === 'inference-worker'
+        ? { ...one, images: [{ digest: '00'.repeat(32), commands: [['/bin/other']] }] }
+        : one,
+    )
+    const { bad } = await judge({ workload: changed({ allowlist: { schemaVersion: 2, workloads } }) })
+    expect(bad).toEqual(expect.arrayContaining(['workload-allowlist', 'inference-worker/admission']))
+  })
+
+  test('goal: another TLS key, another nonce, another operator, another image', async () => {
+    expect((await judge({ tlsSpkiDigest: new Uint8Array(32) })).bad).toEqual(['tls-binding'])
+    expect((await judge({ nonce: new Uint8Array(32) })).bad).toEqual(['attestation-nonce'])
+    const strange = await judge({ policy: { ...policy, idKeyDigest: new Uint8Array(48).fill(3) } })
+    expect(strange.bad).toEqual(expect.arrayContaining(everywhere('operator-key')))
+    const measured = await judge({ policy: { ...byKey, measurements: [new Uint8Array(48).fill(3)] } })
+    expect(measured.bad).toEqual(expect.arrayContaining(everywhere('measurement')))
+  })
+
+  test('goal: one bit of HOST_DATA in a report', async () => {
+    const document = JSON.parse(Buffer.from(answer.body).toString())
+    const report = fromBase64Url(document.receipts[0].receipt.evidence.report) ?? new Uint8Array(0)
+    // AMD 56860, table 23: HOST_DATA.
+    const at = 0xc0
+    report[at] = (report[at] ?? 0) ^ 1
+    document.receipts[0].receipt.evidence.report = toBase64Url(report)
+    const { bad } = await judge({}, utf8(JSON.stringify(document)))
+    expect(bad).toEqual(expect.arrayContaining(['gateway/evidence', 'gateway/allowlist']))
+  })
+})
