@@ -3,7 +3,7 @@
 
 import { type EhbpSuite, sealRequest } from '../../src/attest/ehbp/client.ts'
 import { frameLength } from '../../src/attest/ehbp/frames.ts'
-import { setUpSender } from '../../src/attest/ehbp/hpke.ts'
+import { setUpSender } from '../../src/attest/ehbp/hpke-sender.ts'
 import { present } from '../../src/base/assert.ts'
 import { concat, toHex } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'

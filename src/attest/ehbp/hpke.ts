@@ -1,31 +1,14 @@
-// HPKE contexts in base mode (RFC 9180 section 5.1.1) by the package `hpke`, over our KEMs and any AES-256-GCM. Pure: randomness and private keys are
-// the caller's.
+// HPKE in base mode (RFC 9180 section 5.1.1) by the package `hpke`, over our KEMs and any AES-256-GCM: the suite, and the recipient's context. Pure:
+// private keys are the caller's. The sender's context is hpke-sender.ts, which a gateway has no use for.
 
 import { expand, extract } from '@noble/hashes/hkdf.js'
 import { sha256 } from '@noble/hashes/sha2.js'
-import { type AEAD, CipherSuite, type KDF, type KEM, type Key, type RecipientContext, type SenderContext } from 'hpke'
-import { encapsulate } from '../receipt/encapsulate.ts'
-import { type AgreementKeys, type Decapsulate, KEMS, type KemName } from '../receipt/kem.ts'
-import type { Random } from '../receipt/seeds.ts'
+import { type AEAD, CipherSuite, type KDF, type KEM, type Key, type RecipientContext } from 'hpke'
+import { type Decapsulate, KEMS, type KemName } from '../receipt/kem.ts'
 import type { NewAesGcm } from './aes-gcm.ts'
 import { aeadId, kdfId, LABELS, SIZES } from './protocol.ts'
 
-export type Sender = Pick<SenderContext, 'Seal' | 'Export'>
 export type Recipient = Pick<RecipientContext, 'Open' | 'Export'>
-
-/** Rejects with Malformed for keys that cannot be keys. */
-export async function setUpSender(
-  kem: KemName,
-  { keys, random, newAesGcm }: { readonly keys: AgreementKeys; readonly random: Random; readonly newAesGcm: NewAesGcm },
-): Promise<{ readonly sender: Sender; readonly encapsulated: Uint8Array }> {
-  const made = encapsulate(kem, keys, random)
-  const suite = suiteOf({
-    ...unusedKem(kem),
-    Encap: async () => ({ shared_secret: made.sharedSecret, enc: made.encapsulated }),
-  })
-  const { ctx } = await suite(newAesGcm).SetupSender(keyInside('public'), { info: LABELS.request })
-  return { sender: ctx, encapsulated: made.encapsulated }
-}
 
 /** Rejects as `decapsulate` does. */
 export async function setUpRecipient(
@@ -38,7 +21,8 @@ export async function setUpRecipient(
   return await suite(newAesGcm).SetupRecipient(keyInside('private'), encapsulated, { info: LABELS.request })
 }
 
-function suiteOf(kem: KEM): (newAesGcm: NewAesGcm) => CipherSuite {
+/** One direction of one message: the KEM that is given has what it gives. */
+export function suiteOf(kem: KEM): (newAesGcm: NewAesGcm) => CipherSuite {
   return newAesGcm =>
     new CipherSuite(
       () => kem,
@@ -48,7 +32,7 @@ function suiteOf(kem: KEM): (newAesGcm: NewAesGcm) => CipherSuite {
 }
 
 /** A KEM of the package has functions for keys. Keys of ours never come near it, and each suite is for one direction of one message. */
-function unusedKem(name: KemName): KEM {
+export function unusedKem(name: KemName): KEM {
   const { id, publicKeyBytes, encapsulatedBytes } = KEMS[name]
   return {
     ...{ id, type: 'KEM', name, Nsecret: SIZES.key, Nenc: encapsulatedBytes, Npk: publicKeyBytes, Nsk: SIZES.key },
@@ -58,7 +42,7 @@ function unusedKem(name: KemName): KEM {
   }
 }
 
-function keyInside(type: 'public' | 'private'): Key {
+export function keyInside(type: 'public' | 'private'): Key {
   return { algorithm: { name: 'inside the KEM' }, extractable: false, type }
 }
 

@@ -1,6 +1,7 @@
 // Headers of a sealed response that tell what is in its body, sealed as it is: one JSON object (protocol.ts). Pure.
 
-import { fromBase64Url, fromUtf8, toBase64Url, utf8 } from '../../base/bytes.ts'
+import { fromBase64Url, toBase64Url, utf8 } from '../../base/bytes.ts'
+import { parsedJson } from '../encoding/json.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
 import { sealedHeaderNames, sealedHeadersLengthMax } from './protocol.ts'
 import type { ResponseCiphers } from './response-keys.ts'
@@ -17,12 +18,13 @@ export async function openHeaders(value: string, ciphers: ResponseCiphers): Prom
   wellFormed(value.length <= sealedHeadersLengthMax, 'sealed headers: too long')
   const ciphertext = fromBase64Url(value)
   wellFormed(ciphertext !== null, 'sealed headers: not base64url')
-  let plain: unknown
+  let bytes: Uint8Array
   try {
-    plain = JSON.parse(fromUtf8(await ciphers.headers.open(ciphertext)))
+    bytes = await ciphers.headers.open(ciphertext)
   } catch (cause) {
     throw new Malformed('sealed headers: they do not open', { cause })
   }
+  const plain = parsedJson('sealed headers', bytes)
   wellFormed(typeof plain === 'object' && plain !== null && !Array.isArray(plain), 'sealed headers: not an object')
   for (const [name, text] of Object.entries(plain)) {
     const isKnown = sealedHeaderNames.some(one => one === name)

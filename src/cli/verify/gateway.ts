@@ -1,6 +1,7 @@
 // strongroom verify gateway: asks a gateway for fresh attestation, over the very connection that it vouches for. Effects: the network, files.
 
 import type { Command } from 'commander'
+import { kemPublicKey } from '../../attest/receipt/kem.ts'
 import { fail, notChecked, pass, type Verdict, verdict } from '../../attest/verdict.ts'
 import { fromUtf8, toBase64Url, toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
@@ -47,11 +48,14 @@ export function addVerifyGateway(verify: Command, cli: Cli): void {
 }
 
 /** With every check of every receipt beside the groups. */
-export function attestationDocument({ receipts, gateway }: GatewayVerdict) {
+export function attestationDocument({ receipts, gateway, keys }: GatewayVerdict) {
   return {
     issued_at: gateway === null ? null : iso(gateway.issuedAt),
     image: gateway === null ? null : { name: gateway.image.name, measurement: toHex(gateway.image.measurement) },
     configuration_sha256: gateway?.configurationDigest == null ? null : toHex(gateway.configurationDigest),
+    // What clients encrypt to (EHBP), in hexadecimal as its stock client takes it; to be trusted only in a good verdict.
+    encryption_keys:
+      keys === null ? null : { x25519: toHex(kemPublicKey('x25519', keys)), xwing: toHex(kemPublicKey('xwing', keys)) },
     receipts: receipts.map(({ target, verdict: one }) => ({ target, ...verdictDocument(one) })),
   }
 }

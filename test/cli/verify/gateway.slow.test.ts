@@ -3,9 +3,10 @@
 import { afterAll, describe, expect, test } from 'bun:test'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
+import { toHex } from '../../../src/base/bytes.ts'
 import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
 import { everything, file, startGateway, startMiddle, startOther, writeCaFile } from '../../rigs/attested-servers.ts'
-import { allowlistText, clearRig, configurationText } from '../../rigs/gateway-attestation.ts'
+import { allowlistText, clearRig, configurationText, receiptKeys } from '../../rigs/gateway-attestation.ts'
 import { checksOf, expectUsageError, run, runHere } from '../../rigs/program.ts'
 import { simulatedPlatform } from '../../rigs/simulated-platform.ts'
 
@@ -120,6 +121,8 @@ describe('what must not pass', () => {
     const { code, document } = await verify(...line(gateway.url, ...all, '--configuration', other))
     expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['gateway-configuration']])
     expect(document.configuration_sha256).toBe(new Bun.CryptoHasher('sha256').update(configurationText).digest('hex'))
+    const { x25519, mlkem768 } = receiptKeys().publicKeys
+    expect(document.encryption_keys).toEqual({ x25519: toHex(x25519), xwing: toHex(mlkem768) + toHex(x25519) })
   })
 
   test('another allowlist', async () => {
