@@ -25,7 +25,11 @@ export function createModelFile(): Disposable & { readonly path: string } {
 }
 
 /** Tables for `createAppliance`: the built-in worker with this model, priced, and room for tests that ask often. */
-export async function gatewayTables(modelFile: string, placement: 'vm' | 'host' = 'host'): Promise<string> {
+export async function gatewayTables(
+  modelFile: string,
+  placement: 'vm' | 'host' = 'host',
+  modelDisk = '',
+): Promise<string> {
   return [
     '[inference]',
     `placement = "${placement}"`,
@@ -35,6 +39,7 @@ export async function gatewayTables(modelFile: string, placement: 'vm' | 'host' 
     'key_tokens_per_minute = 100000000',
     '[inference.worker]',
     `model_file = ${JSON.stringify(modelFile)}`,
+    `model_disk = ${JSON.stringify(modelDisk)}`,
     `image_dir = ${JSON.stringify(await buildCachedImage('inference'))}`,
     '[[inference.prices]]',
     `model = "${workerModel}"`,

@@ -12,8 +12,11 @@ import { BuiltInWorker, type WorkerDeps } from '../../src/inference/worker/worke
 
 /** What one life of the process does. */
 export type Life =
-  | { readonly kind: 'healthy' }
+  /** `answer`: to a golden question. */
+  | { readonly kind: 'healthy'; readonly answer?: () => Response | Promise<Response> }
   | { readonly kind: 'loading' }
+  /** Leads health checks elsewhere. */
+  | { readonly kind: 'redirects'; readonly location: string }
   /** Accepts connections and never responds. */
   | { readonly kind: 'mute' }
   | { readonly kind: 'exits'; readonly lines: readonly string[] }
@@ -47,10 +50,13 @@ export function standIn(lives: readonly Life[]): StandIn {
         ? null
         : Bun.serve({
             unix: socketOf(sandbox),
-            fetch: () =>
-              mode === 'mute'
-                ? new Promise<Response>(() => {})
-                : new Response(mode, { status: mode === 'healthy' ? 200 : 503 }),
+            fetch: async request => {
+              if (life.kind === 'redirects') return Response.redirect(life.location)
+              if (mode === 'mute') return await new Promise<Response>(() => {})
+              const isGolden = new URL(request.url).pathname === '/completion'
+              if (isGolden && life.kind === 'healthy' && life.answer !== undefined) return await life.answer()
+              return new Response(mode, { status: mode === 'healthy' ? 200 : 503 })
+            },
           })
     exitNow = exitCode => {
       void server?.stop(true)

@@ -110,6 +110,8 @@ async function complete({ prompt, maxTokens, alternatives }: Question, asking: A
       method: 'POST',
       // A new connection: a kept one may lead to an earlier process.
       keepalive: false,
+      // It would lead out of the socket.
+      redirect: 'manual',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({
         ...{ prompt, n_predict: maxTokens, n_probs: alternatives },

@@ -53,6 +53,8 @@ async function isHealthy({ socket, signal, timing }: HealthDeps): Promise<boolea
       unix: socket,
       // A new connection each time: a kept one may lead to an earlier process.
       keepalive: false,
+      // It would lead out of the socket: a worker that was taken over could have this host ask others.
+      redirect: 'manual',
       signal: AbortSignal.any([signal, AbortSignal.timeout(timing.healthTimeoutMs)]),
     })
     await response.body?.cancel()

@@ -1,8 +1,9 @@
 // Goal: the worker is admitted before it starts, watched while it runs, restarted when it ends, and never leaves a caller waiting.
 
 import { describe, expect, test } from 'bun:test'
-import { rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { toHex } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import type { WorkloadCandidate } from '../../../src/contract/allowlist.ts'
 import { restartDelayMs, workerCommand, workerSandbox } from '../../../src/inference/worker/command.plan.ts'
@@ -267,6 +268,30 @@ describe('supervision', () => {
     }
   })
 
+  // Goal: a worker that was taken over cannot have this host ask others on its behalf.
+  test('a health check follows no redirect out of the socket', async () => {
+    const asked: string[] = []
+    const other = Bun.serve({
+      port: 0,
+      hostname: '127.0.0.1',
+      fetch: request => {
+        asked.push(request.url)
+        return new Response('healthy')
+      },
+    })
+    try {
+      const stand = standIn([{ kind: 'redirects', location: `${other.url}` }, { kind: 'healthy' }])
+      await using bench = workerBench(stand, {
+        settings: { ...settings('/'), model_file: '/etc/passwd', start_timeout_ms: 60 },
+      })
+      bench.worker.start()
+      expect(await bench.worker.settled).toMatchObject({ message: expect.stringContaining('not healthy') })
+      expect(asked).toEqual([])
+    } finally {
+      await other.stop(true)
+    }
+  })
+
   // Goal: what a ready worker prints may quote a prompt, and must not come into our log.
   test('output of a ready worker is not kept', async () => {
     const stand = standIn([{ kind: 'healthy' }, { kind: 'healthy' }])
@@ -278,6 +303,107 @@ describe('supervision', () => {
     await until(() => stand.started.length === 2, 'the second life')
     expect(bench.logged.join('\n')).toContain('exit code 1')
     expect(bench.logged.join('\n')).not.toContain('secret')
+  })
+})
+
+describe('the golden question', () => {
+  const known = {
+    name: 'tiny',
+    fileSha256: toHex(modelDigest),
+    golden: { prompt: '1, 2, 3,', maxTokens: 4, expected: ' 4, 5' },
+  }
+  const right = () => Response.json({ content: ' 4, 5, 6' })
+  const wrong = () => Response.json({ content: 'GGGG' })
+
+  // Goal: no client gets an answer of a worker before it has given the right one to us; every life is asked.
+  test('a right answer lets it serve, in each life', async () => {
+    let asked = 0
+    const answer = () => {
+      asked += 1
+      expect(bench.worker.state.kind).toBe('starting')
+      return right()
+    }
+    const stand = standIn([{ kind: 'healthy', answer }])
+    await using bench = workerBench(stand, { openModel: async () => known })
+    bench.worker.start()
+    expect(await bench.worker.settled).toMatchObject({ kind: 'ready' })
+    stand.exit(1)
+    await until(() => stand.started.length === 2 && bench.worker.state.kind === 'ready', 'the second life')
+    expect(asked).toBe(2)
+  })
+
+  // Goal: garbage is not served; the log says which model and which answers, and no text.
+  test('a wrong answer kills it, and it is tried again later and later', async () => {
+    const stand = standIn([
+      { kind: 'healthy', answer: wrong },
+      { kind: 'healthy', answer: wrong },
+      { kind: 'healthy', answer: right },
+    ])
+    let readies = 0
+    const onReady = () => {
+      readies += 1
+    }
+    await using bench = workerBench(stand, { openModel: async () => known, onReady })
+    bench.worker.start()
+    const state = await bench.worker.settled
+    const message = state.kind === 'failed' ? state.message : ''
+    expect(message).toStartWith('model tiny: golden answer: ')
+    expect(message).toContain(toHex(sha256(' 4, 5')))
+    expect(message).toContain(toHex(sha256('GGGG')))
+    await until(() => bench.worker.state.kind === 'ready', 'the third life')
+    expect([stand.killed(), bench.pausesMs, readies]).toEqual([2, [500, 1000], 1])
+    expect(bench.logged.join('\n')).toContain(toHex(sha256('GGGG')))
+    expect(bench.logged.join('\n')).not.toMatch(/GGGG|4, 5/)
+  })
+
+  test('goal: a worker that is healthy and never answers is killed when its time is over', async () => {
+    const stand = standIn([
+      { kind: 'healthy', answer: () => new Promise(() => {}) },
+      { kind: 'healthy', answer: right },
+    ])
+    await using bench = workerBench(stand, {
+      settings: { ...settings('/'), model_file: '/etc/passwd', start_timeout_ms: 60 },
+      openModel: async () => ({ ...known, fileSha256: toHex(sha256(readFileSync('/etc/passwd', 'utf8'))) }),
+    })
+    bench.worker.start()
+    expect(await bench.worker.settled).toMatchObject({ message: 'model tiny: golden answer: none within 60 ms' })
+    await until(() => bench.worker.state.kind === 'ready', 'the second life')
+  })
+
+  test('goal: stop does not wait for an answer', async () => {
+    const stand = standIn([{ kind: 'healthy', answer: () => new Promise(() => {}) }])
+    await using bench = workerBench(stand, { openModel: async () => known })
+    bench.worker.start()
+    await until(() => stand.started.length === 1, 'the start')
+    await bench.worker.stop()
+    expect([bench.worker.state, stand.killed()]).toEqual([{ kind: 'stopped' }, 1])
+  })
+
+  // Goal: the model that is attested by its disk is the one that is served.
+  test('another file than that of the disk does not start', async () => {
+    const stand = standIn([{ kind: 'healthy', answer: right }])
+    await using bench = workerBench(stand, { openModel: async () => ({ ...known, fileSha256: 'ab'.repeat(32) }) })
+    bench.worker.start()
+    const message = `SHA-256 ${toHex(modelDigest)}; the file of model tiny has ${'ab'.repeat(32)}`
+    expect(await bench.worker.settled).toMatchObject({ kind: 'failed', message: expect.stringContaining(message) })
+    expect(stand.started).toEqual([])
+  })
+
+  // Goal: a disk that cannot be opened stops the worker, says why, and is tried again.
+  test('a disk that cannot be opened is a message, not an exception', async () => {
+    const stand = standIn([{ kind: 'healthy', answer: right }])
+    let isBad = true
+    const openModel = async () => {
+      if (isBad) throw new Fault('host.command_failed', 'open the disk of model tiny: mount: EIO')
+      return known
+    }
+    await using bench = workerBench(stand, { openModel })
+    bench.worker.start()
+    expect(await bench.worker.settled).toEqual({
+      ...{ kind: 'failed', message: 'open the disk of model tiny: mount: EIO' },
+    })
+    isBad = false
+    await until(() => bench.worker.state.kind === 'ready', 'the worker with its disk')
   })
 })
 

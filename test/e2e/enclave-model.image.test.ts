@@ -1,0 +1,97 @@
+// A model on its verity disk in a real gateway VM: what the disk and the golden answer promise, and what one changed byte costs.
+
+import { expect, test } from 'bun:test'
+import { chmodSync, closeSync, openSync, readSync, writeSync } from 'node:fs'
+import type { AdminGateways } from '../../src/contract/admin.ts'
+import { loadModel } from '../../src/host/models/models.ts'
+import { type Appliance, createAppliance } from '../rigs/appliance.ts'
+import { createGatewayClient, createModelFile, gatewayTables, workerModel as model } from '../rigs/appliance-gateway.ts'
+import { qemuProcesses } from '../rigs/leftovers.ts'
+import { inOwnNetns } from '../rigs/netns.ts'
+import { until } from '../rigs/until.ts'
+
+const testMs = 600_000
+const startMs = 180_000
+const question = { model, messages: [{ role: 'user', content: 'hello' }], max_tokens: 4, temperature: 0 }
+/** Recorded without a VM, by `strongroom model add`, on a processor with AVX2. */
+const golden = ['--golden-prompt', 'a a a a a a a a', '--golden-answer', ' and and and and']
+
+type Gateway = AdminGateways['gateways'][number]
+const gatewaysOf = async (appliance: Appliance) => (await appliance.admin<AdminGateways>('inference', 'show')).gateways
+
+async function gatewayThat(appliance: Appliance, what: string, is: (one: Gateway) => boolean): Promise<Gateway> {
+  let found: Gateway | undefined
+  await until(what, startMs, async () => {
+    found = (await gatewaysOf(appliance)).find(is)
+    return found !== undefined
+  })
+  if (found === undefined) throw new Error('invariant broken: it was found')
+  return found
+}
+
+/** One bit of a byte of the model's weights. */
+function changeByte(disk: string): void {
+  chmodSync(disk, 0o600)
+  const fd = openSync(disk, 'r+')
+  const at = 1_000_000
+  const byte = Buffer.alloc(1)
+  readSync(fd, byte, 0, 1, at)
+  writeSync(fd, Uint8Array.of((byte[0] ?? 0) ^ 1), 0, 1, at)
+  closeSync(fd)
+}
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    test(
+      'goal: the disk is served, cannot be removed meanwhile, and one changed byte stops the worker alone',
+      async () => {
+        using file = createModelFile()
+        await using appliance = await createAppliance('', 'vm', undefined, await gatewayTables('', 'vm', 'tiny'))
+        const added = await appliance.cli('model', 'add', file.path, '--name', 'tiny', ...golden)
+        expect(added).toMatchObject({ exitCode: 0 })
+        const { disk } = loadModel(appliance.stateDir, 'tiny')
+        await appliance.start()
+        await appliance.admin('org', 'create', 'acme')
+        const client = await createGatewayClient(appliance, 'acme')
+        const whole = (one: Gateway) => one.state === 'serving' && one.problem === null
+        const first = await gatewayThat(appliance, 'a gateway VM serves', whole)
+        // The golden answer was the right one, on the processor that software emulates.
+        expect((await client.post('/v1/chat/completions', question)).status).toBe(200)
+
+        const pids = qemuProcesses(appliance.stateDir)
+        const { models } = await appliance.admin<{ models: unknown[] }>('model', 'list')
+        expect(models).toEqual([expect.objectContaining({ name: 'tiny', configured: true, open_by: pids })])
+        expect((await appliance.cli('model', 'remove', 'tiny')).exitCode).toBe(5)
+
+        // What has been read is in the VM's memory: the one that runs serves on, and none that reads the disk anew replaces it.
+        changeByte(disk)
+        expect((await appliance.cli('inference', 'update')).exitCode).toBe(0)
+        const second = await gatewayThat(
+          appliance,
+          'the replacement says what is wrong',
+          one => one.vm !== first.vm && /the worker: /.test(one.problem ?? ''),
+        )
+        expect(second.state).toBe('starting')
+        expect((await client.post('/v1/chat/completions', question)).status).toBe(200)
+
+        // Alone, it is the gateway: without the model, with all else.
+        const [pid] = pids
+        process.kill(pid ?? 0, 'SIGKILL')
+        const third = await gatewayThat(
+          appliance,
+          'a gateway VM serves without its worker',
+          one => one.vm !== first.vm && one.state === 'serving',
+        )
+        expect(third.problem).toMatch(/the worker: .*(EIO|i\/o error)/i)
+        expect((await client.get('/health')).status).toBe(200)
+        expect((await client.get('/v1/models')).status).toBe(200)
+        const refused = await client.post('/v1/chat/completions', question)
+        expect([refused.status, (await client.get('/health')).status]).toEqual([502, 200])
+        await appliance.stop()
+      },
+      testMs,
+    )
+  },
+  { timeoutMs: testMs + 60_000 },
+)
