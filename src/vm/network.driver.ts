@@ -3,16 +3,19 @@
 // The kernel enforces the cap by itself; sampling serves reports, and restores the table when someone has flushed it.
 
 import { isIPv4 } from 'node:net'
+import { type Static, Type } from '@sinclair/typebox'
 import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { createSerial } from '../base/serial.ts'
+import { checked } from '../contract/shape.ts'
 import { forgetConnections } from '../host/network/conntrack.ts'
 import type { Counters, Nft, Quota } from '../host/network/nft.ts'
 import type { LedgerStore } from '../store/db.ts'
 import { restAddress } from '../store/ledger/address.query.ts'
 import { listEgress, recordEgress } from '../store/ledger/egress.query.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
+import { readMeta, swapMeta } from '../store/ledger/meta.query.ts'
 import { listResources } from '../store/ledger/resource.query.ts'
 import { vmById } from '../store/ledger/vm.query.ts'
 import type { EgressSample } from '../store/ledger/vm.table.ts'
@@ -31,25 +34,33 @@ export type VmNetworkDeps = {
   readonly rescueLimitBytes: number
 }
 
+const Port = Type.Integer({ minimum: 1, maximum: 65_535 })
+
+/** As many upstreams as a workload may have, each with as many addresses as its VM is told. */
+const upstreamCountMax = 64 * 8
+
 /** The gateway in VMs of network `gateway`. */
-export type ServedGateway = {
+const ServedGateway = Type.Object({
   /** The VM that gets new connections, once it is opened; null: none does. */
-  readonly serving: string | null
+  serving: Type.Union([Type.String(), Type.Null()]),
   /** TCP port that it listens on in each VM. */
-  readonly port: number
+  port: Port,
   /**
    * Where its VMs may connect to, IPv4 alone. An address of this host opens nothing, but for the gateway address: name that only where the
    * configuration does, never because a resolver has said so.
    */
-  readonly upstreams: GatewayService['upstreams']
-}
+  upstreams: Type.Array(Type.Object({ address: Type.String(), port: Port }), { maxItems: upstreamCountMax }),
+})
+export type ServedGateway = Readonly<Omit<Static<typeof ServedGateway>, 'upstreams'>> &
+  Pick<GatewayService, 'upstreams'>
+
+/** Name of the fact in the ledger. */
+const gatewayFact = 'served_gateway'
 
 type Installed = { readonly quotas: ReadonlySet<string>; readonly counters: ReadonlySet<string> }
 
 const nftTimeoutMs = 30_000
 const conntrackTimeoutMs = 10_000
-/** As many as a workload may have, each with as many addresses as its VM is told. */
-const upstreamCountMax = 64 * 8
 /** Of a gateway's VM: what it sends is counted, and has no cap. */
 const unlimitedBytes = Number.MAX_SAFE_INTEGER
 
@@ -62,10 +73,12 @@ export class VmNetwork {
   #installed: Installed | null = null
   /** The run that has not begun yet. */
   #queued: Promise<void> | null = null
-  #gateway: ServedGateway | null = null
+  #gateway: ServedGateway | null
 
   constructor(deps: VmNetworkDeps) {
     this.#deps = deps
+    const kept = readMeta(deps.ledger.db, gatewayFact)
+    this.#gateway = kept === null ? null : readGateway(JSON.parse(kept))
   }
 
   /** Makes the kernel's table agree with the ledger. Calls that come meanwhile share the next run. Faults: host.*. */
@@ -78,12 +91,13 @@ export class VmNetwork {
   }
 
   /**
-   * Says which VM the gateway's clients come to, and where its VMs may connect to. Streams stay where they are. It holds for this process, so
-   * a process says it before its first `sync`, which would else take the map away for as long. Faults: internal (no such port or address), host.*.
+   * Says which VM the gateway's clients come to, and where its VMs may connect to. Streams stay where they are. It is kept: a daemon that starts
+   * again goes on with it until it says otherwise. Faults: internal (no such port or address), host.*.
    */
   async setGateway(gateway: ServedGateway): Promise<void> {
-    checkGateway(gateway)
-    this.#gateway = gateway
+    const read = readGateway(gateway)
+    swapMeta(this.#deps.ledger.db, gatewayFact, JSON.stringify(read))
+    this.#gateway = read
     await this.sync()
   }
 
@@ -184,15 +198,13 @@ function serviceOf(
   return { port, address: vm?.address ?? null, upstreams }
 }
 
-/** What comes from outside is written into a ruleset: it is what it says, or it is refused. */
-function checkGateway({ port, upstreams }: ServedGateway): void {
-  if (upstreams.length > upstreamCountMax) {
-    throw new Fault('internal', `${upstreams.length} addresses of upstreams, at most ${upstreamCountMax}`)
-  }
-  const isPort = (value: number) => Number.isInteger(value) && value >= 1 && value <= 65_535
-  if (!isPort(port)) throw new Fault('internal', `not a port of the gateway: ${port}`)
-  const wrong = upstreams.find(upstream => !isIPv4(upstream.address) || !isPort(upstream.port))
-  if (wrong !== undefined) throw new Fault('internal', `not an address of an upstream: ${JSON.stringify(wrong)}`)
+/** What a resolver has said is written into a ruleset: it is an address, or it is refused. Fault internal. */
+function readGateway(value: unknown): ServedGateway {
+  const gateway = checked(ServedGateway, value, { what: 'the gateway that is served', code: 'internal' })
+  const wrong = gateway.upstreams.find(({ address }) => !isIPv4(address))
+  if (wrong !== undefined)
+    throw new Fault('internal', `not an address of an upstream: ${JSON.stringify(wrong.address)}`)
+  return gateway
 }
 
 function installedOf(read: Counters | null): Installed {

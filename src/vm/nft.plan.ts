@@ -32,7 +32,10 @@ export type ServiceConnections = {
 
 /** Where this host takes connections for the gateway in a VM. */
 export type GatewayListen = {
-  /** IPv4 address of this host, `0.0.0.0` for every one; null: none. Instances come to the gateway address in any case. */
+  /**
+   * IPv4 address of this host, `0.0.0.0` for every one; null: none. Instances come to the gateway address in any case. IPv6 clients have no way
+   * to a VM that has IPv4 alone.
+   */
   readonly address: string | null
   readonly port: number
 }

@@ -97,6 +97,16 @@ describe.if(needsRoot('the test of streams of the gateway'))('streams', () => {
     await flows()
   })
 
+  test('learn that a path takes smaller packets only', async () => {
+    // Goal: no client behind a tunnel waits for ever for an answer that is too large for it.
+    await apply()
+    await host.run(['ip', 'link', 'set', 'uplink', 'mtu', '1300'])
+    const { stream } = await open(world, hostAddress, listenPort)
+    stream.write('100000')
+    expect(await stream.says(`got ${100_000 + chunkBytes}`)).toBeDefined()
+    await host.run(['ip', 'link', 'set', 'uplink', 'mtu', '1500'])
+  })
+
   test('carry nothing more once their VM is closed', async () => {
     // Goal: a VM that is shut off keeps none of its clients and upstreams.
     await apply()

@@ -82,6 +82,7 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
   afterAll(() => network?.[Symbol.dispose]())
 
   test('clients reach the service port of the one that serves, from everywhere, and are seen as who they are', async () => {
+    // Goal: whoever may ask the gateway finds it where its address says, and its limits go by the client's own address.
     await apply()
     expect(
       await reached({

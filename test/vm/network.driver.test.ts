@@ -36,7 +36,8 @@ function bench() {
   }
   const limits = { egressLimitBytes: 1, rescueLimitBytes: 1 }
   const ruleset = plan({ gatewayListen: { address: '0.0.0.0', port: 9442 } })
-  const network = new VmNetwork({ ledger: store.ledger, nft, clock, log: silentLogger, ruleset, ...limits })
+  const create = () => new VmNetwork({ ledger: store.ledger, nft, clock, log: silentLogger, ruleset, ...limits })
+  const network = create()
   const addVm = (n: number, kind: Partial<NewVm> = {}) => {
     const id = `0000000${n}-0000-4000-8000-000000000000`
     const nowMs = clock.nowMs()
@@ -52,7 +53,7 @@ function bench() {
     const upstreams = found(/^add element \S+ \S+ gateway_upstreams \{ (.*) \}$/)
     return { leadsTo: [...new Set(found(/ dnat ip to (\S+)$/))], upstreams }
   }
-  return { store, network, kernel, addVm, texts, served }
+  return { store, create, network, kernel, addVm, texts, served }
 }
 
 test('what is removed does not come back by a run for another VM before its row is struck', async () => {
@@ -98,6 +99,22 @@ describe('the gateway', () => {
     expect(served().leadsTo).toEqual([])
     await network.setGateway({ serving: null, port: 8442, upstreams })
     expect(served()).toEqual({ leadsTo: [], upstreams: ['192.0.2.9 . 443'] })
+  })
+
+  test('is where it was when a daemon starts again, before anybody has said so', async () => {
+    // Goal: the first ruleset of a new process cuts no stream and turns no client away.
+    const { store, network, create, addVm, served } = bench()
+    const id = addVm(1, kind)
+    openVm(store.ledger.db, { id, nowMs: 5 })
+    await network.setGateway({ serving: id, port: 8442, upstreams })
+    const before = served()
+    expect(before.leadsTo).toEqual(['10.88.0.1:8442'])
+    const next = create()
+    await next.sync()
+    expect(served()).toEqual(before)
+    await next.setGateway({ serving: null, port: 8442, upstreams: [] })
+    await create().sync()
+    expect(served()).toEqual({ leadsTo: [], upstreams: [] })
   })
 
   test('is in no VM of another network, and in none that is unknown', async () => {
