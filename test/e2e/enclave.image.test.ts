@@ -28,10 +28,15 @@ const gatewaysOf = async (appliance: Appliance) => (await appliance.admin<AdminG
 
 async function serving(appliance: Appliance, other: string | null = null): Promise<string> {
   let found = ''
-  await until('a gateway VM serves', startMs, async () => {
+  const isThere = async () => {
     const one = (await gatewaysOf(appliance)).find(({ state }) => state === 'serving')
     found = one?.vm ?? ''
     return found !== '' && found !== other && one?.problem === null
+  }
+  await until('a gateway VM serves', startMs, isThere).catch(async error => {
+    const shown = [await appliance.cli('inference', 'show'), await appliance.cli('inference', 'logs')]
+    const log = appliance.log().split('\n').slice(-40)
+    throw new Error([error.message, ...shown.map(one => one.stdout), ...log].join('\n'))
   })
   return found
 }
