@@ -122,12 +122,11 @@ async function bundleTypes(): Promise<string> {
 
 function projectOf(work: string) {
   return {
-    extends: join(repo, 'tsconfig.json'),
+    // What pages have, and of the language what Node 20 has.
+    extends: join(entries, 'tsconfig.json'),
     compilerOptions: {
       ...{ noEmit: false, declaration: true, emitDeclarationOnly: true },
       ...{ rootDir: join(repo, 'src'), outDir: join(work, 'types') },
-      // What Node 20 has.
-      ...{ types: [], lib: ['ES2023', 'ES2024.String', 'DOM', 'DOM.Iterable', 'DOM.AsyncIterable'] },
     },
     files: [join(entries, 'browser.ts')],
     include: [],

@@ -52,7 +52,7 @@ export async function startAttestedGateway(upstream: TestUpstream, port = 0): Pr
 }
 
 /** Options of a relying party that expects exactly this gateway, but for its address; JSON, so that they can be handed to another process. */
-export async function clientOptions() {
+export async function attestedOptions() {
   const { rootFile, operatorKey, measurementOf } = await simulatedHost()
   return {
     policy: encodePolicy({ ...strictPolicy(), measurements: [measurementOf(imageDigest)], idKeyDigest: operatorKey }),

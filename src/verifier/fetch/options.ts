@@ -168,7 +168,7 @@ function readTrust(options: AttestedFetchOptions): Trust {
         ? AMD_ROOTS
         : [...AMD_ROOTS, reading('simulatedRoot', () => readSimulatedRoot(bytesOf('simulatedRoot', simulatedRoot)))],
     policy: readPolicy(options.policy),
-    pins: readPins(options.pins ?? {}),
+    pins: readPins(options.pins === undefined ? {} : options.pins),
     crl: crl === undefined ? undefined : reading('crl', () => derBlocks(crl, 'X509 CRL', 'revocation list')[0]),
     allowlist: readAllowlistOption(options.allowlist ?? 'any'),
     configurationDigest: configuration === 'any' ? 'any' : sha256(bytesOf('configuration', configuration)),
@@ -202,9 +202,10 @@ function readPolicy(given: AttestedFetchOptions['policy']): Policy {
   try {
     return parsePolicy(given)
   } catch (error) {
-    // It names the field itself.
-    const [param = 'policy', ...problem] = messageOf(error).split(': ')
-    throw new OptionError(param, problem.join(': ') || 'it cannot be read', { cause: error })
+    // Most name the field themselves.
+    const message = messageOf(error)
+    const [, param = 'policy', problem = message] = /^(policy\S*): (.*)$/s.exec(message) ?? []
+    throw new OptionError(param, problem, { cause: error })
   }
 }
 

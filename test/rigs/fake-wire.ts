@@ -1,0 +1,132 @@
+// A wire without a network for `attestedFetch`: gateways with real simulated evidence and real EHBP, and whoever may stand between. Effects: randomness.
+
+import { responseNonceHeader } from '../../src/attest/ehbp/protocol.ts'
+import type { ReceiptKeys } from '../../src/attest/receipt/receipt-keys.ts'
+import { systemRandom } from '../../src/base/ids.ts'
+import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
+import {
+  type EvidenceResponse,
+  PeerKeyError,
+  type Transport,
+  type WireRequest,
+  type WireResponse,
+} from '../../src/verifier/fetch/transport.ts'
+import { serverContext } from './ehbp.ts'
+import { openRig, type RigOptions } from './gateway-attestation.ts'
+
+export type FakeGateway = Disposable & {
+  readonly keys: ReceiptKeys
+  readonly tlsSpkiDigest: Uint8Array
+  /** The body of GET /attestation for this nonce. */
+  readonly attest: (url: URL) => Promise<{ status: number; body: Uint8Array }>
+  /** What it was asked, opened. */
+  readonly seen: string[]
+  /** Answers as the gateway does: sealed where the request was. */
+  readonly respond: (request: WireRequest) => Promise<WireResponse>
+}
+
+/** The answer to whatever is asked: type and body. */
+export type FakeAnswer = { readonly status?: number; readonly type?: string; readonly body: string }
+
+export const wholeAnswer: FakeAnswer = { type: 'application/json', body: '{"answer":"here"}' }
+
+export async function createFakeGateway(
+  options: Pick<RigOptions, 'clock' | 'origin'> = {},
+  answer: () => FakeAnswer = () => wholeAnswer,
+): Promise<FakeGateway> {
+  const keys = makeReceiptKeys(systemRandom)
+  const tlsSpkiDigest = systemRandom(32)
+  const rig = await openRig({ ...options, keys, tlsSpkiDigest })
+  const seen: string[] = []
+  return {
+    ...{ keys, tlsSpkiDigest, seen },
+    attest: async url => {
+      const response = await rig.endpoint(new Request(url.href))
+      return { status: response.status, body: new Uint8Array(await response.arrayBuffer()) }
+    },
+    respond: async request => {
+      const { status = 200, type = 'application/json', body } = answer()
+      const bytes = new TextEncoder().encode(body)
+      const encapsulated = request.headers.get('ehbp-encapsulated-key')
+      if (encapsulated === null) {
+        seen.push(new TextDecoder().decode(request.body ?? new Uint8Array(0)))
+        return wireResponse(status, { 'content-type': type }, bytes)
+      }
+      const context = await serverContext(encapsulated, { keys })
+      let plain: Uint8Array
+      try {
+        plain = await context.open(request.body ?? new Uint8Array(0), 1_000_000)
+      } catch {
+        return keyConfigProblem()
+      }
+      seen.push(new TextDecoder().decode(plain))
+      const sealing = await context.sealResponse(systemRandom(32))
+      return wireResponse(
+        status,
+        { 'content-type': type, [responseNonceHeader]: sealing.nonce },
+        await sealing.seal(bytes),
+      )
+    },
+    [Symbol.dispose]: () => rig[Symbol.dispose](),
+  }
+}
+
+export function keyConfigProblem(): WireResponse {
+  const text = JSON.stringify({ type: 'urn:ietf:params:ehbp:error:key-config', title: 'other keys' })
+  return wireResponse(422, { 'content-type': 'application/problem+json' }, new TextEncoder().encode(text))
+}
+
+export function wireResponse(status: number, headers: Record<string, string>, bytes: Uint8Array): WireResponse {
+  return { status, statusText: '', headers: new Headers(headers), body: new Response(bytes.slice()).body }
+}
+
+/** Who is asked for evidence, and who answers connections, now; a test changes it. */
+export type FakeWire = {
+  readonly transport: Transport
+  /** Set by a test to stand between. */
+  attest: (url: URL, signal: AbortSignal) => Promise<EvidenceResponse>
+  respond: (request: WireRequest) => Promise<WireResponse>
+  /** SHA-256 of the SPKI that whoever answers connections shows. */
+  tlsSpkiDigest: Uint8Array
+  /** Nonces that were asked with, requests that reached a peer, and channels that were closed. */
+  readonly nonces: string[]
+  readonly sent: WireRequest[]
+  readonly closed: () => number
+  /** Lets this gateway answer everything. */
+  readonly connect: (gateway: FakeGateway) => void
+}
+
+export function createFakeWire(gateway: FakeGateway, { pins }: { readonly pins: boolean }): FakeWire {
+  let closed = 0
+  const honest = (one: FakeGateway) => ({
+    ...{ respond: one.respond, tlsSpkiDigest: one.tlsSpkiDigest },
+    attest: async (url: URL): Promise<EvidenceResponse> => ({
+      ...(await one.attest(url)),
+      ...{ retryAfter: null, tlsSpkiDigest: pins ? wire.tlsSpkiDigest : 'any' },
+    }),
+  })
+  const wire: FakeWire = {
+    ...honest(gateway),
+    ...{ nonces: [], sent: [], closed: () => closed },
+    connect: next => void Object.assign(wire, honest(next)),
+    transport: {
+      pins,
+      askEvidence: ({ url, signal }) => {
+        wire.nonces.push(url.searchParams.get('nonce') ?? '')
+        return wire.attest(url, signal)
+      },
+      open: pinned => ({
+        send: async request => {
+          if (pinned !== 'any' && Buffer.compare(pinned, wire.tlsSpkiDigest) !== 0)
+            throw new PeerKeyError('another key')
+          wire.sent.push(request)
+          return await wire.respond(request)
+        },
+        close: () => {
+          closed += 1
+        },
+      }),
+    },
+  }
+  return wire
+}
