@@ -7,6 +7,7 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { type Authority, openAuthority } from '../../src/http/authority.ts'
 import { spkiDigestOf } from '../../src/http/pair.ts'
 import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
+import { createEncryption } from '../../src/inference/encryption/encryption.ts'
 import { allowlistText, configurationText, imageDigest, openRig, rigDir, simulatedHost } from './gateway-attestation.ts'
 import { startGateway, type TestGateway, target } from './gateway-server.ts'
 import type { TestUpstream } from './upstream-server.ts'
@@ -15,7 +16,15 @@ export type AttestedGateway = AsyncDisposable & {
   readonly url: string
   readonly port: number
   readonly gateway: TestGateway
+  readonly pair: Certified
+  readonly tlsSpkiDigest: Uint8Array
+  /** How often it was asked for evidence. */
+  readonly nonceCount: () => number
+  /** Requests that came encrypted. */
+  readonly encryptedCount: () => number
 }
+
+export type Certified = { readonly cert: string; readonly key: string }
 
 let authority: Promise<Authority> | null = null
 
@@ -27,22 +36,34 @@ export function serverAuthority(): Promise<Authority> {
   return authority
 }
 
-/** With a new TLS key and new receipt keys. `port`: that of an earlier one, which has ended; else a free one. */
-export async function startAttestedGateway(upstream: TestUpstream, port = 0): Promise<AttestedGateway> {
-  const pair = await (await serverAuthority()).issue(['127.0.0.1'], 1)
+/** With new receipt keys, and a new TLS key unless there is a `pair`. */
+export async function startAttestedGateway(
+  upstream: TestUpstream,
+  options: { readonly pair?: Certified } = {},
+): Promise<AttestedGateway> {
+  const pair = options.pair ?? (await (await serverAuthority()).issue(['127.0.0.1'], 1))
   const keys = makeReceiptKeys(systemRandom)
-  const rig = await openRig({ keys, tlsSpkiDigest: spkiDigestOf(pair.cert) })
+  const tlsSpkiDigest = spkiDigestOf(pair.cert)
+  const rig = await openRig({ keys, tlsSpkiDigest })
+  let nonceCount = 0
+  const encryption = createEncryption({ keys, random: systemRandom })
   const gateway = startGateway([target(upstream.url)], {
-    attestation: (request, address) => rig.endpoint(request, address()),
+    encryption,
+    attestation: (request, address) => {
+      nonceCount += 1
+      return rig.endpoint(request, address())
+    },
   })
   const server = Bun.serve({
-    ...{ hostname: '127.0.0.1', port, tls: pair, development: false, idleTimeout: 60 },
+    ...{ hostname: '127.0.0.1', port: 0, tls: { cert: pair.cert, key: pair.key }, development: false, idleTimeout: 60 },
     fetch: (request, bun) => gateway.gateway.fetch(request, () => bun.requestIP(request)?.address ?? ''),
   })
   return {
     url: `https://127.0.0.1:${server.port}`,
     port: server.port ?? 0,
-    gateway,
+    ...{ gateway, pair, tlsSpkiDigest },
+    nonceCount: () => nonceCount,
+    encryptedCount: () => encryption.counts.xwing.decrypted,
     [Symbol.asyncDispose]: async () => {
       await server.stop(true)
       await gateway[Symbol.asyncDispose]()

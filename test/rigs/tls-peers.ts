@@ -2,7 +2,7 @@
 
 import { connect, createServer as createTcpServer, type Server, type Socket } from 'node:net'
 import { createServer as createTlsServer, type TLSSocket } from 'node:tls'
-import { serverAuthority } from './attested-gateway.ts'
+import { type Certified, serverAuthority } from './attested-gateway.ts'
 
 export type Relay = AsyncDisposable & {
   readonly url: string
@@ -53,8 +53,6 @@ export type Recorder = AsyncDisposable & {
   /** Resolves when so many connections have come and every one has ended. */
   readonly ended: (connectionCount: number) => Promise<void>
 }
-
-export type Certified = { readonly cert: string; readonly key: string }
 
 /** As good a certificate as a gateway's, for a key of its own. */
 export async function newCertificate(): Promise<Certified> {
@@ -132,4 +130,42 @@ function portOf(server: Server): number {
 async function listening(server: Server): Promise<() => Promise<void>> {
   await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
   return () => new Promise<void>(resolve => server.close(() => resolve()))
+}
+
+export type Proxy = AsyncDisposable & {
+  readonly port: number
+  /** Paths and bodies that went through it, as whoever ends TLS connections sees them. */
+  readonly seen: { readonly path: string; readonly body: string; readonly headers: Headers }[]
+}
+
+/** Ends TLS connections with a key of its own and hands requests to a server behind it, as a load balancer does. `answer` may answer some itself. */
+export async function startProxy(
+  behind: () => string,
+  answer: (request: Request, forward: () => Promise<Response>) => Response | Promise<Response> = (_, forward) =>
+    forward(),
+): Promise<Proxy> {
+  const { cert, key } = await newCertificate()
+  const { caPem: ca } = await serverAuthority()
+  const seen: Proxy['seen'] = []
+  const server = Bun.serve({
+    ...{ hostname: '127.0.0.1', port: 0, tls: { cert, key }, development: false, idleTimeout: 60 },
+    fetch: async request => {
+      const { pathname, search } = new URL(request.url)
+      const body = new Uint8Array(await request.arrayBuffer())
+      seen.push({ path: pathname, body: Buffer.from(body).toString('latin1'), headers: request.headers })
+      const { method, headers } = request
+      const forward = () =>
+        fetch(`${behind()}${pathname}${search}`, {
+          ...{ method, headers, tls: { ca } },
+          ...(body.length === 0 ? {} : { body }),
+        })
+      return await answer(request, forward)
+    },
+  })
+  return {
+    ...{ port: server.port ?? 0, seen },
+    [Symbol.asyncDispose]: async () => {
+      await server.stop(true)
+    },
+  }
 }

@@ -82,10 +82,13 @@ async function sendAttested(request: WireRequest, sending: Sending): Promise<Res
 async function attempt(
   request: WireRequest,
   { evidence, channel }: Attested,
-  { settings: { encryption }, transport: { pins }, random }: Sending,
+  { settings: { encryption, limits }, transport: { pins }, random }: Sending,
 ): Promise<Response | PeerKeyError | UnknownKeyError> {
   try {
-    return await exchange(request, { keys: evidence.keys, channel, encryption, pins, random })
+    return await exchange(request, {
+      ...{ keys: evidence.keys, channel, encryption, pins, random },
+      responseBytesMax: limits.responseBytesMax,
+    })
   } catch (error) {
     if (error instanceof PeerKeyError || error instanceof UnknownKeyError) return error
     throw error

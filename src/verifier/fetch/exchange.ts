@@ -14,7 +14,7 @@ import type { PublicKeys } from '../../attest/receipt/public-keys.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import { ConnectionError, EncryptionError, IncompleteResponseError, RequestError } from './errors.ts'
-import { bodyAtOnce, judgedBody } from './response-body.ts'
+import { bodyAtOnce, type Judging, judgedBody } from './response-body.ts'
 import type { Channel, WireRequest, WireResponse } from './transport.ts'
 
 export type ExchangeDeps = {
@@ -25,6 +25,7 @@ export type ExchangeDeps = {
   /** Whether the channel is held to the attested TLS key, so that what comes over it is the gateway's word. */
   readonly pins: boolean
   readonly random: RandomBytes
+  readonly responseBytesMax: number
 }
 
 /** The gateway says that it has no such encryption key: it did not carry out the request. */
@@ -45,7 +46,7 @@ export async function exchange(request: WireRequest, deps: ExchangeDeps): Promis
       `${request.method} ${request.url.pathname}: a request without a body cannot be encrypted, and a page cannot pin the connection; send it from Bun or Node`,
     )
   }
-  return plainResponse(notRedirected(await channel.send(request)), request)
+  return await plainResponse(notRedirected(await channel.send(request)), request, deps)
 }
 
 async function exchangeSealed(
@@ -64,7 +65,7 @@ async function exchangeSealed(
     if (!(error instanceof Malformed)) throw error
     return await unsealed(response, request, { deps, error })
   }
-  return openedResponse(response, request, opener)
+  return await openedResponse(response, { request, opener, deps })
 }
 
 async function seal(body: Uint8Array, { keys, random }: Pick<ExchangeDeps, 'keys' | 'random'>): Promise<SealedRequest> {
@@ -77,12 +78,15 @@ async function seal(body: Uint8Array, { keys, random }: Pick<ExchangeDeps, 'keys
   }
 }
 
-function openedResponse(response: WireResponse, { signal }: WireRequest, opener: ResponseOpener): Response {
+type Opening = { readonly request: WireRequest; readonly opener: ResponseOpener; readonly deps: ExchangeDeps }
+
+async function openedResponse(response: WireResponse, { request, opener, deps }: Opening): Promise<Response> {
   const { status, body } = response
   if (body === null) throw new IncompleteResponseError(`a response of status ${status} came without its body`)
   const headers = clearHeaders(response.headers)
   for (const [name, value] of Object.entries(opener.headers)) headers.set(name, value)
-  return responseOf(response, headers, judgedBody(body, { by: { opener }, signal, status }))
+  const judging: Judging = { by: { opener }, signal: request.signal, status }
+  return await responseOf({ ...response, headers, body }, judging, deps)
 }
 
 const problemBytesMax = 64 * 1024
@@ -91,12 +95,12 @@ const problemBytesMax = 64 * 1024
 async function unsealed(
   response: WireResponse,
   request: WireRequest,
-  { deps: { pins }, error }: { readonly deps: ExchangeDeps; readonly error: Malformed },
+  { deps, error }: { readonly deps: ExchangeDeps; readonly error: Malformed },
 ): Promise<Response> {
   const { status, headers, body } = response
-  const mayPass = pins && status >= 400
+  const mayPass = deps.pins && status >= 400
   if (status !== 422) {
-    if (mayPass) return plainResponse(response, request)
+    if (mayPass) return await plainResponse(response, request, deps)
     void body?.cancel().catch(() => {})
     throw notSealed(status, error)
   }
@@ -105,7 +109,7 @@ async function unsealed(
   if (isKeyConfigProblem({ status, contentType: headers.get('content-type'), body: text })) {
     throw new UnknownKeyError('the gateway has another encryption key')
   }
-  if (mayPass) return plainResponse({ ...response, body: new Response(bytes).body }, request)
+  if (mayPass) return await plainResponse({ ...response, body: new Response(bytes).body }, request, deps)
   throw notSealed(status, error)
 }
 
@@ -116,18 +120,22 @@ function notSealed(status: number, cause: Malformed): EncryptionError {
   })
 }
 
-function plainResponse(response: WireResponse, { signal }: WireRequest): Response {
-  const { status, body } = response
+async function plainResponse(response: WireResponse, { signal }: WireRequest, deps: ExchangeDeps): Promise<Response> {
+  const { status, statusText, body } = response
   const headers = clearHeaders(response.headers)
-  if (body === null) return responseOf(response, headers, null)
+  if (body === null) return new Response(null, { status, statusText, headers })
   const type = headers.get('content-type')
-  const whole = saysItsEnd(type) ? createWholeCheck(type) : null
-  return responseOf(response, headers, judgedBody(body, { by: { whole }, signal, status }))
+  const whole = isStream(type) || isJson(type) ? createWholeCheck(type) : null
+  return await responseOf({ ...response, headers, body }, { by: { whole }, signal, status }, deps)
+}
+
+function isStream(contentType: string | null): boolean {
+  return /^text\/event-stream[ \t]*(?:;|$)/i.test(contentType ?? '')
 }
 
 /** Of other content the connection's word has to do, which a pinned connection gives. */
-function saysItsEnd(contentType: string | null): boolean {
-  return /^(?:text\/event-stream|application\/json)[ \t]*(?:;|$)/i.test(contentType ?? '')
+function isJson(contentType: string | null): boolean {
+  return /^application\/json[ \t]*(?:;|$)/i.test(contentType ?? '')
 }
 
 /** What spoke of the bytes on the wire does not hold for those that the caller gets. */
@@ -139,12 +147,16 @@ function clearHeaders(given: Headers): Headers {
   return headers
 }
 
-function responseOf(
-  { status, statusText }: WireResponse,
-  headers: Headers,
-  body: ReadableStream<Uint8Array<ArrayBuffer>> | null,
-): Response {
-  return new Response(body, { status, statusText, headers })
+/** A stream as it comes; anything else whole, so that the caller is told by this very request when it is not. */
+async function responseOf(
+  response: WireResponse & { readonly body: ReadableStream<Uint8Array<ArrayBuffer>> },
+  judging: Judging,
+  { responseBytesMax }: ExchangeDeps,
+): Promise<Response> {
+  const { status, statusText, headers } = response
+  const body = judgedBody(response.body, judging)
+  const given = isStream(headers.get('content-type')) ? body : await bodyAtOnce(body, responseBytesMax)
+  return new Response(given, { status, statusText, headers })
 }
 
 function notRedirected(response: WireResponse): WireResponse {

@@ -44,6 +44,7 @@ class JudgingAgent extends Agent {
   readonly #wire: Wire
   readonly #judge: Judge
   readonly #judged = new WeakSet<object>()
+  readonly #used = new WeakSet<object>()
 
   constructor(wire: Wire, { judge, keepAlive }: { readonly judge: Judge; readonly keepAlive: boolean }) {
     super({ keepAlive, timeout: idleSocketMs })
@@ -51,9 +52,17 @@ class JudgingAgent extends Agent {
     this.#judge = judge
   }
 
-  /** Whether this agent has judged it. A runtime that takes its sockets from elsewhere gets no request. */
-  hasJudged(socket: object): boolean {
-    return this.#judged.has(socket)
+  /** What this agent knows of a socket that is about to get a request; null: it has not judged it, for the runtime took it from elsewhere. */
+  take(socket: object): 'new' | 'used' | null {
+    if (!this.#judged.has(socket)) return null
+    const found = this.#used.has(socket) ? 'used' : 'new'
+    this.#used.add(socket)
+    return found
+  }
+
+  endIdle(): void {
+    // Not destroy(): that would end the requests under way.
+    for (const socket of Object.values(this.freeSockets).flat()) socket?.destroy()
   }
 
   override createConnection(
@@ -123,8 +132,7 @@ class PinnedChannel implements Channel {
   async send(request: WireRequest): Promise<WireResponse> {
     const { signal } = request
     try {
-      const message = await sendOver(this.#agent, request, this.#wire)
-      return responseOf(message, request)
+      return responseOf(await this.#sendFresh(request), request)
     } catch (error) {
       if (signal?.aborted) throw signal.reason
       if (error instanceof PeerKeyError || error instanceof ConnectionError) throw error
@@ -133,9 +141,24 @@ class PinnedChannel implements Channel {
   }
 
   close(): void {
-    // Not destroy(): that would end the requests under way.
-    for (const socket of Object.values(this.#agent.freeSockets).flat()) socket?.destroy()
+    this.#agent.endIdle()
   }
+
+  /** The server may have ended an idle connection just when it was taken. As browsers do, the request is sent once more, over a new one. */
+  async #sendFresh(request: WireRequest): Promise<IncomingMessage> {
+    try {
+      return await sendOver(this.#agent, request, this.#wire)
+    } catch (error) {
+      if (!(error instanceof StaleConnectionError)) throw error
+      this.#agent.endIdle()
+      return await sendOver(this.#agent, request, this.#wire)
+    }
+  }
+}
+
+/** A connection that had served requests before ended without a byte of an answer. */
+class StaleConnectionError extends Error {
+  override readonly name = 'StaleConnectionError'
 }
 
 async function askEvidence(wire: Wire, { url, bodyBytesMax, signal }: EvidenceRequest): Promise<EvidenceResponse> {
@@ -166,20 +189,27 @@ function sendOver(agent: JudgingAgent, request: WireRequest, wire: Wire): Promis
       ...{ agent, method, headers, path: `${url.pathname}${url.search}` },
       ...{ host: url.hostname.replace(/^\[|\]$/g, ''), port: url.port || 443 },
     })
-    const fail = (why: string) => outgoing.destroy(new Error(why))
+    let isUsed = false
+    const fail = (why: string) => {
+      isUsed = false
+      outgoing.destroy(new Error(why))
+    }
     const unfit = () => fail('this runtime does not take the connections of an agent of node:https')
     const timer = setTimeout(unfit, wire.connectTimeoutMs + unfitAfterMs)
     const stopWatching = signal === null ? () => {} : onAbort(signal, () => fail('the caller has left'))
-    outgoing.on('error', reject)
+    const ended = (error: Error) => reject(isUsed ? new StaleConnectionError(error.message, { cause: error }) : error)
+    outgoing.on('error', ended)
     outgoing.on('close', () => {
       clearTimeout(timer)
       stopWatching()
-      reject(new Error('the connection was closed'))
+      ended(new Error('the connection was closed'))
     })
     outgoing.once('socket', socket => {
       clearTimeout(timer)
       // Nothing has been written so far: node:http writes the head with the first byte of the body, or at the end.
-      if (!agent.hasJudged(socket)) return void unfit()
+      const found = agent.take(socket)
+      if (found === null) return unfit()
+      isUsed = found === 'used'
       outgoing.setTimeout(wire.idleTimeoutMs, () => fail(`nothing for ${wire.idleTimeoutMs} ms`))
       outgoing.end(body ?? undefined)
     })

@@ -55,6 +55,8 @@ export type AttestedFetchOptions = {
   readonly idleTimeoutMs?: number
   /** A request's body must fit into memory. Default: 64 MiB. */
   readonly requestBytesMax?: number
+  /** A response that is no stream of events is read whole before the caller gets it. Default: 64 MiB. */
+  readonly responseBytesMax?: number
 }
 
 /** Whom to trust and what to expect: the part of a GatewayQuestion that does not change from one verification to the next. */
@@ -72,6 +74,7 @@ export type Limits = {
   readonly reverifyAfterMs: number
   readonly evidenceTimeoutMs: number
   readonly requestBytesMax: number
+  readonly responseBytesMax: number
 }
 
 export type Wire = {
@@ -98,6 +101,7 @@ const NUMBERS = {
   connectTimeoutMs: { least: 100, most: 600_000, usual: 10_000 },
   idleTimeoutMs: { least: 100, most: dayMs, usual: 600_000 },
   requestBytesMax: { least: 1, most: 1024 * 1024 * 1024, usual: 64 * 1024 * 1024 },
+  responseBytesMax: { least: 1, most: 1024 * 1024 * 1024, usual: 64 * 1024 * 1024 },
 } as const satisfies Readonly<Record<string, { least: number; most: number; usual: number }>>
 
 const NAMES = [
@@ -121,6 +125,7 @@ export function readOptions(options: AttestedFetchOptions): Settings {
       reverifyAfterMs: readReverifyAfter(options, evidenceAgeMaxMs),
       evidenceTimeoutMs: numberOf(options, 'evidenceTimeoutMs'),
       requestBytesMax: numberOf(options, 'requestBytesMax'),
+      responseBytesMax: numberOf(options, 'responseBytesMax'),
     },
     wire: {
       ca,

@@ -31,6 +31,7 @@ test('goal: everything that is said is kept, and what is left out has the defaul
     reverifyAfterMs: 1_800_000,
     evidenceTimeoutMs: 30_000,
     requestBytesMax: 67_108_864,
+    responseBytesMax: 67_108_864,
   })
   expect(settings.wire).toEqual({ ca: all.ca, connectTimeoutMs: 10_000, idleTimeoutMs: 600_000 })
   expect(settings.trust.pins).toEqual({
