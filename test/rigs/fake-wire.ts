@@ -4,6 +4,9 @@ import { responseNonceHeader } from '../../src/attest/ehbp/protocol.ts'
 import type { ReceiptKeys } from '../../src/attest/receipt/receipt-keys.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
+import { type AttestedFetch, createAttestedFetch } from '../../src/verifier/fetch/attested-fetch.ts'
+import { AttestedFetchError } from '../../src/verifier/fetch/errors.ts'
+import type { AttestedFetchOptions } from '../../src/verifier/fetch/options.ts'
 import {
   type EvidenceResponse,
   PeerKeyError,
@@ -11,6 +14,8 @@ import {
   type WireRequest,
   type WireResponse,
 } from '../../src/verifier/fetch/transport.ts'
+import { attestedOptions } from './attested-gateway.ts'
+import { createManualClock } from './clock.ts'
 import { serverContext } from './ehbp.ts'
 import { openRig, type RigOptions } from './gateway-attestation.ts'
 
@@ -129,4 +134,46 @@ export function createFakeWire(gateway: FakeGateway, { pins }: { readonly pins: 
     },
   }
   return wire
+}
+
+export const gatewayUrl = 'https://gateway.example'
+/** In the body of every request; it must never go out in the clear. */
+export const secret = 'the secret prompt'
+/** Short enough that the evidence's certificates outlive every test. */
+export const fakeLimits = { evidenceAgeMaxMs: 240_000, reverifyAfterMs: 120_000 } as const
+
+type FakeOptions = { readonly pins?: boolean; readonly answer?: () => FakeAnswer }
+
+/** `attestedFetch` of a relying party that expects exactly this gateway, with a clock of its own. */
+export async function startFakeFetch(
+  changes: Partial<AttestedFetchOptions> = {},
+  { pins = true, answer = () => wholeAnswer }: FakeOptions = {},
+) {
+  const clock = createManualClock(Date.now())
+  const gateway = await createFakeGateway({ clock }, answer)
+  const wire = createFakeWire(gateway, { pins })
+  const fetch = createAttestedFetch(
+    { ...(await attestedOptions()), url: gatewayUrl, ...fakeLimits, ...changes },
+    { createTransport: () => wire.transport, clock, random: systemRandom },
+  )
+  return { clock, gateway, wire, fetch, another: () => createFakeGateway({ clock }, answer) }
+}
+
+export function ask(fetch: AttestedFetch, init: RequestInit = {}): Promise<Response> {
+  return fetch(`${gatewayUrl}/v1/chat/completions`, { method: 'POST', body: secret, ...init })
+}
+
+/** What it rejects with, which must be an error of the package's. */
+export async function failureOf(promise: Promise<unknown>): Promise<AttestedFetchError> {
+  const error = await promise.then(
+    () => 'nothing failed',
+    reason => reason,
+  )
+  if (error instanceof AttestedFetchError) return error
+  throw new Error(`not an AttestedFetchError: ${error}`)
+}
+
+/** Whether something that was sent holds the secret in the clear. */
+export function sentInClear({ sent }: FakeWire): boolean {
+  return sent.some(({ body }) => Buffer.from(body ?? []).includes(secret))
 }

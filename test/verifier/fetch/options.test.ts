@@ -45,7 +45,8 @@ test('goal: everything that is said is kept, and what is left out has the defaul
   expect(readOptions({ ...all, allowlist: bytes, policy: JSON.stringify(policy) }).trust).toEqual(settings.trust)
 })
 
-describe('goal: a mistake is an error that names the option', () => {
+// Goal: a mistake is an error that names the option.
+describe('mistakes', () => {
   test.each([
     [{ url: 'http://127.0.0.1:1' }, 'url: '],
     [{ url: 'https://127.0.0.1:1/v1' }, 'url: '],
@@ -85,7 +86,8 @@ describe('goal: a mistake is an error that names the option', () => {
   })
 })
 
-describe('goal: a pin that is missing is an error, and only any, said to exactly it, leaves it out', () => {
+// Goal: a pin that is missing is an error, and only 'any', said to exactly it, leaves it out.
+describe('pins', () => {
   const hostData = '07'.repeat(32)
   const nobody = { ...policy, idKeyDigest: 'any' }
   test.each([

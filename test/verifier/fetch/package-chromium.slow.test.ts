@@ -90,7 +90,8 @@ test('goal: a gateway that starts again with new keys is verified again, and req
   expect(next.nonceCount()).toBe(1)
 })
 
-describe('goal: who ends TLS and', () => {
+// Goal: who ends TLS changes nothing unseen, and gets nothing to read.
+describe('who ends TLS and', () => {
   const json = { 'content-type': 'application/json' }
   const completion = JSON.stringify({ choices: [{ message: { role: 'assistant', content: 'forged' } }] })
 
