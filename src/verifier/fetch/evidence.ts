@@ -1,7 +1,7 @@
 // Fetches a gateway's evidence for a nonce of its own, and judges it. Effects: through the transport, clock and randomness that it is given.
 
 import type { PublicKeys } from '../../attest/receipt/public-keys.ts'
-import type { Check } from '../../attest/verdict.ts'
+import { type Check, fail } from '../../attest/verdict.ts'
 import { fromUtf8, toBase64Url } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
@@ -53,7 +53,11 @@ export async function takeEvidence({ settings, transport, clock, random }: Evide
   })
   const { keys, gateway, simulated, checks } = verdict
   const attestedKey = gateway?.tlsSpkiDigest ?? null
-  if (!verdict.ok || keys === null || attestedKey === null) throw new VerificationError(origin.host, checks)
+  if (!verdict.ok) throw new VerificationError(origin.host, checks)
+  if (keys === null || attestedKey === null) {
+    const missing = fail('tls-binding', "the gateway's receipt names no TLS key")
+    throw new VerificationError(origin.host, [...checks, missing])
+  }
   return {
     ...{ verifiedAtMs: nowMs, validUntilMs: nowMs + limits.evidenceAgeMaxMs, simulated, checks },
     ...{ verdict, tlsSpkiDigest: attestedKey, keys },
@@ -75,7 +79,7 @@ async function inTime(
   try {
     return await Promise.race([ask(late.signal), timeout])
   } catch (error) {
-    const message = `no evidence from ${host}: ${messageOf(error)}. What to do: check address, network and certificate, then try again`
+    const message = `no evidence from ${host}: ${messageOf(error)}. What to do: check address and network, and \`ca\` if it is about the certificate; then try again`
     throw new EvidenceError(message, { status: null, cause: error })
   } finally {
     answered.abort()
