@@ -2,13 +2,14 @@
 
 import { responseNonceHeader } from '../../src/attest/ehbp/protocol.ts'
 import type { ReceiptKeys } from '../../src/attest/receipt/receipt-keys.ts'
+import { present } from '../../src/base/assert.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
 import { type AttestedFetch, createAttestedFetch } from '../../src/verifier/fetch/attested-fetch.ts'
 import { AttestedFetchError } from '../../src/verifier/fetch/errors.ts'
 import type { AttestedFetchOptions } from '../../src/verifier/fetch/options.ts'
 import {
-  type EvidenceResponse,
+  type EvidenceAnswer,
   PeerKeyError,
   type Transport,
   type WireRequest,
@@ -85,11 +86,15 @@ export function wireResponse(status: number, headers: Record<string, string>, by
   return { status, statusText: '', headers: new Headers(headers), body: new Response(bytes.slice()).body }
 }
 
+export type FakeAttestation = EvidenceAnswer & { readonly tlsSpkiDigest: Uint8Array | 'any' }
+
 /** Who is asked for evidence, and who answers connections, now; a test changes it. */
 export type FakeWire = {
   readonly transport: Transport
   /** Set by a test to stand between. */
-  attest: (url: URL, signal: AbortSignal) => Promise<EvidenceResponse>
+  attest: (url: URL, signal: AbortSignal) => Promise<FakeAttestation>
+  /** What is answered to GET /workload.json. */
+  workload: EvidenceAnswer
   respond: (request: WireRequest) => Promise<WireResponse>
   /** SHA-256 of the SPKI that whoever answers connections shows. */
   tlsSpkiDigest: Uint8Array
@@ -105,7 +110,7 @@ export function createFakeWire(gateway: FakeGateway, { pins }: { readonly pins: 
   let closed = 0
   const honest = (one: FakeGateway) => ({
     ...{ respond: one.respond, tlsSpkiDigest: one.tlsSpkiDigest },
-    attest: async (url: URL): Promise<EvidenceResponse> => ({
+    attest: async (url: URL): Promise<FakeAttestation> => ({
       ...(await one.attest(url)),
       ...{ retryAfter: null, tlsSpkiDigest: pins ? wire.tlsSpkiDigest : 'any' },
     }),
@@ -113,12 +118,15 @@ export function createFakeWire(gateway: FakeGateway, { pins }: { readonly pins: 
   const wire: FakeWire = {
     ...honest(gateway),
     ...{ nonces: [], sent: [], closed: () => closed },
+    workload: { status: 404, retryAfter: null, body: new Uint8Array(0) },
     connect: next => void Object.assign(wire, honest(next)),
     transport: {
       pins,
-      askEvidence: ({ url, signal }) => {
+      askEvidence: async ([attestation, workload], signal) => {
+        const { url } = present(attestation, 'the first question')
         wire.nonces.push(url.searchParams.get('nonce') ?? '')
-        return wire.attest(url, signal)
+        const { tlsSpkiDigest, ...answer } = await wire.attest(url, signal)
+        return { answers: [answer, ...(workload === undefined ? [] : [wire.workload])], tlsSpkiDigest }
       },
       open: pinned => ({
         send: async request => {

@@ -2,14 +2,23 @@
 
 import type { PublicKeys } from '../../attest/receipt/public-keys.ts'
 import { type Check, fail } from '../../attest/verdict.ts'
+import { present } from '../../base/assert.ts'
 import { fromUtf8, toBase64Url } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
-import { attestationBytesMax, freshAgeMsMax, type GatewayVerdict, nonceBytes, verifyGateway } from '../gateway.ts'
+import { workloadBytesMax } from '../../contract/workload.ts'
+import {
+  attestationBytesMax,
+  freshAgeMsMax,
+  type GatewayVerdict,
+  nonceBytes,
+  verifyGateway,
+  workloadIn,
+} from '../gateway.ts'
 import { EvidenceError, VerificationError } from './errors.ts'
 import type { Settings } from './options.ts'
-import type { EvidenceResponse, Transport } from './transport.ts'
+import type { EvidenceAnswer, EvidenceAnswers, Transport } from './transport.ts'
 
 /** What verified, and until when it is relied on. */
 export type Evidence = {
@@ -21,7 +30,7 @@ export type Evidence = {
   readonly simulated: boolean
   /** Every check, those left out included. */
   readonly checks: readonly Check[]
-  /** The whole verdict, with each receipt's own. */
+  /** The whole verdict, with each receipt's own, and workload.json, which says which models are answered outside of the measured VM. */
   readonly verdict: GatewayVerdict
   /** SHA-256 of the public key (SPKI) that the gateway ends TLS connections with, as its verified statement says. */
   readonly tlsSpkiDigest: Uint8Array
@@ -40,15 +49,21 @@ export type EvidenceDeps = {
 export async function takeEvidence({ settings, transport, clock, random }: EvidenceDeps): Promise<Evidence> {
   const { origin, trust, limits } = settings
   const nonce = random(nonceBytes)
-  const url = new URL(`/attestation?nonce=${toBase64Url(nonce)}`, origin)
-  const response = await inTime(limits.evidenceTimeoutMs, clock, origin, signal =>
-    transport.askEvidence({ url, bodyBytesMax: attestationBytesMax, signal }),
+  const questions = [
+    { url: new URL(`/attestation?nonce=${toBase64Url(nonce)}`, origin), bodyBytesMax: attestationBytesMax },
+    // Whoever hands it out: HOST_DATA and the receipts name its digest.
+    ...(trust.workload === null ? [{ url: new URL('/workload.json', origin), bodyBytesMax: workloadBytesMax }] : []),
+  ]
+  const { answers, tlsSpkiDigest } = await inTime(limits.evidenceTimeoutMs, clock, origin, signal =>
+    transport.askEvidence(questions, signal),
   )
-  if (response.status !== 200) throw refusal(origin, response)
+  const [attestation, workload] = answers
+  if (attestation?.status !== 200) throw refusal(origin, attestation)
+  if (workload !== undefined && workload.status !== 200 && workload.status !== 404) throw refusal(origin, workload)
   const nowMs = clock.nowMs()
-  const { tlsSpkiDigest } = response
-  const verdict = await verifyGateway(response.body, {
+  const verdict = await verifyGateway(attestation.body, {
     ...trust,
+    workload: workload === undefined ? trust.workload : workloadIn(workload),
     ...{ nonce, asOf: nowMs, ageMsMax: freshAgeMsMax, tlsSpkiDigest },
   })
   const { keys, gateway, simulated, checks } = verdict
@@ -68,8 +83,8 @@ async function inTime(
   timeoutMs: number,
   clock: Clock,
   { host }: URL,
-  ask: (signal: AbortSignal) => Promise<EvidenceResponse>,
-): Promise<EvidenceResponse> {
+  ask: (signal: AbortSignal) => Promise<EvidenceAnswers>,
+): Promise<EvidenceAnswers> {
   const late = new AbortController()
   const answered = new AbortController()
   const timeout = clock.sleep(timeoutMs, answered.signal).then(() => {
@@ -88,7 +103,8 @@ async function inTime(
 }
 
 /** A status other than 200. What the body says is shown, and is nobody's word. */
-function refusal({ host }: URL, { status, retryAfter, body }: EvidenceResponse): EvidenceError {
+function refusal({ host }: URL, answer: EvidenceAnswer | undefined): EvidenceError {
+  const { status, retryAfter, body } = present(answer, 'an answer for each question')
   const wait = retryAfter === null || !/^\d{1,6}$/.test(retryAfter) ? 'later' : `in ${retryAfter} s`
   const isTransient = status === 429 || status === 503
   const advice = isTransient ? `try again ${wait}` : 'check the address: it must be that of a gateway'

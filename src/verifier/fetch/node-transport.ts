@@ -18,8 +18,9 @@ import type { Wire } from './options.ts'
 import { bodyAtOnce } from './response-body.ts'
 import {
   type Channel,
-  type EvidenceRequest,
-  type EvidenceResponse,
+  type EvidenceAnswer,
+  type EvidenceAnswers,
+  type EvidenceQuestion,
   PeerKeyError,
   type Transport,
   type WireRequest,
@@ -29,7 +30,7 @@ import {
 export function createNodeTransport(wire: Wire): Transport {
   return {
     pins: true,
-    askEvidence: request => askEvidence(wire, request),
+    askEvidence: (questions, signal) => askEvidence(wire, questions, signal),
     open: tlsSpkiDigest => new PinnedChannel(wire, tlsSpkiDigest),
   }
 }
@@ -46,8 +47,8 @@ class JudgingAgent extends Agent {
   readonly #judged = new WeakSet<object>()
   readonly #used = new WeakSet<object>()
 
-  constructor(wire: Wire, { judge, keepAlive }: { readonly judge: Judge; readonly keepAlive: boolean }) {
-    super({ keepAlive, timeout: idleSocketMs })
+  constructor(wire: Wire, judge: Judge) {
+    super({ keepAlive: true, timeout: idleSocketMs })
     this.#wire = wire
     this.#judge = judge
   }
@@ -120,19 +121,16 @@ class PinnedChannel implements Channel {
   constructor(wire: Wire, pinned: Uint8Array | 'any') {
     if (pinned === 'any') throw new TypeError('a connection without a pinned key')
     this.#wire = wire
-    this.#agent = new JudgingAgent(wire, {
-      keepAlive: true,
-      judge: found => {
-        if (equalConstantTime(found, pinned)) return null
-        return new PeerKeyError(`the TLS key of the connection is ${toHex(found)}, the attested one ${toHex(pinned)}`)
-      },
+    this.#agent = new JudgingAgent(wire, found => {
+      if (equalConstantTime(found, pinned)) return null
+      return new PeerKeyError(`the TLS key of the connection is ${toHex(found)}, the attested one ${toHex(pinned)}`)
     })
   }
 
   async send(request: WireRequest): Promise<WireResponse> {
     const { signal } = request
     try {
-      return responseOf(await this.#sendFresh(request), request)
+      return responseOf(await sendFresh(this.#agent, request, this.#wire), request)
     } catch (error) {
       if (signal?.aborted) throw signal.reason
       if (error instanceof PeerKeyError || error instanceof ConnectionError) throw error
@@ -143,17 +141,6 @@ class PinnedChannel implements Channel {
   close(): void {
     this.#agent.endIdle()
   }
-
-  /** The server may have ended an idle connection just when it was taken. As browsers do, the request is sent once more, over a new one. */
-  async #sendFresh(request: WireRequest): Promise<IncomingMessage> {
-    try {
-      return await sendOver(this.#agent, request, this.#wire)
-    } catch (error) {
-      if (!(error instanceof StaleConnectionError)) throw error
-      this.#agent.endIdle()
-      return await sendOver(this.#agent, request, this.#wire)
-    }
-  }
 }
 
 /** A connection that had served requests before ended without a byte of an answer. */
@@ -161,21 +148,44 @@ class StaleConnectionError extends Error {
   override readonly name = 'StaleConnectionError'
 }
 
-async function askEvidence(wire: Wire, { url, bodyBytesMax, signal }: EvidenceRequest): Promise<EvidenceResponse> {
+async function askEvidence(
+  wire: Wire,
+  questions: readonly EvidenceQuestion[],
+  signal: AbortSignal,
+): Promise<EvidenceAnswers> {
   let tlsSpkiDigest: Uint8Array | null = null
-  const agent = new JudgingAgent(wire, {
-    keepAlive: false,
-    judge: found => {
-      tlsSpkiDigest = found
-      return null
-    },
+  const agent = new JudgingAgent(wire, found => {
+    // A server may end the connection between two questions.
+    if (tlsSpkiDigest !== null && !equalConstantTime(found, tlsSpkiDigest))
+      return new PeerKeyError('two servers answer')
+    tlsSpkiDigest = found
+    return null
   })
-  const headers = new Headers({ accept: 'application/json' })
-  const request: WireRequest = { method: 'GET', url, headers, body: null, signal }
-  const { status, headers: found, body } = responseOf(await sendOver(agent, request, wire), request)
-  const bytes = await bodyAtOnce(body, bodyBytesMax)
+  const answers: EvidenceAnswer[] = []
+  try {
+    for (const { url, bodyBytesMax } of questions) {
+      const request: WireRequest = { method: 'GET', url, headers: new Headers(QUESTION), body: null, signal }
+      const { status, headers, body } = responseOf(await sendFresh(agent, request, wire), request)
+      answers.push({ status, retryAfter: headers.get('retry-after'), body: await bodyAtOnce(body, bodyBytesMax) })
+    }
+  } finally {
+    agent.endIdle()
+  }
   if (tlsSpkiDigest === null) throw new Error('the runtime did not show the key of the connection')
-  return { status, retryAfter: found.get('retry-after'), body: bytes, tlsSpkiDigest }
+  return { answers, tlsSpkiDigest }
+}
+
+const QUESTION = { accept: 'application/json' } as const
+
+/** The server may have ended an idle connection just when it was taken. As browsers do, the request is sent once more, over a new one. */
+async function sendFresh(agent: JudgingAgent, request: WireRequest, wire: Wire): Promise<IncomingMessage> {
+  try {
+    return await sendOver(agent, request, wire)
+  } catch (error) {
+    if (!(error instanceof StaleConnectionError)) throw error
+    agent.endIdle()
+    return await sendOver(agent, request, wire)
+  }
 }
 
 /** Resolves with the head of the response. */

@@ -5,7 +5,7 @@ import { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
 import { derBlocks } from '../../attest/encoding/pem.ts'
 import { sha256 } from '../../attest/hash.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
-import { utf8 } from '../../base/bytes.ts'
+import { equalConstantTime, toHex, utf8 } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
 import { type ExpectedAllowlist, readAllowlist } from '../allowlist.ts'
 import { allPins, PINS, type Pins, pinCheckName, pinChecks } from '../pins.ts'
@@ -22,7 +22,12 @@ export type AttestedFetchOptions = {
   readonly policy: string | Readonly<Record<string, unknown>>
   /** The operator's `allowlist.json`, byte by byte as it was published: the receipts must have its digest, images and commands. */
   readonly allowlist?: string | Uint8Array | 'any'
-  /** The gateway's `gateway-configuration.json`, byte by byte: its receipt must have the digest, which covers the upstreams. */
+  /**
+   * `workload.json` of a gateway in a VM of its own, byte by byte as the operator published it: HOST_DATA must be its digest. Left out: what the gateway
+   * serves, when the policy names the operator's key or HOST_DATA.
+   */
+  readonly workload?: string | Uint8Array
+  /** Of a gateway without such a VM: its `gateway-configuration.json`, byte by byte: its receipt must have the digest, which covers the upstreams. */
   readonly configuration?: string | Uint8Array | 'any'
   /**
    * What you do without, said aloud: all are 'required' unless you say 'any'. `measurement`: measurements in the policy. `allowlist`: the allowlist,
@@ -67,6 +72,8 @@ export type Trust = {
   readonly crl: Uint8Array | undefined
   readonly allowlist: ExpectedAllowlist | 'any'
   readonly configurationDigest: Uint8Array | 'any'
+  /** Null: what the gateway serves. */
+  readonly workload: Uint8Array | null
 }
 
 export type Limits = {
@@ -105,7 +112,7 @@ const NUMBERS = {
 } as const satisfies Readonly<Record<string, { least: number; most: number; usual: number }>>
 
 const NAMES = [
-  ...['url', 'policy', 'allowlist', 'configuration', 'pins', 'crl', 'simulatedRoot', 'ca', 'encryption'],
+  ...['url', 'policy', 'allowlist', 'workload', 'configuration', 'pins', 'crl', 'simulatedRoot', 'ca', 'encryption'],
   ...['reverifyAfterMs', ...Object.keys(NUMBERS)],
 ]
 
@@ -167,12 +174,14 @@ function readReverifyAfter({ reverifyAfterMs }: AttestedFetchOptions, evidenceAg
 
 function readTrust(options: AttestedFetchOptions): Trust {
   const { simulatedRoot, crl, configuration = 'any' } = options
+  const workload = options.workload === undefined ? null : bytesOf('workload', options.workload)
   const trust: Trust = {
     roots:
       simulatedRoot === undefined
         ? AMD_ROOTS
         : [...AMD_ROOTS, reading('simulatedRoot', () => readSimulatedRoot(bytesOf('simulatedRoot', simulatedRoot)))],
-    policy: readPolicy(options.policy),
+    policy: withWorkload(readPolicy(options.policy), workload),
+    workload,
     pins: readPins(options.pins === undefined ? {} : options.pins),
     crl: crl === undefined ? undefined : reading('crl', () => derBlocks(crl, 'X509 CRL', 'revocation list')[0]),
     allowlist: readAllowlistOption(options.allowlist ?? 'any'),
@@ -193,7 +202,7 @@ const MISSING: Readonly<Record<(typeof PINS)[number], readonly [param: string, p
   ],
   allowlist: [
     'allowlist',
-    "nothing says whose gateway it is: give `allowlist`, or in the policy `idKeyDigest` or `hostData`, or say pins: { allowlist: 'any' }",
+    "nothing says whose gateway it is: give `workload` or `allowlist`, or in the policy `idKeyDigest` or `hostData`, or say pins: { allowlist: 'any' }",
   ],
   vmpl: ['policy.vmpls', "every VMPL is accepted: name [0], or say pins: { vmpl: 'any' }"],
   crl: ['pins.crl', 'no revocation list is required'],
@@ -212,6 +221,16 @@ function readPolicy(given: AttestedFetchOptions['policy']): Policy {
     const [, param = 'policy', problem = message] = /^(policy\S*): (.*)$/s.exec(message) ?? []
     throw new OptionError(param, problem, { cause: error })
   }
+}
+
+/** A document that the caller has of its own is one to compare with. */
+function withWorkload(policy: Policy, workload: Uint8Array | null): Policy {
+  if (workload === null) return policy
+  const hostData = sha256(workload)
+  if (policy.hostData !== 'any' && !equalConstantTime(policy.hostData, hostData)) {
+    throw new OptionError('policy.hostData', `it is not the SHA-256 of \`workload\`, which is ${toHex(hostData)}`)
+  }
+  return { ...policy, hostData }
 }
 
 function readPins(given: Partial<Pins>): Pins {

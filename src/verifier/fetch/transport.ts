@@ -19,25 +19,22 @@ export type WireResponse = {
   readonly body: ReadableStream<Uint8Array<ArrayBuffer>> | null
 }
 
-export type EvidenceRequest = {
-  readonly url: URL
-  readonly bodyBytesMax: number
-  readonly signal: AbortSignal
-}
+export type EvidenceQuestion = { readonly url: URL; readonly bodyBytesMax: number }
 
-export type EvidenceResponse = {
-  readonly status: number
-  readonly retryAfter: string | null
-  readonly body: Uint8Array
-  /** SHA-256 of the public key (SPKI) of the connection that this came over; 'any' where a runtime does not show it. */
+export type EvidenceAnswer = { readonly status: number; readonly retryAfter: string | null; readonly body: Uint8Array }
+
+export type EvidenceAnswers = {
+  /** One for each question, in their order. */
+  readonly answers: readonly EvidenceAnswer[]
+  /** SHA-256 of the public key (SPKI) of the connection that they came over; 'any' where a runtime does not show it. */
   readonly tlsSpkiDigest: Uint8Array | 'any'
 }
 
 export type Transport = {
   /** Whether `open` holds every connection to one key. */
   readonly pins: boolean
-  /** On a connection of its own. No redirect is followed, no credentials are sent. */
-  readonly askEvidence: (request: EvidenceRequest) => Promise<EvidenceResponse>
+  /** One GET after the other, on a connection of their own. No redirect is followed, no credentials are sent. */
+  readonly askEvidence: (questions: readonly EvidenceQuestion[], signal: AbortSignal) => Promise<EvidenceAnswers>
   /** For requests to the holder of this key alone. `tlsSpkiDigest` is 'any' exactly where the transport does not pin. */
   readonly open: (tlsSpkiDigest: Uint8Array | 'any') => Channel
 }

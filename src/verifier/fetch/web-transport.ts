@@ -3,7 +3,15 @@
 import { ConnectionError, OptionError } from './errors.ts'
 import type { Wire } from './options.ts'
 import { bodyAtOnce } from './response-body.ts'
-import type { Channel, EvidenceRequest, EvidenceResponse, Transport, WireRequest, WireResponse } from './transport.ts'
+import type {
+  Channel,
+  EvidenceAnswer,
+  EvidenceAnswers,
+  EvidenceQuestion,
+  Transport,
+  WireRequest,
+  WireResponse,
+} from './transport.ts'
 
 /** Throws OptionError for what a page cannot do, and where the runtime could pin: a bundler has then taken the wrong half of the package. */
 export function createWebTransport({ ca }: Wire): Transport {
@@ -27,10 +35,14 @@ const ALONE = {
   referrerPolicy: 'no-referrer',
 } as const
 
-async function askEvidence({ url, bodyBytesMax, signal }: EvidenceRequest): Promise<EvidenceResponse> {
-  const response = await fetch(url, { ...ALONE, signal, headers: { accept: 'application/json' } })
-  const body = await bodyAtOnce(response.body, bodyBytesMax)
-  return { status: response.status, retryAfter: response.headers.get('retry-after'), body, tlsSpkiDigest: 'any' }
+async function askEvidence(questions: readonly EvidenceQuestion[], signal: AbortSignal): Promise<EvidenceAnswers> {
+  const answers: EvidenceAnswer[] = []
+  for (const { url, bodyBytesMax } of questions) {
+    const response = await fetch(url, { ...ALONE, signal, headers: { accept: 'application/json' } })
+    const body = await bodyAtOnce(response.body, bodyBytesMax)
+    answers.push({ status: response.status, retryAfter: response.headers.get('retry-after'), body })
+  }
+  return { answers, tlsSpkiDigest: 'any' }
 }
 
 async function send({ method, url, headers, body, signal }: WireRequest): Promise<WireResponse> {

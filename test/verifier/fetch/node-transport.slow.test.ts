@@ -124,18 +124,45 @@ describe('the pin', () => {
 })
 
 describe('evidence', () => {
-  const ask = (url: string, signal = AbortSignal.timeout(5_000)) =>
-    createNodeTransport(wire).askEvidence({ url: new URL('/attestation?nonce=x', url), bodyBytesMax: 1000, signal })
+  const ask = (url: string, signal = AbortSignal.timeout(5_000)) => {
+    const questions = ['/attestation?nonce=x', '/workload.json'].map(path => ({
+      url: new URL(path, url),
+      bodyBytesMax: 1000,
+    }))
+    return createNodeTransport(wire).askEvidence(questions, signal)
+  }
 
-  test('goal: it comes with the key of the very connection, and nothing is sent but the question', async () => {
-    await using server = await startRecorder(other, () => httpResponse('{}', ['retry-after: 7'], '503 No'))
+  test('goal: it comes with the key of the very connection, over one, and nothing is sent but the questions', async () => {
+    await using server = await startRecorder(other, head =>
+      head.startsWith('GET /attestation') ? httpResponse('{}', ['retry-after: 7'], '503 No') : httpResponse('x'),
+    )
     expect(await ask(server.url)).toEqual({
-      ...{ status: 503, retryAfter: '7', body: new Uint8Array(Buffer.from('{}')) },
+      answers: [
+        { status: 503, retryAfter: '7', body: new Uint8Array(Buffer.from('{}')) },
+        { status: 200, retryAfter: null, body: new Uint8Array(Buffer.from('x')) },
+      ],
       tlsSpkiDigest: spkiDigestOf(other.cert),
     })
-    expect(server.text()).toMatch(/^GET \/attestation\?nonce=x HTTP\/1\.1\r\n/)
+    expect(
+      server
+        .text()
+        .match(/^[A-Z]+ \/.*$/gm)
+        ?.map(String),
+    ).toEqual([...['GET /attestation?nonce=x HTTP/1.1', 'GET /workload.json HTTP/1.1']])
     expect(server.text().toLowerCase()).not.toContain('authorization')
     await server.ended(1)
+    expect(server.handshakeCount()).toBe(1)
+  })
+
+  test('goal: answers of two servers are no evidence', async () => {
+    await using second = await startRecorder(good, () => httpResponse('{}'))
+    await using first = await startRecorder(other, () => httpResponse('{}', ['connection: close']))
+    await using relay = await startRelay(first.port)
+    const asked = failureOf(ask(relay.url))
+    await until('the first question is answered', 5_000, () => first.text() !== '')
+    relay.lead(second.port)
+    expect((await asked).message).not.toBe('nothing failed')
+    expect(second.text()).toBe('')
   })
 
   test('goal: a body without end is cut at the bound', async () => {

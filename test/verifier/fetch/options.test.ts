@@ -61,6 +61,8 @@ describe('mistakes', () => {
     [{ allowlist: '{"schemaVersion":1}' }, 'allowlist: '],
     [{ allowlist: 7 }, 'allowlist: '],
     [{ configuration: 7 }, 'configuration: '],
+    [{ workload: 7 }, 'workload: '],
+    [{ workload: '{}', policy: { ...policy, hostData: '07'.repeat(32) } }, 'policy.hostData: '],
     [{ crl: 'x' }, 'crl: '],
     [{ simulatedRoot: 'x' }, 'simulatedRoot: '],
     [{ ca: 7 }, 'ca: '],
@@ -109,5 +111,6 @@ describe('pins', () => {
     expect(problemOf({ policy: nobody })).toBe('no error')
     expect(problemOf({ allowlist: 'any' })).toBe('no error')
     expect(problemOf({ allowlist: 'any', policy: { ...nobody, hostData } })).toBe('no error')
+    expect(problemOf({ allowlist: 'any', policy: nobody, workload: '{}' })).toBe('no error')
   })
 })

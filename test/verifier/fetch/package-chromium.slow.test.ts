@@ -74,7 +74,7 @@ test('goal: what cannot be sealed is not sent', async () => {
   await using proxy = await startProxy(() => gateway.url)
   relay.lead(proxy.port)
   expect((await page.ask({ do: 'models' })).error?.names).toEqual(['APIConnectionError', 'RequestError'])
-  expect(proxy.seen.map(one => one.path)).toEqual(['/attestation'])
+  expect(proxy.seen.map(one => one.path)).toEqual(['/attestation', '/workload.json'])
 })
 
 test('goal: options that a page cannot keep to are refused', async () => {
@@ -143,7 +143,8 @@ describe('who ends TLS and', () => {
     await using other = await startAttestedGateway(upstream)
     await using proxy = await startProxy(
       () => gateway.url,
-      async (_, forward) => {
+      async ({ url }, forward) => {
+        if (!new URL(url).pathname.startsWith('/attestation')) return await forward()
         const document = (await (await forward()).json()) as AttestationResponse
         const elsewhere = await fetch(`${other.url}/attestation?nonce=${newNonce()}`, {
           tls: { rejectUnauthorized: false },
@@ -159,7 +160,7 @@ describe('who ends TLS and', () => {
     expect([error?.names, error?.failed]).toEqual([
       ...[['APIConnectionError', 'VerificationError'], expect.arrayContaining(['gateway/evidence'])],
     ])
-    expect(proxy.seen.map(one => one.path)).toEqual(['/attestation'])
+    expect(proxy.seen.map(one => one.path)).toEqual(['/attestation', '/workload.json'])
   })
 
   test('repeats receipts that he has recorded gets nothing', async () => {
@@ -168,7 +169,7 @@ describe('who ends TLS and', () => {
     ).text()
     await using proxy = await startProxy(
       () => gateway.url,
-      () => new Response(recorded, { headers: json }),
+      ({ url }, forward) => (url.includes('/attestation') ? new Response(recorded, { headers: json }) : forward()),
     )
     relay.lead(proxy.port)
     const { error } = await page.ask({ do: 'chat' })
@@ -182,7 +183,7 @@ describe('who ends TLS and', () => {
     )
     relay.lead(proxy.port)
     expect((await page.ask({ do: 'chat' })).error?.names.slice(0, 2)).toEqual(['APIConnectionError', 'ConnectionError'])
-    expect(proxy.seen.map(one => one.path)).toEqual(['/attestation', '/v1/chat/completions'])
+    expect(proxy.seen.map(one => one.path)).toEqual(['/attestation', '/workload.json', '/v1/chat/completions'])
   })
 })
 

@@ -92,6 +92,9 @@ async function compile({ lib, types, files }: Program): Promise<string> {
   return (await runCommand([...argv, '--pretty', 'false'], { timeoutMs: 60_000 })).output
 }
 
+/** What a gateway without a VM of its own answers to GET /workload.json. */
+const noWorkload = httpResponse('{}', ['content-type: application/json'], '404 Not Found')
+
 type Met = AsyncDisposable & {
   readonly relay: Relay
   readonly gateway: AttestedGateway
@@ -172,6 +175,7 @@ describe.each(runtimes)('%s', (runtime, isLeftOut) => {
         const ca = options.ca
         await using middle = await startRecorder(await newCertificate(), async head => {
           const path = /^GET (\/attestation\S*) /.exec(head)?.[1]
+          if (head.startsWith('GET /workload.json')) return noWorkload
           if (path === undefined) return httpResponse('{"choices":[]}', ['content-type: application/json'])
           const response = await fetch(`${gateway.url}${path}`, { tls: { ca } })
           return httpResponse(new Uint8Array(await response.arrayBuffer()), ['content-type: application/json'])
@@ -183,7 +187,7 @@ describe.each(runtimes)('%s', (runtime, isLeftOut) => {
         expect((await client.ask({ do: 'stream' })).error?.names).toEqual(['APIConnectionError', 'VerificationError'])
         // Asked for evidence it was, and for nothing else; no key came with it.
         const asked = [...middle.text().matchAll(/^[A-Z]+ \/[a-z0-9/]*/gm)].map(String)
-        expect(asked).toEqual(['GET /attestation', 'GET /attestation'])
+        expect(asked).toEqual(['GET /attestation', 'GET /workload', 'GET /attestation', 'GET /workload'])
         expect(middle.text()).not.toContain(KEY)
         relay.lead(gateway.port)
         expect(await client.ask({ do: 'chat' })).toEqual({ value: 'Grüße 👋 you' })
@@ -197,8 +201,8 @@ describe.each(runtimes)('%s', (runtime, isLeftOut) => {
     const response = await fetch(`${gateway.url}/attestation?nonce=${'A'.repeat(43)}`, { tls: { ca: options.ca } })
     const recorded = new Uint8Array(await response.arrayBuffer())
     // Even by the holder of the attested TLS key.
-    await using replay = await startRecorder(gateway.pair, () =>
-      httpResponse(recorded, ['content-type: application/json']),
+    await using replay = await startRecorder(gateway.pair, head =>
+      head.startsWith('GET /attestation') ? httpResponse(recorded, ['content-type: application/json']) : noWorkload,
     )
     relay.lead(replay.port)
     const { error } = await client.ask({ do: 'chat' })
@@ -212,6 +216,7 @@ describe.each(runtimes)('%s', (runtime, isLeftOut) => {
     await using other = await startAttestedGateway(upstream)
     await using swapping = await startRecorder(gateway.pair, async head => {
       const path = /^GET (\/attestation\S*) /.exec(head)?.[1]
+      if (path === undefined) return noWorkload
       const ask = async (url: string) =>
         (await (await fetch(url, { tls: { ca: options.ca } })).json()) as AttestationResponse
       const document = await ask(`${gateway.url}${path}`)
