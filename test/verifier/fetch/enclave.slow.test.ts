@@ -35,8 +35,9 @@ async function optionsOf(bench: EnclaveBench, vmId: string): Promise<AttestedFet
 }
 
 describe('a gateway in a VM', () => {
+  // Goal: chat and streams work, the verdict names where prompts go, and the next VM, with new keys, is taken without a gap.
   test(
-    'goal: chat and streams work, the verdict names where prompts go, and the next VM, with new keys, is taken without a gap',
+    'chat, and the next VM',
     async () => {
       await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
       const key = bench.addKey()
@@ -64,8 +65,9 @@ describe('a gateway in a VM', () => {
     testMs,
   )
 
+  // Goal: its workload.json is pinned by its text, by HOST_DATA or by the operator key, and an allowlist does not do instead.
   test(
-    'goal: its workload.json is pinned by its text, by HOST_DATA or by the operator key, and an allowlist does not do instead',
+    'pins',
     async () => {
       await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
       const { vmId } = await bench.serve()
