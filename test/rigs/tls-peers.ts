@@ -59,10 +59,14 @@ export async function newCertificate(): Promise<Certified> {
   return await (await serverAuthority()).issue(['127.0.0.1'], 1)
 }
 
-/** Answers each request with what `answer` gives; null: never. Nothing is parsed but the end of a request's head. */
+type Bytes = string | Uint8Array
+/** Null: never; an iterable: piece by piece, while the connection lasts. */
+type Answer = Bytes | null | AsyncIterable<Bytes>
+
+/** Answers each request with what `answer` gives for its head. Nothing is parsed but how a request begins. */
 export async function startRecorder(
   pair: Certified,
-  answer: (head: string) => string | Uint8Array | null | Promise<string | Uint8Array | null> = () => null,
+  answer: (head: string) => Answer | Promise<Answer> = () => null,
 ): Promise<Recorder> {
   let text = ''
   let handshakeCount = 0
@@ -82,7 +86,12 @@ export async function startRecorder(
       const head = bytes.toString('latin1')
       if (!/^[A-Z]+ \//.test(head)) return
       const given = await answer(head)
-      if (given !== null && !socket.destroyed) socket.write(given)
+      if (given === null) return
+      const pieces = typeof given === 'string' || given instanceof Uint8Array ? [given] : given
+      for await (const piece of pieces) {
+        if (socket.destroyed) return
+        socket.write(piece)
+      }
     })
   })
   server.on('tlsClientError', () => {})

@@ -92,6 +92,15 @@ async function compile({ lib, types, files }: Program): Promise<string> {
   return (await runCommand([...argv, '--pretty', 'false'], { timeoutMs: 60_000 })).output
 }
 
+/** A byte every few milliseconds, for as long as somebody listens. */
+async function* trickle(head: string): AsyncGenerator<string> {
+  yield head
+  while (true) {
+    await Bun.sleep(20)
+    yield 'x'
+  }
+}
+
 /** What a gateway without a VM of its own answers to GET /workload.json. */
 const noWorkload = httpResponse('{}', ['content-type: application/json'], '404 Not Found')
 
@@ -194,6 +203,25 @@ describe.each(runtimes)('%s', (runtime, isLeftOut) => {
       }
     },
   )
+
+  inRuntime('goal: evidence that comes byte by byte, or without end, is given up in time and size', async () => {
+    await using met = await meet({ evidenceTimeoutMs: 1_000 })
+    const { client, relay } = met
+    const head = 'HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n'
+    await using trickling = await startRecorder(await newCertificate(), () => trickle(head))
+    relay.lead(trickling.port)
+    const late = await client.ask({ do: 'chat' })
+    expect([late.error?.names.slice(0, 2), late.error?.messages.join(' ')]).toEqual([
+      ...[['APIConnectionError', 'EvidenceError'], expect.stringContaining('nothing within 1000 ms')],
+    ])
+    // The connection is ended, too.
+    await trickling.ended(1)
+    const endless = `HTTP/1.1 200 OK\r\n\r\n${'x'.repeat(3_000_000)}`
+    await using flooding = await startRecorder(await newCertificate(), () => endless)
+    relay.lead(flooding.port)
+    const large = await client.ask({ do: 'chat' })
+    expect(large.error?.messages.join(' ')).toContain('is larger than 2097152 bytes')
+  })
 
   inRuntime('goal: receipts that were recorded before are refused, by the nonce', async () => {
     await using met = await meet()
