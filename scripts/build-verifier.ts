@@ -1,11 +1,12 @@
 #!/usr/bin/env bun
-// Bundles what a relying party runs for browsers: the attestation library and the verification of gateways.
-// Writes dist/strongroom-verify.js, one ES module without imports.
+// Builds what a relying party runs: dist/strongroom-verify.js, one ES module for pages without imports, which judges evidence; and
+// dist/verifier-package/, the npm package with `attestedFetch` for Bun, Node and pages, with types. `npm pack dist/verifier-package` makes the tarball.
 // Usage: bun scripts/build-verifier.ts [--out DIR]
 
 import { mkdirSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
+import { buildVerifierPackage, packageFolder } from './build/verifier-package.ts'
 
 const repo = resolve(import.meta.dir, '..')
 
@@ -49,6 +50,10 @@ async function main(): Promise<void> {
   await Bun.write(path, text)
   const sha256 = new Bun.CryptoHasher('sha256').update(text).digest('hex')
   process.stdout.write(`${path}  ${text.length} bytes  gzip ${gzipBytes(text)} bytes  sha256 ${sha256}\n`)
+  const folder = join(outDir, packageFolder)
+  for (const { name, sizeBytes, sha256 } of await buildVerifierPackage(folder)) {
+    process.stdout.write(`${join(folder, name)}  ${sizeBytes} bytes  sha256 ${sha256}\n`)
+  }
 }
 
 if (import.meta.main) await main()

@@ -42,7 +42,7 @@ function checks(): Check[] {
     },
     { name: 'types', argv: [...tsc, '--project', '.'], timeoutMs: 120_000 },
   ]
-  for (const folder of ['src/attest', 'src/verifier']) {
+  for (const folder of ['src/attest', 'src/verifier', 'src/verifier/fetch']) {
     if (!existsSync(resolve(root, folder, 'tsconfig.json'))) continue
     all.push({ name: `types of ${folder} alone`, argv: [...tsc, '--project', folder], timeoutMs: 60_000 })
   }

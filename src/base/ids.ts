@@ -1,5 +1,7 @@
 // Identifiers and secrets. Randomness comes in as a function so that tests can fix it.
 
+import { toHex } from './bytes.ts'
+
 /** Fills an array with cryptographically strong random bytes. */
 export type RandomBytes = (lengthBytes: number) => Uint8Array
 
@@ -24,6 +26,6 @@ export function newUuid(random: RandomBytes = systemRandom): string {
   const bytes = random(16)
   bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x40
   bytes[8] = ((bytes[8] ?? 0) & 0x3f) | 0x80
-  const hex = bytes.toHex()
+  const hex = toHex(bytes)
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`
 }

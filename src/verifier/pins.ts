@@ -54,7 +54,7 @@ export const PIN_WORDS: Readonly<Record<Pin, { readonly accepted: string; readon
   },
   allowlist: {
     accepted: 'accepted any allowlist and any operator key',
-    missing: 'no allowlist and no operator key is expected: name --allowlist, or a key in the --policy',
+    missing: 'no allowlist and no operator key is expected: name --allowlist, or a key or HOST_DATA in the --policy',
   },
   'operator-key': {
     accepted: 'accepted any operator key',
@@ -112,7 +112,8 @@ const PINNED: Readonly<Record<Pin, (pinned: Pinned, isWaived: boolean) => string
       const { hostData } = policy
       return hostData === 'any' ? keyPinned(policy) : `workload.json ${toHex(hostData)}, by HOST_DATA`
     }
-    return allowlist === 'any' ? keyPinned(policy) : `allowlist ${toHex(allowlist.digest)}`
+    if (allowlist !== 'any') return `allowlist ${toHex(allowlist.digest)}`
+    return keyPinned(policy) ?? hostDataPinned(policy)
   },
   'operator-key': ({ policy }) => keyPinned(policy),
   vmpl: ({ policy: { vmpls } }) => {
@@ -126,11 +127,16 @@ const PINNED: Readonly<Record<Pin, (pinned: Pinned, isWaived: boolean) => string
 const vmplCount = 4
 
 function keyPinned({ idKeyDigest, authorKeyDigest }: Policy): string | null {
-  if (isKey(idKeyDigest)) return `operator key ${toHex(idKeyDigest)}`
-  return isKey(authorKeyDigest) ? `author key ${toHex(authorKeyDigest)}` : null
+  if (isNamed(idKeyDigest)) return `operator key ${toHex(idKeyDigest)}`
+  return isNamed(authorKeyDigest) ? `author key ${toHex(authorKeyDigest)}` : null
 }
 
-/** A guest that was launched without an ID block reports zeros, as everybody's guest may. */
-function isKey(digest: Uint8Array | 'any'): digest is Uint8Array {
+/** What the host bound the launch to: for a gateway, the allowlist's digest. */
+function hostDataPinned({ hostData }: Policy): string | null {
+  return isNamed(hostData) ? `HOST_DATA ${toHex(hostData)}` : null
+}
+
+/** A guest that was launched without an ID block, or without HOST_DATA, reports zeros, as everybody's guest may. */
+function isNamed(digest: Uint8Array | 'any'): digest is Uint8Array {
   return digest !== 'any' && digest.some(byte => byte !== 0)
 }

@@ -114,6 +114,8 @@ describe('a planted violation is found:', () => {
     ['Bun in the verifier', dependencyFaults, { 'src/verifier/a.ts': 'Bun.file(x)' }],
     ['the clock in the verifier', dependencyFaults, { 'src/verifier/a.ts': 'const now = Date.now()' }],
     ['randomness in the verifier', dependencyFaults, { 'src/verifier/a.ts': 'crypto.getRandomValues(nonce)' }],
+    ['the wire in the verifier', dependencyFaults, { 'src/verifier/a.ts': "import './fetch/b.ts'" }],
+    ['node in the half for pages', dependencyFaults, { 'src/verifier/fetch/a.ts': "import { x } from 'node:crypto'" }],
     ['the network in the verifier', dependencyFaults, { 'src/verifier/a.ts': 'await fetch(address)' }],
     ['a computed import', dependencyFaults, { 'src/vm/a.ts': 'await import(name)' }],
     ['a bare extension', dependencyFaults, { 'src/vm/a.ts': "import './b'" }],

@@ -126,14 +126,18 @@ export function cycleFaults(tree: Tree): string[] {
   return faults
 }
 
-/** Rooms that are pure as a whole: browsers run them. */
+/** Rooms that are pure: browsers run them. */
 const pureRooms = ['attest', 'verifier']
+/** The one folder in them that speaks with the network; nothing beside it may rely on it, and built-in modules stand in its half for Bun and Node. */
+const wireFolder = 'src/verifier/fetch/'
+const nodeHalf = /^src\/verifier\/fetch\/node[a-z-]*\.ts$/
 
 /** Dependencies where there may be none, and imports that cannot be checked. */
 export function dependencyFaults(tree: Tree): string[] {
   const faults: string[] = []
   for (const [path, text] of tree) {
-    const pure = pureRooms.find(room => path.startsWith(`src/${room}/`))
+    const isOnWire = path.startsWith(wireFolder)
+    const pure = isOnWire ? undefined : pureRooms.find(room => path.startsWith(`src/${room}/`))
     for (const { specifier, line } of importsOf(text)) {
       const where = `${path}:${line}: `
       const isOwn = specifier.startsWith('.')
@@ -141,6 +145,9 @@ export function dependencyFaults(tree: Tree): string[] {
       else if (isOwn && !/\.[a-z0-9]+$/.test(specifier)) faults.push(`${where}${specifier} has no file extension`)
       else if (!isOwn && path.startsWith('src/base/')) faults.push(`${where}base has no dependencies: ${specifier}`)
       else if (pure !== undefined && isBuiltin(specifier)) faults.push(`${where}${pure} is pure: ${specifier}`)
+      else if (isOnWire && isBuiltin(specifier) && !nodeHalf.test(path)) faults.push(`${where}pages lack ${specifier}`)
+      else if (pure !== undefined && isOwn && resolvePath(path, specifier).startsWith(wireFolder))
+        faults.push(`${where}${pure} is pure: ${specifier}`)
     }
     // A declaration file names types and runs nothing.
     if (pure !== undefined && !path.endsWith('.d.ts')) {

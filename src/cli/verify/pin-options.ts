@@ -15,7 +15,8 @@ export type PinOptions = {
 
 const HELP: Readonly<Record<Pin, string>> = {
   measurement: 'accept any measurement; else the --policy has to name those that you expect',
-  allowlist: 'accept any allowlist and any operator key; else --allowlist, or a key in the --policy, is needed',
+  allowlist:
+    'accept any allowlist and any operator key; else --allowlist, or a key or HOST_DATA in the --policy, is needed',
   'operator-key': 'accept any operator key; else the --policy has to name the one that you expect',
   vmpl: 'accept any VMPL; else the --policy names it, and without a --policy it is 0',
   crl: 'accept evidence without a revocation list; one that is there is checked all the same',

@@ -3,7 +3,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { chromium } from 'playwright-core'
+import { type BrowserContext, chromium } from 'playwright-core'
 import { type BrowserBundle, browserBundle } from '../../../scripts/build-verifier.ts'
 
 const suiteEntry = resolve(import.meta.dir, 'suite.ts')
@@ -70,6 +70,20 @@ const chromiumArguments = [
   '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1',
 ]
 
+/** With this folder as its profile and home. It reaches this machine alone; its caller closes it. */
+export async function launchChromium(
+  profile: string,
+  options: { readonly ignoreHTTPSErrors?: boolean } = {},
+): Promise<BrowserContext> {
+  return await chromium.launchPersistentContext(profile, {
+    ...options,
+    executablePath: chromiumPath,
+    args: chromiumArguments,
+    env: { ...process.env, HOME: profile },
+    timeout: runTimeoutMs,
+  })
+}
+
 /** In a fresh profile, from a page of 127.0.0.1 whose policy allows its own scripts alone: no eval, no WebAssembly, no other host. */
 export async function runChromium(bundle: string, input: string): Promise<BrowserRun> {
   const profile = mkdtempSync(join(tmpdir(), 'srt-chromium-'))
@@ -78,12 +92,7 @@ export async function runChromium(bundle: string, input: string): Promise<Browse
   const server = servePage({ bundle, input, done })
   const timer = setTimeout(() => reject(new Error(`no results after ${runTimeoutMs} ms`)), runTimeoutMs)
   try {
-    const context = await chromium.launchPersistentContext(profile, {
-      executablePath: chromiumPath,
-      args: chromiumArguments,
-      env: { ...process.env, HOME: profile },
-      timeout: runTimeoutMs,
-    })
+    const context = await launchChromium(profile)
     try {
       const requests: string[] = []
       const page = await context.newPage()

@@ -1,0 +1,128 @@
+// A `fetch` that speaks with an attested gateway and nobody else. Effects: the network, through the transport that it is given.
+//
+//   fresh evidence, verified once and shared ─► a connection held to the attested TLS key (Bun, Node) ─► bodies encrypted to the attested key
+//
+// A gateway that shows another key is asked once for evidence, with a new nonce; the request is then sent anew, or fails.
+
+import { equalConstantTime } from '../../base/bytes.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import { AttestedFetchError, KeyChangedError, OptionError } from './errors.ts'
+import type { Evidence } from './evidence.ts'
+import { type Attested, EvidenceKeeper } from './evidence-keeper.ts'
+import { exchange, UnknownKeyError } from './exchange.ts'
+import { type AttestedFetchOptions, readOptions, type Settings, type Wire } from './options.ts'
+import { type FetchInput, readRequest } from './request.ts'
+import { PeerKeyError, type Transport, type WireRequest } from './transport.ts'
+
+/** A `fetch` for one gateway: `new OpenAI({ apiKey, baseURL: 'https://HOST:PORT/v1', fetch })`. */
+export type AttestedFetch = {
+  /**
+   * As the platform's fetch, but no redirect is followed, and a response that ends too early is an error of its body's stream. Rejects with an
+   * AttestedFetchError, or with the signal's reason. The first call verifies the gateway.
+   */
+  (input: FetchInput, init?: RequestInit): Promise<Response>
+  /** Verifies the gateway now, for a new nonce. Rejects with EvidenceError or VerificationError. */
+  readonly verify: (options?: { readonly signal?: AbortSignal }) => Promise<Evidence>
+  /** The evidence that requests rely on now; null before the first verification and after the last one's end. */
+  readonly evidence: () => Evidence | null
+  /** Ends idle connections and forgets the evidence; a later call verifies anew. Requests under way go on. */
+  readonly close: () => void
+}
+
+export type AttestedFetchDeps = {
+  readonly createTransport: (wire: Wire) => Transport
+  readonly clock: Clock
+  readonly random: RandomBytes
+}
+
+/** Throws OptionError. */
+export function createAttestedFetch(options: AttestedFetchOptions, deps: AttestedFetchDeps): AttestedFetch {
+  const settings = readOptions(options)
+  const { createTransport, clock, random } = deps
+  const transport = createTransport(settings.wire)
+  requireProtection(settings, transport)
+  const keeper = new EvidenceKeeper({ settings, transport, clock, random })
+  const attested = async (input: FetchInput, init?: RequestInit): Promise<Response> => {
+    const { origin, limits } = settings
+    const request = await readRequest(input, init, { origin, requestBytesMax: limits.requestBytesMax })
+    return await sendAttested(request, { settings, transport, keeper, random })
+  }
+  return Object.assign(attested, {
+    verify: async ({ signal }: { readonly signal?: AbortSignal } = {}) => (await keeper.renew(signal ?? null)).evidence,
+    evidence: () => keeper.current(),
+    close: () => keeper.close(),
+  })
+}
+
+function requireProtection({ encryption }: Settings, { pins }: Transport): void {
+  if (encryption === 'required' || pins) return
+  throw new OptionError('encryption', "this runtime pins no TLS key, so that nothing else protects: say 'required'")
+}
+
+type Sending = {
+  readonly settings: Settings
+  readonly transport: Transport
+  readonly keeper: EvidenceKeeper
+  readonly random: RandomBytes
+}
+
+async function sendAttested(request: WireRequest, sending: Sending): Promise<Response> {
+  const { keeper } = sending
+  const first = await keeper.fresh(request.signal)
+  const refused = await attempt(request, first, sending)
+  if (refused instanceof Response) return refused
+  const second = await renewed(first, refused, request, sending)
+  const again = await attempt(request, second, sending)
+  if (again instanceof Response) return again
+  throw keyChanged(sending, again, 'and after fresh evidence, which verified, again')
+}
+
+/** The response, or why the holder of the attested keys did not get the request. */
+async function attempt(
+  request: WireRequest,
+  { evidence, channel }: Attested,
+  { settings: { encryption, limits }, transport: { pins }, random }: Sending,
+): Promise<Response | PeerKeyError | UnknownKeyError> {
+  try {
+    return await exchange(request, {
+      ...{ keys: evidence.keys, channel, encryption, pins, random },
+      responseBytesMax: limits.responseBytesMax,
+    })
+  } catch (error) {
+    if (error instanceof PeerKeyError || error instanceof UnknownKeyError) return error
+    throw error
+  }
+}
+
+async function renewed(
+  stale: Attested,
+  refused: PeerKeyError | UnknownKeyError,
+  { signal }: WireRequest,
+  sending: Sending,
+): Promise<Attested> {
+  let next: Attested
+  try {
+    next = await sending.keeper.renewAfter(stale, signal)
+  } catch (error) {
+    if (signal?.aborted || !(error instanceof AttestedFetchError)) throw error
+    throw keyChanged(sending, error, `and there is no fresh evidence for it: ${error.message}`)
+  }
+  // Who says that he does not know the attested key, and then attests to it again, does not get the request twice.
+  const isSameKey = sameEncryptionKey(stale.evidence, next.evidence)
+  if (refused instanceof UnknownKeyError && isSameKey)
+    throw keyChanged(sending, refused, 'though its evidence names it')
+  return next
+}
+
+function sameEncryptionKey({ keys: a }: Evidence, { keys: b }: Evidence): boolean {
+  return equalConstantTime(a.x25519, b.x25519) && equalConstantTime(a.mlkem768, b.mlkem768)
+}
+
+function keyChanged({ settings: { origin } }: Sending, cause: Error, what: string): KeyChangedError {
+  const advice = 'verify the gateway by hand (strongroom verify gateway), and find out who answers at its address'
+  return new KeyChangedError(
+    `${origin.host} answers with another key than the attested one, ${what}. What to do: ${advice}`,
+    { cause },
+  )
+}

@@ -1,0 +1,97 @@
+// Why an attested fetch did not go through: one class for each thing that its caller can do about it. Pure.
+//
+// An OpenAI client wraps what its `fetch` throws: look at the `cause` of its APIConnectionError.
+
+import type { Check } from '../../attest/verdict.ts'
+
+/** Every error of this package; a request that its caller aborts rejects with the signal's reason instead, as every fetch does. */
+export abstract class AttestedFetchError extends Error {
+  /** Stable; the name of the class. */
+  abstract override readonly name: string
+}
+
+/** The options cannot be used. Correct the one that `param` names; nothing was sent. */
+export class OptionError extends AttestedFetchError {
+  override readonly name = 'OptionError'
+  readonly param: string
+
+  constructor(param: string, problem: string, options?: ErrorOptions) {
+    super(`${param}: ${problem}`, options)
+    this.param = param
+  }
+}
+
+/** The request is none that goes to the attested gateway. Correct it; nothing was sent. */
+export class RequestError extends AttestedFetchError {
+  override readonly name = 'RequestError'
+}
+
+/** No evidence came: no connection, no response in time, or the gateway has none now. Try again later; nothing of the request was sent. */
+export class EvidenceError extends AttestedFetchError {
+  override readonly name = 'EvidenceError'
+  /** The response's HTTP status; null when there was no whole response. */
+  readonly status: number | null
+
+  constructor(message: string, { status, cause }: { readonly status: number | null; readonly cause?: unknown }) {
+    super(message, cause === undefined ? undefined : { cause })
+    this.status = status
+  }
+}
+
+/**
+ * Evidence came, and it is not what the policy wants. Trying again does not help: `failed` has the checks by name. Either this is not the gateway
+ * that you mean, or it has changed and your policy has to; nothing of the request was sent.
+ */
+export class VerificationError extends AttestedFetchError {
+  override readonly name = 'VerificationError'
+  /** Every check of the verdict. */
+  readonly checks: readonly Check[]
+  /** Those that make the verdict bad. */
+  readonly failed: readonly Check[]
+
+  constructor(host: string, checks: readonly Check[]) {
+    const failed = checks.filter(one => one.outcome === 'fail' || (one.outcome === 'not-checked' && one.required))
+    super(verificationMessage(host, failed))
+    this.checks = checks
+    this.failed = failed
+  }
+}
+
+/**
+ * Somebody answers with a key that is not the attested one, and fresh evidence did not explain it: `cause` says why not. Nothing of the request was
+ * sent to that key. When it lasts, somebody stands between you and the gateway, or several gateways share its address.
+ */
+export class KeyChangedError extends AttestedFetchError {
+  override readonly name = 'KeyChangedError'
+}
+
+/** The connection to the gateway failed, or it redirected. Whether the request was carried out is not known. */
+export class ConnectionError extends AttestedFetchError {
+  override readonly name = 'ConnectionError'
+}
+
+/** A response is not encrypted to this request, or does not open. Nothing of it is to be believed; the request's body went out encrypted only. */
+export class EncryptionError extends AttestedFetchError {
+  override readonly name = 'EncryptionError'
+  /** The response's HTTP status, which nobody vouches for. Null when there was no response. */
+  readonly status: number | null
+
+  constructor(message: string, { status, cause }: { readonly status: number | null; readonly cause?: unknown }) {
+    super(message, cause === undefined ? undefined : { cause })
+    this.status = status
+  }
+}
+
+/** A response ended before its end: a stream without `[DONE]`, or half a JSON document. What came of it may lack its last part: ask again. */
+export class IncompleteResponseError extends AttestedFetchError {
+  override readonly name = 'IncompleteResponseError'
+}
+
+const failedShownMax = 3
+
+function verificationMessage(host: string, failed: readonly Check[]): string {
+  const shown = failed.slice(0, failedShownMax).map(({ name, reason }) => `${name}: ${reason}`)
+  const more = failed.length > failedShownMax ? `; and ${failed.length - failedShownMax} more in \`failed\`` : ''
+  const advice = 'nothing was sent; check the address, and the policy if the gateway was changed on purpose'
+  return `${host} did not verify: ${shown.join('; ')}${more}. What to do: ${advice}`
+}

@@ -1,0 +1,121 @@
+// Keeps the evidence that requests rely on: verified once, shared, renewed in time, and anew when the gateway shows another key. Effects: through its deps.
+
+import { equalConstantTime } from '../../base/bytes.ts'
+import { VerificationError } from './errors.ts'
+import { type Evidence, type EvidenceDeps, takeEvidence } from './evidence.ts'
+import type { Channel } from './transport.ts'
+
+/** Evidence, and the way to the holder of its keys. */
+export type Attested = {
+  readonly evidence: Evidence
+  readonly channel: Channel
+}
+
+type Kept = Attested & { readonly monotonicMs: number }
+
+/** After a renewal beside requests has failed, the next one waits this long. */
+const renewalPauseMs = 10_000
+
+export class EvidenceKeeper {
+  readonly #deps: EvidenceDeps
+  #kept: Kept | null = null
+  /** One for all callers. */
+  #underWay: Promise<Kept> | null = null
+  #renewNotBeforeMs = Number.NEGATIVE_INFINITY
+  /** How often it was closed: what was asked for before is not kept afterwards. */
+  #closedCount = 0
+
+  constructor(deps: EvidenceDeps) {
+    this.#deps = deps
+  }
+
+  /** What was verified last, while it may be relied on. */
+  current(): Evidence | null {
+    const kept = this.#kept
+    return kept !== null && this.#ageMs(kept) <= this.#deps.settings.limits.evidenceAgeMaxMs ? kept.evidence : null
+  }
+
+  /** Evidence that is young enough, verified now if need be. Rejects as takeEvidence does, or with the signal's reason. */
+  async fresh(signal: AbortSignal | null): Promise<Attested> {
+    const kept = this.#kept
+    const { evidenceAgeMaxMs, reverifyAfterMs } = this.#deps.settings.limits
+    if (kept === null || this.#ageMs(kept) > evidenceAgeMaxMs) return await this.renew(signal)
+    if (this.#ageMs(kept) > reverifyAfterMs) this.#renewBeside()
+    return kept
+  }
+
+  /** New evidence for a new nonce; whoever asks while it is under way gets the same. */
+  async renew(signal: AbortSignal | null): Promise<Attested> {
+    signal?.throwIfAborted()
+    this.#underWay ??= this.#take().finally(() => {
+      this.#underWay = null
+    })
+    return await waitFor(this.#underWay, signal)
+  }
+
+  /** As `renew`, unless what is kept is newer than what the caller has found wanting. */
+  async renewAfter(stale: Attested, signal: AbortSignal | null): Promise<Attested> {
+    const kept = this.#kept
+    return kept !== null && kept.evidence !== stale.evidence ? kept : await this.renew(signal)
+  }
+
+  /** Forgets the evidence, and ends idle connections. */
+  close(): void {
+    this.#closedCount += 1
+    this.#forget()
+  }
+
+  async #take(): Promise<Kept> {
+    const { transport, clock } = this.#deps
+    const closedCount = this.#closedCount
+    try {
+      const evidence = await takeEvidence(this.#deps)
+      const before = this.#kept
+      const isSameKey = before !== null && equalConstantTime(before.evidence.tlsSpkiDigest, evidence.tlsSpkiDigest)
+      if (!isSameKey) before?.channel.close()
+      const channel = isSameKey ? before.channel : transport.open(transport.pins ? evidence.tlsSpkiDigest : 'any')
+      const kept: Kept = { evidence, channel, monotonicMs: clock.monotonicMs() }
+      if (closedCount === this.#closedCount) this.#kept = kept
+      return kept
+    } catch (error) {
+      // Who is asked for evidence and gives bad evidence is not relied on any more. Silence is no such statement.
+      if (error instanceof VerificationError) this.#forget()
+      throw error
+    }
+  }
+
+  #forget(): void {
+    this.#kept?.channel.close()
+    this.#kept = null
+  }
+
+  #renewBeside(): void {
+    const { clock } = this.#deps
+    if (this.#underWay !== null || clock.monotonicMs() < this.#renewNotBeforeMs) return
+    this.renew(null).catch(() => {
+      // The evidence that is kept is good until its age says otherwise; whoever meets its end is told the reason of then.
+      this.#renewNotBeforeMs = clock.monotonicMs() + renewalPauseMs
+    })
+  }
+
+  /** By the clock that says more: the monotonic one may stand still while a machine sleeps, the other may be set back. */
+  #ageMs({ evidence, monotonicMs }: Kept): number {
+    const { clock } = this.#deps
+    return Math.max(clock.monotonicMs() - monotonicMs, clock.nowMs() - evidence.verifiedAtMs)
+  }
+}
+
+/** Leaving does not end the work: others wait for it, and it has a timeout of its own. */
+async function waitFor<T>(work: Promise<T>, signal: AbortSignal | null): Promise<T> {
+  if (signal === null) return await work
+  let leave = () => {}
+  const left = new Promise<never>((_, reject) => {
+    leave = () => reject(signal.reason)
+  })
+  signal.addEventListener('abort', leave, { once: true })
+  try {
+    return await Promise.race([work, left])
+  } finally {
+    signal.removeEventListener('abort', leave)
+  }
+}

@@ -1,0 +1,125 @@
+// Fetches a gateway's evidence for a nonce of its own, and judges it. Effects: through the transport, clock and randomness that it is given.
+
+import type { PublicKeys } from '../../attest/receipt/public-keys.ts'
+import { type Check, fail } from '../../attest/verdict.ts'
+import { present } from '../../base/assert.ts'
+import { fromUtf8, toBase64Url } from '../../base/bytes.ts'
+import type { Clock } from '../../base/clock.ts'
+import { messageOf } from '../../base/fault.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import { workloadBytesMax } from '../../contract/workload.ts'
+import {
+  attestationBytesMax,
+  freshAgeMsMax,
+  type GatewayVerdict,
+  nonceBytes,
+  verifyGateway,
+  workloadIn,
+} from '../gateway.ts'
+import { EvidenceError, VerificationError } from './errors.ts'
+import type { Settings } from './options.ts'
+import type { EvidenceAnswer, EvidenceAnswers, Transport } from './transport.ts'
+
+/** What verified, and until when it is relied on. */
+export type Evidence = {
+  /** When the evidence was verified, by this machine's clock; milliseconds since 1970. */
+  readonly verifiedAtMs: number
+  /** After this it is relied on for no new request. */
+  readonly validUntilMs: number
+  /** True: no hardware vouches for it; it rests on the root of `simulatedRoot`. */
+  readonly simulated: boolean
+  /** Every check, those left out included. */
+  readonly checks: readonly Check[]
+  /** The whole verdict, with each receipt's own, and workload.json, which says which models are answered outside of the measured VM. */
+  readonly verdict: GatewayVerdict
+  /** SHA-256 of the public key (SPKI) that the gateway ends TLS connections with, as its verified statement says. */
+  readonly tlsSpkiDigest: Uint8Array
+  /** The gateway's public keys; bodies are encrypted to `x25519` and `mlkem768`. */
+  readonly keys: PublicKeys
+}
+
+export type EvidenceDeps = {
+  readonly settings: Settings
+  readonly transport: Transport
+  readonly clock: Clock
+  readonly random: RandomBytes
+}
+
+/** Throws EvidenceError when none comes in time, VerificationError when it is not what the policy wants. */
+export async function takeEvidence({ settings, transport, clock, random }: EvidenceDeps): Promise<Evidence> {
+  const { origin, trust, limits } = settings
+  const nonce = random(nonceBytes)
+  const questions = [
+    { url: new URL(`/attestation?nonce=${toBase64Url(nonce)}`, origin), bodyBytesMax: attestationBytesMax },
+    // Whoever hands it out: HOST_DATA and the receipts name its digest.
+    ...(trust.workload === null ? [{ url: new URL('/workload.json', origin), bodyBytesMax: workloadBytesMax }] : []),
+  ]
+  const { answers, tlsSpkiDigest } = await inTime(limits.evidenceTimeoutMs, clock, origin, signal =>
+    transport.askEvidence(questions, signal),
+  )
+  const [attestation, workload] = answers
+  if (attestation?.status !== 200) throw refusal(origin, attestation)
+  if (workload !== undefined && workload.status !== 200 && workload.status !== 404) throw refusal(origin, workload)
+  const nowMs = clock.nowMs()
+  const verdict = await verifyGateway(attestation.body, {
+    ...trust,
+    workload: workload === undefined ? trust.workload : workloadIn(workload),
+    ...{ nonce, asOf: nowMs, ageMsMax: freshAgeMsMax, tlsSpkiDigest },
+  })
+  const { keys, gateway, simulated, checks } = verdict
+  const attestedKey = gateway?.tlsSpkiDigest ?? null
+  if (!verdict.ok) throw new VerificationError(origin.host, checks)
+  if (keys === null || attestedKey === null) {
+    const missing = fail('tls-binding', "the gateway's receipt names no TLS key")
+    throw new VerificationError(origin.host, [...checks, missing])
+  }
+  return {
+    ...{ verifiedAtMs: nowMs, validUntilMs: nowMs + limits.evidenceAgeMaxMs, simulated, checks },
+    ...{ verdict, tlsSpkiDigest: attestedKey, keys },
+  }
+}
+
+async function inTime(
+  timeoutMs: number,
+  clock: Clock,
+  { host }: URL,
+  ask: (signal: AbortSignal) => Promise<EvidenceAnswers>,
+): Promise<EvidenceAnswers> {
+  const late = new AbortController()
+  const answered = new AbortController()
+  const timeout = clock.sleep(timeoutMs, answered.signal).then(() => {
+    late.abort()
+    throw new Error(`nothing within ${timeoutMs} ms`)
+  })
+  try {
+    return await Promise.race([ask(late.signal), timeout])
+  } catch (error) {
+    const message = `no evidence from ${host}: ${messageOf(error)}. What to do: check address and network, and \`ca\` if it is about the certificate; then try again`
+    throw new EvidenceError(message, { status: null, cause: error })
+  } finally {
+    answered.abort()
+    timeout.catch(() => {})
+  }
+}
+
+/** A status other than 200. What the body says is shown, and is nobody's word. */
+function refusal({ host }: URL, answer: EvidenceAnswer | undefined): EvidenceError {
+  const { status, retryAfter, body } = present(answer, 'an answer for each question')
+  const wait = retryAfter === null || !/^\d{1,6}$/.test(retryAfter) ? 'later' : `in ${retryAfter} s`
+  const isTransient = status === 429 || status === 503
+  const advice = isTransient ? `try again ${wait}` : 'check the address: it must be that of a gateway'
+  return new EvidenceError(`no evidence from ${host}: status ${status}${codeOf(body)}. What to do: ${advice}`, {
+    status,
+  })
+}
+
+const errorBytesMax = 4096
+
+function codeOf(body: Uint8Array): string {
+  try {
+    const code: unknown = JSON.parse(fromUtf8(body.subarray(0, errorBytesMax))).error.code
+    return typeof code === 'string' && /^[a-z_]{1,64}$/.test(code) ? `, ${code}` : ''
+  } catch {
+    return ''
+  }
+}

@@ -1,0 +1,169 @@
+// One request and its response with the holder of attested keys: sealed by EHBP, or over a pinned connection alone. Effects: through its channel.
+//
+// What travels how:
+//   encryption 'required', a body      sealed; so is the response, of whatever status
+//   encryption 'required', no body     EHBP cannot seal it: over a pinned connection only
+//   encryption 'off'                   over a pinned connection only
+// A failure to seal or to open is an error. Nothing is ever sent, or taken, in the clear instead.
+
+import { type ResponseOpener, type SealedRequest, sealRequest } from '../../attest/ehbp/client.ts'
+import { isKeyConfigProblem } from '../../attest/ehbp/key-config.ts'
+import { createWholeCheck } from '../../attest/ehbp/whole.ts'
+import { Malformed } from '../../attest/malformed.ts'
+import type { PublicKeys } from '../../attest/receipt/public-keys.ts'
+import { messageOf } from '../../base/fault.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import { ConnectionError, EncryptionError, IncompleteResponseError, RequestError } from './errors.ts'
+import { bodyAtOnce, type Judging, judgedBody } from './response-body.ts'
+import type { Channel, WireRequest, WireResponse } from './transport.ts'
+
+export type ExchangeDeps = {
+  /** Of the verified evidence. */
+  readonly keys: PublicKeys
+  readonly channel: Channel
+  readonly encryption: 'required' | 'off'
+  /** Whether the channel is held to the attested TLS key, so that what comes over it is the gateway's word. */
+  readonly pins: boolean
+  readonly random: RandomBytes
+  readonly responseBytesMax: number
+}
+
+/** The gateway says that it has no such encryption key: it did not carry out the request. */
+export class UnknownKeyError extends Error {
+  override readonly name = 'UnknownKeyError'
+}
+
+/**
+ * Rejects with a PeerKeyError or an UnknownKeyError when somebody else's keys are there, with the signal's reason, and with RequestError,
+ * ConnectionError, EncryptionError.
+ */
+export async function exchange(request: WireRequest, deps: ExchangeDeps): Promise<Response> {
+  const { encryption, pins, channel } = deps
+  const { body } = request
+  if (encryption === 'required' && body !== null) return await exchangeSealed({ ...request, body }, deps)
+  if (!pins) {
+    throw new RequestError(
+      `${request.method} ${request.url.pathname}: a request without a body cannot be encrypted, and a page cannot pin the connection; send it from Bun or Node`,
+    )
+  }
+  return await plainResponse(notRedirected(await channel.send(request)), request, deps)
+}
+
+async function exchangeSealed(
+  request: WireRequest & { readonly body: Uint8Array<ArrayBuffer> },
+  deps: ExchangeDeps,
+): Promise<Response> {
+  const { keys, channel, random } = deps
+  const sealed = await seal(request.body, { keys, random })
+  const headers = new Headers(request.headers)
+  for (const [name, value] of Object.entries(sealed.headers)) headers.set(name, value)
+  const response = notRedirected(await channel.send({ ...request, headers, body: sealed.body }))
+  let opener: ResponseOpener
+  try {
+    opener = await sealed.openResponse(response)
+  } catch (error) {
+    if (!(error instanceof Malformed)) throw error
+    return await unsealed(response, request, { deps, error })
+  }
+  return await openedResponse(response, { request, opener, deps })
+}
+
+async function seal(body: Uint8Array, { keys, random }: Pick<ExchangeDeps, 'keys' | 'random'>): Promise<SealedRequest> {
+  try {
+    return await sealRequest({ keys, suite: 'xwing', random }, body)
+  } catch (error) {
+    throw new EncryptionError(`the request could not be encrypted, and was not sent: ${messageOf(error)}`, {
+      ...{ status: null, cause: error },
+    })
+  }
+}
+
+type Opening = { readonly request: WireRequest; readonly opener: ResponseOpener; readonly deps: ExchangeDeps }
+
+async function openedResponse(response: WireResponse, { request, opener, deps }: Opening): Promise<Response> {
+  const { status, body } = response
+  if (body === null) throw new IncompleteResponseError(`a response of status ${status} came without its body`)
+  const headers = clearHeaders(response.headers)
+  for (const [name, value] of Object.entries(opener.headers)) headers.set(name, value)
+  const judging: Judging = { by: { opener }, signal: request.signal, status }
+  return await responseOf({ ...response, headers, body }, judging, deps)
+}
+
+const problemBytesMax = 64 * 1024
+
+/** A response that is not sealed: the gateway's word only where the connection is pinned, and even there never one to a request that was carried out. */
+async function unsealed(
+  response: WireResponse,
+  request: WireRequest,
+  { deps, error }: { readonly deps: ExchangeDeps; readonly error: Malformed },
+): Promise<Response> {
+  const { status, headers, body } = response
+  const mayPass = deps.pins && status >= 400
+  if (status !== 422) {
+    if (mayPass) return await plainResponse(response, request, deps)
+    void body?.cancel().catch(() => {})
+    throw notSealed(status, error)
+  }
+  const bytes = await bodyAtOnce(body, problemBytesMax)
+  const text = new TextDecoder().decode(bytes)
+  if (isKeyConfigProblem({ status, contentType: headers.get('content-type'), body: text })) {
+    throw new UnknownKeyError('the gateway has another encryption key')
+  }
+  if (mayPass) return await plainResponse({ ...response, body: new Response(bytes).body }, request, deps)
+  throw notSealed(status, error)
+}
+
+function notSealed(status: number, cause: Malformed): EncryptionError {
+  const message = `a response with status ${status} is not encrypted to this request, and nobody vouches for it: ${cause.message}`
+  return new EncryptionError(`${message}. What to do: ask again; if it stays, find out who answers there`, {
+    ...{ status, cause },
+  })
+}
+
+async function plainResponse(response: WireResponse, { signal }: WireRequest, deps: ExchangeDeps): Promise<Response> {
+  const { status, statusText, body } = response
+  const headers = clearHeaders(response.headers)
+  if (body === null) return new Response(null, { status, statusText, headers })
+  const type = headers.get('content-type')
+  const whole = isStream(type) || isJson(type) ? createWholeCheck(type) : null
+  return await responseOf({ ...response, headers, body }, { by: { whole }, signal, status }, deps)
+}
+
+function isStream(contentType: string | null): boolean {
+  return /^text\/event-stream[ \t]*(?:;|$)/i.test(contentType ?? '')
+}
+
+/** Of other content the connection's word has to do, which a pinned connection gives. */
+function isJson(contentType: string | null): boolean {
+  return /^application\/json[ \t]*(?:;|$)/i.test(contentType ?? '')
+}
+
+/** What spoke of the bytes on the wire does not hold for those that the caller gets. */
+function clearHeaders(given: Headers): Headers {
+  const headers = new Headers(given)
+  for (const name of ['content-length', 'content-encoding', 'transfer-encoding', 'connection', 'keep-alive']) {
+    headers.delete(name)
+  }
+  return headers
+}
+
+/** A stream as it comes; anything else whole, so that the caller is told by this very request when it is not. */
+async function responseOf(
+  response: WireResponse & { readonly body: ReadableStream<Uint8Array<ArrayBuffer>> },
+  judging: Judging,
+  { responseBytesMax }: ExchangeDeps,
+): Promise<Response> {
+  const { status, statusText, headers } = response
+  const body = judgedBody(response.body, judging)
+  const given = isStream(headers.get('content-type')) ? body : await bodyAtOnce(body, responseBytesMax)
+  return new Response(given, { status, statusText, headers })
+}
+
+function notRedirected(response: WireResponse): WireResponse {
+  const { status, body } = response
+  if (status < 300 || status >= 400) return response
+  void body?.cancel().catch(() => {})
+  throw new ConnectionError(
+    `the gateway answered with a redirect (status ${status}), and an attested request follows none: use its own address`,
+  )
+}

@@ -1,0 +1,266 @@
+// HTTPS for Bun and Node that looks at the key of every connection before a byte of a request is written to it. Effects: the network.
+//
+// An agent of node:https makes the connections, and hands one out only after its handshake, when the SPKI of its certificate has been judged: until
+// then no request has a socket. Not Bun's fetch with tls.checkServerIdentity: it asks for each request, so that each makes a connection of its own, and
+// what it says is not heard with rejectUnauthorized: false (tried on 1.4.5).
+
+import { createHash, X509Certificate } from 'node:crypto'
+import type { IncomingMessage } from 'node:http'
+import { Agent, type RequestOptions, request as startRequest } from 'node:https'
+import { isIP } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { connect, type TLSSocket } from 'node:tls'
+import { equalConstantTime, toHex } from '../../base/bytes.ts'
+import { onAbort } from '../../base/clock.ts'
+import { messageOf } from '../../base/fault.ts'
+import { ConnectionError } from './errors.ts'
+import type { Wire } from './options.ts'
+import { bodyAtOnce } from './response-body.ts'
+import {
+  type Channel,
+  type EvidenceAnswer,
+  type EvidenceAnswers,
+  type EvidenceQuestion,
+  PeerKeyError,
+  type Transport,
+  type WireRequest,
+  type WireResponse,
+} from './transport.ts'
+
+export function createNodeTransport(wire: Wire): Transport {
+  return {
+    pins: true,
+    askEvidence: (questions, signal) => askEvidence(wire, questions, signal),
+    open: tlsSpkiDigest => new PinnedChannel(wire, tlsSpkiDigest),
+  }
+}
+
+/** What is wrong with a peer's key, or null. */
+type Judge = (spkiDigest: Uint8Array) => Error | null
+
+/** Servers close idle connections; ours goes first, so that no request meets a connection that is about to end. */
+const idleSocketMs = 4_000
+
+class JudgingAgent extends Agent {
+  readonly #wire: Wire
+  readonly #judge: Judge
+  readonly #judged = new WeakSet<object>()
+  readonly #used = new WeakSet<object>()
+
+  constructor(wire: Wire, judge: Judge) {
+    super({ keepAlive: true, timeout: idleSocketMs })
+    this.#wire = wire
+    this.#judge = judge
+  }
+
+  /** What this agent knows of a socket that is about to get a request; null: it has not judged it, for the runtime took it from elsewhere. */
+  take(socket: object): 'new' | 'used' | null {
+    if (!this.#judged.has(socket)) return null
+    const found = this.#used.has(socket) ? 'used' : 'new'
+    this.#used.add(socket)
+    return found
+  }
+
+  endIdle(): void {
+    // Not destroy(): that would end the requests under way.
+    for (const socket of Object.values(this.freeSockets).flat()) socket?.destroy()
+  }
+
+  override createConnection(
+    { host, port }: RequestOptions,
+    callback?: (error: Error | null, socket: Duplex) => void,
+  ): undefined {
+    const { ca, connectTimeoutMs } = this.#wire
+    const socket = connect({
+      host: host ?? '',
+      port: Number(port),
+      ALPNProtocols: ['http/1.1'],
+      rejectUnauthorized: ca !== 'any',
+      ...(isIP(host ?? '') === 0 ? { servername: host ?? '' } : {}),
+      ...(ca === undefined || ca === 'any' ? {} : { ca }),
+    })
+    const finish = (error: Error | null) => {
+      clearTimeout(timer)
+      socket.off('error', finish)
+      socket.off('close', closed)
+      // A socket that is not handed out has nobody else who would hear its errors.
+      if (error !== null) socket.on('error', () => {}).destroy()
+      callback?.(error, socket)
+    }
+    const closed = () => finish(new Error('the connection was closed before its handshake ended'))
+    const timer = setTimeout(() => finish(new Error(`no connection within ${connectTimeoutMs} ms`)), connectTimeoutMs)
+    socket.once('error', finish)
+    socket.once('close', closed)
+    socket.once('secureConnect', () => {
+      const error = this.#judgePeer(socket)
+      if (error === null) this.#judged.add(socket)
+      finish(error)
+    })
+  }
+
+  #judgePeer(socket: TLSSocket): Error | null {
+    try {
+      return this.#judge(spkiDigestOf(socket))
+    } catch (error) {
+      return new PeerKeyError(`the server's certificate cannot be read: ${messageOf(error)}`)
+    }
+  }
+}
+
+/** SHA-256 of the SubjectPublicKeyInfo (RFC 5280 4.1.2.7) of the leaf. */
+function spkiDigestOf(socket: TLSSocket): Uint8Array {
+  const { publicKey } = new X509Certificate(socket.getPeerCertificate(false).raw)
+  const spki = publicKey.export({ format: 'der', type: 'spki' })
+  return new Uint8Array(createHash('sha256').update(spki).digest())
+}
+
+class PinnedChannel implements Channel {
+  readonly #agent: JudgingAgent
+  readonly #wire: Wire
+
+  constructor(wire: Wire, pinned: Uint8Array | 'any') {
+    if (pinned === 'any') throw new TypeError('a connection without a pinned key')
+    this.#wire = wire
+    this.#agent = new JudgingAgent(wire, found => {
+      if (equalConstantTime(found, pinned)) return null
+      return new PeerKeyError(`the TLS key of the connection is ${toHex(found)}, the attested one ${toHex(pinned)}`)
+    })
+  }
+
+  async send(request: WireRequest): Promise<WireResponse> {
+    const { signal } = request
+    try {
+      return responseOf(await sendFresh(this.#agent, request, this.#wire), request)
+    } catch (error) {
+      if (signal?.aborted) throw signal.reason
+      if (error instanceof PeerKeyError || error instanceof ConnectionError) throw error
+      throw new ConnectionError(`no response from ${request.url.host}: ${messageOf(error)}`, { cause: error })
+    }
+  }
+
+  close(): void {
+    this.#agent.endIdle()
+  }
+}
+
+/** A connection that had served requests before ended without a byte of an answer. */
+class StaleConnectionError extends Error {
+  override readonly name = 'StaleConnectionError'
+}
+
+async function askEvidence(
+  wire: Wire,
+  questions: readonly EvidenceQuestion[],
+  signal: AbortSignal,
+): Promise<EvidenceAnswers> {
+  let tlsSpkiDigest: Uint8Array | null = null
+  const agent = new JudgingAgent(wire, found => {
+    // A server may end the connection between two questions.
+    if (tlsSpkiDigest !== null && !equalConstantTime(found, tlsSpkiDigest))
+      return new PeerKeyError('two servers answer')
+    tlsSpkiDigest = found
+    return null
+  })
+  const answers: EvidenceAnswer[] = []
+  try {
+    for (const { url, bodyBytesMax } of questions) {
+      const request: WireRequest = { method: 'GET', url, headers: new Headers(QUESTION), body: null, signal }
+      const { status, headers, body } = responseOf(await sendFresh(agent, request, wire), request)
+      answers.push({ status, retryAfter: headers.get('retry-after'), body: await bodyAtOnce(body, bodyBytesMax) })
+    }
+  } finally {
+    agent.endIdle()
+  }
+  if (tlsSpkiDigest === null) throw new Error('the runtime did not show the key of the connection')
+  return { answers, tlsSpkiDigest }
+}
+
+const QUESTION = { accept: 'application/json' } as const
+
+/** The server may have ended an idle connection just when it was taken. As browsers do, the request is sent once more, over a new one. */
+async function sendFresh(agent: JudgingAgent, request: WireRequest, wire: Wire): Promise<IncomingMessage> {
+  try {
+    return await sendOver(agent, request, wire)
+  } catch (error) {
+    if (!(error instanceof StaleConnectionError)) throw error
+    agent.endIdle()
+    return await sendOver(agent, request, wire)
+  }
+}
+
+/** Resolves with the head of the response. */
+function sendOver(agent: JudgingAgent, request: WireRequest, wire: Wire): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    const { method, url, body, signal } = request
+    const headers = Object.fromEntries(request.headers)
+    headers['accept-encoding'] = 'identity'
+    if (body !== null) headers['content-length'] = String(body.length)
+    const outgoing = startRequest({
+      ...{ agent, method, headers, path: `${url.pathname}${url.search}` },
+      ...{ host: url.hostname.replace(/^\[|\]$/g, ''), port: url.port || 443 },
+    })
+    let isUsed = false
+    const fail = (why: string) => {
+      isUsed = false
+      outgoing.destroy(new Error(why))
+    }
+    const unfit = () => fail('this runtime does not take the connections of an agent of node:https')
+    const timer = setTimeout(unfit, wire.connectTimeoutMs + unfitAfterMs)
+    const stopWatching = signal === null ? () => {} : onAbort(signal, () => fail('the caller has left'))
+    const ended = (error: Error) => reject(isUsed ? new StaleConnectionError(error.message, { cause: error }) : error)
+    outgoing.on('error', ended)
+    outgoing.on('close', () => {
+      clearTimeout(timer)
+      stopWatching()
+      ended(new Error('the connection was closed'))
+    })
+    outgoing.once('socket', socket => {
+      clearTimeout(timer)
+      // Nothing has been written so far: node:http writes the head with the first byte of the body, or at the end.
+      const found = agent.take(socket)
+      if (found === null) return unfit()
+      isUsed = found === 'used'
+      outgoing.setTimeout(wire.idleTimeoutMs, () => fail(`nothing for ${wire.idleTimeoutMs} ms`))
+      outgoing.end(body ?? undefined)
+    })
+    outgoing.once('response', resolve)
+  })
+}
+
+/** The agent's own timeout tells first where it is asked at all. */
+const unfitAfterMs = 1_000
+
+const EMPTY_STATUSES: readonly number[] = [204, 205, 304]
+
+function responseOf(message: IncomingMessage, { method }: WireRequest): WireResponse {
+  const { statusCode: status = 0, statusMessage: statusText = '' } = message
+  const headers = new Headers()
+  for (const [name, values] of Object.entries(message.headersDistinct)) {
+    for (const value of values ?? []) headers.append(name, value)
+  }
+  const coding = headers.get('content-encoding') ?? 'identity'
+  if (status < 200 || status > 599 || coding !== 'identity') {
+    message.destroy()
+    throw new ConnectionError(`a response of status ${status} and content-encoding ${coding} cannot be used`)
+  }
+  if (method === 'HEAD' || EMPTY_STATUSES.includes(status)) {
+    message.resume()
+    return { status, statusText, headers, body: null }
+  }
+  return { status, statusText, headers, body: bodyOf(message) }
+}
+
+function bodyOf(message: IncomingMessage): ReadableStream<Uint8Array<ArrayBuffer>> {
+  const chunks: AsyncIterator<Buffer> = message[Symbol.asyncIterator]()
+  return new ReadableStream<Uint8Array<ArrayBuffer>>(
+    {
+      pull: async controller => {
+        const { done, value } = await chunks.next()
+        if (done) return controller.close()
+        controller.enqueue(new Uint8Array(value))
+      },
+      cancel: () => void message.destroy(),
+    },
+    { highWaterMark: 0 },
+  )
+}

@@ -1,0 +1,266 @@
+// What a caller of `attestedFetch` says, read once and strictly: a name that is not known, or a pin that is missing, is an error before anything is sent.
+// Pure; throws OptionError.
+
+import { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
+import { derBlocks } from '../../attest/encoding/pem.ts'
+import { sha256 } from '../../attest/hash.ts'
+import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
+import { equalConstantTime, toHex, utf8 } from '../../base/bytes.ts'
+import { messageOf } from '../../base/fault.ts'
+import { type ExpectedAllowlist, readAllowlist } from '../allowlist.ts'
+import { allPins, PINS, type Pins, pinCheckName, pinChecks } from '../pins.ts'
+import { readSimulatedRoot } from '../simulated-root.ts'
+import { OptionError } from './errors.ts'
+
+export type AttestedFetchOptions = {
+  /** The gateway: `https://HOST` or `https://HOST:PORT`. Requests may go there and nowhere else. */
+  readonly url: string | URL
+  /**
+   * What you expect, in the JSON form that `strongroom verify policy-example` prints, as text or as an object: measurements, the operator's key
+   * (`idKeyDigest`), HOST_DATA, the least TCB. Every field has to be there; 'any' skips its check.
+   */
+  readonly policy: string | Readonly<Record<string, unknown>>
+  /** The operator's `allowlist.json`, byte by byte as it was published: the receipts must have its digest, images and commands. */
+  readonly allowlist?: string | Uint8Array | 'any'
+  /**
+   * `workload.json` of a gateway in a VM of its own, byte by byte as the operator published it: HOST_DATA must be its digest. Left out: what the gateway
+   * serves, when the policy names the operator's key or HOST_DATA.
+   */
+  readonly workload?: string | Uint8Array
+  /** Of a gateway without such a VM: its `gateway-configuration.json`, byte by byte: its receipt must have the digest, which covers the upstreams. */
+  readonly configuration?: string | Uint8Array | 'any'
+  /**
+   * What you do without, said aloud: all are 'required' unless you say 'any'. `measurement`: measurements in the policy. `allowlist`: the allowlist,
+   * or in the policy an operator's key or HOST_DATA. `vmpl`: not every VMPL. `crl`: a revocation list. `tcb`: the firmware of AMD's bulletins.
+   */
+  readonly pins?: Partial<Pins>
+  /** PEM or DER of a revocation list, in the place of the one that comes with the evidence. */
+  readonly crl?: string | Uint8Array
+  /** PEM of a simulated platform's root, for development: evidence that no hardware vouches for then verifies, and `simulated` says so. */
+  readonly simulatedRoot?: string | Uint8Array
+  /**
+   * Bun and Node: PEM of the authorities that may issue the gateway's certificate; the system's when left out. 'any': whatever certificate, for the
+   * attested key is what counts; the name in it is then not looked at either.
+   */
+  readonly ca?: string | 'any'
+  /**
+   * 'required', the default: bodies of requests and responses are encrypted to the attested key (EHBP with X-Wing), whoever ends the TLS connection.
+   * 'off': the pinned TLS connection alone protects them; there is no such connection in a page.
+   */
+  readonly encryption?: 'required' | 'off'
+  /** Evidence older than this is relied on for no new request. Default: one hour. */
+  readonly evidenceAgeMaxMs?: number
+  /** After this, new evidence is fetched beside the next request. Default: half of `evidenceAgeMaxMs`. */
+  readonly reverifyAfterMs?: number
+  /** For fetching and judging evidence, all in all. Default: 30 s. */
+  readonly evidenceTimeoutMs?: number
+  /** Bun and Node: for a connection, its TLS handshake included. Default: 10 s. */
+  readonly connectTimeoutMs?: number
+  /** Bun and Node: longest silence while a response is waited for and read. Default: 10 minutes; for a shorter whole, pass a `signal`. */
+  readonly idleTimeoutMs?: number
+  /** A request's body must fit into memory. Default: 64 MiB. */
+  readonly requestBytesMax?: number
+  /** A response that is no stream of events is read whole before the caller gets it. Default: 64 MiB. */
+  readonly responseBytesMax?: number
+}
+
+/** Whom to trust and what to expect: the part of a GatewayQuestion that does not change from one verification to the next. */
+export type Trust = {
+  readonly roots: readonly TrustedRoot[]
+  readonly policy: Policy
+  readonly pins: Pins
+  readonly crl: Uint8Array | undefined
+  readonly allowlist: ExpectedAllowlist | 'any'
+  readonly configurationDigest: Uint8Array | 'any'
+  /** Null: what the gateway serves. */
+  readonly workload: Uint8Array | null
+}
+
+export type Limits = {
+  readonly evidenceAgeMaxMs: number
+  readonly reverifyAfterMs: number
+  readonly evidenceTimeoutMs: number
+  readonly requestBytesMax: number
+  readonly responseBytesMax: number
+}
+
+export type Wire = {
+  readonly ca: string | 'any' | undefined
+  readonly connectTimeoutMs: number
+  readonly idleTimeoutMs: number
+}
+
+export type Settings = {
+  readonly origin: URL
+  readonly trust: Trust
+  readonly limits: Limits
+  readonly wire: Wire
+  readonly encryption: 'required' | 'off'
+}
+
+const hourMs = 3_600_000
+const dayMs = 24 * hourMs
+
+/** What a number may be, and what it is when left out. */
+const NUMBERS = {
+  evidenceAgeMaxMs: { least: 1_000, most: dayMs, usual: hourMs },
+  evidenceTimeoutMs: { least: 100, most: 600_000, usual: 30_000 },
+  connectTimeoutMs: { least: 100, most: 600_000, usual: 10_000 },
+  idleTimeoutMs: { least: 100, most: dayMs, usual: 600_000 },
+  requestBytesMax: { least: 1, most: 1024 * 1024 * 1024, usual: 64 * 1024 * 1024 },
+  responseBytesMax: { least: 1, most: 1024 * 1024 * 1024, usual: 64 * 1024 * 1024 },
+} as const satisfies Readonly<Record<string, { least: number; most: number; usual: number }>>
+
+const NAMES = [
+  ...['url', 'policy', 'allowlist', 'workload', 'configuration', 'pins', 'crl', 'simulatedRoot', 'ca', 'encryption'],
+  ...['reverifyAfterMs', ...Object.keys(NUMBERS)],
+]
+
+export function readOptions(options: AttestedFetchOptions): Settings {
+  if (typeof options !== 'object' || options === null) throw new OptionError('options', 'they are missing')
+  const unknown = Object.keys(options).find(name => !NAMES.includes(name))
+  if (unknown !== undefined) throw new OptionError(unknown, `there is no such option; there are ${NAMES.join(', ')}`)
+  const { ca, encryption = 'required' } = options
+  if (encryption !== 'required' && encryption !== 'off') throw new OptionError('encryption', "say 'required' or 'off'")
+  if (ca !== undefined && typeof ca !== 'string') throw new OptionError('ca', "give PEM text, or 'any'")
+  const evidenceAgeMaxMs = numberOf(options, 'evidenceAgeMaxMs')
+  return {
+    origin: readOrigin(options.url),
+    trust: readTrust(options),
+    limits: {
+      evidenceAgeMaxMs,
+      reverifyAfterMs: readReverifyAfter(options, evidenceAgeMaxMs),
+      evidenceTimeoutMs: numberOf(options, 'evidenceTimeoutMs'),
+      requestBytesMax: numberOf(options, 'requestBytesMax'),
+      responseBytesMax: numberOf(options, 'responseBytesMax'),
+    },
+    wire: {
+      ca,
+      connectTimeoutMs: numberOf(options, 'connectTimeoutMs'),
+      idleTimeoutMs: numberOf(options, 'idleTimeoutMs'),
+    },
+    encryption,
+  }
+}
+
+function readOrigin(given: string | URL): URL {
+  const wanted = 'give https://HOST or https://HOST:PORT, without a path'
+  let url: URL
+  try {
+    url = new URL(given)
+  } catch {
+    throw new OptionError('url', wanted)
+  }
+  const isOrigin = url.protocol === 'https:' && url.href === `${url.origin}/`
+  if (!isOrigin) throw new OptionError('url', wanted)
+  return url
+}
+
+function numberOf(options: AttestedFetchOptions, name: keyof typeof NUMBERS): number {
+  const { least, most, usual } = NUMBERS[name]
+  return within(name, options[name] ?? usual, { least, most })
+}
+
+function within(name: string, value: number, { least, most }: { least: number; most: number }): number {
+  const fits = Number.isSafeInteger(value) && value >= least && value <= most
+  if (!fits) throw new OptionError(name, `give a whole number from ${least} to ${most}`)
+  return value
+}
+
+function readReverifyAfter({ reverifyAfterMs }: AttestedFetchOptions, evidenceAgeMaxMs: number): number {
+  const usual = Math.floor(evidenceAgeMaxMs / 2)
+  return within('reverifyAfterMs', reverifyAfterMs ?? usual, { least: 1, most: evidenceAgeMaxMs })
+}
+
+function readTrust(options: AttestedFetchOptions): Trust {
+  const { simulatedRoot, crl, configuration = 'any' } = options
+  const workload = options.workload === undefined ? null : bytesOf('workload', options.workload)
+  const trust: Trust = {
+    roots:
+      simulatedRoot === undefined
+        ? AMD_ROOTS
+        : [...AMD_ROOTS, reading('simulatedRoot', () => readSimulatedRoot(bytesOf('simulatedRoot', simulatedRoot)))],
+    policy: withWorkload(readPolicy(options.policy), workload),
+    workload,
+    pins: readPins(options.pins === undefined ? {} : options.pins),
+    crl: crl === undefined ? undefined : reading('crl', () => derBlocks(crl, 'X509 CRL', 'revocation list')[0]),
+    allowlist: readAllowlistOption(options.allowlist ?? 'any'),
+    configurationDigest: configuration === 'any' ? 'any' : sha256(bytesOf('configuration', configuration)),
+  }
+  for (const one of pinChecks(PINS, trust.pins, trust)) {
+    const pin = PINS.find(name => pinCheckName(name) === one.name)
+    if (one.outcome === 'fail' && pin !== undefined) throw new OptionError(...MISSING[pin])
+  }
+  return trust
+}
+
+/** Where a pin is to be named. A revocation list and the floors are asked for unless they are waived, and cannot be missing. */
+const MISSING: Readonly<Record<(typeof PINS)[number], readonly [param: string, problem: string]>> = {
+  measurement: [
+    'policy.measurements',
+    "no measurement is expected: name those of the image, or say pins: { measurement: 'any' }",
+  ],
+  allowlist: [
+    'allowlist',
+    "nothing says whose gateway it is: give `workload` or `allowlist`, or in the policy `idKeyDigest` or `hostData`, or say pins: { allowlist: 'any' }",
+  ],
+  vmpl: ['policy.vmpls', "every VMPL is accepted: name [0], or say pins: { vmpl: 'any' }"],
+  crl: ['pins.crl', 'no revocation list is required'],
+  tcb: ['pins.tcb', 'no floor for the TCB is required'],
+}
+
+function readPolicy(given: AttestedFetchOptions['policy']): Policy {
+  if (given === undefined) {
+    throw new OptionError('policy', 'it is missing: start from what `strongroom verify policy-example` prints')
+  }
+  try {
+    return parsePolicy(given)
+  } catch (error) {
+    // Most name the field themselves.
+    const message = messageOf(error)
+    const [, param = 'policy', problem = message] = /^(policy\S*): (.*)$/s.exec(message) ?? []
+    throw new OptionError(param, problem, { cause: error })
+  }
+}
+
+/** A document that the caller has of its own is one to compare with. */
+function withWorkload(policy: Policy, workload: Uint8Array | null): Policy {
+  if (workload === null) return policy
+  const hostData = sha256(workload)
+  if (policy.hostData !== 'any' && !equalConstantTime(policy.hostData, hostData)) {
+    throw new OptionError('policy.hostData', `it is not the SHA-256 of \`workload\`, which is ${toHex(hostData)}`)
+  }
+  return { ...policy, hostData }
+}
+
+function readPins(given: Partial<Pins>): Pins {
+  if (typeof given !== 'object' || given === null) throw new OptionError('pins', "give { NAME: 'any' }")
+  for (const [name, value] of Object.entries(given)) {
+    const isPin = PINS.some(pin => pin === name)
+    if (!isPin) throw new OptionError(`pins.${name}`, `there is no such pin; there are ${PINS.join(', ')}`)
+    if (value !== 'required' && value !== 'any') throw new OptionError(`pins.${name}`, "say 'required' or 'any'")
+  }
+  return { ...allPins, ...given }
+}
+
+function readAllowlistOption(given: string | Uint8Array): ExpectedAllowlist | 'any' {
+  return given === 'any' ? 'any' : reading('allowlist', () => readAllowlist(bytesOf('allowlist', given)))
+}
+
+function bytesOf(param: string, given: string | Uint8Array): Uint8Array {
+  if (typeof given === 'string') return utf8(given)
+  // Of another realm too, where `instanceof` would not do.
+  if (ArrayBuffer.isView(given)) return new Uint8Array(given.buffer, given.byteOffset, given.byteLength)
+  throw new OptionError(param, 'give its text or its bytes')
+}
+
+function reading<T>(param: string, read: () => T | undefined): T {
+  try {
+    const value = read()
+    if (value !== undefined) return value
+  } catch (error) {
+    if (error instanceof OptionError) throw error
+    throw new OptionError(param, messageOf(error), { cause: error })
+  }
+  throw new OptionError(param, 'there is nothing in it')
+}

@@ -1,0 +1,53 @@
+// What both halves of the package export beside `attestedFetch`: what judges evidence, policies, errors and types. Index.ts of the room has more.
+
+export { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
+export { Malformed } from '../../attest/malformed.ts'
+export { policyWithFloors } from '../../attest/policy/floors.ts'
+export { encodePolicy, type Policy, parsePolicy, strictPolicy } from '../../attest/policy/policy.ts'
+export { policySchema } from '../../attest/policy/schema.ts'
+export type { PublicKeys } from '../../attest/receipt/public-keys.ts'
+export type { ResponseClaim } from '../../attest/receipt/response.ts'
+export { decodeReport, type SnpReport } from '../../attest/report/report.ts'
+export type { Check, Outcome, Verdict } from '../../attest/verdict.ts'
+export { type ExpectedAllowlist, readAllowlist } from '../allowlist.ts'
+export {
+  attestationBytesMax,
+  freshAgeMsMax,
+  type GatewayQuestion,
+  type GatewayVerdict,
+  nonceBytes,
+  verifyGateway,
+} from '../gateway.ts'
+export {
+  type InstanceIdentity,
+  type InstanceQuestion,
+  type InstanceVerdict,
+  instanceAttestationBytesMax,
+  readInstanceHostname,
+  verifyInstance,
+} from '../instance.ts'
+export { type ExpectedImage, readExpectedImage } from '../launch.ts'
+export { allInstancePins, allPins, type InstancePins, type Pins, type ReportPins } from '../pins.ts'
+export { defaultPolicy, type SavedReport, verifySavedReport } from '../report.ts'
+export {
+  type GatewayResponse,
+  type GatewayResponseVerdict,
+  type ResponseWaivers,
+  verifyGatewayResponse,
+} from '../response.ts'
+export { readSimulatedRoot } from '../simulated-root.ts'
+export type { AttestedFetch } from './attested-fetch.ts'
+export {
+  AttestedFetchError,
+  ConnectionError,
+  EncryptionError,
+  EvidenceError,
+  IncompleteResponseError,
+  KeyChangedError,
+  OptionError,
+  RequestError,
+  VerificationError,
+} from './errors.ts'
+export type { Evidence } from './evidence.ts'
+export type { AttestedFetchOptions } from './options.ts'
+export type { FetchInput } from './request.ts'

@@ -1,0 +1,54 @@
+// Reads what a caller gives to `fetch` into one request for the attested gateway. Throws RequestError for whatever would go elsewhere or otherwise.
+
+import { messageOf } from '../../base/fault.ts'
+import { RequestError } from './errors.ts'
+import type { WireRequest } from './transport.ts'
+
+export type FetchInput = string | URL | Request
+
+/** Decided by the connection, not by its user; and no answer is asked for that would have to be unpacked. */
+const HOP_HEADERS = [
+  ...['accept-encoding', 'connection', 'content-length', 'expect', 'host', 'keep-alive', 'proxy-authorization'],
+  ...['proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade'],
+]
+
+/** Other ways than the attested one that Bun, Node or undici would take. */
+const DETOURS = ['agent', 'client', 'dispatcher', 'proxy', 'tls', 'unix', 'verbose'] as const
+
+export async function readRequest(
+  input: FetchInput,
+  init: RequestInit | undefined,
+  { origin, requestBytesMax }: { readonly origin: URL; readonly requestBytesMax: number },
+): Promise<WireRequest> {
+  const detour = DETOURS.find(name => Reflect.get(init ?? {}, name) !== undefined)
+  if (detour !== undefined) {
+    throw new RequestError(`${detour}: an attested request takes its own connection; leave it out`)
+  }
+  const signal = init?.signal ?? (typeof input === 'object' && 'signal' in input ? input.signal : null)
+  signal?.throwIfAborted()
+  const request = requestOf(input, init)
+  const url = new URL(request.url)
+  url.hash = ''
+  if (url.origin !== origin.origin) {
+    throw new RequestError(
+      `${url.origin} is not the attested gateway, which is ${origin.origin}; give the client its address as baseURL`,
+    )
+  }
+  const headers = new Headers(request.headers)
+  for (const name of HOP_HEADERS) headers.delete(name)
+  const body = new Uint8Array(await request.arrayBuffer())
+  if (body.length > requestBytesMax) {
+    throw new RequestError(`the body has ${body.length} bytes, and requestBytesMax is ${requestBytesMax}`)
+  }
+  return { method: request.method, url, headers, body: body.length === 0 ? null : body, signal }
+}
+
+function requestOf(input: FetchInput, init: RequestInit | undefined): Request {
+  try {
+    // Without `duplex` a streamed body is refused. The signal is watched here: a Request would only follow it.
+    const { signal: _, ...rest } = init ?? {}
+    return new Request(input as string, { ...rest, ...(rest.body == null ? {} : { duplex: 'half' }) })
+  } catch (error) {
+    throw new RequestError(`no request can be made of it: ${messageOf(error)}`, { cause: error })
+  }
+}

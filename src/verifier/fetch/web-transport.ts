@@ -1,0 +1,61 @@
+// The global `fetch`, as pages and their workers have it: it shows no certificate, so that no key is pinned. Effects: the network.
+
+import { ConnectionError, OptionError } from './errors.ts'
+import type { Wire } from './options.ts'
+import { bodyAtOnce } from './response-body.ts'
+import type {
+  Channel,
+  EvidenceAnswer,
+  EvidenceAnswers,
+  EvidenceQuestion,
+  Transport,
+  WireRequest,
+  WireResponse,
+} from './transport.ts'
+
+/** Throws OptionError for what a page cannot do, and where the runtime could pin: a bundler has then taken the wrong half of the package. */
+export function createWebTransport({ ca }: Wire): Transport {
+  if (ca !== undefined) throw new OptionError('ca', 'a page cannot choose authorities: leave it out')
+  const versions: unknown = Reflect.get(Object(Reflect.get(globalThis, 'process')), 'versions')
+  if (Reflect.has(Object(versions), 'node') && Reflect.get(globalThis, 'document') === undefined) {
+    throw new OptionError(
+      'options',
+      "this is the package's half for pages, and this runtime can pin keys: have the bundler resolve the condition `node`",
+    )
+  }
+  const channel: Channel = { send, close: () => {} }
+  return { pins: false, askEvidence, open: () => channel }
+}
+
+/** Nothing that the page has (cookies, caches, referrer) goes along, and no redirect is followed. */
+const ALONE = {
+  redirect: 'error',
+  credentials: 'omit',
+  cache: 'no-store',
+  referrerPolicy: 'no-referrer',
+} as const
+
+async function askEvidence(questions: readonly EvidenceQuestion[], signal: AbortSignal): Promise<EvidenceAnswers> {
+  const answers: EvidenceAnswer[] = []
+  for (const { url, bodyBytesMax } of questions) {
+    const response = await fetch(url, { ...ALONE, signal, headers: { accept: 'application/json' } })
+    const body = await bodyAtOnce(response.body, bodyBytesMax)
+    answers.push({ status: response.status, retryAfter: response.headers.get('retry-after'), body })
+  }
+  return { answers, tlsSpkiDigest: 'any' }
+}
+
+async function send({ method, url, headers, body, signal }: WireRequest): Promise<WireResponse> {
+  try {
+    const response = await fetch(url, { ...ALONE, method, headers, body, ...(signal === null ? {} : { signal }) })
+    return { ...pick(response), body: response.body }
+  } catch (error) {
+    if (signal?.aborted) throw signal.reason
+    const advice = 'check the network, that the gateway allows this page (CORS), and that it does not redirect'
+    throw new ConnectionError(`no response from ${url.host}: ${advice}`, { cause: error })
+  }
+}
+
+function pick({ status, statusText, headers }: Response): Omit<WireResponse, 'body'> {
+  return { status, statusText, headers }
+}

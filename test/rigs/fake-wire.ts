@@ -1,0 +1,187 @@
+// A wire without a network for `attestedFetch`: gateways with real simulated evidence and real EHBP, and whoever may stand between. Effects: randomness.
+
+import { responseNonceHeader } from '../../src/attest/ehbp/protocol.ts'
+import type { ReceiptKeys } from '../../src/attest/receipt/receipt-keys.ts'
+import { present } from '../../src/base/assert.ts'
+import { systemRandom } from '../../src/base/ids.ts'
+import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
+import { type AttestedFetch, createAttestedFetch } from '../../src/verifier/fetch/attested-fetch.ts'
+import { AttestedFetchError } from '../../src/verifier/fetch/errors.ts'
+import type { AttestedFetchOptions } from '../../src/verifier/fetch/options.ts'
+import {
+  type EvidenceAnswer,
+  PeerKeyError,
+  type Transport,
+  type WireRequest,
+  type WireResponse,
+} from '../../src/verifier/fetch/transport.ts'
+import { attestedOptions } from './attested-gateway.ts'
+import { createManualClock } from './clock.ts'
+import { serverContext } from './ehbp.ts'
+import { openRig, type RigOptions } from './gateway-attestation.ts'
+
+export type FakeGateway = Disposable & {
+  readonly keys: ReceiptKeys
+  readonly tlsSpkiDigest: Uint8Array
+  /** The body of GET /attestation for this nonce. */
+  readonly attest: (url: URL) => Promise<{ status: number; body: Uint8Array }>
+  /** What it was asked, opened. */
+  readonly seen: string[]
+  /** Answers as the gateway does: sealed where the request was. */
+  readonly respond: (request: WireRequest) => Promise<WireResponse>
+}
+
+/** The answer to whatever is asked: type and body. */
+export type FakeAnswer = { readonly status?: number; readonly type?: string; readonly body: string }
+
+export const wholeAnswer: FakeAnswer = { type: 'application/json', body: '{"answer":"here"}' }
+
+export async function createFakeGateway(
+  options: Pick<RigOptions, 'clock' | 'origin'> = {},
+  answer: () => FakeAnswer = () => wholeAnswer,
+): Promise<FakeGateway> {
+  const keys = makeReceiptKeys(systemRandom)
+  const tlsSpkiDigest = systemRandom(32)
+  const rig = await openRig({ ...options, keys, tlsSpkiDigest })
+  const seen: string[] = []
+  return {
+    ...{ keys, tlsSpkiDigest, seen },
+    attest: async url => {
+      const response = await rig.endpoint(new Request(url.href))
+      return { status: response.status, body: new Uint8Array(await response.arrayBuffer()) }
+    },
+    respond: async request => {
+      const { status = 200, type = 'application/json', body } = answer()
+      const bytes = new TextEncoder().encode(body)
+      const encapsulated = request.headers.get('ehbp-encapsulated-key')
+      if (encapsulated === null) {
+        seen.push(new TextDecoder().decode(request.body ?? new Uint8Array(0)))
+        return wireResponse(status, { 'content-type': type }, bytes)
+      }
+      const context = await serverContext(encapsulated, { keys })
+      let plain: Uint8Array
+      try {
+        plain = await context.open(request.body ?? new Uint8Array(0), 1_000_000)
+      } catch {
+        return keyConfigProblem()
+      }
+      seen.push(new TextDecoder().decode(plain))
+      const sealing = await context.sealResponse(systemRandom(32))
+      return wireResponse(
+        status,
+        { 'content-type': type, [responseNonceHeader]: sealing.nonce },
+        await sealing.seal(bytes),
+      )
+    },
+    [Symbol.dispose]: () => rig[Symbol.dispose](),
+  }
+}
+
+export function keyConfigProblem(): WireResponse {
+  const text = JSON.stringify({ type: 'urn:ietf:params:ehbp:error:key-config', title: 'other keys' })
+  return wireResponse(422, { 'content-type': 'application/problem+json' }, new TextEncoder().encode(text))
+}
+
+export function wireResponse(status: number, headers: Record<string, string>, bytes: Uint8Array): WireResponse {
+  return { status, statusText: '', headers: new Headers(headers), body: new Response(bytes.slice()).body }
+}
+
+export type FakeAttestation = EvidenceAnswer & { readonly tlsSpkiDigest: Uint8Array | 'any' }
+
+/** Who is asked for evidence, and who answers connections, now; a test changes it. */
+export type FakeWire = {
+  readonly transport: Transport
+  /** Set by a test to stand between. */
+  attest: (url: URL, signal: AbortSignal) => Promise<FakeAttestation>
+  /** What is answered to GET /workload.json. */
+  workload: EvidenceAnswer
+  respond: (request: WireRequest) => Promise<WireResponse>
+  /** SHA-256 of the SPKI that whoever answers connections shows. */
+  tlsSpkiDigest: Uint8Array
+  /** Nonces that were asked with, requests that reached a peer, and channels that were closed. */
+  readonly nonces: string[]
+  readonly sent: WireRequest[]
+  readonly closed: () => number
+  /** Lets this gateway answer everything. */
+  readonly connect: (gateway: FakeGateway) => void
+}
+
+export function createFakeWire(gateway: FakeGateway, { pins }: { readonly pins: boolean }): FakeWire {
+  let closed = 0
+  const honest = (one: FakeGateway) => ({
+    ...{ respond: one.respond, tlsSpkiDigest: one.tlsSpkiDigest },
+    attest: async (url: URL): Promise<FakeAttestation> => ({
+      ...(await one.attest(url)),
+      ...{ retryAfter: null, tlsSpkiDigest: pins ? wire.tlsSpkiDigest : 'any' },
+    }),
+  })
+  const wire: FakeWire = {
+    ...honest(gateway),
+    ...{ nonces: [], sent: [], closed: () => closed },
+    workload: { status: 404, retryAfter: null, body: new Uint8Array(0) },
+    connect: next => void Object.assign(wire, honest(next)),
+    transport: {
+      pins,
+      askEvidence: async ([attestation, workload], signal) => {
+        const { url } = present(attestation, 'the first question')
+        wire.nonces.push(url.searchParams.get('nonce') ?? '')
+        const { tlsSpkiDigest, ...answer } = await wire.attest(url, signal)
+        return { answers: [answer, ...(workload === undefined ? [] : [wire.workload])], tlsSpkiDigest }
+      },
+      open: pinned => ({
+        send: async request => {
+          if (pinned !== 'any' && Buffer.compare(pinned, wire.tlsSpkiDigest) !== 0)
+            throw new PeerKeyError('another key')
+          wire.sent.push(request)
+          return await wire.respond(request)
+        },
+        close: () => {
+          closed += 1
+        },
+      }),
+    },
+  }
+  return wire
+}
+
+export const gatewayUrl = 'https://gateway.example'
+/** In the body of every request; it must never go out in the clear. */
+export const secret = 'the secret prompt'
+/** Short enough that the evidence's certificates outlive every test. */
+export const fakeLimits = { evidenceAgeMaxMs: 240_000, reverifyAfterMs: 120_000 } as const
+
+type FakeOptions = { readonly pins?: boolean; readonly answer?: () => FakeAnswer }
+
+/** `attestedFetch` of a relying party that expects exactly this gateway, with a clock of its own. */
+export async function startFakeFetch(
+  changes: Partial<AttestedFetchOptions> = {},
+  { pins = true, answer = () => wholeAnswer }: FakeOptions = {},
+) {
+  const clock = createManualClock(Date.now())
+  const gateway = await createFakeGateway({ clock }, answer)
+  const wire = createFakeWire(gateway, { pins })
+  const fetch = createAttestedFetch(
+    { ...(await attestedOptions()), url: gatewayUrl, ...fakeLimits, ...changes },
+    { createTransport: () => wire.transport, clock, random: systemRandom },
+  )
+  return { clock, gateway, wire, fetch, another: () => createFakeGateway({ clock }, answer) }
+}
+
+export function ask(fetch: AttestedFetch, init: RequestInit = {}): Promise<Response> {
+  return fetch(`${gatewayUrl}/v1/chat/completions`, { method: 'POST', body: secret, ...init })
+}
+
+/** What it rejects with, which must be an error of the package's. */
+export async function failureOf(promise: Promise<unknown>): Promise<AttestedFetchError> {
+  const error = await promise.then(
+    () => 'nothing failed',
+    reason => reason,
+  )
+  if (error instanceof AttestedFetchError) return error
+  throw new Error(`not an AttestedFetchError: ${error}`)
+}
+
+/** Whether something that was sent holds the secret in the clear. */
+export function sentInClear({ sent }: FakeWire): boolean {
+  return sent.some(({ body }) => Buffer.from(body ?? []).includes(secret))
+}

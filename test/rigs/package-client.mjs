@@ -1,0 +1,90 @@
+// A program that has installed the verifier's package and the official OpenAI client: it does what each line of its input says, and prints a line of JSON
+// for each. Run by Bun and by Node in a project of its own (package-project.ts), and by a page (package-page.ts).
+
+import { attestedFetch } from '@strongroom/verifier'
+import OpenAI from 'openai'
+
+const messages = [{ role: 'user', content: 'the secret prompt' }]
+const tools = [
+  {
+    type: 'function',
+    function: { name: 'weather', parameters: { type: 'object', properties: { city: { type: 'string' } } } },
+  },
+]
+
+/** @returns {(command: { readonly do: string } & Record<string, any>) => Promise<unknown>} what does one command and tells how it went */
+export function createClient() {
+  let fetch = null
+  let openai = null
+  const model = 'tiny'
+  const commands = {
+    open: ({ options, key }) => {
+      fetch = attestedFetch(options)
+      openai = new OpenAI({
+        apiKey: key,
+        baseURL: `${options.url}/v1`,
+        fetch,
+        maxRetries: 0,
+        dangerouslyAllowBrowser: true,
+      })
+      return 'open'
+    },
+    verify: async () => shown(await fetch.verify()),
+    evidence: () => shown(fetch.evidence()),
+    close: () => fetch.close(),
+    models: async () => (await openai.models.list()).data.map(one => one.id),
+    chat: async () => (await openai.chat.completions.create({ model, messages })).choices[0].message.content,
+    stream: async () => {
+      const texts = []
+      for await (const chunk of await openai.chat.completions.create({ model, messages, stream: true })) {
+        texts.push(chunk.choices[0]?.delta.content ?? '')
+      }
+      return { text: texts.join(''), pieces: texts.length }
+    },
+    tools: async () => {
+      const { choices } = await openai.chat.completions.create({ model, messages, tools, tool_choice: 'required' })
+      return choices[0].message.tool_calls.map(one => one.function.name)
+    },
+    streamedTools: async () => {
+      const stream = openai.chat.completions.stream({ model, messages, tools, tool_choice: 'required' })
+      return (await stream.finalChatCompletion()).choices[0].message.tool_calls.map(one => one.function.name)
+    },
+    /** Leaves a stream after its first piece. */
+    leave: async () => {
+      for await (const _ of await openai.chat.completions.create({ model, messages, stream: true })) break
+      return 'left'
+    },
+    /** The status of an error of the client's own. */
+    unknownModel: async () => openai.chat.completions.create({ model: 'nope', messages }),
+    raw: async ({ url, init }) => {
+      const response = await fetch(url, init)
+      return { status: response.status, type: response.headers.get('content-type'), text: await response.text() }
+    },
+  }
+  return async command => {
+    try {
+      return { value: (await commands[command.do](command)) ?? null }
+    } catch (error) {
+      return { error: told(error) }
+    }
+  }
+}
+
+function shown(evidence) {
+  if (evidence === null) return null
+  const { simulated, checks, tlsSpkiDigest } = evidence
+  const hex = [...tlsSpkiDigest].map(byte => byte.toString(16).padStart(2, '0')).join('')
+  return { simulated, checkCount: checks.length, tlsSpkiDigest: hex }
+}
+
+/** Names, messages and failed checks of an error and of its causes. */
+function told(error) {
+  const chain = []
+  for (let one = error; one instanceof Error && chain.length < 5; one = one.cause) chain.push(one)
+  return {
+    names: chain.map(one => one.constructor.name),
+    messages: chain.map(one => one.message),
+    failed: chain.flatMap(one => one.failed?.map(check => check.name) ?? []),
+    status: error.status ?? null,
+  }
+}

@@ -1,0 +1,116 @@
+// Goal: what a caller says is read strictly: a mistake names its option, and what is not pinned is refused before anything is sent.
+
+import { afterAll, describe, expect, test } from 'bun:test'
+import { OptionError } from '../../../src/verifier/fetch/errors.ts'
+import { type AttestedFetchOptions, readOptions } from '../../../src/verifier/fetch/options.ts'
+import { attestedOptions } from '../../rigs/attested-gateway.ts'
+import { clearRig } from '../../rigs/gateway-attestation.ts'
+
+afterAll(clearRig)
+
+const all: AttestedFetchOptions = { ...(await attestedOptions()), url: 'https://127.0.0.1:8442' }
+const { policy } = all as { policy: Readonly<Record<string, unknown>> }
+
+/** `param: message` of the OptionError, or what came instead. */
+function problemOf(changes: Readonly<Record<string, unknown>>): string {
+  try {
+    readOptions({ ...all, ...changes } as AttestedFetchOptions)
+  } catch (error) {
+    return error instanceof OptionError ? error.message : `not an OptionError: ${error}`
+  }
+  return 'no error'
+}
+
+test('goal: everything that is said is kept, and what is left out has the default that the types name', () => {
+  const settings = readOptions(all)
+  expect([settings.origin.href, settings.encryption, settings.trust.roots.length]).toEqual([
+    ...['https://127.0.0.1:8442/', 'required', 4],
+  ])
+  expect(settings.limits).toEqual({
+    evidenceAgeMaxMs: 3_600_000,
+    reverifyAfterMs: 1_800_000,
+    evidenceTimeoutMs: 30_000,
+    requestBytesMax: 67_108_864,
+    responseBytesMax: 67_108_864,
+  })
+  expect(settings.wire).toEqual({ ca: all.ca, connectTimeoutMs: 10_000, idleTimeoutMs: 600_000 })
+  expect(settings.trust.pins).toEqual({
+    ...{ measurement: 'required', allowlist: 'required', vmpl: 'required', crl: 'required', tcb: 'required' },
+  })
+  // AMD's alone, unless somebody says otherwise.
+  const { simulatedRoot: _, ...rest } = all
+  expect(readOptions(rest).trust.roots).toHaveLength(3)
+  // Text or bytes, of whatever kind.
+  const bytes = Buffer.from(`${all.allowlist}`)
+  expect(readOptions({ ...all, allowlist: bytes, policy: JSON.stringify(policy) }).trust).toEqual(settings.trust)
+})
+
+// Goal: a mistake is an error that names the option.
+describe('mistakes', () => {
+  test.each([
+    [{ url: 'http://127.0.0.1:1' }, 'url: '],
+    [{ url: 'https://127.0.0.1:1/v1' }, 'url: '],
+    [{ url: 'https://u:p@127.0.0.1:1' }, 'url: '],
+    [{ url: 'https://127.0.0.1:1/?x' }, 'url: '],
+    [{ url: undefined }, 'url: '],
+    [{ policy: undefined }, 'policy: '],
+    [{ policy: '{' }, 'policy: '],
+    [{ policy: { ...policy, debug: 1 } }, 'policy.debug: '],
+    [{ policy: { ...policy, vmpls: undefined } }, 'policy.vmpls: '],
+    [{ policy: { ...policy, measurements: ['00'] } }, 'policy.measurements[0]: '],
+    [{ allowlist: '{"schemaVersion":1}' }, 'allowlist: '],
+    [{ allowlist: 7 }, 'allowlist: '],
+    [{ configuration: 7 }, 'configuration: '],
+    [{ workload: 7 }, 'workload: '],
+    [{ workload: '{}', policy: { ...policy, hostData: '07'.repeat(32) } }, 'policy.hostData: '],
+    [{ crl: 'x' }, 'crl: '],
+    [{ simulatedRoot: 'x' }, 'simulatedRoot: '],
+    [{ ca: 7 }, 'ca: '],
+    [{ encryption: 'on' }, 'encryption: '],
+    [{ encryption: null }, 'encryption: '],
+    [{ evidenceAgeMaxMs: 0 }, 'evidenceAgeMaxMs: '],
+    [{ evidenceAgeMaxMs: 1e12 }, 'evidenceAgeMaxMs: '],
+    [{ evidenceAgeMaxMs: Number.NaN }, 'evidenceAgeMaxMs: '],
+    [{ reverifyAfterMs: 3_600_001 }, 'reverifyAfterMs: '],
+    [{ idleTimeoutMs: '7' }, 'idleTimeoutMs: '],
+    [{ pins: { measurments: 'any' } }, 'pins.measurments: '],
+    [{ pins: { measurement: 'ANY' } }, 'pins.measurement: '],
+    [{ pins: { measurement: undefined } }, 'pins.measurement: '],
+    [{ pins: 'any' }, 'pins: '],
+    [{ pins: null }, 'pins: '],
+    [{ encryptoin: 'off' }, 'encryptoin: '],
+  ])('%j', (changes, param) => {
+    expect(problemOf(changes)).toStartWith(param)
+  })
+
+  test('and no options at all are one', () => {
+    expect(() => readOptions(undefined as unknown as AttestedFetchOptions)).toThrow(OptionError)
+  })
+})
+
+// Goal: a pin that is missing is an error, and only 'any', said to exactly it, leaves it out.
+describe('pins', () => {
+  const hostData = '07'.repeat(32)
+  const nobody = { ...policy, idKeyDigest: 'any' }
+  test.each([
+    ['measurement', { policy: { ...policy, measurements: 'any' } }, 'policy.measurements: '],
+    ['allowlist', { policy: nobody, allowlist: undefined }, 'allowlist: '],
+    ['allowlist', { policy: nobody, allowlist: 'any' }, 'allowlist: '],
+    // What everybody's guest has.
+    ['allowlist', { policy: { ...nobody, hostData: '00'.repeat(32) }, allowlist: 'any' }, 'allowlist: '],
+    ['allowlist', { policy: { ...nobody, idKeyDigest: '00'.repeat(48) }, allowlist: 'any' }, 'allowlist: '],
+    ['vmpl', { policy: { ...policy, vmpls: 'any' } }, 'policy.vmpls: '],
+  ])('%s, %#', (pin, changes, param) => {
+    expect(problemOf(changes)).toStartWith(param)
+    expect(problemOf({ ...changes, pins: { [pin]: 'any' } })).toBe('no error')
+    const others = ['measurement', 'allowlist', 'vmpl', 'crl', 'tcb'].filter(one => one !== pin)
+    expect(problemOf({ ...changes, pins: Object.fromEntries(others.map(one => [one, 'any'])) })).toStartWith(param)
+  })
+
+  test('an allowlist, an operator key and HOST_DATA each say whose gateway it is', () => {
+    expect(problemOf({ policy: nobody })).toBe('no error')
+    expect(problemOf({ allowlist: 'any' })).toBe('no error')
+    expect(problemOf({ allowlist: 'any', policy: { ...nobody, hostData } })).toBe('no error')
+    expect(problemOf({ allowlist: 'any', policy: nobody, workload: '{}' })).toBe('no error')
+  })
+})
