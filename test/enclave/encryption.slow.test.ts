@@ -1,0 +1,57 @@
+// Encrypted bodies in a gateway VM: to the very keys of its attestation, metered as plain ones are, and its streams padded.
+
+import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { sealRequest } from '../../src/attest/ehbp/client.ts'
+import { kemNames } from '../../src/attest/receipt/kem.ts'
+import { fromBase64Url, toHex, utf8 } from '../../src/base/bytes.ts'
+import { systemRandom } from '../../src/base/ids.ts'
+import { sumUsage } from '../../src/store/directory/usage.query.ts'
+import { EnclaveBench } from '../rigs/enclave.ts'
+import { openEncrypted } from '../rigs/encrypted-client.ts'
+import { newNonce } from '../rigs/gateway-attestation.ts'
+import { until } from '../rigs/until.ts'
+import { startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
+
+const testMs = 60_000
+let upstream: TestUpstream
+beforeAll(async () => {
+  upstream = await startUpstream()
+})
+afterAll(() => upstream.stop())
+
+/** As a relying party finds them in the document that it verifies. */
+async function attestedKeys(url: string, ca: string) {
+  const response = await fetch(`${url}/attestation?nonce=${newNonce()}`, { tls: { ca } })
+  const document = (await response.json()) as { receipts: { receipt: { keys: Record<string, string> } }[] }
+  const keys = document.receipts.map(one => one.receipt.keys)
+  const bytes = (name: string) => fromBase64Url(keys[0]?.[name] ?? '') ?? new Uint8Array(0)
+  return { x25519: bytes('x25519'), mlkem768: bytes('mlkem768') }
+}
+
+test(
+  'goal: what is encrypted to the attested keys is answered, encrypted, padded and booked',
+  async () => {
+    await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
+    const key = bench.addKey()
+    const { vmId } = await bench.serve()
+    const [url, tls] = [bench.url(vmId), { ca: bench.caPem }]
+    const keys = await attestedKeys(url, bench.caPem)
+    const config = await fetch(`${url}/.well-known/hpke-keys`, { tls })
+    expect(toHex(new Uint8Array(await config.arrayBuffer()))).toContain(toHex(keys.x25519))
+    for (const suite of kemNames) {
+      for (const stream of [false, true]) {
+        const text = JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hello' }], stream })
+        const sealed = await sealRequest({ keys, suite, random: systemRandom }, utf8(text))
+        const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json', ...sealed.headers }
+        const response = await fetch(`${url}/v1/chat/completions`, { method: 'POST', headers, body: sealed.body, tls })
+        const plain = await (await openEncrypted(sealed, response)).text()
+        expect([response.status, plain.includes('Grüße ')]).toEqual([200, true])
+        expect(plain.includes('"obfuscation":"')).toBe(stream)
+      }
+    }
+    const period = { organizationId: 'o1', startMs: 0, endMs: Number.MAX_SAFE_INTEGER }
+    await until('all are booked', 5_000, () => sumUsage(bench.store.directory.db, period).requests === 4)
+    expect(sumUsage(bench.store.directory.db, period)).toMatchObject({ promptTokens: 44n, completionTokens: 12n })
+  },
+  testMs,
+)
