@@ -16,7 +16,7 @@ let openai: OpenAI
 
 beforeEach(async () => {
   upstream = await startUpstream()
-  gateway = startGateway([target(upstream.url)], { limits: { ejectFailures: 1000 } })
+  gateway = await startGateway([target(upstream.url)], { limits: { ejectFailures: 1000 } })
   openai = new OpenAI({ apiKey: KEY, baseURL: `${gateway.url}/v1` })
 })
 
@@ -42,7 +42,7 @@ const place = {
 describe('openai', () => {
   // Goal: models, chat and text completions come as the client's own types.
   test('models, chat, completions', async () => {
-    expect((await openai.models.list()).data.map(model => model.id)).toEqual([MODEL])
+    expect((await openai.models.list()).data.map(model => model.id)).toEqual([...gateway.models])
     const chat = await openai.chat.completions.create({ model: MODEL, messages })
     expect(chat.choices[0]?.message.content).toBe(TEXT)
     expect(chat.usage?.total_tokens).toBe(14)
@@ -114,10 +114,9 @@ describe('openai', () => {
     expect(broken).toBeInstanceOf(OpenAI.InternalServerError)
     expect(broken).toMatchObject({ status: 502, code: 'upstream_failed' })
     expect(upstream.seen.length - seen).toBe(2)
-    await using busy = startGateway([target(upstream.url)], {
-      admit: () => ({ ok: false, refusal: { retryAfterSeconds: 1, headers: {}, message: 'slow down' } }),
-    })
+    await using busy = await startGateway([target(upstream.url)], { caller: { requestsPerMinute: 1 } })
     const limited = new OpenAI({ apiKey: KEY, baseURL: `${busy.url}/v1`, maxRetries: 0 })
+    await limited.models.list()
     expect(await caught(limited.models.list())).toBeInstanceOf(OpenAI.RateLimitError)
   })
 
@@ -149,7 +148,7 @@ describe('openai', () => {
     const stream = await openai.chat.completions.create({ model: MODEL, messages, stream: true })
     for await (const _chunk of stream) break
     await until('the upstream is free', 1_000, () => upstream.active() === 0)
-    await until('the request is accounted', 1_000, () => gateway.records[0]?.outcome === 'aborted')
+    await until('the request is accounted', 1_000, async () => (await gateway.records())[0]?.outcome === 'aborted')
   })
 })
 

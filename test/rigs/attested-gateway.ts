@@ -9,7 +9,7 @@ import { spkiDigestOf } from '../../src/http/pair.ts'
 import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
 import { createEncryption } from '../../src/inference/encryption/encryption.ts'
 import { allowlistText, configurationText, imageDigest, openRig, rigDir, simulatedHost } from './gateway-attestation.ts'
-import { startGateway, type TestGateway, target } from './gateway-server.ts'
+import { startHostGateway, type TestGateway, target } from './gateway-server.ts'
 import type { TestUpstream } from './upstream-server.ts'
 
 export type AttestedGateway = AsyncDisposable & {
@@ -47,11 +47,13 @@ export async function startAttestedGateway(
   const rig = await openRig({ keys, tlsSpkiDigest })
   let nonceCount = 0
   const encryption = createEncryption({ keys, random: systemRandom })
-  const gateway = startGateway([target(upstream.url)], {
-    encryption,
-    attestation: (request, address) => {
-      nonceCount += 1
-      return rig.endpoint(request, address())
+  const gateway = startHostGateway([target(upstream.url)], {
+    host: {
+      encryption,
+      attestation: (request, address) => {
+        nonceCount += 1
+        return rig.endpoint(request, address())
+      },
     },
   })
   const server = Bun.serve({

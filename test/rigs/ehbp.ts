@@ -5,6 +5,7 @@ import { CipherSuite } from 'hpke'
 import type { NewAesGcm } from '../../src/attest/ehbp/aes-gcm.ts'
 import { frameLength } from '../../src/attest/ehbp/frames.ts'
 import { openContext, type ServerContext, suiteOfEncapsulated } from '../../src/attest/ehbp/server.ts'
+import type { PublicKeys } from '../../src/attest/receipt/public-keys.ts'
 import { makeReceiptKeys, type ReceiptKeys } from '../../src/attest/receipt/receipt-keys.ts'
 import { concat, fromHex, toHex, utf8 } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
@@ -40,10 +41,13 @@ export function framesOf(sealed: Uint8Array): Uint8Array[] {
   return frames
 }
 
-/** Frames of one X25519 context for the server, made by another HPKE, as a client that streams its request sends them. */
-export async function sealedParts(parts: readonly Uint8Array[]) {
+/** Frames of one X25519 context for a server, made by another HPKE, as a client that streams its request sends them. */
+export async function sealedParts(
+  parts: readonly Uint8Array[],
+  { x25519 }: Pick<PublicKeys, 'x25519'> = ehbpKeys.publicKeys,
+) {
   const suite = new CipherSuite(KEM_DHKEM_X25519_HKDF_SHA256, KDF_HKDF_SHA256, AEAD_AES_256_GCM)
-  const publicKey = await suite.DeserializePublicKey(ehbpKeys.publicKeys.x25519)
+  const publicKey = await suite.DeserializePublicKey(x25519)
   const { ctx, encapsulatedSecret } = await suite.SetupSender(publicKey, { info: utf8('ehbp request') })
   const frames: Uint8Array[] = []
   for (const part of parts) frames.push(frameOf(await ctx.Seal(part)))

@@ -42,7 +42,8 @@ export class EnclaveMachine {
       modelFile: join(root, 'model.gguf'),
     }
     const output = fs.openSync(join(root, 'output'), 'w')
-    const argv = [process.execPath, program, JSON.stringify(settings)]
+    // A test run that is killed takes its machines with it.
+    const argv = ['setpriv', '--pdeathsig=KILL', '--', process.execPath, program, JSON.stringify(settings)]
     this.#child = Bun.spawn(argv, { stdio: ['ignore', output, output] })
     fs.closeSync(output)
     const path = join(root, 'agent.sock')

@@ -11,7 +11,12 @@ import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
 import { defaultConfig } from '../../src/config/load.ts'
 import { type ControlSnapshot, controlMessage, type UsageRow } from '../../src/contract/enclave.ts'
-import { type GatewaySettings, type WorkloadDocument, type WorkloadUpstream, workloadText } from '../../src/contract/workload.ts'
+import {
+  type GatewaySettings,
+  type WorkloadDocument,
+  type WorkloadUpstream,
+  workloadText,
+} from '../../src/contract/workload.ts'
 import { Addresses } from '../../src/enclave-host/addresses.ts'
 import { Books } from '../../src/enclave-host/books.ts'
 import { ControlSource } from '../../src/enclave-host/control.ts'
@@ -249,7 +254,9 @@ export class EnclaveBench {
   }
 
   /** A VM that is asked for news; what follows is the caller's to wait for. */
-  async begin(changes: Partial<SessionDeps> = {}): Promise<{ readonly vmId: string; readonly session: GatewaySession }> {
+  async begin(
+    changes: Partial<SessionDeps> = {},
+  ): Promise<{ readonly vmId: string; readonly session: GatewaySession }> {
     const vmId = newUuid()
     this.addRow(vmId)
     await this.boot(vmId, this.workloadText)
@@ -260,7 +267,9 @@ export class EnclaveBench {
   }
 
   /** A VM that serves and whose usage is booked. */
-  async serve(changes: Partial<SessionDeps> = {}): Promise<{ readonly vmId: string; readonly session: GatewaySession }> {
+  async serve(
+    changes: Partial<SessionDeps> = {},
+  ): Promise<{ readonly vmId: string; readonly session: GatewaySession }> {
     const { vmId, session } = await this.begin(changes)
     await until('the gateway is ready', 20_000, () => session.status?.state === 'ready' && session.status.revision > 0)
     setReceiptKey(this.store.ledger.db, vmId, (await this.verify(vmId)).receiptKey)

@@ -6,11 +6,12 @@ import type { AgreementKeys } from '../../src/attest/receipt/kem.ts'
 import { utf8 } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { GatewayError } from '../../src/contract/inference.ts'
-import { ehbpKeys } from './ehbp.ts'
 import { chatBody, KEY } from './gateway-server.ts'
+import type { AnyGateway } from './test-gateway.ts'
 
 export type EncryptedInit = {
   readonly suite?: EhbpSuite
+  /** Those of the gateway, unless they are given. */
   readonly keys?: AgreementKeys
   readonly headers?: Record<string, string>
   readonly signal?: AbortSignal
@@ -30,11 +31,19 @@ export type EncryptedResponse = {
   readonly pieces: () => AsyncGenerator<string>
 }
 
-export async function postEncrypted(url: string, body: unknown, init: EncryptedInit = {}): Promise<EncryptedResponse> {
-  const { suite = 'x25519', keys = ehbpKeys.publicKeys, headers = {}, change = bytes => bytes, key = KEY } = init
+type Server = Pick<AnyGateway, 'url' | 'publicKeys'>
+
+export async function postEncrypted(
+  gateway: Server,
+  path: string,
+  body: unknown,
+  init: EncryptedInit = {},
+): Promise<EncryptedResponse> {
+  const { suite = 'x25519', headers = {}, change = bytes => bytes, key = KEY } = init
+  const keys = init.keys ?? (await gateway.publicKeys())
   const text = typeof body === 'string' ? body : JSON.stringify(body)
   const request = await sealRequest({ keys, suite, random: systemRandom }, utf8(text))
-  const response = await fetch(url, {
+  const response = await fetch(gateway.url + path, {
     method: 'POST',
     body: change(request.body) as Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array>,
     headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', ...request.headers, ...headers },
@@ -64,8 +73,8 @@ export async function openEncrypted(
   return { request, response, headers, text: all, pieces }
 }
 
-export function chatEncrypted(url: string, more: Record<string, unknown> = {}, init: EncryptedInit = {}) {
-  return postEncrypted(`${url}/v1/chat/completions`, chatBody(more), init)
+export function chatEncrypted(gateway: Server, more: Record<string, unknown> = {}, init: EncryptedInit = {}) {
+  return postEncrypted(gateway, '/v1/chat/completions', chatBody(more), init)
 }
 
 /** The error document of a response. */
@@ -74,7 +83,7 @@ export async function errorOf(response: EncryptedResponse): Promise<GatewayError
 }
 
 /** A chat whose body was sealed before, or never; the response as it comes. */
-export async function postSealed(url: string, headers: Record<string, string>, body: Uint8Array) {
+export async function postSealed({ url }: Server, headers: Record<string, string>, body: Uint8Array) {
   const response = await fetch(`${url}/v1/chat/completions`, {
     method: 'POST',
     body: Uint8Array.from(body),

@@ -9,8 +9,10 @@ import { readPair } from '../../src/http/pair.ts'
 import { serveTls } from '../../src/http/serve.ts'
 import { EVENTS, INTERVAL_MS, STALLED_BYTES, STREAMS } from './gateway-load-plan.ts'
 import { chatBody, target } from './gateway-server.ts'
+import { trustedCa } from './gateway-socket.ts'
 import { selfSigned } from './raw-upstream.ts'
-import { type RealGateway, startRealGateway } from './real-gateway.ts'
+import { type RealGateway, startRealGateway, startRealHostGateway } from './real-gateway.ts'
+import { isEnclave, viewOf } from './test-gateway.ts'
 import { until } from './until.ts'
 
 const say = (line: unknown) => process.stdout.write(`${JSON.stringify(line)}\n`)
@@ -81,22 +83,28 @@ function streamOf(pieces: AsyncGenerator<Uint8Array>): ReadableStream {
 /** Reports when its input ends. */
 async function gateway(): Promise<void> {
   const slow = { firstByteTimeoutMs: 60_000, idleTimeoutMs: 60_000, queueTimeoutMs: 60_000, connectTimeoutMs: 20_000 }
-  await using one = startRealGateway([target(url, { concurrencyMax: STREAMS + 1 })], slow)
+  const upstreams = [target(url, { concurrencyMax: STREAMS + 1 })]
+  await using one = isEnclave ? await startRealGateway(upstreams, slow) : startRealHostGateway(upstreams, slow)
   const front = key === 'https' ? await secured(one) : { url: one.url, ca: '' }
-  say({ ...front, key: one.addKey() })
+  say({ ...front, key: await one.addKey(), pid: one.pid })
   await new Response(Bun.stdin.stream()).text()
-  await until('all have ended', 10_000, () => one.limiter.running() === 0).catch(() => {})
-  const { requests, completionTokens } = one.usage()
+  const running = async () => (await viewOf(one)).running
+  await until('all have ended', 10_000, async () => (await running()) === 0).catch(() => {})
+  const { requests, completionTokens } = await one.usage()
   say({
     requests,
     completionTokens: Number(completionTokens),
-    running: one.limiter.running(),
-    log: one.log.slice(0, 5),
+    running: await running(),
+    log: (await one.log()).slice(0, 5),
   })
 }
 
-/** In front of the same gateway, as the appliance serves it. */
-async function secured({ gateway }: RealGateway): Promise<{ url: string; ca: string }> {
+/** In front of the same gateway, as the appliance serves it; one in a VM has this in front of it already. */
+async function secured(
+  one: RealGateway | ReturnType<typeof startRealHostGateway>,
+): Promise<{ url: string; ca: string }> {
+  if (!('gateway' in one)) return { url: one.url, ca: trustedCa() }
+  const { gateway } = one
   const { cert, key: privateKey } = await selfSigned('127.0.0.1')
   const verdict = readPair(cert, privateKey)
   if (!verdict.ok) throw new Error(verdict.reason)

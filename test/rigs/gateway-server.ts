@@ -1,29 +1,42 @@
-// A whole gateway for tests: real HTTP on a free port, narrow fakes for keys, limits and ledger.
+// A whole gateway for tests: real HTTP on a free port. In this process, with narrow fakes for keys and ledger; or, where enclave-suite.ts runs the
+// tests, in an enclave. Effects: a port, or a host with a gateway VM.
 
 import { afterEach, beforeEach } from 'bun:test'
 import { systemClock } from '../../src/base/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
+import { createResponseSealer } from '../../src/inference/attestation/response-sealer.ts'
 import { createEncryption } from '../../src/inference/encryption/encryption.ts'
-import { createGateway, type Gateway, type GatewayDeps } from '../../src/inference/gateway/gateway.ts'
-import type { Caller, RequestObservation, Tokens, UsageRecord } from '../../src/inference/types.ts'
+import {
+  createGateway,
+  type Gateway,
+  type GatewayDeps,
+  type GatewayLimits,
+} from '../../src/inference/gateway/gateway.ts'
+import { createLimiter } from '../../src/inference/limits/limiter.ts'
+import { createPublicLimiter } from '../../src/inference/limits/public.ts'
+import { gatewayFamilies } from '../../src/inference/metrics/gateway.ts'
+import { createMetrics } from '../../src/inference/metrics/requests.ts'
+import type { Caller, UsageRecord } from '../../src/inference/types.ts'
 import type { UpstreamTarget } from '../../src/inference/upstream/target.ts'
 import { ehbpKeys } from './ehbp.ts'
+import { type AnyGateway, isEnclave, postTo } from './test-gateway.ts'
 import { startUpstream, type TestUpstream } from './upstream-server.ts'
 
 export const MODEL = 'tiny'
-export const KEY = 'gw_abcdefgh_0123456789abcdefghijklmnopqrstuv'
+const SECRET = '0123456789abcdefghijklmnopqrstuv'
 export const CALLER: Caller = {
   keyPrefix: 'abcdefgh',
-  organizationId: 'org1',
+  organizationId: 'o1',
   instanceId: null,
   requestsPerMinute: 1000,
   tokensPerMinute: 1_000_000,
   concurrencyMax: 1000,
 }
+export const KEY = `gw_${CALLER.keyPrefix}_${SECRET}`
 
-export const LIMITS: GatewayDeps['limits'] = {
+export const LIMITS: GatewayLimits = {
   bodyBytesMax: 65_536,
   bodyTimeoutMs: 300,
   connectTimeoutMs: 500,
@@ -40,15 +53,8 @@ export const LIMITS: GatewayDeps['limits'] = {
   padsStreams: false,
 }
 
-export type TestGateway = AsyncDisposable & {
-  readonly url: string
-  readonly gateway: Gateway
-  readonly records: UsageRecord[]
-  readonly observations: RequestObservation[]
-  /** Tokens of each settled ticket, in order. */
-  readonly settled: Tokens[]
-  readonly admitted: () => number
-  readonly log: string[]
+export type TestGateway = AnyGateway & {
+  /** With `KEY`. */
   readonly post: (path: string, body: unknown, init?: RequestInit) => Promise<Response>
   readonly chat: (body?: Record<string, unknown>, init?: RequestInit) => Promise<Response>
 }
@@ -73,40 +79,76 @@ export function target(url: string, more: Partial<UpstreamTarget> = {}): Upstrea
   }
 }
 
-type Options = Partial<Omit<GatewayDeps, 'limits' | 'upstreams'>> & { readonly limits?: Partial<GatewayDeps['limits']> }
+/** What a gateway may be told wherever it runs. */
+type Options = {
+  readonly limits?: Partial<GatewayLimits>
+  /** Limits of `KEY`. */
+  readonly caller?: Partial<Pick<Caller, 'requestsPerMinute' | 'tokensPerMinute' | 'concurrencyMax'>>
+  readonly publicRequestsPerMinute?: number
+  readonly responseReceipts?: GatewayDeps['responseReceipts']
+  /** In place of its own parts: a test that gives any `needsHost`. */
+  readonly host?: Partial<Omit<GatewayDeps, 'limits' | 'upstreams' | 'responseReceipts'>>
+}
 
-export function startGateway(upstreams: readonly UpstreamTarget[], options: Options = {}): TestGateway {
+export async function startGateway(upstreams: readonly UpstreamTarget[], options: Options = {}): Promise<TestGateway> {
+  if (!isEnclave) return startHostGateway(upstreams, options)
+  if (options.host !== undefined) throw new Error(`no enclave takes ${Object.keys(options.host)}: needsHost`)
+  const { startEnclaveGateway } = await import('./enclave-gateway.ts')
+  const { padsStreams, ...limits } = { ...LIMITS, ...options.limits }
+  const { keyPrefix: prefix, ...caller } = { ...CALLER, ...options.caller }
+  const { publicRequestsPerMinute = 100_000, responseReceipts = 'on-request' } = options
+  const gateway = await startEnclaveGateway({
+    upstreams,
+    settings: { ...limits, padStreams: padsStreams ? 'on' : 'off', publicRequestsPerMinute, responseReceipts },
+    key: { ...caller, prefix, secretSha256: new Uint8Array(Bun.CryptoHasher.hash('sha256', SECRET)) },
+  })
+  return Object.assign(gateway, sendersTo(gateway.url))
+}
+
+/** In this process whatever runs the tests, so that they may have a look inside. */
+export function startHostGateway(
+  upstreams: readonly UpstreamTarget[],
+  options: Options = {},
+): TestGateway & { readonly gateway: Gateway } {
   const records: UsageRecord[] = []
-  const observations: RequestObservation[] = []
-  const settled: Tokens[] = []
   const log: string[] = []
-  let admitted = 0
+  const clock = options.host?.clock ?? systemClock
+  const encryption = createEncryption({ keys: ehbpKeys, random: systemRandom })
+  const limiter = createLimiter(clock)
+  const { publicRequestsPerMinute = 100_000, responseReceipts = 'on-request' } = options
+  const metrics = createMetrics({
+    models: upstreams.flatMap(upstream => upstream.models),
+    upstreams: upstreams.map(upstream => upstream.name),
+    otherFamilies: () =>
+      gatewayFamilies({
+        metering: { written: records.length, lost: 0, waiting: 0 },
+        running: limiter.running(),
+        encryption: encryption.counts,
+        ...gateway.view(),
+      }),
+  })
   const gateway = createGateway({
     authenticate: headers => {
       if (headers.get('authorization') !== `Bearer ${KEY}`) {
         throw new Fault('unauthenticated', 'The API key is missing or invalid.')
       }
-      return CALLER
+      return { ...CALLER, ...options.caller }
     },
-    admit: () => {
-      admitted += 1
-      const headers = { 'x-ratelimit-limit-requests': '1000', 'x-ratelimit-remaining-requests': '999' }
-      return { ok: true, ticket: { headers, settle: tokens => void settled.push(tokens) } }
-    },
-    admitPublic: () => null,
+    admit: limiter.admit,
+    admitPublic: createPublicLimiter({ clock, requestsPerMinute: publicRequestsPerMinute }).admitPublic,
     recordUsage: record => void records.push(record),
-    observe: observation => void observations.push(observation),
-    sealer: null,
-    responseReceipts: 'on-request',
+    observe: metrics.observe,
+    sealer: createResponseSealer({ keys: ehbpKeys, clock, inside: new Set() }),
+    responseReceipts,
     attestation: null,
     workload: null,
-    encryption: createEncryption({ keys: ehbpKeys, random: systemRandom }),
+    encryption,
     openapi: '{"openapi":"3.1.0"}',
     ownedBy: 'strongroom',
-    clock: systemClock,
+    clock,
     random: systemRandom,
     log: createLogger({ level: 'debug', sink: line => void log.push(line), nowMs: Date.now }),
-    ...options,
+    ...options.host,
     upstreams,
     limits: { ...LIMITS, ...options.limits },
   })
@@ -118,28 +160,26 @@ export function startGateway(upstreams: readonly UpstreamTarget[], options: Opti
     fetch: (request, bun) => gateway.fetch(request, () => bun.requestIP(request)?.address ?? ''),
   })
   const url = `http://127.0.0.1:${server.port}`
-  const post = (path: string, body: unknown, init: RequestInit = {}) =>
-    fetch(url + path, {
-      method: 'POST',
-      body: typeof body === 'string' ? body : JSON.stringify(body),
-      ...init,
-      headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json', ...init.headers },
-    })
   return {
     url,
+    pid: process.pid,
+    models: [...new Set(upstreams.flatMap(upstream => upstream.models))],
     gateway,
-    records,
-    observations,
-    settled,
-    admitted: () => admitted,
-    log,
-    post,
-    chat: (body = {}, init) => post('/v1/chat/completions', chatBody(body), init),
+    records: async () => records,
+    log: async () => log,
+    metrics: async () => metrics.render(),
+    publicKeys: async () => ehbpKeys.publicKeys,
+    ...sendersTo(url),
     [Symbol.asyncDispose]: async () => {
       gateway.close()
       await server.stop(true)
     },
   }
+}
+
+function sendersTo(url: string): Pick<TestGateway, 'post' | 'chat'> {
+  const post: TestGateway['post'] = (path, body, init) => postTo(url + path, KEY, body, init)
+  return { post, chat: (body = {}, init = {}) => post('/v1/chat/completions', chatBody(body), init) }
 }
 
 /** Starts a well-behaved upstream, and a gateway for it, before each test of a file; both end with the test. */
@@ -149,7 +189,7 @@ export function eachWithGateway(take: (upstream: TestUpstream, gateway: TestGate
     undo = new AsyncDisposableStack()
     const upstream = await startUpstream()
     undo.defer(upstream.stop)
-    take(upstream, undo.use(startGateway([target(upstream.url)])))
+    take(upstream, undo.use(await startGateway([target(upstream.url)])))
   })
   afterEach(() => undo.disposeAsync())
 }

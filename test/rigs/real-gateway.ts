@@ -1,4 +1,5 @@
-// A gateway with everything behind it real: store, keys, limits, ledger, metrics, receipts; HTTP on a free port. Effects: a directory, a port.
+// A gateway with everything behind it real: store, keys, limits, ledger, metrics, receipts; HTTP on a free port. In this process, or, where
+// enclave-suite.ts runs the tests, in an enclave. Effects: a directory, a port, or a host with a gateway VM.
 
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -6,49 +7,62 @@ import { join } from 'node:path'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
-import { makeReceiptKeys, type ReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
+import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../../src/inference/attestation/response-sealer.ts'
 import { createEncryption } from '../../src/inference/encryption/encryption.ts'
-import { createGateway, type Gateway, type GatewayDeps } from '../../src/inference/gateway/gateway.ts'
+import { createGateway, type Gateway, type GatewayLimits } from '../../src/inference/gateway/gateway.ts'
 import { createGatewayAuthenticate, mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
-import { createLimiter, type Limiter } from '../../src/inference/limits/limiter.ts'
+import { createLimiter } from '../../src/inference/limits/limiter.ts'
 import { Metering } from '../../src/inference/metering/ledger.ts'
 import { gatewayFamilies } from '../../src/inference/metrics/gateway.ts'
 import { createMetrics } from '../../src/inference/metrics/requests.ts'
+import type { UsageRecord } from '../../src/inference/types.ts'
 import type { UpstreamTarget } from '../../src/inference/upstream/target.ts'
 import { type DirectoryStore, openStore } from '../../src/store/db.ts'
-import { insertGatewayKey, type NewGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
+import { insertGatewayKey, type NewGatewayKey, revokeGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
-import { sumUsage, type UsageSum } from '../../src/store/directory/usage.query.ts'
+import { sumUsage } from '../../src/store/directory/usage.query.ts'
 import { LIMITS } from './gateway-server.ts'
+import { isEnclave, postTo, type StoredGateway } from './test-gateway.ts'
 
-export type RealGateway = AsyncDisposable & {
-  readonly url: string
-  readonly gateway: Gateway
-  readonly limiter: Limiter
-  readonly keys: ReceiptKeys
-  readonly store: DirectoryStore
-  readonly log: readonly string[]
-  readonly addKey: (changes?: Partial<NewGatewayKey>) => string
+export type RealGateway = StoredGateway & {
   readonly post: (path: string, body: unknown, init: RequestInit & { readonly key: string }) => Promise<Response>
-  /** The sum of the ledger; its queue is written first. */
-  readonly usage: () => UsageSum
-  readonly metrics: () => string
-  /** Every file of the store, its write-ahead log included. */
-  readonly fileBytes: () => Map<string, Buffer>
 }
 
 const organizationId = 'o1'
+const keyDefaults = { requestsPerMinute: 1_000_000, tokensPerMinute: 1_000_000_000, concurrencyMax: 65_536 }
 
-export function startRealGateway(
+export async function startRealGateway(
   upstreams: readonly UpstreamTarget[],
-  limits: Partial<GatewayDeps['limits']> = {},
-): RealGateway {
+  limits: Partial<GatewayLimits> = {},
+): Promise<RealGateway> {
+  if (!isEnclave) return startRealHostGateway(upstreams, limits)
+  const { startEnclaveGateway } = await import('./enclave-gateway.ts')
+  const { padsStreams, ...settings } = { ...LIMITS, ...limits }
+  const gateway = await startEnclaveGateway({
+    upstreams,
+    settings: {
+      ...{ ...settings, padStreams: padsStreams ? 'on' : 'off', connectionIdleSeconds: 120 },
+      keyRequestsPerMinute: keyDefaults.requestsPerMinute,
+      keyTokensPerMinute: keyDefaults.tokensPerMinute,
+      keyConcurrencyMax: keyDefaults.concurrencyMax,
+    },
+  })
+  return Object.assign(gateway, { post: postWith(gateway.url) })
+}
+
+/** In this process whatever runs the tests. */
+export function startRealHostGateway(
+  upstreams: readonly UpstreamTarget[],
+  limits: Partial<GatewayLimits> = {},
+): RealGateway & { readonly gateway: Gateway } {
   const dir = mkdtempSync(join(tmpdir(), 'strongroom-gateway-'))
   const { directory: store, close } = openStore(join(dir, 'strongroom.db'))
   insertOrganization(store.db, { id: organizationId, slug: 'acme', nowMs: 1 })
+  insertOrganization(store.db, { id: 'o2', slug: 'globex', nowMs: 1 })
   const clock = systemClock
   const lines: string[] = []
+  const records: UsageRecord[] = []
   const log = createLogger({ level: 'debug', sink: line => void lines.push(line), nowMs: clock.nowMs })
   const limiter = createLimiter(clock)
   const keys = makeReceiptKeys(systemRandom)
@@ -65,12 +79,14 @@ export function startRealGateway(
         ...gateway.view(),
       }),
   })
-  const defaults = { requestsPerMinute: 1_000_000, tokensPerMinute: 1_000_000_000, concurrencyMax: 65_536 }
   const gateway = createGateway({
-    authenticate: createGatewayAuthenticate({ db: store.db, clock, log, defaults }),
+    authenticate: createGatewayAuthenticate({ db: store.db, clock, log, defaults: keyDefaults }),
     admit: limiter.admit,
     admitPublic: () => null,
-    recordUsage: record => metering.record(record),
+    recordUsage: record => {
+      records.push(record)
+      metering.record(record)
+    },
     observe: metrics.observe,
     sealer: createResponseSealer({ keys, clock, inside: new Set() }),
     responseReceipts: 'on-request',
@@ -95,25 +111,29 @@ export function startRealGateway(
   const url = `http://127.0.0.1:${server.port}`
   return {
     url,
+    pid: process.pid,
+    models: [...new Set(upstreams.flatMap(upstream => upstream.models))],
     gateway,
-    limiter,
-    keys,
-    store,
-    log: lines,
-    addKey: changes => addKey(store, changes),
-    post: (path, body, { key, ...init }) =>
-      fetch(url + path, {
-        method: 'POST',
-        body: typeof body === 'string' ? body : JSON.stringify(body),
-        ...init,
-        headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', ...init.headers },
-      }),
-    usage: () => {
+    records: async () => records,
+    log: async () => lines,
+    metrics: async () => metrics.render(),
+    publicKeys: async () => keys.publicKeys,
+    addKey: async changes => addKey(store, changes),
+    revokeKey: async key => {
+      const [, prefix = ''] = key.split('_')
+      revokeGatewayKey(store.db, { prefix, nowMs: clock.nowMs() })
+    },
+    post: postWith(url),
+    usage: async () => {
       metering.flush()
       return sumUsage(store.db, { organizationId, startMs: 0, endMs: Number.MAX_SAFE_INTEGER })
     },
-    metrics: metrics.render,
-    fileBytes: () => new Map(readdirSync(dir).map(name => [name, readFileSync(join(dir, name))])),
+    traces: async () =>
+      new Map<string, Uint8Array | string>([
+        ...readdirSync(dir).map(name => [name, readFileSync(join(dir, name))] as const),
+        ['log', lines.join('\n')],
+        ['metrics', metrics.render()],
+      ]),
     [Symbol.asyncDispose]: async () => {
       gateway.close()
       await server.stop(true)
@@ -122,6 +142,10 @@ export function startRealGateway(
       rmSync(dir, { recursive: true, force: true })
     },
   }
+}
+
+function postWith(url: string): RealGateway['post'] {
+  return (path, body, { key, ...init }) => postTo(url + path, key, body, init)
 }
 
 function addKey({ db }: DirectoryStore, changes: Partial<NewGatewayKey> = {}): string {

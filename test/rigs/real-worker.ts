@@ -11,7 +11,7 @@ import { startSandboxed } from '../../src/host/sandbox.ts'
 import { createWorkerRoot } from '../../src/inference/worker/root.ts'
 import { BuiltInWorker, workerTiming } from '../../src/inference/worker/worker.ts'
 import { buildCachedImage } from './image-build.ts'
-import { type RealGateway, startRealGateway } from './real-gateway.ts'
+import { type RealGateway, startRealHostGateway } from './real-gateway.ts'
 
 export const realWorkerModel = 'strongroom-tiny'
 export const realWorkerSlots = 4
@@ -66,12 +66,12 @@ export async function openRealWorker({ listens = false } = {}): Promise<RealWork
   if (listens) undo.use(listenBetween(socket, unix, exchanges))
   const target = { name, models, weight, concurrencyMax, url: baseUrl, unixSocket: socket }
   const engine = { engine: 'llama-server', choicesMax: 4, contextTokens: null, content: [], remoteUrls: false } as const
-  const gateway = startRealGateway([{ ...target, ...engine, key: null, ca: null, spkiSha256: null }], {
+  const gateway = startRealHostGateway([{ ...target, ...engine, key: null, ca: null, spkiSha256: null }], {
     firstByteTimeoutMs: 20_000,
     idleTimeoutMs: 20_000,
   })
   undo.use(gateway)
-  const key = gateway.addKey()
+  const key = await gateway.addKey()
   const running = undo.move()
   return { worker, gateway, key, exchanges, [Symbol.asyncDispose]: () => running.disposeAsync() }
 }

@@ -173,9 +173,12 @@ function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): Reado
     admission.ticket.settle(NO_TOKENS)
     return jsonTextResponse(modelsText, 200, { ...headers, ...admission.ticket.headers })
   }
-  const attest: Route['respond'] = (request, { address }) => {
+  const attest: Route['respond'] = async (request, { id, address }) => {
     if (deps.attestation === null) throw new Fault('attestation_unavailable', 'There is no fresh attestation evidence.')
-    return deps.attestation(request, address)
+    const response = await deps.attestation(request, address)
+    for (const [name, value] of Object.entries(commonHeaders(id))) response.headers.set(name, value)
+    if (!response.ok) response.headers.set('x-should-retry', String(response.status === 429))
+    return response
   }
   const showWorkload: Route['respond'] = (_request, { id }) => {
     if (deps.workload === null) throw new Fault('not_found', 'This gateway has no VM of its own, and no workload.json.')

@@ -8,10 +8,8 @@ import { makeReceiptKeys } from '../../../src/attest/receipt/receipt-keys.ts'
 import { splitResponse } from '../../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { concat, toHex, utf8 } from '../../../src/base/bytes.ts'
-import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { GatewayError } from '../../../src/contract/inference.ts'
-import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
 import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
 import { GatewayProblem } from '../../../src/inference/gateway/responses.ts'
 import { nativeKeys } from '../../../src/linux/native-keys.ts'
@@ -22,12 +20,12 @@ import {
   eachWithGateway,
   KEY,
   LIMITS,
-  MODEL,
   startGateway,
   type TestGateway,
   target,
 } from '../../rigs/gateway-server.ts'
 import { eventsOf } from '../../rigs/openai-schema.ts'
+import { chargedTo, samplesOf, viewOf } from '../../rigs/test-gateway.ts'
 import { delta, openSse, sendJson, sse, type TestUpstream } from '../../rigs/upstream-server.ts'
 
 let upstream: TestUpstream
@@ -43,7 +41,7 @@ describe.each(kemNames)('suite %s', suite => {
   test('goal: completions, whole and streamed, are those of plain requests, and nothing of them is in the clear', async () => {
     for (const stream of [false, true]) {
       const plain = await (await gateway.chat({ stream })).text()
-      const encrypted = await chatEncrypted(gateway.url, { stream }, { suite })
+      const encrypted = await chatEncrypted(gateway, { stream }, { suite })
       expect(encrypted.response.status).toBe(200)
       const text = await encrypted.text()
       const varies = /chatcmpl-[0-9a-f-]{36}|"created":\d+/g
@@ -53,14 +51,14 @@ describe.each(kemNames)('suite %s', suite => {
     }
     expect(upstream.seen.map(one => one.body.messages)).toEqual(Array(4).fill(chatBody().messages))
     expect(upstream.seen.every(one => one.headers.get('ehbp-encapsulated-key') === null)).toBe(true)
-    expect(gateway.records.map(one => [one.tokens, one.outcome])).toEqual(
+    expect((await gateway.records()).map(one => [one.tokens, one.outcome])).toEqual(
       Array(4).fill([{ prompt: 11, completion: 3 }, 'completed']),
     )
   })
 
   test('goal: each piece of a stream is sent when it comes, not at the end', async () => {
     const turn = byTurns(['one', 'two', 'three'])
-    const encrypted = await chatEncrypted(gateway.url, { stream: true }, { suite })
+    const encrypted = await chatEncrypted(gateway, { stream: true }, { suite })
     const seen: string[] = []
     for await (const piece of encrypted.pieces()) {
       seen.push(piece)
@@ -85,19 +83,19 @@ describe('refusals', () => {
     ]
     for (const [body, status, key = KEY, path = CHAT] of rows) {
       const plain = await gateway.post(path, body, { headers: { authorization: `Bearer ${key}` } })
-      const encrypted = await postEncrypted(gateway.url + path, body, { key })
+      const encrypted = await postEncrypted(gateway, path, body, { key })
       expect([body, plain.status, encrypted.response.status]).toEqual([body, status, status])
       expect(await errorOf(encrypted)).toEqual(Value.Decode(GatewayError, await plain.json()).error)
       for (const name of ['x-should-retry', 'allow', 'www-authenticate', 'connection', 'content-type'])
         expect([name, encrypted.response.headers.get(name)]).toEqual([name, plain.headers.get(name)])
     }
     expect(upstream.seen).toEqual([])
-    expect(gateway.records).toEqual([])
+    expect(await gateway.records()).toEqual([])
   })
 
   test('goal: failures of the upstream come encrypted, before the first byte and in the stream', async () => {
     upstream.behave = response => sendJson(response, 500, { error: 'engine words' })
-    const failed = await chatEncrypted(gateway.url)
+    const failed = await chatEncrypted(gateway)
     expect(failed.response.status).toBe(502)
     expect((await errorOf(failed)).code).toBe('upstream_failed')
     upstream.behave = async response => {
@@ -105,7 +103,7 @@ describe('refusals', () => {
       response.write(sse(delta({ content: 'one' })))
       response.end()
     }
-    const broken = await chatEncrypted(gateway.url, { stream: true })
+    const broken = await chatEncrypted(gateway, { stream: true })
     const text = await broken.text()
     expect(text).toContain('one')
     expect(text).toContain('"upstream_failed"')
@@ -113,11 +111,12 @@ describe('refusals', () => {
   })
 
   test('goal: a refusal for too many requests comes encrypted, with the time to wait in the clear', async () => {
-    const refusal = { retryAfterSeconds: 7, headers: { 'x-ratelimit-remaining-requests': '0' }, message: 'Too many.' }
-    await using other = startGateway([target(upstream.url)], { admit: () => ({ ok: false, refusal }) })
-    const limited = await chatEncrypted(other.url)
-    expect([limited.response.status, limited.response.headers.get('retry-after')]).toEqual([429, '7'])
-    expect((await errorOf(limited)).message).toBe('Too many.')
+    await using other = await startGateway([target(upstream.url)], { caller: { requestsPerMinute: 1 } })
+    await (await chatEncrypted(other)).text()
+    const limited = await chatEncrypted(other)
+    const retryAfter = expect.stringMatching(/^[1-9][0-9]?$/)
+    expect([limited.response.status, limited.response.headers.get('retry-after')]).toEqual([429, retryAfter])
+    expect((await errorOf(limited)).message).toBe('Limit of 1 requests per minute reached.')
   })
 
   test('goal: other keys are a 422 in the clear that says to take the keys again, and nothing is asked of an upstream', async () => {
@@ -128,22 +127,21 @@ describe('refusals', () => {
         sent.push(sealed)
         return sealed
       }
-      const refused = postEncrypted(gateway.url + CHAT, chatBody(), { suite, keys: others, change })
+      const refused = postEncrypted(gateway, CHAT, chatBody(), { suite, keys: others, change })
       await expect(refused).rejects.toThrow('not sealed')
       expect(sent.length).toBe(1)
     }
-    const { frames, headers } = await sealedParts([utf8(JSON.stringify(chatBody()))])
-    const { response, text } = await postSealed(gateway.url, headers, withFlip(concat(...frames), 30))
+    const { frames, headers } = await sealedParts([utf8(JSON.stringify(chatBody()))], await gateway.publicKeys())
+    const { response, text } = await postSealed(gateway, headers, withFlip(concat(...frames), 30))
     expect([response.status, response.headers.get('x-should-retry')]).toEqual([422, 'false'])
     expect(response.headers.get('ehbp-response-nonce')).toBeNull()
     const problem = { status: response.status, contentType: response.headers.get('content-type'), body: text }
     expect(isKeyConfigProblem(problem)).toBe(true)
     expect(Value.Decode(GatewayProblem, JSON.parse(text)).error.code).toBe('key_config_mismatch')
     expect(upstream.seen).toEqual([])
-    expect(gateway.settled).toEqual(Array(3).fill({ prompt: 0, completion: 0 }))
-    expect(gateway.observations.map(one => [one.status, one.errorCode])).toEqual(
-      Array(3).fill([422, 'key_config_mismatch']),
-    )
+    expect(await chargedTo(gateway, KEY)).toEqual({ requests: 3, tokens: 0 })
+    const ended = { running: 0, ended: { 422: 3 }, errors: { key_config_mismatch: 3 } }
+    expect(await viewOf(gateway)).toMatchObject(ended)
   })
 
   test('goal: a header that is no encapsulated key is a 400 in the clear, before anything is admitted', async () => {
@@ -159,53 +157,43 @@ describe('refusals', () => {
       'ab'.repeat(100_000),
     ]) {
       if (header.length > 10_000) continue
-      const { response, text } = await postSealed(
-        gateway.url,
-        { 'ehbp-encapsulated-key': header },
-        utf8('x'.repeat(50)),
-      )
+      const { response, text } = await postSealed(gateway, { 'ehbp-encapsulated-key': header }, utf8('x'.repeat(50)))
       expect([header, response.status]).toEqual([header, 400])
       expect(JSON.parse(text).error.message).toContain('Ehbp-Encapsulated-Key')
       expect(response.headers.get('ehbp-response-nonce')).toBeNull()
     }
-    expect(gateway.admitted()).toBe(0)
+    expect((await chargedTo(gateway, KEY)).requests).toBe(0)
     // A point of small order is seen only when it is used: still a 400 in the clear, for nobody could read another.
-    const { response, text } = await postSealed(gateway.url, { 'ehbp-encapsulated-key': low }, utf8('x'.repeat(50)))
+    const { response, text } = await postSealed(gateway, { 'ehbp-encapsulated-key': low }, utf8('x'.repeat(50)))
     expect([response.status, response.headers.get('ehbp-response-nonce')]).toEqual([400, null])
     expect(JSON.parse(text).error.code).toBe('invalid_request')
-    expect(gateway.settled).toEqual([{ prompt: 0, completion: 0 }])
+    expect(await chargedTo(gateway, KEY)).toEqual({ requests: 1, tokens: 0 })
   })
 })
 
 describe('what is in the clear', () => {
   test('goal: names of ignored fields and receipts are hidden, and come back to whoever encrypted', async () => {
-    const sealer = createResponseSealer({ keys: ehbpKeys, clock: systemClock, inside: new Set() })
-    await using other = startGateway([target(upstream.url)], { sealer })
     const headers = { 'x-strongroom-receipt': '1' }
-    const whole = await chatEncrypted(other.url, { secret_field: 1 }, { headers })
+    const whole = await chatEncrypted(gateway, { secret_field: 1 }, { headers })
     expect(whole.response.headers.get('x-strongroom-ignored')).toBeNull()
     expect(whole.response.headers.get('x-strongroom-receipt')).toBeNull()
     expect(whole.headers.get('x-strongroom-ignored')).toBe('secret_field')
-    const plain = await other.chat({ secret_field: 1 }, { headers })
+    const plain = await gateway.chat({ secret_field: 1 }, { headers })
     expect(plain.headers.get('x-strongroom-sealed-headers')).toBeNull()
     expect(plain.headers.get('x-strongroom-ignored')).toBe('secret_field')
   })
 
   test('goal: receipts cover the plain bodies, in a header and in a stream, and verify as those of plain exchanges do', async () => {
-    const sealer = createResponseSealer({ keys: ehbpKeys, clock: systemClock, inside: new Set() })
-    await using other = startGateway([target(upstream.url)], { sealer, limits: { padsStreams: true } })
+    await using other = await startGateway([target(upstream.url)], { limits: { padsStreams: true } })
+    const keys = await other.publicKeys()
     for (const suite of kemNames) {
       for (const stream of [false, true]) {
-        const encrypted = await chatEncrypted(
-          other.url,
-          { stream },
-          { suite, headers: { 'x-strongroom-receipt': '1' } },
-        )
+        const encrypted = await chatEncrypted(other, { stream }, { suite, headers: { 'x-strongroom-receipt': '1' } })
         const { body, receipt: inStream } = splitResponse(utf8(await encrypted.text()))
         const beside = encrypted.headers.get('x-strongroom-receipt')
         expect([inStream === null, beside === null]).toEqual([!stream, stream])
         const request = utf8(JSON.stringify(chatBody({ stream })))
-        const question = { keys: ehbpKeys.publicKeys, request, response: body, upstream: 'inside' } as const
+        const question = { keys, request, response: body, upstream: 'inside' } as const
         const verdict = await verifyResponse(inStream ?? beside ?? '', question)
         const failed = verdict.checks.filter(one => one.outcome !== 'pass').map(one => one.name)
         expect(failed).toEqual(['response-upstream'])
@@ -218,7 +206,7 @@ describe('what is in the clear', () => {
     const auth = { authorization: `Bearer ${KEY}` }
     const models = await fetch(`${gateway.url}/v1/models`, { headers: { ...auth, ...header } })
     expect([models.status, models.headers.get('ehbp-response-nonce')]).toEqual([200, null])
-    expect(await models.json()).toMatchObject({ data: [{ id: MODEL }] })
+    expect(await models.json()).toMatchObject({ data: gateway.models.map(id => ({ id })) })
     const empty = await fetch(gateway.url + CHAT, { method: 'POST', headers: { ...auth, ...header } })
     expect([empty.status, empty.headers.get('ehbp-response-nonce')]).toEqual([400, null])
     const health = await fetch(`${gateway.url}/health`, { method: 'POST', body: 'x', headers: header })
@@ -229,12 +217,12 @@ describe('what is in the clear', () => {
     const response = await fetch(`${gateway.url}/.well-known/hpke-keys`)
     expect([response.status, response.headers.get('content-type')]).toEqual([200, 'application/ohttp-keys'])
     const bytes = new Uint8Array(await response.arrayBuffer())
-    expect(toHex(bytes)).toBe(`000020${toHex(ehbpKeys.publicKeys.x25519)}000400010002`)
+    expect(toHex(bytes)).toBe(`000020${toHex((await gateway.publicKeys()).x25519)}000400010002`)
     const wrong = await fetch(`${gateway.url}/.well-known/hpke-keys`, { method: 'POST' })
     expect([wrong.status, wrong.headers.get('allow')]).toEqual([405, 'GET, HEAD'])
-    const refusal = { retryAfterSeconds: 3, headers: {}, message: 'Too many.' }
-    await using other = startGateway([target(upstream.url)], { admitPublic: () => refusal })
-    expect((await fetch(`${other.url}/.well-known/hpke-keys`)).status).toBe(429)
+    await using other = await startGateway([target(upstream.url)], { publicRequestsPerMinute: 1 })
+    const statusOf = async () => (await fetch(`${other.url}/.well-known/hpke-keys`)).status
+    expect([await statusOf(), await statusOf()]).toEqual([200, 429])
   })
 })
 
@@ -254,11 +242,11 @@ function byTurns(contents: readonly string[]): () => void {
 }
 
 test('goal: a stream of encrypted events has frames of one size where it is padded', async () => {
-  await using padded = startGateway([target(upstream.url)], { limits: { padsStreams: true } })
+  await using padded = await startGateway([target(upstream.url)], { limits: { padsStreams: true } })
   const contents = ['', 'a', ' longer', '日本語', ' antidisestablishment']
   const sizesOf = async (options: Record<string, unknown>) => {
     const turn = byTurns(contents)
-    const { response } = await chatEncrypted(padded.url, { stream: true, ...options })
+    const { response } = await chatEncrypted(padded, { stream: true, ...options })
     const sizes = new Set<number>()
     let count = 0
     for await (const frame of response.body ?? []) {
@@ -286,14 +274,19 @@ test('goal: a response of value is never sent in the clear: where it cannot be e
 })
 
 test('goal: what became of encrypted requests is counted by suite', async () => {
-  const encryption = createEncryption({ keys: ehbpKeys, random: systemRandom })
-  await using counted = startGateway([target(upstream.url)], { encryption })
-  await (await chatEncrypted(counted.url, {}, { suite: 'xwing' })).text()
-  await (await chatEncrypted(counted.url)).text()
-  await (await chatEncrypted(counted.url, {}, { change: sealed => sealed.slice(0, 40) })).text()
-  await chatEncrypted(counted.url, {}, { change: sealed => withFlip(sealed, 20) }).catch(() => {})
-  expect(encryption.counts).toEqual({
-    x25519: { decrypted: 1, key_config_mismatch: 1, malformed: 1 },
-    xwing: { decrypted: 1, key_config_mismatch: 0, malformed: 0 },
-  })
+  await (await chatEncrypted(gateway, {}, { suite: 'xwing' })).text()
+  await (await chatEncrypted(gateway)).text()
+  await (await chatEncrypted(gateway, {}, { change: sealed => sealed.slice(0, 40) })).text()
+  await chatEncrypted(gateway, {}, { change: sealed => withFlip(sealed, 20) }).catch(() => {})
+  const counted = samplesOf(await gateway.metrics())
+    .filter(({ name }) => name === 'strongroom_gateway_encrypted_requests_total')
+    .map(({ labels, value }) => [labels.suite, labels.outcome, value])
+  expect(counted).toEqual([
+    ['x25519', 'decrypted', 1],
+    ['x25519', 'key_config_mismatch', 1],
+    ['x25519', 'malformed', 1],
+    ['xwing', 'decrypted', 1],
+    ['xwing', 'key_config_mismatch', 0],
+    ['xwing', 'malformed', 0],
+  ])
 })

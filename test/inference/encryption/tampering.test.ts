@@ -6,9 +6,9 @@ import { Malformed } from '../../../src/attest/malformed.ts'
 import { concat, utf8 } from '../../../src/base/bytes.ts'
 import { sealedParts, withFlip } from '../../rigs/ehbp.ts'
 import { chatEncrypted, errorOf, openEncrypted, postEncrypted, postSealed } from '../../rigs/encrypted-client.ts'
-import { chatBody, eachWithGateway, LIMITS, startGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
+import { chatBody, eachWithGateway, LIMITS, type TestGateway } from '../../rigs/gateway-server.ts'
 import { until } from '../../rigs/until.ts'
-import { delta, openSse, sse, type TestUpstream } from '../../rigs/upstream-server.ts'
+import { delta, openSse, sse, type TestUpstream, USAGE } from '../../rigs/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway
@@ -22,7 +22,7 @@ const CHAT = '/v1/chat/completions'
 describe('a request that was changed on its way', () => {
   /** Status and whether it could be read by whoever encrypted. */
   async function outcomeOf(change: (sealed: Uint8Array) => Uint8Array): Promise<number> {
-    return await chatEncrypted(gateway.url, {}, { change }).then(
+    return await chatEncrypted(gateway, {}, { change }).then(
       async response => {
         expect((await errorOf(response)).code).toBe('invalid_request')
         return response.response.status
@@ -35,14 +35,15 @@ describe('a request that was changed on its way', () => {
   }
 
   test('goal: no flipped bit, lost, doubled, moved or foreign frame reaches an upstream', async () => {
+    const keys = await gateway.publicKeys()
     const length = (await sealedParts([utf8(JSON.stringify(chatBody()))])).frames[0]?.length ?? 0
     for (let at = 0; at < length; at += 7) expect([400, 422]).toContain(await outcomeOf(sealed => withFlip(sealed, at)))
     for (const cut of [1, 3, 4, 19, length - 1]) expect(await outcomeOf(sealed => sealed.slice(0, cut))).toBe(400)
     expect(await outcomeOf(sealed => concat(sealed, sealed))).toBe(400)
     expect(await outcomeOf(() => new Uint8Array(400))).toBe(400)
     const text = utf8(JSON.stringify(chatBody()))
-    const { frames, headers } = await sealedParts([text.slice(0, 9), text.slice(9)])
-    const other = await sealedParts([text.slice(0, 9), text.slice(9)])
+    const { frames, headers } = await sealedParts([text.slice(0, 9), text.slice(9)], keys)
+    const other = await sealedParts([text.slice(0, 9), text.slice(9)], keys)
     const [first = new Uint8Array(0), second = new Uint8Array(0)] = frames
     const [, foreign = new Uint8Array(0)] = other.frames
     for (const [body, status] of [
@@ -52,20 +53,20 @@ describe('a request that was changed on its way', () => {
       [second, 422],
       [first, 400],
     ] as const)
-      expect((await postSealed(gateway.url, headers, body)).response.status).toBe(status)
+      expect((await postSealed(gateway, headers, body)).response.status).toBe(status)
     expect(upstream.seen).toEqual([])
-    expect((await postSealed(gateway.url, headers, concat(first, new Uint8Array(8), second))).response.status).toBe(200)
+    expect((await postSealed(gateway, headers, concat(first, new Uint8Array(8), second))).response.status).toBe(200)
     expect(upstream.seen.length).toBe(1)
   })
 
   test('goal: a response cannot be given to another request', async () => {
-    const [one, two] = [await chatEncrypted(gateway.url), await chatEncrypted(gateway.url)]
+    const [one, two] = [await chatEncrypted(gateway), await chatEncrypted(gateway)]
     const swapped = await openEncrypted(one.request, two.response)
     await expect(swapped.text()).rejects.toThrow(Malformed)
   })
 
   test('goal: a response that was cut, changed or stripped on its way is refused', async () => {
-    const saved = await chatEncrypted(gateway.url, { stream: true })
+    const saved = await chatEncrypted(gateway, { stream: true })
     const bytes = new Uint8Array(await saved.response.arrayBuffer())
     const reopened = async (body: Uint8Array, headers = saved.response.headers) =>
       await (await openEncrypted(saved.request, new Response(Uint8Array.from(body), { headers }))).text()
@@ -96,9 +97,9 @@ describe('bounds', () => {
       [LIMITS.bodyBytesMax + 1, 413],
     ] as const) {
       const body = new TextDecoder().decode(bodyOf(bytes))
-      expect((await postEncrypted(gateway.url + CHAT, body)).response.status).toBe(status)
+      expect((await postEncrypted(gateway, CHAT, body)).response.status).toBe(status)
       const change = (sealed: Uint8Array) => new Blob([Uint8Array.from(sealed)]).stream()
-      expect((await postEncrypted(gateway.url + CHAT, body, { change })).response.status).toBe(status)
+      expect((await postEncrypted(gateway, CHAT, body, { change })).response.status).toBe(status)
     }
   })
 
@@ -106,42 +107,37 @@ describe('bounds', () => {
     const text = bodyOf(LIMITS.bodyBytesMax)
     const partsOf = (bytes: number) =>
       Array.from({ length: Math.ceil(text.length / bytes) }, (_, i) => text.slice(i * bytes, (i + 1) * bytes))
-    const kilobytes = await sealedParts(partsOf(1024))
-    expect((await postSealed(gateway.url, kilobytes.headers, concat(...kilobytes.frames))).response.status).toBe(200)
-    const tiny = await sealedParts(partsOf(16))
-    expect((await postSealed(gateway.url, tiny.headers, concat(...tiny.frames.slice(0, 300)))).response.status).toBe(
+    const kilobytes = await sealedParts(partsOf(1024), await gateway.publicKeys())
+    expect((await postSealed(gateway, kilobytes.headers, concat(...kilobytes.frames))).response.status).toBe(200)
+    const tiny = await sealedParts(partsOf(16), await gateway.publicKeys())
+    expect((await postSealed(gateway, tiny.headers, concat(...tiny.frames.slice(0, 300)))).response.status).toBe(400)
+    const [first = new Uint8Array(0)] = kilobytes.frames
+    expect((await postSealed(gateway, kilobytes.headers, concat(first, new Uint8Array(8_000)))).response.status).toBe(
       400,
     )
-    const [first = new Uint8Array(0)] = kilobytes.frames
-    expect(
-      (await postSealed(gateway.url, kilobytes.headers, concat(first, new Uint8Array(8_000)))).response.status,
-    ).toBe(400)
     const over = sealedBytesMaxOf(LIMITS.bodyBytesMax) + 1
-    expect((await postSealed(gateway.url, kilobytes.headers, new Uint8Array(over))).response.status).toBe(413)
+    expect((await postSealed(gateway, kilobytes.headers, new Uint8Array(over))).response.status).toBe(413)
     const lie = Uint8Array.of(0xff, 0xff, 0xff, 0xff, 1, 2, 3)
-    expect((await postSealed(gateway.url, kilobytes.headers, concat(first, lie))).response.status).toBe(400)
+    expect((await postSealed(gateway, kilobytes.headers, concat(first, lie))).response.status).toBe(400)
   })
 
   test('goal: a body that stops arriving is a 408, encrypted', async () => {
     const change = (sealed: Uint8Array) =>
       new ReadableStream<Uint8Array>({ start: controller => controller.enqueue(sealed.slice(0, 30)) })
-    const late = await chatEncrypted(gateway.url, {}, { change })
+    const late = await chatEncrypted(gateway, {}, { change })
     expect(late.response.status).toBe(408)
     expect((await errorOf(late)).code).toBe('body_timeout')
   })
 
   test('goal: what is reserved is the plain length, and the type of the body is the plain one’s', async () => {
-    const reserved: number[] = []
-    await using other = startGateway([target(upstream.url)], {
-      admit: (_, tokens) => {
-        reserved.push(tokens)
-        return { ok: true, ticket: { headers: {}, settle: () => {} } }
-      },
-    })
-    await (await other.chat()).text()
-    await (await chatEncrypted(other.url)).text()
-    expect(reserved[1]).toBe(reserved[0] ?? -1)
-    const typed = await chatEncrypted(other.url, {}, { headers: { 'content-type': 'text/plain' } })
+    const remaining = ({ headers }: Response) => Number(headers.get('x-ratelimit-remaining-tokens'))
+    const plain = await gateway.chat()
+    await plain.text()
+    const encrypted = await chatEncrypted(gateway)
+    await encrypted.text()
+    // What is between them is what the first one has used, and no more.
+    expect(remaining(plain) - remaining(encrypted.response)).toBe(USAGE.total_tokens)
+    const typed = await chatEncrypted(gateway, {}, { headers: { 'content-type': 'text/plain' } })
     expect([typed.response.status, (await errorOf(typed)).code]).toEqual([400, 'invalid_request'])
   })
 
@@ -155,14 +151,14 @@ describe('bounds', () => {
     }
     for (const stream of [false, true]) {
       const leaving = new AbortController()
-      const sent = chatEncrypted(gateway.url, { stream }, { signal: leaving.signal })
+      const sent = chatEncrypted(gateway, { stream }, { signal: leaving.signal })
       await until('the upstream is asked', 5_000, () => upstream.active() === 1)
       if (stream) await (await sent).pieces().next()
       leaving.abort()
       await sent.catch(() => {})
       await until('the upstream is free', 5_000, () => upstream.active() === 0)
     }
-    await until('both are on record', 5_000, () => gateway.records.length === 2)
-    expect(gateway.records.map(one => one.outcome)).toEqual(['aborted', 'aborted'])
+    await until('both are on record', 5_000, async () => (await gateway.records()).length === 2)
+    expect((await gateway.records()).map(one => one.outcome)).toEqual(['aborted', 'aborted'])
   })
 })

@@ -3,14 +3,16 @@
 import { describe, expect, test } from 'bun:test'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import {
-  CALLER,
   chatBody,
   eachWithGateway,
+  KEY,
   MODEL,
   startGateway,
   type TestGateway,
   target,
 } from '../../rigs/gateway-server.ts'
+import { startRealGateway } from '../../rigs/real-gateway.ts'
+import { chargedTo, viewOf } from '../../rigs/test-gateway.ts'
 import { sendJson, startUpstream, type TestUpstream, wellBehaved } from '../../rigs/upstream-server.ts'
 
 let upstream: TestUpstream
@@ -44,7 +46,7 @@ describe('health of an upstream', () => {
   test.each([401, 403, 404, 429, 500, 503])('status %d, many times', async status => {
     upstream.behave = response => sendJson(response, status, {})
     for (let times = 0; times < 5; times += 1) await gateway.chat()
-    expect(gateway.gateway.view().targets[0]?.ejected).toBe(false)
+    expect((await viewOf(gateway)).targets[0]?.ejected).toBe(false)
     upstream.behave = wellBehaved
     expect((await gateway.chat()).status).toBe(200)
   })
@@ -63,7 +65,7 @@ describe('health of an upstream', () => {
     ])
     expect(await answer.text()).not.toContain('leaky')
     const other = await startUpstream()
-    await using both = startGateway([target(upstream.url), target(other.url)])
+    await using both = await startGateway([target(upstream.url), target(other.url)])
     for (let times = 0; times < 4; times += 1) expect((await both.chat()).status).toBe(200)
     await other.stop()
   })
@@ -109,9 +111,9 @@ describe('what an upstream is configured for', () => {
 
   // Goal: content parts and URLs go only where the operator says they may; URLs are requests that the engine would make.
   test('content parts', async () => {
-    await using plain = only({})
-    await using seeing = only({ content: ['image'] })
-    await using fetching = only({ content: ['image'], remoteUrls: true })
+    await using plain = await only({})
+    await using seeing = await only({ content: ['image'] })
+    await using fetching = await only({ content: ['image'], remoteUrls: true })
     const statuses = async (one: TestGateway) => [
       (await one.chat(ask([picture]))).status,
       (await one.chat(ask([remote]))).status,
@@ -126,7 +128,7 @@ describe('what an upstream is configured for', () => {
   // Goal: of two upstreams only the one that can takes the request.
   test('the one that can', async () => {
     const other = await startUpstream()
-    await using both = startGateway([target(upstream.url), target(other.url, { content: ['image'] })])
+    await using both = await startGateway([target(upstream.url), target(other.url, { content: ['image'] })])
     for (let times = 0; times < 4; times += 1) expect((await both.chat(ask([picture]))).status).toBe(200)
     expect([upstream.seen.length, other.seen.length]).toEqual([0, 4])
     await other.stop()
@@ -134,14 +136,14 @@ describe('what an upstream is configured for', () => {
 
   // Goal: more choices than an engine gives at a time are refused by name.
   test('choices', async () => {
-    await using few = only({ choicesMax: 4 })
+    await using few = await only({ choicesMax: 4 })
     const message = 'n asks for 9 choices; this model gives at most 4 at a time.'
     expect(await refused(await few.chat({ n: 9 }))).toEqual([400, expect.objectContaining({ message, param: 'n' })])
   })
 
   // Goal: an operator may refuse what would be left out.
   test('refused fields', async () => {
-    await using strict = startGateway([target(upstream.url)], { limits: { refusesUnknownFields: true } })
+    await using strict = await startGateway([target(upstream.url)], { limits: { refusesUnknownFields: true } })
     expect(await refused(await strict.chat({ cache_prompt: true }))).toMatchObject([400, { param: 'cache_prompt' }])
     expect(upstream.seen).toEqual([])
     expect((await strict.chat()).status).toBe(200)
@@ -150,11 +152,10 @@ describe('what an upstream is configured for', () => {
   // Goal: the prompt caches of two organizations have different names that neither can guess; one's is always the same.
   test('cache salts', async () => {
     const salts: unknown[] = []
-    let organizationId = 'o1'
-    const authenticate = () => ({ ...CALLER, organizationId })
-    await using salted = startGateway([target(upstream.url, { engine: 'vllm' })], { authenticate })
-    for (organizationId of ['o1', 'o2', 'o1']) {
-      await salted.chat({ cache_salt: 'mine' })
+    await using salted = await startRealGateway([target(upstream.url, { engine: 'vllm' })])
+    for (const organizationId of ['o1', 'o2', 'o1']) {
+      const key = await salted.addKey({ organizationId })
+      await salted.post('/v1/chat/completions', chatBody({ cache_salt: 'mine' }), { key })
       salts.push(upstream.seen.at(-1)?.body.cache_salt)
     }
     expect(salts[0]).toMatch(/^[\w-]{43}$/)
@@ -177,10 +178,11 @@ describe('usage', () => {
     const answer = await gateway.chat()
     expect(answer.status).toBe(200)
     const bodyBytes = JSON.stringify(chatBody()).length
-    const [record] = gateway.records
+    const [record] = await gateway.records()
     expect(record).toMatchObject({ tokensSource: 'implausible', tokens: { prompt: Math.ceil(bodyBytes / 4) } })
     expect(record?.tokens.completion).toBeLessThan(50)
-    expect(gateway.settled).toEqual([record?.tokens ?? { prompt: -1, completion: -1 }])
+    const used = record?.tokens ?? { prompt: -1, completion: -1 }
+    expect(await chargedTo(gateway, KEY)).toEqual({ requests: 1, tokens: used.prompt + used.completion })
     expect((await bodyOf(answer)).usage).toBeUndefined()
   })
 
@@ -189,7 +191,7 @@ describe('usage', () => {
     upstream.behave = response => sendJson(response, 200, completion({ prompt_tokens: 3, completion_tokens: 6 }))
     await gateway.chat({ max_tokens: 5 })
     await gateway.chat({ max_tokens: 6 })
-    expect(gateway.records.map(record => record.tokensSource)).toEqual(['implausible', 'reported'])
+    expect((await gateway.records()).map(record => record.tokensSource)).toEqual(['implausible', 'reported'])
   })
 
   // Goal: what was generated is paid for when the model did not keep to what the request asked for; other failures are free.
@@ -202,11 +204,14 @@ describe('usage', () => {
     upstream.behave = response => sendJson(response, 200, completion(usage))
     for (const asked of [strict, object, tools]) {
       expect((await gateway.chat(asked)).status).toBe(502)
-      expect(gateway.records.at(-1)).toMatchObject({ outcome: 'failed', tokens: { prompt: 7, completion: 5 } })
+      expect((await gateway.records()).at(-1)).toMatchObject({
+        outcome: 'failed',
+        tokens: { prompt: 7, completion: 5 },
+      })
     }
     upstream.behave = response => sendJson(response, 200, { choices: 'none', usage })
     expect((await gateway.chat()).status).toBe(502)
-    expect(gateway.records.at(-1)).toMatchObject({ outcome: 'failed', tokens: { prompt: 0, completion: 0 } })
+    expect((await gateway.records()).at(-1)).toMatchObject({ outcome: 'failed', tokens: { prompt: 0, completion: 0 } })
   })
 
   // Goal: how much of a prompt was cached tells what others have asked; no answer says it, whole or streamed.

@@ -2,14 +2,16 @@
 
 import { afterEach, beforeEach, describe, expect, spyOn, test } from 'bun:test'
 import { readdirSync, readFileSync } from 'node:fs'
-import { Fault } from '../../../src/base/fault.ts'
 import { encodeJob, schemaChildCommand } from '../../../src/inference/openai/schema-check-wire.ts'
-import { CALLER, MODEL, startGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
+import { MODEL, target } from '../../rigs/gateway-server.ts'
 import { main } from '../../rigs/program.ts'
+import { type RealGateway, startRealGateway } from '../../rigs/real-gateway.ts'
 import { sendJson, startUpstream, type TestUpstream, USAGE } from '../../rigs/upstream-server.ts'
 
 let upstream: TestUpstream
-let gateway: TestGateway
+let gateway: RealGateway
+/** Of each caller, by the name that it has here. */
+let keys: Record<'warm' | 'hostile' | 'honest' | 'a', string>
 let undo = new AsyncDisposableStack()
 
 beforeEach(async () => {
@@ -17,25 +19,21 @@ beforeEach(async () => {
   upstream = await startUpstream()
   undo.defer(upstream.stop)
   gateway = undo.use(
-    startGateway([target(upstream.url, { name: 'up' })], {
-      limits: { bodyBytesMax: 4_194_304, bodyTimeoutMs: 60_000, firstByteTimeoutMs: 60_000, ejectFailures: 1_000 },
-      // A key is whatever the header says: each is another caller.
-      authenticate: headers => {
-        const keyPrefix = headers.get('authorization')?.slice(7)
-        if (keyPrefix === undefined) throw new Fault('unauthenticated', 'no key')
-        return { ...CALLER, keyPrefix }
-      },
+    await startRealGateway([target(upstream.url, { name: 'up' })], {
+      ...{ bodyBytesMax: 4_194_304, bodyTimeoutMs: 60_000, firstByteTimeoutMs: 60_000, ejectFailures: 1_000 },
     }),
   )
+  const newKey = () => gateway.addKey()
+  keys = { warm: await newKey(), hostile: await newKey(), honest: await newKey(), a: await newKey() }
 })
 afterEach(() => undo.disposeAsync())
 
 const strict = (schema: unknown) => ({ type: 'json_schema', json_schema: { name: 's', strict: true, schema } })
-const ask = (key: string, schema: unknown, signal = new AbortController().signal) =>
+const ask = (caller: keyof typeof keys, schema: unknown, signal = new AbortController().signal) =>
   fetch(`${gateway.url}/v1/chat/completions`, {
     method: 'POST',
     signal,
-    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+    headers: { authorization: `Bearer ${keys[caller]}`, 'content-type': 'application/json' },
     body: JSON.stringify({
       model: MODEL,
       messages: [{ role: 'user', content: 'Hi' }],
@@ -257,13 +255,13 @@ function onlyChild(): number {
   return pid
 }
 
-/** Living children of this process that check schemas. */
+/** Living children of the gateway's process that check schemas. */
 function schemaChildren(): number[] {
   return readdirSync('/proc').flatMap(name => {
     try {
       const argv = readFileSync(`/proc/${name}/cmdline`, 'utf8').split('\0')
       const parent = /PPid:\t(\d+)/.exec(readFileSync(`/proc/${name}/status`, 'utf8'))?.[1]
-      return argv.includes(schemaChildCommand) && Number(parent) === process.pid ? [Number(name)] : []
+      return argv.includes(schemaChildCommand) && Number(parent) === gateway.pid ? [Number(name)] : []
     } catch {
       return []
     }

@@ -7,11 +7,12 @@ import { openStream } from '../../../src/inference/gateway/stream.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
 import type { UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
 import { UpstreamFault } from '../../../src/inference/upstream/fault.ts'
-import { usage } from '../../../src/store/directory/usage.table.ts'
 import { chatBody, KEY, startGateway, target } from '../../rigs/gateway-server.ts'
+import { trustedCa } from '../../rigs/gateway-socket.ts'
 import { eventsOf } from '../../rigs/openai-schema.ts'
 import { countedDeadlines } from '../../rigs/raw-upstream.ts'
 import { startRealGateway } from '../../rigs/real-gateway.ts'
+import { viewOf } from '../../rigs/test-gateway.ts'
 import { until } from '../../rigs/until.ts'
 import { type Behaviour, delta, openSse, sse, startUpstream } from '../../rigs/upstream-server.ts'
 
@@ -48,9 +49,11 @@ async function openClient(url: string, key: string, onBytes: (socket: Socket<und
   const body = JSON.stringify(chatBody({ stream: true }))
   let bytes = 0
   let tail = ''
+  const { port, protocol } = new URL(url)
   const socket = await Bun.connect<undefined>({
     hostname: '127.0.0.1',
-    port: Number(new URL(url).port),
+    port: Number(port),
+    ...(protocol === 'https:' ? { tls: { ca: trustedCa() } } : {}),
     socket: {
       data: (one, arrived) => {
         bytes += arrived.length
@@ -78,25 +81,25 @@ async function openClient(url: string, key: string, onBytes: (socket: Socket<und
 // Goal: a client that reads nothing for so long loses its stream: slot, lease and upstream are free, and the ledger has one row, aborted.
 test('a client that stalls', async () => {
   const upstream = await startUpstream(flood(65_536, 4_000))
-  await using gateway = startRealGateway([target(upstream.url)], LIMITS)
-  const key = gateway.addKey({ concurrencyMax: 1 })
+  await using gateway = await startRealGateway([target(upstream.url)], LIMITS)
+  const key = await gateway.addKey({ concurrencyMax: 1 })
   let isReading = false
   await using client = await openClient(gateway.url, key, socket => {
     if (!isReading) socket.pause()
   })
   await until('its stream has begun', 2_000, () => client.bytes() > 0 && upstream.active() === 1)
-  expect(gateway.limiter.running()).toBe(1)
-  await until('the slot is free', 10_000, () => gateway.limiter.running() === 0)
+  expect((await viewOf(gateway)).running).toBe(1)
+  await until('the slot is free', 10_000, async () => (await viewOf(gateway)).running === 0)
   await until('the upstream is free', 1_000, () => upstream.active() === 0)
-  expect(gateway.gateway.view()).toMatchObject({ waiting: 0, targets: [{ active: 0, ejected: false }] })
+  const { waiting, targets } = await viewOf(gateway)
+  expect([waiting, targets[0]]).toEqual([0, { active: 0, ejected: false }])
   isReading = true
   client.socket.resume()
   await client.closed
   expect(client.tail()).not.toContain('[DONE]')
   // And stays free, with one row in the ledger.
-  expect(gateway.usage().requests).toBe(1)
-  const rows = gateway.store.db.select({ outcome: usage.outcome }).from(usage).all()
-  expect(rows).toEqual([{ outcome: 'aborted' }])
+  expect((await gateway.usage()).requests).toBe(1)
+  expect((await gateway.records()).map(({ outcome }) => outcome)).toEqual(['aborted'])
   await upstream.stop()
 }, 20_000)
 
@@ -107,19 +110,21 @@ test.each([65_536, MIB])(
     const count = (64 * MIB) / size
     const patientMs = 1_000
     const upstream = await startUpstream(flood(size, count))
-    await using gateway = startGateway([target(upstream.url)], { limits: { ...LIMITS, stallTimeoutMs: patientMs } })
+    await using gateway = await startGateway([target(upstream.url)], {
+      limits: { ...LIMITS, stallTimeoutMs: patientMs },
+    })
     const startMs = performance.now()
     // Kernels tell of what was taken in steps of megabytes: half a megabyte in 20 ms keeps well ahead of that.
     await using client = await openClient(gateway.url, KEY, socket => {
       socket.pause()
       setTimeout(() => socket.resume(), 20)
     })
-    await until('its end', 40_000, () => gateway.records.length === 1)
+    await until('its end', 40_000, async () => (await gateway.records()).length === 1)
     expect(performance.now() - startMs).toBeGreaterThan(patientMs)
-    expect(gateway.records.map(({ outcome }) => outcome)).toEqual(['completed'])
+    expect((await gateway.records()).map(({ outcome }) => outcome)).toEqual(['completed'])
     await until('all of it', 20_000, () => client.tail().includes('[DONE]'))
     expect(client.bytes()).toBeGreaterThan(64 * MIB)
-    expect(gateway.settled.length).toBe(1)
+    expect((await viewOf(gateway)).running).toBe(0)
     await upstream.stop()
   },
   60_000,
@@ -135,9 +140,9 @@ test('an upstream that is slow', async () => {
     }
     response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
   })
-  await using gateway = startGateway([target(upstream.url)], { limits: { ...LIMITS, idleTimeoutMs: 5_000 } })
+  await using gateway = await startGateway([target(upstream.url)], { limits: { ...LIMITS, idleTimeoutMs: 5_000 } })
   expect(eventsOf(await (await gateway.chat({ stream: true })).text()).at(-1)).toBe('[DONE]')
-  expect(gateway.records.map(({ outcome }) => outcome)).toEqual(['completed'])
+  expect((await gateway.records()).map(({ outcome }) => outcome)).toEqual(['completed'])
   await upstream.stop()
 }, 20_000)
 
@@ -156,7 +161,7 @@ test('the largest events', async () => {
     response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
   })
   const patient = { firstByteTimeoutMs: 15_000, idleTimeoutMs: 15_000, stallTimeoutMs: 15_000 }
-  await using gateway = startGateway([target(upstream.url)], {
+  await using gateway = await startGateway([target(upstream.url)], {
     limits: { ...LIMITS, ...patient, eventBytesMax: 2 * MIB },
   })
   const contentOf = (event: string) => JSON.parse(event).choices[0].delta.content ?? ''
@@ -167,7 +172,7 @@ test('the largest events', async () => {
   const ended = eventsOf(await (await gateway.chat({ stream: true })).text())
   expect(JSON.parse(ended.at(-1) ?? '').error.code).toBe('upstream_failed')
   expect(ended.slice(0, -1).map(contentOf).join('') === contents.join('')).toBe(true)
-  expect(gateway.records.map(({ outcome }) => outcome)).toEqual(['completed', 'failed'])
+  expect((await gateway.records()).map(({ outcome }) => outcome)).toEqual(['completed', 'failed'])
   await upstream.stop()
 }, 20_000)
 

@@ -1,8 +1,9 @@
 // Misbehaving upstreams, each with its documented end; splits, giants and receipts; clients that leave.
 
 import { describe, expect, test } from 'bun:test'
-import { chatBody, eachWithGateway, startGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
+import { chatBody, eachWithGateway, KEY, startGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
 import { eventsOf, openAiFaults } from '../../rigs/openai-schema.ts'
+import { chargedTo, viewOf } from '../../rigs/test-gateway.ts'
 import { until } from '../../rigs/until.ts'
 import {
   type Behaviour,
@@ -160,8 +161,8 @@ describe('before the first event: 502', () => {
       expect(Object.keys(JSON.parse(text).error)).toEqual(['code', 'message', 'type', 'param'])
       expect(JSON.parse(text).error.code).toBe('upstream_failed')
       expect(['true', 'false']).toContain(answer.headers.get('x-should-retry') ?? '')
-      expectNoLeak(text, answer)
-      expect(gateway.records.map(({ outcome, tokens }) => [outcome, tokens])).toEqual([
+      await expectNoLeak(text, answer)
+      expect((await gateway.records()).map(({ outcome, tokens }) => [outcome, tokens])).toEqual([
         ['failed', { prompt: 0, completion: 0 }],
       ])
       await expectAllClosed()
@@ -180,25 +181,30 @@ describe('after the first event: an error event and no [DONE]', () => {
       expect(JSON.parse(events[0] ?? '').choices[0].delta.content).toBe('Hi')
       expect(JSON.parse(events.at(-1) ?? '').error.code).toBe('upstream_failed')
       expect(text).not.toContain('[DONE]')
-      expectNoLeak(text, answer)
-      expect(gateway.records.map(({ outcome, tokens }) => [outcome, tokens.completion])).toEqual([['failed', 1]])
-      expect(gateway.records[0]?.tokens.prompt).toBe(Math.ceil(JSON.stringify(chatBody({ stream: true })).length / 4))
+      await expectNoLeak(text, answer)
+      expect((await gateway.records()).map(({ outcome, tokens }) => [outcome, tokens.completion])).toEqual([
+        ['failed', 1],
+      ])
+      expect((await gateway.records())[0]?.tokens.prompt).toBe(
+        Math.ceil(JSON.stringify(chatBody({ stream: true })).length / 4),
+      )
       await expectAllClosed()
     })
   }
 })
 
-function expectNoLeak(text: string, answer: Response): void {
-  const all = [text, JSON.stringify([...answer.headers]), ...gateway.log].join('\n')
+async function expectNoLeak(text: string, answer: Response): Promise<void> {
+  const all = [text, JSON.stringify([...answer.headers]), ...(await gateway.log())].join('\n')
   for (const secret of SECRETS) expect(all).not.toContain(secret)
 }
 
 async function expectAllClosed(): Promise<void> {
   await until('the upstream is free', 2_000, () => upstream.active() === 0)
-  expect(gateway.gateway.view().targets[0]?.active).toBe(0)
-  expect(gateway.settled.length).toBe(gateway.admitted())
-  expect(gateway.records.length).toBe(gateway.admitted())
-  expect(gateway.observations.length).toBe(gateway.admitted())
+  const { requests } = await chargedTo(gateway, KEY)
+  const { running, targets, ended } = await viewOf(gateway)
+  expect([running, targets[0]?.active]).toEqual([0, 0])
+  expect((await gateway.records()).length).toBe(requests)
+  expect(Object.values(ended)).toEqual([requests])
 }
 
 // Goal: the client's stream ends at [DONE]; an upstream that sends more or stays open is closed, soon and once.
@@ -218,7 +224,7 @@ test.each(['lingers', 'goes on'])('an upstream that %s after [DONE]', async how 
   }
   const answer = await gateway.chat({ stream: true })
   expect(eventsOf(await answer.text()).at(-1)).toBe('[DONE]')
-  expect(gateway.records.map(({ outcome }) => outcome)).toEqual(['completed'])
+  expect((await gateway.records()).map(({ outcome }) => outcome)).toEqual(['completed'])
   await until('the upstream is free', 5_000, () => upstream.active() === 0)
   await expectAllClosed()
 })
@@ -270,7 +276,7 @@ describe('event streams as they come', () => {
       const usages = got.slice(0, -1).map(one => JSON.parse(one).usage)
       expect(usages.filter(usage => usage)).toEqual(asks ? [USAGE] : [])
       expect(upstream.seen.at(-1)?.body.stream_options).toEqual({ include_usage: true })
-      expect(gateway.records.at(-1)?.tokens).toEqual({ prompt: 11, completion: 3 })
+      expect((await gateway.records()).at(-1)?.tokens).toEqual({ prompt: 11, completion: 3 })
     }
   })
 })
@@ -293,9 +299,9 @@ describe('a client that leaves', () => {
       leave.abort()
       await until('the upstream is free', 2_000, () => upstream.active() === 0)
       expect((upstream.lastGoneMs() ?? Number.POSITIVE_INFINITY) - leftMs).toBeLessThan(100)
-      await until('the request is accounted', 1_000, () => gateway.records.length === 1)
+      await until('the request is accounted', 1_000, async () => (await gateway.records()).length === 1)
       const prompt = Math.ceil(JSON.stringify(chatBody({ stream })).length / 4)
-      expect(gateway.records[0]).toMatchObject({
+      expect((await gateway.records())[0]).toMatchObject({
         outcome: 'aborted',
         tokens: { prompt, completion: readsFirst ? 1 : 0 },
       })
@@ -306,7 +312,9 @@ describe('a client that leaves', () => {
   // Goal: after 200 clients that left and failures no lease is open and the next request is served.
   test('places come back', async () => {
     upstream.behave = (response, seen, gone) => (seen.body.user === 'fail' ? quoting(response, seen, gone) : undefined)
-    await using roomy = startGateway([target(upstream.url, { concurrencyMax: 8 })], { limits: { ejectFailures: 1000 } })
+    await using roomy = await startGateway([target(upstream.url, { concurrencyMax: 8 })], {
+      limits: { ejectFailures: 1000 },
+    })
     for (let round = 0; round < 25; round += 1) {
       const leave = new AbortController()
       const all = Array.from({ length: 8 }, (_, at) =>
@@ -319,9 +327,10 @@ describe('a client that leaves', () => {
       leave.abort()
       await Promise.all(all)
     }
-    await until('all requests are accounted', 2_000, () => roomy.settled.length === 200)
-    expect(roomy.gateway.view()).toMatchObject({ waiting: 0, targets: [{ active: 0 }] })
-    expect(roomy.records.length).toBe(200)
+    await until('all requests are accounted', 2_000, async () => (await roomy.records()).length === 200)
+    const { running, waiting, targets } = await viewOf(roomy)
+    expect([running, waiting, targets[0]?.active]).toEqual([0, 0, 0])
+    expect((await chargedTo(roomy, KEY)).requests).toBe(200)
     upstream.behave = wellBehaved
     expect((await roomy.chat()).status).toBe(200)
   })

@@ -1,7 +1,6 @@
 // Nobody learns from the built-in worker what another organization has asked: the real llama-server, whose own words are read beside ours.
 
 import { expect, test } from 'bun:test'
-import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import { type Exchange, openRealWorker, realWorkerModel, realWorkerSlots } from '../../rigs/real-worker.ts'
 import { skipUnless } from '../../rigs/skip.ts'
 
@@ -41,8 +40,7 @@ test.skipIf(missing)(
     // Goal: neither a count nor the work of the engine says what another organization has asked, whatever fields a client sends.
     await using bench = await openRealWorker({ listens: true })
     const { gateway, exchanges } = bench
-    insertOrganization(gateway.store.db, { id: 'o2', slug: 'beta', nowMs: 1 })
-    const keys = { acme: bench.key, beta: gateway.addKey({ organizationId: 'o2' }) }
+    const keys = { acme: bench.key, beta: await gateway.addKey({ organizationId: 'o2' }) }
     const bodies = [
       ['/v1/completions', { prompt: secret }],
       ['/v1/chat/completions', { messages: [{ role: 'user', content: secret }] }],

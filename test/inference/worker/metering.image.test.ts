@@ -102,7 +102,7 @@ test.skipIf(missing)(
     }
     // Not all alike: some were short by themselves.
     expect(new Set(good.map(usage => usage.completion_tokens)).size).toBeGreaterThan(5)
-    const { requests, promptTokens, completionTokens } = gateway.usage()
+    const { requests, promptTokens, completionTokens } = await gateway.usage()
     expect(requests).toBe(good.length)
     expect({ prompt: Number(promptTokens), completion: Number(completionTokens) }).toEqual(sum(good))
     process.stderr.write(`${requests} requests, ${promptTokens} + ${completionTokens} tokens\n`)

@@ -21,6 +21,7 @@ import {
 } from '../../rigs/package-project.ts'
 import { nodeMajor } from '../../rigs/portable/runtimes.ts'
 import { skipUnless } from '../../rigs/skip.ts'
+import { viewOf } from '../../rigs/test-gateway.ts'
 import { httpResponse, newCertificate, type Relay, startRecorder, startRelay } from '../../rigs/tls-peers.ts'
 import { startUpstream, type TestUpstream } from '../../rigs/upstream-server.ts'
 
@@ -270,7 +271,8 @@ describe.each(runtimes)('%s', (runtime, isLeftOut) => {
       expect.arrayContaining(['gateway/measurement']),
     ])
     expect((await met.client.ask({ do: 'chat' })).error?.names).toEqual(['APIConnectionError', 'VerificationError'])
-    expect(met.gateway.gateway.admitted()).toBe(0)
+    const { running, ended } = await viewOf(met.gateway.gateway)
+    expect([running, ended]).toEqual([0, {}])
   })
 
   inRuntime(
