@@ -114,7 +114,6 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   })
   undo.defer(() => admin.stop())
 
-  await gateway.restoreRoute()
   // Last, so that no instance changes before the interfaces that report it are there.
   background.start()
   if (builds === null) dismissBuildVms(parts)

@@ -105,7 +105,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     boot: bootOf(platform, config.vm),
     igvmDirectory: `${stateDir}/igvm`,
   })
-  warnUnmeasured(config, log)
+  warnUnmeasured(config, { gatewayImageDir, log })
   const tpm = () => tpmChoice(platform, config.vm)
   if (tpm().kind === 'missing')
     log.warn('VMs get no TPM: install swtpm, or set vm.tpm = "off"', { swtpm: config.vm.swtpm })
@@ -173,7 +173,10 @@ function imageNamed(name: string, { config, gatewayImageDir }: Pick<EngineDeps, 
 }
 
 /** Every launch would be refused: the operator learns so at the start, not by the first VM. The image may still come. */
-function warnUnmeasured({ vm, builds, listen }: Config, log: Logger): void {
+function warnUnmeasured(
+  { vm, builds, listen, inference }: Config,
+  { gatewayImageDir, log }: Pick<EngineDeps, 'gatewayImageDir' | 'log'>,
+): void {
   const check = (field: string, vcpus: number, load: () => Image) => {
     try {
       expectedMeasurement(load().manifest, { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus })
@@ -182,6 +185,9 @@ function warnUnmeasured({ vm, builds, listen }: Config, log: Logger): void {
     }
   }
   check('vm.image_dir', vm.vcpus, () => loadImage(vm.image_dir))
+  if (gatewayImageDir !== null) {
+    check('inference.worker.image_dir', inference.vcpus, () => loadGatewayImage(gatewayImageDir))
+  }
   if (listen.builds !== '') check('builds.image_dir', builds.vcpus, () => loadBuilderImage(builds.image_dir))
 }
 

@@ -52,10 +52,6 @@ export type GatewayVmParts = {
 export type GatewayVm = {
   readonly keeper: GatewayKeeper
   readonly collectors: readonly Collector[]
-  /**
-   * Before anything else writes the firewall: its clients go on to the VM that serves them. Never rejects; what fails is tried again after `start`.
-   */
-  readonly restoreRoute: () => Promise<void>
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -72,7 +68,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     upstreamKeys: Object.fromEntries(upstreams.flatMap(one => (one.key === null ? [] : [[one.name, one.key]]))),
     clock,
   })
-  const addresses = new Addresses({ urls: upstreams.map(one => one.url), clock, log })
+  const addresses = new Addresses({ urls: upstreams.map(one => one.url), own: config.network.gateway_v4, clock, log })
   const books = new Books({ ledger: store.ledger.db, write: rows => metering.book(rows.map(recordOf)), log })
   const engine = gatewayEngine(parts)
   const models = new GatewayModel({ config, stateDir, clock, log })
@@ -125,7 +121,6 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
       { workload: 'metrics-collector', render: () => keeper.session()?.metrics ?? '' },
       createClusterMetrics({ store, capacity: parts.capacity }),
     ],
-    restoreRoute: () => keeper.restoreRoute(),
     start: () => {
       const { signal } = stopping
       keeper.start()

@@ -20,8 +20,6 @@ export type PlacedGateway = {
   /** Null: it has no VM. */
   readonly keeper: GatewayKeeper | null
   readonly collectors: readonly Collector[]
-  /** Before anything else writes the firewall; never rejects. */
-  readonly restoreRoute: () => Promise<void>
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -43,7 +41,6 @@ const off: PlacedGateway = {
   url: null,
   keeper: null,
   collectors: [],
-  restoreRoute: async () => {},
   start: () => {},
   stop: async () => {},
 }
@@ -51,12 +48,12 @@ const off: PlacedGateway = {
 /** The firewall leads the address of `listen.inference` to the VM. */
 function inVm(parts: GatewayParts): PlacedGateway {
   const { config, tls } = parts
-  const { keeper, collectors, restoreRoute, start, stop } = composeGatewayVm({
+  const { keeper, collectors, start, stop } = composeGatewayVm({
     ...parts,
     certify: csr => tls.certify(csr),
   })
   const url = localUrl(config.listen.inference, listenAddress(config.listen.inference).port)
-  return { url, keeper, collectors, restoreRoute, start, stop }
+  return { url, keeper, collectors, start, stop }
 }
 
 async function onHost(parts: GatewayParts): Promise<PlacedGateway> {

@@ -5,16 +5,7 @@ import { type Static, Type } from '@sinclair/typebox'
 import { LOG_LEVELS } from '../base/log.ts'
 import { BillingConfig } from './billing.ts'
 import { BuildsConfig } from './builds.ts'
-import {
-  AddressPort,
-  AddressPortOrOff,
-  Count,
-  closed,
-  ipv4Pattern,
-  OneOf,
-  Path,
-  PathOrNone,
-} from './fields.ts'
+import { AddressPort, AddressPortOrOff, Count, closed, ipv4Pattern, OneOf, Path, PathOrNone } from './fields.ts'
 import { InferenceConfig } from './inference.ts'
 import { KdsConfig } from './kds.ts'
 

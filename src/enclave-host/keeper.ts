@@ -33,7 +33,7 @@ export type KeeperDeps = {
   /** What a gateway VM that starts now is launched from. Fault image.invalid. */
   readonly wanted: () => WantedGateway
   readonly newSession: (vmId: string, onChange: () => void) => GatewaySession
-  readonly addresses: Pick<Addresses, 'reached' | 'onChange'>
+  readonly addresses: Pick<Addresses, 'reached' | 'onChange' | 'isKnown'>
   /** `said`: what the VM says of itself, for whoever has nothing to verify. Fault attest.unavailable. */
   readonly verify: (vmId: string, said: VerifiedGateway) => Promise<VerifiedGateway>
   /** Longest time that the requests of a VM which was replaced may take. */
@@ -101,15 +101,6 @@ export class GatewayKeeper {
         deps.log.error('the gateway VM could not be looked after; it is tried again', { retryMs, error })
       },
     })
-  }
-
-  /** The firewall of this process does not know yet who serves. Never rejects. */
-  async restoreRoute(): Promise<void> {
-    try {
-      await this.#route()
-    } catch (error) {
-      this.#deps.log.error('clients are not led to the gateway VM yet', { error })
-    }
   }
 
   start(): void {
@@ -340,6 +331,8 @@ export class GatewayKeeper {
   /** The firewall follows the rows. */
   async #route(): Promise<void> {
     const { store, hostId, engine, addresses } = this.#deps
+    // Until then the firewall has the route of the daemon before this one.
+    if (!addresses.isKnown) return
     const serving = listGateways(store.db, hostId).find(row => row.state === 'serving')?.vmId ?? null
     const route = { serving, upstreams: addresses.reached() }
     const text = JSON.stringify(route)

@@ -109,7 +109,9 @@ export class EnclaveBench {
       ...{ stateDir: dir, clock: systemClock, random: systemRandom, log: createLogger(quiet), onEvent: () => {} },
     })
     undo.defer(() => tls.stop())
-    return new EnclaveBench({ undo, dir, host, tls, options })
+    const bench = new EnclaveBench({ undo, dir, host, tls, options })
+    await bench.addresses.look()
+    return bench
   }
 
   private constructor(parts: {
@@ -139,6 +141,7 @@ export class EnclaveBench {
     const upstreams = (options.upstreams ?? []).map(upstreamOf)
     this.addresses = new Addresses({
       urls: upstreams.map(one => one.url),
+      own: '10.0.0.1',
       resolve: async () => ['127.0.0.1'],
       clock,
       log,
