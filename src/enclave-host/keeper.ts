@@ -80,6 +80,8 @@ export class GatewayKeeper {
   #failuresInRow = 0
   #nextAttemptMs = Number.NEGATIVE_INFINITY
   #problem: string | null = null
+  /** Why nothing can be started. */
+  #lacking: string | null = null
   /** As at the last look. */
   #wanted: WantedGateway | null = null
   /** VMs that the operator wants replaced. */
@@ -141,7 +143,7 @@ export class GatewayKeeper {
   view(): { readonly gateways: readonly GatewayView[]; readonly problem: string | null } {
     const { store, hostId } = this.#deps
     const rows = [...listGateways(store.db, hostId), ...listGoneGateways(store.db, hostId, goneShownMax)]
-    return { gateways: rows.map(row => this.#viewOf(row)), problem: this.#problem }
+    return { gateways: rows.map(row => this.#viewOf(row)), problem: this.#lacking ?? this.#problem }
   }
 
   /** The VM that serves, or that is to be the first to. */
@@ -173,11 +175,13 @@ export class GatewayKeeper {
   #whatIsWanted(): WantedGateway | null {
     const { wanted, log } = this.#deps
     try {
-      return wanted()
+      const found = wanted()
+      this.#lacking = null
+      return found
     } catch (error) {
       const problem = messageOf(error)
-      if (problem !== this.#problem) log.error('no gateway VM can be started', { error })
-      this.#problem = problem
+      if (problem !== this.#lacking) log.error('no gateway VM can be started', { error })
+      this.#lacking = problem
       return null
     }
   }

@@ -18,9 +18,10 @@ import { toHex } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { startSandboxed } from '../../../src/host/sandbox.ts'
-import { createWorkloads, type Workloads } from '../../../src/inference/attestation/workloads.ts'
+import { createWorkloads, sha256File, type Workloads } from '../../../src/inference/attestation/workloads.ts'
 import { createWorkerRoot, readWorkerImage } from '../../../src/inference/worker/root.ts'
 import { BuiltInWorker, type KnownModel, workerTiming } from '../../../src/inference/worker/worker.ts'
+import { removeForeignTree } from '../../../src/linux/tree.ts'
 import { descendants } from '../../rigs/appliance-gateway.ts'
 import { buildCachedImage } from '../../rigs/image-build.ts'
 import { skipUnless } from '../../rigs/skip.ts'
@@ -76,7 +77,7 @@ async function bench(
     start_timeout_ms: 60_000,
   }
   const workloads = await createWorkloads({
-    executable: '/proc/self/exe',
+    executableDigest: await sha256File('/proc/self/exe'),
     command: ['strongroom', 'serve'],
     hasWorker: true,
     allowlist: null,
@@ -88,6 +89,7 @@ async function bench(
     stateDir,
     root: createWorkerRoot({ imageDir, target: `${stateDir}/worker-root/root`, timeoutMs: 60_000 }),
     user: () => nobody,
+    removeTree: removeForeignTree,
     startSandboxed,
     openModel: async () => options.known ?? null,
     admit: workloads.admit,
