@@ -44,8 +44,9 @@ inOwnNetns(
   import.meta.path,
   () => {
     test(
-      'goal: the disk is served, cannot be removed meanwhile, and one changed byte stops the worker alone',
+      'the disk is served, cannot be removed meanwhile, and one changed byte stops the worker alone',
       async () => {
+        // Goal: what workload.json says of the model is what is served, and a host that changes the disk gains nothing and costs no other model.
         using file = createModelFile()
         await using appliance = await createAppliance('', 'vm', undefined, await gatewayTables('', 'vm', 'tiny'))
         const added = await appliance.cli('model', 'add', file.path, '--name', 'tiny', ...golden)
