@@ -27,12 +27,7 @@ const readyTimeoutMs = 180_000
 type InstanceRecord = { name: string; status: string; hostname: string; failure_code: string | null }
 
 async function demo({ step, note, defer }: Steps): Promise<void> {
-  await step('guest executable', () => bun('scripts/build-guest.ts').then(() => ''))
-  await step("executable of the gateway's VM", () => bun('scripts/build-enclave.ts').then(() => ''))
-  const image = await step('guest image', () => buildImage('instance', note))
-  const builderImage = await step('builder image', () => buildImage('builder', note))
-  const workerImage = await step('inference image', () => buildImage('inference', note))
-  await step('appliance executable', () => bun('scripts/build-appliance.ts').then(() => ''))
+  const { image, builderImage, workerImage } = await build({ step, note })
 
   const directory = mkdtempSync(join(tmpdir(), 'strongroom-demo-'))
   defer('temporary files', () => rmSync(directory, { recursive: true, force: true }))
@@ -116,6 +111,17 @@ async function demo({ step, note, defer }: Steps): Promise<void> {
     },
   )
   await step('strongroom doctor --leaks', () => strongroom('doctor', '--leaks').then(firstLine))
+}
+
+async function build({ step, note }: Pick<Steps, 'step' | 'note'>) {
+  const executable = (name: string) => bun(`scripts/build-${name}.ts`).then(() => '')
+  await step('guest executable', () => executable('guest'))
+  await step("executable of the gateway's VM", () => executable('enclave'))
+  const image = await step('guest image', () => buildImage('instance', note))
+  const builderImage = await step('builder image', () => buildImage('builder', note))
+  const workerImage = await step('inference image', () => buildImage('inference', note))
+  await step('appliance executable', () => executable('appliance'))
+  return { image, builderImage, workerImage }
 }
 
 const question = JSON.stringify({
