@@ -2,7 +2,7 @@
 
 import { existsSync } from 'node:fs'
 import { cp, mkdir, stat, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { fetchAgent, installAgent, readAgentLock } from './agent-lock.ts'
 import { buildBaseTree } from './base-tree.ts'
 import { writeJson } from './checked-json.ts'
@@ -17,6 +17,7 @@ import { moduleClosure, unpackKernel } from './kernel.ts'
 import { type Manifest, measureFiles, partNames } from './manifest.ts'
 import { machineMirrors } from './mirror.ts'
 import { type PackagesLock, packageOf, readPackagesLock } from './packages-lock.ts'
+import { writeProvenance } from './provenance.ts'
 import {
   imagePaths,
   type Recipe,
@@ -184,6 +185,7 @@ async function assemble({ options, paths, recipe, lock, dirs, inputs, base, targ
     launchDigests: await launchDigests(recipe, part),
   }
   await writeJson(join(image, 'manifest.json'), manifest)
+  await writeProvenance({ dir: image, recipe: basename(paths.recipeDir), manifest, lock, agentLock })
   await publish(image, target)
 }
 

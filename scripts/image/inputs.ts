@@ -42,7 +42,7 @@ export async function gatherInputs(paths: RecipePaths, guest: string, tools: Too
   const image: Record<string, string> = {
     ...base,
     ...scripts,
-    // Launch digests in the manifest are of its making.
+    // Launch digests in the manifest and the provenance are of its making.
     ...(await sha256Tree(join(paths.repo, 'src', 'attest'), paths.repo)),
     ...(await sha256Tree(paths.recipeDir, paths.repo)),
     ...(await sha256Tree(paths.commonDir, paths.repo)),
@@ -66,6 +66,8 @@ async function readGuestProvenance(guest: string, sha256: string): Promise<Manif
 export async function gatherTreeInputs(paths: RecipePaths, tools: ToolVersions): Promise<Inputs> {
   const image: Record<string, string> = {
     ...(await sha256Tree(join(paths.repo, 'scripts', 'image'), paths.repo)),
+    // Of its making is the provenance.
+    ...(await sha256Tree(join(paths.repo, 'src', 'attest', 'provenance'), paths.repo)),
     ...(await sha256Tree(paths.recipeDir, paths.repo)),
   }
   for (const [name, version] of Object.entries(tools)) image[`tool ${name}`] = version

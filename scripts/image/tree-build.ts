@@ -12,6 +12,7 @@ import { gatherTreeInputs, inputsDigest, type ToolVersions, toolVersions } from 
 import { measurePart, partNames, type TreeManifest } from './manifest.ts'
 import { machineMirrors } from './mirror.ts'
 import { type PackagesLock, readPackagesLock } from './packages-lock.ts'
+import { writeProvenance } from './provenance.ts'
 import { type RecipePaths, readTreeRecipe, type TreeRecipe } from './recipe.ts'
 import { packTree } from './root-tree.ts'
 import { runTool } from './tool.ts'
@@ -88,6 +89,7 @@ async function assemble({ paths, recipe, lock, dirs, tools, inputsSha256, target
     tools,
   }
   await writeJson(join(image, 'manifest.json'), manifest)
+  await writeProvenance({ dir: image, recipe: recipe.name, manifest, lock, agentLock: null })
   await publish(image, target)
 }
 

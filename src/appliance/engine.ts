@@ -4,6 +4,7 @@ import type { Clock } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { version } from '../base/version.ts'
 import { guestGateway, listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { guestGatewayName } from '../contract/agent.ts'
@@ -22,6 +23,7 @@ import type { Capacity } from '../vm/admission.plan.ts'
 import { diskRoomGib } from '../vm/disk.driver.ts'
 import { expectedMeasurement } from '../vm/expected.plan.ts'
 import { builderImage, type Image, loadBuilderImage, loadImage } from '../vm/image.driver.ts'
+import { ImageSummaries } from '../vm/image-summary.driver.ts'
 import { Launcher } from '../vm/launcher.driver.ts'
 import { VmNetwork } from '../vm/network.driver.ts'
 import type { NftPlan } from '../vm/nft.plan.ts'
@@ -62,6 +64,8 @@ export type Engine = {
   readonly diskGibMax: VmReconcilerDeps['diskGibMax']
   /** Null where there is none: see appliance/collateral.ts. */
   readonly collateral: CollateralService | null
+  /** Of the images that VMs have been launched from. */
+  readonly images: ImageSummaries
 }
 
 /** Faults: host.unsupported, image.invalid (a firmware that would boot anything). */
@@ -96,6 +100,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     igvmDirectory: `${stateDir}/igvm`,
   })
   warnUnmeasured(config, log)
+  const images = imageSummaries({ stateDir, operatorKey, clock, log })
   const tpm = () => tpmChoice(platform, config.vm)
   if (tpm().kind === 'missing')
     log.warn('VMs get no TPM: install swtpm, or set vm.tpm = "off"', { swtpm: config.vm.swtpm })
@@ -116,7 +121,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     platform: hostPlatform(platform, config.vm),
     launcher,
     scratchLimits: { mibPerS: config.vm.scratch_mib_per_s_max, iops: config.vm.scratch_iops_max },
-    image: name => (name === builderImage ? loadBuilderImage(config.builds.image_dir) : loadImage(config.vm.image_dir)),
+    image: name =>
+      name === builderImage ? images.verifyBuilder(config.builds.image_dir) : loadImage(config.vm.image_dir),
     gateway: config.network.gateway_v4,
     mtuBytes: config.network.mtu_bytes,
     tapPrefix: config.network.tap_prefix,
@@ -150,7 +156,15 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     probeSsh,
     hostRestarted: bootBefore !== null && bootBefore !== bootId,
   })
-  return { reconciler, network, nft, platform, tpm: () => tpm().kind, capacity, diskGibMax, collateral }
+  return { reconciler, network, nft, platform, tpm: () => tpm().kind, capacity, diskGibMax, collateral, images }
+}
+
+function imageSummaries({
+  stateDir,
+  log,
+  ...deps
+}: Pick<EngineDeps, 'stateDir' | 'operatorKey' | 'clock' | 'log'>): ImageSummaries {
+  return new ImageSummaries({ ...deps, directory: `${stateDir}/image-summaries`, version, log: log.unit('vm') })
 }
 
 /** Every launch would be refused: the operator learns so at the start, not by the first VM. The image may still come. */

@@ -52,6 +52,7 @@ const document: LaunchDocument = {
   ...{ firmwareSha256: digest, kernelSha256: digest, initrdSha256: digest, cmdlineSha256: digest },
   ...{ vcpus: 2, vcpuType: 'EPYC-v4', memoryMib: 2048, policy: '0x30000', measurement },
 }
+const texts = { document: launchText(document), workload: null }
 const operatorKey = toHex(host.operatorKey)
 const other = (size: number) => new Uint8Array(size).fill(9)
 
@@ -70,8 +71,8 @@ async function bench(stack: AsyncDisposableStack, options: Options = {}) {
   const vmId = newUuid()
   insertVm(db, { id: vmId, hostId: 'h', image: 'builder', vcpus: 2, memoryMib: 2048, nowMs: 1 })
   moveVm(db, { id: vmId, from: 'waiting', to: 'running', nowMs: 2, platform })
-  const hostData = toHex(hostDataOf(document))
-  recordLaunch(db, { vmId, document: launchText(document), measurement, hostData, operatorKey, launchedAtMs: 3 })
+  const hostData = toHex(hostDataOf(texts))
+  recordLaunch(db, { vmId, ...texts, measurement, hostData, operatorKey, launchedAtMs: 3 })
   const ownLaunch = platform === 'snp' ? { measurement, operatorKey } : null
   const guest = stack.use(
     startBuildingGuest(join(dir, vmId), { jobId, nonce, report: null, ownLaunch, ...options.guest }),
@@ -237,7 +238,15 @@ describe('on a development platform', () => {
     await using stack = new AsyncDisposableStack()
     const { builds, vmId, guest, state, vouch } = await bench(stack)
     const order = {
-      ...{ jobId, nonce: toHex(wholeNonce), projectDir: null, toolchain: null, reproduce: false, fetch: null },
+      ...{
+        jobId,
+        nonce: toHex(wholeNonce),
+        projectDir: null,
+        toolchain: null,
+        reproduce: false,
+        fetch: null,
+        imageSummary: null,
+      },
       source: { kind: 'archive', name: null, sizeBytes: 1, sha256: digest },
       builderId: 'https://builds.test/builder',
       limits: {
@@ -257,7 +266,7 @@ describe('on a development platform', () => {
 })
 
 describe('on snp', () => {
-  const device = { measurement: fromHex(measurement) ?? other(48), hostData: hostDataOf(document) }
+  const device = { measurement: fromHex(measurement) ?? other(48), hostData: hostDataOf(texts) }
   const reportOf = async (reportData: Uint8Array, change: object = {}) =>
     (await simulatedPlatform('genoa')).report({
       ...{ reportData, ...device, report: { idKeyDigest: host.operatorKey }, ...change },
