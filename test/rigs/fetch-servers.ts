@@ -81,20 +81,37 @@ export async function startFetchServers(): Promise<FetchServers> {
 /** Of a flake: one top-level directory, as Nix expects of a tarball. */
 const flakeInput = gzipSync(tarOf([{ name: 'input/text', content: 'from elsewhere\n' }]))
 
+/** The same content, as a repository has it. */
+export const flakeInputFiles: SourceFiles = { text: 'from elsewhere\n' }
+
 /** A flake that reads a file of that tarball; its lock has the narHash of what is in it. */
 export function flakeWithInput(narHash: string): SourceFiles {
   const input = { type: 'tarball', url: `https://${gitHost}/input.tar.gz` }
+  return flakeOf(input.url, { locked: { ...input, narHash }, original: input })
+}
+
+/** The same from a git repository, at a commit of its branch `main`. */
+export function flakeWithRepository({ url, commit, dir }: Repository, narHash: string): SourceFiles {
+  const input = { type: 'git', url, ref: 'main' }
+  const locked = {
+    ...input,
+    rev: commit,
+    revCount: 1,
+    lastModified: Number(gitIn(dir)('log', '-1', '--format=%ct', 'main')),
+    narHash,
+  }
+  return flakeOf(`git+${url}?ref=main`, { locked, original: input })
+}
+
+function flakeOf(url: string, input: { readonly locked: object; readonly original: object }): SourceFiles {
   const lock = {
-    nodes: {
-      input: { flake: false, locked: { ...input, narHash }, original: input },
-      root: { inputs: { input: 'input' } },
-    },
+    nodes: { input: { flake: false, ...input }, root: { inputs: { input: 'input' } } },
     root: 'root',
     version: 7,
   }
   return {
     'flake.nix': `{
-  inputs.input = { url = "${input.url}"; flake = false; };
+  inputs.input = { url = "${url}"; flake = false; };
   outputs = { self, input }: {
     packages.x86_64-linux.default = derivation {
       name = "hello";
