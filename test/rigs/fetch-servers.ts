@@ -37,6 +37,8 @@ export async function startFetchServers({ port: serverPort = 0 } = {}): Promise<
     hostname: '127.0.0.1',
     port: serverPort,
     tls: { cert, key },
+    // In an emulated VM git thinks for longer than the default of 10 s between two requests.
+    idleTimeout: 255,
     fetch: request => {
       const url = new URL(request.url)
       if (url.pathname.startsWith('/redirect/'))
