@@ -19,6 +19,8 @@ export type StreamHooks = {
 export function eventStream(reader: EventReader, signal: AbortSignal, hooks: StreamHooks): ReadableStream<Uint8Array> {
   let isEnded = false
   let isBegun = false
+  /** The client has left: the runtime has closed the stream by itself. */
+  let isCancelled = false
   const end = () => {
     if (isEnded) return
     isEnded = true
@@ -35,17 +37,22 @@ export function eventStream(reader: EventReader, signal: AbortSignal, hooks: Str
             return
           }
           const lines = isEnded ? null : await reader.next(pingMs)
+          if (isCancelled) return
           if (lines === null || isEnded) {
             end()
             controller.close()
           } else controller.enqueue(utf8(lines.length === 0 ? ping : lines.map(toServerSentEvent).join('')))
         } catch (error) {
+          if (isCancelled) return
           end()
           hooks.onFailure(error)
           controller.error(error)
         }
       },
-      cancel: end,
+      cancel: () => {
+        isCancelled = true
+        end()
+      },
     },
     { highWaterMark: 0 },
   )
