@@ -16,10 +16,13 @@ export type StreamHooks = {
 }
 
 /** `signal`: aborted when the client leaves, or the daemon stops. The stream ends after `complete`. */
-export function eventStream(reader: EventReader, signal: AbortSignal, hooks: StreamHooks): ReadableStream<Uint8Array> {
+export function eventStream(
+  reader: Pick<EventReader, 'next'>,
+  signal: AbortSignal,
+  hooks: StreamHooks,
+): ReadableStream<Uint8Array> {
   let isEnded = false
   let isBegun = false
-  /** The client has left: the runtime has closed the stream by itself. */
   let isCancelled = false
   const end = () => {
     if (isEnded) return
@@ -43,8 +46,9 @@ export function eventStream(reader: EventReader, signal: AbortSignal, hooks: Str
             controller.close()
           } else controller.enqueue(utf8(lines.length === 0 ? ping : lines.map(toServerSentEvent).join('')))
         } catch (error) {
-          if (isCancelled) return
           end()
+          // Once the client has left, the runtime has closed the stream by itself, and our own end of it fails.
+          if (isCancelled || signal.aborted) return
           hooks.onFailure(error)
           controller.error(error)
         }
