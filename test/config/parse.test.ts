@@ -132,7 +132,9 @@ const MISTAKES: [string, string[]][] = [
   ],
   [
     '[listen]\ninference = "127.0.0.1:0"',
-    ['f:2: listen.inference: needs a port: the firewall leads it to the VM of the gateway (inference.placement is "vm")'],
+    [
+      'f:2: listen.inference: needs a port: the firewall leads it to the VM of the gateway (inference.placement is "vm")',
+    ],
   ],
   [
     '[[inference.upstreams]]\nname = "a"\nmodels = ["m"]',
