@@ -109,7 +109,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     pool,
     builds,
     listening,
-    gatewayVm: gateway.keeper,
+    gateway: gateway.vms,
     collectors: gateway.collectors,
   })
   undo.defer(() => admin.stop())

@@ -17,8 +17,8 @@ export type GatewayParts = Omit<InferenceParts, 'tls'> &
 export type PlacedGateway = {
   /** Where clients on this machine reach it; null: it is off. */
   readonly url: string | null
-  /** Null: it has no VM. */
-  readonly keeper: GatewayKeeper | null
+  /** Its VMs, or where it is without one. */
+  readonly vms: GatewayKeeper | 'host' | 'off'
   readonly collectors: readonly Collector[]
   readonly start: () => void
   readonly stop: () => Promise<void>
@@ -39,7 +39,7 @@ export async function placeGateway(parts: GatewayParts): Promise<PlacedGateway> 
 
 const off: PlacedGateway = {
   url: null,
-  keeper: null,
+  vms: 'off',
   collectors: [],
   start: () => {},
   stop: async () => {},
@@ -53,7 +53,7 @@ function inVm(parts: GatewayParts): PlacedGateway {
     certify: csr => tls.certify(csr),
   })
   const url = localUrl(config.listen.inference, listenAddress(config.listen.inference).port)
-  return { url, keeper, collectors, start, stop }
+  return { url, vms: keeper, collectors, start, stop }
 }
 
 async function onHost(parts: GatewayParts): Promise<PlacedGateway> {
@@ -61,8 +61,8 @@ async function onHost(parts: GatewayParts): Promise<PlacedGateway> {
   const inference = await composeInference(parts)
   const server = await startListener('inference', config.listen, () => serveInference(inference, parts))
   return {
-    ...off,
     url: localUrl(config.listen.inference, server.port),
+    vms: 'host',
     collectors: inference.collectors,
     start: inference.start,
     stop: async () => {

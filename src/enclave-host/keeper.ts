@@ -22,6 +22,7 @@ import {
 import type { GatewayState, GatewayVm } from '../store/ledger/gateway.table.ts'
 import type { VmSpec } from '../vm/engine.ts'
 import type { Addresses } from './addresses.ts'
+import { unnamedGatewayVms } from './leaks.ts'
 import type { GatewaySession } from './session.ts'
 import type { GatewayEngine } from './types.ts'
 import type { VerifiedGateway } from './verify.ts'
@@ -58,6 +59,10 @@ export type GatewayView = {
   /** Whether it is launched from what the configuration says now. */
   readonly isWanted: boolean
   readonly booked: number
+  /** Rows of its usage wait since then, and none is booked; null: none waits. */
+  readonly usageWaitingSinceMs: number | null
+  /** Why it does not do all that it should, or why its usage is not booked. */
+  readonly problem: string | null
   readonly reason: string | null
 }
 
@@ -155,14 +160,18 @@ export class GatewayKeeper {
 
   #viewOf(row: GatewayVm): GatewayView {
     const { engine } = this.#deps
+    const session = this.#sessions.get(row.vmId)
+    const status = session?.status ?? null
     return {
       vmId: row.vmId,
       state: row.state,
       address: row.state === 'gone' ? null : (engine.view(row.vmId)?.address ?? null),
-      status: this.#sessions.get(row.vmId)?.status ?? null,
+      status,
       sinceMs: row.changedAtMs,
       isWanted: this.#isWanted(row),
       booked: row.booked,
+      usageWaitingSinceMs: session?.usageWaitingSinceMs ?? null,
+      problem: status?.problem ?? session?.usageProblem ?? null,
       reason: row.reason,
     }
   }
@@ -201,6 +210,7 @@ export class GatewayKeeper {
     const { store, hostId, clock } = this.#deps
     this.#wanted = this.#whatIsWanted()
     for (const row of listGateways(store.db, hostId)) await this.#tend(row)
+    this.#dismissUnnamed()
     // As long as it is not known what is wanted, what serves goes on.
     if (this.#wanted !== null) {
       await this.#promote()
@@ -325,11 +335,22 @@ export class GatewayKeeper {
       this.#problem = reason
       log.error('a gateway VM is given up', { vm: row.vmId, state: row.state, reason })
     }
-    this.#event('gateway.gone', { vm: row.vmId, state: row.state, reason })
+    const usageLost = this.#sessions.get(row.vmId)?.status?.usageWaiting ?? 0
+    if (usageLost > 0) log.error('usage of a gateway VM was not booked before its end', { vm: row.vmId, usageLost })
+    this.#event('gateway.gone', { vm: row.vmId, state: row.state, reason, usageLost })
     await this.#sessions.get(row.vmId)?.stop()
     this.#sessions.delete(row.vmId)
     engine.dismiss(row.vmId)
     this.#wake()
+  }
+
+  /** The row ends before its VM: of whoever is killed in between, the VM is left. */
+  #dismissUnnamed(): void {
+    const { store, hostId, engine, log } = this.#deps
+    for (const { id, state } of unnamedGatewayVms(store.db, hostId)) {
+      log.warn('a gateway VM that no row names is dismissed', { vm: id, state })
+      engine.dismiss(id)
+    }
   }
 
   /** The firewall follows the rows. */

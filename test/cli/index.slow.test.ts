@@ -39,7 +39,7 @@ beforeAll(async () => {
     log: silentLogger,
     mintKey,
     mintGatewayKey,
-    gatewayVm: null,
+    gateway: 'off',
     cancelBuild: null,
     deleteInstance: instance => {
       store.directory.db.update(instances).set({ desired: 'absent', terminatedReason: instance.terminatedReason }).run()
@@ -65,6 +65,7 @@ beforeAll(async () => {
         ...{ vcpus_total: 4, addresses_used: 5, addresses_total: 6 },
       },
       pool: { ...{ wanted: 3, warm: 1, booting: 0, lacking: null }, last_failure: null, next_attempt_at: null },
+      gateway: { placement: 'vm', vm: 'v1', state: 'starting', problem: 'the worker: it is not healthy yet' },
     }),
     leaks: async () => leaks,
     collectors: [],
@@ -291,6 +292,8 @@ test('goal: status and leaks are shown, and a leak is no success', async () => {
   expect(status.stdout).toContain('platform:      tcg (evidence is SIMULATED)\n')
   expect(status.stdout).toContain('instances:     1 ready\n')
   expect(status.stdout).toContain('warm pool:     1 warm, 0 booting, 3 wanted\n')
+  expect(status.stdout).toContain('gateway:       VM v1, starting\n')
+  expect(status.stdout).toContain('gateway problem: the worker: it is not healthy yet\n')
   expect(await runJson('status')).toMatchObject({ code: 0, document: { platform: 'tcg' } })
   expect(await run(['doctor', '--leaks'])).toEqual({ code: 0, stdout: 'nothing leaked\n', stderr: '' })
   leaks = [{ kind: 'tap', name: 'sr0123456789', detail: 'unknown' }]
@@ -303,7 +306,7 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
   const config = join(dir, 'doctor.toml')
   writeFileSync(
     config,
-    '[vm]\nqemu = "/nonexistent/qemu"\nimage_dir = "/nonexistent/image"\n[inference.worker]\nmodel_file = "/m"\nuser = "nobody-here"\n',
+    '[vm]\nqemu = "/nonexistent/qemu"\nimage_dir = "/nonexistent/image"\n[inference.worker]\nmodel_file = "/m"\n',
   )
   const { code, document } = await runJson('doctor', '--config', config)
   expect(code).toBe(1)
@@ -323,18 +326,21 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
     'util-linux',
     'tun',
     'host names',
-    'user',
     'image',
     'measurement',
     'collateral',
-    'worker',
+    'gateway image',
+    'gateway measurement',
+    'gateway model',
+    'control key',
+    'gateway VM',
     'builds',
     'state directory',
     'systemd',
     'daemon',
   ])
   const failed = checks.filter(check => check.result === 'FAIL').map(check => check.name)
-  expect(failed).toEqual(expect.arrayContaining(['qemu', 'user', 'image']))
+  expect(failed).toEqual(expect.arrayContaining(['qemu', 'image', 'gateway image', 'gateway model']))
   for (const check of checks) {
     expect(['PASS', 'WARN', 'FAIL', 'NOT CHECKED']).toContain(check.result)
     expect([check.name, check.remedy !== null]).toEqual([check.name, ['WARN', 'FAIL'].includes(check.result)])

@@ -11,6 +11,7 @@ const upstream = (contextTokens: number, ...models: string[]) => ({ models, cont
 // Goal: an instance is told what every server of its model has room for, and nothing where that is not known.
 test.each([
   ['the worker', settings(worker, []), 4096],
+  ['the worker, from a disk', settings({ ...worker, model_file: '', model_disk: 'm' }, []), 4096],
   ['no worker', settings({ ...worker, model_file: '' }, []), null],
   ['a worker with its model on a disk', settings({ ...worker, model_file: '', model_disk: 'm' }, []), 4096],
   ['a worker of another model', settings({ ...worker, model: 'b' }, []), null],

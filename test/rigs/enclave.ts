@@ -43,7 +43,7 @@ import { insertGatewayKey, type NewGatewayKey } from '../../src/store/directory/
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { insertGateway, setReceiptKey } from '../../src/store/ledger/gateway.query.ts'
 import { launchOf, recordLaunch } from '../../src/store/ledger/launch.query.ts'
-import { insertVm, moveVm } from '../../src/store/ledger/vm.query.ts'
+import { dismissVm, insertVm, moveVm } from '../../src/store/ledger/vm.query.ts'
 import { hostDataOf } from '../../src/vm/expected.plan.ts'
 import { gatewayChannelLimits, VmGateways } from '../../src/vm/gateway.driver.ts'
 import { ledgerHex } from '../../src/vm/report.driver.ts'
@@ -171,7 +171,10 @@ export class EnclaveBench {
     })
     this.engine = {
       define: (vmId, spec) => void this.boot(vmId, spec.workload ?? '').catch(error => this.#fail(vmId, error)),
-      dismiss: vmId => this.kill(vmId),
+      dismiss: vmId => {
+        dismissVm(this.store.ledger.db, vmId)
+        this.kill(vmId)
+      },
       view: vmId => this.#view(vmId),
       onChange: listener => void this.#listeners.push(listener),
       open: () => {},

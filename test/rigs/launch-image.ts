@@ -28,7 +28,7 @@ export type LaunchImageParts = {
   readonly root: Uint8Array
 }
 
-const sampleParts: LaunchImageParts = {
+export const sampleParts: LaunchImageParts = {
   name: 'instance',
   cmdline: `console=ttyS0 roothash=${'ab'.repeat(32)}`,
   rootHash: 'ab'.repeat(32),
