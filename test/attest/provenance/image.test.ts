@@ -205,7 +205,7 @@ describe('its verification summary', () => {
     expect(short).rejects.toThrow(Malformed)
   })
 
-  test('that is of something else is refused', async () => {
+  test('goal: that is of something else is refused', async () => {
     const sound = json(statement)
     const refused: [string, (one: typeof sound) => void][] = [
       ['of another type', one => Reflect.set(one, 'predicateType', 'https://slsa.dev/provenance/v1')],

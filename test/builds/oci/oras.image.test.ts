@@ -54,7 +54,7 @@ async function oras(...argv: string[]): Promise<{ code: number; stdout: Uint8Arr
 }
 
 describe.skipIf(skipped)('oras', () => {
-  test('pulls every file under its own name, by digest and by tag', async () => {
+  test('goal: pulls every file under its own name, by digest and by tag', async () => {
     for (const reference of [`${name}@${image.digest}`, `${name}:latest`]) {
       const to = join(dir, 'pulled', reference.includes('@') ? 'digest' : 'tag')
       mkdirSync(to, { recursive: true })
@@ -66,7 +66,7 @@ describe.skipIf(skipped)('oras', () => {
     }
   })
 
-  test('reads the manifest, the tags, the referrers and a verification summary', async () => {
+  test('goal: reads the manifest, the tags, the referrers and a verification summary', async () => {
     const manifest = await oras('manifest fetch', `${name}:latest`)
     expect([manifest.code, `sha256:${sha256(manifest.stdout)}`]).toEqual([0, image.digest])
     expect((await oras('repo tags', name)).stdout).toEqual(utf8('latest\n'))
@@ -76,7 +76,7 @@ describe.skipIf(skipped)('oras', () => {
     expect([blob.code, blob.stderr, blob.stdout]).toEqual([0, '', summary.bytes])
   })
 
-  test('notices a changed manifest and a changed file', async () => {
+  test('goal: notices a changed manifest and a changed file', async () => {
     for (const part of ['/manifests/', '/blobs/']) {
       tampered = part
       const to = join(dir, `tampered-${part.slice(1, -1)}`)
