@@ -3,12 +3,12 @@
 
 import { chmod, mkdir, open, readlink, realpath, rm, stat, symlink } from 'node:fs/promises'
 import { basename, dirname, join, relative } from 'node:path'
-import { filesBelow } from './digest.ts'
+import { filesBelow, sha256File } from './digest.ts'
 import { downloadPath } from './downloads.ts'
 import { ImageFault } from './image-fault.ts'
 import type { LockedPackage } from './packages-lock.ts'
 import type { EnclaveRecipe } from './recipe.ts'
-import { dropSetuid, layExecutable, layImageName, layOver } from './root-tree.ts'
+import { dropSetuid, layExecutable, layImageName, layOver, layText } from './root-tree.ts'
 import { runTool } from './tool.ts'
 
 export type EnclaveTreeOptions = {
@@ -46,6 +46,9 @@ export async function layEnclaveTree(options: EnclaveTreeOptions): Promise<void>
   for (const [path, target] of Object.entries(links)) await symlink(target, join(tree, path))
   await layOver(options.overlayDir, tree)
   await layImageName(recipe, tree)
+  // So that the gateway need not read all of itself at its start.
+  const sha256 = await sha256File(options.enclave)
+  await layText(JSON.stringify({ sha256 }), join(tree, 'usr/lib/strongroom/gateway.json'))
   await dropSetuid(tree)
 }
 

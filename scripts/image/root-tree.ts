@@ -57,7 +57,7 @@ export async function dropSetuid(tree: string): Promise<void> {
   })
 }
 
-async function layText(text: string, target: string): Promise<void> {
+export async function layText(text: string, target: string): Promise<void> {
   await mkdir(dirname(target), { recursive: true, mode: 0o755 })
   await writeFile(target, `${text}\n`)
   await chmod(target, 0o644)

@@ -7,7 +7,6 @@ import { listenAddress, localUrl } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { openOperatorKey } from '../host/operator-key.ts'
 import { createTls } from '../http/certificate.ts'
-import type { TlsServer } from '../http/serve.ts'
 import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-keys.ts'
 import { Metering } from '../inference/metering/ledger.ts'
 import { createCost } from '../inference/metering/price.ts'
@@ -19,8 +18,7 @@ import { composeBuilds, dismissBuildVms, serveBuilds } from './builds.ts'
 import { composeCollateral } from './collateral.ts'
 import { composeNames, serveDns } from './dns.ts'
 import { composeEngine } from './engine.ts'
-import { composeGatewayVm, dismissGatewayVms } from './gateway-vm.ts'
-import { composeInference, serveInference } from './inference.ts'
+import { placeGateway, placementOf } from './gateway.ts'
 import { composeInstances, serveInstances } from './instances.ts'
 import { startListener } from './listening.ts'
 import { serveOperator } from './operator.ts'
@@ -64,13 +62,12 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const tls = await createTls({ config, stateDir, clock, random, log: log.unit('tls'), onEvent })
   undo.defer(() => tls.stop())
   const operatorKey = await openOperatorKey(stateDir)
-  const placement = config.listen.inference === '' ? 'off' : config.inference.placement
   const simulatedPlatform = createSimulatedPlatform({ stateDir, nowMs: clock.nowMs, random })
   const collateralOf = (platform: Platform) => composeCollateral({ config, stateDir, platform, clock, log })
   const engine = composeEngine({
     ...{ config, stateDir, store, clock, random, log, operatorKey, simulatedPlatform },
     collateral: collateralOf,
-    gatewayImageDir: placement === 'vm' ? config.inference.worker.image_dir : null,
+    gatewayImageDir: placementOf(config) === 'vm' ? config.inference.worker.image_dir : null,
   })
   const { platform, capacity, collateral } = engine
   undo.defer(() => collateral?.stop())
@@ -90,16 +87,8 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   undo.defer(() => background.stop())
   const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
   undo.defer(() => instances.stop(true))
-  const inference =
-    placement === 'host' ? await composeInference({ ...parts, platform, capacity, simulatedPlatform }) : null
-  if (inference !== null) undo.defer(() => inference.stop())
-  const gateway =
-    inference === null ? null : await startListener('inference', config.listen, () => serveInference(inference, parts))
-  if (gateway !== null) undo.defer(() => gateway.stop(true))
-  const gatewayVm =
-    placement === 'vm' ? composeGatewayVm({ ...parts, capacity, certify: csr => tls.certify(csr) }) : null
-  if (gatewayVm === null) dismissGatewayVms(parts)
-  else undo.defer(() => gatewayVm.stop())
+  const gateway = await placeGateway({ ...parts, platform, capacity, simulatedPlatform })
+  undo.defer(() => gateway.stop())
   const builds = config.listen.builds === '' ? null : composeBuilds(parts)
   if (builds !== null) undo.defer(() => builds.stop())
   const builder =
@@ -110,7 +99,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
 
   const listening = {
     instances: localUrl(config.listen.instances, instances.port),
-    inference: inferenceUrl(config, gateway),
+    inference: gateway.url,
     builds: builder === null ? null : localUrl(config.listen.builds, builder.port),
     dns: dns === null ? null : `${listenAddress(config.listen.dns).hostname}:${dns.port}`,
   }
@@ -120,12 +109,11 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     pool,
     builds,
     listening,
-    gatewayVm: gatewayVm?.keeper ?? null,
-    collectors: (inference ?? gatewayVm)?.collectors ?? [],
+    gateway: gateway.vms,
+    collectors: gateway.collectors,
   })
   undo.defer(() => admin.stop())
 
-  await gatewayVm?.restoreRoute()
   // Last, so that no instance changes before the interfaces that report it are there.
   background.start()
   if (builds === null) dismissBuildVms(parts)
@@ -133,8 +121,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   collateral?.start()
   // Its keys take seconds to make, once; a failure is told to who needs it.
   if (platform !== 'snp') simulatedPlatform().catch(() => {})
-  inference?.start()
-  gatewayVm?.start()
+  gateway.start()
   const running = undo.move()
   return {
     instancesUrl: listening.instances,
@@ -146,10 +133,4 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     reload: () => tls.reload(),
     stop: () => running.disposeAsync(),
   }
-}
-
-/** Where clients on this machine reach service B; null: it is off. The firewall leads the address to the VM where that has the gateway. */
-function inferenceUrl({ listen }: Config, gateway: TlsServer | null): string | null {
-  if (listen.inference === '') return null
-  return localUrl(listen.inference, gateway?.port ?? listenAddress(listen.inference).port)
 }

@@ -10,8 +10,9 @@ import { gatewayVmPort, type UsageRow } from '../contract/enclave.ts'
 import { Addresses } from '../enclave-host/addresses.ts'
 import { Books } from '../enclave-host/books.ts'
 import { ControlSource } from '../enclave-host/control.ts'
-import { openControlKey } from '../enclave-host/control-key.ts'
+import { controlKeyFile, openControlKey } from '../enclave-host/control-key.ts'
 import { GatewayKeeper, type WantedGateway } from '../enclave-host/keeper.ts'
+import { unnamedGatewayVms } from '../enclave-host/leaks.ts'
 import { GatewaySession } from '../enclave-host/session.ts'
 import type { Certify, GatewayEngine } from '../enclave-host/types.ts'
 import { isAttestable, verifyGatewayVm } from '../enclave-host/verify.ts'
@@ -25,6 +26,7 @@ import { loadUpstream } from '../inference/upstream/target.ts'
 import type { Store } from '../store/db.ts'
 import { listGateways, moveGateway } from '../store/ledger/gateway.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
+import { expectedMeasurement } from '../vm/expected.plan.ts'
 import { gatewayImage, loadGatewayImage } from '../vm/image.driver.ts'
 import { imageDigest } from '../vm/image-digest.driver.ts'
 import type { HostTrust } from '../vm/launch-policy.plan.ts'
@@ -52,10 +54,6 @@ export type GatewayVmParts = {
 export type GatewayVm = {
   readonly keeper: GatewayKeeper
   readonly collectors: readonly Collector[]
-  /**
-   * Before anything else writes the firewall: its clients go on to the VM that serves them. Never rejects; what fails is tried again after `start`.
-   */
-  readonly restoreRoute: () => Promise<void>
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -65,14 +63,14 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const { config, stateDir, store, metering, clock, random } = parts
   const log = parts.log.unit('inference')
   const upstreams = config.inference.upstreams.map(loadUpstream)
-  const controlKey = openControlKey(join(stateDir, 'control.key'))
+  const controlKey = openControlKey(controlKeyFile(stateDir))
   const control = new ControlSource({
     db: store.directory.db,
     key: controlKey,
     upstreamKeys: Object.fromEntries(upstreams.flatMap(one => (one.key === null ? [] : [[one.name, one.key]]))),
     clock,
   })
-  const addresses = new Addresses({ urls: upstreams.map(one => one.url), clock, log })
+  const addresses = new Addresses({ urls: upstreams.map(one => one.url), own: config.network.gateway_v4, clock, log })
   const books = new Books({ ledger: store.ledger.db, write: rows => metering.book(rows.map(recordOf)), log })
   const engine = gatewayEngine(parts)
   const models = new GatewayModel({ config, stateDir, clock, log })
@@ -89,6 +87,8 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     })
     const { vcpus, memory_mib: memoryMib } = config.inference
     const { vcpu_type: vcpuType, snp_boot: boot } = config.vm
+    // Else each VM would be defined only to be refused.
+    expectedMeasurement(manifest, { vehicle: boot, vcpuType, vcpus })
     const size = [`${vcpus} vCPUs`, `${memoryMib} MiB`, vcpuType, boot, parts.engine.platform]
     const shape = [...size, imageDigest(imageDir), operatorKeyWords(parts.operatorKey.digest), workload].join('\n')
     return {
@@ -125,7 +125,6 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
       { workload: 'metrics-collector', render: () => keeper.session()?.metrics ?? '' },
       createClusterMetrics({ store, capacity: parts.capacity }),
     ],
-    restoreRoute: () => keeper.restoreRoute(),
     start: () => {
       const { signal } = stopping
       keeper.start()
@@ -156,8 +155,8 @@ export function dismissGatewayVms({
   for (const { vmId, state } of listGateways(store.ledger.db, store.hostId)) {
     log.unit('inference').warn('a gateway VM is dismissed: inference.placement is not "vm"', { vm: vmId })
     moveGateway(store.ledger.db, { vmId, from: [state], to: 'gone', reason: 'the gateway has no VM any more', nowMs })
-    engine.reconciler.dismiss(vmId)
   }
+  for (const { id } of unnamedGatewayVms(store.ledger.db, store.hostId)) engine.reconciler.dismiss(id)
 }
 
 function gatewayEngine({ engine, store }: GatewayVmParts): GatewayEngine {

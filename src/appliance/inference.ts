@@ -21,7 +21,7 @@ import { type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
 import { type EvidenceOrigin, noEvidenceOnHost } from '../inference/attestation/attester.ts'
 import { type GatewayConfiguration, gatewayConfiguration } from '../inference/attestation/configuration.ts'
 import { makeReceiptKeys } from '../inference/attestation/receipt-keys.ts'
-import { createWorkloads, readAllowlist, type Workloads } from '../inference/attestation/workloads.ts'
+import { createWorkloads, readAllowlist, sha256File, type Workloads } from '../inference/attestation/workloads.ts'
 import { createGatewayAuthenticate, keyDefaults } from '../inference/keys/authenticate.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
 import { runLedgerRetention } from '../inference/metering/retention.ts'
@@ -32,6 +32,7 @@ import { createWorkerRoot } from '../inference/worker/root.ts'
 import { BuiltInWorker, type KnownModel, workerTiming } from '../inference/worker/worker.ts'
 import { writeFileAtomic } from '../linux/files.ts'
 import { isUnderSystemd } from '../linux/process.ts'
+import { removeForeignTree } from '../linux/tree.ts'
 import type { Store } from '../store/db.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 
@@ -163,7 +164,7 @@ async function composeWorkloads({ config, stateDir }: InferenceParts, log: Logge
   const file = join(stateDir, 'allowlist.json')
   const bytes = readAllowlist(file)
   return createWorkloads({
-    executable: '/proc/self/exe',
+    executableDigest: await sha256File('/proc/self/exe'),
     // From the kernel, because the runtime's own argv names paths inside the executable.
     command: readFileSync('/proc/self/cmdline', 'utf8').split('\0').slice(0, -1),
     hasWorker: hasWorker(config.inference.worker),
@@ -215,6 +216,7 @@ function composeWorker(
     root: createWorkerRoot({ imageDir: settings.image_dir, target, timeoutMs: unpackTimeoutMs }),
     user: () => lookupUser(settings.user),
     startSandboxed,
+    removeTree: removeForeignTree,
     openModel: async () => knownModel(stateDir, settings),
     admit: workloads.admit,
     clock,

@@ -8,6 +8,7 @@ import type { Builds } from '../builds/builds.ts'
 import { createBuildMetrics } from '../builds/metrics.ts'
 import type { Config } from '../config/schema.ts'
 import { adminSocketName } from '../contract/admin.ts'
+import { gatewayLeaks } from '../enclave-host/leaks.ts'
 import { mintGatewayKey } from '../inference/keys/authenticate.ts'
 import { mintKey } from '../instances/http/auth.ts'
 import type { WarmPool } from '../instances/pool.ts'
@@ -32,8 +33,7 @@ export type OperatorParts = {
   readonly pool: WarmPool
   /** Null: service C is switched off. */
   readonly builds: Builds | null
-  /** Null: the gateway has no VM. */
-  readonly gatewayVm: AdminDeps['gatewayVm']
+  readonly gateway: AdminDeps['gateway']
   readonly collectors: readonly Pick<Collector, 'render'>[]
   readonly tls: StatusDeps['tls']
   readonly operatorKey: StatusDeps['operatorKey']
@@ -64,7 +64,7 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     deleteInstance: (instance, organization) => {
       service.remove({ organization, keyPrefix: 'admin', scope: 'write' }, instance.name)
     },
-    gatewayVm: parts.gatewayVm,
+    gateway: parts.gateway,
     cancelBuild: builds === null ? null : id => builds.service.cancelById(id),
     vm: id => engine.reconciler.view(id),
     status: createStatus({ ...parts, buildVms: builds === null ? null : () => builds.vms.status() }),
@@ -81,6 +81,7 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
         tapPrefix: config.network.tap_prefix,
         uids: { min: config.vm.uid_min, max: config.vm.uid_max },
       })),
+      ...gatewayLeaks(store.ledger.db, store.hostId),
       ...pool.claimedOrphans().map(vmId => ({ kind: 'vm', name: vmId, detail: 'unowned' })),
     ],
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,

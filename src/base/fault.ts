@@ -45,8 +45,7 @@ export const FAULTS = {
   metering_unavailable: {
     wire: 'internal_error',
     status: 503,
-    remedy:
-      'retry later; the operator looks at `strongroom inference show`: its daemon takes no usage from the gateway',
+    remedy: 'retry later; on the host, `strongroom inference show` tells how many rows of usage wait',
   },
   attestation_unavailable: {
     wire: 'internal_error',

@@ -14,7 +14,7 @@ import { readPair } from '../http/pair.ts'
 import { loadUpstream } from '../inference/upstream/target.ts'
 import { readWorkerImage } from '../inference/worker/root.ts'
 import { expectedMeasurement } from '../vm/expected.plan.ts'
-import { loadBuilderImage, loadImage } from '../vm/image.driver.ts'
+import { loadBuilderImage, loadGatewayImage, loadImage } from '../vm/image.driver.ts'
 
 export type FileFinding = {
   readonly kind: 'problem' | 'warning'
@@ -105,17 +105,30 @@ function fetchFindings({ fetch_hosts: hosts, fetch_ca_file: path }: Config['buil
 }
 
 /** None while the gateway is off: nothing of it is read then. */
-function inferenceFindings({ listen, inference }: Config, nowMs: number): FileFinding[] {
+function inferenceFindings(config: Config, nowMs: number): FileFinding[] {
+  const { listen, inference } = config
   if (listen.inference === '') return []
-  const { worker, upstreams } = inference
-  const ofWorker = [
-    ...(worker.model_file === '' ? [] : warned('inference.worker.model_file', () => checkReadable(worker.model_file))),
-    ...warned('inference.worker.image_dir', () => void readWorkerImage(worker.image_dir)),
-  ]
+  const { worker, upstreams, placement } = inference
+  const ofModel =
+    worker.model_file === '' ? [] : warned('inference.worker.model_file', () => checkReadable(worker.model_file))
   return [
-    ...(hasWorker(worker) ? ofWorker : []),
+    ...ofModel,
+    ...(placement === 'vm' ? gatewayImageFindings(config) : hasWorker(worker) ? workerImageFindings(worker) : []),
     ...upstreams.flatMap((upstream, index) => upstreamFindings(upstream, `inference.upstreams.${index}`, nowMs)),
   ]
+}
+
+function workerImageFindings({ image_dir: directory }: Config['inference']['worker']): FileFinding[] {
+  return warned('inference.worker.image_dir', () => void readWorkerImage(directory))
+}
+
+/** What the VM of the gateway boots, with a worker or without. */
+function gatewayImageFindings({ vm, inference }: Config): FileFinding[] {
+  const { image_dir: directory } = inference.worker
+  const unread = warned('inference.worker.image_dir', () => void loadGatewayImage(directory))
+  if (unread.length > 0) return unread
+  const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: inference.vcpus }
+  return warned('inference.vcpus', () => void expectedMeasurement(loadGatewayImage(directory).manifest, shape))
 }
 
 type Upstream = Config['inference']['upstreams'][number]

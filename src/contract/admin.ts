@@ -236,10 +236,12 @@ export type AdminBuild = Static<typeof AdminBuild>
 export const AdminBuildList = Type.Object({ builds: Type.Array(AdminBuild) }, closed)
 export const buildListMax = 1000
 
+const GatewayPlacement = OneOf(['vm', 'host', 'off'])
+
 /** VMs of the gateway: those that are, then the last that were. */
 export const AdminGateways = Type.Object(
   {
-    placement: OneOf(['vm', 'host']),
+    placement: GatewayPlacement,
     /** Why no VM serves, or no newer one; null: nothing is known to be wrong. */
     problem: Nullable(Type.String()),
     gateways: Type.Array(
@@ -256,6 +258,8 @@ export const AdminGateways = Type.Object(
           keys_revision: CountOrNull,
           requests_running: CountOrNull,
           usage_waiting: CountOrNull,
+          /** Since when rows wait and none is booked; null: none waits. */
+          usage_waiting_since: TimeOrNull,
           usage_booked: Type.Integer({ minimum: 0 }),
           /** Why it does not do all that it should. */
           problem: Nullable(Type.String()),
@@ -272,6 +276,19 @@ export type AdminGateways = Static<typeof AdminGateways>
 
 export const AdminGatewayLog = Type.Object(
   { lines: Type.Array(Type.Object({ seq: Type.Integer({ minimum: 0 }), line: Type.String() }, closed)) },
+  closed,
+)
+
+/** Service B in short. */
+const AdminGatewaySummary = Type.Object(
+  {
+    placement: GatewayPlacement,
+    /** The VM that serves, else the newest that starts; null: there is none. */
+    vm: Nullable(Type.String()),
+    state: Type.Union([OneOf(['serving', 'starting']), Type.Null()]),
+    /** Why it does not do all that it should, or why no VM serves; null: nothing is known to be wrong. */
+    problem: Nullable(Type.String()),
+  },
   closed,
 )
 
@@ -379,6 +396,7 @@ export const AdminStatus = Type.Object(
       closed,
     ),
     pool: AdminPool,
+    gateway: AdminGatewaySummary,
     /** Service C; null when it is switched off. */
     builds: Type.Union([AdminBuilds, Type.Null()]),
   },

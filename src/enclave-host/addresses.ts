@@ -10,6 +10,8 @@ export type UpstreamPlace = { readonly host: string; readonly port: number }
 export type AddressesDeps = {
   /** Base URLs of the upstreams. */
   readonly urls: readonly string[]
+  /** Of this host, as instances know it. A resolver that names it opens nothing: only a URL does. */
+  readonly own: string
   readonly resolve?: (host: string) => Promise<readonly string[]>
   readonly clock: Clock
   readonly log: Logger
@@ -25,6 +27,7 @@ export class Addresses {
   readonly #listeners: (() => void)[] = []
   /** The last that were found stay until others are. */
   #found: ReadonlyMap<string, string[]> = new Map()
+  #isKnown = false
 
   constructor(deps: AddressesDeps) {
     this.#deps = deps
@@ -34,6 +37,11 @@ export class Addresses {
   /** Calls `listener` whenever an address has changed. */
   onChange(listener: () => void): void {
     this.#listeners.push(listener)
+  }
+
+  /** Whether every name has been looked up once. */
+  get isKnown(): boolean {
+    return this.#isKnown
   }
 
   /** By name; addresses in a URL need none. */
@@ -54,14 +62,22 @@ export class Addresses {
     const found = new Map<string, string[]>()
     for (const name of names) {
       try {
-        found.set(name, (await (this.#deps.resolve ?? resolveV4)(name)).toSorted().slice(0, addressesMax))
+        const addresses = await (this.#deps.resolve ?? resolveV4)(name)
+        found.set(
+          name,
+          [...new Set(addresses)]
+            .filter(one => one !== this.#deps.own)
+            .toSorted()
+            .slice(0, addressesMax),
+        )
       } catch (error) {
         this.#deps.log.warn('the host of an upstream has no address', { host: name, error })
         found.set(name, this.#found.get(name) ?? [])
       }
     }
-    const isChanged = JSON.stringify([...found]) !== JSON.stringify([...this.#found])
+    const isChanged = !this.#isKnown || JSON.stringify([...found]) !== JSON.stringify([...this.#found])
     this.#found = found
+    this.#isKnown = true
     if (isChanged) for (const listener of this.#listeners) listener()
   }
 

@@ -14,6 +14,11 @@ export type ControlKey = {
   readonly sign: (message: Uint8Array) => Uint8Array
 }
 
+/** In the state directory, for root alone. */
+export function controlKeyFile(stateDir: string): string {
+  return `${stateDir}/control.key`
+}
+
 /** Fault internal: the file cannot be read or written, or holds another kind of key. */
 export function openControlKey(path: string): ControlKey {
   const key = readIfThere(path) ?? makeKey(path)

@@ -22,6 +22,7 @@ import {
 import type { GatewayState, GatewayVm } from '../store/ledger/gateway.table.ts'
 import type { VmSpec } from '../vm/engine.ts'
 import type { Addresses } from './addresses.ts'
+import { unnamedGatewayVms } from './leaks.ts'
 import type { GatewaySession } from './session.ts'
 import type { GatewayEngine } from './types.ts'
 import type { VerifiedGateway } from './verify.ts'
@@ -33,7 +34,7 @@ export type KeeperDeps = {
   /** What a gateway VM that starts now is launched from. Fault image.invalid. */
   readonly wanted: () => WantedGateway
   readonly newSession: (vmId: string, onChange: () => void) => GatewaySession
-  readonly addresses: Pick<Addresses, 'reached' | 'onChange'>
+  readonly addresses: Pick<Addresses, 'reached' | 'onChange' | 'isKnown'>
   /** `said`: what the VM says of itself, for whoever has nothing to verify. Fault attest.unavailable. */
   readonly verify: (vmId: string, said: VerifiedGateway) => Promise<VerifiedGateway>
   /** Longest time that the requests of a VM which was replaced may take. */
@@ -58,6 +59,10 @@ export type GatewayView = {
   /** Whether it is launched from what the configuration says now. */
   readonly isWanted: boolean
   readonly booked: number
+  /** Rows of its usage wait since then, and none is booked; null: none waits. */
+  readonly usageWaitingSinceMs: number | null
+  /** Why it does not do all that it should, or why its usage is not booked. */
+  readonly problem: string | null
   readonly reason: string | null
 }
 
@@ -80,6 +85,8 @@ export class GatewayKeeper {
   #failuresInRow = 0
   #nextAttemptMs = Number.NEGATIVE_INFINITY
   #problem: string | null = null
+  /** Why nothing can be started. */
+  #lacking: string | null = null
   /** As at the last look. */
   #wanted: WantedGateway | null = null
   /** VMs that the operator wants replaced. */
@@ -101,15 +108,6 @@ export class GatewayKeeper {
         deps.log.error('the gateway VM could not be looked after; it is tried again', { retryMs, error })
       },
     })
-  }
-
-  /** The firewall of this process does not know yet who serves. Never rejects. */
-  async restoreRoute(): Promise<void> {
-    try {
-      await this.#route()
-    } catch (error) {
-      this.#deps.log.error('clients are not led to the gateway VM yet', { error })
-    }
   }
 
   start(): void {
@@ -150,7 +148,7 @@ export class GatewayKeeper {
   view(): { readonly gateways: readonly GatewayView[]; readonly problem: string | null } {
     const { store, hostId } = this.#deps
     const rows = [...listGateways(store.db, hostId), ...listGoneGateways(store.db, hostId, goneShownMax)]
-    return { gateways: rows.map(row => this.#viewOf(row)), problem: this.#problem }
+    return { gateways: rows.map(row => this.#viewOf(row)), problem: this.#lacking ?? this.#problem }
   }
 
   /** The VM that serves, or that is to be the first to. */
@@ -162,14 +160,18 @@ export class GatewayKeeper {
 
   #viewOf(row: GatewayVm): GatewayView {
     const { engine } = this.#deps
+    const session = this.#sessions.get(row.vmId)
+    const status = session?.status ?? null
     return {
       vmId: row.vmId,
       state: row.state,
       address: row.state === 'gone' ? null : (engine.view(row.vmId)?.address ?? null),
-      status: this.#sessions.get(row.vmId)?.status ?? null,
+      status,
       sinceMs: row.changedAtMs,
       isWanted: this.#isWanted(row),
       booked: row.booked,
+      usageWaitingSinceMs: session?.usageWaitingSinceMs ?? null,
+      problem: status?.problem ?? session?.usageProblem ?? null,
       reason: row.reason,
     }
   }
@@ -182,11 +184,13 @@ export class GatewayKeeper {
   #whatIsWanted(): WantedGateway | null {
     const { wanted, log } = this.#deps
     try {
-      return wanted()
+      const found = wanted()
+      this.#lacking = null
+      return found
     } catch (error) {
       const problem = messageOf(error)
-      if (problem !== this.#problem) log.error('no gateway VM can be started', { error })
-      this.#problem = problem
+      if (problem !== this.#lacking) log.error('no gateway VM can be started', { error })
+      this.#lacking = problem
       return null
     }
   }
@@ -206,6 +210,7 @@ export class GatewayKeeper {
     const { store, hostId, clock } = this.#deps
     this.#wanted = this.#whatIsWanted()
     for (const row of listGateways(store.db, hostId)) await this.#tend(row)
+    this.#dismissUnnamed()
     // As long as it is not known what is wanted, what serves goes on.
     if (this.#wanted !== null) {
       await this.#promote()
@@ -330,16 +335,29 @@ export class GatewayKeeper {
       this.#problem = reason
       log.error('a gateway VM is given up', { vm: row.vmId, state: row.state, reason })
     }
-    this.#event('gateway.gone', { vm: row.vmId, state: row.state, reason })
+    const usageLost = this.#sessions.get(row.vmId)?.status?.usageWaiting ?? 0
+    if (usageLost > 0) log.error('usage of a gateway VM was not booked before its end', { vm: row.vmId, usageLost })
+    this.#event('gateway.gone', { vm: row.vmId, state: row.state, reason, usageLost })
     await this.#sessions.get(row.vmId)?.stop()
     this.#sessions.delete(row.vmId)
     engine.dismiss(row.vmId)
     this.#wake()
   }
 
+  /** The row ends before its VM: of whoever is killed in between, the VM is left. */
+  #dismissUnnamed(): void {
+    const { store, hostId, engine, log } = this.#deps
+    for (const { id, state } of unnamedGatewayVms(store.db, hostId)) {
+      log.warn('a gateway VM that no row names is dismissed', { vm: id, state })
+      engine.dismiss(id)
+    }
+  }
+
   /** The firewall follows the rows. */
   async #route(): Promise<void> {
     const { store, hostId, engine, addresses } = this.#deps
+    // Until then the firewall has the route of the daemon before this one.
+    if (!addresses.isKnown) return
     const serving = listGateways(store.db, hostId).find(row => row.state === 'serving')?.vmId ?? null
     const route = { serving, upstreams: addresses.reached() }
     const text = JSON.stringify(route)

@@ -8,7 +8,7 @@ import { type Clock, pause } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { createSerial } from '../base/serial.ts'
-import type { EnclaveStatus, Want } from '../contract/enclave.ts'
+import type { EnclaveStatus, UsageBatch, Want } from '../contract/enclave.ts'
 import type { Addresses } from './addresses.ts'
 import type { Books } from './books.ts'
 import type { ControlSource } from './control.ts'
@@ -47,6 +47,8 @@ export class GatewaySession {
   readonly #lines: { seq: number; line: string }[] = []
   #running: Promise<unknown> | null = null
   #status: EnclaveStatus | null = null
+  #usageWaitingSinceMs: number | null = null
+  #usageProblem: string | null = null
   #metrics = ''
   #logFrom = 0
   /** The receipt key of the process that was fed; another one knows nothing. */
@@ -60,6 +62,16 @@ export class GatewaySession {
   /** What it last said of itself; null before it has said anything. */
   get status(): EnclaveStatus | null {
     return this.#status
+  }
+
+  /** Since when rows of its usage wait and none is booked; null: none waits. */
+  get usageWaitingSinceMs(): number | null {
+    return this.#usageWaitingSinceMs
+  }
+
+  /** Why its usage is not booked; null: nothing is known to be wrong. */
+  get usageProblem(): string | null {
+    return this.#usageProblem
   }
 
   /** Prometheus text. */
@@ -137,8 +149,24 @@ export class GatewaySession {
       await this.#pushes.run(() => this.#sendControl())
     }
     for (const want of wants) this.#answer(want)
-    if (usage !== null) books.take(this.vmId, usage)
+    this.#book(status, usage)
     if (isChanged) onChange()
+  }
+
+  /** Faults of the books. */
+  #book({ usageWaiting }: EnclaveStatus, usage: UsageBatch | null): void {
+    const { books, clock } = this.#deps
+    if (usageWaiting === 0) this.#usageWaitingSinceMs = null
+    else this.#usageWaitingSinceMs ??= clock.nowMs()
+    if (usage === null) return
+    try {
+      books.take(this.vmId, usage)
+      this.#usageProblem = null
+      this.#usageWaitingSinceMs = null
+    } catch (error) {
+      this.#usageProblem = messageOf(error)
+      throw error
+    }
   }
 
   async #sendControl(): Promise<void> {

@@ -3,53 +3,40 @@
 
 import * as fs from 'node:fs'
 import { type Clock, systemClock } from '../base/clock.ts'
-import { messageOf } from '../base/fault.ts'
-import { keepBounded, openProgramLog } from '../guest/log-file.ts'
-import type { Owner } from '../linux/files.ts'
 import { collectChild, endedChild, restartMachine } from '../linux/libc.ts'
-import { enclavePaths } from './paths.ts'
 import { powerOffSignal } from './power.ts'
 import { showStage } from './stage.ts'
 
-/** What init runs on; tests give it a program and a directory of their own. */
+/** A start of `serve`. */
+export type Served = {
+  readonly pid: number
+  /** Resolves with its exit code when it has ended; 128 + signal number where a signal ended it. */
+  readonly exited: Promise<number>
+  readonly kill: (signal: 'SIGTERM') => void
+}
+
+/** What init runs on; tests put a machine of their own behind it. */
 export type InitSettings = {
-  readonly argv: readonly [string, ...string[]]
-  readonly env: Readonly<Record<string, string>>
-  readonly logDir: string
-  readonly owner: Owner
+  readonly start: () => Served
   readonly clock: Clock
   readonly showStage: (stage: string) => void
-  /** Children of this process that have ended, ours and those of others, and their collection: wait(2). */
+  /** Children of this process that have ended, whoever started them, and their collection: wait(2). */
   readonly children: { readonly ended: () => number | null; readonly collect: (pid: number) => void }
-  /** When memory runs out, the kernel ends others first: proc_pid_oom_score_adj(5). */
-  readonly protect: (pid: number) => void
   readonly onPowerOff: (listener: () => void) => void
   readonly restartMachine: () => void
 }
 
 export const initSettings: InitSettings = {
-  argv: ['/usr/bin/strongroom-enclave', 'serve'],
-  env: { PATH: '/usr/sbin:/usr/bin', HOME: '/', LANG: 'C.UTF-8' },
-  logDir: enclavePaths('').logDir,
-  owner: { uid: 0, gid: 0 },
+  start: startServe,
   clock: systemClock,
   showStage,
   children: { ended: endedChild, collect: collectChild },
-  protect: pid => {
-    try {
-      fs.writeFileSync(`/proc/${pid}/oom_score_adj`, '-900')
-    } catch {
-      // It has ended already.
-    }
-  },
   onPowerOff: listener => {
     for (const signal of [powerOffSignal, 'SIGUSR1', 'SIGTERM']) process.on(signal, listener)
   },
   restartMachine,
 }
 
-/** What it printed, of this start; what it has to say otherwise is in its own log. */
-const outputLog = 'serve-output'
 const ranLongMs = 60_000
 const delayFirstS = 1
 const delayMaxS = 30
@@ -57,10 +44,12 @@ const endWaitMs = 5_000
 const tickMs = 1_000
 /** Ended processes that are collected at one tick. */
 const collectedMax = 1_024
+/** When memory runs out, the kernel ends others first: proc_pid_oom_score_adj(5). */
+const oomScoreAdjust = '-900'
 
-/** Seconds until the next start: 1, 2, 4 … 30, and from 1 again after a run of a minute. */
+/** Seconds until the next start: 1, 2, 4 … 30, and 1 again after a run of a minute. `delayS` is that of the start before, 0 before the first. */
 export function nextDelayS(delayS: number, ranMs: number): number {
-  return ranMs >= ranLongMs ? delayFirstS : Math.min(delayS * 2, delayMaxS)
+  return ranMs >= ranLongMs ? delayFirstS : Math.min(Math.max(delayS * 2, delayFirstS), delayMaxS)
 }
 
 /** Ends with the machine: a PID 1 that throws is a kernel panic, which ends it too. */
@@ -70,7 +59,7 @@ export async function runInit(settings: InitSettings): Promise<never> {
 
 class Init {
   readonly #settings: InitSettings
-  #child: Bun.Subprocess | null = null
+  #served: Served | null = null
   #isPoweringOff = false
 
   constructor(settings: InitSettings) {
@@ -81,46 +70,41 @@ class Init {
     const { clock, onPowerOff, showStage } = this.#settings
     onPowerOff(() => void this.#powerOff())
     void this.#tick()
-    let delayS = delayFirstS
-    for (;;) {
+    let delayS = 0
+    while (!this.#isPoweringOff) {
       const startedMs = clock.monotonicMs()
-      await this.#serve()
-      // The machine ends; until it does there is nothing to do.
-      if (this.#isPoweringOff) return new Promise<never>(() => {})
-      showStage(`gateway ended, next start in ${delayS} s`)
+      const ended = await this.#serve()
+      if (this.#isPoweringOff) break
+      delayS = nextDelayS(delayS, clock.monotonicMs() - startedMs)
+      showStage(`gateway ended (${ended}), next start in ${delayS} s`)
       await clock.sleep(delayS * 1_000)
-      delayS = nextDelayS(delayS, clock.monotonicMs() - startedMs - delayS * 1_000)
     }
+    // The machine ends; until it does there is nothing to do.
+    return new Promise<never>(() => {})
   }
 
-  async #serve(): Promise<void> {
-    const { argv, env, logDir, owner, protect } = this.#settings
-    fs.rmSync(`${logDir}/${outputLog}.log`, { force: true })
-    const output = openProgramLog(logDir, outputLog, owner)
+  /** Until it has ended; how, for the console. */
+  async #serve(): Promise<string> {
     try {
-      const child = Bun.spawn([...argv], { stdin: 'ignore', stdout: output, stderr: output, env, cwd: '/' })
-      this.#child = child
-      protect(child.pid)
-      await child.exited
-    } catch (error) {
+      this.#served = this.#settings.start()
+      return `exit code ${await this.#served.exited}`
+    } catch {
       // Memory that has run out, for example: the next start may find some.
-      fs.writeSync(output, `${messageOf(error)}\n`)
+      return 'not started'
     } finally {
-      this.#child = null
-      fs.closeSync(output)
+      this.#served = null
     }
   }
 
   /** Orphans become children of PID 1. Bun collects those alone that it has started, so ours are left to it. */
   async #tick(): Promise<never> {
-    const { children, clock, logDir } = this.#settings
+    const { children, clock } = this.#settings
     for (;;) {
       for (let count = 0; count < collectedMax; count += 1) {
         const pid = children.ended()
-        if (pid === null || pid === this.#child?.pid) break
+        if (pid === null || pid === this.#served?.pid) break
         children.collect(pid)
       }
-      keepBounded(logDir, outputLog)
       await clock.sleep(tickMs)
     }
   }
@@ -129,10 +113,27 @@ class Init {
   async #powerOff(): Promise<void> {
     if (this.#isPoweringOff) return
     this.#isPoweringOff = true
-    const { clock, showStage } = this.#settings
+    const { clock, showStage, restartMachine } = this.#settings
     showStage('powering off')
-    this.#child?.kill('SIGTERM')
-    await Promise.race([this.#child?.exited, clock.sleep(endWaitMs)])
-    this.#settings.restartMachine()
+    this.#served?.kill('SIGTERM')
+    await Promise.race([this.#served?.exited, clock.sleep(endWaitMs)])
+    restartMachine()
   }
+}
+
+/** What it prints goes nowhere: the console is the host's, and nobody logs in. Its log is in its memory, and its host asks for it. */
+function startServe(): Served {
+  const child = Bun.spawn(['/usr/bin/strongroom-enclave', 'serve'], {
+    stdin: 'ignore',
+    stdout: 'ignore',
+    stderr: 'ignore',
+    env: { PATH: '/usr/sbin:/usr/bin', HOME: '/', LANG: 'C.UTF-8' },
+    cwd: '/',
+  })
+  try {
+    fs.writeFileSync(`/proc/${child.pid}/oom_score_adj`, oomScoreAdjust)
+  } catch {
+    // It has ended already.
+  }
+  return child
 }

@@ -38,8 +38,8 @@ export type EnclaveGatewayDeps = {
   readonly nonces: LedgerStore
   readonly startWorker: StartWorker
   readonly listen: { readonly hostname: string; readonly port: number }
-  /** This program: its file, and its own argv. */
-  readonly executable: string
+  /** This program: SHA-256 of its file, and its own argv. */
+  readonly executableDigest: Promise<Uint8Array>
   readonly command: readonly string[]
   readonly clock: Clock
   readonly log: Logger
@@ -105,8 +105,8 @@ export class EnclaveGateway {
   async #start(): Promise<void> {
     const { workload, control, keys, spool, wants, origin, clock, log } = this.#deps
     const { signal } = this.#stopping
-    const workloads = await createWorkloads({
-      executable: this.#deps.executable,
+    const workloads = createWorkloads({
+      executableDigest: await this.#deps.executableDigest,
       command: this.#deps.command,
       hasWorker: workload.worker !== null,
       allowlist: { bytes: utf8(encodeAllowlist(workload.allowlist)), source: 'workload.json' },

@@ -1,19 +1,23 @@
 // Role `serve`: puts the parts of a gateway VM together and serves the channel until the device fails. Effects: everything the parts do.
 
 import * as fs from 'node:fs'
+import { Type } from '@sinclair/typebox'
 import { makeReceiptKeys } from '../attest/receipt/receipt-keys.ts'
-import { fromHex } from '../base/bytes.ts'
+import { present } from '../base/assert.ts'
+import { fromHex, utf8 } from '../base/bytes.ts'
 import { systemClock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { systemRandom } from '../base/ids.ts'
 import { createLogger } from '../base/log.ts'
 import { gatewayVmPort } from '../contract/enclave.ts'
+import { checkedJson } from '../contract/shape.ts'
 import { createChannel } from '../guest/channel.ts'
 import { createBoxKey } from '../guest/identity.ts'
 import { createNetworking } from '../guest/network.ts'
 import { findReportDevice } from '../guest/report/find.ts'
 import { type GuestSettings, guestSettings, imageNameIn, serveChannel } from '../guest/serve.ts'
 import { startSandboxed } from '../host/sandbox.ts'
+import { sha256File } from '../inference/attestation/workloads.ts'
 import { readTextOrNull } from '../linux/files.ts'
 import { mountReadOnly } from '../linux/mount.ts'
 import { nativeKeys } from '../linux/native-keys.ts'
@@ -84,6 +88,8 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
   const device = findReportDevice({ paths, files: settings.configFiles, clock, devicesWaitMs })
   device.catch(() => {}) // reported where it is awaited
   const keys = makeReceiptKeys(systemRandom, nativeKeys)
+  const executableDigest = digestOfProgram(paths.programFile, settings.executable)
+  executableDigest.catch(() => {}) // reported where it is awaited
   const wants = new Wants(clock)
   const spool = new UsageSpool({
     rowsMax: settings.usageRowsMax,
@@ -110,7 +116,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
         ...{ keys, spool, wants, startWorker, clock },
         nonces: store.ledger,
         listen: settings.listen,
-        executable: settings.executable,
+        executableDigest,
         // From the kernel, because the runtime's own argv names paths inside the executable.
         command: fs.readFileSync(settings.commandLine, 'utf8').split('\0').slice(0, -1),
         log: log.unit('inference'),
@@ -133,6 +139,16 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
 function rootHashIn(path: string): Uint8Array | null {
   const found = /(?:^| )strongroom\.root_hash=([0-9a-f]{64})(?: |$)/.exec(readTextOrNull(path)?.trim() ?? '')?.[1]
   return found === undefined ? null : fromHex(found)
+}
+
+const ProgramFile = Type.Object({ sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }) }, { additionalProperties: false })
+
+/** As the measured root says, which is as good as the file itself and is there at once; without that, of the file. */
+async function digestOfProgram(programFile: string, executable: string): Promise<Uint8Array> {
+  const text = readTextOrNull(programFile)
+  if (text === null) return sha256File(executable)
+  const { sha256 } = checkedJson(ProgramFile, utf8(text), { what: programFile, code: 'image.invalid' })
+  return present(fromHex(sha256), 'the schema lets only hexadecimal through')
 }
 
 function bootIdIn(path: string): string {

@@ -1,6 +1,7 @@
 // The built-in worker in this VM: its model's disk is opened, then llama-server runs in a sandbox over the measured root. Effects: dm-verity,
 // mounts, processes.
 
+import { rm } from 'node:fs/promises'
 import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
@@ -44,6 +45,7 @@ export function createStartWorker(deps: EnclaveWorkerDeps): StartWorker {
       root: async () => ({ path, digest: rootHash }),
       user: () => deps.user,
       startSandboxed: deps.startSandboxed,
+      removeTree,
       // Before each start: a disk that cannot be opened stops the worker, and the gateway serves its other models.
       openModel: async () => {
         await deps.openModel(worker.disk)
@@ -58,6 +60,11 @@ export function createStartWorker(deps: EnclaveWorkerDeps): StartWorker {
     built.start()
     return built
   }
+}
+
+/** When this is called no process of the worker lives, so that nobody can put a link in the way; and the image has no rm(1). */
+async function removeTree(path: string): Promise<void> {
+  await rm(path, { recursive: true, force: true })
 }
 
 function settingsOf(worker: WorkloadWorker, modelFile: string): WorkerSettings {

@@ -26,8 +26,7 @@ export type AdminDeps = {
   readonly deleteInstance: (instance: Instance, organization: Organization) => void
   /** Cancels a build as its owner would. No effect on one that has ended. Null: service C is off. */
   readonly cancelBuild: ((id: string) => Build | null) | null
-  /** The gateway's VMs; null: it has none. */
-  readonly gatewayVm: GatewayVmControl | null
+  readonly gateway: PlacedGatewayControl
   readonly vm: (vmId: string) => VmSummary | null
   readonly status: () => AdminStatus
   readonly leaks: () => Promise<readonly AdminLeak[]>
@@ -36,6 +35,9 @@ export type AdminDeps = {
   /** Directory that holds the console of a VM. */
   readonly consoleDir: (vmId: string) => string
 }
+
+/** The gateway's VMs; or it is a part of the daemon, or off. */
+export type PlacedGatewayControl = GatewayVmControl | 'host' | 'off'
 
 /** As enclave-host/keeper.ts has it. */
 export type GatewayVmControl = {
@@ -48,6 +50,10 @@ export type GatewayVmControl = {
       readonly status: EnclaveStatus | null
       readonly sinceMs: number
       readonly isWanted: boolean
+      /** Rows of usage wait since then, and none is booked; null: none waits. */
+      readonly usageWaitingSinceMs: number | null
+      /** Why it does not do all that it should. */
+      readonly problem: string | null
       readonly booked: number
       readonly reason: string | null
     }[]

@@ -2,31 +2,37 @@
 
 import { Type } from '@sinclair/typebox'
 import { Elysia, t } from 'elysia'
-import { iso } from '../base/clock.ts'
+import { iso, isoOrNull } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import { AdminGatewayLog, AdminGateways } from '../contract/admin.ts'
-import type { AdminDeps } from './deps.ts'
+import { AdminGatewayLog, AdminGateways, type AdminStatus } from '../contract/admin.ts'
+import type { AdminDeps, GatewayVmControl, PlacedGatewayControl } from './deps.ts'
 
-type InferenceDeps = Pick<AdminDeps, 'gatewayVm'>
-type GatewayVm = NonNullable<AdminDeps['gatewayVm']>
-
-export function inferenceRoutes({ gatewayVm }: InferenceDeps) {
+export function inferenceRoutes({ gateway }: Pick<AdminDeps, 'gateway'>) {
   return new Elysia({ normalize: false })
-    .get('/inference', () => show(gatewayVm), { response: AdminGateways })
-    .post('/inference/update', () => update(present(gatewayVm)), { response: AdminGateways })
-    .get('/inference/log', ({ query }) => ({ lines: present(gatewayVm).session()?.log(query.from) ?? [] }), {
+    .get('/inference', () => show(gateway), { response: AdminGateways })
+    .post('/inference/update', () => update(inVm(gateway)), { response: AdminGateways })
+    .get('/inference/log', ({ query }) => ({ lines: inVm(gateway).session()?.log(query.from) ?? [] }), {
       query: Type.Object({ from: t.Integer({ default: 0, minimum: 0 }) }),
       response: AdminGatewayLog,
     })
 }
 
-function show(gatewayVm: AdminDeps['gatewayVm']): AdminGateways {
-  if (gatewayVm === null) return { placement: 'host', problem: null, gateways: [] }
-  const { gateways, problem } = gatewayVm.view()
+/** What `strongroom status` says of the gateway. */
+export function gatewaySummary(gateway: PlacedGatewayControl): AdminStatus['gateway'] {
+  const { placement, problem, gateways } = show(gateway)
+  const one =
+    gateways.find(({ state }) => state === 'serving') ?? gateways.findLast(({ state }) => state === 'starting')
+  const state = one?.state === 'serving' || one?.state === 'starting' ? one.state : null
+  return { placement, vm: one?.vm ?? null, state, problem: one?.problem ?? problem }
+}
+
+function show(gateway: PlacedGatewayControl): AdminGateways {
+  if (typeof gateway === 'string') return { placement: gateway, problem: null, gateways: [] }
+  const { gateways, problem } = gateway.view()
   return {
     placement: 'vm',
     problem,
-    gateways: gateways.map(({ vmId, state, address, status, sinceMs, isWanted, booked, reason }) => ({
+    gateways: gateways.map(({ vmId, state, address, status, sinceMs, isWanted, booked, reason, ...one }) => ({
       vm: vmId,
       state,
       address,
@@ -36,23 +42,26 @@ function show(gatewayVm: AdminDeps['gatewayVm']): AdminGateways {
       keys_revision: status?.revision ?? null,
       requests_running: status?.running ?? null,
       usage_waiting: status?.usageWaiting ?? null,
+      usage_waiting_since: isoOrNull(one.usageWaitingSinceMs),
       usage_booked: booked,
-      problem: status?.problem ?? null,
+      problem: one.problem,
       reason,
     })),
   }
 }
 
 /** Fault conflict: no VM serves. */
-function update(gatewayVm: GatewayVm): AdminGateways {
-  if (!gatewayVm.replace()) {
+function update(gateway: GatewayVmControl): AdminGateways {
+  if (!gateway.replace()) {
     throw new Fault('conflict', 'no gateway VM serves that could be replaced; `strongroom inference show` says why')
   }
-  return show(gatewayVm)
+  return show(gateway)
 }
 
 /** Fault conflict: there are no gateway VMs. */
-function present(gatewayVm: AdminDeps['gatewayVm']): GatewayVm {
-  if (gatewayVm !== null) return gatewayVm
-  throw new Fault('conflict', 'the gateway has no VM here; set inference.placement = "vm" and start the daemon again')
+function inVm(gateway: PlacedGatewayControl): GatewayVmControl {
+  if (typeof gateway !== 'string') return gateway
+  const remedy =
+    gateway === 'off' ? 'listen.inference is off' : 'set inference.placement = "vm" and start the daemon again'
+  throw new Fault('conflict', `the gateway has no VM here; ${remedy}`)
 }

@@ -14,6 +14,8 @@ import { countInstances } from '../store/directory/instance.query.ts'
 import { listOrganizations } from '../store/directory/organization.query.ts'
 import { countVms, reservedBy } from '../store/ledger/vm.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
+import type { AdminDeps } from './deps.ts'
+import { gatewaySummary } from './inference.ts'
 
 export type PoolSummary = Pick<AdminStatus['pool'], 'wanted' | 'warm' | 'booting' | 'lacking'> & {
   readonly lastFailure: { readonly atMs: number; readonly reason: string } | null
@@ -36,6 +38,7 @@ export type StatusDeps = {
   }
   /** What the warm pool says of itself, times in milliseconds. */
   readonly pool: { readonly status: () => PoolSummary }
+  readonly gateway: AdminDeps['gateway']
   /** What service C says of build VMs that no build has taken; null: it is switched off. */
   readonly buildVms: (() => BuildVmsSummary) | null
   readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
@@ -76,6 +79,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
         addresses_total: engine.capacity.addresses,
       },
       pool: poolStatus(deps.pool.status()),
+      gateway: gatewaySummary(deps.gateway),
       builds:
         deps.buildVms === null
           ? null

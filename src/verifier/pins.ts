@@ -108,12 +108,10 @@ const PINNED: Readonly<Record<Pin, (pinned: Pinned, isWaived: boolean) => string
       : `${measurements.length} measurements, named in the policy`
   },
   allowlist: ({ allowlist, policy, hasWorkload = false }) => {
-    if (hasWorkload) {
-      const { hostData } = policy
-      return hostData === 'any' ? keyPinned(policy) : `workload.json ${toHex(hostData)}, by HOST_DATA`
-    }
-    if (allowlist !== 'any') return `allowlist ${toHex(allowlist.digest)}`
-    return keyPinned(policy) ?? hostDataPinned(policy)
+    const { hostData } = policy
+    if (allowlist !== 'any' && !hasWorkload) return `allowlist ${toHex(allowlist.digest)}`
+    if (isNamed(hostData)) return `${hasWorkload ? 'workload.json' : 'allowlist'} ${toHex(hostData)}, by HOST_DATA`
+    return keyPinned(policy)
   },
   'operator-key': ({ policy }) => keyPinned(policy),
   vmpl: ({ policy: { vmpls } }) => {
@@ -129,11 +127,6 @@ const vmplCount = 4
 function keyPinned({ idKeyDigest, authorKeyDigest }: Policy): string | null {
   if (isNamed(idKeyDigest)) return `operator key ${toHex(idKeyDigest)}`
   return isNamed(authorKeyDigest) ? `author key ${toHex(authorKeyDigest)}` : null
-}
-
-/** What the host bound the launch to: for a gateway, the allowlist's digest. */
-function hostDataPinned({ hostData }: Policy): string | null {
-  return isNamed(hostData) ? `HOST_DATA ${toHex(hostData)}` : null
 }
 
 /** A guest that was launched without an ID block, or without HOST_DATA, reports zeros, as everybody's guest may. */

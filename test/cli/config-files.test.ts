@@ -9,7 +9,7 @@ import { checkFiles, type FileFinding } from '../../src/cli/config-files.driver.
 import { parseConfig } from '../../src/config/parse.ts'
 import { openAuthority } from '../../src/http/authority.ts'
 import { writeBuilderImage } from '../rigs/build-image-directory.ts'
-import { writeLaunchImage } from '../rigs/launch-image.ts'
+import { sampleParts, writeLaunchImage } from '../rigs/launch-image.ts'
 
 const dayMs = 86_400_000
 const nowMs = Date.now()
@@ -38,11 +38,13 @@ beforeAll(async () => {
 })
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
 
+const unasked = ['vm.image_dir', 'vm.qemu', 'inference.worker.image_dir']
+
 /** Of a configuration whose other files are not at issue here. */
 function check(toml: string, atMs = nowMs): FileFinding[] {
   const verdict = parseConfig(toml, 'f')
   if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
-  return checkFiles(verdict.config, atMs).filter(({ field }) => !['vm.image_dir', 'vm.qemu'].includes(field))
+  return checkFiles(verdict.config, atMs).filter(({ field }) => !unasked.includes(field))
 }
 
 const tls = (certificate: string, key: string) =>
@@ -120,7 +122,9 @@ test('goal: a shape that the image has no launch digest for is a warning that na
   const of = (vm: string) => {
     const verdict = parseConfig(`[vm]\nimage_dir = "${image}"\n${vm}`, 'f')
     if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
-    return checkFiles(verdict.config, nowMs).filter(({ field }) => field !== 'vm.qemu')
+    return checkFiles(verdict.config, nowMs).filter(
+      ({ field }) => !['vm.qemu', 'inference.worker.image_dir'].includes(field),
+    )
   }
   expect(of('vcpus = 2\n')).toEqual([])
   const [warning, ...more] = of('vcpus = 3\n')
@@ -131,6 +135,31 @@ test('goal: a shape that the image has no launch digest for is a warning that na
   writeFileSync(join(image, 'manifest.json'), JSON.stringify(old))
   const [unread] = of('')
   expect([unread?.field, unread?.message.includes('launchDigests')]).toEqual(['vm.image_dir', true])
+})
+
+test('goal: a gateway in a VM needs an image of its kind, measured for its shape; one on the host the root of its worker alone', async () => {
+  const [gateway, other] = [at('gateway'), at('other')]
+  for (const directory of [gateway, other]) mkdirSync(directory)
+  await writeLaunchImage(gateway, { ...sampleParts, name: 'inference' })
+  await writeLaunchImage(other)
+  const of = (toml: string) => {
+    const verdict = parseConfig(toml, 'f')
+    if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
+    const found = checkFiles(verdict.config, nowMs).filter(({ field }) => field.startsWith('inference.'))
+    return found.map(({ kind, field, message }) => [
+      kind,
+      field,
+      /holds the image|has no launch digest/.exec(message)?.[0],
+    ])
+  }
+  const worker = (directory: string) => `[inference.worker]\nimage_dir = "${directory}"\n`
+  expect(of(worker(gateway))).toEqual([])
+  expect(of(worker(other))).toEqual([['warning', 'inference.worker.image_dir', 'holds the image']])
+  expect(of(`[inference]\nvcpus = 3\n${worker(gateway)}`)).toEqual([
+    ['warning', 'inference.vcpus', 'has no launch digest'],
+  ])
+  expect(of(`[inference]\nplacement = "host"\n${worker(other)}`)).toEqual([])
+  expect(of(`[listen]\ninference = ""\n${worker(other)}`)).toEqual([])
 })
 
 test('goal: with service C on, its image, shape and authorities are looked at; with it off, nothing of it', async () => {

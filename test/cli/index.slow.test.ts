@@ -39,7 +39,7 @@ beforeAll(async () => {
     log: silentLogger,
     mintKey,
     mintGatewayKey,
-    gatewayVm: null,
+    gateway: 'off',
     cancelBuild: null,
     deleteInstance: instance => {
       store.directory.db.update(instances).set({ desired: 'absent', terminatedReason: instance.terminatedReason }).run()
@@ -65,6 +65,7 @@ beforeAll(async () => {
         ...{ vcpus_total: 4, addresses_used: 5, addresses_total: 6 },
       },
       pool: { ...{ wanted: 3, warm: 1, booting: 0, lacking: null }, last_failure: null, next_attempt_at: null },
+      gateway: { placement: 'vm', vm: 'v1', state: 'starting', problem: 'the worker: it is not healthy yet' },
     }),
     leaks: async () => leaks,
     collectors: [],
@@ -121,62 +122,23 @@ function addInstance(slug: string, name: string): string {
   return id
 }
 
+/** A command and those below it. */
+const under = (command: string, ...names: string[]) => [command, ...names.map(name => `${command} ${name}`)]
+
 const COMMANDS = [
-  'serve',
-  'status',
-  'org',
-  'org create',
-  'org list',
-  'org show',
-  'org suspend',
-  'org resume',
-  'key',
-  'key create',
-  'key list',
-  'key revoke',
-  'instance',
-  'instance list',
-  'instance show',
-  'instance delete',
-  'instance console',
-  'instance logs',
-  'builds',
-  'builds list',
-  'builds show',
-  'builds cancel',
-  'model',
-  'model add',
-  'model list',
-  'model remove',
-  'doctor',
-  'config',
-  'config check',
-  'config show',
-  'config reference',
-  'verify',
-  'verify report',
-  'verify id-block',
-  'verify instance',
-  'verify policy-schema',
-  'verify policy-example',
-  'verify tcb-floors',
-  'ssh',
-  'measure',
-  'measure ovmf',
-  'measure igvm',
-  'igvm',
-  'igvm build',
-  'igvm show',
-  'verity',
-  'verity root',
-  'version',
-  'gateway',
-  'gateway key',
-  'gateway key create',
-  'gateway key list',
-  'gateway key revoke',
-  'metrics',
-  'operator-key',
+  ...['serve', 'status', 'ssh', 'doctor', 'version', 'metrics', 'operator-key', 'gateway'],
+  ...under('org', 'create', 'list', 'show', 'suspend', 'resume'),
+  ...under('key', 'create', 'list', 'revoke'),
+  ...under('instance', 'list', 'show', 'delete', 'console', 'logs'),
+  ...under('builds', 'list', 'show', 'cancel'),
+  ...under('inference', 'show', 'update', 'logs'),
+  ...under('model', 'add', 'list', 'remove'),
+  ...under('config', 'check', 'show', 'reference'),
+  ...under('verify', 'report', 'id-block', 'instance', 'policy-schema', 'policy-example', 'tcb-floors'),
+  ...under('measure', 'ovmf', 'igvm'),
+  ...under('igvm', 'build', 'show'),
+  ...under('verity', 'root'),
+  ...under('gateway key', 'create', 'list', 'revoke'),
 ]
 
 test('goal: every command has help with its usage, examples, the global options and the exit codes', async () => {
@@ -330,6 +292,8 @@ test('goal: status and leaks are shown, and a leak is no success', async () => {
   expect(status.stdout).toContain('platform:      tcg (evidence is SIMULATED)\n')
   expect(status.stdout).toContain('instances:     1 ready\n')
   expect(status.stdout).toContain('warm pool:     1 warm, 0 booting, 3 wanted\n')
+  expect(status.stdout).toContain('gateway:       VM v1, starting\n')
+  expect(status.stdout).toContain('gateway problem: the worker: it is not healthy yet\n')
   expect(await runJson('status')).toMatchObject({ code: 0, document: { platform: 'tcg' } })
   expect(await run(['doctor', '--leaks'])).toEqual({ code: 0, stdout: 'nothing leaked\n', stderr: '' })
   leaks = [{ kind: 'tap', name: 'sr0123456789', detail: 'unknown' }]
@@ -342,7 +306,7 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
   const config = join(dir, 'doctor.toml')
   writeFileSync(
     config,
-    '[vm]\nqemu = "/nonexistent/qemu"\nimage_dir = "/nonexistent/image"\n[inference.worker]\nmodel_file = "/m"\nuser = "nobody-here"\n',
+    '[vm]\nqemu = "/nonexistent/qemu"\nimage_dir = "/nonexistent/image"\n[inference.worker]\nmodel_file = "/m"\n',
   )
   const { code, document } = await runJson('doctor', '--config', config)
   expect(code).toBe(1)
@@ -362,18 +326,21 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
     'util-linux',
     'tun',
     'host names',
-    'user',
     'image',
     'measurement',
     'collateral',
-    'worker',
+    'gateway image',
+    'gateway measurement',
+    'gateway model',
+    'control key',
+    'gateway VM',
     'builds',
     'state directory',
     'systemd',
     'daemon',
   ])
   const failed = checks.filter(check => check.result === 'FAIL').map(check => check.name)
-  expect(failed).toEqual(expect.arrayContaining(['qemu', 'user', 'image']))
+  expect(failed).toEqual(expect.arrayContaining(['qemu', 'image', 'gateway image', 'gateway model']))
   for (const check of checks) {
     expect(['PASS', 'WARN', 'FAIL', 'NOT CHECKED']).toContain(check.result)
     expect([check.name, check.remedy !== null]).toEqual([check.name, ['WARN', 'FAIL'].includes(check.result)])

@@ -83,7 +83,11 @@ test('goal: instances are told of the gateway where it listens', () => {
       [443],
     ],
     ['[listen]\ninference = ""', 'https://inference.strongroom.internal/v1', []],
-    ['[listen]\ninference = "0.0.0.0:0"', 'https://inference.strongroom.internal/v1', []],
+    [
+      '[listen]\ninference = "0.0.0.0:0"\n[inference]\nplacement = "host"',
+      'https://inference.strongroom.internal/v1',
+      [],
+    ],
     [
       '[listen]\ninference = "0.0.0.0:9000"\n[instances]\ninference_base_url = "https://gateway.example/v1"',
       'https://gateway.example/v1',

@@ -126,7 +126,16 @@ const MISTAKES: [string, string[]][] = [
     ['f:2: listen.inference: 0.0.0.0:8441 is taken by listen.instances; choose another port'],
   ],
   ['[listen]\ninference = ""\ndns = ""', []],
-  ['[listen]\ninstances = "127.0.0.1:0"\ninference = "127.0.0.1:0"\ndns = "127.0.0.1:0"', []],
+  [
+    '[listen]\ninstances = "127.0.0.1:0"\ninference = "127.0.0.1:0"\ndns = "127.0.0.1:0"\n[inference]\nplacement = "host"',
+    [],
+  ],
+  [
+    '[listen]\ninference = "127.0.0.1:0"',
+    [
+      'f:2: listen.inference: needs a port: the firewall leads it to the VM of the gateway (inference.placement is "vm")',
+    ],
+  ],
   [
     '[[inference.upstreams]]\nname = "a"\nmodels = ["m"]',
     [

@@ -6,13 +6,13 @@ import { hasWorker, workerProblems } from '../../src/config/worker-checks.ts'
 const [file, disk] = [{ model_file: '/m.gguf' }, { model_disk: 'm' }]
 const none = { model_file: '', model_disk: '' }
 
-test('a file or a disk make a worker', () => {
+test('goal: a file or a disk make a worker', () => {
   expect([none, { ...none, ...file }, { ...none, ...disk }, { ...file, ...disk }].map(hasWorker)).toEqual([
     ...[false, true, true, true],
   ])
 })
 
-test('in a VM either will do, on the host a disk alone will not', () => {
+test('goal: in a VM either will do, on the host a disk alone will not', () => {
   for (const worker of [none, { ...none, ...file }, { ...file, ...disk }]) {
     expect([workerProblems('vm', worker), workerProblems('host', worker)]).toEqual([[], []])
   }

@@ -21,9 +21,14 @@ const gatewaysOf = async (appliance: Appliance) => (await appliance.admin<AdminG
 
 async function gatewayThat(appliance: Appliance, what: string, is: (one: Gateway) => boolean): Promise<Gateway> {
   let found: Gateway | undefined
-  await until(what, startMs, async () => {
+  const isThere = async () => {
     found = (await gatewaysOf(appliance)).find(is)
     return found !== undefined
+  }
+  await until(what, startMs, isThere).catch(async error => {
+    const shown = [await appliance.cli('inference', 'show'), await appliance.cli('inference', 'logs')]
+    const log = appliance.log().split('\n').slice(-40)
+    throw new Error([error.message, ...shown.map(one => one.stdout), ...log].join('\n'))
   })
   if (found === undefined) throw new Error('invariant broken: it was found')
   return found
@@ -44,8 +49,9 @@ inOwnNetns(
   import.meta.path,
   () => {
     test(
-      'goal: the disk is served, cannot be removed meanwhile, and one changed byte stops the worker alone',
+      'the disk is served, cannot be removed meanwhile, and one changed byte stops the worker alone',
       async () => {
+        // Goal: what workload.json says of the model is what is served, and a host that changes the disk gains nothing and costs no other model.
         using file = createModelFile()
         await using appliance = await createAppliance('', 'vm', undefined, await gatewayTables('', 'vm', 'tiny'))
         const added = await appliance.cli('model', 'add', file.path, '--name', 'tiny', ...golden)

@@ -20,7 +20,7 @@ import { inOwnNetns } from '../rigs/netns.ts'
 import { until } from '../rigs/until.ts'
 
 const testMs = 600_000
-const startMs = 120_000
+const startMs = 180_000
 const messages = [{ role: 'user' as const, content: 'hello the world' }]
 const chat = { model, messages, max_tokens: 8, temperature: 0 }
 

@@ -5,8 +5,10 @@ import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
 import { GatewayKeeper } from '../../src/enclave-host/keeper.ts'
+import { gatewayLeaks } from '../../src/enclave-host/leaks.ts'
 import { sumUsage } from '../../src/store/directory/usage.query.ts'
-import { listGateways } from '../../src/store/ledger/gateway.query.ts'
+import { listGateways, moveGateway } from '../../src/store/ledger/gateway.query.ts'
+import { vmById } from '../../src/store/ledger/vm.query.ts'
 import { EnclaveBench } from '../rigs/enclave.ts'
 import { until } from '../rigs/until.ts'
 import { startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
@@ -138,6 +140,24 @@ test(
     await until('the firewall hears of it again', 10_000, () => bench.routes.length > routed)
     await until('the row is booked', 10_000, () => usageOf(bench).requests === 1)
     expect(listGateways(bench.store.ledger.db, bench.store.hostId).map(row => row.vmId)).toEqual([vmId])
+  },
+  testMs,
+)
+
+test(
+  'goal: a VM whose row had ended when its keeper was killed is dismissed by the next',
+  async () => {
+    await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
+    const { vmId } = await bench.serve()
+    const { db } = bench.store.ledger
+    moveGateway(db, { vmId, from: ['starting'], to: 'gone', reason: 'it was replaced', nowMs: 5 })
+    expect(gatewayLeaks(db, bench.store.hostId)).toEqual([{ kind: 'gateway', name: vmId, detail: 'unknown' }])
+    const keeper = keeperOf(bench)
+    await using _keeper = { [Symbol.asyncDispose]: () => keeper.stop() }
+    keeper.start()
+    await serving(bench, vmId)
+    expect(gatewayLeaks(db, bench.store.hostId)).toEqual([])
+    expect(vmById(db, vmId)?.desired).toBe('gone')
   },
   testMs,
 )

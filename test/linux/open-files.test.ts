@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { processesWithOpen } from '../../src/linux/open-files.ts'
 
-test('a process counts from its open to its close, by any name of the file', () => {
+test('goal: a process counts from its open to its close, by any name of the file', () => {
   const dir = mkdtempSync(join(tmpdir(), 'srt-open-'))
   try {
     const [file, link, other] = [join(dir, 'file'), join(dir, 'link'), join(dir, 'other')]

@@ -68,7 +68,10 @@ export function goalFaults(tree: Tree): string[] {
 }
 
 function hasGoal(lines: readonly string[], at: number): boolean {
-  const isInTitle = /^\s*(?:test|it)[^'"`]*['"`][Gg]oal: \S/.test(lines[at] ?? '')
+  // Where the arguments stand on lines of their own, the title is on the next one.
+  const start = lines[at] ?? ''
+  const title = start.endsWith('(') ? `${start}${(lines[at + 1] ?? '').trim()}` : start
+  const isInTitle = /^\s*(?:test|it)[^'"`]*['"`][Gg]oal: \S/.test(title)
   return isInTitle || hasGoalAbove(lines, at) || isGoal(lines[bodyOf(lines, at)])
 }
 

@@ -66,6 +66,7 @@ const STATUS: AdminStatus = {
     addresses_total: 1,
   },
   pool: { wanted: 0, warm: 0, booting: 0, lacking: null, last_failure: null, next_attempt_at: null },
+  gateway: { placement: 'off', vm: null, state: null, problem: null },
 }
 
 const GATEWAY_TERMS = {
@@ -96,7 +97,7 @@ beforeEach(async () => {
     log: silentLogger,
     mintKey,
     mintGatewayKey,
-    gatewayVm: null,
+    gateway: 'off',
     cancelBuild: null,
     deleteInstance: (instance, organization) => {
       deleted.push(`${organization.slug}/${instance.name}`)

@@ -2,6 +2,7 @@
 // console, one line of JSON at each start. At the first start it ends itself, at the second it leaves orphans and powers off. Effects.
 
 import * as fs from 'node:fs'
+import { rootCertificates } from 'node:tls'
 import { systemClock } from '../../src/base/clock.ts'
 import { messageOf, systemErrorCode } from '../../src/base/fault.ts'
 import { silentLogger } from '../../src/base/log.ts'
@@ -10,6 +11,7 @@ import { enclavePaths } from '../../src/enclave/paths.ts'
 import { powerOff } from '../../src/enclave/power.ts'
 import { showStage } from '../../src/enclave/stage.ts'
 import { startSandboxed } from '../../src/host/sandbox.ts'
+import { plainEnv } from '../../src/linux/command.ts'
 
 /** What serve finds. The machine's second disk is the image of the root once more. */
 export type EnclaveFacts = {
@@ -28,6 +30,8 @@ export type EnclaveFacts = {
   readonly tries: Readonly<Record<string, string>>
   readonly settings: Readonly<Record<string, string>>
   readonly found: readonly string[]
+  /** How many authorities TLS trusts without any file. */
+  readonly authorities: number
   readonly workerRoot: Readonly<Record<string, readonly string[]>>
   readonly sandbox: { readonly exitCode: number; readonly said: string }
   readonly modelDisk: Readonly<Record<'opened' | 'refused', string>>
@@ -106,7 +110,7 @@ function modelDisk(): EnclaveFacts['modelDisk'] {
   const open = (name: string, rootHash: string) => {
     const offset = Number(word('data_blocks')) * 4_096
     const argv = ['veritysetup', 'open', `--hash-offset=${offset}`, '/dev/vdb', name, '/dev/vdb', rootHash]
-    const { exitCode, stderr } = Bun.spawnSync(argv, { env: { PATH: '/usr/sbin', DM_DISABLE_UDEV: '1' } })
+    const { exitCode, stderr } = Bun.spawnSync(argv, { env: plainEnv })
     if (exitCode !== 0) return `exit code ${exitCode}: ${stderr}`
     return attempt(() => fs.readSync(fs.openSync(`/dev/mapper/${name}`, 'r'), new Uint8Array(4_096)))
   }
@@ -152,6 +156,7 @@ async function look(start: number): Promise<EnclaveFacts> {
       routerAdvertisements: kernel('/proc/sys/net/ipv6/conf/default/accept_ra'),
       hostname: kernel('/proc/sys/kernel/hostname'),
     },
+    authorities: rootCertificates.length,
     found: unwanted.filter(path => fs.existsSync(path)),
     workerRoot: Object.fromEntries(
       ['dev', 'proc', 'run', 'sys', 'tmp'].map(name => [name, fs.readdirSync(`${workerRoot}/${name}`)]),

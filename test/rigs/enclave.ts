@@ -34,7 +34,7 @@ import { insertGatewayKey, type NewGatewayKey } from '../../src/store/directory/
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { insertGateway, setReceiptKey } from '../../src/store/ledger/gateway.query.ts'
 import { launchOf, recordLaunch } from '../../src/store/ledger/launch.query.ts'
-import { insertVm, moveVm } from '../../src/store/ledger/vm.query.ts'
+import { dismissVm, insertVm, moveVm } from '../../src/store/ledger/vm.query.ts'
 import { hostDataOf } from '../../src/vm/expected.plan.ts'
 import { VmGateways } from '../../src/vm/gateway.driver.ts'
 import { ledgerHex } from '../../src/vm/report.driver.ts'
@@ -99,7 +99,9 @@ export class EnclaveBench {
       ...{ clock: systemClock, random: systemRandom, log: createLogger(quiet), onEvent: () => {} },
     })
     undo.defer(() => tls.stop())
-    return new EnclaveBench({ undo, dir, host, tls, options })
+    const bench = new EnclaveBench({ undo, dir, host, tls, options })
+    await bench.addresses.look()
+    return bench
   }
 
   private constructor(parts: {
@@ -131,6 +133,7 @@ export class EnclaveBench {
     this.workload = workloadOf({ controlKey: key.publicKey, upstreams, gateway })
     this.addresses = new Addresses({
       urls: this.workload.upstreams.map(one => one.url),
+      own: '10.0.0.1',
       resolve: async () => ['127.0.0.1'],
       clock,
       log,
@@ -291,7 +294,10 @@ export class EnclaveBench {
     })
     return {
       define: (vmId, spec) => void this.boot(vmId, spec.workload ?? '').catch(error => this.#fail(vmId, error)),
-      dismiss: vmId => this.kill(vmId),
+      dismiss: vmId => {
+        dismissVm(this.store.ledger.db, vmId)
+        this.kill(vmId)
+      },
       view: vmId => this.#view(vmId),
       onChange: listener => void this.#listeners.push(listener),
       open: () => {},

@@ -51,6 +51,6 @@ export function buildsAdmin(
     random: systemRandom,
     log: silentLogger,
     ...{ deleteInstance: notAskedHere, vm: () => null, status: notAskedHere, leaks: notAskedHere },
-    ...{ collectors: [], consoleDir: notAskedHere, gatewayVm: null },
+    ...{ collectors: [], consoleDir: notAskedHere, gateway: 'off' },
   })
 }

@@ -10,6 +10,7 @@ import { silentLogger } from '../../src/base/log.ts'
 import { startSandboxed } from '../../src/host/sandbox.ts'
 import { createWorkerRoot } from '../../src/inference/worker/root.ts'
 import { BuiltInWorker, workerTiming } from '../../src/inference/worker/worker.ts'
+import { removeForeignTree } from '../../src/linux/tree.ts'
 import { buildCachedImage } from './image-build.ts'
 import { type RealGateway, startRealHostGateway } from './real-gateway.ts'
 
@@ -48,6 +49,7 @@ export async function openRealWorker({ listens = false } = {}): Promise<RealWork
     stateDir,
     root: createWorkerRoot({ imageDir, target: join(stateDir, 'worker-root/root'), timeoutMs: 60_000 }),
     user: () => ({ uid: 65534, gid: 65534 }),
+    removeTree: removeForeignTree,
     startSandboxed,
     openModel: async () => null,
     admit: () => ({ ok: true }),

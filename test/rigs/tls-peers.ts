@@ -8,6 +8,8 @@ export type Relay = AsyncDisposable & {
   readonly url: string
   /** Ends the connections that there are; new ones go to this port. */
   readonly lead: (port: number) => void
+  /** New connections go to this port; those that there are stay. */
+  readonly leadNew: (port: number) => void
   readonly connectionCount: () => number
 }
 
@@ -32,6 +34,9 @@ export async function startRelay(port: number): Promise<Relay> {
   const close = await listening(server)
   return {
     url: `https://127.0.0.1:${portOf(server)}`,
+    leadNew: next => {
+      target = next
+    },
     lead: next => {
       target = next
       for (const socket of open) socket.destroy()

@@ -9,6 +9,7 @@ import type { Admission } from '../../src/contract/allowlist.ts'
 import type { Sandbox, StartSandboxed } from '../../src/host/sandbox.ts'
 import type { WorkerSettings } from '../../src/inference/worker/command.plan.ts'
 import { BuiltInWorker, type WorkerDeps } from '../../src/inference/worker/worker.ts'
+import { removeForeignTree } from '../../src/linux/tree.ts'
 
 /** What one life of the process does. */
 export type Life =
@@ -142,6 +143,7 @@ export function workerBench(stand: StandIn, deps: Partial<WorkerDeps> = {}): Ben
     stateDir: dir,
     root: async () => ({ path: '/', digest: new Uint8Array(32).fill(1) }),
     user: () => self,
+    removeTree: removeForeignTree,
     startSandboxed: stand.start,
     openModel: async () => null,
     admit: () => ({ ok: true }),

@@ -3,11 +3,8 @@
 import { accessSync, constants, existsSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
 import type { LoadedConfig } from '../../config/load.ts'
-import type { Config } from '../../config/schema.ts'
-import { hasWorker } from '../../config/worker-checks.ts'
 import { AdminStatus } from '../../contract/admin.ts'
 import { collateralProblem, kdsDirName, keptCollateral } from '../../host/kds/kept.ts'
-import { loadModel } from '../../host/models/models.ts'
 import { hasConntrack } from '../../host/network/conntrack.ts'
 import { defaultRouteAddress } from '../../host/network/default-route.ts'
 import { guardFile, lookAtGuard } from '../../host/network/guard.ts'
@@ -18,7 +15,8 @@ import type { Outcome } from './check.ts'
 import type { AdminClient } from './client.ts'
 import { firmwareFile, type GuardFacts, type HostFacts } from './doctor.plan.ts'
 import { lookAtBuilds } from './doctor-builds.driver.ts'
-import { checkInstanceImage, checkMeasurement, checkWorkerImage } from './image-check.driver.ts'
+import { lookAtGateway } from './doctor-gateway.driver.ts'
+import { checkInstanceImage, checkMeasurement } from './image-check.driver.ts'
 import { groupsOfVms, lookAtDevice } from './vm-identity.driver.ts'
 
 const commandTimeoutMs = 10_000
@@ -32,8 +30,7 @@ export async function lookAtHost(deps: {
   readonly progress: (text: string) => Promise<void>
 }): Promise<HostFacts> {
   const { loaded, stateDir, progress } = deps
-  const { vm, inference } = loaded.config
-  const { user: workerUser } = inference.worker
+  const { vm } = loaded.config
   const isRoot = process.getuid?.() === 0
   const first = {
     uid: vm.uid_min,
@@ -42,7 +39,7 @@ export async function lookAtHost(deps: {
     diskGib: vm.scratch_gib,
     systemd: true,
   }
-  const [kvmDevice, sevDevice, qemu, qemuObjects, swtpm, nft, ip, user, daemon] = await Promise.all([
+  const [kvmDevice, sevDevice, qemu, qemuObjects, swtpm, nft, ip, daemon] = await Promise.all([
     lookAtDevice('/dev/kvm', { ...first, platform: 'kvm', groups: groupsOfVms('kvm') }),
     lookAtDevice('/dev/sev', { ...first, platform: 'snp', groups: groupsOfVms('snp') }),
     firstLine([vm.qemu, '--version']),
@@ -52,9 +49,6 @@ export async function lookAtHost(deps: {
       ? command(['nft', 'list', 'tables']).then(outcome => (outcome.ok ? firstLine(['nft', '--version']) : outcome))
       : null,
     firstLine(['ip', '-Version']),
-    !hasWorker(inference.worker)
-      ? null
-      : command(['getent', 'passwd', workerUser]).then(outcome => userOutcome(outcome, workerUser)),
     outcomeOf(async () => {
       const status = await deps.client.request({ path: '/status', response: AdminStatus })
       return `version ${status.version}, pid ${status.pid}, platform ${status.platform}`
@@ -64,7 +58,6 @@ export async function lookAtHost(deps: {
   const image = await outcomeOf(() => checkInstanceImage(vm.image_dir))
   const measurement = image.ok ? await outcomeOf(async () => checkMeasurement(vm)) : null
   const nowMs = Date.now()
-  const worker = await workerOutcome(inference.worker, stateDir)
   return {
     configFile: loaded.file,
     config: loaded.config,
@@ -91,13 +84,12 @@ export async function lookAtHost(deps: {
       : null,
     tunDevice: existsSync('/dev/net/tun'),
     routeAddress: defaultRouteAddress(),
-    user,
     image,
     measurement,
     collateral: collateralIn(`${stateDir}/${kdsDirName}`, nowMs),
     nowMs,
     firmwarePresent: existsSync(firmwareFile(vm)),
-    worker,
+    gateway: await lookAtGateway(loaded.config, deps),
     builds: await lookAtBuilds(loaded.config, stateDir),
     stateDir,
     stateDirFreeBytes: existsSync(stateDir) ? diskSpace(stateDir).freeBytes : null,
@@ -124,14 +116,6 @@ async function firstLine(argv: readonly string[]): Promise<Outcome> {
   return { ...outcome, text: outcome.text.split('\n')[0] ?? '' }
 }
 
-/** getent(1) fails without a message when there is no such user. */
-function userOutcome(outcome: Outcome, user: string): Outcome {
-  if (!outcome.ok) return { ok: false, text: `there is no user ${user}` }
-  const [, , uid = '?', gid = '?'] = outcome.text.split(':')
-  if (uid === '0') return { ok: false, text: `${user} is root; the worker must not run as root` }
-  return { ok: true, text: `${user}, uid ${uid}, gid ${gid}` }
-}
-
 async function outcomeOf(work: () => Promise<string>): Promise<Outcome> {
   try {
     return { ok: true, text: await work() }
@@ -153,20 +137,4 @@ const hostTools = ['prlimit', 'choom', 'setpriv'] as const
 
 function guardFacts({ prefixes }: Pick<GuardFacts, 'prefixes'>): GuardFacts {
   return { prefixes, file: guardFile, installed: existsSync(guardFile) }
-}
-
-const workerTools = ['bwrap', 'setpriv', 'fsck.erofs'] as const
-async function workerOutcome(worker: Config['inference']['worker'], stateDir: string): Promise<Outcome | null> {
-  if (!hasWorker(worker)) return null
-  const missing = workerTools.filter(tool => Bun.which(tool, { PATH: plainEnv.PATH }) === null)
-  if (missing.length > 0) return { ok: false, text: `not installed: ${missing.join(', ')}` }
-  if (worker.model_file !== '' && !existsSync(worker.model_file)) {
-    return { ok: false, text: `${worker.model_file} does not exist` }
-  }
-  return await outcomeOf(async () => {
-    const disk = worker.model_disk === '' ? null : loadModel(stateDir, worker.model_disk).model
-    const ofDisk =
-      disk === null ? '' : ` from disk ${disk.name}, ${disk.golden === null ? 'no' : 'with a'} golden answer,`
-    return `${worker.model}${ofDisk} by ${await checkWorkerImage(worker.image_dir)}`
-  })
 }

@@ -6,6 +6,7 @@ import type { Config, Platform } from '../../config/schema.ts'
 import type { CollateralProblem, KeptCollateral } from '../../host/kds/kept.ts'
 import { type Check, fail, fromOutcome, notChecked, type Outcome, pass, warn } from './check.ts'
 import { type BuildFacts, buildChecks } from './doctor-builds.plan.ts'
+import { type GatewayFacts, gatewayChecks } from './doctor-gateway.plan.ts'
 
 /** A device that QEMU opens. */
 export type DeviceFacts = {
@@ -50,8 +51,6 @@ export type HostFacts = {
   readonly tunDevice: boolean
   /** IPv4 address of the default route's interface; null when there is none, or several. */
   readonly routeAddress: string | null
-  /** The user of the built-in inference worker; null when none is configured. */
-  readonly user: Outcome | null
   readonly image: Outcome
   /** The launch digest that the image's manifest has for the configured shape; null when there is no image. */
   readonly measurement: Outcome | null
@@ -60,8 +59,8 @@ export type HostFacts = {
   readonly nowMs: number
   /** Whether the file that snp boots from exists: `firmwareFile`. */
   readonly firmwarePresent: boolean
-  /** Image, model and tools of the built-in inference worker; null when none is configured. */
-  readonly worker: Outcome | null
+  /** Service B. */
+  readonly gateway: GatewayFacts
   /** Service C; null when it is off. */
   readonly builds: BuildFacts | null
   readonly stateDir: string
@@ -100,9 +99,6 @@ export function judge(facts: HostFacts): Check[] {
       ? pass('tun', '/dev/net/tun')
       : fail('tun', '/dev/net/tun does not exist', 'load the tun module: modprobe tun'),
     hostNamesCheck(facts),
-    facts.user === null
-      ? notChecked('user', 'no built-in inference worker is configured; VMs need no users')
-      : fromOutcome('user', facts.user, `create it: useradd --system ${facts.config.inference.worker.user}`),
     fromOutcome(
       'image',
       facts.image,
@@ -112,9 +108,7 @@ export function judge(facts: HostFacts): Check[] {
       ? notChecked('measurement', 'there is no image')
       : fromOutcome('measurement', facts.measurement, MEASUREMENT_REMEDY),
     collateralCheck(facts, platform),
-    facts.worker === null
-      ? notChecked('worker', 'no built-in inference worker is configured')
-      : fromOutcome('worker', facts.worker, WORKER_REMEDY),
+    ...gatewayChecks(facts.gateway, facts.config, facts.nowMs),
     ...buildChecks(facts.builds, facts.config),
     stateDirCheck(facts),
     facts.systemd
@@ -128,8 +122,6 @@ const MEASUREMENT_REMEDY =
   'set vm.vcpu_type and vm.vcpus to a shape that the image has a launch digest for; leave vm.firmware empty'
 export const qemuMinimum = [7, 2] as const
 export const qemuMinimumSnp = [9, 1] as const
-const WORKER_REMEDY =
-  'install bubblewrap and erofs-utils; build or copy the inference image again; or correct inference.worker in the configuration'
 const stateFreeBytesMin = 1_073_741_824
 
 function platformCheck({ config, detected }: HostFacts, platform: Platform): Check {

@@ -7,7 +7,7 @@ import type { Config } from '../../config/schema.ts'
 import { readWorkerImage } from '../../inference/worker/root.ts'
 import { expectedMeasurement } from '../../vm/expected.plan.ts'
 import { readIgvmLaunch } from '../../vm/igvm.plan.ts'
-import { type Image, loadBuilderImage, loadImage } from '../../vm/image.driver.ts'
+import { type Image, loadBuilderImage, loadGatewayImage, loadImage } from '../../vm/image.driver.ts'
 import { nativeHashes, openImageFile, readWhole } from '../../vm/image-file.driver.ts'
 
 type ImageFiles = { readonly [role: string]: { readonly path: string; readonly sha256: string } }
@@ -21,6 +21,11 @@ export async function checkInstanceImage(directory: string): Promise<string> {
 /** What the builder image is. Fault image.invalid as above, or it is an image of another kind. */
 export async function checkBuilderImage(directory: string): Promise<string> {
   return await checkImage(directory, loadBuilderImage(directory))
+}
+
+/** What the image of the gateway's VM is. Faults as above. */
+export async function checkGatewayImage(directory: string): Promise<string> {
+  return await checkImage(directory, loadGatewayImage(directory))
 }
 
 async function checkImage(directory: string, { manifest }: Image): Promise<string> {
@@ -44,6 +49,13 @@ export async function checkMeasurement(vm: Config['vm']): Promise<string> {
 export function builderMeasurement({ vm, builds }: Pick<Config, 'vm' | 'builds'>): string {
   const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: builds.vcpus }
   const digest = expectedMeasurement(loadBuilderImage(builds.image_dir).manifest, shape)
+  return `${shape.vehicle}/${shape.vcpuType}/${shape.vcpus}: ${digest}`
+}
+
+/** As `builderMeasurement`, of the VM of the gateway. */
+export function gatewayMeasurement({ vm, inference }: Pick<Config, 'vm' | 'inference'>): string {
+  const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: inference.vcpus }
+  const digest = expectedMeasurement(loadGatewayImage(inference.worker.image_dir).manifest, shape)
   return `${shape.vehicle}/${shape.vcpuType}/${shape.vcpus}: ${digest}`
 }
 

@@ -46,6 +46,7 @@ export function addInference(program: Command, cli: Cli): void {
 }
 
 function gatewaysText({ placement, problem, gateways }: AdminGateways, paint: Paint): string {
+  if (placement === 'off') return 'there is no gateway: listen.inference is off'
   if (placement === 'host') return 'the gateway is a part of the daemon: inference.placement is "host"'
   const rows = gateways.map(one => [
     one.vm,

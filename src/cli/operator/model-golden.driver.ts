@@ -51,6 +51,7 @@ async function runOnce(settings: WorkerConfig, signal: AbortSignal): Promise<Gol
   chmodSync(directory, 0o711)
   const target = join(directory, 'root/root')
   const worker = new BuiltInWorker({
+    removeTree: removeForeignTree,
     ...{ settings, stateDir: directory, startSandboxed },
     root: createWorkerRoot({ imageDir: settings.image_dir, target, timeoutMs: unpackTimeoutMs }),
     user: () => lookupUser(settings.user),

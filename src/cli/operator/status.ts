@@ -41,6 +41,7 @@ function statusText(status: AdminStatus, paint: Paint): string {
       ['instances', countsText(status.instances)],
       ['VMs', countsText(status.vms)],
       ...poolFields(status.pool),
+      ...gatewayFields(status.gateway, paint),
       ...buildsFields(status),
       ['memory', `${capacity.memory_mib_used} of ${capacity.memory_mib_total} MiB`],
       ['vCPUs', `${capacity.vcpus_used} of ${capacity.vcpus_total}`],
@@ -68,6 +69,13 @@ function poolFields(pool: AdminStatus['pool']): [string, string][] {
       ? []
       : [['pool failure', `${failure.at}: ${failure.reason}${next}`] satisfies [string, string]]),
   ]
+}
+
+function gatewayFields({ placement, vm, state, problem }: AdminStatus['gateway'], paint: Paint): [string, string][] {
+  if (placement === 'off') return [['gateway', 'off']]
+  if (placement === 'host') return [['gateway', 'a part of the daemon (inference.placement is "host")']]
+  const found = vm === null ? paint.bad('no VM') : `VM ${vm}, ${paint.word(state ?? '')}`
+  return [['gateway', found], ...(problem === null ? [] : [['gateway problem', problem] satisfies [string, string]])]
 }
 
 function buildsFields({ builds }: AdminStatus): [string, string][] {

@@ -27,8 +27,8 @@ export function allowlistOf(candidates: readonly WorkloadCandidate[]): Allowlist
 }
 
 export type WorkloadsDeps = {
-  /** The running executable: gateway, router and the two metrics workloads are parts of it. */
-  readonly executable: string
+  /** SHA-256 of the running executable: gateway, router and the two metrics workloads are parts of it. */
+  readonly executableDigest: Uint8Array
   /** The process's own argv. */
   readonly command: readonly string[]
   /** Whether the configuration has a built-in worker. */
@@ -62,8 +62,8 @@ export type AllowlistInForce = {
 }
 
 /** Takes or derives the allowlist, and admits the workloads of this process. Fault config.file for an invalid allowlist. */
-export async function createWorkloads(deps: WorkloadsDeps): Promise<Workloads> {
-  const executableDigest = await sha256File(deps.executable)
+export function createWorkloads(deps: WorkloadsDeps): Workloads {
+  const { executableDigest } = deps
   const own = ATTESTED_WORKLOADS.filter(workload => workload !== 'inference-worker').map(
     (workload): WorkloadCandidate => ({ workload, imageDigest: executableDigest, command: deps.command }),
   )
@@ -142,7 +142,8 @@ function inForceOf(bytes: Uint8Array, source: string): AllowlistInForce {
   return { allowlist: shape.value, digest: new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes)) }
 }
 
-async function sha256File(path: string): Promise<Uint8Array> {
+/** In pieces, between other work. */
+export async function sha256File(path: string): Promise<Uint8Array> {
   const hasher = new Bun.CryptoHasher('sha256')
   for await (const chunk of createReadStream(path, { highWaterMark: 1 << 20 })) hasher.update(chunk)
   return new Uint8Array(hasher.digest())

@@ -2,7 +2,7 @@
 
 import type { Static } from '@sinclair/typebox'
 import { toHex } from '../../base/bytes.ts'
-import type { WorkerConfig } from '../../config/schema.ts'
+import type { WorkerConfig } from '../../config/inference.ts'
 import type { Sandbox } from '../../host/sandbox.ts'
 import type { Owner } from '../../linux/files.ts'
 

@@ -14,7 +14,6 @@ import type { WorkloadModel } from '../../contract/workload.ts'
 import { checkSocketPath } from '../../host/qemu/unix-socket.ts'
 import type { StartSandboxed } from '../../host/sandbox.ts'
 import { ensureDir, type Owner } from '../../linux/files.ts'
-import { removeForeignTree } from '../../linux/tree.ts'
 import { restartDelayMs, type WorkerSettings, workerCommand, workerSandbox, workerSocketName } from './command.plan.ts'
 import { checkGolden } from './golden.ts'
 import { becomesHealthy, type HealthDeps, type HealthTiming, watchHealth } from './health.ts'
@@ -65,6 +64,8 @@ export type WorkerDeps = {
   /** The unprivileged user that it runs as. Throws when there is no such user. */
   readonly user: () => Owner
   readonly startSandboxed: StartSandboxed
+  /** Removes what the worker may have left, however much. */
+  readonly removeTree: (path: string, timeoutMs: number) => Promise<void>
   /**
    * Called before each start, before the file is looked for: makes it reachable where it is not yet. What is known of the model from its disk;
    * null: nothing, and any file is served. Rejects with a Fault.
@@ -178,7 +179,7 @@ export class BuiltInWorker {
     const admission = admit({ workload: 'inference-worker', imageDigest: root.digest, command })
     if (!admission.ok) throw new Refused(admission.fault.message)
     // The socket of an earlier process would keep the new one from listening.
-    await removeForeignTree(socketDir, removeTimeoutMs)
+    await this.#deps.removeTree(socketDir, removeTimeoutMs)
     ensureDir(socketDir, { mode: 0o700, owner: user })
     if (signal.aborted) return
     this.#become({ kind: 'starting' })
@@ -211,7 +212,7 @@ export class BuiltInWorker {
     } finally {
       ended.abort()
       await child.kill()
-      await removeForeignTree(socketDir, removeTimeoutMs)
+      await this.#deps.removeTree(socketDir, removeTimeoutMs)
     }
   }
 

@@ -8,14 +8,8 @@ import type { Clock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import { workloadBytesMax } from '../../contract/workload.ts'
-import {
-  attestationBytesMax,
-  freshAgeMsMax,
-  type GatewayVerdict,
-  nonceBytes,
-  verifyGateway,
-  workloadIn,
-} from '../gateway.ts'
+import { attestationBytesMax, freshAgeMsMax, type GatewayVerdict, nonceBytes, verifyGateway } from '../gateway.ts'
+import { workloadIn } from '../workload.ts'
 import { EvidenceError, VerificationError } from './errors.ts'
 import type { Settings } from './options.ts'
 import type { EvidenceAnswer, EvidenceAnswers, Transport } from './transport.ts'

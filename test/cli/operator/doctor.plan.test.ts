@@ -3,8 +3,10 @@
 import { expect, test } from 'bun:test'
 import type { Outcome } from '../../../src/cli/operator/check.ts'
 import { type DeviceFacts, type HostFacts, judge, parseQemuVersion } from '../../../src/cli/operator/doctor.plan.ts'
+import type { VmGatewayFacts } from '../../../src/cli/operator/doctor-gateway.plan.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
+import type { AdminGateways } from '../../../src/contract/admin.ts'
 import { collateralProblem, type KeptCollateral } from '../../../src/host/kds/kept.ts'
 
 const ok = (text: string) => ({ ok: true, text }) as const
@@ -26,6 +28,12 @@ const kept: KeptCollateral = {
 const of = (collateral: KeptCollateral) => ({ kept: collateral, problem: collateralProblem(collateral, nowMs) })
 const guard = (prefixes: readonly string[] | null) => ({ prefixes, file: '/etc/guard.nft', installed: true })
 
+const shownVm: AdminGateways['gateways'][number] = {
+  ...{ vm: 'v1', state: 'serving', address: '10.88.0.2', since: '2026-11-19T00:00:00.000Z', current: true },
+  ...{ workload_sha256: null, keys_revision: 1, requests_running: 0 },
+  ...{ usage_waiting: 0, usage_waiting_since: null, usage_booked: 7, problem: null, reason: null },
+}
+
 const SNP: HostFacts = {
   configFile: '/etc/f.toml',
   config: { ...defaultConfig(), builds: { ...defaultConfig().builds, fetch_hosts: ['git.example'] } },
@@ -42,7 +50,6 @@ const SNP: HostFacts = {
   guard: guard(['sr']),
   tunDevice: true,
   routeAddress: '192.0.2.7',
-  user: ok('strongroom-vm, uid 999, gid 999'),
   image: ok('image'),
   measurement: ok('bios/EPYC-v4/2: abcd'),
   collateral: of(kept),
@@ -50,7 +57,15 @@ const SNP: HostFacts = {
   firmwarePresent: true,
   kvmDevice: device('kvm', 0o660, ok('opened')),
   sevDevice: device('kvm', 0o660, ok('opened')),
-  worker: ok('strongroom-tiny'),
+  gateway: {
+    placement: 'vm',
+    image: ok('inference'),
+    measurement: ok('bios/EPYC-v4/2: 99'),
+    model: ok('strongroom-tiny'),
+    modelMib: 3,
+    controlKey: { kind: 'there', path: '/s/control.key', uid: 0, mode: 0o600 },
+    shown: { placement: 'vm', problem: null, gateways: [shownVm] },
+  },
   builds: { image: ok('builder'), measurement: ok('bios/EPYC-v4/2: ef'), authorities: null, roomGib: 21 },
   stateDir: '/var/lib/strongroom',
   stateDirFreeBytes: 10_737_418_240,
@@ -69,6 +84,23 @@ function withBuilds(change: Partial<NonNullable<HostFacts['builds']>>): HostFact
   if (SNP.builds === null) throw new Error('the sample has service C')
   return { ...SNP, builds: { ...SNP.builds, ...change } }
 }
+
+function withGateway(change: Partial<VmGatewayFacts>): HostFacts {
+  if (SNP.gateway.placement !== 'vm') throw new Error('the sample has a gateway in a VM')
+  return { ...SNP, gateway: { ...SNP.gateway, ...change } }
+}
+
+const keyFile = (uid: number, mode: number) => ({ kind: 'there', path: '/k', uid, mode }) as const
+const shows = (
+  gateways: AdminGateways['gateways'],
+  problem: string | null = null,
+  placement: AdminGateways['placement'] = 'vm',
+) => withGateway({ shown: { placement, problem, gateways } })
+const waiting = (sinceMs: number) => ({
+  ...shownVm,
+  usage_waiting: 3,
+  usage_waiting_since: new Date(nowMs - sinceMs).toISOString(),
+})
 
 function withVm(change: Partial<Config['vm']>): Config {
   const { config } = SNP
@@ -104,8 +136,51 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['IGVM with a QEMU that has it', { ...SNP, config: igvm, qemuObjects: ok('igvm-cfg sev-snp-guest') }, {}],
   ['no QEMU', { ...SNP, qemu: no('ENOENT') }, { qemu: 'FAIL' }],
   ['something else in place of QEMU', { ...SNP, qemu: ok('hello') }, { qemu: 'FAIL' }],
-  ['no worker is configured', { ...SNP, worker: null }, { worker: 'NOT CHECKED' }],
-  ['a worker that cannot run', { ...SNP, worker: no('not installed: bwrap') }, { worker: 'FAIL' }],
+  ['no worker in the VM', withGateway({ model: null }), { 'gateway model': 'NOT CHECKED' }],
+  ['a model without its disk', withGateway({ model: no('no model m') }), { 'gateway model': 'FAIL' }],
+  ['a model as large as the VM', withGateway({ modelMib: 4096 }), { 'gateway model': 'WARN' }],
+  ['a model just smaller', withGateway({ modelMib: 4095 }), {}],
+  [
+    'no gateway image',
+    withGateway({ image: no('none'), measurement: null }),
+    { 'gateway image': 'FAIL', 'gateway measurement': 'NOT CHECKED' },
+  ],
+  ['a gateway image without the shape', withGateway({ measurement: no('none') }), { 'gateway measurement': 'FAIL' }],
+  ['no control key yet', withGateway({ controlKey: { kind: 'unmade', path: '/k' } }), { 'control key': 'NOT CHECKED' }],
+  ['a control key that is lost', withGateway({ controlKey: { kind: 'lost', path: '/k' } }), { 'control key': 'FAIL' }],
+  [
+    'a control key behind a wall',
+    withGateway({ controlKey: { kind: 'unknown', path: '/k' } }),
+    { 'control key': 'NOT CHECKED' },
+  ],
+  ['a control key of another user', withGateway({ controlKey: keyFile(1000, 0o600) }), { 'control key': 'FAIL' }],
+  ['a control key for a group', withGateway({ controlKey: keyFile(0, 0o640) }), { 'control key': 'FAIL' }],
+  ['a control key for nobody else', withGateway({ controlKey: keyFile(0, 0o400) }), {}],
+  ['a daemon that does not answer', withGateway({ shown: null }), { 'gateway VM': 'NOT CHECKED' }],
+  ['a daemon with another placement', shows([], null, 'host'), { 'gateway VM': 'WARN' }],
+  ['no gateway VM', shows([], 'no image'), { 'gateway VM': 'FAIL' }],
+  ['no gateway VM, and nobody knows why', shows([]), { 'gateway VM': 'FAIL' }],
+  ['one that starts', shows([{ ...shownVm, state: 'starting' }]), { 'gateway VM': 'NOT CHECKED' }],
+  [
+    'one that cannot start',
+    shows([{ ...shownVm, state: 'starting', problem: 'the worker' }]),
+    { 'gateway VM': 'FAIL' },
+  ],
+  ['one that drains alone', shows([{ ...shownVm, state: 'draining' }], 'x'), { 'gateway VM': 'FAIL' }],
+  ['one that serves without its worker', shows([{ ...shownVm, problem: 'the worker' }]), { 'gateway VM': 'WARN' }],
+  ['one that cannot be replaced', shows([shownVm], 'no room'), { 'gateway VM': 'WARN' }],
+  ['usage that waits for a minute', shows([waiting(60_000)]), { 'gateway usage': 'FAIL' }],
+  ['usage that waits for less', shows([waiting(59_999)]), {}],
+  [
+    'a gateway on the host, without a worker',
+    { ...SNP, gateway: { placement: 'host', user: null, worker: null } },
+    { gateway: 'NOT CHECKED', user: 'NOT CHECKED', worker: 'NOT CHECKED' },
+  ],
+  [
+    'a gateway on the host whose worker cannot run',
+    { ...SNP, gateway: { placement: 'host', user: no('there is no user x'), worker: no('not installed: bwrap') } },
+    { gateway: 'NOT CHECKED', user: 'FAIL', worker: 'FAIL' },
+  ],
   ['no firmware', { ...SNP, firmwarePresent: false }, { firmware: 'FAIL' }],
   [
     'not root',
@@ -150,7 +225,6 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['a disk just too small for a build', withBuilds({ roomGib: 20 }), { 'builder disk': 'FAIL' }],
   ['a disk of unknown room', withBuilds({ roomGib: null }), { 'builder disk': 'NOT CHECKED' }],
   ['no tun', { ...SNP, tunDevice: false }, { tun: 'FAIL' }],
-  ['no user', { ...SNP, user: no('there is no user x') }, { user: 'FAIL' }],
   ['no image', { ...SNP, image: no('ENOENT') }, { image: 'FAIL' }],
   ['a first start', { ...SNP, stateDirFreeBytes: null, stateDirWritable: false }, { 'state directory': 'NOT CHECKED' }],
   ['a state directory of others', { ...SNP, stateDirWritable: false }, { 'state directory': 'FAIL' }],
@@ -229,4 +303,19 @@ test('goal: what service C lacks comes with the field to change', () => {
   expect(remedy(small, 'builder disk')).toStartWith('free space in the state directory')
   const config = { ...SNP.config, capacity: { ...SNP.config.capacity, scratch_gib: 20 } }
   expect(remedy({ ...small, config }, 'builder disk')).toStartWith('raise capacity.scratch_gib')
+})
+
+test('goal: what the gateway lacks comes with what to do, and what it costs', () => {
+  const said = (facts: HostFacts, name: string) => judge(facts).find(check => check.name === name)
+  expect(said(withGateway({ image: no('x') }), 'gateway image')?.remedy).toContain('build-image.ts inference')
+  expect(said(withGateway({ measurement: no('x') }), 'gateway measurement')?.remedy).toContain('inference.vcpus (2)')
+  expect(said(withGateway({ model: no('x') }), 'gateway model')?.remedy).toContain('strongroom model add')
+  expect(said(withGateway({ controlKey: { kind: 'lost', path: '/k' } }), 'control key')?.detail).toContain('HOST_DATA')
+  expect(said(withGateway({ controlKey: keyFile(0, 0o644) }), 'control key')?.remedy).toContain('chmod 600 /k')
+  expect(said(shows([{ ...shownVm, state: 'starting', problem: 'the worker' }], 'older'), 'gateway VM')?.detail).toBe(
+    'none serves: the worker',
+  )
+  expect(said(shows([{ ...waiting(60_000), problem: 'not signed' }]), 'gateway usage')?.detail).toBe(
+    '3 rows of v1 wait since 2026-11-19T23:59:00.000Z, and none is booked: not signed',
+  )
 })

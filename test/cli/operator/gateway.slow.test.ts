@@ -57,7 +57,7 @@ beforeAll(async () => {
     log: createLogger({ level: 'debug', sink: line => logged.push(line), nowMs: () => nowMs }),
     mintKey,
     mintGatewayKey,
-    gatewayVm: null,
+    gateway: 'off',
     cancelBuild: null,
     deleteInstance: notAskedHere,
     vm: notAskedHere,

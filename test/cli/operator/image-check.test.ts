@@ -7,10 +7,11 @@ import { join } from 'node:path'
 import { createClient } from '../../../src/cli/operator/client.ts'
 import { lookAtHost } from '../../../src/cli/operator/doctor.driver.ts'
 import { lookAtBuilds } from '../../../src/cli/operator/doctor-builds.driver.ts'
+import { lookAtGateway } from '../../../src/cli/operator/doctor-gateway.driver.ts'
 import { checkMeasurement, checkWorkerImage } from '../../../src/cli/operator/image-check.driver.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import { writeBuilderImage } from '../../rigs/build-image-directory.ts'
-import { writeLaunchImage } from '../../rigs/launch-image.ts'
+import { sampleParts, writeLaunchImage } from '../../rigs/launch-image.ts'
 
 const directories: string[] = []
 afterAll(() => {
@@ -161,4 +162,52 @@ test('goal: doctor reads the builder image whole, by the shape of build VMs, and
   }
   writeFileSync(join(directory, 'root'), disk.fill(disk[9] === 7 ? 8 : 7, 9, 10))
   expect(await factsOf({})).toMatchObject({ image: { ok: false, text: text('was altered or damaged') } })
+})
+
+test('goal: doctor reads the image of the gateway, its model and its control key, wherever the gateway is placed', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'strongroom-gateway-'))
+  directories.push(directory)
+  const { manifest } = await writeLaunchImage(directory, { ...sampleParts, name: 'inference' })
+  const stateDir = join(directory, 'state')
+  mkdirSync(stateDir)
+  const client = createClient(join(stateDir, 'admin.sock'))
+  const config = defaultConfig()
+  const { worker } = config.inference
+  const model = join(directory, 'm.gguf')
+  const factsOf = (change: Partial<typeof config.inference>, listen = config.listen.inference) =>
+    lookAtGateway(
+      {
+        ...config,
+        listen: { ...config.listen, inference: listen },
+        inference: { ...config.inference, worker: { ...worker, image_dir: directory, model_file: model }, ...change },
+      },
+      { stateDir, client },
+    )
+  const text = (said: string) => expect.stringContaining(said)
+  expect(await factsOf({})).toEqual({
+    placement: 'vm',
+    image: { ok: true, text: text('all digests match') },
+    measurement: { ok: true, text: `bios/EPYC-v4/2: ${manifest.launchDigests['qemu-kvm/bios/EPYC-v4/2']}` },
+    model: { ok: false, text: text('m.gguf') },
+    modelMib: null,
+    controlKey: { kind: 'unmade', path: `${stateDir}/control.key` },
+    shown: null,
+  })
+  writeFileSync(model, Buffer.alloc(1_048_577))
+  writeFileSync(join(stateDir, 'strongroom.db'), '')
+  expect(await factsOf({ vcpus: 3 })).toMatchObject({
+    measurement: { ok: false, text: text('bios/EPYC-v4/3') },
+    model: { ok: true, text: text('the daemon makes its disk') },
+    modelMib: 2,
+    controlKey: { kind: 'lost' },
+  })
+  writeFileSync(join(stateDir, 'control.key'), '', { mode: 0o600 })
+  expect(await factsOf({})).toMatchObject({ controlKey: { kind: 'there', mode: 0o600, uid: process.getuid?.() } })
+  const named = { worker: { ...worker, image_dir: directory, model_disk: 'none' } }
+  expect(await factsOf(named)).toMatchObject({ model: { ok: false, text: text('strongroom model add') } })
+  writeFileSync(join(directory, 'initrd'), Buffer.alloc(manifest.files.initrd.sizeBytes))
+  expect(await factsOf({})).toMatchObject({ image: { ok: false, text: text('was altered') }, measurement: null })
+  expect(await factsOf({}, '')).toEqual({ placement: 'off', user: null, worker: null })
+  const noUser = { placement: 'host', worker: { ...worker, model_file: model, user: 'nobody-here' } } as const
+  expect(await factsOf(noUser)).toMatchObject({ placement: 'host', user: { ok: false, text: text('nobody-here') } })
 })

@@ -110,7 +110,9 @@ describe('what must not pass', () => {
       tls: { ca: await Bun.file(caFile).text() },
     })
     const recorded = await first.text()
-    using replay = await startOther(() => new Response(recorded))
+    using replay = await startOther(({ url }) =>
+      url.includes('/attestation') ? new Response(recorded) : new Response('', { status: 404 }),
+    )
     const { code, document } = await verify(...line(replay.url, ...all))
     expect([first.status, code, checksOf(document, 'FAIL')]).toEqual([200, 1, ['attestation-nonce', 'tls-binding']])
   })

@@ -31,7 +31,7 @@ const add = (file: string, onProgress: AddDeps['onProgress'] = () => {}) =>
 const freeMib = () => statfsSync(stateDir).bavail * (statfsSync(stateDir).bsize / mib)
 
 describe('a small file system', () => {
-  test.skipIf(missing)('refuses what cannot fit before it reads it', async () => {
+  test.skipIf(missing)('goal: refuses what cannot fit before it reads it', async () => {
     let read = 0
     const file = writeGguf(join(dir, 'large.gguf'), 80 * mib)
     const count = () => {
@@ -45,7 +45,7 @@ describe('a small file system', () => {
     expect(readdirSync(join(stateDir, 'models'))).toEqual(['.lock'])
   })
 
-  test.skipIf(missing)('that others fill meanwhile costs nothing that was there', async () => {
+  test.skipIf(missing)('goal: that others fill meanwhile costs nothing that was there', async () => {
     const file = writeGguf(join(dir, 'fits.gguf'), 40 * mib)
     const fill = join(stateDir, 'others')
     let isFull = false

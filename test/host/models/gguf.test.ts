@@ -8,12 +8,12 @@ import { type GgufHeader, ggufHeader } from '../../rigs/gguf-file.ts'
 
 const sizeBytes = 1_000_000
 
-test('the header of our own model passes', () => {
+test('goal: the header of our own model passes', () => {
   const model = tinyModel()
   expect(ggufProblem(model.subarray(0, ggufHeaderBytes), model.length)).toBeNull()
 })
 
-test('versions 2 and 3 pass, and the largest counts that fit the file', () => {
+test('goal: versions 2 and 3 pass, and the largest counts that fit the file', () => {
   for (const version of [2, 3]) expect(ggufProblem(ggufHeader({ version }), sizeBytes)).toBeNull()
   expect(ggufProblem(ggufHeader({ tensors: 1n, metadata: 1n }), 24 + 33 + 14)).toBeNull()
 })
@@ -36,12 +36,12 @@ const wrong: readonly [GgufHeader, number, string][] = [
 
 for (const [header, size, problem] of wrong) {
   const shown = Object.entries(header).map(([name, value]) => `${name} ${value}`)
-  test(`refused: ${shown.join(', ')} in ${size} bytes`, () => {
+  test(`goal: refused: ${shown.join(', ')} in ${size} bytes`, () => {
     expect(ggufProblem(ggufHeader(header), size)).toContain(problem)
   })
 }
 
-test('a file shorter than a header is refused', () => {
+test('goal: a file shorter than a header is refused', () => {
   for (let length = 0; length < ggufHeaderBytes; length += 1) {
     expect(ggufProblem(ggufHeader().subarray(0, length), length)).toContain('too few')
   }
@@ -55,7 +55,7 @@ test('no bytes make it throw', async () => {
   })
 })
 
-test('a part of a model in several files is known by its name, as llama.cpp names it', () => {
+test('goal: a part of a model in several files is known by its name, as llama.cpp names it', () => {
   expect(ggufPart('llama-00001-of-00003.gguf')).toEqual({ part: 1, of: 3 })
   expect(ggufPart('llama-00003-of-00003.gguf')).toEqual({ part: 3, of: 3 })
   for (const name of ['llama.gguf', 'llama-00001-of-00001.gguf', 'llama-1-of-3.gguf', 'a-00001-of-00003.gguf.part']) {

@@ -207,7 +207,7 @@ describe('adding again', () => {
 })
 
 describe('crashes', () => {
-  // Goal: whatever a crash left at any step of adding or removing, the next change clears, and nobody takes it for a model.
+  // Whatever a crash left at any step of adding or removing, the next change clears, and nobody takes it for a model.
   const leftovers: readonly [string, (models: string, whole: string) => void][] = [
     ['an empty directory', models => mkdirSync(join(models, '.adding'))],
     [
@@ -229,7 +229,7 @@ describe('crashes', () => {
     ['a temporary file', models => writeFileSync(join(models, '.lock.tmp'), 'x')],
   ]
   for (const [what, leave] of leftovers) {
-    test(what, async () => {
+    test(`goal: ${what} is cleared`, async () => {
       const stateDir = newState()
       const models = join(stateDir, 'models')
       const file = writeGguf(join(dir, 'crash.gguf'), 9_000)
@@ -283,8 +283,8 @@ describe('files that are refused', () => {
     ['a dangling link', path => symlinkSync('/none', path), 'no such file'],
   ]
   for (const [what, make, problem] of refusals) {
-    test(what, async () => {
-      // Goal: the message names the file and what is wrong; nothing is left, and nothing is waited for.
+    test(`goal: refused: ${what}`, async () => {
+      // The message names the file and what is wrong; nothing is left, and nothing is waited for.
       const stateDir = newState()
       const path = join(mkdtempSync(join(dir, 'refused-')), 'model.gguf')
       make(path)

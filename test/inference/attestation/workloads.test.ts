@@ -9,7 +9,12 @@ import { Fault } from '../../../src/base/fault.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { encodeAllowlist, type WorkloadCandidate } from '../../../src/contract/allowlist.ts'
 import { ATTESTED_WORKLOADS } from '../../../src/contract/attestation.ts'
-import { createWorkloads, readAllowlist, type Workloads } from '../../../src/inference/attestation/workloads.ts'
+import {
+  createWorkloads,
+  readAllowlist,
+  sha256File,
+  type Workloads,
+} from '../../../src/inference/attestation/workloads.ts'
 
 let dir = ''
 let executable = ''
@@ -29,7 +34,7 @@ const create = async (options: { hasWorker?: boolean; allowlistFile?: string } =
   const source = options.allowlistFile ?? join(dir, 'none.json')
   const bytes = readAllowlist(source)
   return createWorkloads({
-    executable,
+    executableDigest: await sha256File(executable),
     command,
     hasWorker: options.hasWorker ?? true,
     allowlist: bytes === null ? null : { bytes, source },

@@ -18,9 +18,11 @@ import { toHex } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { startSandboxed } from '../../../src/host/sandbox.ts'
-import { createWorkloads, type Workloads } from '../../../src/inference/attestation/workloads.ts'
+import { createWorkloads, sha256File, type Workloads } from '../../../src/inference/attestation/workloads.ts'
+import { recordGolden } from '../../../src/inference/worker/golden.ts'
 import { createWorkerRoot, readWorkerImage } from '../../../src/inference/worker/root.ts'
 import { BuiltInWorker, type KnownModel, workerTiming } from '../../../src/inference/worker/worker.ts'
+import { removeForeignTree } from '../../../src/linux/tree.ts'
 import { descendants } from '../../rigs/appliance-gateway.ts'
 import { buildCachedImage } from '../../rigs/image-build.ts'
 import { skipUnless } from '../../rigs/skip.ts'
@@ -76,7 +78,7 @@ async function bench(
     start_timeout_ms: 60_000,
   }
   const workloads = await createWorkloads({
-    executable: '/proc/self/exe',
+    executableDigest: await sha256File('/proc/self/exe'),
     command: ['strongroom', 'serve'],
     hasWorker: true,
     allowlist: null,
@@ -88,6 +90,7 @@ async function bench(
     stateDir,
     root: createWorkerRoot({ imageDir, target: `${stateDir}/worker-root/root`, timeoutMs: 60_000 }),
     user: () => nobody,
+    removeTree: removeForeignTree,
     startSandboxed,
     openModel: async () => options.known ?? null,
     admit: workloads.admit,
@@ -204,6 +207,49 @@ describe('llama-server', () => {
       one.worker.start()
       const state = await one.worker.settled
       expect(state.kind === 'failed' ? state.message : '').toContain('Permission denied')
+    },
+    60_000,
+  )
+})
+
+describe('the golden answer', () => {
+  /** Recorded on another processor; `strongroom model add` gives the same here. */
+  const golden = { prompt: 'a a a a a a a a', maxTokens: 4, expected: ' and and and and' }
+  const knownWith = (expected: string) => ({
+    name: 'tiny',
+    fileSha256: toHex(new Uint8Array(Bun.CryptoHasher.hash('sha256', tinyModel()))),
+    golden: { ...golden, expected },
+  })
+
+  test.skipIf(missing)(
+    'is the same as it was recorded, each time that it is asked',
+    async () => {
+      // Goal: what is recorded once lets the model serve wherever it runs, and recording is repeatable.
+      await using one = await bench({ known: knownWith(golden.expected) })
+      one.worker.start()
+      expect((await one.worker.settled).kind).toBe('ready')
+      const asking = { socket: one.worker.upstream.unix, timeoutMs: 30_000, signal: new AbortController().signal }
+      expect(await recordGolden(asking)).toEqual(golden)
+      expect(await recordGolden(asking)).toEqual(golden)
+    },
+    60_000,
+  )
+
+  test.skipIf(missing)(
+    'that is another keeps it from serving, and says so with digests',
+    async () => {
+      // Goal: an engine that computes something else is found before a client meets it.
+      const wrong = ' or or or or'
+      await using one = await bench({ known: knownWith(wrong) })
+      one.worker.start()
+      const state = await one.worker.settled
+      const message = state.kind === 'failed' ? state.message : ''
+      const digest = (text: string) => new Bun.CryptoHasher('sha256').update(text).digest('hex')
+      const problem = `SHA-256 ${digest(wrong)} is expected, ${digest(golden.expected)} is what it answered`
+      expect(message).toStartWith(`model tiny: golden answer: ${problem}`)
+      await until(() => one.pausesMs.length >= 2, 'a second failure')
+      expect(one.pausesMs.slice(0, 2)).toEqual([500, 1000])
+      expect(one.worker.state.kind).not.toBe('ready')
     },
     60_000,
   )

@@ -1,0 +1,172 @@
+// The host of the demonstration: a network namespace with the appliance in it, whose DNS is its resolver. Effects: a namespace, files in a
+// temporary directory, processes; all of it is removed when the demonstration ends.
+
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import type { Steps } from './steps.ts'
+
+const root = resolve(import.meta.dir, '../..')
+/** Under software emulation on a busy machine, the first start of the packaged agent takes minutes. */
+const commandTimeoutMs = 300_000
+/** Where the DNS says that the services are: an address for documentation (RFC 5737), on the namespace's loopback. */
+const publicAddress = '192.0.2.1'
+
+export const executable = join(root, 'dist/strongroom')
+export const domain = 'agents.demo'
+/** Indent of what stands below a step. */
+export const below = '\n          '
+
+export type Images = Readonly<Record<'instance' | 'builder' | 'inference', string>>
+
+export type Host = {
+  /** What the clients of the demonstration have; other users may pass through. */
+  readonly directory: string
+  readonly configFile: string
+  readonly stateDir: string
+  /** What clients trust. */
+  readonly ca: string
+  readonly simulatedRoot: string
+  /** Runs a command inside the namespace; its standard output. */
+  readonly inside: (...argv: string[]) => Promise<string>
+  readonly insideWith: (argv: readonly string[], env: Record<string, string>) => Promise<string>
+  /** The operator's command line. */
+  readonly strongroom: (...argv: string[]) => Promise<string>
+  /** Writes a file that its owner alone may read; its path. */
+  readonly file: (name: string, text: string) => string
+  readonly serve: (defer: Steps['defer']) => Promise<string>
+}
+
+export async function createHost({ step, defer }: Pick<Steps, 'step' | 'defer'>, images: Images): Promise<Host> {
+  const directory = mkdtempSync(join(tmpdir(), 'strongroom-demo-'))
+  defer('temporary files', () => rmSync(directory, { recursive: true, force: true }))
+  await run(['chmod', '0711', directory])
+  const enter = await step('a network namespace as this host', () => createNamespace(defer))
+  const model = join(directory, 'tiny.gguf')
+  const build = [process.execPath, 'scripts/build-model.ts', '--out', model]
+  await step('a tiny model with random weights', () => run(build).then(() => ''))
+  await run(['chmod', '0644', model])
+  const configFile = join(directory, 'strongroom.toml')
+  writeFileSync(configFile, configText(images, model))
+  const stateDir = join(directory, 'state')
+  const env = { STRONGROOM_CONFIG: configFile, STRONGROOM_STATE_DIR: stateDir }
+  return {
+    ...{ directory, configFile, stateDir },
+    ca: join(stateDir, 'ca/ca.pem'),
+    simulatedRoot: join(stateDir, 'simulator/root.pem'),
+    inside: (...argv) => run([...enter, ...argv]),
+    insideWith: (argv, more) => run([...enter, ...argv], more),
+    strongroom: (...argv) => run([executable, ...argv], env),
+    file: (name, text) => {
+      const path = join(directory, name)
+      writeFileSync(path, text, { mode: 0o600 })
+      return path
+    },
+    serve: later => startDaemon([...enter, executable, 'serve', '--json'], env, later),
+  }
+}
+
+async function createNamespace(defer: Steps['defer']): Promise<string[]> {
+  const name = `strongroom-demo-${process.pid}`
+  const files = `/etc/netns/${name}`
+  defer('network namespace, and all that runs in it', async () => {
+    const pids = await run(['ip', 'netns', 'pids', name])
+    for (const pid of pids.split('\n').filter(Boolean)) process.kill(Number(pid), 'SIGKILL')
+    await run(['ip', 'netns', 'delete', name])
+    rmSync(files, { recursive: true, force: true })
+  })
+  // `ip netns exec` puts these files over those of /etc: inside, names resolve at the appliance.
+  mkdirSync(files, { recursive: true })
+  writeFileSync(`${files}/resolv.conf`, 'nameserver 127.0.0.1\n')
+  await run(['ip', 'netns', 'add', name])
+  await run(['ip', '-netns', name, 'link', 'set', 'dev', 'lo', 'up'])
+  await run(['ip', '-netns', name, 'address', 'add', `${publicAddress}/32`, 'dev', 'lo'])
+  return ['ip', 'netns', 'exec', name]
+}
+
+async function startDaemon(
+  argv: readonly string[],
+  env: Record<string, string>,
+  defer: Steps['defer'],
+): Promise<string> {
+  const log = `${env.STRONGROOM_STATE_DIR}.log`
+  const daemon = Bun.spawn([...argv], {
+    env: { ...process.env, ...env },
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: Bun.file(log),
+  })
+  defer('strongroom serve', async () => {
+    daemon.kill('SIGTERM')
+    await daemon.exited
+  })
+  let text = ''
+  for await (const chunk of daemon.stdout) {
+    text += Buffer.from(chunk).toString()
+    if (text.includes('\n}') || text.trimEnd().endsWith('}')) return JSON.parse(text).instances_url
+  }
+  throw new Error(`the daemon ended with ${await daemon.exited}:\n${await Bun.file(log).text()}`)
+}
+
+/** Standard output; throws with everything printed when the command fails. */
+export async function run(
+  argv: readonly string[],
+  env: Record<string, string> = {},
+  timeoutMs = commandTimeoutMs,
+): Promise<string> {
+  const child = Bun.spawn([...argv], {
+    cwd: root,
+    env: { ...process.env, ...env },
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'pipe',
+    timeout: timeoutMs,
+  })
+  const [stdout, stderr, exitCode] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+  if (exitCode !== 0) throw new Error(`${argv.join(' ')}: exit ${exitCode}\n${stderr}${stdout}`)
+  return stdout
+}
+
+export function firstLine(text: string): string {
+  return text.trim().split('\n')[0] ?? ''
+}
+
+function configText({ instance, builder, inference }: Images, model: string): string {
+  return `domain = "${domain}"
+# Software emulation runs everywhere and needs nothing of the host.
+platform = "tcg"
+
+[listen]
+instances = "0.0.0.0:8441"
+inference = "0.0.0.0:8442"
+builds = "0.0.0.0:8443"
+dns = "127.0.0.1:53"
+
+[vm]
+image_dir = ${JSON.stringify(instance)}
+
+[builds]
+image_dir = ${JSON.stringify(builder)}
+memory_mib = 2048
+scratch_gib = 4
+
+[network]
+sample_interval_ms = 500
+# The namespace has no route that an address could be taken from.
+public_v4 = "${publicAddress}"
+
+[inference]
+# The gateway and its worker, in a measured VM.
+placement = "vm"
+memory_mib = 2048
+
+[inference.worker]
+model_file = ${JSON.stringify(model)}
+image_dir = ${JSON.stringify(inference)}
+
+[[inference.prices]]
+model = "strongroom-tiny"
+prompt_usd_per_million = "1.00"
+completion_usd_per_million = "2.00"
+`
+}

@@ -1,0 +1,73 @@
+// Service B wherever the configuration places it: in a VM of its own, as a part of this process, or nowhere. Effects: a listening socket where it
+// is a part of this process; everything else begins with `start`.
+
+import type { Collector } from '../base/prometheus.ts'
+import { listenAddress, localUrl } from '../config/listen.ts'
+import type { Config } from '../config/schema.ts'
+import type { GatewayKeeper } from '../enclave-host/keeper.ts'
+import { composeGatewayVm, dismissGatewayVms, type GatewayVmParts } from './gateway-vm.ts'
+import { composeInference, type InferenceParts, serveInference } from './inference.ts'
+import { startListener } from './listening.ts'
+
+export type GatewayParts = Omit<InferenceParts, 'tls'> &
+  Omit<GatewayVmParts, 'certify'> & {
+    readonly tls: InferenceParts['tls'] & { readonly certify: GatewayVmParts['certify'] }
+  }
+
+export type PlacedGateway = {
+  /** Where clients on this machine reach it; null: it is off. */
+  readonly url: string | null
+  /** Its VMs, or where it is without one. */
+  readonly vms: GatewayKeeper | 'host' | 'off'
+  readonly collectors: readonly Collector[]
+  readonly start: () => void
+  readonly stop: () => Promise<void>
+}
+
+/** 'off': nobody asks for it. */
+export function placementOf({ listen, inference }: Config): 'vm' | 'host' | 'off' {
+  return listen.inference === '' ? 'off' : inference.placement
+}
+
+/** Faults: config.file, host.unsupported, host.listen_failed, internal. */
+export async function placeGateway(parts: GatewayParts): Promise<PlacedGateway> {
+  const placement = placementOf(parts.config)
+  if (placement === 'vm') return inVm(parts)
+  dismissGatewayVms(parts)
+  return placement === 'host' ? onHost(parts) : off
+}
+
+const off: PlacedGateway = {
+  url: null,
+  vms: 'off',
+  collectors: [],
+  start: () => {},
+  stop: async () => {},
+}
+
+/** The firewall leads the address of `listen.inference` to the VM. */
+function inVm(parts: GatewayParts): PlacedGateway {
+  const { config, tls } = parts
+  const { keeper, collectors, start, stop } = composeGatewayVm({
+    ...parts,
+    certify: csr => tls.certify(csr),
+  })
+  const url = localUrl(config.listen.inference, listenAddress(config.listen.inference).port)
+  return { url, vms: keeper, collectors, start, stop }
+}
+
+async function onHost(parts: GatewayParts): Promise<PlacedGateway> {
+  const { config } = parts
+  const inference = await composeInference(parts)
+  const server = await startListener('inference', config.listen, () => serveInference(inference, parts))
+  return {
+    url: localUrl(config.listen.inference, server.port),
+    vms: 'host',
+    collectors: inference.collectors,
+    start: inference.start,
+    stop: async () => {
+      await server.stop(true)
+      await inference.stop()
+    },
+  }
+}

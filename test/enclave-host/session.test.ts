@@ -1,0 +1,66 @@
+// Goal: usage that is not booked is seen, with since when and why, for it ends with its VM.
+
+import { expect, test } from 'bun:test'
+import { Fault } from '../../src/base/fault.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import type { EnclaveNext, UsageBatch } from '../../src/contract/enclave.ts'
+import { GatewaySession, type SessionDeps } from '../../src/enclave-host/session.ts'
+import { createManualClock } from '../rigs/clock.ts'
+
+const receiptKey = 'k'.repeat(43)
+const batch = { from: 0, rows: [], before: '', digest: '', signature: '' } as unknown as UsageBatch
+const next = (usageWaiting: number): EnclaveNext => ({
+  status: { state: 'ready', workload: 'w', revision: 1, running: 0, usageWaiting, receiptKey, problem: null },
+  wants: [],
+  usage: usageWaiting === 0 ? null : batch,
+})
+
+test('goal: rows that wait are told with since when and why, until they are booked', async () => {
+  const clock = createManualClock()
+  let said = next(0)
+  let refusal: Fault | null = null
+  const session = new GatewaySession({
+    vmId: 'v1',
+    engine: {
+      view: () => ({ state: 'running' }),
+      next: async () => said,
+      addresses: async () => {},
+      report: async () => ({ metrics: '', log: [] }),
+    } as unknown as SessionDeps['engine'],
+    control: {
+      current: () => ({ revision: 1, bytes: new Uint8Array(0), signature: new Uint8Array(0) }),
+      raiseAbove: () => {},
+    },
+    addresses: { hosts: () => ({}) },
+    books: {
+      booked: () => 0,
+      take: () => {
+        if (refusal !== null) throw refusal
+      },
+    } as unknown as SessionDeps['books'],
+    certify: () => Promise.reject(new Error('nobody asked')),
+    clock,
+    log: silentLogger,
+    onChange: () => {},
+  })
+  const seen = () => [session.usageWaitingSinceMs, session.usageProblem]
+  session.start()
+  await clock.elapse(1_000)
+  expect(seen()).toEqual([null, null])
+
+  said = next(3)
+  await clock.elapse(1_000)
+  expect(seen()).toEqual([null, null])
+
+  refusal = new Fault('channel.refused', 'not signed')
+  await clock.elapse(1_000)
+  const [sinceMs] = seen()
+  expect(seen()).toEqual([expect.any(Number), 'not signed'])
+  await clock.elapse(60_000)
+  expect(seen()).toEqual([sinceMs ?? null, 'not signed'])
+
+  refusal = null
+  await clock.elapse(2_000)
+  expect(seen()).toEqual([null, null])
+  await session.stop()
+})

@@ -1,0 +1,44 @@
+// Goal: the status names the gateway VM that counts, and what is wrong where something is.
+
+import { expect, test } from 'bun:test'
+import type { GatewayVmControl } from '../../src/operator/deps.ts'
+import { gatewaySummary } from '../../src/operator/inference.ts'
+
+type View = ReturnType<GatewayVmControl['view']>
+const one = (vmId: string, state: View['gateways'][number]['state'], problem: string | null = null) =>
+  ({
+    vmId,
+    state,
+    problem,
+    address: null,
+    status: null,
+    sinceMs: 0,
+    isWanted: true,
+    usageWaitingSinceMs: null,
+    booked: 0,
+    reason: null,
+  }) as const
+const summary = (gateways: View['gateways'], problem: string | null = null) =>
+  gatewaySummary({ view: () => ({ gateways, problem }), replace: () => false, session: () => null })
+
+// Goal: status names the one VM that matters to an operator, and what is wrong.
+test.each([
+  ['none, and why', [[], 'no image'], [null, null, 'no image']],
+  ['one that serves', [[one('a', 'draining'), one('b', 'serving'), one('c', 'starting')]], ['b', 'serving', null]],
+  [
+    'of those that start the newest',
+    [[one('a', 'starting'), one('b', 'starting'), one('c', 'gone')]],
+    ['b', 'starting', null],
+  ],
+  ['its own problem first', [[one('a', 'serving', 'the worker')], 'no newer one'], ['a', 'serving', 'the worker']],
+  ['why there is no newer one', [[one('a', 'serving')], 'no newer one'], ['a', 'serving', 'no newer one']],
+  ['one that drains does not count', [[one('a', 'draining')], 'its VM is gone'], [null, null, 'its VM is gone']],
+] as const)('goal: the summary tells %s', (_, [gateways, problem = null], [vm, state, said]) => {
+  expect(summary(gateways, problem)).toEqual({ placement: 'vm', vm, state, problem: said })
+})
+
+test('goal: without a VM the summary says where the gateway is', () => {
+  for (const placement of ['host', 'off'] as const) {
+    expect(gatewaySummary(placement)).toEqual({ placement, vm: null, state: null, problem: null })
+  }
+})
