@@ -1,6 +1,6 @@
 // Builds an image of kind `enclave`: the gateway's VM, whose root holds strongroom-enclave, the worker and what these run, and no shell. Effects.
 
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { sha256File } from './digest.ts'
 import { downloadPath, fetchPackages } from './downloads.ts'
 import { gatewayCommand, layEnclaveTree, unpack } from './enclave-tree.ts'
@@ -9,7 +9,7 @@ import { gatherInputs, type ToolVersions, toolVersions } from './inputs.ts'
 import { moduleClosure, unpackKernel } from './kernel.ts'
 import type { EnclaveManifest, Origin } from './manifest.ts'
 import { machineMirrors } from './mirror.ts'
-import { cachedImage, type ImageBuild, packImage } from './pack.ts'
+import { type BuiltImage, cachedImage, type ImageBuild, packImage } from './pack.ts'
 import { type LockedPackage, type PackagesLock, packageOf, readPackagesLock } from './packages-lock.ts'
 import { type EnclaveRecipe, type RecipePaths, readEnclaveRecipe, readModuleList } from './recipe.ts'
 
@@ -63,7 +63,7 @@ type AssembleOptions = {
   readonly build: ImageBuild
 }
 
-async function assemble(assembly: AssembleOptions): Promise<EnclaveManifest> {
+async function assemble(assembly: AssembleOptions): Promise<BuiltImage> {
   const { options, recipe, lock, build } = assembly
   const { paths, enclave, report } = options
   const { downloads } = build.dirs
@@ -88,9 +88,12 @@ async function assemble(assembly: AssembleOptions): Promise<EnclaveManifest> {
 
   const version = packages.find(entry => entry.name === recipe.program)?.version
   if (version === undefined) throw new ImageFault('recipe_invalid', `${recipe.program} is not among the packages`)
-  return {
+  const sha256 = await sha256File(enclave)
+  const manifest: EnclaveManifest = {
     ...packed,
     program: { package: recipe.program, version },
-    gateway: { sha256: await sha256File(enclave), command: [...gatewayCommand], provenance: assembly.origin },
+    gateway: { sha256, command: [...gatewayCommand], provenance: assembly.origin },
   }
+  const executable = { sha256, madeOf: assembly.origin }
+  return { manifest, recipe: basename(paths.recipeDir), lock, agentLock: null, executable }
 }

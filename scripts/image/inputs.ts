@@ -30,7 +30,7 @@ export async function gatherInputs(paths: RecipePaths, executable: string, tools
   const origin = await readOrigin(executable, executableSha256)
   const inputs: Record<string, string> = {
     ...(await sha256Tree(join(paths.repo, 'scripts', 'image'), paths.repo)),
-    // Launch digests in the manifest are of its making.
+    // Launch digests in the manifest and the provenance are of its making.
     ...(await sha256Tree(join(paths.repo, 'src', 'attest'), paths.repo)),
     ...(await sha256Tree(paths.recipeDir, paths.repo)),
     ...(await sha256Tree(paths.commonDir, paths.repo)),

@@ -1,7 +1,7 @@
 // Builds an image of kind `machine`: a Debian with our init, the guest executable and, where somebody logs in, the packaged agent. Effects.
 
 import { existsSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { fetchAgent, installAgent, readAgentLock } from './agent-lock.ts'
 import { buildBaseTree } from './base-tree.ts'
 import { sha256File } from './digest.ts'
@@ -11,7 +11,7 @@ import { baseInputs, gatherInputs, inputsDigest, type ToolVersions, toolVersions
 import { moduleClosure, unpackKernel } from './kernel.ts'
 import type { MachineManifest, Origin } from './manifest.ts'
 import { machineMirrors } from './mirror.ts'
-import { cachedImage, type ImageBuild, packImage } from './pack.ts'
+import { type BuiltImage, cachedImage, type ImageBuild, packImage } from './pack.ts'
 import { type PackagesLock, packageOf, readPackagesLock } from './packages-lock.ts'
 import { type MachineRecipe, type RecipePaths, readMachineRecipe, readModuleList } from './recipe.ts'
 import { layTree } from './root-tree.ts'
@@ -70,7 +70,7 @@ type AssembleOptions = {
   readonly build: ImageBuild
 }
 
-async function assemble(assembly: AssembleOptions): Promise<MachineManifest> {
+async function assemble(assembly: AssembleOptions): Promise<BuiltImage> {
   const { options, recipe, lock, base, build } = assembly
   const { paths, guest, report } = options
   const { downloads } = build.dirs
@@ -99,10 +99,13 @@ async function assemble(assembly: AssembleOptions): Promise<MachineManifest> {
   }
   const initrd = { tree, modules: { early, boot: [] } }
   const packed = await packImage({ ...assembly, paths, kernel, tree, initrd, report })
-  return {
+  const guestSha256 = await sha256File(guest)
+  const manifest: MachineManifest = {
     ...packed,
     ...(agentLock === null ? {} : { agent: { name: agentLock.name, version: agentLock.version } }),
-    guestSha256: await sha256File(guest),
+    guestSha256,
     guestProvenance: assembly.origin,
   }
+  const executable = { sha256: guestSha256, madeOf: assembly.origin }
+  return { manifest, recipe: basename(paths.recipeDir), lock, agentLock, executable }
 }

@@ -12,6 +12,7 @@ import { type Inputs, inputsDigest, type ToolVersions } from './inputs.ts'
 import type { Kernel } from './kernel.ts'
 import { type CommonManifest, measureFiles, partNames } from './manifest.ts'
 import { type PackagesLock, packageOf } from './packages-lock.ts'
+import { type ProvenanceOf, writeProvenance } from './provenance.ts'
 import type { Recipe, RecipePaths } from './recipe.ts'
 import { packTree } from './root-tree.ts'
 import { appendVerity, verityArguments } from './verity.ts'
@@ -25,10 +26,13 @@ export type ImageBuild = {
   readonly image: string
 }
 
+/** What its provenance says beside its manifest. */
+export type BuiltImage = Omit<ProvenanceOf, 'dir'>
+
 /** Directory of the finished image; `build` makes it unless it is there from the same inputs, and gives its manifest. */
 export async function cachedImage(
   { name, imagesDir, inputs }: { name: string; imagesDir: string | null; inputs: Inputs },
-  build: (build: ImageBuild) => Promise<CommonManifest>,
+  build: (build: ImageBuild) => Promise<BuiltImage>,
 ): Promise<string> {
   const dirs = await openCacheDirs(imagesDir)
   await using _held = await lockCache(dirs)
@@ -39,7 +43,9 @@ export async function cachedImage(
     await using out = await scratchDir(dirs.images)
     const image = join(out.path, 'image')
     await mkdir(image, { mode: 0o755 })
-    await writeJson(join(image, 'manifest.json'), await build({ dirs, inputsSha256, workDir: work.path, image }))
+    const built = await build({ dirs, inputsSha256, workDir: work.path, image })
+    await writeJson(join(image, 'manifest.json'), built.manifest)
+    await writeProvenance({ ...built, dir: image })
     await publish(image, target)
   }
   await touch(target, new Date())

@@ -1,6 +1,7 @@
 // Puts service C together from configuration, and its HTTPS listener. Effects: reads files; all of theirs after `start`.
 
 import type { Clock } from '../base/clock.ts'
+import { messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { readAuthorities } from '../builds/authorities.ts'
@@ -18,12 +19,14 @@ import { createRequestRate } from '../http/rate.ts'
 import { type FetchHandler, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import type { Store } from '../store/db.ts'
+import { launchOf } from '../store/ledger/launch.query.ts'
 import { listVms } from '../store/ledger/vm.query.ts'
 import type { BuildEngine } from '../vm/build-engine.ts'
 import { builderImage } from '../vm/image.driver.ts'
 import { imageDigest } from '../vm/image-digest.driver.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
 import type { HostTrust } from '../vm/launch-policy.plan.ts'
+import { launchDocumentOf } from '../vm/report.driver.ts'
 import { roomFor } from '../vm/room.query.ts'
 import type { Engine } from './engine.ts'
 import { operatorKeyWords } from './pool.ts'
@@ -81,6 +84,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
     trust: parts.trust,
     ownUrl: ownUrl(config),
     imageDirectory: builds.image_dir,
+    imageSummaries: () => engine.images.ofImage(builderImage),
     order: { builderId: settings.builderId, limits: settings.limits, fetch: fetchOf(config) },
     vm: {
       spec,
@@ -109,6 +113,13 @@ export function composeBuilds(parts: BuildsParts): Builds {
   })
   return {
     ...all,
+    start: () => {
+      // Seconds for a new image: the first build need not wait for them. Whoever launches a VM meets the same failure.
+      engine.images
+        .verifyBuilder(builds.image_dir)
+        .catch(error => log.error('the image of build VMs is not used', { reason: messageOf(error) }))
+      all.start()
+    },
     stop: async () => {
       await all.stop()
       gate.stop()
@@ -127,8 +138,8 @@ export function buildVmShape(
   return [platform, vm.vcpu_type, vm.snp_boot, ...size, operatorKeyWords(operatorKey)].join(', ')
 }
 
-function buildEngine({ engine, stateDir }: Pick<BuildsParts, 'engine' | 'stateDir'>): BuildEngine {
-  const { reconciler } = engine
+function buildEngine({ engine, stateDir, store }: Pick<BuildsParts, 'engine' | 'stateDir' | 'store'>): BuildEngine {
+  const { reconciler, images } = engine
   const { builds } = reconciler
   return {
     define: (vmId, spec) => reconciler.define(vmId, spec),
@@ -138,6 +149,10 @@ function buildEngine({ engine, stateDir }: Pick<BuildsParts, 'engine' | 'stateDi
     open: vmId => reconciler.open(vmId),
     close: vmId => reconciler.close(vmId),
     exchange: vmId => vmPaths(stateDir, vmId).exchange,
+    imageSummary: vmId => {
+      const launch = launchOf(store.ledger.db, vmId)
+      return launch === null ? null : (images.ofLaunch(launchDocumentOf(launch))?.sha256 ?? null)
+    },
     order: (vmId, order, timeoutMs) => builds.order(vmId, order, timeoutMs),
     progress: (vmId, from, timeoutMs) => builds.progress(vmId, from, timeoutMs),
     vouch: (vmId, wanted, timeoutMs) => builds.vouch(vmId, wanted, timeoutMs),

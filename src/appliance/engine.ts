@@ -4,6 +4,7 @@ import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { version } from '../base/version.ts'
 import { guestGateway, listenAddress, listenV4 } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { guestGatewayName } from '../contract/agent.ts'
@@ -21,14 +22,8 @@ import { swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { diskRoomGib } from '../vm/disk.driver.ts'
 import { expectedMeasurement } from '../vm/expected.plan.ts'
-import {
-  builderImage,
-  gatewayImage,
-  type Image,
-  loadBuilderImage,
-  loadGatewayImage,
-  loadImage,
-} from '../vm/image.driver.ts'
+import { builderImage, gatewayImage, type Image, loadBuilderImage, loadGatewayImage, loadImage } from '../vm/image.driver.ts'
+import { ImageSummaries } from '../vm/image-summary.driver.ts'
 import { Launcher } from '../vm/launcher.driver.ts'
 import { VmNetwork, type VmNetworkDeps } from '../vm/network.driver.ts'
 import type { GatewayListen } from '../vm/nft.plan.ts'
@@ -71,6 +66,8 @@ export type Engine = {
   readonly diskGibMax: VmReconcilerDeps['diskGibMax']
   /** Null where there is none: see appliance/collateral.ts. */
   readonly collateral: CollateralService | null
+  /** Of the images that VMs have been launched from. */
+  readonly images: ImageSummaries
 }
 
 /** Faults: host.unsupported, image.invalid (a firmware that would boot anything). */
@@ -106,6 +103,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     igvmDirectory: `${stateDir}/igvm`,
   })
   warnUnmeasured(config, { gatewayImageDir, log })
+  const images = imageSummaries({ stateDir, operatorKey, clock, log })
   const tpm = () => tpmChoice(platform, config.vm)
   if (tpm().kind === 'missing')
     log.warn('VMs get no TPM: install swtpm, or set vm.tpm = "off"', { swtpm: config.vm.swtpm })
@@ -126,7 +124,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     platform: hostPlatform(platform, config.vm),
     launcher,
     scratchLimits: { mibPerS: config.vm.scratch_mib_per_s_max, iops: config.vm.scratch_iops_max },
-    image: name => imageNamed(name, { config, gatewayImageDir }),
+    image: name => imageNamed(name, { config, gatewayImageDir, images }),
     gateway: config.network.gateway_v4,
     loopbackClients: hasLoopback(ruleset.gatewayListen),
     mtuBytes: config.network.mtu_bytes,
@@ -161,12 +159,27 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     probeSsh,
     hostRestarted: bootBefore !== null && bootBefore !== bootId,
   })
-  return { reconciler, network, nft, platform, tpm: () => tpm().kind, capacity, diskGibMax, collateral }
+  return { reconciler, network, nft, platform, tpm: () => tpm().kind, capacity, diskGibMax, collateral, images }
+}
+
+function imageSummaries({
+  stateDir,
+  log,
+  ...deps
+}: Pick<EngineDeps, 'stateDir' | 'operatorKey' | 'clock' | 'log'>): ImageSummaries {
+  return new ImageSummaries({ ...deps, directory: `${stateDir}/image-summaries`, version, log: log.unit('vm') })
 }
 
 /** Fault image.invalid. */
-function imageNamed(name: string, { config, gatewayImageDir }: Pick<EngineDeps, 'config' | 'gatewayImageDir'>): Image {
-  if (name === builderImage) return loadBuilderImage(config.builds.image_dir)
+function imageNamed(
+  name: string,
+  {
+    config,
+    gatewayImageDir,
+    images,
+  }: Pick<EngineDeps, 'config' | 'gatewayImageDir'> & { readonly images: ImageSummaries },
+): Image | Promise<Image> {
+  if (name === builderImage) return images.verifyBuilder(config.builds.image_dir)
   if (name !== gatewayImage) return loadImage(config.vm.image_dir)
   if (gatewayImageDir === null) throw new Fault('image.invalid', 'this appliance runs its gateway in no VM')
   return loadGatewayImage(gatewayImageDir)

@@ -50,6 +50,8 @@ export type BuildsDeps = {
   readonly ownUrl: string
   /** Directory of the image that build VMs boot. */
   readonly imageDirectory: string
+  /** Verification summaries of that image, which the registry hands out by their digests. */
+  readonly imageSummaries: () => readonly { readonly sha256: string; readonly bytes: Uint8Array }[]
 }
 
 /** How many clients may follow events at the same time. */
@@ -116,7 +118,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
       log,
       clock,
       random,
-      routes: [...routes, ...ociRoutes({ images, admit: http.admitPublic })],
+      routes: [...routes, ...ociRoutes({ images, admit: http.admitPublic, summaries: deps.imageSummaries })],
     }).fetch,
     start: () => {
       pulled.refresh()

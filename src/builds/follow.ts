@@ -108,7 +108,8 @@ export class BuildFollower {
     for (;;) {
       if (!this.#isStill('starting')) return unwanted
       try {
-        await engine.order(this.#vmId, orderOf(build, order), requestTimeoutMs)
+        const imageSummary = engine.imageSummary(this.#vmId)
+        await engine.order(this.#vmId, orderOf(build, { ...order, imageSummary }), requestTimeoutMs)
         return null
       } catch (error) {
         if (this.#signal.aborted) return unwanted

@@ -10,7 +10,12 @@ export type OrderSettings = {
   readonly fetch: BuildOrder['fetch']
 }
 
-export function orderOf(build: Build, { builderId, limits, fetch }: OrderSettings): BuildOrder {
+/** `imageSummary`: SHA-256 of the verification summary of the VM's image, or null. */
+
+export function orderOf(
+  build: Build,
+  { builderId, limits, fetch, imageSummary }: OrderSettings & Pick<BuildOrder, 'imageSummary'>,
+): BuildOrder {
   return {
     jobId: build.id,
     nonce: build.nonce,
@@ -27,6 +32,7 @@ export function orderOf(build: Build, { builderId, limits, fetch }: OrderSetting
     toolchain: build.toolchain,
     reproduce: build.reproduce,
     builderId,
+    imageSummary,
     limits,
     fetch,
   }

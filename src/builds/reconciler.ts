@@ -202,12 +202,14 @@ export class BuildReconciler {
   }
 
   async #order(build: Build, vmId: string): Promise<void> {
-    const { files, clock, store } = this.#deps
+    const { files, clock, store, engine } = this.#deps
     const done = await this.#follower(build, vmId).order(build)
     if (done !== null) return this.#end(build, done)
     const moved = this.#move(build, 'ordered', {})
     if (moved === null) return
-    this.#say(build.id, { type: 'vm', msg: `The virtual machine ${vmId} has its order.` })
+    const summary = engine.imageSummary(vmId)
+    const verified = summary === null ? '' : ` Its image was verified before it was started: sha256:${summary}.`
+    this.#say(build.id, { type: 'vm', msg: `The virtual machine ${vmId} has its order.${verified}` })
     files.removeFile(build.id, 'source')
     appendEvent(store.ledger.db, {
       nowMs: clock.nowMs(),

@@ -71,6 +71,8 @@ export const BuildOrder = Type.Object(
     reproduce: Type.Boolean(),
     /** URI of runDetails.builder.id. */
     builderId: Type.String({ minLength: 1, maxLength: 512 }),
+    /** SHA-256 of the verification summary that the host has made of the VM's image; null where it has none. The guest passes it on, unchecked. */
+    imageSummary: OrNull(Sha256),
     limits: BuildLimits,
     /** How the source and what its lock names are fetched; null: nothing may be fetched. */
     fetch: Type.Union([

@@ -10,6 +10,8 @@ export type VouchWanted = { readonly stage: AttestedStage; readonly nonce: Uint8
 export type BuildEngine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange' | 'open'> & {
   /** Path of the VM's exchange disk on this host, root's alone; there from the state `running` on. */
   readonly exchange: (vmId: string) => string
+  /** SHA-256 of the verification summary of the image that the VM was launched from, hexadecimal; null where there is none any more. */
+  readonly imageSummary: (vmId: string) => string | null
   readonly order: (vmId: string, order: BuildOrder, timeoutMs: number) => Promise<void>
   /** Lines from `from` on, and what the guest waits for. */
   readonly progress: (vmId: string, from: number, timeoutMs: number) => Promise<BuildProgress>

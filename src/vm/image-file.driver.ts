@@ -27,7 +27,7 @@ export function openImageFile(path: string): ImageFile {
 }
 
 /** More than any firmware, kernel or initrd. */
-const sizeBytesMax = 1 << 30
+const bootBytesMax = 1 << 30
 /** Hashed in about a millisecond: meanwhile nothing else runs. */
 const chunkBytes = 1 << 20
 /** Within so much of its last change a file may change again without its times telling so. */
@@ -44,17 +44,19 @@ export const nativeHashes = {
 /** The whole file. Fault image.invalid: it is too large, cannot be read, or changes meanwhile. */
 export async function readWhole(file: ImageFile): Promise<Uint8Array> {
   const parts: Uint8Array[] = []
-  await readChunks(file, chunk => void parts.push(chunk.slice()))
+  await readChunks(file, bootBytesMax, chunk => void parts.push(chunk.slice()))
   return new Uint8Array(Buffer.concat(parts))
 }
 
 /** Digests of files that have not changed since they were hashed, by path. */
 export class FileDigests {
   readonly #clock: Pick<Clock, 'nowMs'>
+  readonly #sizeBytesMax: number
   readonly #known = new Map<string, { readonly version: string; readonly sha256: string }>()
 
-  constructor(clock: Pick<Clock, 'nowMs'>) {
+  constructor(clock: Pick<Clock, 'nowMs'>, { sizeBytesMax = bootBytesMax }: { readonly sizeBytesMax?: number } = {}) {
     this.#clock = clock
+    this.#sizeBytesMax = sizeBytesMax
   }
 
   /** SHA-256, hexadecimal. Fault image.invalid. */
@@ -62,7 +64,7 @@ export class FileDigests {
     const known = this.#known.get(file.path)
     if (known?.version === versionOf(file)) return known.sha256
     const hasher = new Bun.CryptoHasher('sha256')
-    const stats = await readChunks(file, chunk => void hasher.update(chunk))
+    const stats = await readChunks(file, this.#sizeBytesMax, chunk => void hasher.update(chunk))
     const sha256 = toHex(new Uint8Array(hasher.digest()))
     const ageMs = this.#clock.nowMs() - Number(stats.ctimeMs)
     if (ageMs >= settledMs) this.#known.set(file.path, { version: versionText(stats), sha256 })
@@ -70,7 +72,11 @@ export class FileDigests {
   }
 }
 
-async function readChunks(file: ImageFile, take: (chunk: Uint8Array) => void): Promise<BigIntStats> {
+async function readChunks(
+  file: ImageFile,
+  sizeBytesMax: number,
+  take: (chunk: Uint8Array) => void,
+): Promise<BigIntStats> {
   const before = fstatSync(file.fd, { bigint: true })
   const sizeBytes = Number(before.size)
   if (sizeBytes > sizeBytesMax) throw new Fault('image.invalid', `${file.path}: ${sizeBytes} bytes`)

@@ -1,9 +1,13 @@
 // A guest image on disk: its manifest read and checked against the files beside it. Effects: reads files.
 
 import { readFileSync, statSync } from 'node:fs'
-import { Fault, wrapFault } from '../base/fault.ts'
+import { Malformed } from '../attest/malformed.ts'
+import { imageProvenanceName, imageProvenanceProblem, readImageProvenance } from '../attest/provenance/image.ts'
+import type { ResourceDescriptor } from '../attest/provenance/slsa.ts'
+import { Fault, messageOf, wrapFault } from '../base/fault.ts'
 import { ImageManifest } from '../contract/image.ts'
 import { checkedJson } from '../contract/shape.ts'
+import { imageDigest, sha256Hex } from './image-digest.driver.ts'
 import type { QemuImage } from './qemu.plan.ts'
 
 /** Name of the image that build VMs boot. */
@@ -43,9 +47,21 @@ export function loadImage(directory: string): Image {
   }
 }
 
-/** The image that build VMs boot. Fault image.invalid: as `loadImage`, or it is an image of another kind, whose guest builds nothing. */
-export function loadBuilderImage(directory: string): Image {
-  return loadNamedImage(directory, builderImage, 'build VMs boot')
+/** An image whose provenance is of this very manifest. */
+export type BuilderImage = Image & {
+  /** Of provenance.json, SHA-256 in hexadecimal. */
+  readonly provenanceSha256: string
+  /** Every file of the image, as its provenance has them. */
+  readonly subject: readonly ResourceDescriptor[]
+}
+
+/**
+ * The image that build VMs boot. Fault image.invalid: as `loadImage`; or it is an image of another kind, whose guest builds nothing; or it is without
+ * provenance, or with that of another image.
+ */
+export function loadBuilderImage(directory: string): BuilderImage {
+  const image = loadNamedImage(directory, builderImage, 'build VMs boot')
+  return { ...image, ...provenanceOf(directory, image.manifest) }
 }
 
 /** The image that the gateway's VM boots. Fault image.invalid: as `loadImage`, or it is an image of another kind, in which no gateway runs. */
@@ -58,6 +74,32 @@ function loadNamedImage(directory: string, expected: string, who: string): Image
   const { name } = image.manifest
   if (name === expected) return image
   throw new Fault('image.invalid', `${directory} holds the image \`${name}\`; ${who} the image \`${expected}\``)
+}
+
+function provenanceOf(
+  directory: string,
+  { name, inputsSha256, rootHash, files }: ImageManifest,
+): Pick<BuilderImage, 'provenanceSha256' | 'subject'> {
+  const path = `${directory}/${imageProvenanceName}`
+  try {
+    const bytes = readFileSync(path)
+    const provenance = readImageProvenance(bytes)
+    const output = {
+      manifestSha256: imageDigest(directory),
+      files: Object.values(files),
+      root: files.root.path,
+      rootHash,
+    }
+    const problem = imageProvenanceProblem(provenance, { name, inputsSha256, ...output })
+    if (problem === null) return { provenanceSha256: sha256Hex(bytes), subject: provenance.subject }
+    throw new Malformed(problem)
+  } catch (cause) {
+    throw new Fault(
+      'image.invalid',
+      `${path}: ${messageOf(cause)}. Builds take no image whose provenance is missing or of another image: build it again (\`bun scripts/build-image.ts ${name}\`), and copy its whole directory`,
+      { cause },
+    )
+  }
 }
 
 /** Whether `vm.firmware` and `vm.igvm` are of this image. They are the instance image's; every other boots from its own. */

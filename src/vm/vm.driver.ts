@@ -54,7 +54,8 @@ export type VmDriverDeps = {
   readonly groups: readonly number[]
   readonly platform: HostPlatform
   readonly scratchLimits: ScratchLimits
-  readonly image: (name: string) => Image
+  /** Fault image.invalid. */
+  readonly image: (name: string) => Image | Promise<Image>
   readonly launcher: Pick<Launcher, 'prepare'>
   readonly gateway: string
   /** Whether clients at loopback addresses of this host come to the gateway's VMs. */
@@ -91,7 +92,7 @@ export class VmDriver {
     }
     if (vm.address === null) throw new Fault('internal', `VM ${vm.id} has no address`)
     const { db, clock, random, uids, tapPrefix, network, launcher } = this.#deps
-    const image = this.#deps.image(vm.image)
+    const image = await this.#deps.image(vm.image)
     using launch = await launcher.prepare(vm, image)
     const paths = this.#paths(vm)
     this.#record(vm, 'directory', paths.directory)

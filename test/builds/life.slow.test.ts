@@ -6,7 +6,7 @@ import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { Value } from '@sinclair/typebox/value'
 import { BuildRecord } from '../../src/contract/build-api.ts'
-import { goodScript, line, resultOf, type Step } from '../rigs/build-engine.ts'
+import { goodScript, imageSummary, line, resultOf, type Step } from '../rigs/build-engine.ts'
 import { randomNonce, saidBy, source, startBuilds } from '../rigs/builds-service.ts'
 import { until } from '../rigs/until.ts'
 
@@ -30,6 +30,11 @@ test('goal: a build is accepted, followed, downloaded and shown, and leaves no V
   ])
   expect(said.filter(text => text.startsWith('host')).at(-1)).toBe(
     `host: strongroom verify build ${id}.tar.gz --nonce ${nonce}`,
+  )
+  // What the host has verified of the VM's image, the guest is told for the result, and the client may look it up.
+  expect(rig.world.ordered?.imageSummary).toBe(imageSummary)
+  expect(said.filter(text => text.startsWith('vm')).at(-1)).toContain(
+    `verified before it was started: sha256:${imageSummary}.`,
   )
   const expected = resultOf(source)
   const result = await rig.send('GET', `/build/${id}/result`)

@@ -115,7 +115,7 @@ describe('a daemon that dies', () => {
   test(
     'goal: without acknowledgement a full spool answers 503, and afterwards every row is there exactly once',
     async () => {
-      await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }], usageRowsMax: 5 })
+      await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }], machine: { usageRowsMax: 5 } })
       const key = bench.addKey()
       const { vmId, session } = await bench.serve()
       await session.stop()

@@ -30,7 +30,7 @@ function keeperOf(bench: EnclaveBench): GatewayKeeper {
       const workload = bench.workloadText
       return { spec: { image: 'inference', vcpus: 1, memoryMib: 1024, network: 'gateway', workload }, shape: workload }
     },
-    newSession: (vmId, onChange) => bench.newSession(vmId, onChange),
+    newSession: (vmId, onChange) => bench.newSession(vmId, { onChange }),
     addresses: bench.addresses,
     verify: vmId => bench.verify(vmId),
     drainMs: 20_000,

@@ -103,7 +103,12 @@ export type FakeBuildEngine = {
   /** Takes the place of a guest's answer. */
   progress: ((vmId: string, from: number) => Promise<BuildProgress>) | null
   readonly exchange: (vmId: string) => string
+  /** The last one that a guest got. */
+  ordered: BuildOrder | null
 }
+
+/** What the host has verified of every VM's image. */
+export const imageSummary = 'f5'.repeat(32)
 
 export const exchangeBytes = 4 * 1_048_576
 
@@ -133,6 +138,7 @@ export function fakeBuildEngine(directory: string): FakeBuildEngine {
     script: goodScript,
     boots: true,
     progress: null,
+    ordered: null,
     calls,
     exchange,
     up,
@@ -192,10 +198,12 @@ export function fakeBuildEngine(directory: string): FakeBuildEngine {
         open: vmId => effect('open', vmId, () => set(vmId, { opened: true })),
         close: vmId => effect('close', vmId, () => set(vmId, { opened: false })),
         exchange,
+        imageSummary: () => imageSummary,
         order: (vmId, order) =>
           call('order', () => {
             const guest = guestOf(vmId)
             calls.push(`order ${vmId}`)
+            world.ordered = order
             takeOrder(guest, order, exchange(vmId))
           }),
         progress: (vmId, from) =>

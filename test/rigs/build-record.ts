@@ -53,6 +53,7 @@ export const cargoRecord: BuildRecord = {
     },
   ],
   evaluation: null,
+  imageSummary: 'f5'.repeat(32),
   image: { name: 'builder', rootHash: 'e'.repeat(64), measurement: toHex(measurement) },
   startedAtMs: Date.UTC(2026, 10, 20, 11, 59),
   finishedAtMs: Date.UTC(2026, 10, 20, 11, 59, 30),

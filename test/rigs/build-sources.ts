@@ -63,6 +63,20 @@ export const answerCrate = (() => {
   return { bytes, sha256: sha256(bytes) }
 })()
 
+/** The same package, as a repository has it. */
+export const answerFiles: SourceFiles = { 'Cargo.toml': dependencyManifest, 'src/lib.rs': dependencySource }
+
+/** With that package from a git repository, by branch; the lock names the commit. */
+export function gitProject({ url, commit }: { readonly url: string; readonly commit: string }): SourceFiles {
+  return {
+    'Cargo.toml': `[package]\nname = "uses"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\nanswer = { git = "${url}", branch = "main" }\n`,
+    'Cargo.lock': lockOf(
+      `${lockEntry('answer', `source = "git+${url}?branch=main#${commit}"\n`)}${lockEntry('uses', 'dependencies = ["answer"]\n')}`,
+    ),
+    'src/main.rs': 'fn main() { println!("{}", answer::answer()); }\n',
+  }
+}
+
 let lockOfUses: string | null = null
 
 /** With a package of the default registry below vendor/. Cargo itself writes the lock, which names that registry. */

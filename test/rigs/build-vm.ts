@@ -190,6 +190,7 @@ export function orderOf(changes: Partial<BuildOrder>): BuildOrder {
     toolchain: null,
     reproduce: false,
     builderId,
+    imageSummary: null,
     limits: testLimits,
     fetch: null,
     ...changes,

@@ -206,6 +206,7 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
     trust: simulatedTrust,
     ownUrl: 'https://builds.example',
     imageDirectory: changes.imageDirectory ?? join(directory, 'no-image'),
+    imageSummaries: () => [],
     vm: {
       spec: { image: 'builder', vcpus: 1, memoryMib: 1024 },
       shape: 'a shape',

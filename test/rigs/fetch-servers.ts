@@ -1,6 +1,7 @@
 // What a build may fetch from, on loopback: repositories over https as git serves them, a sparse registry, and the one proxy that leads there.
 // Effects: sockets, git; cleans up after itself.
 
+import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
 import { createServer } from 'node:http'
 import { type AddressInfo, connect, type Socket } from 'node:net'
@@ -27,14 +28,17 @@ export type FetchServers = AsyncDisposable & {
   crate: Uint8Array
 }
 
-export async function startFetchServers(): Promise<FetchServers> {
+/** `port`: of the server itself, where the proxy of this rig is not the one that leads there. */
+export async function startFetchServers({ port: serverPort = 0 } = {}): Promise<FetchServers> {
   const repositories = fs.mkdtempSync('/tmp/strongroom-repositories-')
   const { cert, key } = await selfSigned(gitHost, cratesHost, refusedHost)
   const servers: { crate: Uint8Array } = { crate: answerCrate.bytes }
   const https = Bun.serve({
     hostname: '127.0.0.1',
-    port: 0,
+    port: serverPort,
     tls: { cert, key },
+    // In an emulated VM git thinks for longer than the default of 10 s between two requests.
+    idleTimeout: 255,
     fetch: request => {
       const url = new URL(request.url)
       if (url.pathname.startsWith('/redirect/'))
@@ -81,20 +85,37 @@ export async function startFetchServers(): Promise<FetchServers> {
 /** Of a flake: one top-level directory, as Nix expects of a tarball. */
 const flakeInput = gzipSync(tarOf([{ name: 'input/text', content: 'from elsewhere\n' }]))
 
+/** What is in it, as a repository has it. */
+export const flakeInputFiles: SourceFiles = { text: 'from elsewhere\n' }
+
 /** A flake that reads a file of that tarball; its lock has the narHash of what is in it. */
 export function flakeWithInput(narHash: string): SourceFiles {
   const input = { type: 'tarball', url: `https://${gitHost}/input.tar.gz` }
+  return flakeOf(input.url, { locked: { ...input, narHash }, original: input })
+}
+
+/** The same from a git repository, at a commit of its branch `main`. */
+export function flakeWithRepository({ url, commit, dir }: Repository, narHash: string): SourceFiles {
+  const input = { type: 'git', url, ref: 'main' }
+  const locked = {
+    ...input,
+    rev: commit,
+    revCount: 1,
+    lastModified: Number(gitIn(dir)('log', '-1', '--format=%ct', 'main')),
+    narHash,
+  }
+  return flakeOf(`git+${url}?ref=main`, { locked, original: input })
+}
+
+function flakeOf(url: string, input: { readonly locked: object; readonly original: object }): SourceFiles {
   const lock = {
-    nodes: {
-      input: { flake: false, locked: { ...input, narHash }, original: input },
-      root: { inputs: { input: 'input' } },
-    },
+    nodes: { input: { flake: false, ...input }, root: { inputs: { input: 'input' } } },
     root: 'root',
     version: 7,
   }
   return {
     'flake.nix': `{
-  inputs.input = { url = "${input.url}"; flake = false; };
+  inputs.input = { url = "${url}"; flake = false; };
   outputs = { self, input }: {
     packages.x86_64-linux.default = derivation {
       name = "hello";
@@ -109,15 +130,19 @@ export function flakeWithInput(narHash: string): SourceFiles {
   }
 }
 
-/** nix-hash(1) of the directory in it. */
+/** SHA-256 of the directory as a Nix archive (nix.dev/manual/nix/2.26, "Nix Archive (NAR) format"), as a lock spells it. */
 export function flakeInputHash(): string {
-  const dir = fs.mkdtempSync('/tmp/strongroom-input-')
-  try {
-    fs.writeFileSync(join(dir, 'text'), 'from elsewhere\n', { mode: 0o644 })
-    return succeed(['nix', '--extra-experimental-features', 'nix-command', 'hash', 'path', dir]).trim()
-  } finally {
-    fs.rmSync(dir, { recursive: true, force: true })
+  const text = (value: string) => {
+    const bytes = Buffer.from(value)
+    const length = Buffer.alloc(8)
+    length.writeBigUInt64LE(BigInt(bytes.length))
+    return Buffer.concat([length, bytes, Buffer.alloc((8 - (bytes.length % 8)) % 8)])
   }
+  const entries = Object.entries(flakeInputFiles).flatMap(([name, content]) => [
+    ...['entry', '(', 'name', name, 'node', '(', 'type', 'regular', 'contents', content, ')', ')'],
+  ])
+  const archive = Buffer.concat(['nix-archive-1', '(', 'type', 'directory', ...entries, ')'].map(text))
+  return `sha256-${createHash('sha256').update(archive).digest('base64')}`
 }
 
 const indexLine = `${JSON.stringify({ name: 'answer', vers: '0.1.0', deps: [], cksum: answerCrate.sha256, features: {}, yanked: false })}\n`

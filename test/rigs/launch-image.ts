@@ -1,10 +1,11 @@
 // A small image whose launch can be measured: firmware with OVMF's tables, a kernel, an initrd, a command line, and their manifest.
 
-import { writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { buildIgvm } from '../../src/attest/igvm/build.ts'
 import { launchDigest } from '../../src/attest/launch/digest.ts'
 import { kernelHashesOf } from '../../src/attest/launch/kernel-hashes.ts'
+import { imageManifestName, imageProvenance, imageProvenanceName } from '../../src/attest/provenance/image.ts'
 import { toHex, utf8 } from '../../src/base/bytes.ts'
 import type { ImageManifest } from '../../src/contract/image.ts'
 import { ovmfFirmware } from './igvm-firmware.ts'
@@ -71,10 +72,30 @@ export async function writeLaunchImage(
     kernelVersion: '6.12',
     launchDigests: digests,
   }
-  writeFileSync(join(directory, 'manifest.json'), JSON.stringify(manifest))
+  writeFileSync(join(directory, imageManifestName), JSON.stringify(manifest))
+  writeImageProvenance(directory, manifest)
   const igvm = join(directory, `${name}.igvm`)
   const kernelHashes = await kernelHashesOf({ kernel, initrd, cmdline })
   const build = { firmware, kernelHashes, vcpus: 2, vcpuType: imageVcpuType, features, policy: 0x30000n }
   writeFileSync(igvm, await buildIgvm(build))
   return { manifest, igvm }
+}
+
+/** As scripts/build-image.ts leaves it, of the manifest that is there. */
+export function writeImageProvenance(directory: string, { name, inputsSha256, rootHash, files }: ImageManifest): void {
+  const manifest = readFileSync(join(directory, imageManifestName))
+  const bytes = imageProvenance({
+    ...{ recipe: name, variant: null, inputsSha256, sourceDateEpoch: 1, tools: { bun: '1' }, guest: null, agent: null },
+    ...{ packagesLockSha256: 'ee'.repeat(32), packages: [samplePackage] },
+    output: {
+      manifestSha256: new Bun.CryptoHasher('sha256').update(manifest).digest('hex'),
+      ...{ files: Object.values(files), root: files.root.path, rootHash },
+    },
+  })
+  writeFileSync(join(directory, imageProvenanceName), bytes)
+}
+
+const samplePackage = {
+  ...{ name: 'base-files', version: '13.8+deb13u7', role: 'root', archive: 'debian' },
+  ...{ file: 'pool/main/b/base-files/base-files_13.8+deb13u7_amd64.deb', sha256: 'fc'.repeat(32) },
 }

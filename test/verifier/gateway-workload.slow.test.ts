@@ -10,7 +10,8 @@ import { spkiDigestOf } from '../../src/http/pair.ts'
 import { getOverTls } from '../../src/linux/tls-get.ts'
 import { type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
 import { allPins } from '../../src/verifier/pins.ts'
-import { EnclaveBench, launchMeasurement } from '../rigs/enclave.ts'
+import { EnclaveBench } from '../rigs/enclave.ts'
+import { launchMeasurement } from '../rigs/enclave-workload.ts'
 
 const far = { url: 'https://far.example/v1', spkiSha256: 'ab'.repeat(32), models: ['big'] }
 const bench = await EnclaveBench.start({ upstreams: [far] })

@@ -245,7 +245,15 @@ describe('on a development platform', () => {
     await using stack = new AsyncDisposableStack()
     const { builds, vmId, guest, state, vouch } = await bench(stack)
     const order = {
-      ...{ jobId, nonce: toHex(wholeNonce), projectDir: null, toolchain: null, reproduce: false, fetch: null },
+      ...{
+        jobId,
+        nonce: toHex(wholeNonce),
+        projectDir: null,
+        toolchain: null,
+        reproduce: false,
+        fetch: null,
+        imageSummary: null,
+      },
       source: { kind: 'archive', name: null, sizeBytes: 1, sha256: digest },
       builderId: 'https://builds.test/builder',
       limits: {

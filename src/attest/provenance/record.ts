@@ -98,6 +98,8 @@ export type BuildRecord = {
   readonly evaluation: { readonly derivationCount: number; readonly fetchCount: number } | null
   /** What the VM runs on: name, root hash of its image, launch measurement (96 digits). */
   readonly image: { readonly name: string; readonly rootHash: string | null; readonly measurement: string }
+  /** SHA-256 of the host's verification summary of that image; null for none. Said by the host. */
+  readonly imageSummary: string | null
   readonly startedAtMs: number
   readonly finishedAtMs: number
   readonly artifacts: readonly BuildArtifact[]

@@ -39,12 +39,18 @@ export type SlsaStatement = {
   }
 }
 
-/** What a result can reach, and what is missing for more: said in the statement and by our verifier, which also says what it could not compare. */
+/**
+ * What a result can reach, and what is missing for more: said in the statement and by our verifier, which also says what it could not compare.
+ * Every level of the draft Build Environment track rests on its first, which wants provenance of Build L2 for the boot image; image.ts says why
+ * ours is of L1. So none is claimed, though the VM is launched and attested as L3 has it, but for the host's own boot.
+ */
 export const SLSA_LEVELS = {
   build: 'SLSA_BUILD_LEVEL_3',
-  /** Draft track. */
-  buildEnvironment: 'SLSA_BUILDENV_LEVEL_3',
-  missing: ['build environment: no quote of the host interface at boot'],
+  buildEnvironment: null,
+  missing: [
+    'build environment: the provenance of the boot image is of Build L1, made locally and not signed; the first level wants L2',
+    'build environment: no quote of the host interface at boot, which the third level wants',
+  ],
 } as const
 
 /** SHA-256 of the SBOM and of the log, hexadecimal. */
@@ -137,7 +143,7 @@ function packageDescriptor(one: LockedPackage): ResourceDescriptor {
   }
 }
 
-function builderDependencies({ image, tools, guest }: BuildRecord): ResourceDescriptor[] {
+function builderDependencies({ image, imageSummary, tools, guest }: BuildRecord): ResourceDescriptor[] {
   const tool = (name: string, one: Tool): ResourceDescriptor => ({
     name,
     digest: { sha256: one.sha256 },
@@ -149,6 +155,16 @@ function builderDependencies({ image, tools, guest }: BuildRecord): ResourceDesc
       name: image.name,
       annotations: { rootHash: image.rootHash, measurement: image.measurement },
     },
+    ...(imageSummary === null
+      ? []
+      : [
+          {
+            name: `${image.name}-summary`,
+            digest: { sha256: imageSummary },
+            mediaType: 'application/vnd.dsse.envelope.v1+json',
+            annotations: { saidBy: 'host' },
+          },
+        ]),
     ...named.map(([name, one]) => tool(name, one)),
     tool('strongroom-guest', guest),
   ]

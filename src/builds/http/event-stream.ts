@@ -16,9 +16,14 @@ export type StreamHooks = {
 }
 
 /** `signal`: aborted when the client leaves, or the daemon stops. The stream ends after `complete`. */
-export function eventStream(reader: EventReader, signal: AbortSignal, hooks: StreamHooks): ReadableStream<Uint8Array> {
+export function eventStream(
+  reader: Pick<EventReader, 'next'>,
+  signal: AbortSignal,
+  hooks: StreamHooks,
+): ReadableStream<Uint8Array> {
   let isEnded = false
   let isBegun = false
+  let isCancelled = false
   const end = () => {
     if (isEnded) return
     isEnded = true
@@ -35,17 +40,23 @@ export function eventStream(reader: EventReader, signal: AbortSignal, hooks: Str
             return
           }
           const lines = isEnded ? null : await reader.next(pingMs)
+          if (isCancelled) return
           if (lines === null || isEnded) {
             end()
             controller.close()
           } else controller.enqueue(utf8(lines.length === 0 ? ping : lines.map(toServerSentEvent).join('')))
         } catch (error) {
           end()
+          // Once the client has left, the runtime has closed the stream by itself, and our own end of it fails.
+          if (isCancelled || signal.aborted) return
           hooks.onFailure(error)
           controller.error(error)
         }
       },
-      cancel: end,
+      cancel: () => {
+        isCancelled = true
+        end()
+      },
     },
     { highWaterMark: 0 },
   )

@@ -3,6 +3,7 @@
 import { createReadStream } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
+import { imageProvenanceName } from '../../attest/provenance/image.ts'
 import { Fault } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
 import { ImageManifest } from '../../contract/image.ts'
@@ -54,7 +55,7 @@ async function openImage(directory: string, digests: FileDigests): Promise<Serve
   return { digest: `sha256:${hex}`, manifest, files, hasIgvm: names.some(name => igvmPattern.test(name)) }
 }
 
-/** The manifest first; the files that it names; IGVM files that stand beside them. */
+/** The manifest first; the provenance, where there is one; the files that the manifest names; IGVM files that stand beside them. */
 async function fileNames(directory: string): Promise<string[]> {
   const path = join(directory, 'manifest.json')
   const { size } = await stat(path)
@@ -64,7 +65,8 @@ async function fileNames(directory: string): Promise<string[]> {
   const { firmware, kernel, initrd, cmdline, root } = shape.value.files
   const igvm = (await readdir(directory)).filter(name => igvmPattern.test(name)).toSorted()
   const named = [cmdline, firmware, kernel, initrd, root].map(file => file.path)
-  return [...new Set(['manifest.json', ...named, ...igvm.slice(0, igvmCountMax)])]
+  const provenance = (await Bun.file(join(directory, imageProvenanceName)).exists()) ? [imageProvenanceName] : []
+  return [...new Set(['manifest.json', ...provenance, ...named, ...igvm.slice(0, igvmCountMax)])]
 }
 
 type Digest = { readonly digest: string; readonly sizeBytes: number }

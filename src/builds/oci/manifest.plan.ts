@@ -7,6 +7,7 @@ export const MEDIA_TYPES = {
   index: 'application/vnd.oci.image.index.v1+json',
   empty: 'application/vnd.oci.empty.v1+json',
   file: 'application/octet-stream',
+  envelope: 'application/vnd.dsse.envelope.v1+json',
 } as const
 
 /** Our own: what the layers together are. */

@@ -38,26 +38,32 @@ export type OciRoute = {
   readonly respond: (context: { readonly request: Asked; readonly address: () => string }) => Promise<Response>
 }
 
+type Summary = { readonly sha256: string; readonly bytes: Uint8Array }
+
+export type RegistryContents = {
+  readonly images: BootImages
+  /** Verification summaries of images: no layers, but found by their digests, as results name them. */
+  readonly summaries: () => readonly Summary[]
+}
+
 /** `admit` may throw for an address that asks too often; nobody needs a key for what is no secret. */
 export function ociRoutes({
   images,
   admit,
-}: {
-  readonly images: BootImages
-  readonly admit?: (address: string) => void
-}): OciRoute[] {
+  summaries,
+}: RegistryContents & { readonly admit?: (address: string) => void }): OciRoute[] {
   return OCI_PATHS.map(path => ({
     method: 'GET',
     path,
     respond: async ({ request, address }) => {
       admit?.(address())
-      return await serveOci(images, request)
+      return await serveOci({ images, summaries }, request)
     },
   }))
 }
 
 /** Every path below /v2/. Fault internal: an image's files cannot be read. */
-export async function serveOci(images: BootImages, request: Asked): Promise<Response> {
+export async function serveOci({ images, summaries }: RegistryContents, request: Asked): Promise<Response> {
   if (request.method !== 'GET' && request.method !== 'HEAD') {
     return errorResponse('UNSUPPORTED', 'This registry is read-only.', { Allow: 'GET, HEAD' })
   }
@@ -67,7 +73,7 @@ export async function serveOci(images: BootImages, request: Asked): Promise<Resp
   if (image === null)
     return errorResponse('NAME_UNKNOWN', `There is no image of this name; there is ${images.names.join(', ')}.`)
   if (kind === 'manifests') return manifestResponse(request, image, reference)
-  if (kind === 'blobs') return blobResponse(request, image, reference)
+  if (kind === 'blobs') return blobResponse(request, { image, summaries: summaries() }, reference)
   if (kind === 'tags' && reference === 'list') return tagsResponse(request, name)
   if (kind === 'referrers') return referrersResponse(request, reference)
   return errorResponse('NAME_UNKNOWN', 'There is nothing at this path.')
@@ -88,13 +94,19 @@ function manifestResponse(request: Asked, { digest, manifest }: ServedImage, ref
   return answer(request, manifest, MEDIA_TYPES.manifest, { 'Docker-Content-Digest': digest, ETag: `"${digest}"` })
 }
 
-function blobResponse(request: Asked, image: ServedImage, digest: string): Response {
+function blobResponse(
+  request: Asked,
+  { image, summaries }: { readonly image: ServedImage; readonly summaries: readonly Summary[] },
+  digest: string,
+): Response {
   if (!digestPattern.test(digest)) return badDigest()
   const headers = { 'Docker-Content-Digest': digest, ETag: `"${digest}"`, 'Accept-Ranges': 'bytes' }
   if (digest === emptyDigest) return answer(request, emptyBlob, MEDIA_TYPES.file, headers)
   const file = image.files.find(one => one.digest === digest)
-  if (file === undefined) return errorResponse('BLOB_UNKNOWN', 'No layer of this image has this digest.')
-  return fileResponse(request, file, headers)
+  if (file !== undefined) return fileResponse(request, file, headers)
+  const summary = summaries.find(({ sha256 }) => digest === `sha256:${sha256}`)
+  if (summary === undefined) return errorResponse('BLOB_UNKNOWN', 'No layer of this image has this digest.')
+  return answer(request, summary.bytes, MEDIA_TYPES.envelope, headers)
 }
 
 function fileResponse(

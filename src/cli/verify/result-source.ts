@@ -6,6 +6,7 @@ import { open, readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createGunzip } from 'node:zlib'
 import { wellFormed } from '../../attest/malformed.ts'
+import { imageManifestName } from '../../attest/provenance/image.ts'
 import { isComponent, RESULT_PATHS } from '../../attest/provenance/paths.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import { looksLikeTar, tarBlockBytes } from '../../base/ustar.codec.ts'
@@ -35,6 +36,12 @@ export async function readResult(path: string): Promise<ResultFiles> {
     return await readArchive(path)
   })
   const result = files.result()
+  if (result.digests.has(imageManifestName) && !result.digests.has(RESULT_PATHS.evidence)) {
+    throw new InputFault(`${path}: it is a boot image, not the result of a build`, {
+      param,
+      remedy: "name the result's directory or archive, and this one with --image",
+    })
+  }
   if (result.digests.has(RESULT_PATHS.provenance) || result.digests.has(RESULT_PATHS.evidence)) return result
   throw new InputFault(`${path}: neither ${RESULT_PATHS.provenance} nor ${RESULT_PATHS.evidence} is in it`, {
     param,

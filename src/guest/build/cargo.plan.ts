@@ -1,6 +1,7 @@
 // Cargo's command lines and environment, and what its messages say (https://doc.rust-lang.org/cargo/reference/external-tools.html). Pure.
 
 import { places, plainEnvironment, sourceDateEpoch } from './phase.ts'
+import { gitEnvironment } from './source/clone.plan.ts'
 
 /** The same on every machine: build scripts see it as NUM_JOBS. */
 export const jobs = 4
@@ -28,15 +29,9 @@ export function cargoFetchEnvironment(path: string, proxy: string): Record<strin
     CARGO_HTTP_PROXY: proxy,
     CARGO_HTTP_CAINFO: places.ca,
     CARGO_HTTP_TIMEOUT: '60',
-    // git alone keeps to the rules below: cargo's own implementation of it reads other settings.
+    // git alone keeps to the rules of the build's own clone: cargo's own implementation of it reads other settings.
     CARGO_NET_GIT_FETCH_WITH_CLI: 'true',
-    GIT_ALLOW_PROTOCOL: 'https',
-    GIT_CONFIG_NOSYSTEM: '1',
-    GIT_CONFIG_GLOBAL: '/dev/null',
-    GIT_TERMINAL_PROMPT: '0',
-    GIT_ASKPASS: '/bin/false',
-    GIT_SSL_CAINFO: places.ca,
-    https_proxy: proxy,
+    ...gitEnvironment(proxy),
   }
 }
 

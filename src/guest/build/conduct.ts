@@ -94,6 +94,7 @@ export async function conduct(
       limits: order.limits,
       networkPolicy,
       lockFile: { name: project.lock.name, sha256: project.lock.sha256 },
+      imageSummary: order.imageSummary,
       image: { ...conducting.image, measurement: attester.measurement() },
       startedAtMs,
       finishedAtMs: nowMs(),

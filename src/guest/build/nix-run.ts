@@ -12,6 +12,7 @@ import {
   nixBuildArgv,
   nixEnvironment,
   nixFetchArgv,
+  nixFetchEnvironment,
   nixPlace,
   nixShowArgv,
   readBuilt,
@@ -96,7 +97,7 @@ class Nix {
         { from: this.#sourceDir, to: places.source, writable: false },
         this.#ca(),
       ],
-      env: { ...nixEnvironment(tools.path), https_proxy: proxy, NIX_SSL_CERT_FILE: places.ca },
+      env: nixFetchEnvironment(tools.path, proxy),
     })
     refuseUnless(
       code === 0,

@@ -2,7 +2,8 @@
 
 import type { LockedPackage } from '../../attest/provenance/record.ts'
 import { fromBase64, fromHex, toHex } from '../../base/bytes.ts'
-import { plainEnvironment } from './phase.ts'
+import { places, plainEnvironment } from './phase.ts'
+import { gitEnvironment } from './source/clone.plan.ts'
 
 export const nixPlace = '/nix'
 /** The same on every machine: derivations see it as NIX_BUILD_CORES. */
@@ -63,6 +64,11 @@ export function nixEnvironment(path: string): Record<string, string> {
     NIX_REMOTE: 'local',
     NIX_PATH: '',
   }
+}
+
+/** Inputs from git are git's to fetch, by the rules of the build's own clone. */
+export function nixFetchEnvironment(path: string, proxy: string): Record<string, string> {
+  return { ...nixEnvironment(path), ...gitEnvironment(proxy), NIX_SSL_CERT_FILE: places.ca }
 }
 
 export type Built = { readonly drvPath: string; readonly outputs: readonly string[] }

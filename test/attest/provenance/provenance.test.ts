@@ -37,6 +37,24 @@ async function documentsOf(record: typeof cargoRecord) {
 
 const json = (bytes: Uint8Array) => JSON.parse(fromUtf8(bytes))
 
+// Goal: what the family's subset cannot say of the VM stands in the statement, with who says it.
+test.each([
+  ['the summary', cargoRecord.imageSummary],
+  ['none', null],
+])("slsa.json names the VM's image first, then the host's summary of it: %s", async (_, imageSummary) => {
+  const { file } = await documentsOf({ ...cargoRecord, imageSummary })
+  const { builderDependencies } = json(file('attestations/slsa.json')).predicate.runDetails.builder
+  const names = builderDependencies.map(({ name }: { name: string }) => name)
+  expect(names.slice(0, 2)).toEqual(['builder', imageSummary === null ? 'cargo' : 'builder-summary'])
+  if (imageSummary === null) return
+  expect(builderDependencies[1]).toEqual({
+    name: 'builder-summary',
+    digest: { sha256: imageSummary },
+    mediaType: 'application/vnd.dsse.envelope.v1+json',
+    annotations: { saidBy: 'host' },
+  })
+})
+
 // Goal: one provenance has one spelling, which every reader of the family parses, and nothing can be added to it.
 describe('provenance.json', () => {
   test.each(vectors)('what another builder of the family wrote is read whole: %s', async name => {

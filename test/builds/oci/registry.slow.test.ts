@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { measureIgvm } from '../../../src/attest/igvm/measure.ts'
 import { present } from '../../../src/base/assert.ts'
-import { toHex } from '../../../src/base/bytes.ts'
+import { toHex, utf8 } from '../../../src/base/bytes.ts'
 import { type BootImages, createBootImages, type ServedImage } from '../../../src/builds/oci/boot-images.ts'
 import { verifyCommands } from '../../../src/builds/oci/commands.plan.ts'
 import { OCI_PATHS, ociRoutes, serveOci } from '../../../src/builds/oci/registry.ts'
@@ -34,7 +34,7 @@ beforeAll(async () => {
     hostname: '127.0.0.1',
     port: 0,
     fetch: async request => {
-      const response = await serveOci(images, request)
+      const response = await serveOci(contents(), request)
       return tamper === null ? response : await tamper(new URL(request.url).pathname, response)
     },
   })
@@ -43,6 +43,12 @@ beforeAll(async () => {
 afterAll(async () => {
   await server.stop(true)
   rmSync(dir, { recursive: true, force: true })
+})
+
+const summary = utf8('a summary')
+const contents = () => ({
+  images,
+  summaries: () => [{ sha256: hexOf(summary).slice('sha256:'.length), bytes: summary }],
 })
 
 const get = (path: string, init: RequestInit = {}) => fetch(`${base}${path}`, init)
@@ -92,7 +98,21 @@ describe('distribution-spec', () => {
       expect([title, bytes.length, hexOf(bytes)]).toEqual([title, size, digest])
       expect(toHex(bytes)).toBe(toHex(new Uint8Array(readFileSync(join(imageDirectory, title)))))
     }
-    expect(titles).toEqual(['manifest.json', 'cmdline', 'firmware', 'kernel', 'initrd', 'root', 'builder.igvm'])
+    expect(titles).toEqual([
+      ...['manifest.json', 'provenance.json', 'cmdline', 'firmware', 'kernel', 'initrd', 'root', 'builder.igvm'],
+    ])
+  })
+
+  test('a verification summary is found by the digest that a result names, and is no layer', async () => {
+    // Goal: whoever reads a result gets the host's word on the image; the image's own digest does not depend on it.
+    const digest = hexOf(summary)
+    const response = await get(`/v2/builder/blobs/${digest}`)
+    expect([response.headers.get('content-type'), response.headers.get('docker-content-digest')]).toEqual([
+      'application/vnd.dsse.envelope.v1+json',
+      digest,
+    ])
+    expect(await response.text()).toBe('a summary')
+    expect(new TextDecoder().decode(image.manifest)).not.toContain(digest)
   })
 
   test('HEAD says the same without a body', async () => {
@@ -177,7 +197,7 @@ describe('distribution-spec', () => {
 
   test('routes for the dispatcher, each asked to admit first', async () => {
     const asked: string[] = []
-    const routes = ociRoutes({ images, admit: address => asked.push(address) })
+    const routes = ociRoutes({ ...contents(), admit: address => asked.push(address) })
     expect(routes.map(one => one.path)).toEqual([...OCI_PATHS])
     const request = new Request(`${base}/v2/builder/manifests/latest`)
     const response = await present(routes[1], 'manifests').respond({ request, address: () => '192.0.2.1' })

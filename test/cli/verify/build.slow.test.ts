@@ -176,7 +176,9 @@ describe('exit code 2', () => {
 
   test('what is no result', async () => {
     await refuse(join(dir, 'nothing'), 'there is no such file')
-    await refuse(imageDirectory, 'neither provenance.json nor evidence.json is in it')
+    mkdirSync(join(dir, 'bare'))
+    await refuse(imageDirectory, 'it is a boot image, not the result of a build')
+    await refuse(join(dir, 'bare'), 'neither provenance.json nor evidence.json is in it')
     await refuse(join(imageDirectory, 'kernel'), 'neither a tar.gz nor a tar')
     const tar = readFileSync(join(dir, 'gnu.tar.gz'))
     writeFileSync(join(dir, 'cut.tar.gz'), tar.subarray(0, tar.length / 2))

@@ -3,12 +3,21 @@ import * as fs from 'node:fs'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import type { BuildOrder } from '../../../src/contract/build-agent.ts'
-import { archiveOf, fetchedProject, plainProject } from '../../rigs/build-sources.ts'
+import {
+  answerFiles,
+  archiveOf,
+  fetchedProject,
+  gitProject,
+  plainProject,
+  type SourceFiles,
+} from '../../rigs/build-sources.ts'
 import { type BuildEnd, cgroup2Root, findRust, startBuildVm, testLimits } from '../../rigs/build-vm.ts'
 import {
   type FetchServers,
+  flakeInputFiles,
   flakeInputHash,
   flakeWithInput,
+  flakeWithRepository,
   gitIn,
   makeRepository,
   refusedHost,
@@ -204,7 +213,85 @@ describe.skipIf(skipped)('packages from a registry', () => {
   )
 })
 
+describe.skipIf(skipped)('a package from a git repository', () => {
+  // Goal: the locked commit comes by the proxy, is built without the network, and stands in the provenance; a commit that is not there is told.
+  test(
+    'by its commit',
+    async () => {
+      await using servers = await startFetchServers()
+      const repository = makeRepository(servers, 'answer', answerFiles)
+      await using vm = await startBuildVm()
+      const archive = archiveOf(gitProject(repository))
+      const end = await vm.build({ archive, fetch: servers.fetch, reproduce: true })
+      expect(end.result).toMatchObject({ status: 'ok' })
+      expect(end.networks).toEqual(['unused', 'wanted', 'done'])
+      expect(end.lines.map(one => one.msg)).toContain('uses: reproducible')
+      expect(new Set(servers.connected)).toEqual(new Set([`${new URL(repository.url).hostname}:443`]))
+      const { resolvedDependencies } = provenanceOf(end).predicate.buildDefinition
+      expect(resolvedDependencies).toContainEqual({
+        digest: { gitCommit: repository.commit },
+        name: 'answer',
+        uri: `pkg:cargo/answer@0.1.0?vcs_url=git+${repository.url}@${repository.commit}`,
+      })
+      const lost = { ...repository, commit: '0'.repeat(40) }
+      await using other = await startBuildVm()
+      expect((await other.build({ archive: archiveOf(gitProject(lost)), fetch: servers.fetch })).result).toMatchObject({
+        ...{ status: 'failed', errorType: 'source_unreachable' },
+      })
+    },
+    timeoutMs,
+  )
+
+  // Goal: what a dependency's repository names beside itself leads nowhere.
+  test(
+    'with a submodule elsewhere, and of a host that is not allowed',
+    async () => {
+      await using servers = await startFetchServers()
+      const hostile = makeRepository(servers, 'hostile', answerFiles, dir => {
+        fs.writeFileSync(join(dir, '.gitmodules'), '[submodule "x"]\n\tpath = x\n\turl = file:///etc\n')
+        gitIn(dir)('add', '--all')
+        gitIn(dir)('update-index', '--add', '--cacheinfo', `160000,${'1'.repeat(40)},x`)
+      })
+      const refused = { url: `https://${refusedHost}/answer.git`, commit: hostile.commit }
+      for (const one of [hostile, refused]) {
+        await using vm = await startBuildVm()
+        const end = await vm.build({ archive: archiveOf(gitProject(one)), fetch: servers.fetch })
+        expect([one.url, end.result]).toMatchObject([one.url, { status: 'failed', errorType: 'source_unreachable' }])
+      }
+    },
+    timeoutMs,
+  )
+})
+
 describe.skipIf(noNix)('inputs of a flake', () => {
+  // Goal: git takes the proxy, the authorities and the rules of the build's own clone; another commit or hash than the locked one is found out.
+  test(
+    'a git repository',
+    async () => {
+      await using servers = await startFetchServers()
+      const repository = makeRepository(servers, 'input', flakeInputFiles)
+      const built = async (files: SourceFiles) => {
+        await using vm = await startBuildVm()
+        return await vm.build({ archive: archiveOf(files), fetch: servers.fetch })
+      }
+      const end = await built(flakeWithRepository(repository, flakeInputHash()))
+      expect(end.result).toMatchObject({ status: 'ok' })
+      expect(end.networks).toEqual(['unused', 'wanted', 'done'])
+      expect(new Set(servers.connected)).toEqual(new Set([`${new URL(repository.url).hostname}:443`]))
+      const { flakeInputs } = provenanceOf(end).predicate.buildDefinition.internalParameters
+      expect(flakeInputs).toEqual([{ name: 'input', narHash: flakeInputHash() }])
+      const other = await built(flakeWithRepository(repository, `sha256-${'A'.repeat(43)}=`))
+      expect(other.result).toMatchObject({ status: 'failed', errorType: 'checksum_mismatch' })
+      const lost = await built(flakeWithRepository({ ...repository, commit: '0'.repeat(40) }, flakeInputHash()))
+      expect(lost.result).toMatchObject({ status: 'failed', errorType: 'source_unreachable' })
+      for (const url of ['file:///etc', 'ssh://git.strongroom.test/input.git']) {
+        const { result } = await built(flakeWithRepository({ ...repository, url }, flakeInputHash()))
+        expect([url, result]).toMatchObject([url, { status: 'failed', errorType: 'source_unreachable' }])
+      }
+    },
+    timeoutMs,
+  )
+
   // Goal: an input comes by the proxy with its narHash, and is there for a build without a network; another one than the locked is found out.
   test(
     'a tarball',

@@ -1,0 +1,58 @@
+// provenance.json of a finished image, beside its manifest. Effects: reads the manifest, writes one file.
+
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import {
+  type ImageBuild,
+  imageManifestName,
+  imageProvenance,
+  imageProvenanceName,
+} from '../../src/attest/provenance/image.ts'
+import type { AgentLock } from './agent-lock.ts'
+import { sha256File } from './digest.ts'
+import { type CommonManifest, type Origin, partNames } from './manifest.ts'
+import type { PackagesLock } from './packages-lock.ts'
+
+export type ProvenanceOf = {
+  /** Of the image, with its manifest. */
+  readonly dir: string
+  readonly recipe: string
+  readonly manifest: CommonManifest
+  readonly lock: PackagesLock
+  readonly agentLock: AgentLock | null
+  /** Of ours: strongroom-guest, or strongroom-enclave. */
+  readonly executable: { readonly sha256: string; readonly madeOf: Origin }
+}
+
+export async function writeProvenance({
+  dir,
+  recipe,
+  manifest,
+  lock,
+  agentLock,
+  executable,
+}: ProvenanceOf): Promise<void> {
+  const bytes = imageProvenance({
+    recipe,
+    variant: manifest.name === recipe ? null : manifest.name,
+    inputsSha256: manifest.inputsSha256,
+    sourceDateEpoch: manifest.sourceDateEpoch,
+    tools: manifest.tools,
+    packagesLockSha256: manifest.packagesLockSha256,
+    packages: lock.packages,
+    guest: executable,
+    agent: agentLock === null ? null : agentOf(agentLock),
+    output: {
+      manifestSha256: await sha256File(join(dir, imageManifestName)),
+      files: Object.values(manifest.files),
+      root: partNames.root,
+      rootHash: manifest.rootHash,
+    },
+  })
+  await writeFile(join(dir, imageProvenanceName), bytes)
+}
+
+function agentOf(lock: AgentLock): ImageBuild['agent'] {
+  const sha512 = Buffer.from(lock.integrity.replace(/^sha512-/, ''), 'base64').toString('hex')
+  return { package: lock.package, version: lock.version, sha512 }
+}

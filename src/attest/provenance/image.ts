@@ -1,0 +1,211 @@
+// provenance.json of a guest image: SLSA provenance v1 of what scripts/build-image.ts has built, as an in-toto Statement v1. Pure; throws Malformed.
+//
+// It is of SLSA Build L1 and says so: it exists, and shows what went in and what came out. Nobody has signed it and no hosted platform has
+// made it, so that it finds mistakes and stale copies, not an attacker who can write to the directory (slsa.dev/spec/v1.2/build-track-basics).
+// No time stands in it: equal inputs give equal bytes.
+
+import { parsedJson } from '../encoding/json.ts'
+import { wellFormed } from '../malformed.ts'
+import { Fields } from './fields.ts'
+import { prettyJson } from './json.ts'
+import type { ResourceDescriptor } from './slsa.ts'
+import { slsaPredicateType, statementType } from './statement.ts'
+
+/** Beside manifest.json. */
+export const imageProvenanceName = 'provenance.json'
+export const imageManifestName = 'manifest.json'
+
+/** What `scripts/build-image.ts RECIPE` does. */
+export const imageBuildType = 'urn:strongroom:image-build:v1'
+/** Whoever ran the script, on a machine of theirs. */
+export const localImageBuilder = 'urn:strongroom:image-builder:local-unsigned'
+export const imageBuildLevel = 'SLSA_BUILD_LEVEL_1'
+
+/** Beside `sha256`: the root hash of the dm-verity tree at the end of the file, SHA-256 in hexadecimal. */
+const verityDigest = 'dmVeritySha256'
+const inputsName = 'inputs'
+const sizeBytesMax = 4 * 1024 * 1024
+
+/** Digests in hexadecimal; SHA-256 unless named. */
+export type ImageBuild = {
+  readonly recipe: string
+  /** Whose files are laid over the recipe's; null for none. */
+  readonly variant: string | null
+  /** One digest over recipe, locks, scripts, guest executable and tools. */
+  readonly inputsSha256: string
+  readonly sourceDateEpoch: number
+  readonly tools: Readonly<Record<string, string>>
+  readonly packagesLockSha256: string
+  /** Every one that the lock names, in its order. */
+  readonly packages: readonly {
+    readonly name: string
+    readonly version: string
+    readonly role: string
+    readonly archive: string
+    readonly file: string
+    readonly sha256: string
+  }[]
+  /** The compiled guest executable, and what it was compiled from where that is known; null for an image without one. */
+  readonly guest: { readonly sha256: string; readonly madeOf: Readonly<Record<string, string>> | null } | null
+  /** The packaged coding agent; null for none. */
+  readonly agent: { readonly package: string; readonly version: string; readonly sha512: string } | null
+  readonly output: ImageOutput
+}
+
+/** The files of an image. */
+export type ImageOutput = {
+  /** Exact bytes of manifest.json. */
+  readonly manifestSha256: string
+  readonly files: readonly { readonly path: string; readonly sha256: string }[]
+  readonly root: string
+  /** Of `root`. */
+  readonly rootHash: string
+}
+
+/** Exact bytes of provenance.json. */
+export function imageProvenance(build: ImageBuild): Uint8Array {
+  return prettyJson({
+    _type: statementType,
+    subject: imageSubject(build.output),
+    predicateType: slsaPredicateType,
+    predicate: {
+      buildDefinition: {
+        buildType: imageBuildType,
+        externalParameters: { recipe: build.recipe, variant: build.variant },
+        internalParameters: {
+          sourceDateEpoch: build.sourceDateEpoch,
+          slsa: { build: imageBuildLevel, missing: ['not signed', 'built by no hosted platform'] },
+        },
+        resolvedDependencies: dependenciesOf(build),
+      },
+      runDetails: { builder: { id: localImageBuilder, version: build.tools } },
+    },
+  })
+}
+
+/** By name; of provenance and verification summary alike. */
+export function imageSubject({ manifestSha256, files, root, rootHash }: ImageOutput): ResourceDescriptor[] {
+  const all = [{ path: imageManifestName, sha256: manifestSha256 }, ...files]
+  return all
+    .toSorted((a, b) => (a.path < b.path ? -1 : 1))
+    .map(({ path, sha256 }) => ({
+      name: path,
+      digest: path === root ? { sha256, [verityDigest]: rootHash } : { sha256 },
+    }))
+}
+
+function dependenciesOf(build: ImageBuild): ResourceDescriptor[] {
+  const { guest, agent } = build
+  return [
+    { name: inputsName, digest: { sha256: build.inputsSha256 } },
+    { name: 'packages.lock.json', digest: { sha256: build.packagesLockSha256 } },
+    ...(guest === null
+      ? []
+      : [
+          {
+            name: 'strongroom-guest',
+            digest: { sha256: guest.sha256 },
+            ...(guest.madeOf === null ? {} : { annotations: guest.madeOf }),
+          },
+        ]),
+    ...(agent === null
+      ? []
+      : [
+          {
+            name: agent.package,
+            uri: `pkg:npm/${agent.package}@${agent.version}`,
+            digest: { sha512: agent.sha512 },
+          },
+        ]),
+    ...build.packages.map(({ name, version, role, archive, file, sha256 }) => ({
+      name,
+      uri: `pkg:deb/debian/${encodeURIComponent(name)}@${encodeURIComponent(version)}?arch=amd64`,
+      digest: { sha256 },
+      annotations: { archive, file, role },
+    })),
+  ]
+}
+
+/** What is taken from the provenance of an image. */
+export type ReadImageProvenance = {
+  /** Of the image: the variant's where there is one. */
+  readonly name: string
+  readonly inputsSha256: string
+  readonly subject: readonly ResourceDescriptor[]
+}
+
+/** Exactly what `imageProvenance` writes: of our build type, of our builder, with a digest for every dependency. */
+export function readImageProvenance(bytes: Uint8Array): ReadImageProvenance {
+  const what = imageProvenanceName
+  wellFormed(bytes.length <= sizeBytesMax, `${what}: ${bytes.length} bytes`)
+  const root = new Fields(parsedJson(what, bytes), what)
+  is(root, '_type', statementType)
+  is(root, 'predicateType', slsaPredicateType)
+  const subject = root.list('subject', descriptorOf)
+  const predicate = root.object('predicate')
+  root.end()
+  const definition = predicate.object('buildDefinition')
+  const details = predicate.object('runDetails')
+  predicate.end()
+  is(definition, 'buildType', imageBuildType)
+  const parameters = definition.object('externalParameters')
+  const [recipe, variant] = [parameters.text('recipe'), parameters.textOrNull('variant')]
+  parameters.end()
+  definition.object('internalParameters')
+  const dependencies = definition.list('resolvedDependencies', descriptorOf)
+  definition.end()
+  const builder = details.object('builder')
+  is(builder, 'id', localImageBuilder)
+  builder.object('version')
+  builder.end()
+  details.end()
+  const inputs = dependencies.filter(({ name }) => name === inputsName)
+  const inputsSha256 = inputs.length === 1 ? inputs[0]?.digest?.sha256 : undefined
+  wellFormed(inputsSha256 !== undefined, `${what}: resolvedDependencies have no SHA-256 of ${inputsName}`)
+  return { name: variant ?? recipe, inputsSha256, subject }
+}
+
+function is(fields: Fields, name: string, expected: string): void {
+  const found = fields.text(name)
+  wellFormed(found === expected, `${imageProvenanceName}: ${name} is ${JSON.stringify(found)}, not ${expected}`)
+}
+
+function descriptorOf(value: unknown, what: string): ResourceDescriptor {
+  const fields = new Fields(value, what)
+  const name = fields.text('name')
+  fields.optionalText('uri')
+  if (fields.has('annotations')) fields.object('annotations')
+  const digests = fields.object('digest')
+  fields.end()
+  const digest = Object.fromEntries(digests.names().map(algorithm => [algorithm, digests.text(algorithm)]))
+  const hexes = Object.values(digest)
+  wellFormed(
+    hexes.length > 0 && hexes.every(hex => /^[0-9a-f]{64,128}$/.test(hex)),
+    `${what}.digest: no digest in hexadecimal`,
+  )
+  return { name, digest }
+}
+
+/** The image as it is there. */
+export type FoundImage = ImageOutput & { readonly name: string; readonly inputsSha256: string }
+
+/** Null, or the first thing in which the provenance is not of this image. */
+export function imageProvenanceProblem(provenance: ReadImageProvenance, image: FoundImage): string | null {
+  if (provenance.name !== image.name) return `it is of the image ${provenance.name}, the manifest of ${image.name}`
+  const expected = imageSubject(image)
+  const names = (subject: readonly ResourceDescriptor[]) => subject.map(({ name }) => name).join(', ')
+  if (names(provenance.subject) !== names(expected)) {
+    return `its subject is ${names(provenance.subject)}, the image has ${names(expected)}`
+  }
+  for (const [at, { name = '', digest = {} }] of expected.entries()) {
+    const given = provenance.subject[at]?.digest ?? {}
+    for (const algorithm of new Set([...Object.keys(digest), ...Object.keys(given)])) {
+      if (given[algorithm] === digest[algorithm]) continue
+      return `${name}: ${algorithm} is ${given[algorithm] ?? 'missing'}, in the image ${digest[algorithm] ?? 'missing'}`
+    }
+  }
+  if (provenance.inputsSha256 !== image.inputsSha256) {
+    return `${inputsName} are ${provenance.inputsSha256}, in the manifest ${image.inputsSha256}`
+  }
+  return null
+}

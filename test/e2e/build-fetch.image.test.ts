@@ -1,0 +1,125 @@
+// Builds in real build VMs that fetch: sources and packages from git, a crate from a mirror, an input of a flake, all by the service's own proxy.
+
+import { expect, test } from 'bun:test'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { readDsse } from '../../src/attest/provenance/dsse.ts'
+import { answerFiles, archiveOf, fetchedProject, gitProject } from '../rigs/build-sources.ts'
+import {
+  type BuildsAppliance,
+  type BuildsClient,
+  createBuildsAppliance,
+  createBuildsClient,
+  messageOf,
+  unpackResult,
+  verifyResult,
+} from '../rigs/builds-client.ts'
+import {
+  cratesHost,
+  flakeInputFiles,
+  flakeInputHash,
+  flakeWithRepository,
+  gitHost,
+  makeRepository,
+  startFetchServers,
+} from '../rigs/fetch-servers.ts'
+import { inOwnNetns } from '../rigs/netns.ts'
+
+const timeoutMs = 900_000
+
+/** The directory of a verified result; what its statement says of dependencies and builder. */
+async function goodResult(service: BuildsAppliance, client: BuildsClient, id: string, nonce: string) {
+  const events = await client.events(id)
+  expect(events.at(-1)).toEqual({ type: 'complete', result: { status: 'ok' } })
+  const archive = join(service.appliance.directory, `${id}.tar.gz`)
+  const result = await client.result(id)
+  writeFileSync(archive, result)
+  expect(await verifyResult(service, archive, nonce)).toBe('')
+  const directory = unpackResult(join(service.appliance.directory, `unpacked-${id}`), result)
+  const { buildDefinition, runDetails } = JSON.parse(
+    readFileSync(join(directory, 'attestations/slsa.json'), 'utf8'),
+  ).predicate
+  return { directory, events, dependencies: buildDefinition.resolvedDependencies, builder: runDetails.builder }
+}
+
+const outputOf = (program: string) => Bun.spawnSync([program]).stdout.toString()
+const nonceOf = (last: string) => `00112233445566778899aabbccddee${last}`
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    test(
+      'sources, packages and inputs from git and a registry are fetched, built without a network and verified',
+      async () => {
+        // Goal: what locks name comes from allowed hosts alone, and the results name each commit and checksum.
+        await using servers = await startFetchServers({ port: 443 })
+        const ca = join(tmpdir(), `fetch-ca-${process.pid}.pem`)
+        writeFileSync(ca, servers.fetch.ca ?? '')
+        const hosts = [gitHost, cratesHost].map(host => `"${host}=127.0.0.1"`)
+        const service = await createBuildsAppliance(
+          `fetch_hosts = [${hosts.join(', ')}]\nfetch_ca_file = ${JSON.stringify(ca)}\ncrates_mirror = "sparse+https://${cratesHost}/index/"\nconcurrent_max = 2`,
+        )
+        await using appliance = service.appliance
+        await appliance.start()
+        const client = await createBuildsClient(appliance)
+        const dependency = makeRepository(servers, 'answer', answerFiles)
+        const project = makeRepository(servers, 'uses', gitProject(dependency))
+        const input = makeRepository(servers, 'input', flakeInputFiles)
+        const requests = [
+          { nonce: nonceOf('01'), repo_url: project.url, repo_ref: 'v1' },
+          ...[flakeWithRepository(input, flakeInputHash()), fetchedProject()].map((files, at) => ({
+            nonce: nonceOf(`0${at + 2}`),
+            source_data: Buffer.from(archiveOf(files)).toString('base64'),
+          })),
+        ]
+        const ids = await Promise.all(requests.map(async request => (await client.submit(request)).job_id))
+        const [cargo, nix, crate] = await Promise.all(
+          requests.map(({ nonce }, at) => goodResult(service, client, ids[at] ?? '', nonce)),
+        )
+        if (cargo === undefined || nix === undefined || crate === undefined) throw new Error('three builds')
+        expect([cargo, crate].map(({ directory }) => outputOf(join(directory, 'artifacts/uses')))).toEqual([
+          '42\n',
+          '42\n',
+        ])
+        expect(readFileSync(join(nix.directory, 'artifacts/hello'), 'utf8')).toBe('from elsewhere\n')
+        expect(cargo.dependencies).toContainEqual(
+          expect.objectContaining({ name: 'source', digest: { gitCommit: project.commit } }),
+        )
+        expect(cargo.dependencies).toContainEqual(
+          expect.objectContaining({ name: 'answer', digest: { gitCommit: dependency.commit } }),
+        )
+        expect(nix.dependencies).toContainEqual(
+          expect.objectContaining({
+            name: 'input',
+            annotations: { reference: `git+${input.url}?rev=${input.commit}` },
+          }),
+        )
+        for (const { events } of [cargo, nix, crate]) {
+          expect(events.filter(event => messageOf(event).includes('the network is gone'))).toHaveLength(1)
+        }
+
+        // Goal: what the host says that it verified of the image is there, by the digest in the result, for whoever asks.
+        const [, summary] = cargo.builder.builderDependencies
+        expect(summary).toMatchObject({ name: 'builder-summary', annotations: { saidBy: 'host' } })
+        const response = await client.ask(`/v2/builder/blobs/sha256:${summary.digest.sha256}`)
+        expect(response.status).toBe(200)
+        const { payload } = readDsse(new Uint8Array(await response.arrayBuffer()))
+        const { predicate, subject } = JSON.parse(Buffer.from(payload).toString())
+        expect(predicate).toMatchObject({ verificationResult: 'PASSED', verifiedLevels: ['SLSA_BUILD_LEVEL_1'] })
+        const root = subject.find(({ name }: { name: string }) => name === 'root.img')
+        expect(root.digest.dmVeritySha256).toBe(cargo.builder.builderDependencies[0].annotations.rootHash)
+
+        // Goal: of a host that is not on the list a build fetches nothing, and its owner reads which.
+        const refused = await client.submit({
+          nonce: nonceOf('09'),
+          repo_url: 'https://refused.strongroom.test/uses.git',
+        })
+        const refusal = refused.status === 200 ? (await client.events(refused.job_id)).at(-1) : null
+        expect([refused.status, refusal]).toEqual([400, null])
+      },
+      timeoutMs,
+    )
+  },
+  { timeoutMs },
+)
