@@ -28,7 +28,8 @@ export async function gatewayServes({ step, note }: Pick<Steps, 'step' | 'note'>
       if (performance.now() > deadlineMs) {
         throw new Error(`no gateway VM serves: ${one?.problem ?? problem ?? 'it is still starting'}`)
       }
-      await Bun.sleep(200)
+      // Each look is a process of its own, which takes from the VM that boots.
+      await Bun.sleep(500)
     }
   })
   note(`${((performance.now() - startedMs) / 1000).toFixed(1)} s after the start of the daemon, at the latest`)
