@@ -22,7 +22,14 @@ import { swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { diskRoomGib } from '../vm/disk.driver.ts'
 import { expectedMeasurement } from '../vm/expected.plan.ts'
-import { builderImage, gatewayImage, type Image, loadBuilderImage, loadGatewayImage, loadImage } from '../vm/image.driver.ts'
+import {
+  builderImage,
+  gatewayImage,
+  type Image,
+  loadBuilderImage,
+  loadGatewayImage,
+  loadImage,
+} from '../vm/image.driver.ts'
 import { ImageSummaries } from '../vm/image-summary.driver.ts'
 import { Launcher } from '../vm/launcher.driver.ts'
 import { VmNetwork, type VmNetworkDeps } from '../vm/network.driver.ts'
