@@ -5,7 +5,7 @@
 
 import { existsSync, mkdirSync, readdirSync, renameSync, statSync } from 'node:fs'
 import { type FileHandle, open, constants as openFlags } from 'node:fs/promises'
-import { basename } from 'node:path'
+import { basename, resolve } from 'node:path'
 import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson } from '../../base/canonical-json.ts'
 import { Fault, messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
@@ -115,6 +115,13 @@ function readNames(directory: string): string[] {
 export function findModelOf(stateDir: string, file: string): StoredModel | null {
   const status = statSync(file, { bigint: true, throwIfNoEntry: false })
   return status === undefined ? null : findByIdentity(stateDir, fileIdentity(status))
+}
+
+/** As `findModelOf`; also a disk of this path whose file was too new to be told from its next version. */
+export function mayBeModelOf(stateDir: string, file: string, name: string): boolean {
+  const source = readSource(pathsOf(stateDir).of(name))
+  if (source?.identity === null && resolve(source.path) === resolve(file)) return true
+  return findModelOf(stateDir, file)?.model.name === name
 }
 
 function findByIdentity(stateDir: string, identity: string): StoredModel | null {

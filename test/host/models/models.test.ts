@@ -30,6 +30,7 @@ import {
   findModelOf,
   listModels,
   loadModel,
+  mayBeModelOf,
   modelNameOf,
   type NewModel,
   removeModel,
@@ -148,6 +149,11 @@ describe('adding again', () => {
     const count = () => {
       read += 1
     }
+    // Nobody removes it for another's, either.
+    const other = writeGguf(join(dir, 'settled.gguf'), 50_000, 3)
+    await add(stateDir, other, 'settled')
+    const mayBe = (from: string) => ['recent', 'settled'].filter(name => mayBeModelOf(stateDir, from, name))
+    expect([mayBe(file), mayBe(other), mayBe('/none')]).toEqual([['recent'], ['settled'], []])
     const second = await add(stateDir, file, 'recent', { onProgress: count })
     expect([second.made, read > 0]).toEqual([false, true])
   })
