@@ -40,7 +40,7 @@ export function codeFaults(tree: Tree): string[] {
       if (/\b(?:test|it|describe)(?:\.\w+)*\.(?:skip|todo|failing)\b/.test(line)) faults.push(`${where}a test left out`)
     })
     const conditional = /\b(?:test|it|describe)(?:\.\w+)*\.(?:skipIf|todoIf|if)\b/.test(code)
-    if (conditional && !/\b(?:skipUnless|needsRoot)\b|not run: /.test(text)) {
+    if (conditional && !/\b(?:skipUnless|needsRoot|needsHost)\b|not run: /.test(text)) {
       faults.push(`${path}: a test left out on a condition without printing \`not run: REASON\``)
     }
   }
