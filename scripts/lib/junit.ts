@@ -5,6 +5,8 @@
 
 export type TestCase = {
   readonly file: string
+  /** Where it begins in its file. */
+  readonly line: number
   readonly name: string
   readonly outcome: 'passed' | 'failed' | 'skipped'
   readonly durationMs: number
@@ -34,12 +36,13 @@ const tag = /<(\/?)(testsuites|testsuite|testcase|failure|error|skipped)\b((?:[^
 /** Every test of a report, in its order. */
 export function testCasesOf(report: string): TestCase[] {
   const cases: TestCase[] = []
-  let open: { file: string; name: string; outcome: TestCase['outcome']; durationMs: number } | null = null
+  let open: { file: string; line: number; name: string; outcome: TestCase['outcome']; durationMs: number } | null = null
   for (const [, closing, element, attributes = '', empty] of report.matchAll(tag)) {
     if (element === 'testcase') {
       if (closing === '') {
         open = {
           file: attribute(attributes, 'file'),
+          line: Number(attribute(attributes, 'line')),
           name: [attribute(attributes, 'classname'), attribute(attributes, 'name')].filter(Boolean).join(' > '),
           outcome: 'passed',
           durationMs: Number(attribute(attributes, 'time')) * 1000,

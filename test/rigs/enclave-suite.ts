@@ -1,75 +1,100 @@
 // The gateway's own tests, run against the enclave: the same files in a `bun test` of their own, in which rigs/gateway-server.ts and
 // rigs/real-gateway.ts start each gateway as an enclave. `bun test/rigs/enclave-suite.ts FILE…` runs some of them. Effects: processes, files.
 
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { judge, skipReasonsOf, type Tally, type TestCase, testCasesOf } from '../../scripts/lib/junit.ts'
-import { PHASES } from '../../scripts/lib/phases.ts'
+import { PHASES, phaseOf, testFiles } from '../../scripts/lib/phases.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { openAuthority } from '../../src/http/authority.ts'
 
 export type SuiteRun = Tally & {
   readonly cases: readonly TestCase[]
-  /** Why some were left out, in the order of the files. */
-  readonly reasons: readonly string[]
+  /** Those that were left out, each with its reason. */
+  readonly left: readonly { readonly test: string; readonly reason: string }[]
   readonly output: string
 }
 
 const root = resolve(import.meta.dir, '../..')
 /** What starts a gateway, in this process or in a program of its own. */
 const starts = /\b(?:startGateway|startRealGateway|eachWithGateway)\(|rigs\/gateway-load-plan\.ts/
-/** Those who want to see VMs boot and models run start them themselves. */
-const files = 'test/inference/**/!(*.image|*.root).test.ts'
 
-/** Every test file of the gateway, from the repository's root. Whoever adds one has it here, too. */
+/** Every test file of the gateway, from the repository's root: whoever adds one has it here, too. */
 export function gatewayTestFiles(): string[] {
-  return [...new Bun.Glob(files).scanSync({ cwd: root })]
-    .filter(file => !/\.(?:image|root)\.test\.ts$/.test(file) && starts.test(readFileSync(join(root, file), 'utf8')))
-    .sort()
+  return testFiles(root, ['test/inference/']).filter(
+    // Those with a real model start their worker themselves, in an image.
+    file => phaseOf(file) !== 'image' && starts.test(readFileSync(join(root, file), 'utf8')),
+  )
 }
 
-export async function runAgainstEnclave(chosen: readonly string[], timeoutMs: number): Promise<SuiteRun> {
+/** The tests of these files, as they are when they run in their own process. None of them is run. */
+export async function testsOf(files: readonly string[]): Promise<TestCase[]> {
   const dir = mkdtempSync(join(tmpdir(), 'srt-suite-'))
   try {
-    const random = systemRandom
-    const nowMs = systemClock.nowMs
-    const authority = await openAuthority({ kind: 'clients', stateDir: dir, names: ['localhost'], nowMs, random })
-    const reportFile = join(dir, 'report.xml')
-    const child = Bun.spawn(
-      [
-        ...[process.execPath, 'test', `--timeout=${PHASES.slow.testTimeoutMs}`],
-        ...['--reporter=junit', `--reporter-outfile=${reportFile}`, ...chosen.map(file => `./${file}`)],
-      ],
-      {
-        cwd: root,
-        env: {
-          ...process.env,
-          NO_COLOR: '1',
-          STRONGROOM_TEST_GATEWAY: 'enclave',
-          STRONGROOM_TEST_AUTHORITY: dir,
-          // Every client of these tests trusts the host's authority, without a word in its test.
-          NODE_EXTRA_CA_CERTS: authority.caFile,
-          TMPDIR: dir,
-        },
-        stdin: 'ignore',
-        stdout: 'pipe',
-        stderr: 'pipe',
-        timeout: timeoutMs,
-      },
-    )
-    const [stdout, stderr] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
-    const report = await Bun.file(reportFile)
-      .text()
-      .catch(() => null)
-    const output = stdout + stderr
-    const timedOut = child.signalCode !== null
-    const tally = judge({ files: chosen, report, exitCode: child.exitCode, timedOut, timeoutMs, output })
-    return { ...tally, cases: testCasesOf(report ?? ''), reasons: skipReasonsOf(output), output }
+    const { report } = await runTests(dir, files, {
+      more: ['--test-name-pattern=no test has this name'],
+      timeoutMs: 60_000,
+    })
+    return testCasesOf(report ?? '')
   } finally {
     rmSync(dir, { recursive: true, force: true })
   }
+}
+
+export async function runAgainstEnclave(files: readonly string[], timeoutMs: number): Promise<SuiteRun> {
+  const dir = mkdtempSync(join(tmpdir(), 'srt-suite-'))
+  try {
+    const random = systemRandom
+    const { nowMs } = systemClock
+    const authority = await openAuthority({ kind: 'clients', stateDir: dir, names: ['localhost'], nowMs, random })
+    const env = {
+      STRONGROOM_TEST_GATEWAY: 'enclave',
+      STRONGROOM_TEST_AUTHORITY: dir,
+      // So every client of these tests trusts the host's authority, without a word in its test.
+      NODE_EXTRA_CA_CERTS: authority.caFile,
+    }
+    const run = await runTests(dir, files, { env, timeoutMs })
+    const cases = testCasesOf(run.report ?? '')
+    return { ...judge({ files, timeoutMs, ...run }), cases, left: leftOut(cases, run.output), output: run.output }
+  } finally {
+    rmSync(dir, { recursive: true, force: true })
+  }
+}
+
+type RunOptions = {
+  readonly env?: Readonly<Record<string, string>>
+  readonly more?: readonly string[]
+  readonly timeoutMs: number
+}
+
+async function runTests(dir: string, files: readonly string[], { env = {}, more = [], timeoutMs }: RunOptions) {
+  const reportFile = join(dir, 'report.xml')
+  const options = [`--timeout=${PHASES.slow.testTimeoutMs}`, '--reporter=junit', `--reporter-outfile=${reportFile}`]
+  const child = Bun.spawn([process.execPath, 'test', ...options, ...more, ...files.map(file => `./${file}`)], {
+    cwd: root,
+    // A test run calls nobody at its end: what it leaves behind lies here.
+    env: { ...process.env, NO_COLOR: '1', TMPDIR: dir, ...env },
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'pipe',
+    timeout: timeoutMs,
+  })
+  const [stdout, stderr] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+  const report = existsSync(reportFile) ? readFileSync(reportFile, 'utf8') : null
+  return { report, exitCode: child.exitCode, timedOut: child.signalCode !== null, output: stdout + stderr }
+}
+
+/** A reason belongs to the first test that was skipped at its place or after it; tests of one table share theirs. */
+function leftOut(cases: readonly TestCase[], output: string): SuiteRun['left'] {
+  const skipped = cases.filter(one => one.outcome === 'skipped')
+  return skipReasonsOf(output).flatMap(text => {
+    const [, reason = text, file = '', line = ''] = /^(.*) \((\S+):(\d+)\)$/.exec(text) ?? []
+    const after = skipped.filter(one => one.file === file && one.line >= Number(line))
+    const first = Math.min(...after.map(one => one.line))
+    return after.filter(one => one.line === first).map(one => ({ test: `${one.file}: ${one.name}`, reason }))
+  })
 }
 
 if (import.meta.main) {

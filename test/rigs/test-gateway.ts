@@ -1,5 +1,6 @@
 // A gateway under test, whichever process it runs in, and what its metrics and headers tell of it. Effects: requests over the network.
 
+import { relative, resolve } from 'node:path'
 import type { PublicKeys } from '../../src/attest/receipt/public-keys.ts'
 import type { UsageRecord } from '../../src/inference/types.ts'
 import type { NewGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
@@ -9,10 +10,17 @@ import { skipUnless } from './skip.ts'
 /** Set by enclave-suite.ts: the same tests run against the enclave, as a process of its own with the host's side of it. */
 export const isEnclave = process.env.STRONGROOM_TEST_GATEWAY === 'enclave'
 
-/** For `test.skipIf(needsHost('it sets the clock'))`: what no gateway in a VM lets a test do. */
+/**
+ * For `test.skipIf(needsHost('it sets the clock'))`: what no gateway in a VM lets a test do. Its place is told, by which enclave-suite.ts finds
+ * the test whose reason it is.
+ */
 export function needsHost(reason: string): boolean {
-  return skipUnless(!isEnclave, `needs the gateway in the test's own process: ${reason}`)
+  const [, , caller = ''] = new Error().stack?.split('\n') ?? []
+  const [, path = '', line = ''] = /(\/[^():]+):(\d+):\d+\)?$/.exec(caller) ?? []
+  return skipUnless(!isEnclave, `${reason} (${relative(root, path)}:${line})`)
 }
+
+const root = resolve(import.meta.dir, '../..')
 
 export type AnyGateway = AsyncDisposable & {
   readonly url: string

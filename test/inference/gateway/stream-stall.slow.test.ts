@@ -50,11 +50,14 @@ async function openClient(url: string, key: string, onBytes: (socket: Socket<und
   let bytes = 0
   let tail = ''
   const { port, protocol } = new URL(url)
+  const isTls = protocol === 'https:'
+  const secured = Promise.withResolvers<void>()
   const socket = await Bun.connect<undefined>({
     hostname: '127.0.0.1',
     port: Number(port),
-    ...(protocol === 'https:' ? { tls: { ca: trustedCa() } } : {}),
+    ...(isTls ? { tls: { ca: trustedCa() } } : {}),
     socket: {
+      handshake: () => secured.resolve(),
       data: (one, arrived) => {
         bytes += arrived.length
         tail = (tail + arrived.toString('latin1')).slice(-64)
@@ -64,6 +67,7 @@ async function openClient(url: string, key: string, onBytes: (socket: Socket<und
       error: () => {},
     },
   })
+  if (isTls) await secured.promise
   socket.write(
     `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
   )
