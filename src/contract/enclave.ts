@@ -258,17 +258,25 @@ export const ENCLAVE_REQUESTS = [
     },
     closed,
   ),
-  /** Metrics as Prometheus text, and lines of its log from `from` on. */
-  Type.Object({ id, op: Type.Literal('report'), logFrom: Count }, closed),
+  /**
+   * A piece of its metrics as Prometheus text, from the character `metricsFrom` on, and lines of its log from `logFrom` on. 0 takes the metrics
+   * anew; what follows are pieces of the same text.
+   */
+  Type.Object({ id, op: Type.Literal('report'), logFrom: Count, metricsFrom: Count }, closed),
   /** No new requests from now on; those that run may end. */
   Type.Object({ id, op: Type.Literal('drain') }, closed),
 ] as const
 
 export type EnclaveRequest = Static<(typeof ENCLAVE_REQUESTS)[number]>
 
+/** Of one piece of the metrics: with the lines of the log beside it it fits into a line of the channel, whatever the characters. */
+export const metricsPieceCharsMax = 32_768
+
 export const EnclaveReport = Type.Object(
   {
-    metrics: Type.String({ maxLength: 65_536 }),
+    metrics: Type.String({ maxLength: metricsPieceCharsMax }),
+    /** How many characters the whole text has. */
+    metricsChars: Count,
     log: Type.Array(Type.Object({ seq: Count, line: Type.String({ maxLength: 1024 }) }, closed), { maxItems: 32 }),
   },
   closed,

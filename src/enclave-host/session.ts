@@ -32,6 +32,8 @@ const waitMs = 10_000
 const retryMs = 1_000
 const reportMs = 5_000
 const logLinesMax = 1_000
+/** Of the metrics of one VM. */
+const metricsCharsMax = 1_048_576
 /** As the wire allows (contract/enclave.ts). */
 const problemCharsMax = 512
 /** Between two answers of a VM that always has news. */
@@ -217,21 +219,38 @@ export class GatewaySession {
 
   /** Metrics and log. */
   async #collect(): Promise<void> {
-    const { clock, engine } = this.#deps
+    const { clock } = this.#deps
     const { signal } = this.#stopping
     while (!signal.aborted) {
       await pause(clock, reportMs, signal)
       if (signal.aborted || this.#status === null) continue
       try {
-        const { metrics, log } = await engine.report(this.vmId, this.#logFrom, askTimeoutMs)
-        this.#metrics = metrics
-        this.#lines.push(...log)
-        this.#lines.splice(0, this.#lines.length - logLinesMax)
-        this.#logFrom = (log.at(-1)?.seq ?? this.#logFrom - 1) + 1
+        this.#metrics = await this.#takeReport()
       } catch (error) {
         this.#note('report', error)
       }
     }
+  }
+
+  /** The metrics, put together from their pieces; beyond the bound they are left out by whole lines. */
+  async #takeReport(): Promise<string> {
+    const { engine } = this.#deps
+    let text = ''
+    while (text.length < metricsCharsMax) {
+      const asked = { logFrom: this.#logFrom, metricsFrom: text.length }
+      const { metrics, metricsChars, log } = await engine.report(this.vmId, asked, askTimeoutMs)
+      this.#keepLog(log)
+      text += metrics
+      if (metrics === '' || text.length >= metricsChars) return text
+      await pause(this.#deps.clock, leastPauseMs, this.#stopping.signal)
+    }
+    return text.slice(0, text.lastIndexOf('\n', metricsCharsMax - 1) + 1)
+  }
+
+  #keepLog(log: readonly { readonly seq: number; readonly line: string }[]): void {
+    this.#lines.push(...log)
+    this.#lines.splice(0, this.#lines.length - logLinesMax)
+    this.#logFrom = (log.at(-1)?.seq ?? this.#logFrom - 1) + 1
   }
 
   #note(what: string, error: unknown): void {

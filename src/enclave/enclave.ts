@@ -10,7 +10,13 @@ import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
 import { type Logger, redact } from '../base/log.ts'
 import { type AgentRequest, agentProtocol } from '../contract/agent.ts'
-import type { EnclaveNext, EnclaveReport, EnclaveRequest, EnclaveStatus } from '../contract/enclave.ts'
+import {
+  type EnclaveNext,
+  type EnclaveReport,
+  type EnclaveRequest,
+  type EnclaveStatus,
+  metricsPieceCharsMax,
+} from '../contract/enclave.ts'
 import { type Shape, shapeOf } from '../contract/shape.ts'
 import { WorkloadDocument, workloadText } from '../contract/workload.ts'
 import type { Networking } from '../guest/network.ts'
@@ -52,7 +58,6 @@ type Next = Extract<EnclaveRequest, { op: 'next' }>
 /** Requests that are being answered; a host that sends more without reading gets them refused. */
 const requestsMax = 64
 /** As the wire allows (contract/enclave.ts). */
-const metricsCharsMax = 65_536
 const problemCharsMax = 512
 
 /** The workload in force, and what follows from it. */
@@ -65,6 +70,8 @@ export class Enclave {
   #requests = 0
   /** The status that was told last. */
   #told = ''
+  /** The text that is being told in pieces. */
+  #metrics = ''
 
   constructor(deps: EnclaveDeps) {
     this.#deps = deps
@@ -135,7 +142,7 @@ export class Enclave {
         wants.answer(request.want, 'certificate', { clients: request.clients, guests: request.guests })
         return ok
       case 'report':
-        return { ok: true, report: this.#report(request.logFrom) }
+        return { ok: true, report: this.#report(request) }
       case 'drain':
         this.#work?.gateway.drain()
         return ok
@@ -227,10 +234,10 @@ export class Enclave {
     }
   }
 
-  #report(logFrom: number): EnclaveReport {
-    const metrics = this.#work?.gateway.metrics() ?? ''
-    const end = metrics.length <= metricsCharsMax ? metrics.length : metrics.lastIndexOf('\n', metricsCharsMax - 1) + 1
-    return { metrics: metrics.slice(0, end), log: this.#deps.lines.from(logFrom) }
+  #report({ logFrom, metricsFrom }: Extract<EnclaveRequest, { op: 'report' }>): EnclaveReport {
+    if (metricsFrom === 0) this.#metrics = this.#work?.gateway.metrics() ?? ''
+    const metrics = this.#metrics.slice(metricsFrom, metricsFrom + metricsPieceCharsMax)
+    return { metrics, metricsChars: this.#metrics.length, log: this.#deps.lines.from(logFrom) }
   }
 }
 

@@ -3,9 +3,11 @@
 import type { EnclaveReport } from '../contract/enclave.ts'
 
 const linesMax = 512
-/** As the wire allows (contract/enclave.ts). */
+/** As the wire allows (contract/enclave.ts). As JSON no line has more than six bytes for each of them, so that one always has room. */
 const lineCharsMax = 1024
 const reportLinesMax = 32
+/** Of all lines of a report, as JSON: metrics are to fit beside them into one line of the channel. */
+const reportBytesMax = 24_576
 
 export class LogLines {
   readonly #lines: string[] = []
@@ -20,9 +22,16 @@ export class LogLines {
     this.#first += 1
   }
 
-  /** Lines from that number on, or from the first that is kept. */
+  /** Lines from that number on, or from the first that is kept; so many as a report has room for. */
   from(seq: number): EnclaveReport['log'] {
     const start = Math.min(Math.max(0, seq - this.#first), this.#lines.length)
-    return this.#lines.slice(start, start + reportLinesMax).map((line, at) => ({ seq: this.#first + start + at, line }))
+    const found: EnclaveReport['log'] = []
+    let bytes = 0
+    for (const line of this.#lines.slice(start, start + reportLinesMax)) {
+      bytes += Buffer.byteLength(JSON.stringify(line))
+      if (bytes > reportBytesMax) break
+      found.push({ seq: this.#first + start + found.length, line })
+    }
+    return found
   }
 }

@@ -118,8 +118,8 @@ export class VmGateways {
     await this.#request(vmId, { op: 'certificate_for', ...answer }, timeoutMs)
   }
 
-  async report(vmId: string, logFrom: number, timeoutMs: number): Promise<EnclaveReport> {
-    const response = await this.#request(vmId, { op: 'report', logFrom }, timeoutMs)
+  async report(vmId: string, asked: RequestOf<'report'>, timeoutMs: number): Promise<EnclaveReport> {
+    const response = await this.#request(vmId, { op: 'report', ...asked }, timeoutMs)
     if (!('report' in response)) throw new Fault('channel.refused', 'agent report: a response without a report')
     return response.report
   }

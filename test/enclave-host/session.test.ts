@@ -25,7 +25,7 @@ test('goal: rows that wait are told with since when and why, until they are book
       view: () => ({ state: 'running' }),
       next: async () => said,
       addresses: async () => {},
-      report: async () => ({ metrics: '', log: [] }),
+      report: async () => ({ metrics: '', metricsChars: 0, log: [] }),
     } as unknown as SessionDeps['engine'],
     control: {
       current: () => ({ revision: 1, bytes: new Uint8Array(0), signature: new Uint8Array(0) }),

@@ -106,7 +106,7 @@ class EnclaveGateway implements StoredGateway {
 
   async log(): Promise<readonly string[]> {
     for (;;) {
-      const { log } = await this.#report(this.#logFrom)
+      const { log } = await this.#report({ logFrom: this.#logFrom, metricsFrom: Number.MAX_SAFE_INTEGER })
       // Another call may have been faster.
       for (const { seq, line } of log) if (seq >= this.#logFrom) this.#lines.push(line)
       this.#logFrom = Math.max(this.#logFrom, (log.at(-1)?.seq ?? -1) + 1)
@@ -114,8 +114,23 @@ class EnclaveGateway implements StoredGateway {
     }
   }
 
+  /** Taken anew where the host has asked for its own in between. */
   async metrics(): Promise<string> {
-    return (await this.#report(Number.MAX_SAFE_INTEGER)).metrics
+    let text = ''
+    await until('the metrics are whole', waitMs, async () => {
+      text = await this.#readMetrics()
+      return text.split('\n').every(line => /^(?:# .*|\w+(?:\{.*\})? \S+)?$/.test(line))
+    })
+    return text
+  }
+
+  async #readMetrics(): Promise<string> {
+    const logFrom = Number.MAX_SAFE_INTEGER
+    for (let text = ''; ; ) {
+      const { metrics, metricsChars } = await this.#report({ logFrom, metricsFrom: text.length })
+      text += metrics
+      if (metrics === '' || text.length >= metricsChars) return text
+    }
   }
 
   /** As a relying party finds them in its receipts. Asked for once. */
@@ -182,9 +197,9 @@ class EnclaveGateway implements StoredGateway {
     await until('the keys are in force', waitMs, () => session.status?.revision === bench.control.current().revision)
   }
 
-  #report(logFrom: number): Promise<EnclaveReport> {
+  #report(asked: { logFrom: number; metricsFrom: number }): Promise<EnclaveReport> {
     const { bench, vmId } = this.#parts
-    return bench.engine.report(vmId, logFrom, waitMs)
+    return bench.engine.report(vmId, asked, waitMs)
   }
 }
 

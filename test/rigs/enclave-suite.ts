@@ -4,7 +4,7 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { judge, skipReasonsOf, type TestCase, type Tally, testCasesOf } from '../../scripts/lib/junit.ts'
+import { judge, skipReasonsOf, type Tally, type TestCase, testCasesOf } from '../../scripts/lib/junit.ts'
 import { PHASES } from '../../scripts/lib/phases.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'

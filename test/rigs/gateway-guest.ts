@@ -30,7 +30,7 @@ const usualAnswer = (request: EnclaveRequest): Record<string, unknown> =>
     : request.op === 'control'
       ? { revision: 3 }
       : request.op === 'report'
-        ? { report: { metrics: 'up 1\n', log: [] } }
+        ? { report: { metrics: 'up 1\n', metricsChars: 5, log: [] } }
         : {}
 
 export function startGatewayGuest(path: string): GatewayGuest {

@@ -127,14 +127,15 @@ describe('what is said to it', () => {
     const { vmId, guest, gateways, state } = await bench(stack)
     const asked = { known: ['a'], booked: 7, waitMs: 0 }
     expect(await gateways.next(vmId, asked, timeoutMs)).toEqual({ status: gatewayStatus, wants: [], usage: null })
-    expect(await gateways.report(vmId, 5, timeoutMs)).toEqual({ metrics: 'up 1\n', log: [] })
+    const from = { logFrom: 5, metricsFrom: 0 }
+    expect(await gateways.report(vmId, from, timeoutMs)).toEqual({ metrics: 'up 1\n', metricsChars: 5, log: [] })
     await gateways.addresses(vmId, { 'upstream.test': ['192.0.2.9'] }, timeoutMs)
     await gateways.evidenceFor(vmId, { want: 'w', evidence: null, problem: 'no certificates' }, timeoutMs)
     await gateways.certificateFor(vmId, { want: 'w', clients: 'PEM', guests: 'PEM' }, timeoutMs)
     await gateways.drain(vmId, timeoutMs)
     expect(guest.requests.map(({ id: _, ...request }) => request)).toEqual([
       { op: 'next', ...asked },
-      { op: 'report', logFrom: 5 },
+      { op: 'report', ...from },
       { op: 'addresses', hosts: { 'upstream.test': ['192.0.2.9'] } },
       { op: 'evidence_for', want: 'w', evidence: null, problem: 'no certificates' },
       { op: 'certificate_for', want: 'w', clients: 'PEM', guests: 'PEM' },
@@ -143,7 +144,7 @@ describe('what is said to it', () => {
     guest.answer = () => ({})
     for (const work of [
       gateways.next(vmId, asked, timeoutMs),
-      gateways.report(vmId, 0, timeoutMs),
+      gateways.report(vmId, { logFrom: 0, metricsFrom: 0 }, timeoutMs),
       gateways.control(vmId, { bytes: new Uint8Array(1), signature: new Uint8Array(64) }, timeoutMs),
     ])
       expect(await failure(work)).toMatchObject({ code: 'channel.refused' })
