@@ -201,6 +201,16 @@ describe('adding again', () => {
       expect(left(stateDir)).toEqual(['named'])
     })
 
+    // Goal: a daemon makes a spoilt disk of its own again, for nobody else would.
+    test('a disk that is not whole is made anew', async () => {
+      const stateDir = newState()
+      const file = writeGguf(join(dir, 'spoilt-auto.gguf'), 5_000)
+      const first = await add(stateDir, file, null)
+      rmSync(first.disk)
+      expect(await add(stateDir, file, null)).toEqual(first)
+      expect(left(stateDir)).toEqual([first.model.name])
+    })
+
     test('goal: the name is the same on every host, and another file gets another', async () => {
       const stateDir = newState()
       const one = await add(stateDir, writeGguf(join(dir, 'x.gguf'), 5_000), null)
