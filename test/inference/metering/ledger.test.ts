@@ -175,7 +175,7 @@ describe('writing', () => {
     metering.record(recordOf('after'))
     metering.flush()
     expect(metering.counts()).toEqual({ written: 2, lost: 1, waiting: 0 })
-    expect(ledger.logged.filter(line => line.includes('"request":"nobody"'))).toHaveLength(1)
+    expect(ledger.logged.filter(line => line.includes('"nobody"'))).toHaveLength(1)
   })
 
   test('bad records in batches of many', () => {
