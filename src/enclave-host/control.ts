@@ -22,6 +22,8 @@ export type SignedSnapshot = {
   readonly signature: Uint8Array
 }
 
+/** The last time that a Date can have (ECMA-262 section 21.4.1.1). */
+const revisionMax = 8_640_000_000_000_000
 /** A key that was made just now is good in the gateway so much later. */
 const lookMs = 100
 
@@ -52,8 +54,12 @@ export class ControlSource {
     return this.#current
   }
 
-  /** A gateway has a higher revision than ours: the clock was set back. The next snapshot is above it. */
+  /**
+   * A gateway has a higher revision than ours: the clock was set back. The next snapshot is above it. Fault channel.refused: no clock was ever
+   * set so that it could be, and there would soon be none above it for any gateway.
+   */
   raiseAbove(revision: number): void {
+    if (revision > revisionMax) throw new Fault('channel.refused', `control: there is no revision ${revision}`)
     if (revision < this.#revision) return
     this.#revision = revision
     this.#current = null

@@ -3,6 +3,7 @@
 // One loop asks the VM for news and looks at the whole of it each time, so a lost message costs time, never usage. The VM is hostile: what it
 // sends is checked by the wire, and nothing it says makes this loop faster than its pauses.
 
+import { Allowance } from '../base/allowance.ts'
 import { fromBase64Url } from '../base/bytes.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
@@ -36,6 +37,12 @@ const logLinesMax = 1_000
 const metricsCharsMax = 1_048_576
 /** As the wire allows (contract/enclave.ts). */
 const problemCharsMax = 512
+/** That are answered at a time: so many may be open. */
+const wantsMax = 16
+/** An honest VM asks for one after the other. */
+const wantsPerSecondMax = 100
+/** Between two lines of the log on failures of one kind. */
+const noteMs = 1_000
 /** Between two answers of a VM that always has news. */
 const leastPauseMs = 5
 
@@ -45,6 +52,10 @@ export class GatewaySession {
   readonly #stopping = new AbortController()
   readonly #stopped = Promise.withResolvers<void>()
   readonly #known = new Set<string>()
+  #answering = 0
+  readonly #wantsAllowed: Allowance
+  /** Of each kind of failure: when it was last logged, monotonic, and how many were left out since. */
+  readonly #notes = new Map<string, { atMs: number; leftOut: number }>()
   readonly #pushes = createSerial()
   readonly #lines: { seq: number; line: string }[] = []
   #running: Promise<unknown> | null = null
@@ -59,6 +70,7 @@ export class GatewaySession {
   constructor(deps: SessionDeps) {
     this.vmId = deps.vmId
     this.#deps = deps
+    this.#wantsAllowed = new Allowance(wantsPerSecondMax, deps.clock)
   }
 
   /** What it last said of itself; null before it has said anything. */
@@ -150,9 +162,10 @@ export class GatewaySession {
     else if (status.revision !== this.#deps.control.current().revision) {
       await this.#pushes.run(() => this.#sendControl())
     }
-    for (const want of wants) this.#answer(want)
+    const owedMs = Math.max(0, ...wants.map(want => this.#answer(want)))
     this.#book(status, usage)
     if (isChanged) onChange()
+    await pause(this.#deps.clock, owedMs, this.#stopping.signal)
   }
 
   /** Faults of the books. */
@@ -185,12 +198,21 @@ export class GatewaySession {
     return this.#deps.engine.addresses(this.vmId, this.#deps.addresses.hosts(), askTimeoutMs)
   }
 
-  /** Beside the loop: certificates may take long. What fails is asked for again. */
-  #answer(want: Want): void {
-    if (this.#known.has(want.id)) return
+  /**
+   * Beside the loop: certificates may take long. What fails is asked for again, and so is what there is no room for. Returns for how long to
+   * wait before more is answered.
+   */
+  #answer(want: Want): number {
+    if (this.#known.has(want.id) || this.#answering >= wantsMax) return 0
     this.#known.add(want.id)
+    this.#answering += 1
     const work = want.kind === 'evidence' ? this.#completeEvidence(want) : this.#certify(want)
-    work.catch(error => this.#note(want.kind, error)).finally(() => this.#known.delete(want.id))
+    const ended = () => {
+      this.#known.delete(want.id)
+      this.#answering -= 1
+    }
+    work.catch(error => this.#note(want.kind, error)).finally(ended)
+    return this.#wantsAllowed.owedMs(1)
   }
 
   async #completeEvidence(want: Extract<Want, { kind: 'evidence' }>): Promise<void> {
@@ -255,6 +277,15 @@ export class GatewaySession {
 
   #note(what: string, error: unknown): void {
     if (this.#stopping.signal.aborted) return
-    this.#deps.log.warn('the gateway VM: a message failed; it is tried again', { vm: this.vmId, what, error })
+    const { clock, log } = this.#deps
+    const nowMs = clock.monotonicMs()
+    const last = this.#notes.get(what)
+    if (last !== undefined && nowMs - last.atMs < noteMs) {
+      last.leftOut += 1
+      return
+    }
+    this.#notes.set(what, { atMs: nowMs, leftOut: 0 })
+    const fields = { vm: this.vmId, what, leftOut: last?.leftOut ?? 0, error }
+    log.warn('the gateway VM: a message failed; it is tried again', fields)
   }
 }

@@ -5,7 +5,7 @@
 import { webcrypto } from 'node:crypto'
 import { loadX509 } from '../attest/simulator/x509-runtime.ts'
 import { toBase64Url } from '../base/bytes.ts'
-import { type Clock, pause } from '../base/clock.ts'
+import { type Clock, iso, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { readPair, type TlsPair } from '../http/pair.ts'
@@ -105,16 +105,24 @@ async function newRequest(): Promise<{ key: string; csr: string }> {
   return { key: `${key}\n`, csr: toBase64Url(new Uint8Array(request.rawData)) }
 }
 
-/** Fault attest.unavailable: no answer, or certificates that are not for this key. */
+/** Fault attest.unavailable: no answer, or certificates that are not for this key or not for now. */
 async function certified(
-  { wants }: EnclaveTlsDeps,
+  { wants, clock }: EnclaveTlsDeps,
   csr: string,
   key: string,
 ): Promise<{ pair: TlsPair; guests: string }> {
   const { clients, guests } = (await wants.ask({ kind: 'certificate', csr }, askTimeoutMs)) as CertificateAnswer
-  const verdict = readPair(clients, key)
-  if (!verdict.ok) throw new Fault('attest.unavailable', `certificate for clients: ${verdict.reason}`)
-  const guestVerdict = readPair(guests, key)
-  if (!guestVerdict.ok) throw new Fault('attest.unavailable', `certificate for instances: ${guestVerdict.reason}`)
-  return { pair: verdict.pair, guests }
+  const usable = (cert: string, whose: string): TlsPair => {
+    const verdict = readPair(cert, key)
+    const problem = verdict.ok ? whyUntimely(verdict.pair, clock.nowMs()) : verdict.reason
+    if (verdict.ok && problem === null) return verdict.pair
+    throw new Fault('attest.unavailable', `certificate for ${whose}: ${problem}`)
+  }
+  usable(guests, 'instances')
+  return { pair: usable(clients, 'clients'), guests }
+}
+
+function whyUntimely({ notBeforeMs, notAfterMs }: TlsPair, nowMs: number): string | null {
+  if (nowMs < notBeforeMs) return `it is not valid before ${iso(notBeforeMs)}; here it is ${iso(nowMs)}`
+  return nowMs < notAfterMs ? null : `it has ended at ${iso(notAfterMs)}`
 }

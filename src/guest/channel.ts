@@ -5,6 +5,7 @@
 // read(2) gives 0 at once and poll(2) reports readable, so in that state we poll; while the host is connected, epoll wakes us.
 
 import * as fs from 'node:fs'
+import { Allowance } from '../base/allowance.ts'
 import { type Clock, onAbort } from '../base/clock.ts'
 import { Fault, systemErrorCode, wrapFault } from '../base/fault.ts'
 import { createSerial } from '../base/serial.ts'
@@ -45,6 +46,10 @@ const awayPollMs = 20
 const awayPollSlowMs = 100
 const awayQuickMs = 10_000
 const readBytesMax = 65_536
+/** What the host may say in a second: its largest document takes three, and a flood of lines a small part of this one thread. */
+const readLimits = { bytes: 8_388_608, lines: 2_000 }
+/** So many bytes are made lines of at once: short lines cost the most for their bytes. */
+const sliceBytes = 1_024
 const writePollMs = 10
 /** A host that reads nothing for this long no longer wants the response. */
 const writeStallMs = 10_000
@@ -53,19 +58,20 @@ const waitingMax = 64
 
 export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel {
   const lines = new LineReader()
+  const allowed = { bytes: new Allowance(readLimits.bytes, clock), lines: new Allowance(readLimits.lines, clock) }
   const buffer = new Uint8Array(readBytesMax)
   let hostAway = true
   const sending = createSerial()
   /** A line was not written to its end: the next one begins with an LF. */
   let torn = false
 
-  const awaitHost = async (deliver: (bytes: Uint8Array) => void, signal: AbortSignal): Promise<void> => {
+  const awaitHost = async (deliver: Deliver, signal: AbortSignal): Promise<void> => {
     const sinceMs = clock.monotonicMs()
     while (!signal.aborted) {
       const got = readNow(readFd, buffer)
       hostAway = got === 'away'
       if (got === 'nothing_yet') return
-      if (got !== 'away') deliver(buffer.subarray(0, got))
+      if (got !== 'away') await deliver(buffer.subarray(0, got))
       else await clock.sleep(clock.monotonicMs() - sinceMs < awayQuickMs ? awayPollMs : awayPollSlowMs, signal)
     }
   }
@@ -93,8 +99,14 @@ export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel 
 
   return {
     receive: async (onLine, signal) => {
-      const deliver = (bytes: Uint8Array) => {
-        for (const line of lines.push(bytes)) onLine(line)
+      const deliver: Deliver = async bytes => {
+        for (let at = 0; at < bytes.length; at += sliceBytes) {
+          const slice = bytes.subarray(at, at + sliceBytes)
+          const found = lines.push(slice)
+          for (const line of found) onLine(line)
+          const owedMs = Math.max(allowed.bytes.owedMs(slice.length), allowed.lines.owedMs(found.length))
+          if (owedMs > 0) await clock.sleep(owedMs, signal)
+        }
       }
       try {
         while (!signal.aborted) {
@@ -112,19 +124,18 @@ export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel 
   }
 }
 
+/** Resolves when more may be read. */
+type Deliver = (bytes: Uint8Array) => Promise<void>
+
 /** Bun's stream waits in epoll and ends at the first read of 0 bytes: the host has gone. It leaves the descriptor open. */
-async function readWhileConnected(
-  fd: number,
-  deliver: (bytes: Uint8Array) => void,
-  signal: AbortSignal,
-): Promise<void> {
+async function readWhileConnected(fd: number, deliver: Deliver, signal: AbortSignal): Promise<void> {
   const reader = Bun.file(fd).stream().getReader()
   const forget = onAbort(signal, () => void reader.cancel())
   try {
     for (;;) {
       const { done, value } = await reader.read()
       if (done) return
-      deliver(value)
+      await deliver(value)
     }
   } finally {
     forget()

@@ -5,6 +5,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
+import { Allowance } from '../../base/allowance.ts'
 import { toBase64Url } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -23,7 +24,6 @@ import {
 import { BUILD_RESPONSES, type BuildAgentRequest } from '../../contract/build-agent.ts'
 import { ENCLAVE_RESPONSES, type EnclaveRequest } from '../../contract/enclave.ts'
 import { createLineSplitter } from '../../linux/lines.ts'
-import { Allowance } from './allowance.ts'
 import { Pending } from './pending.ts'
 import { connectUnix, type UnixSocket } from './unix-socket.ts'
 

@@ -6,11 +6,11 @@
 
 import { closeSync } from 'node:fs'
 import type { Socket } from 'bun'
+import { Allowance } from '../../base/allowance.ts'
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { Fault, type FaultCode, messageOf } from '../../base/fault.ts'
 import { removeFile } from '../../linux/files.ts'
 import { bindUnix, errnoName, listen, unixStreamSocket } from '../../linux/libc.ts'
-import { Allowance } from './allowance.ts'
 
 export type UnixSocketOptions = {
   /** Until connected; a socket that is not there yet or refuses is tried again until then. */

@@ -57,7 +57,7 @@ export class Metering {
       if (this.#stopping.signal.aborted) this.flush()
       else this.#scheduleFlush(flushIntervalMs)
     } catch (error) {
-      this.#noteLost(record.id, error)
+      this.#noteLost([record.id], error)
     }
   }
 
@@ -73,7 +73,7 @@ export class Metering {
   book(records: readonly UsageRecord[]): void {
     const rows = records.map(record => rowOf(record, this.#deps.cost))
     const outcome = writeBatch({ store: this.#deps.store, append: this.#append }, rows)
-    for (const { row, error } of outcome.refused) this.#noteLost(row.id, error)
+    this.#noteRefused(outcome)
     this.#written += outcome.written
     if (outcome.left.length > 0) throw outcome.error
   }
@@ -104,7 +104,7 @@ export class Metering {
     if (this.#waiting.length === 0) return true
     const batch = this.#waiting.slice(0, batchRowsMax)
     const outcome = writeBatch({ store: this.#deps.store, append: this.#append }, batch)
-    for (const { row, error } of outcome.refused) this.#noteLost(row.id, error)
+    this.#noteRefused(outcome)
     this.#written += outcome.written
     this.#waiting.splice(0, batch.length - outcome.left.length)
     if (outcome.left.length === 0) return true
@@ -125,9 +125,18 @@ export class Metering {
     })
   }
 
-  #noteLost(id: string, error: unknown): void {
-    this.#lost += 1
-    this.#deps.log.error('a usage record was lost', { request: id, error })
+  /** One line for all of a batch: whoever makes bad rows is not to fill the log. */
+  #noteRefused({ refused }: Outcome): void {
+    if (refused.length > 0)
+      this.#noteLost(
+        refused.map(({ row }) => row.id),
+        refused[0]?.error,
+      )
+  }
+
+  #noteLost(ids: readonly string[], error: unknown): void {
+    this.#lost += ids.length
+    this.#deps.log.error('usage records were lost', { requests: ids, error })
   }
 }
 

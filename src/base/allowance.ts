@@ -1,6 +1,6 @@
 // How fast something may go on: so much a second, and a second's worth at once. Effects: reads a clock.
 
-import type { Clock } from '../../base/clock.ts'
+import type { Clock } from './clock.ts'
 
 export class Allowance {
   readonly #perSecondMax: number
