@@ -205,7 +205,8 @@ describe('its verification summary', () => {
     expect(short).rejects.toThrow(Malformed)
   })
 
-  test('goal: that is of something else is refused', async () => {
+  test('that is of something else is refused', async () => {
+    // Goal: no other attestation in our directory is handed out as the summary of an image.
     const sound = json(statement)
     const refused: [string, (one: typeof sound) => void][] = [
       ['of another type', one => Reflect.set(one, 'predicateType', 'https://slsa.dev/provenance/v1')],
