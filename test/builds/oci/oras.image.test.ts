@@ -80,13 +80,20 @@ describe.skipIf(skipped)('oras', () => {
 
   test('notices a changed manifest and a changed file', async () => {
     // Goal: whoever pulls by digest gets exactly that or an error.
-    for (const part of ['/manifests/', '/blobs/']) {
-      tampered = part
-      const to = join(dir, `tampered-${part.slice(1, -1)}`)
-      mkdirSync(to)
-      const { code, stderr } = await oras('pull', '--output', to, `${name}@${image.digest}`)
+    const kernel = present(
+      image.files.find(one => one.name === 'kernel'),
+      'the kernel',
+    )
+    // The file by itself: this version of oras now and then panics where one of several fails.
+    const cases = [
+      ['/manifests/', ['pull', '--output', dir, `${name}@${image.digest}`]],
+      ['/blobs/', ['blob fetch', '--output', join(dir, 'changed'), `${name}@${kernel.digest}`]],
+    ] as const
+    for (const [path, argv] of cases) {
+      tampered = path
+      const { code, stderr } = await oras(...argv)
       tampered = null
-      expect([part, code]).toEqual([part, 1])
+      expect([path, code]).toEqual([path, 1])
       expect(stderr).toMatch(/digest|mismatch/)
     }
   })
