@@ -31,7 +31,7 @@ const build: ImageBuild = {
       ...{ file: 'pool/main/g/gcc-14/libstdc++6_14.2.0-19+b1_amd64.deb', sha256: hex('06') },
     },
   ],
-  guest: { sha256: hex('07'), madeOf: { bunSha256: hex('08') } },
+  executable: { name: 'strongroom-guest', sha256: hex('07'), madeOf: { bunSha256: hex('08') } },
   agent: { package: 'opencode-linux-x64', version: '1.2.3', sha512: '09'.repeat(64) },
   output: { manifestSha256: hex('0a'), files, root: 'root.img', rootHash: hex('0b') },
 }
