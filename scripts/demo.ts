@@ -10,7 +10,7 @@ import { runCommand } from './lib/command.ts'
 import { buildSteps } from './lib/demo-builds.ts'
 import { gatewayServes, gatewaySteps } from './lib/demo-gateway.ts'
 import { below, createHost, domain, executable, firstLine, type Images, run } from './lib/demo-host.ts'
-import { apiOf, askFromInside, endInstance, instanceSteps } from './lib/demo-instance.ts'
+import { apiOf, askFromInside, endInstance, instanceSteps, startAgent } from './lib/demo-instance.ts'
 import { runSteps, type Steps } from './lib/steps.ts'
 
 const { values: flags } = parseArgs({ options: { relock: { type: 'boolean', default: false } } })
@@ -31,15 +31,17 @@ async function demo(steps: Steps): Promise<void> {
   )
   note(`the key begins ${key.slice(0, 12)}; it is shown once`)
 
-  // The VM of the gateway boots beside the instance's.
+  // The VM of the gateway boots beside the instance's, and the agent starts for the first time beside both.
   const api = apiOf(host, key)
   const instance = await instanceSteps(steps, host, { api, key, image: images.instance })
+  const agent = startAgent(steps, instance)
   await gatewayServes(steps, host, startedMs)
   await askFromInside(steps, instance)
   await gatewaySteps(steps, host)
+  await agent.ended()
   const { usage } = await step('GET /v1/usage', async () => (await api('GET', '/v1/usage')) as UsageSummary)
   note(
-    `${usage.instance_hours_used} instance-hours, ${usage.inference_cost_usd} USD of inference, ${usage.egress_bytes} of ${usage.egress_limit_bytes} bytes of egress`,
+    `${usage.instance_hours_used.toFixed(3)} instance-hours, ${usage.inference_cost_usd} USD of inference, ${usage.egress_bytes} of ${usage.egress_limit_bytes} bytes of egress`,
   )
   await endInstance(steps, api, instance)
   const url = `https://builds.${domain}:8443`

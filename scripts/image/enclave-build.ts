@@ -94,6 +94,6 @@ async function assemble(assembly: AssembleOptions): Promise<BuiltImage> {
     program: { package: recipe.program, version },
     gateway: { sha256, command: [...gatewayCommand], provenance: assembly.origin },
   }
-  const executable = { sha256, madeOf: assembly.origin }
+  const executable = { name: 'strongroom-enclave', sha256, madeOf: assembly.origin }
   return { manifest, recipe: basename(paths.recipeDir), lock, agentLock: null, executable }
 }

@@ -106,6 +106,6 @@ async function assemble(assembly: AssembleOptions): Promise<BuiltImage> {
     guestSha256,
     guestProvenance: assembly.origin,
   }
-  const executable = { sha256: guestSha256, madeOf: assembly.origin }
+  const executable = { name: 'strongroom-guest', sha256: guestSha256, madeOf: assembly.origin }
   return { manifest, recipe: basename(paths.recipeDir), lock, agentLock, executable }
 }

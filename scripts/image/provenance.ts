@@ -21,7 +21,7 @@ export type ProvenanceOf = {
   readonly lock: PackagesLock
   readonly agentLock: AgentLock | null
   /** Of ours: strongroom-guest, or strongroom-enclave. */
-  readonly executable: { readonly sha256: string; readonly madeOf: Origin }
+  readonly executable: { readonly name: string; readonly sha256: string; readonly madeOf: Origin }
 }
 
 export async function writeProvenance({
@@ -40,7 +40,7 @@ export async function writeProvenance({
     tools: manifest.tools,
     packagesLockSha256: manifest.packagesLockSha256,
     packages: lock.packages,
-    guest: executable,
+    executable,
     agent: agentLock === null ? null : agentOf(agentLock),
     output: {
       manifestSha256: await sha256File(join(dir, imageManifestName)),

@@ -6,6 +6,7 @@ import type { AdminGateways } from '../../src/contract/admin.ts'
 import { below, domain, executable, type Host } from './demo-host.ts'
 import { pinGatewayVm } from './gateway-pins.ts'
 import type { Steps } from './steps.ts'
+import { seconds } from './terminal.ts'
 
 const url = `https://inference.${domain}:8442`
 const servesTimeoutMs = 300_000
@@ -28,10 +29,11 @@ export async function gatewayServes({ step, note }: Pick<Steps, 'step' | 'note'>
       if (performance.now() > deadlineMs) {
         throw new Error(`no gateway VM serves: ${one?.problem ?? problem ?? 'it is still starting'}`)
       }
-      await Bun.sleep(200)
+      // Each look is a process of its own, which takes from the VM that boots.
+      await Bun.sleep(500)
     }
   })
-  note(`${((performance.now() - startedMs) / 1000).toFixed(1)} s after the start of the daemon, at the latest`)
+  note(`${seconds(performance.now() - startedMs).trim()} after the start of the daemon, at the latest`)
 }
 
 async function show({ strongroom }: Host): Promise<AdminGateways> {

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { question } from './demo-gateway.ts'
 import { below, domain, executable, firstLine, type Host, run } from './demo-host.ts'
 import type { Steps } from './steps.ts'
+import { seconds } from './terminal.ts'
 
 const readyTimeoutMs = 180_000
 
@@ -34,7 +35,7 @@ export function apiOf({ inside, ca }: Host, key: string): Api {
 
 type Customer = { readonly api: Api; readonly key: string; readonly image: string }
 
-/** From the POST to the first commands over SSH; only a good verdict lets the client know the host key. */
+/** From the POST to the first command over SSH; only a good verdict lets the client know the host key. */
 export async function instanceSteps(
   { step, note }: Pick<Steps, 'step' | 'note'>,
   host: Host,
@@ -54,8 +55,7 @@ export async function instanceSteps(
   const login = ['ssh', '-i', client, ...options.flatMap(one => ['-o', one]), `agent@${hostname}`]
   const ssh = (command: string) => host.inside(...login, command)
   await step(`ssh agent@${hostname} uname -r`, () => ssh('uname -r').then(firstLine))
-  note(`${((performance.now() - startedMs) / 1000).toFixed(1)} s from the POST to the first output over SSH`)
-  await step(`ssh agent@${hostname} opencode --version`, () => ssh('opencode --version').then(firstLine))
+  note(`${seconds(performance.now() - startedMs).trim()} from the POST to the first output over SSH`)
   return { name, hostname, ssh }
 }
 
@@ -65,6 +65,20 @@ const insideQuestion = `curl --silent --fail \
 
 export async function askFromInside({ step }: Pick<Steps, 'step'>, { ssh }: Instance): Promise<void> {
   await step('inside it, curl the inference gateway with the key of the instance', () => ssh(insideQuestion))
+}
+
+/** Its first start takes long under software emulation: it begins now, and `ended` waits for it. */
+export function startAgent({ step, note }: Pick<Steps, 'step' | 'note'>, { hostname, ssh }: Instance) {
+  const startedMs = performance.now()
+  const version = ssh('opencode --version').then(said => ({ said, tookMs: performance.now() - startedMs }))
+  // Told by the step below.
+  version.catch(() => {})
+  return {
+    ended: async () => {
+      await step(`ssh agent@${hostname} opencode --version`, async () => firstLine((await version).said))
+      note(`${seconds((await version).tookMs).trim()} in all, beside the steps above`)
+    },
+  }
 }
 
 export async function endInstance({ step }: Pick<Steps, 'step'>, api: Api, { name }: Instance): Promise<void> {

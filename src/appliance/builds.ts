@@ -22,7 +22,7 @@ import type { Store } from '../store/db.ts'
 import { launchOf } from '../store/ledger/launch.query.ts'
 import { listVms } from '../store/ledger/vm.query.ts'
 import type { BuildEngine } from '../vm/build-engine.ts'
-import { builderImage } from '../vm/image.driver.ts'
+import { builderImage, loadBuilderImage } from '../vm/image.driver.ts'
 import { imageDigest } from '../vm/image-digest.driver.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
 import type { HostTrust } from '../vm/launch-policy.plan.ts'
@@ -90,7 +90,12 @@ export function composeBuilds(parts: BuildsParts): Builds {
       spec,
       shape: buildVmShape(config, engine.platform, parts.operatorKey.digest),
       warm: builds.warm,
-      imageDigest: () => imageDigest(builds.image_dir),
+      imageDigest: () => {
+        const digest = imageDigest(builds.image_dir)
+        // A warm VM of an image that would not be launched now is as little of use.
+        if (!engine.images.hasPassed(digest)) loadBuilderImage(builds.image_dir)
+        return digest
+      },
       room: () =>
         roomFor(
           store.ledger.db,

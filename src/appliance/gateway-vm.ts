@@ -101,6 +101,9 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   }
   const keeper = new GatewayKeeper({
     ...{ store: store.ledger, hostId: store.hostId, engine, wanted, addresses, clock, random, log },
+    patienceMs,
+    // The worker may be started again once, and its golden answer takes as long as its start.
+    startMs: config.vm.boot_timeout_ms + 4 * config.inference.worker.start_timeout_ms + verifyMs,
     drainMs: config.inference.drain_s * 1000,
     newSession: (vmId, onChange) =>
       new GatewaySession({ vmId, engine, control, addresses, books, certify: parts.certify, clock, log, onChange }),
@@ -184,6 +187,11 @@ function gatewayEngine({ engine, store }: GatewayVmParts): GatewayEngine {
     route: ({ serving, upstreams }) => network.setGateway({ serving, port: gatewayVmPort, upstreams }),
   }
 }
+
+/** For the worker's second and third start. */
+const patienceMs = 60_000
+/** For certificates, evidence and whoever waits for their turn at AMD's service. */
+const verifyMs = 300_000
 
 /** A row of a gateway VM as the ledger takes it. Its limits are the VM's concern. */
 export function recordOf({

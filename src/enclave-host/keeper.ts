@@ -37,6 +37,10 @@ export type KeeperDeps = {
   readonly addresses: Pick<Addresses, 'reached' | 'onChange' | 'isKnown'>
   /** `said`: what the VM says of itself, for whoever has nothing to verify. Fault attest.unavailable. */
   readonly verify: (vmId: string, said: VerifiedGateway) => Promise<VerifiedGateway>
+  /** How long a VM that listens may have a problem before it serves nevertheless, where nobody else does. */
+  readonly patienceMs: number
+  /** Longest time from a VM's row until it serves: after that it is given up, and another one is tried. */
+  readonly startMs: number
   /** Longest time that the requests of a VM which was replaced may take. */
   readonly drainMs: number
   readonly clock: Clock
@@ -72,8 +76,6 @@ const retryMaxMs = 30_000
 const sweepMs = 2_000
 const backOffMinMs = 1_000
 const backOffMaxMs = 300_000
-/** How long a VM that listens may have a problem before it serves nevertheless, where nobody else does. */
-const patienceMs = 60_000
 const goneKeptMs = 7 * 24 * 3_600_000
 const goneShownMax = 10
 
@@ -257,15 +259,26 @@ export class GatewayKeeper {
         await this.#end(row, 'the configuration or the image is another by now')
         continue
       }
-      if (!this.#isReady(row, serving !== undefined)) continue
+      const { problem = null, receiptKey = '' } = this.#sessions.get(row.vmId)?.status ?? {}
+      const isOver = clock.nowMs() - row.createdAtMs >= this.#deps.startMs
+      if (!this.#isReady(row, serving !== undefined)) {
+        if (isOver) await this.#end(row, `it was not ready in time: ${problem ?? 'it says nothing'}`)
+        continue
+      }
       let verified: VerifiedGateway
       try {
-        verified = await verify(row.vmId, { receiptKey: this.#sessions.get(row.vmId)?.status?.receiptKey ?? '' })
+        verified = await verify(row.vmId, { receiptKey })
       } catch (error) {
         this.#problem = messageOf(error)
-        log.error('the gateway VM cannot be verified; it does not serve', { vm: row.vmId, error })
-        if (clock.nowMs() - row.createdAtMs >= this.#verifyMs()) await this.#end(row, messageOf(error))
-        continue
+        // Without its worker there is no attestation; its other models are served all the same, where nobody else does.
+        const isWorkerless = problem !== null && serving === undefined
+        if (!isWorkerless) {
+          log.error('the gateway VM cannot be verified; it does not serve', { vm: row.vmId, error })
+          if (isOver) await this.#end(row, messageOf(error))
+          continue
+        }
+        log.error('the gateway VM serves without attestation, for its worker does not run', { vm: row.vmId, problem })
+        verified = { receiptKey }
       }
       engine.open(row.vmId)
       const nowMs = clock.nowMs()
@@ -283,10 +296,6 @@ export class GatewayKeeper {
     }
   }
 
-  #verifyMs(): number {
-    return 10 * patienceMs
-  }
-
   /** A VM that replaces another has to do all that it should. The first one serves also while its worker does not: other models are there. */
   #isReady({ vmId }: GatewayVm, isReplacing: boolean): boolean {
     const { clock } = this.#deps
@@ -296,7 +305,7 @@ export class GatewayKeeper {
     if (isReplacing) return false
     const sinceMs = this.#listeningSinceMs.get(vmId) ?? clock.monotonicMs()
     this.#listeningSinceMs.set(vmId, sinceMs)
-    return clock.monotonicMs() - sinceMs >= patienceMs
+    return clock.monotonicMs() - sinceMs >= this.#deps.patienceMs
   }
 
   /** Starts a VM where none that is wanted serves or starts. */

@@ -72,7 +72,8 @@ function boundaryText({ worker, upstreams }: WorkloadDocument): string {
   const outside = upstreams.map(
     upstream => `${upstream.models.join(', ')}: OUTSIDE, ${upstream.name} at ${upstream.url} (${trustText(upstream)})`,
   )
-  return [...inside, ...outside].join('; ') || 'no models'
+  // What leaves comes first: a summary may cut the line.
+  return [...outside, ...inside].join('; ') || 'no models'
 }
 
 function trustText({ url, spkiSha256, ca }: WorkloadDocument['upstreams'][number]): string {

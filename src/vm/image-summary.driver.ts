@@ -52,6 +52,8 @@ export class ImageSummaries {
   readonly #turns = createSerial()
   /** The oldest first. */
   readonly #known: Known[]
+  /** Digest of the manifest of the image that has passed last. */
+  #passed: string | null = null
 
   /** Fault internal: the directory cannot be made. */
   constructor(deps: ImageSummariesDeps) {
@@ -78,8 +80,14 @@ export class ImageSummaries {
         )
       }
       await this.#summarize(image)
+      this.#passed = image.manifestSha256
       return image
     })
+  }
+
+  /** Whether the image that has passed last has this manifest, by its SHA-256. */
+  hasPassed(manifestSha256: string): boolean {
+    return this.#passed === manifestSha256
   }
 
   /** The newest one of the image that a VM was launched from; null: nobody has verified it. */

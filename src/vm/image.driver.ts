@@ -49,6 +49,8 @@ export function loadImage(directory: string): Image {
 
 /** An image whose provenance is of this very manifest. */
 export type BuilderImage = Image & {
+  /** Of manifest.json, SHA-256 in hexadecimal. */
+  readonly manifestSha256: string
   /** Of provenance.json, SHA-256 in hexadecimal. */
   readonly provenanceSha256: string
   /** Every file of the image, as its provenance has them. */
@@ -79,19 +81,22 @@ function loadNamedImage(directory: string, expected: string, who: string): Image
 function provenanceOf(
   directory: string,
   { name, inputsSha256, rootHash, files }: ImageManifest,
-): Pick<BuilderImage, 'provenanceSha256' | 'subject'> {
+): Omit<BuilderImage, keyof Image> {
   const path = `${directory}/${imageProvenanceName}`
   try {
     const bytes = readFileSync(path)
     const provenance = readImageProvenance(bytes)
+    const manifestSha256 = imageDigest(directory)
     const output = {
-      manifestSha256: imageDigest(directory),
+      manifestSha256,
       files: Object.values(files),
       root: files.root.path,
       rootHash,
     }
     const problem = imageProvenanceProblem(provenance, { name, inputsSha256, ...output })
-    if (problem === null) return { provenanceSha256: sha256Hex(bytes), subject: provenance.subject }
+    if (problem === null) {
+      return { manifestSha256, provenanceSha256: sha256Hex(bytes), subject: provenance.subject }
+    }
     throw new Malformed(problem)
   } catch (cause) {
     throw new Fault(

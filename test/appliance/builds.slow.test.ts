@@ -13,6 +13,7 @@ import { createTls } from '../../src/http/certificate.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
 import { simulatedTrust } from '../rigs/attested-guest.ts'
+import { writeBuilderImage } from '../rigs/build-image-directory.ts'
 import { certainClock } from '../rigs/builds-service.ts'
 import { addKey } from '../rigs/instances-service.ts'
 import { failure } from '../rigs/until.ts'
@@ -25,6 +26,7 @@ const engine = {
   platform: 'tcg',
   capacity: { memoryMib: 65_536, vcpus: 16, addresses: 14, asids: null, bootingMax: 2 },
   diskGibMax: () => 1_000,
+  images: { hasPassed: () => false },
   reconciler: {
     builds: {},
     define: () => {},
@@ -92,6 +94,20 @@ test('goal: authorities that are none are a fault of the named file', async () =
     expect(fault).toMatchObject({ code: 'config.file', param: 'builds.fetch_ca_file' })
     parts.store.close()
   }
+})
+
+test('goal: no VM is kept or reserved of an image without provenance, and the operator reads what to do', async () => {
+  const image = join(dir, 'image')
+  await writeBuilderImage(image, 3)
+  const parts = partsOf(`image_dir = ${JSON.stringify(image)}`)
+  const builds = composeBuilds(parts)
+  const reserve = () =>
+    parts.store.directory.transact(tx => builds.vms.reserve(tx, { organizationId: null, expiresAtMs: 1_000_000 }))
+  expect(reserve()).not.toBeNull()
+  rmSync(join(image, 'provenance.json'))
+  expect([reserve(), builds.vms.status().lacking]).toEqual([null, expect.stringContaining('build-image.ts builder')])
+  await builds.stop()
+  parts.store.close()
 })
 
 test('goal: where the service is switched off, VMs of builds go and those of instances stay', () => {

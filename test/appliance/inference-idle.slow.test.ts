@@ -48,7 +48,8 @@ const ANSWERS: Record<string, () => Promise<Response>> = {
 }
 
 test('goal: connections that wait, and connections that work', async () => {
-  const verdict = parseConfig('[listen]\ninference = "127.0.0.1:0"\n[http]\nidle_timeout_s = 1\n', 'f')
+  const toml = '[listen]\ninference = "127.0.0.1:0"\n[http]\nidle_timeout_s = 1\n[inference]\nplacement = "host"\n'
+  const verdict = parseConfig(toml, 'f')
   if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
   const server = serveInference(
     {

@@ -292,8 +292,7 @@ test('goal: status and leaks are shown, and a leak is no success', async () => {
   expect(status.stdout).toContain('platform:      tcg (evidence is SIMULATED)\n')
   expect(status.stdout).toContain('instances:     1 ready\n')
   expect(status.stdout).toContain('warm pool:     1 warm, 0 booting, 3 wanted\n')
-  expect(status.stdout).toContain('gateway:       VM v1, starting\n')
-  expect(status.stdout).toContain('gateway problem: the worker: it is not healthy yet\n')
+  expect(status.stdout).toContain('gateway:       VM v1, starting: the worker: it is not healthy yet\n')
   expect(await runJson('status')).toMatchObject({ code: 0, document: { platform: 'tcg' } })
   expect(await run(['doctor', '--leaks'])).toEqual({ code: 0, stdout: 'nothing leaked\n', stderr: '' })
   leaks = [{ kind: 'tap', name: 'sr0123456789', detail: 'unknown' }]

@@ -10,8 +10,8 @@ import { qemuProcesses } from '../rigs/leftovers.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
 import { until } from '../rigs/until.ts'
 
-const testMs = 600_000
-const startMs = 180_000
+const testMs = 1_200_000
+const startMs = 300_000
 const question = { model, messages: [{ role: 'user', content: 'hello' }], max_tokens: 4, temperature: 0 }
 /** Recorded without a VM, by `strongroom model add`, on a processor with AVX2. */
 const golden = ['--golden-prompt', 'a a a a a a a a', '--golden-answer', ' and and and and']

@@ -32,7 +32,10 @@ const scripted: Behaviour = (response, { body }) => {
   response.end('data: [DONE]\n\n')
 }
 
-const tables = ({ url }: TestUpstream) => `[[inference.upstreams]]
+/** On the host: the scripted server listens on its loopback, where no VM reaches. */
+const tables = ({ url }: TestUpstream) => `[inference]
+placement = "host"
+[[inference.upstreams]]
 name = "scripted"
 url = ${JSON.stringify(url)}
 models = [${JSON.stringify(model)}]

@@ -20,7 +20,7 @@ beforeAll(async () => {
 })
 afterAll(() => upstream.stop())
 
-function keeperOf(bench: EnclaveBench): GatewayKeeper {
+function keeperOf(bench: EnclaveBench, { patienceMs = 60_000 } = {}): GatewayKeeper {
   const log = createLogger({ level: 'info', sink: line => void bench.log.push(line), nowMs: systemClock.nowMs })
   return new GatewayKeeper({
     store: bench.store.ledger,
@@ -33,6 +33,8 @@ function keeperOf(bench: EnclaveBench): GatewayKeeper {
     newSession: (vmId, onChange) => bench.newSession(vmId, { onChange }),
     addresses: bench.addresses,
     verify: vmId => bench.verify(vmId),
+    patienceMs,
+    startMs: 60_000,
     drainMs: 20_000,
     clock: systemClock,
     random: systemRandom,
@@ -175,6 +177,26 @@ test(
     expect(await (await fetch(`${bench.url(second)}/workload.json`, { tls: { ca: bench.caPem } })).text()).toBe(
       bench.workloadText,
     )
+  },
+  testMs,
+)
+
+test(
+  'goal: a worker that does not run stops itself alone: other models are served, without attestation',
+  async () => {
+    await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
+    const { worker } = bench.workload
+    if (worker === null) throw new Error('the rig has a worker')
+    // Another file than the disk holds, as one changed byte would be.
+    bench.workload = { ...bench.workload, worker: { ...worker, disk: { ...worker.disk, fileSha256: '00'.repeat(32) } } }
+    const key = bench.addKey()
+    const keeper = keeperOf(bench, { patienceMs: 500 })
+    await using _keeper = { [Symbol.asyncDispose]: () => keeper.stop() }
+    keeper.start()
+    const vmId = await serving(bench)
+    expect((await chat(bench, vmId, key)).status).toBe(200)
+    expect((await chat(bench, vmId, key, { model: 'w' })).status).toBe(502)
+    expect(keeper.view().gateways[0]?.problem).toContain('the worker:')
   },
   testMs,
 )

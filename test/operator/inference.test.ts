@@ -21,7 +21,7 @@ const one = (vmId: string, state: View['gateways'][number]['state'], problem: st
 const summary = (gateways: View['gateways'], problem: string | null = null) =>
   gatewaySummary({ view: () => ({ gateways, problem }), replace: () => false, session: () => null })
 
-// Goal: status names the one VM that matters to an operator, and what is wrong.
+// Goal: whatever the keeper knows, one line of the status says what counts.
 test.each([
   ['none, and why', [[], 'no image'], [null, null, 'no image']],
   ['one that serves', [[one('a', 'draining'), one('b', 'serving'), one('c', 'starting')]], ['b', 'serving', null]],

@@ -63,17 +63,25 @@ export const answerCrate = (() => {
   return { bytes, sha256: sha256(bytes) }
 })()
 
-/** The same package, as a repository has it. */
-export const answerFiles: SourceFiles = { 'Cargo.toml': dependencyManifest, 'src/lib.rs': dependencySource }
+/** A package as a repository has it. */
+export const replyFiles: SourceFiles = {
+  'Cargo.toml': dependencyManifest.replace('answer', 'reply'),
+  'src/lib.rs': 'pub fn reply() -> u32 { 1 }\n',
+}
 
-/** With that package from a git repository, by branch; the lock names the commit. */
+/** With that package from a git repository, by branch, and the crate of the registry; the lock names the commit and the checksum. */
 export function gitProject({ url, commit }: { readonly url: string; readonly commit: string }): SourceFiles {
+  const registry = `source = "registry+https://github.com/rust-lang/crates.io-index"\nchecksum = "${answerCrate.sha256}"\n`
   return {
-    'Cargo.toml': `[package]\nname = "uses"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\nanswer = { git = "${url}", branch = "main" }\n`,
+    'Cargo.toml': `[package]\nname = "uses"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\nanswer = "0.1"\nreply = { git = "${url}", branch = "main" }\n`,
     'Cargo.lock': lockOf(
-      `${lockEntry('answer', `source = "git+${url}?branch=main#${commit}"\n`)}${lockEntry('uses', 'dependencies = ["answer"]\n')}`,
+      [
+        lockEntry('answer', registry),
+        lockEntry('reply', `source = "git+${url}?branch=main#${commit}"\n`),
+        lockEntry('uses', 'dependencies = ["answer", "reply"]\n'),
+      ].join(''),
     ),
-    'src/main.rs': 'fn main() { println!("{}", answer::answer()); }\n',
+    'src/main.rs': 'fn main() { println!("{}", answer::answer() + reply::reply()); }\n',
   }
 }
 

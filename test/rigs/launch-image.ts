@@ -85,7 +85,8 @@ export async function writeLaunchImage(
 export function writeImageProvenance(directory: string, { name, inputsSha256, rootHash, files }: ImageManifest): void {
   const manifest = readFileSync(join(directory, imageManifestName))
   const bytes = imageProvenance({
-    ...{ recipe: name, variant: null, inputsSha256, sourceDateEpoch: 1, tools: { bun: '1' }, guest: null, agent: null },
+    ...{ recipe: name, variant: null, inputsSha256, sourceDateEpoch: 1, tools: { bun: '1' }, agent: null },
+    executable: { name: 'strongroom-guest', sha256: 'ab'.repeat(32), madeOf: null },
     ...{ packagesLockSha256: 'ee'.repeat(32), packages: [samplePackage] },
     output: {
       manifestSha256: new Bun.CryptoHasher('sha256').update(manifest).digest('hex'),

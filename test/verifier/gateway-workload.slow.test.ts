@@ -57,7 +57,7 @@ describe('whose gateway it is', () => {
 
   test('goal: the verdict says for each model whether prompts leave what is measured, and to whom', async () => {
     expect((await judge()).textOf('workload-upstreams')).toBe(
-      `w: inside the measured VM; big: OUTSIDE, far at https://far.example/v1 (key ${'ab'.repeat(32)})`,
+      `big: OUTSIDE, far at https://far.example/v1 (key ${'ab'.repeat(32)}); w: inside the measured VM`,
     )
   })
 })

@@ -31,7 +31,7 @@ export type ImageBuild = {
   readonly recipe: string
   /** Whose files are laid over the recipe's; null for none. */
   readonly variant: string | null
-  /** One digest over recipe, locks, scripts, guest executable and tools. */
+  /** One digest over recipe, locks, scripts, our executable and tools. */
   readonly inputsSha256: string
   readonly sourceDateEpoch: number
   readonly tools: Readonly<Record<string, string>>
@@ -45,8 +45,12 @@ export type ImageBuild = {
     readonly file: string
     readonly sha256: string
   }[]
-  /** The compiled guest executable, and what it was compiled from where that is known; null for an image without one. */
-  readonly guest: { readonly sha256: string; readonly madeOf: Readonly<Record<string, string>> | null } | null
+  /** Our own in the image; `madeOf`: what it was compiled from, null where that is not known. */
+  readonly executable: {
+    readonly name: string
+    readonly sha256: string
+    readonly madeOf: Readonly<Record<string, string>> | null
+  }
   /** The packaged coding agent; null for none. */
   readonly agent: { readonly package: string; readonly version: string; readonly sha512: string } | null
   readonly output: ImageOutput
@@ -95,19 +99,15 @@ export function imageSubject({ manifestSha256, files, root, rootHash }: ImageOut
 }
 
 function dependenciesOf(build: ImageBuild): ResourceDescriptor[] {
-  const { guest, agent } = build
+  const { executable, agent } = build
   return [
     { name: inputsName, digest: { sha256: build.inputsSha256 } },
     { name: 'packages.lock.json', digest: { sha256: build.packagesLockSha256 } },
-    ...(guest === null
-      ? []
-      : [
-          {
-            name: 'strongroom-guest',
-            digest: { sha256: guest.sha256 },
-            ...(guest.madeOf === null ? {} : { annotations: guest.madeOf }),
-          },
-        ]),
+    {
+      name: executable.name,
+      digest: { sha256: executable.sha256 },
+      ...(executable.madeOf === null ? {} : { annotations: executable.madeOf }),
+    },
     ...(agent === null
       ? []
       : [

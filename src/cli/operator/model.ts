@@ -9,9 +9,9 @@ import { modelDiskBytes } from '../../host/models/disk.ts'
 import {
   type AddedModel,
   addModel,
-  findModelOf,
   type ListedModel,
   listModels,
+  mayBeModelOf,
   modelDiskPath,
   modelNameOf,
   removeModel,
@@ -70,10 +70,10 @@ export function addModels(program: Command, cli: Cli): void {
     .addHelpText('after', helpText('strongroom model list', 'strongroom model list --json'))
     .action(async (_options: unknown, command: Command) => {
       const run = runOf(cli, command)
-      const configured = configuredModel(run.config().config, run.stateDir)
+      const { config } = run.config()
       const models = asRoot(() => listModels(run.stateDir)).map(one => ({
         one,
-        configured: one.name === configured,
+        configured: isConfigured(config, run.stateDir, one.name),
         pids: processesWithOpen(modelDiskPath(run.stateDir, one.name)),
       }))
       await run.result({ models: models.map(listedDocument) }, listText(models, run.paint))
@@ -177,16 +177,16 @@ function asRoot<T>(work: () => T): T {
 }
 
 /** Named by the configuration, or made of the file that it names. */
-function configuredModel({ inference: { worker } }: Config, stateDir: string): string | null {
-  if (worker.model_disk !== '') return worker.model_disk
-  return worker.model_file === '' ? null : (findModelOf(stateDir, worker.model_file)?.model.name ?? null)
+function isConfigured({ inference: { worker } }: Config, stateDir: string, name: string): boolean {
+  if (worker.model_disk !== '') return worker.model_disk === name
+  return worker.model_file !== '' && mayBeModelOf(stateDir, worker.model_file, name)
 }
 
 async function remove(run: Run, name: string): Promise<void> {
   const refuse = (why: string, remedy: string) => {
     throw new AdvisedFault('conflict', `model ${name} ${why}`, { param: 'name', remedy })
   }
-  if (configuredModel(run.config().config, run.stateDir) === name) {
+  if (isConfigured(run.config().config, run.stateDir, name)) {
     refuse('is what the configuration serves', 'change inference.worker.model_disk and model_file first')
   }
   const listed = asRoot(() => listModels(run.stateDir)).some(one => one.name === name)

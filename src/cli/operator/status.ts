@@ -75,7 +75,7 @@ function gatewayFields({ placement, vm, state, problem }: AdminStatus['gateway']
   if (placement === 'off') return [['gateway', 'off']]
   if (placement === 'host') return [['gateway', 'a part of the daemon (inference.placement is "host")']]
   const found = vm === null ? paint.bad('no VM') : `VM ${vm}, ${paint.word(state ?? '')}`
-  return [['gateway', found], ...(problem === null ? [] : [['gateway problem', problem] satisfies [string, string]])]
+  return [['gateway', problem === null ? found : `${found}: ${problem}`]]
 }
 
 function buildsFields({ builds }: AdminStatus): [string, string][] {

@@ -75,6 +75,7 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['root', ['chain-root']],
   ['measurement', ['measurement']],
   ['workloads', ['pin-allowlist']],
+  ['prompts', ['workload-upstreams']],
   ['operator', ['pin-operator-key']],
   ['VMPL', ['vmpl']],
   ['firmware', ['tcb-floor-snp', 'tcb-floor-microcode']],

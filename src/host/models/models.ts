@@ -5,7 +5,7 @@
 
 import { existsSync, mkdirSync, readdirSync, renameSync, statSync } from 'node:fs'
 import { type FileHandle, open, constants as openFlags } from 'node:fs/promises'
-import { basename } from 'node:path'
+import { basename, resolve } from 'node:path'
 import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson } from '../../base/canonical-json.ts'
 import { Fault, messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
@@ -115,6 +115,13 @@ function readNames(directory: string): string[] {
 export function findModelOf(stateDir: string, file: string): StoredModel | null {
   const status = statSync(file, { bigint: true, throwIfNoEntry: false })
   return status === undefined ? null : findByIdentity(stateDir, fileIdentity(status))
+}
+
+/** As `findModelOf`; also a disk of this path whose file was too new to be told from its next version. */
+export function mayBeModelOf(stateDir: string, file: string, name: string): boolean {
+  const source = readSource(pathsOf(stateDir).of(name))
+  if (source?.identity === null && resolve(source.path) === resolve(file)) return true
+  return findModelOf(stateDir, file)?.model.name === name
 }
 
 function findByIdentity(stateDir: string, identity: string): StoredModel | null {
@@ -247,7 +254,8 @@ async function findThere(added: NewModel, source: OpenSource, deps: AddDeps): Pr
   const { identity } = source
   if (name === null) {
     const same = identity === null ? null : findByIdentity(stateDir, identity)
-    return same === null ? null : { ...same, made: false }
+    const found = same ?? (await findByDigest(stateDir, source, deps))
+    return found === null ? null : { ...found, made: false }
   }
   const directory = pathsOf(stateDir).of(name)
   if (!existsSync(directory)) return null
@@ -264,6 +272,18 @@ async function findThere(added: NewModel, source: OpenSource, deps: AddDeps): Pr
     writeSource(directory, { path: source.path, identity })
   }
   return { ...there, made: false }
+}
+
+/** Reads the file only where there is a disk of one of its size. */
+async function findByDigest(stateDir: string, source: OpenSource, deps: AddDeps): Promise<StoredModel | null> {
+  const candidates = wholeModels(stateDir).filter(({ model }) => model.fileBytes === source.sizeBytes)
+  if (candidates.length === 0) return null
+  const sha256 = await sha256Of(source, deps)
+  const found = candidates.find(({ model }) => model.fileSha256 === sha256) ?? null
+  if (found !== null) {
+    writeSource(pathsOf(stateDir).of(found.model.name), { path: source.path, identity: source.identity })
+  }
+  return found
 }
 
 async function sha256Of(source: OpenSource, { onProgress, signal }: AddDeps): Promise<string> {
@@ -286,7 +306,7 @@ const spareBytes = 64 * 1024 * 1024
 
 async function makeModel(added: NewModel, source: OpenSource, deps: AddDeps): Promise<AddedModel> {
   const { stateDir } = added
-  const { directory, adding, of } = pathsOf(stateDir)
+  const { directory, adding, removing, of } = pathsOf(stateDir)
   const neededBytes = modelDiskBytes(source.sizeBytes) + spareBytes
   const { freeBytes } = diskSpace(directory)
   if (freeBytes < neededBytes) {
@@ -297,17 +317,12 @@ async function makeModel(added: NewModel, source: OpenSource, deps: AddDeps): Pr
   try {
     mkdirSync(adding, { mode: 0o700 })
     const facts = await writeDisk(`${adding}/${diskFileName}`, source, deps)
-    const written = { path: source.path, identity: source.identity }
-    const same =
-      added.name === null ? wholeModels(stateDir).find(one => one.model.fileSha256 === facts.fileSha256) : undefined
-    if (same !== undefined) {
-      writeSource(of(same.model.name), written)
-      return { ...same, made: false }
-    }
     const name = added.name ?? `file-${facts.fileSha256.slice(0, digestChars)}`
     const model: WorkloadModel = { name, ...facts, golden }
-    writeSource(adding, written)
+    writeSource(adding, { path: source.path, identity: source.identity })
     writeFacts(adding, model)
+    // What is there is no whole disk; of a name that was given, `findThere` has said so.
+    if (existsSync(of(name))) renameSync(of(name), removing)
     renameSync(adding, of(name))
     syncDirectory(directory)
     return { disk: `${of(name)}/${diskFileName}`, model, made: true }
@@ -317,7 +332,7 @@ async function makeModel(added: NewModel, source: OpenSource, deps: AddDeps): Pr
     if (!isFull) throw wrapFault(error, `make the disk of ${source.path}`)
     throw new Fault('host.disk_full', `${directory}: no room for the disk of ${source.path}`, { cause: error })
   } finally {
-    removeTree(adding)
+    for (const left of [adding, removing]) removeTree(left)
   }
 }
 

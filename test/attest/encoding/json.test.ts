@@ -39,10 +39,14 @@ test('refused', () => {
 test('where JSON.parse stands', () => {
   const allowed: Readonly<Record<string, string>> = {
     'base/json.ts': 'the strict reader itself',
+    'attest/ehbp/key-config.ts': 'whether an error asks for the keys again; they are verified anew',
+    'attest/ehbp/whole.ts': 'whether a stream ended with an error event; nothing of it is taken',
     'attest/receipt/receipt.ts': 'counts the names of the text, and refuses a second one',
     'cli/input-file.ts': "for the parser's own words; the strict reader follows",
     'cli/verify/gateway.ts': 'the message of an HTTP error, which is only shown',
     'cli/verify/instance-source.ts': 'the message of an HTTP error, which is only shown',
+    'verifier/fetch/evidence.ts': 'the code of an HTTP error, which is only shown',
+    'vm/network.driver.ts': 'what this host has written into its own ledger',
   }
   const root = resolve(import.meta.dir, '../../../src')
   const rooms = 'attest base cli config contract verifier vm inference/attestation inference/worker'.split(' ')

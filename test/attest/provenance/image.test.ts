@@ -31,7 +31,7 @@ const build: ImageBuild = {
       ...{ file: 'pool/main/g/gcc-14/libstdc++6_14.2.0-19+b1_amd64.deb', sha256: hex('06') },
     },
   ],
-  guest: { sha256: hex('07'), madeOf: { bunSha256: hex('08') } },
+  executable: { name: 'strongroom-guest', sha256: hex('07'), madeOf: { bunSha256: hex('08') } },
   agent: { package: 'opencode-linux-x64', version: '1.2.3', sha512: '09'.repeat(64) },
   output: { manifestSha256: hex('0a'), files, root: 'root.img', rootHash: hex('0b') },
 }
@@ -205,7 +205,8 @@ describe('its verification summary', () => {
     expect(short).rejects.toThrow(Malformed)
   })
 
-  test('goal: that is of something else is refused', async () => {
+  test('that is of something else is refused', async () => {
+    // Goal: no other attestation in our directory is handed out as the summary of an image.
     const sound = json(statement)
     const refused: [string, (one: typeof sound) => void][] = [
       ['of another type', one => Reflect.set(one, 'predicateType', 'https://slsa.dev/provenance/v1')],

@@ -54,7 +54,8 @@ async function oras(...argv: string[]): Promise<{ code: number; stdout: Uint8Arr
 }
 
 describe.skipIf(skipped)('oras', () => {
-  test('goal: pulls every file under its own name, by digest and by tag', async () => {
+  test('pulls every file under its own name, by digest and by tag', async () => {
+    // Goal: what it leaves on disk is an image's directory, as `--image` takes it.
     for (const reference of [`${name}@${image.digest}`, `${name}:latest`]) {
       const to = join(dir, 'pulled', reference.includes('@') ? 'digest' : 'tag')
       mkdirSync(to, { recursive: true })
@@ -66,7 +67,8 @@ describe.skipIf(skipped)('oras', () => {
     }
   })
 
-  test('goal: reads the manifest, the tags, the referrers and a verification summary', async () => {
+  test('reads the manifest, the tags, the referrers and a verification summary', async () => {
+    // Goal: the endpoints that only such clients ask for answer as the specification has it.
     const manifest = await oras('manifest fetch', `${name}:latest`)
     expect([manifest.code, `sha256:${sha256(manifest.stdout)}`]).toEqual([0, image.digest])
     expect((await oras('repo tags', name)).stdout).toEqual(utf8('latest\n'))
@@ -76,14 +78,22 @@ describe.skipIf(skipped)('oras', () => {
     expect([blob.code, blob.stderr, blob.stdout]).toEqual([0, '', summary.bytes])
   })
 
-  test('goal: notices a changed manifest and a changed file', async () => {
-    for (const part of ['/manifests/', '/blobs/']) {
-      tampered = part
-      const to = join(dir, `tampered-${part.slice(1, -1)}`)
-      mkdirSync(to)
-      const { code, stderr } = await oras('pull', '--output', to, `${name}@${image.digest}`)
+  test('notices a changed manifest and a changed file', async () => {
+    // Goal: whoever pulls by digest gets exactly that or an error.
+    const kernel = present(
+      image.files.find(one => one.name === 'kernel'),
+      'the kernel',
+    )
+    // The file by itself: this version of oras now and then panics where one of several fails.
+    const cases = [
+      ['/manifests/', ['pull', '--output', dir, `${name}@${image.digest}`]],
+      ['/blobs/', ['blob fetch', '--output', join(dir, 'changed'), `${name}@${kernel.digest}`]],
+    ] as const
+    for (const [path, argv] of cases) {
+      tampered = path
+      const { code, stderr } = await oras(...argv)
       tampered = null
-      expect([part, code]).toEqual([part, 1])
+      expect([path, code]).toEqual([path, 1])
       expect(stderr).toMatch(/digest|mismatch/)
     }
   })

@@ -4,11 +4,11 @@ import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import type { BuildOrder } from '../../../src/contract/build-agent.ts'
 import {
-  answerFiles,
   archiveOf,
   fetchedProject,
   gitProject,
   plainProject,
+  replyFiles,
   type SourceFiles,
 } from '../../rigs/build-sources.ts'
 import { type BuildEnd, cgroup2Root, findRust, startBuildVm, testLimits } from '../../rigs/build-vm.ts'
@@ -219,19 +219,19 @@ describe.skipIf(skipped)('a package from a git repository', () => {
     'by its commit',
     async () => {
       await using servers = await startFetchServers()
-      const repository = makeRepository(servers, 'answer', answerFiles)
+      const repository = makeRepository(servers, 'reply', replyFiles)
       await using vm = await startBuildVm()
       const archive = archiveOf(gitProject(repository))
       const end = await vm.build({ archive, fetch: servers.fetch, reproduce: true })
       expect(end.result).toMatchObject({ status: 'ok' })
       expect(end.networks).toEqual(['unused', 'wanted', 'done'])
       expect(end.lines.map(one => one.msg)).toContain('uses: reproducible')
-      expect(new Set(servers.connected)).toEqual(new Set([`${new URL(repository.url).hostname}:443`]))
+      expect(new Set(servers.connected)).toEqual(new Set(['git', 'crates'].map(name => `${name}.strongroom.test:443`)))
       const { resolvedDependencies } = provenanceOf(end).predicate.buildDefinition
       expect(resolvedDependencies).toContainEqual({
         digest: { gitCommit: repository.commit },
-        name: 'answer',
-        uri: `pkg:cargo/answer@0.1.0?vcs_url=git+${repository.url}@${repository.commit}`,
+        name: 'reply',
+        uri: `pkg:cargo/reply@0.1.0?vcs_url=git+${repository.url}@${repository.commit}`,
       })
       const lost = { ...repository, commit: '0'.repeat(40) }
       await using other = await startBuildVm()
@@ -247,16 +247,21 @@ describe.skipIf(skipped)('a package from a git repository', () => {
     'with a submodule elsewhere, and of a host that is not allowed',
     async () => {
       await using servers = await startFetchServers()
-      const hostile = makeRepository(servers, 'hostile', answerFiles, dir => {
+      const hostile = makeRepository(servers, 'hostile', replyFiles, dir => {
         fs.writeFileSync(join(dir, '.gitmodules'), '[submodule "x"]\n\tpath = x\n\turl = file:///etc\n')
         gitIn(dir)('add', '--all')
         gitIn(dir)('update-index', '--add', '--cacheinfo', `160000,${'1'.repeat(40)},x`)
       })
-      const refused = { url: `https://${refusedHost}/answer.git`, commit: hostile.commit }
-      for (const one of [hostile, refused]) {
+      const refused = { url: `https://${refusedHost}/reply.git`, commit: hostile.commit }
+      for (const [one, why] of [
+        [hostile, /submodule/],
+        [refused, /403/],
+      ] as const) {
         await using vm = await startBuildVm()
         const end = await vm.build({ archive: archiveOf(gitProject(one)), fetch: servers.fetch })
-        expect([one.url, end.result]).toMatchObject([one.url, { status: 'failed', errorType: 'source_unreachable' }])
+        expect(end.result).toMatchObject({
+          ...{ status: 'failed', errorType: 'source_unreachable', error: expect.stringMatching(why) },
+        })
       }
     },
     timeoutMs,

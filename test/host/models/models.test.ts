@@ -30,6 +30,7 @@ import {
   findModelOf,
   listModels,
   loadModel,
+  mayBeModelOf,
   modelNameOf,
   type NewModel,
   removeModel,
@@ -148,6 +149,11 @@ describe('adding again', () => {
     const count = () => {
       read += 1
     }
+    // Nobody removes it for another's, either.
+    const other = writeGguf(join(dir, 'settled.gguf'), 50_000, 3)
+    await add(stateDir, other, 'settled')
+    const mayBe = (from: string) => ['recent', 'settled'].filter(name => mayBeModelOf(stateDir, from, name))
+    expect([mayBe(file), mayBe(other), mayBe('/none')]).toEqual([['recent'], ['settled'], []])
     const second = await add(stateDir, file, 'recent', { onProgress: count })
     expect([second.made, read > 0]).toEqual([false, true])
   })
@@ -193,6 +199,16 @@ describe('adding again', () => {
         ...{ name: 'named', golden },
       })
       expect(left(stateDir)).toEqual(['named'])
+    })
+
+    // Goal: a daemon makes a spoilt disk of its own again, for nobody else would.
+    test('a disk that is not whole is made anew', async () => {
+      const stateDir = newState()
+      const file = writeGguf(join(dir, 'spoilt-auto.gguf'), 5_000)
+      const first = await add(stateDir, file, null)
+      rmSync(first.disk)
+      expect(await add(stateDir, file, null)).toEqual(first)
+      expect(left(stateDir)).toEqual([first.model.name])
     })
 
     test('goal: the name is the same on every host, and another file gets another', async () => {

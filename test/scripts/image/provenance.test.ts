@@ -37,7 +37,7 @@ test('goal: each package of the real lock and the real agent stand in it, by dig
     manifest,
     lock,
     agentLock,
-    executable: { sha256: hex('04'), madeOf: null },
+    executable: { name: 'strongroom-enclave', sha256: hex('04'), madeOf: null },
   })
   const bytes = readFileSync(join(dir, 'provenance.json'))
   const manifestSha256 = await sha256File(join(dir, 'manifest.json'))
@@ -52,5 +52,6 @@ test('goal: each package of the real lock and the real agent stand in it, by dig
   for (const { name, sha256 } of lock.packages) expect(digests.get(name)).toEqual({ sha256 })
   const { sha512 = '' } = digests.get(agentLock.package) ?? {}
   expect(`sha512-${Buffer.from(sha512, 'hex').toString('base64')}`).toBe(agentLock.integrity)
+  expect(digests.get('strongroom-enclave')).toEqual({ sha256: hex('04') })
   expect(resolvedDependencies).toHaveLength(lock.packages.length + 4)
 })

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { copyFileSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
+import type { AdminGateways } from '../../../src/contract/admin.ts'
 import { imageDir } from '../../rigs/appliance.ts'
 import { createGatewayClient, type GatewayClient, workerModel } from '../../rigs/appliance-gateway.ts'
 import { buildTimeoutMs, debianTree } from '../../rigs/booted-debian.ts'
@@ -92,6 +93,16 @@ inOwnNetns(
       const proc = async (pid: string, file: string) =>
         (await appliance.debian.exec(['cat', `/proc/${pid}/${file}`])).stdout
       const qemuPid = async () => (await appliance.debian.exec(['pgrep', '--full', '^/usr/bin/qemu'])).stdout.trim()
+      /** Once its worker runs. */
+      const servingVm = async () => {
+        let found = ''
+        await until('a gateway VM serves', 180_000, async () => {
+          const { gateways } = await appliance.admin<AdminGateways>('inference', 'show')
+          found = gateways.find(one => one.state === 'serving' && one.problem === null)?.vm ?? ''
+          return found !== ''
+        })
+        return found
+      }
       const chat = () =>
         gateway.post('/v1/chat/completions', {
           model: workerModel,
@@ -335,6 +346,35 @@ inOwnNetns(
           await until('the worker answers', 60_000, async () => (await chat()).status === 200)
           await acme.end(lost)
           expect(await appliance.admin('doctor', '--leaks')).toMatchObject({ leaks: [] })
+        },
+        timeoutMs,
+      )
+
+      test(
+        'the gateway moves into a VM, in a scope of its own, and is there again after a reboot',
+        async () => {
+          // Goal: making the model's disk, starting the VM and leading clients to it pass the unit's restrictions; a reboot costs a VM, no more.
+          const file = `${appliance.debian.root}/etc/strongroom/strongroom.toml`
+          writeFileSync(file, readFileSync(file, 'utf8').replace('placement = "host"', 'placement = "vm"'))
+          await appliance.systemctl('restart', 'strongroom')
+          await appliance.answers(15_000)
+          const first = await servingVm()
+          await until('the VM answers', 30_000, async () => (await chat()).status === 200)
+          const pid = await qemuPid()
+          expect(await proc(pid, 'cgroup')).toMatch(new RegExp(`0::/strongroom.slice/strongroom-${first}.scope$`, 'm'))
+          expect(await proc(pid, 'status')).toMatch(/^CapBnd:\s+0{16}$/m)
+          expect((await appliance.debian.exec(['pgrep', 'bwrap'], { check: false })).stdout).toBe('')
+          const checks = await appliance.cli('doctor')
+          expect(checks.stdout).not.toMatch(/^(FAIL|WARN)/m)
+          expect(checks.stdout).toMatch(new RegExp(`^PASS +gateway VM +${first} serves`, 'm'))
+          await appliance.debian.reboot()
+          await appliance.answers(30_000)
+          expect(await servingVm()).not.toBe(first)
+          await until('another VM answers', 30_000, async () => (await chat()).status === 200)
+          await until('nothing leaked', 30_000, async () => {
+            const { leaks } = await appliance.admin<{ leaks: unknown[] }>('doctor', '--leaks')
+            return leaks.length === 0
+          })
         },
         timeoutMs,
       )

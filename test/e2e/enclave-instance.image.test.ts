@@ -1,0 +1,90 @@
+// An instance and the gateway's VM on one host: what the owner of the instance gets of the gateway, and can verify of it from inside.
+
+import { expect, test } from 'bun:test'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { pinGatewayVm } from '../../scripts/lib/gateway-pins.ts'
+import type { ImageManifest } from '../../src/contract/image.ts'
+import { type Appliance, createAppliance, imageDir } from '../rigs/appliance.ts'
+import { createModelFile, gatewayTables, workerModel as model, PRICE } from '../rigs/appliance-gateway.ts'
+import { createCustomer } from '../rigs/instances-client.ts'
+import { inOwnNetns } from '../rigs/netns.ts'
+import { servingGateway } from '../rigs/serving-gateway.ts'
+import { until } from '../rigs/until.ts'
+
+const testMs = 600_000
+const readyMs = 240_000
+const question = JSON.stringify({
+  model,
+  messages: [{ role: 'user', content: 'hello' }],
+  max_tokens: 4,
+  temperature: 0,
+})
+const ask = `curl --silent --show-error --fail --header "Authorization: Bearer $OPENAI_API_KEY" \
+  --header 'Content-Type: application/json' --data '${question}' "$OPENAI_BASE_URL/chat/completions"`
+
+type Usage = { readonly prompt_tokens: number; readonly completion_tokens: number }
+
+/** What the owner pins: both images and the operator's key; `operatorKey` is hexadecimal. */
+async function policyOf(appliance: Appliance, operatorKey: string): Promise<string> {
+  const configFile = join(appliance.directory, 'strongroom.toml')
+  const [, path = ''] = await pinGatewayVm({ configFile, directory: appliance.directory, operatorKey })
+  const { launchDigests }: ImageManifest = JSON.parse(readFileSync(join(await imageDir(), 'manifest.json'), 'utf8'))
+  const policy = JSON.parse(readFileSync(path, 'utf8')) as { measurements: string[] }
+  return JSON.stringify({
+    ...policy,
+    measurements: [...policy.measurements, launchDigests['qemu-kvm/bios/EPYC-v4/2']],
+  })
+}
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    test(
+      'goal: an instance is served by the VM with the key of its claim, its usage is booked, and its owner verifies the gateway from inside',
+      async () => {
+        using file = createModelFile()
+        await using appliance = await createAppliance('', 'vm', undefined, await gatewayTables(file.path, 'vm'))
+        await appliance.start()
+        const acme = await createCustomer(appliance, 'acme')
+        const { name, hostname } = (await acme.create()).body.data
+        await acme.reached(name, 'ready', readyMs)
+        await servingGateway(appliance)
+        const prints = async (command: string) => {
+          const { exitCode, stdout, stderr } = await appliance.ssh(hostname, [command])
+          if (exitCode !== 0) throw new Error(`${command}: ${exitCode}: ${stdout}${stderr}`)
+          return stdout
+        }
+        const { usage } = JSON.parse(await prints(ask)) as { usage: Usage }
+        const micros = usage.prompt_tokens * PRICE.prompt + usage.completion_tokens * PRICE.completion
+        await until('it is booked for its organization', 30_000, async () => {
+          const { inference_cost_usd: cost } = (await acme.usage()).usage
+          return Math.round(Number(cost) * 1_000_000) === micros
+        })
+
+        const write = (path: string, text: string) =>
+          prints(`echo ${Buffer.from(text).toString('base64')} | base64 --decode >${path}`)
+        await write('root.pem', readFileSync(join(appliance.stateDir, 'simulator/root.pem'), 'utf8'))
+        const { digest } = await appliance.admin<{ digest: string }>('operator-key')
+        const gatewayLine = async (operatorKey: string) => {
+          await write('policy.json', await policyOf(appliance, operatorKey))
+          const verify = 'strongroom-verify --trust-simulated-root root.pem --policy policy.json'
+          const { stdout } = await appliance.ssh(hostname, [verify])
+          return stdout.split('\n').find(line => line.includes('inference provider attestation')) ?? stdout
+        }
+        expect(await gatewayLine(digest)).toMatch(/^PASS .*over its own TLS key \(SIMULATED\)/)
+        // The same measured image is another gateway under another operator's key.
+        expect(await gatewayLine('ab'.repeat(48))).toMatch(/^FAIL /)
+
+        await acme.end(name)
+        await until('nothing leaked', 30_000, async () => {
+          const { leaks } = await appliance.admin<{ leaks: unknown[] }>('doctor', '--leaks')
+          return leaks.length === 0
+        })
+        await appliance.stop()
+      },
+      testMs,
+    )
+  },
+  { timeoutMs: testMs + 60_000 },
+)
