@@ -15,7 +15,9 @@ export type JsonLimits = {
 export function parseJson(bytes: Uint8Array, limits: JsonLimits): unknown {
   const what = limits.what ?? 'The body'
   const text = decode(bytes, what)
-  checkNesting(text, limits.depthMax, what)
+  if (nestsDeeper(text, limits.depthMax)) {
+    throw new Fault('invalid_request', `${what} is nested deeper than ${limits.depthMax} levels.`)
+  }
   let value: unknown
   try {
     value = JSON.parse(text)
@@ -36,16 +38,20 @@ function decode(bytes: Uint8Array, what: string): string {
   }
 }
 
-/** Runs before JSON.parse, which recurses. Works on any text: text that is not JSON passes or fails here, and JSON.parse refuses it. */
-function checkNesting(text: string, depthMax: number, what: string): void {
+/**
+ * To be asked before JSON.parse, which recurses: 128 KiB of brackets take it 10 ms. Works on any text: text that is not JSON passes or fails here,
+ * and JSON.parse refuses it.
+ */
+export function nestsDeeper(text: string, depthMax: number): boolean {
   let depth = 0
   for (let at = 0; at < text.length; at += 1) {
     const char = text[at]
     if (char === '"') at = stringEnd(text, at)
     else if (char === '{' || char === '[') depth += 1
     else if (char === '}' || char === ']') depth -= 1
-    if (depth > depthMax) throw new Fault('invalid_request', `${what} is nested deeper than ${depthMax} levels.`)
+    if (depth > depthMax) return true
   }
+  return false
 }
 
 /** JSON.parse takes the last of two equal names; another reader may take the first. Expects valid JSON. */

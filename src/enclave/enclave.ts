@@ -68,6 +68,7 @@ export class Enclave {
   readonly #documents = new Documents()
   #work: Work | null = null
   #requests = 0
+  #droppedCount = 0
   /** The status that was told last. */
   #told = ''
   /** The text that is being told in pieces. */
@@ -79,22 +80,23 @@ export class Enclave {
 
   /** As Agent of guest/agent.ts. */
   async handle(line: ReceivedLine): Promise<{ response: EnclaveResponse; next: 'go_on' | 'power_off' } | null> {
-    const { log } = this.#deps
-    if (line.kind === 'dropped') {
-      log.warn('line dropped', { reason: line.reason })
-      return null
-    }
+    if (line.kind === 'dropped') return this.#drop(line.reason)
     const parsed = parseEnclaveRequest(line.text)
-    if (parsed === null) {
-      log.warn('line dropped', { reason: 'no_request' })
-      return null
-    }
+    if (parsed === null) return this.#drop('no_request')
     if (parsed.kind === 'refused') {
       return { response: { id: parsed.id, ...refuse('bad_request', parsed.message) }, next: 'go_on' }
     }
     const { id, op } = parsed.request
     const outcome = await this.#perform(parsed.request)
     return { response: { id, ...outcome }, next: op === 'shutdown' && outcome.ok ? 'power_off' : 'go_on' }
+  }
+
+  /** Told of the 1st, 10th, 100th, …: a flood must not become a flood of log lines. */
+  #drop(reason: string): null {
+    this.#droppedCount += 1
+    const isTold = Number.isInteger(Math.log10(this.#droppedCount))
+    if (isTold) this.#deps.log.warn('line dropped', { reason, count: this.#droppedCount })
+    return null
   }
 
   async #perform(request: AgentRequest | EnclaveRequest): Promise<Outcome> {

@@ -46,8 +46,8 @@ const awayPollMs = 20
 const awayPollSlowMs = 100
 const awayQuickMs = 10_000
 const readBytesMax = 65_536
-/** What the host may say in a second: its largest document takes three, and a flood of lines a small part of this one thread. */
-const readLimits = { bytes: 8_388_608, lines: 2_000 }
+/** What the host may say in a second: its largest document takes six, and a flood of lines a small part of this one thread. */
+const readLimits = { bytes: 4_194_304, lines: 5_000 }
 /** So many bytes are made lines of at once: short lines cost the most for their bytes. */
 const sliceBytes = 1_024
 const writePollMs = 10

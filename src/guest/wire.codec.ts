@@ -3,6 +3,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { Check } from '@sinclair/typebox/value'
 import { fromUtf8, utf8 } from '../base/bytes.ts'
+import { nestsDeeper } from '../base/json.ts'
 import { type AgentErrorCode, AgentRequest, type AgentResponse, agentLineBytesMax } from '../contract/agent.ts'
 import { BUILD_REQUESTS, type BUILD_RESPONSES, type BuildAgentRequest } from '../contract/build-agent.ts'
 
@@ -85,10 +86,13 @@ export function parseBuilderRequest(text: string): ParsedRequest | { kind: 'requ
 /** What a VM that builds answers. */
 export type BuilderResponse = AgentResponse | Static<(typeof BUILD_RESPONSES)[number]>
 
-/** The value of a JSON text; undefined when it is none. */
+/** Of the deepest message, and some to spare. */
+const depthMax = 16
+
+/** The value of a JSON text; undefined when it is none, or nested without need. */
 export function jsonOf(text: string): unknown {
   try {
-    return JSON.parse(text)
+    return nestsDeeper(text, depthMax) ? undefined : JSON.parse(text)
   } catch {
     return undefined
   }

@@ -25,6 +25,7 @@ export class EnclaveMachine {
   state: 'booting' | 'running' | 'failed' = 'booting'
   channel: Channel | null = null
   readonly #root: string
+  readonly #port: PortPaths
   readonly #child: Bun.Subprocess
   readonly #bridge: Disposable
   #tap: BridgeTap | null
@@ -33,6 +34,7 @@ export class EnclaveMachine {
     const root = fs.mkdtempSync(join(tmpdir(), 'srt-enclave-vm-'))
     const port = makeRoot(root)
     this.#root = root
+    this.#port = port
     this.port = unusedPort()
     this.#tap = tap ?? null
     const settings: EnclaveProcessSettings = {
@@ -46,12 +48,21 @@ export class EnclaveMachine {
     const argv = ['setpriv', '--pdeathsig=KILL', '--', process.execPath, program, JSON.stringify(settings)]
     this.#child = Bun.spawn(argv, { stdio: ['ignore', output, output] })
     fs.closeSync(output)
-    const path = join(root, 'agent.sock')
-    this.#bridge = bridgeSocket({ path, port, tap: (...seen) => this.#tap?.(...seen) })
+    this.#bridge = bridgeSocket({ path: this.socketPath, port, tap: (...seen) => this.#tap?.(...seen) })
   }
 
   get pid(): number {
     return this.#child.pid
+  }
+
+  /** Of its agent port: whoever connects takes the place of the one before. */
+  get socketPath(): string {
+    return join(this.#root, 'agent.sock')
+  }
+
+  /** What its host says goes through here. */
+  get toGuestPath(): string {
+    return this.#port.toGuest
   }
 
   get exited(): Promise<number> {
@@ -71,7 +82,7 @@ export class EnclaveMachine {
   /** As a daemon does at its start: a new connection to a VM that runs. */
   async connect(): Promise<void> {
     this.disconnect()
-    const channel = await connectChannel(join(this.#root, 'agent.sock'), {
+    const channel = await connectChannel(this.socketPath, {
       ...{ idPrefix: systemRandom(6).toHex(), timeoutMs: 10_000, onClose: () => {}, limits: gatewayChannelLimits },
     })
     await until('the enclave says hello', 20_000, async () => {

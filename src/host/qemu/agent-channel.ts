@@ -9,6 +9,7 @@ import { Allowance } from '../../base/allowance.ts'
 import { toBase64Url } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
+import { nestsDeeper } from '../../base/json.ts'
 import { type Logger, silentLogger } from '../../base/log.ts'
 import {
   type AgentRequest,
@@ -193,9 +194,14 @@ class AgentChannel {
   }
 }
 
+/** Of the deepest message, and some to spare. */
+const depthMax = 16
+
 function parseLine(line: Uint8Array): { id: string } | null {
   try {
-    const message: unknown = JSON.parse(Buffer.from(line).toString('utf8'))
+    const text = Buffer.from(line).toString('utf8')
+    if (nestsDeeper(text, depthMax)) return null
+    const message: unknown = JSON.parse(text)
     return Value.Check(Identified, message) ? message : null
   } catch {
     return null

@@ -1,0 +1,388 @@
+// A host that turns against its gateway VM, over the channel and with the real enclave: what it may say changes nothing for clients.
+
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { writeFileSync } from 'node:fs'
+import { loadX509 } from '../../src/attest/simulator/x509-runtime.ts'
+import { toBase64Url } from '../../src/base/bytes.ts'
+import { systemClock } from '../../src/base/clock.ts'
+import { Fault } from '../../src/base/fault.ts'
+import { newUuid, systemRandom } from '../../src/base/ids.ts'
+import { documentBytesMax, pieceBytesMax } from '../../src/contract/enclave.ts'
+import type { GatewayEngine } from '../../src/enclave-host/types.ts'
+import { type Authority, openAuthority } from '../../src/http/authority.ts'
+import { EnclaveBench } from '../rigs/enclave.ts'
+import { EnclaveMachine } from '../rigs/enclave-machine.ts'
+import { openRawChannel } from '../rigs/raw-channel.ts'
+import { failure, until } from '../rigs/until.ts'
+import { startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
+
+const testMs = 60_000
+let upstream: TestUpstream
+beforeAll(async () => {
+  upstream = await startUpstream()
+})
+afterAll(() => upstream.stop())
+
+const start = () => EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
+
+function chat(bench: EnclaveBench, vmId: string, key: string): Promise<Response> {
+  return fetch(`${bench.url(vmId)}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hello' }] }),
+    tls: { ca: bench.caPem },
+  })
+}
+
+/** The lines of its log, as its host reads them. */
+async function logOf(bench: EnclaveBench, vmId: string): Promise<string> {
+  const lines: string[] = []
+  for (let logFrom = 0; ; ) {
+    const { log } = await bench.engine.report(vmId, { logFrom, metricsFrom: Number.MAX_SAFE_INTEGER }, 5_000)
+    if (log.length === 0) return lines.join('\n')
+    lines.push(...log.map(one => one.line))
+    logFrom = (log.at(-1)?.seq ?? 0) + 1
+  }
+}
+
+describe('documents', () => {
+  test(
+    'goal: pieces that are too many, out of order, of another document in between or no base64 make no document, and the right one is taken after all',
+    async () => {
+      await using bench = await start()
+      const vmId = newUuid()
+      bench.addRow(vmId)
+      await bench.boot(vmId, bench.workloadText)
+      const text = Buffer.from(bench.workloadText)
+      const piece = (offset: number, bytes: Uint8Array, document: 'workload' | 'control' = 'workload') =>
+        bench.request(vmId, { op: 'piece', document, offset, bytes: Buffer.from(bytes).toString('base64') })
+      const [head, tail] = [text.subarray(0, 100), text.subarray(100)]
+      const whole = { op: 'workload', sha256: 'ab'.repeat(32), simulated: null } as const
+
+      expect((await failure(piece(1, head))).message).toContain('the next piece of this document begins at 0')
+      await piece(0, head)
+      for (const offset of [99, 101, 200, Number.MAX_SAFE_INTEGER]) {
+        expect((await failure(piece(offset, tail))).message).toContain('the next piece of this document begins at 100')
+      }
+      await piece(0, head, 'control')
+      expect((await failure(piece(100, tail))).message).toContain('the next piece of this document begins at 0')
+      expect((await failure(bench.request(vmId, whole))).message).toContain('its pieces do not have this digest')
+      // Repeated from its beginning it is the same document, not twice the first piece.
+      await piece(0, head)
+      await piece(0, text)
+      expect((await failure(bench.request(vmId, whole))).message).toContain('its pieces do not have this digest')
+      const bad = { op: 'piece', document: 'workload', offset: 0, bytes: 'QQ' } as const
+      expect((await failure(bench.request(vmId, bad))).message).toContain('not canonical base64')
+      const full = new Uint8Array(pieceBytesMax)
+      let offset = 0
+      for (; offset + full.length <= documentBytesMax.workload; offset += full.length) await piece(offset, full)
+      expect((await failure(piece(offset, full))).message).toContain(`longer than ${documentBytesMax.workload} bytes`)
+      expect((await failure(piece(offset, new Uint8Array(1)))).message).toContain('begins at 0')
+      const control = { op: 'control', sha256: 'ab'.repeat(32), signature: 'A'.repeat(86) } as const
+      expect((await failure(bench.request(vmId, control))).message).toContain('there is no workload yet')
+
+      const { status } = await bench.engine.next(vmId, { known: [], booked: 0, waitMs: 0 }, 5_000)
+      expect([status.state, status.workload]).toEqual(['waiting', null])
+      await using session = Object.assign(bench.newSession(vmId), {
+        async [Symbol.asyncDispose]() {
+          await session.stop()
+        },
+      })
+      session.start()
+      await until('the gateway is ready', 20_000, () => session.status?.state === 'ready')
+    },
+    testMs,
+  )
+})
+
+describe('certificates', () => {
+  const dayMs = 86_400_000
+  const authorityAt = (bench: EnclaveBench, shiftMs: number): Promise<Authority> =>
+    openAuthority({
+      ...{ kind: 'clients', stateDir: `${bench.dir}/at-${shiftMs}`, names: ['localhost'], random: systemRandom },
+      nowMs: () => systemClock.nowMs() + shiftMs,
+    })
+  const spkiOf = async (csr: Uint8Array) => {
+    const x509 = await loadX509()
+    return new Uint8Array(new x509.Pkcs10CertificateRequest(Uint8Array.from(csr)).publicKey.rawData)
+  }
+  type Chains = { clients: string; guests: string }
+  const BAD: [
+    what: string,
+    make: (bench: EnclaveBench, csr: Uint8Array, good: Chains) => Promise<Chains>,
+    why: string,
+  ][] = [
+    [
+      'for another key',
+      async (bench, _csr, good) => ({
+        ...good,
+        clients: (await (await authorityAt(bench, 0)).issue(['127.0.0.1'], 1)).cert,
+      }),
+      'the private key does not belong to the certificate',
+    ],
+    [
+      'that has ended',
+      async (bench, csr, good) => {
+        const authority = await authorityAt(bench, -30 * dayMs)
+        return { ...good, clients: await authority.certify(await spkiOf(csr), ['127.0.0.1'], 1) }
+      },
+      'it has ended at',
+    ],
+    [
+      'for a time to come',
+      async (bench, csr, good) => {
+        const authority = await authorityAt(bench, 30 * dayMs)
+        return { ...good, guests: await authority.certify(await spkiOf(csr), ['127.0.0.1'], 1) }
+      },
+      'it is not valid before',
+    ],
+    ['of an authority', async (bench, _csr, good) => ({ ...good, clients: bench.caPem }), 'certificate for clients'],
+    ['that is garbage', async (_bench, _csr, good) => ({ ...good, clients: 'garbage' }), 'holds no PEM certificate'],
+    [
+      'that is garbage in PEM',
+      async (_bench, _csr, good) => ({
+        ...good,
+        guests: '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n',
+      }),
+      'the certificate cannot be read',
+    ],
+  ]
+
+  test(
+    'goal: with one that it cannot serve a gateway stays starting, says why, asks again, and serves with a good one',
+    async () => {
+      await using bench = await start()
+      const key = bench.addKey()
+      await Promise.all(
+        BAD.map(async ([what, make, why]) => {
+          const states: unknown[] = []
+          const { vmId, session } = await bench.begin({
+            certify: async csr => {
+              const good = await bench.certify(csr)
+              states.push(session.status?.state)
+              return states.length === 1 ? make(bench, csr, good) : good
+            },
+          })
+          await until(`it is served after one ${what}`, 40_000, async () => {
+            if (session.status?.state !== 'ready' || session.status.revision === 0) return false
+            return (await chat(bench, vmId, key)).status === 200
+          })
+          expect([what, states]).toEqual([what, ['starting', 'starting']])
+          expect(await logOf(bench, vmId)).toContain(why)
+        }),
+      )
+    },
+    testMs,
+  )
+})
+
+describe('evidence', () => {
+  test(
+    'goal: of another statement, another chain, none at all: no receipt of it verifies, clients are served on, and with good evidence all is well',
+    async () => {
+      await using bench = await start()
+      const key = bench.addKey()
+      const { engine } = bench
+      let complete: GatewayEngine['completeEvidence'] = engine.completeEvidence
+      const completeEvidence: GatewayEngine['completeEvidence'] = (...args) => complete(...args)
+      const { vmId } = await bench.serve({ engine: { ...engine, completeEvidence } })
+      const change =
+        (changes: (evidence: { report: string; vek: string; chain: [string, string] }) => object) =>
+        async (...[id, want]: Parameters<typeof complete>) => {
+          const found = await engine.completeEvidence(id, want)
+          return { ...found, evidence: { ...found.evidence, ...changes(found.evidence) } }
+        }
+      const ANSWERS: [what: string, answer: typeof complete, found: string][] = [
+        ['a problem', () => Promise.reject(new Fault('attest.unavailable', 'no certificates today')), 'status 503'],
+        ['base64url of no bytes', change(({ report }) => ({ report: `${report.slice(0, -1)}B` })), 'status 503'],
+        ['a report of nothing', change(() => ({ report: 'A'.repeat(1_579) })), 'status 503'],
+        ['another HOST_DATA', change(({ report }) => ({ report: flipped(report, 0xc0) })), 'status 503'],
+        ['another REPORT_DATA', change(({ report }) => ({ report: flipped(report, 0x50) })), 'status 503'],
+        ['another measurement', change(({ report }) => ({ report: flipped(report, 0x90) })), 'status 503'],
+        ['another signature', change(({ report }) => ({ report: flipped(report, 0x2a0) })), 'gateway/'],
+        ['another chain', change(({ chain }) => ({ chain: [chain[1], chain[0]] })), 'gateway/'],
+        ['another VCEK', change(({ chain }) => ({ vek: chain[0] })), 'gateway/'],
+        [
+          'evidence of another statement',
+          (id, want) => engine.completeEvidence(id, { ...want, reportData: toBase64Url(systemRandom(64)) }),
+          'status 503',
+        ],
+      ]
+      for (const [what, answer, found] of ANSWERS) {
+        complete = answer
+        const { message } = await failure(bench.verify(vmId))
+        expect([what, message]).toEqual([what, expect.stringContaining(found)])
+        expect((await chat(bench, vmId, key)).status).toBe(200)
+      }
+      complete = engine.completeEvidence
+      await bench.verify(vmId)
+    },
+    testMs,
+  )
+
+  test(
+    'goal: answers to what nobody has asked for, or asks for no more, or to another kind of question, have no effect',
+    async () => {
+      await using bench = await start()
+      const key = bench.addKey()
+      const { vmId } = await bench.serve()
+      for (const want of ['w1', 'w2', 'w999', '__proto__']) {
+        await bench.engine.certificateFor(vmId, { want, clients: 'garbage', guests: 'garbage' }, 5_000)
+        await bench.engine.evidenceFor(vmId, { want, evidence: null, problem: 'x' }, 5_000)
+      }
+      await bench.verify(vmId)
+      expect((await chat(bench, vmId, key)).status).toBe(200)
+    },
+    testMs,
+  )
+})
+
+/** With one bit of the byte at `at` changed. */
+function flipped(base64Url: string, at: number): string {
+  const bytes = Buffer.from(base64Url, 'base64url')
+  bytes[at] = (bytes[at] ?? 0) ^ 1
+  return bytes.toString('base64url')
+}
+
+describe('books', () => {
+  test(
+    'goal: a host that says it has booked more than was sent, or less than before, is noted, and no row is lost or told twice',
+    async () => {
+      await using bench = await start()
+      const key = bench.addKey()
+      const { vmId, session } = await bench.serve()
+      await session.stop()
+      const ask = (booked: number) => bench.engine.next(vmId, { known: [], booked, waitMs: 0 }, 5_000)
+      for (let count = 0; count < 3; count += 1) await (await chat(bench, vmId, key)).text()
+      // Rows that come while a batch is told are in the next.
+      let usage = (await ask(0)).usage
+      let booked = 0
+      let asked = 0
+      while (usage !== null) {
+        const after = booked + usage.rows.length
+        for (const wrong of [after + 1, 1_000, Number.MAX_SAFE_INTEGER, ...(booked === 0 ? [] : [0, booked - 1])]) {
+          expect((await ask(wrong)).usage).toEqual(usage)
+          asked += 1
+        }
+        bench.books.take(vmId, usage)
+        booked = after
+        usage = (await ask(booked)).usage
+      }
+      expect((await logOf(bench, vmId)).match(/the host has other books/g)?.length).toBe(asked)
+      expect([bench.books.booked(vmId), new Set(bench.rows.map(row => row.id)).size]).toEqual([3, 3])
+      // A host that has lost its books gets nothing twice: what it says it lacks is gone.
+      await (await chat(bench, vmId, key)).text()
+      expect((await ask(0)).usage).toMatchObject({ from: 3, rows: [{ model: 'm' }] })
+    },
+    testMs,
+  )
+})
+
+describe('floods', () => {
+  /** A VM that serves, and its channel in the hands of the test. */
+  async function flooded(bench: EnclaveBench) {
+    const key = bench.addKey()
+    const { vmId, session } = await bench.serve()
+    await session.stop()
+    const machine = bench.machine(vmId)
+    if (!(machine instanceof EnclaveMachine)) throw new Error('an enclave of its own')
+    return { key, vmId, machine }
+  }
+  /** How many requests, one after the other, are answered in that time. */
+  async function chatsWithin(ms: number, ask: () => Promise<Response>): Promise<number> {
+    const endMs = performance.now() + ms
+    let count = 0
+    for (; performance.now() < endMs; count += 1) {
+      const answer = await ask()
+      expect([answer.status, (await answer.text()).length > 0]).toEqual([200, true])
+    }
+    return count
+  }
+  const memoryMib = async (pid: number) =>
+    Number(/^VmRSS:\s+(\d+)/m.exec(await Bun.file(`/proc/${pid}/status`).text())?.[1]) / 1024
+
+  const readBytes = async (pid: number) => Number(/^rchar: (\d+)/m.exec(await Bun.file(`/proc/${pid}/io`).text())?.[1])
+
+  /** Says these bytes again and again, as fast as they are taken: by a program, so that the test has time for its requests. */
+  function pour(bench: EnclaveBench, machine: EnclaveMachine, bytes: Uint8Array): AsyncDisposable {
+    const file = `${bench.dir}/flood`
+    writeFileSync(file, bytes)
+    const child = Bun.spawn(['sh', '-c', `while cat ${file}; do :; done > ${machine.toGuestPath}`])
+    return {
+      [Symbol.asyncDispose]: async () => {
+        child.kill('SIGKILL')
+        await child.exited
+      },
+    }
+  }
+
+  const FLOODS: [what: string, line: string | Uint8Array][] = [
+    ['lines that are nearly requests', '{"id":"a","op":"next","known":[],"booked":0,"waitMs":-1}\n'],
+    ['lines that nest', `${'['.repeat(65_535)}\n`],
+    ['requests with many fields', `{"id":"a"${Array.from({ length: 7_000 }, (_, at) => `,"k${at}":0`).join('')}}\n`],
+    ['a line without an end', 'x'.repeat(65_536)],
+    ['bytes that are no text', new Uint8Array(1_024).fill(0xff).with(1_023, 0x0a)],
+  ]
+  test(
+    'goal: whatever is poured into the channel, clients are served much as without it, memory stays, and the next host is heard',
+    async () => {
+      await using bench = await start()
+      const { key, vmId, machine } = await flooded(bench)
+      const { pid } = machine
+      const ask = () => chat(bench, vmId, key)
+      await chatsWithin(1_000, ask)
+      const before = await memoryMib(pid)
+      const judge = async (what: string, line: string | Uint8Array) => {
+        const calm = await chatsWithin(1_000, ask)
+        const one = typeof line === 'string' ? Buffer.from(line) : line
+        const readBefore = await readBytes(pid)
+        await using _flood = pour(bench, machine, Buffer.concat(Array(Math.ceil(65_536 / one.length)).fill(one)))
+        const count = await chatsWithin(1_000, ask)
+        const read = (await readBytes(pid)) - readBefore
+        process.stderr.write(`${what}: ${count} requests, ${calm} without it, ${read} bytes read\n`)
+        expect(count, what).toBeGreaterThan(calm / 5)
+      }
+      for (const [what, line] of FLOODS) {
+        await judge(what, line)
+        // Heard once all that was said before is done with.
+        await bench.connect(vmId)
+      }
+      const next = bench.newSession(vmId)
+      next.start()
+      await until('its usage is booked', 20_000, () => next.status?.usageWaiting === 0 && bench.rows.length > 0)
+      await next.stop()
+      // Of these the most fit into what has been read already.
+      await judge('the shortest lines', 'x\n')
+      expect((await memoryMib(pid)) - before).toBeLessThan(128)
+    },
+    testMs,
+  )
+
+  test(
+    'goal: of a thousand requests for news at once each is held or refused, clients are served, and all is well afterwards',
+    async () => {
+      await using bench = await start()
+      const { key, vmId, machine } = await flooded(bench)
+      bench.disconnect(vmId)
+      const raw = await openRawChannel(machine.socketPath)
+      const news = (at: number) => JSON.stringify({ id: `n${at}`, op: 'next', known: [], booked: 0, waitMs: 3_000 })
+      // The first is answered at once, with the status, and so are those that come before it is told.
+      await raw.write(`\n${Array.from({ length: 1_000 }, (_, at) => news(at)).join('\n')}\n`)
+      await until('the enclave has refused', 10_000, () => raw.said.some(one => !one.ok))
+      for (let count = 0; count < 20; count += 1) expect((await chat(bench, vmId, key)).status).toBe(200)
+      // Whoever has not read its answers loses some; none has two.
+      await until('those that were held are answered', 10_000, () => raw.said.filter(one => one.ok).length > 0)
+      expect(new Set(raw.said.map(one => one.id)).size).toBe(raw.said.length)
+      expect([...new Set(raw.said.filter(one => !one.ok).map(one => one.message))]).toEqual([
+        'too many requests at once',
+      ])
+      raw[Symbol.dispose]()
+      await bench.connect(vmId)
+      const next = bench.newSession(vmId)
+      next.start()
+      await until('its usage is booked', 20_000, () => bench.rows.length === 20)
+      await next.stop()
+    },
+    testMs,
+  )
+})
