@@ -63,6 +63,8 @@ export class GatewaySession {
   #usageWaitingSinceMs: number | null = null
   #usageProblem: string | null = null
   #metrics = ''
+  #lineCount = 0
+  /** By the VM's numbers. */
   #logFrom = 0
   /** The receipt key of the process that was fed; another one knows nothing. */
   #fed: string | null = null
@@ -155,6 +157,7 @@ export class GatewaySession {
     this.#status = status
     if (this.#fed !== status.receiptKey) {
       this.#known.clear()
+      this.#logFrom = 0
       await this.#sendAddresses()
       this.#fed = status.receiptKey
     }
@@ -269,8 +272,9 @@ export class GatewaySession {
     return text.slice(0, text.lastIndexOf('\n', metricsCharsMax - 1) + 1)
   }
 
+  /** Here they have numbers of our own: those of the VM begin anew with each of its processes. */
   #keepLog(log: readonly { readonly seq: number; readonly line: string }[]): void {
-    this.#lines.push(...log)
+    for (const { line } of log) this.#lines.push({ seq: this.#lineCount++, line })
     this.#lines.splice(0, this.#lines.length - logLinesMax)
     this.#logFrom = (log.at(-1)?.seq ?? this.#logFrom - 1) + 1
   }
