@@ -11,7 +11,7 @@ import { type CommandResult, runCommand } from './lib/command.ts'
 import { judge, skipReasonsOf, summaryLine, sumTallies, type Tally } from './lib/junit.ts'
 import { clearLeftovers, killMarked, runMarkVariable } from './lib/leftovers.ts'
 import { PHASE_NAMES, PHASES, type PhaseName, phaseOf, testFiles } from './lib/phases.ts'
-import { print, seconds } from './lib/terminal.ts'
+import { type Print, print, seconds } from './lib/terminal.ts'
 
 const root = resolve(import.meta.dir, '..')
 const runTimeoutMs = 85 * 60_000
@@ -120,16 +120,19 @@ async function runPhase(name: PhaseName, chosen: readonly string[], context: Con
   const startedMs = performance.now()
   const phase = PHASES[name]
   print(`── ${name}: ${chosen.length} files`)
-  const groups = phase.serial ? chosen.map(file => [file]) : [chosen]
+  const waiting = phase.lanes === null ? [chosen] : chosen.map(file => [file])
   const tallies: Tally[] = []
-  for (const group of groups) {
-    const leftMs = phase.timeoutMs - (performance.now() - startedMs)
-    tallies.push(
-      leftMs > 0
-        ? await runFiles(name, group, leftMs, context)
-        : failure(`${group.join(', ')}: not run, the ${name} phase has used its ${phase.timeoutMs / 1000} s`),
-    )
+  const runLane = async () => {
+    for (let group = waiting.shift(); group !== undefined; group = waiting.shift()) {
+      const leftMs = phase.timeoutMs - (performance.now() - startedMs)
+      tallies.push(
+        leftMs > 0
+          ? await runFiles(name, group, leftMs, context)
+          : failure(`${group.join(', ')}: not run, the ${name} phase has used its ${phase.timeoutMs / 1000} s`),
+      )
+    }
   }
+  await Promise.all(Array.from({ length: Math.min(phase.lanes ?? 1, availableParallelism()) }, runLane))
   const tally = sumTallies(tallies)
   print(`${seconds(performance.now() - startedMs)}  ${name}: ${summaryLine(tally)}`)
   return tally
@@ -143,7 +146,7 @@ async function runFiles(
 ): Promise<Tally> {
   const phase = PHASES[name]
   const reportPath = join(context.reportsDir, `${crypto.randomUUID()}.xml`)
-  const workers = phase.serial ? [] : [`--parallel=${Math.max(1, availableParallelism())}`]
+  const workers = phase.lanes === null ? [`--parallel=${Math.max(1, availableParallelism())}`] : []
   const argv = [
     process.execPath,
     'test',
@@ -154,26 +157,36 @@ async function runFiles(
     `--reporter-outfile=${reportPath}`,
     ...group.map(file => `./${file}`),
   ]
-  const result = await run(argv, timeoutMs, context)
+  // Of files that run beside each other, each shows what it printed at its end.
+  const isAlone = (phase.lanes ?? 1) === 1
+  if (!isAlone) print(`── ${group.join(', ')}`)
+  const result = await run(argv, timeoutMs, context, isAlone ? print : null)
+  if (!isAlone) print(result.output)
   const report = readReport(reportPath)
   const tally = judge({ files: group, report, timeoutMs, ...result })
   for (const problem of tally.problems) print(`problem: ${problem}`)
-  if (phase.serial) print(`${seconds(result.durationMs)}  ${group.join(', ')}: ${summaryLine(tally)}`)
+  if (phase.lanes !== null) print(`${seconds(result.durationMs)}  ${group.join(', ')}: ${summaryLine(tally)}`)
   // The runner hides what passing tests print, so say again why some did not run.
   if (tally.skipped > 0) for (const reason of new Set(skipReasonsOf(result.output))) print(`not run: ${reason}`)
   return tally
 }
 
 /** A child of this run, bounded by its own time and by the whole run's; after a timeout nothing of it stays alive. */
-async function run(argv: readonly string[], timeoutMs: number, context: Context): Promise<CommandResult> {
+async function run(
+  argv: readonly string[],
+  timeoutMs: number,
+  context: Context,
+  onLine: Print | null = print,
+): Promise<CommandResult> {
   const leftMs = Math.max(1, context.endMs - performance.now())
+  const mark = `${context.mark}.${crypto.randomUUID()}`
   const result = await runCommand(argv, {
     cwd: root,
     timeoutMs: Math.min(timeoutMs, leftMs),
-    env: { [runMarkVariable]: context.mark },
-    onLine: print,
+    env: { [runMarkVariable]: mark },
+    ...(onLine === null ? {} : { onLine }),
   })
-  if (result.timedOut) killMarked(context.mark)
+  if (result.timedOut) killMarked(mark)
   return result
 }
 

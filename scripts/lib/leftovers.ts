@@ -44,13 +44,13 @@ export function reasonToKeep(name: string, alive: ReadonlySet<number>): string |
   return alive.has(Number(owner)) ? `process ${owner} may be using it` : null
 }
 
-/** Kills every process that carries the mark, but for this one. */
+/** Kills every process whose mark is this one or begins with it (each child of a run has one of its own), but for this process. */
 export function killMarked(mark: string): void {
   for (const { pid } of markedProcesses(mark)) kill(pid)
 }
 
 function markedProcesses(mark: string): Process[] {
-  return readProcesses().filter(one => one.mark === mark && one.pid !== process.pid)
+  return readProcesses().filter(one => one.mark?.startsWith(mark) && one.pid !== process.pid)
 }
 
 function readProcesses(): Process[] {

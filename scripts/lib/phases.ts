@@ -2,19 +2,20 @@
 
 export const PHASES = {
   /** Needs nothing but Bun: no root, no network namespaces, no QEMU, no built executables. Also part of `bun run check`. */
-  unit: { suffix: '.test.ts', serial: false, needsBuild: false, timeoutMs: 300_000, testTimeoutMs: 20_000 },
+  unit: { suffix: '.test.ts', lanes: null, needsBuild: false, timeoutMs: 300_000, testTimeoutMs: 20_000 },
   /** Takes seconds, starts other runtimes, or must not share the processors: one file at a time. */
-  slow: { suffix: '.slow.test.ts', serial: true, needsBuild: false, timeoutMs: 1_200_000, testTimeoutMs: 60_000 },
+  slow: { suffix: '.slow.test.ts', lanes: 1, needsBuild: false, timeoutMs: 1_200_000, testTimeoutMs: 60_000 },
   /** Needs root, and may change the kernel's state (namespaces, nftables, loop devices): one file at a time. */
-  root: { suffix: '.root.test.ts', serial: true, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
-  /** Needs the built executables and images: reads them, builds them, or boots VMs. One file at a time. */
-  image: { suffix: '.image.test.ts', serial: true, needsBuild: true, timeoutMs: 4_200_000, testTimeoutMs: 900_000 },
+  root: { suffix: '.root.test.ts', lanes: 1, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
+  /** Needs the built executables and images: reads them, builds them, or boots VMs, each file in a namespace of its own. A VM has one processor mostly: two files at a time. */
+  image: { suffix: '.image.test.ts', lanes: 2, needsBuild: true, timeoutMs: 4_200_000, testTimeoutMs: 900_000 },
 } as const satisfies Record<string, Phase>
 
 type Phase = {
   /** The end of the names of its tests. */
   readonly suffix: string
-  readonly serial: boolean
+  /** How many files run beside each other, each in a process of its own; null: the runner spreads all of them over the processors. */
+  readonly lanes: number | null
   readonly needsBuild: boolean
   /** For the whole phase. */
   readonly timeoutMs: number

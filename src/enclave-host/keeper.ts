@@ -251,7 +251,8 @@ export class GatewayKeeper {
 
   /** Of those that start, the newest that is wanted serves once it has proved itself. */
   async #promote(): Promise<void> {
-    const { store, hostId, engine, verify, log, clock } = this.#deps
+    const { store, hostId, engine, verify, addresses, log, clock } = this.#deps
+    if (!addresses.isKnown) return
     const rows = listGateways(store.db, hostId)
     const serving = rows.find(row => row.state === 'serving')
     for (const row of rows.filter(one => one.state === 'starting').toReversed()) {
@@ -281,6 +282,8 @@ export class GatewayKeeper {
         verified = { receiptKey }
       }
       engine.open(row.vmId)
+      // Who reads that it serves may connect. Whoever is killed here leads clients back to the one before, which still serves.
+      await this.#leadTo(row.vmId)
       const nowMs = clock.nowMs()
       store.transact(tx => {
         setReceiptKey(tx, row.vmId, verified.receiptKey)
@@ -364,10 +367,14 @@ export class GatewayKeeper {
 
   /** The firewall follows the rows. */
   async #route(): Promise<void> {
-    const { store, hostId, engine, addresses } = this.#deps
+    const { store, hostId, addresses } = this.#deps
     // Until then the firewall has the route of the daemon before this one.
     if (!addresses.isKnown) return
-    const serving = listGateways(store.db, hostId).find(row => row.state === 'serving')?.vmId ?? null
+    await this.#leadTo(listGateways(store.db, hostId).find(row => row.state === 'serving')?.vmId ?? null)
+  }
+
+  async #leadTo(serving: string | null): Promise<void> {
+    const { engine, addresses } = this.#deps
     const route = { serving, upstreams: addresses.reached() }
     const text = JSON.stringify(route)
     if (text === this.#routed) return

@@ -1,6 +1,7 @@
 // The gateway in a measured VM, as its clients, its operator and a hostile accident meet it: a whole appliance with real VMs.
 
 import { expect, test } from 'bun:test'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import OpenAI from 'openai'
 import { pinGatewayVm } from '../../scripts/lib/gateway-pins.ts'
@@ -17,7 +18,8 @@ import {
 } from '../rigs/appliance-gateway.ts'
 import { qemuProcesses } from '../rigs/leftovers.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
-import { until } from '../rigs/until.ts'
+import { memoryHolds } from '../rigs/process-memory.ts'
+import { failure, until } from '../rigs/until.ts'
 
 const testMs = 600_000
 const startMs = 180_000
@@ -48,6 +50,21 @@ const openaiOf = (appliance: Appliance, { key }: GatewayClient) =>
     fetch: (url, init) => fetch(url, { ...init, tls: { ca: caOf(appliance) } } as RequestInit),
   })
 
+/** On hardware the VM's memory is encrypted, too; software encrypts nothing, which shows that what is looked for would be found. */
+async function expectPromptsInVmAlone(appliance: Appliance, openai: OpenAI): Promise<void> {
+  const prompt = `prompt-canary-${crypto.randomUUID()}`
+  await openai.chat.completions.create({ ...chat, messages: [{ role: 'user', content: prompt }] })
+  const refused = openai.chat.completions.create({ ...chat, messages: [{ role: 'user', content: prompt }], top_p: -1 })
+  expect(await failure(refused)).toMatchObject({ status: 400 })
+  const [qemu = 0] = qemuProcesses(appliance.stateDir)
+  const held = [memoryHolds(qemu, prompt), memoryHolds(appliance.pid(), prompt), appliance.log().includes(prompt)]
+  expect(held).toEqual([true, false, false])
+  const files = [...new Bun.Glob('**/*').scanSync({ cwd: appliance.stateDir, dot: true })]
+  expect(files).toContain('strongroom.db')
+  const holding = files.filter(file => readFileSync(join(appliance.stateDir, file)).includes(prompt))
+  expect(holding).toEqual([])
+}
+
 const usageRows = async (appliance: Appliance) => {
   const text = (await appliance.cli('metrics')).stdout
   return Number(/^strongroom_usage_records_total (\d+)$/m.exec(text)?.[1] ?? 0)
@@ -68,6 +85,7 @@ inOwnNetns(
         const openai = openaiOf(appliance, client)
         const whole = await openai.chat.completions.create(chat)
         expect(whole.usage?.completion_tokens).toBe(8)
+        await expectPromptsInVmAlone(appliance, openai)
 
         // Anybody verifies it: the measured image, this operator's key, this very connection.
         const pins = await pinGatewayVm({

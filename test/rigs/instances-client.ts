@@ -38,12 +38,15 @@ export async function createCustomer(
   const remove: Customer['remove'] = name => appliance.http('DELETE', `/v1/instances/${name}`, { key })
   const reached: Customer['reached'] = async (name, status, timeoutMs) => {
     let record = await retrieve(name)
-    await until(`${name} is ${status}`, timeoutMs, async () => {
+    const isReached = async () => {
       record = await retrieve(name)
-      if (record.status === 'failed' && status !== 'failed') {
-        throw new Error(`${name} failed: ${record.failure_code}\n${appliance.log().split('\n').slice(-30).join('\n')}`)
-      }
+      if (record.status === 'failed' && status !== 'failed') throw new Error(`${name} failed: ${record.failure_code}`)
       return record.status === status
+    }
+    await until(`${name} is ${status}`, timeoutMs, isReached).catch(error => {
+      throw new Error(
+        [`${error.message}; it is ${record.status}`, ...appliance.log().split('\n').slice(-40)].join('\n'),
+      )
     })
     return record
   }

@@ -78,6 +78,7 @@ test('the root verifies and holds nothing but what is listed', async () => {
     'etc/hostname',
     'etc/nsswitch.conf',
     'etc/passwd',
+    'usr/lib/strongroom/gateway.json',
     'usr/lib/strongroom/image.json',
   ])
   const executables = await listed(['-type', 'f', '-perm', '/111'])

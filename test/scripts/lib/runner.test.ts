@@ -97,7 +97,7 @@ test('skipReasonsOf', () => {
   expect(skipReasonsOf('not run: needs root\nnot run:\nwas not run: no\nnot run: b')).toEqual(['needs root', 'b'])
 })
 
-// Goal: each suffix has its phase, and what needs the machine to itself runs one file at a time.
+// Goal: each suffix has its phase, and what needs the machine to itself runs one file at a time; of VMs, there is one to a processor.
 test('phaseOf', () => {
   const files = [
     'test/base/a.test.ts',
@@ -106,7 +106,7 @@ test('phaseOf', () => {
     'test/e2e/a.image.test.ts',
   ]
   expect(files.map(phaseOf)).toEqual(['unit', 'slow', 'root', 'image'])
-  expect(PHASE_NAMES.filter(name => PHASES[name].serial)).toEqual(['slow', 'root', 'image'])
+  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([null, 1, 1, 2])
 })
 
 // Goal: a cleanup never takes what another run may be using; only the names of processes that have ended may go.
