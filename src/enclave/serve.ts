@@ -95,6 +95,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     rowsMax: settings.usageRowsMax,
     sign: message => keys.sign(message).ed25519,
     onRow: () => wants.tell(),
+    clock,
   })
   const store = openStore(':memory:')
   const startWorker = createStartWorker({

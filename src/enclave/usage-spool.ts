@@ -4,6 +4,7 @@
 // further requests.
 
 import { toBase64Url, toHex } from '../base/bytes.ts'
+import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { type UsageBatch, type UsageRow, usageBytes, usageMessage, usageRowsMax } from '../contract/enclave.ts'
 import type { MeteringCounts } from '../inference/metering/ledger.ts'
@@ -16,13 +17,24 @@ export type UsageSpoolDeps = {
   readonly sign: (message: Uint8Array) => Uint8Array
   /** There is something to tell. */
   readonly onRow: () => void
+  readonly clock: Pick<Clock, 'sleep'>
 }
+
+/** A row that somebody waits for. */
+type Awaited = { readonly number: number; readonly resolve: () => void }
+
+/** How long the end of a response waits for the host's books. */
+const bookedWaitMs = 250
 
 export class UsageSpool {
   readonly #deps: UsageSpoolDeps
   /** Not yet booked; the first of them has the number `#booked`. */
   readonly #rows: UsageRow[] = []
   #booked = 0
+  /** In the order of their numbers. */
+  readonly #awaited: Awaited[] = []
+  /** The host has not booked in time; nobody waits for it until it does again. */
+  #isHostLate = false
   #digest = new Uint8Array(32)
   #batch: { readonly batch: UsageBatch; readonly digest: Uint8Array<ArrayBuffer> } | null = null
 
@@ -30,8 +42,12 @@ export class UsageSpool {
     this.#deps = deps
   }
 
-  /** Never refuses: admission keeps room for the requests that run. */
-  record({ caller, tokens, ...record }: UsageRecord): void {
+  /**
+   * Never refuses: admission keeps room for the requests that run. Resolves once the row is in the host's books, where a VM that dies loses nothing
+   * of it, or once the host is late.
+   */
+  async record({ caller, tokens, ...record }: UsageRecord): Promise<void> {
+    const number = this.#booked + this.#rows.length
     this.#rows.push({
       id: record.id,
       atMs: record.atMs,
@@ -46,6 +62,7 @@ export class UsageSpool {
       outcome: record.outcome,
     })
     this.#deps.onRow()
+    if (!this.#isHostLate) await this.#bookedInTime(number)
   }
 
   /** Fault metering_unavailable: with one more request, beside those that run, there would be more rows than may wait. */
@@ -74,6 +91,8 @@ export class UsageSpool {
     this.#booked = count
     this.#digest = this.#batch.digest
     this.#batch = null
+    this.#isHostLate = false
+    while (this.#awaited[0] !== undefined && this.#awaited[0].number < count) this.#awaited.shift()?.resolve()
     return true
   }
 
@@ -81,6 +100,17 @@ export class UsageSpool {
   next(): UsageBatch | null {
     if (this.#batch === null && this.#rows.length > 0) this.#batch = this.#cut(this.#rows.slice(0, usageRowsMax))
     return this.#batch?.batch ?? null
+  }
+
+  async #bookedInTime(number: number): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#awaited.push({ number, resolve })
+    const ended = new AbortController()
+    const late = pause(this.#deps.clock, bookedWaitMs, ended.signal).then(() => {
+      if (!ended.signal.aborted) this.#isHostLate = true
+    })
+    await Promise.race([promise, late])
+    ended.abort()
   }
 
   #cut(rows: UsageRow[]): { batch: UsageBatch; digest: Uint8Array<ArrayBuffer> } {

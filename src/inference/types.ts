@@ -63,8 +63,11 @@ export type UsageRecord = {
   readonly outcome: UsageOutcome
 }
 
-/** Appends to the ledger; never throws into a request, failures are logged and counted. */
-export type RecordUsage = (record: UsageRecord) => void
+/**
+ * Appends to the ledger; never throws into a request, failures are logged and counted. Where the ledger is somebody else's, a promise of bounded
+ * time: it resolves once the record outlives this process.
+ */
+export type RecordUsage = (record: UsageRecord) => void | Promise<void>
 
 /** Makes signed receipts of responses: over the hashes of the request's and the response's bytes, chained over events, and who answered. */
 export type ResponseSealer = {

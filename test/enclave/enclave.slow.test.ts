@@ -113,6 +113,23 @@ describe('a daemon that dies', () => {
   )
 
   test(
+    'goal: what a client has whole is in the books, whenever its VM dies',
+    async () => {
+      await using bench = await start()
+      const key = bench.addKey()
+      for (const [turn, stream] of [true, false, true, false].entries()) {
+        const { vmId } = await bench.serve()
+        const answer = await (await chat(bench, vmId, key, { stream })).text()
+        bench.kill(vmId)
+        const booked = usageOf(bench).requests
+        expect(answer).toEndWith(stream ? 'data: [DONE]\n\n' : '}')
+        expect(booked).toBe(turn + 1)
+      }
+    },
+    testMs,
+  )
+
+  test(
     'goal: without acknowledgement a full spool answers 503, and afterwards every row is there exactly once',
     async () => {
       await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }], machine: { usageRowsMax: 5 } })

@@ -22,8 +22,8 @@ export type RequestAccount = {
   bodyBytes: number
   promptEstimate: number
   readonly noteFirstChunk: () => void
-  /** Further calls have no effect. */
-  readonly close: (end: RequestEnd) => void
+  /** Resolves once the row is kept: the client has the end of its response only then. Further calls have no effect. */
+  readonly close: (end: RequestEnd) => Promise<void>
 }
 
 export type AccountDeps = { readonly clock: Clock; readonly recordUsage: RecordUsage; readonly observe: Observe }
@@ -54,16 +54,16 @@ export function openAccount(
     noteFirstChunk: () => {
       firstChunkMs ??= clock.monotonicMs() - startedMs
     },
-    close: ({ outcome, tokens, tokensSource, status, errorCode }) => {
+    close: async ({ outcome, tokens, tokensSource, status, errorCode }) => {
       if (!isOpen) return
       isOpen = false
       ticket.settle(tokens)
       const { model, upstream, queueMs } = account
-      if (upstream !== null) {
-        recordUsage({ id, atMs: clock.nowMs(), caller, model, upstream, tokens, tokensSource, outcome })
-      }
+      const record = { id, atMs: clock.nowMs(), caller, model, tokens, tokensSource, outcome }
+      const kept = upstream === null ? undefined : recordUsage({ ...record, upstream })
       const durationMs = clock.monotonicMs() - startedMs
       observe({ operation, model, upstream, status, errorCode, tokens, durationMs, firstChunkMs, queueMs })
+      await kept
     },
   }
   return account

@@ -89,7 +89,7 @@ export function createCompletionHandler(deps: CompletionDeps): CompletionHandler
         await prepareJob(deps, { request, operation, id, exchange, headers, account, caller }),
       )
     } catch (error) {
-      return failureResponse(deps, error, { request, id, headers, account })
+      return await failureResponse(deps, error, { request, id, headers, account })
     }
   }
 }
@@ -157,19 +157,25 @@ async function prepareJob(
  * For a request that ended before its response began. A failure costs the client nothing, unless the model did not keep to what the request
  * asked for: that was generated. A client that left after an upstream was asked pays for the prompt.
  */
-function failureResponse(
+async function failureResponse(
   { log }: CompletionDeps,
   error: unknown,
   { request, id, headers, account }: AdmittedRequest,
-): Response {
+): Promise<Response> {
   if (request.signal.aborted) {
     const tokens = account.upstream === null ? NO_TOKENS : { prompt: account.promptEstimate, completion: 0 }
-    account.close({ outcome: 'aborted', tokens, tokensSource: 'estimated', status: clientGoneStatus, errorCode: null })
+    await account.close({
+      outcome: 'aborted',
+      tokens,
+      tokensSource: 'estimated',
+      status: clientGoneStatus,
+      errorCode: null,
+    })
     return new Response(null, { status: clientGoneStatus, headers })
   }
   const { status, code } = publicErrorOf(error)
   const tokens = (error instanceof UpstreamFault ? error.tokens : null) ?? NO_TOKENS
-  account.close({ outcome: 'failed', tokens, tokensSource: 'reported', status, errorCode: code })
+  await account.close({ outcome: 'failed', tokens, tokensSource: 'reported', status, errorCode: code })
   // Upstream failures were logged with their reason.
   if (isServerFailure(error) && !(error instanceof UpstreamFault)) log.error('request failed', { request: id, error })
   return errorResponse(error, headers)

@@ -57,7 +57,7 @@ export async function respondWhole(
   const receipt = seal?.finish(tokens)
   lease.release('healthy')
   account.noteFirstChunk()
-  account.close({ outcome: 'completed', tokens, tokensSource, status: 200, errorCode: null })
+  await account.close({ outcome: 'completed', tokens, tokensSource, status: 200, errorCode: null })
   const headers = receipt === undefined ? job.headers : { ...job.headers, 'x-strongroom-receipt': receipt }
   return jsonTextResponse(body, 200, headers)
 }
@@ -77,7 +77,7 @@ export async function respondStream(
       const reason = error instanceof UpstreamFault ? error.reason : 'internal'
       log.warn('stream failed', { request: id, upstream: lease.target.name, reason })
     }
-    account.close({
+    return account.close({
       outcome,
       tokens,
       tokensSource,

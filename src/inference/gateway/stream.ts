@@ -42,8 +42,8 @@ export type StreamDeps = {
   readonly counts: TokenCounts
   /** Null: no receipt. */
   readonly seal: ResponseSeal | null
-  /** Called once, before [DONE] is sent: so the ledger is right when the client has everything. */
-  readonly onEnd: (end: StreamEnd) => void
+  /** Called once, and awaited before [DONE] is sent: so the ledger is right when the client has everything. Never rejects. */
+  readonly onEnd: (end: StreamEnd) => Promise<void>
   /** Aborted when the client leaves. */
   readonly signal: AbortSignal
 }
@@ -80,6 +80,8 @@ class StreamRelay {
   #isLate = false
   #isBegun = false
   #isEnded = false
+  /** The client has left, or does not read. */
+  #isLeft = false
 
   constructor(upstream: UpstreamResponse, deps: StreamDeps) {
     const { deadlines, limits, plan } = deps
@@ -124,17 +126,18 @@ class StreamRelay {
       this.#ready = null
       if (this.#isEnded) return
       if (batch.text !== '') this.#send(controller, batch.text)
-      if (batch.isEnd) this.#complete(controller)
+      if (batch.isEnd) await this.#complete(controller)
       else this.#stallDeadline.set(this.#deps.limits.stallTimeoutMs)
     } catch (error) {
-      if (!this.#isEnded) this.#fail(controller, error)
+      if (!this.#isEnded) await this.#fail(controller, error)
     }
   }
 
   /** The client has left, or does not read. */
   #abort(): void {
     this.#upstream.abort()
-    this.#end('aborted', null)
+    this.#isLeft = true
+    void this.#end('aborted', null)
   }
 
   /** The next events for the client, at least one of them or the end. */
@@ -184,32 +187,34 @@ class StreamRelay {
     controller.enqueue(bytes)
   }
 
-  #complete(controller: Controller): void {
+  async #complete(controller: Controller): Promise<void> {
     const { plan, seal, deadlines } = this.#deps
     const { usage } = this.#counted()
     if (plan.request.includeUsage) this.#send(controller, sseEvent(this.#converter.usageChunk(usage)))
     seal?.update(DONE)
     const receipt = seal?.finish(tokensOf(usage)) ?? null
-    this.#end('completed', null)
+    await this.#end('completed', null)
+    if (this.#isLeft) return
     controller.enqueue(receipt === null ? DONE : utf8(receiptComment(receipt) + sseEvent('[DONE]')))
     controller.close()
     void drain(this.#upstream, deadlines)
   }
 
-  #fail(controller: Controller, error: unknown): void {
+  async #fail(controller: Controller, error: unknown): Promise<void> {
     this.#upstream.abort()
-    this.#end('failed', error)
+    await this.#end('failed', error)
+    if (this.#isLeft) return
     controller.enqueue(utf8(sseEvent(JSON.stringify(errorBody(error)))))
     controller.close()
   }
 
-  #end(outcome: StreamEnd['outcome'], error: unknown): void {
+  async #end(outcome: StreamEnd['outcome'], error: unknown): Promise<void> {
     if (this.#isEnded) return
     this.#isEnded = true
     this.#idleDeadline.clear()
     this.#stallDeadline.clear()
     const { usage, tokensSource } = this.#counted()
-    this.#deps.onEnd({ outcome, error, tokens: tokensOf(usage), tokensSource })
+    await this.#deps.onEnd({ outcome, error, tokens: tokensOf(usage), tokensSource })
   }
 
   #counted(): { readonly usage: Usage; readonly tokensSource: TokensSource } {

@@ -206,7 +206,7 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
     plan: { request, id: 'chatcmpl-1', createdS: 7, schema: null, obfuscate: null },
     counts: { bounds: { promptTokensMax: 1, completionTokensMax: 1 }, promptEstimate: 1 },
     seal: null,
-    onEnd: ({ outcome }) => ended.resolve(outcome),
+    onEnd: async ({ outcome }) => ended.resolve(outcome),
     signal: client.signal,
   })
   expect(deadlines.pending()).toBe(1)
