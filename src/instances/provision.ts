@@ -4,6 +4,7 @@
 // it. The probe needs no open network (the firewall lets this host look at port 22), so it proves the host key on its own, beside the evidence;
 // that the firewall has really opened is asked for afterwards. Every step may be repeated, for a daemon that was killed begins again with the claim.
 
+import type { Receipt } from '../attest/receipt/receipt.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
@@ -84,22 +85,24 @@ export class Provisioner {
     // Beside the evidence: both take their time, and neither needs the other.
     const ended = new AbortController()
     const answers = this.#answers(provision, { hostKey: claimed.sshHostKey, deadlineMs, ended: ended.signal })
-    const attestation = await this.#attest(provision, claimed)
-    if ('kind' in attestation) {
+    const attested = await this.#attest(provision, claimed)
+    if ('kind' in attested) {
       ended.abort()
       await answers
-      return attestation
+      return attested
     }
     const attestedMs = clock.monotonicMs()
     if (isStillWanted()) this.#deps.engine.open(vmId)
-    const failure = (await answers) ?? (await this.#opens(provision, deadlineMs))
+    const handed = this.#hand(provision, attested.receipt)
+    const failures = await Promise.all([answers, handed, this.#opens(provision, deadlineMs)])
+    const failure = failures.find(one => one !== null)
     const took = {
       claim: claimedMs - sinceMs,
       evidence: attestedMs - claimedMs,
       probe: clock.monotonicMs() - attestedMs,
     }
     log.info('an instance was provisioned', { instance: provision.instance.id, tookMs: took })
-    return failure ?? { kind: 'usable', sshHostKey: claimed.sshHostKey, attestation }
+    return failure ?? { kind: 'usable', sshHostKey: claimed.sshHostKey, attestation: attested.attestation }
   }
 
   async #claim({ instance, organization, vmId, ...provision }: Provision): Promise<ClaimedAs | Provisioned> {
@@ -139,7 +142,7 @@ export class Provisioner {
   }
 
   /** Evidence that cannot be had now is asked for again; evidence that is wrong is the end. */
-  async #attest(provision: Provision, claimed: ClaimedAs): Promise<InstanceAttestation | Provisioned> {
+  async #attest(provision: Provision, claimed: ClaimedAs): Promise<Attested | Provisioned> {
     const { clock, log } = this.#deps
     const { vmId, isStillWanted, signal } = provision
     const instance = provision.instance.id
@@ -162,15 +165,31 @@ export class Provisioner {
   }
 
   /** Faults: channel.*, attest.unavailable. */
-  async #evidence(vmId: string, claimed: ClaimedAs): Promise<InstanceAttestation | Provisioned> {
+  async #evidence(vmId: string, claimed: ClaimedAs): Promise<Attested | Provisioned> {
     const { engine, clock, random, claimTimeoutMs } = this.#deps
     const trust = await this.#deps.trust()
     const nonce = random(nonceBytes)
     const evidence = await engine.evidence(vmId, nonce, claimTimeoutMs)
     const judgement = await judgeEvidence(evidence, { nonce, asOf: clock.nowMs(), trust, claimed })
     if (!judgement.ok) return broken('attestation_failed', { failed: judgement.failed })
-    await engine.handReceipt(vmId, evidence.receipt, claimTimeoutMs)
-    return toAttestation(evidence, { nonce, claimed })
+    return { attestation: toAttestation(evidence, { nonce, claimed }), receipt: evidence.receipt }
+  }
+
+  /** For the verifier inside the VM. Null: it has the receipt, or that does not matter any more. Never rejects. */
+  async #hand({ instance, vmId, isStillWanted, signal }: Provision, receipt: Receipt): Promise<Provisioned | null> {
+    const { engine, clock, log, claimTimeoutMs } = this.#deps
+    for (let attempt = 1; isStillWanted(); attempt += 1) {
+      try {
+        await engine.handReceipt(vmId, receipt, claimTimeoutMs)
+        return null
+      } catch (error) {
+        if (signal.aborted) return unwanted
+        log.warn('a VM did not take its receipt', { instance: instance.id, vm: vmId, attempt, error })
+        if (attempt >= attemptsMax) return broken('attestation_failed', { reason: messageOf(error) })
+      }
+      await pause(clock, probePauseMs, signal)
+    }
+    return unwanted
   }
 
   /** Null: its SSH server answers with this host key, or that does not matter any more. Never rejects. */
@@ -218,6 +237,8 @@ export class Provisioner {
     return broken('ssh_unreachable', { reason })
   }
 }
+
+type Attested = { readonly attestation: InstanceAttestation; readonly receipt: Receipt }
 
 type Answers = {
   readonly hostKey: string

@@ -9,7 +9,7 @@ import { until } from '../rigs/until.ts'
 
 type Engine = Pick<VmEngine, 'claim' | 'evidence' | 'handReceipt' | 'open'>
 /** The probe begins with the evidence, beside it. */
-const STEPS = ['claim', 'probe', 'evidence', 'receipt', 'open'] as const
+const STEPS = ['claim', 'probe', 'evidence', 'open', 'receipt'] as const
 
 describe('a daemon killed', () => {
   for (const step of STEPS) {
