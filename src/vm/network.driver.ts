@@ -71,6 +71,8 @@ export class VmNetwork {
   readonly #removed = new Set<string>()
   /** Names of our objects in the kernel; null until first read. */
   #installed: Installed | null = null
+  /** Whether the next run begins with reading what the kernel holds, whatever is known of it. */
+  #readFirst = false
   /** The run that has not begun yet. */
   #queued: Promise<void> | null = null
   #gateway: ServedGateway | null
@@ -88,6 +90,12 @@ export class VmNetwork {
       return this.#apply()
     })
     return this.#queued
+  }
+
+  /** As `sync`, once a limit in the ledger has changed, or a count in the kernel that is not its own doing. Faults: host.*. */
+  resync(): Promise<void> {
+    this.#readFirst = true
+    return this.sync()
   }
 
   /**
@@ -120,33 +128,49 @@ export class VmNetwork {
     await forgetConnections(address, conntrackTimeoutMs)
   }
 
-  /** Reads all quotas, stores them, and puts back what is missing. Returns what is stored now of the VMs that were read. Faults: host.*. */
+  /**
+   * Reads all quotas, stores them, and puts back what is missing or not as the ledger says. Returns what is stored now of the VMs that were
+   * read. Faults: host.*.
+   */
   async sample(): Promise<readonly EgressSample[]> {
-    const { ledger, nft, clock } = this.#deps
-    const vms = this.#wanted()
-    if (vms.length === 0) return []
-    const quotas = (await nft.readCounters(nftTimeoutMs))?.quotas ?? new Map<string, Quota>()
-    const observedAtMs = clock.nowMs()
-    const samples = vms.flatMap(({ vmId, tap, limitBytes }): EgressSample[] => {
-      const { cap, rescue } = quotaNames(tap)
-      const usedBytes = quotas.get(cap)?.usedBytes
-      if (usedBytes === undefined) return []
-      const blockedAtMs = usedBytes >= limitBytes ? observedAtMs : null
-      return [{ vmId, usedBytes, rescueBytes: quotas.get(rescue)?.usedBytes ?? 0, observedAtMs, blockedAtMs }]
-    })
-    const stored = ledger.transact(tx => samples.map(sample => recordEgress(tx, sample)))
-    const names = vms.flatMap(vm => Object.values(quotaNames(vm.tap)))
-    if (names.some(name => this.#installed?.quotas.has(name) && !quotas.has(name))) await this.#restore(observedAtMs)
+    const { clock, ledger, log, ruleset } = this.#deps
+    if (listResources(ledger.db, 'nft').length === 0) return []
+    const { stored, isDiminished, isOutdated } = await this.#turns.run(() => this.#read())
+    const { table } = ruleset
+    if (isDiminished) {
+      log.error('nftables objects have vanished or count less than they did; restoring them', { table })
+      appendEvent(ledger.db, { nowMs: clock.nowMs(), kind: 'nft.restored', subject: '', detail: { table } })
+    }
+    if (isOutdated) log.warn('nftables has other limits than the ledger; writing them again', { table })
+    if (isDiminished || isOutdated) await this.resync()
     return stored
   }
 
-  async #restore(nowMs: number): Promise<void> {
-    const { ledger, log, ruleset } = this.#deps
-    const { table } = ruleset
-    log.error('nftables objects have vanished; restoring them with what was counted', { table })
-    appendEvent(ledger.db, { nowMs, kind: 'nft.restored', subject: '', detail: { table } })
-    this.#installed = null
-    await this.sync()
+  /** In its turn: nothing is applied between the look at the kernel and what is made of it. */
+  async #read() {
+    const { ledger, nft, clock } = this.#deps
+    const quotas = (await nft.readCounters(nftTimeoutMs))?.quotas ?? new Map<string, Quota>()
+    const vms = this.#wanted()
+    const observedAtMs = clock.nowMs()
+    const samples = vms.flatMap(({ vmId, tap, usedBytes }): EgressSample[] => {
+      const { cap, rescue } = quotaNames(tap)
+      const found = quotas.get(cap)
+      if (found === undefined) return []
+      // By the limit that the kernel has: one that is on record may not be in force yet.
+      const isBlocked = Math.max(found.usedBytes, usedBytes) >= found.limitBytes
+      const rescueBytes = quotas.get(rescue)?.usedBytes ?? 0
+      return [
+        { vmId, usedBytes: found.usedBytes, rescueBytes, observedAtMs, blockedAtMs: isBlocked ? observedAtMs : null },
+      ]
+    })
+    const pairs = vms.flatMap(quotasOf).map(wanted => ({ wanted, found: quotas.get(wanted.name) }))
+    return {
+      stored: ledger.transact(tx => samples.map(sample => recordEgress(tx, sample))),
+      isDiminished: pairs.some(({ wanted, found }) =>
+        found === undefined ? this.#installed?.quotas.has(wanted.name) === true : hasLost(wanted, found),
+      ),
+      isOutdated: pairs.some(({ wanted, found }) => found !== undefined && found.limitBytes !== wanted.limitBytes),
+    }
   }
 
   /** What the ledger says that the kernel must hold. */
@@ -162,7 +186,7 @@ export class VmNetwork {
       const { usedBytes = 0, rescueBytes: rescueUsedBytes = 0 } = used.get(vmId) ?? {}
       const opened = vm.openedAtMs !== null && vm.closedAtMs === null
       const { network } = vm
-      const limitBytes = network === 'gateway' ? unlimitedBytes : egressLimitBytes
+      const limitBytes = network === 'gateway' ? unlimitedBytes : (vm.egressLimitBytes ?? egressLimitBytes)
       const limits = { limitBytes, usedBytes, rescueLimitBytes, rescueUsedBytes }
       return [{ vmId, tap, address: vm.address, mac: macAddress(vmId), opened, network, ...limits }]
     })
@@ -170,14 +194,22 @@ export class VmNetwork {
 
   async #apply(): Promise<void> {
     const { nft, ruleset } = this.#deps
-    const inKernel = this.#installed ?? installedOf(await nft.readCounters(nftTimeoutMs))
-    const vms = this.#wanted()
+    if (this.#readFirst) this.#installed = null
+    this.#readFirst = false
+    const read = this.#installed === null ? await nft.readCounters(nftTimeoutMs) : null
+    const inKernel = this.#installed ?? installedOf(read)
+    const found = read?.quotas ?? new Map<string, Quota>()
+    const vms = this.#wanted().map(vm => countedIn(found, vm))
     const names = {
       quotas: new Set(vms.flatMap(vm => Object.values(quotaNames(vm.tap)))),
       counters: new Set(vms.map(vm => vm.tap)),
     }
     const removed = {
-      quotas: [...inKernel.quotas].filter(name => !names.quotas.has(name)),
+      quotas: [
+        ...[...inKernel.quotas].filter(name => !names.quotas.has(name)),
+        // These come anew in the same transaction.
+        ...vms.flatMap(quotasOf).flatMap(wanted => (mustRenew(wanted, found.get(wanted.name)) ? [wanted.name] : [])),
+      ],
       counters: [...inKernel.counters].filter(name => !names.counters.has(name)),
     }
     // Until nft has returned we do not know what the kernel holds: read again after a failure.
@@ -186,6 +218,43 @@ export class VmNetwork {
     await nft.applyRuleset(rulesetText({ ...ruleset, gatewayService, vms, removed }), nftTimeoutMs)
     this.#installed = names
   }
+}
+
+type WantedQuota = Quota & { readonly name: string }
+
+function quotasOf({ tap, ...vm }: NftVm): WantedQuota[] {
+  const { cap, rescue } = quotaNames(tap)
+  return [
+    { name: cap, limitBytes: vm.limitBytes, usedBytes: vm.usedBytes },
+    { name: rescue, limitBytes: vm.rescueLimitBytes, usedBytes: vm.rescueUsedBytes },
+  ]
+}
+
+/** The higher of what the ledger and the kernel have counted. */
+function countedIn<Vm extends NftVm>(found: ReadonlyMap<string, Quota>, vm: Vm): Vm {
+  const { cap, rescue } = quotaNames(vm.tap)
+  return {
+    ...vm,
+    usedBytes: Math.max(vm.usedBytes, found.get(cap)?.usedBytes ?? 0),
+    rescueUsedBytes: Math.max(vm.rescueUsedBytes, found.get(rescue)?.usedBytes ?? 0),
+  }
+}
+
+/**
+ * Whether a new quota must take the place of one in the kernel. One whose limit changes keeps what it has used, and once it is spent that
+ * grows by every packet that it drops, unseen: nft shows the limit (nft_quota_do_dump in net/netfilter/nft_quota.c). With a higher limit it
+ * would be spent still, or have counted what never left. While it is spent nothing leaves, so what it shows is exact.
+ */
+function mustRenew(wanted: WantedQuota, found: Quota | undefined): boolean {
+  if (found === undefined) return false
+  const isSpent = found.usedBytes >= found.limitBytes
+  return hasLost(wanted, found) || (isSpent && wanted.limitBytes > found.limitBytes)
+}
+
+/** Whether the kernel has counted less than the ledger: somebody else has reset or replaced it. */
+function hasLost(wanted: WantedQuota, found: Quota): boolean {
+  // No quota shows more than its limit.
+  return found.usedBytes < Math.min(wanted.usedBytes, found.limitBytes)
 }
 
 function serviceOf(

@@ -46,7 +46,7 @@ export function openTap(name: string): Tap {
 
 // include/uapi/linux/if_tun.h
 const TUNSETIFF = 0x400454ca
-const FLAGS = { tap: 0x0002, noPacketInfo: 0x1000, vnetHeader: 0x4000, exclusive: 0x8000 } as const
+const FLAGS = { tap: 0x0002, noPacketInfo: 0x1000, exclusive: 0x8000 } as const
 
 /** struct ifreq, include/uapi/linux/if.h; [offset, size]. */
 const IFREQ = { name: [0, 16], flags: [16, 2], rest: [18, 22] } as const satisfies Record<
@@ -58,7 +58,8 @@ const ifreqBytes = 40
 function interfaceRequest(name: string): Uint8Array {
   const request = new Uint8Array(ifreqBytes)
   request.set(Buffer.from(name), IFREQ.name[0])
-  const flags = FLAGS.tap | FLAGS.noPacketInfo | FLAGS.vnetHeader | FLAGS.exclusive
+  // Without IFF_VNET_HDR: in that header a guest says how the kernel is to cut its frame into packets, and the cap counts before it is cut.
+  const flags = FLAGS.tap | FLAGS.noPacketInfo | FLAGS.exclusive
   new DataView(request.buffer).setUint16(IFREQ.flags[0], flags, true)
   return request
 }

@@ -40,6 +40,8 @@ export const vms = sqliteTable(
     workload: text('workload'),
     /** Path of a disk that it gets read-only; null for none. */
     modelDisk: text('model_disk'),
+    /** What it may send in its life, where an operator has raised that; null: what every instance may. */
+    egressLimitBytes: integer('egress_limit_bytes'),
   },
   table => [index('vms_state').on(table.state)],
 )
