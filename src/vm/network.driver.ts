@@ -230,13 +230,13 @@ function quotasOf({ tap, ...vm }: NftVm): WantedQuota[] {
   ]
 }
 
-/** The higher of what the ledger and the kernel have counted. */
+/** The higher of what the ledger and the kernel have counted, up to the limit: the kernel takes no quota that has used more than that. */
 function countedIn<Vm extends NftVm>(found: ReadonlyMap<string, Quota>, vm: Vm): Vm {
   const { cap, rescue } = quotaNames(vm.tap)
   return {
     ...vm,
-    usedBytes: Math.max(vm.usedBytes, found.get(cap)?.usedBytes ?? 0),
-    rescueUsedBytes: Math.max(vm.rescueUsedBytes, found.get(rescue)?.usedBytes ?? 0),
+    usedBytes: Math.min(vm.limitBytes, Math.max(vm.usedBytes, found.get(cap)?.usedBytes ?? 0)),
+    rescueUsedBytes: Math.min(vm.rescueLimitBytes, Math.max(vm.rescueUsedBytes, found.get(rescue)?.usedBytes ?? 0)),
   }
 }
 
