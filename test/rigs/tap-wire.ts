@@ -12,6 +12,8 @@ export const hostAddress = '192.0.2.1'
 export const tapMtuBytes = 1_500
 
 export type TapWire = Disposable & {
+  /** Of the guest's tap: what QEMU holds. */
+  readonly fd: number
   /** Sends IPv4 packets as the guest. */
   readonly send: (packets: readonly Uint8Array[]) => void
   /** Sends whole frames as the guest. */
@@ -33,13 +35,16 @@ const tapFlags = 0x1002
 const etherBytes = 14
 const worldMac = '02:00:00:00:99:99'
 
-/** The daemon's own tap, configured as the daemon does; the host forwards. */
-export async function openTapWire(guest: WireGuest): Promise<TapWire> {
+/**
+ * The daemon's own tap, configured as the daemon does; the host forwards. `foreignFlags` is for what must not be: a tap that somebody else
+ * has opened, with these flags more (linux/if_tun.h).
+ */
+export async function openTapWire(guest: WireGuest, foreignFlags?: number): Promise<TapWire> {
   using undo = new DisposableStack()
-  const tap = openTap(guest.tap)
+  const tap = foreignFlags === undefined ? openTap(guest.tap) : foreignTap(guest.tap, foreignFlags)
   undo.defer(tap.close)
-  const uplink = openUplink()
-  undo.defer(() => closeSync(uplink))
+  const { fd: uplink, close } = foreignTap('uplink', 0)
+  undo.defer(close)
   writeFileSync('/proc/sys/net/ipv4/ip_forward', '1')
   await run(['ip', '-batch', '-'], { ...timeouts, stdin: uplinkBatch })
   const addresses = { name: guest.tap, gateway: '169.254.88.1', address: guest.address, mac: guest.mac }
@@ -52,6 +57,7 @@ export async function openTapWire(guest: WireGuest): Promise<TapWire> {
     for (const bytes of frames) writeSync(tap.fd, bytes)
   }
   return {
+    fd: tap.fd,
     frame,
     sendFrames,
     send: packets => sendFrames(packets.map(frame)),
@@ -76,14 +82,14 @@ address add ${hostAddress}/24 dev uplink
 neighbour replace ${worldAddress} lladdr ${worldMac} dev uplink nud permanent
 `
 
-function openUplink(): number {
+function foreignTap(name: string, flags: number) {
   const fd = openSync('/dev/net/tun', constants.O_RDWR | constants.O_NONBLOCK)
   const request = new Uint8Array(40)
-  request.set(Buffer.from('uplink'), 0)
-  new DataView(request.buffer).setUint16(16, tapFlags, true)
+  request.set(Buffer.from(name), 0)
+  new DataView(request.buffer).setUint16(16, tapFlags | flags, true)
   const made = ioctl(fd, TUNSETIFF, request)
-  if (!made.ok) throw new Error(`uplink: errno ${made.errno}`)
-  return fd
+  if (!made.ok) throw new Error(`${name}: errno ${made.errno}`)
+  return { fd, close: () => closeSync(fd) }
 }
 
 /** 0 when nothing waits. */
