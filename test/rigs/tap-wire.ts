@@ -11,7 +11,14 @@ export const worldAddress = '192.0.2.9'
 export const hostAddress = '192.0.2.1'
 export const tapMtuBytes = 1_500
 
-export type TapWire = Disposable & {
+export type Uplink = Disposable & {
+  /** The IPv4 packets that have left by it since the last call, link layer taken off. */
+  readonly left: () => Uint8Array[]
+  /** An IPv4 packet comes in by it. */
+  readonly arrive: (packet: Uint8Array) => void
+}
+
+export type TapWire = Uplink & {
   /** Of the guest's tap: what QEMU holds. */
   readonly fd: number
   /** Sends IPv4 packets as the guest. */
@@ -20,10 +27,6 @@ export type TapWire = Disposable & {
   readonly sendFrames: (frames: readonly Uint8Array[]) => void
   /** An Ethernet frame from the guest's card to its tap. */
   readonly frame: (packet: Uint8Array) => Uint8Array
-  /** The IPv4 packets that have left by the uplink since the last call, link layer taken off. */
-  readonly left: () => Uint8Array[]
-  /** An IPv4 packet comes in by the uplink. */
-  readonly arrive: (packet: Uint8Array) => void
 }
 
 export type WireGuest = { readonly tap: string; readonly mac: string; readonly address: string }
@@ -43,14 +46,10 @@ export async function openTapWire(guest: WireGuest, foreignFlags?: number): Prom
   using undo = new DisposableStack()
   const tap = foreignFlags === undefined ? openTap(guest.tap) : foreignTap(guest.tap, foreignFlags)
   undo.defer(tap.close)
-  const { fd: uplink, close } = foreignTap('uplink', 0)
-  undo.defer(close)
-  writeFileSync('/proc/sys/net/ipv4/ip_forward', '1')
-  await run(['ip', '-batch', '-'], { ...timeouts, stdin: uplinkBatch })
+  const uplink = undo.use(await openUplink())
   const addresses = { name: guest.tap, gateway: '169.254.88.1', address: guest.address, mac: guest.mac }
   await configureTap({ ...addresses, mtuBytes: tapMtuBytes, timeoutMs: timeouts.timeoutMs })
-  const [tapMac, uplinkMac] = [macOf(guest.tap), macOf('uplink')]
-  const buffer = new Uint8Array(70_000)
+  const tapMac = macOf(guest.tap)
   const kept = undo.move()
   const frame = (packet: Uint8Array) => frameOf({ to: tapMac, from: guest.mac, packet })
   const sendFrames = (frames: readonly Uint8Array[]) => {
@@ -61,16 +60,33 @@ export async function openTapWire(guest: WireGuest, foreignFlags?: number): Prom
     frame,
     sendFrames,
     send: packets => sendFrames(packets.map(frame)),
+    left: uplink.left,
+    arrive: uplink.arrive,
+    [Symbol.dispose]: () => kept.dispose(),
+  }
+}
+
+/** The way to the world, with the world's one address at its end; the host forwards. */
+export async function openUplink(): Promise<Uplink> {
+  using undo = new DisposableStack()
+  const { fd, close } = foreignTap('uplink', 0)
+  undo.defer(close)
+  writeFileSync('/proc/sys/net/ipv4/ip_forward', '1')
+  await run(['ip', '-batch', '-'], { ...timeouts, stdin: uplinkBatch })
+  const mac = macOf('uplink')
+  const buffer = new Uint8Array(70_000)
+  const kept = undo.move()
+  return {
     left: () => {
       const packets: Uint8Array[] = []
-      for (let size = tryRead(uplink, buffer); size > 0; size = tryRead(uplink, buffer)) {
+      for (let size = tryRead(fd, buffer); size > 0; size = tryRead(fd, buffer)) {
         const isIpv4 = buffer[12] === 0x08 && buffer[13] === 0x00
         if (isIpv4) packets.push(buffer.slice(etherBytes, size))
       }
       return packets
     },
     arrive: packet => {
-      writeSync(uplink, frameOf({ to: uplinkMac, from: worldMac, packet }))
+      writeSync(fd, frameOf({ to: mac, from: worldMac, packet }))
     },
     [Symbol.dispose]: () => kept.dispose(),
   }
