@@ -11,6 +11,7 @@ import { createSerial } from '../base/serial.ts'
 import { checked } from '../contract/shape.ts'
 import { forgetConnections } from '../host/network/conntrack.ts'
 import type { Counters, Nft, Quota } from '../host/network/nft.ts'
+import { receivedBytes } from '../host/network/tap.ts'
 import type { LedgerStore } from '../store/db.ts'
 import { restAddress } from '../store/ledger/address.query.ts'
 import { listEgress, recordEgress } from '../store/ledger/egress.query.ts'
@@ -18,7 +19,7 @@ import { appendEvent } from '../store/ledger/event.query.ts'
 import { readMeta, swapMeta } from '../store/ledger/meta.query.ts'
 import { listResources } from '../store/ledger/resource.query.ts'
 import { vmById } from '../store/ledger/vm.query.ts'
-import type { EgressSample } from '../store/ledger/vm.table.ts'
+import type { EgressRow, EgressSample } from '../store/ledger/vm.table.ts'
 import { macAddress } from './launch.plan.ts'
 import { type GatewayService, type NftPlan, type NftVm, quotaNames, rulesetText } from './nft.plan.ts'
 
@@ -149,19 +150,22 @@ export class VmNetwork {
   /** In its turn: nothing is applied between the look at the kernel and what is made of it. */
   async #read() {
     const { ledger, nft, clock } = this.#deps
+    // Before the quotas: what comes in between is then counted twice where a quota is lost, and not at all never.
+    const taken = receivedBytes()
     const quotas = (await nft.readCounters(nftTimeoutMs))?.quotas ?? new Map<string, Quota>()
     const vms = this.#wanted()
     const observedAtMs = clock.nowMs()
-    const samples = vms.flatMap(({ vmId, tap, usedBytes }): EgressSample[] => {
+    const samples = vms.flatMap(({ vmId, tap, usedBytes }): EgressRow[] => {
       const { cap, rescue } = quotaNames(tap)
       const found = quotas.get(cap)
-      if (found === undefined) return []
+      // One that is lost leaves the last sample as it is: what the tap has taken since is counted from there.
+      if (found === undefined || hasLost({ usedBytes }, found)) return []
       // By the limit that the kernel has: one that is on record may not be in force yet.
       const isBlocked = Math.max(found.usedBytes, usedBytes) >= found.limitBytes
       const rescueBytes = quotas.get(rescue)?.usedBytes ?? 0
-      return [
-        { vmId, usedBytes: found.usedBytes, rescueBytes, observedAtMs, blockedAtMs: isBlocked ? observedAtMs : null },
-      ]
+      const blockedAtMs = isBlocked ? observedAtMs : null
+      const tapBytes = taken.get(tap) ?? null
+      return [{ vmId, usedBytes: found.usedBytes, rescueBytes, observedAtMs, blockedAtMs, tapBytes }]
     })
     const pairs = vms.flatMap(quotasOf).map(wanted => ({ wanted, found: quotas.get(wanted.name) }))
     return {
@@ -174,21 +178,23 @@ export class VmNetwork {
   }
 
   /** What the ledger says that the kernel must hold. */
-  #wanted(): (NftVm & { readonly vmId: string })[] {
+  #wanted(): WantedVm[] {
     const { db } = this.#deps.ledger
     const { egressLimitBytes, rescueLimitBytes } = this.#deps
+    const taken = receivedBytes()
     const used = new Map(listEgress(db).map(row => [row.vmId, row]))
     const rows = listResources(db, 'nft')
     for (const tap of this.#removed) if (!rows.some(row => row.name === tap)) this.#removed.delete(tap)
     return rows.flatMap(({ name: tap, vmId }) => {
       const vm = vmById(db, vmId)
       if (this.#removed.has(tap) || !vm?.address) return []
-      const { usedBytes = 0, rescueBytes: rescueUsedBytes = 0 } = used.get(vmId) ?? {}
+      const { usedBytes = 0, rescueBytes: rescueUsedBytes = 0, tapBytes = null } = used.get(vmId) ?? {}
+      const unseenBytes = tapBytes === null ? 0 : Math.max(0, (taken.get(tap) ?? 0) - tapBytes)
       const opened = vm.openedAtMs !== null && vm.closedAtMs === null
       const { network } = vm
       const limitBytes = network === 'gateway' ? unlimitedBytes : (vm.egressLimitBytes ?? egressLimitBytes)
       const limits = { limitBytes, usedBytes, rescueLimitBytes, rescueUsedBytes }
-      return [{ vmId, tap, address: vm.address, mac: macAddress(vmId), opened, network, ...limits }]
+      return [{ vmId, tap, address: vm.address, mac: macAddress(vmId), opened, network, ...limits, unseenBytes }]
     })
   }
 
@@ -220,6 +226,12 @@ export class VmNetwork {
   }
 }
 
+type WantedVm = NftVm & {
+  readonly vmId: string
+  /** What its tap has taken since its last sample, whatever became of that. */
+  readonly unseenBytes: number
+}
+
 type WantedQuota = Quota & { readonly name: string }
 
 function quotasOf({ tap, ...vm }: NftVm): WantedQuota[] {
@@ -230,12 +242,17 @@ function quotasOf({ tap, ...vm }: NftVm): WantedQuota[] {
   ]
 }
 
-/** The higher of what the ledger and the kernel have counted, up to the limit: the kernel takes no quota that has used more than that. */
-function countedIn<Vm extends NftVm>(found: ReadonlyMap<string, Quota>, vm: Vm): Vm {
+/**
+ * What a VM has used: as the kernel has counted, or where it counts no more, as the ledger has, and all that the tap has taken since. An object
+ * that is in the kernel after all goes on with its own count. Never above the limit: the kernel takes no quota that has used more than that.
+ */
+function countedIn(found: ReadonlyMap<string, Quota>, vm: WantedVm): WantedVm {
   const { cap, rescue } = quotaNames(vm.tap)
+  const kernel = found.get(cap)
+  const usedBytes = kernel === undefined || hasLost(vm, kernel) ? vm.usedBytes + vm.unseenBytes : kernel.usedBytes
   return {
     ...vm,
-    usedBytes: Math.min(vm.limitBytes, Math.max(vm.usedBytes, found.get(cap)?.usedBytes ?? 0)),
+    usedBytes: Math.min(vm.limitBytes, Math.max(vm.usedBytes, usedBytes)),
     rescueUsedBytes: Math.min(vm.rescueLimitBytes, Math.max(vm.rescueUsedBytes, found.get(rescue)?.usedBytes ?? 0)),
   }
 }
@@ -252,15 +269,12 @@ function mustRenew(wanted: WantedQuota, found: Quota | undefined): boolean {
 }
 
 /** Whether the kernel has counted less than the ledger: somebody else has reset or replaced it. */
-function hasLost(wanted: WantedQuota, found: Quota): boolean {
+function hasLost(wanted: Pick<Quota, 'usedBytes'>, found: Quota): boolean {
   // No quota shows more than its limit.
   return found.usedBytes < Math.min(wanted.usedBytes, found.limitBytes)
 }
 
-function serviceOf(
-  gateway: ServedGateway | null,
-  vms: readonly (NftVm & { readonly vmId: string })[],
-): GatewayService | null {
+function serviceOf(gateway: ServedGateway | null, vms: readonly WantedVm[]): GatewayService | null {
   if (gateway === null) return null
   const { serving, port, upstreams } = gateway
   const vm = vms.find(({ vmId, network, opened }) => vmId === serving && network === 'gateway' && opened)

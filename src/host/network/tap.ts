@@ -158,6 +158,23 @@ export function tapState(name: string, address: string): TapState {
   return isRouted ? 'routed' : 'unrouted'
 }
 
+const etherHeaderBytes = 14
+
+/**
+ * What each interface of this network namespace has taken in since it was made, link-layer headers taken off: of a tap what its holder has
+ * written, whatever became of it. From /proc alone (proc(5), net/dev): it is asked often.
+ */
+export function receivedBytes(): ReadonlyMap<string, number> {
+  const lines = readFileSync('/proc/self/net/dev', 'utf8').split('\n').slice(2)
+  return new Map(
+    lines.flatMap(line => {
+      const [name = '', bytes, packets] = line.trim().split(/[\s:]+/)
+      const received = Number(bytes) - etherHeaderBytes * Number(packets)
+      return Number.isSafeInteger(received) ? [[name, Math.max(0, received)]] : []
+    }),
+  )
+}
+
 /** Names of the tun and tap interfaces that begin with `prefix`. Faults: host.command_failed, host.command_timeout. */
 export async function listTaps(prefix: string, timeoutMs: number): Promise<string[]> {
   const { stdout } = await run(['ip', '-json', '-details', 'link', 'show', 'type', 'tun'], {

@@ -3,19 +3,23 @@
 import { and, eq, isNull, lt, or, sql } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
 import type { LedgerDb } from '../db.ts'
-import { type EgressSample, egress, vms } from './vm.table.ts'
+import { type EgressRow, type EgressSample, egress, vms } from './vm.table.ts'
 
 /** Stores a sample and returns what is stored now: no count is ever taken back, and a block is that of the first sample that showed it. */
-export function recordEgress(db: LedgerDb, sample: EgressSample): EgressSample {
+export function recordEgress(
+  db: LedgerDb,
+  { tapBytes = null, ...sample }: EgressSample & Partial<Pick<EgressRow, 'tapBytes'>>,
+): EgressRow {
   return db
     .insert(egress)
-    .values(sample)
+    .values({ ...sample, tapBytes })
     .onConflictDoUpdate({
       target: egress.vmId,
       set: {
         usedBytes: sql`max(${egress.usedBytes}, ${sample.usedBytes})`,
         rescueBytes: sql`max(${egress.rescueBytes}, ${sample.rescueBytes})`,
         observedAtMs: sample.observedAtMs,
+        tapBytes,
         blockedAtMs: sample.blockedAtMs === null ? null : sql`coalesce(${egress.blockedAtMs}, ${sample.blockedAtMs})`,
       },
     })
@@ -23,11 +27,11 @@ export function recordEgress(db: LedgerDb, sample: EgressSample): EgressSample {
     .get()
 }
 
-export function egressOf(db: LedgerDb, vmId: string): EgressSample | null {
+export function egressOf(db: LedgerDb, vmId: string): EgressRow | null {
   return db.select().from(egress).where(eq(egress.vmId, vmId)).get() ?? null
 }
 
-export function listEgress(db: LedgerDb): EgressSample[] {
+export function listEgress(db: LedgerDb): EgressRow[] {
   return db.select().from(egress).all()
 }
 

@@ -87,9 +87,12 @@ export const egress = sqliteTable('egress', {
   blockedAtMs: integer('blocked_at_ms'),
   /** Of the allowance for answers to SSH, once the cap is spent. */
   rescueBytes: integer('rescue_bytes').notNull().default(0),
+  /** What its tap had taken from it just before, whatever became of that: how much more a quota that is lost may have counted. */
+  tapBytes: integer('tap_bytes'),
 })
 
-export type EgressSample = typeof egress.$inferSelect
+export type EgressRow = typeof egress.$inferSelect
+export type EgressSample = Omit<EgressRow, 'tapBytes'>
 
 /** What a VM was launched from, written before its QEMU is started. It goes with the VM. */
 export const launches = sqliteTable('launches', {

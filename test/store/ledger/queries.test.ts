@@ -80,14 +80,28 @@ test('egress samples only grow', () => {
   using store = open()
   const { db } = store.ledger
   insertVm(db, { ...vm, id: 'v1', nowMs: 1 })
-  const sample = (usedBytes: number, observedAtMs: number, blockedAtMs: number | null) =>
-    recordEgress(db, { vmId: 'v1', usedBytes, rescueBytes: 0, observedAtMs, blockedAtMs })
-  expect(sample(10, 1, null)).toEqual({ vmId: 'v1', usedBytes: 10, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null })
-  expect(sample(30, 2, 2)).toEqual({ vmId: 'v1', usedBytes: 30, rescueBytes: 0, observedAtMs: 2, blockedAtMs: 2 })
-  expect(sample(20, 3, 3)).toEqual({ vmId: 'v1', usedBytes: 30, rescueBytes: 0, observedAtMs: 3, blockedAtMs: 2 })
-  expect(sample(40, 4, null)).toEqual({ vmId: 'v1', usedBytes: 40, rescueBytes: 0, observedAtMs: 4, blockedAtMs: null })
-  expect(sample(40, 1, 1)).toEqual({ vmId: 'v1', usedBytes: 40, rescueBytes: 0, observedAtMs: 1, blockedAtMs: 1 })
-  expect(egressOf(db, 'v1')).toEqual({ vmId: 'v1', usedBytes: 40, rescueBytes: 0, observedAtMs: 1, blockedAtMs: 1 })
+  const sample = (
+    usedBytes: number,
+    observedAtMs: number,
+    blockedAtMs: number | null,
+    tapBytes: number | null = null,
+  ) => {
+    const {
+      vmId: _,
+      rescueBytes: __,
+      ...stored
+    } = recordEgress(db, {
+      ...{ vmId: 'v1', usedBytes, rescueBytes: 0, observedAtMs, blockedAtMs, tapBytes },
+    })
+    return stored
+  }
+  expect(sample(10, 1, null)).toEqual({ usedBytes: 10, observedAtMs: 1, blockedAtMs: null, tapBytes: null })
+  expect(sample(30, 2, 2, 90)).toEqual({ usedBytes: 30, observedAtMs: 2, blockedAtMs: 2, tapBytes: 90 })
+  expect(sample(20, 3, 3, 99)).toEqual({ usedBytes: 30, observedAtMs: 3, blockedAtMs: 2, tapBytes: 99 })
+  expect(sample(40, 4, null, 5)).toEqual({ usedBytes: 40, observedAtMs: 4, blockedAtMs: null, tapBytes: 5 })
+  const last = { usedBytes: 40, observedAtMs: 1, blockedAtMs: 1, tapBytes: null }
+  expect(sample(40, 1, 1)).toEqual(last)
+  expect(egressOf(db, 'v1')).toEqual({ vmId: 'v1', rescueBytes: 0, ...last })
 })
 
 // Goal: whoever comes late with a lower limit changes nothing.
