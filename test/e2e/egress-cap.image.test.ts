@@ -23,7 +23,8 @@ function quota(): { used: number; bytes: number } {
   const { nftables } = JSON.parse(stdout.toString()) as { nftables: { quota?: Quota }[] }
   const found = nftables.flatMap(item => (item.quota && !item.quota.name.endsWith('_rescue') ? [item.quota] : []))
   expect(found.length).toBe(1)
-  return found[0] ?? { used: -1, bytes: -1 }
+  const { used = -1, bytes = -1 } = found[0] ?? {}
+  return { used, bytes }
 }
 
 inOwnNetns(
@@ -52,6 +53,8 @@ inOwnNetns(
         expect(before).toBeLessThan(capBytes / 2)
         session.type('go\n')
         await session.printed('blasted')
+        session.type('bye\n')
+        expect(await session.exited).toBe(0)
         expect(quota()).toEqual({ used: capBytes, bytes: capBytes })
         const left = sizeOf(uplink.left())
         expect(left).toBeLessThanOrEqual(capBytes - before)
