@@ -10,6 +10,7 @@ import type { Config } from '../config/schema.ts'
 import { adminSocketName } from '../contract/admin.ts'
 import { gatewayLeaks } from '../enclave-host/leaks.ts'
 import { mintGatewayKey } from '../inference/keys/authenticate.ts'
+import { sampleEgress } from '../instances/egress.ts'
 import { mintKey } from '../instances/http/auth.ts'
 import type { WarmPool } from '../instances/pool.ts'
 import { createPoolMetrics } from '../instances/pool-metrics.ts'
@@ -63,6 +64,10 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     mintGatewayKey,
     deleteInstance: (instance, organization) => {
       service.remove({ organization, keyPrefix: 'admin', scope: 'write' }, instance.name)
+    },
+    applyEgressLimits: async () => {
+      await engine.network.resync()
+      await sampleEgress({ store, log: parts.log.unit('egress'), sample: () => engine.network.sample() })
     },
     gateway: parts.gateway,
     cancelBuild: builds === null ? null : id => builds.service.cancelById(id),

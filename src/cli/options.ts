@@ -40,6 +40,16 @@ export function countOption(min: number, max: number): (text: string) => number 
   }
 }
 
+/** A number of bytes from 1 to `max`: a whole number, or one with KiB, MiB, GiB or TiB behind it. */
+export function bytesOption(max: number): (text: string) => number {
+  return text => {
+    const [, digits, unit = 'B'] = /^([0-9]{1,16})(B|KiB|MiB|GiB|TiB)?$/.exec(text) ?? []
+    const value = Number(digits) * 1024 ** ['B', 'KiB', 'MiB', 'GiB', 'TiB'].indexOf(unit)
+    if (value >= 1 && value <= max) return value
+    throw new InvalidArgumentError(`It must be a number of bytes from 1 to ${max}, like 1073741824 or 1GiB.`)
+  }
+}
+
 /** A time in UTC, or a day, which begins at midnight UTC. Milliseconds since the epoch. */
 export function timeOption(text: string): number {
   const iso = /^\d{4}-\d{2}-\d{2}$/.test(text) ? `${text}T00:00:00Z` : text

@@ -154,6 +154,8 @@ export const AdminInstance = Type.Object(
     failure_message: Nullable(Type.String()),
     terminated_reason: Nullable(Type.String()),
     egress_bytes: Type.Integer({ minimum: 0 }),
+    /** What it may send in its life; an operator may have raised that. Null without a VM. */
+    egress_limit_bytes: CountOrNull,
     egress_observed_at: TimeOrNull,
     egress_block_applied_at: TimeOrNull,
     /** Sent as answers to SSH since the cap was spent, as last sampled; null without a VM. */

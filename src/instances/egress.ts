@@ -21,7 +21,7 @@ export type EgressDeps = {
 export async function runEgressSampler(deps: EgressDeps, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     try {
-      publish(deps, await deps.sample())
+      await sampleEgress(deps)
     } catch (error) {
       deps.log.warn('egress was not sampled; the kernel enforces the cap all the same', { error })
     }
@@ -29,8 +29,13 @@ export async function runEgressSampler(deps: EgressDeps, signal: AbortSignal): P
   }
 }
 
+/** One round. Faults: host.*. */
+export async function sampleEgress(deps: Pick<EgressDeps, 'store' | 'log' | 'sample'>): Promise<void> {
+  publish(deps, await deps.sample())
+}
+
 /** Copies samples into the directory in one transaction, then notes new blocks in this host's journal. */
-function publish({ store, log }: EgressDeps, samples: readonly EgressSample[]): void {
+function publish({ store, log }: Pick<EgressDeps, 'store' | 'log'>, samples: readonly EgressSample[]): void {
   const blocked = store.directory.transact(tx =>
     samples.flatMap(sample => {
       const instance = instanceByVm(tx, sample.vmId)

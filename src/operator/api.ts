@@ -10,6 +10,7 @@ import { readJson } from '../http/body.ts'
 import { failureHeaders, isInternal } from '../http/problem.ts'
 import { buildRoutes } from './builds.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
+import { egressRoutes } from './egress.ts'
 import { gatewayKeyRoutes } from './gateway-keys.ts'
 import { inferenceRoutes } from './inference.ts'
 import { instanceRoutes } from './instances.ts'
@@ -43,6 +44,7 @@ export function createAdmin(deps: AdminDeps): AdminHandler {
     .use(keyRoutes(deps, readBody))
     .use(gatewayKeyRoutes(deps, readBody))
     .use(instanceRoutes(deps))
+    .use(egressRoutes(deps, readBody))
     .use(buildRoutes(deps))
     .use(inferenceRoutes(deps))
   return request => app.fetch(request)

@@ -24,6 +24,8 @@ export type AdminDeps = {
   readonly mintGatewayKey: (random: RandomBytes) => MintedKey
   /** Accepts a deletion as the owner's would be. Idempotent. */
   readonly deleteInstance: (instance: Instance, organization: Organization) => void
+  /** Brings the egress limits of the ledger into the firewall, and what that changes into the instances. Safe to repeat. Faults: host.*. */
+  readonly applyEgressLimits: () => Promise<void>
   /** Cancels a build as its owner would. No effect on one that has ended. Null: service C is off. */
   readonly cancelBuild: ((id: string) => Build | null) | null
   readonly gateway: PlacedGatewayControl

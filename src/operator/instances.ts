@@ -15,8 +15,9 @@ import {
   InstanceReference,
   Slug,
 } from '../contract/admin.ts'
+import { egressLimitBytes } from '../contract/instance.ts'
 import { followConsole, readConsole } from '../host/qemu/console.ts'
-import type { DirectoryDb } from '../store/db.ts'
+import type { DirectoryDb, LedgerDb } from '../store/db.ts'
 import { attestedKeyOf } from '../store/directory/attestation.query.ts'
 import { findInstance, instanceById, listChangesOverlapping, listInstances } from '../store/directory/instance.query.ts'
 import type { Instance, InstanceChange } from '../store/directory/instance.table.ts'
@@ -25,10 +26,11 @@ import type { Organization } from '../store/directory/organization.table.ts'
 import { egressOf } from '../store/ledger/egress.query.ts'
 import { appendEvent, listEvents } from '../store/ledger/event.query.ts'
 import type { Event } from '../store/ledger/event.table.ts'
+import { vmById } from '../store/ledger/vm.query.ts'
 import type { AdminDeps } from './deps.ts'
 import { organizationBySlug } from './organizations.ts'
 
-type InstancesDeps = Pick<AdminDeps, 'store' | 'clock' | 'deleteInstance' | 'vm' | 'consoleDir'>
+export type InstancesDeps = Pick<AdminDeps, 'store' | 'clock' | 'deleteInstance' | 'vm' | 'consoleDir'>
 
 export type OwnedInstance = { readonly instance: Instance; readonly organization: Organization }
 
@@ -158,7 +160,7 @@ function streamConsole(dir: string, from: { tailBytes: number; signal: AbortSign
   })
 }
 
-function instanceView({ vm, store }: InstancesDeps, { instance, organization }: OwnedInstance): AdminInstance {
+export function instanceView({ vm, store }: InstancesDeps, { instance, organization }: OwnedInstance): AdminInstance {
   return {
     id: instance.id,
     organization: organization.slug,
@@ -173,6 +175,7 @@ function instanceView({ vm, store }: InstancesDeps, { instance, organization }: 
     failure_message: instance.failureMessage,
     terminated_reason: instance.terminatedReason,
     egress_bytes: instance.egressBytes,
+    egress_limit_bytes: limitOf(store.ledger.db, instance.vmId),
     egress_observed_at: isoOrNull(instance.egressObservedAtMs),
     egress_block_applied_at: isoOrNull(instance.egressBlockAppliedAtMs),
     rescue_bytes: instance.vmId === null ? null : (egressOf(store.ledger.db, instance.vmId)?.rescueBytes ?? 0),
@@ -182,6 +185,12 @@ function instanceView({ vm, store }: InstancesDeps, { instance, organization }: 
     terminated_at: isoOrNull(instance.terminatedAtMs),
     vm: vmView(vm, instance.vmId),
   }
+}
+
+/** Null without a VM: the limit goes with it. */
+function limitOf(db: LedgerDb, vmId: string | null): number | null {
+  const vm = vmId === null ? null : vmById(db, vmId)
+  return vm === null ? null : (vm.egressLimitBytes ?? egressLimitBytes)
 }
 
 function vmView(vm: InstancesDeps['vm'], id: string | null): AdminInstance['vm'] {

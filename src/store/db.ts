@@ -21,6 +21,7 @@ import { tpm } from './migrations/0012-tpm.ts'
 import { builds } from './migrations/0013-builds.ts'
 import { gatewayVms } from './migrations/0014-gateway-vms.ts'
 import { gateways } from './migrations/0015-gateways.ts'
+import { egressLimits } from './migrations/0016-egress-limits.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -77,6 +78,7 @@ export const MIGRATIONS: readonly string[] = [
   builds,
   gatewayVms,
   gateways,
+  egressLimits,
 ]
 
 const busyTimeoutMs = 5_000

@@ -11,6 +11,7 @@ import { createSerial } from '../base/serial.ts'
 import { checked } from '../contract/shape.ts'
 import { forgetConnections } from '../host/network/conntrack.ts'
 import type { Counters, Nft, Quota } from '../host/network/nft.ts'
+import { receivedBytes } from '../host/network/tap.ts'
 import type { LedgerStore } from '../store/db.ts'
 import { restAddress } from '../store/ledger/address.query.ts'
 import { listEgress, recordEgress } from '../store/ledger/egress.query.ts'
@@ -18,7 +19,7 @@ import { appendEvent } from '../store/ledger/event.query.ts'
 import { readMeta, swapMeta } from '../store/ledger/meta.query.ts'
 import { listResources } from '../store/ledger/resource.query.ts'
 import { vmById } from '../store/ledger/vm.query.ts'
-import type { EgressSample } from '../store/ledger/vm.table.ts'
+import type { EgressRow, EgressSample } from '../store/ledger/vm.table.ts'
 import { macAddress } from './launch.plan.ts'
 import { type GatewayService, type NftPlan, type NftVm, quotaNames, rulesetText } from './nft.plan.ts'
 
@@ -71,6 +72,8 @@ export class VmNetwork {
   readonly #removed = new Set<string>()
   /** Names of our objects in the kernel; null until first read. */
   #installed: Installed | null = null
+  /** Whether the next run begins with reading what the kernel holds, whatever is known of it. */
+  #readFirst = false
   /** The run that has not begun yet. */
   #queued: Promise<void> | null = null
   #gateway: ServedGateway | null
@@ -88,6 +91,12 @@ export class VmNetwork {
       return this.#apply()
     })
     return this.#queued
+  }
+
+  /** As `sync`, once a limit in the ledger has changed, or a count in the kernel that is not its own doing. Faults: host.*. */
+  resync(): Promise<void> {
+    this.#readFirst = true
+    return this.sync()
   }
 
   /**
@@ -120,64 +129,93 @@ export class VmNetwork {
     await forgetConnections(address, conntrackTimeoutMs)
   }
 
-  /** Reads all quotas, stores them, and puts back what is missing. Returns what is stored now of the VMs that were read. Faults: host.*. */
+  /**
+   * Reads all quotas, stores them, and puts back what is missing or not as the ledger says. Returns what is stored now of the VMs that were
+   * read. Faults: host.*.
+   */
   async sample(): Promise<readonly EgressSample[]> {
-    const { ledger, nft, clock } = this.#deps
-    const vms = this.#wanted()
-    if (vms.length === 0) return []
-    const quotas = (await nft.readCounters(nftTimeoutMs))?.quotas ?? new Map<string, Quota>()
-    const observedAtMs = clock.nowMs()
-    const samples = vms.flatMap(({ vmId, tap, limitBytes }): EgressSample[] => {
-      const { cap, rescue } = quotaNames(tap)
-      const usedBytes = quotas.get(cap)?.usedBytes
-      if (usedBytes === undefined) return []
-      const blockedAtMs = usedBytes >= limitBytes ? observedAtMs : null
-      return [{ vmId, usedBytes, rescueBytes: quotas.get(rescue)?.usedBytes ?? 0, observedAtMs, blockedAtMs }]
-    })
-    const stored = ledger.transact(tx => samples.map(sample => recordEgress(tx, sample)))
-    const names = vms.flatMap(vm => Object.values(quotaNames(vm.tap)))
-    if (names.some(name => this.#installed?.quotas.has(name) && !quotas.has(name))) await this.#restore(observedAtMs)
+    const { clock, ledger, log, ruleset } = this.#deps
+    if (listResources(ledger.db, 'nft').length === 0) return []
+    const { stored, isDiminished, isOutdated } = await this.#turns.run(() => this.#read())
+    const { table } = ruleset
+    if (isDiminished) {
+      log.error('nftables objects have vanished or count less than they did; restoring them', { table })
+      appendEvent(ledger.db, { nowMs: clock.nowMs(), kind: 'nft.restored', subject: '', detail: { table } })
+    }
+    if (isOutdated) log.warn('nftables has other limits than the ledger; writing them again', { table })
+    if (isDiminished || isOutdated) await this.resync()
     return stored
   }
 
-  async #restore(nowMs: number): Promise<void> {
-    const { ledger, log, ruleset } = this.#deps
-    const { table } = ruleset
-    log.error('nftables objects have vanished; restoring them with what was counted', { table })
-    appendEvent(ledger.db, { nowMs, kind: 'nft.restored', subject: '', detail: { table } })
-    this.#installed = null
-    await this.sync()
+  /** In its turn: nothing is applied between the look at the kernel and what is made of it. */
+  async #read() {
+    const { ledger, nft, clock } = this.#deps
+    // Before the quotas: what comes in between is then counted twice where a quota is lost, and not at all never.
+    const taken = receivedBytes()
+    const quotas = (await nft.readCounters(nftTimeoutMs))?.quotas ?? new Map<string, Quota>()
+    const vms = this.#wanted()
+    const observedAtMs = clock.nowMs()
+    const samples = vms.flatMap(({ vmId, tap, usedBytes }): EgressRow[] => {
+      const { cap, rescue } = quotaNames(tap)
+      const found = quotas.get(cap)
+      // One that is lost leaves the last sample as it is: what the tap has taken since is counted from there.
+      if (found === undefined || hasLost({ usedBytes }, found)) return []
+      // By the limit that the kernel has: one that is on record may not be in force yet.
+      const isBlocked = Math.max(found.usedBytes, usedBytes) >= found.limitBytes
+      const rescueBytes = quotas.get(rescue)?.usedBytes ?? 0
+      const blockedAtMs = isBlocked ? observedAtMs : null
+      const tapBytes = taken.get(tap) ?? null
+      return [{ vmId, usedBytes: found.usedBytes, rescueBytes, observedAtMs, blockedAtMs, tapBytes }]
+    })
+    const pairs = vms.flatMap(quotasOf).map(wanted => ({ wanted, found: quotas.get(wanted.name) }))
+    return {
+      stored: ledger.transact(tx => samples.map(sample => recordEgress(tx, sample))),
+      isDiminished: pairs.some(({ wanted, found }) =>
+        found === undefined ? this.#installed?.quotas.has(wanted.name) === true : hasLost(wanted, found),
+      ),
+      isOutdated: pairs.some(({ wanted, found }) => found !== undefined && found.limitBytes !== wanted.limitBytes),
+    }
   }
 
   /** What the ledger says that the kernel must hold. */
-  #wanted(): (NftVm & { readonly vmId: string })[] {
+  #wanted(): WantedVm[] {
     const { db } = this.#deps.ledger
     const { egressLimitBytes, rescueLimitBytes } = this.#deps
+    const taken = receivedBytes()
     const used = new Map(listEgress(db).map(row => [row.vmId, row]))
     const rows = listResources(db, 'nft')
     for (const tap of this.#removed) if (!rows.some(row => row.name === tap)) this.#removed.delete(tap)
     return rows.flatMap(({ name: tap, vmId }) => {
       const vm = vmById(db, vmId)
       if (this.#removed.has(tap) || !vm?.address) return []
-      const { usedBytes = 0, rescueBytes: rescueUsedBytes = 0 } = used.get(vmId) ?? {}
+      const { usedBytes = 0, rescueBytes: rescueUsedBytes = 0, tapBytes = null } = used.get(vmId) ?? {}
+      const unseenBytes = tapBytes === null ? 0 : Math.max(0, (taken.get(tap) ?? 0) - tapBytes)
       const opened = vm.openedAtMs !== null && vm.closedAtMs === null
       const { network } = vm
-      const limitBytes = network === 'gateway' ? unlimitedBytes : egressLimitBytes
+      const limitBytes = network === 'gateway' ? unlimitedBytes : (vm.egressLimitBytes ?? egressLimitBytes)
       const limits = { limitBytes, usedBytes, rescueLimitBytes, rescueUsedBytes }
-      return [{ vmId, tap, address: vm.address, mac: macAddress(vmId), opened, network, ...limits }]
+      return [{ vmId, tap, address: vm.address, mac: macAddress(vmId), opened, network, ...limits, unseenBytes }]
     })
   }
 
   async #apply(): Promise<void> {
     const { nft, ruleset } = this.#deps
-    const inKernel = this.#installed ?? installedOf(await nft.readCounters(nftTimeoutMs))
-    const vms = this.#wanted()
+    if (this.#readFirst) this.#installed = null
+    this.#readFirst = false
+    const read = this.#installed === null ? await nft.readCounters(nftTimeoutMs) : null
+    const inKernel = this.#installed ?? installedOf(read)
+    const found = read?.quotas ?? new Map<string, Quota>()
+    const vms = this.#wanted().map(vm => countedIn(found, vm))
     const names = {
       quotas: new Set(vms.flatMap(vm => Object.values(quotaNames(vm.tap)))),
       counters: new Set(vms.map(vm => vm.tap)),
     }
     const removed = {
-      quotas: [...inKernel.quotas].filter(name => !names.quotas.has(name)),
+      quotas: [
+        ...[...inKernel.quotas].filter(name => !names.quotas.has(name)),
+        // These come anew in the same transaction.
+        ...vms.flatMap(quotasOf).flatMap(wanted => (mustRenew(wanted, found.get(wanted.name)) ? [wanted.name] : [])),
+      ],
       counters: [...inKernel.counters].filter(name => !names.counters.has(name)),
     }
     // Until nft has returned we do not know what the kernel holds: read again after a failure.
@@ -188,10 +226,55 @@ export class VmNetwork {
   }
 }
 
-function serviceOf(
-  gateway: ServedGateway | null,
-  vms: readonly (NftVm & { readonly vmId: string })[],
-): GatewayService | null {
+type WantedVm = NftVm & {
+  readonly vmId: string
+  /** What its tap has taken since its last sample, whatever became of that. */
+  readonly unseenBytes: number
+}
+
+type WantedQuota = Quota & { readonly name: string }
+
+function quotasOf({ tap, ...vm }: NftVm): WantedQuota[] {
+  const { cap, rescue } = quotaNames(tap)
+  return [
+    { name: cap, limitBytes: vm.limitBytes, usedBytes: vm.usedBytes },
+    { name: rescue, limitBytes: vm.rescueLimitBytes, usedBytes: vm.rescueUsedBytes },
+  ]
+}
+
+/**
+ * What a VM has used: as the kernel has counted, or where it counts no more, as the ledger has, and all that the tap has taken since. An object
+ * that is in the kernel after all goes on with its own count. Never above the limit: the kernel takes no quota that has used more than that.
+ */
+function countedIn(found: ReadonlyMap<string, Quota>, vm: WantedVm): WantedVm {
+  const { cap, rescue } = quotaNames(vm.tap)
+  const kernel = found.get(cap)
+  const usedBytes = kernel === undefined || hasLost(vm, kernel) ? vm.usedBytes + vm.unseenBytes : kernel.usedBytes
+  return {
+    ...vm,
+    usedBytes: Math.min(vm.limitBytes, Math.max(vm.usedBytes, usedBytes)),
+    rescueUsedBytes: Math.min(vm.rescueLimitBytes, Math.max(vm.rescueUsedBytes, found.get(rescue)?.usedBytes ?? 0)),
+  }
+}
+
+/**
+ * Whether a new quota must take the place of one in the kernel. One whose limit changes keeps what it has used, and once it is spent that
+ * grows by every packet that it drops, unseen: nft shows the limit (nft_quota_do_dump in net/netfilter/nft_quota.c). With a higher limit it
+ * would be spent still, or have counted what never left. While it is spent nothing leaves, so what it shows is exact.
+ */
+function mustRenew(wanted: WantedQuota, found: Quota | undefined): boolean {
+  if (found === undefined) return false
+  const isSpent = found.usedBytes >= found.limitBytes
+  return hasLost(wanted, found) || (isSpent && wanted.limitBytes > found.limitBytes)
+}
+
+/** Whether the kernel has counted less than the ledger: somebody else has reset or replaced it. */
+function hasLost(wanted: Pick<Quota, 'usedBytes'>, found: Quota): boolean {
+  // No quota shows more than its limit.
+  return found.usedBytes < Math.min(wanted.usedBytes, found.limitBytes)
+}
+
+function serviceOf(gateway: ServedGateway | null, vms: readonly WantedVm[]): GatewayService | null {
   if (gateway === null) return null
   const { serving, port, upstreams } = gateway
   const vm = vms.find(({ vmId, network, opened }) => vmId === serving && network === 'gateway' && opened)

@@ -44,6 +44,7 @@ beforeAll(async () => {
     deleteInstance: instance => {
       store.directory.db.update(instances).set({ desired: 'absent', terminatedReason: instance.terminatedReason }).run()
     },
+    applyEgressLimits: async () => {},
     vm: () => ({ state: 'running', address: '10.88.0.2' }),
     status: () => ({
       version: '1',
@@ -129,7 +130,7 @@ const COMMANDS = [
   ...['serve', 'status', 'ssh', 'doctor', 'version', 'metrics', 'operator-key', 'gateway'],
   ...under('org', 'create', 'list', 'show', 'suspend', 'resume'),
   ...under('key', 'create', 'list', 'revoke'),
-  ...under('instance', 'list', 'show', 'delete', 'console', 'logs'),
+  ...under('instance', 'list', 'show', 'delete', 'console', 'logs', 'egress', 'egress raise'),
   ...under('builds', 'list', 'show', 'cancel'),
   ...under('inference', 'show', 'update', 'logs'),
   ...under('model', 'add', 'list', 'remove'),
@@ -246,8 +247,8 @@ test('goal: organization, key and instance from creation to the end, with every 
   }
   const list = await run(['instance', 'list', '--org', 'beta'])
   expect(list.stdout).toBe(
-    'ORGANIZATION  NAME      STATUS        ADDRESS    EGRESS  CREATED               FAILURE\n' +
-      'beta          samename  provisioning  10.88.0.2  0 B     2026-11-20T12:00:00Z  -\n',
+    'ORGANIZATION  NAME      STATUS        ADDRESS    EGRESS  LIMIT    CREATED               FAILURE\n' +
+      'beta          samename  provisioning  10.88.0.2  0 B     5.0 GiB  2026-11-20T12:00:00Z  -\n',
   )
   expect((await run(['instance', 'show', 'acme/samename'])).stdout).toContain(
     'hostname:     samename.acme.agents.test\n',

@@ -103,6 +103,7 @@ beforeEach(async () => {
       deleted.push(`${organization.slug}/${instance.name}`)
       store.directory.db.update(instances).set({ desired: 'absent' }).run()
     },
+    applyEgressLimits: async () => {},
     vm: vmId => ({ state: 'running', address: vmId === '' ? null : '10.88.0.2' }),
     status: () => STATUS,
     leaks: async () => leaks,

@@ -50,6 +50,7 @@ export function buildsAdmin(
     clock: { ...systemClock, nowMs },
     random: systemRandom,
     log: silentLogger,
+    applyEgressLimits: notAskedHere,
     ...{ deleteInstance: notAskedHere, vm: () => null, status: notAskedHere, leaks: notAskedHere },
     ...{ collectors: [], consoleDir: notAskedHere, gateway: 'off' },
   })

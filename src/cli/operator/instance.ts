@@ -9,9 +9,10 @@ import {
   AdminInstanceList,
   consoleTailBytesMax,
 } from '../../contract/admin.ts'
+import { type AdminEgressRaise, egressLimitBytesMax } from '../../contract/admin-egress.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { InputFault } from '../exit.ts'
-import { countOption } from '../options.ts'
+import { bytesOption, countOption } from '../options.ts'
 import { bytesText, dash, fields, type Paint, table, timeText } from '../render.ts'
 
 const tailBytesDefault = 65_536
@@ -19,7 +20,7 @@ const tailBytesDefault = 65_536
 export function addInstance(program: Command, cli: Cli): void {
   const instance = program
     .command('instance')
-    .description('instances: list, show, delete, console, logs')
+    .description('instances: list, show, delete, console, logs, egress')
     .addHelpText('after', helpText('strongroom instance list', 'strongroom instance show acme/k3v9x2ab'))
 
   instance
@@ -75,6 +76,54 @@ export function addInstance(program: Command, cli: Cli): void {
       const found = await run.client().request({ path: '/instance/events', query: { ref }, response: AdminEventList })
       await run.result(found, eventsText(found.events, run.paint))
     })
+
+  addEgress(instance, cli)
+}
+
+type RaiseOptions = { to?: number; by?: number; reason?: string }
+
+function addEgress(instance: Command, cli: Cli): void {
+  const egress = instance.command('egress').description('what an instance may send in its life: raise')
+  onOne(
+    egress,
+    'raise',
+    'raise the egress limit of an instance that runs, which lifts its block; limits are never lowered',
+  )
+    .option('--to <bytes>', 'the new limit, like 20GiB; to repeat it changes nothing', bytesOption(egressLimitBytesMax))
+    .option('--by <bytes>', 'how much more than now, like 5GiB', bytesOption(egressLimitBytesMax))
+    .option('--reason <text>', 'why, for the journal')
+    .addHelpText(
+      'after',
+      helpText(
+        'strongroom instance egress raise acme/k3v9x2ab --to 20GiB --reason "ticket 4711"',
+        'strongroom instance egress raise acme/k3v9x2ab --by 5GiB',
+      ),
+    )
+    .action(async (ref: string, { to, by, reason }: RaiseOptions, command: Command) => {
+      if ((to === undefined) === (by === undefined)) {
+        throw new InputFault('one of --to and --by is needed, and not both', {
+          param: 'to',
+          remedy: 'say the new limit with --to, or how much more with --by',
+        })
+      }
+      const run = runOf(cli, command)
+      const body: AdminEgressRaise = {
+        to_bytes: to ?? null,
+        by_bytes: by ?? null,
+        reason: reason ?? null,
+        operator: operatorName(run.io.env),
+      }
+      const found = await run
+        .client()
+        .request({ method: 'POST', path: '/instance/egress-limit', query: { ref }, body, response: AdminInstance })
+      await run.result(found, instanceText(found, run.paint))
+    })
+}
+
+/** Who has called sudo, else who is logged in. */
+function operatorName(env: Run['io']['env']): string {
+  const name = env.SUDO_USER || env.LOGNAME || env.USER || 'root'
+  return name.slice(0, 64)
 }
 
 function onOne(parent: Command, name: string, description: string): Command {
@@ -108,14 +157,16 @@ function listText(instances: readonly AdminInstance[], paint: Paint): string {
     paint.word(row.status),
     dash(row.vm?.address),
     bytesText(row.egress_bytes),
+    row.egress_limit_bytes === null ? '-' : bytesText(row.egress_limit_bytes),
     timeText(row.created_at),
     dash(row.failure_code),
   ])
-  return table(['ORGANIZATION', 'NAME', 'STATUS', 'ADDRESS', 'EGRESS', 'CREATED', 'FAILURE'], rows, paint)
+  return table(['ORGANIZATION', 'NAME', 'STATUS', 'ADDRESS', 'EGRESS', 'LIMIT', 'CREATED', 'FAILURE'], rows, paint)
 }
 
 function instanceText(row: AdminInstance, paint: Paint): string {
   const since = row.egress_block_applied_at
+  const limit = row.egress_limit_bytes === null ? '' : ` of ${row.egress_limit_bytes}`
   const blocked =
     since === null ? '' : `, blocked since ${since}; ${row.rescue_bytes ?? 0} bytes more as answers to SSH`
   return fields(
@@ -131,7 +182,7 @@ function instanceText(row: AdminInstance, paint: Paint): string {
       ['agent', row.agent],
       ['model', `${row.inference_model} (${row.inference_mode})`],
       ['public key', row.public_key],
-      ['egress', `${row.egress_bytes} bytes${blocked}`],
+      ['egress', `${row.egress_bytes} bytes${limit}${blocked}`],
       ['created', row.created_at],
       ['ready', dash(row.ready_at)],
       ['attested', row.attested_at === null ? 'no' : `at ${row.attested_at}`],

@@ -178,7 +178,7 @@ export function countLiving(db: DirectoryDb, organizationId: string): number {
 export type EgressTotals = {
   readonly bytes: number
   readonly observedAtMs: number | null
-  /** The oldest block. */
+  /** The oldest block of one that has not failed: the VM of a failed one is gone, and its block with it. */
   readonly blockedAtMs: number | null
 }
 
@@ -188,7 +188,9 @@ export function egressTotals(db: DirectoryDb, organizationId: string): EgressTot
       .select({
         bytes: sql<number>`coalesce(sum(${instances.egressBytes}), 0)`,
         observedAtMs: max(instances.egressObservedAtMs),
-        blockedAtMs: min(instances.egressBlockAppliedAtMs),
+        blockedAtMs: sql<
+          number | null
+        >`min(${instances.egressBlockAppliedAtMs}) FILTER (WHERE ${ne(instances.status, 'failed')})`,
       })
       .from(instances)
       .where(and(eq(instances.organizationId, organizationId), ne(instances.status, 'terminated')))

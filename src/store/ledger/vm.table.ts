@@ -40,6 +40,8 @@ export const vms = sqliteTable(
     workload: text('workload'),
     /** Path of a disk that it gets read-only; null for none. */
     modelDisk: text('model_disk'),
+    /** What it may send in its life, where an operator has raised that; null: what every instance may. */
+    egressLimitBytes: integer('egress_limit_bytes'),
   },
   table => [index('vms_state').on(table.state)],
 )
@@ -85,9 +87,12 @@ export const egress = sqliteTable('egress', {
   blockedAtMs: integer('blocked_at_ms'),
   /** Of the allowance for answers to SSH, once the cap is spent. */
   rescueBytes: integer('rescue_bytes').notNull().default(0),
+  /** What its tap had taken from it just before, whatever became of that: how much more a quota that is lost may have counted. */
+  tapBytes: integer('tap_bytes'),
 })
 
-export type EgressSample = typeof egress.$inferSelect
+export type EgressRow = typeof egress.$inferSelect
+export type EgressSample = Omit<EgressRow, 'tapBytes'>
 
 /** What a VM was launched from, written before its QEMU is started. It goes with the VM. */
 export const launches = sqliteTable('launches', {

@@ -60,6 +60,7 @@ beforeAll(async () => {
     gateway: 'off',
     cancelBuild: null,
     deleteInstance: notAskedHere,
+    applyEgressLimits: notAskedHere,
     vm: notAskedHere,
     status: notAskedHere,
     leaks: notAskedHere,

@@ -1,15 +1,20 @@
 import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { newUuid } from '../../../src/base/ids.ts'
 import { configureTap, listTaps, openTap, removeTap, tapBatch, tapState } from '../../../src/host/network/tap.ts'
 import { connectQmp } from '../../../src/host/qemu/qmp.ts'
 import { run } from '../../../src/linux/command.ts'
+import { ioctl } from '../../../src/linux/libc.ts'
 import { signalProcess, spawnDetached, waitGone } from '../../../src/linux/process.ts'
 import { inOwnNetns } from '../../rigs/netns.ts'
 import { failure, until } from '../../rigs/until.ts'
 
+/** include/uapi/linux/if_tun.h */
+const TUNGETIFF = 0x800454d2
+const TUNSETIFF = 0x400454ca
+const IFF = { tap: 0x0002, noPacketInfo: 0x1000, vnetHeader: 0x4000 } as const
 const bounds = { timeoutMs: 5_000, outputBytesMax: 100_000 }
 
 test('goal: the whole batch of one tap (golden)', () => {
@@ -176,6 +181,19 @@ inOwnNetns(
       expect(await waitGone(identity, 5_000)).toBe(true)
       await until('srt3 is gone', 2_000, async () => (await listTaps('srt', 5_000)).join() === 'srt4')
       other.close()
+    })
+
+    test('goal: a tap takes no segmentation headers, and its holder cannot change that', () => {
+      const tap = openTap('srt5')
+      const request = new Uint8Array(40)
+      expect(ioctl(tap.fd, TUNGETIFF, request)).toMatchObject({ ok: true })
+      const { tap: kind, noPacketInfo, vnetHeader } = IFF
+      const flags = new DataView(request.buffer).getUint16(16, true)
+      expect(flags & (kind | noPacketInfo | vnetHeader)).toBe(kind | noPacketInfo)
+      request.set(Buffer.from('srt5'), 0)
+      new DataView(request.buffer).setUint16(16, kind | noPacketInfo | vnetHeader, true)
+      expect(ioctl(tap.fd, TUNSETIFF, request)).toEqual({ ok: false, errno: constants.errno.EEXIST })
+      tap.close()
     })
   },
   { timeoutMs: 60_000 },

@@ -10,6 +10,7 @@ import {
 import {
   countLiving,
   deleteExpired,
+  egressTotals,
   findInstance,
   insertInstance,
   instanceById,
@@ -272,6 +273,32 @@ describe('instances', () => {
         }),
       ).toThrow('invariant broken')
     }
+  })
+
+  // Goal: usage shows the oldest block that the firewall has, and none of an instance that failed: its VM is gone.
+  test('egress of an organization', () => {
+    using store = open()
+    const { db } = store.directory
+    const nothing = { bytes: 0, observedAtMs: null, blockedAtMs: null }
+    expect(egressTotals(db, 'o1')).toEqual(nothing)
+    const samples = [
+      ['failing', 100, 9, 2],
+      ['old', 20, 7, 4],
+      ['newer', 3, 8, 5],
+    ] as const
+    for (const [id, egressBytes, egressObservedAtMs, egressBlockAppliedAtMs] of samples) {
+      addInstance(store, id)
+      setInstanceEgress(db, { id, egressBytes, egressObservedAtMs, egressBlockAppliedAtMs })
+    }
+    expect(egressTotals(db, 'o1')).toEqual({ bytes: 123, observedAtMs: 9, blockedAtMs: 2 })
+    moveInstance(db, { id: 'failing', from: 'provisioning', to: 'failed', nowMs: 20 })
+    expect(egressTotals(db, 'o1')).toEqual({ bytes: 123, observedAtMs: 9, blockedAtMs: 4 })
+    for (const id of ['old', 'newer']) {
+      moveInstance(db, { id, from: 'provisioning', to: 'terminating', nowMs: 21 })
+      moveInstance(db, { id, from: 'terminating', to: 'terminated', nowMs: 22, terminatedAtMs: 22 })
+    }
+    expect(egressTotals(db, 'o1')).toEqual({ bytes: 100, observedAtMs: 9, blockedAtMs: null })
+    expect(egressTotals(db, 'o2')).toEqual(nothing)
   })
 
   // Goal: change logs come whole and in the order written, for instances that are ready or changed since, of one organization.

@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { workloadBytesMax } from '../../../src/contract/workload.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
-import { egressOf, listEgress, recordEgress } from '../../../src/store/ledger/egress.query.ts'
+import { egressOf, listEgress, raiseEgressLimit, recordEgress } from '../../../src/store/ledger/egress.query.ts'
 import { appendEvent, eventCountMax, listEvents } from '../../../src/store/ledger/event.query.ts'
 import { countNonces, deleteExpiredNonces, insertNonce } from '../../../src/store/ledger/nonce.query.ts'
 import {
@@ -75,18 +75,51 @@ describe('VMs', () => {
   })
 })
 
-// Goal: what was once counted is never counted back, and the first block stays; what is returned is what is stored.
+// Goal: what was once counted is never counted back; a block keeps its first time until a sample shows none; what is returned is what is stored.
 test('egress samples only grow', () => {
   using store = open()
   const { db } = store.ledger
   insertVm(db, { ...vm, id: 'v1', nowMs: 1 })
-  const sample = (usedBytes: number, observedAtMs: number, blockedAtMs: number | null) =>
-    recordEgress(db, { vmId: 'v1', usedBytes, rescueBytes: 0, observedAtMs, blockedAtMs })
-  expect(sample(10, 1, null)).toEqual({ vmId: 'v1', usedBytes: 10, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null })
-  expect(sample(30, 2, 2)).toEqual({ vmId: 'v1', usedBytes: 30, rescueBytes: 0, observedAtMs: 2, blockedAtMs: 2 })
-  expect(sample(20, 3, 3)).toEqual({ vmId: 'v1', usedBytes: 30, rescueBytes: 0, observedAtMs: 3, blockedAtMs: 2 })
-  expect(sample(40, 4, null)).toEqual({ vmId: 'v1', usedBytes: 40, rescueBytes: 0, observedAtMs: 4, blockedAtMs: 2 })
-  expect(egressOf(db, 'v1')).toEqual({ vmId: 'v1', usedBytes: 40, rescueBytes: 0, observedAtMs: 4, blockedAtMs: 2 })
+  const sample = (
+    usedBytes: number,
+    observedAtMs: number,
+    blockedAtMs: number | null,
+    tapBytes: number | null = null,
+  ) => {
+    const {
+      vmId: _,
+      rescueBytes: __,
+      ...stored
+    } = recordEgress(db, {
+      ...{ vmId: 'v1', usedBytes, rescueBytes: 0, observedAtMs, blockedAtMs, tapBytes },
+    })
+    return stored
+  }
+  expect(sample(10, 1, null)).toEqual({ usedBytes: 10, observedAtMs: 1, blockedAtMs: null, tapBytes: null })
+  expect(sample(30, 2, 2, 90)).toEqual({ usedBytes: 30, observedAtMs: 2, blockedAtMs: 2, tapBytes: 90 })
+  expect(sample(20, 3, 3, 99)).toEqual({ usedBytes: 30, observedAtMs: 3, blockedAtMs: 2, tapBytes: 99 })
+  expect(sample(40, 4, null, 5)).toEqual({ usedBytes: 40, observedAtMs: 4, blockedAtMs: null, tapBytes: 5 })
+  const last = { usedBytes: 40, observedAtMs: 1, blockedAtMs: 1, tapBytes: null }
+  expect(sample(40, 1, 1)).toEqual(last)
+  expect(egressOf(db, 'v1')).toEqual({ vmId: 'v1', rescueBytes: 0, ...last })
+})
+
+// Goal: whoever comes late with a lower limit changes nothing.
+test('egress limits only grow', () => {
+  using store = open()
+  const { db } = store.ledger
+  insertVm(db, { ...vm, id: 'v1', nowMs: 1 })
+  const raise = (limitBytes: number) => [
+    raiseEgressLimit(db, { vmId: 'v1', limitBytes }),
+    vmById(db, 'v1')?.egressLimitBytes,
+  ]
+  expect([raise(20), raise(20), raise(19), raise(21)]).toEqual([
+    [true, 20],
+    [false, 20],
+    [false, 20],
+    [true, 21],
+  ])
+  expect(raiseEgressLimit(db, { vmId: 'v2', limitBytes: 5 })).toBe(false)
 })
 
 test('nonces', () => {

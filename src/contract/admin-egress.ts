@@ -1,0 +1,21 @@
+// The operator's say in the egress limits of instances, on the admin socket (see admin.ts). Pure.
+
+import { type Static, Type } from '@sinclair/typebox'
+
+/** 1 PiB. Nobody means more, and sums of such limits are still exact numbers. */
+export const egressLimitBytesMax = 2 ** 50
+
+const Bytes = Type.Union([Type.Integer({ minimum: 1, maximum: egressLimitBytesMax }), Type.Null()])
+
+/** Of `to_bytes` (the new limit) and `by_bytes` (how much more than now) one is null. */
+export const AdminEgressRaise = Type.Object(
+  {
+    to_bytes: Bytes,
+    by_bytes: Bytes,
+    reason: Type.Union([Type.String({ maxLength: 500 }), Type.Null()]),
+    /** Login name of who asks, for the journal. Whoever reaches the socket is root and may write any. */
+    operator: Type.String({ minLength: 1, maxLength: 64 }),
+  },
+  { additionalProperties: false },
+)
+export type AdminEgressRaise = Static<typeof AdminEgressRaise>
