@@ -8,12 +8,24 @@ import { parseArgs } from 'node:util'
 import { imageDir } from '../../test/rigs/appliance.ts'
 import { createNetns } from '../../test/rigs/netns.ts'
 import { print, printError, table } from '../lib/terminal.ts'
-import { instancesScenario } from './instances.ts'
+import { accountsScenario } from './accounts.ts'
+import { buildsScenario } from './builds.ts'
+import { claimScenario, instancesScenario, restartScenario } from './instances.ts'
+import { drainScenario, poolScenario } from './pool.ts'
 import type { Scenario } from './scenario.ts'
 import { startScenario } from './start.ts'
 import { type PointResult, runScenario } from './suite.ts'
 
-export const SCENARIOS: readonly Scenario[] = [startScenario, instancesScenario]
+export const SCENARIOS: readonly Scenario[] = [
+  startScenario,
+  accountsScenario,
+  instancesScenario,
+  poolScenario,
+  drainScenario,
+  restartScenario,
+  buildsScenario,
+  claimScenario,
+]
 
 type Options = {
   readonly scenarios: readonly Scenario[]
