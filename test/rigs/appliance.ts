@@ -21,6 +21,9 @@ export type Session = {
   readonly exited: Promise<number>
 }
 
+/** Called with the pid of a daemon that is stopped before its first instruction. It goes on by SIGCONT. */
+export type Held = (pid: number) => Promise<void>
+
 export type CliResult = { exitCode: number; stdout: string; stderr: string }
 
 export type Appliance = {
@@ -29,7 +32,7 @@ export type Appliance = {
   readonly url: string
   readonly pid: () => number
   /** Starts the daemon and waits until it responds to clients and to the operator. Returns the milliseconds until it responded to clients. */
-  readonly start: () => Promise<number>
+  readonly start: (held?: Held) => Promise<number>
   /** SIGTERM and wait. VMs run on. */
   readonly stop: () => Promise<number>
   readonly kill: () => Promise<void>
@@ -110,12 +113,12 @@ export async function createAppliance(
     url,
     publicKey,
     pid: () => daemon?.pid ?? 0,
-    start: async () => {
+    start: async held => {
       const startedMs = performance.now()
       let respondedMs: number | null = null
       // At its end, as two descriptors of one file would write over each other; and what was logged before stays.
       const output = openSync(logFile, 'a')
-      daemon = Bun.spawn([executable, 'serve'], {
+      daemon = Bun.spawn([...(held === undefined ? [] : stopped), executable, 'serve'], {
         env,
         stdin: 'ignore',
         stdout: output,
@@ -123,8 +126,10 @@ export async function createAppliance(
       })
       closeSync(output)
       const running = daemon
+      await held?.(running.pid)
       await until('the daemon responds', 20_000, async () => {
-        if (running.exitCode !== null) throw new Error(`the daemon ended: ${readFileSync(logFile, 'utf8')}`)
+        if (running.exitCode !== null || running.signalCode !== null)
+          throw new Error(`the daemon ended: ${readFileSync(logFile, 'utf8')}`)
         if (!existsSync(join(stateDir, 'ca/ca.pem'))) return false
         const isThere = await fetch(`${url}/openapi.json`, {
           tls: { ca: readFileSync(join(stateDir, 'ca/ca.pem'), 'utf8') },
@@ -181,6 +186,8 @@ export async function createAppliance(
 }
 
 const url = 'https://127.0.0.1:8441'
+/** Runs what follows once it is told to go on; the pid stays. */
+const stopped = ['sh', '-c', 'kill -STOP $$; exec "$@"', 'sh']
 
 /** The operator's socket comes last, after all services. Behind a socket that a killed daemon left there is nobody. */
 function operatorResponds(socket: string): Promise<boolean> {

@@ -28,11 +28,14 @@ export type BuildsClient = {
 
 export type BuildsAppliance = { readonly appliance: Appliance; readonly builder: string }
 
-/** Not started yet. `settings`: further lines of the table `builds`. */
-export async function createBuildsAppliance(settings = ''): Promise<BuildsAppliance> {
+/** Not started yet. `settings`: further lines of the table `builds`; `tables`: of others. */
+export async function createBuildsAppliance(
+  settings = '',
+  tables: Readonly<Record<string, string>> = {},
+): Promise<BuildsAppliance> {
   const builder = await builtImage('builder')
   const lines = `image_dir = ${JSON.stringify(builder)}\nmemory_mib = 2048\nscratch_gib = 4\n${settings}`
-  const listen = { listen: 'builds = "127.0.0.1:8443"' }
+  const listen = { ...tables, listen: 'builds = "127.0.0.1:8443"' }
   return { appliance: await createAppliance(lines, 'builds', await imageDir(), '', listen), builder }
 }
 

@@ -1,0 +1,64 @@
+// What must hold of any appliance after any crash, seen from outside of it. Effects: reads, requests to the operator's socket.
+
+import { Database } from 'bun:sqlite'
+import { join } from 'node:path'
+import type { AdminLeaks } from '../../src/contract/admin.ts'
+import type { Appliance } from '../../test/rigs/appliance.ts'
+import { type Holdings, holdings } from '../../test/rigs/leftovers.ts'
+import type { Findings } from './scenario.ts'
+
+/** The daemon's own comparison of its ledger with the host. */
+export async function leaksOf({ stateDir }: Appliance): Promise<Findings> {
+  const response = await fetch('http://operator/leaks', { unix: join(stateDir, 'admin.sock') })
+  if (!response.ok) return [`the leaks cannot be asked for: ${response.status}`]
+  const { leaks } = (await response.json()) as AdminLeaks
+  return leaks.map(({ kind, name, detail }) => `${detail} ${kind} ${name}`)
+}
+
+/** What is wrong with the database file itself. */
+export function databaseFindings({ stateDir }: Appliance): Findings {
+  const db = new Database(join(stateDir, 'strongroom.db'), { readonly: true })
+  try {
+    const rows = db.query<{ integrity_check: string }, []>('PRAGMA integrity_check').all()
+    const broken = db.query<{ table: string }, []>('PRAGMA foreign_key_check').all()
+    return [
+      ...rows.map(row => row.integrity_check).filter(text => text !== 'ok'),
+      ...broken.map(row => `a row of ${row.table} refers to none`),
+    ]
+  } finally {
+    db.close()
+  }
+}
+
+/** Paths below the state directory, those of VMs and builds with their ids left out. */
+export function filesOf({ stateDir }: Appliance): Set<string> {
+  const found = [...new Bun.Glob('**/*').scanSync({ cwd: stateDir, dot: true, onlyFiles: true })]
+  return new Set(found.map(path => path.replace(/[0-9a-f]{8}-[0-9a-f-]{27}/g, 'ID')))
+}
+
+/** Files of a kind that no run without a crash has left. */
+export function strayFiles(appliance: Appliance, usual: ReadonlySet<string>): Findings {
+  return [...filesOf(appliance)].filter(path => !usual.has(path)).map(path => `the file ${path} was left`)
+}
+
+/** Whether the host has what so many VMs have, each with a QEMU, and nothing else. */
+export function holdingFindings({ stateDir }: Appliance, vmCount: number): Findings {
+  const held = holdings(stateDir)
+  const expected: Record<keyof Holdings, number> = {
+    taps: vmCount,
+    directories: vmCount,
+    routes: vmCount,
+    processes: vmCount * processesPerVm,
+    nftObjects: vmCount,
+  }
+  // Quotas and counters are called after the VM's tap.
+  const found: Holdings = { ...held, nftObjects: [...new Set(held.nftObjects.map(name => name.split('_')[0] ?? ''))] }
+  return KINDS.flatMap(kind => {
+    const [has, count] = [found[kind], expected[kind]]
+    return has.length === count ? [] : [`${has.length} ${kind} where ${count} belong: ${has.join(' ')}`]
+  })
+}
+
+/** QEMU and swtpm. */
+const processesPerVm = 2
+const KINDS = ['taps', 'directories', 'routes', 'processes', 'nftObjects'] as const

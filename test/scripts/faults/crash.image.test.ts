@@ -1,0 +1,45 @@
+// A sample of the fault suite: `bun run faults --points all` tries every point.
+
+import { expect, test } from 'bun:test'
+import { instancesScenario } from '../../../scripts/faults/instances.ts'
+import type { Scenario } from '../../../scripts/faults/scenario.ts'
+import { startScenario } from '../../../scripts/faults/start.ts'
+import { type PointResult, runScenario } from '../../../scripts/faults/suite.ts'
+import { inOwnNetns } from '../../rigs/netns.ts'
+
+const timeoutMs = 240_000
+const seed = 13
+
+async function sample(scenario: Scenario, points: number): Promise<PointResult[]> {
+  const results: PointResult[] = []
+  const endMs = performance.now() + timeoutMs / 2
+  await runScenario(scenario, {
+    points,
+    seed,
+    only: null,
+    endMs,
+    onTotal: () => {},
+    onResult: one => results.push(one),
+  })
+  return results
+}
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    // Goal: crash safety at places that nobody has chosen by hand.
+    test.each([
+      [instancesScenario, 6],
+      [startScenario, 3],
+    ] as const)(
+      'killed before any of its effects on the host, the daemon converges, and nothing is lost, double or left: $name',
+      async (scenario, points) => {
+        const results = await sample(scenario, points)
+        expect(results.filter(one => one.findings.length > 0)).toEqual([])
+        expect(results.filter(one => one.injected !== null).length).toBeGreaterThan(points / 2)
+      },
+      timeoutMs,
+    )
+  },
+  { timeoutMs: 2 * timeoutMs },
+)
