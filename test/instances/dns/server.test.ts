@@ -18,7 +18,7 @@ const domain = 'agents.example'
 async function withServer(work: (port: number, names: NameTableWriter) => Promise<void>): Promise<void> {
   const memory = nameTableMemory(8)
   const names = new NameTableWriter(memory)
-  names.set('abcd2345.acme', '10.88.0.7')
+  names.set('abcd2345.acme', { v4: '10.88.0.7', v6: null })
   const server = await startDns({
     address: '127.0.0.1',
     port: 0,
@@ -50,9 +50,9 @@ async function overUdp(port: number, message: Buffer, hostname = '127.0.0.1'): P
 test('goal: the thread sees a name the moment that it is written, and the absence the moment that it is removed', async () => {
   await withServer(async (port, names) => {
     for (let i = 0; i < 50; i += 1) {
-      names.set('abcd2345.acme', `10.88.0.${i}`)
+      names.set('abcd2345.acme', { v4: `10.88.0.${i}`, v6: null })
       expect((await overUdp(port, query({}))).answers).toMatchObject([{ data: `10.88.0.${i}` }])
-      names.set('abcd2345.acme', null)
+      names.remove('abcd2345.acme')
       const gone = await overUdp(port, query({}))
       expect([gone.answers, Reflect.get(gone, 'rcode')]).toEqual([[], 'NXDOMAIN'])
     }
