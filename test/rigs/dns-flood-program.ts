@@ -77,7 +77,11 @@ async function flood(port: number, packetsPerSecond: number, durationMs: number)
   const batch = Array.from({ length: batchPackets }, (_, i) => (i % 3 === 0 ? Buffer.alloc(60, i) : ask(i)))
   const sockets = await Promise.all(
     Array.from({ length: flooderPrefixes }, (_, i) =>
-      Bun.udpSocket({ hostname: `127.0.${i + 1}.1`, connect: { hostname: '127.0.0.1', port } }),
+      Bun.udpSocket({
+        hostname: `127.0.${i + 1}.1`,
+        connect: { hostname: '127.0.0.1', port },
+        socket: { error: () => {} },
+      }),
     ),
   )
   const startedMs = performance.now()
