@@ -1,5 +1,7 @@
 // DNS messages of somebody who means harm: good ones, changed in ways that parsers have failed at. Seeded; the same seed gives the same messages.
 
+import { decode } from 'dns-packet'
+import { readQuery } from '../../src/instances/dns/message.codec.ts'
 import { HOST, query } from './dns-query.ts'
 
 export const messageBytesMax = 4_096
@@ -102,4 +104,28 @@ export function* hostileMessages(seed: number, count: number): Generator<Buffer>
       if (message.length > 0) message = oneOf(CHANGES, draw)(message, draw)
     yield message.subarray(0, messageBytesMax)
   }
+}
+
+/** What the header comment of the responder promises. */
+const extraBytesMax = 67
+const cookieBytes = 16
+
+/** What is wrong with the answer to a message: it is too long, cannot be read, or answers something else. */
+export function faultsOf(message: Buffer, answer: Buffer): string[] {
+  const read = readQuery(message)
+  const query = read.kind === 'query' ? read.query : null
+  const mostBytes = message.length + extraBytesMax + (query?.edns?.cookie == null ? 0 : cookieBytes)
+  const packet = decode(answer)
+  const options = packet.additionals?.filter(({ type }) => type === 'OPT') ?? []
+  const questionBytes = query?.question?.bytes ?? Buffer.alloc(0)
+  const rules: Record<string, boolean> = {
+    'too long': answer.length <= mostBytes && answer.length <= 512,
+    'another id': answer.readUInt16BE(0) === message.readUInt16BE(0),
+    'no response': packet.flag_qr && !packet.flag_ra,
+    'another opcode': ((answer[2] ?? 0) & 0x78) === ((message[2] ?? 0) & 0x78),
+    'more than a header for what cannot be read': query !== null || answer.length === 12,
+    'another question': answer.subarray(12, 12 + questionBytes.length).equals(questionBytes),
+    'OPT, or none': options.length === (query === null || query.edns === null ? 0 : 1),
+  }
+  return Object.entries(rules).flatMap(([fault, holds]) => (holds ? [] : [fault]))
 }
