@@ -6,6 +6,7 @@ import type { Logger } from '../base/log.ts'
 import { HOST_LISTENERS, hostAddresses, listenAddress } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { defaultRouteAddress } from '../host/network/default-route.ts'
+import type { Addresses } from '../instances/dns/address.plan.ts'
 import { Names } from '../instances/dns/names.ts'
 import { type DnsServer, startDns } from '../instances/dns/server.ts'
 import type { Store } from '../store/db.ts'
@@ -27,12 +28,19 @@ export function composeNames({ config, store, engine, clock, log }: DnsParts): N
     hostId: store.hostId,
     engine: engine.reconciler,
     namesMax: 2 ** (32 - Number(prefixLength)) + Object.keys(HOST_LISTENERS).length,
-    hostAddresses: () => hostAddresses(config, defaultRouteAddress()),
+    hostAddresses: () => {
+      const { ns, instances, inference, builds } = hostAddresses(config, defaultRouteAddress())
+      return { ns: onlyV4(ns), instances: onlyV4(instances), inference: onlyV4(inference), builds: onlyV4(builds) }
+    },
     clock,
     log: log.unit('dns'),
   })
   engine.reconciler.onChange(vmId => names.vmChanged(vmId))
   return names
+}
+
+function onlyV4(v4: string | null): Addresses | null {
+  return v4 === null ? null : { v4, v6: null }
 }
 
 /** Null: it is switched off. Fault host.unsupported: the address cannot be listened on. */

@@ -7,6 +7,7 @@ import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { defaultConfig } from '../../src/config/load.ts'
 import { supportedAgent, supportedInferenceMode } from '../../src/contract/instance.ts'
+import { v4Bytes } from '../../src/instances/dns/address.plan.ts'
 import { NameTableReader } from '../../src/instances/dns/name-table.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertInstance, instanceById, listInstances } from '../../src/store/directory/instance.query.ts'
@@ -66,18 +67,22 @@ test('goal: no name outlives the answer to its delete, even when what follows th
 
   const instance = insert(store.directory.db)
   for (const listener of listeners) listener(instance.vmId ?? '')
-  expect(reader.find(`${instance.name}.acme`)).toEqual({ kind: 'found', address: '10.88.0.7', fingerprint: null })
+  expect(reader.find(`${instance.name}.acme`)).toEqual(found('10.88.0.7'))
   vm = { ...vm, address: null }
   for (const listener of listeners) listener(instance.vmId ?? '')
   expect(reader.find(`${instance.name}.acme`)).toEqual({ kind: 'absent' })
   vm = { ...vm, address: '10.88.0.8' }
   for (const listener of listeners) listener(instance.vmId ?? '')
-  expect(reader.find(`${instance.name}.acme`)).toEqual({ kind: 'found', address: '10.88.0.8', fingerprint: null })
+  expect(reader.find(`${instance.name}.acme`)).toEqual(found('10.88.0.8'))
 
   service.remove(caller, instance.name)
   expect(instanceById(store.directory.db, instance.id)?.desired).toBe('absent')
   expect(reader.find(`${instance.name}.acme`)).toEqual({ kind: 'absent' })
   store.close()
+
+  function found(v4: string) {
+    return { kind: 'found' as const, v4: v4Bytes(v4), v6: null, fingerprint: null }
+  }
 
   function insert(db: typeof store.directory.db) {
     insertInstance(db, {

@@ -5,6 +5,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { Names } from '../../src/instances/dns/names.ts'
+import { standingRates } from '../../src/instances/dns/responder.ts'
 import { startDns } from '../../src/instances/dns/server.ts'
 import { listenFrom } from '../../src/instances/dns/thread.ts'
 import { startAppliance } from './instances-service.ts'
@@ -39,7 +40,10 @@ async function serveTarget(): Promise<void> {
     hostId: appliance.store.hostId,
     engine: { view },
     namesMax: 256,
-    hostAddresses: () => ({ ns: '192.0.2.1', instances: '192.0.2.1', inference: null, builds: null }),
+    hostAddresses: () => {
+      const own = { v4: '192.0.2.1', v6: null }
+      return { ns: own, instances: own, inference: null, builds: null }
+    },
     clock: systemClock,
     log: silentLogger,
   })
@@ -49,7 +53,13 @@ async function serveTarget(): Promise<void> {
   const dns =
     argv[0] === 'thread'
       ? await startDns({ ...where, clock: systemClock, random: systemRandom, log: silentLogger })
-      : await listenFrom({ ...where, seed: 1, limited: new SharedArrayBuffer(4) })
+      : await listenFrom({
+          ...where,
+          rates: standingRates,
+          seed: 1,
+          cookieSecret: systemRandom(32),
+          limited: new SharedArrayBuffer(4),
+        })
   say({
     dnsPort: dns.port,
     url: `http://127.0.0.1:${appliance.port}/v1/instances`,
@@ -67,7 +77,11 @@ async function flood(port: number, packetsPerSecond: number, durationMs: number)
   const batch = Array.from({ length: batchPackets }, (_, i) => (i % 3 === 0 ? Buffer.alloc(60, i) : ask(i)))
   const sockets = await Promise.all(
     Array.from({ length: flooderPrefixes }, (_, i) =>
-      Bun.udpSocket({ hostname: `127.0.${i + 1}.1`, connect: { hostname: '127.0.0.1', port } }),
+      Bun.udpSocket({
+        hostname: `127.0.${i + 1}.1`,
+        connect: { hostname: '127.0.0.1', port },
+        socket: { error: () => {} },
+      }),
     ),
   )
   const startedMs = performance.now()

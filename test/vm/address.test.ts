@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { present } from '../../src/base/assert.ts'
-import { instanceAddress } from '../../src/instances/dns/address.plan.ts'
+import { instanceAddresses } from '../../src/instances/dns/address.plan.ts'
 import { insertInstance, instanceById } from '../../src/store/directory/instance.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { addressRestMs, engineBench, hello } from '../rigs/vm-engine.ts'
@@ -27,11 +27,11 @@ test('the name of a failed instance leads nowhere, least of all to the VM that g
   })
   const resolve = () => {
     const instance = present(instanceById(b.store.directory.db, 'instance'), 'the instance is on record')
-    return instanceAddress(instance, vmId => b.engine.view(vmId))
+    return instanceAddresses(instance, vmId => b.engine.view(vmId))
   }
   await b.clock.elapse(0)
   await b.observe(own, { hello })
-  expect(resolve()).toBe('10.88.0.1')
+  expect(resolve()).toEqual({ v4: '10.88.0.1', v6: null })
   await b.observe(own, { hello, stopped: true })
   expect([b.state(own), b.engine.view(own)?.address]).toEqual(['failed', null])
   expect(resolve()).toBeNull()

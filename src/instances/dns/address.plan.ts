@@ -1,14 +1,46 @@
-// Where the name of an instance leads. Pure: the one rule that the name table follows.
+// Where the name of an instance leads, and addresses as the bytes of a record. Pure: the one rule that the name table follows.
 
+import { isIPv4, isIPv6 } from 'node:net'
+import { assert } from '../../base/assert.ts'
 import type { Instance } from '../../store/directory/instance.table.ts'
 import type { VmView } from '../../vm/engine.ts'
 
-/** IPv4 address, or null for no name: from the moment that its own VM has an address until the VM gives it up, or a delete is accepted. */
-export function instanceAddress(
+/** As text. Null: it has none of this kind. */
+export type Addresses = { readonly v4: string | null; readonly v6: string | null }
+
+/** Null for no name: from the moment that its own VM has an address until the VM gives it up, or a delete is accepted. VMs have IPv4 alone. */
+export function instanceAddresses(
   instance: Pick<Instance, 'desired' | 'vmId'>,
   viewVm: (vmId: string) => Pick<VmView, 'state' | 'address'> | null,
-): string | null {
+): Addresses | null {
   if (instance.desired === 'absent' || instance.vmId === null) return null
   const vm = viewVm(instance.vmId)
-  return vm === null || vm.state === 'failed' || vm.state === 'gone' ? null : vm.address
+  if (vm === null || vm.state === 'failed' || vm.state === 'gone' || vm.address === null) return null
+  return { v4: vm.address, v6: null }
+}
+
+/** The four bytes of an A record (RFC 1035 3.4.1). */
+export function v4Bytes(address: string): Uint8Array {
+  assert(isIPv4(address), 'IPv4 address')
+  return Uint8Array.from(address.split('.').map(Number))
+}
+
+/** The sixteen bytes of an AAAA record (RFC 3596 2.2). The address has no IPv4 part and no zone. */
+export function v6Bytes(address: string): Uint8Array {
+  assert(isIPv6(address) && !/[.%]/.test(address), 'IPv6 address in hexadecimal')
+  return Uint8Array.from(v6Groups(address).flatMap(group => [group >> 8, group & 0xff]))
+}
+
+/** The eight groups (RFC 4291 2.2). A text that is no address gets some, too. Quick: each packet of an IPv6 flood comes by here. */
+export function v6Groups(address: string): readonly number[] {
+  const parts = address.split(':')
+  let missing = 8
+  for (const part of parts) if (part !== '') missing -= 1
+  const groups: number[] = []
+  for (const part of parts) {
+    if (part !== '') groups.push(Number.parseInt(part, 16) || 0)
+    // Of `::` at either end there are two empty parts.
+    else for (; missing > 0; missing -= 1) groups.push(0)
+  }
+  return groups
 }

@@ -1,18 +1,22 @@
-// Names, their IPv4 addresses and fingerprints of their SSH host keys in memory that two threads share: one writes what was committed, the other answers from it. Effects: on that memory alone.
+// Names, their addresses and fingerprints of their SSH host keys in memory that two threads share: one writes what was committed, the other answers from it. Effects: on that memory alone.
 //
 // A write is seen by the next lookup, however busy the reading thread is: nothing is sent and nothing waits in a queue.
 // An open-addressed table behind a sequence lock: the sequence is odd during a write, and a reader that saw it change reads again.
 
-import { assert } from '../../base/assert.ts'
+import { assert, present } from '../../base/assert.ts'
+import { type Addresses, v4Bytes, v6Bytes } from './address.plan.ts'
 
 export type NameTableMemory = { readonly header: SharedArrayBuffer; readonly slots: SharedArrayBuffer }
 
 /** `{label}` or `{name}.{slug}`, lowercase. */
 const keyBytesMax = 63 + 1 + 63
-/** A slot: the key's length (0: free), the address, the key, whether there is a fingerprint (0: none), the fingerprint. */
-const SLOT = { length: 0, address: 4, key: 8, hasFingerprint: 136, fingerprint: 140, bytes: 172 } as const
-/** SHA-256. */
-const fingerprintBytes = 32
+/** A slot: the key's length (0: free), which values there are, the values, the key. */
+const SLOT = { length: 0, has: 4, v4: 8, v6: 12, fingerprint: 28, key: 60, bytes: 188 } as const
+/** Bits of `has`. */
+const HAS = { v4: 1, v6: 2, fingerprint: 4 } as const
+/** The fingerprint is a SHA-256. */
+const VALUE_BYTES = { v4: 4, v6: 16, fingerprint: 32 } as const
+type Value = keyof typeof HAS
 const HEADER = { sequence: 0, count: 4, bytes: 8 } as const
 /** Reads again at most so often while the other thread writes; a write takes microseconds. */
 const attemptsMax = 1_000
@@ -39,14 +43,17 @@ class Slots {
     return this.words[(slot * SLOT.bytes + SLOT.length) >> 2] ?? 0
   }
 
-  address(slot: number): number {
-    return this.words[(slot * SLOT.bytes + SLOT.address) >> 2] ?? 0
+  value(slot: number, value: Value): Uint8Array | null {
+    const start = slot * SLOT.bytes
+    if (((this.words[(start + SLOT.has) >> 2] ?? 0) & HAS[value]) === 0) return null
+    return this.bytes.slice(start + SLOT[value], start + SLOT[value] + VALUE_BYTES[value])
   }
 
-  fingerprint(slot: number): Uint8Array | null {
+  setValue(slot: number, value: Value, bytes: Uint8Array | null): void {
     const start = slot * SLOT.bytes
-    if (this.words[(start + SLOT.hasFingerprint) >> 2] !== 1) return null
-    return this.bytes.slice(start + SLOT.fingerprint, start + SLOT.fingerprint + fingerprintBytes)
+    const has = this.words[(start + SLOT.has) >> 2] ?? 0
+    this.words[(start + SLOT.has) >> 2] = bytes === null ? has & ~HAS[value] : has | HAS[value]
+    if (bytes !== null) this.bytes.set(bytes, start + SLOT[value])
   }
 
   holds(slot: number, key: Uint8Array): boolean {
@@ -85,30 +92,32 @@ export class NameTableWriter {
     this.#count = new Int32Array(memory.header, HEADER.count, 1)
   }
 
-  /** False: there is no room, and the table stays as it is. A null address removes the name. */
-  set(key: string, address: string | null, fingerprint: Uint8Array | null = null): boolean {
-    assert(fingerprint === null || fingerprint.length === fingerprintBytes, 'a fingerprint is a SHA-256')
-    const bytes = keyBytes(key)
-    assert(bytes !== null, 'a name fits the table')
-    const slot = this.#slots.find(bytes)
-    assert(slot !== null, 'the table always has a free slot')
-    const isThere = this.#slots.length(slot) !== 0
-    if (address === null) {
-      if (isThere) this.#write(() => this.#remove(slot))
-      return true
-    }
+  /** False: there is no room, and the table stays as it is. */
+  set(key: string, { v4, v6 }: Addresses, fingerprint: Uint8Array | null = null): boolean {
+    assert(fingerprint === null || fingerprint.length === VALUE_BYTES.fingerprint, 'a fingerprint is a SHA-256')
+    const bytes = present(keyBytes(key), 'a name fits the table')
+    const values = { v4: v4 === null ? null : v4Bytes(v4), v6: v6 === null ? null : v6Bytes(v6), fingerprint }
+    const slot = present(this.#slots.find(bytes), 'the table always has a free slot')
+    const isNew = this.#slots.length(slot) === 0
     const count = this.#count[0] ?? 0
-    if (!isThere && count >= (this.#slots.mask + 1) * loadMax) return false
+    if (isNew && count >= (this.#slots.mask + 1) * loadMax) return false
     this.#write(() => {
       const start = slot * SLOT.bytes
       this.#slots.bytes.set(bytes, start + SLOT.key)
-      this.#slots.words[(start + SLOT.address) >> 2] = parseAddress(address)
-      this.#slots.words[(start + SLOT.hasFingerprint) >> 2] = fingerprint === null ? 0 : 1
-      if (fingerprint !== null) this.#slots.bytes.set(fingerprint, start + SLOT.fingerprint)
+      for (const value of ['v4', 'v6', 'fingerprint'] as const) this.#slots.setValue(slot, value, values[value])
       this.#slots.words[(start + SLOT.length) >> 2] = bytes.length
-      if (!isThere) this.#count[0] = count + 1
+      if (isNew) this.#count[0] = count + 1
     })
     return true
+  }
+
+  /** No effect if it is not there. */
+  remove(key: string): void {
+    const slot = present(
+      this.#slots.find(present(keyBytes(key), 'a name fits the table')),
+      'the table always has a free slot',
+    )
+    if (this.#slots.length(slot) !== 0) this.#write(() => this.#remove(slot))
   }
 
   #write(change: () => void): void {
@@ -134,7 +143,7 @@ export class NameTableWriter {
 }
 
 export type Found =
-  | { readonly kind: 'found'; readonly address: string; readonly fingerprint: Uint8Array | null }
+  | ({ readonly kind: 'found' } & Readonly<Record<Value, Uint8Array | null>>)
   | { readonly kind: 'absent' | 'busy' }
 
 export class NameTableReader {
@@ -155,10 +164,15 @@ export class NameTableReader {
       if ((before & 1) !== 0) continue
       const slot = this.#slots.find(bytes)
       const isThere = slot !== null && this.#slots.length(slot) !== 0
-      const address = isThere ? this.#slots.address(slot) : 0
-      const fingerprint = isThere ? this.#slots.fingerprint(slot) : null
-      if (Atomics.load(this.#sequence, 0) !== before || slot === null) continue
-      return isThere ? { kind: 'found', address: formatAddress(address), fingerprint } : { kind: 'absent' }
+      const found: Found = isThere
+        ? {
+            kind: 'found',
+            v4: this.#slots.value(slot, 'v4'),
+            v6: this.#slots.value(slot, 'v6'),
+            fingerprint: this.#slots.value(slot, 'fingerprint'),
+          }
+        : { kind: 'absent' }
+      if (Atomics.load(this.#sequence, 0) === before && slot !== null) return found
     }
     return { kind: 'busy' }
   }
@@ -167,14 +181,4 @@ export class NameTableReader {
 function keyBytes(key: string): Uint8Array | null {
   const bytes = Buffer.from(key, 'latin1')
   return bytes.length === 0 || bytes.length > keyBytesMax ? null : bytes
-}
-
-function parseAddress(address: string): number {
-  const parts = address.split('.').map(Number)
-  assert(parts.length === 4 && parts.every(part => Number.isInteger(part) && part >= 0 && part <= 255), 'IPv4 address')
-  return parts.reduce((value, part) => value * 256 + part, 0)
-}
-
-function formatAddress(value: number): string {
-  return [24, 16, 8, 0].map(shift => (value >>> shift) & 0xff).join('.')
 }

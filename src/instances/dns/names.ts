@@ -9,7 +9,7 @@ import { instanceById, instanceByVm, listLiving } from '../../store/directory/in
 import { organizationById } from '../../store/directory/organization.query.ts'
 import type { VmEngine } from '../../vm/engine.ts'
 import { sshKeyDigest } from '../public-key.codec.ts'
-import { instanceAddress } from './address.plan.ts'
+import { type Addresses, instanceAddresses } from './address.plan.ts'
 import { type NameTableMemory, NameTableWriter, nameTableMemory } from './name-table.ts'
 
 export type NamesDeps = {
@@ -19,14 +19,14 @@ export type NamesDeps = {
   /** The most names that can have an address, the appliance's own included. */
   readonly namesMax: number
   /** Addresses of the appliance itself, under the labels of the domain; null where none is known. */
-  readonly hostAddresses: () => Readonly<Record<HostName, string | null>>
+  readonly hostAddresses: () => Readonly<Record<HostName, Addresses | null>>
   readonly clock: Pick<Clock, 'sleep'>
   readonly log: Logger
 }
 
 type Named = {
   readonly name: string
-  readonly address: string
+  readonly addresses: Addresses
   /** Of the SSH host key, once it is attested. */
   readonly fingerprint: Uint8Array | null
 }
@@ -62,13 +62,13 @@ export class Names {
     const { db, engine, log } = this.#deps
     try {
       const instance = instanceById(db, id)
-      const address = instance === null ? null : instanceAddress(instance, vmId => engine.view(vmId))
-      if (instance === null || address === null) return null
+      const addresses = instance === null ? null : instanceAddresses(instance, vmId => engine.view(vmId))
+      if (instance === null || addresses === null) return null
       const organization = organizationById(db, instance.organizationId)
       if (organization === null) return null
       const key = attestedKeyOf(db, id)
       const fingerprint = key === null ? null : sshKeyDigest(key.sshHostKey)
-      return { name: `${instance.name}.${organization.slug}`, address, fingerprint }
+      return { name: `${instance.name}.${organization.slug}`, addresses, fingerprint }
     } catch (error) {
       log.error('an instance could not be looked up; its name has no address until it can be', { id, error })
       return null
@@ -96,15 +96,15 @@ export class Names {
     await this.#running
   }
 
-  #set(id: string, { name, address, fingerprint }: Named): void {
-    if (this.#writer.set(name, address, fingerprint)) this.#named.set(id, name)
+  #set(id: string, { name, addresses, fingerprint }: Named): void {
+    if (this.#writer.set(name, addresses, fingerprint)) this.#named.set(id, name)
     else this.#deps.log.error('the name table is full', { name })
   }
 
   #remove(id: string): void {
     const name = this.#named.get(id)
     if (name === undefined) return
-    this.#writer.set(name, null)
+    this.#writer.remove(name)
     this.#named.delete(id)
   }
 
@@ -122,7 +122,10 @@ export class Names {
 
   async #refresh(): Promise<void> {
     const { db, hostId, clock } = this.#deps
-    for (const [label, address] of Object.entries(this.#deps.hostAddresses())) this.#writer.set(label, address)
+    for (const [label, addresses] of Object.entries(this.#deps.hostAddresses())) {
+      if (addresses === null) this.#writer.remove(label)
+      else this.#writer.set(label, addresses)
+    }
     const living = listLiving(db, hostId).map(instance => instance.id)
     // Those that have gone first: a new instance may have got the name of an old one.
     const ids = [...new Set(this.#named.keys()).difference(new Set(living)), ...living]

@@ -1,7 +1,10 @@
 // Response rate limiting: how much of the DNS server each network prefix, and everybody together, may use. Pure: time and seed come as arguments.
 //
 // Senders of UDP can forge their address. So a prefix over its rate gets a few short responses that say "ask over TCP", which a forger's
-// victim never does and a resolver does at once; the rest is dropped. What all prefixes together may use is bounded as well.
+// victim never does and a resolver does at once; the rest is dropped. What all prefixes together may use is bounded as well: beyond it
+// anyone is told to use TCP, and beyond that nobody is told anything.
+
+import { v6Groups } from './address.plan.ts'
 
 export type RateSettings = {
   /** Responses to one prefix: /24 of IPv4, /56 of IPv6. */
@@ -9,9 +12,10 @@ export type RateSettings = {
   readonly burst: number
   /** Every so many packets over the rate get a truncated response. */
   readonly slip: number
-  /** Responses to all prefixes, truncated ones included, in each window. */
+  /** Of all prefixes in each window: whole responses, and truncated ones besides. */
   readonly windowMs: number
   readonly perWindow: number
+  readonly truncatedPerWindow: number
   /** Prefixes that are told apart; more of them share. A power of two. */
   readonly prefixesMax: number
 }
@@ -22,6 +26,7 @@ export const rateDefaults: RateSettings = {
   slip: 4,
   windowMs: 10,
   perWindow: 100,
+  truncatedPerWindow: 200,
   prefixesMax: 16_384,
 }
 
@@ -35,7 +40,8 @@ export class RateLimiter {
   readonly #atMs: Float64Array
   readonly #over: Uint8Array
   #windowEndsMs = 0
-  #windowLeft = 0
+  #answersLeft = 0
+  #truncatedLeft = 0
 
   /** The seed keeps strangers from choosing whom they share a bucket with. */
   constructor(settings: RateSettings, seed: number) {
@@ -48,24 +54,35 @@ export class RateLimiter {
 
   /** `nowMs` is monotonic. */
   admit(address: string, nowMs: number): Admission {
-    const { perSecond, burst, slip, windowMs, perWindow, prefixesMax } = this.#settings
+    const { windowMs, perWindow, truncatedPerWindow } = this.#settings
     if (nowMs >= this.#windowEndsMs) {
       this.#windowEndsMs = nowMs + windowMs
-      this.#windowLeft = perWindow
+      this.#answersLeft = perWindow
+      this.#truncatedLeft = truncatedPerWindow
     }
-    if (this.#windowLeft <= 0) return 'drop'
+    if (this.#answersLeft + this.#truncatedLeft <= 0) return 'drop'
+    const standing = this.#standing(address, nowMs)
+    if (standing === 'answer' && this.#answersLeft > 0) {
+      this.#answersLeft -= 1
+      return 'answer'
+    }
+    if (standing === 'drop' || this.#truncatedLeft <= 0) return 'drop'
+    this.#truncatedLeft -= 1
+    return 'truncate'
+  }
+
+  /** What the prefix may have by its own rate. */
+  #standing(address: string, nowMs: number): Admission {
+    const { perSecond, burst, slip, prefixesMax } = this.#settings
     const bucket = this.#hash(prefixOf(address)) & (prefixesMax - 1)
     const passedMs = Math.max(0, nowMs - (this.#atMs[bucket] ?? 0))
     const tokens = Math.min(burst, (this.#tokens[bucket] ?? 0) + (passedMs * perSecond) / 1000)
     this.#atMs[bucket] = nowMs
     this.#tokens[bucket] = tokens >= 1 ? tokens - 1 : tokens
-    if (tokens < 1) {
-      const over = ((this.#over[bucket] ?? 0) + 1) % slip
-      this.#over[bucket] = over
-      if (over !== 0) return 'drop'
-    }
-    this.#windowLeft -= 1
-    return tokens >= 1 ? 'answer' : 'truncate'
+    if (tokens >= 1) return 'answer'
+    const over = ((this.#over[bucket] ?? 0) + 1) % slip
+    this.#over[bucket] = over
+    return over === 0 ? 'truncate' : 'drop'
   }
 
   #hash(prefix: string): number {
@@ -80,14 +97,6 @@ export class RateLimiter {
 export function prefixOf(address: string): string {
   const dot = address.lastIndexOf('.')
   if (dot !== -1) return address.slice(address.lastIndexOf(':') + 1, dot)
-  const [head = '', tail] = address.split('::')
-  const left = groupsOf(head)
-  const right = groupsOf(tail ?? '')
-  const groups = [...left, ...Array<number>(Math.max(0, 8 - left.length - right.length)).fill(0), ...right]
-  const [a = 0, b = 0, c = 0, d = 0] = groups
+  const [a = 0, b = 0, c = 0, d = 0] = v6Groups(address)
   return [a, b, c, d >> 8].map(group => group.toString(16)).join(':')
-}
-
-function groupsOf(text: string): number[] {
-  return text === '' ? [] : text.split(':').map(group => Number.parseInt(group, 16) || 0)
 }

@@ -1,34 +1,61 @@
-// What one message gets: an answer from the name table within the rate limits, a hint to use TCP, or nothing. Effects: the limiter's and the table's memory.
+// What one message gets: an answer from the name table within the rate limits, a hint to use TCP, or nothing. Effects: the limiters' and the table's memory.
 
 import { HOST_LISTENERS } from '../../config/listen.ts'
 import type { DnsTransport } from '../../host/network/dns-socket.ts'
+import { type CookieMaker, isOurCookie, makeCookie } from './cookie.codec.ts'
+import { type Query, readQuery, writeResponse } from './message.codec.ts'
 import type { NameTableReader } from './name-table.ts'
-import { type RateLimiter, rateDefaults } from './rate.plan.ts'
-import { dnsResponse, truncatedResponse } from './zone.codec.ts'
+import { type RateLimiter, type RateSettings, rateDefaults } from './rate.plan.ts'
+import { answerQuery, TRUNCATED } from './zone.plan.ts'
+
+/**
+ * How sure it is that a query comes from the address that it says: over UDP anyone may forge it, but who shows our cookie or has a TCP
+ * connection has it.
+ */
+export type Standing = 'forgeable' | 'cookie' | 'tcp'
+
+/** Of each standing its own: a flood of forged UDP closes neither the way that truncated responses point to, nor that of those who show a cookie. */
+export const standingRates: Readonly<Record<Standing, RateSettings>> = {
+  forgeable: rateDefaults,
+  cookie: rateDefaults,
+  // There is nothing to truncate: every query over the rate ends its connection.
+  tcp: { ...rateDefaults, perWindow: 50, truncatedPerWindow: 0 },
+}
 
 export type ResponderDeps = {
   readonly domain: string
   readonly names: NameTableReader
-  /** Of each transport its own: a flood of UDP must not close the way that truncated responses point to. */
-  readonly limiters: Readonly<Record<DnsTransport, RateLimiter>>
+  readonly limiters: Readonly<Record<Standing, RateLimiter>>
+  readonly cookieSecret: Uint8Array
   readonly clock: { readonly nowMs: () => number; readonly monotonicMs: () => number }
   /** How many messages were not answered in full. */
   readonly onLimited: () => void
 }
 
-export type Responder = (query: Uint8Array, from: { transport: DnsTransport; address: string }) => Uint8Array | null
+export type Responder = (message: Uint8Array, from: { transport: DnsTransport; address: string }) => Uint8Array | null
 
-/** Never throws, whatever the bytes are. */
-export function createResponder({ domain, names, limiters, clock, onLimited }: ResponderDeps): Responder {
+/**
+ * Never throws, whatever the bytes are. Over UDP a response is at most 67 bytes longer than the query (name server and both its addresses), and 16
+ * more where the query brings a cookie: less than five times the query, whatever the domain is.
+ */
+export function createResponder({ domain, names, limiters, cookieSecret, clock, onLimited }: ResponderDeps): Responder {
   const hosts = new Set(Object.keys(HOST_LISTENERS))
-  return (query, { transport, address }) => {
-    // Nobody is answered who answers: not even against the rates.
-    if (((query[2] ?? 0) & responseBit) !== 0) return null
-    const admission = limiters[transport].admit(address, clock.monotonicMs())
-    if (admission !== 'answer') {
-      onLimited()
-      return admission === 'truncate' && transport === 'udp' ? truncatedResponse(query) : null
-    }
+  return (message, { transport, address }) => {
+    const read = readQuery(message)
+    // Not even against the rates.
+    if (read.kind === 'ignored') return null
+    const nowMs = clock.monotonicMs()
+    const maker = { secret: cookieSecret, nowSeconds: Math.floor(nowMs / 1000) }
+    const query = read.kind === 'query' ? read.query : null
+    const standing = transport === 'tcp' ? 'tcp' : showsCookie(query, address, maker) ? 'cookie' : 'forgeable'
+    const admission = limiters[standing].admit(address, nowMs)
+    if (admission !== 'answer') onLimited()
+    if (admission === 'drop') return null
+    // What cannot be read gets nothing when it comes too often.
+    if (read.kind === 'refused') return admission === 'answer' ? read.response : null
+    const client = read.query.edns?.cookie?.client
+    const cookie = client === undefined ? null : makeCookie({ client, address }, maker)
+    if (admission === 'truncate') return writeResponse(read.query, TRUNCATED, cookie)
     let isBusy = false
     const resolve = (name: string) => {
       const found = names.find(name)
@@ -37,13 +64,14 @@ export function createResponder({ domain, names, limiters, clock, onLimited }: R
     }
     // The zone may change at any moment, so its serial is the time (RFC 1912 2.2 leaves the scheme open).
     const zone = { domain, hosts, serial: Math.floor(clock.nowMs() / 1000) >>> 0 }
-    const response = dnsResponse(query, { zone, transport, resolve })
+    const reply = answerQuery(read.query, zone, resolve)
     // An absence that is not certain would be cached.
-    return isBusy ? null : response
+    return isBusy ? null : writeResponse(read.query, reply, cookie)
   }
 }
 
-const responseBit = 0x80
-
-/** Over TCP there is nothing to truncate: every query over the rate ends its connection. */
-export const tcpRates = { ...rateDefaults, slip: 1, perWindow: 50 }
+function showsCookie(query: Query | null, address: string, maker: CookieMaker): boolean {
+  const cookie = query?.edns?.cookie ?? null
+  if (cookie === null || cookie.server === null) return false
+  return isOurCookie(cookie.server, { client: cookie.client, address }, maker)
+}

@@ -6,6 +6,8 @@ import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { NameTableMemory } from './name-table.ts'
+import type { RateSettings } from './rate.plan.ts'
+import { type Standing, standingRates } from './responder.ts'
 import type { ThreadReport, ThreadStart } from './thread.ts'
 
 export type DnsDeps = {
@@ -18,6 +20,8 @@ export type DnsDeps = {
   readonly clock: Pick<Clock, 'sleep'>
   readonly random: RandomBytes
   readonly log: Logger
+  /** For benchmarks that measure what the limits would hide. */
+  readonly rates?: Readonly<Record<Standing, RateSettings>>
 }
 
 export type DnsServer = { readonly port: number; readonly close: () => Promise<void> }
@@ -25,14 +29,25 @@ export type DnsServer = { readonly port: number; readonly close: () => Promise<v
 const startTimeoutMs = 10_000
 const restartPauseMs = 1_000
 const watchIntervalMs = 60_000
+const cookieSecretBytes = 32
 
 /** Fault host.unsupported when the address or port cannot be had. Tests of its end `launch` something else than a thread. */
 export async function startDns(deps: DnsDeps, launch: typeof startThread = startThread): Promise<DnsServer> {
   const stopping = new AbortController()
   const limited = new SharedArrayBuffer(4)
   const seed = new DataView(deps.random(4).buffer).getInt32(0)
+  const cookieSecret = deps.random(cookieSecretBytes)
   const start = ({ port }: { port: number }) =>
-    launch({ address: deps.address, port, domain: deps.domain, seed, names: deps.names, limited })
+    launch({
+      address: deps.address,
+      port,
+      domain: deps.domain,
+      rates: deps.rates ?? standingRates,
+      seed,
+      cookieSecret,
+      names: deps.names,
+      limited,
+    })
   let thread = await start(deps)
   const { port } = thread
   const ended = keepUp()

@@ -8,14 +8,16 @@ import { messageOf } from '../../base/fault.ts'
 import { silentLogger } from '../../base/log.ts'
 import { type DnsSocket, listenDns } from '../../host/network/dns-socket.ts'
 import { type NameTableMemory, NameTableReader } from './name-table.ts'
-import { prefixOf, RateLimiter, rateDefaults } from './rate.plan.ts'
-import { createResponder, tcpRates } from './responder.ts'
+import { prefixOf, RateLimiter, type RateSettings } from './rate.plan.ts'
+import { createResponder, type Standing } from './responder.ts'
 
 export type ThreadStart = {
   readonly address: string
   readonly port: number
   readonly domain: string
+  readonly rates: Readonly<Record<Standing, RateSettings>>
   readonly seed: number
+  readonly cookieSecret: Uint8Array
   readonly names: NameTableMemory
   /** One Int32: messages that were not answered in full, ever more. */
   readonly limited: SharedArrayBuffer
@@ -27,12 +29,17 @@ export type ThreadReport =
 
 /** Exported for the benchmark, which runs it on the main thread to compare. Fault host.unsupported. */
 export function listenFrom(start: ThreadStart): Promise<DnsSocket> {
-  const { address, port, domain, seed } = start
+  const { address, port, domain, rates, seed, cookieSecret } = start
   const limited = new Int32Array(start.limited)
   const handler = createResponder({
     domain,
     names: new NameTableReader(start.names),
-    limiters: { udp: new RateLimiter(rateDefaults, seed), tcp: new RateLimiter(tcpRates, seed) },
+    limiters: {
+      forgeable: new RateLimiter(rates.forgeable, seed),
+      cookie: new RateLimiter(rates.cookie, seed),
+      tcp: new RateLimiter(rates.tcp, seed),
+    },
+    cookieSecret,
     clock: systemClock,
     onLimited: () => void Atomics.add(limited, 0, 1),
   })

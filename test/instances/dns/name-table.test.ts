@@ -2,11 +2,15 @@
 
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
+import { v4Bytes, v6Bytes } from '../../../src/instances/dns/address.plan.ts'
 import { NameTableReader, NameTableWriter, nameTableMemory } from '../../../src/instances/dns/name-table.ts'
 
 const KEYS = ['ns', ...Array.from({ length: 12 }, (_, i) => `name${i}.acme`), `${'n'.repeat(63)}.${'s'.repeat(63)}`]
 const fingerprint = fc.option(fc.uint8Array({ minLength: 32, maxLength: 32 }))
-const change = fc.record({ key: fc.constantFrom(...KEYS), address: fc.option(fc.ipV4()), fingerprint })
+const v6 = fc.option(fc.constantFrom('2001:db8::7', '::1', '2001:db8:1:2:3:4:5:ffff'))
+const addresses = fc.option(fc.record({ v4: fc.option(fc.ipV4()), v6 }))
+const change = fc.record({ key: fc.constantFrom(...KEYS), addresses, fingerprint })
+type Values = { v4: Uint8Array | null; v6: Uint8Array | null; fingerprint: Uint8Array | null }
 
 test('goal: after any sets and removals it holds what a map holds', () => {
   fc.assert(
@@ -16,13 +20,18 @@ test('goal: after any sets and removals it holds what a map holds', () => {
       const [writer, reader, model] = [
         new NameTableWriter(memory),
         new NameTableReader(memory),
-        new Map<string, { address: string; fingerprint: Uint8Array | null }>(),
+        new Map<string, Values>(),
       ]
-      for (const { key, address, fingerprint } of changes) {
-        const fits = writer.set(key, address, fingerprint)
-        expect(fits).toBe(address === null || model.has(key) || model.size < 8)
-        if (address === null) model.delete(key)
-        else if (fits) model.set(key, { address, fingerprint })
+      for (const { key, addresses, fingerprint } of changes) {
+        if (addresses === null) {
+          writer.remove(key)
+          model.delete(key)
+        } else {
+          const [fits, { v4, v6 }] = [model.has(key) || model.size < 8, addresses]
+          expect(writer.set(key, addresses, fingerprint)).toBe(fits)
+          const values = { v4: v4 === null ? null : v4Bytes(v4), v6: v6 === null ? null : v6Bytes(v6), fingerprint }
+          if (fits) model.set(key, values)
+        }
         for (const name of KEYS) {
           const expected = model.get(name)
           const found = reader.find(name)
@@ -36,7 +45,7 @@ test('goal: after any sets and removals it holds what a map holds', () => {
 
 test('goal: names that no name can be are absent', () => {
   const memory = nameTableMemory(8)
-  new NameTableWriter(memory).set('a.b', '10.0.0.1')
+  new NameTableWriter(memory).set('a.b', { v4: '10.0.0.1', v6: null })
   const reader = new NameTableReader(memory)
   for (const key of ['', 'a', 'a.b.', 'A.b', 'x'.repeat(128), 'x'.repeat(10_000)]) {
     expect(reader.find(key)).toEqual({ kind: 'absent' })
@@ -45,13 +54,13 @@ test('goal: names that no name can be are absent', () => {
 
 test('goal: while a write lasts there is no answer, rather than half of one', () => {
   const memory = nameTableMemory(8)
-  new NameTableWriter(memory).set('a.b', '10.0.0.1')
+  new NameTableWriter(memory).set('a.b', { v4: '10.0.0.1', v6: null })
   const sequence = new Int32Array(memory.header, 0, 1)
   const reader = new NameTableReader(memory)
   Atomics.add(sequence, 0, 1)
   expect(reader.find('a.b')).toEqual({ kind: 'busy' })
   Atomics.add(sequence, 0, 1)
-  expect(reader.find('a.b')).toEqual({ kind: 'found', address: '10.0.0.1', fingerprint: null })
+  expect(reader.find('a.b')).toEqual({ kind: 'found', v4: v4Bytes('10.0.0.1'), v6: null, fingerprint: null })
 })
 
 test('goal: a thread that reads while another one writes sees whole states only', async () => {
@@ -63,8 +72,9 @@ test('goal: a thread that reads while another one writes sees whole states only'
       const writer = new NameTableWriter(data)
       for (let i = 0; i < 200000; i += 1) {
         const part = i % 2 === 0 ? 10 : 20
-        writer.set('a.b', [part, part, part, part].join('.'), new Uint8Array(32).fill(part))
-        if (i % 3 === 0) writer.set('c.d', i % 2 === 0 ? null : '30.30.30.30')
+        writer.set('a.b', { v4: [part, part, part, part].join('.'), v6: null }, new Uint8Array(32).fill(part))
+        if (i % 3 === 0 && i % 2 === 0) writer.remove('c.d')
+        else if (i % 3 === 0) writer.set('c.d', { v4: '30.30.30.30', v6: null })
       }
       postMessage('done')
     }`
@@ -99,7 +109,8 @@ test('goal: a thread that reads while another one writes sees whole states only'
       expect(['a.b 10.10.10.10 10', 'a.b 20.20.20.20 20', 'c.d absent', 'c.d 30.30.30.30']).toContain(state)
     expect(reader.find('a.b')).toEqual({
       kind: 'found',
-      address: '20.20.20.20',
+      v4: v4Bytes('20.20.20.20'),
+      v6: null,
       fingerprint: new Uint8Array(32).fill(20),
     })
   } finally {
@@ -108,6 +119,6 @@ test('goal: a thread that reads while another one writes sees whole states only'
 })
 
 /** With every value that the fingerprint has. */
-function textOf({ address, fingerprint }: { address: string; fingerprint: Uint8Array | null }): string {
-  return [address, ...new Set(fingerprint ?? [])].join(' ')
+function textOf({ v4, fingerprint }: Values): string {
+  return [v4?.join('.'), ...new Set(fingerprint ?? [])].join(' ')
 }

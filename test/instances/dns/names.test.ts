@@ -45,14 +45,17 @@ async function withNames(
       },
     },
     namesMax: 4,
-    hostAddresses: () => ({ ns: '192.0.2.1', instances: '192.0.2.1', inference: null, builds: null }),
+    hostAddresses: () => {
+      const own = { v4: '192.0.2.1', v6: null }
+      return { ns: own, instances: own, inference: null, builds: null }
+    },
     clock: appliance.clock,
     log: silentLogger,
   })
   const reader = new NameTableReader(names.memory)
   const address = (name: string) => {
     const found = reader.find(name)
-    return found.kind === 'found' ? found.address : null
+    return found.kind === 'found' && found.v4 !== null ? found.v4.join('.') : null
   }
   const fingerprint = (name: string) => {
     const found = reader.find(name)

@@ -1,0 +1,135 @@
+// DNS over TCP (RFC 1035 4.2.2, RFC 7766): messages behind their length, several on a connection. Effects: a listening socket.
+
+import type { Socket } from 'bun'
+
+export type TcpLimits = {
+  /** Larger queries close the connection. */
+  readonly queryBytesMax: number
+  /** When all places are taken, a new connection takes the one that has been idle longest (RFC 7766 6.2.3). */
+  readonly connectionsMax: number
+  /** Of one network: `networkOf`. */
+  readonly connectionsPerNetworkMax: number
+  readonly networkOf: (address: string) => string
+  readonly queriesPerConnectionMax: number
+  /** A connection without a whole new query for this long is closed. */
+  readonly idleTimeoutMs: number
+}
+
+export type TcpOptions = {
+  readonly hostname: string
+  readonly port: number
+  readonly limits: TcpLimits
+  /** Null: no response, and the end of the connection. */
+  readonly respond: (query: Uint8Array, address: string) => Uint8Array | null
+}
+
+const headerBytes = 12
+const lengthBytes = 2
+/** An honest client does not send more queries ahead of their responses, even of the longest. */
+const heldQueriesMax = 16
+
+type Connection = {
+  readonly address: string
+  readonly network: string
+  held: Uint8Array
+  outgoing: Uint8Array
+  queries: number
+  timer: ReturnType<typeof setTimeout>
+}
+type TcpSocket = Socket<Connection | undefined>
+
+/** Throws when the port cannot be had. */
+export function listenTcp({ hostname, port, limits, respond }: TcpOptions) {
+  const places = createPlaces(limits)
+  const idle = (socket: TcpSocket) => setTimeout(() => socket.terminate(), limits.idleTimeoutMs)
+  const send = (socket: TcpSocket, connection: Connection) => {
+    if (connection.outgoing.length === 0) return
+    const written = socket.write(connection.outgoing)
+    if (written > 0) connection.outgoing = connection.outgoing.subarray(written)
+  }
+  /** Responds to whole queries until a response does not go out at once: a client that does not read gets no more. */
+  const serve = (socket: TcpSocket, connection: Connection) => {
+    while (connection.outgoing.length === 0) {
+      if (connection.queries >= limits.queriesPerConnectionMax) return void socket.end()
+
+      const { held, address } = connection
+      if (held.length < lengthBytes) return
+      const sizeBytes = ((held[0] ?? 0) << 8) | (held[1] ?? 0)
+      if (sizeBytes < headerBytes || sizeBytes > limits.queryBytesMax) return void socket.terminate()
+      if (held.length < lengthBytes + sizeBytes) return
+      connection.held = held.subarray(lengthBytes + sizeBytes)
+      connection.queries += 1
+      clearTimeout(connection.timer)
+      connection.timer = idle(socket)
+      places.use(socket)
+      const query = held.subarray(lengthBytes, lengthBytes + sizeBytes)
+      const response = respond(query, address)
+      if (response === null || response.length > 0xffff) return void socket.end()
+      connection.outgoing = Buffer.concat([Uint8Array.of(response.length >> 8, response.length & 0xff), response])
+      send(socket, connection)
+    }
+  }
+  return Bun.listen<Connection | undefined>({
+    hostname,
+    port,
+    socket: {
+      open: socket => {
+        const address = socket.remoteAddress
+        const network = limits.networkOf(address)
+        if (!places.take(socket, network)) return void socket.terminate()
+        const nothing = new Uint8Array(0)
+        socket.data = { address, network, held: nothing, outgoing: nothing, queries: 0, timer: idle(socket) }
+      },
+      data: (socket, chunk) => {
+        const connection = socket.data
+        if (connection === undefined) return
+        if (connection.held.length + chunk.length > heldQueriesMax * (limits.queryBytesMax + lengthBytes)) {
+          return void socket.terminate()
+        }
+        connection.held = Buffer.concat([connection.held, chunk])
+        serve(socket, connection)
+      },
+      drain: socket => {
+        const connection = socket.data
+        if (connection === undefined) return
+        send(socket, connection)
+        serve(socket, connection)
+      },
+      close: socket => {
+        if (socket.data === undefined) return
+        clearTimeout(socket.data.timer)
+        places.free(socket, socket.data.network)
+        socket.data = undefined
+      },
+      error: socket => void socket.terminate(),
+    },
+  })
+}
+
+/** Who is connected, the longest idle first. */
+function createPlaces({ connectionsMax, connectionsPerNetworkMax }: TcpLimits) {
+  const taken = new Set<TcpSocket>()
+  const perNetwork = new Map<string, number>()
+  return {
+    /** False: the network has all that it may have. */
+    take: (socket: TcpSocket, network: string): boolean => {
+      const count = perNetwork.get(network) ?? 0
+      if (count >= connectionsPerNetworkMax) return false
+      if (taken.size >= connectionsMax) for (const idlest of taken.values().take(1)) idlest.terminate()
+      if (taken.size >= connectionsMax) return false
+      taken.add(socket)
+      perNetwork.set(network, count + 1)
+      return true
+    },
+    /** It has just asked something. */
+    use: (socket: TcpSocket): void => {
+      if (taken.delete(socket)) taken.add(socket)
+    },
+    free: (socket: TcpSocket, network: string): void => {
+      if (!taken.delete(socket)) return
+      const count = (perNetwork.get(network) ?? 1) - 1
+      if (count === 0) perNetwork.delete(network)
+      else perNetwork.set(network, count)
+    },
+  }
+}

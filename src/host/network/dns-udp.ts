@@ -1,0 +1,186 @@
+// DNS over UDP (RFC 1035 4.2.1): a socket for each address. Effects: sockets, a timer.
+//
+// A response has to come from the address that was asked. Of a socket for all addresses the kernel chooses it, and not by the query; so where
+// that is wanted each address of the host gets a socket, and which there are is looked at again and again.
+
+import { isIPv4 } from 'node:net'
+import { networkInterfaces } from 'node:os'
+import type { udp } from 'bun'
+import { systemErrorCode } from '../../base/fault.ts'
+
+export type UdpLimits = {
+  /** Larger queries are dropped. */
+  readonly queryBytesMax: number
+  /** Beyond both, time and packets, others get their turn: a thread that was kept waiting for a processor has handled few. */
+  readonly turnMsMax: number
+  readonly turnPacketsMax: number
+  /** Of several addresses the first so many have a socket. */
+  readonly addressesMax: number
+  /** How often it is looked which addresses the host has. */
+  readonly addressesIntervalMs: number
+}
+
+export type UdpOptions = {
+  /** `0.0.0.0` stands for all IPv4 addresses of the host, `::` for those of both families. */
+  readonly hostname: string
+  /** 0 takes a free one. */
+  readonly port: number
+  readonly limits: UdpLimits
+  /** Null: no response. */
+  readonly respond: (query: Uint8Array, address: string) => Uint8Array | null
+  readonly hostAddresses?: () => readonly string[]
+}
+
+const headerBytes = 12
+
+/** Of all interfaces, loopback too, that are up. Link-local IPv6 addresses lead nowhere without their interface. */
+function interfaceAddresses(): readonly string[] {
+  const entries = Object.values(networkInterfaces()).flatMap(addresses => addresses ?? [])
+  return entries.map(({ address }) => address).filter(address => !/^fe[89ab]/i.test(address))
+}
+
+export class UdpListener {
+  readonly #options: UdpOptions
+  readonly #sockets = new Map<string, udp.Socket<'buffer'>>()
+  #timer: ReturnType<typeof setInterval> | null = null
+  #port: number
+  /** Monotonic; meaningless without packets. */
+  #turnStartedMs = 0
+  /** Of this turn of the event loop. */
+  #turnPackets = 0
+  #isClosed = false
+
+  private constructor(options: UdpOptions) {
+    this.#options = options
+    this.#port = options.port
+  }
+
+  /** Throws when one of the addresses cannot have the port. */
+  static async open(options: UdpOptions): Promise<UdpListener> {
+    const listener = new UdpListener(options)
+    try {
+      for (const address of listener.#addresses()) await listener.#open(address)
+    } catch (error) {
+      listener.close()
+      throw error
+    }
+    if (!listener.#isWildcard) return listener
+    listener.#timer = setInterval(() => void listener.#follow(), options.limits.addressesIntervalMs)
+    return listener
+  }
+
+  get port(): number {
+    return this.#port
+  }
+
+  close(): void {
+    this.#isClosed = true
+    if (this.#timer !== null) clearInterval(this.#timer)
+    for (const socket of this.#sockets.values()) socket.close()
+    this.#sockets.clear()
+  }
+
+  get #isWildcard(): boolean {
+    return this.#options.hostname === '0.0.0.0' || this.#options.hostname === '::'
+  }
+
+  #addresses(): readonly string[] {
+    const { hostname, limits, hostAddresses = interfaceAddresses } = this.#options
+    if (!this.#isWildcard) return [hostname]
+    const addresses = hostAddresses().filter(address => hostname === '::' || isIPv4(address))
+    return [...new Set(addresses)].slice(0, limits.addressesMax)
+  }
+
+  /** Sockets for addresses that came or whose socket was closed, none for those that went. What cannot be had is tried again the next time. */
+  async #follow(): Promise<void> {
+    const addresses = new Set(this.#addresses())
+    for (const [address, socket] of this.#sockets) {
+      if (addresses.has(address)) continue
+      socket.close()
+      this.#sockets.delete(address)
+    }
+    for (const address of addresses) await this.#open(address).catch(() => {})
+  }
+
+  async #open(address: string): Promise<void> {
+    if (this.#isClosed || this.#sockets.has(address)) return
+    const socket = await this.#bind(address)
+    if (socket === null) return
+    // Meanwhile it may have been closed, or opened by somebody else.
+    if (this.#isClosed || this.#sockets.has(address)) return socket.close()
+    this.#port = socket.port
+    this.#sockets.set(address, socket)
+  }
+
+  /** Null: the host has the address no more, or not yet (an IPv6 address is checked for doubles first, RFC 4862 5.4). */
+  async #bind(address: string): Promise<udp.Socket<'buffer'> | null> {
+    try {
+      return await Bun.udpSocket({
+        hostname: address,
+        port: this.#port,
+        socket: {
+          data: (socket, query, port, from) => this.#handle(address, { socket, query, port, from }),
+          // What comes back when an earlier response met a closed port. Without this it goes to the process, which would end.
+          error: () => {},
+        },
+      })
+    } catch (error) {
+      if (this.#isWildcard && systemErrorCode(error) === 'EADDRNOTAVAIL') return null
+      throw error
+    }
+  }
+
+  #handle(address: string, { socket, query, port, from }: Packet): void {
+    if (this.#isTurnOver()) {
+      this.#interrupt(address, socket)
+      return
+    }
+    const { limits, respond } = this.#options
+    if (query.length < headerBytes || query.length > limits.queryBytesMax) return
+    const response = respond(query, from)
+    if (response === null) return
+    try {
+      // Not sent when the kernel's buffer is full: the client asks again.
+      socket.send(response, port, from)
+    } catch {
+      // Says that an earlier response came to a closed port, or that this one has no way (a sender of port 0): anyone can bring that about.
+    }
+  }
+
+  #isTurnOver(): boolean {
+    const { turnMsMax, turnPacketsMax } = this.#options.limits
+    if (this.#turnPackets === 0) {
+      this.#turnStartedMs = performance.now()
+      setImmediate(() => {
+        this.#turnPackets = 0
+      })
+    }
+    this.#turnPackets += 1
+    return this.#turnPackets > turnPacketsMax && performance.now() - this.#turnStartedMs > turnMsMax
+  }
+
+  /**
+   * The runtime reads a socket until it is empty before anything else of the thread runs: under a flood, never. Closing it is what ends that. Packets
+   * in its buffer are lost, and a new one is there a moment later.
+   */
+  #interrupt(address: string, socket: udp.Socket<'buffer'>): void {
+    socket.close()
+    this.#sockets.delete(address)
+    setImmediate(() => this.#reopen(address))
+  }
+
+  #reopen(address: string): void {
+    this.#open(address).catch(() => {
+      if (!this.#isClosed) setTimeout(() => this.#reopen(address), reopenPauseMs)
+    })
+  }
+}
+
+const reopenPauseMs = 100
+
+type Packet = {
+  readonly socket: udp.Socket<'buffer'>
+  readonly query: Buffer
+  readonly port: number
+  readonly from: string
+}

@@ -1,0 +1,43 @@
+// DNS cookies (RFC 7873, server cookies in the shape of RFC 9018 4): a client that shows ours has got an earlier response of ours, so its address is not
+// forged. Pure: secret and time come as arguments.
+
+import { createHmac, timingSafeEqual } from 'node:crypto'
+
+export type CookieMaker = {
+  /** 32 bytes, drawn at each start. All that is under it is an HMAC of a few bytes, so it is not changed meanwhile. */
+  readonly secret: Uint8Array
+  /** Monotonic, from any start: a set clock makes no cookie valid or invalid. */
+  readonly nowSeconds: number
+}
+
+/** Whose cookie: the half that the client chose, and the address that it asks from. */
+export type CookieOwner = { readonly client: Uint8Array; readonly address: string }
+
+/** RFC 9018 4.3. */
+export const cookieLifeSeconds = 3_600
+const version = 1
+const LAYOUT = { version: 0, reserved: 1, timestamp: 4, hash: 8, bytes: 16 } as const
+
+/** The whole cookie, client's half first, as it stands in a response. */
+export function makeCookie(owner: CookieOwner, { secret, nowSeconds }: CookieMaker): Uint8Array {
+  const server = Buffer.alloc(LAYOUT.bytes)
+  server[LAYOUT.version] = version
+  server.writeUInt32BE(nowSeconds >>> 0, LAYOUT.timestamp)
+  hashOf(owner, server, secret).copy(server, LAYOUT.hash)
+  return Buffer.concat([owner.client, server])
+}
+
+/** Whether we made it for this client and address, within the last hour. */
+export function isOurCookie(server: Uint8Array, owner: CookieOwner, { secret, nowSeconds }: CookieMaker): boolean {
+  if (server.length !== LAYOUT.bytes || server[LAYOUT.version] !== version) return false
+  const given = Buffer.from(server.buffer, server.byteOffset, server.byteLength)
+  const ageSeconds = (nowSeconds >>> 0) - given.readUInt32BE(LAYOUT.timestamp)
+  if (ageSeconds < 0 || ageSeconds > cookieLifeSeconds) return false
+  return timingSafeEqual(given.subarray(LAYOUT.hash), hashOf(owner, given, secret))
+}
+
+/** Of the client's half, all of the server's half in front of the hash, and the address. */
+function hashOf({ client, address }: CookieOwner, server: Buffer, secret: Uint8Array): Buffer {
+  const hmac = createHmac('sha256', secret).update(client).update(server.subarray(0, LAYOUT.hash)).update(address)
+  return hmac.digest().subarray(0, LAYOUT.bytes - LAYOUT.hash)
+}

@@ -1,0 +1,342 @@
+// DNS messages on the wire: queries are read, responses written (RFC 1035 4.1, 6891, 7873, 9619). Pure: bytes in, bytes out.
+//
+// Own code, since strangers choose the bytes. Names behind the question are stepped over and never followed, so reading takes time in
+// proportion to the message. Names of responses point into the question (RFC 1035 4.1.4): every response fits the 512 bytes that any client
+// takes over UDP, and nothing is ever cut for its size.
+
+import { assert } from '../../base/assert.ts'
+
+export type Question = {
+  /** As in the query, one string of latin-1 per label. */
+  readonly labels: readonly string[]
+  readonly type: number
+  readonly class: number
+  /** The question section, byte for byte: its case goes back as it came (resolvers use it against forgery). */
+  readonly bytes: Buffer
+}
+
+/** What the OPT record of a query says (RFC 6891 6.1.2). The size that the client takes is not read: all that is sent fits the least one. */
+export type Edns = {
+  readonly version: number
+  /** It understands DNSSEC records (RFC 3225). */
+  readonly dnssecOk: boolean
+  /** RFC 7873 4. */
+  readonly cookie: { readonly client: Uint8Array; readonly server: Uint8Array | null } | null
+}
+
+export type Query = {
+  readonly id: number
+  /** Second word of the header. */
+  readonly flags: number
+  /** Null: it asks for a cookie alone (RFC 7873 5.4). */
+  readonly question: Question | null
+  readonly edns: Edns | null
+}
+
+export type QueryRead =
+  | { readonly kind: 'query'; readonly query: Query }
+  /** The whole response: there is nothing that could be decided about the message. */
+  | { readonly kind: 'refused'; readonly response: Uint8Array }
+  /** No header, or itself a response: it gets nothing. */
+  | { readonly kind: 'ignored' }
+
+/** Bits of the second header word, RFC 1035 4.1.1. */
+const FLAG = { response: 0x8000, opcode: 0x7800, authoritative: 0x0400, truncated: 0x0200, recursion: 0x0100 } as const
+export const RCODE = { ok: 0, formatError: 1, nameError: 3, notImplemented: 4, refused: 5, badVersion: 16 } as const
+export const TYPE = {
+  A: 1,
+  NS: 2,
+  SOA: 6,
+  AAAA: 28,
+  OPT: 41,
+  SSHFP: 44,
+  transferIncremental: 251,
+  transfer: 252,
+  ANY: 255,
+} as const
+export const CLASS_IN = 1
+
+export const headerBytes = 12
+const questionTailBytes = 4
+/** Type, class, TTL and length of a record, behind its name. */
+const recordFixedBytes = 10
+const nameBytesMax = 255
+const labelBytesMax = 63
+const pointerBits = 0xc000
+const optionCookie = 10
+const cookieClientBytes = 8
+/** RFC 7873 4.2. */
+const cookieServerBytes = { min: 8, max: 32 } as const
+/** RFC 1035 4.2.1. */
+const responseBytesMax = 512
+/** Said to clients that say theirs: what avoids fragments on any path (RFC 6891 6.2.3 asks for a value; DNS flag day 2020 for this one). */
+const udpPayloadBytes = 1232
+
+/** Never throws, whatever the bytes are. */
+export function readQuery(message: Uint8Array): QueryRead {
+  const bytes = Buffer.from(message.buffer, message.byteOffset, message.byteLength)
+  if (bytes.length < headerBytes) return { kind: 'ignored' }
+  const [id, flags] = [bytes.readUInt16BE(0), bytes.readUInt16BE(2)]
+  // Nobody is answered who answers: two servers could be set on each other.
+  if ((flags & FLAG.response) !== 0) return { kind: 'ignored' }
+  if ((flags & FLAG.opcode) !== 0) return refused(id, flags, RCODE.notImplemented)
+  const content = readContent(bytes)
+  return content === null
+    ? refused(id, flags, RCODE.formatError)
+    : { kind: 'query', query: { id, flags, question: content.question, edns: content.edns } }
+}
+
+/** Id, opcode and RD of the query with a code, and no sections. */
+function refused(id: number, flags: number, rcode: number): QueryRead {
+  const response = Buffer.alloc(headerBytes)
+  response.writeUInt16BE(id, 0)
+  response.writeUInt16BE(FLAG.response | (flags & (FLAG.opcode | FLAG.recursion)) | rcode, 2)
+  return { kind: 'refused', response }
+}
+
+/** Null: the message is malformed. */
+function readContent(bytes: Buffer): Pick<Query, 'question' | 'edns'> | null {
+  const [questions, answers, authorities, additionals] = [4, 6, 8, 10].map(at => bytes.readUInt16BE(at)) as Counts
+  // RFC 9619: one question; none is for those who only want a cookie.
+  if (questions > 1) return null
+  const question = questions === 1 ? readQuestion(bytes) : null
+  if (questions === 1 && question === null) return null
+  let at = headerBytes + (question?.bytes.length ?? 0)
+  let edns: Edns | null = null
+  for (let index = 0; index < answers + authorities + additionals; index += 1) {
+    const record = readRecord(bytes, at)
+    if (record === null) return null
+    at = record.end
+    if (record.type !== TYPE.OPT) continue
+    // RFC 6891 6.1.1: one at most, among the additional records, with the root for its name.
+    if (edns !== null || index < answers + authorities || !record.isRoot) return null
+    edns = readOpt(bytes, record)
+    if (edns === null) return null
+  }
+  if (at !== bytes.length) return null
+  return question === null && (edns?.cookie ?? null) === null ? null : { question, edns }
+}
+
+type Counts = [questions: number, answers: number, authorities: number, additionals: number]
+
+function readQuestion(bytes: Buffer): Question | null {
+  const labels: string[] = []
+  let at = headerBytes
+  for (;;) {
+    const sizeBytes = bytes[at]
+    // Nothing stands before the first name that a compression pointer could mean; 0x40 and 0x80 are no label types.
+    if (sizeBytes === undefined || sizeBytes > labelBytesMax) return null
+    at += 1
+    if (sizeBytes === 0) break
+    if (at + sizeBytes > bytes.length || at + sizeBytes - headerBytes >= nameBytesMax) return null
+    labels.push(bytes.toString('latin1', at, at + sizeBytes))
+    at += sizeBytes
+  }
+  const end = at + questionTailBytes
+  if (end > bytes.length) return null
+  return {
+    labels,
+    type: bytes.readUInt16BE(at),
+    class: bytes.readUInt16BE(at + 2),
+    bytes: bytes.subarray(headerBytes, end),
+  }
+}
+
+type RawRecord = {
+  /** Whether its name is the root. */
+  readonly isRoot: boolean
+  readonly type: number
+  /** Of the TTL. */
+  readonly ttlAt: number
+  readonly dataAt: number
+  readonly end: number
+}
+
+function readRecord(bytes: Buffer, start: number): RawRecord | null {
+  const nameEnd = skipName(bytes, start)
+  if (nameEnd === null || nameEnd + recordFixedBytes > bytes.length) return null
+  const dataAt = nameEnd + recordFixedBytes
+  const end = dataAt + bytes.readUInt16BE(dataAt - 2)
+  if (end > bytes.length) return null
+  return { isRoot: nameEnd === start + 1, type: bytes.readUInt16BE(nameEnd), ttlAt: nameEnd + 4, dataAt, end }
+}
+
+/** Where the name ends. A pointer ends it: it has to point back, and is not followed. */
+function skipName(bytes: Buffer, start: number): number | null {
+  let at = start
+  for (;;) {
+    const sizeBytes = bytes[at]
+    if (sizeBytes === undefined) return null
+    if (sizeBytes === 0) return at + 1
+    if (sizeBytes >= pointerBits >> 8) {
+      if (at + 2 > bytes.length) return null
+      const target = bytes.readUInt16BE(at) - pointerBits
+      return target >= headerBytes && target < start ? at + 2 : null
+    }
+    at += 1 + sizeBytes
+    if (sizeBytes > labelBytesMax || at - start >= nameBytesMax) return null
+  }
+}
+
+function readOpt(bytes: Buffer, { ttlAt, dataAt, end }: RawRecord): Edns | null {
+  const version = bytes[ttlAt + 1] ?? 0
+  const dnssecOk = ((bytes[ttlAt + 2] ?? 0) & 0x80) !== 0
+  // What options look like is a matter of version 0.
+  if (version !== 0) return { version, dnssecOk, cookie: null }
+  let cookie: Edns['cookie'] = null
+  for (let at = dataAt; at < end; ) {
+    if (at + 4 > end) return null
+    const [code, sizeBytes] = [bytes.readUInt16BE(at), bytes.readUInt16BE(at + 2)]
+    const valueAt = at + 4
+    at = valueAt + sizeBytes
+    if (at > end) return null
+    // Of several cookies the first counts (RFC 7873 5.2); options that we do not know are ignored (RFC 6891 6.1.2).
+    if (code !== optionCookie || cookie !== null) continue
+    const serverBytes = sizeBytes - cookieClientBytes
+    if (serverBytes !== 0 && (serverBytes < cookieServerBytes.min || serverBytes > cookieServerBytes.max)) return null
+    const client = bytes.subarray(valueAt, valueAt + cookieClientBytes)
+    cookie = { client, server: serverBytes === 0 ? null : bytes.subarray(valueAt + cookieClientBytes, at) }
+  }
+  return { version, dnssecOk, cookie }
+}
+
+/** A name of the response: at most one label, and then what stands at an offset of the message, where the question is. */
+export type NamePointer = { readonly label?: string; readonly at: number }
+
+export type DnsRecord = { readonly owner: NamePointer; readonly ttlSeconds: number } & (
+  | { readonly type: 'A' | 'AAAA'; readonly address: Uint8Array }
+  | { readonly type: 'NS'; readonly server: NamePointer }
+  | { readonly type: 'SOA'; readonly data: Soa }
+  | { readonly type: 'SSHFP'; readonly algorithm: number; readonly hash: number; readonly fingerprint: Uint8Array }
+)
+
+/** RFC 1035 3.3.13; times in seconds. */
+export type Soa = {
+  readonly server: NamePointer
+  readonly mailbox: NamePointer
+  readonly serial: number
+  readonly refresh: number
+  readonly retry: number
+  readonly expire: number
+  readonly minimum: number
+}
+
+export type DnsReply = {
+  /** Up to 12 bits: what does not fit the header travels in the OPT record (RFC 6891 6.1.3). */
+  readonly rcode: number
+  readonly authoritative: boolean
+  /** Nothing is in it, and the client is to ask over TCP (RFC 2181 9). */
+  readonly truncated: boolean
+  readonly answers: readonly DnsRecord[]
+  readonly authorities: readonly DnsRecord[]
+  readonly additionals: readonly DnsRecord[]
+}
+
+/**
+ * At most 512 bytes. With OPT if the query has it: version 0, DO as it came (RFC 3225 3), the given cookie, and no option of the client's.
+ * RA is never set: nothing is asked elsewhere.
+ */
+export function writeResponse(
+  { id, flags, question, edns }: Query,
+  reply: DnsReply,
+  cookie: Uint8Array | null,
+): Uint8Array {
+  const { rcode, authoritative, truncated, answers, authorities, additionals } = reply
+  const writer = new Writer()
+  writer.u16(id)
+  writer.u16(
+    FLAG.response |
+      (flags & FLAG.recursion) |
+      (authoritative ? FLAG.authoritative : 0) |
+      (truncated ? FLAG.truncated : 0) |
+      (rcode & 0xf),
+  )
+  writer.u16(question === null ? 0 : 1)
+  writer.u16(answers.length)
+  writer.u16(authorities.length)
+  writer.u16(additionals.length + (edns === null ? 0 : 1))
+  if (question !== null) writer.bytes(question.bytes)
+  for (const record of answers) writer.record(record)
+  for (const record of authorities) writer.record(record)
+  for (const record of additionals) writer.record(record)
+  if (edns !== null) writer.opt(rcode >> 4, edns.dnssecOk, cookie)
+  return writer.written()
+}
+
+/** Every write is asserted to fit. */
+class Writer {
+  readonly #bytes = Buffer.allocUnsafe(responseBytesMax)
+  #at = 0
+
+  written(): Uint8Array {
+    return this.#bytes.subarray(0, this.#at)
+  }
+
+  u16(value: number): void {
+    this.#at = this.#bytes.writeUInt16BE(value, this.#at)
+  }
+
+  u32(value: number): void {
+    this.#at = this.#bytes.writeUInt32BE(value, this.#at)
+  }
+
+  bytes(bytes: Uint8Array): void {
+    assert(this.#at + bytes.length <= responseBytesMax, 'a response fits 512 bytes')
+    this.#bytes.set(bytes, this.#at)
+    this.#at += bytes.length
+  }
+
+  name({ label, at }: NamePointer): void {
+    if (label !== undefined) {
+      this.bytes(Uint8Array.of(label.length))
+      this.bytes(Buffer.from(label, 'latin1'))
+    }
+    this.u16(pointerBits | at)
+  }
+
+  record(record: DnsRecord): void {
+    this.name(record.owner)
+    this.u16(TYPE[record.type])
+    this.u16(CLASS_IN)
+    this.u32(record.ttlSeconds)
+    const lengthAt = this.#at
+    this.u16(0)
+    this.#data(record)
+    this.#bytes.writeUInt16BE(this.#at - lengthAt - 2, lengthAt)
+  }
+
+  #data(record: DnsRecord): void {
+    switch (record.type) {
+      case 'A':
+      case 'AAAA':
+        this.bytes(record.address)
+        break
+      case 'NS':
+        this.name(record.server)
+        break
+      case 'SOA': {
+        const { server, mailbox, serial, refresh, retry, expire, minimum } = record.data
+        this.name(server)
+        this.name(mailbox)
+        for (const value of [serial, refresh, retry, expire, minimum]) this.u32(value)
+        break
+      }
+      case 'SSHFP':
+        this.bytes(Uint8Array.of(record.algorithm, record.hash))
+        this.bytes(record.fingerprint)
+    }
+  }
+
+  opt(rcodeHigh: number, dnssecOk: boolean, cookie: Uint8Array | null): void {
+    this.bytes(Uint8Array.of(0))
+    this.u16(TYPE.OPT)
+    this.u16(udpPayloadBytes)
+    this.u16(rcodeHigh << 8)
+    this.u16(dnssecOk ? 0x8000 : 0)
+    this.u16(cookie === null ? 0 : 4 + cookie.length)
+    if (cookie === null) return
+    this.u16(optionCookie)
+    this.u16(cookie.length)
+    this.bytes(cookie)
+  }
+}

@@ -1,0 +1,180 @@
+// Which records of `{domain}` answer a question (RFC 1034 4.3.2, 2308, 4255, 4343, 8020, 8482). Pure.
+
+import {
+  CLASS_IN,
+  type DnsRecord,
+  type DnsReply,
+  headerBytes,
+  type NamePointer,
+  type Query,
+  type Question,
+  RCODE,
+  TYPE,
+} from './message.codec.ts'
+
+export type Zone = {
+  /** Lowercase, without a final dot. */
+  readonly domain: string
+  /** Labels directly under the domain that name the appliance itself. No organization has them. */
+  readonly hosts: ReadonlySet<string>
+  /** SOA serial, 32 bits. */
+  readonly serial: number
+}
+
+export type Resolved = {
+  /** Null: it has none of this kind, but one of the other. */
+  readonly v4: Uint8Array | null
+  readonly v6: Uint8Array | null
+  /** SHA-256 of the blob of its SSH host key (ed25519), once that is attested; else null. */
+  readonly fingerprint: Uint8Array | null
+}
+/** Of `{host}` or `{name}.{slug}`, lowercase; null when there is none. */
+export type ResolveName = (name: string) => Resolved | null
+
+/** How long resolvers may cache a record, or its absence. Short, for an instance may appear at any moment. */
+export const ttlSeconds = 5
+/** The name server's label under the domain. */
+const nameServerLabel = 'ns'
+const mailboxLabel = 'hostmaster'
+
+const NOTHING = { authoritative: false, truncated: false, answers: [], authorities: [], additionals: [] } as const
+const REFUSED: DnsReply = { ...NOTHING, rcode: RCODE.refused }
+/** The response to a version that we do not speak names the one that we do (RFC 6891 6.1.3). */
+const BAD_VERSION: DnsReply = { ...NOTHING, rcode: RCODE.badVersion }
+/** To those who only want a cookie. */
+const EMPTY: DnsReply = { ...NOTHING, rcode: RCODE.ok }
+/** To those who ask too often, and may be somebody else. */
+export const TRUNCATED: DnsReply = { ...NOTHING, rcode: RCODE.ok, truncated: true }
+
+export function answerQuery({ question, edns }: Query, zone: Zone, resolve: ResolveName): DnsReply {
+  if (edns !== null && edns.version !== 0) return BAD_VERSION
+  if (question === null) return EMPTY
+  if (question.class !== CLASS_IN) return REFUSED
+  // Transfers would hand out every host name at once.
+  if (question.type === TYPE.transfer || question.type === TYPE.transferIncremental) return REFUSED
+  const below = labelsBelow(question.labels, zone.domain)
+  if (below === null) return REFUSED
+  const asked: Asked = { question, zone, resolve, apex: apexOf(below) }
+  const [first, second] = below
+  if (first === undefined) return atApex(asked)
+  if (second === undefined) {
+    // A label here is a host of ours, or is or could be an organization: all that are no host get the same response, as if names stood
+    // below each of them (RFC 8020 3.1), so nobody learns which organizations exist.
+    const found = zone.hosts.has(first) ? resolve(first) : null
+    return found === null ? negative(asked, RCODE.ok) : atName(asked, found)
+  }
+  const isOurs = below.length === 2 && !zone.hosts.has(second) && below.every(label => LABEL.test(label))
+  const found = isOurs ? resolve(`${first}.${second}`) : null
+  return found === null ? negative(asked, RCODE.nameError) : atName(asked, found)
+}
+
+type Asked = {
+  readonly question: Question
+  readonly zone: Zone
+  readonly resolve: ResolveName
+  /** The domain, within the question. */
+  readonly apex: NamePointer
+}
+
+const QUESTION: NamePointer = { at: headerBytes }
+
+/** What names and slugs are made of; a label may hold any byte, dots too. */
+const LABEL = /^[a-z0-9-]{1,63}$/
+
+/** Lowercase labels in front of the domain, or null when the name is not in the zone. */
+function labelsBelow(labels: readonly string[], domain: string): string[] | null {
+  const suffix = domain.split('.')
+  const count = labels.length - suffix.length
+  if (count < 0) return null
+  const lower = labels.map(lowerAscii)
+  return suffix.every((label, index) => lower[count + index] === label) ? lower.slice(0, count) : null
+}
+
+/** Only A to Z fold (RFC 4343 3). */
+function lowerAscii(label: string): string {
+  return label.replace(/[A-Z]+/g, letters => letters.toLowerCase())
+}
+
+function apexOf(below: readonly string[]): NamePointer {
+  return { at: below.reduce((at, label) => at + 1 + label.length, headerBytes) }
+}
+
+function atApex({ question, zone, resolve, apex }: Asked): DnsReply {
+  switch (question.type) {
+    case TYPE.SOA:
+    // RFC 8482 4.1: one set of records is answer enough to ANY.
+    case TYPE.ANY:
+      return positive([soa(apex, zone)])
+    case TYPE.NS: {
+      const server = { label: nameServerLabel, ...apex }
+      const found = resolve(nameServerLabel)
+      // RFC 1034 4.3.2, step 6.
+      const additionals =
+        found === null ? [] : [...addresses(server, found, TYPE.A), ...addresses(server, found, TYPE.AAAA)]
+      return { ...positive([{ type: 'NS', owner: apex, ttlSeconds, server }]), additionals }
+    }
+    default:
+      return negative({ zone, apex }, RCODE.ok)
+  }
+}
+
+/** Its addresses, or the fingerprint of its SSH host key. ANY gets the addresses of one kind alone (RFC 8482 4.1). */
+function atName(asked: Asked, found: Resolved): DnsReply {
+  const records = recordsOf(asked.question.type, found)
+  return records.length === 0 ? negative(asked, RCODE.ok) : positive(records)
+}
+
+function recordsOf(type: number, found: Resolved): readonly DnsRecord[] {
+  switch (type) {
+    case TYPE.A:
+    case TYPE.AAAA:
+      return addresses(QUESTION, found, type)
+    case TYPE.ANY:
+      return addresses(QUESTION, found, found.v4 === null ? TYPE.AAAA : TYPE.A)
+    case TYPE.SSHFP: {
+      const { fingerprint } = found
+      return fingerprint === null ? [] : [{ type: 'SSHFP', owner: QUESTION, ttlSeconds, ...SSHFP_NUMBERS, fingerprint }]
+    }
+    default:
+      return []
+  }
+}
+
+/** Key algorithm Ed25519 (RFC 8709 6), fingerprint SHA-256 (RFC 6594 4.1.2); SHA-1 is not given. */
+const SSHFP_NUMBERS = { algorithm: 4, hash: 2 } as const
+
+function addresses(
+  owner: NamePointer,
+  { v4, v6 }: Resolved,
+  type: typeof TYPE.A | typeof TYPE.AAAA,
+): readonly DnsRecord[] {
+  const address = type === TYPE.A ? v4 : v6
+  return address === null ? [] : [{ type: type === TYPE.A ? 'A' : 'AAAA', owner, ttlSeconds, address }]
+}
+
+function positive(answers: readonly DnsRecord[]): DnsReply {
+  return { ...NOTHING, rcode: RCODE.ok, authoritative: true, answers }
+}
+
+/** RFC 2308 2: the SOA says how long the absence may be believed. */
+function negative({ zone, apex }: Pick<Asked, 'zone' | 'apex'>, rcode: number): DnsReply {
+  return { ...NOTHING, rcode, authoritative: true, authorities: [soa(apex, zone)] }
+}
+
+function soa(owner: NamePointer, { serial }: Zone): DnsRecord {
+  return {
+    type: 'SOA',
+    owner,
+    ttlSeconds,
+    data: {
+      server: { label: nameServerLabel, ...owner },
+      mailbox: { label: mailboxLabel, ...owner },
+      serial,
+      // There are no secondaries; these are moderate values for tools that look.
+      refresh: 3600,
+      retry: 600,
+      expire: 86_400,
+      minimum: ttlSeconds,
+    },
+  }
+}

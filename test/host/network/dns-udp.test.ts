@@ -1,0 +1,125 @@
+// Goal: responses come from the address that was asked, whatever addresses the host has or gets, and no flood of packets keeps the thread to itself.
+
+import { expect, test } from 'bun:test'
+import { UdpListener, type UdpOptions } from '../../../src/host/network/dns-udp.ts'
+import { failure, until } from '../../rigs/until.ts'
+
+const limits = {
+  queryBytesMax: 100,
+  turnMsMax: 5,
+  turnPacketsMax: 100,
+  addressesMax: 3,
+  addressesIntervalMs: 20,
+}
+
+async function listen(options: Partial<UdpOptions>): Promise<UdpListener> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await UdpListener.open({ hostname: '127.0.0.1', port: 0, limits, respond: query => query, ...options })
+    } catch (error) {
+      // The port was free on the first address only.
+      if (attempt === 10) throw error
+    }
+  }
+}
+
+/** Where the response comes from; null: there is none. */
+async function responder(port: number, asked: string): Promise<string | null> {
+  const senders: string[] = []
+  const hostname = asked.includes(':') ? '::1' : '127.0.0.1'
+  const client = await Bun.udpSocket({
+    hostname,
+    socket: { data: (_, __, ___, from) => void senders.push(from), error: () => {} },
+  })
+  for (let attempt = 0; attempt < 5 && senders.length === 0; attempt += 1) {
+    client.send(Buffer.alloc(20, 1), port, asked)
+    await until('a response', 100, () => senders.length > 0).catch(() => {})
+  }
+  client.close()
+  return senders[0] ?? null
+}
+
+test('goal: where all addresses are listened on, each responds itself', async () => {
+  const hosts = ['127.0.0.2', '::1', '127.0.0.3', '127.0.0.3']
+  const both = await listen({ hostname: '::', hostAddresses: () => hosts })
+  for (const asked of ['127.0.0.2', '127.0.0.3', '::1']) expect(await responder(both.port, asked)).toBe(asked)
+  expect(await responder(both.port, '127.0.0.4')).toBeNull()
+  both.close()
+  const v4 = await listen({ hostname: '0.0.0.0', hostAddresses: () => hosts })
+  expect([await responder(v4.port, '127.0.0.3'), await responder(v4.port, '::1')]).toEqual(['127.0.0.3', null])
+  v4.close()
+  const own = await listen({ hostname: '0.0.0.0' })
+  expect(await responder(own.port, '127.0.0.1')).toBe('127.0.0.1')
+  own.close()
+})
+
+test('goal: an address that comes gets a socket, one that goes loses it, and one that cannot be had is no reason to fail', async () => {
+  let hosts = ['203.0.113.9', '127.0.0.2']
+  const listener = await listen({ hostname: '0.0.0.0', hostAddresses: () => hosts })
+  expect(await responder(listener.port, '127.0.0.2')).toBe('127.0.0.2')
+  hosts = ['127.0.0.3']
+  for (const [address, expected] of [
+    ['127.0.0.3', '127.0.0.3'],
+    ['127.0.0.2', null],
+  ] as const) {
+    let from: string | null = 'nobody yet'
+    for (let attempt = 0; attempt < 10 && from !== expected; attempt += 1)
+      from = await responder(listener.port, address)
+    expect(from).toBe(expected)
+  }
+  // Addresses without end get no sockets without end.
+  hosts = ['127.0.0.3', '127.0.0.4', '127.0.0.5', '127.0.0.6']
+  let last: string | null = null
+  for (let attempt = 0; attempt < 10 && last === null; attempt += 1) last = await responder(listener.port, '127.0.0.5')
+  expect([last, await responder(listener.port, '127.0.0.6')]).toEqual(['127.0.0.5', null])
+  listener.close()
+  expect(await responder(listener.port, '127.0.0.3')).toBeNull()
+})
+
+test('goal: a port that one of the addresses cannot have is a failure, and the others give it back', async () => {
+  const taken = await Bun.udpSocket({ hostname: '127.0.0.3', port: 0 })
+  const options = { limits, port: taken.port, respond: () => null, hostAddresses: () => ['127.0.0.2', '127.0.0.3'] }
+  expect(await failure(UdpListener.open({ ...options, hostname: '0.0.0.0' }))).toMatchObject({ code: 'EADDRINUSE' })
+  const again = await Bun.udpSocket({ hostname: '127.0.0.2', port: taken.port })
+  again.close()
+  taken.close()
+})
+
+// The runtime reads a socket until it is empty: a flood held the thread for as long as it lasted, 4.4 s of 4.4 s.
+test('goal: packets that come faster than they are handled let others have their turn, and those after them are answered', async () => {
+  let handled = 0
+  const listener = await listen({
+    respond: query => {
+      handled += 1
+      const startedMs = performance.now()
+      while (performance.now() - startedMs < 0.2);
+      return query
+    },
+  })
+  const client = await Bun.udpSocket({
+    connect: { hostname: '127.0.0.1', port: listener.port },
+    socket: { error: () => {} },
+  })
+  for (let sent = 0; sent < 200; sent += 1) client.send(Buffer.alloc(20, 1))
+  const seen: number[] = []
+  for (let turn = 0; turn < 200; turn += 1) {
+    await new Promise<void>(resolve => setImmediate(resolve))
+    seen.push(handled)
+  }
+  const most = Math.max(...seen.map((count, index) => count - (seen[index - 1] ?? 0)))
+  expect(most).toBe(limits.turnPacketsMax)
+  expect(await responder(listener.port, '127.0.0.1')).toBe('127.0.0.1')
+  client.close()
+  listener.close()
+})
+
+test('goal: clients that go away disturb nobody', async () => {
+  const listener = await listen({})
+  for (let i = 0; i < 20; i += 1) {
+    const client = await Bun.udpSocket({})
+    client.send(Buffer.alloc(20, 1), listener.port, '127.0.0.1')
+    client.close()
+  }
+  expect(await responder(listener.port, '127.0.0.1')).toBe('127.0.0.1')
+  listener.close()
+})

@@ -1,0 +1,228 @@
+// Goal: queries are read as RFC 1035, 6891, 7873 and 9619 say, whatever is wrong with them gets one code, and responses are written so that anybody reads them.
+
+import { expect, test } from 'bun:test'
+import { decode } from 'dns-packet'
+import { readQuery, writeResponse } from '../../../src/instances/dns/message.codec.ts'
+import { answerQuery, TRUNCATED } from '../../../src/instances/dns/zone.plan.ts'
+import { HOST, query } from '../../rigs/dns-query.ts'
+import { ask, fingerprint, resolve, seen, zone } from '../../rigs/dns-zone.ts'
+
+const packetOf = (answer: Uint8Array | null) => decode(Buffer.from(answer ?? []))
+const optOf = (answer: Uint8Array | null) => packetOf(answer).additionals?.find(record => record.type === 'OPT')
+
+/** With sections, counts and bytes of the test's choice. */
+function message(counts: readonly [number, number, number, number], ...parts: (Buffer | readonly number[])[]): Buffer {
+  const header = Buffer.alloc(12)
+  header.writeUInt16BE(0x1234, 0)
+  for (const [index, count] of counts.entries()) header.writeUInt16BE(count, 4 + 2 * index)
+  return Buffer.concat([header, ...parts.map(part => Buffer.from(part))])
+}
+const question = query({}).subarray(12)
+const option = (...bytes: number[]) => [0, 0, 41, 4, 0xd0, 0, 0, 0, 0, bytes.length >> 8, bytes.length & 0xff, ...bytes]
+const record = (...name: number[]) => [...name, 0, 16, 0, 1, 0, 0, 0, 0, 0, 1, 0]
+const long = (labelBytes: number, count: number) =>
+  Buffer.alloc((1 + labelBytes) * count, Buffer.concat([Buffer.from([labelBytes]), Buffer.alloc(labelBytes, 97)]))
+const cookie = (sizeBytes: number) => [0, 10, 0, sizeBytes, ...Array<number>(sizeBytes).fill(7)]
+
+const MALFORMED: Record<string, Buffer> = {
+  'a header alone': message([1, 0, 0, 0]),
+  'no question': message([0, 0, 0, 0]),
+  'no question, and an option that is no cookie': message([0, 0, 0, 1], option(0, 3, 0, 0)),
+  'a question cut short': message([1, 0, 0, 0], question.subarray(0, -1)),
+  'a name cut short': message([1, 0, 0, 0], question.subarray(0, 5)),
+  'a question that is not counted': message([0, 0, 0, 0], question),
+  'two questions': message([2, 0, 0, 0], question, question),
+  '65,535 questions': message([0xffff, 0, 0, 0], question),
+  'a compression pointer to itself': message([1, 0, 0, 0], [0xc0, 12, 0, 1, 0, 1]),
+  'a compression pointer to the header': message([1, 0, 0, 0], [0xc0, 0, 0, 1, 0, 1]),
+  'a reserved label type': message([1, 0, 0, 0], [0x41, 0, 0, 1, 0, 1]),
+  'another reserved label type': message([1, 0, 0, 0], [0x80, 0, 0, 1, 0, 1]),
+  'a name of 256 bytes': message([1, 0, 0, 0], long(63, 3), long(62, 1), [0, 0, 1, 0, 1]),
+  'bytes behind the last record': message([1, 0, 0, 0], question, [0]),
+  'a record that is not there': message([1, 0, 0, 1], question),
+  '65,535 records that are not there': message([1, 0xffff, 0xffff, 0xffff], question, record(0)),
+  'a record cut short': message([1, 0, 0, 1], question, record(0).slice(0, 8)),
+  'a record whose data is cut short': message([1, 0, 0, 1], question, record(0).slice(0, -1)),
+  'a record whose name is cut short': message([1, 0, 0, 1], question, [5, 97]),
+  'a record whose name points to itself': message([1, 0, 0, 1], question, record(0xc0, 12 + question.length)),
+  'a record whose name points ahead': message([1, 0, 0, 1], question, record(0xc0, 40 + question.length)),
+  'a record whose name points to the header': message([1, 0, 0, 1], question, record(0xc0, 4)),
+  'a record whose pointer is cut short': message([1, 0, 0, 1], question, [0xc0]),
+  'a record with a reserved label type': message([1, 0, 0, 1], question, record(0x40, 0)),
+  'a record with a name of 256 bytes': message([1, 0, 0, 1], question, long(63, 3), long(62, 1), record(0)),
+  'two OPT records': message([1, 0, 0, 2], question, option(), option()),
+  'OPT among the answers': message([1, 1, 0, 0], question, option()),
+  'OPT among the authorities': message([1, 0, 1, 0], question, option()),
+  'OPT with a name': message([1, 0, 0, 1], question, [1, 97], option()),
+  'an option cut short': message([1, 0, 0, 1], question, option(0, 3, 0)),
+  'an option longer than OPT': message([1, 0, 0, 1], question, option(0, 3, 0, 1)),
+  'a cookie of 7 bytes': message([1, 0, 0, 1], question, option(...cookie(7))),
+  'a cookie of 15 bytes': message([1, 0, 0, 1], question, option(...cookie(15))),
+  'a cookie of 41 bytes': message([1, 0, 0, 1], question, option(...cookie(41))),
+}
+
+for (const [what, bytes] of Object.entries(MALFORMED)) {
+  test(`goal: ${what} gets FORMERR with the id, and nothing else`, () => {
+    const answer = ask(bytes)
+    expect(answer?.toString('hex')).toBe('123480010000000000000000')
+  })
+}
+
+const READABLE: Record<string, Buffer> = {
+  'a name of 255 bytes': message([1, 0, 0, 0], long(63, 3), long(61, 1), [0, 0, 1, 0, 1]),
+  'the root': message([1, 0, 0, 0], [0, 0, 1, 0, 1]),
+  'records that are none of ours, in every section': message(
+    [1, 1, 1, 2],
+    question,
+    record(0xc0, 12),
+    record(1, 97, 0),
+    record(1, 97, 0xc0, 12),
+    record(0),
+  ),
+  'a record behind OPT': message([1, 0, 0, 2], question, option(), record(0)),
+  'an unknown option and a cookie': message([1, 0, 0, 1], question, option(0xfd, 0xe9, 0, 2, 1, 2, ...cookie(8))),
+  'cookies of every length': message([1, 0, 0, 1], question, option(...cookie(16), ...cookie(40))),
+  'nothing but a cookie': message([0, 0, 0, 1], option(...cookie(8))),
+  'options of a version that is none of ours': message(
+    [1, 0, 0, 1],
+    question,
+    [0, 0, 41, 4, 0xd0, 0, 9, 0, 0, 0, 3, 1, 2, 3],
+  ),
+}
+
+for (const [what, bytes] of Object.entries(READABLE)) {
+  test(`goal: ${what} can be read`, () => {
+    expect(readQuery(bytes).kind).toBe('query')
+  })
+}
+
+test('goal: messages without a whole header, and responses, get nothing', () => {
+  for (let length = 0; length < 12; length += 1) expect(ask(Buffer.alloc(length, 1))).toBeNull()
+  for (const bytes of [query({}), query({ flags: 5 << 11 }), query({}).subarray(0, 13), ask(query({}))]) {
+    const response = Buffer.from(bytes ?? [])
+    response.writeUInt16BE(response.readUInt16BE(2) | 0x8000, 2)
+    expect(ask(response)).toBeNull()
+  }
+})
+
+test('goal: every opcode but QUERY is not implemented', () => {
+  for (let opcode = 1; opcode < 16; opcode += 1) {
+    const answer = ask(query({ flags: opcode << 11 }))
+    expect([answer?.length, (answer?.readUInt16BE(2) ?? 0) & 0x780f]).toEqual([12, (opcode << 11) | 4])
+  }
+})
+
+test('goal: id, RD and the question go back as they came; RA, AD, CD and Z are never set', () => {
+  for (const flags of [0x0100, 0x07f0, 0]) {
+    const asked = query({ name: 'aBcD2345.ACME.agents.EXAMPLE', id: 0xbeef, flags })
+    const answer = ask(asked)
+    expect(answer?.subarray(12, asked.length)).toEqual(asked.subarray(12))
+    const { id, flag_rd, flag_ra, flag_ad, flag_cd, flag_z, flag_tc } = packetOf(answer)
+    expect([id, flag_rd, flag_ra, flag_ad, flag_cd, flag_z, flag_tc]).toEqual([
+      0xbeef,
+      (flags & 0x0100) !== 0,
+      false,
+      false,
+      false,
+      false,
+      false,
+    ])
+  }
+})
+
+test('goal: EDNS: OPT is answered with ours and nothing of the client’s but DO; absent it is not added', () => {
+  expect(optOf(ask(query({})))).toBeUndefined()
+  const ours = { type: 'OPT', udpPayloadSize: 1232, extendedRcode: 0, ednsVersion: 0, options: [] }
+  expect(optOf(ask(query({ edns: {} })))).toMatchObject({ ...ours, flags: 0 })
+  expect(optOf(ask(query({ edns: { flags: 0x8000, size: 65_535 } })))).toMatchObject({ ...ours, flags: 0x8000 })
+  expect(optOf(ask(query({ edns: { flags: 0x7fff, size: 0 } })))).toMatchObject({ ...ours, flags: 0 })
+  expect(optOf(ask(message([1, 0, 0, 1], question, option(0xfd, 0xe9, 0, 1, 9))))).toMatchObject(ours)
+})
+
+test('goal: every EDNS version but 0 gets BADVERS, with the question and the version that we speak', () => {
+  for (const version of [1, 2, 255]) {
+    const answer = ask(query({ edns: { version } }))
+    expect([packetOf(answer).answers, packetOf(answer).questions?.length, optOf(answer)]).toMatchObject([
+      [],
+      1,
+      { extendedRcode: 1, ednsVersion: 0 },
+    ])
+    expect((answer?.readUInt16BE(2) ?? 0) & 0x040f).toBe(0)
+  }
+})
+
+test('goal: a cookie stands in the response’s OPT, where there is one; whoever asks for nothing else gets nothing else', () => {
+  const given = Uint8Array.from({ length: 24 }, (_, i) => i)
+  const respond = (bytes: Uint8Array) => {
+    const read = readQuery(bytes)
+    if (read.kind !== 'query') throw new Error('not a query')
+    return writeResponse(read.query, answerQuery(read.query, zone, resolve), given)
+  }
+  const answer = respond(message([1, 0, 0, 1], question, option(...cookie(8))))
+  expect(optOf(answer)).toMatchObject({ options: [{ code: 10, data: Buffer.from(given) }] })
+  const alone = packetOf(respond(message([0, 0, 0, 1], option(...cookie(8)))))
+  expect([Reflect.get(alone, 'rcode'), alone.questions, alone.answers, alone.additionals?.length]).toEqual([
+    'NOERROR',
+    [],
+    [],
+    1,
+  ])
+})
+
+test('goal: a truncated response carries the question alone and is never longer than the query', () => {
+  for (const asked of [
+    query({ name: 'aBcD2345.ACME.agents.EXAMPLE' }),
+    query({ name: 'aBcD2345.ACME.agents.EXAMPLE', edns: {} }),
+    query({ name: 'evil.com' }),
+  ]) {
+    const read = readQuery(asked)
+    if (read.kind !== 'query') throw new Error('not a query')
+    const cut = Buffer.from(writeResponse(read.query, TRUNCATED, null))
+    expect(cut.length).toBe(asked.length)
+    expect(packetOf(cut)).toMatchObject({ flag_tc: true, flag_qr: true, answers: [], authorities: [] })
+    const questionBytes = read.query.question?.bytes.length ?? 0
+    expect(cut.toString('hex', 12, 12 + questionBytes)).toBe(asked.toString('hex', 12, 12 + questionBytes))
+  }
+})
+
+test('goal: the longest response, to the longest name of the longest domain with everything asked for, fits 512 bytes', () => {
+  const domain = [...Array<string>(2).fill('d'.repeat(63)), 'd'.repeat(52)].join('.')
+  expect(domain.length).toBe(180)
+  const longest = { ...zone, domain }
+  const name = `${'n'.repeat(63)}.acme4567.${domain}`
+  expect(name.length).toBe(253)
+  let mostBytes = 0
+  for (const type of ['A', 'AAAA', 'NS', 'SOA', 'ANY', 'SSHFP', 'MX']) {
+    for (const asked of [name, `ns.${domain}`, domain]) {
+      const read = readQuery(query({ name: asked, type, edns: {} }))
+      if (read.kind !== 'query') throw new Error('not a query')
+      const all = { v4: new Uint8Array(4), v6: new Uint8Array(16), fingerprint: new Uint8Array(32) }
+      const answer = writeResponse(
+        read.query,
+        answerQuery(read.query, longest, () => all),
+        new Uint8Array(40),
+      )
+      expect(Reflect.get(packetOf(answer), 'rcode')).toBe('NOERROR')
+      mostBytes = Math.max(mostBytes, answer.length)
+    }
+  }
+  expect(mostBytes).toBeGreaterThan(350)
+  expect(mostBytes).toBeLessThanOrEqual(512)
+})
+
+test('goal: names of the response point into the question, whose case they share', () => {
+  const answer = ask(query({ name: 'zzzz9999.ACME.Agents.Example' }))
+  expect(seen(answer).authorities).toEqual(['Agents.Example SOA'])
+  expect(packetOf(answer).authorities).toMatchObject([
+    { data: { mname: 'ns.Agents.Example', rname: 'hostmaster.Agents.Example' } },
+  ])
+  // 12 of the header, the question, and 50 of the SOA, whose three names are 2, 5 and 13 bytes.
+  expect(answer?.length).toBe(12 + question.length + 2 + 10 + 5 + 13 + 20)
+})
+
+test('goal: an SSHFP record is on the wire as RFC 4255 has it: algorithm 4, fingerprint type 2, 32 bytes', () => {
+  const answer = ask(query({ name: HOST, type: 'SSHFP' }))
+  // The answer section ends the message: a pointer to the question, type 44, class 1, TTL 5, then the data behind its length.
+  const expected = `c00c002c00010000000500220402${Buffer.from(fingerprint).toString('hex')}`
+  expect(answer?.subarray(12 + question.length).toString('hex')).toBe(expected)
+})

@@ -1,0 +1,134 @@
+// Goal: every kind of question gets the records that RFC 1034, 2308, 8020 and 8482 have for it.
+
+import { expect, test } from 'bun:test'
+import { decode } from 'dns-packet'
+import { HOST, query } from '../../rigs/dns-query.ts'
+import { ask, fingerprint, resolve, type Seen, seen } from '../../rigs/dns-zone.ts'
+
+const found = (...answers: string[]): Seen => ({ rcode: 'NOERROR', aa: true, answers, authorities: [] })
+const absent = (rcode: string): Seen => ({ rcode, aa: true, answers: [], authorities: ['agents.example SOA'] })
+const REFUSED: Seen = { rcode: 'REFUSED', aa: false, answers: [], authorities: [] }
+
+const TABLE: [string, string, Seen][] = [
+  [HOST, 'A', found(`${HOST} A 10.88.0.7`)],
+  ['AbCd2345.aCmE.AGENTS.example', 'A', found('AbCd2345.aCmE.AGENTS.example A 10.88.0.7')],
+  [HOST, 'ANY', found(`${HOST} A 10.88.0.7`)],
+  [HOST, 'AAAA', absent('NOERROR')],
+  [HOST, 'SSHFP', found(`${HOST} SSHFP 4 2 ${Buffer.from(fingerprint).toString('hex').toUpperCase()}`)],
+  ['booting2.acme.agents.example', 'SSHFP', absent('NOERROR')],
+  ['ns.agents.example', 'SSHFP', absent('NOERROR')],
+  ['agents.example', 'SSHFP', absent('NOERROR')],
+  ['zzzz9999.acme.agents.example', 'SSHFP', absent('NXDOMAIN')],
+  ['dual2345.acme.agents.example', 'A', found('dual2345.acme.agents.example A 10.88.0.9')],
+  ['dual2345.acme.agents.example', 'AAAA', found('dual2345.acme.agents.example AAAA 2001:db8::9')],
+  ['dual2345.acme.agents.example', 'ANY', found('dual2345.acme.agents.example A 10.88.0.9')],
+  ['sixo2345.acme.agents.example', 'A', absent('NOERROR')],
+  ['sixo2345.acme.agents.example', 'AAAA', found('sixo2345.acme.agents.example AAAA 2001:db8::a')],
+  ['sixo2345.acme.agents.example', 'ANY', found('sixo2345.acme.agents.example AAAA 2001:db8::a')],
+  [HOST, 'MX', absent('NOERROR')],
+  [HOST, 'OPT', absent('NOERROR')],
+  [HOST, 'UNKNOWN_65', absent('NOERROR')],
+  [HOST, 'AXFR', REFUSED],
+  [HOST, 'IXFR', REFUSED],
+  ['zzzz9999.acme.agents.example', 'A', absent('NXDOMAIN')],
+  ['abcd2345.other.agents.example', 'A', absent('NXDOMAIN')],
+  [`deeper.${HOST}`, 'A', absent('NXDOMAIN')],
+  ['acme.agents.example', 'A', absent('NOERROR')],
+  ['acme.agents.example', 'NS', absent('NOERROR')],
+  ['nobody.agents.example', 'A', absent('NOERROR')],
+  ['ns.agents.example', 'A', found('ns.agents.example A 192.0.2.1')],
+  ['instances.agents.example', 'A', absent('NOERROR')],
+  ['InferencE.agents.example', 'A', found('InferencE.agents.example A 192.0.2.2')],
+  ['ns.agents.example', 'AAAA', found('ns.agents.example AAAA 2001:db8::1')],
+  ['inference.agents.example', 'AAAA', absent('NOERROR')],
+  ['nobody.agents.example', 'ANY', absent('NOERROR')],
+  ['zzzz9999.acme.agents.example', 'ANY', absent('NXDOMAIN')],
+  ['abcd2345.ns.agents.example', 'A', absent('NXDOMAIN')],
+  ['agents.example', 'SOA', found('agents.example SOA')],
+  ['agents.example', 'NS', found('agents.example NS ns.agents.example')],
+  ['agents.example', 'ANY', found('agents.example SOA')],
+  ['agents.example', 'A', absent('NOERROR')],
+  ['agents.example', 'AAAA', absent('NOERROR')],
+  ['agents.example', 'AXFR', REFUSED],
+  ['example', 'A', REFUSED],
+  ['.', 'NS', REFUSED],
+  ['evil.com', 'A', REFUSED],
+  ['xagents.example', 'A', REFUSED],
+  ['agents.example.com', 'A', REFUSED],
+]
+
+for (const [name, type, expected] of TABLE) {
+  test(`goal: ${name} ${type}: ${expected.rcode} with ${expected.answers.length} answers`, () => {
+    expect(seen(ask(query({ name, type })))).toEqual(expected)
+  })
+}
+
+// RFC 8020: NXDOMAIN says that nothing stands below a name, so none above a name that there is may get it.
+test('goal: what is above a name that there is exists too, and nobody learns from it which organizations exist', () => {
+  const responses = (name: string) =>
+    ['A', 'AAAA', 'NS', 'SOA', 'TXT', 'ANY', 'SSHFP'].map(type => seen(ask(query({ name, type }))))
+  expect(responses('acme.agents.example')).toEqual(responses('nobody.agents.example'))
+  expect(responses('zzzz9999.acme.agents.example')).toEqual(responses('zzzz9999.nobody.agents.example'))
+  expect(responses(`deeper.${HOST}`)).toEqual(responses('deeper.zzzz9999.nobody.agents.example'))
+  for (const name of ['acme.agents.example', 'agents.example', HOST])
+    for (const { rcode } of responses(name)) expect([name, rcode]).toEqual([name, 'NOERROR'])
+})
+
+test('goal: who asks for the name server gets its addresses too, those that there are', () => {
+  const message = query({ name: 'agents.example', type: 'NS', edns: {} })
+  const glue = (change: Parameters<typeof ask>[1] = {}) =>
+    (decode(ask(message, change) ?? Buffer.alloc(0)).additionals ?? []).map(record =>
+      [record.type, record.name, Reflect.get(record, 'data')].join(' ').trim(),
+    )
+  expect(glue()).toEqual(['A ns.agents.example 192.0.2.1', 'AAAA ns.agents.example 2001:db8::1', 'OPT .'])
+  expect(glue({ resolve: () => resolve('inference') })).toEqual(['A ns.agents.example 192.0.2.2', 'OPT .'])
+  expect(glue({ resolve: () => null })).toEqual(['OPT .'])
+})
+
+test('goal: ttl is small, and so is how long an absence is believed', () => {
+  const positive = decode(ask(query({})) ?? Buffer.alloc(0)).answers?.[0]
+  expect(positive && 'ttl' in positive && positive.ttl).toBe(5)
+  for (const message of [query({ type: 'AAAA' }), query({ name: 'zzzz9999.acme.agents.example' })]) {
+    const negative = decode(ask(message) ?? Buffer.alloc(0)).authorities?.[0]
+    expect(negative).toMatchObject({
+      name: 'agents.example',
+      ttl: 5,
+      data: { mname: 'ns.agents.example', rname: 'hostmaster.agents.example', serial: 1_800_000_000, minimum: 5 },
+    })
+  }
+})
+
+test('goal: classes other than IN are refused', () => {
+  for (const name of ['CH', 'HS', 'ANY']) expect(seen(ask(query({ class: name })))).toEqual(REFUSED)
+  const version = query({ name: 'version.bind', type: 'TXT', class: 'CH' })
+  expect(seen(ask(version))).toEqual(REFUSED)
+})
+
+test('goal: a label that holds a dot is not two labels', () => {
+  for (const labels of [
+    ['abcd2345.acme', 'agents', 'example'],
+    ['abcd2345', 'acme', 'agents.example'],
+    ['ns.agents.example'],
+  ]) {
+    const name = Buffer.concat(labels.map(label => Buffer.concat([Buffer.from([label.length]), Buffer.from(label)])))
+    const message = Buffer.concat([query({}).subarray(0, 12), name, Buffer.from([0, 0, 1, 0, 1])])
+    expect(seen(ask(message)).answers).toEqual([])
+  }
+})
+
+test('goal: only A to Z fold: no other byte of a name is taken for a letter', () => {
+  const upper = (message: Buffer, from: number, to: number) => {
+    const changed = Buffer.from(message)
+    for (let i = 13; i < 13 + HOST.length; i += 1) if (changed[i] === from) changed[i] = to
+    return changed
+  }
+  expect(seen(ask(upper(query({}), 0x61, 0x41))).answers).toHaveLength(1)
+  // a with an accent in latin-1, small and large; and what differs from a letter or digit in the bit of the case.
+  for (const [from, to] of [
+    [0x61, 0xe1],
+    [0x61, 0xc1],
+    [0x64, 0x04],
+    [0x32, 0x12],
+  ] as const)
+    expect(seen(ask(upper(query({}), from, to))).answers).toEqual([])
+})
