@@ -19,8 +19,10 @@ import type { AdminDeps } from '../operator/deps.ts'
 import { type AdminServer, listenAdmin } from '../operator/socket.ts'
 import { createStatus, type StatusDeps } from '../operator/status.ts'
 import type { Store } from '../store/db.ts'
+import { resourceOf } from '../store/ledger/resource.query.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
 import { findLeaks } from '../vm/leaks.driver.ts'
+import { unownedVm } from '../vm/leaks.plan.ts'
 import type { Engine } from './engine.ts'
 import { reportFailures } from './last-words.ts'
 
@@ -79,10 +81,11 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
         nft: engine.nft,
         stateDir,
         tapPrefix: config.network.tap_prefix,
+        pool: config.network.pool_v4,
         uids: { min: config.vm.uid_min, max: config.vm.uid_max },
       })),
       ...gatewayLeaks(store.ledger.db, store.hostId),
-      ...pool.claimedOrphans().map(vmId => ({ kind: 'vm', name: vmId, detail: 'unowned' })),
+      ...pool.claimedOrphans().map(vmId => unownedVm(vmId, resourceOf(store.ledger.db, vmId, 'qemu')?.name ?? null)),
     ],
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,
   })

@@ -404,10 +404,23 @@ export const AdminStatus = Type.Object(
 )
 export type AdminStatus = Static<typeof AdminStatus>
 
-/** Resources on the host without a row in the ledger, and rows without their resource. */
+/** Where host and ledger differ: vm/leaks.plan.ts has the words. */
 export const AdminLeaks = Type.Object(
   {
-    leaks: Type.Array(Type.Object({ kind: Type.String(), name: Type.String(), detail: Type.String() }, closed)),
+    leaks: Type.Array(
+      Type.Object(
+        {
+          kind: Type.String(),
+          name: Type.String(),
+          detail: Type.String(),
+          /** Id of the VM that it belongs to; null: nothing tells. */
+          vm: Nullable(Type.String()),
+          /** The command that removes it, or what the daemon will do. */
+          remedy: Type.String(),
+        },
+        closed,
+      ),
+    ),
   },
   closed,
 )

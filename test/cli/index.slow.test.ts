@@ -295,9 +295,11 @@ test('goal: status and leaks are shown, and a leak is no success', async () => {
   expect(status.stdout).toContain('gateway:       VM v1, starting: the worker: it is not healthy yet\n')
   expect(await runJson('status')).toMatchObject({ code: 0, document: { platform: 'tcg' } })
   expect(await run(['doctor', '--leaks'])).toEqual({ code: 0, stdout: 'nothing leaked\n', stderr: '' })
-  leaks = [{ kind: 'tap', name: 'sr0123456789', detail: 'unknown' }]
+  leaks = [{ kind: 'tap', name: 'sr0123456789', detail: 'unknown', vm: null, remedy: 'ip link delete' }]
   expect(await runJson('doctor', '--leaks')).toEqual({ code: 1, document: { leaks } })
-  expect((await run(['doctor', '--leaks'])).stdout).toBe('KIND  NAME          DETAIL\ntap   sr0123456789  unknown\n')
+  expect((await run(['doctor', '--leaks'])).stdout).toBe(
+    'KIND  NAME          DETAIL   VM  REMEDY\ntap   sr0123456789  unknown  -   ip link delete\n',
+  )
   leaks = []
 })
 

@@ -257,7 +257,7 @@ test('goal: a body is read as strictly as those of the services, and refused in 
 })
 
 test('goal: a response that breaks its own schema is our failure, not the caller’s', async () => {
-  leaks = [{ kind: 'tap', name: 'sr1', detail: 7 as unknown as string }]
+  leaks = [{ kind: 'tap', name: 'sr1', detail: 7 as unknown as string, vm: null, remedy: '' }]
   expect(await ask('GET', '/leaks')).toMatchObject({ status: 500, body: { error: { code: 'internal' } } })
 })
 

@@ -4,7 +4,7 @@ import type { Command } from 'commander'
 import { type AdminLeak, AdminLeaks } from '../../contract/admin.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
-import { type Paint, table } from '../render.ts'
+import { dash, oneLine, type Paint, table } from '../render.ts'
 import type { Check } from './check.ts'
 import { lookAtHost } from './doctor.driver.ts'
 import { judge } from './doctor.plan.ts'
@@ -59,6 +59,6 @@ function checksText(checks: readonly Check[], paint: Paint): string {
 
 function leaksText(leaks: readonly AdminLeak[], paint: Paint): string {
   if (leaks.length === 0) return 'nothing leaked\n'
-  const rows = leaks.map(leak => [leak.kind, leak.name, leak.detail])
-  return table(['KIND', 'NAME', 'DETAIL'], rows, paint)
+  const rows = leaks.map(leak => [leak.kind, leak.name, leak.detail, dash(leak.vm), leak.remedy].map(oneLine))
+  return table(['KIND', 'NAME', 'DETAIL', 'VM', 'REMEDY'], rows, paint)
 }
