@@ -20,10 +20,12 @@ import { type AdminServer, listenAdmin } from '../operator/socket.ts'
 import { createStatus, type StatusDeps } from '../operator/status.ts'
 import type { Store } from '../store/db.ts'
 import { resourceOf } from '../store/ledger/resource.query.ts'
+import type { FirewallWatch } from '../vm/firewall/watch.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
 import { findLeaks } from '../vm/leaks.driver.ts'
 import { unownedVm } from '../vm/leaks.plan.ts'
 import type { Engine } from './engine.ts'
+import { createFirewallMetrics } from './firewall.ts'
 import { reportFailures } from './last-words.ts'
 
 export type OperatorParts = {
@@ -36,6 +38,7 @@ export type OperatorParts = {
   /** Null: service C is switched off. */
   readonly builds: Builds | null
   readonly gateway: AdminDeps['gateway']
+  readonly firewall: FirewallWatch
   readonly collectors: readonly Pick<Collector, 'render'>[]
   readonly tls: StatusDeps['tls']
   readonly operatorKey: StatusDeps['operatorKey']
@@ -69,10 +72,15 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     gateway: parts.gateway,
     cancelBuild: builds === null ? null : id => builds.service.cancelById(id),
     vm: id => engine.reconciler.view(id),
-    status: createStatus({ ...parts, buildVms: builds === null ? null : () => builds.vms.status() }),
+    status: createStatus({
+      ...parts,
+      buildVms: builds === null ? null : () => builds.vms.status(),
+      problems: () => parts.firewall.problems(),
+    }),
     collectors: [
       ...parts.collectors,
       createPoolMetrics(pool),
+      createFirewallMetrics(parts.firewall),
       ...(builds === null ? [] : [createBuildMetrics(store.directory.db, builds)]),
     ],
     leaks: async () => [

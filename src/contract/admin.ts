@@ -399,6 +399,10 @@ export const AdminStatus = Type.Object(
     gateway: AdminGatewaySummary,
     /** Service C; null when it is switched off. */
     builds: Type.Union([AdminBuilds, Type.Null()]),
+    /** What keeps this host from being ready: clients do not get what its services promise. Empty: nothing is known. */
+    problems: Type.Array(
+      Type.Object({ name: OneOf(['firewall']), detail: Type.String(), remedy: Type.String() }, closed),
+    ),
   },
   closed,
 )

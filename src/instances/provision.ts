@@ -32,6 +32,8 @@ export type ProvisionDeps = {
   readonly contextTokens?: (model: string) => number | null
   readonly claimTimeoutMs: number
   readonly sshTimeoutMs: number
+  /** Why nobody outside reaches an instance that is opened; null: nothing keeps them. Never rejects. Absent: nobody knows. */
+  readonly cutOff?: () => Promise<string | null>
 }
 
 /** One provisioning of one instance. */
@@ -83,6 +85,8 @@ export class Provisioner {
     const deadlineMs = claimedMs + this.#deps.sshTimeoutMs
     // Beside the evidence: both take their time, and neither needs the other.
     const ended = new AbortController()
+    // Beside them, too: it takes as long as listing the firewall's rules.
+    const cutOff = this.#cutOff()
     const answers = this.#answers(provision, { hostKey: claimed.sshHostKey, deadlineMs, ended: ended.signal })
     const attestation = await this.#attest(provision, claimed)
     if ('kind' in attestation) {
@@ -92,7 +96,7 @@ export class Provisioner {
     }
     const attestedMs = clock.monotonicMs()
     if (isStillWanted()) this.#deps.engine.open(vmId)
-    const failure = (await answers) ?? (await this.#opens(provision, deadlineMs))
+    const failure = (await answers) ?? (await this.#opens(provision, { deadlineMs, cutOff }))
     const took = {
       claim: claimedMs - sinceMs,
       evidence: attestedMs - claimedMs,
@@ -195,18 +199,24 @@ export class Provisioner {
     return unwanted
   }
 
-  /** Null: the firewall lets others to it. */
-  async #opens(provision: Provision, deadlineMs: number): Promise<Provisioned | null> {
+  /** Null: this host's firewalls let others to it. The probe cannot tell: it does not come from outside. */
+  async #opens(provision: Provision, { deadlineMs, cutOff: first }: Opens): Promise<Provisioned | null> {
     const { clock, engine } = this.#deps
     const { vmId, isStillWanted, signal } = provision
+    let cutOff = first
     while (isStillWanted() && !signal.aborted) {
-      if (engine.view(vmId)?.opened === true) return null
-      if (clock.monotonicMs() >= deadlineMs) {
-        return this.#unreachable(provision, { attempt: 1, reason: 'the firewall was not opened in time' })
-      }
-      await pause(clock, openPauseMs, signal)
+      const isOpened = engine.view(vmId)?.opened === true
+      const reason = isOpened ? await cutOff : 'the firewall was not opened in time'
+      if (reason === null) return null
+      if (clock.monotonicMs() >= deadlineMs) return this.#unreachable(provision, { attempt: 1, reason })
+      await pause(clock, isOpened ? cutOffPauseMs : openPauseMs, signal)
+      if (isOpened) cutOff = this.#cutOff()
     }
     return unwanted
+  }
+
+  #cutOff(): Promise<string | null> {
+    return this.#deps.cutOff?.() ?? Promise.resolve(null)
   }
 
   #late(): Fault {
@@ -226,8 +236,16 @@ type Answers = {
   readonly ended: AbortSignal
 }
 
+type Opens = {
+  readonly deadlineMs: number
+  /** Asked already. */
+  readonly cutOff: Promise<string | null>
+}
+
 /** Applying the firewall takes milliseconds. */
 const openPauseMs = 10
+/** An operator may mend it meanwhile. */
+const cutOffPauseMs = 1_000
 
 function broken(code: InstanceFailureCode, detail: Readonly<Record<string, unknown>>): Provisioned {
   return { kind: 'broken', code, detail }

@@ -200,9 +200,16 @@ function firewalldPorts(ports: readonly [string, string][]): string {
   ].join('; ')
 }
 
-/** One line for people, of what is dropped for certain; null: nothing is that instances need. */
-export function instancesDropped(drops: readonly ForeignDrop[]): string | null {
-  const certain = drops.filter(one => one.kind === 'instances' && one.drops.length > 0)
-  if (certain.length === 0) return null
-  return certain.map(({ chain, drops, cause }) => `${chain} drops ${drops.join(', ')} (${cause})`).join('; ')
+/** Those that cut instances off, whatever else is true. */
+export function certainDrops(drops: readonly ForeignDrop[]): ForeignDrop[] {
+  return drops.filter(one => one.kind === 'instances' && one.drops.length > 0)
+}
+
+/** One line for people. */
+export function dropText({ chain, drops, unsure, cause }: ForeignDrop): string {
+  const said = [
+    ...(drops.length === 0 ? [] : [`drops ${drops.join(', ')}`]),
+    ...(unsure.length === 0 ? [] : [`may drop ${unsure.join(', ')}`]),
+  ]
+  return `${chain} ${said.join(' and ')} (${cause})`
 }

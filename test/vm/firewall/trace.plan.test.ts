@@ -53,7 +53,7 @@ function fateOf(policy: 'accept' | 'drop', rules: readonly Rule[], others: Recor
   return trace(base, [base, ...more], packet)
 }
 
-test.each([
+const RULES: [string, 'accept' | 'drop', readonly Rule[], string][] = [
   ['an empty chain that accepts', 'accept', [], 'passes'],
   ['an empty chain that drops', 'drop', [], 'drops'],
   ['a rule that accepts', 'drop', [rule(accept)], 'passes'],
@@ -79,7 +79,9 @@ test.each([
   ['any port that nobody knows', 'drop', [rule(accept, is('sport', range(1, 1023)))], 'unsure'],
   ['its state', 'drop', [rule(accept, is('ct_state', text('established'), text('new')))], 'passes'],
   ['a value of another kind', 'drop', [rule(accept, is('dport', text('ssh')))], 'unsure'],
-] as const satisfies [string, 'accept' | 'drop', readonly Rule[], string][])('goal: %s', (_, policy, rules, fate) => {
+]
+
+test.each(RULES)('goal: %s', (_, policy, rules, fate) => {
   expect(fateOf(policy, rules).fate).toBe(fate)
 })
 
