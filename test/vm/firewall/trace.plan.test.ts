@@ -4,6 +4,7 @@ import { expect, test } from 'bun:test'
 import {
   anywhere,
   type Chain,
+  type Fate,
   type Match,
   type Packet,
   parseNetwork,
@@ -53,7 +54,7 @@ function fateOf(policy: 'accept' | 'drop', rules: readonly Rule[], others: Recor
   return trace(base, [base, ...more], packet)
 }
 
-const RULES: [string, 'accept' | 'drop', readonly Rule[], string][] = [
+const RULES: [string, 'accept' | 'drop', readonly Rule[], Fate][] = [
   ['an empty chain that accepts', 'accept', [], 'passes'],
   ['an empty chain that drops', 'drop', [], 'drops'],
   ['a rule that accepts', 'drop', [rule(accept)], 'passes'],
