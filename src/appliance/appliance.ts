@@ -18,6 +18,7 @@ import { composeBuilds, dismissBuildVms, serveBuilds } from './builds.ts'
 import { composeCollateral } from './collateral.ts'
 import { composeNames, serveDns } from './dns.ts'
 import { composeEngine } from './engine.ts'
+import { composeFirewall } from './firewall.ts'
 import { placeGateway, placementOf } from './gateway.ts'
 import { composeInstances, serveInstances } from './instances.ts'
 import { startListener } from './listening.ts'
@@ -80,7 +81,9 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const names = composeNames({ config, store, engine, clock, log })
   undo.defer(() => names.stop())
   const trust = createTrust({ platform, simulatedPlatform, operatorKeys: operatorKey.owned })
-  const shared = { config, stateDir, store, engine, operatorKey, tls, clock, random, log }
+  const firewall = composeFirewall({ config, clock, log, onEvent })
+  undo.defer(() => firewall.stop())
+  const shared = { config, stateDir, store, engine, operatorKey, tls, clock, random, log, firewall: firewall.watch }
   const parts = { ...shared, metering, keys, names, trust, guestCaPem: tls.guestCaPem }
 
   const { service, pool, background } = composeInstances(parts)
@@ -119,6 +122,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   if (builds === null) dismissBuildVms(parts)
   else builds.start()
   collateral?.start()
+  firewall.start()
   // Its keys take seconds to make, once; a failure is told to who needs it.
   if (platform !== 'snp') simulatedPlatform().catch(() => {})
   gateway.start()

@@ -28,6 +28,7 @@ import { runRetention } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
 import type { Store } from '../store/db.ts'
 import { purgeGoneVms } from '../store/ledger/vm.query.ts'
+import type { FirewallWatch } from '../vm/firewall/watch.ts'
 import type { Engine } from './engine.ts'
 import { composePool } from './pool.ts'
 
@@ -45,6 +46,7 @@ export type InstancesParts = {
   readonly names: Pick<Names, 'instanceChanged'>
   readonly trust: AttestationTrustOf
   readonly operatorKey: Pick<OperatorKey, 'digest'>
+  readonly firewall: Pick<FirewallWatch, 'cutOff'>
 }
 
 /** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */
@@ -117,6 +119,7 @@ export function composeInstances(parts: InstancesParts): Instances {
     contextTokens: model => modelContextTokens(config, model),
     claimTimeoutMs: config.vm.claim_timeout_ms,
     sshTimeoutMs: config.vm.ssh_timeout_ms,
+    cutOff: () => parts.firewall.cutOff(),
   })
   const service = createInstancesService({
     directory: store.directory,

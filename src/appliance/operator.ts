@@ -20,9 +20,13 @@ import type { AdminDeps } from '../operator/deps.ts'
 import { type AdminServer, listenAdmin } from '../operator/socket.ts'
 import { createStatus, type StatusDeps } from '../operator/status.ts'
 import type { Store } from '../store/db.ts'
+import { resourceOf } from '../store/ledger/resource.query.ts'
+import type { FirewallWatch } from '../vm/firewall/watch.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
 import { findLeaks } from '../vm/leaks.driver.ts'
+import { unownedVm } from '../vm/leaks.plan.ts'
 import type { Engine } from './engine.ts'
+import { createFirewallMetrics } from './firewall.ts'
 import { reportFailures } from './last-words.ts'
 
 export type OperatorParts = {
@@ -35,6 +39,7 @@ export type OperatorParts = {
   /** Null: service C is switched off. */
   readonly builds: Builds | null
   readonly gateway: AdminDeps['gateway']
+  readonly firewall: FirewallWatch
   readonly collectors: readonly Pick<Collector, 'render'>[]
   readonly tls: StatusDeps['tls']
   readonly operatorKey: StatusDeps['operatorKey']
@@ -72,10 +77,15 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     gateway: parts.gateway,
     cancelBuild: builds === null ? null : id => builds.service.cancelById(id),
     vm: id => engine.reconciler.view(id),
-    status: createStatus({ ...parts, buildVms: builds === null ? null : () => builds.vms.status() }),
+    status: createStatus({
+      ...parts,
+      buildVms: builds === null ? null : () => builds.vms.status(),
+      problems: () => parts.firewall.problems(),
+    }),
     collectors: [
       ...parts.collectors,
       createPoolMetrics(pool),
+      createFirewallMetrics(parts.firewall),
       ...(builds === null ? [] : [createBuildMetrics(store.directory.db, builds)]),
     ],
     leaks: async () => [
@@ -84,10 +94,11 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
         nft: engine.nft,
         stateDir,
         tapPrefix: config.network.tap_prefix,
+        pool: config.network.pool_v4,
         uids: { min: config.vm.uid_min, max: config.vm.uid_max },
       })),
       ...gatewayLeaks(store.ledger.db, store.hostId),
-      ...pool.claimedOrphans().map(vmId => ({ kind: 'vm', name: vmId, detail: 'unowned' })),
+      ...pool.claimedOrphans().map(vmId => unownedVm(vmId, resourceOf(store.ledger.db, vmId, 'qemu')?.name ?? null)),
     ],
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,
   })

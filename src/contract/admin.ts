@@ -401,15 +401,32 @@ export const AdminStatus = Type.Object(
     gateway: AdminGatewaySummary,
     /** Service C; null when it is switched off. */
     builds: Type.Union([AdminBuilds, Type.Null()]),
+    /** What keeps this host from being ready: clients do not get what its services promise. Empty: nothing is known. */
+    problems: Type.Array(
+      Type.Object({ name: OneOf(['firewall']), detail: Type.String(), remedy: Type.String() }, closed),
+    ),
   },
   closed,
 )
 export type AdminStatus = Static<typeof AdminStatus>
 
-/** Resources on the host without a row in the ledger, and rows without their resource. */
+/** Where host and ledger differ: vm/leaks.plan.ts has the words. */
 export const AdminLeaks = Type.Object(
   {
-    leaks: Type.Array(Type.Object({ kind: Type.String(), name: Type.String(), detail: Type.String() }, closed)),
+    leaks: Type.Array(
+      Type.Object(
+        {
+          kind: Type.String(),
+          name: Type.String(),
+          detail: Type.String(),
+          /** Id of the VM that it belongs to; null: nothing tells. */
+          vm: Nullable(Type.String()),
+          /** The command that removes it, or what the daemon will do. */
+          remedy: Type.String(),
+        },
+        closed,
+      ),
+    ),
   },
   closed,
 )

@@ -5,24 +5,30 @@ import { listGateways } from '../store/ledger/gateway.query.ts'
 import { listVms } from '../store/ledger/vm.query.ts'
 import type { Vm } from '../store/ledger/vm.table.ts'
 import { gatewayImage } from '../vm/image.driver.ts'
+import type { Leak } from '../vm/leaks.plan.ts'
 
-export type GatewayLeak = {
-  readonly kind: 'gateway'
-  /** Id of the VM. */
-  readonly name: string
-  /** As of other leaks (vm/leaks.driver.ts). */
-  readonly detail: 'unknown' | 'missing'
-}
+/** As of other leaks (vm/leaks.plan.ts). */
+export type GatewayLeak = Leak & { readonly kind: 'gateway' }
 
 /** One that is being made or ended at the moment may show up. */
 export function gatewayLeaks(db: LedgerDb, hostId: string): GatewayLeak[] {
   const living = new Set(listVms(db, hostId).flatMap(vm => (vm.desired === 'gone' ? [] : [vm.id])))
   const missing = listGateways(db, hostId).filter(row => !living.has(row.vmId))
   return [
-    ...unnamedGatewayVms(db, hostId).map(({ id }): GatewayLeak => ({ kind: 'gateway', name: id, detail: 'unknown' })),
-    ...missing.map(({ vmId }): GatewayLeak => ({ kind: 'gateway', name: vmId, detail: 'missing' })),
+    ...unnamedGatewayVms(db, hostId).map(({ id }) => gatewayLeak(id, 'unknown')),
+    ...missing.map(({ vmId }) => gatewayLeak(vmId, 'missing')),
   ]
 }
+
+/** The name is the id of the VM. */
+function gatewayLeak(vm: string, detail: 'unknown' | 'missing'): GatewayLeak {
+  return { kind: 'gateway', name: vm, detail, vm, remedy: REMEDIES[detail] }
+}
+
+const REMEDIES = {
+  unknown: 'the daemon dismisses it at its next look',
+  missing: 'the daemon ends the row and starts another gateway VM at its next look',
+} as const
 
 /** Whoever made or ended them was killed in between. */
 export function unnamedGatewayVms(db: LedgerDb, hostId: string): Vm[] {

@@ -33,6 +33,8 @@ export type ProvisionDeps = {
   readonly contextTokens?: (model: string) => number | null
   readonly claimTimeoutMs: number
   readonly sshTimeoutMs: number
+  /** Why nobody outside reaches an instance that is opened; null: nothing keeps them. Never rejects. Absent: nobody knows. */
+  readonly cutOff?: () => Promise<string | null>
 }
 
 /** One provisioning of one instance. */
@@ -84,6 +86,8 @@ export class Provisioner {
     const deadlineMs = claimedMs + this.#deps.sshTimeoutMs
     // Beside the evidence: both take their time, and neither needs the other.
     const ended = new AbortController()
+    // Beside them, too: it takes as long as listing the firewall's rules.
+    const cutOff = this.#cutOff()
     const answers = this.#answers(provision, { hostKey: claimed.sshHostKey, deadlineMs, ended: ended.signal })
     const attested = await this.#attest(provision, claimed)
     if ('kind' in attested) {
@@ -94,7 +98,7 @@ export class Provisioner {
     const attestedMs = clock.monotonicMs()
     if (isStillWanted()) this.#deps.engine.open(vmId)
     const handed = this.#hand(provision, attested.receipt)
-    const failures = await Promise.all([answers, handed, this.#opens(provision, deadlineMs)])
+    const failures = await Promise.all([answers, handed, this.#opens(provision, { deadlineMs, cutOff })])
     const failure = failures.find(one => one !== null)
     const took = {
       claim: claimedMs - sinceMs,
@@ -214,18 +218,24 @@ export class Provisioner {
     return unwanted
   }
 
-  /** Null: the firewall lets others to it. */
-  async #opens(provision: Provision, deadlineMs: number): Promise<Provisioned | null> {
+  /** Null: this host's firewalls let others to it. The probe cannot tell: it does not come from outside. */
+  async #opens(provision: Provision, { deadlineMs, cutOff: first }: Opens): Promise<Provisioned | null> {
     const { clock, engine } = this.#deps
     const { vmId, isStillWanted, signal } = provision
+    let cutOff = first
     while (isStillWanted() && !signal.aborted) {
-      if (engine.view(vmId)?.opened === true) return null
-      if (clock.monotonicMs() >= deadlineMs) {
-        return this.#unreachable(provision, { attempt: 1, reason: 'the firewall was not opened in time' })
-      }
-      await pause(clock, openPauseMs, signal)
+      const isOpened = engine.view(vmId)?.opened === true
+      const reason = isOpened ? await cutOff : 'the firewall was not opened in time'
+      if (reason === null) return null
+      if (clock.monotonicMs() >= deadlineMs) return this.#unreachable(provision, { attempt: 1, reason })
+      await pause(clock, isOpened ? cutOffPauseMs : openPauseMs, signal)
+      if (isOpened) cutOff = this.#cutOff()
     }
     return unwanted
+  }
+
+  #cutOff(): Promise<string | null> {
+    return this.#deps.cutOff?.() ?? Promise.resolve(null)
   }
 
   #late(): Fault {
@@ -247,8 +257,16 @@ type Answers = {
   readonly ended: AbortSignal
 }
 
+type Opens = {
+  readonly deadlineMs: number
+  /** Asked already. */
+  readonly cutOff: Promise<string | null>
+}
+
 /** Applying the firewall takes milliseconds. */
 const openPauseMs = 10
+/** An operator may mend it meanwhile. */
+const cutOffPauseMs = 1_000
 
 function broken(code: InstanceFailureCode, detail: Readonly<Record<string, unknown>>): Provisioned {
   return { kind: 'broken', code, detail }

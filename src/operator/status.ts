@@ -44,6 +44,8 @@ export type StatusDeps = {
   readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
   readonly operatorKey: Pick<OperatorKey, 'digest' | 'publicPem'>
   readonly clock: Pick<Clock, 'nowMs'>
+  /** What is known to keep clients from what the services promise. */
+  readonly problems: () => AdminStatus['problems']
   /** Where each service listens; null for one that is switched off. */
   readonly listening: AdminStatus['listen']
 }
@@ -88,6 +90,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
               states: countBuildsByState(store.directory.db),
               disk_bytes: buildDiskBytes(store.directory.db),
             },
+      problems: deps.problems(),
     }
   }
 }

@@ -58,6 +58,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     names,
     trust,
     operatorKey: { digest: new Uint8Array(48) },
+    firewall: { cutOff: async () => null },
   })
   insertOrganization(store.directory.db, { id: 'org', slug: 'acme', nowMs: 0 })
   const organization = findOrganization(store.directory.db, 'acme')

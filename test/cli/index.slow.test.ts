@@ -8,7 +8,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { version } from '../../src/base/version.ts'
-import type { AdminLeak } from '../../src/contract/admin.ts'
+import type { AdminLeak, AdminStatus } from '../../src/contract/admin.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../src/instances/http/auth.ts'
 import { createAdmin } from '../../src/operator/api.ts'
@@ -28,6 +28,7 @@ let dir: string
 let store: Store
 let server: AdminServer
 let leaks: AdminLeak[] = []
+const problems: AdminStatus['problems'] = []
 
 beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), 'strongroom-cli-'))
@@ -56,6 +57,7 @@ beforeAll(async () => {
       domain: 'agents.test',
       started_at: '2026-11-20T00:00:00.000Z',
       builds: null,
+      problems,
       listen: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null },
       tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem' },
       operator_key: { digest: 'ab'.repeat(48), public_key: 'PEM' },
@@ -294,11 +296,19 @@ test('goal: status and leaks are shown, and a leak is no success', async () => {
   expect(status.stdout).toContain('instances:     1 ready\n')
   expect(status.stdout).toContain('warm pool:     1 warm, 0 booting, 3 wanted\n')
   expect(status.stdout).toContain('gateway:       VM v1, starting: the worker: it is not healthy yet\n')
-  expect(await runJson('status')).toMatchObject({ code: 0, document: { platform: 'tcg' } })
+  expect(status.stdout).toStartWith('ready:         yes\n')
+  expect(await runJson('status')).toMatchObject({ code: 0, document: { platform: 'tcg', problems: [] } })
+  problems.push({ name: 'firewall', detail: 'ip filter FORWARD drops SSH', remedy: 'iptables --insert' })
+  expect((await run(['status'])).stdout).toStartWith(
+    'ready:         no\nfirewall:      ip filter FORWARD drops SSH; iptables --insert\n',
+  )
+  problems.length = 0
   expect(await run(['doctor', '--leaks'])).toEqual({ code: 0, stdout: 'nothing leaked\n', stderr: '' })
-  leaks = [{ kind: 'tap', name: 'sr0123456789', detail: 'unknown' }]
+  leaks = [{ kind: 'tap', name: 'sr0123456789', detail: 'unknown', vm: null, remedy: 'ip link delete' }]
   expect(await runJson('doctor', '--leaks')).toEqual({ code: 1, document: { leaks } })
-  expect((await run(['doctor', '--leaks'])).stdout).toBe('KIND  NAME          DETAIL\ntap   sr0123456789  unknown\n')
+  expect((await run(['doctor', '--leaks'])).stdout).toBe(
+    'KIND  NAME          DETAIL   VM  REMEDY\ntap   sr0123456789  unknown  -   ip link delete\n',
+  )
   leaks = []
 })
 
@@ -342,7 +352,7 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
   const failed = checks.filter(check => check.result === 'FAIL').map(check => check.name)
   expect(failed).toEqual(expect.arrayContaining(['qemu', 'image', 'gateway image', 'gateway model']))
   for (const check of checks) {
-    expect(['PASS', 'WARN', 'FAIL', 'NOT CHECKED']).toContain(check.result)
+    expect(['PASS', 'WARN', 'FAIL', 'SKIP']).toContain(check.result)
     expect([check.name, check.remedy !== null]).toEqual([check.name, ['WARN', 'FAIL'].includes(check.result)])
   }
   expect(checks.at(-1)).toMatchObject({ name: 'daemon', result: 'PASS' })

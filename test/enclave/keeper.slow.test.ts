@@ -153,7 +153,7 @@ test(
     const { vmId } = await bench.serve()
     const { db } = bench.store.ledger
     moveGateway(db, { vmId, from: ['starting'], to: 'gone', reason: 'it was replaced', nowMs: 5 })
-    expect(gatewayLeaks(db, bench.store.hostId)).toEqual([{ kind: 'gateway', name: vmId, detail: 'unknown' }])
+    expect(gatewayLeaks(db, bench.store.hostId)).toMatchObject([{ kind: 'gateway', name: vmId, detail: 'unknown' }])
     const keeper = keeperOf(bench)
     await using _keeper = { [Symbol.asyncDispose]: () => keeper.stop() }
     keeper.start()

@@ -131,6 +131,28 @@ test('an instance is not ready before the firewall has opened', async () => {
   expect(steps.filter(step => step === 'probe').length).toBe(1)
 })
 
+test('an instance that a firewall of this host cuts off is never ready: it fails in time, or becomes ready once that is mended', async () => {
+  // Goal: nobody is told `ready` of an instance that nobody outside can reach, though this host itself reaches it.
+  const cut = bench({ cutOff: () => 'ip filter FORWARD drops SSH to instances' })
+  cut.reconciler.wake('instance')
+  await cut.provisioned(500)
+  expect(cut.instance()).toMatchObject({ status: 'failed', failureCode: 'ssh_unreachable' })
+  // Who owns it learns that it cannot be reached, and nothing of this host's rules.
+  expect(cut.instance().failureMessage).not.toContain('FORWARD')
+  expect(cut.dismissed()).toBe(true)
+
+  let asked = 0
+  const mended = bench({
+    cutOff: () => {
+      asked += 1
+      return asked < 3 ? 'ip filter FORWARD drops SSH to instances' : null
+    },
+  })
+  mended.reconciler.wake('instance')
+  await mended.provisioned(50)
+  expect([mended.instance().status, asked]).toEqual(['ready', 3])
+})
+
 test('the hours of an instance whose VM fell silent end with its last sign of life, never before it was ready', async () => {
   // Goal: nobody pays for what was noticed late; and no log runs backwards, whatever the clock did.
   for (const [failedMinutesAgo, endMinutesAgo] of [

@@ -50,6 +50,7 @@ const STATUS: AdminStatus = {
   domain: 'agents.test',
   started_at: '2026-11-20T00:00:00.000Z',
   builds: null,
+  problems: [],
   listen: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null },
   tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem' },
   operator_key: { digest: 'ab'.repeat(48), public_key: 'PEM' },
@@ -258,7 +259,7 @@ test('goal: a body is read as strictly as those of the services, and refused in 
 })
 
 test('goal: a response that breaks its own schema is our failure, not the caller’s', async () => {
-  leaks = [{ kind: 'tap', name: 'sr1', detail: 7 as unknown as string }]
+  leaks = [{ kind: 'tap', name: 'sr1', detail: 7 as unknown as string, vm: null, remedy: '' }]
   expect(await ask('GET', '/leaks')).toMatchObject({ status: 500, body: { error: { code: 'internal' } } })
 })
 

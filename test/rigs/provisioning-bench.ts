@@ -38,6 +38,8 @@ export type Guest = {
   /** Whether the firewall opens when it is asked to. */
   opens: boolean
   probe: (probe: SshProbe) => Promise<void>
+  /** Why nobody outside reaches it. */
+  cutOff: () => string | null
 }
 
 export function provisioningBench(behaviour: Partial<Guest> = {}) {
@@ -53,6 +55,7 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
     handReceipt: async () => {},
     opens: true,
     probe: async () => {},
+    cutOff: () => null,
     ...behaviour,
   }
   const probes: SshProbe[] = []
@@ -127,6 +130,7 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
       inferenceKey: (id: string) => `gw_of_${id}`,
       claimTimeoutMs,
       sshTimeoutMs,
+      cutOff: async () => guest.cutOff(),
       probe: async asked => {
         probes.push(asked)
         steps.push('probe')

@@ -278,7 +278,7 @@ inOwnNetns(
       const uids = { min: firstUid, max: firstUid + 15 }
       const nft = createNft({ table: 'strongroom', log: silentLogger })
       const leaks = async () =>
-        (await findLeaks({ db: store.ledger.db, nft, stateDir, tapPrefix: 'sr', uids })).filter(
+        (await findLeaks({ db: store.ledger.db, nft, stateDir, tapPrefix: 'sr', pool: '10.88.0.0/24', uids })).filter(
           leak => leak.kind === 'uid',
         )
       expect(await leaks()).toEqual([])
@@ -288,9 +288,9 @@ inOwnNetns(
       await until('the stranger runs', patienceMs, () => processesByUid().has(Number(free)))
       process.kill(pidOf(vm), 'SIGKILL')
       await until('the VM is gone', patienceMs, () => !processesByUid().has(uidOf(vm)))
-      expect(await leaks()).toEqual([
-        { kind: 'uid', name: free, detail: 'unknown' },
-        { kind: 'uid', name: `${uidOf(vm)}`, detail: 'missing' },
+      expect(await leaks()).toMatchObject([
+        { kind: 'uid', name: free, detail: 'unknown', vm: null, remedy: `pkill -KILL --uid ${free}` },
+        { kind: 'uid', name: `${uidOf(vm)}`, detail: 'missing', vm: vm.id },
       ])
       stranger.kill('SIGKILL')
       await stranger.exited

@@ -95,7 +95,7 @@ inOwnNetns(
     const leaks = async () =>
       (
         await findLeaks({
-          ...{ db: store.ledger.db, nft, stateDir, tapPrefix: 'sr' },
+          ...{ db: store.ledger.db, nft, stateDir, tapPrefix: 'sr', pool: '10.88.0.0/24' },
           uids: { min: firstUid, max: firstUid + 7 },
         })
       ).filter(({ kind }) => kind === 'tpm' || kind === 'uid')
@@ -168,14 +168,14 @@ inOwnNetns(
       await driver.build(vm)
       const name = recordOf(vm, 'tpm')
       strikeResource(store.ledger.db, { vmId: vm.id, kind: 'tpm' })
-      expect(await leaks()).toEqual([{ kind: 'tpm', name, detail: 'unknown' }])
+      expect(await leaks()).toMatchObject([{ kind: 'tpm', name, detail: 'unknown' }])
       recordResource(store.ledger.db, { vmId: vm.id, kind: 'tpm', name, nowMs: 2 })
       const nowMs = Date.now()
       moveVm(store.ledger.db, { id: vm.id, from: 'launching', to: 'booting', nowMs, address: vm.address })
       moveVm(store.ledger.db, { id: vm.id, from: 'booting', to: 'running', nowMs, address: vm.address })
       process.kill(tpmOf(vm), 'SIGKILL')
       await until('it is gone', patienceMs, () => identifyProcess(tpmOf(vm)) === null)
-      expect(await leaks()).toEqual([{ kind: 'tpm', name, detail: 'missing' }])
+      expect(await leaks()).toMatchObject([{ kind: 'tpm', name, detail: 'missing', vm: vm.id }])
       const stranger = Bun.spawn(['sleep', '1000'])
       const ticks = identifyProcess(stranger.pid)?.startTicks ?? 0
       recordResource(store.ledger.db, { vmId: vm.id, kind: 'tpm', name: `${stranger.pid}:${ticks}`, nowMs: 3 })

@@ -3,7 +3,7 @@
 import type { Command } from 'commander'
 import { AdminStatus } from '../../contract/admin.ts'
 import { type Cli, helpText, runOf } from '../cli.ts'
-import { bytesText, dash, fields, type Paint } from '../render.ts'
+import { bytesText, dash, fields, oneLine, type Paint } from '../render.ts'
 
 export function addStatus(program: Command, cli: Cli): void {
   program
@@ -18,10 +18,12 @@ export function addStatus(program: Command, cli: Cli): void {
 }
 
 function statusText(status: AdminStatus, paint: Paint): string {
-  const { capacity } = status
+  const { capacity, problems } = status
   const simulated = status.evidence_simulated ? ` (evidence is ${paint.bad('SIMULATED')})` : ''
   return fields(
     [
+      ['ready', problems.length === 0 ? 'yes' : paint.bad('no')],
+      ...problems.map(({ name, detail, remedy }): [string, string] => [name, oneLine(`${detail}; ${remedy}`)]),
       ['version', status.version],
       ['pid', String(status.pid)],
       ['host', status.host_id],

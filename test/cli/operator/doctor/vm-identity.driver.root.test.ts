@@ -4,7 +4,7 @@ import { afterAll, expect, test } from 'bun:test'
 import { chmodSync, chownSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { lookAtDevice } from '../../../src/cli/operator/vm-identity.driver.ts'
+import { lookAtDevice } from '../../../../src/cli/operator/doctor/vm-identity.driver.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'strongroom-identity-'))
 chmodSync(dir, 0o755)

@@ -1,13 +1,18 @@
 // Goal: each fact about a host leads to the right verdict on each platform; nothing unknown is ever called PASS.
 
 import { expect, test } from 'bun:test'
-import type { Outcome } from '../../../src/cli/operator/check.ts'
-import { type DeviceFacts, type HostFacts, judge, parseQemuVersion } from '../../../src/cli/operator/doctor.plan.ts'
-import type { VmGatewayFacts } from '../../../src/cli/operator/doctor-gateway.plan.ts'
-import { defaultConfig } from '../../../src/config/load.ts'
-import type { Config } from '../../../src/config/schema.ts'
-import type { AdminGateways } from '../../../src/contract/admin.ts'
-import { collateralProblem, type KeptCollateral } from '../../../src/host/kds/kept.ts'
+import type { Outcome } from '../../../../src/cli/operator/doctor/check.ts'
+import type { VmGatewayFacts } from '../../../../src/cli/operator/doctor/gateway.plan.ts'
+import {
+  type DeviceFacts,
+  type HostFacts,
+  judge,
+  parseQemuVersion,
+} from '../../../../src/cli/operator/doctor/host.plan.ts'
+import { defaultConfig } from '../../../../src/config/load.ts'
+import type { Config } from '../../../../src/config/schema.ts'
+import type { AdminGateways } from '../../../../src/contract/admin.ts'
+import { collateralProblem, type KeptCollateral } from '../../../../src/host/kds/kept.ts'
 
 const ok = (text: string) => ({ ok: true, text }) as const
 const no = (text: string) => ({ ok: false, text }) as const
@@ -111,14 +116,10 @@ const igvm = withVm({ snp_boot: 'igvm', igvm: '/i.igvm' })
 
 const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['a complete SNP host', SNP, {}],
-  [
-    'a development host',
-    TCG,
-    { kvm: 'NOT CHECKED', 'sev-snp': 'NOT CHECKED', firmware: 'NOT CHECKED', collateral: 'NOT CHECKED' },
-  ],
+  ['a development host', TCG, { kvm: 'SKIP', 'sev-snp': 'SKIP', firmware: 'SKIP', collateral: 'SKIP' }],
   ['an image without a digest for the shape', { ...SNP, measurement: no('none') }, { measurement: 'FAIL' }],
-  ['no image', { ...SNP, image: no('none'), measurement: null }, { image: 'FAIL', measurement: 'NOT CHECKED' }],
-  ['no first start yet', { ...SNP, collateral: null }, { collateral: 'NOT CHECKED' }],
+  ['no image', { ...SNP, image: no('none'), measurement: null }, { image: 'FAIL', measurement: 'SKIP' }],
+  ['no first start yet', { ...SNP, collateral: null }, { collateral: 'SKIP' }],
   ['no CRL', { ...SNP, collateral: of({ ...kept, crlFetchedAtMs: null }) }, { collateral: 'FAIL' }],
   ['a CRL that has ended', { ...SNP, collateral: of({ ...kept, crlNextUpdateMs: nowMs }) }, { collateral: 'FAIL' }],
   ['SNP without the CPU facts', { ...SNP, snp: no('open cpuid') }, { 'sev-snp': 'FAIL' }],
@@ -127,7 +128,7 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   [
     'no swtpm',
     { ...TCG, swtpm: no('no such program') },
-    { kvm: 'NOT CHECKED', 'sev-snp': 'NOT CHECKED', firmware: 'NOT CHECKED', collateral: 'NOT CHECKED', tpm: 'WARN' },
+    { kvm: 'SKIP', 'sev-snp': 'SKIP', firmware: 'SKIP', collateral: 'SKIP', tpm: 'WARN' },
   ],
   ['no swtpm on snp', { ...SNP, swtpm: no('no such program') }, {}],
   ['a QEMU without SNP', { ...SNP, qemuObjects: ok('sev-guest') }, { qemu: 'FAIL' }],
@@ -136,31 +137,31 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['IGVM with a QEMU that has it', { ...SNP, config: igvm, qemuObjects: ok('igvm-cfg sev-snp-guest') }, {}],
   ['no QEMU', { ...SNP, qemu: no('ENOENT') }, { qemu: 'FAIL' }],
   ['something else in place of QEMU', { ...SNP, qemu: ok('hello') }, { qemu: 'FAIL' }],
-  ['no worker in the VM', withGateway({ model: null }), { 'gateway model': 'NOT CHECKED' }],
+  ['no worker in the VM', withGateway({ model: null }), { 'gateway model': 'SKIP' }],
   ['a model without its disk', withGateway({ model: no('no model m') }), { 'gateway model': 'FAIL' }],
   ['a model as large as the VM', withGateway({ modelMib: 4096 }), { 'gateway model': 'WARN' }],
   ['a model just smaller', withGateway({ modelMib: 4095 }), {}],
   [
     'no gateway image',
     withGateway({ image: no('none'), measurement: null }),
-    { 'gateway image': 'FAIL', 'gateway measurement': 'NOT CHECKED' },
+    { 'gateway image': 'FAIL', 'gateway measurement': 'SKIP' },
   ],
   ['a gateway image without the shape', withGateway({ measurement: no('none') }), { 'gateway measurement': 'FAIL' }],
-  ['no control key yet', withGateway({ controlKey: { kind: 'unmade', path: '/k' } }), { 'control key': 'NOT CHECKED' }],
+  ['no control key yet', withGateway({ controlKey: { kind: 'unmade', path: '/k' } }), { 'control key': 'SKIP' }],
   ['a control key that is lost', withGateway({ controlKey: { kind: 'lost', path: '/k' } }), { 'control key': 'FAIL' }],
   [
     'a control key behind a wall',
     withGateway({ controlKey: { kind: 'unknown', path: '/k' } }),
-    { 'control key': 'NOT CHECKED' },
+    { 'control key': 'SKIP' },
   ],
   ['a control key of another user', withGateway({ controlKey: keyFile(1000, 0o600) }), { 'control key': 'FAIL' }],
   ['a control key for a group', withGateway({ controlKey: keyFile(0, 0o640) }), { 'control key': 'FAIL' }],
   ['a control key for nobody else', withGateway({ controlKey: keyFile(0, 0o400) }), {}],
-  ['a daemon that does not answer', withGateway({ shown: null }), { 'gateway VM': 'NOT CHECKED' }],
+  ['a daemon that does not answer', withGateway({ shown: null }), { 'gateway VM': 'SKIP' }],
   ['a daemon with another placement', shows([], null, 'host'), { 'gateway VM': 'WARN' }],
   ['no gateway VM', shows([], 'no image'), { 'gateway VM': 'FAIL' }],
   ['no gateway VM, and nobody knows why', shows([]), { 'gateway VM': 'FAIL' }],
-  ['one that starts', shows([{ ...shownVm, state: 'starting' }]), { 'gateway VM': 'NOT CHECKED' }],
+  ['one that starts', shows([{ ...shownVm, state: 'starting' }]), { 'gateway VM': 'SKIP' }],
   [
     'one that cannot start',
     shows([{ ...shownVm, state: 'starting', problem: 'the worker' }]),
@@ -174,18 +175,18 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   [
     'a gateway on the host, without a worker',
     { ...SNP, gateway: { placement: 'host', user: null, worker: null } },
-    { gateway: 'NOT CHECKED', user: 'NOT CHECKED', worker: 'NOT CHECKED' },
+    { gateway: 'SKIP', user: 'SKIP', worker: 'SKIP' },
   ],
   [
     'a gateway on the host whose worker cannot run',
     { ...SNP, gateway: { placement: 'host', user: no('there is no user x'), worker: no('not installed: bwrap') } },
-    { gateway: 'NOT CHECKED', user: 'FAIL', worker: 'FAIL' },
+    { gateway: 'SKIP', user: 'FAIL', worker: 'FAIL' },
   ],
   ['no firmware', { ...SNP, firmwarePresent: false }, { firmware: 'FAIL' }],
   [
     'not root',
     { ...SNP, isRoot: false, nft: null, guard: null },
-    { kvm: 'NOT CHECKED', 'sev-snp': 'NOT CHECKED', nft: 'NOT CHECKED', guard: 'NOT CHECKED' },
+    { kvm: 'SKIP', 'sev-snp': 'SKIP', nft: 'SKIP', guard: 'SKIP' },
   ],
   ['no nft', { ...SNP, nft: no('ENOENT') }, { nft: 'FAIL' }],
   ['no guard, though it is installed', { ...SNP, guard: guard(null) }, { guard: 'WARN' }],
@@ -210,27 +211,27 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   [
     'no DNS of our own',
     { ...SNP, routeAddress: null, config: { ...SNP.config, listen: { ...SNP.config.listen, dns: '' } } },
-    { 'host names': 'NOT CHECKED' },
+    { 'host names': 'SKIP' },
   ],
-  ['no service C', { ...SNP, builds: null }, { builds: 'NOT CHECKED' }],
+  ['no service C', { ...SNP, builds: null }, { builds: 'SKIP' }],
   [
     'no builder image',
     withBuilds({ image: no('none'), measurement: null }),
-    { 'builder image': 'FAIL', 'builder measurement': 'NOT CHECKED' },
+    { 'builder image': 'FAIL', 'builder measurement': 'SKIP' },
   ],
   ['a builder image without the shape', withBuilds({ measurement: no('none') }), { 'builder measurement': 'FAIL' }],
   ['authorities to fetch with', withBuilds({ authorities: ok('/ca.pem') }), {}],
   ['authorities that cannot be read', withBuilds({ authorities: no('ENOENT') }), { 'builder fetch': 'FAIL' }],
-  ['builds that fetch nothing', { ...SNP, config: defaultConfig() }, { 'builder fetch': 'NOT CHECKED' }],
+  ['builds that fetch nothing', { ...SNP, config: defaultConfig() }, { 'builder fetch': 'SKIP' }],
   ['a disk just too small for a build', withBuilds({ roomGib: 20 }), { 'builder disk': 'FAIL' }],
-  ['a disk of unknown room', withBuilds({ roomGib: null }), { 'builder disk': 'NOT CHECKED' }],
+  ['a disk of unknown room', withBuilds({ roomGib: null }), { 'builder disk': 'SKIP' }],
   ['no tun', { ...SNP, tunDevice: false }, { tun: 'FAIL' }],
   ['no image', { ...SNP, image: no('ENOENT') }, { image: 'FAIL' }],
-  ['a first start', { ...SNP, stateDirFreeBytes: null, stateDirWritable: false }, { 'state directory': 'NOT CHECKED' }],
+  ['a first start', { ...SNP, stateDirFreeBytes: null, stateDirWritable: false }, { 'state directory': 'SKIP' }],
   ['a state directory of others', { ...SNP, stateDirWritable: false }, { 'state directory': 'FAIL' }],
   ['a full disk', { ...SNP, stateDirFreeBytes: 1_000_000 }, { 'state directory': 'FAIL' }],
-  ['no systemd', { ...SNP, systemd: false }, { systemd: 'NOT CHECKED' }],
-  ['no daemon', { ...SNP, daemon: no('no daemon answers') }, { daemon: 'NOT CHECKED' }],
+  ['no systemd', { ...SNP, systemd: false }, { systemd: 'SKIP' }],
+  ['no daemon', { ...SNP, daemon: no('no daemon answers') }, { daemon: 'SKIP' }],
 ]
 
 test.each(TABLE)('goal: verdicts on %s', (_, facts, odd) => {
@@ -277,8 +278,8 @@ test('goal: a device that VMs cannot open fails the check and names the command 
   // Where permission is not what is missing, a group does not help.
   expect(of({ ...kvm, kvmDevice: device('kvm', 0o660, no('No such device')) }, 'kvm')?.remedy).toContain('modprobe')
   expect(of({ ...kvm, kvmDevice: null }, 'kvm')?.result).toBe('FAIL')
-  expect(of({ ...kvm, isRoot: false }, 'kvm')?.result).toBe('NOT CHECKED')
-  expect(of({ ...SNP, isRoot: false }, 'sev-snp')?.result).toBe('NOT CHECKED')
+  expect(of({ ...kvm, isRoot: false }, 'kvm')?.result).toBe('SKIP')
+  expect(of({ ...SNP, isRoot: false }, 'sev-snp')?.result).toBe('SKIP')
   expect(of({ ...kvm, kvmDevice: null, isRoot: false }, 'kvm')?.result).toBe('FAIL')
 })
 

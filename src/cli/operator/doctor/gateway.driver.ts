@@ -1,16 +1,16 @@
 // Collects the facts about service B for `strongroom doctor`. Effects: reads files, runs a command that changes nothing, asks the daemon.
 
 import { existsSync, statSync } from 'node:fs'
-import { messageOf, systemErrorCode } from '../../base/fault.ts'
-import type { Config } from '../../config/schema.ts'
-import { hasWorker } from '../../config/worker-checks.ts'
-import { AdminGateways } from '../../contract/admin.ts'
-import { controlKeyFile } from '../../enclave-host/control-key.ts'
-import { loadModel } from '../../host/models/models.ts'
-import { plainEnv, run } from '../../linux/command.ts'
+import { messageOf, systemErrorCode } from '../../../base/fault.ts'
+import type { Config } from '../../../config/schema.ts'
+import { hasWorker } from '../../../config/worker-checks.ts'
+import { AdminGateways } from '../../../contract/admin.ts'
+import { controlKeyFile } from '../../../enclave-host/control-key.ts'
+import { loadModel } from '../../../host/models/models.ts'
+import { plainEnv, run } from '../../../linux/command.ts'
+import type { AdminClient } from '../client.ts'
 import type { Outcome } from './check.ts'
-import type { AdminClient } from './client.ts'
-import type { ControlKeyFacts, GatewayFacts, VmGatewayFacts } from './doctor-gateway.plan.ts'
+import type { ControlKeyFacts, GatewayFacts, VmGatewayFacts } from './gateway.plan.ts'
 import { checkGatewayImage, checkWorkerImage, gatewayMeasurement } from './image-check.driver.ts'
 
 type Worker = Config['inference']['worker']

@@ -1,7 +1,7 @@
 // One check of `strongroom doctor`, and how its verdict is said. Pure.
 
 /** WARN: it works, but less is held back than README says. */
-export type Verdict = 'PASS' | 'WARN' | 'FAIL' | 'NOT CHECKED'
+export type Verdict = 'PASS' | 'WARN' | 'FAIL' | 'SKIP'
 export type Check = {
   readonly name: string
   readonly result: Verdict
@@ -29,6 +29,6 @@ export function warn(name: string, detail: string, remedy: string): Check {
   return { name, result: 'WARN', detail, remedy }
 }
 
-export function notChecked(name: string, detail: string): Check {
-  return { name, result: 'NOT CHECKED', detail, remedy: null }
+export function skip(name: string, detail: string): Check {
+  return { name, result: 'SKIP', detail, remedy: null }
 }

@@ -1,8 +1,8 @@
 // What service B needs, judged from the facts that were found. Pure.
 
-import type { Config } from '../../config/schema.ts'
-import type { AdminGateways } from '../../contract/admin.ts'
-import { type Check, fail, fromOutcome, notChecked, type Outcome, pass, warn } from './check.ts'
+import type { Config } from '../../../config/schema.ts'
+import type { AdminGateways } from '../../../contract/admin.ts'
+import { type Check, fail, fromOutcome, type Outcome, pass, skip, warn } from './check.ts'
 
 /** Where the gateway is not in a VM: its worker is a process of this host. */
 export type HostGatewayFacts = {
@@ -50,7 +50,7 @@ export function gatewayChecks(facts: GatewayFacts, config: Pick<Config, 'inferen
       `build it (bun scripts/build-image.ts inference) or copy it to inference.worker.image_dir (${inference.worker.image_dir}) again`,
     ),
     facts.measurement === null
-      ? notChecked('gateway measurement', 'there is no image')
+      ? skip('gateway measurement', 'there is no image')
       : fromOutcome(
           'gateway measurement',
           facts.measurement,
@@ -66,12 +66,12 @@ function hostChecks({ placement, user, worker }: HostGatewayFacts, inference: In
   const where =
     placement === 'off' ? 'listen.inference is off' : 'inference.placement is "host": it is a part of the daemon'
   return [
-    notChecked('gateway', where),
+    skip('gateway', where),
     user === null
-      ? notChecked('user', 'no built-in inference worker is configured; VMs need no users')
+      ? skip('user', 'no built-in inference worker is configured; VMs need no users')
       : fromOutcome('user', user, `create it: useradd --system ${inference.worker.user}`),
     worker === null
-      ? notChecked('worker', 'no built-in inference worker is configured')
+      ? skip('worker', 'no built-in inference worker is configured')
       : fromOutcome('worker', worker, WORKER_REMEDY),
   ]
 }
@@ -81,7 +81,7 @@ const WORKER_REMEDY =
 
 function modelCheck({ model, modelMib }: VmGatewayFacts, inference: Inference): Check {
   const name = 'gateway model'
-  if (model === null) return notChecked(name, 'no built-in inference worker is configured')
+  if (model === null) return skip(name, 'no built-in inference worker is configured')
   if (!model.ok) {
     const remedy = 'make its disk: strongroom model add FILE.gguf; or correct inference.worker in the configuration'
     return fail(name, model.text, remedy)
@@ -95,8 +95,8 @@ function modelCheck({ model, modelMib }: VmGatewayFacts, inference: Inference): 
 function controlKeyCheck(key: ControlKeyFacts): Check {
   const name = 'control key'
   const { path } = key
-  if (key.kind === 'unknown') return notChecked(name, 'needs root')
-  if (key.kind === 'unmade') return notChecked(name, `the first start makes ${path}`)
+  if (key.kind === 'unknown') return skip(name, 'needs root')
+  if (key.kind === 'unmade') return skip(name, `the first start makes ${path}`)
   if (key.kind !== 'there') {
     const detail = `${path} is missing: the next start makes another, HOST_DATA of the gateway changes, and who pinned it sees a stranger`
     return fail(name, detail, `restore ${path} from the backup, for root alone (chmod 600)`)
@@ -109,7 +109,7 @@ function controlKeyCheck(key: ControlKeyFacts): Check {
 
 function vmChecks(shown: AdminGateways | null, nowMs: number): Check[] {
   const name = 'gateway VM'
-  if (shown === null) return [notChecked(name, 'the daemon does not answer')]
+  if (shown === null) return [skip(name, 'the daemon does not answer')]
   if (shown.placement !== 'vm') {
     return [
       warn(
@@ -132,7 +132,7 @@ function servingCheck(name: string, gateways: readonly Gateway[], problem: strin
   }
   const starting = gateways.findLast(one => one.state === 'starting')
   const why = starting?.problem ?? problem
-  if (why === null && starting !== undefined) return notChecked(name, `${starting.vm} starts, since ${starting.since}`)
+  if (why === null && starting !== undefined) return skip(name, `${starting.vm} starts, since ${starting.since}`)
   return fail(name, `none serves: ${why ?? 'none has been started'}`, LOGS_REMEDY)
 }
 

@@ -1,12 +1,12 @@
 // Opens devices as the identity that VMs get, for `strongroom doctor`. Effects: runs a command that opens a file and closes it again.
 
 import { readFileSync, statSync } from 'node:fs'
-import { messageOf } from '../../base/fault.ts'
-import { groupsOfDevices } from '../../host/system.ts'
-import { run } from '../../linux/command.ts'
-import { type Confinement, confinedArgv } from '../../vm/confinement.plan.ts'
+import { messageOf } from '../../../base/fault.ts'
+import { groupsOfDevices } from '../../../host/system.ts'
+import { run } from '../../../linux/command.ts'
+import { type Confinement, confinedArgv } from '../../../vm/confinement.plan.ts'
 import type { Outcome } from './check.ts'
-import type { DeviceFacts } from './doctor.plan.ts'
+import type { DeviceFacts } from './host.plan.ts'
 
 /** Null when there is no such device. `vm`: as what it is opened. Needs root, as the start of a VM does. Never throws. */
 export async function lookAtDevice(path: string, vm: Confinement): Promise<DeviceFacts | null> {

@@ -1,11 +1,11 @@
 // Collects the facts about service C for `strongroom doctor`. Effects: reads files.
 
 import { existsSync } from 'node:fs'
-import { messageOf } from '../../base/fault.ts'
-import { readAuthorities } from '../../builds/authorities.ts'
-import type { Config } from '../../config/schema.ts'
-import { diskRoomGib } from '../../vm/disk.driver.ts'
-import type { BuildFacts } from './doctor-builds.plan.ts'
+import { messageOf } from '../../../base/fault.ts'
+import { readAuthorities } from '../../../builds/authorities.ts'
+import type { Config } from '../../../config/schema.ts'
+import { diskRoomGib } from '../../../vm/disk.driver.ts'
+import type { BuildFacts } from './builds.plan.ts'
 import { builderMeasurement, checkBuilderImage } from './image-check.driver.ts'
 
 /** Null: service C is off. Never throws. */

@@ -1,13 +1,13 @@
 // strongroom doctor: what this host has and lacks; with --leaks, where the ledger and the host differ. Effects: looks at the host, requests to the daemon.
 
 import type { Command } from 'commander'
-import { type AdminLeak, AdminLeaks } from '../../contract/admin.ts'
-import { type Cli, helpText, type Run, runOf } from '../cli.ts'
-import { EXIT } from '../exit.ts'
-import { type Paint, table } from '../render.ts'
+import { type AdminLeak, AdminLeaks } from '../../../contract/admin.ts'
+import { type Cli, helpText, type Run, runOf } from '../../cli.ts'
+import { EXIT } from '../../exit.ts'
+import { dash, oneLine, type Paint, table } from '../../render.ts'
 import type { Check } from './check.ts'
-import { lookAtHost } from './doctor.driver.ts'
-import { judge } from './doctor.plan.ts'
+import { lookAtHost } from './host.driver.ts'
+import { judge } from './host.plan.ts'
 
 const leaksTimeoutMs = 60_000
 
@@ -50,15 +50,15 @@ function checksText(checks: readonly Check[], paint: Paint): string {
   const width = Math.max(...checks.map(check => check.name.length))
   return checks
     .map(({ name, result, detail, remedy }) => {
-      const verdict = paint.word(result) + ' '.repeat('NOT CHECKED'.length - result.length)
+      const verdict = paint.word(result) + ' '.repeat('SKIP'.length - result.length)
       const line = `${verdict}  ${name.padEnd(width)}  ${detail.replaceAll('\n', ' ')}\n`
-      return remedy === null ? line : `${line}${' '.repeat('NOT CHECKED'.length + width + 4)}remedy: ${remedy}\n`
+      return remedy === null ? line : `${line}${' '.repeat('SKIP'.length + width + 4)}remedy: ${remedy}\n`
     })
     .join('')
 }
 
 function leaksText(leaks: readonly AdminLeak[], paint: Paint): string {
   if (leaks.length === 0) return 'nothing leaked\n'
-  const rows = leaks.map(leak => [leak.kind, leak.name, leak.detail])
-  return table(['KIND', 'NAME', 'DETAIL'], rows, paint)
+  const rows = leaks.map(leak => [leak.kind, leak.name, leak.detail, dash(leak.vm), leak.remedy].map(oneLine))
+  return table(['KIND', 'NAME', 'DETAIL', 'VM', 'REMEDY'], rows, paint)
 }

@@ -1,7 +1,7 @@
 // What service C needs, judged from the facts that were found. Pure.
 
-import type { Config } from '../../config/schema.ts'
-import { type Check, fail, fromOutcome, notChecked, type Outcome, pass } from './check.ts'
+import type { Config } from '../../../config/schema.ts'
+import { type Check, fail, fromOutcome, type Outcome, pass, skip } from './check.ts'
 
 export type BuildFacts = {
   readonly image: Outcome
@@ -18,7 +18,7 @@ export function buildChecks(
   facts: BuildFacts | null,
   { builds, vm, capacity }: Pick<Config, 'builds' | 'vm' | 'capacity'>,
 ): Check[] {
-  if (facts === null) return [notChecked('builds', 'listen.builds is off: there is no service C')]
+  if (facts === null) return [skip('builds', 'listen.builds is off: there is no service C')]
   const { image, measurement, authorities, roomGib } = facts
   return [
     fromOutcome(
@@ -27,7 +27,7 @@ export function buildChecks(
       `build it (bun scripts/build-image.ts builder) or copy it to builds.image_dir (${builds.image_dir}) again, or correct builds.image_dir`,
     ),
     measurement === null
-      ? notChecked('builder measurement', 'there is no builder image')
+      ? skip('builder measurement', 'there is no builder image')
       : fromOutcome(
           'builder measurement',
           measurement,
@@ -40,7 +40,7 @@ export function buildChecks(
 
 function fetchCheck(builds: Config['builds'], authorities: Outcome | null): Check {
   const name = 'builder fetch'
-  if (builds.fetch_hosts.length === 0) return notChecked(name, 'builds.fetch_hosts is empty: builds fetch nothing')
+  if (builds.fetch_hosts.length === 0) return skip(name, 'builds.fetch_hosts is empty: builds fetch nothing')
   const remedy = `put PEM certificates in builds.fetch_ca_file (${builds.fetch_ca_file}), readable to root, or set it to ""`
   if (authorities !== null && !authorities.ok) return fail(name, authorities.text, remedy)
   const hosts = `${builds.fetch_hosts.length} hosts through port ${builds.fetch_port}`
@@ -51,8 +51,7 @@ function diskCheck(builds: Config['builds'], room: { roomGib: number | null; isC
   const name = 'builder disk'
   const { scratch_gib: scratchGib, exchange_gib: exchangeGib } = builds
   const neededGib = scratchGib + exchangeGib
-  if (room.roomGib === null)
-    return notChecked(name, 'the room for disks of VMs is known after the first start, to root')
+  if (room.roomGib === null) return skip(name, 'the room for disks of VMs is known after the first start, to root')
   const detail = `a build VM needs ${neededGib} GiB (builds.scratch_gib ${scratchGib}, builds.exchange_gib ${exchangeGib}); all VMs together have ${room.roomGib} GiB`
   if (room.roomGib >= neededGib) return pass(name, detail)
   const more = room.isConfigured ? 'raise capacity.scratch_gib' : 'free space in the state directory'

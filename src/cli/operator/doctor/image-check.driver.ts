@@ -1,14 +1,14 @@
 // Images on disk, each file read whole and held against the digest in its manifest, for `strongroom doctor`. Effects: reads files.
 
 import { join } from 'node:path'
-import { toHex } from '../../base/bytes.ts'
-import { Fault, wrapFault } from '../../base/fault.ts'
-import type { Config } from '../../config/schema.ts'
-import { readWorkerImage } from '../../inference/worker/root.ts'
-import { expectedMeasurement } from '../../vm/expected.plan.ts'
-import { readIgvmLaunch } from '../../vm/igvm.plan.ts'
-import { type Image, loadBuilderImage, loadGatewayImage, loadImage } from '../../vm/image.driver.ts'
-import { nativeHashes, openImageFile, readWhole } from '../../vm/image-file.driver.ts'
+import { toHex } from '../../../base/bytes.ts'
+import { Fault, wrapFault } from '../../../base/fault.ts'
+import type { Config } from '../../../config/schema.ts'
+import { readWorkerImage } from '../../../inference/worker/root.ts'
+import { expectedMeasurement } from '../../../vm/expected.plan.ts'
+import { readIgvmLaunch } from '../../../vm/igvm.plan.ts'
+import { type Image, loadBuilderImage, loadGatewayImage, loadImage } from '../../../vm/image.driver.ts'
+import { nativeHashes, openImageFile, readWhole } from '../../../vm/image-file.driver.ts'
 
 type ImageFiles = { readonly [role: string]: { readonly path: string; readonly sha256: string } }
 

@@ -1,12 +1,12 @@
 // What a host needs, judged from the facts that were found. Pure.
 
-import { isoOrNull } from '../../base/clock.ts'
-import { HOST_LISTENERS, type HostName, hostAddresses } from '../../config/listen.ts'
-import type { Config, Platform } from '../../config/schema.ts'
-import type { CollateralProblem, KeptCollateral } from '../../host/kds/kept.ts'
-import { type Check, fail, fromOutcome, notChecked, type Outcome, pass, warn } from './check.ts'
-import { type BuildFacts, buildChecks } from './doctor-builds.plan.ts'
-import { type GatewayFacts, gatewayChecks } from './doctor-gateway.plan.ts'
+import { isoOrNull } from '../../../base/clock.ts'
+import { HOST_LISTENERS, type HostName, hostAddresses } from '../../../config/listen.ts'
+import type { Config, Platform } from '../../../config/schema.ts'
+import type { CollateralProblem, KeptCollateral } from '../../../host/kds/kept.ts'
+import { type BuildFacts, buildChecks } from './builds.plan.ts'
+import { type Check, fail, fromOutcome, type Outcome, pass, skip, warn } from './check.ts'
+import { type GatewayFacts, gatewayChecks } from './gateway.plan.ts'
 
 /** A device that QEMU opens. */
 export type DeviceFacts = {
@@ -105,7 +105,7 @@ export function judge(facts: HostFacts): Check[] {
       'build or copy the guest image again, or correct vm.image_dir in the configuration',
     ),
     facts.measurement === null
-      ? notChecked('measurement', 'there is no image')
+      ? skip('measurement', 'there is no image')
       : fromOutcome('measurement', facts.measurement, MEASUREMENT_REMEDY),
     collateralCheck(facts, platform),
     ...gatewayChecks(facts.gateway, facts.config, facts.nowMs),
@@ -113,8 +113,8 @@ export function judge(facts: HostFacts): Check[] {
     stateDirCheck(facts),
     facts.systemd
       ? pass('systemd', 'VMs run in scopes of their own')
-      : notChecked('systemd', 'systemd does not run here; VMs run in sessions of their own'),
-    facts.daemon.ok ? pass('daemon', facts.daemon.text) : notChecked('daemon', facts.daemon.text),
+      : skip('systemd', 'systemd does not run here; VMs run in sessions of their own'),
+    facts.daemon.ok ? pass('daemon', facts.daemon.text) : skip('daemon', facts.daemon.text),
   ]
 }
 
@@ -140,12 +140,12 @@ const RANK: Record<Platform, number> = { tcg: 0, kvm: 1, snp: 2 }
 const PLATFORM_REMEDY = 'set platform to "auto", or enable SVM and SEV-SNP in the BIOS setup and in the kvm_amd module'
 
 function kvmCheck(facts: HostFacts, platform: Platform): Check {
-  if (platform === 'tcg') return notChecked('kvm', 'the platform is tcg: software emulation, slow')
+  if (platform === 'tcg') return skip('kvm', 'the platform is tcg: software emulation, slow')
   return deviceCheck('kvm', '/dev/kvm', facts.kvmDevice, facts) ?? pass('kvm', '/dev/kvm, which VMs can open')
 }
 
 function sevCheck(facts: HostFacts, platform: Platform): Check {
-  if (platform !== 'snp') return notChecked('sev-snp', 'not an SNP host: all evidence is SIMULATED')
+  if (platform !== 'snp') return skip('sev-snp', 'not an SNP host: all evidence is SIMULATED')
   if (!facts.snp.ok) return fail('sev-snp', facts.snp.text, SNP_REMEDY)
   return deviceCheck('sev-snp', '/dev/sev', facts.sevDevice, facts) ?? pass('sev-snp', facts.snp.text)
 }
@@ -156,7 +156,7 @@ const SNP_REMEDY = 'load the cpuid module (modprobe cpuid); set sev_snp=1 for kv
 function deviceCheck(name: string, path: string, device: DeviceFacts | null, facts: HostFacts): Check | null {
   const { uid_min: uid } = facts.config.vm
   if (device === null) return fail(name, `${path} does not exist`, moduleRemedy(path))
-  if (!facts.isRoot) return notChecked(name, 'needs root')
+  if (!facts.isRoot) return skip(name, 'needs root')
   const { outcome, group, mode } = device
   if (outcome.ok) return null
   const detail = `VMs cannot open ${path} (as uid ${uid}): ${outcome.text}; it has group ${group}, mode ${mode.toString(8)}`
@@ -212,7 +212,7 @@ export function firmwareFile(vm: HostFacts['config']['vm']): string {
 }
 
 function firmwareCheck({ config, firmwarePresent }: HostFacts, platform: Platform): Check {
-  if (platform !== 'snp') return notChecked('firmware', 'only snp boots through firmware')
+  if (platform !== 'snp') return skip('firmware', 'only snp boots through firmware')
   const file = firmwareFile(config.vm)
   return firmwarePresent
     ? pass('firmware', file)
@@ -221,7 +221,7 @@ function firmwareCheck({ config, firmwarePresent }: HostFacts, platform: Platfor
 
 function tpmCheck({ swtpm, config }: HostFacts, platform: Platform): Check {
   if (platform === 'snp') return pass('tpm', 'swtpm is not needed: on snp a VM has the TPM of its SVSM, or none')
-  if (config.vm.tpm === 'off') return notChecked('tpm', 'vm.tpm is "off": VMs get no TPM')
+  if (config.vm.tpm === 'off') return skip('tpm', 'vm.tpm is "off": VMs get no TPM')
   if (swtpm.ok) return pass('tpm', `${swtpm.text}; it is the host's, so its evidence says vtpm:host-untrusted`)
   return warn(
     'tpm',
@@ -231,12 +231,12 @@ function tpmCheck({ swtpm, config }: HostFacts, platform: Platform): Check {
 }
 
 function nftCheck({ nft }: HostFacts): Check {
-  if (nft === null) return notChecked('nft', 'needs root')
+  if (nft === null) return skip('nft', 'needs root')
   return fromOutcome('nft', nft, 'install nftables and run as root; the kernel needs nf_tables')
 }
 
 function guardCheck({ guard, config }: HostFacts): Check {
-  if (guard === null) return notChecked('guard', 'needs root')
+  if (guard === null) return skip('guard', 'needs root')
   const { prefixes, file, installed } = guard
   if (prefixes === null) {
     const detail =
@@ -259,8 +259,7 @@ const GUARD_REMEDY =
   'install strongroom-guard.nft in /etc/strongroom, strongroom-guard.service and the drop-in for nftables.service, as README says; run systemctl enable --now strongroom-guard'
 
 function hostNamesCheck({ config, routeAddress }: HostFacts): Check {
-  if (config.listen.dns === '')
-    return notChecked('host names', 'listen.dns is off: another server has to name this host')
+  if (config.listen.dns === '') return skip('host names', 'listen.dns is off: another server has to name this host')
   const addresses = hostAddresses(config, routeAddress)
   const names = (Object.keys(addresses) as HostName[]).filter(name => config.listen[HOST_LISTENERS[name]] !== '')
   const missing = names.filter(name => addresses[name] === null)
@@ -275,8 +274,8 @@ function hostNamesCheck({ config, routeAddress }: HostFacts): Check {
 
 function collateralCheck({ collateral, nowMs }: HostFacts, platform: Platform): Check {
   const name = 'collateral'
-  if (platform !== 'snp') return notChecked(name, 'not an SNP host: reports are SIMULATED')
-  if (collateral === null) return notChecked(name, 'the first start fetches it')
+  if (platform !== 'snp') return skip(name, 'not an SNP host: reports are SIMULATED')
+  if (collateral === null) return skip(name, 'the first start fetches it')
   const { kept, problem } = collateral
   if (problem?.kind === 'bad') return fail(name, problem.text, problem.remedy)
   const { veks, chainFetchedAtMs, crlFetchedAtMs, crlNextUpdateMs } = kept
@@ -292,7 +291,7 @@ function ageText(atMs: number | null, nowMs: number): string {
 }
 
 function stateDirCheck({ stateDir, stateDirFreeBytes, stateDirWritable }: HostFacts): Check {
-  if (stateDirFreeBytes === null) return notChecked('state directory', `${stateDir} is made by the first start`)
+  if (stateDirFreeBytes === null) return skip('state directory', `${stateDir} is made by the first start`)
   if (!stateDirWritable)
     return fail('state directory', `${stateDir} cannot be written`, 'run as root, or check --state-dir')
   const free = `${stateDir}, ${Math.floor(stateDirFreeBytes / 1_048_576)} MiB free`

@@ -1,0 +1,67 @@
+// Puts together what watches the other firewalls of this host. Effects: runs nft and iptables-save, which change nothing; the journal.
+
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/log.ts'
+import { metricsText } from '../base/prometheus.ts'
+import type { Config } from '../config/schema.ts'
+import { guardTable } from '../host/network/guard.ts'
+import { uplinkInterface } from '../host/network/uplink.ts'
+import { lookAtFirewalls } from '../vm/firewall/foreign.driver.ts'
+import { firewallSite } from '../vm/firewall/site.plan.ts'
+import { FirewallWatch, type FirewallWatchDeps } from '../vm/firewall/watch.ts'
+
+const commandTimeoutMs = 10_000
+
+export type WatchedFirewall = {
+  readonly watch: FirewallWatch
+  readonly start: () => void
+  readonly stop: () => Promise<void>
+}
+
+export function composeFirewall({
+  config,
+  clock,
+  log,
+  onEvent,
+}: {
+  readonly config: Config
+  readonly clock: Clock
+  readonly log: Logger
+  readonly onEvent: FirewallWatchDeps['onEvent']
+}): WatchedFirewall {
+  const watch = new FirewallWatch({
+    look: () => lookAtFirewalls(commandTimeoutMs),
+    site: () => firewallSite(config, uplinkInterface()),
+    own: new Set([config.network.table, guardTable]),
+    clock,
+    log: log.unit('firewall'),
+    onEvent,
+  })
+  const stopping = new AbortController()
+  let loop: Promise<void> = Promise.resolve()
+  return {
+    watch,
+    start: () => {
+      loop = watch.run(stopping.signal)
+    },
+    stop: () => {
+      stopping.abort()
+      return loop
+    },
+  }
+}
+
+export function createFirewallMetrics(watch: Pick<FirewallWatch, 'problems'>): { readonly render: () => string } {
+  const help = 'Base chains of other firewalls that drop what this appliance needs for certain.'
+  return {
+    render: () =>
+      metricsText([
+        {
+          name: 'strongroom_foreign_firewall_drops',
+          help,
+          type: 'gauge',
+          samples: [{ labels: {}, value: watch.problems().length }],
+        },
+      ]),
+  }
+}

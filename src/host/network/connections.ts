@@ -1,0 +1,72 @@
+// Which addresses of a network the kernel still remembers connections of, by conntrack(8). Effects: reads the connections of our network namespace.
+
+import { runLines } from '../../linux/command-lines.ts'
+import { isWithin } from './pool-routes.ts'
+
+/** Options of conntrack(8): which side of an entry to look at. */
+const SIDES = ['--orig-src', '--reply-src'] as const
+export type ConnectionSide = (typeof SIDES)[number]
+
+export type RememberedAddress = {
+  readonly address: string
+  /** Entries in which it stands on each side. */
+  readonly counts: Readonly<Partial<Record<ConnectionSide, number>>>
+}
+
+export type Remembered = {
+  readonly addresses: readonly RememberedAddress[]
+  /** False: there are more entries or addresses than are read. */
+  readonly whole: boolean
+}
+
+export type RememberedOptions = {
+  /** CIDR. */
+  readonly network: string
+  /** Whose entries are left out. */
+  readonly isHeld: (address: string) => boolean
+  readonly timeoutMs: number
+  readonly entryCountMax?: number
+  readonly addressCountMax?: number
+}
+
+/**
+ * Addresses of the network that nobody holds and that stand in an entry, as who began the connection or as who answered it. An entry that has
+ * seen no answer is left out where the address is the one that was called: any stranger makes one, and it lets nobody in.
+ * Faults: host.command_failed, host.command_timeout.
+ */
+export async function rememberedAddresses(options: RememberedOptions): Promise<Remembered> {
+  const { network, isHeld, timeoutMs, entryCountMax = 1_048_576, addressCountMax = 1_000 } = options
+  const found = new Map<string, Partial<Record<ConnectionSide, number>>>()
+  let leftCount = entryCountMax
+  // conntrack(8) selects by network on the original side alone.
+  const { whole } = await runLines(['conntrack', '--dump', '--family', 'ipv4'], {
+    timeoutMs,
+    lineBytesMax,
+    onLine: line => {
+      for (const side of SIDES) {
+        const address = addressOf(line, side)
+        if (address === null || !isWithin(network, address) || isHeld(address)) continue
+        const counts = found.get(address)
+        if (counts === undefined && found.size >= addressCountMax) return false
+        found.set(address, { ...counts, [side]: (counts?.[side] ?? 0) + 1 })
+      }
+      leftCount -= 1
+      return leftCount > 0
+    },
+  })
+  const addresses = [...found].map(([address, counts]): RememberedAddress => ({ address, counts }))
+  return { addresses: addresses.sort((a, b) => (a.address < b.address ? -1 : 1)), whole }
+}
+
+const lineBytesMax = 4_096
+
+/**
+ * The address on this side of an entry, or null where it counts for nothing: `src` stands twice in a line, in the original direction and then in
+ * the reply's.
+ */
+export function addressOf(line: string, side: ConnectionSide): string | null {
+  const sources = [...line.matchAll(/\bsrc=([0-9a-f.:]+)/g)].map(([, address = '']) => address)
+  if (sources.length !== 2) return null
+  if (side === '--orig-src') return sources[0] ?? null
+  return line.includes('[UNREPLIED]') ? null : (sources[1] ?? null)
+}

@@ -1,0 +1,49 @@
+// The systemd scopes that VMs run in, as the kernel has them. Effects: reads control groups.
+
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+export type VmScope = {
+  readonly vmId: string
+  /** Of systemd. */
+  readonly unit: string
+  /** What runs in it. */
+  readonly pids: readonly number[]
+}
+
+/** Where control groups are: version 2 alone, systemd's own tree beside version 1, and the same as systemd 232 and older name it. */
+const TREES = ['', 'unified', 'systemd'] as const
+const slice = 'strongroom.slice'
+
+/** Scopes named as those of a VM or of its TPM. Empty without systemd. Never throws: what goes meanwhile is gone. */
+export function listVmScopes(root = '/sys/fs/cgroup'): VmScope[] {
+  const found = new Map<string, VmScope>()
+  for (const tree of TREES) {
+    const directory = join(root, tree, slice)
+    for (const unit of namesIn(directory)) {
+      const vmId = SCOPE.exec(unit)?.[1]
+      if (vmId === undefined) continue
+      const pids = pidsIn(join(directory, unit, 'cgroup.procs'))
+      if ((found.get(unit)?.pids.length ?? -1) < pids.length) found.set(unit, { vmId, unit, pids })
+    }
+  }
+  return [...found.values()]
+}
+
+const SCOPE = /^strongroom-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-tpm)?\.scope$/
+
+function namesIn(directory: string): string[] {
+  try {
+    return readdirSync(directory)
+  } catch {
+    return []
+  }
+}
+
+function pidsIn(file: string): number[] {
+  try {
+    return readFileSync(file, 'utf8').split('\n').filter(Boolean).map(Number)
+  } catch {
+    return []
+  }
+}

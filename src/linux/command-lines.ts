@@ -1,0 +1,74 @@
+// Commands whose output may be longer than anybody wants to hold: it is read line by line as it comes. Effects: starts processes and kills those
+// that take too long.
+
+import { Fault, messageOf } from '../base/fault.ts'
+import { plainEnv } from './command.ts'
+import { createLineSplitter } from './lines.ts'
+
+export type LinesCommand = {
+  readonly timeoutMs: number
+  /** Longer lines are passed over. */
+  readonly lineBytesMax: number
+  /** Called for each line, without its end. False: no further line is wanted, and the command is ended. */
+  readonly onLine: (line: string) => boolean
+}
+
+/**
+ * Runs a command until it ends or no more of it is wanted. `whole`: every line was seen. Between two chunks of output other work of this thread
+ * goes on, so that long output takes time and holds nobody up. Faults: host.command_failed (cannot start, exit code not 0), host.command_timeout.
+ */
+export async function runLines(argv: readonly string[], command: LinesCommand): Promise<{ readonly whole: boolean }> {
+  const name = argv[0] ?? ''
+  const child = start(argv, name)
+  let late = false
+  const timer = setTimeout(() => {
+    late = true
+    child.kill('SIGKILL')
+  }, command.timeoutMs)
+  let wanted = true
+  const splitter = createLineSplitter({
+    lineBytesMax: command.lineBytesMax,
+    onLine: line => {
+      if (wanted) wanted = command.onLine(Buffer.from(line).toString('utf8'))
+    },
+    onOverlong: () => {},
+  })
+  try {
+    const stderr = beginningOf(child.stderr)
+    for await (const chunk of child.stdout) {
+      splitter.push(chunk)
+      if (!wanted) return { whole: false }
+    }
+    const exitCode = await child.exited
+    if (late) throw new Fault('host.command_timeout', `${name}: not done within ${command.timeoutMs} ms`)
+    if (exitCode === 0) return { whole: true }
+    const why = child.signalCode ?? `exit code ${exitCode}`
+    throw new Fault('host.command_failed', `${name}: ${why}: ${(await stderr).trim()}`)
+  } finally {
+    clearTimeout(timer)
+    if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL')
+  }
+}
+
+const stderrCharsMax = 2_000
+
+function start(argv: readonly string[], name: string) {
+  try {
+    return Bun.spawn([...argv], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', env: plainEnv })
+  } catch (error) {
+    throw new Fault('host.command_failed', `${name}: ${messageOf(error)}`, { cause: error })
+  }
+}
+
+/** Reads to the end, so that the command never waits for a reader, and keeps the beginning. Never rejects. */
+async function beginningOf(stream: ReadableStream<Uint8Array>): Promise<string> {
+  let text = ''
+  try {
+    for await (const chunk of stream) {
+      if (text.length < stderrCharsMax) text += Buffer.from(chunk).toString('utf8')
+    }
+  } catch {
+    // The command was ended.
+  }
+  return text.slice(0, stderrCharsMax)
+}

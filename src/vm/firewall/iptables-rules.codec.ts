@@ -1,0 +1,144 @@
+// Chains and rules out of iptables-save(8), of its legacy and its nftables kind. Pure. What is not known here is an unknown match, never none.
+
+import {
+  type Chain,
+  type Field,
+  type Hook,
+  type Match,
+  parseNetwork,
+  type Rule,
+  type Value,
+  type Verdict,
+} from './trace.plan.ts'
+
+const HOOKS: Readonly<Record<string, Hook>> = {
+  PREROUTING: 'prerouting',
+  INPUT: 'input',
+  FORWARD: 'forward',
+  POSTROUTING: 'postrouting',
+}
+/** Tables whose chains filter: what `nat` drops is rare, and not asked for here. */
+const TABLES = new Set(['filter', 'mangle', 'raw', 'security'])
+
+/** `family`: as what the chains are told, `ip` where nftables holds them and another word where the kernel's older tables do. */
+export function parseIptables(text: string, family: string): Chain[] {
+  const chains: (Chain & { rules: Rule[] })[] = []
+  let table = ''
+  for (const line of text.split('\n')) {
+    if (line.startsWith('*')) table = line.slice(1).trim()
+    if (!TABLES.has(table)) continue
+    const declared = /^:(\S+) (\S+)/.exec(line)
+    if (declared !== null) {
+      const [, name = '', policy = ''] = declared
+      const hook = policy === '-' ? undefined : HOOKS[name]
+      const base: Chain['base'] = hook === undefined ? null : { hook, policy: policy === 'DROP' ? 'drop' : 'accept' }
+      chains.push({ family, table, name, base, rules: [] })
+    }
+    if (!line.startsWith('-A ')) continue
+    const [, name, ...words] = wordsOf(line)
+    chains.find(chain => chain.table === table && chain.name === name)?.rules.push(ruleOf(words))
+  }
+  return chains
+}
+
+/** As iptables-save quotes: double quotes, with a backslash before quotes and backslashes. */
+function wordsOf(line: string): string[] {
+  const words = line.match(/"(?:[^"\\]|\\.)*"|\S+/g) ?? []
+  return words.map(word => (word.startsWith('"') ? word.slice(1, -1).replace(/\\(.)/g, '$1') : word))
+}
+
+const OPTIONS: Readonly<Record<string, Field>> = {
+  '-i': 'iifname',
+  '-o': 'oifname',
+  '-s': 'saddr',
+  '-d': 'daddr',
+  '-p': 'protocol',
+  '--sport': 'sport',
+  '--sports': 'sport',
+  '--dport': 'dport',
+  '--dports': 'dport',
+  '--ctstate': 'ct_state',
+  '--state': 'ct_state',
+}
+
+/** Targets that decide nothing here. */
+const SILENT = new Set([
+  'LOG',
+  'NFLOG',
+  'ULOG',
+  'MARK',
+  'CONNMARK',
+  'TCPMSS',
+  'CT',
+  'NOTRACK',
+  'DSCP',
+  'TOS',
+  'CHECKSUM',
+  'CLASSIFY',
+  'TRACE',
+])
+
+function ruleOf(words: readonly string[]): Rule {
+  const matches: Match[] = []
+  let isNegated = false
+  for (let at = 0; at < words.length; at += 1) {
+    const [word = '', next = ''] = [words[at], words[at + 1]]
+    const field = OPTIONS[word]
+    // What stands behind it belongs to the target.
+    if (word === '-j' || word === '-g') return { matches, verdict: verdictOf(word, next) }
+    if (word === '!') {
+      isNegated = true
+      continue
+    }
+    if (word === '-m' || word === '--comment') at += 1
+    else if (field !== undefined) {
+      const values = valuesOf(field, next)
+      matches.push(values === null ? 'unknown' : { field, isNegated, values })
+      at += 1
+    } else if (word.startsWith('-')) matches.push('unknown')
+    isNegated = false
+  }
+  return { matches, verdict: null }
+}
+
+function verdictOf(option: string, target: string): Verdict | null {
+  if (target === 'ACCEPT') return { kind: 'accept' }
+  if (target === 'DROP' || target === 'REJECT') return { kind: 'drop' }
+  if (target === 'RETURN') return { kind: 'return' }
+  if (target === 'QUEUE' || target === 'NFQUEUE') return { kind: 'either' }
+  if (SILENT.has(target)) return null
+  return { kind: option === '-g' ? 'goto' : 'jump', target }
+}
+
+/** Beside them stand DNAT and SNAT, which are no states in nftables' words. */
+const STATES = new Set(['NEW', 'ESTABLISHED', 'RELATED', 'INVALID', 'UNTRACKED'])
+
+/** Null: it cannot be told. */
+function valuesOf(field: Field, text: string): Value[] | null {
+  const values = (field === 'protocol' || field.endsWith('ifname') ? [text] : text.split(',')).map(one =>
+    readValue(field, one),
+  )
+  return values.some(value => value === null) ? null : (values as Value[])
+}
+
+function readValue(field: Field, text: string): Value | null {
+  switch (field) {
+    case 'saddr':
+    case 'daddr': {
+      const network = parseNetwork(text)
+      return network === null ? null : { kind: 'network', network }
+    }
+    case 'sport':
+    case 'dport': {
+      const found = /^(\d+)(?::(\d+))?$/.exec(text)
+      return found === null ? null : { kind: 'range', from: Number(found[1]), to: Number(found[2] ?? found[1]) }
+    }
+    case 'iifname':
+    case 'oifname':
+      return text.endsWith('+') ? { kind: 'prefix', text: text.slice(0, -1) } : { kind: 'text', text }
+    case 'ct_state':
+      return STATES.has(text) ? { kind: 'text', text: text.toLowerCase() } : null
+    default:
+      return { kind: 'text', text }
+  }
+}

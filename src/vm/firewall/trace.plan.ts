@@ -1,0 +1,200 @@
+// What a firewall does with one packet, as far as its rules tell. Pure.
+//
+// Every match is `yes`, `no` or `unknown`: nobody evaluates a set that somebody fills, a rate, or a helper of iptables. Where a rule may match or
+// not, both ways are followed. What is dropped in every way is dropped for certain.
+
+import { assert } from '../../base/assert.ts'
+
+/** Of IPv4 packets, in nftables' words. */
+export type Hook = 'prerouting' | 'input' | 'forward' | 'postrouting'
+
+/** IPv4, as a number and the length of the prefix. */
+export type Network = { readonly base: number; readonly prefixLength: number }
+
+export type Value =
+  | { readonly kind: 'text'; readonly text: string }
+  /** The beginning of an interface's name. */
+  | { readonly kind: 'prefix'; readonly text: string }
+  | { readonly kind: 'network'; readonly network: Network }
+  | { readonly kind: 'range'; readonly from: number; readonly to: number }
+
+export type Field = Exclude<keyof Packet, 'name'>
+
+/** One of `values`; or, negated, none of them. */
+export type Match =
+  | 'unknown'
+  | { readonly field: Field; readonly isNegated: boolean; readonly values: readonly Value[] }
+
+export type Verdict =
+  /** `either`: it depends on what is not known here. */
+  | { readonly kind: 'accept' | 'drop' | 'return' | 'either' }
+  | { readonly kind: 'jump' | 'goto'; readonly target: string }
+
+export type Rule = {
+  readonly matches: readonly Match[]
+  /** Null: it decides nothing. */
+  readonly verdict: Verdict | null
+}
+
+export type Chain = {
+  readonly family: string
+  readonly table: string
+  readonly name: string
+  /** Null: others jump to it. */
+  readonly base: { readonly hook: Hook; readonly policy: 'accept' | 'drop' } | null
+  readonly rules: readonly Rule[]
+  /** Whose rules of iptables are not all told. */
+  readonly isOpaque?: boolean
+}
+
+/** A packet on its way; null: any. */
+export type Packet = {
+  /** For people. */
+  readonly name: string
+  readonly family: 'ipv4'
+  readonly iifname: string | null
+  readonly oifname: string | null
+  readonly saddr: Network
+  readonly daddr: Network
+  readonly protocol: 'tcp' | 'udp'
+  readonly sport: number | null
+  readonly dport: number | null
+  readonly ct_state: 'new' | 'established'
+  /** Whether its connection is led elsewhere than where it was sent. */
+  readonly ct_status: 'dnat' | 'none'
+}
+
+export const anywhere: Network = { base: 0, prefixLength: 0 }
+
+/** What a base chain does with a packet. `unsure`: what is not known here decides. */
+export type Fate = 'passes' | 'drops' | 'unsure'
+
+/** `cause`: the first thing that drops it, for people; null: nothing does. */
+export type Traced = { readonly fate: Fate; readonly cause: string | null }
+
+type End = 'accept' | 'drop' | 'fall'
+type Walked = { readonly ends: ReadonlySet<End>; readonly cause: string | null }
+
+/** Follows a packet through a base chain and all that it jumps to within its table. */
+export function trace(base: Chain, chains: readonly Chain[], packet: Packet): Traced {
+  assert(base.base !== null, 'a packet begins at a base chain')
+  const table = chains.filter(({ family, table }) => family === base.family && table === base.table)
+  const { ends, cause } = new Walk(new Map(table.map(chain => [chain.name, chain])), packet).through(base.name)
+  const policyDrops = base.base.policy === 'drop'
+  const mayDrop = ends.has('drop') || (ends.has('fall') && policyDrops)
+  const mayPass = ends.has('accept') || (ends.has('fall') && !policyDrops)
+  const why = cause ?? (mayDrop ? `policy drop of ${chainName(base)}` : null)
+  return { fate: mayDrop ? (mayPass ? 'unsure' : 'drops') : 'passes', cause: mayDrop ? why : null }
+}
+
+/** `ip filter FORWARD` */
+export function chainName({ family, table, name }: Chain): string {
+  return `${family} ${table} ${name}`
+}
+
+const depthMax = 64
+const unknownChain: Walked = { ends: new Set(['accept', 'drop', 'fall']), cause: null }
+
+class Walk {
+  readonly #chains: ReadonlyMap<string, Chain>
+  readonly #packet: Packet
+  /** The packet is the same wherever it comes from, so each chain is walked once. */
+  readonly #walked = new Map<string, Walked>()
+  #depth = 0
+
+  constructor(chains: ReadonlyMap<string, Chain>, packet: Packet) {
+    this.#chains = chains
+    this.#packet = packet
+  }
+
+  through(name: string): Walked {
+    const known = this.#walked.get(name)
+    if (known !== undefined) return known
+    const chain = this.#chains.get(name)
+    // The kernel allows 16 (include/net/netfilter/nf_tables.h, NFT_JUMP_STACK_SIZE), and no circles.
+    if (chain === undefined || this.#depth >= depthMax) return unknownChain
+    this.#depth += 1
+    const walked = this.#rules(chain)
+    this.#depth -= 1
+    this.#walked.set(name, walked)
+    return walked
+  }
+
+  #rules(chain: Chain): Walked {
+    const ends = new Set<End>()
+    let cause: string | null = null
+    for (const [index, rule] of chain.rules.entries()) {
+      if (rule.verdict === null) continue
+      const matched = matches(rule, this.#packet)
+      if (matched === 'no') continue
+      const { verdict } = rule
+      const led = this.#ledBy(verdict)
+      for (const end of led.ends) if (end !== 'fall') ends.add(end)
+      if (led.ends.has('drop')) cause ??= led.cause ?? `rule ${index + 1} of ${chainName(chain)}`
+      const goesOn = verdict.kind === 'jump' && led.ends.has('fall')
+      if (matched === 'unknown' || goesOn) continue
+      if (led.ends.has('fall')) ends.add('fall')
+      return { ends, cause }
+    }
+    ends.add('fall')
+    return { ends, cause }
+  }
+
+  #ledBy(verdict: Verdict): Walked {
+    if (verdict.kind === 'jump' || verdict.kind === 'goto') return this.through(verdict.target)
+    if (verdict.kind === 'either') return unknownChain
+    // `return` goes on where the chain was jumped to from, and at a base chain with its policy.
+    return { ends: new Set([verdict.kind === 'return' ? 'fall' : verdict.kind]), cause: null }
+  }
+}
+
+type Truth = 'yes' | 'no' | 'unknown'
+
+function matches(rule: Rule, packet: Packet): Truth {
+  let truth: Truth = 'yes'
+  for (const match of rule.matches) {
+    const one = match === 'unknown' ? 'unknown' : holds(match, packet)
+    if (one === 'no') return 'no'
+    if (one === 'unknown') truth = 'unknown'
+  }
+  return truth
+}
+
+function holds({ field, isNegated, values }: Exclude<Match, 'unknown'>, packet: Packet): Truth {
+  const each = values.map(value => equals(field, value, packet))
+  const any: Truth = each.includes('yes') ? 'yes' : each.includes('unknown') ? 'unknown' : 'no'
+  if (!isNegated || any === 'unknown') return any
+  return any === 'yes' ? 'no' : 'yes'
+}
+
+function equals(field: Field, value: Value, packet: Packet): Truth {
+  const found = packet[field]
+  if (found === null) return 'unknown'
+  if (typeof found === 'string') {
+    if (value.kind === 'text') return truth(found === value.text)
+    return value.kind === 'prefix' ? truth(found.startsWith(value.text)) : 'unknown'
+  }
+  if (typeof found === 'number')
+    return value.kind === 'range' ? truth(found >= value.from && found <= value.to) : 'unknown'
+  return value.kind === 'network' ? within(found, value.network) : 'unknown'
+}
+
+function truth(is: boolean): Truth {
+  return is ? 'yes' : 'no'
+}
+
+/** Of two networks one holds the other, or they have nothing in common. */
+function within(inner: Network, outer: Network): Truth {
+  const common = 2 ** (32 - Math.min(inner.prefixLength, outer.prefixLength))
+  if (Math.floor(inner.base / common) !== Math.floor(outer.base / common)) return 'no'
+  return inner.prefixLength >= outer.prefixLength ? 'yes' : 'unknown'
+}
+
+/** `A.B.C.D` or `A.B.C.D/N`; null for anything else. */
+export function parseNetwork(text: string): Network | null {
+  const found = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(?:\/(\d{1,2}))?$/.exec(text)
+  if (found === null) return null
+  const [bytes, prefixLength] = [found.slice(1, 5).map(Number), Number(found[5] ?? 32)]
+  if (bytes.some(byte => byte > 255) || prefixLength > 32) return null
+  return { base: bytes.reduce((sum, byte) => sum * 256 + byte, 0), prefixLength }
+}

@@ -1,0 +1,111 @@
+// Goal: a list of nft in JSON is read for what it says; what is not understood is unknown, and what is no list is refused.
+// What the real nft prints is read in foreign.driver.root.test.ts.
+
+import { expect, test } from 'bun:test'
+import { parseNftRules } from '../../../src/vm/firewall/nft-rules.codec.ts'
+import type { Match, Rule } from '../../../src/vm/firewall/trace.plan.ts'
+
+const chain = { family: 'inet', table: 'fw', name: 'f', type: 'filter', hook: 'forward', prio: 0, policy: 'drop' }
+const listOf = (...items: object[]) => JSON.stringify({ nftables: [{ metainfo: {} }, ...items] })
+const rulesOf = (...expr: object[]): readonly Rule[] | undefined =>
+  parseNftRules(listOf({ chain }, { rule: { family: 'inet', table: 'fw', chain: 'f', handle: 1, expr } }))[0]?.rules
+const matchesOf = (left: object, right: unknown, op = '=='): readonly Match[] | undefined =>
+  rulesOf({ match: { op, left, right } }, { drop: null })?.[0]?.matches
+const tcp: Match = { field: 'protocol', isNegated: false, values: [{ kind: 'text', text: 'tcp' }] }
+
+test('goal: base chains of IPv4, with hook and policy', () => {
+  const others = [
+    { ...chain, family: 'ip6' },
+    { ...chain, family: 'bridge' },
+    { ...chain, name: 'n', type: 'nat', hook: 'prerouting' },
+    { ...chain, name: 'o', hook: 'output' },
+    { family: 'ip', table: 't', name: 'u' },
+  ]
+  const read = parseNftRules(
+    listOf({ table: { family: 'inet', name: 'fw' } }, { chain }, ...others.map(chain => ({ chain }))),
+  )
+  expect(read.map(({ family, name, base }) => [family, name, base])).toEqual([
+    ['inet', 'f', { hook: 'forward', policy: 'drop' }],
+    ['inet', 'n', null],
+    ['inet', 'o', null],
+    ['ip', 'u', null],
+  ])
+})
+
+test('goal: a port says which protocol it is of', () => {
+  const dport = { payload: { protocol: 'tcp', field: 'dport' } }
+  expect(matchesOf(dport, { set: [22, { range: [80, 90] }] }, '!=')).toEqual([
+    tcp,
+    {
+      field: 'dport',
+      isNegated: true,
+      values: [
+        { kind: 'range', from: 22, to: 22 },
+        { kind: 'range', from: 80, to: 90 },
+      ],
+    },
+  ])
+  expect(matchesOf({ payload: { protocol: 'th', field: 'dport' } }, 53)).toHaveLength(1)
+  expect(matchesOf({ payload: { protocol: 'icmp', field: 'type' } }, 'echo-request')).toEqual([
+    { field: 'protocol', isNegated: false, values: [{ kind: 'text', text: 'icmp' }] },
+    'unknown',
+  ])
+  expect(matchesOf({ payload: { protocol: 'ip6', field: 'saddr' } }, '::1')?.[0]).toMatchObject({ field: 'family' })
+})
+
+test('goal: what nobody can tell is unknown', () => {
+  const saddr = { payload: { protocol: 'ip', field: 'saddr' } }
+  for (const right of ['@blocked', { set: ['@blocked'] }, 'host.example', { prefix: { addr: '::', len: 8 } }, null]) {
+    expect(matchesOf(saddr, right)).toEqual(['unknown'])
+  }
+  expect(matchesOf({ concat: [] }, { set: [] })).toEqual(['unknown'])
+  expect(matchesOf({ ct: { key: 'status' } }, 'assured', 'in')).toEqual(['unknown'])
+  expect(matchesOf({ meta: { key: 'iifname' } }, 'a', '<')).toEqual(['unknown'])
+  expect(rulesOf({ limit: { rate: 3 } }, { accept: null })).toEqual([
+    { matches: ['unknown'], verdict: { kind: 'accept' } },
+  ])
+  expect(rulesOf({ 'a statement of next year': 1 }, { drop: null })).toEqual([
+    { matches: ['unknown'], verdict: { kind: 'drop' } },
+  ])
+})
+
+test('goal: verdict maps are as many rules as they have verdicts; a named one may say anything', () => {
+  const key = { ct: { key: 'state' } }
+  expect(
+    rulesOf({
+      vmap: {
+        key,
+        data: {
+          set: [
+            ['invalid', { drop: null }],
+            ['established', { accept: null }],
+          ],
+        },
+      },
+    })?.map(rule => rule.verdict),
+  ).toEqual([{ kind: 'drop' }, { kind: 'accept' }])
+  expect(rulesOf({ vmap: { key, data: '@map' } })).toEqual([{ matches: ['unknown'], verdict: { kind: 'either' } }])
+})
+
+test('goal: rules of iptables in nftables mark their chain; a target that drops is seen', () => {
+  const [read] = parseNftRules(
+    listOf(
+      { chain },
+      {
+        rule: {
+          ...{ family: 'inet', table: 'fw', chain: 'f' },
+          expr: [{ xt: { type: 'match', name: 'conntrack' } }, { xt: { type: 'target', name: 'REJECT' } }],
+        },
+      },
+    ),
+  )
+  expect([read?.isOpaque, read?.rules]).toEqual([true, [{ matches: ['unknown'], verdict: { kind: 'drop' } }]])
+  expect(rulesOf({ xt: null }, { accept: null })).toEqual([{ matches: ['unknown'], verdict: { kind: 'accept' } }])
+})
+
+test('goal: what is no list of nft is refused, and says so', () => {
+  for (const text of ['', '{', '[]', '{"nftables": 1}', '{"nftables": [{"chain": {"family": 1}}]}']) {
+    expect(() => parseNftRules(text)).toThrow('nft list ruleset')
+  }
+  expect(parseNftRules('{"nftables": []}')).toEqual([])
+})
