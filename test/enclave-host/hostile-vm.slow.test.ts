@@ -47,6 +47,7 @@ async function chat(): Promise<number> {
   return response.status
 }
 
+// Goal: nothing that a gateway VM sends holds the host's thread, fills its memory, or keeps another VM's usage out of the books.
 test.each([
   'answers',
   'lines of 2 MiB',
