@@ -83,7 +83,10 @@ export function addInstance(program: Command, cli: Cli): void {
 type RaiseOptions = { to?: number; by?: number; reason?: string }
 
 function addEgress(instance: Command, cli: Cli): void {
-  const egress = instance.command('egress').description('what an instance may send in its life: raise')
+  const egress = instance
+    .command('egress')
+    .description('what an instance may send in its life: raise')
+    .addHelpText('after', helpText('strongroom instance egress raise acme/k3v9x2ab --to 20GiB'))
   onOne(
     egress,
     'raise',
