@@ -10,7 +10,9 @@ import { createNetns } from '../../test/rigs/netns.ts'
 import { print, printError, table } from '../lib/terminal.ts'
 import { accountsScenario } from './accounts.ts'
 import { buildsScenario } from './builds.ts'
+import { gatewayUpdateScenario, gatewayVmScenario } from './gateway-vm.ts'
 import { claimScenario, instancesScenario, restartScenario } from './instances.ts'
+import { retentionScenario, usageScenario } from './ledger.ts'
 import { drainScenario, poolScenario } from './pool.ts'
 import type { Scenario } from './scenario.ts'
 import { startScenario } from './start.ts'
@@ -24,7 +26,11 @@ export const SCENARIOS: readonly Scenario[] = [
   drainScenario,
   restartScenario,
   buildsScenario,
+  usageScenario,
+  retentionScenario,
+  gatewayVmScenario,
   claimScenario,
+  gatewayUpdateScenario,
 ]
 
 type Options = {
