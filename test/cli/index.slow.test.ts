@@ -21,7 +21,7 @@ import { appendEvent } from '../../src/store/ledger/event.query.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
 
 /** Tests here start dozens of processes at once. */
-setDefaultTimeout(30_000)
+setDefaultTimeout(60_000)
 
 const main = join(import.meta.dir, '../../src/main.ts')
 let dir: string
