@@ -26,7 +26,7 @@ export type DnsSocket = { readonly port: number; readonly close: () => void }
 
 const defaultLimits: DnsLimits = {
   queryBytesMax: 4_096,
-  turnMsMax: 500,
+  turnMsMax: 5_000,
   turnPacketsMax: 512,
   addressesMax: 64,
   addressesIntervalMs: 5_000,
