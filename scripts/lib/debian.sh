@@ -7,7 +7,7 @@ qemu_packages=(qemu-system-x86 qemu-utils qemu-system-data seabios)
 base_packages=(
   nftables conntrack iproute2 mmdebstrap squashfs-tools erofs-utils cryptsetup-bin openssh-client openssh-server openssl
   curl ca-certificates git xz-utils cpio kmod zstd apt-utils util-linux bind9-dnsutils bubblewrap systemd-container
-  chromium nginx-light swtpm skopeo cargo rustc gcc libc6-dev pkg-config nix-bin busybox-static
+  chromium nginx-light nsd dnsperf swtpm skopeo cargo rustc gcc libc6-dev pkg-config nix-bin busybox-static
 )
 
 policy=/usr/sbin/policy-rc.d
@@ -105,20 +105,21 @@ install_qemu() {
   apt_get install --target-release "$codename-backports" "${qemu_packages[@]}"
 }
 
-# The benchmarks start nginx themselves, with a configuration of theirs.
-disable_nginx() {
+# The benchmarks start nginx and NSD themselves, with a configuration of theirs.
+disable_service() {
+  local name=$1
   if command -v systemctl > /dev/null; then
-    systemctl disable nginx.service
+    systemctl disable "$name.service"
   else
-    rm -f /etc/systemd/system/multi-user.target.wants/nginx.service
+    rm -f "/etc/systemd/system/multi-user.target.wants/$name.service"
   fi
-  if [[ -e /etc/init.d/nginx ]] && command -v update-rc.d > /dev/null; then update-rc.d nginx disable; fi
+  if [[ -e /etc/init.d/$name ]] && command -v update-rc.d > /dev/null; then update-rc.d "$name" disable; fi
 }
 
 # Everything that Debian gives. Does nothing, in milliseconds, when nothing is missing.
 install_debian_packages() {
   local -a missing
-  local need_qemu='' had_ssh_server=1 had_nginx=1
+  local need_qemu='' had_ssh_server=1 had_nginx=1 had_nsd=1
   mapfile -t missing < <(missing_packages "${base_packages[@]}")
   if ! command -v npm > /dev/null; then missing+=(npm); fi
   if [[ -n $(missing_packages "${qemu_packages[@]}") ]] || ! qemu_is_recent; then need_qemu=1; fi
@@ -127,12 +128,14 @@ install_debian_packages() {
 
   if [[ -n $(missing_packages openssh-server) ]]; then had_ssh_server=''; fi
   if [[ -n $(missing_packages nginx-common) ]]; then had_nginx=''; fi
+  if [[ -n $(missing_packages nsd) ]]; then had_nsd=''; fi
   trap unguard_services EXIT
   guard_services
   run 'package lists' apt_get update
   if [[ ${#missing[@]} -gt 0 ]]; then run "packages: ${missing[*]}" apt_get install "${missing[@]}"; fi
   if [[ -z $had_ssh_server ]]; then run 'SSH server stays off' disable_ssh_server; fi
-  if [[ -z $had_nginx ]]; then run 'nginx stays off' disable_nginx; fi
+  if [[ -z $had_nginx ]]; then run 'nginx stays off' disable_service nginx; fi
+  if [[ -z $had_nsd ]]; then run 'NSD stays off' disable_service nsd; fi
   if [[ -n $need_qemu ]]; then run "QEMU $qemu_version_min or later" install_qemu; fi
   unguard_services
   trap - EXIT

@@ -40,7 +40,7 @@ const https = (listen: string) =>
   })
 const dns = (listen: string) => {
   const { hostname: address, port } = listenAddress(listen)
-  return listenDns({ address, port, handler: () => null, log: silentLogger })
+  return listenDns({ transport: 'tcp', address, port, handler: () => null, log: silentLogger })
 }
 
 // Goal: a busy port is named by the field that asks for it.

@@ -7,7 +7,7 @@ import { silentLogger } from '../../src/base/log.ts'
 import { Names } from '../../src/instances/dns/names.ts'
 import { standingRates } from '../../src/instances/dns/responder.ts'
 import { startDns } from '../../src/instances/dns/server.ts'
-import { listenFrom } from '../../src/instances/dns/thread.ts'
+import { listenFrom, type ThreadStart } from '../../src/instances/dns/thread.ts'
 import { startAppliance } from './instances-service.ts'
 
 const [role = '', ...argv] = process.argv.slice(2)
@@ -53,7 +53,7 @@ async function serveTarget(): Promise<void> {
   const dns =
     argv[0] === 'thread'
       ? await startDns({ ...where, clock: systemClock, random: systemRandom, log: silentLogger })
-      : await listenFrom({
+      : await listenHere({
           ...where,
           rates: standingRates,
           seed: 1,
@@ -68,6 +68,13 @@ async function serveTarget(): Promise<void> {
   })
   for await (const _ of Bun.stdin.stream());
   process.exit(0)
+}
+
+/** Both transports on this thread. */
+async function listenHere(start: Omit<ThreadStart, 'transport'>) {
+  const udp = await listenFrom({ ...start, transport: 'udp' })
+  await listenFrom({ ...start, transport: 'tcp', port: udp.port })
+  return udp
 }
 
 /** Asks for names that there are not, from many prefixes at once, a third of it no question at all. */

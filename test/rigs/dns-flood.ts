@@ -8,6 +8,8 @@ export type FloodTarget = {
   readonly key: string
   /** A host name that has an address. */
   readonly name: string
+  /** Of the process that holds service A and the DNS server. */
+  readonly pid: number
 }
 
 export type FloodFigures = {
@@ -33,7 +35,7 @@ export async function withFloodTarget<T>(work: (target: FloodTarget) => Promise<
       text += Buffer.from(value).toString()
     }
     reader.releaseLock()
-    return await work(JSON.parse(text) as FloodTarget)
+    return await work({ ...(JSON.parse(text) as Omit<FloodTarget, 'pid'>), pid: child.pid })
   } finally {
     child.kill('SIGKILL')
     await child.exited

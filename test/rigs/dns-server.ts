@@ -28,8 +28,11 @@ export type DnsRig = {
   readonly errors: readonly string[]
 }
 
-export async function withDns<T>(change: Partial<DnsDeps>, work: (rig: DnsRig) => Promise<T>): Promise<T> {
-  const memory = nameTableMemory(16)
+export async function withDns<T>(
+  { namesMax = 16, ...change }: Partial<DnsDeps> & { namesMax?: number },
+  work: (rig: DnsRig) => Promise<T>,
+): Promise<T> {
+  const memory = nameTableMemory(namesMax)
   const names = new NameTableWriter(memory)
   names.set('abcd2345.acme', { v4: '10.88.0.7', v6: null }, hostKeyDigest)
   names.set('dual2345.acme', { v4: '10.88.0.9', v6: '2001:db8::9' })

@@ -11,7 +11,10 @@ import { systemErrorCode } from '../../base/fault.ts'
 export type UdpLimits = {
   /** Larger queries are dropped. */
   readonly queryBytesMax: number
-  /** Beyond both, time and packets, others get their turn: a thread that was kept waiting for a processor has handled few. */
+  /**
+   * Beyond both, time and packets, timers get their turn: a thread that was kept waiting for a processor has handled few. Packets that wait are lost
+   * with it, so it is for floods; DNS over TCP has another thread.
+   */
   readonly turnMsMax: number
   readonly turnPacketsMax: number
   /** Of several addresses the first so many have a socket. */

@@ -6,7 +6,7 @@ import { createHmac, timingSafeEqual } from 'node:crypto'
 export type CookieMaker = {
   /** 32 bytes, drawn at each start. All that is under it is an HMAC of a few bytes, so it is not changed meanwhile. */
   readonly secret: Uint8Array
-  /** Monotonic, from any start: a set clock makes no cookie valid or invalid. */
+  /** Since 1970. A clock that is set ends cookies at worst: whoever shows them gets new ones. */
   readonly nowSeconds: number
 }
 
@@ -15,6 +15,7 @@ export type CookieOwner = { readonly client: Uint8Array; readonly address: strin
 
 /** RFC 9018 4.3. */
 export const cookieLifeSeconds = 3_600
+export const cookieAheadSeconds = 300
 const version = 1
 const LAYOUT = { version: 0, reserved: 1, timestamp: 4, hash: 8, bytes: 16 } as const
 
@@ -32,7 +33,7 @@ export function isOurCookie(server: Uint8Array, owner: CookieOwner, { secret, no
   if (server.length !== LAYOUT.bytes || server[LAYOUT.version] !== version) return false
   const given = Buffer.from(server.buffer, server.byteOffset, server.byteLength)
   const ageSeconds = (nowSeconds >>> 0) - given.readUInt32BE(LAYOUT.timestamp)
-  if (ageSeconds < 0 || ageSeconds > cookieLifeSeconds) return false
+  if (ageSeconds < -cookieAheadSeconds || ageSeconds > cookieLifeSeconds) return false
   return timingSafeEqual(given.subarray(LAYOUT.hash), hashOf(owner, given, secret))
 }
 

@@ -74,7 +74,7 @@ const udpPayloadBytes = 1232
 
 /** Never throws, whatever the bytes are. */
 export function readQuery(message: Uint8Array): QueryRead {
-  const bytes = Buffer.from(message.buffer, message.byteOffset, message.byteLength)
+  const bytes = Buffer.isBuffer(message) ? message : Buffer.from(message.buffer, message.byteOffset, message.byteLength)
   if (bytes.length < headerBytes) return { kind: 'ignored' }
   const [id, flags] = [bytes.readUInt16BE(0), bytes.readUInt16BE(2)]
   // Nobody is answered who answers: two servers could be set on each other.
@@ -96,28 +96,28 @@ function refused(id: number, flags: number, rcode: number): QueryRead {
 
 /** Null: the message is malformed. */
 function readContent(bytes: Buffer): Pick<Query, 'question' | 'edns'> | null {
-  const [questions, answers, authorities, additionals] = [4, 6, 8, 10].map(at => bytes.readUInt16BE(at)) as Counts
+  const questions = bytes.readUInt16BE(4)
+  const notAdditional = bytes.readUInt16BE(6) + bytes.readUInt16BE(8)
+  const records = notAdditional + bytes.readUInt16BE(10)
   // RFC 9619: one question; none is for those who only want a cookie.
   if (questions > 1) return null
   const question = questions === 1 ? readQuestion(bytes) : null
   if (questions === 1 && question === null) return null
   let at = headerBytes + (question?.bytes.length ?? 0)
   let edns: Edns | null = null
-  for (let index = 0; index < answers + authorities + additionals; index += 1) {
+  for (let index = 0; index < records; index += 1) {
     const record = readRecord(bytes, at)
     if (record === null) return null
     at = record.end
     if (record.type !== TYPE.OPT) continue
     // RFC 6891 6.1.1: one at most, among the additional records, with the root for its name.
-    if (edns !== null || index < answers + authorities || !record.isRoot) return null
+    if (edns !== null || index < notAdditional || !record.isRoot) return null
     edns = readOpt(bytes, record)
     if (edns === null) return null
   }
   if (at !== bytes.length) return null
   return question === null && (edns?.cookie ?? null) === null ? null : { question, edns }
 }
-
-type Counts = [questions: number, answers: number, authorities: number, additionals: number]
 
 function readQuestion(bytes: Buffer): Question | null {
   const labels: string[] = []

@@ -44,11 +44,11 @@ export function createResponder({ domain, names, limiters, cookieSecret, clock, 
     const read = readQuery(message)
     // Not even against the rates.
     if (read.kind === 'ignored') return null
-    const nowMs = clock.monotonicMs()
-    const maker = { secret: cookieSecret, nowSeconds: Math.floor(nowMs / 1000) }
+    const nowSeconds = Math.floor(clock.nowMs() / 1000)
+    const maker = { secret: cookieSecret, nowSeconds }
     const query = read.kind === 'query' ? read.query : null
     const standing = transport === 'tcp' ? 'tcp' : showsCookie(query, address, maker) ? 'cookie' : 'forgeable'
-    const admission = limiters[standing].admit(address, nowMs)
+    const admission = limiters[standing].admit(address, clock.monotonicMs())
     if (admission !== 'answer') onLimited()
     if (admission === 'drop') return null
     // What cannot be read gets nothing when it comes too often.
@@ -63,7 +63,7 @@ export function createResponder({ domain, names, limiters, cookieSecret, clock, 
       return found.kind === 'found' ? found : null
     }
     // The zone may change at any moment, so its serial is the time (RFC 1912 2.2 leaves the scheme open).
-    const zone = { domain, hosts, serial: Math.floor(clock.nowMs() / 1000) >>> 0 }
+    const zone = { domain, hosts, serial: nowSeconds >>> 0 }
     const reply = answerQuery(read.query, zone, resolve)
     // An absence that is not certain would be cached.
     return isBusy ? null : writeResponse(read.query, reply, cookie)

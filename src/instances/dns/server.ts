@@ -1,4 +1,4 @@
-// The DNS server for `{domain}`: its thread, started and kept up. Effects: a thread that listens; timers.
+// The DNS server for `{domain}`: its threads, one for UDP and one for TCP, started and kept up. Effects: threads that listen; timers.
 
 import { present } from '../../base/assert.ts'
 import { type Clock, pause } from '../../base/clock.ts'
@@ -29,52 +29,69 @@ export type DnsServer = { readonly port: number; readonly close: () => Promise<v
 const startTimeoutMs = 10_000
 const restartPauseMs = 1_000
 const watchIntervalMs = 60_000
+const startAttemptsMax = 8
 const cookieSecretBytes = 32
 
 /** Fault host.unsupported when the address or port cannot be had. Tests of its end `launch` something else than a thread. */
 export async function startDns(deps: DnsDeps, launch: typeof startThread = startThread): Promise<DnsServer> {
-  const stopping = new AbortController()
   const limited = new SharedArrayBuffer(4)
-  const seed = new DataView(deps.random(4).buffer).getInt32(0)
-  const cookieSecret = deps.random(cookieSecretBytes)
-  const start = ({ port }: { port: number }) =>
-    launch({
-      address: deps.address,
-      port,
-      domain: deps.domain,
-      rates: deps.rates ?? standingRates,
-      seed,
-      cookieSecret,
-      names: deps.names,
-      limited,
-    })
-  let thread = await start(deps)
+  const common = {
+    address: deps.address,
+    domain: deps.domain,
+    rates: deps.rates ?? standingRates,
+    seed: new DataView(deps.random(4).buffer).getInt32(0),
+    cookieSecret: deps.random(cookieSecretBytes),
+    names: deps.names,
+    limited,
+  }
+  // With port 0 the kernel chooses a free UDP port, which may be taken on TCP: try another.
+  for (let attempt = 1; ; attempt += 1) {
+    const udp = await keepUp({ ...common, transport: 'udp', port: deps.port }, deps, launch)
+    try {
+      const tcp = await keepUp({ ...common, transport: 'tcp', port: udp.port }, deps, launch)
+      const stopping = new AbortController()
+      const watched = watchLimited({ ...deps, limited }, stopping.signal)
+      const close = async () => {
+        stopping.abort()
+        await Promise.all([udp.close(), tcp.close(), watched])
+      }
+      return { port: udp.port, close }
+    } catch (error) {
+      await udp.close()
+      if (deps.port !== 0 || attempt >= startAttemptsMax) throw error
+    }
+  }
+}
+
+/** A thread that ends by itself is followed by another one on the same port. */
+async function keepUp(start: ThreadStart, deps: DnsDeps, launch: typeof startThread): Promise<DnsServer> {
+  const stopping = new AbortController()
+  let thread = await launch(start)
   const { port } = thread
-  const ended = keepUp()
-  const watched = watchLimited({ ...deps, limited }, stopping.signal)
+  const { transport } = start
+  const ended = follow()
   return {
     port,
     close: async () => {
       stopping.abort()
       thread.worker.terminate()
-      await Promise.all([thread.closed, ended, watched])
+      await Promise.all([thread.closed, ended])
     },
   }
 
-  /** A thread that ends by itself is followed by another one on the same port. */
-  async function keepUp(): Promise<void> {
+  async function follow(): Promise<void> {
     for (;;) {
       const reason = await thread.closed
       if (stopping.signal.aborted) return
-      deps.log.error('the DNS thread ended; it is started again', { reason })
+      deps.log.error('a DNS thread ended; it is started again', { transport, reason })
       while (!stopping.signal.aborted) {
         await pause(deps.clock, restartPauseMs, stopping.signal)
         if (stopping.signal.aborted) return
         try {
-          thread = await start({ port })
+          thread = await launch({ ...start, port })
           break
         } catch (error) {
-          deps.log.error('the DNS thread could not be started; it will be tried again', { error })
+          deps.log.error('a DNS thread could not be started; it will be tried again', { transport, error })
         }
       }
       if (stopping.signal.aborted) thread.worker.terminate()

