@@ -11,6 +11,8 @@ export type Process = {
   readonly bytes: (address: number, length: number) => Buffer
   /** Where the process logs to: it promises nothing there. */
   readonly log: string
+  /** A socket by whom it was accepted from. */
+  readonly clientOf: (socket: string) => string
   /** What is at the other end of a socket, as far as its calls have said. */
   readonly peers: Map<string, string>
 }
@@ -108,6 +110,11 @@ export function placeOf(effect: string, directory: string): string {
     .replace(/:\[\d+\]/g, '')
 }
 
+/** Where a run stood before the last of these effects: the one before it that is not the database's, of which there are so many. */
+export function contextOf(effects: readonly string[]): string | null {
+  return effects.slice(0, -1).findLast(effect => !/strongroom\.db(?:-wal|-shm)?$/.test(effect)) ?? null
+}
+
 /** Wake-ups inside of the process, the log, and devices that forget lead to nobody. */
 function written([fd = -1]: Args, process: Process): string | null {
   const target = process.target(fd)
@@ -117,9 +124,9 @@ function written([fd = -1]: Args, process: Process): string | null {
   return endOf(fd, process)
 }
 
-function endOf(fd: number, { target, peers }: Process): string {
+function endOf(fd: number, { target, peers, clientOf }: Process): string {
   const name = target(fd)
-  return peers.get(name) ?? name
+  return peers.get(name) ?? clientOf(name)
 }
 
 function opened(path: string, how: number): string | null {

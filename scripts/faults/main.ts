@@ -132,7 +132,7 @@ export function summaryLines(results: readonly PointResult[]): string[] {
     '',
     ...table([['point', 'injected before', 'converged in', 'leaked, lost or double'], ...rows]),
     '',
-    ...table([['scenario', 'kills', 'different calls', 'slowest', 'with findings'], ...sums], [1, 2, 3, 4]),
+    ...table([['scenario', 'kills', 'different places', 'slowest', 'with findings'], ...sums], [1, 2, 3, 4]),
     `${results.filter(one => one.injected !== null).length} kills in all`,
   ]
 }

@@ -3,7 +3,7 @@
 import type { Appliance } from '../../test/rigs/appliance.ts'
 import { databaseFindings, filesOf, leaksOf, strayFiles } from './audit.ts'
 import { choosePoints } from './choose.plan.ts'
-import { placeOf } from './effects.plan.ts'
+import { contextOf, placeOf } from './effects.plan.ts'
 import type { Findings, Scenario, Stage } from './scenario.ts'
 import { type KillAfter, type Tracing, trace } from './tracing.ts'
 
@@ -98,7 +98,7 @@ async function runPoint(scenario: Scenario, { stage, usual }: Opened, point: num
   try {
     const { effects, isKilled } = await crash(scenario, stage, point)
     if (isKilled) {
-      injected = placeOf(effects.at(-1) ?? '', appliance.directory)
+      injected = whereOf(effects, appliance.directory)
       convergedMs = await restart(stage)
     } else {
       await settle(stage)
@@ -110,6 +110,13 @@ async function runPoint(scenario: Scenario, { stage, usual }: Opened, point: num
     const message = error instanceof Error ? error.message : String(error)
     return { scenario: scenario.name, point, injected, convergedMs, findings: [message, ...logOf(appliance)] }
   }
+}
+
+/** The call that was not made, and after what. */
+function whereOf(effects: readonly string[], directory: string): string {
+  const before = contextOf(effects)
+  const place = placeOf(effects.at(-1) ?? '', directory)
+  return before === null ? place : `${place}, after ${placeOf(before, directory)}`
 }
 
 /** One run up to the crash, or to its end. Throws what the run throws while the daemon lives. */

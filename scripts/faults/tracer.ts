@@ -17,7 +17,7 @@ const killAfter = process.argv[3] === 'all' ? Number.POSITIVE_INFINITY : Number(
 /** The process waits for SIGCONT before it does anything. */
 const isHeld = process.argv[4] === 'held'
 
-const traced: Process = { pid, target, text, bytes, log: target(stdout), peers: new Map() }
+const traced: Process = { pid, target, text, bytes, clientOf, log: target(stdout), peers: new Map() }
 /** Threads inside of a call that makes a process. */
 const births = new Map<number, string>()
 let count = 0
@@ -75,6 +75,26 @@ function target(fd: number): string {
   } catch {
     return ''
   }
+}
+
+/** Which of the process's own sockets a client has come to: a port, or a path. proc_pid_net(5). */
+function clientOf(socket: string): string {
+  const inode = /^socket:\[(\d+)\]$/.exec(socket)?.[1]
+  if (inode === undefined) return socket
+  for (const [file, column] of [
+    ['tcp', 9],
+    ['tcp6', 9],
+    ['unix', 6],
+  ] as const) {
+    const row = readFileSync(`/proc/${pid}/net/${file}`, 'utf8')
+      .split('\n')
+      .map(line => line.trim().split(/\s+/))
+      .find(cells => cells[column] === inode)
+    if (row === undefined) continue
+    if (file !== 'unix') return `socket of a client of port ${Number.parseInt(row[1]?.split(':')[1] ?? '', 16)}`
+    return row[7] === undefined ? 'socket without a name' : `socket of a client of ${row[7]}`
+  }
+  return 'socket'
 }
 
 function text(address: number): string {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test'
 import { choosePoints } from '../../../scripts/faults/choose.plan.ts'
-import { effectOf, isBirth, type Process, placeOf } from '../../../scripts/faults/effects.plan.ts'
+import { contextOf, effectOf, isBirth, type Process, placeOf } from '../../../scripts/faults/effects.plan.ts'
 
 const targets: Record<number, string> = {
   1: '/srt/daemon.log',
@@ -22,6 +22,7 @@ function processOf(): Process {
     target: fd => targets[fd] ?? '',
     text: address => memory[address] ?? '',
     bytes: (address, length) => (address === 300 ? unix : Buffer.alloc(8)).subarray(0, length),
+    clientOf: socket => (socket === 'socket:[77]' ? 'socket of a client of port 8441' : socket),
     log: '/srt/daemon.log',
     peers: new Map(),
   }
@@ -51,7 +52,7 @@ describe('effects', () => {
 
   test('what goes over a socket is named after its other end', () => {
     const process = processOf()
-    expect(effectOf(44, [4], process)).toBe('sendto socket:[77]')
+    expect(effectOf(44, [4], process)).toBe('sendto socket of a client of port 8441')
     expect(effectOf(42, [4, 300, 64], process)).toBe('connect /srt/state/vms/x/qmp.sock')
     expect(effectOf(44, [4], process)).toBe('sendto socket to /srt/state/vms/x/qmp.sock')
   })
@@ -61,6 +62,8 @@ test('Goal: one place has one name in every run', () => {
   const id = '0f8fad5b-d9cb-469f-a165-70867728950e'
   expect(placeOf(`mkdir /srt/state/vms/${id}`, '/srt')).toBe('mkdir state/vms/ID')
   expect(placeOf('sendto socket:[77]', '/srt')).toBe('sendto socket')
+  expect(contextOf(['mkdir a', 'pwrite64 a/strongroom.db-wal', 'fsync a/strongroom.db-wal'])).toBe('mkdir a')
+  expect(contextOf(['mkdir a'])).toBeNull()
   expect(isBirth('vfork a new process')).toBe(true)
   expect(isBirth('pwrite64 /srt/a')).toBe(false)
 })

@@ -1,0 +1,49 @@
+// What a customer can do to the own VM with everything that an instance has: one VM, one boot.
+
+import { expect, test } from 'bun:test'
+import { startWithCustomer } from '../rigs/instances-client.ts'
+import { holdings, NOTHING } from '../rigs/leftovers.ts'
+import { inOwnNetns } from '../rigs/netns.ts'
+import { until } from '../rigs/until.ts'
+
+const timeoutMs = 420_000
+const readyMs = 150_000
+const listMsMax = 2_000
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    test(
+      'a guest that fills its disk or its memory recovers, and one that only forks is deleted like any other',
+      async () => {
+        // Goal: what a guest does to itself costs the API nothing, and the host gets back all that it gave.
+        await using started = await startWithCustomer('scratch_gib = 1\nstop_grace_ms = 2_000')
+        const { appliance, acme } = started
+        const { name } = (await acme.create()).body.data
+        const { hostname } = await acme.reached(name, 'ready', readyMs)
+        const listMs = async () => {
+          const startedMs = performance.now()
+          await acme.list()
+          return performance.now() - startedMs
+        }
+
+        const full = await appliance.ssh(hostname, ['head -c 4G /dev/zero >~/fill; rm ~/fill; echo still here'])
+        expect(full.stderr).toContain('No space left on device')
+        expect(full.stdout).toBe('still here\n')
+
+        await appliance.ssh(hostname, ['tail /dev/zero'])
+        await until('the guest serves SSH after it was out of memory', 60_000, async () => {
+          return (await appliance.ssh(hostname, ['true'])).exitCode === 0
+        })
+
+        await appliance.ssh(hostname, ["setsid -f bash -c 'f() { f | f & }; f' >/dev/null 2>&1 </dev/null"])
+        for (let at = 0; at < 20; at += 1) expect(await listMs()).toBeLessThan(listMsMax)
+        expect(['ready', 'failed']).toContain((await acme.retrieve(name)).status)
+        await acme.end(name, 60_000)
+        expect(holdings(appliance.stateDir)).toEqual(NOTHING)
+      },
+      timeoutMs,
+    )
+  },
+  { timeoutMs },
+)
