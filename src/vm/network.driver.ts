@@ -29,7 +29,9 @@ export type VmNetworkDeps = {
   readonly clock: Clock
   readonly log: Logger
   /** What the ruleset has whichever VMs there are. */
-  readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayService'>
+  readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayService' | 'ownNetworks'>
+  /** Networks that this host is in at the moment. */
+  readonly ownNetworks: () => readonly string[]
   readonly egressLimitBytes: number
   /** What answers to SSH may take once that is spent. */
   readonly rescueLimitBytes: number
@@ -74,6 +76,8 @@ export class VmNetwork {
   #installed: Installed | null = null
   /** Whether the next run begins with reading what the kernel holds, whatever is known of it. */
   #readFirst = false
+  /** Networks of this host that the kernel's table knows. */
+  #ownNetworks: readonly string[] = []
   /** The run that has not begun yet. */
   #queued: Promise<void> | null = null
   #gateway: ServedGateway | null
@@ -144,6 +148,7 @@ export class VmNetwork {
     }
     if (isOutdated) log.warn('nftables has other limits than the ledger; writing them again', { table })
     if (isDiminished || isOutdated) await this.resync()
+    else await this.followAddresses()
     return stored
   }
 
@@ -177,6 +182,15 @@ export class VmNetwork {
     }
   }
 
+  /** Closes to VMs the networks that this host has come into, and opens those that it has left. Faults: host.*. */
+  async followAddresses(): Promise<void> {
+    const { ownNetworks, log } = this.#deps
+    const networks = ownNetworks()
+    if (networks.join() === this.#ownNetworks.join()) return
+    log.info('the networks of this host have changed', { networks, before: this.#ownNetworks })
+    await this.sync()
+  }
+
   /** What the ledger says that the kernel must hold. */
   #wanted(): WantedVm[] {
     const { db } = this.#deps.ledger
@@ -200,6 +214,7 @@ export class VmNetwork {
 
   async #apply(): Promise<void> {
     const { nft, ruleset } = this.#deps
+    const ownNetworks = this.#deps.ownNetworks()
     if (this.#readFirst) this.#installed = null
     this.#readFirst = false
     const read = this.#installed === null ? await nft.readCounters(nftTimeoutMs) : null
@@ -221,8 +236,9 @@ export class VmNetwork {
     // Until nft has returned we do not know what the kernel holds: read again after a failure.
     this.#installed = null
     const gatewayService = serviceOf(this.#gateway, vms)
-    await nft.applyRuleset(rulesetText({ ...ruleset, gatewayService, vms, removed }), nftTimeoutMs)
+    await nft.applyRuleset(rulesetText({ ...ruleset, ownNetworks, gatewayService, vms, removed }), nftTimeoutMs)
     this.#installed = names
+    this.#ownNetworks = ownNetworks
   }
 }
 
