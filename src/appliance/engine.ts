@@ -236,6 +236,7 @@ export function firewallSettings(
   const ports = [...new Set(listening.map(text => listenAddress(text).port))].filter(port => port !== 0)
   return {
     table,
+    tapPrefix: config.network.tap_prefix,
     pool: config.network.pool_v4,
     egress: egressSettings(config.network),
     dropOthers: config.network.forward_others === 'drop',

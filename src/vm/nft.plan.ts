@@ -53,6 +53,8 @@ export type GatewayService = {
 
 export type NftPlan = {
   readonly table: string
+  /** Interfaces of the kind of taps whose names begin so are VMs'. One that is none of `vms` is shut. */
+  readonly tapPrefix: string
   /** Network that VMs have their addresses from. */
   readonly pool: string
   /** Networks that this host is in. */
@@ -108,6 +110,12 @@ export function rulesetText(plan: NftPlan): string {
     ...FLEETING.map(([name]) => `flush set ${table} ${name}`),
     ...plan.removed.quotas.map(name => `delete quota ${table} ${name}`),
     ...plan.removed.counters.map(name => `delete counter ${table} ${name}`),
+    // Whether there is one, packets decide: `delete` alone would fail where there is none.
+    ...plan.removed.counters
+      .filter(name => name.length <= tapCharsMax)
+      .flatMap(tap =>
+        FLOWS.flatMap(([set]) => ['add', 'delete'].map(verb => `${verb} element ${table} ${set} { "${tap}" }`)),
+      ),
     ...plan.vms.flatMap(vm => vmLines(table, vm)),
     ...egressElements({ ...plan, ...plan.egress }).map(
       ([set, element]) => `add element ${table} ${set} { ${element} }`,
@@ -116,6 +124,7 @@ export function rulesetText(plan: NftPlan): string {
       ({ address, port }) => `add element ${table} gateway_upstreams { ${address} . ${port} }`,
     ),
     ...rules(plan).map(([chain, rule]) => `add rule ${table} ${chain} ${rule}`),
+    ...arpLines(plan),
   ].join('\n')}\n`
 }
 
@@ -144,11 +153,20 @@ const FLEETING = [
   ['refusals', '1m'],
 ] as const
 
+/** What each VM has begun. */
+const FLOWS = [
+  ['flow_rates', 'ifname'],
+  ['flow_counts', 'ifname'],
+] as const
+/** IFNAMSIZ without the final NUL. */
+const tapCharsMax = 15
+
 const COUNTED = [
   ['connections_v4', 'ipv4_addr'],
   ['connections_v6', 'ipv6_addr'],
   // To the gateway's VMs, of all clients together.
   ['connections_gateway', 'inet_service'],
+  ...FLOWS,
 ] as const
 
 const CHAINS = [
@@ -170,9 +188,37 @@ const CHAINS = [
   ['gateway_clients', 'filter hook forward priority filter - 20'],
   // Only what other chains send there.
   ...EGRESS_CHAINS.map(name => [name, null] as const),
+  ['flows', null],
   ['spent', null],
   ['rescue', null],
 ] as const
+
+/** By the name that our taps have, and by their kind: another interface whose name begins so is left alone. */
+function unknownTap(way: 'i' | 'o', prefix: string): string {
+  return `meta ${way}ifkind "tun" ${way}ifname "${prefix}*" ${way}ifname != @taps`
+}
+
+/**
+ * The table of family arp. What a guest says of itself by ARP is what it is: else it could fill the host's one table of neighbours with others,
+ * where the kernel is set to believe what it hears (arp_accept).
+ */
+function arpLines({ table: name, tapPrefix, vms }: NftPlan): string[] {
+  const table = `arp ${name}`
+  return [
+    `add table ${table}`,
+    `add set ${table} taps { type ifname; }`,
+    `add set ${table} guests { type ifname . ether_addr . ether_addr . ipv4_addr; }`,
+    `add chain ${table} input { type filter hook input priority filter; policy accept; }`,
+    `flush chain ${table} input`,
+    ...['taps', 'guests'].map(set => `flush set ${table} ${set}`),
+    ...vms.flatMap(({ tap, mac, address }) => [
+      `add element ${table} taps { "${tap}" }`,
+      `add element ${table} guests { "${tap}" . ${mac} . ${mac} . ${address} }`,
+    ]),
+    `add rule ${table} input ${unknownTap('i', tapPrefix)} drop`,
+    `add rule ${table} input iifname @taps iifname . ether saddr . arp saddr ether . arp saddr ip != @guests drop`,
+  ]
+}
 
 /** Of earlier releases, at other hooks: nft changes no hook of a chain, so what has another has another name. */
 const FORMER_CHAINS = ['guard', 'answers'] as const
@@ -209,7 +255,12 @@ type Rule = [chain: (typeof CHAINS)[number][0], rule: string]
 function rules(plan: NftPlan): Rule[] {
   const { gateway, gatewayPorts, pool, gatewayService, egress, uids } = plan
   const source = sourceRule(egress.source)
+  const unknown = (way: 'i' | 'o') => `${unknownTap(way, plan.tapPrefix)} drop`
   return [
+    // One that is no VM's any more, or not yet.
+    ['entry', unknown('i')],
+    ['forward', unknown('o')],
+    ['output', unknown('o')],
     // A guest speaks only as itself, and only IPv4.
     ['entry', 'iifname != @taps accept'],
     ['entry', 'meta nfproto != ipv4 drop'],
@@ -226,7 +277,7 @@ function rules(plan: NftPlan): Rule[] {
     ['entry', 'iifname @closed tcp sport != 22 drop'],
     ['entry', 'iifname @opened goto egress'],
     ...egressRules({ gateway, gatewayPorts, pool, servicePort: gatewayService?.port ?? null }),
-    ...chargeRules(),
+    ...chargeRules(egress),
     ...(plan.dropOthers ? ([['forward_others', 'iifname != @taps oifname != @taps drop']] satisfies Rule[]) : []),
     ['input', `iifname @taps iifname != @opened ct state established ct direction reply tcp sport 22 ${acceptGuest}`],
     ['input', 'iifname @taps iifname != @opened drop'],
@@ -339,13 +390,18 @@ function fetchRules({ gateway, fetchPort }: NftPlan): Rule[] {
  * connections that somebody else began, which have an allowance of their own. That is known once the connection is. The quota of a gateway's VM
  * has no end.
  */
-function chargeRules(): Rule[] {
+function chargeRules({ newFlowsPerSecondMax: rate, flowsMax }: EgressPlan): Rule[] {
+  const burst = 4 * rate
   return [
     ['charge', 'iifname != @opened iifname != @fetching iifname != @serving accept'],
     // Of no connection that could have been: it would leave under the VM's own address.
     ['charge', 'ct state invalid,untracked drop'],
     ['charge', 'iifname @opened jump replies'],
+    // The gateway's are bounded by what its clients may ask of it.
+    ['charge', 'iifname != @serving ct state new jump flows'],
     ['charge', 'counter name iifname map @counters quota name iifname map @quotas goto spent'],
+    ['flows', `add @flow_rates { iifname limit rate over ${rate}/second burst ${burst} packets } drop`],
+    ['flows', `add @flow_counts { iifname ct count over ${flowsMax} } drop`],
     ['spent', 'iifname @opened tcp sport 22 ct state established ct direction reply goto rescue'],
     ['spent', 'add @closed { iifname }'],
     ['spent', 'drop'],

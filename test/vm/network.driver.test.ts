@@ -32,7 +32,7 @@ function bench() {
     },
     readCounters: async () => counters(),
     tableExists: async () => true,
-    deleteTable: async () => {},
+    deleteTables: async () => {},
   }
   const limits = { egressLimitBytes: 1, rescueLimitBytes: 1 }
   const ruleset = plan({ gatewayListen: { address: '0.0.0.0', port: 9442 } })
