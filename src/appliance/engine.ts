@@ -12,8 +12,9 @@ import type { Config, Platform } from '../config/schema.ts'
 import { guestGatewayName } from '../contract/agent.ts'
 import { egressLimitBytes } from '../contract/instance.ts'
 import { requireConntrack } from '../host/network/conntrack.ts'
-import { guardFile } from '../host/network/guard.ts'
+import { guardFile, guardTable } from '../host/network/guard.ts'
 import { createNft, type Nft } from '../host/network/nft.ts'
+import { NftWatch } from '../host/network/nft-watch.ts'
 import { ownNetworks } from '../host/network/own-networks.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
@@ -69,6 +70,8 @@ export type EngineDeps = {
 export type Engine = {
   readonly reconciler: VmReconciler
   readonly network: VmNetwork
+  /** Keeps the firewall as it is to be until the signal is aborted. Never rejects. */
+  readonly watchNetwork: (signal: AbortSignal) => Promise<void>
   readonly nft: Nft
   readonly platform: Platform
   /** What is the TPM of a VM that starts now. */
@@ -95,7 +98,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   enableForwarding()
   const { operatorKey, simulatedPlatform: simulated, gatewayImageDir } = deps
   const ruleset = firewallSettings(config, { gatewayInVm: gatewayImageDir !== null })
-  const { nft, network } = composeNetwork(ruleset, { config, store, clock, log })
+  const { nft, network, watchNetwork } = composeNetwork(ruleset, { config, store, clock, log })
   const launcher = new Launcher({
     db: store.ledger.db,
     clock,
@@ -161,14 +164,27 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     probeSsh,
     hostRestarted: bootBefore !== null && bootBefore !== bootId,
   })
-  return { reconciler, network, nft, platform, tpm: () => tpm().kind, capacity, diskGibMax, collateral, images }
+  return {
+    reconciler,
+    network,
+    watchNetwork,
+    nft,
+    platform,
+    tpm: () => tpm().kind,
+    capacity,
+    diskGibMax,
+    collateral,
+    images,
+  }
 }
 
 function composeNetwork(
   ruleset: VmNetworkDeps['ruleset'],
   { config, store, clock, log }: Pick<EngineDeps, 'config' | 'store' | 'clock' | 'log'>,
-): Pick<Engine, 'nft' | 'network'> {
-  const nft = createNft({ table: config.network.table, log: log.unit('nft'), guardFile })
+): Pick<Engine, 'nft' | 'network' | 'watchNetwork'> {
+  const { table } = config.network
+  const watch = new NftWatch({ table, guardTable, clock, log: log.unit('nft') })
+  const nft = createNft({ table, log: log.unit('nft'), guardFile, watch })
   const network = new VmNetwork({
     ledger: store.ledger,
     nft,
@@ -179,7 +195,7 @@ function composeNetwork(
     ruleset,
     ownNetworks: () => ownNetworks(),
   })
-  return { nft, network }
+  return { nft, network, watchNetwork: signal => network.watch(watch, signal) }
 }
 
 function imageSummaries({

@@ -11,6 +11,7 @@ import { createSerial } from '../base/serial.ts'
 import { checked } from '../contract/shape.ts'
 import { forgetConnections } from '../host/network/conntrack.ts'
 import type { Counters, Nft, Quota } from '../host/network/nft.ts'
+import type { NftWatch } from '../host/network/nft-watch.ts'
 import { receivedBytes } from '../host/network/tap.ts'
 import type { LedgerStore } from '../store/db.ts'
 import { restAddress } from '../store/ledger/address.query.ts'
@@ -64,6 +65,7 @@ type Installed = { readonly quotas: ReadonlySet<string>; readonly counters: Read
 
 const nftTimeoutMs = 30_000
 const conntrackTimeoutMs = 10_000
+const restoredEventMs = 60_000
 /** Of a gateway's VM: what it sends is counted, and has no cap. */
 const unlimitedBytes = Number.MAX_SAFE_INTEGER
 
@@ -78,6 +80,8 @@ export class VmNetwork {
   #readFirst = false
   /** Networks of this host that the kernel's table knows. */
   #ownNetworks: readonly string[] = []
+  /** When it was last put on record that our tables were put back; monotonic. */
+  #restoredAtMs = Number.NEGATIVE_INFINITY
   /** The run that has not begun yet. */
   #queued: Promise<void> | null = null
   #gateway: ServedGateway | null
@@ -189,6 +193,32 @@ export class VmNetwork {
     if (networks.join() === this.#ownNetworks.join()) return
     log.info('the networks of this host have changed', { networks, before: this.#ownNetworks })
     await this.sync()
+  }
+
+  /**
+   * Puts our tables back whenever somebody else has changed them, and follows the addresses of this host, until the signal is aborted.
+   * Never rejects.
+   */
+  watch(watch: Pick<NftWatch, 'run'>, signal: AbortSignal): Promise<void> {
+    return watch.run(
+      {
+        onForeignChange: ({ certain }) => (certain ? this.#restore(this.#deps.clock.nowMs()) : this.resync()),
+        onAddresses: () => this.followAddresses(),
+      },
+      signal,
+    )
+  }
+
+  async #restore(nowMs: number): Promise<void> {
+    const { ledger, clock, log, ruleset } = this.#deps
+    const { table } = ruleset
+    // Two that fight over a table must not fill the disk.
+    if (clock.monotonicMs() - this.#restoredAtMs >= restoredEventMs) {
+      log.error('somebody else has changed our tables of nftables; restoring them with what was counted', { table })
+      appendEvent(ledger.db, { nowMs, kind: 'nft.restored', subject: '', detail: { table } })
+      this.#restoredAtMs = clock.monotonicMs()
+    }
+    await this.resync()
   }
 
   /** What the ledger says that the kernel must hold. */

@@ -9,6 +9,7 @@ import { createSerial } from '../../base/serial.ts'
 import { checked } from '../../contract/shape.ts'
 import { run } from '../../linux/command.ts'
 import { restoreGuard } from './guard.ts'
+import type { NftWatch } from './nft-watch.ts'
 
 export type Counter = { readonly packets: number; readonly bytes: number }
 export type Quota = { readonly usedBytes: number; readonly limitBytes: number }
@@ -33,15 +34,17 @@ export type NftOptions = {
   readonly waitingMax?: number
   /** Of strongroom-guard.nft: loaded again before a ruleset where its table has gone. Null: there is none. */
   readonly guardFile?: string | null
+  /** Told of our own transactions, so that it knows those of others. Null: nobody watches. */
+  readonly watch?: Pick<NftWatch, 'ours'> | null
 }
 
-export function createNft({ table, log, waitingMax = 256, guardFile = null }: NftOptions): Nft {
+export function createNft({ table, log, waitingMax = 256, guardFile = null, watch = null }: NftOptions): Nft {
   if (!/^[a-z][a-z0-9_]{0,30}$/.test(table)) throw new Fault('internal', `not a table name: ${JSON.stringify(table)}`)
   const changes = createSerial()
   const change = async (work: () => Promise<void>): Promise<void> => {
     if (changes.size() >= waitingMax) throw new Fault('host.command_failed', `nft: ${waitingMax} changes wait already`)
     try {
-      await changes.run(work)
+      await changes.run(() => (watch === null ? work() : watch.ours(work)))
     } catch (error) {
       log.error('nft refused a change', { table, error })
       throw error
