@@ -398,7 +398,8 @@ function chargeRules({ newFlowsPerSecondMax: rate, flowsMax }: EgressPlan): Rule
     ['charge', 'ct state invalid,untracked drop'],
     ['charge', 'iifname @opened jump replies'],
     // The gateway's are bounded by what its clients may ask of it.
-    ['charge', 'iifname != @serving ct state new jump flows'],
+    // A flow is `new` until somebody answers; its first packet alone is of none that is on record.
+    ['charge', 'iifname != @serving ct state new ct status & confirmed == 0 jump flows'],
     ['charge', 'counter name iifname map @counters quota name iifname map @quotas goto spent'],
     ['flows', `add @flow_rates { iifname limit rate over ${rate}/second burst ${burst} packets } drop`],
     ['flows', `add @flow_counts { iifname ct count over ${flowsMax} } drop`],

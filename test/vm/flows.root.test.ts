@@ -5,6 +5,7 @@ import { rulesetText } from '../../src/vm/nft.plan.ts'
 import { createGuestNetwork, type GuestNetwork, hostAddress, worldAddress } from '../rigs/guest-network.ts'
 import { needsRoot } from '../rigs/netns.ts'
 import { guest, objectsOf, plan } from '../rigs/two-guests.ts'
+import { until } from '../rigs/until.ts'
 
 const datagrams = 30_000
 /** Datagrams, each to another port of the address: a flow each. */
@@ -44,6 +45,21 @@ describe.if(needsRoot('the test of flows'))('an instance that floods', () => {
     expect(flows).toBeLessThanOrEqual(rate * 4 + rate * Math.ceil(seconds) + 20)
     expect(flows).toBeGreaterThanOrEqual(rate * 4)
     expect(await network.reach(network.guests[1], worldAddress, 80)).toBe(hostAddress)
+  })
+
+  test('sends as much within one as it likes, whether or not anybody answers', async () => {
+    // Goal: the bound is on flows; a stream that nobody answers, as of a log or a camera, is one.
+    await network.host.run(['conntrack', '--flush'])
+    await network.apply(bounded(1, 2))
+    const stream = await network.program(
+      network.guests[0],
+      `const s = await Bun.udpSocket({ socket: { error() {} } }); console.log('up')
+        for await (const line of console) { for (let i = 0; i < 2000; i += 1) { s.send('x', 9, line); if (i % 50 === 0) await Bun.sleep(1) } console.log('sent') }`,
+    )
+    const before = await network.countArrivals(network.world)
+    stream.write(worldAddress)
+    await stream.says('sent')
+    await until('all have come', 5_000, async () => (await network.countArrivals(network.world)) - before === 2000 * 29)
   })
 
   test('has no more of them at a time than it may, and only what passes is charged', async () => {
