@@ -1,17 +1,21 @@
 // Puts the VM engine together from configuration. Effects: reads host facts; everything else begins with `start`.
 
+import { present } from '../base/assert.ts'
 import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { version } from '../base/version.ts'
+import { egressSource, parseEgressEntry } from '../config/egress.ts'
 import { guestGateway, listenAddress, listenV4 } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { guestGatewayName } from '../contract/agent.ts'
 import { egressLimitBytes } from '../contract/instance.ts'
 import { requireConntrack } from '../host/network/conntrack.ts'
-import { guardFile } from '../host/network/guard.ts'
+import { guardFile, guardTable } from '../host/network/guard.ts'
 import { createNft, type Nft } from '../host/network/nft.ts'
+import { NftWatch } from '../host/network/nft-watch.ts'
+import { ownNetworks } from '../host/network/own-networks.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
@@ -21,6 +25,7 @@ import type { Store } from '../store/db.ts'
 import { swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { diskRoomGib } from '../vm/disk.driver.ts'
+import type { EgressPlan } from '../vm/egress.plan.ts'
 import { expectedMeasurement } from '../vm/expected.plan.ts'
 import {
   builderImage,
@@ -65,6 +70,8 @@ export type EngineDeps = {
 export type Engine = {
   readonly reconciler: VmReconciler
   readonly network: VmNetwork
+  /** Keeps the firewall as it is to be until the signal is aborted. Never rejects. */
+  readonly watchNetwork: (signal: AbortSignal) => Promise<void>
   readonly nft: Nft
   readonly platform: Platform
   /** What is the TPM of a VM that starts now. */
@@ -91,16 +98,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   enableForwarding()
   const { operatorKey, simulatedPlatform: simulated, gatewayImageDir } = deps
   const ruleset = firewallSettings(config, { gatewayInVm: gatewayImageDir !== null })
-  const nft = createNft({ table: config.network.table, log: log.unit('nft'), guardFile })
-  const network = new VmNetwork({
-    ledger: store.ledger,
-    nft,
-    clock,
-    log: log.unit('network'),
-    egressLimitBytes,
-    rescueLimitBytes: config.network.rescue_bytes,
-    ruleset,
-  })
+  const { nft, network, watchNetwork } = composeNetwork(ruleset, { config, store, clock, log })
   const launcher = new Launcher({
     db: store.ledger.db,
     clock,
@@ -166,7 +164,38 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     probeSsh,
     hostRestarted: bootBefore !== null && bootBefore !== bootId,
   })
-  return { reconciler, network, nft, platform, tpm: () => tpm().kind, capacity, diskGibMax, collateral, images }
+  return {
+    reconciler,
+    network,
+    watchNetwork,
+    nft,
+    platform,
+    tpm: () => tpm().kind,
+    capacity,
+    diskGibMax,
+    collateral,
+    images,
+  }
+}
+
+function composeNetwork(
+  ruleset: VmNetworkDeps['ruleset'],
+  { config, store, clock, log }: Pick<EngineDeps, 'config' | 'store' | 'clock' | 'log'>,
+): Pick<Engine, 'nft' | 'network' | 'watchNetwork'> {
+  const { table } = config.network
+  const watch = new NftWatch({ table, guardTable, clock, log: log.unit('nft') })
+  const nft = createNft({ table, log: log.unit('nft'), guardFile, watch })
+  const network = new VmNetwork({
+    ledger: store.ledger,
+    nft,
+    clock,
+    log: log.unit('network'),
+    egressLimitBytes,
+    rescueLimitBytes: config.network.rescue_bytes,
+    ruleset,
+    ownNetworks: () => ownNetworks(),
+  })
+  return { nft, network, watchNetwork: signal => network.watch(watch, signal) }
 }
 
 function imageSummaries({
@@ -223,12 +252,28 @@ export function firewallSettings(
   const ports = [...new Set(listening.map(text => listenAddress(text).port))].filter(port => port !== 0)
   return {
     table,
+    tapPrefix: config.network.tap_prefix,
+    pool: config.network.pool_v4,
+    egress: egressSettings(config.network),
+    dropOthers: config.network.forward_others === 'drop',
     gateway,
     gatewayPorts: guestGateway({ listen, ...config }, guestGatewayName).ports,
     services: { ports, perAddressMax, allMax },
     fetchPort: listen.builds === '' || config.builds.fetch_hosts.length === 0 ? null : config.builds.fetch_port,
     gatewayListen: gatewayInVm ? listenV4(listen.inference) : null,
     uids: { min: config.vm.uid_min, max: config.vm.uid_max },
+  }
+}
+
+/** The resolvers that instances are told of are open to them, wherever they are. */
+function egressSettings({ egress, resolvers }: Config['network']): EgressPlan {
+  return {
+    allowed: [...egress.allow, ...resolvers.map(address => `${address}:53`)].map(text =>
+      present(parseEgressEntry(text), 'the cross-checks have passed what instances may reach'),
+    ),
+    source: egressSource(egress.source),
+    newFlowsPerSecondMax: egress.new_flows_per_s_max,
+    flowsMax: egress.flows_max,
   }
 }
 

@@ -198,6 +198,7 @@ function backgroundWork(
       loops = Promise.all([
         runRetention(retention, stopping.signal),
         runEgressSampler(sampling, stopping.signal),
+        engine.watchNetwork(stopping.signal),
         purge(),
       ])
     },

@@ -1,7 +1,9 @@
 // Checks of the configuration that the schema of one field cannot make. Pure.
 
 import { isIP } from 'node:net'
+import { canonicalNetwork, covers, parseIpv4, rangeOf } from '../base/ipv4.ts'
 import { buildsProblems, type CrossProblem } from './builds-checks.ts'
+import { egressProblems } from './egress.ts'
 import { LISTENERS, type Listener, listenOverlap, parseListen } from './listen.ts'
 import { type Config, ListenConfig } from './schema.ts'
 import { workerProblems } from './worker-checks.ts'
@@ -68,6 +70,7 @@ const CHECKS: readonly Check[] = [
         message: `${resolver} is in pool_v4 (${network.pool_v4}), whose addresses instances get`,
       }),
     ),
+  ({ network }) => egressProblems(network),
   ({ vm }) =>
     when(vm.uid_max < vm.uid_min, {
       field: 'vm.uid_max',
@@ -111,7 +114,7 @@ const CHECKS: readonly Check[] = [
 
 /** A pool that can never be full would ask for ever. What is derived from the host is not known here: at run time the pool waits for room. */
 function warmProblems({ pool: { warm }, vm, capacity, network }: Config): CrossProblem[] {
-  const addresses = 2 ** (32 - parsePool(network.pool_v4).prefixLength) - 2
+  const addresses = poolAddressCount(network.pool_v4)
   const limits = [
     { of: `capacity.memory_mib (${capacity.memory_mib})`, room: roomIn(capacity.memory_mib, vm.memory_mib) },
     { of: `capacity.vcpus (${capacity.vcpus})`, room: roomIn(capacity.vcpus, vm.vcpus) },
@@ -171,47 +174,32 @@ function listenProblems(name: Listener, listen: Config['listen']): CrossProblem[
 }
 
 function poolProblems(pool: string): CrossProblem[] {
-  const { network, prefixLength } = parsePool(pool)
-  const base = maskOf(prefixLength) & network
-  const canonical = `${formatIpv4(base >>> 0)}/${prefixLength}`
+  const canonical = canonicalNetwork(pool)
   return [
     ...when(canonical !== pool, {
       field: 'network.pool_v4',
       message: `${pool} has bits set after its prefix; write ${canonical}`,
     }),
-    ...when(!isUnicast(network), {
+    ...when(!isUnicast(rangeOf(pool).first), {
       field: 'network.pool_v4',
       message: `${pool} has no addresses that instances can have; use a unicast network`,
     }),
   ]
 }
 
-function parsePool(pool: string): { network: number; prefixLength: number } {
-  const [address = '', length = ''] = pool.split('/')
-  return { network: parseIpv4(address), prefixLength: Number(length) }
+/** Without the network's first and last. */
+function poolAddressCount(pool: string): number {
+  const { first, last } = rangeOf(pool)
+  return last - first - 1
 }
 
 function inPool(address: string, pool: string): boolean {
-  const { network, prefixLength } = parsePool(pool)
-  const mask = maskOf(prefixLength)
-  return (parseIpv4(address) & mask) === (network & mask)
-}
-
-function maskOf(prefixLength: number): number {
-  return prefixLength === 0 ? 0 : (0xffff_ffff << (32 - prefixLength)) >>> 0
-}
-
-function parseIpv4(address: string): number {
-  return address.split('.').reduce((value, part) => value * 256 + Number(part), 0)
-}
-
-function formatIpv4(value: number): string {
-  return [24, 16, 8, 0].map(shift => (value >>> shift) & 0xff).join('.')
+  return covers(rangeOf(pool), rangeOf(address))
 }
 
 /** Not "this network", loopback, multicast or reserved (RFC 6890). */
 function isUnicast(address: number): boolean {
-  const first = address >>> 24
+  const first = Math.floor(address / 2 ** 24)
   return first !== 0 && first !== 127 && first < 224
 }
 

@@ -5,6 +5,7 @@ import { type Static, Type } from '@sinclair/typebox'
 import { LOG_LEVELS } from '../base/log.ts'
 import { BillingConfig } from './billing.ts'
 import { BuildsConfig } from './builds.ts'
+import { EgressConfig } from './egress.ts'
 import { AddressPort, AddressPortOrOff, Count, closed, ipv4Pattern, OneOf, Path, PathOrNone } from './fields.ts'
 import { InferenceConfig } from './inference.ts'
 import { KdsConfig } from './kds.ts'
@@ -101,7 +102,8 @@ export const NetworkConfig = Type.Object(
       default: 'strongroom',
       pattern: '^[a-z][a-z0-9_]{0,30}$',
       allowed: '1 to 31 lowercase letters, digits and underscores, a letter first',
-      description: 'Name of the nftables table (family inet) that this appliance owns. Nothing else may use it.',
+      description:
+        'Name of the nftables tables (families inet and arp) that this appliance owns. Nothing else may use them: what others change in them is undone.',
     }),
     tap_prefix: Type.String({
       default: 'sr',
@@ -116,6 +118,12 @@ export const NetworkConfig = Type.Object(
       1_099_511_627_776,
       'How many bytes an instance may still send once its egress cap is spent, as answers within SSH connections from outside alone, so that its owner can rescue the work. They are not part of `egress_bytes`. 0 for none.',
     ),
+    forward_others: OneOf(['leave', 'drop'], {
+      default: 'leave',
+      description:
+        'This host forwards packets between its interfaces, because instances need that. What it forwards for others, with no instance at either end: "leave" leaves that to other rules of this host, "drop" drops it, which ends containers and VPNs that are routed here.',
+    }),
+    egress: EgressConfig,
   },
   { ...closed, default: {} },
 )
@@ -264,7 +272,7 @@ export const InstancesConfig = Type.Object(
       maxLength: 512,
       allowed: '"" or an http or https URL of at most 512 characters',
       description:
-        'Base URL of the inference gateway that instances use; it must be publicly trusted. "" for the gateway of this appliance, which instances call inference.strongroom.internal: `network.gateway_v4` at the port of `listen.inference`, path /v1.',
+        'Base URL of the inference gateway that instances use; it must be publicly trusted, and within a private network it needs an entry in `network.egress.allow`. "" for the gateway of this appliance, which instances call inference.strongroom.internal: `network.gateway_v4` at the port of `listen.inference`, path /v1.',
     }),
   },
   { ...closed, default: {} },

@@ -11,6 +11,7 @@ import { createSerial } from '../base/serial.ts'
 import { checked } from '../contract/shape.ts'
 import { forgetConnections } from '../host/network/conntrack.ts'
 import type { Counters, Nft, Quota } from '../host/network/nft.ts'
+import type { NftWatch } from '../host/network/nft-watch.ts'
 import { receivedBytes } from '../host/network/tap.ts'
 import type { LedgerStore } from '../store/db.ts'
 import { restAddress } from '../store/ledger/address.query.ts'
@@ -29,7 +30,9 @@ export type VmNetworkDeps = {
   readonly clock: Clock
   readonly log: Logger
   /** What the ruleset has whichever VMs there are. */
-  readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayService'>
+  readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayService' | 'ownNetworks'>
+  /** Networks that this host is in at the moment. */
+  readonly ownNetworks: () => readonly string[]
   readonly egressLimitBytes: number
   /** What answers to SSH may take once that is spent. */
   readonly rescueLimitBytes: number
@@ -62,6 +65,7 @@ type Installed = { readonly quotas: ReadonlySet<string>; readonly counters: Read
 
 const nftTimeoutMs = 30_000
 const conntrackTimeoutMs = 10_000
+const restoredEventMs = 60_000
 /** Of a gateway's VM: what it sends is counted, and has no cap. */
 const unlimitedBytes = Number.MAX_SAFE_INTEGER
 
@@ -74,6 +78,10 @@ export class VmNetwork {
   #installed: Installed | null = null
   /** Whether the next run begins with reading what the kernel holds, whatever is known of it. */
   #readFirst = false
+  /** Networks of this host that the kernel's table knows. */
+  #ownNetworks: readonly string[] = []
+  /** When it was last put on record that our tables were put back; monotonic. */
+  #restoredAtMs = Number.NEGATIVE_INFINITY
   /** The run that has not begun yet. */
   #queued: Promise<void> | null = null
   #gateway: ServedGateway | null
@@ -144,6 +152,7 @@ export class VmNetwork {
     }
     if (isOutdated) log.warn('nftables has other limits than the ledger; writing them again', { table })
     if (isDiminished || isOutdated) await this.resync()
+    else await this.followAddresses()
     return stored
   }
 
@@ -177,6 +186,41 @@ export class VmNetwork {
     }
   }
 
+  /** Closes to VMs the networks that this host has come into, and opens those that it has left. Faults: host.*. */
+  async followAddresses(): Promise<void> {
+    const { ownNetworks, log } = this.#deps
+    const networks = ownNetworks()
+    if (networks.join() === this.#ownNetworks.join()) return
+    log.info('the networks of this host have changed', { networks, before: this.#ownNetworks })
+    await this.sync()
+  }
+
+  /**
+   * Puts our tables back whenever somebody else has changed them, and follows the addresses of this host, until the signal is aborted.
+   * Never rejects.
+   */
+  watch(watch: Pick<NftWatch, 'run'>, signal: AbortSignal): Promise<void> {
+    return watch.run(
+      {
+        onForeignChange: ({ certain }) => (certain ? this.#restore(this.#deps.clock.nowMs()) : this.resync()),
+        onAddresses: () => this.followAddresses(),
+      },
+      signal,
+    )
+  }
+
+  async #restore(nowMs: number): Promise<void> {
+    const { ledger, clock, log, ruleset } = this.#deps
+    const { table } = ruleset
+    // Two that fight over a table must not fill the disk.
+    if (clock.monotonicMs() - this.#restoredAtMs >= restoredEventMs) {
+      log.error('somebody else has changed our tables of nftables; restoring them with what was counted', { table })
+      appendEvent(ledger.db, { nowMs, kind: 'nft.restored', subject: '', detail: { table } })
+      this.#restoredAtMs = clock.monotonicMs()
+    }
+    await this.resync()
+  }
+
   /** What the ledger says that the kernel must hold. */
   #wanted(): WantedVm[] {
     const { db } = this.#deps.ledger
@@ -200,6 +244,7 @@ export class VmNetwork {
 
   async #apply(): Promise<void> {
     const { nft, ruleset } = this.#deps
+    const ownNetworks = this.#deps.ownNetworks()
     if (this.#readFirst) this.#installed = null
     this.#readFirst = false
     const read = this.#installed === null ? await nft.readCounters(nftTimeoutMs) : null
@@ -221,8 +266,9 @@ export class VmNetwork {
     // Until nft has returned we do not know what the kernel holds: read again after a failure.
     this.#installed = null
     const gatewayService = serviceOf(this.#gateway, vms)
-    await nft.applyRuleset(rulesetText({ ...ruleset, gatewayService, vms, removed }), nftTimeoutMs)
+    await nft.applyRuleset(rulesetText({ ...ruleset, ownNetworks, gatewayService, vms, removed }), nftTimeoutMs)
     this.#installed = names
+    this.#ownNetworks = ownNetworks
   }
 }
 

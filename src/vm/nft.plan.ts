@@ -4,6 +4,7 @@
 // never user input. Chains are flushed and written again; quotas and counters stay, with what they have counted.
 
 import type { VmNetworkKind } from '../store/ledger/vm.table.ts'
+import { EGRESS_CHAINS, EGRESS_SETS, type EgressPlan, egressElements, egressRules, sourceRule } from './egress.plan.ts'
 
 export type NftVm = {
   readonly tap: string
@@ -52,6 +53,15 @@ export type GatewayService = {
 
 export type NftPlan = {
   readonly table: string
+  /** Interfaces of the kind of taps whose names begin so are VMs'. One that is none of `vms` is shut. */
+  readonly tapPrefix: string
+  /** Network that VMs have their addresses from. */
+  readonly pool: string
+  /** Networks that this host is in. */
+  readonly ownNetworks: readonly string[]
+  readonly egress: EgressPlan
+  /** Whether this host forwards nothing that has no VM at either end. */
+  readonly dropOthers: boolean
   readonly services: ServiceConnections
   /** Users that QEMU runs as. None of them has business on a network: a guest's traffic comes out of its tap. */
   readonly uids: { readonly min: number; readonly max: number }
@@ -87,18 +97,34 @@ export function rulesetText(plan: NftPlan): string {
     ...COLLECTIONS.map(([kind, name, type]) => `add ${kind} ${table} ${name} { type ${type}; }`),
     // Never flushed: they hold what is being counted.
     ...COUNTED.map(([name, type]) => `add set ${table} ${name} { type ${type}; size 65535; flags dynamic; }`),
+    ...FLEETING.map(
+      ([name, timeout]) =>
+        `add set ${table} ${name} { type ifname; size 65535; flags dynamic,timeout; timeout ${timeout}; }`,
+    ),
     ...CHAINS.map(
       ([name, hook]) => `add chain ${table} ${name}${hook === null ? '' : ` { type ${hook}; policy accept; }`}`,
     ),
     ...CHAINS.map(([name]) => `flush chain ${table} ${name}`),
+    ...FORMER_CHAINS.flatMap(name => ['add', 'flush', 'delete'].map(verb => `${verb} chain ${table} ${name}`)),
     ...COLLECTIONS.map(([kind, name]) => `flush ${kind} ${table} ${name}`),
+    ...FLEETING.map(([name]) => `flush set ${table} ${name}`),
     ...plan.removed.quotas.map(name => `delete quota ${table} ${name}`),
     ...plan.removed.counters.map(name => `delete counter ${table} ${name}`),
+    // Whether there is one, packets decide: `delete` alone would fail where there is none.
+    ...plan.removed.counters
+      .filter(name => name.length <= tapCharsMax)
+      .flatMap(tap =>
+        FLOWS.flatMap(([set]) => ['add', 'delete'].map(verb => `${verb} element ${table} ${set} { "${tap}" }`)),
+      ),
     ...plan.vms.flatMap(vm => vmLines(table, vm)),
+    ...egressElements({ ...plan, ...plan.egress }).map(
+      ([set, element]) => `add element ${table} ${set} { ${element} }`,
+    ),
     ...(plan.gatewayService?.upstreams ?? []).map(
       ({ address, port }) => `add element ${table} gateway_upstreams { ${address} . ${port} }`,
     ),
     ...rules(plan).map(([chain, rule]) => `add rule ${table} ${chain} ${rule}`),
+    ...arpLines(plan),
   ].join('\n')}\n`
 }
 
@@ -110,25 +136,48 @@ const COLLECTIONS = [
   ['set', 'gateways', 'ifname'],
   ['set', 'serving', 'ifname'],
   ['set', 'gateway_upstreams', 'ipv4_addr . inet_service'],
+  // Addresses of those that are opened.
+  ['set', 'gateway_addresses', 'ipv4_addr'],
   ['set', 'guests', 'ifname . ether_addr . ipv4_addr'],
   ['map', 'quotas', 'ifname : quota'],
   ['map', 'rescues', 'ifname : quota'],
   ['map', 'counters', 'ifname : counter'],
+  ...EGRESS_SETS,
 ] as const
+
+/** Taps, for so long: they come back by themselves. */
+const FLEETING = [
+  // Whose cap is spent: what they send is dropped before it costs anything.
+  ['closed', '5s'],
+  // That were told lately that something is refused.
+  ['refusals', '1m'],
+] as const
+
+/** What each VM has begun. */
+const FLOWS = [
+  ['flow_rates', 'ifname'],
+  ['flow_counts', 'ifname'],
+] as const
+/** IFNAMSIZ without the final NUL. */
+const tapCharsMax = 15
 
 const COUNTED = [
   ['connections_v4', 'ipv4_addr'],
   ['connections_v6', 'ipv6_addr'],
   // To the gateway's VMs, of all clients together.
   ['connections_gateway', 'inet_service'],
+  ...FLOWS,
 ] as const
 
 const CHAINS = [
-  ['guard', 'filter hook prerouting priority raw'],
-  // After connections are tracked, which is at -200.
-  ['answers', 'filter hook prerouting priority mangle'],
+  // Before the kernel puts fragments together, which is at -400, and before connections are tracked, which is at -200.
+  ['entry', 'filter hook prerouting priority -450'],
+  // After both.
+  ['charge', 'filter hook prerouting priority mangle'],
   ['input', 'filter hook input priority filter'],
   ['forward', 'filter hook forward priority filter'],
+  // Of host/network/forwarding.ts.
+  ['forward_others', 'filter hook forward priority filter'],
   ['output', 'filter hook output priority filter'],
   ['services', 'filter hook input priority filter - 20'],
   ['qemu', 'filter hook output priority filter'],
@@ -137,10 +186,42 @@ const CHAINS = [
   ['mapped', 'nat hook prerouting priority dstnat'],
   ['mapped_here', 'nat hook output priority -100'],
   ['gateway_clients', 'filter hook forward priority filter - 20'],
-  // Only what `answers` sends there.
+  // Only what other chains send there.
+  ...EGRESS_CHAINS.map(name => [name, null] as const),
+  ['flows', null],
   ['spent', null],
   ['rescue', null],
 ] as const
+
+/** By the name that our taps have, and by their kind: another interface whose name begins so is left alone. */
+function unknownTap(way: 'i' | 'o', prefix: string): string {
+  return `meta ${way}ifkind "tun" ${way}ifname "${prefix}*" ${way}ifname != @taps`
+}
+
+/**
+ * The table of family arp. What a guest says of itself by ARP is what it is: else it could fill the host's one table of neighbours with others,
+ * where the kernel is set to believe what it hears (arp_accept).
+ */
+function arpLines({ table: name, tapPrefix, vms }: NftPlan): string[] {
+  const table = `arp ${name}`
+  return [
+    `add table ${table}`,
+    `add set ${table} taps { type ifname; }`,
+    `add set ${table} guests { type ifname . ether_addr . ether_addr . ipv4_addr; }`,
+    `add chain ${table} input { type filter hook input priority filter; policy accept; }`,
+    `flush chain ${table} input`,
+    ...['taps', 'guests'].map(set => `flush set ${table} ${set}`),
+    ...vms.flatMap(({ tap, mac, address }) => [
+      `add element ${table} taps { "${tap}" }`,
+      `add element ${table} guests { "${tap}" . ${mac} . ${mac} . ${address} }`,
+    ]),
+    `add rule ${table} input ${unknownTap('i', tapPrefix)} drop`,
+    `add rule ${table} input iifname @taps iifname . ether saddr . arp saddr ether . arp saddr ip != @guests drop`,
+  ]
+}
+
+/** Of earlier releases, at other hooks: nft changes no hook of a chain, so what has another has another name. */
+const FORMER_CHAINS = ['guard', 'answers'] as const
 
 function vmLines(table: string, vm: NftVm): string[] {
   const { cap, rescue } = quotaNames(vm.tap)
@@ -151,6 +232,7 @@ function vmLines(table: string, vm: NftVm): string[] {
     `add element ${table} taps { "${vm.tap}" }`,
     ...(vm.network === 'gateway' ? [`add element ${table} gateways { "${vm.tap}" }`] : []),
     ...(vm.opened ? [`add element ${table} ${openedSets[vm.network]} { "${vm.tap}" }`] : []),
+    ...(vm.opened && vm.network === 'gateway' ? [`add element ${table} gateway_addresses { ${vm.address} }`] : []),
     `add element ${table} guests { "${vm.tap}" . ${vm.mac} . ${vm.address} }`,
     `add element ${table} quotas { "${vm.tap}" : "${cap}" }`,
     `add element ${table} rescues { "${vm.tap}" : "${rescue}" }`,
@@ -171,23 +253,38 @@ const acceptGuest = `meta mark set meta mark | 0x${acceptedMark.toString(16).pad
 type Rule = [chain: (typeof CHAINS)[number][0], rule: string]
 
 function rules(plan: NftPlan): Rule[] {
+  const { gateway, gatewayPorts, pool, gatewayService, egress, uids } = plan
+  const source = sourceRule(egress.source)
+  const unknown = (way: 'i' | 'o') => `${unknownTap(way, plan.tapPrefix)} drop`
   return [
+    // One that is no VM's any more, or not yet.
+    ['entry', unknown('i')],
+    ['forward', unknown('o')],
+    ['output', unknown('o')],
     // A guest speaks only as itself, and only IPv4.
-    ['guard', 'iifname != @taps accept'],
-    ['guard', 'meta nfproto != ipv4 drop'],
-    ['guard', 'iifname . ether saddr . ip saddr != @guests drop'],
+    ['entry', 'iifname != @taps accept'],
+    ['entry', 'meta nfproto != ipv4 drop'],
+    ['entry', 'iifname . ether saddr . ip saddr != @guests drop'],
+    // A guest's fragments would be put together in memory that all share, and sent in others than it was charged for.
+    ['entry', 'ip frag-off & 0x3fff != 0 drop'],
     ...gatewayRules(plan),
     // Before it is opened it may answer the host's look at its SSH server, which `input` lets in only as an answer. It counts for nothing.
-    ['guard', `iifname != @opened iifname != @fetching ip daddr ${plan.gateway} tcp sport 22 accept`],
+    ['entry', `iifname != @opened iifname != @fetching ip daddr ${gateway} tcp sport 22 accept`],
     ...fetchRules(plan),
-    ['guard', 'iifname != @opened iifname != @fetching drop'],
-    ...capRules(),
+    ['entry', 'iifname != @opened iifname != @fetching drop'],
+    // Whose cap is spent: only what may be an answer within SSH goes further.
+    ['entry', 'iifname @closed meta l4proto != tcp drop'],
+    ['entry', 'iifname @closed tcp sport != 22 drop'],
+    ['entry', 'iifname @opened goto egress'],
+    ...egressRules({ gateway, gatewayPorts, pool, servicePort: gatewayService?.port ?? null }),
+    ...chargeRules(egress),
+    ...(plan.dropOthers ? ([['forward_others', 'iifname != @taps oifname != @taps drop']] satisfies Rule[]) : []),
     ['input', `iifname @taps iifname != @opened ct state established ct direction reply tcp sport 22 ${acceptGuest}`],
     ['input', 'iifname @taps iifname != @opened drop'],
     // A guest reaches the gateway on the host, and may reply to what the host began (the readiness probe). Nothing else.
     ['input', `iifname @taps ct state established,related ${acceptGuest}`],
-    ...plan.gatewayPorts.map(
-      port => ['input', `iifname @taps ip daddr ${plan.gateway} tcp dport ${port} ${acceptGuest}`] as ['input', string],
+    ...gatewayPorts.map(
+      port => ['input', `iifname @taps ip daddr ${gateway} tcp dport ${port} ${acceptGuest}`] as ['input', string],
     ),
     ['input', 'iifname @taps drop'],
     ['output', 'oifname @taps oifname != @opened tcp dport 22 accept'],
@@ -201,9 +298,9 @@ function rules(plan: NftPlan): Rule[] {
     ['forward', `oifname @taps tcp dport 22 ${acceptGuest}`],
     ['forward', `oifname @taps icmp type echo-request ${acceptGuest}`],
     ['forward', 'oifname @taps drop'],
-    ['nat', 'iifname @taps oifname != @taps masquerade'],
+    ...(source === null ? [] : ([['nat', source]] satisfies Rule[])),
     // Whoever has escaped from a VM into its QEMU reaches neither this host nor the world.
-    ['qemu', `meta skuid ${plan.uids.min}-${plan.uids.max} drop`],
+    ['qemu', `meta skuid ${uids.min}-${uids.max} drop`],
     ...serviceRules(plan.services),
   ]
 }
@@ -211,14 +308,14 @@ function rules(plan: NftPlan): Rule[] {
 /**
  * VMs of network `gateway`. Clients reach their one port, from outside, from opened guests and from this host; they reach their upstreams,
  * and nothing else. A connection stays while its VM is opened: with the VM that it was mapped to, and with an upstream that has since gone from
- * the set. Before a VM is opened, this host alone reaches its port. `guard` lets pass what `input` and `forward` then decide, since who began
+ * the set. Before a VM is opened, this host alone reaches its port. `entry` lets pass what `input` and `forward` then decide, since who began
  * a connection is not known that early. These rules come first in each chain, and no later one sees packets of such a VM.
  */
 function gatewayRules(plan: NftPlan): Rule[] {
   const { gateway, gatewayService: service } = plan
   if (service === null) {
     return [
-      ['guard', 'iifname @gateways drop'],
+      ['entry', 'iifname @gateways drop'],
       ['forward', 'oifname @gateways drop'],
       ['output', 'oifname @gateways drop'],
     ]
@@ -227,11 +324,9 @@ function gatewayRules(plan: NftPlan): Rule[] {
   const answer = `tcp sport ${port} ct state established ct direction reply`
   const upstream = 'ip daddr . tcp dport @gateway_upstreams'
   return [
-    ['guard', `iifname @gateways iifname != @serving ip daddr ${gateway} tcp sport ${port} accept`],
-    ['guard', 'iifname @gateways iifname != @serving drop'],
-    // Its quota has no end: it counts.
-    ['guard', 'iifname @serving counter name iifname map @counters quota name iifname map @quotas drop'],
-    ['guard', 'iifname @serving accept'],
+    ['entry', `iifname @gateways iifname != @serving ip daddr ${gateway} tcp sport ${port} accept`],
+    ['entry', 'iifname @gateways iifname != @serving drop'],
+    ['entry', 'iifname @serving accept'],
     ['input', `iifname @gateways ${answer} ${acceptGuest}`],
     ['input', `iifname @serving ip daddr ${gateway} ${upstream} ${acceptGuest}`],
     ['input', 'iifname @gateways drop'],
@@ -277,32 +372,39 @@ function mappedRules({ gateway, gatewayListen: listen }: NftPlan, { port, addres
   ]
 }
 
-/** What fetches reaches the one port of the host, and gets answers. `guard` comes first; what `input` and `output` say later never sees it. */
+/** What fetches reaches the one port of the host, and gets answers. `entry` comes first; what `input` and `output` say later never sees it. */
 function fetchRules({ gateway, fetchPort }: NftPlan): Rule[] {
-  if (fetchPort === null) return [['guard', 'iifname @fetching drop']]
+  if (fetchPort === null) return [['entry', 'iifname @fetching drop']]
   const answer = `ip saddr ${gateway} tcp sport ${fetchPort} ct state established ct direction reply`
   return [
-    ['guard', `iifname @fetching ip daddr != ${gateway} drop`],
-    ['guard', `iifname @fetching tcp dport != ${fetchPort} drop`],
-    ['guard', 'iifname @fetching meta l4proto != tcp drop'],
+    ['entry', `iifname @fetching ip daddr != ${gateway} drop`],
+    ['entry', `iifname @fetching tcp dport != ${fetchPort} drop`],
+    ['entry', 'iifname @fetching meta l4proto != tcp drop'],
     ['input', `iifname @fetching ip daddr ${gateway} tcp dport ${fetchPort} ${acceptGuest}`],
     ['output', `oifname @fetching ${answer} accept`],
   ]
 }
 
 /**
- * All that a guest sends counts, to the host too, and what goes over the cap is dropped: but for answers within SSH connections that
- * somebody else began, which have an allowance of their own. Who began a connection is known only once it is tracked, so what may be such
- * an answer is charged later than the rest.
+ * All that a guest sends and `entry` lets pass counts, to the host too, and what goes over the cap is dropped: but for answers within SSH
+ * connections that somebody else began, which have an allowance of their own. That is known once the connection is. The quota of a gateway's VM
+ * has no end.
  */
-function capRules(): Rule[] {
+function chargeRules({ newFlowsPerSecondMax: rate, flowsMax }: EgressPlan): Rule[] {
+  const burst = 4 * rate
   return [
-    ['guard', 'counter name iifname map @counters'],
-    ['guard', 'tcp sport 22 accept'],
-    // All else, and what has no whole TCP header.
-    ['guard', 'quota name iifname map @quotas drop'],
-    ['answers', 'iifname @opened tcp sport 22 quota name iifname map @quotas goto spent'],
-    ['spent', 'ct state established ct direction reply goto rescue'],
+    ['charge', 'iifname != @opened iifname != @fetching iifname != @serving accept'],
+    // Of no connection that could have been: it would leave under the VM's own address.
+    ['charge', 'ct state invalid,untracked drop'],
+    ['charge', 'iifname @opened jump replies'],
+    // The gateway's are bounded by what its clients may ask of it.
+    // A flow is `new` until somebody answers; its first packet alone is of none that is on record.
+    ['charge', 'iifname != @serving ct state new ct status & confirmed == 0 jump flows'],
+    ['charge', 'counter name iifname map @counters quota name iifname map @quotas goto spent'],
+    ['flows', `add @flow_rates { iifname limit rate over ${rate}/second burst ${burst} packets } drop`],
+    ['flows', `add @flow_counts { iifname ct count over ${flowsMax} } drop`],
+    ['spent', 'iifname @opened tcp sport 22 ct state established ct direction reply goto rescue'],
+    ['spent', 'add @closed { iifname }'],
     ['spent', 'drop'],
     ['rescue', 'quota name iifname map @rescues drop'],
   ]

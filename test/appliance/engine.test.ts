@@ -8,7 +8,7 @@ import { guestGatewayName } from '../../src/contract/agent.ts'
 import { rulesetText } from '../../src/vm/nft.plan.ts'
 
 const onHost = { gatewayInVm: false } as const
-const none = { gatewayService: null, vms: [], removed: { quotas: [], counters: [] } } as const
+const none = { ownNetworks: [], gatewayService: null, vms: [], removed: { quotas: [], counters: [] } } as const
 const gatewayRules = (toml: string) => {
   const verdict = parseConfig(toml, 'f')
   if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
@@ -59,4 +59,34 @@ test('goal: this host takes connections for a gateway in a VM where it would lis
     const settings = (gatewayInVm: boolean) => firewallSettings(verdict.config, { gatewayInVm }).gatewayListen
     expect([listen, settings(true), settings(false)]).toEqual([listen, taken, null])
   }
+})
+
+test('goal: where instances may go is what the configuration says, and the resolvers that they are told of', () => {
+  const settingsOf = (toml: string) => {
+    const verdict = parseConfig(toml, 'f')
+    if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
+    return firewallSettings(verdict.config, onHost)
+  }
+  const { pool, egress, dropOthers } = settingsOf('')
+  expect([pool, egress.source, dropOthers]).toEqual(['10.88.0.0/24', { kind: 'masquerade' }, false])
+  expect(egress.allowed.map(({ ports }) => ports)).toEqual([
+    { first: 53, last: 53 },
+    { first: 53, last: 53 },
+  ])
+  const changed = settingsOf(
+    '[network]\npool_v4 = "10.9.0.0/24"\nresolvers = ["10.1.1.1"]\nforward_others = "drop"\n[network.egress]\nallow = ["10.2.0.0/16"]\nsource = "pool"\nflows_max = 7\nnew_flows_per_s_max = 3',
+  )
+  expect(changed).toMatchObject({
+    pool: '10.9.0.0/24',
+    dropOthers: true,
+    egress: {
+      allowed: [
+        { first: 0x0a02_0000, last: 0x0a02_ffff, ports: null },
+        { first: 0x0a01_0101, last: 0x0a01_0101, ports: { first: 53, last: 53 } },
+      ],
+      source: { kind: 'pool' },
+      flowsMax: 7,
+      newFlowsPerSecondMax: 3,
+    },
+  })
 })

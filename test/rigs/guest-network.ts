@@ -13,18 +13,22 @@ export type GuestNetwork = Disposable & {
   readonly apply: (text: string) => Promise<string>
   /** Bytes used, by the quota's name. */
   readonly quotas: () => Promise<Record<string, number>>
-  /** Bytes of IPv4 that have come to the world or to a guest. */
+  /** Bytes of IPv4 that have come to the world or to a guest, fragment by fragment. */
   readonly countArrivals: (where: Netns) => Promise<number>
   /** Tells whoever connects its address, behind a greeting if there is one; then sends as many bytes more as a line asks for. */
   readonly listen: (where: Netns, address: string, port: number, greeting?: string) => Promise<void>
   /** The address that the server saw us as, or null when there is no way through. */
   readonly reach: (from: Netns, address: string, port: number, local?: Local) => Promise<string | null>
+  /** Those of the targets that answer, tried at once. */
+  readonly reachAny: (from: Netns, targets: readonly Target[]) => Promise<Target[]>
   /** A program that runs until the end; resolves once it has said `up`. */
   readonly program: (where: Netns, code: string) => Promise<Program>
 }
 
 /** Where a connection comes from. */
 export type Local = { readonly localAddress?: string; readonly localPort?: number }
+
+export type Target = readonly [address: string, port: number]
 
 export type Program = {
   readonly write: (line: string) => void
@@ -87,6 +91,7 @@ export async function createGuestNetwork(guestCount = 2): Promise<GuestNetwork> 
       await program(where, serverCode(address, port, greeting))
     },
     reach,
+    reachAny,
     [Symbol.dispose]: () => kept.dispose(),
   }
 }
@@ -94,7 +99,7 @@ export async function createGuestNetwork(guestCount = 2): Promise<GuestNetwork> 
 /** Datagrams to port 9 are dropped, so that nobody answers that nobody listens. */
 const arrivals = `add table inet seen
   add counter inet seen arrived
-  add chain inet seen pre { type filter hook prerouting priority -400; }
+  add chain inet seen pre { type filter hook prerouting priority -450; }
   add rule inet seen pre iifname "eth0" meta nfproto ipv4 counter name arrived
   add rule inet seen pre iifname "eth0" udp dport 9 drop
 `
@@ -136,6 +141,17 @@ async function reach(from: Netns, address: string, port: number, local: Local = 
       .on('error', () => { console.log('-'); process.exit() })`
   const seen = (await from.run([process.execPath, '-e', code])).trim()
   return seen === '-' ? null : seen
+}
+
+async function reachAny(from: Netns, targets: readonly Target[]): Promise<Target[]> {
+  const code = `const found = ${JSON.stringify(targets)}.map(() => false); let left = found.length
+    const end = () => { console.log(JSON.stringify(found)); process.exit() }
+    setTimeout(end, 1000)
+    const settle = (at, is) => { found[at] ||= is; left -= 1; if (left === 0) end() }
+    ${JSON.stringify(targets)}.forEach(([host, port], at) => require('node:net').connect({ host, port })
+      .once('data', () => settle(at, true)).on('error', () => settle(at, false)))`
+  const found = JSON.parse(await from.run([process.execPath, '-e', code])) as boolean[]
+  return targets.filter((_, at) => found[at])
 }
 
 function startProgram(where: Netns, code: string) {

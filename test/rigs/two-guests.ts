@@ -10,6 +10,11 @@ export const objectsOf = (tap: string | null) =>
   tap === null ? { quotas: [], counters: [] } : { quotas: [tap, `${tap}_rescue`], counters: [tap] }
 export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   table: 'strongroom',
+  tapPrefix: 'sr',
+  pool: '10.88.0.0/24',
+  ownNetworks: [],
+  egress: { allowed: [], source: { kind: 'masquerade' }, newFlowsPerSecondMax: 250, flowsMax: 2048 },
+  dropOthers: false,
   gateway,
   gatewayPorts: [8442],
   services: { ports: [8441, 8442], perAddressMax: 4, allMax: 6 },

@@ -117,6 +117,7 @@ inOwnNetns(
         clock,
         log: silentLogger,
         ruleset: plan({ gatewayPorts: [] }),
+        ownNetworks: () => [],
         egressLimitBytes: 1_000_000,
         rescueLimitBytes: 0,
       })

@@ -1,10 +1,18 @@
 // The firewall as the kernel runs it, between namespaces. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { rulesetText } from '../../src/vm/nft.plan.ts'
 import { createGuestNetwork, type GuestNetwork } from '../rigs/guest-network.ts'
 import { type Netns, needsRoot } from '../rigs/netns.ts'
 import { gateway, guest, objectsOf, plan } from '../rigs/two-guests.ts'
+
+/** Of the two guests, as it was before instances had destinations that are denied. The third, which it takes away, was never there. */
+const former = readFileSync(join(import.meta.dir, '../golden/nft-two-vms-former.nft'), 'utf8').replace(
+  /^delete .*\n/gm,
+  '',
+)
 
 describe.if(needsRoot('the firewall test'))('the firewall in a network of namespaces', () => {
   let network: GuestNetwork
@@ -91,6 +99,21 @@ describe.if(needsRoot('the firewall test'))('the firewall in a network of namesp
     )
     expect(await reach(guests[0], '192.0.2.9', 80)).toBeNull()
     expect((await quotas())[guest(1).tap]).toBeGreaterThanOrEqual(used)
+  })
+
+  test('the ruleset of an earlier release gives way to this one, and nothing that it counted is lost', async () => {
+    // Goal: an executable is replaced while VMs run.
+    await host.run(['nft', 'flush', 'ruleset'])
+    await apply(former.replaceAll('used 0 bytes', 'used 777 bytes'))
+    await apply(rulesetText(plan()))
+    expect((await quotas())[guest(1).tap]).toBe(777)
+    expect(await reach(guests[1], '192.0.2.9', 80)).toBe('192.0.2.1')
+    const chains = async () =>
+      [...(await host.run(['nft', 'list', 'chains'])).matchAll(/chain (\S+)/g)].map(([, name]) => name)
+    const upgraded = await chains()
+    await host.run(['nft', 'flush', 'ruleset'])
+    await apply(rulesetText(plan()))
+    expect(upgraded.toSorted()).toEqual((await chains()).toSorted())
   })
 
   test('a removed guest leaves no object behind and loses its way', async () => {

@@ -26,6 +26,7 @@ inOwnNetns(
       const nft = createNft({ table: 'strongroom', log: silentLogger })
       const options = {
         ruleset: plan({ gatewayListen: { address: '0.0.0.0', port: 9442 } }),
+        ownNetworks: () => [],
         egressLimitBytes: limitBytes,
         rescueLimitBytes: 70_000,
       }

@@ -32,11 +32,14 @@ function bench() {
     },
     readCounters: async () => counters(),
     tableExists: async () => true,
-    deleteTable: async () => {},
+    deleteTables: async () => {},
   }
   const limits = { egressLimitBytes: 1, rescueLimitBytes: 1 }
   const ruleset = plan({ gatewayListen: { address: '0.0.0.0', port: 9442 } })
-  const create = () => new VmNetwork({ ledger: store.ledger, nft, clock, log: silentLogger, ruleset, ...limits })
+  let networks: readonly string[] = ['192.0.2.0/24']
+  const ownNetworks = () => networks
+  const create = () =>
+    new VmNetwork({ ledger: store.ledger, nft, clock, log: silentLogger, ruleset, ownNetworks, ...limits })
   const network = create()
   const addVm = (n: number, kind: Partial<NewVm> = {}) => {
     const id = `0000000${n}-0000-4000-8000-000000000000`
@@ -53,7 +56,11 @@ function bench() {
     const upstreams = found(/^add element \S+ \S+ gateway_upstreams \{ (.*) \}$/)
     return { leadsTo: [...new Set(found(/ dnat ip to (\S+)$/))], upstreams }
   }
-  return { store, create, network, kernel, addVm, texts, served }
+  /** Networks of this host, from now on. */
+  const move = (...to: string[]) => {
+    networks = to
+  }
+  return { store, create, network, kernel, addVm, texts, served, move }
 }
 
 test('what is removed does not come back by a run for another VM before its row is struck', async () => {
@@ -192,4 +199,21 @@ test('each VM is opened to the network of its kind, and one that was closed to n
   closeVm(db, { id: build, nowMs: 6 })
   openVm(db, { id: build, nowMs: 7 })
   expect(await opened()).toEqual(['tap1 opened'])
+})
+
+test('what VMs may not reach follows the networks of this host', async () => {
+  // Goal: a host that comes into a network closes it, at the latest with the next sample, and a sample that finds none changed runs no nft.
+  const b = bench()
+  b.addVm(1)
+  await b.network.sync()
+  const denied = () =>
+    [...(b.texts.at(-1) ?? '').matchAll(/^add element \S+ \S+ egress_denied \{ (\S+) \}$/gm)].map(([, one]) => one)
+  expect(denied()).toContain('192.0.2.0-192.0.2.255')
+  await b.network.sample()
+  expect(b.texts.length).toBe(1)
+  b.move('198.51.100.0/24', '203.0.113.64/26')
+  await b.network.sample()
+  expect(denied()).not.toContain('192.0.2.0-192.0.2.255')
+  expect(denied()).toEqual(expect.arrayContaining(['198.51.100.0-198.51.100.255', '203.0.113.64-203.0.113.127']))
+  expect(b.texts.length).toBe(2)
 })

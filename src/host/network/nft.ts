@@ -1,4 +1,4 @@
-// nftables through nft(8). Effects: reads and changes one table of family inet in our network namespace.
+// nftables through nft(8). Effects: reads and changes the tables of one name, of families inet and arp, in our network namespace.
 //
 // The text of the ruleset is built in vm/nft.plan.ts. Changes run one after the other, each as one transaction of the kernel.
 
@@ -9,6 +9,7 @@ import { createSerial } from '../../base/serial.ts'
 import { checked } from '../../contract/shape.ts'
 import { run } from '../../linux/command.ts'
 import { restoreGuard } from './guard.ts'
+import type { NftWatch } from './nft-watch.ts'
 
 export type Counter = { readonly packets: number; readonly bytes: number }
 export type Quota = { readonly usedBytes: number; readonly limitBytes: number }
@@ -19,11 +20,11 @@ export type Counters = { readonly counters: ReadonlyMap<string, Counter>; readon
 export type Nft = {
   /** Applies whole text in one transaction, after the changes before it. `timeoutMs` begins when its turn comes. */
   readonly applyRuleset: (text: string, timeoutMs: number) => Promise<void>
-  /** Named counters and quotas; null when the table is missing because someone flushed the ruleset. */
+  /** Named counters and quotas; null when the table of family inet is missing because someone flushed the ruleset. */
   readonly readCounters: (timeoutMs: number) => Promise<Counters | null>
   readonly tableExists: (timeoutMs: number) => Promise<boolean>
-  /** No effect if there is none. */
-  readonly deleteTable: (timeoutMs: number) => Promise<void>
+  /** Of both families. No effect if there is none. */
+  readonly deleteTables: (timeoutMs: number) => Promise<void>
 }
 
 export type NftOptions = {
@@ -33,15 +34,17 @@ export type NftOptions = {
   readonly waitingMax?: number
   /** Of strongroom-guard.nft: loaded again before a ruleset where its table has gone. Null: there is none. */
   readonly guardFile?: string | null
+  /** Told of our own transactions, so that it knows those of others. Null: nobody watches. */
+  readonly watch?: Pick<NftWatch, 'ours'> | null
 }
 
-export function createNft({ table, log, waitingMax = 256, guardFile = null }: NftOptions): Nft {
+export function createNft({ table, log, waitingMax = 256, guardFile = null, watch = null }: NftOptions): Nft {
   if (!/^[a-z][a-z0-9_]{0,30}$/.test(table)) throw new Fault('internal', `not a table name: ${JSON.stringify(table)}`)
   const changes = createSerial()
   const change = async (work: () => Promise<void>): Promise<void> => {
     if (changes.size() >= waitingMax) throw new Fault('host.command_failed', `nft: ${waitingMax} changes wait already`)
     try {
-      await changes.run(work)
+      await changes.run(() => (watch === null ? work() : watch.ours(work)))
     } catch (error) {
       log.error('nft refused a change', { table, error })
       throw error
@@ -70,10 +73,18 @@ export function createNft({ table, log, waitingMax = 256, guardFile = null }: Nf
       }
     },
     // `add` first, so that there is something to delete in every case.
-    deleteTable: timeoutMs => change(() => apply(`add table inet ${table}\ndelete table inet ${table}\n`, timeoutMs)),
+    deleteTables: timeoutMs =>
+      change(() =>
+        apply(
+          FAMILIES.map(family => `add table ${family} ${table}\ndelete table ${family} ${table}\n`).join(''),
+          timeoutMs,
+        ),
+      ),
   }
 }
 
+/** Of our tables, which have one name. */
+const FAMILIES = ['inet', 'arp'] as const
 const outputBytesMax = 67_108_864
 
 async function apply(text: string, timeoutMs: number): Promise<void> {

@@ -101,8 +101,8 @@ inOwnNetns(
 
     test('goal: deleting a table that is there or not leaves none', async () => {
       await nft.applyRuleset(ruleset, 5_000)
-      await nft.deleteTable(5_000)
-      await nft.deleteTable(5_000)
+      await nft.deleteTables(5_000)
+      await nft.deleteTables(5_000)
       expect(await nft.tableExists(5_000)).toBe(false)
     })
   },

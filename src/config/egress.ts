@@ -1,0 +1,112 @@
+// Where instances may send to: the table `network.egress` of the configuration, and what its entries mean. Pure.
+
+import { type Static, Type } from '@sinclair/typebox'
+import { canonicalNetwork, covers, type Ipv4Range, rangeOf } from '../base/ipv4.ts'
+import { Count, closed, ipv4Pattern } from './fields.ts'
+
+export const egressAllowed =
+  'an IPv4 address or network A.B.C.D/N; :PORT or :FIRST-LAST may follow, for these TCP and UDP ports alone'
+
+/** Instead of an address: what the source of packets that leave is to be. */
+const SOURCES = ['masquerade', 'pool'] as const
+/** `kind` of `masquerade`: the address of the interface. `pool`: the instance's own. */
+export type EgressSource = { readonly kind: (typeof SOURCES)[number] } | { readonly kind: 'snat'; readonly to: string }
+
+export const EgressConfig = Type.Object(
+  {
+    allow: Type.Array(Type.String({ minLength: 1, maxLength: 64, allowed: egressAllowed }), {
+      default: [],
+      maxItems: 128,
+      description:
+        'What instances may reach although it is denied by default: private networks (RFC 1918, 100.64.0.0/10, 169.254.0.0/16), the networks that this host is in, and TCP port 25 everywhere; "0.0.0.0/0:25" opens the latter. Other instances, and ports of this host besides the gateway, stay closed whatever stands here. The `resolvers` are open at port 53 without an entry.',
+    }),
+    source: Type.String({
+      default: 'masquerade',
+      pattern: `^(${SOURCES.join('|')})$|${ipv4Pattern}$`,
+      allowed: '"masquerade", "pool" or an IPv4 address',
+      description:
+        'Source address of what instances send to the world. "masquerade": that of the interface by which it leaves. An address: this one, which must be of this host or routed to it, so that what instances do is not taken for what this host does. "pool": the own address of each instance, where `pool_v4` is routed to this host.',
+    }),
+    new_flows_per_s_max: Count(
+      250,
+      1,
+      100_000,
+      'How many connections and other flows one VM may begin per second; four times as many in a burst. What is over it is dropped.',
+    ),
+    flows_max: Count(
+      2048,
+      1,
+      1_000_000,
+      'How many flows one VM may have at a time that it began. All VMs share the connection table of this host (net.netfilter.nf_conntrack_max).',
+    ),
+  },
+  { ...closed, default: {} },
+)
+export type EgressConfig = Static<typeof EgressConfig>
+
+export type EgressEntry = Ipv4Range & {
+  /** TCP and UDP; null: every port and protocol. */
+  readonly ports: { readonly first: number; readonly last: number } | null
+}
+
+/** Null: it is none of these forms. */
+export function parseEgressEntry(text: string): EgressEntry | null {
+  const match = entryPattern.exec(text)
+  if (match === null) return null
+  const [, network = '', from, to = from] = match
+  if (from === undefined) return { ...rangeOf(network), ports: null }
+  const ports = { first: Number(from), last: Number(to) }
+  return ports.first >= 1 && ports.first <= ports.last && ports.last <= 65_535 ? { ...rangeOf(network), ports } : null
+}
+
+const byte = '(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])'
+const entryPattern = new RegExp(
+  `^(${byte}(?:\\.${byte}){3}(?:/(?:[0-9]|[12][0-9]|3[0-2]))?)(?::([0-9]{1,5})(?:-([0-9]{1,5}))?)?$`,
+)
+
+export function egressSource(source: EgressConfig['source']): EgressSource {
+  if (source === 'masquerade' || source === 'pool') return { kind: source }
+  return { kind: 'snat', to: source }
+}
+
+/** "This network", loopback, multicast and reserved (RFC 6890): nothing that a router forwards. */
+export const NEVER_FORWARDED = ['0.0.0.0/8', '127.0.0.0/8', '224.0.0.0/3'] as const
+
+type Problem = { readonly field: string; readonly message: string }
+type Around = { readonly pool_v4: string; readonly gateway_v4: string; readonly egress: EgressConfig }
+
+export function egressProblems({ egress, pool_v4: pool, gateway_v4: gateway }: Around): Problem[] {
+  return [
+    ...egress.allow.flatMap((text, index) => {
+      const message = entryProblem(text, pool)
+      return message === null ? [] : [{ field: `network.egress.allow.${index}`, message }]
+    }),
+    ...sourceProblems(egress.source, { pool, gateway }),
+  ]
+}
+
+function entryProblem(text: string, pool: string): string | null {
+  const entry = parseEgressEntry(text)
+  if (entry === null) return `${JSON.stringify(text)} is not allowed; allowed: ${egressAllowed}`
+  const [network = '', ...ports] = text.split(':')
+  const canonical = network.includes('/') ? canonicalNetwork(network) : network
+  if (canonical !== network) return `${text} has bits set after its prefix; write ${[canonical, ...ports].join(':')}`
+  if (covers(rangeOf(pool), entry)) return `${text} is in pool_v4 (${pool}): instances never reach each other`
+  if (NEVER_FORWARDED.some(closed => covers(rangeOf(closed), entry))) return `${text} is nothing that a host can reach`
+  return null
+}
+
+function sourceProblems(text: string, { pool, gateway }: { readonly pool: string; readonly gateway: string }) {
+  const field = 'network.egress.source'
+  const source = egressSource(text)
+  if (source.kind !== 'snat') return []
+  const address = rangeOf(source.to)
+  const problem = (message: string): Problem[] => [{ field, message }]
+  if (NEVER_FORWARDED.some(closed => covers(rangeOf(closed), address)))
+    return problem(`${source.to} is not an address that a host can have`)
+  if (covers(rangeOf(pool), address))
+    return problem(`${source.to} is in pool_v4 (${pool}), whose addresses instances get; use "pool" for their own`)
+  if (source.to === gateway)
+    return problem(`${source.to} is gateway_v4, which instances alone can reach: no answer would come back`)
+  return []
+}

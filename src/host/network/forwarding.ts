@@ -1,0 +1,71 @@
+// Whether this host is a router for others: IPv4 forwarding, which VMs need, holds for all interfaces. Effects: reads /proc and the interfaces'
+// addresses, runs nft(8).
+
+import { readFileSync } from 'node:fs'
+import { networkInterfaces } from 'node:os'
+import { type Static, Type } from '@sinclair/typebox'
+import { checked } from '../../contract/shape.ts'
+import { run } from '../../linux/command.ts'
+
+export type OtherForwarding = {
+  /** Whether the kernel forwards IPv4 (ip_forward). */
+  readonly forwards: boolean
+  /** Interfaces with an IPv4 address, other than the loopback and VMs' taps: it forwards between these. */
+  readonly interfaces: readonly string[]
+  /** Base chains of nftables in the forward hook whose policy is to drop, as `family table chain`. Rules of other chains may drop, too. */
+  readonly droppedBy: readonly string[]
+  /** Whether the table `table` has a rule that drops what is not of VMs (`network.forward_others`). */
+  readonly droppedByUs: boolean
+}
+
+export type ForwardingOptions = { readonly tapPrefix: string; readonly table: string; readonly timeoutMs: number }
+
+/**
+ * What `doctor` needs to tell that ip_forward has made a router of this host: `forwards`, two `interfaces` or more, and nothing that drops.
+ * Faults: host.command_failed, host.command_timeout.
+ */
+export async function lookAtForwarding({ tapPrefix, table, timeoutMs }: ForwardingOptions): Promise<OtherForwarding> {
+  const interfaces = Object.entries(networkInterfaces()).flatMap(([name, addresses = []]) =>
+    addresses.some(({ family, internal }) => family === 'IPv4' && !internal) && !isTap(name, tapPrefix) ? [name] : [],
+  )
+  const { stdout } = await run(['nft', '--json', 'list chains'], { timeoutMs, outputBytesMax })
+  const chains = checked(Chains, JSON.parse(stdout || '{"nftables":[]}'), {
+    what: 'nft list',
+    code: 'host.command_failed',
+  })
+  const closed = chains.nftables.flatMap(({ chain }) => (chain !== undefined && dropsForwarded(chain) ? [chain] : []))
+  const ours = chains.nftables.some(({ chain }) => chain?.table === table && chain.name === othersChain)
+  return {
+    forwards: readFileSync('/proc/sys/net/ipv4/ip_forward', 'utf8').trim() === '1',
+    interfaces: interfaces.sort(),
+    droppedBy: closed.map(chain => `${chain.family} ${chain.table} ${chain.name}`),
+    droppedByUs: ours && (await hasRules(table, timeoutMs)),
+  }
+}
+
+/** Of our table: drops what has no VM at either end, or is empty (vm/nft.plan.ts). */
+export const othersChain = 'forward_others'
+
+const outputBytesMax = 4_194_304
+const Chain = Type.Object({
+  family: Type.String(),
+  table: Type.String(),
+  name: Type.String(),
+  hook: Type.Optional(Type.String()),
+  policy: Type.Optional(Type.String()),
+})
+const Chains = Type.Object({ nftables: Type.Array(Type.Object({ chain: Type.Optional(Chain) })) })
+
+function dropsForwarded({ family, hook, policy }: Static<typeof Chain>): boolean {
+  return hook === 'forward' && policy === 'drop' && (family === 'ip' || family === 'inet')
+}
+
+async function hasRules(table: string, timeoutMs: number): Promise<boolean> {
+  const { stdout } = await run(['nft', 'list', 'chain', 'inet', table, othersChain], { timeoutMs, outputBytesMax })
+  return stdout.split('\n').some(line => line.trim().endsWith(' drop'))
+}
+
+/** As vm/launch.plan.ts names them. */
+function isTap(name: string, prefix: string): boolean {
+  return name.startsWith(prefix) && /^[0-9a-f]{10}$/.test(name.slice(prefix.length))
+}

@@ -1,0 +1,81 @@
+// Messages of netlink (netlink(7), include/uapi/linux/netlink.h) and what they tell of nftables (include/uapi/linux/netfilter/nf_tables.h). Pure.
+// Numbers are of the machine's byte order, which is little-endian on all that we run on.
+
+/** Of a message's header; [offset, size]. */
+const HEADER = { length: [0, 4], type: [4, 2], port: [12, 4] } as const satisfies Record<
+  string,
+  readonly [offset: number, sizeBytes: number]
+>
+const headerBytes = 16
+/** struct nfgenmsg: family, version, resource. */
+const nfgenmsgBytes = 4
+
+export type NetlinkMessage = {
+  readonly type: number
+  /** Of the socket whose request it follows; 0: nobody's, the kernel tells it by itself. */
+  readonly port: number
+  readonly payload: Uint8Array
+}
+
+/** Messages that one read has brought. What is no whole message ends the list. */
+export function readMessages(bytes: Uint8Array): NetlinkMessage[] {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  const messages: NetlinkMessage[] = []
+  let at = 0
+  while (at + headerBytes <= bytes.length) {
+    const length = view.getUint32(at + HEADER.length[0], true)
+    if (length < headerBytes || at + length > bytes.length) break
+    messages.push({
+      type: view.getUint16(at + HEADER.type[0], true),
+      port: view.getUint32(at + HEADER.port[0], true),
+      payload: bytes.subarray(at + headerBytes, at + length),
+    })
+    at += aligned(length)
+  }
+  return messages
+}
+
+/** `change`: of an object of this table, or of the table. `generation`: the transaction of the changes before it is done. */
+export type NftEvent =
+  | { readonly kind: 'change'; readonly family: number; readonly table: string }
+  | { readonly kind: 'generation' }
+
+/** Families of tables (NFPROTO_). */
+export const NFT_FAMILIES = { inet: 1, arp: 3 } as const satisfies Record<string, number>
+
+const NFT = { subsystem: 10, newGeneration: 15, nameAttribute: 1 } as const satisfies Record<string, number>
+
+/** Null: no change that somebody has asked for, such as a quota that packets have used up. */
+export function nftEvent({ type, port, payload }: NetlinkMessage): NftEvent | null {
+  if (type >>> 8 !== NFT.subsystem || port === 0) return null
+  if ((type & 0xff) === NFT.newGeneration) return { kind: 'generation' }
+  // The first attribute of every object names its table.
+  const name = attribute(payload.subarray(nfgenmsgBytes), NFT.nameAttribute)
+  return name === null ? null : { kind: 'change', family: payload[0] ?? 0, table: text(name) }
+}
+
+/** struct nlattr: length and type, two bytes each; the upper two bits of the type are flags. */
+function attribute(bytes: Uint8Array, wanted: number): Uint8Array | null {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  let at = 0
+  while (at + attributeHeaderBytes <= bytes.length) {
+    const length = view.getUint16(at, true)
+    if (length < attributeHeaderBytes || at + length > bytes.length) return null
+    if ((view.getUint16(at + 2, true) & 0x3fff) === wanted)
+      return bytes.subarray(at + attributeHeaderBytes, at + length)
+    at += aligned(length)
+  }
+  return null
+}
+
+const attributeHeaderBytes = 4
+
+/** Without the final NUL. */
+function text(bytes: Uint8Array): string {
+  const end = bytes.indexOf(0)
+  return Buffer.from(end < 0 ? bytes : bytes.subarray(0, end)).toString('latin1')
+}
+
+function aligned(length: number): number {
+  return (length + 3) & ~3
+}

@@ -1,0 +1,118 @@
+// A socket that hears what changes in the kernel's networking (netlink(7)). Effects: opens a socket of our network namespace and reads it.
+//
+// Nobody is woken by it: whoever listens reads it now and then. The calls into glibc stand here, since nothing in the measured images has a use
+// for them (linux/libc.ts).
+
+import { dlopen, FFIType, ptr, read } from 'bun:ffi'
+import { closeSync } from 'node:fs'
+import { constants } from 'node:os'
+import { Fault, messageOf } from '../../base/fault.ts'
+import { errnoName } from '../../linux/libc.ts'
+
+/** What there is to hear: protocol, and the groups as bits. */
+export const NETLINK = {
+  /** NETLINK_NETFILTER, NFNLGRP_NFTABLES. */
+  nftables: { protocol: 12, groups: 1 << 6 },
+  /** NETLINK_ROUTE; RTMGRP_LINK, RTMGRP_IPV4_IFADDR. An address counts while its interface is up. */
+  addressesV4: { protocol: 0, groups: 0x11 },
+} as const
+
+export type NetlinkRead = {
+  /** One or more messages each (netlink.codec.ts). */
+  readonly packets: readonly Uint8Array[]
+  /** Some did not fit into the socket's buffer, or wait for the next read. */
+  readonly lost: boolean
+}
+
+export class NetlinkSocket implements Disposable {
+  readonly #fd: number
+  readonly #buffer = new Uint8Array(packetBytesMax)
+
+  /** Fault host.unsupported. */
+  constructor({ protocol, groups }: (typeof NETLINK)[keyof typeof NETLINK]) {
+    this.#fd = succeeded('socket', libc().socket(family, type, protocol))
+    const address = new DataView(new ArrayBuffer(12))
+    address.setUint16(0, family, true)
+    address.setUint32(8, groups, true)
+    try {
+      const size = Int32Array.of(bufferBytes)
+      succeeded('setsockopt', libc().setsockopt(this.#fd, SOCKET.level, SOCKET.receiveBufferForce, ptr(size), 4))
+      succeeded('bind', libc().bind(this.#fd, ptr(address.buffer), address.byteLength))
+    } catch (error) {
+      closeSync(this.#fd)
+      throw error
+    }
+  }
+
+  /** All that waits, never more than there is room for. Does not wait. Fault host.unsupported. */
+  read(): NetlinkRead {
+    const packets: Uint8Array[] = []
+    let lost = false
+    for (let count = 0; count < packetCountMax; count += 1) {
+      const bytes = Number(libc().recv(this.#fd, ptr(this.#buffer), this.#buffer.length, 0))
+      if (bytes >= 0) {
+        packets.push(this.#buffer.slice(0, bytes))
+        continue
+      }
+      const code = errno()
+      if (code === constants.errno.EAGAIN) return { packets, lost }
+      if (code === constants.errno.ENOBUFS) lost = true
+      else if (code !== constants.errno.EINTR) throw failed('recv', code)
+    }
+    return { packets, lost: true }
+  }
+
+  [Symbol.dispose](): void {
+    closeSync(this.#fd)
+  }
+}
+
+/** A transaction over a thousand VMs is 3 MB of messages. */
+const bufferBytes = 16_777_216
+/** The kernel sends 8 KiB at a time, or one larger message. */
+const packetBytesMax = 65_536
+const packetCountMax = 8_192
+
+/** include/linux/socket.h, include/linux/net.h, include/uapi/asm-generic/socket.h; the same on x86-64 and aarch64. */
+const family = 16
+/** SOCK_RAW, SOCK_CLOEXEC, SOCK_NONBLOCK. */
+const type = 3 | 0o2000000 | 0o4000
+const SOCKET = { level: 1, receiveBufferForce: 33 } as const satisfies Record<string, number>
+
+type Libc = ReturnType<typeof open>
+let loaded: Libc | undefined
+
+function libc(): Libc {
+  loaded ??= open()
+  return loaded
+}
+
+function open() {
+  const { i32, u32, i64, u64, ptr: pointer } = FFIType
+  try {
+    return dlopen('libc.so.6', {
+      socket: { args: [i32, i32, i32], returns: i32 },
+      bind: { args: [i32, pointer, u32], returns: i32 },
+      setsockopt: { args: [i32, i32, i32, pointer, u32], returns: i32 },
+      recv: { args: [i32, pointer, u64, i32], returns: i64 },
+      __errno_location: { args: [], returns: pointer },
+    }).symbols
+  } catch (error) {
+    throw new Fault('host.unsupported', `load libc.so.6: ${messageOf(error)}`, { cause: error })
+  }
+}
+
+function succeeded(call: string, value: number): number {
+  if (value >= 0) return value
+  throw failed(call, errno())
+}
+
+function failed(call: string, code: number): Fault {
+  return new Fault('host.unsupported', `netlink: ${call}: ${errnoName(code)}`)
+}
+
+/** Per thread, and read at once: nothing of ours runs on this thread in between. */
+function errno(): number {
+  const location = libc().__errno_location()
+  return typeof location === 'number' ? read.i32(location, 0) : 0
+}

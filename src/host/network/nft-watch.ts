@@ -1,0 +1,142 @@
+// Hears when somebody else changes our tables of nftables, or an address of this host. Effects: two netlink sockets, read ten times a second.
+//
+// Transactions of our own run through `ours`: the kernel tells of each before nft(8) returns, so what is read then is theirs.
+
+import { type Clock, pause } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
+import { NFT_FAMILIES, nftEvent, readMessages } from './netlink.codec.ts'
+import { NETLINK, NetlinkSocket } from './netlink.ts'
+
+export type NftWatchDeps = {
+  /** Name of our tables. */
+  readonly table: string
+  /** Another of family inet, whose changes are told, too. */
+  readonly guardTable: string
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+export type NftListener = {
+  /**
+   * Somebody else has changed our tables; not `certain`: may have, before anybody listened or while too much happened at once. The next is told
+   * when it has returned, and not too often.
+   */
+  readonly onForeignChange: (change: { readonly certain: boolean }) => Promise<void>
+  /** An IPv4 address of this host has come or gone. */
+  readonly onAddresses: () => Promise<void>
+}
+
+type Heard = { readonly ours: number; readonly guard: number; readonly lost: boolean }
+
+const intervalMs = 100
+/** Whoever changes the table again and again is answered more and more slowly. */
+const restMsMax = 5_000
+const calmMs = 1_000
+const retryMs = 30_000
+
+export class NftWatch {
+  readonly #deps: NftWatchDeps
+  #sockets: { readonly nft: NetlinkSocket; readonly addresses: NetlinkSocket } | null = null
+  #isOurs = false
+  #foreign: 'no' | 'perhaps' | 'yes' = 'no'
+  /** What the transaction that is not done yet has touched. */
+  #touched = { ours: false, guard: false }
+
+  constructor(deps: NftWatchDeps) {
+    this.#deps = deps
+  }
+
+  /** Runs one transaction of ours. One at a time. */
+  async ours<T>(work: () => Promise<T>): Promise<T> {
+    this.#hear()
+    this.#isOurs = true
+    try {
+      return await work()
+    } finally {
+      this.#isOurs = false
+      // What does not fit is taken for ours: else each of our transactions would be followed by the next.
+      if (this.#listen().ours > 1) this.#foreign = 'yes'
+    }
+  }
+
+  /** Until the signal is aborted. Never rejects: what fails is logged and tried again. */
+  async run({ onForeignChange, onAddresses }: NftListener, signal: AbortSignal): Promise<void> {
+    const { clock, log } = this.#deps
+    let restMs = intervalMs
+    let toldAtMs = Number.NEGATIVE_INFINITY
+    while (!signal.aborted) {
+      let waitMs = intervalMs
+      try {
+        if (this.#sockets === null) {
+          this.#open()
+          // What has changed before nobody has heard.
+          this.#foreign = 'perhaps'
+        }
+        if (!this.#isOurs) this.#hear()
+        if (this.#hearAddresses()) await onAddresses()
+        if (this.#foreign !== 'no') {
+          const certain = this.#foreign === 'yes'
+          this.#foreign = 'no'
+          await onForeignChange({ certain })
+          const nowMs = clock.monotonicMs()
+          restMs = nowMs - toldAtMs < restMs + calmMs ? Math.min(restMs * 2, restMsMax) : intervalMs
+          toldAtMs = nowMs
+          waitMs = restMs
+        }
+      } catch (error) {
+        log.error('the firewall cannot be watched at the moment; the sampler still looks after it', { error })
+        this.#close()
+        waitMs = retryMs
+      }
+      await pause(clock, waitMs, signal)
+    }
+    this.#close()
+  }
+
+  #open(): void {
+    using opened = new DisposableStack()
+    this.#sockets = {
+      nft: opened.use(new NetlinkSocket(NETLINK.nftables)),
+      addresses: opened.use(new NetlinkSocket(NETLINK.addressesV4)),
+    }
+    opened.move()
+  }
+
+  #close(): void {
+    this.#sockets?.nft[Symbol.dispose]()
+    this.#sockets?.addresses[Symbol.dispose]()
+    this.#sockets = null
+  }
+
+  #hear(): void {
+    const { ours, guard, lost } = this.#listen()
+    if (ours > 0 || guard > 0) this.#foreign = 'yes'
+    else if (lost && this.#foreign === 'no') this.#foreign = 'perhaps'
+  }
+
+  /** Transactions that have touched our tables, and the guard's. */
+  #listen(): Heard {
+    const { table, guardTable } = this.#deps
+    const { packets, lost } = this.#sockets?.nft.read() ?? { packets: [], lost: false }
+    const heard = { ours: 0, guard: 0 }
+    for (const message of packets.flatMap(readMessages)) {
+      const event = nftEvent(message)
+      if (event?.kind === 'generation') {
+        if (this.#touched.ours) heard.ours += 1
+        if (this.#touched.guard) heard.guard += 1
+        this.#touched = { ours: false, guard: false }
+      } else if (event !== null) {
+        if (event.table === table && FAMILIES.includes(event.family)) this.#touched.ours = true
+        if (event.table === guardTable && event.family === NFT_FAMILIES.inet) this.#touched.guard = true
+      }
+    }
+    return { ...heard, lost }
+  }
+
+  #hearAddresses(): boolean {
+    const { packets, lost } = this.#sockets?.addresses.read() ?? { packets: [], lost: false }
+    return packets.length > 0 || lost
+  }
+}
+
+const FAMILIES: readonly number[] = Object.values(NFT_FAMILIES)

@@ -1,0 +1,125 @@
+// Where VMs of network `world` may send to, as sets and rules of the appliance's table. Pure.
+//
+// What is denied is refused before the kernel tracks, routes or counts it. What may be an answer to who came to the VM passes that point: whether it
+// is one is known once the connection is (chain `replies`).
+
+import { formatIpv4, type Ipv4Range, merged, rangeOf } from '../base/ipv4.ts'
+import { type EgressEntry, type EgressSource, NEVER_FORWARDED } from '../config/egress.ts'
+
+export type EgressPlan = {
+  /** What is open although it is denied by default. */
+  readonly allowed: readonly EgressEntry[]
+  readonly source: EgressSource
+  readonly newFlowsPerSecondMax: number
+  readonly flowsMax: number
+}
+
+export type Destinations = {
+  /** Of VMs: closed to each other, whatever is allowed. */
+  readonly pool: string
+  /** Networks that this host is in. */
+  readonly ownNetworks: readonly string[]
+  readonly allowed: readonly EgressEntry[]
+}
+
+/** Private networks (RFC 1918), shared ones of carriers (RFC 6598), link-local ones, where clouds have their metadata (RFC 3927). */
+const PRIVATE = ['10.0.0.0/8', '100.64.0.0/10', '169.254.0.0/16', '172.16.0.0/12', '192.168.0.0/16'] as const
+
+export const EGRESS_SETS = [
+  ['set', 'egress_denied', 'ipv4_addr; flags interval'],
+  ['set', 'egress_allowed', 'ipv4_addr; flags interval'],
+  ['set', 'egress_ports', 'ipv4_addr . inet_service; flags interval'],
+] as const
+
+/** Elements of EGRESS_SETS by set, none of which overlap: the kernel refuses what does. */
+export function egressElements({ pool, ownNetworks, allowed }: Destinations): [set: string, element: string][] {
+  const denied = merged([...PRIVATE, ...NEVER_FORWARDED, pool, ...ownNetworks].map(rangeOf))
+  const open = merged(allowed.filter(entry => entry.ports === null))
+  return [
+    ...denied.map(range => ['egress_denied', rangeText(range)] as [string, string]),
+    ...open.map(range => ['egress_allowed', rangeText(range)] as [string, string]),
+    ...portElements(allowed).map(element => ['egress_ports', element] as [string, string]),
+  ]
+}
+
+/** Each stretch of addresses that no entry begins or ends in, with the ports of all entries that hold it. */
+function portElements(allowed: readonly EgressEntry[]): string[] {
+  const entries = allowed.flatMap(({ first, last, ports }) => (ports === null ? [] : [{ first, last, ports }]))
+  const bounds = [...new Set(entries.flatMap(({ first, last }) => [first, last + 1]))].sort((a, b) => a - b)
+  return bounds.slice(0, -1).flatMap((first, at) => {
+    const last = (bounds[at + 1] ?? first) - 1
+    const holding = entries.filter(entry => entry.first <= first && last <= entry.last)
+    return merged(holding.map(({ ports }) => ports)).map(
+      ports =>
+        `${rangeText({ first, last })} . ${ports.first === ports.last ? ports.first : `${ports.first}-${ports.last}`}`,
+    )
+  })
+}
+
+function rangeText({ first, last }: Ipv4Range): string {
+  return first === last ? formatIpv4(first) : `${formatIpv4(first)}-${formatIpv4(last)}`
+}
+
+export type EgressRules = {
+  readonly gateway: string
+  /** TCP ports of the gateway address that these VMs may reach. */
+  readonly gatewayPorts: readonly number[]
+  readonly pool: string
+  /** TCP port at which they reach the gateway's VMs, whose addresses are in the set `gateway_addresses`; null: there are none. */
+  readonly servicePort: number | null
+}
+
+/** Chains that are entered from others only. */
+export const EGRESS_CHAINS = ['egress', 'replies', 'destination', 'denied', 'refuse'] as const
+type Rule = [chain: (typeof EGRESS_CHAINS)[number], rule: string]
+
+export function egressRules({ gateway, gatewayPorts, pool, servicePort }: EgressRules): Rule[] {
+  const open = [
+    ...(gatewayPorts.length === 0 ? [] : [`ip daddr ${gateway} tcp dport { ${gatewayPorts.join(', ')} } return`]),
+    ...(servicePort === null ? [] : [`ip daddr @gateway_addresses tcp dport ${servicePort} return`]),
+  ]
+  return [
+    // As the packet comes. Of `tcp sport 22` and ICMP, `replies` decides later; of what goes to this host, too.
+    ...open.map(rule => ['egress', rule] as Rule),
+    ['egress', 'fib daddr type local tcp flags & (fin | syn | rst | ack) == syn goto refuse'],
+    ['egress', 'fib daddr type local accept'],
+    ['egress', `ip daddr { ${NEVER_FORWARDED.join(', ')} } drop`],
+    ['egress', 'tcp sport 22 tcp flags & (syn | ack) != syn accept'],
+    // No redirects and no announcements of routers.
+    ['egress', `icmp type != { echo-request, ${ICMP_ANSWERS} } drop`],
+    ['egress', `icmp type { ${ICMP_ANSWERS} } accept`],
+    // Others have no ports to tell connections by, so no address of the host to leave under.
+    ['egress', 'meta l4proto != { icmp, tcp, udp } drop'],
+    ['egress', 'goto destination'],
+    // Once the connection is known.
+    ...open.map(rule => ['replies', rule] as Rule),
+    ['replies', 'tcp sport 22 ct direction original goto destination'],
+    ['replies', 'ct state established,related return'],
+    ['replies', 'fib daddr type local goto refuse'],
+    ['replies', `icmp type { ${ICMP_ANSWERS} } drop`],
+    ['destination', 'ip daddr @egress_denied goto denied'],
+    ['destination', 'tcp dport 25 goto denied'],
+    ['denied', `ip daddr ${pool} goto refuse`],
+    ['denied', 'ip daddr @egress_allowed return'],
+    ['denied', 'meta l4proto { tcp, udp } ip daddr . th dport @egress_ports return'],
+    ['denied', 'goto refuse'],
+    // Whoever asks learns it at once, at a rate that costs the host nothing: the kernel has one bound on such messages for all.
+    ['refuse', 'add @refusals { iifname limit rate 5/second burst 10 packets } reject with icmp admin-prohibited'],
+    ['refuse', 'drop'],
+  ]
+}
+
+const ICMP_ANSWERS = 'echo-reply, destination-unreachable, time-exceeded, parameter-problem'
+
+/** The rule that gives packets of VMs their source; null: they keep their own. */
+export function sourceRule(source: EgressSource): string | null {
+  const leaving = 'iifname @taps oifname != @taps'
+  switch (source.kind) {
+    case 'pool':
+      return null
+    case 'masquerade':
+      return `${leaving} masquerade`
+    case 'snat':
+      return `${leaving} snat ip to ${source.to}`
+  }
+}

@@ -1,0 +1,181 @@
+// Whoever changes our tables while the daemon runs: real nftables and netlink, in a namespace of its own.
+
+import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { systemClock } from '../../../src/base/clock.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { createNft } from '../../../src/host/network/nft.ts'
+import { NftWatch } from '../../../src/host/network/nft-watch.ts'
+import { ownNetworks } from '../../../src/host/network/own-networks.ts'
+import { run } from '../../../src/linux/command.ts'
+import { openStore } from '../../../src/store/db.ts'
+import { recordEgress } from '../../../src/store/ledger/egress.query.ts'
+import { listEvents } from '../../../src/store/ledger/event.query.ts'
+import { recordResource } from '../../../src/store/ledger/resource.query.ts'
+import { insertVm, moveVm, openVm } from '../../../src/store/ledger/vm.query.ts'
+import { VmNetwork } from '../../../src/vm/network.driver.ts'
+import { inOwnNetns } from '../../rigs/netns.ts'
+import { plan } from '../../rigs/two-guests.ts'
+import { until } from '../../rigs/until.ts'
+
+const timeoutMs = 10_000
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    const command = async (...argv: string[]) => (await run(argv, { timeoutMs, outputBytesMax: 1_000_000 })).stdout
+    const nft = (...argv: string[]) => command('nft', ...argv)
+    const stopping = new AbortController()
+    const store = openStore(':memory:')
+    let applied = 0
+    let network: VmNetwork
+    let watching: Promise<void>
+
+    beforeAll(async () => {
+      const watch = new NftWatch({
+        table: 'strongroom',
+        guardTable: 'strongroom_guard',
+        clock: systemClock,
+        log: silentLogger,
+      })
+      const real = createNft({ table: 'strongroom', log: silentLogger, watch })
+      network = new VmNetwork({
+        ledger: store.ledger,
+        nft: {
+          ...real,
+          applyRuleset: async (...args) => {
+            await real.applyRuleset(...args)
+            applied += 1
+          },
+        },
+        clock: systemClock,
+        log: silentLogger,
+        ruleset: plan(),
+        ownNetworks: () => ownNetworks(),
+        egressLimitBytes: 1_000_000,
+        rescueLimitBytes: 1_000,
+      })
+      const id = '00000001-0000-4000-8000-000000000000'
+      const { db } = store.ledger
+      insertVm(db, { id, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs: 1 })
+      moveVm(db, { id, from: 'waiting', to: 'launching', nowMs: 1, address: '10.88.0.1' })
+      recordResource(db, { vmId: id, kind: 'nft', name: 'sr0000000140', nowMs: 1 })
+      openVm(db, { id, nowMs: 1 })
+      recordEgress(db, { vmId: id, usedBytes: 4321, rescueBytes: 7, observedAtMs: 1, blockedAtMs: null })
+      await network.sync()
+      watching = network.watch(watch, stopping.signal)
+      await until('it listens', 2_000, () => applied === 2)
+    })
+    afterAll(async () => {
+      stopping.abort()
+      await watching
+    })
+
+    /** Our tables without what only counts. */
+    const tables = async () =>
+      (await nft('--stateless', 'list', 'table', 'inet', 'strongroom')) +
+      (await nft('--stateless', 'list', 'table', 'arp', 'strongroom'))
+    /** A change after another within a second is answered later and later. */
+    const calmMs = 1_300
+    const transactions = async (count: number) => {
+      for (let turn = 0; turn < count; turn += 1) await nft('add', 'counter', 'inet', 'other', `c${turn}`)
+    }
+
+    test('every change of somebody else is undone within a second, and what was counted stays', async () => {
+      // Goal: a flushed table, a rule more or less, a set, a chain, a quota, the table of ARP: no hole lasts until the next sample.
+      const sound = await tables()
+      expect(sound).toContain('sr0000000140')
+      const changes: Record<string, string[]> = {
+        'flush of all': ['flush', 'ruleset'],
+        'delete of the table': ['delete', 'table', 'inet', 'strongroom'],
+        'flush of the rules': ['flush', 'table', 'inet', 'strongroom'],
+        'flush of a chain': ['flush', 'chain', 'inet', 'strongroom', 'forward'],
+        'delete of a rule': ['delete', 'rule', 'inet', 'strongroom', 'forward', 'handle', ''],
+        'rule that accepts': ['insert', 'rule', 'inet', 'strongroom', 'forward', 'accept'],
+        'element less': ['delete', 'element', 'inet', 'strongroom', 'taps', '{ "sr0000000140" }'],
+        'element more': ['add', 'element', 'inet', 'strongroom', 'egress_allowed', '{ 10.0.0.0/8 }'],
+        'higher quota': ['add', 'quota', 'inet', 'strongroom', 'sr0000000140', '{ over 9 mbytes }'],
+        'table of ARP': ['delete', 'table', 'arp', 'strongroom'],
+      }
+      for (const [what, argv] of Object.entries(changes)) {
+        if (what === 'delete of a rule') {
+          const list = await nft('--handle', 'list', 'chain', 'inet', 'strongroom', 'forward')
+          argv[argv.length - 1] = /drop # handle (\d+)/.exec(list)?.[1] ?? ''
+        }
+        const before = applied
+        const startedMs = performance.now()
+        await nft(...argv)
+        await until(`${what} is undone`, 5_000, () => applied > before)
+        // Of a machine that is busy with other tests too.
+        expect([what, performance.now() - startedMs < 1_000]).toEqual([what, true])
+        expect([what, await tables()]).toEqual([what, sound])
+        expect(await nft('list', 'quota', 'inet', 'strongroom', 'sr0000000140')).toContain(
+          'over 1000000 bytes used 4321 bytes',
+        )
+        await Bun.sleep(calmMs)
+      }
+      expect(listEvents(store.ledger.db, { limit: 100 }).filter(event => event.kind === 'nft.restored').length).toBe(1)
+    })
+
+    test('what others do in tables of their own, what packets do, and what we do ourselves, is no change', async () => {
+      // Goal: no busy neighbour, no guest and no transaction of ours makes the daemon write the ruleset again.
+      await Bun.sleep(calmMs)
+      const before = applied
+      await nft('add', 'table', 'inet', 'other')
+      await nft('add', 'table', 'ip', 'strongroom')
+      await transactions(20)
+      // As a spent cap does: the kernel tells of it by itself.
+      await nft('add', 'quota', 'inet', 'other', 'spent', '{ over 10 bytes }')
+      await nft('add', 'chain', 'inet', 'other', 'out', '{ type filter hook output priority 0; }')
+      await nft('add', 'rule', 'inet', 'other', 'out', 'quota', 'name', 'spent', 'accept')
+      await command('ip', 'link', 'set', 'lo', 'up')
+      const socket = await Bun.udpSocket({ hostname: '127.0.0.1' })
+      // To itself, so that somebody is there.
+      for (let count = 0; count < 50; count += 1) socket.send(new Uint8Array(100), socket.port, '127.0.0.1')
+      socket.close()
+      expect(await nft('list', 'quota', 'inet', 'other', 'spent')).toContain('used 10 bytes')
+      await Bun.sleep(500)
+      expect(applied).toBe(before)
+      for (let turn = 0; turn < 3; turn += 1) await network.sync()
+      await Bun.sleep(500)
+      expect(applied).toBe(before + 3)
+    })
+
+    test('a change beside a transaction of ours is noticed, too', async () => {
+      // Goal: nobody slips in between.
+      for (let turn = 0; turn < 3; turn += 1) {
+        await Promise.all([network.sync(), nft('insert', 'rule', 'inet', 'strongroom', 'forward', 'accept')])
+        await until('it is undone', 10_000, async () => !/chain forward \{[^}]*\n\t\taccept\n/.test(await tables()))
+      }
+    })
+
+    test('an address of this host closes its network to VMs within a second', async () => {
+      // Goal: the operator’s own networks are known when they are there, not five seconds later.
+      const denied = async () => await nft('list', 'set', 'inet', 'strongroom', 'egress_denied')
+      await command('ip', 'link', 'add', 'lan', 'type', 'veth', 'peer', 'name', 'lanpeer')
+      await command('ip', 'link', 'set', 'lanpeer', 'up')
+      await command('ip', 'link', 'set', 'lan', 'up')
+      expect(await denied()).not.toContain('203.0.113.64')
+      const startedMs = performance.now()
+      await command('ip', 'address', 'add', '203.0.113.65/26', 'dev', 'lan')
+      await until('it is denied', 5_000, async () => (await denied()).includes('203.0.113.64/26'))
+      expect(performance.now() - startedMs).toBeLessThan(1_500)
+      await command('ip', 'link', 'delete', 'lan')
+      await until('it is open again', 5_000, async () => !(await denied()).includes('203.0.113.64/26'))
+    })
+
+    test('one that fights for the table takes a bounded share of our time', async () => {
+      // Goal: two daemons that each put back their own neither burn a processor nor fill the event log.
+      await Bun.sleep(calmMs)
+      const before = applied
+      const endMs = performance.now() + 3_000
+      while (performance.now() < endMs) {
+        await nft('add', 'counter', 'inet', 'strongroom', 'foreign').catch(() => {})
+        await Bun.sleep(50)
+      }
+      expect(applied - before).toBeGreaterThan(0)
+      expect(applied - before).toBeLessThanOrEqual(6)
+      expect(listEvents(store.ledger.db, { limit: 100 }).filter(event => event.kind === 'nft.restored').length).toBe(1)
+    })
+  },
+  { timeoutMs: 120_000 },
+)

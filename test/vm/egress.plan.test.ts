@@ -1,0 +1,87 @@
+import { expect, test } from 'bun:test'
+import fc from 'fast-check'
+import { formatIpv4, parseIpv4, rangeOf } from '../../src/base/ipv4.ts'
+import { type EgressEntry, parseEgressEntry } from '../../src/config/egress.ts'
+import { egressElements, sourceRule } from '../../src/vm/egress.plan.ts'
+
+const around = { pool: '10.88.0.0/24', ownNetworks: ['203.0.113.0/24', '10.0.0.0/16'] }
+const entry = (text: string): EgressEntry => parseEgressEntry(text) ?? { first: 0, last: 0, ports: null }
+const elementsOf = (set: string, allowed: readonly string[], change: Partial<typeof around> = {}) =>
+  egressElements({ ...around, ...change, allowed: allowed.map(entry) }).flatMap(([name, element]) =>
+    name === set ? [element] : [],
+  )
+
+test('goal: what is denied is the whole list of private and special networks, the pool and the networks of the host', () => {
+  expect(elementsOf('egress_denied', [], { pool: '198.18.0.0/24' })).toEqual([
+    '0.0.0.0-0.255.255.255',
+    '10.0.0.0-10.255.255.255',
+    '100.64.0.0-100.127.255.255',
+    '127.0.0.0-127.255.255.255',
+    '169.254.0.0-169.254.255.255',
+    '172.16.0.0-172.31.255.255',
+    '192.168.0.0-192.168.255.255',
+    '198.18.0.0-198.18.0.255',
+    '203.0.113.0-203.0.113.255',
+    '224.0.0.0-255.255.255.255',
+  ])
+})
+
+test('goal: entries with ports become stretches that do not overlap', () => {
+  expect(
+    elementsOf('egress_ports', ['10.0.0.0/8:443', '10.1.0.0/16:80-90', '10.1.2.3:85-100', '10.1.2.3:443']),
+  ).toEqual([
+    '10.0.0.0-10.0.255.255 . 443',
+    '10.1.0.0-10.1.2.2 . 80-90',
+    '10.1.0.0-10.1.2.2 . 443',
+    '10.1.2.3 . 80-100',
+    '10.1.2.3 . 443',
+    '10.1.2.4-10.1.255.255 . 80-90',
+    '10.1.2.4-10.1.255.255 . 443',
+    '10.2.0.0-10.255.255.255 . 443',
+  ])
+  expect(elementsOf('egress_ports', ['10.0.0.1'])).toEqual([])
+  expect(elementsOf('egress_allowed', ['0.0.0.0/0', '10.0.0.1', '10.0.0.1:80'])).toEqual(['0.0.0.0-255.255.255.255'])
+})
+
+test('goal: whatever the entries, exactly what they name is open', () => {
+  const some = fc.record({
+    address: fc.integer({ min: parseIpv4('10.0.0.0'), max: parseIpv4('10.0.0.31') }),
+    prefix: fc.integer({ min: 28, max: 32 }),
+    from: fc.integer({ min: 1, max: 12 }),
+    more: fc.integer({ min: 0, max: 5 }),
+  })
+  fc.assert(
+    fc.property(fc.array(some, { maxLength: 8 }), entries => {
+      const texts = entries.map(({ address, prefix, from, more }) => {
+        return `${formatIpv4(rangeOf(`${formatIpv4(address)}/${prefix}`).first)}/${prefix}:${from}-${from + more}`
+      })
+      const elements = elementsOf('egress_ports', texts).map(readElement)
+      for (let address = parseIpv4('10.0.0.0'); address < parseIpv4('10.0.0.40'); address += 1) {
+        for (let port = 1; port < 20; port += 1) {
+          const named = texts.map(entry).some(one => holds(one, address) && holds(one.ports ?? one, port))
+          const holding = elements.filter(([addresses, ports]) => holds(addresses, address) && holds(ports, port))
+          expect(holding.length).toBe(named ? 1 : 0)
+        }
+      }
+    }),
+    { numRuns: 30 },
+  )
+})
+
+test('goal: the source of packets is one of three', () => {
+  expect(sourceRule({ kind: 'pool' })).toBeNull()
+  expect(sourceRule({ kind: 'masquerade' })).toBe('iifname @taps oifname != @taps masquerade')
+  expect(sourceRule({ kind: 'snat', to: '192.0.2.7' })).toBe('iifname @taps oifname != @taps snat ip to 192.0.2.7')
+})
+
+type Range = { readonly first: number; readonly last: number }
+const holds = ({ first, last }: Range, value: number) => first <= value && value <= last
+
+function readElement(text: string): [addresses: Range, ports: Range] {
+  const [addresses = '', ports = ''] = text.split(' . ')
+  const range = (part: string, read: (text: string) => number) => {
+    const [first = '', last = first] = part.split('-')
+    return { first: read(first), last: read(last) }
+  }
+  return [range(addresses, parseIpv4), range(ports, Number)]
+}
