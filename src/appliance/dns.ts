@@ -3,7 +3,7 @@
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
-import { HOST_LISTENERS, hostAddresses, listenAddress } from '../config/listen.ts'
+import { HOST_LISTENERS, type HostName, hostAddresses, listenAddress, listenV4 } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { defaultRouteAddress } from '../host/network/default-route.ts'
 import type { Addresses } from '../instances/dns/address.plan.ts'
@@ -28,10 +28,7 @@ export function composeNames({ config, store, engine, clock, log }: DnsParts): N
     hostId: store.hostId,
     engine: engine.reconciler,
     namesMax: 2 ** (32 - Number(prefixLength)) + Object.keys(HOST_LISTENERS).length,
-    hostAddresses: () => {
-      const { ns, instances, inference, builds } = hostAddresses(config, defaultRouteAddress())
-      return { ns: onlyV4(ns), instances: onlyV4(instances), inference: onlyV4(inference), builds: onlyV4(builds) }
-    },
+    hostAddresses: () => ownAddresses(config),
     clock,
     log: log.unit('dns'),
   })
@@ -39,8 +36,20 @@ export function composeNames({ config, store, engine, clock, log }: DnsParts): N
   return names
 }
 
-function onlyV4(v4: string | null): Addresses | null {
-  return v4 === null ? null : { v4, v6: null }
+/** Of the appliance's own names: IPv4 as `hostAddresses` has it, IPv6 where the listener has an address of its own. */
+function ownAddresses(config: Config): Record<HostName, Addresses | null> {
+  const v4 = hostAddresses(config, defaultRouteAddress())
+  const both = (name: HostName) => {
+    const addresses = { v4: v4[name], v6: listenerV6(config.listen[HOST_LISTENERS[name]]) }
+    return addresses.v4 === null && addresses.v6 === null ? null : addresses
+  }
+  return { ns: both('ns'), instances: both('instances'), inference: both('inference'), builds: both('builds') }
+}
+
+/** In the spelling of RFC 5952. Null: it has an IPv4 address, or all, or is off, or has any free port. */
+function listenerV6(listen: string): string | null {
+  if (listenV4(listen)?.address !== null) return null
+  return new URL(`http://[${listenAddress(listen).hostname}]`).hostname.slice(1, -1)
 }
 
 /** Null: it is switched off. Fault host.unsupported: the address cannot be listened on. */
@@ -48,8 +57,8 @@ export async function serveDns(parts: DnsParts & { names: Names; random: RandomB
   const { config, names, clock, random } = parts
   if (config.listen.dns === '') return null
   const log = parts.log.unit('dns')
-  const unknown = Object.entries(hostAddresses(config, defaultRouteAddress())).flatMap(([name, address]) =>
-    address === null && config.listen[HOST_LISTENERS[name as keyof typeof HOST_LISTENERS]] !== '' ? [name] : [],
+  const unknown = Object.entries(ownAddresses(config)).flatMap(([name, addresses]) =>
+    addresses === null && config.listen[HOST_LISTENERS[name as keyof typeof HOST_LISTENERS]] !== '' ? [name] : [],
   )
   if (unknown.length > 0) {
     log.warn('host names of this appliance have no address', { names: unknown, remedy: 'set network.public_v4' })

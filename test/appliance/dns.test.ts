@@ -7,7 +7,7 @@ import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { defaultConfig } from '../../src/config/load.ts'
 import { supportedAgent, supportedInferenceMode } from '../../src/contract/instance.ts'
-import { v4Bytes } from '../../src/instances/dns/address.plan.ts'
+import { v4Bytes, v6Bytes } from '../../src/instances/dns/address.plan.ts'
 import { NameTableReader } from '../../src/instances/dns/name-table.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertInstance, instanceById, listInstances } from '../../src/store/directory/instance.query.ts'
@@ -102,5 +102,34 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     const [row] = listInstances(db, 'org')
     if (row === undefined) throw new Error('no instance')
     return row
+  }
+})
+
+test('goal: the appliance’s own names have addresses of both families, those that are known', async () => {
+  const table: [listen: string, public_v4: string, v4: string | null, v6: string | null][] = [
+    ['192.0.2.2:53', '', '192.0.2.2', null],
+    ['[::ffff:192.0.2.2]:53', '', '192.0.2.2', null],
+    ['[2001:DB8:0::1]:53', '', null, '2001:db8::1'],
+    ['[2001:db8::192.0.2.1]:53', '203.0.113.5', '203.0.113.5', '2001:db8::c000:201'],
+    ['[::]:53', '203.0.113.5', '203.0.113.5', null],
+    ['', '203.0.113.5', null, null],
+  ]
+  for (const [dns, public_v4, v4, v6] of table) {
+    const store = openStore(':memory:')
+    const config = defaultConfig()
+    const names = composeNames({
+      config: { ...config, listen: { ...config.listen, dns }, network: { ...config.network, public_v4 } },
+      store,
+      engine: { reconciler: { view: () => null, onChange: () => {} } } as unknown as InstancesParts['engine'],
+      clock: createManualClock(),
+      log: silentLogger,
+    })
+    await names.start()
+    const found = new NameTableReader(names.memory).find('ns')
+    const expected = { v4: v4 === null ? null : v4Bytes(v4), v6: v6 === null ? null : v6Bytes(v6), fingerprint: null }
+    const isAbsent = v4 === null && v6 === null
+    expect([dns, found]).toEqual([dns, isAbsent ? { kind: 'absent' } : { kind: 'found', ...expected }])
+    await names.stop()
+    store.close()
   }
 })
