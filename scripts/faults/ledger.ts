@@ -73,14 +73,17 @@ async function openUsage(): Promise<Stage> {
       sent = 0
       respondedMs = []
     },
-    run: async () => {
+    run: async dead => {
       try {
         for (sent = 0; sent < requestCount; ) {
           sent += 1
           await ask()
           respondedMs.push(performance.now())
         }
-        await until('all is booked', stepMs, () => usageRows(appliance) === booked + requestCount)
+        await until('all is booked', stepMs, () => {
+          dead.throwIfAborted()
+          return usageRows(appliance) === booked + requestCount
+        })
       } finally {
         endedMs = performance.now()
       }

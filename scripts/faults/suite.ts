@@ -42,8 +42,8 @@ export async function runScenario(scenario: Scenario, options: SuiteOptions): Pr
   try {
     open = await openScenario(scenario)
     const { only, points, seed } = options
-    const chosen = only === null ? choosePoints(open.total, points, seed) : [only]
-    options.onTotal(open.total, chosen.length)
+    const chosen = only === null ? choosePoints(open.effects, points, seed) : [only]
+    options.onTotal(open.effects.length, chosen.length)
     for (const point of chosen) {
       if (performance.now() > options.endMs) return
       open ??= await openScenario(scenario)
@@ -64,8 +64,8 @@ export async function runScenario(scenario: Scenario, options: SuiteOptions): Pr
 
 type Opened = {
   readonly stage: Stage
-  /** How many effects a run without a crash has. */
-  readonly total: number
+  /** Those of a run without a crash. */
+  readonly effects: readonly string[]
   /** Files that it leaves. */
   readonly usual: ReadonlySet<string>
 }
@@ -78,7 +78,7 @@ async function openScenario(scenario: Scenario): Promise<Opened> {
     await settle(stage)
     const findings = [...(await stage.audit()), ...(await stage.clear()), ...databaseFindings(stage.appliance)]
     if (findings.length > 0) throw new Error(`${scenario.name} without a crash: ${findings.join('; ')}`)
-    return { stage, total: effects.length, usual: filesOf(stage.appliance) }
+    return { stage, effects, usual: filesOf(stage.appliance) }
   } catch (error) {
     await stage[Symbol.asyncDispose]()
     throw error

@@ -17,7 +17,7 @@ inOwnNetns(
       'a guest that fills its disk or its memory recovers, and one that only forks is deleted like any other',
       async () => {
         // Goal: what a guest does to itself costs the API nothing, and the host gets back all that it gave.
-        await using started = await startWithCustomer('scratch_gib = 1\nstop_grace_ms = 2_000')
+        await using started = await startWithCustomer('scratch_gib = 1\nmemory_mib = 1024\nstop_grace_ms = 2_000')
         const { appliance, acme } = started
         const { name } = (await acme.create()).body.data
         const { hostname } = await acme.reached(name, 'ready', readyMs)
@@ -27,7 +27,9 @@ inOwnNetns(
           return performance.now() - startedMs
         }
 
-        const full = await appliance.ssh(hostname, ['head -c 4G /dev/zero >~/fill; rm ~/fill; echo still here'])
+        const full = await appliance.ssh(hostname, [
+          'fallocate -l $(($(df --output=avail -B1M ~ | tail -n 1) - 8))M ~/most; head -c 64M /dev/zero >~/rest; rm ~/most ~/rest; echo still here',
+        ])
         expect(full.stderr).toContain('No space left on device')
         expect(full.stdout).toBe('still here\n')
 

@@ -70,16 +70,28 @@ test('Goal: one place has one name in every run', () => {
 
 // Goal: a sample covers the whole of a run, and its seed repeats it.
 describe('points', () => {
+  const distinct = Array.from({ length: 1000 }, (_, at) => `call ${at}`)
+
   test('one point from each share', () => {
-    const points = choosePoints(1000, 10, 5)
+    const points = choosePoints(distinct, 10, 5)
     expect(points.map(point => Math.floor(point / 100))).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
-    expect(choosePoints(1000, 10, 5)).toEqual(points)
-    expect(choosePoints(1000, 10, 6)).not.toEqual(points)
+    expect(choosePoints(distinct, 10, 5)).toEqual(points)
+    expect(choosePoints(distinct, 10, 6)).not.toEqual(points)
+  })
+
+  test('each place before a second point of any', () => {
+    const effects = ['mkdir', ...Array.from({ length: 50 }, () => 'pwrite64 db'), 'fsync db', 'unlink']
+    const points = choosePoints(effects, 4, 1)
+    expect(points.filter(at => effects[at] !== 'pwrite64 db')).toEqual([0, 51, 52])
+    expect(points).toHaveLength(4)
+    const more = choosePoints(effects, 10, 1)
+    expect(new Set(more).size).toBe(10)
+    expect(more).toEqual(expect.arrayContaining([0, 1, 51, 52]))
   })
 
   test('all of them', () => {
-    expect(choosePoints(3, 'all', 1)).toEqual([0, 1, 2])
-    expect(choosePoints(3, 10, 1)).toEqual([0, 1, 2])
-    expect(choosePoints(0, 10, 1)).toEqual([])
+    expect(choosePoints(['a', 'a', 'b'], 'all', 1)).toEqual([0, 1, 2])
+    expect(choosePoints(['a', 'a', 'b'], 10, 1)).toEqual([0, 1, 2])
+    expect(choosePoints([], 10, 1)).toEqual([])
   })
 })
