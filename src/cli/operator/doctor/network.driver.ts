@@ -1,0 +1,29 @@
+// Collects what `strongroom doctor` judges of this host's network: forwarding, firewalls, ports. Effects: reads /proc, runs commands that change
+// nothing.
+
+import { readFileSync } from 'node:fs'
+import { messageOf } from '../../../base/fault.ts'
+import { listListening } from '../../../host/network/listening.ts'
+import { uplinkInterface } from '../../../host/network/uplink.ts'
+import { lookAtFirewalls } from '../../../vm/firewall/foreign.driver.ts'
+import type { NetworkFacts } from './network.plan.ts'
+
+const commandTimeoutMs = 10_000
+
+/** Never throws. */
+export async function lookAtNetwork({ isRoot }: { readonly isRoot: boolean }): Promise<NetworkFacts> {
+  const [firewalls, listening] = await Promise.all([
+    isRoot ? lookAtFirewalls(commandTimeoutMs) : null,
+    listListening(commandTimeoutMs).catch(messageOf),
+  ])
+  return { forwards: forwards(), firewalls, uplink: uplinkInterface(), listening, isRoot }
+}
+
+/** IPv4 (Documentation/networking/ip-sysctl.rst, ip_forward); null: it cannot be read. */
+function forwards(): boolean | null {
+  try {
+    return readFileSync('/proc/sys/net/ipv4/ip_forward', 'utf8').trim() === '1'
+  } catch {
+    return null
+  }
+}
