@@ -106,7 +106,7 @@ export async function lookAtHost(deps: {
     builds: await lookAtBuilds(config, stateDir),
     snpHost: lookAtSnp(vm),
     canary: await canaryFacts({ vm, platform, isRoot, isWanted: deps.canary, progress }),
-    network: await lookAtNetwork({ isRoot }),
+    network: await lookAtNetwork(config, { isRoot }),
     machine: lookAtMachine({ config, platform, stateDir, daemonPid }),
     delegation: await lookAtDelegation({ domain: config.domain, resolvers: systemResolvers() }),
     leaks: daemonPid === null ? null : await leaksOf(deps.client),

@@ -3,6 +3,8 @@
 
 import { readFileSync } from 'node:fs'
 import { messageOf } from '../../../base/fault.ts'
+import type { Config } from '../../../config/schema.ts'
+import { guardTable } from '../../../host/network/guard.ts'
 import { listListening } from '../../../host/network/listening.ts'
 import { uplinkInterface } from '../../../host/network/uplink.ts'
 import { lookAtFirewalls } from '../../../vm/firewall/foreign.driver.ts'
@@ -11,12 +13,16 @@ import type { NetworkFacts } from './network.plan.ts'
 const commandTimeoutMs = 10_000
 
 /** Never throws. */
-export async function lookAtNetwork({ isRoot }: { readonly isRoot: boolean }): Promise<NetworkFacts> {
+export async function lookAtNetwork(
+  { network }: Config,
+  { isRoot }: { readonly isRoot: boolean },
+): Promise<NetworkFacts> {
   const [firewalls, listening] = await Promise.all([
     isRoot ? lookAtFirewalls(commandTimeoutMs) : null,
     listListening(commandTimeoutMs).catch(messageOf),
   ])
-  return { forwards: forwards(), firewalls, uplink: uplinkInterface(), listening, isRoot }
+  const ownTables = new Set([network.table, guardTable])
+  return { forwards: forwards(), firewalls, ownTables, uplink: uplinkInterface(), listening, isRoot }
 }
 
 /** IPv4 (Documentation/networking/ip-sysctl.rst, ip_forward); null: it cannot be read. */

@@ -2,7 +2,6 @@
 
 import { LISTENERS, type Listener, listenAddress, listenOverlap } from '../../../config/listen.ts'
 import type { Config } from '../../../config/schema.ts'
-import { guardTable } from '../../../host/network/guard.ts'
 import type { Listening } from '../../../host/network/listening.ts'
 import type { Firewalls } from '../../../vm/firewall/foreign.driver.ts'
 import { dropText, foreignDrops } from '../../../vm/firewall/foreign.plan.ts'
@@ -15,6 +14,8 @@ export type NetworkFacts = {
   readonly forwards: boolean | null
   /** Null when not run as root. */
   readonly firewalls: Firewalls | null
+  /** Tables of family inet that are ours. */
+  readonly ownTables: ReadonlySet<string>
   /** Interface of the default route. */
   readonly uplink: string | null
   /** Text: why it is not known. */
@@ -28,13 +29,13 @@ export function networkChecks(facts: NetworkFacts, config: Config, daemonPid: nu
 }
 
 /** The daemon turns forwarding on; then the host forwards for everybody, unless a firewall keeps it from that. */
-function forwardingCheck({ forwards, firewalls, uplink }: NetworkFacts, { network }: Config): Check {
+function forwardingCheck({ forwards, firewalls, ownTables, uplink }: NetworkFacts, { network }: Config): Check {
   const name = 'forwarding'
   if (forwards === null) return fail(name, 'the kernel has no IPv4 forwarding', 'boot a kernel with IPv4')
   if (!forwards) return pass(name, 'off; the daemon turns it on')
   if (firewalls === null) return skip(name, 'needs root')
   if (firewalls.unread.length > 0) return skip(name, `the firewalls cannot be read: ${firewalls.unread.join('; ')}`)
-  const chains = firewalls.chains.map(chain => withoutOurGuests(chain, network.table))
+  const chains = firewalls.chains.map(chain => withoutOurGuests(chain, ownTables))
   const forward = chains.filter(chain => chain.base?.hook === 'forward')
   const stranger: Packet = {
     ...{ name: 'a stranger', family: 'ipv4', iifname: uplink, oifname: null, saddr: anywhere, daddr: anywhere },
@@ -49,16 +50,16 @@ function forwardingCheck({ forwards, firewalls, uplink }: NetworkFacts, { networ
 }
 
 /** What our own rules ask of sets is about guests, and a stranger is in none of them. */
-function withoutOurGuests(chain: Chain, table: string): Chain {
-  const isOurs = chain.family === 'inet' && (chain.table === table || chain.table === guardTable)
+function withoutOurGuests(chain: Chain, own: ReadonlySet<string>): Chain {
+  const isOurs = chain.family === 'inet' && own.has(chain.table)
   return isOurs ? { ...chain, rules: chain.rules.filter(rule => !rule.matches.includes('unknown')) } : chain
 }
 
-function firewallChecks({ firewalls, uplink }: NetworkFacts, config: Config): Check[] {
+function firewallChecks({ firewalls, ownTables, uplink }: NetworkFacts, config: Config): Check[] {
   const name = 'firewalls'
   if (firewalls === null) return [skip(name, 'needs root')]
   const { chains, unread } = firewalls
-  const drops = foreignDrops(chains, firewallSite(config, uplink), new Set([config.network.table, guardTable]))
+  const drops = foreignDrops(chains, firewallSite(config, uplink), ownTables)
   const found = drops.map(drop => {
     const cutsOff = drop.kind === 'instances' && drop.drops.length > 0
     return (cutsOff ? fail : warn)(name, dropText(drop), drop.remedy)
@@ -66,7 +67,7 @@ function firewallChecks({ firewalls, uplink }: NetworkFacts, config: Config): Ch
   if (unread.length > 0) return [...found, skip(name, `not all can be read: ${unread.join('; ')}`)]
   if (found.length > 0) return found
   const others = new Set(chains.filter(chain => chain.base !== null).map(({ family, table }) => `${family} ${table}`))
-  for (const own of [config.network.table, guardTable]) others.delete(`inet ${own}`)
+  for (const own of ownTables) others.delete(`inet ${own}`)
   const who = others.size === 0 ? 'no other firewall' : [...others].join(', ')
   return [pass(name, `${who}: nothing that instances or services need is dropped`)]
 }

@@ -73,7 +73,14 @@ const SNP: HostFacts = {
     status: { ok: true, value: snpStatus },
   },
   canary: { kind: 'ran', tookMs: 90 },
-  network: { forwards: false, firewalls: { chains: [], unread: [] }, uplink: 'eth0', listening: [], isRoot: true },
+  network: {
+    ownTables: new Set(),
+    forwards: false,
+    firewalls: { chains: [], unread: [] },
+    uplink: 'eth0',
+    listening: [],
+    isRoot: true,
+  },
   machine: {
     ...{ nowMs, boardMs: nowMs, writtenMs: nowMs, clock: { isSynchronised: true, errorMaxMs: 1 }, diskRoomGib: 80 },
     ...{ inodes: { total: 0, free: 0 }, openFilesMax: 1e6, systemFilesMax: 1e9, tasksMax: 1e6 },

@@ -20,7 +20,13 @@ const own = chain('accept', {
   rules: [{ matches: ['unknown'], verdict: { kind: 'accept' } }],
 })
 const facts = (change: Partial<NetworkFacts>): NetworkFacts => ({
-  ...{ forwards: true, uplink: 'eth0', listening: [], isRoot: true },
+  ...{
+    forwards: true,
+    uplink: 'eth0',
+    listening: [],
+    isRoot: true,
+    ownTables: new Set(['strongroom', 'strongroom_guard']),
+  },
   firewalls: { chains: [], unread: [] },
   ...change,
 })
