@@ -11,6 +11,7 @@ import { lookAtFirewalls } from '../../../vm/firewall/foreign.driver.ts'
 import type { NetworkFacts } from './network.plan.ts'
 
 const commandTimeoutMs = 10_000
+const outputBytesMax = 67_108_864
 
 /** Never throws. */
 export async function lookAtNetwork(
@@ -18,7 +19,7 @@ export async function lookAtNetwork(
   { isRoot }: { readonly isRoot: boolean },
 ): Promise<NetworkFacts> {
   const [firewalls, listening] = await Promise.all([
-    isRoot ? lookAtFirewalls(commandTimeoutMs) : null,
+    isRoot ? lookAtFirewalls({ timeoutMs: commandTimeoutMs, outputBytesMax }) : null,
     listListening(commandTimeoutMs).catch(messageOf),
   ])
   const ownTables = new Set([network.table, guardTable])

@@ -1,5 +1,6 @@
 // What of this host's network keeps the appliance from its work, or does more than it should. Pure.
 
+import { atOnce } from '../../../base/turns.ts'
 import { LISTENERS, type Listener, listenAddress, listenOverlap } from '../../../config/listen.ts'
 import type { Config } from '../../../config/schema.ts'
 import type { Listening } from '../../../host/network/listening.ts'
@@ -59,7 +60,7 @@ function firewallChecks({ firewalls, ownTables, uplink }: NetworkFacts, config: 
   const name = 'firewalls'
   if (firewalls === null) return [skip(name, 'needs root')]
   const { chains, unread } = firewalls
-  const drops = foreignDrops(chains, firewallSite(config, uplink), ownTables)
+  const drops = atOnce(foreignDrops(chains, firewallSite(config, uplink), ownTables))
   const found = drops.map(drop => {
     const cutsOff = drop.kind === 'instances' && drop.drops.length > 0
     return (cutsOff ? fail : warn)(name, dropText(drop), drop.remedy)
