@@ -10,7 +10,7 @@ import { lookAtFirewalls } from '../vm/firewall/foreign.driver.ts'
 import { firewallSite } from '../vm/firewall/site.plan.ts'
 import { FirewallWatch, type FirewallWatchDeps } from '../vm/firewall/watch.ts'
 
-const commandTimeoutMs = 10_000
+const reads = { timeoutMs: 10_000, outputBytesMax: 1_048_576 } as const
 
 export type WatchedFirewall = {
   readonly watch: FirewallWatch
@@ -30,7 +30,7 @@ export function composeFirewall({
   readonly onEvent: FirewallWatchDeps['onEvent']
 }): WatchedFirewall {
   const watch = new FirewallWatch({
-    look: () => lookAtFirewalls(commandTimeoutMs),
+    look: () => lookAtFirewalls(reads),
     site: () => firewallSite(config, uplinkInterface()),
     own: new Set([config.network.table, guardTable]),
     clock,

@@ -2,7 +2,7 @@
 
 import { closeSync, existsSync, openSync, readFileSync, readSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Product, productOfCpuid } from '../attest/amd/product.ts'
+import { type Cpuid, type Product, productOfCpuid } from '../attest/amd/product.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Platform } from '../config/schema.ts'
 
@@ -53,12 +53,18 @@ export function hostCapacity({ root }: HostRoot = { root: '/' }): HostCapacity {
 }
 
 /** The EPYC product of this host's processors; null for one that nobody here knows. */
-export function hostProduct({ root }: HostRoot = { root: '/' }): Product | null {
+export function hostProduct(host: HostRoot = { root: '/' }): Product | null {
+  const cpuid = hostCpuid(host)
+  return cpuid === null ? null : productOfCpuid(cpuid)
+}
+
+/** Of this host's processors, where they are AMD's. */
+export function hostCpuid({ root }: HostRoot = { root: '/' }): Cpuid | null {
   const cpuinfo = readText(root, 'proc/cpuinfo') ?? ''
   if (/^vendor_id\s*:\s*(\S+)$/m.exec(cpuinfo)?.[1] !== 'AuthenticAMD') return null
   // Combined family and model, in decimal (arch/x86/kernel/cpu/proc.c).
   const number = (name: string) => Number(new RegExp(`^${name}\\s*:\\s*(\\d+)$`, 'm').exec(cpuinfo)?.[1])
-  return productOfCpuid({ family: number('cpu family'), model: number('model'), stepping: number('stepping') })
+  return { family: number('cpu family'), model: number('model'), stepping: number('stepping') }
 }
 
 export type SnpFacts = {

@@ -2,9 +2,10 @@
 
 import { existsSync, readFileSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
+import { inTurns, type Turns } from '../../base/turns.ts'
 import { plainEnv, run } from '../../linux/command.ts'
-import { parseIptables } from './iptables-rules.codec.ts'
-import { parseNftRules } from './nft-rules.codec.ts'
+import { readIptables } from './iptables-rules.codec.ts'
+import { readNftRules } from './nft-rules.codec.ts'
 import { type Chain, chainName } from './trace.plan.ts'
 
 export type Firewalls = {
@@ -13,36 +14,35 @@ export type Firewalls = {
   readonly unread: readonly string[]
 }
 
-const outputBytesMax = 4_194_304
+export type FirewallReads = {
+  readonly timeoutMs: number
+  /** Of each program's output. Strangers who are banned one by one make it longer: JSON is parsed in one turn, 10 ms for each MiB. */
+  readonly outputBytesMax: number
+}
+
 /** The kernel's older tables; absent where they are not loaded. Reading them by iptables-legacy-save would otherwise load them. */
 const legacyTables = '/proc/net/ip_tables_names'
+/** Elements of sets are left out, of which there may be any number, and what counts. */
+const listRuleset = ['nft', '--json', '--terse', '--stateless', 'list', 'ruleset'] as const
 
-/** Never rejects. Elements of sets are left out: there may be any number of them. */
-export async function lookAtFirewalls(timeoutMs: number): Promise<Firewalls> {
+/** Never rejects. Reads in short turns. */
+export async function lookAtFirewalls(reads: FirewallReads): Promise<Firewalls> {
   const unread: string[] = []
-  const read = async (argv: readonly string[]): Promise<string | null> => {
+  const read = async (argv: readonly string[], parse: (text: string) => Turns<Chain[]>): Promise<Chain[]> => {
     try {
-      return (await run(argv, { timeoutMs, outputBytesMax })).stdout
+      return await inTurns(parse((await run(argv, reads)).stdout))
     } catch (error) {
       unread.push(messageOf(error))
-      return null
-    }
-  }
-  const parse = (what: string, work: () => Chain[]): Chain[] => {
-    try {
-      return work()
-    } catch (error) {
-      unread.push(`${what}: ${messageOf(error)}`)
       return []
     }
   }
-  const ruleset = await read(['nft', '--json', '--terse', 'list', 'ruleset'])
-  const nft = ruleset === null ? [] : parse('nft', () => parseNftRules(ruleset))
-  const opaque = nft.some(chain => chain.family === 'ip' && chain.isOpaque === true)
-  const compat = opaque && isInstalled('iptables-nft-save') ? await read(['iptables-nft-save']) : null
-  const legacy = hasLegacyTables() && isInstalled('iptables-legacy-save') ? await read(['iptables-legacy-save']) : null
-  const told = compat === null ? [] : parse('iptables-nft-save', () => parseIptables(compat, 'ip'))
-  const older = legacy === null ? [] : parse('iptables-legacy-save', () => parseIptables(legacy, 'legacy'))
+  const nft = await read(listRuleset, readNftRules)
+  const isOpaque = nft.some(chain => chain.family === 'ip' && chain.isOpaque === true)
+  const ofNft = (text: string) => readIptables(text, 'ip')
+  const told = isOpaque && isInstalled('iptables-nft-save') ? await read(['iptables-nft-save'], ofNft) : []
+  const ofLegacy = (text: string) => readIptables(text, 'legacy')
+  const isLegacy = hasLegacyTables() && isInstalled('iptables-legacy-save')
+  const older = isLegacy ? await read(['iptables-legacy-save'], ofLegacy) : []
   return { chains: [...withTold(nft, told), ...older], unread }
 }
 

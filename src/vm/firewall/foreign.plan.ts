@@ -3,6 +3,7 @@
 // A packet passes a hook only if every base chain there lets it pass (nft(8)): what one of ours accepts, a foreign one may still drop.
 
 import { shellWord } from '../../base/shell-word.ts'
+import type { Turns } from '../../base/turns.ts'
 import {
   anywhere,
   type Chain,
@@ -11,6 +12,7 @@ import {
   type Network,
   type Packet,
   parseNetwork,
+  type Traced,
   trace,
 } from './trace.plan.ts'
 
@@ -113,26 +115,37 @@ function networkOf(text: string): Network {
 }
 
 /** `own`: tables of family inet that are ours. */
-export function foreignDrops(chains: readonly Chain[], site: FirewallSite, own: ReadonlySet<string>): ForeignDrop[] {
+export function* foreignDrops(
+  chains: readonly Chain[],
+  site: FirewallSite,
+  own: ReadonlySet<string>,
+): Turns<ForeignDrop[]> {
   const foreign = chains.filter(({ family, table }) => family !== 'inet' || !own.has(table))
   const needs = neededPackets(site)
-  return foreign.flatMap(base => {
-    if (base.base === null) return []
+  const found: ForeignDrop[] = []
+  for (const base of foreign) {
+    if (base.base === null) continue
     const { hook } = base.base
-    return (['instances', 'services'] as const).flatMap((kind): ForeignDrop[] => {
-      const traced = needs
-        .filter(need => need.kind === kind && need.hooks.includes(hook))
-        .map(({ packet }) => ({ packet, ...trace(base, foreign, packet) }))
+    for (const kind of ['instances', 'services'] as const) {
+      const traced: TracedPacket[] = []
+      for (const need of needs) {
+        if (need.kind !== kind || !need.hooks.includes(hook)) continue
+        traced.push({ packet: need.packet, ...trace(base, foreign, need.packet) })
+        yield
+      }
       const named = (fate: string) => traced.filter(one => one.fate === fate).map(({ packet }) => packet.name)
       const [drops, unsure] = [named('drops'), named('unsure')]
       const first = traced.find(one => one.fate === 'drops') ?? traced.find(one => one.fate === 'unsure')
-      if (first === undefined) return []
+      if (first === undefined) continue
       const packets = traced.filter(one => one.fate !== 'passes').map(one => one.packet)
       const remedy = remedyOf(base, foreign, { ...site, kind, packets })
-      return [{ chain: chainName(base), hook, kind, drops, unsure, cause: first.cause ?? '', remedy }]
-    })
-  })
+      found.push({ chain: chainName(base), hook, kind, drops, unsure, cause: first.cause ?? '', remedy })
+    }
+  }
+  return found
 }
+
+type TracedPacket = Traced & { readonly packet: Packet }
 
 type Wanted = Pick<FirewallSite, 'tapPrefix'> & { readonly kind: NeedKind; readonly packets: readonly Packet[] }
 

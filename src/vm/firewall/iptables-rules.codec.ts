@@ -1,5 +1,6 @@
 // Chains and rules out of iptables-save(8), of its legacy and its nftables kind. Pure. What is not known here is an unknown match, never none.
 
+import type { Turns } from '../../base/turns.ts'
 import {
   type Chain,
   type Field,
@@ -20,11 +21,15 @@ const HOOKS: Readonly<Record<string, Hook>> = {
 /** Tables whose chains filter: what `nat` drops is rare, and not asked for here. */
 const TABLES = new Set(['filter', 'mangle', 'raw', 'security'])
 
+/** Lines that are read in one turn. */
+const turnLines = 200
+
 /** `family`: as what the chains are told, `ip` where nftables holds them and another word where the kernel's older tables do. */
-export function parseIptables(text: string, family: string): Chain[] {
+export function* readIptables(text: string, family: string): Turns<Chain[]> {
   const chains: (Chain & { rules: Rule[] })[] = []
   let table = ''
-  for (const line of text.split('\n')) {
+  for (const [index, line] of text.split('\n').entries()) {
+    if (index % turnLines === turnLines - 1) yield
     if (line.startsWith('*')) table = line.slice(1).trim()
     if (!TABLES.has(table)) continue
     const declared = /^:(\S+) (\S+)/.exec(line)

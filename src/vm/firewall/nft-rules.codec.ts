@@ -2,6 +2,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { wrapFault } from '../../base/fault.ts'
+import type { Turns } from '../../base/turns.ts'
 import { checked } from '../../contract/shape.ts'
 import {
   type Chain,
@@ -33,33 +34,45 @@ const Item = Type.Object({
     }),
   ),
 })
-const Ruleset = Type.Object({ nftables: Type.Array(Item) })
+const Ruleset = Type.Object({ nftables: Type.Array(Type.Unknown()) })
 type Expression = Readonly<Record<string, unknown>>
 
+/** Items that are read in one turn. */
+const turnItems = 100
+
 /** Chains that IPv4 packets pass, those of every table. Fault host.command_failed: it is no such list. */
-export function parseNftRules(text: string): Chain[] {
-  const items = readItems(text)
-  const rules = Map.groupBy(
-    items.flatMap(({ rule }) => (rule === undefined ? [] : [rule])),
-    rule => `${rule.family} ${rule.table} ${rule.chain}`,
-  )
-  return items.flatMap(({ chain }): Chain[] => {
-    if (chain === undefined || (chain.family !== 'ip' && chain.family !== 'inet')) return []
-    const { family, table, name } = chain
-    const own = (rules.get(`${family} ${table} ${name}`) ?? []).map(rule => rule.expr ?? [])
-    const isOpaque = own.some(expressions => expressions.some(expression => 'xt' in expression))
-    return [{ family, table, name, base: baseOf(chain), rules: own.flatMap(rulesOf), isOpaque }]
-  })
+export function* readNftRules(text: string): Turns<Chain[]> {
+  const chains = new Map<string, Declared>()
+  const rules = new Map<string, { readonly rules: Rule[]; isOpaque: boolean }>()
+  for (const [index, one] of readList(text).entries()) {
+    if (index % turnItems === turnItems - 1) yield
+    const { chain, rule } = checked(Item, one, { what, code: 'host.command_failed' })
+    if (chain !== undefined && (chain.family === 'ip' || chain.family === 'inet')) {
+      const { family, table, name } = chain
+      chains.set(`${family} ${table} ${name}`, { family, table, name, base: baseOf(chain) })
+    }
+    if (rule === undefined) continue
+    const key = `${rule.family} ${rule.table} ${rule.chain}`
+    const own = rules.get(key) ?? { rules: [], isOpaque: false }
+    const expressions = rule.expr ?? []
+    own.rules.push(...rulesOf(expressions))
+    own.isOpaque ||= expressions.some(expression => 'xt' in expression)
+    rules.set(key, own)
+  }
+  return [...chains].map(([key, chain]) => ({ ...chain, ...(rules.get(key) ?? { rules: [], isOpaque: false }) }))
 }
 
-function readItems(text: string): Static<typeof Item>[] {
+type Declared = Omit<Chain, 'rules' | 'isOpaque'>
+const what = 'nft list ruleset'
+
+function readList(text: string): readonly unknown[] {
   let list: unknown
   try {
     list = JSON.parse(text)
   } catch (error) {
-    throw wrapFault(error, 'nft list ruleset', 'host.command_failed')
+    throw wrapFault(error, what, 'host.command_failed')
   }
-  return checked(Ruleset, list, { what: 'nft list ruleset', code: 'host.command_failed' }).nftables
+  return checked(Ruleset, list, { what, code: 'host.command_failed' }).nftables
 }
 
 const HOOKS: ReadonlySet<string> = new Set<Hook>(['prerouting', 'input', 'forward', 'postrouting'])

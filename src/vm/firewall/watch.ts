@@ -3,6 +3,7 @@
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
+import { inTurns } from '../../base/turns.ts'
 import type { Firewalls } from './foreign.driver.ts'
 import { certainDrops, dropText, type FirewallSite, type ForeignDrop, foreignDrops } from './foreign.plan.ts'
 
@@ -72,7 +73,7 @@ export class FirewallWatch {
     if (missing !== this.#unread && missing !== '')
       log.warn('not all firewalls of this host can be read', { reason: missing })
     this.#unread = missing
-    this.#drops = foreignDrops(chains, site(), own)
+    this.#drops = await inTurns(foreignDrops(chains, site(), own))
     this.#tell(certainDrops(this.#drops).map(dropText).join('; ') || null)
   }
 

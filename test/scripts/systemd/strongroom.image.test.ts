@@ -15,6 +15,17 @@ import { inOwnNetns } from '../../rigs/netns.ts'
 import { installAppliance, type SystemdAppliance, units } from '../../rigs/systemd-appliance.ts'
 import { until } from '../../rigs/until.ts'
 
+/** Kernel, clock and network of a container are the machine's: what README has a host do about these is not for it to do. */
+const OF_THE_MACHINE = ['clock', 'control groups', 'forwarding', 'processes', 'connections']
+
+/** What doctor fails on or warns of, but for that. */
+function oddChecks(stdout: string): string[] {
+  return stdout
+    .split('\n')
+    .filter(line => /^(FAIL|WARN) /.test(line))
+    .filter(line => !OF_THE_MACHINE.some(name => line.startsWith(`WARN  ${name} `)))
+}
+
 const timeoutMs = 300_000
 /** Of all tests together: two VMs boot one after the other. */
 const wholeTimeoutMs = 900_000
@@ -118,7 +129,7 @@ inOwnNetns(
         await appliance.answers(15_000)
         expect(await appliance.property('ActiveState')).toBe('active')
         const checks = await appliance.cli('doctor')
-        expect(checks.stdout).not.toMatch(/^(FAIL|WARN)/m)
+        expect(oddChecks(checks.stdout)).toEqual([])
         expect(checks.exitCode).toBe(0)
       })
 
@@ -365,7 +376,7 @@ inOwnNetns(
           expect(await proc(pid, 'status')).toMatch(/^CapBnd:\s+0{16}$/m)
           expect((await appliance.debian.exec(['pgrep', 'bwrap'], { check: false })).stdout).toBe('')
           const checks = await appliance.cli('doctor')
-          expect(checks.stdout).not.toMatch(/^(FAIL|WARN)/m)
+          expect(oddChecks(checks.stdout)).toEqual([])
           expect(checks.stdout).toMatch(new RegExp(`^PASS +gateway VM +${first} serves`, 'm'))
           await appliance.debian.reboot()
           await appliance.answers(30_000)

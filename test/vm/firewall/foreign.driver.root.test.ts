@@ -3,6 +3,7 @@
 
 import { afterEach, expect, test } from 'bun:test'
 import { silentLogger } from '../../../src/base/log.ts'
+import { atOnce, inTurns } from '../../../src/base/turns.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
 import { lookAtFirewalls } from '../../../src/vm/firewall/foreign.driver.ts'
 import { type FirewallSite, foreignDrops } from '../../../src/vm/firewall/foreign.plan.ts'
@@ -30,9 +31,9 @@ function sh(text: string): void {
 const nft = (text: string) => sh(`nft --file - <<'END'\n${text}\nEND`)
 
 async function drops() {
-  const { chains, unread } = await lookAtFirewalls(timeoutMs)
+  const { chains, unread } = await lookAtFirewalls({ timeoutMs, outputBytesMax: 1_048_576 })
   expect(unread).toEqual([])
-  return foreignDrops(chains, site, own)
+  return atOnce(foreignDrops(chains, site, own))
 }
 const summary = async () =>
   (await drops()).map(({ chain, kind, drops, unsure }) => [chain, kind, drops.length, unsure.length])
@@ -155,6 +156,32 @@ inOwnNetns(
       expect(await summary()).toEqual([['ip raw pre', 'instances', 3, 0]])
     })
 
+    test('goal: thousands of rules hold this thread for short turns only, and more of them are said to be unread', async () => {
+      const rules = Array.from({ length: 3_000 }, (_, n) => `ip saddr 198.18.${n >> 8}.${n & 255} drop`)
+      nft(
+        `table inet bans { chain forward { type filter hook forward priority 0; policy accept;\n${rules.join('\n')}\n}\n}`,
+      )
+      let longestMs = 0
+      let sinceMs = performance.now()
+      let isOver = false
+      const watching = (async () => {
+        while (!isOver) {
+          await new Promise<void>(resolve => setImmediate(resolve))
+          longestMs = Math.max(longestMs, performance.now() - sinceMs)
+          sinceMs = performance.now()
+        }
+      })()
+      const { chains, unread } = await lookAtFirewalls({ timeoutMs, outputBytesMax: 1_048_576 })
+      const found = await inTurns(foreignDrops(chains, site, own))
+      isOver = true
+      await watching
+      expect([unread, found.map(one => [one.drops.length, one.unsure.length])]).toEqual([[], [[0, 2]]])
+      // In one turn it takes ten times as long.
+      expect(longestMs).toBeLessThan(150)
+      const bounded = await lookAtFirewalls({ timeoutMs, outputBytesMax: 65_536 })
+      expect([bounded.chains, bounded.unread]).toEqual([[], ['nft: wrote more than 65536 bytes']])
+    })
+
     test('goal: the kernel does with packets what the model says', async () => {
       using world = createNetns()
       using guest = createNetns()
@@ -203,8 +230,8 @@ inOwnNetns(
             chain forward { type filter hook forward priority 0; ${body}\n }
             }`.replaceAll(';', '\n'),
           )
-          const { chains } = await lookAtFirewalls(timeoutMs)
-          const told = foreignDrops(chains, { ...site, pool: '10.88.0.2/32', uplink: 'up0' }, own)
+          const { chains } = await lookAtFirewalls({ timeoutMs, outputBytesMax: 1_048_576 })
+          const told = atOnce(foreignDrops(chains, { ...site, pool: '10.88.0.2/32', uplink: 'up0' }, own))
           const names = told.flatMap(one => [...one.drops, ...one.unsure])
           const isReachable = !names.includes('SSH to instances') && !names.includes('answers of their SSH')
           expect([rules, isReachable]).toEqual([rules, await connects()])

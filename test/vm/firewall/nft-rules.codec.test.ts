@@ -2,9 +2,11 @@
 // What the real nft prints is read in foreign.driver.root.test.ts.
 
 import { expect, test } from 'bun:test'
-import { parseNftRules } from '../../../src/vm/firewall/nft-rules.codec.ts'
+import { atOnce } from '../../../src/base/turns.ts'
+import { readNftRules } from '../../../src/vm/firewall/nft-rules.codec.ts'
 import type { Match, Rule } from '../../../src/vm/firewall/trace.plan.ts'
 
+const parseNftRules = (text: string) => atOnce(readNftRules(text))
 const chain = { family: 'inet', table: 'fw', name: 'f', type: 'filter', hook: 'forward', prio: 0, policy: 'drop' }
 const listOf = (...items: object[]) => JSON.stringify({ nftables: [{ metainfo: {} }, ...items] })
 const rulesOf = (...expr: object[]): readonly Rule[] | undefined =>

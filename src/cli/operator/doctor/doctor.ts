@@ -15,23 +15,25 @@ export function addDoctor(program: Command, cli: Cli): void {
   program
     .command('doctor')
     .description(
-      'check whether this host has what strongroom needs; exit code 1 when a check says FAIL or something leaked',
+      'check whether this host has what strongroom needs. Exit code 0: no check says FAIL (WARN and SKIP may); 1: one does, or something leaked',
     )
     .option('--leaks', 'ask the daemon what is on the host but not in its ledger, and the reverse')
+    .option('--no-canary', 'boot no VM of a few seconds to see whether guests run')
     .addHelpText('after', helpText('strongroom doctor', 'strongroom doctor --leaks --json'))
-    .action(async (options: { leaks?: boolean }, command: Command) => {
+    .action(async ({ leaks, canary }: { leaks?: boolean; canary: boolean }, command: Command) => {
       const run = runOf(cli, command)
-      if (options.leaks === true) await reportLeaks(run)
-      else await reportHost(run)
+      if (leaks === true) await reportLeaks(run)
+      else await reportHost(run, { canary })
     })
 }
 
-async function reportHost(run: Run): Promise<void> {
+async function reportHost(run: Run, { canary }: { readonly canary: boolean }): Promise<void> {
   const facts = await lookAtHost({
     loaded: run.config(),
     stateDir: run.stateDir,
     client: run.client(),
     progress: run.hint,
+    canary,
   })
   const checks = judge(facts)
   const ok = checks.every(check => check.result !== 'FAIL')
@@ -51,8 +53,8 @@ function checksText(checks: readonly Check[], paint: Paint): string {
   return checks
     .map(({ name, result, detail, remedy }) => {
       const verdict = paint.word(result) + ' '.repeat('SKIP'.length - result.length)
-      const line = `${verdict}  ${name.padEnd(width)}  ${detail.replaceAll('\n', ' ')}\n`
-      return remedy === null ? line : `${line}${' '.repeat('SKIP'.length + width + 4)}remedy: ${remedy}\n`
+      const line = `${verdict}  ${name.padEnd(width)}  ${oneLine(detail)}\n`
+      return remedy === null ? line : `${line}${' '.repeat('SKIP'.length + width + 4)}remedy: ${oneLine(remedy)}\n`
     })
     .join('')
 }

@@ -3,23 +3,34 @@
 import { accessSync, constants, existsSync } from 'node:fs'
 import { messageOf } from '../../../base/fault.ts'
 import type { LoadedConfig } from '../../../config/load.ts'
-import { AdminStatus } from '../../../contract/admin.ts'
+import type { Config, Platform } from '../../../config/schema.ts'
+import { AdminLeaks, AdminStatus } from '../../../contract/admin.ts'
 import { collateralProblem, kdsDirName, keptCollateral } from '../../../host/kds/kept.ts'
 import { hasConntrack } from '../../../host/network/conntrack.ts'
 import { defaultRouteAddress } from '../../../host/network/default-route.ts'
+import { systemResolvers } from '../../../host/network/dns-ask.ts'
 import { guardFile, lookAtGuard } from '../../../host/network/guard.ts'
 import { detectPlatform, hostProduct, snpFacts } from '../../../host/platform.ts'
 import { plainEnv, run } from '../../../linux/command.ts'
 import { diskSpace } from '../../../linux/files.ts'
 import type { AdminClient } from '../client.ts'
 import { lookAtBuilds } from './builds.driver.ts'
+import { bootCanary } from './canary.driver.ts'
+import type { CanaryFacts } from './canary.plan.ts'
 import type { Outcome } from './check.ts'
+import { lookAtDelegation } from './delegation.driver.ts'
 import { lookAtGateway } from './gateway.driver.ts'
-import { firmwareFile, type GuardFacts, type HostFacts } from './host.plan.ts'
+import type { GuardFacts, HostFacts } from './host.plan.ts'
 import { checkInstanceImage, checkMeasurement } from './image-check.driver.ts'
+import { lookAtMachine } from './machine.driver.ts'
+import { lookAtNetwork } from './network.driver.ts'
+import { lookAtSnp } from './snp.driver.ts'
 import { groupsOfVms, lookAtDevice } from './vm-identity.driver.ts'
 
 const commandTimeoutMs = 10_000
+const leaksTimeoutMs = 60_000
+const canaryTimeoutMs = 5_000
+const canaryMemoryMib = 64
 const outputBytesMax = 262_144
 
 export async function lookAtHost(deps: {
@@ -28,9 +39,12 @@ export async function lookAtHost(deps: {
   readonly client: AdminClient
   /** Told before what takes seconds. */
   readonly progress: (text: string) => Promise<void>
+  /** Whether to boot a VM that shows that VMs run. */
+  readonly canary: boolean
 }): Promise<HostFacts> {
   const { loaded, stateDir, progress } = deps
-  const { vm } = loaded.config
+  const { config } = loaded
+  const { vm } = config
   const isRoot = process.getuid?.() === 0
   const first = {
     uid: vm.uid_min,
@@ -39,7 +53,9 @@ export async function lookAtHost(deps: {
     diskGib: vm.scratch_gib,
     systemd: true,
   }
-  const [kvmDevice, sevDevice, qemu, qemuObjects, swtpm, nft, ip, daemon] = await Promise.all([
+  const detected = detectPlatform()
+  const platform = config.platform === 'auto' ? detected.platform : config.platform
+  const [kvmDevice, sevDevice, qemu, qemuObjects, swtpm, nft, ip, status] = await Promise.all([
     lookAtDevice('/dev/kvm', { ...first, platform: 'kvm', groups: groupsOfVms('kvm') }),
     lookAtDevice('/dev/sev', { ...first, platform: 'snp', groups: groupsOfVms('snp') }),
     firstLine([vm.qemu, '--version']),
@@ -49,20 +65,18 @@ export async function lookAtHost(deps: {
       ? command(['nft', 'list', 'tables']).then(outcome => (outcome.ok ? firstLine(['nft', '--version']) : outcome))
       : null,
     firstLine(['ip', '-Version']),
-    outcomeOf(async () => {
-      const status = await deps.client.request({ path: '/status', response: AdminStatus })
-      return `version ${status.version}, pid ${status.pid}, platform ${status.platform}`
-    }),
+    deps.client.request({ path: '/status', response: AdminStatus }).catch(messageOf),
   ])
+  const daemonPid = typeof status === 'string' ? null : status.pid
   await progress('reading the images, to check them against the digests of their manifests …')
   const image = await outcomeOf(() => checkInstanceImage(vm.image_dir))
   const measurement = image.ok ? await outcomeOf(async () => checkMeasurement(vm)) : null
   const nowMs = Date.now()
   return {
     configFile: loaded.file,
-    config: loaded.config,
+    config,
     isRoot,
-    detected: detectPlatform(),
+    detected,
     snp: await outcomeOf(async () => {
       const { cbitpos, asidCount } = snpFacts()
       return `C-bit ${cbitpos}, ${asidCount} ASIDs`
@@ -88,14 +102,56 @@ export async function lookAtHost(deps: {
     measurement,
     collateral: collateralIn(`${stateDir}/${kdsDirName}`, nowMs),
     nowMs,
-    firmwarePresent: existsSync(firmwareFile(vm)),
-    gateway: await lookAtGateway(loaded.config, deps),
-    builds: await lookAtBuilds(loaded.config, stateDir),
+    gateway: await lookAtGateway(config, deps),
+    builds: await lookAtBuilds(config, stateDir),
+    snpHost: lookAtSnp(vm),
+    canary: await canaryFacts({ vm, platform, isRoot, isWanted: deps.canary, progress }),
+    network: await lookAtNetwork(config, { isRoot }),
+    machine: lookAtMachine({ config, platform, stateDir, daemonPid }),
+    delegation: await lookAtDelegation({ domain: config.domain, resolvers: systemResolvers() }),
+    leaks: daemonPid === null ? null : await leaksOf(deps.client),
     stateDir,
     stateDirFreeBytes: existsSync(stateDir) ? diskSpace(stateDir).freeBytes : null,
     stateDirWritable: isWritable(stateDir),
     systemd: existsSync('/run/systemd/system'),
-    daemon,
+    daemon:
+      typeof status === 'string'
+        ? { ok: false, text: status }
+        : { ok: true, text: `version ${status.version}, pid ${status.pid}, platform ${status.platform}` },
+    daemonPid,
+  }
+}
+
+async function canaryFacts({
+  vm,
+  platform,
+  isRoot,
+  isWanted,
+  progress,
+}: {
+  readonly vm: Config['vm']
+  readonly platform: Platform
+  readonly isRoot: boolean
+  readonly isWanted: boolean
+  readonly progress: (text: string) => Promise<void>
+}): Promise<CanaryFacts> {
+  if (!isWanted) return { kind: 'none', reason: 'left out by --no-canary' }
+  if (!isRoot) return { kind: 'none', reason: 'needs root' }
+  await progress('booting a canary, to see whether guests run …')
+  // The highest: the daemon draws from the whole range and hardly ever ends this one while the canary has it.
+  const confinement = { uid: vm.uid_max, groups: groupsOfVms(platform), platform, systemd: true } as const
+  return await bootCanary({
+    ...{ qemu: vm.qemu, platform, timeoutMs: canaryTimeoutMs },
+    vm: { ...confinement, vcpus: 1, memoryMib: canaryMemoryMib, diskGib: 0 },
+  })
+}
+
+async function leaksOf(client: AdminClient): Promise<HostFacts['leaks']> {
+  try {
+    const { leaks } = await client.request({ path: '/leaks', response: AdminLeaks, timeoutMs: leaksTimeoutMs })
+    return { ok: true, kinds: leaks.map(({ kind, detail }) => `${kind} ${detail}`) }
+  } catch (error) {
+    return { ok: false, text: messageOf(error) }
   }
 }
 

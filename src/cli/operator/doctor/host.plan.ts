@@ -5,8 +5,13 @@ import { HOST_LISTENERS, type HostName, hostAddresses } from '../../../config/li
 import type { Config, Platform } from '../../../config/schema.ts'
 import type { CollateralProblem, KeptCollateral } from '../../../host/kds/kept.ts'
 import { type BuildFacts, buildChecks } from './builds.plan.ts'
+import { type CanaryFacts, canaryCheck } from './canary.plan.ts'
 import { type Check, fail, fromOutcome, type Outcome, pass, skip, warn } from './check.ts'
+import { type DelegationFacts, delegationCheck } from './delegation.plan.ts'
 import { type GatewayFacts, gatewayChecks } from './gateway.plan.ts'
+import { type MachineFacts, machineChecks } from './machine.plan.ts'
+import { type NetworkFacts, networkChecks } from './network.plan.ts'
+import { firmwareCheck, type SnpHostFacts, snpChecks } from './snp.plan.ts'
 
 /** A device that QEMU opens. */
 export type DeviceFacts = {
@@ -57,8 +62,16 @@ export type HostFacts = {
   /** What is kept for SNP reports; null where there are none, or before the first start. */
   readonly collateral: { readonly kept: KeptCollateral; readonly problem: CollateralProblem | null } | null
   readonly nowMs: number
-  /** Whether the file that snp boots from exists: `firmwareFile`. */
-  readonly firmwarePresent: boolean
+  readonly snpHost: SnpHostFacts
+  readonly canary: CanaryFacts
+  readonly network: NetworkFacts
+  readonly machine: MachineFacts
+  readonly delegation: DelegationFacts
+  /** Where ledger and host differ, as the daemon says; null: none answers. */
+  readonly leaks:
+    | { readonly ok: true; readonly kinds: readonly string[] }
+    | { readonly ok: false; readonly text: string }
+    | null
   /** Service B. */
   readonly gateway: GatewayFacts
   /** Service C; null when it is off. */
@@ -69,21 +82,26 @@ export type HostFacts = {
   readonly stateDirWritable: boolean
   readonly systemd: boolean
   readonly daemon: Outcome
+  readonly daemonPid: number | null
 }
 
 /** In the order in which an operator would fix them. */
 export function judge(facts: HostFacts): Check[] {
-  const platform = facts.config.platform === 'auto' ? facts.detected.platform : facts.config.platform
+  const { config, snpHost, network, machine } = facts
+  const platform = config.platform === 'auto' ? facts.detected.platform : config.platform
   return [
     pass('configuration', facts.configFile ?? 'no file, all defaults'),
     platformCheck(facts, platform),
     kvmCheck(facts, platform),
     sevCheck(facts, platform),
+    ...snpChecks(snpHost, config, platform),
+    canaryCheck(facts.canary, platform),
     qemuCheck(facts, platform),
     tpmCheck(facts, platform),
-    firmwareCheck(facts, platform),
+    firmwareCheck(snpHost, platform),
     nftCheck(facts),
     guardCheck(facts),
+    ...networkChecks(network, config, facts.daemonPid),
     fromOutcome('ip', facts.ip, 'install iproute2'),
     facts.conntrack
       ? pass('conntrack', 'installed')
@@ -99,6 +117,7 @@ export function judge(facts: HostFacts): Check[] {
       ? pass('tun', '/dev/net/tun')
       : fail('tun', '/dev/net/tun does not exist', 'load the tun module: modprobe tun'),
     hostNamesCheck(facts),
+    delegationCheck(facts.delegation, config, hostAddresses(config, facts.routeAddress).ns),
     fromOutcome(
       'image',
       facts.image,
@@ -111,9 +130,11 @@ export function judge(facts: HostFacts): Check[] {
     ...gatewayChecks(facts.gateway, facts.config, facts.nowMs),
     ...buildChecks(facts.builds, facts.config),
     stateDirCheck(facts),
+    ...machineChecks(machine, config, facts),
     facts.systemd
       ? pass('systemd', 'VMs run in scopes of their own')
       : skip('systemd', 'systemd does not run here; VMs run in sessions of their own'),
+    ledgerCheck(facts),
     facts.daemon.ok ? pass('daemon', facts.daemon.text) : skip('daemon', facts.daemon.text),
   ]
 }
@@ -206,19 +227,6 @@ export function parseQemuVersion(text: string): readonly [major: number, minor: 
   return match === null ? null : [Number(match[1]), Number(match[2])]
 }
 
-/** What snp boots through: the configured file, or the image's own firmware, of which an IGVM file is made too. */
-export function firmwareFile(vm: HostFacts['config']['vm']): string {
-  return (vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware) || `${vm.image_dir}/firmware.fd`
-}
-
-function firmwareCheck({ config, firmwarePresent }: HostFacts, platform: Platform): Check {
-  if (platform !== 'snp') return skip('firmware', 'only snp boots through firmware')
-  const file = firmwareFile(config.vm)
-  return firmwarePresent
-    ? pass('firmware', file)
-    : fail('firmware', `${file} does not exist`, 'install the firmware, or correct vm.firmware or vm.igvm')
-}
-
 function tpmCheck({ swtpm, config }: HostFacts, platform: Platform): Check {
   if (platform === 'snp') return pass('tpm', 'swtpm is not needed: on snp a VM has the TPM of its SVSM, or none')
   if (config.vm.tpm === 'off') return skip('tpm', 'vm.tpm is "off": VMs get no TPM')
@@ -281,13 +289,28 @@ function collateralCheck({ collateral, nowMs }: HostFacts, platform: Platform): 
   const { veks, chainFetchedAtMs, crlFetchedAtMs, crlNextUpdateMs } = kept
   const ages = `${veks.count} VEKs, the newest ${ageText(veks.fetchedAtMs, nowMs)}; chain ${ageText(chainFetchedAtMs, nowMs)}; CRL ${ageText(crlFetchedAtMs, nowMs)}, next update ${isoOrNull(crlNextUpdateMs)}`
   if (problem === null) return pass(name, ages)
-  return { name, result: 'PASS', detail: `${problem.text} (${ages})`, remedy: problem.remedy }
+  return warn(name, `${problem.text} (${ages})`, problem.remedy)
 }
 
 function ageText(atMs: number | null, nowMs: number): string {
   if (atMs === null) return 'none'
   const hours = Math.max(0, Math.floor((nowMs - atMs) / 3_600_000))
   return hours < 48 ? `${hours} h old` : `${Math.floor(hours / 24)} days old`
+}
+
+/** VMs that are being made or ended at the moment show up, too. */
+function ledgerCheck({ leaks }: HostFacts): Check {
+  const name = 'ledger'
+  if (leaks === null) return skip(name, 'the daemon does not answer')
+  if (!leaks.ok) return skip(name, leaks.text)
+  if (leaks.kinds.length === 0) return pass(name, 'what is on this host is in the ledger, and the reverse')
+  const kinds = [...Map.groupBy(leaks.kinds, kind => kind)].map(([kind, all]) => `${all.length} ${kind}`)
+  const detail = `it and this host differ: ${kinds.join(', ')}`
+  return warn(
+    name,
+    detail,
+    'run strongroom doctor --leaks, which names each with its remedy; what is there twice in a row is a leak',
+  )
 }
 
 function stateDirCheck({ stateDir, stateDirFreeBytes, stateDirWritable }: HostFacts): Check {

@@ -1,6 +1,7 @@
 // Goal: each fact about a host leads to the right verdict on each platform; nothing unknown is ever called PASS.
 
 import { expect, test } from 'bun:test'
+import { encodeTcb } from '../../../../src/attest/amd/tcb.ts'
 import type { Outcome } from '../../../../src/cli/operator/doctor/check.ts'
 import type { VmGatewayFacts } from '../../../../src/cli/operator/doctor/gateway.plan.ts'
 import {
@@ -13,6 +14,7 @@ import { defaultConfig } from '../../../../src/config/load.ts'
 import type { Config } from '../../../../src/config/schema.ts'
 import type { AdminGateways } from '../../../../src/contract/admin.ts'
 import { collateralProblem, type KeptCollateral } from '../../../../src/host/kds/kept.ts'
+import type { SnpStatus } from '../../../../src/host/sev.ts'
 
 const ok = (text: string) => ({ ok: true, text }) as const
 const no = (text: string) => ({ ok: false, text }) as const
@@ -20,6 +22,7 @@ const no = (text: string) => ({ ok: false, text }) as const
 const device = (group: string, mode: number, outcome: Outcome): DeviceFacts => ({ outcome, group, mode })
 const refused = no('Permission denied')
 
+const genoaTcb = encodeTcb({ bootloader: 9, tee: 0, snp: 255, microcode: 255, fmc: null }, 'genoa')
 const nowMs = Date.UTC(2026, 10, 20)
 const dayMs = 86_400_000
 const kept: KeptCollateral = {
@@ -37,6 +40,11 @@ const shownVm: AdminGateways['gateways'][number] = {
   ...{ vm: 'v1', state: 'serving', address: '10.88.0.2', since: '2026-11-19T00:00:00.000Z', current: true },
   ...{ workload_sha256: null, keys_revision: 1, requests_running: 0 },
   ...{ usage_waiting: 0, usage_waiting_since: null, usage_booked: 7, problem: null, reason: null },
+}
+
+const snpStatus: SnpStatus = {
+  ...{ apiMajor: 1, apiMinor: 55, build: 40, isInitialized: true, isRmpInitialized: true, isChipMasked: false },
+  ...{ guestCount: 1, currentTcb: genoaTcb, reportedTcb: genoaTcb },
 }
 
 const SNP: HostFacts = {
@@ -59,7 +67,31 @@ const SNP: HostFacts = {
   measurement: ok('bios/EPYC-v4/2: abcd'),
   collateral: of(kept),
   nowMs,
-  firmwarePresent: true,
+  snpHost: {
+    ...{ kernel: '6.12.0', product: 'genoa', cpuid: null, asids: { used: 1, total: 99 }, firmware: ok('firmware.fd') },
+    cpu: { ok: true, value: { cbitpos: 51, reducedPhysBits: 6, asidCount: 99 } },
+    status: { ok: true, value: snpStatus },
+  },
+  canary: { kind: 'ran', tookMs: 90 },
+  network: {
+    ownTables: new Set(),
+    forwards: false,
+    firewalls: { chains: [], unread: [] },
+    uplink: 'eth0',
+    listening: [],
+    isRoot: true,
+  },
+  machine: {
+    ...{ nowMs, boardMs: nowMs, writtenMs: nowMs, clock: { isSynchronised: true, errorMaxMs: 1 }, diskRoomGib: 80 },
+    ...{ inodes: { total: 0, free: 0 }, openFilesMax: 1e6, systemFilesMax: 1e9, tasksMax: 1e6 },
+    ...{ connections: { max: 1e6, count: 0 }, controllers: ['cpu', 'memory', 'pids'] },
+    capacity: { ok: true, memoryMib: 20_480, vcpus: 100, addresses: 254, asids: 99, bootingMax: 2 },
+  },
+  delegation: {
+    ...{ kind: 'asked', zone: 'x', by: 'y' },
+    ...{ nameServers: ['ns'], addresses: ['192.0.2.7', '192.0.2.8'] },
+  },
+  leaks: { ok: true, kinds: [] },
   kvmDevice: device('kvm', 0o660, ok('opened')),
   sevDevice: device('kvm', 0o660, ok('opened')),
   gateway: {
@@ -77,8 +109,13 @@ const SNP: HostFacts = {
   stateDirWritable: true,
   systemd: true,
   daemon: ok('version 1'),
+  daemonPid: 1,
 }
-const TCG: HostFacts = { ...SNP, detected: { platform: 'tcg', reasons: [] }, snp: no('no'), firmwarePresent: false }
+const TCG: HostFacts = { ...SNP, detected: { platform: 'tcg', reasons: [] }, snp: no('no') }
+/** Nobody asks these of another platform. */
+const snpAlone = {
+  ...{ 'sev-snp': 'SKIP', 'sev firmware': 'SKIP', asids: 'SKIP', tcb: 'SKIP', firmware: 'SKIP', collateral: 'SKIP' },
+}
 
 function not(facts: HostFacts): Record<string, string> {
   const odd = judge(facts).filter(check => check.result !== 'PASS')
@@ -116,7 +153,7 @@ const igvm = withVm({ snp_boot: 'igvm', igvm: '/i.igvm' })
 
 const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['a complete SNP host', SNP, {}],
-  ['a development host', TCG, { kvm: 'SKIP', 'sev-snp': 'SKIP', firmware: 'SKIP', collateral: 'SKIP' }],
+  ['a development host', TCG, { kvm: 'SKIP', ...snpAlone }],
   ['an image without a digest for the shape', { ...SNP, measurement: no('none') }, { measurement: 'FAIL' }],
   ['no image', { ...SNP, image: no('none'), measurement: null }, { image: 'FAIL', measurement: 'SKIP' }],
   ['no first start yet', { ...SNP, collateral: null }, { collateral: 'SKIP' }],
@@ -125,11 +162,7 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['SNP without the CPU facts', { ...SNP, snp: no('open cpuid') }, { 'sev-snp': 'FAIL' }],
   ['a QEMU too old for SNP', { ...SNP, qemu: ok('QEMU emulator version 9.0.9') }, { qemu: 'FAIL' }],
   ['the oldest QEMU for SNP', { ...SNP, qemu: ok('QEMU emulator version 9.1.0') }, {}],
-  [
-    'no swtpm',
-    { ...TCG, swtpm: no('no such program') },
-    { kvm: 'SKIP', 'sev-snp': 'SKIP', firmware: 'SKIP', collateral: 'SKIP', tpm: 'WARN' },
-  ],
+  ['no swtpm', { ...TCG, swtpm: no('no such program') }, { kvm: 'SKIP', ...snpAlone, tpm: 'WARN' }],
   ['no swtpm on snp', { ...SNP, swtpm: no('no such program') }, {}],
   ['a QEMU without SNP', { ...SNP, qemuObjects: ok('sev-guest') }, { qemu: 'FAIL' }],
   ['a QEMU that does not list objects', { ...SNP, qemuObjects: no('exit code 1') }, { qemu: 'FAIL' }],
@@ -182,7 +215,13 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
     { ...SNP, gateway: { placement: 'host', user: no('there is no user x'), worker: no('not installed: bwrap') } },
     { gateway: 'SKIP', user: 'FAIL', worker: 'FAIL' },
   ],
-  ['no firmware', { ...SNP, firmwarePresent: false }, { firmware: 'FAIL' }],
+  ['no firmware', { ...SNP, snpHost: { ...SNP.snpHost, firmware: no('ENOENT') } }, { firmware: 'FAIL' }],
+  ['a canary that hangs', { ...SNP, canary: { kind: 'silent', tookMs: 5_000, isGone: true } }, { canary: 'FAIL' }],
+  ['a router', { ...SNP, network: { ...SNP.network, forwards: true } }, { forwarding: 'WARN' }],
+  ['a clock of nobody', { ...SNP, machine: { ...SNP.machine, clock: null } }, { clock: 'SKIP' }],
+  ['a domain that is not delegated', { ...SNP, delegation: { kind: 'none', reason: 'no' } }, { delegation: 'SKIP' }],
+  ['a ledger that differs', { ...SNP, leaks: { ok: true, kinds: ['tap unknown'] } }, { ledger: 'WARN' }],
+  ['a daemon that does not look', { ...SNP, leaks: no('host.command_timeout') }, { ledger: 'SKIP' }],
   [
     'not root',
     { ...SNP, isRoot: false, nft: null, guard: null },
@@ -198,7 +237,7 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['a guard of shorter names', { ...SNP, guard: guard(['s']) }, {}],
   ['no conntrack', { ...SNP, conntrack: false }, { conntrack: 'FAIL' }],
   ['no prlimit', { ...SNP, missingTools: ['prlimit'] }, { 'util-linux': 'FAIL' }],
-  ['no address for the host names', { ...SNP, routeAddress: null }, { 'host names': 'FAIL' }],
+  ['no address for the host names', { ...SNP, routeAddress: null }, { 'host names': 'FAIL', delegation: 'SKIP' }],
   [
     'an address for the host names in the configuration',
     {
@@ -211,7 +250,7 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   [
     'no DNS of our own',
     { ...SNP, routeAddress: null, config: { ...SNP.config, listen: { ...SNP.config.listen, dns: '' } } },
-    { 'host names': 'SKIP' },
+    { 'host names': 'SKIP', delegation: 'SKIP' },
   ],
   ['no service C', { ...SNP, builds: null }, { builds: 'SKIP' }],
   [
@@ -230,8 +269,12 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['a first start', { ...SNP, stateDirFreeBytes: null, stateDirWritable: false }, { 'state directory': 'SKIP' }],
   ['a state directory of others', { ...SNP, stateDirWritable: false }, { 'state directory': 'FAIL' }],
   ['a full disk', { ...SNP, stateDirFreeBytes: 1_000_000 }, { 'state directory': 'FAIL' }],
-  ['no systemd', { ...SNP, systemd: false }, { systemd: 'SKIP' }],
-  ['no daemon', { ...SNP, daemon: no('no daemon answers') }, { daemon: 'SKIP' }],
+  ['no systemd', { ...SNP, systemd: false }, { systemd: 'SKIP', 'control groups': 'SKIP' }],
+  [
+    'no daemon',
+    { ...SNP, daemon: no('no daemon answers'), daemonPid: null, leaks: null },
+    { ledger: 'SKIP', daemon: 'SKIP' },
+  ],
 ]
 
 test.each(TABLE)('goal: verdicts on %s', (_, facts, odd) => {

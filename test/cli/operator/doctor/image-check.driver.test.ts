@@ -68,7 +68,13 @@ async function imageFact(directory: string) {
   const loaded = { file: null, config: { ...config, vm: { ...config.vm, image_dir: directory } } }
   const told: string[] = []
   const client = createClient(join(directory, 'admin.sock'))
-  const facts = await lookAtHost({ loaded, stateDir: directory, client, progress: async text => void told.push(text) })
+  const facts = await lookAtHost({
+    loaded,
+    stateDir: directory,
+    client,
+    progress: async text => void told.push(text),
+    canary: false,
+  })
   return { image: facts.image, told }
 }
 

@@ -1,0 +1,48 @@
+// What the kernel thinks of its clock (adjtimex(2)), and what the clock of the board says. Effects: one system call that changes nothing, one file.
+
+import { dlopen, FFIType, ptr } from 'bun:ffi'
+import { readFileSync } from 'node:fs'
+
+export type KernelClock = {
+  /** Whether some server keeps it right. */
+  readonly isSynchronised: boolean
+  /** What it may be wrong by, as the kernel reckons. */
+  readonly errorMaxMs: number
+}
+
+/** struct timex, 64-bit (include/uapi/linux/timex.h): [offset]. With `modes` zero nothing is set. */
+const TIMEX = { maxError: 24, status: 40, bytes: 208 } as const
+const STA_UNSYNC = 0x0040
+const TIME_ERROR = 5
+
+/** Null: the system does not say. Never throws. */
+export function kernelClock(): KernelClock | null {
+  try {
+    const libc = dlopen('libc.so.6', { adjtimex: { args: [FFIType.ptr], returns: FFIType.i32 } })
+    const timex = new Uint8Array(TIMEX.bytes)
+    const state = libc.symbols.adjtimex(ptr(timex))
+    return state < 0 ? null : parseTimex(timex, state)
+  } catch {
+    return null
+  }
+}
+
+/** Pure. `state`: what adjtimex(2) returned. */
+export function parseTimex(timex: Uint8Array, state: number): KernelClock {
+  const view = new DataView(timex.buffer, timex.byteOffset, timex.byteLength)
+  const status = view.getInt32(TIMEX.status, true)
+  return {
+    isSynchronised: state !== TIME_ERROR && (status & STA_UNSYNC) === 0,
+    errorMaxMs: Number(view.getBigInt64(TIMEX.maxError, true)) / 1000,
+  }
+}
+
+/** Of the board, milliseconds since 1970; null: there is none, or it cannot be read. Never throws. */
+export function boardClockMs(file = '/sys/class/rtc/rtc0/since_epoch'): number | null {
+  try {
+    const seconds = Number(readFileSync(file, 'utf8').trim())
+    return Number.isSafeInteger(seconds) && seconds > 0 ? seconds * 1000 : null
+  } catch {
+    return null
+  }
+}

@@ -1,0 +1,100 @@
+// Asks a DNS server one question over UDP (RFC 1035). Effects: one socket, which is closed again; reads /etc/resolv.conf.
+
+import { createSocket } from 'node:dgram'
+import { readFileSync } from 'node:fs'
+import { isIP, isIPv6 } from 'node:net'
+import { type Answer, decode, encode, type Packet, RECURSION_DESIRED } from 'dns-packet'
+import { Fault, messageOf } from '../../base/fault.ts'
+import { type RandomBytes, systemRandom } from '../../base/ids.ts'
+
+export type DnsQuestion = {
+  /** An address. */
+  readonly server: string
+  readonly port: number
+  readonly name: string
+  readonly type: 'A' | 'NS'
+  /** Whether the server is to find the answer elsewhere. */
+  readonly recursion: boolean
+  readonly timeoutMs: number
+}
+
+export type DnsAnswer = {
+  readonly code: string
+  readonly answers: readonly Answer[]
+  readonly authorities: readonly Answer[]
+  readonly additionals: readonly Answer[]
+}
+
+/** Faults: host.command_timeout (no answer in time), host.command_failed (nobody there, or an answer that cannot be read). */
+export async function askDns(question: DnsQuestion, random: RandomBytes = systemRandom): Promise<DnsAnswer> {
+  const { server, port, name, type, recursion, timeoutMs } = question
+  const [high = 0, low = 0] = random(2)
+  const id = high * 256 + low
+  const query = encode({
+    ...{ type: 'query', id, flags: recursion ? RECURSION_DESIRED : 0 },
+    questions: [{ name, type }],
+    additionals: [
+      {
+        name: '.',
+        type: 'OPT',
+        udpPayloadSize: 1232,
+        extendedRcode: 0,
+        ednsVersion: 0,
+        flags: 0,
+        flag_do: false,
+        options: [],
+      },
+    ],
+  })
+  const socket = createSocket(isIPv6(server) ? 'udp6' : 'udp4')
+  const failed = (why: unknown) => new Fault('host.command_failed', `DNS server ${server}: ${messageOf(why)}`)
+  let timer: ReturnType<typeof setTimeout> | undefined
+  try {
+    return await new Promise<DnsAnswer>((resolve, reject) => {
+      timer = setTimeout(
+        () => reject(new Fault('host.command_timeout', `DNS server ${server} has not answered within ${timeoutMs} ms`)),
+        timeoutMs,
+      )
+      socket.on('error', error => reject(failed(error)))
+      socket.on('message', bytes => {
+        const read = readAnswer(bytes, { id, name })
+        if (read === 'other') return
+        if (typeof read === 'string') reject(failed(read))
+        else resolve(read)
+      })
+      // A connected socket takes datagrams of this server alone.
+      socket.connect(port, server, () => socket.send(query))
+    })
+  } finally {
+    clearTimeout(timer)
+    socket.close()
+  }
+}
+
+/** `other`: it answers another question. Any other text: why it cannot be read. */
+function readAnswer(bytes: Uint8Array, { id, name }: { id: number; name: string }): DnsAnswer | string {
+  let packet: Packet & { readonly rcode?: string }
+  try {
+    packet = decode(Buffer.from(bytes))
+  } catch (error) {
+    return `its answer cannot be read: ${messageOf(error)}`
+  }
+  const asked = packet.questions?.[0]?.name.toLowerCase()
+  if (packet.id !== id || packet.type !== 'response' || asked !== name.toLowerCase()) return 'other'
+  const { rcode = 'NOERROR', answers = [], authorities = [], additionals = [] } = packet
+  return { code: rcode, answers, authorities, additionals }
+}
+
+/** Addresses of resolv.conf(5), at most three; empty where there is none. Never throws. */
+export function systemResolvers(file = '/etc/resolv.conf'): string[] {
+  try {
+    return parseResolvers(readFileSync(file, 'utf8'))
+  } catch {
+    return []
+  }
+}
+
+export function parseResolvers(text: string): string[] {
+  const found = [...text.matchAll(/^nameserver\s+(\S+)/gm)].map(([, address = '']) => address)
+  return found.filter(address => isIP(address) !== 0).slice(0, 3)
+}

@@ -1,0 +1,47 @@
+// Who listens on this host, by ss(8). Effects: runs a command that reads the sockets of our network namespace.
+
+import { runLines } from '../../linux/command-lines.ts'
+
+export type Listening = {
+  readonly protocol: 'tcp' | 'udp'
+  /** `*` for all addresses of both families; IPv6 without brackets or zone. */
+  readonly host: string
+  readonly port: number
+  /** Null: only root sees it, or nobody has it any more. */
+  readonly holder: { readonly pid: number; readonly name: string } | null
+}
+
+const lineCountMax = 16_384
+const lineBytesMax = 4_096
+
+/** Sockets that wait for clients. Faults: host.command_failed, host.command_timeout. */
+export async function listListening(timeoutMs: number): Promise<Listening[]> {
+  const found: Listening[] = []
+  await runLines(['ss', '--no-header', '--listening', '--tcp', '--udp', '--numeric', '--processes'], {
+    timeoutMs,
+    lineBytesMax,
+    onLine: line => {
+      const one = parseListening(line)
+      if (one !== null) found.push(one)
+      return found.length < lineCountMax
+    },
+  })
+  return found
+}
+
+/** `tcp LISTEN 0 128 0.0.0.0:22 0.0.0.0:* users:(("sshd",pid=1,fd=3))`; null for anything else. */
+export function parseListening(line: string): Listening | null {
+  const [protocol, , , , local = '', , users = ''] = line.trim().split(/\s+/)
+  if (protocol !== 'tcp' && protocol !== 'udp') return null
+  const found = /^(?:\[([^\]]+)\]|([^:]+)):(\d+)$/.exec(local)
+  if (found === null) return null
+  const [, v6, v4, port] = found
+  const host = (v6 ?? v4 ?? '').replace(/%.*$/, '')
+  const holder = /"((?:[^"\\]|\\.)*)",pid=(\d+)/.exec(users)
+  return {
+    protocol,
+    host,
+    port: Number(port),
+    holder: holder === null ? null : { name: holder[1] ?? '', pid: Number(holder[2]) },
+  }
+}
