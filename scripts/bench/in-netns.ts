@@ -14,14 +14,22 @@ const insideTimeoutMs = 1_200_000
 export type Say = (line: string) => void
 
 /** Runs `file` again, inside a namespace of its own, with the path to write its figures to as its argument. */
-export async function measureInNetns(file: string, { repoRoot, note, signal }: BenchContext): Promise<Figures> {
-  const image = await imageDir()
+export async function measureInNetns(file: string, context: BenchContext): Promise<Figures> {
+  return await measureWithoutImage(file, context, { STRONGROOM_IMAGE_DIR: await imageDir() })
+}
+
+/** As `measureInNetns`, for what starts no VM. */
+export async function measureWithoutImage(
+  file: string,
+  { repoRoot, note, signal }: BenchContext,
+  env: Readonly<Record<string, string>> = {},
+): Promise<Figures> {
   using netns = createNetns()
   const results = join(mkdtempSync(join(tmpdir(), 'srt-bench-')), 'figures.json')
   try {
     const child = Bun.spawn(netns.argv([process.execPath, file, results]), {
       cwd: repoRoot,
-      env: { ...process.env, STRONGROOM_IMAGE_DIR: image },
+      env: { ...process.env, ...env },
       stdin: 'ignore',
       stdout: 'pipe',
       stderr: 'inherit',

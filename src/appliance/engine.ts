@@ -98,7 +98,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   enableForwarding()
   const { operatorKey, simulatedPlatform: simulated, gatewayImageDir } = deps
   const ruleset = firewallSettings(config, { gatewayInVm: gatewayImageDir !== null })
-  const { nft, network, watchNetwork } = composeNetwork(ruleset, { config, store, clock, log })
+  const firewall = composeNetwork(ruleset, { config, store, clock, log })
   const launcher = new Launcher({
     db: store.ledger.db,
     clock,
@@ -117,7 +117,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     clock,
     random,
     log: log.unit('vm'),
-    network,
+    network: firewall.network,
     stateDir,
     qemu: config.vm.qemu,
     swtpm: () => {
@@ -165,10 +165,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     hostRestarted: bootBefore !== null && bootBefore !== bootId,
   })
   return {
+    ...firewall,
     reconciler,
-    network,
-    watchNetwork,
-    nft,
     platform,
     tpm: () => tpm().kind,
     capacity,

@@ -70,7 +70,7 @@ export type EgressRules = {
 }
 
 /** Chains that are entered from others only. */
-export const EGRESS_CHAINS = ['egress', 'replies', 'destination', 'denied', 'refuse'] as const
+export const EGRESS_CHAINS = ['egress', 'here', 'replies', 'destination', 'denied', 'refuse'] as const
 type Rule = [chain: (typeof EGRESS_CHAINS)[number], rule: string]
 
 export function egressRules({ gateway, gatewayPorts, pool, servicePort }: EgressRules): Rule[] {
@@ -81,16 +81,17 @@ export function egressRules({ gateway, gatewayPorts, pool, servicePort }: Egress
   return [
     // As the packet comes. Of `tcp sport 22` and ICMP, `replies` decides later; of what goes to this host, too.
     ...open.map(rule => ['egress', rule] as Rule),
-    ['egress', 'fib daddr type local tcp flags & (fin | syn | rst | ack) == syn goto refuse'],
-    ['egress', 'fib daddr type local accept'],
-    ['egress', `ip daddr { ${NEVER_FORWARDED.join(', ')} } drop`],
+    ['egress', 'fib daddr type local goto here'],
     ['egress', 'tcp sport 22 tcp flags & (syn | ack) != syn accept'],
+    ['egress', 'meta l4proto { tcp, udp } goto destination'],
     // No redirects and no announcements of routers.
     ['egress', `icmp type != { echo-request, ${ICMP_ANSWERS} } drop`],
     ['egress', `icmp type { ${ICMP_ANSWERS} } accept`],
     // Others have no ports to tell connections by, so no address of the host to leave under.
-    ['egress', 'meta l4proto != { icmp, tcp, udp } drop'],
+    ['egress', 'meta l4proto != icmp drop'],
     ['egress', 'goto destination'],
+    ['here', 'tcp flags & (fin | syn | rst | ack) == syn goto refuse'],
+    ['here', 'accept'],
     // Once the connection is known.
     ...open.map(rule => ['replies', rule] as Rule),
     ['replies', 'tcp sport 22 ct direction original goto destination'],
@@ -99,6 +100,7 @@ export function egressRules({ gateway, gatewayPorts, pool, servicePort }: Egress
     ['replies', `icmp type { ${ICMP_ANSWERS} } drop`],
     ['destination', 'ip daddr @egress_denied goto denied'],
     ['destination', 'tcp dport 25 goto denied'],
+    ['denied', `ip daddr { ${NEVER_FORWARDED.join(', ')} } drop`],
     ['denied', `ip daddr ${pool} goto refuse`],
     ['denied', 'ip daddr @egress_allowed return'],
     ['denied', 'meta l4proto { tcp, udp } ip daddr . th dport @egress_ports return'],

@@ -188,6 +188,7 @@ const CHAINS = [
   ['gateway_clients', 'filter hook forward priority filter - 20'],
   // Only what other chains send there.
   ...EGRESS_CHAINS.map(name => [name, null] as const),
+  ['over', null],
   ['flows', null],
   ['spent', null],
   ['rescue', null],
@@ -261,21 +262,24 @@ function rules(plan: NftPlan): Rule[] {
     ['entry', unknown('i')],
     ['forward', unknown('o')],
     ['output', unknown('o')],
+    // Most packets of most VMs.
+    ['forward', `iifname @opened oifname != @taps ${acceptGuest}`],
     // A guest speaks only as itself, and only IPv4.
     ['entry', 'iifname != @taps accept'],
     ['entry', 'meta nfproto != ipv4 drop'],
     ['entry', 'iifname . ether saddr . ip saddr != @guests drop'],
     // A guest's fragments would be put together in memory that all share, and sent in others than it was charged for.
     ['entry', 'ip frag-off & 0x3fff != 0 drop'],
+    // Whose cap is spent: only what may be an answer within SSH goes further.
+    ['entry', 'iifname @closed goto over'],
+    ['entry', 'iifname @opened goto egress'],
+    ['over', 'iifname @opened tcp sport 22 goto egress'],
+    ['over', 'drop'],
     ...gatewayRules(plan),
     // Before it is opened it may answer the host's look at its SSH server, which `input` lets in only as an answer. It counts for nothing.
-    ['entry', `iifname != @opened iifname != @fetching ip daddr ${gateway} tcp sport 22 accept`],
+    ['entry', `iifname != @fetching ip daddr ${gateway} tcp sport 22 accept`],
     ...fetchRules(plan),
-    ['entry', 'iifname != @opened iifname != @fetching drop'],
-    // Whose cap is spent: only what may be an answer within SSH goes further.
-    ['entry', 'iifname @closed meta l4proto != tcp drop'],
-    ['entry', 'iifname @closed tcp sport != 22 drop'],
-    ['entry', 'iifname @opened goto egress'],
+    ['entry', 'iifname != @fetching drop'],
     ...egressRules({ gateway, gatewayPorts, pool, servicePort: gatewayService?.port ?? null }),
     ...chargeRules(egress),
     ...(plan.dropOthers ? ([['forward_others', 'iifname != @taps oifname != @taps drop']] satisfies Rule[]) : []),
@@ -292,8 +296,7 @@ function rules(plan: NftPlan): Rule[] {
     ['forward', 'iifname @taps iifname != @opened drop'],
     ['forward', 'oifname @taps oifname != @opened drop'],
     // Guests have no path to each other; the world reaches a guest by SSH only.
-    ['forward', 'iifname @taps oifname @taps drop'],
-    ['forward', `iifname @taps ${acceptGuest}`],
+    ['forward', 'iifname @taps drop'],
     ['forward', `oifname @taps ct state established,related ${acceptGuest}`],
     ['forward', `oifname @taps tcp dport 22 ${acceptGuest}`],
     ['forward', `oifname @taps icmp type echo-request ${acceptGuest}`],

@@ -18,7 +18,7 @@ export const NETLINK = {
 } as const
 
 export type NetlinkRead = {
-  /** One or more messages each (netlink.codec.ts). */
+  /** One or more messages each (netlink-message.ts). */
   readonly packets: readonly Uint8Array[]
   /** Some did not fit into the socket's buffer, or wait for the next read. */
   readonly lost: boolean

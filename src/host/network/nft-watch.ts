@@ -4,8 +4,8 @@
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import { NFT_FAMILIES, nftEvent, readMessages } from './netlink.codec.ts'
 import { NETLINK, NetlinkSocket } from './netlink.ts'
+import { NFT_FAMILIES, nftEvent, readMessages } from './netlink-message.ts'
 
 export type NftWatchDeps = {
   /** Name of our tables. */

@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
-import { nftEvent, readMessages } from '../../../src/host/network/netlink.codec.ts'
+import { nftEvent, readMessages } from '../../../src/host/network/netlink-message.ts'
 
 /** A message of nftables, as the kernel writes it. */
 function message(type: number, { port = 77, family = 1, attributes = [] as [number, string][] } = {}): Buffer {
