@@ -12,7 +12,8 @@ import { idleQemu, type Leak } from './leaks.plan.ts'
 /** All of them together: whoever is not asked by then is not told of. */
 const wholeMs = 20_000
 const askedAtOnceMax = 32
-const answerMs = 2_000
+/** A machine under load may take its time. */
+const answerMs = qmpTimeoutMs.blocking
 
 /** Never throws for what a QEMU does. */
 export async function idleQemus({
@@ -58,7 +59,7 @@ async function answers(path: string): Promise<boolean> {
   try {
     const qmp = await connectQmp(path, { timeoutMs: answerMs, onEvent: () => {}, onClose: () => {} })
     try {
-      await qmp.command('query-status', qmpTimeoutMs.default)
+      await qmp.command('query-status', answerMs)
       return true
     } finally {
       qmp.close()

@@ -105,10 +105,14 @@ async function connectionsOfNobody({ db, pool }: LeaksDeps): Promise<Leak[]> {
   return [...connectionLeaks(addresses), ...(whole ? [] : [connectionsUnread(pool)])]
 }
 
-/** A scope with nothing in it, or with nothing of another appliance on this machine, whose VM is in no ledger. */
+/** Scopes whose VM is in no ledger, but for those of another appliance on this machine; and what still runs in those of a VM that is gone. */
 function scopesOfNobody({ db, stateDir }: LeaksDeps): Leak[] {
   return listVmScopes()
-    .filter(({ vmId }) => (vmById(db, vmId)?.state ?? 'gone') === 'gone')
+    .filter(({ vmId, pids }) => {
+      const vm = vmById(db, vmId)
+      // systemd takes a moment to remove an empty one.
+      return vm === null || (vm.state === 'gone' && pids.length > 0)
+    })
     .filter(({ pids }) => pids.length === 0 || !pids.every(pid => isElsewhere(pid, stateDir)))
     .map(scopeLeak)
 }

@@ -1,7 +1,7 @@
 // Which addresses of a network the kernel still remembers connections of, by conntrack(8). Effects: reads the connections of our network namespace.
 
+import { covers, rangeOf } from '../../base/ipv4.ts'
 import { runLines } from '../../linux/command-lines.ts'
-import { isWithin } from './pool-routes.ts'
 
 /** Options of conntrack(8): which side of an entry to look at. */
 const SIDES = ['--orig-src', '--reply-src'] as const
@@ -37,6 +37,7 @@ export type RememberedOptions = {
 export async function rememberedAddresses(options: RememberedOptions): Promise<Remembered> {
   const { network, isHeld, timeoutMs, entryCountMax = 1_048_576, addressCountMax = 1_000 } = options
   const found = new Map<string, Partial<Record<ConnectionSide, number>>>()
+  const range = rangeOf(network)
   let leftCount = entryCountMax
   // conntrack(8) selects by network on the original side alone.
   const { whole } = await runLines(['conntrack', '--dump', '--family', 'ipv4'], {
@@ -45,7 +46,7 @@ export async function rememberedAddresses(options: RememberedOptions): Promise<R
     onLine: line => {
       for (const side of SIDES) {
         const address = addressOf(line, side)
-        if (address === null || !isWithin(network, address) || isHeld(address)) continue
+        if (address === null || !covers(range, rangeOf(address)) || isHeld(address)) continue
         const counts = found.get(address)
         if (counts === undefined && found.size >= addressCountMax) return false
         found.set(address, { ...counts, [side]: (counts?.[side] ?? 0) + 1 })

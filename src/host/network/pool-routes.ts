@@ -1,6 +1,7 @@
 // IPv4 routes that lead to VMs. Effects: reads /proc/net/route (proc_pid_net(5)), which has the main table of our network namespace.
 
 import { readFileSync } from 'node:fs'
+import { covers, rangeOf } from '../../base/ipv4.ts'
 
 export type PoolRoute = {
   /** Dotted. */
@@ -12,9 +13,10 @@ export type PoolRoute = {
 
 /** Routes by interfaces that begin with `tapPrefix`, and routes to single addresses of the pool (CIDR) by whichever. Throws where /proc cannot be read. */
 export function poolRoutes({ pool, tapPrefix }: { readonly pool: string; readonly tapPrefix: string }): PoolRoute[] {
+  const range = rangeOf(pool)
   return parseRoutes(readFileSync('/proc/net/route', 'utf8')).filter(
     ({ address, prefixLength, device }) =>
-      device.startsWith(tapPrefix) || (prefixLength === 32 && isWithin(pool, address)),
+      device.startsWith(tapPrefix) || (prefixLength === 32 && covers(range, rangeOf(address))),
   )
 }
 
@@ -34,15 +36,4 @@ export function parseRoutes(text: string): PoolRoute[] {
 /** Bytes as they lie in memory, printed as a number of a little-endian machine. */
 function dotted(hex: string): string {
   return [6, 4, 2, 0].map(at => Number.parseInt(hex.slice(at, at + 2), 16)).join('.')
-}
-
-/** Both IPv4, the network as CIDR. */
-export function isWithin(network: string, address: string): boolean {
-  const [base = '', length = '32'] = network.split('/')
-  const divisor = 2 ** (32 - Number(length))
-  return Math.floor(numberOf(base) / divisor) === Math.floor(numberOf(address) / divisor)
-}
-
-function numberOf(address: string): number {
-  return address.split('.').reduce((sum, part) => sum * 256 + Number(part), 0)
 }

@@ -2,19 +2,10 @@
 //
 // A packet passes a hook only if every base chain there lets it pass (nft(8)): what one of ours accepts, a foreign one may still drop.
 
+import { rangeOf } from '../../base/ipv4.ts'
 import { shellWord } from '../../base/shell-word.ts'
 import type { Turns } from '../../base/turns.ts'
-import {
-  anywhere,
-  type Chain,
-  chainName,
-  type Hook,
-  type Network,
-  type Packet,
-  parseNetwork,
-  type Traced,
-  trace,
-} from './trace.plan.ts'
+import { anywhere, type Chain, chainName, type Hook, type Packet, type Traced, trace } from './trace.plan.ts'
 
 export type FirewallSite = {
   readonly tapPrefix: string
@@ -59,7 +50,7 @@ const INTO = ['prerouting', 'input'] as const satisfies readonly Hook[]
 export function neededPackets(site: FirewallSite): Need[] {
   const { tapPrefix, uplink, gatewayVmPort } = site
   const tap = `${tapPrefix}0000000000`
-  const [pool, gateway] = [networkOf(site.pool), networkOf(site.gateway)]
+  const [pool, gateway] = [rangeOf(site.pool), rangeOf(site.gateway)]
   const need = (kind: NeedKind, hooks: readonly Hook[], name: string, packet: Partial<Packet>): Need => {
     const usual = {
       family: 'ipv4',
@@ -107,11 +98,6 @@ export function neededPackets(site: FirewallSite): Need[] {
       need('services', INTO, `clients to ${name} (${protocol} ${port})`, { iifname: uplink, protocol, dport: port }),
     ),
   ]
-}
-
-/** The whole pool, or one address: the schema has checked both. */
-function networkOf(text: string): Network {
-  return parseNetwork(text) ?? anywhere
 }
 
 /** `own`: tables of family inet that are ours. */

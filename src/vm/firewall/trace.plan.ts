@@ -3,19 +3,18 @@
 // Every match is `yes`, `no` or `unknown`: nobody evaluates a set that somebody fills, a rate, or a helper of iptables. Where a rule may match or
 // not, both ways are followed. What is dropped in every way is dropped for certain.
 
+import { isIPv4 } from 'node:net'
 import { assert } from '../../base/assert.ts'
+import { covers, type Ipv4Range, rangeOf } from '../../base/ipv4.ts'
 
 /** Of IPv4 packets, in nftables' words. */
 export type Hook = 'prerouting' | 'input' | 'forward' | 'postrouting'
-
-/** IPv4, as a number and the length of the prefix. */
-export type Network = { readonly base: number; readonly prefixLength: number }
 
 export type Value =
   | { readonly kind: 'text'; readonly text: string }
   /** The beginning of an interface's name. */
   | { readonly kind: 'prefix'; readonly text: string }
-  | { readonly kind: 'network'; readonly network: Network }
+  | { readonly kind: 'network'; readonly network: Ipv4Range }
   | { readonly kind: 'range'; readonly from: number; readonly to: number }
 
 export type Field = Exclude<keyof Packet, 'name'>
@@ -54,8 +53,8 @@ export type Packet = {
   readonly family: 'ipv4'
   readonly iifname: string | null
   readonly oifname: string | null
-  readonly saddr: Network
-  readonly daddr: Network
+  readonly saddr: Ipv4Range
+  readonly daddr: Ipv4Range
   readonly protocol: 'tcp' | 'udp'
   readonly sport: number | null
   readonly dport: number | null
@@ -64,7 +63,7 @@ export type Packet = {
   readonly ct_status: 'dnat' | 'none'
 }
 
-export const anywhere: Network = { base: 0, prefixLength: 0 }
+export const anywhere: Ipv4Range = rangeOf('0.0.0.0/0')
 
 /** What a base chain does with a packet. `unsure`: what is not known here decides. */
 export type Fate = 'passes' | 'drops' | 'unsure'
@@ -183,18 +182,13 @@ function truth(is: boolean): Truth {
   return is ? 'yes' : 'no'
 }
 
-/** Of two networks one holds the other, or they have nothing in common. */
-function within(inner: Network, outer: Network): Truth {
-  const common = 2 ** (32 - Math.min(inner.prefixLength, outer.prefixLength))
-  if (Math.floor(inner.base / common) !== Math.floor(outer.base / common)) return 'no'
-  return inner.prefixLength >= outer.prefixLength ? 'yes' : 'unknown'
+function within(inner: Ipv4Range, outer: Ipv4Range): Truth {
+  if (covers(outer, inner)) return 'yes'
+  return inner.last < outer.first || outer.last < inner.first ? 'no' : 'unknown'
 }
 
 /** `A.B.C.D` or `A.B.C.D/N`; null for anything else. */
-export function parseNetwork(text: string): Network | null {
-  const found = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(?:\/(\d{1,2}))?$/.exec(text)
-  if (found === null) return null
-  const [bytes, prefixLength] = [found.slice(1, 5).map(Number), Number(found[5] ?? 32)]
-  if (bytes.some(byte => byte > 255) || prefixLength > 32) return null
-  return { base: bytes.reduce((sum, byte) => sum * 256 + byte, 0), prefixLength }
+export function parseNetwork(text: string): Ipv4Range | null {
+  const [address = '', length = '32', ...more] = text.split('/')
+  return isIPv4(address) && /^\d{1,2}$/.test(length) && Number(length) <= 32 && more.length === 0 ? rangeOf(text) : null
 }

@@ -36,7 +36,7 @@ test('goal: interfaces, networks, ports and states, negated and not', () => {
         {
           field: 'saddr',
           isNegated: false,
-          values: [{ kind: 'network', network: { base: 0x0a000000, prefixLength: 8 } }],
+          values: [{ kind: 'network', network: { first: 0x0a000000, last: 0x0affffff } }],
         },
         { field: 'iifname', isNegated: true, values: [{ kind: 'text', text: 'docker0' }] },
         { field: 'oifname', isNegated: false, values: [{ kind: 'prefix', text: 'sr' }] },

@@ -115,9 +115,18 @@ test('goal: what drops is told: the rule, wherever it stands, or the policy', ()
 })
 
 test('goal: networks are read as they are written, and nothing else', () => {
-  expect(parseNetwork('10.88.0.0/24')).toEqual({ base: 0x0a580000, prefixLength: 24 })
-  expect(parseNetwork('255.255.255.255')).toEqual({ base: 0xffffffff, prefixLength: 32 })
-  for (const wrong of ['', '10.88.0.0/33', '256.0.0.1', '::1', 'example', '10.88.0.0/255.255.255.0']) {
+  expect(parseNetwork('10.88.0.0/24')).toEqual({ first: 0x0a580000, last: 0x0a5800ff })
+  expect(parseNetwork('255.255.255.255')).toEqual({ first: 0xffffffff, last: 0xffffffff })
+  for (const wrong of [
+    '',
+    '10.88.0.0/33',
+    '256.0.0.1',
+    '::1',
+    'example',
+    '10.88.0.0/255.255.255.0',
+    '10.88.0.0/24/1',
+    '10.88.0.0/',
+  ]) {
     expect(parseNetwork(wrong)).toBeNull()
   }
 })

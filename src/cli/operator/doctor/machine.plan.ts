@@ -29,7 +29,7 @@ export type MachineFacts = {
   readonly controllers: readonly string[] | null
 }
 
-export type MachineConfig = Pick<Config, 'vm' | 'http' | 'capacity' | 'builds' | 'listen'>
+export type MachineConfig = Pick<Config, 'vm' | 'http' | 'network' | 'capacity' | 'builds' | 'listen'>
 
 export function machineChecks(
   facts: MachineFacts,
@@ -138,21 +138,24 @@ function openFilesCheck(
   return warn(name, `${detail}, and ${needed} may be needed (http.connections_max, VMs)`, remedy)
 }
 
-const connectionsPerVm = 1_024
 const connectionsShare = 0.8
 
-function connectionsCheck({ connections }: MachineFacts, { http }: MachineConfig, vms: number | null): Check {
+function connectionsCheck({ connections }: MachineFacts, { http, network }: MachineConfig, vms: number | null): Check {
   const name = 'connections'
   if (connections === null) return skip(name, 'the kernel tracks no connections yet')
   const { max, count } = connections
-  const needed = http.connections_max + (vms ?? 0) * connectionsPerVm
+  const needed = http.connections_max + (vms ?? 0) * network.egress.flows_max
   const detail = `${count} of ${max} tracked`
   const remedy = (most: number) =>
     `write net.netfilter.nf_conntrack_max = ${most} to /etc/sysctl.d/60-strongroom.conf; run sysctl --system`
   if (count > max * connectionsShare)
     return warn(name, `${detail}: new ones are dropped when all are taken`, remedy(Math.max(needed, 2 * max)))
   if (max < needed)
-    return warn(name, `${detail}, and ${needed} may be needed (http.connections_max, VMs)`, remedy(needed))
+    return warn(
+      name,
+      `${detail}, and ${needed} may be needed (http.connections_max, network.egress.flows_max of each VM)`,
+      remedy(needed),
+    )
   return pass(name, detail)
 }
 

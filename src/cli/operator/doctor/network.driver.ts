@@ -1,9 +1,9 @@
 // Collects what `strongroom doctor` judges of this host's network: forwarding, firewalls, ports. Effects: reads /proc, runs commands that change
 // nothing.
 
-import { readFileSync } from 'node:fs'
 import { messageOf } from '../../../base/fault.ts'
 import type { Config } from '../../../config/schema.ts'
+import { lookAtForwarding } from '../../../host/network/forwarding.ts'
 import { guardTable } from '../../../host/network/guard.ts'
 import { listListening } from '../../../host/network/listening.ts'
 import { uplinkInterface } from '../../../host/network/uplink.ts'
@@ -18,19 +18,13 @@ export async function lookAtNetwork(
   { network }: Config,
   { isRoot }: { readonly isRoot: boolean },
 ): Promise<NetworkFacts> {
-  const [firewalls, listening] = await Promise.all([
-    isRoot ? lookAtFirewalls({ timeoutMs: commandTimeoutMs, outputBytesMax }) : null,
-    listListening(commandTimeoutMs).catch(messageOf),
+  const { table, tap_prefix: tapPrefix } = network
+  const timeoutMs = commandTimeoutMs
+  const [forwarding, firewalls, listening] = await Promise.all([
+    isRoot ? lookAtForwarding({ table, tapPrefix, timeoutMs }).catch(messageOf) : null,
+    isRoot ? lookAtFirewalls({ timeoutMs, outputBytesMax }) : null,
+    listListening(timeoutMs).catch(messageOf),
   ])
-  const ownTables = new Set([network.table, guardTable])
-  return { forwards: forwards(), firewalls, ownTables, uplink: uplinkInterface(), listening, isRoot }
-}
-
-/** IPv4 (Documentation/networking/ip-sysctl.rst, ip_forward); null: it cannot be read. */
-function forwards(): boolean | null {
-  try {
-    return readFileSync('/proc/sys/net/ipv4/ip_forward', 'utf8').trim() === '1'
-  } catch {
-    return null
-  }
+  const ownTables = new Set([table, guardTable])
+  return { forwarding, firewalls, ownTables, uplink: uplinkInterface(), listening, isRoot }
 }

@@ -3,6 +3,7 @@
 import { atOnce } from '../../../base/turns.ts'
 import { LISTENERS, type Listener, listenAddress, listenOverlap } from '../../../config/listen.ts'
 import type { Config } from '../../../config/schema.ts'
+import type { OtherForwarding } from '../../../host/network/forwarding.ts'
 import type { Listening } from '../../../host/network/listening.ts'
 import type { Firewalls } from '../../../vm/firewall/foreign.driver.ts'
 import { dropText, foreignDrops } from '../../../vm/firewall/foreign.plan.ts'
@@ -11,8 +12,8 @@ import { anywhere, type Chain, chainName, type Packet, trace } from '../../../vm
 import { type Check, fail, pass, skip, warn } from './check.ts'
 
 export type NetworkFacts = {
-  /** Whether the kernel forwards IPv4; null: it cannot be read. */
-  readonly forwards: boolean | null
+  /** Null when not run as root. Text: why it is not known. */
+  readonly forwarding: OtherForwarding | string | null
   /** Null when not run as root. */
   readonly firewalls: Firewalls | null
   /** Tables of family inet that are ours. */
@@ -30,30 +31,35 @@ export function networkChecks(facts: NetworkFacts, config: Config, daemonPid: nu
 }
 
 /** The daemon turns forwarding on; then the host forwards for everybody, unless a firewall keeps it from that. */
-function forwardingCheck({ forwards, firewalls, ownTables, uplink }: NetworkFacts, { network }: Config): Check {
+function forwardingCheck({ forwarding, firewalls, uplink }: NetworkFacts, { network }: Config): Check {
   const name = 'forwarding'
-  if (forwards === null) return fail(name, 'the kernel has no IPv4 forwarding', 'boot a kernel with IPv4')
+  if (forwarding === null) return skip(name, 'needs root')
+  if (typeof forwarding === 'string') return skip(name, forwarding)
+  const { forwards, interfaces, droppedBy, droppedByUs } = forwarding
   if (!forwards) return pass(name, 'off; the daemon turns it on')
-  if (firewalls === null) return skip(name, 'needs root')
-  if (firewalls.unread.length > 0) return skip(name, `the firewalls cannot be read: ${firewalls.unread.join('; ')}`)
-  const chains = firewalls.chains.map(chain => withoutOurGuests(chain, ownTables))
-  const forward = chains.filter(chain => chain.base?.hook === 'forward')
+  const others = 'what is forwarded for others'
+  if (droppedByUs) return pass(name, `on; our own rules drop ${others} (network.forward_others)`)
+  const dropping = droppedBy[0] ?? droppingRules(firewalls?.chains ?? [], uplink)
+  if (dropping !== null) return pass(name, `on; ${dropping} drops ${others}`)
+  if (interfaces.length < 2) return pass(name, `on; beside instances this host is in one network only`)
+  const between = `between ${interfaces.join(', ')}`
+  const detail = `on, and nothing drops ${others}: every neighbour can use this host as a router ${between}`
+  const remedy =
+    network.forward_others === 'drop'
+      ? 'start strongroom: network.forward_others is "drop", and its rules are not there'
+      : 'set network.forward_others = "drop" and restart strongroom; or, where this host is to route, drop what it is not to in a chain of your own'
+  return warn(name, detail, remedy)
+}
+
+/** The base chain whose rules, not its policy, drop a stranger's packet; null: none does for certain. */
+function droppingRules(chains: readonly Chain[], uplink: string | null): string | null {
   const stranger: Packet = {
     ...{ name: 'a stranger', family: 'ipv4', iifname: uplink, oifname: null, saddr: anywhere, daddr: anywhere },
     ...{ protocol: 'tcp', sport: null, dport: null, ct_state: 'new', ct_status: 'none' },
   }
-  const dropping = forward.find(chain => trace(chain, chains, stranger).fate === 'drops')
-  if (dropping !== undefined) return pass(name, `on; ${chainName(dropping)} drops what is forwarded for others`)
-  const detail = 'on, and no firewall drops what is forwarded for others: every neighbour can use this host as a router'
-  const taps = network.tap_prefix
-  const remedy = `unless it is to be one: nft 'table inet no_router { chain forward { type filter hook forward priority filter; policy drop; iifname "${taps}*" accept; oifname "${taps}*" accept; }; }', and keep that in /etc/nftables.conf`
-  return warn(name, detail, remedy)
-}
-
-/** What our own rules ask of sets is about guests, and a stranger is in none of them. */
-function withoutOurGuests(chain: Chain, own: ReadonlySet<string>): Chain {
-  const isOurs = chain.family === 'inet' && own.has(chain.table)
-  return isOurs ? { ...chain, rules: chain.rules.filter(rule => !rule.matches.includes('unknown')) } : chain
+  const forward = chains.filter(chain => chain.base?.hook === 'forward')
+  const found = forward.find(chain => trace(chain, chains, stranger).fate === 'drops')
+  return found === undefined ? null : chainName(found)
 }
 
 function firewallChecks({ firewalls, ownTables, uplink }: NetworkFacts, config: Config): Check[] {

@@ -75,7 +75,7 @@ const SNP: HostFacts = {
   canary: { kind: 'ran', tookMs: 90 },
   network: {
     ownTables: new Set(),
-    forwards: false,
+    forwarding: { forwards: false, interfaces: ['eth0', 'eth1'], droppedBy: [], droppedByUs: false },
     firewalls: { chains: [], unread: [] },
     uplink: 'eth0',
     listening: [],
@@ -217,7 +217,17 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ],
   ['no firmware', { ...SNP, snpHost: { ...SNP.snpHost, firmware: no('ENOENT') } }, { firmware: 'FAIL' }],
   ['a canary that hangs', { ...SNP, canary: { kind: 'silent', tookMs: 5_000, isGone: true } }, { canary: 'FAIL' }],
-  ['a router', { ...SNP, network: { ...SNP.network, forwards: true } }, { forwarding: 'WARN' }],
+  [
+    'a router',
+    {
+      ...SNP,
+      network: {
+        ...SNP.network,
+        forwarding: { ...{ forwards: true, interfaces: ['eth0', 'eth1'] }, droppedBy: [], droppedByUs: false },
+      },
+    },
+    { forwarding: 'WARN' },
+  ],
   ['a clock of nobody', { ...SNP, machine: { ...SNP.machine, clock: null } }, { clock: 'SKIP' }],
   ['a domain that is not delegated', { ...SNP, delegation: { kind: 'none', reason: 'no' } }, { delegation: 'SKIP' }],
   ['a ledger that differs', { ...SNP, leaks: { ok: true, kinds: ['tap unknown'] } }, { ledger: 'WARN' }],

@@ -17,7 +17,7 @@ const good: MachineFacts = {
   capacity: { ok: true, memoryMib: 20_480, vcpus: 100, addresses: 254, asids: null, bootingMax: 2 },
   openFilesMax: 16_384 + 80 + 512,
   systemFilesMax: 1e9,
-  connections: { max: 26_624, count: 5 },
+  connections: { max: 36_864, count: 5 },
   tasksMax: 2_388,
   controllers: ['cpuset', 'cpu', 'io', 'memory', 'pids'],
 }
@@ -44,9 +44,9 @@ test('goal: one less of anything is told, with the line to write', () => {
     result: 'FAIL',
     remedy: expect.stringContaining('fs.file-max = 17616'),
   })
-  expect(of({ connections: { max: 26_623, count: 5 } }, 'connections')).toMatchObject({
+  expect(of({ connections: { max: 36_863, count: 5 } }, 'connections')).toMatchObject({
     result: 'WARN',
-    remedy: expect.stringContaining('nf_conntrack_max = 26624'),
+    remedy: expect.stringContaining('nf_conntrack_max = 36864'),
   })
   expect(resultOf({ connections: { max: 100_000, count: 80_001 } }, 'connections')).toBe('WARN')
   expect(of({ tasksMax: 2_387 }, 'processes')).toMatchObject({

@@ -3,6 +3,7 @@
 import { expect, test } from 'bun:test'
 import { type NetworkFacts, networkChecks } from '../../../../src/cli/operator/doctor/network.plan.ts'
 import { defaultConfig } from '../../../../src/config/load.ts'
+import type { OtherForwarding } from '../../../../src/host/network/forwarding.ts'
 import type { Listening } from '../../../../src/host/network/listening.ts'
 import type { Chain, Rule } from '../../../../src/vm/firewall/trace.plan.ts'
 
@@ -14,14 +15,10 @@ const chain = (
   ...{ family, table, name: 'FORWARD', rules },
   base: { hook: hook as 'forward' | 'input', policy },
 })
-const own = chain('accept', {
-  family: 'inet',
-  table: 'strongroom',
-  rules: [{ matches: ['unknown'], verdict: { kind: 'accept' } }],
-})
+const forwarding: OtherForwarding = { forwards: true, interfaces: ['eth0', 'eth1'], droppedBy: [], droppedByUs: false }
 const facts = (change: Partial<NetworkFacts>): NetworkFacts => ({
   ...{
-    forwards: true,
+    forwarding,
     uplink: 'eth0',
     listening: [],
     isRoot: true,
@@ -36,16 +33,36 @@ const results = (of: NetworkFacts, daemonPid: number | null = null) =>
 const find = (of: NetworkFacts, name: string, daemonPid: number | null = null) =>
   networkChecks(of, config, daemonPid).find(check => check.name === name)
 
-test('goal: forwarding for others is a warning, unless something drops it; off is no trouble', () => {
+test('goal: forwarding for others between networks is a warning, unless something drops it; off is no trouble', () => {
   expect(results(facts({}))).toEqual(['forwarding WARN', 'firewalls PASS', 'ports PASS'])
-  expect(find(facts({}), 'forwarding')?.remedy).toContain('policy drop; iifname "sr*" accept; oifname "sr*" accept;')
-  expect(results(facts({ forwards: false }))[0]).toBe('forwarding PASS')
-  expect(results(facts({ forwards: null }))[0]).toBe('forwarding FAIL')
-  expect(results(with_(chain('drop')))[0]).toBe('forwarding PASS')
-  // Our own rules about guests are about nobody else; a rule of ours that drops the rest counts.
-  expect(results(with_(own))[0]).toBe('forwarding WARN')
-  const rest = { ...own, rules: [...own.rules, { matches: [], verdict: { kind: 'drop' } } as const] }
-  expect(results(with_(rest))).toEqual(['forwarding PASS', 'firewalls PASS', 'ports PASS'])
+  expect(find(facts({}), 'forwarding')).toMatchObject({
+    detail: expect.stringContaining('as a router between eth0, eth1'),
+    remedy: expect.stringContaining('network.forward_others = "drop"'),
+  })
+  const of = (change: Partial<OtherForwarding>) =>
+    find(facts({ forwarding: { ...forwarding, ...change } }), 'forwarding')
+  expect(of({ forwards: false })?.result).toBe('PASS')
+  expect(of({ interfaces: ['eth0'] })?.result).toBe('PASS')
+  expect(of({ droppedByUs: true })?.detail).toContain('network.forward_others')
+  expect(of({ droppedBy: ['ip filter FORWARD'] })?.detail).toContain('ip filter FORWARD drops')
+  expect(find(facts({ forwarding: null }), 'forwarding')?.result).toBe('SKIP')
+  expect(find(facts({ forwarding: 'nft: exit code 1' }), 'forwarding')).toMatchObject({
+    result: 'SKIP',
+    detail: 'nft: exit code 1',
+  })
+  const drop = { ...config, network: { ...config.network, forward_others: 'drop' } } as const
+  expect(networkChecks(facts({}), drop, null)[0]?.remedy).toStartWith('start strongroom')
+})
+
+test('goal: rules that drop count as a policy does, those that may drop do not', () => {
+  const rejecting = chain('accept', {
+    table: 'firewalld',
+    family: 'inet',
+    rules: [{ matches: [], verdict: { kind: 'drop' } }],
+  })
+  expect(find(with_(rejecting), 'forwarding')?.detail).toContain('inet firewalld FORWARD drops')
+  const may = chain('accept', { rules: [{ matches: ['unknown'], verdict: { kind: 'drop' } }] })
+  expect(find(with_(may), 'forwarding')?.result).toBe('WARN')
 })
 
 test('goal: what cuts instances off fails; what only may, or concerns our services, warns', () => {
@@ -60,11 +77,11 @@ test('goal: what cuts instances off fails; what only may, or concerns our servic
   const input = with_(chain('drop', { hook: 'input' }))
   expect(find(input, 'firewalls')).toMatchObject({ result: 'WARN', detail: expect.stringContaining('service A') })
   expect(results(facts({ firewalls: { chains: [], unread: ['nft: x'] } }))).toEqual([
-    'forwarding SKIP',
+    'forwarding WARN',
     'firewalls SKIP',
     'ports PASS',
   ])
-  expect(results(facts({ firewalls: null, isRoot: false }))).toEqual([
+  expect(results(facts({ forwarding: null, firewalls: null, isRoot: false }))).toEqual([
     'forwarding SKIP',
     'firewalls SKIP',
     'ports PASS',
