@@ -251,6 +251,7 @@ export function firewallSettings(
   return {
     table,
     tapPrefix: config.network.tap_prefix,
+    mtuBytes: config.network.mtu_bytes,
     pool: config.network.pool_v4,
     egress: egressSettings(config.network),
     dropOthers: config.network.forward_others === 'drop',

@@ -55,6 +55,8 @@ export type NftPlan = {
   readonly table: string
   /** Interfaces of the kind of taps whose names begin so are VMs'. One that is none of `vms` is shut. */
   readonly tapPrefix: string
+  /** Of taps: what is longer would leave as fragments, which are more bytes than were charged. */
+  readonly mtuBytes: number
   /** Network that VMs have their addresses from. */
   readonly pool: string
   /** Networks that this host is in. */
@@ -270,6 +272,7 @@ function rules(plan: NftPlan): Rule[] {
     ['entry', 'iifname . ether saddr . ip saddr != @guests drop'],
     // A guest's fragments would be put together in memory that all share, and sent in others than it was charged for.
     ['entry', 'ip frag-off & 0x3fff != 0 drop'],
+    ['entry', `meta length > ${plan.mtuBytes} drop`],
     // Whose cap is spent: only what may be an answer within SSH goes further.
     ['entry', 'iifname @closed goto over'],
     ['entry', 'iifname @opened goto egress'],

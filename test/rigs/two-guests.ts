@@ -11,6 +11,7 @@ export const objectsOf = (tap: string | null) =>
 export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   table: 'strongroom',
   tapPrefix: 'sr',
+  mtuBytes: 1500,
   pool: '10.88.0.0/24',
   ownNetworks: [],
   egress: { allowed: [], source: { kind: 'masquerade' }, newFlowsPerSecondMax: 250, flowsMax: 2048 },
