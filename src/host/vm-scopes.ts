@@ -15,7 +15,7 @@ export type VmScope = {
 const TREES = ['', 'unified', 'systemd'] as const
 const slice = 'strongroom.slice'
 
-/** Scopes named as those of a VM or of its TPM. Empty without systemd. Never throws: what goes meanwhile is gone. */
+/** Scopes named as those of a VM or of its TPM. In order of their names; none without systemd. Never throws: what goes meanwhile is gone. */
 export function listVmScopes(root = '/sys/fs/cgroup'): VmScope[] {
   const found = new Map<string, VmScope>()
   for (const tree of TREES) {
@@ -27,7 +27,7 @@ export function listVmScopes(root = '/sys/fs/cgroup'): VmScope[] {
       if ((found.get(unit)?.pids.length ?? -1) < pids.length) found.set(unit, { vmId, unit, pids })
     }
   }
-  return [...found.values()]
+  return [...found.values()].sort((a, b) => (a.unit < b.unit ? -1 : 1))
 }
 
 const SCOPE = /^strongroom-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-tpm)?\.scope$/

@@ -38,6 +38,8 @@ export type LeaksDeps = {
   /** Of instances' addresses, CIDR. */
   readonly pool: string
   readonly uids: UidRange
+  /** Where control groups are; the usual place unless given. */
+  readonly cgroupRoot?: string
 }
 
 const timeoutMs = 10_000
@@ -106,8 +108,8 @@ async function connectionsOfNobody({ db, pool }: LeaksDeps): Promise<Leak[]> {
 }
 
 /** Scopes whose VM is in no ledger, but for those of another appliance on this machine; and what still runs in those of a VM that is gone. */
-function scopesOfNobody({ db, stateDir }: LeaksDeps): Leak[] {
-  return listVmScopes()
+function scopesOfNobody({ db, stateDir, cgroupRoot }: LeaksDeps): Leak[] {
+  return listVmScopes(cgroupRoot)
     .filter(({ vmId, pids }) => {
       const vm = vmById(db, vmId)
       // systemd takes a moment to remove an empty one.

@@ -2,7 +2,7 @@
 // Real connections, routes and processes in a namespace of its own. Needs root.
 
 import { afterAll, afterEach, beforeEach, expect, test } from 'bun:test'
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { silentLogger } from '../../src/base/log.ts'
@@ -49,7 +49,7 @@ inOwnNetns(
       const { db } = store.ledger
       const nft = createNft({ table: 'strongroom', log: silentLogger })
       const uids = { min: 7_654_000, max: 7_654_001 }
-      return await findLeaks({ db, nft, stateDir, tapPrefix: 'sr', pool, uids })
+      return await findLeaks({ db, nft, stateDir, tapPrefix: 'sr', pool, uids, cgroupRoot: join(stateDir, 'cgroup') })
     }
     const summary = async () => (await leaks()).map(leak => [leak.kind, leak.name, leak.detail, leak.vm])
 
@@ -110,6 +110,34 @@ inOwnNetns(
         ['tap', 'srtest09', 'unknown', null],
         ['route', `${address}/32 dev ${tap}`, 'missing', id],
       ])
+    })
+
+    test('goal: a scope without a VM is a leak; that of a VM, and an empty one that systemd is about to remove, are none', async () => {
+      const scope = (n: number, procs: string) => {
+        const id = `0000000${n}-0000-4000-8000-000000000000`
+        const directory = join(stateDir, 'cgroup', 'strongroom.slice', `strongroom-${id}.scope`)
+        mkdirSync(directory, { recursive: true })
+        writeFileSync(join(directory, 'cgroup.procs'), procs)
+        return { id, unit: `strongroom-${id}.scope` }
+      }
+      const become = (n: number, to: 'gone') => {
+        const { id } = plugIn(n)
+        moveVm(store.ledger.db, { id, from: 'running', to, nowMs: 2 })
+        strikeResource(store.ledger.db, { vmId: id, kind: 'address' })
+        strikeResource(store.ledger.db, { vmId: id, kind: 'tap' })
+        sh(`ip link delete srtest0${n}`)
+      }
+      plugIn(2)
+      scope(2, `${process.pid}\n`)
+      become(3, 'gone')
+      scope(3, '')
+      expect(await leaks()).toEqual([])
+      become(4, 'gone')
+      const running = scope(4, `${process.pid}\n`)
+      const nobodys = scope(5, '')
+      expect((await leaks()).map(leak => [leak.name, leak.vm, leak.remedy])).toEqual(
+        [running, nobodys].map(({ unit, id }) => [unit, id, `systemctl stop ${unit}`]),
+      )
     })
 
     test('goal: however many connections there are, so many addresses are told and no more, and it says that there are more', async () => {

@@ -1,0 +1,52 @@
+// Goal: an appliance beside a firewall that drops forwarded packets says so itself: status, metrics and journal, from its start on. A whole
+// appliance in a namespace of its own, without VMs. Needs root.
+
+import { afterAll, expect, test } from 'bun:test'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { serve } from '../../src/appliance/appliance.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { defaultConfig } from '../../src/config/load.ts'
+import type { AdminStatus } from '../../src/contract/admin.ts'
+import { openStore } from '../../src/store/db.ts'
+import { listEvents } from '../../src/store/ledger/event.query.ts'
+import { inOwnNetns } from '../rigs/netns.ts'
+import { until } from '../rigs/until.ts'
+
+const timeoutMs = 60_000
+const stateDir = mkdtempSync(join(tmpdir(), 'srt-cut-off-'))
+afterAll(() => rmSync(stateDir, { recursive: true }))
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    test('goal: status is not ready, metrics count it, and the journal has it', async () => {
+      Bun.spawnSync([
+        'nft',
+        'add table ip f; add chain ip f forward { type filter hook forward priority 0; policy drop; }',
+      ])
+      const listen = { instances: '127.0.0.1:0', inference: '', builds: '', dns: '' }
+      const serving = await serve({ ...defaultConfig(), platform: 'tcg', listen }, { stateDir, log: silentLogger })
+      try {
+        const ask = (path: string) => fetch(`http://operator${path}`, { unix: serving.adminSocket })
+        const problems = async () => ((await (await ask('/status')).json()) as AdminStatus).problems
+        await until('it has looked', timeoutMs, async () => (await problems()).length > 0)
+        expect(await problems()).toEqual([
+          {
+            name: 'firewall',
+            detail: expect.stringMatching(/^ip f forward drops SSH to instances, .* \(policy drop of ip f forward\)$/),
+            remedy: expect.stringContaining(`nft insert rule ip f forward iifname '"sr*"' accept`),
+          },
+        ])
+        expect(await (await ask('/metrics')).text()).toContain('\nstrongroom_foreign_firewall_drops 1\n')
+      } finally {
+        await serving.stop()
+      }
+      const store = openStore(join(stateDir, 'strongroom.db'))
+      expect(listEvents(store.ledger.db, { limit: 10 }).map(event => event.kind)).toContain('host.cut_off')
+      store.close()
+    })
+  },
+  { timeoutMs },
+)
