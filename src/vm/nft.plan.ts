@@ -4,7 +4,9 @@
 // never user input. Chains are flushed and written again; quotas and counters stay, with what they have counted.
 
 import type { VmNetworkKind } from '../store/ledger/vm.table.ts'
+import { arpLines, unknownTap } from './arp.plan.ts'
 import { EGRESS_CHAINS, EGRESS_SETS, type EgressPlan, egressElements, egressRules, sourceRule } from './egress.plan.ts'
+import { type Element, elementLines } from './nft-elements.plan.ts'
 
 export type NftVm = {
   readonly tap: string
@@ -118,13 +120,14 @@ export function rulesetText(plan: NftPlan): string {
       .flatMap(tap =>
         FLOWS.flatMap(([set]) => ['add', 'delete'].map(verb => `${verb} element ${table} ${set} { "${tap}" }`)),
       ),
-    ...plan.vms.flatMap(vm => vmLines(table, vm)),
-    ...egressElements({ ...plan, ...plan.egress }).map(
-      ([set, element]) => `add element ${table} ${set} { ${element} }`,
-    ),
-    ...(plan.gatewayService?.upstreams ?? []).map(
-      ({ address, port }) => `add element ${table} gateway_upstreams { ${address} . ${port} }`,
-    ),
+    ...plan.vms.flatMap(vm => objectLines(table, vm)),
+    ...elementLines(table, [
+      ...plan.vms.flatMap(vmElements),
+      ...(plan.gatewayService?.upstreams ?? []).map(
+        ({ address, port }): Element => ['gateway_upstreams', `${address} . ${port}`],
+      ),
+      ...egressElements({ ...plan, ...plan.egress }),
+    ]),
     ...rules(plan).map(([chain, rule]) => `add rule ${table} ${chain} ${rule}`),
     ...arpLines(plan),
   ].join('\n')}\n`
@@ -196,50 +199,29 @@ const CHAINS = [
   ['rescue', null],
 ] as const
 
-/** By the name that our taps have, and by their kind: another interface whose name begins so is left alone. */
-function unknownTap(way: 'i' | 'o', prefix: string): string {
-  return `meta ${way}ifkind "tun" ${way}ifname "${prefix}*" ${way}ifname != @taps`
-}
-
-/**
- * The table of family arp. What a guest says of itself by ARP is what it is: else it could fill the host's one table of neighbours with others,
- * where the kernel is set to believe what it hears (arp_accept).
- */
-function arpLines({ table: name, tapPrefix, vms }: NftPlan): string[] {
-  const table = `arp ${name}`
-  return [
-    `add table ${table}`,
-    `add set ${table} taps { type ifname; }`,
-    `add set ${table} guests { type ifname . ether_addr . ether_addr . ipv4_addr; }`,
-    `add chain ${table} input { type filter hook input priority filter; policy accept; }`,
-    `flush chain ${table} input`,
-    ...['taps', 'guests'].map(set => `flush set ${table} ${set}`),
-    ...vms.flatMap(({ tap, mac, address }) => [
-      `add element ${table} taps { "${tap}" }`,
-      `add element ${table} guests { "${tap}" . ${mac} . ${mac} . ${address} }`,
-    ]),
-    `add rule ${table} input ${unknownTap('i', tapPrefix)} drop`,
-    `add rule ${table} input iifname @taps iifname . ether saddr . arp saddr ether . arp saddr ip != @guests drop`,
-  ]
-}
-
 /** Of earlier releases, at other hooks: nft changes no hook of a chain, so what has another has another name. */
 const FORMER_CHAINS = ['guard', 'answers'] as const
 
-function vmLines(table: string, vm: NftVm): string[] {
+function objectLines(table: string, vm: NftVm): string[] {
   const { cap, rescue } = quotaNames(vm.tap)
   return [
     `add quota ${table} ${cap} { over ${vm.limitBytes} bytes used ${vm.usedBytes} bytes; }`,
     `add quota ${table} ${rescue} { over ${vm.rescueLimitBytes} bytes used ${vm.rescueUsedBytes} bytes; }`,
     `add counter ${table} ${vm.tap}`,
-    `add element ${table} taps { "${vm.tap}" }`,
-    ...(vm.network === 'gateway' ? [`add element ${table} gateways { "${vm.tap}" }`] : []),
-    ...(vm.opened ? [`add element ${table} ${openedSets[vm.network]} { "${vm.tap}" }`] : []),
-    ...(vm.opened && vm.network === 'gateway' ? [`add element ${table} gateway_addresses { ${vm.address} }`] : []),
-    `add element ${table} guests { "${vm.tap}" . ${vm.mac} . ${vm.address} }`,
-    `add element ${table} quotas { "${vm.tap}" : "${cap}" }`,
-    `add element ${table} rescues { "${vm.tap}" : "${rescue}" }`,
-    `add element ${table} counters { "${vm.tap}" : "${vm.tap}" }`,
+  ]
+}
+
+function vmElements(vm: NftVm): Element[] {
+  const { cap, rescue } = quotaNames(vm.tap)
+  return [
+    ['taps', `"${vm.tap}"`],
+    ...(vm.network === 'gateway' ? [['gateways', `"${vm.tap}"`] satisfies Element] : []),
+    ...(vm.opened ? [[openedSets[vm.network], `"${vm.tap}"`] satisfies Element] : []),
+    ...(vm.opened && vm.network === 'gateway' ? [['gateway_addresses', vm.address] satisfies Element] : []),
+    ['guests', `"${vm.tap}" . ${vm.mac} . ${vm.address}`],
+    ['quotas', `"${vm.tap}" : "${cap}"`],
+    ['rescues', `"${vm.tap}" : "${rescue}"`],
+    ['counters', `"${vm.tap}" : "${vm.tap}"`],
   ]
 }
 

@@ -53,7 +53,7 @@ function bench() {
   const served = () => {
     const lines = (texts.at(-1) ?? '').split('\n')
     const found = (pattern: RegExp) => lines.flatMap(line => pattern.exec(line)?.[1] ?? [])
-    const upstreams = found(/^add element \S+ \S+ gateway_upstreams \{ (.*) \}$/)
+    const upstreams = elementsOf(texts, 'gateway_upstreams')
     return { leadsTo: [...new Set(found(/ dnat ip to (\S+)$/))], upstreams }
   }
   /** Networks of this host, from now on. */
@@ -61,6 +61,12 @@ function bench() {
     networks = to
   }
   return { store, create, network, kernel, addVm, texts, served, move }
+}
+
+/** Of a set in the newest ruleset. */
+function elementsOf(texts: readonly string[], set: string): string[] {
+  const found = new RegExp(`^add element inet \\S+ ${set} \\{ (.*) \\}$`, 'm').exec(texts.at(-1) ?? '')?.[1]
+  return found?.split(', ') ?? []
 }
 
 test('what is removed does not come back by a run for another VM before its row is struck', async () => {
@@ -188,8 +194,8 @@ test('each VM is opened to the network of its kind, and one that was closed to n
   const { db } = b.store.ledger
   const opened = async () => {
     await b.network.sync()
-    return [...(b.texts.at(-1) ?? '').matchAll(/^add element \S+ \S+ (opened|fetching) \{ "(\S+)" \}$/gm)].map(
-      ([, set, tap]) => `${tap} ${set}`,
+    return ['opened', 'fetching'].flatMap(set =>
+      elementsOf(b.texts, set).map(tap => `${tap.replaceAll('"', '')} ${set}`),
     )
   }
   const [instance, build] = [b.addVm(1), b.addVm(2, { network: 'fetch' })]
@@ -206,8 +212,7 @@ test('what VMs may not reach follows the networks of this host', async () => {
   const b = bench()
   b.addVm(1)
   await b.network.sync()
-  const denied = () =>
-    [...(b.texts.at(-1) ?? '').matchAll(/^add element \S+ \S+ egress_denied \{ (\S+) \}$/gm)].map(([, one]) => one)
+  const denied = () => elementsOf(b.texts, 'egress_denied')
   expect(denied()).toContain('192.0.2.0-192.0.2.255')
   await b.network.sample()
   expect(b.texts.length).toBe(1)
