@@ -26,6 +26,16 @@ export function vmById(db: LedgerDb, id: string): Vm | null {
   return db.select().from(vms).where(eq(vms.id, id)).get() ?? null
 }
 
+/** By id; what is not there is left out. */
+export function vmsById(db: LedgerDb, ids: readonly string[]): Map<string, Vm> {
+  const found = db
+    .select()
+    .from(vms)
+    .where(inArray(vms.id, [...ids]))
+    .all()
+  return new Map(found.map(vm => [vm.id, vm]))
+}
+
 /** VMs of a host that are not gone, oldest first. */
 export function listVms(db: LedgerDb, hostId: string): Vm[] {
   return db
