@@ -28,7 +28,7 @@ export const instancesScenario: Scenario = {
         await untilAttached(appliance, dead)
         await own.end(name)
       },
-      unsettled: async () => [...(await own.unsettled()), ...holdingFindings(appliance, await own.livingCount())],
+      unsettled: async () => [...(await own.unsettled()), ...holdingFindings(appliance, (await own.living()).length)],
       audit: () => own.audit(),
       clear: async () => {
         await own.clear()
@@ -91,7 +91,6 @@ async function openClaim(): Promise<Stage> {
   const started = await startWithCustomer(...calmSettings({ pool: 'warm = 1', capacity: 'memory_mib = 2048' }))
   const { appliance, acme } = started
   const own = new OwnInstances(acme)
-  let name = ''
   return {
     appliance,
     prepare: async () => {
@@ -102,14 +101,14 @@ async function openClaim(): Promise<Stage> {
       await own.begin()
     },
     run: async () => {
-      name = await own.create()
+      const name = await own.create()
       await acme.reached(name, 'ready', bootMs)
       await own.end(name)
     },
     // Its own VM, or that of the pool: there is room for one.
     unsettled: async () => [...(await own.unsettled()), ...holdingFindings(appliance, 1)],
     audit: async () => {
-      if ((await own.livingCount()) > 0) await acme.reached(name, 'ready', bootMs)
+      for (const name of await own.living()) await acme.reached(name, 'ready', bootMs)
       return own.audit()
     },
     clear: async () => {

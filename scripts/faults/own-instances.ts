@@ -41,9 +41,9 @@ export class OwnInstances {
     await this.#acme.reached(name, 'terminated', stepMs)
   }
 
-  /** How many there are that have a VM. */
-  async livingCount(): Promise<number> {
-    return (await this.#own()).filter(isLiving).length
+  /** Names of those that have a VM. */
+  async living(): Promise<string[]> {
+    return (await this.#own()).filter(isLiving).map(({ name }) => name)
   }
 
   async unsettled(): Promise<Findings> {

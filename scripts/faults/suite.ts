@@ -207,7 +207,11 @@ async function within<T>(timeoutMs: number, what: string, promise: Promise<T>): 
 /** What a person needs to see of it, in one line. */
 function logOf(appliance: Appliance): string[] {
   const lines = appliance.log().trim().split('\n')
-  return lines.filter(line => /"level":"(?:warn|error)"/.test(line)).slice(-logLineCount)
+  return lines
+    .filter(line => /"level":"(?:warn|error)"/.test(line))
+    .slice(-logLineCount)
+    .map(line => line.slice(0, logLineChars))
 }
 
 const logLineCount = 3
+const logLineChars = 300

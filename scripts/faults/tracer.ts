@@ -11,6 +11,7 @@ import { attach, nextStop, resume, type Stop } from './ptrace.ts'
 const pathBytesMax = 4096
 const pageBytes = 4096
 const stdout = 1
+const endedProgram = 'a program that has ended'
 
 const pid = Number(process.argv[2])
 const killAfter = process.argv[3] === 'all' ? Number.POSITIVE_INFINITY : Number(process.argv[3])
@@ -59,9 +60,9 @@ function leave({ tid, value }: Stop & { kind: 'leave' }): void {
 function commandOf(child: number): string {
   try {
     const words = readFileSync(`/proc/${child}/cmdline`, 'utf8').split('\0')
-    return words.slice(0, 4).join(' ').trim()
+    return words.slice(0, 4).join(' ').trim() || endedProgram
   } catch {
-    return 'a program that has ended'
+    return endedProgram
   }
 }
 
