@@ -237,8 +237,8 @@ inOwnNetns(
         // Goal: the daemon sees that its table has gone; when it stops later, nothing is open.
         await appliance.debian.exec(['nft', 'flush', 'ruleset'])
         const tables = async () => (await appliance.debian.exec(['nft', 'list', 'tables'])).stdout.trim().split('\n')
-        const both = ['table inet strongroom', 'table inet strongroom_guard']
-        await until('both tables are there', 30_000, async () => (await tables()).toSorted().join() === both.join())
+        const all = ['table arp strongroom', 'table inet strongroom', 'table inet strongroom_guard']
+        await until('every table is there', 30_000, async () => (await tables()).toSorted().join() === all.join())
         expect(appliance.log()).toContain('the firewall guard had vanished')
         expect(await isOpen(address)).toBe(true)
       })
