@@ -2,9 +2,10 @@
 //
 // The thread that attaches is the only one that may ask for more, and it waits in the kernel: use it in a process of its own.
 
-import { dlopen, FFIType, ptr, read } from 'bun:ffi'
+import { FFIType, ptr } from 'bun:ffi'
 import { readdirSync } from 'node:fs'
 import { constants } from 'node:os'
+import { errno, libcOf } from '../../src/linux/ffi.ts'
 
 /** A thread that stands still, or has ended. */
 export type Stop =
@@ -35,11 +36,10 @@ const groupStops: readonly number[] = [
 ]
 
 const { i32, i64, ptr: pointer } = FFIType
-const libc = dlopen('libc.so.6', {
+const libc = libcOf({
   ptrace: { args: [i64, i64, i64, i64], returns: i64 },
   waitpid: { args: [i32, pointer, i32], returns: i32 },
-  __errno_location: { args: [], returns: pointer },
-}).symbols
+})
 
 // Array buffers: the bytes of a small typed array may be moved.
 const info = new DataView(new ArrayBuffer(INFO.bytes))
@@ -62,7 +62,7 @@ export function attach(pid: number): void {
 
 /** Waits for the next stop of any traced thread. Null: nothing is traced any more. */
 export function nextStop(): Stop | null {
-  const tid = libc.waitpid(-1, ptr(status.buffer), anyThread)
+  const tid = libc().waitpid(-1, ptr(status.buffer), anyThread)
   if (tid === -1) {
     if (errno() === constants.errno.EINTR) return { kind: 'other', tid: 0 }
     return null
@@ -94,10 +94,5 @@ function systemCallStop(tid: number): Stop {
 
 /** False: the thread is gone, or not stopped. */
 function request(what: number, tid: number, address: number, data: number): boolean {
-  return Number(libc.ptrace(what, tid, address, data)) !== -1
-}
-
-function errno(): number {
-  const location = libc.__errno_location()
-  return typeof location === 'number' ? read.i32(location, 0) : 0
+  return Number(libc().ptrace(what, tid, address, data)) !== -1
 }

@@ -1,7 +1,8 @@
 // What the kernel thinks of its clock (adjtimex(2)), and what the clock of the board says. Effects: one system call that changes nothing, one file.
 
-import { dlopen, FFIType, ptr } from 'bun:ffi'
+import { FFIType, ptr } from 'bun:ffi'
 import { readFileSync } from 'node:fs'
+import { libcOf } from '../linux/ffi.ts'
 
 export type KernelClock = {
   /** Whether some server keeps it right. */
@@ -15,12 +16,13 @@ const TIMEX = { maxError: 24, status: 40, bytes: 208 } as const
 const STA_UNSYNC = 0x0040
 const TIME_ERROR = 5
 
+const libc = libcOf({ adjtimex: { args: [FFIType.ptr], returns: FFIType.i32 } })
+
 /** Null: the system does not say. Never throws. */
 export function kernelClock(): KernelClock | null {
   try {
-    const libc = dlopen('libc.so.6', { adjtimex: { args: [FFIType.ptr], returns: FFIType.i32 } })
     const timex = new Uint8Array(TIMEX.bytes)
-    const state = libc.symbols.adjtimex(ptr(timex))
+    const state = libc().adjtimex(ptr(timex))
     return state < 0 ? null : parseTimex(timex, state)
   } catch {
     return null

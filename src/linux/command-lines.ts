@@ -34,7 +34,7 @@ export async function runLines(argv: readonly string[], command: LinesCommand): 
     onOverlong: () => {},
   })
   try {
-    const stderr = beginningOf(child.stderr)
+    const stderr = beginningOf(child.stderr, stderrCharsMax)
     for await (const chunk of child.stdout) {
       splitter.push(chunk)
       if (!wanted) return { whole: false }
@@ -61,14 +61,14 @@ function start(argv: readonly string[], name: string) {
 }
 
 /** Reads to the end, so that the command never waits for a reader, and keeps the beginning. Never rejects. */
-async function beginningOf(stream: ReadableStream<Uint8Array>): Promise<string> {
+export async function beginningOf(stream: ReadableStream<Uint8Array>, charsMax: number): Promise<string> {
   let text = ''
   try {
     for await (const chunk of stream) {
-      if (text.length < stderrCharsMax) text += Buffer.from(chunk).toString('utf8')
+      if (text.length < charsMax) text += Buffer.from(chunk).toString('utf8')
     }
   } catch {
     // The command was ended.
   }
-  return text.slice(0, stderrCharsMax)
+  return text.slice(0, charsMax)
 }

@@ -2,9 +2,9 @@
 // Numbers: x86-64 and aarch64 share those of pidfd (include/uapi/asm-generic/unistd.h). ioctl, fcntl and syscall are variadic in C;
 // integer and pointer arguments travel in the same registers either way on both (System V x86-64 psABI 3.2.3, AAPCS64 6.4).
 
-import { dlopen, FFIType, ptr, read } from 'bun:ffi'
+import { FFIType, ptr } from 'bun:ffi'
 import { constants } from 'node:os'
-import { Fault, messageOf } from '../base/fault.ts'
+import { errno, libcOf } from './ffi.ts'
 
 /** `errno` is the number of errno(3); compare with `os.constants.errno`. */
 export type SystemResult =
@@ -109,44 +109,26 @@ const SIGINFO = { bytes: 128, pid: 16 } as const satisfies Record<string, number
 /** include/uapi/linux/reboot.h: LINUX_REBOOT_CMD_RESTART. */
 const rebootAutoboot = 0x0123_4567
 
-type Libc = ReturnType<typeof open>
-let loaded: Libc | undefined
-
-function libc(): Libc {
-  loaded ??= open()
-  return loaded
-}
-
-function open() {
-  const { i32, u32, i64, u64, ptr: pointer } = FFIType
-  try {
-    return dlopen('libc.so.6', {
-      ioctl: { args: [i32, u64, pointer], returns: i32 },
-      flock: { args: [i32, i32], returns: i32 },
-      fcntl: { args: [i32, i32, i32], returns: i32 },
-      mount: { args: [pointer, pointer, pointer, u64, pointer], returns: i32 },
-      socket: { args: [i32, i32, i32], returns: i32 },
-      socketpair: { args: [i32, i32, i32, pointer], returns: i32 },
-      bind: { args: [i32, pointer, u32], returns: i32 },
-      listen: { args: [i32, i32], returns: i32 },
-      waitid: { args: [i32, u32, pointer, i32], returns: i32 },
-      waitpid: { args: [i32, pointer, i32], returns: i32 },
-      reboot: { args: [i32], returns: i32 },
-      syscall: { args: [i64, i64, i64, i64, i64], returns: i64 },
-      __errno_location: { args: [], returns: pointer },
-    }).symbols
-  } catch (error) {
-    throw new Fault('host.unsupported', `load libc.so.6: ${messageOf(error)}`, { cause: error })
-  }
-}
+const { i32, u32, i64, u64, ptr: pointer } = FFIType
+const libc = libcOf({
+  ioctl: { args: [i32, u64, pointer], returns: i32 },
+  flock: { args: [i32, i32], returns: i32 },
+  fcntl: { args: [i32, i32, i32], returns: i32 },
+  mount: { args: [pointer, pointer, pointer, u64, pointer], returns: i32 },
+  socket: { args: [i32, i32, i32], returns: i32 },
+  socketpair: { args: [i32, i32, i32, pointer], returns: i32 },
+  bind: { args: [i32, pointer, u32], returns: i32 },
+  listen: { args: [i32, i32], returns: i32 },
+  waitid: { args: [i32, u32, pointer, i32], returns: i32 },
+  waitpid: { args: [i32, pointer, i32], returns: i32 },
+  reboot: { args: [i32], returns: i32 },
+  syscall: { args: [i64, i64, i64, i64, i64], returns: i64 },
+})
 
 function syscall(number: number, a: number, b: number, c: number, d: number): SystemResult {
   return result(Number(libc().syscall(number, a, b, c, d)))
 }
 
-/** errno is per thread and read at once: nothing of ours runs on this thread in between. */
 function result(value: number): SystemResult {
-  if (value !== -1) return { ok: true, value }
-  const location = libc().__errno_location()
-  return { ok: false, errno: typeof location === 'number' ? read.i32(location, 0) : 0 }
+  return value === -1 ? { ok: false, errno: errno() } : { ok: true, value }
 }

@@ -3,10 +3,11 @@
 // Nobody is woken by it: whoever listens reads it now and then. The calls into glibc stand here, since nothing in the measured images has a use
 // for them (linux/libc.ts).
 
-import { dlopen, FFIType, ptr, read } from 'bun:ffi'
+import { FFIType, ptr } from 'bun:ffi'
 import { closeSync } from 'node:fs'
 import { constants } from 'node:os'
-import { Fault, messageOf } from '../../base/fault.ts'
+import { Fault } from '../../base/fault.ts'
+import { errno, libcOf } from '../../linux/ffi.ts'
 import { errnoName } from '../../linux/libc.ts'
 
 /** What there is to hear: protocol, and the groups as bits. */
@@ -79,28 +80,13 @@ const family = 16
 const type = 3 | 0o2000000 | 0o4000
 const SOCKET = { level: 1, receiveBufferForce: 33 } as const satisfies Record<string, number>
 
-type Libc = ReturnType<typeof open>
-let loaded: Libc | undefined
-
-function libc(): Libc {
-  loaded ??= open()
-  return loaded
-}
-
-function open() {
-  const { i32, u32, i64, u64, ptr: pointer } = FFIType
-  try {
-    return dlopen('libc.so.6', {
-      socket: { args: [i32, i32, i32], returns: i32 },
-      bind: { args: [i32, pointer, u32], returns: i32 },
-      setsockopt: { args: [i32, i32, i32, pointer, u32], returns: i32 },
-      recv: { args: [i32, pointer, u64, i32], returns: i64 },
-      __errno_location: { args: [], returns: pointer },
-    }).symbols
-  } catch (error) {
-    throw new Fault('host.unsupported', `load libc.so.6: ${messageOf(error)}`, { cause: error })
-  }
-}
+const { i32, u32, i64, u64, ptr: pointer } = FFIType
+const libc = libcOf({
+  socket: { args: [i32, i32, i32], returns: i32 },
+  bind: { args: [i32, pointer, u32], returns: i32 },
+  setsockopt: { args: [i32, i32, i32, pointer, u32], returns: i32 },
+  recv: { args: [i32, pointer, u64, i32], returns: i64 },
+})
 
 function succeeded(call: string, value: number): number {
   if (value >= 0) return value
@@ -109,10 +95,4 @@ function succeeded(call: string, value: number): number {
 
 function failed(call: string, code: number): Fault {
   return new Fault('host.unsupported', `netlink: ${call}: ${errnoName(code)}`)
-}
-
-/** Per thread, and read at once: nothing of ours runs on this thread in between. */
-function errno(): number {
-  const location = libc().__errno_location()
-  return typeof location === 'number' ? read.i32(location, 0) : 0
 }

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { messageOf } from '../../../base/fault.ts'
 import type { Platform } from '../../../config/schema.ts'
 import { plainEnv } from '../../../linux/command.ts'
+import { beginningOf } from '../../../linux/command-lines.ts'
 import { pidfdOpen, pidfdSendSignal } from '../../../linux/libc.ts'
 import { type Confinement, confinedArgv } from '../../../vm/confinement.plan.ts'
 import type { CanaryFacts } from './canary.plan.ts'
@@ -40,7 +41,7 @@ export async function bootCanary({ qemu, platform, vm, timeoutMs }: CanaryOption
       env: plainEnv,
       cwd: '/',
     })
-    const stderr = beginningOf(child.stderr)
+    const stderr = beginningOf(child.stderr, stderrCharsMax)
     const ended = await Promise.race([child.exited, Bun.sleep(timeoutMs).then(() => null)])
     if (ended === null) return { kind: 'silent', tookMs: tookMs(), isGone: await end(child) }
     if (ended === canaryExitCode) return { kind: 'ran', tookMs: tookMs() }
@@ -88,16 +89,4 @@ function canaryArgv({ qemu, platform, rom }: Pick<CanaryOptions, 'qemu' | 'platf
     ...['-machine', 'q35', ...cpu, '-m', '32M', '-smp', '1'],
     ...['-bios', rom, '-device', `isa-debug-exit,iobase=0x${debugExitPort.toString(16)},iosize=0x1`],
   ]
-}
-
-async function beginningOf(stream: ReadableStream<Uint8Array>): Promise<string> {
-  let text = ''
-  try {
-    for await (const chunk of stream) {
-      if (text.length < stderrCharsMax) text += Buffer.from(chunk).toString('utf8')
-    }
-  } catch {
-    // It was ended.
-  }
-  return text.slice(0, stderrCharsMax)
 }

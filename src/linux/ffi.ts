@@ -1,0 +1,36 @@
+// Functions of glibc by bun:ffi. Effects: loads libc.so.6 when they are first asked for.
+
+import { dlopen, type FFIFunction, FFIType, type Library, read } from 'bun:ffi'
+import { Fault, messageOf } from '../base/fault.ts'
+
+type Functions = Readonly<Record<string, FFIFunction>>
+
+/** What is returned loads them once. Fault host.unsupported. */
+export function libcOf<F extends Functions>(functions: F): () => Library<F>['symbols'] {
+  let loaded: Library<F>['symbols'] | undefined
+  return () => {
+    if (loaded === undefined) {
+      loaded = load(functions)
+      // With the first of them: to load it later could change what it is to tell.
+      errnoLocation ??= load(locating)
+    }
+    return loaded
+  }
+}
+
+const locating = { __errno_location: { args: [], returns: FFIType.ptr } } as const
+let errnoLocation: Library<typeof locating>['symbols'] | undefined
+
+/** errno(3) of the last call of such a function: per thread, and read at once, for nothing of ours runs on this thread in between. */
+export function errno(): number {
+  const location = errnoLocation?.__errno_location()
+  return typeof location === 'number' ? read.i32(location, 0) : 0
+}
+
+function load<F extends Functions>(functions: F): Library<F>['symbols'] {
+  try {
+    return dlopen('libc.so.6', functions).symbols
+  } catch (error) {
+    throw new Fault('host.unsupported', `load libc.so.6: ${messageOf(error)}`, { cause: error })
+  }
+}
