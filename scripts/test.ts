@@ -68,6 +68,7 @@ async function main(): Promise<number> {
   const sum = sumTallies(tallies)
   const total = sum.passed + sum.failed === 0 ? { ...sum, failed: 1, problems: ['no test ran'] } : sum
   print('')
+  for (const failed of total.failedTests) print(`failed: ${failed}`)
   for (const problem of total.problems) print(`problem: ${problem}`)
   print(summaryLine(total))
   return total.failed === 0 ? 0 : 1
@@ -199,5 +200,5 @@ function readReport(path: string): string | null {
 }
 
 function failure(problem: string): Tally {
-  return { passed: 0, failed: 1, skipped: 0, problems: [problem] }
+  return { passed: 0, failed: 1, skipped: 0, failedTests: [], problems: [problem] }
 }

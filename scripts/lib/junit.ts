@@ -16,6 +16,8 @@ export type Tally = {
   readonly passed: number
   readonly failed: number
   readonly skipped: number
+  /** The tests that failed, each with its file. */
+  readonly failedTests: readonly string[]
   /** Why something counts as failed beyond the tests themselves. */
   readonly problems: readonly string[]
 }
@@ -78,7 +80,9 @@ export function judge(run: Run): Tally {
   if (reasons.length < skippedFiles.size) {
     problems.push(`skipped without printing \`not run: REASON\`: ${[...skippedFiles].join(', ')}`)
   }
-  return { passed: count('passed'), failed: count('failed') + problems.length, skipped: count('skipped'), problems }
+  const failedTests = cases.filter(one => one.outcome === 'failed').map(({ file, name }) => `${file}: ${name}`)
+  const failed = failedTests.length + problems.length
+  return { passed: count('passed'), failed, skipped: count('skipped'), failedTests, problems }
 }
 
 /** Reasons that tests printed for not running, as `not run: REASON` on a line of its own. */
@@ -92,6 +96,7 @@ export function sumTallies(tallies: readonly Tally[]): Tally {
     passed: sum(tally => tally.passed),
     failed: sum(tally => tally.failed),
     skipped: sum(tally => tally.skipped),
+    failedTests: tallies.flatMap(tally => tally.failedTests),
     problems: tallies.flatMap(tally => tally.problems),
   }
 }

@@ -45,10 +45,11 @@ function decode(bytes: Uint8Array, what: string): string {
 export function nestsDeeper(text: string, depthMax: number): boolean {
   let depth = 0
   for (let at = 0; at < text.length; at += 1) {
-    const char = text[at]
-    if (char === '"') at = stringEnd(text, at)
-    else if (char === '{' || char === '[') depth += 1
-    else if (char === '}' || char === ']') depth -= 1
+    // By codes: `text[at]` makes a string of each character that is not Latin-1.
+    const code = text.charCodeAt(at)
+    if (code === 0x22) at = stringEnd(text, at)
+    else if (code === 0x7b || code === 0x5b) depth += 1
+    else if (code === 0x7d || code === 0x5d) depth -= 1
     if (depth > depthMax) return true
   }
   return false
@@ -88,10 +89,11 @@ function addName(open: readonly (Set<string> | null)[], name: string, what: stri
 }
 
 /** Index of the closing quote, or of the end of the text. */
-function stringEnd(text: string, start: number): number {
-  for (let at = start + 1; at < text.length; at += 1) {
-    if (text[at] === '\\') at += 1
-    else if (text[at] === '"') return at
+export function stringEnd(text: string, start: number): number {
+  for (let end = text.indexOf('"', start + 1); end >= 0; end = text.indexOf('"', end + 1)) {
+    let backslashes = 0
+    while (text.charCodeAt(end - 1 - backslashes) === 0x5c) backslashes += 1
+    if (backslashes % 2 === 0) return end
   }
   return text.length
 }

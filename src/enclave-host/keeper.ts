@@ -71,6 +71,8 @@ export type GatewayView = {
 }
 
 const worker = 'gateway'
+/** Its row is of the daemon before this one: it may have died with the host since then. */
+const unheard = 'this daemon has not heard from it yet'
 const retryMinMs = 500
 const retryMaxMs = 30_000
 const sweepMs = 2_000
@@ -173,7 +175,8 @@ export class GatewayKeeper {
       isWanted: this.#isWanted(row),
       booked: row.booked,
       usageWaitingSinceMs: session?.usageWaitingSinceMs ?? null,
-      problem: status?.problem ?? session?.usageProblem ?? null,
+      problem:
+        status === null && row.state === 'serving' ? unheard : (status?.problem ?? session?.usageProblem ?? null),
       reason: row.reason,
     }
   }

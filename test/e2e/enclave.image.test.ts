@@ -5,7 +5,6 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import OpenAI from 'openai'
 import { pinGatewayVm } from '../../scripts/lib/gateway-pins.ts'
-import type { AdminGateways } from '../../src/contract/admin.ts'
 import { type Appliance, createAppliance } from '../rigs/appliance.ts'
 import {
   caOf,
@@ -19,29 +18,12 @@ import {
 import { qemuProcesses } from '../rigs/leftovers.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
 import { memoryHolds } from '../rigs/process-memory.ts'
+import { gatewaysOf, servingGateway } from '../rigs/serving-gateway.ts'
 import { failure, until } from '../rigs/until.ts'
 
 const testMs = 600_000
-const startMs = 180_000
 const messages = [{ role: 'user' as const, content: 'hello the world' }]
 const chat = { model, messages, max_tokens: 8, temperature: 0 }
-
-const gatewaysOf = async (appliance: Appliance) => (await appliance.admin<AdminGateways>('inference', 'show')).gateways
-
-async function serving(appliance: Appliance, other: string | null = null): Promise<string> {
-  let found = ''
-  const isThere = async () => {
-    const one = (await gatewaysOf(appliance)).find(({ state }) => state === 'serving')
-    found = one?.vm ?? ''
-    return found !== '' && found !== other && one?.problem === null
-  }
-  await until('a gateway VM serves', startMs, isThere).catch(async error => {
-    const shown = [await appliance.cli('inference', 'show'), await appliance.cli('inference', 'logs')]
-    const log = appliance.log().split('\n').slice(-40)
-    throw new Error([error.message, ...shown.map(one => one.stdout), ...log].join('\n'))
-  })
-  return found
-}
 
 const openaiOf = (appliance: Appliance, { key }: GatewayClient) =>
   new OpenAI({
@@ -81,7 +63,7 @@ inOwnNetns(
         await appliance.start()
         await appliance.admin('org', 'create', 'acme')
         const client = await createGatewayClient(appliance, 'acme')
-        const first = await serving(appliance)
+        const first = await servingGateway(appliance)
         const openai = openaiOf(appliance, client)
         const whole = await openai.chat.completions.create(chat)
         expect(whole.usage?.completion_tokens).toBe(8)
@@ -108,7 +90,7 @@ inOwnNetns(
         }
         expect(chunks).toBeGreaterThan(32)
         await appliance.start()
-        expect(await serving(appliance)).toBe(first)
+        expect(await servingGateway(appliance)).toBe(first)
         await until('the usage of both is booked', 30_000, async () => (await usageRows(appliance)) >= 1)
 
         // An update is without a gap.
@@ -123,7 +105,7 @@ inOwnNetns(
           }
         })()
         expect((await appliance.cli('inference', 'update')).exitCode).toBe(0)
-        const second = await serving(appliance, first)
+        const second = await servingGateway(appliance, first)
         await until('the old VM is gone', 60_000, async () =>
           (await gatewaysOf(appliance)).every(({ vm, state }) => vm !== first || state === 'gone'),
         )
@@ -134,7 +116,7 @@ inOwnNetns(
         // A VM that dies is replaced.
         const [pid] = qemuProcesses(appliance.stateDir)
         process.kill(pid ?? 0, 'SIGKILL')
-        const third = await serving(appliance, second)
+        const third = await servingGateway(appliance, second)
         expect((await openai.chat.completions.create(chat)).usage?.completion_tokens).toBe(8)
         expect(third).not.toBe(second)
         expect((await appliance.cli(...argv, ...root)).stdout).toContain('VERDICT: PASS SIMULATED')

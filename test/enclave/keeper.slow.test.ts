@@ -42,8 +42,7 @@ function keeperOf(bench: EnclaveBench, { patienceMs = 60_000 } = {}): GatewayKee
   })
 }
 
-const servingOf = (bench: EnclaveBench) =>
-  listGateways(bench.store.ledger.db, bench.store.hostId).find(row => row.state === 'serving')?.vmId ?? null
+const servingOf = (bench: EnclaveBench) => bench.servingRow()
 const usageOf = (bench: EnclaveBench) =>
   sumUsage(bench.store.directory.db, { organizationId: 'o1', startMs: 0, endMs: Number.MAX_SAFE_INTEGER })
 
@@ -98,6 +97,9 @@ test(
     await until('the rows of both are booked', 10_000, () => usageOf(bench).requests === 2)
     const routes = bench.routes.map(route => route.serving)
     expect(routes.filter((vm, at) => vm !== routes[at - 1])).toEqual([null, first, second])
+    // Who reads that a VM serves may connect at once: the firewall leads there first.
+    expect(bench.servingAtRoutes[routes.indexOf(first)]).toBe(null)
+    expect(bench.servingAtRoutes[routes.indexOf(second)]).toBe(first)
   },
   testMs,
 )
@@ -138,7 +140,12 @@ test(
     const routed = bench.routes.length
     const second = keeperOf(bench)
     await using _keeper = { [Symbol.asyncDispose]: () => second.stop() }
+    // Only its row is known: with a host that restarted, the VM died.
+    expect(second.view().gateways).toMatchObject([
+      { vmId, state: 'serving', problem: expect.stringContaining('not heard') },
+    ])
     second.start()
+    await until('it is heard from', 10_000, () => second.view().gateways[0]?.problem === null)
     await until('the firewall hears of it again', 10_000, () => bench.routes.length > routed)
     await until('the row is booked', 10_000, () => usageOf(bench).requests === 1)
     expect(listGateways(bench.store.ledger.db, bench.store.hostId).map(row => row.vmId)).toEqual([vmId])

@@ -32,7 +32,7 @@ import { Metering } from '../../src/inference/metering/ledger.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
 import { insertGatewayKey, type NewGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
-import { insertGateway, setReceiptKey } from '../../src/store/ledger/gateway.query.ts'
+import { insertGateway, listGateways, setReceiptKey } from '../../src/store/ledger/gateway.query.ts'
 import { launchOf, recordLaunch } from '../../src/store/ledger/launch.query.ts'
 import { dismissVm, insertVm, moveVm } from '../../src/store/ledger/vm.query.ts'
 import { hostDataOf } from '../../src/vm/expected.plan.ts'
@@ -74,6 +74,8 @@ export class EnclaveBench {
   readonly engine: GatewayEngine
   /** What was asked of the firewall, in order. */
   readonly routes: GatewayRoute[] = []
+  /** The VM whose row said `serving` when that was asked; null: none did. */
+  readonly servingAtRoutes: (string | null)[] = []
   readonly log: string[] = []
   /** What the books have written, in order. */
   readonly rows: UsageRow[] = []
@@ -283,6 +285,11 @@ export class EnclaveBench {
     await this.#undo.disposeAsync()
   }
 
+  /** The VM whose row says `serving`. */
+  servingRow(): string | null {
+    return listGateways(this.store.ledger.db, this.store.hostId).find(row => row.state === 'serving')?.vmId ?? null
+  }
+
   #newEngine(): GatewayEngine {
     const gateways = new VmGateways({
       db: this.store.ledger.db,
@@ -301,7 +308,10 @@ export class EnclaveBench {
       view: vmId => this.#view(vmId),
       onChange: listener => void this.#listeners.push(listener),
       open: () => {},
-      route: async route => void this.routes.push(route),
+      route: async route => {
+        this.routes.push(route)
+        this.servingAtRoutes.push(this.servingRow())
+      },
       launch: vmId => {
         const launch = launchOf(this.store.ledger.db, vmId)
         if (launch === null) throw new Error(`no launch of ${vmId}`)

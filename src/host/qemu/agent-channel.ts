@@ -6,7 +6,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import { Allowance } from '../../base/allowance.ts'
-import { toBase64Url } from '../../base/bytes.ts'
+import { fromUtf8, toBase64Url } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { nestsDeeper } from '../../base/json.ts'
@@ -199,7 +199,7 @@ const depthMax = 16
 
 function parseLine(line: Uint8Array): { id: string } | null {
   try {
-    const text = Buffer.from(line).toString('utf8')
+    const text = fromUtf8(line)
     if (nestsDeeper(text, depthMax)) return null
     const message: unknown = JSON.parse(text)
     return Value.Check(Identified, message) ? message : null

@@ -2,6 +2,7 @@
 // And the members of an object as text, so that a body can be changed without converting its numbers. Pure.
 
 import { Fault } from '../../base/fault.ts'
+import { stringEnd } from '../../base/json.ts'
 
 export type JsonObject = { readonly [key: string]: unknown }
 
@@ -70,16 +71,6 @@ function checkBounds(text: string, { depthMax, namesMax, valuesMax }: JsonLimits
   if (names > namesMax) throw invalidRequest(`The body has more than ${namesMax} fields.`)
   if (values > valuesMax) throw invalidRequest(`The body has more than ${valuesMax} values.`)
   return names
-}
-
-/** Index of the closing quote, or of the end of the text. */
-function stringEnd(text: string, start: number): number {
-  for (let end = text.indexOf('"', start + 1); end >= 0; end = text.indexOf('"', end + 1)) {
-    let backslashes = 0
-    while (text.charCodeAt(end - 1 - backslashes) === 0x5c) backslashes += 1
-    if (backslashes % 2 === 0) return end
-  }
-  return text.length
 }
 
 /** Recursion is bounded by the depth that was checked before. */

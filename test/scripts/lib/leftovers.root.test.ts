@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { existsSync, readFileSync } from 'node:fs'
-import { clearLeftovers } from '../../../scripts/lib/leftovers.ts'
+import { clearLeftovers, runMarkVariable } from '../../../scripts/lib/leftovers.ts'
 import { needsRoot } from '../../rigs/netns.ts'
 import { until } from '../../rigs/until.ts'
 
@@ -32,3 +32,32 @@ test.skipIf(!needsRoot('test/scripts/lib/leftovers.root.test.ts'))(
   },
   20_000,
 )
+
+test.skipIf(!needsRoot('test/scripts/lib/leftovers.root.test.ts'))(
+  'what a child of a run left goes with the run, and nothing of another run does',
+  async () => {
+    // Goal: each child of a run has a mark of its own that begins with the run's.
+    const mark = crypto.randomUUID()
+    const startWith = (value: string) =>
+      Bun.spawn(['sleep', '600'], { env: { [runMarkVariable]: value }, stdio: ['ignore', 'ignore', 'ignore'] })
+    const children = [startWith(mark), startWith(`${mark}.${crypto.randomUUID()}`)]
+    const other = startWith(crypto.randomUUID())
+    try {
+      await until('both have begun', 5_000, () => children.every(({ pid }) => isSleep(pid)))
+      await clearLeftovers(mark)
+      for (const child of children) {
+        await child.exited
+        expect(child.signalCode).toBe('SIGKILL')
+      }
+      expect(other.signalCode).toBe(null)
+    } finally {
+      for (const child of [...children, other]) child.kill('SIGKILL')
+    }
+  },
+  20_000,
+)
+
+/** Whether it has its own environment by now. */
+function isSleep(pid: number): boolean {
+  return readFileSync(`/proc/${pid}/cmdline`, 'utf8').startsWith('sleep\0')
+}

@@ -41,7 +41,8 @@ test('testCasesOf', () => {
 
 describe('judge', () => {
   // Goal: a clean run counts its tests and nothing else.
-  test('a clean run', () => expect(judge(good)).toEqual({ passed: 1, failed: 0, skipped: 0, problems: [] }))
+  test('a clean run', () =>
+    expect(judge(good)).toEqual({ passed: 1, failed: 0, skipped: 0, failedTests: [], problems: [] }))
 
   // Goal: no way to end without having tested passes for success.
   test.each([
@@ -56,6 +57,11 @@ describe('judge', () => {
     ['a skip without a reason', { report, exitCode: 1 }, 2, 2],
   ])('%s', (_name, change, passed, failed) => {
     expect(judge({ ...good, ...change })).toMatchObject({ passed, failed })
+  })
+
+  // Goal: whoever reads only the end of a run knows what failed.
+  test('names the tests that failed', () => {
+    expect(judge({ ...good, report, exitCode: 1 }).failedTests).toEqual(['test/a.test.ts: d > bad > x'])
   })
 
   // Goal: the report of Bun itself is what we take it for, also when a file does not load or ends the process.
@@ -87,7 +93,7 @@ describe('judge', () => {
 
 // Goal: the closing line has exactly the form that readers of it expect.
 test('summaryLine', () => {
-  const sum = sumTallies([judge(good), { passed: 3, failed: 1, skipped: 2, problems: ['a'] }])
+  const sum = sumTallies([judge(good), { passed: 3, failed: 1, skipped: 2, failedTests: [], problems: ['a'] }])
   expect(summaryLine(sum)).toBe('4 passed, 1 failed, 2 skipped')
   expect(summaryLine(sumTallies([]))).toBe('0 passed, 0 failed')
 })
