@@ -7,7 +7,7 @@ export const PHASES = {
   slow: { suffix: '.slow.test.ts', lanes: 1, needsBuild: false, timeoutMs: 1_200_000, testTimeoutMs: 60_000 },
   /** Needs root, and may change the kernel's state (namespaces, nftables, loop devices): one file at a time. */
   root: { suffix: '.root.test.ts', lanes: 1, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
-  /** Needs the built executables and images: reads them, builds them, or boots VMs, each file in a namespace of its own. A VM has one processor mostly: two files at a time. */
+  /** Needs the built executables and images: reads them, builds them, or boots VMs. Most of a file's time is that of one emulated processor: two at a time. */
   image: { suffix: '.image.test.ts', lanes: 2, needsBuild: true, timeoutMs: 4_200_000, testTimeoutMs: 900_000 },
 } as const satisfies Record<string, Phase>
 

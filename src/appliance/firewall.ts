@@ -6,9 +6,9 @@ import { metricsText } from '../base/prometheus.ts'
 import type { Config } from '../config/schema.ts'
 import { guardTable } from '../host/network/guard.ts'
 import { uplinkInterface } from '../host/network/uplink.ts'
-import { lookAtFirewalls } from '../vm/firewall/foreign.driver.ts'
-import { firewallSite } from '../vm/firewall/site.plan.ts'
-import { FirewallWatch, type FirewallWatchDeps } from '../vm/firewall/watch.ts'
+import { lookAtFirewalls } from '../vm/foreign-firewalls/foreign.driver.ts'
+import { firewallSite } from '../vm/foreign-firewalls/site.plan.ts'
+import { FirewallWatch, type FirewallWatchDeps } from '../vm/foreign-firewalls/watch.ts'
 
 const reads = { timeoutMs: 10_000, outputBytesMax: 1_048_576 } as const
 

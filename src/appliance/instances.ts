@@ -28,7 +28,7 @@ import { runRetention } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
 import type { Store } from '../store/db.ts'
 import { purgeGoneVms } from '../store/ledger/vm.query.ts'
-import type { FirewallWatch } from '../vm/firewall/watch.ts'
+import type { FirewallWatch } from '../vm/foreign-firewalls/watch.ts'
 import type { Engine } from './engine.ts'
 import { composePool } from './pool.ts'
 

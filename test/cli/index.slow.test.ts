@@ -19,11 +19,11 @@ import { instances } from '../../src/store/directory/instance.table.ts'
 import { findOrganization } from '../../src/store/directory/organization.query.ts'
 import { appendEvent } from '../../src/store/ledger/event.query.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
+import { main, type Result, runWith } from '../rigs/program.ts'
 
 /** Tests here start dozens of processes at once. */
 setDefaultTimeout(60_000)
 
-const main = join(import.meta.dir, '../../src/main.ts')
 let dir: string
 let store: Store
 let server: AdminServer
@@ -82,17 +82,8 @@ afterAll(async () => {
   rmSync(dir, { recursive: true, force: true })
 })
 
-type Result = { code: number; stdout: string; stderr: string }
-
-async function run(argv: readonly string[], env: Record<string, string> = {}): Promise<Result> {
-  const child = Bun.spawn([process.execPath, main, ...argv], {
-    env: { PATH: process.env.PATH ?? '', STRONGROOM_STATE_DIR: dir, ...env },
-    stdin: 'ignore',
-    stdout: 'pipe',
-    stderr: 'pipe',
-  })
-  const [stdout, stderr, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
-  return { code, stdout, stderr }
+function run(argv: readonly string[], env: Record<string, string> = {}): Promise<Result> {
+  return runWith({ STRONGROOM_STATE_DIR: dir, ...env }, argv)
 }
 
 async function runJson(...argv: string[]): Promise<{ code: number; document: unknown }> {

@@ -1,6 +1,10 @@
 // DNS queries as clients send them.
 
-import { type Answer, encode, type RecordType } from 'dns-packet'
+import { connect } from 'node:net'
+import { type Answer, decode, encode, type RecordType } from 'dns-packet'
+import { until } from './until.ts'
+
+const tcpTimeoutMs = 10_000
 
 /** A name of an instance in the zone `agents.example`. */
 export const HOST = 'abcd2345.acme.agents.example'
@@ -34,4 +38,24 @@ export function query({ name = HOST, type = 'A', id = 7, flags = 0x0100, edns, .
     additionals,
   })
   return packet
+}
+
+/** Asks over a TCP connection of its own, from this address of the loopback; the number of answers. */
+export async function askOverTcp(port: number, name = HOST, localAddress = '127.0.0.1'): Promise<number> {
+  const message = query({ name })
+  const socket = connect({ host: '127.0.0.1', port, localAddress })
+  try {
+    let received = Buffer.alloc(0)
+    // A refused connection has no answer, which is what is waited for.
+    socket.on('error', () => {})
+    socket.on('data', chunk => {
+      received = Buffer.concat([received, chunk])
+    })
+    socket.write(Buffer.concat([Uint8Array.of(0, message.length), message]))
+    const isWhole = () => received.length > 2 && received.length >= 2 + received.readUInt16BE(0)
+    await until('an answer over TCP', tcpTimeoutMs, isWhole)
+    return decode(received.subarray(2)).answers?.length ?? 0
+  } finally {
+    socket.destroy()
+  }
 }

@@ -16,7 +16,13 @@ const env = {
   STRONGROOM_CONFIG: '/nonexistent/strongroom.toml',
 }
 
-export async function run(...argv: string[]): Promise<Result> {
+export function run(...argv: string[]): Promise<Result> {
+  return runWith(env, argv)
+}
+
+/** With this environment, and nothing else but the path of programs. */
+export async function runWith(variables: Readonly<Record<string, string>>, argv: readonly string[]): Promise<Result> {
+  const env = { PATH: process.env.PATH ?? '', ...variables }
   const child = Bun.spawn([process.execPath, main, ...argv], { env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
   const [stdout, stderr, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
   return { code, stdout, stderr }

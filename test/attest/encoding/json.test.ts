@@ -46,7 +46,7 @@ test('where JSON.parse stands', () => {
     'cli/verify/gateway.ts': 'the message of an HTTP error, which is only shown',
     'cli/verify/instance-source.ts': 'the message of an HTTP error, which is only shown',
     'verifier/fetch/evidence.ts': 'the code of an HTTP error, which is only shown',
-    'vm/firewall/nft-rules.codec.ts': 'what nft of this host prints, as strict as nft is',
+    'vm/foreign-firewalls/nft-rules.codec.ts': 'what nft of this host prints, as strict as nft is',
     'vm/network.driver.ts': 'what this host has written into its own ledger',
   }
   const root = resolve(import.meta.dir, '../../../src')

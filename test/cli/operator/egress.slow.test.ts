@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type AdminServer, listenAdmin } from '../../../src/operator/socket.ts'
 import { egressAdmin } from '../../rigs/egress-admin.ts'
+import { runWith } from '../../rigs/program.ts'
 
-const main = join(import.meta.dir, '../../../src/main.ts')
 const { admin, store, run, events, limit } = egressAdmin()
 let dir: string
 let server: AdminServer
@@ -22,15 +22,8 @@ afterAll(async () => {
   rmSync(dir, { recursive: true, force: true })
 })
 
-async function raise(argv: readonly string[], env: Record<string, string> = {}) {
-  const child = Bun.spawn([process.execPath, main, 'instance', 'egress', 'raise', ...argv], {
-    env: { PATH: process.env.PATH ?? '', STRONGROOM_STATE_DIR: dir, ...env },
-    stdin: 'ignore',
-    stdout: 'pipe',
-    stderr: 'pipe',
-  })
-  const [stdout, stderr, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
-  return { code, stdout, stderr }
+function raise(argv: readonly string[], env: Record<string, string> = {}) {
+  return runWith({ STRONGROOM_STATE_DIR: dir, ...env }, ['instance', 'egress', 'raise', ...argv])
 }
 
 const bounds = 'It must be a number of bytes from 1 to 1125899906842624, like 1073741824 or 1GiB.'

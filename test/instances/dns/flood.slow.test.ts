@@ -3,11 +3,8 @@
 import { expect, test } from 'bun:test'
 import { Resolver } from 'node:dns/promises'
 import { readFile } from 'node:fs/promises'
-import { connect } from 'node:net'
-import { decode } from 'dns-packet'
 import { measureFlood, withFloodTarget } from '../../rigs/dns-flood.ts'
-import { query } from '../../rigs/dns-query.ts'
-import { until } from '../../rigs/until.ts'
+import { askOverTcp } from '../../rigs/dns-query.ts'
 
 const flood = { packetsPerSecond: 50_000, durationMs: 10_000 }
 /** Of the issue; other work on the same processors has its say in it, so the same listing without a flood is measured too. */
@@ -42,26 +39,4 @@ test('goal: 50,000 packets a second for 10 s leave the p99 of the listing under 
 async function residentMiB(pid: number): Promise<number> {
   const [, kib = '0'] = /^VmRSS:\s+(\d+) kB$/m.exec(await readFile(`/proc/${pid}/status`, 'utf8')) ?? []
   return Number(kib) / 1024
-}
-
-/** How many answers there are. */
-async function askOverTcp(port: number, name: string): Promise<number> {
-  const message = query({ name })
-  const socket = connect({ host: '127.0.0.1', port })
-  try {
-    let received = Buffer.alloc(0)
-    socket.on('error', () => {})
-    socket.on('data', chunk => {
-      received = Buffer.concat([received, chunk])
-    })
-    socket.write(Buffer.concat([Uint8Array.of(0, message.length), message]))
-    await until(
-      'an answer over TCP',
-      8_000,
-      () => received.length > 2 && received.length >= 2 + received.readUInt16BE(0),
-    )
-    return decode(received.subarray(2)).answers?.length ?? 0
-  } finally {
-    socket.destroy()
-  }
 }

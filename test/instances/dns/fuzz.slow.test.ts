@@ -1,10 +1,9 @@
 // Goal: a client that sends thousands of broken messages and frames over real sockets neither ends the server's thread nor keeps it from others.
 
 import { expect, test } from 'bun:test'
-import { connect } from 'node:net'
 import { decode } from 'dns-packet'
 import { faultsOf, hostileMessages, numbersFrom } from '../../rigs/dns-fuzz.ts'
-import { HOST, query } from '../../rigs/dns-query.ts'
+import { askOverTcp, HOST, query } from '../../rigs/dns-query.ts'
 import { freeRates, withDns } from '../../rigs/dns-server.ts'
 import { until } from '../../rigs/until.ts'
 
@@ -74,30 +73,8 @@ test('goal: 300 hostile connections, with frames that lie, stop midway or are ne
       // Some stay: the server has to end them, or to give their place away.
       const isLeft = draw(4) === 0
       if (!isLeft) client?.terminate()
-      if (index % 20 === 0) expect([index, await askOverTcp(port)]).toEqual([index, 1])
+      if (index % 20 === 0) expect([index, await askOverTcp(port, HOST, '127.0.7.7')]).toEqual([index, 1])
     }
     expect(errors).toEqual([])
   })
 }, 60_000)
-
-/** How many answers a good query gets; asked from another network than the hostile ones. */
-async function askOverTcp(port: number): Promise<number> {
-  const message = query({ name: HOST })
-  const socket = connect({ host: '127.0.0.1', port, localAddress: '127.0.7.7' })
-  try {
-    let received = Buffer.alloc(0)
-    socket.on('error', () => {})
-    socket.on('data', chunk => {
-      received = Buffer.concat([received, chunk])
-    })
-    socket.write(Buffer.concat([Uint8Array.of(0, message.length), message]))
-    await until(
-      'an answer over TCP',
-      10_000,
-      () => received.length > 2 && received.length >= 2 + received.readUInt16BE(0),
-    )
-    return decode(received.subarray(2)).answers?.length ?? 0
-  } finally {
-    socket.destroy()
-  }
-}

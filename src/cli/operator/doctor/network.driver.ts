@@ -7,7 +7,7 @@ import { lookAtForwarding } from '../../../host/network/forwarding.ts'
 import { guardTable } from '../../../host/network/guard.ts'
 import { listListening } from '../../../host/network/listening.ts'
 import { uplinkInterface } from '../../../host/network/uplink.ts'
-import { lookAtFirewalls } from '../../../vm/firewall/foreign.driver.ts'
+import { lookAtFirewalls } from '../../../vm/foreign-firewalls/foreign.driver.ts'
 import type { NetworkFacts } from './network.plan.ts'
 
 const commandTimeoutMs = 10_000

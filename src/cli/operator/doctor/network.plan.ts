@@ -5,10 +5,10 @@ import { LISTENERS, type Listener, listenAddress, listenOverlap } from '../../..
 import type { Config } from '../../../config/schema.ts'
 import type { OtherForwarding } from '../../../host/network/forwarding.ts'
 import type { Listening } from '../../../host/network/listening.ts'
-import type { Firewalls } from '../../../vm/firewall/foreign.driver.ts'
-import { dropText, foreignDrops } from '../../../vm/firewall/foreign.plan.ts'
-import { firewallSite } from '../../../vm/firewall/site.plan.ts'
-import { anywhere, type Chain, chainName, type Packet, trace } from '../../../vm/firewall/trace.plan.ts'
+import type { Firewalls } from '../../../vm/foreign-firewalls/foreign.driver.ts'
+import { dropText, foreignDrops } from '../../../vm/foreign-firewalls/foreign.plan.ts'
+import { firewallSite } from '../../../vm/foreign-firewalls/site.plan.ts'
+import { anywhere, type Chain, chainName, type Packet, trace } from '../../../vm/foreign-firewalls/trace.plan.ts'
 import { type Check, fail, pass, skip, warn } from './check.ts'
 
 export type NetworkFacts = {

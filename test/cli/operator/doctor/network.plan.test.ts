@@ -5,7 +5,7 @@ import { type NetworkFacts, networkChecks } from '../../../../src/cli/operator/d
 import { defaultConfig } from '../../../../src/config/load.ts'
 import type { OtherForwarding } from '../../../../src/host/network/forwarding.ts'
 import type { Listening } from '../../../../src/host/network/listening.ts'
-import type { Chain, Rule } from '../../../../src/vm/firewall/trace.plan.ts'
+import type { Chain, Rule } from '../../../../src/vm/foreign-firewalls/trace.plan.ts'
 
 const config = defaultConfig()
 const chain = (

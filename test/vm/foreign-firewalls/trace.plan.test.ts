@@ -12,7 +12,7 @@ import {
   trace,
   type Value,
   type Verdict,
-} from '../../../src/vm/firewall/trace.plan.ts'
+} from '../../../src/vm/foreign-firewalls/trace.plan.ts'
 
 const network = (text: string) => parseNetwork(text) ?? anywhere
 const packet: Packet = {

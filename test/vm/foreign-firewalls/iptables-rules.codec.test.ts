@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { atOnce } from '../../../src/base/turns.ts'
-import { readIptables } from '../../../src/vm/firewall/iptables-rules.codec.ts'
+import { readIptables } from '../../../src/vm/foreign-firewalls/iptables-rules.codec.ts'
 
 const parseIptables = (text: string, family: string) => atOnce(readIptables(text, family))
 const rulesOf = (...lines: string[]) =>

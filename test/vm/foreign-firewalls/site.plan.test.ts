@@ -2,8 +2,8 @@
 
 import { expect, test } from 'bun:test'
 import { defaultConfig } from '../../../src/config/load.ts'
-import { neededPackets } from '../../../src/vm/firewall/foreign.plan.ts'
-import { firewallSite } from '../../../src/vm/firewall/site.plan.ts'
+import { neededPackets } from '../../../src/vm/foreign-firewalls/foreign.plan.ts'
+import { firewallSite } from '../../../src/vm/foreign-firewalls/site.plan.ts'
 
 const config = defaultConfig()
 

@@ -3,8 +3,8 @@
 
 import { expect, test } from 'bun:test'
 import { atOnce } from '../../../src/base/turns.ts'
-import { readNftRules } from '../../../src/vm/firewall/nft-rules.codec.ts'
-import type { Match, Rule } from '../../../src/vm/firewall/trace.plan.ts'
+import { readNftRules } from '../../../src/vm/foreign-firewalls/nft-rules.codec.ts'
+import type { Match, Rule } from '../../../src/vm/foreign-firewalls/trace.plan.ts'
 
 const parseNftRules = (text: string) => atOnce(readNftRules(text))
 const chain = { family: 'inet', table: 'fw', name: 'f', type: 'filter', hook: 'forward', prio: 0, policy: 'drop' }

@@ -3,10 +3,10 @@
 import { expect, test } from 'bun:test'
 import { createLogger } from '../../../src/base/log.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
-import type { Firewalls } from '../../../src/vm/firewall/foreign.driver.ts'
-import { firewallSite } from '../../../src/vm/firewall/site.plan.ts'
-import type { Chain } from '../../../src/vm/firewall/trace.plan.ts'
-import { FirewallWatch } from '../../../src/vm/firewall/watch.ts'
+import type { Firewalls } from '../../../src/vm/foreign-firewalls/foreign.driver.ts'
+import { firewallSite } from '../../../src/vm/foreign-firewalls/site.plan.ts'
+import type { Chain } from '../../../src/vm/foreign-firewalls/trace.plan.ts'
+import { FirewallWatch } from '../../../src/vm/foreign-firewalls/watch.ts'
 import { createManualClock } from '../../rigs/clock.ts'
 
 const chain = (policy: 'accept' | 'drop', table = 'filter', family = 'ip'): Chain => ({
