@@ -6,9 +6,12 @@
 // Where systemd runs, a scope bounds the memory of all its processes together, whatever they use it for. Elsewhere RLIMIT_DATA
 // (getrlimit(2)) bounds the private memory of each process alone, so a hostile program can still get more.
 
+import { Allowance } from '../base/allowance.ts'
+import { systemClock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Owner } from '../linux/files.ts'
 import { createLineSplitter } from '../linux/lines.ts'
+import { piecesOf } from '../linux/output-pieces.ts'
 import { isUnderSystemd, scopeArgv } from '../linux/process.ts'
 
 export type SandboxMount =
@@ -60,7 +63,7 @@ export const startSandboxed: StartSandboxed = (sandbox, command, output) => {
   }
   const child = spawn(argv)
   // All of the processes hold these pipes: when the pipes end, all have ended, not only the outermost one.
-  const drained = Promise.all([readLines(child.stdout, output), readLines(child.stderr, output)])
+  const drained = Promise.all([child.stdout, child.stderr].map(stream => readLines(stream, output, child)))
   const exited = Promise.all([child.exited, drained]).then(([exitCode]) => exitCode)
   return {
     pid: child.pid,
@@ -146,11 +149,25 @@ function spawn(argv: readonly string[]) {
   }
 }
 
-async function readLines(stream: ReadableStream<Uint8Array>, { onLine, lineBytesMax }: SandboxOutput): Promise<void> {
+async function readLines(
+  stream: ReadableStream<Uint8Array>,
+  { onLine, lineBytesMax }: SandboxOutput,
+  writer: Pick<Bun.Subprocess, 'exitCode' | 'signalCode'>,
+): Promise<void> {
+  const allowance = new Allowance(outputBytesPerSecondMax, systemClock)
   const splitter = createLineSplitter({
     lineBytesMax,
     onLine: line => onLine(Buffer.from(line).toString('utf8')),
     onOverlong: () => onLine(`(a line of more than ${lineBytesMax} bytes)`),
   })
-  for await (const chunk of stream) splitter.push(chunk)
+  for await (const piece of piecesOf(stream)) {
+    splitter.push(piece)
+    const pauseMs = allowance.owedMs(piece.length)
+    // What a writer that has ended left in its pipe is not much.
+    const isOver = writer.exitCode !== null || writer.signalCode !== null
+    if (pauseMs > 0 && !isOver) await systemClock.sleep(pauseMs)
+  }
 }
+
+/** A command that writes more waits for us: in lines of one character so many take a twentieth of this thread. */
+const outputBytesPerSecondMax = 128 * 1024

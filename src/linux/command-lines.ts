@@ -4,6 +4,7 @@
 import { Fault, messageOf } from '../base/fault.ts'
 import { plainEnv } from './command.ts'
 import { createLineSplitter } from './lines.ts'
+import { piecesOf } from './output-pieces.ts'
 
 export type LinesCommand = {
   readonly timeoutMs: number
@@ -14,7 +15,7 @@ export type LinesCommand = {
 }
 
 /**
- * Runs a command until it ends or no more of it is wanted. `whole`: every line was seen. Between two chunks of output other work of this thread
+ * Runs a command until it ends or no more of it is wanted. `whole`: every line was seen. Between pieces of its output other work of this thread
  * goes on, so that long output takes time and holds nobody up. Faults: host.command_failed (cannot start, exit code not 0), host.command_timeout.
  */
 export async function runLines(argv: readonly string[], command: LinesCommand): Promise<{ readonly whole: boolean }> {
@@ -35,8 +36,8 @@ export async function runLines(argv: readonly string[], command: LinesCommand): 
   })
   try {
     const stderr = beginningOf(child.stderr, stderrCharsMax)
-    for await (const chunk of child.stdout) {
-      splitter.push(chunk)
+    for await (const piece of piecesOf(child.stdout)) {
+      splitter.push(piece)
       if (!wanted) return { whole: false }
     }
     const exitCode = await child.exited
@@ -64,8 +65,8 @@ function start(argv: readonly string[], name: string) {
 export async function beginningOf(stream: ReadableStream<Uint8Array>, charsMax: number): Promise<string> {
   let text = ''
   try {
-    for await (const chunk of stream) {
-      if (text.length < charsMax) text += Buffer.from(chunk).toString('utf8')
+    for await (const piece of piecesOf(stream)) {
+      if (text.length < charsMax) text += Buffer.from(piece).toString('utf8')
     }
   } catch {
     // The command was ended.

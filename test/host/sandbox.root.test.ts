@@ -123,6 +123,29 @@ describe('a real sandbox', () => {
     ])
   })
 
+  // Goal: a worker that turns against its host waits for us when it prints without end, and nothing else here waits for it.
+  test.skipIf(missing)('prints no more than a bounded rate, and keeps no timer waiting', async () => {
+    let lines = 0
+    const onLine = () => {
+      lines += 1
+    }
+    const startMs = performance.now()
+    const command = ['/bin/sh', '-c', 'yes & yes >&2']
+    const started = startSandboxed(sandbox(), command, { onLine, lineBytesMax: 200 })
+    let turns = 0
+    while (performance.now() - startMs < 3_000) {
+      await Bun.sleep(10)
+      turns += 1
+    }
+    await started.kill()
+    const seconds = (performance.now() - startMs) / 1_000
+    expect(seconds).toBeLessThan(5)
+    // A few of the 300 turns are lost to other processes; without the bound the first never ends.
+    expect(turns).toBeGreaterThan(100)
+    // Lines of two bytes; each of two streams, with a second's worth at once, and what is read ahead.
+    expect(lines).toBeWithin(1, 2 * (seconds + 1) * 65_536 + 1_000_000)
+  })
+
   // Goal: it writes where it is told it may, and nowhere else.
   test.skipIf(missing)('writes only to what is mounted writable', async () => {
     const { lines } = await shell(`
