@@ -178,7 +178,7 @@ export class VmNetwork {
     })
     const pairs = vms.flatMap(quotasOf).map(wanted => ({ wanted, found: quotas.get(wanted.name) }))
     return {
-      stored: ledger.transact(tx => samples.map(sample => recordEgress(tx, sample))),
+      stored: ledger.transact(tx => recordEgress(tx, samples)),
       isDiminished: pairs.some(({ wanted, found }) =>
         found === undefined ? this.#installed?.quotas.has(wanted.name) === true : hasLost(wanted, found),
       ),

@@ -360,7 +360,7 @@ test('goal: an instance shows what it has sent beyond its cap', async () => {
   insertVm(store.ledger.db, { id: vmId, hostId: 'h', image: 'instance', vcpus: 1, memoryMib: 512, nowMs: 1 })
   store.directory.db.update(instances).set({ vmId }).run()
   expect(await rescued()).toBe(0)
-  recordEgress(store.ledger.db, { vmId, usedBytes: 9, rescueBytes: 7, observedAtMs: 1, blockedAtMs: 1 })
+  recordEgress(store.ledger.db, [{ vmId, usedBytes: 9, rescueBytes: 7, observedAtMs: 1, blockedAtMs: 1 }])
   expect(await rescued()).toBe(7)
 })
 

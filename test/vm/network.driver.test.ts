@@ -180,7 +180,7 @@ describe('the gateway', () => {
     // Goal: a gateway never stops for what it has sent; a flush of the ruleset forgets none of it.
     const { store, network, addVm, texts } = bench()
     const id = addVm(1, kind)
-    recordEgress(store.ledger.db, { vmId: id, usedBytes: 77, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null })
+    recordEgress(store.ledger.db, [{ vmId: id, usedBytes: 77, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null }])
     await network.setGateway({ serving: null, port: 8442, upstreams })
     expect(texts.at(-1)).toContain(
       `quota inet strongroom tap1 { over ${Number.MAX_SAFE_INTEGER} bytes used 77 bytes; }`,
