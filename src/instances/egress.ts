@@ -5,7 +5,7 @@ import type { Logger } from '../base/log.ts'
 import type { Store } from '../store/db.ts'
 import { instancesByVms, setInstanceEgress } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
-import { appendEvent } from '../store/ledger/event.query.ts'
+import { noteEvent } from '../store/ledger/event.query.ts'
 import type { EgressSample } from '../store/ledger/vm.table.ts'
 
 export type EgressDeps = {
@@ -56,7 +56,7 @@ function publish({ store, log }: Pick<EgressDeps, 'store' | 'log'>, samples: rea
   for (const { instance, sample } of pairs.filter(isNewlyBlocked)) {
     const detail = { usedBytes: sample.usedBytes }
     log.warn('an instance has spent its egress and is blocked', { instance: instance.id, ...detail })
-    appendEvent(store.ledger.db, {
+    noteEvent(store.ledger.db, log, {
       nowMs: sample.observedAtMs,
       kind: 'instance.egress_blocked',
       subject: instance.id,

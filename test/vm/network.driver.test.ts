@@ -207,6 +207,27 @@ test('each VM is opened to the network of its kind, and one that was closed to n
   expect(await opened()).toEqual(['tap1 opened'])
 })
 
+test('a database that cannot be written keeps nobody from restoring the firewall', async () => {
+  // Goal: a full disk opens no hole: what has gone from the kernel comes back, and the failure is still told.
+  const b = bench()
+  b.addVm(1)
+  await b.network.sync()
+  b.kernel.clear()
+  b.store.ledger.db.run('PRAGMA query_only = ON')
+  expect(await failure(b.network.sample())).toMatchObject({ message: expect.stringContaining('store samples') })
+  expect([...b.kernel]).toEqual(['tap1', 'tap1_rescue'])
+  b.kernel.clear()
+  const seen = b.texts.length
+  const stopping = new AbortController()
+  const watch: Parameters<VmNetwork['watch']>[0] = {
+    run: listener => listener.onForeignChange({ certain: true }),
+  }
+  await b.network.watch(watch, stopping.signal)
+  expect([b.texts.length, ...b.kernel]).toEqual([seen + 1, 'tap1', 'tap1_rescue'])
+  b.store.ledger.db.run('PRAGMA query_only = OFF')
+  expect(await b.network.sample()).toHaveLength(1)
+})
+
 test('what VMs may not reach follows the networks of this host', async () => {
   // Goal: a host that comes into a network closes it, at the latest with the next sample, and a sample that finds none changed runs no nft.
   const b = bench()

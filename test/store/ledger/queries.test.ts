@@ -6,7 +6,7 @@ import { assert } from '../../../src/base/assert.ts'
 import { workloadBytesMax } from '../../../src/contract/workload.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { egressOf, listEgress, raiseEgressLimit, recordEgress } from '../../../src/store/ledger/egress.query.ts'
-import { appendEvent, eventCountMax, listEvents } from '../../../src/store/ledger/event.query.ts'
+import { appendEvent, eventCountMax, listEvents, noteEvent } from '../../../src/store/ledger/event.query.ts'
 import { countNonces, deleteExpiredNonces, insertNonce } from '../../../src/store/ledger/nonce.query.ts'
 import {
   countVms,
@@ -231,6 +231,26 @@ describe('events', () => {
       { entries: eventCountMax, first: 12 },
     ])
     expect(listEvents(db, { limit: 1 })[0]?.kind).toBe('last')
+  })
+
+  // Goal: what has happened is never undone, or told as a failure, because its entry cannot be written; the log has the entry then.
+  test('an entry that cannot be written', () => {
+    using store = open()
+    const { db } = store.ledger
+    const told: unknown[] = []
+    const log = { error: (message: string, fields?: object) => told.push([message, fields]) }
+    const event = { nowMs: 1, kind: 'key.created', subject: 'o1', detail: { prefix: 'abc' } }
+    noteEvent(db, log, event)
+    expect([listEvents(db, { limit: 5 }).length, told.length]).toEqual([1, 0])
+    db.run('PRAGMA query_only = ON')
+    noteEvent(db, log, event)
+    expect(told).toEqual([
+      [
+        'an entry of the journal could not be written',
+        { kind: 'key.created', subject: 'o1', detail: { prefix: 'abc' }, error: expect.any(Error) },
+      ],
+    ])
+    expect(listEvents(db, { limit: 5 })).toHaveLength(1)
   })
 
   // Goal: an instance's journal, and the bound, are read through an index.
