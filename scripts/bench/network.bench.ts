@@ -1,5 +1,5 @@
 // The firewall: what a VM more and a sample cost with 10, 100 and 1,000 VMs, and what the rules cost each packet. Real nftables, SQLite and taps
-// in a network namespace of its own; VMs are rows of the ledger.
+// in a network namespace of its own; VMs are rows of the ledger. Beside them DNS, and what a VM that hangs costs the others, which boots one.
 
 import { systemClock } from '../../src/base/clock.ts'
 import { formatIpv4, parseIpv4 } from '../../src/base/ipv4.ts'
@@ -14,6 +14,9 @@ import { rulesetText } from '../../src/vm/nft.plan.ts'
 import { openTapWire, type TapWire, udpPacket, worldAddress } from '../../test/rigs/tap-wire.ts'
 import { guest, plan, unspent } from '../../test/rigs/two-guests.ts'
 import type { Figures } from './bench-report.ts'
+import { measureDnsFlood } from './dns.bench.ts'
+import { measureDnsRatio } from './dns-rate.ts'
+import { measureHungVm } from './hung-vm.ts'
 import { measureWithoutImage, percentile, round } from './in-netns.ts'
 import type { BenchContext } from './main.ts'
 
@@ -23,8 +26,14 @@ const rounds = 7
 const packets = 3_000
 const commandTimeoutMs = 60_000
 
-export function run(context: BenchContext): Promise<Figures> {
-  return measureWithoutImage(import.meta.path, context)
+export async function run(context: BenchContext): Promise<Figures> {
+  // One after the other: each is alone on the machine.
+  return {
+    ...(await measureWithoutImage(import.meta.path, context)),
+    ...(await measureDnsRatio(context)),
+    ...(await measureDnsFlood(context)),
+    ...(await measureHungVm(context)),
+  }
 }
 
 if (import.meta.main) await Bun.write(process.argv[2] ?? '', JSON.stringify(await measure()))

@@ -13,7 +13,7 @@ import { createCost } from '../inference/metering/price.ts'
 import { ensureDir } from '../linux/files.ts'
 import { lockFileOfDead } from '../linux/lock.ts'
 import { openStore } from '../store/db.ts'
-import { appendEvent } from '../store/ledger/event.query.ts'
+import { noteEvent } from '../store/ledger/event.query.ts'
 import { composeBuilds, dismissBuildVms, serveBuilds } from './builds.ts'
 import { composeCollateral } from './collateral.ts'
 import { composeNames, serveDns } from './dns.ts'
@@ -59,7 +59,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const store = openStore(`${stateDir}/strongroom.db`)
   undo.defer(() => store.close())
   const onEvent = (kind: string, detail: Record<string, unknown>) =>
-    appendEvent(store.ledger.db, { nowMs: clock.nowMs(), kind, subject: '', detail })
+    noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind, subject: '', detail })
   const tls = await createTls({ config, stateDir, clock, random, log: log.unit('tls'), onEvent })
   undo.defer(() => tls.stop())
   const operatorKey = await openOperatorKey(stateDir)

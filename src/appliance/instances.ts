@@ -1,6 +1,6 @@
 // Puts service A together: its decisions, its reconciler, its HTTPS listener, and its background work. Effects: all of theirs.
 
-import { type Clock, pause } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { modelContextTokens } from '../config/context.ts'
@@ -27,8 +27,8 @@ import { InstanceReconciler } from '../instances/reconciler.ts'
 import { runRetention } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
 import type { Store } from '../store/db.ts'
-import { purgeGoneVms } from '../store/ledger/vm.query.ts'
 import type { FirewallWatch } from '../vm/foreign-firewalls/watch.ts'
+import { runPurge } from '../vm/purge.driver.ts'
 import type { Engine } from './engine.ts'
 import { composePool } from './pool.ts'
 
@@ -157,10 +157,6 @@ export function composeInstances(parts: InstancesParts): Instances {
   return { service, pool, background: backgroundWork(parts, reconciler, pool) }
 }
 
-const purgeIntervalMs = 60_000
-const purgeAgeMs = 60_000
-const purgeRowsMax = 500
-
 /** Everything that runs without a request. */
 function backgroundWork(
   { config, store, engine, clock, log }: InstancesParts,
@@ -181,12 +177,6 @@ function backgroundWork(
     intervalMs: config.network.sample_interval_ms,
     sample: () => engine.network.sample(),
   }
-  const purge = async () => {
-    while (!stopping.signal.aborted) {
-      purgeGoneVms(store.ledger.db, { changedBeforeMs: clock.nowMs() - purgeAgeMs, limit: purgeRowsMax })
-      await pause(clock, purgeIntervalMs, stopping.signal)
-    }
-  }
   let loops: Promise<unknown> = Promise.resolve()
   return {
     start: () => {
@@ -199,7 +189,7 @@ function backgroundWork(
         runRetention(retention, stopping.signal),
         runEgressSampler(sampling, stopping.signal),
         engine.watchNetwork(stopping.signal),
-        purge(),
+        runPurge({ ledger: store.ledger, clock, log: log.unit('vm') }, stopping.signal),
       ])
     },
     stop: async () => {

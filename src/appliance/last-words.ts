@@ -7,7 +7,7 @@ import { systemErrorCode } from '../base/fault.ts'
 import { harmless } from '../base/harmless.ts'
 import type { Logger } from '../base/log.ts'
 import type { LedgerDb } from '../store/db.ts'
-import { appendEvent } from '../store/ledger/event.query.ts'
+import { noteEvent } from '../store/ledger/event.query.ts'
 import type { VmEngine } from '../vm/engine.ts'
 
 export type FailuresDeps = {
@@ -34,7 +34,7 @@ export function reportFailures({ engine, ledger, qemuLog, clock, log }: Failures
     }
     log.error('VM failed', { vm: vmId, failure_code: vm.failureCode, ...(qemu === '' ? {} : { qemu }) })
     if (qemu === '') return
-    appendEvent(ledger, { nowMs: clock.nowMs(), kind: 'vm.last_words', subject: vmId, detail: { qemu } })
+    noteEvent(ledger, log, { nowMs: clock.nowMs(), kind: 'vm.last_words', subject: vmId, detail: { qemu } })
   })
 }
 

@@ -65,6 +65,17 @@ export const FAULTS = {
       'put the named file right, or name another in the configuration; under systemd the daemon then starts by itself',
   },
   'store.newer': { wire: 'internal_error', remedy: 'run the newer executable that wrote this database' },
+  'store.busy': {
+    wire: 'internal_error',
+    status: 503,
+    remedy:
+      'end the other program that holds the database (`fuser` on strongroom.db in the state directory names it), then try again',
+  },
+  'store.unwritable': {
+    wire: 'internal_error',
+    status: 503,
+    remedy: 'make room on the file system of the state directory, or mend it (`strongroom doctor`), then try again',
+  },
   'store.corrupt': { wire: 'internal_error', remedy: 'restore the database from a backup' },
   'host.command_failed': {
     wire: 'internal_error',

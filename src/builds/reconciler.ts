@@ -19,7 +19,7 @@ import {
   VM_STATES,
 } from '../store/directory/build.query.ts'
 import type { Build } from '../store/directory/build.table.ts'
-import { appendEvent } from '../store/ledger/event.query.ts'
+import { noteEvent } from '../store/ledger/event.query.ts'
 import type { VmSpec } from '../vm/engine.ts'
 import { type BuildEvent, nextState, taskOf } from './build.machine.ts'
 import { type EventLogs, hostEvent } from './events.ts'
@@ -202,7 +202,7 @@ export class BuildReconciler {
   }
 
   async #order(build: Build, vmId: string): Promise<void> {
-    const { files, clock, store, engine } = this.#deps
+    const { files, clock, log, store, engine } = this.#deps
     const done = await this.#follower(build, vmId).order(build)
     if (done !== null) return this.#end(build, done)
     const moved = this.#move(build, 'ordered', {})
@@ -211,7 +211,7 @@ export class BuildReconciler {
     const verified = summary === null ? '' : ` Its image was verified before it was started: sha256:${summary}.`
     this.#say(build.id, { type: 'vm', msg: `The virtual machine ${vmId} has its order.${verified}` })
     files.removeFile(build.id, 'source')
-    appendEvent(store.ledger.db, {
+    noteEvent(store.ledger.db, log, {
       nowMs: clock.nowMs(),
       kind: 'build.ordered',
       subject: build.id,
@@ -256,7 +256,7 @@ export class BuildReconciler {
     if (moved === null) return
     const { state, errorType } = moved
     log.info('a build has ended', { build: build.id, state, ...(errorType === null ? {} : { errorType }) })
-    appendEvent(store.ledger.db, {
+    noteEvent(store.ledger.db, log, {
       nowMs: finishedAtMs,
       kind: `build.${state}`,
       subject: build.id,

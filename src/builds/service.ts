@@ -156,7 +156,12 @@ export class BuildsService {
       return reserveVm(tx, { organizationId, expiresAtMs })
     })
     if (vm === null) throw new LimitedFault('This host has no room for another build VM now.', busyRetryMs)
-    vm.start()
+    try {
+      vm.start()
+    } catch (error) {
+      // It is reserved; whoever looks after build VMs finds that it is not there, and says so.
+      this.#deps.log.error('a reserved build VM was not started', { vm: vm.vmId, error })
+    }
     return { vmId: vm.vmId, expiresAtMs }
   }
 

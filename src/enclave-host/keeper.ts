@@ -10,7 +10,7 @@ import type { Logger } from '../base/log.ts'
 import { createWorkers, type Workers } from '../base/workers.ts'
 import type { EnclaveStatus } from '../contract/enclave.ts'
 import type { LedgerStore } from '../store/db.ts'
-import { appendEvent } from '../store/ledger/event.query.ts'
+import { noteEvent } from '../store/ledger/event.query.ts'
 import {
   insertGateway,
   listGateways,
@@ -386,7 +386,7 @@ export class GatewayKeeper {
   }
 
   #event(kind: string, detail: Record<string, unknown>): void {
-    const { store, clock } = this.#deps
-    appendEvent(store.db, { nowMs: clock.nowMs(), kind, subject: '', detail })
+    const { store, clock, log } = this.#deps
+    noteEvent(store.db, log, { nowMs: clock.nowMs(), kind, subject: '', detail })
   }
 }

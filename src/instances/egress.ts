@@ -3,9 +3,9 @@
 import { type Clock, pause } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import type { Store } from '../store/db.ts'
-import { instanceByVm, setInstanceEgress } from '../store/directory/instance.query.ts'
+import { instancesByVms, setInstanceEgress } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
-import { appendEvent } from '../store/ledger/event.query.ts'
+import { noteEvent } from '../store/ledger/event.query.ts'
 import type { EgressSample } from '../store/ledger/vm.table.ts'
 
 export type EgressDeps = {
@@ -36,23 +36,27 @@ export async function sampleEgress(deps: Pick<EgressDeps, 'store' | 'log' | 'sam
 
 /** Copies samples into the directory in one transaction, then notes new blocks in this host's journal. */
 function publish({ store, log }: Pick<EgressDeps, 'store' | 'log'>, samples: readonly EgressSample[]): void {
-  const blocked = store.directory.transact(tx =>
-    samples.flatMap(sample => {
-      const instance = instanceByVm(tx, sample.vmId)
-      if (instance === null) return []
-      setInstanceEgress(tx, {
+  const byVm = new Map(samples.map(sample => [sample.vmId, sample]))
+  const pairs = store.directory.transact(tx => {
+    const found = [...instancesByVms(tx, [...byVm.keys()])].flatMap(([vmId, instance]) => {
+      const sample = byVm.get(vmId)
+      return sample === undefined ? [] : [{ instance, sample }]
+    })
+    setInstanceEgress(
+      tx,
+      found.map(({ instance, sample }) => ({
         id: instance.id,
         egressBytes: sample.usedBytes,
         egressObservedAtMs: sample.observedAtMs,
         egressBlockAppliedAtMs: sample.blockedAtMs,
-      })
-      return isNewlyBlocked(instance, sample) ? [{ instance, sample }] : []
-    }),
-  )
-  for (const { instance, sample } of blocked) {
+      })),
+    )
+    return found
+  })
+  for (const { instance, sample } of pairs.filter(isNewlyBlocked)) {
     const detail = { usedBytes: sample.usedBytes }
     log.warn('an instance has spent its egress and is blocked', { instance: instance.id, ...detail })
-    appendEvent(store.ledger.db, {
+    noteEvent(store.ledger.db, log, {
       nowMs: sample.observedAtMs,
       kind: 'instance.egress_blocked',
       subject: instance.id,
@@ -61,6 +65,6 @@ function publish({ store, log }: Pick<EgressDeps, 'store' | 'log'>, samples: rea
   }
 }
 
-function isNewlyBlocked(instance: Instance, sample: EgressSample): boolean {
+function isNewlyBlocked({ instance, sample }: { instance: Instance; sample: EgressSample }): boolean {
   return sample.blockedAtMs !== null && instance.egressBlockAppliedAtMs === null
 }

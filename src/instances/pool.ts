@@ -14,7 +14,7 @@ import { instanceByVm, listLiving } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import { insertPoolVm, listPoolVms, namedVms, removePoolVm, setPoolBoxKey } from '../store/directory/pool.query.ts'
 import type { PoolVm } from '../store/directory/pool.table.ts'
-import { appendEvent } from '../store/ledger/event.query.ts'
+import { noteEvent } from '../store/ledger/event.query.ts'
 import { listVms } from '../store/ledger/vm.query.ts'
 import type { Admission } from '../vm/admission.plan.ts'
 import type { VmEngine, VmSpec } from '../vm/engine.ts'
@@ -139,7 +139,7 @@ export class WarmPool {
     this.#counts.creates[start] += 1
     if (instance.vmId !== null) this.#forget(instance.vmId)
     try {
-      appendEvent(store.ledger.db, {
+      noteEvent(store.ledger.db, log, {
         nowMs: clock.nowMs(),
         kind: 'instance.accepted',
         subject: instance.id,
@@ -265,7 +265,7 @@ export class WarmPool {
     if (!removePoolVm(store.directory.db, vmId)) return
     this.#forget(vmId)
     log.info('a VM leaves the warm pool', { vm: vmId, reason })
-    appendEvent(store.ledger.db, { nowMs: clock.nowMs(), kind: 'pool.dismissed', subject: vmId, detail: { reason } })
+    noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind: 'pool.dismissed', subject: vmId, detail: { reason } })
     engine.dismiss(vmId)
   }
 
@@ -355,7 +355,7 @@ export class WarmPool {
   }
 
   #journalOrphan(vmId: string, verdict: string): void {
-    const { store, clock } = this.#deps
-    appendEvent(store.ledger.db, { nowMs: clock.nowMs(), kind: 'vm.orphan', subject: vmId, detail: { verdict } })
+    const { store, clock, log } = this.#deps
+    noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind: 'vm.orphan', subject: vmId, detail: { verdict } })
   }
 }

@@ -16,7 +16,7 @@ import {
 } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
-import { appendEvent } from '../store/ledger/event.query.ts'
+import { noteEvent } from '../store/ledger/event.query.ts'
 import type { VmEngine, VmSpec, VmView } from '../vm/engine.ts'
 import { type InstanceEvent, nextStatus, taskOf } from './instance.machine.ts'
 import { type ProvisionDeps, Provisioner } from './provision.ts'
@@ -184,7 +184,7 @@ export class InstanceReconciler {
     if (!isMoved) return false
     const { failureCode } = set
     log.info('instance moved', { instance: id, from, to, failureCode, ...detail })
-    appendEvent(store.ledger.db, {
+    noteEvent(store.ledger.db, log, {
       nowMs,
       kind: `instance.${to}`,
       subject: id,

@@ -7,6 +7,7 @@ import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
 import { metricsContentType } from '../base/prometheus.ts'
 import { AdminLeaks, type AdminProblem, AdminStatus } from '../contract/admin.ts'
 import { readJson } from '../http/body.ts'
+import { retryAfterOf, storageFault } from '../http/limited.ts'
 import { failureHeaders, isInternal } from '../http/problem.ts'
 import { buildRoutes } from './builds.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
@@ -31,7 +32,9 @@ export function createAdmin(deps: AdminDeps): AdminHandler {
       const fault = toFault(error)
       if (isInternal(fault)) log.error('admin request failed', { error })
       set.status = fault.status
+      const retryAfterSeconds = retryAfterOf(fault)
       Object.assign(set.headers, failureHeaders(fault.status))
+      if (retryAfterSeconds !== null) set.headers['retry-after'] = String(retryAfterSeconds)
       return toProblem(fault)
     })
     .get('/status', () => deps.status(), { response: AdminStatus })
@@ -52,6 +55,8 @@ export function createAdmin(deps: AdminDeps): AdminHandler {
 
 /** Anything thrown in a handler, as a fault. */
 function toFault(error: unknown): Fault {
+  const stored = storageFault(error, `nothing was changed: the database says: ${messageOf(error)}`)
+  if (stored !== null) return stored
   if (error instanceof Fault) return error
   // Elysia wraps what `parse` throws.
   if (error instanceof ParseError && error.cause instanceof Fault) return error.cause

@@ -9,11 +9,11 @@ import { AdminBuild, AdminBuildList, buildListMax, Slug } from '../contract/admi
 import { buildById, LIVING_STATES, listBuilds } from '../store/directory/build.query.ts'
 import type { Build } from '../store/directory/build.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
-import { appendEvent } from '../store/ledger/event.query.ts'
+import { noteEvent } from '../store/ledger/event.query.ts'
 import type { AdminDeps } from './deps.ts'
 import { organizationBySlug } from './organizations.ts'
 
-type BuildsDeps = Pick<AdminDeps, 'store' | 'clock' | 'cancelBuild' | 'vm'>
+type BuildsDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'cancelBuild' | 'vm'>
 
 export function buildRoutes(deps: BuildsDeps) {
   const params = Type.Object({ id: Type.String({ minLength: 1, maxLength: 64 }) })
@@ -48,7 +48,7 @@ function find({ store }: BuildsDeps, id: string): Build {
 
 /** No effect on one that has ended; only what it changes is an event. Faults: not_found, conflict (service C is off). */
 function cancel(deps: BuildsDeps, id: string): Build {
-  const { store, clock, cancelBuild } = deps
+  const { store, clock, log, cancelBuild } = deps
   const before = find(deps, id)
   if (!isLiving(before)) return before
   if (cancelBuild === null) {
@@ -59,7 +59,7 @@ function cancel(deps: BuildsDeps, id: string): Build {
   const after = present(cancelBuild(id), 'nothing removes a living build')
   if (after.state === 'cancelled') {
     const detail = { state: before.state, organization: slugOf(deps, before) }
-    appendEvent(store.ledger.db, { nowMs: clock.nowMs(), kind: 'build.operator_cancel', subject: id, detail })
+    noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind: 'build.operator_cancel', subject: id, detail })
   }
   return after
 }

@@ -19,12 +19,12 @@ import {
 } from '../store/directory/gateway-key.query.ts'
 import type { GatewayKey } from '../store/directory/gateway-key.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
-import { appendEvent } from '../store/ledger/event.query.ts'
+import { noteEvent } from '../store/ledger/event.query.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { byPrefix } from './keys.ts'
 import { bySlug, organizationBySlug } from './organizations.ts'
 
-type GatewayKeysDeps = Pick<AdminDeps, 'store' | 'clock' | 'random' | 'mintGatewayKey'>
+type GatewayKeysDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'random' | 'mintGatewayKey'>
 
 export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
   return new Elysia({ normalize: false })
@@ -55,7 +55,7 @@ function list({ store, clock }: GatewayKeysDeps, slug: string): AdminGatewayKey[
 
 /** Faults: not_found, invalid_request (the end), internal (no free prefix). */
 function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreate): AdminGatewayKeyCreated {
-  const { store, clock, random, mintGatewayKey } = deps
+  const { store, clock, log, random, mintGatewayKey } = deps
   const nowMs = clock.nowMs()
   const { organizationId, key, prefix, expiresAtMs } = store.directory.transact(tx => {
     const { id: organizationId } = organizationBySlug(tx, slug)
@@ -78,7 +78,7 @@ function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreat
     return { organizationId, key, prefix, expiresAtMs }
   })
   const detail = { slug, prefix }
-  appendEvent(store.ledger.db, { nowMs, kind: 'gateway_key.created', subject: organizationId, detail })
+  noteEvent(store.ledger.db, log, { nowMs, kind: 'gateway_key.created', subject: organizationId, detail })
   return {
     ...terms,
     key,
@@ -90,7 +90,7 @@ function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreat
 }
 
 /** Idempotent; the first revocation's time stays. Fault not_found. */
-function revoke({ store, clock }: GatewayKeysDeps, prefix: string): AdminGatewayKey {
+function revoke({ store, clock, log }: GatewayKeysDeps, prefix: string): AdminGatewayKey {
   const nowMs = clock.nowMs()
   const { key, slug, isChanged } = store.directory.transact(tx => {
     const before = findGatewayKey(tx, prefix)
@@ -103,7 +103,7 @@ function revoke({ store, clock }: GatewayKeysDeps, prefix: string): AdminGateway
     return { key: present(findGatewayKey(tx, prefix), 'a revoked key stays'), slug, isChanged }
   })
   if (isChanged) {
-    appendEvent(store.ledger.db, {
+    noteEvent(store.ledger.db, log, {
       nowMs,
       kind: 'gateway_key.revoked',
       subject: key.organizationId,

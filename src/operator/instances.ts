@@ -24,13 +24,13 @@ import type { Instance, InstanceChange } from '../store/directory/instance.table
 import { listOrganizations, organizationById } from '../store/directory/organization.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
 import { egressOf } from '../store/ledger/egress.query.ts'
-import { appendEvent, listEvents } from '../store/ledger/event.query.ts'
+import { listEvents, noteEvent } from '../store/ledger/event.query.ts'
 import type { Event } from '../store/ledger/event.table.ts'
 import { vmById } from '../store/ledger/vm.query.ts'
 import type { AdminDeps } from './deps.ts'
 import { organizationBySlug } from './organizations.ts'
 
-export type InstancesDeps = Pick<AdminDeps, 'store' | 'clock' | 'deleteInstance' | 'vm' | 'consoleDir'>
+export type InstancesDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'deleteInstance' | 'vm' | 'consoleDir'>
 
 export type OwnedInstance = { readonly instance: Instance; readonly organization: Organization }
 
@@ -119,14 +119,14 @@ function list(deps: InstancesDeps, slug: string | null): AdminInstance[] {
 }
 
 /** Goes to the service each time; only the first deletion is an event. */
-function remove({ store, clock, deleteInstance }: InstancesDeps, owned: OwnedInstance): OwnedInstance {
+function remove({ store, clock, log, deleteInstance }: InstancesDeps, owned: OwnedInstance): OwnedInstance {
   const { instance, organization } = owned
   const isRepeated = instance.desired === 'absent'
   deleteInstance(instance, organization)
   if (!isRepeated) {
     const detail = { slug: organization.slug, name: instance.name }
     const nowMs = clock.nowMs()
-    appendEvent(store.ledger.db, { nowMs, kind: 'instance.operator_delete', subject: instance.id, detail })
+    noteEvent(store.ledger.db, log, { nowMs, kind: 'instance.operator_delete', subject: instance.id, detail })
   }
   return instanceByReference(store.directory.db, instance.id)
 }

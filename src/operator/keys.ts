@@ -10,11 +10,11 @@ import { mintUnused } from '../http/bearer.ts'
 import { findKey, insertKey, listKeys, revokeKey } from '../store/directory/key.query.ts'
 import type { Key, KeyScope } from '../store/directory/key.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
-import { appendEvent } from '../store/ledger/event.query.ts'
+import { noteEvent } from '../store/ledger/event.query.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { bySlug, organizationBySlug } from './organizations.ts'
 
-type KeysDeps = Pick<AdminDeps, 'store' | 'clock' | 'random' | 'mintKey'>
+type KeysDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'random' | 'mintKey'>
 
 export const byPrefix = Type.Object({ prefix: Type.String({ maxLength: 64 }) })
 
@@ -42,7 +42,7 @@ function list({ store }: KeysDeps, slug: string): AdminKey[] {
 }
 
 /** Faults: not_found, internal (no free prefix). */
-function create({ store, clock, random, mintKey }: KeysDeps, slug: string, scope: KeyScope): AdminKeyCreated {
+function create({ store, clock, log, random, mintKey }: KeysDeps, slug: string, scope: KeyScope): AdminKeyCreated {
   const nowMs = clock.nowMs()
   const { organizationId, key, prefix } = store.directory.transact(tx => {
     const { id: organizationId } = organizationBySlug(tx, slug)
@@ -56,12 +56,12 @@ function create({ store, clock, random, mintKey }: KeysDeps, slug: string, scope
     return { organizationId, key, prefix }
   })
   const detail = { slug, prefix, scope }
-  appendEvent(store.ledger.db, { nowMs, kind: 'key.created', subject: organizationId, detail })
+  noteEvent(store.ledger.db, log, { nowMs, kind: 'key.created', subject: organizationId, detail })
   return { key, prefix, organization: slug, scope, created_at: iso(nowMs) }
 }
 
 /** Idempotent; the first revocation's time stays. Fault not_found. */
-function revoke({ store, clock }: KeysDeps, prefix: string): AdminKey {
+function revoke({ store, clock, log }: KeysDeps, prefix: string): AdminKey {
   const nowMs = clock.nowMs()
   const { key, slug, isChanged } = store.directory.transact(tx => {
     const before = findKey(tx, prefix)
@@ -72,7 +72,7 @@ function revoke({ store, clock }: KeysDeps, prefix: string): AdminKey {
     return { key: present(findKey(tx, prefix), 'a revoked key stays'), slug, isChanged }
   })
   if (isChanged) {
-    appendEvent(store.ledger.db, { nowMs, kind: 'key.revoked', subject: key.organizationId, detail: { prefix } })
+    noteEvent(store.ledger.db, log, { nowMs, kind: 'key.revoked', subject: key.organizationId, detail: { prefix } })
   }
   return keyView(key, slug)
 }

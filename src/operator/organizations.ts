@@ -22,10 +22,10 @@ import {
   setOrganizationStatus,
 } from '../store/directory/organization.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
-import { appendEvent } from '../store/ledger/event.query.ts'
+import { noteEvent } from '../store/ledger/event.query.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 
-type OrganizationsDeps = Pick<AdminDeps, 'store' | 'clock' | 'random'>
+type OrganizationsDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'random'>
 
 export const bySlug = Type.Object({ slug: Slug })
 
@@ -66,7 +66,7 @@ export function organizationBySlug(db: DirectoryDb, slug: string): Organization 
 }
 
 /** Faults: invalid_request, conflict. */
-function createOrganization({ store, clock, random }: OrganizationsDeps, slug: string): Organization {
+function createOrganization({ store, clock, log, random }: OrganizationsDeps, slug: string): Organization {
   const problem = slugProblem(slug)
   if (problem !== null) throw new Fault('invalid_request', `slug ${JSON.stringify(slug)} ${problem}`, { param: 'slug' })
   const { directory, ledger } = store
@@ -75,12 +75,16 @@ function createOrganization({ store, clock, random }: OrganizationsDeps, slug: s
   if (!insertOrganization(directory.db, { id, slug, nowMs })) {
     throw new Fault('conflict', `organization ${slug} exists already`, { param: 'slug' })
   }
-  appendEvent(ledger.db, { nowMs, kind: 'organization.created', subject: id, detail: { slug } })
+  noteEvent(ledger.db, log, { nowMs, kind: 'organization.created', subject: id, detail: { slug } })
   return organizationBySlug(directory.db, slug)
 }
 
 /** Idempotent; only a change is an event. Fault not_found. */
-function setStatus({ store, clock }: OrganizationsDeps, slug: string, status: Organization['status']): Organization {
+function setStatus(
+  { store, clock, log }: OrganizationsDeps,
+  slug: string,
+  status: Organization['status'],
+): Organization {
   const { organization, isChanged } = store.directory.transact(tx => {
     const before = organizationBySlug(tx, slug)
     if (before.status === status) return { organization: before, isChanged: false }
@@ -89,7 +93,7 @@ function setStatus({ store, clock }: OrganizationsDeps, slug: string, status: Or
   })
   const kind = status === 'active' ? 'organization.resumed' : 'organization.suspended'
   if (isChanged) {
-    appendEvent(store.ledger.db, { nowMs: clock.nowMs(), kind, subject: organization.id, detail: { slug } })
+    noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind, subject: organization.id, detail: { slug } })
   }
   return organization
 }

@@ -6,6 +6,7 @@ import type { BaseSQLiteDatabase } from 'drizzle-orm/sqlite-core'
 import { assert } from '../base/assert.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import { newUuid } from '../base/ids.ts'
+import { storageCodeOf } from '../base/storage-failure.ts'
 import { initial } from './migrations/0001-initial.ts'
 import { inference } from './migrations/0002-inference.ts'
 import { rooms } from './migrations/0003-rooms.ts'
@@ -81,11 +82,13 @@ export const MIGRATIONS: readonly string[] = [
   egressLimits,
 ]
 
-const busyTimeoutMs = 5_000
+/** Each statement that waits holds the event loop: backups and look-ups of others take a few milliseconds. */
+const busyTimeoutMs = 500
 
 /**
  * Opens the database at `path` (`:memory:` for tests) and brings it to the newest schema.
- * Faults: `store.newer` when a newer executable wrote it, `store.corrupt` when it is no sound database.
+ * Faults: `store.newer` when a newer executable wrote it, `store.busy` and `store.unwritable` when it cannot be written now, `store.corrupt` when it
+ * is no sound database.
  */
 export function openStore(path: string, migrations: readonly string[] = MIGRATIONS): Store {
   let sqlite: Database
@@ -96,7 +99,7 @@ export function openStore(path: string, migrations: readonly string[] = MIGRATIO
     // WAL with FULL: an accepted create survives a power cut, not only a crash of ours.
     sqlite.run('PRAGMA synchronous = FULL')
   } catch (error) {
-    throw wrapFault(error, `open database ${path}`, 'store.corrupt')
+    throw openFault(error, path)
   }
   try {
     migrate(sqlite, path, migrations)
@@ -109,8 +112,12 @@ export function openStore(path: string, migrations: readonly string[] = MIGRATIO
     }
   } catch (error) {
     sqlite.close()
-    throw error instanceof Fault ? error : wrapFault(error, `open database ${path}`, 'store.corrupt')
+    throw error instanceof Fault ? error : openFault(error, path)
   }
+}
+
+function openFault(error: unknown, path: string): Fault {
+  return wrapFault(error, `open database ${path}`, storageCodeOf(error) ?? 'store.corrupt')
 }
 
 function openRoom<Name extends RoomName>(client: Database): RoomStore<Name> {

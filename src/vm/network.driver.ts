@@ -5,7 +5,7 @@
 import { isIPv4 } from 'node:net'
 import { type Static, Type } from '@sinclair/typebox'
 import type { Clock } from '../base/clock.ts'
-import { Fault } from '../base/fault.ts'
+import { Fault, wrapFault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { createSerial } from '../base/serial.ts'
 import { checked } from '../contract/shape.ts'
@@ -16,7 +16,7 @@ import { receivedBytes } from '../host/network/tap.ts'
 import type { LedgerStore } from '../store/db.ts'
 import { restAddress } from '../store/ledger/address.query.ts'
 import { listEgress, recordEgress } from '../store/ledger/egress.query.ts'
-import { appendEvent } from '../store/ledger/event.query.ts'
+import { noteEvent } from '../store/ledger/event.query.ts'
 import { readMeta, swapMeta } from '../store/ledger/meta.query.ts'
 import { listResources } from '../store/ledger/resource.query.ts'
 import { vmsById } from '../store/ledger/vm.query.ts'
@@ -139,26 +139,27 @@ export class VmNetwork {
 
   /**
    * Reads all quotas, stores them, and puts back what is missing or not as the ledger says. Returns what is stored now of the VMs that were
-   * read. Faults: host.*.
+   * read. Faults: host.*; what the database says, once the firewall is as it should be.
    */
   async sample(): Promise<readonly EgressSample[]> {
     const { clock, ledger, log, ruleset } = this.#deps
     if (listResources(ledger.db, 'nft').length === 0) return []
-    const { stored, isDiminished, isOutdated } = await this.#turns.run(() => this.#read())
+    const { stored, unstored, isDiminished, isOutdated } = await this.#turns.run(() => this.#read())
     const { table } = ruleset
     if (isDiminished) {
       log.error('nftables objects have vanished or count less than they did; restoring them', { table })
-      appendEvent(ledger.db, { nowMs: clock.nowMs(), kind: 'nft.restored', subject: '', detail: { table } })
+      noteEvent(ledger.db, log, { nowMs: clock.nowMs(), kind: 'nft.restored', subject: '', detail: { table } })
     }
     if (isOutdated) log.warn('nftables has other limits than the ledger; writing them again', { table })
     if (isDiminished || isOutdated) await this.resync()
     else await this.followAddresses()
+    if (unstored !== null) throw unstored
     return stored
   }
 
   /** In its turn: nothing is applied between the look at the kernel and what is made of it. */
   async #read() {
-    const { ledger, nft, clock } = this.#deps
+    const { nft, clock } = this.#deps
     // Before the quotas: what comes in between is then counted twice where a quota is lost, and not at all never.
     const taken = receivedBytes()
     const quotas = (await nft.readCounters(nftTimeoutMs))?.quotas ?? new Map<string, Quota>()
@@ -178,11 +179,20 @@ export class VmNetwork {
     })
     const pairs = vms.flatMap(quotasOf).map(wanted => ({ wanted, found: quotas.get(wanted.name) }))
     return {
-      stored: ledger.transact(tx => samples.map(sample => recordEgress(tx, sample))),
+      ...this.#store(samples),
       isDiminished: pairs.some(({ wanted, found }) =>
         found === undefined ? this.#installed?.quotas.has(wanted.name) === true : hasLost(wanted, found),
       ),
       isOutdated: pairs.some(({ wanted, found }) => found !== undefined && found.limitBytes !== wanted.limitBytes),
+    }
+  }
+
+  /** A database that cannot be written keeps nobody from looking after the firewall. */
+  #store(samples: readonly EgressRow[]): { stored: readonly EgressSample[]; unstored: Error | null } {
+    try {
+      return { stored: this.#deps.ledger.transact(tx => recordEgress(tx, samples)), unstored: null }
+    } catch (error) {
+      return { stored: [], unstored: wrapFault(error, 'store samples') }
     }
   }
 
@@ -215,7 +225,7 @@ export class VmNetwork {
     // Two that fight over a table must not fill the disk.
     if (clock.monotonicMs() - this.#restoredAtMs >= restoredEventMs) {
       log.error('somebody else has changed our tables of nftables; restoring them with what was counted', { table })
-      appendEvent(ledger.db, { nowMs, kind: 'nft.restored', subject: '', detail: { table } })
+      noteEvent(ledger.db, log, { nowMs, kind: 'nft.restored', subject: '', detail: { table } })
       this.#restoredAtMs = clock.monotonicMs()
     }
     await this.resync()

@@ -39,6 +39,7 @@ import { findOrganization } from '../../src/store/directory/organization.query.t
 import { recordEgress } from '../../src/store/ledger/egress.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
+import { holdLock } from '../rigs/lock-holder.ts'
 
 const STATUS: AdminStatus = {
   version: '1',
@@ -360,7 +361,7 @@ test('goal: an instance shows what it has sent beyond its cap', async () => {
   insertVm(store.ledger.db, { id: vmId, hostId: 'h', image: 'instance', vcpus: 1, memoryMib: 512, nowMs: 1 })
   store.directory.db.update(instances).set({ vmId }).run()
   expect(await rescued()).toBe(0)
-  recordEgress(store.ledger.db, { vmId, usedBytes: 9, rescueBytes: 7, observedAtMs: 1, blockedAtMs: 1 })
+  recordEgress(store.ledger.db, [{ vmId, usedBytes: 9, rescueBytes: 7, observedAtMs: 1, blockedAtMs: 1 }])
   expect(await rescued()).toBe(7)
 })
 
@@ -408,4 +409,37 @@ test('goal: the console is read from its tail; following it goes on, and ends wi
   const second = await get('&tail=1&follow=true')
   await second.body?.getReader().read()
   await server.stop()
+})
+
+test('goal: while another program holds the database, a change is refused whole, with the code that says what to do, and reads go on', async () => {
+  await ask('POST', '/organizations', { slug: 'acme' })
+  const before = kinds()
+  {
+    await using _ = await holdLock(join(dir, 'strongroom.db'))
+    const response = await fetch('http://admin/organizations/acme/keys', {
+      ...{ unix: server.path, method: 'POST', headers: { 'content-type': 'application/json' } },
+      body: JSON.stringify({ scope: 'write' }),
+    })
+    expect([response.status, response.headers.get('retry-after')]).toEqual([503, '2'])
+    expect(await response.json()).toEqual({
+      error: { code: 'store.busy', message: 'nothing was changed: the database says: database is locked' },
+    })
+    expect((await ask('GET', '/organizations/acme')).status).toBe(200)
+  }
+  expect(kinds()).toEqual(before)
+  expect((await ask('GET', '/organizations/acme/keys')).body).toEqual({ keys: [] })
+  expect((await ask('POST', '/organizations/acme/keys', { scope: 'write' })).status).toBeLessThan(300)
+})
+
+test('goal: a key that was made is shown also when its entry in the journal cannot be written', async () => {
+  await ask('POST', '/organizations', { slug: 'acme' })
+  store.ledger.db.run(
+    "CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'the journal cannot be written'); END",
+  )
+  const { status, body } = await ask('POST', '/organizations/acme/keys', { scope: 'write' })
+  expect([status < 300, [...Value.Errors(AdminKeyCreated, body)]]).toEqual([true, []])
+  store.ledger.db.run('DROP TRIGGER full')
+  const prefix = String(Reflect.get(Object(body), 'prefix'))
+  expect(findKey(store.directory.db, prefix)).not.toBeNull()
+  expect(kinds()).toEqual(['organization.created'])
 })

@@ -14,9 +14,11 @@ const gib = 1024 ** 3
 test('goal: a limit is raised once however often that is said, with who, from what, to what and why in the journal', async () => {
   const { store, firewall, raise, run, limit, events } = egressAdmin()
   run()
-  recordEgress(store.ledger.db, {
-    ...{ vmId, usedBytes: egressLimitBytes, rescueBytes: 0, observedAtMs: nowMs, blockedAtMs: nowMs },
-  })
+  recordEgress(store.ledger.db, [
+    {
+      ...{ vmId, usedBytes: egressLimitBytes, rescueBytes: 0, observedAtMs: nowMs, blockedAtMs: nowMs },
+    },
+  ])
   const asked = { to_bytes: 20 * gib, reason: 'ticket 7' }
   for (let time = 0; time < 3; time += 1) expect(await raise(asked)).toMatchObject({ status: 200, limit: 20 * gib })
   // The repeated ones go to the firewall too: the first may not have reached it.

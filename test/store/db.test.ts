@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { getTableConfig, type SQLiteTable } from 'drizzle-orm/sqlite-core'
 import { Fault } from '../../src/base/fault.ts'
+import { storageCodeOf } from '../../src/base/storage-failure.ts'
 import { MIGRATIONS, openStore, type RoomName } from '../../src/store/db.ts'
 import { attestationOf, storeAttestation } from '../../src/store/directory/attestation.query.ts'
 import { instanceAttestations } from '../../src/store/directory/attestation.table.ts'
@@ -27,6 +28,7 @@ import { nonces } from '../../src/store/ledger/nonce.table.ts'
 import { recordResource, resourcesOf } from '../../src/store/ledger/resource.query.ts'
 import { insertVm, listVms, openVm, vmById } from '../../src/store/ledger/vm.query.ts'
 import { egress, launches, resources, restingAddresses, vms } from '../../src/store/ledger/vm.table.ts'
+import { holdLock } from '../rigs/lock-holder.ts'
 
 const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
   directory: [
@@ -405,3 +407,34 @@ describe('use', () => {
     store.close()
   })
 })
+
+// Goal: whoever else holds the database holds the event loop for half a second at a time, keeps nobody from reading, and is told from a damaged file.
+test('another program holds the lock', async () => {
+  using at = place()
+  const store = openStore(at.path)
+  insertOrganization(store.directory.db, { id: 'o1', slug: 'acme', nowMs: 1 })
+  const add = () => insertOrganization(store.directory.db, { id: 'o2', slug: 'globex', nowMs: 1 })
+  {
+    await using _ = await holdLock(at.path)
+    for (const write of [add, () => store.directory.transact(add), () => store.ledger.transact(() => {})]) {
+      const startedMs = performance.now()
+      expect(storageCodeOf(thrownBy(write))).toBe('store.busy')
+      expect(performance.now() - startedMs).toBeLessThan(2_000)
+    }
+    expect(listOrganizations(store.directory.db).map(({ id }) => id)).toEqual(['o1'])
+    const { code, message } = faultOf(() => openStore(at.path))
+    expect([code, message]).toEqual(['store.busy', `open database ${at.path}: database is locked`])
+  }
+  expect(store.directory.transact(add)).toBe(true)
+  store.close()
+  openStore(at.path).close()
+})
+
+function thrownBy(work: () => unknown): unknown {
+  try {
+    work()
+  } catch (error) {
+    return error
+  }
+  throw new Error('nothing was thrown')
+}

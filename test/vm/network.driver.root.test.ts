@@ -93,13 +93,15 @@ inOwnNetns(
       // Goal: usage never counts back to zero, whoever flushes the ruleset; samples never shrink.
       const { store, create, addVm, quotas, clock } = bench()
       const id = addVm(1)
-      recordEgress(store.ledger.db, {
-        vmId: id,
-        usedBytes: 4321,
-        rescueBytes: 765,
-        observedAtMs: clock.nowMs(),
-        blockedAtMs: null,
-      })
+      recordEgress(store.ledger.db, [
+        {
+          vmId: id,
+          usedBytes: 4321,
+          rescueBytes: 765,
+          observedAtMs: clock.nowMs(),
+          blockedAtMs: null,
+        },
+      ])
       const network = create()
       await network.sync()
       const counted = [
@@ -119,13 +121,15 @@ inOwnNetns(
       // Goal: the block's time is that of the first sample that shows it, and stays.
       const { store, create, addVm, clock } = bench()
       const id = addVm(1)
-      recordEgress(store.ledger.db, {
-        vmId: id,
-        usedBytes: limitBytes,
-        rescueBytes: 0,
-        observedAtMs: clock.nowMs(),
-        blockedAtMs: null,
-      })
+      recordEgress(store.ledger.db, [
+        {
+          vmId: id,
+          usedBytes: limitBytes,
+          rescueBytes: 0,
+          observedAtMs: clock.nowMs(),
+          blockedAtMs: null,
+        },
+      ])
       const network = create()
       await network.sync()
       clock.advance(1_000)
@@ -148,7 +152,7 @@ inOwnNetns(
       for (const id of ids) openVm(store.ledger.db, { id, nowMs: clock.nowMs() })
       const usedBytes = 2 * limitBytes
       const before = { vmId: first, usedBytes, rescueBytes: 0, observedAtMs: clock.nowMs(), blockedAtMs: null }
-      recordEgress(store.ledger.db, before)
+      recordEgress(store.ledger.db, [before])
       const network = create()
       const mapped = () => {
         const { stdout } = Bun.spawnSync(['nft', 'list', 'chain', 'inet', 'strongroom', 'mapped'])

@@ -180,7 +180,7 @@ describe('the gateway', () => {
     // Goal: a gateway never stops for what it has sent; a flush of the ruleset forgets none of it.
     const { store, network, addVm, texts } = bench()
     const id = addVm(1, kind)
-    recordEgress(store.ledger.db, { vmId: id, usedBytes: 77, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null })
+    recordEgress(store.ledger.db, [{ vmId: id, usedBytes: 77, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null }])
     await network.setGateway({ serving: null, port: 8442, upstreams })
     expect(texts.at(-1)).toContain(
       `quota inet strongroom tap1 { over ${Number.MAX_SAFE_INTEGER} bytes used 77 bytes; }`,
@@ -205,6 +205,27 @@ test('each VM is opened to the network of its kind, and one that was closed to n
   closeVm(db, { id: build, nowMs: 6 })
   openVm(db, { id: build, nowMs: 7 })
   expect(await opened()).toEqual(['tap1 opened'])
+})
+
+test('a database that cannot be written keeps nobody from restoring the firewall', async () => {
+  // Goal: a full disk opens no hole: what has gone from the kernel comes back, and the failure is still told.
+  const b = bench()
+  b.addVm(1)
+  await b.network.sync()
+  b.kernel.clear()
+  b.store.ledger.db.run('PRAGMA query_only = ON')
+  expect(await failure(b.network.sample())).toMatchObject({ message: expect.stringContaining('store samples') })
+  expect([...b.kernel]).toEqual(['tap1', 'tap1_rescue'])
+  b.kernel.clear()
+  const seen = b.texts.length
+  const stopping = new AbortController()
+  const watch: Parameters<VmNetwork['watch']>[0] = {
+    run: listener => listener.onForeignChange({ certain: true }),
+  }
+  await b.network.watch(watch, stopping.signal)
+  expect([b.texts.length, ...b.kernel]).toEqual([seen + 1, 'tap1', 'tap1_rescue'])
+  b.store.ledger.db.run('PRAGMA query_only = OFF')
+  expect(await b.network.sample()).toHaveLength(1)
 })
 
 test('what VMs may not reach follows the networks of this host', async () => {

@@ -166,13 +166,15 @@ test('after a reboot of the host, VMs that had booted are failed with host_resta
   moveVm(store.ledger.db, { id: lost, from: 'launching', to: 'booting', nowMs: 0 })
   moveVm(store.ledger.db, { id: lost, from: 'booting', to: 'running', nowMs: 0 })
   const lastSeenMs = clock.nowMs() - 2 * 24 * 60 * 60 * 1000
-  recordEgress(store.ledger.db, {
-    vmId: lost,
-    usedBytes: 1,
-    rescueBytes: 0,
-    observedAtMs: lastSeenMs,
-    blockedAtMs: null,
-  })
+  recordEgress(store.ledger.db, [
+    {
+      vmId: lost,
+      usedBytes: 1,
+      rescueBytes: 0,
+      observedAtMs: lastSeenMs,
+      blockedAtMs: null,
+    },
+  ])
   engine.start()
   await clock.elapse(0)
   expect([state(lost), failure(lost)]).toEqual(['failed', 'host_restarted'])

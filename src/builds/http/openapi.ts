@@ -146,6 +146,17 @@ const FAILURES = {
     headers: { 'Retry-After': 'RetryAfter' },
     error: { code: 'invalid_request', message: 'As many builds as may wait (32) are waiting.' },
   },
+  NotWritable: {
+    status: 503,
+    description:
+      'The database of this service cannot be written now: another program on its host holds it, or its disk is full. Nothing was changed. Wait as long as Retry-After says.',
+    headers: { 'Retry-After': 'RetryAfter' },
+    error: {
+      code: 'internal_error',
+      message:
+        'This service cannot write to its disk at present. Nothing was changed; tell the operator, and send the request again as soon as Retry-After says.',
+    },
+  },
   InternalError: {
     status: 500,
     description: 'Unexpected; give the request id to the operator if it persists.',
@@ -163,7 +174,7 @@ type Operation = ApiOperation<keyof typeof PARAMETERS, keyof typeof HEADERS, key
 
 const READ = ['Unauthenticated', 'Forbidden', 'NotFound', 'MethodNotAllowed', 'RateLimited', 'InternalError'] as const
 const PUBLIC = ['MethodNotAllowed', 'RateLimited', 'InternalError'] as const
-const SUBMIT = [...READ, 'InvalidRequest', 'BodyTimeout', 'Conflict', 'BodyTooLarge'] as const
+const SUBMIT = [...READ, 'InvalidRequest', 'BodyTimeout', 'Conflict', 'BodyTooLarge', 'NotWritable'] as const
 
 const text = (description: string) => ({ 'text/plain': { schema: { type: 'string', description } } })
 
@@ -256,7 +267,7 @@ const OPERATIONS: readonly Operation[] = [
         commands: [],
       }),
     ),
-    failures: READ,
+    failures: [...READ, 'NotWritable'],
   },
   {
     method: 'get',
@@ -307,7 +318,7 @@ const OPERATIONS: readonly Operation[] = [
         expires_at: '2026-11-22T08:45:00.000Z',
       }),
     ),
-    failures: READ,
+    failures: [...READ, 'NotWritable'],
   },
   {
     method: 'get',

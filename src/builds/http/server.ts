@@ -5,6 +5,7 @@ import { Fault } from '../../base/fault.ts'
 import { type RandomBytes, randomName } from '../../base/ids.ts'
 import type { Logger, LogLevel } from '../../base/log.ts'
 import { checkHost } from '../../http/head.ts'
+import { storageFault } from '../../http/limited.ts'
 import { isUnexpected, problemResponse } from './problem.ts'
 
 /** A request under way. */
@@ -63,7 +64,7 @@ export function createBuildHttp({ log, clock, random, routes }: BuildHttpDeps): 
         })
       } catch (error) {
         if (isUnexpected(error)) log.error('request failed', { request_id: requestId, error })
-        response = problemResponse(error)
+        response = problemResponse(storageFault(error) ?? error)
       }
       log[accessLevel(request.method, response.status)]('request', {
         method: request.method,

@@ -6,6 +6,7 @@ import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { GatewaySettings } from '../../contract/workload.ts'
 import { createKeyFormat, type MintedKey, secretMatches } from '../../http/bearer.ts'
+import { createKeyUse } from '../../http/key-use.ts'
 import type { DirectoryDb } from '../../store/db.ts'
 import {
   gatewayTouchIntervalMs,
@@ -45,7 +46,12 @@ export function createGatewayAuthenticate(deps: GatewayAuthDeps): Authenticate {
   return createKeyAuthenticate({
     ...deps,
     find: createLookup(deps.db),
-    onUse: (key, nowMs) => noteUse(deps, key, nowMs),
+    onUse: createKeyUse({
+      log: deps.log,
+      what: 'a gateway key',
+      intervalMs: gatewayTouchIntervalMs,
+      write: use => touchGatewayKey(deps.db, use),
+    }),
   })
 }
 
@@ -110,15 +116,4 @@ function isActive({ key, organizationStatus, instanceDesired }: KnownGatewayKey,
 
 function unauthenticated(): Fault {
   return new Fault('unauthenticated', 'The API key is missing or invalid.')
-}
-
-/** A request must not fail because this small write does. */
-function noteUse(deps: GatewayAuthDeps, key: GatewayKey, nowMs: number): void {
-  const sinceMs = nowMs - (key.lastUsedAtMs ?? Number.NEGATIVE_INFINITY)
-  if (sinceMs >= 0 && sinceMs < gatewayTouchIntervalMs) return
-  try {
-    touchGatewayKey(deps.db, { prefix: key.prefix, nowMs })
-  } catch (error) {
-    deps.log.warn('the use of a gateway key was not noted', { key: key.prefix, error })
-  }
 }

@@ -5,9 +5,9 @@ import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { createKeyFormat, type MintedKey, secretMatches } from '../../http/bearer.ts'
+import { createKeyUse } from '../../http/key-use.ts'
 import type { DirectoryDb } from '../../store/db.ts'
 import { findKey, touchIntervalMs, touchKey } from '../../store/directory/key.query.ts'
-import type { Key } from '../../store/directory/key.table.ts'
 import { organizationById } from '../../store/directory/organization.query.ts'
 import type { Principal } from '../service.ts'
 
@@ -17,6 +17,12 @@ export type AuthDeps = { readonly db: DirectoryDb; readonly clock: Pick<Clock, '
 export type Authenticate = (headers: Headers, need: 'read' | 'write') => Principal
 
 export function createAuthenticate(deps: AuthDeps): Authenticate {
+  const noteUse = createKeyUse({
+    log: deps.log,
+    what: 'a key',
+    intervalMs: touchIntervalMs,
+    write: use => touchKey(deps.db, use),
+  })
   return (headers, need) => {
     const presented = apiKeys.parse(headers.get('authorization'))
     if (presented === null) throw unauthenticated()
@@ -27,7 +33,7 @@ export function createAuthenticate(deps: AuthDeps): Authenticate {
     if (organization === null) throw unauthenticated()
     if (organization.status !== 'active') throw new Fault('forbidden', 'The organization is suspended.')
     if (need === 'write' && key.scope !== 'write') throw new Fault('forbidden', 'This key may only read.')
-    noteUse(deps, key)
+    noteUse(key, deps.clock.nowMs())
     return { organization, keyPrefix: key.prefix, scope: key.scope }
   }
 }
@@ -40,16 +46,4 @@ export function mintKey(random: RandomBytes): MintedKey {
 
 function unauthenticated(): Fault {
   return new Fault('unauthenticated', 'The Bearer token is missing or invalid.')
-}
-
-/** A read must not fail because this small write does. */
-function noteUse(deps: AuthDeps, key: Key): void {
-  const nowMs = deps.clock.nowMs()
-  const sinceMs = nowMs - (key.lastUsedAtMs ?? Number.NEGATIVE_INFINITY)
-  if (sinceMs >= 0 && sinceMs < touchIntervalMs) return
-  try {
-    touchKey(deps.db, { prefix: key.prefix, nowMs })
-  } catch (error) {
-    deps.log.warn('the use of a key was not noted', { key: key.prefix, error })
-  }
 }

@@ -236,6 +236,17 @@ const FAILURES = {
       message: 'The virtual machine does not answer right now; ask again as soon as Retry-After says.',
     },
   },
+  NotWritable: {
+    status: 503,
+    description:
+      'The database of this service cannot be written now: another program on its host holds it, or its disk is full. Nothing was changed. Wait as long as Retry-After says.',
+    headers: { 'Retry-After': 'RetryAfter' },
+    error: {
+      code: 'internal_error',
+      message:
+        'This service cannot write to its disk at present. Nothing was changed; tell the operator, and send the request again as soon as Retry-After says.',
+    },
+  },
   InternalError: {
     status: 500,
     description: 'Unexpected; retry, and give the request id to the operator if it persists.',
@@ -267,7 +278,7 @@ const OPERATIONS: readonly Operation[] = [
     parameters: ['IdempotencyKey', 'CorrelationId'],
     body: { schema: 'CreateInstance', example: { public_key: PUBLIC_KEY } },
     success: enveloped(202, 'Accepted.', 'InstanceCreated', { ...CREATED, created_at: '2026-11-20T08:30:00.000Z' }),
-    failures: ['InvalidRequest', ...READ_FAILURES, 'BodyTimeout', 'Conflict', 'BodyTooLarge'],
+    failures: ['InvalidRequest', ...READ_FAILURES, 'BodyTimeout', 'Conflict', 'BodyTooLarge', 'NotWritable'],
   },
   {
     method: 'get',
@@ -324,7 +335,7 @@ const OPERATIONS: readonly Operation[] = [
       status: 'terminating',
       terminated_reason: 'deleted_via_api',
     }),
-    failures: [...READ_FAILURES, 'NotFound'],
+    failures: [...READ_FAILURES, 'NotFound', 'NotWritable'],
   },
   {
     method: 'get',

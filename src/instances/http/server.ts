@@ -10,6 +10,7 @@ import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger, LogLevel } from '../../base/log.ts'
 import { type JsonLimits, readJson } from '../../http/body.ts'
 import { checkHost } from '../../http/head.ts'
+import { storageFault } from '../../http/limited.ts'
 import type { RequestRate } from '../../http/rate.ts'
 import type { Authenticate } from './auth.ts'
 import { failureResponse, isUnexpected, openContext, type RequestContext, stamp, successResponse } from './envelope.ts'
@@ -45,7 +46,7 @@ export function createHttp(deps: HttpDeps): Http {
   const fail = (request: Request, error: unknown, headers?: Record<string, string>): Response => {
     const context = contextOf(request)
     if (isUnexpected(error)) deps.log.error('request failed', { request_id: context.requestId, error: describe(error) })
-    return failureResponse(context, error, headers)
+    return failureResponse(context, storageFault(error) ?? error, headers)
   }
   const edge: Edge = {
     caller: (request, need) => {

@@ -139,6 +139,16 @@ export function instanceByVm(db: DirectoryDb, vmId: string): Instance | null {
   return db.select().from(instances).where(eq(instances.vmId, vmId)).get() ?? null
 }
 
+/** As `instanceByVm`, of several, by the VM. The caller bounds how many. */
+export function instancesByVms(db: DirectoryDb, vmIds: readonly string[]): Map<string, Instance> {
+  const found = db
+    .select()
+    .from(instances)
+    .where(inArray(instances.vmId, [...vmIds]))
+    .all()
+  return new Map(found.flatMap(instance => (instance.vmId === null ? [] : [[instance.vmId, instance]])))
+}
+
 /** Everything of a host that is not terminated, of all organizations, oldest first. */
 export function listLiving(db: DirectoryDb, hostId: string): Instance[] {
   return db
@@ -149,13 +159,22 @@ export function listLiving(db: DirectoryDb, hostId: string): Instance[] {
     .all()
 }
 
-/** Copies a sample of its VM's egress into an instance; neither its status nor its change log moves. */
-export function setInstanceEgress(
-  db: DirectoryDb,
-  { id, ...egress }: Pick<Instance, 'id' | 'egressBytes' | 'egressObservedAtMs' | 'egressBlockAppliedAtMs'>,
-): void {
-  assert(Number.isSafeInteger(egress.egressBytes) && egress.egressBytes >= 0, 'egress is a count of bytes')
-  db.update(instances).set(egress).where(eq(instances.id, id)).run()
+export type InstanceEgress = Pick<Instance, 'id' | 'egressBytes' | 'egressObservedAtMs' | 'egressBlockAppliedAtMs'>
+
+/** Copies samples of their VMs' egress into instances; neither status nor change log moves. The caller bounds how many. */
+export function setInstanceEgress(db: DirectoryDb, samples: readonly InstanceEgress[]): void {
+  const rows = samples.map(({ id, egressBytes, egressObservedAtMs, egressBlockAppliedAtMs }) => {
+    assert(Number.isSafeInteger(egressBytes) && egressBytes >= 0, 'egress is a count of bytes')
+    return [id, egressBytes, egressObservedAtMs, egressBlockAppliedAtMs]
+  })
+  // One statement for all: with one for each, a thousand held the thread for a quarter of a second.
+  db.run(sql`
+    UPDATE instances SET
+      egress_bytes = sample.value ->> 1,
+      egress_observed_at_ms = sample.value ->> 2,
+      egress_block_applied_at_ms = sample.value ->> 3
+    FROM json_each(${JSON.stringify(rows)}) AS sample
+    WHERE instances.id = sample.value ->> 0`)
 }
 
 /** Instances by status; a status without any is absent. */

@@ -5,26 +5,36 @@ import { assert } from '../../base/assert.ts'
 import type { LedgerDb } from '../db.ts'
 import { type EgressRow, type EgressSample, egress, vms } from './vm.table.ts'
 
-/** Stores a sample and returns what is stored now: no count is ever taken back, and a block is that of the first sample that showed it. */
-export function recordEgress(
-  db: LedgerDb,
-  { tapBytes = null, ...sample }: EgressSample & Partial<Pick<EgressRow, 'tapBytes'>>,
-): EgressRow {
-  return db
-    .insert(egress)
-    .values({ ...sample, tapBytes })
-    .onConflictDoUpdate({
-      target: egress.vmId,
-      set: {
-        usedBytes: sql`max(${egress.usedBytes}, ${sample.usedBytes})`,
-        rescueBytes: sql`max(${egress.rescueBytes}, ${sample.rescueBytes})`,
-        observedAtMs: sample.observedAtMs,
-        tapBytes,
-        blockedAtMs: sample.blockedAtMs === null ? null : sql`coalesce(${egress.blockedAtMs}, ${sample.blockedAtMs})`,
-      },
-    })
-    .returning()
-    .get()
+export type NewEgressSample = EgressSample & Partial<Pick<EgressRow, 'tapBytes'>>
+
+/**
+ * Stores samples, of each VM at most one, and returns what is stored now, in the order of the samples: no count is ever taken back, and a block is
+ * that of the first sample that showed it. All or none.
+ */
+export function recordEgress(db: LedgerDb, samples: readonly NewEgressSample[]): EgressRow[] {
+  assert(new Set(samples.map(({ vmId }) => vmId)).size === samples.length, 'of each VM one sample')
+  const rows = samples.map(({ vmId, usedBytes, rescueBytes, observedAtMs, blockedAtMs, tapBytes = null }) => {
+    for (const count of [usedBytes, rescueBytes]) {
+      assert(Number.isSafeInteger(count) && count >= 0, 'egress is a count of bytes')
+    }
+    return [vmId, usedBytes, rescueBytes, observedAtMs, blockedAtMs, tapBytes]
+  })
+  // One statement for all: with one for each, a thousand held the thread for a quarter of a second. `WHERE true`: else ON would be a join's.
+  const stored = db.all<EgressRow>(sql`
+    INSERT INTO egress (vm_id, used_bytes, rescue_bytes, observed_at_ms, blocked_at_ms, tap_bytes)
+    SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5
+    FROM json_each(${JSON.stringify(rows)}) WHERE true
+    ON CONFLICT (vm_id) DO UPDATE SET
+      used_bytes = max(used_bytes, excluded.used_bytes),
+      rescue_bytes = max(rescue_bytes, excluded.rescue_bytes),
+      observed_at_ms = excluded.observed_at_ms,
+      blocked_at_ms = iif(excluded.blocked_at_ms IS NULL, NULL, coalesce(blocked_at_ms, excluded.blocked_at_ms)),
+      tap_bytes = excluded.tap_bytes
+    RETURNING vm_id AS vmId, used_bytes AS usedBytes, rescue_bytes AS rescueBytes, observed_at_ms AS observedAtMs,
+      blocked_at_ms AS blockedAtMs, tap_bytes AS tapBytes`)
+  // SQLite promises no order of what it returns.
+  const byVm = new Map(stored.map(row => [row.vmId, row]))
+  return samples.flatMap(({ vmId }) => byVm.get(vmId) ?? [])
 }
 
 export function egressOf(db: LedgerDb, vmId: string): EgressRow | null {

@@ -1,6 +1,7 @@
 // The operator's journal, bounded to its newest entries. Effects: SQL.
 
 import { desc, eq, lte } from 'drizzle-orm'
+import type { Logger } from '../../base/log.ts'
 import type { LedgerDb } from '../db.ts'
 import { type Event, events } from './event.table.ts'
 
@@ -24,6 +25,16 @@ export function appendEvent(db: LedgerDb, event: NewEvent): void {
   db.delete(events)
     .where(lte(events.id, row.id - eventCountMax))
     .run()
+}
+
+/** As `appendEvent`, of what has happened whether or not this can be written: then the log has the entry. Never throws. */
+export function noteEvent(db: LedgerDb, log: Pick<Logger, 'error'>, event: NewEvent): void {
+  try {
+    appendEvent(db, event)
+  } catch (error) {
+    const { kind, subject, detail } = event
+    log.error('an entry of the journal could not be written', { kind, subject, detail, error })
+  }
 }
 
 /** Newest first, at most `limit`; `subject` null for every subject. */

@@ -60,7 +60,7 @@ inOwnNetns(
       moveVm(db, { id, from: 'waiting', to: 'launching', nowMs: 1, address: '10.88.0.1' })
       recordResource(db, { vmId: id, kind: 'nft', name: 'sr0000000140', nowMs: 1 })
       openVm(db, { id, nowMs: 1 })
-      recordEgress(db, { vmId: id, usedBytes: 4321, rescueBytes: 7, observedAtMs: 1, blockedAtMs: null })
+      recordEgress(db, [{ vmId: id, usedBytes: 4321, rescueBytes: 7, observedAtMs: 1, blockedAtMs: null }])
       await network.sync()
       watching = network.watch(watch, stopping.signal)
       await until('it listens', 2_000, () => applied === 2)

@@ -195,13 +195,15 @@ test('the state of the host', () => {
   const vm = (id: string, used: number, blocked: boolean) => {
     insertVm(store.ledger.db, { id, hostId: store.hostId, image: 'instance', vcpus: 2, memoryMib: 512, nowMs: 1 })
     moveVm(store.ledger.db, { id, from: 'waiting', to: 'running', nowMs: 2 })
-    recordEgress(store.ledger.db, {
-      vmId: id,
-      usedBytes: used,
-      rescueBytes: 0,
-      observedAtMs: 3,
-      blockedAtMs: blocked ? 3 : null,
-    })
+    recordEgress(store.ledger.db, [
+      {
+        vmId: id,
+        usedBytes: used,
+        rescueBytes: 0,
+        observedAtMs: 3,
+        blockedAtMs: blocked ? 3 : null,
+      },
+    ])
   }
   vm('a', 100, false)
   vm('b', 900, true)

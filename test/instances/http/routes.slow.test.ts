@@ -82,12 +82,14 @@ test('retrieve and list answer the full record', async () => {
 test('organizations do not see each other', async () => {
   await using appliance = await startAppliance()
   const foreign = await appliance.create(appliance.keys.globex)
-  setInstanceEgress(appliance.store.db, {
-    id: foreign.id,
-    egressBytes: 77,
-    egressObservedAtMs: 1,
-    egressBlockAppliedAtMs: 2,
-  })
+  setInstanceEgress(appliance.store.db, [
+    {
+      id: foreign.id,
+      egressBytes: 77,
+      egressObservedAtMs: 1,
+      egressBlockAppliedAtMs: 2,
+    },
+  ])
   const unknown = failed('not_found', 'There is no instance of this name.')
   const absent = [foreign.name, foreign.hostname]
   for (const method of ['GET', 'DELETE']) {
@@ -284,24 +286,30 @@ test('usage', async () => {
     nowMs: clock.nowMs(),
     terminatedAtMs: clock.nowMs(),
   })
-  setInstanceEgress(store.db, {
-    id: first.id,
-    egressBytes: 1_000,
-    egressObservedAtMs: startMs + 7_000,
-    egressBlockAppliedAtMs: null,
-  })
-  setInstanceEgress(store.db, {
-    id: second.id,
-    egressBytes: 5_368_709_120,
-    egressObservedAtMs: startMs + 5_000,
-    egressBlockAppliedAtMs: startMs + 4_000,
-  })
-  setInstanceEgress(store.db, {
-    id: gone.id,
-    egressBytes: 9,
-    egressObservedAtMs: startMs + 9_000,
-    egressBlockAppliedAtMs: startMs + 1_000,
-  })
+  setInstanceEgress(store.db, [
+    {
+      id: first.id,
+      egressBytes: 1_000,
+      egressObservedAtMs: startMs + 7_000,
+      egressBlockAppliedAtMs: null,
+    },
+  ])
+  setInstanceEgress(store.db, [
+    {
+      id: second.id,
+      egressBytes: 5_368_709_120,
+      egressObservedAtMs: startMs + 5_000,
+      egressBlockAppliedAtMs: startMs + 4_000,
+    },
+  ])
+  setInstanceEgress(store.db, [
+    {
+      id: gone.id,
+      egressBytes: 9,
+      egressObservedAtMs: startMs + 9_000,
+      egressBlockAppliedAtMs: startMs + 1_000,
+    },
+  ])
   clock.advance(1_800_000)
   const answer = await appliance.send('GET', '/v1/usage')
   expect(answer.status).toBe(200)

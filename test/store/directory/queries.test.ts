@@ -15,6 +15,7 @@ import {
   insertInstance,
   instanceById,
   instanceByVm,
+  instancesByVms,
   listChangesOverlapping,
   listInstances,
   listLiving,
@@ -236,6 +237,8 @@ describe('instances', () => {
     expect(findInstance(db, { organizationId: 'o2', name: 'b' })).toBeNull()
     expect(listLiving(db, 'another host')).toEqual([])
     expect(instanceByVm(db, 'v1')?.id).toBe('c')
+    const byVm = [...instancesByVms(db, ['none', 'v1'])]
+    expect(byVm.map(([vmId, { id }]) => [vmId, id])).toEqual([['v1', 'c']])
     moveInstance(db, { id: 'c', from: 'provisioning', to: 'terminated', nowMs: 30, terminatedAtMs: 30, vmId: null })
     expect(instanceByVm(db, 'v1')).toBeNull()
   })
@@ -244,33 +247,48 @@ describe('instances', () => {
   test('egress', () => {
     using store = open()
     addInstance(store, 'i1')
-    setInstanceEgress(store.directory.db, {
-      id: 'i1',
-      egressBytes: 5_368_709_120,
-      egressObservedAtMs: 7,
-      egressBlockAppliedAtMs: 6,
-    })
+    setInstanceEgress(store.directory.db, [
+      {
+        id: 'i1',
+        egressBytes: 5_368_709_120,
+        egressObservedAtMs: 7,
+        egressBlockAppliedAtMs: 6,
+      },
+    ])
     expect(instanceById(store.directory.db, 'i1')).toMatchObject({
       egressBytes: 5_368_709_120,
       egressObservedAtMs: 7,
       egressBlockAppliedAtMs: 6,
       changedAtMs: 10,
     })
-    setInstanceEgress(store.directory.db, {
-      id: 'i1',
-      egressBytes: 5_368_709_121,
-      egressObservedAtMs: 8,
-      egressBlockAppliedAtMs: null,
-    })
+    setInstanceEgress(store.directory.db, [
+      {
+        id: 'i1',
+        egressBytes: 5_368_709_121,
+        egressObservedAtMs: 8,
+        egressBlockAppliedAtMs: null,
+      },
+    ])
     expect(instanceById(store.directory.db, 'i1')?.egressBlockAppliedAtMs).toBeNull()
+    addInstance(store, 'i2')
+    const of = (id: string, egressBytes: number) => ({
+      ...{ id, egressBytes, egressObservedAtMs: 9, egressBlockAppliedAtMs: null },
+    })
+    setInstanceEgress(store.directory.db, [of('i2', 2), of('none', 3), of('i1', 1)])
+    expect(listInstances(store.directory.db, 'o1').map(({ id, egressBytes }) => [id, egressBytes])).toEqual([
+      ['i1', 1],
+      ['i2', 2],
+    ])
     for (const egressBytes of [-1, 0.5, Number.NaN]) {
       expect(() =>
-        setInstanceEgress(store.directory.db, {
-          id: 'i1',
-          egressBytes,
-          egressObservedAtMs: 1,
-          egressBlockAppliedAtMs: null,
-        }),
+        setInstanceEgress(store.directory.db, [
+          {
+            id: 'i1',
+            egressBytes,
+            egressObservedAtMs: 1,
+            egressBlockAppliedAtMs: null,
+          },
+        ]),
       ).toThrow('invariant broken')
     }
   })
@@ -288,7 +306,7 @@ describe('instances', () => {
     ] as const
     for (const [id, egressBytes, egressObservedAtMs, egressBlockAppliedAtMs] of samples) {
       addInstance(store, id)
-      setInstanceEgress(db, { id, egressBytes, egressObservedAtMs, egressBlockAppliedAtMs })
+      setInstanceEgress(db, [{ id, egressBytes, egressObservedAtMs, egressBlockAppliedAtMs }])
     }
     expect(egressTotals(db, 'o1')).toEqual({ bytes: 123, observedAtMs: 9, blockedAtMs: 2 })
     moveInstance(db, { id: 'failing', from: 'provisioning', to: 'failed', nowMs: 20 })

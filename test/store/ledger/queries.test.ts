@@ -1,10 +1,12 @@
 // The queries of VMs, egress samples, nonces and events, over a real database.
 
 import { describe, expect, test } from 'bun:test'
+import fc from 'fast-check'
+import { assert } from '../../../src/base/assert.ts'
 import { workloadBytesMax } from '../../../src/contract/workload.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { egressOf, listEgress, raiseEgressLimit, recordEgress } from '../../../src/store/ledger/egress.query.ts'
-import { appendEvent, eventCountMax, listEvents } from '../../../src/store/ledger/event.query.ts'
+import { appendEvent, eventCountMax, listEvents, noteEvent } from '../../../src/store/ledger/event.query.ts'
 import { countNonces, deleteExpiredNonces, insertNonce } from '../../../src/store/ledger/nonce.query.ts'
 import {
   countVms,
@@ -15,6 +17,7 @@ import {
   purgeGoneVms,
   vmById,
 } from '../../../src/store/ledger/vm.query.ts'
+import type { EgressRow } from '../../../src/store/ledger/vm.table.ts'
 
 function open(): Store & Disposable {
   const store = openStore(':memory:')
@@ -64,7 +67,7 @@ describe('VMs', () => {
       ['d', null],
     ] as const) {
       insertVm(db, { ...vm, id, nowMs: 1 })
-      recordEgress(db, { vmId: id, usedBytes: 1, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null })
+      recordEgress(db, [{ vmId: id, usedBytes: 1, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null }])
       if (goneAtMs !== null) moveVm(db, { id, from: 'waiting', to: 'gone', nowMs: goneAtMs })
     }
     expect(purgeGoneVms(db, { changedBeforeMs: 5, limit: 10 })).toBe(0)
@@ -86,13 +89,9 @@ test('egress samples only grow', () => {
     blockedAtMs: number | null,
     tapBytes: number | null = null,
   ) => {
-    const {
-      vmId: _,
-      rescueBytes: __,
-      ...stored
-    } = recordEgress(db, {
-      ...{ vmId: 'v1', usedBytes, rescueBytes: 0, observedAtMs, blockedAtMs, tapBytes },
-    })
+    const [row] = recordEgress(db, [{ vmId: 'v1', usedBytes, rescueBytes: 0, observedAtMs, blockedAtMs, tapBytes }])
+    assert(row !== undefined, 'a sample is stored')
+    const { vmId: _, rescueBytes: __, ...stored } = row
     return stored
   }
   expect(sample(10, 1, null)).toEqual({ usedBytes: 10, observedAtMs: 1, blockedAtMs: null, tapBytes: null })
@@ -102,6 +101,64 @@ test('egress samples only grow', () => {
   const last = { usedBytes: 40, observedAtMs: 1, blockedAtMs: 1, tapBytes: null }
   expect(sample(40, 1, 1)).toEqual(last)
   expect(egressOf(db, 'v1')).toEqual({ vmId: 'v1', rescueBytes: 0, ...last })
+})
+
+// Goal: however samples come, in which batches and orders, each VM's row is what its own samples in turn would have made of it.
+test('samples in batches are as if each came by itself', () => {
+  const vmIds = ['v1', 'v2', 'v3', 'v4']
+  const count = fc.oneof(fc.nat({ max: 9 }), fc.nat({ max: Number.MAX_SAFE_INTEGER }))
+  const sample = fc.record(
+    {
+      vmId: fc.constantFrom(...vmIds),
+      usedBytes: count,
+      rescueBytes: count,
+      observedAtMs: fc.integer({ min: -9, max: 9 }),
+      blockedAtMs: fc.option(fc.integer({ min: -9, max: 9 })),
+      tapBytes: fc.option(count),
+    },
+    { requiredKeys: ['vmId', 'usedBytes', 'rescueBytes', 'observedAtMs', 'blockedAtMs'] },
+  )
+  const batches = fc.array(fc.uniqueArray(sample, { selector: ({ vmId }) => vmId, maxLength: 4 }), { maxLength: 8 })
+  fc.assert(
+    fc.property(batches, given => {
+      using store = open()
+      const { db, transact } = store.ledger
+      for (const id of vmIds) insertVm(db, { ...vm, id, nowMs: 1 })
+      const model = new Map<string, EgressRow>()
+      for (const batch of given) {
+        for (const { tapBytes = null, ...next } of batch) {
+          const before = model.get(next.vmId)
+          model.set(next.vmId, {
+            ...next,
+            tapBytes,
+            usedBytes: Math.max(before?.usedBytes ?? 0, next.usedBytes),
+            rescueBytes: Math.max(before?.rescueBytes ?? 0, next.rescueBytes),
+            blockedAtMs: next.blockedAtMs === null ? null : (before?.blockedAtMs ?? next.blockedAtMs),
+          })
+        }
+        expect(transact(tx => recordEgress(tx, batch))).toEqual(batch.flatMap(({ vmId }) => model.get(vmId) ?? []))
+      }
+      expect(new Map(listEgress(db).map(row => [row.vmId, row]))).toEqual(model)
+    }),
+    { numRuns: 60 },
+  )
+})
+
+// Goal: a batch that cannot be stored whole is not stored at all.
+test('a batch of samples is all or none', () => {
+  using store = open()
+  const { db } = store.ledger
+  insertVm(db, { ...vm, id: 'v1', nowMs: 1 })
+  const sample = (vmId: string, usedBytes: number) => ({
+    ...{ vmId, usedBytes, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null },
+  })
+  expect(() => recordEgress(db, [sample('v1', 1), sample('v2', 1)])).toThrow('FOREIGN KEY')
+  expect(() => recordEgress(db, [sample('v1', 1), sample('v1', 2)])).toThrow('of each VM one sample')
+  for (const usedBytes of [-1, 0.5, Number.NaN, 2 ** 53]) {
+    expect(() => recordEgress(db, [sample('v1', usedBytes)])).toThrow('count of bytes')
+  }
+  expect(listEgress(db)).toEqual([])
+  expect(recordEgress(db, [])).toEqual([])
 })
 
 // Goal: whoever comes late with a lower limit changes nothing.
@@ -174,6 +231,26 @@ describe('events', () => {
       { entries: eventCountMax, first: 12 },
     ])
     expect(listEvents(db, { limit: 1 })[0]?.kind).toBe('last')
+  })
+
+  // Goal: what has happened is never undone, or told as a failure, because its entry cannot be written; the log has the entry then.
+  test('an entry that cannot be written', () => {
+    using store = open()
+    const { db } = store.ledger
+    const told: unknown[] = []
+    const log = { error: (message: string, fields?: object) => told.push([message, fields]) }
+    const event = { nowMs: 1, kind: 'key.created', subject: 'o1', detail: { prefix: 'abc' } }
+    noteEvent(db, log, event)
+    expect([listEvents(db, { limit: 5 }).length, told.length]).toEqual([1, 0])
+    db.run('PRAGMA query_only = ON')
+    noteEvent(db, log, event)
+    expect(told).toEqual([
+      [
+        'an entry of the journal could not be written',
+        { kind: 'key.created', subject: 'o1', detail: { prefix: 'abc' }, error: expect.any(Error) },
+      ],
+    ])
+    expect(listEvents(db, { limit: 5 })).toHaveLength(1)
   })
 
   // Goal: an instance's journal, and the bound, are read through an index.

@@ -1,0 +1,28 @@
+// Which failures are those of the storage of database and files, and not a mistake of ours: by SQLite's result codes (sqlite.org/rescode.html) and by
+// errno(3). Pure.
+
+import { Fault, systemErrorCode } from './fault.ts'
+
+export type StorageCode = 'store.busy' | 'store.unwritable'
+
+/** Of anything thrown, or of what it was caused by; null: it is something else. */
+export function storageCodeOf(error: unknown): StorageCode | null {
+  let at = error
+  for (let depth = 0; depth < depthMax && at instanceof Error; depth += 1) {
+    // Whoever gave a failure a code of its own knew better what it is.
+    if (at instanceof Fault && at.code !== 'internal' && at.code !== 'store.busy' && at.code !== 'store.unwritable')
+      return null
+    const code = at instanceof Fault ? at.code : (systemErrorCode(at) ?? '')
+    for (const [known, pattern] of CODES) if (code === known || pattern.test(code)) return known
+    at = at.cause
+  }
+  return null
+}
+
+const depthMax = 8
+
+const CODES: readonly (readonly [StorageCode, RegExp])[] = [
+  ['store.busy', /^SQLITE_(BUSY|LOCKED)/],
+  // A file system that is full, fails, or was made read-only after it had failed.
+  ['store.unwritable', /^(SQLITE_(FULL|IOERR|READONLY)|(ENOSPC|EDQUOT|EROFS)$)/],
+]
