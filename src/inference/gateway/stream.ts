@@ -4,24 +4,21 @@ import { receiptComment } from '../../attest/receipt/response.ts'
 import { utf8 } from '../../base/bytes.ts'
 import type { Deadlines } from '../../base/deadlines.ts'
 import type { TokensSource } from '../../store/directory/usage.table.ts'
-import { ChunkConverter } from '../openai/chunk.ts'
+import { type Batch, ChunkStream, type ChunkStreamLimits } from '../openai/chunk-stream.ts'
 import type { TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
-import { createSseParser, type SseParser, sseEvent } from '../openai/sse.ts'
+import { sseEvent } from '../openai/sse.ts'
 import { isPlausible, tokensOf, type Usage, usageOf } from '../openai/usage.ts'
 import type { ResponseSeal, Tokens } from '../types.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import { errorBody } from './responses.ts'
 
-export type StreamLimits = {
+export type StreamLimits = ChunkStreamLimits & {
   /** Between two events; comments and incomplete events do not count. */
   readonly idleTimeoutMs: number
   /** Until the first event, from when the gateway begins to read. */
   readonly firstByteTimeoutMs: number
-  readonly eventBytesMax: number
-  /** Of content that is kept for a check of response_format. */
-  readonly responseBytesMax: number
   /** How long a client may read nothing while there is something for it. */
   readonly stallTimeoutMs: number
 }
@@ -58,17 +55,13 @@ export function openStream(upstream: UpstreamResponse, deps: StreamDeps): Promis
 
 type Controller = ReadableStreamDefaultController<Uint8Array>
 
-/** Events for the client. `isEnd`: [DONE] follows. */
-type Batch = { readonly text: string; readonly isEnd: boolean }
-
 const DONE = utf8(sseEvent('[DONE]'))
 const drainTimeoutMs = 1_000
 
 class StreamRelay {
   readonly #upstream: UpstreamResponse
   readonly #deps: StreamDeps
-  readonly #parser: SseParser
-  readonly #converter: ChunkConverter
+  readonly #chunks: ChunkStream
   /** For the upstream's next event. */
   readonly #idleDeadline: MovingDeadline
   /** For the client's next read. */
@@ -87,8 +80,7 @@ class StreamRelay {
     const { deadlines, limits, plan } = deps
     this.#upstream = upstream
     this.#deps = deps
-    this.#parser = createSseParser(limits.eventBytesMax)
-    this.#converter = new ChunkConverter(plan, limits.responseBytesMax)
+    this.#chunks = new ChunkStream(plan, limits)
     this.#idleDeadline = new MovingDeadline(deadlines, () => {
       this.#isLate = true
       upstream.abort()
@@ -143,7 +135,7 @@ class StreamRelay {
   /** The next events for the client, at least one of them or the end. */
   async #readBatch(): Promise<Batch> {
     const batch = await this.#readEvents()
-    const contents = this.#converter.takeContents()
+    const contents = this.#chunks.takeContents()
     if (contents.length > 0) await this.#deps.plan.schema?.(contents)
     return batch
   }
@@ -154,11 +146,11 @@ class StreamRelay {
     try {
       while (true) {
         const bytes = await this.#upstream.read()
-        if (bytes === null) throw new UpstreamFault(this.#parser.isClean() ? 'unfinished' : 'cut')
+        if (bytes === null) throw new UpstreamFault(this.#chunks.isClean() ? 'unfinished' : 'cut')
         this.#receivedBytes += bytes.length
-        const events = this.#parser.push(bytes)
-        if (this.#isBegun && events.length > 0) this.#idleDeadline.set(idleTimeoutMs)
-        const batch = this.#convert(events)
+        const { eventCount } = this.#chunks
+        const batch = this.#chunks.push(bytes)
+        if (this.#isBegun && this.#chunks.eventCount > eventCount) this.#idleDeadline.set(idleTimeoutMs)
         if (batch.text === '' && !batch.isEnd) continue
         this.#isBegun = true
         return batch
@@ -171,16 +163,6 @@ class StreamRelay {
     }
   }
 
-  #convert(events: readonly string[]): Batch {
-    let text = ''
-    for (const data of events) {
-      const chunk = this.#converter.convert(data)
-      if (chunk === 'end') return { text, isEnd: true }
-      if (chunk !== null) text += sseEvent(chunk)
-    }
-    return { text, isEnd: false }
-  }
-
   #send(controller: Controller, text: string): void {
     const bytes = utf8(text)
     this.#deps.seal?.update(bytes)
@@ -190,7 +172,7 @@ class StreamRelay {
   async #complete(controller: Controller): Promise<void> {
     const { plan, seal, deadlines } = this.#deps
     const { usage } = this.#counted()
-    if (plan.request.includeUsage) this.#send(controller, sseEvent(this.#converter.usageChunk(usage)))
+    if (plan.request.includeUsage) this.#send(controller, this.#chunks.usageEvent(usage))
     seal?.update(DONE)
     const receipt = seal?.finish(tokensOf(usage)) ?? null
     await this.#end('completed', null)
@@ -218,7 +200,7 @@ class StreamRelay {
   }
 
   #counted(): { readonly usage: Usage; readonly tokensSource: TokensSource } {
-    const { usage, deliveredCount } = this.#converter
+    const { usage, deliveredCount } = this.#chunks
     const { bounds, promptEstimate } = this.#deps.counts
     if (usage !== null && isPlausible(usage, bounds, this.#receivedBytes)) return { usage, tokensSource: 'reported' }
     const estimate = usageOf({ prompt: promptEstimate, completion: deliveredCount })
