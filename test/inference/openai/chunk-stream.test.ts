@@ -337,7 +337,7 @@ describe('what the short way takes', () => {
     'an escape that is rewritten': chatEvent('\\u0041'),
     'a solidus that is escaped': chatEvent('\\/'),
     'no text': chatEvent(''),
-    'a control character': chatEvent('\u0001'),
+    'a control character': chatEvent('\u001f'),
     'bytes that are no text': Buffer.concat([
       utf8('data: {"choices":[{"delta":{"content":"'),
       Uint8Array.of(0xed, 0xa0, 0x80),
@@ -389,6 +389,36 @@ describe('upstreams that want another text to be taken for the content', () => {
     const pieces = [lines('a'), lines('b'), joined('c')]
     expect(streamed(planOf('chat'), pieces)).toEqual(inFull(planOf('chat'), pieces))
     expect(streamed(planOf('chat'), pieces).steps.at(-1)).toEqual({ fault: 'malformed' })
+  })
+
+  test('goal: a piece of a character before an event is not passed over', () => {
+    const pieces = [chatEvent('a'), chatEvent('b'), chatEvent('c'), Uint8Array.of(0xc3), chatEvent('d')]
+    expect(streamed(planOf('chat'), pieces)).toEqual(inFull(planOf('chat'), pieces))
+    expect(streamed(planOf('chat'), pieces).steps.at(-1)).toEqual({ fault: 'malformed' })
+  })
+
+  test('goal: the usage is that of the last chunk that has one, whatever its form', () => {
+    const counted = (text: string, tokens: number) =>
+      utf8(
+        `data: {"choices":[{"delta":{"content":"${text}"}}],"usage":{"prompt_tokens":1,"completion_tokens":${tokens}}}\n\n`,
+      )
+    const pieces = [...['a', 'b', 'c'].map(text => counted(text, 3)), counted('d', 4), counted('e', 3)]
+    expect(streamed(planOf('chat'), pieces)).toEqual(inFull(planOf('chat'), pieces))
+    expect(streamed(planOf('chat'), pieces).usage).toMatchObject({ completion_tokens: 3 })
+  })
+
+  test('goal: a tool is called once, whatever stands beside it', () => {
+    const plan = planOf('chat', { tools: [{ type: 'function', function: { name: 'f' } }] })
+    const call = ',"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}]'
+    const pieces = [chatEvent('a'), ...['b', 'c', 'd'].map(text => chatEvent(text, call))]
+    expect(streamed(plan, pieces)).toEqual(inFull(plan, pieces))
+  })
+
+  test('goal: a choice that comes twice in a chunk is not left out', () => {
+    const twice = (text: string) =>
+      utf8(`data: {"choices":[{"delta":{"content":"${text}"}},{"delta":{"content":"b"}}]}\n\n`)
+    const pieces = ['a', 'b', 'c', 'd'].map(twice)
+    expect(streamed(planOf('chat'), pieces)).toEqual(inFull(planOf('chat'), pieces))
   })
 
   test('goal: text after the end, within one piece, is refused', () => {
