@@ -402,7 +402,8 @@ describe('upstreams that want another text to be taken for the content', () => {
       utf8(
         `data: {"choices":[{"delta":{"content":"${text}"}}],"usage":{"prompt_tokens":1,"completion_tokens":${tokens}}}\n\n`,
       )
-    const pieces = [...['a', 'b', 'c'].map(text => counted(text, 3)), counted('d', 4), counted('e', 3)]
+    const alone = utf8('data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":4}}\n\n')
+    const pieces = [...['a', 'b', 'c'].map(text => counted(text, 3)), alone, counted('e', 3)]
     expect(streamed(planOf('chat'), pieces)).toEqual(inFull(planOf('chat'), pieces))
     expect(streamed(planOf('chat'), pieces).usage).toMatchObject({ completion_tokens: 3 })
   })
