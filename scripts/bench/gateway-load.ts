@@ -6,10 +6,13 @@ import {
   frameOf,
   type Mode,
   requestBytes,
+  type StubView,
   type Target,
   type Task,
   type TaskOrder,
   type TaskResult,
+  talkMark,
+  talkTimeChars,
   wallMs,
 } from './gateway-wire.ts'
 
@@ -26,12 +29,15 @@ type Client = {
 const leaveWaitMs = 3_000
 const openAtOnce = 50
 
-const held: Client[] = []
+const held: Pick<Client, 'leave'>[] = []
+/** One of so many streams that talk is looked at. */
+const sampledOf = 16
+let lags: number[] = []
 
 process.on('message', (message: TaskOrder) => {
   run(message.target, message.task).then(
     values => report({ id: message.id, values }),
-    error => report({ id: message.id, error: String(error) }),
+    error => report({ id: message.id, error: `${message.task.kind} at ${message.target.name}: ${error}` }),
   )
 })
 
@@ -47,6 +53,13 @@ async function run(target: Target, task: Task): Promise<number[]> {
       return await measureFirstChunks(target, task)
     case 'hold':
       return await hold(target, task.count)
+    case 'talk':
+      return await talk(target, task.count)
+    case 'lags': {
+      const taken = lags
+      lags = []
+      return taken
+    }
     case 'release':
       for (const client of held.splice(0)) client.leave()
       return []
@@ -105,6 +118,52 @@ async function hold(target: Target, count: number): Promise<number[]> {
   return []
 }
 
+async function talk(target: Target, count: number): Promise<number[]> {
+  const request = requestBytes(target, 'talk')
+  while (held.length < count) {
+    const begins = Array.from({ length: Math.min(openAtOnce, count - held.length) }, (_, at) =>
+      listen(target, request, (held.length + at) % sampledOf === 0),
+    )
+    held.push(...(await Promise.all(begins)))
+  }
+  return []
+}
+
+/** A stream that talks. Reads nothing of what it gets but the times, and those only where it is sampled: so that it costs little. */
+async function listen(target: Target, request: Buffer, isSampled: boolean): Promise<Pick<Client, 'leave'>> {
+  const begun = Promise.withResolvers<void>()
+  let isBegun = false
+  const socket = await Bun.connect({
+    hostname: '127.0.0.1',
+    port: target.port,
+    socket: {
+      data: (_socket, bytes) => {
+        if (!isBegun) {
+          isBegun = true
+          const status = bytes.toString('latin1', 0, 'HTTP/1.1 200'.length)
+          if (status !== 'HTTP/1.1 200') begun.reject(new Error(`not answered: ${bytes.toString()}`))
+          else begun.resolve()
+        } else if (isSampled) noteLags(bytes)
+      },
+      close: () => begun.reject(new Error('the connection was closed')),
+      error: (_socket, error) => begun.reject(error),
+    },
+  })
+  assert(socket.write(request) === request.length, 'a request fits into the socket')
+  await begun.promise
+  return { leave: () => void socket.end() }
+}
+
+/** A time that is cut by the end of the bytes is passed over. */
+function noteLags(bytes: Buffer): void {
+  const nowMs = wallMs()
+  for (let at = bytes.indexOf(talkMark); at >= 0; at = bytes.indexOf(talkMark, at + 1)) {
+    const start = at + talkMark.length
+    if (start + talkTimeChars > bytes.length) return
+    lags.push(nowMs - Number(bytes.toString('latin1', start, start + talkTimeChars)))
+  }
+}
+
 type Leaving = { readonly mode: Mode; readonly count: number; readonly stubPort: number }
 
 async function measureLeaving(target: Target, { mode, count, stubPort }: Leaving): Promise<number[]> {
@@ -123,8 +182,6 @@ async function measureLeaving(target: Target, { mode, count, stubPort }: Leaving
   }
   return times
 }
-
-type StubView = { readonly leftAtMs: readonly number[]; readonly running: number }
 
 async function stubView(port: number): Promise<StubView> {
   return (await (await fetch(`http://127.0.0.1:${port}/left`)).json()) as StubView

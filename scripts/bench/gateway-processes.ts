@@ -5,7 +5,7 @@ import { availableParallelism, homedir } from 'node:os'
 import { join } from 'node:path'
 import { assert, present } from '../../src/base/assert.ts'
 import { runCommand } from '../lib/command.ts'
-import type { Target, Task, TaskOrder, TaskResult } from './gateway-wire.ts'
+import type { StubView, Target, Task, TaskOrder, TaskResult } from './gateway-wire.ts'
 
 const startTimeoutMs = 20_000
 const taskTimeoutMs = 30_000
@@ -19,7 +19,11 @@ const NO_KEY = { Authorization: 'Bearer none' }
 
 export async function startStub(): Promise<Running> {
   const [port, ended] = await startProgram('gateway-stub.ts', [])
-  return { ...ended, target: { port: Number(port), headers: NO_KEY } }
+  return { ...ended, target: { name: 'the stub', port: Number(port), headers: NO_KEY } }
+}
+
+export async function stubView({ target }: Running): Promise<StubView> {
+  return (await (await fetch(`http://127.0.0.1:${target.port}/left`)).json()) as StubView
 }
 
 export async function startOurs(folder: string, stub: Running): Promise<Running> {
@@ -28,7 +32,7 @@ export async function startOurs(folder: string, stub: Running): Promise<Running>
   mkdirSync(stateDir)
   const [line, ended] = await startProgram('gateway-ours.ts', [stateDir, String(stub.target.port)])
   const [port, key] = line.split(' ')
-  return { ...ended, target: { port: Number(port), headers: { Authorization: `Bearer ${key}` } } }
+  return { ...ended, target: { name: 'the gateway', port: Number(port), headers: { Authorization: `Bearer ${key}` } } }
 }
 
 async function startProgram(file: string, argv: readonly string[]): Promise<[line: string, Omit<Running, 'target'>]> {
@@ -51,8 +55,24 @@ function profileFlags(file: string): string[] {
 }
 
 /** Debian's nginx at its best here: a plain proxy_pass that keeps its connections, one worker for each core, no log. */
-export async function startNginx(folder: string, stub: Running): Promise<Running> {
-  const prefix = join(folder, 'nginx')
+export function startNginx(folder: string, stub: Running): Promise<Running> {
+  return startProxy('nginx', { folder, stub, workers: availableParallelism(), buffering: 'on' })
+}
+
+/** nginx for streams: every piece is passed on as it comes, by one worker. */
+export function startStreamingNginx(folder: string, stub: Running): Promise<Running> {
+  return startProxy('nginx without buffering', { folder, stub, workers: 1, buffering: 'off' })
+}
+
+type ProxyOptions = {
+  readonly folder: string
+  readonly stub: Running
+  readonly workers: number
+  readonly buffering: 'on' | 'off'
+}
+
+async function startProxy(name: string, { folder, stub, workers, buffering }: ProxyOptions): Promise<Running> {
+  const prefix = join(folder, `nginx-buffering-${buffering}`)
   const port = await freePort()
   const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
     name => `${name}_temp_path ${prefix}/${name};`,
@@ -60,7 +80,7 @@ export async function startNginx(folder: string, stub: Running): Promise<Running
   const config = `
 daemon off;
 ${process.getuid?.() === 0 ? 'user root;' : ''}
-worker_processes ${availableParallelism()};
+worker_processes ${workers};
 worker_rlimit_nofile 16384;
 pid ${prefix}/nginx.pid;
 error_log stderr error;
@@ -72,11 +92,11 @@ http {
   upstream stub { server 127.0.0.1:${stub.target.port}; keepalive 256; keepalive_requests 100000000; }
   server {
     listen 127.0.0.1:${port};
-    location / { proxy_pass http://stub; proxy_http_version 1.1; proxy_set_header Connection ""; }
+    location / { proxy_pass http://stub; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering ${buffering}; }
   }
 }
 `
-  return await startNginxWith(config, { prefix, port })
+  return await startNginxWith(config, { name, prefix, port })
 }
 
 /** Debian's nginx as it is installed: its own nginx.conf, whose server is one proxy_pass; only paths and user are changed. */
@@ -92,22 +112,31 @@ export async function startStockNginx(folder: string, stub: Running): Promise<Ru
     .replace(/^\s*include .*sites-enabled.*$/m, server)
     .replaceAll('/var/log/nginx', prefix)
   assert(config.includes(server), "Debian's nginx.conf includes its sites")
-  return await startNginxWith(config, { prefix, port })
+  return await startNginxWith(config, { name: 'nginx as installed', prefix, port })
 }
 
-async function startNginxWith(config: string, { prefix, port }: { prefix: string; port: number }): Promise<Running> {
+type NginxPlace = { readonly name: string; readonly prefix: string; readonly port: number }
+
+async function startNginxWith(config: string, { name, prefix, port }: NginxPlace): Promise<Running> {
+  assert(Bun.which('nginx') !== null, 'nginx is there; scripts/setup installs it')
   mkdirSync(prefix)
   const path = join(prefix, 'nginx.conf')
   writeFileSync(path, config)
   const child = Bun.spawn(['nginx', '-p', prefix, '-c', path, '-e', 'stderr'], { stdin: 'ignore', stderr: 'inherit' })
   await untilListens(port)
-  return { pid: child.pid, target: { port, headers: NO_KEY }, [Symbol.asyncDispose]: () => end(child) }
+  return { pid: child.pid, target: { name, port, headers: NO_KEY }, [Symbol.asyncDispose]: () => end(child) }
 }
 
 /** Bun.serve and the upstream client, with nothing between them. */
 export async function startRelay(stub: Running): Promise<Running> {
   const [port, ended] = await startProgram('gateway-relay.ts', [String(stub.target.port)])
-  return { ...ended, target: { port: Number(port), headers: NO_KEY } }
+  return { ...ended, target: { name: 'the plain relay', port: Number(port), headers: NO_KEY } }
+}
+
+/** Bytes from one socket to the other. */
+export async function startRaw(stub: Running): Promise<Running> {
+  const [port, ended] = await startProgram('gateway-raw.ts', [String(stub.target.port)])
+  return { ...ended, target: { name: 'the raw relay', port: Number(port), headers: NO_KEY } }
 }
 
 /** Portkey's gateway from npm; null when it cannot be had. It listens on every address, so only in a network namespace of its own. */
@@ -127,7 +156,11 @@ export async function startPortkey(stub: Running): Promise<Running | null> {
     'x-portkey-provider': 'openai',
     'x-portkey-custom-host': `http://127.0.0.1:${stub.target.port}/v1`,
   }
-  return { pid: child.pid, target: { port, headers }, [Symbol.asyncDispose]: () => end(child) }
+  return {
+    pid: child.pid,
+    target: { name: "Portkey's gateway", port, headers },
+    [Symbol.asyncDispose]: () => end(child),
+  }
 }
 
 /** Into the cache, once. False: it could not be had. */
@@ -179,7 +212,7 @@ export function startLoad(): Load {
       waiting.set(id, answered)
       child.send({ id, target, task } satisfies TaskOrder)
       const late = Bun.sleep(taskTimeoutMs).then(() => {
-        throw new Error(`${task.kind} at port ${target.port} takes longer than ${taskTimeoutMs} ms`)
+        throw new Error(`${task.kind} at port ${target.port} of ${target.name} takes longer than ${taskTimeoutMs} ms`)
       })
       return Promise.race([answered.promise, late])
     },
@@ -194,7 +227,7 @@ export function residentBytes(pid: number): number {
   return childrenOf(pid).reduce((sum, child) => sum + residentBytes(child), own)
 }
 
-function childrenOf(pid: number): number[] {
+export function childrenOf(pid: number): number[] {
   const tasks = readdirSync(`/proc/${pid}/task`)
   const lists = tasks.map(task => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8'))
   return lists.flatMap(list => list.split(' ').filter(Boolean).map(Number))

@@ -1,9 +1,19 @@
 // An OpenAI-shaped upstream that costs as little as can be: bare sockets, responses made beforehand. Run by gateway.bench.ts; writes its port.
 
 import type { Socket } from 'bun'
-import { benchModel, frameOf, MODES, type Mode, modeMark, wallMs } from './gateway-wire.ts'
+import {
+  benchModel,
+  frameOf,
+  MODES,
+  type Mode,
+  modeMark,
+  type StubView,
+  talkChunkBytes,
+  talkMark,
+  wallMs,
+} from './gateway-wire.ts'
 
-type Connection = { kept: Buffer | null; mode: Mode | null; timer: Timer | null }
+type Connection = { kept: Buffer | null; mode: Mode | null; timer: Timer | null; unsent: Buffer | null }
 
 /** When clients left in the middle of a response, in order. */
 const leftAtMs: number[] = []
@@ -42,7 +52,7 @@ const server = Bun.listen<Connection>({
   port: 0,
   socket: {
     open: socket => {
-      socket.data = { kept: null, mode: null, timer: null }
+      socket.data = { kept: null, mode: null, timer: null, unsent: null }
     },
     data: (socket, chunk) => {
       const { data } = socket
@@ -53,7 +63,14 @@ const server = Bun.listen<Connection>({
       data.kept = null
       answer(socket, frame.head, bytes)
     },
-    close: ({ data }) => {
+    drain: socket => {
+      const { unsent } = socket.data
+      socket.data.unsent = null
+      if (unsent !== null) sendChunk(socket, unsent)
+    },
+    close: socket => {
+      const { data } = socket
+      for (const one of talking) one.delete(socket)
       if (data.timer !== null) clearInterval(data.timer)
       if (data.mode === null) return
       running -= 1
@@ -65,7 +82,8 @@ const server = Bun.listen<Connection>({
 process.stdout.write(`${server.port}\n`)
 
 function answer(socket: Socket<Connection>, head: string, bytes: Buffer): void {
-  if (head.startsWith('GET /left ')) return void socket.write(jsonResponse({ leftAtMs, running }))
+  if (head.startsWith('GET /left '))
+    return void socket.write(jsonResponse({ leftAtMs, running, chunks } satisfies StubView))
   if (head.startsWith('GET ')) return void socket.write(jsonResponse({ object: 'list', data: [] }))
   const at = bytes.indexOf(modeMark) + modeMark.length
   const mode = bytes.toString('latin1', at, bytes.indexOf(';', at)) as Mode
@@ -79,6 +97,7 @@ function talk(socket: Socket<Connection>, mode: Mode): void {
   data.mode = mode
   running += 1
   if (chunkCount > 0) socket.write(first)
+  if (mode === 'talk') begin(socket)
   if (!ends) return
   let left = chunkCount - 1
   data.timer = setInterval(() => {
@@ -90,6 +109,47 @@ function talk(socket: Socket<Connection>, mode: Mode): void {
     running -= 1
     socket.write(lastPiece)
   }, gapMs)
+}
+
+/** Streams that talk at the same time: one chunk is made for all of them. */
+const talking = Array.from({ length: MODES.talk.gapMs }, () => new Set<Socket<Connection>>())
+let begun = 0
+let chunks = 0
+let tickMs = 0
+
+function begin(socket: Socket<Connection>): void {
+  if (begun === 0) {
+    tickMs = performance.now()
+    setInterval(tick, 1)
+  }
+  talking[begun % talking.length]?.add(socket)
+  begun += 1
+}
+
+/** One turn for each millisecond that has passed. */
+function tick(): void {
+  for (; tickMs <= performance.now(); tickMs += 1) {
+    const sockets = talking[Math.floor(tickMs) % talking.length]
+    if (sockets === undefined || sockets.size === 0) continue
+    const bytes = Buffer.from(piece(talkEvent()))
+    for (const socket of sockets) {
+      // Whoever does not take the last one gets no other.
+      if (socket.data.unsent !== null) continue
+      chunks += 1
+      sendChunk(socket, bytes)
+    }
+  }
+}
+
+function sendChunk(socket: Socket<Connection>, bytes: Buffer): void {
+  const sent = Math.max(0, socket.write(bytes))
+  if (sent < bytes.length) socket.data.unsent = bytes.subarray(sent)
+}
+
+function talkEvent(): string {
+  const content = `${talkMark}${wallMs().toFixed(3)}`
+  const bare = event({ content }, null)
+  return event({ content: content + '.'.repeat(talkChunkBytes - bare.length) }, null)
 }
 
 function jsonResponse(value: unknown): Buffer {

@@ -10,6 +10,8 @@ export const MODES = {
   paced: { stream: true, chunkCount: 10, gapMs: 20, ends: true },
   /** One chunk and then nothing. */
   idle: { stream: true, chunkCount: 1, gapMs: 0, ends: false },
+  /** A chunk of 276 bytes every 20 ms, until the client leaves. */
+  talk: { stream: true, chunkCount: 1, gapMs: 20, ends: false },
   /** Nothing at all. */
   silentStream: { stream: true, chunkCount: 0, gapMs: 0, ends: false },
   silentPlain: { stream: false, chunkCount: 0, gapMs: 0, ends: false },
@@ -27,13 +29,29 @@ export type Mode = keyof typeof MODES
 export const modeMark = 'stub-answers:'
 export const benchModel = 'bench'
 
-export type Target = { readonly port: number; readonly headers: Readonly<Record<string, string>> }
+/** Before the time at which a chunk of `talk` was sent, which has this many digits and a point. */
+export const talkMark = 't='
+export const talkTimeChars = 17
+export const talkChunkBytes = 276
+
+/** What a stub says of itself. */
+export type StubView = { readonly leftAtMs: readonly number[]; readonly running: number; readonly chunks: number }
+
+export type Target = {
+  readonly name: string
+  readonly port: number
+  readonly headers: Readonly<Record<string, string>>
+}
 
 export type Task =
   | { readonly kind: 'rate'; readonly connections: number; readonly ms: number }
   | { readonly kind: 'firstChunk'; readonly mode: Mode; readonly connections: number; readonly repeats: number }
   /** Opens streams that stay until `release`. */
   | { readonly kind: 'hold'; readonly count: number }
+  /** As `hold`, with streams that talk. */
+  | { readonly kind: 'talk'; readonly count: number }
+  /** How late chunks were since the last call. */
+  | { readonly kind: 'lags' }
   | { readonly kind: 'release' }
   /** Leaves one request after the other, and asks the stub when it saw that. */
   | { readonly kind: 'leave'; readonly mode: Mode; readonly count: number; readonly stubPort: number }

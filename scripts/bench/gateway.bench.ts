@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createNetns } from '../../test/rigs/netns.ts'
 import type { Figure, Figures } from './bench-report.ts'
+import { measureChunks } from './gateway-chunks.ts'
 import {
   installPortkey,
   type Load,
@@ -17,8 +18,10 @@ import {
   startNginx,
   startOurs,
   startPortkey,
+  startRaw,
   startRelay,
   startStockNginx,
+  startStreamingNginx,
   startStub,
 } from './gateway-processes.ts'
 import type { Mode } from './gateway-wire.ts'
@@ -37,7 +40,7 @@ const settleMs = 5_000
 /** Long enough that the garbage of the streams' beginning is collected. */
 const heldMs = 15_000
 const leaveCount = 20
-const insideTimeoutMs = 300_000
+const insideTimeoutMs = 400_000
 
 export async function run({ repoRoot, note, signal }: BenchContext): Promise<Figures> {
   await installPortkey(note)
@@ -89,7 +92,10 @@ async function measure(folder: string): Promise<Figures> {
   const rates = await measureRates({ ...rig, others: { stockNginx, relay, portkey } })
   const streams = await measureStreams(rig)
   const leaving = await measureLeaving(rig)
-  return { ...rates, ...streams, ...weight, ...leaving }
+  await using streaming = await startStreamingNginx(folder, direct)
+  await using raw = await startRaw(direct)
+  const chunks = await measureChunks({ load, stub: direct, targets: { ours, nginx: streaming, raw }, say })
+  return { ...rates, ...streams, ...weight, ...leaving, ...chunks }
 }
 
 /** Requests per second with 64 connections, in turns. Ratios are of medians over all rounds. */

@@ -5,12 +5,22 @@ import type { Clock } from './clock.ts'
 export type Deadlines = {
   /** Calls `onLate` after `ms`, unless the returned function is called before. */
   readonly after: (ms: number, onLate: () => void) => () => void
+  /** One that is set again and again, which costs less than a new one each time. */
+  readonly moving: (onLate: () => void) => MovingDeadline
+}
+
+export type MovingDeadline = {
+  /** Calls `onLate` after `ms`, in the place of what was set before. */
+  readonly set: (ms: number) => void
+  readonly clear: () => void
 }
 
 /** A doubly linked list: nearly every deadline is cancelled soon, wherever in the list it stands. */
 type Entry = {
-  readonly dueMs: number
+  dueMs: number
   readonly onLate: () => void
+  /** Null: it is in none. */
+  queue: Queue | null
   before: Entry | null
   next: Entry | null
 }
@@ -34,34 +44,55 @@ export function createDeadlines(clock: Clock): Deadlines {
         await clock.sleep(leftMs)
         continue
       }
-      remove(queue, head)
+      remove(head)
       head.onLate()
     }
     queue.isAsleep = false
   }
+  const append = (entry: Entry, ms: number) => {
+    const queue = queueOf(ms)
+    entry.dueMs = clock.monotonicMs() + ms
+    entry.queue = queue
+    entry.before = queue.last
+    if (queue.last === null) queue.first = entry
+    else queue.last.next = entry
+    queue.last = entry
+    if (queue.isAsleep) return
+    queue.isAsleep = true
+    void run(queue)
+  }
   return {
     after: (ms, onLate) => {
-      const queue = queueOf(ms)
-      const entry: Entry = { dueMs: clock.monotonicMs() + ms, onLate, before: queue.last, next: null }
-      if (queue.last === null) queue.first = entry
-      else queue.last.next = entry
-      queue.last = entry
-      if (!queue.isAsleep) {
-        queue.isAsleep = true
-        void run(queue)
+      const entry = newEntry(onLate)
+      append(entry, ms)
+      return () => remove(entry)
+    },
+    moving: onLate => {
+      const entry = newEntry(onLate)
+      return {
+        set: ms => {
+          remove(entry)
+          append(entry, ms)
+        },
+        clear: () => remove(entry),
       }
-      return () => remove(queue, entry)
     },
   }
 }
 
+function newEntry(onLate: () => void): Entry {
+  return { dueMs: 0, onLate, queue: null, before: null, next: null }
+}
+
 /** No effect if already removed. */
-function remove(queue: Queue, entry: Entry): void {
-  if (entry.before === null && queue.first !== entry) return
-  if (entry.before === null) queue.first = entry.next
-  else entry.before.next = entry.next
-  if (entry.next === null) queue.last = entry.before
-  else entry.next.before = entry.before
+function remove(entry: Entry): void {
+  const { queue, before, next } = entry
+  if (queue === null) return
+  if (before === null) queue.first = next
+  else before.next = next
+  if (next === null) queue.last = before
+  else next.before = before
+  entry.queue = null
   entry.before = null
   entry.next = null
 }

@@ -65,3 +65,40 @@ test('goal: a call may set another deadline of its length, and cancel those that
   await clock.elapse(10)
   expect(fired).toEqual(['first', 'third'])
 })
+
+test('goal: one that moves is called at the last time that was set, once, among others of its lengths; cleared, it is not', async () => {
+  const moves = fc.record({
+    which: fc.nat(3),
+    ms: fc.constantFrom(null, 10, 25),
+    waitMs: fc.nat(12),
+    others: fc.boolean(),
+  })
+  await fc.assert(
+    fc.asyncProperty(fc.array(moves, { maxLength: 60 }), async steps => {
+      const clock = createManualClock()
+      const deadlines = createDeadlines(clock)
+      const fired: string[] = []
+      const expected: string[] = []
+      const due: (number | null)[] = [null, null, null, null]
+      const moving = due.map((_, at) => deadlines.moving(() => fired.push(`${at} at ${clock.monotonicMs()}`)))
+      const pass = async (ms: number) => {
+        const untilMs = clock.monotonicMs() + ms
+        await clock.elapse(ms)
+        for (const [at, dueMs] of due.entries()) {
+          if (dueMs === null || dueMs > untilMs) continue
+          expected.push(`${at} at ${dueMs}`)
+          due[at] = null
+        }
+      }
+      for (const { which, ms, waitMs, others } of steps) {
+        if (others) deadlines.after(10, () => {})
+        if (ms === null) moving[which]?.clear()
+        else moving[which]?.set(ms)
+        due[which] = ms === null ? null : clock.monotonicMs() + ms
+        await pass(waitMs)
+      }
+      await pass(25)
+      expect(fired.toSorted()).toEqual(expected.toSorted())
+    }),
+  )
+})

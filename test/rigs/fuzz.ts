@@ -61,10 +61,10 @@ export function fuzzSeed(): number {
   return seed
 }
 
-type Below = (limit: number) => number
+export type Below = (limit: number) => number
 
 /** A whole number below the limit. Mulberry32: small, repeatable, good enough for tests. */
-function generator(seed: number): Below {
+export function generator(seed: number): Below {
   let state = seed >>> 0
   return limit => {
     state = (state + 0x6d2b79f5) >>> 0

@@ -242,5 +242,26 @@ export function countedDeadlines(): Deadlines & { readonly pending: () => number
         forget()
       }
     },
+    moving: onLate => {
+      let isSet = false
+      const note = (is: boolean) => {
+        pending += Number(is) - Number(isSet)
+        isSet = is
+      }
+      const deadline = inner.moving(() => {
+        note(false)
+        onLate()
+      })
+      return {
+        set: ms => {
+          note(true)
+          deadline.set(ms)
+        },
+        clear: () => {
+          note(false)
+          deadline.clear()
+        },
+      }
+    },
   }
 }

@@ -150,7 +150,7 @@ async function prepareJob(
     obfuscate: (parsed.includeObfuscation ?? deps.limits.padsStreams) ? deps.obfuscate : null,
   }
   const seal = isSealed ? (deps.sealer?.begin({ id, model, body }) ?? null) : null
-  return { id, plan, source, seal, headers, account, signal: request.signal }
+  return { id, plan, source, seal, headers, account, isEncrypted: exchange !== null, signal: request.signal }
 }
 
 /**

@@ -27,6 +27,8 @@ export type Job = {
   readonly seal: BegunSeal | null
   readonly headers: ResponseHeaders
   readonly account: RequestAccount
+  /** Its response is encrypted before it is sent. */
+  readonly isEncrypted: boolean
   /** Aborted when the client leaves. */
   readonly signal: AbortSignal
 }
@@ -69,7 +71,7 @@ export async function respondStream(
   upstream: UpstreamResponse,
 ): Promise<Response> {
   // `job` holds the prompt, and a stream may last for minutes: `onEnd` must not keep it.
-  const { id, plan, account, signal } = job
+  const { id, plan, account, isEncrypted, signal } = job
   const seal = job.seal?.(lease.target.name) ?? null
   const onEnd = ({ outcome, error, tokens, tokensSource }: StreamEnd) => {
     lease.release(healthAfter({ outcome, error }))
@@ -86,7 +88,8 @@ export async function respondStream(
     })
   }
   const counts = countsOf(job, lease.target)
-  const body = await openStream(upstream, { deadlines, limits, plan, counts, seal, onEnd, signal })
+  const readBy = isEncrypted ? 'reader' : 'server'
+  const body = await openStream(upstream, { deadlines, limits, plan, counts, seal, onEnd, signal, readBy })
   account.noteFirstChunk()
   const headers = { ...job.headers, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' }
   return new Response(body, { status: 200, headers })

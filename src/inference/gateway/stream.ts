@@ -2,26 +2,24 @@
 
 import { receiptComment } from '../../attest/receipt/response.ts'
 import { utf8 } from '../../base/bytes.ts'
-import type { Deadlines } from '../../base/deadlines.ts'
+import type { Deadlines, MovingDeadline } from '../../base/deadlines.ts'
 import type { TokensSource } from '../../store/directory/usage.table.ts'
-import { ChunkConverter } from '../openai/chunk.ts'
+import { type Batch, ChunkStream, type ChunkStreamLimits } from '../openai/chunk-stream.ts'
 import type { TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
-import { createSseParser, type SseParser, sseEvent } from '../openai/sse.ts'
+import { sseEvent } from '../openai/sse.ts'
 import { isPlausible, tokensOf, type Usage, usageOf } from '../openai/usage.ts'
 import type { ResponseSeal, Tokens } from '../types.ts'
-import type { UpstreamResponse } from '../upstream/connection.ts'
+import type { BodyFlow, BodySink, UpstreamResponse } from '../upstream/connection.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import { errorBody } from './responses.ts'
+import { type Outlet, openOutlet, type ReadBy } from './stream-outlet.ts'
 
-export type StreamLimits = {
+export type StreamLimits = ChunkStreamLimits & {
   /** Between two events; comments and incomplete events do not count. */
   readonly idleTimeoutMs: number
   /** Until the first event, from when the gateway begins to read. */
   readonly firstByteTimeoutMs: number
-  readonly eventBytesMax: number
-  /** Of content that is kept for a check of response_format. */
-  readonly responseBytesMax: number
   /** How long a client may read nothing while there is something for it. */
   readonly stallTimeoutMs: number
 }
@@ -46,6 +44,7 @@ export type StreamDeps = {
   readonly onEnd: (end: StreamEnd) => Promise<void>
   /** Aborted when the client leaves. */
   readonly signal: AbortSignal
+  readonly readBy: ReadBy
 }
 
 /**
@@ -56,29 +55,25 @@ export function openStream(upstream: UpstreamResponse, deps: StreamDeps): Promis
   return new StreamRelay(upstream, deps).open()
 }
 
-type Controller = ReadableStreamDefaultController<Uint8Array>
-
-/** Events for the client. `isEnd`: [DONE] follows. */
-type Batch = { readonly text: string; readonly isEnd: boolean }
-
 const DONE = utf8(sseEvent('[DONE]'))
 const drainTimeoutMs = 1_000
 
-class StreamRelay {
+/** The first events are awaited; the rest is pushed from the upstream's socket into the client's, for as long as the client takes it. */
+class StreamRelay implements BodySink {
   readonly #upstream: UpstreamResponse
   readonly #deps: StreamDeps
-  readonly #parser: SseParser
-  readonly #converter: ChunkConverter
+  readonly #chunks: ChunkStream
   /** For the upstream's next event. */
   readonly #idleDeadline: MovingDeadline
   /** For the client's next read. */
   readonly #stallDeadline: MovingDeadline
-  #controller: Controller | null = null
-  /** Read before the stream was opened. */
-  #ready: Batch | null = null
+  /** For the upstream's end after [DONE]. */
+  readonly #drainDeadline: MovingDeadline
+  #outlet: Outlet | null = null
+  #flow: BodyFlow | null = null
   #receivedBytes = 0
-  #isLate = false
-  #isBegun = false
+  /** [DONE] has come. */
+  #isDraining = false
   #isEnded = false
   /** The client has left, or does not read. */
   #isLeft = false
@@ -87,125 +82,189 @@ class StreamRelay {
     const { deadlines, limits, plan } = deps
     this.#upstream = upstream
     this.#deps = deps
-    this.#parser = createSseParser(limits.eventBytesMax)
-    this.#converter = new ChunkConverter(plan, limits.responseBytesMax)
-    this.#idleDeadline = new MovingDeadline(deadlines, () => {
-      this.#isLate = true
-      upstream.abort()
-    })
-    this.#stallDeadline = new MovingDeadline(deadlines, () => {
+    this.#chunks = new ChunkStream(plan, limits)
+    this.#idleDeadline = deadlines.moving(() => this.#fail(new UpstreamFault('idle_timeout')))
+    this.#stallDeadline = deadlines.moving(() => {
       this.#abort()
-      this.#controller?.error(new Error('the client does not read'))
+      this.#outlet?.fail(new Error('the client does not read'))
     })
+    this.#drainDeadline = deadlines.moving(upstream.abort)
   }
 
   async open(): Promise<ReadableStream<Uint8Array>> {
-    this.#ready = await this.#readBatch().catch(error => {
+    const first = await this.#readFirst().catch(error => {
       throw error instanceof UpstreamFault ? error.charged(tokensOf(this.#counted().usage)) : error
     })
-    this.#deps.signal.throwIfAborted()
-    // Besides `cancel`, which is called only after something has begun to read the stream.
-    this.#deps.signal.addEventListener('abort', () => this.#abort(), { once: true })
-    return new ReadableStream<Uint8Array>(
-      {
-        start: controller => {
-          this.#controller = controller
-          this.#stallDeadline.set(this.#deps.limits.stallTimeoutMs)
-        },
-        pull: controller => this.#pull(controller),
-        cancel: () => this.#abort(),
-      },
-      { highWaterMark: 0 },
-    )
+    const { signal, limits, readBy } = this.#deps
+    signal.throwIfAborted()
+    // Besides `onLeave`, which is called only after something has begun to read the stream.
+    signal.addEventListener('abort', () => this.#abort(), { once: true })
+    this.#stallDeadline.set(limits.stallTimeoutMs)
+    return openOutlet(readBy, {
+      onOpen: outlet => this.#begin(outlet, first),
+      onLeave: () => this.#abort(),
+    })
   }
 
-  async #pull(controller: Controller): Promise<void> {
-    this.#stallDeadline.clear()
+  // What the upstream's body calls.
+
+  onBytes(bytes: Uint8Array): void {
+    // Nothing should follow [DONE]: whatever it is, this connection is not for another request.
+    if (this.#isDraining) this.#upstream.abort()
+    if (this.#isDraining || this.#isEnded) return
     try {
-      const batch = this.#ready ?? (await this.#readBatch())
-      this.#ready = null
-      if (this.#isEnded) return
-      if (batch.text !== '') this.#send(controller, batch.text)
-      if (batch.isEnd) await this.#complete(controller)
-      else this.#stallDeadline.set(this.#deps.limits.stallTimeoutMs)
+      const { eventCount } = this.#chunks
+      const batch = this.#take(bytes)
+      if (this.#chunks.eventCount > eventCount) this.#idleDeadline.set(this.#deps.limits.idleTimeoutMs)
+      const contents = this.#chunks.takeContents()
+      if (contents.length === 0) this.#deliver(batch)
+      else void this.#deliverChecked(contents, batch)
     } catch (error) {
-      if (!this.#isEnded) await this.#fail(controller, error)
+      this.#fail(error)
     }
   }
 
-  /** The client has left, or does not read. */
-  #abort(): void {
-    this.#upstream.abort()
-    this.#isLeft = true
-    void this.#end('aborted', null)
+  onEnd(): void {
+    if (this.#isDraining) this.#drainDeadline.clear()
+    else this.#fail(this.#endFault())
   }
 
-  /** The next events for the client, at least one of them or the end. */
-  async #readBatch(): Promise<Batch> {
-    const batch = await this.#readEvents()
-    const contents = this.#converter.takeContents()
-    if (contents.length > 0) await this.#deps.plan.schema?.(contents)
-    return batch
+  onFailure(error: unknown): void {
+    if (this.#isDraining) this.#drainDeadline.clear()
+    else this.#fail(error)
   }
 
-  async #readEvents(): Promise<Batch> {
-    const { firstByteTimeoutMs, idleTimeoutMs } = this.#deps.limits
-    this.#idleDeadline.set(this.#isBegun ? idleTimeoutMs : firstByteTimeoutMs)
+  /** The first events for the client, at least one of them or the end. */
+  async #readFirst(): Promise<Batch> {
+    let isLate = false
+    const cancelTimeout = this.#deps.deadlines.after(this.#deps.limits.firstByteTimeoutMs, () => {
+      isLate = true
+      this.#upstream.abort()
+    })
     try {
       while (true) {
         const bytes = await this.#upstream.read()
-        if (bytes === null) throw new UpstreamFault(this.#parser.isClean() ? 'unfinished' : 'cut')
-        this.#receivedBytes += bytes.length
-        const events = this.#parser.push(bytes)
-        if (this.#isBegun && events.length > 0) this.#idleDeadline.set(idleTimeoutMs)
-        const batch = this.#convert(events)
+        if (bytes === null) throw this.#endFault()
+        const batch = this.#take(bytes)
         if (batch.text === '' && !batch.isEnd) continue
-        this.#isBegun = true
+        cancelTimeout()
+        const contents = this.#chunks.takeContents()
+        if (contents.length > 0) await this.#deps.plan.schema?.(contents)
         return batch
       }
     } catch (error) {
-      throw this.#isLate ? new UpstreamFault(this.#isBegun ? 'idle_timeout' : 'first_byte_timeout') : error
+      throw isLate ? new UpstreamFault('first_byte_timeout') : error
     } finally {
-      // Until the client reads again, silence of the upstream is not a failure.
-      this.#idleDeadline.clear()
+      cancelTimeout()
     }
   }
 
-  #convert(events: readonly string[]): Batch {
-    let text = ''
-    for (const data of events) {
-      const chunk = this.#converter.convert(data)
-      if (chunk === 'end') return { text, isEnd: true }
-      if (chunk !== null) text += sseEvent(chunk)
-    }
-    return { text, isEnd: false }
+  #take(bytes: Uint8Array): Batch {
+    this.#receivedBytes += bytes.length
+    return this.#chunks.push(bytes)
   }
 
-  #send(controller: Controller, text: string): void {
+  /** Of a body that has ended without [DONE]. */
+  #endFault(): UpstreamFault {
+    return new UpstreamFault(this.#chunks.isClean() ? 'unfinished' : 'cut')
+  }
+
+  #begin(outlet: Outlet, first: Batch): void {
+    this.#stallDeadline.clear()
+    if (this.#isEnded) return
+    this.#outlet = outlet
+    this.#flow = this.#upstream.pushTo(this)
+    if (this.#deliver(first)) this.#goOn()
+  }
+
+  /** Whether the next events may come at once. */
+  #deliver({ text, isEnd }: Batch): boolean {
+    const taken = text === '' ? null : this.#send(text)
+    if (isEnd) void this.#complete().catch(error => this.#fail(error))
+    else if (taken !== null) this.#waitUntil(taken)
+    return !isEnd && taken === null
+  }
+
+  async #deliverChecked(contents: readonly string[], batch: Batch): Promise<void> {
+    this.#flow?.pause()
+    this.#idleDeadline.clear()
+    try {
+      await this.#deps.plan.schema?.(contents)
+      if (!this.#isEnded && this.#deliver(batch)) this.#goOn()
+    } catch (error) {
+      this.#fail(error)
+    }
+  }
+
+  /** The client takes no more for now; meanwhile, silence of the upstream is not a failure. */
+  #waitUntil(taken: Promise<unknown>): void {
+    this.#flow?.pause()
+    this.#idleDeadline.clear()
+    this.#stallDeadline.set(this.#deps.limits.stallTimeoutMs)
+    // Where it rejects, the client has left, or the deadline ends the stream.
+    taken.then(
+      () => this.#goOn(),
+      () => {},
+    )
+  }
+
+  #goOn(): void {
+    if (this.#isEnded) return
+    this.#stallDeadline.clear()
+    this.#idleDeadline.set(this.#deps.limits.idleTimeoutMs)
+    this.#flow?.resume()
+  }
+
+  /** As the outlet's `write`. */
+  #send(text: string): Promise<unknown> | null {
     const bytes = utf8(text)
     this.#deps.seal?.update(bytes)
-    controller.enqueue(bytes)
+    return this.#outlet?.write(bytes) ?? null
   }
 
-  async #complete(controller: Controller): Promise<void> {
-    const { plan, seal, deadlines } = this.#deps
+  async #complete(): Promise<void> {
+    const { plan, seal } = this.#deps
+    this.#drain()
     const { usage } = this.#counted()
-    if (plan.request.includeUsage) this.#send(controller, sseEvent(this.#converter.usageChunk(usage)))
+    if (plan.request.includeUsage) void this.#send(this.#chunks.usageEvent(usage))
     seal?.update(DONE)
     const receipt = seal?.finish(tokensOf(usage)) ?? null
     await this.#end('completed', null)
     if (this.#isLeft) return
-    controller.enqueue(receipt === null ? DONE : utf8(receiptComment(receipt) + sseEvent('[DONE]')))
-    controller.close()
-    void drain(this.#upstream, deadlines)
+    void this.#outlet?.write(receipt === null ? DONE : utf8(receiptComment(receipt) + sseEvent('[DONE]')))
+    this.#outlet?.close()
   }
 
-  async #fail(controller: Controller, error: unknown): Promise<void> {
+  /** Nothing should follow [DONE]; waits for the end, so that the connection can be used again. */
+  #drain(): void {
+    this.#isDraining = true
+    this.#idleDeadline.clear()
+    this.#drainDeadline.set(drainTimeoutMs)
+    this.#flow?.resume()
+  }
+
+  #fail(error: unknown): void {
+    if (this.#isEnded) return
+    // Others abort the upstream when the client leaves, and may do so first.
+    if (this.#deps.signal.aborted) this.#abort()
+    else void this.#endFailed(error)
+  }
+
+  async #endFailed(error: unknown): Promise<void> {
+    this.#drainDeadline.clear()
     this.#upstream.abort()
     await this.#end('failed', error)
     if (this.#isLeft) return
-    controller.enqueue(utf8(sseEvent(JSON.stringify(errorBody(error)))))
-    controller.close()
+    void this.#outlet?.write(utf8(sseEvent(JSON.stringify(errorBody(error)))))
+    this.#outlet?.close()
+  }
+
+  /** The client has left, or does not read. */
+  #abort(): void {
+    this.#drainDeadline.clear()
+    this.#upstream.abort()
+    this.#isLeft = true
+    void this.#end('aborted', null)
   }
 
   async #end(outcome: StreamEnd['outcome'], error: unknown): Promise<void> {
@@ -218,40 +277,10 @@ class StreamRelay {
   }
 
   #counted(): { readonly usage: Usage; readonly tokensSource: TokensSource } {
-    const { usage, deliveredCount } = this.#converter
+    const { usage, deliveredCount } = this.#chunks
     const { bounds, promptEstimate } = this.#deps.counts
     if (usage !== null && isPlausible(usage, bounds, this.#receivedBytes)) return { usage, tokensSource: 'reported' }
     const estimate = usageOf({ prompt: promptEstimate, completion: deliveredCount })
     return { usage: estimate, tokensSource: usage === null ? 'estimated' : 'implausible' }
-  }
-}
-
-/** Nothing should follow [DONE]; reads to the end, so that the connection can be used again. */
-async function drain(upstream: UpstreamResponse, deadlines: Deadlines): Promise<void> {
-  const cancelTimeout = deadlines.after(drainTimeoutMs, upstream.abort)
-  const rest = await upstream.read().catch(() => null)
-  cancelTimeout()
-  if (rest !== null) upstream.abort()
-}
-
-/** One deadline at a time; setting it again replaces the earlier one. */
-class MovingDeadline {
-  readonly #deadlines: Deadlines
-  readonly #onLate: () => void
-  #cancel: (() => void) | null = null
-
-  constructor(deadlines: Deadlines, onLate: () => void) {
-    this.#deadlines = deadlines
-    this.#onLate = onLate
-  }
-
-  set(ms: number): void {
-    this.clear()
-    this.#cancel = this.#deadlines.after(ms, this.#onLate)
-  }
-
-  clear(): void {
-    this.#cancel?.()
-    this.#cancel = null
   }
 }

@@ -1,6 +1,7 @@
 // The events of a streamed completion, one at a time: OpenAI's chunks out of whatever the engine sends. Pure; holds one stream's state.
 
 import { UpstreamFault } from '../upstream/fault.ts'
+import { type ChunkTemplate, type TemplatedEvent, templateOf } from './chunk-template.ts'
 import {
   type CompletionPlan,
   checkFormat,
@@ -26,6 +27,17 @@ type ChoiceState = {
 
 type ChunkHead = { readonly id: string; readonly object: string; readonly created: number; readonly model: string }
 
+/** What a chunk has that is the same as another one's but for one text. */
+type Form = {
+  readonly template: ChunkTemplate
+  readonly state: ChoiceState
+  /** Events that were taken by it. */
+  uses: number
+}
+
+/** Chunks that are converted in full between two templates, at the most, where templates turn out to be of no use. */
+const templateGapMax = 64
+
 export class ChunkConverter {
   readonly #plan: CompletionPlan
   readonly #contentCharsMax: number
@@ -40,6 +52,9 @@ export class ChunkConverter {
   #deliveredCount = 0
   #contentChars = 0
   #contents: string[] = []
+  #form: Form | null = null
+  /** Chunks to be converted in full before the next template is made, and how many that were last time. */
+  #templateGap = { left: 0, length: 0 }
 
   /** `contentCharsMax`: how much content may be kept for a check of response_format. */
   constructor(plan: CompletionPlan, contentCharsMax: number) {
@@ -67,6 +82,23 @@ export class ChunkConverter {
     return this.#deliveredCount
   }
 
+  /** Of the last chunk that had a form that others may have too; null for none. */
+  get template(): ChunkTemplate | null {
+    return this.#form?.template ?? null
+  }
+
+  /** The same as `convert` for the data that the event stands for. */
+  convertTemplated({ template, text }: TemplatedEvent): string | 'end' | null {
+    const form = this.#form
+    // A finished choice has no more text, and another form may have come within the same bytes: the full path knows what to do.
+    if (form?.template !== template || form.state.isFinished) {
+      return this.convert(template.dataBefore + text + template.dataAfter)
+    }
+    form.uses += 1
+    this.#deliveredCount += 1
+    return this.#padded(template.chunkBefore + text + template.chunkAfter)
+  }
+
   /** One event's data: the chunk's JSON for the client, `end` for the upstream's [DONE], null when there is nothing to send. UpstreamFault. */
   convert(data: string): string | 'end' | null {
     if (data === '[DONE]') {
@@ -80,12 +112,14 @@ export class ChunkConverter {
     if (!Array.isArray(value.choices)) throw malformed()
     if (value.choices.length === 0) return null
     const isChat = this.#plan.request.operation === 'chat'
+    const wasStarted = this.#isStarted()
     const choices = value.choices.map(choice => {
       if (!isObject(choice)) throw malformed()
       const index = choice.index ?? 0
       const state = this.#stateOf(index)
       return isChat ? this.#chatChoice(choice, Number(index), state) : this.#textChoice(choice, Number(index), state)
     })
+    if (wasStarted && isNone(value.usage)) this.#noteForm(data, choices)
     return this.#padded(this.#leadingText + JSON.stringify(choices) + this.#trailingText)
   }
 
@@ -100,6 +134,35 @@ export class ChunkConverter {
   /** The last chunk with the usage, for clients that asked for it. */
   usageChunk(usage: Usage): string {
     return this.#padded(JSON.stringify({ ...this.#head, choices: [], usage }))
+  }
+
+  /** Whether the only choice has begun: its first chunk is different from all others. */
+  #isStarted(): boolean {
+    return this.#plan.request.choiceCount === 1 && this.#choices.get(0)?.isStarted === true
+  }
+
+  /** Makes a template of a chunk that was converted, if it has one text and nothing else that others will not have. */
+  #noteForm(data: string, choices: readonly JsonObject[]): void {
+    const [choice] = choices
+    const state = this.#choices.get(0)
+    // What is checked at the end has to be kept as it comes.
+    if (
+      choice === undefined ||
+      choices.length > 1 ||
+      state === undefined ||
+      this.#plan.request.format.kind !== 'text'
+    ) {
+      return
+    }
+    const gap = this.#templateGap
+    if (gap.left > 0) {
+      gap.left -= 1
+      return
+    }
+    gap.length = this.#form?.uses === 0 ? Math.min(templateGapMax, gap.length * 2 + 1) : 0
+    gap.left = gap.length
+    const template = templateOf(data, choice, { lead: this.#leadingText, trail: this.#trailingText })
+    this.#form = template === null ? null : { template, state, uses: 0 }
   }
 
   #padded(chunk: string): string {
@@ -150,6 +213,7 @@ export class ChunkConverter {
   }
 
   #textChoice(choice: JsonObject, index: number, state: ChoiceState): JsonObject {
+    state.isStarted = true
     const text = stringOrNull(choice.text) ?? ''
     if (text !== '') this.#noteDelivered(state)
     return {

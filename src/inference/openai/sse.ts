@@ -7,6 +7,8 @@ export type SseParser = {
   readonly push: (bytes: Uint8Array) => string[]
   /** Whether no event is incomplete, so that the stream may end here. */
   readonly isClean: () => boolean
+  /** Whether the next byte begins an event, whatever it is: nothing of what came before is left, and there was an event. */
+  readonly isBetweenEvents: () => boolean
 }
 
 export function createSseParser(eventBytesMax: number): SseParser {
@@ -17,6 +19,8 @@ export function createSseParser(eventBytesMax: number): SseParser {
   let pendingBytes = 0
   let isFirst = true
   let skipLineFeed = false
+  /** The decoder may hold the beginning of a character. */
+  let isWithinCharacter = false
 
   const endLine = (last: string, events: string[]) => {
     let line = last
@@ -39,6 +43,8 @@ export function createSseParser(eventBytesMax: number): SseParser {
   return {
     push: bytes => {
       let text = decode(decoder, bytes)
+      const last = bytes.at(-1)
+      if (last !== undefined) isWithinCharacter = last >= 0x80
       if (isFirst && text.length > 0) {
         isFirst = false
         if (text.startsWith('\uFEFF')) text = text.slice(1)
@@ -68,6 +74,8 @@ export function createSseParser(eventBytesMax: number): SseParser {
       return events
     },
     isClean: () => pieces.length === 0 && data.length === 0,
+    isBetweenEvents: () =>
+      !isFirst && !isWithinCharacter && !skipLineFeed && pendingBytes === 0 && pieces.length === 0 && data.length === 0,
   }
 }
 

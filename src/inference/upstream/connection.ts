@@ -12,9 +12,22 @@ export type UpstreamResponse = {
   readonly head: ResponseHead
   /** What has arrived since the last call, or arrives next; null at the end. UpstreamFault cut or malformed. One call at a time. */
   readonly read: () => Promise<Uint8Array | null>
+  /** Instead of further reads: gives the sink what arrives, as it arrives, once the flow is resumed. Called once. */
+  readonly pushTo: (sink: BodySink) => BodyFlow
   /** Gives up what has not arrived. No effect once the response is complete. */
   readonly abort: () => void
 }
+
+/** Takes the rest of a body while its flow is not paused; `onEnd` or `onFailure` is the last call. None of them throws. */
+export type BodySink = {
+  readonly onBytes: (bytes: Uint8Array) => void
+  readonly onEnd: () => void
+  /** UpstreamFault cut or malformed. */
+  readonly onFailure: (error: unknown) => void
+}
+
+/** Paused at first. What arrives meanwhile waits, within bounds. */
+export type BodyFlow = { readonly pause: () => void; readonly resume: () => void }
 
 export type ConnectionDeps = {
   /** A response is complete and another request may be sent. Called once per request. */
@@ -107,7 +120,9 @@ export class Connection {
   }
 
   #endResponse(isReusable: boolean): void {
-    this.#pending?.end()
+    // What took these bytes has closed the connection meanwhile.
+    if (!this.#isOpen) return
+    const ended = this.#pending
     this.#pending = null
     // A response before the whole request was sent: the rest of the request would be taken for the next one.
     if (!isReusable || this.#unsent !== null) {
@@ -116,6 +131,7 @@ export class Connection {
       this.#socket.timeout(idleSeconds)
       this.#deps.onIdle(this)
     }
+    ended?.end()
   }
 
   #fail(error: unknown): void {
@@ -141,6 +157,9 @@ class PendingResponse {
   #isEnded = false
   #failure: unknown = null
   #reader: PromiseWithResolvers<Uint8Array | null> | null = null
+  #sink: BodySink | null = null
+  /** The sink takes what arrives; nothing is buffered. */
+  #isFlowing = false
 
   constructor(socket: Socket<undefined>, abort: () => void) {
     this.#socket = socket
@@ -160,10 +179,19 @@ class PendingResponse {
   }
 
   begin(head: ResponseHead): void {
-    this.#response.resolve({ head, read: () => this.#read(), abort: this.#abort })
+    this.#response.resolve({
+      head,
+      read: () => this.#read(),
+      pushTo: sink => this.#pushTo(sink),
+      abort: this.#abort,
+    })
   }
 
   push(bytes: Uint8Array): void {
+    if (this.#isFlowing) {
+      this.#sink?.onBytes(bytes)
+      return
+    }
     const reader = this.#takeReader()
     if (reader !== null) {
       reader.resolve(bytes)
@@ -180,28 +208,59 @@ class PendingResponse {
     this.#isEnded = true
     this.#resume()
     this.#takeReader()?.resolve(null)
+    this.#endFlow()
   }
 
   fail(error: unknown): void {
     this.#failure = error
     this.#response.reject(error)
     this.#takeReader()?.reject(error)
+    this.#endFlow()
+  }
+
+  #pushTo(sink: BodySink): BodyFlow {
+    assert(this.#reader === null && this.#sink === null, 'a response has one reader')
+    this.#sink = sink
+    return {
+      pause: () => {
+        this.#isFlowing = false
+      },
+      resume: () => this.#resumeFlow(),
+    }
+  }
+
+  #resumeFlow(): void {
+    if (this.#isFlowing) return
+    this.#isFlowing = true
+    if (this.#buffered.length > 0) this.#sink?.onBytes(this.#takeBuffered())
+    this.#endFlow()
+  }
+
+  /** Tells the sink, once, when nothing more will come. */
+  #endFlow(): void {
+    const sink = this.#sink
+    if (!this.#isFlowing || sink === null || (this.#failure === null && !this.#isEnded)) return
+    this.#sink = null
+    if (this.#failure === null) sink.onEnd()
+    else sink.onFailure(this.#failure)
   }
 
   #read(): Promise<Uint8Array | null> {
     assert(this.#reader === null, 'a response has one reader')
-    const [first] = this.#buffered
-    if (first !== undefined) {
-      const all = this.#buffered.length === 1 ? first : Buffer.concat(this.#buffered)
-      this.#buffered = []
-      this.#bufferedBytes = 0
-      this.#resume()
-      return Promise.resolve(all)
-    }
+    if (this.#buffered.length > 0) return Promise.resolve(this.#takeBuffered())
     if (this.#failure !== null) return Promise.reject(this.#failure)
     if (this.#isEnded) return Promise.resolve(null)
     this.#reader = Promise.withResolvers()
     return this.#reader.promise
+  }
+
+  #takeBuffered(): Uint8Array {
+    const [first] = this.#buffered
+    const all = first !== undefined && this.#buffered.length === 1 ? first : Buffer.concat(this.#buffered)
+    this.#buffered = []
+    this.#bufferedBytes = 0
+    this.#resume()
+    return all
   }
 
   #takeReader(): PromiseWithResolvers<Uint8Array | null> | null {

@@ -5,8 +5,7 @@ import type { Socket } from 'bun'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { openStream } from '../../../src/inference/gateway/stream.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
-import type { UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
-import { UpstreamFault } from '../../../src/inference/upstream/fault.ts'
+import type { BodySink, UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
 import { chatBody, KEY, startGateway, target } from '../../rigs/gateway-server.ts'
 import { trustedCa } from '../../rigs/gateway-socket.ts'
 import { eventsOf } from '../../rigs/openai-schema.ts'
@@ -184,9 +183,8 @@ test('the largest events', async () => {
 test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is %s', async how => {
   const deadlines = countedDeadlines()
   const client = new AbortController()
-  const more = Promise.withResolvers<Uint8Array | null>()
-  more.promise.catch(() => {})
-  const pieces = [Promise.resolve(utf8(sse(delta({ content: 'Hi' })))), more.promise]
+  const first = [utf8(sse(delta({ content: 'Hi' })))]
+  let sink: BodySink | null = null
   const upstream: UpstreamResponse = {
     head: {
       status: 200,
@@ -195,10 +193,15 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
       contentLength: null,
       retryAfterSeconds: null,
     },
-    read: () => pieces.shift() ?? Promise.resolve(null),
-    abort: () => more.reject(new UpstreamFault('cut')),
+    read: () => Promise.resolve(first.pop() ?? null),
+    pushTo: given => {
+      sink = given
+      return { pause: () => {}, resume: () => {} }
+    },
+    abort: () => {},
   }
   const { request } = parseRequest('chat', utf8(JSON.stringify(chatBody({ stream: true }))))
+  const to = (): BodySink => sink ?? expect.unreachable('the stream takes what comes')
   const ended = Promise.withResolvers<string>()
   const body = await openStream(upstream, {
     deadlines,
@@ -208,14 +211,15 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
     seal: null,
     onEnd: async ({ outcome }) => ended.resolve(outcome),
     signal: client.signal,
+    readBy: 'reader',
   })
   expect(deadlines.pending()).toBe(1)
   const reader = body.getReader()
   await reader.read()
   expect(deadlines.pending()).toBe(1)
   if (how === 'aborted') client.abort()
-  else if (how === 'failed') more.resolve(null)
-  else more.resolve(utf8(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`))
+  else if (how === 'completed') to().onBytes(utf8(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`))
+  if (how !== 'aborted') to().onEnd()
   while (how !== 'aborted' && !(await reader.read()).done);
   expect(await ended.promise).toBe(how)
   await until('none is left', 2_000, () => deadlines.pending() === 0)

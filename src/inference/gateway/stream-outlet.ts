@@ -1,0 +1,98 @@
+// Where a stream's bytes leave for the client. Effects: the client's connection, by way of Bun's streams.
+//
+// For the server a direct stream: what is written goes into the socket at once, without a promise for each piece (measured on Bun 1.4.5: a write gives
+// a promise only while the socket takes no more, and copies what it is given). Code that reads, such as encryption, gets one that is pulled: Bun
+// has no backpressure for readers of a direct stream.
+
+export type Outlet = {
+  /** Null: the client takes more. Else a promise that resolves when it does. Writes of what comes at the end need not wait for it. */
+  readonly write: (bytes: Uint8Array) => Promise<unknown> | null
+  readonly close: () => void
+  /** Ends the connection, so that nobody takes the stream for whole. */
+  readonly fail: (error: Error) => void
+}
+
+/** `server`: a response that Bun.serve sends. `reader`: code that calls `getReader`. */
+export type ReadBy = 'server' | 'reader'
+
+export type OutletUser = {
+  /** Called once, when the stream begins to be read. */
+  readonly onOpen: (outlet: Outlet) => void
+  /** The reader has cancelled the stream, or the client's connection is closed. */
+  readonly onLeave: () => void
+}
+
+export function openOutlet(readBy: ReadBy, user: OutletUser): ReadableStream<Uint8Array> {
+  return readBy === 'server' ? openDirect(user) : openPulled(user)
+}
+
+function openDirect({ onOpen, onLeave }: OutletUser): ReadableStream<Uint8Array> {
+  // Until then Bun keeps the response open.
+  const ended = Promise.withResolvers<void>()
+  let isOpen = true
+  const end = () => {
+    isOpen = false
+    ended.resolve()
+  }
+  return new ReadableStream<Uint8Array>({
+    type: 'direct',
+    pull: controller => {
+      onOpen({
+        write: bytes => {
+          if (!isOpen) return null
+          const written: unknown = controller.write(bytes)
+          controller.flush()
+          return written instanceof Promise ? written : null
+        },
+        close: () => {
+          if (isOpen) controller.end()
+          end()
+        },
+        fail: error => {
+          if (isOpen) controller.close(error)
+          end()
+        },
+      })
+      return ended.promise
+    },
+    cancel: () => {
+      end()
+      onLeave()
+    },
+  })
+}
+
+function openPulled({ onOpen, onLeave }: OutletUser): ReadableStream<Uint8Array> {
+  let isBegun = false
+  let isOpen = true
+  let wanted = Promise.withResolvers<void>()
+  return new ReadableStream<Uint8Array>(
+    {
+      pull: controller => {
+        if (isBegun) return wanted.resolve()
+        isBegun = true
+        onOpen({
+          write: bytes => {
+            if (!isOpen) return null
+            wanted = Promise.withResolvers()
+            controller.enqueue(bytes)
+            return wanted.promise
+          },
+          close: () => {
+            if (isOpen) controller.close()
+            isOpen = false
+          },
+          fail: error => {
+            if (isOpen) controller.error(error)
+            isOpen = false
+          },
+        })
+      },
+      cancel: () => {
+        isOpen = false
+        onLeave()
+      },
+    },
+    { highWaterMark: 0 },
+  )
+}

@@ -1,0 +1,76 @@
+// A streamed completion's bytes made into events for the client. Pure; holds one stream's state.
+
+import { ChunkConverter } from './chunk.ts'
+import type { CompletionPlan } from './completion-plan.ts'
+import { EventReader, type StreamEvent } from './event-reader.ts'
+import { sseEvent } from './sse.ts'
+import type { Usage } from './usage.ts'
+
+/** Events for the client. `isEnd`: [DONE] follows. */
+export type Batch = { readonly text: string; readonly isEnd: boolean }
+
+export type ChunkStreamLimits = {
+  readonly eventBytesMax: number
+  /** Of content that is kept for a check of response_format. */
+  readonly responseBytesMax: number
+}
+
+export class ChunkStream {
+  readonly #events: EventReader
+  readonly #converter: ChunkConverter
+  #eventCount = 0
+
+  constructor(plan: CompletionPlan, { eventBytesMax, responseBytesMax }: ChunkStreamLimits) {
+    this.#events = new EventReader(eventBytesMax)
+    this.#converter = new ChunkConverter(plan, responseBytesMax)
+  }
+
+  /** What the upstream has reported so far. */
+  get usage(): Usage | null {
+    return this.#converter.usage
+  }
+
+  /** An estimate of the tokens. */
+  get deliveredCount(): number {
+    return this.#converter.deliveredCount
+  }
+
+  /** Complete ones of the upstream, comments not included. */
+  get eventCount(): number {
+    return this.#eventCount
+  }
+
+  /** The events that these bytes complete: all of them, or UpstreamFault. */
+  push(bytes: Uint8Array): Batch {
+    const events = this.#events.push(bytes)
+    this.#eventCount += events.length
+    let text = ''
+    for (const event of events) {
+      const chunk = this.#convert(event)
+      if (chunk === 'end') return { text, isEnd: true }
+      if (chunk !== null) text += sseEvent(chunk)
+    }
+    const { template } = this.#converter
+    if (template !== null) this.#events.expect(template)
+    return { text, isEnd: false }
+  }
+
+  /** Whether no event is incomplete. */
+  isClean(): boolean {
+    return this.#events.isClean()
+  }
+
+  /** Contents of the choices that have ended since the last call, for a check against the strict schema of response_format. */
+  takeContents(): readonly string[] {
+    return this.#converter.takeContents()
+  }
+
+  /** The last event with the usage, for clients that asked for it. */
+  usageEvent(usage: Usage): string {
+    return sseEvent(this.#converter.usageChunk(usage))
+  }
+
+  #convert(event: StreamEvent): string | 'end' | null {
+    return typeof event === 'string' ? this.#converter.convert(event) : this.#converter.convertTemplated(event)
+  }
+}

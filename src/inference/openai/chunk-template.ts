@@ -1,0 +1,117 @@
+// Chunks of one stream that differ in nothing but one text: after one of them was parsed and converted, the next is known by what stands around its
+// text. Pure.
+//
+// Why that is right: JSON is read from left to right, and a string ends at its first quote that is not escaped. So where the JSON before a string and
+// the JSON after it are the same, everything but the string means the same, whatever the string is. A mark proves that the place is the text's
+// own; the event reader lets through only strings that JSON.stringify would write as they stand.
+
+import { stringEnd } from '../../base/json.ts'
+import { isObject, type JsonObject } from './json-text.ts'
+
+export type ChunkTemplate = {
+  /** Of the upstream's JSON. Begins and ends next to the text's quotes, which are included. */
+  readonly dataBefore: string
+  readonly dataAfter: string
+  /** Of the chunk's JSON for the client, likewise. */
+  readonly chunkBefore: string
+  readonly chunkAfter: string
+}
+
+/** One event that has a template's form. */
+export type TemplatedEvent = {
+  readonly template: ChunkTemplate
+  /** As it stands between the quotes; JSON.stringify would write the same. Not empty. */
+  readonly text: string
+}
+
+/** Stands in for the text while a template is made. */
+const mark = 'strongroom text'
+/** Places that are tried: a name may stand more than once in a chunk. */
+const placesMax = 4
+
+/** The fields of a chat's chunk that may hold the one text. */
+const CHAT_FIELDS = ['content', 'reasoning_content', 'reasoning'] as const
+
+/**
+ * Of a chunk whose data is valid JSON with one choice, and that choice as it was converted for the client. `lead` and `trail` stand around the choices
+ * in the client's JSON. Null for a chunk with an end, with no text, or with more than one thing in it, and where the text's place is not clear.
+ */
+export function templateOf(
+  data: string,
+  choice: JsonObject,
+  { lead, trail }: { readonly lead: string; readonly trail: string },
+): ChunkTemplate | null {
+  if (choice.finish_reason !== null) return null
+  const { delta } = choice
+  const isChat = isObject(delta)
+  const holder = isChat ? delta : choice
+  const name = isChat ? CHAT_FIELDS.find(field => field in delta) : 'text'
+  if (name === undefined || (isChat && Object.keys(delta).length > 1)) return null
+  const read = splitAtText(data, name, holder[name])
+  if (read === null) return null
+  const other = { ...holder, [name]: mark }
+  const written = splitAtMark(JSON.stringify([isChat ? { ...choice, delta: other } : other]))
+  if (written === null) return null
+  return {
+    dataBefore: read.before,
+    dataAfter: read.after,
+    chunkBefore: lead + written.before,
+    chunkAfter: written.after + trail,
+  }
+}
+
+type Halves = { readonly before: string; readonly after: string }
+
+/** The JSON around the text of that name; `text` is what was read there. */
+function splitAtText(data: string, name: string, text: unknown): Halves | null {
+  // Else what is found at the end might have been there before.
+  if (typeof text !== 'string' || text === '' || text === mark) return null
+  const quotedName = `"${name}"`
+  let at = data.indexOf(quotedName)
+  for (let places = 0; at >= 0 && places < placesMax; places += 1) {
+    const start = valueStart(data, at + quotedName.length)
+    if (data[start] === '"') {
+      const halves = { before: data.slice(0, start + 1), after: data.slice(stringEnd(data, start)) }
+      if (textAt(halves.before + mark + halves.after, name) === mark) return halves
+    }
+    at = data.indexOf(quotedName, at + 1)
+  }
+  return null
+}
+
+function splitAtMark(json: string): Halves | null {
+  const parts = json.split(mark)
+  const [before, after] = parts
+  return parts.length === 2 && before !== undefined && after !== undefined ? { before, after } : null
+}
+
+/** Where the converter reads it. */
+function textAt(data: string, name: string): unknown {
+  const value = parseOrNull(data)
+  const choice = isObject(value) && Array.isArray(value.choices) ? value.choices[0] : null
+  if (!isObject(choice)) return null
+  if (name === 'text') return choice.text
+  return isObject(choice.delta) ? choice.delta[name] : null
+}
+
+/** After a name: where its value begins. */
+function valueStart(data: string, nameEnd: number): number {
+  let at = skipBlanks(data, nameEnd)
+  if (data[at] === ':') at = skipBlanks(data, at + 1)
+  return at
+}
+
+/** RFC 8259 section 2. */
+function skipBlanks(data: string, from: number): number {
+  let at = from
+  while (data[at] === ' ' || data[at] === '\t' || data[at] === '\n' || data[at] === '\r') at += 1
+  return at
+}
+
+function parseOrNull(data: string): unknown {
+  try {
+    return JSON.parse(data)
+  } catch {
+    return null
+  }
+}
