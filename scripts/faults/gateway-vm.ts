@@ -27,6 +27,7 @@ export const gatewayUpdateScenario: Scenario = {
     'a gateway VM that serves is replaced: another one boots, is verified and takes over, and the first one drains',
   tracedFrom: 'run',
   open: async () => openUpdate(),
+  runMs: serveMs,
 }
 
 type Serving = AsyncDisposable & { readonly appliance: Appliance }

@@ -85,6 +85,7 @@ export const claimScenario: Scenario = {
   about: 'an instance takes a VM that has booted, is claimed, becomes ready, and is deleted',
   tracedFrom: 'run',
   open: async () => openClaim(),
+  runMs: bootMs,
 }
 
 async function openClaim(): Promise<Stage> {

@@ -30,4 +30,6 @@ export type Scenario = {
   /** Whether the daemon is traced from its first instruction on, or from the beginning of `run`. */
   readonly tracedFrom: 'start' | 'run'
   readonly open: () => Promise<Stage>
+  /** How long `run` may take where a guest boots in it; else a minute. */
+  readonly runMs?: number
 }

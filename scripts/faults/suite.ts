@@ -33,7 +33,7 @@ export type SuiteOptions = {
 export const convergeMsMax = 5_000
 /** How long it is waited for, so that late and never are told apart. */
 const settleMs = 30_000
-const runMs = 60_000
+const runMsDefault = 60_000
 const pollMs = 50
 
 /** Tries the points of one scenario, one after another. */
@@ -121,7 +121,7 @@ function whereOf(effects: readonly string[], directory: string): string {
 
 /** One run up to the crash, or to its end. Throws what the run throws while the daemon lives. */
 async function crash(
-  { tracedFrom }: Scenario,
+  { tracedFrom, runMs = runMsDefault }: Scenario,
   stage: Stage,
   killAfter: KillAfter,
 ): Promise<{ effects: readonly string[]; isKilled: boolean }> {
@@ -156,7 +156,7 @@ async function crash(
     await within(runMs, 'the run is over', Promise.race([finished, killed, finished.catch(() => grace(killed))]))
     if (isKilled)
       await within(
-        runMs,
+        runMsDefault,
         'the run has met the death of the daemon',
         finished.catch(() => {}),
       )

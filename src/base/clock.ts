@@ -5,7 +5,7 @@ export type Clock = {
   readonly nowMs: () => number
   /** Milliseconds that never decrease, from an unspecified origin. */
   readonly monotonicMs: () => number
-  /** Resolves after `ms` milliseconds, or rejects with the signal's reason. */
+  /** Resolves after `ms` milliseconds, or after 24 days where that is sooner; or rejects with the signal's reason. */
   readonly sleep: (ms: number, signal?: AbortSignal) => Promise<void>
 }
 
@@ -21,6 +21,9 @@ export function onAbort(signal: AbortSignal, act: () => void): () => void {
   return () => signal.removeEventListener('abort', act)
 }
 
+/** A timer of the runtime that is longer ends at once: whoever then looks at the clock again would never stop looking. */
+const sleepMsMax = 2 ** 31 - 1
+
 export const systemClock: Clock = {
   nowMs: () => Date.now(),
   monotonicMs: () => performance.now(),
@@ -31,10 +34,13 @@ export const systemClock: Clock = {
         clearTimeout(timer)
         reject(signal?.reason)
       }
-      const timer = setTimeout(() => {
-        signal?.removeEventListener('abort', stop)
-        resolve()
-      }, ms)
+      const timer = setTimeout(
+        () => {
+          signal?.removeEventListener('abort', stop)
+          resolve()
+        },
+        Math.min(ms, sleepMsMax),
+      )
       signal?.addEventListener('abort', stop, { once: true })
     }),
 }

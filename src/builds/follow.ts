@@ -123,12 +123,13 @@ export class BuildFollower {
   /** From the order to the end. */
   async follow(build: Build): Promise<Followed> {
     const { clock, order } = this.#deps
-    const sinceMs = build.orderedAtMs ?? build.createdAtMs
-    const deadlineMs = sinceMs + buildDeadlineMs(build, order.limits)
+    // By the wall clock only once: one that is set meanwhile ends no build, and lets none go on for ever.
+    const agedMs = Math.max(0, clock.nowMs() - (build.orderedAtMs ?? build.createdAtMs))
+    const deadlineMs = clock.monotonicMs() - agedMs + buildDeadlineMs(build, order.limits)
     let heardMs = clock.monotonicMs()
     let waitMs = pauseMinMs
     while (this.#isStill('running')) {
-      if (clock.nowMs() >= deadlineMs)
+      if (clock.monotonicMs() >= deadlineMs)
         return broken('limit_exceeded', 'The build took longer than all its limits together.')
       let progress: BuildProgress
       try {

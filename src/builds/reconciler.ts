@@ -1,6 +1,7 @@
 // Moves every build of this host towards its end: its turn, its VM, the build in it (follow.ts), the end of both. Effects: the VM engine, the store,
 // files. One worker per build, level-triggered, and one for the queue.
 
+import { Ages } from '../base/ages.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
 import { createWorkers, type Workers } from '../base/workers.ts'
@@ -55,12 +56,16 @@ export class BuildReconciler {
   readonly #deps: BuildReconcilerDeps
   readonly #stopping = new AbortController()
   readonly #workers: Workers
+  readonly #queuedAges: Ages
+  readonly #startingAges: Ages
   readonly #positions = new Map<string, number>()
   #noRoomUntilMs = Number.NEGATIVE_INFINITY
   readonly #counts = { ok: 0, failed: 0, cancelled: 0 }
 
   constructor(deps: BuildReconcilerDeps) {
     this.#deps = deps
+    this.#queuedAges = new Ages(deps.clock)
+    this.#startingAges = new Ages(deps.clock)
     this.#workers = createWorkers({
       clock: deps.clock,
       work: key => (key === queue ? this.#lookAtQueue() : this.#look(key)),
@@ -106,7 +111,11 @@ export class BuildReconciler {
 
   #wakeAll(): void {
     const { directory, hostId } = this.#deps.store
-    for (const build of listOpenBuilds(directory.db, hostId)) this.#workers.wake(build.id)
+    const open = listOpenBuilds(directory.db, hostId)
+    const ids = open.map(({ id }) => id)
+    this.#queuedAges.keepOnly(ids)
+    this.#startingAges.keepOnly(ids)
+    for (const id of ids) this.#workers.wake(id)
     this.#workers.wake(queue)
   }
 
@@ -145,7 +154,7 @@ export class BuildReconciler {
     }
     this.#announcePositions(waiting)
     for (const { id, createdAtMs } of waiting) {
-      if (clock.nowMs() - createdAtMs < queuedMsMax) continue
+      if (this.#queuedAges.ageMs(id, createdAtMs) < queuedMsMax) continue
       const build = buildById(directory.db, id)
       if (build !== null) this.#end(build, broken('internal', 'No build VM was free for a day.'))
     }
@@ -165,14 +174,14 @@ export class BuildReconciler {
 
   /** One turn of a build's worker. */
   async #look(id: string): Promise<void> {
-    const { store, engine, vmSpec, clock } = this.#deps
+    const { store, engine, vmSpec } = this.#deps
     const build = buildById(store.directory.db, id)
     if (build === null || build.hostId !== store.hostId || build.closedAtMs !== null) return
     const { vmId } = build
     const vm = vmId === null ? null : engine.view(vmId)
     switch (taskOf(build.state, vm?.state ?? null)) {
       case 'wait':
-        if (build.state === 'starting' && clock.nowMs() - (build.startedAtMs ?? 0) >= startingMsMax) {
+        if (build.state === 'starting' && this.#startingAges.ageMs(id, build.startedAtMs ?? 0) >= startingMsMax) {
           this.#end(build, broken('internal', 'The build VM was not up within an hour.'))
         }
         return

@@ -1,6 +1,7 @@
 // What is kept of builds, and for how long: records by age, files by age and by room. Effects: the store, files.
 
 import { type Clock, pause } from '../base/clock.ts'
+import { JumpGuard } from '../base/jump-guard.ts'
 import type { Logger } from '../base/log.ts'
 import type { DirectoryStore } from '../store/db.ts'
 import {
@@ -59,9 +60,10 @@ export class BuildRetention {
 
   /** Until the signal. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
+    const guard = new JumpGuard(this.#deps.clock, this.#deps.log)
     while (!signal.aborted) {
       try {
-        await this.removeExpired(signal)
+        if (guard.mayDelete()) await this.removeExpired(signal)
         this.makeRoom(0)
       } catch (error) {
         this.#deps.log.error('expired builds were not removed', { error })

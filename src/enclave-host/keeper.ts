@@ -3,6 +3,7 @@
 // One worker looks at the whole situation each time: the rows, their VMs and what those say. A row is written before its VM is defined, a move
 // is a compare-and-set, and the route follows from the rows, so whoever is killed anywhere goes on from what is there.
 
+import { Ages } from '../base/ages.ts'
 import { type Clock, iso, pause } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
@@ -86,6 +87,8 @@ export class GatewayKeeper {
   readonly #workers: Workers
   readonly #stopping = new AbortController()
   readonly #sessions = new Map<string, GatewaySession>()
+  readonly #drainingAges: Ages
+  readonly #startingAges: Ages
   #failuresInRow = 0
   #nextAttemptMs = Number.NEGATIVE_INFINITY
   #problem: string | null = null
@@ -102,6 +105,8 @@ export class GatewayKeeper {
 
   constructor(deps: KeeperDeps) {
     this.#deps = deps
+    this.#drainingAges = new Ages(deps.clock)
+    this.#startingAges = new Ages(deps.clock)
     this.#workers = createWorkers({
       clock: deps.clock,
       work: () => this.#look(),
@@ -214,7 +219,9 @@ export class GatewayKeeper {
   async #look(): Promise<void> {
     const { store, hostId, clock } = this.#deps
     this.#wanted = this.#whatIsWanted()
-    for (const row of listGateways(store.db, hostId)) await this.#tend(row)
+    const rows = listGateways(store.db, hostId)
+    for (const ages of [this.#drainingAges, this.#startingAges]) ages.keepOnly(rows.map(({ vmId }) => vmId))
+    for (const row of rows) await this.#tend(row)
     this.#dismissUnnamed()
     // As long as it is not known what is wanted, what serves goes on.
     if (this.#wanted !== null) {
@@ -239,7 +246,7 @@ export class GatewayKeeper {
     const { status } = session
     if (status !== null && status.state !== 'draining') session.drain()
     const isIdle = status !== null && status.running === 0 && status.usageWaiting === 0
-    const isLate = this.#deps.clock.nowMs() - row.changedAtMs >= this.#deps.drainMs
+    const isLate = this.#drainingAges.ageMs(row.vmId, row.changedAtMs) >= this.#deps.drainMs
     if ((isIdle && status.state === 'draining') || isLate) await this.#end(row, 'it was replaced')
   }
 
@@ -264,7 +271,7 @@ export class GatewayKeeper {
         continue
       }
       const { problem = null, receiptKey = '' } = this.#sessions.get(row.vmId)?.status ?? {}
-      const isOver = clock.nowMs() - row.createdAtMs >= this.#deps.startMs
+      const isOver = this.#startingAges.ageMs(row.vmId, row.createdAtMs) >= this.#deps.startMs
       if (!this.#isReady(row, serving !== undefined)) {
         if (isOver) await this.#end(row, `it was not ready in time: ${problem ?? 'it says nothing'}`)
         continue

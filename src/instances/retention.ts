@@ -2,6 +2,7 @@
 // Every batch is one short transaction that finds its own work, so it may be stopped and started anywhere.
 
 import { type Clock, pause } from '../base/clock.ts'
+import { JumpGuard } from '../base/jump-guard.ts'
 import type { Logger } from '../base/log.ts'
 import { idempotencyTtlMs } from '../contract/instance.ts'
 import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
@@ -30,9 +31,10 @@ export function recordsKeptMs(retentionDays: number): number {
 
 /** Removes what is due at once and then at every interval, until the signal. Never rejects. */
 export async function runRetention(deps: RetentionDeps, signal: AbortSignal): Promise<void> {
+  const guard = new JumpGuard(deps.clock, deps.log)
   while (!signal.aborted) {
     try {
-      const removed = await removeExpired(deps, signal)
+      const removed = guard.mayDelete() ? await removeExpired(deps, signal) : { instances: 0, responses: 0 }
       if (removed.instances + removed.responses > 0) deps.log.info('expired records removed', removed)
     } catch (error) {
       if (!signal.aborted) deps.log.error('expired records were not removed', { error })

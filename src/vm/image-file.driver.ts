@@ -66,7 +66,8 @@ export class FileDigests {
     const hasher = new Bun.CryptoHasher('sha256')
     const stats = await readChunks(file, this.#sizeBytesMax, chunk => void hasher.update(chunk))
     const sha256 = toHex(new Uint8Array(hasher.digest()))
-    const ageMs = this.#clock.nowMs() - Number(stats.ctimeMs)
+    // One of the future is as settled: the clock was set back since.
+    const ageMs = Math.abs(this.#clock.nowMs() - Number(stats.ctimeMs))
     if (ageMs >= settledMs) this.#known.set(file.path, { version: versionText(stats), sha256 })
     return sha256
   }

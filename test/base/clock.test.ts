@@ -19,3 +19,15 @@ test('goal: the action runs once, also when the signal was aborted before, and n
   onAbort(stopping.signal, () => calls.push('late'))
   expect(calls).toEqual(['kept', 'late'])
 })
+
+test('goal: a sleep beyond what timers take does not end at once: whoever looks again after it would never rest', async () => {
+  const stopping = new AbortController()
+  let isOver = false
+  const slept = pause(systemClock, 40 * 86_400_000, stopping.signal).then(() => {
+    isOver = true
+  })
+  await systemClock.sleep(50)
+  expect(isOver).toBe(false)
+  stopping.abort()
+  await slept
+})

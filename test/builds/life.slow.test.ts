@@ -5,9 +5,10 @@ import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { Value } from '@sinclair/typebox/value'
+import type { Clock } from '../../src/base/clock.ts'
 import { BuildRecord } from '../../src/contract/build-api.ts'
 import { goodScript, imageSummary, line, resultOf, type Step } from '../rigs/build-engine.ts'
-import { randomNonce, saidBy, source, startBuilds } from '../rigs/builds-service.ts'
+import { certainClock, randomNonce, saidBy, source, startBuilds } from '../rigs/builds-service.ts'
 import { until } from '../rigs/until.ts'
 
 const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex')
@@ -195,4 +196,40 @@ describe('queue', () => {
       'The build VM failed: the kernel did not come up',
     ])
   })
+})
+
+describe('a clock that is set', () => {
+  const hourMs = 3_600_000
+  for (const jumpMs of [hourMs, -hourMs, 960 * hourMs, -960 * hourMs]) {
+    test(`goal: builds that run, start and wait go on when it is set by ${jumpMs / hourMs} hours`, async () => {
+      let offsetMs = 0
+      let sleepCount = 0
+      const clock: Clock = {
+        ...certainClock,
+        nowMs: () => certainClock.nowMs() + offsetMs,
+        sleep: (ms, signal) => {
+          sleepCount += 1
+          return certainClock.sleep(ms, signal)
+        },
+      }
+      await using rig = await startBuilds({ clock, settings: { concurrentMax: 2 } })
+      const held = Promise.withResolvers<void>()
+      rig.world.script = [line('init', 'begun'), { kind: 'wait', until: held.promise }, ...goodScript]
+      const running = await rig.submit()
+      await until('it runs', 5_000, () => rig.build(running).state === 'running')
+      const ids = [running, await rig.submit(), await rig.submit()]
+      await until('one waits', 5_000, () => rig.build(ids[2] ?? '').state === 'queued')
+      offsetMs = jumpMs
+      const before = sleepCount
+      rig.builds().reconciler.wake(ids[2] ?? '')
+      // Nobody else sleeps for less than seconds.
+      await until('the one that runs was looked at', 5_000, () => sleepCount > before + 5)
+      expect(rig.build(running).state).toBe('running')
+      expect(rig.build(ids[2] ?? '').state).toBe('queued')
+      // What the guest proves is of the right time.
+      offsetMs = 0
+      held.resolve()
+      for (const id of ids) expect([(await rig.ended(id)).state, rig.build(id).error]).toEqual(['ok', null])
+    })
+  }
 })

@@ -2,6 +2,7 @@
 // Every batch is one statement that finds its own rows, so deletion may stop and start anywhere.
 
 import { type Clock, pause } from '../../base/clock.ts'
+import { JumpGuard } from '../../base/jump-guard.ts'
 import type { Logger } from '../../base/log.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { purgeGatewayKeys } from '../../store/directory/gateway-key.query.ts'
@@ -9,7 +10,7 @@ import { purgeUsage } from '../../store/directory/usage.query.ts'
 
 export type LedgerRetentionDeps = {
   readonly store: Pick<DirectoryStore, 'db'>
-  readonly clock: Pick<Clock, 'nowMs' | 'sleep'>
+  readonly clock: Clock
   readonly log: Logger
   readonly retentionDays: number
 }
@@ -24,9 +25,10 @@ const dayMs = 24 * 60 * 60 * 1000
 
 /** Deletes what is due, now and then at every interval, until the signal is aborted. Never rejects. */
 export async function runLedgerRetention(deps: LedgerRetentionDeps, signal: AbortSignal): Promise<void> {
+  const guard = new JumpGuard(deps.clock, deps.log)
   while (!signal.aborted) {
     try {
-      const removed = await purgeRound(deps, signal)
+      const removed = guard.mayDelete() ? await purgeRound(deps, signal) : { usage: 0, keys: 0 }
       if (removed.usage + removed.keys > 0) deps.log.info('old usage and ended gateway keys removed', removed)
     } catch (error) {
       if (!signal.aborted) deps.log.error('old usage was not removed', { error })
