@@ -4,9 +4,11 @@
 // a promise only while the socket takes no more, and copies what it is given). Code that reads, such as encryption, gets one that is pulled: Bun
 // has no backpressure for readers of a direct stream.
 
+import { utf8 } from '../../base/bytes.ts'
+
 export type Outlet = {
-  /** Null: the client takes more. Else a promise that resolves when it does. Writes of what comes at the end need not wait for it. */
-  readonly write: (bytes: Uint8Array) => Promise<unknown> | null
+  /** Well-formed text goes out as UTF-8. Null: the client takes more. Else a promise that resolves when it does. Writes of what comes at the end need not wait for it. */
+  readonly write: (data: Uint8Array | string) => Promise<unknown> | null
   readonly close: () => void
   /** Ends the connection, so that nobody takes the stream for whole. */
   readonly fail: (error: Error) => void
@@ -38,9 +40,9 @@ function openDirect({ onOpen, onLeave }: OutletUser): ReadableStream<Uint8Array>
     type: 'direct',
     pull: controller => {
       onOpen({
-        write: bytes => {
+        write: data => {
           if (!isOpen) return null
-          const written: unknown = controller.write(bytes)
+          const written: unknown = controller.write(data)
           controller.flush()
           return written instanceof Promise ? written : null
         },
@@ -72,10 +74,10 @@ function openPulled({ onOpen, onLeave }: OutletUser): ReadableStream<Uint8Array>
         if (isBegun) return wanted.resolve()
         isBegun = true
         onOpen({
-          write: bytes => {
+          write: data => {
             if (!isOpen) return null
             wanted = Promise.withResolvers()
-            controller.enqueue(bytes)
+            controller.enqueue(typeof data === 'string' ? utf8(data) : data)
             return wanted.promise
           },
           close: () => {

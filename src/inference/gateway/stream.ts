@@ -217,9 +217,11 @@ class StreamRelay implements BodySink {
 
   /** As the outlet's `write`. */
   #send(text: string): Promise<unknown> | null {
-    const bytes = utf8(text)
-    this.#deps.seal?.update(bytes)
-    return this.#outlet?.write(bytes) ?? null
+    const { seal } = this.#deps
+    // What a receipt is about is exactly what is sent.
+    const data = seal === null ? text : utf8(text)
+    if (typeof data !== 'string') seal?.update(data)
+    return this.#outlet?.write(data) ?? null
   }
 
   async #complete(): Promise<void> {

@@ -80,11 +80,11 @@ function takeFormed(form: EventForm, { buffer, eventBytesMax, events }: Taking):
   while (at + before.length < buffer.length) {
     const start = at + before.length
     if (buffer.compare(before, 0, before.length, at, start) !== 0) break
-    const end = textEnd(buffer, start)
+    const { end, isAscii } = textEnd(buffer, start)
     if (end <= start || end - start + lineBytes > eventBytesMax) break
     const next = end + after.length
     if (next > buffer.length || buffer.compare(after, 0, after.length, end, next) !== 0) break
-    const text = textOf(buffer, start, end)
+    const text = isAscii ? buffer.toString('latin1', start, end) : textOf(buffer, start, end)
     if (text === null) break
     events.push({ template, text })
     at = next
@@ -95,17 +95,21 @@ function takeFormed(form: EventForm, { buffer, eventBytesMax, events }: Taking):
 /** Of the escapes of JSON (RFC 8259 section 7) those that JSON.stringify writes: `"\\bfnrt`. Of the others it makes other bytes. */
 const KEPT_ESCAPES = new Set([0x22, 0x5c, 0x62, 0x66, 0x6e, 0x72, 0x74])
 
-/** Index of the quote that ends the text; -1 when there is none, or when JSON.stringify would not write the text as it stands. */
-function textEnd(bytes: Uint8Array, start: number): number {
+const NO_TEXT = { end: -1, isAscii: true }
+
+/** `end`: index of the quote that ends the text; -1 when there is none, or when JSON.stringify would not write the text as it stands. */
+function textEnd(bytes: Uint8Array, start: number): { readonly end: number; readonly isAscii: boolean } {
+  let bits = 0
   for (let at = start; at < bytes.length; at += 1) {
     const byte = bytes[at] ?? 0
-    if (byte === 0x22) return at
-    if (byte < 0x20) return -1
+    if (byte === 0x22) return { end: at, isAscii: bits < 0x80 }
+    if (byte < 0x20) return NO_TEXT
+    bits |= byte
     if (byte !== 0x5c) continue
     at += 1
-    if (!KEPT_ESCAPES.has(bytes[at] ?? 0)) return -1
+    if (!KEPT_ESCAPES.has(bytes[at] ?? 0)) return NO_TEXT
   }
-  return -1
+  return NO_TEXT
 }
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })

@@ -82,10 +82,14 @@ export class ResponseParser {
         this.#bytesLeft = Number.MAX_SAFE_INTEGER
         return this.#takeBody(bytes, at)
       case 'chunk_size': {
+        const plain = plainSizeEnd(bytes, at)
+        if (plain > 0) {
+          this.#beginChunk(plainSize(bytes, at, plain))
+          return plain + 2
+        }
         const line = this.#textUpTo(bytes, at, '\r\n', sizeLineBytesMax)
         if (line === null) return -1
-        this.#bytesLeft = parseSize(line)
-        this.#state = this.#bytesLeft === 0 ? 'trailers' : 'chunk'
+        this.#beginChunk(parseSize(line))
         return at + line.length + 2
       }
       case 'chunk': {
@@ -94,7 +98,7 @@ export class ResponseParser {
         return next
       }
       case 'chunk_end': {
-        if (this.#textUpTo(bytes, at, '\r\n', 0) === null) return -1
+        if (!isLineEnd(bytes, at) && this.#textUpTo(bytes, at, '\r\n', 0) === null) return -1
         this.#state = 'chunk_size'
         return at + 2
       }
@@ -134,6 +138,11 @@ export class ResponseParser {
       this.#state = 'until_close'
       this.#isReusable = false
     }
+  }
+
+  #beginChunk(sizeBytes: number): void {
+    this.#bytesLeft = sizeBytes
+    this.#state = sizeBytes === 0 ? 'trailers' : 'chunk'
   }
 
   #takeBody(bytes: Buffer, at: number): number {
@@ -228,6 +237,32 @@ function isBlank(code: number): boolean {
 
 function joinList(list: string, more: string): string {
   return list === '' ? more : `${list},${more}`
+}
+
+const sizeDigitsMax = 8
+
+/** Where a size ends that is nothing but digits and whose line end is there, as with nearly all: it needs no text. 0 for any other. */
+function plainSizeEnd(bytes: Buffer, at: number): number {
+  let end = at
+  while (end - at < sizeDigitsMax && hexDigit(bytes[end] ?? 0) >= 0) end += 1
+  return end > at && isLineEnd(bytes, end) ? end : 0
+}
+
+function plainSize(bytes: Buffer, at: number, end: number): number {
+  let size = 0
+  for (let i = at; i < end; i += 1) size = size * 16 + hexDigit(bytes[i] ?? 0)
+  return size
+}
+
+/** -1 for any other byte. */
+function hexDigit(byte: number): number {
+  if (byte >= 0x30 && byte <= 0x39) return byte - 0x30
+  const letter = byte | 0x20
+  return letter >= 0x61 && letter <= 0x66 ? letter - 0x57 : -1
+}
+
+function isLineEnd(bytes: Buffer, at: number): boolean {
+  return bytes[at] === 0x0d && bytes[at + 1] === 0x0a
 }
 
 /** The size of a chunk, in hexadecimal; extensions (RFC 9112 7.1.1) are ignored. */
