@@ -22,7 +22,8 @@ export type DnsParts = {
 
 /** Follows the VMs at once; whoever deletes instances tells it. The table is filled by `serveDns`. */
 export function composeNames({ config, store, engine, clock, log }: DnsParts): Names {
-  const [, prefixLength = '32'] = config.network.pool_v4.split('/')
+  // Where there is no IPv4 pool, the one of IPv6 is as large as the largest (vm/launch.plan.ts).
+  const [, prefixLength = '16'] = config.network.pool_v4.split('/')
   const names = new Names({
     db: store.directory.db,
     hostId: store.hostId,

@@ -24,6 +24,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     id: '',
     state: 'running',
     address: '10.88.0.7',
+    addressV6: null,
     platform: 'tcg' as const,
     failureCode: null,
     failureMessage: null,

@@ -75,7 +75,7 @@ test('when every free address rests, a new VM waits for one within its wait and 
     [0, 'failed'],
     [2 * addressRestMs, 'booting'],
   ] as const) {
-    const b = engineBench({ pool: '10.88.0.0/30', capacityWaitMs })
+    const b = engineBench({ pools: { v4: '10.88.0.0/30' }, capacityWaitMs })
     for (const id of [b.define(), b.define()]) {
       await b.clock.elapse(0)
       await b.dismiss(id)

@@ -4,7 +4,7 @@ import { formatIpv4, parseIpv4, rangeOf } from '../../src/base/ipv4.ts'
 import { type EgressEntry, parseEgressEntry } from '../../src/config/egress.ts'
 import { egressElements, sourceRule } from '../../src/vm/egress.plan.ts'
 
-const around = { pool: '10.88.0.0/24', ownNetworks: ['203.0.113.0/24', '10.0.0.0/16'] }
+const around = { pool: '10.88.0.0/24', ownNetworks: ['203.0.113.0/24', '10.0.0.0/16'], v6: null }
 const entry = (text: string): EgressEntry => parseEgressEntry(text) ?? { first: 0, last: 0, ports: null }
 const elementsOf = (set: string, allowed: readonly string[], change: Partial<typeof around> = {}) =>
   egressElements({ ...around, ...change, allowed: allowed.map(entry) }).flatMap(([name, element]) =>

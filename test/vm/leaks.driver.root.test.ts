@@ -49,7 +49,15 @@ inOwnNetns(
       const { db } = store.ledger
       const nft = createNft({ table: 'strongroom', log: silentLogger })
       const uids = { min: 7_654_000, max: 7_654_001 }
-      return await findLeaks({ db, nft, stateDir, tapPrefix: 'sr', pool, uids, cgroupRoot: join(stateDir, 'cgroup') })
+      return await findLeaks({
+        db,
+        nft,
+        stateDir,
+        tapPrefix: 'sr',
+        pools: { v4: pool, v6: null },
+        uids,
+        cgroupRoot: join(stateDir, 'cgroup'),
+      })
     }
     const summary = async () => (await leaks()).map(leak => [leak.kind, leak.name, leak.detail, leak.vm])
 

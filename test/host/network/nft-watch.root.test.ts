@@ -50,7 +50,7 @@ inOwnNetns(
         clock: systemClock,
         log: silentLogger,
         ruleset: plan(),
-        ownNetworks: () => ownNetworks(),
+        ownNetworks: () => ownNetworks({ withV6: false }),
         egressLimitBytes: 1_000_000,
         rescueLimitBytes: 1_000,
       })

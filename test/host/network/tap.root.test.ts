@@ -71,11 +71,11 @@ inOwnNetns(
         mtuBytes: 1500,
         timeoutMs: 5_000,
       }
-      const state = () => tapState('srt9', '10.88.3.9')
+      const state = () => tapState('srt9', { address: '10.88.3.9', addressV6: null })
       expect(state()).toBe('unrouted')
       await configureTap(addresses)
       expect(state()).toBe('routed')
-      expect(tapState('srt9', '10.88.3.8')).toBe('unrouted')
+      expect(tapState('srt9', { address: '10.88.3.8', addressV6: null })).toBe('unrouted')
       // Loopback addresses are nobody's way in or out, but where that is asked for, and until it is no more.
       for (const loopbackClients of [false, true, false]) {
         await configureTap({ ...addresses, loopbackClients })

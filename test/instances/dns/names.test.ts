@@ -10,7 +10,7 @@ import type { VmView } from '../../../src/vm/engine.ts'
 import { type Appliance, startAppliance } from '../../rigs/instances-service.ts'
 import { until } from '../../rigs/until.ts'
 
-type Vms = Map<string, Pick<VmView, 'state' | 'address'>>
+type Vms = Map<string, Pick<VmView, 'state' | 'address' | 'addressV6'>>
 
 async function withNames(
   work: (rig: {
@@ -72,7 +72,7 @@ test('goal: a name is there from its VM’s address on, and gone when the delete
   await withNames(async ({ appliance, names, vms, address }) => {
     const { name, vmId } = await appliance.create()
     expect(address(`${name}.acme`)).toBeNull()
-    vms.set(vmId ?? '', { state: 'launching', address: '10.88.0.7' })
+    vms.set(vmId ?? '', { state: 'launching', address: '10.88.0.7', addressV6: null })
     names.vmChanged(vmId ?? '')
     expect(address(`${name}.acme`)).toBe('10.88.0.7')
     expect(address(`${name}.globex`)).toBeNull()
@@ -87,7 +87,7 @@ test('goal: a name is there from its VM’s address on, and gone when the delete
 test('goal: the fingerprint of the attested host key stands beside the address, and goes with the name', async () => {
   await withNames(async ({ appliance, names, vms, fingerprint }) => {
     const { id, name, vmId } = await appliance.create()
-    vms.set(vmId ?? '', { state: 'running', address: '10.88.0.7' })
+    vms.set(vmId ?? '', { state: 'running', address: '10.88.0.7', addressV6: null })
     names.vmChanged(vmId ?? '')
     expect(fingerprint(`${name}.acme`)).toBeNull()
     const sshHostKey = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsJzTQ0tPK4Tw9J6f8W6S1QhIYzG1mJtN5gRt0cMZrE'
@@ -105,10 +105,10 @@ test('goal: a VM that failed or is gone leaves its name without an address', asy
   await withNames(async ({ appliance, names, vms, address }) => {
     for (const state of ['failed', 'gone'] as const) {
       const { name, vmId } = await appliance.create()
-      vms.set(vmId ?? '', { state: 'running', address: '10.88.0.7' })
+      vms.set(vmId ?? '', { state: 'running', address: '10.88.0.7', addressV6: null })
       names.vmChanged(vmId ?? '')
       expect([state, address(`${name}.acme`)]).toEqual([state, '10.88.0.7'])
-      vms.set(vmId ?? '', { state, address: '10.88.0.7' })
+      vms.set(vmId ?? '', { state, address: '10.88.0.7', addressV6: null })
       names.vmChanged(vmId ?? '')
       expect([state, address(`${name}.acme`)]).toEqual([state, null])
     }
@@ -118,7 +118,7 @@ test('goal: a VM that failed or is gone leaves its name without an address', asy
 test('goal: the appliance’s own names are there from the start, and lost events are made good', async () => {
   await withNames(async ({ appliance, names, vms, address }) => {
     const [first, second] = [await appliance.create(), await appliance.create()]
-    vms.set(first.vmId ?? '', { state: 'running', address: '10.88.0.7' })
+    vms.set(first.vmId ?? '', { state: 'running', address: '10.88.0.7', addressV6: null })
     await names.start()
     expect(['ns', 'instances', 'inference', `${first.name}.acme`].map(address)).toEqual([
       '192.0.2.1',
@@ -127,7 +127,7 @@ test('goal: the appliance’s own names are there from the start, and lost event
       '10.88.0.7',
     ])
     vms.delete(first.vmId ?? '')
-    vms.set(second.vmId ?? '', { state: 'running', address: '10.88.0.8' })
+    vms.set(second.vmId ?? '', { state: 'running', address: '10.88.0.8', addressV6: null })
     await until('the refresh', 5_000, () => {
       appliance.clock.advance(5_000)
       return address(`${first.name}.acme`) === null && address(`${second.name}.acme`) === '10.88.0.8'
@@ -146,7 +146,7 @@ test('goal: what cannot be looked up has no name', async () => {
     const [first] = created
     await names.start()
     for (const [i, { vmId }] of created.entries()) {
-      vms.set(vmId ?? '', { state: 'running', address: `10.88.0.${i}` })
+      vms.set(vmId ?? '', { state: 'running', address: `10.88.0.${i}`, addressV6: null })
       names.vmChanged(vmId ?? '')
     }
     expect(created.map(({ name }) => address(`${name}.acme`))).toEqual([
