@@ -19,7 +19,7 @@ import { frameV6, icmpFrameV6, udpFrameV6 } from '../rigs/frames-v6.ts'
 import { createGuestNetwork, type GuestNetwork, worldAddress } from '../rigs/guest-network.ts'
 import { hostV6, plugInV6, worldV6 } from '../rigs/guest-network-v6.ts'
 import { type Netns, needsRoot } from '../rigs/netns.ts'
-import { gateway, gatewayV6, guest, guestV6, objectsOf, planV6, unspent } from '../rigs/two-guests.ts'
+import { gatewayV6, guest, guestV6, objectsOf, planV6, unspent } from '../rigs/two-guests.ts'
 import { until } from '../rigs/until.ts'
 
 const [first, second] = [guestV6(1), guestV6(2)]
@@ -345,6 +345,38 @@ describe.if(needsRoot('the test of the cap of both families'))('the cap of a gue
     expect(await arrived()).toBe(limitBytes)
     for (const frame of [v4, v6]) await send([frame])
     expect(await arrived()).toBe(limitBytes)
-    expect(await network.reach(guests[0], gateway, 8442)).toBeNull()
+    // Answers within SSH from outside have their own allowance, over IPv6 too; what the guest itself begins has not.
+    await network.listen(world, '::', 80)
+    await network.listen(guests[0], '::', 22)
+    expect(await network.reach(world, first.addressV6, 22)).toBe(worldV6)
+    expect(await network.reach(guests[0], worldV6, 80)).toBeNull()
+    const used = await network.quotas()
+    expect(used[first.tap]).toBe(limitBytes)
+    expect(used[`${first.tap}_rescue`]).toBeGreaterThan(0)
+  })
+
+  test('goal: flows of both families count together, up to what one VM may have', async () => {
+    using network = await createGuestNetwork()
+    const { world, guests, host } = network
+    const egress = { ...planV6().egress, flowsMax: 6 }
+    await network.apply(rulesetText(planV6({ egress })))
+    await plugInV6(network)
+    const send = await frameSender(network, guests[0])
+    const link = { from: first.mac, to: tapMac }
+    const v4 = (port: number) =>
+      ethernet(
+        link,
+        ETHERTYPES.ipv4,
+        ipv4({ from: guest(1).address, to: worldAddress, protocol: PROTOCOLS.udp }, udp(port, 9, Buffer.alloc(8))),
+      )
+    const v6 = (port: number) => udpFrameV6({ link, from: first.addressV6, to: worldV6 }, [port, 9], Buffer.alloc(8))
+    const ports = Array.from({ length: 4 }, (_, n) => 5_000 + n)
+    // The path to the world knows its neighbour of IPv4 then, and nothing else is under way.
+    await send([v4(4_000)])
+    await until('it arrives', 3_000, async () => (await network.countArrivals(world)) > 0)
+    await host.run(['conntrack', '--flush'])
+    const before = await framesSeen(world)
+    await send(ports.flatMap(port => [v4(port), v6(port)]))
+    expect((await framesSeen(world)) - before).toBe(6)
   })
 })

@@ -87,7 +87,7 @@ export const tapMac = '0a:73:74:72:6f:6e'
 /** Brings the tap up with its routes; safe to repeat. Faults: host.command_failed, host.command_timeout. */
 export async function configureTap(tap: TapAddresses): Promise<void> {
   checkName(tap.name)
-  // Before `up`: no moment with IPv6 or loose filters.
+  // Before `up`: no moment with IPv6 that nobody has asked for, or with loose filters.
   for (const [path, value] of tapSettings(tap)) writeSetting(path, value)
   await run(['ip', '-batch', '-'], { stdin: tapBatch(tap), timeoutMs: tap.timeoutMs, outputBytesMax })
 }
@@ -110,7 +110,7 @@ export function tapBatch({ name, gateway, address, v6, mac, mtuBytes }: Omit<Tap
       ? []
       : [
           // Deprecated, so that this host itself uses it for nothing but its VMs (RFC 6724 5, rule 3).
-          `address replace ${v6.gateway}/128 dev ${name} nodad preferred_lft 0`,
+          `address replace ${v6.gateway}/128 dev ${name} nodad noprefixroute preferred_lft 0`,
           `route replace ${v6.address}/128 dev ${name} src ${v6.gateway}`,
           ...neighbour(v6.address),
         ]),

@@ -3,6 +3,7 @@
 import { expect, test } from 'bun:test'
 import { toBase64 } from '../../../src/base/bytes.ts'
 import { silentLogger } from '../../../src/base/log.ts'
+import { v6Bytes } from '../../../src/instances/dns/address.plan.ts'
 import { NameTableReader } from '../../../src/instances/dns/name-table.ts'
 import { Names } from '../../../src/instances/dns/names.ts'
 import { storeAttestation } from '../../../src/store/directory/attestation.query.ts'
@@ -19,6 +20,7 @@ async function withNames(
     vms: Vms
     address: (name: string) => string | null
     fingerprint: (name: string) => string | null
+    find: NameTableReader['find']
   }) => Promise<void>,
 ) {
   let names: Names | null = null
@@ -62,7 +64,7 @@ async function withNames(
     return found.kind === 'found' && found.fingerprint !== null ? toBase64(found.fingerprint) : null
   }
   try {
-    await work({ appliance, names, vms, address, fingerprint })
+    await work({ appliance, names, vms, address, fingerprint, find: name => reader.find(name) })
   } finally {
     await names.stop()
   }
@@ -98,6 +100,28 @@ test('goal: the fingerprint of the attested host key stands beside the address, 
     expect(fingerprint(`${name}.acme`)).toBe('De0OWSeuoZoObY+NjNtWg1896NfGFZ2gG8akGVi9/ds=')
     expect((await appliance.send('DELETE', `/v1/instances/${name}`)).status).toBe(202)
     expect(fingerprint(`${name}.acme`)).toBeNull()
+  })
+})
+
+test('goal: a name leads to the addresses of both families, or of the one that there is', async () => {
+  await withNames(async ({ appliance, names, vms, find }) => {
+    const { vmId, name } = await appliance.create()
+    const found = (v4: readonly number[] | null, v6: string | null) => ({
+      kind: 'found',
+      v4: v4 === null ? null : Uint8Array.from(v4),
+      v6: v6 === null ? null : v6Bytes(v6),
+      fingerprint: null,
+    })
+    for (const [address, addressV6, expected] of [
+      ['10.88.0.7', '2001:db8:88::7', found([10, 88, 0, 7], '2001:db8:88::7')],
+      [null, '2001:db8:88::7', found(null, '2001:db8:88::7')],
+      ['10.88.0.7', null, found([10, 88, 0, 7], null)],
+      [null, null, { kind: 'absent' }],
+    ] as const) {
+      vms.set(vmId ?? '', { state: 'running', address, addressV6 })
+      names.vmChanged(vmId ?? '')
+      expect(find(`${name}.acme`)).toEqual(expected as never)
+    }
   })
 })
 
