@@ -19,6 +19,7 @@ export function familyProblems(config: Config): CrossProblem[] {
     ...(network.pool_v4 === '' ? problemsWithoutV4(config) : []),
     ...(network.pool_v6 === '' ? [] : poolProblems(network.pool_v6)),
     ...gatewayProblems(network),
+    ...publicProblems(network),
     ...when(network.pool_v6 !== '' && network.mtu_bytes < mtuMin, {
       field: 'network.mtu_bytes',
       message: `${network.mtu_bytes} is below ${mtuMin}, which IPv6 needs (pool_v6 is "${network.pool_v6}")`,
@@ -75,6 +76,17 @@ function gatewayProblems({ gateway_v6: gateway, pool_v6: pool }: Config['network
   if (!isUnicast(gateway)) return problem(`${gateway} is not an address that instances can reach by its name`)
   if (isInPool(gateway, pool))
     return problem(`${gateway} is in pool_v6 (${pool}), whose addresses instances get; choose one outside it`)
+  return []
+}
+
+function publicProblems({ public_v6: address, pool_v6: pool }: Config['network']): CrossProblem[] {
+  const problem = (message: string): CrossProblem[] => [{ field: 'network.public_v6', message }]
+  if (address === '') return []
+  if (!isHexIpv6(address))
+    return problem(`${JSON.stringify(address)} is not allowed; allowed: "" or an IPv6 address in hexadecimal`)
+  if (!isUnicast(address)) return problem(`${address} is not an address that clients can reach`)
+  if (isInPool(address, pool))
+    return problem(`${address} is in pool_v6 (${pool}), whose addresses instances get; use the address of this host`)
   return []
 }
 

@@ -94,7 +94,7 @@ export const NetworkConfig = Type.Object(
       pattern: '^$|^[0-9a-f:]+/[0-9]{1,3}$',
       allowed: poolV6Allowed,
       description:
-        'The same of IPv6: each instance gets one address (/128) of it, beside that of `pool_v4` if there is one. It must be routed to this host, which then forwards IPv6 (net.ipv6.conf.all.forwarding). "" for none: what instances send by IPv6 is dropped.',
+        'The same of IPv6: each instance gets one address (/128) of it, beside that of `pool_v4` if there is one. It must be routed to this host, which then forwards IPv6 (net.ipv6.conf.all.forwarding). With a prefix of 48 each instance is alone in a network of 64 bits, by which the gateway, where requests have no key, and much of the world count. "" for none: what instances send by IPv6 is dropped.',
     }),
     address_rest_s: Count(600, 0, 86_400, 'How long an address that an instance has given back is given to no other.'),
     gateway_v4: Type.String({
@@ -115,6 +115,13 @@ export const NetworkConfig = Type.Object(
       allowed: '"" or an IPv4 address',
       description:
         'Address at which clients reach this host: that of `ns.`, `instances.` and `inference.` in the DNS. "" for the address that each listens on, and where one listens on all, for the address of the default route. Set it behind a NAT, and where that interface has several addresses.',
+    }),
+    public_v6: Type.String({
+      default: '',
+      pattern: '^$|^[0-9a-f:]{2,39}$',
+      allowed: '"" or an IPv6 address in hexadecimal',
+      description:
+        'The same of IPv6, for the names of services that listen on "[::]". "" for none: such a name has an IPv6 address only where its service listens on one.',
     }),
     resolvers: Type.Array(Type.String({ pattern: `${ipv4Pattern}$|^[0-9a-f:]{2,39}$`, allowed: 'an IP address' }), {
       default: ['9.9.9.9', '149.112.112.112'],

@@ -63,6 +63,12 @@ test.each([
     'pool_v6 = "2001:db8::/64"\nresolvers = ["2001:db8::9"]',
     'resolvers.0: 2001:db8::9 is in pool_v6 (2001:db8::/64), whose addresses instances get',
   ],
+  ['public_v6 = "ff02::1"', 'public_v6: ff02::1 is not an address that clients can reach'],
+  ['public_v6 = ":::"', 'public_v6: ":::" is not allowed; allowed: "" or an IPv6 address in hexadecimal'],
+  [
+    'pool_v6 = "2001:db8::/64"\npublic_v6 = "2001:db8::1"',
+    'public_v6: 2001:db8::1 is in pool_v6 (2001:db8::/64), whose addresses instances get; use the address of this host',
+  ],
   ['resolvers = ["::::"]', 'resolvers.0: "::::" is not allowed; allowed: an IP address'],
 ])('goal: the mistake in %j is reported', (text, problem) => {
   const found = problems(`[listen]\ninference = ""\n[network]\n${text}`)

@@ -73,6 +73,11 @@ test('addresses of an IPv6 pool are after its first, lowest first, and as many a
   // Goal: the anycast address of routers is nobody's, and however large the pool, the look through it ends.
   expect(freeAddressV6('2001:db8:88::/64', new Set())).toBe('2001:db8:88::1')
   expect(freeAddressV6('2001:db8:88::/64', new Set(['2001:db8:88::1', '2001:db8:88::3']))).toBe('2001:db8:88::2')
+  // Each has a network of its own, where there are enough.
+  expect(freeAddressV6('2001:db8::/48', new Set(['2001:db8:0:1::1']))).toBe('2001:db8:0:2::1')
+  const networks = Array.from({ length: poolSizeV6 }, (_, n) => `2001:db8:0:${(n + 1).toString(16)}::1`)
+  expect(freeAddressV6('2001:db8::/48', new Set(networks.slice(0, -1)))).toBe('2001:db8:0:fffe::1')
+  expect(freeAddressV6('2001:db8::/48', new Set(networks))).toBeNull()
   const all = new Set(Array.from({ length: poolSizeV6 }, (_, n) => `2001:db8:88::${(n + 1).toString(16)}`))
   expect(freeAddressV6('2001:db8:88::/112', all)).toBeNull()
 })
