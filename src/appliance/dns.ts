@@ -2,6 +2,7 @@
 
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
+import { formatIpv6, parseIpv6 } from '../base/ipv6.ts'
 import type { Logger } from '../base/log.ts'
 import { HOST_LISTENERS, type HostName, hostAddresses, listenAddress, listenV4 } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
@@ -22,7 +23,8 @@ export type DnsParts = {
 
 /** Follows the VMs at once; whoever deletes instances tells it. The table is filled by `serveDns`. */
 export function composeNames({ config, store, engine, clock, log }: DnsParts): Names {
-  const [, prefixLength = '32'] = config.network.pool_v4.split('/')
+  // Where there is no IPv4 pool, the one of IPv6 is as large as the largest (vm/launch.plan.ts).
+  const [, prefixLength = '16'] = config.network.pool_v4.split('/')
   const names = new Names({
     db: store.directory.db,
     hostId: store.hostId,
@@ -36,19 +38,25 @@ export function composeNames({ config, store, engine, clock, log }: DnsParts): N
   return names
 }
 
-/** Of the appliance's own names: IPv4 as `hostAddresses` has it, IPv6 where the listener has an address of its own. */
+/** Of the appliance's own names: IPv4 as `hostAddresses` has it, IPv6 where the listener has an address of its own, or all. */
 function ownAddresses(config: Config): Record<HostName, Addresses | null> {
   const v4 = hostAddresses(config, defaultRouteAddress())
   const both = (name: HostName) => {
-    const addresses = { v4: v4[name], v6: listenerV6(config.listen[HOST_LISTENERS[name]]) }
+    const addresses = { v4: v4[name], v6: listenerV6(config.listen[HOST_LISTENERS[name]], config.network.public_v6) }
     return addresses.v4 === null && addresses.v6 === null ? null : addresses
   }
   return { ns: both('ns'), instances: both('instances'), inference: both('inference'), builds: both('builds') }
 }
 
-/** In the spelling of RFC 5952. Null: it has an IPv4 address, or all, or is off, or has any free port. */
-function listenerV6(listen: string): string | null {
-  if (listenV4(listen)?.address !== null) return null
+/**
+ * In the spelling of RFC 5952: its own, and where it has all, `publicAddress` if there is one. Null: it takes IPv4 alone, or is off, or has any
+ * free port.
+ */
+function listenerV6(listen: string, publicAddress: string): string | null {
+  const v4 = listenV4(listen)
+  if (v4 === null) return null
+  if (listenAddress(listen).hostname === '::') return publicAddress === '' ? null : formatIpv6(parseIpv6(publicAddress))
+  if (v4.address !== null) return null
   return new URL(`http://[${listenAddress(listen).hostname}]`).hostname.slice(1, -1)
 }
 

@@ -1,12 +1,12 @@
 // Puts the VM engine together from configuration. Effects: reads host facts; everything else begins with `start`.
 
-import { present } from '../base/assert.ts'
 import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { version } from '../base/version.ts'
 import { egressSource, parseEgressEntry } from '../config/egress.ts'
+import { egressSourceV6, parseEgressEntryV6 } from '../config/egress-v6.ts'
 import { guestGateway, listenAddress, listenV4 } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { guestGatewayName } from '../contract/agent.ts'
@@ -17,16 +17,26 @@ import { createNft, type Nft } from '../host/network/nft.ts'
 import { NftWatch } from '../host/network/nft-watch.ts'
 import { ownNetworks } from '../host/network/own-networks.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
+import { tapMac } from '../host/network/tap.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
-import { checkUidRange, enableForwarding, groupsOfDevices, hostBootId, isHostStopping } from '../host/system.ts'
+import {
+  checkUidRange,
+  enableForwarding,
+  enableForwardingV6,
+  groupsOfDevices,
+  hostBootId,
+  isHostStopping,
+} from '../host/system.ts'
 import { ensureDir } from '../linux/files.ts'
 import type { Store } from '../store/db.ts'
 import { swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { diskRoomGib } from '../vm/disk.driver.ts'
 import type { EgressPlan } from '../vm/egress.plan.ts'
+import type { EgressPlanV6 } from '../vm/egress-v6.plan.ts'
 import { expectedMeasurement } from '../vm/expected.plan.ts'
+import type { GuestNetwork } from '../vm/guest-network.plan.ts'
 import {
   builderImage,
   gatewayImage,
@@ -49,6 +59,7 @@ import {
   tpmChoice,
 } from '../vm/platform.driver.ts'
 import { VmReconciler, type VmReconcilerDeps } from '../vm/reconciler.ts'
+import type { Pools } from '../vm/room.query.ts'
 import { VmDriver } from '../vm/vm.driver.ts'
 import type { CollateralService } from './collateral.ts'
 
@@ -96,6 +107,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const capacity = capacityOf(config, platform)
   ensureDir(`${stateDir}/vms`, { mode: 0o700 })
   enableForwarding()
+  if (config.network.pool_v6 !== '') enableForwardingV6()
   const { operatorKey, simulatedPlatform: simulated, gatewayImageDir } = deps
   const ruleset = firewallSettings(config, { gatewayInVm: gatewayImageDir !== null })
   const firewall = composeNetwork(ruleset, { config, store, clock, log })
@@ -131,6 +143,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     scratchLimits: { mibPerS: config.vm.scratch_mib_per_s_max, iops: config.vm.scratch_iops_max },
     image: name => imageNamed(name, { config, gatewayImageDir, images }),
     gateway: config.network.gateway_v4,
+    gatewayV6: config.network.gateway_v6,
     loopbackClients: hasLoopback(ruleset.gatewayListen),
     mtuBytes: config.network.mtu_bytes,
     tapPrefix: config.network.tap_prefix,
@@ -148,13 +161,9 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     clock,
     log: log.unit('vm'),
     capacity,
-    pool: config.network.pool_v4,
+    pools: poolsOf(config),
     addressRestMs: config.network.address_rest_s * 1000,
-    guestNetwork: {
-      gateway: config.network.gateway_v4,
-      mtuBytes: config.network.mtu_bytes,
-      resolvers: config.network.resolvers,
-    },
+    guestNetwork: guestNetwork(config.network),
     diskGibMax,
     bootTimeoutMs: config.vm.boot_timeout_ms,
     capacityWaitMs: config.capacity.wait_ms,
@@ -191,7 +200,7 @@ function composeNetwork(
     egressLimitBytes,
     rescueLimitBytes: config.network.rescue_bytes,
     ruleset,
-    ownNetworks: () => ownNetworks(),
+    ownNetworks: () => ownNetworks({ withV6: ruleset.v6 !== null }),
   })
   return { nft, network, watchNetwork: signal => network.watch(watch, signal) }
 }
@@ -252,7 +261,8 @@ export function firewallSettings(
     table,
     tapPrefix: config.network.tap_prefix,
     mtuBytes: config.network.mtu_bytes,
-    pool: config.network.pool_v4,
+    pool: config.network.pool_v4 || null,
+    v6: egressSettingsV6(config.network),
     egress: egressSettings(config.network),
     dropOthers: config.network.forward_others === 'drop',
     gateway,
@@ -266,14 +276,33 @@ export function firewallSettings(
 
 /** The resolvers that instances are told of are open to them, wherever they are. */
 function egressSettings({ egress, resolvers }: Config['network']): EgressPlan {
+  const texts = [...egress.allow, ...resolvers.map(address => `${address}:53`)]
   return {
-    allowed: [...egress.allow, ...resolvers.map(address => `${address}:53`)].map(text =>
-      present(parseEgressEntry(text), 'the cross-checks have passed what instances may reach'),
-    ),
+    allowed: texts.flatMap(text => parseEgressEntry(text) ?? []),
     source: egressSource(egress.source),
     newFlowsPerSecondMax: egress.new_flows_per_s_max,
     flowsMax: egress.flows_max,
   }
+}
+
+/** Null: instances have no IPv6. */
+function egressSettingsV6({ egress, resolvers, pool_v6: pool, gateway_v6 }: Config['network']): EgressPlanV6 | null {
+  if (pool === '') return null
+  const texts = [...egress.allow, ...resolvers.map(address => `[${address}]:53`)]
+  return {
+    pool,
+    gateway: gateway_v6,
+    allowed: texts.flatMap(text => parseEgressEntryV6(text) ?? []),
+    source: egressSourceV6(egress.source_v6),
+  }
+}
+
+function guestNetwork({ gateway_v4, gateway_v6, mtu_bytes, resolvers }: Config['network']): GuestNetwork {
+  return { gateway: gateway_v4, gatewayV6: gateway_v6, gatewayMac: tapMac, mtuBytes: mtu_bytes, resolvers }
+}
+
+export function poolsOf({ network }: Pick<Config, 'network'>): Pools {
+  return { v4: network.pool_v4 || null, v6: network.pool_v6 || null }
 }
 
 function hasLoopback(listen: GatewayListen | null): boolean {

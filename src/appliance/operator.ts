@@ -25,7 +25,7 @@ import type { FirewallWatch } from '../vm/foreign-firewalls/watch.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
 import { findLeaks } from '../vm/leaks.driver.ts'
 import { unownedVm } from '../vm/leaks.plan.ts'
-import type { Engine } from './engine.ts'
+import { type Engine, poolsOf } from './engine.ts'
 import { createFirewallMetrics } from './firewall.ts'
 import { reportFailures } from './last-words.ts'
 
@@ -94,7 +94,7 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
         nft: engine.nft,
         stateDir,
         tapPrefix: config.network.tap_prefix,
-        pool: config.network.pool_v4,
+        pools: poolsOf(config),
         uids: { min: config.vm.uid_min, max: config.vm.uid_max },
       })),
       ...gatewayLeaks(store.ledger.db, store.hostId),

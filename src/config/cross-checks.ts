@@ -4,6 +4,7 @@ import { isIP } from 'node:net'
 import { canonicalNetwork, covers, parseIpv4, rangeOf } from '../base/ipv4.ts'
 import { buildsProblems, type CrossProblem } from './builds-checks.ts'
 import { egressProblems } from './egress.ts'
+import { familyProblems } from './ipv6-checks.ts'
 import { LISTENERS, type Listener, listenOverlap, parseListen } from './listen.ts'
 import { type Config, ListenConfig } from './schema.ts'
 import { workerProblems } from './worker-checks.ts'
@@ -39,7 +40,8 @@ const CHECKS: readonly Check[] = [
         message: `${JSON.stringify(name)} is not allowed; allowed: a DNS name in lowercase (*. may lead it) or an IP address`,
       }),
     ),
-  ({ network }) => poolProblems(network.pool_v4),
+  ({ network }) => (network.pool_v4 === '' ? [] : poolProblems(network.pool_v4)),
+  familyProblems,
   ({ network }) =>
     when(inPool(network.gateway_v4, network.pool_v4), {
       field: 'network.gateway_v4',
@@ -65,7 +67,7 @@ const CHECKS: readonly Check[] = [
         ],
   ({ network }) =>
     network.resolvers.flatMap((resolver, index) =>
-      when(inPool(resolver, network.pool_v4), {
+      when(!resolver.includes(':') && inPool(resolver, network.pool_v4), {
         field: `network.resolvers.${index}`,
         message: `${resolver} is in pool_v4 (${network.pool_v4}), whose addresses instances get`,
       }),
@@ -189,12 +191,13 @@ function poolProblems(pool: string): CrossProblem[] {
 
 /** Without the network's first and last. */
 function poolAddressCount(pool: string): number {
+  if (pool === '') return Number.POSITIVE_INFINITY
   const { first, last } = rangeOf(pool)
   return last - first - 1
 }
 
 function inPool(address: string, pool: string): boolean {
-  return covers(rangeOf(pool), rangeOf(address))
+  return pool !== '' && covers(rangeOf(pool), rangeOf(address))
 }
 
 /** Not "this network", loopback, multicast or reserved (RFC 6890). */

@@ -2,10 +2,10 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { canonicalNetwork, covers, type Ipv4Range, rangeOf } from '../base/ipv4.ts'
+import { egressAllowedV6, entryProblemV6, parseEgressEntryV6, sourceProblemV6 } from './egress-v6.ts'
 import { Count, closed, ipv4Pattern } from './fields.ts'
 
-export const egressAllowed =
-  'an IPv4 address or network A.B.C.D/N; :PORT or :FIRST-LAST may follow, for these TCP and UDP ports alone'
+export const egressAllowed = `an IPv4 address or network A.B.C.D/N; :PORT or :FIRST-LAST may follow, for these TCP and UDP ports alone; ${egressAllowedV6}`
 
 /** Instead of an address: what the source of packets that leave is to be. */
 const SOURCES = ['masquerade', 'pool'] as const
@@ -18,7 +18,7 @@ export const EgressConfig = Type.Object(
       default: [],
       maxItems: 128,
       description:
-        'What instances may reach although it is denied by default: private networks (RFC 1918, 100.64.0.0/10, 169.254.0.0/16), the networks that this host is in, and TCP port 25 everywhere; "0.0.0.0/0:25" opens the latter. Other instances, and ports of this host besides the gateway, stay closed whatever stands here. The `resolvers` are open at port 53 without an entry.',
+        'What instances may reach although it is denied by default: private networks (RFC 1918, 100.64.0.0/10, 169.254.0.0/16), the networks that this host is in, and TCP port 25 everywhere; "0.0.0.0/0:25" and "[::/0]:25" open the latter. Of IPv6, all that is not given out for the world is denied (what is not in 2000::/3), and of that documentation, 6to4 and Teredo; of NAT64 (64:ff9b::/96) the IPv4 addresses that are denied. Other instances, and ports of this host besides the gateway, stay closed whatever stands here. The `resolvers` are open at port 53 without an entry.',
     }),
     source: Type.String({
       default: 'masquerade',
@@ -26,6 +26,13 @@ export const EgressConfig = Type.Object(
       allowed: '"masquerade", "pool" or an IPv4 address',
       description:
         'Source address of what instances send to the world. "masquerade": that of the interface by which it leaves. An address: this one, which must be of this host or routed to it, so that what instances do is not taken for what this host does. "pool": the own address of each instance, where `pool_v4` is routed to this host.',
+    }),
+    source_v6: Type.String({
+      default: 'pool',
+      pattern: `^(${SOURCES.join('|')})$|^[0-9a-f:]{2,39}$`,
+      allowed: '"masquerade", "pool" or an IPv6 address',
+      description:
+        'The same of IPv6. "pool" is right where `pool_v6` is routed to this host from the world; a private one (fc00::/7) needs another.',
     }),
     new_flows_per_s_max: Count(
       250,
@@ -73,30 +80,41 @@ export function egressSource(source: EgressConfig['source']): EgressSource {
 export const NEVER_FORWARDED = ['0.0.0.0/8', '127.0.0.0/8', '224.0.0.0/3'] as const
 
 type Problem = { readonly field: string; readonly message: string }
-type Around = { readonly pool_v4: string; readonly gateway_v4: string; readonly egress: EgressConfig }
+type Around = {
+  readonly pool_v4: string
+  readonly pool_v6: string
+  readonly gateway_v4: string
+  readonly gateway_v6: string
+  readonly egress: EgressConfig
+}
 
-export function egressProblems({ egress, pool_v4: pool, gateway_v4: gateway }: Around): Problem[] {
+export function egressProblems({ egress, ...network }: Around): Problem[] {
+  const pool = network.pool_v4 || null
+  const v6 = { pool: network.pool_v6 || null, gateway: network.gateway_v6 }
+  const sourceV6 = sourceProblemV6(egress.source_v6, v6)
   return [
     ...egress.allow.flatMap((text, index) => {
-      const message = entryProblem(text, pool)
+      const message = parseEgressEntryV6(text) === null ? entryProblem(text, pool) : entryProblemV6(text, v6.pool)
       return message === null ? [] : [{ field: `network.egress.allow.${index}`, message }]
     }),
-    ...sourceProblems(egress.source, { pool, gateway }),
+    ...sourceProblems(egress.source, { pool, gateway: network.gateway_v4 }),
+    ...(sourceV6 === null ? [] : [{ field: 'network.egress.source_v6', message: sourceV6 }]),
   ]
 }
 
-function entryProblem(text: string, pool: string): string | null {
+function entryProblem(text: string, pool: string | null): string | null {
   const entry = parseEgressEntry(text)
   if (entry === null) return `${JSON.stringify(text)} is not allowed; allowed: ${egressAllowed}`
   const [network = '', ...ports] = text.split(':')
   const canonical = network.includes('/') ? canonicalNetwork(network) : network
   if (canonical !== network) return `${text} has bits set after its prefix; write ${[canonical, ...ports].join(':')}`
-  if (covers(rangeOf(pool), entry)) return `${text} is in pool_v4 (${pool}): instances never reach each other`
+  if (pool !== null && covers(rangeOf(pool), entry))
+    return `${text} is in pool_v4 (${pool}): instances never reach each other`
   if (NEVER_FORWARDED.some(closed => covers(rangeOf(closed), entry))) return `${text} is nothing that a host can reach`
   return null
 }
 
-function sourceProblems(text: string, { pool, gateway }: { readonly pool: string; readonly gateway: string }) {
+function sourceProblems(text: string, { pool, gateway }: { readonly pool: string | null; readonly gateway: string }) {
   const field = 'network.egress.source'
   const source = egressSource(text)
   if (source.kind !== 'snat') return []
@@ -104,7 +122,7 @@ function sourceProblems(text: string, { pool, gateway }: { readonly pool: string
   const problem = (message: string): Problem[] => [{ field, message }]
   if (NEVER_FORWARDED.some(closed => covers(rangeOf(closed), address)))
     return problem(`${source.to} is not an address that a host can have`)
-  if (covers(rangeOf(pool), address))
+  if (pool !== null && covers(rangeOf(pool), address))
     return problem(`${source.to} is in pool_v4 (${pool}), whose addresses instances get; use "pool" for their own`)
   if (source.to === gateway)
     return problem(`${source.to} is gateway_v4, which instances alone can reach: no answer would come back`)

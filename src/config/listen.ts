@@ -127,6 +127,6 @@ export function guestGateway({ listen, network, instances }: Config, name: strin
   return {
     ports: port === 0 ? [] : [port],
     baseUrl: elsewhere || `${origin}/v1`,
-    address: elsewhere === '' ? network.gateway_v4 : null,
+    address: elsewhere !== '' ? null : network.pool_v4 === '' ? network.gateway_v6 : network.gateway_v4,
   }
 }

@@ -6,7 +6,17 @@ import { LOG_LEVELS } from '../base/log.ts'
 import { BillingConfig } from './billing.ts'
 import { BuildsConfig } from './builds.ts'
 import { EgressConfig } from './egress.ts'
-import { AddressPort, AddressPortOrOff, Count, closed, ipv4Pattern, OneOf, Path, PathOrNone } from './fields.ts'
+import {
+  AddressPort,
+  AddressPortOrOff,
+  Count,
+  closed,
+  ipv4Pattern,
+  OneOf,
+  Path,
+  PathOrNone,
+  poolV6Allowed,
+} from './fields.ts'
 import { InferenceConfig } from './inference.ts'
 import { KdsConfig } from './kds.ts'
 
@@ -74,9 +84,17 @@ export const NetworkConfig = Type.Object(
   {
     pool_v4: Type.String({
       default: '10.88.0.0/24',
-      pattern: `${ipv4Pattern}/(1[6-9]|2[0-9]|30)$`,
-      allowed: 'an IPv4 network A.B.C.D/N, N from 16 to 30',
-      description: 'Network that instances get their addresses from, one each (/32). It must be routed to this host.',
+      pattern: `^$|${ipv4Pattern}/(1[6-9]|2[0-9]|30)$`,
+      allowed: '"" or an IPv4 network A.B.C.D/N, N from 16 to 30',
+      description:
+        'Network that instances get their addresses from, one each (/32). It must be routed to this host. "" for none, where there is a `pool_v6`: VMs that build, and those of the gateway, need this one.',
+    }),
+    pool_v6: Type.String({
+      default: '',
+      pattern: '^$|^[0-9a-f:]+/[0-9]{1,3}$',
+      allowed: poolV6Allowed,
+      description:
+        'The same of IPv6: each instance gets one address (/128) of it, beside that of `pool_v4` if there is one. It must be routed to this host, which then forwards IPv6 (net.ipv6.conf.all.forwarding). With a prefix of 48 each instance is alone in a network of 64 bits, by which the gateway, where requests have no key, and much of the world count. "" for none: what instances send by IPv6 is dropped.',
     }),
     address_rest_s: Count(600, 0, 86_400, 'How long an address that an instance has given back is given to no other.'),
     gateway_v4: Type.String({
@@ -85,6 +103,12 @@ export const NetworkConfig = Type.Object(
       allowed: 'an IPv4 address',
       description: 'Address of this host as instances see it: their gateway, link-local, on every tap.',
     }),
+    gateway_v6: Type.String({
+      default: 'fd73:7472:6f6e:67::1',
+      pattern: '^[0-9a-f:]{2,39}$',
+      allowed: 'an IPv6 address in hexadecimal, not a link-local one',
+      description: 'The same of IPv6, where there is a `pool_v6`. Instances alone know it.',
+    }),
     public_v4: Type.String({
       default: '',
       pattern: `^$|${ipv4Pattern}$`,
@@ -92,12 +116,24 @@ export const NetworkConfig = Type.Object(
       description:
         'Address at which clients reach this host: that of `ns.`, `instances.` and `inference.` in the DNS. "" for the address that each listens on, and where one listens on all, for the address of the default route. Set it behind a NAT, and where that interface has several addresses.',
     }),
-    resolvers: Type.Array(Type.String({ pattern: `${ipv4Pattern}$`, allowed: 'an IPv4 address' }), {
+    public_v6: Type.String({
+      default: '',
+      pattern: '^$|^[0-9a-f:]{2,39}$',
+      allowed: '"" or an IPv6 address in hexadecimal',
+      description:
+        'The same of IPv6, for the names of services that listen on "[::]". "" for none: such a name has an IPv6 address only where its service listens on one.',
+    }),
+    resolvers: Type.Array(Type.String({ pattern: `${ipv4Pattern}$|^[0-9a-f:]{2,39}$`, allowed: 'an IP address' }), {
       default: ['9.9.9.9', '149.112.112.112'],
       maxItems: 3,
-      description: 'DNS resolvers that instances use.',
+      description: 'DNS resolvers that instances use, of a family that they have.',
     }),
-    mtu_bytes: Count(1500, 576, 9000, 'MTU of the taps and of the network interfaces in instances.'),
+    mtu_bytes: Count(
+      1500,
+      576,
+      9000,
+      'MTU of the taps and of the network interfaces in instances; with a `pool_v6` 1280 or more.',
+    ),
     table: Type.String({
       default: 'strongroom',
       pattern: '^[a-z][a-z0-9_]{0,30}$',

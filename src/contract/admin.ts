@@ -136,7 +136,7 @@ export const AdminGatewayKeyCreated = Type.Object(
 export type AdminGatewayKeyCreated = Static<typeof AdminGatewayKeyCreated>
 
 export const AdminVm = Type.Object(
-  { id: Type.String(), state: Type.String(), address: Nullable(Type.String()) },
+  { id: Type.String(), state: Type.String(), address: Nullable(Type.String()), address_v6: Nullable(Type.String()) },
   closed,
 )
 export const AdminInstance = Type.Object(

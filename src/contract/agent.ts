@@ -28,6 +28,7 @@ const Base64Url = (bytesMin: number, bytesMax: number, description: string) =>
   })
 const Sha384 = Type.String({ pattern: '^[0-9a-f]{96}$' })
 const Ipv4 = Type.String({ pattern: '^[0-9.]{7,15}$' })
+const Ipv6 = Type.String({ pattern: '^[0-9a-f:]{2,39}$' })
 
 /** What the guest says of itself. Its keys are made at boot inside the VM and are only in its memory. */
 export const Hello = Type.Object(
@@ -49,13 +50,25 @@ export const Hello = Type.Object(
 )
 export type Hello = Static<typeof Hello>
 
-/** Addresses of the one network interface: a routed /32 behind an on-link gateway. */
+/** Addresses of the one network interface: a routed /32 behind an on-link gateway, a routed /128 behind one, or both. */
 export const Network = Type.Object(
   {
-    address: Ipv4,
-    gateway: Ipv4,
+    /** Both are there, or neither. */
+    address: Type.Optional(Ipv4),
+    gateway: Type.Optional(Ipv4),
+    v6: Type.Optional(
+      Type.Object(
+        {
+          address: Ipv6,
+          gateway: Ipv6,
+          /** Nobody is asked for it: there is no neighbour discovery on this link. */
+          gatewayMac: Type.String({ pattern: '^[0-9a-f]{2}(:[0-9a-f]{2}){5}$' }),
+        },
+        closed,
+      ),
+    ),
     mtuBytes: Type.Integer({ minimum: 576, maximum: 9000 }),
-    resolvers: Type.Array(Ipv4, { maxItems: 3 }),
+    resolvers: Type.Array(Type.Union([Ipv4, Ipv6]), { maxItems: 3 }),
   },
   closed,
 )
@@ -74,7 +87,7 @@ export const Claim = Type.Object(
       {
         baseUrl: Type.String({ maxLength: 512 }),
         /** Of the host in baseUrl; null where DNS knows it. */
-        address: Type.Union([Ipv4, Type.Null()]),
+        address: Type.Union([Ipv4, Ipv6, Type.Null()]),
         model: Type.String({ maxLength: 256 }),
         /** PEM certificates of the authority that signed the certificate of baseUrl; null when it is publicly trusted. */
         ca: Type.Union([Type.String({ maxLength: 16_384 }), Type.Null()]),

@@ -1,7 +1,7 @@
 // What the daemon reads and sets of the machine it runs on: its boot, its routing, its users, who may open its devices.
 // Effects: reads and writes /proc, reads /etc and the modes of devices.
 
-import { readFileSync, statSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { Platform } from '../config/schema.ts'
@@ -41,6 +41,25 @@ export function enableForwarding(): void {
     if (readFileSync(path, 'utf8').trim() !== '1') writeFileSync(path, '1')
   } catch (error) {
     throw wrapFault(error, `write ${path}`, 'host.unsupported')
+  }
+}
+
+/**
+ * The same of IPv6, which the kernel forwards on all interfaces or on none. One that has taken its routes from router advertisements goes on with
+ * that (Documentation/networking/ip-sysctl.rst, accept_ra): else this host would lose its own. Fault host.unsupported.
+ */
+export function enableForwardingV6(directory = '/proc/sys/net/ipv6/conf'): void {
+  try {
+    const read = (path: string) => readFileSync(`${directory}/${path}`, 'utf8').trim()
+    if (read('all/forwarding') === '1') return
+    const interfaces = readdirSync(directory).filter(name => name !== 'all' && name !== 'default')
+    for (const name of interfaces) {
+      if (read(`${name}/accept_ra`) === '1' && read(`${name}/forwarding`) === '0')
+        writeFileSync(`${directory}/${name}/accept_ra`, '2')
+    }
+    writeFileSync(`${directory}/all/forwarding`, '1')
+  } catch (error) {
+    throw wrapFault(error, `let this host forward IPv6, for network.pool_v6, in ${directory}`, 'host.unsupported')
   }
 }
 

@@ -125,7 +125,8 @@ export class InstanceReconciler {
 
   async #provision(instance: Instance, vm: VmView): Promise<void> {
     // A restarted daemon may have attached without having been greeted yet; the greeting wakes us.
-    if (vm.guest === null || vm.address === null) return
+    const address = vm.address ?? vm.addressV6
+    if (vm.guest === null || address === null) return
     const { store, clock, log, onReady } = this.#deps
     const organization = organizationById(store.directory.db, instance.organizationId)
     if (organization === null) throw new Fault('internal', `instance ${instance.id} has no organization`)
@@ -133,7 +134,7 @@ export class InstanceReconciler {
       instance,
       organization: organization.slug,
       vmId: vm.id,
-      address: vm.address,
+      address,
       isStillWanted: () => this.#isStillWanted(instance),
       signal: this.#stopping.signal,
     })

@@ -103,7 +103,10 @@ function buildView(deps: BuildsDeps, build: Build): AdminBuild {
     finished_at: isoOrNull(build.finishedAtMs),
     closed_at: isoOrNull(build.closedAtMs),
     vm_id: build.vmId,
-    vm: build.vmId === null || vm === null ? null : { id: build.vmId, state: vm.state, address: vm.address },
+    vm:
+      build.vmId === null || vm === null
+        ? null
+        : { id: build.vmId, state: vm.state, address: vm.address, address_v6: vm.addressV6 },
   }
 }
 

@@ -65,7 +65,7 @@ export type GatewayVmControl = {
   readonly session: () => { readonly log: (from: number) => { readonly seq: number; readonly line: string }[] } | null
 }
 
-export type VmSummary = { readonly state: string; readonly address: string | null }
+export type VmSummary = { readonly state: string; readonly address: string | null; readonly addressV6: string | null }
 
 /** Reads the JSON body of a request: the `parse` of every route that has a body. */
 export type ReadBody = (context: { readonly request: Request }) => Promise<unknown>

@@ -196,7 +196,9 @@ function limitOf(db: LedgerDb, vmId: string | null): number | null {
 function vmView(vm: InstancesDeps['vm'], id: string | null): AdminInstance['vm'] {
   const summary = id === null ? null : vm(id)
   // Field by field: the engine's own view has more in it.
-  return id === null || summary === null ? null : { id, state: summary.state, address: summary.address }
+  if (id === null || summary === null) return null
+  const { state, address, addressV6 } = summary
+  return { id, state, address, address_v6: addressV6 }
 }
 
 function eventView({ id, atMs, kind, subject, detail }: Event): AdminEvent {

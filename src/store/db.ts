@@ -23,6 +23,7 @@ import { builds } from './migrations/0013-builds.ts'
 import { gatewayVms } from './migrations/0014-gateway-vms.ts'
 import { gateways } from './migrations/0015-gateways.ts'
 import { egressLimits } from './migrations/0016-egress-limits.ts'
+import { ipv6 } from './migrations/0017-ipv6.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -80,6 +81,7 @@ export const MIGRATIONS: readonly string[] = [
   gatewayVms,
   gateways,
   egressLimits,
+  ipv6,
 ]
 
 /** Each statement that waits holds the event loop: backups and look-ups of others take a few milliseconds. */

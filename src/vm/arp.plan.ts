@@ -5,7 +5,7 @@ import { type Element, elementLines } from './nft-elements.plan.ts'
 export type ArpPlan = {
   readonly table: string
   readonly tapPrefix: string
-  readonly vms: readonly { readonly tap: string; readonly mac: string; readonly address: string }[]
+  readonly vms: readonly { readonly tap: string; readonly mac: string; readonly address: string | null }[]
 }
 
 /** By the name that our taps have, and by their kind: another interface whose name begins so is left alone. */
@@ -30,7 +30,7 @@ export function arpLines({ table: name, tapPrefix, vms }: ArpPlan): string[] {
       table,
       vms.flatMap(({ tap, mac, address }): Element[] => [
         ['taps', `"${tap}"`],
-        ['guests', `"${tap}" . ${mac} . ${mac} . ${address}`],
+        ...(address === null ? [] : [['guests', `"${tap}" . ${mac} . ${mac} . ${address}`] satisfies Element]),
       ]),
     ),
     `add rule ${table} input ${unknownTap('i', tapPrefix)} drop`,

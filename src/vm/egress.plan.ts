@@ -5,6 +5,7 @@
 
 import { formatIpv4, type Ipv4Range, merged, rangeOf } from '../base/ipv4.ts'
 import { type EgressEntry, type EgressSource, NEVER_FORWARDED } from '../config/egress.ts'
+import { deniedRulesV6, EGRESS_RULES_V6, type EgressPlanV6, egressElementsV6 } from './egress-v6.plan.ts'
 
 export type EgressPlan = {
   /** What is open although it is denied by default. */
@@ -15,11 +16,12 @@ export type EgressPlan = {
 }
 
 export type Destinations = {
-  /** Of VMs: closed to each other, whatever is allowed. */
-  readonly pool: string
-  /** Networks that this host is in. */
+  /** Of VMs: closed to each other, whatever is allowed. Null: they have no IPv4 addresses. */
+  readonly pool: string | null
+  /** Networks that this host is in, of either family. */
   readonly ownNetworks: readonly string[]
   readonly allowed: readonly EgressEntry[]
+  readonly v6: EgressPlanV6 | null
 }
 
 /** Private networks (RFC 1918), shared ones of carriers (RFC 6598), link-local ones, where clouds have their metadata (RFC 3927). */
@@ -31,14 +33,17 @@ export const EGRESS_SETS = [
   ['set', 'egress_ports', 'ipv4_addr . inet_service; flags interval'],
 ] as const
 
-/** Elements of EGRESS_SETS by set, none of which overlap: the kernel refuses what does. */
-export function egressElements({ pool, ownNetworks, allowed }: Destinations): [set: string, element: string][] {
-  const denied = merged([...PRIVATE, ...NEVER_FORWARDED, pool, ...ownNetworks].map(rangeOf))
+/** Elements of EGRESS_SETS, and of EGRESS_SETS_V6, by set, none of which overlap: the kernel refuses what does. */
+export function egressElements({ pool, ownNetworks, allowed, v6 }: Destinations): [set: string, element: string][] {
+  const [own = [], ownV6 = []] = [false, true].map(is => ownNetworks.filter(network => network.includes(':') === is))
+  const pools = pool === null ? [] : [pool]
+  const denied = merged([...PRIVATE, ...NEVER_FORWARDED, ...pools, ...own].map(rangeOf))
   const open = merged(allowed.filter(entry => entry.ports === null))
   return [
     ...denied.map(range => ['egress_denied', rangeText(range)] as [string, string]),
     ...open.map(range => ['egress_allowed', rangeText(range)] as [string, string]),
     ...portElements(allowed).map(element => ['egress_ports', element] as [string, string]),
+    ...(v6 === null ? [] : egressElementsV6({ ...v6, ownNetworks: ownV6, deniedV4: denied })),
   ]
 }
 
@@ -64,18 +69,25 @@ export type EgressRules = {
   readonly gateway: string
   /** TCP ports of the gateway address that these VMs may reach. */
   readonly gatewayPorts: readonly number[]
-  readonly pool: string
+  /** Null: they have no IPv4 addresses. */
+  readonly pool: string | null
+  /** Null: they have no IPv6 addresses. */
+  readonly v6: EgressPlanV6 | null
   /** TCP port at which they reach the gateway's VMs, whose addresses are in the set `gateway_addresses`; null: there are none. */
   readonly servicePort: number | null
 }
 
 /** Chains that are entered from others only. */
 export const EGRESS_CHAINS = ['egress', 'here', 'replies', 'destination', 'denied', 'refuse'] as const
-type Rule = [chain: (typeof EGRESS_CHAINS)[number], rule: string]
+export const EGRESS_CHAINS_V6 = ['denied_v6'] as const
+type Rule = [chain: (typeof EGRESS_CHAINS | typeof EGRESS_CHAINS_V6)[number], rule: string]
 
-export function egressRules({ gateway, gatewayPorts, pool, servicePort }: EgressRules): Rule[] {
+export function egressRules({ gateway, gatewayPorts, pool, servicePort, v6 }: EgressRules): Rule[] {
+  const ports = `tcp dport { ${gatewayPorts.join(', ')} }`
+  const also = (place: keyof typeof EGRESS_RULES_V6): readonly string[] => (v6 === null ? [] : EGRESS_RULES_V6[place])
   const open = [
-    ...(gatewayPorts.length === 0 ? [] : [`ip daddr ${gateway} tcp dport { ${gatewayPorts.join(', ')} } return`]),
+    ...(gatewayPorts.length === 0 ? [] : [`ip daddr ${gateway} ${ports} return`]),
+    ...(gatewayPorts.length === 0 || v6 === null ? [] : [`ip6 daddr ${v6.gateway} ${ports} return`]),
     ...(servicePort === null ? [] : [`ip daddr @gateway_addresses tcp dport ${servicePort} return`]),
   ]
   return [
@@ -84,6 +96,7 @@ export function egressRules({ gateway, gatewayPorts, pool, servicePort }: Egress
     ['egress', 'fib daddr type local goto here'],
     ['egress', 'tcp sport 22 tcp flags & (syn | ack) != syn accept'],
     ['egress', 'meta l4proto { tcp, udp } goto destination'],
+    ...also('icmp').map(rule => ['egress', rule] as Rule),
     // No redirects and no announcements of routers.
     ['egress', `icmp type != { echo-request, ${ICMP_ANSWERS} } drop`],
     ['egress', `icmp type { ${ICMP_ANSWERS} } accept`],
@@ -98,15 +111,21 @@ export function egressRules({ gateway, gatewayPorts, pool, servicePort }: Egress
     ['replies', 'ct state established,related return'],
     ['replies', 'fib daddr type local goto refuse'],
     ['replies', `icmp type { ${ICMP_ANSWERS} } drop`],
+    ...also('replies').map(rule => ['replies', rule] as Rule),
     ['destination', 'ip daddr @egress_denied goto denied'],
+    ...also('destination').map(rule => ['destination', rule] as Rule),
     ['destination', 'tcp dport 25 goto denied'],
     ['denied', `ip daddr { ${NEVER_FORWARDED.join(', ')} } drop`],
-    ['denied', `ip daddr ${pool} goto refuse`],
+    ...(pool === null ? [] : [['denied', `ip daddr ${pool} goto refuse`] satisfies Rule]),
     ['denied', 'ip daddr @egress_allowed return'],
     ['denied', 'meta l4proto { tcp, udp } ip daddr . th dport @egress_ports return'],
     ['denied', 'goto refuse'],
+    ...(v6 === null ? [] : deniedRulesV6(v6.pool).map(rule => ['denied_v6', rule] as Rule)),
     // Whoever asks learns it at once, at a rate that costs the host nothing: the kernel has one bound on such messages for all.
-    ['refuse', 'add @refusals { iifname limit rate 5/second burst 10 packets } reject with icmp admin-prohibited'],
+    [
+      'refuse',
+      `add @refusals { iifname limit rate 5/second burst 10 packets } reject with ${v6 === null ? 'icmp' : 'icmpx'} admin-prohibited`,
+    ],
     ['refuse', 'drop'],
   ]
 }

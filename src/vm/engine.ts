@@ -24,8 +24,10 @@ export type VmView = {
   readonly state: VmState
   /** What its QEMU runs on; null before there is one. */
   readonly platform: Vm['platform']
-  /** Routed IPv4 address, null before one is assigned and after release. */
+  /** Routed IPv4 address, null before one is assigned and after release, and where there are none. */
   readonly address: string | null
+  /** The same of IPv6. */
+  readonly addressV6: string | null
   readonly failureCode: VmFailureCode | null
   /** The sentence of its failure, for people; null unless it has failed. */
   readonly failureMessage: string | null

@@ -1,6 +1,7 @@
 // Names and paths that follow from a VM's id, and the pool's addresses. Pure: a restarted daemon finds what an earlier one made.
 
 import { assert } from '../base/assert.ts'
+import { formatIpv6, rangeOfV6 } from '../base/ipv6.ts'
 
 export type VmPaths = {
   /** Root's alone, as is everything in it: QEMU gets what it needs of it as open descriptors. */
@@ -78,6 +79,23 @@ export function freeAddress(pool: string, taken: ReadonlySet<string>): string | 
   const first = base - (base % 2 ** (32 - prefixOf(pool)))
   for (let offset = 1; offset <= poolSize(pool); offset += 1) {
     const address = toDotted(first + offset)
+    if (!taken.has(address)) return address
+  }
+  return null
+}
+
+/** Of an IPv6 pool, however many it has: as many as the largest IPv4 pool. */
+export const poolSizeV6 = 65_534
+
+/**
+ * The lowest address of an IPv6 pool that is not taken, after the first, which is the anycast address of routers (RFC 4291 2.6.1); or null. Of a
+ * pool of 48 bits each VM gets the first of a network of 64 bits, by which others tell who is who.
+ */
+export function freeAddressV6(pool: string, taken: ReadonlySet<string>): string | null {
+  const { first } = rangeOfV6(pool)
+  const isWide = prefixOf(pool) === 48
+  for (let offset = 1n; offset <= poolSizeV6; offset += 1n) {
+    const address = formatIpv6(first + (isWide ? (offset << 64n) + 1n : offset))
     if (!taken.has(address)) return address
   }
   return null

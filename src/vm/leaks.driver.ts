@@ -12,7 +12,7 @@ import { processesByUid } from '../linux/users.ts'
 import type { LedgerDb } from '../store/db.ts'
 import { listResources } from '../store/ledger/resource.query.ts'
 import { vmById } from '../store/ledger/vm.query.ts'
-import type { ResourceKind } from '../store/ledger/vm.table.ts'
+import type { Resource, ResourceKind } from '../store/ledger/vm.table.ts'
 import { idleQemus } from './idle-qemu.driver.ts'
 import { type UidRange, vmPaths } from './launch.plan.ts'
 import {
@@ -27,6 +27,7 @@ import {
   unknownResource,
 } from './leaks.plan.ts'
 import { tapOfQuota } from './nft.plan.ts'
+import type { Pools } from './room.query.ts'
 import { listTpms } from './tpm.driver.ts'
 import { tpmLabelPrefix } from './tpm.plan.ts'
 
@@ -36,7 +37,7 @@ export type LeaksDeps = {
   readonly stateDir: string
   readonly tapPrefix: string
   /** Of instances' addresses, CIDR. */
-  readonly pool: string
+  readonly pools: Pools
   readonly uids: UidRange
   /** Where control groups are; the usual place unless given. */
   readonly cgroupRoot?: string
@@ -91,20 +92,29 @@ function vmIdIn(path: string): string | null {
   return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(name) ? name : null
 }
 
-function routesOfNobody({ db, pool, tapPrefix }: LeaksDeps): Leak[] {
+function routesOfNobody({ db, pools, tapPrefix }: LeaksDeps): Leak[] {
   const taps = new Map(listResources(db, 'tap').map(row => [row.vmId, row.name]))
-  const vms = listResources(db, 'address').flatMap(({ vmId, name: address }): Routed[] => {
+  const vms = addressesOf(db).flatMap(({ vmId, name: address }): Routed[] => {
     const tap = taps.get(vmId)
     return tap === undefined ? [] : [{ vm: vmId, tap, address, isRunning: vmById(db, vmId)?.state === 'running' }]
   })
-  return routeLeaks(poolRoutes({ pool, tapPrefix }), vms)
+  return routeLeaks(poolRoutes({ pools, tapPrefix }), vms)
 }
 
-async function connectionsOfNobody({ db, pool }: LeaksDeps): Promise<Leak[]> {
-  const held = new Set(listResources(db, 'address').map(row => row.name))
+async function connectionsOfNobody({ db, pools }: LeaksDeps): Promise<Leak[]> {
+  const held = new Set(addressesOf(db).map(row => row.name))
   const isHeld = (address: string) => held.has(address)
-  const { addresses, whole } = await rememberedAddresses({ network: pool, isHeld, timeoutMs })
-  return [...connectionLeaks(addresses), ...(whole ? [] : [connectionsUnread(pool)])]
+  const leaks = [pools.v4, pools.v6].map(async (network): Promise<Leak[]> => {
+    if (network === null) return []
+    const { addresses, whole } = await rememberedAddresses({ network, isHeld, timeoutMs })
+    return [...connectionLeaks(addresses), ...(whole ? [] : [connectionsUnread(network)])]
+  })
+  return (await Promise.all(leaks)).flat()
+}
+
+/** Of either family. */
+function addressesOf(db: LedgerDb): Resource[] {
+  return (['address', 'address_v6'] as const).flatMap(kind => listResources(db, kind))
 }
 
 /** Scopes whose VM is in no ledger, but for those of another appliance on this machine; and what still runs in those of a VM that is gone. */

@@ -5,7 +5,13 @@ import type { ConnectionSide, RememberedAddress } from '../host/network/connecti
 import type { PoolRoute } from '../host/network/pool-routes.ts'
 import type { ResourceKind } from '../store/ledger/vm.table.ts'
 
-export type LeakKind = Exclude<ResourceKind, 'address'> | 'conntrack' | 'route' | 'scope' | 'vm' | 'gateway'
+export type LeakKind =
+  | Exclude<ResourceKind, 'address' | 'address_v6'>
+  | 'conntrack'
+  | 'route'
+  | 'scope'
+  | 'vm'
+  | 'gateway'
 
 /**
  * `unknown`: on the host, in no ledger. `missing`: in the ledger of a VM that should have it, not on the host. `stopped`: its process does not
@@ -27,11 +33,11 @@ export type Leak = {
 export type Found = { readonly name: string; readonly vm: string | null }
 
 /** On the host and in no ledger: the command that takes it away. */
-export function unknownResource(kind: Exclude<ResourceKind, 'address'>, { name, vm }: Found): Leak {
+export function unknownResource(kind: Exclude<ResourceKind, 'address' | 'address_v6'>, { name, vm }: Found): Leak {
   return { kind, name, detail: 'unknown', vm, remedy: REMOVAL[kind](name) }
 }
 
-const REMOVAL: Record<Exclude<ResourceKind, 'address'>, (name: string) => string> = {
+const REMOVAL: Record<Exclude<ResourceKind, 'address' | 'address_v6'>, (name: string) => string> = {
   directory: name => `rm --recursive --one-file-system ${shellWord(name)}`,
   disk: name => `rm ${shellWord(name)}`,
   tap: name => `ip link delete dev ${shellWord(name)}`,
@@ -42,11 +48,11 @@ const REMOVAL: Record<Exclude<ResourceKind, 'address'>, (name: string) => string
 }
 
 /** In the ledger of a running VM and not on the host. */
-export function missingResource(kind: Exclude<ResourceKind, 'address'>, { name, vm }: Found): Leak {
+export function missingResource(kind: Exclude<ResourceKind, 'address' | 'address_v6'>, { name, vm }: Found): Leak {
   return { kind, name, detail: 'missing', vm, remedy: CONSEQUENCE[kind] }
 }
 
-const CONSEQUENCE: Record<Exclude<ResourceKind, 'address'>, string> = {
+const CONSEQUENCE: Record<Exclude<ResourceKind, 'address' | 'address_v6'>, string> = {
   directory: 'delete the instance (strongroom instance delete): its console is lost; the VM itself goes on',
   disk: 'nothing: QEMU holds the file open, and its room is free once the VM ends',
   tap: 'the daemon ends the VM as network_lost within a minute',
@@ -71,7 +77,7 @@ export type Routed = {
 /** Routes by our taps, or to addresses of the pool, other than those of VMs; and those that a running VM lacks. */
 export function routeLeaks(routes: readonly PoolRoute[], vms: readonly Routed[]): Leak[] {
   const nameOf = (address: string, prefixLength: number, device: string) => `${address}/${prefixLength} dev ${device}`
-  const wanted = new Map(vms.map(vm => [nameOf(vm.address, 32, vm.tap), vm]))
+  const wanted = new Map(vms.map(vm => [nameOf(vm.address, vm.address.includes(':') ? 128 : 32, vm.tap), vm]))
   const byTap = new Map(vms.map(vm => [vm.tap, vm.vm]))
   const present = new Set(routes.map(({ address, prefixLength, device }) => nameOf(address, prefixLength, device)))
   const unknown = routes.flatMap(({ address, prefixLength, device }): Leak[] => {
@@ -102,13 +108,14 @@ export function routeLeaks(routes: readonly PoolRoute[], vms: readonly Routed[])
 export function connectionLeaks(addresses: readonly RememberedAddress[]): Leak[] {
   return addresses.map(({ address, counts }) => {
     const sides = Object.keys(counts) as ConnectionSide[]
-    const remedy = sides.map(side => `conntrack --delete ${side} ${address}`).join('; ')
+    const family = address.includes(':') ? '--family ipv6 ' : ''
+    const remedy = sides.map(side => `conntrack --delete ${family}${side} ${address}`).join('; ')
     return { kind: 'conntrack', name: address, detail: 'unknown', vm: null, remedy }
   })
 }
 
 export function connectionsUnread(pool: string): Leak {
-  const remedy = 'read them by hand: conntrack --dump --family ipv4'
+  const remedy = `read them by hand: conntrack --dump --family ${pool.includes(':') ? 'ipv6' : 'ipv4'}`
   return { kind: 'conntrack', name: pool, detail: 'unread', vm: null, remedy }
 }
 

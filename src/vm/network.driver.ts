@@ -31,7 +31,7 @@ export type VmNetworkDeps = {
   readonly log: Logger
   /** What the ruleset has whichever VMs there are. */
   readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayService' | 'ownNetworks'>
-  /** Networks that this host is in at the moment. */
+  /** Networks that this host is in at the moment, of the families that VMs have. */
   readonly ownNetworks: () => readonly string[]
   readonly egressLimitBytes: number
   /** What answers to SSH may take once that is spent. */
@@ -246,14 +246,15 @@ export class VmNetwork {
     )
     return rows.flatMap(({ name: tap, vmId }) => {
       const vm = vms.get(vmId)
-      if (this.#removed.has(tap) || !vm?.address) return []
+      if (this.#removed.has(tap) || vm === undefined || (vm.address ?? vm.addressV6) === null) return []
       const { usedBytes = 0, rescueBytes: rescueUsedBytes = 0, tapBytes = null } = used.get(vmId) ?? {}
       const unseenBytes = tapBytes === null ? 0 : Math.max(0, (taken.get(tap) ?? 0) - tapBytes)
       const opened = vm.openedAtMs !== null && vm.closedAtMs === null
       const { network } = vm
       const limitBytes = network === 'gateway' ? unlimitedBytes : (vm.egressLimitBytes ?? egressLimitBytes)
       const limits = { limitBytes, usedBytes, rescueLimitBytes, rescueUsedBytes }
-      return [{ vmId, tap, address: vm.address, mac: macAddress(vmId), opened, network, ...limits, unseenBytes }]
+      const { address, addressV6 } = vm
+      return [{ vmId, tap, address, addressV6, mac: macAddress(vmId), opened, network, ...limits, unseenBytes }]
     })
   }
 

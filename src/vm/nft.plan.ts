@@ -5,14 +5,27 @@
 
 import type { VmNetworkKind } from '../store/ledger/vm.table.ts'
 import { arpLines, unknownTap } from './arp.plan.ts'
-import { EGRESS_CHAINS, EGRESS_SETS, type EgressPlan, egressElements, egressRules, sourceRule } from './egress.plan.ts'
+import {
+  EGRESS_CHAINS,
+  EGRESS_CHAINS_V6,
+  EGRESS_SETS,
+  type EgressPlan,
+  egressElements,
+  egressRules,
+  sourceRule,
+} from './egress.plan.ts'
+import { EGRESS_SETS_V6, type EgressPlanV6, ENTRY_RULES_V6, sourceRuleV6 } from './egress-v6.plan.ts'
 import { type Element, elementLines } from './nft-elements.plan.ts'
+import { clientRules, type ServiceConnections, serviceRules } from './nft-services.plan.ts'
 
 export type NftVm = {
   readonly tap: string
   readonly mac: string
-  readonly address: string
-  /** Lifetime egress cap. */
+  /** IPv4; null: it has none. */
+  readonly address: string | null
+  /** Null: it has none, and nothing that it sends by IPv6 passes. */
+  readonly addressV6: string | null
+  /** Lifetime egress cap, of both families together. */
   readonly limitBytes: number
   /** Counted before; matters only when the object is new to the kernel (first start, or someone flushed the ruleset). */
   readonly usedBytes: number
@@ -23,14 +36,6 @@ export type NftVm = {
   /** Whether it has proved what it is. Before that nothing passes but the host's own look at its SSH server, and nothing counts. */
   readonly opened: boolean
   readonly network: VmNetworkKind
-}
-
-/** Bounds on TCP connections to the appliance's own services, which the runtime has not. */
-export type ServiceConnections = {
-  readonly ports: readonly number[]
-  /** From one IPv4 address, or one IPv6 network of 64 bits. */
-  readonly perAddressMax: number
-  readonly allMax: number
 }
 
 /** Where this host takes connections for the gateway in a VM. */
@@ -59,9 +64,11 @@ export type NftPlan = {
   readonly tapPrefix: string
   /** Of taps: what is longer would leave as fragments, which are more bytes than were charged. */
   readonly mtuBytes: number
-  /** Network that VMs have their addresses from. */
-  readonly pool: string
-  /** Networks that this host is in. */
+  /** Network that VMs have their IPv4 addresses from; null: new ones get none. */
+  readonly pool: string | null
+  /** Null: no VM has IPv6. */
+  readonly v6: EgressPlanV6 | null
+  /** Networks that this host is in, of either family. */
   readonly ownNetworks: readonly string[]
   readonly egress: EgressPlan
   /** Whether this host forwards nothing that has no VM at either end. */
@@ -96,21 +103,23 @@ export function tapOfQuota(name: string): string {
 /** Ruleset text. Adding is idempotent; `removed` must name only objects that exist. */
 export function rulesetText(plan: NftPlan): string {
   const table = `inet ${plan.table}`
+  const collections = [...COLLECTIONS, ...(plan.v6 === null ? [] : EGRESS_SETS_V6)]
+  const chains = [...CHAINS, ...(plan.v6 === null ? [] : CHAINS_V6)]
   return `${[
     `add table ${table}`,
-    ...COLLECTIONS.map(([kind, name, type]) => `add ${kind} ${table} ${name} { type ${type}; }`),
+    ...collections.map(([kind, name, type]) => `add ${kind} ${table} ${name} { type ${type}; }`),
     // Never flushed: they hold what is being counted.
     ...COUNTED.map(([name, type]) => `add set ${table} ${name} { type ${type}; size 65535; flags dynamic; }`),
     ...FLEETING.map(
       ([name, timeout]) =>
         `add set ${table} ${name} { type ifname; size 65535; flags dynamic,timeout; timeout ${timeout}; }`,
     ),
-    ...CHAINS.map(
+    ...chains.map(
       ([name, hook]) => `add chain ${table} ${name}${hook === null ? '' : ` { type ${hook}; policy accept; }`}`,
     ),
-    ...CHAINS.map(([name]) => `flush chain ${table} ${name}`),
+    ...chains.map(([name]) => `flush chain ${table} ${name}`),
     ...FORMER_CHAINS.flatMap(name => ['add', 'flush', 'delete'].map(verb => `${verb} chain ${table} ${name}`)),
-    ...COLLECTIONS.map(([kind, name]) => `flush ${kind} ${table} ${name}`),
+    ...collections.map(([kind, name]) => `flush ${kind} ${table} ${name}`),
     ...FLEETING.map(([name]) => `flush set ${table} ${name}`),
     ...plan.removed.quotas.map(name => `delete quota ${table} ${name}`),
     ...plan.removed.counters.map(name => `delete counter ${table} ${name}`),
@@ -122,7 +131,7 @@ export function rulesetText(plan: NftPlan): string {
       ),
     ...plan.vms.flatMap(vm => objectLines(table, vm)),
     ...elementLines(table, [
-      ...plan.vms.flatMap(vmElements),
+      ...plan.vms.flatMap(vm => vmElements(vm, plan.v6 !== null)),
       ...(plan.gatewayService?.upstreams ?? []).map(
         ({ address, port }): Element => ['gateway_upstreams', `${address} . ${port}`],
       ),
@@ -199,6 +208,8 @@ const CHAINS = [
   ['rescue', null],
 ] as const
 
+const CHAINS_V6 = EGRESS_CHAINS_V6.map(name => [name, null] as const)
+
 /** Of earlier releases, at other hooks: nft changes no hook of a chain, so what has another has another name. */
 const FORMER_CHAINS = ['guard', 'answers'] as const
 
@@ -211,14 +222,19 @@ function objectLines(table: string, vm: NftVm): string[] {
   ]
 }
 
-function vmElements(vm: NftVm): Element[] {
+function vmElements(vm: NftVm, hasV6: boolean): Element[] {
   const { cap, rescue } = quotaNames(vm.tap)
   return [
     ['taps', `"${vm.tap}"`],
     ...(vm.network === 'gateway' ? [['gateways', `"${vm.tap}"`] satisfies Element] : []),
     ...(vm.opened ? [[openedSets[vm.network], `"${vm.tap}"`] satisfies Element] : []),
-    ...(vm.opened && vm.network === 'gateway' ? [['gateway_addresses', vm.address] satisfies Element] : []),
-    ['guests', `"${vm.tap}" . ${vm.mac} . ${vm.address}`],
+    ...(vm.opened && vm.network === 'gateway' && vm.address !== null
+      ? [['gateway_addresses', vm.address] satisfies Element]
+      : []),
+    ...(vm.address === null ? [] : [['guests', `"${vm.tap}" . ${vm.mac} . ${vm.address}`] satisfies Element]),
+    ...(hasV6 && vm.addressV6 !== null
+      ? [['guests_v6', `"${vm.tap}" . ${vm.mac} . ${vm.addressV6}`] satisfies Element]
+      : []),
     ['quotas', `"${vm.tap}" : "${cap}"`],
     ['rescues', `"${vm.tap}" : "${rescue}"`],
     ['counters', `"${vm.tap}" : "${vm.tap}"`],
@@ -235,11 +251,11 @@ export const acceptedMark = 0x0800_0000
 
 const acceptGuest = `meta mark set meta mark | 0x${acceptedMark.toString(16).padStart(8, '0')} accept`
 
-type Rule = [chain: (typeof CHAINS)[number][0], rule: string]
+type Rule = [chain: (typeof CHAINS | typeof CHAINS_V6)[number][0], rule: string]
 
 function rules(plan: NftPlan): Rule[] {
-  const { gateway, gatewayPorts, pool, gatewayService, egress, uids } = plan
-  const source = sourceRule(egress.source)
+  const { gateway, gatewayPorts, pool, gatewayService, egress, uids, v6 } = plan
+  const withV6 = (rulesOf: (v6: EgressPlanV6) => Rule[]): Rule[] => (v6 === null ? [] : rulesOf(v6))
   const unknown = (way: 'i' | 'o') => `${unknownTap(way, plan.tapPrefix)} drop`
   return [
     // One that is no VM's any more, or not yet.
@@ -248,12 +264,13 @@ function rules(plan: NftPlan): Rule[] {
     ['output', unknown('o')],
     // Most packets of most VMs.
     ['forward', `iifname @opened oifname != @taps ${acceptGuest}`],
-    // A guest speaks only as itself, and only IPv4.
+    // A guest speaks only as itself, and only in what it has addresses of.
     ['entry', 'iifname != @taps accept'],
-    ['entry', 'meta nfproto != ipv4 drop'],
+    ['entry', v6 === null ? 'meta nfproto != ipv4 drop' : 'meta nfproto != { ipv4, ipv6 } drop'],
     ['entry', 'iifname . ether saddr . ip saddr != @guests drop'],
     // A guest's fragments would be put together in memory that all share, and sent in others than it was charged for.
     ['entry', 'ip frag-off & 0x3fff != 0 drop'],
+    ...withV6(() => ENTRY_RULES_V6.map(rule => ['entry', rule])),
     ['entry', `meta length > ${plan.mtuBytes} drop`],
     // Whose cap is spent: only what may be an answer within SSH goes further.
     ['entry', 'iifname @closed goto over'],
@@ -263,9 +280,10 @@ function rules(plan: NftPlan): Rule[] {
     ...gatewayRules(plan),
     // Before it is opened it may answer the host's look at its SSH server, which `input` lets in only as an answer. It counts for nothing.
     ['entry', `iifname != @fetching ip daddr ${gateway} tcp sport 22 accept`],
+    ...withV6(to => [['entry', `iifname != @fetching ip6 daddr ${to.gateway} tcp sport 22 accept`]]),
     ...fetchRules(plan),
     ['entry', 'iifname != @fetching drop'],
-    ...egressRules({ gateway, gatewayPorts, pool, servicePort: gatewayService?.port ?? null }),
+    ...egressRules({ gateway, gatewayPorts, pool, v6, servicePort: gatewayService?.port ?? null }),
     ...chargeRules(egress),
     ...(plan.dropOthers ? ([['forward_others', 'iifname != @taps oifname != @taps drop']] satisfies Rule[]) : []),
     ['input', `iifname @taps iifname != @opened ct state established ct direction reply tcp sport 22 ${acceptGuest}`],
@@ -274,6 +292,9 @@ function rules(plan: NftPlan): Rule[] {
     ['input', `iifname @taps ct state established,related ${acceptGuest}`],
     ...gatewayPorts.map(
       port => ['input', `iifname @taps ip daddr ${gateway} tcp dport ${port} ${acceptGuest}`] as ['input', string],
+    ),
+    ...withV6(to =>
+      gatewayPorts.map(port => ['input', `iifname @taps ip6 daddr ${to.gateway} tcp dport ${port} ${acceptGuest}`]),
     ),
     ['input', 'iifname @taps drop'],
     ['output', 'oifname @taps oifname != @opened tcp dport 22 accept'],
@@ -285,11 +306,21 @@ function rules(plan: NftPlan): Rule[] {
     ['forward', `oifname @taps ct state established,related ${acceptGuest}`],
     ['forward', `oifname @taps tcp dport 22 ${acceptGuest}`],
     ['forward', `oifname @taps icmp type echo-request ${acceptGuest}`],
+    ...withV6(() => [['forward', `oifname @taps meta nfproto ipv6 icmpv6 type echo-request ${acceptGuest}`]]),
     ['forward', 'oifname @taps drop'],
-    ...(source === null ? [] : ([['nat', source]] satisfies Rule[])),
+    ...natRules(plan),
     // Whoever has escaped from a VM into its QEMU reaches neither this host nor the world.
     ['qemu', `meta skuid ${uids.min}-${uids.max} drop`],
-    ...serviceRules(plan.services),
+    ...serviceRules(plan.services, v6 !== null),
+  ]
+}
+
+function natRules({ egress, v6 }: NftPlan): Rule[] {
+  const source = sourceRule(egress.source)
+  const sourceV6 = v6 === null ? null : sourceRuleV6(v6.source)
+  return [
+    ...(source === null ? [] : [['nat', v6 === null ? source : `meta nfproto ipv4 ${source}`] satisfies Rule]),
+    ...(sourceV6 === null ? [] : [['nat', sourceV6] satisfies Rule]),
   ]
 }
 
@@ -395,28 +426,5 @@ function chargeRules({ newFlowsPerSecondMax: rate, flowsMax }: EgressPlan): Rule
     ['spent', 'add @closed { iifname }'],
     ['spent', 'drop'],
     ['rescue', 'quota name iifname map @rescues drop'],
-  ]
-}
-
-const reset = 'counter reject with tcp reset'
-
-/** The bounds of the other services, where connections pass through to the VM. An address has one share of all services together. */
-function clientRules({ perAddressMax, allMax }: ServiceConnections, port: number): Rule[] {
-  const fresh = `oifname @gateways tcp dport ${port} ct state new`
-  return [
-    ['gateway_clients', `${fresh} add @connections_v4 { ip saddr ct count over ${perAddressMax} } ${reset}`],
-    ['gateway_clients', `${fresh} add @connections_gateway { tcp dport ct count over ${allMax} } ${reset}`],
-  ]
-}
-
-function serviceRules({ ports, perAddressMax, allMax }: ServiceConnections): ['services', string][] {
-  if (ports.length === 0) return []
-  // A proxy on this host speaks for many clients.
-  const fresh = `iifname != "lo" tcp dport { ${ports.join(', ')} } ct state new`
-  const prefix = 'ip6 saddr and ffff:ffff:ffff:ffff::'
-  return [
-    ['services', `${fresh} add @connections_v4 { ip saddr ct count over ${perAddressMax} } ${reset}`],
-    ['services', `${fresh} add @connections_v6 { ${prefix} ct count over ${perAddressMax} } ${reset}`],
-    ['services', `${fresh} ct count over ${allMax} ${reset}`],
   ]
 }

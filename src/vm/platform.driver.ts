@@ -8,7 +8,7 @@ import { detectPlatform, hostCapacity, snpFacts } from '../host/platform.ts'
 import type { LedgerDb } from '../store/db.ts'
 import { readMeta, swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from './admission.plan.ts'
-import { poolSize, uidCount } from './launch.plan.ts'
+import { poolSize, poolSizeV6, uidCount } from './launch.plan.ts'
 import type { SnpCpu } from './qemu.plan.ts'
 
 export type Choice = { readonly platform: Platform; readonly reasons: readonly string[] }
@@ -113,8 +113,13 @@ export function capacityOf(config: Pick<Config, 'capacity' | 'vm' | 'network'>, 
     memoryMib: memoryMib || Math.floor(host.memoryMiB * hostMemoryShare),
     vcpus: vcpus || host.cpus * vcpusPerCpu,
     // Each VM needs one of both.
-    addresses: Math.min(poolSize(config.network.pool_v4), uidCount({ min: config.vm.uid_min, max: config.vm.uid_max })),
+    addresses: Math.min(poolCount(config.network), uidCount({ min: config.vm.uid_min, max: config.vm.uid_max })),
     asids: platform === 'snp' ? asids || snpFacts().asidCount : null,
     bootingMax: config.vm.start_concurrency_max,
   }
+}
+
+/** An IPv6 pool is never the smaller one. */
+function poolCount({ pool_v4: pool }: Config['network']): number {
+  return pool === '' ? poolSizeV6 : poolSize(pool)
 }

@@ -9,7 +9,7 @@ import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { createWorkers, type Workers } from '../base/workers.ts'
-import type { Claimed, Network, SealedClaim } from '../contract/agent.ts'
+import type { Claimed, SealedClaim } from '../contract/agent.ts'
 import type { LedgerDb, LedgerStore } from '../store/db.ts'
 import { egressOf } from '../store/ledger/egress.query.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
@@ -22,10 +22,11 @@ import type { VmEngine, VmEvidence, VmSpec, VmView } from './engine.ts'
 import { closeLink, type Entry, linkOf, newEntry } from './entry.ts'
 import { EvidenceTaker } from './evidence.driver.ts'
 import { VmGateways } from './gateway.driver.ts'
+import { type GuestNetwork, networkOf } from './guest-network.plan.ts'
 import { LaunchMismatch } from './launcher.driver.ts'
 import { Pulse, type PulseDeps } from './pulse.ts'
 import type { EvidenceSources } from './report.driver.ts'
-import { type Place, placeFor } from './room.query.ts'
+import { type Place, type Pools, placeFor, type VmAddresses } from './room.query.ts'
 import type { VmDriver } from './vm.driver.ts'
 import {
   failureMessage,
@@ -46,11 +47,11 @@ export type VmReconcilerDeps = {
   readonly clock: Clock
   readonly log: Logger
   readonly capacity: Capacity
-  readonly pool: string
+  readonly pools: Pools
   /** How long an address belongs to nobody before another VM gets it. */
   readonly addressRestMs: number
   /** What every guest's network has in common. */
-  readonly guestNetwork: Omit<Network, 'address'>
+  readonly guestNetwork: GuestNetwork
   /** What the disks of all VMs may hold together, as the file system is now. */
   readonly diskGibMax: () => number
   readonly bootTimeoutMs: number
@@ -150,13 +151,14 @@ export class VmReconciler implements VmEngine {
     const failedAtMs = state === 'failed' ? vm.changedAtMs : null
     const failure = { failureCode: knownFailure(vm.failureCode), failureMessage: vm.failureMessage, failedAtMs }
     const opened = vm.openedAtMs !== null && vm.closedAtMs === null && (this.#entries.get(vmId)?.opened ?? false)
-    return { id, state, platform, address: this.#addressOf(vm), ...failure, guest, opened }
+    const addresses = { address: this.#addressOf(vm, 'address'), addressV6: this.#addressOf(vm, 'address_v6') }
+    return { id, state, platform, ...addresses, ...failure, guest, opened }
   }
 
   /** The row keeps the address of a VM that has failed, for the operator; it may be another VM's by now. */
-  #addressOf({ id, state }: Vm): string | null {
+  #addressOf({ id, state }: Vm, kind: 'address' | 'address_v6'): string | null {
     if (state === 'failed' || state === 'gone') return null
-    return resourceOf(this.#deps.ledger.db, id, 'address')?.name ?? null
+    return resourceOf(this.#deps.ledger.db, id, kind)?.name ?? null
   }
 
   async claim(vmId: string, sealed: SealedClaim, timeoutMs: number): Promise<Claimed> {
@@ -264,7 +266,7 @@ export class VmReconciler implements VmEngine {
   }
 
   /** Every change of state, by the table, in the caller's transaction. Null: nothing has moved. */
-  #move(tx: LedgerDb, vm: Vm, event: VmEvent, address?: string): Change | null {
+  #move(tx: LedgerDb, vm: Vm, event: VmEvent, addresses: VmAddresses = vm): Change | null {
     const to = next(vm.state, event)
     if (to === null) return null
     const nowMs = this.#deps.clock.nowMs()
@@ -276,7 +278,8 @@ export class VmReconciler implements VmEngine {
       from: vm.state,
       to,
       nowMs: changedAtMs,
-      address: to === 'gone' ? null : (address ?? vm.address),
+      address: to === 'gone' ? null : addresses.address,
+      addressV6: to === 'gone' ? null : addresses.addressV6,
       ...(event === 'spawned' ? { platform: this.#deps.platform } : {}),
       ...(failureCode === undefined
         ? {}
@@ -328,9 +331,12 @@ export class VmReconciler implements VmEngine {
     const nowMs = this.#deps.clock.nowMs()
     const place = placeFor(tx, vm, { ...this.#deps, nowMs })
     if (place.kind !== 'place') return { place, change: null }
-    const { address } = place
-    const change = this.#move(tx, vm, 'admitted', address)
-    if (change !== null) recordResource(tx, { vmId: vm.id, kind: 'address', name: address, nowMs })
+    const { address, addressV6 } = place
+    const change = this.#move(tx, vm, 'admitted', { address, addressV6 })
+    const record = (kind: 'address' | 'address_v6', name: string | null) =>
+      change === null || name === null ? undefined : recordResource(tx, { vmId: vm.id, kind, name, nowMs })
+    record('address', address)
+    record('address_v6', addressV6)
     return { place, change }
   }
 
@@ -378,8 +384,7 @@ export class VmReconciler implements VmEngine {
       this.#workers.alarm(vm.id, leftMs)
       return null
     }
-    const address = present(vm.address, 'a booting VM has an address')
-    await link.channel.network({ ...this.#deps.guestNetwork, address }, networkTimeoutMs)
+    await link.channel.network(networkOf(this.#deps.guestNetwork, vm), networkTimeoutMs)
     return 'greeted'
   }
 
@@ -415,7 +420,7 @@ export class VmReconciler implements VmEngine {
       vmId: vm.id,
       probeSsh,
       checkNetwork: () => driver.checkNetwork(vm),
-      address: present(vm.address, 'a running VM has an address'),
+      address: present(vm.address ?? vm.addressV6, 'a running VM has an address'),
       onChange: () => this.wake(vm.id),
     })
     return entry.pulse

@@ -3,7 +3,7 @@
 // Each thing is a ledger row before it is made, and the row goes after the thing has gone. Every step may be repeated: a daemon that was
 // killed in the middle begins again and finds what is there.
 
-import { present, unreachable } from '../base/assert.ts'
+import { unreachable } from '../base/assert.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
@@ -58,6 +58,7 @@ export type VmDriverDeps = {
   readonly image: (name: string) => Image | Promise<Image>
   readonly launcher: Pick<Launcher, 'prepare'>
   readonly gateway: string
+  readonly gatewayV6: string
   /** Whether clients at loopback addresses of this host come to the gateway's VMs. */
   readonly loopbackClients: boolean
   readonly mtuBytes: number
@@ -90,7 +91,7 @@ export class VmDriver {
       if (tpm !== null) this.#record(vm, 'tpm', identityName(tpm))
       return
     }
-    if (vm.address === null) throw new Fault('internal', `VM ${vm.id} has no address`)
+    if ((vm.address ?? vm.addressV6) === null) throw new Fault('internal', `VM ${vm.id} has no address`)
     const { db, clock, random, uids, tapPrefix, network, launcher } = this.#deps
     const image = await this.#deps.image(vm.image)
     using launch = await launcher.prepare(vm, image)
@@ -105,7 +106,7 @@ export class VmDriver {
       this.#record(vm, 'nft', name)
       // The guard stands before the interface is up: no packet passes uncounted.
       await network.sync()
-      await this.#configureTap(vm, vm.address)
+      await this.#configureTap(vm)
       const uid = await reserveUid({ db, random, range: uids }, { vmId: vm.id, nowMs: clock.nowMs() })
       using tpm = this.#startTpm(vm, paths, uid)
       this.#record(vm, 'qemu', `unspawned:${vm.id}`)
@@ -149,11 +150,10 @@ export class VmDriver {
   async checkNetwork(vm: Vm): Promise<boolean> {
     const { tapPrefix, log } = this.#deps
     const name = tapName(tapPrefix, vm.id)
-    const address = present(vm.address, 'a running VM has an address')
-    const state = tapState(name, address)
+    const state = tapState(name, vm)
     if (state === 'unrouted') {
       log.warn('the interface of a VM was not up with its route; it is configured again', { vm: vm.id, tap: name })
-      await this.#configureTap(vm, address)
+      await this.#configureTap(vm)
     }
     return state !== 'gone'
   }
@@ -233,12 +233,13 @@ export class VmDriver {
     waiting.abort()
   }
 
-  async #configureTap({ id, network }: Vm, address: string): Promise<void> {
-    const { tapPrefix, gateway, mtuBytes } = this.#deps
+  async #configureTap({ id, network, address, addressV6 }: Vm): Promise<void> {
+    const { tapPrefix, gateway, gatewayV6, mtuBytes } = this.#deps
     const loopbackClients = this.#deps.loopbackClients && network === 'gateway'
     const name = tapName(tapPrefix, id)
     const mac = macAddress(id)
-    await configureTap({ name, gateway, address, mac, loopbackClients, mtuBytes, timeoutMs: commandTimeoutMs })
+    const v6 = addressV6 === null ? {} : { v6: { gateway: gatewayV6, address: addressV6 } }
+    await configureTap({ name, gateway, address, ...v6, mac, loopbackClients, mtuBytes, timeoutMs: commandTimeoutMs })
   }
 
   /** Null: this VM has none. Faults: host.*. */
@@ -319,6 +320,7 @@ export class VmDriver {
       case 'uid':
         return releaseUid(resource.name)
       case 'address':
+      case 'address_v6':
         return this.#deps.network.rest(resource.name)
       default:
         return unreachable(resource.kind)

@@ -24,6 +24,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     id: '',
     state: 'running',
     address: '10.88.0.7',
+    addressV6: null,
     platform: 'tcg' as const,
     failureCode: null,
     failureMessage: null,
@@ -106,19 +107,21 @@ test('goal: no name outlives the answer to its delete, even when what follows th
 })
 
 test('goal: the appliance’s own names have addresses of both families, those that are known', async () => {
+  const public_v6 = '2001:db8:0::7'
   const table: [listen: string, public_v4: string, v4: string | null, v6: string | null][] = [
     ['192.0.2.2:53', '', '192.0.2.2', null],
     ['[::ffff:192.0.2.2]:53', '', '192.0.2.2', null],
     ['[2001:DB8:0::1]:53', '', null, '2001:db8::1'],
     ['[2001:db8::192.0.2.1]:53', '203.0.113.5', '203.0.113.5', '2001:db8::c000:201'],
-    ['[::]:53', '203.0.113.5', '203.0.113.5', null],
+    ['[::]:53', '203.0.113.5', '203.0.113.5', '2001:db8::7'],
+    ['0.0.0.0:53', '203.0.113.5', '203.0.113.5', null],
     ['', '203.0.113.5', null, null],
   ]
   for (const [dns, public_v4, v4, v6] of table) {
     const store = openStore(':memory:')
     const config = defaultConfig()
     const names = composeNames({
-      config: { ...config, listen: { ...config.listen, dns }, network: { ...config.network, public_v4 } },
+      config: { ...config, listen: { ...config.listen, dns }, network: { ...config.network, public_v4, public_v6 } },
       store,
       engine: { reconciler: { view: () => null, onChange: () => {} } } as unknown as InstancesParts['engine'],
       clock: createManualClock(),

@@ -1,7 +1,8 @@
 // Goal: the engine's settings follow the configuration.
 
 import { expect, test } from 'bun:test'
-import { firewallSettings } from '../../src/appliance/engine.ts'
+import { firewallSettings, poolsOf } from '../../src/appliance/engine.ts'
+import { rangeOfV6 } from '../../src/base/ipv6.ts'
 import { guestGateway } from '../../src/config/listen.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { guestGatewayName } from '../../src/contract/agent.ts'
@@ -88,5 +89,38 @@ test('goal: where instances may go is what the configuration says, and the resol
       flowsMax: 7,
       newFlowsPerSecondMax: 3,
     },
+  })
+})
+
+test('goal: IPv6 is as the configuration says, and none where it says nothing', () => {
+  const settingsOf = (toml: string) => {
+    const verdict = parseConfig(toml, 'f')
+    if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
+    return {
+      ...firewallSettings(verdict.config, onHost),
+      pools: poolsOf(verdict.config),
+      told: guestGateway(verdict.config, guestGatewayName),
+    }
+  }
+  expect(settingsOf('')).toMatchObject({ v6: null, pools: { v4: '10.88.0.0/24', v6: null } })
+  const pool = 'pool_v6 = "2001:db8:88::/64"'
+  const allow = '[network.egress]\nallow = ["10.2.0.0/16", "[fd00::/8]:443"]'
+  const both = settingsOf(`[network]\n${pool}\nresolvers = ["9.9.9.9", "2620:fe::9"]\n${allow}`)
+  expect(both).toMatchObject({ pool: '10.88.0.0/24', told: { address: '169.254.88.1' } })
+  expect(both.egress.allowed.length).toBe(2)
+  expect(both.v6).toEqual({
+    pool: '2001:db8:88::/64',
+    gateway: 'fd73:7472:6f6e:67::1',
+    allowed: [
+      { ...rangeOfV6('fd00::/8'), ports: { first: 443, last: 443 } },
+      { ...rangeOfV6('2620:fe::9'), ports: { first: 53, last: 53 } },
+    ],
+    source: { kind: 'pool' },
+  })
+  const alone = settingsOf(`[listen]\ninference = ""\n[network]\npool_v4 = ""\n${pool}\nresolvers = []`)
+  expect(alone).toMatchObject({
+    pool: null,
+    pools: { v4: null, v6: '2001:db8:88::/64' },
+    told: { address: both.v6?.gateway },
   })
 })

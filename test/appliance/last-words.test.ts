@@ -30,6 +30,7 @@ function bench() {
     id: 'vm',
     state: 'booting',
     address: null,
+    addressV6: null,
     platform: 'tcg' as const,
     failureCode: null,
     failureMessage: null,

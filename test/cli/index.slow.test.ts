@@ -46,7 +46,7 @@ beforeAll(async () => {
       store.directory.db.update(instances).set({ desired: 'absent', terminatedReason: instance.terminatedReason }).run()
     },
     applyEgressLimits: async () => {},
-    vm: () => ({ state: 'running', address: '10.88.0.2' }),
+    vm: () => ({ state: 'running', address: '10.88.0.2', addressV6: '2001:db8::2' }),
     status: () => ({
       version: '1',
       pid: 1,

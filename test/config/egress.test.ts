@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { egressAllowed, egressSource, parseEgressEntry } from '../../src/config/egress.ts'
+import { egressSourceV6, parseEgressEntryV6 } from '../../src/config/egress-v6.ts'
 import { parseConfig, problemText } from '../../src/config/parse.ts'
 
 const problems = (text: string) => {
@@ -34,7 +35,12 @@ test('goal: a mistake in an entry is reported at its line, with what to write', 
     '10.1.2.3:0',
     '10.1.2.3:9-8',
     '10.1.2.3:65536',
-    '::1',
+    '::1/129',
+    '[2001:db8::1]',
+    '[2001:db8::1]:0',
+    '2001:db8::g',
+    'fe80::1%eth0',
+    '::ffff:10.0.0.1',
     '10.1.2.3:http',
   ]
   for (const text of [...wrong, '10.1.2.3:80,81', ' 10.1.2.3', '10.1.2.3 }\nflush ruleset'.slice(0, 20)])
@@ -45,7 +51,7 @@ test('goal: a mistake in an entry is reported at its line, with what to write', 
   expect(entry('10.88.0.16/28')).toEqual([
     'f:4: network.egress.allow.1: 10.88.0.16/28 is in pool_v4 (10.88.0.0/24): instances never reach each other',
   ])
-  for (const text of ['127.0.0.1', '0.0.0.0/8', '224.0.0.0/4', '255.255.255.255'])
+  for (const text of ['127.0.0.1', '0.0.0.0/8', '224.0.0.0/4', '255.255.255.255', '::1', '[ff02::1]:53', 'fe80::/64'])
     expect(entry(text)).toEqual([`f:4: network.egress.allow.1: ${text} is nothing that a host can reach`])
 })
 
@@ -62,5 +68,38 @@ test('goal: the source is one of three, and an address is one that answers come 
   ])
   expect(source('169.254.88.1')).toEqual([
     `${field} 169.254.88.1 is gateway_v4, which instances alone can reach: no answer would come back`,
+  ])
+})
+
+test('goal: entries of IPv6 are read as they are meant, and a long form is told its short one', () => {
+  const [first, last] = [0x2001_0db8_0088_0000_0000_0000_0000_0000n, 0x2001_0db8_0088_ffff_ffff_ffff_ffff_ffffn]
+  expect(parseEgressEntryV6('2001:db8:88::/48')).toEqual({ first, last, ports: null })
+  const ports = { first: 80, last: 90 }
+  expect(parseEgressEntryV6('[2001:db8:88::/48]:80-90')).toEqual({ first, last, ports })
+  expect(parseEgressEntryV6('10.1.2.3:80')).toBeNull()
+  for (const text of ['2001:db8::1', 'fd00::/8', '[::/0]:25', '[fd00::5]:5432']) expect(entry(text)).toEqual([])
+  const field = 'f:4: network.egress.allow.1:'
+  expect(entry('[2001:db8:0::1/64]:80')).toEqual([
+    `${field} [2001:db8:0::1/64]:80 is not in its short form; write [2001:db8::/64]:80`,
+  ])
+  const inPool = problems('[network]\npool_v6 = "2001:db8:88::/64"\n[network.egress]\nallow = ["2001:db8:88::7"]')
+  expect(inPool).toEqual([
+    'f:4: network.egress.allow.0: 2001:db8:88::7 is in pool_v6 (2001:db8:88::/64): instances never reach each other',
+  ])
+})
+
+test('goal: the source of IPv6 is one of three, too', () => {
+  const source = (text: string) =>
+    problems(`[network]\npool_v6 = "2001:db8:88::/64"\n[network.egress]\nsource_v6 = "${text}"`)
+  for (const text of ['masquerade', 'pool', '2001:db8::7']) expect(source(text)).toEqual([])
+  expect(egressSourceV6('2001:db8:0:0::7')).toEqual({ kind: 'snat', to: '2001:db8::7' })
+  const field = 'f:4: network.egress.source_v6:'
+  expect(source(':::')).toEqual([`${field} ":::" is not allowed; allowed: "masquerade", "pool" or an IPv6 address`])
+  expect(source('ff02::1')).toEqual([`${field} ff02::1 is not an address that a host can have`])
+  expect(source('2001:db8:88::7')).toEqual([
+    `${field} 2001:db8:88::7 is in pool_v6 (2001:db8:88::/64), whose addresses instances get; use "pool" for their own`,
+  ])
+  expect(source('fd73:7472:6f6e:67::1')).toEqual([
+    `${field} fd73:7472:6f6e:67::1 is gateway_v6, which instances alone can reach: no answer would come back`,
   ])
 })

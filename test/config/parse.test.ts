@@ -49,7 +49,7 @@ const MISTAKES: [string, string[]][] = [
   ],
   [
     '[network]\npool_v4 = "10.1.0.0/15"',
-    ['f:2: network.pool_v4: "10.1.0.0/15" is not allowed; allowed: an IPv4 network A.B.C.D/N, N from 16 to 30'],
+    ['f:2: network.pool_v4: "10.1.0.0/15" is not allowed; allowed: "" or an IPv4 network A.B.C.D/N, N from 16 to 30'],
   ],
   [
     '[network]\npool_v4 = "224.0.0.0/24"',

@@ -3,6 +3,7 @@ import * as fs from 'node:fs'
 import { join } from 'node:path'
 import { systemClock } from '../../src/base/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
+import type { Network } from '../../src/contract/agent.ts'
 import { networkProblem, planNetwork, resolvConf } from '../../src/guest/network.plan.ts'
 import { createNetworking } from '../../src/guest/network.ts'
 import { makeSandbox, type Sandbox } from '../rigs/guest-root.ts'
@@ -21,6 +22,39 @@ test('the plan', () => {
   expect(resolvConf(network)).toBe('nameserver 10.9.0.1\nnameserver 192.0.2.53\n')
 })
 
+const v6 = { address: '2001:db8::7', gateway: 'fd00::1', gatewayMac: '0a:00:00:00:00:01' }
+const { address: _address, gateway: _gateway, ...shared } = network
+const planV6 = [
+  'ip -6 address flush dev eth0',
+  'ip -6 address replace 2001:db8::7/128 dev eth0 nodad',
+  'ip -6 neighbour replace fd00::1 lladdr 0a:00:00:00:00:01 dev eth0 nud permanent',
+  'ip -6 route replace fd00::1/128 dev eth0 src 2001:db8::7',
+  'ip -6 route replace default via fd00::1 dev eth0 src 2001:db8::7',
+]
+const planned = (wanted: Network) => planNetwork(wanted, 'eth0').map(argv => argv.join(' '))
+
+// Goal: IPv6 comes with a fixed neighbour and no address of the kernel's making, before the link is up; IPv4 is as it is without.
+test('the plan with IPv6, beside IPv4 and alone', () => {
+  const none = 'ip link set dev eth0 addrgenmode none'
+  expect(planned({ ...network, v6 })).toEqual([none, ...planned(network), ...planV6])
+  expect(planned({ ...shared, v6 })).toEqual([none, 'ip link set dev eth0 mtu 1420 up', ...planV6])
+})
+
+// Goal: what cannot be is refused by name, and a guest without any address is none.
+test.each([
+  [{}, 'network.address: there is none, of either family'],
+  [{ address: '10.9.0.7' }, 'network.gateway: one without an address'],
+  [{ gateway: '10.9.0.7', v6 }, 'network.gateway: one without an address'],
+  [{ v6: { ...v6, address: ':::' } }, 'network.v6.address: not an IPv6 host address'],
+  [{ v6: { ...v6, address: 'fe80::7' } }, 'network.v6.address: not an IPv6 host address'],
+  [{ v6: { ...v6, gateway: 'ff02::1' } }, 'network.v6.gateway: not an IPv6 host address'],
+  [{ v6: { ...v6, gateway: '::1' } }, 'network.v6.gateway: not an IPv6 host address'],
+  [{ v6: { ...v6, gateway: v6.address } }, 'network.v6.gateway: the same as the address'],
+  [{ v6, mtuBytes: 1279 }, 'network.mtuBytes: below 1280, which IPv6 needs'],
+])('IPv6: %j', (change, problem) => {
+  expect(networkProblem({ ...shared, ...change })).toBe(problem)
+})
+
 // Goal: an address that the schema's pattern lets through but no host can have is refused by name.
 test.each([
   [{ address: '999.1.1.1' }, 'network.address: not an IPv4 host address'],
@@ -29,7 +63,7 @@ test.each([
   [{ gateway: '224.0.0.1' }, 'network.gateway: not an IPv4 host address'],
   [{ gateway: '10.9.0.1.1' }, 'network.gateway: not an IPv4 host address'],
   [{ gateway: '10.9.0.7' }, 'network.gateway: the same as the address'],
-  [{ resolvers: ['10.9.0.1', '.......'] }, 'network.resolvers: not an IPv4 host address'],
+  [{ resolvers: ['10.9.0.1', '.......'] }, 'network.resolvers: not a host address'],
 ])('%j', (change, problem) => {
   expect(networkProblem({ ...network, ...change })).toBe(problem)
 })

@@ -1,10 +1,10 @@
 // What the daemon reads of the machine it runs on.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
-import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { checkUidRange, groupsOfDevices, isHostStopping } from '../../src/host/system.ts'
+import { checkUidRange, enableForwardingV6, groupsOfDevices, isHostStopping } from '../../src/host/system.ts'
 
 let root = ''
 beforeAll(() => {
@@ -69,4 +69,27 @@ test('a host is stopping when systemd says so, and not when it says anything els
   expect(await isHostStopping(saying('degraded', 1))).toBe(false)
   expect(await isHostStopping(saying('offline', 1))).toBe(false)
   expect(await isHostStopping(['/nowhere/systemctl'])).toBe(false)
+})
+
+test('goal: this host forwards IPv6 and still takes its own routes from routers, where it did so', () => {
+  const directory = mkdtempSync(join(tmpdir(), 'srt-conf-'))
+  const write = (name: string, forwarding: string, acceptRa: string) => {
+    mkdirSync(join(directory, name))
+    writeFileSync(join(directory, name, 'forwarding'), `${forwarding}\n`)
+    writeFileSync(join(directory, name, 'accept_ra'), `${acceptRa}\n`)
+  }
+  const read = (path: string) => readFileSync(join(directory, path), 'utf8').trim()
+  for (const name of ['all', 'default', 'uplink']) write(name, '0', '1')
+  write('fixed', '0', '0')
+  write('router', '1', '1')
+  enableForwardingV6(directory)
+  expect(read('all/forwarding')).toBe('1')
+  const names = ['uplink', 'fixed', 'router', 'default', 'all']
+  expect(names.map(name => read(`${name}/accept_ra`))).toEqual(['2', '0', '1', '1', '1'])
+  // Where it forwards already, nothing is touched.
+  writeFileSync(join(directory, 'uplink/accept_ra'), '1')
+  enableForwardingV6(directory)
+  expect(read('uplink/accept_ra')).toBe('1')
+  rmSync(directory, { recursive: true })
+  expect(() => enableForwardingV6(directory)).toThrow('network.pool_v6')
 })

@@ -106,7 +106,7 @@ beforeEach(async () => {
       store.directory.db.update(instances).set({ desired: 'absent' }).run()
     },
     applyEgressLimits: async () => {},
-    vm: vmId => ({ state: 'running', address: vmId === '' ? null : '10.88.0.2' }),
+    vm: vmId => ({ state: 'running', address: vmId === '' ? null : '10.88.0.2', addressV6: null }),
     status: () => STATUS,
     leaks: async () => leaks,
     collectors: [],

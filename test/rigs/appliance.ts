@@ -45,7 +45,9 @@ export type Appliance = {
     options?: { key?: string; body?: unknown; headers?: Record<string, string> },
   ) => Promise<ApiResponse<T>>
   /** Address by the appliance's own DNS, or null when there is no such name. */
+  /** Its IPv4 address, else its IPv6 one. */
   readonly resolve: (hostname: string) => Promise<string | null>
+  readonly resolveV6: (hostname: string) => Promise<string | null>
   readonly ssh: (hostname: string, command: readonly string[]) => Promise<CliResult>
   /** With further options before ours: OpenSSH keeps the first value that it meets. */
   readonly sshWith: (options: readonly string[], hostname: string, command: readonly string[]) => Promise<CliResult>
@@ -91,13 +93,15 @@ export async function createAppliance(
     ending?.kill(signal)
     return (await ending?.exited) ?? 0
   }
-  const resolve = async (hostname: string): Promise<string | null> => {
+  const ask = async (method: 'resolve4' | 'resolve6', hostname: string): Promise<string | null> => {
     // A new one each time: a resolver caches records for their time to live.
     const resolver = new Resolver({ timeout: 2000, tries: 2 })
     resolver.setServers(['127.0.0.1:53'])
-    const addresses = await resolver.resolve4(hostname).catch(() => [])
+    const addresses = await resolver[method](hostname).catch(() => [])
     return addresses[0] ?? null
   }
+  const resolveV6 = (hostname: string) => ask('resolve6', hostname)
+  const resolve = async (hostname: string) => (await ask('resolve4', hostname)) ?? (await resolveV6(hostname))
   const sshArgv = async (options: readonly string[], hostname: string): Promise<string[]> => {
     const address = await resolve(hostname)
     if (address === null) throw new Error(`${hostname} does not resolve`)
@@ -170,6 +174,7 @@ export async function createAppliance(
       return { status: response.status, headers: response.headers, body: (await response.json()) as T }
     },
     resolve,
+    resolveV6,
     ssh: (hostname, command) => self.sshWith([], hostname, command),
     sshWith: async (options, hostname, command) =>
       exec([...(await sshArgv(options, hostname)), ...command], { check: false }),

@@ -235,7 +235,14 @@ export function fakeBuildEngine(directory: string): FakeBuildEngine {
 }
 
 function waiting(id: string): VmView {
-  const nothing = { address: null, failureCode: null, failureMessage: null, failedAtMs: null, guest: null }
+  const nothing = {
+    address: null,
+    addressV6: null,
+    failureCode: null,
+    failureMessage: null,
+    failedAtMs: null,
+    guest: null,
+  }
   return { id, state: 'booting', platform: 'tcg', opened: false, ...nothing }
 }
 

@@ -28,6 +28,7 @@ async function serveTarget(): Promise<void> {
     id: '',
     state: 'running' as const,
     address: '10.88.0.7',
+    addressV6: null,
     platform: 'tcg' as const,
     failureCode: null,
     failureMessage: null,

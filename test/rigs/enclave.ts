@@ -348,6 +348,7 @@ export class EnclaveBench {
       state: machine.state,
       platform: 'tcg',
       address: '127.0.0.1',
+      addressV6: null,
       failureCode: failed ? 'agent_unreachable' : null,
       failureMessage: failed ? 'The VM is gone.' : null,
       failedAtMs: null,

@@ -23,7 +23,9 @@ export function holdings(stateDir: string): Holdings {
     'ruleset',
   )
   const links = json<{ ifname: string }[]>('ip', '-json', 'link', 'show')
-  const routes = json<{ dst: string; dev: string }[]>('ip', '-json', 'route', 'show')
+  const routes = ['-4', '-6'].flatMap(family =>
+    json<{ dst: string; dev: string }[]>('ip', family, '-json', 'route', 'show'),
+  )
   return {
     taps: links.map(link => link.ifname).filter(name => name.startsWith('sr')),
     nftObjects: ruleset.nftables.flatMap(({ quota, counter }) => [quota?.name ?? [], counter?.name ?? []].flat()),

@@ -89,6 +89,7 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
       state: guest.state,
       platform: 'kvm',
       address: '10.88.0.1',
+      addressV6: null,
       failureCode: guest.failureCode,
       failureMessage: null,
       failedAtMs: guest.failedAtMs,

@@ -3,7 +3,12 @@
 import type { NftPlan } from '../../src/vm/nft.plan.ts'
 
 export const gateway = '169.254.88.1'
-export const guest = (n: number) => ({ tap: `srtest00000${n}`, mac: `02:00:00:00:00:0${n}`, address: `10.88.0.${n}` })
+export const guest = (n: number) => ({
+  tap: `srtest00000${n}`,
+  mac: `02:00:00:00:00:0${n}`,
+  address: `10.88.0.${n}`,
+  addressV6: null as string | null,
+})
 export const unspent = { limitBytes: 100_000, usedBytes: 0, rescueLimitBytes: 50_000, rescueUsedBytes: 0 } as const
 /** What is in the kernel of a guest with this tap. */
 export const objectsOf = (tap: string | null) =>
@@ -13,6 +18,7 @@ export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   tapPrefix: 'sr',
   mtuBytes: 1500,
   pool: '10.88.0.0/24',
+  v6: null,
   ownNetworks: [],
   egress: { allowed: [], source: { kind: 'masquerade' }, newFlowsPerSecondMax: 250, flowsMax: 2048 },
   dropOthers: false,
@@ -27,6 +33,23 @@ export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   removed: { quotas: [], counters: [] },
   ...change,
 })
+export const gatewayV6 = 'fd73:7472:6f6e:67::1'
+export const poolV6 = '2001:db8:88::/64'
+/** The same guest with IPv6, beside IPv4 or alone. */
+export const guestV6 = (n: number, { alone = false } = {}) => ({
+  ...guest(n),
+  ...(alone ? { address: null } : {}),
+  addressV6: `2001:db8:88::${n}`,
+})
+/** The same plan with both families, or with IPv6 alone. */
+export const planV6 = ({ alone = false, v6 = {}, ...change }: PlanV6Change = {}): NftPlan =>
+  plan({
+    ...(alone ? { pool: null } : {}),
+    v6: { pool: poolV6, gateway: gatewayV6, allowed: [], source: { kind: 'pool' }, ...v6 },
+    vms: [1, 2].map(n => ({ ...guestV6(n, { alone }), ...unspent, opened: true, network: 'world' })),
+    ...change,
+  })
+type PlanV6Change = Partial<Omit<NftPlan, 'v6'>> & { readonly alone?: boolean; readonly v6?: Partial<NftPlan['v6']> }
 /** What a guest has used of its cap and of its allowance. */
 export function quotaOf(used: Readonly<Record<string, number>>, n: number): { cap: number; rescue: number } {
   const { tap } = guest(n)

@@ -2,7 +2,7 @@
 
 import { newUuid } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
-import type { Hello } from '../../src/contract/agent.ts'
+import type { Hello, Network } from '../../src/contract/agent.ts'
 import type { SshProbe } from '../../src/host/network/ssh-probe.ts'
 import { openStore } from '../../src/store/db.ts'
 import { restAddress } from '../../src/store/ledger/address.query.ts'
@@ -13,6 +13,7 @@ import type { Capacity } from '../../src/vm/admission.plan.ts'
 import type { LinkObservation, VmLink } from '../../src/vm/link.driver.ts'
 import { VmReconciler } from '../../src/vm/reconciler.ts'
 import type { EvidenceSources } from '../../src/vm/report.driver.ts'
+import type { Pools } from '../../src/vm/room.query.ts'
 import type { VmDriver } from '../../src/vm/vm.driver.ts'
 import { createManualClock } from './clock.ts'
 
@@ -37,7 +38,7 @@ export function engineBench(
     capacity?: Capacity
     capacityWaitMs?: number
     hostRestarted?: boolean
-    pool?: string
+    pools?: Partial<Pools>
     scratchGib?: number
     diskGibMax?: number
     driver?: Partial<Driver>
@@ -49,7 +50,7 @@ export function engineBench(
   const alive = new Set<string>()
   const seen = new Map<string, LinkObservation>()
   const changed = new Map<string, () => void>()
-  const networks: string[] = []
+  const networks: Network[] = []
   const releases: string[] = []
   /** VMs whose agent is asked anew who it is. */
   const forgotten: string[] = []
@@ -68,7 +69,7 @@ export function engineBench(
     qmp: { command: async () => (await world.monitor()) as never, close: () => {} },
     channel: {
       hello: (timeoutMs: number) => world.agent(timeoutMs),
-      network: async (network: { address: string }) => networks.push(network.address),
+      network: async (network: Network) => networks.push(network),
       close: () => {},
     } as never,
     observe: () => seen.get(vmId) ?? { closed: false, stopped: false, paused: false, hello: null },
@@ -99,9 +100,12 @@ export function engineBench(
     release: async (vm, { keepDirectory }) => {
       releases.push(`${vm.id} ${keepDirectory}`)
       alive.delete(vm.id)
-      const address = resourceOf(store.ledger.db, vm.id, 'address')?.name
-      if (address !== undefined) restAddress(store.ledger.db, { address, nowMs: clock.nowMs() })
-      for (const kind of ['qemu', 'address'] as const) strikeResource(store.ledger.db, { vmId: vm.id, kind })
+      for (const kind of ['address', 'address_v6'] as const) {
+        const address = resourceOf(store.ledger.db, vm.id, kind)?.name
+        if (address !== undefined) restAddress(store.ledger.db, { address, nowMs: clock.nowMs() })
+      }
+      for (const kind of ['qemu', 'address', 'address_v6'] as const)
+        strikeResource(store.ledger.db, { vmId: vm.id, kind })
     },
     ...options.driver,
   }
@@ -124,10 +128,16 @@ export function engineBench(
       },
       isHostStopping: async () => world.isHostStopping,
       probeSsh: probe => world.ssh(probe),
-      pool: options.pool ?? '10.88.0.0/28',
+      pools: { v4: '10.88.0.0/28', v6: null, ...options.pools },
       capacityWaitMs: options.capacityWaitMs ?? 0,
       hostRestarted,
-      guestNetwork: { gateway: '169.254.88.1', mtuBytes: 1500, resolvers: [] },
+      guestNetwork: {
+        gateway: '169.254.88.1',
+        gatewayV6: 'fd73:7472:6f6e:67::1',
+        gatewayMac: '0a:73:74:72:6f:6e',
+        mtuBytes: 1500,
+        resolvers: ['192.0.2.53', '2001:db8::53'],
+      },
     })
   const engine = create()
   const define = (by = engine): string => {

@@ -1,11 +1,14 @@
 // Whose an address is, from a VM's failure to the next VM that gets it: the engine's decisions, real SQLite, manual clock.
 
 import { expect, test } from 'bun:test'
+import fc from 'fast-check'
 import { present } from '../../src/base/assert.ts'
+import { newUuid } from '../../src/base/ids.ts'
 import { instanceAddresses } from '../../src/instances/dns/address.plan.ts'
 import { insertInstance, instanceById } from '../../src/store/directory/instance.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
-import { addressRestMs, engineBench, hello } from '../rigs/vm-engine.ts'
+import { listResources, recordResource } from '../../src/store/ledger/resource.query.ts'
+import { addressRestMs, engineBench, hello, spec } from '../rigs/vm-engine.ts'
 
 test('the name of a failed instance leads nowhere, least of all to the VM that gets its address', async () => {
   // Goal: a name resolves only while its own VM holds the address (issue 9: it gave a shell in another tenant's VM).
@@ -75,7 +78,7 @@ test('when every free address rests, a new VM waits for one within its wait and 
     [0, 'failed'],
     [2 * addressRestMs, 'booting'],
   ] as const) {
-    const b = engineBench({ pool: '10.88.0.0/30', capacityWaitMs })
+    const b = engineBench({ pools: { v4: '10.88.0.0/30' }, capacityWaitMs })
     for (const id of [b.define(), b.define()]) {
       await b.clock.elapse(0)
       await b.dismiss(id)
@@ -84,4 +87,101 @@ test('when every free address rests, a new VM waits for one within its wait and 
     await b.clock.elapse(addressRestMs + 1)
     expect(b.state(id)).toBe(state)
   }
+})
+
+const poolV6 = '2001:db8:88::/64'
+
+test('a VM gets an address of each family in one go, and of what it has the guest is told', async () => {
+  // Goal: both leases are on record before anything is made, and both come back, rested.
+  const b = engineBench({ pools: { v6: poolV6 } })
+  const id = b.define()
+  await b.clock.elapse(0)
+  expect(b.engine.view(id)).toMatchObject({ address: '10.88.0.1', addressV6: '2001:db8:88::1' })
+  await b.observe(id, { hello })
+  expect(b.networks).toEqual([
+    {
+      address: '10.88.0.1',
+      gateway: '169.254.88.1',
+      v6: { address: '2001:db8:88::1', gateway: 'fd73:7472:6f6e:67::1', gatewayMac: '0a:73:74:72:6f:6e' },
+      mtuBytes: 1500,
+      resolvers: ['192.0.2.53', '2001:db8::53'],
+    },
+  ])
+  await b.dismiss(id)
+  expect(b.engine.view(id)).toMatchObject({ state: 'gone', address: null, addressV6: null })
+  expect(listResources(b.store.ledger.db, 'address_v6')).toEqual([])
+  const next = b.define()
+  await b.clock.elapse(0)
+  expect(b.engine.view(next)).toMatchObject({ address: '10.88.0.2', addressV6: '2001:db8:88::2' })
+  await b.dismiss(next)
+  await b.clock.elapse(addressRestMs)
+  const third = b.define()
+  await b.clock.elapse(0)
+  expect(b.engine.view(third)).toMatchObject({ address: '10.88.0.1', addressV6: '2001:db8:88::1' })
+})
+
+test('with an IPv6 pool alone a VM has IPv6 alone, and its SSH is looked at there', async () => {
+  // Goal: nothing asks for the address that it does not have.
+  const probed: string[] = []
+  const b = engineBench({ pools: { v4: null, v6: poolV6 } })
+  b.world.ssh = async ({ address }) => void probed.push(address)
+  const claimed = { ...hello, claimId: 'claimed' }
+  b.world.agent = async () => claimed
+  b.engine.start()
+  const id = b.define()
+  await b.clock.elapse(0)
+  expect(b.engine.view(id)).toMatchObject({ address: null, addressV6: '2001:db8:88::1' })
+  await b.observe(id, { hello: claimed })
+  expect(b.networks[0]).toEqual({
+    v6: { address: '2001:db8:88::1', gateway: 'fd73:7472:6f6e:67::1', gatewayMac: '0a:73:74:72:6f:6e' },
+    mtuBytes: 1500,
+    resolvers: ['2001:db8::53'],
+  })
+  await b.clock.elapse(10 * 60_000)
+  expect(new Set(probed)).toEqual(new Set(['2001:db8:88::1']))
+  await b.engine.stop()
+})
+
+test('VMs that build, and those of the gateway, have IPv4 alone; without a pool of it they get no place', async () => {
+  // Goal: their firewall knows IPv4 alone, so nothing of the other family is leased to them.
+  for (const network of ['fetch', 'gateway'] as const) {
+    for (const [v4, state, address] of [
+      ['10.88.0.0/28', 'booting', '10.88.0.1'],
+      [null, 'failed', null],
+    ] as const) {
+      const b = engineBench({ pools: { v4, v6: poolV6 } })
+      const id = newUuid()
+      b.engine.define(id, { ...spec, network })
+      await b.clock.elapse(0)
+      expect(b.engine.view(id)).toMatchObject({ state, address, addressV6: null })
+    }
+  }
+})
+
+test('however VMs come and go, no two have one address of either family', async () => {
+  // Goal: over any order of creates and deletes, held addresses are distinct, in the ledger as in what is shown.
+  await fc.assert(
+    fc.asyncProperty(fc.array(fc.boolean(), { minLength: 1, maxLength: 24 }), async steps => {
+      const b = engineBench({ pools: { v6: poolV6 } })
+      const living: string[] = []
+      for (const isCreate of steps) {
+        if (isCreate) living.push(b.define())
+        else if (living.length > 0) await b.dismiss(living.shift() ?? '')
+        await b.clock.elapse(0)
+        const views = living.map(id => b.engine.view(id))
+        for (const key of ['address', 'addressV6'] as const) {
+          const held = views.flatMap(view => view?.[key] ?? [])
+          expect(new Set(held).size).toBe(held.length)
+        }
+      }
+      b.store.close()
+    }),
+    { numRuns: 15 },
+  )
+  const { store, define, clock } = engineBench({ pools: { v6: poolV6 } })
+  const [one, two] = [define(), define()]
+  await clock.elapse(0)
+  const name = '2001:db8:88::1'
+  expect(listResources(store.ledger.db, 'address_v6').find(row => row.name === name)?.vmId).toBe(one)
+  expect(() => recordResource(store.ledger.db, { vmId: two, kind: 'address_v6', name, nowMs: 1 })).toThrow('UNIQUE')
 })

@@ -135,6 +135,21 @@ inOwnNetns(
       await network.rest(address)
     })
 
+    test('connections over IPv6 are forgotten by their address, and those of others stay', async () => {
+      // Goal: the next holder of an address of either family meets nobody else's connections.
+      const of = (from: string) =>
+        sh(
+          `conntrack --create --orig-src ${from} --orig-dst 2a0f:1::9 --protonum udp --sport 5 --dport 7 --timeout 600`,
+        )
+      const known = () => Bun.spawnSync(['conntrack', '--dump', '--family', 'ipv6']).stdout.toString()
+      of('2001:db8:88::1')
+      of('2001:db8:88::2')
+      await forgetConnections('2001:db8:88::1', timeoutMs)
+      await forgetConnections('2001:db8:88::1', timeoutMs)
+      expect(known()).toContain('src=2001:db8:88::2 ')
+      expect(known()).not.toContain('src=2001:db8:88::1 ')
+    })
+
     test('what is no address is refused, and to forget what nobody knows is no failure', async () => {
       // Goal: nothing but an address reaches the command line.
       requireConntrack()

@@ -1,10 +1,13 @@
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { formatIpv4, parseIpv4, rangeOf } from '../../src/base/ipv4.ts'
+import { parseIpv6 } from '../../src/base/ipv6.ts'
 import { type EgressEntry, parseEgressEntry } from '../../src/config/egress.ts'
+import { parseEgressEntryV6 } from '../../src/config/egress-v6.ts'
 import { egressElements, sourceRule } from '../../src/vm/egress.plan.ts'
+import { egressElementsV6 } from '../../src/vm/egress-v6.plan.ts'
 
-const around = { pool: '10.88.0.0/24', ownNetworks: ['203.0.113.0/24', '10.0.0.0/16'] }
+const around = { pool: '10.88.0.0/24', ownNetworks: ['203.0.113.0/24', '10.0.0.0/16'], v6: null }
 const entry = (text: string): EgressEntry => parseEgressEntry(text) ?? { first: 0, last: 0, ports: null }
 const elementsOf = (set: string, allowed: readonly string[], change: Partial<typeof around> = {}) =>
   egressElements({ ...around, ...change, allowed: allowed.map(entry) }).flatMap(([name, element]) =>
@@ -85,3 +88,61 @@ function readElement(text: string): [addresses: Range, ports: Range] {
   }
   return [range(addresses, parseIpv4), range(ports, Number)]
 }
+
+const aroundV6 = { pool: '2001:db8:88::/64', ownNetworks: ['2a0f:1::/64'], deniedV4: [rangeOf('10.0.0.0/8')] }
+const elementsV6 = (set: string, allowed: readonly string[] = []) =>
+  egressElementsV6({ ...aroundV6, allowed: allowed.flatMap(text => parseEgressEntryV6(text) ?? []) }).flatMap(
+    ([name, element]) => (name === set ? [element] : []),
+  )
+
+test('goal: of IPv6 all is denied but what is given out for the world, less what is special, the pool and the networks of the host', () => {
+  const denied = elementsV6('egress_denied_v6').map(text => {
+    const [first = '', last = first] = text.split('-')
+    return { first: parseIpv6(first), last: parseIpv6(last) }
+  })
+  const isDenied = (address: string) =>
+    denied.some(({ first, last }) => first <= parseIpv6(address) && parseIpv6(address) <= last)
+  for (const address of ['2000::1', '2003::1', '2400:cb00::1', '2620:fe::9', '2a0f:1:0:1::1', '64:ff9b::808:808'])
+    expect([address, isDenied(address)]).toEqual([address, false])
+  for (const address of [
+    ...[
+      '::',
+      '::1',
+      '::ffff:a00:1',
+      '64:ff9b::a00:1',
+      '64:ff9b:1::1',
+      '100::1',
+      'fc00::1',
+      'fdff::1',
+      'fe80::1',
+      'fec0::1',
+    ],
+    ...[
+      'ff02::1',
+      '2001::1',
+      '2001:db8::1',
+      '2001:db8:88::1',
+      '2002:a00:1::1',
+      '3fff::1',
+      '2a0f:1::1',
+      '4000::',
+      'ffff::',
+    ],
+  ])
+    expect([address, isDenied(address)]).toEqual([address, true])
+  // The kernel refuses what overlaps.
+  for (const [at, one] of denied.entries()) expect(one.first > (denied[at - 1]?.last ?? -1n)).toBe(true)
+})
+
+test('goal: entries of IPv6 with ports become stretches that do not overlap', () => {
+  expect(elementsV6('egress_allowed_v6', ['fd00::/16', 'fd00:1::/32', 'fd01::9'])).toEqual([
+    'fd00::-fd00:ffff:ffff:ffff:ffff:ffff:ffff:ffff',
+    'fd01::9',
+  ])
+  expect(elementsV6('egress_ports_v6', ['[fd00::/112]:443', '[fd00::5]:80-90', '[fd00::5]:443-444'])).toEqual([
+    'fd00::-fd00::4 . 443',
+    'fd00::5 . 80-90',
+    'fd00::5 . 443-444',
+    'fd00::6-fd00::ffff . 443',
+  ])
+})

@@ -105,6 +105,7 @@ inOwnNetns(
           manifest: {} as never,
         }),
         gateway: '169.254.88.1',
+        gatewayV6: 'fd73:7472:6f6e:67::1',
         loopbackClients: false,
         mtuBytes: 1500,
         tapPrefix: 'sr',
@@ -278,9 +279,16 @@ inOwnNetns(
       const uids = { min: firstUid, max: firstUid + 15 }
       const nft = createNft({ table: 'strongroom', log: silentLogger })
       const leaks = async () =>
-        (await findLeaks({ db: store.ledger.db, nft, stateDir, tapPrefix: 'sr', pool: '10.88.0.0/24', uids })).filter(
-          leak => leak.kind === 'uid',
-        )
+        (
+          await findLeaks({
+            db: store.ledger.db,
+            nft,
+            stateDir,
+            tapPrefix: 'sr',
+            pools: { v4: '10.88.0.0/24', v6: null },
+            uids,
+          })
+        ).filter(leak => leak.kind === 'uid')
       expect(await leaks()).toEqual([])
       const taken = new Set(listResources(store.ledger.db, 'uid').map(row => row.name))
       const free = [...Array(16).keys()].map(n => `${firstUid + n}`).find(name => !taken.has(name)) ?? ''

@@ -1,7 +1,17 @@
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { newUuid } from '../../src/base/ids.ts'
-import { freeAddress, freeUid, macAddress, poolSize, tapName, uidCount, vmPaths } from '../../src/vm/launch.plan.ts'
+import {
+  freeAddress,
+  freeAddressV6,
+  freeUid,
+  macAddress,
+  poolSize,
+  poolSizeV6,
+  tapName,
+  uidCount,
+  vmPaths,
+} from '../../src/vm/launch.plan.ts'
 
 test('names follow from the id alone and fit the kernel', () => {
   // Goal: a restarted daemon computes the same names; interface names keep to IFNAMSIZ; MACs are local and unicast.
@@ -57,4 +67,17 @@ test('a range hands out exactly its uids, from wherever it begins', () => {
     ),
     { numRuns: 50 },
   )
+})
+
+test('addresses of an IPv6 pool are after its first, lowest first, and as many as an IPv4 pool has at most', () => {
+  // Goal: the anycast address of routers is nobody's, and however large the pool, the look through it ends.
+  expect(freeAddressV6('2001:db8:88::/64', new Set())).toBe('2001:db8:88::1')
+  expect(freeAddressV6('2001:db8:88::/64', new Set(['2001:db8:88::1', '2001:db8:88::3']))).toBe('2001:db8:88::2')
+  // Each has a network of its own, where there are enough.
+  expect(freeAddressV6('2001:db8::/48', new Set(['2001:db8:0:1::1']))).toBe('2001:db8:0:2::1')
+  const networks = Array.from({ length: poolSizeV6 }, (_, n) => `2001:db8:0:${(n + 1).toString(16)}::1`)
+  expect(freeAddressV6('2001:db8::/48', new Set(networks.slice(0, -1)))).toBe('2001:db8:0:fffe::1')
+  expect(freeAddressV6('2001:db8::/48', new Set(networks))).toBeNull()
+  const all = new Set(Array.from({ length: poolSizeV6 }, (_, n) => `2001:db8:88::${(n + 1).toString(16)}`))
+  expect(freeAddressV6('2001:db8:88::/112', all)).toBeNull()
 })

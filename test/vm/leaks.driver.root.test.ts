@@ -49,7 +49,15 @@ inOwnNetns(
       const { db } = store.ledger
       const nft = createNft({ table: 'strongroom', log: silentLogger })
       const uids = { min: 7_654_000, max: 7_654_001 }
-      return await findLeaks({ db, nft, stateDir, tapPrefix: 'sr', pool, uids, cgroupRoot: join(stateDir, 'cgroup') })
+      return await findLeaks({
+        db,
+        nft,
+        stateDir,
+        tapPrefix: 'sr',
+        pools: { v4: pool, v6: '2001:db8:88::/64' },
+        uids,
+        cgroupRoot: join(stateDir, 'cgroup'),
+      })
     }
     const summary = async () => (await leaks()).map(leak => [leak.kind, leak.name, leak.detail, leak.vm])
 
@@ -88,6 +96,28 @@ inOwnNetns(
         ['route', '10.88.0.8/32 dev *', 'unknown', null],
         ['conntrack', '10.88.0.7', 'unknown', null],
         ['conntrack', '10.88.0.8', 'unknown', null],
+      ])
+      for (const leak of await leaks()) sh(`${leak.remedy} 2>&1`)
+      expect(await leaks()).toEqual([])
+    })
+
+    test('goal: the same of IPv6', async () => {
+      const { id, tap } = plugIn(2)
+      const [held, other] = ['2001:db8:88::2', '2001:db8:88::7']
+      recordResource(store.ledger.db, { vmId: id, kind: 'address_v6', name: held, nowMs: 1 })
+      expect(await summary()).toEqual([['route', `${held}/128 dev ${tap}`, 'missing', id]])
+      sh(`ip -6 route replace ${held}/128 dev ${tap}`)
+      const rememberV6 = (from: string) =>
+        sh(
+          `conntrack --create --orig-src ${from} --orig-dst 2a0f:1::9 --protonum udp --sport 5 --dport 7 --timeout 600 2>&1`,
+        )
+      rememberV6(held)
+      expect(await leaks()).toEqual([])
+      rememberV6(other)
+      sh(`ip -6 route add ${other}/128 dev ${tap}; ip -6 route add 2a0f:9::/64 dev lo`)
+      expect(await summary()).toEqual([
+        ['route', `${other}/128 dev ${tap}`, 'unknown', id],
+        ['conntrack', other, 'unknown', null],
       ])
       for (const leak of await leaks()) sh(`${leak.remedy} 2>&1`)
       expect(await leaks()).toEqual([])

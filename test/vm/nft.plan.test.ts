@@ -1,12 +1,21 @@
 import { expect, test } from 'bun:test'
+import { parseEgressEntryV6 } from '../../src/config/egress-v6.ts'
 import { quotaNames, rulesetText, tapOfQuota } from '../../src/vm/nft.plan.ts'
 import { gatewayPlan } from '../rigs/gateway-guests.ts'
 import { expectGolden } from '../rigs/golden.ts'
-import { guest, objectsOf, plan, unspent } from '../rigs/two-guests.ts'
+import { guest, objectsOf, plan, planV6, unspent } from '../rigs/two-guests.ts'
 
 test('the ruleset of two VMs, with a third one going', () => {
   // Goal: the whole text is deliberate; a change shows up as a change of the golden text.
   expectGolden('nft-two-vms.nft', rulesetText(plan({ removed: objectsOf('srtest000003') })))
+})
+
+test('the ruleset of two VMs with IPv6, beside IPv4 and alone', () => {
+  // Goal: as above; without IPv6 the text above stays as it is.
+  expectGolden('nft-two-vms-dual.nft', rulesetText(planV6({ ownNetworks: ['192.0.2.0/24', '2a0f:1::/64'] })))
+  const allowed = ['[fd00::/8]:443', '2a0f:2::9'].flatMap(text => parseEgressEntryV6(text) ?? [])
+  const v6 = { allowed, source: { kind: 'masquerade' } as const }
+  expectGolden('nft-two-vms-v6.nft', rulesetText(planV6({ alone: true, v6 })))
 })
 
 test('the ruleset with the gateway in VMs', () => {

@@ -20,7 +20,9 @@ test('a VM goes from waiting to running, gets its address from the pool, and giv
   expect(engine.view(id)?.guest).toBeNull()
   await observe(id, { hello })
   expect(state(id)).toBe('running')
-  expect(networks).toEqual(['10.88.0.1'])
+  expect(networks).toEqual([
+    { address: '10.88.0.1', gateway: '169.254.88.1', mtuBytes: 1500, resolvers: ['192.0.2.53'] },
+  ])
   expect(engine.view(id)).toMatchObject({ guest: hello, platform: 'tcg' })
   await dismiss(id)
   expect(state(id)).toBe('gone')

@@ -73,6 +73,7 @@ inOwnNetns(
         }),
         ...{
           gateway: '169.254.88.1',
+          gatewayV6: 'fd73:7472:6f6e:67::1',
           loopbackClients: false,
           mtuBytes: 1500,
           tapPrefix: 'sr',
@@ -95,7 +96,7 @@ inOwnNetns(
     const leaks = async () =>
       (
         await findLeaks({
-          ...{ db: store.ledger.db, nft, stateDir, tapPrefix: 'sr', pool: '10.88.0.0/24' },
+          ...{ db: store.ledger.db, nft, stateDir, tapPrefix: 'sr', pools: { v4: '10.88.0.0/24', v6: null } },
           uids: { min: firstUid, max: firstUid + 7 },
         })
       ).filter(({ kind }) => kind === 'tpm' || kind === 'uid')

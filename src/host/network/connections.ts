@@ -1,6 +1,7 @@
 // Which addresses of a network the kernel still remembers connections of, by conntrack(8). Effects: reads the connections of our network namespace.
 
 import { covers, rangeOf } from '../../base/ipv4.ts'
+import { coversV6, rangeOfV6 } from '../../base/ipv6.ts'
 import { runLines } from '../../linux/command-lines.ts'
 
 /** Options of conntrack(8): which side of an entry to look at. */
@@ -20,7 +21,7 @@ export type Remembered = {
 }
 
 export type RememberedOptions = {
-  /** CIDR. */
+  /** CIDR, of either family. */
   readonly network: string
   /** Whose entries are left out. */
   readonly isHeld: (address: string) => boolean
@@ -37,16 +38,16 @@ export type RememberedOptions = {
 export async function rememberedAddresses(options: RememberedOptions): Promise<Remembered> {
   const { network, isHeld, timeoutMs, entryCountMax = 1_048_576, addressCountMax = 1_000 } = options
   const found = new Map<string, Partial<Record<ConnectionSide, number>>>()
-  const range = rangeOf(network)
+  const isIn = insideOf(network)
   let leftCount = entryCountMax
   // conntrack(8) selects by network on the original side alone.
-  const { whole } = await runLines(['conntrack', '--dump', '--family', 'ipv4'], {
+  const { whole } = await runLines(['conntrack', '--dump', '--family', network.includes(':') ? 'ipv6' : 'ipv4'], {
     timeoutMs,
     lineBytesMax,
     onLine: line => {
       for (const side of SIDES) {
         const address = addressOf(line, side)
-        if (address === null || !covers(range, rangeOf(address)) || isHeld(address)) continue
+        if (address === null || !isIn(address) || isHeld(address)) continue
         const counts = found.get(address)
         if (counts === undefined && found.size >= addressCountMax) return false
         found.set(address, { ...counts, [side]: (counts?.[side] ?? 0) + 1 })
@@ -60,6 +61,15 @@ export async function rememberedAddresses(options: RememberedOptions): Promise<R
 }
 
 const lineBytesMax = 4_096
+
+function insideOf(network: string): (address: string) => boolean {
+  if (network.includes(':')) {
+    const range = rangeOfV6(network)
+    return address => address.includes(':') && coversV6(range, rangeOfV6(address))
+  }
+  const range = rangeOf(network)
+  return address => !address.includes(':') && covers(range, rangeOf(address))
+}
 
 /**
  * The address on this side of an entry, or null where it counts for nothing: `src` stands twice in a line, in the original direction and then in

@@ -1,6 +1,6 @@
 // The kernel's record of connections (nf_conntrack), by conntrack(8). Effects: removes entries of our network namespace.
 
-import { isIPv4 } from 'node:net'
+import { isIP } from 'node:net'
 import { assert } from '../../base/assert.ts'
 import { Fault } from '../../base/fault.ts'
 import { plainEnv, run } from '../../linux/command.ts'
@@ -11,10 +11,11 @@ const outputBytesMax = 16_777_216
 
 /** Forgets every connection of an address, in both directions. Faults: host.command_failed, host.command_timeout. */
 export async function forgetConnections(address: string, timeoutMs: number): Promise<void> {
-  assert(isIPv4(address), 'connections are forgotten by address')
+  const family = isIP(address)
+  assert(family !== 0, 'connections are forgotten by address')
   for (const side of SIDES) {
     try {
-      await run(['conntrack', '--delete', side, address], { timeoutMs, outputBytesMax })
+      await run(['conntrack', '--delete', '--family', `ipv${family}`, side, address], { timeoutMs, outputBytesMax })
     } catch (error) {
       // conntrack ends with 1 when there was nothing to delete.
       if (!(error instanceof Fault && error.message.includes(': 0 flow entries have been deleted'))) throw error

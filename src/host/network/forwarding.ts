@@ -1,4 +1,4 @@
-// Whether this host is a router for others: IPv4 forwarding, which VMs need, holds for all interfaces. Effects: reads /proc and the interfaces'
+// Whether this host is a router for others: forwarding, which VMs need, holds for all interfaces. Effects: reads /proc and the interfaces'
 // addresses, runs nft(8).
 
 import { readFileSync } from 'node:fs'
@@ -8,9 +8,9 @@ import { checked } from '../../contract/shape.ts'
 import { run } from '../../linux/command.ts'
 
 export type OtherForwarding = {
-  /** Whether the kernel forwards IPv4 (ip_forward). */
+  /** Whether the kernel forwards this family (ip_forward, conf/all/forwarding). */
   readonly forwards: boolean
-  /** Interfaces with an IPv4 address, other than the loopback and VMs' taps: it forwards between these. */
+  /** Interfaces with an address of this family, link-local ones of IPv6 aside, other than the loopback and VMs' taps: it forwards between these. */
   readonly interfaces: readonly string[]
   /** Base chains of nftables in the forward hook whose policy is to drop, as `family table chain`. Rules of other chains may drop, too. */
   readonly droppedBy: readonly string[]
@@ -18,25 +18,43 @@ export type OtherForwarding = {
   readonly droppedByUs: boolean
 }
 
-export type ForwardingOptions = { readonly tapPrefix: string; readonly table: string; readonly timeoutMs: number }
+export type ForwardingOptions = {
+  readonly family: Family
+  readonly tapPrefix: string
+  readonly table: string
+  readonly timeoutMs: number
+}
+
+type Family = keyof typeof FAMILIES
+const FAMILIES = {
+  ipv4: { name: 'IPv4', file: '/proc/sys/net/ipv4/ip_forward', nft: 'ip' },
+  ipv6: { name: 'IPv6', file: '/proc/sys/net/ipv6/conf/all/forwarding', nft: 'ip6' },
+} as const
 
 /**
- * What `doctor` needs to tell that ip_forward has made a router of this host: `forwards`, two `interfaces` or more, and nothing that drops.
+ * What `doctor` needs to tell that forwarding has made a router of this host: `forwards`, two `interfaces` or more, and nothing that drops.
  * Faults: host.command_failed, host.command_timeout.
  */
-export async function lookAtForwarding({ tapPrefix, table, timeoutMs }: ForwardingOptions): Promise<OtherForwarding> {
+export async function lookAtForwarding(options: ForwardingOptions): Promise<OtherForwarding> {
+  const { tapPrefix, table, timeoutMs } = options
+  const family = FAMILIES[options.family]
   const interfaces = Object.entries(networkInterfaces()).flatMap(([name, addresses = []]) =>
-    addresses.some(({ family, internal }) => family === 'IPv4' && !internal) && !isTap(name, tapPrefix) ? [name] : [],
+    addresses.some(one => one.family === family.name && !one.internal && !one.address.startsWith('fe80:')) &&
+    !isTap(name, tapPrefix)
+      ? [name]
+      : [],
   )
   const { stdout } = await run(['nft', '--json', 'list chains'], { timeoutMs, outputBytesMax })
   const chains = checked(Chains, JSON.parse(stdout || '{"nftables":[]}'), {
     what: 'nft list',
     code: 'host.command_failed',
   })
-  const closed = chains.nftables.flatMap(({ chain }) => (chain !== undefined && dropsForwarded(chain) ? [chain] : []))
+  const closed = chains.nftables.flatMap(({ chain }) =>
+    chain !== undefined && dropsForwarded(chain, family.nft) ? [chain] : [],
+  )
   const ours = chains.nftables.some(({ chain }) => chain?.table === table && chain.name === othersChain)
   return {
-    forwards: readFileSync('/proc/sys/net/ipv4/ip_forward', 'utf8').trim() === '1',
+    forwards: readFileSync(family.file, 'utf8').trim() === '1',
     interfaces: interfaces.sort(),
     droppedBy: closed.map(chain => `${chain.family} ${chain.table} ${chain.name}`),
     droppedByUs: ours && (await hasRules(table, timeoutMs)),
@@ -56,8 +74,8 @@ const Chain = Type.Object({
 })
 const Chains = Type.Object({ nftables: Type.Array(Type.Object({ chain: Type.Optional(Chain) })) })
 
-function dropsForwarded({ family, hook, policy }: Static<typeof Chain>): boolean {
-  return hook === 'forward' && policy === 'drop' && (family === 'ip' || family === 'inet')
+function dropsForwarded({ family, hook, policy }: Static<typeof Chain>, wanted: 'ip' | 'ip6'): boolean {
+  return hook === 'forward' && policy === 'drop' && (family === wanted || family === 'inet')
 }
 
 async function hasRules(table: string, timeoutMs: number): Promise<boolean> {

@@ -22,7 +22,7 @@ export type NftListener = {
    * when it has returned, and not too often.
    */
   readonly onForeignChange: (change: { readonly certain: boolean }) => Promise<void>
-  /** An IPv4 address of this host has come or gone. */
+  /** An address of this host has come or gone. */
   readonly onAddresses: () => Promise<void>
 }
 
@@ -97,7 +97,7 @@ export class NftWatch {
     using opened = new DisposableStack()
     this.#sockets = {
       nft: opened.use(new NetlinkSocket(NETLINK.nftables)),
-      addresses: opened.use(new NetlinkSocket(NETLINK.addressesV4)),
+      addresses: opened.use(new NetlinkSocket(NETLINK.addresses)),
     }
     opened.move()
   }

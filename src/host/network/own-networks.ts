@@ -1,18 +1,30 @@
-// The IPv4 networks that this host is in, by the addresses of its interfaces. Effects: reads them.
+// The networks that this host is in, by the addresses of its interfaces. Effects: reads them.
 
 import { networkInterfaces } from 'node:os'
 import { canonicalNetwork } from '../../base/ipv4.ts'
+import { canonicalNetworkV6 } from '../../base/ipv6.ts'
 
 type Address = { readonly family: string; readonly cidr: string | null }
 
-/** Networks in order, each once. What is an address alone (/32) is no network: the kernel knows its own addresses (nft(8), fib). */
-export function ownNetworks(
-  interfaces: Readonly<Record<string, readonly Address[] | undefined>> = networkInterfaces(),
-): string[] {
+type Options = {
+  /** Whether IPv6 networks are wanted, too. */
+  readonly withV6: boolean
+  readonly interfaces?: Readonly<Record<string, readonly Address[] | undefined>>
+}
+
+/**
+ * Networks in order, each once. What is an address alone (/32, /128) is no network: the kernel knows its own addresses (nft(8), fib). Nor are
+ * the link-local networks of IPv6, which every interface is in.
+ */
+export function ownNetworks({ withV6, interfaces = networkInterfaces() }: Options): string[] {
   const networks = Object.values(interfaces).flatMap(addresses =>
-    (addresses ?? []).flatMap(({ family, cidr }) =>
-      family === 'IPv4' && cidr !== null && !cidr.endsWith('/32') ? [canonicalNetwork(cidr)] : [],
-    ),
+    (addresses ?? []).flatMap(({ family, cidr }) => {
+      if (cidr === null) return []
+      if (family === 'IPv4') return cidr.endsWith('/32') ? [] : [canonicalNetwork(cidr)]
+      return !withV6 || cidr.endsWith('/128') || !/^[0-9a-f:]+\/[0-9]+$/.test(cidr) || cidr.startsWith('fe80:')
+        ? []
+        : [canonicalNetworkV6(cidr)]
+    }),
   )
   return [...new Set(networks)].sort()
 }

@@ -2,22 +2,35 @@
 
 import { readFileSync } from 'node:fs'
 import { covers, rangeOf } from '../../base/ipv4.ts'
+import { coversV6, formatIpv6, rangeOfV6 } from '../../base/ipv6.ts'
 
 export type PoolRoute = {
-  /** Dotted. */
+  /** Dotted, or as `formatIpv6` writes it. */
   readonly address: string
   readonly prefixLength: number
   /** `*` where the route refuses. */
   readonly device: string
 }
 
-/** Routes by interfaces that begin with `tapPrefix`, and routes to single addresses of the pool (CIDR) by whichever. Throws where /proc cannot be read. */
-export function poolRoutes({ pool, tapPrefix }: { readonly pool: string; readonly tapPrefix: string }): PoolRoute[] {
-  const range = rangeOf(pool)
-  return parseRoutes(readFileSync('/proc/net/route', 'utf8')).filter(
+type Pools = { readonly v4: string | null; readonly v6: string | null }
+
+/**
+ * Routes by interfaces that begin with `tapPrefix`, and routes to single addresses of the pools (CIDR) by whichever. Of IPv6 only where there is
+ * a pool of it. Throws where /proc cannot be read.
+ */
+export function poolRoutes({ pools, tapPrefix }: { readonly pools: Pools; readonly tapPrefix: string }): PoolRoute[] {
+  const range = pools.v4 === null ? null : rangeOf(pools.v4)
+  const found = parseRoutes(readFileSync('/proc/net/route', 'utf8')).filter(
     ({ address, prefixLength, device }) =>
-      device.startsWith(tapPrefix) || (prefixLength === 32 && covers(range, rangeOf(address))),
+      device.startsWith(tapPrefix) || (range !== null && prefixLength === 32 && covers(range, rangeOf(address))),
   )
+  if (pools.v6 === null) return found
+  const rangeV6 = rangeOfV6(pools.v6)
+  const foundV6 = parseRoutesV6(readFileSync('/proc/net/ipv6_route', 'utf8')).filter(
+    ({ address, prefixLength, device }) =>
+      device.startsWith(tapPrefix) || (prefixLength === 128 && coversV6(rangeV6, rangeOfV6(address))),
+  )
+  return [...found, ...foundV6]
 }
 
 /** Text of /proc/net/route. */
@@ -31,6 +44,25 @@ export function parseRoutes(text: string): PoolRoute[] {
       const prefixLength = [...Number.parseInt(mask, 16).toString(2)].filter(bit => bit === '1').length
       return [{ address: dotted(destination), prefixLength, device }]
     })
+}
+
+/** Flags of a route to an address of this host, to an anycast address, and of none at all (include/uapi/linux/ipv6_route.h). */
+const RTF = { local: 0x8000_0000, anycast: 0x0010_0000 } as const
+
+/**
+ * Text of /proc/net/ipv6_route, without what the kernel makes by itself for every interface: routes to its own addresses, to link-local ones and
+ * to multicast.
+ */
+export function parseRoutesV6(text: string): PoolRoute[] {
+  return text.split('\n').flatMap(line => {
+    const words = line.trim().split(/\s+/)
+    const [destination = '', length = '', , , , , , , flags = ''] = words
+    if (words.length !== 10 || !/^[0-9a-f]{32}$/.test(destination)) return []
+    const isOwn = (Number.parseInt(flags, 16) & (RTF.local | RTF.anycast)) !== 0
+    if (isOwn || /^(fe80|ff00)/.test(destination)) return []
+    const address = formatIpv6(BigInt(`0x${destination}`))
+    return [{ address, prefixLength: Number.parseInt(length, 16), device: words[9] ?? '' }]
+  })
 }
 
 /** Bytes as they lie in memory, printed as a number of a little-endian machine. */

@@ -6,6 +6,7 @@ import { closeSync, openSync, readFileSync, writeFileSync } from 'node:fs'
 import { constants } from 'node:os'
 import { Type } from '@sinclair/typebox'
 import { Fault, messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
+import { parseIpv6 } from '../../base/ipv6.ts'
 import { checked } from '../../contract/shape.ts'
 import { run } from '../../linux/command.ts'
 import { errnoName, ioctl } from '../../linux/libc.ts'
@@ -66,11 +67,13 @@ function interfaceRequest(name: string): Uint8Array {
 
 export type TapAddresses = {
   readonly name: string
-  /** The host's address, the same on every tap. */
+  /** The host's IPv4 address, the same on every tap. */
   readonly gateway: string
-  /** The VM's, routed to this tap alone. */
-  readonly address: string
-  /** The VM's. When it is given, nobody can claim the VM's address by ARP. */
+  /** The VM's, routed to this tap alone; null: it has no IPv4. */
+  readonly address: string | null
+  /** The same of IPv6. Without it the tap has none. */
+  readonly v6?: { readonly gateway: string; readonly address: string }
+  /** The VM's. When it is given, nobody can claim the VM's addresses by ARP or neighbour discovery. */
   readonly mac?: string
   /** Whether clients at loopback addresses of this host are led to the VM (vm/nft.plan.ts, which keeps it from coming back that way). */
   readonly loopbackClients?: boolean
@@ -78,21 +81,39 @@ export type TapAddresses = {
   readonly timeoutMs: number
 }
 
-/** Brings the tap up with its route; safe to repeat. Faults: host.command_failed, host.command_timeout. */
+/** Of every tap with IPv6: guests are told of it, for they ask nobody. Those of VMs begin otherwise (vm/launch.plan.ts). */
+export const tapMac = '0a:73:74:72:6f:6e'
+
+/** Brings the tap up with its routes; safe to repeat. Faults: host.command_failed, host.command_timeout. */
 export async function configureTap(tap: TapAddresses): Promise<void> {
   checkName(tap.name)
-  // Before `up`: no moment with IPv6 or loose filters.
+  // Before `up`: no moment with IPv6 that nobody has asked for, or with loose filters.
   for (const [path, value] of tapSettings(tap)) writeSetting(path, value)
   await run(['ip', '-batch', '-'], { stdin: tapBatch(tap), timeoutMs: tap.timeoutMs, outputBytesMax })
 }
 
 /** Commands for `ip -batch -`. Pure. */
-export function tapBatch({ name, gateway, address, mac, mtuBytes }: Omit<TapAddresses, 'timeoutMs'>): string {
+export function tapBatch({ name, gateway, address, v6, mac, mtuBytes }: Omit<TapAddresses, 'timeoutMs'>): string {
+  const neighbour = (of: string) =>
+    mac === undefined ? [] : [`neighbour replace ${of} lladdr ${mac} dev ${name} nud permanent`]
   const lines = [
+    ...(v6 === undefined ? [] : [`link set dev ${name} address ${tapMac}`]),
     `link set dev ${name} mtu ${mtuBytes} up`,
-    `address replace ${gateway}/32 dev ${name} scope link`,
-    `route replace ${address}/32 dev ${name} src ${gateway}`,
-    ...(mac === undefined ? [] : [`neighbour replace ${address} lladdr ${mac} dev ${name} nud permanent`]),
+    ...(address === null
+      ? []
+      : [
+          `address replace ${gateway}/32 dev ${name} scope link`,
+          `route replace ${address}/32 dev ${name} src ${gateway}`,
+          ...neighbour(address),
+        ]),
+    ...(v6 === undefined
+      ? []
+      : [
+          // Deprecated, so that this host itself uses it for nothing but its VMs (RFC 6724 5, rule 3).
+          `address replace ${v6.gateway}/128 dev ${name} nodad noprefixroute preferred_lft 0`,
+          `route replace ${v6.address}/128 dev ${name} src ${v6.gateway}`,
+          ...neighbour(v6.address),
+        ]),
   ]
   return `${lines.join('\n')}\n`
 }
@@ -100,13 +121,24 @@ export function tapBatch({ name, gateway, address, mac, mtuBytes }: Omit<TapAddr
 /** Settings below /proc/sys/net of one tap (Documentation/networking/ip-sysctl.rst). Pure. */
 export function tapSettings({
   name,
+  v6: addressesV6,
   loopbackClients = false,
-}: Pick<TapAddresses, 'name' | 'loopbackClients'>): [path: string, value: string][] {
+}: Pick<TapAddresses, 'name' | 'v6' | 'loopbackClients'>): [path: string, value: string][] {
   const v4 = `/proc/sys/net/ipv4/conf/${name}`
   const v6 = `/proc/sys/net/ipv6/conf/${name}`
   return [
     [`${v6}/accept_ra`, '0'],
-    [`${v6}/disable_ipv6`, '1'],
+    ...(addressesV6 === undefined
+      ? ([[`${v6}/disable_ipv6`, '1']] satisfies [string, string][])
+      : ([
+          // No address that nobody has given it (IN6_ADDR_GEN_MODE_NONE): nothing is sent of its own accord.
+          [`${v6}/addr_gen_mode`, '1'],
+          [`${v6}/autoconf`, '0'],
+          [`${v6}/accept_redirects`, '0'],
+          [`${v6}/proxy_ndp`, '0'],
+          [`${v6}/forwarding`, '1'],
+          [`${v6}/disable_ipv6`, '0'],
+        ] satisfies [string, string][])),
     // A source that is not routed back to this tap is spoofed.
     [`${v4}/rp_filter`, '1'],
     // Else packets of a loopback address neither leave nor come back by it.
@@ -136,26 +168,44 @@ const Links = Type.Array(Type.Object({ ifname: Type.Optional(Type.String()) }))
 /** `routed`: up, with the way to its address. `unrouted`: there, but down or without it. `gone`: the interface is no more. */
 export type TapState = 'routed' | 'unrouted' | 'gone'
 
-/** From /proc alone (proc(5), net/dev and net/route): it is asked often. */
-export function tapState(name: string, address: string): TapState {
+/** From /proc alone (proc(5), net/dev, net/route and net/ipv6_route): it is asked often. */
+export function tapState(name: string, { address, addressV6 }: Routed): TapState {
   checkName(name)
   const fields = (path: string) =>
     readFileSync(path, 'utf8')
       .split('\n')
       .map(line => line.trim().split(/[\s:]+/))
   if (!fields('/proc/self/net/dev').some(([device]) => device === name)) return 'gone'
-  // Bytes as they lie in memory, read as a number of this (little-endian) machine.
-  const hex = address
+  // A route goes with its interface being up.
+  const isRouted =
+    address === null ||
+    fields('/proc/self/net/route').some(
+      ([device, destination, , , , , , mask]) =>
+        device === name && destination === hexOf(address) && mask === 'FFFFFFFF',
+    )
+  const isRoutedV6 =
+    addressV6 === null ||
+    fields('/proc/self/net/ipv6_route').some(
+      words => words.at(-1) === name && words[0] === hexOfV6(addressV6) && words[1] === '80',
+    )
+  return isRouted && isRoutedV6 ? 'routed' : 'unrouted'
+}
+
+/** Of a VM; null: it has none of this family. */
+type Routed = { readonly address: string | null; readonly addressV6: string | null }
+
+/** Bytes as they lie in memory, read as a number of this (little-endian) machine. */
+function hexOf(address: string): string {
+  return address
     .split('.')
     .map(byte => Number(byte).toString(16).padStart(2, '0'))
     .reverse()
     .join('')
     .toUpperCase()
-  // A route goes with its interface being up.
-  const isRouted = fields('/proc/self/net/route').some(
-    ([device, destination, , , , , , mask]) => device === name && destination === hex && mask === 'FFFFFFFF',
-  )
-  return isRouted ? 'routed' : 'unrouted'
+}
+
+function hexOfV6(address: string): string {
+  return parseIpv6(address).toString(16).padStart(32, '0')
 }
 
 const etherHeaderBytes = 14

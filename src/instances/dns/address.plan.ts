@@ -8,15 +8,16 @@ import type { VmView } from '../../vm/engine.ts'
 /** As text. Null: it has none of this kind. */
 export type Addresses = { readonly v4: string | null; readonly v6: string | null }
 
-/** Null for no name: from the moment that its own VM has an address until the VM gives it up, or a delete is accepted. VMs have IPv4 alone. */
+/** Null for no name: from the moment that its own VM has an address until the VM gives it up, or a delete is accepted. */
 export function instanceAddresses(
   instance: Pick<Instance, 'desired' | 'vmId'>,
-  viewVm: (vmId: string) => Pick<VmView, 'state' | 'address'> | null,
+  viewVm: (vmId: string) => Pick<VmView, 'state' | 'address' | 'addressV6'> | null,
 ): Addresses | null {
   if (instance.desired === 'absent' || instance.vmId === null) return null
   const vm = viewVm(instance.vmId)
-  if (vm === null || vm.state === 'failed' || vm.state === 'gone' || vm.address === null) return null
-  return { v4: vm.address, v6: null }
+  if (vm === null || vm.state === 'failed' || vm.state === 'gone') return null
+  const { address: v4, addressV6: v6 } = vm
+  return v4 === null && v6 === null ? null : { v4, v6 }
 }
 
 /** The four bytes of an A record (RFC 1035 3.4.1). */

@@ -52,6 +52,7 @@ export type VmMove = {
   readonly to: VmState
   readonly nowMs: number
   readonly address?: string | null
+  readonly addressV6?: string | null
   readonly failureCode?: string
   readonly failureMessage?: string
   readonly platform?: Vm['platform']

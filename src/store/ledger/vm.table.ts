@@ -42,6 +42,8 @@ export const vms = sqliteTable(
     modelDisk: text('model_disk'),
     /** What it may send in its life, where an operator has raised that; null: what every instance may. */
     egressLimitBytes: integer('egress_limit_bytes'),
+    /** As `formatIpv6` writes it (base/ipv6.ts); null for none. */
+    addressV6: text('address_v6'),
   },
   table => [index('vms_state').on(table.state)],
 )
@@ -57,7 +59,9 @@ export const resources = sqliteTable(
     vmId: text('vm_id')
       .notNull()
       .references(() => vms.id),
-    kind: text('kind', { enum: ['address', 'directory', 'disk', 'tap', 'nft', 'uid', 'tpm', 'qemu'] }).notNull(),
+    kind: text('kind', {
+      enum: ['address', 'address_v6', 'directory', 'disk', 'tap', 'nft', 'uid', 'tpm', 'qemu'],
+    }).notNull(),
     /** What the host calls it: address, path, interface name, object suffix, user id, process identity. */
     name: text('name').notNull(),
     createdAtMs: integer('created_at_ms').notNull(),

@@ -9,8 +9,8 @@ import { anywhere, type Chain, chainName, type Hook, type Packet, type Traced, t
 
 export type FirewallSite = {
   readonly tapPrefix: string
-  /** Of instances' addresses, CIDR. */
-  readonly pool: string
+  /** Of instances' IPv4 addresses, CIDR; null: they have none, and what they need is not known here. */
+  readonly pool: string | null
   /** Address of this host as instances see it. */
   readonly gateway: string
   /** Interface of the default route; null: there is none. */
@@ -50,7 +50,7 @@ const INTO = ['prerouting', 'input'] as const satisfies readonly Hook[]
 export function neededPackets(site: FirewallSite): Need[] {
   const { tapPrefix, uplink, gatewayVmPort } = site
   const tap = `${tapPrefix}0000000000`
-  const [pool, gateway] = [rangeOf(site.pool), rangeOf(site.gateway)]
+  const [pool, gateway] = [rangeOf(site.pool ?? site.gateway), rangeOf(site.gateway)]
   const need = (kind: NeedKind, hooks: readonly Hook[], name: string, packet: Partial<Packet>): Need => {
     const usual = {
       family: 'ipv4',
@@ -69,7 +69,7 @@ export function neededPackets(site: FirewallSite): Need[] {
   const inward = { iifname: uplink, oifname: tap, daddr: pool }
   const outward = { iifname: tap, oifname: uplink, saddr: pool }
   const answer = { ct_state: 'established' } as const
-  return [
+  const needs = [
     need('instances', THROUGH, 'SSH to instances', { ...inward, dport: 22 }),
     need('instances', THROUGH, 'answers of their SSH', { ...outward, ...answer, sport: 22 }),
     need('instances', THROUGH, 'what instances send', { ...outward, dport: 443 }),
@@ -98,6 +98,7 @@ export function neededPackets(site: FirewallSite): Need[] {
       need('services', INTO, `clients to ${name} (${protocol} ${port})`, { iifname: uplink, protocol, dport: port }),
     ),
   ]
+  return needs.filter(({ kind }) => site.pool !== null || kind === 'services')
 }
 
 /** `own`: tables of family inet that are ours. */

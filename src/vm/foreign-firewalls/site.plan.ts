@@ -14,7 +14,7 @@ export function firewallSite(config: Config, uplink: string | null): FirewallSit
   const fetchPorts = listen.builds !== '' && builds.fetch_hosts.length > 0 ? [builds.fetch_port] : []
   return {
     tapPrefix: network.tap_prefix,
-    pool: network.pool_v4,
+    pool: network.pool_v4 || null,
     gateway: network.gateway_v4,
     uplink,
     services: here.flatMap(name =>

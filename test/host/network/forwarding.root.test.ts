@@ -8,7 +8,8 @@ import { inOwnNetns } from '../../rigs/netns.ts'
 import { plan } from '../../rigs/two-guests.ts'
 
 const timeoutMs = 5_000
-const look = () => lookAtForwarding({ tapPrefix: 'sr', table: 'strongroom', timeoutMs })
+const look = (family: 'ipv4' | 'ipv6' = 'ipv4') =>
+  lookAtForwarding({ family, tapPrefix: 'sr', table: 'strongroom', timeoutMs })
 
 inOwnNetns(
   import.meta.path,
@@ -31,6 +32,10 @@ inOwnNetns(
       }
       await sh('echo 1 > /proc/sys/net/ipv4/ip_forward')
       expect(await look()).toMatchObject({ forwards: true, interfaces: ['lan1', 'lan2', 'sriov0'] })
+      await sh('echo 0 > /proc/sys/net/ipv6/conf/all/forwarding')
+      expect(await look('ipv6')).toMatchObject({ forwards: false, interfaces: [] })
+      await sh('ip address add 2001:db8::1/64 dev lan1 nodad; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding')
+      expect(await look('ipv6')).toMatchObject({ forwards: true, interfaces: ['lan1'] })
     })
 
     test('goal: what drops it is named, ours and that of others', async () => {
@@ -44,6 +49,7 @@ inOwnNetns(
         `table inet other { chain ${othersChain} { type filter hook input priority filter; policy drop; }\n}\n`,
       )
       expect((await look()).droppedBy).toEqual(['ip filter FORWARD'])
+      expect((await look('ipv6')).droppedBy).toEqual(['ip6 filter FORWARD'])
     })
   },
   { timeoutMs: 30_000 },

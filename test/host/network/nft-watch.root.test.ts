@@ -14,7 +14,7 @@ import { recordResource } from '../../../src/store/ledger/resource.query.ts'
 import { insertVm, moveVm, openVm } from '../../../src/store/ledger/vm.query.ts'
 import { VmNetwork } from '../../../src/vm/network.driver.ts'
 import { inOwnNetns } from '../../rigs/netns.ts'
-import { plan } from '../../rigs/two-guests.ts'
+import { planV6 } from '../../rigs/two-guests.ts'
 import { until } from '../../rigs/until.ts'
 
 const timeoutMs = 10_000
@@ -49,8 +49,8 @@ inOwnNetns(
         },
         clock: systemClock,
         log: silentLogger,
-        ruleset: plan(),
-        ownNetworks: () => ownNetworks(),
+        ruleset: planV6(),
+        ownNetworks: () => ownNetworks({ withV6: true }),
         egressLimitBytes: 1_000_000,
         rescueLimitBytes: 1_000,
       })
@@ -150,7 +150,7 @@ inOwnNetns(
 
     test('an address of this host closes its network to VMs within a second', async () => {
       // Goal: the operator’s own networks are known when they are there, not five seconds later.
-      const denied = async () => await nft('list', 'set', 'inet', 'strongroom', 'egress_denied')
+      const denied = async (set = 'egress_denied') => await nft('list', 'set', 'inet', 'strongroom', set)
       await command('ip', 'link', 'add', 'lan', 'type', 'veth', 'peer', 'name', 'lanpeer')
       await command('ip', 'link', 'set', 'lanpeer', 'up')
       await command('ip', 'link', 'set', 'lan', 'up')
@@ -159,8 +159,11 @@ inOwnNetns(
       await command('ip', 'address', 'add', '203.0.113.65/26', 'dev', 'lan')
       await until('it is denied', 5_000, async () => (await denied()).includes('203.0.113.64/26'))
       expect(performance.now() - startedMs).toBeLessThan(1_500)
+      await command('ip', 'address', 'add', '2a0f:7::1/64', 'dev', 'lan', 'nodad')
+      await until('it is denied, too', 5_000, async () => (await denied('egress_denied_v6')).includes('2a0f:7::/64'))
       await command('ip', 'link', 'delete', 'lan')
       await until('it is open again', 5_000, async () => !(await denied()).includes('203.0.113.64/26'))
+      expect(await denied('egress_denied_v6')).not.toContain('2a0f:7::')
     })
 
     test('one that fights for the table takes a bounded share of our time', async () => {

@@ -3,7 +3,15 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { newUuid } from '../../../src/base/ids.ts'
-import { configureTap, listTaps, openTap, removeTap, tapBatch, tapState } from '../../../src/host/network/tap.ts'
+import {
+  configureTap,
+  listTaps,
+  openTap,
+  removeTap,
+  tapBatch,
+  tapMac,
+  tapState,
+} from '../../../src/host/network/tap.ts'
 import { connectQmp } from '../../../src/host/qemu/qmp.ts'
 import { run } from '../../../src/linux/command.ts'
 import { ioctl } from '../../../src/linux/libc.ts'
@@ -27,6 +35,15 @@ neighbour replace 10.88.0.5 lladdr 02:00:00:00:00:05 dev sr0123456789 nud perman
 `,
   )
   expect(tapBatch(tap)).not.toContain('neighbour')
+  const v6 = { gateway: 'fd73:7472:6f6e:67::1', address: '2001:db8:88::5' }
+  expect(tapBatch({ ...tap, address: null, v6, mac: '02:00:00:00:00:05' })).toBe(
+    `link set dev sr0123456789 address 0a:73:74:72:6f:6e
+link set dev sr0123456789 mtu 1500 up
+address replace fd73:7472:6f6e:67::1/128 dev sr0123456789 nodad noprefixroute preferred_lft 0
+route replace 2001:db8:88::5/128 dev sr0123456789 src fd73:7472:6f6e:67::1
+neighbour replace 2001:db8:88::5 lladdr 02:00:00:00:00:05 dev sr0123456789 nud permanent
+`,
+  )
 })
 
 test('goal: a name that could break out of a batch or a path is refused', () => {
@@ -71,11 +88,11 @@ inOwnNetns(
         mtuBytes: 1500,
         timeoutMs: 5_000,
       }
-      const state = () => tapState('srt9', '10.88.3.9')
+      const state = () => tapState('srt9', { address: '10.88.3.9', addressV6: null })
       expect(state()).toBe('unrouted')
       await configureTap(addresses)
       expect(state()).toBe('routed')
-      expect(tapState('srt9', '10.88.3.8')).toBe('unrouted')
+      expect(tapState('srt9', { address: '10.88.3.8', addressV6: null })).toBe('unrouted')
       // Loopback addresses are nobody's way in or out, but where that is asked for, and until it is no more.
       for (const loopbackClients of [false, true, false]) {
         await configureTap({ ...addresses, loopbackClients })
@@ -130,6 +147,55 @@ inOwnNetns(
         expect(readFileSync(`/proc/sys/net/${path}`, 'utf8').trim()).toBe(value ?? '')
       }
       tap.close()
+    })
+
+    test('goal: a tap with IPv6 has the gateway, a route to the VM alone and no address of its own making; repeating changes nothing', async () => {
+      const tap = openTap('srt6')
+      const v6 = { gateway: 'fd73:7472:6f6e:67::1', address: '2001:db8:88::5' }
+      const shared = {
+        name: 'srt6',
+        gateway: '169.254.88.1',
+        mac: '02:00:00:00:00:05',
+        mtuBytes: 1400,
+        timeoutMs: 5_000,
+      }
+      const show = async (...argv: string[]) => JSON.parse((await run(['ip', '-json', ...argv], bounds)).stdout)
+      const state = (address: string | null) => tapState('srt6', { address, addressV6: '2001:db8:88::5' })
+      expect(state(null)).toBe('unrouted')
+      for (const address of [null, '10.88.0.5']) {
+        await configureTap({ ...shared, address, v6 })
+        await configureTap({ ...shared, address, v6 })
+        expect(state(address)).toBe('routed')
+        const [link] = await show('address', 'show', 'dev', 'srt6')
+        expect(link.address).toBe(tapMac)
+        const found = link.addr_info.map((one: { local: string; prefixlen: number }) => `${one.local}/${one.prefixlen}`)
+        expect(found).toEqual([...(address === null ? [] : ['169.254.88.1/32']), 'fd73:7472:6f6e:67::1/128'])
+        expect(link.addr_info.at(-1)).toMatchObject({ deprecated: true })
+        expect(link.addr_info.at(-1).tentative).toBeUndefined()
+        // None to the gateway: it would stand in each tap's way.
+        expect(await show('-6', 'route', 'show', 'dev', 'srt6')).toEqual([
+          expect.objectContaining({ dst: '2001:db8:88::5', prefsrc: 'fd73:7472:6f6e:67::1' }),
+        ])
+        expect(await show('-6', 'neighbour', 'show', 'dev', 'srt6')).toEqual([
+          expect.objectContaining({ dst: '2001:db8:88::5', lladdr: '02:00:00:00:00:05', state: ['PERMANENT'] }),
+        ])
+      }
+      for (const [name, value] of Object.entries({
+        accept_ra: '0',
+        autoconf: '0',
+        forwarding: '1',
+        accept_redirects: '0',
+        proxy_ndp: '0',
+      }))
+        expect([name, readFileSync(`/proc/sys/net/ipv6/conf/srt6/${name}`, 'utf8').trim()]).toEqual([name, value])
+      await run(['ip', '-6', 'route', 'delete', '2001:db8:88::5/128', 'dev', 'srt6'], bounds)
+      expect(state('10.88.0.5')).toBe('unrouted')
+      // Another tap has the same gateway beside it.
+      const other = openTap('srt7')
+      await configureTap({ ...shared, name: 'srt7', address: null, v6: { ...v6, address: '2001:db8:88::6' } })
+      expect(tapState('srt7', { address: null, addressV6: '2001:db8:88::6' })).toBe('routed')
+      tap.close()
+      other.close()
     })
 
     test('goal: a tap is removed under its holder, and removing nothing is fine', async () => {

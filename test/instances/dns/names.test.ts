@@ -3,6 +3,7 @@
 import { expect, test } from 'bun:test'
 import { toBase64 } from '../../../src/base/bytes.ts'
 import { silentLogger } from '../../../src/base/log.ts'
+import { v6Bytes } from '../../../src/instances/dns/address.plan.ts'
 import { NameTableReader } from '../../../src/instances/dns/name-table.ts'
 import { Names } from '../../../src/instances/dns/names.ts'
 import { storeAttestation } from '../../../src/store/directory/attestation.query.ts'
@@ -10,7 +11,7 @@ import type { VmView } from '../../../src/vm/engine.ts'
 import { type Appliance, startAppliance } from '../../rigs/instances-service.ts'
 import { until } from '../../rigs/until.ts'
 
-type Vms = Map<string, Pick<VmView, 'state' | 'address'>>
+type Vms = Map<string, Pick<VmView, 'state' | 'address' | 'addressV6'>>
 
 async function withNames(
   work: (rig: {
@@ -19,6 +20,7 @@ async function withNames(
     vms: Vms
     address: (name: string) => string | null
     fingerprint: (name: string) => string | null
+    find: NameTableReader['find']
   }) => Promise<void>,
 ) {
   let names: Names | null = null
@@ -62,7 +64,7 @@ async function withNames(
     return found.kind === 'found' && found.fingerprint !== null ? toBase64(found.fingerprint) : null
   }
   try {
-    await work({ appliance, names, vms, address, fingerprint })
+    await work({ appliance, names, vms, address, fingerprint, find: name => reader.find(name) })
   } finally {
     await names.stop()
   }
@@ -72,7 +74,7 @@ test('goal: a name is there from its VM’s address on, and gone when the delete
   await withNames(async ({ appliance, names, vms, address }) => {
     const { name, vmId } = await appliance.create()
     expect(address(`${name}.acme`)).toBeNull()
-    vms.set(vmId ?? '', { state: 'launching', address: '10.88.0.7' })
+    vms.set(vmId ?? '', { state: 'launching', address: '10.88.0.7', addressV6: null })
     names.vmChanged(vmId ?? '')
     expect(address(`${name}.acme`)).toBe('10.88.0.7')
     expect(address(`${name}.globex`)).toBeNull()
@@ -87,7 +89,7 @@ test('goal: a name is there from its VM’s address on, and gone when the delete
 test('goal: the fingerprint of the attested host key stands beside the address, and goes with the name', async () => {
   await withNames(async ({ appliance, names, vms, fingerprint }) => {
     const { id, name, vmId } = await appliance.create()
-    vms.set(vmId ?? '', { state: 'running', address: '10.88.0.7' })
+    vms.set(vmId ?? '', { state: 'running', address: '10.88.0.7', addressV6: null })
     names.vmChanged(vmId ?? '')
     expect(fingerprint(`${name}.acme`)).toBeNull()
     const sshHostKey = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsJzTQ0tPK4Tw9J6f8W6S1QhIYzG1mJtN5gRt0cMZrE'
@@ -101,14 +103,36 @@ test('goal: the fingerprint of the attested host key stands beside the address, 
   })
 })
 
+test('goal: a name leads to the addresses of both families, or of the one that there is', async () => {
+  await withNames(async ({ appliance, names, vms, find }) => {
+    const { vmId, name } = await appliance.create()
+    const found = (v4: readonly number[] | null, v6: string | null) => ({
+      kind: 'found',
+      v4: v4 === null ? null : Uint8Array.from(v4),
+      v6: v6 === null ? null : v6Bytes(v6),
+      fingerprint: null,
+    })
+    for (const [address, addressV6, expected] of [
+      ['10.88.0.7', '2001:db8:88::7', found([10, 88, 0, 7], '2001:db8:88::7')],
+      [null, '2001:db8:88::7', found(null, '2001:db8:88::7')],
+      ['10.88.0.7', null, found([10, 88, 0, 7], null)],
+      [null, null, { kind: 'absent' }],
+    ] as const) {
+      vms.set(vmId ?? '', { state: 'running', address, addressV6 })
+      names.vmChanged(vmId ?? '')
+      expect(find(`${name}.acme`)).toEqual(expected as never)
+    }
+  })
+})
+
 test('goal: a VM that failed or is gone leaves its name without an address', async () => {
   await withNames(async ({ appliance, names, vms, address }) => {
     for (const state of ['failed', 'gone'] as const) {
       const { name, vmId } = await appliance.create()
-      vms.set(vmId ?? '', { state: 'running', address: '10.88.0.7' })
+      vms.set(vmId ?? '', { state: 'running', address: '10.88.0.7', addressV6: null })
       names.vmChanged(vmId ?? '')
       expect([state, address(`${name}.acme`)]).toEqual([state, '10.88.0.7'])
-      vms.set(vmId ?? '', { state, address: '10.88.0.7' })
+      vms.set(vmId ?? '', { state, address: '10.88.0.7', addressV6: null })
       names.vmChanged(vmId ?? '')
       expect([state, address(`${name}.acme`)]).toEqual([state, null])
     }
@@ -118,7 +142,7 @@ test('goal: a VM that failed or is gone leaves its name without an address', asy
 test('goal: the appliance’s own names are there from the start, and lost events are made good', async () => {
   await withNames(async ({ appliance, names, vms, address }) => {
     const [first, second] = [await appliance.create(), await appliance.create()]
-    vms.set(first.vmId ?? '', { state: 'running', address: '10.88.0.7' })
+    vms.set(first.vmId ?? '', { state: 'running', address: '10.88.0.7', addressV6: null })
     await names.start()
     expect(['ns', 'instances', 'inference', `${first.name}.acme`].map(address)).toEqual([
       '192.0.2.1',
@@ -127,7 +151,7 @@ test('goal: the appliance’s own names are there from the start, and lost event
       '10.88.0.7',
     ])
     vms.delete(first.vmId ?? '')
-    vms.set(second.vmId ?? '', { state: 'running', address: '10.88.0.8' })
+    vms.set(second.vmId ?? '', { state: 'running', address: '10.88.0.8', addressV6: null })
     await until('the refresh', 5_000, () => {
       appliance.clock.advance(5_000)
       return address(`${first.name}.acme`) === null && address(`${second.name}.acme`) === '10.88.0.8'
@@ -146,7 +170,7 @@ test('goal: what cannot be looked up has no name', async () => {
     const [first] = created
     await names.start()
     for (const [i, { vmId }] of created.entries()) {
-      vms.set(vmId ?? '', { state: 'running', address: `10.88.0.${i}` })
+      vms.set(vmId ?? '', { state: 'running', address: `10.88.0.${i}`, addressV6: null })
       names.vmChanged(vmId ?? '')
     }
     expect(created.map(({ name }) => address(`${name}.acme`))).toEqual([

@@ -20,11 +20,14 @@ export async function lookAtNetwork(
 ): Promise<NetworkFacts> {
   const { table, tap_prefix: tapPrefix } = network
   const timeoutMs = commandTimeoutMs
-  const [forwarding, firewalls, listening] = await Promise.all([
-    isRoot ? lookAtForwarding({ table, tapPrefix, timeoutMs }).catch(messageOf) : null,
+  const forwardingOf = (family: 'ipv4' | 'ipv6') =>
+    isRoot ? lookAtForwarding({ family, table, tapPrefix, timeoutMs }).catch(messageOf) : null
+  const [forwarding, forwardingV6, firewalls, listening] = await Promise.all([
+    forwardingOf('ipv4'),
+    forwardingOf('ipv6'),
     isRoot ? lookAtFirewalls({ timeoutMs, outputBytesMax }) : null,
     listListening(timeoutMs).catch(messageOf),
   ])
   const ownTables = new Set([table, guardTable])
-  return { forwarding, firewalls, ownTables, uplink: uplinkInterface(), listening, isRoot }
+  return { forwarding, forwardingV6, firewalls, ownTables, uplink: uplinkInterface(), listening, isRoot }
 }

@@ -8,12 +8,14 @@ import type { Listening } from '../../../host/network/listening.ts'
 import type { Firewalls } from '../../../vm/foreign-firewalls/foreign.driver.ts'
 import { dropText, foreignDrops } from '../../../vm/foreign-firewalls/foreign.plan.ts'
 import { firewallSite } from '../../../vm/foreign-firewalls/site.plan.ts'
-import { anywhere, type Chain, chainName, type Packet, trace } from '../../../vm/foreign-firewalls/trace.plan.ts'
+import { anywhere, chainName, type Packet, trace } from '../../../vm/foreign-firewalls/trace.plan.ts'
 import { type Check, fail, pass, skip, warn } from './check.ts'
 
 export type NetworkFacts = {
   /** Null when not run as root. Text: why it is not known. */
   readonly forwarding: OtherForwarding | string | null
+  /** The same of IPv6. */
+  readonly forwardingV6: OtherForwarding | string | null
   /** Null when not run as root. */
   readonly firewalls: Firewalls | null
   /** Tables of family inet that are ours. */
@@ -27,19 +29,30 @@ export type NetworkFacts = {
 
 /** `daemonPid`: null when no daemon answers. */
 export function networkChecks(facts: NetworkFacts, config: Config, daemonPid: number | null): Check[] {
-  return [forwardingCheck(facts, config), ...firewallChecks(facts, config), portsCheck(facts, config, daemonPid)]
+  const { network } = config
+  return [
+    forwardingCheck('forwarding', facts.forwarding, droppingRules(facts), network),
+    // Which rules drop its packets is read for IPv4 alone; a chain's policy counts for both.
+    ...(network.pool_v6 === '' ? [] : [forwardingCheck('forwarding of IPv6', facts.forwardingV6, null, network)]),
+    ...firewallChecks(facts, config),
+    portsCheck(facts, config, daemonPid),
+  ]
 }
 
 /** The daemon turns forwarding on; then the host forwards for everybody, unless a firewall keeps it from that. */
-function forwardingCheck({ forwarding, firewalls, uplink }: NetworkFacts, { network }: Config): Check {
-  const name = 'forwarding'
+function forwardingCheck(
+  name: string,
+  forwarding: NetworkFacts['forwarding'],
+  ruledOutBy: string | null,
+  network: Config['network'],
+): Check {
   if (forwarding === null) return skip(name, 'needs root')
   if (typeof forwarding === 'string') return skip(name, forwarding)
   const { forwards, interfaces, droppedBy, droppedByUs } = forwarding
   if (!forwards) return pass(name, 'off; the daemon turns it on')
   const others = 'what is forwarded for others'
   if (droppedByUs) return pass(name, `on; our own rules drop ${others} (network.forward_others)`)
-  const dropping = droppedBy[0] ?? droppingRules(firewalls?.chains ?? [], uplink)
+  const dropping = droppedBy[0] ?? ruledOutBy
   if (dropping !== null) return pass(name, `on; ${dropping} drops ${others}`)
   if (interfaces.length < 2) return pass(name, `on; beside instances this host is in one network only`)
   const between = `between ${interfaces.join(', ')}`
@@ -52,7 +65,8 @@ function forwardingCheck({ forwarding, firewalls, uplink }: NetworkFacts, { netw
 }
 
 /** The base chain whose rules, not its policy, drop a stranger's packet; null: none does for certain. */
-function droppingRules(chains: readonly Chain[], uplink: string | null): string | null {
+function droppingRules({ firewalls, uplink }: NetworkFacts): string | null {
+  const chains = firewalls?.chains ?? []
   const stranger: Packet = {
     ...{ name: 'a stranger', family: 'ipv4', iifname: uplink, oifname: null, saddr: anywhere, daddr: anywhere },
     ...{ protocol: 'tcp', sport: null, dport: null, ct_state: 'new', ct_status: 'none' },

@@ -76,6 +76,7 @@ const SNP: HostFacts = {
   network: {
     ownTables: new Set(),
     forwarding: { forwards: false, interfaces: ['eth0', 'eth1'], droppedBy: [], droppedByUs: false },
+    forwardingV6: null,
     firewalls: { chains: [], unread: [] },
     uplink: 'eth0',
     listening: [],

@@ -19,6 +19,7 @@ const forwarding: OtherForwarding = { forwards: true, interfaces: ['eth0', 'eth1
 const facts = (change: Partial<NetworkFacts>): NetworkFacts => ({
   ...{
     forwarding,
+    forwardingV6: forwarding,
     uplink: 'eth0',
     listening: [],
     isRoot: true,
