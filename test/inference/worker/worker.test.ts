@@ -362,11 +362,11 @@ describe('the golden question', () => {
       { kind: 'healthy', answer: right },
     ])
     await using bench = workerBench(stand, {
-      settings: { ...settings('/'), model_file: '/etc/passwd', start_timeout_ms: 60 },
+      settings: { ...settings('/'), model_file: '/etc/passwd', start_timeout_ms: 1_000 },
       openModel: async () => ({ ...known, fileSha256: toHex(sha256(readFileSync('/etc/passwd', 'utf8'))) }),
     })
     bench.worker.start()
-    expect(await bench.worker.settled).toMatchObject({ message: 'model tiny: golden answer: none within 60 ms' })
+    expect(await bench.worker.settled).toMatchObject({ message: 'model tiny: golden answer: none within 1000 ms' })
     await until(() => bench.worker.state.kind === 'ready', 'the second life')
   })
 

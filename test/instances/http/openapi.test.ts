@@ -126,6 +126,7 @@ test('statuses agree with the faults', () => {
       'body_too_large',
       'rate_limited',
       'internal',
+      'store.busy',
     ] as const
   ).map(statusOf)
   expect(Object.keys(post?.node.responses ?? {})).toEqual([202, ...statuses].map(String))
