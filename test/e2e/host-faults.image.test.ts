@@ -2,11 +2,13 @@
 
 import { Database } from 'bun:sqlite'
 import { expect, test } from 'bun:test'
-import { rmSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createAppliance } from '../rigs/appliance.ts'
 import { createCustomer, startWithCustomer } from '../rigs/instances-client.ts'
+import { writeLaunchImage } from '../rigs/launch-image.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
 import { fillDisk, smallDisk } from '../rigs/small-disk.ts'
 import { until } from '../rigs/until.ts'
@@ -104,6 +106,59 @@ inOwnNetns(
     )
 
     test(
+      'an image file that is damaged or gone fails what is created with a code, and nothing else; doctor names the file; put right, it is used',
+      async () => {
+        // Goal: the daemon serves whatever becomes of the image, also when it starts without one, and says where to look.
+        using image = await smallImage()
+        await using appliance = await createAppliance(...noVm, image.directory)
+        await appliance.start()
+        const acme = await createCustomer(appliance, 'acme')
+        const failureOf = async () => {
+          const { name } = (await acme.create()).body.data
+          const { failure_code } = await acme.reached(name, 'failed', 30_000)
+          await acme.end(name)
+          return failure_code
+        }
+        const faultsLogged = () => {
+          const lines = appliance.log().split('\n')
+          return lines.filter(line => line.includes('a VM could not be started') && line.includes('image.invalid'))
+            .length
+        }
+        // There is no QEMU to boot it.
+        expect([await failureOf(), faultsLogged()]).toEqual(['boot_failed', 0])
+        for (const [file, damage, code] of [
+          ['kernel', flipBit, 'launch_mismatch'],
+          ['initrd', flipBit, 'launch_mismatch'],
+          ['root', (path: string) => truncateSync(path, 1), 'boot_failed'],
+          ['kernel', (path: string) => rmSync(path), 'boot_failed'],
+          ['manifest.json', (path: string) => truncateSync(path, 10), 'boot_failed'],
+          ['manifest.json', (path: string) => rmSync(path), 'boot_failed'],
+        ] as const) {
+          const path = join(image.directory, file)
+          const whole = readFileSync(path)
+          damage(path)
+          if (file === 'manifest.json') {
+            await appliance.kill()
+            await appliance.start()
+          }
+          const before = faultsLogged()
+          expect([file, await failureOf()]).toEqual([file, code])
+          if (code === 'boot_failed') {
+            expect(faultsLogged()).toBeGreaterThan(before)
+            expect(appliance.log()).toContain(path)
+          }
+          const { exitCode, stdout } = await appliance.cli('doctor', '--json')
+          expect([exitCode, stdout.includes(path)]).toEqual([1, true])
+          writeFileSync(path, whole)
+          const mended = faultsLogged()
+          expect([file, await failureOf(), faultsLogged()]).toEqual([file, 'boot_failed', mended])
+        }
+        expect(await acme.usage()).toBeDefined()
+      },
+      timeoutMs,
+    )
+
+    test(
       'clients that connect and send nothing do not keep others out',
       async () => {
         // Goal: 200 silent connections to the API cost others nothing that they would notice.
@@ -122,6 +177,20 @@ inOwnNetns(
   },
   { timeoutMs: 4 * timeoutMs },
 )
+
+/** A few kilobytes, whole but for being bootable. */
+async function smallImage(): Promise<{ readonly directory: string } & Disposable> {
+  const directory = mkdtempSync(join(tmpdir(), 'srt-image-'))
+  chmodSync(directory, 0o755)
+  await writeLaunchImage(directory)
+  return { directory, [Symbol.dispose]: () => rmSync(directory, { recursive: true }) }
+}
+
+function flipBit(path: string): void {
+  const bytes = readFileSync(path)
+  bytes[0] = (bytes[0] ?? 0) ^ 1
+  writeFileSync(path, bytes)
+}
 
 function isFile(path: string): Promise<boolean> {
   return Bun.file(path).exists()
