@@ -57,7 +57,7 @@ export type Task =
   | { readonly kind: 'leave'; readonly mode: Mode; readonly count: number; readonly stubPort: number }
 
 export type TaskOrder = { readonly id: number; readonly target: Target; readonly task: Task }
-/** `values`: requests per second and then milliseconds of the 50th and the 99th percentile; or milliseconds, one for each request. */
+/** `values`: requests per second, milliseconds of the 50th and the 99th percentile, connections that were closed and made again; or milliseconds, one for each request. */
 export type TaskResult =
   | { readonly id: number; readonly values: number[] }
   | { readonly id: number; readonly error: string }

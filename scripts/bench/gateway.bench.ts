@@ -107,7 +107,10 @@ async function measureRates({ load, targets, others, say }: RateRig): Promise<Fi
   for (let round = 0; round < rateRounds; round += 1) {
     for (const [name, { target }] of all) {
       if (name === 'portkey' && round >= portkeyRounds) continue
-      seen.get(name)?.push(await load.run(target, { kind: 'rate', connections, ms: rateMs }))
+      const values = await load.run(target, { kind: 'rate', connections, ms: rateMs })
+      seen.get(name)?.push(values)
+      const closedCount = values[3] ?? 0
+      if (closedCount > 0) say(`${target.name} has closed ${closedCount} connections; they were made again`)
     }
     say(`requests/s: ${all.map(([name]) => `${name} ${Math.round(seen.get(name)?.at(-1)?.[0] ?? 0)}`).join(', ')}`)
   }

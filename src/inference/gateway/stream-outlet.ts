@@ -43,7 +43,6 @@ function openDirect({ onOpen, onLeave }: OutletUser): ReadableStream<Uint8Array>
         write: data => {
           if (!isOpen) return null
           const written: unknown = controller.write(data)
-          controller.flush()
           return written instanceof Promise ? written : null
         },
         close: () => {

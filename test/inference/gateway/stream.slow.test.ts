@@ -1,6 +1,7 @@
 // Misbehaving upstreams, each with its documented end; splits, giants and receipts; clients that leave.
 
 import { describe, expect, test } from 'bun:test'
+import { chatEncrypted } from '../../rigs/encrypted-client.ts'
 import { chatBody, eachWithGateway, KEY, startGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
 import { eventsOf, openAiFaults } from '../../rigs/openai-schema.ts'
 import { chargedTo, viewOf } from '../../rigs/test-gateway.ts'
@@ -26,6 +27,8 @@ eachWithGateway((freshUpstream, freshGateway) => {
 
 const SECRETS = ['upstream-key-canary', 'engine', '127.0.0.1', 'leaky']
 const HELLO = sse(delta({ role: 'assistant', content: 'Hi' }))
+/** Chunks of one form: the last ones are known by it, and the misbehaviour begins where the next one of that form could. */
+const FORMED = [' a', ' b', ' c', ' "d"\n'].map(content => sse(delta({ content })))
 const html: Behaviour = response => {
   response.writeHead(200, { 'content-type': 'text/html' }).end('<html>leaky engine at 127.0.0.1</html>')
 }
@@ -38,12 +41,14 @@ const raw =
     response.end(text)
   }
 const begun =
-  (then: Behaviour): Behaviour =>
+  (then: Behaviour, more: readonly string[] = []): Behaviour =>
   async (response, seen, gone) => {
     openSse(response)
-    response.write(HELLO)
-    // Its own piece on the wire, so that the answer has begun.
-    await Bun.sleep(50)
+    for (const event of [HELLO, ...more]) {
+      response.write(event)
+      // Its own piece on the wire, so that the answer has begun.
+      await Bun.sleep(event === HELLO ? 50 : 5)
+    }
     await then(response, seen, gone)
   }
 const hang: Behaviour = () => {}
@@ -106,37 +111,37 @@ const BEFORE: Record<string, Behaviour> = {
 
 /** Afterwards an error event ends the stream, without [DONE]. */
 const WITHIN: Record<string, Behaviour> = {
-  'a cut': begun(cut),
-  'a hang': begun(hang),
-  'a slow drip': begun(drip),
-  'an end without [DONE]': begun(response => {
+  'a cut': cut,
+  'a hang': hang,
+  'a slow drip': drip,
+  'an end without [DONE]': response => {
     response.end(sse(delta({}, 'stop')))
-  }),
-  'a [DONE] without finish_reason': begun(response => {
+  },
+  'a [DONE] without finish_reason': response => {
     response.end('data: [DONE]\n\n')
-  }),
-  'an unknown finish_reason': begun(response => {
+  },
+  'an unknown finish_reason': response => {
     response.end(`${sse(delta({}, 'leaky'))}data: [DONE]\n\n`)
-  }),
-  'text after its end': begun(response => {
+  },
+  'text after its end': response => {
     response.end(`${sse(delta({}, 'stop'))}${sse(delta({ content: 'leaky' }))}data: [DONE]\n\n`)
-  }),
-  garbage: begun(response => {
+  },
+  garbage: response => {
     response.end('data: leaky {]\n\n')
-  }),
-  'an error event': begun(response => {
+  },
+  'an error event': response => {
     response.end('data: {"error":{"message":"leaky","code":500}}\n\ndata: [DONE]\n\n')
-  }),
-  'half an event': begun(response => {
+  },
+  'half an event': response => {
     response.end('data: {"leaky":')
-  }),
-  'half a character': begun(response => {
+  },
+  'half a character': response => {
     response.end(Buffer.concat([Buffer.from('data: "'), Buffer.from([0xf0, 0x9f]), Buffer.from('"\n\n')]))
-  }),
-  'a giant event': begun(response => {
+  },
+  'a giant event': response => {
     response.end(`data: ${'x'.repeat(300_000)}\n\n`)
-  }),
-  'a giant event that does not end': begun(async (response, _seen, gone) => {
+  },
+  'a giant event that does not end': async (response, _seen, gone) => {
     let isGone = false
     void gone.then(() => {
       isGone = true
@@ -145,10 +150,19 @@ const WITHIN: Record<string, Behaviour> = {
       response.write('x'.repeat(65_536))
       await Bun.sleep(5)
     }
-  }),
-  'a tool that nobody offered': begun(response => {
+  },
+  'half a chunk of the same form': response => {
+    response.end(sse(delta({ content: 'leaky' })).slice(0, -9))
+  },
+  'a chunk of the same form with bytes that are no text': response => {
+    response.end(Buffer.from(sse(delta({ content: 'leaky \u00ff' })), 'latin1'))
+  },
+  'a giant chunk of the same form': response => {
+    response.end(sse(delta({ content: 'x'.repeat(300_000) })))
+  },
+  'a tool that nobody offered': response => {
     response.end(sse(delta({ tool_calls: [{ index: 0, id: 'c', function: { name: 'leaky', arguments: '' } }] })))
-  }),
+  },
 }
 
 describe('before the first event: 502', () => {
@@ -170,30 +184,44 @@ describe('before the first event: 502', () => {
   }
 })
 
-describe('after the first event: an error event and no [DONE]', () => {
-  for (const [name, behave] of Object.entries(WITHIN)) {
-    test(`goal: ${name} ends the stream with an error event without the engine's words, and without [DONE]`, async () => {
-      upstream.behave = behave
-      const answer = await gateway.chat({ stream: true })
-      const text = await answer.text()
-      expect(answer.status).toBe(200)
-      const events = eventsOf(text)
-      expect(JSON.parse(events[0] ?? '').choices[0].delta.content).toBe('Hi')
-      expect(JSON.parse(events.at(-1) ?? '').error.code).toBe('upstream_failed')
-      expect(text).not.toContain('[DONE]')
-      await expectNoLeak(text, answer)
-      expect((await gateway.records()).map(({ outcome, tokens }) => [outcome, tokens.completion])).toEqual([
-        ['failed', 1],
-      ])
-      expect((await gateway.records())[0]?.tokens.prompt).toBe(
-        Math.ceil(JSON.stringify(chatBody({ stream: true })).length / 4),
-      )
-      await expectAllClosed()
-    })
-  }
-})
+/** Chunks that come before, and so are converted in full or known by their form; and who reads what is pushed on. */
+const WAYS = [
+  { way: 'in full, to the server', before: [], isEncrypted: false },
+  { way: 'by their form, to the server', before: FORMED, isEncrypted: false },
+  { way: 'in full, to the encryption', before: [], isEncrypted: true },
+  { way: 'by their form, to the encryption', before: FORMED, isEncrypted: true },
+] as const
 
-async function expectNoLeak(text: string, answer: Response): Promise<void> {
+describe.each(WAYS)(
+  'after the first event: an error event and no [DONE]; chunks go $way',
+  ({ before, isEncrypted }) => {
+    for (const [name, behave] of Object.entries(WITHIN)) {
+      test(`goal: ${name} ends the stream with an error event without the engine's words, and without [DONE]`, async () => {
+        upstream.behave = begun(behave, before)
+        const answer = isEncrypted
+          ? await chatEncrypted(gateway, { stream: true })
+          : await gateway.chat({ stream: true })
+        const text = await answer.text()
+        expect('response' in answer ? answer.response.status : answer.status).toBe(200)
+        const events = eventsOf(text)
+        const contents = events.slice(0, 1 + before.length).map(event => JSON.parse(event).choices[0].delta.content)
+        expect(contents).toEqual(['Hi', ...(before.length > 0 ? [' a', ' b', ' c', ' "d"\n'] : [])])
+        expect(JSON.parse(events.at(-1) ?? '').error.code).toBe('upstream_failed')
+        expect(text).not.toContain('[DONE]')
+        await expectNoLeak(text, answer)
+        expect((await gateway.records()).map(({ outcome, tokens }) => [outcome, tokens.completion])).toEqual([
+          ['failed', 1 + before.length],
+        ])
+        expect((await gateway.records())[0]?.tokens.prompt).toBe(
+          Math.ceil(JSON.stringify(chatBody({ stream: true })).length / 4),
+        )
+        await expectAllClosed()
+      })
+    }
+  },
+)
+
+async function expectNoLeak(text: string, answer: { readonly headers: Headers }): Promise<void> {
   const all = [text, JSON.stringify([...answer.headers]), ...(await gateway.log())].join('\n')
   for (const secret of SECRETS) expect(all).not.toContain(secret)
 }
