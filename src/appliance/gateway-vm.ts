@@ -119,7 +119,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
       return verifyGatewayVm({ trust: parts.trust, clock, random }, { url, launch })
     },
   })
-  control.onChange(() => keeper.pushControl())
+  control.onChange(() => void keeper.pushControl())
   const stopping = new AbortController()
   let running: Promise<unknown> = Promise.resolve()
   return {

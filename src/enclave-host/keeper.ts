@@ -138,9 +138,9 @@ export class GatewayKeeper {
     await Promise.all([...this.#sessions.values()].map(session => session.stop()))
   }
 
-  /** Keys or limits have changed. */
-  pushControl(): void {
-    for (const session of this.#sessions.values()) session.pushControl()
+  /** Keys or limits have changed. Resolves once every VM has them, or cannot be told. Never rejects. */
+  async pushControl(): Promise<void> {
+    await Promise.all([...this.#sessions.values()].map(session => session.pushControl()))
   }
 
   /** A new VM takes over as soon as it is verified. False: there is none to replace. */

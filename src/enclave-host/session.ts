@@ -110,10 +110,10 @@ export class GatewaySession {
     await this.#running
   }
 
-  /** Keys or limits have changed: it is told now, not at its next news. */
-  pushControl(): void {
+  /** Keys or limits have changed: it is told now, not at its next news. Resolves once it has them, or cannot be told. Never rejects. */
+  async pushControl(): Promise<void> {
     if (this.#status === null || this.#status.workload === null) return
-    void this.#pushes.run(() => this.#sendControl()).catch(error => this.#note('keys', error))
+    await this.#pushes.run(() => this.#sendControl()).catch(error => this.#note('keys', error))
   }
 
   pushAddresses(): void {

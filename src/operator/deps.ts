@@ -62,6 +62,8 @@ export type GatewayVmControl = {
   }
   /** False: there is none to replace. */
   readonly replace: () => boolean
+  /** Resolves once every VM has the keys as they are in the store, or cannot be told. Never rejects. */
+  readonly pushControl: () => Promise<void>
   readonly session: () => { readonly log: (from: number) => { readonly seq: number; readonly line: string }[] } | null
 }
 

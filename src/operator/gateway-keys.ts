@@ -2,7 +2,7 @@
 
 import { Elysia } from 'elysia'
 import { present } from '../base/assert.ts'
-import { iso, isoOrNull } from '../base/clock.ts'
+import { iso, isoOrNull, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import {
   AdminGatewayKey,
@@ -24,7 +24,7 @@ import type { AdminDeps, ReadBody } from './deps.ts'
 import { byPrefix } from './keys.ts'
 import { bySlug, organizationBySlug } from './organizations.ts'
 
-type GatewayKeysDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'random' | 'mintGatewayKey'>
+type GatewayKeysDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'random' | 'mintGatewayKey' | 'gateway'>
 
 export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
   return new Elysia({ normalize: false })
@@ -34,16 +34,34 @@ export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
     })
     .post(
       '/organizations/:slug/gateway-keys',
-      ({ params, body, set }) => {
+      async ({ params, body, set }) => {
+        const created = create(deps, params.slug, body)
+        await putInForce(deps)
         set.status = 201
-        return create(deps, params.slug, body)
+        return created
       },
       { params: bySlug, body: AdminGatewayKeyCreate, parse: readBody, response: { 201: AdminGatewayKeyCreated } },
     )
-    .post('/gateway-keys/:prefix/revoke', ({ params }) => revoke(deps, params.prefix), {
-      params: byPrefix,
-      response: AdminGatewayKey,
-    })
+    .post(
+      '/gateway-keys/:prefix/revoke',
+      async ({ params }) => {
+        const revoked = revoke(deps, params.prefix)
+        await putInForce(deps)
+        return revoked
+      },
+      { params: byPrefix, response: AdminGatewayKey },
+    )
+}
+
+/** A VM that cannot be told by then is told as soon as it can be. */
+const inForceMsMax = 2_000
+
+/** Whoever has the answer may use the key at once, or knows that nobody can. */
+async function putInForce({ gateway, clock }: GatewayKeysDeps): Promise<void> {
+  if (gateway === 'host' || gateway === 'off') return
+  const told = new AbortController()
+  await Promise.race([gateway.pushControl(), pause(clock, inForceMsMax, told.signal)])
+  told.abort()
 }
 
 /** Fault not_found. */

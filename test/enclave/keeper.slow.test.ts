@@ -6,10 +6,12 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
 import { GatewayKeeper } from '../../src/enclave-host/keeper.ts'
 import { gatewayLeaks } from '../../src/enclave-host/leaks.ts'
+import { revokeGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { sumUsage } from '../../src/store/directory/usage.query.ts'
 import { listGateways, moveGateway } from '../../src/store/ledger/gateway.query.ts'
 import { vmById } from '../../src/store/ledger/vm.query.ts'
 import { EnclaveBench } from '../rigs/enclave.ts'
+import { prefixOf } from '../rigs/gateway-keys.ts'
 import { until } from '../rigs/until.ts'
 import { startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
 
@@ -149,6 +151,24 @@ test(
     await until('the firewall hears of it again', 10_000, () => bench.routes.length > routed)
     await until('the row is booked', 10_000, () => usageOf(bench).requests === 1)
     expect(listGateways(bench.store.ledger.db, bench.store.hostId).map(row => row.vmId)).toEqual([vmId])
+  },
+  testMs,
+)
+
+test(
+  'goal: a key is good, and a revoked one is not, as soon as the VM was told',
+  async () => {
+    await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
+    const keeper = keeperOf(bench)
+    await using _keeper = { [Symbol.asyncDispose]: () => keeper.stop() }
+    keeper.start()
+    const vmId = await serving(bench)
+    const key = bench.addKey()
+    await keeper.pushControl()
+    expect((await chat(bench, vmId, key)).status).toBe(200)
+    revokeGatewayKey(bench.store.directory.db, { prefix: prefixOf(key), nowMs: Date.now() })
+    await keeper.pushControl()
+    expect((await chat(bench, vmId, key)).status).toBe(401)
   },
   testMs,
 )

@@ -19,7 +19,10 @@ const one = (vmId: string, state: View['gateways'][number]['state'], problem: st
     reason: null,
   }) as const
 const summary = (gateways: View['gateways'], problem: string | null = null) =>
-  gatewaySummary({ view: () => ({ gateways, problem }), replace: () => false, session: () => null })
+  gatewaySummary({
+    view: () => ({ gateways, problem }),
+    ...{ replace: () => false, session: () => null, pushControl: async () => {} },
+  })
 
 // Goal: whatever the keeper knows, one line of the status says what counts.
 test.each([
