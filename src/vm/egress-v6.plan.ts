@@ -1,8 +1,9 @@
 // As egress.plan.ts, for IPv6: what is closed by default, as sets and rules of the appliance's table. Pure.
 
-import { type Ipv4Range, merged } from '../base/ipv4.ts'
+import type { Ipv4Range } from '../base/ipv4.ts'
 import { formatIpv6, type Ipv6Range, mergedV6, parseIpv6, rangeOfV6 } from '../base/ipv6.ts'
 import { type EgressEntryV6, type EgressSourceV6, NEVER_FORWARDED_V6 } from '../config/egress-v6.ts'
+import { portElements } from './egress-ports.plan.ts'
 
 export type EgressPlanV6 = {
   /** Network that VMs have their IPv6 addresses from. */
@@ -50,22 +51,10 @@ export function egressElementsV6(to: DestinationsV6): [set: string, element: str
   return [
     ...denied.map(range => ['egress_denied_v6', rangeText(range)] as [string, string]),
     ...open.map(range => ['egress_allowed_v6', rangeText(range)] as [string, string]),
-    ...portElements(to.allowed).map(element => ['egress_ports_v6', element] as [string, string]),
+    ...portElements(to.allowed, { after: one => one + 1n, before: one => one - 1n, text: rangeText }).map(
+      element => ['egress_ports_v6', element] as [string, string],
+    ),
   ]
-}
-
-/** Each stretch of addresses that no entry begins or ends in, with the ports of all entries that hold it. */
-function portElements(allowed: readonly EgressEntryV6[]): string[] {
-  const entries = allowed.flatMap(({ first, last, ports }) => (ports === null ? [] : [{ first, last, ports }]))
-  const bounds = [...new Set(entries.flatMap(({ first, last }) => [first, last + 1n]))].sort((a, b) => (a < b ? -1 : 1))
-  return bounds.slice(0, -1).flatMap((first, at) => {
-    const last = (bounds[at + 1] ?? first) - 1n
-    const holding = entries.filter(entry => entry.first <= first && last <= entry.last)
-    return merged(holding.map(({ ports }) => ports)).map(
-      ports =>
-        `${rangeText({ first, last })} . ${ports.first === ports.last ? ports.first : `${ports.first}-${ports.last}`}`,
-    )
-  })
 }
 
 function rangeText({ first, last }: Ipv6Range): string {

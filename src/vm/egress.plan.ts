@@ -5,6 +5,7 @@
 
 import { formatIpv4, type Ipv4Range, merged, rangeOf } from '../base/ipv4.ts'
 import { type EgressEntry, type EgressSource, NEVER_FORWARDED } from '../config/egress.ts'
+import { portElements } from './egress-ports.plan.ts'
 import { deniedRulesV6, EGRESS_RULES_V6, type EgressPlanV6, egressElementsV6 } from './egress-v6.plan.ts'
 
 export type EgressPlan = {
@@ -42,23 +43,11 @@ export function egressElements({ pool, ownNetworks, allowed, v6 }: Destinations)
   return [
     ...denied.map(range => ['egress_denied', rangeText(range)] as [string, string]),
     ...open.map(range => ['egress_allowed', rangeText(range)] as [string, string]),
-    ...portElements(allowed).map(element => ['egress_ports', element] as [string, string]),
+    ...portElements(allowed, { after: one => one + 1, before: one => one - 1, text: rangeText }).map(
+      element => ['egress_ports', element] as [string, string],
+    ),
     ...(v6 === null ? [] : egressElementsV6({ ...v6, ownNetworks: ownV6, deniedV4: denied })),
   ]
-}
-
-/** Each stretch of addresses that no entry begins or ends in, with the ports of all entries that hold it. */
-function portElements(allowed: readonly EgressEntry[]): string[] {
-  const entries = allowed.flatMap(({ first, last, ports }) => (ports === null ? [] : [{ first, last, ports }]))
-  const bounds = [...new Set(entries.flatMap(({ first, last }) => [first, last + 1]))].sort((a, b) => a - b)
-  return bounds.slice(0, -1).flatMap((first, at) => {
-    const last = (bounds[at + 1] ?? first) - 1
-    const holding = entries.filter(entry => entry.first <= first && last <= entry.last)
-    return merged(holding.map(({ ports }) => ports)).map(
-      ports =>
-        `${rangeText({ first, last })} . ${ports.first === ports.last ? ports.first : `${ports.first}-${ports.last}`}`,
-    )
-  })
 }
 
 function rangeText({ first, last }: Ipv4Range): string {
