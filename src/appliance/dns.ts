@@ -49,8 +49,8 @@ function ownAddresses(config: Config): Record<HostName, Addresses | null> {
 }
 
 /**
- * In the spelling of RFC 5952: its own, and where it has all, `publicAddress` if there is one. Null: it takes IPv4 alone, or is off, or has any
- * free port.
+ * In the spelling of RFC 5952: its own, and where it has all, `publicAddress` if there is one. Null: it takes IPv4 alone, or is off, or has a port
+ * that is found at the start.
  */
 function listenerV6(listen: string, publicAddress: string): string | null {
   const v4 = listenV4(listen)

@@ -96,7 +96,7 @@ export function hostAddresses(
 
 /**
  * Where IPv4 clients reach a listener: its address (`0.0.0.0`: every one of this host) and port. An IPv6 address alone has none: null. Null as a
- * whole where it is off, or has any free port.
+ * whole where it is off, or has a port that is found at the start.
  */
 export function listenV4(text: string): { readonly address: string | null; readonly port: number } | null {
   if (text === '') return null
@@ -118,7 +118,7 @@ export type GuestGateway = {
 
 /**
  * Follows `listen.inference`, so that what instances are told and what the firewall lets through are one.
- * There is no port to let through where the gateway is off, or has any free port (0), which the configuration cannot know.
+ * There is no port to let through where the gateway is off, or has a free port (0), which the configuration cannot know.
  */
 export function guestGateway({ listen, network, instances }: Config, name: string): GuestGateway {
   const port = listen.inference === '' ? 0 : listenAddress(listen.inference).port

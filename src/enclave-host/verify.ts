@@ -1,4 +1,4 @@
-// Whether a gateway VM is what it was launched as, asked as any client asks: its five receipts over the connection that they name. Effects: one
+// Whether a gateway VM is what it was launched as, asked as its clients ask: its five receipts over the connection that they name. Effects: one
 // connection.
 
 import { toBase64Url, utf8 } from '../base/bytes.ts'

@@ -38,7 +38,7 @@ export type RequestSource = { readonly text: string; readonly body: JsonObject }
 
 export type ParsedRequest = { readonly request: GatewayRequest; readonly source: RequestSource }
 
-/** So many escapes are 4 MiB of text that some clients write wholly as \uXXXX; source code has one in twenty to thirty characters. */
+/** So many escapes are 4 MiB of text that some clients write wholly in escapes of six characters; source code has one in twenty to thirty characters. */
 const escapesMax = Math.ceil(4_194_304 / 6)
 const bodyLimits = { depthMax: 128, namesMax: 32_768, valuesMax: 262_144, escapesMax }
 const choicesMax = 128

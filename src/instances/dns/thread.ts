@@ -53,7 +53,7 @@ async function serve(start: ThreadStart): Promise<ThreadReport> {
     // On Linux this is the priority of the calling thread alone: where processors are short, the other one goes first.
     setPriority(0, constants.priority.PRIORITY_BELOW_NORMAL)
   } catch {
-    // It may be forbidden; the thread then shares as any other does.
+    // It may be forbidden; the thread then shares as others do.
   }
   try {
     return { kind: 'listening', port: (await listenFrom(start)).port }

@@ -313,7 +313,7 @@ describe('what firmware never writes', () => {
     expect(failed[0]?.reason).toContain('TCB: byte 3 is reserved on milan')
   })
 
-  // Goal: the default refuses each of them, and no real report has any.
+  // Goal: the default refuses each of them, and no real report has one of them.
   test('by default', async () => {
     const strict: Policy = { ...strictPolicy(), vmpls: 'any' }
     const out = encodeTcb({ bootloader: 255, tee: 0, snp: 0, microcode: 0, fmc: null }, 'milan')

@@ -171,7 +171,7 @@ describe('its verification summary', () => {
     })
   })
 
-  test('is signed as any verifier of DSSE checks it, and reads as it was written', async () => {
+  test('is signed as verifiers of DSSE check it, and reads as it was written', async () => {
     // Goal: ECDSA in DER over the pre-authentication encoding, whatever the signature's numbers are.
     for (let turn = 0; turn < 40; turn += 1) {
       const bytes = await signSummary(statement, signer)
