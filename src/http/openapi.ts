@@ -71,6 +71,19 @@ export type ApiFailure<Header extends string> = {
   readonly content?: Readonly<Record<string, object>>
 }
 
+/** Of what must be stored to be answered: `storageFault` of limited.ts. */
+export const NOT_WRITABLE = {
+  status: 503,
+  description:
+    'The database of this service cannot be written now: another program on its host holds it, or its disk is full. Nothing was changed. Wait as long as Retry-After says.',
+  headers: { 'Retry-After': 'RetryAfter' },
+  error: {
+    code: 'internal_error',
+    message:
+      'This service cannot write to its disk at present. Nothing was changed; tell the operator, and send the request again as soon as Retry-After says.',
+  },
+} as const satisfies ApiFailure<'RetryAfter'>
+
 /** The whole document, as plain JSON. */
 export function toOpenApi<Parameter extends string, Header extends string, Failure extends string>(
   api: ApiTables<Parameter, Header, Failure>,

@@ -2,7 +2,7 @@
 
 import { Elysia } from 'elysia'
 import { present } from '../base/assert.ts'
-import { iso, isoOrNull, pause } from '../base/clock.ts'
+import { iso, isoOrNull } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import {
   AdminGatewayKey,
@@ -21,6 +21,7 @@ import type { GatewayKey } from '../store/directory/gateway-key.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
+import { putInForce } from './in-force.ts'
 import { byPrefix } from './keys.ts'
 import { bySlug, organizationBySlug } from './organizations.ts'
 
@@ -51,17 +52,6 @@ export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
       },
       { params: byPrefix, response: AdminGatewayKey },
     )
-}
-
-/** A VM that cannot be told by then is told as soon as it can be. */
-const inForceMsMax = 2_000
-
-/** Whoever has the answer may use the key at once, or knows that nobody can. */
-async function putInForce({ gateway, clock }: GatewayKeysDeps): Promise<void> {
-  if (gateway === 'host' || gateway === 'off') return
-  const told = new AbortController()
-  await Promise.race([gateway.pushControl(), pause(clock, inForceMsMax, told.signal)])
-  told.abort()
 }
 
 /** Fault not_found. */

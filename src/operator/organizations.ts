@@ -24,8 +24,9 @@ import {
 import type { Organization } from '../store/directory/organization.table.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
+import { putInForce } from './in-force.ts'
 
-type OrganizationsDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'random'>
+type OrganizationsDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'random' | 'gateway'>
 
 export const bySlug = Type.Object({ slug: Slug })
 
@@ -49,13 +50,17 @@ export function organizationRoutes(deps: OrganizationsDeps, readBody: ReadBody) 
     })
     .post(
       '/organizations/:slug/suspend',
-      ({ params }) => organizationView(db, setStatus(deps, params.slug, 'suspended')),
+      async ({ params }) => organizationView(db, await setStatus(deps, params.slug, 'suspended')),
       { params: bySlug, response: AdminOrganization },
     )
-    .post('/organizations/:slug/resume', ({ params }) => organizationView(db, setStatus(deps, params.slug, 'active')), {
-      params: bySlug,
-      response: AdminOrganization,
-    })
+    .post(
+      '/organizations/:slug/resume',
+      async ({ params }) => organizationView(db, await setStatus(deps, params.slug, 'active')),
+      {
+        params: bySlug,
+        response: AdminOrganization,
+      },
+    )
 }
 
 /** Fault not_found. */
@@ -80,11 +85,8 @@ function createOrganization({ store, clock, log, random }: OrganizationsDeps, sl
 }
 
 /** Idempotent; only a change is an event. Fault not_found. */
-function setStatus(
-  { store, clock, log }: OrganizationsDeps,
-  slug: string,
-  status: Organization['status'],
-): Organization {
+async function setStatus(deps: OrganizationsDeps, slug: string, status: Organization['status']): Promise<Organization> {
+  const { store, clock, log } = deps
   const { organization, isChanged } = store.directory.transact(tx => {
     const before = organizationBySlug(tx, slug)
     if (before.status === status) return { organization: before, isChanged: false }
@@ -95,6 +97,7 @@ function setStatus(
   if (isChanged) {
     noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind, subject: organization.id, detail: { slug } })
   }
+  await putInForce(deps)
   return organization
 }
 

@@ -6,6 +6,7 @@ import { silentLogger } from '../../src/base/log.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../src/instances/http/auth.ts'
 import { createAdmin } from '../../src/operator/api.ts'
+import type { AdminDeps } from '../../src/operator/deps.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertInstance } from '../../src/store/directory/instance.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
@@ -16,7 +17,7 @@ export const nowMs = Date.parse('2026-11-20T12:00:00.000Z')
 export const vmId = '00000001-0000-4000-8000-000000000000'
 
 /** The instance is `acme/abcd2345`. Its VM waits until `run` says otherwise. */
-export function egressAdmin() {
+export function egressAdmin(changes: Partial<Pick<AdminDeps, 'clock' | 'gateway'>> = {}) {
   const store = openStore(':memory:')
   insertOrganization(store.directory.db, { id: 'o1', slug: 'acme', nowMs })
   insertVm(store.ledger.db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
@@ -37,6 +38,7 @@ export function egressAdmin() {
       firewall.applied += 1
       if (firewall.failure !== null) throw firewall.failure
     },
+    ...changes,
   })
   const raise = async (body: Record<string, unknown>, ref = 'acme/abcd2345') => {
     const terms = { to_bytes: null, by_bytes: null, reason: null, operator: 'alice', ...body }

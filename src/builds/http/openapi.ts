@@ -7,6 +7,7 @@ import {
   type ApiOperation,
   COMMON_HEADERS,
   jsonContent,
+  NOT_WRITABLE,
   type OpenApiDocument,
   ref,
   toJsonSchema,
@@ -146,17 +147,7 @@ const FAILURES = {
     headers: { 'Retry-After': 'RetryAfter' },
     error: { code: 'invalid_request', message: 'As many builds as may wait (32) are waiting.' },
   },
-  NotWritable: {
-    status: 503,
-    description:
-      'The database of this service cannot be written now: another program on its host holds it, or its disk is full. Nothing was changed. Wait as long as Retry-After says.',
-    headers: { 'Retry-After': 'RetryAfter' },
-    error: {
-      code: 'internal_error',
-      message:
-        'This service cannot write to its disk at present. Nothing was changed; tell the operator, and send the request again as soon as Retry-After says.',
-    },
-  },
+  NotWritable: NOT_WRITABLE,
   InternalError: {
     status: 500,
     description: 'Unexpected; give the request id to the operator if it persists.',

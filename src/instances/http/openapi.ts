@@ -21,6 +21,7 @@ import {
   type ApiOperation,
   COMMON_HEADERS,
   jsonContent,
+  NOT_WRITABLE,
   type OpenApiDocument,
   ref,
   toJsonSchema,
@@ -236,17 +237,7 @@ const FAILURES = {
       message: 'The virtual machine does not answer right now; ask again as soon as Retry-After says.',
     },
   },
-  NotWritable: {
-    status: 503,
-    description:
-      'The database of this service cannot be written now: another program on its host holds it, or its disk is full. Nothing was changed. Wait as long as Retry-After says.',
-    headers: { 'Retry-After': 'RetryAfter' },
-    error: {
-      code: 'internal_error',
-      message:
-        'This service cannot write to its disk at present. Nothing was changed; tell the operator, and send the request again as soon as Retry-After says.',
-    },
-  },
+  NotWritable: NOT_WRITABLE,
   InternalError: {
     status: 500,
     description: 'Unexpected; retry, and give the request id to the operator if it persists.',

@@ -1,0 +1,59 @@
+// Whoever is told that a key of the gateway is good, or is not any more, may rely on it.
+
+import { expect, test } from 'bun:test'
+import { listGoodGatewayKeys } from '../../src/store/directory/gateway-key.query.ts'
+import { createManualClock } from '../rigs/clock.ts'
+import { egressAdmin } from '../rigs/egress-admin.ts'
+import { until } from '../rigs/until.ts'
+
+test('goal: a change of keys is answered once the VMs of the gateway have them, or could not be told in time', async () => {
+  const clock = createManualClock()
+  const told: string[][] = []
+  let isTold = Promise.withResolvers<void>()
+  const { admin, store } = egressAdmin({
+    clock,
+    gateway: {
+      ...{ view: () => ({ gateways: [], problem: null }), replace: () => false, session: () => null },
+      pushControl: () => {
+        told.push(listGoodGatewayKeys(store.directory.db).map(({ prefix }) => prefix))
+        return isTold.promise
+      },
+    },
+  })
+  const ask = (method: string, path: string, body?: object) =>
+    admin(
+      new Request(`http://admin${path}`, {
+        method,
+        headers: { 'content-type': 'application/json' },
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      }),
+    )
+  /** The answer, which must not have come before `then`. */
+  const answered = async (path: string, body: object | undefined, then: () => void) => {
+    const before = told.length
+    let isAnswered = false
+    const answer = Promise.resolve(ask('POST', path, body)).finally(() => {
+      isAnswered = true
+    })
+    await until('the VMs are told', 5_000, () => told.length > before)
+    // By its answer, that of the change would be here as well.
+    await ask('GET', '/organizations')
+    expect([path, isAnswered]).toEqual([path, false])
+    then()
+    return answer
+  }
+  const done = () => {
+    isTold.resolve()
+    isTold = Promise.withResolvers()
+  }
+  const terms = { requests_per_minute: null, tokens_per_minute: null, concurrency_max: null, expires_at: null }
+  const created = await answered('/organizations/acme/gateway-keys', terms, done)
+  const { prefix } = (await created.json()) as { prefix: string }
+  expect(created.status).toBe(201)
+  await answered('/organizations/acme/suspend', undefined, done)
+  await answered('/organizations/acme/resume', undefined, done)
+  // Those that cannot be told hold nobody up for longer than that.
+  const revoked = await answered(`/gateway-keys/${prefix}/revoke`, undefined, () => clock.advance(2_000))
+  expect(revoked.status).toBe(200)
+  expect(told).toEqual([[prefix], [], [prefix], []])
+})
