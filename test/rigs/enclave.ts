@@ -377,8 +377,12 @@ let sharedHostOnce: Promise<SimulatedHost> | null = null
 function sharedHost(): Promise<SimulatedHost> {
   sharedHostOnce ??= (async () => {
     const stateDir = fs.mkdtempSync(join(tmpdir(), 'srt-simulated-'))
-    process.on('exit', () => fs.rmSync(stateDir, { recursive: true, force: true }))
-    return openSimulatedHost({ stateDir, nowMs: systemClock.nowMs, random: systemRandom, modulusBits: 2048 })
+    try {
+      return await openSimulatedHost({ stateDir, nowMs: systemClock.nowMs, random: systemRandom, modulusBits: 2048 })
+    } finally {
+      // What it wrote is for the next start, and there is none. The runner of the tests tells nobody of its end.
+      fs.rmSync(stateDir, { recursive: true })
+    }
   })()
   return sharedHostOnce
 }
