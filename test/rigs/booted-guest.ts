@@ -116,7 +116,7 @@ async function qemuArguments(imageDir: string, dir: string, sshPort: number): Pr
   const forward = `tcp:127.0.0.1:${sshPort}-10.0.2.15:22`
   return [
     ...['-nodefaults', '-no-user-config', '-nographic', '-no-reboot', '-machine', 'q35,vmport=off,hpet=off'],
-    ...['-accel', 'tcg,thread=multi,tb-size=512', '-cpu', 'max', '-smp', '2', '-m', '2048'],
+    ...['-accel', 'tcg,thread=single,tb-size=512', '-cpu', 'max', '-smp', '2', '-m', '2048'],
     ...['-kernel', join(imageDir, 'kernel'), '-initrd', join(imageDir, 'initrd')],
     ...['-append', await Bun.file(join(imageDir, 'cmdline')).text()],
     ...['-drive', `if=none,id=root,format=raw,readonly=on,file=${join(imageDir, 'root.img')}`],

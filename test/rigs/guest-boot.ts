@@ -32,8 +32,7 @@ export async function bootGuest(
     [
       'qemu-system-x86_64',
       ...['-nodefaults', '-no-user-config', '-nographic', '-no-reboot'],
-      // One processor: with two, QEMU 7.2 now and then dies where one of them maps a device as the other runs (iotlb_to_section).
-      ...['-machine', 'q35,vmport=off,hpet=off', '-accel', 'tcg', '-cpu', 'max', '-smp', '1', '-m', '1024'],
+      ...['-machine', 'q35,vmport=off,hpet=off', '-accel', 'tcg,thread=single', '-cpu', 'max', '-smp', '2', '-m', '1024'],
       ...['-kernel', join(imageDir, 'kernel'), '-initrd', join(imageDir, 'initrd')],
       ...['-append', cmdline ?? (await Bun.file(join(imageDir, 'cmdline')).text())],
       ...['-drive', `if=none,id=root,format=raw,readonly=on,file=${root}`],

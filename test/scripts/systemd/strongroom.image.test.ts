@@ -106,13 +106,17 @@ inOwnNetns(
       const qemuPid = async () => (await appliance.debian.exec(['pgrep', '--full', '^/usr/bin/qemu'])).stdout.trim()
       /** Once its worker runs. */
       const servingVm = async () => {
-        let found = ''
-        await until('a gateway VM serves', 180_000, async () => {
-          const { gateways } = await appliance.admin<AdminGateways>('inference', 'show')
-          found = gateways.find(one => one.state === 'serving' && one.problem === null)?.vm ?? ''
-          return found !== ''
-        })
-        return found
+        let shown: AdminGateways['gateways'] = []
+        const serving = () => shown.find(one => one.state === 'serving' && one.problem === null)?.vm
+        try {
+          await until('a gateway VM serves', 180_000, async () => {
+            shown = (await appliance.admin<AdminGateways>('inference', 'show')).gateways
+            return serving() !== undefined
+          })
+        } catch (error) {
+          throw new Error(`${JSON.stringify(shown)}\n${(await appliance.log()).slice(-8_000)}`, { cause: error })
+        }
+        return serving() ?? ''
       }
       const chat = () =>
         gateway.post('/v1/chat/completions', {
