@@ -67,8 +67,12 @@ test('slots are back after 1,000 aborts and errors', async () => {
     const way: Way | undefined = WAYS[Number(id) % WAYS.length]
     return (id === 'hang' ? hang : way?.upstream)?.(response, seen, gone)
   })
-  const limits = { ejectFailures: 1_000_000, firstByteTimeoutMs: 20_000, idleTimeoutMs: 20_000, queueMax: 0 }
-  await using gateway = await startRealGateway([target(upstream.url, { concurrencyMax: slots })], limits)
+  const patient = { connectTimeoutMs: 20_000, firstByteTimeoutMs: 20_000, idleTimeoutMs: 20_000 }
+  await using gateway = await startRealGateway([target(upstream.url, { concurrencyMax: slots })], {
+    ...patient,
+    ejectFailures: 1_000_000,
+    queueMax: 0,
+  })
   const key = await gateway.addKey({ concurrencyMax: slots })
 
   const one = async (index: number) => {
