@@ -20,6 +20,7 @@ import type {
 import { UpstreamFault } from '../upstream/fault.ts'
 import { estimateTokens, NO_TOKENS, openAccount, type RequestAccount } from './accounting.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
+import { noSuchModel } from './models.ts'
 import { clientGoneStatus, type Job } from './respond.ts'
 import {
   commonHeaders,
@@ -131,7 +132,7 @@ async function prepareJob(
   const body = await readPlainBody(deps, request, exchange)
   const { request: parsed, source } = parseRequest(operation, body)
   const { model, format } = parsed
-  if (!deps.models.has(model)) throw new Fault('not_found', 'There is no such model; see /v1/models.')
+  if (!deps.models.has(model)) throw noSuchModel()
   account.model = model
   account.bodyBytes = body.length
   account.promptEstimate = estimateTokens(body.length)

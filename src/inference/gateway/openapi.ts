@@ -16,6 +16,7 @@ import {
   GatewayError,
   type GatewayErrorCode,
   GatewayHealth,
+  GatewayModel,
   GatewayModelList,
 } from '../../contract/inference.ts'
 import {
@@ -48,6 +49,7 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
     schemas: {
       GatewayError: toJsonSchema(GatewayError),
       GatewayProblem: toJsonSchema(GatewayProblem),
+      GatewayModel: toJsonSchema(GatewayModel),
       GatewayModelList: toJsonSchema(GatewayModelList),
       GatewayHealth: toJsonSchema(GatewayHealth),
       AttestationResponse: toJsonSchema(AttestationResponse),
@@ -75,6 +77,13 @@ const DESCRIPTION = [
 ].join('\n')
 
 const PARAMETERS = {
+  Model: {
+    name: 'id',
+    in: 'path',
+    required: true,
+    description: 'Id of a model; a slash in it may be percent-encoded or not.',
+    schema: { type: 'string' },
+  },
   Nonce: {
     name: 'nonce',
     in: 'query',
@@ -152,7 +161,8 @@ const FAILURES = {
   },
   NotFound: {
     status: 404,
-    description: 'Unknown model or route.',
+    description:
+      'Unknown model or route. Of a route it names those that there are: with a good key all, else the public ones.',
     error: example('not_found', 'There is no such model; see /v1/models.'),
   },
   MethodNotAllowed: {
@@ -321,6 +331,17 @@ const OPERATIONS: readonly Operation[] = [
       }),
     },
     failures: ['Unauthenticated', ...READ],
+  },
+  {
+    method: 'get',
+    path: '/v1/models/{id}',
+    id: 'retrieveModel',
+    summary: 'One model of the catalog',
+    isPublic: false,
+    parameters: ['Model'],
+    body: null,
+    success: { ...SUCCESS, content: jsonContent(ref('schemas', 'GatewayModel')) },
+    failures: ['Unauthenticated', 'NotFound', ...READ],
   },
   {
     method: 'post',
