@@ -8,7 +8,7 @@ import type { Logger } from '../../base/log.ts'
 import { checkHost } from '../../http/head.ts'
 import { createObfuscate } from '../openai/obfuscation.ts'
 import { createSchemaChecks } from '../openai/schema-check-service.ts'
-import type { AdmitPublic, Encryption } from '../types.ts'
+import type { AdmitPublic, Caller, Encryption } from '../types.ts'
 import { UpstreamClient } from '../upstream/client.ts'
 import { Router, type RouterView } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
@@ -20,6 +20,7 @@ import {
   createCompletionHandler,
 } from './completion.ts'
 import { createModelCatalog, noSuchModel } from './models.ts'
+import { noSuchReceipt, receiptsPath } from './receipts.ts'
 import {
   commonHeaders,
   errorResponse,
@@ -158,18 +159,25 @@ function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): Route
   const catalog = createModelCatalog(models, { created, ownedBy: deps.ownedBy })
   /** Of requests that need a key and cost no tokens. */
   const read =
-    (respond: (item: string, headers: ResponseHeaders) => Response): Route['respond'] =>
+    (respond: (item: string, read: { caller: Caller; headers: ResponseHeaders }) => Response): Route['respond'] =>
     (request, { id, item }) => {
       const headers = commonHeaders(id)
-      const admission = deps.admit(deps.authenticate(request.headers), 0)
+      const caller = deps.authenticate(request.headers)
+      const admission = deps.admit(caller, 0)
       if (!admission.ok) return refusalResponse(admission.refusal, headers)
       admission.ticket.settle(NO_TOKENS)
-      return respond(item, { ...headers, ...admission.ticket.headers })
+      return respond(item, { caller, headers: { ...headers, ...admission.ticket.headers } })
     }
-  const listModels = read((_item, headers) => jsonTextResponse(catalog.listText, 200, headers))
-  const showModel = read((item, headers) => {
+  const listModels = read((_item, { headers }) => jsonTextResponse(catalog.listText, 200, headers))
+  const showModel = read((item, { headers }) => {
     const text = catalog.textOf(item)
     return text === null ? errorResponse(noSuchModel(), headers) : jsonTextResponse(text, 200, headers)
+  })
+  const showReceipt = read((item, { caller, headers }) => {
+    const receipt = deps.keptReceipts.find(item, caller.organizationId)
+    return receipt === null
+      ? errorResponse(noSuchReceipt(deps.keptReceipts), headers)
+      : new Response(receipt, { headers: { ...headers, 'content-type': 'text/plain; charset=us-ascii' } })
   })
   const attest: Route['respond'] = async (request, { id, address }) => {
     if (deps.attestation === null) throw new Fault('attestation_unavailable', 'There is no fresh attestation evidence.')
@@ -189,6 +197,7 @@ function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): Route
     ['/v1/completions', post((request, received) => complete(request, { operation: 'text_completion', ...received }))],
     ['/v1/models', get(false, listModels)],
     ['/v1/models/{id}', get(false, showModel)],
+    [`${receiptsPath}{id}`, get(false, showReceipt)],
     ['/health', get(true, (_request, { id }) => jsonResponse({ status: 'ok' }, 200, commonHeaders(id)))],
     ['/attestation', get(true, attest)],
     [keyConfigPath, get(true, (_request, { id }) => keyConfigResponse(deps.encryption, id))],
