@@ -3,6 +3,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { toHex } from '../base/bytes.ts'
+import { canonicalJson } from '../base/canonical-json.ts'
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
@@ -11,7 +12,7 @@ import { listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { hasWorker } from '../config/worker-checks.ts'
 import { guestGatewayName } from '../contract/agent.ts'
-import type { GatewaySettings } from '../contract/workload.ts'
+import { type GatewaySettings, keptReceiptsDefault } from '../contract/workload.ts'
 import { findModelOf, loadModel } from '../host/models/models.ts'
 import { startSandboxed } from '../host/sandbox.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
@@ -156,8 +157,19 @@ export function gatewaySettings({ inference, http }: Pick<Config, 'inference' | 
     nonceRetentionMs: inference.nonce_retention_hours * hourMs,
     noncesMax: inference.nonces_max,
     responseReceipts: inference.response_receipts,
+    ...keptReceiptsIn(inference),
     connectionIdleSeconds: http.idle_timeout_s,
   }
+}
+
+/** Nothing for the defaults: so workload.json is the same as without these fields. */
+function keptReceiptsIn(inference: Config['inference']): Pick<GatewaySettings, 'keptReceipts'> {
+  const keptReceipts = {
+    retentionMs: inference.receipts_kept_s * 1000,
+    countMax: inference.receipts_kept_max,
+    bytesMax: inference.receipts_kept_bytes_max,
+  }
+  return canonicalJson(keptReceipts) === canonicalJson(keptReceiptsDefault) ? {} : { keptReceipts }
 }
 
 async function composeWorkloads({ config, stateDir }: InferenceParts, log: Logger): Promise<Workloads> {

@@ -160,8 +160,21 @@ export const InferenceConfig = Type.Object(
     response_receipts: OneOf(['on-request', 'always'], {
       default: 'on-request',
       description:
-        'Which responses carry a signed receipt: those to requests with `X-Strongroom-Receipt: 1`, or all of them.',
+        'Which responses get a signed receipt: those to requests with `X-Strongroom-Receipt` (`1` or `keep`), or all of them.',
     }),
+    receipts_kept_s: Count(
+      900,
+      0,
+      86_400,
+      'How long receipts of responses are kept for GET /v1/receipts/ID, in the memory of the gateway. 0 for not at all.',
+    ),
+    receipts_kept_max: Count(
+      8_192,
+      1,
+      65_536,
+      'How many receipts are kept. When there are more, the organization that has most loses its oldest.',
+    ),
+    receipts_kept_bytes_max: Count(67_108_864, 65_536, 1_073_741_824, 'How many bytes of receipts are kept.'),
   },
   { ...closed, default: {} },
 )

@@ -81,6 +81,7 @@ export const GatewayModel = Type.Object(
   },
   closed,
 )
+export type GatewayModel = Static<typeof GatewayModel>
 export const GatewayModelList = Type.Object({ object: Type.Literal('list'), data: Type.Array(GatewayModel) }, closed)
 export type GatewayModelList = Static<typeof GatewayModelList>
 

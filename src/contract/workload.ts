@@ -43,12 +43,21 @@ export const GatewaySettings = Type.Object(
     nonceRetentionMs: Count,
     noncesMax: Count,
     responseReceipts: OneOf(['on-request', 'always']),
+    /** Left out: `keptReceiptsDefault`, as documents from before there were such receipts mean it. */
+    keptReceipts: Type.Optional(Type.Object({ retentionMs: Count, countMax: Count, bytesMax: Count }, closed)),
     /** Of a connection without a request. */
     connectionIdleSeconds: Count,
   },
   closed,
 )
 export type GatewaySettings = Static<typeof GatewaySettings>
+
+/** Receipts of responses that are kept for their clients. */
+export const keptReceiptsDefault: NonNullable<GatewaySettings['keptReceipts']> = {
+  retentionMs: 900_000,
+  countMax: 8_192,
+  bytesMax: 67_108_864,
+}
 
 /** An upstream outside of the VM: prompts for its models leave what is measured. */
 export const WorkloadUpstream = Type.Object(

@@ -4,11 +4,12 @@ import { type Clock, pause } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
-import type { GatewaySettings } from '../contract/workload.ts'
+import { type GatewaySettings, keptReceiptsDefault } from '../contract/workload.ts'
 import type { FetchHandler } from '../http/serve.ts'
 import type { LedgerStore } from '../store/db.ts'
 import { createAttester, type EvidenceOrigin } from './attestation/attester.ts'
 import { createAttestationEndpoint } from './attestation/endpoint.ts'
+import { KeptReceipts } from './attestation/kept-receipts.ts'
 import { createNonceLedger } from './attestation/nonces.ts'
 import type { ReceiptKeys } from './attestation/receipt-keys.ts'
 import { createResponseSealer } from './attestation/response-sealer.ts'
@@ -92,6 +93,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     observe: metrics.observe,
     sealer: createResponseSealer({ keys, clock, inside: deps.inside }),
     responseReceipts: settings.responseReceipts,
+    keptReceipts: new KeptReceipts({ clock, limits: settings.keptReceipts ?? keptReceiptsDefault }),
     attestation: attestation.respond,
     encryption,
     openapi: JSON.stringify(inferenceOpenapiDocument()),

@@ -71,7 +71,11 @@ export type RecordUsage = (record: UsageRecord) => void | Promise<void>
 
 /** Makes signed receipts of responses: over the hashes of the request's and the response's bytes, chained over events, and who answered. */
 export type ResponseSealer = {
-  readonly begin: (request: { readonly id: string; readonly model: string; readonly body: Uint8Array }) => BegunSeal
+  readonly begin: (request: {
+    readonly id: string
+    readonly model: string
+    readonly body: Uint8Array
+  }) => (upstream: string) => SigningSeal
 }
 
 /** Begins the seal of the response of the upstream of that name: a new one for each upstream that is tried. */
@@ -80,9 +84,11 @@ export type BegunSeal = (upstream: string) => ResponseSeal
 export type ResponseSeal = {
   /** Takes every byte of the response's body in order, except the receipt itself. */
   readonly update: (bytes: Uint8Array) => void
-  /** Base64url text of the signed receipt. */
-  readonly finish: (tokens: Tokens) => string
+  /** Ends it. The signed receipt where the response carries it, as base64url; null where it does not. */
+  readonly finish: (tokens: Tokens) => string | null
 }
+
+export type SigningSeal = Pick<ResponseSeal, 'update'> & { readonly finish: (tokens: Tokens) => string }
 
 /** How requests with an encapsulated key have fared since the start, by suite. */
 export type EncryptionCounts = Record<

@@ -12,7 +12,7 @@ export type GatewayResponse = {
   readonly request: Uint8Array
   /** The exact body of the response; of a stream, with the receipt in it. */
   readonly response: Uint8Array
-  /** Value of the response's X-Strongroom-Receipt header; null when there was none. */
+  /** Value of the response's X-Strongroom-Receipt header, or what GET /v1/receipts/ID gave; null when there was neither. */
   readonly receipt: string | null
 }
 

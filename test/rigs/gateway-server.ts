@@ -6,6 +6,8 @@ import { systemClock } from '../../src/base/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
+import { keptReceiptsDefault } from '../../src/contract/workload.ts'
+import { KeptReceipts } from '../../src/inference/attestation/kept-receipts.ts'
 import { createResponseSealer } from '../../src/inference/attestation/response-sealer.ts'
 import { createEncryption } from '../../src/inference/encryption/encryption.ts'
 import {
@@ -140,6 +142,7 @@ export function startHostGateway(
     observe: metrics.observe,
     sealer: createResponseSealer({ keys: ehbpKeys, clock, inside: new Set() }),
     responseReceipts,
+    keptReceipts: new KeptReceipts({ clock, limits: keptReceiptsDefault }),
     attestation: null,
     workload: null,
     encryption,

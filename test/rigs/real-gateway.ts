@@ -7,6 +7,8 @@ import { join } from 'node:path'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
+import { keptReceiptsDefault } from '../../src/contract/workload.ts'
+import { KeptReceipts } from '../../src/inference/attestation/kept-receipts.ts'
 import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../../src/inference/attestation/response-sealer.ts'
 import { createEncryption } from '../../src/inference/encryption/encryption.ts'
@@ -90,6 +92,7 @@ export function startRealHostGateway(
     observe: metrics.observe,
     sealer: createResponseSealer({ keys, clock, inside: new Set() }),
     responseReceipts: 'on-request',
+    keptReceipts: new KeptReceipts({ clock, limits: keptReceiptsDefault }),
     attestation: null,
     workload: null,
     encryption,

@@ -36,7 +36,10 @@ export function addVerifyResponse(verify: Command, cli: Cli): void {
     .description(
       'verify a saved response of a gateway: which request it belongs to, who answered and whose keys signed it; offline',
     )
-    .option('--receipt <file>', 'the value of the X-Strongroom-Receipt header; a stream carries its own receipt')
+    .option(
+      '--receipt <file>',
+      'the value of the X-Strongroom-Receipt header, or the body of GET /v1/receipts/ID; a stream carries its own, unless it was to be kept',
+    )
     .requiredOption('--request <file>', 'the exact body of the request')
     .requiredOption('--response <file>', 'the exact body of the response')
     .requiredOption('--attestation <file>', "the gateway's saved response to GET /attestation")

@@ -1,25 +1,17 @@
 // One chat or text completion, from admission to the last byte. Fails closed: however the request ends, its account is closed once.
 
 import type { Clock } from '../../base/clock.ts'
-import { Fault } from '../../base/fault.ts'
 import { checkBodyHeaders, readBody } from '../../http/body.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
 import { parseRequest } from '../openai/request.ts'
 import type { SchemaChecks } from '../openai/schema-check-service.ts'
-import type {
-  Admit,
-  Authenticate,
-  Caller,
-  EncryptedExchange,
-  Observe,
-  Operation,
-  RecordUsage,
-  ResponseSealer,
-} from '../types.ts'
+import type { Admit, Authenticate, Caller, EncryptedExchange, Observe, Operation, RecordUsage } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import { estimateTokens, NO_TOKENS, openAccount, type RequestAccount } from './accounting.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
+import { noSuchModel } from './models.ts'
+import { beginSeal, type ReceiptDeps } from './receipts.ts'
 import { clientGoneStatus, type Job } from './respond.ts'
 import {
   commonHeaders,
@@ -32,14 +24,11 @@ import {
 import type { StreamLimits } from './stream.ts'
 
 /** What completions need from outside the gateway. */
-export type CompletionServices = {
+export type CompletionServices = ReceiptDeps & {
   readonly authenticate: Authenticate
   readonly admit: Admit
   readonly recordUsage: RecordUsage
   readonly observe: Observe
-  /** Null: no receipt can be signed. */
-  readonly sealer: ResponseSealer | null
-  readonly responseReceipts: 'on-request' | 'always'
   readonly clock: Clock
 }
 
@@ -131,14 +120,13 @@ async function prepareJob(
   const body = await readPlainBody(deps, request, exchange)
   const { request: parsed, source } = parseRequest(operation, body)
   const { model, format } = parsed
-  if (!deps.models.has(model)) throw new Fault('not_found', 'There is no such model; see /v1/models.')
+  if (!deps.models.has(model)) throw noSuchModel()
   account.model = model
   account.bodyBytes = body.length
   account.promptEstimate = estimateTokens(body.length)
-  const isSealed = deps.responseReceipts === 'always' || request.headers.get('x-strongroom-receipt') === '1'
-  if (isSealed && deps.sealer === null) {
-    throw new Fault('attestation_unavailable', 'Signed receipts are not available now.')
-  }
+  const isEncrypted = exchange !== null
+  const { organizationId } = caller
+  const { seal, headers: more } = beginSeal(deps, { request, id, organizationId, model, body, isEncrypted })
   const plan: CompletionPlan = {
     request: parsed,
     id: `${operation === 'chat' ? 'chatcmpl' : 'cmpl'}-${id}`,
@@ -149,8 +137,7 @@ async function prepareJob(
         : null,
     obfuscate: (parsed.includeObfuscation ?? deps.limits.padsStreams) ? deps.obfuscate : null,
   }
-  const seal = isSealed ? (deps.sealer?.begin({ id, model, body }) ?? null) : null
-  return { id, plan, source, seal, headers, account, isEncrypted: exchange !== null, signal: request.signal }
+  return { id, plan, source, seal, headers: { ...headers, ...more }, account, isEncrypted, signal: request.signal }
 }
 
 /**

@@ -5,11 +5,10 @@ import { createDeadlines } from '../../base/deadlines.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
-import type { GatewayModelList } from '../../contract/inference.ts'
 import { checkHost } from '../../http/head.ts'
 import { createObfuscate } from '../openai/obfuscation.ts'
 import { createSchemaChecks } from '../openai/schema-check-service.ts'
-import type { AdmitPublic, EncryptedExchange, Encryption } from '../types.ts'
+import type { AdmitPublic, Caller, Encryption } from '../types.ts'
 import { UpstreamClient } from '../upstream/client.ts'
 import { Router, type RouterView } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
@@ -20,14 +19,18 @@ import {
   type CompletionServices,
   createCompletionHandler,
 } from './completion.ts'
+import { createModelCatalog, noSuchModel } from './models.ts'
+import { noSuchReceipt, receiptsPath } from './receipts.ts'
 import {
   commonHeaders,
   errorResponse,
   isServerFailure,
   jsonResponse,
   jsonTextResponse,
+  type ResponseHeaders,
   refusalResponse,
 } from './responses.ts'
+import { type Received, type Route, RouteTable } from './routes.ts'
 
 export type GatewayDeps = CompletionServices & {
   readonly admitPublic: AdmitPublic
@@ -64,15 +67,6 @@ export type Gateway = {
   readonly close: () => void
 }
 
-/** `exchange`: null for a plain request. */
-type Received = { readonly id: string; readonly address: () => string; readonly exchange: EncryptedExchange | null }
-
-type Route = {
-  readonly methods: readonly string[]
-  readonly isPublic: boolean
-  readonly respond: (request: Request, received: Received) => Response | Promise<Response>
-}
-
 export function createGateway(deps: GatewayDeps): Gateway {
   const { limits, clock } = deps
   const log = deps.log.unit('gateway')
@@ -107,10 +101,11 @@ export function createGateway(deps: GatewayDeps): Gateway {
   })
   const routes = createRoutes(deps, { models, complete })
 
-  const dispatch = (request: Request, path: string, received: Received): Response | Promise<Response> => {
+  const dispatch = (request: Request, path: string, received: Omit<Received, 'item'>): Response | Promise<Response> => {
     const { id, address } = received
     checkHost(request.headers)
-    const route = routes.get(path)
+    const found = routes.find(path)
+    const route = found?.route
     if (route?.isPublic ?? !path.startsWith('/v1/')) {
       const refusal = deps.admitPublic(address())
       if (refusal !== null) return refusalResponse(refusal, commonHeaders(id))
@@ -118,8 +113,8 @@ export function createGateway(deps: GatewayDeps): Gateway {
       // First the key: without one nobody learns which routes under /v1/ exist.
       deps.authenticate(request.headers)
     }
-    if (route === undefined) throw new Fault('not_found', 'There is no such route.')
-    if (route.methods.includes(request.method)) return route.respond(request, received)
+    if (found === null || route === undefined) throw routes.notFound(path, path.startsWith('/v1/'))
+    if (route.methods.includes(request.method)) return route.respond(request, { ...received, item: found.item })
     const error = new Fault('method_not_allowed', `The methods here are ${route.methods.join(', ')}.`)
     return errorResponse(error, { ...commonHeaders(id), allow: route.methods.join(', ') })
   }
@@ -159,20 +154,31 @@ function createCacheSalt(random: RandomBytes): (organizationId: string) => strin
 
 type RouteDeps = { readonly models: ReadonlySet<string>; readonly complete: CompletionHandler }
 
-function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): ReadonlyMap<string, Route> {
+function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): RouteTable {
   const created = Math.floor(deps.clock.nowMs() / 1000)
-  const modelList: GatewayModelList = {
-    object: 'list',
-    data: [...models].map(id => ({ id, object: 'model', created, owned_by: deps.ownedBy })),
-  }
-  const modelsText = JSON.stringify(modelList)
-  const listModels: Route['respond'] = (request, { id }) => {
-    const headers = commonHeaders(id)
-    const admission = deps.admit(deps.authenticate(request.headers), 0)
-    if (!admission.ok) return refusalResponse(admission.refusal, headers)
-    admission.ticket.settle(NO_TOKENS)
-    return jsonTextResponse(modelsText, 200, { ...headers, ...admission.ticket.headers })
-  }
+  const catalog = createModelCatalog(models, { created, ownedBy: deps.ownedBy })
+  /** Of requests that need a key and cost no tokens. */
+  const read =
+    (respond: (item: string, read: { caller: Caller; headers: ResponseHeaders }) => Response): Route['respond'] =>
+    (request, { id, item }) => {
+      const headers = commonHeaders(id)
+      const caller = deps.authenticate(request.headers)
+      const admission = deps.admit(caller, 0)
+      if (!admission.ok) return refusalResponse(admission.refusal, headers)
+      admission.ticket.settle(NO_TOKENS)
+      return respond(item, { caller, headers: { ...headers, ...admission.ticket.headers } })
+    }
+  const listModels = read((_item, { headers }) => jsonTextResponse(catalog.listText, 200, headers))
+  const showModel = read((item, { headers }) => {
+    const text = catalog.textOf(item)
+    return text === null ? errorResponse(noSuchModel(), headers) : jsonTextResponse(text, 200, headers)
+  })
+  const showReceipt = read((item, { caller, headers }) => {
+    const receipt = deps.keptReceipts.find(item, caller.organizationId)
+    return receipt === null
+      ? errorResponse(noSuchReceipt(deps.keptReceipts), headers)
+      : new Response(receipt, { headers: { ...headers, 'content-type': 'text/plain; charset=us-ascii' } })
+  })
   const attest: Route['respond'] = async (request, { id, address }) => {
     if (deps.attestation === null) throw new Fault('attestation_unavailable', 'There is no fresh attestation evidence.')
     const response = await deps.attestation(request, address)
@@ -186,10 +192,12 @@ function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): Reado
   }
   const post = (respond: Route['respond']): Route => ({ methods: ['POST'], isPublic: false, respond })
   const get = (isPublic: boolean, respond: Route['respond']): Route => ({ methods: ['GET', 'HEAD'], isPublic, respond })
-  return new Map([
+  return new RouteTable([
     ['/v1/chat/completions', post((request, received) => complete(request, { operation: 'chat', ...received }))],
     ['/v1/completions', post((request, received) => complete(request, { operation: 'text_completion', ...received }))],
     ['/v1/models', get(false, listModels)],
+    ['/v1/models/{id}', get(false, showModel)],
+    [`${receiptsPath}{id}`, get(false, showReceipt)],
     ['/health', get(true, (_request, { id }) => jsonResponse({ status: 'ok' }, 200, commonHeaders(id)))],
     ['/attestation', get(true, attest)],
     [keyConfigPath, get(true, (_request, { id }) => keyConfigResponse(deps.encryption, id))],

@@ -16,6 +16,7 @@ import {
   GatewayError,
   type GatewayErrorCode,
   GatewayHealth,
+  GatewayModel,
   GatewayModelList,
 } from '../../contract/inference.ts'
 import {
@@ -29,6 +30,7 @@ import {
   toOpenApi,
 } from '../../http/openapi.ts'
 import { ChatCompletionRequest, CompletionRequest, CompletionResponse } from './openapi-bodies.ts'
+import { receiptPathHeader, receiptsPath } from './receipts.ts'
 import { GatewayProblem } from './responses.ts'
 
 /** The whole document, as plain JSON. */
@@ -48,6 +50,7 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
     schemas: {
       GatewayError: toJsonSchema(GatewayError),
       GatewayProblem: toJsonSchema(GatewayProblem),
+      GatewayModel: toJsonSchema(GatewayModel),
       GatewayModelList: toJsonSchema(GatewayModelList),
       GatewayHealth: toJsonSchema(GatewayHealth),
       AttestationResponse: toJsonSchema(AttestationResponse),
@@ -75,6 +78,20 @@ const DESCRIPTION = [
 ].join('\n')
 
 const PARAMETERS = {
+  ReceiptRequest: {
+    name: 'id',
+    in: 'path',
+    required: true,
+    description: 'X-Request-ID of the response.',
+    schema: { type: 'string' },
+  },
+  Model: {
+    name: 'id',
+    in: 'path',
+    required: true,
+    description: 'Id of a model; a slash in it may be percent-encoded or not.',
+    schema: { type: 'string' },
+  },
   Nonce: {
     name: 'nonce',
     in: 'query',
@@ -93,8 +110,9 @@ const PARAMETERS = {
     name: 'X-Strongroom-Receipt',
     in: 'header',
     required: false,
-    description: '`1` for a signed receipt of the response.',
-    schema: { const: '1' },
+    description:
+      '`1` for a signed receipt with the response; `keep` for one that is fetched from `/v1/receipts/{id}`, because a header of 5 KB is more than some proxies take.',
+    schema: { enum: ['1', 'keep'] },
   },
   EncapsulatedKey: {
     name: encapsulatedKeyHeader,
@@ -119,6 +137,10 @@ const HEADERS = {
   Receipt: {
     description: 'Signed receipt of the response. In a stream it is the comment line before `data: [DONE]` instead.',
     schema: { type: 'string' },
+  },
+  ReceiptPath: {
+    description: 'Where the receipt is once the response has ended. Only of requests that ask for `keep`.',
+    schema: { type: 'string', pattern: '^/v1/receipts/[0-9a-f-]{36}$' },
   },
   ResponseNonce: {
     description: 'The response is encrypted (EHBP), and this is the nonce of its keys. Only of encrypted requests.',
@@ -152,7 +174,8 @@ const FAILURES = {
   },
   NotFound: {
     status: 404,
-    description: 'Unknown model or route.',
+    description:
+      'Unknown model, receipt or route. Of a route it names those that there are: with a good key all, else the public ones.',
     error: example('not_found', 'There is no such model; see /v1/models.'),
   },
   MethodNotAllowed: {
@@ -243,6 +266,7 @@ const COMPLETED = {
   headers: {
     ...SUCCESS.headers,
     'X-Strongroom-Receipt': 'Receipt',
+    [receiptPathHeader]: 'ReceiptPath',
     [responseNonceHeader]: 'ResponseNonce',
     [sealedHeadersHeader]: 'SealedHeaders',
   },
@@ -321,6 +345,35 @@ const OPERATIONS: readonly Operation[] = [
       }),
     },
     failures: ['Unauthenticated', ...READ],
+  },
+  {
+    method: 'get',
+    path: '/v1/models/{id}',
+    id: 'retrieveModel',
+    summary: 'One model of the catalog',
+    isPublic: false,
+    parameters: ['Model'],
+    body: null,
+    success: { ...SUCCESS, content: jsonContent(ref('schemas', 'GatewayModel')) },
+    failures: ['Unauthenticated', 'NotFound', ...READ],
+  },
+  {
+    method: 'get',
+    path: `${receiptsPath}{id}`,
+    id: 'retrieveReceipt',
+    summary: 'The signed receipt of a response that has ended, for the organization that asked for it',
+    description:
+      'For some minutes, as long as there is room, and not after a restart. Of encrypted requests none is kept: their receipts come encrypted with the response.',
+    isPublic: false,
+    parameters: ['ReceiptRequest'],
+    body: null,
+    success: {
+      ...SUCCESS,
+      content: {
+        'text/plain': { schema: { type: 'string', description: 'base64url, as X-Strongroom-Receipt has it.' } },
+      },
+    },
+    failures: ['Unauthenticated', 'NotFound', ...READ],
   },
   {
     method: 'post',

@@ -56,11 +56,11 @@ export async function respondWhole(
   const { tokens, tokensSource } = completion
   const body = JSON.stringify(completion.body)
   seal?.update(utf8(body))
-  const receipt = seal?.finish(tokens)
+  const receipt = seal?.finish(tokens) ?? null
   lease.release('healthy')
   account.noteFirstChunk()
   await account.close({ outcome: 'completed', tokens, tokensSource, status: 200, errorCode: null })
-  const headers = receipt === undefined ? job.headers : { ...job.headers, 'x-strongroom-receipt': receipt }
+  const headers = receipt === null ? job.headers : { ...job.headers, 'x-strongroom-receipt': receipt }
   return jsonTextResponse(body, 200, headers)
 }
 

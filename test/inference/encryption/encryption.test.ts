@@ -183,6 +183,21 @@ describe('what is in the clear', () => {
     expect(plain.headers.get('x-strongroom-ignored')).toBe('secret_field')
   })
 
+  test('goal: whoever ends TLS, and so has the bearer key, gets no receipt of an encrypted exchange by its path', async () => {
+    for (const stream of [false, true]) {
+      const encrypted = await chatEncrypted(gateway, { stream }, { headers: { 'x-strongroom-receipt': '1' } })
+      await encrypted.text()
+      const id = encrypted.response.headers.get('x-request-id')
+      const auth = { headers: { authorization: `Bearer ${KEY}` } }
+      expect((await fetch(`${gateway.url}/v1/receipts/${id}`, auth)).status).toBe(404)
+      const refused = await chatEncrypted(gateway, { stream }, { headers: { 'x-strongroom-receipt': 'keep' } })
+      expect([refused.response.status, JSON.parse(await refused.text()).error.param]).toEqual([
+        400,
+        'x-strongroom-receipt',
+      ])
+    }
+  })
+
   test('goal: receipts cover the plain bodies, in a header and in a stream, and verify as those of plain exchanges do', async () => {
     await using other = await startGateway([target(upstream.url)], { limits: { padsStreams: true } })
     const keys = await other.publicKeys()

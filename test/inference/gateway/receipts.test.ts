@@ -6,6 +6,8 @@ import { splitResponse } from '../../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { fromBase64Url, utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
+import { keptReceiptsDefault } from '../../../src/contract/workload.ts'
+import { KeptReceipts } from '../../../src/inference/attestation/kept-receipts.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
 import { readAllowlist } from '../../../src/verifier/allowlist.ts'
 import { freshAgeMsMax, verifyGateway } from '../../../src/verifier/gateway.ts'
@@ -14,15 +16,17 @@ import { verifyGatewayResponse } from '../../../src/verifier/response.ts'
 import { readSimulatedRoot } from '../../../src/verifier/simulated-root.ts'
 import * as attestation from '../../rigs/gateway-attestation.ts'
 import {
+  CALLER,
   chatBody,
   eachWithGateway,
+  KEY,
   startGateway,
   startHostGateway,
   type TestGateway,
   target,
 } from '../../rigs/gateway-server.ts'
 import { needsHost } from '../../rigs/test-gateway.ts'
-import { sendJson, startUpstream, type TestUpstream } from '../../rigs/upstream-server.ts'
+import { delta, openSse, sendJson, sse, startUpstream, type TestUpstream } from '../../rigs/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway
@@ -95,6 +99,109 @@ describe('a receipt', () => {
         expect(await answer.json()).toMatchObject({ error: { code: 'attestation_unavailable' } })
       }
       expect(upstream.seen).toEqual([])
+    },
+  )
+})
+
+describe('a kept receipt', () => {
+  const toKeep = { headers: { 'x-strongroom-receipt': 'keep' } }
+  const fetchReceipt = (id: string | null, one = gateway) =>
+    fetch(`${one.url}/v1/receipts/${id}`, { headers: { authorization: `Bearer ${KEY}` } })
+
+  test('goal: asked for by `keep` it is where a short header says, good for exactly the bytes that came, streamed or not', async () => {
+    for (const stream of [false, true]) {
+      const answer = await gateway.chat({ stream }, toKeep)
+      const response = new Uint8Array(await answer.arrayBuffer())
+      expect([answer.headers.get('x-strongroom-receipt'), splitResponse(response).receipt]).toEqual([null, null])
+      const id = answer.headers.get('x-request-id')
+      expect(answer.headers.get('x-strongroom-receipt-path')).toBe(`/v1/receipts/${id}`)
+      const kept = await fetchReceipt(id)
+      expect([kept.status, kept.headers.get('content-type')]).toEqual([200, 'text/plain; charset=us-ascii'])
+      const question = { keys: await gateway.publicKeys(), response, upstream: 'any' } as const
+      const request = utf8(JSON.stringify(chatBody({ stream })))
+      const { ok, claim } = await verifyResponse(await kept.text(), { ...question, request })
+      expect([ok, claim?.requestId]).toEqual([true, id ?? ''])
+    }
+  })
+
+  test('goal: one that came with its response is kept too, the very same; of a response without one nothing is', async () => {
+    for (const stream of [false, true]) {
+      const answer = await gateway.chat({ stream }, asked)
+      const { receipt } = splitResponse(new Uint8Array(await answer.arrayBuffer()))
+      expect(answer.headers.has('x-strongroom-receipt-path')).toBe(false)
+      const kept = await fetchReceipt(answer.headers.get('x-request-id'))
+      expect(await kept.text()).toBe(receipt ?? answer.headers.get('x-strongroom-receipt') ?? 'none')
+    }
+    const plain = await gateway.chat()
+    await plain.text()
+    for (const id of [plain.headers.get('x-request-id'), '', '%', 'constructor', 'x'.repeat(4_000)]) {
+      const none = await fetchReceipt(id)
+      expect(none.status).toBe(404)
+      expect(await none.json()).toMatchObject({ error: { code: 'not_found' } })
+    }
+  })
+
+  const noOthers = needsHost('the key of another organization, and a time that passes, are made up')
+  test.skipIf(noOthers)(
+    'goal: another organization gets the same 404 as for a request that never was, and so does everybody once it is too old',
+    async () => {
+      let organizationId = 'o1'
+      let lateMs = 0
+      const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + lateMs }
+      const host = { authenticate: () => ({ ...CALLER, organizationId }), clock }
+      await using one = startHostGateway([target(upstream.url)], { host })
+      const answer = await one.chat({}, toKeep)
+      await answer.text()
+      const id = answer.headers.get('x-request-id')
+      const told = async (which: string | null) => {
+        const { status, body } = await fetchReceipt(which, one).then(async got => ({
+          status: got.status,
+          body: await got.text(),
+        }))
+        return status === 200 ? status : body
+      }
+      const unknown = await told(crypto.randomUUID())
+      organizationId = 'o2'
+      expect(await told(id)).toBe(unknown)
+      organizationId = 'o1'
+      expect(await told(id)).toBe(200)
+      lateMs = keptReceiptsDefault.retentionMs + 1
+      expect(await told(id)).toBe(unknown)
+    },
+  )
+
+  test('goal: a stream that fails has none', async () => {
+    upstream.behave = response => {
+      openSse(response)
+      response.write(sse(delta({ role: 'assistant', content: 'Hi' })))
+      response.end()
+    }
+    const answer = await gateway.chat({ stream: true }, toKeep)
+    expect(await answer.text()).toContain('"error"')
+    expect((await fetchReceipt(answer.headers.get('x-request-id'))).status).toBe(404)
+  })
+
+  test('goal: a word that the header has not is a 400 that names the header, before any upstream is asked', async () => {
+    for (const word of ['0', 'yes', 'Keep', '1, 1', '']) {
+      const answer = await gateway.chat({}, { headers: { 'x-strongroom-receipt': word } })
+      expect([word, answer.status]).toEqual([word, 400])
+      expect(await answer.json()).toMatchObject({ error: { code: 'invalid_request', param: 'x-strongroom-receipt' } })
+    }
+    expect(upstream.seen).toEqual([])
+  })
+
+  const noSetting = needsHost('what it keeps is given in place of its own')
+  test.skipIf(noSetting)(
+    'goal: a gateway that keeps none says so where one is to be kept, and gives it with the response as ever',
+    async () => {
+      const limits = { ...keptReceiptsDefault, retentionMs: 0 }
+      const keptReceipts = new KeptReceipts({ clock: systemClock, limits })
+      await using one = startHostGateway([target(upstream.url)], { host: { keptReceipts } })
+      expect(await (await one.chat({}, toKeep)).json()).toMatchObject({
+        error: { message: expect.stringContaining('keeps no receipts'), param: 'x-strongroom-receipt' },
+      })
+      const answer = await one.chat({}, asked)
+      expect([answer.status, (await fetchReceipt(answer.headers.get('x-request-id'), one)).status]).toEqual([200, 404])
     },
   )
 })

@@ -1,0 +1,74 @@
+// Whether a response gets a signed receipt, and how the client gets that: with the response, or by its path. Effects: keeps receipts in memory.
+
+import { receiptHeader } from '../../attest/receipt/response.ts'
+import { Fault } from '../../base/fault.ts'
+import type { KeptReceipts } from '../attestation/kept-receipts.ts'
+import type { BegunSeal, ResponseSealer } from '../types.ts'
+import type { ResponseHeaders } from './responses.ts'
+
+export type ReceiptDeps = {
+  /** Null: no receipt can be signed. */
+  readonly sealer: ResponseSealer | null
+  readonly responseReceipts: 'on-request' | 'always'
+  readonly keptReceipts: KeptReceipts
+}
+
+export const receiptsPath = '/v1/receipts/'
+/** Of a response that does not carry its receipt: where it is. */
+export const receiptPathHeader = 'x-strongroom-receipt-path'
+
+type SealedRequest = {
+  readonly request: Pick<Request, 'headers'>
+  readonly id: string
+  readonly organizationId: string
+  readonly model: string
+  /** The plain body. */
+  readonly body: Uint8Array
+  readonly isEncrypted: boolean
+}
+
+export type RequestSeal = {
+  /** Null: the response gets no receipt. */
+  readonly seal: BegunSeal | null
+  /** For the response to this request. */
+  readonly headers: ResponseHeaders
+}
+
+/** Faults: invalid_request (the header), attestation_unavailable. */
+export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDeps, sealed: SealedRequest): RequestSeal {
+  const { request, id, organizationId, model, body, isEncrypted } = sealed
+  const asked = request.headers.get(receiptHeader)
+  if (asked !== null && asked !== '1' && asked !== 'keep') throw wrongHeader('must be 1 or keep.')
+  if (asked === null && responseReceipts === 'on-request') return { seal: null, headers: {} }
+  if (sealer === null) throw new Fault('attestation_unavailable', 'Signed receipts are not available now.')
+  const isCarried = asked !== 'keep'
+  if (!isCarried && keptReceipts.retentionMs === 0) throw wrongHeader('must be 1: this gateway keeps no receipts.')
+  // By its path a receipt would come in the clear, with the hashes of what was encrypted.
+  if (!isCarried && isEncrypted) throw wrongHeader('must be 1 for an encrypted request: its receipt comes encrypted.')
+  const begun = sealer.begin({ id, model, body })
+  if (isEncrypted) return { seal: begun, headers: {} }
+  const seal: BegunSeal = upstream => {
+    const { update, finish } = begun(upstream)
+    return {
+      update,
+      finish: tokens => {
+        const receipt = finish(tokens)
+        keptReceipts.keep(id, { organizationId, receipt })
+        return isCarried ? receipt : null
+      },
+    }
+  }
+  return { seal, headers: isCarried ? {} : { [receiptPathHeader]: `${receiptsPath}${id}` } }
+}
+
+/** Fault not_found: the same for a receipt of another organization. */
+export function noSuchReceipt({ retentionMs }: KeptReceipts): Fault {
+  return new Fault(
+    'not_found',
+    `No receipt of such a request is here. They are kept for ${retentionMs / 1000} seconds at most, as long as there is room, and for the organization that asked.`,
+  )
+}
+
+function wrongHeader(problem: string): Fault {
+  return new Fault('invalid_request', `The header ${receiptHeader} ${problem}`, { param: receiptHeader.toLowerCase() })
+}

@@ -1,0 +1,45 @@
+// workload.json out of the configuration: every field that a gateway's VM is to know, and the same text for the same configuration.
+
+import { expect, test } from 'bun:test'
+import { gatewayWorkload } from '../../src/appliance/workload.ts'
+import { parseConfig } from '../../src/config/parse.ts'
+import type { ImageManifest } from '../../src/contract/image.ts'
+import { shapeOf } from '../../src/contract/shape.ts'
+import { WorkloadDocument } from '../../src/contract/workload.ts'
+import { loadUpstream } from '../../src/inference/upstream/target.ts'
+import { rootHash } from '../rigs/enclave-workload.ts'
+
+const file = { path: 'file', sha256: rootHash, sizeBytes: 1 }
+const manifest: ImageManifest = {
+  schemaVersion: 1,
+  ...{ name: 'inference', inputsSha256: rootHash, rootHash, kernelVersion: '6', launchDigests: {} },
+  files: { firmware: file, root: file, kernel: file, initrd: file, cmdline: file },
+  gateway: { sha256: rootHash, command: ['strongroom-enclave', 'serve'] },
+}
+const upstreamToml = '[[inference.upstreams]]\nname = "far"\nurl = "https://far.example/v1"\nmodels = ["m", "e"]\n'
+
+function workloadTextOf(toml: string): string {
+  const verdict = parseConfig(toml, 'test.toml')
+  if (!verdict.ok) throw new Error('the configuration is valid')
+  const { config } = verdict
+  const upstreams = config.inference.upstreams.map(loadUpstream)
+  return gatewayWorkload({ config, manifest, upstreams, model: null, controlKey: 'A'.repeat(43), allowlist: null })
+}
+
+function documentOf(toml: string): WorkloadDocument {
+  const shape = shapeOf(WorkloadDocument, JSON.parse(workloadTextOf(toml)))
+  if (!shape.ok) throw new Error(shape.problem)
+  return shape.value
+}
+
+test('goal: a configuration that uses nothing of what came later gives the very text of before, so relying parties pin no new digest', () => {
+  expect(new Bun.CryptoHasher('sha256').update(workloadTextOf(upstreamToml)).digest('hex')).toBe(
+    '73f9a30747ba20ca5ae5627c9ac51bddce8cf411e7e8bd02d5f12c9bacc25f95',
+  )
+})
+
+test('goal: how long and how many receipts are kept is in it as soon as it is not the default', () => {
+  expect(documentOf('').gateway.keptReceipts).toBeUndefined()
+  const toml = '[inference]\nreceipts_kept_s = 60\n'
+  expect(documentOf(toml).gateway.keptReceipts).toEqual({ retentionMs: 60_000, countMax: 8_192, bytesMax: 67_108_864 })
+})
