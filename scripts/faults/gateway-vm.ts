@@ -116,7 +116,14 @@ async function openUpdate(): Promise<Stage> {
     clear: async () => {
       // One that had begun goes on to its end; what was asked for and is forgotten may be asked for again.
       await until('one gateway VM is left', serveMs, async () => (await gatewaysOf(appliance)).length === 1)
-      return holdingFindings(appliance, 1)
+      // The row of the other has ended before its VM.
+      let left: Findings = []
+      const isAlone = async () => {
+        left = await oneGateway(appliance)
+        return left.length === 0
+      }
+      await until('its VM is gone', stepMs, isAlone).catch(() => {})
+      return left
     },
     [Symbol.asyncDispose]: () => opened[Symbol.asyncDispose](),
   }

@@ -79,6 +79,14 @@ async function runInside(argv: readonly string[]): Promise<number> {
 
 async function runAll({ scenarios, points, seed, only, minutes }: Options): Promise<number> {
   const endMs = performance.now() + minutes * 60_000
+  let isInterrupted = false
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.on(signal, () => {
+      isInterrupted = true
+      printError('the point that is being tried is the last one')
+    })
+  }
+  const isOver = () => isInterrupted || performance.now() > endMs
   const results: PointResult[] = []
   const broken: string[] = []
   print(`seed ${seed}`)
@@ -88,7 +96,7 @@ async function runAll({ scenarios, points, seed, only, minutes }: Options): Prom
         points,
         seed,
         only,
-        endMs,
+        isOver,
         onTotal: (total, chosen) =>
           print(`${scenario.name}: ${total} points, ${chosen} of them tried: ${scenario.about}`),
         onResult: result => {
@@ -101,9 +109,8 @@ async function runAll({ scenarios, points, seed, only, minutes }: Options): Prom
       print(`${scenario.name}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`)
     }
   }
-  const isOver = performance.now() > endMs
   for (const line of summaryLines(results)) print(line)
-  if (isOver) print(`stopped after ${minutes} minutes; --minutes allows more`)
+  if (performance.now() > endMs) print(`stopped after ${minutes} minutes; --minutes allows more`)
   return broken.length === 0 && results.length > 0 && results.every(one => one.findings.length === 0) ? 0 : 1
 }
 

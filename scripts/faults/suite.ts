@@ -23,8 +23,8 @@ export type SuiteOptions = {
   readonly seed: number
   /** Just this one. */
   readonly only: number | null
-  /** No further point is begun after this moment, by `performance.now()`. */
-  readonly endMs: number
+  /** No further point is begun once this says so. */
+  readonly isOver: () => boolean
   readonly onTotal: (total: number, chosen: number) => void
   readonly onResult: (result: PointResult) => void
 }
@@ -45,7 +45,7 @@ export async function runScenario(scenario: Scenario, options: SuiteOptions): Pr
     const chosen = only === null ? choosePoints(open.effects, points, seed) : [only]
     options.onTotal(open.effects.length, chosen.length)
     for (const point of chosen) {
-      if (performance.now() > options.endMs) return
+      if (options.isOver()) return
       open ??= await openScenario(scenario)
       let result = await runPoint(scenario, open, point)
       // Once more, as the machine may have been busy with something else.

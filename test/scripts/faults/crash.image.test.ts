@@ -17,7 +17,7 @@ async function sample(scenario: Scenario, points: number): Promise<PointResult[]
     points,
     seed,
     only: null,
-    endMs,
+    isOver: () => performance.now() > endMs,
     onTotal: () => {},
     onResult: one => results.push(one),
   })
