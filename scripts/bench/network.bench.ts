@@ -86,6 +86,7 @@ async function measureTable(count: number): Promise<{ addMs: number; sampleMs: n
     log: silentLogger,
     ruleset: plan({ pool: '10.88.0.0/16' }),
     ownNetworks: () => [],
+    names: null,
     egressLimitBytes: 5_000_000_000,
     rescueLimitBytes: 50_000,
   })

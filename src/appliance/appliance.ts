@@ -4,7 +4,7 @@ import { systemClock } from '../base/clock.ts'
 import { systemRandom } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { listenAddress, localUrl } from '../config/listen.ts'
-import type { Config, Platform } from '../config/schema.ts'
+import type { Config } from '../config/schema.ts'
 import { openOperatorKey } from '../host/operator-key.ts'
 import { createTls } from '../http/certificate.ts'
 import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-keys.ts'
@@ -20,6 +20,7 @@ import { composeNames, serveDns } from './dns.ts'
 import { composeEngine } from './engine.ts'
 import { composeFirewall } from './firewall.ts'
 import { placeGateway, placementOf } from './gateway.ts'
+import { composeGuestDns } from './guest-dns.ts'
 import { composeInstances, serveInstances } from './instances.ts'
 import { startListener } from './listening.ts'
 import { serveOperator } from './operator.ts'
@@ -64,10 +65,9 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   undo.defer(() => tls.stop())
   const operatorKey = await openOperatorKey(stateDir)
   const simulatedPlatform = createSimulatedPlatform({ stateDir, nowMs: clock.nowMs, random })
-  const collateralOf = (platform: Platform) => composeCollateral({ config, stateDir, platform, clock, log })
   const engine = composeEngine({
     ...{ config, stateDir, store, clock, random, log, operatorKey, simulatedPlatform },
-    collateral: collateralOf,
+    collateral: platform => composeCollateral({ config, stateDir, platform, clock, log }),
     gatewayImageDir: placementOf(config) === 'vm' ? config.inference.worker.image_dir : null,
   })
   const { platform, capacity, collateral } = engine
@@ -83,8 +83,9 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const trust = createTrust({ platform, simulatedPlatform, operatorKeys: operatorKey.owned })
   const firewall = composeFirewall({ config, clock, log, onEvent })
   undo.defer(() => firewall.stop())
+  const guestDns = undo.use(composeGuestDns({ config, engine, clock, log }))
   const shared = { config, stateDir, store, engine, operatorKey, tls, clock, random, log, firewall: firewall.watch }
-  const parts = { ...shared, metering, keys, names, trust, guestCaPem: tls.guestCaPem }
+  const parts = { ...shared, guestDns, metering, keys, names, trust, guestCaPem: tls.guestCaPem }
 
   const { service, pool, background } = composeInstances(parts)
   undo.defer(() => background.stop())

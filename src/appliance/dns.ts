@@ -73,5 +73,7 @@ export async function serveDns(parts: DnsParts & { names: Names; random: RandomB
   }
   await names.start()
   const { hostname, port } = listenAddress(config.listen.dns)
-  return startDns({ address: hostname, port, domain: config.domain, names: names.memory, clock, random, log })
+  // There instances ask, and get what they may reach.
+  const except = config.network.allow_names.length === 0 ? [] : [config.network.gateway_v4, config.network.gateway_v6]
+  return startDns({ address: hostname, port, except, domain: config.domain, names: names.memory, clock, random, log })
 }

@@ -7,7 +7,7 @@ import type { Logger } from '../base/log.ts'
 import { version } from '../base/version.ts'
 import { egressSource, parseEgressEntry } from '../config/egress.ts'
 import { egressSourceV6, parseEgressEntryV6 } from '../config/egress-v6.ts'
-import { guestGateway, listenAddress, listenV4 } from '../config/listen.ts'
+import { guestDnsPort, guestGateway, listenAddress, listenV4 } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { guestGatewayName } from '../contract/agent.ts'
 import { egressLimitBytes } from '../contract/instance.ts'
@@ -189,7 +189,7 @@ function composeNetwork(
   ruleset: VmNetworkDeps['ruleset'],
   { config, store, clock, log }: Pick<EngineDeps, 'config' | 'store' | 'clock' | 'log'>,
 ): Pick<Engine, 'nft' | 'network' | 'watchNetwork'> {
-  const { table } = config.network
+  const { table, allow_names: allowNames } = config.network
   const watch = new NftWatch({ table, guardTable, clock, log: log.unit('nft') })
   const nft = createNft({ table, log: log.unit('nft'), guardFile, watch })
   const network = new VmNetwork({
@@ -200,6 +200,7 @@ function composeNetwork(
     egressLimitBytes,
     rescueLimitBytes: config.network.rescue_bytes,
     ruleset,
+    names: allowNames.length === 0 ? null : { entries: allowNames, port: guestDnsPort },
     ownNetworks: () => ownNetworks({ withV6: ruleset.v6 !== null }),
   })
   return { nft, network, watchNetwork: signal => network.watch(watch, signal) }
@@ -274,9 +275,8 @@ export function firewallSettings(
   }
 }
 
-/** The resolvers that instances are told of are open to them, wherever they are. */
-function egressSettings({ egress, resolvers }: Config['network']): EgressPlan {
-  const texts = [...egress.allow, ...resolvers.map(address => `${address}:53`)]
+function egressSettings({ egress, ...network }: Config['network']): EgressPlan {
+  const texts = [...egress.allow, ...openResolvers(network).map(address => `${address}:53`)]
   return {
     allowed: texts.flatMap(text => parseEgressEntry(text) ?? []),
     source: egressSource(egress.source),
@@ -285,10 +285,15 @@ function egressSettings({ egress, resolvers }: Config['network']): EgressPlan {
   }
 }
 
+/** The resolvers that instances are told of are open to them, wherever they are; with a list of names they are told of none. */
+function openResolvers({ resolvers, allow_names }: Pick<Config['network'], 'resolvers' | 'allow_names'>) {
+  return allow_names.length === 0 ? resolvers : []
+}
+
 /** Null: instances have no IPv6. */
-function egressSettingsV6({ egress, resolvers, pool_v6: pool, gateway_v6 }: Config['network']): EgressPlanV6 | null {
+function egressSettingsV6({ egress, pool_v6: pool, gateway_v6, ...network }: Config['network']): EgressPlanV6 | null {
   if (pool === '') return null
-  const texts = [...egress.allow, ...resolvers.map(address => `[${address}]:53`)]
+  const texts = [...egress.allow, ...openResolvers(network).map(address => `[${address}]:53`)]
   return {
     pool,
     gateway: gateway_v6,
@@ -297,7 +302,8 @@ function egressSettingsV6({ egress, resolvers, pool_v6: pool, gateway_v6 }: Conf
   }
 }
 
-function guestNetwork({ gateway_v4, gateway_v6, mtu_bytes, resolvers }: Config['network']): GuestNetwork {
+function guestNetwork({ gateway_v4, gateway_v6, mtu_bytes, ...network }: Config['network']): GuestNetwork {
+  const resolvers = network.allow_names.length === 0 ? network.resolvers : [gateway_v4, gateway_v6]
   return { gateway: gateway_v4, gatewayV6: gateway_v6, gatewayMac: tapMac, mtuBytes: mtu_bytes, resolvers }
 }
 

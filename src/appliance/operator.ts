@@ -27,6 +27,7 @@ import { findLeaks } from '../vm/leaks.driver.ts'
 import { unownedVm } from '../vm/leaks.plan.ts'
 import { type Engine, poolsOf } from './engine.ts'
 import { createFirewallMetrics } from './firewall.ts'
+import type { GuestDns } from './guest-dns.ts'
 import { reportFailures } from './last-words.ts'
 
 export type OperatorParts = {
@@ -40,6 +41,8 @@ export type OperatorParts = {
   readonly builds: Builds | null
   readonly gateway: AdminDeps['gateway']
   readonly firewall: FirewallWatch
+  /** Null: there is no list of names that instances may reach. */
+  readonly guestDns: Pick<GuestDns, 'status' | 'render'> | null
   readonly collectors: readonly Pick<Collector, 'render'>[]
   readonly tls: StatusDeps['tls']
   readonly operatorKey: StatusDeps['operatorKey']
@@ -80,12 +83,14 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     status: createStatus({
       ...parts,
       buildVms: builds === null ? null : () => builds.vms.status(),
+      names: parts.guestDns?.status ?? null,
       problems: () => parts.firewall.problems(),
     }),
     collectors: [
       ...parts.collectors,
       createPoolMetrics(pool),
       createFirewallMetrics(parts.firewall),
+      ...(parts.guestDns === null ? [] : [parts.guestDns]),
       ...(builds === null ? [] : [createBuildMetrics(store.directory.db, builds)]),
     ],
     leaks: async () => [

@@ -29,7 +29,7 @@ export function composePool(parts: PoolParts, vmSpec: VmSpec): WarmPool {
     store,
     engine: engine.reconciler,
     vmSpec,
-    shape: shapeOf(config.vm, engine.platform, operatorKey),
+    shape: shapeOf(config, engine.platform, operatorKey),
     wanted: config.pool.warm,
     imageDigest: () => imageDigest(config.vm.image_dir),
     room: () =>
@@ -59,9 +59,11 @@ export function operatorKeyWords(operatorKey: Uint8Array): string {
 }
 
 /** What of the configuration a VM cannot change any more once it is launched, its image aside. */
-function shapeOf(vm: Config['vm'], platform: Platform, operatorKey: Uint8Array): string {
+function shapeOf({ vm, network }: Config, platform: Platform, operatorKey: Uint8Array): string {
   const boot = vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware
   const scratch = `${vm.scratch_gib} GiB scratch, ${vm.scratch_mib_per_s_max} MiB/s, ${vm.scratch_iops_max}/s`
   const words = [platform, vm.vcpu_type, `${vm.vcpus} vCPUs`, `${vm.memory_mib} MiB`, scratch, vm.snp_boot]
-  return [...words, ...(boot === '' ? [] : [boot]), operatorKeyWords(operatorKey)].join(', ')
+  // It is told whom to ask when it boots.
+  const names = network.allow_names.length === 0 ? [] : ['asks this host for names']
+  return [...words, ...names, ...(boot === '' ? [] : [boot]), operatorKeyWords(operatorKey)].join(', ')
 }

@@ -2,10 +2,11 @@
 
 import { isIP } from 'node:net'
 import { canonicalNetwork, covers, parseIpv4, rangeOf } from '../base/ipv4.ts'
+import { allowNamesProblems } from './allow-names.ts'
 import { buildsProblems, type CrossProblem } from './builds-checks.ts'
 import { egressProblems } from './egress.ts'
 import { familyProblems } from './ipv6-checks.ts'
-import { LISTENERS, type Listener, listenOverlap, parseListen } from './listen.ts'
+import { guestDnsPort, LISTENERS, type Listener, listenOverlap, parseListen } from './listen.ts'
 import { type Config, ListenConfig } from './schema.ts'
 import { workerProblems } from './worker-checks.ts'
 
@@ -73,6 +74,8 @@ const CHECKS: readonly Check[] = [
       }),
     ),
   ({ network }) => egressProblems(network),
+  allowNamesProblems,
+  forwarderProblems,
   ({ vm }) =>
     when(vm.uid_max < vm.uid_min, {
       field: 'vm.uid_max',
@@ -113,6 +116,17 @@ const CHECKS: readonly Check[] = [
       message: `${JSON.stringify(instances.inference_base_url)} is not allowed; allowed: "" or an http: or https: URL`,
     }),
 ]
+
+/** The forwarder for names has the gateway address at port 53. */
+function forwarderProblems({ network, listen }: Config): CrossProblem[] {
+  const dns = parseListen(listen.dns)
+  const own = [network.gateway_v4, network.gateway_v6].map(hostname => ({ hostname, port: guestDnsPort }))
+  const isTaken = dns !== null && own.some(one => one.hostname === dns.hostname && one.port === dns.port)
+  return when(network.allow_names.length > 0 && isTaken, {
+    field: 'listen.dns',
+    message: `${listen.dns} is where instances ask for names (network.allow_names); choose another address`,
+  })
+}
 
 /** A pool that can never be full would ask for ever. What is derived from the host is not known here: at run time the pool waits for room. */
 function warmProblems({ pool: { warm }, vm, capacity, network }: Config): CrossProblem[] {

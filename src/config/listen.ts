@@ -107,6 +107,9 @@ export function listenV4(text: string): { readonly address: string | null; reado
   return { address: isIPv4(host) ? host : null, port }
 }
 
+/** UDP port of the gateway address at which instances ask for names, where there is a list of them (`network.allow_names`). */
+export const guestDnsPort = 53
+
 /** How instances reach the inference gateway. */
 export type GuestGateway = {
   /** TCP ports of the gateway address that instances may reach; the firewall closes all others. */

@@ -3,6 +3,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { LOG_LEVELS } from '../base/log.ts'
+import { AllowNames } from './allow-names.ts'
 import { BillingConfig } from './billing.ts'
 import { BuildsConfig } from './builds.ts'
 import { EgressConfig } from './egress.ts'
@@ -126,8 +127,10 @@ export const NetworkConfig = Type.Object(
     resolvers: Type.Array(Type.String({ pattern: `${ipv4Pattern}$|^[0-9a-f:]{2,39}$`, allowed: 'an IP address' }), {
       default: ['9.9.9.9', '149.112.112.112'],
       maxItems: 3,
-      description: 'DNS resolvers that instances use, of a family that they have.',
+      description:
+        'DNS resolvers that instances use, of a family that they have. With `allow_names` this host asks them instead.',
     }),
+    allow_names: AllowNames,
     mtu_bytes: Count(
       1500,
       576,

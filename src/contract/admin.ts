@@ -2,6 +2,7 @@
 // The daemon responds with these shapes; the command line checks responses against them and prints them with --json.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { AdminNames } from './admin-names.ts'
 import { BUILD_STATES } from './build.ts'
 import { OneOf } from './shape.ts'
 
@@ -401,6 +402,8 @@ export const AdminStatus = Type.Object(
     gateway: AdminGatewaySummary,
     /** Service C; null when it is switched off. */
     builds: Type.Union([AdminBuilds, Type.Null()]),
+    /** Of the list of names that instances may reach (`network.allow_names`); null: there is none. */
+    names: Type.Union([AdminNames, Type.Null()]),
     /** What keeps this host from being ready: clients do not get what its services promise. Empty: nothing is known. */
     problems: Type.Array(
       Type.Object({ name: OneOf(['firewall']), detail: Type.String(), remedy: Type.String() }, closed),

@@ -41,6 +41,8 @@ export type StatusDeps = {
   readonly gateway: AdminDeps['gateway']
   /** What service C says of build VMs that no build has taken; null: it is switched off. */
   readonly buildVms: (() => BuildVmsSummary) | null
+  /** Null: there is no list of names that instances may reach. */
+  readonly names: (() => NonNullable<AdminStatus['names']>) | null
   readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
   readonly operatorKey: Pick<OperatorKey, 'digest' | 'publicPem'>
   readonly clock: Pick<Clock, 'nowMs'>
@@ -90,6 +92,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
               states: countBuildsByState(store.directory.db),
               disk_bytes: buildDiskBytes(store.directory.db),
             },
+      names: deps.names === null ? null : deps.names(),
       problems: deps.problems(),
     }
   }

@@ -1,7 +1,7 @@
 // As egress.plan.ts, for IPv6: what is closed by default, as sets and rules of the appliance's table. Pure.
 
 import type { Ipv4Range } from '../base/ipv4.ts'
-import { formatIpv6, type Ipv6Range, mergedV6, parseIpv6, rangeOfV6 } from '../base/ipv6.ts'
+import { coversV6, formatIpv6, type Ipv6Range, mergedV6, parseIpv6, rangeOfV6 } from '../base/ipv6.ts'
 import { type EgressEntryV6, type EgressSourceV6, NEVER_FORWARDED_V6 } from '../config/egress-v6.ts'
 import { portElements } from './egress-ports.plan.ts'
 
@@ -41,12 +41,7 @@ export type DestinationsV6 = Pick<EgressPlanV6, 'pool' | 'allowed'> & {
 
 /** Elements of EGRESS_SETS_V6 by set, none of which overlap. */
 export function egressElementsV6(to: DestinationsV6): [set: string, element: string][] {
-  const { first: base } = rangeOfV6(nat64)
-  const denied = mergedV6([
-    ...OUTSIDE.map(([first, last]) => ({ first: parseIpv6(first), last: parseIpv6(last) })),
-    ...to.deniedV4.map(({ first, last }) => ({ first: base + BigInt(first), last: base + BigInt(last) })),
-    ...[...SPECIAL, to.pool, ...to.ownNetworks].map(rangeOfV6),
-  ])
+  const denied = deniedRangesV6(to)
   const open = mergedV6(to.allowed.filter(entry => entry.ports === null))
   return [
     ...denied.map(range => ['egress_denied_v6', rangeText(range)] as [string, string]),
@@ -55,6 +50,23 @@ export function egressElementsV6(to: DestinationsV6): [set: string, element: str
       element => ['egress_ports_v6', element] as [string, string],
     ),
   ]
+}
+
+function deniedRangesV6(to: DestinationsV6): Ipv6Range[] {
+  const { first: base } = rangeOfV6(nat64)
+  return mergedV6([
+    ...OUTSIDE.map(([first, last]) => ({ first: parseIpv6(first), last: parseIpv6(last) })),
+    ...to.deniedV4.map(({ first, last }) => ({ first: base + BigInt(first), last: base + BigInt(last) })),
+    ...[...SPECIAL, to.pool, ...to.ownNetworks].map(rangeOfV6),
+  ])
+}
+
+/** As `destinationKind` of egress.plan.ts. */
+export function kindOfV6(address: string, to: DestinationsV6): 'world' | 'open' | 'denied' {
+  const one = rangeOfV6(address)
+  if (!deniedRangesV6(to).some(range => coversV6(range, one))) return 'world'
+  const isClosed = [...NEVER_FORWARDED_V6, to.pool].some(network => coversV6(rangeOfV6(network), one))
+  return !isClosed && to.allowed.some(range => coversV6(range, one)) ? 'open' : 'denied'
 }
 
 function rangeText({ first, last }: Ipv6Range): string {

@@ -3,10 +3,11 @@
 // What is denied is refused before the kernel tracks, routes or counts it. What may be an answer to who came to the VM passes that point: whether it
 // is one is known once the connection is (chain `replies`).
 
-import { formatIpv4, type Ipv4Range, merged, rangeOf } from '../base/ipv4.ts'
+import { covers, formatIpv4, type Ipv4Range, merged, rangeOf } from '../base/ipv4.ts'
 import { type EgressEntry, type EgressSource, NEVER_FORWARDED } from '../config/egress.ts'
+import { askingMatches, type NameRules, nameRules, namesChain, questionRules } from './egress-names.plan.ts'
 import { portElements } from './egress-ports.plan.ts'
-import { deniedRulesV6, EGRESS_RULES_V6, type EgressPlanV6, egressElementsV6 } from './egress-v6.plan.ts'
+import { deniedRulesV6, EGRESS_RULES_V6, type EgressPlanV6, egressElementsV6, kindOfV6 } from './egress-v6.plan.ts'
 
 export type EgressPlan = {
   /** What is open although it is denied by default. */
@@ -35,10 +36,10 @@ export const EGRESS_SETS = [
 ] as const
 
 /** Elements of EGRESS_SETS, and of EGRESS_SETS_V6, by set, none of which overlap: the kernel refuses what does. */
-export function egressElements({ pool, ownNetworks, allowed, v6 }: Destinations): [set: string, element: string][] {
-  const [own = [], ownV6 = []] = [false, true].map(is => ownNetworks.filter(network => network.includes(':') === is))
-  const pools = pool === null ? [] : [pool]
-  const denied = merged([...PRIVATE, ...NEVER_FORWARDED, ...pools, ...own].map(rangeOf))
+export function egressElements(to: Destinations): [set: string, element: string][] {
+  const { ownNetworks, allowed, v6 } = to
+  const ownV6 = ownNetworks.filter(network => network.includes(':'))
+  const denied = deniedRanges(to)
   const open = merged(allowed.filter(entry => entry.ports === null))
   return [
     ...denied.map(range => ['egress_denied', rangeText(range)] as [string, string]),
@@ -48,6 +49,27 @@ export function egressElements({ pool, ownNetworks, allowed, v6 }: Destinations)
     ),
     ...(v6 === null ? [] : egressElementsV6({ ...v6, ownNetworks: ownV6, deniedV4: denied })),
   ]
+}
+
+/** By the same ranges as the kernel has: `open` is denied by default, and opened by an entry of the configuration, at a port or at all of them. */
+export function destinationKind(address: string, to: Destinations): 'world' | 'open' | 'denied' {
+  if (address.includes(':')) return to.v6 === null ? 'denied' : destinationKindV6(address, { ...to, v6: to.v6 })
+  const one = rangeOf(address)
+  if (!deniedRanges(to).some(range => covers(range, one))) return 'world'
+  const isClosed = [...NEVER_FORWARDED, ...(to.pool === null ? [] : [to.pool])].some(network =>
+    covers(rangeOf(network), one),
+  )
+  return !isClosed && to.allowed.some(range => covers(range, one)) ? 'open' : 'denied'
+}
+
+function destinationKindV6(address: string, to: Destinations & { readonly v6: EgressPlanV6 }) {
+  const ownNetworks = to.ownNetworks.filter(network => network.includes(':'))
+  return kindOfV6(address, { ...to.v6, ownNetworks, deniedV4: deniedRanges(to) })
+}
+
+function deniedRanges({ pool, ownNetworks }: Destinations): Ipv4Range[] {
+  const own = ownNetworks.filter(network => !network.includes(':'))
+  return merged([...PRIVATE, ...NEVER_FORWARDED, ...(pool === null ? [] : [pool]), ...own].map(rangeOf))
 }
 
 function rangeText({ first, last }: Ipv4Range): string {
@@ -64,20 +86,23 @@ export type EgressRules = {
   readonly v6: EgressPlanV6 | null
   /** TCP port at which they reach the gateway's VMs, whose addresses are in the set `gateway_addresses`; null: there are none. */
   readonly servicePort: number | null
+  /** Null: they reach the world without asking us for names. */
+  readonly names: NameRules | null
 }
 
 /** Chains that are entered from others only. */
 export const EGRESS_CHAINS = ['egress', 'here', 'replies', 'destination', 'denied', 'refuse'] as const
 export const EGRESS_CHAINS_V6 = ['denied_v6'] as const
-type Rule = [chain: (typeof EGRESS_CHAINS | typeof EGRESS_CHAINS_V6)[number], rule: string]
+type Rule = [chain: (typeof EGRESS_CHAINS | typeof EGRESS_CHAINS_V6)[number] | typeof namesChain, rule: string]
 
-export function egressRules({ gateway, gatewayPorts, pool, servicePort, v6 }: EgressRules): Rule[] {
+export function egressRules({ gateway, gatewayPorts, pool, servicePort, v6, names }: EgressRules): Rule[] {
   const ports = `tcp dport { ${gatewayPorts.join(', ')} }`
   const also = (place: keyof typeof EGRESS_RULES_V6): readonly string[] => (v6 === null ? [] : EGRESS_RULES_V6[place])
   const open = [
     ...(gatewayPorts.length === 0 ? [] : [`ip daddr ${gateway} ${ports} return`]),
     ...(gatewayPorts.length === 0 || v6 === null ? [] : [`ip6 daddr ${v6.gateway} ${ports} return`]),
     ...(servicePort === null ? [] : [`ip daddr @gateway_addresses tcp dport ${servicePort} return`]),
+    ...(names === null ? [] : askingMatches(names).map(match => `${match} return`)),
   ]
   return [
     // As the packet comes. Of `tcp sport 22` and ICMP, `replies` decides later; of what goes to this host, too.
@@ -95,12 +120,18 @@ export function egressRules({ gateway, gatewayPorts, pool, servicePort, v6 }: Eg
     ['here', 'tcp flags & (fin | syn | rst | ack) == syn goto refuse'],
     ['here', 'accept'],
     // Once the connection is known.
+    ...(names === null ? [] : questionRules(names).map(rule => ['replies', rule] as Rule)),
     ...open.map(rule => ['replies', rule] as Rule),
+    ...(names === null
+      ? []
+      : [['replies', `tcp sport 22 ct direction original ct state new goto ${namesChain}`] satisfies Rule]),
     ['replies', 'tcp sport 22 ct direction original goto destination'],
     ['replies', 'ct state established,related return'],
     ['replies', 'fib daddr type local goto refuse'],
     ['replies', `icmp type { ${ICMP_ANSWERS} } drop`],
     ...also('replies').map(rule => ['replies', rule] as Rule),
+    ...(names === null ? [] : [['replies', `goto ${namesChain}`] satisfies Rule]),
+    ...(names === null ? [] : nameRules(names).map(rule => [namesChain, rule] as Rule)),
     ['destination', 'ip daddr @egress_denied goto denied'],
     ...also('destination').map(rule => ['destination', rule] as Rule),
     ['destination', 'tcp dport 25 goto denied'],

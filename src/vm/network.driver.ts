@@ -21,7 +21,9 @@ import { readMeta, swapMeta } from '../store/ledger/meta.query.ts'
 import { listResources } from '../store/ledger/resource.query.ts'
 import { vmsById } from '../store/ledger/vm.query.ts'
 import type { EgressRow, EgressSample } from '../store/ledger/vm.table.ts'
+import { type NamedAddress, openNamesText } from './egress-names.plan.ts'
 import { macAddress } from './launch.plan.ts'
+import { NamedAddresses } from './named-addresses.ts'
 import { type GatewayService, type NftPlan, type NftVm, quotaNames, rulesetText } from './nft.plan.ts'
 
 export type VmNetworkDeps = {
@@ -30,9 +32,11 @@ export type VmNetworkDeps = {
   readonly clock: Clock
   readonly log: Logger
   /** What the ruleset has whichever VMs there are. */
-  readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayService' | 'ownNetworks'>
+  readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayService' | 'ownNetworks' | 'names'>
   /** Networks that this host is in at the moment, of the families that VMs have. */
   readonly ownNetworks: () => readonly string[]
+  /** Entries of the list of names that instances may reach, and the UDP port at which they ask for them; null: there is no such list. */
+  readonly names: { readonly entries: readonly string[]; readonly port: number } | null
   readonly egressLimitBytes: number
   /** What answers to SSH may take once that is spent. */
   readonly rescueLimitBytes: number
@@ -60,6 +64,8 @@ export type ServedGateway = Readonly<Omit<Static<typeof ServedGateway>, 'upstrea
 
 /** Name of the fact in the ledger. */
 const gatewayFact = 'served_gateway'
+/** The list of names that the addresses in the kernel are of. */
+const namesFact = 'allow_names'
 
 type Installed = { readonly quotas: ReadonlySet<string>; readonly counters: ReadonlySet<string> }
 
@@ -84,10 +90,18 @@ export class VmNetwork {
   #restoredAtMs = Number.NEGATIVE_INFINITY
   /** The run that has not begun yet. */
   #queued: Promise<void> | null = null
+  readonly #named: NamedAddresses
+  /** Whether addresses in the kernel may be of another list. */
+  #isNamedStale: boolean
+  /** To be opened by the run that has not begun yet. */
+  #toOpen = new Map<string, NamedAddress>()
+  #opening: Promise<void> | null = null
   #gateway: ServedGateway | null
 
   constructor(deps: VmNetworkDeps) {
     this.#deps = deps
+    this.#named = new NamedAddresses(deps.clock)
+    this.#isNamedStale = deps.names !== null && readMeta(deps.ledger.db, namesFact) !== listText(deps.names)
     const kept = readMeta(deps.ledger.db, gatewayFact)
     this.#gateway = kept === null ? null : readGateway(JSON.parse(kept))
   }
@@ -116,6 +130,32 @@ export class VmNetwork {
     swapMeta(this.#deps.ledger.db, gatewayFact, JSON.stringify(read))
     this.#gateway = read
     await this.sync()
+  }
+
+  /**
+   * Opens addresses to all instances, each for its time, because a name that they may reach leads there; done once the kernel has them. `by` is the
+   * address of the instance that has asked. They come back with the table if somebody else flushes it. False: too many are open already, and these
+   * may not be. Faults: host.*.
+   */
+  async openNamed(addresses: readonly NamedAddress[], by: string): Promise<boolean> {
+    for (const one of addresses) {
+      if (!this.#named.keep(one, by)) return false
+      const { timeoutMs } = this.#toOpen.get(one.address) ?? one
+      this.#toOpen.set(one.address, { ...one, timeoutMs: Math.max(timeoutMs, one.timeoutMs) })
+    }
+    this.#opening ??= this.#turns.run(async () => {
+      const batch = [...this.#toOpen.values()]
+      this.#opening = null
+      this.#toOpen = new Map()
+      await this.#deps.nft.applyRuleset(openNamesText(this.#deps.ruleset.table, batch), nftTimeoutMs)
+    })
+    await this.#opening
+    return true
+  }
+
+  /** How many addresses are open because of their names. */
+  namedCount(): number {
+    return this.#named.list().length
   }
 
   /**
@@ -258,6 +298,18 @@ export class VmNetwork {
     })
   }
 
+  #names(): NftPlan['names'] {
+    const { names } = this.#deps
+    return names === null ? null : { port: names.port, addresses: this.#named.list(), isStale: this.#isNamedStale }
+  }
+
+  #keepList(): void {
+    const { names, ledger } = this.#deps
+    if (names === null || !this.#isNamedStale) return
+    this.#isNamedStale = false
+    swapMeta(ledger.db, namesFact, listText(names))
+  }
+
   async #apply(): Promise<void> {
     const { nft, ruleset } = this.#deps
     const ownNetworks = this.#deps.ownNetworks()
@@ -267,25 +319,31 @@ export class VmNetwork {
     const inKernel = this.#installed ?? installedOf(read)
     const found = read?.quotas ?? new Map<string, Quota>()
     const vms = this.#wanted().map(vm => countedIn(found, vm))
-    const names = {
+    const objects = {
       quotas: new Set(vms.flatMap(vm => Object.values(quotaNames(vm.tap)))),
       counters: new Set(vms.map(vm => vm.tap)),
     }
     const removed = {
       quotas: [
-        ...[...inKernel.quotas].filter(name => !names.quotas.has(name)),
+        ...[...inKernel.quotas].filter(name => !objects.quotas.has(name)),
         // These come anew in the same transaction.
         ...vms.flatMap(quotasOf).flatMap(wanted => (mustRenew(wanted, found.get(wanted.name)) ? [wanted.name] : [])),
       ],
-      counters: [...inKernel.counters].filter(name => !names.counters.has(name)),
+      counters: [...inKernel.counters].filter(name => !objects.counters.has(name)),
     }
     // Until nft has returned we do not know what the kernel holds: read again after a failure.
     this.#installed = null
     const gatewayService = serviceOf(this.#gateway, vms)
-    await nft.applyRuleset(rulesetText({ ...ruleset, ownNetworks, gatewayService, vms, removed }), nftTimeoutMs)
-    this.#installed = names
+    const names = this.#names()
+    await nft.applyRuleset(rulesetText({ ...ruleset, ownNetworks, gatewayService, names, vms, removed }), nftTimeoutMs)
+    this.#installed = objects
     this.#ownNetworks = ownNetworks
+    this.#keepList()
   }
+}
+
+function listText({ entries }: { readonly entries: readonly string[] }): string {
+  return entries.toSorted().join('\n')
 }
 
 type WantedVm = NftVm & {

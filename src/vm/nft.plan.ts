@@ -14,6 +14,13 @@ import {
   egressRules,
   sourceRule,
 } from './egress.plan.ts'
+import {
+  type EgressNames,
+  nameElements,
+  nameSetLines,
+  type namesChain,
+  questionInputRules,
+} from './egress-names.plan.ts'
 import { EGRESS_SETS_V6, type EgressPlanV6, ENTRY_RULES_V6, sourceRuleV6 } from './egress-v6.plan.ts'
 import { type Element, elementLines } from './nft-elements.plan.ts'
 import { clientRules, type ServiceConnections, serviceRules } from './nft-services.plan.ts'
@@ -71,6 +78,8 @@ export type NftPlan = {
   /** Networks that this host is in, of either family. */
   readonly ownNetworks: readonly string[]
   readonly egress: EgressPlan
+  /** Null: VMs reach the world without asking us for names. */
+  readonly names: EgressNames | null
   /** Whether this host forwards nothing that has no VM at either end. */
   readonly dropOthers: boolean
   readonly services: ServiceConnections
@@ -118,6 +127,7 @@ export function rulesetText(plan: NftPlan): string {
       ([name, hook]) => `add chain ${table} ${name}${hook === null ? '' : ` { type ${hook}; policy accept; }`}`,
     ),
     ...chains.map(([name]) => `flush chain ${table} ${name}`),
+    ...(plan.names === null ? [] : nameSetLines(table, plan.names)),
     ...FORMER_CHAINS.flatMap(name => ['add', 'flush', 'delete'].map(verb => `${verb} chain ${table} ${name}`)),
     ...collections.map(([kind, name]) => `flush ${kind} ${table} ${name}`),
     ...FLEETING.map(([name]) => `flush set ${table} ${name}`),
@@ -136,6 +146,7 @@ export function rulesetText(plan: NftPlan): string {
         ({ address, port }): Element => ['gateway_upstreams', `${address} . ${port}`],
       ),
       ...egressElements({ ...plan, ...plan.egress }),
+      ...nameElements(plan.names?.addresses ?? []),
     ]),
     ...rules(plan).map(([chain, rule]) => `add rule ${table} ${chain} ${rule}`),
     ...arpLines(plan),
@@ -251,10 +262,11 @@ export const acceptedMark = 0x0800_0000
 
 const acceptGuest = `meta mark set meta mark | 0x${acceptedMark.toString(16).padStart(8, '0')} accept`
 
-type Rule = [chain: (typeof CHAINS | typeof CHAINS_V6)[number][0], rule: string]
+type Rule = [chain: (typeof CHAINS | typeof CHAINS_V6)[number][0] | typeof namesChain, rule: string]
 
 function rules(plan: NftPlan): Rule[] {
   const { gateway, gatewayPorts, pool, gatewayService, egress, uids, v6 } = plan
+  const names = plan.names === null ? null : { gateway, gatewayV6: v6?.gateway ?? null, port: plan.names.port }
   const withV6 = (rulesOf: (v6: EgressPlanV6) => Rule[]): Rule[] => (v6 === null ? [] : rulesOf(v6))
   const unknown = (way: 'i' | 'o') => `${unknownTap(way, plan.tapPrefix)} drop`
   return [
@@ -283,7 +295,7 @@ function rules(plan: NftPlan): Rule[] {
     ...withV6(to => [['entry', `iifname != @fetching ip6 daddr ${to.gateway} tcp sport 22 accept`]]),
     ...fetchRules(plan),
     ['entry', 'iifname != @fetching drop'],
-    ...egressRules({ gateway, gatewayPorts, pool, v6, servicePort: gatewayService?.port ?? null }),
+    ...egressRules({ gateway, gatewayPorts, pool, v6, servicePort: gatewayService?.port ?? null, names }),
     ...chargeRules(egress),
     ...(plan.dropOthers ? ([['forward_others', 'iifname != @taps oifname != @taps drop']] satisfies Rule[]) : []),
     ['input', `iifname @taps iifname != @opened ct state established ct direction reply tcp sport 22 ${acceptGuest}`],
@@ -296,6 +308,7 @@ function rules(plan: NftPlan): Rule[] {
     ...withV6(to =>
       gatewayPorts.map(port => ['input', `iifname @taps ip6 daddr ${to.gateway} tcp dport ${port} ${acceptGuest}`]),
     ),
+    ...questionInputRules(names, acceptGuest).map((rule): Rule => ['input', rule]),
     ['input', 'iifname @taps drop'],
     ['output', 'oifname @taps oifname != @opened tcp dport 22 accept'],
     ['output', 'oifname @taps oifname != @opened drop'],

@@ -9,7 +9,13 @@ import { guestGatewayName } from '../../src/contract/agent.ts'
 import { rulesetText } from '../../src/vm/nft.plan.ts'
 
 const onHost = { gatewayInVm: false } as const
-const none = { ownNetworks: [], gatewayService: null, vms: [], removed: { quotas: [], counters: [] } } as const
+const none = {
+  ownNetworks: [],
+  names: null,
+  gatewayService: null,
+  vms: [],
+  removed: { quotas: [], counters: [] },
+} as const
 const gatewayRules = (toml: string) => {
   const verdict = parseConfig(toml, 'f')
   if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))

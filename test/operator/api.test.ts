@@ -51,6 +51,7 @@ const STATUS: AdminStatus = {
   domain: 'agents.test',
   started_at: '2026-11-20T00:00:00.000Z',
   builds: null,
+  names: null,
   problems: [],
   listen: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null },
   tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem' },

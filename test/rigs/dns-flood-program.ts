@@ -56,6 +56,7 @@ async function serveTarget(): Promise<void> {
       ? await startDns({ ...where, clock: systemClock, random: systemRandom, log: silentLogger })
       : await listenHere({
           ...where,
+          except: [],
           rates: standingRates,
           seed: 1,
           cookieSecret: systemRandom(32),

@@ -21,6 +21,7 @@ export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   v6: null,
   ownNetworks: [],
   egress: { allowed: [], source: { kind: 'masquerade' }, newFlowsPerSecondMax: 250, flowsMax: 2048 },
+  names: null,
   dropOthers: false,
   gateway,
   gatewayPorts: [8442],

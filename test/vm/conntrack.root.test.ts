@@ -118,6 +118,7 @@ inOwnNetns(
         log: silentLogger,
         ruleset: plan({ gatewayPorts: [] }),
         ownNetworks: () => [],
+        names: null,
         egressLimitBytes: 1_000_000,
         rescueLimitBytes: 0,
       })

@@ -43,7 +43,7 @@ inOwnNetns(
       const create = (change: { rescueLimitBytes?: number } = {}) =>
         new VmNetwork({
           ...{ ledger: store.ledger, nft, clock, log: silentLogger, ruleset: plan() },
-          ...{ ownNetworks: () => [], egressLimitBytes: limitBytes, rescueLimitBytes, ...change },
+          ...{ ownNetworks: () => [], names: null, egressLimitBytes: limitBytes, rescueLimitBytes, ...change },
         })
       /** Bytes of the packets that have left, of as many as the guest has sent. */
       const blast = (count: number, sizeBytes = 1_000) => {

@@ -4,7 +4,7 @@ import { formatIpv4, parseIpv4, rangeOf } from '../../src/base/ipv4.ts'
 import { parseIpv6 } from '../../src/base/ipv6.ts'
 import { type EgressEntry, parseEgressEntry } from '../../src/config/egress.ts'
 import { parseEgressEntryV6 } from '../../src/config/egress-v6.ts'
-import { egressElements, sourceRule } from '../../src/vm/egress.plan.ts'
+import { destinationKind, egressElements, sourceRule } from '../../src/vm/egress.plan.ts'
 import { egressElementsV6 } from '../../src/vm/egress-v6.plan.ts'
 
 const around = { pool: '10.88.0.0/24', ownNetworks: ['203.0.113.0/24', '10.0.0.0/16'], v6: null }
@@ -145,4 +145,35 @@ test('goal: entries of IPv6 with ports become stretches that do not overlap', ()
     'fd00::5 . 443-444',
     'fd00::6-fd00::ffff . 443',
   ])
+})
+
+test('goal: of an address that a name leads to, the same is denied and open as the firewall has it', () => {
+  const v6 = {
+    ...{ pool: '2a0f:88::/64', gateway: 'fd73::1', source: { kind: 'pool' } as const },
+    allowed: ['[fd00::/8]:443', '2a0f:88::/64', '::1'].flatMap(text => parseEgressEntryV6(text) ?? []),
+  }
+  const allowed = ['10.1.2.0/24:443', '172.16.0.0/12', '10.88.0.0/16', '127.0.0.1', '0.0.0.0/0:25'].map(entry)
+  const to = { ...around, ownNetworks: [...around.ownNetworks, '2a0f:1::/64'], allowed, v6 }
+  const kinds: Record<string, readonly string[]> = {
+    world: ['198.51.100.7', '9.9.9.9', '2a0f:2::1', '64:ff9b::c633:6407'],
+    open: ['10.1.2.3', '172.16.9.9', '192.168.1.1', '203.0.113.5', '169.254.169.254', 'fd00::9'],
+    denied: [
+      '10.88.0.7',
+      '127.0.0.1',
+      '0.0.0.0',
+      '224.0.0.1',
+      '255.255.255.255',
+      '2a0f:88::5',
+      '2a0f:1::5',
+      '::1',
+      'fe80::1',
+      '64:ff9b::a01:203',
+    ],
+  }
+  for (const [kind, addresses] of Object.entries(kinds))
+    expect(addresses.map(address => [address, destinationKind(address, to)])).toEqual(addresses.map(one => [one, kind]))
+  const closed = { ...to, allowed: [], v6: { ...v6, allowed: [] } }
+  for (const address of kinds.open ?? [])
+    expect([address, destinationKind(address, closed)]).toEqual([address, 'denied'])
+  expect(destinationKind('2a0f:2::1', { ...to, v6: null })).toBe('denied')
 })

@@ -27,6 +27,7 @@ inOwnNetns(
       const options = {
         ruleset: plan({ gatewayListen: { address: '0.0.0.0', port: 9442 } }),
         ownNetworks: () => [],
+        names: null,
         egressLimitBytes: limitBytes,
         rescueLimitBytes: 70_000,
       }

@@ -34,7 +34,7 @@ function bench() {
     tableExists: async () => true,
     deleteTables: async () => {},
   }
-  const limits = { egressLimitBytes: 1, rescueLimitBytes: 1 }
+  const limits = { egressLimitBytes: 1, rescueLimitBytes: 1, names: null }
   const ruleset = plan({ gatewayListen: { address: '0.0.0.0', port: 9442 } })
   let networks: readonly string[] = ['192.0.2.0/24']
   const ownNetworks = () => networks

@@ -24,6 +24,17 @@ test('the ruleset with the gateway in VMs', () => {
   expectGolden('nft-gateway.nft', rulesetText(gatewayPlan({ service: { address: guest(2).address }, vms })))
 })
 
+test('the ruleset where instances reach the world by name alone', () => {
+  // Goal: as above; what is open at the moment comes back with the table, and what is of another list goes.
+  const names = { port: 53, isStale: false, addresses: [] }
+  expectGolden('nft-names.nft', rulesetText(plan({ names })))
+  const addresses = [
+    { address: '198.51.100.7', timeoutMs: 90_000 },
+    { address: '2a0f:2::9', timeoutMs: 10 },
+  ]
+  expectGolden('nft-names-dual.nft', rulesetText(planV6({ names: { ...names, addresses, isStale: true } })))
+})
+
 test('rules do not grow with VMs, and no name comes from a user', () => {
   // Goal: dispatch is by sets and maps; a hundred VMs have the rules of one.
   const rulesOf = (text: string) => text.split('\n').filter(line => line.startsWith('add rule'))

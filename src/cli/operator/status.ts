@@ -35,6 +35,7 @@ function statusText(status: AdminStatus, paint: Paint): string {
       ['inference API', dash(status.listen.inference)],
       ['builds API', dash(status.listen.builds)],
       ['DNS', dash(status.listen.dns)],
+      ...namesFields(status),
       ['certificate', `${status.tls.source}, until ${status.tls.expires_at}`],
       ['authority', dash(status.tls.ca_file)],
       ['operator key', status.operator_key.digest],
@@ -59,6 +60,13 @@ const TPM_WORDS = {
   snp: 'that of their SVSM, or none',
   missing: 'none: swtpm is not installed; strongroom doctor says what to do',
 } as const satisfies Record<AdminStatus['tpm'], string>
+
+function namesFields({ names }: AdminStatus): [string, string][] {
+  if (names === null) return []
+  const { entries, addresses, answered, blocked, failed } = names
+  const questions = `asked for: ${answered} answered, ${blocked} blocked, ${failed} failed`
+  return [['names', `${entries} that instances may reach, ${addresses} addresses open; ${questions}`]]
+}
 
 function poolFields(pool: AdminStatus['pool']): [string, string][] {
   if (pool.wanted === 0 && pool.warm + pool.booting === 0) return [['warm pool', 'off']]

@@ -12,7 +12,7 @@ export type DnsQuestion = {
   readonly server: string
   readonly port: number
   readonly name: string
-  readonly type: 'A' | 'NS'
+  readonly type: 'A' | 'AAAA' | 'NS'
   /** Whether the server is to find the answer elsewhere. */
   readonly recursion: boolean
   readonly timeoutMs: number
@@ -20,6 +20,8 @@ export type DnsQuestion = {
 
 export type DnsAnswer = {
   readonly code: string
+  /** It did not fit a datagram. */
+  readonly isTruncated: boolean
   readonly answers: readonly Answer[]
   readonly authorities: readonly Answer[]
   readonly additionals: readonly Answer[]
@@ -57,7 +59,7 @@ export async function askDns(question: DnsQuestion, random: RandomBytes = system
       )
       socket.on('error', error => reject(failed(error)))
       socket.on('message', bytes => {
-        const read = readAnswer(bytes, { id, name })
+        const read = readAnswer(bytes, { id, name, type })
         if (read === 'other') return
         if (typeof read === 'string') reject(failed(read))
         else resolve(read)
@@ -71,18 +73,28 @@ export async function askDns(question: DnsQuestion, random: RandomBytes = system
   }
 }
 
+/** Some send more than the 1232 that the query allows. */
+const answerBytesMax = 4_096
+
 /** `other`: it answers another question. Any other text: why it cannot be read. */
-function readAnswer(bytes: Uint8Array, { id, name }: { id: number; name: string }): DnsAnswer | string {
-  let packet: Packet & { readonly rcode?: string }
+function readAnswer(
+  datagram: Uint8Array,
+  { id, name, type }: { readonly id: number; readonly name: string; readonly type: DnsQuestion['type'] },
+): DnsAnswer | string {
+  const bytes = Buffer.from(datagram)
+  if (bytes.length < 2 || bytes.readUInt16BE(0) !== id) return 'other'
+  if (bytes.length > answerBytesMax) return `its answer has ${bytes.length} bytes, more than was asked for`
+  let packet: Packet & { readonly rcode?: string; readonly flag_tc?: boolean }
   try {
-    packet = decode(Buffer.from(bytes))
+    packet = decode(bytes)
   } catch (error) {
     return `its answer cannot be read: ${messageOf(error)}`
   }
-  const asked = packet.questions?.[0]?.name.toLowerCase()
-  if (packet.id !== id || packet.type !== 'response' || asked !== name.toLowerCase()) return 'other'
+  const asked = packet.questions?.[0]
+  const isAsked = asked?.name.toLowerCase() === name.toLowerCase() && asked.type === type
+  if (packet.type !== 'response' || !isAsked) return 'other'
   const { rcode = 'NOERROR', answers = [], authorities = [], additionals = [] } = packet
-  return { code: rcode, answers, authorities, additionals }
+  return { code: rcode, isTruncated: packet.flag_tc === true, answers, authorities, additionals }
 }
 
 /** Addresses of resolv.conf(5), at most three; empty where there is none. Never throws. */

@@ -14,6 +14,8 @@ export type DnsSocketOptions = {
   readonly address: string
   /** 0 takes a free one. */
   readonly port: number
+  /** UDP: addresses of this host that somebody else listens on. */
+  readonly except?: readonly string[]
   /** Returns the response, or null for none. Must be quick: nothing else of its thread runs meanwhile. It also keeps UDP responses small enough. */
   readonly handler: (query: Uint8Array, from: DnsSender) => Uint8Array | null
   readonly log: Logger
@@ -24,7 +26,7 @@ export type DnsLimits = UdpLimits & TcpLimits
 
 export type DnsSocket = { readonly port: number; readonly close: () => void }
 
-const defaultLimits: DnsLimits = {
+export const dnsLimits: DnsLimits = {
   queryBytesMax: 4_096,
   turnMsMax: 5_000,
   turnPacketsMax: 512,
@@ -40,9 +42,9 @@ const defaultLimits: DnsLimits = {
 /** Fault host.unsupported when the address or port cannot be had. */
 export async function listenDns(options: DnsSocketOptions): Promise<DnsSocket> {
   const { transport, address: hostname, port } = options
-  const listen = { hostname, port, limits: { ...defaultLimits, ...options.limits }, respond: createResponder(options) }
+  const listen = { hostname, port, limits: { ...dnsLimits, ...options.limits }, respond: createResponder(options) }
   try {
-    if (transport === 'udp') return await UdpListener.open(listen)
+    if (transport === 'udp') return await UdpListener.open({ ...listen, except: options.except ?? [] })
     const listener = listenTcp(listen)
     return { port: listener.port, close: () => listener.stop(true) }
   } catch (error) {

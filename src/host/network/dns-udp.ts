@@ -29,8 +29,10 @@ export type UdpOptions = {
   /** 0 takes a free one. */
   readonly port: number
   readonly limits: UdpLimits
-  /** Null: no response. */
-  readonly respond: (query: Uint8Array, address: string) => Uint8Array | null
+  /** Null: no response, or not yet: `later` sends one. */
+  readonly respond: (query: Uint8Array, address: string, later: (response: Uint8Array) => void) => Uint8Array | null
+  /** Of `hostAddresses`, those that somebody else has. */
+  readonly except?: readonly string[]
   readonly hostAddresses?: () => readonly string[]
 }
 
@@ -88,9 +90,11 @@ export class UdpListener {
   }
 
   #addresses(): readonly string[] {
-    const { hostname, limits, hostAddresses = interfaceAddresses } = this.#options
+    const { hostname, limits, except = [], hostAddresses = interfaceAddresses } = this.#options
     if (!this.#isWildcard) return [hostname]
-    const addresses = hostAddresses().filter(address => hostname === '::' || isIPv4(address))
+    const addresses = hostAddresses().filter(
+      address => (hostname === '::' || isIPv4(address)) && !except.includes(address),
+    )
     return [...new Set(addresses)].slice(0, limits.addressesMax)
   }
 
@@ -140,13 +144,18 @@ export class UdpListener {
     }
     const { limits, respond } = this.#options
     if (query.length < headerBytes || query.length > limits.queryBytesMax) return
-    const response = respond(query, from)
-    if (response === null) return
+    const send = (response: Uint8Array) => this.#send({ socket, port, from }, response)
+    const response = respond(query, from, send)
+    if (response !== null) send(response)
+  }
+
+  #send({ socket, port, from }: Omit<Packet, 'query'>, response: Uint8Array): void {
     try {
       // Not sent when the kernel's buffer is full: the client asks again.
       socket.send(response, port, from)
     } catch {
       // Says that an earlier response came to a closed port, or that this one has no way (a sender of port 0): anyone can bring that about.
+      // A later one may find its socket closed.
     }
   }
 

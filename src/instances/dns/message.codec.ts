@@ -41,8 +41,23 @@ export type QueryRead =
   | { readonly kind: 'ignored' }
 
 /** Bits of the second header word, RFC 1035 4.1.1. */
-const FLAG = { response: 0x8000, opcode: 0x7800, authoritative: 0x0400, truncated: 0x0200, recursion: 0x0100 } as const
-export const RCODE = { ok: 0, formatError: 1, nameError: 3, notImplemented: 4, refused: 5, badVersion: 16 } as const
+const FLAG = {
+  response: 0x8000,
+  opcode: 0x7800,
+  authoritative: 0x0400,
+  truncated: 0x0200,
+  recursion: 0x0100,
+  recursionAvailable: 0x0080,
+} as const
+export const RCODE = {
+  ok: 0,
+  formatError: 1,
+  serverFailure: 2,
+  nameError: 3,
+  notImplemented: 4,
+  refused: 5,
+  badVersion: 16,
+} as const
 export const TYPE = {
   A: 1,
   NS: 2,
@@ -64,6 +79,8 @@ const nameBytesMax = 255
 const labelBytesMax = 63
 const pointerBits = 0xc000
 const optionCookie = 10
+/** RFC 8914 2. */
+const optionExtendedError = 15
 const cookieClientBytes = 8
 /** RFC 7873 4.2. */
 const cookieServerBytes = { min: 8, max: 32 } as const
@@ -230,18 +247,21 @@ export type DnsReply = {
   readonly answers: readonly DnsRecord[]
   readonly authorities: readonly DnsRecord[]
   readonly additionals: readonly DnsRecord[]
+  /** Whether others are asked for what is not ours (RA). */
+  readonly recursion?: boolean
+  /** Why there is nothing, for clients that understand OPT (RFC 8914 4). */
+  readonly extendedError?: number
 }
 
 /**
  * At most 512 bytes. With OPT if the query has it: version 0, DO as it came (RFC 3225 3), the given cookie, and no option of the client's.
- * RA is never set: nothing is asked elsewhere.
  */
 export function writeResponse(
   { id, flags, question, edns }: Query,
   reply: DnsReply,
   cookie: Uint8Array | null,
 ): Uint8Array {
-  const { rcode, authoritative, truncated, answers, authorities, additionals } = reply
+  const { rcode, authoritative, truncated, answers, authorities, additionals, recursion = false } = reply
   const writer = new Writer()
   writer.u16(id)
   writer.u16(
@@ -249,6 +269,7 @@ export function writeResponse(
       (flags & FLAG.recursion) |
       (authoritative ? FLAG.authoritative : 0) |
       (truncated ? FLAG.truncated : 0) |
+      (recursion ? FLAG.recursionAvailable : 0) |
       (rcode & 0xf),
   )
   writer.u16(question === null ? 0 : 1)
@@ -259,7 +280,7 @@ export function writeResponse(
   for (const record of answers) writer.record(record)
   for (const record of authorities) writer.record(record)
   for (const record of additionals) writer.record(record)
-  if (edns !== null) writer.opt(rcode >> 4, edns.dnssecOk, cookie)
+  if (edns !== null) writer.opt(rcode >> 4, edns.dnssecOk, { cookie, extendedError: reply.extendedError ?? null })
   return writer.written()
 }
 
@@ -327,16 +348,25 @@ class Writer {
     }
   }
 
-  opt(rcodeHigh: number, dnssecOk: boolean, cookie: Uint8Array | null): void {
+  opt(
+    rcodeHigh: number,
+    dnssecOk: boolean,
+    { cookie, extendedError }: { readonly cookie: Uint8Array | null; readonly extendedError: number | null },
+  ): void {
     this.bytes(Uint8Array.of(0))
     this.u16(TYPE.OPT)
     this.u16(udpPayloadBytes)
     this.u16(rcodeHigh << 8)
     this.u16(dnssecOk ? 0x8000 : 0)
-    this.u16(cookie === null ? 0 : 4 + cookie.length)
-    if (cookie === null) return
-    this.u16(optionCookie)
-    this.u16(cookie.length)
-    this.bytes(cookie)
+    this.u16((cookie === null ? 0 : 4 + cookie.length) + (extendedError === null ? 0 : 6))
+    if (cookie !== null) {
+      this.u16(optionCookie)
+      this.u16(cookie.length)
+      this.bytes(cookie)
+    }
+    if (extendedError === null) return
+    this.u16(optionExtendedError)
+    this.u16(2)
+    this.u16(extendedError)
   }
 }

@@ -14,6 +14,8 @@ export type DnsDeps = {
   readonly address: string
   /** 0: any free port. */
   readonly port: number
+  /** UDP: addresses of this host that somebody else listens on. */
+  readonly except?: readonly string[]
   readonly domain: string
   /** What it answers from; names.ts keeps it. */
   readonly names: NameTableMemory
@@ -37,6 +39,7 @@ export async function startDns(deps: DnsDeps, launch: typeof startThread = start
   const limited = new SharedArrayBuffer(4)
   const common = {
     address: deps.address,
+    except: deps.except ?? [],
     domain: deps.domain,
     rates: deps.rates ?? standingRates,
     seed: new DataView(deps.random(4).buffer).getInt32(0),

@@ -16,6 +16,7 @@ export type ThreadStart = {
   readonly transport: DnsTransport
   readonly address: string
   readonly port: number
+  readonly except: readonly string[]
   readonly domain: string
   readonly rates: Readonly<Record<Standing, RateSettings>>
   readonly seed: number
@@ -31,7 +32,7 @@ export type ThreadReport =
 
 /** Exported for the benchmark, which runs it on the main thread to compare. Fault host.unsupported. */
 export function listenFrom(start: ThreadStart): Promise<DnsSocket> {
-  const { transport, address, port, domain, rates, seed, cookieSecret } = start
+  const { transport, address, port, except, domain, rates, seed, cookieSecret } = start
   const limited = new Int32Array(start.limited)
   const handler = createResponder({
     domain,
@@ -45,7 +46,7 @@ export function listenFrom(start: ThreadStart): Promise<DnsSocket> {
     clock: systemClock,
     onLimited: () => void Atomics.add(limited, 0, 1),
   })
-  return listenDns({ transport, address, port, handler, log: silentLogger, limits: { networkOf: prefixOf } })
+  return listenDns({ transport, address, port, except, handler, log: silentLogger, limits: { networkOf: prefixOf } })
 }
 
 async function serve(start: ThreadStart): Promise<ThreadReport> {

@@ -53,6 +53,27 @@ test('goal: where all addresses are listened on, each responds itself', async ()
   own.close()
 })
 
+test('goal: an address that somebody else has is left to them, and a response may come later, even too late', async () => {
+  const laters: ((response: Uint8Array) => void)[] = []
+  const listener = await listen({
+    hostname: '0.0.0.0',
+    hostAddresses: () => ['127.0.0.2', '127.0.0.3'],
+    except: ['127.0.0.3'],
+    respond: (query, _, later) => {
+      laters.push(later)
+      setTimeout(() => later(query), 5)
+      return null
+    },
+  })
+  expect([await responder(listener.port, '127.0.0.2'), await responder(listener.port, '127.0.0.3')]).toEqual([
+    '127.0.0.2',
+    null,
+  ])
+  listener.close()
+  expect(laters.length).toBeGreaterThan(0)
+  for (const later of laters) expect(() => later(Buffer.alloc(20))).not.toThrow()
+})
+
 test('goal: an address that comes gets a socket, one that goes loses it, and one that cannot be had is no reason to fail', async () => {
   let hosts = ['203.0.113.9', '127.0.0.2']
   const listener = await listen({ hostname: '0.0.0.0', hostAddresses: () => hosts })

@@ -51,6 +51,7 @@ inOwnNetns(
         log: silentLogger,
         ruleset: planV6(),
         ownNetworks: () => ownNetworks({ withV6: true }),
+        names: null,
         egressLimitBytes: 1_000_000,
         rescueLimitBytes: 1_000,
       })

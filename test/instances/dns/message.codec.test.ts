@@ -226,3 +226,19 @@ test('goal: an SSHFP record is on the wire as RFC 4255 has it: algorithm 4, fing
   const expected = `c00c002c00010000000500220402${Buffer.from(fingerprint).toString('hex')}`
   expect(answer?.subarray(12 + question.length).toString('hex')).toBe(expected)
 })
+
+test('goal: who is answered learns why there is nothing (RFC 8914), beside a cookie, if it understands OPT', () => {
+  const nothing = { rcode: 3, authoritative: false, truncated: false, answers: [], authorities: [], additionals: [] }
+  const write = (edns: boolean, given: Uint8Array | null) => {
+    const read = readQuery(query(edns ? { edns: {} } : {}))
+    if (read.kind !== 'query') throw new Error(read.kind)
+    return writeResponse(read.query, { ...nothing, recursion: true, extendedError: 15 }, given)
+  }
+  const options = (answer: Uint8Array) => optOf(answer)?.options.map(({ code }) => Number(code))
+  expect(packetOf(write(true, null))).toMatchObject({ rcode: 'NXDOMAIN', flag_ra: true })
+  expect([options(write(true, null)), options(write(true, new Uint8Array(16))), options(write(false, null))]).toEqual([
+    [15],
+    [10, 15],
+    undefined,
+  ])
+})

@@ -1,7 +1,7 @@
 // What of this host's network keeps the appliance from its work, or does more than it should. Pure.
 
 import { atOnce } from '../../../base/turns.ts'
-import { LISTENERS, type Listener, listenAddress, listenOverlap } from '../../../config/listen.ts'
+import { guestDnsPort, LISTENERS, type Listener, listenAddress, listenOverlap } from '../../../config/listen.ts'
 import type { Config } from '../../../config/schema.ts'
 import type { OtherForwarding } from '../../../host/network/forwarding.ts'
 import type { Listening } from '../../../host/network/listening.ts'
@@ -36,6 +36,7 @@ export function networkChecks(facts: NetworkFacts, config: Config, daemonPid: nu
     ...(network.pool_v6 === '' ? [] : [forwardingCheck('forwarding of IPv6', facts.forwardingV6, null, network)]),
     ...firewallChecks(facts, config),
     portsCheck(facts, config, daemonPid),
+    ...namesChecks(facts, config, daemonPid),
   ]
 }
 
@@ -116,6 +117,29 @@ function portsCheck({ listening, isRoot }: NetworkFacts, config: Config, daemonP
       `${holderText(found)} has ${found.protocol} ${found.host}:${found.port} (listen.${listener})`,
   )
   return fail(name, details.join('; '), takenRemedy(first.listener, first.found))
+}
+
+/** Nothing where there is no list of names. */
+function namesChecks({ listening, isRoot }: NetworkFacts, { network }: Config, daemonPid: number | null): Check[] {
+  const name = 'names'
+  if (network.allow_names.length === 0) return []
+  const count = `${network.allow_names.length} in network.allow_names`
+  if (typeof listening === 'string') return [skip(name, `${count}; ${listening}`)]
+  const own = [network.gateway_v4, network.gateway_v6].map(hostname => ({ hostname, port: guestDnsPort }))
+  const taken = listening.find(
+    one =>
+      one.protocol === 'udp' &&
+      one.holder?.pid !== daemonPid &&
+      own.some(address => listenOverlap(address, addressOf(one))) &&
+      // Without a name it may be the daemon's.
+      !(one.holder === null && (!isRoot || daemonPid !== null)),
+  )
+  if (taken !== undefined) {
+    const remedy = `keep it off ${own.map(({ hostname }) => hostname).join(' and ')}, or end it`
+    const where = `udp ${taken.host}:${taken.port}, where instances ask for names`
+    return [fail(name, `${holderText(taken)} has ${where}`, remedy)]
+  }
+  return [pass(name, `${count}: instances reach these alone; asked for at ${network.resolvers.join(', ')}`)]
 }
 
 type Wanted = {

@@ -120,3 +120,20 @@ test('goal: a holder that cannot be seen is not guessed', () => {
     detail: 'ss: exit code 1',
   })
 })
+
+test('goal: whoever has the place where instances ask for names is named; without a list nothing is said', () => {
+  const names = { ...config, network: { ...config.network, allow_names: ['crates.io'] } }
+  const check = (listening: Listening[], daemonPid: number | null = 7) =>
+    networkChecks(facts({ listening }), names, daemonPid).find(({ name }) => name === 'names')
+  const at = (host: string, pid: number, protocol: 'udp' | 'tcp' = 'udp'): Listening => ({
+    ...{ protocol, host, port: 53 },
+    holder: { pid, name: 'dnsmasq' },
+  })
+  expect(find(facts({}), 'names')).toBeUndefined()
+  expect(check([at('169.254.88.1', 7), at('0.0.0.0', 8, 'tcp'), at('192.0.2.1', 8)])).toMatchObject({
+    result: 'PASS',
+    detail: expect.stringContaining('9.9.9.9'),
+  })
+  for (const host of ['169.254.88.1', '0.0.0.0', '*', 'fd73:7472:6f6e:67::1'])
+    expect(check([at(host, 8)])).toMatchObject({ result: 'FAIL', detail: expect.stringContaining('dnsmasq (pid 8)') })
+})

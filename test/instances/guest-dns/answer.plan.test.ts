@@ -1,0 +1,50 @@
+import { expect, test } from 'bun:test'
+import type { Answer } from 'dns-packet'
+import { addressesOf } from '../../../src/instances/guest-dns/answer.plan.ts'
+
+const a = (name: string, data: string, ttl = 60): Answer => ({ type: 'A', name, data, ttl })
+const alias = (name: string, data: string, ttl = 60): Answer => ({ type: 'CNAME', name, data, ttl })
+const asked = { name: 'a.example', type: 'A' } as const
+
+test('goal: addresses are those of the name, by way of its aliases, in any order and case, with the least time of all', () => {
+  expect(addressesOf([a('A.example.', '192.0.2.1', 9), a('a.example', '192.0.2.1', 8)], asked)).toEqual({
+    addresses: ['192.0.2.1'],
+    ttlSeconds: 8,
+  })
+  const chain = [a('c.example', '192.0.2.1'), alias('B.example', 'c.example', 5), alias('a.example', 'b.example.', 7)]
+  expect(addressesOf(chain, asked)).toEqual({ addresses: ['192.0.2.1'], ttlSeconds: 5 })
+})
+
+test('goal: what is not on the way there counts for nothing', () => {
+  const beside = [
+    a('b.example', '192.0.2.9'),
+    alias('x.example', 'b.example'),
+    { type: 'AAAA', name: 'a.example', data: '2001:db8::1' } as const,
+  ]
+  expect(addressesOf(beside, asked)?.addresses).toEqual([])
+  expect(addressesOf([a('a.example', '192.0.2.1'), ...beside], asked)?.addresses).toEqual(['192.0.2.1'])
+})
+
+test('goal: aliases end: a circle, and a way that is too long, lead nowhere; so does what is no address', () => {
+  expect(addressesOf([alias('a.example', 'b.example'), alias('b.example', 'a.example')], asked)).toBeNull()
+  const way = (steps: number) => [
+    alias('a.example', 'n0.example'),
+    ...Array.from({ length: steps - 1 }, (_, n) => alias(`n${n}.example`, `n${n + 1}.example`)),
+    a(`n${steps - 1}.example`, '192.0.2.1'),
+  ]
+  expect(addressesOf(way(8), asked)?.addresses).toEqual(['192.0.2.1'])
+  expect(addressesOf(way(9), asked)).toBeNull()
+  expect(addressesOf([a('a.example', '1.2.3')], asked)).toBeNull()
+  const v6 = (data: string) => addressesOf([{ type: 'AAAA', name: 'a.example', data }], { ...asked, type: 'AAAA' })
+  expect(v6('2001:DB8:0::1'.toLowerCase())?.addresses).toEqual(['2001:db8::1'])
+  expect([v6('::ffff:10.1.2.3'), v6('fe80::1%eth0')]).toEqual([null, null])
+})
+
+test('goal: however many addresses there are, a bounded number is taken', () => {
+  expect(
+    addressesOf(
+      Array.from({ length: 200 }, (_, n) => a('a.example', `192.0.2.${n}`)),
+      asked,
+    )?.addresses,
+  ).toHaveLength(8)
+})
