@@ -189,6 +189,7 @@ function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): Reado
   return new Map([
     ['/v1/chat/completions', post((request, received) => complete(request, { operation: 'chat', ...received }))],
     ['/v1/completions', post((request, received) => complete(request, { operation: 'text_completion', ...received }))],
+    ['/v1/responses', post((request, received) => complete(request, { operation: 'responses', ...received }))],
     ['/v1/models', get(false, listModels)],
     ['/health', get(true, (_request, { id }) => jsonResponse({ status: 'ok' }, 200, commonHeaders(id)))],
     ['/attestation', get(true, attest)],
