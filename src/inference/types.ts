@@ -3,7 +3,11 @@
 
 import type { TokensSource, UsageOutcome } from '../store/directory/usage.table.ts'
 
-export type Operation = 'chat' | 'text_completion'
+/** What a client asks for. */
+export type Operation = CompletionOperation | 'responses'
+
+/** What an upstream is asked for. */
+export type CompletionOperation = 'chat' | 'text_completion'
 
 /** The sender of a request, known by its gateway key. */
 export type Caller = {

@@ -60,6 +60,7 @@ export const INNER_ORDERS = {
   'src/inference': [
     ['service.ts'],
     ['gateway'],
+    ['shapes'],
     ['openai', 'metrics'],
     ['upstream', 'worker'],
     ['attestation', 'encryption', 'keys', 'limits', 'metering'],

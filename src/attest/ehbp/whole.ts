@@ -1,7 +1,7 @@
 // Whether a response that was opened is whole: EHBP has no end marker, so its content must say so. Pure; holds one response's state.
 //
-// A stream ends with the event `[DONE]`, or with one that holds `error`: the gateway ends a stream that broke in that way. Anything else is one JSON
-// object, and no beginning of an object is an object. Frames open only in their order, so what is whole here was whole when it was sealed.
+// A stream ends with the event `[DONE]`, or with one that holds `error`: the gateway ends a stream that broke in that way. Events may have names.
+// Anything else is one JSON object, and no beginning of an object is an object. Frames open only in their order, so what is whole here was whole when it was sealed.
 
 import { concat, fromUtf8 } from '../../base/bytes.ts'
 
@@ -110,7 +110,7 @@ function fromBytes(pieces: readonly Uint8Array[]): string {
 }
 
 function isEnd(event: string): boolean {
-  const data = /^data: (.*)\n\n$/.exec(event)?.[1]
+  const data = /^(?:event: [a-z_.]+\n)?data: (.*)\n\n$/.exec(event)?.[1]
   if (data === undefined) return false
   if (data === '[DONE]') return true
   try {

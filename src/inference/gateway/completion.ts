@@ -1,4 +1,4 @@
-// One chat or text completion, from admission to the last byte. Fails closed: however the request ends, its account is closed once.
+// One completion, whatever API asks for it, from admission to the last byte. Fails closed: however the request ends, its account is closed once.
 
 import type { Clock } from '../../base/clock.ts'
 import { checkBodyHeaders, readBody } from '../../http/body.ts'
@@ -6,6 +6,10 @@ import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
 import { parseRequest } from '../openai/request.ts'
 import type { SchemaChecks } from '../openai/schema-check-service.ts'
+import type { ApiShape } from '../openai/shape.ts'
+import { namesOf, renamedFault } from '../shapes/fields.ts'
+import { type ParsedShape, parseShaped } from '../shapes/request.ts'
+import { isShaped, SHAPES } from '../shapes/shapes.ts'
 import type { Admit, Authenticate, Caller, EncryptedExchange, Observe, Operation, RecordUsage } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import { estimateTokens, NO_TOKENS, openAccount, type RequestAccount } from './accounting.ts'
@@ -65,20 +69,21 @@ const chunkedBytesReserved = 16_384
 
 export function createCompletionHandler(deps: CompletionDeps): CompletionHandler {
   return async (request, { operation, id, exchange }) => {
+    const shape = shapeOf(operation)
     const caller = deps.authenticate(request.headers)
     checkBodyHeaders(request.headers, { bytesMax: bytesMaxOf(deps.limits, exchange), charset: 'any' })
     const admission = deps.admit(caller, tokensToReserve(request.headers, exchange))
-    if (!admission.ok) return refusalResponse(admission.refusal, commonHeaders(id))
+    if (!admission.ok) return refusalResponse(admission.refusal, commonHeaders(id), shape)
     const { ticket } = admission
     const headers = { ...commonHeaders(id), ...ticket.headers }
     const account = openAccount(deps, { id, operation, caller, ticket })
     try {
       return await completeJob(
         deps,
-        await prepareJob(deps, { request, operation, id, exchange, headers, account, caller }),
+        await prepareJob(deps, { request, operation, id, exchange, headers, account, caller, shape }),
       )
     } catch (error) {
-      return await failureResponse(deps, error, { request, id, headers, account })
+      return await failureResponse(deps, error, { request, id, headers, account, shape })
     }
   }
 }
@@ -110,6 +115,8 @@ type AdmittedRequest = {
   readonly id: string
   readonly headers: ResponseHeaders
   readonly account: RequestAccount
+  /** Null: OpenAI's own. */
+  readonly shape: ApiShape | null
 }
 
 async function prepareJob(
@@ -118,26 +125,42 @@ async function prepareJob(
 ): Promise<Job> {
   const { request, operation, id, exchange, headers, account, caller } = admitted
   const body = await readPlainBody(deps, request, exchange)
-  const { request: parsed, source } = parseRequest(operation, body)
+  const { request: parsed, source, ignored, respond } = parseBody(operation, body)
   const { model, format } = parsed
   if (!deps.models.has(model)) throw noSuchModel()
   account.model = model
-  account.bodyBytes = body.length
-  account.promptEstimate = estimateTokens(body.length)
+  account.bodyBytes = source.sizeBytes
+  account.promptEstimate = estimateTokens(source.sizeBytes)
   const isEncrypted = exchange !== null
   const { organizationId } = caller
   const { seal, headers: more } = beginSeal(deps, { request, id, organizationId, model, body, isEncrypted })
+  const createdS = Math.floor(deps.clock.nowMs() / 1000)
   const plan: CompletionPlan = {
     request: parsed,
-    id: `${operation === 'chat' ? 'chatcmpl' : 'cmpl'}-${id}`,
-    createdS: Math.floor(deps.clock.nowMs() / 1000),
+    id: `${parsed.operation === 'chat' ? 'chatcmpl' : 'cmpl'}-${id}`,
+    createdS,
     schema:
       format.kind === 'json_schema'
         ? await deps.schemas.prepare(format.schema, { key: caller.keyPrefix, signal: request.signal })
         : null,
     obfuscate: (parsed.includeObfuscation ?? deps.limits.padsStreams) ? deps.obfuscate : null,
+    shape: respond?.({ id: id.replaceAll('-', ''), createdS, model }) ?? null,
   }
-  return { id, plan, source, seal, headers: { ...headers, ...more }, account, isEncrypted, signal: request.signal }
+  const { signal } = request
+  return { id, plan, source, ignored, seal, headers: { ...headers, ...more }, account, isEncrypted, signal }
+}
+
+function shapeOf(operation: Operation): ApiShape | null {
+  return isShaped(operation) ? SHAPES[operation] : null
+}
+
+/** `respond` is null for what needs no translation. */
+function parseBody(
+  operation: Operation,
+  body: Uint8Array,
+): Omit<ParsedShape, 'respond'> & { readonly respond: ParsedShape['respond'] | null } {
+  if (isShaped(operation)) return parseShaped(SHAPES[operation], body)
+  return { ...parseRequest(operation, body), ignored: [], respond: null }
 }
 
 /**
@@ -146,9 +169,11 @@ async function prepareJob(
  */
 async function failureResponse(
   { log }: CompletionDeps,
-  error: unknown,
-  { request, id, headers, account }: AdmittedRequest,
+  failure: unknown,
+  { request, id, headers, account, shape }: AdmittedRequest,
 ): Promise<Response> {
+  // Of later checks: the parser's own were renamed before.
+  const error = shape === null ? failure : renamedFault(failure, namesOf(shape.names))
   if (request.signal.aborted) {
     const tokens = account.upstream === null ? NO_TOKENS : { prompt: account.promptEstimate, completion: 0 }
     await account.close({
@@ -165,5 +190,5 @@ async function failureResponse(
   await account.close({ outcome: 'failed', tokens, tokensSource: 'reported', status, errorCode: code })
   // Upstream failures were logged with their reason.
   if (isServerFailure(error) && !(error instanceof UpstreamFault)) log.error('request failed', { request: id, error })
-  return errorResponse(error, headers)
+  return errorResponse(error, headers, shape)
 }

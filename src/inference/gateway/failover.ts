@@ -85,7 +85,8 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt }: Tar
     attempt,
   })
   const respond = request.stream ? respondStream : respondWhole
-  const headers = first === undefined ? job.headers : { ...job.headers, [ignoredHeader]: headerList(ignored) }
+  const left = [...job.ignored, ...ignored]
+  const headers = left.length === 0 ? job.headers : { ...job.headers, [ignoredHeader]: headerList(left) }
   return await respond(deps, { ...job, headers }, lease, response)
 }
 

@@ -195,6 +195,7 @@ function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): Route
   return new RouteTable([
     ['/v1/chat/completions', post((request, received) => complete(request, { operation: 'chat', ...received }))],
     ['/v1/completions', post((request, received) => complete(request, { operation: 'text_completion', ...received }))],
+    ['/v1/responses', post((request, received) => complete(request, { operation: 'responses', ...received }))],
     ['/v1/models', get(false, listModels)],
     ['/v1/models/{id}', get(false, showModel)],
     [`${receiptsPath}{id}`, get(false, showReceipt)],

@@ -30,6 +30,7 @@ import {
   toOpenApi,
 } from '../../http/openapi.ts'
 import { ChatCompletionRequest, CompletionRequest, CompletionResponse } from './openapi-bodies.ts'
+import { ResponsesRequest, ResponsesResponse } from './openapi-shapes.ts'
 import { receiptPathHeader, receiptsPath } from './receipts.ts'
 import { GatewayProblem } from './responses.ts'
 
@@ -57,6 +58,8 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
       ChatCompletionRequest,
       CompletionRequest,
       CompletionResponse,
+      ResponsesRequest,
+      ResponsesResponse,
     },
     parameters: PARAMETERS,
     headers: HEADERS,
@@ -73,6 +76,7 @@ const DESCRIPTION = [
   'Errors are `{error: {code, message}}`. `x-should-retry` says whether repeating a request may help.',
   'Without a valid key nothing under /v1/ is told, not even which routes there are.',
   'A stream is whole only when it ends with `data: [DONE]`. One that breaks ends with an event that holds `error`, without [DONE].',
+  'Responses are chat completions in another form: what holds for the one holds for the other.',
   'Bodies of completions may be encrypted to the keys of the attestation (EHBP: X25519 for stock clients, X-Wing by the length of the encapsulated key); then so are their responses, refusals included, whatever else is said here of their content. Headers, status and sizes stay in the clear. EHBP has no end marker: look for `[DONE]`, or for the whole JSON object.',
   'A request that is given up is charged what the upstream reported, else an estimate of its prompt and a token for each chunk delivered.',
 ].join('\n')
@@ -261,20 +265,23 @@ const SUCCESS = {
   description: 'Success.',
   headers: { 'X-Request-ID': 'RequestId' },
 } as const
-const COMPLETED = {
-  ...SUCCESS,
-  headers: {
-    ...SUCCESS.headers,
-    'X-Strongroom-Receipt': 'Receipt',
-    [receiptPathHeader]: 'ReceiptPath',
-    [responseNonceHeader]: 'ResponseNonce',
-    [sealedHeadersHeader]: 'SealedHeaders',
-  },
-  content: {
-    ...jsonContent(ref('schemas', 'CompletionResponse')),
-    'text/event-stream': { schema: { type: 'string', description: 'With `stream: true`; ends with `data: [DONE]`.' } },
-  },
-} as const
+function completed(schema: string, stream: string): Operation['success'] {
+  return {
+    ...SUCCESS,
+    headers: {
+      ...SUCCESS.headers,
+      'X-Strongroom-Receipt': 'Receipt',
+      [receiptPathHeader]: 'ReceiptPath',
+      [responseNonceHeader]: 'ResponseNonce',
+      [sealedHeadersHeader]: 'SealedHeaders',
+    },
+    content: {
+      ...jsonContent(ref('schemas', schema)),
+      'text/event-stream': { schema: { type: 'string', description: `With \`stream: true\`; ${stream}` } },
+    },
+  }
+}
+const COMPLETED = completed('CompletionResponse', 'ends with `data: [DONE]`.')
 
 const OPERATIONS: readonly Operation[] = [
   {
@@ -398,6 +405,20 @@ const OPERATIONS: readonly Operation[] = [
     parameters: ['Receipt', 'EncapsulatedKey'],
     body: { schema: 'CompletionRequest', example: { model: 'strongroom-tiny', prompt: 'Once upon a time' } },
     success: COMPLETED,
+    failures: COMPLETION,
+  },
+  {
+    method: 'post',
+    path: '/v1/responses',
+    id: 'createResponse',
+    summary: 'Response, made of a chat completion; nothing is kept',
+    isPublic: false,
+    parameters: ['Receipt', 'EncapsulatedKey'],
+    body: { schema: 'ResponsesRequest', example: { model: 'strongroom-tiny', input: 'Hello', stream: true } },
+    success: completed(
+      'ResponsesResponse',
+      "OpenAI's events of a response, `response.completed` or `response.incomplete` and `data: [DONE]` last. One that breaks ends with `response.failed` and `error`.",
+    ),
     failures: COMPLETION,
   },
   {

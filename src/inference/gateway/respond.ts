@@ -21,8 +21,10 @@ import { openStream, type StreamEnd, type StreamLimits } from './stream.ts'
 export type Job = {
   readonly id: string
   readonly plan: CompletionPlan
-  /** The client's own body, for the upstream's. */
+  /** Of the request that the upstream gets: the client's own body, or its translation. */
   readonly source: RequestSource
+  /** Fields of the client's that its translation has left out. */
+  readonly ignored: readonly string[]
   /** Null: no receipt was asked for. */
   readonly seal: BegunSeal | null
   readonly headers: ResponseHeaders
@@ -54,7 +56,7 @@ export async function respondWhole(
   })
   signal.throwIfAborted()
   const { tokens, tokensSource } = completion
-  const body = JSON.stringify(completion.body)
+  const body = JSON.stringify(plan.shape?.whole(completion.body, completion.usage) ?? completion.body)
   seal?.update(utf8(body))
   const receipt = seal?.finish(tokens) ?? null
   lease.release('healthy')

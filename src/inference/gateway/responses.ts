@@ -6,6 +6,7 @@ import { keyConfigProblem } from '../../attest/ehbp/protocol.ts'
 import { Fault, statusOf } from '../../base/fault.ts'
 import { GATEWAY_PUBLIC_CODES, GatewayError, type GatewayErrorCode, gatewayError } from '../../contract/inference.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
+import type { ApiShape } from '../openai/shape.ts'
 import type { Refusal } from '../types.ts'
 import { BusyFault, UpstreamFault } from '../upstream/fault.ts'
 
@@ -54,11 +55,18 @@ export function errorBody(error: unknown): GatewayError {
   return gatewayError(code, message, param)
 }
 
-export function errorResponse(error: unknown, headers: ResponseHeaders): Response {
+/** `shape`: of the API that the client speaks; null for OpenAI's completions. */
+export function errorResponse(
+  error: unknown,
+  headers: ResponseHeaders,
+  shape: Pick<ApiShape, 'errorDocument'> | null = null,
+): Response {
   const { status, code, message } = publicErrorOf(error)
   const all: ResponseHeaders = { ...headers, ...failureHeaders(status), 'x-should-retry': String(shouldRetry(error)) }
   if (error instanceof BusyFault) all['retry-after'] = String(error.retryAfterSeconds)
-  if (code !== 'key_config_mismatch') return jsonResponse(errorBody(error), status, all)
+  if (code !== 'key_config_mismatch') {
+    return jsonResponse(shape?.errorDocument(errorBody(error)) ?? errorBody(error), status, all)
+  }
   const problem: GatewayProblem = { ...keyConfigProblemOf(message), ...errorBody(error) }
   return new Response(JSON.stringify(problem), {
     status,
@@ -66,12 +74,13 @@ export function errorResponse(error: unknown, headers: ResponseHeaders): Respons
   })
 }
 
-export function refusalResponse(refusal: Refusal, headers: ResponseHeaders): Response {
-  return errorResponse(new Fault('rate_limited', refusal.message), {
-    ...headers,
-    ...refusal.headers,
-    'retry-after': String(refusal.retryAfterSeconds),
-  })
+export function refusalResponse(
+  refusal: Refusal,
+  headers: ResponseHeaders,
+  shape: Pick<ApiShape, 'errorDocument'> | null = null,
+): Response {
+  const all = { ...headers, ...refusal.headers, 'retry-after': String(refusal.retryAfterSeconds) }
+  return errorResponse(new Fault('rate_limited', refusal.message), all, shape)
 }
 
 export function jsonResponse(body: unknown, status: number, headers: ResponseHeaders): Response {

@@ -7,7 +7,6 @@ import type { TokensSource } from '../../store/directory/usage.table.ts'
 import { type Batch, ChunkStream, type ChunkStreamLimits } from '../openai/chunk-stream.ts'
 import type { TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
-import { sseEvent } from '../openai/sse.ts'
 import { isPlausible, tokensOf, type Usage, usageOf } from '../openai/usage.ts'
 import type { ResponseSeal, Tokens } from '../types.ts'
 import type { BodyFlow, BodySink, UpstreamResponse } from '../upstream/connection.ts'
@@ -40,7 +39,7 @@ export type StreamDeps = {
   readonly counts: TokenCounts
   /** Null: no receipt. */
   readonly seal: ResponseSeal | null
-  /** Called once, and awaited before [DONE] is sent: so the ledger is right when the client has everything. Never rejects. */
+  /** Called once, and awaited before the end is sent: so the ledger is right when the client has everything. Never rejects. */
   readonly onEnd: (end: StreamEnd) => Promise<void>
   /** Aborted when the client leaves. */
   readonly signal: AbortSignal
@@ -55,7 +54,6 @@ export function openStream(upstream: UpstreamResponse, deps: StreamDeps): Promis
   return new StreamRelay(upstream, deps).open()
 }
 
-const DONE = utf8(sseEvent('[DONE]'))
 const drainTimeoutMs = 1_000
 
 /** The first events are awaited; the rest is pushed from the upstream's socket into the client's, for as long as the client takes it. */
@@ -225,15 +223,16 @@ class StreamRelay implements BodySink {
   }
 
   async #complete(): Promise<void> {
-    const { plan, seal } = this.#deps
+    const { seal } = this.#deps
     this.#drain()
     const { usage } = this.#counted()
-    if (plan.request.includeUsage) void this.#send(this.#chunks.usageEvent(usage))
-    seal?.update(DONE)
+    const last = this.#chunks.finish(usage)
+    const { end } = this.#chunks
+    seal?.update(utf8(last + end))
     const receipt = seal?.finish(tokensOf(usage)) ?? null
     await this.#end('completed', null)
     if (this.#isLeft) return
-    void this.#outlet?.write(receipt === null ? DONE : utf8(receiptComment(receipt) + sseEvent('[DONE]')))
+    void this.#outlet?.write(utf8(receipt === null ? last + end : last + receiptComment(receipt) + end))
     this.#outlet?.close()
   }
 
@@ -257,7 +256,7 @@ class StreamRelay implements BodySink {
     this.#upstream.abort()
     await this.#end('failed', error)
     if (this.#isLeft) return
-    void this.#outlet?.write(utf8(sseEvent(JSON.stringify(errorBody(error)))))
+    void this.#outlet?.write(utf8(this.#chunks.fail(errorBody(error))))
     this.#outlet?.close()
   }
 

@@ -1,12 +1,14 @@
-// A streamed completion's bytes made into events for the client. Pure; holds one stream's state.
+// A streamed completion's bytes made into events for the client: chunks, or what another API has in their place. Pure; holds one stream's state.
 
+import type { GatewayError } from '../../contract/inference.ts'
 import { ChunkConverter } from './chunk.ts'
 import type { CompletionPlan } from './completion-plan.ts'
 import { EventReader, type StreamEvent } from './event-reader.ts'
+import type { ShapedStream } from './shape.ts'
 import { sseEvent } from './sse.ts'
 import type { Usage } from './usage.ts'
 
-/** Events for the client. `isEnd`: [DONE] follows. */
+/** Events for the client. `isEnd`: the end follows. */
 export type Batch = { readonly text: string; readonly isEnd: boolean }
 
 export type ChunkStreamLimits = {
@@ -15,14 +17,23 @@ export type ChunkStreamLimits = {
   readonly responseBytesMax: number
 }
 
+const DONE = sseEvent('[DONE]')
+
 export class ChunkStream {
   readonly #events: EventReader
   readonly #converter: ChunkConverter
+  /** Null: the client gets the chunks. */
+  readonly #shaped: ShapedStream | null
+  readonly #includesUsage: boolean
   #eventCount = 0
 
   constructor(plan: CompletionPlan, { eventBytesMax, responseBytesMax }: ChunkStreamLimits) {
     this.#events = new EventReader(eventBytesMax)
-    this.#converter = new ChunkConverter(plan, responseBytesMax)
+    const { shape, obfuscate, request } = plan
+    this.#includesUsage = request.includeUsage
+    this.#shaped = shape?.openStream({ keptCharsMax: responseBytesMax, obfuscate }) ?? null
+    // Padding is for what the client gets.
+    this.#converter = new ChunkConverter(shape === null ? plan : { ...plan, obfuscate: null }, responseBytesMax)
   }
 
   /** What the upstream has reported so far. */
@@ -48,7 +59,7 @@ export class ChunkStream {
     for (const event of events) {
       const chunk = this.#convert(event)
       if (chunk === 'end') return { text, isEnd: true }
-      if (chunk !== null) text += sseEvent(chunk)
+      if (chunk !== null) text += this.#shaped === null ? sseEvent(chunk) : this.#shaped.push(chunk)
     }
     const { template } = this.#converter
     if (template !== null) this.#events.expect(template)
@@ -65,9 +76,20 @@ export class ChunkStream {
     return this.#converter.takeContents()
   }
 
-  /** The last event with the usage, for clients that asked for it. */
-  usageEvent(usage: Usage): string {
-    return sseEvent(this.#converter.usageChunk(usage))
+  /** The events of a stream that is whole, after its chunks and before `end`: of chunks the usage, for clients that asked for it. */
+  finish(usage: Usage): string {
+    if (this.#shaped !== null) return this.#shaped.finish(usage)
+    return this.#includesUsage ? sseEvent(this.#converter.usageChunk(usage)) : ''
+  }
+
+  /** The last event of a stream that is whole. */
+  get end(): string {
+    return this.#shaped?.end ?? DONE
+  }
+
+  /** The events that end a stream that broke. */
+  fail(error: GatewayError): string {
+    return this.#shaped?.fail(error) ?? sseEvent(JSON.stringify(error))
   }
 
   #convert(event: StreamEvent): string | 'end' | null {

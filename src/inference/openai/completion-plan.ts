@@ -1,11 +1,12 @@
 // What the completion of one request must be: its identity, and what tool_choice and response_format demand of it. Pure.
 
-import type { Operation } from '../types.ts'
+import type { CompletionOperation } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import { isObject } from './json-text.ts'
 import type { Obfuscate } from './obfuscation.ts'
 import type { GatewayRequest } from './request.ts'
 import type { ContentsCheck } from './schema-check-service.ts'
+import type { ResponseShape } from './shape.ts'
 import { malformed } from './upstream-json.ts'
 
 export type CompletionPlan = {
@@ -17,6 +18,8 @@ export type CompletionPlan = {
   readonly schema: ContentsCheck | null
   /** Pads the chunks of a stream; null for none. */
   readonly obfuscate: Obfuscate | null
+  /** The response in the form of another API; null for one that is OpenAI's completion itself. */
+  readonly shape: ResponseShape | null
 }
 
 /** How one choice ended. */
@@ -50,13 +53,13 @@ export function checkFormat(
   return null
 }
 
-const FINISH_REASONS: Readonly<Record<Operation, ReadonlySet<string>>> = {
+const FINISH_REASONS: Readonly<Record<CompletionOperation, ReadonlySet<string>>> = {
   chat: new Set(['stop', 'length', 'tool_calls', 'content_filter']),
   text_completion: new Set(['stop', 'length', 'content_filter']),
 }
 
 /** UpstreamFault malformed. */
-export function parseFinishReason(reason: unknown, operation: Operation): string {
+export function parseFinishReason(reason: unknown, operation: CompletionOperation): string {
   if (typeof reason !== 'string' || !FINISH_REASONS[operation].has(reason)) throw malformed()
   return reason
 }

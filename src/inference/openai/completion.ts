@@ -15,10 +15,12 @@ import {
 import { isObject, type JsonObject } from './json-text.ts'
 import { chatLogprobs, textLogprobs } from './logprobs.ts'
 import { malformed, parseUpstreamJson, reasoningOf, stringOrNull } from './upstream-json.ts'
-import { isPlausible, parseUsage, tokensOf, type UsageBounds } from './usage.ts'
+import { isPlausible, parseUsage, tokensOf, type Usage, type UsageBounds, usageOf } from './usage.ts'
 
 export type Completion = {
   readonly body: JsonObject
+  /** Of `tokens`. */
+  readonly usage: Usage
   /** As the upstream counted them; an estimate where it did not, or where its count cannot be. */
   readonly tokens: Tokens
   readonly tokensSource: TokensSource
@@ -55,7 +57,7 @@ export function parseCompletion(text: string, plan: CompletionPlan, counts: Toke
     ...(usage === null ? {} : { usage }),
   }
   const tokensSource = usage !== null ? 'reported' : given === null ? 'estimated' : 'implausible'
-  return { body, tokens, tokensSource, contents }
+  return { body, usage: usage ?? usageOf(tokens), tokens, tokensSource, contents }
 }
 
 /** A failure of `work` that is charged has cost these tokens. */

@@ -7,12 +7,12 @@ export type Obfuscate = (chunk: string, headBytes: number) => string
 
 const stepBytes = 32
 /** Of the choices of a chunk without content. */
-const emptyBytes = '[{"index":0,"delta":{"content":""},"logprobs":null,"finish_reason":null}]'.length
+export const emptyChoicesBytes = '[{"index":0,"delta":{"content":""},"logprobs":null,"finish_reason":null}]'.length
 
 /** `headBytes`: how much of the chunk, a JSON object, is the same in every chunk of its stream. */
 export function createObfuscate(random: (lengthBytes: number) => Uint8Array): Obfuscate {
   return (chunk, headBytes) => {
-    const overBytes = Buffer.byteLength(chunk) - headBytes - emptyBytes
+    const overBytes = Buffer.byteLength(chunk) - headBytes - emptyChoicesBytes
     const steps = Math.max(1, Math.ceil(overBytes / stepBytes))
     const padding = randomText(steps * stepBytes - overBytes, random)
     return `${chunk.slice(0, -1)},"obfuscation":"${padding}"}`

@@ -4,14 +4,14 @@
 // busy for minutes.
 
 import type { Engine } from '../../config/upstream.ts'
-import type { Operation } from '../types.ts'
+import type { CompletionOperation } from '../types.ts'
 import { invalidField, isObject, type JsonObject } from './json-text.ts'
 
 /** What a value must be, in words, when it is not. */
 type Check = (value: unknown) => string | null
 
 type FieldRule = {
-  readonly operations: readonly Operation[]
+  readonly operations: readonly CompletionOperation[]
   readonly engines: readonly Engine[] | 'all'
   /** Null: checked where the gateway acts on the field. */
   readonly check: Check | null
@@ -24,13 +24,13 @@ const templateFieldsMax = 16
 const textCharsMax = 256
 export const tokensMaxMax = 16_777_216
 
-const CHAT: readonly Operation[] = ['chat']
-const TEXT: readonly Operation[] = ['text_completion']
-const BOTH: readonly Operation[] = ['chat', 'text_completion']
+const CHAT: readonly CompletionOperation[] = ['chat']
+const TEXT: readonly CompletionOperation[] = ['text_completion']
+const BOTH: readonly CompletionOperation[] = ['chat', 'text_completion']
 const SERVERS: readonly Engine[] = ['vllm', 'sglang']
 const SAMPLERS: readonly Engine[] = ['llama-server', 'vllm', 'sglang']
 
-const openAi = (operations: readonly Operation[], check: Check | null): FieldRule => ({
+const openAi = (operations: readonly CompletionOperation[], check: Check | null): FieldRule => ({
   operations,
   engines: 'all',
   check,
@@ -78,7 +78,7 @@ const FIELDS: ReadonlyMap<string, FieldRule> = new Map(
 )
 
 /** Fault invalid_request, with the field, for one that is known and out of its bounds. Null counts as absent, as with OpenAI. */
-export function checkFields(operation: Operation, body: JsonObject): void {
+export function checkFields(operation: CompletionOperation, body: JsonObject): void {
   for (const [name, value] of Object.entries(body)) {
     const rule = FIELDS.get(name)
     if (rule?.check == null || value === null || !rule.operations.includes(operation)) continue
@@ -88,7 +88,7 @@ export function checkFields(operation: Operation, body: JsonObject): void {
 }
 
 /** Whether an upstream of this engine gets the field. */
-export function isSent(name: string, operation: Operation, engine: Engine): boolean {
+export function isSent(name: string, operation: CompletionOperation, engine: Engine): boolean {
   const rule = FIELDS.get(name)
   if (rule === undefined || !rule.operations.includes(operation)) return false
   return rule.engines === 'all' || rule.engines.includes(engine)

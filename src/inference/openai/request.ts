@@ -2,7 +2,7 @@
 // What of it goes to the upstream: request-fields.ts and upstream-body.ts.
 
 import { fromUtf8 } from '../../base/bytes.ts'
-import type { Operation } from '../types.ts'
+import type { CompletionOperation } from '../types.ts'
 import { invalidField, invalidRequest, isObject, type JsonObject, parseJsonText } from './json-text.ts'
 import { type ContentNeeds, parseMessages, TEXT_ONLY } from './messages.ts'
 import { checkFields } from './request-fields.ts'
@@ -15,7 +15,7 @@ export type ResponseFormat =
   | { readonly kind: 'json_schema'; readonly schema: JsonObject }
 
 export type GatewayRequest = {
-  readonly operation: Operation
+  readonly operation: CompletionOperation
   readonly model: string
   readonly stream: boolean
   /** Whether the client asked for the chunk with the usage. */
@@ -33,8 +33,8 @@ export type GatewayRequest = {
   readonly needs: ContentNeeds
 }
 
-/** The body as the client sent it: its checked text, and the text's value. */
-export type RequestSource = { readonly text: string; readonly body: JsonObject }
+/** A body: its checked text, the text's value, and how many bytes it has. */
+export type RequestSource = { readonly text: string; readonly body: JsonObject; readonly sizeBytes: number }
 
 export type ParsedRequest = { readonly request: GatewayRequest; readonly source: RequestSource }
 
@@ -44,9 +44,19 @@ const bodyLimits = { depthMax: 128, namesMax: 32_768, valuesMax: 262_144, escape
 const choicesMax = 128
 
 /** Fault invalid_request. The caller bounds the length. */
-export function parseRequest(operation: Operation, bytes: Uint8Array): ParsedRequest {
+export function parseRequest(operation: CompletionOperation, bytes: Uint8Array): ParsedRequest {
+  const source = readSource(bytes)
+  return { request: checkRequest(operation, source.body), source }
+}
+
+/** Any JSON object within bounds. Fault invalid_request. */
+export function readSource(bytes: Uint8Array): RequestSource {
   const text = decode(bytes)
-  const body = parseBody(text)
+  return { text, body: parseBody(text), sizeBytes: bytes.length }
+}
+
+/** Fault invalid_request. */
+export function checkRequest(operation: CompletionOperation, body: JsonObject): GatewayRequest {
   const model = body.model
   if (typeof model !== 'string' || model === '') throw invalidField('model', 'must be the id of a model.')
   checkFields(operation, body)
@@ -55,7 +65,7 @@ export function parseRequest(operation: Operation, bytes: Uint8Array): ParsedReq
   const { tools, toolChoice, format, needs, promptCount } = operation === 'chat' ? parseChat(body) : parseText(body)
   const choiceCount = promptCount * parseCount(body.n)
   if (choiceCount > choicesMax) throw invalidField('n', `asks for more than ${choicesMax} choices.`)
-  const request: GatewayRequest = {
+  return {
     operation,
     model,
     stream,
@@ -68,7 +78,6 @@ export function parseRequest(operation: Operation, bytes: Uint8Array): ParsedReq
     completionTokensMax: tokensMaxOf(body),
     needs,
   }
-  return { request, source: { text, body } }
 }
 
 /** The smaller of the two names that the bound has. Both have been checked. */

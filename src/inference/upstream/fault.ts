@@ -59,15 +59,15 @@ export const REASONS = {
   reported_error: { message: 'The upstream reported a failure.', ...UPSTREAM_FAILED },
   unfinished: { message: 'The upstream ended its answer before it was complete.', ...UPSTREAM_FAILED },
   wrong_tool: { message: 'The answer does not keep to tool_choice.', ...MODEL_FAILED },
-  not_json: { message: 'The answer is not the JSON object that response_format asks for.', ...MODEL_FAILED },
+  not_json: { message: 'The answer is not the JSON object that the request asks for.', ...MODEL_FAILED },
   check_unavailable: {
-    message: 'Schemas of response_format cannot be checked now.',
+    message: 'The schema of the request cannot be checked now.',
     retryable: false,
     countsAgainstHealth: false,
     clientShouldRetry: true,
     isCharged: false,
   },
-  schema_violated: { message: 'The answer violates the schema of response_format.', ...MODEL_FAILED },
+  schema_violated: { message: 'The answer violates the schema of the request.', ...MODEL_FAILED },
 } as const satisfies Record<string, ReasonRow>
 
 export type UpstreamReason = keyof typeof REASONS

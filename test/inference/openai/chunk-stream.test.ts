@@ -10,19 +10,19 @@ import type { CompletionPlan } from '../../../src/inference/openai/completion-pl
 import { createObfuscate } from '../../../src/inference/openai/obfuscation.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
 import { createSseParser, sseEvent } from '../../../src/inference/openai/sse.ts'
-import type { Operation } from '../../../src/inference/types.ts'
+import type { CompletionOperation } from '../../../src/inference/types.ts'
 import { UpstreamFault } from '../../../src/inference/upstream/fault.ts'
 import { type Below, fuzzSeed, generator } from '../../rigs/fuzz.ts'
 
 const limits = { eventBytesMax: 2_000, responseBytesMax: 500 }
 const chunkCount = Number(process.env.STRONGROOM_FUZZ_CHUNKS ?? 40_000)
 
-function planOf(operation: Operation, more: Record<string, unknown> = {}, isPadded = false): CompletionPlan {
+function planOf(operation: CompletionOperation, more: Record<string, unknown> = {}, isPadded = false): CompletionPlan {
   const body = { model: 'mödel "1"', messages: [{ role: 'user', content: 'x' }], prompt: 'x', stream: true, ...more }
   const { request } = parseRequest(operation, utf8(JSON.stringify(body)))
   // Not random, so that the two ways can be compared.
   const obfuscate = isPadded ? createObfuscate(length => new Uint8Array(length)) : null
-  return { request, id: 'chatcmpl-1', createdS: 7, schema: null, obfuscate }
+  return { request, id: 'chatcmpl-1', createdS: 7, schema: null, obfuscate, shape: null }
 }
 
 type Step = { readonly text: string; readonly isEnd: boolean } | { readonly fault: string }
@@ -225,7 +225,7 @@ function formOf(below: Below, isOdd: boolean): Form {
 }
 
 /** A stream of chunks that are mostly of one form, with everything among them that may be; cut and changed at some places. */
-function streamOf(below: Below, operation: Operation): Uint8Array[] {
+function streamOf(below: Below, operation: CompletionOperation): Uint8Array[] {
   let form = formOf(below, below(8) === 0)
   if (operation === 'text_completion') form.delta = '"text":"@"'
   const events: Uint8Array[] = []
@@ -281,7 +281,7 @@ function cut(below: Below, events: readonly Uint8Array[]): Uint8Array[] {
   return [...pieces, kept]
 }
 
-const PLANS: readonly [Operation, CompletionPlan][] = [
+const PLANS: readonly [CompletionOperation, CompletionPlan][] = [
   ['chat', planOf('chat')],
   ['chat', planOf('chat', { stream_options: { include_usage: true } })],
   ['chat', planOf('chat', {}, true)],

@@ -5,13 +5,13 @@ import { utf8 } from '../../../src/base/bytes.ts'
 import { ChunkConverter } from '../../../src/inference/openai/chunk.ts'
 import { parseCompletion } from '../../../src/inference/openai/completion.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
-import type { Operation } from '../../../src/inference/types.ts'
+import type { CompletionOperation } from '../../../src/inference/types.ts'
 
-function planOf(operation: Operation, more: Record<string, unknown>) {
+function planOf(operation: CompletionOperation, more: Record<string, unknown>) {
   const tools = operation === 'chat' ? [{ type: 'function', function: { name: 'f' } }] : undefined
   const body = { model: 'm"x', messages: [{ role: 'user', content: 'x' }], prompt: 'x', tools, ...more }
   const { request } = parseRequest(operation, utf8(JSON.stringify(body)))
-  return { request, id: 'chatcmpl-0123456789ab', createdS: 7, schema: null, obfuscate: null }
+  return { request, id: 'chatcmpl-0123456789ab', createdS: 7, schema: null, obfuscate: null, shape: null }
 }
 
 const chat = '{"id":"chatcmpl-0123456789ab","object":"chat.completion.chunk","created":7,"model":"m\\"x","choices":['
@@ -80,7 +80,7 @@ test('reasoning', () => {
 // Goal: where the upstream counts no tokens, or more than there can be, an estimate is booked, and the row says which.
 test('what is counted', () => {
   const choice = (content: string) => ({ message: { content }, finish_reason: 'stop' })
-  const counted = (operation: Operation, completion: unknown) => {
+  const counted = (operation: CompletionOperation, completion: unknown) => {
     const { body, tokens, tokensSource } = parseCompletion(
       JSON.stringify(completion),
       planOf(operation, { n: 2 }),

@@ -6,13 +6,13 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import { ChunkConverter } from '../../../src/inference/openai/chunk.ts'
 import { createObfuscate } from '../../../src/inference/openai/obfuscation.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
-import type { Operation } from '../../../src/inference/types.ts'
+import type { CompletionOperation } from '../../../src/inference/types.ts'
 
-function converterOf(operation: Operation, isPadded = true, options: Record<string, unknown> = {}) {
+function converterOf(operation: CompletionOperation, isPadded = true, options: Record<string, unknown> = {}) {
   const body = { model: 'modèle', messages: [{ role: 'user', content: 'x' }], prompt: 'x', stream: true, ...options }
   const { request } = parseRequest(operation, utf8(JSON.stringify(body)))
   const obfuscate = isPadded ? createObfuscate(systemRandom) : null
-  return new ChunkConverter({ request, id: 'chatcmpl-1', createdS: 7, schema: null, obfuscate }, 99)
+  return new ChunkConverter({ request, id: 'chatcmpl-1', createdS: 7, schema: null, obfuscate, shape: null }, 99)
 }
 
 function chunkOf(converter: ChunkConverter, choice: Record<string, unknown>): string {

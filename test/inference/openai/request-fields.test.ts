@@ -6,11 +6,11 @@ import { Fault } from '../../../src/base/fault.ts'
 import type { Engine } from '../../../src/config/upstream.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
 import { upstreamBody } from '../../../src/inference/openai/upstream-body.ts'
-import type { Operation } from '../../../src/inference/types.ts'
+import type { CompletionOperation } from '../../../src/inference/types.ts'
 
 const messages = [{ role: 'user', content: 'Hi' }]
 
-function sent(engine: Engine, fields: Record<string, unknown>, operation: Operation = 'chat') {
+function sent(engine: Engine, fields: Record<string, unknown>, operation: CompletionOperation = 'chat') {
   const base = operation === 'chat' ? { model: 'm', messages } : { model: 'm', prompt: 'Hi' }
   const parsed = parseRequest(operation, utf8(JSON.stringify({ ...base, ...fields })))
   const { text, ignored } = upstreamBody(parsed, { engine, cacheSalt: () => 'salt-of-o1' })
@@ -18,7 +18,7 @@ function sent(engine: Engine, fields: Record<string, unknown>, operation: Operat
   return { rest, ignored }
 }
 
-function faultOf(fields: Record<string, unknown>, operation: Operation = 'chat'): Fault | null {
+function faultOf(fields: Record<string, unknown>, operation: CompletionOperation = 'chat'): Fault | null {
   try {
     sent('openai', fields, operation)
     return null

@@ -6,7 +6,7 @@ import { utf8 } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { parseJsonText } from '../../../src/inference/openai/json-text.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
-import type { Operation } from '../../../src/inference/types.ts'
+import type { CompletionOperation } from '../../../src/inference/types.ts'
 
 const user = { role: 'user', content: 'Hi' }
 const base = { model: 'm', messages: [user] }
@@ -14,7 +14,7 @@ const limits = { depthMax: 50, namesMax: 1000, valuesMax: 10_000, escapesMax: 10
 const tool = { type: 'function', function: { name: 'f' } }
 const call = { id: 'c', type: 'function', function: { name: 'f', arguments: '{}' } }
 
-function verdict(operation: Operation, body: unknown): 'ok' | string {
+function verdict(operation: CompletionOperation, body: unknown): 'ok' | string {
   try {
     parseRequest(operation, utf8(typeof body === 'string' ? body : JSON.stringify(body)))
     return 'ok'

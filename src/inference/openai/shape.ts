@@ -1,0 +1,56 @@
+// What another API needs so that chat completions can serve it: the way of a request there, and of what was checked back. Types only.
+
+import type { GatewayError } from '../../contract/inference.ts'
+import type { JsonObject } from './json-text.ts'
+import type { Obfuscate } from './obfuscation.ts'
+import type { Usage } from './usage.ts'
+
+/** Where fields of a chat request stand in the request of the client: `messages[0]` in `input[2]`. What is not there has the same name. */
+export type FieldNames = Map<string, string>
+
+export type ApiShape = {
+  /** Fault invalid_request, with the client's field. `names`: filled where it is given; only errors need it. */
+  readonly translate: (body: JsonObject, names: FieldNames | null) => ShapedRequest
+  /** Names that do not depend on the request. */
+  readonly names: Readonly<Record<string, string>>
+  /** An error as clients of this API read it; the gateway's own fields are among it. */
+  readonly errorDocument: (error: GatewayError) => GatewayError
+  /** Another header than Authorization that may carry the key; null for none. */
+  readonly keyHeader: string | null
+}
+
+export type ShapedRequest = {
+  /** For the parser of chat requests, which judges it. */
+  readonly chat: JsonObject
+  /** Fields of the client's that have no effect. */
+  readonly ignored: readonly string[]
+  readonly respond: (head: ResponseHead) => ResponseShape
+}
+
+/** `id`: hexadecimal, of this request alone. */
+export type ResponseHead = { readonly id: string; readonly createdS: number; readonly model: string }
+
+export type ResponseShape = {
+  /** `completion`: a checked one, as a client of chat completions gets it. */
+  readonly whole: (completion: JsonObject, usage: Usage) => JsonObject
+  readonly openStream: (options: ShapedStreamOptions) => ShapedStream
+}
+
+export type ShapedStreamOptions = {
+  /** Of text that is kept because the end of the stream repeats it. */
+  readonly keptCharsMax: number
+  /** Pads the pieces of text; null for none. */
+  readonly obfuscate: Obfuscate | null
+}
+
+/** One stream's way back. All of it is text of an event stream. */
+export type ShapedStream = {
+  /** The events of one checked chunk, given as its JSON. UpstreamFault too_large. */
+  readonly push: (chunk: string) => string
+  /** The events after the last chunk, but for `end`. */
+  readonly finish: (usage: Usage) => string
+  /** The last event of a stream that is whole. */
+  readonly end: string
+  /** The events that end a stream that broke. */
+  readonly fail: (error: GatewayError) => string
+}

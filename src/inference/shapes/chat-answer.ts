@@ -1,0 +1,79 @@
+// The gateway's own chat completions and chunks, read again for their translation. Pure: what is read was checked and written by this process.
+
+import { isObject, type JsonObject } from '../openai/json-text.ts'
+
+export type ChatCall = { readonly id: string; readonly name: string; readonly args: string }
+
+/** Texts are empty where there are none. */
+export type ChatAnswer = {
+  readonly reasoning: string
+  readonly content: string
+  readonly refusal: string
+  readonly calls: readonly ChatCall[]
+  readonly logprobs: readonly JsonObject[]
+  readonly finishReason: string | null
+}
+
+/** One piece of a call. `start`: of the first one. */
+export type CallPiece = {
+  readonly index: number
+  readonly start: { readonly id: string; readonly name: string } | null
+  readonly args: string
+}
+
+export type ChatDelta = Omit<ChatAnswer, 'calls'> & { readonly pieces: readonly CallPiece[] }
+
+/** Of the only choice. */
+export function readCompletion(completion: JsonObject): ChatAnswer {
+  const choice = fieldsOf(listOf(completion.choices)[0])
+  const message = fieldsOf(choice.message)
+  const calls = listOf(message.tool_calls).map(call => {
+    const { id, function: called } = fieldsOf(call)
+    const { name, arguments: args } = fieldsOf(called)
+    return { id: textOf(id), name: textOf(name), args: textOf(args) }
+  })
+  return { ...textsOf(message), ...endOf(choice), calls }
+}
+
+/** A chunk may hold the only choice more than once. */
+export function readChunk(json: string): ChatDelta[] {
+  return listOf(fieldsOf(JSON.parse(json)).choices).map(one => {
+    const choice = fieldsOf(one)
+    const delta = fieldsOf(choice.delta)
+    const pieces = listOf(delta.tool_calls).map(call => {
+      const { index, id, function: called } = fieldsOf(call)
+      const { name, arguments: args } = fieldsOf(called)
+      const start = id === undefined ? null : { id: textOf(id), name: textOf(name) }
+      return { index: Number(index), start, args: textOf(args) }
+    })
+    return { ...textsOf(delta), ...endOf(choice), pieces }
+  })
+}
+
+function textsOf({ content, refusal, reasoning_content, reasoning }: JsonObject) {
+  // Engines that send both send the same twice.
+  return {
+    reasoning: textOf(reasoning_content) || textOf(reasoning),
+    content: textOf(content),
+    refusal: textOf(refusal),
+  }
+}
+
+function endOf({ finish_reason: finishReason, logprobs }: JsonObject) {
+  return {
+    finishReason: typeof finishReason === 'string' ? finishReason : null,
+    logprobs: listOf(fieldsOf(logprobs).content).filter(isObject),
+  }
+}
+
+function fieldsOf(value: unknown): JsonObject {
+  return isObject(value) ? value : {}
+}
+
+function listOf(value: unknown): readonly unknown[] {
+  return Array.isArray(value) ? value : []
+}
+
+function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : ''
+}

@@ -1,0 +1,21 @@
+// Events of streams that have names, and their padding. Pure.
+
+import { emptyChoicesBytes, type Obfuscate } from '../openai/obfuscation.ts'
+
+/** One event. `data` is JSON, so that it has no line breaks. */
+export function namedEvent(name: string, data: string): string {
+  return `event: ${name}\ndata: ${data}\n\n`
+}
+
+/** An event with a piece of text, padded as a chunk with that text would be. `data`: a JSON object; `varying`: values in it that differ from event to event. */
+export function paddedEvent(
+  name: string,
+  data: string,
+  varying: readonly unknown[],
+  obfuscate: Obfuscate | null,
+): string {
+  if (obfuscate === null) return namedEvent(name, data)
+  // Two bytes are the quotes of a text, or the brackets of a list.
+  const varyingBytes = varying.reduce<number>((sum, value) => sum + Buffer.byteLength(JSON.stringify(value)) - 2, 0)
+  return namedEvent(name, obfuscate(data, Buffer.byteLength(data) - varyingBytes - emptyChoicesBytes))
+}

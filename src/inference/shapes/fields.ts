@@ -1,0 +1,67 @@
+// What the translations of requests share: refusals of fields, and names of fields in errors. Pure.
+
+import { Fault } from '../../base/fault.ts'
+import { invalidField, isObject, type JsonObject } from '../openai/json-text.ts'
+import type { FieldNames } from '../openai/shape.ts'
+
+/** Null and undefined are the same here: clients write out what they do not use. */
+export function isAbsent(value: unknown): value is null | undefined {
+  return value === undefined || value === null
+}
+
+/** The fields that are there. */
+export function presentOf(fields: JsonObject): JsonObject {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => !isAbsent(value)))
+}
+
+/** Fault invalid_request for a field that is neither null nor among these. `path`: of the object; empty for the body. */
+export function refuseOthers(object: JsonObject, path: string, known: ReadonlySet<string>): void {
+  for (const name in object) {
+    if (known.has(name) || isAbsent(object[name])) continue
+    throw invalidField(path === '' ? name : `${path}.${name}`, 'is not supported; leave it out.')
+  }
+}
+
+/** Null where it is absent. Fault invalid_request. */
+export function objectAt(value: unknown, path: string): JsonObject | null {
+  if (isAbsent(value)) return null
+  if (!isObject(value)) throw invalidField(path, 'must be an object.')
+  return value
+}
+
+/** Not empty. Fault invalid_request. */
+export function textAt(value: unknown, path: string): string {
+  if (typeof value !== 'string' || value === '') throw invalidField(path, 'must be a text that is not empty.')
+  return value
+}
+
+/** Null where it is absent. Fault invalid_request. */
+export function flagAt(value: unknown, path: string): boolean | null {
+  if (isAbsent(value)) return null
+  if (typeof value !== 'boolean') throw invalidField(path, 'must be true or false.')
+  return value
+}
+
+/** The error with the client's name of the field in place of the chat request's, in its words too. */
+export function renamedFault(error: unknown, names: ReadonlyMap<string, string>): unknown {
+  if (!(error instanceof Fault) || error.param === undefined) return error
+  const { code, param, message } = error
+  const name = nameOf(param, names)
+  if (name === param) return error
+  const words = message.startsWith(`${param} `) ? name + message.slice(param.length) : message
+  return new Fault(code, words, { param: name, cause: error })
+}
+
+/** The name of the longest beginning that has one, and the rest as it is. */
+function nameOf(path: string, names: ReadonlyMap<string, string>): string {
+  for (let head = path; head !== ''; head = head.replace(/(?:\.[^.[\]]*|\[\d+\]|^[^.[\]]*)$/, '')) {
+    const name = names.get(head)
+    if (name !== undefined) return name + path.slice(head.length)
+  }
+  return path
+}
+
+/** Translations of requests, filled for errors. */
+export function namesOf(names: Readonly<Record<string, string>>): FieldNames {
+  return new Map(Object.entries(names))
+}

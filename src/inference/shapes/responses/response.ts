@@ -1,0 +1,136 @@
+// Objects of the Responses API out of what a chat completion has. Pure.
+// Schemas: OpenAI's published API description, Response and OutputItem.
+
+import type { GatewayError } from '../../../contract/inference.ts'
+import { isObject, type JsonObject } from '../../openai/json-text.ts'
+import type { ResponseHead } from '../../openai/shape.ts'
+import type { Usage } from '../../openai/usage.ts'
+import { type ChatAnswer, readCompletion } from '../chat-answer.ts'
+import type { RequestEcho } from './request.ts'
+
+export type MessagePart =
+  | { readonly kind: 'text'; readonly text: string; readonly logprobs: readonly JsonObject[] }
+  | { readonly kind: 'refusal'; readonly text: string }
+
+export type OutputItem =
+  | { readonly kind: 'reasoning'; readonly id: string; readonly text: string }
+  | { readonly kind: 'message'; readonly id: string; readonly parts: readonly MessagePart[] }
+  | {
+      readonly kind: 'call'
+      readonly id: string
+      readonly callId: string
+      readonly name: string
+      readonly args: string
+    }
+
+export type ItemStatus = 'in_progress' | 'completed' | 'incomplete'
+
+const ID_TAGS = { reasoning: 'rs', message: 'msg', call: 'fc' } as const satisfies Record<OutputItem['kind'], string>
+
+/** `at`: of the output. */
+export function itemId(kind: OutputItem['kind'], { id }: ResponseHead, at: number): string {
+  return `${ID_TAGS[kind]}_${id}${at.toString(16).padStart(3, '0')}`
+}
+
+/** As it stands in `output`. */
+export function itemOf(item: OutputItem, status: ItemStatus): JsonObject {
+  const { id } = item
+  switch (item.kind) {
+    case 'reasoning':
+      return {
+        id,
+        type: 'reasoning',
+        status,
+        summary: [],
+        content: item.text === '' ? [] : [{ type: 'reasoning_text', text: item.text }],
+      }
+    case 'message':
+      return { id, type: 'message', status, role: 'assistant', content: item.parts.map(partOf) }
+    case 'call':
+      return { id, type: 'function_call', status, call_id: item.callId, name: item.name, arguments: item.args }
+  }
+}
+
+export function partOf(part: MessagePart): JsonObject {
+  if (part.kind === 'refusal') return { type: 'refusal', refusal: part.text }
+  return { type: 'output_text', text: part.text, annotations: [], logprobs: part.logprobs }
+}
+
+/** How a response stands, apart from its request. */
+export type ResponseState = {
+  readonly status: 'in_progress' | 'completed' | 'incomplete' | 'failed'
+  readonly output: readonly JsonObject[]
+  readonly usage: Usage | null
+  readonly incompleteReason: string | null
+  readonly error: GatewayError['error'] | null
+}
+
+/** Why a response that is over is not complete; null for one that is. */
+export function incompleteReasonOf(finishReason: string | null): string | null {
+  if (finishReason === 'length') return 'max_output_tokens'
+  return finishReason === 'content_filter' ? 'content_filter' : null
+}
+
+export function responseOf(head: ResponseHead, echo: RequestEcho, state: ResponseState): JsonObject {
+  const { format, ...settings } = echo
+  return {
+    id: `resp_${head.id}`,
+    object: 'response',
+    created_at: head.createdS,
+    status: state.status,
+    background: false,
+    error: state.error === null ? null : { code: state.error.code, message: state.error.message },
+    incomplete_details: state.incompleteReason === null ? null : { reason: state.incompleteReason },
+    instructions: null,
+    max_tool_calls: null,
+    model: head.model,
+    output: state.output,
+    previous_response_id: null,
+    store: false,
+    text: { format },
+    tools: [],
+    truncation: 'disabled',
+    usage: state.usage === null ? null : usageOf(state.usage),
+    ...settings,
+  }
+}
+
+/** Of a checked chat completion. */
+export function wholeResponse(
+  completion: JsonObject,
+  usage: Usage,
+  { head, echo }: { readonly head: ResponseHead; readonly echo: RequestEcho },
+): JsonObject {
+  const answer = readCompletion(completion)
+  const incompleteReason = incompleteReasonOf(answer.finishReason)
+  const status = incompleteReason === null ? 'completed' : 'incomplete'
+  const items = itemsOf(answer, head)
+  // What is cut off is the last item alone.
+  const output = items.map((item, at) => itemOf(item, at === items.length - 1 ? status : 'completed'))
+  return responseOf(head, echo, { status, output, usage, incompleteReason, error: null })
+}
+
+/** A response without anything has an empty message. */
+function itemsOf({ reasoning, content, refusal, calls, logprobs }: ChatAnswer, head: ResponseHead): OutputItem[] {
+  const items: OutputItem[] = []
+  const id = (kind: OutputItem['kind']) => itemId(kind, head, items.length)
+  if (reasoning !== '') items.push({ kind: 'reasoning', id: id('reasoning'), text: reasoning })
+  const parts: MessagePart[] = []
+  if (content !== '') parts.push({ kind: 'text', text: content, logprobs })
+  if (refusal !== '') parts.push({ kind: 'refusal', text: refusal })
+  if (parts.length === 0 && calls.length === 0) parts.push({ kind: 'text', text: '', logprobs: [] })
+  if (parts.length > 0) items.push({ kind: 'message', id: id('message'), parts })
+  for (const { id: callId, name, args } of calls) items.push({ kind: 'call', id: id('call'), callId, name, args })
+  return items
+}
+
+function usageOf({ prompt_tokens, completion_tokens, total_tokens, completion_tokens_details: details }: Usage) {
+  return {
+    input_tokens: prompt_tokens,
+    // How much of a prompt was cached tells a client what others have asked.
+    input_tokens_details: { cached_tokens: 0 },
+    output_tokens: completion_tokens,
+    output_tokens_details: { reasoning_tokens: isObject(details) ? (details.reasoning_tokens ?? 0) : 0 },
+    total_tokens,
+  }
+}

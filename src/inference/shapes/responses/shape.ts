@@ -1,0 +1,23 @@
+// The Responses API over chat completions. Pure.
+
+import type { ApiShape } from '../../openai/shape.ts'
+import { chatOfResponse, RESPONSE_NAMES } from './request.ts'
+import { wholeResponse } from './response.ts'
+import { ResponsesStream } from './stream.ts'
+
+export const responsesShape: ApiShape = {
+  translate: (body, names) => {
+    const { chat, ignored, echo } = chatOfResponse(body, names)
+    return {
+      chat,
+      ignored,
+      respond: head => ({
+        whole: (completion, usage) => wholeResponse(completion, usage, { head, echo }),
+        openStream: options => new ResponsesStream(head, echo, options),
+      }),
+    }
+  },
+  names: RESPONSE_NAMES,
+  errorDocument: error => error,
+  keyHeader: null,
+}

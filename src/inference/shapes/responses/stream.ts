@@ -1,0 +1,236 @@
+// The chunks of a chat as events of the Responses API. Pure; holds one stream's state.
+// Schemas: OpenAI's published API description, ResponseStreamEvent.
+//
+// Reasoning and messages end when something else begins; calls of functions end with the response, because engines may send their pieces in turns.
+// What an item was is said again at its end and at the response's, so the text is kept, within a bound.
+
+import type { GatewayError } from '../../../contract/inference.ts'
+import type { JsonObject } from '../../openai/json-text.ts'
+import type { ResponseHead, ShapedStream, ShapedStreamOptions } from '../../openai/shape.ts'
+import { sseEvent } from '../../openai/sse.ts'
+import type { Usage } from '../../openai/usage.ts'
+import { UpstreamFault } from '../../upstream/fault.ts'
+import { type CallPiece, type ChatDelta, readChunk } from '../chat-answer.ts'
+import { namedEvent, paddedEvent } from '../events.ts'
+import type { RequestEcho } from './request.ts'
+import {
+  type ItemStatus,
+  incompleteReasonOf,
+  itemId,
+  itemOf,
+  type MessagePart,
+  partOf,
+  type ResponseState,
+  responseOf,
+} from './response.ts'
+
+type TextKind = 'reasoning' | MessagePart['kind']
+
+/** What its events are called and hold. */
+const TEXT_EVENTS = {
+  reasoning: { name: 'response.reasoning_text', field: 'text' },
+  text: { name: 'response.output_text', field: 'text' },
+  refusal: { name: 'response.refusal', field: 'refusal' },
+} as const satisfies Record<TextKind, { name: string; field: string }>
+
+type OpenPart = { readonly kind: TextKind; text: string; readonly logprobs: JsonObject[] }
+type TextItem = { readonly kind: 'reasoning' | 'message'; readonly id: string; readonly parts: OpenPart[] }
+type CallItem = {
+  readonly kind: 'call'
+  readonly id: string
+  readonly callId: string
+  readonly name: string
+  args: string
+}
+
+export class ResponsesStream implements ShapedStream {
+  readonly end = sseEvent('[DONE]')
+  readonly #head: ResponseHead
+  readonly #echo: RequestEcho
+  readonly #options: ShapedStreamOptions
+  readonly #items: (TextItem | CallItem)[] = []
+  /** The text item that is not over, and where it stands; always the last of its kind. */
+  #open: { readonly item: TextItem; readonly at: number } | null = null
+  /** Where the calls stand, by their index in the chat. */
+  readonly #calls = new Map<number, number>()
+  #keptChars = 0
+  #eventCount = 0
+  #finishReason: string | null = null
+
+  constructor(head: ResponseHead, echo: RequestEcho, options: ShapedStreamOptions) {
+    this.#head = head
+    this.#echo = echo
+    this.#options = options
+  }
+
+  push(chunk: string): string {
+    let text = this.#eventCount === 0 ? this.#begin() : ''
+    for (const delta of readChunk(chunk)) text += this.#take(delta)
+    return text
+  }
+
+  finish(usage: Usage): string {
+    const incompleteReason = incompleteReasonOf(this.#finishReason)
+    const status = incompleteReason === null ? 'completed' : 'incomplete'
+    let text = this.#items.length === 0 ? this.#openPart('text').text : ''
+    text += this.#endText(status)
+    for (const at of this.#calls.values()) text += this.#endCall(at, this.#statusAt(at, status))
+    const output = this.#items.map((item, at) => itemOf(closed(item), this.#statusAt(at, status)))
+    return text + this.#lifecycle(`response.${status}`, { status, output, usage, incompleteReason, error: null })
+  }
+
+  /** The output is left out: it was not checked to its end. */
+  fail({ error }: GatewayError): string {
+    const state = { status: 'failed', output: [], usage: null, incompleteReason: null, error } as const
+    const failed = this.#lifecycle('response.failed', state)
+    const { code, message, param } = error
+    return failed + this.#event('error', { code, message, param, error })
+  }
+
+  #begin(): string {
+    const state = { status: 'in_progress', output: [], usage: null, incompleteReason: null, error: null } as const
+    return this.#lifecycle('response.created', state) + this.#lifecycle('response.in_progress', state)
+  }
+
+  #take({ reasoning, content, refusal, logprobs, pieces, finishReason }: ChatDelta): string {
+    let text = ''
+    if (reasoning !== '') text += this.#addText('reasoning', reasoning, [])
+    if (content !== '') text += this.#addText('text', content, logprobs)
+    if (refusal !== '') text += this.#addText('refusal', refusal, [])
+    for (const piece of pieces) text += this.#addPiece(piece)
+    this.#finishReason ??= finishReason
+    return text
+  }
+
+  /** What is cut off is the last item alone. */
+  #statusAt(at: number, status: ItemStatus): ItemStatus {
+    return at === this.#items.length - 1 ? status : 'completed'
+  }
+
+  #addText(kind: TextKind, delta: string, logprobs: readonly JsonObject[]): string {
+    const { text, part, place } = this.#openPart(kind)
+    const fields = kind === 'text' ? { delta, logprobs } : { delta }
+    this.#keep(logprobs.length === 0 ? delta : JSON.stringify(fields))
+    part.text += delta
+    part.logprobs.push(...logprobs)
+    const name = `${TEXT_EVENTS[kind].name}.delta`
+    return (
+      text + paddedEvent(name, this.#json(name, { ...place, ...fields }), [delta, logprobs], this.#options.obfuscate)
+    )
+  }
+
+  /** The part that text of this kind goes to, and the events that open it. */
+  #openPart(kind: TextKind) {
+    const itemKind = kind === 'reasoning' ? 'reasoning' : 'message'
+    let text = this.#open !== null && this.#open.item.kind !== itemKind ? this.#endText('completed') : ''
+    if (this.#open === null) {
+      const at = this.#items.length
+      const item: TextItem = { kind: itemKind, id: itemId(itemKind, this.#head, at), parts: [] }
+      this.#items.push(item)
+      this.#open = { item, at }
+      text += this.#event('response.output_item.added', { output_index: at, item: itemOf(closed(item), 'in_progress') })
+    }
+    const { item, at } = this.#open
+    const last = item.parts.at(-1)
+    const part = last?.kind === kind ? last : { kind, text: '', logprobs: [] }
+    if (part !== last) {
+      if (last !== undefined) text += this.#endPart(this.#open, last)
+      item.parts.push(part)
+    }
+    const place = { item_id: item.id, output_index: at, content_index: item.parts.length - 1 }
+    if (part !== last) text += this.#event('response.content_part.added', { ...place, part: jsonOf(part) })
+    return { text, part, place }
+  }
+
+  #endText(status: ItemStatus): string {
+    const open = this.#open
+    if (open === null) return ''
+    this.#open = null
+    const { item, at } = open
+    const last = item.parts.at(-1)
+    const text = last === undefined ? '' : this.#endPart(open, last)
+    return text + this.#event('response.output_item.done', { output_index: at, item: itemOf(closed(item), status) })
+  }
+
+  /** Of the item's last part. */
+  #endPart({ item, at }: { readonly item: TextItem; readonly at: number }, part: OpenPart): string {
+    const place = { item_id: item.id, output_index: at, content_index: item.parts.length - 1 }
+    const { name, field } = TEXT_EVENTS[part.kind]
+    const logprobs = part.kind === 'text' ? { logprobs: part.logprobs } : {}
+    return (
+      this.#event(`${name}.done`, { ...place, [field]: part.text, ...logprobs }) +
+      this.#event('response.content_part.done', { ...place, part: jsonOf(part) })
+    )
+  }
+
+  #addPiece({ index, start, args }: CallPiece): string {
+    this.#keep(args)
+    let text = ''
+    if (start !== null) {
+      text += this.#endText('completed')
+      const at = this.#items.length
+      const id = itemId('call', this.#head, at)
+      const item: CallItem = { kind: 'call', id, callId: start.id, name: start.name, args: '' }
+      this.#items.push(item)
+      this.#calls.set(index, at)
+      text += this.#event('response.output_item.added', { output_index: at, item: itemOf(item, 'in_progress') })
+    }
+    const at = this.#calls.get(index)
+    const item = at === undefined ? undefined : this.#items[at]
+    if (item?.kind !== 'call' || args === '') return text
+    item.args += args
+    const name = 'response.function_call_arguments.delta'
+    const json = this.#json(name, { item_id: item.id, output_index: at, delta: args })
+    return text + paddedEvent(name, json, [args], this.#options.obfuscate)
+  }
+
+  #endCall(at: number, status: ItemStatus): string {
+    const item = this.#items[at]
+    if (item?.kind !== 'call') return ''
+    const done = { item_id: item.id, output_index: at, name: item.name, arguments: item.args }
+    return (
+      this.#event('response.function_call_arguments.done', done) +
+      this.#event('response.output_item.done', { output_index: at, item: itemOf(item, status) })
+    )
+  }
+
+  #keep(text: string): void {
+    this.#keptChars += text.length
+    if (this.#keptChars > this.#options.keptCharsMax) throw new UpstreamFault('too_large')
+  }
+
+  #lifecycle(name: string, state: ResponseState): string {
+    return this.#event(name, { response: responseOf(this.#head, this.#echo, state) })
+  }
+
+  #event(name: string, fields: JsonObject): string {
+    return namedEvent(name, this.#json(name, fields))
+  }
+
+  #json(type: string, fields: JsonObject): string {
+    const sequence = this.#eventCount
+    this.#eventCount += 1
+    return JSON.stringify({ type, sequence_number: sequence, ...fields })
+  }
+}
+
+function jsonOf({ kind, text, logprobs }: OpenPart): JsonObject {
+  if (kind === 'reasoning') return { type: 'reasoning_text', text }
+  return partOf(kind === 'text' ? { kind, text, logprobs } : { kind, text })
+}
+
+/** As an item that is over. */
+function closed(item: TextItem | CallItem) {
+  if (item.kind === 'call') return item
+  const { kind, id, parts } = item
+  if (kind === 'reasoning') return { kind, id, text: parts.map(part => part.text).join('') } as const
+  const given = parts.flatMap((part): MessagePart[] => {
+    if (part.kind === 'reasoning') return []
+    return [
+      part.kind === 'text'
+        ? { kind: part.kind, text: part.text, logprobs: part.logprobs }
+        : { kind: part.kind, text: part.text },
+    ]
+  })
+  return { kind, id, parts: given } as const
+}

@@ -1,0 +1,232 @@
+// The APIs that are translated to chat completions: the same misbehaving upstreams, receipts, encryption, usage and limits as a chat has.
+
+import { describe, expect, test } from 'bun:test'
+import { splitResponse } from '../../../src/attest/receipt/response.ts'
+import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
+import { utf8 } from '../../../src/base/bytes.ts'
+import { gatewayErrorIn, namedEventsOf, TEST_SHAPES, type TestShape } from '../../rigs/api-shapes.ts'
+import { postEncrypted } from '../../rigs/encrypted-client.ts'
+import { eachWithGateway, KEY, startGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
+import { BEFORE, begun, FORMED, hang, SECRETS, WITHIN } from '../../rigs/misbehaviour.ts'
+import { chargedTo, samplesOf, viewOf } from '../../rigs/test-gateway.ts'
+import { until } from '../../rigs/until.ts'
+import { sendJson, type TestUpstream, wellBehaved } from '../../rigs/upstream-server.ts'
+
+let upstream: TestUpstream
+let gateway: TestGateway
+eachWithGateway((freshUpstream, freshGateway) => {
+  upstream = freshUpstream
+  gateway = freshGateway
+})
+
+const SHAPES: readonly (TestShape & { readonly operation: string })[] = Object.entries(TEST_SHAPES).map(
+  ([operation, shape]) => ({ operation, ...shape }),
+)
+const asked = { headers: { 'x-strongroom-receipt': '1' } }
+const promptEstimate = (chat: unknown) => Math.ceil(JSON.stringify(chat).length / 4)
+
+async function expectNoLeak(text: string, answer: { readonly headers: Headers }): Promise<void> {
+  const all = [text, JSON.stringify([...answer.headers]), ...(await gateway.log())].join('\n')
+  for (const secret of SECRETS) expect(all).not.toContain(secret)
+}
+
+async function expectAllClosed(): Promise<void> {
+  await until('the upstream is free', 2_000, () => upstream.active() === 0)
+  const { requests } = await chargedTo(gateway, KEY)
+  const { running, targets } = await viewOf(gateway)
+  expect([running, targets[0]?.active]).toEqual([0, 0])
+  expect((await gateway.records()).length).toBe(requests)
+}
+
+describe.each(SHAPES)('$operation: before the first event', shape => {
+  for (const [name, behave] of Object.entries(BEFORE)) {
+    test(`goal: ${name} gives a 502 without the engine's words, and the request is accounted once`, async () => {
+      upstream.behave = behave
+      const answer = await gateway.post(shape.path, shape.body({ stream: true }))
+      const text = await answer.text()
+      expect([answer.status, gatewayErrorIn(JSON.parse(text)).code]).toEqual([502, 'upstream_failed'])
+      await expectNoLeak(text, answer)
+      expect((await gateway.records()).map(({ outcome, tokens }) => [outcome, tokens])).toEqual([
+        ['failed', { prompt: 0, completion: 0 }],
+      ])
+      await expectAllClosed()
+    })
+  }
+})
+
+const WAYS = SHAPES.flatMap(shape => [
+  { ...shape, way: 'by their form, to the server', before: FORMED, isEncrypted: false },
+  { ...shape, way: 'in full, to the encryption', before: [], isEncrypted: true },
+])
+
+describe.each(WAYS)('$operation: after the first event; chunks go $way', ({ before, isEncrypted, ...shape }) => {
+  for (const [name, behave] of Object.entries(WITHIN)) {
+    test(`goal: ${name} ends the stream with that API's error event without the engine's words, and without its end`, async () => {
+      upstream.behave = begun(behave, before)
+      const body = shape.body({ stream: true })
+      const answer = isEncrypted ? await postEncrypted(gateway, shape.path, body) : await gateway.post(shape.path, body)
+      // Encrypted: rejects unless the end is one that clients take for an end.
+      const text = await answer.text()
+      expect('response' in answer ? answer.response.status : answer.status).toBe(200)
+      const events = namedEventsOf(text)
+      const pieces = events.map(shape.pieceOf).filter(piece => piece !== null)
+      expect(pieces).toEqual(['Hi', ...(before.length > 0 ? [' a', ' b', ' c', ' "d"\n'] : [])])
+      const last = events.at(-1) ?? {}
+      expect([last.type, gatewayErrorIn(last).code]).toEqual(['error', 'upstream_failed'])
+      expect(text).not.toContain(shape.end)
+      await expectNoLeak(text, answer)
+      expect((await gateway.records()).map(({ outcome, tokens }) => [outcome, tokens])).toEqual([
+        ['failed', { prompt: promptEstimate(shape.chat({ stream: true })), completion: 1 + before.length }],
+      ])
+      await expectAllClosed()
+    })
+  }
+})
+
+describe.each(SHAPES)('$operation', shape => {
+  // Goal: what goes up is the chat, what is booked and told is what a chat is booked, whole and streamed.
+  test('usage', async () => {
+    for (const stream of [false, true]) {
+      const chat = await gateway.chat({ stream })
+      await chat.text()
+      const answer = await gateway.post(shape.path, shape.body({ stream }))
+      const text = await answer.text()
+      expect(answer.status).toBe(200)
+      const usage = stream
+        ? namedEventsOf(text)
+            .map(shape.usageOf)
+            .findLast(one => one !== null)
+        : shape.usageOf(JSON.parse(text))
+      expect(usage).toEqual([11, 3])
+      const [ofChat, ofShape] = (await gateway.records()).slice(-2)
+      expect({ ...ofShape, id: '', atMs: 0 }).toEqual({ ...ofChat, id: '', atMs: 0 } as never)
+      const [first, second] = upstream.seen.slice(-2)
+      expect([second?.path, second?.body]).toEqual([
+        first?.path,
+        { ...first?.body, ...shape.chat({ stream }) },
+      ] as never)
+    }
+    upstream.behave = (response, seen, gone) =>
+      seen.body.stream === true
+        ? wellBehaved(response, { ...seen, body: { ...seen.body, stream_options: {} } }, gone)
+        : sendJson(response, 200, { choices: [{ index: 0, message: { content: 'x' }, finish_reason: 'stop' }] })
+    for (const stream of [false, true]) {
+      await (await gateway.post(shape.path, shape.body({ stream }))).text()
+      const { tokens, tokensSource } = (await gateway.records()).at(-1) ?? {}
+      expect([tokens?.prompt, tokensSource]).toEqual([promptEstimate(shape.chat({ stream })), 'estimated'])
+    }
+  })
+
+  // Goal: metrics tell the API apart from chats.
+  test('metrics', async () => {
+    await (await gateway.post(shape.path, shape.body())).text()
+    const names = samplesOf(await gateway.metrics())
+      .filter(({ name }) => name === 'strongroom_gateway_requests_total')
+      .map(({ labels }) => labels.gen_ai_operation_name)
+    expect(names).toEqual([shape.operation])
+  })
+
+  // Goal: the receipt is over the client's own request and the bytes that it got; in a stream it stands right before the last event.
+  test('receipts', async () => {
+    for (const stream of [false, true]) {
+      const body = shape.body({ stream })
+      const answer = await gateway.post(shape.path, body, asked)
+      const bytes = new Uint8Array(await answer.arrayBuffer())
+      const { body: response, receipt: inStream } = splitResponse(bytes)
+      const beside = answer.headers.get('x-strongroom-receipt')
+      expect([answer.status, inStream === null, beside === null]).toEqual([200, !stream, stream])
+      if (stream) {
+        const end = `: strongroom-receipt ${inStream}\n\n${shape.end}`
+        expect(new TextDecoder().decode(bytes).endsWith(end)).toBe(true)
+      }
+      const question = { keys: await gateway.publicKeys(), response, upstream: 'any' } as const
+      const verdictOn = (request: unknown) =>
+        verifyResponse(inStream ?? beside ?? '', { ...question, request: utf8(JSON.stringify(request)) })
+      const { ok, claim } = await verdictOn(body)
+      expect([ok, claim?.promptTokens, claim?.completionTokens]).toEqual([true, 11, 3])
+      expect((await verdictOn(shape.chat({ stream }))).ok).toBe(false)
+    }
+  })
+
+  // Goal: encrypted requests get the same, encrypted; a stream that is whole is taken for whole, refusals are readable.
+  test('encryption', async () => {
+    for (const stream of [false, true]) {
+      const answer = await postEncrypted(gateway, shape.path, shape.body({ stream }), { suite: 'xwing' })
+      const text = await answer.text()
+      const said = stream
+        ? namedEventsOf(text)
+            .map(shape.pieceOf)
+            .filter(piece => piece !== null)
+            .join('')
+        : shape.textOf(JSON.parse(text))
+      expect(said).toBe('Grüße 👋 you')
+    }
+    const refused = await postEncrypted(gateway, shape.path, shape.body({ previous_response_id: 'x' }))
+    expect(gatewayErrorIn(JSON.parse(await refused.text()))).toMatchObject({
+      ...{ code: 'invalid_request', param: 'previous_response_id' },
+    })
+  })
+
+  // Goal: pieces of text of about the same length cannot be told apart by the size of their events.
+  test('padding', async () => {
+    await using padding = await startGateway([target(upstream.url)], { limits: { padsStreams: true } })
+    const answer = await padding.post(shape.path, shape.body({ stream: true }))
+    const pieces = (await answer.text()).split('\n\n').filter(event => event.includes('"obfuscation"'))
+    expect(pieces.length).toBe(3)
+    expect(new Set(pieces.map(piece => Buffer.byteLength(piece))).size).toBe(1)
+  })
+
+  // Goal: 401, 404, 405, 413 and 429 are the gateway's own, in that API's document.
+  test('refusals', async () => {
+    await using busy = await startGateway([target(upstream.url)], { caller: { requestsPerMinute: 4 } })
+    const large = JSON.stringify(shape.body({ user: 'x'.repeat(70_000) }))
+    const rows = [
+      [401, 'unauthenticated', { headers: { authorization: 'Bearer x' } }, shape.body()],
+      [404, 'not_found', {}, shape.body({ model: 'nope' })],
+      [405, 'method_not_allowed', { method: 'PUT' }, shape.body()],
+      [413, 'body_too_large', {}, large],
+      [400, 'invalid_request', {}, '{"a":1,"a":2}'],
+      [400, 'invalid_request', {}, '[]'],
+      [400, 'invalid_request', {}, shape.body({ nonsense: 1 })],
+      [429, 'rate_limited', {}, shape.body()],
+    ] as const
+    for (const [status, code, init, body] of rows) {
+      const answer = await busy.post(shape.path, body, init)
+      expect([status, answer.status, gatewayErrorIn(JSON.parse(await answer.text())).code]).toEqual([
+        status,
+        status,
+        code,
+      ])
+    }
+  })
+
+  // Goal: a client that leaves frees the upstream within 100 ms and the key's slot, and pays for the prompt and what was delivered.
+  test('a client that leaves', async () => {
+    for (const stream of [false, true]) {
+      upstream.behave = stream ? begun(hang) : hang
+      const leave = new AbortController()
+      const pending = gateway.post(shape.path, shape.body({ stream }), { signal: leave.signal })
+      if (stream) await (await pending).body?.getReader().read()
+      else pending.catch(() => {})
+      await until('the upstream is asked', 2_000, () => upstream.active() === 1)
+      const leftMs = performance.now()
+      leave.abort()
+      await until('the upstream is free', 2_000, () => upstream.active() === 0)
+      expect((upstream.lastGoneMs() ?? Number.POSITIVE_INFINITY) - leftMs).toBeLessThan(100)
+      const count = stream ? 2 : 1
+      await until('the request is accounted', 1_000, async () => (await gateway.records()).length === count)
+      const tokens = { prompt: promptEstimate(shape.chat({ stream })), completion: stream ? 1 : 0 }
+      expect((await gateway.records()).at(-1)).toMatchObject({ outcome: 'aborted', tokens })
+    }
+    await expectAllClosed()
+  })
+
+  // Goal: another upstream serves what the first one failed at, until the first event.
+  test('failover', async () => {
+    const upstreams = [target('http://127.0.0.1:9/v1', { name: 'gone', weight: 1000 }), target(upstream.url)]
+    await using two = await startGateway(upstreams)
+    for (const stream of [false, true]) {
+      expect((await two.post(shape.path, shape.body({ stream }))).status).toBe(200)
+    }
+  })
+})

@@ -1,0 +1,61 @@
+// Checked chunks of a chat, as the gateway writes them, and any that there may be.
+
+import fc from 'fast-check'
+
+export type Piece =
+  | { readonly content: string }
+  | { readonly refusal: string }
+  | { readonly reasoning_content: string }
+  | { readonly call: number; readonly args: string }
+
+/** The chunks of a stream: each call begins with its id and name; the last chunk says why it ends. */
+export function chunksOf(pieces: readonly Piece[], finish: string): string[] {
+  const begun = new Set<number>()
+  const deltas = pieces.map(piece => {
+    if (!('call' in piece)) return piece
+    const { call: index, args } = piece
+    if (begun.has(index)) return { tool_calls: [{ index, function: { arguments: args } }] }
+    begun.add(index)
+    return {
+      tool_calls: [{ index, id: `call_${index}`, type: 'function', function: { name: `f${index}`, arguments: args } }],
+    }
+  })
+  const all = [{ role: 'assistant', content: '' }, ...deltas]
+  const chunk = (delta: unknown, reason: string | null) =>
+    JSON.stringify({ choices: [{ index: 0, delta, logprobs: null, finish_reason: reason }] })
+  return [...all.map(delta => chunk(delta, null)), chunk({}, finish)]
+}
+
+const text = fc.string({ unit: 'binary', maxLength: 5 }).map(one => one.toWellFormed())
+
+/** `inTurns`: pieces of calls may come in any order, as some engines send them; else one call after the other. */
+export function anyPieces(inTurns: boolean): fc.Arbitrary<Piece[]> {
+  const piece: fc.Arbitrary<Piece> = fc.oneof(
+    text.map(content => ({ content })),
+    text.map(refusal => ({ refusal })),
+    text.map(one => ({ reasoning_content: one })),
+    fc.tuple(fc.nat(3), text).map(([call, args]) => ({ call, args })),
+  )
+  return fc.array(piece, { maxLength: 20 }).map(pieces => (inTurns ? pieces : oneAfterTheOther(pieces)))
+}
+
+function oneAfterTheOther(pieces: readonly Piece[]): Piece[] {
+  let last = -1
+  return pieces.map(piece => {
+    if (!('call' in piece)) return piece
+    last = Math.max(last, piece.call)
+    return { ...piece, call: last }
+  })
+}
+
+/** What the pieces say in all. */
+export function textOf(pieces: readonly Piece[], kind: 'content' | 'refusal' | 'reasoning_content'): string {
+  return pieces.map(piece => (kind in piece ? String(Reflect.get(piece, kind)) : '')).join('')
+}
+
+/** Arguments of the calls, in the order in which they began. */
+export function callsOf(pieces: readonly Piece[]): { name: string; args: string }[] {
+  const found = new Map<number, string>()
+  for (const piece of pieces) if ('call' in piece) found.set(piece.call, (found.get(piece.call) ?? '') + piece.args)
+  return [...found].map(([index, args]) => ({ name: `f${index}`, args }))
+}
