@@ -60,7 +60,7 @@ export const INNER_ORDERS = {
   'src/inference': [
     ['service.ts'],
     ['gateway'],
-    ['openai', 'metrics'],
+    ['openai', 'metrics', 'traces'],
     ['upstream', 'worker'],
     ['attestation', 'encryption', 'keys', 'limits', 'metering'],
     ['types.ts'],

@@ -6,6 +6,7 @@ import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
 import { parseRequest } from '../openai/request.ts'
 import type { SchemaChecks } from '../openai/schema-check-service.ts'
+import type { BeginTrace } from '../traces/tracer.ts'
 import type { Admit, Authenticate, Caller, EncryptedExchange, Observe, Operation, RecordUsage } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import { estimateTokens, NO_TOKENS, openAccount, type RequestAccount } from './accounting.ts'
@@ -29,6 +30,8 @@ export type CompletionServices = ReceiptDeps & {
   readonly admit: Admit
   readonly recordUsage: RecordUsage
   readonly observe: Observe
+  /** Null: no request is traced. */
+  readonly beginTrace: BeginTrace | null
   readonly clock: Clock
 }
 
@@ -71,7 +74,8 @@ export function createCompletionHandler(deps: CompletionDeps): CompletionHandler
     if (!admission.ok) return refusalResponse(admission.refusal, commonHeaders(id))
     const { ticket } = admission
     const headers = { ...commonHeaders(id), ...ticket.headers }
-    const account = openAccount(deps, { id, operation, caller, ticket })
+    const trace = deps.beginTrace?.({ headers: request.headers, id, operation }) ?? null
+    const account = openAccount(deps, { id, operation, caller, ticket, trace })
     try {
       return await completeJob(
         deps,
@@ -124,6 +128,7 @@ async function prepareJob(
   account.model = model
   account.bodyBytes = body.length
   account.promptEstimate = estimateTokens(body.length)
+  if (account.trace !== null) account.trace.isStream = parsed.stream
   const isEncrypted = exchange !== null
   const { organizationId } = caller
   const { seal, headers: more } = beginSeal(deps, { request, id, organizationId, model, body, isEncrypted })
