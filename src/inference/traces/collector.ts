@@ -51,18 +51,20 @@ export function openCollector(
   ].join('\r\n')
   const deadlines = createDeadlines(clock)
   return async (body, timeoutMs, signal) => {
-    const connecting = connect(endpoint, {
-      ...{ deadlines, connectTimeoutMs: timeoutMs, onIdle: () => {}, onClose: () => {} },
-    })
-    connecting.opened.catch(() => {}) // reported where it is awaited
+    let stop = () => {}
     let isLate = false
+    const onAbort = () => stop()
     const cancelTimeout = deadlines.after(timeoutMs, () => {
       isLate = true
-      connecting.stop()
+      stop()
     })
-    signal.addEventListener('abort', connecting.stop, { once: true })
+    signal.addEventListener('abort', onAbort, { once: true })
     try {
-      if (signal.aborted) connecting.stop()
+      signal.throwIfAborted()
+      const connecting = connect(endpoint, {
+        ...{ deadlines, connectTimeoutMs: timeoutMs, onIdle: () => {}, onClose: () => {} },
+      })
+      stop = connecting.stop
       const connection = await connecting.opened
       const request = Buffer.concat([Buffer.from(`${head}${body.length}\r\n\r\n`), body])
       return await verdictOn(await connection.send(request))
@@ -70,8 +72,8 @@ export function openCollector(
       return { kind: 'again', reason: isLate ? 'timeout' : reasonOf(error), retryAfterMs: 0 }
     } finally {
       cancelTimeout()
-      signal.removeEventListener('abort', connecting.stop)
-      connecting.stop()
+      signal.removeEventListener('abort', onAbort)
+      stop()
     }
   }
 }

@@ -108,6 +108,14 @@ describe('answers', () => {
     expect(await open({}, url)(utf8('{}'), 5_000, never)).toMatchObject({ kind: 'again', reason: 'unreachable' })
   })
 
+  test('goal: an authority that is none fails each batch, and nothing else', async () => {
+    const ca_file = join(dir, 'ca.pem')
+    writeFileSync(ca_file, 'garbage')
+    const overTls = open({ ca_file }, receiver.url.replace('http:', 'https:'))
+    expect(await overTls(utf8('{}'), 5_000, never)).toMatchObject({ kind: 'again' })
+    expect(receiver.seen).toEqual([])
+  })
+
   test('goal: an end in between is an end at once', async () => {
     receiver.behave = () => {}
     const stopping = new AbortController()
