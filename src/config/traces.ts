@@ -38,7 +38,7 @@ export const TracesConfig = Type.Object(
     ),
     timeout_ms: Count(10_000, 100, 120_000, 'Longest time for one batch of spans to be taken.'),
     interval_ms: Count(1_000, 100, 60_000, 'How often spans are sent.'),
-    batch_max: Count(256, 1, 512, 'Most spans in one batch.'),
+    batch_max: Count(128, 1, 512, 'Most spans in one batch.'),
     queue_max: Count(4_096, 1, 65_536, 'How many spans may wait. Of more, the oldest are dropped and counted.'),
   },
   { ...closed, default: {} },

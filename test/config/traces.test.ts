@@ -41,7 +41,7 @@ test('goal: what contradicts itself, or would lead spans or a key astray, is ref
   of('endpoint', 'endpoint = "http://127.0.0.1:4318/"', 'listen at /v1/traces')
   of('headers_file', 'endpoint = "http://127.0.0.1.example/v1/traces"\nheaders_file = "/h"', 'needs an https endpoint')
   of('ca_file', `${local}\nca_file = "/c"`, 'needs an https endpoint')
-  of('batch_max', `${local}\nqueue_max = 10`, '256 is more than may wait (queue_max, 10)')
+  of('batch_max', `${local}\nqueue_max = 10`, '128 is more than may wait (queue_max, 10)')
   of('sample_ratio', `${local}\nsample_ratio = 1.5`, 'a number from 0 to 1')
   of('sample_ratio', `${local}\nsample_ratio = nan`, 'a number from 0 to 1')
 })
