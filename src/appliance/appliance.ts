@@ -108,12 +108,9 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     dns: dns === null ? null : `${listenAddress(config.listen.dns).hostname}:${dns.port}`,
   }
   const admin = await serveOperator({
-    ...parts,
-    service,
-    pool,
-    builds,
-    listening,
+    ...{ ...parts, service, pool, builds, listening },
     gateway: gateway.vms,
+    traces: gateway.traces,
     collectors: gateway.collectors,
   })
   undo.defer(() => admin.stop())

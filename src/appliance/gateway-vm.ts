@@ -15,12 +15,13 @@ import { GatewayKeeper, type WantedGateway } from '../enclave-host/keeper.ts'
 import { unnamedGatewayVms } from '../enclave-host/leaks.ts'
 import { GatewaySession } from '../enclave-host/session.ts'
 import type { Certify, GatewayEngine } from '../enclave-host/types.ts'
-import { isAttestable, verifyGatewayVm } from '../enclave-host/verify.ts'
+import { isAttestable, type VerifiedGateway, verifyGatewayVm } from '../enclave-host/verify.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import { readAllowlist } from '../inference/attestation/workloads.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
 import { runLedgerRetention } from '../inference/metering/retention.ts'
 import { createClusterMetrics } from '../inference/metrics/cluster.ts'
+import type { TraceExporter } from '../inference/traces/exporter.ts'
 import type { UsageRecord } from '../inference/types.ts'
 import { loadUpstream } from '../inference/upstream/target.ts'
 import type { Store } from '../store/db.ts'
@@ -34,6 +35,7 @@ import { launchedVm, ledgerHex } from '../vm/report.driver.ts'
 import type { Engine } from './engine.ts'
 import { GatewayModel } from './gateway-model.ts'
 import { operatorKeyWords } from './pool.ts'
+import { composeTraces } from './traces.ts'
 import { gatewayWorkload } from './workload.ts'
 
 export type GatewayVmParts = {
@@ -53,16 +55,18 @@ export type GatewayVmParts = {
 
 export type GatewayVm = {
   readonly keeper: GatewayKeeper
+  readonly traces: TraceExporter | null
   readonly collectors: readonly Collector[]
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
 
-/** Faults: config.file (files of upstreams), internal (the control key). */
+/** Faults: config.file (files of upstreams and of traces), internal (the control key). */
 export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const { config, stateDir, store, metering, clock, random } = parts
   const log = parts.log.unit('inference')
   const upstreams = config.inference.upstreams.map(loadUpstream)
+  const traces = composeTraces({ config, upstreams, clock, random, log })
   const controlKey = openControlKey(controlKeyFile(stateDir))
   const control = new ControlSource({
     db: store.directory.db,
@@ -106,30 +110,27 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     startMs: config.vm.boot_timeout_ms + 4 * config.inference.worker.start_timeout_ms + verifyMs,
     drainMs: config.inference.drain_s * 1000,
     newSession: (vmId, onChange) =>
-      new GatewaySession({ vmId, engine, control, addresses, books, certify: parts.certify, clock, log, onChange }),
-    verify: async (vmId, said) => {
-      const launch = engine.launch(vmId)
-      if (!isAttestable(launch.workload ?? '')) {
-        log.warn(
-          'the gateway serves without attestation: there is no built-in worker, of which a receipt would have to be',
-        )
-        return said
-      }
-      const url = `https://${engine.view(vmId)?.address}:${gatewayVmPort}`
-      return verifyGatewayVm({ trust: parts.trust, clock, random }, { url, launch })
-    },
+      new GatewaySession({
+        ...{ vmId, engine, control, addresses, books, clock, log, onChange },
+        certify: parts.certify,
+        spans: traces,
+      }),
+    verify: (vmId, said) => verifyServing(parts, { engine, log }, vmId, said),
   })
   control.onChange(() => void keeper.pushControl())
   const stopping = new AbortController()
   let running: Promise<unknown> = Promise.resolve()
   return {
     keeper,
+    traces,
     collectors: [
       { workload: 'metrics-collector', render: () => keeper.session()?.metrics ?? '' },
       createClusterMetrics({ store, capacity: parts.capacity }),
+      ...(traces === null ? [] : [traces.collector()]),
     ],
     start: () => {
       const { signal } = stopping
+      traces?.start()
       keeper.start()
       const retentionDays = config.inference.usage_retention_days
       running = Promise.all([
@@ -142,9 +143,25 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     stop: async () => {
       stopping.abort()
       await keeper.stop()
-      await running
+      await Promise.all([running, traces?.stop()])
     },
   }
+}
+
+/** What is known of it for sure; where there is nothing to verify, what it says of itself. Fault attest.unavailable. */
+async function verifyServing(
+  { trust, clock, random }: GatewayVmParts,
+  { engine, log }: { readonly engine: GatewayEngine; readonly log: Logger },
+  vmId: string,
+  said: VerifiedGateway,
+): Promise<VerifiedGateway> {
+  const launch = engine.launch(vmId)
+  if (!isAttestable(launch.workload ?? '')) {
+    log.warn('the gateway serves without attestation: there is no built-in worker, of which a receipt would have to be')
+    return said
+  }
+  const url = `https://${engine.view(vmId)?.address}:${gatewayVmPort}`
+  return verifyGatewayVm({ trust, clock, random }, { url, launch })
 }
 
 /** Where the gateway is no VM's: those that an earlier daemon kept serve nobody. */
@@ -178,6 +195,7 @@ function gatewayEngine({ engine, store }: GatewayVmParts): GatewayEngine {
     evidenceFor: (...args) => gateways.evidenceFor(...args),
     certificateFor: (...args) => gateways.certificateFor(...args),
     report: (...args) => gateways.report(...args),
+    spans: (...args) => gateways.spans(...args),
     drain: (...args) => gateways.drain(...args),
     completeEvidence: (...args) => gateways.completeEvidence(...args),
     launch: vmId => {

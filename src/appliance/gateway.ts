@@ -5,6 +5,7 @@ import type { Collector } from '../base/prometheus.ts'
 import { listenAddress, localUrl } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import type { GatewayKeeper } from '../enclave-host/keeper.ts'
+import type { TraceCounts } from '../inference/traces/exporter.ts'
 import { composeGatewayVm, dismissGatewayVms, type GatewayVmParts } from './gateway-vm.ts'
 import { composeInference, type InferenceParts, serveInference } from './inference.ts'
 import { startListener } from './listening.ts'
@@ -19,6 +20,8 @@ export type PlacedGateway = {
   readonly url: string | null
   /** Its VMs, or where it is without one. */
   readonly vms: GatewayKeeper | 'host' | 'off'
+  /** Null: there are no traces. */
+  readonly traces: () => TraceCounts | null
   readonly collectors: readonly Collector[]
   readonly start: () => void
   readonly stop: () => Promise<void>
@@ -40,6 +43,7 @@ export async function placeGateway(parts: GatewayParts): Promise<PlacedGateway> 
 const off: PlacedGateway = {
   url: null,
   vms: 'off',
+  traces: () => null,
   collectors: [],
   start: () => {},
   stop: async () => {},
@@ -48,12 +52,12 @@ const off: PlacedGateway = {
 /** The firewall leads the address of `listen.inference` to the VM. */
 function inVm(parts: GatewayParts): PlacedGateway {
   const { config, tls } = parts
-  const { keeper, collectors, start, stop } = composeGatewayVm({
+  const { keeper, traces, collectors, start, stop } = composeGatewayVm({
     ...parts,
     certify: csr => tls.certify(csr),
   })
   const url = localUrl(config.listen.inference, listenAddress(config.listen.inference).port)
-  return { url, vms: keeper, collectors, start, stop }
+  return { url, vms: keeper, traces: () => traces?.counts() ?? null, collectors, start, stop }
 }
 
 async function onHost(parts: GatewayParts): Promise<PlacedGateway> {
@@ -63,6 +67,7 @@ async function onHost(parts: GatewayParts): Promise<PlacedGateway> {
   return {
     url: localUrl(config.listen.inference, server.port),
     vms: 'host',
+    traces: () => inference.traces?.counts() ?? null,
     collectors: inference.collectors,
     start: inference.start,
     stop: async () => {

@@ -28,6 +28,7 @@ import type { Metering } from '../inference/metering/ledger.ts'
 import { runLedgerRetention } from '../inference/metering/retention.ts'
 import { createClusterMetrics } from '../inference/metrics/cluster.ts'
 import { createInferenceService, type InferenceService, inferenceHandler, workerTarget } from '../inference/service.ts'
+import type { TraceExporter } from '../inference/traces/exporter.ts'
 import { loadUpstream } from '../inference/upstream/target.ts'
 import { createWorkerRoot } from '../inference/worker/root.ts'
 import { BuiltInWorker, type KnownModel, workerTiming } from '../inference/worker/worker.ts'
@@ -36,6 +37,7 @@ import { isUnderSystemd } from '../linux/process.ts'
 import { removeForeignTree } from '../linux/tree.ts'
 import type { Store } from '../store/db.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
+import { composeTraces } from './traces.ts'
 
 export type InferenceParts = {
   readonly config: Config
@@ -54,6 +56,7 @@ export type InferenceParts = {
 export type Inference = {
   readonly fetch: InferenceService['fetch']
   readonly collectors: readonly Collector[]
+  readonly traces: TraceExporter | null
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -61,7 +64,7 @@ export type Inference = {
 const unpackTimeoutMs = 60_000
 const hourMs = 3_600_000
 
-/** Faults: config.file (key, certificate or allowlist files), host.unsupported. A worker that cannot run is no fault: requests for its model get 502. */
+/** Faults: config.file (key, certificate, allowlist or traces' files), host.unsupported. A worker that cannot run is no fault: requests for its model get 502. */
 export async function composeInference(deps: InferenceParts): Promise<Inference> {
   const { config, store, clock, random, metering } = deps
   const settings = gatewaySettings(config)
@@ -69,6 +72,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
   const workloads = await composeWorkloads(deps, log)
   const worker = composeWorker(deps, workloads, { log, onReady: name => service.probeNow(name) })
   const configured = config.inference.upstreams.map(loadUpstream)
+  const traces = composeTraces({ config, upstreams: configured, clock, random, log })
   const configuration = writeConfiguration(
     deps,
     gatewayConfiguration(
@@ -81,6 +85,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     upstreams: [...configured, ...(worker === null ? [] : [workerTarget(worker.upstream, workerBounds(config))])],
     inside: new Set(worker === null ? [] : [worker.upstream.name]),
     authenticate: createGatewayAuthenticate({ db: store.directory.db, clock, log, defaults: keyDefaults(settings) }),
+    offerSpan: span => traces?.offer(span),
     metering: { record: record => metering.record(record), counts: () => metering.counts() },
     nonces: store.ledger,
     workloads,
@@ -98,8 +103,14 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
   let retention: Promise<void> = Promise.resolve()
   return {
     fetch: service.fetch,
-    collectors: [service.metrics, createClusterMetrics({ store, capacity: deps.capacity })],
+    collectors: [
+      service.metrics,
+      createClusterMetrics({ store, capacity: deps.capacity }),
+      ...(traces === null ? [] : [traces.collector()]),
+    ],
+    traces,
     start: () => {
+      traces?.start()
       worker?.start()
       service.start()
       retention = runLedgerRetention(
@@ -110,7 +121,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     stop: async () => {
       stopping.abort()
       service.close()
-      await Promise.all([worker?.stop(), retention])
+      await Promise.all([worker?.stop(), retention, traces?.stop()])
     },
   }
 }
@@ -159,6 +170,7 @@ export function gatewaySettings({ inference, http }: Pick<Config, 'inference' | 
     responseReceipts: inference.response_receipts,
     ...keptReceiptsIn(inference),
     connectionIdleSeconds: http.idle_timeout_s,
+    ...traceSettings(inference.traces),
   }
 }
 
@@ -170,6 +182,13 @@ function keptReceiptsIn(inference: Config['inference']): Pick<GatewaySettings, '
     bytesMax: inference.receipts_kept_bytes_max,
   }
   return canonicalJson(keptReceipts) === canonicalJson(keptReceiptsDefault) ? {} : { keptReceipts }
+}
+
+/** Nothing at all where there are no traces: the text of workload.json is then the same as without the field. */
+function traceSettings(traces: Config['inference']['traces']): Pick<GatewaySettings, 'traces'> {
+  if (traces.endpoint === '') return {}
+  const { sample_ratio: sampleRatio, follow_parent: followParent, forward_parent: forwardParent } = traces
+  return { traces: { sampleRatio, followParent, forwardParent } }
 }
 
 async function composeWorkloads({ config, stateDir }: InferenceParts, log: Logger): Promise<Workloads> {

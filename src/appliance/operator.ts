@@ -40,6 +40,7 @@ export type OperatorParts = {
   /** Null: service C is switched off. */
   readonly builds: Builds | null
   readonly gateway: AdminDeps['gateway']
+  readonly traces: StatusDeps['traces']
   readonly firewall: FirewallWatch
   /** Null: there is no list of names that instances may reach. */
   readonly guestDns: Pick<GuestDns, 'status' | 'render'> | null

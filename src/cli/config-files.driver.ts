@@ -5,12 +5,13 @@
 
 import { X509Certificate } from 'node:crypto'
 import { accessSync, constants, readFileSync, statSync } from 'node:fs'
-import { iso } from '../base/clock.ts'
+import { iso, systemClock } from '../base/clock.ts'
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
 import { readAuthorities } from '../builds/authorities.ts'
 import type { Config } from '../config/schema.ts'
 import { hasWorker } from '../config/worker-checks.ts'
 import { readPair } from '../http/pair.ts'
+import { openCollector } from '../inference/traces/collector.ts'
 import { loadUpstream } from '../inference/upstream/target.ts'
 import { readWorkerImage } from '../inference/worker/root.ts'
 import { expectedMeasurement } from '../vm/expected.plan.ts'
@@ -115,7 +116,24 @@ function inferenceFindings(config: Config, nowMs: number): FileFinding[] {
     ...ofModel,
     ...(placement === 'vm' ? gatewayImageFindings(config) : hasWorker(worker) ? workerImageFindings(worker) : []),
     ...upstreams.flatMap((upstream, index) => upstreamFindings(upstream, `inference.upstreams.${index}`, nowMs)),
+    ...tracesFindings(inference.traces, nowMs),
   ]
+}
+
+function tracesFindings(traces: Config['inference']['traces'], nowMs: number): FileFinding[] {
+  const { endpoint, headers_file, ca_file } = traces
+  if (endpoint === '') return []
+  const field = { headers: 'inference.traces.headers_file', ca: 'inference.traces.ca_file' }
+  const headers = headers_file === '' ? { text: '' } : readNamed(field.headers, headers_file)
+  const ca = ca_file === '' ? { text: '' } : readNamed(field.ca, ca_file)
+  const unread = [headers, ca].flatMap(read => ('finding' in read ? [read.finding] : []))
+  if (unread.length > 0 || !('text' in ca)) return unread
+  try {
+    openCollector(traces, systemClock)
+    return ca_file === '' ? [] : authoritiesOf(field.ca, ca.text, nowMs)
+  } catch (error) {
+    return [problem(error instanceof Fault ? (error.param ?? field.headers) : field.headers, messageOf(error))]
+  }
 }
 
 function workerImageFindings({ image_dir: directory }: Config['inference']['worker']): FileFinding[] {

@@ -8,6 +8,7 @@ import { egressProblems } from './egress.ts'
 import { familyProblems } from './ipv6-checks.ts'
 import { guestDnsPort, LISTENERS, type Listener, listenOverlap, parseListen } from './listen.ts'
 import { type Config, ListenConfig } from './schema.ts'
+import { tracesProblems } from './traces-checks.ts'
 import { workerProblems } from './worker-checks.ts'
 
 /** All contradictions in a configuration; empty when there are none. */
@@ -99,6 +100,7 @@ const CHECKS: readonly Check[] = [
   warmProblems,
   buildsProblems,
   ({ inference }) => workerProblems(inference.placement, inference.worker),
+  ({ inference }) => tracesProblems(inference.traces),
   ({ inference, listen }) =>
     when(inference.placement === 'vm' && parseListen(listen.inference)?.port === 0, {
       field: 'listen.inference',

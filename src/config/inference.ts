@@ -2,6 +2,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Count, closed, OneOf, Path, PathOrNone, Usd, UserName } from './fields.ts'
+import { TracesConfig } from './traces.ts'
 import { UpstreamConfig } from './upstream.ts'
 
 export const PriceConfig = Type.Object(
@@ -92,6 +93,7 @@ export const InferenceConfig = Type.Object(
       description: 'Value of `owned_by` in the list of models.',
     }),
     worker: WorkerConfig,
+    traces: TracesConfig,
     unknown_fields: OneOf(['ignore', 'refuse'], {
       default: 'ignore',
       description:

@@ -3,6 +3,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { AdminNames } from './admin-names.ts'
+import { AdminTraces } from './admin-traces.ts'
 import { BUILD_STATES } from './build.ts'
 import { OneOf } from './shape.ts'
 
@@ -291,6 +292,8 @@ const AdminGatewaySummary = Type.Object(
     state: Type.Union([OneOf(['serving', 'starting']), Type.Null()]),
     /** Why it does not do all that it should, or why no VM serves; null: nothing is known to be wrong. */
     problem: Nullable(Type.String()),
+    /** Null: nothing is traced. */
+    traces: Type.Union([AdminTraces, Type.Null()]),
   },
   closed,
 )

@@ -8,6 +8,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { concat, utf8 } from '../base/bytes.ts'
 import { OneOf } from './shape.ts'
+import { TraceSpan } from './span.ts'
 
 const closed = { additionalProperties: false } as const
 const id = Type.String({ minLength: 1, maxLength: 64 })
@@ -263,6 +264,11 @@ export const ENCLAVE_REQUESTS = [
    * anew; what follows are pieces of the same text.
    */
   Type.Object({ id, op: Type.Literal('report'), logFrom: Count, metricsFrom: Count }, closed),
+  /**
+   * Finished spans from number `from` on, counted from 0 in the life of one process; those before are forgotten there. Numbers that are missing
+   * were dropped for want of room.
+   */
+  Type.Object({ id, op: Type.Literal('spans'), from: Count }, closed),
   /** No new requests from now on; those that run may end. */
   Type.Object({ id, op: Type.Literal('drain') }, closed),
 ] as const
@@ -283,8 +289,19 @@ export const EnclaveReport = Type.Object(
 )
 export type EnclaveReport = Static<typeof EnclaveReport>
 
+/** In one answer. */
+export const spansPieceMax = 64
+
+/** `first`: the number of the first of them. */
+export const EnclaveSpans = Type.Object(
+  { first: Count, spans: Type.Array(TraceSpan, { maxItems: spansPieceMax }) },
+  closed,
+)
+export type EnclaveSpans = Static<typeof EnclaveSpans>
+
 export const ENCLAVE_RESPONSES = [
   Type.Object({ id, ok: Type.Literal(true), next: EnclaveNext }, closed),
   Type.Object({ id, ok: Type.Literal(true), revision: Count }, closed),
   Type.Object({ id, ok: Type.Literal(true), report: EnclaveReport }, closed),
+  Type.Object({ id, ok: Type.Literal(true), traced: EnclaveSpans }, closed),
 ] as const

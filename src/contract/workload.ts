@@ -17,6 +17,20 @@ const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
 const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 const OrNull = <T extends ReturnType<typeof Type.String> | typeof Count>(schema: T) => Type.Union([schema, Type.Null()])
 
+/** What the gateway tells its host of single requests beside their usage (span.ts): ids, codes, counts and times. */
+export const TraceSettings = Type.Object(
+  {
+    /** Share of the requests. */
+    sampleRatio: Type.Number({ minimum: 0, maximum: 1 }),
+    /** Whether the sampled flag of a client's `traceparent` decides, where there is one. */
+    followParent: Type.Boolean(),
+    /** Whether upstreams are sent a `traceparent`. */
+    forwardParent: Type.Boolean(),
+  },
+  closed,
+)
+export type TraceSettings = Static<typeof TraceSettings>
+
 /** How the gateway serves its clients. Times in milliseconds, sizes in bytes. */
 export const GatewaySettings = Type.Object(
   {
@@ -47,6 +61,8 @@ export const GatewaySettings = Type.Object(
     keptReceipts: Type.Optional(Type.Object({ retentionMs: Count, countMax: Count, bytesMax: Count }, closed)),
     /** Of a connection without a request. */
     connectionIdleSeconds: Count,
+    /** Absent: nothing is traced. */
+    traces: Type.Optional(TraceSettings),
   },
   closed,
 )

@@ -13,6 +13,7 @@ import type { EnclaveStatus, UsageBatch, Want } from '../contract/enclave.ts'
 import type { Addresses } from './addresses.ts'
 import type { Books } from './books.ts'
 import type { ControlSource } from './control.ts'
+import { SpanFetcher, type SpanTaker } from './spans.ts'
 import type { Certify, GatewayEngine } from './types.ts'
 
 export type SessionDeps = {
@@ -22,6 +23,8 @@ export type SessionDeps = {
   readonly addresses: Pick<Addresses, 'hosts'>
   readonly books: Books
   readonly certify: Certify
+  /** Null: nobody wants its spans. */
+  readonly spans: SpanTaker | null
   readonly clock: Clock
   readonly log: Logger
   /** The status has changed. */
@@ -57,6 +60,7 @@ export class GatewaySession {
   /** Of each kind of failure: when it was last logged, monotonic, and how many were left out since. */
   readonly #notes = new Map<string, { atMs: number; leftOut: number }>()
   readonly #pushes = createSerial()
+  readonly #spans: SpanFetcher | null
   readonly #lines: { seq: number; line: string }[] = []
   #running: Promise<unknown> | null = null
   #status: EnclaveStatus | null = null
@@ -73,6 +77,7 @@ export class GatewaySession {
     this.vmId = deps.vmId
     this.#deps = deps
     this.#wantsAllowed = new Allowance(wantsPerSecondMax, deps.clock)
+    this.#spans = this.#newSpanFetcher(deps.spans)
   }
 
   /** What it last said of itself; null before it has said anything. */
@@ -101,7 +106,7 @@ export class GatewaySession {
   }
 
   start(): void {
-    this.#running ??= Promise.all([this.#converse(), this.#collect()])
+    this.#running ??= Promise.all([this.#converse(), this.#collect(), this.#spans?.run(this.#stopping.signal)])
   }
 
   async stop(): Promise<void> {
@@ -158,6 +163,7 @@ export class GatewaySession {
     if (this.#fed !== status.receiptKey) {
       this.#known.clear()
       this.#logFrom = 0
+      this.#spans?.beginAnew()
       await this.#sendAddresses()
       this.#fed = status.receiptKey
     }
@@ -277,6 +283,13 @@ export class GatewaySession {
     for (const { line } of log) this.#lines.push({ seq: this.#lineCount++, line })
     this.#lines.splice(0, this.#lines.length - logLinesMax)
     this.#logFrom = (log.at(-1)?.seq ?? this.#logFrom - 1) + 1
+  }
+
+  #newSpanFetcher(taker: SpanTaker | null): SpanFetcher | null {
+    const { vmId, engine, clock } = this.#deps
+    const isFed = () => this.#status !== null && this.#status.workload !== null
+    const onFailure = (error: unknown) => this.#note('spans', error)
+    return taker === null ? null : new SpanFetcher({ vmId, engine, taker, isFed, onFailure, clock })
   }
 
   #note(what: string, error: unknown): void {

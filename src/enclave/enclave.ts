@@ -28,6 +28,7 @@ import { evidenceOrigin, launchOf } from './evidence.ts'
 import type { EnclaveGateway, EnclaveGatewayDeps } from './gateway.ts'
 import type { Hosts } from './hosts.ts'
 import type { LogLines } from './log-lines.ts'
+import type { SpanSpool } from './span-spool.ts'
 import type { UsageSpool } from './usage-spool.ts'
 import type { Wants } from './wants.ts'
 import { type EnclaveResponse, parseEnclaveRequest } from './wire.codec.ts'
@@ -44,6 +45,7 @@ export type EnclaveDeps = {
   readonly wants: Wants
   readonly hosts: Hosts
   readonly lines: LogLines
+  readonly spans: SpanSpool
   readonly makeGateway: (
     parts: Pick<EnclaveGatewayDeps, 'workload' | 'text' | 'digest' | 'control' | 'origin'>,
   ) => EnclaveGateway
@@ -145,6 +147,8 @@ export class Enclave {
         return ok
       case 'report':
         return { ok: true, report: this.#report(request) }
+      case 'spans':
+        return { ok: true, traced: this.#deps.spans.from(request.from) }
       case 'drain':
         this.#work?.gateway.drain()
         return ok

@@ -29,6 +29,7 @@ import { LogLines } from './log-lines.ts'
 import { modelPath, openModel } from './models.ts'
 import { enclavePaths } from './paths.ts'
 import { powerOff } from './power.ts'
+import { SpanSpool } from './span-spool.ts'
 import { showStage } from './stage.ts'
 import { UsageSpool } from './usage-spool.ts'
 import { Wants } from './wants.ts'
@@ -80,6 +81,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
   const paths = enclavePaths(settings.root)
   fs.mkdirSync(paths.runDir, { recursive: true, mode: 0o755 })
   const lines = new LogLines()
+  const spans = new SpanSpool()
   const log = createLogger({ level: 'info', sink: lines.add, nowMs: clock.nowMs, name: 'enclave' })
   log.info('gateway started', { version })
   showStage(`gateway started, version ${version}`)
@@ -106,7 +108,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     log: log.unit('worker'),
   })
   const enclave = new Enclave({
-    ...{ version, keys, device, spool, wants, lines, clock, log },
+    ...{ version, keys, device, spool, spans, wants, lines, clock, log },
     imageName: imageNameIn(paths),
     identity: { bootId: bootIdIn(paths.bootId), boxKey: createBoxKey().boxKey },
     networking: createNetworking({ ...settings, paths, owner, clock }),
@@ -114,7 +116,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     makeGateway: parts =>
       new EnclaveGateway({
         ...parts,
-        ...{ keys, spool, wants, startWorker, clock },
+        ...{ keys, spool, spans, wants, startWorker, clock },
         nonces: store.ledger,
         listen: settings.listen,
         executableDigest,

@@ -4,6 +4,7 @@ import { type Clock, pause } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
+import type { TraceSpan } from '../contract/span.ts'
 import { type GatewaySettings, keptReceiptsDefault } from '../contract/workload.ts'
 import type { FetchHandler } from '../http/serve.ts'
 import type { LedgerStore } from '../store/db.ts'
@@ -23,6 +24,7 @@ import { createPublicLimiter } from './limits/public.ts'
 import type { MeteringCounts } from './metering/ledger.ts'
 import { gatewayFamilies } from './metrics/gateway.ts'
 import { createMetrics } from './metrics/requests.ts'
+import { createTracer } from './traces/tracer.ts'
 import type { Authenticate, RecordUsage } from './types.ts'
 import type { UpstreamTarget } from './upstream/target.ts'
 import type { WorkerUpstream } from './worker/worker.ts'
@@ -33,6 +35,8 @@ export type InferenceServiceDeps = {
   /** Names of the upstreams that are workloads of the attestation. */
   readonly inside: ReadonlySet<string>
   readonly authenticate: Authenticate
+  /** Takes the spans of requests, where the settings say that there are any; must not throw. */
+  readonly offerSpan: (span: TraceSpan) => void
   readonly metering: { readonly record: RecordUsage; readonly counts: () => MeteringCounts }
   /** Where used nonces are kept. */
   readonly nonces: LedgerStore
@@ -69,7 +73,7 @@ const attestationTimeoutMs = 30_000
 
 export function createInferenceService(deps: InferenceServiceDeps): InferenceService {
   const { settings, upstreams, metering, keys, clock, random, log } = deps
-  const { padStreams } = settings
+  const { padStreams, traces } = settings
   const limiter = createLimiter(clock)
   const { admitPublic } = createPublicLimiter({ clock, requestsPerMinute: settings.publicRequestsPerMinute })
   const metrics = createMetrics({
@@ -91,6 +95,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     admitPublic,
     recordUsage: metering.record,
     observe: metrics.observe,
+    beginTrace: traces === undefined ? null : createTracer({ settings: traces, offer: deps.offerSpan, clock, random }),
     sealer: createResponseSealer({ keys, clock, inside: deps.inside }),
     responseReceipts: settings.responseReceipts,
     keptReceipts: new KeptReceipts({ clock, limits: settings.keptReceipts ?? keptReceiptsDefault }),

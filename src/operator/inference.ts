@@ -18,7 +18,7 @@ export function inferenceRoutes({ gateway }: Pick<AdminDeps, 'gateway'>) {
 }
 
 /** What `strongroom status` says of the gateway. */
-export function gatewaySummary(gateway: PlacedGatewayControl): AdminStatus['gateway'] {
+export function gatewaySummary(gateway: PlacedGatewayControl): Omit<AdminStatus['gateway'], 'traces'> {
   const { placement, problem, gateways } = show(gateway)
   const one =
     gateways.find(({ state }) => state === 'serving') ?? gateways.findLast(({ state }) => state === 'starting')

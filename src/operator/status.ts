@@ -39,6 +39,8 @@ export type StatusDeps = {
   /** What the warm pool says of itself, times in milliseconds. */
   readonly pool: { readonly status: () => PoolSummary }
   readonly gateway: AdminDeps['gateway']
+  /** Of the gateway's requests; null: there are none. */
+  readonly traces: () => AdminStatus['gateway']['traces']
   /** What service C says of build VMs that no build has taken; null: it is switched off. */
   readonly buildVms: (() => BuildVmsSummary) | null
   /** Null: there is no list of names that instances may reach. */
@@ -83,7 +85,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
         addresses_total: engine.capacity.addresses,
       },
       pool: poolStatus(deps.pool.status()),
-      gateway: gatewaySummary(deps.gateway),
+      gateway: { ...gatewaySummary(deps.gateway), traces: deps.traces() },
       builds:
         deps.buildVms === null
           ? null

@@ -13,6 +13,7 @@ import {
   type EnclaveNext,
   type EnclaveReport,
   type EnclaveRequest,
+  type EnclaveSpans,
   pieceBytesMax,
   type Want,
 } from '../contract/enclave.ts'
@@ -122,6 +123,13 @@ export class VmGateways {
     const response = await this.#request(vmId, { op: 'report', ...asked }, timeoutMs)
     if (!('report' in response)) throw new Fault('channel.refused', 'agent report: a response without a report')
     return response.report
+  }
+
+  /** Their form is checked, what they say is not. */
+  async spans(vmId: string, asked: RequestOf<'spans'>, timeoutMs: number): Promise<EnclaveSpans> {
+    const response = await this.#request(vmId, { op: 'spans', ...asked }, timeoutMs)
+    if (!('traced' in response)) throw new Fault('channel.refused', 'agent spans: a response without spans')
+    return response.traced
   }
 
   async drain(vmId: string, timeoutMs: number): Promise<void> {

@@ -55,6 +55,7 @@ test('goal: connections that wait, and connections that work', async () => {
     {
       fetch: async request => (await ANSWERS[new URL(request.url).pathname]?.()) ?? new Response(null, { status: 404 }),
       collectors: [],
+      traces: null,
       start: () => {},
       stop: async () => {},
     },

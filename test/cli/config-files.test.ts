@@ -92,6 +92,25 @@ test.each([
   expect(found[0]?.message).toContain(words)
 })
 
+test('goal: files of the traces are problems of their own fields, and no message repeats a header', () => {
+  const traces = (fields: string) => `[inference.traces]\nendpoint = "https://otlp.test/v1/traces"\n${fields}\n`
+  const good = `headers_file = "${at('headers')}"\nca_file = "${at('ca.pem')}"`
+  writeFileSync(at('headers'), 'authorization: Bearer sk-canary\n')
+  const [headers, ca] = ['inference.traces.headers_file', 'inference.traces.ca_file']
+  const ofTraces = (toml: string) => check(toml).filter(({ field }) => field.startsWith('inference.traces'))
+  expect(ofTraces(traces(good))).toEqual([])
+  expect(ofTraces(traces(`headers_file = "${at('none')}"\nca_file = "${at('fifo')}"`))).toMatchObject([
+    { kind: 'problem', field: headers },
+    { kind: 'problem', field: ca },
+  ])
+  expect(ofTraces(traces(`ca_file = "${at('garbage')}"`))).toMatchObject([{ kind: 'problem', field: ca }])
+  writeFileSync(at('headers'), 'sk-canary')
+  const found = ofTraces(traces(good))
+  expect(found).toMatchObject([{ kind: 'problem', field: headers }])
+  expect(JSON.stringify(found)).not.toContain('sk-canary')
+  expect(ofTraces(`[listen]\ninference = ""\n${traces(good)}`)).toEqual([])
+})
+
 test('goal: files of an upstream are problems of their own fields; with the gateway off nothing of it is read', () => {
   const toml = upstream(`ca_file = "${at('none')}"\nkey_file = "${at('none')}"`)
   const fields = ['inference.upstreams.0.key_file', 'inference.upstreams.0.ca_file']

@@ -69,7 +69,13 @@ beforeAll(async () => {
         ...{ vcpus_total: 4, addresses_used: 5, addresses_total: 6 },
       },
       pool: { ...{ wanted: 3, warm: 1, booting: 0, lacking: null }, last_failure: null, next_attempt_at: null },
-      gateway: { placement: 'vm', vm: 'v1', state: 'starting', problem: 'the worker: it is not healthy yet' },
+      gateway: {
+        placement: 'vm',
+        vm: 'v1',
+        state: 'starting',
+        problem: 'the worker: it is not healthy yet',
+        traces: { exported: 7, dropped: 2, waiting: 1, problem: 'status 401' },
+      },
     }),
     leaks: async () => leaks,
     collectors: [],
@@ -288,6 +294,7 @@ test('goal: status and leaks are shown, and a leak is no success', async () => {
   expect(status.stdout).toContain('instances:     1 ready\n')
   expect(status.stdout).toContain('warm pool:     1 warm, 0 booting, 3 wanted\n')
   expect(status.stdout).toContain('gateway:       VM v1, starting: the worker: it is not healthy yet\n')
+  expect(status.stdout).toContain('traces:        7 spans exported, 2 dropped, 1 waiting; the receiver: status 401\n')
   expect(status.stdout).toStartWith('ready:         yes\n')
   expect(await runJson('status')).toMatchObject({ code: 0, document: { platform: 'tcg', problems: [] } })
   problems.push({ name: 'firewall', detail: 'ip filter FORWARD drops SSH', remedy: 'iptables --insert' })

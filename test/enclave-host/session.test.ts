@@ -39,6 +39,7 @@ test('goal: rows that wait are told with since when and why, until they are book
       },
     } as unknown as SessionDeps['books'],
     certify: () => Promise.reject(new Error('nobody asked')),
+    spans: null,
     clock,
     log: silentLogger,
     onChange: () => {},

@@ -61,7 +61,7 @@ export const INNER_ORDERS = {
     ['service.ts'],
     ['gateway'],
     ['shapes'],
-    ['openai', 'metrics'],
+    ['openai', 'metrics', 'traces'],
     ['upstream', 'worker'],
     ['attestation', 'encryption', 'keys', 'limits', 'metering'],
     ['types.ts'],

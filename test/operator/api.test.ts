@@ -69,7 +69,7 @@ const STATUS: AdminStatus = {
     addresses_total: 1,
   },
   pool: { wanted: 0, warm: 0, booting: 0, lacking: null, last_failure: null, next_attempt_at: null },
-  gateway: { placement: 'off', vm: null, state: null, problem: null },
+  gateway: { placement: 'off', vm: null, state: null, problem: null, traces: null },
 }
 
 const GATEWAY_TERMS = {

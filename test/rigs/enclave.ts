@@ -246,6 +246,7 @@ export class EnclaveBench {
     const certify = (csr: Uint8Array) => this.certify(csr)
     return new GatewaySession({
       ...{ vmId, engine, control, addresses, books, certify, clock: systemClock, log, onChange: () => {} },
+      spans: null,
       ...changes,
     })
   }
@@ -325,6 +326,7 @@ export class EnclaveBench {
       evidenceFor: (...args) => gateways.evidenceFor(...args),
       certificateFor: (...args) => gateways.certificateFor(...args),
       report: (...args) => gateways.report(...args),
+      spans: (...args) => gateways.spans(...args),
       drain: (...args) => gateways.drain(...args),
       completeEvidence: (...args) => gateways.completeEvidence(...args),
     }

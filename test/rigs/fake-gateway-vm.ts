@@ -56,6 +56,7 @@ export function fakeSession(
     addresses: { hosts: () => ({}) },
     books: { booked: () => 0, take: () => {} } as unknown as SessionDeps['books'],
     certify: () => Promise.reject(new Error('nobody asked')),
+    spans: null,
     log: createLogger({ level: 'info', sink: line => void logged.push(line), nowMs: clock.nowMs }),
     ...changes,
   })

@@ -140,6 +140,7 @@ export function startHostGateway(
     admitPublic: createPublicLimiter({ clock, requestsPerMinute: publicRequestsPerMinute }).admitPublic,
     recordUsage: record => void records.push(record),
     observe: metrics.observe,
+    beginTrace: null,
     sealer: createResponseSealer({ keys: ehbpKeys, clock, inside: new Set() }),
     responseReceipts,
     keptReceipts: new KeptReceipts({ clock, limits: keptReceiptsDefault }),

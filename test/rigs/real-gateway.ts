@@ -90,6 +90,7 @@ export function startRealHostGateway(
       metering.record(record)
     },
     observe: metrics.observe,
+    beginTrace: null,
     sealer: createResponseSealer({ keys, clock, inside: new Set() }),
     responseReceipts: 'on-request',
     keptReceipts: new KeptReceipts({ clock, limits: keptReceiptsDefault }),

@@ -45,6 +45,7 @@ function statusText(status: AdminStatus, paint: Paint): string {
       ['VMs', countsText(status.vms)],
       ...poolFields(status.pool),
       ...gatewayFields(status.gateway, paint),
+      ...tracesFields(status.gateway),
       ...buildsFields(status),
       ['memory', `${capacity.memory_mib_used} of ${capacity.memory_mib_total} MiB`],
       ['vCPUs', `${capacity.vcpus_used} of ${capacity.vcpus_total}`],
@@ -86,6 +87,13 @@ function gatewayFields({ placement, vm, state, problem }: AdminStatus['gateway']
   if (placement === 'host') return [['gateway', 'a part of the daemon (inference.placement is "host")']]
   const found = vm === null ? paint.bad('no VM') : `VM ${vm}, ${paint.word(state ?? '')}`
   return [['gateway', problem === null ? found : `${found}: ${problem}`]]
+}
+
+function tracesFields({ traces }: AdminStatus['gateway']): [string, string][] {
+  if (traces === null) return []
+  const { exported, dropped, waiting, problem } = traces
+  const why = problem === null ? '' : `; the receiver: ${problem}`
+  return [['traces', `${exported} spans exported, ${dropped} dropped, ${waiting} waiting${why}`]]
 }
 
 function buildsFields({ builds }: AdminStatus): [string, string][] {

@@ -2,6 +2,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { TokensSource, UsageOutcome } from '../../store/directory/usage.table.ts'
+import type { RequestTrace } from '../traces/tracer.ts'
 import type { Caller, Observe, Operation, RecordUsage, Ticket, Tokens } from '../types.ts'
 
 export type RequestEnd = {
@@ -14,6 +15,8 @@ export type RequestEnd = {
 
 export type RequestAccount = {
   readonly organizationId: string
+  /** Null: this request is not traced. */
+  readonly trace: RequestTrace | null
   /** The model, once it is known that there is such a model. */
   model: string
   /** The upstream of the last attempt. Null: none was asked, so there is no row for the ledger. */
@@ -33,19 +36,21 @@ type AccountedRequest = {
   readonly operation: Operation
   readonly caller: Caller
   readonly ticket: Ticket
+  readonly trace: RequestTrace | null
 }
 
 export const NO_TOKENS: Tokens = { prompt: 0, completion: 0 }
 
 export function openAccount(
   { clock, recordUsage, observe }: AccountDeps,
-  { id, operation, caller, ticket }: AccountedRequest,
+  { id, operation, caller, ticket, trace }: AccountedRequest,
 ): RequestAccount {
   const startedMs = clock.monotonicMs()
   let firstChunkMs: number | null = null
   let isOpen = true
   const account: RequestAccount = {
     organizationId: caller.organizationId,
+    trace,
     model: 'unknown',
     upstream: null,
     queueMs: 0,
@@ -63,6 +68,8 @@ export function openAccount(
       const kept = upstream === null ? undefined : recordUsage({ ...record, upstream })
       const durationMs = clock.monotonicMs() - startedMs
       observe({ operation, model, upstream, status, errorCode, tokens, durationMs, firstChunkMs, queueMs })
+      const end = { model, upstream, status, outcome, errorCode, tokens, tokensSource, queueMs, firstChunkMs }
+      trace?.end(end)
       await kept
     },
   }

@@ -10,6 +10,7 @@ import type { ApiShape } from '../openai/shape.ts'
 import { namesOf, renamedFault } from '../shapes/fields.ts'
 import { type ParsedShape, parseShaped } from '../shapes/request.ts'
 import { isShaped, SHAPES } from '../shapes/shapes.ts'
+import type { BeginTrace } from '../traces/tracer.ts'
 import type { Admit, Authenticate, Caller, EncryptedExchange, Observe, Operation, RecordUsage } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import { estimateTokens, NO_TOKENS, openAccount, type RequestAccount } from './accounting.ts'
@@ -33,6 +34,8 @@ export type CompletionServices = ReceiptDeps & {
   readonly admit: Admit
   readonly recordUsage: RecordUsage
   readonly observe: Observe
+  /** Null: no request is traced. */
+  readonly beginTrace: BeginTrace | null
   readonly clock: Clock
 }
 
@@ -76,7 +79,8 @@ export function createCompletionHandler(deps: CompletionDeps): CompletionHandler
     if (!admission.ok) return refusalResponse(admission.refusal, commonHeaders(id), shape)
     const { ticket } = admission
     const headers = { ...commonHeaders(id), ...ticket.headers }
-    const account = openAccount(deps, { id, operation, caller, ticket })
+    const trace = deps.beginTrace?.({ headers: request.headers, id, operation }) ?? null
+    const account = openAccount(deps, { id, operation, caller, ticket, trace })
     try {
       return await completeJob(
         deps,
@@ -131,6 +135,7 @@ async function prepareJob(
   account.model = model
   account.bodyBytes = source.sizeBytes
   account.promptEstimate = estimateTokens(source.sizeBytes)
+  if (account.trace !== null) account.trace.isStream = parsed.stream
   const isEncrypted = exchange !== null
   const { organizationId } = caller
   const { seal, headers: more } = beginSeal(deps, { request, id, organizationId, model, body, isEncrypted })

@@ -11,6 +11,7 @@ import { BusyFault, UpstreamFault } from '../upstream/fault.ts'
 import type { Lease, Router } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { healthAfter, type Job, type RespondDeps, respondStream, respondWhole } from './respond.ts'
+import { publicErrorOf } from './responses.ts'
 
 export type FailoverDeps = RespondDeps & {
   readonly router: Router<UpstreamTarget>
@@ -37,16 +38,18 @@ export async function completeJob(deps: FailoverDeps, job: Job): Promise<Respons
     })
     except.add(lease.target)
     const attempt = openAttempt()
+    const traceparent = job.account.trace?.beginAttempt(lease.target.name) ?? null
     job.signal.addEventListener('abort', attempt.abort, { once: true })
     try {
-      return await tryUpstream(deps, job, { lease, attempt })
+      return await tryUpstream(deps, job, { lease, attempt, traceparent })
     } catch (error) {
       attempt.abort()
       const isAborted = job.signal.aborted
       lease.release(healthAfter({ outcome: isAborted ? 'aborted' : 'failed', error }))
+      job.account.trace?.endAttempt(isAborted ? 'aborted' : reasonOf(error))
       job.signal.throwIfAborted()
       if (!(error instanceof UpstreamFault || error instanceof BusyFault)) throw error
-      const reason = error instanceof BusyFault ? 'busy' : error.reason
+      const reason = reasonOf(error)
       deps.log.warn('upstream failed', { request: job.id, upstream: lease.target.name, reason })
       if (error instanceof UpstreamFault && !error.row.retryable) throw error
       lastFault = error
@@ -68,9 +71,20 @@ async function acquireLease(
   return lease
 }
 
-type Target = { readonly lease: Lease<UpstreamTarget>; readonly attempt: Attempt }
+/** As a code. */
+function reasonOf(error: unknown): string {
+  if (error instanceof UpstreamFault) return error.reason
+  return error instanceof BusyFault ? 'busy' : publicErrorOf(error).code
+}
 
-async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt }: Target): Promise<Response> {
+type Target = {
+  readonly lease: Lease<UpstreamTarget>
+  readonly attempt: Attempt
+  /** Null: the upstream gets none. */
+  readonly traceparent: string | null
+}
+
+async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, traceparent }: Target): Promise<Response> {
   const { plan, source, account } = job
   const { request } = plan
   const cacheSalt = () => deps.cacheSalt(account.organizationId)
@@ -82,6 +96,7 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt }: Tar
     path: request.operation === 'chat' ? '/chat/completions' : '/completions',
     body: text,
     stream: request.stream,
+    traceparent,
     attempt,
   })
   const respond = request.stream ? respondStream : respondWhole

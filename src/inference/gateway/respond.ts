@@ -61,6 +61,7 @@ export async function respondWhole(
   const receipt = seal?.finish(tokens) ?? null
   lease.release('healthy')
   account.noteFirstChunk()
+  if (account.trace !== null) account.trace.finishReasons = completion.finishReasons
   await account.close({ outcome: 'completed', tokens, tokensSource, status: 200, errorCode: null })
   const headers = receipt === null ? job.headers : { ...job.headers, 'x-strongroom-receipt': receipt }
   return jsonTextResponse(body, 200, headers)
@@ -75,11 +76,13 @@ export async function respondStream(
   // `job` holds the prompt, and a stream may last for minutes: `onEnd` must not keep it.
   const { id, plan, account, isEncrypted, signal } = job
   const seal = job.seal?.(lease.target.name) ?? null
-  const onEnd = ({ outcome, error, tokens, tokensSource }: StreamEnd) => {
+  const onEnd = ({ outcome, error, tokens, tokensSource, finishReasons }: StreamEnd) => {
     lease.release(healthAfter({ outcome, error }))
+    if (account.trace !== null) account.trace.finishReasons = finishReasons()
     if (outcome === 'failed') {
       const reason = error instanceof UpstreamFault ? error.reason : 'internal'
       log.warn('stream failed', { request: id, upstream: lease.target.name, reason })
+      account.trace?.endAttempt(reason)
     }
     return account.close({
       outcome,

@@ -30,6 +30,8 @@ export type StreamEnd = {
   /** As the upstream counted them, else the prompt's estimate and a token for each chunk that was delivered. */
   readonly tokens: Tokens
   readonly tokensSource: TokensSource
+  /** Of the choices that have ended. */
+  readonly finishReasons: () => string[]
 }
 
 export type StreamDeps = {
@@ -274,7 +276,8 @@ class StreamRelay implements BodySink {
     this.#idleDeadline.clear()
     this.#stallDeadline.clear()
     const { usage, tokensSource } = this.#counted()
-    await this.#deps.onEnd({ outcome, error, tokens: tokensOf(usage), tokensSource })
+    const finishReasons = () => this.#chunks.finishReasons()
+    await this.#deps.onEnd({ outcome, error, tokens: tokensOf(usage), tokensSource, finishReasons })
   }
 
   #counted(): { readonly usage: Usage; readonly tokensSource: TokensSource } {

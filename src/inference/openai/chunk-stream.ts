@@ -46,6 +46,11 @@ export class ChunkStream {
     return this.#converter.deliveredCount
   }
 
+  /** Of the choices that have ended, in their order. */
+  finishReasons(): string[] {
+    return this.#converter.finishReasons()
+  }
+
   /** Complete ones of the upstream, comments not included. */
   get eventCount(): number {
     return this.#eventCount

@@ -18,6 +18,8 @@ import { parseUsage, type Usage } from './usage.ts'
 type ChoiceState = {
   isStarted: boolean
   isFinished: boolean
+  /** As the client was told; null as long as it goes on. */
+  finishReason: string | null
   isRefused: boolean
   /** Kept only where response_format demands something of it. */
   content: string
@@ -80,6 +82,12 @@ export class ChunkConverter {
   /** Choices with content, refusal or calls in them that were converted: an estimate of the tokens. */
   get deliveredCount(): number {
     return this.#deliveredCount
+  }
+
+  /** Of the choices that have ended, in their order. */
+  finishReasons(): string[] {
+    const ended = [...this.#choices].filter(([, choice]) => choice.isFinished).toSorted(([a], [b]) => a - b)
+    return ended.map(([, { finishReason }]) => finishReason ?? '')
   }
 
   /** Of the last chunk that had a form that others may have too; null for none. */
@@ -178,7 +186,14 @@ export class ChunkConverter {
     if (!isIndex(index, this.#plan.request.choiceCount)) throw malformed()
     const known = this.#choices.get(index)
     if (known !== undefined) return known
-    const fresh = { isStarted: false, isFinished: false, isRefused: false, content: '', calls: new Set<number>() }
+    const fresh = {
+      isStarted: false,
+      isFinished: false,
+      isRefused: false,
+      content: '',
+      calls: new Set<number>(),
+      finishReason: null,
+    }
     this.#choices.set(index, fresh)
     return fresh
   }
@@ -247,7 +262,8 @@ export class ChunkConverter {
     if (content !== null) this.#contents.push(content)
     state.isFinished = true
     state.content = ''
-    return publicFinishReason(ending)
+    state.finishReason = publicFinishReason(ending)
+    return state.finishReason
   }
 }
 

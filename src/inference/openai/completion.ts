@@ -24,6 +24,8 @@ export type Completion = {
   /** As the upstream counted them; an estimate where it did not, or where its count cannot be. */
   readonly tokens: Tokens
   readonly tokensSource: TokensSource
+  /** Of its choices, as the client is told. */
+  readonly finishReasons: readonly string[]
   /** Contents that the strict schema of response_format is still to be checked against. */
   readonly contents: readonly string[]
 }
@@ -57,7 +59,8 @@ export function parseCompletion(text: string, plan: CompletionPlan, counts: Toke
     ...(usage === null ? {} : { usage }),
   }
   const tokensSource = usage !== null ? 'reported' : given === null ? 'estimated' : 'implausible'
-  return { body, usage: usage ?? usageOf(tokens), tokens, tokensSource, contents }
+  const finishReasons = choices.map(choice => choice.finish_reason)
+  return { body, usage: usage ?? usageOf(tokens), tokens, tokensSource, finishReasons, contents }
 }
 
 /** A failure of `work` that is charged has cost these tokens. */

@@ -27,6 +27,8 @@ export type UpstreamRequest = {
   /** JSON. */
   readonly body: string
   readonly stream: boolean
+  /** The header of that name (W3C Trace Context); null or absent for none. */
+  readonly traceparent?: string | null
   readonly attempt: Attempt
 }
 
@@ -77,13 +79,17 @@ export class UpstreamClient {
    * A response with status 200 and the right content type. UpstreamFault; BusyFault; Fault invalid_request or context_length_exceeded when the
    * upstream refuses the request.
    */
-  async send(target: UpstreamTarget, { path, body, stream, attempt }: UpstreamRequest): Promise<UpstreamResponse> {
+  async send(
+    target: UpstreamTarget,
+    { path, body, stream, traceparent = null, attempt }: UpstreamRequest,
+  ): Promise<UpstreamResponse> {
     const pool = this.#poolOf(target)
     const accept = stream ? 'text/event-stream' : 'application/json'
     const key = `${accept} ${path}`
     const head = pool.heads.get(key) ?? postHead(target, pool.endpoint, { path, accept })
     pool.heads.set(key, head)
-    const bytes = Buffer.from(`${head}${Buffer.byteLength(body)}\r\n\r\n${body}`)
+    const trace = traceparent === null ? '' : `traceparent: ${traceparent}\r\n`
+    const bytes = Buffer.from(`${head}${Buffer.byteLength(body)}\r\n${trace}\r\n${body}`)
     const response = await this.#sendPooled(pool, bytes, { attempt, timeoutMs: this.#timeouts.firstByteMs })
     const { status } = response.head
     const isRefused = status === 400 || status === 413 || status === 422

@@ -80,7 +80,7 @@ export type Endpoint = {
   readonly basePath: string
 }
 
-export function endpointOf(target: UpstreamTarget): Endpoint {
+export function endpointOf(target: Pick<UpstreamTarget, 'url' | 'unixSocket' | 'ca' | 'spkiSha256'>): Endpoint {
   const url = new URL(target.url)
   const isTls = url.protocol === 'https:'
   const hostname = url.hostname.replace(/^\[|\]$/g, '')

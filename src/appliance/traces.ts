@@ -1,0 +1,56 @@
+// What sends the gateway's spans to the operator's OTLP receiver, out of the configuration. Effects: reads files; everything else begins with `start`.
+
+import type { Clock } from '../base/clock.ts'
+import type { RandomBytes } from '../base/ids.ts'
+import type { Logger } from '../base/log.ts'
+import { workerUpstreamName } from '../config/cross-checks.ts'
+import type { Config } from '../config/schema.ts'
+import { hasWorker } from '../config/worker-checks.ts'
+import { openCollector } from '../inference/traces/collector.ts'
+import { TraceExporter } from '../inference/traces/exporter.ts'
+import type { OtlpNames, TracedUpstream } from '../inference/traces/otlp.codec.ts'
+import { endpointOf, type UpstreamTarget } from '../inference/upstream/target.ts'
+
+export type TracesParts = {
+  readonly config: Pick<Config, 'inference'>
+  readonly upstreams: readonly UpstreamTarget[]
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+}
+
+/** Null: there are no traces. Fault config.file: a file that the configuration names. */
+export function composeTraces({ config, upstreams, clock, random, log }: TracesParts): TraceExporter | null {
+  const { traces } = config.inference
+  if (traces.endpoint === '') return null
+  return new TraceExporter({
+    deliver: openCollector(traces, clock),
+    names: namesOf(config, upstreams),
+    queueMax: traces.queue_max,
+    batchMax: traces.batch_max,
+    intervalMs: traces.interval_ms,
+    timeoutMs: traces.timeout_ms,
+    ...{ clock, random, log },
+  })
+}
+
+/** What a request has that names no model of the catalog (gateway/accounting.ts). */
+const noModel = 'unknown'
+
+function namesOf({ inference: { worker } }: TracesParts['config'], targets: readonly UpstreamTarget[]): OtlpNames {
+  const builtIn: [string, TracedUpstream][] = hasWorker(worker)
+    ? [[workerUpstreamName, { engine: 'llama-server', server: null }]]
+    : []
+  return {
+    models: new Set([noModel, ...targets.flatMap(one => one.models), ...(hasWorker(worker) ? [worker.model] : [])]),
+    upstreams: new Map([...targets.map(one => [one.name, tracedUpstream(one)] as const), ...builtIn]),
+  }
+}
+
+function tracedUpstream(target: UpstreamTarget): TracedUpstream {
+  const { address } = endpointOf(target)
+  return {
+    engine: target.engine,
+    server: 'unix' in address ? null : { address: address.hostname, port: address.port },
+  }
+}

@@ -1,0 +1,78 @@
+// Spans of one gateway VM, fetched for whoever exports them. Effects: through the engine.
+//
+// The VM is hostile: the wire checks the form of what it sends, and it is asked for no more than so many a second, whatever it has.
+
+import { Allowance } from '../base/allowance.ts'
+import { type Clock, pause } from '../base/clock.ts'
+import type { TraceSpan } from '../contract/span.ts'
+import type { GatewayEngine } from './types.ts'
+
+/** Takes what is fetched; neither throws. */
+export type SpanTaker = {
+  readonly offer: (span: TraceSpan) => void
+  /** So many are missing. */
+  readonly noteLost: (count: number) => void
+}
+
+export type SpanFetcherDeps = {
+  readonly vmId: string
+  readonly engine: Pick<GatewayEngine, 'spans'>
+  readonly taker: SpanTaker
+  /** Whether the VM has its workload. */
+  readonly isFed: () => boolean
+  readonly onFailure: (error: unknown) => void
+  readonly clock: Clock
+}
+
+const askTimeoutMs = 10_000
+const intervalMs = 1_000
+/** An image that knows of no spans refuses each time. */
+const retryMs = 10_000
+const leastPauseMs = 5
+const spansPerSecondMax = 1_024
+
+export class SpanFetcher {
+  readonly #deps: SpanFetcherDeps
+  readonly #allowed: Allowance
+  /** The number to ask for, by the VM's numbers; null: not known yet. */
+  #from: number | null = null
+
+  constructor(deps: SpanFetcherDeps) {
+    this.#deps = deps
+    this.#allowed = new Allowance(spansPerSecondMax, deps.clock)
+  }
+
+  /** Another process runs in the VM: its numbers begin anew. */
+  beginAnew(): void {
+    this.#from = null
+  }
+
+  /** Until the signal is aborted. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { clock, isFed, onFailure } = this.#deps
+    while (!signal.aborted) {
+      await pause(clock, intervalMs, signal)
+      if (signal.aborted || !isFed()) continue
+      try {
+        for (let count = await this.#fetch(); count > 0 && !signal.aborted; count = await this.#fetch()) {
+          await pause(clock, Math.max(leastPauseMs, this.#allowed.owedMs(count)), signal)
+        }
+      } catch (error) {
+        onFailure(error)
+        await pause(clock, retryMs, signal)
+      }
+    }
+  }
+
+  /** How many there were. */
+  async #fetch(): Promise<number> {
+    const { vmId, engine, taker } = this.#deps
+    const from = this.#from
+    const { first, spans } = await engine.spans(vmId, { from: from ?? 0 }, askTimeoutMs)
+    // At the beginning nobody knows what an earlier daemon has fetched.
+    if (from !== null && first > from) taker.noteLost(first - from)
+    for (const span of spans) taker.offer(span)
+    this.#from = Math.min(Number.MAX_SAFE_INTEGER, Math.max(from ?? 0, first + spans.length))
+    return spans.length
+  }
+}

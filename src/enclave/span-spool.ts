@@ -1,0 +1,37 @@
+// Finished spans of this VM's requests, for its host to fetch. Effects: memory, bounded: of too many the oldest are dropped.
+
+import { type EnclaveSpans, spansPieceMax } from '../contract/enclave.ts'
+import type { TraceSpan } from '../contract/span.ts'
+
+const spansMax = 4_096
+/** Of all spans of an answer, as JSON: it fits into a line of the channel. */
+const pieceBytesMax = 98_304
+
+export class SpanSpool {
+  readonly #spans: TraceSpan[] = []
+  /** Number of the first that is kept. */
+  #first = 0
+
+  readonly add = (span: TraceSpan): void => {
+    this.#spans.push(span)
+    if (this.#spans.length > spansMax) this.#forget(1)
+  }
+
+  /** From that number on, or from the first that is kept; so many as an answer has room for. Those before are forgotten. */
+  from(number: number): EnclaveSpans {
+    this.#forget(Math.min(Math.max(0, number - this.#first), this.#spans.length))
+    const spans: TraceSpan[] = []
+    let bytes = 0
+    for (const span of this.#spans.slice(0, spansPieceMax)) {
+      bytes += Buffer.byteLength(JSON.stringify(span))
+      if (bytes > pieceBytesMax) break
+      spans.push(span)
+    }
+    return { first: this.#first, spans }
+  }
+
+  #forget(count: number): void {
+    this.#spans.splice(0, count)
+    this.#first += count
+  }
+}

@@ -1,0 +1,204 @@
+// Spans on their way out: a bounded queue, batches, one at a time. Effects: timers; what `deliver` does.
+//
+// A receiver that fails is asked again after a pause that doubles, whatever waits; meanwhile new spans push out the oldest. So one that is away,
+// slow or hostile costs a request now and then, and the memory of the queue.
+
+import { type Clock, pause } from '../../base/clock.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import type { Logger } from '../../base/log.ts'
+import { type Collector, type Family, metricsText } from '../../base/prometheus.ts'
+import type { TraceSpan } from '../../contract/span.ts'
+import type { Deliver, Delivery } from './collector.ts'
+import { encodeSpans, type OtlpNames } from './otlp.codec.ts'
+
+export type TraceExporterDeps = {
+  readonly deliver: Deliver
+  readonly names: OtlpNames
+  readonly queueMax: number
+  readonly batchMax: number
+  readonly intervalMs: number
+  readonly timeoutMs: number
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+}
+
+export type TraceCounts = {
+  /** Taken by the receiver. */
+  readonly exported: number
+  /** Pushed out of a queue, given up after attempts, or refused by the receiver. */
+  readonly dropped: number
+  readonly waiting: number
+  /** Why nothing is taken at present; null: nothing is known to be wrong. */
+  readonly problem: string | null
+}
+
+const backOffMinMs = 1_000
+const backOffMaxMs = 60_000
+/** Of one batch, with pauses in between. */
+const attemptsMax = 5
+/** At the end what waits is sent once more. */
+const lastTimeoutMs = 2_000
+/** A gateway VM may claim to have lost any number. */
+const lostMax = 1_000_000
+
+export class TraceExporter {
+  readonly #deps: TraceExporterDeps
+  readonly #stopping = new AbortController()
+  readonly #queue: TraceSpan[] = []
+  /** Taken out of the queue, not yet delivered. */
+  #batch: readonly TraceSpan[] = []
+  #running: Promise<void> = Promise.resolve()
+  #exported = 0
+  #overflowed = 0
+  #refused = 0
+  #failed = 0
+  #lost = 0
+  #failuresInRow = 0
+  #problem: string | null = null
+
+  constructor(deps: TraceExporterDeps) {
+    this.#deps = deps
+  }
+
+  /** Never throws, never waits. */
+  readonly offer = (span: TraceSpan): void => {
+    this.#queue.push(span)
+    if (this.#queue.length + this.#batch.length <= this.#deps.queueMax) return
+    this.#queue.shift()
+    this.#overflowed += 1
+  }
+
+  /** So many were lost before they came here. */
+  readonly noteLost = (count: number): void => {
+    this.#lost += Math.min(count, lostMax)
+  }
+
+  start(): void {
+    this.#running = this.#run()
+  }
+
+  /** Waits for a last delivery, for two seconds at most. */
+  async stop(): Promise<void> {
+    this.#stopping.abort()
+    await this.#running
+    // One that fails now has had its chance.
+    if (this.#failuresInRow > 0 || !this.#fill()) return
+    this.#settle(await this.#deliver(lastTimeoutMs, new AbortController().signal))
+  }
+
+  counts(): TraceCounts {
+    return {
+      exported: this.#exported,
+      dropped: this.#overflowed + this.#refused + this.#failed + this.#lost,
+      waiting: this.#queue.length + this.#batch.length,
+      problem: this.#problem,
+    }
+  }
+
+  collector(): Collector {
+    return { workload: 'metrics-collector', render: () => metricsText(this.#families()) }
+  }
+
+  async #run(): Promise<void> {
+    const { clock, intervalMs, timeoutMs } = this.#deps
+    const { signal } = this.#stopping
+    while (!signal.aborted) {
+      await pause(clock, intervalMs, signal)
+      while (!signal.aborted && this.#fill()) {
+        await this.#sendBatch(timeoutMs, signal)
+        // A turn for others between two batches.
+        await pause(clock, 1, signal)
+      }
+    }
+  }
+
+  /** Whether there is a batch to deliver. */
+  #fill(): boolean {
+    if (this.#batch.length === 0) this.#batch = this.#queue.splice(0, this.#deps.batchMax)
+    return this.#batch.length > 0
+  }
+
+  async #sendBatch(timeoutMs: number, signal: AbortSignal): Promise<void> {
+    for (let attempts = 1; attempts <= attemptsMax; attempts += 1) {
+      const delivery = await this.#deliver(timeoutMs, signal)
+      // What the end has cut off says nothing of the receiver.
+      if (signal.aborted && delivery.kind === 'again') return
+      if (attempts === attemptsMax && delivery.kind === 'again') this.#giveUp()
+      this.#settle(delivery)
+      if (delivery.kind !== 'taken') await pause(this.#deps.clock, this.#backOffMs(delivery), signal)
+      if (this.#batch.length === 0 || signal.aborted) return
+    }
+  }
+
+  async #deliver(timeoutMs: number, signal: AbortSignal): Promise<Delivery> {
+    const { deliver, names, log } = this.#deps
+    try {
+      return await deliver(encodeSpans(this.#batch, names), timeoutMs, signal)
+    } catch (error) {
+      // One batch is lost, not the daemon.
+      log.error('a batch of spans cannot be sent', { error })
+      return { kind: 'refused', reason: 'internal' }
+    }
+  }
+
+  #settle(delivery: Delivery): void {
+    const { log } = this.#deps
+    const { length } = this.#batch
+    if (delivery.kind === 'taken') {
+      const rejected = Math.min(delivery.rejected, length)
+      this.#exported += length - rejected
+      this.#refused += rejected
+      this.#batch = []
+      if (this.#failuresInRow > 0) log.info('traces are taken again', { failures: this.#failuresInRow })
+      this.#failuresInRow = 0
+      this.#problem = null
+      return
+    }
+    if (delivery.kind === 'refused') {
+      this.#refused += length
+      this.#batch = []
+    }
+    if (this.#failuresInRow === 0) {
+      log.warn('traces are not taken; see inference.traces.endpoint', { reason: delivery.reason })
+    }
+    this.#failuresInRow += 1
+    this.#problem = delivery.reason
+  }
+
+  #giveUp(): void {
+    this.#failed += this.#batch.length
+    this.#batch = []
+  }
+
+  /** With up to half of it left out at random, so that many hosts do not come back at once. */
+  #backOffMs(delivery: Delivery): number {
+    const doubled = Math.min(backOffMaxMs, backOffMinMs * 2 ** Math.min(this.#failuresInRow - 1, 16))
+    const share = (this.#deps.random(1)[0] ?? 0) / 512
+    return Math.max(doubled * (1 - share), delivery.kind === 'again' ? delivery.retryAfterMs : 0)
+  }
+
+  #families(): Family[] {
+    const dropped = { overflow: this.#overflowed, refused: this.#refused, failed: this.#failed, lost: this.#lost }
+    return [
+      {
+        name: 'strongroom_trace_spans_exported_total',
+        help: 'Spans that the OTLP receiver has taken.',
+        type: 'counter',
+        samples: [{ labels: {}, value: this.#exported }],
+      },
+      {
+        name: 'strongroom_trace_spans_dropped_total',
+        help: 'Spans that were not exported: queue full, refused by the receiver, given up after attempts, lost in the gateway VM.',
+        type: 'counter',
+        samples: Object.entries(dropped).map(([reason, value]) => ({ labels: { reason }, value })),
+      },
+      {
+        name: 'strongroom_trace_spans_waiting',
+        help: 'Spans on their way to the OTLP receiver.',
+        type: 'gauge',
+        samples: [{ labels: {}, value: this.counts().waiting }],
+      },
+    ]
+  }
+}

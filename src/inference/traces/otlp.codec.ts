@@ -1,0 +1,120 @@
+// Spans as OTLP/JSON, by OpenTelemetry's own encoder. Names after the semantic conventions for generative AI (gen-ai-spans), general ones
+// (error, server, http), and `strongroom.` for what they have no word for. Pure.
+
+import { SpanKind, SpanStatusCode } from '@opentelemetry/api'
+import { JsonTraceSerializer } from '@opentelemetry/otlp-transformer'
+import { resourceFromAttributes } from '@opentelemetry/resources'
+import type { ReadableSpan } from '@opentelemetry/sdk-trace'
+import { version } from '../../base/version.ts'
+import { GatewayErrorCode } from '../../contract/inference.ts'
+import type { AttemptSpan, RequestSpan, TraceSpan } from '../../contract/span.ts'
+import { REASONS } from '../upstream/fault.ts'
+
+/** What the configuration knows of an upstream. */
+export type TracedUpstream = {
+  readonly engine: string
+  /** Null: it has no address. */
+  readonly server: { readonly address: string; readonly port: number } | null
+}
+
+/** Whoever has made the spans may be hostile: of the names in them only those that the configuration has go out. */
+export type OtlpNames = {
+  readonly models: ReadonlySet<string>
+  readonly upstreams: ReadonlyMap<string, TracedUpstream>
+}
+
+type Attributes = ReadableSpan['attributes']
+
+const resource = resourceFromAttributes({ 'service.name': 'strongroom-gateway', 'service.version': version })
+const instrumentationScope = { name: 'strongroom', version }
+/** The convention's own word for what has no other. */
+const otherError = '_OTHER'
+const ERRORS: ReadonlySet<string> = new Set([
+  ...GatewayErrorCode.anyOf.map(code => code.const),
+  ...Object.keys(REASONS),
+  ...['busy', 'aborted', 'failed'],
+])
+/** A model that is not in the catalog, as metrics have it. */
+const otherName = 'other'
+const sampledFlag = 1
+
+/** The body of one export. */
+export function encodeSpans(spans: readonly TraceSpan[], names: OtlpNames): Uint8Array {
+  return JsonTraceSerializer.serializeRequest(spans.map(span => readableSpan(span, names))) ?? new Uint8Array(0)
+}
+
+function readableSpan(span: TraceSpan, names: OtlpNames): ReadableSpan {
+  const model = names.models.has(span.model) ? span.model : otherName
+  const error = span.error === null ? null : ERRORS.has(span.error) ? span.error : otherError
+  const common: Attributes = {
+    'gen_ai.operation.name': span.operation,
+    'gen_ai.request.model': model,
+    ...(error === null ? {} : { 'error.type': error }),
+  }
+  const { traceId, spanId, parentId } = span
+  const isRequest = span.kind === 'request'
+  return {
+    name: `${span.operation} ${model}`,
+    kind: isRequest ? SpanKind.SERVER : SpanKind.CLIENT,
+    spanContext: () => ({ traceId, spanId, traceFlags: sampledFlag }),
+    ...(parentId === null
+      ? {}
+      : { parentSpanContext: { traceId, spanId: parentId, traceFlags: sampledFlag, isRemote: isRequest } }),
+    startTime: hrTime(span.startUs),
+    endTime: hrTime(span.startUs + span.durationUs),
+    duration: hrTime(span.durationUs),
+    // A client's own mistake is no error of the server's (semantic conventions, http-spans: status).
+    status: { code: isFailure(span) ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
+    attributes: { ...common, ...(isRequest ? requestAttributes(span, model, names) : attemptAttributes(span, names)) },
+    ...{ links: [], events: [], ended: true, resource, instrumentationScope },
+    ...{ droppedAttributesCount: 0, droppedEventsCount: 0, droppedLinksCount: 0 },
+  }
+}
+
+function isFailure(span: TraceSpan): boolean {
+  if (span.kind === 'attempt') return span.error !== null && span.error !== 'aborted'
+  return span.status >= 500 || (span.outcome === 'failed' && span.status < 400)
+}
+
+function requestAttributes(span: RequestSpan, model: string, { upstreams }: OtlpNames): Attributes {
+  const { stream, firstChunkUs } = span
+  return {
+    'gen_ai.provider.name': 'strongroom',
+    'http.response.status_code': span.status,
+    'strongroom.request.id': span.requestId,
+    'strongroom.outcome': span.outcome,
+    'strongroom.queue.duration_us': span.queueUs,
+    ...(span.upstream === null ? {} : { 'strongroom.upstream': knownName(span.upstream, upstreams) }),
+    ...(stream === null ? {} : { 'gen_ai.request.stream': stream }),
+    ...(span.outcome === 'completed' ? { 'gen_ai.response.model': model } : {}),
+    ...(span.finishReasons.length === 0 ? {} : { 'gen_ai.response.finish_reasons': [...span.finishReasons] }),
+    ...(stream === true && firstChunkUs !== null ? { 'gen_ai.response.time_to_first_chunk': firstChunkUs / 1e6 } : {}),
+    // What no upstream was asked for has no tokens, which is not the same as zero of them.
+    ...(span.upstream === null
+      ? {}
+      : {
+          'gen_ai.usage.input_tokens': span.inputTokens,
+          'gen_ai.usage.output_tokens': span.outputTokens,
+          'strongroom.usage.source': span.tokensSource,
+        }),
+  }
+}
+
+function attemptAttributes(span: AttemptSpan, { upstreams }: OtlpNames): Attributes {
+  const known = upstreams.get(span.upstream)
+  const server = known?.server ?? null
+  return {
+    'gen_ai.provider.name': known?.engine ?? otherName,
+    'strongroom.upstream': knownName(span.upstream, upstreams),
+    ...(server === null ? {} : { 'server.address': server.address, 'server.port': server.port }),
+  }
+}
+
+function knownName(name: string, names: ReadonlyMap<string, unknown>): string {
+  return names.has(name) ? name : otherName
+}
+
+/** Seconds, and nanoseconds of the one that has begun. */
+function hrTime(micros: number): [number, number] {
+  return [Math.floor(micros / 1e6), (micros % 1e6) * 1_000]
+}
