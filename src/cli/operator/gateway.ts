@@ -5,6 +5,7 @@ import { AdminGatewayKey, AdminGatewayKeyCreated, AdminGatewayKeyList } from '..
 import { type Cli, helpText, path, runOf } from '../cli.ts'
 import { countOption } from '../options.ts'
 import { dash, fields, type Paint, table, timeText } from '../render.ts'
+import { addUsage } from './gateway-usage.ts'
 
 type CreateOptions = {
   readonly requestsPerMinute?: number
@@ -16,13 +17,14 @@ type CreateOptions = {
 export function addGateway(program: Command, cli: Cli): void {
   const gateway = program
     .command('gateway')
-    .description('the inference gateway: its keys')
+    .description('the inference gateway: its keys, and what is used')
     .addHelpText('after', helpText('strongroom gateway key create acme', 'strongroom gateway key list acme'))
   const key = gateway
     .command('key')
     .description('keys of the inference gateway: create, list, revoke')
     .addHelpText('after', helpText('strongroom gateway key create acme', 'strongroom gateway key list acme'))
   addCreate(key, cli)
+  addUsage(gateway, cli)
 
   key
     .command('list')

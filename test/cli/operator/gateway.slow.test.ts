@@ -15,6 +15,7 @@ import { createAdmin } from '../../../src/operator/api.ts'
 import { type AdminServer, listenAdmin } from '../../../src/operator/socket.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
+import { prepareUsageAppend } from '../../../src/store/directory/usage.query.ts'
 import { listEvents } from '../../../src/store/ledger/event.query.ts'
 import { main } from '../../rigs/program.ts'
 
@@ -271,4 +272,24 @@ test('goal: every command has help with its usage, examples and the exit codes',
     expect(stdout).toMatch(new RegExp(`Examples:\n {2}strongroom ${command}`))
     expect(stdout).toContain('Exit codes:\n  0  done')
   }
+})
+
+test('goal: usage of an organization as a table, as JSON and as CSV, and a wrong day is named', async () => {
+  prepareUsageAppend(store.directory.db)([
+    {
+      ...{ id: 'u1', atMs: nowMs, organizationId: 'id-initech', keyPrefix: 'k1', instanceId: null, model: '=tiny' },
+      ...{ upstream: 'u', promptTokens: 10, completionTokens: 5, costNanoUsd: 1_500_000_000, outcome: 'completed' },
+      tokensSource: 'reported',
+    },
+  ])
+  const asked = ['gateway', 'usage', 'initech', '--from', '2026-11-01', '--to', '2026-11-30']
+  expect((await run(...asked)).stdout).toContain('2026-11-20  k1   =tiny')
+  expect(await run(...asked, '--by', 'model', '--format', 'csv')).toEqual({
+    ...{ code: 0, stderr: '' },
+    stdout: "model,requests,prompt_tokens,completion_tokens,cost_usd\r\n'=tiny,1,10,5,1.500000000\r\n",
+  })
+  const { document } = await runJson(...asked, '--by', '')
+  expect(document.total).toEqual({ requests: 1, prompt_tokens: 10, completion_tokens: 5, cost_usd: '1.500000000' })
+  const wrong = await run('gateway', 'usage', 'initech', '--from', '2026-11-31', '--to', '2026-12-01')
+  expect([wrong.code === 0, wrong.stderr]).toEqual([false, expect.stringContaining('2026-11-31')])
 })
