@@ -14,6 +14,7 @@ import { controlKeyFile, openControlKey } from '../enclave-host/control-key.ts'
 import { GatewayKeeper, type WantedGateway } from '../enclave-host/keeper.ts'
 import { unnamedGatewayVms } from '../enclave-host/leaks.ts'
 import { GatewaySession } from '../enclave-host/session.ts'
+import { createTellSpent } from '../enclave-host/spent.ts'
 import type { Certify, GatewayEngine } from '../enclave-host/types.ts'
 import { isAttestable, verifyGatewayVm } from '../enclave-host/verify.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
@@ -67,12 +68,14 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const control = new ControlSource({
     db: store.directory.db,
     key: controlKey,
+    prices: config.inference.prices,
     upstreamKeys: Object.fromEntries(upstreams.flatMap(one => (one.key === null ? [] : [[one.name, one.key]]))),
     clock,
   })
   const addresses = new Addresses({ urls: upstreams.map(one => one.url), own: config.network.gateway_v4, clock, log })
   const books = new Books({ ledger: store.ledger.db, write: rows => metering.book(rows.map(recordOf)), log })
   const engine = gatewayEngine(parts)
+  const shared = { engine, control, addresses, books, tellSpent: createTellSpent(store), clock, log }
   const models = new GatewayModel({ config, stateDir, clock, log })
   const allowlistFile = join(stateDir, 'allowlist.json')
   const wanted = (): WantedGateway => {
@@ -105,8 +108,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     // The worker may be started again once, and its golden answer takes as long as its start.
     startMs: config.vm.boot_timeout_ms + 4 * config.inference.worker.start_timeout_ms + verifyMs,
     drainMs: config.inference.drain_s * 1000,
-    newSession: (vmId, onChange) =>
-      new GatewaySession({ vmId, engine, control, addresses, books, certify: parts.certify, clock, log, onChange }),
+    newSession: (vmId, onChange) => new GatewaySession({ ...shared, vmId, certify: parts.certify, onChange }),
     verify: async (vmId, said) => {
       const launch = engine.launch(vmId)
       if (!isAttestable(launch.workload ?? '')) {
@@ -177,6 +179,7 @@ function gatewayEngine({ engine, store }: GatewayVmParts): GatewayEngine {
     next: (...args) => gateways.next(...args),
     evidenceFor: (...args) => gateways.evidenceFor(...args),
     certificateFor: (...args) => gateways.certificateFor(...args),
+    spentFor: (...args) => gateways.spentFor(...args),
     report: (...args) => gateways.report(...args),
     drain: (...args) => gateways.drain(...args),
     completeEvidence: (...args) => gateways.completeEvidence(...args),

@@ -82,6 +82,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     inside: new Set(worker === null ? [] : [worker.upstream.name]),
     authenticate: createGatewayAuthenticate({ db: store.directory.db, clock, log, defaults: keyDefaults(settings) }),
     metering: { record: record => metering.record(record), counts: () => metering.counts() },
+    spent: metering,
     nonces: store.ledger,
     workloads,
     keys: makeReceiptKeys(random),

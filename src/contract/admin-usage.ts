@@ -42,12 +42,6 @@ export const AdminUsageQuery = Type.Object({
   by: Type.Optional(Type.String({ maxLength: 64 })),
 })
 
-/** Nano-dollars as a decimal. */
-export function nanoUsdText(nanoUsd: bigint): string {
-  const digits = nanoUsd.toString().padStart(10, '0')
-  return `${digits.slice(0, -9)}.${digits.slice(-9)}`
-}
-
 const COLUMNS = ['requests', 'prompt_tokens', 'completion_tokens', 'cost_usd'] as const
 
 /** RFC 4180, with a line of names. Only the columns that were asked for. No cell is a formula to a spreadsheet. */

@@ -19,6 +19,7 @@ import type { Authenticate } from '../inference/types.ts'
 import type { BuiltInWorker } from '../inference/worker/worker.ts'
 import type { LedgerStore } from '../store/db.ts'
 import type { Control } from './control.ts'
+import type { Spent } from './spent.ts'
 import { EnclaveTls } from './tls.ts'
 import { upstreamTarget } from './upstreams.ts'
 import type { UsageSpool } from './usage-spool.ts'
@@ -33,6 +34,7 @@ export type EnclaveGatewayDeps = {
   readonly control: Control
   readonly keys: ReceiptKeys
   readonly spool: UsageSpool
+  readonly spent: Spent
   readonly wants: Wants
   readonly origin: EvidenceOrigin
   readonly nonces: LedgerStore
@@ -142,6 +144,7 @@ export class EnclaveGateway {
         }),
       ),
       metering: { record: record => spool.record(record), counts: () => spool.counts() },
+      spent: this.#deps.spent,
       nonces: this.#deps.nonces,
       workloads,
       keys,

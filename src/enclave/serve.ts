@@ -29,6 +29,7 @@ import { LogLines } from './log-lines.ts'
 import { modelPath, openModel } from './models.ts'
 import { enclavePaths } from './paths.ts'
 import { powerOff } from './power.ts'
+import { Spent } from './spent.ts'
 import { showStage } from './stage.ts'
 import { UsageSpool } from './usage-spool.ts'
 import { Wants } from './wants.ts'
@@ -91,10 +92,14 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
   const executableDigest = digestOfProgram(paths.programFile, settings.executable)
   executableDigest.catch(() => {}) // reported where it is awaited
   const wants = new Wants(clock)
+  let spent: Spent | null = null
   const spool = new UsageSpool({
     rowsMax: settings.usageRowsMax,
     sign: message => keys.sign(message).ed25519,
-    onRow: () => wants.tell(),
+    onRow: (row, number) => {
+      spent?.add(row, number)
+      wants.tell()
+    },
     clock,
   })
   const store = openStore(':memory:')
@@ -111,10 +116,11 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     identity: { bootId: bootIdIn(paths.bootId), boxKey: createBoxKey().boxKey },
     networking: createNetworking({ ...settings, paths, owner, clock }),
     hosts: new Hosts(paths.hosts, owner),
-    makeGateway: parts =>
-      new EnclaveGateway({
+    makeGateway: parts => {
+      spent = new Spent({ wants, spool, control: parts.control, clock })
+      return new EnclaveGateway({
         ...parts,
-        ...{ keys, spool, wants, startWorker, clock },
+        ...{ keys, spool, spent, wants, startWorker, clock },
         nonces: store.ledger,
         listen: settings.listen,
         executableDigest,
@@ -122,7 +128,8 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
         command: fs.readFileSync(settings.commandLine, 'utf8').split('\0').slice(0, -1),
         log: log.unit('inference'),
         onChange: () => wants.tell(),
-      }),
+      })
+    },
   })
   const port = await portOpen
   log.info('gateway ready')

@@ -23,7 +23,7 @@ import { createPublicLimiter } from './limits/public.ts'
 import type { MeteringCounts } from './metering/ledger.ts'
 import { gatewayFamilies } from './metrics/gateway.ts'
 import { createMetrics } from './metrics/requests.ts'
-import type { Authenticate, RecordUsage } from './types.ts'
+import type { Authenticate, RecordUsage, SpentSource } from './types.ts'
 import type { UpstreamTarget } from './upstream/target.ts'
 import type { WorkerUpstream } from './worker/worker.ts'
 
@@ -34,6 +34,8 @@ export type InferenceServiceDeps = {
   readonly inside: ReadonlySet<string>
   readonly authenticate: Authenticate
   readonly metering: { readonly record: RecordUsage; readonly counts: () => MeteringCounts }
+  /** What keys have used. */
+  readonly spent: SpentSource
   /** Where used nonces are kept. */
   readonly nonces: LedgerStore
   readonly workloads: Pick<Workloads, 'describe'>
@@ -90,6 +92,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     admit: limiter.admit,
     admitPublic,
     recordUsage: metering.record,
+    spent: deps.spent,
     observe: metrics.observe,
     sealer: createResponseSealer({ keys, clock, inside: deps.inside }),
     responseReceipts: settings.responseReceipts,

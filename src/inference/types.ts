@@ -2,6 +2,7 @@
 // the agent channel. Types only.
 
 import type { TokensSource, UsageOutcome } from '../store/directory/usage.table.ts'
+import type { MonthSum } from '../store/directory/usage-month.query.ts'
 
 export type Operation = 'chat' | 'text_completion'
 
@@ -68,6 +69,17 @@ export type UsageRecord = {
  * time: it resolves once the record outlives this process.
  */
 export type RecordUsage = (record: UsageRecord) => void | Promise<void>
+
+/** What a key, and its organization, have used in one calendar month (UTC). */
+export type MonthSpent = { readonly key: MonthSum; readonly organization: MonthSum }
+
+/** The sums of the books and of all that has been recorded and is not in the books yet. `month`: as 2026-11. */
+export type SpentSource = {
+  /** As it is now. Null: it has to be loaded. */
+  readonly spent: (caller: Pick<Caller, 'organizationId' | 'keyPrefix'>, month: string) => MonthSpent | null
+  /** Afterwards `spent` knows, for a while at least. Fault metering_unavailable. */
+  readonly load: (caller: Pick<Caller, 'organizationId' | 'keyPrefix'>, month: string) => Promise<void>
+}
 
 /** Makes signed receipts of responses: over the hashes of the request's and the response's bytes, chained over events, and who answered. */
 export type ResponseSealer = {

@@ -3,14 +3,8 @@
 import { Elysia } from 'elysia'
 import { type Clock, iso } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import {
-  AdminUsage,
-  AdminUsageQuery,
-  nanoUsdText,
-  usageCsv,
-  usageDaysMax,
-  usageRowsMax,
-} from '../contract/admin-usage.ts'
+import { AdminUsage, AdminUsageQuery, usageCsv, usageDaysMax, usageRowsMax } from '../contract/admin-usage.ts'
+import { nanoUsdText } from '../contract/usd.ts'
 import {
   sumUsagePiece,
   USAGE_GROUPS,

@@ -1,7 +1,8 @@
 // Goal: usage as CSV is read by a spreadsheet as the text and numbers that it is.
 
 import { expect, test } from 'bun:test'
-import { type AdminUsage, csvCell, nanoUsdText, usageCsv } from '../../src/contract/admin-usage.ts'
+import { type AdminUsage, csvCell, usageCsv } from '../../src/contract/admin-usage.ts'
+import { nanoUsdText } from '../../src/contract/usd.ts'
 
 test('goal: no cell is a formula, and none breaks its line or column', () => {
   const table: [string | number | null, string][] = [

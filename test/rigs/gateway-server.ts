@@ -18,6 +18,7 @@ import {
 } from '../../src/inference/gateway/gateway.ts'
 import { createLimiter } from '../../src/inference/limits/limiter.ts'
 import { createPublicLimiter } from '../../src/inference/limits/public.ts'
+import { MonthSums, scopesOf } from '../../src/inference/metering/month-sums.ts'
 import { gatewayFamilies } from '../../src/inference/metrics/gateway.ts'
 import { createMetrics } from '../../src/inference/metrics/requests.ts'
 import type { Caller, UsageRecord } from '../../src/inference/types.ts'
@@ -85,7 +86,7 @@ export function target(url: string, more: Partial<UpstreamTarget> = {}): Upstrea
 type Options = {
   readonly limits?: Partial<GatewayLimits>
   /** Limits of `KEY`. */
-  readonly caller?: Partial<Pick<Caller, 'requestsPerMinute' | 'tokensPerMinute' | 'concurrencyMax'>>
+  readonly caller?: Partial<Pick<Caller, 'requestsPerMinute' | 'tokensPerMinute' | 'concurrencyMax' | 'instanceId'>>
   readonly publicRequestsPerMinute?: number
   readonly responseReceipts?: GatewayDeps['responseReceipts']
   /** In place of its own parts: a test that gives any `needsHost`. */
@@ -113,6 +114,7 @@ export function startHostGateway(
   options: Options = {},
 ): TestGateway & { readonly gateway: Gateway } {
   const records: UsageRecord[] = []
+  const sums = new MonthSums()
   const log: string[] = []
   const clock = options.host?.clock ?? systemClock
   const encryption = createEncryption({ keys: ehbpKeys, random: systemRandom })
@@ -138,7 +140,18 @@ export function startHostGateway(
     },
     admit: limiter.admit,
     admitPublic: createPublicLimiter({ clock, requestsPerMinute: publicRequestsPerMinute }).admitPublic,
-    recordUsage: record => void records.push(record),
+    recordUsage: record => {
+      records.push(record)
+      const { atMs, caller, tokens } = record
+      sums.add({ ...caller, atMs, promptTokens: tokens.prompt, completionTokens: tokens.completion, costNanoUsd: 7 })
+    },
+    spent: {
+      spent: (caller, month) => {
+        const { key, organization } = scopesOf(caller, month)
+        return { key: sums.of(key), organization: sums.of(organization) }
+      },
+      load: async () => {},
+    },
     observe: metrics.observe,
     sealer: createResponseSealer({ keys: ehbpKeys, clock, inside: new Set() }),
     responseReceipts,
