@@ -7,6 +7,7 @@ import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { Config } from '../config/schema.ts'
 import { gatewayVmPort, type UsageRow } from '../contract/enclave.ts'
+import { NO_RULES } from '../contract/key-rules.ts'
 import { Addresses } from '../enclave-host/addresses.ts'
 import { Books } from '../enclave-host/books.ts'
 import { ControlSource } from '../enclave-host/control.ts'
@@ -196,7 +197,7 @@ const patienceMs = 60_000
 /** For certificates, evidence and whoever waits for their turn at AMD's service. */
 const verifyMs = 300_000
 
-/** A row of a gateway VM as the ledger takes it. Its limits are the VM's concern. */
+/** A row of a gateway VM as the ledger takes it. Its limits and rules are the VM's concern. */
 export function recordOf({
   promptTokens,
   completionTokens,
@@ -207,7 +208,10 @@ export function recordOf({
 }: UsageRow): UsageRecord {
   return {
     ...row,
-    caller: { organizationId, keyPrefix, instanceId, requestsPerMinute: 0, tokensPerMinute: 0, concurrencyMax: 0 },
+    caller: {
+      ...{ organizationId, keyPrefix, instanceId, requestsPerMinute: 0, tokensPerMinute: 0, concurrencyMax: 0 },
+      rules: NO_RULES,
+    },
     tokens: { prompt: promptTokens, completion: completionTokens },
   }
 }

@@ -7,6 +7,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { concat, utf8 } from '../base/bytes.ts'
+import { KeyAliases, KeyModels } from './key-rules.ts'
 import { OneOf } from './shape.ts'
 
 const closed = { additionalProperties: false } as const
@@ -50,6 +51,8 @@ export const ControlKey = Type.Object(
     tokensPerMinute: OrNull(Count),
     concurrencyMax: OrNull(Count),
     expiresAtMs: OrNull(Count),
+    models: KeyModels,
+    aliases: KeyAliases,
   },
   closed,
 )

@@ -97,6 +97,8 @@ export class ControlSource {
       tokensPerMinute: key.tokensPerMinute,
       concurrencyMax: key.concurrencyMax,
       expiresAtMs: key.expiresAtMs,
+      models: key.models,
+      aliases: key.aliases,
     }))
   }
 

@@ -71,7 +71,7 @@ export class Control {
 }
 
 /** Arrays and objects within each other, in the deepest snapshot, and one to spare. */
-const depthMax = 5
+const depthMax = 6
 
 function readSnapshot(bytes: Uint8Array): Shape<ControlSnapshot> {
   try {

@@ -1,6 +1,7 @@
 // What several parts of the gateway share, as narrow interfaces: the same code is to run in a measured VM one day, with the host reached over
 // the agent channel. Types only.
 
+import type { KeyRules } from '../contract/key-rules.ts'
 import type { TokensSource, UsageOutcome } from '../store/directory/usage.table.ts'
 import type { MonthSum } from '../store/directory/usage-month.query.ts'
 
@@ -14,6 +15,7 @@ export type Caller = {
   readonly requestsPerMinute: number
   readonly tokensPerMinute: number
   readonly concurrencyMax: number
+  readonly rules: KeyRules
 }
 
 /** Takes headers alone, so that it is done before the body is read. Fault unauthenticated: missing, malformed, unknown, expired or revoked key, suspended organization. */

@@ -170,9 +170,11 @@ function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): Route
       admission.ticket.settle(NO_TOKENS)
       return respond(item, { caller, headers: { ...headers, ...admission.ticket.headers } })
     }
-  const listModels = read((_item, { headers }) => jsonTextResponse(catalog.listText, 200, headers))
-  const showModel = read((item, { headers }) => {
-    const text = catalog.textOf(item)
+  const listModels = read((_item, { caller, headers }) =>
+    jsonTextResponse(catalog.listText(caller.rules), 200, headers),
+  )
+  const showModel = read((item, { caller, headers }) => {
+    const text = catalog.textOf(item, caller.rules)
     return text === null ? errorResponse(noSuchModel(), headers) : jsonTextResponse(text, 200, headers)
   })
   const showReceipt = read((item, { caller, headers }) => {
