@@ -7,6 +7,7 @@ import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { Config } from '../config/schema.ts'
 import { gatewayVmPort, type UsageRow } from '../contract/enclave.ts'
+import { NO_RULES } from '../contract/key-rules.ts'
 import { Addresses } from '../enclave-host/addresses.ts'
 import { Books } from '../enclave-host/books.ts'
 import { ControlSource } from '../enclave-host/control.ts'
@@ -14,6 +15,7 @@ import { controlKeyFile, openControlKey } from '../enclave-host/control-key.ts'
 import { GatewayKeeper, type WantedGateway } from '../enclave-host/keeper.ts'
 import { unnamedGatewayVms } from '../enclave-host/leaks.ts'
 import { GatewaySession } from '../enclave-host/session.ts'
+import { createTellSpent } from '../enclave-host/spent.ts'
 import type { Certify, GatewayEngine } from '../enclave-host/types.ts'
 import { isAttestable, type VerifiedGateway, verifyGatewayVm } from '../enclave-host/verify.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
@@ -71,12 +73,14 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const control = new ControlSource({
     db: store.directory.db,
     key: controlKey,
+    prices: config.inference.prices,
     upstreamKeys: Object.fromEntries(upstreams.flatMap(one => (one.key === null ? [] : [[one.name, one.key]]))),
     clock,
   })
   const addresses = new Addresses({ urls: upstreams.map(one => one.url), own: config.network.gateway_v4, clock, log })
   const books = new Books({ ledger: store.ledger.db, write: rows => metering.book(rows.map(recordOf)), log })
   const engine = gatewayEngine(parts)
+  const shared = { engine, control, addresses, books, tellSpent: createTellSpent(store), clock, log }
   const models = new GatewayModel({ config, stateDir, clock, log })
   const allowlistFile = join(stateDir, 'allowlist.json')
   const wanted = (): WantedGateway => {
@@ -110,11 +114,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     startMs: config.vm.boot_timeout_ms + 4 * config.inference.worker.start_timeout_ms + verifyMs,
     drainMs: config.inference.drain_s * 1000,
     newSession: (vmId, onChange) =>
-      new GatewaySession({
-        ...{ vmId, engine, control, addresses, books, clock, log, onChange },
-        certify: parts.certify,
-        spans: traces,
-      }),
+      new GatewaySession({ ...shared, vmId, certify: parts.certify, spans: traces, onChange }),
     verify: (vmId, said) => verifyServing(parts, { engine, log }, vmId, said),
   })
   control.onChange(() => void keeper.pushControl())
@@ -194,6 +194,7 @@ function gatewayEngine({ engine, store }: GatewayVmParts): GatewayEngine {
     next: (...args) => gateways.next(...args),
     evidenceFor: (...args) => gateways.evidenceFor(...args),
     certificateFor: (...args) => gateways.certificateFor(...args),
+    spentFor: (...args) => gateways.spentFor(...args),
     report: (...args) => gateways.report(...args),
     spans: (...args) => gateways.spans(...args),
     drain: (...args) => gateways.drain(...args),
@@ -211,7 +212,7 @@ const patienceMs = 60_000
 /** For certificates, evidence and whoever waits for their turn at AMD's service. */
 const verifyMs = 300_000
 
-/** A row of a gateway VM as the ledger takes it. Its limits are the VM's concern. */
+/** A row of a gateway VM as the ledger takes it. Its limits and rules are the VM's concern. */
 export function recordOf({
   promptTokens,
   completionTokens,
@@ -222,7 +223,10 @@ export function recordOf({
 }: UsageRow): UsageRecord {
   return {
     ...row,
-    caller: { organizationId, keyPrefix, instanceId, requestsPerMinute: 0, tokensPerMinute: 0, concurrencyMax: 0 },
+    caller: {
+      ...{ organizationId, keyPrefix, instanceId, requestsPerMinute: 0, tokensPerMinute: 0, concurrencyMax: 0 },
+      rules: NO_RULES,
+    },
     tokens: { prompt: promptTokens, completion: completionTokens },
   }
 }

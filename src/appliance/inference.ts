@@ -87,6 +87,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     authenticate: createGatewayAuthenticate({ db: store.directory.db, clock, log, defaults: keyDefaults(settings) }),
     offerSpan: span => traces?.offer(span),
     metering: { record: record => metering.record(record), counts: () => metering.counts() },
+    spent: metering,
     nonces: store.ledger,
     workloads,
     keys: makeReceiptKeys(random),

@@ -40,6 +40,29 @@ export function countOption(min: number, max: number): (text: string) => number 
   }
 }
 
+/** What `parse` takes, or the word. */
+export function orWord<T, const Word extends string>(
+  word: Word,
+  parse: (text: string) => T,
+): (text: string) => T | Word {
+  return text => (text === word ? word : parse(text))
+}
+
+/** Names with commas in between; nothing at all is no name. */
+export function namesOption(text: string): string[] {
+  const names = text.split(',').map(name => name.trim())
+  if (text.trim() === '') return []
+  if (names.every(name => name !== '')) return [...new Set(names)]
+  throw new InvalidArgumentError('It must be names with commas in between.')
+}
+
+/** `name=model`, one after the other. */
+export function aliasOption(text: string, before: { name: string; model: string }[] = []) {
+  const [, name, model] = /^([^=]+)=(.+)$/.exec(text) ?? []
+  if (name !== undefined && model !== undefined) return [...before, { name, model }]
+  throw new InvalidArgumentError('It must be a name and a model, like gpt-4o=llama-70b.')
+}
+
 /** A number of bytes from 1 to `max`: a whole number, or one with KiB, MiB, GiB or TiB behind it. */
 export function bytesOption(max: number): (text: string) => number {
   return text => {

@@ -5,6 +5,7 @@ import { type Static, Type } from '@sinclair/typebox'
 import { AdminNames } from './admin-names.ts'
 import { AdminTraces } from './admin-traces.ts'
 import { BUILD_STATES } from './build.ts'
+import { KeyAliases, KeyModels } from './key-rules.ts'
 import { OneOf } from './shape.ts'
 
 export const adminSocketName = 'admin.sock'
@@ -104,6 +105,7 @@ const gatewayKeyTerms = {
   concurrency_max: LimitOrNull(65_536),
   expires_at: TimeOrNull,
 }
+const gatewayKeyRules = { models: KeyModels, aliases: KeyAliases }
 
 /** A key of the inference gateway. */
 export const AdminGatewayKey = Type.Object(
@@ -114,6 +116,7 @@ export const AdminGatewayKey = Type.Object(
     instance: Nullable(Type.String()),
     state: OneOf(['active', 'expired', 'revoked']),
     ...gatewayKeyTerms,
+    ...gatewayKeyRules,
     created_at: Time,
     last_used_at: TimeOrNull,
     revoked_at: TimeOrNull,
@@ -122,8 +125,14 @@ export const AdminGatewayKey = Type.Object(
 )
 export type AdminGatewayKey = Static<typeof AdminGatewayKey>
 export const AdminGatewayKeyList = Type.Object({ keys: Type.Array(AdminGatewayKey) }, closed)
-export const AdminGatewayKeyCreate = Type.Object(gatewayKeyTerms, closed)
+export const AdminGatewayKeyCreate = Type.Object(
+  { ...gatewayKeyTerms, models: Type.Optional(KeyModels), aliases: Type.Optional(KeyAliases) },
+  closed,
+)
 export type AdminGatewayKeyCreate = Static<typeof AdminGatewayKeyCreate>
+/** What is left out stays as it is. */
+export const AdminGatewayKeySet = Type.Partial(Type.Object({ ...gatewayKeyTerms, ...gatewayKeyRules }, closed))
+export type AdminGatewayKeySet = Static<typeof AdminGatewayKeySet>
 /** The only response that holds the whole key. */
 export const AdminGatewayKeyCreated = Type.Object(
   {
@@ -131,6 +140,7 @@ export const AdminGatewayKeyCreated = Type.Object(
     prefix: Type.String(),
     organization: Slug,
     ...gatewayKeyTerms,
+    ...gatewayKeyRules,
     created_at: Time,
   },
   closed,

@@ -7,6 +7,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { concat, utf8 } from '../base/bytes.ts'
+import { KeyAliases, KeyModels } from './key-rules.ts'
 import { OneOf } from './shape.ts'
 import { TraceSpan } from './span.ts'
 
@@ -37,6 +38,9 @@ export const documentBytesMax = { workload: 1_048_576, control: 16_777_216 } as 
 /** Stands before the bytes that the control key signs. */
 const controlDomain = 'strongroom/control/v1\n'
 
+/** Dollars, as in the configuration. */
+const Price = Type.String({ pattern: '^[0-9]{1,9}(\\.[0-9]{1,6})?$' })
+
 /** A gateway key: its hash, never the key. */
 export const ControlKey = Type.Object(
   {
@@ -48,6 +52,8 @@ export const ControlKey = Type.Object(
     tokensPerMinute: OrNull(Count),
     concurrencyMax: OrNull(Count),
     expiresAtMs: OrNull(Count),
+    models: KeyModels,
+    aliases: KeyAliases,
   },
   closed,
 )
@@ -60,6 +66,18 @@ export const ControlSnapshot = Type.Object(
     revision: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }),
     keys: Type.Array(ControlKey, { maxItems: 65_536 }),
     /** API keys to send to upstreams, by the upstream's name. */
+    /** What tokens cost, as in the host's books. */
+    prices: Type.Array(
+      Type.Object(
+        {
+          model: Type.String({ minLength: 1, maxLength: 256 }),
+          prompt_usd_per_million: Price,
+          completion_usd_per_million: Price,
+        },
+        closed,
+      ),
+      { maxItems: 1024 },
+    ),
     upstreamKeys: Type.Record(Type.String(), Type.String({ pattern: '^[\\x21-\\x7e]{1,4096}$' })),
   },
   closed,
@@ -133,8 +151,39 @@ export const Want = Type.Union([
     closed,
   ),
   Type.Object({ id, kind: Type.Literal('certificate'), csr: Base64Url(1, 4096) }, closed),
+  /** What a key and its organization have used in a calendar month (UTC), by the books. */
+  Type.Object(
+    {
+      id,
+      kind: Type.Literal('spent'),
+      organizationId: Type.String({ minLength: 1, maxLength: 64 }),
+      keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
+      month: Type.String({ pattern: '^[0-9]{4}-(0[1-9]|1[0-2])$' }),
+    },
+    closed,
+  ),
 ])
 export type Want = Static<typeof Want>
+
+const MonthSum = Type.Object(
+  { requests: Count, promptTokens: Count, completionTokens: Count, costNanoUsd: Count },
+  closed,
+)
+
+/** The answer to a want of kind `spent`: all of it as of one moment. */
+export const MonthSums = Type.Object(
+  {
+    key: MonthSum,
+    /** All keys of the organization. */
+    organization: MonthSum,
+    /** So many rows of this VM's usage are in the sums. */
+    booked: Count,
+    /** Another VM may add to them. */
+    isShared: Type.Boolean(),
+  },
+  closed,
+)
+export type MonthSums = Static<typeof MonthSums>
 
 export const ENCLAVE_STATES = ['waiting', 'starting', 'ready', 'draining'] as const
 export const EnclaveState = OneOf(ENCLAVE_STATES)
@@ -259,6 +308,8 @@ export const ENCLAVE_REQUESTS = [
     },
     closed,
   ),
+  /** The answer to a want of kind `spent`. */
+  Type.Object({ id, op: Type.Literal('spent_for'), want: id, sums: MonthSums }, closed),
   /**
    * A piece of its metrics as Prometheus text, from the character `metricsFrom` on, and lines of its log from `logFrom` on. 0 takes the metrics
    * anew; what follows are pieces of the same text.

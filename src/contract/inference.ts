@@ -85,4 +85,32 @@ export type GatewayModel = Static<typeof GatewayModel>
 export const GatewayModelList = Type.Object({ object: Type.Literal('list'), data: Type.Array(GatewayModel) }, closed)
 export type GatewayModelList = Static<typeof GatewayModelList>
 
+const usageSums = {
+  requests: Type.Integer({ minimum: 0 }),
+  prompt_tokens: Type.Integer({ minimum: 0 }),
+  completion_tokens: Type.Integer({ minimum: 0 }),
+  cost_usd: Type.String({ pattern: '^[0-9]+\\.[0-9]{9}$', description: 'Exact, as a decimal.' }),
+}
+const UsageSums = Type.Object(usageSums, closed)
+
+/** What has been used in the running calendar month. A request counts once it has ended. */
+export const GatewayUsage = Type.Object(
+  {
+    object: Type.Literal('usage'),
+    period: Type.Object(
+      {
+        start: Type.String({ description: 'Begin of the calendar month, ISO 8601 UTC.' }),
+        end: Type.String({ description: 'Begin of the next one.' }),
+      },
+      closed,
+    ),
+    key: UsageSums,
+    organization: Type.Union([UsageSums, Type.Null()], {
+      description: 'All keys together; null for a key that was made for an instance.',
+    }),
+  },
+  closed,
+)
+export type GatewayUsage = Static<typeof GatewayUsage>
+
 export const GatewayHealth = Type.Object({ status: Type.Literal('ok') }, closed)

@@ -12,6 +12,8 @@ export type ControlSourceDeps = {
   readonly db: DirectoryDb
   readonly key: ControlKey
   readonly upstreamKeys: Readonly<Record<string, string>>
+  /** What tokens cost in the books. */
+  readonly prices: ControlSnapshot['prices']
   readonly clock: Clock
 }
 
@@ -95,14 +97,16 @@ export class ControlSource {
       tokensPerMinute: key.tokensPerMinute,
       concurrencyMax: key.concurrencyMax,
       expiresAtMs: key.expiresAtMs,
+      models: key.models,
+      aliases: key.aliases,
     }))
   }
 
   #sign(): SignedSnapshot {
-    const { key, upstreamKeys, clock } = this.#deps
+    const { key, upstreamKeys, prices, clock } = this.#deps
     // The time, so that a daemon that restarts is above the one before it.
     this.#revision = Math.max(clock.nowMs(), this.#revision + 1)
-    const head = JSON.stringify({ revision: this.#revision, upstreamKeys })
+    const head = JSON.stringify({ revision: this.#revision, upstreamKeys, prices })
     const bytes = utf8(`${head.slice(0, -1)},"keys":${this.#keys}}`)
     if (bytes.length > documentBytesMax.control) {
       throw new Fault('internal', `the keys of the gateway are ${bytes.length} bytes; revoke keys that are not used`)

@@ -14,6 +14,7 @@ import type { Addresses } from './addresses.ts'
 import type { Books } from './books.ts'
 import type { ControlSource } from './control.ts'
 import { SpanFetcher, type SpanTaker } from './spans.ts'
+import type { SpentWant, TellSpent } from './spent.ts'
 import type { Certify, GatewayEngine } from './types.ts'
 
 export type SessionDeps = {
@@ -25,6 +26,7 @@ export type SessionDeps = {
   readonly certify: Certify
   /** Null: nobody wants its spans. */
   readonly spans: SpanTaker | null
+  readonly tellSpent: TellSpent
   readonly clock: Clock
   readonly log: Logger
   /** The status has changed. */
@@ -171,8 +173,9 @@ export class GatewaySession {
     else if (status.revision !== this.#deps.control.current().revision) {
       await this.#pushes.run(() => this.#sendControl())
     }
-    const owedMs = Math.max(0, ...wants.map(want => this.#answer(want)))
+    // Before the answers: who was killed before it had noted what it has booked would tell sums with rows that it does not count.
     this.#book(status, usage)
+    const owedMs = Math.max(0, ...wants.map(want => this.#answer(want)))
     if (isChanged) onChange()
     await pause(this.#deps.clock, owedMs, this.#stopping.signal)
   }
@@ -215,13 +218,29 @@ export class GatewaySession {
     if (this.#known.has(want.id) || this.#answering >= wantsMax) return 0
     this.#known.add(want.id)
     this.#answering += 1
-    const work = want.kind === 'evidence' ? this.#completeEvidence(want) : this.#certify(want)
+    const work = this.#workFor(want)
     const ended = () => {
       this.#known.delete(want.id)
       this.#answering -= 1
     }
     work.catch(error => this.#note(want.kind, error)).finally(ended)
     return this.#wantsAllowed.owedMs(1)
+  }
+
+  #workFor(want: Want): Promise<void> {
+    switch (want.kind) {
+      case 'evidence':
+        return this.#completeEvidence(want)
+      case 'certificate':
+        return this.#certify(want)
+      case 'spent':
+        return this.#tellSpent(want)
+    }
+  }
+
+  async #tellSpent(want: SpentWant): Promise<void> {
+    const { engine, tellSpent } = this.#deps
+    await engine.spentFor(this.vmId, { want: want.id, sums: tellSpent(this.vmId, want) }, askTimeoutMs)
   }
 
   async #completeEvidence(want: Extract<Want, { kind: 'evidence' }>): Promise<void> {

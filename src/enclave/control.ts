@@ -11,6 +11,7 @@ import { parseJson } from '../base/json.ts'
 import { type ControlKey, ControlSnapshot, controlMessage } from '../contract/enclave.ts'
 import { type Shape, shapeOf } from '../contract/shape.ts'
 import { type Refusal, refuse } from '../guest/wire.codec.ts'
+import { type Cost, createCost } from '../inference/metering/price.ts'
 import type { KnownGatewayKey } from '../store/directory/gateway-key.query.ts'
 
 export class Control {
@@ -18,6 +19,8 @@ export class Control {
   #revision = 0
   #keys: ReadonlyMap<string, KnownGatewayKey> = new Map()
   #upstreamKeys: ReadonlyMap<string, string> = new Map()
+  #prices = '[]'
+  #cost: Cost = createCost([])
 
   /** `controlKey`: the Ed25519 public key of workload.json, base64url. */
   constructor(controlKey: string) {
@@ -37,6 +40,11 @@ export class Control {
     return this.#upstreamKeys.get(upstream) ?? null
   }
 
+  /** By the prices in force; another function for other prices. */
+  get cost(): Cost {
+    return this.#cost
+  }
+
   /** All of it or nothing. `signature`: base64url. The snapshot that is in force already is no refusal. */
   apply(bytes: Uint8Array, signature: string): { readonly ok: true; readonly revision: number } | Refusal {
     const signed = fromBase64Url(signature)
@@ -45,11 +53,15 @@ export class Control {
     }
     const read = readSnapshot(bytes)
     if (!read.ok) return refuse('bad_request', `control: ${read.problem}`)
-    const { revision, keys, upstreamKeys } = read.value
+    const { revision, keys, upstreamKeys, prices } = read.value
     if (revision < this.#revision) {
       return refuse('bad_request', `control: revision ${revision} is below ${this.#revision}, which is in force`)
     }
     if (revision > this.#revision) {
+      const pricesText = JSON.stringify(prices)
+      // First, for it throws where a model has two prices.
+      if (pricesText !== this.#prices) this.#cost = createCost(prices)
+      this.#prices = pricesText
       this.#keys = new Map(keys.map(key => [key.prefix, knownOf(key)]))
       this.#upstreamKeys = new Map(Object.entries(upstreamKeys))
       this.#revision = revision
@@ -59,7 +71,7 @@ export class Control {
 }
 
 /** Arrays and objects within each other, in the deepest snapshot, and one to spare. */
-const depthMax = 5
+const depthMax = 6
 
 function readSnapshot(bytes: Uint8Array): Shape<ControlSnapshot> {
   try {

@@ -145,6 +145,9 @@ export class Enclave {
       case 'certificate_for':
         wants.answer(request.want, 'certificate', { clients: request.clients, guests: request.guests })
         return ok
+      case 'spent_for':
+        wants.answer(request.want, 'spent', request.sums)
+        return ok
       case 'report':
         return { ok: true, report: this.#report(request) }
       case 'spans':

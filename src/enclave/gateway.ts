@@ -20,6 +20,7 @@ import type { BuiltInWorker } from '../inference/worker/worker.ts'
 import type { LedgerStore } from '../store/db.ts'
 import type { Control } from './control.ts'
 import type { SpanSpool } from './span-spool.ts'
+import type { Spent } from './spent.ts'
 import { EnclaveTls } from './tls.ts'
 import { upstreamTarget } from './upstreams.ts'
 import type { UsageSpool } from './usage-spool.ts'
@@ -35,6 +36,7 @@ export type EnclaveGatewayDeps = {
   readonly keys: ReceiptKeys
   readonly spool: UsageSpool
   readonly spans: SpanSpool
+  readonly spent: Spent
   readonly wants: Wants
   readonly origin: EvidenceOrigin
   readonly nonces: LedgerStore
@@ -145,6 +147,7 @@ export class EnclaveGateway {
       ),
       offerSpan: this.#deps.spans.add,
       metering: { record: record => spool.record(record), counts: () => spool.counts() },
+      spent: this.#deps.spent,
       nonces: this.#deps.nonces,
       workloads,
       keys,

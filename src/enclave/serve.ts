@@ -30,6 +30,7 @@ import { modelPath, openModel } from './models.ts'
 import { enclavePaths } from './paths.ts'
 import { powerOff } from './power.ts'
 import { SpanSpool } from './span-spool.ts'
+import { Spent } from './spent.ts'
 import { showStage } from './stage.ts'
 import { UsageSpool } from './usage-spool.ts'
 import { Wants } from './wants.ts'
@@ -93,10 +94,14 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
   const executableDigest = digestOfProgram(paths.programFile, settings.executable)
   executableDigest.catch(() => {}) // reported where it is awaited
   const wants = new Wants(clock)
+  let spent: Spent | null = null
   const spool = new UsageSpool({
     rowsMax: settings.usageRowsMax,
     sign: message => keys.sign(message).ed25519,
-    onRow: () => wants.tell(),
+    onRow: (row, number) => {
+      spent?.add(row, number)
+      wants.tell()
+    },
     clock,
   })
   const store = openStore(':memory:')
@@ -113,10 +118,11 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     identity: { bootId: bootIdIn(paths.bootId), boxKey: createBoxKey().boxKey },
     networking: createNetworking({ ...settings, paths, owner, clock }),
     hosts: new Hosts(paths.hosts, owner),
-    makeGateway: parts =>
-      new EnclaveGateway({
+    makeGateway: parts => {
+      spent = new Spent({ wants, spool, control: parts.control, clock })
+      return new EnclaveGateway({
         ...parts,
-        ...{ keys, spool, spans, wants, startWorker, clock },
+        ...{ keys, spool, spans, spent, wants, startWorker, clock },
         nonces: store.ledger,
         listen: settings.listen,
         executableDigest,
@@ -124,7 +130,8 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
         command: fs.readFileSync(settings.commandLine, 'utf8').split('\0').slice(0, -1),
         log: log.unit('inference'),
         onChange: () => wants.tell(),
-      }),
+      })
+    },
   })
   const port = await portOpen
   log.info('gateway ready')

@@ -15,8 +15,8 @@ export type UsageSpoolDeps = {
   readonly rowsMax: number
   /** Ed25519, by the receipt key. */
   readonly sign: (message: Uint8Array) => Uint8Array
-  /** There is something to tell. */
-  readonly onRow: () => void
+  /** There is something to tell: this row. */
+  readonly onRow: (row: UsageRow, number: number) => void
   readonly clock: Pick<Clock, 'sleep'>
 }
 
@@ -48,7 +48,7 @@ export class UsageSpool {
    */
   async record({ caller, tokens, ...record }: UsageRecord): Promise<void> {
     const number = this.#booked + this.#rows.length
-    this.#rows.push({
+    const row: UsageRow = {
       id: record.id,
       atMs: record.atMs,
       organizationId: caller.organizationId,
@@ -60,8 +60,9 @@ export class UsageSpool {
       completionTokens: tokens.completion,
       tokensSource: record.tokensSource,
       outcome: record.outcome,
-    })
-    this.#deps.onRow()
+    }
+    this.#rows.push(row)
+    this.#deps.onRow(row, number)
     if (!this.#isHostLate) await this.#bookedInTime(number)
   }
 
@@ -69,6 +70,11 @@ export class UsageSpool {
   checkRoom(running: number): void {
     if (this.#rows.length + running < this.#deps.rowsMax) return
     throw new Fault('metering_unavailable', 'Usage cannot be recorded at present; try again later.')
+  }
+
+  /** Rows that are not booked, with their numbers. */
+  unbooked(): { readonly row: UsageRow; readonly number: number }[] {
+    return this.#rows.map((row, index) => ({ row, number: this.#booked + index }))
   }
 
   waiting(): number {

@@ -25,7 +25,7 @@ import type { MeteringCounts } from './metering/ledger.ts'
 import { gatewayFamilies } from './metrics/gateway.ts'
 import { createMetrics } from './metrics/requests.ts'
 import { createTracer } from './traces/tracer.ts'
-import type { Authenticate, RecordUsage } from './types.ts'
+import type { Authenticate, RecordUsage, SpentSource } from './types.ts'
 import type { UpstreamTarget } from './upstream/target.ts'
 import type { WorkerUpstream } from './worker/worker.ts'
 
@@ -38,6 +38,8 @@ export type InferenceServiceDeps = {
   /** Takes the spans of requests, where the settings say that there are any; must not throw. */
   readonly offerSpan: (span: TraceSpan) => void
   readonly metering: { readonly record: RecordUsage; readonly counts: () => MeteringCounts }
+  /** What keys have used. */
+  readonly spent: SpentSource
   /** Where used nonces are kept. */
   readonly nonces: LedgerStore
   readonly workloads: Pick<Workloads, 'describe'>
@@ -94,6 +96,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     admit: limiter.admit,
     admitPublic,
     recordUsage: metering.record,
+    spent: deps.spent,
     observe: metrics.observe,
     beginTrace: traces === undefined ? null : createTracer({ settings: traces, offer: deps.offerSpan, clock, random }),
     sealer: createResponseSealer({ keys, clock, inside: deps.inside }),

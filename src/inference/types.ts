@@ -1,7 +1,9 @@
 // What several parts of the gateway share, as narrow interfaces: the same code is to run in a measured VM one day, with the host reached over
 // the agent channel. Types only.
 
+import type { KeyRules } from '../contract/key-rules.ts'
 import type { TokensSource, UsageOutcome } from '../store/directory/usage.table.ts'
+import type { MonthSum } from '../store/directory/usage-month.query.ts'
 
 /** What a client asks for. */
 export type Operation = CompletionOperation | 'responses'
@@ -17,6 +19,7 @@ export type Caller = {
   readonly requestsPerMinute: number
   readonly tokensPerMinute: number
   readonly concurrencyMax: number
+  readonly rules: KeyRules
 }
 
 /** Takes headers alone, so that it is done before the body is read. Fault unauthenticated: missing, malformed, unknown, expired or revoked key, suspended organization. */
@@ -72,6 +75,17 @@ export type UsageRecord = {
  * time: it resolves once the record outlives this process.
  */
 export type RecordUsage = (record: UsageRecord) => void | Promise<void>
+
+/** What a key, and its organization, have used in one calendar month (UTC). */
+export type MonthSpent = { readonly key: MonthSum; readonly organization: MonthSum }
+
+/** The sums of the books and of all that has been recorded and is not in the books yet. `month`: as 2026-11. */
+export type SpentSource = {
+  /** As it is now. Null: it has to be loaded. */
+  readonly spent: (caller: Pick<Caller, 'organizationId' | 'keyPrefix'>, month: string) => MonthSpent | null
+  /** Afterwards `spent` knows, for a while at least. Fault metering_unavailable. */
+  readonly load: (caller: Pick<Caller, 'organizationId' | 'keyPrefix'>, month: string) => Promise<void>
+}
 
 /** Makes signed receipts of responses: over the hashes of the request's and the response's bytes, chained over events, and who answered. */
 export type ResponseSealer = {

@@ -17,6 +17,7 @@ import { inferenceRoutes } from './inference.ts'
 import { instanceRoutes } from './instances.ts'
 import { keyRoutes } from './keys.ts'
 import { organizationRoutes } from './organizations.ts'
+import { usageRoutes } from './usage.ts'
 
 /** A request handler for `listenAdmin`. */
 export type AdminHandler = (request: Request) => Response | Promise<Response>
@@ -50,6 +51,7 @@ export function createAdmin(deps: AdminDeps): AdminHandler {
     .use(egressRoutes(deps, readBody))
     .use(buildRoutes(deps))
     .use(inferenceRoutes(deps))
+    .use(usageRoutes(deps))
   return request => app.fetch(request)
 }
 

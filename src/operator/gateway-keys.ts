@@ -9,13 +9,20 @@ import {
   AdminGatewayKeyCreate,
   AdminGatewayKeyCreated,
   AdminGatewayKeyList,
+  AdminGatewayKeySet,
 } from '../contract/admin.ts'
+import { documentBytesMax } from '../contract/enclave.ts'
+import { type KeyRules, rulesProblem } from '../contract/key-rules.ts'
 import { mintUnused } from '../http/bearer.ts'
+import type { DirectoryDb } from '../store/db.ts'
 import {
   findGatewayKey,
+  type GatewayKeyTerms,
+  gatewayKeyRulesBytes,
   insertGatewayKey,
   listGatewayKeys,
   revokeGatewayKey,
+  setGatewayKeyTerms,
 } from '../store/directory/gateway-key.query.ts'
 import type { GatewayKey } from '../store/directory/gateway-key.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
@@ -24,6 +31,9 @@ import type { AdminDeps, ReadBody } from './deps.ts'
 import { putInForce } from './in-force.ts'
 import { byPrefix } from './keys.ts'
 import { bySlug, organizationBySlug } from './organizations.ts'
+
+/** Half of what a control snapshot may have (contract/enclave.ts). */
+const rulesBytesMax = documentBytesMax.control / 2
 
 type GatewayKeysDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'random' | 'mintGatewayKey' | 'gateway'>
 
@@ -44,6 +54,15 @@ export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
       { params: bySlug, body: AdminGatewayKeyCreate, parse: readBody, response: { 201: AdminGatewayKeyCreated } },
     )
     .post(
+      '/gateway-keys/:prefix/terms',
+      async ({ params, body }) => {
+        const changed = setTerms(deps, params.prefix, body)
+        await putInForce(deps)
+        return changed
+      },
+      { params: byPrefix, body: AdminGatewayKeySet, parse: readBody, response: AdminGatewayKey },
+    )
+    .post(
       '/gateway-keys/:prefix/revoke',
       async ({ params }) => {
         const revoked = revoke(deps, params.prefix)
@@ -61,10 +80,11 @@ function list({ store, clock }: GatewayKeysDeps, slug: string): AdminGatewayKey[
   return listGatewayKeys(db, organizationBySlug(db, slug).id).map(key => gatewayKeyView(key, { slug, nowMs }))
 }
 
-/** Faults: not_found, invalid_request (the end), internal (no free prefix). */
+/** Faults: not_found, invalid_request (the end, the rules), conflict (too many rules), internal (no free prefix). */
 function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreate): AdminGatewayKeyCreated {
   const { store, clock, log, random, mintGatewayKey } = deps
   const nowMs = clock.nowMs()
+  const rules = checkedRules({ models: terms.models ?? null, aliases: terms.aliases ?? null })
   const { organizationId, key, prefix, expiresAtMs } = store.directory.transact(tx => {
     const { id: organizationId } = organizationBySlug(tx, slug)
     const expiresAtMs = terms.expires_at === null ? null : parseExpiry(terms.expires_at, nowMs)
@@ -80,15 +100,18 @@ function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreat
           tokensPerMinute: terms.tokens_per_minute,
           concurrencyMax: terms.concurrency_max,
           expiresAtMs,
+          ...rules,
           nowMs,
         }),
     )
+    if (rules.models !== null || rules.aliases !== null) checkRulesBytes(tx)
     return { organizationId, key, prefix, expiresAtMs }
   })
   const detail = { slug, prefix }
   noteEvent(store.ledger.db, log, { nowMs, kind: 'gateway_key.created', subject: organizationId, detail })
   return {
     ...terms,
+    ...rules,
     key,
     prefix,
     organization: slug,
@@ -97,18 +120,74 @@ function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreat
   }
 }
 
+/** Only a change is an event. Faults: not_found, invalid_request (the end, the rules), conflict (a revoked key, too many rules). */
+function setTerms({ store, clock, log }: GatewayKeysDeps, prefix: string, asked: AdminGatewayKeySet): AdminGatewayKey {
+  const nowMs = clock.nowMs()
+  const { key, slug, changed } = store.directory.transact(tx => {
+    const before = keyByPrefix(tx, prefix)
+    if (before.revokedAtMs !== null)
+      throw new Fault('conflict', `gateway key ${prefix} is revoked`, { param: 'prefix' })
+    const terms = changedTerms(before, asked, nowMs)
+    const names = Object.keys(terms) as (keyof typeof terms)[]
+    const changed = names.filter(name => JSON.stringify(terms[name]) !== JSON.stringify(before[name]))
+    if (changed.length > 0) {
+      setGatewayKeyTerms(tx, prefix, terms)
+      if (changed.includes('models') || changed.includes('aliases')) checkRulesBytes(tx)
+    }
+    const { slug } = present(organizationById(tx, before.organizationId), 'a key has an organization')
+    return { key: keyByPrefix(tx, prefix), slug, changed }
+  })
+  if (changed.length > 0) {
+    const detail = { prefix, changed }
+    noteEvent(store.ledger.db, log, { nowMs, kind: 'gateway_key.changed', subject: key.organizationId, detail })
+  }
+  return gatewayKeyView(key, { slug, nowMs })
+}
+
+/** Null means the configured limit, and no expiry; what was not asked for stays. Fault invalid_request. */
+function changedTerms(before: GatewayKey, asked: AdminGatewayKeySet, nowMs: number): GatewayKeyTerms {
+  const kept = <T>(value: T | undefined, known: T): T => (value === undefined ? known : value)
+  const { expires_at: expiry } = asked
+  return {
+    requestsPerMinute: kept(asked.requests_per_minute, before.requestsPerMinute),
+    tokensPerMinute: kept(asked.tokens_per_minute, before.tokensPerMinute),
+    concurrencyMax: kept(asked.concurrency_max, before.concurrencyMax),
+    expiresAtMs: expiry === undefined ? before.expiresAtMs : expiry === null ? null : parseExpiry(expiry, nowMs),
+    ...checkedRules({ models: kept(asked.models, before.models), aliases: kept(asked.aliases, before.aliases) }),
+  }
+}
+
+/** Fault invalid_request. */
+function checkedRules(rules: KeyRules): KeyRules {
+  const problem = rulesProblem(rules)
+  if (problem !== null) throw new Fault('invalid_request', problem.message, { param: problem.param })
+  return rules
+}
+
+/** All keys go to the gateway's VM in one document, which has a bound. Fault conflict. */
+function checkRulesBytes(tx: DirectoryDb): void {
+  const bytes = gatewayKeyRulesBytes(tx)
+  if (bytes <= rulesBytesMax) return
+  const message = `the models and aliases of all gateway keys would be ${bytes} bytes, at most ${rulesBytesMax}; shorten them, or revoke keys`
+  throw new Fault('conflict', message, { param: 'models' })
+}
+
+/** Fault not_found. */
+function keyByPrefix(db: DirectoryDb, prefix: string): GatewayKey {
+  const key = findGatewayKey(db, prefix)
+  if (key !== null) return key
+  throw new Fault('not_found', `there is no gateway key with prefix ${prefix}`, { param: 'prefix' })
+}
+
 /** Idempotent; the first revocation's time stays. Fault not_found. */
 function revoke({ store, clock, log }: GatewayKeysDeps, prefix: string): AdminGatewayKey {
   const nowMs = clock.nowMs()
   const { key, slug, isChanged } = store.directory.transact(tx => {
-    const before = findGatewayKey(tx, prefix)
-    if (before === null) {
-      throw new Fault('not_found', `there is no gateway key with prefix ${prefix}`, { param: 'prefix' })
-    }
+    const before = keyByPrefix(tx, prefix)
     const isChanged = before.revokedAtMs === null
     if (isChanged) revokeGatewayKey(tx, { prefix, nowMs })
     const { slug } = present(organizationById(tx, before.organizationId), 'a key has an organization')
-    return { key: present(findGatewayKey(tx, prefix), 'a revoked key stays'), slug, isChanged }
+    return { key: keyByPrefix(tx, prefix), slug, isChanged }
   })
   if (isChanged) {
     noteEvent(store.ledger.db, log, {
@@ -130,6 +209,8 @@ function gatewayKeyView(key: GatewayKey, { slug, nowMs }: { slug: string; nowMs:
     requests_per_minute: key.requestsPerMinute,
     tokens_per_minute: key.tokensPerMinute,
     concurrency_max: key.concurrencyMax,
+    models: key.models,
+    aliases: key.aliases,
     expires_at: isoOrNull(key.expiresAtMs),
     created_at: iso(key.createdAtMs),
     last_used_at: isoOrNull(key.lastUsedAtMs),

@@ -24,6 +24,8 @@ import { gatewayVms } from './migrations/0014-gateway-vms.ts'
 import { gateways } from './migrations/0015-gateways.ts'
 import { egressLimits } from './migrations/0016-egress-limits.ts'
 import { ipv6 } from './migrations/0017-ipv6.ts'
+import { usageMonths } from './migrations/0018-usage-months.ts'
+import { keyRules } from './migrations/0019-key-rules.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -82,6 +84,8 @@ export const MIGRATIONS: readonly string[] = [
   gateways,
   egressLimits,
   ipv6,
+  usageMonths,
+  keyRules,
 ]
 
 /** Each statement that waits holds the event loop: backups and look-ups of others take a few milliseconds. */

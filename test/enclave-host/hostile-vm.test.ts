@@ -214,7 +214,7 @@ describe('revisions', () => {
   test('goal: one that no clock could have given does not take all later ones from the other gateways', () => {
     const { store, clock } = openLedger()
     const key = { publicKey: 'x', sign: () => new Uint8Array(64) }
-    const control = new ControlSource({ db: store.db, key, upstreamKeys: {}, clock })
+    const control = new ControlSource({ db: store.db, key, upstreamKeys: {}, prices: [], clock })
     const first = control.current().revision
     for (const revision of [Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER - 1, 8.64e15 + 1]) {
       expect(() => control.raiseAbove(revision)).toThrow('there is no revision')

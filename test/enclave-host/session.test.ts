@@ -40,6 +40,9 @@ test('goal: rows that wait are told with since when and why, until they are book
     } as unknown as SessionDeps['books'],
     certify: () => Promise.reject(new Error('nobody asked')),
     spans: null,
+    tellSpent: () => {
+      throw new Error('nobody asked')
+    },
     clock,
     log: silentLogger,
     onChange: () => {},

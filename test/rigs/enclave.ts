@@ -22,6 +22,7 @@ import { Books } from '../../src/enclave-host/books.ts'
 import { ControlSource } from '../../src/enclave-host/control.ts'
 import { type ControlKey, openControlKey } from '../../src/enclave-host/control-key.ts'
 import { GatewaySession, type SessionDeps } from '../../src/enclave-host/session.ts'
+import { createTellSpent } from '../../src/enclave-host/spent.ts'
 import type { GatewayEngine, GatewayRoute } from '../../src/enclave-host/types.ts'
 import { type VerifiedGateway, verifyGatewayVm } from '../../src/enclave-host/verify.ts'
 import type { AgentOperation, AgentSuccess } from '../../src/host/qemu/agent-channel.ts'
@@ -29,6 +30,7 @@ import { openSimulatedHost, type SimulatedHost } from '../../src/host/simulated-
 import { createTls } from '../../src/http/certificate.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { Metering } from '../../src/inference/metering/ledger.ts'
+import { createCost } from '../../src/inference/metering/price.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
 import { insertGatewayKey, type NewGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
@@ -47,6 +49,8 @@ export type EnclaveBenchOptions = {
   readonly gateway?: Partial<GatewaySettings>
   /** By the names of the upstreams. */
   readonly upstreamKeys?: Readonly<Record<string, string>>
+  /** Without them each request costs 7 nano-dollars in the books, whatever it is. */
+  readonly prices?: ControlSnapshot['prices']
   readonly machine?: MachineOptions
   /** In place of a machine that is started for it. */
   readonly newMachine?: () => Machine
@@ -125,12 +129,14 @@ export class EnclaveBench {
     insertOrganization(this.store.directory.db, { id: 'o1', slug: 'acme', nowMs: 1 })
     const clock = systemClock
     const log = createLogger({ level: 'info', sink: line => void this.log.push(line), nowMs: clock.nowMs })
-    this.metering = new Metering({ store: this.store.directory, clock, log, cost: () => 7n })
+    const { prices } = options
+    const cost = prices === undefined ? () => 7n : createCost(prices)
+    this.metering = new Metering({ store: this.store.directory, clock, log, cost })
     undo.defer(() => this.metering.stop())
     const key = openControlKey(join(dir, 'control.key'))
     this.#key = key
     const { upstreamKeys = { far: 'sk-far' } } = options
-    this.control = new ControlSource({ db: this.store.directory.db, key, upstreamKeys, clock })
+    this.control = new ControlSource({ db: this.store.directory.db, key, upstreamKeys, prices: prices ?? [], clock })
     const { upstreams = [], gateway = {} } = options
     this.workload = workloadOf({ controlKey: key.publicKey, upstreams, gateway })
     this.addresses = new Addresses({
@@ -247,6 +253,7 @@ export class EnclaveBench {
     return new GatewaySession({
       ...{ vmId, engine, control, addresses, books, certify, clock: systemClock, log, onChange: () => {} },
       spans: null,
+      tellSpent: createTellSpent(this.store),
       ...changes,
     })
   }
@@ -325,6 +332,7 @@ export class EnclaveBench {
       next: (...args) => gateways.next(...args),
       evidenceFor: (...args) => gateways.evidenceFor(...args),
       certificateFor: (...args) => gateways.certificateFor(...args),
+      spentFor: (...args) => gateways.spentFor(...args),
       report: (...args) => gateways.report(...args),
       spans: (...args) => gateways.spans(...args),
       drain: (...args) => gateways.drain(...args),

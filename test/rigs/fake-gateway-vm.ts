@@ -57,6 +57,9 @@ export function fakeSession(
     books: { booked: () => 0, take: () => {} } as unknown as SessionDeps['books'],
     certify: () => Promise.reject(new Error('nobody asked')),
     spans: null,
+    tellSpent: () => {
+      throw new Error('nobody asked')
+    },
     log: createLogger({ level: 'info', sink: line => void logged.push(line), nowMs: clock.nowMs }),
     ...changes,
   })

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
+import { NO_RULES } from '../../src/contract/key-rules.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import type { Caller } from '../../src/inference/types.ts'
 import { openStore } from '../../src/store/db.ts'
@@ -85,6 +86,7 @@ export function callerOf(changes: Partial<Caller> = {}): Caller {
     requestsPerMinute: 1_000_000,
     tokensPerMinute: 1_000_000_000,
     concurrencyMax: 65_536,
+    rules: NO_RULES,
     ...changes,
   }
 }

@@ -6,6 +6,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
+import { NO_RULES } from '../../src/contract/key-rules.ts'
 import { keptReceiptsDefault } from '../../src/contract/workload.ts'
 import { KeptReceipts } from '../../src/inference/attestation/kept-receipts.ts'
 import { createResponseSealer } from '../../src/inference/attestation/response-sealer.ts'
@@ -18,6 +19,7 @@ import {
 } from '../../src/inference/gateway/gateway.ts'
 import { createLimiter } from '../../src/inference/limits/limiter.ts'
 import { createPublicLimiter } from '../../src/inference/limits/public.ts'
+import { MonthSums, scopesOf } from '../../src/inference/metering/month-sums.ts'
 import { gatewayFamilies } from '../../src/inference/metrics/gateway.ts'
 import { createMetrics } from '../../src/inference/metrics/requests.ts'
 import type { Caller, UsageRecord } from '../../src/inference/types.ts'
@@ -35,6 +37,7 @@ export const CALLER: Caller = {
   requestsPerMinute: 1000,
   tokensPerMinute: 1_000_000,
   concurrencyMax: 1000,
+  rules: NO_RULES,
 }
 export const KEY = `gw_${CALLER.keyPrefix}_${SECRET}`
 
@@ -85,7 +88,9 @@ export function target(url: string, more: Partial<UpstreamTarget> = {}): Upstrea
 type Options = {
   readonly limits?: Partial<GatewayLimits>
   /** Limits of `KEY`. */
-  readonly caller?: Partial<Pick<Caller, 'requestsPerMinute' | 'tokensPerMinute' | 'concurrencyMax'>>
+  readonly caller?: Partial<
+    Pick<Caller, 'requestsPerMinute' | 'tokensPerMinute' | 'concurrencyMax' | 'instanceId' | 'rules'>
+  >
   readonly publicRequestsPerMinute?: number
   readonly responseReceipts?: GatewayDeps['responseReceipts']
   /** In place of its own parts: a test that gives any `needsHost`. */
@@ -97,12 +102,12 @@ export async function startGateway(upstreams: readonly UpstreamTarget[], options
   if (options.host !== undefined) throw new Error(`no enclave takes ${Object.keys(options.host)}: needsHost`)
   const { startEnclaveGateway } = await import('./enclave-gateway.ts')
   const { padsStreams, ...limits } = { ...LIMITS, ...options.limits }
-  const { keyPrefix: prefix, ...caller } = { ...CALLER, ...options.caller }
+  const { keyPrefix: prefix, rules, ...caller } = { ...CALLER, ...options.caller }
   const { publicRequestsPerMinute = 100_000, responseReceipts = 'on-request' } = options
   const gateway = await startEnclaveGateway({
     upstreams,
     settings: { ...limits, padStreams: padsStreams ? 'on' : 'off', publicRequestsPerMinute, responseReceipts },
-    key: { ...caller, prefix, secretSha256: new Uint8Array(Bun.CryptoHasher.hash('sha256', SECRET)) },
+    key: { ...caller, ...rules, prefix, secretSha256: new Uint8Array(Bun.CryptoHasher.hash('sha256', SECRET)) },
   })
   return Object.assign(gateway, sendersTo(gateway.url))
 }
@@ -113,6 +118,7 @@ export function startHostGateway(
   options: Options = {},
 ): TestGateway & { readonly gateway: Gateway } {
   const records: UsageRecord[] = []
+  const sums = new MonthSums()
   const log: string[] = []
   const clock = options.host?.clock ?? systemClock
   const encryption = createEncryption({ keys: ehbpKeys, random: systemRandom })
@@ -138,7 +144,18 @@ export function startHostGateway(
     },
     admit: limiter.admit,
     admitPublic: createPublicLimiter({ clock, requestsPerMinute: publicRequestsPerMinute }).admitPublic,
-    recordUsage: record => void records.push(record),
+    recordUsage: record => {
+      records.push(record)
+      const { atMs, caller, tokens } = record
+      sums.add({ ...caller, atMs, promptTokens: tokens.prompt, completionTokens: tokens.completion, costNanoUsd: 7 })
+    },
+    spent: {
+      spent: (caller, month) => {
+        const { key, organization } = scopesOf(caller, month)
+        return { key: sums.of(key), organization: sums.of(organization) }
+      },
+      load: async () => {},
+    },
     observe: metrics.observe,
     beginTrace: null,
     sealer: createResponseSealer({ keys: ehbpKeys, clock, inside: new Set() }),

@@ -85,6 +85,7 @@ export function startRealHostGateway(
     authenticate: createGatewayAuthenticate({ db: store.db, clock, log, defaults: keyDefaults }),
     admit: limiter.admit,
     admitPublic: () => null,
+    spent: metering,
     recordUsage: record => {
       records.push(record)
       metering.record(record)

@@ -20,6 +20,7 @@ import { insertOrganization, listOrganizations } from '../../src/store/directory
 import { organizations } from '../../src/store/directory/organization.table.ts'
 import { poolVms } from '../../src/store/directory/pool.table.ts'
 import { usage } from '../../src/store/directory/usage.table.ts'
+import { usageMonths } from '../../src/store/directory/usage-month.table.ts'
 import { egressOf } from '../../src/store/ledger/egress.query.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
 import { gateways } from '../../src/store/ledger/gateway.table.ts'
@@ -36,6 +37,7 @@ const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
     keys,
     gatewayKeys,
     usage,
+    usageMonths,
     instances,
     instanceChanges,
     instanceAttestations,

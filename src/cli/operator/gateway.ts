@@ -2,27 +2,46 @@
 
 import type { Command } from 'commander'
 import { AdminGatewayKey, AdminGatewayKeyCreated, AdminGatewayKeyList } from '../../contract/admin.ts'
+import type { KeyRules } from '../../contract/key-rules.ts'
 import { type Cli, helpText, path, runOf } from '../cli.ts'
-import { countOption } from '../options.ts'
-import { dash, fields, type Paint, table, timeText } from '../render.ts'
+import { aliasOption, countOption, namesOption, orWord } from '../options.ts'
+import { dash, fields, oneLine, type Paint, table, timeText } from '../render.ts'
+import { addUsage } from './gateway-usage.ts'
 
 type CreateOptions = {
   readonly requestsPerMinute?: number
   readonly tokensPerMinute?: number
   readonly concurrency?: number
   readonly expires?: string
+  readonly models?: string[]
+  readonly alias?: Aliases
+}
+
+type Aliases = NonNullable<KeyRules['aliases']>
+
+type SetOptions = {
+  readonly requestsPerMinute?: number | 'default'
+  readonly tokensPerMinute?: number | 'default'
+  readonly concurrency?: number | 'default'
+  readonly expires?: string
+  readonly models?: string[] | 'all'
+  readonly alias?: Aliases
+  /** False with --no-aliases. */
+  readonly aliases: boolean
 }
 
 export function addGateway(program: Command, cli: Cli): void {
   const gateway = program
     .command('gateway')
-    .description('the inference gateway: its keys')
+    .description('the inference gateway: its keys, and what is used')
     .addHelpText('after', helpText('strongroom gateway key create acme', 'strongroom gateway key list acme'))
   const key = gateway
     .command('key')
-    .description('keys of the inference gateway: create, list, revoke')
+    .description('keys of the inference gateway: create, set, list, revoke')
     .addHelpText('after', helpText('strongroom gateway key create acme', 'strongroom gateway key list acme'))
   addCreate(key, cli)
+  addSet(key, cli)
+  addUsage(gateway, cli)
 
   key
     .command('list')
@@ -79,11 +98,14 @@ function addCreate(key: Command, cli: Cli): void {
     .option('--tokens-per-minute <n>', 'most tokens per minute (default: as configured)', countOption(1, 1_000_000_000))
     .option('--concurrency <n>', 'most requests at the same time (default: as configured)', countOption(1, 65_536))
     .option('--expires <date>', 'day or time in UTC at which the key expires (default: never)')
+    .option('--models <ids>', 'the models that it may use, with commas in between (default: all)', namesOption)
+    .option('--alias <name=model>', 'a name for a model that its clients may send; may be repeated', aliasOption)
     .addHelpText(
       'after',
       helpText(
         'strongroom gateway key create acme > acme.key',
         'strongroom gateway key create acme --requests-per-minute 60 --expires 2027-01-31',
+        'strongroom gateway key create acme --models llama-70b,tiny --alias gpt-4o=llama-70b',
       ),
     )
     .action(async (slug: string, options: CreateOptions, command: Command) => {
@@ -96,6 +118,8 @@ function addCreate(key: Command, cli: Cli): void {
           tokens_per_minute: options.tokensPerMinute ?? null,
           concurrency_max: options.concurrency ?? null,
           expires_at: options.expires ?? null,
+          models: options.models ?? null,
+          aliases: options.alias ?? null,
         },
         response: AdminGatewayKeyCreated,
       })
@@ -103,6 +127,50 @@ function addCreate(key: Command, cli: Cli): void {
       await run.hint(`Gateway key ${created.prefix} of ${slug}. It is not kept and cannot be shown again.`)
       await run.hint(`Revoke it with: strongroom gateway key revoke ${created.prefix}`)
     })
+}
+
+function addSet(key: Command, cli: Cli): void {
+  key
+    .command('set')
+    .description('change limits, end, models or names of a key; what is not named stays as it is')
+    .argument('<prefix>', 'the 8 characters after `gw_`')
+    .option('--requests-per-minute <n>', 'or `default`: as configured', orWord('default', countOption(1, 1_000_000)))
+    .option('--tokens-per-minute <n>', 'or `default`: as configured', orWord('default', countOption(1, 1_000_000_000)))
+    .option('--concurrency <n>', 'or `default`: as configured', orWord('default', countOption(1, 65_536)))
+    .option('--expires <date>', 'day or time in UTC, or `never`')
+    .option('--models <ids>', 'with commas in between, in place of those before, or `all`', orWord('all', namesOption))
+    .option('--alias <name=model>', 'in place of all names before; may be repeated', aliasOption)
+    .option('--no-aliases', 'takes all its names away')
+    .addHelpText(
+      'after',
+      helpText(
+        'strongroom gateway key set k3v9x2ab --models llama-70b --alias gpt-4o=llama-70b',
+        'strongroom gateway key set k3v9x2ab --tokens-per-minute default --no-aliases',
+      ),
+    )
+    .action(async (prefix: string, options: SetOptions, command: Command) => {
+      const run = runOf(cli, command)
+      const { expires, models, alias, aliases } = options
+      const changed = await run.client().request({
+        method: 'POST',
+        path: path`/gateway-keys/${prefix}/terms`,
+        // JSON leaves out what is undefined.
+        body: {
+          requests_per_minute: nullFor('default', options.requestsPerMinute),
+          tokens_per_minute: nullFor('default', options.tokensPerMinute),
+          concurrency_max: nullFor('default', options.concurrency),
+          expires_at: nullFor('never', expires),
+          models: nullFor('all', models),
+          aliases: aliases ? alias : null,
+        },
+        response: AdminGatewayKey,
+      })
+      await run.result(changed, keyText(changed, run.paint))
+    })
+}
+
+function nullFor<T>(word: string, value: T): T | null {
+  return value === word ? null : value
 }
 
 function keyText(key: AdminGatewayKey, paint: Paint): string {
@@ -116,6 +184,8 @@ function keyText(key: AdminGatewayKey, paint: Paint): string {
       ['requests per minute', limit(key.requests_per_minute)],
       ['tokens per minute', limit(key.tokens_per_minute)],
       ['concurrency', limit(key.concurrency_max)],
+      ['models', modelsText(key)],
+      ['aliases', dash(key.aliases?.map(({ name, model }) => oneLine(`${name}=${model}`)).join('\n'))],
       ['created', key.created_at],
       ['expires', key.expires_at ?? 'never'],
       ['last used', key.last_used_at ?? 'never'],
@@ -123,6 +193,11 @@ function keyText(key: AdminGatewayKey, paint: Paint): string {
     ],
     paint,
   )
+}
+
+function modelsText({ models }: AdminGatewayKey): string {
+  if (models === null) return 'all'
+  return models.length === 0 ? 'none' : oneLine(models.join(', '))
 }
 
 function listText(keys: readonly AdminGatewayKey[], paint: Paint): string {
@@ -135,9 +210,10 @@ function listText(keys: readonly AdminGatewayKey[], paint: Paint): string {
     timeText(key.expires_at),
     timeText(key.last_used_at),
     dash(key.instance),
+    modelsText(key),
   ])
   return table(
-    ['PREFIX', 'STATE', 'REQUESTS/MIN', 'TOKENS/MIN', 'CONCURRENT', 'EXPIRES', 'LAST USED', 'INSTANCE'],
+    ['PREFIX', 'STATE', 'REQUESTS/MIN', 'TOKENS/MIN', 'CONCURRENT', 'EXPIRES', 'LAST USED', 'INSTANCE', 'MODELS'],
     rows,
     paint,
   )

@@ -1,6 +1,7 @@
 // One completion, whatever API asks for it, from admission to the last byte. Fails closed: however the request ends, its account is closed once.
 
 import type { Clock } from '../../base/clock.ts'
+import { resolveModel } from '../../contract/key-rules.ts'
 import { checkBodyHeaders, readBody } from '../../http/body.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
@@ -129,9 +130,11 @@ async function prepareJob(
 ): Promise<Job> {
   const { request, operation, id, exchange, headers, account, caller } = admitted
   const body = await readPlainBody(deps, request, exchange)
-  const { request: parsed, source, ignored, respond } = parseBody(operation, body)
-  const { model, format } = parsed
-  if (!deps.models.has(model)) throw noSuchModel()
+  const { request: asked, source, ignored, respond } = parseBody(operation, body)
+  const model = resolveModel(caller.rules, deps.models, asked.model)
+  if (model === null) throw noSuchModel()
+  const parsed = { ...asked, model }
+  const { format } = parsed
   account.model = model
   account.bodyBytes = source.sizeBytes
   account.promptEstimate = estimateTokens(source.sizeBytes)

@@ -8,7 +8,7 @@ import type { Logger } from '../../base/log.ts'
 import { checkHost } from '../../http/head.ts'
 import { createObfuscate } from '../openai/obfuscation.ts'
 import { createSchemaChecks } from '../openai/schema-check-service.ts'
-import type { AdmitPublic, Caller, Encryption } from '../types.ts'
+import type { AdmitPublic, Caller, Encryption, SpentSource } from '../types.ts'
 import { UpstreamClient } from '../upstream/client.ts'
 import { Router, type RouterView } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
@@ -31,12 +31,14 @@ import {
   refusalResponse,
 } from './responses.ts'
 import { type Received, type Route, RouteTable } from './routes.ts'
+import { createUsageHandler } from './usage.ts'
 
 export type GatewayDeps = CompletionServices & {
   readonly admitPublic: AdmitPublic
   /** Responds to GET /attestation; may throw Faults. Null: 503. */
   readonly attestation: ((request: Request, address: () => string) => Response | Promise<Response>) | null
   readonly encryption: Encryption
+  readonly spent: SpentSource
   /** The document of /openapi.json. */
   readonly openapi: string
   /** The document of /workload.json; null where the gateway has no VM of its own. */
@@ -168,9 +170,11 @@ function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): Route
       admission.ticket.settle(NO_TOKENS)
       return respond(item, { caller, headers: { ...headers, ...admission.ticket.headers } })
     }
-  const listModels = read((_item, { headers }) => jsonTextResponse(catalog.listText, 200, headers))
-  const showModel = read((item, { headers }) => {
-    const text = catalog.textOf(item)
+  const listModels = read((_item, { caller, headers }) =>
+    jsonTextResponse(catalog.listText(caller.rules), 200, headers),
+  )
+  const showModel = read((item, { caller, headers }) => {
+    const text = catalog.textOf(item, caller.rules)
     return text === null ? errorResponse(noSuchModel(), headers) : jsonTextResponse(text, 200, headers)
   })
   const showReceipt = read((item, { caller, headers }) => {
@@ -199,6 +203,7 @@ function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): Route
     ['/v1/models', get(false, listModels)],
     ['/v1/models/{id}', get(false, showModel)],
     [`${receiptsPath}{id}`, get(false, showReceipt)],
+    ['/v1/usage', get(false, createUsageHandler(deps))],
     ['/health', get(true, (_request, { id }) => jsonResponse({ status: 'ok' }, 200, commonHeaders(id)))],
     ['/attestation', get(true, attest)],
     [keyConfigPath, get(true, (_request, { id }) => keyConfigResponse(deps.encryption, id))],

@@ -2,24 +2,30 @@
 
 import { Fault } from '../../base/fault.ts'
 import type { GatewayModel, GatewayModelList } from '../../contract/inference.ts'
+import { type KeyRules, modelNames, resolveModel } from '../../contract/key-rules.ts'
 
+/** As a key sees it: the models that it may use, under all names that it has for them. */
 export type ModelCatalog = {
   /** JSON of the list. */
-  readonly listText: string
+  readonly listText: (rules: KeyRules) => string
   /** JSON of one model by the path's text, percent-encoded or not; null for an unknown one. */
-  readonly textOf: (item: string) => string | null
+  readonly textOf: (item: string, rules: KeyRules) => string | null
 }
 
 export function createModelCatalog(
   ids: ReadonlySet<string>,
   { created, ownedBy }: { readonly created: number; readonly ownedBy: string },
 ): ModelCatalog {
-  const data = [...ids].map((id): GatewayModel => ({ id, object: 'model', created, owned_by: ownedBy }))
-  const list: GatewayModelList = { object: 'list', data }
-  const texts = new Map(data.map(model => [model.id, JSON.stringify(model)]))
+  const modelOf = (id: string): GatewayModel => ({ id, object: 'model', created, owned_by: ownedBy })
   return {
-    listText: JSON.stringify(list),
-    textOf: item => texts.get(decoded(item) ?? '') ?? texts.get(item) ?? null,
+    listText: rules => {
+      const list: GatewayModelList = { object: 'list', data: modelNames(rules, ids).map(modelOf) }
+      return JSON.stringify(list)
+    },
+    textOf: (item, rules) => {
+      const name = [decoded(item), item].find(one => one !== null && resolveModel(rules, ids, one) !== null)
+      return name === undefined || name === null ? null : JSON.stringify(modelOf(name))
+    },
   }
 }
 

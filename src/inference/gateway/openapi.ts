@@ -18,6 +18,7 @@ import {
   GatewayHealth,
   GatewayModel,
   GatewayModelList,
+  GatewayUsage,
 } from '../../contract/inference.ts'
 import {
   type ApiFailure,
@@ -53,6 +54,7 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
       GatewayProblem: toJsonSchema(GatewayProblem),
       GatewayModel: toJsonSchema(GatewayModel),
       GatewayModelList: toJsonSchema(GatewayModelList),
+      GatewayUsage: toJsonSchema(GatewayUsage),
       GatewayHealth: toJsonSchema(GatewayHealth),
       AttestationResponse: toJsonSchema(AttestationResponse),
       ChatCompletionRequest,
@@ -381,6 +383,18 @@ const OPERATIONS: readonly Operation[] = [
       },
     },
     failures: ['Unauthenticated', 'NotFound', ...READ],
+  },
+  {
+    method: 'get',
+    path: '/v1/usage',
+    id: 'retrieveUsage',
+    summary: 'What the key, and its organization, have used in the running month (UTC)',
+    description: 'By the operator’s books, and what has ended since and is on its way there.',
+    isPublic: false,
+    parameters: [],
+    body: null,
+    success: { ...SUCCESS, content: jsonContent(ref('schemas', 'GatewayUsage')) },
+    failures: ['Unauthenticated', ...READ, 'Unavailable'],
   },
   {
     method: 'post',

@@ -78,6 +78,7 @@ export function createKeyAuthenticate({ find, onUse, clock, defaults }: KeyAuthD
       requestsPerMinute: key.requestsPerMinute ?? defaults.requestsPerMinute,
       tokensPerMinute: key.tokensPerMinute ?? defaults.tokensPerMinute,
       concurrencyMax: key.concurrencyMax ?? defaults.concurrencyMax,
+      rules: { models: key.models, aliases: key.aliases },
     }
   }
 }

@@ -7,7 +7,9 @@ import type { Logger } from '../../base/log.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { prepareUsageAppend, sumUsage, type UsageSum } from '../../store/directory/usage.query.ts'
 import type { Usage } from '../../store/directory/usage.table.ts'
-import type { UsageRecord } from '../types.ts'
+import { prepareMonthSum } from '../../store/directory/usage-month.query.ts'
+import type { Caller, MonthSpent, SpentSource, UsageRecord } from '../types.ts'
+import { addSums, MonthSums, scopesOf } from './month-sums.ts'
 import { type Cost, microUsd } from './price.ts'
 
 export type MeteringDeps = {
@@ -34,11 +36,13 @@ const batchRowsMax = 250
 const batchGapMs = 5
 const waitingMax = 20_000
 
-export class Metering {
+export class Metering implements SpentSource {
   readonly #deps: MeteringDeps
   readonly #append: Append
   readonly #stopping = new AbortController()
   readonly #waiting: Usage[] = []
+  readonly #waitingSums = new MonthSums()
+  readonly #monthSum: ReturnType<typeof prepareMonthSum>
   #isFlushScheduled = false
   #written = 0
   #lost = 0
@@ -46,6 +50,7 @@ export class Metering {
   constructor(deps: MeteringDeps) {
     this.#deps = deps
     this.#append = prepareUsageAppend(deps.store.db)
+    this.#monthSum = prepareMonthSum(deps.store.db)
   }
 
   /** Queues a record. Never throws: a record that cannot be queued is logged and counted as lost. After `stop` it is written at once. */
@@ -54,6 +59,7 @@ export class Metering {
       const row = rowOf(record, this.#deps.cost)
       if (this.#waiting.length >= waitingMax) throw new Error(`${waitingMax} records wait already`)
       this.#waiting.push(row)
+      this.#waitingSums.add(row)
       if (this.#stopping.signal.aborted) this.flush()
       else this.#scheduleFlush(flushIntervalMs)
     } catch (error) {
@@ -84,6 +90,18 @@ export class Metering {
     return sumUsage(this.#deps.store.db, { organizationId, startMs, endMs })
   }
 
+  /** By the store, and what waits for it. */
+  spent(caller: Pick<Caller, 'organizationId' | 'keyPrefix'>, month: string): MonthSpent {
+    const { key, organization } = scopesOf(caller, month)
+    return {
+      key: addSums(this.#monthSum(key), this.#waitingSums.of(key)),
+      organization: addSums(this.#monthSum(organization), this.#waitingSums.of(organization)),
+    }
+  }
+
+  /** It is known always. */
+  async load(): Promise<void> {}
+
   /** For service A's usage summary: the exact sum, rounded up once to whole micro-dollars. */
   inferenceCostMicroUsd(organizationId: string, period: Period): bigint {
     return microUsd(this.usage(organizationId, period).costNanoUsd)
@@ -106,7 +124,7 @@ export class Metering {
     const outcome = writeBatch({ store: this.#deps.store, append: this.#append }, batch)
     this.#noteRefused(outcome)
     this.#written += outcome.written
-    this.#waiting.splice(0, batch.length - outcome.left.length)
+    for (const row of this.#waiting.splice(0, batch.length - outcome.left.length)) this.#waitingSums.remove(row)
     if (outcome.left.length === 0) return true
     const fields = { waiting: this.#waiting.length, error: outcome.error }
     this.#deps.log.error('usage records could not be written and stay queued', fields)

@@ -7,6 +7,7 @@ import type { Logger } from '../../base/log.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { purgeGatewayKeys } from '../../store/directory/gateway-key.query.ts'
 import { purgeUsage } from '../../store/directory/usage.query.ts'
+import { monthOf, purgeUsageMonths } from '../../store/directory/usage-month.query.ts'
 
 export type LedgerRetentionDeps = {
   readonly store: Pick<DirectoryStore, 'db'>
@@ -56,5 +57,6 @@ async function purgeRound({ store, clock, retentionDays }: LedgerRetentionDeps, 
   const keys = await drain(
     () => purgeGatewayKeys(store.db, { endedBeforeMs: beforeMs() - dayMs, usageBeforeMs: beforeMs(), limit }).length,
   )
+  await drain(() => purgeUsageMonths(store.db, { before: monthOf(Math.max(0, beforeMs())), limit }))
   return { usage, keys }
 }

@@ -16,6 +16,7 @@ export type ResponseFormat =
 
 export type GatewayRequest = {
   readonly operation: CompletionOperation
+  /** As the client named it; once it is known what its key means by that, the id of the model. */
   readonly model: string
   readonly stream: boolean
   /** Whether the client asked for the chunk with the usage. */

@@ -44,6 +44,10 @@ export function upstreamBody({ request, source }: ParsedRequest, { engine, cache
     drop(dropped, body, ['stream_options'])
     added.push('"stream_options":{"include_usage":true}')
   }
+  if (request.model !== body.model) {
+    dropped.add('model')
+    added.push(`"model":${JSON.stringify(request.model)}`)
+  }
   if (toolChoice.kind === 'none') drop(dropped, body, TOOL_FIELDS)
   if (toolChoice.kind === 'named') drop(dropped, body, ['tools', 'tool_choice'])
   if (dropped.size === 0) {

@@ -2,6 +2,7 @@
 
 import { and, desc, eq, gt, inArray, isNull, lt, lte, ne, notExists, or, sql } from 'drizzle-orm'
 import { assert, present } from '../../base/assert.ts'
+import type { KeyRules } from '../../contract/key-rules.ts'
 import { type DirectoryDb, prepareRaw } from '../db.ts'
 import { type GatewayKey, gatewayKeys } from './gateway-key.table.ts'
 import { type Instance, instances } from './instance.table.ts'
@@ -11,18 +12,23 @@ import { usage } from './usage.table.ts'
 export const gatewayTouchIntervalMs = 60_000
 export const gatewayKeyListMax = 1000
 
-export type NewGatewayKey = {
-  readonly prefix: string
-  readonly organizationId: string
-  readonly instanceId: string | null
-  readonly secretSha256: Uint8Array
+/** What an operator may change of a key. */
+export type GatewayKeyTerms = KeyRules & {
   /** Null: the configured default, as it is when the key is used. */
   readonly requestsPerMinute: number | null
   readonly tokensPerMinute: number | null
   readonly concurrencyMax: number | null
   readonly expiresAtMs: number | null
-  readonly nowMs: number
 }
+
+export type NewGatewayKey = Omit<GatewayKeyTerms, keyof KeyRules> &
+  Partial<KeyRules> & {
+    readonly prefix: string
+    readonly organizationId: string
+    readonly instanceId: string | null
+    readonly secretSha256: Uint8Array
+    readonly nowMs: number
+  }
 
 /** False: the prefix is taken; mint another key. */
 export function insertGatewayKey(db: DirectoryDb, key: NewGatewayKey): boolean {
@@ -36,6 +42,30 @@ export function insertGatewayKey(db: DirectoryDb, key: NewGatewayKey): boolean {
       .returning({ prefix: gatewayKeys.prefix })
       .all().length === 1
   )
+}
+
+/** False: there is no such key, or it is revoked. */
+export function setGatewayKeyTerms(db: DirectoryDb, prefix: string, terms: GatewayKeyTerms): boolean {
+  return (
+    db
+      .update(gatewayKeys)
+      .set(terms)
+      .where(and(eq(gatewayKeys.prefix, prefix), isNull(gatewayKeys.revokedAtMs)))
+      .returning({ prefix: gatewayKeys.prefix })
+      .all().length === 1
+  )
+}
+
+/** How many bytes the lists of models and aliases of all good keys take. */
+export function gatewayKeyRulesBytes(db: DirectoryDb): number {
+  const bytes = (column: typeof gatewayKeys.models | typeof gatewayKeys.aliases) =>
+    sql`coalesce(sum(length(cast(${column} AS blob))), 0)`
+  const row = db
+    .select({ bytes: sql<number>`${bytes(gatewayKeys.models)} + ${bytes(gatewayKeys.aliases)}` })
+    .from(gatewayKeys)
+    .where(isNull(gatewayKeys.revokedAtMs))
+    .get()
+  return row?.bytes ?? 0
 }
 
 /** Revoked and expired keys are found too. */

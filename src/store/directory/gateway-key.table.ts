@@ -1,6 +1,7 @@
 // Keys of the inference gateway `gw_<prefix8>_<secret32>`: issued to organizations, or minted for one instance at its claim.
 
 import { blob, index, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
+import type { KeyRules } from '../../contract/key-rules.ts'
 import { instances } from './instance.table.ts'
 import { organizations } from './organization.table.ts'
 
@@ -22,6 +23,10 @@ export const gatewayKeys = sqliteTable(
     expiresAtMs: integer('expires_at_ms'),
     revokedAtMs: integer('revoked_at_ms'),
     lastUsedAtMs: integer('last_used_at_ms'),
+    /** Null: every model. */
+    models: text('models', { mode: 'json' }).$type<KeyRules['models']>(),
+    /** Null: none. */
+    aliases: text('aliases', { mode: 'json' }).$type<KeyRules['aliases']>(),
   },
   table => [
     index('gateway_keys_organization').on(table.organizationId),

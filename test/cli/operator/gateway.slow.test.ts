@@ -15,6 +15,7 @@ import { createAdmin } from '../../../src/operator/api.ts'
 import { type AdminServer, listenAdmin } from '../../../src/operator/socket.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
+import { prepareUsageAppend } from '../../../src/store/directory/usage.query.ts'
 import { listEvents } from '../../../src/store/ledger/event.query.ts'
 import { main } from '../../rigs/program.ts'
 
@@ -135,6 +136,8 @@ test('goal: a key from its making to its end: shown once, listed without its sec
           requests_per_minute: null,
           tokens_per_minute: null,
           concurrency_max: null,
+          models: null,
+          aliases: null,
           expires_at: null,
           created_at: '2026-11-20T12:00:00.000Z',
           last_used_at: '2026-11-20T12:00:00.000Z',
@@ -154,6 +157,8 @@ state:               revoked
 requests per minute: as configured
 tokens per minute:   as configured
 concurrency:         as configured
+models:              all
+aliases:             -
 created:             2026-11-20T12:00:00.000Z
 expires:             never
 last used:           2026-11-20T12:00:00.000Z
@@ -189,8 +194,8 @@ test('goal: limits and the end that were asked for are what the key has', async 
   const { prefix } = made.document
   const listed = await run('gateway', 'key', 'list', 'globex')
   expect(listed.stdout).toBe(
-    `PREFIX    STATE   REQUESTS/MIN  TOKENS/MIN  CONCURRENT  EXPIRES               LAST USED  INSTANCE
-${prefix}  active  5             7000        2           2027-01-31T00:00:00Z  -          -
+    `PREFIX    STATE   REQUESTS/MIN  TOKENS/MIN  CONCURRENT  EXPIRES               LAST USED  INSTANCE  MODELS
+${prefix}  active  5             7000        2           2027-01-31T00:00:00Z  -          -         all
 `,
   )
 })
@@ -271,4 +276,46 @@ test('goal: every command has help with its usage, examples and the exit codes',
     expect(stdout).toMatch(new RegExp(`Examples:\n {2}strongroom ${command}`))
     expect(stdout).toContain('Exit codes:\n  0  done')
   }
+})
+
+test('goal: usage of an organization as a table, as JSON and as CSV, and a wrong day is named', async () => {
+  prepareUsageAppend(store.directory.db)([
+    {
+      ...{ id: 'u1', atMs: nowMs, organizationId: 'id-initech', keyPrefix: 'k1', instanceId: null, model: '=tiny' },
+      ...{ upstream: 'u', promptTokens: 10, completionTokens: 5, costNanoUsd: 1_500_000_000, outcome: 'completed' },
+      tokensSource: 'reported',
+    },
+  ])
+  const asked = ['gateway', 'usage', 'initech', '--from', '2026-11-01', '--to', '2026-11-30']
+  expect((await run(...asked)).stdout).toContain('2026-11-20  k1   =tiny')
+  expect(await run(...asked, '--by', 'model', '--format', 'csv')).toEqual({
+    ...{ code: 0, stderr: '' },
+    stdout: "model,requests,prompt_tokens,completion_tokens,cost_usd\r\n'=tiny,1,10,5,1.500000000\r\n",
+  })
+  const { document } = await runJson(...asked, '--by', '')
+  expect(document.total).toEqual({ requests: 1, prompt_tokens: 10, completion_tokens: 5, cost_usd: '1.500000000' })
+  const wrong = await run('gateway', 'usage', 'initech', '--from', '2026-11-31', '--to', '2026-12-01')
+  expect([wrong.code === 0, wrong.stderr]).toEqual([false, expect.stringContaining('2026-11-31')])
+})
+
+test('goal: models, names and limits of a key are set at its making and changed afterwards, one by one', async () => {
+  const rules = ['--models', 'big, tiny', '--alias', 'gpt-4o=big', '--alias', 'fast=tiny']
+  const made = await runJson('gateway', 'key', 'create', 'initech', ...rules, '--concurrency', '2')
+  const prefix = String(made.document.prefix)
+  const aliases = [
+    { name: 'gpt-4o', model: 'big' },
+    { name: 'fast', model: 'tiny' },
+  ]
+  expect(made.document).toMatchObject({ models: ['big', 'tiny'], aliases, concurrency_max: 2 })
+  const set = async (...argv: string[]) => (await runJson('gateway', 'key', 'set', prefix, ...argv)).document
+  expect(await set('--concurrency', 'default', '--tokens-per-minute', '9')).toMatchObject({
+    ...{ models: ['big', 'tiny'], aliases, concurrency_max: null, tokens_per_minute: 9 },
+  })
+  expect(await set('--no-aliases', '--models', 'tiny')).toMatchObject({ models: ['tiny'], aliases: null })
+  expect(await set('--models', 'all', '--expires', '2027-01-31')).toMatchObject({
+    ...{ models: null, expires_at: '2027-01-31T00:00:00.000Z' },
+  })
+  const wrong = await run('gateway', 'key', 'set', prefix, '--models', 'tiny', '--alias', 'gpt-4o=big')
+  expect([wrong.code === 0, wrong.stderr]).toEqual([false, expect.stringContaining('"gpt-4o" is for "big"')])
+  expect((await run('gateway', 'key', 'set', prefix, '--alias', 'nothing')).stderr).toContain('a name and a model')
 })

@@ -6,6 +6,7 @@ import { statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { eq } from 'drizzle-orm'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
+import { NO_RULES } from '../../../src/contract/key-rules.ts'
 import { createGatewayAuthenticate, mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
 import { createInstanceKeys, loadKeySecret } from '../../../src/inference/keys/instance-keys.ts'
 import { createLimiter } from '../../../src/inference/limits/limiter.ts'
@@ -95,6 +96,7 @@ describe('headers', () => {
       requestsPerMinute: 1,
       tokensPerMinute: 2,
       concurrencyMax: 3,
+      rules: NO_RULES,
     })
     const plain = ledger.addKey({ instanceId })
     expect(authenticate(bearer(plain))).toEqual({
@@ -102,7 +104,10 @@ describe('headers', () => {
       organizationId: 'o1',
       instanceId,
       ...defaults,
+      rules: NO_RULES,
     })
+    const rules = { models: ['tiny'], aliases: [{ name: 'fast', model: 'tiny' }] }
+    expect(authenticate(bearer(ledger.addKey(rules))).rules).toEqual(rules)
   })
 })
 

@@ -266,3 +266,33 @@ describe('writing', () => {
     metering.stop()
   })
 })
+
+test('goal: what a key and its organization have used is known before it is written, and counts once', async () => {
+  using the = bench()
+  const { metering, ledger } = the
+  const atMs = Date.parse('2026-11-22T12:00Z')
+  const requests = (keyPrefix: string) => {
+    const { key, organization } = metering.spent(callerOf({ keyPrefix }), '2026-11')
+    return [key.requests, organization.requests]
+  }
+  metering.record({ ...recordOf('s1'), atMs, caller: callerOf({ keyPrefix: 'k1' }) })
+  metering.record({ ...recordOf('s2'), atMs, caller: callerOf({ keyPrefix: 'k2' }) })
+  metering.record({ ...recordOf('s3'), atMs: Date.parse('2026-12-01T00:00Z'), caller: callerOf({ keyPrefix: 'k1' }) })
+  expect([requests('k1'), requests('k2'), requests('k3')]).toEqual([
+    [1, 2],
+    [1, 2],
+    [0, 2],
+  ])
+  metering.flush()
+  expect([requests('k1'), requests('k2'), requests('k3')]).toEqual([
+    [1, 2],
+    [1, 2],
+    [0, 2],
+  ])
+  metering.record({ ...recordOf('s4'), atMs, caller: callerOf({ keyPrefix: 'k1' }) })
+  expect(requests('k1')).toEqual([2, 3])
+  // Another daemon after this one.
+  metering.flush()
+  const next = new Metering({ ...the.deps, store: ledger.store })
+  expect(next.spent(callerOf({ keyPrefix: 'k1' }), '2026-11').organization.requests).toBe(3)
+})

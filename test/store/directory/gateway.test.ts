@@ -109,6 +109,8 @@ test('a key is stored once', () => {
     expiresAtMs: null,
     revokedAtMs: null,
     lastUsedAtMs: null,
+    models: null,
+    aliases: null,
   })
   expect(() => insertGatewayKey(store.directory.db, keyOf('bbbbbbbb', { secretSha256: new Uint8Array(31) }))).toThrow(
     'invariant',

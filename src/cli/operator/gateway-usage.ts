@@ -1,0 +1,61 @@
+// strongroom gateway usage: what an organization used of the inference gateway. Effects: requests to the daemon.
+
+import { type Command, Option } from 'commander'
+import { AdminUsage, usageCsv } from '../../contract/admin-usage.ts'
+import { type Cli, helpText, path, runOf } from '../cli.ts'
+import { dash, json, oneLine, type Paint, table } from '../render.ts'
+
+type UsageOptions = {
+  readonly from: string
+  readonly to: string
+  readonly by: string
+  readonly format?: 'json' | 'csv'
+}
+
+/** A year of a busy organization is read in pieces. */
+const timeoutMs = 600_000
+
+export function addUsage(gateway: Command, cli: Cli): void {
+  gateway
+    .command('usage')
+    .description('what an organization used, by key, model and day; an aborted request has its part')
+    .argument('<org>', 'slug of the organization')
+    .requiredOption('--from <day>', 'first day, in UTC, like 2026-11-01')
+    .requiredOption('--to <day>', 'last day, in UTC; it is included')
+    .option('--by <groups>', 'what to sum by: key, model, day, with commas in between', 'key,model,day')
+    .addOption(
+      new Option('--format <format>', 'csv for spreadsheets; json is the same as --json').choices(['json', 'csv']),
+    )
+    .addHelpText(
+      'after',
+      helpText(
+        'strongroom gateway usage acme --from 2026-11-01 --to 2026-11-30 --by model',
+        'strongroom gateway usage acme --from 2026-11-01 --to 2026-11-30 --format csv > usage.csv',
+      ),
+    )
+    .action(async (slug: string, { from, to, by, format }: UsageOptions, command: Command) => {
+      const run = runOf(cli, command)
+      const query = { from, to, by }
+      const usage = await run
+        .client()
+        .request({ path: path`/organizations/${slug}/usage`, query, response: AdminUsage, timeoutMs })
+      if (format === 'csv') await run.io.stdout(usageCsv(usage))
+      else if (format === 'json') await run.io.stdout(json(usage))
+      else await run.result(usage, usageText(usage, run.paint))
+    })
+}
+
+function usageText({ rows, total }: AdminUsage, paint: Paint): string {
+  const line = (names: readonly (string | null)[], sums: AdminUsage['total']) => [
+    ...names.map(name => oneLine(dash(name))),
+    String(sums.requests),
+    String(sums.prompt_tokens),
+    String(sums.completion_tokens),
+    sums.cost_usd,
+  ]
+  return table(
+    ['DAY', 'KEY', 'MODEL', 'REQUESTS', 'PROMPT', 'COMPLETION', 'COST (USD)'],
+    [...rows.map(row => line([row.day, row.key, row.model], row)), line(['total', null, null], total)],
+    paint,
+  )
+}

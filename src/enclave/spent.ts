@@ -1,0 +1,138 @@
+// What keys and organizations have used in a calendar month, as a gateway VM knows it: the sums of the host's books, asked for once, and every row of
+// its own that was not in them. Effects: asks the host.
+//
+// The host says which rows of this VM are in its sums (`booked`, as in `next`), so that no row is missing and none counts twice, whatever is on its way.
+// The rows since the oldest question are kept until all questions are answered.
+
+import type { Clock } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import { MonthSums, type UsageRow } from '../contract/enclave.ts'
+import { checked } from '../contract/shape.ts'
+import {
+  addSums,
+  type CountedRow,
+  monthOfRow,
+  scopeName,
+  scopesOf,
+  sumOfRow,
+} from '../inference/metering/month-sums.ts'
+import type { Cost } from '../inference/metering/price.ts'
+import type { Caller, MonthSpent, SpentSource } from '../inference/types.ts'
+import type { MonthScope, MonthSum } from '../store/directory/usage-month.query.ts'
+import type { Control } from './control.ts'
+import type { UsageSpool } from './usage-spool.ts'
+import type { Wants } from './wants.ts'
+
+export type SpentDeps = {
+  readonly wants: Pick<Wants, 'ask'>
+  readonly spool: Pick<UsageSpool, 'unbooked'>
+  /** What tokens cost now. */
+  readonly control: Pick<Control, 'cost'>
+  readonly clock: Pick<Clock, 'monotonicMs'>
+}
+
+type NumberedRow = CountedRow & { readonly number: number }
+
+type Asker = Pick<Caller, 'organizationId' | 'keyPrefix'>
+/** `untilMs`: monotonic; another VM wrote to the books when the host answered, so it is asked again after that. */
+type Known = { sum: MonthSum; untilMs: number }
+
+const askTimeoutMs = 5_000
+/** Questions that are open at a time: certificates and evidence have to be asked for, too. */
+const asksMax = 8
+/** How long sums are good that another VM adds to. */
+const sharedMs = 2_000
+/** Keys of a few months. */
+const knownMax = 262_144
+
+export class Spent implements SpentSource {
+  readonly #deps: SpentDeps
+  readonly #known = new Map<string, Known>()
+  readonly #asking = new Map<string, Promise<void>>()
+  /** Null: nothing is asked. */
+  #recent: NumberedRow[] | null = null
+  /** What is known was counted by these prices. */
+  #cost: Cost
+
+  constructor(deps: SpentDeps) {
+    this.#deps = deps
+    this.#cost = deps.control.cost
+  }
+
+  /** Of a row of this VM, when it is recorded. */
+  add(recorded: UsageRow, number: number): void {
+    this.#followPrices()
+    const row = this.#counted(recorded, number)
+    this.#recent?.push(row)
+    for (const scope of Object.values(scopesOf(row, monthOfRow(row)))) {
+      const known = this.#known.get(scopeName(scope))
+      if (known !== undefined) known.sum = addSums(known.sum, sumOfRow(row))
+    }
+  }
+
+  spent(asker: Asker, month: string): MonthSpent | null {
+    this.#followPrices()
+    const scopes = scopesOf(asker, month)
+    const [key, organization] = [this.#good(scopes.key), this.#good(scopes.organization)]
+    return key === null || organization === null ? null : { key, organization }
+  }
+
+  load(asker: Asker, month: string): Promise<void> {
+    const name = scopeName(scopesOf(asker, month).key)
+    const asking = this.#asking.get(name)
+    if (asking !== undefined) return asking
+    if (this.#asking.size >= asksMax) {
+      return Promise.reject(new Fault('metering_unavailable', 'The books are asked too much at present; try again.'))
+    }
+    this.#recent ??= this.#deps.spool.unbooked().map(({ row, number }) => this.#counted(row, number))
+    const begun = this.#ask(asker, month).finally(() => {
+      this.#asking.delete(name)
+      if (this.#asking.size === 0) this.#recent = null
+    })
+    this.#asking.set(name, begun)
+    return begun
+  }
+
+  async #ask({ organizationId, keyPrefix }: Asker, month: string): Promise<void> {
+    const { wants, clock } = this.#deps
+    let said: MonthSums
+    try {
+      const answer = await wants.ask({ kind: 'spent', organizationId, keyPrefix, month }, askTimeoutMs)
+      said = checked(MonthSums, answer, { what: 'sums of the host', code: 'metering_unavailable' })
+    } catch (cause) {
+      throw new Fault('metering_unavailable', 'What has been used is not known at present; try again later.', { cause })
+    }
+    const { booked, isShared, ...sums } = said
+    const untilMs = isShared ? clock.monotonicMs() + sharedMs : Number.POSITIVE_INFINITY
+    if (this.#known.size >= knownMax) this.#known.clear()
+    const scopes = scopesOf({ organizationId, keyPrefix }, month)
+    this.#learn(scopes.key, { sum: sums.key, booked, untilMs })
+    this.#learn(scopes.organization, { sum: sums.organization, booked, untilMs })
+  }
+
+  #learn(scope: MonthScope, { sum, booked, untilMs }: { sum: MonthSum; booked: number; untilMs: number }): void {
+    const name = scopeName(scope)
+    const rows = (this.#recent ?? []).filter(
+      row => row.number >= booked && Object.values(scopesOf(row, monthOfRow(row))).some(one => scopeName(one) === name),
+    )
+    this.#known.set(name, { sum: rows.map(sumOfRow).reduce(addSums, sum), untilMs })
+  }
+
+  #counted(row: UsageRow, number: number): NumberedRow {
+    const cost = this.#cost(row.model, { prompt: row.promptTokens, completion: row.completionTokens })
+    return { ...row, number, costNanoUsd: Number(cost) }
+  }
+
+  /** The host's sums are by its prices: after a change they are asked for anew. */
+  #followPrices(): void {
+    const { cost } = this.#deps.control
+    if (cost === this.#cost) return
+    this.#cost = cost
+    this.#known.clear()
+  }
+
+  #good(scope: MonthScope): MonthSum | null {
+    const known = this.#known.get(scopeName(scope))
+    return known === undefined || this.#deps.clock.monotonicMs() >= known.untilMs ? null : known.sum
+  }
+}

@@ -1,0 +1,76 @@
+// Sums of usage by calendar month (UTC), in memory: of rows that are not in the store yet. No I/O.
+
+import { type MonthScope, type MonthSum, monthOf, noUsage } from '../../store/directory/usage-month.query.ts'
+import type { Caller } from '../types.ts'
+
+/** A row of usage as far as sums go. */
+export type CountedRow = Omit<MonthSum, 'requests'> & {
+  readonly atMs: number
+  readonly organizationId: string
+  readonly keyPrefix: string
+}
+
+/** The two sums that a row, or a key's request, is part of. */
+export function scopesOf(
+  { organizationId, keyPrefix }: Pick<Caller, 'organizationId' | 'keyPrefix'>,
+  month: string,
+): { readonly key: MonthScope; readonly organization: MonthScope } {
+  return { key: { organizationId, keyPrefix, month }, organization: { organizationId, keyPrefix: '', month } }
+}
+
+/** One text for each. Neither id has a line break. */
+export function scopeName({ organizationId, keyPrefix, month }: MonthScope): string {
+  return `${month}\n${organizationId}\n${keyPrefix}`
+}
+
+export function addSums(one: MonthSum, other: MonthSum): MonthSum {
+  return {
+    requests: one.requests + other.requests,
+    promptTokens: one.promptTokens + other.promptTokens,
+    completionTokens: one.completionTokens + other.completionTokens,
+    costNanoUsd: one.costNanoUsd + other.costNanoUsd,
+  }
+}
+
+export function sumOfRow({ promptTokens, completionTokens, costNanoUsd }: CountedRow): MonthSum {
+  return { requests: 1, promptTokens, completionTokens, costNanoUsd }
+}
+
+/** The month of a row; one that no calendar has is the last of all, as the store has it. */
+export function monthOfRow({ atMs }: Pick<CountedRow, 'atMs'>): string {
+  return atMs >= 0 && atMs < lastMonthMs ? monthOf(atMs) : '9999-12'
+}
+
+const lastMonthMs = Date.UTC(9999, 11)
+
+export class MonthSums {
+  readonly #sums = new Map<string, MonthSum>()
+
+  add(row: CountedRow): void {
+    for (const scope of Object.values(scopesOf(row, monthOfRow(row)))) {
+      const name = scopeName(scope)
+      this.#sums.set(name, addSums(this.#sums.get(name) ?? noUsage, sumOfRow(row)))
+    }
+  }
+
+  /** Takes back what was added. */
+  remove(row: CountedRow): void {
+    const { requests, promptTokens, completionTokens, costNanoUsd } = sumOfRow(row)
+    const less = {
+      requests: -requests,
+      promptTokens: -promptTokens,
+      completionTokens: -completionTokens,
+      costNanoUsd: -costNanoUsd,
+    }
+    for (const scope of Object.values(scopesOf(row, monthOfRow(row)))) {
+      const name = scopeName(scope)
+      const left = addSums(this.#sums.get(name) ?? noUsage, less)
+      if (left.requests === 0) this.#sums.delete(name)
+      else this.#sums.set(name, left)
+    }
+  }
+
+  of(scope: MonthScope): MonthSum {
+    return this.#sums.get(scopeName(scope)) ?? noUsage
+  }
+}

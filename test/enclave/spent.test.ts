@@ -1,0 +1,177 @@
+// Goal: a gateway VM knows what has been used, exactly: each row once, whenever the host's sums and its own rows cross on their way.
+
+import { expect, test } from 'bun:test'
+import { Fault } from '../../src/base/fault.ts'
+import type { MonthSums, UsageRow } from '../../src/contract/enclave.ts'
+import { Spent } from '../../src/enclave/spent.ts'
+import { UsageSpool } from '../../src/enclave/usage-spool.ts'
+import { createCost } from '../../src/inference/metering/price.ts'
+import { createManualClock } from '../rigs/clock.ts'
+import { callerOf } from '../rigs/gateway-keys.ts'
+
+const prices = (usd: string) => [{ model: 'm', prompt_usd_per_million: usd, completion_usd_per_million: usd }]
+const none = { requests: 0, promptTokens: 0, completionTokens: 0, costNanoUsd: 0 }
+
+/** A VM's spool and sums, and the host's books as far as sums go. Rows have one prompt and one completion token, at a dollar a million each. */
+function createVm() {
+  const clock = createManualClock()
+  const control = { cost: createCost(prices('1')) }
+  const asked: {
+    keyPrefix: string
+    month: string
+    resolve: (answer: unknown) => void
+    reject: (e: unknown) => void
+  }[] = []
+  const spool: UsageSpool = new UsageSpool({
+    ...{ rowsMax: 100_000, sign: () => new Uint8Array(64), clock },
+    onRow: (row, number) => spent.add(row, number),
+  })
+  const wants = {
+    ask: (want: { kind: string }) => {
+      const { promise, resolve, reject } = Promise.withResolvers<unknown>()
+      asked.push({ keyPrefix: '', month: '', ...want, resolve, reject })
+      return promise
+    },
+  }
+  const spent = new Spent({ wants: wants as never, spool, control, clock })
+  const booked: UsageRow[] = []
+  let count = 0
+  const record = (keyPrefix = 'k1', month = '2026-11') => {
+    count += 1
+    const tokens = { prompt: 1, completion: 1 }
+    void spool.record({
+      ...{ id: `r${count}`, caller: callerOf({ keyPrefix }), model: 'm', upstream: 'far', tokens },
+      ...{ atMs: Date.parse(`${month}-22T12:00Z`), tokensSource: 'reported', outcome: 'completed' },
+    })
+  }
+  /** The host writes what waits. The VM learns of it with `tellBooked`. */
+  const write = () => {
+    const batch = spool.next()
+    if (batch !== null && batch.from === booked.length) booked.push(...batch.rows)
+  }
+  const tellBooked = () => void spool.book(booked.length)
+  const sumOf = (rows: readonly UsageRow[]) => ({
+    requests: rows.length,
+    ...{ promptTokens: rows.length, completionTokens: rows.length, costNanoUsd: 2_000 * rows.length },
+  })
+  const sums = (keyPrefix: string, isShared = false): MonthSums => {
+    const rows = booked.filter(row => new Date(row.atMs).toISOString().startsWith('2026-11'))
+    const key = sumOf(rows.filter(row => row.keyPrefix === keyPrefix))
+    return { key, organization: sumOf(rows), booked: booked.length, isShared }
+  }
+  const of = (keyPrefix: string, month = '2026-11') => spent.spent(callerOf({ keyPrefix }), month)
+  const requests = (keyPrefix: string) => {
+    const found = of(keyPrefix)
+    return found === null ? null : [found.key.requests, found.organization.requests, found.organization.costNanoUsd]
+  }
+  const load = (keyPrefix: string) => spent.load(callerOf({ keyPrefix }), '2026-11')
+  return { clock, control, asked, spool, spent, record, write, tellBooked, sums, requests, load, of }
+}
+
+test('goal: rows before, during and after the question count once, booked or not when the host answers', async () => {
+  const vm = createVm()
+  vm.record()
+  vm.write()
+  vm.tellBooked()
+  vm.record() // not booked when it is asked
+  vm.record('k2')
+  expect(vm.requests('k1')).toBeNull()
+  const loading = vm.load('k1')
+  vm.write()
+  vm.record() // after the host has looked
+  const answer = vm.sums('k1')
+  vm.write()
+  vm.tellBooked() // gone from the spool before the answer is there
+  vm.record()
+  vm.asked[0]?.resolve(answer)
+  await loading
+  expect(vm.requests('k1')).toEqual([4, 5, 10_000])
+  vm.record()
+  vm.record('k2')
+  vm.record('k1', '2026-12')
+  expect(vm.requests('k1')).toEqual([5, 7, 14_000])
+  expect(vm.of('k1', '2026-12')).toBeNull()
+})
+
+test('goal: random orders of recording, booking, asking and answering end with the truth', async () => {
+  let seed = 7
+  const draw = (count: number) => {
+    seed = (seed * 1_103_515_245 + 12_345) % 2 ** 31
+    return Math.floor((seed / 2 ** 31) * count)
+  }
+  for (let round = 0; round < 200; round += 1) {
+    const vm = createVm()
+    const truth = { k1: 0, k2: 0 }
+    const answers: (() => void)[] = []
+    const loads: Promise<void>[] = []
+    for (let step = 0; step < 30; step += 1) {
+      const key = draw(2) === 0 ? 'k1' : 'k2'
+      const act = draw(5)
+      if (act === 0) {
+        vm.record(key)
+        truth[key] += 1
+      } else if (act === 1) vm.write()
+      else if (act === 2) vm.tellBooked()
+      else if (act === 3) {
+        const before = vm.asked.length
+        loads.push(vm.load(key))
+        const one = vm.asked[before]
+        if (one !== undefined) {
+          const answer = vm.sums(one.keyPrefix)
+          answers.push(() => one.resolve(answer))
+        }
+      } else {
+        answers.shift()?.()
+        await Bun.sleep(0)
+      }
+    }
+    for (const answer of answers) answer()
+    await Promise.all(loads)
+    for (const key of ['k1', 'k2'] as const) {
+      const found = vm.of(key)
+      if (found === null) continue
+      expect([round, found.key.requests, found.organization.requests]).toEqual([
+        ...[round, truth[key]],
+        truth.k1 + truth.k2,
+      ])
+    }
+  }
+})
+
+test('goal: a key is asked for once at a time; what the host does not say is 503, and so is too much to ask', async () => {
+  const vm = createVm()
+  expect(vm.load('k1')).toBe(vm.load('k1'))
+  expect(vm.asked).toHaveLength(1)
+  const codeOf = (work: Promise<void>) =>
+    work.then(
+      () => 'loaded',
+      error => (error instanceof Fault ? error.code : error),
+    )
+  const first = codeOf(vm.load('k1'))
+  vm.asked[0]?.reject(new Fault('attest.unavailable', 'late'))
+  expect(await first).toBe('metering_unavailable')
+  const wrong = codeOf(vm.load('k1'))
+  vm.asked[1]?.resolve({ key: none })
+  expect(await wrong).toBe('metering_unavailable')
+  const many = Array.from({ length: 9 }, (_, index) => codeOf(vm.load(`q${index}`)))
+  expect(await many[8]).toBe('metering_unavailable')
+  for (const one of vm.asked.slice(2)) one.resolve({ key: none, organization: none, booked: 0, isShared: false })
+  expect(await Promise.all(many.slice(0, 8))).toEqual(Array(8).fill('loaded'))
+})
+
+test('goal: sums that another VM adds to, and sums by other prices, are asked for again', async () => {
+  const vm = createVm()
+  const shared = vm.load('k1')
+  vm.asked[0]?.resolve(vm.sums('k1', true))
+  await shared
+  expect(vm.requests('k1')).toEqual([0, 0, 0])
+  await vm.clock.elapse(2_000)
+  expect(vm.requests('k1')).toBeNull()
+  const own = vm.load('k1')
+  vm.asked[1]?.resolve(vm.sums('k1'))
+  await own
+  await vm.clock.elapse(100_000)
+  expect(vm.requests('k1')).toEqual([0, 0, 0])
+  vm.control.cost = createCost(prices('2'))
+  expect(vm.requests('k1')).toBeNull()
+})

@@ -1,0 +1,101 @@
+// Goal: the operator has the usage of an organization by key, model and day exactly, within bounds, whatever the ledger holds: real SQLite.
+
+import { expect, test } from 'bun:test'
+import { Fault } from '../../src/base/fault.ts'
+import { usageRowsMax } from '../../src/contract/admin-usage.ts'
+import { exportUsage, usageRoutes } from '../../src/operator/usage.ts'
+import { prepareUsageAppend, sumUsage } from '../../src/store/directory/usage.query.ts'
+import type { Usage } from '../../src/store/directory/usage.table.ts'
+import { openLedger } from '../rigs/gateway-keys.ts'
+
+const at = (text: string) => Date.parse(`${text}Z`)
+const rowOf = (changes: Partial<Usage> & { id: string }): Usage => ({
+  ...{ atMs: at('2026-11-22T12:00'), organizationId: 'o1', keyPrefix: 'k1', instanceId: null, model: 'tiny' },
+  ...{ upstream: 'u', promptTokens: 10, completionTokens: 5, costNanoUsd: 7, outcome: 'completed' },
+  ...{ tokensSource: 'reported', ...changes },
+})
+
+function opened(rows: readonly Usage[]) {
+  const ledger = openLedger()
+  ledger.store.transact(() => prepareUsageAppend(ledger.store.db)(rows))
+  const deps = { store: { directory: ledger.store.directory }, clock: { sleep: async () => {} } }
+  const ask = (from: string, to: string, by?: string) =>
+    exportUsage(deps, 'acme', { from, to, ...(by === undefined ? {} : { by }) })
+  return { ledger, deps, ask, [Symbol.dispose]: () => ledger[Symbol.dispose]() }
+}
+
+test('goal: days are those of UTC, both ends included, and other organizations have no part', async () => {
+  using the = opened([
+    rowOf({ id: '1', atMs: at('2026-11-01T00:00:00.000') }),
+    rowOf({ id: '2', atMs: at('2026-11-01T23:59:59.999'), model: 'big' }),
+    rowOf({ id: '3', atMs: at('2026-11-02T00:00:00.000'), keyPrefix: 'k2' }),
+    rowOf({ id: '4', atMs: at('2026-10-31T23:59:59.999') }),
+    rowOf({ id: '5', atMs: at('2026-11-03T00:00:00.000') }),
+    rowOf({ id: '6', organizationId: 'o2', atMs: at('2026-11-01T12:00') }),
+  ])
+  const sums = { requests: 1, prompt_tokens: 10, completion_tokens: 5, cost_usd: '0.000000007' }
+  expect(await the.ask('2026-11-01', '2026-11-02')).toEqual({
+    ...{ organization: 'acme', from: '2026-11-01', to: '2026-11-02', by: ['key', 'model', 'day'] },
+    rows: [
+      { day: '2026-11-01', key: 'k1', model: 'big', ...sums },
+      { day: '2026-11-01', key: 'k1', model: 'tiny', ...sums },
+      { day: '2026-11-02', key: 'k2', model: 'tiny', ...sums },
+    ],
+    total: { requests: 3, prompt_tokens: 30, completion_tokens: 15, cost_usd: '0.000000021' },
+  })
+  expect((await the.ask('2026-11-01', '2026-11-02', 'key')).rows).toEqual([
+    {
+      day: null,
+      key: 'k1',
+      model: null,
+      ...sums,
+      requests: 2,
+      prompt_tokens: 20,
+      completion_tokens: 10,
+      cost_usd: '0.000000014',
+    },
+    { day: null, key: 'k2', model: null, ...sums },
+  ])
+  expect((await the.ask('2026-12-01', '2026-12-31')).rows).toEqual([])
+})
+
+test('goal: what is read in many pieces has the same sums as the ledger, many rows of one millisecond too', async () => {
+  const rows = Array.from({ length: 12_345 }, (_, index) =>
+    rowOf({
+      ...{ id: `r${index}`, promptTokens: index, model: `m${index % 7}` },
+      // More rows than a piece has are of one millisecond.
+      atMs: index < 6_000 ? at('2026-11-05T00:00') : at('2026-11-06T00:00') + index * 1000,
+    }),
+  )
+  using the = opened(rows)
+  const found = await the.ask('2026-11-01', '2026-11-30', 'model,day')
+  const whole = sumUsage(the.ledger.store.db, { organizationId: 'o1', startMs: 0, endMs: at('2027-01-01T00:00') })
+  expect(found.total).toMatchObject({ requests: 12_345, prompt_tokens: Number(whole.promptTokens) })
+  expect(found.rows.reduce((sum, row) => sum + row.prompt_tokens, 0)).toBe(Number(whole.promptTokens))
+  expect(found.rows).toHaveLength(14)
+})
+
+test('goal: what cannot be asked for is refused with the field, and so are more rows than one response has', async () => {
+  const many = Array.from({ length: usageRowsMax + 1 }, (_, index) => rowOf({ id: `r${index}`, model: `m${index}` }))
+  using the = opened(many)
+  const refused = async (from: string, to: string, by?: string) => {
+    const error = await the.ask(from, to, by).catch((caught: unknown) => caught)
+    return error instanceof Fault ? [error.code, error.param] : error
+  }
+  expect(await refused('2026-11-31', '2026-12-01')).toEqual(['invalid_request', 'from'])
+  expect(await refused('2026-11-01', '20261201')).toEqual(['invalid_request', 'to'])
+  expect(await refused('2026-11-02', '2026-11-01')).toEqual(['invalid_request', 'to'])
+  expect(await refused('2025-01-01', '2026-11-01')).toEqual(['invalid_request', 'to'])
+  expect(await refused('2026-11-01', '2026-11-30', 'key,upstream')).toEqual(['invalid_request', 'by'])
+  expect(await refused('2026-11-01', '2026-11-30', 'model')).toEqual(['invalid_request', 'by'])
+  expect((await the.ask('2026-11-01', '2026-11-30', 'key')).rows).toHaveLength(1)
+})
+
+test('goal: the same as CSV', async () => {
+  using the = opened([rowOf({ id: '1', model: '@tiny' })])
+  const response = await usageRoutes(the.deps).fetch(
+    new Request('http://admin/organizations/acme/usage.csv?from=2026-11-01&to=2026-11-30&by=model,day'),
+  )
+  expect(response.headers.get('content-type')).toBe('text/csv; charset=utf-8')
+  expect((await response.text()).split('\r\n')[1]).toBe("2026-11-22,'@tiny,1,10,5,0.000000007")
+})
