@@ -2,7 +2,7 @@
 
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import type { AdminGateways } from '../../src/contract/admin.ts'
+import type { AdminGateways } from '../../src/contract/admin-gateways.ts'
 import { type Appliance, createAppliance } from '../../test/rigs/appliance.ts'
 import { createModelFile, gatewayTables } from '../../test/rigs/appliance-gateway.ts'
 import { qemuProcesses } from '../../test/rigs/leftovers.ts'

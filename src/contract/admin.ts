@@ -2,8 +2,8 @@
 // The daemon responds with these shapes; the command line checks responses against them and prints them with --json.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { AdminGatewaySummary } from './admin-gateways.ts'
 import { AdminNames } from './admin-names.ts'
-import { AdminTraces } from './admin-traces.ts'
 import { BUILD_STATES } from './build.ts'
 import { KeyAliases, KeyModels } from './key-rules.ts'
 import { OneOf } from './shape.ts'
@@ -249,64 +249,6 @@ export type AdminBuild = Static<typeof AdminBuild>
 /** The newest first. */
 export const AdminBuildList = Type.Object({ builds: Type.Array(AdminBuild) }, closed)
 export const buildListMax = 1000
-
-const GatewayPlacement = OneOf(['vm', 'host', 'off'])
-
-/** VMs of the gateway: those that are, then the last that were. */
-export const AdminGateways = Type.Object(
-  {
-    placement: GatewayPlacement,
-    /** Why no VM serves, or no newer one; null: nothing is known to be wrong. */
-    problem: Nullable(Type.String()),
-    gateways: Type.Array(
-      Type.Object(
-        {
-          vm: Type.String(),
-          state: OneOf(['starting', 'serving', 'draining', 'gone']),
-          address: Nullable(Type.String()),
-          since: Time,
-          /** Whether it is launched from what configuration and image say now. */
-          current: Type.Boolean(),
-          /** HOST_DATA of its reports. */
-          workload_sha256: Nullable(Type.String()),
-          keys_revision: CountOrNull,
-          requests_running: CountOrNull,
-          usage_waiting: CountOrNull,
-          /** Since when rows wait and none is booked; null: none waits. */
-          usage_waiting_since: TimeOrNull,
-          usage_booked: Type.Integer({ minimum: 0 }),
-          /** Why it does not do all that it should. */
-          problem: Nullable(Type.String()),
-          /** Why it is gone. */
-          reason: Nullable(Type.String()),
-        },
-        closed,
-      ),
-    ),
-  },
-  closed,
-)
-export type AdminGateways = Static<typeof AdminGateways>
-
-export const AdminGatewayLog = Type.Object(
-  { lines: Type.Array(Type.Object({ seq: Type.Integer({ minimum: 0 }), line: Type.String() }, closed)) },
-  closed,
-)
-
-/** Service B in short. */
-const AdminGatewaySummary = Type.Object(
-  {
-    placement: GatewayPlacement,
-    /** The VM that serves, else the newest that starts; null: there is none. */
-    vm: Nullable(Type.String()),
-    state: Type.Union([OneOf(['serving', 'starting']), Type.Null()]),
-    /** Why it does not do all that it should, or why no VM serves; null: nothing is known to be wrong. */
-    problem: Nullable(Type.String()),
-    /** Null: nothing is traced. */
-    traces: Type.Union([AdminTraces, Type.Null()]),
-  },
-  closed,
-)
 
 /** The warm pool. */
 export const AdminPool = Type.Object(

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { chmodSync, closeSync, openSync, readSync, writeSync } from 'node:fs'
-import type { AdminGateways } from '../../src/contract/admin.ts'
+import type { AdminGateways } from '../../src/contract/admin-gateways.ts'
 import { loadModel } from '../../src/host/models/models.ts'
 import { type Appliance, createAppliance } from '../rigs/appliance.ts'
 import { createGatewayClient, createModelFile, gatewayTables, workerModel as model } from '../rigs/appliance-gateway.ts'

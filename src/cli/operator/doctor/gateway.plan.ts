@@ -1,7 +1,7 @@
 // What service B needs, judged from the facts that were found. Pure.
 
 import type { Config } from '../../../config/schema.ts'
-import type { AdminGateways } from '../../../contract/admin.ts'
+import type { AdminGateways } from '../../../contract/admin-gateways.ts'
 import { type Check, fail, fromOutcome, type Outcome, pass, skip, warn } from './check.ts'
 
 /** Where the gateway is not in a VM: its worker is a process of this host. */

@@ -12,7 +12,7 @@ import {
 } from '../../../../src/cli/operator/doctor/host.plan.ts'
 import { defaultConfig } from '../../../../src/config/load.ts'
 import type { Config } from '../../../../src/config/schema.ts'
-import type { AdminGateways } from '../../../../src/contract/admin.ts'
+import type { AdminGateways } from '../../../../src/contract/admin-gateways.ts'
 import { collateralProblem, type KeptCollateral } from '../../../../src/host/kds/kept.ts'
 import type { SnpStatus } from '../../../../src/host/sev.ts'
 
