@@ -1,7 +1,7 @@
 // The gateway as the appliance puts it together: what goes on in it besides requests.
 
 import { expect, test } from 'bun:test'
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { composeInference } from '../../src/appliance/inference.ts'
@@ -14,11 +14,15 @@ import { parseConfig } from '../../src/config/parse.ts'
 import { openSimulatedHost } from '../../src/host/simulated-host.ts'
 import { openAuthority } from '../../src/http/authority.ts'
 import { readPair } from '../../src/http/pair.ts'
+import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { Metering } from '../../src/inference/metering/ledger.ts'
 import { openStore } from '../../src/store/db.ts'
+import { insertGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { findUsage, prepareUsageAppend } from '../../src/store/directory/usage.query.ts'
+import { startOtlpReceiver } from '../rigs/otlp-receiver.ts'
 import { until } from '../rigs/until.ts'
+import { startUpstream } from '../rigs/upstream-server.ts'
 
 const dayMs = 24 * 60 * 60 * 1000
 
@@ -70,6 +74,66 @@ test('retention', async () => {
   inference.start()
   await until('the old row is gone', 5_000, () => findUsage(store.directory.db, 'old') === null)
   expect(findUsage(store.directory.db, 'young')).toEqual(young)
+})
+
+test('traces', async () => {
+  // Goal: a request to the gateway on the host is at the configured receiver in the end, with the headers of the file, also when the daemon stops at once.
+  const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-inference-'))
+  await using undo = new AsyncDisposableStack()
+  undo.defer(() => rmSync(stateDir, { recursive: true }))
+  const store = openStore(join(stateDir, 'strongroom.db'))
+  undo.defer(() => store.close())
+  const receiver = await startOtlpReceiver()
+  undo.defer(receiver.stop)
+  const upstream = await startUpstream()
+  undo.defer(upstream.stop)
+  writeFileSync(join(stateDir, 'headers'), 'x-scope-orgid: tenant-1\n')
+  const verdict = parseConfig(
+    [
+      ...['[[inference.upstreams]]', 'name = "far"', `url = "${upstream.url}"`, 'models = ["m"]'],
+      ...['[inference.traces]', `endpoint = "${receiver.url}"`, `headers_file = "${join(stateDir, 'headers')}"`],
+      // Longer than the test: what waits goes out at the end.
+      'interval_ms = 60000',
+    ].join('\n'),
+    'test.toml',
+  )
+  if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
+  insertOrganization(store.directory.db, { id: 'o1', slug: 'acme', nowMs: 1 })
+  const { key, prefix, secretSha256 } = mintGatewayKey(systemRandom)
+  insertGatewayKey(store.directory.db, {
+    ...{ organizationId: 'o1', instanceId: null, requestsPerMinute: null, tokensPerMinute: null },
+    ...{ concurrencyMax: null, expiresAtMs: null, nowMs: 1, prefix, secretSha256 },
+  })
+  const metering = new Metering({ store: store.directory, clock: systemClock, log: silentLogger, cost: () => 0n })
+  undo.defer(() => metering.stop())
+  const inference = await composeInference({
+    ...{ config: verdict.config, stateDir, store, metering, log: silentLogger, platform: 'snp' },
+    tls: {
+      current: () => ({ cert: '', key: '', notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }),
+      guestCertificate: () => '',
+      onChange: () => {},
+    },
+    simulatedPlatform: () => Promise.reject(new Error('nobody asks here')),
+    capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
+    ...{ clock: systemClock, random: systemRandom },
+  })
+  inference.start()
+  const response = await inference.fetch(
+    new Request('http://gateway.test/v1/chat/completions', {
+      method: 'POST',
+      headers: { host: 'gateway.test', authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hello' }] }),
+    }),
+    () => '127.0.0.1',
+  )
+  expect(response.status).toBe(200)
+  expect([receiver.spans.length, inference.traces?.counts().waiting]).toEqual([0, 2])
+  await inference.stop()
+  expect(receiver.problems).toEqual([])
+  expect(receiver.spans.map(span => span.name)).toEqual(['chat m', 'chat m'])
+  expect(receiver.seen[0]?.headers['x-scope-orgid']).toBe('tenant-1')
+  const metrics = inference.collectors.map(one => one.render()).join('')
+  expect(metrics).toContain('strongroom_trace_spans_exported_total 2\n')
 })
 
 test('attestation after a start that could not write', async () => {
