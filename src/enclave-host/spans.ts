@@ -3,7 +3,7 @@
 // The VM is hostile: the wire checks the form of what it sends, and it is asked for no more than so many a second, whatever it has.
 
 import { Allowance } from '../base/allowance.ts'
-import { type Clock, pause } from '../base/clock.ts'
+import { type Clock, onAbort, pause } from '../base/clock.ts'
 import type { TraceSpan } from '../contract/span.ts'
 import type { GatewayEngine } from './types.ts'
 
@@ -30,6 +30,9 @@ const intervalMs = 1_000
 const retryMs = 10_000
 const leastPauseMs = 5
 const spansPerSecondMax = 1_024
+/** At the end. */
+const restMs = 1_000
+const restPiecesMax = 16
 
 export class SpanFetcher {
   readonly #deps: SpanFetcherDeps
@@ -47,21 +50,36 @@ export class SpanFetcher {
     this.#from = null
   }
 
-  /** Until the signal is aborted. Never rejects. */
+  /** Until the signal is aborted, and then for what the VM still has: its last request has often just ended. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     const { clock, isFed, onFailure } = this.#deps
+    const ended = Promise.withResolvers<void>()
+    onAbort(signal, ended.resolve)
     while (!signal.aborted) {
       await pause(clock, intervalMs, signal)
       if (signal.aborted || !isFed()) continue
       try {
-        for (let count = await this.#fetch(); count > 0 && !signal.aborted; count = await this.#fetch()) {
-          await pause(clock, Math.max(leastPauseMs, this.#allowed.owedMs(count)), signal)
-        }
+        // An answer that comes after the end counts, but is not waited for.
+        await Promise.race([this.#fetchAll(signal), ended.promise])
       } catch (error) {
         onFailure(error)
         await pause(clock, retryMs, signal)
       }
     }
+    if (!isFed()) return
+    const rest = this.#fetchRest().catch(onFailure)
+    await Promise.race([rest, clock.sleep(restMs)])
+  }
+
+  async #fetchAll(signal: AbortSignal): Promise<void> {
+    for (let count = await this.#fetch(); count > 0 && !signal.aborted; count = await this.#fetch()) {
+      await pause(this.#deps.clock, Math.max(leastPauseMs, this.#allowed.owedMs(count)), signal)
+    }
+  }
+
+  /** The last answer tells the VM that the host has what came before, so that the next daemon does not get it again. */
+  async #fetchRest(): Promise<void> {
+    for (let pieces = 0; pieces < restPiecesMax && (await this.#fetch()) > 0; pieces += 1);
   }
 
   /** How many there were. */

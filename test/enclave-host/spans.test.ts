@@ -81,6 +81,34 @@ test('goal: another process in the VM counts anew, and nothing is asked before i
   await session.stop()
 })
 
+test('goal: what a VM has at the end is fetched still, and one that does not answer then is let go of after a second', async () => {
+  const told = fetched(from => (from === 0 ? piece(0, 3) : piece(from, 0)))
+  told.session.start()
+  await told.clock.elapse(500)
+  expect(told.asked).toEqual([])
+  await told.session.stop()
+  expect([told.asked, told.offered.length]).toEqual([[0, 3], 3])
+
+  const endless = fetched(from => piece(from, 64))
+  endless.session.start()
+  await endless.clock.elapse(500)
+  await endless.session.stop()
+  expect(endless.asked.length).toBe(16)
+
+  const silent = fetched(() => Promise.withResolvers<never>().promise)
+  silent.session.start()
+  await silent.clock.elapse(5_000)
+  let isStopped = false
+  const stopped = silent.session.stop().then(() => {
+    isStopped = true
+  })
+  await silent.clock.elapse(900)
+  expect(isStopped).toBe(false)
+  await silent.clock.elapse(200)
+  await stopped
+  expect(silent.asked.length).toBe(2)
+})
+
 test('goal: where nobody wants spans none are asked for', async () => {
   let asked = 0
   const spans = async () => {

@@ -37,7 +37,7 @@ const backOffMinMs = 1_000
 const backOffMaxMs = 60_000
 /** Of one batch, with pauses in between. */
 const attemptsMax = 5
-/** At the end what waits is sent once more. */
+/** For what waits at the end. */
 const lastTimeoutMs = 2_000
 /** A gateway VM may claim to have lost any number. */
 const lostMax = 1_000_000
@@ -78,13 +78,16 @@ export class TraceExporter {
     this.#running = this.#run()
   }
 
-  /** Waits for a last delivery, for two seconds at most. */
+  /** Sends what waits, for two seconds at most. */
   async stop(): Promise<void> {
     this.#stopping.abort()
     await this.#running
-    // One that fails now has had its chance.
-    if (this.#failuresInRow > 0 || !this.#fill()) return
-    this.#settle(await this.#deliver(lastTimeoutMs, new AbortController().signal))
+    const { clock } = this.#deps
+    const untilMs = clock.monotonicMs() + lastTimeoutMs
+    // A receiver that fails now has had its chance.
+    while (this.#failuresInRow === 0 && clock.monotonicMs() < untilMs && this.#fill()) {
+      this.#settle(await this.#deliver(untilMs - clock.monotonicMs(), new AbortController().signal))
+    }
   }
 
   counts(): TraceCounts {

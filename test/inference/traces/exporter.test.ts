@@ -72,9 +72,10 @@ describe('a receiver that takes them', () => {
   test('goal: at the end what waits is sent once more', async () => {
     const { exporter, batches, offer } = exporterFor(() => taken)
     exporter.start()
-    offer(0, 3)
+    offer(0, 13)
     await exporter.stop()
-    expect(batches.map(one => one.numbers)).toEqual([numbers(0, 3)])
+    expect(batches.map(one => one.numbers)).toEqual([numbers(0, 10), numbers(10, 3)])
+    expect(exporter.counts()).toMatchObject({ exported: 13, waiting: 0 })
   })
 })
 
@@ -140,6 +141,22 @@ describe('a receiver that fails', () => {
     await stopped
     // What was cut off by the end is tried once more.
     expect(batches.length).toBe(2)
+  })
+
+  test('goal: at the end one that is slow gets two seconds in all, one that fails is not asked again', async () => {
+    const slow = exporterFor(async () => {
+      slow.clock.advance(1_500)
+      return taken
+    })
+    slow.exporter.start()
+    slow.offer(0, 100)
+    await slow.exporter.stop()
+    expect([slow.batches.length, slow.exporter.counts().waiting]).toEqual([2, 80])
+    const failing = exporterFor(() => again)
+    failing.exporter.start()
+    failing.offer(0, 100)
+    await failing.exporter.stop()
+    expect(failing.batches.length).toBe(1)
   })
 
   test('goal: one batch that cannot be sent at all is lost alone', async () => {
