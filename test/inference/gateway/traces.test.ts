@@ -104,6 +104,19 @@ test('goal: a whole and a streamed completion, with usage, finish reasons, upstr
   expect([...first.seen, ...second.seen].filter(seen => seen.headers.has('traceparent'))).toEqual([])
 })
 
+test('goal: a request of the Responses API is a chat like any other', async () => {
+  const gateway = tracedGateway()
+  for (const stream of [false, true]) {
+    const response = await gateway.post('/v1/responses', { model: MODEL, input: 'Hello', stream })
+    expect([response.status, (await response.text()).length > 0]).toEqual([200, true])
+    const [request] = await traceOf(1)
+    expect(request.name).toBe(`chat ${MODEL}`)
+    expect(of(request, 'gen_ai.usage.input_tokens', 'gen_ai.response.finish_reasons', 'gen_ai.request.stream')).toEqual(
+      [...[11, ['stop'], stream]],
+    )
+  }
+})
+
 test('goal: the upstream that failed is an attempt of its own, with why, and each upstream gets its own span where that is configured', async () => {
   const gateway = tracedGateway({ forwardParent: true })
   first.behave = response => sendJson(response, 500, { error: 'x' })
