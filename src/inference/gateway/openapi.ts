@@ -30,7 +30,13 @@ import {
   toJsonSchema,
   toOpenApi,
 } from '../../http/openapi.ts'
-import { ChatCompletionRequest, CompletionRequest, CompletionResponse } from './openapi-bodies.ts'
+import {
+  ChatCompletionRequest,
+  CompletionRequest,
+  CompletionResponse,
+  EmbeddingsRequest,
+  EmbeddingsResponse,
+} from './openapi-bodies.ts'
 import { ResponsesRequest, ResponsesResponse } from './openapi-shapes.ts'
 import { receiptPathHeader, receiptsPath } from './receipts.ts'
 import { GatewayProblem } from './responses.ts'
@@ -62,6 +68,8 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
       CompletionResponse,
       ResponsesRequest,
       ResponsesResponse,
+      EmbeddingsRequest,
+      EmbeddingsResponse,
     },
     parameters: PARAMETERS,
     headers: HEADERS,
@@ -267,16 +275,20 @@ const SUCCESS = {
   description: 'Success.',
   headers: { 'X-Request-ID': 'RequestId' },
 } as const
+const ANSWERED = {
+  ...SUCCESS,
+  headers: {
+    ...SUCCESS.headers,
+    'X-Strongroom-Receipt': 'Receipt',
+    [receiptPathHeader]: 'ReceiptPath',
+    [responseNonceHeader]: 'ResponseNonce',
+    [sealedHeadersHeader]: 'SealedHeaders',
+  },
+} as const
+
 function completed(schema: string, stream: string): Operation['success'] {
   return {
-    ...SUCCESS,
-    headers: {
-      ...SUCCESS.headers,
-      'X-Strongroom-Receipt': 'Receipt',
-      [receiptPathHeader]: 'ReceiptPath',
-      [responseNonceHeader]: 'ResponseNonce',
-      [sealedHeadersHeader]: 'SealedHeaders',
-    },
+    ...ANSWERED,
     content: {
       ...jsonContent(ref('schemas', schema)),
       'text/event-stream': { schema: { type: 'string', description: `With \`stream: true\`; ${stream}` } },
@@ -433,6 +445,21 @@ const OPERATIONS: readonly Operation[] = [
       'ResponsesResponse',
       "OpenAI's events of a response, `response.completed` or `response.incomplete` and `data: [DONE]` last. One that breaks ends with `response.failed` and `error`.",
     ),
+    failures: COMPLETION,
+  },
+  {
+    method: 'post',
+    path: '/v1/embeddings',
+    id: 'createEmbeddings',
+    summary: 'Embeddings, of models that make them',
+    description: 'A model has one use: for another endpoint than its own there is a 400 that names the right one.',
+    isPublic: false,
+    parameters: ['Receipt', 'EncapsulatedKey'],
+    body: {
+      schema: 'EmbeddingsRequest',
+      example: { model: 'embeddings-small', input: ['Hello', 'Good bye'], encoding_format: 'base64' },
+    },
+    success: { ...ANSWERED, content: jsonContent(ref('schemas', 'EmbeddingsResponse')) },
     failures: COMPLETION,
   },
   {
