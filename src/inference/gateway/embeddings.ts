@@ -1,6 +1,7 @@
 // One request for embeddings, from its body to the whole response. Effects: those of the upstream's request.
 
 import { utf8 } from '../../base/bytes.ts'
+import { createSharedTurns } from '../../base/turns.ts'
 import {
   embeddingsBytesMax,
   embeddingsUsageBounds,
@@ -36,6 +37,7 @@ export type EmbeddingsDeps = Omit<CompletionDeps, 'schemas' | 'obfuscate'>
 type EmbeddingsJob = SealedJob & ParsedEmbeddingsRequest & { readonly signal: AbortSignal }
 
 export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<'embeddings'> {
+  const inTurns = createSharedTurns()
   return createMeteredHandler(deps, async admitted => {
     const job = await prepareJob(deps, admitted)
     return await overUpstreams(deps, {
@@ -44,7 +46,7 @@ export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<'e
       signal: job.signal,
       model: job.request.model,
       except: new Set(),
-      ask: asked => askUpstream(deps, job, asked),
+      ask: asked => askUpstream({ ...deps, inTurns }, job, asked),
     })
   })
 }
@@ -70,8 +72,10 @@ async function prepareJob(deps: EmbeddingsDeps, admitted: AdmittedRequest<'embed
   }
 }
 
+type AskDeps = EmbeddingsDeps & { readonly inTurns: ReturnType<typeof createSharedTurns> }
+
 async function askUpstream(
-  deps: EmbeddingsDeps,
+  deps: AskDeps,
   job: EmbeddingsJob,
   { lease, attempt, traceparent }: Asked,
 ): Promise<Response> {
@@ -90,7 +94,7 @@ async function askUpstream(
 }
 
 async function respond(
-  { deadlines, limits }: EmbeddingsDeps,
+  { deadlines, limits, inTurns }: AskDeps,
   job: EmbeddingsJob,
   lease: Lease<UpstreamTarget>,
   upstream: UpstreamResponse,
@@ -105,18 +109,11 @@ async function respond(
   const { contextTokens } = lease.target
   const bounds = embeddingsUsageBounds(request, { bodyBytes: account.bodyBytes, contextTokens })
   const counts = { bounds, promptEstimate: account.promptEstimate }
-  const embeddings = await parseEmbeddings(text, request, { counts, pause: nextTurn })
+  const embeddings = await inTurns(parseEmbeddings(text, request, counts))
   const seal = job.seal?.(lease.target.name) ?? null
-  const body = await writeEmbeddings(embeddings, request, {
-    pause: nextTurn,
-    charsMax: limits.responseBytesMax,
-    take: piece => seal?.update(utf8(piece)),
-  })
+  const take = (piece: string) => void seal?.update(utf8(piece))
+  const body = await inTurns(writeEmbeddings(embeddings, request, { charsMax: limits.responseBytesMax, take }))
   signal.throwIfAborted()
   const { tokens, tokensSource } = embeddings
   return await sendWhole(job, lease, { seal, body, tokens, tokensSource })
-}
-
-function nextTurn(): Promise<void> {
-  return new Promise(resolve => setImmediate(resolve))
 }

@@ -1,8 +1,9 @@
-// The embeddings of an engine made into OpenAI's: checked number by number, and written in the encoding that the client asked for. Pure but for the
-// pauses that the caller gives: an answer may have millions of numbers, and others have their turn in between.
+// The embeddings of an engine made into OpenAI's: checked number by number, and written in the encoding that the client asked for. Pure.
+// An answer may have millions of numbers: others have their turn in between.
 // Schema: OpenAI's published API description, CreateEmbeddingResponse.
 
 import { Fault } from '../../base/fault.ts'
+import type { Turns } from '../../base/turns.ts'
 import type { TokensSource } from '../../store/directory/usage.table.ts'
 import type { Tokens } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
@@ -20,8 +21,6 @@ export type Embeddings = {
   readonly tokens: Tokens
   readonly tokensSource: TokensSource
 }
-
-export type Pause = () => Promise<void>
 
 /** What is checked before others have their turn: 2 ms. */
 const checkedNumbersMax = 131_072
@@ -61,25 +60,21 @@ export function tooManyInputs(): Fault {
 }
 
 /** UpstreamFault malformed, wrong_dimensions; Fault invalid_request for more inputs than a response has room for. */
-export async function parseEmbeddings(
-  text: string,
-  request: EmbeddingsRequest,
-  { counts, pause }: { readonly counts: TokenCounts; readonly pause: Pause },
-): Promise<Embeddings> {
+export function* parseEmbeddings(text: string, request: EmbeddingsRequest, counts: TokenCounts): Turns<Embeddings> {
   if (text.length > decimalCharsMax && /"embedding"\s*:\s*\[/.test(text)) throw tooManyInputs()
   const value = parseUpstreamJson(text)
   if (!isObject(value) || !Array.isArray(value.data) || value.data.length !== request.inputCount) throw malformed()
   const vectors: Vector[] = []
-  let unpaused = 0
+  let inTurn = 0
   for (const [at, item] of value.data.entries()) {
     if (!isObject(item) || (item.index ?? at) !== at) throw malformed()
     const vector = vectorOf(item.embedding)
     if (vector.length !== (vectors[0] ?? vector).length) throw malformed()
     vectors.push(vector)
-    unpaused += vector.length
-    if (unpaused < checkedNumbersMax) continue
-    unpaused = 0
-    await pause()
+    inTurn += vector.length
+    if (inTurn < checkedNumbersMax) continue
+    inTurn = 0
+    yield
   }
   if (request.dimensions !== null && vectors[0]?.length !== request.dimensions) {
     throw new UpstreamFault('wrong_dimensions')
@@ -124,7 +119,6 @@ function fromBase64(text: string): Float32Array {
 }
 
 export type EmbeddingsWriter = {
-  readonly pause: Pause
   /** Most characters of the whole. */
   readonly charsMax: number
   /** Takes the text in order, as it is written; all of it is ASCII but for the model's id. */
@@ -132,14 +126,14 @@ export type EmbeddingsWriter = {
 }
 
 /** The response's text. Fault invalid_request for more inputs than a response has room for. */
-export async function writeEmbeddings(
+export function* writeEmbeddings(
   { vectors, tokens: { prompt } }: Embeddings,
   { model, encoding }: EmbeddingsRequest,
-  { pause, charsMax, take }: EmbeddingsWriter,
-): Promise<string> {
+  { charsMax, take }: EmbeddingsWriter,
+): Turns<string> {
   const pieces: string[] = []
   let chars = 0
-  let unpaused = 0
+  let inTurn = 0
   const write = (piece: string) => {
     chars += piece.length
     if (chars > charsMax) throw tooManyInputs()
@@ -150,10 +144,10 @@ export async function writeEmbeddings(
   for (const [index, vector] of vectors.entries()) {
     const embedding = encoding === 'base64' ? `"${toBase64(vector)}"` : toDecimals(vector)
     write(`${index === 0 ? '' : ','}{"object":"embedding","index":${index},"embedding":${embedding}}`)
-    unpaused += vector.length
-    if (unpaused < (encoding === 'base64' ? checkedNumbersMax : writtenNumbersMax)) continue
-    unpaused = 0
-    await pause()
+    inTurn += vector.length
+    if (inTurn < (encoding === 'base64' ? checkedNumbersMax : writtenNumbersMax)) continue
+    inTurn = 0
+    yield
   }
   const usage = { prompt_tokens: prompt, total_tokens: prompt }
   write(`],"model":${JSON.stringify(model)},"usage":${JSON.stringify(usage)}}`)

@@ -1,6 +1,6 @@
 // Embeddings over HTTP: the official client, what upstreams may and may not do, and that all of the gateway's rules hold for them too.
 
-import { describe, expect, test } from 'bun:test'
+import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
 import OpenAI from 'openai'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
@@ -8,15 +8,7 @@ import { utf8 } from '../../../src/base/bytes.ts'
 import { GatewayError } from '../../../src/contract/inference.ts'
 import { base64Of, EMBEDDING_MODEL, embeddingsUpstream, vectorOf } from '../../rigs/embeddings-upstream.ts'
 import { postEncrypted } from '../../rigs/encrypted-client.ts'
-import {
-  eachWithGateway,
-  KEY,
-  LIMITS,
-  MODEL,
-  startGateway,
-  type TestGateway,
-  target,
-} from '../../rigs/gateway-server.ts'
+import { KEY, LIMITS, MODEL, startGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
 import { chargedTo, viewOf } from '../../rigs/test-gateway.ts'
 import { sendJson, startUpstream, type TestUpstream, wellBehaved } from '../../rigs/upstream-server.ts'
 
@@ -24,10 +16,10 @@ const EMBEDDINGS = '/v1/embeddings'
 const embeds = { models: [EMBEDDING_MODEL, MODEL], embeddingModels: [EMBEDDING_MODEL] }
 
 let upstream: TestUpstream
-eachWithGateway(freshUpstream => {
-  upstream = freshUpstream
-  upstream.behave = embeddingsUpstream()
+beforeEach(async () => {
+  upstream = await startUpstream(embeddingsUpstream())
 })
+afterEach(() => upstream.stop())
 
 const start = (options: Parameters<typeof startGateway>[1] = {}) =>
   startGateway([target(upstream.url, embeds)], options)

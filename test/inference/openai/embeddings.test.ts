@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { Fault } from '../../../src/base/fault.ts'
+import { atOnce } from '../../../src/base/turns.ts'
 import {
   type Embeddings,
   embeddingsUsageBounds,
@@ -12,22 +13,25 @@ import type { EmbeddingsRequest } from '../../../src/inference/openai/embeddings
 import { UpstreamFault } from '../../../src/inference/upstream/fault.ts'
 import { base64Of, vectorOf } from '../../rigs/embeddings-upstream.ts'
 
-const noPause = async () => {}
 const asked = (changes: Partial<EmbeddingsRequest> = {}): EmbeddingsRequest => ({
   ...{ model: 'e', inputCount: 2, encoding: 'float', dimensions: null },
   ...changes,
 })
 const bounds = { promptTokensMax: 100, completionTokensMax: 0 }
 
-function parse(answer: unknown, changes: Partial<EmbeddingsRequest> = {}, pause = noPause): Promise<Embeddings> {
+function parsing(answer: unknown, changes: Partial<EmbeddingsRequest> = {}) {
   const text = typeof answer === 'string' ? answer : JSON.stringify(answer)
-  return parseEmbeddings(text, asked(changes), { counts: { bounds, promptEstimate: 9 }, pause })
+  return parseEmbeddings(text, asked(changes), { bounds, promptEstimate: 9 })
+}
+
+async function parse(answer: unknown, changes: Partial<EmbeddingsRequest> = {}): Promise<Embeddings> {
+  return atOnce(parsing(answer, changes))
 }
 
 async function write(embeddings: Embeddings, changes: Partial<EmbeddingsRequest>, charsMax = 1e9): Promise<string> {
   const taken: string[] = []
   const take = (piece: string) => void taken.push(piece)
-  const text = await writeEmbeddings(embeddings, asked(changes), { pause: noPause, charsMax, take })
+  const text = atOnce(writeEmbeddings(embeddings, asked(changes), { charsMax, take }))
   expect(taken.join('')).toBe(text)
   return text
 }
@@ -176,19 +180,15 @@ describe('a large answer', () => {
 
   test('goal: others have their turn while it is checked and while it is written', async () => {
     const inputCount = 256
-    let pauses = 0
-    const pause = async () => {
-      pauses += 1
-    }
-    const embeddings = await parse(vectors(inputCount, 4_096), { inputCount }, pause)
-    expect(pauses).toBeGreaterThanOrEqual(8)
+    const answer = vectors(inputCount, 4_096)
+    expect([...parsing(answer, { inputCount })].length).toBeGreaterThanOrEqual(8)
+    const embeddings = await parse(answer, { inputCount })
     for (const [encoding, least] of [
       ['base64', 8],
       ['float', 128],
     ] as const) {
-      pauses = 0
-      await writeEmbeddings(embeddings, asked({ inputCount, encoding }), { pause, charsMax: 1e9, take: () => {} })
-      expect([encoding, pauses >= least]).toEqual([encoding, true])
+      const turns = writeEmbeddings(embeddings, asked({ inputCount, encoding }), { charsMax: 1e9, take: () => {} })
+      expect([encoding, [...turns].length >= least]).toEqual([encoding, true])
     }
   })
 
