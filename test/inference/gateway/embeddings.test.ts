@@ -70,6 +70,7 @@ describe('which endpoint a model has', () => {
       [EMBEDDINGS, { model: MODEL, input: 'a' }, 400, '/v1/chat/completions'],
       ['/v1/chat/completions', { model: EMBEDDING_MODEL, messages }, 400, EMBEDDINGS],
       ['/v1/completions', { model: EMBEDDING_MODEL, prompt: 'a' }, 400, EMBEDDINGS],
+      ['/v1/responses', { model: EMBEDDING_MODEL, input: 'a' }, 400, EMBEDDINGS],
       [EMBEDDINGS, { model: 'nothing', input: 'a' }, 404, '/v1/models'],
     ] as const
     for (const [path, body, status, named] of rows) {
@@ -189,23 +190,25 @@ describe('an upstream that misbehaves', () => {
       ],
       ['a cut body', response => void response.writeHead(200, { 'content-type': 'application/json' }).end('{"data":[')],
     ]
+    const limits = { ejectFailures: 1000 }
+    await using alone = await start({ limits })
+    const upstreams = [
+      target(upstream.url, { ...embeds, name: 'broken', weight: 1000 }),
+      target(other.url, { ...embeds, name: 'other' }),
+    ]
+    await using both = await startGateway(upstreams, { limits })
     for (const [what, behave] of broken) {
       upstream.behave = behave
-      await using alone = await start({ limits: { ejectFailures: 1000 } })
       const failed = await embed(alone)
       expect([what, failed.status]).toEqual([what, 502])
       expect((await errorOf(failed)).message).not.toContain('engine')
-      expect((await alone.records()).map(one => [one.tokens, one.outcome])).toEqual([
-        [{ prompt: 0, completion: 0 }, 'failed'],
-      ])
-      const upstreams = [
-        target(upstream.url, { ...embeds, name: 'broken', weight: 1000 }),
-        target(other.url, { ...embeds, name: 'other' }),
-      ]
-      await using both = await startGateway(upstreams)
+      const asked = upstream.seen.length
       expect([what, (await embed(both)).status]).toEqual([what, 200])
-      expect((await both.records()).map(one => one.upstream)).toEqual(['other'])
+      expect(upstream.seen.length).toBe(asked + 1)
     }
+    const nothing = [{ prompt: 0, completion: 0 }, 'failed']
+    expect((await alone.records()).map(one => [one.tokens, one.outcome])).toEqual(broken.map(() => nothing))
+    expect((await both.records()).map(one => one.upstream)).toEqual(broken.map(() => 'other'))
   })
 
   test('goal: no client gets an upstream ejected by what it asks for: sizes, dimensions, endpoints', async () => {
