@@ -17,6 +17,7 @@ const target: UpstreamTarget = {
   contextTokens: null,
   content: [],
   remoteUrls: false,
+  embeddingModels: [],
   models: [benchModel],
   weight: 1,
   concurrencyMax: 65_536,

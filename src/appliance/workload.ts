@@ -57,6 +57,7 @@ function upstreamIn(target: UpstreamTarget): WorkloadUpstream {
   return {
     ...{ name, url, engine, weight, concurrencyMax, choicesMax, contextTokens },
     models: [...models],
+    ...(target.embeddingModels.length === 0 ? {} : { embeddingModels: [...target.embeddingModels] }),
     content: [...content],
     remoteUrls: target.remoteUrls,
     ca: target.ca,

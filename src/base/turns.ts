@@ -1,4 +1,4 @@
-// Long work in short turns: a generator that yields wherever other work may go on. Effects: `inTurns` gives the thread away in between.
+// Long work in short turns: a generator that yields wherever other work may go on. Effects: whoever runs it gives the thread away in between.
 
 /** Work that may be left at each yield. */
 export type Turns<Result> = Generator<void, Result, void>
@@ -9,6 +9,25 @@ export async function inTurns<Result>(work: Turns<Result>): Promise<Result> {
     const { done, value } = work.next()
     if (done === true) return value
     await new Promise<void>(resolve => setImmediate(resolve))
+  }
+}
+
+/** As `inTurns`, for works of which there may be many at a time: one of them has a turn, in their order, then everything else of this thread. */
+export function createSharedTurns(): <Result>(work: Turns<Result>) => Promise<Result> {
+  const waiting: (() => void)[] = []
+  const next = () => {
+    waiting.shift()?.()
+    if (waiting.length > 0) setImmediate(next)
+  }
+  return async work => {
+    for (;;) {
+      const { done, value } = work.next()
+      if (done === true) return value
+      await new Promise<void>(resolve => {
+        waiting.push(resolve)
+        if (waiting.length === 1) setImmediate(next)
+      })
+    }
   }
 }
 

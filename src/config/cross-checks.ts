@@ -5,6 +5,7 @@ import { canonicalNetwork, covers, parseIpv4, rangeOf } from '../base/ipv4.ts'
 import { allowNamesProblems } from './allow-names.ts'
 import { buildsProblems, type CrossProblem } from './builds-checks.ts'
 import { egressProblems } from './egress.ts'
+import { embeddingProblems } from './embedding-checks.ts'
 import { familyProblems } from './ipv6-checks.ts'
 import { guestDnsPort, LISTENERS, type Listener, listenOverlap, parseListen } from './listen.ts'
 import { type Config, ListenConfig } from './schema.ts'
@@ -106,6 +107,7 @@ const CHECKS: readonly Check[] = [
       field: 'listen.inference',
       message: 'needs a port: the firewall leads it to the VM of the gateway (inference.placement is "vm")',
     }),
+  embeddingProblems,
   ({ inference }) => upstreamNameProblems(inference.upstreams.map(one => one.name)),
   ({ instances }) =>
     when(new Set(instances.inference_models).size !== instances.inference_models.length, {

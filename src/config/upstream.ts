@@ -28,6 +28,12 @@ export const UpstreamConfig = Type.Object(
     }),
     key_file: PathOrNone('File with the API key that is sent to the upstream. "" for none.'),
     models: Type.Array(ModelId, { minItems: 1, maxItems: 64, description: 'Models that the upstream serves.' }),
+    embedding_models: Type.Array(ModelId, {
+      default: [],
+      maxItems: 64,
+      uniqueItems: true,
+      description: 'Which of its models make embeddings (POST /v1/embeddings). The others make completions.',
+    }),
     weight: Count(1, 1, 1000, 'Share of the requests among the upstreams that serve the same model.'),
     concurrency_max: Count(64, 1, 65_536, 'How many requests the upstream gets at the same time.'),
     choices_max: Count(128, 1, 128, 'How many choices (n) one request to the upstream may ask for.'),

@@ -40,7 +40,11 @@ export function rulesProblem({ models, aliases }: KeyRules): { param: 'aliases';
 }
 
 /** The model that a key means by a name; null: there is none, or it may not use it. Nobody learns which of the two. */
-export function resolveModel({ models, aliases }: KeyRules, served: ReadonlySet<string>, name: string): string | null {
+export function resolveModel(
+  { models, aliases }: KeyRules,
+  served: Pick<ReadonlySet<string>, 'has'>,
+  name: string,
+): string | null {
   const model = aliases?.find(alias => alias.name === name)?.model ?? name
   return served.has(model) && (models === null || models.includes(model)) ? model : null
 }

@@ -27,7 +27,7 @@ const place = {
   /** Microseconds since the Unix epoch. */
   startUs: Micros,
   durationUs: Micros,
-  operation: OneOf(['chat', 'text_completion']),
+  operation: OneOf(['chat', 'text_completion', 'embeddings']),
   /** Of the catalog; `unknown` where the request named none of it. */
   model: Model,
   error: ErrorCode,

@@ -82,6 +82,10 @@ export const WorkloadUpstream = Type.Object(
     url: Type.String({ minLength: 1, maxLength: 512 }),
     engine: OneOf(['openai', 'llama-server', 'vllm', 'sglang']),
     models: Type.Array(Type.String({ minLength: 1, maxLength: 256 }), { minItems: 1, maxItems: 64 }),
+    /** Left out: none. */
+    embeddingModels: Type.Optional(
+      Type.Array(Type.String({ minLength: 1, maxLength: 256 }), { minItems: 1, maxItems: 64 }),
+    ),
     weight: Count,
     concurrencyMax: Count,
     choicesMax: Count,

@@ -15,6 +15,7 @@ export function upstreamTarget(upstream: WorkloadUpstream, keyOf: (name: string)
     },
     engine,
     models,
+    embeddingModels: upstream.embeddingModels ?? [],
     weight,
     concurrencyMax,
     choicesMax,

@@ -160,6 +160,7 @@ export function workerTarget(
     key: null,
     engine: 'llama-server',
     models,
+    embeddingModels: [],
     weight,
     concurrencyMax,
     // It refuses more choices than it has slots.

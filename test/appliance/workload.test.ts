@@ -6,6 +6,7 @@ import { parseConfig } from '../../src/config/parse.ts'
 import type { ImageManifest } from '../../src/contract/image.ts'
 import { shapeOf } from '../../src/contract/shape.ts'
 import { WorkloadDocument } from '../../src/contract/workload.ts'
+import { upstreamTarget } from '../../src/enclave/upstreams.ts'
 import { loadUpstream } from '../../src/inference/upstream/target.ts'
 import { rootHash } from '../rigs/enclave-workload.ts'
 
@@ -42,4 +43,13 @@ test('goal: how long and how many receipts are kept is in it as soon as it is no
   expect(documentOf('').gateway.keptReceipts).toBeUndefined()
   const toml = '[inference]\nreceipts_kept_s = 60\n'
   expect(documentOf(toml).gateway.keptReceipts).toEqual({ retentionMs: 60_000, countMax: 8_192, bytesMax: 67_108_864 })
+})
+
+test('goal: embedding models are in it as soon as there are any, and a gateway in a VM reads them as one on the host', () => {
+  const toml = `${upstreamToml}embedding_models = ["e"]\n`
+  const [upstream] = documentOf(toml).upstreams
+  expect(upstream?.embeddingModels).toEqual(['e'])
+  expect(upstream && upstreamTarget(upstream, () => null).embeddingModels).toEqual(['e'])
+  const [former] = documentOf(upstreamToml).upstreams
+  expect(former && upstreamTarget(former, () => null).embeddingModels).toEqual([])
 })

@@ -3,9 +3,10 @@
 import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { HumanMessage } from '@langchain/core/messages'
-import { ChatOpenAI } from '@langchain/openai'
-import { generateText, jsonSchema, streamText, type ToolSet } from 'ai'
+import { ChatOpenAI, OpenAIEmbeddings } from '@langchain/openai'
+import { embedMany, generateText, jsonSchema, streamText, type ToolSet } from 'ai'
 import OpenAI from 'openai'
+import { EMBEDDING_MODEL, embeddingsUpstream, vectorOf } from '../rigs/embeddings-upstream.ts'
 import { KEY, MODEL, startGateway, type TestGateway, target } from '../rigs/gateway-server.ts'
 import { until } from '../rigs/until.ts'
 import { delta, openSse, sendJson, sse, startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
@@ -91,6 +92,30 @@ describe('openai', () => {
       response_format: { type: 'json_schema', json_schema: { name: 'place', strict: true, schema: place } },
     })
     expect(JSON.parse(answer.choices[0]?.message.content ?? '')).toEqual({ city: 'Oslo' })
+  })
+
+  // Goal: embeddings come as numbers in both encodings, one for each input.
+  test('embeddings', async () => {
+    upstream.behave = embeddingsUpstream()
+    const embeds = { models: [EMBEDDING_MODEL], embeddingModels: [EMBEDDING_MODEL] }
+    await using one = await startGateway([target(upstream.url, embeds)])
+    const client = new OpenAI({ apiKey: KEY, baseURL: `${one.url}/v1` })
+    const request = { model: EMBEDDING_MODEL, input: ['a', 'b'] }
+    for (const encoding of [{}, { encoding_format: 'float' }] as const) {
+      const { data } = await client.embeddings.create({ ...request, ...encoding })
+      expect(data.map(({ embedding }) => [...embedding].map(Math.fround))).toEqual([vectorOf(0), vectorOf(1)])
+    }
+    const provider = createOpenAICompatible({ name: 'strongroom', apiKey: KEY, baseURL: `${one.url}/v1` })
+    const { embeddings } = await embedMany({ model: provider.embeddingModel(EMBEDDING_MODEL), values: request.input })
+    expect(embeddings.map(vector => vector.map(Math.fround))).toEqual([vectorOf(0), vectorOf(1)])
+    const langchain = new OpenAIEmbeddings({
+      ...{ model: EMBEDDING_MODEL, apiKey: KEY },
+      configuration: { baseURL: `${one.url}/v1` },
+    })
+    expect((await langchain.embedDocuments(request.input)).map(vector => vector.map(Math.fround))).toEqual([
+      vectorOf(0),
+      vectorOf(1),
+    ])
   })
 
   // Goal: every error is the client's own type with our code, and only what may help is tried again.

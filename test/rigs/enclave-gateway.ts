@@ -210,7 +210,15 @@ function piecesIn(lines: string): string {
     .join('')
 }
 
-function workloadUpstream({ unixSocket, key, models, content, ...target }: UpstreamTarget): WorkloadUpstream {
+function workloadUpstream({
+  unixSocket,
+  key,
+  models,
+  embeddingModels,
+  content,
+  ...target
+}: UpstreamTarget): WorkloadUpstream {
   if (unixSocket !== null) throw new Error('an upstream of a gateway VM has no UNIX socket: needsHost')
-  return { ...target, models: [...models], content: [...content], hasKey: key !== null }
+  const marked = embeddingModels.length === 0 ? {} : { embeddingModels: [...embeddingModels] }
+  return { ...target, models: [...models], ...marked, content: [...content], hasKey: key !== null }
 }

@@ -71,6 +71,7 @@ export function target(url: string, more: Partial<UpstreamTarget> = {}): Upstrea
     unixSocket: null,
     key: 'upstream-key-canary',
     models: [MODEL],
+    embeddingModels: [],
     weight: 1,
     concurrencyMax: 1000,
     engine: 'openai',

@@ -66,7 +66,7 @@ export async function openRealWorker({ listens = false } = {}): Promise<RealWork
   const exchanges: Exchange[] = []
   const socket = listens ? join(dir, 'listener.sock') : unix
   if (listens) undo.use(listenBetween(socket, unix, exchanges))
-  const target = { name, models, weight, concurrencyMax, url: baseUrl, unixSocket: socket }
+  const target = { name, models, embeddingModels: [], weight, concurrencyMax, url: baseUrl, unixSocket: socket }
   const engine = { engine: 'llama-server', choicesMax: 4, contextTokens: null, content: [], remoteUrls: false } as const
   const gateway = startRealHostGateway([{ ...target, ...engine, key: null, ca: null, spkiSha256: null }], {
     firstByteTimeoutMs: 20_000,

@@ -25,10 +25,14 @@ export function gatewayConfiguration(
     listen: listen.inference,
     receipts: { responses: response_receipts, nonce_retention_hours, nonces_max },
     // Every field but these, so that a field that comes later is in it by itself.
-    upstreams: inference.upstreams.map(({ key_file, ca_file, weight, concurrency_max, ...upstream }, at) => ({
-      ...upstream,
-      ca_sha256: digestOf(authorities[at] ?? null),
-    })),
+    upstreams: inference.upstreams.map(
+      ({ key_file, ca_file, weight, concurrency_max, embedding_models, ...upstream }, at) => ({
+        ...upstream,
+        // Left out where there is none: so the digest is that of before there were such models.
+        ...(embedding_models.length === 0 ? {} : { embedding_models }),
+        ca_sha256: digestOf(authorities[at] ?? null),
+      }),
+    ),
     // Its image, its command and the digest of its model are in its own statement.
     worker: !hasWorker(worker)
       ? null

@@ -1,7 +1,7 @@
-// One completion, whatever API asks for it, from admission to the last byte. Fails closed: however the request ends, its account is closed once.
+// One completion, whatever API asks for it, from admission to the last byte, and what all requests have in common that upstreams work on. Fails closed:
+// however the request ends, its account is closed once.
 
 import type { Clock } from '../../base/clock.ts'
-import { resolveModel } from '../../contract/key-rules.ts'
 import { checkBodyHeaders, readBody } from '../../http/body.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
@@ -16,7 +16,7 @@ import type { Admit, Authenticate, Caller, EncryptedExchange, Observe, Operation
 import { UpstreamFault } from '../upstream/fault.ts'
 import { estimateTokens, NO_TOKENS, openAccount, type RequestAccount } from './accounting.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
-import { noSuchModel } from './models.ts'
+import { requireModel, type ServedModels } from './models.ts'
 import { beginSeal, type ReceiptDeps } from './receipts.ts'
 import { clientGoneStatus, type Job } from './respond.ts'
 import {
@@ -49,14 +49,14 @@ export type CompletionLimits = StreamLimits & {
 
 export type CompletionDeps = CompletionServices &
   FailoverDeps & {
-    readonly models: ReadonlySet<string>
+    readonly models: ServedModels
     readonly schemas: SchemaChecks
     readonly obfuscate: Obfuscate
     readonly limits: CompletionLimits
   }
 
-export type Received = {
-  readonly operation: Operation
+export type Received<Asked extends Operation> = {
+  readonly operation: Asked
   /** The request's. */
   readonly id: string
   /** Null: the request's body is plain. */
@@ -64,7 +64,11 @@ export type Received = {
 }
 
 /** Throws what is wrong before admission; afterwards the response says it. The response is plain in either case. */
-export type CompletionHandler = (request: Request, received: Received) => Promise<Response>
+export type MeteredHandler<Asked extends Operation> = (request: Request, received: Received<Asked>) => Promise<Response>
+export type CompletionHandler = MeteredHandler<AskedCompletion>
+
+/** Completions, whatever API asks for them. */
+type AskedCompletion = Exclude<Operation, 'embeddings'>
 
 /** Reserved for the completion until its tokens are counted. */
 const completionTokensReserved = 256
@@ -72,21 +76,28 @@ const completionTokensReserved = 256
 const chunkedBytesReserved = 16_384
 
 export function createCompletionHandler(deps: CompletionDeps): CompletionHandler {
+  return createMeteredHandler(deps, async admitted => completeJob(deps, await prepareJob(deps, admitted)))
+}
+
+export type MeteredDeps = CompletionServices & Pick<CompletionDeps, 'limits' | 'log' | 'deadlines'>
+
+/** Of requests that upstreams work on: what comes before the body is read, and what follows a failure. `respond` does the rest. */
+export function createMeteredHandler<Asked extends Operation>(
+  deps: MeteredDeps,
+  respond: (admitted: AdmittedRequest<Asked>) => Promise<Response>,
+): MeteredHandler<Asked> {
   return async (request, { operation, id, exchange }) => {
     const shape = shapeOf(operation)
     const caller = deps.authenticate(request.headers)
     checkBodyHeaders(request.headers, { bytesMax: bytesMaxOf(deps.limits, exchange), charset: 'any' })
-    const admission = deps.admit(caller, tokensToReserve(request.headers, exchange))
+    const admission = deps.admit(caller, tokensToReserve(request.headers, { operation, exchange }))
     if (!admission.ok) return refusalResponse(admission.refusal, commonHeaders(id), shape)
     const { ticket } = admission
     const headers = { ...commonHeaders(id), ...ticket.headers }
     const trace = deps.beginTrace?.({ headers: request.headers, id, operation }) ?? null
     const account = openAccount(deps, { id, operation, caller, ticket, trace })
     try {
-      return await completeJob(
-        deps,
-        await prepareJob(deps, { request, operation, id, exchange, headers, account, caller, shape }),
-      )
+      return await respond({ request, operation, id, exchange, headers, account, caller, shape })
     } catch (error) {
       return await failureResponse(deps, error, { request, id, headers, account, shape })
     }
@@ -98,15 +109,19 @@ function bytesMaxOf({ bodyBytesMax }: CompletionLimits, exchange: EncryptedExcha
   return exchange === null ? bodyBytesMax : exchange.encryptedBytesMaxOf(bodyBytesMax)
 }
 
-function tokensToReserve(headers: Headers, exchange: EncryptedExchange | null): number {
+function tokensToReserve(
+  headers: Headers,
+  { operation, exchange }: Pick<Received<Operation>, 'operation' | 'exchange'>,
+): number {
   const declared = headers.get('content-length')
   const bytes = declared === null ? chunkedBytesReserved : Number(declared)
-  return estimateTokens(exchange === null ? bytes : exchange.plainBytesOf(bytes)) + completionTokensReserved
+  const prompt = estimateTokens(exchange === null ? bytes : exchange.plainBytesOf(bytes))
+  return operation === 'embeddings' ? prompt : prompt + completionTokensReserved
 }
 
 /** The plain body. */
-async function readPlainBody(
-  { limits, deadlines }: CompletionDeps,
+export async function readPlainBody(
+  { limits, deadlines }: Pick<MeteredDeps, 'limits' | 'deadlines'>,
   request: Request,
   exchange: EncryptedExchange | null,
 ): Promise<Uint8Array> {
@@ -115,24 +130,20 @@ async function readPlainBody(
   return exchange === null ? body : await exchange.decrypt(body, limits.bodyBytesMax)
 }
 
-type AdmittedRequest = {
+export type AdmittedRequest<Asked extends Operation> = Received<Asked> & {
   readonly request: Request
-  readonly id: string
   readonly headers: ResponseHeaders
   readonly account: RequestAccount
+  readonly caller: Caller
   /** Null: OpenAI's own. */
   readonly shape: ApiShape | null
 }
 
-async function prepareJob(
-  deps: CompletionDeps,
-  admitted: AdmittedRequest & Received & { caller: Caller },
-): Promise<Job> {
+async function prepareJob(deps: CompletionDeps, admitted: AdmittedRequest<AskedCompletion>): Promise<Job> {
   const { request, operation, id, exchange, headers, account, caller } = admitted
   const body = await readPlainBody(deps, request, exchange)
   const { request: asked, source, ignored, respond } = parseBody(operation, body)
-  const model = resolveModel(caller.rules, deps.models, asked.model)
-  if (model === null) throw noSuchModel()
+  const model = requireModel(deps.models, { rules: caller.rules, name: asked.model, use: 'completions' })
   const parsed = { ...asked, model }
   const { format } = parsed
   account.model = model
@@ -164,7 +175,7 @@ function shapeOf(operation: Operation): ApiShape | null {
 
 /** `respond` is null for what needs no translation. */
 function parseBody(
-  operation: Operation,
+  operation: AskedCompletion,
   body: Uint8Array,
 ): Omit<ParsedShape, 'respond'> & { readonly respond: ParsedShape['respond'] | null } {
   if (isShaped(operation)) return parseShaped(SHAPES[operation], body)
@@ -176,9 +187,9 @@ function parseBody(
  * asked for: that was generated. A client that left after an upstream was asked pays for the prompt.
  */
 async function failureResponse(
-  { log }: CompletionDeps,
+  { log }: MeteredDeps,
   failure: unknown,
-  { request, id, headers, account, shape }: AdmittedRequest,
+  { request, id, headers, account, shape }: Omit<AdmittedRequest<Operation>, 'operation' | 'exchange' | 'caller'>,
 ): Promise<Response> {
   // Of later checks: the parser's own were renamed before.
   const error = shape === null ? failure : renamedFault(failure, namesOf(shape.names))

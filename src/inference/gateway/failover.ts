@@ -11,7 +11,7 @@ import { BusyFault, UpstreamFault } from '../upstream/fault.ts'
 import type { Lease, Router } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { healthAfter, type Job, type RespondDeps, respondStream, respondWhole } from './respond.ts'
-import { publicErrorOf } from './responses.ts'
+import { publicErrorOf, type ResponseHeaders } from './responses.ts'
 
 export type FailoverDeps = RespondDeps & {
   readonly router: Router<UpstreamTarget>
@@ -27,9 +27,26 @@ export type FailoverDeps = RespondDeps & {
 /** Upstreams that are tried for one request, at most. */
 const attemptsMax = 3
 
-/** Rejects with the last upstream's failure, the router's, or the signal's reason. Once the client has received a byte there are no further attempts. */
+/** As `overUpstreams`; Fault invalid_request where no upstream of the model takes the request. */
 export async function completeJob(deps: FailoverDeps, job: Job): Promise<Response> {
-  const except = unfitTargets(deps, job)
+  const { id, plan, account, signal } = job
+  return await overUpstreams(deps, {
+    ...{ id, account, signal, model: plan.request.model, except: unfitTargets(deps, job) },
+    ask: asked => tryUpstream(deps, job, asked),
+  })
+}
+
+/** What upstreams are asked one after the other, whatever it is. */
+export type UpstreamJob = Pick<Job, 'id' | 'account' | 'signal'> & {
+  readonly model: string
+  /** Those that are not to be asked; whoever was is added. */
+  readonly except: Set<UpstreamTarget>
+  readonly ask: (asked: Asked) => Promise<Response>
+}
+
+/** Rejects with the last upstream's failure, the router's, or the signal's reason. Once the client has received a byte there are no further attempts. */
+export async function overUpstreams(deps: FailoverDeps, job: UpstreamJob): Promise<Response> {
+  const { except } = job
   let lastFault: UpstreamFault | BusyFault | null = null
   for (let attempts = 0; attempts < attemptsMax; attempts += 1) {
     const lease = await acquireLease(deps, job, except).catch(error => {
@@ -41,7 +58,7 @@ export async function completeJob(deps: FailoverDeps, job: Job): Promise<Respons
     const traceparent = job.account.trace?.beginAttempt(lease.target.name) ?? null
     job.signal.addEventListener('abort', attempt.abort, { once: true })
     try {
-      return await tryUpstream(deps, job, { lease, attempt, traceparent })
+      return await job.ask({ lease, attempt, traceparent })
     } catch (error) {
       attempt.abort()
       const isAborted = job.signal.aborted
@@ -61,11 +78,11 @@ export async function completeJob(deps: FailoverDeps, job: Job): Promise<Respons
 /** Notes the wait and the upstream in the request's account. */
 async function acquireLease(
   { router, clock }: FailoverDeps,
-  { plan, account, signal }: Job,
+  { model, account, signal }: UpstreamJob,
   except: ReadonlySet<UpstreamTarget>,
 ): Promise<Lease<UpstreamTarget>> {
   const startedMs = clock.monotonicMs()
-  const lease = await router.acquire(plan.request.model, { except, signal })
+  const lease = await router.acquire(model, { except, signal })
   account.queueMs += clock.monotonicMs() - startedMs
   account.upstream = lease.target.name
   return lease
@@ -77,21 +94,19 @@ function reasonOf(error: unknown): string {
   return error instanceof BusyFault ? 'busy' : publicErrorOf(error).code
 }
 
-type Target = {
+export type Asked = {
   readonly lease: Lease<UpstreamTarget>
   readonly attempt: Attempt
   /** Null: the upstream gets none. */
   readonly traceparent: string | null
 }
 
-async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, traceparent }: Target): Promise<Response> {
+async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, traceparent }: Asked): Promise<Response> {
   const { plan, source, account } = job
   const { request } = plan
   const cacheSalt = () => deps.cacheSalt(account.organizationId)
   const { text, ignored } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
-  const [first] = ignored
-  if (first !== undefined && deps.refusesUnknownFields)
-    throw invalidField(first, 'is not a field of this model; leave it out.')
+  const headers = { ...job.headers, ...ignoredHeaders(deps, ignored, job.ignored) }
   const response = await deps.upstream.send(lease.target, {
     path: request.operation === 'chat' ? '/chat/completions' : '/completions',
     body: text,
@@ -100,14 +115,26 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
     attempt,
   })
   const respond = request.stream ? respondStream : respondWhole
-  const left = [...job.ignored, ...ignored]
-  const headers = left.length === 0 ? job.headers : { ...job.headers, [ignoredHeader]: headerList(left) }
   return await respond(deps, { ...job, headers }, lease, response)
 }
 
 /** Names the fields of a request that were not sent to the upstream. */
 const ignoredHeader = 'x-strongroom-ignored'
 const ignoredNamesMax = 32
+
+/** Of fields that were not sent. Fault invalid_request where the gateway refuses them; those that a translation has left out never are. */
+export function ignoredHeaders(
+  { refusesUnknownFields }: Pick<FailoverDeps, 'refusesUnknownFields'>,
+  ignored: readonly string[],
+  untranslated: readonly string[] = [],
+): ResponseHeaders {
+  const [first] = ignored
+  if (first !== undefined && refusesUnknownFields) {
+    throw invalidField(first, 'is not a field of this model; leave it out.')
+  }
+  const left = [...untranslated, ...ignored]
+  return left.length === 0 ? {} : { [ignoredHeader]: headerList(left) }
+}
 
 /** Names that a header cannot carry are shown as `?`: they are the client's own. */
 function headerList(names: readonly string[]): string {

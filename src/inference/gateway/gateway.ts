@@ -18,8 +18,10 @@ import {
   type CompletionLimits,
   type CompletionServices,
   createCompletionHandler,
+  type MeteredHandler,
 } from './completion.ts'
-import { createModelCatalog, noSuchModel } from './models.ts'
+import { createEmbeddingsHandler } from './embeddings.ts'
+import { createModelCatalog, noSuchModel, type ServedModels, servedModels } from './models.ts'
 import { noSuchReceipt, receiptsPath } from './receipts.ts'
 import {
   commonHeaders,
@@ -88,8 +90,8 @@ export function createGateway(deps: GatewayDeps): Gateway {
     ejectMs: limits.ejectMs,
   })
   const schemas = createSchemaChecks({ clock, deadlines, log })
-  const models = new Set(deps.upstreams.flatMap(target => target.models))
-  const complete = createCompletionHandler({
+  const models = servedModels(deps.upstreams)
+  const parts = {
     ...deps,
     log,
     deadlines,
@@ -98,10 +100,10 @@ export function createGateway(deps: GatewayDeps): Gateway {
     upstream,
     cacheSalt: createCacheSalt(deps.random),
     refusesUnknownFields: limits.refusesUnknownFields,
-    schemas,
-    obfuscate: createObfuscate(deps.random),
-  })
-  const routes = createRoutes(deps, { models, complete })
+  }
+  const complete = createCompletionHandler({ ...parts, schemas, obfuscate: createObfuscate(deps.random) })
+  const embed = createEmbeddingsHandler(parts)
+  const routes = createRoutes(deps, { models, complete, embed })
 
   const dispatch = (request: Request, path: string, received: Omit<Received, 'item'>): Response | Promise<Response> => {
     const { id, address } = received
@@ -154,9 +156,13 @@ function createCacheSalt(random: RandomBytes): (organizationId: string) => strin
   return organizationId => new Bun.CryptoHasher('sha256', secret).update(organizationId).digest('base64url')
 }
 
-type RouteDeps = { readonly models: ReadonlySet<string>; readonly complete: CompletionHandler }
+type RouteDeps = {
+  readonly models: ServedModels
+  readonly complete: CompletionHandler
+  readonly embed: MeteredHandler<'embeddings'>
+}
 
-function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): RouteTable {
+function createRoutes(deps: GatewayDeps, { models, complete, embed }: RouteDeps): RouteTable {
   const created = Math.floor(deps.clock.nowMs() / 1000)
   const catalog = createModelCatalog(models, { created, ownedBy: deps.ownedBy })
   /** Of requests that need a key and cost no tokens. */
@@ -200,6 +206,7 @@ function createRoutes(deps: GatewayDeps, { models, complete }: RouteDeps): Route
     ['/v1/chat/completions', post((request, received) => complete(request, { operation: 'chat', ...received }))],
     ['/v1/completions', post((request, received) => complete(request, { operation: 'text_completion', ...received }))],
     ['/v1/responses', post((request, received) => complete(request, { operation: 'responses', ...received }))],
+    ['/v1/embeddings', post((request, received) => embed(request, { operation: 'embeddings', ...received }))],
     ['/v1/models', get(false, listModels)],
     ['/v1/models/{id}', get(false, showModel)],
     [`${receiptsPath}{id}`, get(false, showReceipt)],

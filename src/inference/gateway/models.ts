@@ -3,6 +3,37 @@
 import { Fault } from '../../base/fault.ts'
 import type { GatewayModel, GatewayModelList } from '../../contract/inference.ts'
 import { type KeyRules, modelNames, resolveModel } from '../../contract/key-rules.ts'
+import { invalidField } from '../openai/json-text.ts'
+import type { UpstreamTarget } from '../upstream/target.ts'
+
+export type ModelUse = 'completions' | 'embeddings'
+
+/** What each model is for. */
+export type ServedModels = ReadonlyMap<string, ModelUse>
+
+export function servedModels(upstreams: readonly Pick<UpstreamTarget, 'models' | 'embeddingModels'>[]): ServedModels {
+  return new Map(
+    upstreams.flatMap(({ models, embeddingModels }) =>
+      models.map(id => [id, embeddingModels.includes(id) ? 'embeddings' : 'completions'] as const),
+    ),
+  )
+}
+
+type AskedModel = { readonly rules: KeyRules; readonly name: string; readonly use: ModelUse }
+
+/** The id of the model that a key means by a name. Faults: not_found; invalid_request for a model of another use. */
+export function requireModel(models: ServedModels, { rules, name, use }: AskedModel): string {
+  const id = resolveModel(rules, models, name)
+  if (id === null) throw noSuchModel()
+  const served = models.get(id)
+  if (served === use) return id
+  throw invalidField(
+    'model',
+    served === 'embeddings'
+      ? 'is one that makes embeddings: use /v1/embeddings.'
+      : 'is one that makes no embeddings: use /v1/chat/completions, or an embedding model.',
+  )
+}
 
 /** As a key sees it: the models that it may use, under all names that it has for them. */
 export type ModelCatalog = {
@@ -13,9 +44,10 @@ export type ModelCatalog = {
 }
 
 export function createModelCatalog(
-  ids: ReadonlySet<string>,
+  models: ServedModels,
   { created, ownedBy }: { readonly created: number; readonly ownedBy: string },
 ): ModelCatalog {
+  const ids = new Set(models.keys())
   const modelOf = (id: string): GatewayModel => ({ id, object: 'model', created, owned_by: ownedBy })
   return {
     listText: rules => {

@@ -1,4 +1,4 @@
-// Bodies of chat and text completions for the OpenAPI document: of OpenAI's fields those that the gateway checks. Pure.
+// Bodies of completions and embeddings for the OpenAPI document: of OpenAI's fields those that the gateway checks. Pure.
 
 const Flag = { type: ['boolean', 'null'] } as const
 
@@ -120,6 +120,56 @@ export const CompletionResponse = {
         completion_tokens: { type: 'integer' },
         total_tokens: { type: 'integer' },
       },
+    },
+  },
+} as const
+
+export const EmbeddingsRequest = {
+  type: 'object',
+  description: 'As OpenAI has it. Other fields are not passed on: they are named in x-strongroom-ignored, or refused.',
+  required: ['model', 'input'],
+  properties: {
+    model: { type: 'string', description: 'Exact id from /v1/models, of a model that makes embeddings.' },
+    input: {
+      anyOf: [
+        { type: 'string', minLength: 1 },
+        { type: 'array', minItems: 1, maxItems: 2048, items: { type: 'string', minLength: 1 } },
+        Tokens,
+        { type: 'array', minItems: 1, maxItems: 2048, items: Tokens },
+      ],
+    },
+    encoding_format: {
+      enum: ['float', 'base64', null],
+      description: 'base64: 32-bit floats, little-endian. A third of the size, so a response has room for more.',
+    },
+    dimensions: { type: ['integer', 'null'], minimum: 1, maximum: 16_384 },
+    user: { type: ['string', 'null'], maxLength: 256 },
+  },
+} as const
+
+export const EmbeddingsResponse = {
+  type: 'object',
+  description: "OpenAI's CreateEmbeddingResponse.",
+  required: ['object', 'data', 'model', 'usage'],
+  properties: {
+    object: { const: 'list' },
+    data: {
+      type: 'array',
+      items: {
+        type: 'object',
+        required: ['object', 'index', 'embedding'],
+        properties: {
+          object: { const: 'embedding' },
+          index: { type: 'integer' },
+          embedding: { anyOf: [{ type: 'array', items: { type: 'number' } }, { type: 'string' }] },
+        },
+      },
+    },
+    model: { type: 'string' },
+    usage: {
+      type: 'object',
+      required: ['prompt_tokens', 'total_tokens'],
+      properties: { prompt_tokens: { type: 'integer' }, total_tokens: { type: 'integer' } },
     },
   },
 } as const

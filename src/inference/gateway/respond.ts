@@ -3,11 +3,12 @@
 import { utf8 } from '../../base/bytes.ts'
 import type { Deadlines } from '../../base/deadlines.ts'
 import type { Logger } from '../../base/log.ts'
+import type { TokensSource } from '../../store/directory/usage.table.ts'
 import { parseCompletion, type TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { RequestSource } from '../openai/request.ts'
 import { usageBounds } from '../openai/usage.ts'
-import type { BegunSeal } from '../types.ts'
+import type { BegunSeal, ResponseSeal, Tokens } from '../types.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
 import type { Lease, TargetHealth } from '../upstream/router.ts'
@@ -47,7 +48,7 @@ export async function respondWhole(
   upstream: UpstreamResponse,
 ): Promise<Response> {
   const { plan, account, signal } = job
-  const seal = job.seal?.(lease.target.name)
+  const seal = job.seal?.(lease.target.name) ?? null
   const bodyLimits = { bytesMax: limits.responseBytesMax, timeoutMs: limits.idleTimeoutMs }
   const text = await readUpstreamBody(upstream, bodyLimits, deadlines)
   const completion = parseCompletion(text, plan, countsOf(job, lease.target))
@@ -58,13 +59,31 @@ export async function respondWhole(
   const { tokens, tokensSource } = completion
   const body = JSON.stringify(plan.shape?.whole(completion.body, completion.usage) ?? completion.body)
   seal?.update(utf8(body))
+  if (account.trace !== null) account.trace.finishReasons = completion.finishReasons
+  return await sendWhole(job, lease, { seal, body, tokens, tokensSource })
+}
+
+export type SealedJob = Pick<Job, 'seal' | 'headers' | 'account'>
+
+type WholeBody = {
+  /** It has taken the body. */
+  readonly seal: ResponseSeal | null
+  readonly body: string
+  readonly tokens: Tokens
+  readonly tokensSource: TokensSource
+}
+
+/** The end of a request whose response is whole: it is in the books before the client has it. */
+export async function sendWhole(
+  { headers, account }: SealedJob,
+  lease: Lease<UpstreamTarget>,
+  { seal, body, tokens, tokensSource }: WholeBody,
+): Promise<Response> {
   const receipt = seal?.finish(tokens) ?? null
   lease.release('healthy')
   account.noteFirstChunk()
-  if (account.trace !== null) account.trace.finishReasons = completion.finishReasons
   await account.close({ outcome: 'completed', tokens, tokensSource, status: 200, errorCode: null })
-  const headers = receipt === null ? job.headers : { ...job.headers, 'x-strongroom-receipt': receipt }
-  return jsonTextResponse(body, 200, headers)
+  return jsonTextResponse(body, 200, receipt === null ? headers : { ...headers, 'x-strongroom-receipt': receipt })
 }
 
 export async function respondStream(

@@ -94,7 +94,7 @@ export function isSent(name: string, operation: CompletionOperation, engine: Eng
   return rule.engines === 'all' || rule.engines.includes(engine)
 }
 
-function integer(min: number, max: number): Check {
+export function integer(min: number, max: number): Check {
   const problem = `must be a whole number from ${min} to ${max}.`
   return value =>
     typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max ? null : problem
@@ -109,7 +109,7 @@ function flag(): Check {
   return value => (typeof value === 'boolean' ? null : 'must be true or false.')
 }
 
-function word(charsMax: number): Check {
+export function word(charsMax: number): Check {
   return value =>
     typeof value === 'string' && value.length <= charsMax ? null : `must be a text of at most ${charsMax} characters.`
 }

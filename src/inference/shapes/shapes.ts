@@ -5,7 +5,7 @@ import type { CompletionOperation, Operation } from '../types.ts'
 import { responsesShape } from './responses/shape.ts'
 
 export const SHAPES = { responses: responsesShape } as const satisfies Record<
-  Exclude<Operation, CompletionOperation>,
+  Exclude<Operation, CompletionOperation | 'embeddings'>,
   ApiShape
 >
 

@@ -237,7 +237,8 @@ function requestLead(
 function headFault({ head }: UpstreamResponse, accept: string): Fault | null {
   const { status, contentType, contentEncoding, retryAfterSeconds } = head
   if (status === 401 || status === 403) return new UpstreamFault('credentials')
-  if (status === 404) return new UpstreamFault('no_such_route')
+  // llama-server says 501 of an endpoint that it was started without.
+  if (status === 404 || status === 501) return new UpstreamFault('no_such_route')
   if (status === 429 || (status === 503 && retryAfterSeconds !== null)) {
     const seconds = Math.min(Math.max(retryAfterSeconds ?? 1, 1), retryAfterSecondsMax)
     return new BusyFault('The upstream of this model is at its limit.', seconds)

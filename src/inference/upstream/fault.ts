@@ -58,6 +58,8 @@ export const REASONS = {
   malformed: { message: 'The upstream sent an invalid answer.', ...UPSTREAM_FAILED },
   reported_error: { message: 'The upstream reported a failure.', ...UPSTREAM_FAILED },
   unfinished: { message: 'The upstream ended its answer before it was complete.', ...UPSTREAM_FAILED },
+  /** Only some models give as many as they are asked for: the client's choice must not count against an upstream. */
+  wrong_dimensions: { message: 'The model does not give embeddings of so many dimensions.', ...NOT_SERVED },
   wrong_tool: { message: 'The answer does not keep to tool_choice.', ...MODEL_FAILED },
   not_json: { message: 'The answer is not the JSON object that the request asks for.', ...MODEL_FAILED },
   check_unavailable: {

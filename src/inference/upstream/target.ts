@@ -17,6 +17,8 @@ export type UpstreamTarget = {
   /** Decides which request fields are sent. */
   readonly engine: Engine
   readonly models: readonly string[]
+  /** Which of them make embeddings; the others make completions. */
+  readonly embeddingModels: readonly string[]
   readonly weight: number
   readonly concurrencyMax: number
   /** Choices that one request may ask for. */
@@ -49,6 +51,7 @@ export function loadUpstream(config: UpstreamConfig): UpstreamTarget {
     key,
     engine: config.engine,
     models: config.models,
+    embeddingModels: config.embedding_models,
     weight: config.weight,
     concurrencyMax: config.concurrency_max,
     choicesMax: config.choices_max,

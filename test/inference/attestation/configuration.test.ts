@@ -34,6 +34,13 @@ function configurationOf(text: string, authorities: (string | null)[] = ['PEM', 
 
 const digestOf = (text: string, authorities?: (string | null)[]) => toHex(configurationOf(text, authorities).digest)
 
+test('goal: embedding models are in the text where there are any, and the digest is that of before where there are none', () => {
+  const [upstream] = JSON.parse(fromUtf8(configurationOf(toml).bytes)).upstreams
+  expect(Object.hasOwn(upstream, 'embedding_models')).toBe(false)
+  const marked = toml.replace('models = ["b", "a"]', 'models = ["b", "a"]\nembedding_models = ["a"]')
+  expect(JSON.parse(fromUtf8(configurationOf(marked).bytes)).upstreams[0].embedding_models).toEqual(['a'])
+})
+
 test('goal: the digest is SHA-256 of the text, as sha256sum prints it, and the text is canonical JSON', () => {
   const { bytes, digest } = configurationOf(toml)
   expect(toHex(digest)).toBe(createHash('sha256').update(bytes).digest('hex'))

@@ -141,6 +141,15 @@ describe('a kept receipt', () => {
     }
   })
 
+  test('goal: where every response has one, `keep` leaves the header away, too', async () => {
+    await using always = await startGateway([target(upstream.url)], { responseReceipts: 'always' })
+    const answer = await always.chat({}, toKeep)
+    const path = answer.headers.get('x-strongroom-receipt-path')
+    expect([answer.status, answer.headers.has('x-strongroom-receipt')]).toEqual([200, false])
+    const auth = { headers: { authorization: `Bearer ${KEY}` } }
+    expect((await fetch(always.url + path, auth)).status).toBe(200)
+  })
+
   const noOthers = needsHost('the key of another organization, and a time that passes, are made up')
   test.skipIf(noOthers)(
     'goal: another organization gets the same 404 as for a request that never was, and so does everybody once it is too old',

@@ -172,6 +172,7 @@ test('loading', () => {
     url: 'https://127.0.0.1/v1/',
     key_file: keyFile,
     models: [MODEL],
+    embedding_models: [],
     weight: 1,
     concurrency_max: 4,
     engine: 'vllm' as const,

@@ -1,0 +1,119 @@
+// One request for embeddings, from its body to the whole response. Effects: those of the upstream's request.
+
+import { utf8 } from '../../base/bytes.ts'
+import { createSharedTurns } from '../../base/turns.ts'
+import {
+  embeddingsBytesMax,
+  embeddingsUsageBounds,
+  parseEmbeddings,
+  tooManyInputs,
+  writeEmbeddings,
+} from '../openai/embeddings.ts'
+import {
+  embeddingsUpstreamBody,
+  type ParsedEmbeddingsRequest,
+  parseEmbeddingsRequest,
+} from '../openai/embeddings-request.ts'
+import type { UpstreamResponse } from '../upstream/connection.ts'
+import { UpstreamFault } from '../upstream/fault.ts'
+import type { Lease } from '../upstream/router.ts'
+import type { UpstreamTarget } from '../upstream/target.ts'
+import { estimateTokens } from './accounting.ts'
+import { readUpstreamBody } from './body.ts'
+import {
+  type AdmittedRequest,
+  type CompletionDeps,
+  createMeteredHandler,
+  type MeteredHandler,
+  readPlainBody,
+} from './completion.ts'
+import { type Asked, ignoredHeaders, overUpstreams } from './failover.ts'
+import { requireModel } from './models.ts'
+import { beginSeal } from './receipts.ts'
+import { type SealedJob, sendWhole } from './respond.ts'
+
+export type EmbeddingsDeps = Omit<CompletionDeps, 'schemas' | 'obfuscate'>
+
+type EmbeddingsJob = SealedJob & ParsedEmbeddingsRequest & { readonly signal: AbortSignal }
+
+export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<'embeddings'> {
+  const inTurns = createSharedTurns()
+  return createMeteredHandler(deps, async admitted => {
+    const job = await prepareJob(deps, admitted)
+    return await overUpstreams(deps, {
+      id: admitted.id,
+      account: job.account,
+      signal: job.signal,
+      model: job.request.model,
+      except: new Set(),
+      ask: asked => askUpstream({ ...deps, inTurns }, job, asked),
+    })
+  })
+}
+
+async function prepareJob(deps: EmbeddingsDeps, admitted: AdmittedRequest<'embeddings'>): Promise<EmbeddingsJob> {
+  const { request, id, exchange, headers, account, caller } = admitted
+  const body = await readPlainBody(deps, request, exchange)
+  const { request: asked, source } = parseEmbeddingsRequest(body)
+  const model = requireModel(deps.models, { rules: caller.rules, name: asked.model, use: 'embeddings' })
+  account.model = model
+  account.bodyBytes = body.length
+  account.promptEstimate = estimateTokens(body.length)
+  const isEncrypted = exchange !== null
+  const { organizationId } = caller
+  const { seal, headers: more } = beginSeal(deps, { request, id, organizationId, model, body, isEncrypted })
+  return {
+    request: { ...asked, model },
+    source,
+    seal,
+    headers: { ...headers, ...more },
+    account,
+    signal: request.signal,
+  }
+}
+
+type AskDeps = EmbeddingsDeps & { readonly inTurns: ReturnType<typeof createSharedTurns> }
+
+async function askUpstream(
+  deps: AskDeps,
+  job: EmbeddingsJob,
+  { lease, attempt, traceparent }: Asked,
+): Promise<Response> {
+  const { target } = lease
+  const cacheSalt = () => deps.cacheSalt(job.account.organizationId)
+  const { text, ignored } = embeddingsUpstreamBody(job, { engine: target.engine, cacheSalt })
+  const headers = { ...job.headers, ...ignoredHeaders(deps, ignored) }
+  const upstream = await deps.upstream.send(target, {
+    path: '/embeddings',
+    body: text,
+    stream: false,
+    traceparent,
+    attempt,
+  })
+  return await respond(deps, { ...job, headers }, lease, upstream)
+}
+
+async function respond(
+  { deadlines, limits, inTurns }: AskDeps,
+  job: EmbeddingsJob,
+  lease: Lease<UpstreamTarget>,
+  upstream: UpstreamResponse,
+): Promise<Response> {
+  const { request, account, signal } = job
+  const bytesMax = Math.min(limits.responseBytesMax, embeddingsBytesMax(request))
+  const bodyLimits = { bytesMax, timeoutMs: limits.idleTimeoutMs }
+  const text = await readUpstreamBody(upstream, bodyLimits, deadlines).catch(error => {
+    const isTooLarge = error instanceof UpstreamFault && error.reason === 'too_large'
+    throw isTooLarge && bytesMax === limits.responseBytesMax ? tooManyInputs() : error
+  })
+  const { contextTokens } = lease.target
+  const bounds = embeddingsUsageBounds(request, { bodyBytes: account.bodyBytes, contextTokens })
+  const counts = { bounds, promptEstimate: account.promptEstimate }
+  const embeddings = await inTurns(parseEmbeddings(text, request, counts))
+  const seal = job.seal?.(lease.target.name) ?? null
+  const take = (piece: string) => void seal?.update(utf8(piece))
+  const body = await inTurns(writeEmbeddings(embeddings, request, { charsMax: limits.responseBytesMax, take }))
+  signal.throwIfAborted()
+  const { tokens, tokensSource } = embeddings
+  return await sendWhole(job, lease, { seal, body, tokens, tokensSource })
+}

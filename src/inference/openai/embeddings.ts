@@ -1,0 +1,168 @@
+// The embeddings of an engine made into OpenAI's: checked number by number, and written in the encoding that the client asked for. Pure.
+// An answer may have millions of numbers: others have their turn in between.
+// Schema: OpenAI's published API description, CreateEmbeddingResponse.
+
+import { Fault } from '../../base/fault.ts'
+import type { Turns } from '../../base/turns.ts'
+import type { TokensSource } from '../../store/directory/usage.table.ts'
+import type { Tokens } from '../types.ts'
+import { UpstreamFault } from '../upstream/fault.ts'
+import type { TokenCounts } from './completion.ts'
+import { dimensionsMax, type EmbeddingsRequest } from './embeddings-request.ts'
+import { isObject } from './json-text.ts'
+import { malformed, parseUpstreamJson } from './upstream-json.ts'
+import { isPlausible, parseUsage, tokensOf, type UsageBounds } from './usage.ts'
+
+/** Numbers as an engine wrote them, or out of base64. */
+type Vector = readonly number[] | Float32Array
+
+export type Embeddings = {
+  readonly vectors: readonly Vector[]
+  readonly tokens: Tokens
+  readonly tokensSource: TokensSource
+}
+
+/** What is checked before others have their turn: 2 ms. */
+const checkedNumbersMax = 131_072
+/** What is written as decimals before others have their turn: 2 ms. */
+const writtenNumbersMax = 8_192
+/** Of an answer with decimals, although base64 was asked for: JSON.parse takes 45 ms for so many, and ten times less for as many of base64. */
+const decimalCharsMax = 8_388_608
+/** Of one embedding in an answer. */
+const embeddingBytesMax = 524_288
+/** Of everything else in it. */
+const frameBytesMax = 65_536
+/** What an engine adds to an input, and to a request. */
+const inputTokensAdded = 16
+const requestTokensAdded = 4_096
+/** Where the configuration sets no bound. */
+const contextTokensMax = 16_777_216
+
+/** Bytes of an upstream's answer; one that is longer is the upstream's own fault. */
+export function embeddingsBytesMax({ inputCount }: EmbeddingsRequest): number {
+  return inputCount * embeddingBytesMax + frameBytesMax
+}
+
+export function embeddingsUsageBounds(
+  { inputCount }: EmbeddingsRequest,
+  { bodyBytes, contextTokens }: { readonly bodyBytes: number; readonly contextTokens: number | null },
+): UsageBounds {
+  const added = inputCount * inputTokensAdded + requestTokensAdded
+  const promptTokensMax = Math.min(inputCount * (contextTokens ?? contextTokensMax), bodyBytes + added)
+  return { promptTokensMax, completionTokensMax: 0 }
+}
+
+/** Of an answer that is not the upstream's fault: the client chose how many inputs there are. */
+export function tooManyInputs(): Fault {
+  const message =
+    'The embeddings of so many inputs are too large for one response: send fewer at a time, or ask for base64 (encoding_format).'
+  return new Fault('invalid_request', message, { param: 'input' })
+}
+
+/** UpstreamFault malformed, wrong_dimensions; Fault invalid_request for more inputs than a response has room for. */
+export function* parseEmbeddings(text: string, request: EmbeddingsRequest, counts: TokenCounts): Turns<Embeddings> {
+  if (text.length > decimalCharsMax && /"embedding"\s*:\s*\[/.test(text)) throw tooManyInputs()
+  const value = parseUpstreamJson(text)
+  if (!isObject(value) || !Array.isArray(value.data) || value.data.length !== request.inputCount) throw malformed()
+  const vectors: Vector[] = []
+  let inTurn = 0
+  for (const [at, item] of value.data.entries()) {
+    if (!isObject(item) || (item.index ?? at) !== at) throw malformed()
+    const vector = vectorOf(item.embedding)
+    if (vector.length !== (vectors[0] ?? vector).length) throw malformed()
+    vectors.push(vector)
+    inTurn += vector.length
+    if (inTurn < checkedNumbersMax) continue
+    inTurn = 0
+    yield
+  }
+  if (request.dimensions !== null && vectors[0]?.length !== request.dimensions) {
+    throw new UpstreamFault('wrong_dimensions')
+  }
+  const given = parseUsage(value.usage)
+  const isReported = given !== null && isPlausible(given, counts.bounds, text.length)
+  return {
+    vectors,
+    tokens: isReported ? tokensOf(given) : { prompt: counts.promptEstimate, completion: 0 },
+    tokensSource: isReported ? 'reported' : given === null ? 'estimated' : 'implausible',
+  }
+}
+
+/** UpstreamFault malformed for what is no embedding: no numbers, too many, or one that is not finite as a 32-bit float. */
+function vectorOf(embedding: unknown): Vector {
+  const vector = typeof embedding === 'string' ? fromBase64(embedding) : embedding
+  const isVector = Array.isArray(vector) || vector instanceof Float32Array
+  if (!isVector || vector.length === 0 || vector.length > dimensionsMax) throw malformed()
+  // A loop: it is called for each of millions of numbers.
+  for (let at = 0; at < vector.length; at += 1) {
+    const number: unknown = vector[at]
+    if (typeof number !== 'number' || !Number.isFinite(Math.fround(number))) throw malformed()
+  }
+  return vector
+}
+
+const bytesOfNumber = Float32Array.BYTES_PER_ELEMENT
+
+/** 32-bit floats, little-endian, as OpenAI has them. */
+function fromBase64(text: string): Float32Array {
+  if (text.length > Math.ceil((dimensionsMax * bytesOfNumber) / 3) * 4) throw malformed()
+  let bytes: Uint8Array
+  try {
+    bytes = Uint8Array.fromBase64(text, { lastChunkHandling: 'strict' })
+  } catch {
+    throw malformed()
+  }
+  // White space would have been passed over.
+  const isPlain = text.length === Math.ceil(bytes.length / 3) * 4
+  if (!isPlain || bytes.length % bytesOfNumber !== 0) throw malformed()
+  return new Float32Array(bytes.slice().buffer)
+}
+
+export type EmbeddingsWriter = {
+  /** Most characters of the whole. */
+  readonly charsMax: number
+  /** Takes the text in order, as it is written; all of it is ASCII but for the model's id. */
+  readonly take: (piece: string) => void
+}
+
+/** The response's text. Fault invalid_request for more inputs than a response has room for. */
+export function* writeEmbeddings(
+  { vectors, tokens: { prompt } }: Embeddings,
+  { model, encoding }: EmbeddingsRequest,
+  { charsMax, take }: EmbeddingsWriter,
+): Turns<string> {
+  const pieces: string[] = []
+  let chars = 0
+  let inTurn = 0
+  const write = (piece: string) => {
+    chars += piece.length
+    if (chars > charsMax) throw tooManyInputs()
+    pieces.push(piece)
+    take(piece)
+  }
+  write('{"object":"list","data":[')
+  for (const [index, vector] of vectors.entries()) {
+    const embedding = encoding === 'base64' ? `"${toBase64(vector)}"` : toDecimals(vector)
+    write(`${index === 0 ? '' : ','}{"object":"embedding","index":${index},"embedding":${embedding}}`)
+    inTurn += vector.length
+    if (inTurn < (encoding === 'base64' ? checkedNumbersMax : writtenNumbersMax)) continue
+    inTurn = 0
+    yield
+  }
+  const usage = { prompt_tokens: prompt, total_tokens: prompt }
+  write(`],"model":${JSON.stringify(model)},"usage":${JSON.stringify(usage)}}`)
+  return pieces.join('')
+}
+
+function toBase64(vector: Vector): string {
+  return new Uint8Array(new Float32Array(vector).buffer).toBase64()
+}
+
+/** Nine digits tell any two 32-bit floats apart. */
+function toDecimals(vector: Vector): string {
+  if (!(vector instanceof Float32Array)) return JSON.stringify(vector)
+  const decimals: string[] = []
+  // As JSON has numbers, too. To shorten them by Number and JSON.stringify takes four times as long.
+  for (const one of vector) decimals.push(one.toPrecision(9))
+  return `[${decimals.join(',')}]`
+}

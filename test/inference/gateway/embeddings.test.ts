@@ -1,0 +1,262 @@
+// Embeddings over HTTP: the official client, what upstreams may and may not do, and that all of the gateway's rules hold for them too.
+
+import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
+import { Value } from '@sinclair/typebox/value'
+import OpenAI from 'openai'
+import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
+import { utf8 } from '../../../src/base/bytes.ts'
+import { GatewayError } from '../../../src/contract/inference.ts'
+import { base64Of, EMBEDDING_MODEL, embeddingsUpstream, vectorOf } from '../../rigs/embeddings-upstream.ts'
+import { postEncrypted } from '../../rigs/encrypted-client.ts'
+import { KEY, LIMITS, MODEL, startGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
+import { chargedTo, viewOf } from '../../rigs/test-gateway.ts'
+import { sendJson, startUpstream, type TestUpstream, wellBehaved } from '../../rigs/upstream-server.ts'
+
+const EMBEDDINGS = '/v1/embeddings'
+const embeds = { models: [EMBEDDING_MODEL, MODEL], embeddingModels: [EMBEDDING_MODEL] }
+
+let upstream: TestUpstream
+beforeEach(async () => {
+  upstream = await startUpstream(embeddingsUpstream())
+})
+afterEach(() => upstream.stop())
+
+const start = (options: Parameters<typeof startGateway>[1] = {}) =>
+  startGateway([target(upstream.url, embeds)], options)
+const bodyOf = (more: Record<string, unknown> = {}) => ({ model: EMBEDDING_MODEL, input: ['a', 'b'], ...more })
+const embed = (gateway: TestGateway, more: Record<string, unknown> = {}, init: RequestInit = {}) =>
+  gateway.post(EMBEDDINGS, bodyOf(more), init)
+
+async function errorOf(answer: Response): Promise<GatewayError['error']> {
+  const body: unknown = await answer.json()
+  expect([...Value.Errors(GatewayError, body)]).toEqual([])
+  return Value.Decode(GatewayError, body).error
+}
+
+describe('the official client', () => {
+  test('goal: it gets every input’s numbers, whichever encoding it asks for, and each form of input', async () => {
+    await using gateway = await start()
+    const openai = new OpenAI({ apiKey: KEY, baseURL: `${gateway.url}/v1` })
+    const vectors = [vectorOf(0), vectorOf(1)]
+    // It asks for base64 by itself where nothing is said, and decodes it.
+    for (const encoding of [{}, { encoding_format: 'float' }] as const) {
+      const { data, model, usage } = await openai.embeddings.create({ ...bodyOf(), ...encoding })
+      expect(data.map(one => [one.index, [...one.embedding].map(Math.fround)])).toEqual(
+        vectors.map((vector, at) => [at, vector]),
+      )
+      expect([model, usage]).toEqual([EMBEDDING_MODEL, { prompt_tokens: 6, total_tokens: 6 }])
+    }
+    const raw = await openai.embeddings.create({ ...bodyOf(), encoding_format: 'base64' })
+    expect(raw.data.map(one => one.embedding as unknown)).toEqual(vectors.map(base64Of))
+    for (const [input, count] of [
+      ['one', 1],
+      [[1, 2, 3], 1],
+      [[[1], [2, 3], [4]], 3],
+    ] as const) {
+      const answer = await openai.embeddings.create({ model: EMBEDDING_MODEL, input: input as string, dimensions: 2 })
+      expect([answer.data.length, answer.data[0]?.embedding.length]).toEqual([count, 2])
+    }
+    expect(upstream.seen.map(one => [one.path, one.body.encoding_format])).toEqual(
+      Array(6).fill(['/v1/embeddings', 'base64']),
+    )
+  })
+})
+
+describe('which endpoint a model has', () => {
+  test('goal: the other one is a 400 that names the right one, and no upstream is asked', async () => {
+    await using gateway = await start()
+    const messages = [{ role: 'user', content: 'Hi' }]
+    const rows = [
+      [EMBEDDINGS, { model: MODEL, input: 'a' }, 400, '/v1/chat/completions'],
+      ['/v1/chat/completions', { model: EMBEDDING_MODEL, messages }, 400, EMBEDDINGS],
+      ['/v1/completions', { model: EMBEDDING_MODEL, prompt: 'a' }, 400, EMBEDDINGS],
+      ['/v1/responses', { model: EMBEDDING_MODEL, input: 'a' }, 400, EMBEDDINGS],
+      [EMBEDDINGS, { model: 'nothing', input: 'a' }, 404, '/v1/models'],
+    ] as const
+    for (const [path, body, status, named] of rows) {
+      const answer = await gateway.post(path, body)
+      expect([path, answer.status]).toEqual([path, status])
+      const error = await errorOf(answer)
+      expect(error.message).toContain(named)
+      expect(error.param).toBe(status === 400 ? 'model' : null)
+    }
+    expect(upstream.seen).toEqual([])
+    upstream.behave = wellBehaved
+    expect((await gateway.chat()).status).toBe(200)
+  })
+
+  test('goal: the list of models has both', async () => {
+    await using gateway = await start()
+    const list = await fetch(`${gateway.url}/v1/models`, { headers: { authorization: `Bearer ${KEY}` } })
+    const { data } = (await list.json()) as { data: { id: string }[] }
+    expect(data.map(one => one.id)).toEqual([...gateway.models])
+  })
+})
+
+describe('what the gateway does with all requests', () => {
+  test('goal: prompt tokens are in the books, before the client has the answer, and charged to the key', async () => {
+    await using gateway = await start()
+    await (await embed(gateway)).text()
+    expect((await gateway.records()).map(one => [one.model, one.tokens, one.tokensSource, one.outcome])).toEqual([
+      [EMBEDDING_MODEL, { prompt: 6, completion: 0 }, 'reported', 'completed'],
+    ])
+    expect(await chargedTo(gateway, KEY)).toEqual({ requests: 1, tokens: 6 })
+    expect(await gateway.metrics()).toContain('gen_ai_operation_name="embeddings"')
+  })
+
+  test('goal: a body without a good key, too large, or past a limit is refused as everywhere', async () => {
+    await using gateway = await start({ caller: { requestsPerMinute: 3 } })
+    expect((await embed(gateway, {}, { headers: { authorization: 'Bearer x' } })).status).toBe(401)
+    expect((await embed(gateway, { input: 'x'.repeat(LIMITS.bodyBytesMax) })).status).toBe(413)
+    expect((await errorOf(await embed(gateway, { input: '' }))).param).toBe('input')
+    const statuses = []
+    for (let at = 0; at < 3; at += 1) statuses.push((await embed(gateway)).status)
+    expect(statuses).toEqual([200, 200, 429])
+  })
+
+  test('goal: fields that no upstream gets are named, or refused, as configured', async () => {
+    await using gateway = await start()
+    const answer = await embed(gateway, { truncate: true, metadata: {} })
+    expect(answer.headers.get('x-strongroom-ignored')).toBe('truncate, metadata')
+    expect(upstream.seen[0]?.body).toEqual({ ...bodyOf(), encoding_format: 'base64' })
+    await using strict = await start({ limits: { refusesUnknownFields: true } })
+    expect((await errorOf(await embed(strict, { truncate: true }))).param).toBe('truncate')
+    expect((await embed(strict)).status).toBe(200)
+  })
+
+  test('goal: a receipt covers the very bytes, carried or kept', async () => {
+    await using gateway = await start()
+    for (const word of ['1', 'keep']) {
+      for (const encoding_format of ['float', 'base64']) {
+        const answer = await embed(gateway, { encoding_format }, { headers: { 'x-strongroom-receipt': word } })
+        const response = new Uint8Array(await answer.arrayBuffer())
+        const auth = { headers: { authorization: `Bearer ${KEY}` } }
+        const kept = await fetch(`${gateway.url}/v1/receipts/${answer.headers.get('x-request-id')}`, auth)
+        const receipt = answer.headers.get('x-strongroom-receipt') ?? (await kept.text())
+        expect(answer.headers.has('x-strongroom-receipt')).toBe(word === '1')
+        const { ok, claim } = await verifyResponse(receipt, {
+          ...{ keys: await gateway.publicKeys(), response, upstream: 'any' },
+          request: utf8(JSON.stringify(bodyOf({ encoding_format }))),
+        })
+        expect([ok, claim?.model, claim?.promptTokens, claim?.completionTokens]).toEqual([true, EMBEDDING_MODEL, 6, 0])
+      }
+    }
+  })
+
+  test('goal: an encrypted request gets the same, encrypted', async () => {
+    await using gateway = await start()
+    const encrypted = await postEncrypted(gateway, EMBEDDINGS, bodyOf())
+    expect(encrypted.response.status).toBe(200)
+    expect(encrypted.response.headers.get('ehbp-response-nonce')).toMatch(/^[0-9a-f]{64}$/)
+    expect(await encrypted.text()).toBe(await (await embed(gateway)).text())
+  })
+
+  test('goal: a client that leaves pays for its prompt, and the upstream is let go', async () => {
+    const asked = Promise.withResolvers<void>()
+    let left: Promise<void> = Promise.resolve()
+    upstream.behave = (_response, _seen, gone) => {
+      left = gone
+      asked.resolve()
+    }
+    await using gateway = await start()
+    const leaving = new AbortController()
+    const answer = embed(gateway, {}, { signal: leaving.signal }).catch(() => null)
+    await asked.promise
+    leaving.abort()
+    await answer
+    await left
+    const prompt = Math.ceil(JSON.stringify(bodyOf()).length / 4)
+    expect((await gateway.records()).map(one => [one.tokens, one.outcome])).toEqual([
+      [{ prompt, completion: 0 }, 'aborted'],
+    ])
+  })
+})
+
+describe('an upstream that misbehaves', () => {
+  test('goal: its failure is a 502 without its words, costs nothing, and another upstream of the model is asked', async () => {
+    const other = await startUpstream(embeddingsUpstream())
+    await using stop = new AsyncDisposableStack()
+    stop.defer(other.stop)
+    const broken: [what: string, behave: TestUpstream['behave']][] = [
+      ['status 500', response => sendJson(response, 500, { error: 'engine words' })],
+      ['no such route', response => sendJson(response, 404, {})],
+      ['not implemented', response => sendJson(response, 501, {})],
+      ['another type', response => void response.writeHead(200, { 'content-type': 'text/html' }).end('engine words')],
+      ['one vector too few', embeddingsUpstream(answer => ({ ...answer, data: (answer.data as []).slice(1) }))],
+      ['another order', embeddingsUpstream(answer => ({ ...answer, data: [...(answer.data as [])].reverse() }))],
+      [
+        'no number',
+        embeddingsUpstream(answer => JSON.stringify(answer).replace(/"embedding":".{6}/, '"embedding":"AADAfx')),
+      ],
+      ['a cut body', response => void response.writeHead(200, { 'content-type': 'application/json' }).end('{"data":[')],
+    ]
+    const limits = { ejectFailures: 1000 }
+    await using alone = await start({ limits })
+    const upstreams = [
+      target(upstream.url, { ...embeds, name: 'broken', weight: 1000 }),
+      target(other.url, { ...embeds, name: 'other' }),
+    ]
+    await using both = await startGateway(upstreams, { limits })
+    for (const [what, behave] of broken) {
+      upstream.behave = behave
+      const failed = await embed(alone)
+      expect([what, failed.status]).toEqual([what, 502])
+      expect((await errorOf(failed)).message).not.toContain('engine')
+      const asked = upstream.seen.length
+      expect([what, (await embed(both)).status]).toEqual([what, 200])
+      expect(upstream.seen.length).toBe(asked + 1)
+    }
+    const nothing = [{ prompt: 0, completion: 0 }, 'failed']
+    expect((await alone.records()).map(one => [one.tokens, one.outcome])).toEqual(broken.map(() => nothing))
+    expect((await both.records()).map(one => one.upstream)).toEqual(broken.map(() => 'other'))
+  })
+
+  test('goal: no client gets an upstream ejected by what it asks for: sizes, dimensions, endpoints', async () => {
+    await using gateway = await start({ limits: { ejectFailures: 1 } })
+    const large = embeddingsUpstream(answer => ({ ...answer, padding: 'x'.repeat(LIMITS.responseBytesMax) }))
+    const fixed = embeddingsUpstream(answer => ({
+      ...answer,
+      data: (answer.data as object[]).map(one => ({ ...one, embedding: 'AACAPw==' })),
+    }))
+    const rows: [
+      behave: TestUpstream['behave'],
+      more: Record<string, unknown>,
+      status: number,
+      param: string | null,
+    ][] = [
+      [large, {}, 400, 'input'],
+      [embeddingsUpstream(), { input: Array(64).fill('a'), dimensions: 4_096 }, 400, 'input'],
+      [fixed, { dimensions: 2 }, 502, null],
+      [response => sendJson(response, 501, {}), {}, 502, null],
+      [response => sendJson(response, 400, { error: { message: 'engine words' } }), {}, 400, null],
+    ]
+    for (const [behave, more, status, param] of rows) {
+      upstream.behave = behave
+      const answer = await embed(gateway, more)
+      const error = await errorOf(answer)
+      expect([answer.status, error.param, answer.headers.get('x-should-retry')]).toEqual([status, param, 'false'])
+      expect((await viewOf(gateway)).targets[0]).toEqual({ active: 0, ejected: false })
+    }
+  })
+
+  test('goal: one that sends without end for few inputs is at fault itself', async () => {
+    await using gateway = await start({ limits: { responseBytesMax: 33_554_432 } })
+    upstream.behave = embeddingsUpstream(answer => ({ ...answer, padding: 'x'.repeat(2_000_000) }))
+    expect((await embed(gateway)).status).toBe(502)
+    expect((await gateway.log()).join()).toContain('too_large')
+  })
+
+  test('goal: what it says of tokens that cannot be is not billed', async () => {
+    upstream.behave = embeddingsUpstream(answer => ({
+      ...answer,
+      usage: { prompt_tokens: 1_000_000, total_tokens: 1_000_000 },
+    }))
+    await using gateway = await start()
+    const { usage } = (await (await embed(gateway)).json()) as { usage: unknown }
+    const prompt = Math.ceil(JSON.stringify(bodyOf()).length / 4)
+    expect(usage).toEqual({ prompt_tokens: prompt, total_tokens: prompt })
+    expect((await gateway.records()).map(one => [one.tokens.prompt, one.tokensSource])).toEqual([
+      [prompt, 'implausible'],
+    ])
+  })
+})
