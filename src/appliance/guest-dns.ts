@@ -35,7 +35,8 @@ export type GuestDns = Pick<Collector, 'render'> & AsyncDisposable & { readonly 
 /** For each resolver. Those who ask wait 5 s for a first answer (resolv.conf(5)). */
 const askTimeoutMs = 1_500
 const followMs = 250
-const resolverPort = 53
+/** Some send more than the 1232 bytes that the query allows. */
+const asking = { port: 53, recursion: true, timeoutMs: askTimeoutMs, answerBytesMax: 4_096 } as const
 
 /** Listens from now on. Null: instances reach the world without it. */
 export function composeGuestDns({ config, engine, clock, ...parts }: GuestDnsParts): GuestDns | null {
@@ -51,7 +52,7 @@ export function composeGuestDns({ config, engine, clock, ...parts }: GuestDnsPar
     isInstance: address => isInPool(address, network),
     kindOf: destinations(config),
     resolvers: network.resolvers,
-    ask: question => askDns({ ...question, port: resolverPort, recursion: true, timeoutMs: askTimeoutMs }),
+    ask: question => askDns({ ...question, ...asking }),
     open: (addresses, by) => engine.network.openNamed(addresses, by),
     clock,
     log,

@@ -10,15 +10,14 @@ import { type Element, elementLines } from './nft-elements.plan.ts'
 export type EgressNames = {
   /** UDP port of the gateway addresses at which they ask. */
   readonly port: number
-  /** Open at the moment, each in the spelling of its family. */
-  readonly addresses: readonly NamedAddress[]
   /** Whether what the kernel holds is of another list, and is to go. */
   readonly isStale: boolean
 }
 
+/** Open for so long, in the spelling of its family. */
 export type NamedAddress = { readonly address: string; readonly timeoutMs: number }
 
-/** Of each family. The daemon remembers half as many: an element that expires leaves its place a moment later. */
+/** Of each family. The daemon remembers half as many: it may find those of the one before, and what expires leaves its place a moment later. */
 const elementsMax = 16_384
 export const namedAddressesMax = elementsMax / 2
 
@@ -44,8 +43,7 @@ export function nameSetLines(table: string, { isStale }: EgressNames): string[] 
 
 export const namesChain = 'names'
 
-/** Those that are there already keep the time that they have, or get this one: kernels differ. */
-export function nameElements(addresses: readonly NamedAddress[]): Element[] {
+function nameElements(addresses: readonly NamedAddress[]): Element[] {
   return addresses.map(
     ({ address, timeoutMs }): Element => [
       setOf(address),
@@ -54,7 +52,10 @@ export function nameElements(addresses: readonly NamedAddress[]): Element[] {
   )
 }
 
-/** One transaction that opens addresses, each named once, for their time from now, whether they are there already or not. */
+/**
+ * A transaction of its own, for a set that is full must keep nobody from the rest of the ruleset. It opens addresses, each named once, for their time
+ * from now, whether they are there already or not: kernels differ in whether adding them again gives them a new one.
+ */
 export function openNamesText(tableName: string, addresses: readonly NamedAddress[]): string {
   const table = `inet ${tableName}`
   const opened = elementLines(table, nameElements(addresses))

@@ -300,7 +300,7 @@ export class VmNetwork {
 
   #names(): NftPlan['names'] {
     const { names } = this.#deps
-    return names === null ? null : { port: names.port, addresses: this.#named.list(), isStale: this.#isNamedStale }
+    return names === null ? null : { port: names.port, isStale: this.#isNamedStale }
   }
 
   #keepList(): void {
@@ -316,6 +316,7 @@ export class VmNetwork {
     if (this.#readFirst) this.#installed = null
     this.#readFirst = false
     const read = this.#installed === null ? await nft.readCounters(nftTimeoutMs) : null
+    const isKnown = this.#installed !== null
     const inKernel = this.#installed ?? installedOf(read)
     const found = read?.quotas ?? new Map<string, Quota>()
     const vms = this.#wanted().map(vm => countedIn(found, vm))
@@ -339,6 +340,19 @@ export class VmNetwork {
     this.#installed = objects
     this.#ownNetworks = ownNetworks
     this.#keepList()
+    if (!isKnown) await this.#openAgain()
+  }
+
+  /** What is remembered, where somebody may have taken it out of the kernel. What cannot be opened again is opened by the next question. */
+  async #openAgain(): Promise<void> {
+    const addresses = this.#named.list()
+    if (addresses.length === 0) return
+    const { nft, ruleset, log } = this.#deps
+    try {
+      await nft.applyRuleset(openNamesText(ruleset.table, addresses), nftTimeoutMs)
+    } catch (error) {
+      log.error('addresses of names stay closed until they are asked for again', { count: addresses.length, error })
+    }
   }
 }
 

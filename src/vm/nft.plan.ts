@@ -14,13 +14,7 @@ import {
   egressRules,
   sourceRule,
 } from './egress.plan.ts'
-import {
-  type EgressNames,
-  nameElements,
-  nameSetLines,
-  type namesChain,
-  questionInputRules,
-} from './egress-names.plan.ts'
+import { type EgressNames, nameSetLines, type namesChain, questionInputRules } from './egress-names.plan.ts'
 import { EGRESS_SETS_V6, type EgressPlanV6, ENTRY_RULES_V6, sourceRuleV6 } from './egress-v6.plan.ts'
 import { type Element, elementLines } from './nft-elements.plan.ts'
 import { clientRules, type ServiceConnections, serviceRules } from './nft-services.plan.ts'
@@ -146,7 +140,6 @@ export function rulesetText(plan: NftPlan): string {
         ({ address, port }): Element => ['gateway_upstreams', `${address} . ${port}`],
       ),
       ...egressElements({ ...plan, ...plan.egress }),
-      ...nameElements(plan.names?.addresses ?? []),
     ]),
     ...rules(plan).map(([chain, rule]) => `add rule ${table} ${chain} ${rule}`),
     ...arpLines(plan),

@@ -8,7 +8,7 @@ import { type Clock, pause } from '../base/clock.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
-import { configureTap, openTap, removeTap, tapState } from '../host/network/tap.ts'
+import { configureTap, openTap, removeTap, TapStates } from '../host/network/tap.ts'
 import { usualLimits } from '../host/qemu/agent-channel.ts'
 import { qmpTimeoutMs } from '../host/qemu/qmp.ts'
 import { listenUnix } from '../host/qemu/unix-socket.ts'
@@ -76,9 +76,11 @@ const firstFd = 3
 
 export class VmDriver {
   readonly #deps: VmDriverDeps
+  readonly #taps: TapStates
 
   constructor(deps: VmDriverDeps) {
     this.#deps = deps
+    this.#taps = new TapStates(deps.clock)
   }
 
   /** Makes everything up to a paused QEMU. Faults: host.*, image.invalid, launch.mismatch (LaunchMismatch). */
@@ -150,7 +152,7 @@ export class VmDriver {
   async checkNetwork(vm: Vm): Promise<boolean> {
     const { tapPrefix, log } = this.#deps
     const name = tapName(tapPrefix, vm.id)
-    const state = tapState(name, vm)
+    const state = this.#taps.of(name, vm)
     if (state === 'unrouted') {
       log.warn('the interface of a VM was not up with its route; it is configured again', { vm: vm.id, tap: name })
       await this.#configureTap(vm)

@@ -13,7 +13,7 @@ export const tapMtuBytes = 1_500
 
 export type Uplink = Disposable & {
   /** The IPv4 packets that have left by it since the last call, link layer taken off. */
-  readonly left: () => Uint8Array[]
+  readonly left: (etherType?: number) => Uint8Array[]
   /** An IPv4 packet comes in by it. */
   readonly arrive: (packet: Uint8Array) => void
 }
@@ -77,11 +77,10 @@ export async function openUplink(): Promise<Uplink> {
   const buffer = new Uint8Array(70_000)
   const kept = undo.move()
   return {
-    left: () => {
+    left: (etherType = 0x0800) => {
       const packets: Uint8Array[] = []
       for (let size = tryRead(fd, buffer); size > 0; size = tryRead(fd, buffer)) {
-        const isIpv4 = buffer[12] === 0x08 && buffer[13] === 0x00
-        if (isIpv4) packets.push(buffer.slice(etherBytes, size))
+        if (((buffer[12] ?? 0) << 8) + (buffer[13] ?? 0) === etherType) packets.push(buffer.slice(etherBytes, size))
       }
       return packets
     },
@@ -91,6 +90,20 @@ export async function openUplink(): Promise<Uplink> {
     [Symbol.dispose]: () => kept.dispose(),
   }
 }
+
+/** In no network of the host. */
+export const worldAddressV6 = '2a0f:1::9'
+
+/** Leads to `worldAddressV6`, once there is an uplink; the host speaks to nobody there by itself. */
+export async function addUplinkV6(): Promise<void> {
+  await run(['ip', '-batch', '-'], { ...timeouts, stdin: uplinkBatchV6 })
+}
+
+const uplinkBatchV6 = `link set dev uplink addrgenmode none
+address add 2a0f:ffff::1/64 dev uplink nodad
+neighbour replace 2a0f:ffff::9 lladdr ${worldMac} dev uplink nud permanent
+route add ${worldAddressV6}/128 via 2a0f:ffff::9 dev uplink
+`
 
 /** Long enough for all that a test sends before it looks. */
 const uplinkBatch = `link set dev uplink txqueuelen 20000 up

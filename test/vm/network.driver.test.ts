@@ -7,16 +7,18 @@ import { openStore } from '../../src/store/db.ts'
 import { recordEgress } from '../../src/store/ledger/egress.query.ts'
 import { recordResource, strikeResource } from '../../src/store/ledger/resource.query.ts'
 import { closeVm, insertVm, moveVm, type NewVm, openVm } from '../../src/store/ledger/vm.query.ts'
-import { VmNetwork } from '../../src/vm/network.driver.ts'
+import { VmNetwork, type VmNetworkDeps } from '../../src/vm/network.driver.ts'
 import { createManualClock } from '../rigs/clock.ts'
 import { plan } from '../rigs/two-guests.ts'
 import { failure } from '../rigs/until.ts'
 
-function bench() {
+function bench(names: VmNetworkDeps['names'] = null) {
   const store = openStore(':memory:')
   const clock = createManualClock()
   const kernel = new Set<string>()
   const texts: string[] = []
+  /** How texts begin that the kernel takes none of. */
+  const refused: string[] = []
   const counters = (): Counters => ({
     counters: new Map(),
     quotas: new Map([...kernel].map(name => [name, { usedBytes: 0, limitBytes: 1 }])),
@@ -24,6 +26,7 @@ function bench() {
   const nft: Nft = {
     applyRuleset: async text => {
       await Bun.sleep(1)
+      if (refused.some(word => text.startsWith(word))) throw new Error('refused')
       texts.push(text)
       for (const [, verb, name] of text.matchAll(/^(add|delete) quota \S+ \S+ (\S+)/gm)) {
         if (verb === 'add') kernel.add(name ?? '')
@@ -34,7 +37,7 @@ function bench() {
     tableExists: async () => true,
     deleteTables: async () => {},
   }
-  const limits = { egressLimitBytes: 1, rescueLimitBytes: 1, names: null }
+  const limits = { egressLimitBytes: 1, rescueLimitBytes: 1, names }
   const ruleset = plan({ gatewayListen: { address: '0.0.0.0', port: 9442 } })
   let networks: readonly string[] = ['192.0.2.0/24']
   const ownNetworks = () => networks
@@ -60,7 +63,7 @@ function bench() {
   const move = (...to: string[]) => {
     networks = to
   }
-  return { store, create, network, kernel, addVm, texts, served, move }
+  return { store, create, network, kernel, addVm, texts, refused, served, move }
 }
 
 /** Of a set in the newest ruleset. */
@@ -242,4 +245,43 @@ test('what VMs may not reach follows the networks of this host', async () => {
   expect(denied()).not.toContain('192.0.2.0-192.0.2.255')
   expect(denied()).toEqual(expect.arrayContaining(['198.51.100.0-198.51.100.255', '203.0.113.64-203.0.113.127']))
   expect(b.texts.length).toBe(2)
+})
+
+test('addresses of names', async () => {
+  // Goal: opened together, put back where somebody may have taken them out; a kernel that has no place for them gets the rest of the ruleset.
+  const list = { entries: ['crates.io'], port: 53 }
+  const b = bench(list)
+  b.addVm(1)
+  await b.network.sync()
+  const opened = () => elementsOf(b.texts, 'names_v4')
+  const open = (...addresses: string[]) =>
+    b.network.openNamed(
+      addresses.map(address => ({ address, timeoutMs: 60_000 })),
+      '10.88.0.1',
+    )
+  const before = b.texts.length
+  expect(await Promise.all([open('198.51.100.1'), open('198.51.100.2'), open('198.51.100.1')])).toEqual([
+    true,
+    true,
+    true,
+  ])
+  expect([b.texts.length - before, opened()]).toEqual([1, ['198.51.100.1 timeout 60s', '198.51.100.2 timeout 60s']])
+  // A VM more changes nothing of it.
+  b.addVm(2)
+  await b.network.sync()
+  expect(b.texts.at(-1)).toStartWith('add table')
+  await b.network.resync()
+  expect(opened()).toHaveLength(2)
+  b.refused.push('add element')
+  await b.network.resync()
+  expect(b.texts.at(-1)).toStartWith('add table')
+  expect(await failure(open('198.51.100.3'))).toMatchObject({ message: 'refused' })
+  // Who comes after with the same list leaves the kernel's addresses, with another one none.
+  const flushes = (text = '') => text.includes('flush set inet strongroom names_v4')
+  expect(flushes(b.texts[0])).toBe(true)
+  await b.create().sync()
+  expect(flushes(b.texts.at(-1))).toBe(false)
+  list.entries.push('other.example')
+  await b.create().sync()
+  expect(flushes(b.texts.at(-1))).toBe(true)
 })

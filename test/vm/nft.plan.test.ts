@@ -1,5 +1,6 @@
 import { expect, test } from 'bun:test'
 import { parseEgressEntryV6 } from '../../src/config/egress-v6.ts'
+import { openNamesText } from '../../src/vm/egress-names.plan.ts'
 import { quotaNames, rulesetText, tapOfQuota } from '../../src/vm/nft.plan.ts'
 import { gatewayPlan } from '../rigs/gateway-guests.ts'
 import { expectGolden } from '../rigs/golden.ts'
@@ -25,14 +26,22 @@ test('the ruleset with the gateway in VMs', () => {
 })
 
 test('the ruleset where instances reach the world by name alone', () => {
-  // Goal: as above; what is open at the moment comes back with the table, and what is of another list goes.
-  const names = { port: 53, isStale: false, addresses: [] }
+  // Goal: as above; what is of another list goes.
+  const names = { port: 53, isStale: false }
   expectGolden('nft-names.nft', rulesetText(plan({ names })))
+  expectGolden('nft-names-dual.nft', rulesetText(planV6({ names: { ...names, isStale: true } })))
+})
+
+test('the addresses that names lead to, for a time each', () => {
+  // Goal: what is open already gets the new time, and what is not is opened, in one transaction.
+  const [four, six] = ['names_v4 { 198.51.100.7', 'names_v6 { 2a0f:2::9'].map(text => `element inet strongroom ${text}`)
   const addresses = [
     { address: '198.51.100.7', timeoutMs: 90_000 },
     { address: '2a0f:2::9', timeoutMs: 10 },
   ]
-  expectGolden('nft-names-dual.nft', rulesetText(planV6({ names: { ...names, addresses, isStale: true } })))
+  const added = [`add ${four} timeout 90s }`, `add ${six} timeout 1s }`]
+  const text = [...added, `delete ${four} }`, `delete ${six} }`, ...added].join('\n')
+  expect(openNamesText('strongroom', addresses)).toBe(`${text}\n`)
 })
 
 test('rules do not grow with VMs, and no name comes from a user', () => {

@@ -16,6 +16,8 @@ export type DnsQuestion = {
   /** Whether the server is to find the answer elsewhere. */
   readonly recursion: boolean
   readonly timeoutMs: number
+  /** Longer answers are not read. Of any length where it is not given. */
+  readonly answerBytesMax?: number
 }
 
 export type DnsAnswer = {
@@ -29,7 +31,7 @@ export type DnsAnswer = {
 
 /** Faults: host.command_timeout (no answer in time), host.command_failed (nobody there, or an answer that cannot be read). */
 export async function askDns(question: DnsQuestion, random: RandomBytes = systemRandom): Promise<DnsAnswer> {
-  const { server, port, name, type, recursion, timeoutMs } = question
+  const { server, port, name, type, recursion, timeoutMs, answerBytesMax = datagramBytesMax } = question
   const [high = 0, low = 0] = random(2)
   const id = high * 256 + low
   const query = encode({
@@ -59,7 +61,7 @@ export async function askDns(question: DnsQuestion, random: RandomBytes = system
       )
       socket.on('error', error => reject(failed(error)))
       socket.on('message', bytes => {
-        const read = readAnswer(bytes, { id, name, type })
+        const read = readAnswer(bytes, { id, name, type, answerBytesMax })
         if (read === 'other') return
         if (typeof read === 'string') reject(failed(read))
         else resolve(read)
@@ -73,13 +75,17 @@ export async function askDns(question: DnsQuestion, random: RandomBytes = system
   }
 }
 
-/** Some send more than the 1232 that the query allows. */
-const answerBytesMax = 4_096
+const datagramBytesMax = 65_535
 
 /** `other`: it answers another question. Any other text: why it cannot be read. */
 function readAnswer(
   datagram: Uint8Array,
-  { id, name, type }: { readonly id: number; readonly name: string; readonly type: DnsQuestion['type'] },
+  {
+    id,
+    name,
+    type,
+    answerBytesMax,
+  }: Pick<Required<DnsQuestion>, 'name' | 'type' | 'answerBytesMax'> & { readonly id: number },
 ): DnsAnswer | string {
   const bytes = Buffer.from(datagram)
   if (bytes.length < 2 || bytes.readUInt16BE(0) !== id) return 'other'

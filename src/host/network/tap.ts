@@ -5,6 +5,7 @@
 import { closeSync, openSync, readFileSync, writeFileSync } from 'node:fs'
 import { constants } from 'node:os'
 import { Type } from '@sinclair/typebox'
+import type { Clock } from '../../base/clock.ts'
 import { Fault, messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import { parseIpv6 } from '../../base/ipv6.ts'
 import { checked } from '../../contract/shape.ts'
@@ -168,26 +169,60 @@ const Links = Type.Array(Type.Object({ ifname: Type.Optional(Type.String()) }))
 /** `routed`: up, with the way to its address. `unrouted`: there, but down or without it. `gone`: the interface is no more. */
 export type TapState = 'routed' | 'unrouted' | 'gone'
 
-/** From /proc alone (proc(5), net/dev, net/route and net/ipv6_route): it is asked often. */
-export function tapState(name: string, { address, addressV6 }: Routed): TapState {
+/** From /proc alone (proc(5), net/dev, net/route and net/ipv6_route). */
+export function tapState(name: string, routed: Routed): TapState {
+  return stateIn(readTables(), name, routed)
+}
+
+/** How long one reading may be believed of interfaces that it has. */
+const tablesMs = 1_000
+
+/**
+ * The same of many taps, read once in a second for all of them: with a thousand the tables have a line for each, too. That one is gone is read anew
+ * before it is said, for it may be younger than the reading.
+ */
+export class TapStates {
+  readonly #clock: Pick<Clock, 'monotonicMs'>
+  #tables: Tables | null = null
+  #readAtMs = Number.NEGATIVE_INFINITY
+
+  constructor(clock: Pick<Clock, 'monotonicMs'>) {
+    this.#clock = clock
+  }
+
+  of(name: string, routed: Routed): TapState {
+    const isFresh = this.#clock.monotonicMs() - this.#readAtMs < tablesMs
+    const known = isFresh && this.#tables !== null ? stateIn(this.#tables, name, routed) : 'gone'
+    if (known !== 'gone') return known
+    this.#tables = readTables()
+    this.#readAtMs = this.#clock.monotonicMs()
+    return stateIn(this.#tables, name, routed)
+  }
+}
+
+/** Names of interfaces, and `INTERFACE ADDRESS` of routes to single addresses, as the kernel writes these. */
+type Tables = { readonly names: ReadonlySet<string>; readonly routes: ReadonlySet<string> }
+
+function readTables(): Tables {
+  const lines = (path: string) => readFileSync(path, 'utf8').split('\n')
+  const names = lines('/proc/self/net/dev').map(line => line.slice(0, Math.max(0, line.indexOf(':'))).trim())
+  const v4 = lines('/proc/self/net/route').flatMap(line => {
+    const [name = '', destination = '', , , , , , mask] = line.split('\t')
+    return mask === 'FFFFFFFF' ? [`${name} ${destination}`] : []
+  })
+  const v6 = lines('/proc/self/net/ipv6_route').flatMap(line => {
+    const [destination = '', length, ...rest] = line.trim().split(/\s+/)
+    return length === '80' ? [`${rest.at(-1)} ${destination}`] : []
+  })
+  return { names: new Set(names), routes: new Set([...v4, ...v6]) }
+}
+
+function stateIn({ names, routes }: Tables, name: string, { address, addressV6 }: Routed): TapState {
   checkName(name)
-  const fields = (path: string) =>
-    readFileSync(path, 'utf8')
-      .split('\n')
-      .map(line => line.trim().split(/[\s:]+/))
-  if (!fields('/proc/self/net/dev').some(([device]) => device === name)) return 'gone'
+  if (!names.has(name)) return 'gone'
   // A route goes with its interface being up.
-  const isRouted =
-    address === null ||
-    fields('/proc/self/net/route').some(
-      ([device, destination, , , , , , mask]) =>
-        device === name && destination === hexOf(address) && mask === 'FFFFFFFF',
-    )
-  const isRoutedV6 =
-    addressV6 === null ||
-    fields('/proc/self/net/ipv6_route').some(
-      words => words.at(-1) === name && words[0] === hexOfV6(addressV6) && words[1] === '80',
-    )
+  const isRouted = address === null || routes.has(`${name} ${hexOf(address)}`)
+  const isRoutedV6 = addressV6 === null || routes.has(`${name} ${hexOfV6(addressV6)}`)
   return isRouted && isRoutedV6 ? 'routed' : 'unrouted'
 }
 

@@ -20,8 +20,14 @@ export type FirewallReads = {
   readonly outputBytesMax: number
 }
 
-/** The kernel's older tables; absent where they are not loaded. Reading them by iptables-legacy-save would otherwise load them. */
-const legacyTables = '/proc/net/ip_tables_names'
+/**
+ * What iptables has of each family: `family` of its tables in nftables, and the kernel's older tables, absent where they are not loaded. Reading
+ * them by iptables-legacy-save would otherwise load them.
+ */
+const IPTABLES = [
+  { family: 'ip', program: 'iptables', legacy: 'legacy', legacyTables: '/proc/net/ip_tables_names' },
+  { family: 'ip6', program: 'ip6tables', legacy: 'legacy6', legacyTables: '/proc/net/ip6_tables_names' },
+] as const
 /** Elements of sets are left out, of which there may be any number, and what counts. */
 const listRuleset = ['nft', '--json', '--terse', '--stateless', 'list', 'ruleset'] as const
 
@@ -37,28 +43,31 @@ export async function lookAtFirewalls(reads: FirewallReads): Promise<Firewalls> 
     }
   }
   const nft = await read(listRuleset, readNftRules)
-  const isOpaque = nft.some(chain => chain.family === 'ip' && chain.isOpaque === true)
-  const ofNft = (text: string) => readIptables(text, 'ip')
-  const told = isOpaque && isInstalled('iptables-nft-save') ? await read(['iptables-nft-save'], ofNft) : []
-  const ofLegacy = (text: string) => readIptables(text, 'legacy')
-  const isLegacy = hasLegacyTables() && isInstalled('iptables-legacy-save')
-  const older = isLegacy ? await read(['iptables-legacy-save'], ofLegacy) : []
-  return { chains: [...withTold(nft, told), ...older], unread }
+  let chains = nft
+  const older: Chain[] = []
+  for (const { family, program, legacy, legacyTables } of IPTABLES) {
+    const isOpaque = nft.some(chain => chain.family === family && chain.isOpaque === true)
+    if (isOpaque && isInstalled(`${program}-nft-save`))
+      chains = withTold(chains, family, await read([`${program}-nft-save`], text => readIptables(text, family)))
+    if (hasTables(legacyTables) && isInstalled(`${program}-legacy-save`))
+      older.push(...(await read([`${program}-legacy-save`], text => readIptables(text, legacy))))
+  }
+  return { chains: [...chains, ...older], unread }
 }
 
 /** iptables tells of its own tables more than nft does. */
-function withTold(chains: readonly Chain[], told: readonly Chain[]): Chain[] {
+function withTold(chains: readonly Chain[], family: string, told: readonly Chain[]): Chain[] {
   const tables = new Set(
-    chains.filter(chain => chain.family === 'ip' && chain.isOpaque === true).map(({ table }) => table),
+    chains.filter(chain => chain.family === family && chain.isOpaque === true).map(({ table }) => table),
   )
   const better = told.filter(({ table }) => tables.has(table))
   const names = new Set(better.map(chainName))
   return [...chains.filter(chain => !names.has(chainName(chain))), ...better]
 }
 
-function hasLegacyTables(): boolean {
+function hasTables(file: string): boolean {
   try {
-    return existsSync(legacyTables) && readFileSync(legacyTables, 'utf8').trim() !== ''
+    return existsSync(file) && readFileSync(file, 'utf8').trim() !== ''
   } catch {
     return false
   }

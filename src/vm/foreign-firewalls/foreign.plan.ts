@@ -3,9 +3,20 @@
 // A packet passes a hook only if every base chain there lets it pass (nft(8)): what one of ours accepts, a foreign one may still drop.
 
 import { rangeOf } from '../../base/ipv4.ts'
+import { rangeOfV6 } from '../../base/ipv6.ts'
 import { shellWord } from '../../base/shell-word.ts'
 import type { Turns } from '../../base/turns.ts'
-import { anywhere, type Chain, chainName, type Hook, type Packet, type Traced, trace } from './trace.plan.ts'
+import {
+  anywhere,
+  anywhereV6,
+  type Chain,
+  chainName,
+  type Hook,
+  type Packet,
+  passesBy,
+  type Traced,
+  trace,
+} from './trace.plan.ts'
 
 export type FirewallSite = {
   readonly tapPrefix: string
@@ -19,6 +30,10 @@ export type FirewallSite = {
   readonly services: readonly { readonly name: string; readonly protocol: 'tcp' | 'udp'; readonly port: number }[]
   /** Ports of this host that guests come to at the gateway address. */
   readonly guestPorts: readonly number[]
+  /** The same by IPv6; null: they have none. */
+  readonly v6: { readonly pool: string; readonly gateway: string; readonly guestPorts: readonly number[] } | null
+  /** UDP port of the gateway addresses at which instances ask for names; null: they ask elsewhere. */
+  readonly guestDnsPort: number | null
   /** The port of the gateway in VMs; null: it is in none. */
   readonly gatewayVmPort: number | null
 }
@@ -48,57 +63,83 @@ const INTO = ['prerouting', 'input'] as const satisfies readonly Hook[]
 
 /** Packets that have to pass for an appliance to do its work. */
 export function neededPackets(site: FirewallSite): Need[] {
-  const { tapPrefix, uplink, gatewayVmPort } = site
+  const { tapPrefix, uplink, gatewayVmPort, v6 } = site
   const tap = `${tapPrefix}0000000000`
-  const [pool, gateway] = [rangeOf(site.pool ?? site.gateway), rangeOf(site.gateway)]
-  const need = (kind: NeedKind, hooks: readonly Hook[], name: string, packet: Partial<Packet>): Need => {
-    const usual = {
-      family: 'ipv4',
-      protocol: 'tcp',
-      sport: null,
-      dport: null,
-      ct_state: 'new',
-      ct_status: 'none',
-    } as const
-    return {
-      kind,
-      hooks,
-      packet: { name, iifname: null, oifname: null, saddr: anywhere, daddr: anywhere, ...usual, ...packet },
-    }
-  }
-  const inward = { iifname: uplink, oifname: tap, daddr: pool }
-  const outward = { iifname: tap, oifname: uplink, saddr: pool }
-  const answer = { ct_state: 'established' } as const
+  const pool = rangeOf(site.pool ?? site.gateway)
+  const around = { tap, uplink, guestDnsPort: site.guestDnsPort }
+  const ofVms = { protocol: 'tcp', daddr: pool, dport: gatewayVmPort, ct_status: 'dnat' } as const
+  const clients = { ...usual, iifname: uplink }
   const needs = [
-    need('instances', THROUGH, 'SSH to instances', { ...inward, dport: 22 }),
-    need('instances', THROUGH, 'answers of their SSH', { ...outward, ...answer, sport: 22 }),
-    need('instances', THROUGH, 'what instances send', { ...outward, dport: 443 }),
-    need('instances', THROUGH, 'answers to instances', { ...inward, ...answer, sport: 443 }),
-    ...site.guestPorts.map(port =>
-      need('instances', INTO, `instances to port ${port} of this host`, {
-        iifname: tap,
-        saddr: pool,
-        daddr: gateway,
-        dport: port,
-      }),
-    ),
-    ...(gatewayVmPort === null
+    ...(site.pool === null
+      ? []
+      : needsOfInstances(
+          { ...around, guestPorts: site.guestPorts, suffix: '' },
+          {
+            ...{ family: 'ipv4', anywhere, pool, gateway: rangeOf(site.gateway) },
+          },
+        )),
+    ...(gatewayVmPort === null || site.pool === null
       ? []
       : [
           need('instances', THROUGH, 'instances to the gateway VM', {
-            ...{ iifname: tap, oifname: tap, saddr: pool, daddr: pool, dport: gatewayVmPort, ct_status: 'dnat' },
-          }),
-          need('services', THROUGH, 'clients to the gateway VM', {
-            ...inward,
-            dport: gatewayVmPort,
-            ct_status: 'dnat',
+            ...{ ...usual, iifname: tap, oifname: tap, saddr: pool, ...ofVms },
           }),
         ]),
+    ...(gatewayVmPort === null
+      ? []
+      : [need('services', THROUGH, 'clients to the gateway VM', { ...clients, oifname: tap, ...ofVms })]),
     ...site.services.map(({ name, protocol, port }) =>
-      need('services', INTO, `clients to ${name} (${protocol} ${port})`, { iifname: uplink, protocol, dport: port }),
+      need('services', INTO, `clients to ${name} (${protocol} ${port})`, { ...clients, protocol, dport: port }),
     ),
   ]
-  return needs.filter(({ kind }) => site.pool !== null || kind === 'services')
+  if (v6 === null) return needs
+  const [poolV6, gatewayV6] = [rangeOfV6(v6.pool), rangeOfV6(v6.gateway)]
+  const family = { family: 'ipv6', anywhere: anywhereV6, pool: poolV6, gateway: gatewayV6 } as const
+  return [...needs, ...needsOfInstances({ ...around, guestPorts: v6.guestPorts, suffix: ' by IPv6' }, family)]
+}
+
+const usual: Omit<Packet, 'name'> = {
+  ...{ family: 'ipv4', iifname: null, oifname: null, saddr: anywhere, daddr: anywhere, protocol: 'tcp' },
+  ...{ sport: null, dport: null, ct_state: 'new', ct_status: 'none' },
+}
+
+function need(kind: NeedKind, hooks: readonly Hook[], name: string, packet: Omit<Packet, 'name'>): Need {
+  return { kind, hooks, packet: { name, ...packet } }
+}
+
+type Around = Pick<FirewallSite, 'uplink' | 'guestPorts' | 'guestDnsPort'> & {
+  readonly tap: string
+  readonly suffix: string
+}
+type Family = Pick<Packet, 'family'> & Readonly<Record<'anywhere' | 'pool' | 'gateway', Packet['saddr']>>
+
+/** Of one family. */
+function needsOfInstances(
+  { tap, uplink, guestPorts, guestDnsPort, suffix }: Around,
+  { family, anywhere: world, pool, gateway }: Family,
+): Need[] {
+  const packet = { ...usual, family, saddr: world, daddr: world }
+  const inward = { ...packet, iifname: uplink, oifname: tap, daddr: pool }
+  const outward = { ...packet, iifname: tap, oifname: uplink, saddr: pool }
+  const here = { ...packet, iifname: tap, saddr: pool, daddr: gateway }
+  const answer = { ct_state: 'established' } as const
+  const through = (name: string, which: Omit<Packet, 'name'>) => need('instances', THROUGH, `${name}${suffix}`, which)
+  return [
+    through('SSH to instances', { ...inward, dport: 22 }),
+    through('answers of their SSH', { ...outward, ...answer, sport: 22 }),
+    through('what instances send', { ...outward, dport: 443 }),
+    through('answers to instances', { ...inward, ...answer, sport: 443 }),
+    ...guestPorts.map(port =>
+      need('instances', INTO, `instances to port ${port} of this host${suffix}`, { ...here, dport: port }),
+    ),
+    ...(guestDnsPort === null
+      ? []
+      : [
+          need('instances', INTO, `questions of instances for names${suffix}`, {
+            ...{ ...here, protocol: 'udp', dport: guestDnsPort },
+          }),
+        ]),
+  ]
 }
 
 /** `own`: tables of family inet that are ours. */
@@ -116,7 +157,7 @@ export function* foreignDrops(
     for (const kind of ['instances', 'services'] as const) {
       const traced: TracedPacket[] = []
       for (const need of needs) {
-        if (need.kind !== kind || !need.hooks.includes(hook)) continue
+        if (need.kind !== kind || !need.hooks.includes(hook) || !passesBy(base, need.packet)) continue
         traced.push({ packet: need.packet, ...trace(base, foreign, need.packet) })
         yield
       }
@@ -147,8 +188,9 @@ function remedyOf(base: Chain, chains: readonly Chain[], { tapPrefix, kind, pack
   const family = chains.filter(({ family, table }) => family === base.family && table === base.table)
   if (base.table === 'firewalld') return taps ? firewalldTaps(tapPrefix) : firewalldPorts(ports)
   if (base.family !== 'inet' && isIptables(base)) {
-    const legacy = base.family === 'legacy' ? 'iptables-legacy' : 'iptables'
-    if (family.some(({ name }) => name.startsWith('ufw-'))) return ufw(taps, tapPrefix, { isIn, ports })
+    const six = base.family.endsWith('6') ? '6' : ''
+    const legacy = `ip${six}tables${base.family.startsWith('legacy') ? '-legacy' : ''}`
+    if (family.some(({ name }) => name.startsWith(`ufw${six}-`))) return ufw(taps, tapPrefix, { isIn, ports, six })
     const chain =
       family.some(({ name }) => name === 'DOCKER-USER') && base.name === 'FORWARD' ? 'DOCKER-USER' : base.name
     const insert = (match: string) =>
@@ -173,13 +215,14 @@ function isIptables({ table, name }: Chain): boolean {
 function ufw(
   taps: boolean,
   tapPrefix: string,
-  { isIn, ports }: { isIn: boolean; ports: readonly [string, string][] },
+  { isIn, ports, six }: { isIn: boolean; ports: readonly [string, string][]; six: '' | '6' },
 ): string {
+  const before = `-A ufw${six}-before`
   if (!taps) return ports.map(([protocol, port]) => `ufw allow ${port}/${protocol}`).join('; ')
   const lines = isIn
-    ? [`-A ufw-before-input -i ${tapPrefix}+ -j ACCEPT`]
-    : [`-A ufw-before-forward -i ${tapPrefix}+ -j ACCEPT`, `-A ufw-before-forward -o ${tapPrefix}+ -j ACCEPT`]
-  return `write ${lines.map(line => `"${line}"`).join(' and ')} into /etc/ufw/before.rules, before COMMIT; run ufw reload`
+    ? [`${before}-input -i ${tapPrefix}+ -j ACCEPT`]
+    : [`${before}-forward -i ${tapPrefix}+ -j ACCEPT`, `${before}-forward -o ${tapPrefix}+ -j ACCEPT`]
+  return `write ${lines.map(line => `"${line}"`).join(' and ')} into /etc/ufw/before${six}.rules, before COMMIT; run ufw reload`
 }
 
 /** A zone decides by where a packet comes from; a policy, by where it goes as well (firewalld.policy(5)). */

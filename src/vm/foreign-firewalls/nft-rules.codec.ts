@@ -40,14 +40,14 @@ type Expression = Readonly<Record<string, unknown>>
 /** Items that are read in one turn. */
 const turnItems = 100
 
-/** Chains that IPv4 packets pass, those of every table. Fault host.command_failed: it is no such list. */
+/** Chains that packets of IPv4 and IPv6 pass, those of every table. Fault host.command_failed: it is no such list. */
 export function* readNftRules(text: string): Turns<Chain[]> {
   const chains = new Map<string, Declared>()
   const rules = new Map<string, { readonly rules: Rule[]; isOpaque: boolean }>()
   for (const [index, one] of readList(text).entries()) {
     if (index % turnItems === turnItems - 1) yield
     const { chain, rule } = checked(Item, one, { what, code: 'host.command_failed' })
-    if (chain !== undefined && (chain.family === 'ip' || chain.family === 'inet')) {
+    if (chain !== undefined && FAMILIES.has(chain.family)) {
       const { family, table, name } = chain
       chains.set(`${family} ${table} ${name}`, { family, table, name, base: baseOf(chain) })
     }
@@ -61,6 +61,8 @@ export function* readNftRules(text: string): Turns<Chain[]> {
   }
   return [...chains].map(([key, chain]) => ({ ...chain, ...(rules.get(key) ?? { rules: [], isOpaque: false }) }))
 }
+
+const FAMILIES: ReadonlySet<string> = new Set(['ip', 'ip6', 'inet'])
 
 type Declared = Omit<Chain, 'rules' | 'isOpaque'>
 const what = 'nft list ruleset'
@@ -166,6 +168,7 @@ function impliedBy({ payload }: { payload?: unknown }): Match[] {
   const protocol = String(Reflect.get(Object(payload), 'protocol'))
   const is = (field: Field, text: string): Match[] => [{ field, isNegated: false, values: [{ kind: 'text', text }] }]
   if (protocol === 'ip6' || protocol === 'icmpv6') return is('family', 'ipv6')
+  if (protocol === 'ip') return is('family', 'ipv4')
   return TRANSPORTS.has(protocol) ? is('protocol', protocol) : []
 }
 
@@ -182,6 +185,8 @@ const META: Readonly<Record<string, Field>> = {
 }
 const CT: Readonly<Record<string, Field>> = { state: 'ct_state', status: 'ct_status' }
 const IP: Readonly<Record<string, Field>> = { saddr: 'saddr', daddr: 'daddr', protocol: 'protocol' }
+/** Our packets have no header between. */
+const IP6: Readonly<Record<string, Field>> = { saddr: 'saddr', daddr: 'daddr', nexthdr: 'protocol' }
 const PORTS: Readonly<Record<string, Field>> = { sport: 'sport', dport: 'dport' }
 
 function fieldOf(left: { meta?: unknown; ct?: unknown; payload?: unknown }): Field | null {
@@ -191,6 +196,7 @@ function fieldOf(left: { meta?: unknown; ct?: unknown; payload?: unknown }): Fie
   if (left.payload === undefined) return null
   const [protocol, field] = [text(left.payload, 'protocol'), text(left.payload, 'field')]
   if (protocol === 'ip') return IP[field] ?? null
+  if (protocol === 'ip6') return IP6[field] ?? null
   return protocol === 'tcp' || protocol === 'udp' || protocol === 'th' ? (PORTS[field] ?? null) : null
 }
 
@@ -219,5 +225,7 @@ function readValue(field: Field, right: unknown): Value | null {
   // Other words of the status are not followed.
   if (field === 'ct_status' && right !== 'dnat') return null
   // `meta protocol ip` is what `meta nfproto ipv4` is.
-  return { kind: 'text', text: field === 'family' && right === 'ip' ? 'ipv4' : right }
+  return { kind: 'text', text: field === 'family' ? (PROTOCOLS[right] ?? right) : right }
 }
+
+const PROTOCOLS: Readonly<Record<string, string>> = { ip: 'ipv4', ip6: 'ipv6' }

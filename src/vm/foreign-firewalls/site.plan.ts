@@ -1,6 +1,6 @@
 // What of the configuration decides which packets have to pass this host's firewalls. Pure.
 
-import { guestGateway, LISTENERS, type Listener, listenAddress } from '../../config/listen.ts'
+import { guestDnsPort, guestGateway, LISTENERS, type Listener, listenAddress } from '../../config/listen.ts'
 import type { Config } from '../../config/schema.ts'
 import { guestGatewayName } from '../../contract/agent.ts'
 import { gatewayVmPort } from '../../contract/enclave.ts'
@@ -21,6 +21,15 @@ export function firewallSite(config: Config, uplink: string | null): FirewallSit
       protocolsOf(name).map(protocol => ({ name: NAMES[name], protocol, port: portOf(listen[name]) })),
     ),
     guestPorts: [...(isGatewayInVm ? [] : guestGateway(config, guestGatewayName).ports), ...fetchPorts],
+    v6:
+      network.pool_v6 === ''
+        ? null
+        : {
+            pool: network.pool_v6,
+            gateway: network.gateway_v6,
+            guestPorts: isGatewayInVm ? [] : guestGateway(config, guestGatewayName).ports,
+          },
+    guestDnsPort: network.allow_names.length === 0 ? null : guestDnsPort,
     gatewayVmPort: isGatewayInVm ? gatewayVmPort : null,
   }
 }

@@ -3,18 +3,22 @@
 // Every match is `yes`, `no` or `unknown`: nobody evaluates a set that somebody fills, a rate, or a helper of iptables. Where a rule may match or
 // not, both ways are followed. What is dropped in every way is dropped for certain.
 
-import { isIPv4 } from 'node:net'
+import { isIPv4, isIPv6 } from 'node:net'
 import { assert } from '../../base/assert.ts'
 import { covers, type Ipv4Range, rangeOf } from '../../base/ipv4.ts'
+import { coversV6, type Ipv6Range, rangeOfV6 } from '../../base/ipv6.ts'
 
-/** Of IPv4 packets, in nftables' words. */
+/** Of packets of either family, in nftables' words. */
 export type Hook = 'prerouting' | 'input' | 'forward' | 'postrouting'
+
+/** Of either family: numbers are IPv4. */
+export type Network = Ipv4Range | Ipv6Range
 
 export type Value =
   | { readonly kind: 'text'; readonly text: string }
   /** The beginning of an interface's name. */
   | { readonly kind: 'prefix'; readonly text: string }
-  | { readonly kind: 'network'; readonly network: Ipv4Range }
+  | { readonly kind: 'network'; readonly network: Network }
   | { readonly kind: 'range'; readonly from: number; readonly to: number }
 
 export type Field = Exclude<keyof Packet, 'name'>
@@ -50,11 +54,11 @@ export type Chain = {
 export type Packet = {
   /** For people. */
   readonly name: string
-  readonly family: 'ipv4'
+  readonly family: 'ipv4' | 'ipv6'
   readonly iifname: string | null
   readonly oifname: string | null
-  readonly saddr: Ipv4Range
-  readonly daddr: Ipv4Range
+  readonly saddr: Network
+  readonly daddr: Network
   readonly protocol: 'tcp' | 'udp'
   readonly sport: number | null
   readonly dport: number | null
@@ -64,6 +68,12 @@ export type Packet = {
 }
 
 export const anywhere: Ipv4Range = rangeOf('0.0.0.0/0')
+export const anywhereV6: Ipv6Range = rangeOfV6('::/0')
+
+/** Whether packets of one family come by the chains of a table: those of the older tables are named after their programs. */
+export function passesBy(chain: Pick<Chain, 'family'>, { family }: Pick<Packet, 'family'>): boolean {
+  return chain.family === 'inet' || (chain.family === 'ip6' || chain.family === 'legacy6') === (family === 'ipv6')
+}
 
 /** What a base chain does with a packet. `unsure`: what is not known here decides. */
 export type Fate = 'passes' | 'drops' | 'unsure'
@@ -182,13 +192,29 @@ function truth(is: boolean): Truth {
   return is ? 'yes' : 'no'
 }
 
-function within(inner: Ipv4Range, outer: Ipv4Range): Truth {
-  if (covers(outer, inner)) return 'yes'
+function within(inner: Network, outer: Network): Truth {
+  if (isV6(inner)) return isV6(outer) ? lies(coversV6(outer, inner), inner, outer) : 'no'
+  return isV6(outer) ? 'no' : lies(covers(outer, inner), inner, outer)
+}
+
+function lies(isInside: boolean, inner: Network, outer: Network): Truth {
+  if (isInside) return 'yes'
   return inner.last < outer.first || outer.last < inner.first ? 'no' : 'unknown'
 }
 
-/** `A.B.C.D` or `A.B.C.D/N`; null for anything else. */
-export function parseNetwork(text: string): Ipv4Range | null {
+function isV6(network: Network): network is Ipv6Range {
+  return typeof network.first === 'bigint'
+}
+
+/** `A.B.C.D` or `A.B.C.D/N`, or the same of IPv6, in hexadecimal; null for anything else. */
+export function parseNetwork(text: string): Network | null {
+  if (text.includes(':')) return parseNetworkV6(text)
   const [address = '', length = '32', ...more] = text.split('/')
   return isIPv4(address) && /^\d{1,2}$/.test(length) && Number(length) <= 32 && more.length === 0 ? rangeOf(text) : null
+}
+
+function parseNetworkV6(text: string): Ipv6Range | null {
+  const [address = '', length = '128', ...more] = text.split('/')
+  const isAddress = isIPv6(address) && /^[0-9a-f:]+$/.test(address)
+  return isAddress && /^\d{1,3}$/.test(length) && Number(length) <= 128 && more.length === 0 ? rangeOfV6(text) : null
 }

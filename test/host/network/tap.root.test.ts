@@ -8,6 +8,7 @@ import {
   listTaps,
   openTap,
   removeTap,
+  TapStates,
   tapBatch,
   tapMac,
   tapState,
@@ -16,6 +17,7 @@ import { connectQmp } from '../../../src/host/qemu/qmp.ts'
 import { run } from '../../../src/linux/command.ts'
 import { ioctl } from '../../../src/linux/libc.ts'
 import { signalProcess, spawnDetached, waitGone } from '../../../src/linux/process.ts'
+import { createManualClock } from '../../rigs/clock.ts'
 import { inOwnNetns } from '../../rigs/netns.ts'
 import { failure, until } from '../../rigs/until.ts'
 
@@ -77,6 +79,31 @@ inOwnNetns(
       expect(signalProcess(identity, 'SIGKILL')).toBe(true)
       expect(await waitGone(identity, 2_000)).toBe(true)
       await until('the interface is gone', 2_000, async () => (await listTaps('sr', 5_000)).length === 0)
+    })
+
+    test('goal: one reading is for all taps, for a second, and none is said to be gone that is not', async () => {
+      const clock = createManualClock()
+      const states = new TapStates(clock)
+      const of = (n: number) => states.of(`srts${n}`, { address: `10.88.4.${n}`, addressV6: null })
+      const start = async (n: number) => {
+        const tap = openTap(`srts${n}`)
+        const to = { gateway: '169.254.88.1', address: `10.88.4.${n}` }
+        await configureTap({ name: tap.name, ...to, mtuBytes: 1500, timeoutMs: 5_000 })
+        return tap
+      }
+      const first = await start(1)
+      expect([of(1), of(2)]).toEqual(['routed', 'gone'])
+      const second = await start(2)
+      expect(of(2)).toBe('routed')
+      await run(['ip', 'link', 'set', 'dev', 'srts1', 'down'], bounds)
+      // From the reading before.
+      expect(of(1)).toBe('routed')
+      clock.advance(1_000)
+      expect([of(1), of(2)]).toEqual(['unrouted', 'routed'])
+      second.close()
+      clock.advance(1_000)
+      expect([of(1), of(2)]).toEqual(['unrouted', 'gone'])
+      first.close()
     })
 
     test('goal: a tap that is down or without its route is told from one that is gone, and configuring puts it right', async () => {

@@ -20,6 +20,8 @@ const site: FirewallSite = {
   uplink: 'up0',
   services: [{ name: 'service A', protocol: 'tcp', port: 8441 }],
   guestPorts: [8442],
+  v6: null,
+  guestDnsPort: null,
   gatewayVmPort: null,
 }
 const own = new Set(['strongroom', 'strongroom_guard'])
@@ -30,10 +32,10 @@ function sh(text: string): void {
 }
 const nft = (text: string) => sh(`nft --file - <<'END'\n${text}\nEND`)
 
-async function drops() {
+async function drops(change: Partial<FirewallSite> = {}) {
   const { chains, unread } = await lookAtFirewalls({ timeoutMs, outputBytesMax: 1_048_576 })
   expect(unread).toEqual([])
-  return atOnce(foreignDrops(chains, site, own))
+  return atOnce(foreignDrops(chains, { ...site, ...change }, own))
 }
 const summary = async () =>
   (await drops()).map(({ chain, kind, drops, unsure }) => [chain, kind, drops.length, unsure.length])
@@ -64,6 +66,27 @@ inOwnNetns(
       )
       sh(found?.remedy.replace(/; keep .*/, '') ?? '')
       expect(await drops()).toEqual([])
+    })
+
+    test('goal: the same of IPv6 is found in ip6tables, in tables of both families and of its own, and only if there is a pool of it', async () => {
+      const v6 = { pool: '2001:db8:88::/64', gateway: 'fd73::1', guestPorts: [8442] }
+      const both = async () => (await drops({ v6 })).map(({ chain, drops, unsure }) => [chain, drops, unsure])
+      sh(`ip6tables -P FORWARD DROP; ip6tables -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+        ip6tables -A FORWARD -d 2001:db8:88::/48 -p tcp --dport 22 -j ACCEPT; ip6tables -A FORWARD -s fd00::/8 -j ACCEPT`)
+      expect(await drops()).toEqual([])
+      expect(await both()).toEqual([['ip6 filter FORWARD', ['what instances send by IPv6'], []]])
+      const [found] = await drops({ v6 })
+      expect(found?.remedy).toStartWith('ip6tables --table filter --insert FORWARD --in-interface sr+ --jump ACCEPT; ')
+      sh(found?.remedy.replace(/; keep .*/, '') ?? '')
+      expect(await both()).toEqual([])
+      sh('nft flush ruleset')
+      nft(`table ip6 own { chain i { type filter hook input priority 0; policy drop; ip6 saddr 2001:db8:88::/64 tcp dport 22 accept; }; }
+        table inet fw { chain f { type filter hook forward priority 0; policy drop; ip daddr 10.88.0.0/16 accept; ip saddr 10.88.0.0/16 accept; ip6 daddr 2001:db8::/32 accept; }; }`)
+      expect(await both()).toEqual([
+        ['ip6 own i', ['instances to port 8442 of this host by IPv6'], []],
+        // Whom instances speak to nobody knows.
+        ['inet fw f', [], ['answers of their SSH by IPv6', 'what instances send by IPv6']],
+      ])
     })
 
     test('goal: ufw lets answers pass and drops the rest, the ports of our services too', async () => {

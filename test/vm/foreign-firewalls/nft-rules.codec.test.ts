@@ -2,6 +2,7 @@
 // What the real nft prints is read in foreign.driver.root.test.ts.
 
 import { expect, test } from 'bun:test'
+import { rangeOfV6 } from '../../../src/base/ipv6.ts'
 import { atOnce } from '../../../src/base/turns.ts'
 import { readNftRules } from '../../../src/vm/foreign-firewalls/nft-rules.codec.ts'
 import type { Match, Rule } from '../../../src/vm/foreign-firewalls/trace.plan.ts'
@@ -15,7 +16,7 @@ const matchesOf = (left: object, right: unknown, op = '=='): readonly Match[] | 
   rulesOf({ match: { op, left, right } }, { drop: null })?.[0]?.matches
 const tcp: Match = { field: 'protocol', isNegated: false, values: [{ kind: 'text', text: 'tcp' }] }
 
-test('goal: base chains of IPv4, with hook and policy', () => {
+test('goal: base chains of both families, with hook and policy', () => {
   const others = [
     { ...chain, family: 'ip6' },
     { ...chain, family: 'bridge' },
@@ -28,6 +29,7 @@ test('goal: base chains of IPv4, with hook and policy', () => {
   )
   expect(read.map(({ family, name, base }) => [family, name, base])).toEqual([
     ['inet', 'f', { hook: 'forward', policy: 'drop' }],
+    ['ip6', 'f', { hook: 'forward', policy: 'drop' }],
     ['inet', 'n', null],
     ['inet', 'o', null],
     ['ip', 'u', null],
@@ -57,8 +59,12 @@ test('goal: a port says which protocol it is of', () => {
 
 test('goal: what nobody can tell is unknown', () => {
   const saddr = { payload: { protocol: 'ip', field: 'saddr' } }
-  for (const right of ['@blocked', { set: ['@blocked'] }, 'host.example', { prefix: { addr: '::', len: 8 } }, null]) {
-    expect(matchesOf(saddr, right)).toEqual(['unknown'])
+  const odd = { prefix: { addr: 'fe80::1%eth0', len: 8 } }
+  for (const right of ['@blocked', { set: ['@blocked'] }, 'host.example', odd, null]) {
+    expect(matchesOf(saddr, right)).toEqual([
+      { field: 'family', isNegated: false, values: [{ kind: 'text', text: 'ipv4' }] },
+      'unknown',
+    ])
   }
   expect(matchesOf({ concat: [] }, { set: [] })).toEqual(['unknown'])
   expect(matchesOf({ ct: { key: 'status' } }, 'assured', 'in')).toEqual(['unknown'])
@@ -110,4 +116,18 @@ test('goal: what is no list of nft is refused, and says so', () => {
     expect(() => parseNftRules(text)).toThrow('nft list ruleset')
   }
   expect(parseNftRules('{"nftables": []}')).toEqual([])
+})
+
+test('goal: addresses of IPv6 are read, and say which family they are of', () => {
+  const right = { prefix: { addr: 'fd00::', len: 8 } }
+  const [family, network] = matchesOf({ payload: { protocol: 'ip6', field: 'daddr' } }, right) ?? []
+  expect(family).toEqual({ field: 'family', isNegated: false, values: [{ kind: 'text', text: 'ipv6' }] })
+  expect(network).toEqual({
+    field: 'daddr',
+    isNegated: false,
+    values: [{ kind: 'network', network: rangeOfV6('fd00::/8') }],
+  })
+  expect(matchesOf({ meta: { key: 'protocol' } }, 'ip6')).toEqual([
+    { field: 'family', isNegated: false, values: [{ kind: 'text', text: 'ipv6' }] },
+  ])
 })

@@ -15,12 +15,30 @@ test('goal: with the gateway in its VM its clients are forwarded; on the host th
       { name: 'the DNS', protocol: 'tcp', port: 53 },
       { name: 'the DNS', protocol: 'udp', port: 53 },
     ],
-    guestPorts: [],
+    ...{ guestPorts: [], v6: null, guestDnsPort: null },
     gatewayVmPort: 8442,
   })
   const onHost = firewallSite({ ...config, inference: { ...config.inference, placement: 'host' } }, 'eth0')
   expect([onHost.gatewayVmPort, onHost.guestPorts]).toEqual([null, [8442]])
   expect(onHost.services.map(one => one.port)).toEqual([8441, 8442, 53, 53])
+})
+
+test('goal: with IPv6 the same is needed by it, of the networks that instances have; and where they ask for names', () => {
+  const network = { ...config.network, pool_v6: '2001:db8:88::/64', allow_names: ['crates.io'] }
+  const inference = { ...config.inference, placement: 'host' } as const
+  const listen = { ...config.listen, instances: '', builds: '', dns: '' }
+  const namesOf = (change: Partial<typeof network>) => {
+    const site = firewallSite({ ...config, inference, listen, network: { ...network, ...change } }, 'eth0')
+    return neededPackets(site).flatMap(({ kind, packet }) => (kind === 'instances' ? [packet.name] : []))
+  }
+  const each = [
+    ...['SSH to instances', 'answers of their SSH', 'what instances send', 'answers to instances'],
+    ...['instances to port 8442 of this host', 'questions of instances for names'],
+  ]
+  const byV6 = each.map(name => `${name} by IPv6`)
+  expect(namesOf({})).toEqual([...each, ...byV6])
+  expect(namesOf({ pool_v4: '' })).toEqual(byV6)
+  expect(namesOf({ pool_v6: '', allow_names: [] })).toEqual(each.slice(0, 5))
 })
 
 test('goal: what is off, on loopback, or on any free port asks for nothing; builds that fetch ask for their port', () => {

@@ -3,11 +3,13 @@
 import { expect, test } from 'bun:test'
 import {
   anywhere,
+  anywhereV6,
   type Chain,
   type Fate,
   type Match,
   type Packet,
   parseNetwork,
+  passesBy,
   type Rule,
   trace,
   type Value,
@@ -116,12 +118,16 @@ test('goal: what drops is told: the rule, wherever it stands, or the policy', ()
 
 test('goal: networks are read as they are written, and nothing else', () => {
   expect(parseNetwork('10.88.0.0/24')).toEqual({ first: 0x0a580000, last: 0x0a5800ff })
+  expect(parseNetwork('fd00::/127')).toEqual({ first: 0xfdn << 120n, last: (0xfdn << 120n) + 1n })
   expect(parseNetwork('255.255.255.255')).toEqual({ first: 0xffffffff, last: 0xffffffff })
   for (const wrong of [
     '',
     '10.88.0.0/33',
     '256.0.0.1',
-    '::1',
+    '::1%eth0',
+    '::ffff:10.1.2.3',
+    'fd00::/129',
+    'fd00::/8/1',
     'example',
     '10.88.0.0/255.255.255.0',
     '10.88.0.0/24/1',
@@ -129,4 +135,27 @@ test('goal: networks are read as they are written, and nothing else', () => {
   ]) {
     expect(parseNetwork(wrong)).toBeNull()
   }
+})
+
+test('goal: a packet of one family meets no network and no chain of the other', () => {
+  const six: Packet = { ...packet, family: 'ipv6', saddr: anywhereV6, daddr: network('2001:db8::/64') }
+  const chain = (family: string, ...rules: Rule[]): Chain => ({
+    ...{ family, table: 't', name: 'f', rules },
+    base: { hook: 'forward', policy: 'drop' },
+  })
+  const fate = (of: Packet, ...values: string[]) => {
+    const all = chain('inet', rule(accept, is('daddr', ...values.map(net))))
+    return trace(all, [all], of).fate
+  }
+  expect([fate(six, '2001:db8::/32'), fate(packet, '2001:db8::/32')]).toEqual(['passes', 'drops'])
+  expect([fate(six, '0.0.0.0/0'), fate(packet, '0.0.0.0/0')]).toEqual(['drops', 'passes'])
+  expect([fate(six, '2001:db8::7/128'), fate(packet, '10.88.0.7')]).toEqual(['unsure', 'unsure'])
+  for (const [family, four, other] of [
+    ['inet', true, true],
+    ['ip', true, false],
+    ['legacy', true, false],
+    ['ip6', false, true],
+    ['legacy6', false, true],
+  ] as const)
+    expect([family, passesBy(chain(family), packet), passesBy(chain(family), six)]).toEqual([family, four, other])
 })

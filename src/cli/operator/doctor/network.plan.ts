@@ -8,7 +8,14 @@ import type { Listening } from '../../../host/network/listening.ts'
 import type { Firewalls } from '../../../vm/foreign-firewalls/foreign.driver.ts'
 import { dropText, foreignDrops } from '../../../vm/foreign-firewalls/foreign.plan.ts'
 import { firewallSite } from '../../../vm/foreign-firewalls/site.plan.ts'
-import { anywhere, chainName, type Packet, trace } from '../../../vm/foreign-firewalls/trace.plan.ts'
+import {
+  anywhere,
+  anywhereV6,
+  chainName,
+  type Packet,
+  passesBy,
+  trace,
+} from '../../../vm/foreign-firewalls/trace.plan.ts'
 import { type Check, fail, pass, skip, warn } from './check.ts'
 
 export type NetworkFacts = {
@@ -31,9 +38,10 @@ export type NetworkFacts = {
 export function networkChecks(facts: NetworkFacts, config: Config, daemonPid: number | null): Check[] {
   const { network } = config
   return [
-    forwardingCheck('forwarding', facts.forwarding, droppingRules(facts), network),
-    // Which rules drop its packets is read for IPv4 alone; a chain's policy counts for both.
-    ...(network.pool_v6 === '' ? [] : [forwardingCheck('forwarding of IPv6', facts.forwardingV6, null, network)]),
+    forwardingCheck('forwarding', facts.forwarding, droppingRules(facts, 'ipv4'), network),
+    ...(network.pool_v6 === ''
+      ? []
+      : [forwardingCheck('forwarding of IPv6', facts.forwardingV6, droppingRules(facts, 'ipv6'), network)]),
     ...firewallChecks(facts, config),
     portsCheck(facts, config, daemonPid),
     ...namesChecks(facts, config, daemonPid),
@@ -66,13 +74,14 @@ function forwardingCheck(
 }
 
 /** The base chain whose rules, not its policy, drop a stranger's packet; null: none does for certain. */
-function droppingRules({ firewalls, uplink }: NetworkFacts): string | null {
+function droppingRules({ firewalls, uplink }: NetworkFacts, family: Packet['family']): string | null {
+  const everybody = family === 'ipv4' ? anywhere : anywhereV6
   const chains = firewalls?.chains ?? []
   const stranger: Packet = {
-    ...{ name: 'a stranger', family: 'ipv4', iifname: uplink, oifname: null, saddr: anywhere, daddr: anywhere },
+    ...{ name: 'a stranger', family, iifname: uplink, oifname: null, saddr: everybody, daddr: everybody },
     ...{ protocol: 'tcp', sport: null, dport: null, ct_state: 'new', ct_status: 'none' },
   }
-  const forward = chains.filter(chain => chain.base?.hook === 'forward')
+  const forward = chains.filter(chain => chain.base?.hook === 'forward' && passesBy(chain, stranger))
   const found = forward.find(chain => trace(chain, chains, stranger).fate === 'drops')
   return found === undefined ? null : chainName(found)
 }

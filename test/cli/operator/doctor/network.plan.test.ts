@@ -137,3 +137,16 @@ test('goal: whoever has the place where instances ask for names is named; withou
   for (const host of ['169.254.88.1', '0.0.0.0', '*', 'fd73:7472:6f6e:67::1'])
     expect(check([at(host, 8)])).toMatchObject({ result: 'FAIL', detail: expect.stringContaining('dnsmasq (pid 8)') })
 })
+
+test('goal: rules count for the family whose packets they drop, and for no other', () => {
+  const v6 = { ...config, network: { ...config.network, pool_v6: '2001:db8:88::/64' } }
+  const dropping = (family: string): Chain =>
+    chain('accept', { family, rules: [{ matches: [], verdict: { kind: 'drop' } }] })
+  const found = (family: string) =>
+    networkChecks(with_(dropping(family)), v6, null).flatMap(({ name, result }) =>
+      name.startsWith('forwarding') ? [`${name} ${result}`] : [],
+    )
+  expect(found('ip6')).toEqual(['forwarding WARN', 'forwarding of IPv6 PASS'])
+  expect(found('ip')).toEqual(['forwarding PASS', 'forwarding of IPv6 WARN'])
+  expect(found('inet')).toEqual(['forwarding PASS', 'forwarding of IPv6 PASS'])
+})

@@ -1,0 +1,88 @@
+// The egress cap over IPv6: a real VM, and a count of what leaves its host, in a network namespace without a way to the world.
+
+import { Database } from 'bun:sqlite'
+import { expect, test } from 'bun:test'
+import { join } from 'node:path'
+import { createAppliance } from '../rigs/appliance.ts'
+import { createCustomer } from '../rigs/instances-client.ts'
+import { holdings, NOTHING } from '../rigs/leftovers.ts'
+import { inOwnNetns } from '../rigs/netns.ts'
+import { addUplinkV6, openUplink, sizeOf, worldAddress, worldAddressV6 } from '../rigs/tap-wire.ts'
+import { until } from '../rigs/until.ts'
+
+const timeoutMs = 300_000
+const capBytes = 1_048_576
+const datagramBytes = 1_400
+const undershootBytesMax = 65_536
+const etherTypeV6 = 0x86dd
+const udp = 17
+
+/** Datagrams to the world, by one process: as fast as the guest can. */
+const blastCommand = (address: string, count: number) =>
+  `exec 3>/dev/udp/${address}/9; dd if=/dev/zero bs=${datagramBytes} count=${count} 2>/dev/null >&3; echo blasted`
+
+/** What the kernel has counted of the one VM. */
+function usedBytes(): number {
+  const { stdout } = Bun.spawnSync(['nft', '--json', 'list', 'quotas', 'table', 'inet', 'strongroom'])
+  const { nftables } = JSON.parse(stdout.toString()) as { nftables: { quota?: { name: string; used: number } }[] }
+  const found = nftables.flatMap(item => (item.quota && !item.quota.name.endsWith('_rescue') ? [item.quota.used] : []))
+  expect(found.length).toBe(1)
+  return found[0] ?? -1
+}
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    test(
+      'a VM that floods the world by IPv6 ends at its cap, and has none left for IPv4',
+      async () => {
+        // Goal: never a byte over, at most 64 KiB under, by a count of what leaves the host; both families have the one cap; the owner sees the block.
+        const network = 'pool_v6 = "2001:db8:88::/64"\nresolvers = ["9.9.9.9"]'
+        const lines = { listen: 'inference = "[::]:8442"', inference: 'placement = "host"', network }
+        const open = `[network.egress]\nallow = ["${worldAddress}"]\n`
+        await using appliance = await createAppliance('', 'vm', undefined, open, lines)
+        await appliance.start()
+        const acme = await createCustomer(appliance, 'acme')
+        using uplink = await openUplink()
+        await addUplinkV6()
+        const { name, hostname } = (await acme.create()).body.data
+        await acme.reached(name, 'ready', 120_000)
+        await appliance.kill()
+        const ledger = new Database(join(appliance.stateDir, 'strongroom.db'))
+        ledger.run('UPDATE vms SET egress_limit_bytes = ?', [capBytes])
+        ledger.close()
+        await appliance.start()
+        const session = appliance.sshSession(
+          hostname,
+          `echo there; read line; ${blastCommand(worldAddressV6, 1_500)}; read line`,
+        )
+        await session.printed('there')
+        // What the host says to its neighbours by itself is no concern of the VM's.
+        const leftV6 = () => uplink.left(etherTypeV6).filter(packet => packet[6] === udp)
+        leftV6()
+        const before = usedBytes()
+        expect(before).toBeLessThan(capBytes / 2)
+        session.type('go\n')
+        await session.printed('blasted')
+        session.type('bye\n')
+        expect(await session.exited).toBe(0)
+        expect(usedBytes()).toBe(capBytes)
+        const packets = leftV6()
+        expect(new Set(packets.map(packet => packet.length))).toEqual(new Set([datagramBytes + 48]))
+        expect(sizeOf(packets)).toBeLessThanOrEqual(capBytes - before)
+        expect(sizeOf(packets)).toBeGreaterThan(capBytes - before - undershootBytesMax)
+
+        expect((await appliance.ssh(hostname, [blastCommand(worldAddressV6, 10)])).stdout).toBe('blasted\n')
+        expect(leftV6()).toEqual([])
+        expect((await appliance.ssh(hostname, [blastCommand(worldAddress, 10)])).stdout).toBe('blasted\n')
+        expect(uplink.left()).toEqual([])
+        await until('the owner sees the block', 10_000, async () => (await acme.usage()).usage.egress_blocked)
+        expect((await acme.usage()).usage.egress_bytes).toBe(capBytes)
+        await acme.end(name)
+        expect(holdings(appliance.stateDir)).toEqual(NOTHING)
+      },
+      timeoutMs,
+    )
+  },
+  { timeoutMs },
+)
