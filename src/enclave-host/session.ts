@@ -169,13 +169,20 @@ export class GatewaySession {
       await this.#sendAddresses()
       this.#fed = status.receiptKey
     }
+    // Before the answers: who was killed before it had noted what it has booked would tell sums with rows that it does not count. And before
+    // the keys: a VM of an earlier release may refuse those of this one, and its usage counts until it is replaced.
+    this.#book(status, usage)
+    let refusedMs = 0
     if (status.state === 'waiting') await engine.workload(this.vmId, askTimeoutMs)
     else if (status.revision !== this.#deps.control.current().revision) {
-      await this.#pushes.run(() => this.#sendControl())
+      await this.#pushes
+        .run(() => this.#sendControl())
+        .catch(error => {
+          this.#note('keys', error)
+          refusedMs = retryMs
+        })
     }
-    // Before the answers: who was killed before it had noted what it has booked would tell sums with rows that it does not count.
-    this.#book(status, usage)
-    const owedMs = Math.max(0, ...wants.map(want => this.#answer(want)))
+    const owedMs = Math.max(refusedMs, ...wants.map(want => this.#answer(want)))
     if (isChanged) onChange()
     await pause(this.#deps.clock, owedMs, this.#stopping.signal)
   }

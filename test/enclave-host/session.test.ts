@@ -6,6 +6,7 @@ import { silentLogger } from '../../src/base/log.ts'
 import type { EnclaveNext, UsageBatch } from '../../src/contract/enclave.ts'
 import { GatewaySession, type SessionDeps } from '../../src/enclave-host/session.ts'
 import { createManualClock } from '../rigs/clock.ts'
+import { fakeSession, fakeStatus } from '../rigs/fake-gateway-vm.ts'
 
 const receiptKey = 'k'.repeat(43)
 const batch = { from: 0, rows: [], before: '', digest: '', signature: '' } as unknown as UsageBatch
@@ -67,4 +68,36 @@ test('goal: rows that wait are told with since when and why, until they are book
   await clock.elapse(2_000)
   expect(seen()).toEqual([null, null])
   await session.stop()
+})
+
+test('goal: a VM that refuses the keys of this release is booked and answered all the same, until it is replaced', async () => {
+  const taken: UsageBatch[] = []
+  const sums = { requests: 1, promptTokens: 2, completionTokens: 3, costNanoUsd: 4 }
+  const told: unknown[] = []
+  const { session, clock, logged } = fakeSession(
+    {
+      next: () => ({
+        status: { ...fakeStatus, revision: 0, usageWaiting: 1 },
+        wants: [{ id: 'w1', kind: 'spent', organizationId: 'o1', keyPrefix: 'k1', month: '2026-11' }],
+        usage: batch,
+      }),
+      control: () => Promise.reject(new Fault('channel.refused', 'control: /prices: unexpected property')),
+      spentFor: async (_vm, answer) => void told.push(answer),
+    },
+    {
+      books: {
+        booked: () => 0,
+        take: (_vm: string, one: UsageBatch) => taken.push(one),
+      } as unknown as SessionDeps['books'],
+      tellSpent: () => ({ key: sums, organization: sums, booked: 1, isShared: false }),
+    },
+  )
+  session.start()
+  await clock.elapse(1_000)
+  await session.stop()
+  expect([taken.length > 0, told[0]]).toEqual([
+    true,
+    { want: 'w1', sums: { key: sums, organization: sums, booked: 1, isShared: false } },
+  ])
+  expect(logged.join('\n')).toContain('unexpected property')
 })
