@@ -85,6 +85,16 @@ describe('which endpoint a model has', () => {
     expect((await gateway.chat()).status).toBe(200)
   })
 
+  test('goal: a key may have a name of its own for it, and the upstream gets its id; what the key may not use is a 404', async () => {
+    const aliases = [{ name: 'text-embedding-3-small', model: EMBEDDING_MODEL }]
+    await using gateway = await start({ caller: { rules: { models: [EMBEDDING_MODEL], aliases } } })
+    const answer = await embed(gateway, { model: 'text-embedding-3-small' })
+    expect(await answer.json()).toMatchObject({ model: EMBEDDING_MODEL })
+    expect(upstream.seen.map(one => one.body.model)).toEqual([EMBEDDING_MODEL])
+    await using other = await start({ caller: { rules: { models: [MODEL], aliases: null } } })
+    expect((await embed(other)).status).toBe(404)
+  })
+
   test('goal: the list of models has both', async () => {
     await using gateway = await start()
     const list = await fetch(`${gateway.url}/v1/models`, { headers: { authorization: `Bearer ${KEY}` } })
@@ -206,8 +216,8 @@ describe('an upstream that misbehaves', () => {
       expect([what, (await embed(both)).status]).toEqual([what, 200])
       expect(upstream.seen.length).toBe(asked + 1)
     }
-    const nothing = [{ prompt: 0, completion: 0 }, 'failed']
-    expect((await alone.records()).map(one => [one.tokens, one.outcome])).toEqual(broken.map(() => nothing))
+    const failures = (await alone.records()).map(({ tokens, outcome }) => ({ tokens, outcome }))
+    expect(failures).toEqual(broken.map(() => ({ tokens: { prompt: 0, completion: 0 }, outcome: 'failed' })))
     expect((await both.records()).map(one => one.upstream)).toEqual(broken.map(() => 'other'))
   })
 
