@@ -20,6 +20,7 @@ import type { Certify, GatewayEngine } from '../enclave-host/types.ts'
 import { isAttestable, type VerifiedGateway, verifyGatewayVm } from '../enclave-host/verify.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import { readAllowlist } from '../inference/attestation/workloads.ts'
+import { NO_BUDGETS } from '../inference/limits/budgets.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
 import { runLedgerRetention } from '../inference/metering/retention.ts'
 import { createClusterMetrics } from '../inference/metrics/cluster.ts'
@@ -80,7 +81,9 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const addresses = new Addresses({ urls: upstreams.map(one => one.url), own: config.network.gateway_v4, clock, log })
   const books = new Books({ ledger: store.ledger.db, write: rows => metering.book(rows.map(recordOf)), log })
   const engine = gatewayEngine(parts)
-  const shared = { engine, control, addresses, books, tellSpent: createTellSpent(store), clock, log }
+  const statusOf = (vmId: string) => keeper.view().gateways.find(one => one.vmId === vmId)?.status ?? null
+  const tellSpent = createTellSpent({ ...store, statusOf })
+  const shared = { engine, control, addresses, books, tellSpent, clock, log }
   const models = new GatewayModel({ config, stateDir, clock, log })
   const allowlistFile = join(stateDir, 'allowlist.json')
   const wanted = (): WantedGateway => {
@@ -226,6 +229,7 @@ export function recordOf({
     caller: {
       ...{ organizationId, keyPrefix, instanceId, requestsPerMinute: 0, tokensPerMinute: 0, concurrencyMax: 0 },
       rules: NO_RULES,
+      budgets: NO_BUDGETS,
     },
     tokens: { prompt: promptTokens, completion: completionTokens },
   }

@@ -88,6 +88,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     offerSpan: span => traces?.offer(span),
     metering: { record: record => metering.record(record), counts: () => metering.counts() },
     spent: metering,
+    cost: () => metering.cost,
     nonces: store.ledger,
     workloads,
     keys: makeReceiptKeys(random),

@@ -37,6 +37,11 @@ export const FAULTS = {
     remedy: 'verify the attestation again, and encrypt to the keys that it names',
   },
   rate_limited: { wire: 'invalid_request', status: 429, remedy: 'wait as long as Retry-After says' },
+  budget_exceeded: {
+    wire: 'invalid_request',
+    status: 429,
+    remedy: 'raise the budget (`strongroom gateway key set`, `strongroom org budget`), or wait for the next month',
+  },
   upstream_failed: {
     wire: 'internal_error',
     status: 502,

@@ -48,6 +48,14 @@ export function orWord<T, const Word extends string>(
   return text => (text === word ? word : parse(text))
 }
 
+/** Null for the word. */
+export function nullFor<T>(word: string, value: T): T | null {
+  return value === word ? null : value
+}
+
+/** Of a budget. */
+export const budgetTokensMax = 1_000_000_000_000
+
 /** Names with commas in between; nothing at all is no name. */
 export function namesOption(text: string): string[] {
   const names = text.split(',').map(name => name.trim())

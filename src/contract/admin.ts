@@ -3,6 +3,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { AdminGatewaySummary } from './admin-gateways.ts'
+import { AdminBudgetSet, budgetFields, gatewayKeyRules, gatewayKeyTerms, spentFields } from './admin-key-terms.ts'
 import { AdminNames } from './admin-names.ts'
 import { BUILD_STATES } from './build.ts'
 import { KeyAliases, KeyModels } from './key-rules.ts'
@@ -62,6 +63,8 @@ export const AdminOrganization = Type.Object(
     created_at: Time,
     instances_living: Type.Integer({ minimum: 0 }),
     keys_active: Type.Integer({ minimum: 0 }),
+    ...budgetFields,
+    ...spentFields,
   },
   closed,
 )
@@ -97,16 +100,6 @@ export const AdminKeyCreated = Type.Object(
 )
 export type AdminKeyCreated = Static<typeof AdminKeyCreated>
 
-const LimitOrNull = (maximum: number) => Type.Union([Type.Integer({ minimum: 1, maximum }), Type.Null()])
-/** Null means the configured limit, and no expiry. */
-const gatewayKeyTerms = {
-  requests_per_minute: LimitOrNull(1_000_000),
-  tokens_per_minute: LimitOrNull(1_000_000_000),
-  concurrency_max: LimitOrNull(65_536),
-  expires_at: TimeOrNull,
-}
-const gatewayKeyRules = { models: KeyModels, aliases: KeyAliases }
-
 /** A key of the inference gateway. */
 export const AdminGatewayKey = Type.Object(
   {
@@ -117,6 +110,7 @@ export const AdminGatewayKey = Type.Object(
     state: OneOf(['active', 'expired', 'revoked']),
     ...gatewayKeyTerms,
     ...gatewayKeyRules,
+    ...spentFields,
     created_at: Time,
     last_used_at: TimeOrNull,
     revoked_at: TimeOrNull,
@@ -126,7 +120,12 @@ export const AdminGatewayKey = Type.Object(
 export type AdminGatewayKey = Static<typeof AdminGatewayKey>
 export const AdminGatewayKeyList = Type.Object({ keys: Type.Array(AdminGatewayKey) }, closed)
 export const AdminGatewayKeyCreate = Type.Object(
-  { ...gatewayKeyTerms, models: Type.Optional(KeyModels), aliases: Type.Optional(KeyAliases) },
+  {
+    ...gatewayKeyTerms,
+    models: Type.Optional(KeyModels),
+    aliases: Type.Optional(KeyAliases),
+    ...AdminBudgetSet.properties,
+  },
   closed,
 )
 export type AdminGatewayKeyCreate = Static<typeof AdminGatewayKeyCreate>

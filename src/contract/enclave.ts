@@ -41,6 +41,9 @@ const controlDomain = 'strongroom/control/v1\n'
 /** Dollars, as in the configuration. */
 const Price = Type.String({ pattern: '^[0-9]{1,9}(\\.[0-9]{1,6})?$' })
 
+/** Of a calendar month (UTC); null: no bound. */
+const budget = { budgetNanoUsd: OrNull(Count), budgetTokens: OrNull(Count) }
+
 /** A gateway key: its hash, never the key. */
 export const ControlKey = Type.Object(
   {
@@ -54,6 +57,7 @@ export const ControlKey = Type.Object(
     expiresAtMs: OrNull(Count),
     models: KeyModels,
     aliases: KeyAliases,
+    ...budget,
   },
   closed,
 )
@@ -66,6 +70,13 @@ export const ControlSnapshot = Type.Object(
     revision: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }),
     keys: Type.Array(ControlKey, { maxItems: 65_536 }),
     /** API keys to send to upstreams, by the upstream's name. */
+    /** Those that have a budget. */
+    budgets: Type.Array(
+      Type.Object({ organizationId: Type.String({ minLength: 1, maxLength: 64 }), ...budget }, closed),
+      {
+        maxItems: 65_536,
+      },
+    ),
     /** What tokens cost, as in the host's books. */
     prices: Type.Array(
       Type.Object(
@@ -201,6 +212,27 @@ export const EnclaveStatus = Type.Object(
     running: Count,
     /** Rows of usage that wait for their acknowledgement. */
     usageWaiting: Count,
+    /**
+     * While it drains: what its requests may cost yet and what is not booked, by key, so that the VM after it can hold budgets. Null: of too many
+     * keys to be told. Absent: it holds no budgets.
+     */
+    reserved: Type.Optional(
+      Type.Union([
+        Type.Array(
+          Type.Object(
+            {
+              organizationId: Type.String({ minLength: 1, maxLength: 64 }),
+              keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
+              tokens: Count,
+              nanoUsd: Count,
+            },
+            closed,
+          ),
+          { maxItems: 256 },
+        ),
+        Type.Null(),
+      ]),
+    ),
     /** The Ed25519 receipt key, for the signatures of usage. */
     receiptKey: Base64Url(32, 32),
     /** Why it is not ready, in words; null while it is. */

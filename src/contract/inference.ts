@@ -19,6 +19,7 @@ export const GATEWAY_PUBLIC_CODES = [
   'body_too_large',
   'key_config_mismatch',
   'rate_limited',
+  'budget_exceeded',
   'upstream_failed',
   'metering_unavailable',
   'attestation_unavailable',
@@ -40,6 +41,8 @@ export const GATEWAY_ERROR_TYPES = {
   body_too_large: 'invalid_request_error',
   key_config_mismatch: 'invalid_request_error',
   rate_limited: 'rate_limit_error',
+  // As OpenAI has it: its clients tell people that there is no more to spend.
+  budget_exceeded: 'insufficient_quota',
   upstream_failed: 'upstream_error',
   metering_unavailable: 'server_error',
   attestation_unavailable: 'server_error',

@@ -6,6 +6,7 @@ import { Fault } from '../base/fault.ts'
 import { type ControlSnapshot, controlMessage, documentBytesMax } from '../contract/enclave.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { listGoodGatewayKeys, prepareChangeMark } from '../store/directory/gateway-key.query.ts'
+import { listOrganizations } from '../store/directory/organization.query.ts'
 import type { ControlKey } from './control-key.ts'
 
 export type ControlSourceDeps = {
@@ -34,7 +35,7 @@ export class ControlSource {
   readonly #readMark: ReturnType<typeof prepareChangeMark>
   readonly #listeners: (() => void)[] = []
   #mark = { own: -1, others: -1 }
-  /** The keys as text, by which a change is seen. */
+  /** Keys and budgets as text, by which a change is seen. */
   #keys = ''
   #current: SignedSnapshot | null = null
   #revision = 0
@@ -80,11 +81,17 @@ export class ControlSource {
     const mark = this.#readMark()
     if (mark.own === this.#mark.own && mark.others === this.#mark.others) return false
     this.#mark = mark
-    const keys = JSON.stringify(this.#listKeys())
+    const keys = `"budgets":${JSON.stringify(this.#listBudgets())},"keys":${JSON.stringify(this.#listKeys())}`
     if (keys === this.#keys) return false
     this.#keys = keys
     this.#current = null
     return true
+  }
+
+  #listBudgets(): ControlSnapshot['budgets'] {
+    return listOrganizations(this.#deps.db)
+      .filter(({ budgetNanoUsd, budgetTokens }) => budgetNanoUsd !== null || budgetTokens !== null)
+      .map(({ id, budgetNanoUsd, budgetTokens }) => ({ organizationId: id, budgetNanoUsd, budgetTokens }))
   }
 
   #listKeys(): ControlSnapshot['keys'] {
@@ -99,6 +106,8 @@ export class ControlSource {
       expiresAtMs: key.expiresAtMs,
       models: key.models,
       aliases: key.aliases,
+      budgetNanoUsd: key.budgetNanoUsd,
+      budgetTokens: key.budgetTokens,
     }))
   }
 
@@ -107,7 +116,7 @@ export class ControlSource {
     // The time, so that a daemon that restarts is above the one before it.
     this.#revision = Math.max(clock.nowMs(), this.#revision + 1)
     const head = JSON.stringify({ revision: this.#revision, upstreamKeys, prices })
-    const bytes = utf8(`${head.slice(0, -1)},"keys":${this.#keys}}`)
+    const bytes = utf8(`${head.slice(0, -1)},${this.#keys}}`)
     if (bytes.length > documentBytesMax.control) {
       throw new Fault('internal', `the keys of the gateway are ${bytes.length} bytes; revoke keys that are not used`)
     }

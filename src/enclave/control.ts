@@ -53,7 +53,7 @@ export class Control {
     }
     const read = readSnapshot(bytes)
     if (!read.ok) return refuse('bad_request', `control: ${read.problem}`)
-    const { revision, keys, upstreamKeys, prices } = read.value
+    const { revision, keys, upstreamKeys, prices, budgets } = read.value
     if (revision < this.#revision) {
       return refuse('bad_request', `control: revision ${revision} is below ${this.#revision}, which is in force`)
     }
@@ -62,7 +62,10 @@ export class Control {
       // First, for it throws where a model has two prices.
       if (pricesText !== this.#prices) this.#cost = createCost(prices)
       this.#prices = pricesText
-      this.#keys = new Map(keys.map(key => [key.prefix, knownOf(key)]))
+      const organizations = new Map(budgets.map(one => [one.organizationId, one]))
+      this.#keys = new Map(
+        keys.map(key => [key.prefix, knownOf(key, organizations.get(key.organizationId) ?? noBudget)]),
+      )
       this.#upstreamKeys = new Map(Object.entries(upstreamKeys))
       this.#revision = revision
     }
@@ -81,12 +84,18 @@ function readSnapshot(bytes: Uint8Array): Shape<ControlSnapshot> {
   }
 }
 
+const noBudget = { budgetNanoUsd: null, budgetTokens: null }
+
 /** A snapshot has only keys that are good but for their end. */
-function knownOf({ secretSha256, ...key }: ControlKey): KnownGatewayKey {
+function knownOf(
+  { secretSha256, ...key }: ControlKey,
+  { budgetNanoUsd, budgetTokens }: KnownGatewayKey['organizationBudget'],
+): KnownGatewayKey {
   const digest = present(fromBase64Url(secretSha256), 'the schema lets only base64url through')
   return {
     key: { ...key, secretSha256: Buffer.from(digest), createdAtMs: 0, lastUsedAtMs: null, revokedAtMs: null },
     organizationStatus: 'active',
+    organizationBudget: { budgetNanoUsd, budgetTokens },
     instanceDesired: null,
   }
 }

@@ -238,6 +238,7 @@ export class Enclave {
       revision: this.#work?.control.revision ?? 0,
       running: gateway?.running() ?? 0,
       usageWaiting: spool.waiting(),
+      ...(gateway?.state === 'draining' ? { reserved: gateway.reserved() } : {}),
       receiptKey: toBase64Url(keys.publicKeys.ed25519),
       problem: gateway?.problem?.slice(0, problemCharsMax) ?? null,
     }

@@ -3,7 +3,7 @@
 import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
 import { utf8 } from '../base/bytes.ts'
 import type { Clock } from '../base/clock.ts'
-import { messageOf } from '../base/fault.ts'
+import { Fault, messageOf } from '../base/fault.ts'
 import { systemRandom } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { guestGatewayName } from '../contract/agent.ts'
@@ -14,6 +14,7 @@ import { serveTls, type TlsServer } from '../http/serve.ts'
 import type { EvidenceOrigin } from '../inference/attestation/attester.ts'
 import { createWorkloads } from '../inference/attestation/workloads.ts'
 import { createKeyAuthenticate, keyDefaults } from '../inference/keys/authenticate.ts'
+import { hasBudget, type Reserved } from '../inference/limits/budgets.ts'
 import { createInferenceService, type InferenceService, inferenceHandler, workerTarget } from '../inference/service.ts'
 import type { Authenticate } from '../inference/types.ts'
 import type { BuiltInWorker } from '../inference/worker/worker.ts'
@@ -51,6 +52,9 @@ export type EnclaveGatewayDeps = {
   readonly onChange: () => void
 }
 
+/** As the wire allows (contract/enclave.ts). */
+const reservedMax = 256
+
 export class EnclaveGateway {
   readonly #deps: EnclaveGatewayDeps
   readonly #stopping = new AbortController()
@@ -87,6 +91,24 @@ export class EnclaveGateway {
 
   running(): number {
     return this.#service?.running() ?? 0
+  }
+
+  /** While it drains: what its requests may cost yet and what is not booked, by key; null: of too many keys. */
+  reserved(): Reserved[] | null {
+    const byKey = new Map<string, Reserved>()
+    const add = ({ organizationId, keyPrefix, tokens, nanoUsd }: Reserved) => {
+      const name = `${organizationId}\n${keyPrefix}`
+      const before = byKey.get(name) ?? { tokens: 0, nanoUsd: 0 }
+      const sum = { tokens: before.tokens + tokens, nanoUsd: before.nanoUsd + nanoUsd }
+      byKey.set(name, { organizationId, keyPrefix, ...sum })
+    }
+    for (const one of this.#service?.reserved() ?? []) add(one)
+    for (const { row } of this.#deps.spool.unbooked()) {
+      const tokens = { prompt: row.promptTokens, completion: row.completionTokens }
+      const nanoUsd = Number(this.#deps.control.cost(row.model, tokens))
+      add({ ...row, tokens: tokens.prompt + tokens.completion, nanoUsd })
+    }
+    return byKey.size > reservedMax ? null : [...byKey.values()]
   }
 
   metrics(): string {
@@ -148,6 +170,7 @@ export class EnclaveGateway {
       offerSpan: this.#deps.spans.add,
       metering: { record: record => spool.record(record), counts: () => spool.counts() },
       spent: this.#deps.spent,
+      cost: () => control.cost,
       nonces: this.#deps.nonces,
       workloads,
       keys,
@@ -179,6 +202,10 @@ export class EnclaveGateway {
   #metered(authenticate: Authenticate): Authenticate {
     return headers => {
       const caller = authenticate(headers)
+      // The VM after it holds the budgets now.
+      if (this.#isDraining && hasBudget(caller)) {
+        throw new Fault('rate_limited', 'This gateway is being replaced; connect anew.')
+      }
       this.#deps.spool.checkRoom(this.running())
       return caller
     }

@@ -18,10 +18,12 @@ import type { Workloads } from './attestation/workloads.ts'
 import { createEncryption } from './encryption/encryption.ts'
 import { createGateway } from './gateway/gateway.ts'
 import { inferenceOpenapiDocument } from './gateway/openapi.ts'
+import { Budgets, type Reserved } from './limits/budgets.ts'
 import { createLimiter } from './limits/limiter.ts'
 import { createNonceQuota } from './limits/nonce-quota.ts'
 import { createPublicLimiter } from './limits/public.ts'
 import type { MeteringCounts } from './metering/ledger.ts'
+import type { Cost } from './metering/price.ts'
 import { gatewayFamilies } from './metrics/gateway.ts'
 import { createMetrics } from './metrics/requests.ts'
 import { createTracer } from './traces/tracer.ts'
@@ -40,6 +42,8 @@ export type InferenceServiceDeps = {
   readonly metering: { readonly record: RecordUsage; readonly counts: () => MeteringCounts }
   /** What keys have used. */
   readonly spent: SpentSource
+  /** What tokens cost now. */
+  readonly cost: () => Cost
   /** Where used nonces are kept. */
   readonly nonces: LedgerStore
   readonly workloads: Pick<Workloads, 'describe'>
@@ -63,6 +67,8 @@ export type InferenceService = {
   readonly metrics: Collector
   /** Requests under way, streams included. */
   readonly running: () => number
+  /** What those requests that have budgets may cost, by key. */
+  readonly reserved: () => readonly Reserved[]
   /** Probes the upstream now if it is ejected, because whoever runs it has seen that it is healthy. */
   readonly probeNow: (upstream: string) => void
   readonly start: () => void
@@ -77,6 +83,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
   const { settings, upstreams, metering, keys, clock, random, log } = deps
   const { padStreams, traces } = settings
   const limiter = createLimiter(clock)
+  const budgets = new Budgets({ spent: deps.spent, cost: deps.cost, clock })
   const { admitPublic } = createPublicLimiter({ clock, requestsPerMinute: settings.publicRequestsPerMinute })
   const metrics = createMetrics({
     models: upstreams.flatMap(upstream => upstream.models),
@@ -97,6 +104,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     admitPublic,
     recordUsage: metering.record,
     spent: deps.spent,
+    budgets,
     observe: metrics.observe,
     beginTrace: traces === undefined ? null : createTracer({ settings: traces, offer: deps.offerSpan, clock, random }),
     sealer: createResponseSealer({ keys, clock, inside: deps.inside }),
@@ -119,6 +127,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     fetch: gateway.fetch,
     metrics,
     running: () => limiter.running(),
+    reserved: () => budgets.open(),
     probeNow: gateway.probeNow,
     // Not waited for at the end: evidence that is being prepared is of no use any more.
     start: () => void attestation.prepare(stopping.signal),

@@ -20,7 +20,11 @@ export type Caller = {
   readonly tokensPerMinute: number
   readonly concurrencyMax: number
   readonly rules: KeyRules
+  readonly budgets: { readonly key: Budget; readonly organization: Budget }
 }
+
+/** Of one calendar month (UTC). Null: no bound. */
+export type Budget = { readonly nanoUsd: number | null; readonly tokens: number | null }
 
 /** Takes headers alone, so that it is done before the body is read. Fault unauthenticated: missing, malformed, unknown, expired or revoked key, suspended organization. */
 export type Authenticate = (headers: Headers) => Caller

@@ -26,7 +26,9 @@ import {
 } from '../store/directory/gateway-key.query.ts'
 import type { GatewayKey } from '../store/directory/gateway-key.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
+import { monthOf, noUsage, prepareMonthSum } from '../store/directory/usage-month.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
+import { budgetTerms, budgetView } from './budget.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { putInForce } from './in-force.ts'
 import { byPrefix } from './keys.ts'
@@ -77,7 +79,8 @@ export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
 function list({ store, clock }: GatewayKeysDeps, slug: string): AdminGatewayKey[] {
   const { db } = store.directory
   const nowMs = clock.nowMs()
-  return listGatewayKeys(db, organizationBySlug(db, slug).id).map(key => gatewayKeyView(key, { slug, nowMs }))
+  const monthSum = prepareMonthSum(db)
+  return listGatewayKeys(db, organizationBySlug(db, slug).id).map(key => gatewayKeyView(key, { slug, nowMs, monthSum }))
 }
 
 /** Faults: not_found, invalid_request (the end, the rules), conflict (too many rules), internal (no free prefix). */
@@ -85,6 +88,7 @@ function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreat
   const { store, clock, log, random, mintGatewayKey } = deps
   const nowMs = clock.nowMs()
   const rules = checkedRules({ models: terms.models ?? null, aliases: terms.aliases ?? null })
+  const budget = budgetTerms(terms, { budgetNanoUsd: null, budgetTokens: null })
   const { organizationId, key, prefix, expiresAtMs } = store.directory.transact(tx => {
     const { id: organizationId } = organizationBySlug(tx, slug)
     const expiresAtMs = terms.expires_at === null ? null : parseExpiry(terms.expires_at, nowMs)
@@ -101,6 +105,7 @@ function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreat
           concurrencyMax: terms.concurrency_max,
           expiresAtMs,
           ...rules,
+          ...budget,
           nowMs,
         }),
     )
@@ -112,6 +117,8 @@ function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreat
   return {
     ...terms,
     ...rules,
+    budget_usd: budgetView(budget, noUsage).budget_usd,
+    budget_tokens: budget.budgetTokens,
     key,
     prefix,
     organization: slug,
@@ -141,7 +148,7 @@ function setTerms({ store, clock, log }: GatewayKeysDeps, prefix: string, asked:
     const detail = { prefix, changed }
     noteEvent(store.ledger.db, log, { nowMs, kind: 'gateway_key.changed', subject: key.organizationId, detail })
   }
-  return gatewayKeyView(key, { slug, nowMs })
+  return gatewayKeyView(key, { slug, nowMs, monthSum: prepareMonthSum(store.directory.db) })
 }
 
 /** Null means the configured limit, and no expiry; what was not asked for stays. Fault invalid_request. */
@@ -154,6 +161,7 @@ function changedTerms(before: GatewayKey, asked: AdminGatewayKeySet, nowMs: numb
     concurrencyMax: kept(asked.concurrency_max, before.concurrencyMax),
     expiresAtMs: expiry === undefined ? before.expiresAtMs : expiry === null ? null : parseExpiry(expiry, nowMs),
     ...checkedRules({ models: kept(asked.models, before.models), aliases: kept(asked.aliases, before.aliases) }),
+    ...budgetTerms(asked, before),
   }
 }
 
@@ -197,10 +205,12 @@ function revoke({ store, clock, log }: GatewayKeysDeps, prefix: string): AdminGa
       detail: { prefix },
     })
   }
-  return gatewayKeyView(key, { slug, nowMs })
+  return gatewayKeyView(key, { slug, nowMs, monthSum: prepareMonthSum(store.directory.db) })
 }
 
-function gatewayKeyView(key: GatewayKey, { slug, nowMs }: { slug: string; nowMs: number }): AdminGatewayKey {
+type ViewParts = { slug: string; nowMs: number; monthSum: ReturnType<typeof prepareMonthSum> }
+
+function gatewayKeyView(key: GatewayKey, { slug, nowMs, monthSum }: ViewParts): AdminGatewayKey {
   return {
     prefix: key.prefix,
     organization: slug,
@@ -211,6 +221,7 @@ function gatewayKeyView(key: GatewayKey, { slug, nowMs }: { slug: string; nowMs:
     concurrency_max: key.concurrencyMax,
     models: key.models,
     aliases: key.aliases,
+    ...budgetView(key, monthSum({ organizationId: key.organizationId, keyPrefix: key.prefix, month: monthOf(nowMs) })),
     expires_at: isoOrNull(key.expiresAtMs),
     created_at: iso(key.createdAtMs),
     last_used_at: isoOrNull(key.lastUsedAtMs),

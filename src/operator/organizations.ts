@@ -1,6 +1,6 @@
 // Organizations in the admin interface. Effects: the store. A change commits in the directory; its event follows in this host's journal.
 
-import { Type } from '@sinclair/typebox'
+import { type Static, Type } from '@sinclair/typebox'
 import { Elysia } from 'elysia'
 import { iso } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
@@ -12,6 +12,7 @@ import {
   Slug,
   slugProblem,
 } from '../contract/admin.ts'
+import { AdminBudgetSet } from '../contract/admin-key-terms.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { countLiving } from '../store/directory/instance.query.ts'
 import { listKeys } from '../store/directory/key.query.ts'
@@ -19,10 +20,13 @@ import {
   findOrganization,
   insertOrganization,
   listOrganizations,
+  setOrganizationBudget,
   setOrganizationStatus,
 } from '../store/directory/organization.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
+import { monthOf, prepareMonthSum } from '../store/directory/usage-month.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
+import { budgetTerms, budgetView } from './budget.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { putInForce } from './in-force.ts'
 
@@ -33,29 +37,42 @@ export const bySlug = Type.Object({ slug: Slug })
 export function organizationRoutes(deps: OrganizationsDeps, readBody: ReadBody) {
   const { db } = deps.store.directory
   return new Elysia({ normalize: false })
-    .get('/organizations', () => ({ organizations: listOrganizations(db).map(row => organizationView(db, row)) }), {
-      response: AdminOrganizationList,
-    })
+    .get(
+      '/organizations',
+      () => ({ organizations: listOrganizations(db).map(row => organizationView(db, row, deps.clock.nowMs())) }),
+      {
+        response: AdminOrganizationList,
+      },
+    )
     .post(
       '/organizations',
       ({ body, set }) => {
         set.status = 201
-        return organizationView(db, createOrganization(deps, body.slug))
+        return organizationView(db, createOrganization(deps, body.slug), deps.clock.nowMs())
       },
       { body: AdminOrganizationCreate, parse: readBody, response: { 201: AdminOrganization } },
     )
-    .get('/organizations/:slug', ({ params }) => organizationView(db, organizationBySlug(db, params.slug)), {
-      params: bySlug,
-      response: AdminOrganization,
-    })
+    .get(
+      '/organizations/:slug',
+      ({ params }) => organizationView(db, organizationBySlug(db, params.slug), deps.clock.nowMs()),
+      {
+        params: bySlug,
+        response: AdminOrganization,
+      },
+    )
+    .post(
+      '/organizations/:slug/budget',
+      async ({ params, body }) => organizationView(db, await setBudget(deps, params.slug, body), deps.clock.nowMs()),
+      { params: bySlug, body: AdminBudgetSet, parse: readBody, response: AdminOrganization },
+    )
     .post(
       '/organizations/:slug/suspend',
-      async ({ params }) => organizationView(db, await setStatus(deps, params.slug, 'suspended')),
+      async ({ params }) => organizationView(db, await setStatus(deps, params.slug, 'suspended'), deps.clock.nowMs()),
       { params: bySlug, response: AdminOrganization },
     )
     .post(
       '/organizations/:slug/resume',
-      async ({ params }) => organizationView(db, await setStatus(deps, params.slug, 'active')),
+      async ({ params }) => organizationView(db, await setStatus(deps, params.slug, 'active'), deps.clock.nowMs()),
       {
         params: bySlug,
         response: AdminOrganization,
@@ -101,12 +118,36 @@ async function setStatus(deps: OrganizationsDeps, slug: string, status: Organiza
   return organization
 }
 
-function organizationView(db: DirectoryDb, organization: Organization): AdminOrganization {
+/** Only a change is an event. Fault not_found. */
+async function setBudget(
+  deps: OrganizationsDeps,
+  slug: string,
+  asked: Static<typeof AdminBudgetSet>,
+): Promise<Organization> {
+  const { store, clock, log } = deps
+  const { organization, isChanged } = store.directory.transact(tx => {
+    const before = organizationBySlug(tx, slug)
+    const budget = budgetTerms(asked, before)
+    const isChanged = budget.budgetNanoUsd !== before.budgetNanoUsd || budget.budgetTokens !== before.budgetTokens
+    if (isChanged) setOrganizationBudget(tx, slug, budget)
+    return { organization: organizationBySlug(tx, slug), isChanged }
+  })
+  if (isChanged) {
+    const event = { kind: 'organization.budget_changed', subject: organization.id, detail: { slug, ...asked } }
+    noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), ...event })
+  }
+  await putInForce(deps)
+  return organization
+}
+
+function organizationView(db: DirectoryDb, organization: Organization, nowMs: number): AdminOrganization {
+  const sum = prepareMonthSum(db)({ organizationId: organization.id, keyPrefix: '', month: monthOf(nowMs) })
   return {
     slug: organization.slug,
     status: organization.status,
     created_at: iso(organization.createdAtMs),
     instances_living: countLiving(db, organization.id),
     keys_active: listKeys(db, organization.id).filter(key => key.revokedAtMs === null).length,
+    ...budgetView(organization, sum),
   }
 }

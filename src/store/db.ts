@@ -26,6 +26,7 @@ import { egressLimits } from './migrations/0016-egress-limits.ts'
 import { ipv6 } from './migrations/0017-ipv6.ts'
 import { usageMonths } from './migrations/0018-usage-months.ts'
 import { keyRules } from './migrations/0019-key-rules.ts'
+import { budgets } from './migrations/0020-budgets.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -86,6 +87,7 @@ export const MIGRATIONS: readonly string[] = [
   ipv6,
   usageMonths,
   keyRules,
+  budgets,
 ]
 
 /** Each statement that waits holds the event loop: backups and look-ups of others take a few milliseconds. */

@@ -180,10 +180,16 @@ describe('a hostile host', () => {
       forged[0] = (forged[0] ?? 0) ^ 1
       const unsigned = await failure(bench.engine.control(vmId, { bytes: current.bytes, signature: forged }, 5_000))
       expect(unsigned.message).toContain('the control key of workload.json has not signed this')
-      const old = bench.signedSnapshot({ revision: 5, keys: [], prices: [], upstreamKeys: {} })
+      const old = bench.signedSnapshot({ revision: 5, keys: [], prices: [], budgets: [], upstreamKeys: {} })
       expect((await failure(bench.engine.control(vmId, old, 5_000))).message).toContain('revision 5 is below')
       expect((await chat(bench, vmId, key)).status).toBe(200)
-      const newer = bench.signedSnapshot({ revision: current.revision + 1, keys: [], prices: [], upstreamKeys: {} })
+      const newer = bench.signedSnapshot({
+        revision: current.revision + 1,
+        keys: [],
+        prices: [],
+        budgets: [],
+        upstreamKeys: {},
+      })
       expect(await bench.engine.control(vmId, newer, 5_000)).toBe(current.revision + 1)
       expect((await chat(bench, vmId, key)).status).toBe(401)
     },

@@ -253,7 +253,7 @@ export class EnclaveBench {
     return new GatewaySession({
       ...{ vmId, engine, control, addresses, books, certify, clock: systemClock, log, onChange: () => {} },
       spans: null,
-      tellSpent: createTellSpent(this.store),
+      tellSpent: createTellSpent({ ...this.store, statusOf: () => null }),
       ...changes,
     })
   }

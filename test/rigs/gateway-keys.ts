@@ -7,6 +7,7 @@ import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
 import { NO_RULES } from '../../src/contract/key-rules.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
+import { NO_BUDGETS } from '../../src/inference/limits/budgets.ts'
 import type { Caller } from '../../src/inference/types.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertGatewayKey, type NewGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
@@ -87,6 +88,7 @@ export function callerOf(changes: Partial<Caller> = {}): Caller {
     tokensPerMinute: 1_000_000_000,
     concurrencyMax: 65_536,
     rules: NO_RULES,
+    budgets: NO_BUDGETS,
     ...changes,
   }
 }

@@ -17,6 +17,7 @@ import {
   type GatewayDeps,
   type GatewayLimits,
 } from '../../src/inference/gateway/gateway.ts'
+import { Budgets, NO_BUDGETS } from '../../src/inference/limits/budgets.ts'
 import { createLimiter } from '../../src/inference/limits/limiter.ts'
 import { createPublicLimiter } from '../../src/inference/limits/public.ts'
 import { MonthSums, scopesOf } from '../../src/inference/metering/month-sums.ts'
@@ -38,6 +39,7 @@ export const CALLER: Caller = {
   tokensPerMinute: 1_000_000,
   concurrencyMax: 1000,
   rules: NO_RULES,
+  budgets: NO_BUDGETS,
 }
 export const KEY = `gw_${CALLER.keyPrefix}_${SECRET}`
 
@@ -90,7 +92,7 @@ type Options = {
   readonly limits?: Partial<GatewayLimits>
   /** Limits of `KEY`. */
   readonly caller?: Partial<
-    Pick<Caller, 'requestsPerMinute' | 'tokensPerMinute' | 'concurrencyMax' | 'instanceId' | 'rules'>
+    Pick<Caller, 'requestsPerMinute' | 'tokensPerMinute' | 'concurrencyMax' | 'instanceId' | 'rules' | 'budgets'>
   >
   readonly publicRequestsPerMinute?: number
   readonly responseReceipts?: GatewayDeps['responseReceipts']
@@ -103,12 +105,19 @@ export async function startGateway(upstreams: readonly UpstreamTarget[], options
   if (options.host !== undefined) throw new Error(`no enclave takes ${Object.keys(options.host)}: needsHost`)
   const { startEnclaveGateway } = await import('./enclave-gateway.ts')
   const { padsStreams, ...limits } = { ...LIMITS, ...options.limits }
-  const { keyPrefix: prefix, rules, ...caller } = { ...CALLER, ...options.caller }
+  const { keyPrefix: prefix, rules, budgets, ...caller } = { ...CALLER, ...options.caller }
   const { publicRequestsPerMinute = 100_000, responseReceipts = 'on-request' } = options
   const gateway = await startEnclaveGateway({
     upstreams,
     settings: { ...limits, padStreams: padsStreams ? 'on' : 'off', publicRequestsPerMinute, responseReceipts },
-    key: { ...caller, ...rules, prefix, secretSha256: new Uint8Array(Bun.CryptoHasher.hash('sha256', SECRET)) },
+    key: {
+      ...caller,
+      ...rules,
+      budgetNanoUsd: budgets.key.nanoUsd,
+      budgetTokens: budgets.key.tokens,
+      prefix,
+      secretSha256: new Uint8Array(Bun.CryptoHasher.hash('sha256', SECRET)),
+    },
   })
   return Object.assign(gateway, sendersTo(gateway.url))
 }
@@ -120,6 +129,13 @@ export function startHostGateway(
 ): TestGateway & { readonly gateway: Gateway } {
   const records: UsageRecord[] = []
   const sums = new MonthSums()
+  const spent: GatewayDeps['spent'] = {
+    spent: (caller, month) => {
+      const { key, organization } = scopesOf(caller, month)
+      return { key: sums.of(key), organization: sums.of(organization) }
+    },
+    load: async () => {},
+  }
   const log: string[] = []
   const clock = options.host?.clock ?? systemClock
   const encryption = createEncryption({ keys: ehbpKeys, random: systemRandom })
@@ -150,13 +166,8 @@ export function startHostGateway(
       const { atMs, caller, tokens } = record
       sums.add({ ...caller, atMs, promptTokens: tokens.prompt, completionTokens: tokens.completion, costNanoUsd: 7 })
     },
-    spent: {
-      spent: (caller, month) => {
-        const { key, organization } = scopesOf(caller, month)
-        return { key: sums.of(key), organization: sums.of(organization) }
-      },
-      load: async () => {},
-    },
+    spent,
+    budgets: new Budgets({ spent, cost: () => () => 7n, clock }),
     observe: metrics.observe,
     beginTrace: null,
     sealer: createResponseSealer({ keys: ehbpKeys, clock, inside: new Set() }),

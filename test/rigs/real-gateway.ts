@@ -14,6 +14,7 @@ import { createResponseSealer } from '../../src/inference/attestation/response-s
 import { createEncryption } from '../../src/inference/encryption/encryption.ts'
 import { createGateway, type Gateway, type GatewayLimits } from '../../src/inference/gateway/gateway.ts'
 import { createGatewayAuthenticate, mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
+import { Budgets } from '../../src/inference/limits/budgets.ts'
 import { createLimiter } from '../../src/inference/limits/limiter.ts'
 import { Metering } from '../../src/inference/metering/ledger.ts'
 import { gatewayFamilies } from '../../src/inference/metrics/gateway.ts'
@@ -86,6 +87,7 @@ export function startRealHostGateway(
     admit: limiter.admit,
     admitPublic: () => null,
     spent: metering,
+    budgets: new Budgets({ spent: metering, cost: () => metering.cost, clock }),
     recordUsage: record => {
       records.push(record)
       metering.record(record)

@@ -4,8 +4,9 @@ import type { Command } from 'commander'
 import { AdminGatewayKey, AdminGatewayKeyCreated, AdminGatewayKeyList } from '../../contract/admin.ts'
 import type { KeyRules } from '../../contract/key-rules.ts'
 import { type Cli, helpText, path, runOf } from '../cli.ts'
-import { aliasOption, countOption, namesOption, orWord } from '../options.ts'
+import { aliasOption, budgetTokensMax, countOption, namesOption, nullFor, orWord } from '../options.ts'
 import { dash, fields, oneLine, type Paint, table, timeText } from '../render.ts'
+import { budgetFields, budgetText } from './budget.ts'
 import { addUsage } from './gateway-usage.ts'
 
 type CreateOptions = {
@@ -15,6 +16,8 @@ type CreateOptions = {
   readonly expires?: string
   readonly models?: string[]
   readonly alias?: Aliases
+  readonly budgetUsd?: string
+  readonly budgetTokens?: number
 }
 
 type Aliases = NonNullable<KeyRules['aliases']>
@@ -25,6 +28,8 @@ type SetOptions = {
   readonly concurrency?: number | 'default'
   readonly expires?: string
   readonly models?: string[] | 'all'
+  readonly budgetUsd?: string
+  readonly budgetTokens?: number | 'none'
   readonly alias?: Aliases
   /** False with --no-aliases. */
   readonly aliases: boolean
@@ -100,6 +105,12 @@ function addCreate(key: Command, cli: Cli): void {
     .option('--expires <date>', 'day or time in UTC at which the key expires (default: never)')
     .option('--models <ids>', 'the models that it may use, with commas in between (default: all)', namesOption)
     .option('--alias <name=model>', 'a name for a model that its clients may send; may be repeated', aliasOption)
+    .option('--budget-usd <amount>', 'most that it may cost in a calendar month (UTC), like 12.50 (default: no bound)')
+    .option(
+      '--budget-tokens <n>',
+      'most tokens in a calendar month (default: no bound)',
+      countOption(0, budgetTokensMax),
+    )
     .addHelpText(
       'after',
       helpText(
@@ -120,6 +131,8 @@ function addCreate(key: Command, cli: Cli): void {
           expires_at: options.expires ?? null,
           models: options.models ?? null,
           aliases: options.alias ?? null,
+          budget_usd: options.budgetUsd ?? null,
+          budget_tokens: options.budgetTokens ?? null,
         },
         response: AdminGatewayKeyCreated,
       })
@@ -140,6 +153,8 @@ function addSet(key: Command, cli: Cli): void {
     .option('--expires <date>', 'day or time in UTC, or `never`')
     .option('--models <ids>', 'with commas in between, in place of those before, or `all`', orWord('all', namesOption))
     .option('--alias <name=model>', 'in place of all names before; may be repeated', aliasOption)
+    .option('--budget-usd <amount>', 'of a calendar month (UTC), like 12.50, or `none`')
+    .option('--budget-tokens <n>', 'of a calendar month, or `none`', orWord('none', countOption(0, budgetTokensMax)))
     .option('--no-aliases', 'takes all its names away')
     .addHelpText(
       'after',
@@ -162,15 +177,13 @@ function addSet(key: Command, cli: Cli): void {
           expires_at: nullFor('never', expires),
           models: nullFor('all', models),
           aliases: aliases ? alias : null,
+          budget_usd: nullFor('none', options.budgetUsd),
+          budget_tokens: nullFor('none', options.budgetTokens),
         },
         response: AdminGatewayKey,
       })
       await run.result(changed, keyText(changed, run.paint))
     })
-}
-
-function nullFor<T>(word: string, value: T): T | null {
-  return value === word ? null : value
 }
 
 function keyText(key: AdminGatewayKey, paint: Paint): string {
@@ -186,6 +199,7 @@ function keyText(key: AdminGatewayKey, paint: Paint): string {
       ['concurrency', limit(key.concurrency_max)],
       ['models', modelsText(key)],
       ['aliases', dash(key.aliases?.map(({ name, model }) => oneLine(`${name}=${model}`)).join('\n'))],
+      ...budgetFields(key),
       ['created', key.created_at],
       ['expires', key.expires_at ?? 'never'],
       ['last used', key.last_used_at ?? 'never'],
@@ -211,9 +225,21 @@ function listText(keys: readonly AdminGatewayKey[], paint: Paint): string {
     timeText(key.last_used_at),
     dash(key.instance),
     modelsText(key),
+    budgetText(key),
   ])
   return table(
-    ['PREFIX', 'STATE', 'REQUESTS/MIN', 'TOKENS/MIN', 'CONCURRENT', 'EXPIRES', 'LAST USED', 'INSTANCE', 'MODELS'],
+    [
+      'PREFIX',
+      'STATE',
+      'REQUESTS/MIN',
+      'TOKENS/MIN',
+      'CONCURRENT',
+      'EXPIRES',
+      'LAST USED',
+      'INSTANCE',
+      'MODELS',
+      'BUDGET',
+    ],
     rows,
     paint,
   )

@@ -5,12 +5,14 @@ import type { Command } from 'commander'
 import { Fault } from '../../base/fault.ts'
 import { AdminOrganization, AdminOrganizationList, slugProblem } from '../../contract/admin.ts'
 import { type Cli, helpText, path, type Run, runOf } from '../cli.ts'
+import { budgetTokensMax, countOption, nullFor, orWord } from '../options.ts'
 import { fields, type Paint, table, timeText } from '../render.ts'
+import { budgetFields } from './budget.ts'
 
 export function addOrg(program: Command, cli: Cli): void {
   const org = program
     .command('org')
-    .description('organizations: create, list, show, suspend, resume')
+    .description('organizations: create, list, show, budget, suspend, resume')
     .addHelpText('after', helpText('strongroom org create acme', 'strongroom org list'))
 
   org
@@ -42,6 +44,18 @@ export function addOrg(program: Command, cli: Cli): void {
       await run.result(found, listText(found, run.paint))
     })
 
+  org
+    .command('budget')
+    .description('change what all gateway keys together may use in a calendar month (UTC); what is not named stays')
+    .argument('<slug>', 'organization')
+    .option('--usd <amount>', 'like 250 or 12.50, or `none`')
+    .option('--tokens <n>', 'or `none`', orWord('none', countOption(0, budgetTokensMax)))
+    .addHelpText('after', helpText('strongroom org budget acme --usd 250', 'strongroom org budget acme --tokens none'))
+    .action(async (slug: string, { usd, tokens }: { usd?: string; tokens?: number | 'none' }, command: Command) => {
+      const body = { budget_usd: nullFor('none', usd), budget_tokens: nullFor('none', tokens) }
+      await one(runOf(cli, command), { method: 'POST', path: path`/organizations/${slug}/budget`, body })
+    })
+
   for (const { name, method, suffix, description } of ONE) {
     org
       .command(name)
@@ -66,7 +80,7 @@ const ONE = [
   { name: 'resume', method: 'POST', suffix: '/resume', description: 'accept its keys again' },
 ] as const
 
-async function one(run: Run, request: { method: 'GET' | 'POST'; path: string }): Promise<void> {
+async function one(run: Run, request: { method: 'GET' | 'POST'; path: string; body?: unknown }): Promise<void> {
   const found = await run.client().request({ ...request, response: AdminOrganization })
   await run.result(found, organizationText(found, run.paint))
 }
@@ -79,6 +93,7 @@ function organizationText(organization: AdminOrganization, paint: Paint): string
       ['created', organization.created_at],
       ['instances', String(organization.instances_living)],
       ['keys', String(organization.keys_active)],
+      ...budgetFields(organization),
     ],
     paint,
   )

@@ -2,6 +2,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { TokensSource, UsageOutcome } from '../../store/directory/usage.table.ts'
+import type { Budgets, Release } from '../limits/budgets.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Caller, Observe, Operation, RecordUsage, Ticket, Tokens } from '../types.ts'
 
@@ -24,12 +25,19 @@ export type RequestAccount = {
   queueMs: number
   bodyBytes: number
   promptEstimate: number
+  /** Before an upstream is asked: what the request can cost at most, of the budgets. Nobody pays for more. Faults: budget_exceeded, metering_unavailable. */
+  readonly reserve: (worst: Tokens) => Promise<void>
   readonly noteFirstChunk: () => void
   /** Resolves once the row is kept: the client has the end of its response only then. Further calls have no effect. */
   readonly close: (end: RequestEnd) => Promise<void>
 }
 
-export type AccountDeps = { readonly clock: Clock; readonly recordUsage: RecordUsage; readonly observe: Observe }
+export type AccountDeps = {
+  readonly clock: Clock
+  readonly recordUsage: RecordUsage
+  readonly observe: Observe
+  readonly budgets: Pick<Budgets, 'reserve'>
+}
 
 type AccountedRequest = {
   readonly id: string
@@ -42,12 +50,13 @@ type AccountedRequest = {
 export const NO_TOKENS: Tokens = { prompt: 0, completion: 0 }
 
 export function openAccount(
-  { clock, recordUsage, observe }: AccountDeps,
+  { clock, recordUsage, observe, budgets }: AccountDeps,
   { id, operation, caller, ticket, trace }: AccountedRequest,
 ): RequestAccount {
   const startedMs = clock.monotonicMs()
   let firstChunkMs: number | null = null
   let isOpen = true
+  let reserved: { readonly worst: Tokens; readonly release: Release } | null = null
   const account: RequestAccount = {
     organizationId: caller.organizationId,
     trace,
@@ -56,16 +65,25 @@ export function openAccount(
     queueMs: 0,
     bodyBytes: 0,
     promptEstimate: 0,
+    reserve: async worst => {
+      const release = await budgets.reserve(caller, account.model, worst)
+      if (release === null) return
+      if (isOpen) reserved = { worst, release }
+      else release()
+    },
     noteFirstChunk: () => {
       firstChunkMs ??= clock.monotonicMs() - startedMs
     },
-    close: async ({ outcome, tokens, tokensSource, status, errorCode }) => {
+    close: async ({ outcome, tokens: used, tokensSource, status, errorCode }) => {
       if (!isOpen) return
       isOpen = false
+      const tokens = reserved === null ? used : atMost(used, reserved.worst)
       ticket.settle(tokens)
       const { model, upstream, queueMs } = account
       const record = { id, atMs: clock.nowMs(), caller, model, tokens, tokensSource, outcome }
       const kept = upstream === null ? undefined : recordUsage({ ...record, upstream })
+      // In the same turn: what it cost is in the sums by now.
+      reserved?.release()
       const durationMs = clock.monotonicMs() - startedMs
       observe({ operation, model, upstream, status, errorCode, tokens, durationMs, firstChunkMs, queueMs })
       const end = { model, upstream, status, outcome, errorCode, tokens, tokensSource, queueMs, firstChunkMs }
@@ -74,6 +92,11 @@ export function openAccount(
     },
   }
   return account
+}
+
+/** An estimate may be more than the request allows. */
+function atMost(tokens: Tokens, worst: Tokens): Tokens {
+  return { prompt: Math.min(tokens.prompt, worst.prompt), completion: Math.min(tokens.completion, worst.completion) }
 }
 
 /** Tokens of a text whose tokens nobody has counted: four characters, or bytes of JSON, make one. */

@@ -3,6 +3,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { checkBodyHeaders, readBody } from '../../http/body.ts'
+import type { Budgets } from '../limits/budgets.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
 import { parseRequest } from '../openai/request.ts'
@@ -34,6 +35,7 @@ export type CompletionServices = ReceiptDeps & {
   readonly authenticate: Authenticate
   readonly admit: Admit
   readonly recordUsage: RecordUsage
+  readonly budgets: Pick<Budgets, 'reserve'>
   readonly observe: Observe
   /** Null: no request is traced. */
   readonly beginTrace: BeginTrace | null

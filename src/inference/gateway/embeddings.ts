@@ -46,6 +46,8 @@ export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<'e
       signal: job.signal,
       model: job.request.model,
       except: new Set(),
+      bounds: ({ contextTokens }) =>
+        embeddingsUsageBounds(job.request, { bodyBytes: job.account.bodyBytes, contextTokens }),
       ask: asked => askUpstream({ ...deps, inTurns }, job, asked),
     })
   })

@@ -6,6 +6,8 @@ import { invalidField } from '../openai/json-text.ts'
 import { TEXT_ONLY, unmetNeed } from '../openai/messages.ts'
 import type { GatewayRequest } from '../openai/request.ts'
 import { upstreamBody } from '../openai/upstream-body.ts'
+import { type UsageBounds, usageBounds } from '../openai/usage.ts'
+import type { Tokens } from '../types.ts'
 import { type Attempt, openAttempt, type UpstreamClient } from '../upstream/client.ts'
 import { BusyFault, UpstreamFault } from '../upstream/fault.ts'
 import type { Lease, Router } from '../upstream/router.ts'
@@ -32,6 +34,7 @@ export async function completeJob(deps: FailoverDeps, job: Job): Promise<Respons
   const { id, plan, account, signal } = job
   return await overUpstreams(deps, {
     ...{ id, account, signal, model: plan.request.model, except: unfitTargets(deps, job) },
+    bounds: ({ contextTokens }) => usageBounds(plan.request, { bodyBytes: account.bodyBytes, contextTokens }),
     ask: asked => tryUpstream(deps, job, asked),
   })
 }
@@ -41,12 +44,15 @@ export type UpstreamJob = Pick<Job, 'id' | 'account' | 'signal'> & {
   readonly model: string
   /** Those that are not to be asked; whoever was is added. */
   readonly except: Set<UpstreamTarget>
+  /** What it can use at most of such an upstream. */
+  readonly bounds: (target: Pick<UpstreamTarget, 'contextTokens'>) => UsageBounds
   readonly ask: (asked: Asked) => Promise<Response>
 }
 
 /** Rejects with the last upstream's failure, the router's, or the signal's reason. Once the client has received a byte there are no further attempts. */
 export async function overUpstreams(deps: FailoverDeps, job: UpstreamJob): Promise<Response> {
   const { except } = job
+  await job.account.reserve(worstCase(deps, job))
   let lastFault: UpstreamFault | BusyFault | null = null
   for (let attempts = 0; attempts < attemptsMax; attempts += 1) {
     const lease = await acquireLease(deps, job, except).catch(error => {
@@ -73,6 +79,15 @@ export async function overUpstreams(deps: FailoverDeps, job: UpstreamJob): Promi
     }
   }
   throw lastFault ?? new UpstreamFault('none_healthy')
+}
+
+/** What the request can cost at most, whichever upstream serves it. */
+function worstCase({ upstreams }: FailoverDeps, { model, bounds }: UpstreamJob): Tokens {
+  const all = upstreams.filter(target => target.models.includes(model)).map(bounds)
+  return {
+    prompt: Math.max(0, ...all.map(one => one.promptTokensMax)),
+    completion: Math.max(0, ...all.map(one => one.completionTokensMax)),
+  }
 }
 
 /** Notes the wait and the upstream in the request's account. */

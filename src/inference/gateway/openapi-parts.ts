@@ -141,7 +141,8 @@ export const FAILURES = {
   },
   RateLimited: {
     status: 429,
-    description: 'A limit of requests, tokens or concurrency, or no upstream had room in time.',
+    description:
+      'A limit of requests, tokens or concurrency, or no upstream had room in time; `budget_exceeded` (type `insufficient_quota`) where a budget of the month has no room for what the request can cost at most.',
     headers: { 'Retry-After': 'RetryAfter' },
     error: example('rate_limited', 'Too many requests wait for this model.'),
   },

@@ -6,6 +6,7 @@ import { keyConfigProblem } from '../../attest/ehbp/protocol.ts'
 import { Fault, statusOf } from '../../base/fault.ts'
 import { GATEWAY_PUBLIC_CODES, GatewayError, type GatewayErrorCode, gatewayError } from '../../contract/inference.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
+import { BudgetFault } from '../limits/budgets.ts'
 import type { ApiShape } from '../openai/shape.ts'
 import type { Refusal } from '../types.ts'
 import { BusyFault, UpstreamFault } from '../upstream/fault.ts'
@@ -46,6 +47,7 @@ export function publicErrorOf(error: unknown): PublicError {
 /** `x-should-retry`: without it OpenAI's client retries 408, 409, 429 and 5xx by itself. */
 function shouldRetry(error: unknown): boolean {
   if (error instanceof UpstreamFault) return error.row.clientShouldRetry
+  if (error instanceof BudgetFault) return error.mayFitSoon
   return error instanceof Fault && error.code === 'rate_limited'
 }
 
@@ -63,7 +65,7 @@ export function errorResponse(
 ): Response {
   const { status, code, message } = publicErrorOf(error)
   const all: ResponseHeaders = { ...headers, ...failureHeaders(status), 'x-should-retry': String(shouldRetry(error)) }
-  if (error instanceof BusyFault) all['retry-after'] = String(error.retryAfterSeconds)
+  if (error instanceof BusyFault || error instanceof BudgetFault) all['retry-after'] = String(error.retryAfterSeconds)
   if (code !== 'key_config_mismatch') {
     return jsonResponse(shape?.errorDocument(errorBody(error)) ?? errorBody(error), status, all)
   }

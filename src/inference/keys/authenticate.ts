@@ -16,7 +16,7 @@ import {
   touchGatewayKey,
 } from '../../store/directory/gateway-key.query.ts'
 import type { GatewayKey } from '../../store/directory/gateway-key.table.ts'
-import type { Authenticate } from '../types.ts'
+import type { Authenticate, Budget } from '../types.ts'
 
 export type GatewayAuthDeps = {
   readonly db: DirectoryDb
@@ -79,6 +79,7 @@ export function createKeyAuthenticate({ find, onUse, clock, defaults }: KeyAuthD
       tokensPerMinute: key.tokensPerMinute ?? defaults.tokensPerMinute,
       concurrencyMax: key.concurrencyMax ?? defaults.concurrencyMax,
       rules: { models: key.models, aliases: key.aliases },
+      budgets: { key: budgetOf(key), organization: budgetOf(found.organizationBudget) },
     }
   }
 }
@@ -113,6 +114,10 @@ function createLookup(db: DirectoryDb): (prefix: string) => KnownGatewayKey | nu
 function isActive({ key, organizationStatus, instanceDesired }: KnownGatewayKey, nowMs: number): boolean {
   if (key.revokedAtMs !== null || organizationStatus !== 'active' || instanceDesired === 'absent') return false
   return key.expiresAtMs === null || nowMs < key.expiresAtMs
+}
+
+function budgetOf({ budgetNanoUsd, budgetTokens }: Pick<GatewayKey, 'budgetNanoUsd' | 'budgetTokens'>): Budget {
+  return { nanoUsd: budgetNanoUsd, tokens: budgetTokens }
 }
 
 function unauthenticated(): Fault {

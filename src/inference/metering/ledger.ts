@@ -90,6 +90,11 @@ export class Metering implements SpentSource {
     return sumUsage(this.#deps.store.db, { organizationId, startMs, endMs })
   }
 
+  /** What tokens cost. */
+  get cost(): Cost {
+    return this.#deps.cost
+  }
+
   /** By the store, and what waits for it. */
   spent(caller: Pick<Caller, 'organizationId' | 'keyPrefix'>, month: string): MonthSpent {
     const { key, organization } = scopesOf(caller, month)

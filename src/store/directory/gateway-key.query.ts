@@ -19,10 +19,14 @@ export type GatewayKeyTerms = KeyRules & {
   readonly tokensPerMinute: number | null
   readonly concurrencyMax: number | null
   readonly expiresAtMs: number | null
+  readonly budgetNanoUsd: number | null
+  readonly budgetTokens: number | null
 }
 
-export type NewGatewayKey = Omit<GatewayKeyTerms, keyof KeyRules> &
-  Partial<KeyRules> & {
+type OptionalTerm = keyof KeyRules | 'budgetNanoUsd' | 'budgetTokens'
+
+export type NewGatewayKey = Omit<GatewayKeyTerms, OptionalTerm> &
+  Partial<Pick<GatewayKeyTerms, OptionalTerm>> & {
     readonly prefix: string
     readonly organizationId: string
     readonly instanceId: string | null
@@ -77,6 +81,7 @@ export function findGatewayKey(db: DirectoryDb, prefix: string): GatewayKey | nu
 export type KnownGatewayKey = {
   readonly key: GatewayKey
   readonly organizationStatus: Organization['status']
+  readonly organizationBudget: Pick<Organization, 'budgetNanoUsd' | 'budgetTokens'>
   /** Null for an organization's own key. */
   readonly instanceDesired: Instance['desired'] | null
 }
@@ -100,7 +105,12 @@ export function prepareChangeMark(db: DirectoryDb): () => { readonly own: number
 /** The look-up of a request, prepared once. */
 export function prepareGatewayKeyLookup(db: DirectoryDb): (prefix: string) => KnownGatewayKey | null {
   const query = db
-    .select({ key: gatewayKeys, organizationStatus: organizations.status, instanceDesired: instances.desired })
+    .select({
+      key: gatewayKeys,
+      organizationStatus: organizations.status,
+      organizationBudget: { budgetNanoUsd: organizations.budgetNanoUsd, budgetTokens: organizations.budgetTokens },
+      instanceDesired: instances.desired,
+    })
     .from(gatewayKeys)
     .innerJoin(organizations, eq(organizations.id, gatewayKeys.organizationId))
     .leftJoin(instances, eq(instances.id, gatewayKeys.instanceId))

@@ -27,6 +27,9 @@ export const gatewayKeys = sqliteTable(
     models: text('models', { mode: 'json' }).$type<KeyRules['models']>(),
     /** Null: none. */
     aliases: text('aliases', { mode: 'json' }).$type<KeyRules['aliases']>(),
+    /** Of a calendar month (UTC). Null: no bound. */
+    budgetNanoUsd: integer('budget_nano_usd'),
+    budgetTokens: integer('budget_tokens'),
   },
   table => [
     index('gateway_keys_organization').on(table.organizationId),

@@ -47,3 +47,12 @@ export function setOrganizationStatus(
       .all().length === 1
   )
 }
+
+/** Null: no bound. */
+export function setOrganizationBudget(
+  db: DirectoryDb,
+  slug: string,
+  budget: Pick<Organization, 'budgetNanoUsd' | 'budgetTokens'>,
+): void {
+  db.update(organizations).set(budget).where(eq(organizations.slug, slug)).run()
+}

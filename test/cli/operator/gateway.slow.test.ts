@@ -138,6 +138,10 @@ test('goal: a key from its making to its end: shown once, listed without its sec
           concurrency_max: null,
           models: null,
           aliases: null,
+          budget_usd: null,
+          budget_tokens: null,
+          month_cost_usd: '0.000000000',
+          month_tokens: 0,
           expires_at: null,
           created_at: '2026-11-20T12:00:00.000Z',
           last_used_at: '2026-11-20T12:00:00.000Z',
@@ -159,6 +163,8 @@ tokens per minute:   as configured
 concurrency:         as configured
 models:              all
 aliases:             -
+cost this month:     0.000000000 USD of no bound
+tokens this month:   0 of no bound
 created:             2026-11-20T12:00:00.000Z
 expires:             never
 last used:           2026-11-20T12:00:00.000Z
@@ -194,8 +200,8 @@ test('goal: limits and the end that were asked for are what the key has', async 
   const { prefix } = made.document
   const listed = await run('gateway', 'key', 'list', 'globex')
   expect(listed.stdout).toBe(
-    `PREFIX    STATE   REQUESTS/MIN  TOKENS/MIN  CONCURRENT  EXPIRES               LAST USED  INSTANCE  MODELS
-${prefix}  active  5             7000        2           2027-01-31T00:00:00Z  -          -         all
+    `PREFIX    STATE   REQUESTS/MIN  TOKENS/MIN  CONCURRENT  EXPIRES               LAST USED  INSTANCE  MODELS  BUDGET
+${prefix}  active  5             7000        2           2027-01-31T00:00:00Z  -          -         all     -
 `,
   )
 })
@@ -317,5 +323,16 @@ test('goal: models, names and limits of a key are set at its making and changed 
   })
   const wrong = await run('gateway', 'key', 'set', prefix, '--models', 'tiny', '--alias', 'gpt-4o=big')
   expect([wrong.code === 0, wrong.stderr]).toEqual([false, expect.stringContaining('"gpt-4o" is for "big"')])
+  expect(await set('--budget-usd', '12.5', '--budget-tokens', '9000')).toMatchObject({
+    ...{ budget_usd: '12.500000000', budget_tokens: 9000, month_tokens: 0 },
+  })
+  expect((await run('gateway', 'key', 'list', 'initech')).stdout).toContain(
+    '0.000000000/12.500000000 USD 0/9000 tokens',
+  )
+  expect(await set('--budget-usd', 'none')).toMatchObject({ budget_usd: null, budget_tokens: 9000 })
+  expect((await runJson('org', 'budget', 'initech', '--usd', '250')).document).toMatchObject({
+    ...{ budget_usd: '250.000000000', budget_tokens: null },
+  })
+  expect((await run('gateway', 'key', 'set', prefix, '--budget-usd', '1e3')).stderr).toContain('budget_usd')
   expect((await run('gateway', 'key', 'set', prefix, '--alias', 'nothing')).stderr).toContain('a name and a model')
 })

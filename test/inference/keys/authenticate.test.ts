@@ -9,6 +9,7 @@ import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { NO_RULES } from '../../../src/contract/key-rules.ts'
 import { createGatewayAuthenticate, mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
 import { createInstanceKeys, loadKeySecret } from '../../../src/inference/keys/instance-keys.ts'
+import { NO_BUDGETS } from '../../../src/inference/limits/budgets.ts'
 import { createLimiter } from '../../../src/inference/limits/limiter.ts'
 import { Metering } from '../../../src/inference/metering/ledger.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
@@ -97,6 +98,7 @@ describe('headers', () => {
       tokensPerMinute: 2,
       concurrencyMax: 3,
       rules: NO_RULES,
+      budgets: NO_BUDGETS,
     })
     const plain = ledger.addKey({ instanceId })
     expect(authenticate(bearer(plain))).toEqual({
@@ -105,6 +107,7 @@ describe('headers', () => {
       instanceId,
       ...defaults,
       rules: NO_RULES,
+      budgets: NO_BUDGETS,
     })
     const rules = { models: ['tiny'], aliases: [{ name: 'fast', model: 'tiny' }] }
     expect(authenticate(bearer(ledger.addKey(rules))).rules).toEqual(rules)

@@ -111,6 +111,8 @@ test('a key is stored once', () => {
     lastUsedAtMs: null,
     models: null,
     aliases: null,
+    budgetNanoUsd: null,
+    budgetTokens: null,
   })
   expect(() => insertGatewayKey(store.directory.db, keyOf('bbbbbbbb', { secretSha256: new Uint8Array(31) }))).toThrow(
     'invariant',

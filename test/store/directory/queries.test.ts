@@ -67,7 +67,9 @@ describe('organizations', () => {
     const { db } = store.directory
     expect(insertOrganization(db, { id: 'o3', slug: 'acme', nowMs: 3 })).toBe(false)
     expect(organizationById(db, 'o3')).toBeNull()
-    expect(findOrganization(db, 'acme')).toEqual({ id: 'o1', slug: 'acme', status: 'active', createdAtMs: 1 })
+    expect(findOrganization(db, 'acme')).toEqual({
+      ...{ id: 'o1', slug: 'acme', status: 'active', createdAtMs: 1, budgetNanoUsd: null, budgetTokens: null },
+    })
     expect([findOrganization(db, 'ACME'), findOrganization(db, '')]).toEqual([null, null])
     expect(listOrganizations(db).map(({ slug }) => slug)).toEqual(['acme', 'globex'])
     expect(setOrganizationStatus(db, { slug: 'acme', status: 'suspended' })).toBe(true)

@@ -1,0 +1,151 @@
+// Budgets of a calendar month (UTC), of keys and organizations: what a request can cost at most is reserved before an upstream is asked, and given
+// back once its real cost is in the sums. State in memory: what is reserved. No I/O but for the sums.
+//
+// Whatever is reserved counts in every month: a request that ends in the next one costs there. Looking and reserving are one turn of the event loop, so
+// requests at the same time cannot pass a budget together.
+
+import { type Clock, iso } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
+import { type MonthSum, monthEndMs, monthOf } from '../../store/directory/usage-month.query.ts'
+import type { Budget, Caller, SpentSource, Tokens } from '../types.ts'
+
+export type BudgetsDeps = {
+  readonly spent: SpentSource
+  /** What tokens cost now. */
+  readonly cost: () => (model: string, tokens: Tokens) => bigint
+  readonly clock: Pick<Clock, 'nowMs'>
+}
+
+export const NO_BUDGETS: Caller['budgets'] = {
+  key: { nanoUsd: null, tokens: null },
+  organization: { nanoUsd: null, tokens: null },
+}
+
+/** Gives back what is reserved, once; further calls have no effect. */
+export type Release = () => void
+
+type Amounts = { readonly tokens: number; readonly nanoUsd: number }
+
+export type Reserved = Amounts & Pick<Caller, 'organizationId' | 'keyPrefix'>
+
+/** A request that a budget has no room for. Fault budget_exceeded. */
+export class BudgetFault extends Fault {
+  readonly retryAfterSeconds: number
+  /** Requests that run may cost less than is reserved for them: then there is room soon. */
+  readonly mayFitSoon: boolean
+
+  constructor(message: string, { retryAfterSeconds, mayFitSoon }: { retryAfterSeconds: number; mayFitSoon: boolean }) {
+    super('budget_exceeded', message)
+    this.retryAfterSeconds = retryAfterSeconds
+    this.mayFitSoon = mayFitSoon
+  }
+}
+
+const soonSeconds = 5
+/** Whoever waits for another month looks again after that: an operator may have raised the budget. */
+const retryAfterSecondsMax = 3_600
+const attemptsMax = 3
+
+export class Budgets {
+  readonly #deps: BudgetsDeps
+  /** By key, and by organization with an empty key. */
+  readonly #reserved = new Map<string, Amounts>()
+
+  constructor(deps: BudgetsDeps) {
+    this.#deps = deps
+  }
+
+  /** Null: the request has no budget. Faults: budget_exceeded, metering_unavailable. */
+  async reserve(caller: Caller, model: string, worst: Tokens): Promise<Release | null> {
+    if (!hasBudget(caller)) return null
+    const { budgets } = caller
+    const { spent: source, cost, clock } = this.#deps
+    const amounts = { tokens: worst.prompt + worst.completion, nanoUsd: Number(cost()(model, worst)) }
+    for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
+      const month = monthOf(clock.nowMs())
+      const spent = source.spent(caller, month)
+      if (spent === null) {
+        await source.load(caller, month)
+        continue
+      }
+      const { organizationId, keyPrefix } = caller
+      const places = [
+        { name: `${organizationId}\n${keyPrefix}`, budget: budgets.key, sum: spent.key, whose: 'this key' },
+        {
+          name: `${organizationId}\n`,
+          budget: budgets.organization,
+          sum: spent.organization,
+          whose: 'the organization',
+        },
+      ]
+      for (const { name, budget, sum, whose } of places) {
+        this.#check({ budget, spent: spentOf(sum), reserved: this.#of(name), amounts, whose, month })
+      }
+      for (const { name } of places) this.#add(name, amounts)
+      let isReserved = true
+      return () => {
+        if (!isReserved) return
+        isReserved = false
+        for (const { name } of places) this.#add(name, { tokens: -amounts.tokens, nanoUsd: -amounts.nanoUsd })
+      }
+    }
+    throw new Fault('metering_unavailable', 'What has been used is not known at present; try again later.')
+  }
+
+  /** What is reserved, by key. */
+  open(): Reserved[] {
+    return [...this.#reserved].flatMap(([name, amounts]) => {
+      const [organizationId = '', keyPrefix = ''] = name.split('\n')
+      return keyPrefix === '' ? [] : [{ organizationId, keyPrefix, ...amounts }]
+    })
+  }
+
+  #of(name: string): Amounts {
+    return this.#reserved.get(name) ?? { tokens: 0, nanoUsd: 0 }
+  }
+
+  #add(name: string, { tokens, nanoUsd }: Amounts): void {
+    const before = this.#of(name)
+    const after = { tokens: before.tokens + tokens, nanoUsd: before.nanoUsd + nanoUsd }
+    if (after.tokens === 0 && after.nanoUsd === 0) this.#reserved.delete(name)
+    else this.#reserved.set(name, after)
+  }
+
+  #check({ budget, spent, reserved, amounts, whose, month }: Place): void {
+    for (const kind of ['nanoUsd', 'tokens'] as const) {
+      const most = budget[kind]
+      if (most === null || spent[kind] + reserved[kind] + amounts[kind] <= most) continue
+      const mayFitSoon = spent[kind] + amounts[kind] <= most
+      const untilEnd = Math.ceil((monthEndMs(month) - this.#deps.clock.nowMs()) / 1000)
+      throw new BudgetFault(
+        `The ${kind === 'tokens' ? 'token' : 'money'} budget of ${whose} for ${month} has no room for what this request can cost at most; ` +
+          `a smaller max_tokens costs less. It begins anew at ${iso(monthEndMs(month))}.`,
+        {
+          retryAfterSeconds: mayFitSoon ? soonSeconds : Math.max(1, Math.min(retryAfterSecondsMax, untilEnd)),
+          mayFitSoon,
+        },
+      )
+    }
+  }
+}
+
+type Place = {
+  readonly budget: Budget
+  readonly spent: Amounts
+  readonly reserved: Amounts
+  readonly amounts: Amounts
+  readonly whose: string
+  readonly month: string
+}
+
+export function hasBudget({ budgets }: Caller): boolean {
+  return !isUnbounded(budgets.key) || !isUnbounded(budgets.organization)
+}
+
+function isUnbounded({ nanoUsd, tokens }: Budget): boolean {
+  return nanoUsd === null && tokens === null
+}
+
+function spentOf({ promptTokens, completionTokens, costNanoUsd }: MonthSum): Amounts {
+  return { tokens: promptTokens + completionTokens, nanoUsd: costNanoUsd }
+}
