@@ -6,7 +6,7 @@ import type { TokensSource, UsageOutcome } from '../store/directory/usage.table.
 import type { MonthSum } from '../store/directory/usage-month.query.ts'
 
 /** What a client asks for. */
-export type Operation = CompletionOperation | 'responses' | 'embeddings'
+export type Operation = CompletionOperation | 'responses' | 'messages' | 'embeddings'
 
 /** What an upstream is asked for. */
 export type CompletionOperation = 'chat' | 'text_completion'

@@ -48,6 +48,25 @@ export const TEST_SHAPES = {
       return 'input_tokens' in usage ? [Number(usage.input_tokens), Number(usage.output_tokens)] : null
     },
   },
+  messages: {
+    path: '/v1/messages',
+    body: more => ({ ...hello, max_tokens: 100, ...more }),
+    chat: more => ({ ...hello, max_tokens: 100, ...more }),
+    pieceOf: event => {
+      const { type, text } = fields(event.delta)
+      return type === 'text_delta' ? String(text) : null
+    },
+    textOf: ({ content }) =>
+      list(content)
+        .filter(block => block.type === 'text')
+        .map(block => String(block.text))
+        .join(''),
+    end: 'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+    usageOf: value => {
+      const usage = fields(value.usage)
+      return 'input_tokens' in usage ? [Number(usage.input_tokens), Number(usage.output_tokens)] : null
+    },
+  },
 } as const satisfies Record<string, TestShape>
 
 /** The data of each event, [DONE] left out; each has the name that its data says. */

@@ -28,24 +28,21 @@ export function chunksOf(pieces: readonly Piece[], finish: string): string[] {
 
 const text = fc.string({ unit: 'binary', maxLength: 5 }).map(one => one.toWellFormed())
 
-/** `inTurns`: pieces of calls may come in any order, as some engines send them; else one call after the other. */
-export function anyPieces(inTurns: boolean): fc.Arbitrary<Piece[]> {
+/** `calls`: `inTurns` with pieces in any order, as some engines send them; `whole` with each call in one piece, whose arguments are an object. */
+export function anyPieces(calls: 'inTurns' | 'whole'): fc.Arbitrary<Piece[]> {
   const piece: fc.Arbitrary<Piece> = fc.oneof(
     text.map(content => ({ content })),
     text.map(refusal => ({ refusal })),
     text.map(one => ({ reasoning_content: one })),
     fc.tuple(fc.nat(3), text).map(([call, args]) => ({ call, args })),
   )
-  return fc.array(piece, { maxLength: 20 }).map(pieces => (inTurns ? pieces : oneAfterTheOther(pieces)))
-}
-
-function oneAfterTheOther(pieces: readonly Piece[]): Piece[] {
-  let last = -1
-  return pieces.map(piece => {
-    if (!('call' in piece)) return piece
-    last = Math.max(last, piece.call)
-    return { ...piece, call: last }
-  })
+  const pieces = fc.array(piece, { maxLength: 20 })
+  if (calls === 'inTurns') return pieces
+  return pieces.map(all =>
+    all.map((one, at) =>
+      'call' in one ? { call: at, args: one.args === '' ? '' : JSON.stringify({ a: one.args }) } : one,
+    ),
+  )
 }
 
 /** What the pieces say in all. */

@@ -120,7 +120,7 @@ export class ResponseOpener {
   }
 
   /**
-   * At the body's end. Throws Malformed when it was cut: EHBP has no end marker, so a stream must end with `[DONE]` or an error event, and any other
+   * At the body's end. Throws Malformed when it was cut: EHBP has no end marker, so a stream must end with `[DONE]`, `message_stop` or an error event, and any other
    * response must be one whole JSON object.
    */
   finish(): void {

@@ -1,6 +1,6 @@
 // Whether a response that was opened is whole: EHBP has no end marker, so its content must say so. Pure; holds one response's state.
 //
-// A stream ends with the event `[DONE]`, or with one that holds `error`: the gateway ends a stream that broke in that way. Events may have names.
+// A stream ends with the event `[DONE]` or `message_stop`, or with one that holds `error`: the gateway ends a stream that broke in that way. Events may have names.
 // Anything else is one JSON object, and no beginning of an object is an object. Frames open only in their order, so what is whole here was whole when it was sealed.
 
 import { concat, fromUtf8 } from '../../base/bytes.ts'
@@ -115,7 +115,8 @@ function isEnd(event: string): boolean {
   if (data === '[DONE]') return true
   try {
     const value: unknown = JSON.parse(data)
-    return typeof value === 'object' && value !== null && 'error' in value
+    if (typeof value !== 'object' || value === null) return false
+    return 'error' in value || ('type' in value && value.type === 'message_stop')
   } catch {
     return false
   }

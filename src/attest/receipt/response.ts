@@ -130,8 +130,8 @@ export type SplitResponse = {
   readonly receipt: string | null
 }
 
-/** The end of a stream. The receipt covers it, although it comes after the receipt. */
-const streamEnd = 'data: [DONE]\n\n'
+/** The ends of streams: of OpenAI's APIs, and of the Messages API. The receipt covers them, although they come after the receipt. */
+const streamEnds = ['data: [DONE]\n\n', 'event: message_stop\ndata: {"type":"message_stop"}\n\n']
 
 /** Takes a saved body apart. Throws Malformed when there are several receipts, or anything but the stream's end after one. */
 export function splitResponse(body: Uint8Array): SplitResponse {
@@ -142,8 +142,9 @@ export function splitResponse(body: Uint8Array): SplitResponse {
   wellFormed(at.length === 1, 'response: more than one receipt')
   const lineEnd = body.indexOf(0x0a, first)
   wellFormed(lineEnd !== -1, 'response: it ends within its receipt')
+  const rest = asciiOf(body.subarray(lineEnd))
   wellFormed(
-    asciiOf(body.subarray(lineEnd)) === `\n\n${streamEnd}`,
+    streamEnds.some(end => rest === `\n\n${end}`),
     'response: the receipt is not right before the end',
   )
   const receipt = asciiOf(body.subarray(first + start.length, lineEnd))

@@ -11,7 +11,7 @@ import type { SchemaChecks } from '../openai/schema-check-service.ts'
 import type { ApiShape } from '../openai/shape.ts'
 import { namesOf, renamedFault } from '../shapes/fields.ts'
 import { type ParsedShape, parseShaped } from '../shapes/request.ts'
-import { isShaped, SHAPES } from '../shapes/shapes.ts'
+import { isShaped, SHAPES, shapeOf } from '../shapes/shapes.ts'
 import type { BeginTrace } from '../traces/tracer.ts'
 import type { Admit, Authenticate, Caller, EncryptedExchange, Observe, Operation, RecordUsage } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
@@ -90,7 +90,7 @@ export function createMeteredHandler<Asked extends Operation>(
 ): MeteredHandler<Asked> {
   return async (request, { operation, id, exchange }) => {
     const shape = shapeOf(operation)
-    const caller = deps.authenticate(request.headers)
+    const caller = deps.authenticate(keyHeadersOf(request.headers, shape))
     checkBodyHeaders(request.headers, { bytesMax: bytesMaxOf(deps.limits, exchange), charset: 'any' })
     const admission = deps.admit(caller, tokensToReserve(request.headers, { operation, exchange }))
     if (!admission.ok) return refusalResponse(admission.refusal, commonHeaders(id), shape)
@@ -171,8 +171,11 @@ async function prepareJob(deps: CompletionDeps, admitted: AdmittedRequest<AskedC
   return { id, plan, source, ignored, seal, headers: { ...headers, ...more }, account, isEncrypted, signal }
 }
 
-function shapeOf(operation: Operation): ApiShape | null {
-  return isShaped(operation) ? SHAPES[operation] : null
+/** With the key in Authorization, where another header that its API has carries it. */
+function keyHeadersOf(headers: Headers, shape: ApiShape | null): Headers {
+  const name = shape?.keyHeader ?? null
+  const key = name === null || headers.has('authorization') ? null : headers.get(name)
+  return key === null ? headers : new Headers({ authorization: `Bearer ${key}` })
 }
 
 /** `respond` is null for what needs no translation. */

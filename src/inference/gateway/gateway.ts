@@ -8,7 +8,8 @@ import type { Logger } from '../../base/log.ts'
 import { checkHost } from '../../http/head.ts'
 import { createObfuscate } from '../openai/obfuscation.ts'
 import { createSchemaChecks } from '../openai/schema-check-service.ts'
-import type { AdmitPublic, Caller, Encryption, SpentSource } from '../types.ts'
+import { shapeOf } from '../shapes/shapes.ts'
+import type { AdmitPublic, Caller, Encryption, Operation, SpentSource } from '../types.ts'
 import { UpstreamClient } from '../upstream/client.ts'
 import { Router, type RouterView } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
@@ -120,7 +121,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
     if (found === null || route === undefined) throw routes.notFound(path, path.startsWith('/v1/'))
     if (route.methods.includes(request.method)) return route.respond(request, { ...received, item: found.item })
     const error = new Fault('method_not_allowed', `The methods here are ${route.methods.join(', ')}.`)
-    return errorResponse(error, { ...commonHeaders(id), allow: route.methods.join(', ') })
+    return errorResponse(error, { ...commonHeaders(id), allow: route.methods.join(', ') }, route.shape)
   }
 
   return {
@@ -128,7 +129,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
       const id = requestId(deps.random, clock.nowMs())
       const failed = (error: unknown) => {
         if (isServerFailure(error)) log.error('request failed', { request: id, error })
-        return errorResponse(error, commonHeaders(id))
+        return errorResponse(error, commonHeaders(id), routes.find(pathOf(request.url))?.route.shape)
       }
       try {
         const path = pathOf(request.url)
@@ -200,13 +201,24 @@ function createRoutes(deps: GatewayDeps, { models, complete, embed }: RouteDeps)
     if (deps.workload === null) throw new Fault('not_found', 'This gateway has no VM of its own, and no workload.json.')
     return jsonTextResponse(deps.workload, 200, commonHeaders(id))
   }
-  const post = (respond: Route['respond']): Route => ({ methods: ['POST'], isPublic: false, respond })
-  const get = (isPublic: boolean, respond: Route['respond']): Route => ({ methods: ['GET', 'HEAD'], isPublic, respond })
+  const post = <Asked extends Operation>(operation: Asked, handle: MeteredHandler<Asked>): Route => ({
+    methods: ['POST'],
+    isPublic: false,
+    shape: shapeOf(operation),
+    respond: (request, received) => handle(request, { operation, ...received }),
+  })
+  const get = (isPublic: boolean, respond: Route['respond']): Route => ({
+    methods: ['GET', 'HEAD'],
+    isPublic,
+    shape: null,
+    respond,
+  })
   return new RouteTable([
-    ['/v1/chat/completions', post((request, received) => complete(request, { operation: 'chat', ...received }))],
-    ['/v1/completions', post((request, received) => complete(request, { operation: 'text_completion', ...received }))],
-    ['/v1/responses', post((request, received) => complete(request, { operation: 'responses', ...received }))],
-    ['/v1/embeddings', post((request, received) => embed(request, { operation: 'embeddings', ...received }))],
+    ['/v1/chat/completions', post('chat', complete)],
+    ['/v1/completions', post('text_completion', complete)],
+    ['/v1/responses', post('responses', complete)],
+    ['/v1/messages', post('messages', complete)],
+    ['/v1/embeddings', post('embeddings', embed)],
     ['/v1/models', get(false, listModels)],
     ['/v1/models/{id}', get(false, showModel)],
     [`${receiptsPath}{id}`, get(false, showReceipt)],

@@ -63,7 +63,7 @@ export const HEADERS = {
   Allow: COMMON_HEADERS.Allow,
   WwwAuthenticate: COMMON_HEADERS.WwwAuthenticate,
   Receipt: {
-    description: 'Signed receipt of the response. In a stream it is the comment line before `data: [DONE]` instead.',
+    description: 'Signed receipt of the response. In a stream it is the comment line before the last event instead.',
     schema: { type: 'string' },
   },
   ReceiptPath: {

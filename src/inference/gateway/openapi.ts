@@ -25,7 +25,7 @@ import {
   EmbeddingsResponse,
 } from './openapi-bodies.ts'
 import { FAILURES, HEADERS, PARAMETERS } from './openapi-parts.ts'
-import { ResponsesRequest, ResponsesResponse } from './openapi-shapes.ts'
+import { SHAPED_OPERATIONS, SHAPED_SCHEMAS } from './openapi-shapes.ts'
 import { receiptPathHeader, receiptsPath } from './receipts.ts'
 import { GatewayProblem } from './responses.ts'
 
@@ -54,8 +54,7 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
       ChatCompletionRequest,
       CompletionRequest,
       CompletionResponse,
-      ResponsesRequest,
-      ResponsesResponse,
+      ...SHAPED_SCHEMAS,
       EmbeddingsRequest,
       EmbeddingsResponse,
     },
@@ -74,7 +73,7 @@ const DESCRIPTION = [
   'Errors are `{error: {code, message}}`. `x-should-retry` says whether repeating a request may help.',
   'Without a valid key nothing under /v1/ is told, not even which routes there are.',
   'A stream is whole only when it ends with `data: [DONE]`. One that breaks ends with an event that holds `error`, without [DONE].',
-  'Responses are chat completions in another form: what holds for the one holds for the other.',
+  'Responses and messages are chat completions in another form: what holds for the one holds for the others. A stream of messages ends with `message_stop` instead of [DONE].',
   'Bodies of completions may be encrypted to the keys of the attestation (EHBP: X25519 for stock clients, X-Wing by the length of the encapsulated key); then so are their responses, refusals included, whatever else is said here of their content. Headers, status and sizes stay in the clear. EHBP has no end marker: look for `[DONE]`, or for the whole JSON object.',
   'A request that is given up is charged what the upstream reported, else an estimate of its prompt and a token for each chunk delivered.',
 ].join('\n')
@@ -121,6 +120,12 @@ function completed(schema: string, stream: string): Operation['success'] {
   }
 }
 const COMPLETED = completed('CompletionResponse', 'ends with `data: [DONE]`.')
+
+function shapedOperation({ response, stream, ...own }: (typeof SHAPED_OPERATIONS)[number]): Operation {
+  const parameters = ['Receipt', 'EncapsulatedKey'] as const
+  const success = completed(response, stream)
+  return { method: 'post', ...own, isPublic: false, parameters, success, failures: COMPLETION }
+}
 
 const OPERATIONS: readonly Operation[] = [
   {
@@ -258,20 +263,7 @@ const OPERATIONS: readonly Operation[] = [
     success: COMPLETED,
     failures: COMPLETION,
   },
-  {
-    method: 'post',
-    path: '/v1/responses',
-    id: 'createResponse',
-    summary: 'Response, made of a chat completion; nothing is kept',
-    isPublic: false,
-    parameters: ['Receipt', 'EncapsulatedKey'],
-    body: { schema: 'ResponsesRequest', example: { model: 'strongroom-tiny', input: 'Hello', stream: true } },
-    success: completed(
-      'ResponsesResponse',
-      "OpenAI's events of a response, `response.completed` or `response.incomplete` and `data: [DONE]` last. One that breaks ends with `response.failed` and `error`.",
-    ),
-    failures: COMPLETION,
-  },
+  ...SHAPED_OPERATIONS.map(shapedOperation),
   {
     method: 'post',
     path: '/v1/embeddings',

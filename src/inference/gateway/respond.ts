@@ -4,7 +4,7 @@ import { utf8 } from '../../base/bytes.ts'
 import type { Deadlines } from '../../base/deadlines.ts'
 import type { Logger } from '../../base/log.ts'
 import type { TokensSource } from '../../store/directory/usage.table.ts'
-import { parseCompletion, type TokenCounts } from '../openai/completion.ts'
+import { type Completion, parseCompletion, type TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { RequestSource } from '../openai/request.ts'
 import { usageBounds } from '../openai/usage.ts'
@@ -52,12 +52,11 @@ export async function respondWhole(
   const bodyLimits = { bytesMax: limits.responseBytesMax, timeoutMs: limits.idleTimeoutMs }
   const text = await readUpstreamBody(upstream, bodyLimits, deadlines)
   const completion = parseCompletion(text, plan, countsOf(job, lease.target))
-  await plan.schema?.(completion.contents).catch(error => {
-    throw error instanceof UpstreamFault ? error.charged(completion.tokens) : error
+  const { tokens, tokensSource } = completion
+  const body = await documentOf(completion, plan).catch(error => {
+    throw error instanceof UpstreamFault ? error.charged(tokens) : error
   })
   signal.throwIfAborted()
-  const { tokens, tokensSource } = completion
-  const body = JSON.stringify(plan.shape?.whole(completion.body, completion.usage) ?? completion.body)
   seal?.update(utf8(body))
   if (account.trace !== null) account.trace.finishReasons = completion.finishReasons
   return await sendWhole(job, lease, { seal, body, tokens, tokensSource })
@@ -84,6 +83,12 @@ export async function sendWhole(
   account.noteFirstChunk()
   await account.close({ outcome: 'completed', tokens, tokensSource, status: 200, errorCode: null })
   return jsonTextResponse(body, 200, receipt === null ? headers : { ...headers, 'x-strongroom-receipt': receipt })
+}
+
+/** What the client gets of a completion that its schema allows, as JSON. UpstreamFault. */
+async function documentOf({ contents, body, usage }: Completion, plan: CompletionPlan): Promise<string> {
+  await plan.schema?.(contents)
+  return plan.shape?.whole(body, usage) ?? JSON.stringify(body)
 }
 
 export async function respondStream(

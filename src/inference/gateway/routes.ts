@@ -1,6 +1,7 @@
 // Which route a path leads to, and what a client is told where there is none. Pure.
 
 import { Fault } from '../../base/fault.ts'
+import type { ApiShape } from '../openai/shape.ts'
 import type { EncryptedExchange } from '../types.ts'
 
 /** `exchange`: null for a plain request. */
@@ -15,6 +16,8 @@ export type Received = {
 export type Route = {
   readonly methods: readonly string[]
   readonly isPublic: boolean
+  /** Of its errors; null for OpenAI's. */
+  readonly shape: ApiShape | null
   readonly respond: (request: Request, received: Received) => Response | Promise<Response>
 }
 

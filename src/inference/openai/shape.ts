@@ -14,7 +14,7 @@ export type ApiShape = {
   /** Names that do not depend on the request. */
   readonly names: Readonly<Record<string, string>>
   /** An error as clients of this API read it; the gateway's own fields are among it. */
-  readonly errorDocument: (error: GatewayError) => GatewayError
+  readonly errorDocument: (error: GatewayError) => JsonObject
   /** Another header than Authorization that may carry the key; null for none. */
   readonly keyHeader: string | null
 }
@@ -31,8 +31,8 @@ export type ShapedRequest = {
 export type ResponseHead = { readonly id: string; readonly createdS: number; readonly model: string }
 
 export type ResponseShape = {
-  /** `completion`: a checked one, as a client of chat completions gets it. */
-  readonly whole: (completion: JsonObject, usage: Usage) => JsonObject
+  /** JSON. `completion`: a checked one, as a client of chat completions gets it. UpstreamFault. */
+  readonly whole: (completion: JsonObject, usage: Usage) => string
   readonly openStream: (options: ShapedStreamOptions) => ShapedStream
 }
 

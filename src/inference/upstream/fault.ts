@@ -61,6 +61,7 @@ export const REASONS = {
   /** Only some models give as many as they are asked for: the client's choice must not count against an upstream. */
   wrong_dimensions: { message: 'The model does not give embeddings of so many dimensions.', ...NOT_SERVED },
   wrong_tool: { message: 'The answer does not keep to tool_choice.', ...MODEL_FAILED },
+  bad_arguments: { message: 'The arguments of a call are not the JSON object that tools take.', ...MODEL_FAILED },
   not_json: { message: 'The answer is not the JSON object that the request asks for.', ...MODEL_FAILED },
   check_unavailable: {
     message: 'The schema of the request cannot be checked now.',

@@ -34,6 +34,8 @@ const STREAMS = [
   ['data: {"error":{"code":"upstream_failed"}}\n\n', true],
   ['event: error\ndata: {"error":{"code":"upstream_failed"}}\n\n', true],
   ['event: response.failed\ndata: {"response":{"error":{}}}\n\n', false],
+  ['event: message_stop\ndata: {"type":"message_stop"}\n\n', true],
+  ['event: message_delta\ndata: {"type":"message_delta","delta":{"type":"message_stop"}}\n\n', false],
   ['event: x\nevent: y\ndata: [DONE]\n\n', false],
   ['', false],
   ['data: {"choices":[]}\n\n', false],

@@ -157,6 +157,7 @@ describe('the claim', () => {
 
 describe('splitResponse', () => {
   const end = 'data: [DONE]\n\n'
+  const messageEnd = 'event: message_stop\ndata: {"type":"message_stop"}\n\n'
   const split = (text: string) => {
     const { body, receipt } = splitResponse(utf8(text))
     return [fromUtf8(body), receipt]
@@ -166,6 +167,7 @@ describe('splitResponse', () => {
   test.each([
     [`data: 1\n\n${receiptComment('abc')}${end}`, `data: 1\n\n${end}`, 'abc'],
     [`${receiptComment('abc')}${end}`, end, 'abc'],
+    [`${receiptComment('abc')}${messageEnd}`, messageEnd, 'abc'],
     ['{"a":1}', '{"a":1}', null],
     ['', '', null],
     ['data: ": strongroom-receipt abc"\n\n', 'data: ": strongroom-receipt abc"\n\n', null],
@@ -178,6 +180,7 @@ describe('splitResponse', () => {
     `${receiptComment('a')}${receiptComment('b')}${end}`,
     `${receiptComment('a')}data: 2\n\n${end}`,
     `${receiptComment('a')}${end}${end}`,
+    `${receiptComment('a')}${end}${messageEnd}`,
     receiptComment('a'),
     `: strongroom-receipt a\n${end}`,
     ': strongroom-receipt a',

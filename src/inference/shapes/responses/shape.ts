@@ -12,7 +12,7 @@ export const responsesShape: ApiShape = {
       chat,
       ignored,
       respond: head => ({
-        whole: (completion, usage) => wholeResponse(completion, usage, { head, echo }),
+        whole: (completion, usage) => JSON.stringify(wholeResponse(completion, usage, { head, echo })),
         openStream: options => new ResponsesStream(head, echo, options),
       }),
     }

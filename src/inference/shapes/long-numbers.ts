@@ -1,0 +1,48 @@
+// Whole numbers that a double does not hold, kept whole through JSON.parse and JSON.stringify: ids of tools are such, now and then. Pure.
+//
+// They stand as marked texts while JSON is a value; in its text they become numbers again, also within a text that is itself JSON.
+
+import type { Fault } from '../../base/fault.ts'
+import { stringEnd } from '../../base/json.ts'
+
+/** Of the private use area: no text of a language has it. */
+const mark = '\uE000'
+
+/** A mark costs more than a plain value. */
+const markedMax = 4_096
+/** Longer ones are beyond any id, and most are beyond any double. */
+const digitsMax = 64
+
+/** JSON with such numbers as marked texts; null where there are none. Null, too, where the text has a mark of its own: it would become a number. Throws `onTooMany` for more than 4,096. */
+export function withMarkedNumbers(json: string, onTooMany: () => Fault): string | null {
+  if (!/\d{16}/.test(json) || /\uE000|\\u[eE]000/.test(json)) return null
+  const token = /-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/y
+  let marked = ''
+  let kept = 0
+  let count = 0
+  for (let at = 0; at < json.length; at += 1) {
+    const code = json.charCodeAt(at)
+    if (code === 0x22) at = stringEnd(json, at)
+    else if (code === 0x2d || (code >= 0x30 && code <= 0x39)) {
+      token.lastIndex = at
+      const number = token.exec(json)?.[0] ?? ''
+      if (number.length <= digitsMax && /^-?\d{16,}$/.test(number) && !Number.isSafeInteger(Number(number))) {
+        count += 1
+        if (count > markedMax) throw onTooMany()
+        marked += `${json.slice(kept, at)}"${mark}${number}"`
+        kept = at + number.length
+      }
+      at += Math.max(0, number.length - 1)
+    }
+  }
+  return kept === 0 ? null : marked + json.slice(kept)
+}
+
+/** The text of a value whose JSON was marked. */
+export function unmarkedJson(value: unknown): string {
+  return JSON.stringify(value).replace(/(\\?)"\uE000(-?\d+)\1"/g, '$2')
+}
+
+export function hasMark(json: string): boolean {
+  return json.includes(mark)
+}

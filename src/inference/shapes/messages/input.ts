@@ -1,0 +1,138 @@
+// `system` and `messages` of the Messages API as messages of a chat. Pure. Fault invalid_request.
+//
+// A message with results of tools becomes several: each result is a message of its own in a chat. Thinking is left out: it was the model's own, and
+// chats do not take it back.
+
+import { invalidField, isObject, type JsonObject } from '../../openai/json-text.ts'
+import type { FieldNames } from '../../openai/shape.ts'
+import { isAbsent, presentOf, textAt } from '../fields.ts'
+
+const ROLES = ['user', 'assistant', 'system']
+
+/** Where the blocks of the client stand in the chat: for errors alone. */
+type Notes = {
+  readonly names: FieldNames | null
+  /** Of fields within blocks that have no effect. */
+  readonly ignored: Set<string>
+}
+
+type Block = { readonly block: JsonObject; readonly path: string }
+
+export function chatMessages({ system, messages }: JsonObject, notes: Notes): JsonObject[] {
+  const found: JsonObject[] = []
+  if (!isAbsent(system))
+    found.push({ role: 'system', content: partsOf(blocksAt(system, 'system', notes), found, notes) })
+  if (!Array.isArray(messages) || messages.length === 0) {
+    throw invalidField('messages', 'must be a list with a message in it.')
+  }
+  for (const [at, message] of messages.entries()) {
+    const path = `messages[${at}]`
+    if (!isObject(message)) throw invalidField(path, 'must be an object.')
+    const { role } = message
+    if (typeof role !== 'string' || !ROLES.includes(role)) {
+      throw invalidField(`${path}.role`, `must be one of ${ROLES.join(', ')}.`)
+    }
+    const blocks = blocksAt(message.content, `${path}.content`, notes)
+    if (role === 'assistant') addAssistant(found, blocks, notes)
+    else addOthers(found, { role, blocks }, notes)
+  }
+  return found
+}
+
+/** A text is one block. */
+function blocksAt(content: unknown, path: string, { ignored }: Notes): Block[] {
+  if (typeof content === 'string') return [{ block: { type: 'text', text: content }, path }]
+  if (!Array.isArray(content)) throw invalidField(path, 'must be a text or a list of blocks.')
+  return content.map((block, at) => {
+    if (!isObject(block)) throw invalidField(`${path}[${at}]`, 'must be an object.')
+    if (!isAbsent(block.cache_control)) ignored.add('cache_control')
+    return { block, path: `${path}[${at}]` }
+  })
+}
+
+function addAssistant(found: JsonObject[], blocks: readonly Block[], notes: Notes): void {
+  const said = blocks.filter(({ block }) => !['tool_use', 'thinking', 'redacted_thinking'].includes(String(block.type)))
+  const calls = blocks.filter(({ block }) => block.type === 'tool_use').map(({ block, path }) => callOf(block, path))
+  const content = said.length === 0 && calls.length > 0 ? null : partsOf(said, found, notes)
+  found.push({ role: 'assistant', content, ...(calls.length === 0 ? {} : { tool_calls: calls }) })
+}
+
+function callOf({ id, name, input }: JsonObject, path: string): JsonObject {
+  if (!isObject(input)) throw invalidField(`${path}.input`, 'must be an object.')
+  const called = { name: textAt(name, `${path}.name`), arguments: JSON.stringify(input) }
+  return { id: textAt(id, `${path}.id`), type: 'function', function: called }
+}
+
+/** Each result is a message, and so is what stands between two of them. */
+function addOthers(
+  found: JsonObject[],
+  { role, blocks }: { readonly role: string; readonly blocks: readonly Block[] },
+  notes: Notes,
+): void {
+  let said: Block[] = []
+  const flush = () => {
+    if (said.length > 0) found.push({ role, content: partsOf(said, found, notes) })
+    said = []
+  }
+  for (const one of blocks) {
+    if (role !== 'user' || one.block.type !== 'tool_result') {
+      said.push(one)
+      continue
+    }
+    flush()
+    const { block, path } = one
+    const callId = textAt(block.tool_use_id, `${path}.tool_use_id`)
+    if (block.is_error === true) notes.ignored.add('is_error')
+    const inner = isAbsent(block.content) ? [] : blocksAt(block.content, `${path}.content`, notes)
+    found.push({ role: 'tool', tool_call_id: callId, content: partsOf(inner, found, notes) })
+  }
+  flush()
+}
+
+/** The content of the message that is added next. A text alone is a text, which every engine takes in every role. */
+function partsOf(blocks: readonly Block[], found: readonly JsonObject[], { names }: Notes): unknown {
+  if (blocks.length === 0) return ''
+  const parts = blocks.map((one, i) => partOf(one, names, `messages[${found.length}].content[${i}]`))
+  const [only] = parts
+  return parts.length === 1 && only?.type === 'text' ? only.text : parts
+}
+
+function partOf({ block, path }: Block, names: FieldNames | null, at: string): JsonObject {
+  names?.set(at, path)
+  switch (block.type) {
+    case 'text':
+      if (typeof block.text !== 'string') throw invalidField(`${path}.text`, 'must be a text.')
+      return { type: 'text', text: block.text }
+    case 'image':
+      names?.set(`${at}.image_url.url`, `${path}.source.url`)
+      return { type: 'image_url', image_url: { url: imageUrlOf(block.source, `${path}.source`) } }
+    case 'document':
+      return documentOf(block, path)
+    default:
+      throw invalidField(
+        `${path}.type`,
+        'must be text, image, document, tool_use or tool_result, in a message that may have it.',
+      )
+  }
+}
+
+function imageUrlOf(source: unknown, path: string): unknown {
+  if (!isObject(source)) throw invalidField(path, 'must be an object.')
+  if (source.type === 'url') return source.url
+  if (source.type !== 'base64') throw invalidField(`${path}.type`, 'must be base64 or url: no files are kept here.')
+  return `data:${textAt(source.media_type, `${path}.media_type`)};base64,${textAt(source.data, `${path}.data`)}`
+}
+
+function documentOf({ source, title }: JsonObject, path: string): JsonObject {
+  if (!isObject(source)) throw invalidField(`${path}.source`, 'must be an object.')
+  if (source.type === 'text') return { type: 'text', text: textAt(source.data, `${path}.source.data`) }
+  if (source.type !== 'base64') {
+    throw invalidField(
+      `${path}.source.type`,
+      'must be base64 or text: no files are kept here, and no URLs of documents are fetched.',
+    )
+  }
+  const type = textAt(source.media_type, `${path}.source.media_type`)
+  const data = `data:${type};base64,${textAt(source.data, `${path}.source.data`)}`
+  return { type: 'file', file: presentOf({ file_data: data, filename: title }) }
+}

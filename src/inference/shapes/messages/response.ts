@@ -1,0 +1,122 @@
+// Objects of the Messages API out of what a chat completion has. Pure. UpstreamFault bad_arguments.
+
+import type { GatewayError, GatewayErrorCode } from '../../../contract/inference.ts'
+import { isObject, type JsonObject } from '../../openai/json-text.ts'
+import type { ResponseHead } from '../../openai/shape.ts'
+import { type Usage, usageOf } from '../../openai/usage.ts'
+import { UpstreamFault } from '../../upstream/fault.ts'
+import { type ChatAnswer, type ChatCall, readCompletion } from '../chat-answer.ts'
+import { hasMark, unmarkedJson, withMarkedNumbers } from '../long-numbers.ts'
+
+/** Of an error, as this API names its kinds. */
+const ERROR_TYPES = {
+  invalid_request: 'invalid_request_error',
+  context_length_exceeded: 'invalid_request_error',
+  unauthenticated: 'authentication_error',
+  not_found: 'not_found_error',
+  method_not_allowed: 'invalid_request_error',
+  body_timeout: 'timeout_error',
+  conflict: 'invalid_request_error',
+  body_too_large: 'request_too_large',
+  key_config_mismatch: 'invalid_request_error',
+  rate_limited: 'rate_limit_error',
+  upstream_failed: 'api_error',
+  metering_unavailable: 'api_error',
+  attestation_unavailable: 'api_error',
+  internal: 'api_error',
+} as const satisfies Record<GatewayErrorCode, string>
+
+export function errorDocument({ error }: GatewayError): JsonObject {
+  return { type: 'error', error: { ...error, type: ERROR_TYPES[error.code] } }
+}
+
+/** A message that has begun, and one that is whole. */
+export function messageOf(
+  { id, model }: ResponseHead,
+  state: { readonly content: readonly JsonObject[]; readonly stopReason: string | null; readonly usage: Usage | null },
+): JsonObject {
+  return {
+    id: `msg_${id}`,
+    type: 'message',
+    role: 'assistant',
+    model,
+    content: state.content,
+    stop_reason: state.stopReason,
+    stop_sequence: null,
+    usage: messageUsage(state.usage ?? usageOf({ prompt: 0, completion: 0 })),
+  }
+}
+
+/** How much of a prompt was cached tells a client what others have asked: nothing, here. */
+export function messageUsage({ prompt_tokens, completion_tokens }: Usage): JsonObject {
+  return {
+    input_tokens: prompt_tokens,
+    cache_creation_input_tokens: 0,
+    cache_read_input_tokens: 0,
+    output_tokens: completion_tokens,
+  }
+}
+
+const STOP_REASONS: ReadonlyMap<string | null, string> = new Map([
+  ['length', 'max_tokens'],
+  ['tool_calls', 'tool_use'],
+  ['content_filter', 'refusal'],
+])
+
+/** A chat does not tell whether it was a stop sequence that ended it. */
+export function stopReasonOf(finishReason: string | null, isRefused: boolean): string {
+  return isRefused ? 'refusal' : (STOP_REASONS.get(finishReason) ?? 'end_turn')
+}
+
+/** What a call's block says as its `input`. Engines send nothing for a call without arguments. */
+export function inputOf(args: string): JsonObject {
+  if (args.trim() === '') return {}
+  let value: unknown
+  try {
+    value = JSON.parse(args)
+  } catch {
+    throw new UpstreamFault('bad_arguments')
+  }
+  if (!isObject(value)) throw new UpstreamFault('bad_arguments')
+  return value
+}
+
+/** Of a checked chat completion, as JSON. */
+export function wholeMessage(completion: JsonObject, usage: Usage, head: ResponseHead): string {
+  const answer = readCompletion(completion)
+  const stopReason = stopReasonOf(answer.finishReason, answer.refusal !== '')
+  const messageWith = (given: ChatAnswer) => messageOf(head, { content: contentOf(given), stopReason, usage })
+  const text = JSON.stringify(messageWith(answer))
+  const marked = answer.calls.map(call => ({ ...call, args: withMarkedNumbers(call.args, tooLarge) ?? call.args }))
+  const isLong = marked.some(({ args }, at) => args !== answer.calls[at]?.args)
+  return isLong && !hasMark(text) ? unmarkedJson(messageWith({ ...answer, calls: marked })) : text
+}
+
+function contentOf({ reasoning, content, refusal, calls, finishReason }: ChatAnswer): JsonObject[] {
+  const blocks: JsonObject[] = []
+  if (reasoning !== '') blocks.push({ type: 'thinking', thinking: reasoning, signature: '' })
+  for (const text of [content, refusal]) if (text !== '') blocks.push({ type: 'text', text })
+  const last = calls.at(-1)
+  for (const call of calls) {
+    const block = call === last && finishReason === 'length' ? cutCallBlock(call) : callBlock(call)
+    if (block !== null) blocks.push(block)
+  }
+  return blocks
+}
+
+function tooLarge(): UpstreamFault {
+  return new UpstreamFault('too_large')
+}
+
+function callBlock({ id, name, args }: ChatCall): JsonObject {
+  return { type: 'tool_use', id, name, input: inputOf(args) }
+}
+
+/** Null for one whose arguments were cut: nobody can call a tool with a half of them. */
+function cutCallBlock(call: ChatCall): JsonObject | null {
+  try {
+    return callBlock(call)
+  } catch {
+    return null
+  }
+}

@@ -1,0 +1,19 @@
+// The Messages API over chat completions. Pure.
+
+import type { ApiShape } from '../../openai/shape.ts'
+import { chatOfMessages, MESSAGES_NAMES } from './request.ts'
+import { errorDocument, wholeMessage } from './response.ts'
+import { MessagesStream } from './stream.ts'
+
+export const messagesShape: ApiShape = {
+  translate: (body, names) => ({
+    ...chatOfMessages(body, names),
+    respond: head => ({
+      whole: (completion, usage) => wholeMessage(completion, usage, head),
+      openStream: options => new MessagesStream(head, options),
+    }),
+  }),
+  names: MESSAGES_NAMES,
+  errorDocument,
+  keyHeader: 'x-api-key',
+}
