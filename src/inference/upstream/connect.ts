@@ -57,13 +57,14 @@ export function connect(endpoint: Endpoint, deps: ConnectDeps): Connecting {
     close: (socket, error) =>
       connection === null ? refuse(socket) : connection.onClose({ isReset: error !== undefined }),
   }
-  const tls = endpoint.tls === null ? {} : { tls: endpoint.tls }
-  const socket =
-    'unix' in endpoint.address
-      ? Bun.connect({ ...endpoint.address, socket: handlers })
-      : Bun.connect({ ...endpoint.address, ...tls, socket: handlers })
-  socket.catch(() => opened.reject(new UpstreamFault('unreachable')))
+  begin(endpoint, handlers).catch(() => opened.reject(new UpstreamFault('unreachable')))
   return { opened: opened.promise.finally(cancelTimeout), stop }
+}
+
+/** Async: what Bun refuses to begin, as without free descriptors, is a rejection too. */
+async function begin({ address, tls }: Endpoint, socket: SocketHandler<undefined>): Promise<void> {
+  if ('unix' in address) await Bun.connect({ ...address, socket })
+  else await Bun.connect({ ...address, ...(tls === null ? {} : { tls }), socket })
 }
 
 function certificateOf(socket: Socket<undefined>): unknown {

@@ -20,6 +20,7 @@ const ERROR_TYPES = {
   body_too_large: 'request_too_large',
   key_config_mismatch: 'invalid_request_error',
   rate_limited: 'rate_limit_error',
+  budget_exceeded: 'rate_limit_error',
   upstream_failed: 'api_error',
   metering_unavailable: 'api_error',
   attestation_unavailable: 'api_error',
