@@ -40,6 +40,8 @@ type Known = { sum: MonthSum; untilMs: number }
 const askTimeoutMs = 5_000
 /** Questions that are open at a time: certificates and evidence have to be asked for, too. */
 const asksMax = 8
+/** Questions that wait for one of those to be answered, as when a month begins. */
+const waitingMax = 4_096
 /** How long sums are good that another VM adds to. */
 const sharedMs = 2_000
 /** Keys of a few months. */
@@ -49,6 +51,8 @@ export class Spent implements SpentSource {
   readonly #deps: SpentDeps
   readonly #known = new Map<string, Known>()
   readonly #asking = new Map<string, Promise<void>>()
+  /** In the order in which they came. */
+  readonly #waiting: (() => void)[] = []
   /** Null: nothing is asked. */
   #recent: NumberedRow[] | null = null
   /** What is known was counted by these prices. */
@@ -81,16 +85,35 @@ export class Spent implements SpentSource {
     const name = scopeName(scopesOf(asker, month).key)
     const asking = this.#asking.get(name)
     if (asking !== undefined) return asking
-    if (this.#asking.size >= asksMax) {
-      return Promise.reject(new Fault('metering_unavailable', 'The books are asked too much at present; try again.'))
-    }
+    return this.#asking.size < asksMax ? this.#begin(name, asker, month) : this.#beginInTurn(name, asker, month)
+  }
+
+  #begin(name: string, asker: Asker, month: string): Promise<void> {
     this.#recent ??= this.#deps.spool.unbooked().map(({ row, number }) => this.#counted(row, number))
     const begun = this.#ask(asker, month).finally(() => {
       this.#asking.delete(name)
       if (this.#asking.size === 0) this.#recent = null
+      this.#waiting.shift()?.()
     })
     this.#asking.set(name, begun)
     return begun
+  }
+
+  /** Each question ends in `askTimeoutMs`, so that somebody is always woken; whoever was woken in vain wakes the next. */
+  async #beginInTurn(name: string, asker: Asker, month: string): Promise<void> {
+    const { clock } = this.#deps
+    const untilMs = clock.monotonicMs() + askTimeoutMs
+    while (this.#asking.size >= asksMax && !this.#asking.has(name)) {
+      if (this.#waiting.length >= waitingMax) throw tooMuchAsked()
+      await new Promise<void>(resolve => this.#waiting.push(resolve))
+      if (clock.monotonicMs() < untilMs) continue
+      this.#waiting.shift()?.()
+      throw tooMuchAsked()
+    }
+    const asking = this.#asking.get(name)
+    if (asking === undefined) return this.#begin(name, asker, month)
+    this.#waiting.shift()?.()
+    return asking
   }
 
   async #ask({ organizationId, keyPrefix }: Asker, month: string): Promise<void> {
@@ -135,4 +158,8 @@ export class Spent implements SpentSource {
     const known = this.#known.get(scopeName(scope))
     return known === undefined || this.#deps.clock.monotonicMs() >= known.untilMs ? null : known.sum
   }
+}
+
+function tooMuchAsked(): Fault {
+  return new Fault('metering_unavailable', 'The books are asked too much at present; try again.')
 }
