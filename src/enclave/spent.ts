@@ -110,8 +110,10 @@ export class Spent implements SpentSource {
       this.#waiting.shift()?.()
       throw tooMuchAsked()
     }
+    // Meanwhile another request of the key may have asked, and been answered.
     const asking = this.#asking.get(name)
-    if (asking === undefined) return this.#begin(name, asker, month)
+    const isKnown = this.spent(asker, month) !== null
+    if (asking === undefined && !isKnown) return this.#begin(name, asker, month)
     this.#waiting.shift()?.()
     return asking
   }
