@@ -211,7 +211,8 @@ test('goal: organization, key and instance from creation to the end, with every 
   const made = await run(['org', 'create', 'acme'])
   expect([made.code, made.stdout]).toEqual([
     0,
-    'slug:      acme\nstatus:    active\ncreated:   2026-11-20T12:00:00.000Z\ninstances: 0\nkeys:      0\n',
+    'slug:              acme\nstatus:            active\ncreated:           2026-11-20T12:00:00.000Z\ninstances:         0\nkeys:              0\n' +
+      'cost this month:   0.00 USD (no budget)\ntokens this month: 0 (no budget)\n',
   ])
   expect(await runJson('org', 'create', 'acme')).toMatchObject({
     code: 5,

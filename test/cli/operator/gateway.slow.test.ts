@@ -163,8 +163,8 @@ tokens per minute:   as configured
 concurrency:         as configured
 models:              all
 aliases:             -
-cost this month:     0.000000000 USD of no bound
-tokens this month:   0 of no bound
+cost this month:     0.00 USD (no budget)
+tokens this month:   0 (no budget)
 created:             2026-11-20T12:00:00.000Z
 expires:             never
 last used:           2026-11-20T12:00:00.000Z
@@ -326,9 +326,7 @@ test('goal: models, names and limits of a key are set at its making and changed 
   expect(await set('--budget-usd', '12.5', '--budget-tokens', '9000')).toMatchObject({
     ...{ budget_usd: '12.500000000', budget_tokens: 9000, month_tokens: 0 },
   })
-  expect((await run('gateway', 'key', 'list', 'initech')).stdout).toContain(
-    '0.000000000/12.500000000 USD 0/9000 tokens',
-  )
+  expect((await run('gateway', 'key', 'list', 'initech')).stdout).toContain('0.00/12.50 USD 0/9000 tokens')
   expect(await set('--budget-usd', 'none')).toMatchObject({ budget_usd: null, budget_tokens: 9000 })
   expect((await runJson('org', 'budget', 'initech', '--usd', '250')).document).toMatchObject({
     ...{ budget_usd: '250.000000000', budget_tokens: null },
