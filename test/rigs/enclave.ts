@@ -70,7 +70,7 @@ export class EnclaveBench {
   /** Of the host's side. */
   readonly dir: string
   readonly store: Store
-  readonly host: SimulatedHost
+  readonly host: BenchHost
   readonly metering: Metering
   readonly control: ControlSource
   readonly addresses: Addresses
@@ -113,7 +113,7 @@ export class EnclaveBench {
   private constructor(parts: {
     undo: AsyncDisposableStack
     dir: string
-    host: SimulatedHost
+    host: BenchHost
     tls: Awaited<ReturnType<typeof createTls>>
     options: EnclaveBenchOptions
   }) {
@@ -381,14 +381,19 @@ export class EnclaveBench {
 
 const quiet = { level: 'error', sink: () => {}, nowMs: systemClock.nowMs } as const
 
-let sharedHostOnce: Promise<SimulatedHost> | null = null
+/** `rootPem`: what its file held. */
+type BenchHost = Omit<SimulatedHost, 'rootFile'> & { readonly rootPem: string }
+
+let sharedHostOnce: Promise<BenchHost> | null = null
 
 /** Its keys take a second to make. */
-function sharedHost(): Promise<SimulatedHost> {
+function sharedHost(): Promise<BenchHost> {
   sharedHostOnce ??= (async () => {
     const stateDir = fs.mkdtempSync(join(tmpdir(), 'srt-simulated-'))
     try {
-      return await openSimulatedHost({ stateDir, nowMs: systemClock.nowMs, random: systemRandom, modulusBits: 2048 })
+      const deps = { stateDir, nowMs: systemClock.nowMs, random: systemRandom, modulusBits: 2048 } as const
+      const { rootFile, ...host } = await openSimulatedHost(deps)
+      return { ...host, rootPem: fs.readFileSync(rootFile, 'utf8') }
     } finally {
       // What it wrote is for the next start, and there is none. The runner of the tests tells nobody of its end.
       fs.rmSync(stateDir, { recursive: true })

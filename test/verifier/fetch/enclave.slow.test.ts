@@ -29,7 +29,7 @@ async function optionsOf(bench: EnclaveBench, vmId: string): Promise<AttestedFet
   return {
     url: bench.url(vmId),
     policy: { ...encodePolicy(policy), measurements: [measurement] },
-    simulatedRoot: await Bun.file(bench.host.rootFile).text(),
+    simulatedRoot: bench.host.rootPem,
     ca: bench.caPem,
   }
 }
