@@ -167,14 +167,14 @@ describe.each(SHAPES)('$operation', shape => {
     })
   })
 
-  // Attack: a field whose name looks like a path once held the gateway for ever.
+  // Goal: no name of a field holds the gateway: one that looks like a path once held it for ever.
   test.each([
     ['foo[bar]', 'foo[bar]'],
     ['a bracket', ']'],
     ['a path of 20,000 steps', 'a.'.repeat(20_000)],
   ])('a field called like %s is refused', async (_label, name) => {
     const answer = await gateway.post(shape.path, shape.body({ [name]: 1 }))
-    const { param } = gatewayErrorIn(await answer.json())
+    const { param } = gatewayErrorIn(JSON.parse(await answer.text()))
     expect([answer.status, param?.slice(0, 200)]).toEqual([400, name.slice(0, 200)])
     expect((await viewOf(gateway)).running).toBe(0)
   })
