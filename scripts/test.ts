@@ -166,7 +166,10 @@ async function runFiles(
   const report = readReport(reportPath)
   const tally = judge({ files: group, report, timeoutMs, ...result })
   for (const problem of tally.problems) print(`problem: ${problem}`)
-  if (phase.lanes !== null) print(`${seconds(result.durationMs)}  ${group.join(', ')}: ${summaryLine(tally)}`)
+  if (phase.lanes !== null) {
+    const times = `${seconds(result.durationMs)} (${seconds(result.cpuMs).trim()} of processors)`
+    print(`${times}  ${group.join(', ')}: ${summaryLine(tally)}`)
+  }
   // The runner hides what passing tests print, so say again why some did not run.
   if (tally.skipped > 0) for (const reason of new Set(skipReasonsOf(result.output))) print(`not run: ${reason}`)
   return tally

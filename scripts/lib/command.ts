@@ -17,6 +17,8 @@ export type CommandResult = {
   /** The last part of both outputs, interleaved as they came. */
   readonly output: string
   readonly durationMs: number
+  /** Time of processors that the command and those of its children took that it waited for. */
+  readonly cpuMs: number
 }
 
 const outputCharsMax = 4 * 1024 * 1024
@@ -54,7 +56,9 @@ export async function runCommand(argv: readonly string[], options: CommandOption
   await child.exited
   for (const timer of timers) clearTimeout(timer)
   await Promise.race([drained, Bun.sleep(drainMs)])
-  return { exitCode: child.exitCode, timedOut, output: lines.join('\n'), durationMs: performance.now() - startedMs }
+  const durationMs = performance.now() - startedMs
+  const cpuMs = Number(child.resourceUsage()?.cpuTime.total ?? 0) / 1000
+  return { exitCode: child.exitCode, timedOut, output: lines.join('\n'), durationMs, cpuMs }
 }
 
 async function readLines(stream: ReadableStream<Uint8Array>, onLine: Print): Promise<void> {

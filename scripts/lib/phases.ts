@@ -1,10 +1,12 @@
-// Which test runs when. The suffix of a test's name decides, so nobody has to keep a list: `name[.slow|.root|.image].test.ts`.
+// Which test runs when. The suffix of a test's name decides, so nobody has to keep a list: `name[.slow|.alone|.root|.image].test.ts`.
 
 export const PHASES = {
   /** Needs nothing but Bun: no root, no network namespaces, no QEMU, no built executables. Also part of `bun run check`. */
   unit: { suffix: '.test.ts', lanes: null, needsBuild: false, timeoutMs: 300_000, testTimeoutMs: 20_000 },
-  /** Takes seconds, starts other runtimes, or must not share the processors: one file at a time. */
-  slow: { suffix: '.slow.test.ts', lanes: 1, needsBuild: false, timeoutMs: 1_200_000, testTimeoutMs: 60_000 },
+  /** Takes seconds, or starts other runtimes. */
+  slow: { suffix: '.slow.test.ts', lanes: 2, needsBuild: false, timeoutMs: 1_200_000, testTimeoutMs: 60_000 },
+  /** Holds a clock to close bounds (`test/meta/phases.ts`), and so must not share the processors: one file at a time. */
+  alone: { suffix: '.alone.test.ts', lanes: 1, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
   /** Needs root, and may change the kernel's state (namespaces, nftables, loop devices): one file at a time. */
   root: { suffix: '.root.test.ts', lanes: 1, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
   /** Needs the built executables and images: reads them, builds them, or boots VMs. Most of a file's time is that of one emulated processor: two at a time. */
@@ -26,7 +28,7 @@ type Phase = {
 export type PhaseName = keyof typeof PHASES
 
 /** In the order in which they run: the quick ones tell first. */
-export const PHASE_NAMES = ['unit', 'slow', 'root', 'image'] as const satisfies readonly PhaseName[]
+export const PHASE_NAMES = ['unit', 'slow', 'alone', 'root', 'image'] as const satisfies readonly PhaseName[]
 
 export function phaseOf(file: string): PhaseName {
   return PHASE_NAMES.find(name => name !== 'unit' && file.endsWith(PHASES[name].suffix)) ?? 'unit'

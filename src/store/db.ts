@@ -27,6 +27,7 @@ import { ipv6 } from './migrations/0017-ipv6.ts'
 import { usageMonths } from './migrations/0018-usage-months.ts'
 import { keyRules } from './migrations/0019-key-rules.ts'
 import { budgets } from './migrations/0020-budgets.ts'
+import { schema } from './migrations/schema.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -164,19 +165,21 @@ function migrate(sqlite: Database, path: string, migrations: readonly string[]):
       `database ${path} has schema ${version}, this executable knows up to ${migrations.length}; nothing was changed`,
     )
   }
-  for (const [index, sql] of migrations.entries()) {
-    if (index < version) continue
+  for (const { sql, to } of stepsFrom(version, migrations)) {
     sqlite.transaction(() => {
       sqlite.run(sql)
       const [broken] = sqlite.query<{ table: string }, []>('PRAGMA foreign_key_check').all()
       if (broken)
-        throw new Fault(
-          'store.corrupt',
-          `migration ${index + 1}: a row of ${broken.table} refers to a row that is missing`,
-        )
-      sqlite.run(`PRAGMA user_version = ${index + 1}`)
+        throw new Fault('store.corrupt', `migration ${to}: a row of ${broken.table} refers to a row that is missing`)
+      sqlite.run(`PRAGMA user_version = ${to}`)
     })()
   }
+}
+
+/** An older database takes each migration by itself; a new one takes what they leave, in one step. */
+function stepsFrom(version: number, migrations: readonly string[]): { readonly sql: string; readonly to: number }[] {
+  if (version === 0 && migrations === MIGRATIONS) return [{ sql: schema, to: migrations.length }]
+  return migrations.slice(version).map((sql, index) => ({ sql, to: version + index + 1 }))
 }
 
 function hostIdOf(sqlite: Database): string {

@@ -234,7 +234,8 @@ inOwnNetns(
         const { name, hostname } = (await acme.create()).body.data
         await acme.reached(name, 'ready', 180_000)
         const login = loginOf(appliance, hostname)
-        const terminal = await appliance.sshWith(['-tt'], hostname, [])
+        const terminal = await appliance.sshWith(['-tt'], hostname, [], 'exit\n')
+        expect(terminal.exitCode).toBe(0)
         expect(terminal.stdout).toContain(`${hostname}: a Strongroom instance`)
         const loginsMs: number[] = []
         for (let count = 0; count < 7; count += 1) {

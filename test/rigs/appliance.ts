@@ -50,7 +50,13 @@ export type Appliance = {
   readonly resolveV6: (hostname: string) => Promise<string | null>
   readonly ssh: (hostname: string, command: readonly string[]) => Promise<CliResult>
   /** With further options before ours: OpenSSH keeps the first value that it meets. */
-  readonly sshWith: (options: readonly string[], hostname: string, command: readonly string[]) => Promise<CliResult>
+  /** `input` is typed, or piped, into it; without it there is none. */
+  readonly sshWith: (
+    options: readonly string[],
+    hostname: string,
+    command: readonly string[],
+    input?: string,
+  ) => Promise<CliResult>
   readonly sshSession: (hostname: string, command: string) => Session
   /** A client key pair of this appliance's tests. */
   readonly publicKey: string
@@ -176,8 +182,8 @@ export async function createAppliance(
     resolve,
     resolveV6,
     ssh: (hostname, command) => self.sshWith([], hostname, command),
-    sshWith: async (options, hostname, command) =>
-      exec([...(await sshArgv(options, hostname)), ...command], { check: false }),
+    sshWith: async (options, hostname, command, input) =>
+      exec([...(await sshArgv(options, hostname)), ...command], { check: false, input }),
     sshSession: (hostname, command) => openSession(sshArgv([], hostname), command),
     log: () => (existsSync(logFile) ? readFileSync(logFile, 'utf8') : ''),
     [Symbol.asyncDispose]: async () => {
@@ -256,10 +262,16 @@ function openSession(argv: Promise<string[]>, command: string): Session {
 
 async function exec(
   argv: readonly string[],
-  options: { env?: Record<string, string | undefined>; check?: boolean; timeoutMs?: number } = {},
+  options: {
+    env?: Record<string, string | undefined>
+    check?: boolean
+    timeoutMs?: number
+    input?: string | undefined
+  } = {},
 ): Promise<CliResult> {
-  const { env = process.env, check = true, timeoutMs = 120_000 } = options
-  const child = Bun.spawn([...argv], { env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', timeout: timeoutMs })
+  const { env = process.env, check = true, timeoutMs = 120_000, input } = options
+  const stdin = input === undefined ? 'ignore' : Buffer.from(input)
+  const child = Bun.spawn([...argv], { env, stdin, stdout: 'pipe', stderr: 'pipe', timeout: timeoutMs })
   const [stdout, stderr, exitCode] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
   if (check && exitCode !== 0) throw new Error(`${argv.join(' ')}: ${exitCode}: ${stderr}`)
   return { exitCode, stdout, stderr }

@@ -1,11 +1,12 @@
 // The gateway's own tests, run against the enclave: the same files in a `bun test` of their own, in which rigs/gateway-server.ts and
 // rigs/real-gateway.ts start each gateway as an enclave. `bun test/rigs/enclave-suite.ts FILE…` runs some of them. Effects: processes, files.
 
+import { expect } from 'bun:test'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { judge, skipReasonsOf, type Tally, type TestCase, testCasesOf } from '../../scripts/lib/junit.ts'
-import { PHASES, phaseOf, testFiles } from '../../scripts/lib/phases.ts'
+import { PHASES, type PhaseName, phaseOf, testFiles } from '../../scripts/lib/phases.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { openAuthority } from '../../src/http/authority.ts'
@@ -21,12 +22,30 @@ const root = resolve(import.meta.dir, '../..')
 /** What starts a gateway, in this process or in a program of its own. */
 const starts = /\b(?:startGateway|startRealGateway|eachWithGateway)\(|rigs\/gateway-load-plan\.ts/
 
-/** Every test file of the gateway, from the repository's root: whoever adds one has it here, too. */
-export function gatewayTestFiles(): string[] {
+/** Every test file of the gateway that has its turn in one of these phases, from the repository's root: whoever adds one has it here, too. */
+export function gatewayTestFiles(phases: readonly PhaseName[]): string[] {
   return testFiles(root, ['test/inference/']).filter(
-    // Those with a real model start their worker themselves, in an image.
-    file => phaseOf(file) !== 'image' && starts.test(readFileSync(join(root, file), 'utf8')),
+    file => phases.includes(phaseOf(file)) && starts.test(readFileSync(join(root, file), 'utf8')),
   )
+}
+
+/** All of them; those with a real model (`image`) start their worker themselves. */
+export const gatewayPhases = ['unit', 'slow', 'alone'] as const satisfies readonly PhaseName[]
+
+/** Runs the files; fails unless every test of theirs passes in the enclave or says why it needs the host. */
+export async function expectPassesInEnclave(files: readonly string[], timeoutMs: number): Promise<void> {
+  const expected = await testsOf(files)
+  const run = await runAgainstEnclave(files, timeoutMs)
+  for (const { test: name, reason } of run.left) process.stdout.write(`not run: in the enclave: ${name}: ${reason}\n`)
+  if (run.failed > 0) process.stderr.write(run.output)
+  expect([run.failed, run.problems]).toEqual([0, []])
+  // None is missing, and each that was left out has a reason of its own.
+  const nameOf = ({ file, name }: { file: string; name: string }) => `${file}: ${name}`
+  expect(run.cases.map(nameOf).toSorted()).toEqual(expected.map(nameOf).toSorted())
+  const skipped = run.cases.filter(one => one.outcome === 'skipped').map(nameOf)
+  expect(run.left.map(one => one.test).toSorted()).toEqual(skipped.toSorted())
+  expect(run.passed).toBe(expected.length - skipped.length)
+  process.stderr.write(`in the enclave: ${run.passed} of ${expected.length} tests of ${files.length} files\n`)
 }
 
 /** The tests of these files, as they are when they run in their own process. None of them is run. */
@@ -99,7 +118,7 @@ function leftOut(cases: readonly TestCase[], output: string): SuiteRun['left'] {
 
 if (import.meta.main) {
   const asked = process.argv.slice(2)
-  const run = await runAgainstEnclave(asked.length === 0 ? gatewayTestFiles() : asked, 1_200_000)
+  const run = await runAgainstEnclave(asked.length === 0 ? gatewayTestFiles(gatewayPhases) : asked, 1_200_000)
   process.stdout.write(run.output)
   process.exit(run.failed === 0 ? 0 : 1)
 }

@@ -1,4 +1,4 @@
-// Numbers that load.slow.test.ts and its programs share.
+// Numbers that load.alone.test.ts and its programs share.
 
 export const STREAMS = 2_000
 export const EVENTS = 8

@@ -1,4 +1,4 @@
-// The four programs of load.slow.test.ts, each a process of its own: `upstream`, `gateway URL http|https`, `clients URL KEY CA`,
+// The four programs of load.alone.test.ts, each a process of its own: `upstream`, `gateway URL http|https`, `clients URL KEY CA`,
 // `stalled URL KEY CA`. CA is "" for http.
 // Each prints JSON lines: what it is ready with first, what it has seen last.
 

@@ -130,7 +130,7 @@ function findByIdentity(stateDir: string, identity: string): StoredModel | null 
 }
 
 function wholeModels(stateDir: string): StoredModel[] {
-  return listModels(stateDir).flatMap(one => (one.kind === 'whole' ? [one] : []))
+  return listModels(stateDir).flatMap(one => (one.kind === 'whole' ? [{ disk: one.disk, model: one.model }] : []))
 }
 
 /** Null where it cannot be read: the file is then read instead. */
@@ -205,7 +205,7 @@ type OpenSource = AsyncDisposable & {
 }
 
 /** The clock of a file system ticks every few milliseconds, that of a network's may be behind. */
-const settledAfterMs = 2_000
+export const settledAfterMs = 2_000
 
 /** Faults: invalid_request. */
 async function openSource(path: string, nowMs: number): Promise<OpenSource> {

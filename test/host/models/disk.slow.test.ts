@@ -16,7 +16,7 @@ import { join } from 'node:path'
 import { tinyModel } from '../../../scripts/model/tiny-model.ts'
 import { ensureModel } from '../../../src/host/models/ensure.ts'
 import { erofsHead, hashOffsetOf } from '../../../src/host/models/erofs.ts'
-import { addModel, listModels, loadModel } from '../../../src/host/models/models.ts'
+import { addModel, listModels, loadModel, settledAfterMs } from '../../../src/host/models/models.ts'
 import { writeGguf, writeSparseGguf } from '../../rigs/gguf-file.ts'
 import { until } from '../../rigs/until.ts'
 
@@ -115,15 +115,19 @@ describe('a process that dies', () => {
 
 describe('for a daemon', () => {
   // Goal: the daemon gets the disk of the file that it was given without reading it itself.
-  test('the disk is made by a process, then found', async () => {
-    const stateDir = newState()
-    const file = join(dir, 'tiny.gguf')
-    writeFileSync(file, tinyModel())
-    const made = await ensureModel(stateDir, file, signal)
-    expect(made).toEqual(loadModel(stateDir, `file-${made.model.fileSha256.slice(0, 32)}`))
-    expect(made.model.golden).toBeNull()
-    expect(await ensureModel(stateDir, file, signal)).toEqual(made)
-  })
+  test.each(['just written', 'settled'])(
+    'the disk of a file that is %s is made by a process, then found',
+    async age => {
+      const stateDir = newState()
+      const file = join(dir, `${age}.gguf`)
+      writeFileSync(file, tinyModel())
+      if (age === 'settled') await Bun.sleep(settledAfterMs)
+      const made = await ensureModel(stateDir, file, signal)
+      expect(made).toEqual(loadModel(stateDir, `file-${made.model.fileSha256.slice(0, 32)}`))
+      expect(made.model.golden).toBeNull()
+      expect(await ensureModel(stateDir, file, signal)).toEqual(made)
+    },
+  )
 
   // Goal: the event loop goes on, whatever the size of the model: the work is another process's.
   test('this process does none of the reading', async () => {

@@ -108,11 +108,12 @@ test('phaseOf', () => {
   const files = [
     'test/base/a.test.ts',
     'test/host/a.slow.test.ts',
+    'test/host/a.alone.test.ts',
     'test/vm/a.root.test.ts',
     'test/e2e/a.image.test.ts',
   ]
-  expect(files.map(phaseOf)).toEqual(['unit', 'slow', 'root', 'image'])
-  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([null, 1, 1, 2])
+  expect(files.map(phaseOf)).toEqual(['unit', 'slow', 'alone', 'root', 'image'])
+  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([null, 2, 1, 1, 2])
 })
 
 // Goal: a cleanup never takes what another run may be using; only the names of processes that have ended may go.
