@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util'
 import { type CommandResult, runCommand } from './lib/command.ts'
 import { judge, skipReasonsOf, summaryLine, sumTallies, type Tally } from './lib/junit.ts'
 import { clearLeftovers, killMarked, runMarkVariable } from './lib/leftovers.ts'
-import { PHASE_NAMES, PHASES, type PhaseName, phaseOf, testFiles } from './lib/phases.ts'
+import { inOrder, PHASE_NAMES, PHASES, type PhaseName, phaseOf, testFiles } from './lib/phases.ts'
 import { type Print, print, seconds } from './lib/terminal.ts'
 
 const root = resolve(import.meta.dir, '..')
@@ -121,7 +121,7 @@ async function runPhase(name: PhaseName, chosen: readonly string[], context: Con
   const startedMs = performance.now()
   const phase = PHASES[name]
   print(`── ${name}: ${chosen.length} files`)
-  const waiting = phase.lanes === null ? [chosen] : chosen.map(file => [file])
+  const waiting = phase.lanes === null ? [chosen] : inOrder(chosen).map(file => [file])
   const tallies: Tally[] = []
   const runLane = async () => {
     for (let group = waiting.shift(); group !== undefined; group = waiting.shift()) {
