@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util'
 import { type CommandResult, runCommand } from './lib/command.ts'
 import { judge, skipReasonsOf, summaryLine, sumTallies, type Tally } from './lib/junit.ts'
 import { clearLeftovers, killMarked, runMarkVariable } from './lib/leftovers.ts'
-import { PHASE_NAMES, PHASES, type PhaseName, phaseOf, testFiles } from './lib/phases.ts'
+import { inOrder, PHASES, type PhaseName, phaseOf, STAGES, testFiles } from './lib/phases.ts'
 import { type Print, print, seconds } from './lib/terminal.ts'
 
 const root = resolve(import.meta.dir, '..')
@@ -25,6 +25,8 @@ const builds = [
   { name: 'build strongroom', argv: ['scripts/build-appliance.ts'], timeoutMs: 300_000 },
 ] as const
 
+/** The files of one phase. */
+type Part = { readonly name: PhaseName; readonly chosen: readonly string[] }
 type Context = { readonly mark: string; readonly reportsDir: string; readonly endMs: number }
 
 const { values: flags, positionals: patterns } = parseArgs({
@@ -78,20 +80,20 @@ async function runAll(context: Context): Promise<Tally[]> {
   const tallies: Tally[] = []
   if (flags['with-check'])
     tallies.push(await runStep('check', ['scripts/check.ts', '--no-unit'], checkTimeoutMs, context))
-  let built: boolean | null = null
-  for (const name of PHASE_NAMES) {
-    const chosen = files.filter(file => phaseOf(file) === name)
-    if (chosen.length === 0) continue
-    if (PHASES[name].needsBuild && built === null) {
+  for (const stage of STAGES) {
+    const parts = stage
+      .map((name): Part => ({ name, chosen: files.filter(file => phaseOf(file) === name) }))
+      .filter(({ chosen }) => chosen.length > 0)
+    if (parts.some(({ name }) => PHASES[name].needsBuild)) {
       const results = await runBuilds(context)
-      built = results.every(result => result.failed === 0)
       tallies.push(...results)
+      if (results.some(result => result.failed > 0)) {
+        for (const { name, chosen } of parts)
+          tallies.push(failure(`${name}: ${chosen.length} files not run, the build failed`))
+        continue
+      }
     }
-    if (PHASES[name].needsBuild && !built) {
-      tallies.push(failure(`${name}: ${chosen.length} files not run, the build failed`))
-    } else {
-      tallies.push(await runPhase(name, chosen, context))
-    }
+    tallies.push(...(await Promise.all(parts.map(part => runPhase(part, parts.length, context)))))
   }
   return tallies
 }
@@ -117,31 +119,33 @@ async function runStep(name: string, argv: readonly string[], timeoutMs: number,
   )
 }
 
-async function runPhase(name: PhaseName, chosen: readonly string[], context: Context): Promise<Tally> {
+async function runPhase({ name, chosen }: Part, phasesCount: number, context: Context): Promise<Tally> {
   const startedMs = performance.now()
   const phase = PHASES[name]
+  const isAlone = (phase.lanes ?? 1) === 1 && phasesCount === 1
   print(`── ${name}: ${chosen.length} files`)
-  const waiting = phase.lanes === null ? [chosen] : chosen.map(file => [file])
+  const waiting = phase.lanes === null ? [chosen] : inOrder(chosen).map(file => [file])
   const tallies: Tally[] = []
   const runLane = async () => {
     for (let group = waiting.shift(); group !== undefined; group = waiting.shift()) {
       const leftMs = phase.timeoutMs - (performance.now() - startedMs)
       tallies.push(
         leftMs > 0
-          ? await runFiles(name, group, leftMs, context)
+          ? await runFiles({ name, chosen: group }, isAlone, leftMs, context)
           : failure(`${group.join(', ')}: not run, the ${name} phase has used its ${phase.timeoutMs / 1000} s`),
       )
     }
   }
-  await Promise.all(Array.from({ length: Math.min(phase.lanes ?? 1, availableParallelism()) }, runLane))
+  // What waits as much as it computes takes one lane more than there are processors, and never more than that.
+  await Promise.all(Array.from({ length: Math.min(phase.lanes ?? 1, availableParallelism() + 1) }, runLane))
   const tally = sumTallies(tallies)
   print(`${seconds(performance.now() - startedMs)}  ${name}: ${summaryLine(tally)}`)
   return tally
 }
 
 async function runFiles(
-  name: PhaseName,
-  group: readonly string[],
+  { name, chosen: group }: Part,
+  isAlone: boolean,
   timeoutMs: number,
   context: Context,
 ): Promise<Tally> {
@@ -159,7 +163,6 @@ async function runFiles(
     ...group.map(file => `./${file}`),
   ]
   // Of files that run beside each other, each shows what it printed at its end.
-  const isAlone = (phase.lanes ?? 1) === 1
   if (!isAlone) print(`── ${group.join(', ')}`)
   const result = await run(argv, timeoutMs, context, isAlone ? print : null)
   if (!isAlone) print(result.output)

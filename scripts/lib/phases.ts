@@ -4,13 +4,16 @@ export const PHASES = {
   /** Needs nothing but Bun: no root, no network namespaces, no QEMU, no built executables. Also part of `bun run check`. */
   unit: { suffix: '.test.ts', lanes: null, needsBuild: false, timeoutMs: 300_000, testTimeoutMs: 20_000 },
   /** Takes seconds, or starts other runtimes. */
-  slow: { suffix: '.slow.test.ts', lanes: 2, needsBuild: false, timeoutMs: 1_200_000, testTimeoutMs: 60_000 },
+  slow: { suffix: '.slow.test.ts', lanes: 2, needsBuild: false, timeoutMs: 1_200_000, testTimeoutMs: 120_000 },
   /** Holds a clock to close bounds (`test/meta/phases.ts`), and so must not share the processors: one file at a time. */
   alone: { suffix: '.alone.test.ts', lanes: 1, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
-  /** Needs root, and may change the kernel's state (namespaces, nftables, loop devices): one file at a time. */
+  /** Needs root, and may change the kernel's state (namespaces, nftables, loop devices): one file at a time. Waits more than it computes. */
   root: { suffix: '.root.test.ts', lanes: 1, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
-  /** Needs the built executables and images: reads them, builds them, or boots VMs. Most of a file's time is that of one emulated processor: two at a time. */
-  image: { suffix: '.image.test.ts', lanes: 2, needsBuild: true, timeoutMs: 4_200_000, testTimeoutMs: 900_000 },
+  /**
+   * Needs the built executables and images: reads them, builds them, or boots VMs. A file has the time of at most one emulated processor, and
+   * takes half of it: the other half it waits. So there is one lane more than processors.
+   */
+  image: { suffix: '.image.test.ts', lanes: 3, needsBuild: true, timeoutMs: 4_200_000, testTimeoutMs: 900_000 },
 } as const satisfies Record<string, Phase>
 
 type Phase = {
@@ -27,8 +30,31 @@ type Phase = {
 
 export type PhaseName = keyof typeof PHASES
 
-/** In the order in which they run: the quick ones tell first. */
-export const PHASE_NAMES = ['unit', 'slow', 'alone', 'root', 'image'] as const satisfies readonly PhaseName[]
+/** In the order in which they run: the quick ones tell first. Those of one stage run beside each other. */
+export const STAGES = [['unit'], ['slow', 'root'], ['alone'], ['image']] as const satisfies readonly PhaseName[][]
+
+export const PHASE_NAMES: readonly PhaseName[] = STAGES.flat()
+
+/** Files that take minutes, the longest first: they start first, so that at a phase's end no lane waits for one of them. */
+export const STARTS_FIRST: readonly string[] = [
+  'test/e2e/inside.image.test.ts',
+  'test/e2e/build-kinds.image.test.ts',
+  'test/scripts/image/hostile-host.image.test.ts',
+  'test/enclave/suite.slow.test.ts',
+  'test/scripts/image/reproducible.image.test.ts',
+  'test/e2e/failure.image.test.ts',
+  'test/e2e/build-crash.image.test.ts',
+  'test/e2e/enclave-instance.image.test.ts',
+  'test/cli/index.slow.test.ts',
+  'test/scripts/build/executable.slow.test.ts',
+  'test/verifier/fetch/package.slow.test.ts',
+]
+
+/** The same files, with those of `STARTS_FIRST` in front. */
+export function inOrder(files: readonly string[]): string[] {
+  const first = STARTS_FIRST.filter(file => files.includes(file))
+  return [...first, ...files.filter(file => !first.includes(file))]
+}
 
 export function phaseOf(file: string): PhaseName {
   return PHASE_NAMES.find(name => name !== 'unit' && file.endsWith(PHASES[name].suffix)) ?? 'unit'

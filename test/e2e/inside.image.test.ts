@@ -74,7 +74,9 @@ function loginOf(appliance: Appliance, hostname: string): Login {
       await prints(
         `rm -f late; setsid sh -c '(${command}) >late.new 2>&1; mv late.new late' </dev/null >/dev/null 2>&1 &`,
       )
-      await until(command, 500_000, async () => (await prints('test -e late && echo there || sleep 2')) === 'there')
+      // It waits inside: a login costs the emulated processor as much as seconds of the command.
+      const wait = 'for _ in $(seq 80); do test -e late && break; sleep 1; done; test -e late && echo there || true'
+      await until(command, 500_000, async () => (await prints(wait)) === 'there')
       return prints('cat late')
     },
   }

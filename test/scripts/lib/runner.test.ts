@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import { judge, type Run, skipReasonsOf, summaryLine, sumTallies, testCasesOf } from '../../../scripts/lib/junit.ts'
 import { reasonToKeep } from '../../../scripts/lib/leftovers.ts'
-import { PHASE_NAMES, PHASES, phaseOf } from '../../../scripts/lib/phases.ts'
+import { inOrder, PHASE_NAMES, PHASES, phaseOf, STAGES, STARTS_FIRST, testFiles } from '../../../scripts/lib/phases.ts'
 
 const report = `<?xml version="1.0" encoding="UTF-8"?>
 <testsuites name="bun test" tests="4" failures="1" skipped="1">
@@ -103,17 +103,31 @@ test('skipReasonsOf', () => {
   expect(skipReasonsOf('not run: needs root\nnot run:\nwas not run: no\nnot run: b')).toEqual(['needs root', 'b'])
 })
 
-// Goal: each suffix has its phase, and what needs the machine to itself runs one file at a time; of VMs, there is one to a processor.
+// Goal: each suffix has its phase, and what needs the machine to itself runs one file at a time; of VMs, there is one more than processors.
 test('phaseOf', () => {
   const files = [
     'test/base/a.test.ts',
     'test/host/a.slow.test.ts',
-    'test/host/a.alone.test.ts',
     'test/vm/a.root.test.ts',
+    'test/host/a.alone.test.ts',
     'test/e2e/a.image.test.ts',
   ]
-  expect(files.map(phaseOf)).toEqual(['unit', 'slow', 'alone', 'root', 'image'])
-  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([null, 2, 1, 1, 2])
+  expect(files.map(phaseOf)).toEqual([...PHASE_NAMES])
+  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([null, 2, 1, 1, 3])
+  expect(STAGES.find(stage => stage.some(name => name === 'alone'))).toEqual(['alone'])
+})
+
+// Goal: what takes longest starts first, nothing is lost by it, and the list names only what is there and runs beside others.
+test('inOrder', () => {
+  const all = testFiles(resolve(import.meta.dir, '../../..'))
+  expect(inOrder(all).slice(0, STARTS_FIRST.length)).toEqual([...STARTS_FIRST])
+  expect(inOrder(all).toSorted()).toEqual(all)
+  expect(inOrder(['test/b.test.ts', STARTS_FIRST[1] ?? '', 'test/a.test.ts', STARTS_FIRST[0] ?? ''])).toEqual([
+    ...STARTS_FIRST.slice(0, 2),
+    'test/b.test.ts',
+    'test/a.test.ts',
+  ])
+  expect(STARTS_FIRST.filter(file => (PHASES[phaseOf(file)].lanes ?? 1) === 1)).toEqual([])
 })
 
 // Goal: a cleanup never takes what another run may be using; only the names of processes that have ended may go.

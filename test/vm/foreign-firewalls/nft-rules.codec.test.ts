@@ -1,5 +1,5 @@
 // Goal: a list of nft in JSON is read for what it says; what is not understood is unknown, and what is no list is refused.
-// What the real nft prints is read in foreign.driver.root.test.ts.
+// What the real nft prints is read in foreign.driver.alone.test.ts.
 
 import { expect, test } from 'bun:test'
 import { rangeOfV6 } from '../../../src/base/ipv6.ts'
