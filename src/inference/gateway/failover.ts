@@ -16,7 +16,7 @@ import { healthAfter, type Job, type RespondDeps, respondStream, respondWhole } 
 import { publicErrorOf, type ResponseHeaders } from './responses.ts'
 
 export type FailoverDeps = RespondDeps & {
-  readonly router: Router<UpstreamTarget>
+  readonly router: Pick<Router<UpstreamTarget>, 'acquire'>
   readonly upstreams: readonly UpstreamTarget[]
   /** Keeps the prompt caches of organizations apart. Secret, the same for one organization. */
   readonly cacheSalt: (organizationId: string) => string
