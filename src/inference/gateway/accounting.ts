@@ -100,7 +100,7 @@ export function openAccount(
 }
 
 /** An estimate may be more than the request allows. */
-function atMost(tokens: Tokens, worst: Tokens): Tokens {
+export function atMost(tokens: Tokens, worst: Tokens): Tokens {
   return { prompt: Math.min(tokens.prompt, worst.prompt), completion: Math.min(tokens.completion, worst.completion) }
 }
 

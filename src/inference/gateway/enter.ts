@@ -20,10 +20,10 @@ export type AskedEntry = {
 /** What the request path has to know of the sender. */
 export type EnteredCaller = Pick<Caller, 'keyPrefix' | 'organizationId' | 'rules'>
 
-export type Entry =
+export type Entry<C extends EnteredCaller = EnteredCaller> =
   | {
       readonly ok: true
-      readonly caller: EnteredCaller
+      readonly caller: C
       readonly headers: Ticket['headers']
       /** Called once, and at once. */
       readonly open: (trace: RequestTrace | null) => RequestAccount
@@ -36,7 +36,7 @@ export type Enter = (asked: AskedEntry) => Entry | Promise<Entry>
 export type EnterDeps = AccountDeps & { readonly authenticate: Authenticate; readonly admit: Admit }
 
 /** In the process that decides. */
-export function createEnter(deps: EnterDeps): (asked: AskedEntry) => Entry {
+export function createEnter(deps: EnterDeps): (asked: AskedEntry) => Entry<Caller> {
   return ({ id, operation, headers, fault, tokens }) => {
     const caller = deps.authenticate(headers)
     if (fault !== null) throw fault

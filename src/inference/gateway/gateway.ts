@@ -60,7 +60,7 @@ export type GatewayLimits = CompletionLimits & {
 export type Gateway = {
   readonly fetch: GatewayFetch
   /** What decides for other processes that serve its clients: relay/. */
-  readonly enter: (asked: AskedEntry) => Entry
+  readonly enter: (asked: AskedEntry) => Entry<Caller>
   readonly acquire: Router<UpstreamTarget>['acquire']
   /** Of `createCacheSalt`. */
   readonly cacheSecret: Uint8Array

@@ -60,7 +60,13 @@ export function openAttempt(): Attempt {
 }
 
 /** One target's idle connections, and what is computed once from its configuration. */
-type Pool = { readonly endpoint: Endpoint; readonly idle: Connection[]; readonly heads: Map<string, string> }
+type Pool = {
+  readonly endpoint: Endpoint
+  readonly idle: Connection[]
+  readonly heads: Map<string, string>
+  /** The key that is in these heads. */
+  headsKey: string | null
+}
 
 type SendOptions = { readonly attempt: Attempt; readonly timeoutMs: number }
 
@@ -85,6 +91,9 @@ export class UpstreamClient {
   ): Promise<UpstreamResponse> {
     const pool = this.#poolOf(target)
     const accept = stream ? 'text/event-stream' : 'application/json'
+    // The upstream's key may change while the gateway runs.
+    if (pool.headsKey !== target.key) pool.heads.clear()
+    pool.headsKey = target.key
     const key = `${accept} ${path}`
     const head = pool.heads.get(key) ?? postHead(target, pool.endpoint, { path, accept })
     pool.heads.set(key, head)
@@ -144,7 +153,7 @@ export class UpstreamClient {
   #poolOf(target: UpstreamTarget): Pool {
     const known = this.#pools.get(target)
     if (known !== undefined) return known
-    const pool = { endpoint: endpointOf(target), idle: [], heads: new Map() }
+    const pool = { endpoint: endpointOf(target), idle: [], heads: new Map(), headsKey: target.key }
     this.#pools.set(target, pool)
     return pool
   }
