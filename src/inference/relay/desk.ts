@@ -15,7 +15,7 @@ import { hasBudget } from '../limits/budgets.ts'
 import type { EncryptionCounts } from '../types.ts'
 import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
-import { faultOf, wireFaultOf } from './faults.codec.ts'
+import { faultOf, wireFaultOf } from './faults.ts'
 import { type Forwarded, forward } from './forward.ts'
 import type { Ask, AskName, Asks, FromOwner, FromRelay } from './wire.ts'
 

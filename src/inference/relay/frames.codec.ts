@@ -25,7 +25,7 @@ export class FrameReader {
   push(chunk: Uint8Array): unknown[] {
     if (this.#bytes === 0 && chunk.length >= 4)
       return this.#read(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.length))
-    this.#pieces.push(chunk.slice())
+    this.#pieces.push(Uint8Array.from(chunk))
     this.#bytes += chunk.length
     if (this.#bytes < this.#wanted) return []
     const all = Buffer.concat(this.#pieces)

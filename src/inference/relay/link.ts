@@ -10,7 +10,7 @@ import type { RequestTrace } from '../traces/tracer.ts'
 import type { Tokens } from '../types.ts'
 import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
-import { faultOf, wireFaultOf } from './faults.codec.ts'
+import { faultOf, wireFaultOf } from './faults.ts'
 import type { Ask, AskName, Asks, FromRelay, WireFault } from './wire.ts'
 
 /** An upstream whose key may change. */

@@ -1,4 +1,4 @@
-// Faults on their way between owner and relay, with all that a client is told by them. Pure.
+// Faults on their way between owner and relay, with all that a client is told by them. No effects.
 
 import { FAULTS, Fault, type FaultCode, messageOf } from '../../base/fault.ts'
 import { BudgetFault } from '../limits/budgets.ts'
