@@ -4,6 +4,7 @@ import { systemErrorCode } from './base/fault.ts'
 import { JOURNAL_PRIORITIES, redact } from './base/log.ts'
 import type { Io } from './cli/io.ts'
 import { schemaChildCommand } from './inference/openai/schema-check-wire.ts'
+import { relayCommand } from './inference/relay/wire.ts'
 import { isJournal, stderrFd } from './linux/journal.ts'
 
 const failedExitCode = 1
@@ -55,6 +56,10 @@ if (process.argv[2] === schemaChildCommand) {
   const { runSchemaChild } = await import('./inference/openai/schema-check-program.ts')
   runSchemaChild()
   process.exit(0)
+}
+if (process.argv[2] === relayCommand) {
+  const { runRelay } = await import('./inference/relay/program.ts')
+  await runRelay()
 }
 
 const { runCli } = await import('./cli/index.ts')

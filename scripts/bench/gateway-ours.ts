@@ -1,5 +1,5 @@
 // The whole gateway as the appliance puts it together, over plain HTTP: accounts in a real SQLite, limits, validation, ledger and metrics on.
-// Run by gateway.bench.ts with a directory and the stub's port; writes its port and a key.
+// Run by gateway.bench.ts with a directory, the stub's port and, where it serves by its own listener, how many processes do; writes its port and a key.
 
 import { join } from 'node:path'
 import { composeInference } from '../../src/appliance/inference.ts'
@@ -17,7 +17,7 @@ import { insertOrganization } from '../../src/store/directory/organization.query
 import { benchModel } from './gateway-wire.ts'
 
 const NO_PAIR = { cert: '', key: '', notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }
-const [stateDir = '', stubPort = ''] = process.argv.slice(2)
+const [stateDir = '', stubPort = '', processes = ''] = process.argv.slice(2)
 
 /** Limits as high as they go, so that they are kept and never met; the rest as by default. */
 const verdict = parseConfig(
@@ -26,6 +26,7 @@ const verdict = parseConfig(
 key_requests_per_minute = 1000000
 key_tokens_per_minute = 1000000000
 key_concurrency_max = 65536
+processes = ${processes === '' ? 1 : processes}
 [[inference.upstreams]]
 name = "stub"
 url = "http://127.0.0.1:${stubPort}/v1"
@@ -70,13 +71,14 @@ const inference = await composeInference({
   log,
 })
 inference.start()
-const server = Bun.serve({
-  hostname: '127.0.0.1',
-  port: 0,
-  idleTimeout: 255,
-  development: false,
-  fetch: (request, socket) => inference.fetch(request, () => socket.requestIP(request)?.address ?? ''),
-})
+const listen = { hostname: '127.0.0.1', port: 0 }
+const server =
+  processes === ''
+    ? Bun.serve({
+        ...{ ...listen, idleTimeout: 255, development: false },
+        fetch: (request, socket) => inference.fetch(request, () => socket.requestIP(request)?.address ?? ''),
+      })
+    : await inference.listen({ listen, tls: null, guestName: '' })
 process.stdout.write(`${server.port} ${key}\n`)
 process.on('SIGTERM', () => {
   metering.stop()

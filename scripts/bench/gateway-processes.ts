@@ -26,11 +26,15 @@ export async function stubView({ target }: Running): Promise<StubView> {
   return (await (await fetch(`http://127.0.0.1:${target.port}/left`)).json()) as StubView
 }
 
-export async function startOurs(folder: string, stub: Running): Promise<Running> {
-  const stateDir = join(folder, 'strongroom')
+/** `processes`: by its own listener, with so many processes; without, by a bare one. */
+export async function startOurs(folder: string, stub: Running, processes?: number): Promise<Running> {
+  const stateDir = join(folder, `strongroom${processes ?? ''}`)
   rmSync(stateDir, { recursive: true, force: true })
   mkdirSync(stateDir)
-  const [line, ended] = await startProgram('gateway-ours.ts', [stateDir, String(stub.target.port)])
+  const [line, ended] = await startProgram('gateway-ours.ts', [
+    ...[stateDir, String(stub.target.port)],
+    ...(processes === undefined ? [] : [String(processes)]),
+  ])
   const [port, key] = line.split(' ')
   return { ...ended, target: { name: 'the gateway', port: Number(port), headers: { Authorization: `Bearer ${key}` } } }
 }

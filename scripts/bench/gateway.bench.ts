@@ -24,6 +24,7 @@ import {
   startStreamingNginx,
   startStub,
 } from './gateway-processes.ts'
+import { measureRelays } from './gateway-relays.ts'
 import type { Mode } from './gateway-wire.ts'
 import type { BenchContext } from './main.ts'
 
@@ -95,7 +96,8 @@ async function measure(folder: string): Promise<Figures> {
   await using streaming = await startStreamingNginx(folder, direct)
   await using raw = await startRaw(direct)
   const chunks = await measureChunks({ load, stub: direct, targets: { ours, nginx: streaming, raw }, say })
-  return { ...rates, ...streams, ...weight, ...leaving, ...chunks }
+  const relays = await measureRelays({ folder, load, stub: direct, say })
+  return { ...rates, ...streams, ...weight, ...leaving, ...chunks, ...relays }
 }
 
 /** Requests per second with 64 connections, in turns. Ratios are of medians over all rounds. */

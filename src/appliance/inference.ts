@@ -2,6 +2,7 @@
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { drawReceiptSeeds, replay } from '../attest/receipt/seeds.ts'
 import { toHex } from '../base/bytes.ts'
 import { canonicalJson } from '../base/canonical-json.ts'
 import type { Clock } from '../base/clock.ts'
@@ -18,7 +19,7 @@ import { startSandboxed } from '../host/sandbox.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
 import { lookupUser } from '../host/system.ts'
 import { spkiDigestOf } from '../http/pair.ts'
-import { type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
+import type { ServedTls } from '../http/serve.ts'
 import { type EvidenceOrigin, noEvidenceOnHost } from '../inference/attestation/attester.ts'
 import { type GatewayConfiguration, gatewayConfiguration } from '../inference/attestation/configuration.ts'
 import { makeReceiptKeys } from '../inference/attestation/receipt-keys.ts'
@@ -27,7 +28,8 @@ import { createGatewayAuthenticate, keyDefaults } from '../inference/keys/authen
 import type { Metering } from '../inference/metering/ledger.ts'
 import { runLedgerRetention } from '../inference/metering/retention.ts'
 import { createClusterMetrics } from '../inference/metrics/cluster.ts'
-import { createInferenceService, type InferenceService, inferenceHandler, workerTarget } from '../inference/service.ts'
+import type { GatewayServer } from '../inference/relay/serve.ts'
+import { createInferenceService, type InferenceService, workerTarget } from '../inference/service.ts'
 import type { TraceExporter } from '../inference/traces/exporter.ts'
 import { loadUpstream } from '../inference/upstream/target.ts'
 import { createWorkerRoot } from '../inference/worker/root.ts'
@@ -55,6 +57,7 @@ export type InferenceParts = {
 
 export type Inference = {
   readonly fetch: InferenceService['fetch']
+  readonly listen: InferenceService['listen']
   readonly collectors: readonly Collector[]
   readonly traces: TraceExporter | null
   readonly start: () => void
@@ -80,6 +83,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
       configured.map(one => one.ca),
     ),
   )
+  const receiptSeeds = drawReceiptSeeds(random)
   const service = createInferenceService({
     settings,
     upstreams: [...configured, ...(worker === null ? [] : [workerTarget(worker.upstream, workerBounds(config))])],
@@ -91,7 +95,8 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     cost: () => metering.cost,
     nonces: store.ledger,
     workloads,
-    keys: makeReceiptKeys(random),
+    keys: makeReceiptKeys(replay(receiptSeeds)),
+    receiptSeeds,
     tlsSpkiDigest: () => spkiDigestOf(deps.tls.current().cert),
     configurationDigest: configuration.digest,
     workload: null,
@@ -105,6 +110,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
   let retention: Promise<void> = Promise.resolve()
   return {
     fetch: service.fetch,
+    listen: service.listen,
     collectors: [
       service.metrics,
       createClusterMetrics({ store, capacity: deps.capacity }),
@@ -130,19 +136,10 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
 
 /** The gateway over HTTPS. Fault host.unsupported: the address cannot be listened on. */
 export function serveInference(
-  inference: Inference,
-  { config, tls, log }: Pick<InferenceParts, 'config' | 'tls' | 'log'>,
-): TlsServer {
-  const settings = gatewaySettings(config)
-  return serveTls(inferenceHandler(inference, settings), {
-    ...listenAddress(config.listen.inference),
-    tls,
-    guestName: guestGatewayName,
-    idleTimeoutSeconds: settings.connectionIdleSeconds,
-    // As with service A, the gateway itself limits the body and refuses it in its own words.
-    requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
-    log: log.unit('inference'),
-  })
+  { listen }: Pick<Inference, 'listen'>,
+  { config, tls }: Pick<InferenceParts, 'config' | 'tls'>,
+): Promise<GatewayServer> {
+  return listen({ listen: listenAddress(config.listen.inference), tls, guestName: guestGatewayName })
 }
 
 /** How the gateway serves its clients, wherever it is placed. */
@@ -171,6 +168,7 @@ export function gatewaySettings({ inference, http }: Pick<Config, 'inference' | 
     noncesMax: inference.nonces_max,
     responseReceipts: inference.response_receipts,
     ...keptReceiptsIn(inference),
+    ...(inference.processes === 0 ? {} : { processes: inference.processes }),
     connectionIdleSeconds: http.idle_timeout_s,
     ...traceSettings(inference.traces),
   }

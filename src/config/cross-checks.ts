@@ -8,6 +8,7 @@ import { egressProblems } from './egress.ts'
 import { embeddingProblems } from './embedding-checks.ts'
 import { familyProblems } from './ipv6-checks.ts'
 import { guestDnsPort, LISTENERS, type Listener, listenOverlap, parseListen } from './listen.ts'
+import { processProblems } from './process-checks.ts'
 import { type Config, ListenConfig } from './schema.ts'
 import { tracesProblems } from './traces-checks.ts'
 import { workerProblems } from './worker-checks.ts'
@@ -108,6 +109,7 @@ const CHECKS: readonly Check[] = [
       message: 'needs a port: the firewall leads it to the VM of the gateway (inference.placement is "vm")',
     }),
   embeddingProblems,
+  processProblems,
   ({ inference }) => upstreamNameProblems(inference.upstreams.map(one => one.name)),
   ({ instances }) =>
     when(new Set(instances.inference_models).size !== instances.inference_models.length, {

@@ -70,6 +70,12 @@ export const InferenceConfig = Type.Object(
     }),
     vcpus: Count(2, 1, 255, 'vCPUs of the VM of the gateway. On snp they are part of its launch measurement.'),
     memory_mib: Count(4096, 1024, 1_048_576, 'Memory of the VM of the gateway; the model and its context are in it.'),
+    processes: Count(
+      0,
+      0,
+      32,
+      'Processes that serve the clients of the gateway. 0: one for each four cores of where the gateway runs, as far as it has 1 GiB of memory for each.',
+    ),
     drain_s: Count(
       600,
       1,

@@ -12,6 +12,9 @@ export const workloadFormat = 'strongroom/workload/v1'
 /** Of the canonical text. */
 export const workloadBytesMax = 1_048_576
 
+/** Processes of one gateway that serve clients. */
+export const gatewayProcessesMax = 32
+
 const closed = { additionalProperties: false } as const
 const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
 const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
@@ -59,6 +62,8 @@ export const GatewaySettings = Type.Object(
     responseReceipts: OneOf(['on-request', 'always']),
     /** Left out: `keptReceiptsDefault`, as documents from before there were such receipts mean it. */
     keptReceipts: Type.Optional(Type.Object({ retentionMs: Count, countMax: Count, bytesMax: Count }, closed)),
+    /** Processes that serve clients. Left out: as the cores and the memory of its place ask for. */
+    processes: Type.Optional(Type.Integer({ minimum: 1, maximum: gatewayProcessesMax })),
     /** Of a connection without a request. */
     connectionIdleSeconds: Count,
     /** Absent: nothing is traced. */

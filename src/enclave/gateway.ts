@@ -10,12 +10,12 @@ import { guestGatewayName } from '../contract/agent.ts'
 import { encodeAllowlist } from '../contract/allowlist.ts'
 import type { WorkloadDocument } from '../contract/workload.ts'
 import { spkiDigestOf } from '../http/pair.ts'
-import { serveTls, type TlsServer } from '../http/serve.ts'
 import type { EvidenceOrigin } from '../inference/attestation/attester.ts'
 import { createWorkloads } from '../inference/attestation/workloads.ts'
 import { createKeyAuthenticate, keyDefaults } from '../inference/keys/authenticate.ts'
 import { hasBudget, type Reserved } from '../inference/limits/budgets.ts'
-import { createInferenceService, type InferenceService, inferenceHandler, workerTarget } from '../inference/service.ts'
+import type { GatewayServer } from '../inference/relay/serve.ts'
+import { createInferenceService, type InferenceService, workerTarget } from '../inference/service.ts'
 import type { Authenticate } from '../inference/types.ts'
 import type { BuiltInWorker } from '../inference/worker/worker.ts'
 import type { LedgerStore } from '../store/db.ts'
@@ -35,6 +35,7 @@ export type EnclaveGatewayDeps = {
   readonly digest: Uint8Array
   readonly control: Control
   readonly keys: ReceiptKeys
+  readonly receiptSeeds: Uint8Array
   readonly spool: UsageSpool
   readonly spans: SpanSpool
   readonly spent: Spent
@@ -59,7 +60,7 @@ export class EnclaveGateway {
   readonly #deps: EnclaveGatewayDeps
   readonly #stopping = new AbortController()
   #service: InferenceService | null = null
-  #server: TlsServer | null = null
+  #server: GatewayServer | null = null
   #worker: BuiltInWorker | null = null
   #isDraining = false
   #problem: string | null = 'it is being started'
@@ -118,6 +119,7 @@ export class EnclaveGateway {
   /** Clients are asked to connect anew, which leads them to the next gateway; what runs may end. */
   drain(): void {
     this.#isDraining = true
+    this.#server?.drain()
     this.#deps.onChange()
   }
 
@@ -174,6 +176,7 @@ export class EnclaveGateway {
       nonces: this.#deps.nonces,
       workloads,
       keys,
+      receiptSeeds: this.#deps.receiptSeeds,
       tlsSpkiDigest: () => spkiDigestOf(tls.current().cert),
       configurationDigest: this.#deps.digest,
       workload: this.#deps.text,
@@ -184,14 +187,10 @@ export class EnclaveGateway {
     })
     this.#service = service
     signal.throwIfAborted()
-    this.#server = serveTls(this.#handler(service), {
-      ...this.#deps.listen,
-      tls,
-      guestName: guestGatewayName,
-      idleTimeoutSeconds: settings.connectionIdleSeconds,
-      requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
-      log,
-    })
+    this.#server = await service.listen({ listen: this.#deps.listen, tls, guestName: guestGatewayName })
+    if (signal.aborted) await this.#server.stop(false)
+    signal.throwIfAborted()
+    if (this.#isDraining) this.#server.drain()
     service.start()
     void tls.keepFresh(signal)
     log.info('the gateway listens', { port: this.#server.port })
@@ -208,15 +207,6 @@ export class EnclaveGateway {
       }
       this.#deps.spool.checkRoom(this.running())
       return caller
-    }
-  }
-
-  #handler(service: InferenceService): ReturnType<typeof inferenceHandler> {
-    const handle = inferenceHandler(service, this.#deps.workload.gateway)
-    return async (request, socket) => {
-      const response = await handle(request, socket)
-      if (this.#isDraining) response.headers.set('connection', 'close')
-      return response
     }
   }
 

@@ -3,6 +3,7 @@
 import { messageOf } from '../base/fault.ts'
 import { version } from '../base/version.ts'
 import { schemaChildCommand } from '../inference/openai/schema-check-wire.ts'
+import { relayCommand } from '../inference/relay/wire.ts'
 
 const usage = `usage: strongroom-enclave init     PID 1 of the VM; started by the initrd
        strongroom-enclave serve    the gateway; started by init
@@ -24,6 +25,10 @@ async function main(argv: readonly string[]): Promise<void> {
     case schemaChildCommand: {
       const { runSchemaChild } = await import('../inference/openai/schema-check-program.ts')
       return runSchemaChild()
+    }
+    case relayCommand: {
+      const { runRelay } = await import('../inference/relay/program.ts')
+      return runRelay()
     }
     case '--version':
       process.stdout.write(`strongroom-enclave ${version}\n`)

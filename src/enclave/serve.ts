@@ -3,6 +3,7 @@
 import * as fs from 'node:fs'
 import { Type } from '@sinclair/typebox'
 import { makeReceiptKeys } from '../attest/receipt/receipt-keys.ts'
+import { drawReceiptSeeds, replay } from '../attest/receipt/seeds.ts'
 import { present } from '../base/assert.ts'
 import { fromHex, utf8 } from '../base/bytes.ts'
 import { systemClock } from '../base/clock.ts'
@@ -90,7 +91,8 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
   const portOpen = settings.openPort(paths, clock)
   const device = findReportDevice({ paths, files: settings.configFiles, clock, devicesWaitMs })
   device.catch(() => {}) // reported where it is awaited
-  const keys = makeReceiptKeys(systemRandom, nativeKeys)
+  const receiptSeeds = drawReceiptSeeds(systemRandom)
+  const keys = makeReceiptKeys(replay(receiptSeeds), nativeKeys)
   const executableDigest = digestOfProgram(paths.programFile, settings.executable)
   executableDigest.catch(() => {}) // reported where it is awaited
   const wants = new Wants(clock)
@@ -122,7 +124,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
       spent = new Spent({ wants, spool, control: parts.control, clock })
       return new EnclaveGateway({
         ...parts,
-        ...{ keys, spool, spans, spent, wants, startWorker, clock },
+        ...{ keys, receiptSeeds, spool, spans, spent, wants, startWorker, clock },
         nonces: store.ledger,
         listen: settings.listen,
         executableDigest,

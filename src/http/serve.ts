@@ -6,13 +6,18 @@
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import type { Tls } from './certificate.ts'
+import type { TlsPair } from './pair.ts'
 
-export type ServedTls = Pick<Tls, 'current' | 'guestCertificate' | 'onChange'>
+export type ServedTls = Pick<Tls, 'guestCertificate' | 'onChange'> & {
+  readonly current: () => Pick<TlsPair, 'cert' | 'key'>
+}
 
 export type ServeTlsOptions = {
   readonly hostname: string
   /** 0: any free port, which then stays. */
   readonly port: number
+  /** Other processes of ours listen there, too. */
+  readonly isShared?: boolean
   readonly tls: ServedTls
   /** Whoever asks for this name (SNI, RFC 6066 section 3) gets the certificate of `tls.guestCertificate`. */
   readonly guestName?: string
@@ -29,6 +34,22 @@ export type TlsServer = {
 }
 
 export type FetchHandler = (request: Request, server: Bun.Server<undefined>) => Response | Promise<Response>
+
+/** The port of this address that processes of ours can share: it is nobody's now. Port 0: any. Fault host.unsupported when it cannot be listened on. */
+export function unusedPortOf({ hostname, port }: { readonly hostname: string; readonly port: number }): number {
+  try {
+    const server = Bun.serve({ hostname, port, reusePort: false, development: false, fetch: () => new Response() })
+    const found = server.port ?? port
+    void server.stop(true)
+    return found
+  } catch (error) {
+    throw cannotListen({ hostname, port }, error)
+  }
+}
+
+function cannotListen({ hostname, port }: { readonly hostname: string; readonly port: number }, error: unknown): Fault {
+  return new Fault('host.unsupported', `listen on ${hostname} port ${port}: ${messageOf(error)}`, { cause: error })
+}
 
 /** Fault host.unsupported when the address cannot be listened on. */
 export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsServer {
@@ -56,12 +77,10 @@ export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsSe
   let current: Bun.Server<undefined>
   try {
     // Sharing would hide that another process has the port, so the first attempt does not share it.
-    if (options.port !== 0) listen(options.port, false).stop(true)
+    if (options.port !== 0 && options.isShared !== true) listen(options.port, false).stop(true)
     current = listen(options.port, true)
   } catch (error) {
-    throw new Fault('host.unsupported', `listen on ${hostname} port ${options.port}: ${messageOf(error)}`, {
-      cause: error,
-    })
+    throw cannotListen(options, error)
   }
   const port = current.port ?? options.port
   const ending = new Set<Promise<void>>()

@@ -1,12 +1,12 @@
 // Service B, put together from what its place gives it: a host process, or a measured VM. Effects: those of its parts; all begin with `start`.
 
+import { toHex } from '../base/bytes.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { TraceSpan } from '../contract/span.ts'
 import { type GatewaySettings, keptReceiptsDefault } from '../contract/workload.ts'
-import type { FetchHandler } from '../http/serve.ts'
 import type { LedgerStore } from '../store/db.ts'
 import { createAttester, type EvidenceOrigin } from './attestation/attester.ts'
 import { createAttestationEndpoint } from './attestation/endpoint.ts'
@@ -26,6 +26,7 @@ import type { MeteringCounts } from './metering/ledger.ts'
 import type { Cost } from './metering/price.ts'
 import { gatewayFamilies } from './metrics/gateway.ts'
 import { createMetrics } from './metrics/requests.ts'
+import { type GatewayListen, type GatewayServer, serveGateway } from './relay/serve.ts'
 import { createTracer } from './traces/tracer.ts'
 import type { Authenticate, RecordUsage, SpentSource } from './types.ts'
 import type { UpstreamTarget } from './upstream/target.ts'
@@ -48,6 +49,8 @@ export type InferenceServiceDeps = {
   readonly nonces: LedgerStore
   readonly workloads: Pick<Workloads, 'describe'>
   readonly keys: ReceiptKeys
+  /** What they are made of: processes that serve clients sign with the same. */
+  readonly receiptSeeds: Uint8Array
   /** SHA-256 of the SPKI of the TLS key that is in service now. */
   readonly tlsSpkiDigest: () => Uint8Array
   /** SHA-256 of the gateway's configuration. */
@@ -72,6 +75,8 @@ export type InferenceService = {
   /** Probes the upstream now if it is ejected, because whoever runs it has seen that it is healthy. */
   readonly probeNow: (upstream: string) => void
   readonly start: () => void
+  /** Serves clients, by as many processes as the settings say; once. Fault host.unsupported: the address cannot be listened on. */
+  readonly listen: (where: GatewayListen) => Promise<GatewayServer>
   /** Ends waiting and probing; requests under way go on. */
   readonly close: () => void
 }
@@ -93,10 +98,14 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
         metering: metering.counts(),
         running: limiter.running(),
         encryption: encryption.counts,
+        relays: server?.relays?.() ?? null,
         ...gateway.view(),
       }),
   })
   const attestation = createAttestation(deps)
+  const keptReceipts = new KeptReceipts({ clock, limits: settings.keptReceipts ?? keptReceiptsDefault })
+  // Only a measured VM has a workload.json.
+  const padsStreams = padStreams === 'auto' ? deps.workload !== null : padStreams === 'on'
   const encryption = createEncryption({ keys, random })
   const gateway = createGateway({
     authenticate: deps.authenticate,
@@ -109,7 +118,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     beginTrace: traces === undefined ? null : createTracer({ settings: traces, offer: deps.offerSpan, clock, random }),
     sealer: createResponseSealer({ keys, clock, inside: deps.inside }),
     responseReceipts: settings.responseReceipts,
-    keptReceipts: new KeptReceipts({ clock, limits: settings.keptReceipts ?? keptReceiptsDefault }),
+    keptReceipts,
     attestation: attestation.respond,
     encryption,
     openapi: JSON.stringify(inferenceOpenapiDocument()),
@@ -119,9 +128,9 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     clock,
     random,
     log,
-    // Only a measured VM has a workload.json.
-    limits: { ...settings, padsStreams: padStreams === 'auto' ? deps.workload !== null : padStreams === 'on' },
+    limits: { ...settings, padsStreams },
   })
+  let server: GatewayServer | null = null
   const stopping = new AbortController()
   return {
     fetch: gateway.fetch,
@@ -131,29 +140,25 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     probeNow: gateway.probeNow,
     // Not waited for at the end: evidence that is being prepared is of no use any more.
     start: () => void attestation.prepare(stopping.signal),
+    listen: async where => {
+      server = await serveGateway(
+        {
+          ...{ gateway, upstreams, keptReceipts, clock, log, offerSpan: deps.offerSpan },
+          encryptionCounts: encryption.counts,
+          setup: {
+            ...{ settings, padsStreams, inside: [...deps.inside], keptReceiptsMs: keptReceipts.retentionMs },
+            receiptSeeds: toHex(deps.receiptSeeds),
+            cacheSecret: toHex(gateway.cacheSecret),
+          },
+        },
+        where,
+      )
+      return server
+    },
     close: () => {
       stopping.abort()
       gateway.close()
     },
-  }
-}
-
-/** The longest that Bun can allow a connection to be idle: how long a stream may pause is for the gateway's own limits to decide. */
-const streamIdleSeconds = 255
-
-/** Connections that are idle between requests end early, streams may pause. */
-export function inferenceHandler(
-  { fetch }: Pick<InferenceService, 'fetch'>,
-  { connectionIdleSeconds }: Pick<GatewaySettings, 'connectionIdleSeconds'>,
-): FetchHandler {
-  return async (request, socket) => {
-    // Bun counts the wait for an upstream as idle, too.
-    socket.timeout(request, streamIdleSeconds)
-    const response = await fetch(request, () => socket.requestIP(request)?.address ?? '')
-    // From here on only a stream may pause; else whoever has been refused could keep the connection for as long.
-    const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') === true
-    if (!isStream) socket.timeout(request, connectionIdleSeconds)
-    return response
   }
 }
 

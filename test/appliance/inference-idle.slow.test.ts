@@ -5,11 +5,14 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect } from 'node:tls'
-import { serveInference } from '../../src/appliance/inference.ts'
+import { gatewaySettings } from '../../src/appliance/inference.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
+import { listenAddress } from '../../src/config/listen.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { openAuthority } from '../../src/http/authority.ts'
+import { gatewayHandler } from '../../src/inference/gateway/handler.ts'
+import { listenWith } from '../../src/inference/relay/listen.ts'
 
 /** Well above the idle time of 1 s, which Bun rounds up to its timer's 4 s. */
 const slowMs = 14_000
@@ -51,20 +54,22 @@ test('goal: connections that wait, and connections that work', async () => {
   const toml = '[listen]\ninference = "127.0.0.1:0"\n[http]\nidle_timeout_s = 1\n[inference]\nplacement = "host"\n'
   const verdict = parseConfig(toml, 'f')
   if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
-  const server = serveInference(
+  const settings = gatewaySettings(verdict.config)
+  const handler = gatewayHandler(
     {
       fetch: async request => (await ANSWERS[new URL(request.url).pathname]?.()) ?? new Response(null, { status: 404 }),
-      collectors: [],
-      traces: null,
-      start: () => {},
-      stop: async () => {},
+      isDraining: () => false,
     },
-    {
-      config: verdict.config,
-      tls: { current: () => pair, guestCertificate: () => pair.cert, onChange: () => {} },
-      log: silentLogger,
-    },
+    settings,
   )
+  const server = listenWith(handler, {
+    listen: listenAddress(verdict.config.listen.inference),
+    tls: { current: () => pair, guestCertificate: () => pair.cert, onChange: () => {} },
+    guestName: 'b.test',
+    isShared: false,
+    settings,
+    log: silentLogger,
+  })
   try {
     const ask = (path: string | null) => {
       const { promise, resolve } = Promise.withResolvers<{ text: string; closedMs: number }>()

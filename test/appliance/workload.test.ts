@@ -45,6 +45,11 @@ test('goal: how long and how many receipts are kept is in it as soon as it is no
   expect(documentOf(toml).gateway.keptReceipts).toEqual({ retentionMs: 60_000, countMax: 8_192, bytesMax: 67_108_864 })
 })
 
+test('goal: how many processes serve is in it as soon as it is said', () => {
+  expect(documentOf('').gateway.processes).toBeUndefined()
+  expect(documentOf('[inference]\nprocesses = 4\n').gateway.processes).toBe(4)
+})
+
 test('goal: embedding models are in it as soon as there are any, and a gateway in a VM reads them as one on the host', () => {
   const toml = `${upstreamToml}embedding_models = ["e"]\n`
   const [upstream] = documentOf(toml).upstreams

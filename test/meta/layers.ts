@@ -59,6 +59,7 @@ export const INNER_ORDERS = {
   ],
   'src/inference': [
     ['service.ts'],
+    ['relay'],
     ['gateway'],
     ['shapes'],
     ['openai', 'metrics', 'traces'],

@@ -32,6 +32,10 @@ export type EnclaveGatewayParts = {
 /** Where the authority is whose certificates this process trusts: enclave-suite.ts. */
 const authorityDir = process.env.STRONGROOM_TEST_AUTHORITY ?? ''
 
+/** Set by enclave-suite.ts: how many processes serve the clients of each gateway. */
+const { STRONGROOM_TEST_PROCESSES: processes } = process.env
+const testProcesses = processes === undefined ? {} : { processes: Number(processes) }
+
 /** A process needs half a second until it asks for its workload; so the next one is started while a test runs. */
 let spare: EnclaveMachine | null = null
 
@@ -46,7 +50,7 @@ export async function startEnclaveGateway(parts: EnclaveGatewayParts): Promise<S
     throw new Error('no authority: start tests against the enclave by test/rigs/enclave-suite.ts')
   const machine = takeMachine()
   const bench = await EnclaveBench.start({
-    ...{ authorityDir, newMachine: () => machine, gateway: parts.settings },
+    ...{ authorityDir, newMachine: () => machine, gateway: { ...parts.settings, ...testProcesses } },
     upstreams: parts.upstreams.map(workloadUpstream),
     upstreamKeys: Object.fromEntries(parts.upstreams.flatMap(({ name, key }) => (key === null ? [] : [[name, key]]))),
   })

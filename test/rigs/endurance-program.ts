@@ -5,6 +5,7 @@ import { heapStats } from 'bun:jsc'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { gatewaySettings } from '../../src/appliance/inference.ts'
+import { drawReceiptSeeds, replay } from '../../src/attest/receipt/seeds.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
@@ -31,7 +32,7 @@ const store = openStore(join(stateDir, 'strongroom.db'))
 const keys = (JSON.parse(keysText) as EnduranceKey[]).map(addKey)
 const settings = gatewaySettings(config)
 const metering = new Metering({ store: store.directory, clock, log, cost: createCost(config.inference.prices) })
-const receiptKeys = makeReceiptKeys(systemRandom)
+const receiptSeeds = drawReceiptSeeds(systemRandom)
 const service = createInferenceService({
   settings,
   upstreams: config.inference.upstreams.map(loadUpstream),
@@ -47,7 +48,8 @@ const service = createInferenceService({
       throw new Error('nobody asks here')
     },
   },
-  keys: receiptKeys,
+  keys: makeReceiptKeys(replay(receiptSeeds)),
+  receiptSeeds,
   tlsSpkiDigest: () => new Uint8Array(32),
   configurationDigest: new Uint8Array(32),
   workload: null,

@@ -20,3 +20,21 @@ export function take(random: Random, lengthBytes: number): Uint8Array {
   )
   return Uint8Array.from(bytes)
 }
+
+/** What all keys of one process are made of: other processes that are to have the same keys make them of the same. */
+export function drawReceiptSeeds(random: Random): Uint8Array {
+  return take(
+    random,
+    Object.values(SEED_BYTES).reduce((sum, bytes) => sum + bytes, 0),
+  )
+}
+
+/** Gives these bytes, once. Throws when more is drawn. */
+export function replay(bytes: Uint8Array): Random {
+  let at = 0
+  return lengthBytes => {
+    assert(at + lengthBytes <= bytes.length, 'no more is drawn than was given')
+    at += lengthBytes
+    return bytes.slice(at - lengthBytes, at)
+  }
+}

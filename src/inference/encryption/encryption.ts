@@ -26,12 +26,20 @@ import { encryptResponse } from './response.ts'
 export type EncryptionDeps = {
   readonly keys: Pick<ReceiptKeys, 'publicKeys' | 'decapsulate'>
   readonly random: RandomBytes
+  /** Called for each body that was read, beside the counts. */
+  readonly onRead?: (suite: KemName, outcome: Outcome) => void
 }
 
-export function createEncryption({ keys, random }: EncryptionDeps): Encryption {
+type Outcome = keyof EncryptionCounts[KemName]
+
+export function createEncryption({ keys, random, onRead }: EncryptionDeps): Encryption {
   const counts: EncryptionCounts = {
     x25519: { decrypted: 0, key_config_mismatch: 0, malformed: 0 },
     xwing: { decrypted: 0, key_config_mismatch: 0, malformed: 0 },
+  }
+  const note = (suite: KemName, outcome: Outcome) => {
+    counts[suite][outcome] += 1
+    onRead?.(suite, outcome)
   }
   const parts: ServerParts = { decapsulate: keys.decapsulate, newAesGcm: nativeAesGcm, pause: nextTurn }
   return {
@@ -43,7 +51,7 @@ export function createEncryption({ keys, random }: EncryptionDeps): Encryption {
       const encapsulated = text.length <= encapsulatedCharsMax ? fromHex(text) : null
       const suite = encapsulated === null ? null : suiteOfEncapsulated(encapsulated)
       if (encapsulated === null || suite === null) throw wrongHeader()
-      return new Exchange({ suite, encapsulated, counts, parts, random })
+      return new Exchange({ suite, encapsulated, note, parts, random })
     },
   }
 }
@@ -59,7 +67,7 @@ function hasBody(headers: Headers): boolean {
 type ExchangeParts = {
   readonly suite: KemName
   readonly encapsulated: Uint8Array
-  readonly counts: EncryptionCounts
+  readonly note: (suite: KemName, outcome: Outcome) => void
   readonly parts: ServerParts
   readonly random: RandomBytes
 }
@@ -83,18 +91,18 @@ class Exchange implements EncryptedExchange {
   }
 
   async decrypt(body: Uint8Array, bytesMax: number): Promise<Uint8Array> {
-    const { counts, suite } = this.#given
+    const { note, suite } = this.#given
     try {
       const context = await this.#open()
       if (context === null) throw wrongHeader()
       const plain = await context.open(body, bytesMax)
       if (plain.length > bytesMax) throw new Fault('body_too_large', `The body is larger than ${bytesMax} bytes.`)
       if (plain.length === 0) throw new Fault('invalid_request', 'The encrypted body is empty.')
-      counts[suite].decrypted += 1
+      note(suite, 'decrypted')
       return plain
     } catch (error) {
       this.#isMismatch = error instanceof NotOurs
-      counts[suite][this.#isMismatch ? 'key_config_mismatch' : 'malformed'] += 1
+      note(suite, this.#isMismatch ? 'key_config_mismatch' : 'malformed')
       throw faultOf(error)
     }
   }

@@ -25,6 +25,10 @@ export type RequestAccount = {
   queueMs: number
   bodyBytes: number
   promptEstimate: number
+  /** From the beginning to the first chunk; null: there was none yet. */
+  firstChunkMs: number | null
+  /** Of a stream: counts the chunks that its client has got so far. Null: it is no stream, or none yet. */
+  countDelivered: (() => number) | null
   /** Before an upstream is asked: what the request can cost at most, of the budgets. Nobody pays for more. Faults: budget_exceeded, metering_unavailable. */
   readonly reserve: (worst: Tokens) => Promise<void>
   readonly noteFirstChunk: () => void
@@ -54,7 +58,6 @@ export function openAccount(
   { id, operation, caller, ticket, trace }: AccountedRequest,
 ): RequestAccount {
   const startedMs = clock.monotonicMs()
-  let firstChunkMs: number | null = null
   let isOpen = true
   let reserved: { readonly worst: Tokens; readonly release: Release } | null = null
   const account: RequestAccount = {
@@ -65,6 +68,8 @@ export function openAccount(
     queueMs: 0,
     bodyBytes: 0,
     promptEstimate: 0,
+    firstChunkMs: null,
+    countDelivered: null,
     reserve: async worst => {
       const release = await budgets.reserve(caller, account.model, worst)
       if (release === null) return
@@ -72,14 +77,14 @@ export function openAccount(
       else release()
     },
     noteFirstChunk: () => {
-      firstChunkMs ??= clock.monotonicMs() - startedMs
+      account.firstChunkMs ??= clock.monotonicMs() - startedMs
     },
     close: async ({ outcome, tokens: used, tokensSource, status, errorCode }) => {
       if (!isOpen) return
       isOpen = false
       const tokens = reserved === null ? used : atMost(used, reserved.worst)
       ticket.settle(tokens)
-      const { model, upstream, queueMs } = account
+      const { model, upstream, queueMs, firstChunkMs } = account
       const record = { id, atMs: clock.nowMs(), caller, model, tokens, tokensSource, outcome }
       const kept = upstream === null ? undefined : recordUsage({ ...record, upstream })
       // In the same turn: what it cost is in the sums by now.
@@ -95,7 +100,7 @@ export function openAccount(
 }
 
 /** An estimate may be more than the request allows. */
-function atMost(tokens: Tokens, worst: Tokens): Tokens {
+export function atMost(tokens: Tokens, worst: Tokens): Tokens {
   return { prompt: Math.min(tokens.prompt, worst.prompt), completion: Math.min(tokens.completion, worst.completion) }
 }
 

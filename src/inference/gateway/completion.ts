@@ -2,8 +2,8 @@
 // however the request ends, its account is closed once.
 
 import type { Clock } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
 import { checkBodyHeaders, readBody } from '../../http/body.ts'
-import type { Budgets } from '../limits/budgets.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
 import { parseRequest } from '../openai/request.ts'
@@ -13,9 +13,10 @@ import { namesOf, renamedFault } from '../shapes/fields.ts'
 import { type ParsedShape, parseShaped } from '../shapes/request.ts'
 import { isShaped, SHAPES, shapeOf } from '../shapes/shapes.ts'
 import type { BeginTrace } from '../traces/tracer.ts'
-import type { Admit, Authenticate, Caller, EncryptedExchange, Observe, Operation, RecordUsage } from '../types.ts'
+import type { EncryptedExchange, Operation } from '../types.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
-import { estimateTokens, NO_TOKENS, openAccount, type RequestAccount } from './accounting.ts'
+import { estimateTokens, NO_TOKENS, type RequestAccount } from './accounting.ts'
+import type { Enter, EnteredCaller } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
 import { requireModel, type ServedModels } from './models.ts'
 import { beginSeal, type ReceiptDeps } from './receipts.ts'
@@ -32,11 +33,7 @@ import type { StreamLimits } from './stream.ts'
 
 /** What completions need from outside the gateway. */
 export type CompletionServices = ReceiptDeps & {
-  readonly authenticate: Authenticate
-  readonly admit: Admit
-  readonly recordUsage: RecordUsage
-  readonly budgets: Pick<Budgets, 'reserve'>
-  readonly observe: Observe
+  readonly enter: Enter
   /** Null: no request is traced. */
   readonly beginTrace: BeginTrace | null
   readonly clock: Clock
@@ -90,19 +87,33 @@ export function createMeteredHandler<Asked extends Operation>(
 ): MeteredHandler<Asked> {
   return async (request, { operation, id, exchange }) => {
     const shape = shapeOf(operation)
-    const caller = deps.authenticate(keyHeadersOf(request.headers, shape))
-    checkBodyHeaders(request.headers, { bytesMax: bytesMaxOf(deps.limits, exchange), charset: 'any' })
-    const admission = deps.admit(caller, tokensToReserve(request.headers, { operation, exchange }))
-    if (!admission.ok) return refusalResponse(admission.refusal, commonHeaders(id), shape)
-    const { ticket } = admission
-    const headers = { ...commonHeaders(id), ...ticket.headers }
+    const asked = deps.enter({
+      ...{ id, operation, headers: keyHeadersOf(request.headers, shape) },
+      fault: bodyFault(request.headers, bytesMaxOf(deps.limits, exchange)),
+      tokens: tokensToReserve(request.headers, { operation, exchange }),
+    })
+    const entry = asked instanceof Promise ? await asked : asked
+    if (!entry.ok) return refusalResponse(entry.refusal, commonHeaders(id), shape)
+    const { caller } = entry
+    const headers = { ...commonHeaders(id), ...entry.headers }
     const trace = deps.beginTrace?.({ headers: request.headers, id, operation }) ?? null
-    const account = openAccount(deps, { id, operation, caller, ticket, trace })
+    const account = entry.open(trace)
     try {
       return await respond({ request, operation, id, exchange, headers, account, caller, shape })
     } catch (error) {
       return await failureResponse(deps, error, { request, id, headers, account, shape })
     }
+  }
+}
+
+/** Null: nothing is wrong with what the headers say of the body. */
+function bodyFault(headers: Headers, bytesMax: number): Fault | null {
+  try {
+    checkBodyHeaders(headers, { bytesMax, charset: 'any' })
+    return null
+  } catch (error) {
+    if (error instanceof Fault) return error
+    throw error
   }
 }
 
@@ -136,7 +147,7 @@ export type AdmittedRequest<Asked extends Operation> = Received<Asked> & {
   readonly request: Request
   readonly headers: ResponseHeaders
   readonly account: RequestAccount
-  readonly caller: Caller
+  readonly caller: EnteredCaller
   /** Null: OpenAI's own. */
   readonly shape: ApiShape | null
 }

@@ -10,13 +10,13 @@ import { type UsageBounds, usageBounds } from '../openai/usage.ts'
 import type { Tokens } from '../types.ts'
 import { type Attempt, openAttempt, type UpstreamClient } from '../upstream/client.ts'
 import { BusyFault, UpstreamFault } from '../upstream/fault.ts'
-import type { Lease, Router } from '../upstream/router.ts'
+import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { healthAfter, type Job, type RespondDeps, respondStream, respondWhole } from './respond.ts'
 import { publicErrorOf, type ResponseHeaders } from './responses.ts'
 
 export type FailoverDeps = RespondDeps & {
-  readonly router: Router<UpstreamTarget>
+  readonly router: { readonly acquire: Acquire }
   readonly upstreams: readonly UpstreamTarget[]
   /** Keeps the prompt caches of organizations apart. Secret, the same for one organization. */
   readonly cacheSalt: (organizationId: string) => string
@@ -25,6 +25,17 @@ export type FailoverDeps = RespondDeps & {
   readonly upstream: UpstreamClient
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
+
+/** As the router's. The request is named for a router that is in another process. */
+export type Acquire = (
+  model: string,
+  wanted: {
+    readonly id: string
+    readonly promptEstimate: number
+    readonly except: ReadonlySet<UpstreamTarget>
+    readonly signal: AbortSignal
+  },
+) => Lease<UpstreamTarget> | Promise<Lease<UpstreamTarget>>
 
 /** Upstreams that are tried for one request, at most. */
 const attemptsMax = 3
@@ -94,11 +105,12 @@ function worstCase({ upstreams }: FailoverDeps, { model, bounds }: UpstreamJob):
 /** Notes the wait and the upstream in the request's account. */
 async function acquireLease(
   { router, clock }: FailoverDeps,
-  { model, account, signal }: UpstreamJob,
+  { id, model, account, signal }: UpstreamJob,
   except: ReadonlySet<UpstreamTarget>,
 ): Promise<Lease<UpstreamTarget>> {
   const startedMs = clock.monotonicMs()
-  const lease = await router.acquire(model, { except, signal })
+  const { promptEstimate } = account
+  const lease = await router.acquire(model, { id, promptEstimate, except, signal })
   account.queueMs += clock.monotonicMs() - startedMs
   account.upstream = lease.target.name
   return lease

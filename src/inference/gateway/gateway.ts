@@ -6,28 +6,21 @@ import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { checkHost } from '../../http/head.ts'
-import { createObfuscate } from '../openai/obfuscation.ts'
-import { createSchemaChecks } from '../openai/schema-check-service.ts'
-import { shapeOf } from '../shapes/shapes.ts'
-import type { AdmitPublic, Caller, Encryption, Operation, SpentSource } from '../types.ts'
+import type { KeptReceipts } from '../attestation/kept-receipts.ts'
+import type { AdmitPublic, Caller, Encryption, SpentSource } from '../types.ts'
 import { UpstreamClient } from '../upstream/client.ts'
 import { Router, type RouterView } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { NO_TOKENS } from './accounting.ts'
-import {
-  type CompletionHandler,
-  type CompletionLimits,
-  type CompletionServices,
-  createCompletionHandler,
-  type MeteredHandler,
-} from './completion.ts'
-import { createEmbeddingsHandler } from './embeddings.ts'
+import type { CompletionLimits, CompletionServices } from './completion.ts'
+import { type AskedEntry, createEnter, type EnterDeps, type Entry } from './enter.ts'
+import { createFront, type GatewayFetch } from './front.ts'
+import { createCacheSalt, createMeteredRoutes, type MeteredRoutes } from './metered.ts'
 import { createModelCatalog, noSuchModel, type ServedModels, servedModels } from './models.ts'
 import { noSuchReceipt, receiptsPath } from './receipts.ts'
 import {
   commonHeaders,
   errorResponse,
-  isServerFailure,
   jsonResponse,
   jsonTextResponse,
   type ResponseHeaders,
@@ -36,22 +29,24 @@ import {
 import { type Received, type Route, RouteTable } from './routes.ts'
 import { createUsageHandler } from './usage.ts'
 
-export type GatewayDeps = CompletionServices & {
-  readonly admitPublic: AdmitPublic
-  /** Responds to GET /attestation; may throw Faults. Null: 503. */
-  readonly attestation: ((request: Request, address: () => string) => Response | Promise<Response>) | null
-  readonly encryption: Encryption
-  readonly spent: SpentSource
-  /** The document of /openapi.json. */
-  readonly openapi: string
-  /** The document of /workload.json; null where the gateway has no VM of its own. */
-  readonly workload: string | null
-  readonly upstreams: readonly UpstreamTarget[]
-  readonly ownedBy: string
-  readonly random: RandomBytes
-  readonly log: Logger
-  readonly limits: GatewayLimits
-}
+export type GatewayDeps = Omit<CompletionServices, 'enter'> &
+  EnterDeps & {
+    readonly keptReceipts: KeptReceipts
+    readonly admitPublic: AdmitPublic
+    /** Responds to GET /attestation; may throw Faults. Null: 503. */
+    readonly attestation: ((request: Request, address: () => string) => Response | Promise<Response>) | null
+    readonly encryption: Encryption
+    readonly spent: SpentSource
+    /** The document of /openapi.json. */
+    readonly openapi: string
+    /** The document of /workload.json; null where the gateway has no VM of its own. */
+    readonly workload: string | null
+    readonly upstreams: readonly UpstreamTarget[]
+    readonly ownedBy: string
+    readonly random: RandomBytes
+    readonly log: Logger
+    readonly limits: GatewayLimits
+  }
 
 export type GatewayLimits = CompletionLimits & {
   readonly connectTimeoutMs: number
@@ -63,8 +58,12 @@ export type GatewayLimits = CompletionLimits & {
 }
 
 export type Gateway = {
-  /** Never rejects. `address` gives the client's, for the limits of the public endpoints; it is a function because it costs a system call. */
-  readonly fetch: (request: Request, address: () => string) => Promise<Response>
+  readonly fetch: GatewayFetch
+  /** What decides for other processes that serve its clients: relay/. */
+  readonly enter: (asked: AskedEntry) => Entry<Caller>
+  readonly acquire: Router<UpstreamTarget>['acquire']
+  /** Of `createCacheSalt`. */
+  readonly cacheSecret: Uint8Array
   readonly view: () => RouterView
   /** Probes the upstream now if it is ejected, because whoever runs it has seen that it is healthy. */
   readonly probeNow: (upstream: string) => void
@@ -90,21 +89,16 @@ export function createGateway(deps: GatewayDeps): Gateway {
     ejectFailures: limits.ejectFailures,
     ejectMs: limits.ejectMs,
   })
-  const schemas = createSchemaChecks({ clock, deadlines, log })
   const models = servedModels(deps.upstreams)
-  const parts = {
+  const enter = createEnter(deps)
+  const cacheSecret = deps.random(32)
+  const metered = createMeteredRoutes({
     ...deps,
-    log,
-    deadlines,
-    models,
-    router,
-    upstream,
-    cacheSalt: createCacheSalt(deps.random),
+    ...{ log, deadlines, models, enter, router, upstream },
+    cacheSalt: createCacheSalt(cacheSecret),
     refusesUnknownFields: limits.refusesUnknownFields,
-  }
-  const complete = createCompletionHandler({ ...parts, schemas, obfuscate: createObfuscate(deps.random) })
-  const embed = createEmbeddingsHandler(parts)
-  const routes = createRoutes(deps, { models, complete, embed })
+  })
+  const routes = createRoutes(deps, models, metered)
 
   const dispatch = (request: Request, path: string, received: Omit<Received, 'item'>): Response | Promise<Response> => {
     const { id, address } = received
@@ -125,47 +119,21 @@ export function createGateway(deps: GatewayDeps): Gateway {
   }
 
   return {
-    fetch: async (request, address) => {
-      const id = requestId(deps.random, clock.nowMs())
-      const failed = (error: unknown) => {
-        if (isServerFailure(error)) log.error('request failed', { request: id, error })
-        return errorResponse(error, commonHeaders(id), routes.find(pathOf(request.url))?.route.shape)
-      }
-      try {
-        const path = pathOf(request.url)
-        const exchange = path.startsWith('/v1/') ? deps.encryption.begin(request) : null
-        const received = { id, address, exchange }
-        if (exchange === null) return await dispatch(request, path, received)
-        const respond = async () => dispatch(request, path, received)
-        // The only way out: so no response to an encrypted request leaves in the clear.
-        return await exchange.encrypt(await respond().catch(failed))
-      } catch (error) {
-        return failed(error)
-      }
-    },
+    fetch: createFront({ ...deps, log, dispatch, shapeOf: path => routes.find(path)?.route.shape ?? null }),
+    enter,
+    acquire: (model, options) => router.acquire(model, options),
+    cacheSecret,
     view: () => router.view(),
     probeNow: name => router.probeNow(name),
     close: () => {
       router.close()
       upstream.close()
-      schemas.close()
+      metered.close()
     },
   }
 }
 
-/** Salts that nobody outside can guess: who could, would read from the time of an answer what another organization has asked. */
-function createCacheSalt(random: RandomBytes): (organizationId: string) => string {
-  const secret = random(32)
-  return organizationId => new Bun.CryptoHasher('sha256', secret).update(organizationId).digest('base64url')
-}
-
-type RouteDeps = {
-  readonly models: ServedModels
-  readonly complete: CompletionHandler
-  readonly embed: MeteredHandler<'embeddings'>
-}
-
-function createRoutes(deps: GatewayDeps, { models, complete, embed }: RouteDeps): RouteTable {
+function createRoutes(deps: GatewayDeps, models: ServedModels, metered: MeteredRoutes): RouteTable {
   const created = Math.floor(deps.clock.nowMs() / 1000)
   const catalog = createModelCatalog(models, { created, ownedBy: deps.ownedBy })
   /** Of requests that need a key and cost no tokens. */
@@ -203,12 +171,6 @@ function createRoutes(deps: GatewayDeps, { models, complete, embed }: RouteDeps)
     if (deps.workload === null) throw new Fault('not_found', 'This gateway has no VM of its own, and no workload.json.')
     return jsonTextResponse(deps.workload, 200, commonHeaders(id))
   }
-  const post = <Asked extends Operation>(operation: Asked, handle: MeteredHandler<Asked>): Route => ({
-    methods: ['POST'],
-    isPublic: false,
-    shape: shapeOf(operation),
-    respond: (request, received) => handle(request, { operation, ...received }),
-  })
   const get = (isPublic: boolean, respond: Route['respond']): Route => ({
     methods: ['GET', 'HEAD'],
     isPublic,
@@ -216,11 +178,7 @@ function createRoutes(deps: GatewayDeps, { models, complete, embed }: RouteDeps)
     respond,
   })
   return new RouteTable([
-    ['/v1/chat/completions', post('chat', complete)],
-    ['/v1/completions', post('text_completion', complete)],
-    ['/v1/responses', post('responses', complete)],
-    ['/v1/messages', post('messages', complete)],
-    ['/v1/embeddings', post('embeddings', embed)],
+    ...metered.routes,
     ['/v1/models', get(false, listModels)],
     ['/v1/models/{id}', get(false, showModel)],
     [`${receiptsPath}{id}`, get(false, showReceipt)],
@@ -235,21 +193,4 @@ function createRoutes(deps: GatewayDeps, { models, complete, embed }: RouteDeps)
 
 function keyConfigResponse({ keyConfig }: Encryption, id: string): Response {
   return new Response(keyConfig, { headers: { ...commonHeaders(id), 'content-type': keyConfigMediaType } })
-}
-
-/** The path of an absolute URL, as it was sent: not decoded, so that each route has one spelling. */
-function pathOf(url: string): string {
-  const start = url.indexOf('/', url.indexOf('//') + 2)
-  const query = url.indexOf('?', start)
-  return start < 0 ? '/' : url.slice(start, query < 0 ? undefined : query)
-}
-
-/** A version 7 UUID (RFC 9562 5.7): ids that grow with time cost the ledger half of what random ones cost, because its index grows at one end. */
-function requestId(random: RandomBytes, nowMs: number): string {
-  const time = Math.max(0, Math.floor(nowMs)).toString(16).padStart(12, '0')
-  const bytes = random(10)
-  bytes[0] = ((bytes[0] ?? 0) & 0x0f) | 0x70
-  bytes[2] = ((bytes[2] ?? 0) & 0x3f) | 0x80
-  const hex = bytes.toHex()
-  return `${time.slice(0, 8)}-${time.slice(8)}-${hex.slice(0, 4)}-${hex.slice(4, 8)}-${hex.slice(8)}`
 }

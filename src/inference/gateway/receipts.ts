@@ -10,7 +10,7 @@ export type ReceiptDeps = {
   /** Null: no receipt can be signed. */
   readonly sealer: ResponseSealer | null
   readonly responseReceipts: 'on-request' | 'always'
-  readonly keptReceipts: KeptReceipts
+  readonly keptReceipts: Pick<KeptReceipts, 'retentionMs' | 'keep'>
 }
 
 export const receiptsPath = '/v1/receipts/'
@@ -62,7 +62,7 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
 }
 
 /** Fault not_found: the same for a receipt of another organization. */
-export function noSuchReceipt({ retentionMs }: KeptReceipts): Fault {
+export function noSuchReceipt({ retentionMs }: Pick<KeptReceipts, 'retentionMs'>): Fault {
   return new Fault(
     'not_found',
     `No receipt of such a request is here. They are kept for ${retentionMs / 1000} seconds at most, as long as there is room, and for the organization that asked.`,

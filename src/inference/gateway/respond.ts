@@ -118,7 +118,11 @@ export async function respondStream(
   }
   const counts = countsOf(job, lease.target)
   const readBy = isEncrypted ? 'reader' : 'server'
-  const body = await openStream(upstream, { deadlines, limits, plan, counts, seal, onEnd, signal, readBy })
+  const { body, countDelivered } = await openStream(upstream, {
+    ...{ deadlines, limits, plan, counts, seal, onEnd, signal },
+    readBy,
+  })
+  account.countDelivered = countDelivered
   account.noteFirstChunk()
   const headers = { ...job.headers, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' }
   return new Response(body, { status: 200, headers })

@@ -52,8 +52,14 @@ export type StreamDeps = {
  * Reads up to the first event, so that a failure until then can still be a status: UpstreamFault. Later failures are events.
  * Rejects with the signal's reason when the client has left.
  */
-export function openStream(upstream: UpstreamResponse, deps: StreamDeps): Promise<ReadableStream<Uint8Array>> {
+export function openStream(upstream: UpstreamResponse, deps: StreamDeps): Promise<OpenedStream> {
   return new StreamRelay(upstream, deps).open()
+}
+
+export type OpenedStream = {
+  readonly body: ReadableStream<Uint8Array>
+  /** The chunks that the client has got so far. */
+  readonly countDelivered: () => number
 }
 
 const drainTimeoutMs = 1_000
@@ -91,7 +97,7 @@ class StreamRelay implements BodySink {
     this.#drainDeadline = deadlines.moving(upstream.abort)
   }
 
-  async open(): Promise<ReadableStream<Uint8Array>> {
+  async open(): Promise<OpenedStream> {
     const first = await this.#readFirst().catch(error => {
       throw error instanceof UpstreamFault ? error.charged(tokensOf(this.#counted().usage)) : error
     })
@@ -100,10 +106,11 @@ class StreamRelay implements BodySink {
     // Besides `onLeave`, which is called only after something has begun to read the stream.
     signal.addEventListener('abort', () => this.#abort(), { once: true })
     this.#stallDeadline.set(limits.stallTimeoutMs)
-    return openOutlet(readBy, {
+    const body = openOutlet(readBy, {
       onOpen: outlet => this.#begin(outlet, first),
       onLeave: () => this.#abort(),
     })
+    return { body, countDelivered: () => this.#chunks.deliveredCount }
   }
 
   // What the upstream's body calls.

@@ -13,9 +13,13 @@ export type GatewayGauges = {
   readonly waiting: number
   readonly targets: readonly RouterTargetView[]
   readonly encryption: EncryptionCounts
+  /** Null or absent: one process serves all clients. */
+  readonly relays?: RelayGauges | null
 }
 
-export function gatewayFamilies({ metering, running, waiting, targets, encryption }: GatewayGauges): Family[] {
+export type RelayGauges = { readonly running: number; readonly restarts: number }
+
+export function gatewayFamilies({ metering, running, waiting, targets, encryption, relays }: GatewayGauges): Family[] {
   return [
     gauge('strongroom_gateway_requests_running', 'Requests under way.', running),
     gauge('strongroom_gateway_requests_queued', 'Requests that wait for an upstream.', waiting),
@@ -46,6 +50,14 @@ export function gatewayFamilies({ metering, running, waiting, targets, encryptio
       ),
     },
     gauge('strongroom_usage_records_waiting', 'Usage records on their way into the ledger.', metering.waiting),
+    ...(relays === null || relays === undefined ? [] : relayFamilies(relays)),
+  ]
+}
+
+function relayFamilies({ running, restarts }: RelayGauges): Family[] {
+  return [
+    gauge('strongroom_gateway_relays', 'Processes that serve clients.', running),
+    counter('strongroom_gateway_relay_restarts_total', 'Such processes that died and were started again.', restarts),
   ]
 }
 

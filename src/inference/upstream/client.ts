@@ -65,6 +65,8 @@ type Pool = {
   readonly idle: Connection[]
   /** By path. */
   readonly heads: Readonly<Record<Accept, Map<string, string>>>
+  /** The key that is in these heads. */
+  headsKey: string | null
 }
 
 type Accept = 'text/event-stream' | 'application/json'
@@ -92,6 +94,11 @@ export class UpstreamClient {
   ): Promise<UpstreamResponse> {
     const pool = this.#poolOf(target)
     const accept = stream ? 'text/event-stream' : 'application/json'
+    if (pool.headsKey !== target.key) {
+      // The upstream's key may change while the gateway runs.
+      for (const all of Object.values(pool.heads)) all.clear()
+      pool.headsKey = target.key
+    }
     const heads = pool.heads[accept]
     const head = heads.get(path) ?? postHead(target, pool.endpoint, { path, accept })
     if (!heads.has(path)) heads.set(path, head)
@@ -152,7 +159,7 @@ export class UpstreamClient {
     const known = this.#pools.get(target)
     if (known !== undefined) return known
     const heads = { 'text/event-stream': new Map(), 'application/json': new Map() }
-    const pool = { endpoint: endpointOf(target), idle: [], heads }
+    const pool = { endpoint: endpointOf(target), idle: [], heads, headsKey: target.key }
     this.#pools.set(target, pool)
     return pool
   }

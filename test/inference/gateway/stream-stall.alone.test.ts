@@ -203,7 +203,7 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
   const { request } = parseRequest('chat', utf8(JSON.stringify(chatBody({ stream: true }))))
   const to = (): BodySink => sink ?? expect.unreachable('the stream takes what comes')
   const ended = Promise.withResolvers<string>()
-  const body = await openStream(upstream, {
+  const { body } = await openStream(upstream, {
     deadlines,
     limits: { ...LIMITS, idleTimeoutMs: 60_000, firstByteTimeoutMs: 60_000, stallTimeoutMs: 60_000 },
     plan: { request, id: 'chatcmpl-1', createdS: 7, schema: null, obfuscate: null, shape: null },

@@ -1,0 +1,49 @@
+// How a request that upstreams work on comes in: the key, what its body's headers say, the key's limits; and its account, which ends it. Pure but for
+// what it is given.
+
+import type { Fault } from '../../base/fault.ts'
+import type { RequestTrace } from '../traces/tracer.ts'
+import type { Admit, Authenticate, Caller, Operation, Refusal, Ticket } from '../types.ts'
+import { type AccountDeps, openAccount, type RequestAccount } from './accounting.ts'
+
+export type AskedEntry = {
+  readonly id: string
+  readonly operation: Operation
+  /** With the key in Authorization. */
+  readonly headers: Headers
+  /** What is wrong with the headers of the body: only those learn it whose key is good. */
+  readonly fault: Fault | null
+  /** To be reserved until they are counted. */
+  readonly tokens: number
+}
+
+/** What the request path has to know of the sender. */
+export type EnteredCaller = Pick<Caller, 'keyPrefix' | 'organizationId' | 'rules'>
+
+export type Entry<C extends EnteredCaller = EnteredCaller> =
+  | {
+      readonly ok: true
+      readonly caller: C
+      readonly headers: Ticket['headers']
+      /** Called once, and at once. */
+      readonly open: (trace: RequestTrace | null) => RequestAccount
+    }
+  | { readonly ok: false; readonly refusal: Refusal }
+
+/** At once where this process decides. Throws, or rejects with, Faults: unauthenticated, metering_unavailable, rate_limited, and the one that is given. */
+export type Enter = (asked: AskedEntry) => Entry | Promise<Entry>
+
+export type EnterDeps = AccountDeps & { readonly authenticate: Authenticate; readonly admit: Admit }
+
+/** In the process that decides. */
+export function createEnter(deps: EnterDeps): (asked: AskedEntry) => Entry<Caller> {
+  return ({ id, operation, headers, fault, tokens }) => {
+    const caller = deps.authenticate(headers)
+    if (fault !== null) throw fault
+    const admission = deps.admit(caller, tokens)
+    if (!admission.ok) return admission
+    const { ticket } = admission
+    const open = (trace: RequestTrace | null) => openAccount(deps, { id, operation, caller, ticket, trace })
+    return { ok: true, caller, headers: ticket.headers, open }
+  }
+}

@@ -1,0 +1,270 @@
+// What the owner does for one relay: it decides, and keeps the accounts of the relay's requests. Effects: those of what it is given.
+//
+// Each request has one entry here from its admission to its end, with everything that it holds: so when the relay dies, all of that comes back, and what
+// upstreams have done for it is in the books.
+
+import { Fault } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
+import { LOG_LEVELS } from '../../base/log.ts'
+import type { TraceSpan } from '../../contract/span.ts'
+import type { KeptReceipts } from '../attestation/kept-receipts.ts'
+import { NO_TOKENS, type RequestAccount } from '../gateway/accounting.ts'
+import type { Gateway } from '../gateway/gateway.ts'
+import { clientGoneStatus } from '../gateway/respond.ts'
+import { hasBudget } from '../limits/budgets.ts'
+import type { EncryptionCounts } from '../types.ts'
+import type { Lease } from '../upstream/router.ts'
+import type { UpstreamTarget } from '../upstream/target.ts'
+import { faultOf, wireFaultOf } from './faults.ts'
+import { type Forwarded, forward } from './forward.ts'
+import type { Ask, AskName, Asks, FromOwner, FromRelay } from './wire.ts'
+
+export type DeskDeps = {
+  readonly gateway: Pick<Gateway, 'enter' | 'acquire' | 'fetch'>
+  readonly upstreams: readonly UpstreamTarget[]
+  readonly keptReceipts: Pick<KeptReceipts, 'keep'>
+  readonly encryptionCounts: EncryptionCounts
+  readonly offerSpan: (span: TraceSpan) => void
+  readonly log: Logger
+}
+
+/** One request of the relay's. */
+type Open = {
+  readonly account: RequestAccount
+  lease: Lease<UpstreamTarget> | null
+  /** While it waits for an upstream. */
+  waiting: AbortController | null
+  delivered: number
+}
+
+/** Requests that are forwarded at the same time, of one relay. */
+const forwardedMax = 1_024
+
+export class Desk {
+  readonly #deps: DeskDeps
+  readonly #say: (message: FromOwner) => void
+  readonly #open = new Map<string, Open>()
+  readonly #forwarded = new Map<number, AbortController>()
+  /** The keys of the upstreams, as the relay knows them. */
+  readonly #toldKeys: (string | null)[]
+  #isClosed = false
+
+  constructor(deps: DeskDeps, say: (message: FromOwner) => void) {
+    this.#deps = deps
+    this.#say = say
+    this.#toldKeys = deps.upstreams.map(({ key }) => key)
+  }
+
+  /** Requests under way. */
+  get size(): number {
+    return this.#open.size
+  }
+
+  /** All but what concerns the relay itself. */
+  hear(message: Exclude<FromRelay, { readonly kind: 'listening' | 'pong' }>): void {
+    switch (message.kind) {
+      case 'cancel':
+        this.#cancel(message.id)
+        break
+      case 'release':
+        this.#release(message.id, message.health)
+        break
+      case 'progress':
+        this.#note(message.delivered)
+        break
+      case 'keep':
+        this.#keep(message.id, message.receipt)
+        break
+      case 'counted':
+        this.#deps.encryptionCounts[message.suite][message.outcome] += 1
+        break
+      case 'log':
+        this.#log(message.line)
+        break
+      case 'forget':
+        this.#forwarded.get(message.ask)?.abort()
+        break
+      default:
+        this.#serve(message)
+    }
+  }
+
+  /** The relay is gone: what its requests hold is free, and their rows are written. Resolves once they are kept. */
+  async close(): Promise<void> {
+    this.#isClosed = true
+    for (const controller of this.#forwarded.values()) controller.abort()
+    const all = [...this.#open.values()]
+    this.#open.clear()
+    await Promise.all(
+      all.map(({ account, waiting, lease, delivered }) => {
+        waiting?.abort()
+        lease?.release('unknown')
+        const { upstream, promptEstimate } = account
+        const tokens = upstream === null ? NO_TOKENS : { prompt: promptEstimate, completion: delivered }
+        const end = {
+          outcome: 'aborted',
+          tokensSource: 'estimated',
+          status: clientGoneStatus,
+          errorCode: null,
+        } as const
+        return account.close({ ...end, tokens })
+      }),
+    )
+  }
+
+  #serve(ask: Ask): void {
+    const refuse = (error: unknown) => this.#say({ kind: 'refusal', to: ask.ask, fault: wireFaultOf(error) })
+    const reply = (value: unknown) => this.#say({ kind: 'reply', to: ask.ask, value })
+    try {
+      const value = this.#answer(ask)
+      if (value instanceof Promise) value.then(reply, refuse)
+      else reply(value)
+    } catch (error) {
+      refuse(error)
+    }
+  }
+
+  #answer(ask: Ask): Asks[AskName]['value'] | Promise<Asks[AskName]['value']> {
+    switch (ask.kind) {
+      case 'enter':
+        return this.#enter(ask)
+      case 'reserve':
+        return this.#reserve(ask)
+      case 'acquire':
+        return this.#acquire(ask)
+      case 'close':
+        return this.#end(ask)
+      case 'forward':
+        return this.#forward(ask)
+    }
+  }
+
+  #enter({ id, operation, authorization, fault, tokens }: Extract<Ask, { kind: 'enter' }>): Asks['enter']['value'] {
+    if (this.#open.has(id)) throw new Error('a request that has been admitted already')
+    const headers = new Headers(authorization === null ? {} : { authorization })
+    const entry = this.#deps.gateway.enter({
+      id,
+      operation,
+      headers,
+      fault: fault === null ? null : faultOf(fault),
+      tokens,
+    })
+    if (!entry.ok) return entry
+    const { keyPrefix, organizationId, rules } = entry.caller
+    this.#open.set(id, { account: entry.open(null), lease: null, waiting: null, delivered: 0 })
+    return {
+      ok: true,
+      caller: { keyPrefix, organizationId, rules },
+      hasBudget: hasBudget(entry.caller),
+      headers: entry.headers,
+    }
+  }
+
+  async #reserve({ id, model, worst }: Extract<Ask, { kind: 'reserve' }>): Promise<null> {
+    const { account } = this.#of(id)
+    account.model = model
+    await account.reserve(worst)
+    return null
+  }
+
+  async #acquire({
+    id,
+    model,
+    except,
+    promptEstimate,
+  }: Extract<Ask, { kind: 'acquire' }>): Promise<Asks['acquire']['value']> {
+    const open = this.#of(id)
+    if (open.lease !== null || open.waiting !== null) throw new Error('a request with two upstreams')
+    const { upstreams, gateway } = this.#deps
+    open.account.model = model
+    open.account.promptEstimate = promptEstimate
+    const waiting = new AbortController()
+    open.waiting = waiting
+    try {
+      const excepted = new Set(except.flatMap(at => upstreams[at] ?? []))
+      const leased = gateway.acquire(model, { except: excepted, signal: waiting.signal })
+      const lease = leased instanceof Promise ? await leased : leased
+      if (waiting.signal.aborted) {
+        lease.release('unknown')
+        waiting.signal.throwIfAborted()
+      }
+      open.lease = lease
+      open.account.upstream = lease.target.name
+      return this.#told(upstreams.indexOf(lease.target), lease.target.key)
+    } finally {
+      if (open.waiting === waiting) open.waiting = null
+    }
+  }
+
+  #told(target: number, key: string | null): Asks['acquire']['value'] {
+    if (this.#toldKeys[target] === key) return { target }
+    this.#toldKeys[target] = key
+    return { target, key }
+  }
+
+  async #end(ask: Extract<Ask, { kind: 'close' }>): Promise<null> {
+    const { id, end, model, upstream, queueMs, firstChunkMs, spans } = ask
+    const open = this.#of(id)
+    this.#open.delete(id)
+    open.waiting?.abort()
+    open.lease?.release('unknown')
+    const { account } = open
+    Object.assign(account, { model, upstream, queueMs, firstChunkMs })
+    for (const span of spans) this.#deps.offerSpan(span)
+    await account.close(end)
+    return null
+  }
+
+  /** A lease that the relay has not heard of yet was for nobody. */
+  #cancel(id: string): void {
+    this.#open.get(id)?.waiting?.abort()
+    this.#release(id, 'unknown')
+  }
+
+  #release(id: string, health: 'healthy' | 'unhealthy' | 'unknown'): void {
+    const open = this.#open.get(id)
+    open?.lease?.release(health)
+    if (open !== undefined) open.lease = null
+  }
+
+  #note(delivered: readonly (readonly [id: string, count: number])[]): void {
+    for (const [id, count] of delivered) {
+      const open = this.#open.get(id)
+      if (open !== undefined) open.delivered = count
+    }
+  }
+
+  #keep(id: string, receipt: string): void {
+    const organizationId = this.#open.get(id)?.account.organizationId
+    if (organizationId !== undefined) this.#deps.keptReceipts.keep(id, { organizationId, receipt })
+  }
+
+  async #forward({ ask, ...asked }: Extract<Ask, { kind: 'forward' }>): Promise<Forwarded> {
+    if (this.#forwarded.size >= forwardedMax) throw new Fault('rate_limited', 'Too many requests at the same time.')
+    const leaving = new AbortController()
+    this.#forwarded.set(ask, leaving)
+    try {
+      return await forward(this.#deps.gateway, asked, leaving.signal)
+    } finally {
+      this.#forwarded.delete(ask)
+    }
+  }
+
+  #of(id: string): Open {
+    const open = this.#open.get(id)
+    if (open === undefined || this.#isClosed) throw new Error('a request that has not been admitted, or has ended')
+    return open
+  }
+
+  /** As its own: time and level as the relay wrote them. */
+  #log(line: string): void {
+    const {
+      level,
+      message,
+      time: _time,
+      ...fields
+    } = JSON.parse(line) as { level: unknown; message: unknown; time: unknown }
+    const known = LOG_LEVELS.find(one => one === level) ?? 'error'
+    this.#deps.log[known](String(message), fields)
+  }
+}

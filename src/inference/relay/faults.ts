@@ -1,0 +1,26 @@
+// Faults on their way between owner and relay, with all that a client is told by them. No effects.
+
+import { FAULTS, Fault, type FaultCode, messageOf } from '../../base/fault.ts'
+import { BudgetFault } from '../limits/budgets.ts'
+import { BusyFault, UpstreamFault } from '../upstream/fault.ts'
+import type { WireFault } from './wire.ts'
+
+export function wireFaultOf(error: unknown): WireFault {
+  if (!(error instanceof Fault)) return { code: 'internal', message: messageOf(error) }
+  const { code, message, param } = error
+  const fault = param === undefined ? { code, message } : { code, message, param }
+  if (error instanceof UpstreamFault) return { ...fault, reason: error.reason }
+  if (error instanceof BusyFault) return { ...fault, retryAfterSeconds: error.retryAfterSeconds }
+  if (!(error instanceof BudgetFault)) return fault
+  return { ...fault, retryAfterSeconds: error.retryAfterSeconds, mayFitSoon: error.mayFitSoon }
+}
+
+export function faultOf({ code, message, param, reason, retryAfterSeconds, mayFitSoon }: WireFault): Fault {
+  if (reason !== undefined) return new UpstreamFault(reason)
+  if (retryAfterSeconds !== undefined && mayFitSoon !== undefined) {
+    return new BudgetFault(message, { retryAfterSeconds, mayFitSoon })
+  }
+  if (retryAfterSeconds !== undefined) return new BusyFault(message, retryAfterSeconds)
+  const known = Object.hasOwn(FAULTS, code) ? (code as FaultCode) : 'internal'
+  return new Fault(known, message, param === undefined ? {} : { param })
+}

@@ -1,0 +1,37 @@
+// Requests that the owner responds to for a relay: whole, both ways. Effects: those of the request.
+
+import type { Gateway } from '../gateway/gateway.ts'
+import type { Asks } from './wire.ts'
+
+export type Forwarded = Asks['forward']['value']
+
+/** Of a response: workload.json may have a megabyte, and the OpenAPI document less. */
+const responseBytesMax = 8 * 1_048_576
+
+/** In the owner: the request as it came, but for its body, which no route that is forwarded reads. */
+export async function forward(
+  { fetch }: Pick<Gateway, 'fetch'>,
+  { method, url, headers, address }: Asks['forward']['asked'],
+  signal: AbortSignal,
+): Promise<Forwarded> {
+  const request = new Request(url, {
+    method,
+    headers: headers.map(([name, value]): [string, string] => [name, value]),
+    signal,
+  })
+  const response = await fetch(request, () => address)
+  const body = new Uint8Array(await response.arrayBuffer())
+  if (body.length > responseBytesMax) throw new Error('a response that is too long to be forwarded')
+  return { status: response.status, headers: [...response.headers], body: body.toBase64() }
+}
+
+/** In the relay. */
+export function forwardedRequest(request: Request, address: string): Asks['forward']['asked'] {
+  return { method: request.method, url: request.url, headers: [...request.headers], address }
+}
+
+export function forwardedResponse({ status, headers, body }: Forwarded): Response {
+  const all = new Headers()
+  for (const [name, value] of headers) all.append(name, value)
+  return new Response(Uint8Array.fromBase64(body), { status, headers: all })
+}

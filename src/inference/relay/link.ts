@@ -1,0 +1,180 @@
+// The owner as a relay sees it: whoever asks here asks another process. Effects: the channel.
+
+import { type Clock, onAbort } from '../../base/clock.ts'
+import { messageOf } from '../../base/fault.ts'
+import type { TraceSpan } from '../../contract/span.ts'
+import { atMost, type RequestAccount } from '../gateway/accounting.ts'
+import type { Enter } from '../gateway/enter.ts'
+import type { Acquire } from '../gateway/failover.ts'
+import type { RequestTrace } from '../traces/tracer.ts'
+import type { Tokens } from '../types.ts'
+import type { Lease } from '../upstream/router.ts'
+import type { UpstreamTarget } from '../upstream/target.ts'
+import { faultOf, wireFaultOf } from './faults.ts'
+import type { Ask, AskName, Asks, FromRelay, WireFault } from './wire.ts'
+
+/** An upstream whose key may change. */
+export type RelayTarget = UpstreamTarget & { key: string | null }
+
+export type LinkDeps = {
+  readonly say: (message: FromRelay) => void
+  readonly upstreams: readonly RelayTarget[]
+  readonly clock: Pick<Clock, 'monotonicMs'>
+}
+
+type Waiting = { readonly resolve: (value: never) => void; readonly reject: (error: unknown) => void }
+type Stream = { readonly account: RequestAccount; toldCount: number }
+type Opened = { readonly id: string; readonly organizationId: string; readonly hasBudget: boolean }
+
+/** Streams in one message. */
+const progressMax = 4_096
+
+export class Link {
+  readonly #deps: LinkDeps
+  readonly #asks = new Map<number, Waiting>()
+  /** Requests under way. */
+  readonly #open = new Map<string, Stream>()
+  /** Of the request that is being closed: they go with its end. */
+  #spans: TraceSpan[] = []
+  #askCount = 0
+
+  constructor(deps: LinkDeps) {
+    this.#deps = deps
+  }
+
+  /** Requests under way, and those whose end the owner has not written down yet. */
+  get size(): number {
+    return this.#open.size + this.#asks.size
+  }
+
+  /** As `createEnter` of the gateway, by the owner. */
+  readonly enter: Enter = async ({ id, operation, headers, fault, tokens }) => {
+    const authorization = headers.get('authorization')
+    const asked = { id, operation, authorization, tokens, fault: fault === null ? null : wireFaultOf(fault) }
+    const entry = await this.ask('enter', asked)
+    if (!entry.ok) return entry
+    const { caller, hasBudget } = entry
+    const opened = { id, organizationId: caller.organizationId, hasBudget }
+    return { ok: true, caller, headers: entry.headers, open: trace => this.#openAccount(opened, trace) }
+  }
+
+  /** As the router's. */
+  readonly acquire: Acquire = async (model, { id, promptEstimate, except, signal }) => {
+    signal.throwIfAborted()
+    const { say, upstreams } = this.#deps
+    const excepted = [...except].map(target => upstreams.indexOf(target as RelayTarget))
+    const asked = this.ask('acquire', { id, model, promptEstimate, except: excepted })
+    const left = Promise.withResolvers<never>()
+    const forget = onAbort(signal, () => {
+      say({ kind: 'cancel', id })
+      left.reject(signal.reason)
+    })
+    // Whichever loses is of no interest any more.
+    asked.catch(() => {})
+    left.promise.catch(() => {})
+    const { target: at, key } = await Promise.race([asked, left.promise]).finally(forget)
+    const target = upstreams[at]
+    if (target === undefined) throw new Error('an upstream that this relay does not know')
+    if (key !== undefined) target.key = key
+    return this.#lease(id, target)
+  }
+
+  keep(id: string, receipt: string): void {
+    this.#deps.say({ kind: 'keep', id, receipt })
+  }
+
+  offerSpan(span: TraceSpan): void {
+    this.#spans.push(span)
+  }
+
+  /** Tells what streams have delivered since it was last told. */
+  tellProgress(): void {
+    const delivered: [string, number][] = []
+    for (const [id, stream] of this.#open) {
+      const count = stream.account.countDelivered?.() ?? 0
+      if (count === stream.toldCount) continue
+      stream.toldCount = count
+      delivered.push([id, count])
+    }
+    for (let at = 0; at < delivered.length; at += progressMax) {
+      this.#deps.say({ kind: 'progress', delivered: delivered.slice(at, at + progressMax) })
+    }
+  }
+
+  /** Rejects with the owner's Fault. */
+  ask<Name extends AskName>(
+    kind: Name,
+    asked: Asks[Name]['asked'],
+    signal?: AbortSignal,
+  ): Promise<Asks[Name]['value']> {
+    this.#askCount += 1
+    const ask = this.#askCount
+    const { promise, resolve, reject } = Promise.withResolvers<Asks[Name]['value']>()
+    this.#asks.set(ask, { resolve, reject })
+    this.#deps.say({ kind, ask, ...asked } as unknown as Ask)
+    if (signal !== undefined) {
+      const forget = onAbort(signal, () => this.#deps.say({ kind: 'forget', ask }))
+      promise.then(forget, forget)
+    }
+    return promise
+  }
+
+  /** The owner's reply to an ask. */
+  hear(to: number, told: { readonly value: unknown } | { readonly fault: WireFault }): void {
+    const waiting = this.#asks.get(to)
+    this.#asks.delete(to)
+    if ('fault' in told) waiting?.reject(faultOf(told.fault))
+    else waiting?.resolve(told.value as never)
+  }
+
+  #lease(id: string, target: UpstreamTarget): Lease<UpstreamTarget> {
+    let isOpen = true
+    return {
+      target,
+      release: health => {
+        if (isOpen) this.#deps.say({ kind: 'release', id, health })
+        isOpen = false
+      },
+    }
+  }
+
+  #openAccount({ id, organizationId, hasBudget }: Opened, trace: RequestTrace | null): RequestAccount {
+    const { clock } = this.#deps
+    const startedMs = clock.monotonicMs()
+    let isOpen = true
+    let bound: Tokens | null = null
+    const account: RequestAccount = {
+      ...{ organizationId, trace, model: 'unknown', upstream: null, queueMs: 0, bodyBytes: 0, promptEstimate: 0 },
+      firstChunkMs: null,
+      countDelivered: null,
+      reserve: async worst => {
+        if (!hasBudget) return
+        bound = worst
+        await this.ask('reserve', { id, model: account.model, worst })
+      },
+      noteFirstChunk: () => {
+        account.firstChunkMs ??= clock.monotonicMs() - startedMs
+      },
+      close: async end => {
+        if (!isOpen) return
+        isOpen = false
+        this.#open.delete(id)
+        const { model, upstream, queueMs, firstChunkMs } = account
+        const tokens = bound === null ? end.tokens : atMost(end.tokens, bound)
+        trace?.end({ ...end, tokens, model, upstream, queueMs, firstChunkMs })
+        const spans = this.#spans
+        this.#spans = []
+        const asked = { id, end: { ...end, tokens }, model, upstream, queueMs, firstChunkMs, spans }
+        // The owner ends it in any case; what went wrong there is in its log.
+        await this.ask('close', asked).catch(error => {
+          this.#deps.say({
+            kind: 'log',
+            line: JSON.stringify({ level: 'error', message: messageOf(error), request: id }),
+          })
+        })
+      },
+    }
+    this.#open.set(id, { account, toldCount: 0 })
+    return account
+  }
+}

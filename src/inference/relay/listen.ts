@@ -1,0 +1,47 @@
+// A handler on the gateway's address, by itself or beside others. Effects: a listening socket.
+
+import type { Logger } from '../../base/log.ts'
+import type { GatewaySettings } from '../../contract/workload.ts'
+import { type FetchHandler, type ServedTls, serveTls } from '../../http/serve.ts'
+
+export type ListenOptions = {
+  readonly listen: { readonly hostname: string; readonly port: number }
+  /** Null: plain HTTP. */
+  readonly tls: ServedTls | null
+  /** As `serveTls` has it. */
+  readonly guestName: string
+  /** Other processes of the gateway listen there, too. */
+  readonly isShared: boolean
+  readonly settings: Pick<GatewaySettings, 'connectionIdleSeconds'>
+  readonly log: Logger
+}
+
+export type Listening = {
+  readonly port: number
+  /** With `isGraceful`, requests in flight may end; otherwise they are cut off. */
+  readonly stop: (isGraceful: boolean) => Promise<void>
+}
+
+/** The gateway itself limits bodies, and refuses them in its own words. */
+const requestBodyBytesMax = Number.MAX_SAFE_INTEGER
+
+/** Fault host.unsupported: the address cannot be listened on. */
+export function listenWith(
+  handler: FetchHandler,
+  { listen, tls, guestName, isShared, settings, log }: ListenOptions,
+): Listening {
+  const idleTimeoutSeconds = settings.connectionIdleSeconds
+  if (tls !== null) {
+    return serveTls(handler, { ...listen, isShared, tls, guestName, idleTimeoutSeconds, requestBodyBytesMax, log })
+  }
+  const server = Bun.serve({
+    ...listen,
+    reusePort: isShared,
+    idleTimeout: idleTimeoutSeconds,
+    maxRequestBodySize: requestBodyBytesMax,
+    // Bun's own error page shows source and paths.
+    development: false,
+    fetch: handler,
+  })
+  return { port: server.port ?? listen.port, stop: isGraceful => server.stop(!isGraceful) }
+}

@@ -1,0 +1,135 @@
+// One relay as its owner keeps it: a process of this same executable, with a socket that only the two have. Effects: starts and kills a process.
+
+import { closeSync } from 'node:fs'
+import type { Deadlines } from '../../base/deadlines.ts'
+import { Fault } from '../../base/fault.ts'
+import { errnoName, unixSocketPair } from '../../linux/libc.ts'
+import { ownProgram } from '../../linux/own-program.ts'
+import { Channel } from './channel.ts'
+import { Desk, type DeskDeps } from './desk.ts'
+import { type FromOwner, type FromRelay, relayCommand, type Setup } from './wire.ts'
+
+export type MemberTiming = {
+  /** From its start until it listens. */
+  readonly startMs: number
+  /** Between two questions whether it is there. */
+  readonly pingMs: number
+  /** Questions in a row that it may leave open. By count, because an owner that was held up itself must not blame others. */
+  readonly pingsMax: number
+}
+
+export type MemberDeps = DeskDeps & {
+  readonly setup: Setup
+  readonly deadlines: Deadlines
+  readonly timing: MemberTiming
+  readonly onListening: () => void
+}
+
+export class Member {
+  readonly #deps: MemberDeps
+  readonly #child: Bun.Subprocess
+  readonly #desk: Desk
+  readonly #ended = Promise.withResolvers<string>()
+  #channel: Channel<FromOwner, FromRelay> | null = null
+  #reason: string | null = null
+  #unansweredPings = 0
+  #isListening = false
+
+  private constructor(deps: MemberDeps, child: Bun.Subprocess) {
+    this.#deps = deps
+    this.#child = child
+    this.#desk = new Desk(deps, message => this.say(message))
+    void child.exited.then(() => this.kill(`it has ended: ${child.signalCode ?? `exit code ${child.exitCode}`}`))
+  }
+
+  /** Fault host.unsupported: there is no process to be had. */
+  static async start(deps: MemberDeps): Promise<Member> {
+    const pair = unixSocketPair()
+    if (!pair.ok) throw new Fault('host.unsupported', `a socket pair for a relay: ${errnoName(pair.errno)}`)
+    const [own, theirs] = pair.fds
+    let member: Member
+    try {
+      member = new Member(deps, spawn(theirs))
+    } catch (error) {
+      closeSync(own)
+      throw new Fault('host.unsupported', 'a relay of the gateway cannot be started', { cause: error })
+    } finally {
+      closeSync(theirs)
+    }
+    await member.#begin(own)
+    return member
+  }
+
+  get pid(): number {
+    return this.#child.pid
+  }
+
+  get isListening(): boolean {
+    return this.#isListening && this.#reason === null
+  }
+
+  /** Resolves with the reason once it is gone, and everything that it held is free and in the books. */
+  get ended(): Promise<string> {
+    return this.#ended.promise
+  }
+
+  /** No effect once it is gone. */
+  say(message: FromOwner): void {
+    this.#channel?.say(message)
+  }
+
+  kill(reason: string): void {
+    if (this.#reason !== null) return
+    this.#reason = reason
+    this.#child.kill('SIGKILL')
+    this.#channel?.close()
+    void Promise.all([this.#desk.close(), this.#child.exited]).then(
+      () => this.#ended.resolve(reason),
+      error => {
+        this.#deps.log.error('the end of a relay is not in the books', { error })
+        this.#ended.resolve(reason)
+      },
+    )
+  }
+
+  async #begin(fd: number): Promise<void> {
+    const { setup, deadlines, timing } = this.#deps
+    this.#channel = await Channel.open<FromOwner, FromRelay>(fd, {
+      onMessage: message => this.#hear(message),
+      onClose: reason => this.kill(reason),
+    })
+    if (this.#reason !== null) this.#channel.close()
+    this.say(setup)
+    const cancelStart = deadlines.after(timing.startMs, () => this.kill('it does not listen in time'))
+    void this.ended.then(cancelStart)
+    this.#ping()
+  }
+
+  #hear(message: FromRelay): void {
+    if (message.kind === 'pong') this.#unansweredPings = 0
+    else if (message.kind !== 'listening') this.#desk.hear(message)
+    else {
+      this.#isListening = true
+      this.#deps.onListening()
+    }
+  }
+
+  #ping(): void {
+    const { deadlines, timing } = this.#deps
+    deadlines.after(timing.pingMs, () => {
+      if (this.#reason !== null) return
+      if (this.#isListening && this.#unansweredPings >= timing.pingsMax) return this.kill('it does not answer any more')
+      this.#unansweredPings += 1
+      this.say({ kind: 'ping' })
+      this.#ping()
+    })
+  }
+}
+
+function spawn(fd: number): Bun.Subprocess {
+  return Bun.spawn([...ownProgram(), relayCommand], {
+    // The environment is this process's own: it says which authorities TLS trusts. Nothing secret is added to it.
+    stdio: ['ignore', 'ignore', 'inherit', fd],
+    cwd: '/',
+  })
+}

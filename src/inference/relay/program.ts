@@ -1,0 +1,215 @@
+// The program of a relay: it serves clients on the gateway's address, and asks its owner for every decision. Effects: a listening socket, upstreams,
+// children that check schemas. It holds no state that outlives a request, and ends when its owner does.
+
+import { makeReceiptKeys } from '../../attest/receipt/receipt-keys.ts'
+import { replay } from '../../attest/receipt/seeds.ts'
+import { present } from '../../base/assert.ts'
+import { fromHex } from '../../base/bytes.ts'
+import { systemClock } from '../../base/clock.ts'
+import { createDeadlines } from '../../base/deadlines.ts'
+import { systemRandom } from '../../base/ids.ts'
+import { createLogger } from '../../base/log.ts'
+import { checkHost } from '../../http/head.ts'
+import { nativeKeys } from '../../linux/native-keys.ts'
+import { createResponseSealer } from '../attestation/response-sealer.ts'
+import { createEncryption } from '../encryption/encryption.ts'
+import { createFront, type GatewayFetch, pathOf } from '../gateway/front.ts'
+import { gatewayHandler } from '../gateway/handler.ts'
+import { createCacheSalt, createMeteredRoutes } from '../gateway/metered.ts'
+import { servedModels } from '../gateway/models.ts'
+import { errorResponse } from '../gateway/responses.ts'
+import { RouteTable } from '../gateway/routes.ts'
+import { createTracer } from '../traces/tracer.ts'
+import { UpstreamClient } from '../upstream/client.ts'
+import { Channel } from './channel.ts'
+import { forwardedRequest, forwardedResponse } from './forward.ts'
+import { Link, type RelayTarget } from './link.ts'
+import { type Listening, listenWith } from './listen.ts'
+import type { FromOwner, FromRelay, RelayTls, Setup } from './wire.ts'
+
+/** Where the owner has put the socket. */
+export const channelFd = 3
+/** Between two reports of what streams have delivered. */
+const progressMs = 1_000
+const lastWaitMs = 20
+const lastWaitsMax = 50
+
+/** Serves until the owner says stop or is gone: then the process ends. */
+export async function runRelay(): Promise<never> {
+  // Signals are for the owner: it decides when a relay ends.
+  for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => {})
+  const ended = Promise.withResolvers<never>()
+  let relay: Relay | null = null
+  const channel: Channel<FromRelay, FromOwner> = await Channel.open(channelFd, {
+    onMessage: message => {
+      if (message.kind === 'setup') relay = new Relay(message, one => channel.say(one))
+      else relay?.hear(message)
+    },
+    onClose: () => process.exit(0),
+  })
+  return await ended.promise
+}
+
+class Relay {
+  readonly #say: (message: FromRelay) => void
+  readonly #link: Link
+  readonly #tls: FollowedTls | null
+  readonly #server: Listening
+  readonly #close: () => void
+  #isDraining: boolean
+
+  constructor(setup: Setup, say: (message: FromRelay) => void) {
+    this.#say = say
+    this.#isDraining = setup.isDraining
+    this.#tls = setup.tls === null ? null : new FollowedTls(setup.tls)
+    const upstreams: readonly RelayTarget[] = setup.upstreams.map(target => ({ ...target }))
+    this.#link = new Link({ say, upstreams, clock: systemClock })
+    const { fetch, close } = composeRelay(setup, { say, link: this.#link, upstreams })
+    this.#close = close
+    const handler = gatewayHandler({ fetch, isDraining: () => this.#isDraining }, setup.settings)
+    const { listen, settings } = setup
+    this.#server = listenWith(handler, {
+      listen,
+      tls: this.#tls,
+      guestName: setup.tls?.guestName ?? '',
+      isShared: true,
+      settings,
+      log: relayLog(say),
+    })
+    setInterval(() => this.#link.tellProgress(), progressMs)
+    say({ kind: 'listening' })
+  }
+
+  hear(message: Exclude<FromOwner, Setup>): void {
+    switch (message.kind) {
+      case 'reply':
+        this.#link.hear(message.to, { value: message.value })
+        break
+      case 'refusal':
+        this.#link.hear(message.to, { fault: message.fault })
+        break
+      case 'tls':
+        this.#tls?.follow(message.tls)
+        break
+      case 'drain':
+        this.#isDraining = true
+        break
+      case 'ping':
+        this.#say({ kind: 'pong' })
+        break
+      case 'stop':
+        void this.#stop(message.isGraceful)
+        break
+    }
+  }
+
+  /** What its requests have cost is told before it ends. */
+  async #stop(isGraceful: boolean): Promise<void> {
+    await this.#server.stop(isGraceful)
+    for (let waits = 0; this.#link.size > 0 && waits < lastWaitsMax; waits += 1) await systemClock.sleep(lastWaitMs)
+    this.#close()
+    process.exit(0)
+  }
+}
+
+type RelayParts = {
+  readonly say: (message: FromRelay) => void
+  readonly link: Link
+  readonly upstreams: readonly RelayTarget[]
+}
+
+function composeRelay(setup: Setup, { say, link, upstreams }: RelayParts): { fetch: GatewayFetch; close: () => void } {
+  const { settings } = setup
+  const limits = { ...settings, padsStreams: setup.padsStreams }
+  const [clock, random, log] = [systemClock, systemRandom, relayLog(say).unit('gateway')]
+  const deadlines = createDeadlines(clock)
+  const keys = makeReceiptKeys(replay(hexOf(setup.receiptSeeds)), nativeKeys)
+  const onRead = (suite: keyof typeof counts, outcome: keyof (typeof counts)['xwing']) =>
+    say({ kind: 'counted', suite, outcome })
+  const encryption = createEncryption({ keys, random, onRead })
+  const { counts } = encryption
+  const upstream = new UpstreamClient({
+    deadlines,
+    timeouts: { connectMs: limits.connectTimeoutMs, firstByteMs: limits.firstByteTimeoutMs },
+  })
+  const metered = createMeteredRoutes({
+    ...{ clock, random, log, deadlines, limits, upstreams, upstream },
+    enter: link.enter,
+    router: link,
+    models: servedModels(upstreams),
+    cacheSalt: createCacheSalt(hexOf(setup.cacheSecret)),
+    refusesUnknownFields: settings.refusesUnknownFields,
+    beginTrace:
+      settings.traces === undefined
+        ? null
+        : createTracer({ settings: settings.traces, offer: span => link.offerSpan(span), clock, random }),
+    sealer: createResponseSealer({ keys, clock, inside: new Set(setup.inside) }),
+    responseReceipts: settings.responseReceipts,
+    keptReceipts: { retentionMs: setup.keptReceiptsMs, keep: (id, { receipt }) => link.keep(id, receipt) },
+  })
+  const routes = new RouteTable(metered.routes)
+  const serve = createFront({
+    ...{ encryption, clock, random, log },
+    shapeOf: path => routes.find(path)?.route.shape ?? null,
+    dispatch: (request, path, received) => {
+      checkHost(request.headers)
+      return present(routes.find(path), 'only paths with a route come here').route.respond(request, {
+        ...received,
+        item: '',
+      })
+    },
+  })
+  const forward: GatewayFetch = async (request, address) => {
+    try {
+      return forwardedResponse(await link.ask('forward', forwardedRequest(request, address()), request.signal))
+    } catch (error) {
+      return errorResponse(error, {})
+    }
+  }
+  return {
+    // All but these the owner responds to, encryption and refusals included: so there is one place that does.
+    fetch: (request, address) =>
+      request.method === 'POST' && routes.find(pathOf(request.url)) !== null
+        ? serve(request, address)
+        : forward(request, address),
+    close: () => {
+      upstream.close()
+      metered.close()
+    },
+  }
+}
+
+function relayLog(say: (message: FromRelay) => void) {
+  return createLogger({ level: 'debug', sink: line => say({ kind: 'log', line }), nowMs: systemClock.nowMs })
+}
+
+function hexOf(text: string): Uint8Array {
+  return present(fromHex(text), 'the owner writes hexadecimal')
+}
+
+/** The owner's TLS key and certificates, as it hands them over. */
+class FollowedTls {
+  #now: RelayTls
+  readonly #listeners: (() => void)[] = []
+
+  constructor(first: RelayTls) {
+    this.#now = first
+  }
+
+  current(): { readonly cert: string; readonly key: string } {
+    return this.#now
+  }
+
+  guestCertificate(): string {
+    return this.#now.guests
+  }
+
+  onChange(listener: () => void): void {
+    this.#listeners.push(listener)
+  }
+
+  follow(next: RelayTls): void {
+    this.#now = next
+    for (const listener of this.#listeners) listener()
+  }
+}

@@ -1,0 +1,58 @@
+// The gateway on its address: by this process alone, or by several that this one decides for. Effects: a listening socket, or processes with one.
+
+import { availableParallelism, totalmem } from 'node:os'
+import { gatewayProcessesMax } from '../../contract/workload.ts'
+import { unusedPortOf } from '../../http/serve.ts'
+import { gatewayHandler } from '../gateway/handler.ts'
+import { type Listening, type ListenOptions, listenWith } from './listen.ts'
+import { type RelayCounts, Relays, type RelaysDeps } from './relays.ts'
+
+export type GatewayListen = Pick<ListenOptions, 'listen' | 'tls' | 'guestName'>
+
+export type GatewayServer = Listening & {
+  /** Clients are asked to connect anew from now on. */
+  readonly drain: () => void
+  /** Null: this process serves its clients itself. */
+  readonly relays: (() => RelayCounts & { readonly pids: readonly number[] }) | null
+}
+
+export type ServeDeps = Omit<RelaysDeps, 'count' | keyof GatewayListen>
+
+const coresPerProcess = 4
+/** A process has 50 to 60 MB once it serves, and what its requests hold. */
+const bytesPerProcess = 1_024 * 1_048_576
+
+/** `asked`: of the settings; undefined: one for each four cores, as far as there is memory for them. */
+export function processCount(
+  asked: number | undefined,
+  { cores, memoryBytes } = { cores: availableParallelism(), memoryBytes: totalmem() },
+): number {
+  if (asked !== undefined) return asked
+  const wanted = Math.min(Math.floor(cores / coresPerProcess), Math.floor(memoryBytes / bytesPerProcess))
+  return Math.max(1, Math.min(wanted, gatewayProcessesMax))
+}
+
+/** Resolves once it listens. Fault host.unsupported: the address cannot be listened on. */
+export async function serveGateway(deps: ServeDeps, where: GatewayListen): Promise<GatewayServer> {
+  const count = processCount(deps.setup.settings.processes)
+  if (count === 1) return serveAlone(deps, where)
+  // Whether it is free is seen before it is shared, because sharing would hide that another program has it.
+  const port = unusedPortOf(where.listen)
+  const relays = await Relays.start({ ...deps, ...where, count, listen: { ...where.listen, port } })
+  return {
+    port,
+    drain: () => relays.drain(),
+    stop: isGraceful => relays.stop(isGraceful),
+    relays: () => ({ ...relays.counts, pids: relays.pids }),
+  }
+}
+
+function serveAlone({ gateway, setup, log }: ServeDeps, where: GatewayListen): GatewayServer {
+  let isDraining = false
+  const handler = gatewayHandler({ fetch: gateway.fetch, isDraining: () => isDraining }, setup.settings)
+  const drain = () => {
+    isDraining = true
+  }
+  const served = listenWith(handler, { ...where, isShared: false, settings: setup.settings, log })
+  return { ...served, drain, relays: null }
+}

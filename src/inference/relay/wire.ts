@@ -1,0 +1,148 @@
+// What the process that decides (the owner) and those that serve clients (the relays) say to each other. Types only. Both ends are the same program, over
+// a socket that nobody else has.
+//
+// An ask has a number, by which the other end replies, once. A note has no reply. Both keep their order: what a relay says before the end of a
+// request is done before the request has ended.
+
+import type { TraceSpan } from '../../contract/span.ts'
+import type { GatewaySettings } from '../../contract/workload.ts'
+import type { RequestEnd } from '../gateway/accounting.ts'
+import type { EnteredCaller } from '../gateway/enter.ts'
+import type { EncryptionCounts, Operation, Refusal, Tokens } from '../types.ts'
+import type { UpstreamReason } from '../upstream/fault.ts'
+import type { TargetHealth } from '../upstream/router.ts'
+import type { UpstreamTarget } from '../upstream/target.ts'
+
+/** Not a command for people: the gateway starts its own executable with it. */
+export const relayCommand = 'gateway-relay'
+
+/** A Fault, with what its kind has beside its words. */
+export type WireFault = {
+  readonly code: string
+  readonly message: string
+  readonly param?: string
+  readonly reason?: UpstreamReason
+  readonly retryAfterSeconds?: number
+  readonly mayFitSoon?: boolean
+}
+
+/** All that a relay has to know, and the first that it is told. Secrets are told here and nowhere else: no argument or environment has them. */
+export type Setup = {
+  readonly kind: 'setup'
+  readonly listen: { readonly hostname: string; readonly port: number }
+  /** Null: plain HTTP. */
+  readonly tls: RelayTls | null
+  readonly settings: GatewaySettings
+  readonly padsStreams: boolean
+  /** Names of the upstreams that are workloads of the attestation. */
+  readonly inside: readonly string[]
+  /** In the order of the owner's: later they are named by their place. */
+  readonly upstreams: readonly UpstreamTarget[]
+  readonly keptReceiptsMs: number
+  /** What the receipt keys are made of, in hexadecimal. */
+  readonly receiptSeeds: string
+  /** What the salts of prompt caches are made of, in hexadecimal. */
+  readonly cacheSecret: string
+  readonly isDraining: boolean
+}
+
+export type RelayTls = {
+  readonly cert: string
+  readonly key: string
+  readonly guests: string
+  readonly guestName: string
+}
+
+export type FromOwner =
+  | Setup
+  | { readonly kind: 'reply'; readonly to: number; readonly value: unknown }
+  | { readonly kind: 'refusal'; readonly to: number; readonly fault: WireFault }
+  | { readonly kind: 'tls'; readonly tls: RelayTls }
+  /** Clients are to connect anew. */
+  | { readonly kind: 'drain' }
+  | { readonly kind: 'ping' }
+  /** With `isGraceful`, requests in flight may end; then the relay ends. */
+  | { readonly kind: 'stop'; readonly isGraceful: boolean }
+
+type OfRequest = { readonly id: string }
+
+export type Asks = {
+  readonly enter: {
+    readonly asked: OfRequest & {
+      readonly operation: Operation
+      readonly authorization: string | null
+      readonly fault: WireFault | null
+      readonly tokens: number
+    }
+    readonly value:
+      | {
+          readonly ok: true
+          readonly caller: EnteredCaller
+          readonly hasBudget: boolean
+          readonly headers: Record<string, string>
+        }
+      | { readonly ok: false; readonly refusal: Refusal }
+  }
+  readonly reserve: {
+    readonly asked: OfRequest & { readonly model: string; readonly worst: Tokens }
+    readonly value: null
+  }
+  readonly acquire: {
+    readonly asked: OfRequest & {
+      readonly model: string
+      readonly except: readonly number[]
+      readonly promptEstimate: number
+    }
+    /** `key`: of the upstream, where it is another than the relay was told last. */
+    readonly value: { readonly target: number; readonly key?: string | null }
+  }
+  readonly close: {
+    readonly asked: OfRequest & {
+      readonly end: RequestEnd
+      readonly model: string
+      readonly upstream: string | null
+      readonly queueMs: number
+      readonly firstChunkMs: number | null
+      readonly spans: readonly TraceSpan[]
+    }
+    readonly value: null
+  }
+  /** A request that the owner responds to. Its body is not sent: none of these has one that counts. */
+  readonly forward: {
+    readonly asked: {
+      readonly method: string
+      readonly url: string
+      readonly headers: readonly (readonly [string, string])[]
+      readonly address: string
+    }
+    readonly value: {
+      readonly status: number
+      readonly headers: readonly (readonly [string, string])[]
+      readonly body: string
+    }
+  }
+}
+export type AskName = keyof Asks
+
+export type Ask = { [Name in AskName]: { readonly kind: Name; readonly ask: number } & Asks[Name]['asked'] }[AskName]
+
+export type Note =
+  /** The client has gone while its request waits for an upstream. */
+  | ({ readonly kind: 'cancel' } & OfRequest)
+  | ({ readonly kind: 'release'; readonly health: TargetHealth } & OfRequest)
+  /** Chunks that the clients of streams have got so far. */
+  | { readonly kind: 'progress'; readonly delivered: readonly (readonly [id: string, count: number])[] }
+  | ({ readonly kind: 'keep'; readonly receipt: string } & OfRequest)
+  | {
+      readonly kind: 'counted'
+      readonly suite: keyof EncryptionCounts
+      readonly outcome: keyof EncryptionCounts['xwing']
+    }
+  /** A line of its log. */
+  | { readonly kind: 'log'; readonly line: string }
+  | { readonly kind: 'listening' }
+  | { readonly kind: 'pong' }
+  /** Whoever asked to be forwarded has gone. */
+  | { readonly kind: 'forget'; readonly ask: number }
+
+export type FromRelay = Ask | Note

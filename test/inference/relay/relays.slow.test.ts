@@ -1,0 +1,225 @@
+// Relays as processes: what is exact over all of them, and what becomes of everything when one of them, or their owner, dies.
+
+import { expect, test } from 'bun:test'
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { KEY, MODEL, target } from '../../rigs/gateway-server.ts'
+import { type RelayedGateway, startRelayedGateway } from '../../rigs/relayed-gateway.ts'
+import { postTo, samplesOf } from '../../rigs/test-gateway.ts'
+import { until } from '../../rigs/until.ts'
+import { type Behaviour, delta, openSse, sse, startUpstream, wellBehaved } from '../../rigs/upstream-server.ts'
+
+const waitMs = 20_000
+const noBudget = { nanoUsd: null, tokens: null }
+const patient = { firstByteTimeoutMs: waitMs, idleTimeoutMs: waitMs, queueTimeoutMs: waitMs }
+
+/** Answers once it is told to. */
+function holding(): { behave: Behaviour; held: (() => void)[] } {
+  const held: (() => void)[] = []
+  return {
+    held,
+    behave: async (response, seen, gone) => {
+      await Promise.race([new Promise<void>(resolve => held.push(resolve)), gone])
+      await wellBehaved(response, seen, gone)
+    },
+  }
+}
+
+async function allListen(gateway: RelayedGateway, count: number): Promise<void> {
+  await until(`${count} relays listen`, waitMs, () => gateway.counts().running === count)
+}
+
+function isAlive(pid: number): boolean {
+  return existsSync(`/proc/${pid}/exe`)
+}
+
+test('goal: the places of a key are exact over all relays', async () => {
+  const { behave, held } = holding()
+  const upstream = await startUpstream(behave)
+  await using gateway = await startRelayedGateway([target(upstream.url)], {
+    ...{ processes: 3, caller: { concurrencyMax: 3 }, settings: patient },
+  })
+  await allListen(gateway, 3)
+  expect(new Set(gateway.pids()).size).toBe(3)
+  let refusedCount = 0
+  const answers = Array.from({ length: 40 }, async () => {
+    // Without keep-alive each has a connection of its own, and the kernel spreads those over the relays.
+    const { status } = await gateway.chat({}, { keepalive: false })
+    if (status === 429) refusedCount += 1
+    return status
+  })
+  await until('37 are refused', waitMs, () => refusedCount === 37)
+  await until('three are at the upstream', waitMs, () => held.length === 3)
+  for (const release of held) release()
+  expect((await Promise.all(answers)).filter(status => status === 200)).toHaveLength(3)
+  expect(upstream.activeMax()).toBe(3)
+  expect(gateway.records).toHaveLength(3)
+  expect(gateway.service.running()).toBe(0)
+  await upstream.stop()
+})
+
+test('goal: the places of an upstream and its queue are exact over all relays', async () => {
+  const upstream = await startUpstream(async (response, seen, gone) => {
+    await Bun.sleep(5)
+    await wellBehaved(response, seen, gone)
+  })
+  await using gateway = await startRelayedGateway([target(upstream.url, { concurrencyMax: 2 })], { settings: patient })
+  await allListen(gateway, 2)
+  const answers = await Promise.all(Array.from({ length: 40 }, () => gateway.chat({}, { keepalive: false })))
+  expect(answers.map(answer => answer.status)).toEqual(Array.from({ length: 40 }, () => 200))
+  expect(upstream.activeMax()).toBe(2)
+  expect(new Set(gateway.records.map(record => record.id)).size).toBe(40)
+  await upstream.stop()
+})
+
+test('goal: a budget is exact over all relays', async () => {
+  const { behave, held } = holding()
+  const upstream = await startUpstream(behave)
+  // Each may cost some 4,200 tokens: the template's share, the prompt and the answer.
+  const budgets = { key: { nanoUsd: null, tokens: 10_000 }, organization: noBudget }
+  await using gateway = await startRelayedGateway([target(upstream.url)], { caller: { budgets }, settings: patient })
+  await allListen(gateway, 2)
+  const refused: number[] = []
+  const answers = Array.from({ length: 16 }, async () => {
+    const { status } = await gateway.chat({ max_tokens: 5 }, { keepalive: false })
+    if (status === 429) refused.push(status)
+    return status
+  })
+  await until('all but two are refused', waitMs, () => refused.length === 14 && held.length === 2)
+  for (const release of held) release()
+  expect((await Promise.all(answers)).filter(status => status === 200)).toHaveLength(2)
+  expect(gateway.service.reserved()).toEqual([])
+  await upstream.stop()
+})
+
+test('goal: a relay that is killed takes its own streams with it and nothing else, and each costs what it has got', async () => {
+  const writers: (() => void)[] = []
+  const upstream = await startUpstream(response => {
+    openSse(response)
+    for (let count = 0; count < 5; count += 1) response.write(sse(delta({ content: 'word ' })))
+    writers.push(() => response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`))
+  })
+  await using gateway = await startRelayedGateway([target(upstream.url)], { settings: patient })
+  await allListen(gateway, 2)
+  const streams = await Promise.all(
+    Array.from({ length: 24 }, async () => {
+      const response = await gateway.chat({ stream: true }, { keepalive: false })
+      const reader = response.body?.getReader()
+      await reader?.read()
+      return reader
+    }),
+  )
+  expect(gateway.service.running()).toBe(24)
+  // Until the relays have told of the five chunks of each.
+  await Bun.sleep(2_500)
+  process.kill(gateway.pids()[0] ?? 0, 'SIGKILL')
+  const rest = async (reader: (typeof streams)[number]) => {
+    let text = ''
+    for (;;) {
+      const next = await reader?.read()
+      if (next === undefined || next.done) return text
+      text += Buffer.from(next.value).toString()
+    }
+  }
+  const cut: boolean[] = []
+  const ends = streams.map(reader =>
+    rest(reader).then(
+      text => cut.push(!text.includes('[DONE]')),
+      () => cut.push(true),
+    ),
+  )
+  await until('the rows of the dead are there', waitMs, () => gateway.records.length > 0)
+  const deadCount = gateway.records.length
+  expect(deadCount).toBeGreaterThan(0)
+  expect(deadCount).toBeLessThan(24)
+  expect(gateway.service.running()).toBe(24 - deadCount)
+  for (const record of gateway.records) {
+    expect([record.outcome, record.tokensSource, record.tokens.completion]).toEqual(['aborted', 'estimated', 5])
+    expect(record.tokens.prompt).toBeGreaterThan(0)
+  }
+  for (const finish of writers) finish()
+  await Promise.all(ends)
+  expect(cut.filter(one => one)).toHaveLength(deadCount)
+  expect(gateway.records.filter(record => record.outcome === 'completed')).toHaveLength(24 - deadCount)
+  expect(new Set(gateway.records.map(record => record.id)).size).toBe(24)
+  expect(gateway.service.running()).toBe(0)
+  await allListen(gateway, 2)
+  const samples = samplesOf(gateway.service.metrics.render())
+  const sampleOf = (name: string) => samples.find(sample => sample.name === name)?.value
+  expect(sampleOf('strongroom_gateway_relays')).toBe(2)
+  expect(sampleOf('strongroom_gateway_relay_restarts_total')).toBe(1)
+  expect(sampleOf('strongroom_upstream_requests_running')).toBe(0)
+  upstream.behave = wellBehaved
+  expect((await gateway.chat({}, { keepalive: false })).status).toBe(200)
+  await upstream.stop()
+}, 60_000)
+
+test('goal: requests that wait for a place when their relay dies leave the queue, and hold nothing', async () => {
+  const { behave, held } = holding()
+  const upstream = await startUpstream(behave)
+  const budgets = { key: { nanoUsd: null, tokens: 1_000_000_000 }, organization: noBudget }
+  const one = target(upstream.url, { concurrencyMax: 1 })
+  await using gateway = await startRelayedGateway([one], { settings: patient, caller: { budgets } })
+  await allListen(gateway, 2)
+  const answers = Array.from({ length: 16 }, () =>
+    gateway.chat({ max_tokens: 5 }, { keepalive: false }).then(
+      answer => answer.status,
+      () => 0,
+    ),
+  )
+  await until('all are in', waitMs, () => gateway.service.running() === 16 && held.length === 1)
+  expect(gateway.service.reserved()).not.toEqual([])
+  for (const pid of gateway.pids()) process.kill(pid, 'SIGKILL')
+  await until('nothing runs', waitMs, () => gateway.service.running() === 0)
+  expect(gateway.service.reserved()).toEqual([])
+  // One was with the upstream; as its relay died, one of the other relay may have had the place before that died, too.
+  expect(gateway.records.length).toBeWithin(1, 3)
+  expect(gateway.records.every(record => record.outcome === 'aborted')).toBe(true)
+  expect(new Set(await Promise.all(answers))).toEqual(new Set([0]))
+  upstream.behave = wellBehaved
+  await allListen(gateway, 2)
+  expect((await gateway.chat({}, { keepalive: false })).status).toBe(200)
+  await upstream.stop()
+}, 60_000)
+
+test('goal: an owner that is killed takes its relays with it', async () => {
+  const upstream = await startUpstream()
+  const program = join(import.meta.dir, '../../rigs/relayed-gateway-program.ts')
+  const child = Bun.spawn([process.execPath, program, upstream.url], { stdout: 'pipe', stdin: 'ignore' })
+  const reader = child.stdout.getReader()
+  const { url, pids } = JSON.parse(Buffer.from((await reader.read()).value ?? []).toString())
+  const answer = await postTo(`${url}/v1/chat/completions`, KEY, {
+    model: MODEL,
+    messages: [{ role: 'user', content: 'x' }],
+  })
+  expect([answer.status, pids.length, pids.every(isAlive)]).toEqual([200, 2, true])
+  child.kill('SIGKILL')
+  await child.exited
+  await until('its relays are gone', waitMs, () => !pids.some(isAlive))
+  await upstream.stop()
+})
+
+test('goal: a graceful stop lets streams end; then no process is left', async () => {
+  const writers: (() => void)[] = []
+  const upstream = await startUpstream(response => {
+    openSse(response)
+    response.write(sse(delta({ content: 'word' })))
+    writers.push(() => response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`))
+  })
+  await using gateway = await startRelayedGateway([target(upstream.url)], { settings: patient })
+  await allListen(gateway, 2)
+  const streams = await Promise.all(
+    Array.from({ length: 6 }, () => gateway.chat({ stream: true }, { keepalive: false })),
+  )
+  await until('all are under way', waitMs, () => writers.length === 6)
+  const pids = gateway.pids()
+  // Signals are the owner's: a relay does not end by itself.
+  for (const pid of pids) process.kill(pid, 'SIGTERM')
+  const stopped = gateway.stop(true)
+  for (const finish of writers) finish()
+  for (const stream of streams) expect(await stream.text()).toContain('[DONE]')
+  await stopped
+  expect(pids.some(isAlive)).toBe(false)
+  expect(gateway.records.map(record => record.outcome)).toEqual(Array.from({ length: 6 }, () => 'completed'))
+  await upstream.stop()
+})
