@@ -3,6 +3,7 @@
 import { expect, test } from 'bun:test'
 import { parseConfig } from '../../src/config/parse.ts'
 
+// Goal: what has no room is refused, with what to do.
 test.each([
   ['processes = 0\nmemory_mib = 1024', true],
   ['processes = 1\nmemory_mib = 1024', true],

@@ -5,6 +5,7 @@ import { processCount } from '../../../src/inference/relay/serve.ts'
 
 const gib = 2 ** 30
 
+// Goal: the count is what was asked for, else what cores and memory give.
 test.each([
   [undefined, 2, 4 * gib, 1],
   [undefined, 7, 64 * gib, 1],
