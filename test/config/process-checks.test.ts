@@ -1,9 +1,9 @@
-// `inference.processes`.
+// Goal: a gateway VM is not asked for more processes than its memory has room for.
 
 import { expect, test } from 'bun:test'
 import { parseConfig } from '../../src/config/parse.ts'
 
-// Goal: a gateway VM is not asked for more processes than its memory has room for.
+// Goal: what has no room is refused, with what to do.
 test.each([
   ['processes = 0\nmemory_mib = 1024', true],
   ['processes = 1\nmemory_mib = 1024', true],
@@ -12,7 +12,7 @@ test.each([
   ['processes = 32\nmemory_mib = 8192', true],
   ['processes = 32', false],
   ['processes = 32\nplacement = "host"', true],
-])('%p: %p', (toml, isAllowed) => {
+])('goal: %p: %p', (toml, isAllowed) => {
   const verdict = parseConfig(`[inference]\n${toml}\n`, 'f')
   expect(verdict.ok).toBe(isAllowed)
   if (!verdict.ok) expect(JSON.stringify(verdict.problems)).toContain('inference.processes')

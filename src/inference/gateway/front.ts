@@ -50,6 +50,12 @@ export function pathOf(url: string): string {
   return start < 0 ? '/' : url.slice(start, query < 0 ? undefined : query)
 }
 
+/** Path and query of an absolute URL, as they were sent. */
+export function targetOf(url: string): string {
+  const start = url.indexOf('/', url.indexOf('//') + 2)
+  return start < 0 ? '/' : url.slice(start)
+}
+
 /** A version 7 UUID (RFC 9562 5.7): ids that grow with time cost the ledger half of what random ones cost, because its index grows at one end. */
 function requestId(random: RandomBytes, nowMs: number): string {
   const time = Math.max(0, Math.floor(nowMs)).toString(16).padStart(12, '0')

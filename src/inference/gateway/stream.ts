@@ -261,9 +261,11 @@ class StreamRelay implements BodySink {
   }
 
   async #endFailed(error: unknown): Promise<void> {
+    // First: to abort the upstream is a failure of its body, too, and that one would not wait for the books.
+    const booked = this.#end('failed', error)
     this.#drainDeadline.clear()
     this.#upstream.abort()
-    await this.#end('failed', error)
+    await booked
     if (this.#isLeft) return
     void this.#outlet?.write(utf8(this.#chunks.fail(errorBody(error))))
     this.#outlet?.close()
@@ -271,10 +273,10 @@ class StreamRelay implements BodySink {
 
   /** The client has left, or does not read. */
   #abort(): void {
-    this.#drainDeadline.clear()
-    this.#upstream.abort()
     this.#isLeft = true
     void this.#end('aborted', null)
+    this.#drainDeadline.clear()
+    this.#upstream.abort()
   }
 
   async #end(outcome: StreamEnd['outcome'], error: unknown): Promise<void> {

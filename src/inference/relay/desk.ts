@@ -4,8 +4,7 @@
 // upstreams have done for it is in the books.
 
 import { Fault } from '../../base/fault.ts'
-import type { Logger } from '../../base/log.ts'
-import { LOG_LEVELS } from '../../base/log.ts'
+import { LOG_LEVELS, type LogFields, type Logger, type LogLevel } from '../../base/log.ts'
 import type { TraceSpan } from '../../contract/span.ts'
 import type { KeptReceipts } from '../attestation/kept-receipts.ts'
 import { NO_TOKENS, type RequestAccount } from '../gateway/accounting.ts'
@@ -141,7 +140,7 @@ export class Desk {
 
   #enter({ id, operation, authorization, fault, tokens }: Extract<Ask, { kind: 'enter' }>): Asks['enter']['value'] {
     if (this.#open.has(id)) throw new Error('a request that has been admitted already')
-    const headers = new Headers(authorization === null ? {} : { authorization })
+    const headers = headersOf(authorization)
     const entry = this.#deps.gateway.enter({
       id,
       operation,
@@ -256,15 +255,30 @@ export class Desk {
     return open
   }
 
-  /** As its own: time and level as the relay wrote them. */
+  /** As its own, but for the time. A line that was too long has been cut. */
   #log(line: string): void {
-    const {
-      level,
-      message,
-      time: _time,
-      ...fields
-    } = JSON.parse(line) as { level: unknown; message: unknown; time: unknown }
-    const known = LOG_LEVELS.find(one => one === level) ?? 'error'
-    this.#deps.log[known](String(message), fields)
+    const read = readLine(line)
+    if (read === null) this.#deps.log.error(line)
+    else this.#deps.log[read.level](read.message, read.fields)
+  }
+}
+
+type Line = { readonly level: LogLevel; readonly message: string; readonly fields: LogFields }
+
+function readLine(line: string): Line | null {
+  try {
+    const { level, message, time: _time, ...fields } = JSON.parse(line) as LogFields
+    return { level: LOG_LEVELS.find(one => one === level) ?? 'error', message: String(message), fields }
+  } catch {
+    return null
+  }
+}
+
+/** A text that no header can have is no key. */
+function headersOf(authorization: string | null): Headers {
+  try {
+    return new Headers(authorization === null ? {} : { authorization })
+  } catch {
+    return new Headers()
   }
 }

@@ -1,5 +1,6 @@
 // Requests that the owner responds to for a relay: whole, both ways. Effects: those of the request.
 
+import { targetOf } from '../gateway/front.ts'
 import type { Gateway } from '../gateway/gateway.ts'
 import type { Asks } from './wire.ts'
 
@@ -8,13 +9,16 @@ export type Forwarded = Asks['forward']['value']
 /** Of a response: workload.json may have a megabyte, and the OpenAPI document less. */
 const responseBytesMax = 8 * 1_048_576
 
+/** No route looks at it; what a client sends as its Host need not be one. */
+const origin = 'http://gateway.invalid'
+
 /** In the owner: the request as it came, but for its body, which no route that is forwarded reads. */
 export async function forward(
   { fetch }: Pick<Gateway, 'fetch'>,
-  { method, url, headers, address }: Asks['forward']['asked'],
+  { method, target, headers, address }: Asks['forward']['asked'],
   signal: AbortSignal,
 ): Promise<Forwarded> {
-  const request = new Request(url, {
+  const request = new Request(origin + target, {
     method,
     headers: headers.map(([name, value]): [string, string] => [name, value]),
     signal,
@@ -27,7 +31,7 @@ export async function forward(
 
 /** In the relay. */
 export function forwardedRequest(request: Request, address: string): Asks['forward']['asked'] {
-  return { method: request.method, url: request.url, headers: [...request.headers], address }
+  return { method: request.method, target: targetOf(request.url), headers: [...request.headers], address }
 }
 
 export function forwardedResponse({ status, headers, body }: Forwarded): Response {

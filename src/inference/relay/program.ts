@@ -17,7 +17,7 @@ import { createFront, type GatewayFetch, pathOf } from '../gateway/front.ts'
 import { gatewayHandler } from '../gateway/handler.ts'
 import { createCacheSalt, createMeteredRoutes } from '../gateway/metered.ts'
 import { servedModels } from '../gateway/models.ts'
-import { errorResponse } from '../gateway/responses.ts'
+import { errorResponse, isServerFailure } from '../gateway/responses.ts'
 import { RouteTable } from '../gateway/routes.ts'
 import { createTracer } from '../traces/tracer.ts'
 import { UpstreamClient } from '../upstream/client.ts'
@@ -42,12 +42,24 @@ export async function runRelay(): Promise<never> {
   let relay: Relay | null = null
   const channel: Channel<FromRelay, FromOwner> = await Channel.open(channelFd, {
     onMessage: message => {
-      if (message.kind === 'setup') relay = new Relay(message, one => channel.say(one))
+      if (message.kind === 'setup') relay = begin(message, channel)
       else relay?.hear(message)
     },
     onClose: () => process.exit(0),
   })
   return await ended.promise
+}
+
+/** Ends the process, with a word why, where it cannot serve. */
+function begin(setup: Setup, channel: Channel<FromRelay, FromOwner>): Relay {
+  const say = (message: FromRelay) => channel.say(message)
+  try {
+    return new Relay(setup, say)
+  } catch (error) {
+    relayLog(say).error('the relay cannot serve', { error })
+    channel.close()
+    process.exit(1)
+  }
 }
 
 class Relay {
@@ -163,6 +175,7 @@ function composeRelay(setup: Setup, { say, link, upstreams }: RelayParts): { fet
     try {
       return forwardedResponse(await link.ask('forward', forwardedRequest(request, address()), request.signal))
     } catch (error) {
+      if (isServerFailure(error)) log.error('request failed', { error })
       return errorResponse(error, {})
     }
   }

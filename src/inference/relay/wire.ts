@@ -111,7 +111,8 @@ export type Asks = {
   readonly forward: {
     readonly asked: {
       readonly method: string
-      readonly url: string
+      /** Path and query. */
+      readonly target: string
       readonly headers: readonly (readonly [string, string])[]
       readonly address: string
     }

@@ -92,6 +92,39 @@ test('goal: a budget is exact over all relays', async () => {
   await upstream.stop()
 })
 
+// Where the books are in another process, whoever does not wait for them is seen.
+test('goal: however a stream ends, its row is there before its client has the end', async () => {
+  const ends: Behaviour[] = [
+    response => void response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`),
+    response => void response.end(sse(delta({}, 'of no kind'))),
+    response => void response.end('data: {"cut'),
+    response => void response.socket?.destroy(),
+    // Silent from then on.
+    () => {},
+  ]
+  const upstream = await startUpstream((response, seen, gone) => {
+    openSse(response)
+    response.write(sse(delta({ content: 'word' })))
+    return ends[Number(seen.body.user)]?.(response, seen, gone)
+  })
+  await using gateway = await startRelayedGateway([target(upstream.url)], { settings: { ejectFailures: 1_000 } })
+  await allListen(gateway, 2)
+  const seen = await Promise.all(
+    Array.from({ length: 10 * ends.length }, async (_, at) => {
+      const user = String(at % ends.length)
+      const answer = await gateway.chat({ stream: true, user }, { keepalive: false })
+      const text = await answer.text()
+      const id = answer.headers.get('x-request-id')
+      const outcome = gateway.records.find(record => record.id === id)?.outcome
+      return answer.status === 200 ? [text.includes('[DONE]'), outcome] : ['failed before', outcome]
+    }),
+  )
+  const allowed = ['true,completed', 'false,failed', 'failed before,failed']
+  expect(seen.map(String).filter(one => !allowed.includes(one))).toEqual([])
+  expect(seen.filter(([isDone]) => isDone === true)).toHaveLength(10)
+  await upstream.stop()
+})
+
 test('goal: a relay that is killed takes its own streams with it and nothing else, and each costs what it has got', async () => {
   const writers: (() => void)[] = []
   const upstream = await startUpstream(response => {

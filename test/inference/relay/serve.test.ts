@@ -1,11 +1,11 @@
-// How many processes a gateway has.
+// Goal: without a word in the configuration, a gateway has a process for each four cores and GiB, and small ones are one process.
 
 import { expect, test } from 'bun:test'
 import { processCount } from '../../../src/inference/relay/serve.ts'
 
 const gib = 2 ** 30
 
-// Goal: without a word in the configuration, a gateway has a process for each four cores and GiB, and small ones are one process.
+// Goal: the count is what was asked for, else what cores and memory give.
 test.each([
   [undefined, 2, 4 * gib, 1],
   [undefined, 7, 64 * gib, 1],
@@ -16,6 +16,6 @@ test.each([
   [undefined, 512, 512 * gib, 32],
   [1, 512, 512 * gib, 1],
   [5, 2, gib, 5],
-])('asked for %p, with %p cores and %p bytes: %p', (asked, cores, memoryBytes, count) => {
+])('goal: asked for %p, with %p cores and %p bytes: %p', (asked, cores, memoryBytes, count) => {
   expect(processCount(asked, { cores, memoryBytes })).toBe(count)
 })
