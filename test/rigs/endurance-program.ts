@@ -63,7 +63,7 @@ const server = Bun.serve({
   development: false,
   fetch: (request, bun) => service.fetch(request, () => bun.requestIP(request)?.address ?? ''),
 })
-say({ url: `http://127.0.0.1:${server.port}`, keys } satisfies Ready)
+say({ url: `http://127.0.0.1:${server.port}`, keys, publicKeys: receiptKeys.publicKeys } satisfies Ready)
 process.on('message', (order: Order) => void answer(order))
 
 async function answer(order: Order): Promise<void> {

@@ -4,6 +4,7 @@ import { Database } from 'bun:sqlite'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { PublicKeys } from '../../src/attest/receipt/public-keys.ts'
 import type { UsageOutcome } from '../../src/store/directory/usage.table.ts'
 import { EMBEDDING_MODEL } from './embeddings-upstream.ts'
 
@@ -23,7 +24,7 @@ export type EnduranceKey = {
 
 /** `flush`: writes the ledger. `state`: collects garbage, and says what is left. */
 export type Order = 'flush' | 'state'
-export type Ready = { readonly url: string; readonly keys: readonly string[] }
+export type Ready = { readonly url: string; readonly keys: readonly string[]; readonly publicKeys: PublicKeys }
 
 export type State = {
   readonly running: number
@@ -55,6 +56,7 @@ export type Row = {
 export type EnduranceGateway = AsyncDisposable & {
   readonly url: string
   readonly pid: number
+  readonly publicKeys: () => Promise<PublicKeys>
   /** In the order in which they were asked for. */
   readonly keys: readonly string[]
   readonly state: () => Promise<State>
@@ -120,11 +122,12 @@ export async function startEnduranceGateway(
     child.send(order)
     return taken<Answer>(answerMs)
   }
-  const { url, keys: minted } = await taken<Ready>(startMs)
+  const { url, keys: minted, publicKeys } = await taken<Ready>(startMs)
   return {
     url,
     pid: child.pid,
     keys: minted,
+    publicKeys: async () => publicKeys,
     state: () => ask<State>('state'),
     rows: async () => {
       await ask('flush')
