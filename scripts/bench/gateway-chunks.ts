@@ -64,7 +64,7 @@ export async function measureChunks({ load, stub, targets, say }: ChunkRig): Pro
 }
 
 /** On a processor, of all threads of a process and its children; proc(5), schedstat: nanoseconds. */
-function cpuMsOf(pid: number): number {
+export function cpuMsOf(pid: number): number {
   const own = readdirSync(`/proc/${pid}/task`).map(task => readFileSync(`/proc/${pid}/task/${task}/schedstat`, 'utf8'))
   const ownMs = own.reduce((sum, text) => sum + Number(text.split(' ')[0]) / 1e6, 0)
   return childrenOf(pid).reduce((sum, child) => sum + cpuMsOf(child), ownMs)

@@ -11,8 +11,8 @@ import { EMBEDDING_MODEL } from './embeddings-upstream.ts'
 export const enduranceModel = 'tiny'
 /** Nano-dollars of a token of the prompt, and of the completion. */
 export const PRICE = { prompt: 150, completion: 600 } as const
-/** Short, so that an upstream which falls silent is noticed in good time. */
-export const silenceMs = 2_000
+/** After that an upstream has failed: longer than a busy machine holds up one that has not. */
+export const silenceMs = 15_000
 
 /** Bounds are those of the configuration where null. An organization is made by its first key. */
 export type EnduranceKey = {

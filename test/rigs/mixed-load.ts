@@ -1,7 +1,7 @@
 // Mixed load for a while: all APIs, good and failing upstreams, clients that leave, keys at their limits and budgets; and then the ledger row by row,
 // beside what clients saw and what the upstream says that it told. Effects: a gateway, an upstream, requests.
 
-import { type EnduranceGateway, type State, startEnduranceGateway } from './endurance.ts'
+import { type EnduranceGateway, type State, silenceMs, startEnduranceGateway } from './endurance.ts'
 import { compareLedger, type LedgerSums, type MixedVerdict } from './mixed-ledger.ts'
 import { FAULTS, KINDS, type Kind, MIXED_KEYS, type Mixed, type SeenByClient, send } from './mixed-requests.ts'
 import { type Behaviour, createMixedUpstream } from './mixed-upstream.ts'
@@ -37,7 +37,7 @@ const BEHAVIOURS: readonly Behaviour[] = [
   'cut',
 ]
 /** One of so many falls silent. */
-const silentOf = 401
+const silentOf = 1_201
 /** One of so many is wrong in itself. */
 const faultyOf = 29
 
@@ -60,7 +60,7 @@ export async function runMixedLoad({ ms, note }: MixedPlan): Promise<MixedOutcom
     }
   }
   await Promise.all(Array.from({ length: clients }, client))
-  await until('the upstream is free', 20_000, () => scripted.busy() === 0)
+  await until('the upstream is free', 2 * silenceMs, () => scripted.busy() === 0)
   await until('nothing runs', 20_000, async () => (await gateway.state()).running === 0)
   const seconds = Math.round((performance.now() - startedMs) / 1000)
   const late = await gateway.state()
