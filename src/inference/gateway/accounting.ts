@@ -2,7 +2,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { TokensSource, UsageOutcome } from '../../store/directory/usage.table.ts'
-import type { Budgets, Release } from '../limits/budgets.ts'
+import { type Budgets, hasBudget, type Release } from '../limits/budgets.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Caller, Observe, Operation, RecordUsage, Ticket, Tokens } from '../types.ts'
 
@@ -25,6 +25,8 @@ export type RequestAccount = {
   queueMs: number
   bodyBytes: number
   promptEstimate: number
+  /** Else there is nothing to reserve, and no need to know what the request can cost. */
+  readonly hasBudget: boolean
   /** Before an upstream is asked: what the request can cost at most, of the budgets. Nobody pays for more. Faults: budget_exceeded, metering_unavailable. */
   readonly reserve: (worst: Tokens) => Promise<void>
   readonly noteFirstChunk: () => void
@@ -65,6 +67,7 @@ export function openAccount(
     queueMs: 0,
     bodyBytes: 0,
     promptEstimate: 0,
+    hasBudget: hasBudget(caller),
     reserve: async worst => {
       const release = await budgets.reserve(caller, account.model, worst)
       if (release === null) return
