@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createNetns } from '../../test/rigs/netns.ts'
 import type { Figure, Figures } from './bench-report.ts'
-import { measureChunks } from './gateway-chunks.ts'
+import { cpuMsOf, measureChunks } from './gateway-chunks.ts'
 import {
   installPortkey,
   type Load,
@@ -106,10 +106,13 @@ async function measureRates({ load, targets, others, say }: RateRig): Promise<Fi
   const all = Object.entries({ ...targets, ...alwaysThere, ...(portkey === null ? {} : { portkey }) })
   for (const [, { target }] of all) await load.run(target, { kind: 'rate', connections, ms: warmMs })
   const seen = new Map<string, number[][]>(all.map(([name]) => [name, []]))
+  const cpu = new Map<string, number[]>(all.map(([name]) => [name, []]))
   for (let round = 0; round < rateRounds; round += 1) {
-    for (const [name, { target }] of all) {
+    for (const [name, { target, pid }] of all) {
       if (name === 'portkey' && round >= portkeyRounds) continue
+      const beforeMs = cpuMsOf(pid)
       const values = await load.run(target, { kind: 'rate', connections, ms: rateMs })
+      cpu.get(name)?.push(((cpuMsOf(pid) - beforeMs) * 1_000_000) / ((values[0] ?? Number.NaN) * rateMs))
       seen.get(name)?.push(values)
       const closedCount = values[3] ?? 0
       if (closedCount > 0) say(`${target.name} has closed ${closedCount} connections; they were made again`)
@@ -128,6 +131,8 @@ async function measureRates({ load, targets, others, say }: RateRig): Promise<Fi
   for (const [name] of all) {
     figures[`${name}RpsC64`] = { value: Math.round(of(name, 0)), unit: '/s', aim: null }
     figures[`${name}MsP99C64`] = { value: round(of(name, 2)), unit: 'ms', aim: null }
+    // Of the process alone, so that it says more than the rate does while others use the machine, too.
+    figures[`${name}RequestCpuUs`] = { value: median(cpu.get(name) ?? []), unit: 'µs', aim: null }
   }
   return figures
 }

@@ -33,6 +33,7 @@ const keys = (JSON.parse(keysText) as EnduranceKey[]).map(addKey)
 const settings = gatewaySettings(config)
 const metering = new Metering({ store: store.directory, clock, log, cost: createCost(config.inference.prices) })
 const receiptSeeds = drawReceiptSeeds(systemRandom)
+const receiptKeys = makeReceiptKeys(replay(receiptSeeds))
 const service = createInferenceService({
   settings,
   upstreams: config.inference.upstreams.map(loadUpstream),
@@ -48,7 +49,7 @@ const service = createInferenceService({
       throw new Error('nobody asks here')
     },
   },
-  keys: makeReceiptKeys(replay(receiptSeeds)),
+  keys: receiptKeys,
   receiptSeeds,
   tlsSpkiDigest: () => new Uint8Array(32),
   configurationDigest: new Uint8Array(32),
@@ -65,7 +66,7 @@ const server = Bun.serve({
   development: false,
   fetch: (request, bun) => service.fetch(request, () => bun.requestIP(request)?.address ?? ''),
 })
-say({ url: `http://127.0.0.1:${server.port}`, keys } satisfies Ready)
+say({ url: `http://127.0.0.1:${server.port}`, keys, publicKeys: receiptKeys.publicKeys } satisfies Ready)
 process.on('message', (order: Order) => void answer(order))
 
 async function answer(order: Order): Promise<void> {

@@ -4,14 +4,15 @@ import { Database } from 'bun:sqlite'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { PublicKeys } from '../../src/attest/receipt/public-keys.ts'
 import type { UsageOutcome } from '../../src/store/directory/usage.table.ts'
 import { EMBEDDING_MODEL } from './embeddings-upstream.ts'
 
 export const enduranceModel = 'tiny'
 /** Nano-dollars of a token of the prompt, and of the completion. */
 export const PRICE = { prompt: 150, completion: 600 } as const
-/** Short, so that an upstream which falls silent is noticed in good time. */
-export const silenceMs = 2_000
+/** After that an upstream has failed: longer than a busy machine holds up one that has not. */
+export const silenceMs = 15_000
 
 /** Bounds are those of the configuration where null. An organization is made by its first key. */
 export type EnduranceKey = {
@@ -23,7 +24,7 @@ export type EnduranceKey = {
 
 /** `flush`: writes the ledger. `state`: collects garbage, and says what is left. */
 export type Order = 'flush' | 'state'
-export type Ready = { readonly url: string; readonly keys: readonly string[] }
+export type Ready = { readonly url: string; readonly keys: readonly string[]; readonly publicKeys: PublicKeys }
 
 export type State = {
   readonly running: number
@@ -55,6 +56,7 @@ export type Row = {
 export type EnduranceGateway = AsyncDisposable & {
   readonly url: string
   readonly pid: number
+  readonly publicKeys: () => Promise<PublicKeys>
   /** In the order in which they were asked for. */
   readonly keys: readonly string[]
   readonly state: () => Promise<State>
@@ -120,11 +122,12 @@ export async function startEnduranceGateway(
     child.send(order)
     return taken<Answer>(answerMs)
   }
-  const { url, keys: minted } = await taken<Ready>(startMs)
+  const { url, keys: minted, publicKeys } = await taken<Ready>(startMs)
   return {
     url,
     pid: child.pid,
     keys: minted,
+    publicKeys: async () => publicKeys,
     state: () => ask<State>('state'),
     rows: async () => {
       await ask('flush')

@@ -104,9 +104,11 @@ export function jsonAnswer(status: number, value: unknown, more = ''): string {
   return `HTTP/1.1 ${status} X\r\ncontent-type: application/json\r\ncontent-length: ${length}\r\n${more}\r\n${body}`
 }
 
-export function completionAnswer(content: string, counts: Counts): string {
+/** Null: without counts. */
+export function completionAnswer(content: string, counts: Counts | null): string {
   const choice = { index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }
-  return jsonAnswer(200, { id: 'x', object: 'chat.completion', choices: [choice], usage: usageOf(counts) })
+  const usage = counts === null ? {} : { usage: usageOf(counts) }
+  return jsonAnswer(200, { id: 'x', object: 'chat.completion', choices: [choice], ...usage })
 }
 
 export function embeddingsAnswer(count: number, prompt: number): string {

@@ -2,7 +2,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { TokensSource, UsageOutcome } from '../../store/directory/usage.table.ts'
-import type { Budgets, Release } from '../limits/budgets.ts'
+import { type Budgets, hasBudget, type Release } from '../limits/budgets.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Caller, Observe, Operation, RecordUsage, Ticket, Tokens } from '../types.ts'
 
@@ -29,6 +29,8 @@ export type RequestAccount = {
   firstChunkMs: number | null
   /** Of a stream: counts the chunks that its client has got so far. Null: it is no stream, or none yet. */
   countDelivered: (() => number) | null
+  /** Else there is nothing to reserve, and no need to know what the request can cost. */
+  readonly hasBudget: boolean
   /** Before an upstream is asked: what the request can cost at most, of the budgets. Nobody pays for more. Faults: budget_exceeded, metering_unavailable. */
   readonly reserve: (worst: Tokens) => Promise<void>
   readonly noteFirstChunk: () => void
@@ -70,6 +72,7 @@ export function openAccount(
     promptEstimate: 0,
     firstChunkMs: null,
     countDelivered: null,
+    hasBudget: hasBudget(caller),
     reserve: async worst => {
       const release = await budgets.reserve(caller, account.model, worst)
       if (release === null) return

@@ -63,7 +63,7 @@ export type UpstreamJob = Pick<Job, 'id' | 'account' | 'signal'> & {
 /** Rejects with the last upstream's failure, the router's, or the signal's reason. Once the client has received a byte there are no further attempts. */
 export async function overUpstreams(deps: FailoverDeps, job: UpstreamJob): Promise<Response> {
   const { except } = job
-  await job.account.reserve(worstCase(deps, job))
+  if (job.account.hasBudget) await job.account.reserve(worstCase(deps, job))
   let lastFault: UpstreamFault | BusyFault | null = null
   for (let attempts = 0; attempts < attemptsMax; attempts += 1) {
     const lease = await acquireLease(deps, job, except).catch(error => {

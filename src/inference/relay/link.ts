@@ -147,8 +147,8 @@ export class Link {
       ...{ organizationId, trace, model: 'unknown', upstream: null, queueMs: 0, bodyBytes: 0, promptEstimate: 0 },
       firstChunkMs: null,
       countDelivered: null,
+      hasBudget,
       reserve: async worst => {
-        if (!hasBudget) return
         bound = worst
         await this.ask('reserve', { id, model: account.model, worst })
       },

@@ -219,12 +219,12 @@ function parseHead(text: string): ParsedHead {
   if (isChunked && length !== null) throw malformed()
   return {
     status: Number(text.slice(statusAt, statusAt + 3)),
-    contentType: (type?.split(';')[0] ?? '').trim(),
+    contentType: withoutParameters(type ?? ''),
     contentEncoding: encoding,
     contentLength: length === null ? null : Number(length),
     retryAfterSeconds,
     isChunked,
-    isReusable: !isOld && (connection === '' || !connection.split(',').some(option => option.trim() === 'close')),
+    isReusable: !isOld && !(connection.includes('close') && closes(connection)),
   }
 }
 
@@ -241,6 +241,15 @@ function trimBlanks(text: string): string {
 
 function isBlank(code: number): boolean {
   return code === 0x20 || code === 0x09
+}
+
+function withoutParameters(type: string): string {
+  const end = type.indexOf(';')
+  return (end < 0 ? type : type.slice(0, end)).trim()
+}
+
+function closes(connection: string): boolean {
+  return connection.split(',').some(option => option.trim() === 'close')
 }
 
 function joinList(list: string, more: string): string {
