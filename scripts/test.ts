@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util'
 import { type CommandResult, runCommand } from './lib/command.ts'
 import { judge, skipReasonsOf, summaryLine, sumTallies, type Tally } from './lib/junit.ts'
 import { clearLeftovers, killMarked, runMarkVariable } from './lib/leftovers.ts'
-import { inOrder, PHASES, type PhaseName, phaseOf, STAGES, testFiles } from './lib/phases.ts'
+import { BUILD_BESIDE, inOrder, PHASES, type PhaseName, phaseOf, STAGES, testFiles } from './lib/phases.ts'
 import { type Print, print, seconds } from './lib/terminal.ts'
 
 const root = resolve(import.meta.dir, '..')
@@ -80,20 +80,25 @@ async function runAll(context: Context): Promise<Tally[]> {
   const tallies: Tally[] = []
   if (flags['with-check'])
     tallies.push(await runStep('check', ['scripts/check.ts', '--no-unit'], checkTimeoutMs, context))
+  const needBuild = (names: readonly PhaseName[]) =>
+    files.some(file => names.includes(phaseOf(file)) && PHASES[phaseOf(file)].needsBuild)
+  let built = false
   for (const stage of STAGES) {
     const parts = stage
       .map((name): Part => ({ name, chosen: files.filter(file => phaseOf(file) === name) }))
       .filter(({ chosen }) => chosen.length > 0)
-    if (parts.some(({ name }) => PHASES[name].needsBuild)) {
-      const results = await runBuilds(context)
-      tallies.push(...results)
-      if (results.some(result => result.failed > 0)) {
-        for (const { name, chosen } of parts)
-          tallies.push(failure(`${name}: ${chosen.length} files not run, the build failed`))
-        continue
-      }
+    if (needBuild(stage) && !built) {
+      for (const { name, chosen } of parts)
+        tallies.push(failure(`${name}: ${chosen.length} files not run, the build failed`))
+      continue
     }
-    tallies.push(...(await Promise.all(parts.map(part => runPhase(part, parts.length, context)))))
+    const isBuilding = stage.some(name => name === BUILD_BESIDE) && needBuild(STAGES.flat())
+    const [results, others] = await Promise.all([
+      isBuilding ? runBuilds(context) : [],
+      Promise.all(parts.map(part => runPhase(part, parts.length, context))),
+    ])
+    built ||= isBuilding && results.every(result => result.failed === 0)
+    tallies.push(...results, ...others)
   }
   return tallies
 }

@@ -33,6 +33,9 @@ export type PhaseName = keyof typeof PHASES
 /** In the order in which they run: the quick ones tell first. Those of one stage run beside each other. */
 export const STAGES = [['unit'], ['slow', 'root'], ['alone'], ['image']] as const satisfies readonly PhaseName[][]
 
+/** Beside it the executables and images are built for the phases that need them: neither looks at what the other writes. */
+export const BUILD_BESIDE: PhaseName = 'slow'
+
 export const PHASE_NAMES: readonly PhaseName[] = STAGES.flat()
 
 /** Files that take minutes, the longest first: they start first, so that at a phase's end no lane waits for one of them. */
