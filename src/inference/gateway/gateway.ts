@@ -134,9 +134,11 @@ export function createGateway(deps: GatewayDeps): Gateway {
       try {
         const path = pathOf(request.url)
         const exchange = path.startsWith('/v1/') ? deps.encryption.begin(request) : null
-        const respond = async () => dispatch(request, path, { id, address, exchange })
+        const received = { id, address, exchange }
+        if (exchange === null) return await dispatch(request, path, received)
+        const respond = async () => dispatch(request, path, received)
         // The only way out: so no response to an encrypted request leaves in the clear.
-        return exchange === null ? await respond() : await exchange.encrypt(await respond().catch(failed))
+        return await exchange.encrypt(await respond().catch(failed))
       } catch (error) {
         return failed(error)
       }

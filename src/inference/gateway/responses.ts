@@ -10,6 +10,7 @@ import { BudgetFault } from '../limits/budgets.ts'
 import type { ApiShape } from '../openai/shape.ts'
 import type { Refusal } from '../types.ts'
 import { BusyFault, UpstreamFault } from '../upstream/fault.ts'
+import { createSameNamed } from './same-named.ts'
 
 export type ResponseHeaders = Record<string, string>
 
@@ -90,8 +91,10 @@ export function jsonResponse(body: unknown, status: number, headers: ResponseHea
 }
 
 export function jsonTextResponse(json: string, status: number, headers: ResponseHeaders): Response {
-  return new Response(json, { status, headers: { ...headers, 'content-type': 'application/json' } })
+  return new Response(json, { status, headers: sameNamed({ ...headers, 'content-type': 'application/json' }) })
 }
+
+const sameNamed = createSameNamed()
 
 export function commonHeaders(requestId: string): ResponseHeaders {
   return { 'x-request-id': requestId, 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' }

@@ -148,7 +148,11 @@ export function invalidRequest(message: string): Fault {
   return new Fault('invalid_request', message)
 }
 
+/** Of a path that an error shows: clients choose the names of fields. */
+const pathCharsMax = 256
+
 /** For one field, which the error names: `path` as in `messages[0].content`, `problem` as in `must be a text.` */
 export function invalidField(path: string, problem: string): Fault {
-  return new Fault('invalid_request', `${path} ${problem}`, { param: path })
+  const shown = path.length > pathCharsMax ? `${path.slice(0, pathCharsMax)}…` : path
+  return new Fault('invalid_request', `${shown} ${problem}`, { param: shown })
 }

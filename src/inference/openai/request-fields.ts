@@ -79,7 +79,9 @@ const FIELDS: ReadonlyMap<string, FieldRule> = new Map(
 
 /** Fault invalid_request, with the field, for one that is known and out of its bounds. Null counts as absent, as with OpenAI. */
 export function checkFields(operation: CompletionOperation, body: JsonObject): void {
-  for (const [name, value] of Object.entries(body)) {
+  // A body of JSON.parse inherits no names.
+  for (const name in body) {
+    const value = body[name]
     const rule = FIELDS.get(name)
     if (rule?.check == null || value === null || !rule.operations.includes(operation)) continue
     const problem = rule.check(value)

@@ -52,11 +52,13 @@ export function renamedFault(error: unknown, names: ReadonlyMap<string, string>)
   return new Fault(code, words, { param: name, cause: error })
 }
 
-/** The name of the longest beginning that has one, and the rest as it is. */
+/** The name of the longest beginning that has one, and the rest as it is. Clients choose paths: beyond the longest name nothing is looked at. */
 function nameOf(path: string, names: ReadonlyMap<string, string>): string {
-  for (let head = path; head !== ''; head = head.replace(/(?:\.[^.[\]]*|\[\d+\]|^[^.[\]]*)$/, '')) {
-    const name = names.get(head)
-    if (name !== undefined) return name + path.slice(head.length)
+  const longest = names.keys().reduce((most, name) => Math.max(most, name.length), 0)
+  for (let end = Math.min(path.length, longest); end > 0; end -= 1) {
+    if (end < path.length && path[end] !== '.' && path[end] !== '[') continue
+    const name = names.get(path.slice(0, end))
+    if (name !== undefined) return name + path.slice(end)
   }
   return path
 }

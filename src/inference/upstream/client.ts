@@ -60,7 +60,14 @@ export function openAttempt(): Attempt {
 }
 
 /** One target's idle connections, and what is computed once from its configuration. */
-type Pool = { readonly endpoint: Endpoint; readonly idle: Connection[]; readonly heads: Map<string, string> }
+type Pool = {
+  readonly endpoint: Endpoint
+  readonly idle: Connection[]
+  /** By path. */
+  readonly heads: Readonly<Record<Accept, Map<string, string>>>
+}
+
+type Accept = 'text/event-stream' | 'application/json'
 
 type SendOptions = { readonly attempt: Attempt; readonly timeoutMs: number }
 
@@ -85,9 +92,9 @@ export class UpstreamClient {
   ): Promise<UpstreamResponse> {
     const pool = this.#poolOf(target)
     const accept = stream ? 'text/event-stream' : 'application/json'
-    const key = `${accept} ${path}`
-    const head = pool.heads.get(key) ?? postHead(target, pool.endpoint, { path, accept })
-    pool.heads.set(key, head)
+    const heads = pool.heads[accept]
+    const head = heads.get(path) ?? postHead(target, pool.endpoint, { path, accept })
+    if (!heads.has(path)) heads.set(path, head)
     const trace = traceparent === null ? '' : `traceparent: ${traceparent}\r\n`
     const bytes = Buffer.from(`${head}${Buffer.byteLength(body)}\r\n${trace}\r\n${body}`)
     const response = await this.#sendPooled(pool, bytes, { attempt, timeoutMs: this.#timeouts.firstByteMs })
@@ -144,7 +151,8 @@ export class UpstreamClient {
   #poolOf(target: UpstreamTarget): Pool {
     const known = this.#pools.get(target)
     if (known !== undefined) return known
-    const pool = { endpoint: endpointOf(target), idle: [], heads: new Map() }
+    const heads = { 'text/event-stream': new Map(), 'application/json': new Map() }
+    const pool = { endpoint: endpointOf(target), idle: [], heads }
     this.#pools.set(target, pool)
     return pool
   }

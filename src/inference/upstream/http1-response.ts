@@ -174,26 +174,34 @@ type ParsedHead = ResponseHead & { readonly isChunked: boolean; readonly isReusa
  * A status line and fields (RFC 9112 4, 5). Nothing but its name stands before a field's colon, so that no line is the continuation of another;
  * lines end with both bytes, and there is no NUL.
  */
-const HEAD = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n\0]*)?(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*)*$/
-/** The fields that matter here; all others are ignored. */
-const FIELDS =
-  /\r\n(content-type|content-encoding|content-length|connection|transfer-encoding|retry-after):([^\r\n]*)/gi
+const HEAD = /^HTTP\/1\.[01] [1-9][0-9]{2}(?: [^\r\n\0]*)?(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*)*$/
+const versionAt = 'HTTP/1.'.length
+const statusAt = 'HTTP/1.1 '.length
+/** The fields that matter here, by the lengths of their names; all others are passed over without a look at them. */
+const FIELD_LENGTHS = new Set(
+  ['content-type', 'content-encoding', 'content-length', 'connection', 'transfer-encoding', 'retry-after'].map(
+    name => name.length,
+  ),
+)
 const LENGTH = /^[0-9]{1,15}$/
 
 function parseHead(text: string): ParsedHead {
-  const status = HEAD.exec(text)
-  if (status === null) throw malformed()
-  const isOld = status[1] === '0'
+  if (!HEAD.test(text)) throw malformed()
+  // Where these stand is fixed by the form above.
+  const isOld = text[versionAt] === '0'
   let type: string | null = null
   let encoding = ''
   let length: string | null = null
   let connection = ''
   let retryAfterSeconds: number | null = null
   let isChunked = false
-  FIELDS.lastIndex = 0
-  for (let field = FIELDS.exec(text); field !== null; field = FIELDS.exec(text)) {
-    const name = (field[1] ?? '').toLowerCase()
-    const value = trimBlanks(field[2] ?? '').toLowerCase()
+  for (let end = text.indexOf('\r\n'); end >= 0; ) {
+    const start = end + 2
+    end = text.indexOf('\r\n', start)
+    const colon = text.indexOf(':', start)
+    if (!FIELD_LENGTHS.has(colon - start)) continue
+    const name = text.slice(start, colon).toLowerCase()
+    const value = trimBlanks(text.slice(colon + 1, end < 0 ? text.length : end)).toLowerCase()
     if (name === 'content-type') {
       if (type !== null) throw malformed()
       type = value
@@ -203,20 +211,20 @@ function parseHead(text: string): ParsedHead {
     else if (name === 'content-length') {
       if (!LENGTH.test(value) || (length !== null && length !== value)) throw malformed()
       length = value
-    } else {
+    } else if (name === 'transfer-encoding') {
       if (isChunked || isOld || value !== 'chunked') throw malformed()
       isChunked = true
     }
   }
   if (isChunked && length !== null) throw malformed()
   return {
-    status: Number(status[2]),
+    status: Number(text.slice(statusAt, statusAt + 3)),
     contentType: (type?.split(';')[0] ?? '').trim(),
     contentEncoding: encoding,
     contentLength: length === null ? null : Number(length),
     retryAfterSeconds,
     isChunked,
-    isReusable: !isOld && !connection.split(',').some(option => option.trim() === 'close'),
+    isReusable: !isOld && (connection === '' || !connection.split(',').some(option => option.trim() === 'close')),
   }
 }
 

@@ -19,8 +19,16 @@ export const noUsage: MonthSum = { requests: 0, promptTokens: 0, completionToken
 
 /** The calendar month (UTC) of a time, as 2026-11. */
 export function monthOf(atMs: number): string {
-  return new Date(atMs).toISOString().slice(0, 7)
+  // Said so that a time which is none is never taken for one of that month.
+  if (!(atMs >= latest.startMs && atMs < latest.endMs)) {
+    const month = new Date(atMs).toISOString().slice(0, 7)
+    latest = { month, startMs: Date.parse(`${month}-01T00:00:00.000Z`), endMs: monthEndMs(month) }
+  }
+  return latest.month
 }
+
+/** The month that was asked for last: each request asks several times. */
+let latest = { month: '', startMs: 0, endMs: 0 }
 
 /** When the month after this one begins. */
 export function monthEndMs(month: string): number {

@@ -167,6 +167,18 @@ describe.each(SHAPES)('$operation', shape => {
     })
   })
 
+  // Goal: no name of a field holds the gateway: one that looks like a path once held it for ever.
+  test.each([
+    ['foo[bar]', 'foo[bar]'],
+    ['a bracket', ']'],
+    ['a path of 20,000 steps', 'a.'.repeat(20_000)],
+  ])('a field called like %s is refused', async (_label, name) => {
+    const answer = await gateway.post(shape.path, shape.body({ [name]: 1 }))
+    const { param } = gatewayErrorIn(JSON.parse(await answer.text()))
+    expect([answer.status, param?.slice(0, 200)]).toEqual([400, name.slice(0, 200)])
+    expect((await viewOf(gateway)).running).toBe(0)
+  })
+
   // Goal: pieces of text of about the same length cannot be told apart by the size of their events.
   test('padding', async () => {
     await using padding = await startGateway([target(upstream.url)], { limits: { padsStreams: true } })
