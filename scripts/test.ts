@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util'
 import { type CommandResult, runCommand } from './lib/command.ts'
 import { judge, skipReasonsOf, summaryLine, sumTallies, type Tally } from './lib/junit.ts'
 import { clearLeftovers, killMarked, runMarkVariable } from './lib/leftovers.ts'
-import { inOrder, PHASES, type PhaseName, phaseOf, STAGES, testFiles } from './lib/phases.ts'
+import { BUILD_BESIDE, inOrder, PHASE_NAMES, PHASES, type PhaseName, phaseOf, testFiles } from './lib/phases.ts'
 import { type Print, print, seconds } from './lib/terminal.ts'
 
 const root = resolve(import.meta.dir, '..')
@@ -25,8 +25,6 @@ const builds = [
   { name: 'build strongroom', argv: ['scripts/build-appliance.ts'], timeoutMs: 300_000 },
 ] as const
 
-/** The files of one phase. */
-type Part = { readonly name: PhaseName; readonly chosen: readonly string[] }
 type Context = { readonly mark: string; readonly reportsDir: string; readonly endMs: number }
 
 const { values: flags, positionals: patterns } = parseArgs({
@@ -80,20 +78,21 @@ async function runAll(context: Context): Promise<Tally[]> {
   const tallies: Tally[] = []
   if (flags['with-check'])
     tallies.push(await runStep('check', ['scripts/check.ts', '--no-unit'], checkTimeoutMs, context))
-  for (const stage of STAGES) {
-    const parts = stage
-      .map((name): Part => ({ name, chosen: files.filter(file => phaseOf(file) === name) }))
-      .filter(({ chosen }) => chosen.length > 0)
-    if (parts.some(({ name }) => PHASES[name].needsBuild)) {
-      const results = await runBuilds(context)
-      tallies.push(...results)
-      if (results.some(result => result.failed > 0)) {
-        for (const { name, chosen } of parts)
-          tallies.push(failure(`${name}: ${chosen.length} files not run, the build failed`))
-        continue
-      }
+  const buildFirst = files.some(file => PHASES[phaseOf(file)].needsBuild)
+  let built = false
+  for (const name of PHASE_NAMES) {
+    const chosen = files.filter(file => phaseOf(file) === name)
+    const isBuilding = buildFirst && name === BUILD_BESIDE
+    if (PHASES[name].needsBuild && !built) {
+      if (chosen.length > 0) tallies.push(failure(`${name}: ${chosen.length} files not run, the build failed`))
+      continue
     }
-    tallies.push(...(await Promise.all(parts.map(part => runPhase(part, parts.length, context)))))
+    const [results, tally] = await Promise.all([
+      isBuilding ? runBuilds(context) : [],
+      chosen.length > 0 ? runPhase(name, chosen, isBuilding, context) : sumTallies([]),
+    ])
+    built ||= isBuilding && results.every(result => result.failed === 0)
+    tallies.push(...results, tally)
   }
   return tallies
 }
@@ -119,10 +118,15 @@ async function runStep(name: string, argv: readonly string[], timeoutMs: number,
   )
 }
 
-async function runPhase({ name, chosen }: Part, phasesCount: number, context: Context): Promise<Tally> {
+async function runPhase(
+  name: PhaseName,
+  chosen: readonly string[],
+  isBesideBuild: boolean,
+  context: Context,
+): Promise<Tally> {
   const startedMs = performance.now()
   const phase = PHASES[name]
-  const isAlone = (phase.lanes ?? 1) === 1 && phasesCount === 1
+  const isAlone = (phase.lanes ?? 1) === 1 && !isBesideBuild
   print(`── ${name}: ${chosen.length} files`)
   const waiting = phase.lanes === null ? [chosen] : inOrder(chosen).map(file => [file])
   const tallies: Tally[] = []
@@ -131,7 +135,7 @@ async function runPhase({ name, chosen }: Part, phasesCount: number, context: Co
       const leftMs = phase.timeoutMs - (performance.now() - startedMs)
       tallies.push(
         leftMs > 0
-          ? await runFiles({ name, chosen: group }, isAlone, leftMs, context)
+          ? await runFiles(name, group, { timeoutMs: leftMs, isAlone }, context)
           : failure(`${group.join(', ')}: not run, the ${name} phase has used its ${phase.timeoutMs / 1000} s`),
       )
     }
@@ -144,9 +148,9 @@ async function runPhase({ name, chosen }: Part, phasesCount: number, context: Co
 }
 
 async function runFiles(
-  { name, chosen: group }: Part,
-  isAlone: boolean,
-  timeoutMs: number,
+  name: PhaseName,
+  group: readonly string[],
+  { timeoutMs, isAlone }: { readonly timeoutMs: number; readonly isAlone: boolean },
   context: Context,
 ): Promise<Tally> {
   const phase = PHASES[name]

@@ -4,7 +4,15 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { judge, type Run, skipReasonsOf, summaryLine, sumTallies, testCasesOf } from '../../../scripts/lib/junit.ts'
 import { reasonToKeep } from '../../../scripts/lib/leftovers.ts'
-import { inOrder, PHASE_NAMES, PHASES, phaseOf, STAGES, STARTS_FIRST, testFiles } from '../../../scripts/lib/phases.ts'
+import {
+  BUILD_BESIDE,
+  inOrder,
+  PHASE_NAMES,
+  PHASES,
+  phaseOf,
+  STARTS_FIRST,
+  testFiles,
+} from '../../../scripts/lib/phases.ts'
 
 const report = `<?xml version="1.0" encoding="UTF-8"?>
 <testsuites name="bun test" tests="4" failures="1" skipped="1">
@@ -108,13 +116,16 @@ test('phaseOf', () => {
   const files = [
     'test/base/a.test.ts',
     'test/host/a.slow.test.ts',
-    'test/vm/a.root.test.ts',
     'test/host/a.alone.test.ts',
+    'test/vm/a.root.test.ts',
     'test/e2e/a.image.test.ts',
   ]
   expect(files.map(phaseOf)).toEqual([...PHASE_NAMES])
   expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([null, 2, 1, 1, 3])
-  expect(STAGES.find(stage => stage.some(name => name === 'alone'))).toEqual(['alone'])
+  // What is built must be there before it is needed.
+  const needing = PHASE_NAMES.filter(name => PHASES[name].needsBuild)
+  expect(Math.min(...needing.map(name => PHASE_NAMES.indexOf(name)))).toBeGreaterThan(PHASE_NAMES.indexOf(BUILD_BESIDE))
+  expect(BUILD_BESIDE).not.toBe('alone')
 })
 
 // Goal: what takes longest starts first, nothing is lost by it, and the list names only what is there and runs beside others.
