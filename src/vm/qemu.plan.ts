@@ -218,8 +218,10 @@ function platformArgs(plan: QemuPlan): string[] {
     case 'tcg':
       return [
         // One thread for all processors: with one each, QEMU 7.2 now and then dies where one of them maps a device as another runs.
-        // Page tables of four levels: walks of five cost software emulation an eighth of a boot.
-        ...['-machine', 'q35,vmport=off,hpet=off', '-accel', 'tcg,thread=single,tb-size=512', '-cpu', 'max,la57=off'],
+        // Page tables of four levels: walks of five cost software emulation an eighth of a boot. No fast `rep movsb` and `rep stosb`, by which
+        // kernel and libc copy and clear: emulated, they move one byte at a time, and what is used without them eight or more.
+        ...['-machine', 'q35,vmport=off,hpet=off', '-accel', 'tcg,thread=single,tb-size=512'],
+        ...['-cpu', 'max,la57=off,erms=off,fsrm=off'],
         ...directBoot(plan.image),
       ]
     case 'kvm':

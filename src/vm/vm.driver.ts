@@ -29,7 +29,7 @@ import { confinedArgv, scopeProperties } from './confinement.plan.ts'
 import { makeDisk, resumeWhenRoom } from './disk.driver.ts'
 import { gatewayChannelLimits } from './gateway.driver.ts'
 import { gatewayImage, type Image } from './image.driver.ts'
-import { openImageFile } from './image-file.driver.ts'
+import { type ImageFile, openImageFile } from './image-file.driver.ts'
 import { macAddress, tapName, type UidRange, type VmPaths, vmPaths } from './launch.plan.ts'
 import type { Launcher, PreparedLaunch } from './launcher.driver.ts'
 import { attachLink, type VmLink } from './link.driver.ts'
@@ -38,6 +38,7 @@ import type { HostPlatform } from './platform.driver.ts'
 import { type QemuPlatform, qemuArgv, type ScratchLimits, type SnpBoot } from './qemu.plan.ts'
 import { findTpm, type StartedTpm, startTpm } from './tpm.driver.ts'
 import { findQemu, releaseUid, reserveUid } from './uid.driver.ts'
+import { UnpackedKernels } from './unpacked-kernel.driver.ts'
 
 export type VmDriverDeps = {
   readonly db: LedgerDb
@@ -77,9 +78,11 @@ const firstFd = 3
 export class VmDriver {
   readonly #deps: VmDriverDeps
   readonly #taps: TapStates
+  readonly #unpacked: UnpackedKernels
 
   constructor(deps: VmDriverDeps) {
     this.#deps = deps
+    this.#unpacked = new UnpackedKernels(`${deps.stateDir}/unpacked-kernel`)
     this.#taps = new TapStates(deps.clock)
   }
 
@@ -97,6 +100,8 @@ export class VmDriver {
     const { db, clock, random, uids, tapPrefix, network, launcher } = this.#deps
     const image = await this.#deps.image(vm.image)
     using launch = await launcher.prepare(vm, image)
+    using unpacked = await this.#unpackedKernel(launch)
+    const kernel = unpacked ?? launch.kernel
     const paths = this.#paths(vm)
     this.#record(vm, 'directory', paths.directory)
     ensureDir(paths.directory, { mode: 0o700, owner: ourselves() })
@@ -113,7 +118,7 @@ export class VmDriver {
       using tpm = this.#startTpm(vm, paths, uid)
       this.#record(vm, 'qemu', `unspawned:${vm.id}`)
       const { fd: tapFd } = tap
-      this.#record(vm, 'qemu', identityName(this.#spawnQemu(vm, { paths, tapFd, uid, image, launch, tpm })))
+      this.#record(vm, 'qemu', identityName(this.#spawnQemu(vm, { paths, tapFd, uid, image, launch, kernel, tpm })))
     } finally {
       // QEMU holds its own copy; when it dies the interface goes with it.
       tap.close()
@@ -216,6 +221,11 @@ export class VmDriver {
     }
   }
 
+  /** Null: the kernel unpacks itself, on snp because it is measured so, on kvm because that takes no time. */
+  async #unpackedKernel({ kernel, document }: PreparedLaunch): Promise<ImageFile | null> {
+    return this.#deps.platform.kind === 'tcg' ? this.#unpacked.open(kernel, document.kernelSha256) : null
+  }
+
   #paths(vm: Vm): VmPaths {
     return vmPaths(this.#deps.stateDir, vm.id)
   }
@@ -254,7 +264,7 @@ export class VmDriver {
     return started
   }
 
-  #spawnQemu(vm: Vm, { paths, tapFd, uid, image, launch, tpm }: Spawn): ProcessIdentity {
+  #spawnQemu(vm: Vm, { paths, tapFd, uid, image, launch, kernel, tpm }: Spawn): ProcessIdentity {
     const { qemu, groups, platform, scratchLimits } = this.#deps
     const { vcpus, memoryMib, scratchGib, exchangeGib, modelDisk } = vm
     using opened = new DisposableStack()
@@ -284,7 +294,7 @@ export class VmDriver {
       image: {
         ...image,
         cmdline: launch.cmdline,
-        kernel: ownFd(inherited.add(launch.kernel.fd)),
+        kernel: ownFd(inherited.add(kernel.fd)),
         initrd: ownFd(inherited.add(launch.initrd.fd)),
       },
       platform: qemuPlatform(platform, launch, ownFd(inherited.add(launch.firmware.fd))),
@@ -336,6 +346,8 @@ type Spawn = {
   readonly uid: number
   readonly image: Image
   readonly launch: PreparedLaunch
+  /** As QEMU gets it. */
+  readonly kernel: ImageFile
   readonly tpm: StartedTpm | null
 }
 

@@ -16,6 +16,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
+import { toHex } from '../../src/base/bytes.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
@@ -26,7 +27,7 @@ import { openStore } from '../../src/store/db.ts'
 import { listResources, recordResource, resourceOf } from '../../src/store/ledger/resource.query.ts'
 import { insertVm, moveVm, vmById } from '../../src/store/ledger/vm.query.ts'
 import type { Vm } from '../../src/store/ledger/vm.table.ts'
-import { openImageFile } from '../../src/vm/image-file.driver.ts'
+import { nativeHashes, openImageFile } from '../../src/vm/image-file.driver.ts'
 import { vmPaths } from '../../src/vm/launch.plan.ts'
 import { findLeaks } from '../../src/vm/leaks.driver.ts'
 import { VmDriver } from '../../src/vm/vm.driver.ts'
@@ -92,7 +93,12 @@ inOwnNetns(
               cmdline: '',
               firmwareSha256: '',
             },
-            ...{ document: {} as never, workload: null, signed: {} as never, [Symbol.dispose]: () => {} },
+            ...{
+              document: { kernelSha256: toHex(nativeHashes.sha256(readFileSync(image))) } as never,
+              workload: null,
+              signed: {} as never,
+              [Symbol.dispose]: () => {},
+            },
           }),
         },
         scratchLimits: { mibPerS: 0, iops: 0 },

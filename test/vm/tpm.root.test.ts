@@ -3,6 +3,7 @@
 import { afterAll, expect, test } from 'bun:test'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { toHex } from '../../src/base/bytes.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
@@ -13,7 +14,7 @@ import { openStore } from '../../src/store/db.ts'
 import { recordResource, resourceOf, resourcesOf, strikeResource } from '../../src/store/ledger/resource.query.ts'
 import { insertVm, moveVm, vmById } from '../../src/store/ledger/vm.query.ts'
 import type { Vm } from '../../src/store/ledger/vm.table.ts'
-import { openImageFile } from '../../src/vm/image-file.driver.ts'
+import { nativeHashes, openImageFile } from '../../src/vm/image-file.driver.ts'
 import { vmPaths } from '../../src/vm/launch.plan.ts'
 import { findLeaks } from '../../src/vm/leaks.driver.ts'
 import { listTpms } from '../../src/vm/tpm.driver.ts'
@@ -63,7 +64,12 @@ inOwnNetns(
               kernel: openImageFile(image),
               initrd: openImageFile(image),
             },
-            ...{ cmdline: '', document: {} as never, workload: null, signed: {} as never },
+            ...{
+              cmdline: '',
+              document: { kernelSha256: toHex(nativeHashes.sha256(readFileSync(image))) } as never,
+              workload: null,
+              signed: {} as never,
+            },
             [Symbol.dispose]: () => {},
           }),
         },

@@ -218,6 +218,7 @@ describe('planted', () => {
       ...[
         'no_timer_check',
         'cryptomgr.notests=1',
+        'initcall_blacklist=jent_mod_init',
         'rng_core.default_quality=0',
         'tpm_tis.force=1',
         'random.trust_cpu=on',
