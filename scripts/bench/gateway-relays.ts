@@ -5,7 +5,7 @@ import type { Figures } from './bench-report.ts'
 import { cpuMsOf, ownCpuMsOf } from './gateway-chunks.ts'
 import { type Load, type Running, startOurs, stubView } from './gateway-processes.ts'
 
-const rounds = 5
+const rounds = 3
 const rateMs = 2_000
 const connections = 64
 const pacedStreams = 100

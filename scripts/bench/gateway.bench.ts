@@ -41,7 +41,7 @@ const settleMs = 5_000
 /** Long enough that the garbage of the streams' beginning is collected. */
 const heldMs = 15_000
 const leaveCount = 20
-const insideTimeoutMs = 400_000
+const insideTimeoutMs = 500_000
 
 export async function run({ repoRoot, note, signal }: BenchContext): Promise<Figures> {
   await installPortkey(note)
