@@ -62,7 +62,12 @@ export async function testsOf(files: readonly string[]): Promise<TestCase[]> {
   }
 }
 
-export async function runAgainstEnclave(files: readonly string[], timeoutMs: number): Promise<SuiteRun> {
+/** `processes`: how many of them serve the clients of each gateway. */
+export async function runAgainstEnclave(
+  files: readonly string[],
+  timeoutMs: number,
+  { processes = 1 }: { readonly processes?: number } = {},
+): Promise<SuiteRun> {
   const dir = mkdtempSync(join(tmpdir(), 'srt-suite-'))
   try {
     const random = systemRandom
@@ -71,6 +76,7 @@ export async function runAgainstEnclave(files: readonly string[], timeoutMs: num
     const env = {
       STRONGROOM_TEST_GATEWAY: 'enclave',
       STRONGROOM_TEST_AUTHORITY: dir,
+      ...(processes === 1 ? {} : { STRONGROOM_TEST_PROCESSES: String(processes) }),
       // So every client of these tests trusts the host's authority, without a word in its test.
       NODE_EXTRA_CA_CERTS: authority.caFile,
     }
