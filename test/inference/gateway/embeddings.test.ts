@@ -10,6 +10,7 @@ import { base64Of, EMBEDDING_MODEL, embeddingsUpstream, vectorOf } from '../../r
 import { postEncrypted } from '../../rigs/encrypted-client.ts'
 import { KEY, LIMITS, MODEL, startGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
 import { chargedTo, viewOf } from '../../rigs/test-gateway.ts'
+import { until } from '../../rigs/until.ts'
 import { sendJson, startUpstream, type TestUpstream, wellBehaved } from '../../rigs/upstream-server.ts'
 
 const EMBEDDINGS = '/v1/embeddings'
@@ -175,6 +176,8 @@ describe('what the gateway does with all requests', () => {
     leaving.abort()
     await answer
     await left
+    // Nobody waits for the end of a client that has gone: its row may come a moment after the upstream was let go.
+    await until('its row is there', 5_000, async () => (await gateway.records()).length > 0)
     const prompt = Math.ceil(JSON.stringify(bodyOf()).length / 4)
     expect((await gateway.records()).map(one => [one.tokens, one.outcome])).toEqual([
       [{ prompt, completion: 0 }, 'aborted'],
