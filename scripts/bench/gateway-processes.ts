@@ -143,12 +143,14 @@ export async function startRaw(stub: Running): Promise<Running> {
   return { ...ended, target: { name: 'the raw relay', port: Number(port), headers: NO_KEY } }
 }
 
+const portkeyRuntimes = { bun: process.execPath, node: 'node' } as const
+
 /** Portkey's gateway from npm; null when it cannot be had. It listens on every address, so only in a network namespace of its own. */
-export async function startPortkey(stub: Running): Promise<Running | null> {
+export async function startPortkey(stub: Running, runtime: keyof typeof portkeyRuntimes): Promise<Running | null> {
   const program = portkeyProgram()
   if (!existsSync(program)) return null
   const port = await freePort()
-  const child = Bun.spawn(['node', program, `--port=${port}`, '--headless'], {
+  const child = Bun.spawn([portkeyRuntimes[runtime], program, `--port=${port}`, '--headless'], {
     stdin: 'ignore',
     stdout: 'ignore',
     stderr: 'inherit',
@@ -162,7 +164,7 @@ export async function startPortkey(stub: Running): Promise<Running | null> {
   }
   return {
     pid: child.pid,
-    target: { name: "Portkey's gateway", port, headers },
+    target: { name: `Portkey's gateway on ${runtime}`, port, headers },
     [Symbol.asyncDispose]: () => end(child),
   }
 }
