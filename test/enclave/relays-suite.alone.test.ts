@@ -1,4 +1,5 @@
-// Much of the gateway's suite once more, against an enclave whose clients two relays serve: what clients see must not depend on who serves them.
+// Much of the gateway's suite once more, against an enclave whose clients two relays serve: what clients see must not depend on who serves them. Some of
+// it measures time.
 
 import { expect, test } from 'bun:test'
 import { runAgainstEnclave } from '../rigs/enclave-suite.ts'
@@ -9,7 +10,7 @@ const files = [
   ...['gateway', 'budgets', 'receipts', 'routes', 'slots', 'embeddings'].map(
     name => `test/inference/gateway/${name}.test.ts`,
   ),
-  'test/inference/gateway/stream.slow.test.ts',
+  'test/inference/gateway/stream.alone.test.ts',
   'test/inference/encryption/tampering.test.ts',
 ]
 
