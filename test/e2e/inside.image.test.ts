@@ -75,7 +75,7 @@ function loginOf(appliance: Appliance, hostname: string): Login {
         `rm -f late; setsid sh -c '(${command}) >late.new 2>&1; mv late.new late' </dev/null >/dev/null 2>&1 &`,
       )
       // It waits inside: a login costs the emulated processor as much as seconds of the command.
-      const wait = 'for _ in $(seq 80); do test -e late && break; sleep 1; done; test -e late && echo there || true'
+      const wait = 'timeout 60 sh -c "until test -e late; do sleep 1; done"; test -e late && echo there || true'
       await until(command, 500_000, async () => (await prints(wait)) === 'there')
       return prints('cat late')
     },
