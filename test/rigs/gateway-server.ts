@@ -149,6 +149,7 @@ export function startHostGateway(
         metering: { written: records.length, lost: 0, waiting: 0 },
         running: limiter.running(),
         encryption: encryption.counts,
+        relays: null,
         ...gateway.view(),
       }),
   })

@@ -79,6 +79,7 @@ export function startRealHostGateway(
         metering: metering.counts(),
         running: limiter.running(),
         encryption: encryption.counts,
+        relays: null,
         ...gateway.view(),
       }),
   })

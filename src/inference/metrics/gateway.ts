@@ -13,8 +13,8 @@ export type GatewayGauges = {
   readonly waiting: number
   readonly targets: readonly RouterTargetView[]
   readonly encryption: EncryptionCounts
-  /** Null or absent: one process serves all clients. */
-  readonly relays?: RelayGauges | null
+  /** Null: one process serves all clients. */
+  readonly relays: RelayGauges | null
 }
 
 export type RelayGauges = { readonly running: number; readonly restarts: number }
@@ -50,7 +50,7 @@ export function gatewayFamilies({ metering, running, waiting, targets, encryptio
       ),
     },
     gauge('strongroom_usage_records_waiting', 'Usage records on their way into the ledger.', metering.waiting),
-    ...(relays === null || relays === undefined ? [] : relayFamilies(relays)),
+    ...(relays === null ? [] : relayFamilies(relays)),
   ]
 }
 

@@ -5,6 +5,7 @@ import { createDeadlines } from '../../base/deadlines.ts'
 import { Fault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import type { ServedTls } from '../../http/serve.ts'
+import type { RelayGauges } from '../metrics/gateway.ts'
 import type { DeskDeps } from './desk.ts'
 import { Member, type MemberTiming } from './member.ts'
 import type { RelayTls, Setup } from './wire.ts'
@@ -20,8 +21,6 @@ export type RelaysDeps = DeskDeps & {
   readonly log: Logger
   readonly timing?: MemberTiming
 }
-
-export type RelayCounts = { readonly running: number; readonly restarts: number }
 
 const relayTiming: MemberTiming = { startMs: 60_000, pingMs: 5_000, pingsMax: 6 }
 const retryMinMs = 100
@@ -61,7 +60,7 @@ export class Relays {
     }
   }
 
-  get counts(): RelayCounts {
+  get counts(): RelayGauges {
     return { running: this.#members.filter(member => member?.isListening).length, restarts: this.#restarts }
   }
 

@@ -4,8 +4,9 @@ import { availableParallelism, totalmem } from 'node:os'
 import { gatewayProcessesMax } from '../../contract/workload.ts'
 import { unusedPortOf } from '../../http/serve.ts'
 import { gatewayHandler } from '../gateway/handler.ts'
+import type { RelayGauges } from '../metrics/gateway.ts'
 import { type Listening, type ListenOptions, listenWith } from './listen.ts'
-import { type RelayCounts, Relays, type RelaysDeps } from './relays.ts'
+import { Relays, type RelaysDeps } from './relays.ts'
 
 export type GatewayListen = Pick<ListenOptions, 'listen' | 'tls' | 'guestName'>
 
@@ -13,7 +14,7 @@ export type GatewayServer = Listening & {
   /** Clients are asked to connect anew from now on. */
   readonly drain: () => void
   /** Null: this process serves its clients itself. */
-  readonly relays: (() => RelayCounts & { readonly pids: readonly number[] }) | null
+  readonly relays: (() => RelayGauges & { readonly pids: readonly number[] }) | null
 }
 
 export type ServeDeps = Omit<RelaysDeps, 'count' | keyof GatewayListen>

@@ -163,6 +163,7 @@ test('limits, router and ledger', () => {
           { name: 'local', active: 3, ejected: false },
           { name: 'far', active: 0, ejected: true },
         ],
+        relays: { running: 3, restarts: 9 },
       }),
   })
   expect(Object.fromEntries(read(metrics.render()).samples)).toEqual({
@@ -181,6 +182,8 @@ test('limits, router and ledger', () => {
     strongroom_usage_records_total: 7,
     strongroom_usage_records_lost_total: 1,
     strongroom_usage_records_waiting: 2,
+    strongroom_gateway_relays: 3,
+    strongroom_gateway_relay_restarts_total: 9,
   })
 })
 
