@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util'
 import { type CommandResult, runCommand } from './lib/command.ts'
 import { judge, skipReasonsOf, summaryLine, sumTallies, type Tally } from './lib/junit.ts'
 import { clearLeftovers, killMarked, runMarkVariable } from './lib/leftovers.ts'
-import { BUILD_BESIDE, inOrder, PHASE_NAMES, PHASES, type PhaseName, phaseOf, testFiles } from './lib/phases.ts'
+import { BUILD_BESIDE, groupsOf, PHASE_NAMES, PHASES, type PhaseName, phaseOf, testFiles } from './lib/phases.ts'
 import { type Print, print, seconds } from './lib/terminal.ts'
 
 const root = resolve(import.meta.dir, '..')
@@ -128,7 +128,7 @@ async function runPhase(
   const phase = PHASES[name]
   const isAlone = (phase.lanes ?? 1) === 1 && !isBesideBuild
   print(`── ${name}: ${chosen.length} files`)
-  const waiting = phase.lanes === null ? [chosen] : inOrder(chosen).map(file => [file])
+  const waiting = phase.lanes === null ? [chosen] : groupsOf(chosen)
   const tallies: Tally[] = []
   const runLane = async () => {
     for (let group = waiting.shift(); group !== undefined; group = waiting.shift()) {

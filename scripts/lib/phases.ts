@@ -7,8 +7,8 @@ export const PHASES = {
   slow: { suffix: '.slow.test.ts', lanes: 2, needsBuild: false, timeoutMs: 1_200_000, testTimeoutMs: 120_000 },
   /** Holds a clock to close bounds (`test/meta/phases.ts`), and so must not share the processors: one file at a time. */
   alone: { suffix: '.alone.test.ts', lanes: 1, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
-  /** Needs root, and may change the kernel's state (namespaces, nftables, loop devices): one file at a time. Waits more than it computes. */
-  root: { suffix: '.root.test.ts', lanes: 1, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
+  /** Needs root, and changes nothing outside of namespaces of its own. Waits more than it computes. */
+  root: { suffix: '.root.test.ts', lanes: 2, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
   /**
    * Needs the built executables and images: reads them, builds them, or boots VMs. A file has the time of at most one emulated processor, and
    * takes half of it: the other half it waits. So there is one lane more than processors.
@@ -62,6 +62,16 @@ export const STARTS_FIRST: readonly string[] = [
 export function inOrder(files: readonly string[]): string[] {
   const first = STARTS_FIRST.filter(file => files.includes(file))
   return [...first, ...files.filter(file => !first.includes(file))]
+}
+
+/** Its files run one after the other: they share the account of a build's user. */
+const ONE_BY_ONE = 'test/guest/build/'
+
+/** What a lane takes at a time: one file, but for those that run one by one. */
+export function groupsOf(files: readonly string[]): string[][] {
+  const together = files.filter(file => file.startsWith(ONE_BY_ONE))
+  const others = inOrder(files.filter(file => !together.includes(file))).map(file => [file])
+  return together.length === 0 ? others : [together, ...others]
 }
 
 export function phaseOf(file: string): PhaseName {

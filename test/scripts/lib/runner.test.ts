@@ -6,6 +6,7 @@ import { judge, type Run, skipReasonsOf, summaryLine, sumTallies, testCasesOf } 
 import { reasonToKeep } from '../../../scripts/lib/leftovers.ts'
 import {
   BUILD_BESIDE,
+  groupsOf,
   inOrder,
   PHASE_NAMES,
   PHASES,
@@ -121,7 +122,7 @@ test('phaseOf', () => {
     'test/e2e/a.image.test.ts',
   ]
   expect(files.map(phaseOf)).toEqual([...PHASE_NAMES])
-  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([null, 2, 1, 1, 3])
+  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([null, 2, 1, 2, 3])
   // What is built must be there before it is needed.
   const needing = PHASE_NAMES.filter(name => PHASES[name].needsBuild)
   expect(Math.min(...needing.map(name => PHASE_NAMES.indexOf(name)))).toBeGreaterThan(PHASE_NAMES.indexOf(BUILD_BESIDE))
@@ -139,6 +140,17 @@ test('inOrder', () => {
     'test/a.test.ts',
   ])
   expect(STARTS_FIRST.filter(file => (PHASES[phaseOf(file)].lanes ?? 1) === 1)).toEqual([])
+})
+
+// Goal: what uses the one account of builds never runs beside itself; every file runs once.
+test('groupsOf', () => {
+  const files = testFiles(resolve(import.meta.dir, '../../..')).filter(file => phaseOf(file) === 'root')
+  const groups = groupsOf(files)
+  const building = groups.filter(group => group.some(file => file.startsWith('test/guest/build/')))
+  expect(building).toHaveLength(1)
+  expect(building[0]?.length).toBeGreaterThan(1)
+  expect(groups.flat().toSorted()).toEqual(files)
+  expect(groups.filter(group => !building.includes(group)).every(group => group.length === 1)).toBe(true)
 })
 
 // Goal: a cleanup never takes what another run may be using; only the names of processes that have ended may go.

@@ -1,4 +1,4 @@
-// What a killed test leaves behind goes with the next run, whatever it was doing.
+// What a killed test leaves behind goes with the next run, whatever it was doing. Alone, because whoever makes a namespace removes stale ones, too.
 
 import { expect, test } from 'bun:test'
 import { existsSync, readFileSync } from 'node:fs'
@@ -6,7 +6,7 @@ import { clearLeftovers, runMarkVariable } from '../../../scripts/lib/leftovers.
 import { needsRoot } from '../../rigs/netns.ts'
 import { until } from '../../rigs/until.ts'
 
-test.skipIf(!needsRoot('test/scripts/lib/leftovers.root.test.ts'))(
+test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
   'a process without a mark goes with the namespace of the test that started it',
   async () => {
     // Goal: a paused QEMU of a killed test ignores all but SIGKILL, has an environment of its own, and holds its tap for ever.
@@ -33,7 +33,7 @@ test.skipIf(!needsRoot('test/scripts/lib/leftovers.root.test.ts'))(
   20_000,
 )
 
-test.skipIf(!needsRoot('test/scripts/lib/leftovers.root.test.ts'))(
+test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
   'what a child of a run left goes with the run, and nothing of another run does',
   async () => {
     // Goal: each child of a run has a mark of its own that begins with the run's.
