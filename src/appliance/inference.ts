@@ -2,7 +2,6 @@
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { drawReceiptSeeds, replay } from '../attest/receipt/seeds.ts'
 import { toHex } from '../base/bytes.ts'
 import { canonicalJson } from '../base/canonical-json.ts'
 import type { Clock } from '../base/clock.ts'
@@ -22,7 +21,7 @@ import { spkiDigestOf } from '../http/pair.ts'
 import type { ServedTls } from '../http/serve.ts'
 import { type EvidenceOrigin, noEvidenceOnHost } from '../inference/attestation/attester.ts'
 import { type GatewayConfiguration, gatewayConfiguration } from '../inference/attestation/configuration.ts'
-import { makeReceiptKeys } from '../inference/attestation/receipt-keys.ts'
+import { drawReceiptKeys } from '../inference/attestation/receipt-keys.ts'
 import { createWorkloads, readAllowlist, sha256File, type Workloads } from '../inference/attestation/workloads.ts'
 import { createGatewayAuthenticate, keyDefaults } from '../inference/keys/authenticate.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
@@ -83,7 +82,6 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
       configured.map(one => one.ca),
     ),
   )
-  const receiptSeeds = drawReceiptSeeds(random)
   const service = createInferenceService({
     settings,
     upstreams: [...configured, ...(worker === null ? [] : [workerTarget(worker.upstream, workerBounds(config))])],
@@ -95,8 +93,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     cost: () => metering.cost,
     nonces: store.ledger,
     workloads,
-    keys: makeReceiptKeys(replay(receiptSeeds)),
-    receiptSeeds,
+    keys: drawReceiptKeys(random),
     tlsSpkiDigest: () => spkiDigestOf(deps.tls.current().cert),
     configurationDigest: configuration.digest,
     workload: null,

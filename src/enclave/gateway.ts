@@ -1,6 +1,5 @@
 // The gateway of this VM, put together from its workload.json. Effects: those of its parts: a listening socket, the worker's process.
 
-import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
 import { utf8 } from '../base/bytes.ts'
 import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
@@ -11,6 +10,7 @@ import { encodeAllowlist } from '../contract/allowlist.ts'
 import type { WorkloadDocument } from '../contract/workload.ts'
 import { spkiDigestOf } from '../http/pair.ts'
 import type { EvidenceOrigin } from '../inference/attestation/attester.ts'
+import type { SharedReceiptKeys } from '../inference/attestation/receipt-keys.ts'
 import { createWorkloads } from '../inference/attestation/workloads.ts'
 import { createKeyAuthenticate, keyDefaults } from '../inference/keys/authenticate.ts'
 import { hasBudget, type Reserved } from '../inference/limits/budgets.ts'
@@ -34,8 +34,7 @@ export type EnclaveGatewayDeps = {
   readonly text: string
   readonly digest: Uint8Array
   readonly control: Control
-  readonly keys: ReceiptKeys
-  readonly receiptSeeds: Uint8Array
+  readonly keys: SharedReceiptKeys
   readonly spool: UsageSpool
   readonly spans: SpanSpool
   readonly spent: Spent
@@ -176,7 +175,6 @@ export class EnclaveGateway {
       nonces: this.#deps.nonces,
       workloads,
       keys,
-      receiptSeeds: this.#deps.receiptSeeds,
       tlsSpkiDigest: () => spkiDigestOf(tls.current().cert),
       configurationDigest: this.#deps.digest,
       workload: this.#deps.text,

@@ -2,8 +2,6 @@
 
 import * as fs from 'node:fs'
 import { Type } from '@sinclair/typebox'
-import { makeReceiptKeys } from '../attest/receipt/receipt-keys.ts'
-import { drawReceiptSeeds, replay } from '../attest/receipt/seeds.ts'
 import { present } from '../base/assert.ts'
 import { fromHex, utf8 } from '../base/bytes.ts'
 import { systemClock } from '../base/clock.ts'
@@ -18,10 +16,10 @@ import { createNetworking } from '../guest/network.ts'
 import { findReportDevice } from '../guest/report/find.ts'
 import { type GuestSettings, guestSettings, imageNameIn, serveChannel } from '../guest/serve.ts'
 import { startSandboxed } from '../host/sandbox.ts'
+import { drawReceiptKeys } from '../inference/attestation/receipt-keys.ts'
 import { sha256File } from '../inference/attestation/workloads.ts'
 import { readTextOrNull } from '../linux/files.ts'
 import { mountReadOnly } from '../linux/mount.ts'
-import { nativeKeys } from '../linux/native-keys.ts'
 import { openStore } from '../store/db.ts'
 import { Enclave } from './enclave.ts'
 import { EnclaveGateway } from './gateway.ts'
@@ -91,8 +89,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
   const portOpen = settings.openPort(paths, clock)
   const device = findReportDevice({ paths, files: settings.configFiles, clock, devicesWaitMs })
   device.catch(() => {}) // reported where it is awaited
-  const receiptSeeds = drawReceiptSeeds(systemRandom)
-  const keys = makeReceiptKeys(replay(receiptSeeds), nativeKeys)
+  const keys = drawReceiptKeys(systemRandom)
   const executableDigest = digestOfProgram(paths.programFile, settings.executable)
   executableDigest.catch(() => {}) // reported where it is awaited
   const wants = new Wants(clock)
@@ -124,7 +121,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
       spent = new Spent({ wants, spool, control: parts.control, clock })
       return new EnclaveGateway({
         ...parts,
-        ...{ keys, receiptSeeds, spool, spans, spent, wants, startWorker, clock },
+        ...{ keys, spool, spans, spent, wants, startWorker, clock },
         nonces: store.ledger,
         listen: settings.listen,
         executableDigest,

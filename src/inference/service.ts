@@ -12,7 +12,7 @@ import { createAttester, type EvidenceOrigin } from './attestation/attester.ts'
 import { createAttestationEndpoint } from './attestation/endpoint.ts'
 import { KeptReceipts } from './attestation/kept-receipts.ts'
 import { createNonceLedger } from './attestation/nonces.ts'
-import type { ReceiptKeys } from './attestation/receipt-keys.ts'
+import type { SharedReceiptKeys } from './attestation/receipt-keys.ts'
 import { createResponseSealer } from './attestation/response-sealer.ts'
 import type { Workloads } from './attestation/workloads.ts'
 import { createEncryption } from './encryption/encryption.ts'
@@ -48,9 +48,7 @@ export type InferenceServiceDeps = {
   /** Where used nonces are kept. */
   readonly nonces: LedgerStore
   readonly workloads: Pick<Workloads, 'describe'>
-  readonly keys: ReceiptKeys
-  /** What they are made of: processes that serve clients sign with the same. */
-  readonly receiptSeeds: Uint8Array
+  readonly keys: SharedReceiptKeys
   /** SHA-256 of the SPKI of the TLS key that is in service now. */
   readonly tlsSpkiDigest: () => Uint8Array
   /** SHA-256 of the gateway's configuration. */
@@ -147,7 +145,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
           encryptionCounts: encryption.counts,
           setup: {
             ...{ settings, padsStreams, inside: [...deps.inside], keptReceiptsMs: keptReceipts.retentionMs },
-            receiptSeeds: toHex(deps.receiptSeeds),
+            receiptSeeds: toHex(deps.keys.seeds),
             cacheSecret: toHex(gateway.cacheSecret),
           },
         },

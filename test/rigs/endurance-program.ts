@@ -5,12 +5,11 @@ import { heapStats } from 'bun:jsc'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { gatewaySettings } from '../../src/appliance/inference.ts'
-import { drawReceiptSeeds, replay } from '../../src/attest/receipt/seeds.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
-import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
+import { drawReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
 import { createGatewayAuthenticate, keyDefaults, mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { Metering } from '../../src/inference/metering/ledger.ts'
 import { createCost } from '../../src/inference/metering/price.ts'
@@ -32,8 +31,7 @@ const store = openStore(join(stateDir, 'strongroom.db'))
 const keys = (JSON.parse(keysText) as EnduranceKey[]).map(addKey)
 const settings = gatewaySettings(config)
 const metering = new Metering({ store: store.directory, clock, log, cost: createCost(config.inference.prices) })
-const receiptSeeds = drawReceiptSeeds(systemRandom)
-const receiptKeys = makeReceiptKeys(replay(receiptSeeds))
+const receiptKeys = drawReceiptKeys(systemRandom)
 const service = createInferenceService({
   settings,
   upstreams: config.inference.upstreams.map(loadUpstream),
@@ -50,7 +48,6 @@ const service = createInferenceService({
     },
   },
   keys: receiptKeys,
-  receiptSeeds,
   tlsSpkiDigest: () => new Uint8Array(32),
   configurationDigest: new Uint8Array(32),
   workload: null,

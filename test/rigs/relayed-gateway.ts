@@ -2,7 +2,6 @@
 // else is the service's own. Effects: processes, a port.
 
 import { gatewaySettings } from '../../src/appliance/inference.ts'
-import { drawReceiptSeeds, replay } from '../../src/attest/receipt/seeds.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { systemRandom } from '../../src/base/ids.ts'
@@ -11,7 +10,7 @@ import { defaultConfig } from '../../src/config/load.ts'
 import type { TraceSpan } from '../../src/contract/span.ts'
 import type { GatewaySettings } from '../../src/contract/workload.ts'
 import type { ServedTls } from '../../src/http/serve.ts'
-import { makeReceiptKeys, type ReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
+import { drawReceiptKeys, type ReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
 import { MonthSums, scopesOf } from '../../src/inference/metering/month-sums.ts'
 import { createInferenceService, type InferenceService } from '../../src/inference/service.ts'
 import type { Caller, UsageRecord } from '../../src/inference/types.ts'
@@ -51,8 +50,7 @@ export async function startRelayedGateway(
   const { padsStreams, ...limits } = LIMITS
   const [records, spans, lines]: [UsageRecord[], TraceSpan[], string[]] = [[], [], []]
   const sums = new MonthSums()
-  const receiptSeeds = drawReceiptSeeds(systemRandom)
-  const keys = makeReceiptKeys(replay(receiptSeeds))
+  const keys = drawReceiptKeys(systemRandom)
   const store = openStore(':memory:')
   const service = createInferenceService({
     settings: {
@@ -92,7 +90,6 @@ export async function startRelayedGateway(
       },
     },
     keys,
-    receiptSeeds,
     tlsSpkiDigest: () => new Uint8Array(32),
     configurationDigest: new Uint8Array(32),
     workload: null,

@@ -1,11 +1,24 @@
 // The gateway's receipt keys: made when the process starts, kept in memory, never written. Effects: native cryptography.
 
 import * as receiptKeys from '../../attest/receipt/receipt-keys.ts'
-import type { Random } from '../../attest/receipt/seeds.ts'
+import { drawReceiptSeeds, type Random, replay } from '../../attest/receipt/seeds.ts'
 import { nativeKeys } from '../../linux/native-keys.ts'
 
 export type ReceiptKeys = receiptKeys.ReceiptKeys
 
+/** With what they are made of: processes that serve clients for this one sign with the same. */
+export type SharedReceiptKeys = ReceiptKeys & { readonly seeds: Uint8Array }
+
 export function makeReceiptKeys(random: Random): ReceiptKeys {
   return receiptKeys.makeReceiptKeys(random, nativeKeys)
+}
+
+export function drawReceiptKeys(random: Random): SharedReceiptKeys {
+  const seeds = drawReceiptSeeds(random)
+  return { ...receiptKeysOf(seeds), seeds }
+}
+
+/** As they were drawn, in another process. */
+export function receiptKeysOf(seeds: Uint8Array): ReceiptKeys {
+  return makeReceiptKeys(replay(seeds))
 }

@@ -1,8 +1,6 @@
 // The program of a relay: it serves clients on the gateway's address, and asks its owner for every decision. Effects: a listening socket, upstreams,
 // children that check schemas. It holds no state that outlives a request, and ends when its owner does.
 
-import { makeReceiptKeys } from '../../attest/receipt/receipt-keys.ts'
-import { replay } from '../../attest/receipt/seeds.ts'
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
@@ -10,7 +8,7 @@ import { createDeadlines } from '../../base/deadlines.ts'
 import { systemRandom } from '../../base/ids.ts'
 import { createLogger } from '../../base/log.ts'
 import { checkHost } from '../../http/head.ts'
-import { nativeKeys } from '../../linux/native-keys.ts'
+import { receiptKeysOf } from '../attestation/receipt-keys.ts'
 import { createResponseSealer } from '../attestation/response-sealer.ts'
 import { createEncryption } from '../encryption/encryption.ts'
 import { createFront, type GatewayFetch, pathOf } from '../gateway/front.ts'
@@ -135,7 +133,7 @@ function composeRelay(setup: Setup, { say, link, upstreams }: RelayParts): { fet
   const limits = { ...settings, padsStreams: setup.padsStreams }
   const [clock, random, log] = [systemClock, systemRandom, relayLog(say).unit('gateway')]
   const deadlines = createDeadlines(clock)
-  const keys = makeReceiptKeys(replay(hexOf(setup.receiptSeeds)), nativeKeys)
+  const keys = receiptKeysOf(hexOf(setup.receiptSeeds))
   const onRead = (suite: keyof typeof counts, outcome: keyof (typeof counts)['xwing']) =>
     say({ kind: 'counted', suite, outcome })
   const encryption = createEncryption({ keys, random, onRead })
