@@ -35,6 +35,8 @@ const warmMs = 2_000
 const streamRounds = 3
 const aloneRepeats = 100
 const manyRepeats = 5
+/** Of each connection, before streams are measured. */
+const warmRepeats = 60
 const connections = 64
 const heldStreams = 1_000
 const settleMs = 5_000
@@ -148,6 +150,10 @@ async function measureRates({ load, targets, others, portkeys, say }: RateRig): 
 async function measureStreams({ load, targets, say }: Rig): Promise<Figures> {
   // Not Portkey's gateway: on Node 20 it answers streams of a custom host with 500 (tried with 1.15.2).
   const all = Object.entries(targets)
+  // As with the rates, what has served for a while is measured: the first some thousand streams run code that is not compiled yet.
+  for (const [, { target }] of all) {
+    await load.run(target, { kind: 'firstChunk', mode: 'short', connections, repeats: warmRepeats })
+  }
   const measureAll = async (mode: Mode, count: number, repeats: number) => {
     const seen = new Map<string, number[]>(all.map(([name]) => [name, []]))
     // The first round warms up.

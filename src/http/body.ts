@@ -67,23 +67,25 @@ type Read =
  * A body with a declared length is read in one go, several times faster than piece by piece.
  * For that, `request.body` may not even be looked at: the look turns the body into a stream.
  */
-async function readWithin(request: Request, limits: BodyLimits, deadlines: Deadlines): Promise<Read> {
-  const first = Promise.withResolvers<Read>()
-  const reader = request.headers.has('content-length') ? null : (request.body?.getReader() ?? null)
-  const stop = deadlines.after(limits.timeoutMs, () => {
-    first.resolve({ kind: 'late' })
-    void reader?.cancel().catch(() => {})
+function readWithin(request: Request, { bytesMax, timeoutMs }: BodyLimits, deadlines: Deadlines): Promise<Read> {
+  // One promise for all that may come first: each one more is paid for by every request.
+  return new Promise(resolve => {
+    const reader = request.headers.has('content-length') ? null : (request.body?.getReader() ?? null)
+    const stop = deadlines.after(timeoutMs, () => {
+      resolve({ kind: 'late' })
+      void reader?.cancel().catch(() => {})
+    })
+    const end = (read: Read) => {
+      stop()
+      resolve(read)
+    }
+    const cut = (cause: unknown) => end({ kind: 'cut', cause })
+    if (reader === null) request.arrayBuffer().then(buffer => end(wholeOf(new Uint8Array(buffer), bytesMax)), cut)
+    else readPieces(reader, bytesMax).then(end, cut)
   })
-  const read = reader === null ? readDeclared(request, limits.bytesMax) : readPieces(reader, limits.bytesMax)
-  // Not Promise.race, which takes three promises more.
-  read.then(first.resolve, cause => first.resolve({ kind: 'cut', cause }))
-  const outcome = await first.promise
-  stop()
-  return outcome
 }
 
-async function readDeclared(request: Request, bytesMax: number): Promise<Read> {
-  const bytes = new Uint8Array(await request.arrayBuffer())
+function wholeOf(bytes: Uint8Array, bytesMax: number): Read {
   return bytes.length > bytesMax ? { kind: 'too_large' } : { kind: 'whole', bytes }
 }
 

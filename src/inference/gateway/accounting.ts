@@ -34,8 +34,8 @@ export type RequestAccount = {
   /** Before an upstream is asked: what the request can cost at most, of the budgets. Nobody pays for more. Faults: budget_exceeded, metering_unavailable. */
   readonly reserve: (worst: Tokens) => Promise<void>
   readonly noteFirstChunk: () => void
-  /** Resolves once the row is kept: the client has the end of its response only then. Further calls have no effect. */
-  readonly close: (end: RequestEnd) => Promise<void>
+  /** Resolves, or returns, once the row is kept: the client has the end of its response only then. Further calls have no effect. */
+  readonly close: (end: RequestEnd) => void | Promise<void>
 }
 
 export type AccountDeps = {
@@ -82,7 +82,7 @@ export function openAccount(
     noteFirstChunk: () => {
       account.firstChunkMs ??= clock.monotonicMs() - startedMs
     },
-    close: async ({ outcome, tokens: used, tokensSource, status, errorCode }) => {
+    close: ({ outcome, tokens: used, tokensSource, status, errorCode }) => {
       if (!isOpen) return
       isOpen = false
       const tokens = reserved === null ? used : atMost(used, reserved.worst)
@@ -96,7 +96,7 @@ export function openAccount(
       observe({ operation, model, upstream, status, errorCode, tokens, durationMs, firstChunkMs, queueMs })
       const end = { model, upstream, status, outcome, errorCode, tokens, tokensSource, queueMs, firstChunkMs }
       trace?.end(end)
-      await kept
+      return kept
     },
   }
   return account

@@ -11,7 +11,8 @@ export async function readUpstreamBody(
   limits: BodyLimits,
   deadlines: Deadlines,
 ): Promise<string> {
-  if ((response.head.contentLength ?? 0) > limits.bytesMax) throw new UpstreamFault('too_large')
+  const { contentLength } = response.head
+  if ((contentLength ?? 0) > limits.bytesMax) throw new UpstreamFault('too_large')
   let isLate = false
   const stop = deadlines.after(limits.timeoutMs, () => {
     isLate = true
@@ -20,7 +21,10 @@ export async function readUpstreamBody(
   const chunks: Uint8Array[] = []
   let lengthBytes = 0
   try {
-    for (let bytes = await response.read(); bytes !== null; bytes = await response.read()) {
+    // With the last byte of a declared length the response has ended: nobody has to wait for that.
+    while (lengthBytes !== contentLength) {
+      const bytes = await response.read()
+      if (bytes === null) break
       lengthBytes += bytes.length
       if (lengthBytes > limits.bytesMax) throw new UpstreamFault('too_large')
       chunks.push(bytes)

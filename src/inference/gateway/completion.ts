@@ -75,7 +75,7 @@ const completionTokensReserved = 256
 const chunkedBytesReserved = 16_384
 
 export function createCompletionHandler(deps: CompletionDeps): CompletionHandler {
-  return createMeteredHandler(deps, async admitted => completeJob(deps, await prepareJob(deps, admitted)))
+  return createMeteredHandler(deps, async admitted => await completeJob(deps, await prepareJob(deps, admitted)))
 }
 
 export type MeteredDeps = CompletionServices & Pick<CompletionDeps, 'limits' | 'log' | 'deadlines'>
@@ -133,14 +133,14 @@ function tokensToReserve(
 }
 
 /** The plain body. */
-export async function readPlainBody(
+export function readPlainBody(
   { limits, deadlines }: Pick<MeteredDeps, 'limits' | 'deadlines'>,
   request: Request,
   exchange: EncryptedExchange | null,
 ): Promise<Uint8Array> {
   const bounds = { bytesMax: bytesMaxOf(limits, exchange), timeoutMs: limits.bodyTimeoutMs }
-  const body = await readBody(request, bounds, deadlines)
-  return exchange === null ? body : await exchange.decrypt(body, limits.bodyBytesMax)
+  const read = readBody(request, bounds, deadlines)
+  return exchange === null ? read : read.then(body => exchange.decrypt(body, limits.bodyBytesMax))
 }
 
 export type AdmittedRequest<Asked extends Operation> = Received<Asked> & {

@@ -41,9 +41,9 @@ export type Acquire = (
 const attemptsMax = 3
 
 /** As `overUpstreams`; Fault invalid_request where no upstream of the model takes the request. */
-export async function completeJob(deps: FailoverDeps, job: Job): Promise<Response> {
+export function completeJob(deps: FailoverDeps, job: Job): Promise<Response> {
   const { id, plan, account, signal } = job
-  return await overUpstreams(deps, {
+  return overUpstreams(deps, {
     ...{ id, account, signal, model: plan.request.model, except: unfitTargets(deps, job) },
     bounds: ({ contextTokens }) => usageBounds(plan.request, { bodyBytes: account.bodyBytes, contextTokens }),
     ask: asked => tryUpstream(deps, job, asked),
@@ -66,10 +66,14 @@ export async function overUpstreams(deps: FailoverDeps, job: UpstreamJob): Promi
   if (job.account.hasBudget) await job.account.reserve(worstCase(deps, job))
   let lastFault: UpstreamFault | BusyFault | null = null
   for (let attempts = 0; attempts < attemptsMax; attempts += 1) {
-    const lease = await acquireLease(deps, job, except).catch(error => {
+    let lease: Lease<UpstreamTarget>
+    try {
+      const taken = acquireLease(deps, job, except)
+      lease = taken instanceof Promise ? await taken : taken
+    } catch (error) {
       job.signal.throwIfAborted()
       throw lastFault ?? error
-    })
+    }
     except.add(lease.target)
     const attempt = openAttempt()
     const traceparent = job.account.trace?.beginAttempt(lease.target.name) ?? null
@@ -103,17 +107,20 @@ function worstCase({ upstreams }: FailoverDeps, { model, bounds }: UpstreamJob):
 }
 
 /** Notes the wait and the upstream in the request's account. */
-async function acquireLease(
+function acquireLease(
   { router, clock }: FailoverDeps,
   { id, model, account, signal }: UpstreamJob,
   except: ReadonlySet<UpstreamTarget>,
-): Promise<Lease<UpstreamTarget>> {
+): Lease<UpstreamTarget> | Promise<Lease<UpstreamTarget>> {
   const startedMs = clock.monotonicMs()
   const { promptEstimate } = account
-  const lease = await router.acquire(model, { id, promptEstimate, except, signal })
-  account.queueMs += clock.monotonicMs() - startedMs
-  account.upstream = lease.target.name
-  return lease
+  const note = (lease: Lease<UpstreamTarget>) => {
+    account.queueMs += clock.monotonicMs() - startedMs
+    account.upstream = lease.target.name
+    return lease
+  }
+  const lease = router.acquire(model, { id, promptEstimate, except, signal })
+  return lease instanceof Promise ? lease.then(note) : note(lease)
 }
 
 /** As a code. */
@@ -134,7 +141,7 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
   const { request } = plan
   const cacheSalt = () => deps.cacheSalt(account.organizationId)
   const { text, ignored } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
-  const headers = { ...job.headers, ...ignoredHeaders(deps, ignored, job.ignored) }
+  const more = ignoredHeaders(deps, ignored, job.ignored)
   const response = await deps.upstream.send(lease.target, {
     path: request.operation === 'chat' ? '/chat/completions' : '/completions',
     body: text,
@@ -143,25 +150,26 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
     attempt,
   })
   const respond = request.stream ? respondStream : respondWhole
-  return await respond(deps, { ...job, headers }, lease, response)
+  const told = more === null ? job : { ...job, headers: { ...job.headers, ...more } }
+  return await respond(deps, told, lease, response)
 }
 
 /** Names the fields of a request that were not sent to the upstream. */
 const ignoredHeader = 'x-strongroom-ignored'
 const ignoredNamesMax = 32
 
-/** Of fields that were not sent. Fault invalid_request where the gateway refuses them; those that a translation has left out never are. */
+/** Of fields that were not sent; null where all were. Fault invalid_request where the gateway refuses them; those that a translation has left out never are. */
 export function ignoredHeaders(
   { refusesUnknownFields }: Pick<FailoverDeps, 'refusesUnknownFields'>,
   ignored: readonly string[],
   untranslated: readonly string[] = [],
-): ResponseHeaders {
+): ResponseHeaders | null {
   const [first] = ignored
   if (first !== undefined && refusesUnknownFields) {
     throw invalidField(first, 'is not a field of this model; leave it out.')
   }
-  const left = [...untranslated, ...ignored]
-  return left.length === 0 ? {} : { [ignoredHeader]: headerList(left) }
+  if (first === undefined && untranslated.length === 0) return null
+  return { [ignoredHeader]: headerList([...untranslated, ...ignored]) }
 }
 
 /** Names that a header cannot carry are shown as `?`: they are the client's own. */

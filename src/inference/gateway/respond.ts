@@ -4,7 +4,7 @@ import { utf8 } from '../../base/bytes.ts'
 import type { Deadlines } from '../../base/deadlines.ts'
 import type { Logger } from '../../base/log.ts'
 import type { TokensSource } from '../../store/directory/usage.table.ts'
-import { type Completion, parseCompletion, type TokenCounts } from '../openai/completion.ts'
+import { parseCompletion, type TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { RequestSource } from '../openai/request.ts'
 import { usageBounds } from '../openai/usage.ts'
@@ -53,9 +53,13 @@ export async function respondWhole(
   const text = await readUpstreamBody(upstream, bodyLimits, deadlines)
   const completion = parseCompletion(text, plan, countsOf(job, lease.target))
   const { tokens, tokensSource } = completion
-  const body = await documentOf(completion, plan).catch(error => {
+  let body: string
+  try {
+    if (plan.schema !== null) await plan.schema(completion.contents)
+    body = plan.shape?.whole(completion.body, completion.usage) ?? JSON.stringify(completion.body)
+  } catch (error) {
     throw error instanceof UpstreamFault ? error.charged(tokens) : error
-  })
+  }
   signal.throwIfAborted()
   seal?.update(utf8(body))
   if (account.trace !== null) account.trace.finishReasons = completion.finishReasons
@@ -85,12 +89,6 @@ export async function sendWhole(
   return jsonTextResponse(body, 200, receipt === null ? headers : { ...headers, 'x-strongroom-receipt': receipt })
 }
 
-/** What the client gets of a completion that its schema allows, as JSON. UpstreamFault. */
-async function documentOf({ contents, body, usage }: Completion, plan: CompletionPlan): Promise<string> {
-  await plan.schema?.(contents)
-  return plan.shape?.whole(body, usage) ?? JSON.stringify(body)
-}
-
 export async function respondStream(
   { deadlines, limits, log }: RespondDeps,
   job: Job,
@@ -100,7 +98,7 @@ export async function respondStream(
   // `job` holds the prompt, and a stream may last for minutes: `onEnd` must not keep it.
   const { id, plan, account, isEncrypted, signal } = job
   const seal = job.seal?.(lease.target.name) ?? null
-  const onEnd = ({ outcome, error, tokens, tokensSource, finishReasons }: StreamEnd) => {
+  const onEnd = async ({ outcome, error, tokens, tokensSource, finishReasons }: StreamEnd) => {
     lease.release(healthAfter({ outcome, error }))
     if (account.trace !== null) account.trace.finishReasons = finishReasons()
     if (outcome === 'failed') {
@@ -108,7 +106,7 @@ export async function respondStream(
       log.warn('stream failed', { request: id, upstream: lease.target.name, reason })
       account.trace?.endAttempt(reason)
     }
-    return account.close({
+    await account.close({
       outcome,
       tokens,
       tokensSource,

@@ -41,7 +41,8 @@ export class Metering implements SpentSource {
   readonly #append: Append
   readonly #stopping = new AbortController()
   readonly #waiting: Usage[] = []
-  readonly #waitingSums = new MonthSums()
+  /** Kept from when somebody first asks: without budgets nobody does. */
+  #waitingSums: MonthSums | null = null
   readonly #monthSum: ReturnType<typeof prepareMonthSum>
   #isFlushScheduled = false
   #written = 0
@@ -59,7 +60,7 @@ export class Metering implements SpentSource {
       const row = rowOf(record, this.#deps.cost)
       if (this.#waiting.length >= waitingMax) throw new Error(`${waitingMax} records wait already`)
       this.#waiting.push(row)
-      this.#waitingSums.add(row)
+      this.#waitingSums?.add(row)
       if (this.#stopping.signal.aborted) this.flush()
       else this.#scheduleFlush(flushIntervalMs)
     } catch (error) {
@@ -98,9 +99,14 @@ export class Metering implements SpentSource {
   /** By the store, and what waits for it. */
   spent(caller: Pick<Caller, 'organizationId' | 'keyPrefix'>, month: string): MonthSpent {
     const { key, organization } = scopesOf(caller, month)
+    if (this.#waitingSums === null) {
+      this.#waitingSums = new MonthSums()
+      for (const row of this.#waiting) this.#waitingSums.add(row)
+    }
+    const waiting = this.#waitingSums
     return {
-      key: addSums(this.#monthSum(key), this.#waitingSums.of(key)),
-      organization: addSums(this.#monthSum(organization), this.#waitingSums.of(organization)),
+      key: addSums(this.#monthSum(key), waiting.of(key)),
+      organization: addSums(this.#monthSum(organization), waiting.of(organization)),
     }
   }
 
@@ -129,7 +135,7 @@ export class Metering implements SpentSource {
     const outcome = writeBatch({ store: this.#deps.store, append: this.#append }, batch)
     this.#noteRefused(outcome)
     this.#written += outcome.written
-    for (const row of this.#waiting.splice(0, batch.length - outcome.left.length)) this.#waitingSums.remove(row)
+    for (const row of this.#waiting.splice(0, batch.length - outcome.left.length)) this.#waitingSums?.remove(row)
     if (outcome.left.length === 0) return true
     const fields = { waiting: this.#waiting.length, error: outcome.error }
     this.#deps.log.error('usage records could not be written and stay queued', fields)

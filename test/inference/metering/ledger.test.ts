@@ -296,3 +296,17 @@ test('goal: what a key and its organization have used is known before it is writ
   const next = new Metering({ ...the.deps, store: ledger.store })
   expect(next.spent(callerOf({ keyPrefix: 'k1' }), '2026-11').organization.requests).toBe(3)
 })
+
+test('goal: sums that are first asked for while records wait have those records, beside what is written', () => {
+  using the = bench()
+  const { metering } = the
+  const atMs = Date.parse('2026-11-22T12:00Z')
+  const caller = callerOf({ keyPrefix: 'k1' })
+  metering.record({ ...recordOf('s1'), atMs, caller })
+  metering.flush()
+  metering.record({ ...recordOf('s2'), atMs, caller })
+  metering.record({ ...recordOf('s3'), atMs, caller })
+  expect(metering.spent(caller, '2026-11').key.requests).toBe(3)
+  metering.flush()
+  expect(metering.spent(caller, '2026-11').key.requests).toBe(3)
+})

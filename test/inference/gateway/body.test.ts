@@ -1,0 +1,54 @@
+// The body of an upstream's response: when it is whole, and when it is not.
+
+import { expect, test } from 'bun:test'
+import { createDeadlines } from '../../../src/base/deadlines.ts'
+import { readUpstreamBody } from '../../../src/inference/gateway/body.ts'
+import type { UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
+import { UpstreamFault } from '../../../src/inference/upstream/fault.ts'
+import { createManualClock } from '../../rigs/clock.ts'
+
+const limits = { bytesMax: 16, timeoutMs: 1_000 }
+const head = { status: 200, contentType: 'application/json', contentEncoding: '', retryAfterSeconds: null }
+
+/** Its pieces one after the other, then what `last` says; counts the reads. */
+function responseOf(contentLength: number | null, pieces: readonly string[], last: () => Promise<null>) {
+  const seen = { reads: 0 }
+  const response: UpstreamResponse = {
+    head: { ...head, contentLength },
+    read: () => {
+      const piece = pieces[seen.reads]
+      seen.reads += 1
+      return piece === undefined ? last() : Promise.resolve(Buffer.from(piece))
+    },
+    pushTo: () => {
+      throw new Error('nobody asks here')
+    },
+    abort: () => {},
+  }
+  return { seen, response }
+}
+
+const never = () => new Promise<null>(() => {})
+const read = (response: UpstreamResponse) => readUpstreamBody(response, limits, createDeadlines(createManualClock()))
+
+// Goal: nobody waits for the end of a body after its last byte; without a declared length only the end says which that is.
+test('a body is whole with the last byte that was declared', async () => {
+  const declared = responseOf(6, ['{"a"', ':1'], never)
+  expect(await read(declared.response)).toBe('{"a":1')
+  expect(declared.seen.reads).toBe(2)
+  expect(await read(responseOf(0, [], never).response)).toBe('')
+  const open = responseOf(null, ['{}'], () => Promise.resolve(null))
+  expect(await read(open.response)).toBe('{}')
+  expect(open.seen.reads).toBe(2)
+})
+
+// Goal: fewer bytes than were declared are no body, and no more than are allowed are read.
+test('a body that is cut, too large, or no UTF-8', async () => {
+  const cut = responseOf(6, ['{"a"'], () => Promise.reject(new UpstreamFault('cut')))
+  const reasonOf = (response: UpstreamResponse) => read(response).catch(error => Reflect.get(Object(error), 'reason'))
+  expect(await reasonOf(cut.response)).toBe('cut')
+  expect(await reasonOf(responseOf(17, [], never).response)).toBe('too_large')
+  expect(await reasonOf(responseOf(null, ['0123456789', '0123456789'], never).response)).toBe('too_large')
+  const bad = responseOf(1, [], never).response
+  expect(await reasonOf({ ...bad, read: () => Promise.resolve(Uint8Array.of(0xff)) })).toBe('malformed')
+})
