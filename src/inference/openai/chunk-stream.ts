@@ -57,8 +57,8 @@ export class ChunkStream {
   }
 
   /** The events that these bytes complete: all of them, or UpstreamFault. */
-  push(bytes: Uint8Array): Batch {
-    const events = this.#events.push(bytes)
+  push(bytes: Uint8Array, start = 0, end = bytes.length): Batch {
+    const events = this.#events.push(bytes, start, end)
     this.#eventCount += events.length
     let text = ''
     for (const event of events) {

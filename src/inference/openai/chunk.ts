@@ -37,6 +37,7 @@ type Form = {
   uses: number
 }
 
+const NONE: readonly string[] = []
 /** Chunks that are converted in full between two templates, at the most, where templates turn out to be of no use. */
 const templateGapMax = 64
 
@@ -53,7 +54,7 @@ export class ChunkConverter {
   #usage: Usage | null = null
   #deliveredCount = 0
   #contentChars = 0
-  #contents: string[] = []
+  #contents: readonly string[] = NONE
   #form: Form | null = null
   /** Chunks to be converted in full before the next template is made, and how many that were last time. */
   #templateGap = { left: 0, length: 0 }
@@ -104,7 +105,7 @@ export class ChunkConverter {
     }
     form.uses += 1
     this.#deliveredCount += 1
-    return this.#padded(template.chunkBefore + text + template.chunkAfter)
+    return this.#padded(`${template.chunkBefore}${text}${template.chunkAfter}`)
   }
 
   /** One event's data: the chunk's JSON for the client, `end` for the upstream's [DONE], null when there is nothing to send. UpstreamFault. */
@@ -133,9 +134,8 @@ export class ChunkConverter {
 
   /** Contents of the choices that have ended since the last call, for a check against the strict schema of response_format. */
   takeContents(): readonly string[] {
-    if (this.#contents.length === 0) return this.#contents
     const taken = this.#contents
-    this.#contents = []
+    this.#contents = NONE
     return taken
   }
 
@@ -259,7 +259,7 @@ export class ChunkConverter {
     const ending = { callCount: state.calls.size, finishReason, content: state.content, isRefused: state.isRefused }
     checkToolChoice(this.#plan, ending)
     const content = checkFormat(this.#plan, ending)
-    if (content !== null) this.#contents.push(content)
+    if (content !== null) this.#contents = [...this.#contents, content]
     state.isFinished = true
     state.content = ''
     state.finishReason = publicFinishReason(ending)

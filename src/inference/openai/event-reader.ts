@@ -18,8 +18,8 @@ type EventForm = {
   readonly template: ChunkTemplate
   readonly before: Buffer
   readonly after: Buffer
-  /** Of an event whose text is empty, as the parser counts: without line ends. */
-  readonly lineBytes: number
+  /** With more the event is over the limit, which counts it without its line ends. */
+  readonly textBytesMax: number
 }
 
 export class EventReader {
@@ -33,15 +33,24 @@ export class EventReader {
     this.#eventBytesMax = eventBytesMax
   }
 
-  /** The events that these bytes complete, in order. UpstreamFault malformed or too_large. */
-  push(bytes: Uint8Array): StreamEvent[] {
-    if (!this.#parser.isBetweenEvents()) return this.#parser.push(bytes)
+  /** The events that the bytes from `start` to `end` complete, in order. UpstreamFault malformed or too_large. */
+  push(bytes: Uint8Array, start: number, end: number): StreamEvent[] {
+    if (!this.#parser.isBetweenEvents()) return this.#parser.push(bytes.subarray(start, end))
     const buffer = asBuffer(bytes)
     const events: StreamEvent[] = []
-    let at = 0
-    if (this.#form !== null) at = takeFormed(this.#form, { buffer, eventBytesMax: this.#eventBytesMax, events })
-    if (at === buffer.length) return events
-    const rest = at === 0 ? buffer : buffer.subarray(at)
+    let at = start
+    if (this.#form !== null) {
+      while (at < end) {
+        const textStart = at + this.#form.before.length
+        const textEnd = formedTextEnd(this.#form, buffer, at, end)
+        const text = textEnd < 0 ? null : textOf(buffer, textStart, textEnd)
+        if (text === null) break
+        events.push({ template: this.#form.template, text })
+        at = textEnd + this.#form.after.length
+      }
+      if (at === end) return events
+    }
+    const rest = buffer.subarray(at, end)
     this.#framing = framingOf(rest)
     const parsed = this.#parser.push(rest)
     return events.length === 0 ? parsed : [...events, ...parsed]
@@ -61,7 +70,8 @@ export class EventReader {
     const { lead, end } = this.#framing
     const before = Buffer.from(lead + template.dataBefore)
     const after = Buffer.from(template.dataAfter + end)
-    this.#form = { template, before, after, lineBytes: before.length + after.length - end.length }
+    const textBytesMax = this.#eventBytesMax - before.length - after.length + end.length
+    this.#form = { template, before, after, textBytesMax }
   }
 }
 
@@ -71,56 +81,36 @@ function asBuffer(bytes: Uint8Array): Buffer {
   return bytes instanceof Buffer ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 }
 
-type Taking = { readonly buffer: Buffer; readonly eventBytesMax: number; readonly events: StreamEvent[] }
-
-/** Takes events of a form from the beginning; gives where the first one begins that has another form, is too large, or is not complete. */
-function takeFormed(form: EventForm, { buffer, eventBytesMax, events }: Taking): number {
-  const { template, before, after, lineBytes } = form
-  let at = 0
-  while (at + before.length < buffer.length) {
-    const start = at + before.length
-    if (buffer.compare(before, 0, before.length, at, start) !== 0) break
-    const { end, isAscii } = textEnd(buffer, start)
-    if (end <= start || end - start + lineBytes > eventBytesMax) break
-    const next = end + after.length
-    if (next > buffer.length || buffer.compare(after, 0, after.length, end, next) !== 0) break
-    const text = isAscii ? buffer.toString('latin1', start, end) : textOf(buffer, start, end)
-    if (text === null) break
-    events.push({ template, text })
-    at = next
-  }
-  return at
+/** Where the text ends of the event that begins at `at`; -1 for one that has another form, is too large or empty, or has not arrived by `bound`. */
+function formedTextEnd({ before, after, textBytesMax }: EventForm, bytes: Buffer, at: number, bound: number): number {
+  const start = at + before.length
+  if (start >= bound || bytes.compare(before, 0, before.length, at, start) !== 0) return -1
+  const end = textEnd(bytes, start, Math.min(bound, start + textBytesMax + 1))
+  const next = end + after.length
+  if (end <= start || next > bound || bytes.compare(after, 0, after.length, end, next) !== 0) return -1
+  return end
 }
 
 /** Of the escapes of JSON (RFC 8259 section 7) those that JSON.stringify writes: `"\\bfnrt`. Of the others it makes other bytes. */
 const KEPT_ESCAPES = new Set([0x22, 0x5c, 0x62, 0x66, 0x6e, 0x72, 0x74])
 
-const NO_TEXT = { end: -1, isAscii: true }
-
-/** `end`: index of the quote that ends the text; -1 when there is none, or when JSON.stringify would not write the text as it stands. */
-function textEnd(bytes: Uint8Array, start: number): { readonly end: number; readonly isAscii: boolean } {
-  let bits = 0
-  for (let at = start; at < bytes.length; at += 1) {
+/** Index of the quote that ends the text; -1 when there is none before `bound`, or when JSON.stringify would not write the text as it stands. */
+function textEnd(bytes: Buffer, start: number, bound: number): number {
+  for (let at = start; at < bound; at += 1) {
     const byte = bytes[at] ?? 0
-    if (byte === 0x22) return { end: at, isAscii: bits < 0x80 }
-    if (byte < 0x20) return NO_TEXT
-    bits |= byte
+    if (byte === 0x22) return at
+    if (byte < 0x20) return -1
     if (byte !== 0x5c) continue
     at += 1
-    if (!KEPT_ESCAPES.has(bytes[at] ?? 0)) return NO_TEXT
+    if (!KEPT_ESCAPES.has(bytes[at] ?? 0)) return -1
   }
-  return NO_TEXT
+  return -1
 }
 
-const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-
-/** Null for bytes that are not UTF-8. */
-function textOf(buffer: Buffer, start: number, end: number): string | null {
-  try {
-    return decoder.decode(buffer.subarray(start, end))
-  } catch {
-    return null
-  }
+/** Null for bytes that are not UTF-8, and for a text in which such would show as the same character. */
+function textOf(bytes: Buffer, start: number, end: number): string | null {
+  const text = bytes.toString('utf8', start, end)
+  return text.includes('\uFFFD') ? null : text
 }
 
 /** A guess from what arrived: a wrong one makes a form that no event has. */
