@@ -120,9 +120,8 @@ class StreamRelay implements BodySink {
     if (this.#isDraining) this.#upstream.abort()
     if (this.#isDraining || this.#isEnded) return
     try {
-      const { eventCount } = this.#chunks
       const batch = this.#take(bytes, start, end)
-      if (this.#chunks.eventCount > eventCount) this.#idleDeadline.set(this.#deps.limits.idleTimeoutMs)
+      if (batch.eventCount > 0) this.#idleDeadline.set(this.#deps.limits.idleTimeoutMs)
       const contents = this.#chunks.takeContents()
       if (contents.length === 0) this.#deliver(batch)
       else void this.#deliverChecked(contents, batch)

@@ -4,11 +4,16 @@
 // What comes out is what the parser would have given: an event is taken by its form only where the parser stands between two events, and only when
 // its text needs no rewriting. The events of one push are all or none, in either way.
 
-import type { ChunkTemplate, TemplatedEvent } from './chunk-template.ts'
+import type { ChunkTemplate } from './chunk-template.ts'
 import { createSseParser, type SseParser } from './sse.ts'
 
-/** The data of an event, or what it is in terms of a template. */
-export type StreamEvent = string | TemplatedEvent
+/** In this order. */
+export type StreamEvents = {
+  /** Of the events that have the form: as it stands between the quotes; JSON.stringify would write the same. Not empty. */
+  readonly texts: readonly string[]
+  /** Of all others. */
+  readonly data: readonly string[]
+}
 
 /** How an upstream writes an event around its data. Others than these are parsed in full. */
 type Framing = { readonly lead: string; readonly end: string }
@@ -22,10 +27,14 @@ type EventForm = {
   readonly textBytesMax: number
 }
 
+const NONE: readonly string[] = []
+
 export class EventReader {
   readonly #parser: SseParser
   readonly #eventBytesMax: number
   #form: EventForm | null = null
+  /** As the parser says. */
+  #isBetweenEvents = false
   #framing: Framing = { lead: 'data: ', end: '\n\n' }
 
   constructor(eventBytesMax: number) {
@@ -33,27 +42,21 @@ export class EventReader {
     this.#eventBytesMax = eventBytesMax
   }
 
-  /** The events that the bytes from `start` to `end` complete, in order. UpstreamFault malformed or too_large. */
-  push(bytes: Uint8Array, start: number, end: number): StreamEvent[] {
-    if (!this.#parser.isBetweenEvents()) return this.#parser.push(bytes.subarray(start, end))
+  /** The events that the bytes from `start` to `end` complete. UpstreamFault malformed or too_large. */
+  push(bytes: Uint8Array, start: number, end: number): StreamEvents {
+    const form = this.#isBetweenEvents ? this.#form : null
+    if (form === null) return { texts: NONE, data: this.#parse(bytes.subarray(start, end)) }
     const buffer = asBuffer(bytes)
-    const events: StreamEvent[] = []
+    const texts: string[] = []
     let at = start
-    if (this.#form !== null) {
-      while (at < end) {
-        const textStart = at + this.#form.before.length
-        const textEnd = formedTextEnd(this.#form, buffer, at, end)
-        const text = textEnd < 0 ? null : textOf(buffer, textStart, textEnd)
-        if (text === null) break
-        events.push({ template: this.#form.template, text })
-        at = textEnd + this.#form.after.length
-      }
-      if (at === end) return events
+    while (at < end) {
+      const textEnd = formedTextEnd(form, buffer, at, end)
+      const text = textEnd < 0 ? null : textOf(buffer, at + form.before.length, textEnd)
+      if (text === null) return { texts, data: this.#parse(buffer.subarray(at, end)) }
+      texts.push(text)
+      at = textEnd + form.after.length
     }
-    const rest = buffer.subarray(at, end)
-    this.#framing = framingOf(rest)
-    const parsed = this.#parser.push(rest)
-    return events.length === 0 ? parsed : [...events, ...parsed]
+    return { texts, data: NONE }
   }
 
   /** Whether no event is incomplete, so that the stream may end here. */
@@ -61,17 +64,24 @@ export class EventReader {
     return this.#parser.isClean()
   }
 
-  /** Takes events of this form from the next push on, in the place of those of another. */
-  expect(template: ChunkTemplate): void {
-    if (this.#form?.template === template) return
+  /** The form that events have from the next push on; null for none. */
+  expect(template: ChunkTemplate | null): void {
+    if (this.#form !== null && this.#form.template === template) return
     this.#form = null
     // Data of several lines: in one line it would not be the same event.
-    if (LINE_END.test(template.dataBefore) || LINE_END.test(template.dataAfter)) return
+    if (template === null || LINE_END.test(template.dataBefore) || LINE_END.test(template.dataAfter)) return
     const { lead, end } = this.#framing
     const before = Buffer.from(lead + template.dataBefore)
     const after = Buffer.from(template.dataAfter + end)
     const textBytesMax = this.#eventBytesMax - before.length - after.length + end.length
     this.#form = { template, before, after, textBytesMax }
+  }
+
+  #parse(bytes: Uint8Array): string[] {
+    if (this.#isBetweenEvents) this.#framing = framingOf(bytes)
+    const data = this.#parser.push(bytes)
+    this.#isBetweenEvents = this.#parser.isBetweenEvents()
+    return data
   }
 }
 
@@ -114,7 +124,7 @@ function textOf(bytes: Buffer, start: number, end: number): string | null {
 }
 
 /** A guess from what arrived: a wrong one makes a form that no event has. */
-function framingOf(bytes: Buffer): Framing {
+function framingOf(bytes: Uint8Array): Framing {
   return {
     lead: bytes[5] === 0x20 ? 'data: ' : 'data:',
     end: bytes.at(-3) === 0x0a && bytes.at(-2) === 0x0d ? '\r\n\r\n' : '\n\n',
