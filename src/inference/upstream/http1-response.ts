@@ -84,15 +84,16 @@ export class ResponseParser {
       case 'chunk_size': {
         const plain = plainSizeEnd(bytes, at)
         if (plain > 0) {
+          const start = plain + 2
           const size = plainSize(bytes, at, plain)
-          const [start, end] = [plain + 2, plain + 2 + size]
-          if (size > 0 && isLineEnd(bytes, end)) {
-            // All of it is here, as with nearly every chunk.
-            this.#sink.onBody(bytes, start, end)
-            return end + 2
+          const end = start + size
+          if (size === 0 || !isLineEnd(bytes, end)) {
+            this.#beginChunk(size)
+            return start
           }
-          this.#beginChunk(size)
-          return start
+          // All of it is here, as with nearly every chunk.
+          this.#sink.onBody(bytes, start, end)
+          return end + 2
         }
         const line = this.#textUpTo(bytes, at, '\r\n', sizeLineBytesMax)
         if (line === null) return -1
