@@ -18,6 +18,8 @@ export type MovingDeadline = {
 /** A doubly linked list: nearly every deadline is cancelled soon, wherever in the list it stands. */
 type Entry = {
   dueMs: number
+  /** Its place in the queue; before `dueMs` where it has moved since. */
+  turnMs: number
   readonly onLate: () => void
   /** Null: it is in none. */
   queue: Queue | null
@@ -39,24 +41,21 @@ export function createDeadlines(clock: Clock): Deadlines {
   }
   const run = async (queue: Queue) => {
     for (let head = queue.first; head !== null; head = queue.first) {
-      const leftMs = head.dueMs - clock.monotonicMs()
+      const leftMs = head.turnMs - clock.monotonicMs()
       if (leftMs > 0) {
         await clock.sleep(leftMs)
         continue
       }
       remove(head)
-      head.onLate()
+      if (head.dueMs > head.turnMs) insert(queue, head)
+      else head.onLate()
     }
     queue.isAsleep = false
   }
-  const append = (entry: Entry, ms: number) => {
+  const begin = (entry: Entry, ms: number) => {
     const queue = queueOf(ms)
     entry.dueMs = clock.monotonicMs() + ms
-    entry.queue = queue
-    entry.before = queue.last
-    if (queue.last === null) queue.first = entry
-    else queue.last.next = entry
-    queue.last = entry
+    insert(queue, entry)
     if (queue.isAsleep) return
     queue.isAsleep = true
     void run(queue)
@@ -64,15 +63,20 @@ export function createDeadlines(clock: Clock): Deadlines {
   return {
     after: (ms, onLate) => {
       const entry = newEntry(onLate)
-      append(entry, ms)
+      begin(entry, ms)
       return () => remove(entry)
     },
     moving: onLate => {
       const entry = newEntry(onLate)
       return {
         set: ms => {
+          // Where it stands until its turn comes, since it is likely to move again: entries beside it would have to be written each time.
+          if (entry.queue?.ms === ms) {
+            entry.dueMs = clock.monotonicMs() + ms
+            return
+          }
           remove(entry)
-          append(entry, ms)
+          begin(entry, ms)
         },
         clear: () => remove(entry),
       }
@@ -81,7 +85,22 @@ export function createDeadlines(clock: Clock): Deadlines {
 }
 
 function newEntry(onLate: () => void): Entry {
-  return { dueMs: 0, onLate, queue: null, before: null, next: null }
+  return { dueMs: 0, turnMs: 0, onLate, queue: null, before: null, next: null }
+}
+
+/** Ordered by the turns. From the end: nearly all belong there. */
+function insert(queue: Queue, entry: Entry): void {
+  let before = queue.last
+  while (before !== null && before.turnMs > entry.dueMs) before = before.before
+  const next = before === null ? queue.first : before.next
+  entry.turnMs = entry.dueMs
+  entry.queue = queue
+  entry.before = before
+  entry.next = next
+  if (before === null) queue.first = entry
+  else before.next = entry
+  if (next === null) queue.last = entry
+  else next.before = entry
 }
 
 /** No effect if already removed. */

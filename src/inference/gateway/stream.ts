@@ -115,14 +115,13 @@ class StreamRelay implements BodySink {
 
   // What the upstream's body calls.
 
-  onBytes(bytes: Uint8Array): void {
+  onBytes(bytes: Buffer, start: number, end: number): void {
     // Nothing should follow [DONE]: whatever it is, this connection is not for another request.
     if (this.#isDraining) this.#upstream.abort()
     if (this.#isDraining || this.#isEnded) return
     try {
-      const { eventCount } = this.#chunks
-      const batch = this.#take(bytes)
-      if (this.#chunks.eventCount > eventCount) this.#idleDeadline.set(this.#deps.limits.idleTimeoutMs)
+      const batch = this.#take(bytes, start, end)
+      if (batch.eventCount > 0) this.#idleDeadline.set(this.#deps.limits.idleTimeoutMs)
       const contents = this.#chunks.takeContents()
       if (contents.length === 0) this.#deliver(batch)
       else void this.#deliverChecked(contents, batch)
@@ -152,7 +151,7 @@ class StreamRelay implements BodySink {
       while (true) {
         const bytes = await this.#upstream.read()
         if (bytes === null) throw this.#endFault()
-        const batch = this.#take(bytes)
+        const batch = this.#take(bytes, 0, bytes.length)
         if (batch.text === '' && !batch.isEnd) continue
         cancelTimeout()
         const contents = this.#chunks.takeContents()
@@ -166,9 +165,9 @@ class StreamRelay implements BodySink {
     }
   }
 
-  #take(bytes: Uint8Array): Batch {
-    this.#receivedBytes += bytes.length
-    return this.#chunks.push(bytes)
+  #take(bytes: Uint8Array, start: number, end: number): Batch {
+    this.#receivedBytes += end - start
+    return this.#chunks.push(bytes, start, end)
   }
 
   /** Of a body that has ended without [DONE]. */

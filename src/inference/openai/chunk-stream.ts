@@ -3,13 +3,13 @@
 import type { GatewayError } from '../../contract/inference.ts'
 import { ChunkConverter } from './chunk.ts'
 import type { CompletionPlan } from './completion-plan.ts'
-import { EventReader, type StreamEvent } from './event-reader.ts'
+import { EventReader } from './event-reader.ts'
 import type { ShapedStream } from './shape.ts'
 import { sseEvent } from './sse.ts'
 import type { Usage } from './usage.ts'
 
-/** Events for the client. `isEnd`: the end follows. */
-export type Batch = { readonly text: string; readonly isEnd: boolean }
+/** Events for the client. `isEnd`: the end follows. `eventCount`: complete ones of the upstream, comments not included. */
+export type Batch = { readonly text: string; readonly isEnd: boolean; readonly eventCount: number }
 
 export type ChunkStreamLimits = {
   readonly eventBytesMax: number
@@ -25,7 +25,6 @@ export class ChunkStream {
   /** Null: the client gets the chunks. */
   readonly #shaped: ShapedStream | null
   readonly #includesUsage: boolean
-  #eventCount = 0
 
   constructor(plan: CompletionPlan, { eventBytesMax, responseBytesMax }: ChunkStreamLimits) {
     this.#events = new EventReader(eventBytesMax)
@@ -51,24 +50,19 @@ export class ChunkStream {
     return this.#converter.finishReasons()
   }
 
-  /** Complete ones of the upstream, comments not included. */
-  get eventCount(): number {
-    return this.#eventCount
-  }
-
-  /** The events that these bytes complete: all of them, or UpstreamFault. */
-  push(bytes: Uint8Array): Batch {
-    const events = this.#events.push(bytes)
-    this.#eventCount += events.length
+  /** The events that the bytes from `start` to `end` complete: all of them, or UpstreamFault. */
+  push(bytes: Uint8Array, start = 0, end = bytes.length): Batch {
+    const { texts, data } = this.#events.push(bytes, start, end)
+    const eventCount = texts.length + data.length
     let text = ''
-    for (const event of events) {
-      const chunk = this.#convert(event)
-      if (chunk === 'end') return { text, isEnd: true }
-      if (chunk !== null) text += this.#shaped === null ? sseEvent(chunk) : this.#shaped.push(chunk)
+    for (const one of texts) text += this.#eventOf(this.#converter.convertTemplated(one))
+    for (const one of data) {
+      const chunk = this.#converter.convert(one)
+      if (chunk === 'end') return { text, isEnd: true, eventCount }
+      if (chunk !== null) text += this.#eventOf(chunk)
     }
-    const { template } = this.#converter
-    if (template !== null) this.#events.expect(template)
-    return { text, isEnd: false }
+    if (data.length > 0) this.#events.expect(this.#converter.template)
+    return { text, isEnd: false, eventCount }
   }
 
   /** Whether no event is incomplete. */
@@ -97,7 +91,7 @@ export class ChunkStream {
     return this.#shaped?.fail(error) ?? sseEvent(JSON.stringify(error))
   }
 
-  #convert(event: StreamEvent): string | 'end' | null {
-    return typeof event === 'string' ? this.#converter.convert(event) : this.#converter.convertTemplated(event)
+  #eventOf(chunk: string): string {
+    return this.#shaped === null ? sseEvent(chunk) : this.#shaped.push(chunk)
   }
 }

@@ -17,13 +17,6 @@ export type ChunkTemplate = {
   readonly chunkAfter: string
 }
 
-/** One event that has a template's form. */
-export type TemplatedEvent = {
-  readonly template: ChunkTemplate
-  /** As it stands between the quotes; JSON.stringify would write the same. Not empty. */
-  readonly text: string
-}
-
 /** Stands in for the text while a template is made. */
 const mark = 'strongroom text'
 /** Places that are tried: a name may stand more than once in a chunk. */

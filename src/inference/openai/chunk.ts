@@ -1,7 +1,8 @@
 // The events of a streamed completion, one at a time: OpenAI's chunks out of whatever the engine sends. Pure; holds one stream's state.
 
+import { present } from '../../base/assert.ts'
 import { UpstreamFault } from '../upstream/fault.ts'
-import { type ChunkTemplate, type TemplatedEvent, templateOf } from './chunk-template.ts'
+import { type ChunkTemplate, templateOf } from './chunk-template.ts'
 import {
   type CompletionPlan,
   checkFormat,
@@ -32,11 +33,11 @@ type ChunkHead = { readonly id: string; readonly object: string; readonly create
 /** What a chunk has that is the same as another one's but for one text. */
 type Form = {
   readonly template: ChunkTemplate
-  readonly state: ChoiceState
   /** Events that were taken by it. */
   uses: number
 }
 
+const NONE: readonly string[] = []
 /** Chunks that are converted in full between two templates, at the most, where templates turn out to be of no use. */
 const templateGapMax = 64
 
@@ -53,7 +54,7 @@ export class ChunkConverter {
   #usage: Usage | null = null
   #deliveredCount = 0
   #contentChars = 0
-  #contents: string[] = []
+  #contents: readonly string[] = NONE
   #form: Form | null = null
   /** Chunks to be converted in full before the next template is made, and how many that were last time. */
   #templateGap = { left: 0, length: 0 }
@@ -90,21 +91,17 @@ export class ChunkConverter {
     return ended.map(([, { finishReason }]) => finishReason ?? '')
   }
 
-  /** Of the last chunk that had a form that others may have too; null for none. */
+  /** Of the last chunk that had a form that others may have too; null for none, and once the choice has ended. */
   get template(): ChunkTemplate | null {
     return this.#form?.template ?? null
   }
 
-  /** The same as `convert` for the data that the event stands for. */
-  convertTemplated({ template, text }: TemplatedEvent): string | 'end' | null {
-    const form = this.#form
-    // A finished choice has no more text, and another form may have come within the same bytes: the full path knows what to do.
-    if (form?.template !== template || form.state.isFinished) {
-      return this.convert(template.dataBefore + text + template.dataAfter)
-    }
+  /** The same as `convert` for the data that this text in the template stands for. */
+  convertTemplated(text: string): string {
+    const form = present(this.#form, 'a text has a template')
     form.uses += 1
     this.#deliveredCount += 1
-    return this.#padded(template.chunkBefore + text + template.chunkAfter)
+    return this.#padded(`${form.template.chunkBefore}${text}${form.template.chunkAfter}`)
   }
 
   /** One event's data: the chunk's JSON for the client, `end` for the upstream's [DONE], null when there is nothing to send. UpstreamFault. */
@@ -133,9 +130,8 @@ export class ChunkConverter {
 
   /** Contents of the choices that have ended since the last call, for a check against the strict schema of response_format. */
   takeContents(): readonly string[] {
-    if (this.#contents.length === 0) return this.#contents
     const taken = this.#contents
-    this.#contents = []
+    this.#contents = NONE
     return taken
   }
 
@@ -152,16 +148,8 @@ export class ChunkConverter {
   /** Makes a template of a chunk that was converted, if it has one text and nothing else that others will not have. */
   #noteForm(data: string, choices: readonly JsonObject[]): void {
     const [choice] = choices
-    const state = this.#choices.get(0)
     // What is checked at the end has to be kept as it comes.
-    if (
-      choice === undefined ||
-      choices.length > 1 ||
-      state === undefined ||
-      this.#plan.request.format.kind !== 'text'
-    ) {
-      return
-    }
+    if (choice === undefined || choices.length > 1 || this.#plan.request.format.kind !== 'text') return
     const gap = this.#templateGap
     if (gap.left > 0) {
       gap.left -= 1
@@ -170,7 +158,7 @@ export class ChunkConverter {
     gap.length = this.#form?.uses === 0 ? Math.min(templateGapMax, gap.length * 2 + 1) : 0
     gap.left = gap.length
     const template = templateOf(data, choice, { lead: this.#leadingText, trail: this.#trailingText })
-    this.#form = template === null ? null : { template, state, uses: 0 }
+    this.#form = template === null ? null : { template, uses: 0 }
   }
 
   #padded(chunk: string): string {
@@ -259,9 +247,11 @@ export class ChunkConverter {
     const ending = { callCount: state.calls.size, finishReason, content: state.content, isRefused: state.isRefused }
     checkToolChoice(this.#plan, ending)
     const content = checkFormat(this.#plan, ending)
-    if (content !== null) this.#contents.push(content)
+    if (content !== null) this.#contents = [...this.#contents, content]
     state.isFinished = true
     state.content = ''
+    // It has no more text.
+    this.#form = null
     state.finishReason = publicFinishReason(ending)
     return state.finishReason
   }

@@ -4,11 +4,16 @@
 // What comes out is what the parser would have given: an event is taken by its form only where the parser stands between two events, and only when
 // its text needs no rewriting. The events of one push are all or none, in either way.
 
-import type { ChunkTemplate, TemplatedEvent } from './chunk-template.ts'
+import type { ChunkTemplate } from './chunk-template.ts'
 import { createSseParser, type SseParser } from './sse.ts'
 
-/** The data of an event, or what it is in terms of a template. */
-export type StreamEvent = string | TemplatedEvent
+/** In this order. */
+export type StreamEvents = {
+  /** Of the events that have the form: as it stands between the quotes; JSON.stringify would write the same. Not empty. */
+  readonly texts: readonly string[]
+  /** Of all others. */
+  readonly data: readonly string[]
+}
 
 /** How an upstream writes an event around its data. Others than these are parsed in full. */
 type Framing = { readonly lead: string; readonly end: string }
@@ -18,14 +23,18 @@ type EventForm = {
   readonly template: ChunkTemplate
   readonly before: Buffer
   readonly after: Buffer
-  /** Of an event whose text is empty, as the parser counts: without line ends. */
-  readonly lineBytes: number
+  /** With more the event is over the limit, which counts it without its line ends. */
+  readonly textBytesMax: number
 }
+
+const NONE: readonly string[] = []
 
 export class EventReader {
   readonly #parser: SseParser
   readonly #eventBytesMax: number
   #form: EventForm | null = null
+  /** As the parser says. */
+  #isBetweenEvents = false
   #framing: Framing = { lead: 'data: ', end: '\n\n' }
 
   constructor(eventBytesMax: number) {
@@ -33,18 +42,21 @@ export class EventReader {
     this.#eventBytesMax = eventBytesMax
   }
 
-  /** The events that these bytes complete, in order. UpstreamFault malformed or too_large. */
-  push(bytes: Uint8Array): StreamEvent[] {
-    if (!this.#parser.isBetweenEvents()) return this.#parser.push(bytes)
+  /** The events that the bytes from `start` to `end` complete. UpstreamFault malformed or too_large. */
+  push(bytes: Uint8Array, start: number, end: number): StreamEvents {
+    const form = this.#isBetweenEvents ? this.#form : null
+    if (form === null) return { texts: NONE, data: this.#parse(bytes.subarray(start, end)) }
     const buffer = asBuffer(bytes)
-    const events: StreamEvent[] = []
-    let at = 0
-    if (this.#form !== null) at = takeFormed(this.#form, { buffer, eventBytesMax: this.#eventBytesMax, events })
-    if (at === buffer.length) return events
-    const rest = at === 0 ? buffer : buffer.subarray(at)
-    this.#framing = framingOf(rest)
-    const parsed = this.#parser.push(rest)
-    return events.length === 0 ? parsed : [...events, ...parsed]
+    const texts: string[] = []
+    let at = start
+    while (at < end) {
+      const textEnd = formedTextEnd(form, buffer, at, end)
+      const text = textEnd < 0 ? null : textOf(buffer, at + form.before.length, textEnd)
+      if (text === null) return { texts, data: this.#parse(buffer.subarray(at, end)) }
+      texts.push(text)
+      at = textEnd + form.after.length
+    }
+    return { texts, data: NONE }
   }
 
   /** Whether no event is incomplete, so that the stream may end here. */
@@ -52,16 +64,24 @@ export class EventReader {
     return this.#parser.isClean()
   }
 
-  /** Takes events of this form from the next push on, in the place of those of another. */
-  expect(template: ChunkTemplate): void {
-    if (this.#form?.template === template) return
+  /** The form that events have from the next push on; null for none. */
+  expect(template: ChunkTemplate | null): void {
+    if (this.#form !== null && this.#form.template === template) return
     this.#form = null
     // Data of several lines: in one line it would not be the same event.
-    if (LINE_END.test(template.dataBefore) || LINE_END.test(template.dataAfter)) return
+    if (template === null || LINE_END.test(template.dataBefore) || LINE_END.test(template.dataAfter)) return
     const { lead, end } = this.#framing
     const before = Buffer.from(lead + template.dataBefore)
     const after = Buffer.from(template.dataAfter + end)
-    this.#form = { template, before, after, lineBytes: before.length + after.length - end.length }
+    const textBytesMax = this.#eventBytesMax - before.length - after.length + end.length
+    this.#form = { template, before, after, textBytesMax }
+  }
+
+  #parse(bytes: Uint8Array): string[] {
+    if (this.#isBetweenEvents) this.#framing = framingOf(bytes)
+    const data = this.#parser.push(bytes)
+    this.#isBetweenEvents = this.#parser.isBetweenEvents()
+    return data
   }
 }
 
@@ -71,60 +91,40 @@ function asBuffer(bytes: Uint8Array): Buffer {
   return bytes instanceof Buffer ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 }
 
-type Taking = { readonly buffer: Buffer; readonly eventBytesMax: number; readonly events: StreamEvent[] }
-
-/** Takes events of a form from the beginning; gives where the first one begins that has another form, is too large, or is not complete. */
-function takeFormed(form: EventForm, { buffer, eventBytesMax, events }: Taking): number {
-  const { template, before, after, lineBytes } = form
-  let at = 0
-  while (at + before.length < buffer.length) {
-    const start = at + before.length
-    if (buffer.compare(before, 0, before.length, at, start) !== 0) break
-    const { end, isAscii } = textEnd(buffer, start)
-    if (end <= start || end - start + lineBytes > eventBytesMax) break
-    const next = end + after.length
-    if (next > buffer.length || buffer.compare(after, 0, after.length, end, next) !== 0) break
-    const text = isAscii ? buffer.toString('latin1', start, end) : textOf(buffer, start, end)
-    if (text === null) break
-    events.push({ template, text })
-    at = next
-  }
-  return at
+/** Where the text ends of the event that begins at `at`; -1 for one that has another form, is too large or empty, or has not arrived by `bound`. */
+function formedTextEnd({ before, after, textBytesMax }: EventForm, bytes: Buffer, at: number, bound: number): number {
+  const start = at + before.length
+  if (start >= bound || bytes.compare(before, 0, before.length, at, start) !== 0) return -1
+  const end = textEnd(bytes, start, Math.min(bound, start + textBytesMax + 1))
+  const next = end + after.length
+  if (end <= start || next > bound || bytes.compare(after, 0, after.length, end, next) !== 0) return -1
+  return end
 }
 
 /** Of the escapes of JSON (RFC 8259 section 7) those that JSON.stringify writes: `"\\bfnrt`. Of the others it makes other bytes. */
 const KEPT_ESCAPES = new Set([0x22, 0x5c, 0x62, 0x66, 0x6e, 0x72, 0x74])
 
-const NO_TEXT = { end: -1, isAscii: true }
-
-/** `end`: index of the quote that ends the text; -1 when there is none, or when JSON.stringify would not write the text as it stands. */
-function textEnd(bytes: Uint8Array, start: number): { readonly end: number; readonly isAscii: boolean } {
-  let bits = 0
-  for (let at = start; at < bytes.length; at += 1) {
+/** Index of the quote that ends the text; -1 when there is none before `bound`, or when JSON.stringify would not write the text as it stands. */
+function textEnd(bytes: Buffer, start: number, bound: number): number {
+  for (let at = start; at < bound; at += 1) {
     const byte = bytes[at] ?? 0
-    if (byte === 0x22) return { end: at, isAscii: bits < 0x80 }
-    if (byte < 0x20) return NO_TEXT
-    bits |= byte
+    if (byte === 0x22) return at
+    if (byte < 0x20) return -1
     if (byte !== 0x5c) continue
     at += 1
-    if (!KEPT_ESCAPES.has(bytes[at] ?? 0)) return NO_TEXT
+    if (!KEPT_ESCAPES.has(bytes[at] ?? 0)) return -1
   }
-  return NO_TEXT
+  return -1
 }
 
-const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-
-/** Null for bytes that are not UTF-8. */
-function textOf(buffer: Buffer, start: number, end: number): string | null {
-  try {
-    return decoder.decode(buffer.subarray(start, end))
-  } catch {
-    return null
-  }
+/** Null for bytes that are not UTF-8, and for a text in which such would show as the same character. */
+function textOf(bytes: Buffer, start: number, end: number): string | null {
+  const text = bytes.toString('utf8', start, end)
+  return text.includes('\uFFFD') ? null : text
 }
 
 /** A guess from what arrived: a wrong one makes a form that no event has. */
-function framingOf(bytes: Buffer): Framing {
+function framingOf(bytes: Uint8Array): Framing {
   return {
     lead: bytes[5] === 0x20 ? 'data: ' : 'data:',
     end: bytes.at(-3) === 0x0a && bytes.at(-2) === 0x0d ? '\r\n\r\n' : '\n\n',

@@ -6,7 +6,7 @@
 import type { Socket } from 'bun'
 import { assert } from '../../base/assert.ts'
 import { UpstreamFault } from './fault.ts'
-import { type ResponseHead, ResponseParser } from './http1-response.ts'
+import { type ResponseHead, ResponseParser, type ResponseSink } from './http1-response.ts'
 
 export type UpstreamResponse = {
   readonly head: ResponseHead
@@ -20,7 +20,8 @@ export type UpstreamResponse = {
 
 /** Takes the rest of a body while its flow is not paused; `onEnd` or `onFailure` is the last call. None of them throws. */
 export type BodySink = {
-  readonly onBytes: (bytes: Uint8Array) => void
+  /** Those from `start` to `end`. */
+  readonly onBytes: (bytes: Buffer, start: number, end: number) => void
   readonly onEnd: () => void
   /** UpstreamFault cut or malformed. */
   readonly onFailure: (error: unknown) => void
@@ -40,7 +41,7 @@ const bufferedBytesMax = 65_536
 /** Bun counts in steps of four: four to eight. About as long as servers keep their side open; one that has just closed costs another connection. */
 const idleSeconds = 8
 
-export class Connection {
+export class Connection implements ResponseSink {
   readonly #socket: Socket<undefined>
   readonly #deps: ConnectionDeps
   readonly #parser: ResponseParser
@@ -52,11 +53,7 @@ export class Connection {
   constructor(socket: Socket<undefined>, deps: ConnectionDeps) {
     this.#socket = socket
     this.#deps = deps
-    this.#parser = new ResponseParser({
-      onHead: head => this.#pending?.begin(head),
-      onBody: bytes => this.#pending?.push(bytes),
-      onEnd: isReusable => this.#endResponse(isReusable),
-    })
+    this.#parser = new ResponseParser(this)
   }
 
   /** Sends a request; resolves with the head of its response. UpstreamFault: unreachable when not a byte came back, cut or malformed. */
@@ -112,14 +109,17 @@ export class Connection {
     }
   }
 
-  #write(bytes: Buffer): void {
-    const sent = this.#socket.write(bytes)
-    // Negative: the socket is closed, though nothing has been called yet.
-    if (sent < 0) this.#fail(new UpstreamFault('unreachable'))
-    else this.#unsent = sent < bytes.length ? bytes.subarray(sent) : null
+  // What the parser calls.
+
+  onHead(head: ResponseHead): void {
+    this.#pending?.begin(head)
   }
 
-  #endResponse(isReusable: boolean): void {
+  onBody(bytes: Buffer, start: number, end: number): void {
+    this.#pending?.push(bytes, start, end)
+  }
+
+  onEnd(isReusable: boolean): void {
     // What took these bytes has closed the connection meanwhile.
     if (!this.#isOpen) return
     const ended = this.#pending
@@ -132,6 +132,13 @@ export class Connection {
       this.#deps.onIdle(this)
     }
     ended?.end()
+  }
+
+  #write(bytes: Buffer): void {
+    const sent = this.#socket.write(bytes)
+    // Negative: the socket is closed, though nothing has been called yet.
+    if (sent < 0) this.#fail(new UpstreamFault('unreachable'))
+    else this.#unsent = sent < bytes.length ? bytes.subarray(sent) : null
   }
 
   #fail(error: unknown): void {
@@ -151,7 +158,7 @@ class PendingResponse {
   readonly #abort: () => void
   readonly #response = Promise.withResolvers<UpstreamResponse>()
   #hadBytes = false
-  #buffered: Uint8Array[] = []
+  #buffered: Buffer[] = []
   #bufferedBytes = 0
   #isPaused = false
   #isEnded = false
@@ -187,18 +194,19 @@ class PendingResponse {
     })
   }
 
-  push(bytes: Uint8Array): void {
+  push(bytes: Buffer, start: number, end: number): void {
     if (this.#isFlowing) {
-      this.#sink?.onBytes(bytes)
+      this.#sink?.onBytes(bytes, start, end)
       return
     }
+    const piece = bytes.subarray(start, end)
     const reader = this.#takeReader()
     if (reader !== null) {
-      reader.resolve(bytes)
+      reader.resolve(piece)
       return
     }
-    this.#buffered.push(bytes)
-    this.#bufferedBytes += bytes.length
+    this.#buffered.push(piece)
+    this.#bufferedBytes += piece.length
     if (this.#bufferedBytes <= bufferedBytesMax || this.#isPaused) return
     this.#isPaused = true
     this.#socket.pause()
@@ -232,7 +240,10 @@ class PendingResponse {
   #resumeFlow(): void {
     if (this.#isFlowing) return
     this.#isFlowing = true
-    if (this.#buffered.length > 0) this.#sink?.onBytes(this.#takeBuffered())
+    if (this.#buffered.length > 0) {
+      const buffered = this.#takeBuffered()
+      this.#sink?.onBytes(buffered, 0, buffered.length)
+    }
     this.#endFlow()
   }
 
@@ -254,7 +265,7 @@ class PendingResponse {
     return this.#reader.promise
   }
 
-  #takeBuffered(): Uint8Array {
+  #takeBuffered(): Buffer {
     const [first] = this.#buffered
     const all = first !== undefined && this.#buffered.length === 1 ? first : Buffer.concat(this.#buffered)
     this.#buffered = []

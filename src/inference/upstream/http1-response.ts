@@ -19,8 +19,8 @@ export type ResponseHead = {
 
 export type ResponseSink = {
   readonly onHead: (head: ResponseHead) => void
-  /** A piece of the body. The bytes are those that were pushed, not a copy. */
-  readonly onBody: (bytes: Uint8Array) => void
+  /** A piece of the body: of the bytes that were pushed those from `start` to `end`. No `subarray`, which takes longer than all else here. */
+  readonly onBody: (bytes: Buffer, start: number, end: number) => void
   /** The message is complete. `isReusable`: another request may follow on this connection. */
   readonly onEnd: (isReusable: boolean) => void
 }
@@ -84,8 +84,16 @@ export class ResponseParser {
       case 'chunk_size': {
         const plain = plainSizeEnd(bytes, at)
         if (plain > 0) {
-          this.#beginChunk(plainSize(bytes, at, plain))
-          return plain + 2
+          const start = plain + 2
+          const size = plainSize(bytes, at, plain)
+          const end = start + size
+          if (size === 0 || !isLineEnd(bytes, end)) {
+            this.#beginChunk(size)
+            return start
+          }
+          // All of it is here, as with nearly every chunk.
+          this.#sink.onBody(bytes, start, end)
+          return end + 2
         }
         const line = this.#textUpTo(bytes, at, '\r\n', sizeLineBytesMax)
         if (line === null) return -1
@@ -148,7 +156,7 @@ export class ResponseParser {
   #takeBody(bytes: Buffer, at: number): number {
     const length = Math.min(this.#bytesLeft, bytes.length - at)
     this.#bytesLeft -= length
-    this.#sink.onBody(at === 0 && length === bytes.length ? bytes : bytes.subarray(at, at + length))
+    this.#sink.onBody(bytes, at, at + length)
     return at + length
   }
 

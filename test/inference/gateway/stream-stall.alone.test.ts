@@ -218,7 +218,8 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
   await reader.read()
   expect(deadlines.pending()).toBe(1)
   if (how === 'aborted') client.abort()
-  else if (how === 'completed') to().onBytes(utf8(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`))
+  const last = Buffer.from(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
+  if (how === 'completed') to().onBytes(last, 0, last.length)
   if (how !== 'aborted') to().onEnd()
   while (how !== 'aborted' && !(await reader.read()).done);
   expect(await ended.promise).toBe(how)

@@ -56,7 +56,10 @@ function attempt(work: () => Step): Step {
 /** As the gateway does it. */
 function streamed(plan: CompletionPlan, pieces: readonly Uint8Array[]): Outcome {
   const stream = new ChunkStream(plan, limits)
-  const steps = stepsOf(pieces, bytes => stream.push(bytes))
+  const steps = stepsOf(pieces, bytes => {
+    const { text, isEnd } = stream.push(bytes)
+    return { text, isEnd }
+  })
   const { usage, deliveredCount } = stream
   return { steps, usage, delivered: deliveredCount, isClean: stream.isClean(), contents: stream.takeContents() }
 }

@@ -37,7 +37,7 @@ async function withPushed(
     act(word, () => pushed)
   }
   const flow = response.pushTo({
-    onBytes: bytes => note(Buffer.from(bytes).toString()),
+    onBytes: (bytes, start, end) => note(bytes.toString('utf8', start, end)),
     onEnd: () => note('end'),
     onFailure: error => note(error instanceof UpstreamFault ? error.reason : 'another error'),
   })
