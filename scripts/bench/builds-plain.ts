@@ -75,7 +75,7 @@ function qemuArgv({ image, vcpus, memoryMib }: PlainVm, initrd: string): string[
     // Ends with this process, however that ends.
     ...['setpriv', '--pdeathsig', 'KILL', '--'],
     ...['qemu-system-x86_64', '-nodefaults', '-no-user-config', '-nographic', '-no-reboot'],
-    ...['-machine', 'q35,vmport=off,hpet=off', '-accel', 'tcg,thread=single,tb-size=512'],
+    ...['-machine', 'q35,vmport=off,hpet=off,acpi=off', '-accel', 'tcg,thread=single,tb-size=512'],
     ...['-cpu', 'max,la57=off,erms=off,fsrm=off'],
     ...['-smp', `${vcpus}`, '-m', `${memoryMib}M`, '-serial', 'stdio'],
     ...['-blockdev', `driver=file,node-name=root-file,filename=${join(image, 'root.img')},read-only=on`],

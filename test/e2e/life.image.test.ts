@@ -45,6 +45,12 @@ inOwnNetns(
         expect(version).toMatch(/^\d+\.\d+\.\d+$/)
         expect(JSON.parse(settings.join('\n'))).toMatchObject({ model: expect.stringContaining('strongroom-tiny') })
 
+        // Its processors and a clock, which its kernel learns of from tables that nothing may write over.
+        const clock = '/sys/devices/system/clocksource/clocksource0/current_clocksource'
+        const machine = (await appliance.ssh(hostname, [`nproc; cat ${clock}`])).stdout.split('\n')
+        expect(machine[0]).toBe('2')
+        expect(machine[1]).not.toMatch(/jiffies/)
+
         // What a guest must not offer.
         const root = await appliance.ssh(hostname, ['cat /etc/shadow; touch /usr/bin/x; sudo true'])
         expect(root.stdout).toBe('')
