@@ -8,7 +8,8 @@ import { assert } from '../../src/base/assert.ts'
 import { cargoBuildArgv, cargoEnvironment } from '../../src/guest/build/cargo.plan.ts'
 import { places } from '../../src/guest/build/phase.ts'
 import type { SourceFiles } from '../../test/rigs/build-sources.ts'
-import { type CpioEntry, cpioArchive } from '../image/cpio.ts'
+import type { CpioEntry } from '../image/cpio.ts'
+import { initrdWith, programEntry } from './plain-boot.ts'
 
 export type PlainVm = {
   /** Of the builder image. */
@@ -50,10 +51,7 @@ reboot -f
 /** Milliseconds from before Cargo's start to its end, by the guest's clock. */
 export async function plainBuildMs(project: SourceFiles, vm: PlainVm): Promise<number> {
   const initrd = join(vm.directory, 'plain-initrd')
-  // The kernel unpacks archives that follow each other, each from a multiple of four bytes.
-  const base = readFileSync(join(vm.image, 'initrd'))
-  const padding = new Uint8Array((4 - (base.length % 4)) % 4)
-  writeFileSync(initrd, Buffer.concat([base, padding, cpioArchive(entriesOf(project), 0)]))
+  writeFileSync(initrd, initrdWith(vm.image, entriesOf(project)))
   const child = Bun.spawn(qemuArgv(vm, initrd), {
     stdin: 'ignore',
     stdout: 'pipe',
@@ -92,11 +90,11 @@ function entriesOf(project: SourceFiles): CpioEntry[] {
     for (let at = dirname(path); at !== '.'; at = dirname(at)) parents.unshift(join('project', at))
     for (const parent of parents) directories.add(parent)
   }
-  const file = (path: string, text: string, executable = false): CpioEntry => {
-    return { kind: 'file', path, bytes: Buffer.from(text), executable }
+  const file = (path: string, text: string): CpioEntry => {
+    return { kind: 'file', path, bytes: Buffer.from(text), executable: false }
   }
   return [
-    file('plain-init', init, true),
+    programEntry('plain-init', init),
     file('plain-build', buildScript()),
     ...[...directories].map((path): CpioEntry => ({ kind: 'directory', path })),
     ...Object.entries(project).map(([path, text]) => file(join('project', path), text)),

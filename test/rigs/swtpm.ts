@@ -1,8 +1,9 @@
 // A real swtpm behind a unix socket, without a VM: commands go in and responses come out as they are. Effects: one process, ended with its owner.
 
 import { mkdtemp, rm } from 'node:fs/promises'
-import { connect } from 'node:net'
+import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'
+import { present } from '../../src/base/assert.ts'
 import { responseCode, startup } from '../../src/guest/tpm/command.codec.ts'
 import type { TpmDevice, Transmit } from '../../src/guest/tpm/device.ts'
 import { until } from './until.ts'
@@ -20,6 +21,8 @@ export async function startSwtpm(): Promise<TestTpm> {
   const [path, control] = [join(dir, 'tpm'), join(dir, 'ctrl')]
   const child = Bun.spawn(
     [
+      // Ends with this process, however that ends.
+      ...['setpriv', '--pdeathsig', 'KILL', '--'],
       ...['swtpm', 'socket', '--tpm2', '--tpmstate', `dir=${dir}`, '--server', `type=unixio,path=${path}`],
       ...['--ctrl', `type=unixio,path=${control}`, '--flags', 'not-need-init'],
     ],
@@ -31,8 +34,7 @@ export async function startSwtpm(): Promise<TestTpm> {
     await rm(dir, { recursive: true, force: true })
   }
   try {
-    await until('swtpm listens', answerMs, () => Bun.spawnSync(['test', '-S', path]).exitCode === 0)
-    const socket = connect(path)
+    const socket = await connected(path)
     const waiting: PromiseWithResolvers<Uint8Array>[] = []
     socket.on('data', chunk => waiting.shift()?.resolve(Uint8Array.from(chunk)))
     socket.on('close', () => {
@@ -64,4 +66,24 @@ export async function startSwtpm(): Promise<TestTpm> {
     await dispose()
     throw error
   }
+}
+
+/** Its socket has a name some time before it listens there. */
+async function connected(path: string): Promise<Socket> {
+  const found: Socket[] = []
+  await until('swtpm listens', answerMs, async () => {
+    const socket = await connectOnce(path)
+    if (socket !== null) found.push(socket)
+    return socket !== null
+  })
+  return present(found[0], 'there is one once it has listened')
+}
+
+function connectOnce(path: string): Promise<Socket | null> {
+  const { promise, resolve } = Promise.withResolvers<Socket | null>()
+  const socket = connect(path)
+  socket.on('connect', () => resolve(socket))
+  socket.on('close', () => resolve(null))
+  socket.on('error', () => resolve(null))
+  return promise
 }
