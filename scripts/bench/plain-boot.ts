@@ -1,5 +1,5 @@
-// How long the image's kernel takes to its first program under QEMU's TCG, as anybody would start it: what a cold start is compared with, since
-// machines differ by three times in how fast they emulate. Effects: a QEMU, a file in a directory of its own.
+// How long the image's kernel takes to its first program under QEMU's TCG, as anybody would start it: what a cold start is compared with, for
+// machines differ in how fast they emulate. Effects: a QEMU, a file in a directory of its own.
 
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
