@@ -155,7 +155,7 @@ async function runFiles(
 ): Promise<Tally> {
   const phase = PHASES[name]
   const reportPath = join(context.reportsDir, `${crypto.randomUUID()}.xml`)
-  const workers = phase.lanes === null ? [`--parallel=${Math.max(1, availableParallelism())}`] : []
+  const workers = phase.lanes === null ? [`--parallel=${availableParallelism() + 1}`] : []
   const argv = [
     process.execPath,
     'test',
