@@ -20,31 +20,24 @@ export type BootOptions = {
   readonly devices?: readonly string[]
   /** The kernel's command line in the place of the image's. */
   readonly cmdline?: string
+  /** A file in the place of the image's initrd. */
+  readonly initrd?: string
 }
 
 /** Starts the kernel of `imageDir` over `root`. */
 export async function bootGuest(
   imageDir: string,
   root: string,
-  { devices = [], cmdline }: BootOptions = {},
+  { devices = [], cmdline, initrd = join(imageDir, 'initrd') }: BootOptions = {},
 ): Promise<GuestBoot> {
   const child = Bun.spawn(
     [
-      'qemu-system-x86_64',
+      // Ends with this process, however that ends.
+      ...['setpriv', '--pdeathsig', 'KILL', '--', 'qemu-system-x86_64'],
       ...['-nodefaults', '-no-user-config', '-nographic', '-no-reboot'],
-      ...[
-        '-machine',
-        'q35,vmport=off,hpet=off',
-        '-accel',
-        'tcg,thread=single',
-        '-cpu',
-        'max',
-        '-smp',
-        '2',
-        '-m',
-        '1024',
-      ],
-      ...['-kernel', join(imageDir, 'kernel'), '-initrd', join(imageDir, 'initrd')],
+      ...['-machine', 'q35,vmport=off,hpet=off', '-accel', 'tcg,thread=single', '-cpu', 'max'],
+      ...['-smp', '2', '-m', '1024'],
+      ...['-kernel', join(imageDir, 'kernel'), '-initrd', initrd],
       ...['-append', cmdline ?? (await Bun.file(join(imageDir, 'cmdline')).text())],
       ...['-drive', `if=none,id=root,format=raw,readonly=on,file=${root}`],
       ...['-device', 'virtio-blk-pci,drive=root,disable-legacy=on'],

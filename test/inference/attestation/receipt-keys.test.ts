@@ -1,0 +1,15 @@
+// Receipt keys that several processes of one gateway sign with.
+
+import { expect, test } from 'bun:test'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { drawReceiptKeys, receiptKeysOf } from '../../../src/inference/attestation/receipt-keys.ts'
+
+// Goal: a process that is given the seeds has the keys that were drawn, whichever of them a client checks; nobody else has.
+test('keys that are made of the same seeds are the same', () => {
+  const drawn = drawReceiptKeys(systemRandom)
+  const made = receiptKeysOf(drawn.seeds)
+  expect(made.publicKeys).toEqual(drawn.publicKeys)
+  const message = new Uint8Array([1, 2, 3])
+  expect(made.sign(message).ed25519).toEqual(drawn.sign(message).ed25519)
+  expect(drawReceiptKeys(systemRandom).publicKeys).not.toEqual(drawn.publicKeys)
+})
