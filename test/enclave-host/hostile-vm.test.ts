@@ -212,7 +212,8 @@ describe('reports', () => {
 
 describe('revisions', () => {
   test('goal: one that no clock could have given does not take all later ones from the other gateways', () => {
-    const { store, clock } = openLedger()
+    using ledger = openLedger()
+    const { store, clock } = ledger
     const key = { publicKey: 'x', sign: () => new Uint8Array(64) }
     const control = new ControlSource({ db: store.db, key, upstreamKeys: {}, prices: [], clock })
     const first = control.current().revision

@@ -16,13 +16,13 @@ const instanceCount = 20
 const flooderPrefixes = 64
 const batchPackets = 64
 
-if (role === 'target') await serveTarget()
+if (role === 'target') await serveTarget(argv[0] ?? '', argv[1] ?? '')
 else if (role === 'flood') await flood(Number(argv[0]), Number(argv[1]), Number(argv[2]))
 else if (role === 'client') await measure(argv[0] ?? '', argv[1] ?? '', Number(argv[2]))
 
-/** Listens until its standard input ends. */
-async function serveTarget(): Promise<void> {
-  const appliance = await startAppliance()
+/** Listens until its standard input ends. `directory`: for its database. */
+async function serveTarget(mode: string, directory: string): Promise<void> {
+  const appliance = await startAppliance({ directory })
   for (let i = 0; i < instanceCount; i += 1) await appliance.create()
   const view = () => ({
     id: '',
@@ -52,7 +52,7 @@ async function serveTarget(): Promise<void> {
   await names.start()
   const where = { address: '127.0.0.1', port: 0, domain: 'agents.example', names: names.memory }
   const dns =
-    argv[0] === 'thread'
+    mode === 'thread'
       ? await startDns({ ...where, clock: systemClock, random: systemRandom, log: silentLogger })
       : await listenHere({
           ...where,

@@ -1,5 +1,7 @@
 // A flood of DNS queries against service A, measured from outside: target, flooder and HTTP client are processes of their own, on loopback.
 
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
 export type FloodTarget = {
@@ -25,7 +27,8 @@ const startTimeoutMs = 30_000
 
 /** Runs `work` against a target that ends with it. */
 export async function withFloodTarget<T>(work: (target: FloodTarget) => Promise<T>, mode = 'thread'): Promise<T> {
-  const child = start('target', mode)
+  const directory = mkdtempSync(join(tmpdir(), 'srt-flood-'))
+  const child = start('target', mode, directory)
   try {
     const reader = child.stdout.getReader()
     let text = ''
@@ -39,6 +42,7 @@ export async function withFloodTarget<T>(work: (target: FloodTarget) => Promise<
   } finally {
     child.kill('SIGKILL')
     await child.exited
+    rmSync(directory, { recursive: true, force: true })
   }
 }
 
