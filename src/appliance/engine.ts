@@ -35,6 +35,7 @@ import type { Capacity } from '../vm/admission.plan.ts'
 import { diskRoomGib } from '../vm/disk.driver.ts'
 import type { EgressPlan } from '../vm/egress.plan.ts'
 import type { EgressPlanV6 } from '../vm/egress-v6.plan.ts'
+import type { VmSpec } from '../vm/engine.ts'
 import { expectedMeasurement } from '../vm/expected.plan.ts'
 import type { GuestNetwork } from '../vm/guest-network.plan.ts'
 import {
@@ -58,8 +59,10 @@ import {
   type TpmChoice,
   tpmChoice,
 } from '../vm/platform.driver.ts'
+import { readAhead } from '../vm/read-ahead.driver.ts'
 import { VmReconciler, type VmReconcilerDeps } from '../vm/reconciler.ts'
 import type { Pools } from '../vm/room.query.ts'
+import { UnpackedKernels } from '../vm/unpacked-kernel.driver.ts'
 import { VmDriver } from '../vm/vm.driver.ts'
 import type { CollateralService } from './collateral.ts'
 
@@ -81,6 +84,8 @@ export type EngineDeps = {
 export type Engine = {
   readonly reconciler: VmReconciler
   readonly network: VmNetwork
+  /** Makes the first launch after the start as quick as the next. Never rejects. */
+  readonly readAhead: (vm: Pick<VmSpec, 'image' | 'vcpus' | 'memoryMib'>) => Promise<void>
   /** Keeps the firewall as it is to be until the signal is aborted. Never rejects. */
   readonly watchNetwork: (signal: AbortSignal) => Promise<void>
   readonly nft: Nft
@@ -124,6 +129,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const tpm = () => tpmChoice(platform, config.vm)
   if (tpm().kind === 'missing')
     log.warn('VMs get no TPM: install swtpm, or set vm.tpm = "off"', { swtpm: config.vm.swtpm })
+  const image = (name: string) => imageNamed(name, { config, gatewayImageDir, images })
+  const kernels = platform === 'tcg' ? new UnpackedKernels(`${stateDir}/unpacked-kernel`) : null
   const driver = new VmDriver({
     db: store.ledger.db,
     clock,
@@ -139,9 +146,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     uids: checkUidRange({ min: config.vm.uid_min, max: config.vm.uid_max }),
     groups: groupsOfDevices(platform),
     platform: hostPlatform(platform, config.vm),
-    launcher,
+    ...{ launcher, kernels, image },
     scratchLimits: { mibPerS: config.vm.scratch_mib_per_s_max, iops: config.vm.scratch_iops_max },
-    image: name => imageNamed(name, { config, gatewayImageDir, images }),
     gateway: config.network.gateway_v4,
     gatewayV6: config.network.gateway_v6,
     loopbackClients: hasLoopback(ruleset.gatewayListen),
@@ -176,6 +182,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   return {
     ...firewall,
     reconciler,
+    readAhead: vm => readAhead({ image, launcher, kernels, log: log.unit('vm') }, vm),
     platform,
     tpm: () => tpm().kind,
     capacity,

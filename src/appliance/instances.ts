@@ -27,6 +27,7 @@ import { InstanceReconciler } from '../instances/reconciler.ts'
 import { runRetention } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
 import type { Store } from '../store/db.ts'
+import type { VmSpec } from '../vm/engine.ts'
 import type { FirewallWatch } from '../vm/foreign-firewalls/watch.ts'
 import { runPurge } from '../vm/purge.driver.ts'
 import type { Engine } from './engine.ts'
@@ -154,14 +155,13 @@ export function composeInstances(parts: InstancesParts): Instances {
     },
     inferenceCostMicroUsd: (organizationId, period) => parts.metering.inferenceCostMicroUsd(organizationId, period),
   })
-  return { service, pool, background: backgroundWork(parts, reconciler, pool) }
+  return { service, pool, background: backgroundWork(parts, { reconciler, pool, vmSpec }) }
 }
 
 /** Everything that runs without a request. */
 function backgroundWork(
   { config, store, engine, clock, log }: InstancesParts,
-  reconciler: InstanceReconciler,
-  pool: WarmPool,
+  { reconciler, pool, vmSpec }: { reconciler: InstanceReconciler; pool: WarmPool; vmSpec: VmSpec },
 ): Background {
   const stopping = new AbortController()
   const retention = {
@@ -188,6 +188,7 @@ function backgroundWork(
       loops = Promise.all([
         runRetention(retention, stopping.signal),
         runEgressSampler(sampling, stopping.signal),
+        engine.readAhead(vmSpec),
         engine.watchNetwork(stopping.signal),
         runPurge({ ledger: store.ledger, clock, log: log.unit('vm') }, stopping.signal),
       ])

@@ -38,7 +38,7 @@ import type { HostPlatform } from './platform.driver.ts'
 import { type QemuPlatform, qemuArgv, type ScratchLimits, type SnpBoot } from './qemu.plan.ts'
 import { findTpm, type StartedTpm, startTpm } from './tpm.driver.ts'
 import { findQemu, releaseUid, reserveUid } from './uid.driver.ts'
-import { UnpackedKernels } from './unpacked-kernel.driver.ts'
+import type { UnpackedKernels } from './unpacked-kernel.driver.ts'
 
 export type VmDriverDeps = {
   readonly db: LedgerDb
@@ -58,6 +58,8 @@ export type VmDriverDeps = {
   /** Fault image.invalid. */
   readonly image: (name: string) => Image | Promise<Image>
   readonly launcher: Pick<Launcher, 'prepare'>
+  /** Null: kernels unpack themselves, on snp because they are measured so, on kvm because that takes no time. */
+  readonly kernels: UnpackedKernels | null
   readonly gateway: string
   readonly gatewayV6: string
   /** Whether clients at loopback addresses of this host come to the gateway's VMs. */
@@ -78,11 +80,9 @@ const firstFd = 3
 export class VmDriver {
   readonly #deps: VmDriverDeps
   readonly #taps: TapStates
-  readonly #unpacked: UnpackedKernels
 
   constructor(deps: VmDriverDeps) {
     this.#deps = deps
-    this.#unpacked = new UnpackedKernels(`${deps.stateDir}/unpacked-kernel`)
     this.#taps = new TapStates(deps.clock)
   }
 
@@ -97,10 +97,10 @@ export class VmDriver {
       return
     }
     if ((vm.address ?? vm.addressV6) === null) throw new Fault('internal', `VM ${vm.id} has no address`)
-    const { db, clock, random, uids, tapPrefix, network, launcher } = this.#deps
+    const { db, clock, random, uids, tapPrefix, network, launcher, kernels } = this.#deps
     const image = await this.#deps.image(vm.image)
     using launch = await launcher.prepare(vm, image)
-    using unpacked = await this.#unpackedKernel(launch)
+    using unpacked = (await kernels?.open(launch.kernel, launch.document.kernelSha256)) ?? null
     const kernel = unpacked ?? launch.kernel
     const paths = this.#paths(vm)
     this.#record(vm, 'directory', paths.directory)
@@ -219,11 +219,6 @@ export class VmDriver {
       }
       strikeResource(db, { vmId: vm.id, kind: resource.kind })
     }
-  }
-
-  /** Null: the kernel unpacks itself, on snp because it is measured so, on kvm because that takes no time. */
-  async #unpackedKernel({ kernel, document }: PreparedLaunch): Promise<ImageFile | null> {
-    return this.#deps.platform.kind === 'tcg' ? this.#unpacked.open(kernel, document.kernelSha256) : null
   }
 
   #paths(vm: Vm): VmPaths {

@@ -1,7 +1,7 @@
 // Builds in real build VMs that fetch: sources and packages from git, a crate from a mirror, an input of a flake, all by the service's own proxy.
 
 import { expect, test } from 'bun:test'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { readDsse } from '../../src/attest/provenance/dsse.ts'
@@ -53,7 +53,9 @@ inOwnNetns(
       async () => {
         // Goal: what locks name comes from allowed hosts alone, and the results name each commit and checksum.
         await using servers = await startFetchServers({ port: 443 })
+        using scratch = new DisposableStack()
         const ca = join(tmpdir(), `fetch-ca-${process.pid}.pem`)
+        scratch.defer(() => rmSync(ca))
         writeFileSync(ca, servers.fetch.ca ?? '')
         const hosts = [gitHost, cratesHost].map(host => `"${host}=127.0.0.1"`)
         const service = await createBuildsAppliance(

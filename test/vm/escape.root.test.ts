@@ -84,6 +84,7 @@ inOwnNetns(
         uids: { min: firstUid, max: firstUid + uidCount - 1 },
         groups: [],
         platform: { kind: 'tcg' },
+        kernels: null,
         launcher: {
           prepare: async () => ({
             ...{

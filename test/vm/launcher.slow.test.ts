@@ -13,7 +13,7 @@ import { openOperatorKey } from '../../src/host/operator-key.ts'
 import { launchOf } from '../../src/store/ledger/launch.query.ts'
 import { insertVm, moveVm, purgeGoneVms } from '../../src/store/ledger/vm.query.ts'
 import { hostDataOf } from '../../src/vm/expected.plan.ts'
-import { loadBuilderImage, loadGatewayImage } from '../../src/vm/image.driver.ts'
+import { loadBuilderImage, loadGatewayImage, loadImage } from '../../src/vm/image.driver.ts'
 import { FileDigests, openImageFile } from '../../src/vm/image-file.driver.ts'
 import type { PreparedLaunch } from '../../src/vm/launcher.driver.ts'
 import { writeNamedImage } from '../rigs/build-image-directory.ts'
@@ -33,6 +33,17 @@ function partsOf(directory: string): Parts {
   const cmdline = hash(Buffer.concat([read('cmdline'), Buffer.from([0])]))
   return { firmware: read('firmware'), kernel: hash(read('kernel')), initrd: hash(read('initrd')), cmdline }
 }
+
+test('an image is read ahead without a launch: nothing is on record, and a bad image is told', async () => {
+  // Goal: what is done at the start of the daemon changes nothing, and is the work of the first launch: it finds the same faults.
+  const { launcher, db, directory } = await bench()
+  const { id: _, ...shape } = vm
+  await launcher.readAhead(shape, loadImage(directory))
+  expect(launchOf(db, vm.id)).toBeNull()
+  expect(await failureOf(launcher.readAhead({ ...shape, vcpus: 3 }, loadImage(directory)))).toContain(
+    'no launch digest',
+  )
+})
 
 describe('a sound launch', () => {
   const ways = [

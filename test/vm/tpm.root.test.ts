@@ -56,6 +56,7 @@ inOwnNetns(
         network: { sync: async () => {}, remove: async () => {}, rest: async () => {} },
         ...{ stateDir, qemu: changes.qemu ?? qemu, swtpm: () => changes.swtpm ?? '/usr/bin/swtpm' },
         ...{ uids: { min: firstUid, max: firstUid + 7 }, groups: [], platform: { kind: 'tcg' } },
+        kernels: null,
         launcher: {
           prepare: async () => ({
             ...{
