@@ -1,7 +1,10 @@
-// The gateway of a VM as a process of its own: `bun enclave-process.ts SETTINGS`, with SETTINGS as JSON. Effects.
+// The gateway of a VM as a process of its own: `bun enclave-process.ts SETTINGS`, with SETTINGS as JSON; or compiled, where its children are the same
+// program in other roles, as those of strongroom-enclave are. Effects.
 
 import { serveEnclave } from '../../src/enclave/serve.ts'
 import type { StartSandboxed } from '../../src/host/sandbox.ts'
+import { schemaChildCommand } from '../../src/inference/openai/schema-check-wire.ts'
+import { relayCommand } from '../../src/inference/relay/wire.ts'
 import { run } from '../../src/linux/command.ts'
 import { openGuestEnd, type PortPaths } from './agent-port.ts'
 import { createTsmKernel } from './tsm-kernel.ts'
@@ -36,8 +39,15 @@ const startScriptedWorker: StartSandboxed = ({ mounts }) => {
   return { pid: process.pid, exited: ended.promise, kill }
 }
 
+const childRoles: readonly string[] = [schemaChildCommand, relayCommand]
+
 if (import.meta.main) {
-  const settings: EnclaveProcessSettings = JSON.parse(process.argv[2] ?? '')
+  const [, , argument = ''] = process.argv
+  if (childRoles.includes(argument)) await import('../../src/enclave/main.ts')
+  else await serve(JSON.parse(argument))
+}
+
+async function serve(settings: EnclaveProcessSettings): Promise<void> {
   await serveEnclave('0.0.0-test', {
     ...settings,
     system: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },

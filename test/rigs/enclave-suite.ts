@@ -5,6 +5,8 @@ import { expect } from 'bun:test'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
+import { buildExecutable, type Recipe } from '../../scripts/build/executable.ts'
+import { enclaveRecipe } from '../../scripts/build/recipes.ts'
 import { judge, skipReasonsOf, type Tally, type TestCase, testCasesOf } from '../../scripts/lib/junit.ts'
 import { PHASES, type PhaseName, phaseOf, testFiles } from '../../scripts/lib/phases.ts'
 import { systemClock } from '../../src/base/clock.ts'
@@ -19,6 +21,15 @@ export type SuiteRun = Tally & {
 }
 
 const root = resolve(import.meta.dir, '../..')
+
+/** Compiled as strongroom-enclave is. */
+const enclaveProgram: Recipe = {
+  ...enclaveRecipe,
+  name: 'enclave-process',
+  entry: 'test/rigs/enclave-process.ts',
+  sources: [...enclaveRecipe.sources, 'test/rigs'],
+}
+
 /** What starts a gateway, in this process or in a program of its own. */
 const starts = /\b(?:startGateway|startRealGateway|eachWithGateway)\(|rigs\/gateway-load-plan\.ts/
 
@@ -72,10 +83,12 @@ export async function runAgainstEnclave(
   try {
     const random = systemRandom
     const { nowMs } = systemClock
+    const program = await buildExecutable(enclaveProgram, { repo: root, outDir: dir, force: true })
     const authority = await openAuthority({ kind: 'clients', stateDir: dir, names: ['localhost'], nowMs, random })
     const env = {
       STRONGROOM_TEST_GATEWAY: 'enclave',
       STRONGROOM_TEST_AUTHORITY: dir,
+      STRONGROOM_TEST_ENCLAVE: program.path,
       ...(processes === 1 ? {} : { STRONGROOM_TEST_PROCESSES: String(processes) }),
       // So every client of these tests trusts the host's authority, without a word in its test.
       NODE_EXTRA_CA_CERTS: authority.caFile,
