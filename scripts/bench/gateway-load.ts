@@ -1,6 +1,5 @@
 // The client of the gateway's benchmark, the same for every target: bare sockets that keep their connection. Run by gateway.bench.ts, over IPC.
 
-import type { Socket } from 'bun'
 import { assert } from '../../src/base/assert.ts'
 import {
   frameOf,
@@ -94,7 +93,7 @@ async function measureRate(target: Target, { connections, ms }: { connections: n
           // A server may close a connection that is kept; one that does so with many of its requests is not measured.
           closedCount += 1
           if (!(error instanceof ConnectionClosed) || closedCount > closedMax) throw error
-          client = await connect(target.port)
+          client = await connect(target)
         }
         sentMs = performance.now()
       }
@@ -150,25 +149,20 @@ async function talk(target: Target, count: number): Promise<number[]> {
 async function listen(target: Target, request: Buffer, isSampled: boolean): Promise<Pick<Client, 'leave'>> {
   const begun = Promise.withResolvers<void>()
   let isBegun = false
-  const socket = await Bun.connect({
-    hostname: '127.0.0.1',
-    port: target.port,
-    socket: {
-      data: (_socket, bytes) => {
-        if (!isBegun) {
-          isBegun = true
-          const status = bytes.toString('latin1', 0, 'HTTP/1.1 200'.length)
-          if (status !== 'HTTP/1.1 200') begun.reject(new Error(`not answered: ${bytes.toString()}`))
-          else begun.resolve()
-        } else if (isSampled) noteLags(bytes)
-      },
-      close: () => begun.reject(new ConnectionClosed()),
-      error: (_socket, error) => begun.reject(error),
+  const socket = await open(target, {
+    onData: bytes => {
+      if (!isBegun) {
+        isBegun = true
+        const status = bytes.toString('latin1', 0, 'HTTP/1.1 200'.length)
+        if (status !== 'HTTP/1.1 200') begun.reject(new Error(`not answered: ${bytes.toString()}`))
+        else begun.resolve()
+      } else if (isSampled) noteLags(bytes)
     },
+    onError: error => begun.reject(error),
   })
   assert(socket.write(request) === request.length, 'a request fits into the socket')
   await begun.promise
-  return { leave: () => void socket.end() }
+  return { leave: socket.leave }
 }
 
 /** A time that is cut by the end of the bytes is passed over. */
@@ -215,7 +209,7 @@ async function untilStub(port: number, isSo: (view: StubView) => boolean): Promi
 }
 
 function connectAll(target: Target, count: number): Promise<Client[]> {
-  return Promise.all(Array.from({ length: count }, () => connect(target.port)))
+  return Promise.all(Array.from({ length: count }, () => connect(target)))
 }
 
 type Waiting = {
@@ -224,7 +218,37 @@ type Waiting = {
   readonly onError: (error: Error) => void
 }
 
-async function connect(port: number): Promise<Client> {
+type Handlers = { readonly onData: (bytes: Buffer) => void; readonly onError: (error: Error) => void }
+
+type Connection = { readonly write: (bytes: Buffer) => number; readonly leave: () => void }
+
+/** Resolves once requests can be written: with TLS after the handshake, before which Bun takes nothing. */
+async function open({ port, isTls }: Target, { onData, onError }: Handlers): Promise<Connection> {
+  const secured = isTls ? Promise.withResolvers<void>() : null
+  const fail = (error: Error) => {
+    secured?.reject(error)
+    onError(error)
+  }
+  const socket = await Bun.connect({
+    hostname: '127.0.0.1',
+    port,
+    ...(isTls ? { tls: { rejectUnauthorized: false } } : {}),
+    socket: {
+      handshake: () => secured?.resolve(),
+      data: (_socket, bytes) => onData(bytes),
+      close: () => fail(new ConnectionClosed()),
+      error: (_socket, error) => fail(error),
+    },
+  })
+  await secured?.promise
+  return {
+    write: bytes => socket.write(bytes),
+    // With TLS `end` says only that no more requests come: the response would go on.
+    leave: () => void (isTls ? socket.terminate() : socket.end()),
+  }
+}
+
+async function connect(target: Target): Promise<Client> {
   let kept: Buffer | null = null
   let firstDataMs = 0
   let waiting: Waiting | null = null
@@ -245,17 +269,12 @@ async function connect(port: number): Promise<Client> {
     firstDataMs = 0
     waiting.onEnd(reply)
   }
-  const socket: Socket = await Bun.connect({
-    hostname: '127.0.0.1',
-    port,
-    socket: {
-      // Copied: Bun reuses the buffer, and a response in several parts has to be kept.
-      data: (_socket, chunk) => take(Buffer.from(chunk)),
-      close: () => {
-        isClosed = true
-        waiting?.onError(new ConnectionClosed())
-      },
-      error: (_socket, error) => waiting?.onError(error),
+  const socket = await open(target, {
+    // Copied: Bun reuses the buffer, and a response in several parts has to be kept.
+    onData: chunk => take(Buffer.from(chunk)),
+    onError: error => {
+      isClosed ||= error instanceof ConnectionClosed
+      waiting?.onError(error)
     },
   })
   return {
@@ -272,7 +291,7 @@ async function connect(port: number): Promise<Client> {
       }),
     leave: () => {
       waiting = null
-      socket.end()
+      socket.leave()
     },
   }
 }

@@ -1,6 +1,7 @@
-// The whole gateway as the appliance puts it together, over plain HTTP: accounts in a real SQLite, limits, validation, ledger and metrics on.
-// Run by gateway.bench.ts with a directory, the stub's port and, where it serves by its own listener, how many processes do; writes its port and a key.
+// The whole gateway as the appliance puts it together: accounts in a real SQLite, limits, validation, ledger and metrics on.
+// Run by gateway.bench.ts with OursSettings as JSON; writes its port and a key.
 
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { composeInference } from '../../src/appliance/inference.ts'
 import { assert } from '../../src/base/assert.ts'
@@ -14,10 +15,15 @@ import { createCost } from '../../src/inference/metering/price.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
-import { benchModel } from './gateway-wire.ts'
+import { benchModel, type OursSettings } from './gateway-wire.ts'
 
-const NO_PAIR = { cert: '', key: '', notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }
-const [stateDir = '', stubPort = '', processes = ''] = process.argv.slice(2)
+const { stateDir, stubPort, processes, pair }: OursSettings = JSON.parse(process.argv[2] ?? '')
+const read = (file: string | undefined) => (file === undefined ? '' : readFileSync(file, 'utf8'))
+const current = {
+  ...{ cert: read(pair?.certFile), key: read(pair?.keyFile) },
+  ...{ notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' },
+}
+const tls = { current: () => current, guestCertificate: () => current.cert, onChange: () => {} }
 
 /** Limits as high as they go, so that they are kept and never met; the rest as by default. */
 const verdict = parseConfig(
@@ -26,7 +32,7 @@ const verdict = parseConfig(
 key_requests_per_minute = 1000000
 key_tokens_per_minute = 1000000000
 key_concurrency_max = 65536
-processes = ${processes === '' ? 1 : processes}
+processes = ${processes ?? 1}
 [[inference.upstreams]]
 name = "stub"
 url = "http://127.0.0.1:${stubPort}/v1"
@@ -61,7 +67,7 @@ const inference = await composeInference({
   stateDir,
   store,
   // Evidence is not asked for here, and a host that cannot have any prepares none.
-  tls: { current: () => NO_PAIR, guestCertificate: () => '', onChange: () => {} },
+  tls,
   platform: 'snp',
   simulatedPlatform: () => Promise.reject(new Error('nobody asks here')),
   capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
@@ -73,12 +79,12 @@ const inference = await composeInference({
 inference.start()
 const listen = { hostname: '127.0.0.1', port: 0 }
 const server =
-  processes === ''
+  processes === null
     ? Bun.serve({
         ...{ ...listen, idleTimeout: 255, development: false },
         fetch: (request, socket) => inference.fetch(request, () => socket.requestIP(request)?.address ?? ''),
       })
-    : await inference.listen({ listen, tls: null, guestName: '' })
+    : await inference.listen({ listen, tls: pair === null ? null : tls, guestName: 'guests.test' })
 process.stdout.write(`${server.port} ${key}\n`)
 process.on('SIGTERM', () => {
   metering.stop()

@@ -1,11 +1,20 @@
 // The processes of the gateway's benchmark: stub, client, and what stands between the two. Effects: spawns; each is ended by its process id.
 
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { availableParallelism, homedir } from 'node:os'
 import { join } from 'node:path'
 import { assert, present } from '../../src/base/assert.ts'
 import { runCommand } from '../lib/command.ts'
-import type { StubView, Target, Task, TaskOrder, TaskResult } from './gateway-wire.ts'
+import type { OursSettings, PairFiles, StubView, Target, Task, TaskOrder, TaskResult } from './gateway-wire.ts'
 
 const startTimeoutMs = 20_000
 const taskTimeoutMs = 30_000
@@ -19,24 +28,24 @@ const NO_KEY = { Authorization: 'Bearer none' }
 
 export async function startStub(): Promise<Running> {
   const [port, ended] = await startProgram('gateway-stub.ts', [])
-  return { ...ended, target: { name: 'the stub', port: Number(port), headers: NO_KEY } }
+  return { ...ended, target: { name: 'the stub', port: Number(port), headers: NO_KEY, isTls: false } }
 }
 
 export async function stubView({ target }: Running): Promise<StubView> {
   return (await (await fetch(`http://127.0.0.1:${target.port}/left`)).json()) as StubView
 }
 
-/** `processes`: by its own listener, with so many processes; without, by a bare one. */
-export async function startOurs(folder: string, stub: Running, processes?: number): Promise<Running> {
-  const stateDir = join(folder, `strongroom${processes ?? ''}`)
-  rmSync(stateDir, { recursive: true, force: true })
-  mkdirSync(stateDir)
-  const [line, ended] = await startProgram('gateway-ours.ts', [
-    ...[stateDir, String(stub.target.port)],
-    ...(processes === undefined ? [] : [String(processes)]),
-  ])
+export async function startOurs(
+  folder: string,
+  stub: Running,
+  { processes = null, pair = null }: Partial<Pick<OursSettings, 'processes' | 'pair'>> = {},
+): Promise<Running> {
+  const stateDir = mkdtempSync(join(folder, 'strongroom-'))
+  const settings: OursSettings = { stateDir, stubPort: stub.target.port, processes, pair }
+  const [line, ended] = await startProgram('gateway-ours.ts', [JSON.stringify(settings)])
   const [port, key] = line.split(' ')
-  return { ...ended, target: { name: 'the gateway', port: Number(port), headers: { Authorization: `Bearer ${key}` } } }
+  const headers = { Authorization: `Bearer ${key}` }
+  return { ...ended, target: { name: 'the gateway', port: Number(port), headers, isTls: pair !== null } }
 }
 
 async function startProgram(file: string, argv: readonly string[]): Promise<[line: string, Omit<Running, 'target'>]> {
@@ -59,13 +68,13 @@ function profileFlags(file: string): string[] {
 }
 
 /** Debian's nginx at its best here: a plain proxy_pass that keeps its connections, one worker for each core, no log. */
-export function startNginx(folder: string, stub: Running): Promise<Running> {
-  return startProxy('nginx', { folder, stub, workers: availableParallelism(), buffering: 'on' })
+export function startNginx(folder: string, stub: Running, pair: PairFiles | null = null): Promise<Running> {
+  return startProxy('nginx', { folder, stub, workers: availableParallelism(), buffering: 'on', pair })
 }
 
 /** nginx for streams: every piece is passed on as it comes, by one worker. */
-export function startStreamingNginx(folder: string, stub: Running): Promise<Running> {
-  return startProxy('nginx without buffering', { folder, stub, workers: 1, buffering: 'off' })
+export function startStreamingNginx(folder: string, stub: Running, pair: PairFiles | null = null): Promise<Running> {
+  return startProxy('nginx without buffering', { folder, stub, workers: 1, buffering: 'off', pair })
 }
 
 type ProxyOptions = {
@@ -73,11 +82,14 @@ type ProxyOptions = {
   readonly stub: Running
   readonly workers: number
   readonly buffering: 'on' | 'off'
+  /** Null: plain HTTP. */
+  readonly pair: PairFiles | null
 }
 
-async function startProxy(name: string, { folder, stub, workers, buffering }: ProxyOptions): Promise<Running> {
-  const prefix = join(folder, `nginx-buffering-${buffering}`)
+async function startProxy(name: string, { folder, stub, workers, buffering, pair }: ProxyOptions): Promise<Running> {
+  const prefix = mkdtempSync(join(folder, 'nginx-'))
   const port = await freePort()
+  const tls = pair === null ? '' : `ssl_certificate ${pair.certFile}; ssl_certificate_key ${pair.keyFile};`
   const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
     name => `${name}_temp_path ${prefix}/${name};`,
   )
@@ -95,17 +107,18 @@ http {
   ${temporary.join('\n  ')}
   upstream stub { server 127.0.0.1:${stub.target.port}; keepalive 256; keepalive_requests 100000000; }
   server {
-    listen 127.0.0.1:${port};
+    listen 127.0.0.1:${port}${pair === null ? '' : ' ssl'};
+    ${tls}
     location / { proxy_pass http://stub; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering ${buffering}; }
   }
 }
 `
-  return await startNginxWith(config, { name, prefix, port })
+  return await startNginxWith(config, { name, prefix, port, isTls: pair !== null })
 }
 
 /** Debian's nginx as it is installed: its own nginx.conf, whose server is one proxy_pass; only paths and user are changed. */
 export async function startStockNginx(folder: string, stub: Running): Promise<Running> {
-  const prefix = join(folder, 'nginx-stock')
+  const prefix = mkdtempSync(join(folder, 'nginx-stock-'))
   const port = await freePort()
   const server = `server { listen 127.0.0.1:${port}; location / { proxy_pass http://127.0.0.1:${stub.target.port}; } }`
   const config = readFileSync('/etc/nginx/nginx.conf', 'utf8')
@@ -116,31 +129,35 @@ export async function startStockNginx(folder: string, stub: Running): Promise<Ru
     .replace(/^\s*include .*sites-enabled.*$/m, server)
     .replaceAll('/var/log/nginx', prefix)
   assert(config.includes(server), "Debian's nginx.conf includes its sites")
-  return await startNginxWith(config, { name: 'nginx as installed', prefix, port })
+  return await startNginxWith(config, { name: 'nginx as installed', prefix, port, isTls: false })
 }
 
-type NginxPlace = { readonly name: string; readonly prefix: string; readonly port: number }
+type NginxPlace = {
+  readonly name: string
+  readonly prefix: string
+  readonly port: number
+  readonly isTls: boolean
+}
 
-async function startNginxWith(config: string, { name, prefix, port }: NginxPlace): Promise<Running> {
+async function startNginxWith(config: string, { name, prefix, port, isTls }: NginxPlace): Promise<Running> {
   assert(Bun.which('nginx') !== null, 'nginx is there; scripts/setup installs it')
-  mkdirSync(prefix)
   const path = join(prefix, 'nginx.conf')
   writeFileSync(path, config)
   const child = Bun.spawn(['nginx', '-p', prefix, '-c', path, '-e', 'stderr'], { stdin: 'ignore', stderr: 'inherit' })
   await untilListens(port)
-  return { pid: child.pid, target: { name, port, headers: NO_KEY }, [Symbol.asyncDispose]: () => end(child) }
+  return { pid: child.pid, target: { name, port, headers: NO_KEY, isTls }, [Symbol.asyncDispose]: () => end(child) }
 }
 
 /** Bun.serve and the upstream client, with nothing between them. */
 export async function startRelay(stub: Running): Promise<Running> {
   const [port, ended] = await startProgram('gateway-relay.ts', [String(stub.target.port)])
-  return { ...ended, target: { name: 'the plain relay', port: Number(port), headers: NO_KEY } }
+  return { ...ended, target: { name: 'the plain relay', port: Number(port), headers: NO_KEY, isTls: false } }
 }
 
 /** Bytes from one socket to the other. */
 export async function startRaw(stub: Running): Promise<Running> {
   const [port, ended] = await startProgram('gateway-raw.ts', [String(stub.target.port)])
-  return { ...ended, target: { name: 'the raw relay', port: Number(port), headers: NO_KEY } }
+  return { ...ended, target: { name: 'the raw relay', port: Number(port), headers: NO_KEY, isTls: false } }
 }
 
 const portkeyRuntimes = { bun: process.execPath, node: 'node' } as const
@@ -164,7 +181,7 @@ export async function startPortkey(stub: Running, runtime: keyof typeof portkeyR
   }
   return {
     pid: child.pid,
-    target: { name: `Portkey's gateway on ${runtime}`, port, headers },
+    target: { name: `Portkey's gateway on ${runtime}`, port, headers, isTls: false },
     [Symbol.asyncDispose]: () => end(child),
   }
 }

@@ -2,15 +2,12 @@
 // than all of them and the client need, the rates say little; what one request costs the owner says where scaling ends. Effects: starts gateways.
 
 import type { Figures } from './bench-report.ts'
-import { cpuMsOf, ownCpuMsOf } from './gateway-chunks.ts'
-import { type Load, type Running, startOurs, stubView } from './gateway-processes.ts'
+import { chunkCost, median, type RequestCost, requestCost, round } from './gateway-cost.ts'
+import { type Load, type Running, startOurs } from './gateway-processes.ts'
 
 const rounds = 3
-const rateMs = 2_000
-const connections = 64
+const rate = { connections: 64, ms: 2_000 }
 const pacedStreams = 100
-const settleMs = 1_500
-const talkMs = 3_000
 
 export type RelayRig = {
   readonly folder: string
@@ -19,35 +16,22 @@ export type RelayRig = {
   readonly say: (line: string) => void
 }
 
-type Seen = {
-  readonly rates: number[]
-  readonly ownerUs: number[]
-  readonly allUs: number[]
-  readonly chunkUs: number[]
-}
-
 export async function measureRelays({ folder, load, stub, say }: RelayRig): Promise<Figures> {
-  await using one = await startOurs(folder, stub, 1)
-  await using two = await startOurs(folder, stub, 2)
-  const all = [one, two].map(running => ({ running, seen: { rates: [], ownerUs: [], allUs: [], chunkUs: [] } as Seen }))
-  const rate = ({ target }: Running) => load.run(target, { kind: 'rate', connections, ms: rateMs })
-  for (const { running } of all) await rate(running)
-  for (let round = 0; round < rounds; round += 1) {
-    for (const { running, seen } of all) {
-      const [ownerMs, allMs] = [ownCpuMsOf(running.pid), cpuMsOf(running.pid)]
-      const [perSecond = Number.NaN] = await rate(running)
-      const count = (perSecond * rateMs) / 1_000
-      seen.rates.push(perSecond)
-      seen.ownerUs.push(((ownCpuMsOf(running.pid) - ownerMs) * 1_000) / count)
-      seen.allUs.push(((cpuMsOf(running.pid) - allMs) * 1_000) / count)
-      seen.chunkUs.push(await chunkUsOf(running, { load, stub }))
+  await using one = await startOurs(folder, stub, { processes: 1 })
+  await using two = await startOurs(folder, stub, { processes: 2 })
+  const all = [one, two].map(running => ({ running, requests: [] as RequestCost[], chunksUs: [] as number[] }))
+  for (const { running } of all) await requestCost(load, running, rate)
+  for (let turn = 0; turn < rounds; turn += 1) {
+    for (const { running, requests, chunksUs } of all) {
+      requests.push(await requestCost(load, running, rate))
+      chunksUs.push((await chunkCost(load, stub, running, pacedStreams)).cpuUs)
     }
   }
-  const [alone, relayed] = all.map(({ seen }) => ({
-    rate: median(seen.rates),
-    ownerUs: median(seen.ownerUs),
-    allUs: median(seen.allUs),
-    chunkUs: median(seen.chunkUs),
+  const [alone, relayed] = all.map(({ requests, chunksUs }) => ({
+    rate: median(requests.map(one => one.perSecond)),
+    ownerUs: median(requests.map(one => one.ownCpuUs)),
+    allUs: median(requests.map(one => one.cpuUs)),
+    chunkUs: median(chunksUs),
   }))
   if (alone === undefined || relayed === undefined) throw new Error('both were measured')
   say(`requests/s: one process ${Math.round(alone.rate)}, two relays ${Math.round(relayed.rate)}`)
@@ -62,22 +46,4 @@ export async function measureRelays({ folder, load, stub, say }: RelayRig): Prom
     // What a chunk costs is the relays' alone: the owner is told of it once a second.
     relayedChunkCpuRatio: { value: round(relayed.chunkUs / alone.chunkUs), unit: '', aim: null },
   }
-}
-
-async function chunkUsOf(running: Running, { load, stub }: Pick<RelayRig, 'load' | 'stub'>): Promise<number> {
-  await load.run(running.target, { kind: 'talk', count: pacedStreams })
-  await Bun.sleep(settleMs)
-  const [cpuMs, { chunks }] = [cpuMsOf(running.pid), await stubView(stub)]
-  await Bun.sleep(talkMs)
-  const microseconds = ((cpuMsOf(running.pid) - cpuMs) * 1_000) / ((await stubView(stub)).chunks - chunks)
-  await load.run(running.target, { kind: 'release' })
-  return microseconds
-}
-
-function median(values: readonly number[]): number {
-  return [...values].sort((a, b) => a - b)[Math.floor((values.length - 1) / 2)] ?? Number.NaN
-}
-
-function round(value: number): number {
-  return Math.round(value * 100) / 100
 }

@@ -41,6 +41,21 @@ export type Target = {
   readonly name: string
   readonly port: number
   readonly headers: Readonly<Record<string, string>>
+  /** Its certificate is not looked at. */
+  readonly isTls: boolean
+}
+
+/** Of a certificate for 127.0.0.1, and its key. */
+export type PairFiles = { readonly certFile: string; readonly keyFile: string }
+
+/** Of a gateway that is measured. */
+export type OursSettings = {
+  readonly stateDir: string
+  readonly stubPort: number
+  /** Null: one, by a bare listener. Else so many, by the gateway's own. */
+  readonly processes: number | null
+  /** Null: plain HTTP. */
+  readonly pair: PairFiles | null
 }
 
 export type Task =

@@ -1,14 +1,15 @@
 // Service B: what the gateway adds to a request and to a stream, beside the same without it, through nginx, and through Portkey's gateway;
 // and beside a relay of the same parts that does nothing, which shows what the runtime costs by itself.
 // Runs in a network namespace of its own, loopback only. Every process shares the machine's cores with the others. Plain HTTP on both sides,
-// because nginx proxies plain HTTP too; authentication, limits, validation, ledger and metrics are on.
+// because nginx proxies plain HTTP too, but in the rows that have TLS; authentication, limits, validation, ledger and metrics are on.
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createNetns } from '../../test/rigs/netns.ts'
 import type { Figure, Figures } from './bench-report.ts'
-import { cpuMsOf, measureChunks } from './gateway-chunks.ts'
+import { measureChunks } from './gateway-chunks.ts'
+import { median as medianOf, type RequestCost, requestCost, round as roundTo } from './gateway-cost.ts'
 import {
   installPortkey,
   type Load,
@@ -25,6 +26,7 @@ import {
   startStub,
 } from './gateway-processes.ts'
 import { measureRelays } from './gateway-relays.ts'
+import { measureSecured } from './gateway-secured.ts'
 import type { Mode } from './gateway-wire.ts'
 import type { BenchContext } from './main.ts'
 
@@ -43,7 +45,7 @@ const settleMs = 5_000
 /** Long enough that the garbage of the streams' beginning is collected. */
 const heldMs = 15_000
 const leaveCount = 20
-const insideTimeoutMs = 500_000
+const insideTimeoutMs = 900_000
 
 export async function run({ repoRoot, note, signal }: BenchContext): Promise<Figures> {
   await installPortkey(note)
@@ -102,7 +104,8 @@ async function measure(folder: string): Promise<Figures> {
   await using raw = await startRaw(direct)
   const chunks = await measureChunks({ load, stub: direct, targets: { ours, nginx: streaming, raw }, say })
   const relays = await measureRelays({ folder, load, stub: direct, say })
-  return { ...rates, ...streams, ...weight, ...leaving, ...chunks, ...relays }
+  const secured = await measureSecured({ folder, load, stub: direct, say })
+  return { ...rates, ...streams, ...weight, ...leaving, ...chunks, ...relays, ...secured }
 }
 
 /** Requests per second with 64 connections, in turns. Ratios are of medians over all rounds. */
@@ -111,37 +114,38 @@ async function measureRates({ load, targets, others, portkeys, say }: RateRig): 
     running === null ? [] : [[name, running] as const],
   )
   const all = [...Object.entries({ ...targets, ...others }), ...there]
-  for (const [, { target }] of all) await load.run(target, { kind: 'rate', connections, ms: warmMs })
-  const seen = new Map<string, number[][]>(all.map(([name]) => [name, []]))
-  const cpu = new Map<string, number[]>(all.map(([name]) => [name, []]))
-  for (let round = 0; round < rateRounds; round += 1) {
-    for (const [name, { target, pid }] of all) {
-      if (name in portkeys && round >= portkeyRounds) continue
-      const beforeMs = cpuMsOf(pid)
-      const values = await load.run(target, { kind: 'rate', connections, ms: rateMs })
-      cpu.get(name)?.push(((cpuMsOf(pid) - beforeMs) * 1_000_000) / ((values[0] ?? Number.NaN) * rateMs))
-      seen.get(name)?.push(values)
-      const closedCount = values[3] ?? 0
-      if (closedCount > 0) say(`${target.name} has closed ${closedCount} connections; they were made again`)
+  const seen = new Map<string, RequestCost[]>(all.map(([name]) => [name, []]))
+  for (const [, running] of all) await requestCost(load, running, { connections, ms: warmMs })
+  for (let turn = 0; turn < rateRounds; turn += 1) {
+    for (const [name, running] of all) {
+      if (name in portkeys && turn >= portkeyRounds) continue
+      const cost = await requestCost(load, running, { connections, ms: rateMs })
+      seen.get(name)?.push(cost)
+      if (cost.closedCount > 0) {
+        say(`${running.target.name} has closed ${cost.closedCount} connections; they were made again`)
+      }
     }
-    say(`requests/s: ${all.map(([name]) => `${name} ${Math.round(seen.get(name)?.at(-1)?.[0] ?? 0)}`).join(', ')}`)
+    say(
+      `requests/s: ${all.map(([name]) => `${name} ${Math.round(seen.get(name)?.at(-1)?.perSecond ?? 0)}`).join(', ')}`,
+    )
   }
-  const of = (name: string, at: number) => median((seen.get(name) ?? []).map(values => values[at] ?? Number.NaN))
+  const of = (name: string, key: keyof RequestCost) => median((seen.get(name) ?? []).map(cost => cost[key]))
+  const perSecond = (name: string) => of(name, 'perSecond')
   const figures: Record<string, Figure> = {
-    rpsRatioNginxC64: { value: round(of('ours', 0) / of('nginx', 0)), unit: '', aim: { atLeast: 0.5 } },
-    rpsRatioStockNginxC64: { value: round(of('ours', 0) / of('stockNginx', 0)), unit: '', aim: null },
-    relayRpsRatioNginxC64: { value: round(of('relay', 0) / of('nginx', 0)), unit: '', aim: null },
+    rpsRatioNginxC64: { value: round(perSecond('ours') / perSecond('nginx')), unit: '', aim: { atLeast: 0.5 } },
+    rpsRatioStockNginxC64: { value: round(perSecond('ours') / perSecond('stockNginx')), unit: '', aim: null },
+    relayRpsRatioNginxC64: { value: round(perSecond('relay') / perSecond('nginx')), unit: '', aim: null },
   }
   const portkeyAims = { portkeyBun: { atLeast: 5 }, portkeyNode: { atLeast: 8 } }
   for (const name of ['portkeyBun', 'portkeyNode'] as const) {
-    const value = round(of('ours', 0) / of(name, 0))
+    const value = round(perSecond('ours') / perSecond(name))
     if (portkeys[name] !== null) figures[`rpsRatioP${name.slice(1)}C64`] = { value, unit: '', aim: portkeyAims[name] }
   }
   for (const [name] of all) {
-    figures[`${name}RpsC64`] = { value: Math.round(of(name, 0)), unit: '/s', aim: null }
-    figures[`${name}MsP99C64`] = { value: round(of(name, 2)), unit: 'ms', aim: null }
+    figures[`${name}RpsC64`] = { value: Math.round(perSecond(name)), unit: '/s', aim: null }
+    figures[`${name}MsP99C64`] = { value: of(name, 'p99Ms'), unit: 'ms', aim: null }
     // Of the process alone, so that it says more than the rate does while others use the machine, too.
-    figures[`${name}RequestCpuUs`] = { value: median(cpu.get(name) ?? []), unit: 'µs', aim: null }
+    figures[`${name}RequestCpuUs`] = { value: of(name, 'cpuUs'), unit: 'µs', aim: null }
   }
   return figures
 }
@@ -233,10 +237,9 @@ async function measureLeaving({ load, targets, say }: Rig): Promise<Figures> {
 }
 
 function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b)
-  return round(sorted[Math.floor((sorted.length - 1) / 2)] ?? Number.NaN)
+  return round(medianOf(values))
 }
 
 function round(value: number): number {
-  return Math.round(value * 1000) / 1000
+  return roundTo(value, 3)
 }

@@ -1,4 +1,5 @@
-// Bytes and their text forms. Pure, and portable: only methods that older browsers have too.
+// Bytes and their text forms. Pure, and portable: base64 is the runtime's own where it has that (some hundred times as fast), else made of methods that
+// older browsers have, too.
 
 const encoder = new TextEncoder()
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
@@ -26,10 +27,21 @@ export function fromHex(text: string): Uint8Array | null {
   return Uint8Array.from({ length: text.length / 2 }, (_, at) => Number.parseInt(text.slice(at * 2, at * 2 + 2), 16))
 }
 
-const chunkBytes = 0x2000
+/** ECMAScript 2026, sections 23.3.1.1 and 23.3.3.1. */
+type NativeEncode = (options?: { readonly alphabet: 'base64url'; readonly omitPadding: true }) => string
+type NativeDecode = (text: string, options: { readonly lastChunkHandling: 'strict' }) => Uint8Array
+const { toBase64: nativeEncode } = Uint8Array.prototype as { readonly toBase64?: NativeEncode }
+const { fromBase64: nativeDecode } = Uint8Array as { readonly fromBase64?: NativeDecode }
 
 /** Standard base64 with padding. */
 export function toBase64(bytes: Uint8Array): string {
+  return nativeEncode === undefined ? toBase64Portably(bytes) : nativeEncode.call(bytes)
+}
+
+const chunkBytes = 0x2000
+
+/** Exported for tests, whose runtime has its own. */
+export function toBase64Portably(bytes: Uint8Array): string {
   let binary = ''
   for (let at = 0; at < bytes.length; at += chunkBytes)
     binary += String.fromCharCode(...bytes.subarray(at, at + chunkBytes))
@@ -39,6 +51,16 @@ export function toBase64(bytes: Uint8Array): string {
 /** Strict standard base64: canonical, padded. Null when the text is anything else. */
 export function fromBase64(text: string): Uint8Array | null {
   if (!/^[A-Za-z0-9+/]*={0,2}$/.test(text)) return null
+  if (nativeDecode === undefined) return fromBase64Portably(text)
+  try {
+    return nativeDecode.call(Uint8Array, text, { lastChunkHandling: 'strict' })
+  } catch {
+    return null
+  }
+}
+
+/** Exported for tests, as `toBase64Portably`. Of base64's own characters. */
+export function fromBase64Portably(text: string): Uint8Array | null {
   let binary: string
   try {
     binary = atob(text)
@@ -47,12 +69,13 @@ export function fromBase64(text: string): Uint8Array | null {
   }
   const bytes = new Uint8Array(binary.length)
   for (let at = 0; at < binary.length; at += 1) bytes[at] = binary.charCodeAt(at)
-  return toBase64(bytes) === text ? bytes : null
+  return toBase64Portably(bytes) === text ? bytes : null
 }
 
 /** base64url without padding (RFC 4648 section 5). */
 export function toBase64Url(bytes: Uint8Array): string {
-  return toBase64(bytes).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '')
+  if (nativeEncode !== undefined) return nativeEncode.call(bytes, { alphabet: 'base64url', omitPadding: true })
+  return toBase64Portably(bytes).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '')
 }
 
 /** Strict base64url without padding. Null when the text is anything else. */
