@@ -22,7 +22,8 @@ const end = `data: ${JSON.stringify({ choices: [{ index: 0, delta: {}, finish_re
 const [mode, url = '', key = '', ca = ''] = process.argv.slice(2)
 
 if (mode === 'upstream') upstream()
-if (mode === 'gateway') await gateway()
+// Said last: whoever reads it ends this process.
+if (mode === 'gateway') say(await gateway())
 if (mode === 'clients') await clients()
 if (mode === 'stalled') await stalled()
 
@@ -80,8 +81,8 @@ function streamOf(pieces: AsyncGenerator<Uint8Array>): ReadableStream {
   })
 }
 
-/** Reports when its input ends. */
-async function gateway(): Promise<void> {
+/** What it has seen when its input ends; nothing of it is left then. */
+async function gateway(): Promise<unknown> {
   const slow = { firstByteTimeoutMs: 60_000, idleTimeoutMs: 60_000, queueTimeoutMs: 60_000, connectTimeoutMs: 20_000 }
   const upstreams = [target(url, { concurrencyMax: STREAMS + 1 })]
   await using one = isEnclave ? await startRealGateway(upstreams, slow) : startRealHostGateway(upstreams, slow)
@@ -91,12 +92,12 @@ async function gateway(): Promise<void> {
   const running = async () => (await viewOf(one)).running
   await until('all have ended', 10_000, async () => (await running()) === 0).catch(() => {})
   const { requests, completionTokens } = await one.usage()
-  say({
+  return {
     requests,
     completionTokens: Number(completionTokens),
     running: await running(),
     log: (await one.log()).slice(0, 5),
-  })
+  }
 }
 
 /** In front of the same gateway, as the appliance serves it; one in a VM has this in front of it already. */
