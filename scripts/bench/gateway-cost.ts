@@ -3,10 +3,56 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { childrenOf, type Load, type Running, stubView } from './gateway-processes.ts'
 
+const turns = 3
+const rate = { connections: 64, ms: 2_000 }
+const pacedStreams = 100
 const warmMs = 1_500
 const talkMs = 3_000
 /** Within which a gateway has left the stub after its client has left. */
 const quietMs = 5_000
+
+export type CostRig = {
+  readonly folder: string
+  readonly load: Load
+  readonly stub: Running
+  readonly say: (line: string) => void
+}
+
+/** One way to be served; requests and chunks may be measured at different processes. */
+export type Served = { readonly name: string; readonly forRequests: Running; readonly forChunks: Running }
+
+/** Medians over all turns. */
+export type Costs = Pick<RequestCost, 'perSecond' | 'cpuUs' | 'ownCpuUs'> & { readonly chunkUs: number }
+
+/** Requests and chunks of each, in turns, after a first round of requests that warms up. By name. */
+export async function costsInTurns(
+  { load, stub, say }: CostRig,
+  all: readonly Served[],
+): Promise<ReadonlyMap<string, Costs>> {
+  const seen = all.map(served => ({ served, requests: [] as RequestCost[], chunksUs: [] as number[] }))
+  for (const { forRequests } of all) await requestCost(load, forRequests, rate)
+  for (let turn = 0; turn < turns; turn += 1) {
+    for (const { served, requests, chunksUs } of seen) {
+      requests.push(await requestCost(load, served.forRequests, rate))
+      chunksUs.push((await chunkCost(load, stub, served.forChunks, pacedStreams)).cpuUs)
+    }
+    const latest = seen.map(
+      ({ served, requests, chunksUs }) =>
+        `${served.name} ${round(requests.at(-1)?.cpuUs ?? 0)} and ${round(chunksUs.at(-1) ?? 0)} µs`,
+    )
+    say(`CPU of a request and of a chunk: ${latest.join(', ')}`)
+  }
+  const costsOf = (requests: readonly RequestCost[], chunksUs: readonly number[]): Costs => {
+    const middle = (key: 'perSecond' | 'cpuUs' | 'ownCpuUs') => median(requests.map(one => one[key]))
+    return {
+      perSecond: middle('perSecond'),
+      cpuUs: middle('cpuUs'),
+      ownCpuUs: middle('ownCpuUs'),
+      chunkUs: median(chunksUs),
+    }
+  }
+  return new Map(seen.map(({ served, requests, chunksUs }) => [served.name, costsOf(requests, chunksUs)]))
+}
 
 export type RequestCost = {
   readonly perSecond: number
@@ -79,7 +125,7 @@ function ownCpuMsOf(pid: number): number {
   return own.reduce((sum, text) => sum + Number(text.split(' ')[0]) / 1e6, 0)
 }
 
-/** Of the smaller of the two in the middle. */
+/** Where two are in the middle, the smaller one. */
 export function median(values: readonly number[]): number {
   return percentile(values, 0.5)
 }

@@ -17,7 +17,8 @@ import { insertGatewayKey } from '../../src/store/directory/gateway-key.query.ts
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { benchModel, type OursSettings } from './gateway-wire.ts'
 
-const { stateDir, stubPort, processes, pair }: OursSettings = JSON.parse(process.argv[2] ?? '')
+const { stateDir, stubPort, listener }: OursSettings = JSON.parse(process.argv[2] ?? '')
+const pair = listener?.pair ?? null
 const read = (file: string | undefined) => (file === undefined ? '' : readFileSync(file, 'utf8'))
 const current = {
   ...{ cert: read(pair?.certFile), key: read(pair?.keyFile) },
@@ -32,7 +33,7 @@ const verdict = parseConfig(
 key_requests_per_minute = 1000000
 key_tokens_per_minute = 1000000000
 key_concurrency_max = 65536
-processes = ${processes ?? 1}
+processes = ${listener?.processes ?? 1}
 [[inference.upstreams]]
 name = "stub"
 url = "http://127.0.0.1:${stubPort}/v1"
@@ -79,7 +80,7 @@ const inference = await composeInference({
 inference.start()
 const listen = { hostname: '127.0.0.1', port: 0 }
 const server =
-  processes === null
+  listener === null
     ? Bun.serve({
         ...{ ...listen, idleTimeout: 255, development: false },
         fetch: (request, socket) => inference.fetch(request, () => socket.requestIP(request)?.address ?? ''),

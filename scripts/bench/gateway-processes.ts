@@ -14,7 +14,16 @@ import { availableParallelism, homedir } from 'node:os'
 import { join } from 'node:path'
 import { assert, present } from '../../src/base/assert.ts'
 import { runCommand } from '../lib/command.ts'
-import type { OursSettings, PairFiles, StubView, Target, Task, TaskOrder, TaskResult } from './gateway-wire.ts'
+import type {
+  OursSettings,
+  OwnListener,
+  PairFiles,
+  StubView,
+  Target,
+  Task,
+  TaskOrder,
+  TaskResult,
+} from './gateway-wire.ts'
 
 const startTimeoutMs = 20_000
 const taskTimeoutMs = 30_000
@@ -35,17 +44,16 @@ export async function stubView({ target }: Running): Promise<StubView> {
   return (await (await fetch(`http://127.0.0.1:${target.port}/left`)).json()) as StubView
 }
 
-export async function startOurs(
-  folder: string,
-  stub: Running,
-  { processes = null, pair = null }: Partial<Pick<OursSettings, 'processes' | 'pair'>> = {},
-): Promise<Running> {
+export async function startOurs(folder: string, stub: Running, listener: OwnListener | null = null): Promise<Running> {
   const stateDir = mkdtempSync(join(folder, 'strongroom-'))
-  const settings: OursSettings = { stateDir, stubPort: stub.target.port, processes, pair }
+  const settings: OursSettings = { stateDir, stubPort: stub.target.port, listener }
   const [line, ended] = await startProgram('gateway-ours.ts', [JSON.stringify(settings)])
   const [port, key] = line.split(' ')
   const headers = { Authorization: `Bearer ${key}` }
-  return { ...ended, target: { name: 'the gateway', port: Number(port), headers, isTls: pair !== null } }
+  return {
+    ...ended,
+    target: { name: 'the gateway', port: Number(port), headers, isTls: listener !== null && listener.pair !== null },
+  }
 }
 
 async function startProgram(file: string, argv: readonly string[]): Promise<[line: string, Omit<Running, 'target'>]> {

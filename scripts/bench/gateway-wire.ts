@@ -52,8 +52,12 @@ export type PairFiles = { readonly certFile: string; readonly keyFile: string }
 export type OursSettings = {
   readonly stateDir: string
   readonly stubPort: number
-  /** Null: one, by a bare listener. Else so many, by the gateway's own. */
-  readonly processes: number | null
+  /** Null: one process, and plain HTTP by a bare listener in place of the gateway's own. */
+  readonly listener: OwnListener | null
+}
+
+export type OwnListener = {
+  readonly processes: number
   /** Null: plain HTTP. */
   readonly pair: PairFiles | null
 }

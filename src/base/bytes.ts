@@ -1,5 +1,5 @@
-// Bytes and their text forms. Pure, and portable: base64 is the runtime's own where it has that (some hundred times as fast), else made of methods that
-// older browsers have, too.
+// Bytes and their text forms. Pure, and portable: base64 is the runtime's own where it has that (over a hundred times as fast), else made of methods
+// that older browsers have, too.
 
 const encoder = new TextEncoder()
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
@@ -27,7 +27,7 @@ export function fromHex(text: string): Uint8Array | null {
   return Uint8Array.from({ length: text.length / 2 }, (_, at) => Number.parseInt(text.slice(at * 2, at * 2 + 2), 16))
 }
 
-/** ECMAScript 2026, sections 23.3.1.1 and 23.3.3.1. */
+/** As ECMAScript 2026 has them; the types that older runtimes are checked with do not. */
 type NativeEncode = (options?: { readonly alphabet: 'base64url'; readonly omitPadding: true }) => string
 type NativeDecode = (text: string, options: { readonly lastChunkHandling: 'strict' }) => Uint8Array
 const { toBase64: nativeEncode } = Uint8Array.prototype as { readonly toBase64?: NativeEncode }
