@@ -15,8 +15,8 @@ import { controlKeyFile, openControlKey } from '../enclave-host/control-key.ts'
 import { GatewayKeeper, type WantedGateway } from '../enclave-host/keeper.ts'
 import { unnamedGatewayVms } from '../enclave-host/leaks.ts'
 import { GatewaySession } from '../enclave-host/session.ts'
-import { createTellSpent } from '../enclave-host/spent.ts'
 import type { Certify, GatewayEngine } from '../enclave-host/types.ts'
+import { createTellUsed } from '../enclave-host/used.ts'
 import { isAttestable, type VerifiedGateway, verifyGatewayVm } from '../enclave-host/verify.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import { readAllowlist } from '../inference/attestation/workloads.ts'
@@ -82,8 +82,8 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const books = new Books({ ledger: store.ledger.db, write: rows => metering.book(rows.map(recordOf)), log })
   const engine = gatewayEngine(parts)
   const statusOf = (vmId: string) => keeper.view().gateways.find(one => one.vmId === vmId)?.status ?? null
-  const tellSpent = createTellSpent({ ...store, statusOf })
-  const shared = { engine, control, addresses, books, tellSpent, clock, log }
+  const tell = createTellUsed({ ...store, statusOf })
+  const shared = { engine, control, addresses, books, tell, clock, log }
   const models = new GatewayModel({ config, stateDir, clock, log })
   const allowlistFile = join(stateDir, 'allowlist.json')
   const wanted = (): WantedGateway => {
@@ -198,6 +198,7 @@ function gatewayEngine({ engine, store }: GatewayVmParts): GatewayEngine {
     evidenceFor: (...args) => gateways.evidenceFor(...args),
     certificateFor: (...args) => gateways.certificateFor(...args),
     spentFor: (...args) => gateways.spentFor(...args),
+    daysFor: (...args) => gateways.daysFor(...args),
     report: (...args) => gateways.report(...args),
     spans: (...args) => gateways.spans(...args),
     drain: (...args) => gateways.drain(...args),

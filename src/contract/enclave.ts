@@ -69,7 +69,6 @@ export const ControlSnapshot = Type.Object(
     /** Strictly rising; a gateway refuses one that is not above the one in force. */
     revision: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }),
     keys: Type.Array(ControlKey, { maxItems: 65_536 }),
-    /** API keys to send to upstreams, by the upstream's name. */
     /** Those that have a budget. */
     budgets: Type.Array(
       Type.Object({ organizationId: Type.String({ minLength: 1, maxLength: 64 }), ...budget }, closed),
@@ -89,11 +88,16 @@ export const ControlSnapshot = Type.Object(
       ),
       { maxItems: 1024 },
     ),
+    /** API keys to send to upstreams, by the upstream's name. */
     upstreamKeys: Type.Record(Type.String(), Type.String({ pattern: '^[\\x21-\\x7e]{1,4096}$' })),
   },
   closed,
 )
 export type ControlSnapshot = Static<typeof ControlSnapshot>
+
+const UsedModel = Type.String({ maxLength: 256 })
+/** In UTC. */
+const Day = Type.String({ pattern: '^[0-9]{4}-[0-9]{2}-[0-9]{2}$' })
 
 /** One request's usage. Ids and counts, never text of a request. */
 export const UsageRow = Type.Object(
@@ -103,7 +107,7 @@ export const UsageRow = Type.Object(
     organizationId: Type.String({ minLength: 1, maxLength: 64 }),
     keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
     instanceId: OrNull(Type.String({ minLength: 1, maxLength: 64 })),
-    model: Type.String({ maxLength: 256 }),
+    model: UsedModel,
     upstream: Type.String({ maxLength: 64 }),
     promptTokens: Count,
     completionTokens: Count,
@@ -173,13 +177,26 @@ export const Want = Type.Union([
     },
     closed,
   ),
+  /** What a key has used by day (UTC) and model, by the books: one page. */
+  Type.Object(
+    {
+      id,
+      kind: Type.Literal('days'),
+      organizationId: Type.String({ minLength: 1, maxLength: 64 }),
+      keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
+      /** Both included. */
+      from: Day,
+      to: Day,
+      /** The last row of the page before; null: the first page. */
+      after: Type.Union([Type.Object({ day: Day, model: UsedModel }, closed), Type.Null()]),
+    },
+    closed,
+  ),
 ])
 export type Want = Static<typeof Want>
 
-const MonthSum = Type.Object(
-  { requests: Count, promptTokens: Count, completionTokens: Count, costNanoUsd: Count },
-  closed,
-)
+const sums = { requests: Count, promptTokens: Count, completionTokens: Count, costNanoUsd: Count }
+const MonthSum = Type.Object(sums, closed)
 
 /** The answer to a want of kind `spent`: all of it as of one moment. */
 export const MonthSums = Type.Object(
@@ -195,6 +212,22 @@ export const MonthSums = Type.Object(
   closed,
 )
 export type MonthSums = Static<typeof MonthSums>
+
+/** Of one page: with the longest names they fit into a line of the channel, whatever the characters. */
+export const daySumsPageMax = 64
+
+/** The answer to a want of kind `days`: in the order of day, then model by its UTF-8 bytes; all of it as of one moment. */
+export const DaySums = Type.Object(
+  {
+    rows: Type.Array(Type.Object({ day: Day, model: UsedModel, ...sums }, closed), { maxItems: daySumsPageMax }),
+    /** No page follows. */
+    isLast: Type.Boolean(),
+    /** So many rows of this VM's usage are in the sums. */
+    booked: Count,
+  },
+  closed,
+)
+export type DaySums = Static<typeof DaySums>
 
 export const ENCLAVE_STATES = ['waiting', 'starting', 'ready', 'draining'] as const
 export const EnclaveState = OneOf(ENCLAVE_STATES)
@@ -342,6 +375,8 @@ export const ENCLAVE_REQUESTS = [
   ),
   /** The answer to a want of kind `spent`. */
   Type.Object({ id, op: Type.Literal('spent_for'), want: id, sums: MonthSums }, closed),
+  /** The answer to a want of kind `days`. */
+  Type.Object({ id, op: Type.Literal('days_for'), want: id, sums: DaySums }, closed),
   /**
    * A piece of its metrics as Prometheus text, from the character `metricsFrom` on, and lines of its log from `logFrom` on. 0 takes the metrics
    * anew; what follows are pieces of the same text.

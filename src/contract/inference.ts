@@ -4,6 +4,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import type { FaultCode } from '../base/fault.ts'
 import { OneOf } from './shape.ts'
+import { UsageSums, usageRows } from './usage-rows.ts'
 
 const closed = { additionalProperties: false } as const
 
@@ -88,14 +89,6 @@ export type GatewayModel = Static<typeof GatewayModel>
 export const GatewayModelList = Type.Object({ object: Type.Literal('list'), data: Type.Array(GatewayModel) }, closed)
 export type GatewayModelList = Static<typeof GatewayModelList>
 
-const usageSums = {
-  requests: Type.Integer({ minimum: 0 }),
-  prompt_tokens: Type.Integer({ minimum: 0 }),
-  completion_tokens: Type.Integer({ minimum: 0 }),
-  cost_usd: Type.String({ pattern: '^[0-9]+\\.[0-9]{9}$', description: 'Exact, as a decimal.' }),
-}
-const UsageSums = Type.Object(usageSums, closed)
-
 /** What has been used in the running calendar month. A request counts once it has ended. */
 export const GatewayUsage = Type.Object(
   {
@@ -115,5 +108,9 @@ export const GatewayUsage = Type.Object(
   closed,
 )
 export type GatewayUsage = Static<typeof GatewayUsage>
+
+/** What the key has used, by model and day. */
+export const GatewayUsageRows = Type.Object({ object: Type.Literal('usage.rows'), ...usageRows }, closed)
+export type GatewayUsageRows = Static<typeof GatewayUsageRows>
 
 export const GatewayHealth = Type.Object({ status: Type.Literal('ok') }, closed)

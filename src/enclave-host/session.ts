@@ -14,8 +14,8 @@ import type { Addresses } from './addresses.ts'
 import type { Books } from './books.ts'
 import type { ControlSource } from './control.ts'
 import { SpanFetcher, type SpanTaker } from './spans.ts'
-import type { SpentWant, TellSpent } from './spent.ts'
 import type { Certify, GatewayEngine } from './types.ts'
+import type { TellUsed, WantOf } from './used.ts'
 
 export type SessionDeps = {
   readonly vmId: string
@@ -26,7 +26,7 @@ export type SessionDeps = {
   readonly certify: Certify
   /** Null: nobody wants its spans. */
   readonly spans: SpanTaker | null
-  readonly tellSpent: TellSpent
+  readonly tell: TellUsed
   readonly clock: Clock
   readonly log: Logger
   /** The status has changed. */
@@ -242,15 +242,22 @@ export class GatewaySession {
         return this.#certify(want)
       case 'spent':
         return this.#tellSpent(want)
+      case 'days':
+        return this.#tellDays(want)
     }
   }
 
-  async #tellSpent(want: SpentWant): Promise<void> {
-    const { engine, tellSpent } = this.#deps
-    await engine.spentFor(this.vmId, { want: want.id, sums: tellSpent(this.vmId, want) }, askTimeoutMs)
+  async #tellSpent(want: WantOf<'spent'>): Promise<void> {
+    const { engine, tell } = this.#deps
+    await engine.spentFor(this.vmId, { want: want.id, sums: tell.spent(this.vmId, want) }, askTimeoutMs)
   }
 
-  async #completeEvidence(want: Extract<Want, { kind: 'evidence' }>): Promise<void> {
+  async #tellDays(want: WantOf<'days'>): Promise<void> {
+    const { engine, tell } = this.#deps
+    await engine.daysFor(this.vmId, { want: want.id, sums: tell.days(this.vmId, want) }, askTimeoutMs)
+  }
+
+  async #completeEvidence(want: WantOf<'evidence'>): Promise<void> {
     const { engine } = this.#deps
     const answer = await engine.completeEvidence(this.vmId, want).then(
       ({ evidence }) => ({ evidence, problem: null }),
@@ -262,7 +269,7 @@ export class GatewaySession {
     await engine.evidenceFor(this.vmId, { want: want.id, ...answer }, askTimeoutMs)
   }
 
-  async #certify({ id, csr }: Extract<Want, { kind: 'certificate' }>): Promise<void> {
+  async #certify({ id, csr }: WantOf<'certificate'>): Promise<void> {
     const { engine, certify, clock } = this.#deps
     try {
       const chains = await certify(fromBase64Url(csr) ?? new Uint8Array(0))

@@ -148,6 +148,9 @@ export class Enclave {
       case 'spent_for':
         wants.answer(request.want, 'spent', request.sums)
         return ok
+      case 'days_for':
+        wants.answer(request.want, 'days', request.sums)
+        return ok
       case 'report':
         return { ok: true, report: this.#report(request) }
       case 'spans':

@@ -103,7 +103,7 @@ export class EnclaveGateway {
       byKey.set(name, { organizationId, keyPrefix, ...sum })
     }
     for (const one of this.#service?.reserved() ?? []) add(one)
-    for (const { row } of this.#deps.spool.unbooked()) {
+    for (const row of this.#deps.spool.unbooked()) {
       const tokens = { prompt: row.promptTokens, completion: row.completionTokens }
       const nanoUsd = Number(this.#deps.control.cost(row.model, tokens))
       add({ ...row, tokens: tokens.prompt + tokens.completion, nanoUsd })

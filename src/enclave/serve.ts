@@ -97,8 +97,8 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
   const spool = new UsageSpool({
     rowsMax: settings.usageRowsMax,
     sign: message => keys.sign(message).ed25519,
-    onRow: (row, number) => {
-      spent?.add(row, number)
+    onRow: row => {
+      spent?.add(row)
       wants.tell()
     },
     clock,

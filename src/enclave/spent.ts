@@ -1,37 +1,31 @@
-// What keys and organizations have used in a calendar month, as a gateway VM knows it: the sums of the host's books, asked for once, and every row of
-// its own that was not in them. Effects: asks the host.
+// What keys and organizations have used, as a gateway VM knows it: the sums of the host's books, and every row of its own that was not in them. Those of
+// a month are asked for once, those of days each time. Effects: asks the host.
 //
 // The host says which rows of this VM are in its sums (`booked`, as in `next`), so that no row is missing and none counts twice, whatever is on its way.
-// The rows since the oldest question are kept until all questions are answered.
 
 import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import { MonthSums, type UsageRow } from '../contract/enclave.ts'
+import { createSerial } from '../base/serial.ts'
+import { DaySums, MonthSums, type UsageRow } from '../contract/enclave.ts'
 import { checked } from '../contract/shape.ts'
-import {
-  addSums,
-  type CountedRow,
-  monthOfRow,
-  scopeName,
-  scopesOf,
-  sumOfRow,
-} from '../inference/metering/month-sums.ts'
+import { type DatedRow, readDays, withUnbooked } from '../inference/metering/day-sums.ts'
+import { addSums, monthOfRow, scopeName, scopesOf, sumOfRow } from '../inference/metering/month-sums.ts'
 import type { Cost } from '../inference/metering/price.ts'
 import type { Caller, MonthSpent, SpentSource } from '../inference/types.ts'
+import type { DayPlace, DayScope, DaySum, DaysPage } from '../store/directory/usage-day.query.ts'
 import type { MonthScope, MonthSum } from '../store/directory/usage-month.query.ts'
 import type { Control } from './control.ts'
+import { type Question, RecentRows } from './recent-rows.ts'
 import type { UsageSpool } from './usage-spool.ts'
 import type { Wants } from './wants.ts'
 
 export type SpentDeps = {
   readonly wants: Pick<Wants, 'ask'>
-  readonly spool: Pick<UsageSpool, 'unbooked'>
+  readonly spool: Pick<UsageSpool, 'booked' | 'unbooked'>
   /** What tokens cost now. */
   readonly control: Pick<Control, 'cost'>
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
-
-type NumberedRow = CountedRow & { readonly number: number }
 
 type Asker = Pick<Caller, 'organizationId' | 'keyPrefix'>
 /** `untilMs`: monotonic; another VM wrote to the books when the host answered, so it is asked again after that. */
@@ -44,6 +38,10 @@ const asksMax = 8
 const waitingMax = 4_096
 /** How long sums are good that another VM adds to. */
 const sharedMs = 2_000
+/** Of one reading of days, from its begin to when its last page is asked for. */
+const daysTimeoutMs = 10_000
+/** Pages of days that wait for those before them. */
+const pagesWaitingMax = 256
 /** Keys of a few months. */
 const knownMax = 262_144
 
@@ -53,21 +51,23 @@ export class Spent implements SpentSource {
   readonly #asking = new Map<string, Promise<void>>()
   /** In the order in which they came. */
   readonly #waiting: (() => void)[] = []
-  /** Null: nothing is asked. */
-  #recent: NumberedRow[] | null = null
+  readonly #recent: RecentRows
+  /** Pages of days are asked for one after the other: the host has more to answer. */
+  readonly #pages = createSerial()
   /** What is known was counted by these prices. */
   #cost: Cost
 
   constructor(deps: SpentDeps) {
     this.#deps = deps
+    this.#recent = new RecentRows(deps.spool)
     this.#cost = deps.control.cost
   }
 
   /** Of a row of this VM, when it is recorded. */
-  add(recorded: UsageRow, number: number): void {
+  add(recorded: UsageRow): void {
     this.#followPrices()
-    const row = this.#counted(recorded, number)
-    this.#recent?.push(row)
+    this.#recent.add(recorded)
+    const row = this.#counted(recorded)
     for (const scope of Object.values(scopesOf(row, monthOfRow(row)))) {
       const known = this.#known.get(scopeName(scope))
       if (known !== undefined) known.sum = addSums(known.sum, sumOfRow(row))
@@ -89,10 +89,10 @@ export class Spent implements SpentSource {
   }
 
   #begin(name: string, asker: Asker, month: string): Promise<void> {
-    this.#recent ??= this.#deps.spool.unbooked().map(({ row, number }) => this.#counted(row, number))
-    const begun = this.#ask(asker, month).finally(() => {
+    const question = this.#recent.begin()
+    const begun = this.#ask(asker, month, question).finally(() => {
       this.#asking.delete(name)
-      if (this.#asking.size === 0) this.#recent = null
+      question.end()
       this.#waiting.shift()?.()
     })
     this.#asking.set(name, begun)
@@ -118,34 +118,59 @@ export class Spent implements SpentSource {
     return asking
   }
 
-  async #ask({ organizationId, keyPrefix }: Asker, month: string): Promise<void> {
+  async #ask({ organizationId, keyPrefix }: Asker, month: string, { rowsAfter }: Question): Promise<void> {
     const { wants, clock } = this.#deps
     let said: MonthSums
     try {
       const answer = await wants.ask({ kind: 'spent', organizationId, keyPrefix, month }, askTimeoutMs)
       said = checked(MonthSums, answer, { what: 'sums of the host', code: 'metering_unavailable' })
     } catch (cause) {
-      throw new Fault('metering_unavailable', 'What has been used is not known at present; try again later.', { cause })
+      throw unknownUse(cause)
     }
     const { booked, isShared, ...sums } = said
     const untilMs = isShared ? clock.monotonicMs() + sharedMs : Number.POSITIVE_INFINITY
     if (this.#known.size >= knownMax) this.#known.clear()
     const scopes = scopesOf({ organizationId, keyPrefix }, month)
-    this.#learn(scopes.key, { sum: sums.key, booked, untilMs })
-    this.#learn(scopes.organization, { sum: sums.organization, booked, untilMs })
+    const rows = rowsAfter(booked).map(row => this.#counted(row))
+    this.#learn(scopes.key, { sum: sums.key, rows, untilMs })
+    this.#learn(scopes.organization, { sum: sums.organization, rows, untilMs })
   }
 
-  #learn(scope: MonthScope, { sum, booked, untilMs }: { sum: MonthSum; booked: number; untilMs: number }): void {
+  #learn(scope: MonthScope, { sum, rows, untilMs }: { sum: MonthSum; rows: DatedRow[]; untilMs: number }): void {
     const name = scopeName(scope)
-    const rows = (this.#recent ?? []).filter(
-      row => row.number >= booked && Object.values(scopesOf(row, monthOfRow(row))).some(one => scopeName(one) === name),
-    )
-    this.#known.set(name, { sum: rows.map(sumOfRow).reduce(addSums, sum), untilMs })
+    const own = rows.filter(row => Object.values(scopesOf(row, monthOfRow(row))).some(one => scopeName(one) === name))
+    this.#known.set(name, { sum: own.map(sumOfRow).reduce(addSums, sum), untilMs })
   }
 
-  #counted(row: UsageRow, number: number): NumberedRow {
+  days(scope: DayScope): AsyncIterable<readonly DaySum[]> {
+    const untilMs = this.#deps.clock.monotonicMs() + daysTimeoutMs
+    return readDays(async after => {
+      if (this.#pages.size() >= pagesWaitingMax) throw tooMuchAsked()
+      return this.#pages.run(() => this.#askPage(scope, after, untilMs))
+    })
+  }
+
+  async #askPage(scope: DayScope, after: DayPlace | null, untilMs: number): Promise<DaysPage> {
+    const { wants, clock } = this.#deps
+    if (clock.monotonicMs() >= untilMs) throw tooMuchAsked()
+    const place = after === null ? null : { day: after.day, model: after.model }
+    const question = this.#recent.begin()
+    try {
+      const { organizationId, keyPrefix, from, to } = scope
+      const answer = await wants.ask({ kind: 'days', organizationId, keyPrefix, from, to, after: place }, askTimeoutMs)
+      const said = checked(DaySums, answer, { what: 'sums of the host', code: 'metering_unavailable' })
+      const rows = question.rowsAfter(said.booked).map(row => this.#counted(row))
+      return withUnbooked(said, { scope, after }, rows)
+    } catch (cause) {
+      throw unknownUse(cause)
+    } finally {
+      question.end()
+    }
+  }
+
+  #counted(row: UsageRow): DatedRow {
     const cost = this.#cost(row.model, { prompt: row.promptTokens, completion: row.completionTokens })
-    return { ...row, number, costNanoUsd: Number(cost) }
+    return { ...row, costNanoUsd: Number(cost) }
   }
 
   /** The host's sums are by its prices: after a change they are asked for anew. */
@@ -160,6 +185,10 @@ export class Spent implements SpentSource {
     const known = this.#known.get(scopeName(scope))
     return known === undefined || this.#deps.clock.monotonicMs() >= known.untilMs ? null : known.sum
   }
+}
+
+function unknownUse(cause: unknown): Fault {
+  return new Fault('metering_unavailable', 'What has been used is not known at present; try again later.', { cause })
 }
 
 function tooMuchAsked(): Fault {

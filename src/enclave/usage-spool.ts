@@ -16,7 +16,7 @@ export type UsageSpoolDeps = {
   /** Ed25519, by the receipt key. */
   readonly sign: (message: Uint8Array) => Uint8Array
   /** There is something to tell: this row. */
-  readonly onRow: (row: UsageRow, number: number) => void
+  readonly onRow: (row: UsageRow) => void
   readonly clock: Pick<Clock, 'sleep'>
 }
 
@@ -62,7 +62,7 @@ export class UsageSpool {
       outcome: record.outcome,
     }
     this.#rows.push(row)
-    this.#deps.onRow(row, number)
+    this.#deps.onRow(row)
     if (!this.#isHostLate) await this.#bookedInTime(number)
   }
 
@@ -72,9 +72,14 @@ export class UsageSpool {
     throw new Fault('metering_unavailable', 'Usage cannot be recorded at present; try again later.')
   }
 
-  /** Rows that are not booked, with their numbers. */
-  unbooked(): { readonly row: UsageRow; readonly number: number }[] {
-    return this.#rows.map((row, index) => ({ row, number: this.#booked + index }))
+  /** How many rows are booked: those before that number. */
+  get booked(): number {
+    return this.#booked
+  }
+
+  /** Rows from that number on. */
+  unbooked(): UsageRow[] {
+    return [...this.#rows]
   }
 
   waiting(): number {

@@ -3,6 +3,7 @@
 
 import type { KeyRules } from '../contract/key-rules.ts'
 import type { TokensSource, UsageOutcome } from '../store/directory/usage.table.ts'
+import type { DayScope, DaySum } from '../store/directory/usage-day.query.ts'
 import type { MonthSum } from '../store/directory/usage-month.query.ts'
 
 /** What a client asks for. */
@@ -83,12 +84,14 @@ export type RecordUsage = (record: UsageRecord) => void | Promise<void>
 /** What a key, and its organization, have used in one calendar month (UTC). */
 export type MonthSpent = { readonly key: MonthSum; readonly organization: MonthSum }
 
-/** The sums of the books and of all that has been recorded and is not in the books yet. `month`: as 2026-11. */
+/** The sums of the books and of all that has been recorded here and is not in the books yet. `month`: as 2026-11. */
 export type SpentSource = {
   /** As it is now. Null: it has to be loaded. */
   readonly spent: (caller: Pick<Caller, 'organizationId' | 'keyPrefix'>, month: string) => MonthSpent | null
   /** Afterwards `spent` knows, for a while at least. Fault metering_unavailable. */
   readonly load: (caller: Pick<Caller, 'organizationId' | 'keyPrefix'>, month: string) => Promise<void>
+  /** By day (UTC), then model, in pieces. Faults: invalid_request (more rows than are read for one response), metering_unavailable. */
+  readonly days: (scope: DayScope) => AsyncIterable<readonly DaySum[]>
 }
 
 /** Makes signed receipts of responses: over the hashes of the request's and the response's bytes, chained over events, and who answered. */

@@ -27,6 +27,7 @@ import { ipv6 } from './migrations/0017-ipv6.ts'
 import { usageMonths } from './migrations/0018-usage-months.ts'
 import { keyRules } from './migrations/0019-key-rules.ts'
 import { budgets } from './migrations/0020-budgets.ts'
+import { usageDays } from './migrations/0021-usage-days.ts'
 import { schema } from './migrations/schema.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
@@ -89,6 +90,7 @@ export const MIGRATIONS: readonly string[] = [
   usageMonths,
   keyRules,
   budgets,
+  usageDays,
 ]
 
 /** Each statement that waits holds the event loop: backups and look-ups of others take a few milliseconds. */

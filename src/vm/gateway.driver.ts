@@ -123,6 +123,10 @@ export class VmGateways {
     await this.#request(vmId, { op: 'spent_for', ...answer }, timeoutMs)
   }
 
+  async daysFor(vmId: string, answer: RequestOf<'days_for'>, timeoutMs: number): Promise<void> {
+    await this.#request(vmId, { op: 'days_for', ...answer }, timeoutMs)
+  }
+
   async report(vmId: string, asked: RequestOf<'report'>, timeoutMs: number): Promise<EnclaveReport> {
     const response = await this.#request(vmId, { op: 'report', ...asked }, timeoutMs)
     if (!('report' in response)) throw new Fault('channel.refused', 'agent report: a response without a report')

@@ -4,6 +4,7 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import OpenAI from 'openai'
 import { pinGateway } from '../../scripts/lib/gateway-pins.ts'
+import type { GatewayUsageRows } from '../../src/contract/inference.ts'
 import { type Appliance, createAppliance, executable, imageDir } from '../rigs/appliance.ts'
 import {
   caOf,
@@ -319,6 +320,9 @@ inOwnNetns(
         const cost = dollars(spent.prompt * PRICE.prompt + spent.completion * PRICE.completion)
         expect((await acme.usage()).usage.inference_cost_usd).toBe(cost)
         expect((await other.usage()).usage.inference_cost_usd).not.toBe(cost)
+        const byModel = (await (await spender.get('/v1/usage?by=model')).json()) as GatewayUsageRows
+        expect(byModel.rows).toEqual([{ day: null, key: null, model, ...byModel.total }])
+        expect(byModel.total).toMatchObject({ prompt_tokens: spent.prompt, completion_tokens: spent.completion })
         const { metrics } = await appliance.admin<{ metrics: string }>('metrics')
         const counted = (type: string) =>
           [...metrics.matchAll(new RegExp(`^gen_ai_client_token_usage_sum\\{.*"${type}".*\\} (\\d+)$`, 'gm'))]

@@ -6,7 +6,7 @@ import { silentLogger } from '../../src/base/log.ts'
 import type { EnclaveNext, UsageBatch } from '../../src/contract/enclave.ts'
 import { GatewaySession, type SessionDeps } from '../../src/enclave-host/session.ts'
 import { createManualClock } from '../rigs/clock.ts'
-import { fakeSession, fakeStatus } from '../rigs/fake-gateway-vm.ts'
+import { fakeSession, fakeStatus, nobodyAsked } from '../rigs/fake-gateway-vm.ts'
 
 const receiptKey = 'k'.repeat(43)
 const batch = { from: 0, rows: [], before: '', digest: '', signature: '' } as unknown as UsageBatch
@@ -41,9 +41,7 @@ test('goal: rows that wait are told with since when and why, until they are book
     } as unknown as SessionDeps['books'],
     certify: () => Promise.reject(new Error('nobody asked')),
     spans: null,
-    tellSpent: () => {
-      throw new Error('nobody asked')
-    },
+    tell: { spent: nobodyAsked, days: nobodyAsked },
     clock,
     log: silentLogger,
     onChange: () => {},
@@ -89,7 +87,10 @@ test('goal: a VM that refuses the keys of this release is booked and answered al
         booked: () => 0,
         take: (_vm: string, one: UsageBatch) => taken.push(one),
       } as unknown as SessionDeps['books'],
-      tellSpent: () => ({ key: sums, organization: sums, booked: 1, isShared: false }),
+      tell: {
+        spent: () => ({ key: sums, organization: sums, booked: 1, isShared: false }),
+        days: () => ({ rows: [], isLast: true, booked: 1 }),
+      },
     },
   )
   session.start()

@@ -2,72 +2,25 @@
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'
-import type { MonthSums, UsageRow } from '../../src/contract/enclave.ts'
-import { Spent } from '../../src/enclave/spent.ts'
-import { UsageSpool } from '../../src/enclave/usage-spool.ts'
 import { createCost } from '../../src/inference/metering/price.ts'
-import { createManualClock } from '../rigs/clock.ts'
 import { callerOf } from '../rigs/gateway-keys.ts'
+import { type AskedOfHost, createMeteringVm, dollarPrices } from '../rigs/metering-vm.ts'
 import { until } from '../rigs/until.ts'
 
-const prices = (usd: string) => [{ model: 'm', prompt_usd_per_million: usd, completion_usd_per_million: usd }]
 const none = { requests: 0, promptTokens: 0, completionTokens: 0, costNanoUsd: 0 }
 
-/** A VM's spool and sums, and the host's books as far as sums go. Rows have one prompt and one completion token, at a dollar a million each. */
 function createVm() {
-  const clock = createManualClock()
-  const control = { cost: createCost(prices('1')) }
-  const asked: {
-    keyPrefix: string
-    month: string
-    resolve: (answer: unknown) => void
-    reject: (e: unknown) => void
-  }[] = []
-  const spool: UsageSpool = new UsageSpool({
-    ...{ rowsMax: 100_000, sign: () => new Uint8Array(64), clock },
-    onRow: (row, number) => spent.add(row, number),
-  })
-  const wants = {
-    ask: (want: { kind: string }) => {
-      const { promise, resolve, reject } = Promise.withResolvers<unknown>()
-      asked.push({ keyPrefix: '', month: '', ...want, resolve, reject })
-      return promise
-    },
-  }
-  const spent = new Spent({ wants: wants as never, spool, control, clock })
-  const booked: UsageRow[] = []
-  let count = 0
-  const record = (keyPrefix = 'k1', month = '2026-11') => {
-    count += 1
-    const tokens = { prompt: 1, completion: 1 }
-    void spool.record({
-      ...{ id: `r${count}`, caller: callerOf({ keyPrefix }), model: 'm', upstream: 'far', tokens },
-      ...{ atMs: Date.parse(`${month}-22T12:00Z`), tokensSource: 'reported', outcome: 'completed' },
-    })
-  }
-  /** The host writes what waits. The VM learns of it with `tellBooked`. */
-  const write = () => {
-    const batch = spool.next()
-    if (batch !== null && batch.from === booked.length) booked.push(...batch.rows)
-  }
-  const tellBooked = () => void spool.book(booked.length)
-  const sumOf = (rows: readonly UsageRow[]) => ({
-    requests: rows.length,
-    ...{ promptTokens: rows.length, completionTokens: rows.length, costNanoUsd: 2_000 * rows.length },
-  })
-  const sums = (keyPrefix: string, isShared = false): MonthSums => {
-    const rows = booked.filter(row => new Date(row.atMs).toISOString().startsWith('2026-11'))
-    const key = sumOf(rows.filter(row => row.keyPrefix === keyPrefix))
-    return { key, organization: sumOf(rows), booked: booked.length, isShared }
-  }
-  const of = (keyPrefix: string, month = '2026-11') => spent.spent(callerOf({ keyPrefix }), month)
+  const vm = createMeteringVm()
+  const of = (keyPrefix: string, month = '2026-11') => vm.spent.spent(callerOf({ keyPrefix }), month)
   const requests = (keyPrefix: string) => {
     const found = of(keyPrefix)
     return found === null ? null : [found.key.requests, found.organization.requests, found.organization.costNanoUsd]
   }
-  const load = (keyPrefix: string) => spent.load(callerOf({ keyPrefix }), '2026-11')
-  return { clock, control, asked, spool, spent, record, write, tellBooked, sums, requests, load, of }
+  const load = (keyPrefix: string) => vm.spent.load(callerOf({ keyPrefix }), '2026-11')
+  return { ...vm, requests, load, of }
 }
+
+const keyOf = ({ want }: AskedOfHost) => (want.kind === 'spent' ? want.keyPrefix : '')
 
 const codeOf = (work: Promise<void>) =>
   work.then(
@@ -95,7 +48,7 @@ test('goal: rows before, during and after the question count once, booked or not
   expect(vm.requests('k1')).toEqual([4, 5, 10_000])
   vm.record()
   vm.record('k2')
-  vm.record('k1', '2026-12')
+  vm.record('k1', { day: '2026-12-22' })
   expect(vm.requests('k1')).toEqual([5, 7, 14_000])
   expect(vm.of('k1', '2026-12')).toBeNull()
 })
@@ -124,7 +77,7 @@ test('goal: random orders of recording, booking, asking and answering end with t
         loads.push(vm.load(key))
         const one = vm.asked[before]
         if (one !== undefined) {
-          const answer = vm.sums(one.keyPrefix)
+          const answer = vm.sums(keyOf(one))
           answers.push(() => one.resolve(answer))
         }
       } else {
@@ -169,7 +122,7 @@ test('goal: as a month begins every key is asked for, eight at a time, each once
     vm.asked[answered]?.resolve(nothingUsed)
   }
   await Promise.all(loads)
-  expect(vm.asked.map(one => one.keyPrefix).sort()).toEqual(keys.toSorted())
+  expect(vm.asked.map(keyOf).sort()).toEqual(keys.toSorted())
   expect(keys.filter(key => vm.requests(key) === null)).toEqual([])
 })
 
@@ -197,6 +150,6 @@ test('goal: sums that another VM adds to, and sums by other prices, are asked fo
   await own
   await vm.clock.elapse(100_000)
   expect(vm.requests('k1')).toEqual([0, 0, 0])
-  vm.control.cost = createCost(prices('2'))
+  vm.control.cost = createCost(dollarPrices('2'))
   expect(vm.requests('k1')).toBeNull()
 })

@@ -2,19 +2,14 @@
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'
-import { usageRowsMax } from '../../src/contract/admin-usage.ts'
+import { usageRowsMax } from '../../src/contract/usage-rows.ts'
 import { exportUsage, usageRoutes } from '../../src/operator/usage.ts'
 import { prepareUsageAppend, sumUsage } from '../../src/store/directory/usage.query.ts'
 import type { Usage } from '../../src/store/directory/usage.table.ts'
 import { openLedger } from '../rigs/gateway-keys.ts'
+import { usageRow } from '../rigs/usage-rows.ts'
 
 const at = (text: string) => Date.parse(`${text}Z`)
-const rowOf = (changes: Partial<Usage> & { id: string }): Usage => ({
-  ...{ atMs: at('2026-11-22T12:00'), organizationId: 'o1', keyPrefix: 'k1', instanceId: null, model: 'tiny' },
-  ...{ upstream: 'u', promptTokens: 10, completionTokens: 5, costNanoUsd: 7, outcome: 'completed' },
-  ...{ tokensSource: 'reported', ...changes },
-})
-
 function opened(rows: readonly Usage[]) {
   const ledger = openLedger()
   ledger.store.transact(() => prepareUsageAppend(ledger.store.db)(rows))
@@ -26,12 +21,12 @@ function opened(rows: readonly Usage[]) {
 
 test('goal: days are those of UTC, both ends included, and other organizations have no part', async () => {
   using the = opened([
-    rowOf({ id: '1', atMs: at('2026-11-01T00:00:00.000') }),
-    rowOf({ id: '2', atMs: at('2026-11-01T23:59:59.999'), model: 'big' }),
-    rowOf({ id: '3', atMs: at('2026-11-02T00:00:00.000'), keyPrefix: 'k2' }),
-    rowOf({ id: '4', atMs: at('2026-10-31T23:59:59.999') }),
-    rowOf({ id: '5', atMs: at('2026-11-03T00:00:00.000') }),
-    rowOf({ id: '6', organizationId: 'o2', atMs: at('2026-11-01T12:00') }),
+    usageRow({ id: '1', atMs: at('2026-11-01T00:00:00.000') }),
+    usageRow({ id: '2', atMs: at('2026-11-01T23:59:59.999'), model: 'big' }),
+    usageRow({ id: '3', atMs: at('2026-11-02T00:00:00.000'), keyPrefix: 'k2' }),
+    usageRow({ id: '4', atMs: at('2026-10-31T23:59:59.999') }),
+    usageRow({ id: '5', atMs: at('2026-11-03T00:00:00.000') }),
+    usageRow({ id: '6', organizationId: 'o2', atMs: at('2026-11-01T12:00') }),
   ])
   const sums = { requests: 1, prompt_tokens: 10, completion_tokens: 5, cost_usd: '0.000000007' }
   expect(await the.ask('2026-11-01', '2026-11-02')).toEqual({
@@ -61,7 +56,7 @@ test('goal: days are those of UTC, both ends included, and other organizations h
 
 test('goal: what is read in many pieces has the same sums as the ledger, many rows of one millisecond too', async () => {
   const rows = Array.from({ length: 12_345 }, (_, index) =>
-    rowOf({
+    usageRow({
       ...{ id: `r${index}`, promptTokens: index, model: `m${index % 7}` },
       // More rows than a piece has are of one millisecond.
       atMs: index < 6_000 ? at('2026-11-05T00:00') : at('2026-11-06T00:00') + index * 1000,
@@ -76,7 +71,7 @@ test('goal: what is read in many pieces has the same sums as the ledger, many ro
 })
 
 test('goal: what cannot be asked for is refused with the field, and so are more rows than one response has', async () => {
-  const many = Array.from({ length: usageRowsMax + 1 }, (_, index) => rowOf({ id: `r${index}`, model: `m${index}` }))
+  const many = Array.from({ length: usageRowsMax + 1 }, (_, index) => usageRow({ id: `r${index}`, model: `m${index}` }))
   using the = opened(many)
   const refused = async (from: string, to: string, by?: string) => {
     const error = await the.ask(from, to, by).catch((caught: unknown) => caught)
@@ -92,7 +87,7 @@ test('goal: what cannot be asked for is refused with the field, and so are more 
 })
 
 test('goal: the same as CSV', async () => {
-  using the = opened([rowOf({ id: '1', model: '@tiny' })])
+  using the = opened([usageRow({ id: '1', model: '@tiny' })])
   const response = await usageRoutes(the.deps).fetch(
     new Request('http://admin/organizations/acme/usage.csv?from=2026-11-01&to=2026-11-30&by=model,day'),
   )

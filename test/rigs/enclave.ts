@@ -22,8 +22,8 @@ import { Books } from '../../src/enclave-host/books.ts'
 import { ControlSource } from '../../src/enclave-host/control.ts'
 import { type ControlKey, openControlKey } from '../../src/enclave-host/control-key.ts'
 import { GatewaySession, type SessionDeps } from '../../src/enclave-host/session.ts'
-import { createTellSpent } from '../../src/enclave-host/spent.ts'
 import type { GatewayEngine, GatewayRoute } from '../../src/enclave-host/types.ts'
+import { createTellUsed } from '../../src/enclave-host/used.ts'
 import { type VerifiedGateway, verifyGatewayVm } from '../../src/enclave-host/verify.ts'
 import type { AgentOperation, AgentSuccess } from '../../src/host/qemu/agent-channel.ts'
 import { openSimulatedHost, type SimulatedHost } from '../../src/host/simulated-host.ts'
@@ -253,7 +253,7 @@ export class EnclaveBench {
     return new GatewaySession({
       ...{ vmId, engine, control, addresses, books, certify, clock: systemClock, log, onChange: () => {} },
       spans: null,
-      tellSpent: createTellSpent({ ...this.store, statusOf: () => null }),
+      tell: createTellUsed({ ...this.store, statusOf: () => null }),
       ...changes,
     })
   }
@@ -333,6 +333,7 @@ export class EnclaveBench {
       evidenceFor: (...args) => gateways.evidenceFor(...args),
       certificateFor: (...args) => gateways.certificateFor(...args),
       spentFor: (...args) => gateways.spentFor(...args),
+      daysFor: (...args) => gateways.daysFor(...args),
       report: (...args) => gateways.report(...args),
       spans: (...args) => gateways.spans(...args),
       drain: (...args) => gateways.drain(...args),

@@ -57,11 +57,13 @@ export function fakeSession(
     books: { booked: () => 0, take: () => {} } as unknown as SessionDeps['books'],
     certify: () => Promise.reject(new Error('nobody asked')),
     spans: null,
-    tellSpent: () => {
-      throw new Error('nobody asked')
-    },
+    tell: { spent: nobodyAsked, days: nobodyAsked },
     log: createLogger({ level: 'info', sink: line => void logged.push(line), nowMs: clock.nowMs }),
     ...changes,
   })
   return { session, clock, logged }
+}
+
+export function nobodyAsked(): never {
+  throw new Error('nobody asked')
 }

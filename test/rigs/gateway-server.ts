@@ -20,12 +20,12 @@ import {
 import { Budgets, NO_BUDGETS } from '../../src/inference/limits/budgets.ts'
 import { createLimiter } from '../../src/inference/limits/limiter.ts'
 import { createPublicLimiter } from '../../src/inference/limits/public.ts'
-import { MonthSums, scopesOf } from '../../src/inference/metering/month-sums.ts'
 import { gatewayFamilies } from '../../src/inference/metrics/gateway.ts'
 import { createMetrics } from '../../src/inference/metrics/requests.ts'
 import type { Caller, UsageRecord } from '../../src/inference/types.ts'
 import type { UpstreamTarget } from '../../src/inference/upstream/target.ts'
 import { ehbpKeys } from './ehbp.ts'
+import { SpentRecords } from './spent-records.ts'
 import { type AnyGateway, isEnclave, postTo } from './test-gateway.ts'
 import { startUpstream, type TestUpstream } from './upstream-server.ts'
 
@@ -128,14 +128,7 @@ export function startHostGateway(
   options: Options = {},
 ): TestGateway & { readonly gateway: Gateway } {
   const records: UsageRecord[] = []
-  const sums = new MonthSums()
-  const spent: GatewayDeps['spent'] = {
-    spent: (caller, month) => {
-      const { key, organization } = scopesOf(caller, month)
-      return { key: sums.of(key), organization: sums.of(organization) }
-    },
-    load: async () => {},
-  }
+  const spent = new SpentRecords()
   const log: string[] = []
   const clock = options.host?.clock ?? systemClock
   const encryption = createEncryption({ keys: ehbpKeys, random: systemRandom })
@@ -164,8 +157,7 @@ export function startHostGateway(
     admitPublic: createPublicLimiter({ clock, requestsPerMinute: publicRequestsPerMinute }).admitPublic,
     recordUsage: record => {
       records.push(record)
-      const { atMs, caller, tokens } = record
-      sums.add({ ...caller, atMs, promptTokens: tokens.prompt, completionTokens: tokens.completion, costNanoUsd: 7 })
+      spent.add(record)
     },
     spent,
     budgets: new Budgets({ spent, cost: () => () => 7n, clock }),

@@ -1,6 +1,6 @@
 // The ledger of the mixed load, row by row: what each request has to have there, by what its client saw and what the upstream told. Pure.
 
-import type { GatewayUsage } from '../../src/contract/inference.ts'
+import type { GatewayUsage, GatewayUsageRows } from '../../src/contract/inference.ts'
 import { EMBEDDING_MODEL } from './embeddings-upstream.ts'
 import { costOf, enduranceModel, prefixOf, type Row } from './endurance.ts'
 import { bodyOf, FAULT_STATUS, MIXED_KEYS, type Mixed, type SeenByClient } from './mixed-requests.ts'
@@ -8,8 +8,8 @@ import type { Behaviour, Told } from './mixed-upstream.ts'
 
 export type MixedRequest = { readonly mixed: Mixed; readonly seen: SeenByClient; readonly told: Told }
 
-/** What a key was told by GET /v1/usage; null: it was refused. */
-export type LedgerSums = GatewayUsage | null
+/** What a key was told by GET /v1/usage, of the month and by model; null: it was refused. */
+export type LedgerSums = { readonly month: GatewayUsage; readonly models: GatewayUsageRows } | null
 
 export type MixedVerdict = {
   /** Compared with a row of their own, by id; or without one, as it must be. */
@@ -195,9 +195,12 @@ function sumProblems(rows: readonly Row[], { keys, sums }: Place): string[] {
     }
     const told = sums[at]
     if (told == null) continue
+    const byModel = Map.groupBy(own, row => row.model)
+    if (told.models.rows.length !== byModel.size) problems.push(`key ${at} has used ${byModel.size} models`)
     for (const [name, some, sum] of [
-      ['key', own, told.key],
-      ['organization', shared, told.organization],
+      ['key', own, told.month.key],
+      ['organization', shared, told.month.organization],
+      ...told.models.rows.map(row => [`model ${row.model} of key`, byModel.get(row.model ?? '') ?? [], row] as const),
     ] as const) {
       const isSame = sum?.requests === some.length && sum.prompt_tokens + sum.completion_tokens === tokensOf(some)
       if (!isSame)

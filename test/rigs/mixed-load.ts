@@ -110,9 +110,12 @@ function fitting(behaviour: Behaviour, { api }: Kind): Behaviour {
 async function sumsOf({ url, keys }: EnduranceGateway): Promise<LedgerSums[]> {
   const sums: LedgerSums[] = []
   for (const key of keys) {
-    const answer = await fetch(`${url}/v1/usage`, { headers: { authorization: `Bearer ${key}` } })
+    const headers = { authorization: `Bearer ${key}` }
+    const answers = await Promise.all(['', '?by=model'].map(query => fetch(`${url}/v1/usage${query}`, { headers })))
+    const [month, models] = await Promise.all(answers.map(answer => answer.json()))
     // A key at its rate is not told either.
-    sums.push(answer.status === 200 ? ((await answer.json()) as NonNullable<LedgerSums>) : null)
+    const isTold = answers.every(answer => answer.status === 200)
+    sums.push(isTold ? ({ month, models } as NonNullable<LedgerSums>) : null)
   }
   return sums
 }

@@ -11,12 +11,12 @@ import type { TraceSpan } from '../../src/contract/span.ts'
 import type { GatewaySettings } from '../../src/contract/workload.ts'
 import type { ServedTls } from '../../src/http/serve.ts'
 import { drawReceiptKeys, type ReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
-import { MonthSums, scopesOf } from '../../src/inference/metering/month-sums.ts'
 import { createInferenceService, type InferenceService } from '../../src/inference/service.ts'
 import type { Caller, UsageRecord } from '../../src/inference/types.ts'
 import type { UpstreamTarget } from '../../src/inference/upstream/target.ts'
 import { openStore } from '../../src/store/db.ts'
 import { CALLER, chatBody, KEY, LIMITS } from './gateway-server.ts'
+import { SpentRecords } from './spent-records.ts'
 import { postTo } from './test-gateway.ts'
 
 export type RelayedGateway = AsyncDisposable & {
@@ -49,7 +49,7 @@ export async function startRelayedGateway(
 ): Promise<RelayedGateway> {
   const { padsStreams, ...limits } = LIMITS
   const [records, spans, lines]: [UsageRecord[], TraceSpan[], string[]] = [[], [], []]
-  const sums = new MonthSums()
+  const spent = new SpentRecords()
   const keys = drawReceiptKeys(systemRandom)
   const store = openStore(':memory:')
   const service = createInferenceService({
@@ -69,19 +69,11 @@ export async function startRelayedGateway(
     metering: {
       record: record => {
         records.push(record)
-        const { atMs, tokens } = record
-        const spent = { promptTokens: tokens.prompt, completionTokens: tokens.completion, costNanoUsd: 7 }
-        sums.add({ ...record.caller, atMs, ...spent })
+        spent.add(record)
       },
       counts: () => ({ written: records.length, lost: 0, waiting: 0 }),
     },
-    spent: {
-      spent: (of, month) => {
-        const { key, organization } = scopesOf(of, month)
-        return { key: sums.of(key), organization: sums.of(organization) }
-      },
-      load: async () => {},
-    },
+    spent,
     cost: () => () => 7n,
     nonces: store.ledger,
     workloads: {

@@ -13,6 +13,11 @@ export async function until(what: string, timeoutMs: number, condition: () => un
   }
 }
 
+/** What comes in pieces. */
+export async function allOf<T>(pieces: AsyncIterable<readonly T[]>): Promise<T[]> {
+  return (await Array.fromAsync(pieces)).flat()
+}
+
 /** The Fault (or other error) that a promise rejects with; throws when it resolves. */
 export async function failure(promise: Promise<unknown>): Promise<{ code?: string; message: string }> {
   try {

@@ -20,6 +20,7 @@ import { insertOrganization, listOrganizations } from '../../src/store/directory
 import { organizations } from '../../src/store/directory/organization.table.ts'
 import { poolVms } from '../../src/store/directory/pool.table.ts'
 import { usage } from '../../src/store/directory/usage.table.ts'
+import { usageDays } from '../../src/store/directory/usage-day.table.ts'
 import { usageMonths } from '../../src/store/directory/usage-month.table.ts'
 import { egressOf } from '../../src/store/ledger/egress.query.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
@@ -37,6 +38,7 @@ const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
     keys,
     gatewayKeys,
     usage,
+    usageDays,
     usageMonths,
     instances,
     instanceChanges,

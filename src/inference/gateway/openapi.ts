@@ -8,7 +8,14 @@ import {
   sealedHeadersHeader,
 } from '../../attest/ehbp/protocol.ts'
 import { AttestationResponse } from '../../contract/attestation.ts'
-import { GatewayError, GatewayHealth, GatewayModel, GatewayModelList, GatewayUsage } from '../../contract/inference.ts'
+import {
+  GatewayError,
+  GatewayHealth,
+  GatewayModel,
+  GatewayModelList,
+  GatewayUsage,
+  GatewayUsageRows,
+} from '../../contract/inference.ts'
 import {
   type ApiOperation,
   jsonContent,
@@ -49,6 +56,7 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
       GatewayModel: toJsonSchema(GatewayModel),
       GatewayModelList: toJsonSchema(GatewayModelList),
       GatewayUsage: toJsonSchema(GatewayUsage),
+      GatewayUsageRows: toJsonSchema(GatewayUsageRows),
       GatewayHealth: toJsonSchema(GatewayHealth),
       AttestationResponse: toJsonSchema(AttestationResponse),
       ChatCompletionRequest,
@@ -230,13 +238,27 @@ const OPERATIONS: readonly Operation[] = [
     method: 'get',
     path: '/v1/usage',
     id: 'retrieveUsage',
-    summary: 'What the key, and its organization, have used in the running month (UTC)',
-    description: 'By the operator’s books, and what has ended since and is on its way there.',
+    summary: 'What the key has used: sums of the running month (UTC), or rows by model and day',
+    description:
+      'Without parameters the sums of the key and its organization in the running month (`GatewayUsage`); with any of them rows of the key (`GatewayUsageRows`), or the same as CSV. By the operator’s books, and what has ended since and is on its way there.',
     isPublic: false,
-    parameters: [],
+    parameters: ['UsageFrom', 'UsageTo', 'UsageBy', 'UsageFormat'],
     body: null,
-    success: { ...SUCCESS, content: jsonContent(ref('schemas', 'GatewayUsage')) },
-    failures: ['Unauthenticated', ...READ, 'Unavailable'],
+    success: {
+      ...SUCCESS,
+      content: {
+        'application/json': {
+          schema: { oneOf: [ref('schemas', 'GatewayUsage'), ref('schemas', 'GatewayUsageRows')] },
+        },
+        'text/csv': {
+          schema: {
+            type: 'string',
+            description: 'RFC 4180 with a line of names: the columns that were asked for, then the sums.',
+          },
+        },
+      },
+    },
+    failures: ['InvalidRequest', 'Unauthenticated', ...READ, 'Unavailable'],
   },
   {
     method: 'post',

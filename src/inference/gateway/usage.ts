@@ -1,14 +1,17 @@
-// GET /v1/usage of the gateway: what the key, and its organization, have used in the running month (UTC). Effects: through what it is given.
+// GET /v1/usage of the gateway: what the key, and its organization, have used in the running month (UTC); or what the key has used by model and day,
+// as JSON or CSV. Effects: through what it is given.
 
 import type { Clock } from '../../base/clock.ts'
 import { iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import type { GatewayUsage } from '../../contract/inference.ts'
+import type { GatewayUsage, GatewayUsageRows } from '../../contract/inference.ts'
+import { type UsageAmounts, UsageTable, usageCsv } from '../../contract/usage-rows.ts'
 import { nanoUsdText } from '../../contract/usd.ts'
 import { type MonthSum, monthEndMs, monthOf } from '../../store/directory/usage-month.query.ts'
 import type { Admit, Authenticate, Caller, MonthSpent, SpentSource } from '../types.ts'
 import { NO_TOKENS } from './accounting.ts'
-import { commonHeaders, jsonResponse, refusalResponse } from './responses.ts'
+import { commonHeaders, jsonResponse, type ResponseHeaders, refusalResponse } from './responses.ts'
+import { readUsageRequest, type UsageRowsRequest } from './usage-request.ts'
 
 export type UsageDeps = {
   readonly authenticate: Authenticate
@@ -17,19 +20,50 @@ export type UsageDeps = {
   readonly clock: Pick<Clock, 'nowMs'>
 }
 
-/** May throw Faults: unauthenticated, metering_unavailable. */
+/** May throw Faults: unauthenticated, invalid_request, metering_unavailable. */
 export function createUsageHandler(deps: UsageDeps): (request: Request, of: { id: string }) => Promise<Response> {
   return async (request, { id }) => {
     const caller = deps.authenticate(request.headers)
     const admission = deps.admit(caller, 0)
     if (!admission.ok) return refusalResponse(admission.refusal, commonHeaders(id))
+    const headers = { ...commonHeaders(id), ...admission.ticket.headers }
+    const nowMs = deps.clock.nowMs()
     try {
-      const month = monthOf(deps.clock.nowMs())
-      const body = usageView(caller, month, await spentBy(deps.spent, caller, month))
-      return jsonResponse(body, 200, { ...commonHeaders(id), ...admission.ticket.headers })
+      const asked = readUsageRequest(request, iso(nowMs).slice(0, 10))
+      if (asked !== null) return await rowsResponse(deps.spent, caller, asked, headers)
+      const month = monthOf(nowMs)
+      return jsonResponse(usageView(caller, month, await spentBy(deps.spent, caller, month)), 200, headers)
     } finally {
       admission.ticket.settle(NO_TOKENS)
     }
+  }
+}
+
+/** A month of 64 models; to make so many into a response takes a few milliseconds. */
+const rowsMax = 2_000
+
+/** Of the key alone: the others' are the operator's to tell. */
+async function rowsResponse(
+  spent: SpentSource,
+  { organizationId, keyPrefix }: Caller,
+  { days, by, format }: UsageRowsRequest,
+  headers: ResponseHeaders,
+): Promise<Response> {
+  const table = new UsageTable({ by, rowsMax })
+  for await (const sums of spent.days({ organizationId, keyPrefix, from: days.from, to: days.to })) {
+    for (const { day, model, ...sum } of sums) table.add({ key: keyPrefix, day, model }, amountsOf(sum))
+  }
+  const view: GatewayUsageRows = { object: 'usage.rows', ...table.view(days) }
+  if (format === 'json') return jsonResponse(view, 200, headers)
+  return new Response(usageCsv(view), { headers: { ...headers, 'content-type': 'text/csv; charset=utf-8' } })
+}
+
+function amountsOf({ requests, promptTokens, completionTokens, costNanoUsd }: MonthSum): UsageAmounts {
+  return {
+    requests,
+    promptTokens: BigInt(promptTokens),
+    completionTokens: BigInt(completionTokens),
+    costNanoUsd: BigInt(costNanoUsd),
   }
 }
 

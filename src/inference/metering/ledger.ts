@@ -7,8 +7,15 @@ import type { Logger } from '../../base/log.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { prepareUsageAppend, sumUsage, type UsageSum } from '../../store/directory/usage.query.ts'
 import type { Usage } from '../../store/directory/usage.table.ts'
+import {
+  type DayScope,
+  type DaySum,
+  prepareDaysPage,
+  type ReadDaysPage,
+} from '../../store/directory/usage-day.query.ts'
 import { prepareMonthSum } from '../../store/directory/usage-month.query.ts'
 import type { Caller, MonthSpent, SpentSource, UsageRecord } from '../types.ts'
+import { readDays, withUnbooked } from './day-sums.ts'
 import { addSums, MonthSums, scopesOf } from './month-sums.ts'
 import { type Cost, microUsd } from './price.ts'
 
@@ -35,6 +42,8 @@ export const retryIntervalMs = 5_000
 const batchRowsMax = 250
 const batchGapMs = 5
 const waitingMax = 20_000
+const daysPageRows = 500
+const daysPageGapMs = 1
 
 export class Metering implements SpentSource {
   readonly #deps: MeteringDeps
@@ -44,6 +53,7 @@ export class Metering implements SpentSource {
   /** Kept from when somebody first asks: without budgets nobody does. */
   #waitingSums: MonthSums | null = null
   readonly #monthSum: ReturnType<typeof prepareMonthSum>
+  readonly #daysPage: ReadDaysPage
   #isFlushScheduled = false
   #written = 0
   #lost = 0
@@ -52,6 +62,7 @@ export class Metering implements SpentSource {
     this.#deps = deps
     this.#append = prepareUsageAppend(deps.store.db)
     this.#monthSum = prepareMonthSum(deps.store.db)
+    this.#daysPage = prepareDaysPage(deps.store.db)
   }
 
   /** Queues a record. Never throws: a record that cannot be queued is logged and counted as lost. After `stop` it is written at once. */
@@ -112,6 +123,14 @@ export class Metering implements SpentSource {
 
   /** It is known always. */
   async load(): Promise<void> {}
+
+  /** Each page as of when it is read: requests are answered in between. */
+  days(scope: DayScope): AsyncIterable<readonly DaySum[]> {
+    return readDays(async after => {
+      if (after !== null) await this.#deps.clock.sleep(daysPageGapMs)
+      return withUnbooked(this.#daysPage(scope, after, daysPageRows), { scope, after }, this.#waiting)
+    })
+  }
 
   /** For service A's usage summary: the exact sum, rounded up once to whole micro-dollars. */
   inferenceCostMicroUsd(organizationId: string, period: Period): bigint {

@@ -1,12 +1,13 @@
 // Keeps the usage ledger bounded: old usage and gateway keys that ended long ago are deleted. Effects: the store, sleeping.
 // Every batch is one statement that finds its own rows, so deletion may stop and start anywhere.
 
-import { type Clock, pause } from '../../base/clock.ts'
+import { type Clock, iso, pause } from '../../base/clock.ts'
 import { JumpGuard } from '../../base/jump-guard.ts'
 import type { Logger } from '../../base/log.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { purgeGatewayKeys } from '../../store/directory/gateway-key.query.ts'
 import { purgeUsage } from '../../store/directory/usage.query.ts'
+import { purgeUsageDays } from '../../store/directory/usage-day.query.ts'
 import { monthOf, purgeUsageMonths } from '../../store/directory/usage-month.query.ts'
 
 export type LedgerRetentionDeps = {
@@ -57,6 +58,8 @@ async function purgeRound({ store, clock, retentionDays }: LedgerRetentionDeps, 
   const keys = await drain(
     () => purgeGatewayKeys(store.db, { endedBeforeMs: beforeMs() - dayMs, usageBeforeMs: beforeMs(), limit }).length,
   )
-  await drain(() => purgeUsageMonths(store.db, { before: monthOf(Math.max(0, beforeMs())), limit }))
+  const before = () => Math.max(0, beforeMs())
+  await drain(() => purgeUsageMonths(store.db, { before: monthOf(before()), limit }))
+  await drain(() => purgeUsageDays(store.db, { before: iso(before()).slice(0, 10), limit }))
   return { usage, keys }
 }

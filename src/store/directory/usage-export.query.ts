@@ -1,10 +1,8 @@
 // Usage of one organization, summed by key, model and day (UTC), piece by piece: no piece reads more than a bounded number of rows. Effects: SQL.
 
 import { type SQL, sql } from 'drizzle-orm'
+import type { UsageGroup } from '../../contract/usage-rows.ts'
 import type { DirectoryDb } from '../db.ts'
-
-export const USAGE_GROUPS = ['key', 'model', 'day'] as const
-export type UsageGroup = (typeof USAGE_GROUPS)[number]
 
 /** [startMs, endMs). */
 export type UsagePiece = { readonly organizationId: string; readonly startMs: number; readonly endMs: number }

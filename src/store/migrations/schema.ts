@@ -301,4 +301,28 @@ CREATE TRIGGER usage_counted AFTER INSERT ON usage BEGIN
     completion_tokens = min(9007199254740991, completion_tokens + excluded.completion_tokens),
     cost_nano_usd = min(9007199254740991, cost_nano_usd + excluded.cost_nano_usd);
 END;
+
+CREATE TABLE usage_days (
+  organization_id TEXT NOT NULL REFERENCES organizations (id),
+  key_prefix TEXT NOT NULL,
+  day TEXT NOT NULL,
+  model TEXT NOT NULL,
+  requests INTEGER NOT NULL,
+  prompt_tokens INTEGER NOT NULL,
+  completion_tokens INTEGER NOT NULL,
+  cost_nano_usd INTEGER NOT NULL,
+  PRIMARY KEY (organization_id, key_prefix, day, model)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX usage_days_day ON usage_days (day);
+
+CREATE TRIGGER usage_counted_by_day AFTER INSERT ON usage BEGIN
+  INSERT INTO usage_days VALUES
+    (NEW.organization_id, NEW.key_prefix, coalesce(strftime('%Y-%m-%d', NEW.at_ms / 1000, 'unixepoch'), '9999-12-31'), NEW.model, 1, NEW.prompt_tokens, NEW.completion_tokens, NEW.cost_nano_usd)
+  ON CONFLICT (organization_id, key_prefix, day, model) DO UPDATE SET
+    requests = requests + 1,
+    prompt_tokens = min(9007199254740991, prompt_tokens + excluded.prompt_tokens),
+    completion_tokens = min(9007199254740991, completion_tokens + excluded.completion_tokens),
+    cost_nano_usd = min(9007199254740991, cost_nano_usd + excluded.cost_nano_usd);
+END;
 `

@@ -2,7 +2,8 @@
 
 import { expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
-import { GatewayUsage } from '../../../src/contract/inference.ts'
+import { type GatewayError, GatewayUsage, GatewayUsageRows } from '../../../src/contract/inference.ts'
+import type { DaySum } from '../../../src/store/directory/usage-day.query.ts'
 import { eachWithGateway, KEY, startHostGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
 import { needsHost } from '../../rigs/test-gateway.ts'
 import type { TestUpstream } from '../../rigs/upstream-server.ts'
@@ -45,5 +46,84 @@ test.skipIf(needsHost('its key is of an instance that the store does not have'))
     await using gateway = startHostGateway([target(upstream.url)], { caller: { instanceId: 'i1' } })
     expect((await usageOf(gateway.url)).organization).toBeNull()
     expect((await fetch(`${gateway.url}/v1/usage`)).status).toBe(401)
+  },
+)
+
+const askRows = (query: string, url = gateway.url, key = KEY) =>
+  fetch(`${url}/v1/usage?${query}`, { headers: { authorization: `Bearer ${key}` } })
+const rowsOf = async (query: string, url?: string): Promise<GatewayUsageRows> => {
+  const response = await askRows(query, url)
+  const body: unknown = await response.json()
+  expect([response.status, [...Value.Errors(GatewayUsageRows, body)]]).toEqual([200, []])
+  return body as GatewayUsageRows
+}
+
+test('goal: the key reads its usage by model and day, as JSON and CSV, as soon as a request has ended', async () => {
+  expect((await rowsOf('by=model,day')).rows).toEqual([])
+  await (await gateway.chat()).text()
+  await (await gateway.chat()).text()
+  const { key } = await usageOf(gateway.url)
+  const { object, from, to, by, rows, total } = await rowsOf('by=model,day')
+  expect([object, by, from, to]).toEqual(['usage.rows', ['model', 'day'], `${to.slice(0, 8)}01`, to])
+  expect([rows.length, rows[0]?.key, rows[0]?.requests]).toEqual([1, null, 2])
+  expect([rows[0]?.model, rows[0]?.day]).toEqual([gateway.models[0] ?? '', to])
+  expect(total).toEqual(key)
+  const { prompt_tokens, completion_tokens, cost_usd } = key
+  const csv = await askRows('by=model,day&format=csv')
+  expect([csv.status, csv.headers.get('content-type')]).toEqual([200, 'text/csv; charset=utf-8'])
+  expect(await csv.text()).toBe(
+    `day,model,requests,prompt_tokens,completion_tokens,cost_usd\r\n${to},${gateway.models[0]},2,${prompt_tokens},${completion_tokens},${cost_usd}\r\n`,
+  )
+  expect((await rowsOf('by=key,model,day')).rows[0]?.key).toMatch(/^[a-z0-9]+$/)
+  expect((await rowsOf('by=')).rows).toEqual([{ day: null, key: null, model: null, ...total }])
+  expect((await rowsOf('format=json')).rows).toEqual(rows)
+  expect((await rowsOf('from=2020-01-01&to=2020-12-31')).rows).toEqual([])
+})
+
+test('goal: what is wrong with a query is said of the parameter, and nobody without a key is told anything', async () => {
+  const table = [
+    ['by=hour', 'by', '"hour" is none of'],
+    ['from=2026-02-30', 'from', 'no day like'],
+    ['from=2026-11-02&to=2026-11-01', 'to', 'before'],
+    ['from=2024-01-01&to=2026-01-01', 'to', '366 days'],
+    ['format=xml', 'format', 'json, csv'],
+    ['form=csv', 'form', 'from, to, by, format'],
+    ['by=day&by=model', 'by', 'once'],
+    [`to=${'9'.repeat(4_000)}`, 'to', 'no day like'],
+    [`${'x'.repeat(4_000)}=1`, 'x'.repeat(64), 'There is no parameter'],
+  ] as const
+  for (const [query, param, words] of table) {
+    const response = await askRows(query)
+    const { error } = (await response.json()) as GatewayError
+    expect([query, response.status, error.code, error.param]).toEqual([query, 400, 'invalid_request', param])
+    expect(error.message).toContain(words)
+    expect(error.message.length).toBeLessThan(200)
+  }
+  expect((await askRows('by=day', gateway.url, KEY.replace(/.$/, '_'))).status).toBe(401)
+})
+
+/** A key that has used so many models on each of these days of 2026. */
+async function* usedDays(days: number, models: number): AsyncGenerator<DaySum[]> {
+  for (let at = 0; at < days; at += 1) {
+    const day = new Date(Date.UTC(2026, 0, 1 + at)).toISOString().slice(0, 10)
+    const sum = { day, requests: 1, promptTokens: 2, completionTokens: 3, costNanoUsd: 4 }
+    yield Array.from({ length: models }, (_, index) => ({ ...sum, model: `m${index}` }))
+  }
+}
+
+test.skipIf(needsHost('what has been used comes from the test'))(
+  'more rows than one response has are refused',
+  async () => {
+    // Goal: how much a key has used decides neither memory nor time of the gateway, and whoever asks by less is told.
+    await using gateway = startHostGateway([target(upstream.url)], {
+      host: { spent: { spent: () => null, load: async () => {}, days: () => usedDays(300, 10) } },
+    })
+    const refused = await askRows('by=model,day', gateway.url)
+    const { error } = (await refused.json()) as GatewayError
+    expect([refused.status, error.param, error.message]).toEqual([
+      ...[400, 'by', 'these are more than 2000 rows; ask for fewer days, or by less'],
+    ])
+    const { rows, total } = await rowsOf('by=day', gateway.url)
+    expect([rows.length, rows[0]?.requests, total.requests]).toEqual([300, 10, 3_000])
   },
 )

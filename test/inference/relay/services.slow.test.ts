@@ -49,8 +49,11 @@ test('goal: whatever is no completion is what the owner responds, by every relay
   const own = await gateway.service.fetch(new Request(gateway.url + keysPath), () => '127.0.0.1')
   const keys = await get(keysPath)
   expect([keys.status, await keys.arrayBuffer()]).toEqual([200, await own.arrayBuffer()])
+  const usage = await many(async () => (await get('/v1/usage?by=day&format=csv')).text())
+  expect(usage).toEqual(Array(requestCount).fill('day,requests,prompt_tokens,completion_tokens,cost_usd\r\n'))
   const table = [
     ['/nowhere', {}, 404, 'not_found'],
+    ['/v1/usage?form=csv', {}, 400, 'invalid_request'],
     ['/v1/nowhere', {}, 404, 'not_found'],
     ['/v1/nowhere', { headers: {} }, 401, 'unauthenticated'],
     ['/v1/chat/completions', {}, 405, 'method_not_allowed'],

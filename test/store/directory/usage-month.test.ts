@@ -7,7 +7,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { MIGRATIONS, openStore } from '../../../src/store/db.ts'
 import { prepareUsageAppend } from '../../../src/store/directory/usage.query.ts'
-import type { Usage } from '../../../src/store/directory/usage.table.ts'
 import {
   monthEndMs,
   monthOf,
@@ -15,38 +14,30 @@ import {
   purgeUsageMonths,
 } from '../../../src/store/directory/usage-month.query.ts'
 import { openLedger } from '../../rigs/gateway-keys.ts'
-
-const rowOf = (changes: Partial<Usage> & { id: string }): Usage => ({
-  ...{ atMs: Date.parse('2026-11-22T12:00Z'), organizationId: 'o1', keyPrefix: 'k1', instanceId: null, model: 'tiny' },
-  ...{ upstream: 'u', promptTokens: 10, completionTokens: 5, costNanoUsd: 7, outcome: 'completed' },
-  ...{ tokensSource: 'reported', ...changes },
-})
-const sum = (requests: number) => ({
-  ...{ requests, promptTokens: 10 * requests, completionTokens: 5 * requests, costNanoUsd: 7 * requests },
-})
+import { usageRow, usageSum } from '../../rigs/usage-rows.ts'
 
 test('goal: each row counts once, by key and by organization, in the month of UTC that it is of', () => {
   using ledger = openLedger()
   const append = prepareUsageAppend(ledger.store.db)
   const monthSum = prepareMonthSum(ledger.store.db)
   const rows = [
-    rowOf({ id: '1' }),
-    rowOf({ id: '2', keyPrefix: 'k2' }),
-    rowOf({ id: '3', atMs: Date.parse('2026-11-30T23:59:59.999Z') }),
-    rowOf({ id: '4', atMs: Date.parse('2026-12-01T00:00Z') }),
-    rowOf({ id: '5', organizationId: 'o2' }),
+    usageRow({ id: '1' }),
+    usageRow({ id: '2', keyPrefix: 'k2' }),
+    usageRow({ id: '3', atMs: Date.parse('2026-11-30T23:59:59.999Z') }),
+    usageRow({ id: '4', atMs: Date.parse('2026-12-01T00:00Z') }),
+    usageRow({ id: '5', organizationId: 'o2' }),
   ]
   expect(append(rows)).toBe(5)
   expect(append(rows)).toBe(0)
-  expect(append(Array.from({ length: 30 }, (_, index) => rowOf({ id: `m${index}`, keyPrefix: 'k3' })))).toBe(30)
+  expect(append(Array.from({ length: 30 }, (_, index) => usageRow({ id: `m${index}`, keyPrefix: 'k3' })))).toBe(30)
   const of = (organizationId: string, keyPrefix: string, month: string) =>
     monthSum({ organizationId, keyPrefix, month })
-  expect(of('o1', '', '2026-11')).toEqual(sum(33))
-  expect(of('o1', 'k1', '2026-11')).toEqual(sum(2))
-  expect(of('o1', 'k3', '2026-11')).toEqual(sum(30))
-  expect(of('o1', 'k1', '2026-12')).toEqual(sum(1))
-  expect(of('o2', '', '2026-11')).toEqual(sum(1))
-  expect(of('o1', 'k1', '2026-10')).toEqual(sum(0))
+  expect(of('o1', '', '2026-11')).toEqual(usageSum(33))
+  expect(of('o1', 'k1', '2026-11')).toEqual(usageSum(2))
+  expect(of('o1', 'k3', '2026-11')).toEqual(usageSum(30))
+  expect(of('o1', 'k1', '2026-12')).toEqual(usageSum(1))
+  expect(of('o2', '', '2026-11')).toEqual(usageSum(1))
+  expect(of('o1', 'k1', '2026-10')).toEqual(usageSum(0))
 })
 
 test('goal: no amount and no time makes a row that cannot be kept', () => {
@@ -54,11 +45,11 @@ test('goal: no amount and no time makes a row that cannot be kept', () => {
   const most = Number.MAX_SAFE_INTEGER
   const amounts = { promptTokens: most, completionTokens: most, costNanoUsd: most }
   const append = prepareUsageAppend(ledger.store.db)
-  expect(append([1, 2, 3].map(id => rowOf({ id: `${id}`, ...amounts })))).toBe(3)
-  expect(append([rowOf({ id: '4', atMs: most })])).toBe(1)
+  expect(append([1, 2, 3].map(id => usageRow({ id: `${id}`, ...amounts })))).toBe(3)
+  expect(append([usageRow({ id: '4', atMs: most })])).toBe(1)
   const monthSum = prepareMonthSum(ledger.store.db)
   expect(monthSum({ organizationId: 'o1', keyPrefix: '', month: '2026-11' })).toEqual({ requests: 3, ...amounts })
-  expect(monthSum({ organizationId: 'o1', keyPrefix: '', month: '9999-12' })).toEqual(sum(1))
+  expect(monthSum({ organizationId: 'o1', keyPrefix: '', month: '9999-12' })).toEqual(usageSum(1))
 })
 
 test('goal: a database from before has the sums of what is in its ledger', () => {
@@ -78,7 +69,7 @@ test('goal: a database from before has the sums of what is in its ledger', () =>
   const store = openStore(path)
   const monthSum = prepareMonthSum(store.directory.db)
   const of = (keyPrefix: string) => monthSum({ organizationId: 'o1', keyPrefix, month: '2026-11' })
-  expect([of(''), of('k1'), of('k2')]).toEqual([sum(3), sum(2), sum(1)])
+  expect([of(''), of('k1'), of('k2')]).toEqual([usageSum(3), usageSum(2), usageSum(1)])
   store.close()
   rmSync(dir, { recursive: true })
 })
@@ -89,7 +80,9 @@ test('goal: months end where the next begins, and old ones are purged within bou
   expect(monthEndMs('2027-02')).toBe(Date.parse('2027-03-01T00:00Z'))
   using ledger = openLedger()
   const months = ['2026-08', '2026-09', '2026-10', '2026-11']
-  prepareUsageAppend(ledger.store.db)(months.map(month => rowOf({ id: month, atMs: Date.parse(`${month}-15T00:00Z`) })))
+  prepareUsageAppend(ledger.store.db)(
+    months.map(month => usageRow({ id: month, atMs: Date.parse(`${month}-15T00:00Z`) })),
+  )
   const purge = (limit: number) => purgeUsageMonths(ledger.store.db, { before: '2026-10', limit })
   expect([purge(3), purge(3), purge(3)]).toEqual([3, 1, 0])
   const monthSum = prepareMonthSum(ledger.store.db)

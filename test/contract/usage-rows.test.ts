@@ -1,7 +1,7 @@
 // Goal: usage as CSV is read by a spreadsheet as the text and numbers that it is.
 
 import { expect, test } from 'bun:test'
-import { type AdminUsage, csvCell, usageCsv } from '../../src/contract/admin-usage.ts'
+import { csvCell, type UsageRows, usageCsv } from '../../src/contract/usage-rows.ts'
 import { nanoUsdText } from '../../src/contract/usd.ts'
 
 test('goal: no cell is a formula, and none breaks its line or column', () => {
@@ -27,8 +27,8 @@ test('goal: no cell is a formula, and none breaks its line or column', () => {
 
 test('goal: only the columns that were asked for, and money is exact', () => {
   const sums = { requests: 2, prompt_tokens: 30, completion_tokens: 4, cost_usd: nanoUsdText(1_500_000_001n) }
-  const usage: AdminUsage = {
-    ...{ organization: 'acme', from: '2026-11-01', to: '2026-11-30', by: ['model'], total: sums },
+  const usage: UsageRows = {
+    ...{ from: '2026-11-01', to: '2026-11-30', by: ['model'], total: sums },
     rows: [{ day: null, key: null, model: '=tiny', ...sums }],
   }
   expect(usageCsv(usage)).toBe(

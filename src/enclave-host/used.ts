@@ -1,0 +1,60 @@
+// What a gateway VM is told of the books: sums, and how many of its own rows are in them. Effects: reads the store.
+//
+// While a VM drains, what its requests may cost yet is added to the sums of a month, so that budgets hold over both. Until it has said that it drains,
+// the VM after it is not told those: it lets nobody with a budget in. Sums of days are of what is booked.
+
+import { Fault } from '../base/fault.ts'
+import { type DaySums, daySumsPageMax, type EnclaveStatus, type MonthSums, type Want } from '../contract/enclave.ts'
+import type { Store } from '../store/db.ts'
+import { prepareDaysPage } from '../store/directory/usage-day.query.ts'
+import { type MonthSum, prepareMonthSum } from '../store/directory/usage-month.query.ts'
+import { gatewayById, listGateways } from '../store/ledger/gateway.query.ts'
+
+export type WantOf<Kind extends Want['kind']> = Extract<Want, { kind: Kind }>
+
+/** All of an answer is as of one moment. */
+export type TellUsed = {
+  /** Fault channel.refused: it cannot be told yet. */
+  readonly spent: (vmId: string, want: WantOf<'spent'>) => MonthSums
+  readonly days: (vmId: string, want: WantOf<'days'>) => DaySums
+}
+
+export type TellUsedDeps = Pick<Store, 'directory' | 'ledger' | 'hostId'> & {
+  /** What a VM last said of itself. */
+  readonly statusOf: (vmId: string) => EnclaveStatus | null
+}
+
+export function createTellUsed({ directory, ledger, hostId, statusOf }: TellUsedDeps): TellUsed {
+  const monthSum = prepareMonthSum(directory.db)
+  const daysPage = prepareDaysPage(directory.db)
+  const bookedOf = (vmId: string) => gatewayById(ledger.db, vmId)?.booked ?? 0
+  return {
+    spent: (vmId, { organizationId, keyPrefix, month }) => {
+      const self = gatewayById(ledger.db, vmId)
+      const others = listGateways(ledger.db, hostId).filter(row => row.vmId !== vmId && row.state !== 'starting')
+      let key = monthSum({ organizationId, keyPrefix, month })
+      let organization = monthSum({ organizationId, keyPrefix: '', month })
+      // A VM that drains itself lets nobody with a budget in.
+      for (const other of self?.state === 'draining' ? [] : others) {
+        const status = statusOf(other.vmId)
+        if (status?.state !== 'draining' || status.reserved === null) {
+          throw new Fault('channel.refused', `VM ${other.vmId} has not said what its requests may cost yet`)
+        }
+        for (const one of status.reserved ?? []) {
+          if (one.organizationId !== organizationId) continue
+          organization = withReserved(organization, one)
+          if (one.keyPrefix === keyPrefix) key = withReserved(key, one)
+        }
+      }
+      return { key, organization, booked: bookedOf(vmId), isShared: others.length > 0 }
+    },
+    days: (vmId, { after, ...scope }) => {
+      const { rows, isLast } = daysPage(scope, after, daySumsPageMax)
+      return { rows: [...rows], isLast, booked: bookedOf(vmId) }
+    },
+  }
+}
+
+function withReserved(sum: MonthSum, { tokens, nanoUsd }: { tokens: number; nanoUsd: number }): MonthSum {
+  return { ...sum, completionTokens: sum.completionTokens + tokens, costNanoUsd: sum.costNanoUsd + nanoUsd }
+}

@@ -1,0 +1,57 @@
+// The rows of this VM that the host's books may lack when it answers a question on them. State in memory.
+//
+// The host says how many rows of this VM are in its answer; never fewer than it had told of when it was asked. So a question needs the rows from
+// that number on, and rows that no open question needs are forgotten.
+
+import type { UsageRow } from '../contract/enclave.ts'
+import type { UsageSpool } from './usage-spool.ts'
+
+export type Question = {
+  /** The rows that are not in an answer with so many booked. */
+  readonly rowsAfter: (booked: number) => UsageRow[]
+  /** Once it is answered, or never will be. */
+  readonly end: () => void
+}
+
+export class RecentRows {
+  readonly #spool: Pick<UsageSpool, 'booked' | 'unbooked'>
+  /** From the number `#first` on, without a gap. */
+  #rows: UsageRow[] = []
+  #first = 0
+  readonly #open = new Set<{ readonly from: number }>()
+
+  constructor(spool: Pick<UsageSpool, 'booked' | 'unbooked'>) {
+    this.#spool = spool
+  }
+
+  /** Of a row when it is recorded. */
+  add(row: UsageRow): void {
+    if (this.#open.size > 0) this.#rows.push(row)
+  }
+
+  begin(): Question {
+    const question = { from: this.#spool.booked }
+    if (this.#open.size === 0) {
+      this.#rows = this.#spool.unbooked()
+      this.#first = question.from
+    }
+    this.#open.add(question)
+    return {
+      rowsAfter: booked => this.#rows.slice(Math.max(0, booked - this.#first)),
+      end: () => {
+        this.#open.delete(question)
+        this.#forget()
+      },
+    }
+  }
+
+  get size(): number {
+    return this.#rows.length
+  }
+
+  #forget(): void {
+    const needed = Math.min(...[...this.#open].map(({ from }) => from), this.#first + this.#rows.length)
+    this.#rows.splice(0, needed - this.#first)
+    this.#first = needed
+  }
+}

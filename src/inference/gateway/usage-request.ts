@@ -1,0 +1,47 @@
+// The query of GET /v1/usage. Pure.
+
+import { Fault } from '../../base/fault.ts'
+import { USAGE_GROUPS, type UsageDays, type UsageGroup, usageDaysOf, usageGroupsOf } from '../../contract/usage-rows.ts'
+
+export const USAGE_FORMATS = ['json', 'csv'] as const
+const PARAMETERS = ['from', 'to', 'by', 'format'] as const
+/** Of what somebody sent and is told again. */
+const echoCharsMax = 64
+type Parameter = (typeof PARAMETERS)[number]
+
+export type UsageRowsRequest = {
+  readonly days: UsageDays
+  readonly by: ReadonlySet<UsageGroup>
+  readonly format: (typeof USAGE_FORMATS)[number]
+}
+
+/** Null: it asks for the sums of the month. What is not said is the running month (UTC), by day and model, as JSON. Fault invalid_request. */
+export function readUsageRequest({ url }: Pick<Request, 'url'>, today: string): UsageRowsRequest | null {
+  // Not `new URL`: it throws for the URL of a request without a Host header.
+  const [, query = ''] = /\?([^#]*)/.exec(url) ?? []
+  const said = new Map<Parameter, string>()
+  for (const [name, value] of new URLSearchParams(query)) {
+    const known = PARAMETERS.find(one => one === name)
+    if (known === undefined) throw unknownParameter(name.slice(0, echoCharsMax))
+    if (said.has(known)) throw refusal(known, `Send ${known} once.`)
+    said.set(known, value)
+  }
+  if (said.size === 0) return null
+  const to = said.get('to') ?? today
+  const wanted = said.get('format') ?? 'json'
+  const format = USAGE_FORMATS.find(one => one === wanted)
+  if (format === undefined) throw refusal('format', `The format is one of ${USAGE_FORMATS.join(', ')}.`)
+  return {
+    days: usageDaysOf({ from: said.get('from') ?? `${to.slice(0, 8)}01`, to }),
+    by: usageGroupsOf(said.get('by') ?? USAGE_GROUPS.filter(group => group !== 'key').join(',')),
+    format,
+  }
+}
+
+function unknownParameter(name: string): Fault {
+  return refusal(name, `There is no parameter ${JSON.stringify(name)}; there are ${PARAMETERS.join(', ')}.`)
+}
+
+function refusal(param: string, message: string): Fault {
+  return new Fault('invalid_request', message, { param })
+}

@@ -1,0 +1,67 @@
+// What a key has used by day (UTC) and model: pages of the books, and the rows that are not in them yet. No I/O.
+//
+// A page with the rows that belong to it is exact as of one moment, so whoever reads them gives both at once.
+
+import { Fault } from '../../base/fault.ts'
+import { tooManyUsageRows } from '../../contract/usage-rows.ts'
+import type { DayPlace, DayScope, DaySum, DaysPage } from '../../store/directory/usage-day.query.ts'
+import { noUsage } from '../../store/directory/usage-month.query.ts'
+import { addSums, type CountedRow, sumOfRow } from './month-sums.ts'
+
+/** A row of usage as far as sums of days go. */
+export type DatedRow = CountedRow & { readonly model: string }
+
+export const daysReadMax = 10_000
+
+/** All pages, each behind the one before. Faults: invalid_request (more than `daysReadMax` rows), and those of `readPage`. */
+export async function* readDays(
+  readPage: (after: DayPlace | null) => Promise<DaysPage>,
+): AsyncGenerator<readonly DaySum[]> {
+  let count = 0
+  for (let after: DayPlace | null = null; ; ) {
+    const { rows, isLast }: DaysPage = await readPage(after)
+    count += rows.length
+    if (count > daysReadMax) throw tooManyUsageRows(daysReadMax)
+    yield rows
+    if (isLast) return
+    after = rows.at(-1) ?? null
+    if (after === null) throw new Fault('metering_unavailable', 'The books do not say all that has been used.')
+  }
+}
+
+/** The page that begins behind `after`, with those of the rows that are of its days and models. */
+export function withUnbooked(
+  { rows: booked, isLast }: DaysPage,
+  { scope, after }: { readonly scope: DayScope; readonly after: DayPlace | null },
+  unbooked: readonly DatedRow[],
+): DaysPage {
+  const last = isLast ? null : (booked.at(-1) ?? null)
+  const sums = new Map(booked.map(sum => [placeName(sum), sum]))
+  for (const row of unbooked) {
+    if (row.organizationId !== scope.organizationId || row.keyPrefix !== scope.keyPrefix) continue
+    const place = { day: dayOfRow(row), model: row.model }
+    if (place.day < scope.from || place.day > scope.to) continue
+    if (after !== null && comparePlaces(place, after) <= 0) continue
+    if (last !== null && comparePlaces(place, last) > 0) continue
+    const name = placeName(place)
+    sums.set(name, { ...place, ...addSums(sums.get(name) ?? noUsage, sumOfRow(row)) })
+  }
+  return { rows: [...sums.values()].sort(comparePlaces), isLast }
+}
+
+/** The day of a row; one that no calendar has is the last of all, as the store has it. */
+export function dayOfRow({ atMs }: Pick<CountedRow, 'atMs'>): string {
+  return atMs >= 0 && atMs < endOfDaysMs ? new Date(atMs).toISOString().slice(0, 10) : '9999-12-31'
+}
+
+const endOfDaysMs = Date.UTC(10_000, 0)
+
+function placeName({ day, model }: DayPlace): string {
+  return `${day}\n${model}`
+}
+
+/** As the store has it: texts by their UTF-8 bytes. */
+function comparePlaces(one: DayPlace, other: DayPlace): number {
+  if (one.day !== other.day) return one.day < other.day ? -1 : 1
+  return Buffer.compare(Buffer.from(one.model), Buffer.from(other.model))
+}

@@ -1,0 +1,100 @@
+// Goal: pages of the books and the rows that are not in them yet make the truth together, wherever a page ends and whatever is booked in between.
+
+import { expect, test } from 'bun:test'
+import {
+  type DatedRow,
+  dayOfRow,
+  daysReadMax,
+  readDays,
+  withUnbooked,
+} from '../../../src/inference/metering/day-sums.ts'
+import { Metering } from '../../../src/inference/metering/ledger.ts'
+import { createCost } from '../../../src/inference/metering/price.ts'
+import { prepareUsageAppend } from '../../../src/store/directory/usage.query.ts'
+import { type DaySum, prepareDaysPage } from '../../../src/store/directory/usage-day.query.ts'
+import { callerOf, openLedger } from '../../rigs/gateway-keys.ts'
+import { allOf, failure } from '../../rigs/until.ts'
+import { usageRow } from '../../rigs/usage-rows.ts'
+
+const scope = { organizationId: 'o1', keyPrefix: 'k1', from: '2026-11-02', to: '2026-11-04' }
+const models = ['a', 'a\0', 'b', '\u{1f600}', '\uff5e', 'é']
+
+/** Deterministic. */
+function createDraw(seed: number): (count: number) => number {
+  let state = seed
+  return count => {
+    state = (state * 1_103_515_245 + 12_345) % 2 ** 31
+    return Math.floor((state / 2 ** 31) * count)
+  }
+}
+
+function truthOf(rows: readonly DatedRow[]): Record<string, number> {
+  const own = rows.filter(row => row.organizationId === 'o1' && row.keyPrefix === 'k1')
+  const places = own.map(row => JSON.stringify([dayOfRow(row), row.model]))
+  const inScope = places.filter(place => place.slice(2, 12) >= scope.from && place.slice(2, 12) <= scope.to)
+  return Object.fromEntries([...Map.groupBy(inScope, place => place)].map(([place, all]) => [place, all.length]))
+}
+
+const counted = (sums: readonly DaySum[]) =>
+  Object.fromEntries(sums.map(({ day, model, requests }) => [JSON.stringify([day, model]), requests]))
+
+test('goal: random rows, booked or not, in pages of random sizes, while more are booked', async () => {
+  for (let seed = 1; seed <= 60; seed += 1) {
+    const draw = createDraw(seed)
+    using ledger = openLedger()
+    const append = prepareUsageAppend(ledger.store.db)
+    const page = prepareDaysPage(ledger.store.db)
+    const rows = Array.from({ length: 80 }, (_, index) =>
+      usageRow({
+        ...{ id: `${index}`, keyPrefix: `k${1 + draw(4 / 3)}`, model: models[draw(models.length)] ?? '' },
+        atMs: Date.parse(`2026-11-0${1 + draw(5)}T12:00Z`),
+      }),
+    )
+    let booked = draw(rows.length)
+    append(rows.slice(0, booked))
+    const sums = await allOf(
+      readDays(async after => {
+        // Whoever reads gives the page and the rows that are not in it as of the same moment.
+        const read = withUnbooked(page(scope, after, 1 + draw(4)), { scope, after }, rows.slice(booked))
+        const more = draw(8)
+        append(rows.slice(booked, booked + more))
+        booked += more
+        return read
+      }),
+    )
+    expect([seed, counted(sums)]).toEqual([seed, truthOf(rows)])
+    expect(sums.every(sum => sum.promptTokens === 10 * sum.requests && sum.costNanoUsd === 7 * sum.requests)).toBe(true)
+  }
+})
+
+test('goal: what waits to be written is in the sums at once, and counts once when it is', async () => {
+  using ledger = openLedger()
+  const { store, clock, log } = ledger
+  const metering = new Metering({ ...{ store: { ...store }, clock, log }, cost: createCost([]) })
+  const caller = callerOf({ organizationId: 'o1', keyPrefix: 'k1' })
+  const record = (id: string) =>
+    metering.record({
+      ...{ id, atMs: Date.parse('2026-11-03T12:00Z'), caller, model: 'm', upstream: 'u' },
+      ...{ tokens: { prompt: 2, completion: 3 }, tokensSource: 'reported', outcome: 'completed' },
+    })
+  const days = async () => (await allOf(metering.days(scope))).map(({ day, model, requests }) => [day, model, requests])
+  record('1')
+  expect(await days()).toEqual([['2026-11-03', 'm', 1]])
+  metering.flush()
+  record('2')
+  expect(await days()).toEqual([['2026-11-03', 'm', 2]])
+  metering.stop()
+  expect(await days()).toEqual([['2026-11-03', 'm', 2]])
+})
+
+test('goal: books that go on for ever, or stop before their end, end in a refusal', async () => {
+  let pages = 0
+  const sum = { day: '2026-11-03', model: 'm', requests: 1, promptTokens: 1, completionTokens: 1, costNanoUsd: 1 }
+  const endless = readDays(async () => {
+    pages += 1
+    return { rows: Array(100).fill(sum), isLast: false }
+  })
+  expect([(await failure(allOf(endless))).code, pages]).toEqual(['invalid_request', daysReadMax / 100 + 1])
+  const silent = readDays(async () => ({ rows: [], isLast: false }))
+  expect((await failure(allOf(silent))).code).toBe('metering_unavailable')
+})
