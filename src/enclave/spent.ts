@@ -1,20 +1,20 @@
-// What keys and organizations have used, as a gateway VM knows it: the sums of the host's books, and every row of its own that was not in them. Those of
-// a month are asked for once, those of days each time. Effects: asks the host.
+// What keys and organizations have used in a calendar month, as a gateway VM knows it: the sums of the host's books, asked for once, and every row of
+// its own that was not in them. Effects: asks the host.
 //
 // The host says which rows of this VM are in its sums (`booked`, as in `next`), so that no row is missing and none counts twice, whatever is on its way.
 
 import type { Clock } from '../base/clock.ts'
-import { Fault } from '../base/fault.ts'
-import { createSerial } from '../base/serial.ts'
-import { DaySums, MonthSums, type UsageRow } from '../contract/enclave.ts'
+import { MonthSums, type UsageRow } from '../contract/enclave.ts'
 import { checked } from '../contract/shape.ts'
-import { type DatedRow, readDays, withUnbooked } from '../inference/metering/day-sums.ts'
+import type { DatedRow } from '../inference/metering/day-sums.ts'
+import { tooMuchAsked, unknownUse } from '../inference/metering/faults.ts'
 import { addSums, monthOfRow, scopeName, scopesOf, sumOfRow } from '../inference/metering/month-sums.ts'
 import type { Cost } from '../inference/metering/price.ts'
 import type { Caller, MonthSpent, SpentSource } from '../inference/types.ts'
-import type { DayPlace, DayScope, DaySum, DaysPage } from '../store/directory/usage-day.query.ts'
+import type { DayScope, DaySum } from '../store/directory/usage-day.query.ts'
 import type { MonthScope, MonthSum } from '../store/directory/usage-month.query.ts'
 import type { Control } from './control.ts'
+import { DayReader } from './day-reader.ts'
 import { type Question, RecentRows } from './recent-rows.ts'
 import type { UsageSpool } from './usage-spool.ts'
 import type { Wants } from './wants.ts'
@@ -38,10 +38,6 @@ const asksMax = 8
 const waitingMax = 4_096
 /** How long sums are good that another VM adds to. */
 const sharedMs = 2_000
-/** Of one reading of days, from its begin to when its last page is asked for. */
-const daysTimeoutMs = 10_000
-/** Pages of days that wait for those before them. */
-const pagesWaitingMax = 256
 /** Keys of a few months. */
 const knownMax = 262_144
 
@@ -52,14 +48,14 @@ export class Spent implements SpentSource {
   /** In the order in which they came. */
   readonly #waiting: (() => void)[] = []
   readonly #recent: RecentRows
-  /** Pages of days are asked for one after the other: the host has more to answer. */
-  readonly #pages = createSerial()
+  readonly #dayReader: DayReader
   /** What is known was counted by these prices. */
   #cost: Cost
 
   constructor(deps: SpentDeps) {
     this.#deps = deps
     this.#recent = new RecentRows(deps.spool)
+    this.#dayReader = new DayReader({ ...deps, recent: this.#recent, counted: row => this.#counted(row) })
     this.#cost = deps.control.cost
   }
 
@@ -143,29 +139,7 @@ export class Spent implements SpentSource {
   }
 
   days(scope: DayScope): AsyncIterable<readonly DaySum[]> {
-    const untilMs = this.#deps.clock.monotonicMs() + daysTimeoutMs
-    return readDays(async after => {
-      if (this.#pages.size() >= pagesWaitingMax) throw tooMuchAsked()
-      return this.#pages.run(() => this.#askPage(scope, after, untilMs))
-    })
-  }
-
-  async #askPage(scope: DayScope, after: DayPlace | null, untilMs: number): Promise<DaysPage> {
-    const { wants, clock } = this.#deps
-    if (clock.monotonicMs() >= untilMs) throw tooMuchAsked()
-    const place = after === null ? null : { day: after.day, model: after.model }
-    const question = this.#recent.begin()
-    try {
-      const { organizationId, keyPrefix, from, to } = scope
-      const answer = await wants.ask({ kind: 'days', organizationId, keyPrefix, from, to, after: place }, askTimeoutMs)
-      const said = checked(DaySums, answer, { what: 'sums of the host', code: 'metering_unavailable' })
-      const rows = question.rowsAfter(said.booked).map(row => this.#counted(row))
-      return withUnbooked(said, { scope, after }, rows)
-    } catch (cause) {
-      throw unknownUse(cause)
-    } finally {
-      question.end()
-    }
+    return this.#dayReader.read(scope)
   }
 
   #counted(row: UsageRow): DatedRow {
@@ -185,12 +159,4 @@ export class Spent implements SpentSource {
     const known = this.#known.get(scopeName(scope))
     return known === undefined || this.#deps.clock.monotonicMs() >= known.untilMs ? null : known.sum
   }
-}
-
-function unknownUse(cause: unknown): Fault {
-  return new Fault('metering_unavailable', 'What has been used is not known at present; try again later.', { cause })
-}
-
-function tooMuchAsked(): Fault {
-  return new Fault('metering_unavailable', 'The books are asked too much at present; try again.')
 }

@@ -4,6 +4,7 @@ import { expect, test } from 'bun:test'
 import { RecentRows } from '../../src/enclave/recent-rows.ts'
 import { type AskedOfHost, createMeteringVm, type DaysWant, type MeteringVm } from '../rigs/metering-vm.ts'
 import { allOf, failure, until } from '../rigs/until.ts'
+import { usageSum } from '../rigs/usage-rows.ts'
 
 const scope = { organizationId: 'o1', keyPrefix: 'k1', from: '2026-11-21', to: '2026-11-23' }
 const pageRows = 2
@@ -73,6 +74,29 @@ test('goal: the host is asked for a page at a time, whoever reads, and the want 
   for (const reading of readings) expect((await reading).map(sum => sum.model)).toEqual(['a', 'b', 'c', 'd', 'e'])
   expect(wantOf(vm.asked[0] as AskedOfHost)).toEqual({ kind: 'days', ...scope, after: null })
   expect(wantOf(vm.asked.at(-1) as AskedOfHost).after).toEqual({ day: '2026-11-22', model: 'd' })
+})
+
+test('goal: an organization that reads much keeps no other one waiting, and grows nothing', async () => {
+  const vm = createMeteringVm()
+  const endless = { rows: [{ ...usageSum(1), day: '2026-11-22', model: 'm' }], isLast: false, booked: 0 }
+  const many = Array.from({ length: 80 }, () => failure(allOf(vm.spent.days(scope))))
+  const other = allOf(vm.spent.days({ ...scope, organizationId: 'o2' }))
+  let [answered, pagesOfOther] = [0, 0]
+  while (pagesOfOther < 3) {
+    await until('the next page is asked for', 2_000, () => vm.asked.length > answered)
+    const [asked] = vm.asked.slice(answered)
+    answered += 1
+    const isOther = asked !== undefined && wantOf(asked).organizationId === 'o2'
+    pagesOfOther += isOther ? 1 : 0
+    asked?.resolve({ ...endless, isLast: isOther && pagesOfOther === 3 })
+  }
+  expect([(await other).length, answered]).toEqual([3, 6])
+  // Too many at a time are told at once, the others when the time of a reading is over.
+  expect((await many[79])?.code).toBe('metering_unavailable')
+  await vm.clock.elapse(10_000)
+  vm.asked[answered]?.reject(new Error('late'))
+  expect(new Set((await Promise.all(many)).map(error => error.code))).toEqual(new Set(['metering_unavailable']))
+  expect(vm.asked).toHaveLength(answered + 1)
 })
 
 test('goal: a host that answers nonsense, never ends or says nothing costs a refusal and holds nobody up for long', async () => {

@@ -3,11 +3,11 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { iso } from '../../base/clock.ts'
-import { Fault } from '../../base/fault.ts'
 import type { GatewayUsage, GatewayUsageRows } from '../../contract/inference.ts'
 import { type UsageAmounts, UsageTable, usageCsv } from '../../contract/usage-rows.ts'
 import { nanoUsdText } from '../../contract/usd.ts'
 import { type MonthSum, monthEndMs, monthOf } from '../../store/directory/usage-month.query.ts'
+import { unknownUse } from '../metering/faults.ts'
 import type { Admit, Authenticate, Caller, MonthSpent, SpentSource } from '../types.ts'
 import { NO_TOKENS } from './accounting.ts'
 import { commonHeaders, jsonResponse, type ResponseHeaders, refusalResponse } from './responses.ts'
@@ -76,7 +76,7 @@ export async function spentBy(source: SpentSource, caller: Caller, month: string
     if (spent !== null) return spent
     await source.load(caller, month)
   }
-  throw new Fault('metering_unavailable', 'What has been used is not known at present; try again later.')
+  throw unknownUse()
 }
 
 /** A key that was made for an instance is told of itself alone: others work with the other keys. */

@@ -2,6 +2,7 @@
 // Effects: the store. A power cut or a kill loses the records of at most the last `flushIntervalMs`; a stop loses nothing.
 
 import { type Clock, pause } from '../../base/clock.ts'
+import { FairSerial } from '../../base/fair-serial.ts'
 import { systemErrorCode } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import type { DirectoryStore } from '../../store/db.ts'
@@ -16,6 +17,7 @@ import {
 import { prepareMonthSum } from '../../store/directory/usage-month.query.ts'
 import type { Caller, MonthSpent, SpentSource, UsageRecord } from '../types.ts'
 import { readDays, withUnbooked } from './day-sums.ts'
+import { tooMuchAsked } from './faults.ts'
 import { addSums, MonthSums, scopesOf } from './month-sums.ts'
 import { type Cost, microUsd } from './price.ts'
 
@@ -44,6 +46,8 @@ const batchGapMs = 5
 const waitingMax = 20_000
 const daysPageRows = 500
 const daysPageGapMs = 1
+/** Pages of one organization that wait for those before them. */
+const daysPagesWaitingMax = 64
 
 export class Metering implements SpentSource {
   readonly #deps: MeteringDeps
@@ -54,6 +58,8 @@ export class Metering implements SpentSource {
   #waitingSums: MonthSums | null = null
   readonly #monthSum: ReturnType<typeof prepareMonthSum>
   readonly #daysPage: ReadDaysPage
+  /** By organization. */
+  readonly #daysPages = new FairSerial()
   #isFlushScheduled = false
   #written = 0
   #lost = 0
@@ -124,11 +130,14 @@ export class Metering implements SpentSource {
   /** It is known always. */
   async load(): Promise<void> {}
 
-  /** Each page as of when it is read: requests are answered in between. */
+  /** Each page as of when it is read: requests are answered in between, whoever reads. */
   days(scope: DayScope): AsyncIterable<readonly DaySum[]> {
     return readDays(async after => {
-      if (after !== null) await this.#deps.clock.sleep(daysPageGapMs)
-      return withUnbooked(this.#daysPage(scope, after, daysPageRows), { scope, after }, this.#waiting)
+      if (this.#daysPages.size(scope.organizationId) >= daysPagesWaitingMax) throw tooMuchAsked()
+      return this.#daysPages.run(scope.organizationId, async () => {
+        await this.#deps.clock.sleep(daysPageGapMs)
+        return withUnbooked(this.#daysPage(scope, after, daysPageRows), { scope, after }, this.#waiting)
+      })
     })
   }
 

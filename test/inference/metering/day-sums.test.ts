@@ -1,6 +1,7 @@
 // Goal: pages of the books and the rows that are not in them yet make the truth together, wherever a page ends and whatever is booked in between.
 
 import { expect, test } from 'bun:test'
+import { systemClock } from '../../../src/base/clock.ts'
 import {
   type DatedRow,
   dayOfRow,
@@ -69,8 +70,8 @@ test('goal: random rows, booked or not, in pages of random sizes, while more are
 
 test('goal: what waits to be written is in the sums at once, and counts once when it is', async () => {
   using ledger = openLedger()
-  const { store, clock, log } = ledger
-  const metering = new Metering({ ...{ store: { ...store }, clock, log }, cost: createCost([]) })
+  const { store, log } = ledger
+  const metering = new Metering({ ...{ store: { ...store }, clock: systemClock, log }, cost: createCost([]) })
   const caller = callerOf({ organizationId: 'o1', keyPrefix: 'k1' })
   const record = (id: string) =>
     metering.record({
@@ -85,6 +86,28 @@ test('goal: what waits to be written is in the sums at once, and counts once whe
   expect(await days()).toEqual([['2026-11-03', 'm', 2]])
   metering.stop()
   expect(await days()).toEqual([['2026-11-03', 'm', 2]])
+})
+
+test('goal: however many read at a time, the event loop is held for a page, and another organization waits for one', async () => {
+  using ledger = openLedger()
+  const { store, log } = ledger
+  const sleeps: (() => void)[] = []
+  const clock = { sleep: () => new Promise<void>(resolve => void sleeps.push(resolve)) }
+  const metering = new Metering({ ...{ store: { ...store }, clock, log }, cost: createCost([]) })
+  const much = Array.from({ length: 70 }, () => allOf(metering.days(scope)).catch(error => error.code))
+  const other = allOf(metering.days({ ...scope, organizationId: 'o2' })).then(() => void order.push('other'))
+  const order: string[] = []
+  for (const reading of much) void reading.then(outcome => order.push(outcome.length === 0 ? 'much' : outcome))
+  for (let turn = 0; turn < 65; turn += 1) {
+    await Bun.sleep(0)
+    expect(sleeps).toHaveLength(turn + 1)
+    sleeps[turn]?.()
+  }
+  await Promise.all([...much, other])
+  // Six are more than may wait.
+  expect(order.slice(0, 6)).toEqual(Array(6).fill('metering_unavailable'))
+  expect(order.slice(6, 8)).toEqual(['much', 'other'])
+  expect(order).toHaveLength(71)
 })
 
 test('goal: books that go on for ever, or stop before their end, end in a refusal', async () => {

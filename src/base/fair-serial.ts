@@ -1,0 +1,25 @@
+// Work that runs one piece after the other, owners in turn: whoever has much of it waits longer, and nobody else does. No I/O.
+
+import { createSerial, type Serial } from './serial.ts'
+
+export class FairSerial {
+  readonly #running = createSerial()
+  /** Of each owner one piece at a time waits among those of the others. */
+  readonly #owners = new Map<string, Serial>()
+
+  /** Runs `work` when all earlier work of its owner has ended, and one piece of each other owner at most. */
+  async run<T>(owner: string, work: () => Promise<T>): Promise<T> {
+    const own = this.#owners.get(owner) ?? createSerial()
+    this.#owners.set(owner, own)
+    try {
+      return await own.run(() => this.#running.run(work))
+    } finally {
+      if (own.size() === 0) this.#owners.delete(owner)
+    }
+  }
+
+  /** How many pieces of this owner's work run or wait. */
+  size(owner: string): number {
+    return this.#owners.get(owner)?.size() ?? 0
+  }
+}

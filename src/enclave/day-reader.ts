@@ -1,0 +1,64 @@
+// What a key has used by day and model, as a gateway VM knows it: pages of the host's books, each asked for when it is wanted, and every row of its own
+// that was not in them. Effects: asks the host.
+//
+// One page is asked for at a time, organizations in turn: the host has more to answer.
+
+import type { Clock } from '../base/clock.ts'
+import { FairSerial } from '../base/fair-serial.ts'
+import { DaySums, type UsageRow } from '../contract/enclave.ts'
+import { checked } from '../contract/shape.ts'
+import { type DatedRow, readDays, withUnbooked } from '../inference/metering/day-sums.ts'
+import { tooMuchAsked, unknownUse } from '../inference/metering/faults.ts'
+import type { DayPlace, DayScope, DaySum, DaysPage } from '../store/directory/usage-day.query.ts'
+import type { RecentRows } from './recent-rows.ts'
+import type { Wants } from './wants.ts'
+
+export type DayReaderDeps = {
+  readonly wants: Pick<Wants, 'ask'>
+  readonly recent: RecentRows
+  /** With what it costs. */
+  readonly counted: (row: UsageRow) => DatedRow
+  readonly clock: Pick<Clock, 'monotonicMs'>
+}
+
+const askTimeoutMs = 5_000
+/** Of one reading, from its begin to when its last page is asked for. */
+const readTimeoutMs = 10_000
+/** Pages of one organization that wait for those before them. */
+const waitingMax = 64
+
+export class DayReader {
+  readonly #deps: DayReaderDeps
+  /** By organization. */
+  readonly #pages = new FairSerial()
+
+  constructor(deps: DayReaderDeps) {
+    this.#deps = deps
+  }
+
+  /** Faults: invalid_request (more rows than are read), metering_unavailable. */
+  read(scope: DayScope): AsyncIterable<readonly DaySum[]> {
+    const untilMs = this.#deps.clock.monotonicMs() + readTimeoutMs
+    return readDays(async after => {
+      if (this.#pages.size(scope.organizationId) >= waitingMax) throw tooMuchAsked()
+      return this.#pages.run(scope.organizationId, () => this.#ask(scope, after, untilMs))
+    })
+  }
+
+  async #ask(scope: DayScope, after: DayPlace | null, untilMs: number): Promise<DaysPage> {
+    const { wants, recent, counted, clock } = this.#deps
+    if (clock.monotonicMs() >= untilMs) throw tooMuchAsked()
+    const { organizationId, keyPrefix, from, to } = scope
+    const place = after === null ? null : { day: after.day, model: after.model }
+    const question = recent.begin()
+    try {
+      const answer = await wants.ask({ kind: 'days', organizationId, keyPrefix, from, to, after: place }, askTimeoutMs)
+      const page = checked(DaySums, answer, { what: 'sums of the host', code: 'metering_unavailable' })
+      return withUnbooked(page, { scope, after }, question.rowsAfter(page.booked).map(counted))
+    } catch (cause) {
+      throw unknownUse(cause)
+    } finally {
+      question.end()
+    }
+  }
+}

@@ -1,0 +1,11 @@
+// What clients are told when it is not known what has been used. Pure.
+
+import { Fault } from '../../base/fault.ts'
+
+export function unknownUse(cause?: unknown): Fault {
+  return new Fault('metering_unavailable', 'What has been used is not known at present; try again later.', { cause })
+}
+
+export function tooMuchAsked(): Fault {
+  return new Fault('metering_unavailable', 'The books are asked too much at present; try again.')
+}
