@@ -11,6 +11,7 @@ import { addSums, type CountedRow, sumOfRow } from './month-sums.ts'
 /** A row of usage as far as sums of days go. */
 export type DatedRow = CountedRow & { readonly model: string }
 
+/** Rows of one reading: a year of 27 models. */
 export const daysReadMax = 10_000
 
 /** All pages, each behind the one before. Faults: invalid_request (more than `daysReadMax` rows), and those of `readPage`. */
