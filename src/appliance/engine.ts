@@ -130,7 +130,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   if (tpm().kind === 'missing')
     log.warn('VMs get no TPM: install swtpm, or set vm.tpm = "off"', { swtpm: config.vm.swtpm })
   const image = (name: string) => imageNamed(name, { config, gatewayImageDir, images })
-  const kernels = platform === 'tcg' ? new UnpackedKernels(`${stateDir}/unpacked-kernel`) : null
+  const kernels = platform === 'tcg' ? new UnpackedKernels(stateDir) : null
   const driver = new VmDriver({
     db: store.ledger.db,
     clock,

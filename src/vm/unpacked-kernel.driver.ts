@@ -1,9 +1,11 @@
 // Kernels unpacked by the host, for VMs that are emulated: a kernel that unpacks itself there takes 1.7 s of a boot. Effects: reads and
 // writes files.
 //
-// What is unpacked are the bytes that the launch was checked with. Where it goes has no name, so nobody can put another in its place.
+// What is unpacked are the bytes that the launch was checked with. The file that it goes to never has a name: nobody can put another in its place, and a
+// daemon that is killed leaves none.
 
-import { open, rm } from 'node:fs/promises'
+import { constants as fsConstants } from 'node:fs'
+import { open } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import * as zlib from 'node:zlib'
 import { toHex } from '../base/bytes.ts'
@@ -25,16 +27,20 @@ type Zstd = {
 }
 const decompress = promisify((zlib as unknown as Zstd).zstdDecompress)
 
+/** open(2): a file in this directory without a name, which gets none later. Missing in the runtime's constants. */
+const tmpfile = 0o20000000 | fsConstants.O_DIRECTORY
+const unnamed = tmpfile | fsConstants.O_RDWR | fsConstants.O_EXCL
+
 export class UnpackedKernels {
-  readonly #path: string
+  readonly #directory: string
   /** By the SHA-256 of the bzImage; null: that one has to unpack itself. */
   readonly #kept = new Map<string, ImageFile | null>()
   /** One after the other: a kernel that several VMs wait for is unpacked once. */
   readonly #serial = createSerial()
 
-  /** `path` is where a file is while it is written, in a directory of ours. */
-  constructor(path: string) {
-    this.#path = path
+  /** On whose file system the files are. */
+  constructor(directory: string) {
+    this.#directory = directory
   }
 
   /**
@@ -76,17 +82,13 @@ export class UnpackedKernels {
 
   async #write(bytes: Uint8Array): Promise<ImageFile> {
     try {
-      // What a daemon that was killed has left.
-      await rm(this.#path, { force: true })
-      await using file = await open(this.#path, 'wx')
+      await using file = await open(this.#directory, unnamed, 0o600)
       // QEMU opens it once more, as a user of its own.
       await file.chmod(0o644)
       await file.writeFile(bytes)
-      return openImageFile(this.#path)
+      return openImageFile(`/proc/self/fd/${file.fd}`)
     } catch (error) {
-      throw wrapFault(error, `write ${this.#path}`)
-    } finally {
-      await rm(this.#path, { force: true })
+      throw wrapFault(error, `write an unpacked kernel in ${this.#directory}`)
     }
   }
 }

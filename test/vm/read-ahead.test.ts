@@ -19,7 +19,7 @@ const vm = { image: 'instance', vcpus: 2, memoryMib: 2048 }
 
 function watched() {
   const done: string[] = []
-  const kernels = new UnpackedKernels(join(directory, 'unpacked-kernel'))
+  const kernels = new UnpackedKernels(directory)
   const open = kernels.open.bind(kernels)
   kernels.open = async (kernel, sha256) => {
     done.push(`unpack ${sha256.slice(0, 8)}`)

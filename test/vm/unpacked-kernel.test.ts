@@ -1,17 +1,17 @@
 // Kernels that the host unpacks for emulated VMs: made-up bzImages, real files.
 
 import { afterAll, expect, test } from 'bun:test'
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync, writeSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, watch, writeFileSync, writeSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { toHex } from '../../src/base/bytes.ts'
 import { hasPvhEntry, zstdPayload } from '../../src/vm/bzimage.codec.ts'
 import { type ImageFile, nativeHashes, openImageFile } from '../../src/vm/image-file.driver.ts'
 import { UnpackedKernels } from '../../src/vm/unpacked-kernel.driver.ts'
+import { until } from '../rigs/until.ts'
 
 const directory = mkdtempSync(join(tmpdir(), 'srt-kernels-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))
-const target = join(directory, 'unpacked-kernel')
 
 /** An ELF file of one segment of notes, the last of which is of this type. */
 function elfWith(noteType: number): Uint8Array<ArrayBuffer> {
@@ -67,11 +67,13 @@ function kernelFile(name: string, bytes: Uint8Array): { readonly file: ImageFile
 
 test('a kernel that can be started directly is unpacked, and nobody can put another in its place', async () => {
   // Goal: QEMU gets the bytes that were checked, readable by its user, and no name of them is left.
-  const kernels = new UnpackedKernels(target)
+  const kernels = new UnpackedKernels(directory)
   const { file, sha256 } = kernelFile('good', bzImage(direct))
   using _ = file
-  // What a daemon that was killed has left.
-  writeFileSync(target, 'left')
+  const names = readdirSync(directory)
+  const seen = new Set<string>()
+  const watcher = watch(directory, (_event, name) => void seen.add(name ?? ''))
+  using _closing = { [Symbol.dispose]: () => watcher.close() }
   const opened = await Promise.all([kernels.open(file, sha256), kernels.open(file, sha256)])
   const [inode] = opened.map(kernel => statSync(`/proc/self/fd/${kernel?.fd}`).ino)
   for (const one of opened) {
@@ -82,12 +84,17 @@ test('a kernel that can be started directly is unpacked, and nobody can put anot
     expect([mode & 0o777, nlink, ino]).toEqual([0o644, 0, inode ?? -1])
     expect(() => writeSync(kernel?.fd ?? -1, 'x')).toThrow('EBADF')
   }
-  expect(readdirSync(directory)).not.toContain('unpacked-kernel')
+  // A name that came and went would be seen before this one.
+  writeFileSync(join(directory, 'last'), '')
+  await until('the watcher sees a name that comes', 5_000, () => seen.has('last'))
+  // The kernel calls one without a name by its number.
+  expect([...seen].filter(name => !/^#\d+$/.test(name))).toEqual(['last'])
+  expect(readdirSync(directory)).toEqual([...names, 'last'].sort())
 })
 
 test('what cannot be started directly unpacks itself', async () => {
   // Goal: a kernel of another kind, which QEMU would refuse, boots as before.
-  const kernels = new UnpackedKernels(target)
+  const kernels = new UnpackedKernels(directory)
   const others = {
     text: new TextEncoder().encode('a kernel '.repeat(200)),
     magic: bzImage(direct, { magic: 1 }),
@@ -105,7 +112,7 @@ test('what cannot be started directly unpacks itself', async () => {
 
 test('a kernel other than the one that was checked, or a damaged one, is refused', async () => {
   // Goal: neither is started, nor does a small file fill the memory.
-  const kernels = new UnpackedKernels(target)
+  const kernels = new UnpackedKernels(directory)
   const bytes = bzImage(direct)
   const { file, sha256 } = kernelFile('changed', bytes)
   using _ = file
