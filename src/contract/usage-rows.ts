@@ -29,7 +29,7 @@ export const UsageSums = Type.Object(
   },
   closed,
 )
-type UsageSums = Static<typeof UsageSums>
+export type UsageSums = Static<typeof UsageSums>
 
 /** Properties of a response. */
 export const usageRows = {
@@ -94,6 +94,23 @@ export type UsageAmounts = {
   readonly costNanoUsd: bigint
 }
 
+/** Of a row of sums; text where a sum may be beyond what a double holds exactly. */
+export type SummedUsage = {
+  readonly requests: number
+  readonly promptTokens: number | string
+  readonly completionTokens: number | string
+  readonly costNanoUsd: number | string
+}
+
+export function usageAmountsOf({ requests, promptTokens, completionTokens, costNanoUsd }: SummedUsage): UsageAmounts {
+  return {
+    requests,
+    promptTokens: BigInt(promptTokens),
+    completionTokens: BigInt(completionTokens),
+    costNanoUsd: BigInt(costNanoUsd),
+  }
+}
+
 const noAmounts: UsageAmounts = { requests: 0, promptTokens: 0n, completionTokens: 0n, costNanoUsd: 0n }
 
 /** Sums what is added to it, exactly. */
@@ -123,8 +140,8 @@ export class UsageTable {
     const groups = [...this.#groups].sort(([one], [other]) => (one < other ? -1 : 1))
     return {
       ...{ from, to, by: USAGE_GROUPS.filter(group => this.#by.has(group)) },
-      rows: groups.map(([, { names, amounts }]) => ({ ...names, ...sumsView(amounts) })),
-      total: sumsView(this.#total),
+      rows: groups.map(([, { names, amounts }]) => ({ ...names, ...usageSumsView(amounts) })),
+      total: usageSumsView(this.#total),
     }
   }
 
@@ -146,7 +163,7 @@ function sumOf(one: UsageAmounts, other: UsageAmounts): UsageAmounts {
   }
 }
 
-function sumsView({ requests, promptTokens, completionTokens, costNanoUsd }: UsageAmounts): UsageSums {
+export function usageSumsView({ requests, promptTokens, completionTokens, costNanoUsd }: UsageAmounts): UsageSums {
   return {
     requests,
     prompt_tokens: Number(promptTokens),

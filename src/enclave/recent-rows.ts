@@ -45,10 +45,6 @@ export class RecentRows {
     }
   }
 
-  get size(): number {
-    return this.#rows.length
-  }
-
   #forget(): void {
     const needed = Math.min(...[...this.#open].map(({ from }) => from), this.#first + this.#rows.length)
     this.#rows.splice(0, needed - this.#first)

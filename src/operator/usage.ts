@@ -5,14 +5,14 @@ import type { Clock } from '../base/clock.ts'
 import { AdminUsage, AdminUsageQuery } from '../contract/admin-usage.ts'
 import {
   USAGE_GROUPS,
-  type UsageAmounts,
   UsageTable,
+  usageAmountsOf,
   usageCsv,
   usageDaysOf,
   usageGroupsOf,
   usageRowsMax,
 } from '../contract/usage-rows.ts'
-import { sumUsagePiece, type UsageGroupRow, usagePieceEnd } from '../store/directory/usage-export.query.ts'
+import { sumUsagePiece, usagePieceEnd } from '../store/directory/usage-export.query.ts'
 import type { AdminDeps } from './deps.ts'
 import { bySlug, organizationBySlug } from './organizations.ts'
 
@@ -49,18 +49,9 @@ export async function exportUsage({ store, clock }: UsageDeps, slug: string, ask
   const table = new UsageTable({ by, rowsMax: usageRowsMax })
   for (let { startMs } = days; startMs < days.endMs; ) {
     const endMs = usagePieceEnd(db, { organizationId, startMs, endMs: days.endMs }, pieceRows)
-    for (const row of sumUsagePiece(db, { organizationId, startMs, endMs }, by)) table.add(row, amountsOf(row))
+    for (const row of sumUsagePiece(db, { organizationId, startMs, endMs }, by)) table.add(row, usageAmountsOf(row))
     startMs = endMs
     await clock.sleep(pieceGapMs)
   }
   return { organization: slug, ...table.view(days) }
-}
-
-function amountsOf({ requests, promptTokens, completionTokens, costNanoUsd }: UsageGroupRow): UsageAmounts {
-  return {
-    requests,
-    promptTokens: BigInt(promptTokens),
-    completionTokens: BigInt(completionTokens),
-    costNanoUsd: BigInt(costNanoUsd),
-  }
 }

@@ -1,4 +1,4 @@
-// Goal: work runs one piece at a time, owners in turn, and an owner that has ended is forgotten.
+// Goal: work runs one piece at a time, owners in turn, and each piece fails for its own caller alone.
 
 import { expect, test } from 'bun:test'
 import { FairSerial } from '../../src/base/fair-serial.ts'
@@ -27,7 +27,7 @@ test('goal: work that fails is its own caller’s alone', async () => {
   const serial = new FairSerial()
   const failed = serial.run('a', () => Promise.reject(new Error('broken')))
   const next = serial.run('a', async () => 'done')
-  expect(failed).rejects.toThrow('broken')
+  await expect(failed).rejects.toThrow('broken')
   expect(await next).toBe('done')
   expect(serial.size('a')).toBe(0)
 })

@@ -3,6 +3,7 @@
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'
 import { createCost } from '../../src/inference/metering/price.ts'
+import { createDraw } from '../rigs/draw.ts'
 import { callerOf } from '../rigs/gateway-keys.ts'
 import { type AskedOfHost, createMeteringVm, dollarPrices } from '../rigs/metering-vm.ts'
 import { until } from '../rigs/until.ts'
@@ -54,11 +55,7 @@ test('goal: rows before, during and after the question count once, booked or not
 })
 
 test('goal: random orders of recording, booking, asking and answering end with the truth', async () => {
-  let seed = 7
-  const draw = (count: number) => {
-    seed = (seed * 1_103_515_245 + 12_345) % 2 ** 31
-    return Math.floor((seed / 2 ** 31) * count)
-  }
+  const draw = createDraw(7)
   for (let round = 0; round < 200; round += 1) {
     const vm = createVm()
     const truth = { k1: 0, k2: 0 }

@@ -4,6 +4,7 @@ import { keyConfigProblemOf } from '../../attest/ehbp/key-config.ts'
 import { encapsulatedKeyHeader, keyConfigProblem } from '../../attest/ehbp/protocol.ts'
 import { GATEWAY_ERROR_TYPES, type GatewayError, type GatewayErrorCode } from '../../contract/inference.ts'
 import { type ApiFailure, COMMON_HEADERS, ref } from '../../http/openapi.ts'
+import { USAGE_FORMATS, usageByDefault } from './usage-request.ts'
 
 export const PARAMETERS = {
   ReceiptRequest: {
@@ -53,14 +54,14 @@ export const PARAMETERS = {
     in: 'query',
     required: false,
     description: 'What to sum by: `key`, `model`, `day`, with commas in between; empty for one row with the sums.',
-    schema: { type: 'string', default: 'model,day' },
+    schema: { type: 'string', default: usageByDefault },
   },
   UsageFormat: {
     name: 'format',
     in: 'query',
     required: false,
     description: '`csv` for spreadsheets.',
-    schema: { enum: ['json', 'csv'], default: 'json' },
+    schema: { enum: USAGE_FORMATS, default: 'json' },
   },
   Receipt: {
     name: 'X-Strongroom-Receipt',

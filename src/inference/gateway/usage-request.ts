@@ -1,9 +1,11 @@
 // The query of GET /v1/usage. Pure.
 
 import { Fault } from '../../base/fault.ts'
-import { USAGE_GROUPS, type UsageDays, type UsageGroup, usageDaysOf, usageGroupsOf } from '../../contract/usage-rows.ts'
+import { type UsageDays, type UsageGroup, usageDaysOf, usageGroupsOf } from '../../contract/usage-rows.ts'
 
 export const USAGE_FORMATS = ['json', 'csv'] as const
+/** The key is one. */
+export const usageByDefault = 'model,day'
 const PARAMETERS = ['from', 'to', 'by', 'format'] as const
 /** Of what somebody sent and is told again. */
 const echoCharsMax = 64
@@ -33,7 +35,7 @@ export function readUsageRequest({ url }: Pick<Request, 'url'>, today: string): 
   if (format === undefined) throw refusal('format', `The format is one of ${USAGE_FORMATS.join(', ')}.`)
   return {
     days: usageDaysOf({ from: said.get('from') ?? `${to.slice(0, 8)}01`, to }),
-    by: usageGroupsOf(said.get('by') ?? USAGE_GROUPS.filter(group => group !== 'key').join(',')),
+    by: usageGroupsOf(said.get('by') ?? usageByDefault),
     format,
   }
 }

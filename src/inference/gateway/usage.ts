@@ -4,9 +4,9 @@
 import type { Clock } from '../../base/clock.ts'
 import { iso } from '../../base/clock.ts'
 import type { GatewayUsage, GatewayUsageRows } from '../../contract/inference.ts'
-import { type UsageAmounts, UsageTable, usageCsv } from '../../contract/usage-rows.ts'
-import { nanoUsdText } from '../../contract/usd.ts'
-import { type MonthSum, monthEndMs, monthOf } from '../../store/directory/usage-month.query.ts'
+import { UsageTable, usageAmountsOf, usageCsv, usageSumsView } from '../../contract/usage-rows.ts'
+import { dayOf } from '../../store/directory/usage-day.query.ts'
+import { monthEndMs, monthOf } from '../../store/directory/usage-month.query.ts'
 import { unknownUse } from '../metering/faults.ts'
 import type { Admit, Authenticate, Caller, MonthSpent, SpentSource } from '../types.ts'
 import { NO_TOKENS } from './accounting.ts'
@@ -29,7 +29,7 @@ export function createUsageHandler(deps: UsageDeps): (request: Request, of: { id
     const headers = { ...commonHeaders(id), ...admission.ticket.headers }
     const nowMs = deps.clock.nowMs()
     try {
-      const asked = readUsageRequest(request, iso(nowMs).slice(0, 10))
+      const asked = readUsageRequest(request, dayOf(nowMs))
       if (asked !== null) return await rowsResponse(deps.spent, caller, asked, headers)
       const month = monthOf(nowMs)
       return jsonResponse(usageView(caller, month, await spentBy(deps.spent, caller, month)), 200, headers)
@@ -51,20 +51,11 @@ async function rowsResponse(
 ): Promise<Response> {
   const table = new UsageTable({ by, rowsMax })
   for await (const sums of spent.days({ organizationId, keyPrefix, from: days.from, to: days.to })) {
-    for (const { day, model, ...sum } of sums) table.add({ key: keyPrefix, day, model }, amountsOf(sum))
+    for (const { day, model, ...sum } of sums) table.add({ key: keyPrefix, day, model }, usageAmountsOf(sum))
   }
   const view: GatewayUsageRows = { object: 'usage.rows', ...table.view(days) }
   if (format === 'json') return jsonResponse(view, 200, headers)
   return new Response(usageCsv(view), { headers: { ...headers, 'content-type': 'text/csv; charset=utf-8' } })
-}
-
-function amountsOf({ requests, promptTokens, completionTokens, costNanoUsd }: MonthSum): UsageAmounts {
-  return {
-    requests,
-    promptTokens: BigInt(promptTokens),
-    completionTokens: BigInt(completionTokens),
-    costNanoUsd: BigInt(costNanoUsd),
-  }
 }
 
 const attemptsMax = 3
@@ -84,16 +75,7 @@ function usageView(caller: Caller, month: string, { key, organization }: MonthSp
   return {
     object: 'usage',
     period: { start: `${month}-01T00:00:00.000Z`, end: iso(monthEndMs(month)) },
-    key: sumView(key),
-    organization: caller.instanceId === null ? sumView(organization) : null,
-  }
-}
-
-function sumView({ requests, promptTokens, completionTokens, costNanoUsd }: MonthSum): GatewayUsage['key'] {
-  return {
-    requests,
-    prompt_tokens: promptTokens,
-    completion_tokens: completionTokens,
-    cost_usd: nanoUsdText(BigInt(costNanoUsd)),
+    key: usageSumsView(usageAmountsOf(key)),
+    organization: caller.instanceId === null ? usageSumsView(usageAmountsOf(organization)) : null,
   }
 }

@@ -4,7 +4,13 @@
 
 import { Fault } from '../../base/fault.ts'
 import { tooManyUsageRows } from '../../contract/usage-rows.ts'
-import type { DayPlace, DayScope, DaySum, DaysPage } from '../../store/directory/usage-day.query.ts'
+import {
+  type DayPlace,
+  type DayScope,
+  type DaySum,
+  type DaysPage,
+  dayOf,
+} from '../../store/directory/usage-day.query.ts'
 import { noUsage } from '../../store/directory/usage-month.query.ts'
 import { addSums, type CountedRow, sumOfRow } from './month-sums.ts'
 
@@ -52,7 +58,7 @@ export function withUnbooked(
 
 /** The day of a row; one that no calendar has is the last of all, as the store has it. */
 export function dayOfRow({ atMs }: Pick<CountedRow, 'atMs'>): string {
-  return atMs >= 0 && atMs < endOfDaysMs ? new Date(atMs).toISOString().slice(0, 10) : '9999-12-31'
+  return atMs >= 0 && atMs < endOfDaysMs ? dayOf(atMs) : '9999-12-31'
 }
 
 const endOfDaysMs = Date.UTC(10_000, 0)

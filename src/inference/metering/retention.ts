@@ -1,13 +1,13 @@
 // Keeps the usage ledger bounded: old usage and gateway keys that ended long ago are deleted. Effects: the store, sleeping.
 // Every batch is one statement that finds its own rows, so deletion may stop and start anywhere.
 
-import { type Clock, iso, pause } from '../../base/clock.ts'
+import { type Clock, pause } from '../../base/clock.ts'
 import { JumpGuard } from '../../base/jump-guard.ts'
 import type { Logger } from '../../base/log.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { purgeGatewayKeys } from '../../store/directory/gateway-key.query.ts'
 import { purgeUsage } from '../../store/directory/usage.query.ts'
-import { purgeUsageDays } from '../../store/directory/usage-day.query.ts'
+import { dayOf, purgeUsageDays } from '../../store/directory/usage-day.query.ts'
 import { monthOf, purgeUsageMonths } from '../../store/directory/usage-month.query.ts'
 
 export type LedgerRetentionDeps = {
@@ -60,6 +60,6 @@ async function purgeRound({ store, clock, retentionDays }: LedgerRetentionDeps, 
   )
   const before = () => Math.max(0, beforeMs())
   await drain(() => purgeUsageMonths(store.db, { before: monthOf(before()), limit }))
-  await drain(() => purgeUsageDays(store.db, { before: iso(before()).slice(0, 10), limit }))
+  await drain(() => purgeUsageDays(store.db, { before: dayOf(before()), limit }))
   return { usage, keys }
 }

@@ -1,6 +1,7 @@
 // What a key has used by day (UTC) and model, read page by page. Effects: SQL.
 
 import { sql } from 'drizzle-orm'
+import { iso } from '../../base/clock.ts'
 import { type DirectoryDb, prepareRaw } from '../db.ts'
 import { type UsageDay, usageDays } from './usage-day.table.ts'
 
@@ -19,6 +20,11 @@ export type DayPlace = Pick<UsageDay, 'day' | 'model'>
 
 /** `isLast`: nothing follows it. */
 export type DaysPage = { readonly rows: readonly DaySum[]; readonly isLast: boolean }
+
+/** The day (UTC) of a time, as 2026-11-30. */
+export function dayOf(atMs: number): string {
+  return iso(atMs).slice(0, 10)
+}
 
 /** At most `limit` rows behind `after`; null: from the beginning. */
 export type ReadDaysPage = (scope: DayScope, after: DayPlace | null, limit: number) => DaysPage

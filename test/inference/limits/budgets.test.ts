@@ -5,6 +5,7 @@ import { BudgetFault, Budgets, type Release } from '../../../src/inference/limit
 import { Metering } from '../../../src/inference/metering/ledger.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
 import type { Budget, Caller } from '../../../src/inference/types.ts'
+import { createDraw } from '../../rigs/draw.ts'
 import { callerOf, openLedger } from '../../rigs/gateway-keys.ts'
 
 const model = 'm'
@@ -49,11 +50,7 @@ async function refusalOf(work: Promise<unknown>): Promise<BudgetFault | null> {
 
 test('goal: with random requests at the same time the sums never pass a budget, of key or organization, over restarts', async () => {
   using the = bench()
-  let seed = 11
-  const draw = (most: number) => {
-    seed = (seed * 1_103_515_245 + 12_345) % 2 ** 31
-    return Math.floor((seed / 2 ** 31) * most)
-  }
+  const draw = createDraw(11)
   const organization = { nanoUsd: 6_000_000, tokens: null }
   const callers = [
     budgeted('k1', { nanoUsd: null, tokens: 3_000 }, organization),

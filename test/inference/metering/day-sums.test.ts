@@ -13,21 +13,13 @@ import { Metering } from '../../../src/inference/metering/ledger.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
 import { prepareUsageAppend } from '../../../src/store/directory/usage.query.ts'
 import { type DaySum, prepareDaysPage } from '../../../src/store/directory/usage-day.query.ts'
+import { createDraw } from '../../rigs/draw.ts'
 import { callerOf, openLedger } from '../../rigs/gateway-keys.ts'
 import { allOf, failure } from '../../rigs/until.ts'
 import { usageRow } from '../../rigs/usage-rows.ts'
 
 const scope = { organizationId: 'o1', keyPrefix: 'k1', from: '2026-11-02', to: '2026-11-04' }
 const models = ['a', 'a\0', 'b', '\u{1f600}', '\uff5e', 'é']
-
-/** Deterministic. */
-function createDraw(seed: number): (count: number) => number {
-  let state = seed
-  return count => {
-    state = (state * 1_103_515_245 + 12_345) % 2 ** 31
-    return Math.floor((state / 2 ** 31) * count)
-  }
-}
 
 function truthOf(rows: readonly DatedRow[]): Record<string, number> {
   const own = rows.filter(row => row.organizationId === 'o1' && row.keyPrefix === 'k1')

@@ -14,6 +14,7 @@ import {
 import { findGatewayKey, listGatewayKeys, revokeGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { prepareUsageAppend } from '../../../src/store/directory/usage.query.ts'
 import { type Usage, usage } from '../../../src/store/directory/usage.table.ts'
+import { dayOf, prepareDaysPage } from '../../../src/store/directory/usage-day.query.ts'
 import { type Ledger, openLedger, prefixOf } from '../../rigs/gateway-keys.ts'
 
 const dayMs = 86_400_000
@@ -60,9 +61,16 @@ describe('usage', () => {
       { id: 'later', atMs: cutoffMs + retentionIntervalMs },
       { id: 'now', atMs: ledger.clock.nowMs() },
     ])
+    const page = prepareDaysPage(ledger.store.db)
+    const always = { organizationId: 'o1', keyPrefix: 'aaaaaaaa', from: '0000-01-01', to: '9999-12-31' }
+    const days = () => page(always, null, 10).rows.map(({ day }) => day)
+    const kept = [cutoffMs, ledger.clock.nowMs()].map(dayOf)
+    expect(days()).toEqual(['1970-01-01', ...kept])
     const purging = run(ledger)
     await ledger.clock.elapse(0)
     expect(rowIds(ledger)).toEqual(['edge', 'later', 'now'])
+    // Sums of a day go when all of it is due.
+    expect(days()).toEqual(kept)
     await ledger.clock.elapse(retentionIntervalMs)
     expect(rowIds(ledger)).toEqual(['later', 'now'])
     expect(ledger.logged.filter(line => line.includes('"usage":3'))).toHaveLength(1)
