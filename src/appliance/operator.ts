@@ -6,6 +6,7 @@ import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { Builds } from '../builds/builds.ts'
 import { createBuildMetrics } from '../builds/metrics.ts'
+import { configuredModels } from '../config/context.ts'
 import type { Config } from '../config/schema.ts'
 import { adminSocketName } from '../contract/admin.ts'
 import { gatewayLeaks } from '../enclave-host/leaks.ts'
@@ -71,6 +72,7 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     log,
     mintKey,
     mintGatewayKey,
+    offeredModels: configuredModels(config),
     deleteInstance: (instance, organization) => {
       service.remove({ organization, keyPrefix: 'admin', scope: 'write' }, instance.name)
     },

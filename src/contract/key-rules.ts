@@ -12,7 +12,7 @@ const Name = Type.String({ minLength: 1, maxLength: 256, pattern: '^[^\\u0000-\\
 /** Null: every model that the gateway has. Empty: none. */
 export const KeyModels = Type.Union([Type.Array(Name, { maxItems: keyModelsMax, uniqueItems: true }), Type.Null()])
 
-/** The model that is meant by each name. A name goes before a model of that id. Null: none. */
+/** The model that is meant by each name that is no model's id. Null: none. */
 export const KeyAliases = Type.Union([
   Type.Array(Type.Object({ name: Name, model: Name }, closed), { maxItems: keyAliasesMax }),
   Type.Null(),
@@ -25,32 +25,63 @@ export type KeyRules = {
 
 export const NO_RULES: KeyRules = { models: null, aliases: null }
 
-/** Why these rules make no sense together, with the field; null: they do. */
-export function rulesProblem({ models, aliases }: KeyRules): { param: 'aliases'; message: string } | null {
+/** The models of a gateway, as the rules of keys see them. */
+export type OfferedModels = {
+  readonly served: ReadonlySet<string>
+  /** Those that an alias may stand for. Where any model is answered inside of what the attestation covers, it is such models alone. */
+  readonly aliased: ReadonlySet<string>
+}
+
+/** A model that upstreams inside and outside both answer counts as one outside. */
+export function offeredModels(
+  upstreams: readonly { readonly models: readonly string[]; readonly isInside: boolean }[],
+): OfferedModels {
+  const modelsOf = (isInside: boolean) => upstreams.filter(one => one.isInside === isInside).flatMap(one => one.models)
+  const outside = new Set(modelsOf(false))
+  const inside = new Set(modelsOf(true)).difference(outside)
+  return { served: inside.union(outside), aliased: inside.size > 0 ? inside : outside }
+}
+
+/** Why these rules make no sense together, or for these models, with the field; null: they do. */
+export function rulesProblem(
+  { models, aliases }: KeyRules,
+  offered: OfferedModels,
+): { param: 'aliases'; message: string } | null {
   const names = new Set<string>()
   for (const { name, model } of aliases ?? []) {
+    const alias = `the alias ${JSON.stringify(name)}`
+    if (offered.served.has(name)) {
+      return { param: 'aliases', message: `${alias} is the id of a model that the gateway serves; choose another name` }
+    }
+    if (offered.served.has(model) && !offered.aliased.has(model)) {
+      const message = `${alias} leads to ${JSON.stringify(model)}, which is answered outside of the measured VM; clients ask for it by its own id`
+      return { param: 'aliases', message }
+    }
     if (names.has(name)) return { param: 'aliases', message: `${JSON.stringify(name)} is an alias twice` }
     names.add(name)
     if (models !== null && !models.includes(model)) {
-      const message = `the alias ${JSON.stringify(name)} is for ${JSON.stringify(model)}, which is not among the models of the key`
+      const message = `${alias} is for ${JSON.stringify(model)}, which is not among the models of the key`
       return { param: 'aliases', message }
     }
   }
   return null
 }
 
-/** The model that a key means by a name; null: there is none, or it may not use it. Nobody learns which of the two. */
+/**
+ * The model that a key means by a name; null: there is none, or it may not use it. Nobody learns which of the two. The host signs rules after clients
+ * have verified the gateway, so that here no alias takes a served model's place, and none leads out of what the attestation covers.
+ */
 export function resolveModel(
   { models, aliases }: KeyRules,
-  served: Pick<ReadonlySet<string>, 'has'>,
+  { served, aliased }: OfferedModels,
   name: string,
 ): string | null {
-  const model = aliases?.find(alias => alias.name === name)?.model ?? name
-  return served.has(model) && (models === null || models.includes(model)) ? model : null
+  const meant = served.has(name) ? name : aliases?.find(alias => alias.name === name && aliased.has(alias.model))?.model
+  return meant !== undefined && (models === null || models.includes(meant)) ? meant : null
 }
 
 /** Every name that a key may send, in the order of the gateway's models, its own names behind them. */
-export function modelNames(rules: KeyRules, served: ReadonlySet<string>): string[] {
-  const names = [...served, ...(rules.aliases ?? []).map(alias => alias.name)]
-  return [...new Set(names)].filter(name => resolveModel(rules, served, name) !== null)
+export function modelNames(rules: KeyRules, offered: OfferedModels): string[] {
+  const names = [...offered.served, ...(rules.aliases ?? []).map(alias => alias.name)]
+  return [...new Set(names)].filter(name => resolveModel(rules, offered, name) !== null)
 }

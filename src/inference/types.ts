@@ -15,6 +15,8 @@ export type CompletionOperation = 'chat' | 'text_completion'
 /** The sender of a request, known by its gateway key. */
 export type Caller = {
   readonly keyPrefix: string
+  /** SHA-256 of the key's secret, in hexadecimal: tells the key from another one under the same prefix. */
+  readonly keyDigest: string
   readonly organizationId: string
   readonly instanceId: string | null
   readonly requestsPerMinute: number
@@ -96,11 +98,11 @@ export type SpentSource = {
 
 /** Makes signed receipts of responses: over the hashes of the request's and the response's bytes, chained over events, and who answered. */
 export type ResponseSealer = {
-  readonly begin: (request: {
-    readonly id: string
-    readonly model: string
-    readonly body: Uint8Array
-  }) => (upstream: string) => SigningSeal
+  readonly begin: (request: { readonly id: string; readonly model: string; readonly body: Uint8Array }) => {
+    /** Hashed with both: only the response bears it. */
+    readonly salt: Uint8Array
+    readonly seal: (upstream: string) => SigningSeal
+  }
 }
 
 /** Begins the seal of the response of the upstream of that name: a new one for each upstream that is tried. */

@@ -6,6 +6,7 @@ import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { AdminLeak, AdminStatus } from '../contract/admin.ts'
 import type { EnclaveStatus } from '../contract/enclave.ts'
+import type { OfferedModels } from '../contract/key-rules.ts'
 import type { MintedKey } from '../http/bearer.ts'
 import type { Store } from '../store/db.ts'
 import type { Build } from '../store/directory/build.table.ts'
@@ -22,6 +23,8 @@ export type AdminDeps = {
   readonly mintKey: (random: RandomBytes) => MintedKey
   /** A key of the inference gateway. */
   readonly mintGatewayKey: (random: RandomBytes) => MintedKey
+  /** What the configured gateway serves, which aliases of keys have to fit. */
+  readonly offeredModels: OfferedModels
   /** Accepts a deletion as the owner's would be. Idempotent. */
   readonly deleteInstance: (instance: Instance, organization: Organization) => void
   /** Brings the egress limits of the ledger into the firewall, and what that changes into the instances. Safe to repeat. Faults: host.*. */

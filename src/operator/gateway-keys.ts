@@ -12,7 +12,7 @@ import {
   AdminGatewayKeySet,
 } from '../contract/admin.ts'
 import { documentBytesMax } from '../contract/enclave.ts'
-import { type KeyRules, rulesProblem } from '../contract/key-rules.ts'
+import { type KeyRules, type OfferedModels, rulesProblem } from '../contract/key-rules.ts'
 import { mintUnused } from '../http/bearer.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import {
@@ -37,7 +37,10 @@ import { bySlug, organizationBySlug } from './organizations.ts'
 /** Half of what a control snapshot may have (contract/enclave.ts). */
 const rulesBytesMax = documentBytesMax.control / 2
 
-type GatewayKeysDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'random' | 'mintGatewayKey' | 'gateway'>
+type GatewayKeysDeps = Pick<
+  AdminDeps,
+  'store' | 'clock' | 'log' | 'random' | 'mintGatewayKey' | 'gateway' | 'offeredModels'
+>
 
 export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
   return new Elysia({ normalize: false })
@@ -87,7 +90,7 @@ function list({ store, clock }: GatewayKeysDeps, slug: string): AdminGatewayKey[
 function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreate): AdminGatewayKeyCreated {
   const { store, clock, log, random, mintGatewayKey } = deps
   const nowMs = clock.nowMs()
-  const rules = checkedRules({ models: terms.models ?? null, aliases: terms.aliases ?? null })
+  const rules = checkedRules({ models: terms.models ?? null, aliases: terms.aliases ?? null }, deps.offeredModels)
   const budget = budgetTerms(terms, { budgetNanoUsd: null, budgetTokens: null })
   const { organizationId, key, prefix, expiresAtMs } = store.directory.transact(tx => {
     const { id: organizationId } = organizationBySlug(tx, slug)
@@ -128,13 +131,14 @@ function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreat
 }
 
 /** Only a change is an event. Faults: not_found, invalid_request (the end, the rules), conflict (a revoked key, too many rules). */
-function setTerms({ store, clock, log }: GatewayKeysDeps, prefix: string, asked: AdminGatewayKeySet): AdminGatewayKey {
+function setTerms(deps: GatewayKeysDeps, prefix: string, asked: AdminGatewayKeySet): AdminGatewayKey {
+  const { store, clock, log } = deps
   const nowMs = clock.nowMs()
   const { key, slug, changed } = store.directory.transact(tx => {
     const before = keyByPrefix(tx, prefix)
     if (before.revokedAtMs !== null)
       throw new Fault('conflict', `gateway key ${prefix} is revoked`, { param: 'prefix' })
-    const terms = changedTerms(before, asked, nowMs)
+    const terms = changedTerms(before, { asked, nowMs, offered: deps.offeredModels })
     const names = Object.keys(terms) as (keyof typeof terms)[]
     const changed = names.filter(name => JSON.stringify(terms[name]) !== JSON.stringify(before[name]))
     if (changed.length > 0) {
@@ -152,7 +156,9 @@ function setTerms({ store, clock, log }: GatewayKeysDeps, prefix: string, asked:
 }
 
 /** Null means the configured limit, and no expiry; what was not asked for stays. Fault invalid_request. */
-function changedTerms(before: GatewayKey, asked: AdminGatewayKeySet, nowMs: number): GatewayKeyTerms {
+type TermsAsked = { readonly asked: AdminGatewayKeySet; readonly nowMs: number; readonly offered: OfferedModels }
+
+function changedTerms(before: GatewayKey, { asked, nowMs, offered }: TermsAsked): GatewayKeyTerms {
   const kept = <T>(value: T | undefined, known: T): T => (value === undefined ? known : value)
   const { expires_at: expiry } = asked
   return {
@@ -160,14 +166,17 @@ function changedTerms(before: GatewayKey, asked: AdminGatewayKeySet, nowMs: numb
     tokensPerMinute: kept(asked.tokens_per_minute, before.tokensPerMinute),
     concurrencyMax: kept(asked.concurrency_max, before.concurrencyMax),
     expiresAtMs: expiry === undefined ? before.expiresAtMs : expiry === null ? null : parseExpiry(expiry, nowMs),
-    ...checkedRules({ models: kept(asked.models, before.models), aliases: kept(asked.aliases, before.aliases) }),
+    ...checkedRules(
+      { models: kept(asked.models, before.models), aliases: kept(asked.aliases, before.aliases) },
+      offered,
+    ),
     ...budgetTerms(asked, before),
   }
 }
 
 /** Fault invalid_request. */
-function checkedRules(rules: KeyRules): KeyRules {
-  const problem = rulesProblem(rules)
+function checkedRules(rules: KeyRules, offered: OfferedModels): KeyRules {
+  const problem = rulesProblem(rules, offered)
   if (problem !== null) throw new Fault('invalid_request', problem.message, { param: problem.param })
   return rules
 }

@@ -14,6 +14,8 @@ export type GatewayResponse = {
   readonly response: Uint8Array
   /** Value of the response's X-Strongroom-Receipt header, or what GET /v1/receipts/ID gave; null when there was neither. */
   readonly receipt: string | null
+  /** Value of the response's X-Strongroom-Receipt-Salt header: of a receipt that was fetched later. Left out: the receipt carries its salt. */
+  readonly salt?: Uint8Array | undefined
 }
 
 export type GatewayResponseVerdict = Verdict & {
@@ -44,7 +46,7 @@ export async function verifyGatewayResponse(
 type JudgedReceipt = { readonly checks: readonly Check[]; readonly claim: ResponseClaim | null }
 
 async function judgeReceipt(
-  { request, response, receipt: given }: GatewayResponse,
+  { request, response, receipt: given, salt }: GatewayResponse,
   { keys }: GatewayVerdict,
   outside: ResponseQuestion['outside'],
 ): Promise<JudgedReceipt> {
@@ -68,6 +70,7 @@ async function judgeReceipt(
     request,
     response: split.body,
     outside,
+    salt,
     verifiers: nativeVerifiers,
   })
   const where = split.receipt === null ? 'beside the response' : 'in the stream, right before its end'

@@ -9,6 +9,7 @@ import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { version } from '../../src/base/version.ts'
 import type { AdminLeak, AdminStatus } from '../../src/contract/admin.ts'
+import { offeredModels } from '../../src/contract/key-rules.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../src/instances/http/auth.ts'
 import { createAdmin } from '../../src/operator/api.ts'
@@ -40,6 +41,7 @@ beforeAll(async () => {
     log: silentLogger,
     mintKey,
     mintGatewayKey,
+    offeredModels: offeredModels([]),
     gateway: 'off',
     cancelBuild: null,
     deleteInstance: instance => {

@@ -7,11 +7,12 @@ import {
   KeyModels,
   modelNames,
   NO_RULES,
+  offeredModels,
   resolveModel,
   rulesProblem,
 } from '../../src/contract/key-rules.ts'
 
-const served = new Set(['big', 'tiny'])
+const offered = offeredModels([{ models: ['big', 'tiny'], isInside: false }])
 const alias = (name: string, model: string) => ({ name, model })
 
 test('goal: every kind of name', () => {
@@ -20,26 +21,44 @@ test('goal: every kind of name', () => {
     aliases: [alias('fast', 'tiny'), alias('old', 'gone'), alias('up', 'fast')],
   }
   const found = ['tiny', 'big', 'gone', 'fast', 'old', 'up', 'constructor', ''].map(name =>
-    resolveModel(rules, served, name),
+    resolveModel(rules, offered, name),
   )
   expect(found).toEqual(['tiny', null, null, 'tiny', null, null, null, null])
-  expect(modelNames(rules, served)).toEqual(['tiny', 'fast'])
-  expect([...served].map(name => resolveModel(NO_RULES, served, name))).toEqual(['big', 'tiny'])
-  expect(modelNames(NO_RULES, served)).toEqual(['big', 'tiny'])
-  expect(modelNames({ models: [], aliases: null }, served)).toEqual([])
+  expect(modelNames(rules, offered)).toEqual(['tiny', 'fast'])
+  expect([...offered.served].map(name => resolveModel(NO_RULES, offered, name))).toEqual(['big', 'tiny'])
+  expect(modelNames(NO_RULES, offered)).toEqual(['big', 'tiny'])
+  expect(modelNames({ models: [], aliases: null }, offered)).toEqual([])
 })
 
-test('goal: a name of the key goes before a model of that id, and leads no further than the key may go', () => {
+test('goal: no alias takes the place of a served model, and none leads further than the key may go', () => {
   const shadowing = { models: null, aliases: [alias('big', 'tiny')] }
-  expect(resolveModel(shadowing, served, 'big')).toBe('tiny')
-  expect(modelNames(shadowing, served)).toEqual(['big', 'tiny'])
+  expect(resolveModel(shadowing, offered, 'big')).toBe('big')
+  expect(modelNames(shadowing, offered)).toEqual(['big', 'tiny'])
   const beyond = { models: ['tiny'], aliases: [alias('fast', 'big')] }
-  expect(resolveModel(beyond, served, 'fast')).toBeNull()
-  expect(rulesProblem(beyond)).toMatchObject({ param: 'aliases' })
-  expect(rulesProblem({ models: null, aliases: [alias('a', 'x'), alias('a', 'y')] })).toMatchObject({
+  expect(resolveModel(beyond, offered, 'fast')).toBeNull()
+  expect(rulesProblem(shadowing, offered)?.message).toContain('is the id of a model that the gateway serves')
+  expect(rulesProblem(beyond, offered)).toMatchObject({ param: 'aliases' })
+  expect(rulesProblem({ models: null, aliases: [alias('a', 'x'), alias('a', 'y')] }, offered)).toMatchObject({
     param: 'aliases',
   })
-  expect(rulesProblem({ models: ['tiny'], aliases: [alias('a', 'tiny')] })).toBeNull()
+  expect(rulesProblem({ models: ['tiny'], aliases: [alias('a', 'tiny')] }, offered)).toBeNull()
+})
+
+test('goal: an alias never leads out of what the attestation covers, where anything is inside of it', () => {
+  const inside = { models: ['private', 'both'], isInside: true }
+  const outside = { models: ['far', 'both'], isInside: false }
+  const split = offeredModels([inside, outside])
+  const rules = { models: null, aliases: [alias('gpt', 'far'), alias('mixed', 'both'), alias('own', 'private')] }
+  expect(['gpt', 'mixed', 'own', 'far', 'both', 'private'].map(name => resolveModel(rules, split, name))).toEqual([
+    ...[null, null, 'private'],
+    ...['far', 'both', 'private'],
+  ])
+  expect(modelNames(rules, split)).toEqual(['private', 'far', 'both', 'own'])
+  for (const model of ['far', 'both']) {
+    expect(rulesProblem({ models: null, aliases: [alias('gpt', model)] }, split)?.message).toContain('answered outside')
+  }
+  // Nothing is inside, and clients have allowed each upstream by its name.
+  expect(resolveModel(rules, offeredModels([outside]), 'gpt')).toBe('far')
 })
 
 test('goal: lists have bounds, and names no line breaks', () => {

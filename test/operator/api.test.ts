@@ -25,6 +25,7 @@ import {
   AdminProblem,
   AdminStatus,
 } from '../../src/contract/admin.ts'
+import { offeredModels } from '../../src/contract/key-rules.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../src/instances/http/auth.ts'
 import { createAdmin } from '../../src/operator/api.ts'
@@ -100,6 +101,7 @@ beforeEach(async () => {
     log: silentLogger,
     mintKey,
     mintGatewayKey,
+    offeredModels: offeredModels([]),
     gateway: 'off',
     cancelBuild: null,
     deleteInstance: (instance, organization) => {

@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { systemRandom } from '../../src/base/ids.ts'
+import { offeredModels } from '../../src/contract/key-rules.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { createAdmin } from '../../src/operator/api.ts'
 import type { AdminDeps } from '../../src/operator/deps.ts'
@@ -12,6 +13,10 @@ import { openLedger, prefixOf } from '../rigs/gateway-keys.ts'
 function opened() {
   const ledger = openLedger()
   const admin = createAdmin({
+    offeredModels: offeredModels([
+      { models: ['inside'], isInside: true },
+      { models: ['outside'], isInside: false },
+    ]),
     ...{
       store: ledger.store,
       clock: ledger.clock,
@@ -60,7 +65,13 @@ test('goal: what cannot be is refused with its field and changes nothing', async
     const error = answer.body.error as { code: string; param?: string }
     return [answer.status, error.code, error.param]
   }
-  expect(await set({ aliases: [{ name: 'a', model: 'big' }] })).toEqual([400, 'invalid_request', 'aliases'])
+  for (const alias of [
+    { name: 'a', model: 'big' },
+    { name: 'inside', model: 'big' },
+    { name: 'a', model: 'outside' },
+  ]) {
+    expect(await set({ aliases: [alias] })).toEqual([400, 'invalid_request', 'aliases'])
+  }
   expect(await set({ models: ['a\nb'] })).toMatchObject([400, 'invalid_request', expect.any(String)])
   expect(await set({ expires_at: '2001-01-01' })).toEqual([400, 'invalid_request', 'expires_at'])
   expect(await set({ requests_per_minute: 0 })).toEqual([400, 'invalid_request', 'requests_per_minute'])

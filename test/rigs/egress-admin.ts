@@ -3,6 +3,7 @@
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
+import { offeredModels } from '../../src/contract/key-rules.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../src/instances/http/auth.ts'
 import { createAdmin } from '../../src/operator/api.ts'
@@ -30,7 +31,7 @@ export function egressAdmin(changes: Partial<Pick<AdminDeps, 'clock' | 'gateway'
     throw new Error('these tests ask for nothing of this kind')
   }
   const admin = createAdmin({
-    ...{ store, mintKey, mintGatewayKey, random: systemRandom, log: silentLogger },
+    ...{ store, mintKey, mintGatewayKey, offeredModels: offeredModels([]), random: systemRandom, log: silentLogger },
     clock: { ...systemClock, nowMs: () => nowMs },
     ...{ deleteInstance: notAskedHere, cancelBuild: null, gateway: 'off' as const, status: notAskedHere },
     ...{ leaks: notAskedHere, collectors: [], consoleDir: notAskedHere, vm: () => null },

@@ -82,6 +82,7 @@ export const secretOf = (key: string) => key.split('_')[2] ?? ''
 export function callerOf(changes: Partial<Caller> = {}): Caller {
   return {
     keyPrefix: 'aaaaaaaa',
+    keyDigest: 'aa'.repeat(32),
     organizationId: 'o1',
     instanceId: null,
     requestsPerMinute: 1_000_000,

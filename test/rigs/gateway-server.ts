@@ -33,6 +33,7 @@ export const MODEL = 'tiny'
 const SECRET = '0123456789abcdefghijklmnopqrstuv'
 export const CALLER: Caller = {
   keyPrefix: 'abcdefgh',
+  keyDigest: 'ab'.repeat(32),
   organizationId: 'o1',
   instanceId: null,
   requestsPerMinute: 1000,
@@ -163,7 +164,8 @@ export function startHostGateway(
     budgets: new Budgets({ spent, cost: () => () => 7n, clock }),
     observe: metrics.observe,
     beginTrace: null,
-    sealer: createResponseSealer({ keys: ehbpKeys, clock, inside: new Set() }),
+    inside: new Set(),
+    sealer: createResponseSealer({ keys: ehbpKeys, clock, random: systemRandom, inside: new Set() }),
     responseReceipts,
     keptReceipts: new KeptReceipts({ clock, limits: keptReceiptsDefault }),
     attestation: null,

@@ -3,6 +3,7 @@
 import { systemClock } from '../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
+import { offeredModels } from '../../src/contract/key-rules.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../src/instances/http/auth.ts'
 import { type AdminHandler, createAdmin } from '../../src/operator/api.ts'
@@ -46,7 +47,7 @@ export function buildsAdmin(
     throw new Error('these tests ask for nothing of this kind')
   }
   return createAdmin({
-    ...{ store, cancelBuild, mintKey, mintGatewayKey },
+    ...{ store, cancelBuild, mintKey, mintGatewayKey, offeredModels: offeredModels([]) },
     clock: { ...systemClock, nowMs },
     random: systemRandom,
     log: silentLogger,

@@ -1,7 +1,16 @@
-// Who answered, by a receipt's own word: for tests that judge receipts of any upstream.
+// A receipt as a response bears it, taken apart without being judged: for tests that judge receipts of any upstream.
 
-import { decodeResponseReceipt } from '../../src/attest/receipt/response.ts'
+import {
+  type DecodedResponseReceipt,
+  decodeResponseReceipt,
+  readCarriedReceipt,
+} from '../../src/attest/receipt/response.ts'
 
-export function upstreamIn(receipt: string): string {
-  return decodeResponseReceipt(receipt).claim.upstream
+export function decodeCarried(text: string): DecodedResponseReceipt {
+  return decodeResponseReceipt(readCarriedReceipt(text).receipt)
+}
+
+/** Who answered, by the receipt's own word. */
+export function upstreamIn(text: string): string {
+  return decodeCarried(text).claim.upstream
 }

@@ -3,7 +3,7 @@
 import { afterAll, expect, test } from 'bun:test'
 import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
 import { strictPolicy } from '../../src/attest/policy/policy.ts'
-import { receiptComment } from '../../src/attest/receipt/response.ts'
+import { carriedReceipt, receiptComment } from '../../src/attest/receipt/response.ts'
 import { fromBase64Url, utf8 } from '../../src/base/bytes.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
@@ -40,10 +40,11 @@ const response = utf8('{"id":"req_1"}')
 const [first, end] = ['data: {"n":1}\n\n', 'data: [DONE]\n\n']
 
 function seal(body: Uint8Array, { keys = receiptKeys(), upstream = 'built-in' } = {}): string {
-  const sealer = createResponseSealer({ keys, clock: systemClock, inside: new Set(['built-in']) })
-  const sealing = sealer.begin({ id: 'req_1', model: 'tiny', body: request })(upstream)
+  const sealer = createResponseSealer({ keys, clock: systemClock, random: systemRandom, inside: new Set(['built-in']) })
+  const { salt, seal } = sealer.begin({ id: 'req_1', model: 'tiny', body: request })
+  const sealing = seal(upstream)
   sealing.update(body)
-  return sealing.finish({ prompt: 3, completion: 4 })
+  return carriedReceipt(sealing.finish({ prompt: 3, completion: 4 }), salt)
 }
 
 const failuresOf = (found: Awaited<ReturnType<typeof verifyGatewayResponse>>) => [

@@ -1,11 +1,11 @@
 // Makes response receipts: the hash chain over a response's events, and the signed claim about it. Pure: hashes and keys come from the caller.
 //
 // The chain depends on the bytes alone, not on how they arrived in pieces: an event ends after each `\n\n`, and what follows the last one is an
-// event too. h0 = 32 zero bytes, h(n) = SHA-256( h(n-1) || SHA-256(event n) ). Whoever holds the events' hashes can show one event without the others.
+// event too. h0 = SHA-256( `strongroom/response/v3 response`, NUL, salt ), h(n) = SHA-256( h(n-1) || SHA-256(event n) ). Whoever holds the events' hashes can show one event without the others.
 
-import { concat } from '../../base/bytes.ts'
+import { concat, utf8 } from '../../base/bytes.ts'
 import type { HybridSignature } from './public-keys.ts'
-import { encodeClaim, encodeResponseReceipt, type ResponseClaim, signedBytesOf } from './response.ts'
+import { encodeClaim, encodeResponseReceipt, type ResponseClaim, responseFormat, signedBytesOf } from './response.ts'
 
 /** SHA-256 in parts. `digest` is called once, last. */
 export type Sha256Stream = { readonly update: (bytes: Uint8Array) => unknown; readonly digest: () => Uint8Array }
@@ -17,8 +17,20 @@ export type ResponseChain = {
   readonly finish: () => Pick<ResponseClaim, 'answerDigest' | 'eventCount' | 'sizeBytes'>
 }
 
-export function createResponseChain(newSha256: () => Sha256Stream): ResponseChain {
-  let link: Uint8Array = new Uint8Array(32)
+/** SHA-256( `strongroom/response/v3 request`, NUL, salt, body ). */
+export function requestDigest(newSha256: () => Sha256Stream, salt: Uint8Array, body: Uint8Array): Uint8Array {
+  const hash = newSha256()
+  hash.update(requestTag)
+  hash.update(salt)
+  hash.update(body)
+  return hash.digest()
+}
+
+export function createResponseChain(newSha256: () => Sha256Stream, salt: Uint8Array): ResponseChain {
+  const first = newSha256()
+  first.update(responseTag)
+  first.update(salt)
+  let link = first.digest()
   let event: Sha256Stream | null = null
   let lastWasNewline = false
   let eventCount = 0
@@ -69,3 +81,5 @@ export function signResponse(claim: ResponseClaim, sign: SignBoth): string {
 }
 
 const newline = 0x0a
+const requestTag = utf8(`${responseFormat} request\0`)
+const responseTag = utf8(`${responseFormat} response\0`)

@@ -4,12 +4,19 @@
 
 import { sha256 } from '@noble/hashes/sha2.js'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
-import { parsed, reasonOf } from '../malformed.ts'
+import { type Parsed, parsed, reasonOf } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
 import { type HybridVerifiers, verifyHybrid } from './hybrid-verify.ts'
 import { keysDigest, type PublicKeys } from './public-keys.ts'
-import { decodeResponseReceipt, type ResponseClaim, signedBytesOf } from './response.ts'
-import { createResponseChain } from './response-sign.ts'
+import {
+  decodeResponseReceipt,
+  type ResponseClaim,
+  readCarriedReceipt,
+  saltBytes,
+  saltHeader,
+  signedBytesOf,
+} from './response.ts'
+import { createResponseChain, requestDigest } from './response-sign.ts'
 
 export type ResponseQuestion = {
   /** Of the gateway. Trust them only if the verdict on its attestation receipt is good. */
@@ -20,6 +27,8 @@ export type ResponseQuestion = {
   readonly response: Uint8Array
   /** Names of the upstreams outside of what the attestation covers whose answers are accepted; none where it is empty. */
   readonly outside: readonly string[]
+  /** Of `X-Strongroom-Receipt-Salt`, for a receipt that came without its salt. Left out: the receipt's own. */
+  readonly salt?: Uint8Array | undefined
   readonly verifiers?: HybridVerifiers
 }
 
@@ -28,14 +37,18 @@ export type ResponseVerdict = Verdict & {
   readonly claim: ResponseClaim | null
 }
 
-/** Takes the receipt's text. Never throws. */
+/** Takes the receipt's text, as the response bore it or as it was fetched. Never throws. */
 export async function verifyResponse(receipt: string, question: ResponseQuestion): Promise<ResponseVerdict> {
-  const decoded = parsed(() => decodeResponseReceipt(receipt))
+  const decoded = parsed(() => {
+    const carried = readCarriedReceipt(receipt)
+    return { salt: carried.salt, ...decodeResponseReceipt(carried.receipt) }
+  })
   if (!decoded.ok) {
     const skipped = laterNames.map(name => notChecked(name, 'the receipt cannot be read', true))
     return { ...verdict([fail(formatName, decoded.reason), ...skipped]), claim: null }
   }
   const { claim, claimBytes, signatures } = decoded.value
+  const salt = saltOf(decoded.value.salt, question.salt)
   const signed = await verifyHybrid(question.keys, signedBytesOf(claimBytes), signatures, {
     context: new Uint8Array(0),
     ...(question.verifiers === undefined ? {} : { verifiers: question.verifiers }),
@@ -45,8 +58,7 @@ export async function verifyResponse(receipt: string, question: ResponseQuestion
     keysCheck(claim, question.keys),
     ...signed.map((one, at) => renamed(one, signatureNames[at])),
     upstreamCheck(claim, question.outside),
-    digestCheck('response-request', claim.requestDigest, sha256(question.request), 'request'),
-    ...responseChecks(claim, question.response),
+    ...(salt.ok ? digestChecks(claim, salt.value, question) : unsalted(salt.reason)),
   ]
   return { ...verdict(checks), claim }
 }
@@ -54,10 +66,8 @@ export async function verifyResponse(receipt: string, question: ResponseQuestion
 const formatName = 'response-format'
 const signatureNames = ['response-signature-ed25519', 'response-signature-mldsa65'] as const
 export const upstreamCheckName = 'response-upstream'
-const laterNames = [
-  ...['response-keys', ...signatureNames, upstreamCheckName],
-  ...['response-request', 'response-size', 'response-answer'],
-]
+const saltedNames = ['response-salt', 'response-request', 'response-size', 'response-answer'] as const
+const laterNames = [...['response-keys', ...signatureNames, upstreamCheckName], ...saltedNames]
 
 /** A verdict can hold these checks and those of attestation receipts, so the names must differ. */
 function renamed(one: Check, name = one.name): Check {
@@ -103,8 +113,37 @@ export function outsideAdvice(upstream: string): string {
   return `allow it by outside: [${JSON.stringify(upstream)}]`
 }
 
-function responseChecks(claim: ResponseClaim, response: Uint8Array): Check[] {
-  const chain = createResponseChain(() => sha256.create())
+/** The receipt's own salt, or the caller's; one of the two has to be there. */
+function saltOf(carried: Uint8Array | null, given: Uint8Array | undefined): Parsed<Uint8Array> {
+  if (given === undefined) {
+    return carried === null
+      ? { ok: false, reason: `the receipt came without its salt: give the value of the response's ${saltHeader}` }
+      : { ok: true, value: carried }
+  }
+  const isSame = given.length === saltBytes && (carried === null || equalConstantTime(carried, given))
+  return isSame ? { ok: true, value: given } : { ok: false, reason: 'another salt than the one of the receipt' }
+}
+
+function unsalted(reason: string): Check[] {
+  const [name = '', ...rest] = saltedNames
+  return [fail(name, reason), ...rest.map(one => notChecked(one, 'there is no salt to hash with', true))]
+}
+
+function digestChecks(
+  claim: ResponseClaim,
+  salt: Uint8Array,
+  { request, response }: Pick<ResponseQuestion, 'request' | 'response'>,
+): Check[] {
+  const asked = requestDigest(() => sha256.create(), salt, request)
+  return [
+    pass(saltedNames[0]),
+    digestCheck('response-request', claim.requestDigest, asked, 'request'),
+    ...responseChecks(claim, salt, response),
+  ]
+}
+
+function responseChecks(claim: ResponseClaim, salt: Uint8Array, response: Uint8Array): Check[] {
+  const chain = createResponseChain(() => sha256.create(), salt)
   chain.update(response)
   const { answerDigest, eventCount, sizeBytes } = chain.finish()
   const isSize = claim.sizeBytes === sizeBytes && claim.eventCount === eventCount

@@ -1,10 +1,12 @@
-// Response receipts `strongroom/response/v2`: what the gateway signs about a response, and where the response carries it. Pure.
+// Response receipts `strongroom/response/v3`: what the gateway signs about a response, and where the response carries it. Pure.
 //
 // receipt   = base64url( CBOR { claim, ed25519, mldsa65 } ), deterministic as statements are
-// signed    = UTF-8 `strongroom/response/v2`, one NUL, then the claim's bytes; no statement begins so (hybrid-keys.ts)
+// carried   = receipt, `.`, base64url( salt ): what the response bears. A receipt that is fetched later comes without the salt
+// salt      = 32 random bytes of the gateway, hashed before request and response: without it a receipt is no test for a guess at either
+// signed    = UTF-8 `strongroom/response/v3`, one NUL, then the claim's bytes; no statement begins so (hybrid-keys.ts)
 // claim     = CBOR { format, requestId, model, upstream, coverage, requestDigest, answerDigest, eventCount, sizeBytes, promptTokens,
 //             completionTokens, issuedAt, keysDigest }
-// Version 1 had neither upstream nor coverage, and is refused.
+// Version 1 had neither upstream nor coverage, version 2 no salt; both are refused.
 //
 // A response that is no stream carries the receipt in a header; a stream carries it in a comment line right before its end.
 
@@ -13,21 +15,29 @@ import { type CborLimits, type CborMap, type CborValue, decodeCbor, encodeCbor }
 import { wellFormed } from '../malformed.ts'
 import { type HybridSignature, SIGNATURE_BYTES } from './public-keys.ts'
 
-export const responseFormat = 'strongroom/response/v2'
-const formatWithoutUpstream = 'strongroom/response/v1'
+export const responseFormat = 'strongroom/response/v3'
+const earlierFormats: Readonly<Record<string, string>> = {
+  'strongroom/response/v1': 'does not say who answered',
+  'strongroom/response/v2': 'has no salt',
+}
 
 /** Whether the upstream that answered is a workload that the gateway's attestation has a receipt of. */
 export const coverages = ['inside', 'outside'] as const
 export type Coverage = (typeof coverages)[number]
 
-/** Asks for a receipt, with value `1`, and carries it where the response is no stream. */
+/** Asks for a receipt, with value `1`, and carries it with its salt where the response is no stream. */
 export const receiptHeader = 'X-Strongroom-Receipt'
 
+/** The salt of a response that does not carry its receipt. */
+export const saltHeader = 'X-Strongroom-Receipt-Salt'
+
 const digestBytes = 32
+export const saltBytes = 32
 const textBytesMax = 1024
 const limits: CborLimits = { sizeBytesMax: 16 * 1024, depthMax: 1 }
-/** Characters of base64url; a receipt has about 5,000. */
-export const receiptLengthMax = Math.ceil((limits.sizeBytesMax * 4) / 3)
+const saltLengthMax = Math.ceil((saltBytes * 4) / 3)
+/** Characters of base64url, the dot and the salt included; a receipt has about 5,000. */
+export const receiptLengthMax = Math.ceil((limits.sizeBytesMax * 4) / 3) + 1 + saltLengthMax
 
 /** Every field of a claim. Counts are safe unsigned integers. */
 const CLAIM_FIELDS = {
@@ -37,7 +47,7 @@ const CLAIM_FIELDS = {
   /** The name that the gateway's configuration gives to whoever answered. */
   upstream: 'text',
   coverage: 'coverage',
-  /** SHA-256 of the request's body. */
+  /** SHA-256 of salt and request body, `requestDigest` of response-sign.ts. */
   requestDigest: 'digest',
   /** The chain over the response's events, `createResponseChain`. */
   answerDigest: 'digest',
@@ -90,6 +100,30 @@ export function encodeResponseReceipt(claimBytes: Uint8Array, signatures: Hybrid
     ['mldsa65', sized(mldsa65, SIGNATURE_BYTES.mldsa65, 'mldsa65')],
   ])
   return toBase64Url(encodeCbor(map))
+}
+
+/** A receipt with its salt, as the response bears it. */
+export function carriedReceipt(receipt: string, salt: Uint8Array): string {
+  return `${receipt}.${toBase64Url(salt)}`
+}
+
+export type CarriedReceipt = {
+  readonly receipt: string
+  /** Null: it came without. */
+  readonly salt: Uint8Array | null
+}
+
+/** Takes apart what a response bears, or what was fetched later. Throws Malformed on a salt of another length. */
+export function readCarriedReceipt(text: string): CarriedReceipt {
+  const at = text.indexOf('.')
+  return at === -1 ? { receipt: text, salt: null } : { receipt: text.slice(0, at), salt: readSalt(text.slice(at + 1)) }
+}
+
+/** From base64url. Throws Malformed. */
+export function readSalt(text: string): Uint8Array {
+  const salt = text.length <= saltLengthMax ? fromBase64Url(text) : null
+  wellFormed(salt !== null, `response receipt: the salt is not ${saltBytes} bytes of base64url`)
+  return sized(salt, saltBytes, 'salt')
 }
 
 /** Throws Malformed on anything that `encodeResponseReceipt` would not have written. */
@@ -177,9 +211,10 @@ const fieldNames = Object.keys(CLAIM_FIELDS) as (keyof typeof CLAIM_FIELDS)[]
 /** Before the fields: those of another version are others. */
 function checkFormat(claim: CborValue): void {
   const format = claim instanceof Map ? claim.get('format') : undefined
+  const lacks = typeof format === 'string' && Object.hasOwn(earlierFormats, format) ? earlierFormats[format] : undefined
   wellFormed(
-    format !== formatWithoutUpstream,
-    `response claim: its format is ${formatWithoutUpstream}, which does not say who answered; only ${responseFormat} is read`,
+    lacks === undefined,
+    `response claim: its format is ${format}, which ${lacks}; only ${responseFormat} is read`,
   )
   wellFormed(format === responseFormat, `response claim: its format is not ${responseFormat}`)
 }

@@ -8,7 +8,7 @@ import { verifyGatewayResponse } from '../../verifier/response.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { MIB, readInput, readTextInput } from '../input-file.ts'
-import { nonceOption, timeOption } from '../options.ts'
+import { nonceOption, saltOption, timeOption } from '../options.ts'
 import { verdictDocument } from '../render.ts'
 import { attestationDocument } from './gateway.ts'
 import { withFlags } from './pin-options.ts'
@@ -17,6 +17,7 @@ import { addTrustOptions, readTrust, type TrustOptions, withOutsideFlag } from '
 
 type ResponseOptions = TrustOptions & {
   receipt?: string
+  salt?: Uint8Array
   request: string
   response: string
   attestation: string
@@ -35,6 +36,11 @@ export function addVerifyResponse(verify: Command, cli: Cli): void {
     .option(
       '--receipt <file>',
       'the value of the X-Strongroom-Receipt header, or the body of GET /v1/receipts/ID; a stream carries its own, unless it was to be kept',
+    )
+    .option(
+      '--salt <text>',
+      'the value of the X-Strongroom-Receipt-Salt header, of a receipt that was fetched later',
+      saltOption,
     )
     .requiredOption('--request <file>', 'the exact body of the request')
     .requiredOption('--response <file>', 'the exact body of the response')
@@ -59,6 +65,7 @@ async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
     request: readInput({ path: options.request, param: 'request', bytesMax: bodyBytesMax }),
     response: readInput({ path: options.response, param: 'response', bytesMax: bodyBytesMax }),
     receipt: receipt === undefined ? null : readTextInput({ path: receipt, param: 'receipt', bytesMax: MIB }).trim(),
+    salt: options.salt,
   }
   const asOf = options.asOf ?? systemClock.nowMs()
   const attestation = await verifyGateway(document, {

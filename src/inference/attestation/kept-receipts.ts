@@ -1,4 +1,4 @@
-// Receipts of responses, kept for a while for those that asked. In memory: they end with this process. Effects: none but that.
+// Receipts of responses, kept for a while for the keys that asked. In memory: they end with this process. Effects: none but that.
 //
 // There is room for so many receipts and bytes in all. When it is used up, the organization that holds most loses its oldest: so one that asks for
 // very many pushes out its own alone, as long as another holds less.
@@ -15,7 +15,13 @@ export type KeptReceiptsLimits = {
 
 export type KeptReceiptsDeps = { readonly clock: Pick<Clock, 'monotonicMs'>; readonly limits: KeptReceiptsLimits }
 
-type Kept = { readonly organizationId: string; readonly receipt: string; readonly endsAtMs: number }
+type Kept = {
+  readonly organizationId: string
+  /** Of the key that asked: no other reads it, whoever mints it. */
+  readonly keyDigest: string
+  readonly receipt: string
+  readonly endsAtMs: number
+}
 type Share = { bytes: number; readonly ids: Set<string> }
 
 export class KeptReceipts {
@@ -40,12 +46,12 @@ export class KeptReceipts {
   }
 
   /** `requestId`: unique. */
-  keep(requestId: string, { organizationId, receipt }: Omit<Kept, 'endsAtMs'>): void {
+  keep(requestId: string, { organizationId, keyDigest, receipt }: Omit<Kept, 'endsAtMs'>): void {
     const { retentionMs, countMax, bytesMax } = this.#limits
     const nowMs = this.#clock.monotonicMs()
     this.#dropEnded(nowMs)
     if (retentionMs === 0) return
-    this.#kept.set(requestId, { organizationId, receipt, endsAtMs: nowMs + retentionMs })
+    this.#kept.set(requestId, { organizationId, keyDigest, receipt, endsAtMs: nowMs + retentionMs })
     const share = this.#shares.get(organizationId) ?? { bytes: 0, ids: new Set() }
     this.#shares.set(organizationId, share)
     share.ids.add(requestId)
@@ -54,11 +60,11 @@ export class KeptReceipts {
     while (this.#kept.size > countMax || this.#bytes > bytesMax) this.#dropOldestOfLargest()
   }
 
-  /** Null: none of such a request, or it is of another organization. */
-  find(requestId: string, organizationId: string): string | null {
+  /** Null: none of such a request, or another key asked. */
+  find(requestId: string, keyDigest: string): string | null {
     this.#dropEnded(this.#clock.monotonicMs())
     const kept = this.#kept.get(requestId)
-    return kept === undefined || kept.organizationId !== organizationId ? null : kept.receipt
+    return kept === undefined || kept.keyDigest !== keyDigest ? null : kept.receipt
   }
 
   #dropEnded(nowMs: number): void {

@@ -2,27 +2,34 @@
 // signatures' randomness.
 
 import { keysDigest } from '../../attest/receipt/public-keys.ts'
-import { createResponseChain, type Sha256Stream, signResponse } from '../../attest/receipt/response-sign.ts'
+import { saltBytes } from '../../attest/receipt/response.ts'
+import {
+  createResponseChain,
+  requestDigest,
+  type Sha256Stream,
+  signResponse,
+} from '../../attest/receipt/response-sign.ts'
 import type { Clock } from '../../base/clock.ts'
-import type { ResponseSealer } from '../types.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import type { ResponseSealer, SigningSeal } from '../types.ts'
 import type { ReceiptKeys } from './receipt-keys.ts'
 
 export type SealerDeps = {
   readonly keys: ReceiptKeys
   readonly clock: Pick<Clock, 'nowMs'>
+  readonly random: RandomBytes
   /** Names of the upstreams that are workloads of the attestation: they run only when they are admitted. All others are outside of it. */
   readonly inside: ReadonlySet<string>
 }
 
-export function createResponseSealer({ keys, clock, inside }: SealerDeps): ResponseSealer {
+export function createResponseSealer({ keys, clock, random, inside }: SealerDeps): ResponseSealer {
   const digest = keysDigest(keys.publicKeys)
   return {
     begin: ({ id, model, body }) => {
-      const request = newSha256()
-      request.update(body)
-      const requestDigest = request.digest()
-      return upstream => {
-        const chain = createResponseChain(newSha256)
+      const salt = random(saltBytes)
+      const asked = requestDigest(newSha256, salt, body)
+      const seal = (upstream: string): SigningSeal => {
+        const chain = createResponseChain(newSha256, salt)
         return {
           update: chain.update,
           finish: tokens =>
@@ -32,7 +39,7 @@ export function createResponseSealer({ keys, clock, inside }: SealerDeps): Respo
                 model,
                 upstream,
                 coverage: inside.has(upstream) ? 'inside' : 'outside',
-                requestDigest,
+                requestDigest: asked,
                 ...chain.finish(),
                 promptTokens: tokens.prompt,
                 completionTokens: tokens.completion,
@@ -43,6 +50,7 @@ export function createResponseSealer({ keys, clock, inside }: SealerDeps): Respo
             ),
         }
       }
+      return { salt, seal }
     },
   }
 }

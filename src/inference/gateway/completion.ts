@@ -164,8 +164,7 @@ async function prepareJob(deps: CompletionDeps, admitted: AdmittedRequest<AskedC
   account.promptEstimate = estimateTokens(source.sizeBytes)
   if (account.trace !== null) account.trace.isStream = parsed.stream
   const isEncrypted = exchange !== null
-  const { organizationId } = caller
-  const { seal, headers: more } = beginSeal(deps, { request, id, organizationId, model, body, isEncrypted })
+  const { seal, headers: more } = beginSeal(deps, { request, id, caller, model, body, isEncrypted })
   const createdS = Math.floor(deps.clock.nowMs() / 1000)
   const plan: CompletionPlan = {
     request: parsed,

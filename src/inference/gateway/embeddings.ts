@@ -62,8 +62,7 @@ async function prepareJob(deps: EmbeddingsDeps, admitted: AdmittedRequest<'embed
   account.bodyBytes = body.length
   account.promptEstimate = estimateTokens(body.length)
   const isEncrypted = exchange !== null
-  const { organizationId } = caller
-  const { seal, headers: more } = beginSeal(deps, { request, id, organizationId, model, body, isEncrypted })
+  const { seal, headers: more } = beginSeal(deps, { request, id, caller, model, body, isEncrypted })
   return {
     request: { ...asked, model },
     source,

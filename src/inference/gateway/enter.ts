@@ -18,7 +18,7 @@ export type AskedEntry = {
 }
 
 /** What the request path has to know of the sender. */
-export type EnteredCaller = Pick<Caller, 'keyPrefix' | 'organizationId' | 'rules'>
+export type EnteredCaller = Pick<Caller, 'keyPrefix' | 'keyDigest' | 'organizationId' | 'rules'>
 
 export type Entry<C extends EnteredCaller = EnteredCaller> =
   | {

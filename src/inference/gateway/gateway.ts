@@ -42,6 +42,8 @@ export type GatewayDeps = Omit<CompletionServices, 'enter'> &
     /** The document of /workload.json; null where the gateway has no VM of its own. */
     readonly workload: string | null
     readonly upstreams: readonly UpstreamTarget[]
+    /** Names of those that the attestation covers. */
+    readonly inside: ReadonlySet<string>
     readonly ownedBy: string
     readonly random: RandomBytes
     readonly log: Logger
@@ -89,7 +91,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
     ejectFailures: limits.ejectFailures,
     ejectMs: limits.ejectMs,
   })
-  const models = servedModels(deps.upstreams)
+  const models = servedModels(deps.upstreams, deps.inside)
   const enter = createEnter(deps)
   const cacheSecret = deps.random(32)
   const metered = createMeteredRoutes({
@@ -155,7 +157,7 @@ function createRoutes(deps: GatewayDeps, models: ServedModels, metered: MeteredR
     return text === null ? errorResponse(noSuchModel(), headers) : jsonTextResponse(text, 200, headers)
   })
   const showReceipt = read((item, { caller, headers }) => {
-    const receipt = deps.keptReceipts.find(item, caller.organizationId)
+    const receipt = deps.keptReceipts.find(item, caller.keyDigest)
     return receipt === null
       ? errorResponse(noSuchReceipt(deps.keptReceipts), headers)
       : new Response(receipt, { headers: { ...headers, 'content-type': 'text/plain; charset=us-ascii' } })

@@ -2,21 +2,27 @@
 
 import { Fault } from '../../base/fault.ts'
 import type { GatewayModel, GatewayModelList } from '../../contract/inference.ts'
-import { type KeyRules, modelNames, resolveModel } from '../../contract/key-rules.ts'
+import { type KeyRules, modelNames, type OfferedModels, offeredModels, resolveModel } from '../../contract/key-rules.ts'
 import { invalidField } from '../openai/json-text.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 
 export type ModelUse = 'completions' | 'embeddings'
 
-/** What each model is for. */
-export type ServedModels = ReadonlyMap<string, ModelUse>
+export type ServedModels = OfferedModels & {
+  /** What each model is for. */
+  readonly uses: ReadonlyMap<string, ModelUse>
+}
 
-export function servedModels(upstreams: readonly Pick<UpstreamTarget, 'models' | 'embeddingModels'>[]): ServedModels {
-  return new Map(
-    upstreams.flatMap(({ models, embeddingModels }) =>
-      models.map(id => [id, embeddingModels.includes(id) ? 'embeddings' : 'completions'] as const),
-    ),
+/** `inside`: names of the upstreams that the attestation covers. */
+export function servedModels(
+  upstreams: readonly Pick<UpstreamTarget, 'name' | 'models' | 'embeddingModels'>[],
+  inside: ReadonlySet<string>,
+): ServedModels {
+  const uses = upstreams.flatMap(({ models, embeddingModels }) =>
+    models.map(id => [id, embeddingModels.includes(id) ? 'embeddings' : 'completions'] as const),
   )
+  const offered = offeredModels(upstreams.map(({ name, models }) => ({ models, isInside: inside.has(name) })))
+  return { ...offered, uses: new Map(uses) }
 }
 
 type AskedModel = { readonly rules: KeyRules; readonly name: string; readonly use: ModelUse }
@@ -25,7 +31,7 @@ type AskedModel = { readonly rules: KeyRules; readonly name: string; readonly us
 export function requireModel(models: ServedModels, { rules, name, use }: AskedModel): string {
   const id = resolveModel(rules, models, name)
   if (id === null) throw noSuchModel()
-  const served = models.get(id)
+  const served = models.uses.get(id)
   if (served === use) return id
   throw invalidField(
     'model',
@@ -47,15 +53,14 @@ export function createModelCatalog(
   models: ServedModels,
   { created, ownedBy }: { readonly created: number; readonly ownedBy: string },
 ): ModelCatalog {
-  const ids = new Set(models.keys())
   const modelOf = (id: string): GatewayModel => ({ id, object: 'model', created, owned_by: ownedBy })
   return {
     listText: rules => {
-      const list: GatewayModelList = { object: 'list', data: modelNames(rules, ids).map(modelOf) }
+      const list: GatewayModelList = { object: 'list', data: modelNames(rules, models).map(modelOf) }
       return JSON.stringify(list)
     },
     textOf: (item, rules) => {
-      const name = [decoded(item), item].find(one => one !== null && resolveModel(rules, ids, one) !== null)
+      const name = [decoded(item), item].find(one => one !== null && resolveModel(rules, models, one) !== null)
       return name === undefined || name === null ? null : JSON.stringify(modelOf(name))
     },
   }

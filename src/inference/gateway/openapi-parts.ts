@@ -99,6 +99,11 @@ export const HEADERS = {
     description: 'Where the receipt is once the response has ended. Only of requests that ask for `keep`.',
     schema: { type: 'string', pattern: '^/v1/receipts/[0-9a-f-]{36}$' },
   },
+  ReceiptSalt: {
+    description:
+      'Hashed with request and response in the receipt, which is verified with it. Only here, and only of requests that ask for `keep`: other receipts carry their own.',
+    schema: { type: 'string', pattern: '^[A-Za-z0-9_-]{43}$' },
+  },
   ResponseNonce: {
     description: 'The response is encrypted (EHBP), and this is the nonce of its keys. Only of encrypted requests.',
     schema: { type: 'string', pattern: '^[0-9a-f]{64}$' },

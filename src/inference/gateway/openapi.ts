@@ -7,6 +7,7 @@ import {
   responseNonceHeader,
   sealedHeadersHeader,
 } from '../../attest/ehbp/protocol.ts'
+import { saltHeader } from '../../attest/receipt/response.ts'
 import { AttestationResponse } from '../../contract/attestation.ts'
 import {
   GatewayError,
@@ -113,6 +114,7 @@ const ANSWERED = {
     ...SUCCESS.headers,
     'X-Strongroom-Receipt': 'Receipt',
     [receiptPathHeader]: 'ReceiptPath',
+    [saltHeader]: 'ReceiptSalt',
     [responseNonceHeader]: 'ResponseNonce',
     [sealedHeadersHeader]: 'SealedHeaders',
   },

@@ -1,9 +1,10 @@
 // Whether a response gets a signed receipt, and how the client gets that: with the response, or by its path. Effects: keeps receipts in memory.
 
-import { receiptHeader } from '../../attest/receipt/response.ts'
+import { carriedReceipt, receiptHeader, saltHeader } from '../../attest/receipt/response.ts'
+import { toBase64Url } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import type { KeptReceipts } from '../attestation/kept-receipts.ts'
-import type { BegunSeal, ResponseSealer } from '../types.ts'
+import type { BegunSeal, Caller, ResponseSealer } from '../types.ts'
 import type { ResponseHeaders } from './responses.ts'
 
 export type ReceiptDeps = {
@@ -20,7 +21,7 @@ export const receiptPathHeader = 'x-strongroom-receipt-path'
 type SealedRequest = {
   readonly request: Pick<Request, 'headers'>
   readonly id: string
-  readonly organizationId: string
+  readonly caller: Pick<Caller, 'organizationId' | 'keyDigest'>
   readonly model: string
   /** The plain body. */
   readonly body: Uint8Array
@@ -36,7 +37,8 @@ export type RequestSeal = {
 
 /** Faults: invalid_request (the header), attestation_unavailable. */
 export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDeps, sealed: SealedRequest): RequestSeal {
-  const { request, id, organizationId, model, body, isEncrypted } = sealed
+  const { request, id, caller, model, body, isEncrypted } = sealed
+  const { organizationId, keyDigest } = caller
   const asked = request.headers.get(receiptHeader)
   if (asked !== null && asked !== '1' && asked !== 'keep') throw wrongHeader('must be 1 or keep.')
   if (asked === null && responseReceipts === 'on-request') return { seal: null, headers: {} }
@@ -45,27 +47,31 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
   if (!isCarried && keptReceipts.retentionMs === 0) throw wrongHeader('must be 1: this gateway keeps no receipts.')
   // By its path a receipt would come in the clear, with the hashes of what was encrypted.
   if (!isCarried && isEncrypted) throw wrongHeader('must be 1 for an encrypted request: its receipt comes encrypted.')
-  const begun = sealer.begin({ id, model, body })
-  if (isEncrypted) return { seal: begun, headers: {} }
+  const { salt, seal: begun } = sealer.begin({ id, model, body })
   const seal: BegunSeal = upstream => {
     const { update, finish } = begun(upstream)
     return {
       update,
       finish: tokens => {
         const receipt = finish(tokens)
-        keptReceipts.keep(id, { organizationId, receipt })
-        return isCarried ? receipt : null
+        // Fetched later, without the salt, it is no test for a guess at what was said.
+        if (!isEncrypted) keptReceipts.keep(id, { organizationId, keyDigest, receipt })
+        return isCarried ? carriedReceipt(receipt, salt) : null
       },
     }
   }
-  return { seal, headers: isCarried ? {} : { [receiptPathHeader]: `${receiptsPath}${id}` } }
+  if (isCarried) return { seal, headers: {} }
+  return {
+    seal,
+    headers: { [receiptPathHeader]: `${receiptsPath}${id}`, [saltHeader.toLowerCase()]: toBase64Url(salt) },
+  }
 }
 
-/** Fault not_found: the same for a receipt of another organization. */
+/** Fault not_found: the same for a receipt that another key asked for. */
 export function noSuchReceipt({ retentionMs }: Pick<KeptReceipts, 'retentionMs'>): Fault {
   return new Fault(
     'not_found',
-    `No receipt of such a request is here. They are kept for ${retentionMs / 1000} seconds at most, as long as there is room, and for the organization that asked.`,
+    `No receipt of such a request is here. They are kept for ${retentionMs / 1000} seconds at most, as long as there is room, and for the very key that asked.`,
   )
 }
 

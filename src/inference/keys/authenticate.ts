@@ -1,5 +1,6 @@
 // Gateway keys `gw_<prefix8>_<secret32>`: who sends a request. Effects: reads the store, notes the key's use.
 
+import { toHex } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
@@ -73,6 +74,7 @@ export function createKeyAuthenticate({ find, onUse, clock, defaults }: KeyAuthD
     onUse(key, nowMs)
     return {
       keyPrefix: key.prefix,
+      keyDigest: toHex(key.secretSha256),
       organizationId: key.organizationId,
       instanceId: key.instanceId,
       requestsPerMinute: key.requestsPerMinute ?? defaults.requestsPerMinute,

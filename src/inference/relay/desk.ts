@@ -30,6 +30,7 @@ export type DeskDeps = {
 /** One request of the relay's. */
 type Open = {
   readonly account: RequestAccount
+  readonly keyDigest: string
   lease: Lease<UpstreamTarget> | null
   /** While it waits for an upstream. */
   waiting: AbortController | null
@@ -149,11 +150,11 @@ export class Desk {
       tokens,
     })
     if (!entry.ok) return entry
-    const { keyPrefix, organizationId, rules } = entry.caller
-    this.#open.set(id, { account: entry.open(null), lease: null, waiting: null, delivered: 0 })
+    const { keyPrefix, keyDigest, organizationId, rules } = entry.caller
+    this.#open.set(id, { account: entry.open(null), keyDigest, lease: null, waiting: null, delivered: 0 })
     return {
       ok: true,
-      caller: { keyPrefix, organizationId, rules },
+      caller: { keyPrefix, keyDigest, organizationId, rules },
       hasBudget: hasBudget(entry.caller),
       headers: entry.headers,
     }
@@ -234,8 +235,10 @@ export class Desk {
   }
 
   #keep(id: string, receipt: string): void {
-    const organizationId = this.#open.get(id)?.account.organizationId
-    if (organizationId !== undefined) this.#deps.keptReceipts.keep(id, { organizationId, receipt })
+    const open = this.#open.get(id)
+    if (open === undefined) return
+    const { account, keyDigest } = open
+    this.#deps.keptReceipts.keep(id, { organizationId: account.organizationId, keyDigest, receipt })
   }
 
   async #forward({ ask, ...asked }: Extract<Ask, { kind: 'forward' }>): Promise<Forwarded> {

@@ -133,6 +133,7 @@ function composeRelay(setup: Setup, { say, link, upstreams }: RelayParts): { fet
   const limits = { ...settings, padsStreams: setup.padsStreams }
   const [clock, random, log] = [systemClock, systemRandom, relayLog(say).unit('gateway')]
   const deadlines = createDeadlines(clock)
+  const inside = new Set(setup.inside)
   const keys = receiptKeysOf(hexOf(setup.receiptSeeds))
   const onRead = (suite: keyof typeof counts, outcome: keyof (typeof counts)['xwing']) =>
     say({ kind: 'counted', suite, outcome })
@@ -146,14 +147,14 @@ function composeRelay(setup: Setup, { say, link, upstreams }: RelayParts): { fet
     ...{ clock, random, log, deadlines, limits, upstreams, upstream },
     enter: link.enter,
     router: link,
-    models: servedModels(upstreams),
+    models: servedModels(upstreams, inside),
     cacheSalt: createCacheSalt(hexOf(setup.cacheSecret)),
     refusesUnknownFields: settings.refusesUnknownFields,
     beginTrace:
       settings.traces === undefined
         ? null
         : createTracer({ settings: settings.traces, offer: span => link.offerSpan(span), clock, random }),
-    sealer: createResponseSealer({ keys, clock, inside: new Set(setup.inside) }),
+    sealer: createResponseSealer({ keys, clock, random, inside }),
     responseReceipts: settings.responseReceipts,
     keptReceipts: { retentionMs: setup.keptReceiptsMs, keep: (id, { receipt }) => link.keep(id, receipt) },
   })

@@ -35,8 +35,10 @@ const claim: ResponseClaim = {
 }
 const signatures = { ed25519: new Uint8Array(64).fill(2), mldsa65: new Uint8Array(3309).fill(3) }
 
+const salt = new Uint8Array(32).fill(9)
+
 function chainOf(parts: readonly Uint8Array[]) {
-  const chain = createResponseChain(() => sha256.create())
+  const chain = createResponseChain(() => sha256.create(), salt)
   for (const part of parts) chain.update(part)
   return chain.finish()
 }
@@ -49,7 +51,10 @@ function reference(text: string) {
     for (const part of parts) one.update(part)
     return new Uint8Array(one.digest())
   }
-  const answerDigest = events.reduce((link, event) => hash(link, hash(event)), new Uint8Array(32))
+  const answerDigest = events.reduce(
+    (link, event) => hash(link, hash(event)),
+    hash('strongroom/response/v3 response\0', salt),
+  )
   return { answerDigest, eventCount: events.length, sizeBytes: Buffer.byteLength(text) }
 }
 
@@ -87,7 +92,7 @@ describe('the claim', () => {
     const decoded = decodeResponseReceipt(text)
     expect(decoded).toEqual({ claim, claimBytes: encodeClaim(claim), signatures })
     const signed = signedBytesOf(decoded.claimBytes)
-    expect(fromUtf8(signed.subarray(0, 23))).toBe('strongroom/response/v2\0')
+    expect(fromUtf8(signed.subarray(0, 23))).toBe('strongroom/response/v3\0')
     expect(signed.subarray(23)).toEqual(decoded.claimBytes)
   })
 
@@ -136,11 +141,11 @@ describe('the claim', () => {
     const { upstream: _, coverage: __, ...rest } = claim
     const old = encodeCbor(new Map(Object.entries({ format: 'strongroom/response/v1', ...rest })))
     expect(() => decodeResponseReceipt(encodeResponseReceipt(old, signatures))).toThrow(
-      'response claim: its format is strongroom/response/v1, which does not say who answered; only strongroom/response/v2 is read',
+      'response claim: its format is strongroom/response/v1, which does not say who answered; only strongroom/response/v3 is read',
     )
     const strange = encodeCbor(new Map(Object.entries({ ...claim, format: 'strongroom/response/v9' })))
     expect(() => decodeResponseReceipt(encodeResponseReceipt(strange, signatures))).toThrow(
-      'response claim: its format is not strongroom/response/v2',
+      'response claim: its format is not strongroom/response/v3',
     )
   })
 

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
+import { offeredModels } from '../../../src/contract/key-rules.ts'
 import { createGatewayAuthenticate, mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
 import { createClusterMetrics } from '../../../src/inference/metrics/cluster.ts'
 import { createMetrics } from '../../../src/inference/metrics/requests.ts'
@@ -58,6 +59,7 @@ beforeAll(async () => {
     log: createLogger({ level: 'debug', sink: line => logged.push(line), nowMs: () => nowMs }),
     mintKey,
     mintGatewayKey,
+    offeredModels: offeredModels([]),
     gateway: 'off',
     cancelBuild: null,
     deleteInstance: notAskedHere,

@@ -1,7 +1,7 @@
 // strongroom verify response: a saved exchange, with the receipt beside it or in the stream.
 
 import { afterAll, expect, test } from 'bun:test'
-import { receiptComment } from '../../../src/attest/receipt/response.ts'
+import { carriedReceipt, receiptComment } from '../../../src/attest/receipt/response.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
@@ -26,10 +26,11 @@ const events = ['data: {"n":1}\n\n', 'data: [DONE]\n\n']
 type Exchange = { readonly request?: string; readonly response: string; readonly receipt?: string }
 
 function seal(body: string, { keys = receiptKeys(), upstream = 'built-in' } = {}): string {
-  const sealer = createResponseSealer({ keys, clock: systemClock, inside: new Set(['built-in']) })
-  const one = sealer.begin({ id: 'req_1', model: 'tiny', body: utf8(request) })(upstream)
+  const sealer = createResponseSealer({ keys, clock: systemClock, random: systemRandom, inside: new Set(['built-in']) })
+  const begun = sealer.begin({ id: 'req_1', model: 'tiny', body: utf8(request) })
+  const one = begun.seal(upstream)
   one.update(utf8(body))
-  return one.finish({ prompt: 3, completion: 4 })
+  return carriedReceipt(one.finish({ prompt: 3, completion: 4 }), begun.salt)
 }
 
 async function verify(files: Exchange, ...more: string[]) {
@@ -107,6 +108,14 @@ test('goal: another request, response, receipt, gateway or nonce fails, each in 
     ['attestation-nonce'],
   ])
   expect(found.every(one => one.code === 1)).toBe(true)
+})
+
+test('goal: a receipt that was fetched later verifies with the salt of its response, and says which header has it when it is missing', async () => {
+  const [bare = '', salt = ''] = seal(plain).split('.')
+  const without = await verify({ response: plain, receipt: bare })
+  expect([without.code, without.failed]).toEqual([1, ['response-salt']])
+  expect(without.text).toContain("give the value of the response's X-Strongroom-Receipt-Salt")
+  expect((await verify({ response: plain, receipt: bare }, '--salt', salt)).code).toBe(0)
 })
 
 test('goal: an answer from an upstream that nothing vouches for fails, unless its name is allowed, which the verdict repeats', async () => {

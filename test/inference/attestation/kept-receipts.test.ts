@@ -14,14 +14,17 @@ function open(limits: Partial<KeptReceiptsLimits> = {}) {
     pass: (ms: number) => {
       nowMs += ms
     },
-    keep: (id: string, organizationId: string, bytes = 10) =>
-      kept.keep(id, { organizationId, receipt: id.padEnd(bytes, '.') }),
+    /** By a key whose digest is `keyDigest`; where nothing is said, the organization has that key alone. */
+    keep: (id: string, organizationId: string, bytes = 10, keyDigest = organizationId) =>
+      kept.keep(id, { organizationId, keyDigest, receipt: id.padEnd(bytes, '.') }),
   }
 }
 
-test('goal: a receipt is there for its organization alone', () => {
+test('goal: a receipt is there for the very key that asked, not for another one of its organization', () => {
   const { kept, keep } = open()
   keep('a1', 'a')
+  keep('a9', 'a', 10, 'other key')
+  expect([kept.find('a9', 'a'), kept.find('a9', 'other key')]).toEqual([null, 'a9........'])
   expect([kept.find('a1', 'a'), kept.find('a1', 'b'), kept.find('a2', 'a')]).toEqual(['a1........', null, null])
 })
 

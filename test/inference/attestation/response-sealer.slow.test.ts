@@ -3,7 +3,13 @@
 import { describe, expect, test } from 'bun:test'
 import { nativeVerifiers } from '../../../src/attest/receipt/hybrid-verify.ts'
 import { keysDigest } from '../../../src/attest/receipt/public-keys.ts'
-import { decodeResponseReceipt, receiptComment, splitResponse } from '../../../src/attest/receipt/response.ts'
+import {
+  carriedReceipt,
+  decodeResponseReceipt,
+  readCarriedReceipt,
+  receiptComment,
+  splitResponse,
+} from '../../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { fromBase64Url, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
@@ -11,22 +17,26 @@ import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
 import { createManualClock } from '../../rigs/clock.ts'
 import { receiptKeys } from '../../rigs/gateway-attestation.ts'
+import { decodeCarried } from '../../rigs/receipt-upstream.ts'
 
 const clock = createManualClock()
 const keys = receiptKeys()
 const { publicKeys } = keys
-const sealer = createResponseSealer({ keys, clock, inside: new Set(['built-in']) })
+/** The same for each receipt, so that they can be compared. */
+const salt = new Uint8Array(32).fill(7)
+const sealer = createResponseSealer({ keys, clock, random: () => salt, inside: new Set(['built-in']) })
 const request = utf8('{"model":"tiny","messages":[{"role":"user","content":"é"}],"stream":true}')
 const events = ['data: {"n":1}\n\n', 'data: {"n":2,"text":"ü"}\n\n', 'data: [DONE]\n\n']
 const answer = utf8(events.join(''))
 
-function seal(parts: readonly Uint8Array[], upstream = 'built-in'): string {
-  const one = sealer.begin({ id: 'req_1', model: 'tiny', body: request })(upstream)
+function sealed(parts: readonly Uint8Array[], upstream = 'built-in'): string {
+  const { seal } = sealer.begin({ id: 'req_1', model: 'tiny', body: request })
+  const one = seal(upstream)
   for (const part of parts) one.update(part)
-  return one.finish({ prompt: 7, completion: 11 })
+  return carriedReceipt(one.finish({ prompt: 7, completion: 11 }), salt)
 }
 
-const receipt = seal(events.map(utf8))
+const receipt = sealed(events.map(utf8))
 const natively = { verifiers: nativeVerifiers }
 
 async function failed(text: string, changes: Partial<Parameters<typeof verifyResponse>[1]> = {}): Promise<string[]> {
@@ -51,7 +61,7 @@ describe('a good receipt', () => {
       response: answer,
       outside: [],
     })
-    expect([ok, checks.length, checks.every(one => one.outcome === 'pass')]).toEqual([true, 8, true])
+    expect([ok, checks.length, checks.every(one => one.outcome === 'pass')]).toEqual([true, 9, true])
     expect(claim).toMatchObject({
       requestId: 'req_1',
       model: 'tiny',
@@ -69,12 +79,8 @@ describe('a good receipt', () => {
   test('is the same however the answer was cut', async () => {
     // Goal: a verifier who has the bytes alone comes to the same chain, wherever chunks ended.
     for (let at = 0; at <= answer.length; at += 1) {
-      const { claim } = decodeResponseReceipt(seal([answer.subarray(0, at), new Uint8Array(0), answer.subarray(at)]))
-      expect([at, claim.eventCount, claim.answerDigest]).toEqual([
-        at,
-        3,
-        decodeResponseReceipt(receipt).claim.answerDigest,
-      ])
+      const { claim } = decodeCarried(sealed([answer.subarray(0, at), new Uint8Array(0), answer.subarray(at)]))
+      expect([at, claim.eventCount, claim.answerDigest]).toEqual([at, 3, decodeCarried(receipt).claim.answerDigest])
     }
   })
 
@@ -89,14 +95,14 @@ describe('a good receipt', () => {
 
   test('an empty answer has one too', async () => {
     // Goal: zero bytes are zero events.
-    expect(await failed(seal([]), { response: new Uint8Array(0) })).toEqual([])
-    expect(await failed(seal([]), { response: utf8('\n') })).toEqual(['response-size', 'response-answer'])
+    expect(await failed(sealed([]), { response: new Uint8Array(0) })).toEqual([])
+    expect(await failed(sealed([]), { response: utf8('\n') })).toEqual(['response-size', 'response-answer'])
   })
 })
 
 describe('who answered', () => {
   test('goal: an answer from outside fails by its own check alone, and passes only where its name is allowed, in words', async () => {
-    const outside = seal(events.map(utf8), 'other')
+    const outside = sealed(events.map(utf8), 'other')
     expect(await failed(outside)).toEqual(['response-upstream'])
     for (const said of ['any', 'other', undefined, true, ['another']] as unknown as string[][]) {
       expect(await failed(outside, { outside: said })).toEqual(['response-upstream'])
@@ -122,8 +128,33 @@ describe('who answered', () => {
     expect(await said(receipt, ['other'])).toEqual(inside)
   })
 
+  test('goal: without the salt of its response a receipt is no test for a guess, and with another salt it fails', async () => {
+    const bare = readCarriedReceipt(receipt).receipt
+    expect(await failed(bare)).toEqual(['response-salt'])
+    expect(await failed(bare, { salt })).toEqual([])
+    expect(await failed(bare, { salt: new Uint8Array(32) })).toEqual(['response-request', 'response-answer'])
+    for (const wrong of [new Uint8Array(32), new Uint8Array(31), new Uint8Array(0)]) {
+      expect(await failed(receipt, { salt: wrong })).toEqual(['response-salt'])
+    }
+    for (const text of [`${bare}.`, `${bare}.AAAA`, `${receipt}.AAAA`, `${bare}.${'A'.repeat(4096)}`]) {
+      expect(await failed(text)).toEqual(['response-format'])
+    }
+  })
+
+  test('goal: two receipts of one exchange have no digest in common, so that none tells what another one was about', () => {
+    const salted = createResponseSealer({ keys, clock, random: systemRandom, inside: new Set() })
+    const [one, two] = [0, 1].map(() => {
+      const begun = salted.begin({ id: 'req_1', model: 'tiny', body: request })
+      const sealing = begun.seal('built-in')
+      sealing.update(answer)
+      return decodeResponseReceipt(sealing.finish({ prompt: 7, completion: 11 })).claim
+    })
+    expect(one?.requestDigest).not.toEqual(two?.requestDigest)
+    expect(one?.answerDigest).not.toEqual(two?.answerDigest)
+  })
+
   test('goal: one request that two upstreams were asked has a receipt about the one that answered, from its own bytes', async () => {
-    const begun = sealer.begin({ id: 'req_1', model: 'tiny', body: request })
+    const { seal: begun } = sealer.begin({ id: 'req_1', model: 'tiny', body: request })
     begun('built-in').update(utf8('half of an ans'))
     const second = begun('other')
     second.update(answer)
@@ -157,22 +188,27 @@ describe('tampering', () => {
 
   test('any byte of the receipt', async () => {
     // Goal: neither claim nor either signature can be changed, at any byte.
-    const bytes = fromBase64Url(receipt) ?? new Uint8Array(0)
+    const bytes = fromBase64Url(readCarriedReceipt(receipt).receipt) ?? new Uint8Array(0)
     expect(bytes.length).toBeGreaterThan(3500)
     for (let at = 0; at < bytes.length; at += 1) {
-      const bad = await failed(toBase64Url(flipped(bytes, at)))
+      const bad = await failed(toBase64Url(flipped(bytes, at)), { salt })
       expect([at, bad.length > 0]).toEqual([at, true])
     }
   }, 60_000)
 
   test('one half of the signatures is not enough', async () => {
     // Goal: a half that is missing, zero or from other keys fails, each by itself.
-    const other = createResponseSealer({ keys: makeReceiptKeys(systemRandom), clock, inside: new Set() })
-    const foreign = other.begin({ id: 'req_1', model: 'tiny', body: request })('built-in')
+    const other = createResponseSealer({
+      keys: makeReceiptKeys(systemRandom),
+      clock,
+      random: systemRandom,
+      inside: new Set(),
+    })
+    const foreign = other.begin({ id: 'req_1', model: 'tiny', body: request }).seal('built-in')
     foreign.update(answer)
     const { signatures } = decodeResponseReceipt(foreign.finish({ prompt: 7, completion: 11 }))
-    const own = decodeResponseReceipt(receipt)
-    const bytes = fromBase64Url(receipt) ?? new Uint8Array(0)
+    const own = decodeCarried(receipt)
+    const bytes = fromBase64Url(readCarriedReceipt(receipt).receipt) ?? new Uint8Array(0)
     const swapped = (name: 'ed25519' | 'mldsa65', replacement: Uint8Array) => {
       const at = Buffer.from(bytes).indexOf(Buffer.from(own.signatures[name]))
       const copy = Uint8Array.from(bytes)
@@ -181,10 +217,10 @@ describe('tampering', () => {
     }
     for (const name of ['ed25519', 'mldsa65'] as const) {
       const zero = new Uint8Array(own.signatures[name].length)
-      expect(await failed(swapped(name, zero))).toEqual([`response-signature-${name}`])
-      expect(await failed(swapped(name, signatures[name]))).toEqual([`response-signature-${name}`])
+      expect(await failed(swapped(name, zero), { salt })).toEqual([`response-signature-${name}`])
+      expect(await failed(swapped(name, signatures[name]), { salt })).toEqual([`response-signature-${name}`])
     }
-    expect(await failed(swapped('ed25519', own.signatures.ed25519))).toEqual([])
+    expect(await failed(swapped('ed25519', own.signatures.ed25519), { salt })).toEqual([])
   })
 
   test('other keys', async () => {

@@ -2,10 +2,11 @@
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { strictPolicy } from '../../../src/attest/policy/policy.ts'
-import { splitResponse } from '../../../src/attest/receipt/response.ts'
+import { readCarriedReceipt, readSalt, splitResponse } from '../../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { fromBase64Url, utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
 import { keptReceiptsDefault } from '../../../src/contract/workload.ts'
 import { KeptReceipts } from '../../../src/inference/attestation/kept-receipts.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
@@ -84,7 +85,7 @@ describe('a receipt', () => {
     const answer = await always.chat()
     expect([answer.status, answer.headers.get('x-strongroom-receipt')]).toEqual([
       200,
-      expect.stringMatching(/^[\w-]+$/),
+      expect.stringMatching(/^[\w-]+\.[\w-]{43}$/),
     ])
     expect(await (await always.chat({ stream: true })).text()).toContain(': strongroom-receipt ')
   })
@@ -122,8 +123,14 @@ describe('a kept receipt', () => {
       const receipt = await kept.text()
       const question = { keys: await gateway.publicKeys(), response, outside: [upstreamIn(receipt)] } as const
       const request = utf8(JSON.stringify(chatBody({ stream })))
-      const { ok, claim } = await verifyResponse(receipt, { ...question, request })
+      // What is fetched says nothing to whoever guesses at the text: the salt came with the response alone.
+      expect(receipt).not.toContain('.')
+      const salt = readSalt(answer.headers.get('x-strongroom-receipt-salt') ?? '')
+      const { ok, claim } = await verifyResponse(receipt, { ...question, request, salt })
       expect([ok, claim?.requestId]).toEqual([true, id ?? ''])
+      const unsalted = await verifyResponse(receipt, { ...question, request })
+      const failed = unsalted.checks.filter(one => one.outcome === 'fail').map(one => one.name)
+      expect([unsalted.ok, failed]).toEqual([false, ['response-salt']])
     }
   })
 
@@ -133,7 +140,8 @@ describe('a kept receipt', () => {
       const { receipt } = splitResponse(new Uint8Array(await answer.arrayBuffer()))
       expect(answer.headers.has('x-strongroom-receipt-path')).toBe(false)
       const kept = await fetchReceipt(answer.headers.get('x-request-id'))
-      expect(await kept.text()).toBe(receipt ?? answer.headers.get('x-strongroom-receipt') ?? 'none')
+      const carried = receipt ?? answer.headers.get('x-strongroom-receipt') ?? 'none'
+      expect(await kept.text()).toBe(readCarriedReceipt(carried).receipt)
     }
     const plain = await gateway.chat()
     await plain.text()
@@ -153,14 +161,14 @@ describe('a kept receipt', () => {
     expect((await fetch(always.url + path, auth)).status).toBe(200)
   })
 
-  const noOthers = needsHost('the key of another organization, and a time that passes, are made up')
+  const noOthers = needsHost('another key, and a time that passes, are made up')
   test.skipIf(noOthers)(
-    'goal: another organization gets the same 404 as for a request that never was, and so does everybody once it is too old',
+    'goal: another key, of the same organization too, gets the same 404 as for a request that never was, and so does everybody once it is too old',
     async () => {
-      let organizationId = 'o1'
+      let keyDigest = CALLER.keyDigest
       let lateMs = 0
       const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + lateMs }
-      const host = { authenticate: () => ({ ...CALLER, organizationId }), clock }
+      const host = { authenticate: () => ({ ...CALLER, keyDigest }), clock }
       await using one = startHostGateway([target(upstream.url)], { host })
       const answer = await one.chat({}, toKeep)
       await answer.text()
@@ -173,9 +181,10 @@ describe('a kept receipt', () => {
         return status === 200 ? status : body
       }
       const unknown = await told(crypto.randomUUID())
-      organizationId = 'o2'
+      // What the host mints under the same prefix has another secret.
+      keyDigest = 'cd'.repeat(32)
       expect(await told(id)).toBe(unknown)
-      organizationId = 'o1'
+      keyDigest = CALLER.keyDigest
       expect(await told(id)).toBe(200)
       lateMs = keptReceiptsDefault.retentionMs + 1
       expect(await told(id)).toBe(unknown)
@@ -256,7 +265,7 @@ test.skipIf(noTwo)(
       target(other.url, { name: 'elsewhere', weight: 1000 }),
     ]
     const sealer = createResponseSealer({
-      ...{ keys: attestation.receiptKeys(), clock: systemClock },
+      ...{ keys: attestation.receiptKeys(), clock: systemClock, random: systemRandom },
       inside: new Set(['built-in']),
     })
     await using both = startHostGateway(upstreams, { host: { sealer }, limits: { ejectFailures: 1000 } })

@@ -22,6 +22,7 @@ import { instances } from '../../../src/store/directory/instance.table.ts'
 import { setOrganizationStatus } from '../../../src/store/directory/organization.query.ts'
 import { bearer, type Ledger, openLedger, prefixOf, secretOf } from '../../rigs/gateway-keys.ts'
 
+const digestOf = (key: string) => createHash('sha256').update(secretOf(key)).digest('hex')
 const defaults = { requestsPerMinute: 600, tokensPerMinute: 1_000_000, concurrencyMax: 32 }
 
 function authenticator({ store, clock, log }: Ledger) {
@@ -92,6 +93,7 @@ describe('headers', () => {
     const own = ledger.addKey({ organizationId: 'o2', requestsPerMinute: 1, tokensPerMinute: 2, concurrencyMax: 3 })
     expect(authenticate(bearer(own))).toEqual({
       keyPrefix: prefixOf(own),
+      keyDigest: digestOf(own),
       organizationId: 'o2',
       instanceId: null,
       requestsPerMinute: 1,
@@ -103,6 +105,7 @@ describe('headers', () => {
     const plain = ledger.addKey({ instanceId })
     expect(authenticate(bearer(plain))).toEqual({
       keyPrefix: prefixOf(plain),
+      keyDigest: digestOf(plain),
       organizationId: 'o1',
       instanceId,
       ...defaults,

@@ -3,6 +3,7 @@
 import { resolve } from 'node:path'
 import { PRODUCTS, type Product } from '../../../src/attest/amd/product.ts'
 import type { EhbpSuite } from '../../../src/attest/ehbp/client.ts'
+import { carriedReceipt } from '../../../src/attest/receipt/response.ts'
 import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
 import { decodeCertificate } from '../../../src/attest/x509/certificate.ts'
 import { assert, present } from '../../../src/base/assert.ts'
@@ -144,12 +145,17 @@ async function encrypted(suite: EhbpSuite): Promise<EncryptedVectors['responses'
 function sealedExchange(): GatewayVectors['exchange'] {
   const request = '{"model":"tiny","prompt":"x"}'
   const response = '{"id":"req_1"}'
-  const sealer = createResponseSealer({ keys: receiptKeys(), clock: systemClock, inside: new Set(['built-in']) })
+  const sealer = createResponseSealer({
+    keys: receiptKeys(),
+    clock: systemClock,
+    random: systemRandom,
+    inside: new Set(['built-in']),
+  })
   const begun = sealer.begin({ id: 'req_1', model: 'tiny', body: utf8(request) })
   const receiptOf = (upstream: string) => {
-    const sealing = begun(upstream)
+    const sealing = begun.seal(upstream)
     sealing.update(utf8(response))
-    return sealing.finish({ prompt: 3, completion: 4 })
+    return carriedReceipt(sealing.finish({ prompt: 3, completion: 4 }), begun.salt)
   }
   return { request, response, receipt: receiptOf('built-in'), outside: receiptOf('other') }
 }

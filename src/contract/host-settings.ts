@@ -1,0 +1,73 @@
+// What the host may say to a gateway's VM after a client has verified it, and what the worst of each does to that client. Pure.
+//
+// Every field of what the control key signs, and of every request of the channel, has a row; the test beside this table walks the schemas.
+
+/**
+ * `closed`: the VM refuses what would break a promise. `attested`: a receipt or workload.json names it, so that a verifier sees the change.
+ * `availability`: the worst is a refusal, a delay or a wrong count of the host's own books. `stated`: the threat model says what is left.
+ */
+export type HostSettingStanding = 'closed' | 'attested' | 'availability' | 'stated'
+
+export type HostSetting = { readonly stands: HostSettingStanding; readonly worst: string }
+
+const availability = (worst: string): HostSetting => ({ stands: 'availability', worst })
+const closed = (worst: string): HostSetting => ({ stands: 'closed', worst })
+const attested = (worst: string): HostSetting => ({ stands: 'attested', worst })
+const stated = (worst: string): HostSetting => ({ stands: 'stated', worst })
+
+const protocol = closed('it pairs a request with its response; the VM reads nothing else into it')
+
+/** By `control.FIELD` of a snapshot, and by `OPERATION.FIELD` of a request. */
+export const HOST_SETTINGS: Readonly<Record<string, HostSetting>> = {
+  'control.revision': stated('a VM that has just started takes an old set, so that a revoked key counts again'),
+  'control.keys.prefix': availability('a key is missing: 401'),
+  'control.keys.secretSha256': closed(
+    'the host mints keys; what it asks with them is its own, and kept receipts belong to the very key that asked',
+  ),
+  'control.keys.organizationId': availability('rows and budgets of another organization'),
+  'control.keys.instanceId': availability('rows of another instance'),
+  'control.keys.requestsPerMinute': availability('429'),
+  'control.keys.tokensPerMinute': availability('429'),
+  'control.keys.concurrencyMax': availability('429'),
+  'control.keys.expiresAtMs': availability('401'),
+  'control.keys.models': availability('a model is a 404 for the key'),
+  'control.keys.aliases': closed(
+    'a name of the host’s choice; it stands for no served model and leads nowhere outside where a model is inside',
+  ),
+  'control.keys.budgetNanoUsd': availability('429'),
+  'control.keys.budgetTokens': availability('429'),
+  'control.budgets.organizationId': availability('429'),
+  'control.budgets.budgetNanoUsd': availability('429'),
+  'control.budgets.budgetTokens': availability('429'),
+  'control.prices.model': availability('budgets end sooner or later, and bills differ'),
+  'control.prices.prompt_usd_per_million': availability('budgets end sooner or later, and bills differ'),
+  'control.prices.completion_usd_per_million': availability('budgets end sooner or later, and bills differ'),
+  'control.upstreamKeys': stated('another account at an upstream outside, which sees the prompts anyway'),
+  'piece.document': protocol,
+  'piece.offset': protocol,
+  'piece.bytes': closed('a document counts by its digest or signature alone'),
+  'workload.sha256': attested('HOST_DATA of the report is this digest'),
+  'workload.simulated': closed('a VM with a report device of its own refuses it'),
+  'control.sha256': protocol,
+  'control.signature': closed('the control key of workload.json must have signed the set'),
+  'addresses.hosts': stated(
+    'an upstream is led elsewhere: TLS, its pin or authority in workload.json decide whether it gets anything',
+  ),
+  'next.known': protocol,
+  'next.booked': availability('rows that are told as booked are sent no more: usage is lost to the host’s own books'),
+  'next.waitMs': protocol,
+  'evidence_for.want': protocol,
+  'evidence_for.evidence': attested('a receipt with it verifies against the report, or not'),
+  'evidence_for.problem': availability('503 on /attestation'),
+  'certificate_for.want': protocol,
+  'certificate_for.clients': attested('the key is the VM’s own, and its digest is in the receipt'),
+  'certificate_for.guests': attested('the key is the VM’s own, and its digest is in the receipt'),
+  'spent_for.want': protocol,
+  'spent_for.sums': availability('budgets end sooner or later, GET /v1/usage is wrong'),
+  'days_for.want': protocol,
+  'days_for.sums': availability('GET /v1/usage is wrong'),
+  'report.logFrom': protocol,
+  'report.metricsFrom': protocol,
+  'spans.from': protocol,
+  'network.network': availability('the VM has other addresses, and nobody reaches it'),
+}
