@@ -3,6 +3,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
 import OpenAI from 'openai'
+import { readSalt } from '../../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { GatewayError } from '../../../src/contract/inference.ts'
@@ -146,7 +147,9 @@ describe('what the gateway does with all requests', () => {
         const kept = await fetch(`${gateway.url}/v1/receipts/${answer.headers.get('x-request-id')}`, auth)
         const receipt = answer.headers.get('x-strongroom-receipt') ?? (await kept.text())
         expect(answer.headers.has('x-strongroom-receipt')).toBe(word === '1')
+        const salt = answer.headers.get('x-strongroom-receipt-salt')
         const { ok, claim } = await verifyResponse(receipt, {
+          salt: salt === null ? undefined : readSalt(salt),
           ...{ keys: await gateway.publicKeys(), response, outside: [upstreamIn(receipt)] },
           request: utf8(JSON.stringify(bodyOf({ encoding_format }))),
         })

@@ -376,7 +376,7 @@ function expectGateway({ simulated, verdicts, gateway, responses, claim, refused
   expect(claim).toMatchObject({ requestId: 'req_1', model: 'tiny', promptTokens: 3, completionTokens: 4 })
   expect(claim).toMatchObject({ upstream: 'built-in', coverage: 'inside' })
   // What was accepted because the caller asked is in the verdict.
-  expect(responses.accepted?.checks.join('\n')).toContain('accepted upstream "other", outside what the attestation')
+  expect(responses.accepted?.checks.join('\n')).toContain('accepted upstream "other", OUTSIDE what the attestation')
   expect(refused.root.refused).toBe('simulated root: no CERTIFICATE in it')
 }
 
