@@ -114,7 +114,11 @@ export function composeInstances(parts: InstancesParts): Instances {
     clock,
     random,
     log: log.unit('instances'),
-    gateway: { baseUrl, address, ca: address === null ? null : parts.guestCaPem },
+    gateway: {
+      baseUrl,
+      address,
+      gateway: { kind: 'unattested', why: 'host', ca: address === null ? null : parts.guestCaPem },
+    },
     // Without our own gateway there is no key to give.
     inferenceKey: id => (config.listen.inference === '' ? null : parts.keys.instanceKey(id)),
     contextTokens: model => modelContextTokens(config, model),

@@ -5,6 +5,7 @@
 // The host begins each connection with an empty line, which ends a partial line that an earlier connection may have left.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { InferenceGateway } from './inference-gateway.ts'
 import { OneOf } from './shape.ts'
 
 export const agentProtocol = 2
@@ -89,8 +90,8 @@ export const Claim = Type.Object(
         /** Of the host in baseUrl; null where DNS knows it. */
         address: Type.Union([Ipv4, Ipv6, Type.Null()]),
         model: Type.String({ maxLength: 256 }),
-        /** PEM certificates of the authority that signed the certificate of baseUrl; null when it is publicly trusted. */
-        ca: Type.Union([Type.String({ maxLength: 16_384 }), Type.Null()]),
+        /** Which gateway answers at baseUrl; `none` where baseUrl is empty. */
+        gateway: InferenceGateway,
         /** The instance's own gateway key; null when no gateway is configured. */
         key: Type.Union([Type.String({ maxLength: 128 }), Type.Null()]),
         /** Context size of the model, prompt and completion together; absent when the host does not know it. */

@@ -49,6 +49,6 @@ function sha256(content: string | Uint8Array): string {
 
 /** The same text for the same claim, whatever order its fields came in. */
 function canonical({ claimId, organization, name, hostname, publicKey, inference }: Claim): string {
-  const { baseUrl, address, model, ca, key } = inference
-  return JSON.stringify([claimId, organization, name, hostname, publicKey, baseUrl, address, model, ca, key])
+  const { baseUrl, address, model, gateway, key } = inference
+  return JSON.stringify([claimId, organization, name, hostname, publicKey, baseUrl, address, model, gateway, key])
 }

@@ -25,8 +25,8 @@ export type ProvisionDeps = {
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger
-  /** The gateway as instances reach it; `ca` is the PEM of the authority behind it, null for a publicly trusted one. */
-  readonly gateway: Pick<ClaimInputs['inference'], 'baseUrl' | 'address' | 'ca'>
+  /** The gateway as instances reach it, and what it has to prove to them. */
+  readonly gateway: Pick<ClaimInputs['inference'], 'baseUrl' | 'address' | 'gateway'>
   /** The instance's own gateway key, the same at every call; null without a gateway. */
   readonly inferenceKey: (instanceId: string) => string | null
   /** Context size of a model, where it is known. Absent: of none. */
