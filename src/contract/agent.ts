@@ -99,6 +99,16 @@ export const Claim = Type.Object(
       },
       closed,
     ),
+    /** What the host says that its firewall, outside of the VM, lets out. The VM repeats it; it cannot see whether it is so. */
+    egress: Type.Object(
+      {
+        /** For the life of the VM. */
+        limitBytes: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
+        /** `listed`: only names of a list, and what they resolve to; `any`: the public Internet. */
+        names: OneOf(['any', 'listed']),
+      },
+      closed,
+    ),
   },
   closed,
 )

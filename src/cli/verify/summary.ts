@@ -75,7 +75,7 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['root', ['chain-root']],
   ['measurement', ['measurement']],
   ['workloads', ['pin-allowlist']],
-  ['prompts', ['workload-upstreams']],
+  ['prompts', ['workload-upstreams', 'prompts']],
   ['operator', ['pin-operator-key']],
   ['VMPL', ['vmpl']],
   ['firmware', ['tcb-floor-snp', 'tcb-floor-microcode']],

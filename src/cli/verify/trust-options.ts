@@ -81,9 +81,13 @@ export async function readRoots(path: string | undefined): Promise<readonly Trus
 }
 
 export async function readPolicy(path: string | undefined, pins: Pick<Pins, 'vmpl'>): Promise<Policy> {
-  if (path === undefined) return defaultPolicy(pins)
-  const document = readJsonInput({ path, param: 'policy', bytesMax: filesBytesMax })
-  return await readingInput(`--policy ${path}`, () => parsePolicy(document))
+  return path === undefined ? defaultPolicy(pins) : await readPolicyFile(path, 'policy')
+}
+
+/** `option`: the one that names the file, without its dashes. */
+export async function readPolicyFile(path: string, option: string): Promise<Policy> {
+  const document = readJsonInput({ path, param: option, bytesMax: filesBytesMax })
+  return await readingInput(`--${option} ${path}`, () => parsePolicy(document))
 }
 
 /** DER of a revocation list. */
