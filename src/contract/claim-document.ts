@@ -5,7 +5,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson } from '../base/canonical-json.ts'
-import { Claim, Network } from './agent.ts'
+import { Claim, Network } from './claim.ts'
 import type { InferenceGateway, UnattestedReason } from './inference-gateway.ts'
 
 export const claimFormat = 'strongroom/claim/v1'

@@ -129,8 +129,7 @@ function conflict(status: InstanceStatus): Fault {
   return new Fault('conflict', WORDS[status])
 }
 
-const TOO_OLD =
-  'The instance was made before its whole claim was attested; create another one to have it attested.'
+const TOO_OLD = 'The instance was made before its whole claim was attested; create another one to have it attested.'
 
 const WORDS = {
   provisioning:

@@ -3,8 +3,8 @@
 // Whoever runs the gateway reads the prompts. `attested` means that the VM itself sends none before the gateway's evidence verifies against what
 // stands here; so what stands here is what an owner pins.
 
-import { sha256 } from '../attest/hash.ts'
 import { parsedJson } from '../attest/encoding/json.ts'
+import { sha256 } from '../attest/hash.ts'
 import { type Parsed, wellFormed } from '../attest/malformed.ts'
 import type { Policy } from '../attest/policy/policy.ts'
 import type { Expected } from '../attest/receipt/verify.ts'
@@ -64,7 +64,10 @@ export function expectedClaim(claim: Parsed<ClaimDocument>): ExpectedClaim {
   const nothing = new Uint8Array(0)
   const fields = claim.ok
     ? claimFieldsOf(claim.value, text => sha256(utf8(text)))
-    : { ...{ claimDigest: nothing, inferenceUrl: '', inferenceModel: '', gateway: '', gatewayDigest: nothing }, ...noEgress }
+    : {
+        ...{ claimDigest: nothing, inferenceUrl: '', inferenceModel: '', gateway: '', gatewayDigest: nothing },
+        ...noEgress,
+      }
   return {
     claimDigest: { equals: fields.claimDigest },
     inferenceUrl: { equals: fields.inferenceUrl },
@@ -82,16 +85,26 @@ const noEgress = { resolvers: [], egressLimitBytes: -1, egressNames: '' }
 /** That the document can be read, is of this instance, and had a network, which alone cannot change any more. */
 export function claimDocumentCheck(
   claim: Parsed<ClaimDocument>,
-  shown: { readonly organization: string; readonly name: string; readonly hostname: string; readonly publicKey: string },
+  shown: {
+    readonly organization: string
+    readonly name: string
+    readonly hostname: string
+    readonly publicKey: string
+  },
 ): Check {
   const name = 'claim-document'
   if (!claim.ok) return fail(name, claim.reason)
   const { claim: own, network } = claim.value
-  const wrong = (['organization', 'name', 'hostname', 'publicKey'] as const).filter(field => own[field] !== shown[field])
+  const wrong = (['organization', 'name', 'hostname', 'publicKey'] as const).filter(
+    field => own[field] !== shown[field],
+  )
   if (wrong.length > 0) return fail(name, `its ${wrong.join(', ')} is another than the attestation's`)
   if (network === null) return fail(name, 'no network was in force at the claim, so that nothing says which one is now')
   const addresses = [network.address, network.v6?.address].filter(one => one !== undefined).join(' and ')
-  return pass(name, `address ${addresses}, resolvers ${network.resolvers.join(', ') || 'none'}; ${egressWords(claim.value)}`)
+  return pass(
+    name,
+    `address ${addresses}, resolvers ${network.resolvers.join(', ') || 'none'}; ${egressWords(claim.value)}`,
+  )
 }
 
 /** The firewall is the host's: a promise, and said as one. */
@@ -106,7 +119,8 @@ export function promptWords({ claim: { inference } }: ClaimDocument): string | n
   if (gateway.kind === 'none') return null
   const where = `prompts go to ${baseUrl}, model ${model}`
   if (gateway.kind === 'unattested') return `OUTSIDE, ${UNATTESTED[gateway.why]}: ${where}`
-  const outside = gateway.outside.length === 0 ? '' : `; it may pass them on to upstreams OUTSIDE: ${gateway.outside.join(', ')}`
+  const outside =
+    gateway.outside.length === 0 ? '' : `; it may pass them on to upstreams OUTSIDE: ${gateway.outside.join(', ')}`
   const [first = '', ...more] = gateway.measurements
   const measured = `${first.slice(0, shownHexChars)}…${more.length === 0 ? '' : ` or ${more.length} more`}`
   return `${where}: inside the measured VM ${measured}${outside}`
@@ -120,7 +134,11 @@ const UNATTESTED = {
   elsewhere: 'to a gateway that the operator names',
 } as const satisfies Record<UnattestedReason, string>
 
-export type GatewayAsked = { readonly expected: ExpectedGateway; readonly simulated: boolean }
+export type GatewayAsked = {
+  readonly expected: ExpectedGateway
+  /** The receipt calls itself simulated, which another check holds against its root. */
+  readonly simulated: boolean
+}
 
 /** Whether prompts go where the owner expects. What is expected by name is compared, whatever is waived. */
 export function promptsCheck(claim: Parsed<ClaimDocument>, { expected, simulated }: GatewayAsked): Check {
@@ -150,7 +168,8 @@ function gatewayProblem(
   if (policy !== 'any' && policy.measurements !== 'any') {
     const known = policy.measurements.map(toHex)
     const strange = measurements.find(one => !known.includes(one))
-    if (strange !== undefined) return `the gateway may have measurement ${strange}, which is none of those that you expect`
+    if (strange !== undefined)
+      return `the gateway may have measurement ${strange}, which is none of those that you expect`
   }
   if (policy !== 'any' && policy.idKeyDigest !== 'any' && toHex(policy.idKeyDigest) !== operatorKey) {
     return `the gateway's operator key is ${operatorKey}, not ${toHex(policy.idKeyDigest)}`

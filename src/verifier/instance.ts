@@ -184,7 +184,7 @@ async function judge(
     ...launchChecks(document.launch, launch, receipt),
     imageCheck(question.image, launch),
     claimDocumentCheck(claim, { ...document, publicKey: document.public_key }),
-    promptsCheck(claim, { expected: question.gateway, simulated: receipt.simulated }),
+    promptsCheck(claim, { expected: question.gateway, simulated: document.receipt.platform === 'simulated' }),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     ...groupsOf(receipt.checks, { prefix: 'receipt/', groups: GROUPS, elsewhere: [] }),
   ]
@@ -203,8 +203,9 @@ const GROUPS: readonly Group[] = [
   ...COMMON_GROUPS,
   {
     name: 'claim',
-    members: ['statement-kind', 'expected-organization', 'expected-name', 'expected-hostname', ...claimCheckNames],
+    members: ['statement-kind', 'expected-organization', 'expected-name', 'expected-hostname'],
   },
+  { name: 'claim-document', members: claimCheckNames },
   { name: 'host-key', members: ['expected-ssh-host-key-digest'] },
   { name: 'public-key', members: ['expected-public-key-digest'] },
 ]

@@ -15,7 +15,7 @@ import {
 } from '../../src/verifier/instance.ts'
 import { readExpectedImage } from '../../src/verifier/launch.ts'
 import { allInstancePins, type InstancePins } from '../../src/verifier/pins.ts'
-import { evidenceOf, guestHostKey } from '../rigs/attested-guest.ts'
+import { claimedOf, evidenceOf, guestHostKey } from '../rigs/attested-guest.ts'
 import {
   ed25519Line,
   instanceQuestion,
@@ -93,7 +93,7 @@ describe('a good one', () => {
 
 test('goal: what service A makes of a guest’s evidence is what its owner accepts', async () => {
   const { name, organization, hostname } = sampleInstance
-  const claimed = { organization, name, hostname, publicKey: samplePublicKey, sshHostKey: guestHostKey }
+  const claimed = claimedOf({ organization, name, hostname, publicKey: samplePublicKey })
   const report = { report: { idKeyDigest: operatorKey, platformInfo: 0x21n } }
   const evidence = await evidenceOf({ nonce: sampleNonce, claimed }, { report })
   const document = toAttestation(evidence, { nonce: sampleNonce, claimed })
@@ -104,13 +104,20 @@ test('goal: what service A makes of a guest’s evidence is what its owner accep
 describe('what is required', () => {
   test('goal: each pin that nobody names fails by its name, and a waiver is repeated in the verdict', async () => {
     const policy = { ...strictPolicy(), vmpls: 'any' as const }
-    await expectBad(good, ['pin-measurement', 'pin-operator-key', 'pin-vmpl'], { policy, image: 'any' })
-    const waived: InstancePins = { measurement: 'any', 'operator-key': 'any', vmpl: 'any', crl: 'any', tcb: 'any' }
-    const { found } = await judge(good, { policy, image: 'any', pins: waived })
+    const gateway = { policy: 'any', outside: [], unattested: 'none' } as const
+    await expectBad(good, ['pin-measurement', 'pin-operator-key', 'pin-gateway', 'pin-vmpl'], {
+      policy,
+      image: 'any',
+      gateway,
+    })
+    const waived: InstancePins = {
+      ...{ measurement: 'any', 'operator-key': 'any', gateway: 'any', vmpl: 'any', crl: 'any', tcb: 'any' },
+    }
+    const { found } = await judge(good, { policy, image: 'any', gateway, pins: waived })
     const said = found.checks.filter(one => one.outcome === 'not-checked' && one.name.startsWith('pin-'))
     expect([found.ok, said.map(one => one.name)]).toEqual([
       true,
-      ['pin-measurement', 'pin-operator-key', 'pin-vmpl', 'pin-crl', 'pin-tcb'],
+      ['pin-measurement', 'pin-operator-key', 'pin-gateway', 'pin-vmpl', 'pin-crl', 'pin-tcb'],
     ])
   })
 
@@ -253,14 +260,18 @@ describe('the document', () => {
 
   // Goal: each field, changed alone, is named.
   test.each<readonly [string, Partial<InstanceAttestation>, readonly string[]]>([
-    ['organization', { organization: 'other' }, ['instance']],
-    ['name', { name: 'zzzzzzzz' }, ['instance']],
-    ['hostname', { hostname: 'zzzzzzzz.acme.agents.example' }, ['instance']],
+    ['organization', { organization: 'other' }, ['instance', 'claim-document']],
+    ['name', { name: 'zzzzzzzz' }, ['instance', 'claim-document']],
+    ['hostname', { hostname: 'zzzzzzzz.acme.agents.example' }, ['instance', 'claim-document']],
     ['nonce', { nonce: toBase64Url(new Uint8Array(32)) }, ['attestation-nonce', 'receipt/nonce']],
     ['nonce that is not canonical', { nonce: `${good.nonce.slice(0, -1)}_` }, ['attestation-nonce', 'receipt/nonce']],
     ['known_hosts', { known_hosts: `${host} ${ed25519Line(9)}` }, ['receipt/host-key']],
-    ['public_key', { public_key: ed25519Line(9) }, ['own-key', 'receipt/public-key']],
-    ['public_key that is none', { public_key: 'x' }, ['public-key', 'own-key', 'receipt/public-key']],
+    ['public_key', { public_key: ed25519Line(9) }, ['own-key', 'claim-document', 'receipt/public-key']],
+    [
+      'public_key that is none',
+      { public_key: 'x' },
+      ['public-key', 'own-key', 'claim-document', 'receipt/public-key'],
+    ],
   ])('%s', async (_, fields, names) => {
     await expectBad({ ...good, ...fields }, names)
   })

@@ -119,7 +119,7 @@ describe('a good one', () => {
 })
 
 describe('offline', () => {
-  const options = api.options.filter((_, at) => at >= 2 && at < 6)
+  const options = api.options.filter((_, at) => at >= 2 && at < 8)
   const asOf = ['--as-of', simulatedAsOf.toISOString()]
   const saved = async (nonce = sampleNonce) =>
     file('saved.json', JSON.stringify(await makeInstanceAttestation({ nonce })))

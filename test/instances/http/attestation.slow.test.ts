@@ -9,7 +9,7 @@ import { storeAttestation } from '../../../src/store/directory/attestation.query
 import { moveInstance } from '../../../src/store/directory/instance.query.ts'
 import type { Instance } from '../../../src/store/directory/instance.table.ts'
 import type { VmEvidence } from '../../../src/vm/engine.ts'
-import { evidenceOf, guestHostKey, simulatedTrust } from '../../rigs/attested-guest.ts'
+import { claimedOf, evidenceOf, guestHostKey, simulatedTrust } from '../../rigs/attested-guest.ts'
 import { type Appliance, type Changes, startAppliance } from '../../rigs/instances-service.ts'
 
 const claimNonce = new Uint8Array(32).fill(1)
@@ -17,7 +17,7 @@ const freshNonce = Uint8Array.from({ length: 32 }, (_, at) => 255 - at)
 const fresh = toBase64Url(freshNonce)
 
 function claimedAs({ name, hostname, publicKey }: Instance): ClaimedAs {
-  return { organization: 'acme', name, hostname, publicKey, sshHostKey: guestHostKey }
+  return claimedOf({ organization: 'acme', name, hostname, publicKey })
 }
 
 /** An appliance with a VM that answers as a test says; right, unless it says otherwise. */
