@@ -1,6 +1,10 @@
 // The gateway that claims name: how instances reach it, and what it has to prove to them. Effects: reads the ledger, the gateway's image, and the
 // simulated platform where there is one.
 
+import { existsSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { messageOf } from '../base/fault.ts'
+import type { Logger } from '../base/log.ts'
 import { guestGateway } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { hasWorker } from '../config/worker-checks.ts'
@@ -24,6 +28,7 @@ export type GuestGatewayParts = {
   /** SHA-384 of the operator's ID key. */
   readonly operatorKey: { readonly digest: Uint8Array }
   readonly simulatedPlatform: () => Promise<Pick<SimulatedHost, 'root'>>
+  readonly log: Logger
 }
 
 export type GuestGatewayOf = () => Promise<Pick<Claim['inference'], 'baseUrl' | 'address' | 'gateway'>>
@@ -57,18 +62,38 @@ async function attestedGateway(parts: GuestGatewayParts): Promise<AttestedGatewa
   }
 }
 
-/** That of the VM that serves, and that of the image which the next one boots: an instance that is claimed between the two accepts both. */
-function measurementsOf({ config, store }: GuestGatewayParts): string[] {
+/** Behind the directory of the image in force: the image that is to take its place. */
+const nextImageSuffix = '.next'
+
+/** Fault image.invalid. */
+function measurementIn(directory: string, { vm, inference }: Config): string {
+  const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: inference.vcpus }
+  return expectedMeasurement(loadGatewayImage(directory).manifest, shape)
+}
+
+/**
+ * Those of the VM that serves, of the image which the next one boots, and of the image that the operator has announced: an instance that is
+ * claimed before an update accepts the gateway after it, too.
+ */
+function measurementsOf({ config, store, log }: GuestGatewayParts): string[] {
   const serving = listGateways(store.ledger.db, store.hostId).find(({ state }) => state === 'serving')
   const launch = serving === undefined ? null : launchOf(store.ledger.db, serving.vmId)
   const known = launch === null ? [] : [launch.measurement]
+  const directory = resolve(config.inference.worker.image_dir)
   try {
-    const { manifest } = loadGatewayImage(config.inference.worker.image_dir)
-    const { vcpu_type: vcpuType, snp_boot: vehicle } = config.vm
-    known.push(expectedMeasurement(manifest, { vehicle, vcpuType, vcpus: config.inference.vcpus }))
+    known.push(measurementIn(directory, config))
   } catch (error) {
     // An image that is being replaced keeps nobody from the VM that serves.
     if (known.length === 0) throw error
+  }
+  const next = `${directory}${nextImageSuffix}`
+  try {
+    if (existsSync(next)) known.push(measurementIn(next, config))
+  } catch (error) {
+    log.warn('the announced image of the gateway cannot be read: claims do not name it', {
+      directory: next,
+      reason: messageOf(error),
+    })
   }
   return [...new Set(known)].toSorted()
 }

@@ -8,6 +8,7 @@ import { Check } from '@sinclair/typebox/value'
 import { composeGuestGateway } from '../../src/appliance/guest-gateway.ts'
 import { toPem } from '../../src/attest/encoding/pem.ts'
 import { toHex } from '../../src/base/bytes.ts'
+import { silentLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { InferenceGateway } from '../../src/contract/inference-gateway.ts'
 import { openStore } from '../../src/store/db.ts'
@@ -44,6 +45,7 @@ async function claimed({ toml, platform = 'tcg', serving }: Host) {
     const found = await composeGuestGateway({
       ...{ config: verdict.config, store, guestCaPem, operatorKey: { digest: operatorKey } },
       engine: { platform },
+      log: silentLogger,
       simulatedPlatform: async () => {
         if (platform === 'snp') throw new Error('hardware has no simulated root')
         return { root: authority.root }
@@ -79,7 +81,12 @@ test('goal: with a worker in a VM it is that of the image, the operator and ever
     const { baseUrl, address, gateway } = await claimed({ toml })
     expect([baseUrl, address]).toEqual(['https://inference.strongroom.internal:8442/v1', '169.254.88.1'])
     expect(gateway).toEqual({ kind, ...measured, outside, simulatedRoot })
-    expect((await claimed({ toml, platform: 'snp' })).gateway).toEqual({ kind, ...measured, outside, simulatedRoot: null })
+    expect((await claimed({ toml, platform: 'snp' })).gateway).toEqual({
+      kind,
+      ...measured,
+      outside,
+      simulatedRoot: null,
+    })
   })
 })
 
@@ -95,6 +102,23 @@ test('goal: while one VM serves and the next boots another image, both are named
     expect(await measurementsOf({ toml: worker(dir), serving: measurement })).toEqual([measurement])
     expect(await measurementsOf({ toml: worker('/nonexistent'), serving })).toEqual([serving])
     expect(claimed({ toml: worker('/nonexistent') })).rejects.toThrow('/nonexistent')
+  })
+})
+
+test('goal: an image that the operator has announced beside the present one is named before it is in force', async () => {
+  await withImage(async ({ dir, measurement }) => {
+    mkdirSync(`${dir}.next`)
+    const measurementsOf = async () => {
+      const { gateway } = await claimed({ toml: worker(`${dir}/`) })
+      return gateway.kind === 'attested' ? gateway.measurements : gateway.kind
+    }
+    // Half copied: it is not named, and keeps no instance from being made.
+    expect(await measurementsOf()).toEqual([measurement])
+    const cmdline = `${sampleParts.cmdline} quiet`
+    const { manifest } = await writeLaunchImage(`${dir}.next`, { ...sampleParts, name: 'inference', cmdline })
+    const next = manifest.launchDigests['qemu-kvm/bios/EPYC-v4/2'] ?? ''
+    expect(next).not.toBe(measurement)
+    expect(await measurementsOf()).toEqual([measurement, next].toSorted())
   })
 })
 

@@ -116,6 +116,7 @@ describe('each field that a host hands to an instance', () => {
     for (const claim of claims) await expectCaught({ ...honest, claim: changedAt(claim, path) }, { ...honest, claim })
   })
 
+  // Goal: the same of the network.
   test.each(paths(Network))('network.%s', async text => {
     const path = text.split('.')
     expect(valueAt(sampleNetwork, path)).toBeDefined()
