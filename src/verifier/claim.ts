@@ -119,11 +119,12 @@ export function promptWords({ claim: { inference } }: ClaimDocument): string | n
   if (gateway.kind === 'none') return null
   const where = `prompts go to ${baseUrl}, model ${model}`
   if (gateway.kind === 'unattested') return `OUTSIDE, ${UNATTESTED[gateway.why]}: ${where}`
+  // What leaves comes first: a summary may cut the line.
   const outside =
-    gateway.outside.length === 0 ? '' : `; it may pass them on to upstreams OUTSIDE: ${gateway.outside.join(', ')}`
+    gateway.outside.length === 0 ? '' : `OUTSIDE upstreams may get them from there (${gateway.outside.join(', ')}): `
   const [first = '', ...more] = gateway.measurements
   const measured = `${first.slice(0, shownHexChars)}…${more.length === 0 ? '' : ` or ${more.length} more`}`
-  return `${where}: inside the measured VM ${measured}${outside}`
+  return `${outside}${where}: inside the measured VM ${measured}`
 }
 
 const shownHexChars = 16
