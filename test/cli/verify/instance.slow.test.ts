@@ -126,6 +126,15 @@ describe('a good one', () => {
     expect([code, accepted.split('\n').length <= 16]).toEqual([0, true])
     expect(accepted).toContain('prompts: OUTSIDE, to the process of a host: prompts go to ')
     expect(accepted).toContain('accepted     a gateway that nothing vouches for (host), by that name')
+    // As long as it gets: all that an owner can name, and what is accepted and not made besides.
+    const named = [
+      '--image',
+      file('manifest.json', sampleManifestText),
+      '--public-key',
+      file('id.pub', samplePublicKey),
+    ]
+    const full = await runHere(online('--unattested-gateway', 'host', ...named))
+    expect([full.code, full.stdout.split('\n').length]).toEqual([0, 16])
     const { document } = await verify(online('--unattested-gateway', 'elsewhere'))
     expect(checksOf(document, 'FAIL')).toEqual(['prompts'])
     expect(document.claim.claim.inference.gateway).toEqual(onHost)
